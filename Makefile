@@ -7,13 +7,14 @@ comma  := ,
 BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 
-.PHONY: help configure build run test bench install fmt clean coverage
+.PHONY: help configure build run test bench install dist fmt clean coverage
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
 	@echo "make test     install what is missing, build and run every test"
 	@echo "make bench    measure, beside what you would use instead (BENCH=pattern for a part)"
 	@echo "make build    build/ashlar (SAN=address,undefined or SAN=thread for a sanitizer build)"
-	@echo "make install  into PREFIX (now $(PREFIX))"
+	@echo "make install  program, libraries, headers, man page and completions, into PREFIX (now $(PREFIX))"
+	@echo "make dist     the last commit as build/dist/ashlar-VERSION.tar.gz"
 	@echo "make coverage line and branch coverage of the test suite"
 	@echo "make fmt      format the sources;  make clean  remove the build folders"
 
@@ -39,8 +40,12 @@ coverage:
 	@scripts/deps.sh test
 	@scripts/coverage.sh
 
-install: build
+install: configure
+	@cmake --build $(BUILD) --target installable
 	@cmake --install $(BUILD) --prefix $(PREFIX)
+
+dist:
+	@scripts/dist.sh
 
 fmt:
 	@git ls-files '*.c' '*.h' | xargs clang-format -i

@@ -69,7 +69,7 @@ static int open_side(struct side *side, const struct road *road)
     struct ash_err err = {0};
     int rc = ash_fabric_open(&road->opts, &side->fabric, &err);
 
-    if (rc == 0) ash_fabric_addr(side->fabric, &side->meeting->addrs[side->rank]);
+    if (rc == 0) ash_fabric_get_addr(side->fabric, &side->meeting->addrs[side->rank]);
     if (rc == 0) rc = make_region(side, road, 0, &side->from);
     if (rc == 0) rc = make_region(side, road, 1, &side->into);
     if (rc == 0) ash_region_key(side->into, &side->meeting->keys[side->rank]);

@@ -36,7 +36,7 @@ static int bench_open(struct bench *bench, const char *path, int threads, struct
     rc = ash_pass_open(bench->model, &bench->exec, &opts, &bench->pass, err);
     if (rc == 0) rc = ash_cache_open(bench->model, 1, TOKENS_MAX, &bench->cache, err);
     if (rc < 0) return rc;
-    vocab = ash_model_config(bench->model)->vocab;
+    vocab = ash_model_get_config(bench->model)->vocab;
     bench->logits = malloc(vocab * sizeof(float));
     if (bench->logits == NULL) return ash_err_set(err, -ENOMEM, "no memory for logits");
     for (size_t i = 0; i < TOKENS_MAX; i++)
@@ -59,7 +59,7 @@ static size_t token_weights(const struct ash_model *model)
     size_t count = ash_model_weight_count(model);
     const struct ash_param *embed = ash_model_find(model, "model.embed_tokens.weight");
 
-    return embed != NULL && !ash_model_config(model)->tied ? count - embed->count : count;
+    return embed != NULL && !ash_model_get_config(model)->tied ? count - embed->count : count;
 }
 
 /* Run ids[first ...] at their positions; the last one's logits are kept. */
@@ -86,7 +86,7 @@ static int prefill(struct bench *bench, size_t count, struct ash_err *err)
 /* The likeliest token goes in next. */
 static int decode(struct bench *bench, size_t count, struct ash_err *err)
 {
-    size_t vocab = ash_model_config(bench->model)->vocab;
+    size_t vocab = ash_model_get_config(bench->model)->vocab;
 
     for (size_t at = 0; at < count; at++) {
         size_t best = 0;

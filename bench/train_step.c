@@ -29,7 +29,7 @@ static const struct shape {
     {NULL, NULL},
 };
 
-static const struct ash_job_optimizer optimizer_opts = {
+static const struct ash_optimizer_opts optimizer_opts = {
     .lr = 3e-4, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .clip = 1.0};
 
 struct bench {
@@ -83,7 +83,7 @@ static int bench_open(struct bench *bench, const char *config, int threads, stru
         ash_model_close(model);
         return rc;
     }
-    fill_batch(bench, ash_model_config(model)->vocab);
+    fill_batch(bench, ash_model_get_config(model)->vocab);
     rc = ash_pass_open(model, &bench->exec, &pass_opts, &bench->pass, err);
     if (rc == 0) ash_optimizer_init(&bench->optimizer, &optimizer_opts, &bench->state);
     if (rc == 0)
@@ -112,7 +112,7 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
     struct ash_model *model = bench->state.model;
     float *grads = bench->grads.data;
     struct ash_optimizer *optimizer = &bench->optimizer;
-    struct ash_mesh alone = {0};
+    struct ash_optimizer_ranks alone = {0};
     const float *sums = grads;
     double norm;
     int rc;

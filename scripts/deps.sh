@@ -7,13 +7,14 @@ cd "$(dirname "$0")/.."
 
 # What is looked for, on any system ...
 commands=(cc cmake ninja pkg-config)
-modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc)
+modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib)
 # ... and the Debian packages that have it.
 packages=(build-essential cmake ninja-build pkg-config libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev
-          libmicrohttpd-dev libutf8proc-dev)
-# Wanted, but a build does without: the network between machines. Tests: networks and a Slurm of their own.
-extras=(libfabric)
-extra_packages=(libfabric-dev)
+          libmicrohttpd-dev libutf8proc-dev zlib1g-dev)
+# Wanted, but a build does without: the network between machines, .zst files, line editing in the chat. Tests: networks and a
+# Slurm of their own.
+extras=(libfabric libzstd libedit)
+extra_packages=(libfabric-dev libzstd-dev libedit-dev)
 if [ "$purpose" = test ]; then
     modules+=(cmocka)
     packages+=(libcmocka-dev)

@@ -29,6 +29,7 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+#pragma GCC visibility push(default) /* of the shared library, these are what one sees */
 
 #define ASHLAR_VERSION "0.1.0"
 
@@ -55,9 +56,10 @@ struct ash_engine_opts {
 /* The defaults: what a NULL opts means. */
 void ash_engine_opts_init(struct ash_engine_opts *opts);
 
-/* Open a Hugging Face folder: config.json, safetensors and tokenizer.json. Weights stay mapped and are read when they
- * are used. */
-int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out,
+/* Open a Hugging Face folder (config.json, safetensors and tokenizer.json) or a GGUF file (or the folder of a
+ * model.gguf). Weights stay mapped and are read when they are used. The caller owns *engine_out. -ENOENT where there is
+ * no such model, -EINVAL and -ENOTSUP for files that are damaged or of a kind that is not read, -ENOMEM. */
+int ash_engine_open(const char *path, const struct ash_engine_opts *opts, struct ash_engine **engine_out,
                     struct ash_err *err);
 /* Everything opened from it must be closed before. NULL is a no-op. */
 void ash_engine_close(struct ash_engine *engine);
@@ -65,11 +67,12 @@ void ash_engine_close(struct ash_engine *engine);
 /* The most tokens that a prompt and its answer may have together. */
 size_t ash_engine_context(const struct ash_engine *engine);
 
-/* Text to token ids, in *ids_out (free with ash_free). add_special puts the model's beginning-of-text token (and the
- * like) in front. */
+/* Text (UTF-8, NUL-terminated) to token ids: *count_out of them in *ids_out (free with ash_free). add_special puts the
+ * model's beginning-of-text token (and the like) in front. Returns 0, -EILSEQ (not UTF-8) or -ENOMEM. */
 int ash_engine_encode(const struct ash_engine *engine, const char *text, bool add_special, int32_t **ids_out,
                       size_t *count_out, struct ash_err *err);
-/* Token ids to text, in *text_out, NUL-terminated (free with ash_free). */
+/* Token ids to text, in *text_out, NUL-terminated (free with ash_free). keep_special: special tokens appear in it.
+ * Returns 0, -EINVAL (an id that the vocabulary does not have) or -ENOMEM. */
 int ash_engine_decode(const struct ash_engine *engine, const int32_t *ids, size_t count, bool keep_special,
                       char **text_out, struct ash_err *err);
 
@@ -106,51 +109,60 @@ const char *ash_finish_reason(enum ash_finish finish);
 
 struct ash_answer_opts {
     size_t size;               /* of this struct */
-    size_t context_tokens;     /* memory is taken for so many; 0: what the model can */
+    size_t context_tokens;     /* of prompt and answer, which memory is taken for; 0: what the model can */
     size_t max_tokens;         /* of an answer; 0: until the context is full */
     double temperature;        /* 0: always the most likely token */
     size_t top_k;              /* 0: off */
     double top_p;              /* 1: off */
     double min_p;              /* 0: off */
     double repetition_penalty; /* 1: off */
-    uint64_t seed; /* the same seed and prompt give the same answer, on any machine and any number of threads */
-    const char *const *stops; /* strings that end an answer and are not shown; NULL: none */
+    uint64_t seed;             /* it and the prompt decide the answer, on any machine and any number of threads */
+    const char *const *stops;  /* strings that end an answer and are not shown; NULL: none */
     size_t stop_count;
     bool keep_special; /* special tokens appear in the text */
 };
 
-/* The settings that the model's generation_config.json asks for, as transformers would take them: what a NULL opts
- * means. */
+/* Fill opts with the settings that the model's generation_config.json asks for, as transformers would take them: what a
+ * NULL opts means. */
 void ash_answer_opts_init(const struct ash_engine *engine, struct ash_answer_opts *opts);
 
 struct ash_answer; /* one conversation's memory, and the answer that is being written */
 
+/* Take the memory of a conversation of up to opts->context_tokens tokens. opts (NULL: the model's own) and its stops are
+ * copied; engine is borrowed until close. Several may be open at a time. The caller owns *answer_out. Returns 0, -EINVAL
+ * (a setting out of its range, which the sentence names) or -ENOMEM. */
 int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opts, struct ash_answer **answer_out,
                     struct ash_err *err);
+/* Free a conversation and what was borrowed from it. NULL is a no-op. */
 void ash_answer_close(struct ash_answer *answer);
 
-/* Begin to answer: text to be continued; a conversation; or token ids as they are. Each may be called again at any
- * time: what the new prompt has in common with the text before is not computed again. -EOVERFLOW when the prompt does
- * not fit the context. */
+/* Begin to answer a text that is to be continued. This and the two below may be called again at any time: what the new
+ * prompt has in common with the text before is not computed again. Returns 0, -EOVERFLOW when the prompt does not fit
+ * the context, -EINVAL for one that is empty, -EILSEQ for text that is not UTF-8, or -ENOMEM. */
 int ash_answer_start(struct ash_answer *answer, const char *prompt, struct ash_err *err);
+/* The same for a conversation of count messages, as the model's chat template writes it. -ENOTSUP when it has none. */
 int ash_answer_start_chat(struct ash_answer *answer, const struct ash_message *messages, size_t count,
                           struct ash_err *err);
+/* The same for token ids as they are. -EINVAL for an id that the vocabulary does not have. */
 int ash_answer_start_ids(struct ash_answer *answer, const int32_t *ids, size_t count, struct ash_err *err);
 
-/* Work for a moment and give out what has become certain: *piece_out (perhaps empty, always whole characters) is valid
- * until the next call. *finish_out is ASH_FINISH_NOT_YET while more will come. */
+/* Work for a moment, on the prompt or on one token, and give out what has become certain: *piece_out (perhaps empty,
+ * always whole characters) is valid until the next call. *finish_out is ASH_FINISH_NOT_YET while more will come. Returns
+ * 0, or -EINVAL when nothing was started. */
 int ash_answer_next(struct ash_answer *answer, struct ash_text *piece_out, enum ash_finish *finish_out,
                     struct ash_err *err);
 
-/* The token ids of the answer so far, borrowed until the next call. */
+/* The token ids of the answer so far, *count_out of them, borrowed until the next call. */
 const int32_t *ash_answer_ids(const struct ash_answer *answer, size_t *count_out);
 
 struct ash_answer_stats {
     size_t prompt_tokens, reused_tokens, answer_tokens; /* of the prompt, reused_tokens were not computed again */
-    double prompt_s, first_token_s, answer_s; /* computing the prompt; start to first token; first token to last */
+    double prompt_s, first_token_s, answer_s; /* seconds: computing the prompt; start to first token; that to last */
 };
-void ash_answer_stats(const struct ash_answer *answer, struct ash_answer_stats *stats_out);
+/* What the answer that was started last has taken so far. */
+void ash_answer_get_stats(const struct ash_answer *answer, struct ash_answer_stats *stats_out);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

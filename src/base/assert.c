@@ -1,5 +1,5 @@
-/* Failed assertions: the only place where the library ends the process, because its own state can no longer be trusted.
- */
+/* Failed assertions: the only place where the library ends the process, because its own state can no longer be
+ * trusted. */
 #include "base/assert.h"
 
 #include <stdio.h>

@@ -1,5 +1,5 @@
-/* assert - checks for programmer errors, on in every build. Input from files, users and the network is never asserted.
- */
+/* assert - checks for programmer errors, on in every build. Input from files, users and the network is never
+ * asserted. */
 #ifndef ASH_BASE_ASSERT_H
 #define ASH_BASE_ASSERT_H
 

@@ -4,6 +4,7 @@
 
 #include <stdint.h>
 #include <string.h>
+#include "base/device_code.h"
 
 #define ASH_F32_SIGN_BIT 0x80000000u
 #define ASH_F32_INFINITY_BITS 0x7f800000u
@@ -11,7 +12,8 @@
 #define ASH_F32_ROUND_MAGIC 12582912.0f
 #define ASH_F32_ROUND_MAGIC_BITS 0x4b400000u
 
-static inline uint32_t ash_f32_bits(float f)
+/* The bits of a float. */
+ASH_INLINE uint32_t ash_f32_bits(float f)
 {
     uint32_t bits;
 
@@ -19,7 +21,8 @@ static inline uint32_t ash_f32_bits(float f)
     return bits;
 }
 
-static inline float ash_f32_from_bits(uint32_t bits)
+/* The float of these bits. */
+ASH_INLINE float ash_f32_from_bits(uint32_t bits)
 {
     float f;
 

@@ -5,7 +5,7 @@
 
 static const struct {
     const char *name;
-    size_t bytes, block; /* bytes of a block of so many elements */
+    size_t bytes, block; /* bytes of a block, and its elements */
 } dtypes[ASH_DTYPE_COUNT] = {
     [ASH_F32] = {"F32", 4, 1},     [ASH_BF16] = {"BF16", 2, 1},       [ASH_F16] = {"F16", 2, 1},
     [ASH_F64] = {"F64", 8, 1},     [ASH_I8] = {"I8", 1, 1},           [ASH_U8] = {"U8", 1, 1},

@@ -1,4 +1,4 @@
-/* Whole files. A replaced file is written beside the old one, flushed, and renamed over it: after a crash, a full disk
+/* Whole files. A replaced file is written next to the old one, flushed, and renamed over it: after a crash, a full disk
  * or a kill the path holds the old bytes or the new ones. */
 #include "base/file.h"
 
@@ -14,6 +14,8 @@
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+#include "base/math.h"
 
 #define WALK_FDS_MAX 32
 #define TEMP_TRIES_MAX 100
@@ -94,7 +96,7 @@ bool ash_map_holds(const struct ash_map *map, const void *data)
 
 void ash_map_drop(const void *data, size_t size_bytes)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)data + page - 1) / page * page,
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ash_round_up((uintptr_t)data, page),
               end = ((uintptr_t)data + size_bytes) / page * page;
 
     if (first < end) madvise((void *)first, end - first, MADV_DONTNEED); /* advice: nothing depends on it */
@@ -170,7 +172,7 @@ out:
 static int write_all(int fd, const char *data, size_t size_bytes)
 {
     while (size_bytes > 0) {
-        ssize_t done = write(fd, data, size_bytes < WRITE_BYTES_MAX ? size_bytes : WRITE_BYTES_MAX);
+        ssize_t done = write(fd, data, ash_min(size_bytes, WRITE_BYTES_MAX));
         if (done < 0 && errno == EINTR) continue;
         if (done < 0) return -errno;
         if (done == 0) return -ENOSPC;
@@ -180,7 +182,7 @@ static int write_all(int fd, const char *data, size_t size_bytes)
     return 0;
 }
 
-/* Create a new file beside path; its name goes to temp. Returns a descriptor or a negative errno. */
+/* Create a new file in the folder of path; its name goes to temp. Returns a descriptor or a negative errno. */
 static int temp_open(const char *path, char *temp, size_t temp_bytes)
 {
     static _Atomic unsigned serial;
@@ -214,7 +216,7 @@ int ash_file_sweep(const char *dir, struct ash_err *err)
     if (listing == NULL) return ash_err_set(err, -errno, "%s: cannot list the folder: %s", dir, strerror(errno));
     while (rc == 0 && (entry = readdir(listing)) != NULL) {
         if (!is_temp(entry->d_name) || unlinkat(dirfd(listing), entry->d_name, 0) == 0) continue;
-        if (errno == ENOENT || errno == EISDIR) continue; /* an unfinished folder is for those who commit folders */
+        if (errno == ENOENT || errno == EISDIR) continue; /* an unfinished folder belongs to storage/commit */
         rc = ash_err_set(err, -errno, "%s/%s: cannot remove it: %s", dir, entry->d_name, strerror(errno));
     }
     closedir(listing);

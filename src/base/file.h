@@ -17,20 +17,21 @@ struct ash_map {
 /* Map a regular file. An empty file gives base NULL and size 0. Returns 0 or a negative errno with path and cause in
  * err. */
 int ash_map_open(const char *path, struct ash_map *map_out, struct ash_err *err);
+/* Unmap and close; whatever borrowed from it is invalid. A zeroed map is fine. */
 void ash_map_close(struct ash_map *map);
 /* Does data point into it? */
 bool ash_map_holds(const struct ash_map *map, const void *data);
-/* Let go of the memory behind the whole pages of a part of a mapping: they come back from the file when they are read
+/* Release the memory of the whole pages inside a range of a mapping: they are read from the file when they are touched
  * again. */
 void ash_map_drop(const void *data, size_t size_bytes);
-/* Ask for the pages of a part of a mapping, these alone: a fault would read megabytes around each. Does not wait. */
+/* Ask for the pages of a range of a mapping, these alone: a fault would read megabytes around each. Does not wait. */
 void ash_map_want(const void *data, size_t size_bytes);
 /* Is the page of a mapping that holds this byte in memory? True where the system does not tell. */
 bool ash_map_cached(const void *data);
 
-/* Read a whole file of at most max_bytes; *data_out is malloc'd and NUL-terminated behind size_out bytes. */
+/* Read a whole file of at most max_bytes; *data_out is malloc'd and NUL-terminated after *size_out bytes. */
 int ash_file_read(const char *path, size_t max_bytes, char **data_out, size_t *size_out, struct ash_err *err);
-/* Write path through a temporary file beside it, flushed to disk and renamed. On error path is as it was. */
+/* Write path through a temporary file in its folder, flushed to disk and renamed. On error path is as it was. */
 int ash_file_replace(const char *path, const void *data, size_t size_bytes, struct ash_err *err);
 /* Remove what killed processes left in dir when they were replacing files: names that end in .tmp-<digits>-<digits>.
  * Only for a folder that nobody else is writing to. Folders of such names stay. */
@@ -41,6 +42,7 @@ int ash_dir_make(const char *path, struct ash_err *err);
 int ash_dir_sync(const char *path, struct ash_err *err);
 /* Remove a folder and all below it. A missing one is success. */
 int ash_dir_remove(const char *path, struct ash_err *err);
+/* Is there a file, folder or anything else of this name? */
 bool ash_path_exists(const char *path);
 /* "dir/name" into buf. Returns -ENAMETOOLONG when it does not fit. */
 int ash_path_join(char *buf, size_t buf_bytes, const char *dir, const char *name);

@@ -7,6 +7,7 @@
 
 /* 64-bit XXH3 of a byte range. */
 uint64_t ash_hash_bytes(const void *data, size_t size_bytes, uint64_t seed);
+/* The same of a text, without its NUL, with seed 0. */
 uint64_t ash_hash_str(const char *text);
 /* A bijective mix of 64 bits; good enough that sums of mixes of distinct inputs are as good as random. */
 static inline uint64_t ash_hash_mix(uint64_t x)

@@ -4,11 +4,13 @@
 
 #include <stddef.h>
 
+/* The smaller of two. */
 static inline size_t ash_min(size_t a, size_t b)
 {
     return a < b ? a : b;
 }
 
+/* The larger of two. */
 static inline size_t ash_max(size_t a, size_t b)
 {
     return a > b ? a : b;

@@ -1,5 +1,5 @@
-/* Metrics: each instrument is a few atomic words that anyone may bump; a list without locks remembers those that were.
- */
+/* Metrics: each instrument is a few atomic words that anyone may bump; a list without locks remembers those that
+ * were. */
 #include "base/metrics.h"
 
 #include <math.h>

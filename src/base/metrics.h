@@ -37,9 +37,11 @@ struct ash_metric {
                                     .bounds = bound_array,                                                             \
                                     .bound_count = sizeof(bound_array) / sizeof((bound_array)[0])}
 
-/* Counter: value >= 0 is added. Gauge: set. Histogram: observe. Calling one on another type is a programmer error. */
+/* Add value >= 0 to a counter. Calling this or the next two on another type is a programmer error. */
 void ash_metric_add(struct ash_metric *metric, double value);
+/* Set a gauge to value. */
 void ash_metric_set(struct ash_metric *metric, double value);
+/* Count value in its bucket of a histogram. */
 void ash_metric_observe(struct ash_metric *metric, double value);
 
 /* Prometheus text format 0.0.4 of every instrument bumped so far, sorted by name. */

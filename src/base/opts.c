@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/math.h"
 #include "base/opts_priv.h"
 #include "base/spelling.h"
 
@@ -35,15 +37,15 @@ struct ash_opt_slot *ash_opts_find(const struct ash_opts *opts, const char *key)
 const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const char *key)
 {
     const struct ash_opt_slot *nearest = NULL;
-    size_t least = 0;
+    size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < opts->count; i++) {
         const struct ash_opt_slot *slot = &opts->slots[i];
-        size_t distance = 2 * ash_spelling_distance(key, slot->key);
-        size_t bare = 2 * ash_spelling_distance(key, slot->opt->name) +
-                      1; /* `steps` for `train.steps`: the whole key wins a tie */
-        if (bare < distance) distance = bare;
-        if (nearest != NULL && distance >= least) continue;
+        size_t distance = ash_spelling_nearness(key, slot->key);
+        size_t bare = ash_spelling_nearness(key, slot->opt->name); /* `steps` for `train.steps` */
+
+        if (bare != SIZE_MAX) distance = ash_min(distance, bare + 1); /* the whole key wins a tie */
+        if (distance >= least) continue;
         nearest = slot;
         least = distance;
     }
@@ -53,9 +55,12 @@ const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const c
 int ash_opts_unknown(const struct ash_opts *opts, const char *key, const char *source, struct ash_err *err)
 {
     const struct ash_opt_slot *nearest = ash_opts_nearest(opts, key);
+    const char *colon = source != NULL ? ": " : "";
 
-    if (nearest == NULL) return ash_err_set(err, -ENOENT, "%s: there is no setting '%.100s'", source, key);
-    return ash_err_set(err, -ENOENT, "%s: there is no setting '%.100s'; did you mean '%s'?", source, key, nearest->key);
+    if (source == NULL) source = "";
+    if (nearest == NULL) return ash_err_set(err, -ENOENT, "%s%sthere is no setting '%.100s'", source, colon, key);
+    return ash_err_set(err, -ENOENT, "%s%sthere is no setting '%.100s'; did you mean '%s'?", source, colon, key,
+                       nearest->key);
 }
 
 /* "section.name" in the set's memory, or NULL. */
@@ -106,7 +111,7 @@ static int add_slot(struct ash_opts *opts, const struct ash_opt_binding *binding
         .table = binding->table, .opt = opt, .field = (char *)binding->object + opt->offset, .key = key};
     opts->count++;
     clear_field(opt, slot->field);
-    return opt->fallback != NULL ? ash_opts_store(opts, slot, opt->fallback, "default", err) : 0;
+    return opt->default_text != NULL ? ash_opts_store(opts, slot, opt->default_text, "default", err) : 0;
 }
 
 int ash_opts_open(const struct ash_opt_binding *bindings, size_t count, struct ash_opts **opts_out, struct ash_err *err)
@@ -183,6 +188,18 @@ int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err)
         if (rc < 0) return rc;
     }
     return 0;
+}
+
+size_t ash_opts_count(const struct ash_opts *opts)
+{
+    return opts->count;
+}
+
+const struct ash_opt *ash_opts_at(const struct ash_opts *opts, size_t index, const struct ash_opt_table **table_out)
+{
+    ash_assert(index < opts->count);
+    if (table_out != NULL) *table_out = opts->slots[index].table;
+    return opts->slots[index].opt;
 }
 
 bool ash_opts_is_set(const struct ash_opts *opts, const char *key)

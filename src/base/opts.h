@@ -11,13 +11,12 @@
 #include "ashlar/err.h"
 
 enum ash_opt_type {
-    ASH_OPT_INT,    /* int64_t; the text may end in k, m, g (powers of 1,000) or ki, mi, gi (of 1,024) */
+    ASH_OPT_INT,    /* int64_t; 1000000, 1_000_000, 1e6, 1m and the like (ash_number_parse_whole) */
     ASH_OPT_DOUBLE, /* double */
     ASH_OPT_BOOL,   /* bool; true/false, yes/no, on/off, 1/0; a bare --flag is true */
     ASH_OPT_STRING, /* const char *, owned by the set; NULL when unset */
     ASH_OPT_CHOICE, /* int: index into choices */
-    ASH_OPT_LIST,   /* struct ash_opt_list of strings: a YAML sequence, or comma-separated text; a repeated flag appends
-                     */
+    ASH_OPT_LIST,   /* struct ash_opt_list: a YAML sequence, or comma-separated text; a repeated flag appends */
     ASH_OPT_TEXTS,  /* the same, but text is one item as it is, commas and all */
 };
 
@@ -30,7 +29,7 @@ struct ash_opt {
     const char *name; /* "steps"; `--global-batch` and `global_batch` name the same setting */
     enum ash_opt_type type;
     size_t offset;              /* of the field in the module's struct */
-    const char *fallback;       /* the default, as text; NULL leaves zero */
+    const char *default_text;   /* the default; NULL leaves zero */
     const char *help;           /* one line, lower case, with the unit */
     double min, max;            /* for numbers; both 0 means no limit */
     const char *const *choices; /* for ASH_OPT_CHOICE, NULL-terminated */
@@ -59,21 +58,27 @@ int ash_opts_open(const struct ash_opt_binding *bindings, size_t count, struct a
 void ash_opts_close(struct ash_opts *opts);
 
 /* Set one value from text. key is "section.name" or, for the empty section, "name". source is for messages
- * ("job.yaml:12", "command line"). An unknown key is -ENOENT and the sentence names the nearest known one. */
+ * ("job.yaml:12"); NULL is the command line. An unknown key is -ENOENT, and the sentence names a near one. */
 int ash_opts_set(struct ash_opts *opts, const char *key, const char *value, const char *source, struct ash_err *err);
 /* Every ASHLAR_SECTION_NAME that is in the environment. */
 int ash_opts_set_env(struct ash_opts *opts, struct ash_err *err);
-/* A variable that another program's convention defines (RANK, SLURM_PROCID, ...), or NULL where it is unset or empty.
- */
+/* A variable that another program's convention defines (RANK, SLURM_PROCID, ...), or NULL where it is unset or
+ * empty. */
 const char *ash_env_get(const char *name);
 /* A YAML job file: nested maps, or dotted keys. Anchors and aliases are refused; depth and size are bounded. */
 int ash_opts_load_yaml(struct ash_opts *opts, const char *path, struct ash_err *err);
+/* The same from text in memory; name is for messages. */
 int ash_opts_parse_yaml(struct ash_opts *opts, const char *text, size_t size_bytes, const char *name,
                         struct ash_err *err);
 /* Command-line words: --name value, --name=value, --no-name for booleans, key=value (any section), `--` ends flags, the
  * rest are positionals (at most max_positionals; more is -E2BIG). -h/--help sets *help_out. Words are borrowed. */
 int ash_opts_parse_args(struct ash_opts *opts, int argc, char **argv, const char **positionals, size_t max_positionals,
                         size_t *positional_count_out, bool *help_out, struct ash_err *err);
+
+/* How many settings there are, over all tables. */
+size_t ash_opts_count(const struct ash_opts *opts);
+/* Setting index, below the count; *table_out (may be NULL) is the table that it is in. Borrowed. */
+const struct ash_opt *ash_opts_at(const struct ash_opts *opts, size_t index, const struct ash_opt_table **table_out);
 
 /* Was it set by anyone (file, flag, environment)? */
 bool ash_opts_is_set(const struct ash_opts *opts, const char *key);

@@ -6,8 +6,6 @@
 
 #include "base/opts_priv.h"
 
-#define SOURCE "command line"
-
 struct words {
     int argc, next;
     char **argv;
@@ -31,17 +29,13 @@ static bool split_setting(const char *word, char *key, size_t key_bytes, const c
 static int unknown_flag(const struct ash_opts *opts, const char *name, struct ash_err *err)
 {
     const struct ash_opt_slot *nearest = ash_opts_nearest(opts, name);
-    char shown[ASH_OPT_KEY_BYTES];
-    size_t i = 0;
+    char shown[ASH_OPT_SUBJECT_BYTES];
 
-    if (nearest == NULL) return ash_err_set(err, -ENOENT, SOURCE ": there is no flag '--%.100s'", name);
+    if (nearest == NULL) return ash_err_set(err, -ENOENT, "there is no flag '--%.100s'", name);
     if (nearest->table->section[0] != '\0')
-        return ash_err_set(err, -ENOENT, SOURCE ": there is no flag '--%.100s'; did you mean '%s=VALUE'?", name,
-                           nearest->key);
-    for (; nearest->key[i] != '\0'; i++)
-        shown[i] = nearest->key[i] == '_' ? '-' : nearest->key[i];
-    shown[i] = '\0';
-    return ash_err_set(err, -ENOENT, SOURCE ": there is no flag '--%.100s'; did you mean '--%s'?", name, shown);
+        return ash_err_set(err, -ENOENT, "there is no flag '--%.100s'; did you mean '%s=VALUE'?", name, nearest->key);
+    return ash_err_set(err, -ENOENT, "there is no flag '--%.100s'; did you mean '%s'?", name,
+                       ash_opts_subject(nearest, NULL, shown, sizeof(shown)));
 }
 
 /* The boolean that --no-name turns off, or NULL. */
@@ -53,15 +47,14 @@ static struct ash_opt_slot *find_negated(const struct ash_opts *opts, const char
     return slot != NULL && slot->opt->type == ASH_OPT_BOOL ? slot : NULL;
 }
 
-/* The word behind a flag that needs one. */
+/* The word after a flag that needs one. */
 static int take_value(struct words *words, const char *flag, const char **value_out, struct ash_err *err)
 {
     const char *word = words->next < words->argc ? words->argv[words->next] : NULL;
 
-    if (word == NULL) return ash_err_set(err, -EINVAL, SOURCE ": %s needs a value", flag);
+    if (word == NULL) return ash_err_set(err, -EINVAL, "%s needs a value", flag);
     if (strncmp(word, "--", 2) == 0)
-        return ash_err_set(err, -EINVAL, SOURCE ": %s needs a value (write %s=%.60s if that is meant)", flag, flag,
-                           word);
+        return ash_err_set(err, -EINVAL, "%s needs a value (write %s=%.60s if that is meant)", flag, flag, word);
     words->next++;
     *value_out = word;
     return 0;
@@ -76,31 +69,35 @@ static int take_flag(struct ash_opts *opts, struct words *words, const char *fla
     struct ash_opt_slot *slot = NULL, *negated = NULL;
     int rc = 0;
 
-    if (length >= sizeof(name)) return ash_err_set(err, -ENOENT, SOURCE ": there is no flag '%.60s...'", flag);
+    if (length >= sizeof(name)) return ash_err_set(err, -ENOENT, "there is no flag '%.60s...'", flag);
     memcpy(name, flag + 2, length);
     name[length] = '\0';
     slot = ash_opts_find(opts, name);
     negated = find_negated(opts, name);
-    if (slot == NULL && negated != NULL && value == NULL) return ash_opts_store(opts, negated, "false", SOURCE, err);
+    if (slot == NULL && negated != NULL && value == NULL) return ash_opts_store(opts, negated, "false", NULL, err);
     if (slot == NULL) return unknown_flag(opts, name, err);
     if (value == NULL && slot->opt->type == ASH_OPT_BOOL) value = "true";
     if (value == NULL) rc = take_value(words, flag, &value, err);
-    return rc < 0 ? rc : ash_opts_store(opts, slot, value, SOURCE, err);
+    return rc < 0 ? rc : ash_opts_store(opts, slot, value, NULL, err);
 }
 
 static int take_setting(struct ash_opts *opts, const char *key, const char *value, struct ash_err *err)
 {
     struct ash_opt_slot *slot = ash_opts_find(opts, key);
 
-    if (slot == NULL) return ash_opts_unknown(opts, key, SOURCE, err);
-    return ash_opts_store(opts, slot, value, SOURCE, err);
+    if (slot == NULL) return ash_opts_unknown(opts, key, NULL, err);
+    return ash_opts_store(opts, slot, value, NULL, err);
 }
 
-static int add_positional(const char *word, const char **positionals, size_t max_positionals, size_t *count,
-                          struct ash_err *err)
+static int add_positional(const struct ash_opts *opts, const struct words *words, const char *word,
+                          const char **positionals, size_t max_positionals, size_t *count, struct ash_err *err)
 {
+    const char *next = words->next < words->argc ? words->argv[words->next] : "VALUE";
+
+    if (*count == max_positionals && ash_opts_find(opts, word) != NULL)
+        return ash_err_set(err, -E2BIG, "'%.100s' is a setting: write %.100s=%.100s", word, word, next);
     if (*count == max_positionals)
-        return ash_err_set(err, -E2BIG, SOURCE ": '%.100s' is one word too many (%zu %s)", word, max_positionals,
+        return ash_err_set(err, -E2BIG, "'%.100s' is one word too many (%zu %s)", word, max_positionals,
                            max_positionals == 1 ? "is expected" : "are expected");
     positionals[(*count)++] = word;
     return 0;
@@ -119,7 +116,7 @@ int ash_opts_parse_args(struct ash_opts *opts, int argc, char **argv, const char
         const char *word = words.argv[words.next++], *value = NULL;
         char key[ASH_OPT_KEY_BYTES];
         if (flags_ended || strcmp(word, "-") == 0) {
-            rc = add_positional(word, positionals, max_positionals, &count, err);
+            rc = add_positional(opts, &words, word, positionals, max_positionals, &count, err);
         } else if (strcmp(word, "--") == 0) {
             flags_ended = true;
         } else if (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0) {
@@ -129,11 +126,11 @@ int ash_opts_parse_args(struct ash_opts *opts, int argc, char **argv, const char
         } else if (strncmp(word, "--", 2) == 0) {
             rc = take_flag(opts, &words, word, err);
         } else if (word[0] == '-') {
-            rc = ash_err_set(err, -ENOENT, SOURCE ": there is no flag '%.100s' (flags start with --)", word);
+            rc = ash_err_set(err, -ENOENT, "there is no flag '%.100s' (flags start with --)", word);
         } else if (split_setting(word, key, sizeof(key), &value)) {
             rc = take_setting(opts, key, value, err);
         } else {
-            rc = add_positional(word, positionals, max_positionals, &count, err);
+            rc = add_positional(opts, &words, word, positionals, max_positionals, &count, err);
         }
     }
     if (rc < 0) return rc;

@@ -9,8 +9,7 @@
 #define LEFT_COLUMNS_MAX 30 /* a longer left part gets a line of its own */
 #define LINE_COLUMNS 100
 
-/* ---- help -----------------------------------------------------------------------------------------------------------
- */
+/* ---- help -------------------------------------------------------------------------------------------------------- */
 
 static int add_choices(const struct ash_opt *opt, struct ash_str *text)
 {
@@ -23,7 +22,7 @@ static int add_choices(const struct ash_opt *opt, struct ash_str *text)
 
 static bool is_on_by_default(const struct ash_opt *opt)
 {
-    return opt->type == ASH_OPT_BOOL && opt->fallback != NULL && strcmp(opt->fallback, "true") == 0;
+    return opt->type == ASH_OPT_BOOL && opt->default_text != NULL && strcmp(opt->default_text, "true") == 0;
 }
 
 /* "  --name VALUE" or "  section.name VALUE". */
@@ -57,15 +56,15 @@ static void add_limits(const struct ash_opt *opt, const char *lead, struct ash_s
 static void add_right(const struct ash_opt_slot *slot, struct ash_str *text)
 {
     const struct ash_opt *opt = slot->opt;
-    bool has_default = opt->fallback != NULL && opt->fallback[0] != '\0';
+    bool has_default = opt->default_text != NULL && opt->default_text[0] != '\0';
     size_t before;
 
     ash_str_adds(text, opt->help);
     ash_str_adds(text, " (");
     before = text->size_bytes;
     if (has_default &&
-        !(opt->type == ASH_OPT_BOOL && strcmp(opt->fallback, "false") == 0 && slot->table->section[0] == '\0'))
-        ash_str_addf(text, "default %s", opt->fallback);
+        !(opt->type == ASH_OPT_BOOL && strcmp(opt->default_text, "false") == 0 && slot->table->section[0] == '\0'))
+        ash_str_addf(text, "default %s", opt->default_text);
     add_limits(opt, text->size_bytes > before ? ", " : "", text);
     if (text->size_bytes > before) {
         ash_str_adds(text, ")");
@@ -148,8 +147,7 @@ void ash_opts_print_help(const struct ash_opts *opts, FILE *out)
     }
 }
 
-/* ---- job file -------------------------------------------------------------------------------------------------------
- */
+/* ---- job file ---------------------------------------------------------------------------------------------------- */
 
 /* May point stand in a double-quoted scalar as it is? */
 static bool is_printable(uint32_t point)

@@ -27,6 +27,7 @@ struct ash_opts {
     unsigned generation; /* counts sources: each file, command line, environment or single set is one */
 };
 
+/* Does the setting hold several strings? */
 static inline bool ash_opt_is_list(const struct ash_opt *opt)
 {
     return opt->type == ASH_OPT_LIST || opt->type == ASH_OPT_TEXTS;
@@ -36,18 +37,25 @@ static inline bool ash_opt_is_list(const struct ash_opt *opt)
 bool ash_opts_same_key(const char *a, const char *b);
 /* The slot of key, or NULL. */
 struct ash_opt_slot *ash_opts_find(const struct ash_opts *opts, const char *key);
-/* The slot whose key, or name alone, is nearest to key; NULL when there are none. */
+/* The slot whose key, or name alone, is nearest to key; NULL when none is near (ash_spelling_nearness). */
 const struct ash_opt_slot *ash_opts_nearest(const struct ash_opts *opts, const char *key);
-/* -ENOENT with the nearest known key in the sentence. */
+/* -ENOENT with the nearest known key, if one is near, in the sentence. source: as in ash_opts_set. */
 int ash_opts_unknown(const struct ash_opts *opts, const char *key, const char *source, struct ash_err *err);
 
-/* Parse text and store it, within the current generation. Returns 0, -EINVAL, -ERANGE or -ENOMEM; on error the field is
+#define ASH_OPT_SUBJECT_BYTES 512
+
+/* The setting as its user wrote it, for a message: "--max-tokens" or "train.steps" from the command line (source
+ * NULL), "job.yaml:12: 'train.steps'" from elsewhere. In buf or in slot. */
+const char *ash_opts_subject(const struct ash_opt_slot *slot, const char *source, char *buf, size_t buf_bytes);
+
+/* Parse text and store it, within the current generation. source: as in ash_opts_set. Returns 0, -EINVAL, -ERANGE or -ENOMEM; on error the field is
  * as it was. */
 int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
                    struct ash_err *err);
-/* Append one item to a list (commas are part of it), and empty a list, within the current generation. */
+/* Append one item to a list (commas are part of it), within the current generation. Returns as ash_opts_store. */
 int ash_opts_store_item(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
                         struct ash_err *err);
+/* Empty a list, within the current generation. */
 void ash_opts_empty_list(struct ash_opts *opts, struct ash_opt_slot *slot);
 /* Append the present value of a number, boolean or choice as text that ash_opts_store takes back. 0, -ENOMEM, or
  * -EINVAL for strings and lists, which need quotes. */

@@ -7,42 +7,14 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/assert.h"
 #include "base/number.h"
 #include "base/opts_priv.h"
 #include "base/utf8.h"
 
-/* ---- numbers --------------------------------------------------------------------------------------------------------
- */
+#define SUFFIX_MIN 1000 /* settings that reach it are offered suffixes */
 
-/* The factor of a suffix, 1 for none, or 0. */
-static int64_t suffix_factor(const char *suffix)
-{
-    static const struct {
-        const char *text;
-        int64_t factor;
-    } known[] = {{"", 1},         {"k", 1000},     {"m", 1000000}, {"g", 1000000000},
-                 {"ki", 1 << 10}, {"mi", 1 << 20}, {"gi", 1 << 30}};
-
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++)
-        if (strcasecmp(known[i].text, suffix) == 0) return known[i].factor;
-    return 0;
-}
-
-/* Returns 0, -EINVAL for text that is no whole number, -ERANGE for one that does not fit. */
-static int parse_int(const char *text, int64_t *value_out)
-{
-    const char *digits = text[0] == '-' || text[0] == '+' ? text + 1 : text;
-    int64_t value, factor;
-    char *end = NULL;
-
-    if (!isdigit((unsigned char)digits[0])) return -EINVAL;
-    errno = 0;
-    value = strtoll(text, &end, 10);
-    factor = suffix_factor(end);
-    if (factor == 0) return -EINVAL;
-    if (errno == ERANGE || __builtin_mul_overflow(value, factor, value_out)) return -ERANGE;
-    return 0;
-}
+/* ---- numbers ----------------------------------------------------------------------------------------------------- */
 
 /* A number, or digits with the suffix that people write for large ones: 70B, 1.5T. Returns as ash_number_parse. */
 static int parse_double(const char *text, double *value_out)
@@ -59,7 +31,7 @@ static int parse_double(const char *text, double *value_out)
         return ash_number_parse(text, value_out);
     memcpy(digits, text, length);
     digits[length] = '\0';
-    for (size_t i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+    for (size_t i = 0; i < ASH_COUNT(known); i++) {
         if (tolower((unsigned char)text[length]) != known[i].letter) continue;
         rc = ash_number_parse(digits, value_out);
         if (rc == 0) *value_out *= known[i].factor;
@@ -68,38 +40,93 @@ static int parse_double(const char *text, double *value_out)
     return -EINVAL;
 }
 
-/* ---- storing --------------------------------------------------------------------------------------------------------
- */
+/* The same, or a whole number as people write large ones: 1_000_000, 64ki. */
+static int parse_any(const char *text, double *value_out)
+{
+    int64_t whole = 0;
+    int rc = parse_double(text, value_out);
+
+    if (rc != -EINVAL || ash_number_parse_whole(text, &whole) < 0) return rc;
+    *value_out = (double)whole;
+    return 0;
+}
+
+/* ---- storing ----------------------------------------------------------------------------------------------------- */
+
+const char *ash_opts_subject(const struct ash_opt_slot *slot, const char *source, char *buf, size_t buf_bytes)
+{
+    size_t used = 0;
+
+    if (source != NULL) {
+        snprintf(buf, buf_bytes, "%s: '%s'", source, slot->key);
+        return buf;
+    }
+    if (slot->table->section[0] != '\0') return slot->key;
+    used = (size_t)snprintf(buf, buf_bytes, "--");
+    for (const char *c = slot->key; *c != '\0' && used + 1 < buf_bytes; c++)
+        buf[used++] = *c == '_' ? '-' : *c;
+    buf[used] = '\0';
+    return buf;
+}
+
+static int no_memory(const struct ash_opt_slot *slot, const char *source, struct ash_err *err)
+{
+    char subject[ASH_OPT_SUBJECT_BYTES];
+
+    return ash_err_set(err, -ENOMEM, "%s: out of memory", ash_opts_subject(slot, source, subject, sizeof(subject)));
+}
 
 static int wrong(const struct ash_opt_slot *slot, const char *text, const char *source, const char *expected,
                  struct ash_err *err)
 {
-    return ash_err_set(err, -EINVAL, "%s: '%s' must be %s, not '%.100s'", source, slot->key, expected, text);
+    char subject[ASH_OPT_SUBJECT_BYTES];
+
+    return ash_err_set(err, -EINVAL, "%s must be %s, not '%.100s'",
+                       ash_opts_subject(slot, source, subject, sizeof(subject)), expected, text);
+}
+
+static int out_of_range(const struct ash_opt_slot *slot, const char *text, const char *source, const char *why,
+                        struct ash_err *err)
+{
+    char subject[ASH_OPT_SUBJECT_BYTES];
+
+    return ash_err_set(err, -ERANGE, "%s is %.100s, which is %s",
+                       ash_opts_subject(slot, source, subject, sizeof(subject)), text, why);
 }
 
 static int check_limits(const struct ash_opt_slot *slot, double value, const char *text, const char *source,
                         struct ash_err *err)
 {
     const struct ash_opt *opt = slot->opt;
+    char subject[ASH_OPT_SUBJECT_BYTES], limits[80];
 
     if ((opt->min == 0 && opt->max == 0) || (value >= opt->min && value <= opt->max)) return 0;
     if (isinf(opt->max))
-        return ash_err_set(err, -ERANGE, "%s: '%s' is %.100s, but it must be at least %.15g", source, slot->key, text,
-                           opt->min);
-    if (isinf(opt->min))
-        return ash_err_set(err, -ERANGE, "%s: '%s' is %.100s, but it must be at most %.15g", source, slot->key, text,
-                           opt->max);
-    return ash_err_set(err, -ERANGE, "%s: '%s' is %.100s, but it must be from %.15g to %.15g", source, slot->key, text,
-                       opt->min, opt->max);
+        snprintf(limits, sizeof(limits), "at least %.15g", opt->min);
+    else if (isinf(opt->min))
+        snprintf(limits, sizeof(limits), "at most %.15g", opt->max);
+    else
+        snprintf(limits, sizeof(limits), "from %.15g to %.15g", opt->min, opt->max);
+    return ash_err_set(err, -ERANGE, "%s is %.100s, but it must be %s",
+                       ash_opts_subject(slot, source, subject, sizeof(subject)), text, limits);
+}
+
+/* Can the setting be so large that people write it with a suffix? */
+static bool is_often_large(const struct ash_opt *opt)
+{
+    return (opt->min == 0 && opt->max == 0) || opt->max >= SUFFIX_MIN;
 }
 
 static int store_int(struct ash_opt_slot *slot, const char *text, const char *source, struct ash_err *err)
 {
     int64_t value = 0;
-    int rc = parse_int(text, &value);
+    int rc = ash_number_parse_whole(text, &value);
 
-    if (rc == -EINVAL) return wrong(slot, text, source, "a whole number (suffixes k, m, g, ki, mi, gi are fine)", err);
-    if (rc < 0) return ash_err_set(err, rc, "%s: '%s' is %.100s, which is too large", source, slot->key, text);
+    if (rc == -EINVAL)
+        return wrong(slot, text, source,
+                     is_often_large(slot->opt) ? "a whole number (such as 2000, 2_000, 2e3 or 2k)" : "a whole number",
+                     err);
+    if (rc < 0) return out_of_range(slot, text, source, "too large", err);
     rc = check_limits(slot, (double)value, text, source, err);
     if (rc == 0) *(int64_t *)slot->field = value;
     return rc;
@@ -108,10 +135,12 @@ static int store_int(struct ash_opt_slot *slot, const char *text, const char *so
 static int store_double(struct ash_opt_slot *slot, const char *text, const char *source, struct ash_err *err)
 {
     double value = 0;
-    int rc = parse_double(text, &value);
+    int rc = parse_any(text, &value);
 
-    if (rc == -EINVAL) return wrong(slot, text, source, "a number (suffixes k, m, g or b, t are fine)", err);
-    if (rc < 0) return ash_err_set(err, rc, "%s: '%s' is %.100s, which is not finite", source, slot->key, text);
+    if (rc == -EINVAL)
+        return wrong(slot, text, source, is_often_large(slot->opt) ? "a number (such as 2000, 2e3 or 2k)" : "a number",
+                     err);
+    if (rc < 0) return out_of_range(slot, text, source, "not finite", err);
     rc = check_limits(slot, value, text, source, err);
     if (rc == 0) *(double *)slot->field = value;
     return rc;
@@ -152,7 +181,7 @@ static int store_string(struct ash_opts *opts, struct ash_opt_slot *slot, const 
 {
     const char *copy = ash_arena_strdup(opts->arena, text);
 
-    if (copy == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory for '%s'", source, slot->key);
+    if (copy == NULL) return no_memory(slot, source, err);
     *(const char **)slot->field = copy;
     return 0;
 }
@@ -163,18 +192,20 @@ static int push_item(struct ash_opts *opts, struct ash_opt_slot *slot, const cha
 {
     struct ash_opt_list *list = slot->field;
     const char *copy = ash_arena_strdup(opts->arena, text);
+    char subject[ASH_OPT_SUBJECT_BYTES];
 
     if (list->count >= ASH_OPT_ITEMS_MAX)
-        return ash_err_set(err, -E2BIG, "%s: '%s' has more than %d items", source, slot->key, ASH_OPT_ITEMS_MAX);
+        return ash_err_set(err, -E2BIG, "%s has more than %d items",
+                           ash_opts_subject(slot, source, subject, sizeof(subject)), ASH_OPT_ITEMS_MAX);
     if (copy != NULL && list->count == slot->capacity) {
         size_t capacity = slot->capacity > 0 ? slot->capacity * 2 : 4;
         const char **items = ash_arena_calloc(opts->arena, capacity, sizeof(*items));
-        if (items == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory for '%s'", source, slot->key);
+        if (items == NULL) return no_memory(slot, source, err);
         if (list->count > 0) memcpy(items, list->items, list->count * sizeof(*items));
         list->items = items;
         slot->capacity = capacity;
     }
-    if (copy == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory for '%s'", source, slot->key);
+    if (copy == NULL) return no_memory(slot, source, err);
     list->items[list->count++] = copy;
     return 0;
 }
@@ -183,7 +214,7 @@ static int push_comma_separated(struct ash_opts *opts, struct ash_opt_slot *slot
                                 struct ash_err *err)
 {
     char *items = ash_arena_strdup(opts->arena, text);
-    int rc = items == NULL ? ash_err_set(err, -ENOMEM, "%s: out of memory for '%s'", source, slot->key) : 0;
+    int rc = items == NULL ? no_memory(slot, source, err) : 0;
 
     while (rc == 0 && items != NULL && items[0] != '\0') {
         char *comma = strchr(items, ',');
@@ -227,9 +258,10 @@ static void mark_set(const struct ash_opts *opts, struct ash_opt_slot *slot)
 static int check_text(const struct ash_opt_slot *slot, const char *text, const char *source, struct ash_err *err)
 {
     size_t size_bytes = strlen(text);
+    char subject[ASH_OPT_SUBJECT_BYTES];
 
     if (ash_utf8_valid_prefix(text, size_bytes) == size_bytes) return 0;
-    return ash_err_set(err, -EILSEQ, "%s: the value of '%s' is not valid UTF-8", source, slot->key);
+    return ash_err_set(err, -EILSEQ, "%s is not valid UTF-8", ash_opts_subject(slot, source, subject, sizeof(subject)));
 }
 
 int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
@@ -280,8 +312,7 @@ void ash_opts_empty_list(struct ash_opts *opts, struct ash_opt_slot *slot)
     mark_set(opts, slot);
 }
 
-/* ---- showing --------------------------------------------------------------------------------------------------------
- */
+/* ---- showing ----------------------------------------------------------------------------------------------------- */
 
 int ash_opts_show(const struct ash_opt_slot *slot, struct ash_str *text)
 {

@@ -110,7 +110,7 @@ static bool is_null(const struct reader *reader)
     return text[0] == '\0' || strcmp(text, "~") == 0 || strcasecmp(text, "null") == 0;
 }
 
-/* Does any setting lie below path ("train.")? */
+/* Does any setting begin with path ("train.")? */
 static bool is_section(const struct ash_opts *opts, const char *path)
 {
     for (size_t i = 0; i < opts->count; i++) {
@@ -188,7 +188,7 @@ static int set_sequence(struct reader *reader, struct ash_opt_slot *slot)
     }
 }
 
-/* The value of a known setting; key_line is where its key stands. */
+/* The value of a known setting; key_line is the line of its key. */
 static int set_value(struct reader *reader, struct ash_opt_slot *slot, size_t key_line)
 {
     if (slot->is_set && slot->generation == reader->opts->generation)
@@ -218,7 +218,7 @@ static int remember_map(struct reader *reader, size_t line)
 
 static int read_map(struct reader *reader, int depth);
 
-/* What stands at a key that is not a setting: a section with a map below, or a mistake. reader->path is "...key". */
+/* The value of a key that is not a setting: a section with a map below, or a mistake. reader->path is "...key". */
 static int read_section(struct reader *reader, size_t key_line, int depth)
 {
     char where[SOURCE_BYTES];
@@ -287,7 +287,8 @@ static int read_stream(struct reader *reader)
         rc = read_map(reader, 1);
     else if (reader->event.type != YAML_SCALAR_EVENT || !is_null(reader))
         rc = refuse(reader, "a job file is a map: lines of 'key: value'");
-    if (rc == 0) rc = next(reader); /* document end */
+    if (rc < 0) return rc;
+    rc = next(reader); /* document end */
     if (rc == 0) rc = next(reader);
     if (rc < 0) return rc;
     return reader->event.type == YAML_STREAM_END_EVENT ? 0 : refuse(reader, "a second document (---) is not supported");

@@ -1,5 +1,5 @@
-/* Pools: one block of memory and a stack of free places, so that get and put are a few instructions and never malloc.
- */
+/* Pools: one block of memory and a stack of free places, so that get and put are a few instructions and never
+ * malloc. */
 #include "base/pool.h"
 
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 
 #define ALIGN_BYTES ((size_t)64)
 
@@ -31,7 +32,7 @@ int ash_pool_open(const char *what, size_t object_bytes, size_t limit, struct as
     if (pool == NULL) goto fail;
     pool->what = what;
     pool->limit = limit;
-    pool->stride_bytes = (object_bytes + ALIGN_BYTES - 1) / ALIGN_BYTES * ALIGN_BYTES;
+    pool->stride_bytes = ash_round_up(object_bytes, ALIGN_BYTES);
     if (__builtin_mul_overflow(pool->stride_bytes, limit, &total) || total > SIZE_MAX / 2) goto fail;
     pool->objects = aligned_alloc(ALIGN_BYTES, total);
     pool->free_list = calloc(limit, sizeof(*pool->free_list));

@@ -50,6 +50,11 @@ static int wait_for(int fd, short events, uint64_t deadline_ns)
     }
 }
 
+int ash_socket_wait(int fd, uint64_t deadline_ns)
+{
+    return wait_for(fd, POLLIN, deadline_ns);
+}
+
 static struct addrinfo *resolve(const char *host, int port, struct ash_err *err)
 {
     struct addrinfo hints = {
@@ -61,7 +66,7 @@ static struct addrinfo *resolve(const char *host, int port, struct ash_err *err)
     snprintf(service, sizeof(service), "%d", port);
     rc = getaddrinfo(host, service, &hints, &found);
     if (rc == 0) return found;
-    ash_err_set(err, -EHOSTUNREACH, "'%s' cannot be resolved: %s", host != NULL ? host : "*", gai_strerror(rc));
+    ash_err_set(err, -ENOENT, "'%s' cannot be resolved: %s", host != NULL ? host : "*", gai_strerror(rc));
     return NULL;
 }
 
@@ -89,7 +94,7 @@ int ash_socket_listen(const char *host, int port, struct ash_err *err)
     struct addrinfo *found = resolve(host, port, err);
     int fd = -EADDRNOTAVAIL;
 
-    if (found == NULL) return -EHOSTUNREACH;
+    if (found == NULL) return -ENOENT;
     for (const struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next)
         fd = listen_at(at);
     freeaddrinfo(found);
@@ -141,7 +146,7 @@ int ash_socket_address_towards(const char *host, char *buf, size_t buf_bytes)
     struct addrinfo *found = resolve(host, 9, NULL);
     int fd, rc;
 
-    if (found == NULL) return -EHOSTUNREACH;
+    if (found == NULL) return -ENOENT;
     fd = socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0); /* to connect it only looks for the way */
     rc = fd < 0 || connect(fd, found->ai_addr, found->ai_addrlen) < 0 ? -errno
                                                                       : ash_socket_own_address(fd, buf, buf_bytes);
@@ -180,7 +185,7 @@ int ash_socket_connect(const char *host, int port, uint64_t deadline_ns, struct 
     struct addrinfo *found = resolve(host, port, err);
     int fd = -ECONNREFUSED;
 
-    if (found == NULL) return -EHOSTUNREACH;
+    if (found == NULL) return -ENOENT;
     for (;;) {
         for (const struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next)
             fd = connect_to(at, deadline_ns);
@@ -202,7 +207,8 @@ int ash_socket_accept(int listen_fd, uint64_t deadline_ns)
         }
         if (errno == ECONNABORTED || errno == EINTR) continue;
         if (errno != EAGAIN && errno != EWOULDBLOCK) return -errno;
-        if ((rc = wait_for(listen_fd, POLLIN, deadline_ns)) < 0) return rc;
+        rc = wait_for(listen_fd, POLLIN, deadline_ns);
+        if (rc < 0) return rc;
     }
 }
 

@@ -23,16 +23,20 @@ int ash_socket_free_port(struct ash_err *err);
 int ash_socket_port(int fd);
 /* The address from which this socket talks to its peer, as text without a port. Returns 0 or a negative errno. */
 int ash_socket_own_address(int fd, char *buf, size_t buf_bytes);
-/* The address from which this host would talk to another, found without talking to it. Returns 0 or a negative errno.
- */
+/* The address from which this host would talk to another, found without talking to it. Returns 0 or a negative
+ * errno. */
 int ash_socket_address_towards(const char *host, char *buf, size_t buf_bytes);
-/* Connect, trying again while nobody listens, until the deadline. Returns a descriptor or a negative errno. */
+/* Connect, trying again while nobody listens, until the deadline. Returns a descriptor or a negative errno: -ENOENT
+ * where host is a name that cannot be resolved. */
 int ash_socket_connect(const char *host, int port, uint64_t deadline_ns, struct ash_err *err);
+/* Wait until there is something to read, or a connection to accept. Returns 0, -ETIMEDOUT or another negative errno. */
+int ash_socket_wait(int fd, uint64_t deadline_ns);
 /* Accept one connection. -ETIMEDOUT at the deadline. */
 int ash_socket_accept(int listen_fd, uint64_t deadline_ns);
 
-/* All bytes or an error: -ETIMEDOUT, -ECONNRESET (the peer has gone), or another. Never SIGPIPE. */
+/* Send all bytes, or an error: -ETIMEDOUT, -ECONNRESET (the peer has gone), or another. Never SIGPIPE. */
 int ash_socket_send(int fd, const void *data, size_t size_bytes, uint64_t deadline_ns);
+/* Exactly size_bytes into data, or an error as of ash_socket_send; then data holds part of them. */
 int ash_socket_recv(int fd, void *data, size_t size_bytes, uint64_t deadline_ns);
 
 #endif

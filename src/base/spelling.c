@@ -2,6 +2,7 @@
 #include "base/spelling.h"
 
 #include <ctype.h>
+#include <stdint.h>
 #include <string.h>
 
 static char fold(char c)
@@ -31,6 +32,27 @@ size_t ash_spelling_distance(const char *a, const char *b)
         before = above, above = row, row = free_row;
     }
     return above[b_count];
+}
+
+/* Does candidate begin with name? */
+static bool begins_with(const char *candidate, const char *name)
+{
+    while (*name != '\0' && fold(*name) == fold(*candidate))
+        name++, candidate++;
+    return *name == '\0';
+}
+
+#define PREFIX_MIN 2   /* letters; one is the beginning of everything */
+#define PREFIX_SCORE 2 /* between a name that is the same and one with a letter wrong */
+#define EDIT_SCORE 4
+
+size_t ash_spelling_nearness(const char *name, const char *candidate)
+{
+    size_t distance = ash_spelling_distance(name, candidate), length = strlen(name);
+
+    if (distance == 0) return 0;
+    if (length >= PREFIX_MIN && begins_with(candidate, name)) return PREFIX_SCORE;
+    return distance <= length / 3 + (length < 3) ? EDIT_SCORE * distance : SIZE_MAX;
 }
 
 bool ash_spelling_same(const char *a, const char *b)

@@ -11,7 +11,11 @@
  * equal. */
 size_t ash_spelling_distance(const char *a, const char *b);
 
-/* Are the letters and digits the same in order, whatever their case and what stands between them? "Seq Len" is
+/* How near name, which nobody knows, is to candidate, for "did you mean": smaller is nearer, SIZE_MAX is not near. A
+ * candidate that begins with name goes before any misspelling; of misspellings a third of name's letters may differ. */
+size_t ash_spelling_nearness(const char *name, const char *candidate);
+
+/* Are the letters and digits the same in order, whatever their case and the other characters between them? "Seq Len" is
  * "seq_len", "H100 SXM5-80GB" is "h100-sxm5-80gb". */
 bool ash_spelling_same(const char *a, const char *b);
 

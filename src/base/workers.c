@@ -19,6 +19,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/math.h"
 #include "base/thread.h"
 
 #define SEAT ((uint32_t)1 << 16) /* upper half of the word: seats on offer; lower half: threads seated */
@@ -42,7 +43,7 @@ struct worker {
     int index;
 };
 
-/* What is left of a thread's stretch of units: the first of them in the upper half, the one behind the last in the
+/* What is left of a thread's stretch of units: the first of them in the upper half, the one after the last in the
  * lower. The thread takes from the front, others from the end. */
 struct stretch {
     _Alignas(64) _Atomic uint64_t left;
@@ -55,13 +56,13 @@ struct ash_workers {
     _Atomic int sleepers; /* workers in (or about to enter) a futex wait */
     _Atomic int caller_sleeps;
     _Alignas(64) _Atomic size_t next; /* first unit that nobody has taken */
-    /* The loop: written by the caller before it offers seats, read by those who took one. */
+    /* The loop: written by the caller before it offers seats, read by the threads that took one. */
     _Alignas(64) size_t count, min_units;
     size_t max_units; /* of a range */
     take_fn take;
     ash_range_fn body;
     void *ctx;
-    bool spin; /* there is a core for every thread */
+    bool may_spin; /* there is a core for every thread */
     int thread_count, started;
     struct stretch stretches[ASH_WORKERS_MAX];
     struct worker threads[];
@@ -102,7 +103,7 @@ static uint32_t spin_until(struct ash_workers *workers, bool (*ready)(uint32_t))
     uint32_t word = atomic_load_explicit(&workers->word, memory_order_acquire);
     uint64_t end_ns;
 
-    if (ready(word) || !workers->spin) return word;
+    if (ready(word) || !workers->may_spin) return word;
     end_ns = ash_clock_ns() + SPIN_NS;
     do {
         for (int i = 0; i < SPINS_PER_LOOK; i++) {
@@ -186,10 +187,10 @@ static size_t stretch_units(uint64_t left)
     return stretch_end(left) - stretch_begin(left);
 }
 
-/* Of so many units, a part; or all, where the part or what it leaves would be less than a range may have. */
+/* One of `parts` shares of the units; or all, where the share or the rest would be smaller than a range may be. */
 static size_t some_of(const struct ash_workers *workers, size_t units, size_t parts)
 {
-    size_t some = units / parts < workers->min_units ? workers->min_units : units / parts;
+    size_t some = ash_max(units / parts, workers->min_units);
 
     return units < some + workers->min_units ? units : some;
 }
@@ -292,7 +293,7 @@ static bool ran_alone(const struct ash_workers *workers, size_t count, size_t mi
     return true;
 }
 
-/* Run a loop whose ranges, at most so many, take() hands out. */
+/* Run a loop whose ranges, at most `ranges`, take() hands out. */
 static void run_loop(struct ash_workers *workers, size_t ranges, take_fn take, ash_range_fn body, void *ctx)
 {
     size_t threads = (size_t)workers->thread_count;
@@ -300,7 +301,7 @@ static void run_loop(struct ash_workers *workers, size_t ranges, take_fn take, a
     workers->take = take;
     workers->body = body;
     workers->ctx = ctx;
-    offer_seats(workers, (uint32_t)((ranges < threads ? ranges : threads) - 1));
+    offer_seats(workers, (uint32_t)(ash_min(ranges, threads) - 1));
     run_ranges(workers, 0);
     wait_all_left(workers);
 }
@@ -328,7 +329,7 @@ void ash_workers_stream(struct ash_workers *workers, size_t count, size_t min_un
     if (ran_alone(workers, count, min_units, body, ctx)) return;
     ash_assert(count <= UINT32_MAX);
     threads = (size_t)workers->thread_count;
-    stretches = count / min_units < threads ? count / min_units : threads;
+    stretches = ash_min(count / min_units, threads);
     workers->min_units = min_units;
     for (size_t i = 0; i < threads; i++) {
         uint64_t left = i < stretches ? stretch_of(count * i / stretches, count * (i + 1) / stretches) : 0;
@@ -366,7 +367,7 @@ int ash_workers_open(int thread_count, struct ash_workers **workers_out, struct 
     if (workers == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %d threads", thread_count);
     memset(workers, 0, size_bytes);
     workers->thread_count = thread_count;
-    workers->spin = thread_count <= cores;
+    workers->may_spin = thread_count <= cores;
     rc = start_threads(workers);
     if (rc < 0) goto fail;
     *workers_out = workers;

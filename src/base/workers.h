@@ -19,6 +19,7 @@ typedef void (*ash_range_fn)(void *ctx, size_t begin, size_t end, int worker);
 int ash_workers_open(int thread_count, struct ash_workers **workers_out, struct ash_err *err);
 /* Stop and join. NULL is a no-op. No loop may be running. */
 void ash_workers_close(struct ash_workers *workers);
+/* How many threads there are, the caller's included. */
 int ash_workers_count(const struct ash_workers *workers);
 
 enum ash_pin { ASH_PIN_AUTO, ASH_PIN_ON, ASH_PIN_OFF };
@@ -34,8 +35,8 @@ int ash_workers_pin(struct ash_workers *workers, enum ash_pin pin, struct ash_er
  * call it. */
 void ash_workers_run(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx);
 
-/* The same for up to 2^32 - 1 units that lie one behind the other in memory, which decides how long they take: a thread
- * walks through neighbours, and only when it is through takes over half of what another has left. */
+/* The same for up to 2^32 - 1 units that are contiguous in memory, whose bandwidth decides how long they take: a thread
+ * works through neighbouring units, and when it has finished steals half of what another has left. */
 void ash_workers_stream(struct ash_workers *workers, size_t count, size_t min_units, ash_range_fn body, void *ctx);
 
 #endif

@@ -20,7 +20,7 @@ struct reader {
     json_t *open[DEPTH_MAX]; /* borrowed from root */
     char *keys[DEPTH_MAX];   /* of each open object: the key that waits for its value */
     size_t depth;
-    bool done;
+    bool is_done;
     struct ash_err *err;
 };
 
@@ -156,7 +156,7 @@ static int take_event(struct reader *reader)
     case YAML_DOCUMENT_START_EVENT:
         return reader->root != NULL ? refuse(reader, "only one document is expected") : 0;
     case YAML_STREAM_END_EVENT:
-        reader->done = true;
+        reader->is_done = true;
         return 0;
     default:
         return 0;
@@ -170,7 +170,7 @@ int ash_yaml_parse(const char *text, size_t size_bytes, const char *name, json_t
 
     if (yaml_parser_initialize(&reader.parser) == 0) return ash_err_set(err, -ENOMEM, "%.200s: out of memory", name);
     yaml_parser_set_input_string(&reader.parser, (const unsigned char *)text, size_bytes);
-    while (rc == 0 && !reader.done) {
+    while (rc == 0 && !reader.is_done) {
         if (yaml_parser_parse(&reader.parser, &reader.event) == 0) {
             rc = syntax_error(&reader);
             break;

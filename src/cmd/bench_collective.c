@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/cores.h"
+#include "base/math.h"
 #include "collective/group.h"
 #include "collective/host/window.h"
 #include "collective/net/net.h"
@@ -41,7 +42,7 @@ static const struct ash_opt bench_opts[] = {
      "processes to start on this machine (not where a launcher has started some)", 1, 256, NULL},
     {"nodes", ASH_OPT_INT, FIELD(nodes), "1", "failure domains to spread them over", 1, 256, NULL},
     {"min", ASH_OPT_INT, FIELD(min_bytes), "8", "smallest size in bytes", 8, 1e12, NULL},
-    {"max", ASH_OPT_INT, FIELD(max_bytes), "64mi", "largest size in bytes", 8, 1e12, NULL},
+    {"max", ASH_OPT_INT, FIELD(max_bytes), "64mi", "largest size in bytes, which is measured too", 8, 1e12, NULL},
     {"factor", ASH_OPT_INT, FIELD(factor), "4", "between sizes", 2, 1024, NULL},
     {"rounds", ASH_OPT_INT, FIELD(rounds), "5", "measurements of each size; the median counts", 1, ROUNDS_MAX, NULL},
     {"window", ASH_OPT_BOOL, FIELD(window), NULL, "all_reduce in memory that all ranks have mapped, as training does",
@@ -50,7 +51,8 @@ static const struct ash_opt bench_opts[] = {
      "instead, every rank copies as many bytes with non-temporal stores: what bounds an all_reduce in shared memory", 0,
      0, NULL},
     {"tune", ASH_OPT_STRING, FIELD(tune), NULL,
-     "instead, measure each way of each call and write the cost model to this file (setting group.cost)", 0, 0, NULL},
+     "instead, measure each algorithm of each collective and write the cost model to this file (setting group.cost)", 0,
+     0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per size", 0, 0, NULL},
 };
 static const struct ash_opt_table bench_table = {
@@ -59,17 +61,13 @@ static const struct ash_opt_table bench_table = {
 static const struct ash_cmd_usage usage = {
     .synopsis =
         "ashlar bench collective [--op NAME | --bound | --tune FILE] [--procs P] [--min BYTES] [--max BYTES] [flags]",
-    .about =
-        "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it by what "
-        "the\n"
-        "operation must move (2 (P - 1) / P for all_reduce), so that it compares with the speed of memory or wires.\n"
-        "Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.\n"
-        "With --tune it measures every way in which a group could make its calls: inside a node (everyone joins all\n"
-        "operands, or its share), and with several nodes flat or hierarchical, whole or in shares. A job that is "
-        "given\n"
-        "the file as group.cost takes the cheapest way for each size; parts that a run cannot measure stay as they "
-        "are\n"
-        "in the file.",
+    .about = "Starts P processes and measures a collective between them. algbw is size / time; busbw multiplies it\n"
+             "by what the operation must move (2 (P - 1) / P for all_reduce), so that it compares with the speed of\n"
+             "memory or wires. Under torchrun, Slurm or `ashlar launch` it uses the processes that are there.\n"
+             "With --tune it measures every algorithm of every collective: inside a node one-shot (everyone reduces\n"
+             "all operands) and two-shot (everyone reduces its share), between nodes flat and hierarchical. A job\n"
+             "that is given the file as group.cost takes the cheapest algorithm for each size; parts that a run\n"
+             "cannot measure stay as they are in the file.",
     .examples = "  ashlar bench collective --procs 4 --max 256mi\n"
                 "  srun -n 16 ashlar bench collective --op all_gather --json\n"
                 "  srun -N 4 ashlar bench collective --tune cost.json\n"
@@ -135,7 +133,8 @@ static int run_once(struct bench *bench, struct ash_err *err)
 
 /* ---- is it right? ------------------------------------------------------------------------------------------------ */
 
-/* Every byte of a rank's operand says whose it is, in a way that sums show (small numbers are exact in every type). */
+/* Every byte of a rank's operand is_reporting_rank whose it is, in a algorithm that sums show (small numbers are
+ * exact in every type). */
 static void fill(struct bench *bench)
 {
     enum ash_coll_dtype dtype = (enum ash_coll_dtype)bench->flags->dtype;
@@ -199,7 +198,7 @@ static int measure(struct bench *bench, double *seconds_out, struct ash_err *err
 {
     double rounds[ROUNDS_MAX], once = 0;
     int64_t iterations;
-    int rc = measure_round(bench, 3, &once, err); /* warms up, and says how many fill a round */
+    int rc = measure_round(bench, 3, &once, err); /* warms up, and is_reporting_rank how many fill a round */
 
     iterations = (int64_t)(ROUND_NS * 1e-9 / once);
     iterations = iterations < 2 ? 2 : iterations > ITERATIONS_MAX ? ITERATIONS_MAX : iterations;
@@ -252,12 +251,14 @@ static int run_size(struct bench *bench, struct ash_err *err)
     int rc;
 
     fill(bench);
-    if ((rc = run_once(bench, err)) < 0) return rc;
+    rc = run_once(bench, err);
+    if (rc < 0) return rc;
     wrong = count_wrong(bench);
     all_wrong = (int64_t)wrong;
-    if ((rc = ash_group_all_reduce(bench->group, &all_wrong, &all_wrong, 1, ASH_COLL_I64, ASH_COLL_SUM, err)) < 0)
-        return rc;
-    if ((rc = measure(bench, &seconds, err)) < 0) return rc;
+    rc = ash_group_all_reduce(bench->group, &all_wrong, &all_wrong, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
+    if (rc < 0) return rc;
+    rc = measure(bench, &seconds, err);
+    if (rc < 0) return rc;
     if (ash_group_rank(bench->group) == 0) print_row(bench, seconds, (uint64_t)all_wrong);
     return 0;
 }
@@ -265,8 +266,8 @@ static int run_size(struct bench *bench, struct ash_err *err)
 /* ---- the cost model ---------------------------------------------------------------------------------------------- */
 
 /* For ash_bench_tune. */
-static int measure_call(void *ctx, struct ash_group *group, enum ash_cost_call call, size_t bytes, double *seconds_out,
-                        struct ash_err *err)
+static int measure_call(void *ctx, struct ash_group *group, enum ash_cost_collective call, size_t bytes,
+                        double *seconds_out, struct ash_err *err)
 {
     static const enum op calls[] = {[ASH_COST_ALL_REDUCE] = OP_ALL_REDUCE,
                                     [ASH_COST_REDUCE_SCATTER] = OP_REDUCE_SCATTER,
@@ -289,7 +290,7 @@ static int measure_call(void *ctx, struct ash_group *group, enum ash_cost_call c
 /* Operands in memory of this process, or results in a window, to which the operand is copied before each check. */
 static int open_memory(struct bench *bench, size_t bytes, struct ash_err *err)
 {
-    size_t whole = (bytes + 4095) / 4096 * 4096, size = ash_group_size(bench->group);
+    size_t whole = ash_round_up(bytes, 4096), size = ash_group_size(bench->group);
     int rc;
 
     bench->in = aligned_alloc(4096, whole);
@@ -298,7 +299,8 @@ static int open_memory(struct bench *bench, size_t bytes, struct ash_err *err)
         ash_tree_of(&bench->shares.tree, size);
         for (size_t r = 0; r <= size; r++)
             bench->shares.first[r] = (uint32_t)r;
-        if ((rc = ash_group_window_open(bench->group, whole, &bench->window, err)) < 0) return rc;
+        rc = ash_group_window_open(bench->group, whole, &bench->window, err);
+        if (rc < 0) return rc;
         bench->out = ash_window_data(bench->window);
         return 0;
     }
@@ -317,6 +319,23 @@ static void pin(const struct ash_group *group)
         ash_cores_pin(pthread_self(), cores[ash_group_rank(group) % (size_t)count]); /* a wish */
 }
 
+/* From the smallest size to the largest, which is measured too. A barrier has no size. */
+static int run_sizes(struct bench *bench, struct ash_err *err)
+{
+    const struct flags *flags = bench->flags;
+    size_t max = (size_t)flags->max_bytes;
+    int rc;
+
+    bench->bytes = 0;
+    if (flags->op == OP_BARRIER && !flags->bound) return run_size(bench, err);
+    bench->bytes = (size_t)flags->min_bytes;
+    for (;;) {
+        rc = run_size(bench, err);
+        if (rc < 0 || bench->bytes >= max) return rc;
+        bench->bytes = ash_min(bench->bytes * (size_t)flags->factor, max);
+    }
+}
+
 static int run_ranks(const struct flags *flags, struct ash_group *group, struct ash_err *err)
 {
     struct bench bench = {.flags = flags, .group = group};
@@ -329,10 +348,7 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
         printf("# %s, %zu ranks on %zu node%s\n#%11s %12s %6s %6s %12s %10s %10s %8s\n", name_of(flags),
                ash_group_size(group), ash_group_nodes(group), ash_group_nodes(group) == 1 ? "" : "s", "size (B)",
                "count", "type", "redop", "time (us)", "algbw GB/s", "busbw GB/s", "wrong");
-    for (bench.bytes = (size_t)flags->min_bytes;
-         rc == 0 && flags->tune == NULL && bench.bytes <= (size_t)flags->max_bytes;
-         bench.bytes *= (size_t)flags->factor)
-        rc = run_size(&bench, err);
+    if (rc == 0 && flags->tune == NULL) rc = run_sizes(&bench, err);
     ash_window_close(bench.window);
     if (bench.window == NULL) free(bench.out);
     free(bench.in);
@@ -342,13 +358,16 @@ static int run_ranks(const struct flags *flags, struct ash_group *group, struct 
 /* Nobody has launched us: start the processes, each of which comes back here. */
 static int launch_self(const struct flags *flags, int argc, char **argv, struct ash_err *err)
 {
-    char **words = calloc((size_t)argc + 3, sizeof(*words)), self[] = "/proc/self/exe", bench[] = "bench";
-    struct ash_launch launch = {
-        .procs = (size_t)flags->procs, .nodes = (size_t)flags->nodes, .grace_s = 5, .argv = words};
+    char **words = calloc((size_t)argc + 3, sizeof(*words)), name[] = "ashlar", bench[] = "bench";
+    struct ash_launch launch = {.procs = (size_t)flags->procs,
+                                .nodes = (size_t)flags->nodes,
+                                .grace_s = 5,
+                                .program = "/proc/self/exe",
+                                .argv = words};
     int rc;
 
     if (words == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    words[0] = self;
+    words[0] = name;
     words[1] = bench;
     memcpy(words + 2, argv, (size_t)argc * sizeof(*words));
     rc = ash_launch_run(&launch, err);
@@ -359,6 +378,9 @@ static int launch_self(const struct flags *flags, int argc, char **argv, struct 
 /* Tuning chooses by cost models only where nobody has chosen for it. */
 static int check_flags(const struct flags *flags, const struct ash_group_opts *group_opts, struct ash_err *err)
 {
+    if (flags->min_bytes > flags->max_bytes)
+        return ash_err_set(err, -EINVAL, "--min %" PRId64 " is larger than --max %" PRId64, flags->min_bytes,
+                           flags->max_bytes);
     if (flags->tune == NULL || group_opts->algorithm == ASH_NET_AUTO) return 0;
     return ash_err_set(err, -EINVAL, "--tune measures all algorithms: leave group.algorithm at auto");
 }
@@ -367,13 +389,13 @@ static int run_bench(const struct flags *flags, const struct ash_group_opts *gro
                      struct ash_err *err)
 {
     struct ash_group *group = NULL;
-    struct ash_place place;
+    struct ash_launch_env env;
     int rc = check_flags(flags, group_opts, err);
 
-    if (rc == 0) rc = ash_place_detect(&place, err);
+    if (rc == 0) rc = ash_launch_env_read(&env, err);
     if (rc < 0) return rc;
-    if (strcmp(place.launcher, "none") == 0 && flags->procs > 1) return launch_self(flags, argc, argv, err);
-    rc = ash_group_open(&place, group_opts, &group, err);
+    if (strcmp(env.launcher, "none") == 0 && flags->procs > 1) return launch_self(flags, argc, argv, err);
+    rc = ash_group_open(&env, group_opts, &group, err);
     if (rc == 0) rc = run_ranks(flags, group, err);
     ash_group_close(group);
     return rc;

@@ -14,10 +14,10 @@ void ash_bench_copy(void *to, const void *from, size_t size_bytes);
 #define ASH_BENCH_TUNE_BYTES ((size_t)1 << 20) /* of the largest operand that is measured */
 
 /* Median seconds of a call of so many bytes (all-gather: of all ranks together). All ranks of group call it. */
-typedef int (*ash_bench_measure_fn)(void *ctx, struct ash_group *group, enum ash_cost_call call, size_t bytes,
+typedef int (*ash_bench_measure_fn)(void *ctx, struct ash_group *group, enum ash_cost_collective call, size_t bytes,
                                     double *seconds_out, struct ash_err *err);
-/* Measure the ways of all calls that this group can make and write them to the file at path; what it cannot measure is
- * kept from the file if there is one. All ranks call it; the first one prints and writes. */
+/* Measure the algorithms of all collectives that this group can make and write them to the file at path; what it
+ * cannot measure is kept from the file if there is one. All ranks call it; the first one prints and writes. */
 int ash_bench_tune(struct ash_group *group, const char *path, ash_bench_measure_fn measure, void *ctx,
                    struct ash_err *err);
 

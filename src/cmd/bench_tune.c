@@ -1,5 +1,5 @@
-/* ashlar bench collective --tune: a line of the cost model (collective/cost.h) for every way in which a call can be
- * made, measured with all other ways made too dear to be taken. */
+/* ashlar bench collective --tune: a line of the cost model (collective/core/cost.h) for every algorithm of a
+ * collective, measured with all others made too expensive to be taken. */
 #include "cmd/bench_priv.h"
 
 #include <errno.h>
@@ -8,8 +8,8 @@
 
 #define SIZES 7
 #define SIZE_MIN ((size_t)256) /* then four times as many each time */
-#define SIZES_AT_ONCE 4        /* no more than a board has room for */
-#define TOO_DEAR_S 1e9
+#define SIZES_ONE_SHOT 4       /* no more than a control block has room for */
+#define TOO_EXPENSIVE_S 1e9
 
 _Static_assert(SIZE_MIN << 2 * (SIZES - 1) <= ASH_BENCH_TUNE_BYTES, "room for the largest operand");
 
@@ -17,67 +17,69 @@ struct tuner {
     struct ash_group *group; /* that is measured: of all ranks, or of those of a node */
     ash_bench_measure_fn measure;
     void *ctx;
-    bool says; /* this rank prints */
+    bool is_reporting_rank; /* this rank prints */
 };
 
-/* A model in which every way is too dear. */
+/* A model in which every algorithm is too expensive. */
 static struct ash_cost nothing(void)
 {
-    const struct ash_cost_line dear = {.latency_s = TOO_DEAR_S, .bytes_per_s = 1e15};
+    const struct ash_cost_line expensive = {.latency_s = TOO_EXPENSIVE_S, .bytes_per_s = 1e15};
     struct ash_cost cost;
 
-    for (enum ash_cost_way way = ASH_COST_AT_ONCE; way < ASH_COST_WAYS; way++)
-        cost.ways[way] = dear;
-    for (enum ash_cost_call call = ASH_COST_ALL_REDUCE; call < ASH_COST_CALLS; call++)
-        for (enum ash_cost_across way = ASH_COST_FLAT; way < ASH_COST_ACROSS; way++)
-            cost.across[call][way] = dear;
+    for (enum ash_cost_intra_node algorithm = ASH_COST_ONE_SHOT; algorithm < ASH_COST_INTRA_NODE_COUNT; algorithm++)
+        cost.intra_node[algorithm] = expensive;
+    for (enum ash_cost_collective call = ASH_COST_ALL_REDUCE; call < ASH_COST_COLLECTIVES; call++)
+        for (enum ash_cost_inter_node algorithm = ASH_COST_FLAT; algorithm < ASH_COST_INTER_NODE_COUNT; algorithm++)
+            cost.inter_node[call][algorithm] = expensive;
     return cost;
 }
 
-static void say_line(const struct tuner *tuner, const char *where, const char *call, const char *way,
-                     const struct ash_cost_line *line)
+static void print_line(const struct tuner *tuner, const char *where, const char *call, const char *algorithm,
+                       const struct ash_cost_line *line)
 {
-    if (!tuner->says) return;
-    printf("%-13s %-14s %-19s latency %9.2f us, %8.3f GB/s\n", where, call, way, line->latency_s * 1e6,
+    if (!tuner->is_reporting_rank) return;
+    printf("%-13s %-14s %-19s latency %9.2f us, %8.3f GB/s\n", where, call, algorithm, line->latency_s * 1e6,
            line->bytes_per_s * 1e-9);
     fflush(stdout);
 }
 
 /* ---- inside a node ----------------------------------------------------------------------------------------------- */
 
-static int tune_way(const struct tuner *tuner, enum ash_cost_way way, struct ash_cost_line *line_out,
-                    struct ash_err *err)
+static int tune_intra_node_algorithm(const struct tuner *tuner, enum ash_cost_intra_node algorithm,
+                                     struct ash_cost_line *line_out, struct ash_err *err)
 {
-    size_t count = way == ASH_COST_AT_ONCE ? SIZES_AT_ONCE : SIZES;
+    size_t count = algorithm == ASH_COST_ONE_SHOT ? SIZES_ONE_SHOT : SIZES;
     struct ash_cost forced = nothing();
     double moved[SIZES], seconds[SIZES];
     int rc = 0;
 
-    forced.ways[way].latency_s = 0;
+    forced.intra_node[algorithm].latency_s = 0;
     ash_group_set_cost(tuner->group, &forced);
     for (size_t i = 0; i < count && rc == 0; i++) {
         size_t bytes = SIZE_MIN << 2 * i;
 
-        moved[i] = ash_cost_moved(way, ash_group_size(tuner->group), bytes);
+        moved[i] = ash_cost_intra_node_bytes(algorithm, ash_group_size(tuner->group), bytes);
         rc = tuner->measure(tuner->ctx, tuner->group, ASH_COST_ALL_REDUCE, bytes, &seconds[i], err);
     }
     if (rc < 0) return rc;
     *line_out = ash_cost_fit(moved, seconds, count);
-    say_line(tuner, "inside a node", "all_reduce", ash_cost_way_name(way), line_out);
+    print_line(tuner, "inside a node", "all_reduce", ash_cost_intra_node_name(algorithm), line_out);
     return 0;
 }
 
 /* The ranks of the first node measure while the others wait: they may be on the same machine. */
-static int tune_inside(const struct tuner *tuner, struct ash_cost *cost, struct ash_err *err)
+static int tune_intra_node(const struct tuner *tuner, struct ash_cost *cost, struct ash_err *err)
 {
-    size_t node = ash_group_member(tuner->group, ash_group_rank(tuner->group)).node_index;
+    size_t node = ash_group_get_member(tuner->group, ash_group_rank(tuner->group)).node_index;
     struct tuner inside = *tuner;
     int rc;
 
     inside.group = NULL;
     rc = ash_group_split(tuner->group, (int64_t)node, 0, &inside.group, err);
-    for (enum ash_cost_way way = ASH_COST_AT_ONCE; rc == 0 && way < ASH_COST_WAYS; way++)
-        if (node == 0 && ash_group_size(inside.group) > 1) rc = tune_way(&inside, way, &cost->ways[way], err);
+    for (enum ash_cost_intra_node algorithm = ASH_COST_ONE_SHOT; rc == 0 && algorithm < ASH_COST_INTRA_NODE_COUNT;
+         algorithm++)
+        if (node == 0 && ash_group_size(inside.group) > 1)
+            rc = tune_intra_node_algorithm(&inside, algorithm, &cost->intra_node[algorithm], err);
     ash_group_close(inside.group);
     return rc == 0 ? ash_group_barrier(tuner->group, err) : rc;
 }
@@ -91,42 +93,46 @@ static struct ash_cost_shape shape_of(const struct ash_group *group)
     size_t counts[ASH_SHARES_RANKS_MAX] = {0};
 
     for (size_t r = 0; r < shape.ranks; r++) {
-        size_t node = ash_group_member(group, r).node_index;
+        size_t node = ash_group_get_member(group, r).node_index;
 
         if (++counts[node] > shape.here) shape.here = counts[node];
     }
     return shape;
 }
 
-static int tune_across_way(const struct tuner *tuner, enum ash_cost_call call, enum ash_cost_across way,
-                           struct ash_cost_line *line_out, struct ash_err *err)
+static int tune_inter_node_algorithm(const struct tuner *tuner, enum ash_cost_collective call,
+                                     enum ash_cost_inter_node algorithm, struct ash_cost_line *line_out,
+                                     struct ash_err *err)
 {
     struct ash_cost_shape shape = shape_of(tuner->group);
     struct ash_cost forced = nothing();
     double moved[SIZES], seconds[SIZES];
     int rc = 0;
 
-    forced.across[call][way].latency_s = 0;
+    forced.inter_node[call][algorithm].latency_s = 0;
     ash_group_set_cost(tuner->group, &forced);
     for (size_t i = 0; i < SIZES && rc == 0; i++) {
         size_t bytes = SIZE_MIN << 2 * i;
 
-        moved[i] = ash_cost_moved_across(call, way, &shape, call == ASH_COST_ALL_GATHER ? bytes / shape.ranks : bytes);
+        moved[i] = ash_cost_inter_node_bytes(call, algorithm, &shape,
+                                             call == ASH_COST_ALL_GATHER ? bytes / shape.ranks : bytes);
         rc = tuner->measure(tuner->ctx, tuner->group, call, bytes, &seconds[i], err);
     }
     if (rc < 0) return rc;
     *line_out = ash_cost_fit(moved, seconds, SIZES);
-    say_line(tuner, "between nodes", ash_cost_call_name(call), ash_cost_across_name(way), line_out);
+    print_line(tuner, "between nodes", ash_cost_collective_name(call), ash_cost_inter_node_name(algorithm), line_out);
     return 0;
 }
 
-static int tune_across(const struct tuner *tuner, struct ash_cost *cost, struct ash_err *err)
+static int tune_inter_node(const struct tuner *tuner, struct ash_cost *cost, struct ash_err *err)
 {
     int rc = 0;
 
-    for (enum ash_cost_call call = ASH_COST_ALL_REDUCE; rc == 0 && call < ASH_COST_CALLS; call++)
-        for (enum ash_cost_across way = ASH_COST_FLAT; rc == 0 && way < ASH_COST_ACROSS; way++)
-            if (ash_cost_has(call, way)) rc = tune_across_way(tuner, call, way, &cost->across[call][way], err);
+    for (enum ash_cost_collective call = ASH_COST_ALL_REDUCE; rc == 0 && call < ASH_COST_COLLECTIVES; call++)
+        for (enum ash_cost_inter_node algorithm = ASH_COST_FLAT; rc == 0 && algorithm < ASH_COST_INTER_NODE_COUNT;
+             algorithm++)
+            if (ash_cost_has(call, algorithm))
+                rc = tune_inter_node_algorithm(tuner, call, algorithm, &cost->inter_node[call][algorithm], err);
     return rc;
 }
 
@@ -144,15 +150,16 @@ static int load_old(const char *path, struct ash_cost *cost, struct ash_err *err
 int ash_bench_tune(struct ash_group *group, const char *path, ash_bench_measure_fn measure, void *ctx,
                    struct ash_err *err)
 {
-    struct tuner tuner = {.group = group, .measure = measure, .ctx = ctx, .says = ash_group_rank(group) == 0};
+    struct tuner tuner = {
+        .group = group, .measure = measure, .ctx = ctx, .is_reporting_rank = ash_group_rank(group) == 0};
     struct ash_cost cost = ash_cost_default;
     int rc = 0;
 
     if (ash_group_size(group) < 2) return ash_err_set(err, -EINVAL, "a cost model is measured between processes");
-    if (tuner.says) rc = load_old(path, &cost, err);
-    if (rc == 0) rc = tune_inside(&tuner, &cost, err);
-    if (rc == 0 && ash_group_nodes(group) > 1) rc = tune_across(&tuner, &cost, err);
-    if (rc < 0 || !tuner.says) return rc;
+    if (tuner.is_reporting_rank) rc = load_old(path, &cost, err);
+    if (rc == 0) rc = tune_intra_node(&tuner, &cost, err);
+    if (rc == 0 && ash_group_nodes(group) > 1) rc = tune_inter_node(&tuner, &cost, err);
+    if (rc < 0 || !tuner.is_reporting_rank) return rc;
     rc = ash_cost_save(path, &cost, err);
     if (rc == 0) printf("written to %s: use it with group.cost=%s\n", path, path);
     return rc;

@@ -4,8 +4,10 @@
 #include "base/assert.h"
 
 static const struct ash_opt opts[] = {
-    {"catalog", ASH_OPT_LIST, offsetof(struct ash_catalog_flags, catalog), NULL, "YAML files with machines of your own",
-     0, 0, NULL},
+    {.name = "catalog",
+     .type = ASH_OPT_LIST,
+     .offset = offsetof(struct ash_catalog_flags, catalog),
+     .help = "YAML files with machines of your own"},
 };
 
 const struct ash_opt_table ash_catalog_table = {

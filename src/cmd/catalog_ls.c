@@ -12,8 +12,10 @@ struct flags {
 };
 
 static const struct ash_opt ls_opts[] = {
-    {"json", ASH_OPT_BOOL, offsetof(struct flags, json), NULL, "print the whole catalog as one JSON object", 0, 0,
-     NULL},
+    {.name = "json",
+     .type = ASH_OPT_BOOL,
+     .offset = offsetof(struct flags, json),
+     .help = "print the whole catalog as one JSON object"},
 };
 
 static const struct ash_opt_table ls_table = {
@@ -44,7 +46,7 @@ static void list_gpus(const struct ash_catalog *catalog)
         const struct ash_gpu *gpu = ash_catalog_gpu_at(catalog, i);
 
         printf("%-18s", gpu->name);
-        for (int p = 0; p < ASH_PRECISION_COUNT; p++)
+        for (int p = 0; p < ASH_GPU_PRECISIONS; p++)
             cell(9, gpu->flops[p] / 1e12, "%.0f");
         cell(9, gpu->memory_bytes / 1e9, "%.1f");
         cell(8, gpu->memory_bandwidth / 1e12, "%.2f");

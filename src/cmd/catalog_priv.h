@@ -9,7 +9,7 @@
 extern const struct ash_cmd ash_cmd_catalog_ls;
 extern const struct ash_cmd ash_cmd_catalog_show;
 
-/* `plan.catalog`: files of one's own, from --catalog, a job file or ASHLAR_PLAN_CATALOG. Bind it beside the command's
+/* `plan.catalog`: files of one's own, from --catalog, a job file or ASHLAR_PLAN_CATALOG. Bind it next to the command's
  * own table: `{&ash_catalog_table, &files}`. */
 struct ash_catalog_flags {
     struct ash_opt_list catalog;

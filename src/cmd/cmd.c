@@ -7,7 +7,9 @@
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
+#include "base/assert.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/spelling.h"
@@ -18,16 +20,16 @@
 static const struct ash_cmd *nearest(const struct ash_cmd *const *commands, size_t count, const char *name)
 {
     const struct ash_cmd *best = NULL;
-    size_t best_distance = SIZE_MAX, close_enough = strlen(name) / 3 + 1;
+    size_t least = SIZE_MAX;
 
     for (size_t i = 0; i < count; i++) {
-        size_t distance = ash_spelling_distance(name, commands[i]->name);
+        size_t distance = ash_spelling_nearness(name, commands[i]->name);
 
-        if (distance >= best_distance) continue;
-        best_distance = distance;
+        if (distance >= least) continue;
+        least = distance;
         best = commands[i];
     }
-    return best_distance <= close_enough ? best : NULL;
+    return best;
 }
 
 static void print_list(FILE *out, const char *prefix, const struct ash_cmd *const *commands, size_t count)
@@ -62,10 +64,52 @@ static int run_named(const struct ash_cmd *command, int argc, char **argv)
     return asks_for_help(argv[1]) ? command->run(2, words) : command->run(argc - 1, argv + 1);
 }
 
+/* ---- visiting ---------------------------------------------------------------------------------------------------- */
+
+#define PROGRAM "ashlar"
+
+/* Set while commands are visited: each is then run with --help and tells the visitor what it would print. */
+static const struct ash_cmd_visitor *visiting;
+
+/* The words after the program's name. */
+static const char *path_of(const char *words)
+{
+    words += strlen(PROGRAM);
+    return *words == ' ' ? words + 1 : words;
+}
+
+static void visit_group(const char *prefix, const struct ash_cmd *const *commands, size_t count)
+{
+    visiting->group(visiting->ctx, path_of(prefix), commands, count);
+    for (size_t i = 0; i < count; i++) {
+        char help[] = "--help", name[64], *words[] = {name, help, NULL};
+
+        snprintf(name, sizeof(name), "%s", commands[i]->name);
+        commands[i]->run(2, words);
+    }
+}
+
+void ash_cmd_visit(const struct ash_cmd_visitor *visitor)
+{
+    size_t count = 0;
+    const struct ash_cmd *const *commands = ash_cmd_all(&count);
+
+    ash_assert(visiting == NULL);
+    visiting = visitor;
+    visit_group(PROGRAM, commands, count);
+    visiting = NULL;
+}
+
+/* ---- choosing and reading ---------------------------------------------------------------------------------------- */
+
 int ash_cmd_dispatch(const char *prefix, const struct ash_cmd *const *commands, size_t count, int argc, char **argv)
 {
     const char *name;
 
+    if (visiting != NULL) {
+        visit_group(prefix, commands, count);
+        return 0;
+    }
     if (argc < 2) {
         print_list(stderr, prefix, commands, count);
         return 2;
@@ -116,6 +160,13 @@ int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int 
     bool help = false;
     size_t count = 0;
 
+    if (visiting != NULL) {
+        char path[64];
+
+        snprintf(path, sizeof(path), "%.*s", command_bytes(usage->synopsis), usage->synopsis);
+        visiting->settings(visiting->ctx, path_of(path), opts);
+        return 0;
+    }
     if (ash_opts_set_env(opts, &err) < 0 ||
         ash_opts_parse_args(opts, argc - 1, argv + 1, positionals, max_positionals, &count, &help, &err) < 0) {
         ash_log(ASH_LOG_ERROR, "%s (`%.*s --help` explains)", err.text, command_bytes(usage->synopsis),
@@ -157,34 +208,32 @@ int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv)
     return code;
 }
 
-static int read_stdin(struct ash_str *text)
+static int read_stream(FILE *file, struct ash_str *text)
 {
     char chunk[65536];
     size_t bytes, start = text->size_bytes;
     int rc = 0;
 
-    while (rc == 0 && (bytes = fread(chunk, 1, sizeof(chunk), stdin)) > 0) {
+    while (rc == 0 && (bytes = fread(chunk, 1, sizeof(chunk), file)) > 0) {
         rc = ash_str_add(text, chunk, bytes);
         if (text->size_bytes - start > ASH_CMD_TEXT_MAX_BYTES) rc = -EFBIG;
     }
-    return rc == 0 && ferror(stdin) ? -EIO : rc;
+    return rc == 0 && ferror(file) ? -errno : rc;
 }
 
 int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, struct ash_err *err)
 {
-    size_t size_bytes = 0;
-    char *data = NULL;
-    int rc = ash_str_adds(text, "");
+    bool is_stdin = strcmp(path, "-") == 0;
+    const char *name = is_stdin ? "standard input" : path;
+    FILE *file = is_stdin ? stdin : fopen(path, "rbe");
+    int rc = file != NULL ? ash_str_adds(text, "") : -errno;
 
-    if (rc < 0) return ash_err_set(err, rc, "no memory for %s", what);
-    if (strcmp(path, "-") == 0) {
-        rc = read_stdin(text);
-        return rc < 0 ? ash_err_set(err, rc, "cannot read %s from standard input: %s", what, strerror(-rc)) : 0;
-    }
-    rc = ash_file_read(path, ASH_CMD_TEXT_MAX_BYTES, &data, &size_bytes, err);
-    if (rc == 0 && ash_str_add(text, data, size_bytes) < 0) rc = ash_err_set(err, -ENOMEM, "no memory for %s", what);
-    free(data);
-    return rc;
+    if (rc == 0) rc = read_stream(file, text);
+    if (file != NULL && !is_stdin) fclose(file);
+    if (rc == -EFBIG)
+        return ash_err_set(err, rc, "%s has more than the limit of %zu bytes: '%s'", what, ASH_CMD_TEXT_MAX_BYTES,
+                           name);
+    return rc < 0 ? ash_err_set(err, rc, "cannot read %s from '%s': %s", what, name, strerror(-rc)) : 0;
 }
 
 int ash_cmd_print_json(json_t *json, struct ash_err *err)

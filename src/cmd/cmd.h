@@ -19,19 +19,36 @@ struct ash_cmd {
 
 extern const struct ash_cmd ash_cmd_bench;
 extern const struct ash_cmd ash_cmd_catalog;
+extern const struct ash_cmd ash_cmd_completion;
 extern const struct ash_cmd ash_cmd_data;
 extern const struct ash_cmd ash_cmd_eval;
 extern const struct ash_cmd ash_cmd_generate;
 extern const struct ash_cmd ash_cmd_launch;
 extern const struct ash_cmd ash_cmd_model;
 extern const struct ash_cmd ash_cmd_plan;
+extern const struct ash_cmd ash_cmd_diagnose;
+extern const struct ash_cmd ash_cmd_xid;
 extern const struct ash_cmd ash_cmd_train;
 extern const struct ash_cmd ash_cmd_version;
 
 /* Run the one of commands that argv[1] names, or print their list (--help, -h, help: exit code 0; nothing: 2; `help
  * NAME` is `NAME --help`). A name that is not there gets the nearest one as a suggestion and exit code 2. prefix is
- * what stands before the name ("ashlar", "ashlar model"). */
+ * what comes before the name ("ashlar", "ashlar model"). */
 int ash_cmd_dispatch(const char *prefix, const struct ash_cmd *const *commands, size_t count, int argc, char **argv);
+
+/* All commands of the program, in the order of `ashlar --help`. */
+const struct ash_cmd *const *ash_cmd_all(size_t *count_out);
+
+/* Hears of commands and their settings, without running any: what shells complete is made of it. Everything is borrowed
+ * for the call. A path has the words after "ashlar": "" for the program itself, "model info". */
+struct ash_cmd_visitor {
+    void (*group)(void *ctx, const char *path, const struct ash_cmd *const *commands, size_t count);
+    void (*settings)(void *ctx, const char *path, const struct ash_opts *opts);
+    void *ctx;
+};
+
+/* Tell visitor of every command of the program. One thread at a time. */
+void ash_cmd_visit(const struct ash_cmd_visitor *visitor);
 
 /* What --help says around the flags. Several lines are separated by '\n'; about and examples may be NULL. */
 struct ash_cmd_usage {
@@ -69,7 +86,7 @@ int ash_cmd_run(const struct ash_cmd_form *form, int argc, char **argv);
 
 #define ASH_CMD_TEXT_MAX_BYTES ((size_t)64 << 20)
 
-/* Append a file (path "-": standard input) of at most ASH_CMD_TEXT_MAX_BYTES to text, whose data is never NULL
+/* Append a file or pipe (path "-": standard input) of at most ASH_CMD_TEXT_MAX_BYTES to text, whose data is never NULL
  * afterwards. what names it in errors ("the prompt"). Returns 0 or a negative errno. */
 int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, struct ash_err *err);
 

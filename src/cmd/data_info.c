@@ -2,7 +2,6 @@
 #include "cmd/data_priv.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,13 +14,13 @@
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data info DIR",
-    .about = "Says what a folder of token shards holds.",
+    .about = "Says what a folder of token shards holds: tokens, documents, end token, sizes and where they come from.",
     .examples = "  ashlar data info data/train --show 5\n"
                 "  ashlar data info data/train --verify",
 };
 
 struct settings {
-    bool verify;
+    bool verify, json;
     int64_t show;
 };
 
@@ -30,27 +29,19 @@ static const struct ash_opt opts_list[] = {
      NULL},
     {"show", ASH_OPT_INT, offsetof(struct settings, show), "0", "print the text of the first N documents", 0, 1e9,
      NULL},
+    {"json", ASH_OPT_BOOL, offsetof(struct settings, json), "false", "print one JSON object", 0, 0, NULL},
 };
-
-static void print_summary(const char *dir, const struct ash_data_manifest *manifest)
-{
-    uint64_t tokens = 0, documents = 0;
-
-    for (size_t i = 0; i < manifest->shard_count; i++) {
-        tokens += manifest->shards[i].tokens;
-        documents += manifest->shards[i].documents;
-    }
-    printf("%s: %" PRIu64 " tokens in %" PRIu64 " documents, %zu shard%s, vocabulary of %zu\n", dir, tokens, documents,
-           manifest->shard_count, manifest->shard_count == 1 ? "" : "s", manifest->vocab_size);
-}
 
 int ash_cmd_data_describe(const char *dir)
 {
     struct ash_data_manifest manifest = {0};
     struct ash_err err = {0};
+    json_t *facts;
 
     if (ash_data_manifest_load(dir, &manifest, &err) < 0) return ash_cmd_fail(&err);
-    print_summary(dir, &manifest);
+    facts = ash_cmd_data_facts(dir, &manifest);
+    ash_cmd_data_print_summary(facts);
+    json_decref(facts);
     ash_data_manifest_fini(&manifest);
     return 0;
 }
@@ -85,7 +76,6 @@ static int verify(const char *dir, const struct ash_data_manifest *manifest, str
         ash_shard_close(shard);
         if (rc < 0) return rc;
     }
-    printf("verified: every id is inside the vocabulary and every checksum is right\n");
     return 0;
 }
 
@@ -114,6 +104,7 @@ static int show(const char *dir, const struct ash_data_manifest *manifest, uint6
     struct ash_tokenizer *tokenizer = NULL;
     int rc = ash_tokenizer_open(dir, &tokenizer, err);
 
+    putchar('\n');
     for (size_t i = 0; rc == 0 && wanted > 0 && i < manifest->shard_count; i++) {
         struct ash_shard *shard = NULL;
         size_t begin = 0;
@@ -131,17 +122,35 @@ static int show(const char *dir, const struct ash_data_manifest *manifest, uint6
     return rc;
 }
 
+/* The facts, as JSON or in words. */
+static int print_facts(const char *dir, const struct ash_data_manifest *manifest, const struct settings *settings,
+                       struct ash_err *err)
+{
+    json_t *facts = ash_cmd_data_facts(dir, manifest);
+
+    if (settings->verify) json_object_set_new(facts, "verified", json_true());
+    if (settings->json) return ash_cmd_print_json(facts, err);
+    ash_cmd_data_print_summary(facts);
+    ash_cmd_data_print_details(facts);
+    if (settings->verify) printf("  verified     every id is inside the vocabulary and every checksum is right\n");
+    json_decref(facts);
+    return 0;
+}
+
 static int respond(const void *ctx, const struct ash_opts *opts, const char *dir)
 {
     const struct settings *settings = ctx;
     struct ash_data_manifest manifest = {0};
     struct ash_err err = {0};
-    int rc = ash_data_manifest_load(dir, &manifest, &err);
+    int rc;
 
     (void)opts;
+    if (settings->json && settings->show > 0)
+        return ash_cmd_misuse("data info", "--json and --show exclude each other");
+    rc = ash_data_manifest_load(dir, &manifest, &err);
     if (rc < 0) return ash_cmd_fail(&err);
-    print_summary(dir, &manifest);
     rc = settings->verify ? verify(dir, &manifest, &err) : ash_data_manifest_check_all(&manifest, dir, &err);
+    if (rc == 0) rc = print_facts(dir, &manifest, settings, &err);
     if (rc == 0 && settings->show > 0) rc = show(dir, &manifest, (uint64_t)settings->show, &err);
     ash_data_manifest_fini(&manifest);
     return rc < 0 ? ash_cmd_fail(&err) : 0;

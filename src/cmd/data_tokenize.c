@@ -15,28 +15,43 @@
 #define EXIT_INTERRUPTED 130
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar data tokenize --tokenizer DIR --out DIR FILE...",
-    .about = "Turns text files (UTF-8) and .jsonl files into a folder of token shards that `ashlar train` reads.\n"
-             "The work may be interrupted at any time: the same command again keeps the shards that are complete.",
+    .synopsis = "ashlar data tokenize --tokenizer DIR --out DIR FILE|FOLDER|-...",
+    .about =
+        "Turns text (UTF-8) and JSON lines into a folder of token shards that `ashlar train` reads. Inputs may be\n"
+        "compressed (gzip, zstd), and may be folders (the .txt, .md, .jsonl and .json files below them), pipes,\n"
+        "or - for standard input. The work may be interrupted at any time: the same command again keeps the\n"
+        "shards that are complete. Only a run that reads a pipe must begin again, with --overwrite.",
     .examples =
         "  ashlar data tokenize --tokenizer models/gpt2 --out data/books books/*.txt\n"
         "  ashlar data tokenize --tokenizer models/qwen3 --out data/web --field content --on-error skip web-*.jsonl\n"
-        "  ashlar data tokenize --tokenizer models/gpt2 --out data/tales --split blank-line tales.txt",
+        "  ashlar data tokenize --tokenizer models/gpt2 --out data/tales --split blank-line tales.txt.gz\n"
+        "  zcat dump-*.gz | ashlar data tokenize --tokenizer models/gpt2 --out data/dump --split line -",
 };
+
+static const char *plural(uint64_t count)
+{
+    return count == 1 ? "" : "s";
+}
 
 /* began: what an earlier run had done already is no part of the speed. */
 static void show(struct ash_progress *progress, const struct ash_tokenize_status *began,
                  const struct ash_tokenize_status *now)
 {
     double seconds = ash_progress_seconds(progress);
+    double speed = (double)(now->tokens - began->tokens) / (seconds > 0 ? seconds : 1) / 1e6;
     char left[32];
 
     if (!ash_progress_due(progress)) return;
+    if (now->has_stream) { /* nobody knows how much is to come */
+        ash_progress_say(progress, "%.2f m tokens  %.2f m tokens/s  %zu shard%s", (double)now->tokens / 1e6, speed,
+                         now->shards, plural(now->shards));
+        return;
+    }
     ash_progress_left(progress, (double)(now->bytes_done - began->bytes_done),
                       (double)(now->bytes_total - now->bytes_done), left, sizeof(left));
-    ash_progress_say(progress, "%5.1f %%  %.2f m tokens  %.2f m tokens/s  %zu shards  %s left",
-                     100.0 * (double)now->bytes_done / (double)now->bytes_total, (double)now->tokens / 1e6,
-                     (double)(now->tokens - began->tokens) / (seconds > 0 ? seconds : 1) / 1e6, now->shards, left);
+    ash_progress_say(progress, "%5.1f %%  %.2f m tokens  %.2f m tokens/s  %zu shard%s  %s left",
+                     100.0 * (double)now->bytes_done / (double)now->bytes_total, (double)now->tokens / 1e6, speed,
+                     now->shards, plural(now->shards), left);
 }
 
 /* 0 when the work is done, -ECANCELED when it was interrupted. */
@@ -46,10 +61,10 @@ static int drive(struct ash_tokenize *job, struct ash_err *err)
     struct ash_progress progress;
     int rc;
 
-    ash_tokenize_status(job, &began);
+    ash_tokenize_get_status(job, &began);
     ash_progress_init(&progress);
     while ((rc = ash_tokenize_step(job, err)) > 0) {
-        ash_tokenize_status(job, &now);
+        ash_tokenize_get_status(job, &now);
         show(&progress, &began, &now);
         if (ash_interrupt_requested()) {
             rc = -ECANCELED;
@@ -68,7 +83,7 @@ static void report_begin(const struct ash_tokenize_status *status, const char *o
     }
     if (status->kept_shards > 0)
         ash_log(ASH_LOG_INFO, "%s: keeping %zu finished shard%s (%" PRIu64 " tokens) of an earlier run", out,
-                status->kept_shards, status->kept_shards == 1 ? "" : "s", status->tokens);
+                status->kept_shards, plural(status->kept_shards), status->tokens);
     if (status->eos != NULL)
         ash_log(ASH_LOG_INFO, "each document ends with %s (%" PRId32 ")", status->eos, status->eos_id);
     else
@@ -78,10 +93,11 @@ static void report_begin(const struct ash_tokenize_status *status, const char *o
 static void report_left_out(const struct ash_tokenize_status *status)
 {
     if (status->skipped > 0)
-        ash_log(ASH_LOG_WARN, "skipped %" PRIu64 " broken documents%s%s", status->skipped,
+        ash_log(ASH_LOG_WARN, "skipped %" PRIu64 " broken document%s%s%s", status->skipped, plural(status->skipped),
                 status->first_skipped != NULL ? "; the first: " : "",
                 status->first_skipped != NULL ? status->first_skipped : "");
-    if (status->empty > 0) ash_log(ASH_LOG_INFO, "left out %" PRIu64 " documents without a token", status->empty);
+    if (status->empty > 0)
+        ash_log(ASH_LOG_INFO, "left out %" PRIu64 " document%s without a token", status->empty, plural(status->empty));
 }
 
 static int tokenize(const struct ash_tokenize_opts *opts, const char *const *paths, size_t count)
@@ -92,14 +108,15 @@ static int tokenize(const struct ash_tokenize_opts *opts, const char *const *pat
     int rc = ash_tokenize_open(opts, paths, count, &job, &err);
 
     if (rc < 0) return ash_cmd_fail(&err);
-    ash_tokenize_status(job, &status);
+    ash_tokenize_get_status(job, &status);
     report_begin(&status, opts->out);
     rc = drive(job, &err);
-    ash_tokenize_status(job, &status);
+    ash_tokenize_get_status(job, &status);
     if (rc == 0) report_left_out(&status);
     ash_tokenize_close(job);
     if (rc == -ECANCELED) {
-        ash_log(ASH_LOG_INFO, "stopped with %zu finished shards; the same command goes on behind them", status.shards);
+        ash_log(ASH_LOG_INFO, "stopped with %zu finished shard%s; the same command continues after %s", status.shards,
+                plural(status.shards), status.shards == 1 ? "it" : "them");
         return EXIT_INTERRUPTED;
     }
     return rc < 0 ? ash_cmd_fail(&err) : ash_cmd_data_describe(opts->out);
@@ -125,7 +142,7 @@ static int run(int argc, char **argv)
         code = ash_cmd_misuse("data tokenize", "%s",
                               settings.tokenizer == NULL ? "--tokenizer is missing: name a folder with a tokenizer.json"
                               : settings.out == NULL     ? "--out is missing: name a folder for the shards"
-                                                         : "no input: name one or more files");
+                                                         : "no input: name files or folders, or - for standard input");
     if (code == ASH_CMD_GO) {
         ash_interrupt_install();
         code = tokenize(&settings, paths, count);
@@ -135,4 +152,4 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const struct ash_cmd ash_cmd_data_tokenize = {"tokenize", "text and .jsonl files to token shards", run};
+const struct ash_cmd ash_cmd_data_tokenize = {"tokenize", "text and JSON lines to token shards", run};

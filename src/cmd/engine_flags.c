@@ -9,14 +9,26 @@ static const char *const precisions[] = {"fp32", "bf16", NULL};
 enum { PRECISION_FP32, PRECISION_BF16 };
 
 static const struct ash_opt opts[] = {
-    {"threads", ASH_OPT_INT, FIELD(threads), "0", "threads; 0: one per core. Changes the speed, never the result", 0,
-     256, NULL},
-    {"backend", ASH_OPT_STRING, FIELD(backend), NULL,
-     "which kernels to use; default: the best that `ashlar version` lists", 0, 0, NULL},
-    {"cpu", ASH_OPT_STRING, FIELD(backend), NULL,
-     "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command", 0, 0, NULL},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32",
-     "bf16: round what is multiplied to bfloat16, as in bf16 training", 0, 0, precisions},
+    {.name = "threads",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(threads),
+     .default_text = "0",
+     .help = "threads; 0: one per core. Changes the speed, never the result",
+     .max = 256},
+    {.name = "backend",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(backend),
+     .help = "which kernels to use; default: the best that `ashlar version` lists"},
+    {.name = "cpu",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(backend),
+     .help = "another name of --backend: ASHLAR_CPU=NAME in the environment holds for every command"},
+    {.name = "precision",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(precision),
+     .default_text = "fp32",
+     .help = "bf16: round what is multiplied to bfloat16, as in bf16 training",
+     .choices = precisions},
 };
 
 const struct ash_opt_table ash_engine_table = {

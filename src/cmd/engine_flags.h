@@ -5,13 +5,16 @@
 #include "base/opts.h"
 #include "serve/engine.h"
 
+/* What --model takes, in every command that runs a model. */
+#define ASH_CMD_MODEL_HELP "the model: a Hugging Face folder, or a GGUF file (or the folder of a model.gguf)"
+
 struct ash_engine_flags {
     const char *backend;
     int64_t threads;
     int precision;
 };
 
-/* Bind it beside the command's own table: `{&ash_engine_table, &flags}`. */
+/* Bind it next to the command's own table: `{&ash_engine_table, &flags}`. */
 extern const struct ash_opt_table ash_engine_table;
 
 /* Open the model in dir as the flags say. */

@@ -18,7 +18,7 @@ enum { TASK_NONE, TASK_ARITHMETIC };
 #define FIELD(name) offsetof(struct ash_eval, name)
 
 static const struct ash_opt eval_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, "the Hugging Face folder of the model", 0, 0, NULL},
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
     {"data", ASH_OPT_STRING, FIELD(data), NULL, "token shards, as `ashlar data` writes them: measure the loss", 0, 0,
      NULL},
     {"seq", ASH_OPT_INT, FIELD(seq_tokens), "0",
@@ -62,7 +62,7 @@ static size_t problem_flags(struct ash_opt *flags, size_t max)
     ash_assert(ash_arithmetic_table.count <= max);
     for (size_t i = 0; i < ash_arithmetic_table.count; i++) {
         flags[i] = ash_arithmetic_table.opts[i];
-        if (strcmp(flags[i].name, "split") == 0) flags[i].fallback = "valid";
+        if (strcmp(flags[i].name, "split") == 0) flags[i].default_text = "valid";
     }
     return ash_arithmetic_table.count;
 }

@@ -3,6 +3,7 @@
 #include "cmd/eval_priv.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +14,7 @@
 #include "base/str.h"
 #include "cmd/progress.h"
 #include "train/data/dataset.h"
+#include "train/data/tokenizer_files.h"
 
 #define SEQ_TOKENS_DEFAULT 1024
 #define PASS_ROWS 1024 /* several short windows share a pass */
@@ -172,10 +174,38 @@ static size_t window_tokens(const struct ash_eval *eval)
     return context < SEQ_TOKENS_DEFAULT ? context : SEQ_TOKENS_DEFAULT;
 }
 
+/* Do the first ids of both stand for the same tokens? A GGUF file says the same in other words, and has another hash. */
+static bool same_tokens(const struct ash_tokenizer *a, const struct ash_tokenizer *b, size_t count)
+{
+    if (count > ash_tokenizer_vocab_size(a) || count > ash_tokenizer_vocab_size(b)) return false;
+    for (size_t id = 0; id < count; id++) {
+        const char *left = ash_tokenizer_content(a, (int32_t)id), *right = ash_tokenizer_content(b, (int32_t)id);
+
+        if (left == NULL || right == NULL ? left != right : strcmp(left, right) != 0) return false;
+    }
+    return true;
+}
+
+/* A loss means something only where the model reads the ids as the tokenizer of the data wrote them. */
+static int check_tokenizer(const struct ash_eval *eval, const struct ash_dataset *dataset, struct ash_err *err)
+{
+    const struct ash_tokenizer *of_model = ash_engine_tokenizer(eval->engine);
+    struct ash_tokenizer *of_data = NULL;
+    bool same = ash_tokenizer_hash(of_model) == ash_dataset_tokenizer_hash(dataset);
+    char dir[PATH_MAX];
+
+    if (!same && ash_tokenizer_files_dir(eval->data, dir, NULL) == 0 && ash_tokenizer_open(dir, &of_data, NULL) == 0)
+        same = same_tokens(of_data, of_model, ash_dataset_vocab_size(dataset));
+    ash_tokenizer_close(of_data);
+    if (same) return 0;
+    return ash_err_set(err, -EINVAL, "'%s' was not made with the tokenizer of '%s': tokenize the text again with it",
+                       eval->data, eval->model);
+}
+
 static int check_data(const struct ash_eval *eval, const struct ash_dataset *dataset, size_t seq_tokens,
                       struct ash_err *err)
 {
-    size_t vocab = ash_model_config(ash_engine_model(eval->engine))->vocab;
+    size_t vocab = ash_model_get_config(ash_engine_model(eval->engine))->vocab;
 
     if (seq_tokens > ash_engine_context(eval->engine))
         return ash_err_set(err, -EINVAL, "--seq %zu is more than the model's context of %zu", seq_tokens,
@@ -185,7 +215,7 @@ static int check_data(const struct ash_eval *eval, const struct ash_dataset *dat
             err, -EINVAL,
             "'%s' has ids up to %zu, but the model's vocabulary ends at %zu: it was made with another tokenizer",
             eval->data, ash_dataset_vocab_size(dataset) - 1, vocab - 1);
-    return 0;
+    return check_tokenizer(eval, dataset, err);
 }
 
 int ash_eval_data(struct ash_eval *eval, struct ash_err *err)

@@ -18,8 +18,9 @@ struct ash_eval {
     struct ash_engine *engine;
 };
 
-/* Measure and print. Return 0 or an error; -ECANCELED after Ctrl-C. */
+/* Measure the loss on eval->data and print it. Returns 0 or an error; -ECANCELED after Ctrl-C. */
 int ash_eval_data(struct ash_eval *eval, struct ash_err *err);
+/* Count right answers to problems and print them, likewise. */
 int ash_eval_arithmetic(struct ash_eval *eval, struct ash_err *err);
 
 #endif

@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "base/interrupt.h"
-#include "base/json.h"
 #include "base/log.h"
 #include "cmd/generate_priv.h"
 
@@ -19,11 +18,16 @@
 #define FIELD(name) offsetof(struct ash_generate, name)
 
 static const struct ash_opt generate_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL,
-     "the model: a Hugging Face folder, or a GGUF file beside its tokenizer.json", 0, 0, NULL},
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
     {"prompt", ASH_OPT_STRING, FIELD(prompt), NULL, "text to continue", 0, 0, NULL},
     {"prompt_file", ASH_OPT_STRING, FIELD(prompt_file), NULL, "a file with the text to continue; - for standard input",
      0, 0, NULL},
+    {"prompts", ASH_OPT_STRING, FIELD(prompts), NULL,
+     "a file of prompts, answered in batches: a prompt per line, or JSON lines with \"prompt\" or \"messages\"; - for "
+     "standard input. Prints JSON lines",
+     0, 0, NULL},
+    {"batch", ASH_OPT_INT, FIELD(batch), "16",
+     "with --prompts: answers written at once. Changes the speed, never a text", 1, 4096, NULL},
     {"chat", ASH_OPT_BOOL, FIELD(chat), NULL, "the prompt is a message: wrap it in the model's chat template", 0, 0,
      NULL},
     {"system", ASH_OPT_STRING, FIELD(system), NULL, "in a chat: the system message", 0, 0, NULL},
@@ -57,7 +61,7 @@ static const struct ash_opt_table generate_table = {
     .section = "", .help = "flags", .opts = generate_opts, .count = ASH_COUNT(generate_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar generate --model DIR [--prompt TEXT | --prompt-file FILE | -] [flags]",
+    .synopsis = "ashlar generate --model DIR [--prompt TEXT | --prompt-file FILE | --prompts FILE | -] [flags]",
     .about = "Continues the prompt. Without one it answers standard input line by line: on a terminal that is\n"
              "a chat (`/help` says more; Ctrl-C stops an answer, Ctrl-D ends). A model with a chat template\n"
              "keeps the conversation; one without sees each line as a text of its own. Settings that are not\n"
@@ -65,129 +69,9 @@ static const struct ash_cmd_usage usage = {
              "--temperature ask for sampling.",
     .examples = "  ashlar generate --model stories --prompt 'Once upon a time' --temperature 0.8\n"
                 "  ashlar generate --model qwen --chat --prompt 'Why is the sky blue?'\n"
+                "  ashlar generate --model qwen --chat --prompts questions.jsonl --batch 32 > answers.jsonl\n"
                 "  ashlar generate --model qwen",
 };
-
-/* ---- pulling and printing ---------------------------------------------------------------------------------------- */
-
-static void show_piece(const char *data, size_t size_bytes, bool *front)
-{
-    while (*front && size_bytes > 0 && (*data == ' ' || *data == '\n')) {
-        data++;
-        size_bytes--;
-    }
-    if (size_bytes == 0) return;
-    *front = false;
-    fwrite(data, 1, size_bytes, stdout);
-    fflush(stdout);
-}
-
-int ash_generate_pull(struct ash_answer *answer, bool show, bool trim, struct ash_generate_result *result,
-                      struct ash_err *err)
-{
-    bool front = trim;
-
-    while (result->finish == ASH_FINISH_NOT_YET && !result->interrupted) {
-        struct ash_text piece = {0};
-        int rc = ash_answer_next(answer, &piece, &result->finish, err);
-
-        if (rc < 0) return rc;
-        if (piece.size_bytes > 0 && ash_str_add(&result->text, piece.data, piece.size_bytes) < 0)
-            return ash_err_set(err, -ENOMEM, "no memory for the answer");
-        if (show) show_piece(piece.data, piece.size_bytes, &front);
-        result->interrupted = ash_interrupt_requested();
-    }
-    return 0;
-}
-
-static double per_second(size_t count, double seconds)
-{
-    return seconds > 0.0 ? (double)count / seconds : 0.0;
-}
-
-static double prompt_speed(const struct ash_answer_stats *stats)
-{
-    return per_second(stats->prompt_tokens - stats->reused_tokens, stats->prompt_s);
-}
-
-/* The first token comes out of the prompt; the others take a step each. */
-static double answer_speed(const struct ash_answer_stats *stats)
-{
-    return per_second(stats->answer_tokens > 0 ? stats->answer_tokens - 1 : 0, stats->answer_s);
-}
-
-void ash_generate_print_stats(const struct ash_answer *answer)
-{
-    struct ash_answer_stats stats;
-
-    ash_answer_stats(answer, &stats);
-    ash_log(ASH_LOG_INFO,
-            "prompt %zu tokens (%zu reused), %.1f tokens/s; first token after %.3f s; answer %zu tokens, %.1f tokens/s",
-            stats.prompt_tokens, stats.reused_tokens, prompt_speed(&stats), stats.first_token_s, stats.answer_tokens,
-            answer_speed(&stats));
-}
-
-static const char *finish_detail(const struct ash_generate_result *result)
-{
-    if (result->interrupted) return "interrupted";
-    switch (result->finish) {
-    case ASH_FINISH_EOS:
-        return "end of text";
-    case ASH_FINISH_STOP:
-        return "stop string";
-    case ASH_FINISH_MAX_TOKENS:
-        return "max tokens";
-    default:
-        return "context full";
-    }
-}
-
-static json_t *ids_json(const struct ash_answer *answer)
-{
-    size_t count = 0;
-    const int32_t *ids = ash_answer_ids(answer, &count);
-    json_t *list = json_array();
-
-    for (size_t i = 0; i < count && list != NULL; i++)
-        json_array_append_new(list, json_integer(ids[i]));
-    return list;
-}
-
-static json_t *usage_json(const struct ash_answer_stats *stats)
-{
-    return json_pack("{s:I, s:I, s:I}", "prompt_tokens", (json_int_t)stats->prompt_tokens, "reused_tokens",
-                     (json_int_t)stats->reused_tokens, "answer_tokens", (json_int_t)stats->answer_tokens);
-}
-
-static json_t *timings_json(const struct ash_answer_stats *stats)
-{
-    return json_pack("{s:f, s:f, s:f, s:f, s:f}", "prompt_s", stats->prompt_s, "first_token_s", stats->first_token_s,
-                     "answer_s", stats->answer_s, "prompt_tokens_per_s", prompt_speed(stats), "answer_tokens_per_s",
-                     answer_speed(stats));
-}
-
-int ash_generate_print_json(const struct ash_generate *generate, const struct ash_answer *answer, const char *prompt,
-                            const struct ash_generate_result *result, struct ash_err *err)
-{
-    const char *reason = result->interrupted ? "interrupted" : ash_finish_reason(result->finish);
-    struct ash_answer_stats stats;
-    struct ash_str text = {0};
-    json_t *json = NULL;
-    int rc = ash_str_adds(&text, generate->echo ? prompt : "");
-
-    if (rc == 0) rc = ash_str_add(&text, result->text.data, result->text.size_bytes);
-    ash_answer_stats(answer, &stats);
-    if (rc == 0)
-        json = json_pack("{s:s%, s:o, s:s, s:s, s:o, s:o}", "text", text.data, text.size_bytes, "ids", ids_json(answer),
-                         "finish_reason", reason, "finish_detail", finish_detail(result), "usage", usage_json(&stats),
-                         "timings", timings_json(&stats));
-    ash_str_fini(&text);
-    if (json == NULL) return ash_err_set(err, -ENOMEM, "no memory for the JSON of the answer");
-    json_dumpf(json, stdout, JSON_COMPACT | JSON_REAL_PRECISION(6));
-    putchar('\n');
-    json_decref(json);
-    return 0;
-}
 
 /* ---- one prompt -------------------------------------------------------------------------------------------------- */
 
@@ -203,9 +87,8 @@ static int read_prompt(const struct ash_generate *generate, struct ash_str *text
     return rc;
 }
 
-/* The ids to continue: the text, or a conversation of one message. */
-static int encode_prompt(struct ash_generate *generate, const char *text, int32_t **ids_out, size_t *count_out,
-                         struct ash_err *err)
+int ash_generate_encode(const struct ash_generate *generate, const char *text, int32_t **ids_out, size_t *count_out,
+                        struct ash_err *err)
 {
     struct ash_message messages[2] = {{"system", generate->system}, {"user", text}};
     size_t skip = generate->system == NULL ? 1 : 0;
@@ -228,13 +111,31 @@ static size_t one_shot_context(const struct ash_generate *generate, size_t promp
     return 0;
 }
 
+/* Where an answer was cut off although nobody asked for that length, say so. */
+static void report_cut(const struct ash_generate *generate, const struct ash_generate_result *result)
+{
+    if (result->finish == ASH_FINISH_CONTEXT)
+        ash_log(ASH_LOG_INFO, "the answer is cut off: the context is full");
+    else if (result->finish == ASH_FINISH_MAX_TOKENS && !ash_opts_is_set(generate->opts, "max_tokens"))
+        ash_log(ASH_LOG_INFO, "the answer is cut off after %lld tokens; --max-tokens allows more, 0 as many as fit",
+                (long long)generate->max_tokens);
+}
+
+/* The answer as text: what came, a newline at its end, then what is to be said of it. */
+static void print_text(const struct ash_generate *generate, const struct ash_generate_result *result)
+{
+    if (result->text.size_bytes == 0 || result->text.data[result->text.size_bytes - 1] != '\n') putchar('\n');
+    fflush(stdout);
+    report_cut(generate, result);
+}
+
 static int answer_prompt(struct ash_generate *generate, const char *text, bool *interrupted_out, struct ash_err *err)
 {
     struct ash_generate_result result = {0};
     struct ash_answer *answer = NULL;
     int32_t *ids = NULL;
     size_t count = 0;
-    int rc = encode_prompt(generate, text, &ids, &count, err);
+    int rc = ash_generate_encode(generate, text, &ids, &count, err);
 
     if (rc < 0) return rc;
     generate->answer_opts.context_tokens = one_shot_context(generate, count);
@@ -244,8 +145,7 @@ static int answer_prompt(struct ash_generate *generate, const char *text, bool *
     if (rc < 0) goto done;
     if (generate->echo && !generate->json) fputs(text, stdout);
     rc = ash_generate_pull(answer, !generate->json, generate->chat, &result, err);
-    if (!generate->json && (result.text.size_bytes == 0 || result.text.data[result.text.size_bytes - 1] != '\n'))
-        putchar('\n');
+    if (!generate->json) print_text(generate, &result);
     if (rc < 0) goto done;
     if (generate->json) rc = ash_generate_print_json(generate, answer, text, &result, err);
     if (generate->stats) ash_generate_print_stats(answer);
@@ -293,6 +193,16 @@ static void choose_settings(struct ash_generate *generate)
     if (ash_opts_is_set(generate->opts, "repetition_penalty")) opts->repetition_penalty = generate->repetition_penalty;
 }
 
+/* More context than the model has is no error, but the user should know. */
+static void check_context(const struct ash_generate *generate)
+{
+    size_t most = ash_engine_context(generate->engine);
+
+    if (generate->context > 0 && (size_t)generate->context > most)
+        ash_log(ASH_LOG_WARN, "--context %lld is more than the model's %zu tokens: these are used",
+                (long long)generate->context, most);
+}
+
 static int run_engine(struct ash_generate *generate)
 {
     struct ash_err err = {0};
@@ -301,7 +211,11 @@ static int run_engine(struct ash_generate *generate)
     if (ash_cmd_engine_open(&generate->computing, generate->model, &generate->engine, &err) < 0)
         return ash_cmd_fail(&err);
     choose_settings(generate);
-    if (generate->prompt != NULL || generate->prompt_file != NULL) {
+    check_context(generate);
+    if (generate->prompts != NULL) {
+        ash_interrupt_install();
+        code = ash_generate_batch(generate);
+    } else if (generate->prompt != NULL || generate->prompt_file != NULL) {
         ash_interrupt_install();
         code = run_prompt(generate);
     } else {
@@ -315,16 +229,24 @@ static int run_engine(struct ash_generate *generate)
 /* What the flags ask for must make sense together. */
 static int check_flags(struct ash_generate *generate, const char *positional)
 {
+    const char *const sources[] = {generate->prompt, generate->prompt_file, generate->prompts, positional};
+    size_t given = 0;
+
+    for (size_t i = 0; i < ASH_COUNT(sources); i++)
+        given += sources[i] != NULL;
     if (generate->model == NULL) return ash_cmd_misuse("generate", "--model DIR is missing");
     if (positional != NULL && strcmp(positional, "-") != 0)
         return ash_cmd_misuse("generate", "'%s' is not expected here: a prompt is given with --prompt", positional);
-    if (positional != NULL && generate->prompt_file == NULL)
-        generate->prompt_file = "-";
-    else if (positional != NULL)
-        return ash_cmd_misuse("generate", "- and --prompt-file exclude each other");
-    if (generate->prompt != NULL && generate->prompt_file != NULL)
-        return ash_cmd_misuse("generate", "--prompt and a prompt from a file exclude each other");
+    if (given > 1)
+        return ash_cmd_misuse("generate", "--prompt, --prompt-file, --prompts and - exclude each other: give one");
+    if (positional != NULL) generate->prompt_file = "-";
     if (generate->chat && generate->raw) return ash_cmd_misuse("generate", "--chat and --raw exclude each other");
+    if (generate->system != NULL && !generate->chat && given > 0)
+        return ash_cmd_misuse("generate", "--system is a part of a chat: add --chat");
+    if (generate->system != NULL && generate->raw)
+        return ash_cmd_misuse("generate", "--system and --raw exclude each other");
+    if (generate->prompts != NULL && (generate->echo || generate->stats))
+        return ash_cmd_misuse("generate", "--prompts has neither --echo nor --stats");
     return ASH_CMD_GO;
 }
 

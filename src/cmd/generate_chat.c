@@ -1,5 +1,5 @@
 /* Conversations of `ashlar generate`: each line of standard input is a turn. On a terminal there is a prompt sign and a
- * few /commands; line editing is the terminal's own. Elsewhere there is nothing but one answer per line. */
+ * few /commands; lines can be edited (line.h). Elsewhere there is nothing but one answer per line. */
 #include "cmd/generate_priv.h"
 
 #include <errno.h>
@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cmd/cmd.h"
+#include "cmd/line.h"
 #include "train/data/arithmetic.h"
 
 #define EXIT_INTERRUPTED 130
@@ -18,9 +19,9 @@
 struct chat {
     struct ash_generate *generate;
     struct ash_answer *answer;
-    bool terminal;                /* a person types */
-    bool templated;               /* the model's template writes the conversation; else each line stands alone */
-    bool sums;                    /* the quick-start model: a line is a sum, and its "=" may be left out */
+    bool terminal;  /* a person types */
+    bool templated; /* the model's template writes the conversation; else each line is a text of its own */
+    bool sums;      /* the quick-start model: a line is a sum, and its "=" may be left out */
     struct ash_message *messages; /* role is static, content is owned */
     size_t count, capacity;
 };
@@ -105,10 +106,15 @@ static int end_turn(struct chat *chat, const char *line, const struct ash_genera
 
     if (chat->templated && add_message(chat, "assistant", text) < 0)
         return ash_err_set(err, -ENOMEM, "no memory for the conversation");
-    if (chat->generate->stats) ash_generate_print_stats(chat->answer);
-    if (chat->generate->json) return ash_generate_print_json(chat->generate, chat->answer, line, result, err);
-    putchar('\n');
+    if (chat->generate->json) {
+        int rc = ash_generate_print_json(chat->generate, chat->answer, line, result, err);
+
+        if (rc < 0) return rc;
+    } else {
+        putchar('\n');
+    }
     fflush(stdout);
+    if (chat->generate->stats) ash_generate_print_stats(chat->answer);
     if (chat->terminal && result->finish == ASH_FINISH_CONTEXT)
         ash_log(ASH_LOG_INFO, "the context is full%s", chat->templated ? ": /reset starts a new conversation" : "");
     return 0;
@@ -148,6 +154,8 @@ static void print_chat_help(const struct chat *chat)
     printf(
         "/reset  forget the conversation\n/help   this list\n/quit   end (so does Ctrl-D)\nCtrl-C stops an answer.%s\n",
         chat->templated ? "" : " This model has no chat template: it sees each line as a text of its own.");
+    puts(ash_line_has_editing() ? "The arrow keys edit the line and bring earlier ones back."
+                                : "`rlwrap ashlar generate ...` adds line editing and history.");
 }
 
 /* A line that begins with a slash, typed on a terminal. */
@@ -179,21 +187,16 @@ static enum turn take_line(struct chat *chat, char *line, size_t bytes)
 }
 
 /* Ctrl-C while a line is read ends the conversation; the one that stopped an answer has been forgotten by then. */
-static enum turn read_turns(struct chat *chat)
+static enum turn read_turns(struct chat *chat, struct ash_line *reader)
 {
     enum turn turn = TURN_NEXT;
-    char *line = NULL;
-    size_t capacity = 0;
 
     while (turn == TURN_NEXT) {
+        char *line = NULL;
         ssize_t bytes;
 
         ash_interrupt_install();
-        if (chat->terminal) {
-            fputs("> ", stdout);
-            fflush(stdout);
-        }
-        bytes = getline(&line, &capacity, stdin);
+        bytes = ash_line_next(reader, &line);
         if (bytes < 0) {
             if (chat->terminal) putchar('\n');
             turn = ash_interrupt_requested() && !chat->terminal ? TURN_INTERRUPTED : TURN_END;
@@ -201,7 +204,6 @@ static enum turn read_turns(struct chat *chat)
         }
         turn = take_line(chat, line, (size_t)bytes);
     }
-    free(line);
     return turn;
 }
 
@@ -227,6 +229,8 @@ static int open_chat(struct chat *chat, struct ash_err *err)
     chat->sums = !generate->raw && !chat->templated && knows_sums(generate->engine);
     if (generate->chat && !chat->templated)
         return ash_err_set(err, -ENOTSUP, "--chat: '%s' has no chat template", generate->model);
+    if (generate->system != NULL && !chat->templated)
+        return ash_err_set(err, -ENOTSUP, "--system: '%s' has no chat template", generate->model);
     if (reset(chat) < 0) return ash_err_set(err, -ENOMEM, "no memory for the conversation");
     return ash_answer_open(generate->engine, &generate->answer_opts, &chat->answer, err);
 }
@@ -234,15 +238,19 @@ static int open_chat(struct chat *chat, struct ash_err *err)
 int ash_generate_chat(struct ash_generate *generate)
 {
     struct chat chat = {.generate = generate};
+    struct ash_line reader = {0};
     struct ash_err err = {0};
     enum turn end = TURN_FAILED;
+    int rc = open_chat(&chat, &err);
 
-    if (open_chat(&chat, &err) < 0) {
+    if (rc == 0) rc = ash_line_init(&reader, "> ", chat.terminal, &err);
+    if (rc < 0) {
         ash_cmd_fail(&err);
     } else {
         if (chat.terminal) ash_log(ASH_LOG_INFO, "type a line and press enter; /help says more, Ctrl-D ends");
-        end = read_turns(&chat);
+        end = read_turns(&chat, &reader);
     }
+    ash_line_fini(&reader);
     ash_answer_close(chat.answer);
     drop_messages(&chat, 0);
     free(chat.messages);

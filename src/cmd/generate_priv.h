@@ -1,18 +1,19 @@
-/* generate - what the two halves of `ashlar generate` share: one prompt (generate.c) and conversations
- * (generate_chat.c). */
+/* generate - what the parts of `ashlar generate` share: one prompt (generate.c), conversations (generate_chat.c), many
+ * prompts (generate_batch.c), and how answers come out (generate_print.c). */
 #ifndef ASH_CMD_GENERATE_PRIV_H
 #define ASH_CMD_GENERATE_PRIV_H
 
 #include <stdbool.h>
 #include "ashlar/ashlar.h"
+#include "base/json.h"
 #include "base/opts.h"
 #include "base/str.h"
 #include "cmd/engine_flags.h"
 
 struct ash_generate {
     /* flags */
-    const char *model, *prompt, *prompt_file, *system;
-    int64_t max_tokens, context, top_k, seed;
+    const char *model, *prompt, *prompt_file, *prompts, *system;
+    int64_t max_tokens, context, top_k, seed, batch;
     double temperature, top_p, min_p, repetition_penalty;
     struct ash_engine_flags computing;
     struct ash_opt_list stop;
@@ -35,11 +36,22 @@ struct ash_generate_result {
 int ash_generate_pull(struct ash_answer *answer, bool show, bool trim, struct ash_generate_result *result,
                       struct ash_err *err);
 
+/* The ids to continue: text, or with --chat a conversation of one message. The caller frees *ids_out (ash_free). */
+int ash_generate_encode(const struct ash_generate *generate, const char *text, int32_t **ids_out, size_t *count_out,
+                        struct ash_err *err);
+
+/* Why an answer is over, in words. */
+const char *ash_generate_finish_detail(enum ash_finish finish);
+/* A list of ids as JSON, or NULL without memory. */
+json_t *ash_generate_ids_json(const int32_t *ids, size_t count);
 /* One line of JSON on standard output. */
 int ash_generate_print_json(const struct ash_generate *generate, const struct ash_answer *answer, const char *prompt,
                             const struct ash_generate_result *result, struct ash_err *err);
 /* One line of speeds on standard error. */
 void ash_generate_print_stats(const struct ash_answer *answer);
+
+/* Answer a file of prompts in batches, a line of JSON for each in their order. Returns the exit code. */
+int ash_generate_batch(struct ash_generate *generate);
 
 /* Answer line after line from standard input until it ends. Returns the exit code. */
 int ash_generate_chat(struct ash_generate *generate);

@@ -65,7 +65,7 @@ static int run_launch(int argc, char **argv)
     struct ash_opt_binding binding = {&launch_table, &flags};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
-    char self[] = "/proc/self/exe";
+    char name[] = "ashlar";
     int own = count_flags(argc, argv), code;
     size_t count = 0;
 
@@ -82,8 +82,9 @@ static int run_launch(int argc, char **argv)
                                     .link_rate = flags.link_rate,
                                     .grace_s = flags.grace};
 
-        argv[own] = self; /* argv[0] or a flag, which have been read: its place is free for the program's name */
+        argv[own] = name; /* argv[0] or a flag, which have been read: its place is free for the program's name */
         launch.argv = argv + own + (flags.program ? 1 : 0);
+        launch.program = flags.program ? launch.argv[0] : "/proc/self/exe";
         code = ash_launch_run(&launch, &err);
         if (code < 0) code = ash_cmd_fail(&err);
     }

@@ -5,17 +5,24 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/prctl.h>
 
 #include "base/assert.h"
 #include "base/log.h"
 
 static const struct ash_cmd *const commands[] = {
-    &ash_cmd_data,  &ash_cmd_train,   &ash_cmd_launch, &ash_cmd_generate, &ash_cmd_eval,
-    &ash_cmd_model, &ash_cmd_catalog, &ash_cmd_plan,   &ash_cmd_bench,    &ash_cmd_version,
+    &ash_cmd_data,    &ash_cmd_train, &ash_cmd_launch,   &ash_cmd_generate, &ash_cmd_eval,  &ash_cmd_model,
+    &ash_cmd_catalog, &ash_cmd_plan,  &ash_cmd_diagnose, &ash_cmd_xid,      &ash_cmd_bench, &ash_cmd_version,
+    &ash_cmd_completion,
 };
 
-/* Whoever reads our output (`| head`) may stop reading: that ends the program without a word. A disk that is full is
- * said. */
+const struct ash_cmd *const *ash_cmd_all(size_t *count_out)
+{
+    *count_out = ASH_COUNT(commands);
+    return commands;
+}
+
+/* A reader of our output (`| head`) may stop: that ends the program without a word. A full disk is reported. */
 static int flush_output(int code)
 {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
@@ -27,6 +34,7 @@ int main(int argc, char **argv)
 {
     static char version[] = "version";
 
+    prctl(PR_SET_NAME, "ashlar"); /* where it was started as /proc/self/exe it would be called exe */
     signal(SIGPIPE, SIG_DFL);
     if (argc > 1 && strcmp(argv[1], "--version") == 0) argv[1] = version;
     return flush_output(ash_cmd_dispatch("ashlar", commands, ASH_COUNT(commands), argc, argv));

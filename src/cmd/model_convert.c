@@ -1,4 +1,4 @@
-/* ashlar model convert: the same model in another precision. A child process writes a hidden folder beside the target;
+/* ashlar model convert: the same model in another precision. A child process writes a hidden folder next to the target;
  * the parent puts it in place when all went well, and removes it when the child failed, was interrupted or crashed. */
 #include "cmd/model_priv.h"
 
@@ -47,12 +47,27 @@ static const enum ash_dtype quants[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
 #define FIELD(name) offsetof(struct convert, name)
 
 static const struct ash_opt convert_opts[] = {
-    {"dtype", ASH_OPT_CHOICE, FIELD(dtype), NULL, "precision of the new weights", 0, 0, dtype_names},
-    {"quant", ASH_OPT_CHOICE, FIELD(quant), NULL, "quantise instead, into DST/model.gguf", 0, 0, quant_names},
-    {"gguf", ASH_OPT_BOOL, FIELD(gguf), "false",
-     "write DST/model.gguf, which llama.cpp reads too, instead of safetensors", 0, 0, NULL},
-    {"max_shard_size", ASH_OPT_INT, FIELD(max_shard_size), "5g", "bytes of one file at most (500m, 5g); 0: one file", 0,
-     INFINITY, NULL},
+    {.name = "dtype",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(dtype),
+     .help = "precision of the new weights",
+     .choices = dtype_names},
+    {.name = "quant",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(quant),
+     .help = "quantise instead, into DST/model.gguf",
+     .choices = quant_names},
+    {.name = "gguf",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(gguf),
+     .default_text = "false",
+     .help = "write DST/model.gguf, which llama.cpp reads too, instead of safetensors"},
+    {.name = "max_shard_size",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(max_shard_size),
+     .default_text = "5g",
+     .help = "bytes of one file at most (500m, 5g); 0: one file",
+     .max = INFINITY},
 };
 
 static const struct ash_opt_table convert_table = {
@@ -66,7 +81,7 @@ static const struct ash_cmd_usage usage = {
              "for the scales that lose least, among those that prompts are read fast with. q8w is q8 with one\n"
              "scale per 256 inputs instead of 32: prompts are read faster, a little less exactly.",
     .examples = "  ashlar model convert stories stories-bf16 --dtype bf16\n"
-                "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8/model.gguf",
+                "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8",
 };
 
 /* ---- the child: writes the folder -------------------------------------------------------------------------------- */
@@ -194,7 +209,7 @@ static int write_folder(struct convert *convert, struct ash_err *err)
 {
     enum ash_dtype dtype = convert->quant >= 0 ? quants[convert->quant] : dtypes[convert->dtype];
     struct ash_model *model = NULL;
-    char count[UNITS_BYTES];
+    char count[ASH_UNITS_BYTES];
     int rc = ash_model_open(convert->source, &model, err);
 
     if (rc == 0 && dtype == ASH_F16) rc = check_f16(model, err);
@@ -315,8 +330,10 @@ int ash_model_convert(int argc, char **argv)
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, dirs, 2, &count);
     if (code == ASH_CMD_GO && count != 2) code = ash_cmd_misuse("model convert", "it takes two folders, SRC and DST");
-    if (code == ASH_CMD_GO && ash_opts_is_set(opts, "dtype") == ash_opts_is_set(opts, "quant"))
-        code = ash_cmd_misuse("model convert", "it takes --dtype or --quant");
+    if (code == ASH_CMD_GO && ash_opts_is_set(opts, "dtype") && ash_opts_is_set(opts, "quant"))
+        code = ash_cmd_misuse("model convert", "--dtype or --quant, not both");
+    if (code == ASH_CMD_GO && !ash_opts_is_set(opts, "dtype") && !ash_opts_is_set(opts, "quant"))
+        code = ash_cmd_misuse("model convert", "which precision? Give --dtype or --quant");
     if (code == ASH_CMD_GO) {
         if (!ash_opts_is_set(opts, "quant")) convert.quant = -1;
         convert.gguf |= convert.quant >= 0;

@@ -1,4 +1,4 @@
-/* ashlar model info: everything one asks of a model folder before using it. The facts are gathered into one JSON
+/* ashlar model info: everything one asks of a model before using it. The facts are gathered into one JSON
  * object, which is printed as it is (--json) or as lines for people. */
 #include "cmd/model_priv.h"
 
@@ -17,6 +17,9 @@
 #include "model/family.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
+#include "serve/defaults.h"
+#include "storage/gguf.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 struct info_flags {
@@ -26,18 +29,18 @@ struct info_flags {
 #define FIELD(name) offsetof(struct info_flags, name)
 
 static const struct ash_opt info_opts[] = {
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
-    {"tensors", ASH_OPT_BOOL, FIELD(tensors), NULL, "list every tensor too", 0, 0, NULL},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    {.name = "tensors", .type = ASH_OPT_BOOL, .offset = FIELD(tensors), .help = "list every tensor too"},
 };
 
 static const struct ash_opt_table info_table = {
     .section = "", .help = "flags", .opts = info_opts, .count = ASH_COUNT(info_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar model info DIR [flags]",
-    .about = "Says what a Hugging Face model folder holds: family, sizes, precision, memory per token,\n"
-             "tokenizer and files. Every tensor's presence and shape is checked on the way; the weights\n"
-             "themselves are not read.",
+    .synopsis = "ashlar model info MODEL [flags]",
+    .about = "Says what a Hugging Face folder or GGUF file holds: family, sizes, precision, memory per token,\n"
+             "tokenizer, chat template, end tokens and files. Every tensor's presence and shape is checked on\n"
+             "the way; the weights themselves are not read.",
     .examples = "  ashlar model info stories\n  ashlar model info stories --tensors --json",
 };
 
@@ -46,7 +49,7 @@ static const struct ash_cmd_usage usage = {
 /* Of a sparse layer's experts a token visits only some: the share of their weights that counts as active. */
 static size_t active_weights(const struct ash_model *model)
 {
-    const struct ash_expert_config *expert = &ash_model_config(model)->expert;
+    const struct ash_expert_config *expert = &ash_model_get_config(model)->expert;
     size_t routed = 0;
 
     if (expert->experts == 0) return ash_model_weight_count(model);
@@ -76,7 +79,7 @@ static json_t *size_json(size_t value)
 
 static void add_architecture(json_t *facts, const struct ash_model *model)
 {
-    const struct ash_model_config *config = ash_model_config(model);
+    const struct ash_model_config *config = ash_model_get_config(model);
 
     json_object_set_new(facts, "family", json_string(config->family->type));
     json_object_set_new(facts, "layers", size_json(config->layers));
@@ -99,6 +102,8 @@ static void add_architecture(json_t *facts, const struct ash_model *model)
 
 static void add_weights(json_t *facts, struct ash_model *model)
 {
+    const struct ash_model_config *config = ash_model_get_config(model);
+
     json_object_set_new(facts, "parameters", size_json(ash_model_weight_count(model)));
     json_object_set_new(facts, "active_parameters", size_json(active_weights(model)));
     json_object_set_new(facts, "dtypes", dtype_facts(model));
@@ -106,26 +111,58 @@ static void add_weights(json_t *facts, struct ash_model *model)
     ash_model_round_bf16(model, true);
     json_object_set_new(facts, "cache_bytes_per_token_bf16", size_json(ash_cache_token_bytes(model)));
     ash_model_round_bf16(model, false);
+    if (config->attn == ASH_ATTN_LATENT)
+        json_object_set_new(facts, "latent_cache_bytes_per_token_bf16",
+                            size_json(config->layers * (config->kv_rank + config->rope_dim) * sizeof(uint16_t)));
 }
 
-/* A model without a tokenizer is still a model; one with a broken one deserves the reason. */
-static int add_tokenizer(json_t *facts, const char *dir, struct ash_err *err)
+/* The tokens that end an answer, with their text where tokenizer (may be NULL) knows them. */
+static json_t *end_tokens(const struct ash_defaults *defaults, const struct ash_tokenizer *tokenizer)
+{
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < defaults->eos_count; i++) {
+        const char *text = tokenizer != NULL ? ash_tokenizer_content(tokenizer, defaults->eos[i]) : NULL;
+        json_t *entry = json_pack("{s:i}", "id", defaults->eos[i]);
+
+        if (text != NULL) json_object_set_new(entry, "text", json_string(text));
+        json_array_append_new(list, entry);
+    }
+    return list;
+}
+
+/* Vocabulary and end tokens. A model without a tokenizer is still a model; one with a broken one deserves the reason. */
+static int add_tokens(json_t *facts, const char *path, const struct ash_defaults *defaults, struct ash_err *err)
 {
     struct ash_tokenizer *tokenizer = NULL;
-    int rc = ash_tokenizer_open(dir, &tokenizer, err);
+    int rc = ash_tokenizer_open(path, &tokenizer, err);
 
-    if (rc == -ENOENT) {
-        json_object_set_new(facts, "tokenizer_tokens", json_null());
-        return 0;
-    }
-    if (rc < 0) return rc;
-    json_object_set_new(facts, "tokenizer_tokens", size_json(ash_tokenizer_vocab_size(tokenizer)));
+    if (rc < 0 && rc != -ENOENT) return rc;
+    json_object_set_new(facts, "tokenizer_tokens",
+                        tokenizer != NULL ? size_json(ash_tokenizer_vocab_size(tokenizer)) : json_null());
+    json_object_set_new(facts, "end_tokens", end_tokens(defaults, tokenizer));
     ash_tokenizer_close(tokenizer);
     return 0;
 }
 
-/* {"config.json": bytes, ...}, regular files only, and their sum. */
-static int add_files(json_t *facts, const char *dir, struct ash_err *err)
+/* Whether there is a chat template; one that cannot be read counts, and `generate --chat` says why. */
+static void add_chat_template(json_t *facts, const char *path)
+{
+    struct ash_str text = {0};
+    struct ash_err err = {0};
+
+    json_object_set_new(facts, "chat_template", json_boolean(ash_chat_template_source(path, &text, &err) != -ENOENT));
+    ash_str_fini(&text);
+}
+
+/* Is entry of the folder listed? All are, but for the neighbours of a GGUF file that was named: lone is its name. */
+static bool is_listed(const char *entry, const char *lone)
+{
+    return lone == NULL || strcmp(entry, lone) == 0;
+}
+
+/* {"config.json": bytes, ...}, regular files only, and their sum. lone: of this one only; NULL: of all. */
+static int add_files(json_t *facts, const char *dir, const char *lone, struct ash_err *err)
 {
     struct dirent **entries = NULL;
     int count = scandir(dir, &entries, NULL, alphasort);
@@ -136,8 +173,8 @@ static int add_files(json_t *facts, const char *dir, struct ash_err *err)
         struct stat info;
         char path[4096];
 
-        if (ash_path_join(path, sizeof(path), dir, entries[i]->d_name) == 0 && stat(path, &info) == 0 &&
-            S_ISREG(info.st_mode)) {
+        if (is_listed(entries[i]->d_name, lone) && ash_path_join(path, sizeof(path), dir, entries[i]->d_name) == 0 &&
+            stat(path, &info) == 0 && S_ISREG(info.st_mode)) {
             json_object_set_new(files, entries[i]->d_name, json_integer((json_int_t)info.st_size));
             total += (json_int_t)info.st_size;
         }
@@ -165,24 +202,37 @@ static void add_tensors(json_t *facts, const struct ash_model *model)
     json_object_set_new(facts, "tensors", list);
 }
 
-static int gather(const char *dir, bool tensors, json_t **facts_out, struct ash_err *err)
+/* What comes with the weights: tokenizer, chat template, end tokens, files. */
+static int add_companions(json_t *facts, const char *path, const struct ash_model *model, struct ash_err *err)
+{
+    const char *slash = strrchr(path, '/'), *lone = slash != NULL ? slash + 1 : path;
+    struct ash_defaults defaults;
+    char home[4096];
+    int rc = ash_model_home(path, home, sizeof(home));
+
+    if (rc < 0) return ash_err_set(err, rc, "the path '%s' is too long", path);
+    rc = ash_defaults_load(home, ash_model_get_config(model), &defaults, err);
+    if (rc < 0) return rc;
+    rc = add_tokens(facts, path, &defaults, err);
+    if (rc < 0) return rc;
+    add_chat_template(facts, path);
+    return add_files(facts, home, ash_gguf_named(path) ? lone : NULL, err);
+}
+
+static int gather(const char *path, bool tensors, json_t **facts_out, struct ash_err *err)
 {
     struct ash_model *model = NULL;
     json_t *facts;
-    char home[4096];
-    int rc = ash_model_open(dir, &model, err);
+    int rc = ash_model_open(path, &model, err);
 
     if (rc < 0) return rc;
     facts = json_object();
-    json_object_set_new(facts, "path", json_string(dir));
+    json_object_set_new(facts, "path", json_string(path));
     add_architecture(facts, model);
     add_weights(facts, model);
     if (tensors) add_tensors(facts, model);
+    rc = add_companions(facts, path, model, err);
     ash_model_close(model);
-    rc = ash_model_home(dir, home, sizeof(home));
-    if (rc < 0) ash_err_set(err, rc, "the path '%s' is too long", dir);
-    if (rc == 0) rc = add_tokenizer(facts, dir, err);
-    if (rc == 0) rc = add_files(facts, home, err);
     if (rc < 0)
         json_decref(facts);
     else
@@ -199,7 +249,7 @@ static size_t fact(const json_t *facts, const char *key)
 
 static void print_count(const char *name, size_t value, const char *unit)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
 
     printf("  %-14s %s%s\n", name, ash_units_count(value, text, sizeof(text)), unit);
 }
@@ -215,7 +265,7 @@ static void print_experts(const json_t *facts)
 
 static void print_weights(const json_t *facts)
 {
-    char total[UNITS_BYTES], active[UNITS_BYTES];
+    char total[ASH_UNITS_BYTES], active[ASH_UNITS_BYTES];
     const char *name, *comma = "";
     json_t *value;
 
@@ -232,7 +282,7 @@ static void print_weights(const json_t *facts)
 
 static void print_files(const json_t *facts)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
     const char *name;
     json_t *value, *files = json_object_get(facts, "files");
 
@@ -261,11 +311,42 @@ static void print_tensors(const json_t *facts)
     }
 }
 
-static void print_facts(const char *dir, const json_t *facts)
+static void print_cache(const json_t *facts)
 {
-    char wide[UNITS_BYTES], narrow[UNITS_BYTES];
+    char wide[ASH_UNITS_BYTES], narrow[ASH_UNITS_BYTES];
+    size_t latent = fact(facts, "latent_cache_bytes_per_token_bf16");
 
-    printf("%s: %s\n", dir, json_string_value(json_object_get(facts, "family")));
+    printf("  %-14s %s per token (%s with bf16)\n", "cache",
+           ash_units_bytes(fact(facts, "cache_bytes_per_token"), wide, sizeof(wide)),
+           ash_units_bytes(fact(facts, "cache_bytes_per_token_bf16"), narrow, sizeof(narrow)));
+    if (latent > 0)
+        printf("  %-14s full keys and values are kept; the latent ones alone would take %s with bf16\n", "",
+               ash_units_bytes(latent, wide, sizeof(wide)));
+}
+
+static void print_tokens(const json_t *facts)
+{
+    json_t *token, *ends = json_object_get(facts, "end_tokens");
+    size_t i;
+
+    if (json_is_null(json_object_get(facts, "tokenizer_tokens")))
+        printf("  %-14s none\n", "tokenizer");
+    else
+        print_count("tokenizer", fact(facts, "tokenizer_tokens"), " tokens");
+    printf("  %-14s ", "end tokens");
+    json_array_foreach(ends, i, token) {
+        const char *text = json_string_value(json_object_get(token, "text"));
+
+        printf("%s%lld%s%s", i > 0 ? ", " : "", json_integer_value(json_object_get(token, "id")),
+               text != NULL ? " " : "", text != NULL ? text : "");
+    }
+    printf("%s\n", json_array_size(ends) == 0 ? "none" : "");
+    printf("  %-14s %s\n", "chat template", json_is_true(json_object_get(facts, "chat_template")) ? "yes" : "no");
+}
+
+static void print_facts(const char *path, const json_t *facts)
+{
+    printf("%s: %s\n", path, json_string_value(json_object_get(facts, "family")));
     print_weights(facts);
     print_count("layers", fact(facts, "layers"), "");
     print_count("hidden size", fact(facts, "hidden"), "");
@@ -277,29 +358,24 @@ static void print_facts(const char *dir, const json_t *facts)
                 json_is_true(json_object_get(facts, "tied_embeddings")) ? " (tied)" : "");
     print_count("context", fact(facts, "context_tokens"), " tokens");
     if (json_object_get(facts, "window_tokens") != NULL) print_count("window", fact(facts, "window_tokens"), " tokens");
-    printf("  %-14s %s per token (%s with bf16)\n", "cache",
-           ash_units_bytes(fact(facts, "cache_bytes_per_token"), wide, sizeof(wide)),
-           ash_units_bytes(fact(facts, "cache_bytes_per_token_bf16"), narrow, sizeof(narrow)));
-    if (json_is_null(json_object_get(facts, "tokenizer_tokens")))
-        printf("  %-14s none\n", "tokenizer");
-    else
-        print_count("tokenizer", fact(facts, "tokenizer_tokens"), " tokens");
+    print_cache(facts);
+    print_tokens(facts);
     print_files(facts);
     print_tensors(facts);
 }
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
-static int respond(const void *ctx, const struct ash_opts *opts, const char *dir)
+static int respond(const void *ctx, const struct ash_opts *opts, const char *path)
 {
     const struct info_flags *flags = ctx;
     struct ash_err err = {0};
     json_t *facts = NULL;
 
     (void)opts;
-    if (gather(dir, flags->tensors, &facts, &err) < 0) return ash_cmd_fail(&err);
+    if (gather(path, flags->tensors, &facts, &err) < 0) return ash_cmd_fail(&err);
     if (flags->json) return ash_cmd_print_json(facts, &err) < 0 ? ash_cmd_fail(&err) : 0;
-    print_facts(dir, facts);
+    print_facts(path, facts);
     json_decref(facts);
     return 0;
 }
@@ -310,7 +386,7 @@ int ash_model_info(int argc, char **argv)
     const struct ash_cmd_form form = {.usage = &usage,
                                       .bindings = {{&info_table, &flags}},
                                       .takes_word = true,
-                                      .missing_word = "which folder?",
+                                      .missing_word = "which model?",
                                       .respond = respond,
                                       .flags = &flags};
 

@@ -13,8 +13,8 @@
 
 void ash_progress_init(struct ash_progress *progress)
 {
-    *progress = (struct ash_progress){.live = isatty(STDERR_FILENO) == 1, .began_ns = ash_clock_ns()};
-    progress->next_ns = progress->began_ns + (progress->live ? 0 : PLAIN_NS);
+    *progress = (struct ash_progress){.is_live = isatty(STDERR_FILENO) == 1, .began_ns = ash_clock_ns()};
+    progress->next_ns = progress->began_ns + (progress->is_live ? 0 : PLAIN_NS);
 }
 
 bool ash_progress_due(struct ash_progress *progress)
@@ -22,7 +22,7 @@ bool ash_progress_due(struct ash_progress *progress)
     uint64_t now_ns = ash_clock_ns();
 
     if (now_ns < progress->next_ns) return false;
-    progress->next_ns = now_ns + (progress->live ? LIVE_NS : PLAIN_NS);
+    progress->next_ns = now_ns + (progress->is_live ? LIVE_NS : PLAIN_NS);
     return true;
 }
 
@@ -34,7 +34,7 @@ void ash_progress_say(const struct ash_progress *progress, const char *format, .
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    if (progress->live)
+    if (progress->is_live)
         fprintf(stderr, "\r\033[K%s", text);
     else
         ash_log(ASH_LOG_INFO, "%s", text);
@@ -51,7 +51,7 @@ void ash_progress_count(struct ash_progress *progress, size_t done, size_t total
 
 void ash_progress_clear(const struct ash_progress *progress)
 {
-    if (progress->live) fprintf(stderr, "\r\033[K");
+    if (progress->is_live) fprintf(stderr, "\r\033[K");
 }
 
 double ash_progress_seconds(const struct ash_progress *progress)

@@ -8,13 +8,15 @@
 #include <stdint.h>
 
 struct ash_progress {
-    bool live; /* stderr is a terminal */
+    bool is_live; /* stderr is a terminal */
     uint64_t began_ns, next_ns;
 };
 
+/* Begin to measure; finds out whether standard error is a terminal. */
 void ash_progress_init(struct ash_progress *progress);
 /* Is it time for the next line? Then the caller says it. */
 bool ash_progress_due(struct ash_progress *progress);
+/* Show a line: over the last one on a terminal, else in the log. */
 void ash_progress_say(const struct ash_progress *progress, const char *format, ...)
     __attribute__((format(printf, 2, 3)));
 /* "12 of 340 windows, 2m05s left", when it is due. */
@@ -23,7 +25,7 @@ void ash_progress_count(struct ash_progress *progress, size_t done, size_t total
 void ash_progress_clear(const struct ash_progress *progress);
 
 double ash_progress_seconds(const struct ash_progress *progress); /* since init */
-/* "2m05s": the time for what is left, if it goes on as since init; "?" before anything is done. Returns buf. */
+/* "2m05s": the time for what is left, at the rate since init; "?" before anything is done. Returns buf. */
 const char *ash_progress_left(const struct ash_progress *progress, double done, double left, char *buf,
                               size_t buf_bytes);
 

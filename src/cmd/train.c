@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <stddef.h>
 #include <stdio.h>
+#include <string.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -17,12 +18,16 @@
 #include "train/job/job.h"
 #include "train/run/run.h"
 
-#define EXIT_INTERRUPTED 130 /* what a shell expects after Ctrl-C */
+#define EXIT_BAD_SETTINGS 2 /* as for a job that is refused: starting it again does not help */
+#define EXIT_SIGNAL 128     /* plus the signal's number: what shells and schedulers expect */
+#define STOPPING "ashlar: stopping after this step (Ctrl-C again: at once, without saving)\n"
+#define CLEAR_LINE "\r\033[K"
 
 struct flags {
     const char *out;
     bool resume, allow_change;
     int64_t metrics_port;
+    const char *metrics_address;
     const char *cpu;
 };
 
@@ -42,10 +47,15 @@ static const struct ash_opt flag_opts[] = {
     {.name = "metrics_port",
      .type = ASH_OPT_INT,
      .offset = offsetof(struct flags, metrics_port),
-     .fallback = "-1",
+     .default_text = "-1",
      .min = -1,
      .max = 65535,
-     .help = "serve Prometheus metrics on this port of 127.0.0.1; 0: a free one; -1: do not"},
+     .help = "serve Prometheus metrics on this port; 0: a free one; -1: do not"},
+    {.name = "metrics_address",
+     .type = ASH_OPT_STRING,
+     .offset = offsetof(struct flags, metrics_address),
+     .default_text = "127.0.0.1",
+     .help = "address to serve metrics on; 0.0.0.0 or ::: all of this machine, for a Prometheus elsewhere"},
     {.name = "cpu",
      .type = ASH_OPT_STRING,
      .offset = offsetof(struct flags, cpu),
@@ -62,7 +72,7 @@ static const struct ash_cmd_usage usage = {
         "section.setting=value override them. Ctrl-C saves and ends, --resume goes on as if nothing had happened:\n"
         "results depend on the job and the data alone, never on threads, micro-batches or interruptions.",
     .examples = "  ashlar train examples/quickstart.yaml --out runs/quickstart\n"
-                "  ashlar train job.yaml optimizer.lr=1e-3 train.steps=2000 --out runs/lr-1e-3 --metrics-port 9100\n"
+                "  ashlar train job.yaml optimizer.lr=1e-3 train.steps=2000 --out runs/lr-1e-3 --metrics-port 9780\n"
                 "  ashlar train --resume --out runs/quickstart runtime.threads=4",
 };
 
@@ -103,11 +113,11 @@ static int read_settings(struct ash_opts *opts, const struct flags *flags, int a
 /* Meet the other ranks, where this process was launched as one of several. */
 static int join_ranks(const struct ash_group_opts *opts, struct ash_group **group_out, struct ash_err *err)
 {
-    struct ash_place place;
-    int rc = ash_place_detect(&place, err);
+    struct ash_launch_env env;
+    int rc = ash_launch_env_read(&env, err);
 
-    if (rc < 0 || place.size == 1) return rc;
-    return ash_group_open(&place, opts, group_out, err);
+    if (rc < 0 || env.size == 1) return rc;
+    return ash_group_open(&env, opts, group_out, err);
 }
 
 /* Serve metrics where they were asked for: from the first rank, whose steps are everyone's. */
@@ -117,13 +127,24 @@ static int serve_metrics(const struct flags *flags, const struct ash_group *grou
     int rc;
 
     if (flags->metrics_port < 0 || (group != NULL && ash_group_rank(group) != 0)) return 0;
-    rc = ash_exporter_open(NULL, (int)flags->metrics_port, exporter_out, err);
-    if (rc < 0) return rc;
-    printf("metrics: http://127.0.0.1:%d/metrics\n", ash_exporter_port(*exporter_out));
+    rc = ash_exporter_open(flags->metrics_address, (int)flags->metrics_port, exporter_out, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "--metrics-address, --metrics-port");
+    bool v6 = strchr(flags->metrics_address, ':') != NULL;
+    printf("metrics: http://%s%s%s:%d/metrics\n", v6 ? "[" : "", flags->metrics_address, v6 ? "]" : "",
+           ash_exporter_port(*exporter_out));
     fflush(stdout);
     return 0;
 }
 
+/* The exit code of a run that was asked to stop, here or on another rank. */
+static int stop_code(void)
+{
+    int signal_number = ash_interrupt_signal();
+
+    return EXIT_SIGNAL + (signal_number != 0 ? signal_number : SIGTERM);
+}
+
+/* Train with the ranks that have met. Returns a negative errno or the exit code. */
 static int train(const struct ash_job *job, const struct flags *flags, struct ash_group *group, struct ash_err *err)
 {
     struct ash_run_opts opts = {.dir = flags->out,
@@ -138,13 +159,30 @@ static int train(const struct ash_job *job, const struct flags *flags, struct as
     int rc = serve_metrics(flags, group, &exporter, err);
 
     if (rc < 0) return rc;
+    if (group == NULL || ash_group_rank(group) == 0)
+        ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
+    rc = ash_run_job(job, &opts, &result, err);
+    ash_exporter_close(exporter);
+    return rc < 0 || !result.stopped ? rc : stop_code();
+}
+
+/* Meet the other ranks and train. Returns the exit code. */
+static int meet_and_train(const struct ash_job *job, const struct flags *flags, const struct ash_group_opts *group_opts)
+{
+    struct ash_group *group = NULL;
+    struct ash_err err = {0};
+    int rc, exit_code;
+
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed save, not the end */
     signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
     ash_interrupt_install();
-    rc = ash_run(job, &opts, &result, err);
-    ash_exporter_close(exporter);
-    if (rc < 0) return rc;
-    return result.stopped ? EXIT_INTERRUPTED : 0;
+    rc = join_ranks(group_opts, &group, &err);
+    if (rc == 0) rc = train(job, flags, group, &err);
+    exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
+    if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
+    if (rc == -EINTR) exit_code = stop_code(); /* a wait for other ranks that a signal has ended */
+    ash_group_close(group);
+    return exit_code;
 }
 
 static int run(int argc, char **argv)
@@ -153,29 +191,21 @@ static int run(int argc, char **argv)
     struct ash_job job;
     struct ash_group_opts group_opts;
     struct ash_fabric_opts fabric_opts = {0};
-    struct ash_group *group = NULL;
     struct ash_opt_binding bindings[3 + ASH_JOB_SECTIONS] = {
         {&flag_table, &flags}, {&ash_group_table, &group_opts}, {&ash_fabric_table, &fabric_opts}};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
-    int rc, exit_code;
+    int exit_code;
 
     ash_job_bind(&job, bindings + 3);
-    rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err);
-    if (rc < 0) return ash_cmd_fail(&err);
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
     exit_code = read_settings(opts, &flags, argc, argv);
     if (exit_code == ASH_CMD_GO) {
         ash_log_set_level((enum ash_log_level)job.runtime.log_level);
         if (job.runtime.backend == NULL) job.runtime.backend = flags.cpu;
-        if (ash_job_resolve(&job, &err) < 0) {
-            exit_code = ash_cmd_misuse("train", "%s", err.text);
-        } else {
-            group_opts.fabric = &fabric_opts;
-            rc = join_ranks(&group_opts, &group, &err);
-            if (rc == 0) rc = train(&job, &flags, group, &err);
-            exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
-            ash_group_close(group);
-        }
+        group_opts.fabric = &fabric_opts;
+        exit_code = ash_job_resolve(&job, &err) < 0 ? ash_cmd_misuse("train", "%s", err.text)
+                                                    : meet_and_train(&job, &flags, &group_opts);
     }
     ash_opts_close(opts);
     return exit_code;

@@ -25,7 +25,7 @@ struct version_flags {
 #define FIELD(name) offsetof(struct version_flags, name)
 
 static const struct ash_opt version_opts[] = {
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
 static const struct ash_opt_table version_table = {
@@ -34,7 +34,8 @@ static const struct ash_opt_table version_table = {
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar version [--json]",
     .about = "Says what this build is, which libraries it runs with, which backends this machine can run (best\n"
-             "first) and which model families it reads.",
+             "first; all of them compute on the CPU) and which model families it reads. The last line is\n"
+             "what the build found on top: libfabric joins several machines.",
 };
 
 /* The libraries' versions as they are loaded, not as they were compiled against. */
@@ -74,9 +75,10 @@ static json_t *gather(void)
                               "build", ASH_BUILD_TYPE, "sanitizers", ASH_BUILD_SANITIZE);
     json_t *machine = json_pack("{s:s, s:i, s:o}", "machine", ash_cpu_describe(cpu, line, sizeof(line)), "cores",
                                 cpu->core_count, "backends", backend_names());
-    json_t *parts = json_pack("{s:s, s:o, s:{s:o, s:o, s:o}}", "families", ash_model_families(), "libraries",
-                              library_facts(), "optional", "nvcc", found(ASH_BUILD_NVCC), "libfabric",
-                              found(ASH_BUILD_FABRIC), "hwloc", found(ASH_BUILD_HWLOC));
+    json_t *parts =
+        json_pack("{s:s, s:o, s:{s:o, s:o, s:o, s:o}}", "families", ash_model_families(), "libraries", library_facts(),
+                  "optional", "libfabric", found(ASH_BUILD_FABRIC), "nvcc", found(ASH_BUILD_NVCC), "libzstd",
+                  found(ASH_BUILD_ZSTD), "libedit", found(ASH_BUILD_EDIT));
 
     json_object_update(build, machine);
     json_object_update(build, parts);
@@ -114,9 +116,9 @@ static void print_facts(const json_t *facts)
     printf("  %-10s ", "backends");
     for (size_t i = 0; i < json_array_size(backends); i++)
         printf("%s%s", i > 0 ? ", " : "", json_string_value(json_array_get(backends, i)));
-    printf("\n  %-10s %s\n", "models", text_of(facts, "families"));
+    printf(" (all on the CPU)\n  %-10s %s\n", "models", text_of(facts, "families"));
     print_named("libraries", json_object_get(facts, "libraries"));
-    print_named("optional", json_object_get(facts, "optional"));
+    print_named("found", json_object_get(facts, "optional"));
 }
 
 static int respond(const void *ctx, const struct ash_opts *opts, const char *word)

@@ -1,6 +1,6 @@
-/* Calls that were started. There are two lanes, each a queue with a thread: receives in one, everything else in the
- * other, so that what two ranks send to each other can flow both ways. A call waits for as many calls of the other lane
- * as keep the order: a receive for the collectives before it, a collective for the receives before it. */
+/* Calls that were started. There are two queues, each a queue with a thread: receives in one, everything else in the
+ * other, so that what two ranks send to each other can flow both ways. A call waits for as many calls of the other
+ * queue as keep the order: a receive for the collectives before it, a collective for the receives before it. */
 #include "collective/call.h"
 
 #include <errno.h>
@@ -14,14 +14,14 @@
 #include "base/thread.h"
 #include "collective/call_priv.h"
 #include "collective/group_priv.h"
-#include "collective/host/bell.h"
+#include "collective/core/futex.h"
 
-enum { LANE_CALLS, LANE_RECEIVES, LANES };
+enum { QUEUE_CALLS, QUEUE_RECEIVES, QUEUES };
 
 struct ash_call {
     struct ash_call *next;
-    struct ash_call_lanes *lanes;
-    uint64_t other; /* calls of the other lane that come first */
+    struct ash_call_queues *queues;
+    uint64_t other; /* calls of the other queue that come first */
     int (*run)(struct ash_group *group, struct ash_call *call);
     const void *in;
     void *out;
@@ -31,7 +31,6 @@ struct ash_call {
     enum ash_coll_op op;
     const size_t *send_bytes, *recv_bytes;
     const void *const *parts;
-    struct ash_window *const *windows;
     const struct ash_shares *shares;
     uint64_t work; /* that its owner had done when it was started */
     int rc;
@@ -39,8 +38,8 @@ struct ash_call {
     _Atomic bool done;
 };
 
-struct lane {
-    struct ash_call_lanes *lanes;
+struct queue {
+    struct ash_call_queues *queues;
     int index;
     bool running; /* there is a thread */
     pthread_t thread;
@@ -48,122 +47,122 @@ struct lane {
     uint64_t started, done;
 };
 
-struct ash_call_lanes {
+struct ash_call_queues {
     struct ash_group *group;
-    pthread_mutex_t lock; /* of everything in the lanes */
+    pthread_mutex_t lock; /* of everything in the queues */
     pthread_cond_t changed;
     bool stop;
-    uint64_t collectives; /* number in lane 0 of the last call that was no message */
-    struct lane lanes[LANES];
+    uint64_t collectives; /* number in queue 0 of the last call that was no message */
+    struct queue queues[QUEUES];
 };
 
-static _Thread_local const struct ash_call_lanes *own_lanes; /* those that this thread serves */
-static _Thread_local uint64_t work_done;                     /* pieces of work of this thread */
+static _Thread_local const struct ash_call_queues *own_queues; /* those that this thread serves */
+static _Thread_local uint64_t work_done;                       /* pieces of work of this thread */
 static _Thread_local struct ash_call_counts counts;
 
 #define CALLS_HELP "Started calls that have been waited for: beside some work of their owner, or beside none."
-static struct ash_metric covered_metric = {
-    .name = "ashlar_calls_total", .help = CALLS_HELP, .type = ASH_METRIC_COUNTER, .labels = "beside=\"work\""};
-static struct ash_metric bare_metric = {
-    .name = "ashlar_calls_total", .help = CALLS_HELP, .type = ASH_METRIC_COUNTER, .labels = "beside=\"nothing\""};
+static struct ash_metric overlapped_metric = {
+    .name = "ashlar_calls_total", .help = CALLS_HELP, .type = ASH_METRIC_COUNTER, .labels = "overlapped=\"yes\""};
+static struct ash_metric exposed_metric = {
+    .name = "ashlar_calls_total", .help = CALLS_HELP, .type = ASH_METRIC_COUNTER, .labels = "overlapped=\"no\""};
 
 /* ---- the threads ------------------------------------------------------------------------------------------------- */
 
 /* The next call that may run, or NULL at the end. The lock is held. */
-static struct ash_call *next_call(struct lane *lane)
+static struct ash_call *next_call(struct queue *queue)
 {
-    struct ash_call_lanes *lanes = lane->lanes;
-    const struct lane *other = &lanes->lanes[1 - lane->index];
+    struct ash_call_queues *queues = queue->queues;
+    const struct queue *other = &queues->queues[1 - queue->index];
 
     for (;;) {
-        struct ash_call *call = lane->head;
+        struct ash_call *call = queue->head;
 
         if (call != NULL && other->done >= call->other) {
-            lane->head = call->next;
-            if (lane->head == NULL) lane->tail = &lane->head;
+            queue->head = call->next;
+            if (queue->head == NULL) queue->tail = &queue->head;
             return call;
         }
-        if (call == NULL && lanes->stop) return NULL;
-        pthread_cond_wait(&lanes->changed, &lanes->lock);
+        if (call == NULL && queues->stop) return NULL;
+        pthread_cond_wait(&queues->changed, &queues->lock);
     }
 }
 
-static void *lane_main(void *arg)
+static void *queue_main(void *arg)
 {
-    struct lane *lane = arg;
-    struct ash_call_lanes *lanes = lane->lanes;
+    struct queue *queue = arg;
+    struct ash_call_queues *queues = queue->queues;
     struct ash_call *call;
 
-    own_lanes = lanes;
-    ash_bell_give_way();
-    pthread_mutex_lock(&lanes->lock);
-    while ((call = next_call(lane)) != NULL) {
-        pthread_mutex_unlock(&lanes->lock);
-        call->rc = call->run(lanes->group, call);
-        pthread_mutex_lock(&lanes->lock);
-        lane->done++;
+    own_queues = queues;
+    ash_futex_yield_early();
+    pthread_mutex_lock(&queues->lock);
+    while ((call = next_call(queue)) != NULL) {
+        pthread_mutex_unlock(&queues->lock);
+        call->rc = call->run(queues->group, call);
+        pthread_mutex_lock(&queues->lock);
+        queue->done++;
         atomic_store(&call->done, true); /* from here on it is the waiter's */
-        pthread_cond_broadcast(&lanes->changed);
+        pthread_cond_broadcast(&queues->changed);
     }
-    pthread_mutex_unlock(&lanes->lock);
+    pthread_mutex_unlock(&queues->lock);
     return NULL;
 }
 
-static int start_thread(struct lane *lane)
+static int start_thread(struct queue *queue)
 {
-    int rc = ash_thread_start(&lane->thread, lane_main, lane);
+    int rc = ash_thread_start(&queue->thread, queue_main, queue);
 
-    lane->running = rc == 0;
+    queue->running = rc == 0;
     return rc;
 }
 
-static struct ash_call_lanes *open_lanes(struct ash_group *group)
+static struct ash_call_queues *open_queues(struct ash_group *group)
 {
-    struct ash_call_lanes *lanes = calloc(1, sizeof(*lanes));
+    struct ash_call_queues *queues = calloc(1, sizeof(*queues));
 
-    if (lanes == NULL) return NULL;
-    lanes->group = group;
-    pthread_mutex_init(&lanes->lock, NULL);
-    pthread_cond_init(&lanes->changed, NULL);
-    for (int i = 0; i < LANES; i++) {
-        lanes->lanes[i] = (struct lane){.lanes = lanes, .index = i};
-        lanes->lanes[i].tail = &lanes->lanes[i].head;
+    if (queues == NULL) return NULL;
+    queues->group = group;
+    pthread_mutex_init(&queues->lock, NULL);
+    pthread_cond_init(&queues->changed, NULL);
+    for (int i = 0; i < QUEUES; i++) {
+        queues->queues[i] = (struct queue){.queues = queues, .index = i};
+        queues->queues[i].tail = &queues->queues[i].head;
     }
-    return lanes;
+    return queues;
 }
 
-void ash_call_lanes_close(struct ash_call_lanes *lanes)
+void ash_call_queues_close(struct ash_call_queues *queues)
 {
-    if (lanes == NULL) return;
-    pthread_mutex_lock(&lanes->lock);
-    lanes->stop = true;
-    pthread_cond_broadcast(&lanes->changed);
-    pthread_mutex_unlock(&lanes->lock);
-    for (int i = 0; i < LANES; i++)
-        if (lanes->lanes[i].running) pthread_join(lanes->lanes[i].thread, NULL);
-    pthread_cond_destroy(&lanes->changed);
-    pthread_mutex_destroy(&lanes->lock);
-    free(lanes);
+    if (queues == NULL) return;
+    pthread_mutex_lock(&queues->lock);
+    queues->stop = true;
+    pthread_cond_broadcast(&queues->changed);
+    pthread_mutex_unlock(&queues->lock);
+    for (int i = 0; i < QUEUES; i++)
+        if (queues->queues[i].running) pthread_join(queues->queues[i].thread, NULL);
+    pthread_cond_destroy(&queues->changed);
+    pthread_mutex_destroy(&queues->lock);
+    free(queues);
 }
 
 /* Is everything done that comes before a call of this nature? The lock is held. */
-static bool is_clear(const struct ash_call_lanes *lanes, enum ash_call_nature nature)
+static bool is_clear(const struct ash_call_queues *queues, enum ash_call_nature nature)
 {
-    const struct lane *calls = &lanes->lanes[LANE_CALLS], *receives = &lanes->lanes[LANE_RECEIVES];
+    const struct queue *calls = &queues->queues[QUEUE_CALLS], *receives = &queues->queues[QUEUE_RECEIVES];
 
-    if (calls->done < (nature == ASH_NATURE_RECEIVE ? lanes->collectives : calls->started)) return false;
+    if (calls->done < (nature == ASH_NATURE_RECEIVE ? queues->collectives : calls->started)) return false;
     return nature == ASH_NATURE_SEND || receives->done == receives->started;
 }
 
 void ash_call_drain(struct ash_group *group, enum ash_call_nature nature)
 {
-    struct ash_call_lanes *lanes = group->lanes;
+    struct ash_call_queues *queues = group->queues;
 
-    if (lanes == NULL || own_lanes == lanes) return;
-    pthread_mutex_lock(&lanes->lock);
-    while (!is_clear(lanes, nature))
-        pthread_cond_wait(&lanes->changed, &lanes->lock);
-    pthread_mutex_unlock(&lanes->lock);
+    if (queues == NULL || own_queues == queues) return;
+    pthread_mutex_lock(&queues->lock);
+    while (!is_clear(queues, nature))
+        pthread_cond_wait(&queues->changed, &queues->lock);
+    pthread_mutex_unlock(&queues->lock);
 }
 
 /* ---- starting and waiting ---------------------------------------------------------------------------------------- */
@@ -172,37 +171,37 @@ static int start_call(struct ash_group *group, enum ash_call_nature nature, cons
                       struct ash_call **call_out, struct ash_err *err)
 {
     struct ash_call *call = malloc(sizeof(*call));
-    struct ash_call_lanes *lanes;
-    struct lane *lane;
+    struct ash_call_queues *queues;
+    struct queue *queue;
     int rc = 0;
 
-    if (group->lanes == NULL) group->lanes = open_lanes(group);
-    if (call == NULL || group->lanes == NULL) {
+    if (group->queues == NULL) group->queues = open_queues(group);
+    if (call == NULL || group->queues == NULL) {
         free(call);
         return ash_err_set(err, -ENOMEM, "out of memory for a call");
     }
-    lanes = group->lanes;
-    lane = &lanes->lanes[nature == ASH_NATURE_RECEIVE ? LANE_RECEIVES : LANE_CALLS];
-    if (!lane->running) rc = start_thread(lane);
+    queues = group->queues;
+    queue = &queues->queues[nature == ASH_NATURE_RECEIVE ? QUEUE_RECEIVES : QUEUE_CALLS];
+    if (!queue->running) rc = start_thread(queue);
     if (rc < 0) {
         free(call);
         return ash_err_set(err, rc, "no thread can be had for calls of a group: %s", strerror(-rc));
     }
     *call = *what;
-    call->lanes = lanes;
+    call->queues = queues;
     call->work = work_done;
-    pthread_mutex_lock(&lanes->lock);
-    *lane->tail = call;
-    lane->tail = &call->next;
-    lane->started++;
+    pthread_mutex_lock(&queues->lock);
+    *queue->tail = call;
+    queue->tail = &call->next;
+    queue->started++;
     if (nature == ASH_NATURE_COLLECTIVE) {
-        lanes->collectives = lane->started;
-        call->other = lanes->lanes[LANE_RECEIVES].started;
+        queues->collectives = queue->started;
+        call->other = queues->queues[QUEUE_RECEIVES].started;
     } else if (nature == ASH_NATURE_RECEIVE) {
-        call->other = lanes->collectives;
+        call->other = queues->collectives;
     }
-    pthread_cond_broadcast(&lanes->changed);
-    pthread_mutex_unlock(&lanes->lock);
+    pthread_cond_broadcast(&queues->changed);
+    pthread_mutex_unlock(&queues->lock);
     *call_out = call;
     return 0;
 }
@@ -212,23 +211,23 @@ bool ash_call_done(const struct ash_call *call)
     return atomic_load(&call->done);
 }
 
-void ash_call_work(void)
+void ash_call_note_work(void)
 {
     work_done++;
 }
 
-struct ash_call_counts ash_call_counts(void)
+struct ash_call_counts ash_call_get_counts(void)
 {
     return counts;
 }
 
 static void count_call(const struct ash_call *call)
 {
-    bool covered = call->work != work_done;
+    bool overlapped = call->work != work_done;
 
-    counts.covered += covered;
-    counts.bare += !covered;
-    ash_metric_add(covered ? &covered_metric : &bare_metric, 1);
+    counts.overlapped += overlapped;
+    counts.exposed += !overlapped;
+    ash_metric_add(overlapped ? &overlapped_metric : &exposed_metric, 1);
 }
 
 int ash_call_wait(struct ash_call *call, struct ash_err *err)
@@ -237,13 +236,13 @@ int ash_call_wait(struct ash_call *call, struct ash_err *err)
 
     if (call == NULL) return 0;
     count_call(call);
-    if (!atomic_load(&call->done)) { /* its lanes are there at least until it is done and the lock is free */
-        struct ash_call_lanes *lanes = call->lanes;
+    if (!atomic_load(&call->done)) { /* its queues are there at least until it is done and the lock is free */
+        struct ash_call_queues *queues = call->queues;
 
-        pthread_mutex_lock(&lanes->lock);
+        pthread_mutex_lock(&queues->lock);
         while (!atomic_load(&call->done))
-            pthread_cond_wait(&lanes->changed, &lanes->lock);
-        pthread_mutex_unlock(&lanes->lock);
+            pthread_cond_wait(&queues->changed, &queues->lock);
+        pthread_mutex_unlock(&queues->lock);
     }
     rc = call->rc;
     if (rc < 0) ash_err_set(err, rc, "%s", call->err.text);
@@ -292,21 +291,6 @@ int ash_group_all_reduce_parts_start(struct ash_group *group, const void *const 
     return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
 }
 
-static int run_reduce_scatter(struct ash_group *group, struct ash_call *call)
-{
-    return ash_group_reduce_scatter(group, call->in, call->out, call->count, call->dtype, call->op, &call->err);
-}
-
-int ash_group_reduce_scatter_start(struct ash_group *group, const void *in, void *out, size_t count,
-                                   enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
-                                   struct ash_err *err)
-{
-    const struct ash_call what = {
-        .run = run_reduce_scatter, .in = in, .out = out, .count = count, .dtype = dtype, .op = op};
-
-    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
-}
-
 static int run_reduce_scatter_parts(struct ash_group *group, struct ash_call *call)
 {
     return ash_group_reduce_scatter_parts(group, call->parts, call->shares, call->out, call->count, call->dtype,
@@ -319,22 +303,6 @@ int ash_group_reduce_scatter_parts_start(struct ash_group *group, const void *co
                                          struct ash_err *err)
 {
     const struct ash_call what = parts_call(run_reduce_scatter_parts, parts, shares, out, count, dtype, op);
-
-    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
-}
-
-static int run_window_all_reduce(struct ash_group *group, struct ash_call *call)
-{
-    return ash_group_window_all_reduce(group, call->windows, call->shares, call->count, call->dtype, call->op,
-                                       &call->err);
-}
-
-int ash_group_window_all_reduce_start(struct ash_group *group, struct ash_window *const *windows,
-                                      const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
-                                      enum ash_coll_op op, struct ash_call **call_out, struct ash_err *err)
-{
-    const struct ash_call what = {
-        .run = run_window_all_reduce, .windows = windows, .shares = shares, .count = count, .dtype = dtype, .op = op};
 
     return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
 }
@@ -362,19 +330,6 @@ int ash_group_all_to_all_start(struct ash_group *group, const void *in, const si
 {
     const struct ash_call what = {
         .run = run_all_to_all, .in = in, .out = out, .send_bytes = send_bytes, .recv_bytes = recv_bytes};
-
-    return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
-}
-
-static int run_broadcast(struct ash_group *group, struct ash_call *call)
-{
-    return ash_group_broadcast(group, call->out, call->count, call->rank, &call->err);
-}
-
-int ash_group_broadcast_start(struct ash_group *group, void *data, size_t size_bytes, size_t root,
-                              struct ash_call **call_out, struct ash_err *err)
-{
-    const struct ash_call what = {.run = run_broadcast, .out = data, .count = size_bytes, .rank = root};
 
     return start_call(group, ASH_NATURE_COLLECTIVE, &what, call_out, err);
 }

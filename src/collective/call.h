@@ -1,5 +1,5 @@
-/* call - what a group does while its owner does something else. A call that is started runs on a thread of the group's
- * own, in the order of the starts; every rank starts the same ones in the same order. Only a send and a receive may
+/* call - collectives that overlap with their owner's work. A call that is started runs on a thread of the group's own,
+ * in the order of the starts; every rank starts the same ones in the same order. Only a send and a receive may
  * pass each other: two ranks can start what they send to each other and then what they receive, and who passes a
  * message on waits for it before. What a call reads and writes (arrays of sizes and of parts, too) belongs to it until
  * it is done. A call that is made instead has the same place in the order: it waits for what was started before. The
@@ -15,32 +15,31 @@
 
 struct ash_call;
 
-/* The calls of group.h. Return 0 or -ENOMEM, -EAGAIN (no thread to be had); on 0 the caller owns *call_out. Errors of
- * the call itself come out of ash_call_wait. The group's owner thread calls them. */
+/* Start a call of group.h. Each returns 0, -ENOMEM or -EAGAIN (no thread can be had); on 0 the caller owns *call_out,
+ * and errors of the call itself come out of ash_call_wait. The group's owner thread calls them. */
+/* ash_group_all_reduce */
 int ash_group_all_reduce_start(struct ash_group *group, const void *in, void *out, size_t count,
                                enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
                                struct ash_err *err);
+/* ash_group_all_reduce_parts */
 int ash_group_all_reduce_parts_start(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                      void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                      struct ash_call **call_out, struct ash_err *err);
-int ash_group_reduce_scatter_start(struct ash_group *group, const void *in, void *out, size_t count,
-                                   enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
-                                   struct ash_err *err);
+/* ash_group_reduce_scatter_parts */
 int ash_group_reduce_scatter_parts_start(struct ash_group *group, const void *const *parts,
                                          const struct ash_shares *shares, void *out, size_t count,
                                          enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_call **call_out,
                                          struct ash_err *err);
-int ash_group_window_all_reduce_start(struct ash_group *group, struct ash_window *const *windows,
-                                      const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
-                                      enum ash_coll_op op, struct ash_call **call_out, struct ash_err *err);
+/* ash_group_all_gather */
 int ash_group_all_gather_start(struct ash_group *group, const void *in, void *out, size_t size_bytes,
                                struct ash_call **call_out, struct ash_err *err);
+/* ash_group_all_to_all */
 int ash_group_all_to_all_start(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
                                const size_t *recv_bytes, struct ash_call **call_out, struct ash_err *err);
-int ash_group_broadcast_start(struct ash_group *group, void *data, size_t size_bytes, size_t root,
-                              struct ash_call **call_out, struct ash_err *err);
+/* ash_group_send */
 int ash_group_send_start(struct ash_group *group, size_t to, const void *data, size_t size_bytes,
                          struct ash_call **call_out, struct ash_err *err);
+/* ash_group_recv */
 int ash_group_recv_start(struct ash_group *group, size_t from, void *data, size_t size_bytes,
                          struct ash_call **call_out, struct ash_err *err);
 
@@ -50,13 +49,14 @@ bool ash_call_done(const struct ash_call *call);
  * group has been closed. The group's owner thread. NULL is a no-op: 0. */
 int ash_call_wait(struct ash_call *call, struct ash_err *err);
 
-/* Was there anything for calls to run beside? A thread says that it has done a piece of work, a layer say; calls that
- * it started before that and waits for behind it are covered, the others are bare. Counted by thread, and over all
- * threads in ashlar_calls_total. */
+/* Started calls that this thread has waited for: overlapped with work of its own, or exposed. */
 struct ash_call_counts {
-    uint64_t covered, bare;
+    uint64_t overlapped, exposed;
 };
-void ash_call_work(void);
-struct ash_call_counts ash_call_counts(void);
+/* This thread has done a piece of work, a layer say: calls that it started before that and waits for after it are
+ * overlapped. */
+void ash_call_note_work(void);
+/* The calling thread's counts; over all threads they are in ashlar_calls_total. */
+struct ash_call_counts ash_call_get_counts(void);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "collective/group.h"
 
-struct ash_call_lanes;
+struct ash_call_queues;
 
 enum ash_call_nature { ASH_NATURE_COLLECTIVE, ASH_NATURE_SEND, ASH_NATURE_RECEIVE };
 
@@ -12,6 +12,6 @@ enum ash_call_nature { ASH_NATURE_COLLECTIVE, ASH_NATURE_SEND, ASH_NATURE_RECEIV
  * the caller is one of the group's own threads. */
 void ash_call_drain(struct ash_group *group, enum ash_call_nature nature);
 /* Wait for all calls and end the threads. NULL is a no-op. */
-void ash_call_lanes_close(struct ash_call_lanes *lanes);
+void ash_call_queues_close(struct ash_call_queues *queues);
 
 #endif

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "collective/core/channel_ops.h"
 #include "collective/channel_priv.h"
 #include "collective/group_priv.h"
 
@@ -15,22 +16,31 @@
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 
-size_t ash_channel_own(const struct ash_channel *channel)
+/* channel->fail. */
+static int fail_group(struct ash_channel *channel, int code, const char *why, struct ash_err *err)
 {
-    return channel->group->members[channel->sends ? channel->from : channel->to];
+    return ash_group_fail(channel->group, code, channel->peer, why, err);
 }
 
-size_t ash_channel_peer(const struct ash_channel *channel)
+/* Who the ends are, and what leads from one to the other. */
+static void set_ends(struct ash_channel *channel, struct ash_group *group, size_t from, size_t to)
 {
-    return channel->group->members[channel->sends ? channel->to : channel->from];
-}
+    bool same_node = group->nodes.node[from] == group->nodes.node[to];
+    size_t other = group->rank == from ? to : from;
+    struct ash_group_member member = ash_group_get_member(group, other);
 
-const char *ash_channel_peer_text(const struct ash_channel *channel, char *buf, size_t buf_bytes)
-{
-    struct ash_group_member member = ash_group_member(channel->group, channel->sends ? channel->to : channel->from);
-
-    snprintf(buf, buf_bytes, "rank %zu (host %s, process %d)", member.rank, member.host, member.pid);
-    return buf;
+    channel->ops = same_node ? &ash_local_channel_ops : &ash_net_channel_ops;
+    channel->comm = same_node ? (void *)group->local : group->net;
+    channel->from = from;
+    channel->to = to;
+    channel->sends = group->rank == from;
+    channel->own = group->members[group->rank];
+    channel->peer = member.rank;
+    channel->peer_place = group->nodes.place[other];
+    snprintf(channel->peer_text, sizeof(channel->peer_text), "rank %zu (host %.64s, process %d)", member.rank,
+             member.host, member.pid);
+    channel->fail = fail_group;
+    channel->group = group;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -51,8 +61,8 @@ static int check_ends(const struct ash_group *group, size_t from, size_t to, siz
     return 0;
 }
 
-int ash_channel_open_lane(struct ash_group *group, enum ash_channel_lane lane, size_t from, size_t to,
-                          size_t slot_bytes, size_t slots, struct ash_channel **channel_out, struct ash_err *err)
+int ash_channel_open_in(struct ash_group *group, enum ash_channel_order order, size_t from, size_t to,
+                        size_t slot_bytes, size_t slots, struct ash_channel **channel_out, struct ash_err *err)
 {
     struct ash_channel *channel;
     int rc = check_ends(group, from, to, slot_bytes, slots, err);
@@ -60,15 +70,10 @@ int ash_channel_open_lane(struct ash_group *group, enum ash_channel_lane lane, s
     if (rc < 0) return rc;
     channel = calloc(1, sizeof(*channel));
     if (channel == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a channel");
-    *channel = (struct ash_channel){.ops = group->node_index[from] == group->node_index[to] ? &ash_local_channel_ops
-                                                                                            : &ash_net_channel_ops,
-                                    .group = group,
-                                    .from = from,
-                                    .to = to,
-                                    .slot_bytes = slot_bytes,
-                                    .slots = slots,
-                                    .sends = group->rank == from};
-    rc = channel->ops->open(channel, lane, err);
+    set_ends(channel, group, from, to);
+    channel->slot_bytes = slot_bytes;
+    channel->slots = slots;
+    rc = channel->ops->open(channel, order, err);
     if (rc < 0) {
         ash_channel_close(channel);
         return rc;
@@ -80,7 +85,7 @@ int ash_channel_open_lane(struct ash_group *group, enum ash_channel_lane lane, s
 int ash_channel_open(struct ash_group *group, size_t from, size_t to, size_t slot_bytes, size_t slots,
                      struct ash_channel **channel_out, struct ash_err *err)
 {
-    return ash_channel_open_lane(group, ASH_LANE_OPENED, from, to, slot_bytes, slots, channel_out, err);
+    return ash_channel_open_in(group, ASH_CHANNEL_ORDER_OPENED, from, to, slot_bytes, slots, channel_out, err);
 }
 
 void ash_channel_close(struct ash_channel *channel)
@@ -160,6 +165,7 @@ int ash_channel_send(struct ash_channel *channel, const void *data, size_t size_
 {
     size_t at = 0;
 
+    ash_assert(channel->sends && !channel->filling && (data != NULL || size_bytes == 0));
     do { /* nothing is a message, too */
         size_t piece = size_bytes - at < channel->slot_bytes ? size_bytes - at : channel->slot_bytes;
         void *slot = NULL;
@@ -177,12 +183,11 @@ int ash_channel_send(struct ash_channel *channel, const void *data, size_t size_
 /* The two ranks have another message in mind: nothing that follows can be right. */
 static int wrong_size(struct ash_channel *channel, size_t message_bytes, size_t size_bytes, struct ash_err *err)
 {
-    char why[ASH_ERR_TEXT_BYTES], peer[160];
+    char why[ASH_ERR_TEXT_BYTES];
 
     snprintf(why, sizeof(why), "message %llu: %s sends %zu bytes while rank %zu expects %zu",
-             (unsigned long long)channel->taken, ash_channel_peer_text(channel, peer, sizeof(peer)), message_bytes,
-             ash_channel_own(channel), size_bytes);
-    return ash_group_fail(channel->group, -EPROTO, ash_channel_peer(channel), why, err);
+             (unsigned long long)channel->taken, channel->peer_text, message_bytes, channel->own, size_bytes);
+    return channel->fail(channel, -EPROTO, why, err);
 }
 
 int ash_channel_recv(struct ash_channel *channel, void *data, size_t size_bytes, struct ash_err *err)

@@ -1,11 +1,11 @@
-/* channel - a one-way pipe of messages from one rank of a group to another: between the stages of a pipeline, or for
- * sums that travel from rank to rank. The sender computes into a slot of the channel and posts it; the receiver takes
- * it, uses it where it lies and releases it. Up to `slots` messages are under way, in order.
+/* channel - a one-way p2p channel from one rank of a group to another: between the stages of a pipeline, or for
+ * pipelined reductions. The sender computes into a slot of the channel and posts it; the receiver takes it, uses it
+ * where it lies and releases it. Up to `slots` messages are under way, in order.
  *
  * Every wait is bounded by the group's call_timeout and ends at once with the group's error when a rank is lost or
- * gives up; the error names rank, host, process, message and how long. A channel stands beside the group's calls: it
- * may be used while a call that was started runs. One owner thread at each end. Close all channels before their group.
- */
+ * aborts; the error names rank, host, process, message and how long. A channel is independent of the group's calls:
+ * it may be used while a call that was started runs. One owner thread at each end. Close all channels before their
+ * group. / */
 #ifndef ASH_COLLECTIVE_CHANNEL_H
 #define ASH_COLLECTIVE_CHANNEL_H
 
@@ -21,7 +21,7 @@ struct ash_channel;
  * the receiver has opened its end. Returns 0, -EINVAL, -ENOMEM, -EPROTO (the two disagree), or the group's error. */
 int ash_channel_open(struct ash_group *group, size_t from, size_t to, size_t slot_bytes, size_t slots,
                      struct ash_channel **channel_out, struct ash_err *err);
-/* Messages that were posted can still be taken; whoever then waits for more hears -EPIPE. A sender waits until the
+/* Messages that were posted can still be taken; whoever then waits for more gets -EPIPE. A sender waits until the
  * receiver has opened its end. NULL is a no-op. */
 void ash_channel_close(struct ash_channel *channel);
 

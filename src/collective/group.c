@@ -1,4 +1,4 @@
-/* Groups: who belongs to one, and which means its calls take. */
+/* Groups: who belongs to one, and which communicator its calls use. */
 #include "collective/group.h"
 
 #include <errno.h>
@@ -10,48 +10,67 @@
 #include "collective/call_priv.h"
 #include "collective/group_priv.h"
 
-static const char *const way_names[] = {"auto", "hierarchical", "flat", NULL};
+static const char *const algorithm_names[] = {"auto", "hierarchical", "flat", NULL};
 
 #define GROUP(field) offsetof(struct ash_group_opts, field)
 static const struct ash_opt group_opts[] = {
-    {"join_timeout", ASH_OPT_DOUBLE, GROUP(join_timeout), "120", "seconds for all ranks to come together", 0.1, 86400,
-     NULL},
+    {"join_timeout", ASH_OPT_DOUBLE, GROUP(join_timeout), "120", "seconds for all ranks to join", 0.1, 86400, NULL},
     {"silent_timeout", ASH_OPT_DOUBLE, GROUP(silent_timeout), "10",
-     "seconds without a sign of life after which a rank is given up", 0.5, 86400, NULL},
+     "seconds without a heartbeat after which a rank counts as lost", 0.5, 86400, NULL},
     {"call_timeout", ASH_OPT_DOUBLE, GROUP(call_timeout), "1800",
-     "seconds that a living rank may be late for what all do together", 0.1, 1e6, NULL},
-    {"node", ASH_OPT_STRING, GROUP(node), NULL, "failure domain of this process; default: the host's name", 0, 0, NULL},
-    {"rejoin", ASH_OPT_BOOL, GROUP(rejoin), NULL, "take the place of a process that a running job has lost", 0, 0,
-     NULL},
+     "seconds that a living rank may be late for a collective", 0.1, 1e6, NULL},
+    {"stop_grace", ASH_OPT_DOUBLE, GROUP(stop_grace), "10",
+     "seconds that a wait for other ranks goes on after SIGTERM or Ctrl-C, beyond the longest wait so far; a second "
+     "signal ends it at once",
+     0, 1e6, NULL},
+    {"node", ASH_OPT_STRING, GROUP(node), NULL,
+     "failure domain of this process; default: Slurm's name of the node, or the host's name", 0, 0, NULL},
     {"algorithm", ASH_OPT_CHOICE, GROUP(algorithm), "auto",
-     "between nodes: inside a node first and across once, or every rank with every other one; auto: as the cost model "
-     "says; equal on all ranks",
-     0, 0, way_names},
+     "between nodes: hierarchical (inside a node first, then each byte crosses once) or flat (every rank with every "
+     "other); auto: the cheaper one by the cost model; equal on all ranks",
+     0, 0, algorithm_names},
     {"cost", ASH_OPT_STRING, GROUP(cost), NULL,
      "file with this machine's cost model, as `ashlar bench collective --tune` writes it; the first rank's counts", 0,
      0, NULL},
 };
 
-const struct ash_opt_table ash_group_table = {"group", "how ranks meet and wait for each other", group_opts,
+const struct ash_opt_table ash_group_table = {"group", "how ranks join and wait for each other", group_opts,
                                               sizeof(group_opts) / sizeof(group_opts[0])};
+
+static struct ash_wait_limits limits_of(const struct ash_group_opts *opts)
+{
+    return (struct ash_wait_limits){.timeout_ns = (uint64_t)(opts->call_timeout * 1e9),
+                                    .stop_grace_ns = (uint64_t)(opts->stop_grace * 1e9)};
+}
+
+/* The communicator of this process with the ranks of its node, not connected yet. */
+static int open_local(const struct ash_group_opts *opts, struct ash_local **local_out, struct ash_err *err)
+{
+    const struct ash_wait_limits limits = limits_of(opts);
+
+    return ash_local_open(&limits, local_out, err);
+}
 
 /* ---- who --------------------------------------------------------------------------------------------------------- */
 
-static const struct ash_group_card *card_of(const struct ash_group *group, size_t rank)
+static const struct ash_member_info *info_of(const struct ash_group *group, size_t rank)
 {
-    return &group->root->cards[group->members[rank]];
+    return &group->root->infos[group->members[rank]];
 }
 
-/* Number the nodes in the order of their first rank. */
-static void count_nodes(struct ash_group *group)
+/* Who shares memory with whom. */
+static int find_nodes(struct ash_group *group)
 {
-    for (size_t r = 0; r < group->size; r++) {
-        size_t first = 0;
+    uint32_t *labels = calloc(group->size, sizeof(*labels)); /* the first rank of the same node */
+    int rc;
 
-        while (strcmp(card_of(group, first)->node, card_of(group, r)->node) != 0)
-            first++;
-        group->node_index[r] = first == r ? (uint32_t)group->node_count++ : group->node_index[first];
-    }
+    if (labels == NULL) return -ENOMEM;
+    for (size_t r = 0; r < group->size; r++)
+        while (!ash_group_same_node(group->root, group->members[labels[r]], group->members[r]))
+            labels[r]++;
+    rc = ash_node_map_init(&group->nodes, group->size, labels);
+    free(labels);
+    return rc;
 }
 
 static int make_group(struct ash_group_root *root, size_t rank, size_t size, const uint32_t *members,
@@ -59,21 +78,21 @@ static int make_group(struct ash_group_root *root, size_t rank, size_t size, con
 {
     struct ash_group *group = calloc(1, sizeof(*group));
 
-    if (group != NULL) {
-        group->members = calloc(size, sizeof(*group->members));
-        group->node_index = calloc(size, sizeof(*group->node_index));
-    }
-    if (group == NULL || group->members == NULL || group->node_index == NULL) {
-        ash_group_close(group);
-        return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", size);
-    }
+    ash_assert(rank < size);
+    if (group == NULL) goto fail;
     group->root = root;
     group->rank = rank;
     group->size = size;
+    group->members = calloc(size, sizeof(*group->members));
+    if (group->members == NULL) goto fail;
     memcpy(group->members, members, size * sizeof(*members));
-    count_nodes(group);
+    if (find_nodes(group) < 0) goto fail;
     *group_out = group;
     return 0;
+
+fail:
+    ash_group_close(group);
+    return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", size);
 }
 
 static size_t ranks_here(const struct ash_group_root *root)
@@ -81,7 +100,7 @@ static size_t ranks_here(const struct ash_group_root *root)
     size_t here = 0;
 
     for (size_t r = 0; r < root->size; r++)
-        here += strcmp(root->cards[r].watch.host, root->cards[root->rank].watch.host) == 0;
+        here += strcmp(root->infos[r].watch.host, root->infos[root->rank].watch.host) == 0;
     return here;
 }
 
@@ -91,106 +110,123 @@ size_t ash_group_here(const struct ash_group *group)
 }
 
 /* Are there more processes on this host than cores? */
-static bool crowded(const struct ash_group_root *root)
+static bool oversubscribed(const struct ash_group_root *root)
 {
     return ranks_here(root) > (size_t)ash_cores_usable();
 }
 
-/* Join the boards of the members on this node; keys[r] is that of rank r. */
+/* Map the control blocks of the members on this node; keys[r] is that of rank r. */
 static int connect_node(struct ash_group *group, const struct ash_segment_key *keys, struct ash_err *err)
 {
-    struct ash_segment_key *here = calloc(group->size, sizeof(*here));
-    uint32_t *labels = calloc(group->size, sizeof(*labels));
-    int rc = here != NULL && labels != NULL
-                 ? 0
-                 : ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", group->size);
+    const struct ash_node_map *nodes = &group->nodes;
+    size_t node = nodes->node[group->rank], count = ash_node_map_ranks_on(nodes, node);
+    struct ash_segment_key *here = calloc(count, sizeof(*here));
+    uint32_t *labels = calloc(count, sizeof(*labels));
+    int rc = -ENOMEM;
 
-    for (size_t r = 0; rc == 0 && r < group->size; r++) {
-        if (group->node_index[r] != group->node_index[group->rank]) continue;
-        if (r == group->rank) group->local_rank = group->local_size;
-        labels[group->local_size] = group->members[r];
-        here[group->local_size++] = keys[r];
+    if (here == NULL || labels == NULL) goto out;
+    for (size_t i = 0; i < count; i++) {
+        size_t r = ash_node_map_rank_at(nodes, node, i);
+
+        labels[i] = group->members[r];
+        here[i] = keys[r];
     }
-    if (rc == 0)
-        rc = ash_local_connect(group->local, group->local_rank, group->local_size, crowded(group->root), here, labels,
-                               err);
-    if (rc == 0) ash_local_set_cost(group->local, &group->root->cards[0].cost);
+    rc = ash_local_connect(group->local, nodes->place[group->rank], count, oversubscribed(group->root), here, labels,
+                           err);
+    if (rc < 0) goto out;
+    ash_local_set_cost(group->local, &group->root->infos[0].cost);
+    group->ops = &ash_local_ops;
+    group->comm = group->local;
+
+out:
     free(labels);
     free(here);
-    return rc;
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for a group of %zu ranks", group->size) : rc;
 }
 
-static uint64_t call_timeout_ns(const struct ash_group_opts *opts)
-{
-    return (uint64_t)(opts->call_timeout * 1e9);
-}
-
-/* Reach the members on other nodes, through these docks (taken over); addresses[r] is that of rank r's. */
-static int connect_net(struct ash_group *group, const struct ash_net_docks *docks,
+/* Reach the members on other nodes through these mailboxes (taken over); addresses[r] is rank r's. */
+static int connect_net(struct ash_group *group, const struct ash_net_mailboxes *mailboxes,
                        const struct ash_net_address *addresses, struct ash_err *err)
 {
-    struct ash_net_opts opts = {.harbor = group->root->harbor,
-                                .docks = *docks,
+    struct ash_net_opts opts = {.progress = group->root->progress,
+                                .mailboxes = *mailboxes,
                                 .addresses = addresses,
                                 .local = group->local,
                                 .rank = group->rank,
                                 .size = group->size,
                                 .members = group->members,
-                                .node_of = group->node_index,
-                                .way = (enum ash_net_way)group->root->opts.algorithm,
-                                .cost = group->root->cards[0].cost,
-                                .timeout_ns = call_timeout_ns(&group->root->opts)};
+                                .nodes = &group->nodes,
+                                .algorithm = (enum ash_net_algorithm)group->root->opts.algorithm,
+                                .cost = group->root->infos[0].cost,
+                                .limits = limits_of(&group->root->opts)};
+    int rc = ash_net_open(&opts, &group->net, err);
 
-    return ash_net_open(&opts, &group->net, err);
+    if (rc < 0) return rc;
+    group->ops = &ash_net_ops;
+    group->comm = group->net;
+    return 0;
 }
 
 /* ---- opening and splitting --------------------------------------------------------------------------------------- */
 
-/* The group of all ranks, once they have met. Takes over root and board. */
-static int open_all(struct ash_group_root *root, struct ash_local *board, struct ash_group **group_out,
+/* The group of some ranks of the root: members[i] is its rank i, whose control block has keys[i]; this process is rank
+ * `rank` of it. Does not take local over. */
+static int open_members(struct ash_group_root *root, size_t rank, size_t size, const uint32_t *members,
+                        const struct ash_segment_key *keys, struct ash_local *local, struct ash_group **group_out,
+                        struct ash_err *err)
+{
+    struct ash_group *group = NULL;
+    int rc = make_group(root, rank, size, members, &group, err);
+
+    if (rc < 0) return rc;
+    group->local = local;
+    rc = connect_node(group, keys, err);
+    if (rc < 0) {
+        group->local = NULL;
+        ash_group_close(group);
+        return rc;
+    }
+    *group_out = group;
+    return 0;
+}
+
+/* The group of all ranks, after the rendezvous. Takes over root and local. */
+static int open_all(struct ash_group_root *root, struct ash_local *local, struct ash_group **group_out,
                     struct ash_err *err)
 {
     uint32_t *members = calloc(root->size, sizeof(*members));
     struct ash_segment_key *keys = calloc(root->size, sizeof(*keys));
-    struct ash_group *group = NULL;
     int rc = members != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
 
     for (size_t r = 0; rc == 0 && r < root->size; r++) {
         members[r] = (uint32_t)r;
-        keys[r] = root->cards[r].board;
+        keys[r] = root->infos[r].control;
     }
-    if (rc == 0) rc = make_group(root, root->rank, root->size, members, &group, err);
-    if (rc == 0) {
-        group->local = board;
-        group->owns_root = true;
-        rc = connect_node(group, keys, err);
-    }
+    if (rc == 0) rc = open_members(root, root->rank, root->size, members, keys, local, group_out, err);
     free(keys);
     free(members);
-    if (group == NULL) {
-        ash_local_close(board);
+    if (rc < 0) {
+        ash_local_close(local);
         ash_group_root_close(root);
-    } else if (rc < 0) {
-        ash_group_close(group);
-    } else {
-        *group_out = group;
+        return rc;
     }
-    return rc;
+    (*group_out)->owns_root = true;
+    return 0;
 }
 
-/* The group of a root whose ranks have met. Takes over root and board. */
-static int open_root(struct ash_group_root *root, struct ash_local *board, struct ash_group **group_out,
+/* The group of a root, after the rendezvous. Takes over root and local. */
+static int open_root(struct ash_group_root *root, struct ash_local *local, struct ash_group **group_out,
                      struct ash_err *err)
 {
     struct ash_group *group = NULL;
-    int rc = open_all(root, board, &group, err);
+    int rc = open_all(root, local, &group, err);
 
     if (rc < 0) return rc;
     ash_group_root_add(root, group);
-    rc = ash_local_barrier(group->local, err); /* nobody's board may go before everyone has mapped it */
+    rc = ash_local_barrier(group->local, err); /* nobody's control block may go before everyone has mapped it */
     if (rc == 0 && root->addresses != NULL) {
-        rc = connect_net(group, &root->docks, root->addresses, err);
-        memset(&root->docks, 0, sizeof(root->docks));
+        rc = connect_net(group, &root->mailboxes, root->addresses, err);
+        memset(&root->mailboxes, 0, sizeof(root->mailboxes));
     }
     if (rc < 0) {
         ash_group_close(group);
@@ -200,26 +236,26 @@ static int open_root(struct ash_group_root *root, struct ash_local *board, struc
     return 0;
 }
 
-int ash_group_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_group **group_out,
+int ash_group_open(const struct ash_launch_env *env, const struct ash_group_opts *opts, struct ash_group **group_out,
                    struct ash_err *err)
 {
     struct ash_group_root *root = NULL;
-    struct ash_local *board = NULL;
-    int rc = ash_local_open(call_timeout_ns(opts), &board, err);
+    struct ash_local *local = NULL;
+    int rc = open_local(opts, &local, err);
 
     if (rc < 0) return rc;
-    rc = ash_group_root_open(place, opts, board, &root, err);
+    rc = ash_group_root_open(env, opts, local, &root, err);
     if (rc < 0) {
-        ash_local_close(board);
+        ash_local_close(local);
         return rc;
     }
-    return open_root(root, board, group_out, err);
+    return open_root(root, local, group_out, err);
 }
 
 int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err)
 {
     struct ash_group_root *old = lost->root, *root = NULL;
-    struct ash_local *board = NULL;
+    struct ash_local *local = NULL;
     int rc;
 
     ash_assert(lost->owns_root && old->size > 1);
@@ -228,14 +264,14 @@ int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **g
     ash_group_close(lost);
     ash_watch_close(old->watch);
     old->watch = NULL;
-    rc = ash_local_open(call_timeout_ns(&old->opts), &board, err);
-    if (rc == 0) rc = ash_group_root_reform(old, wait_s, board, &root, err);
+    rc = open_local(&old->opts, &local, err);
+    if (rc == 0) rc = ash_group_root_reform(old, wait_s, local, &root, err);
     ash_group_root_close(old);
     if (rc < 0) {
-        ash_local_close(board);
+        ash_local_close(local);
         return rc;
     }
-    return open_root(root, board, group_out, err);
+    return open_root(root, local, group_out, err);
 }
 
 uint32_t ash_group_epoch(const struct ash_group *group)
@@ -247,7 +283,7 @@ uint32_t ash_group_epoch(const struct ash_group *group)
 struct seat {
     int64_t color, key;
     uint32_t rank; /* in the group that is split */
-    struct ash_segment_key board;
+    struct ash_segment_key control;
 };
 
 static int by_key(const void *a, const void *b)
@@ -269,36 +305,25 @@ static size_t choose_seats(struct seat *seats, size_t count, int64_t color)
     return kept;
 }
 
-/* The part of group that these seats make. Takes over board on success. */
-static int open_part(struct ash_group *group, const struct seat *seats, size_t count, struct ash_local *board,
+/* The part of group that these seats make. Takes over local on success. */
+static int open_part(struct ash_group *group, const struct seat *seats, size_t count, struct ash_local *local,
                      struct ash_group **part_out, struct ash_err *err)
 {
     uint32_t *members = calloc(count, sizeof(*members));
     struct ash_segment_key *keys = calloc(count, sizeof(*keys));
-    struct ash_group *part = NULL;
     size_t rank = 0;
     int rc = members != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", count);
 
     for (size_t i = 0; rc == 0 && i < count; i++) {
         if (seats[i].rank == group->rank) rank = i;
         members[i] = group->members[seats[i].rank];
-        keys[i] = seats[i].board;
+        keys[i] = seats[i].control;
     }
-    if (rc == 0) rc = make_group(group->root, rank, count, members, &part, err);
-    if (rc == 0) {
-        part->local = board;
-        rc = connect_node(part, keys, err);
-        if (rc < 0) part->local = NULL;
-    }
+    if (rc == 0) rc = open_members(group->root, rank, count, members, keys, local, part_out, err);
+    if (rc == 0) ash_group_root_add(group->root, *part_out);
     free(keys);
     free(members);
-    if (rc < 0) {
-        ash_group_close(part);
-        return rc;
-    }
-    ash_group_root_add(group->root, part);
-    *part_out = part;
-    return 0;
+    return rc;
 }
 
 /* The rank in group of a rank of one of its parts. */
@@ -311,24 +336,25 @@ static size_t rank_in(const struct ash_group *group, const struct ash_group *par
     return r;
 }
 
-/* All ranks of group tell each other where messages for their parts go; part may be NULL. */
+/* All ranks of group exchange the addresses of the mailboxes of their parts; part may be NULL. */
 static int connect_part(struct ash_group *group, struct ash_group *part, struct ash_err *err)
 {
     struct ash_net_address mine, *all = calloc(group->size, sizeof(*all)), *part_of = calloc(group->size, sizeof(*all));
-    struct ash_net_docks docks = {{NULL}};
-    bool wide = part != NULL && part->node_count > 1;
+    struct ash_net_mailboxes mailboxes = {{NULL}};
+    bool wide = part != NULL && part->nodes.nodes > 1;
     int rc = all != NULL && part_of != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a split");
 
     memset(&mine, 0, sizeof(mine));
     if (rc == 0 && wide)
-        rc = ash_net_docks_open(group->root->harbor, part->rank, part->size, part->members, &docks, &mine, err);
+        rc = ash_net_mailboxes_open(group->root->progress, part->rank, part->size, part->members, &mailboxes, &mine,
+                                    err);
     if (rc == 0) rc = ash_group_all_gather(group, &mine, all, sizeof(mine), err);
     for (size_t r = 0; rc == 0 && wide && r < part->size; r++)
         part_of[r] = all[rank_in(group, part, r)];
     if (rc == 0 && wide)
-        rc = connect_net(part, &docks, part_of, err);
+        rc = connect_net(part, &mailboxes, part_of, err);
     else
-        ash_net_docks_close(&docks);
+        ash_net_mailboxes_close(&mailboxes);
     free(part_of);
     free(all);
     return rc;
@@ -338,20 +364,20 @@ int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct 
                     struct ash_err *err)
 {
     struct seat mine = {.color = color, .key = key, .rank = (uint32_t)group->rank}, *seats = NULL;
-    struct ash_local *board = NULL;
+    struct ash_local *local = NULL;
     struct ash_group *part = NULL;
-    int rc = ash_local_open(call_timeout_ns(&group->root->opts), &board, err);
+    int rc = open_local(&group->root->opts, &local, err);
 
     if (rc < 0) return rc;
-    mine.board = ash_local_key(board);
+    mine.control = ash_local_key(local);
     seats = calloc(group->size, sizeof(*seats));
     rc = seats != NULL ? ash_group_all_gather(group, &mine, seats, sizeof(mine), err)
                        : ash_err_set(err, -ENOMEM, "out of memory for a split");
-    if (rc == 0 && color >= 0) rc = open_part(group, seats, choose_seats(seats, group->size, color), board, &part, err);
+    if (rc == 0 && color >= 0) rc = open_part(group, seats, choose_seats(seats, group->size, color), local, &part, err);
     free(seats);
-    if (part == NULL) ash_local_close(board);
+    if (part == NULL) ash_local_close(local);
     if (rc == 0 && group->net != NULL) rc = connect_part(group, part, err);
-    if (rc == 0) rc = ash_group_barrier(group, err); /* nobody's board may go before everyone has mapped it */
+    if (rc == 0) rc = ash_group_barrier(group, err); /* nobody's control block may go before everyone has mapped it */
     if (rc < 0) {
         ash_group_close(part);
         return rc;
@@ -367,20 +393,20 @@ static void pass_error_on(struct ash_group *group)
     struct ash_err err = {0};
     int rc = group->root != NULL && group->local != NULL ? ash_local_check(group->local, &err) : 0;
 
-    if (rc < 0) ash_group_tell(group, ash_local_culprit(group->local), rc, err.text);
+    if (rc < 0) ash_group_propagate(group, ash_local_failed_rank(group->local), rc, err.text);
 }
 
 void ash_group_close(struct ash_group *group)
 {
     if (group == NULL) return;
     pass_error_on(group);
-    ash_call_lanes_close(group->lanes);
+    ash_call_queues_close(group->queues);
     ash_group_messages_fini(group);
     ash_net_close(group->net);
     if (group->root != NULL) ash_group_root_remove(group->root, group);
     if (group->owns_root) ash_group_root_close(group->root);
     ash_local_close(group->local);
-    free(group->node_index);
+    ash_node_map_fini(&group->nodes);
     free(group->members);
     free(group);
 }
@@ -397,45 +423,40 @@ size_t ash_group_size(const struct ash_group *group)
 
 size_t ash_group_nodes(const struct ash_group *group)
 {
-    return group->node_count;
+    return group->nodes.nodes;
 }
 
-struct ash_group_member ash_group_member(const struct ash_group *group, size_t rank)
+struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank)
 {
-    const struct ash_group_card *card = card_of(group, rank);
+    const struct ash_member_info *info;
 
+    ash_assert(rank < group->size);
+    info = info_of(group, rank);
     return (struct ash_group_member){.rank = group->members[rank],
-                                     .host = card->watch.host,
-                                     .node = card->node,
-                                     .node_index = group->node_index[rank],
-                                     .pid = card->watch.pid};
-}
-
-void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost)
-{
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    ash_local_set_cost(group->local, cost);
-    if (group->net != NULL) ash_net_set_cost(group->net, cost);
+                                     .host = info->watch.host,
+                                     .node = info->node,
+                                     .node_index = group->nodes.node[rank],
+                                     .pid = info->watch.pid};
 }
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 
-void ash_group_tell(struct ash_group *group, size_t culprit, int code, const char *why)
+void ash_group_propagate(struct ash_group *group, size_t failed_rank, int code, const char *why)
 {
-    ash_group_root_lose(group->root, culprit, code, why);
-    if (group->root->watch != NULL) ash_watch_abort(group->root->watch, culprit, code, why);
+    ash_group_root_lose(group->root, failed_rank, code, why);
+    if (group->root->watch != NULL) ash_watch_abort(group->root->watch, failed_rank, code, why);
 }
 
 void ash_group_abort(struct ash_group *group, const char *why)
 {
-    ash_group_tell(group, group->root->rank, -ECONNRESET, why);
+    ash_group_propagate(group, group->root->rank, -ECONNRESET, why);
 }
 
-int ash_group_fail(struct ash_group *group, int code, size_t culprit, const char *why, struct ash_err *err)
+int ash_group_fail(struct ash_group *group, int code, size_t failed_rank, const char *why, struct ash_err *err)
 {
     struct ash_err first = {0};
 
-    code = ash_local_fail(group->local, code, culprit, why, &first);
-    ash_group_tell(group, ash_local_culprit(group->local), code, first.text);
+    code = ash_local_fail(group->local, code, failed_rank, why, &first);
+    ash_group_propagate(group, ash_local_failed_rank(group->local), code, first.text);
     return ash_err_set(err, code, "%s", first.text);
 }

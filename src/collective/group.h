@@ -1,11 +1,12 @@
-/* group - the ranks of a job, or some of them, and what they do together. A group is opened once by meeting (place.h,
- * rendezvous.h); parts of it, such as the axes of a mesh, are split off. All ranks of a group make the same calls on it
- * in the same order.
+/* group - the ranks of a job, or some of them, and their collectives. The group of all ranks is opened at a rendezvous
+ * (member/launch_env.h, member/rendezvous.h); parts of it, such as the axes of a mesh, are split off. All ranks of a
+ * group make the same calls on it in the same order.
  *
- * Sums have one order (collective/sum.h): the same bits for every algorithm, number of nodes and placement.
+ * Sums have one order (collective/core/sum.h): the same bits for every algorithm, number of nodes and placement.
  * Every wait is bounded: a dead process is noticed at once, one that stands still or is cut off within silent_timeout,
- * one that lives but does not come to a call within call_timeout. The error names rank, host, call and how long; the
- * group and all groups split from the same root are then over, and every call on them returns that error.
+ * one that lives but does not come to a call within call_timeout, or within stop_grace after a stop request. The error
+ * names rank, host, call and how long; the group and all groups split from the same root are then over, and every call
+ * on them returns that error.
  *
  * One owner thread per group; calls that are started (collective/call.h) run on a thread of the group's own, in order.
  */
@@ -17,18 +18,19 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/opts.h"
-#include "collective/cost.h"
-#include "collective/member/place.h"
-#include "collective/sum.h"
+#include "collective/core/cost.h"
+#include "collective/core/sum.h"
+#include "collective/member/launch_env.h"
 #include "fabric/fabric.h"
 
 /* Section `group` of the settings. */
 struct ash_group_opts {
     double join_timeout, silent_timeout, call_timeout; /* seconds */
-    const char *node;                                  /* failure domain of this process; NULL: the host's name */
-    int algorithm;    /* enum ash_net_way (collective/net/net.h): of groups over several nodes, equal on all ranks */
-    const char *cost; /* file of a cost model (collective/cost.h); the first rank's counts; NULL: a built-in one */
-    bool rejoin;      /* this process takes the place of one that a running job has lost (ash_group_reform) */
+    double stop_grace;                                 /* seconds: collective/core/wait_limits.h */
+    const char *node; /* failure domain of this process; NULL: the launcher's or the host's name */
+    int algorithm; /* enum ash_net_algorithm (collective/net/net.h): of groups over several nodes, equal on all ranks */
+    const char *cost; /* file of a cost model (collective/core/cost.h); the first rank's counts; NULL: a built-in one */
+    bool rejoin;      /* not a setting: this process replaces one that a running job has lost (ash_group_reform) */
     const struct ash_fabric_opts *fabric; /* section `fabric`, borrowed while the group lives; NULL: its defaults */
 };
 extern const struct ash_opt_table ash_group_table;
@@ -44,64 +46,88 @@ struct ash_group_member {
     int pid;
 };
 
-/* Meet the other ranks of place's job. A place of size 1 gives a group of one, without any socket. */
-int ash_group_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_group **group_out,
+/* Join the other ranks of env's job. An env of size 1 gives a group of one, without any socket. Returns 0, -EINVAL,
+ * -ENOMEM, -ENOENT (the first node's name cannot be resolved), -ETIMEDOUT (ranks that did not come are named),
+ * -EINTR (a stop request) or an error of the network; on 0 the caller owns *group_out. */
+int ash_group_open(const struct ash_launch_env *env, const struct ash_group_opts *opts, struct ash_group **group_out,
                    struct ash_err *err);
 /* Orderly end. Groups split from this one must be closed before. NULL is a no-op. */
 void ash_group_close(struct ash_group *group);
 /* All ranks call it: those with equal color become a group, ordered by (key, rank). A negative color joins none
- * (*group_out NULL). */
+ * (*group_out NULL). Returns 0, -ENOMEM or the group's error; the caller owns *group_out. */
 int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct ash_group **group_out,
                     struct ash_err *err);
-/* After a loss: what is left of the group of all ranks (its parts are closed), and processes that take the place of
- * lost ones (they open with opts.rejoin, and come to the job's door on the first rank's host), meet as a new one, of
- * the next epoch. Addresses and endpoints of those who were there are known already, so it takes a moment. Every rank
- * that is left calls it. It ends when all places are taken, or wait_s seconds after the last of those that are left has
- * come: places that are empty then are left out, ranks above move down and the size shrinks. Ranks on hosts that do not
- * answer are not waited for; they may live on the other side of a cut, so only the side with more ranks goes on (of
- * equal ones that with the lowest), the other hears -EHOSTUNREACH or -EPERM. lost is closed in any case. */
+/* After a loss: what is left of the group of all ranks (its parts are closed) and processes that replace lost ones
+ * (they open with opts.rejoin and connect to the job's address on the first rank's host) form a new group, of the
+ * next epoch. Addresses and endpoints of the survivors are known already, so it takes a moment. Every survivor calls
+ * it. It ends when all ranks are replaced, or wait_s seconds after the last survivor has come: ranks that are
+ * missing then are left out, those above move down and the size shrinks. Ranks on hosts that do not answer are not
+ * waited for; they may live on the other side of a cut, so only the side with more ranks goes on (of equal ones that
+ * with the lowest rank), the other gets -EHOSTUNREACH or -EPERM. lost is closed in any case. */
 int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err);
-/* How often its root group has been formed again. */
+/* How often its root group has been re-formed. */
 uint32_t ash_group_epoch(const struct ash_group *group);
-/* Tell every rank of the root group that this one gives up: all their calls end with why. */
+/* Every rank of the root group gets `why` as the error of all its calls. Any thread. */
 void ash_group_abort(struct ash_group *group, const char *why);
 
+/* This rank's number in the group, from 0. */
 size_t ash_group_rank(const struct ash_group *group);
+/* How many ranks the group has. */
 size_t ash_group_size(const struct ash_group *group);
+/* How many nodes they are on. */
 size_t ash_group_nodes(const struct ash_group *group);
 /* Ranks of the root group on this host: who shares its cores. */
 size_t ash_group_here(const struct ash_group *group);
-struct ash_group_member ash_group_member(const struct ash_group *group, size_t rank);
-
-/* Counts are in elements, sizes in bytes. out may be in where their sizes are equal. */
-/* Choose the ways of all-reduces by another cost model from now on. All ranks call it with the same one. */
+/* Rank `rank` of the group. The strings live as long as the root group. */
+struct ash_group_member ash_group_get_member(const struct ash_group *group, size_t rank);
+/* Choose algorithms by another cost model from now on. All ranks call it with the same one. */
 void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost);
 
+/* ---- collectives -------------------------------------------------------------------------------------------------
+ * All ranks call them, with equal counts (elements), sizes (bytes), types and operations. out may be in where their
+ * sizes are equal. Each returns 0, or the group's error from then on: -ETIMEDOUT (a rank that does not come), -EINTR
+ * (the same after a stop request), -ECONNRESET (a lost rank), -EPROTO (ranks make different calls). */
+
+/* Wait until all ranks have called it. */
 int ash_group_barrier(struct ash_group *group, struct ash_err *err);
+/* out[count] = the reduction of every rank's in[count]. */
 int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
                          enum ash_coll_op op, struct ash_err *err);
+/* out[count] = part `rank` of the reduction of every rank's in[size * count]. */
 int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
-/* The same where a rank brings several parts of a larger tree: parts[i] is its i-th (see collective/host/local.h). */
+/* All-reduce where a rank contributes several parts of a larger tree, or none: parts[i] is its i-th by shares, which
+ * are equal on all ranks. out may be parts[0]. */
 int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err);
+/* Reduce-scatter of such parts, each of size * count elements. */
 int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                    void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                    struct ash_err *err);
-/* Windows (collective/host/window.h): memory of all ranks in which sums are made where the data lie, several times as
- * fast as from elsewhere; where the ranks are on several nodes, as fast as from elsewhere. */
+/* out[size * size_bytes] = every rank's in[size_bytes], by rank. in may be this rank's part of out. */
+int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err);
+/* data[size_bytes] of every rank becomes that of rank `root`. */
+int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err);
+/* in holds send_bytes[r] for each rank r, one after the other; out gets recv_bytes[r] from each. -EPROTO where the two
+ * ranks of a pair disagree. */
+int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
+                         const size_t *recv_bytes, struct ash_err *err);
+
+/* ---- windows -----------------------------------------------------------------------------------------------------
+ * Shared windows (collective/host/window.h): memory of all ranks of a node in which sums are made where the data lie,
+ * several times as fast as from elsewhere; where the ranks are on several nodes, as fast as from elsewhere. */
 struct ash_window;
+/* All ranks call it with the same size. The caller owns *window_out: ash_window_close. */
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
                           struct ash_err *err);
 /* A window of what the ranks of a node show each other: see ash_window_show. */
 int ash_group_window_show(struct ash_group *group, const struct ash_window *shown, size_t rank,
                           struct ash_window **window_out, struct ash_err *err);
-/* Wait for another rank of the node to say a value of a counter (ash_window_say). */
+/* Wait until another rank of the node has signalled at least `value` on a counter (ash_window_signal). */
 int ash_group_window_wait(struct ash_group *group, struct ash_window *window, size_t rank, size_t counter,
                           uint64_t value, struct ash_err *err);
-/* All ranks pass their windows and equal shares; the sum is then in everyone's windows[0] (collective/host/window.h).
- */
+/* All ranks pass their windows and equal shares; the sum is then in everyone's windows[0]. */
 int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,
                                 const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
                                 enum ash_coll_op op, struct ash_err *err);
@@ -109,16 +135,14 @@ int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *cons
 int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
                             size_t count, const struct ash_range *runs, size_t run_count, enum ash_coll_dtype dtype,
                             enum ash_coll_op op, struct ash_err *err);
-int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err);
-int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err);
-int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
-                         const size_t *recv_bytes, struct ash_err *err);
 
-/* A message to another rank of the group, which receives exactly size_bytes; messages of a pair arrive in order. Small
- * ones do not wait for the receiver; large ones wait until it has taken most of them, so two ranks that send to each
- * other first and receive afterwards wait for each other (collective/channel.h has slots for that). Data are copied.
- * The size that the receiver expects is compared: -EPROTO. */
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+/* Send a message to another rank of the group, which receives exactly size_bytes; messages of a pair arrive in order.
+ * Small ones do not wait for the receiver; large ones wait until it has taken most of them, so two ranks that both send
+ * first and receive afterwards wait for each other (collective/channel.h has slots for that). Data are copied. */
 int ash_group_send(struct ash_group *group, size_t to, const void *data, size_t size_bytes, struct ash_err *err);
+/* Receive the next message of a rank. -EPROTO where it does not have size_bytes. */
 int ash_group_recv(struct ash_group *group, size_t from, void *data, size_t size_bytes, struct ash_err *err);
 
 #endif

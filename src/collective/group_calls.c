@@ -1,6 +1,7 @@
-/* What the ranks of a group do together: through shared memory where all are on one node, else over the network too. */
+/* What the ranks of a group do together, by the operations of its communicator. */
 #include <errno.h>
 
+#include "base/assert.h"
 #include "collective/call_priv.h"
 #include "collective/group_priv.h"
 #include "collective/host/window.h"
@@ -12,65 +13,65 @@ static int settle(struct ash_group *group, int rc)
     struct ash_err first = {0};
 
     if (rc < 0 && rc != -ECONNRESET && ash_local_check(group->local, &first) < 0)
-        ash_group_tell(group, ash_local_culprit(group->local), first.code, first.text);
+        ash_group_propagate(group, ash_local_failed_rank(group->local), first.code, first.text);
     return rc;
+}
+
+/* Before a call: what was started before it comes first. Returns the communicator's operations. */
+static const struct ash_coll_ops *begin(struct ash_group *group)
+{
+    ash_assert(group != NULL && group->comm != NULL);
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    return group->ops;
+}
+
+void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost)
+{
+    begin(group)->set_cost(group->comm, cost);
 }
 
 int ash_group_barrier(struct ash_group *group, struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_barrier(group->net, err) : ash_local_barrier(group->local, err));
+    return settle(group, begin(group)->barrier(group->comm, err));
 }
 
 int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
                          enum ash_coll_op op, struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL
-                             ? ash_net_all_reduce(group->net, &in, ash_net_even(group->net), out, count, dtype, op, err)
-                             : ash_local_all_reduce(group->local, in, out, count, dtype, op, err));
+    return ash_group_all_reduce_parts(group, &in, group->ops->even(group->comm), out, count, dtype, op, err);
 }
 
 int ash_group_reduce_scatter(struct ash_group *group, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_reduce_scatter(group->net, &in, ash_net_even(group->net), out,
-                                                                     count, dtype, op, err)
-                                            : ash_local_reduce_scatter(group->local, in, out, count, dtype, op, err));
+    return ash_group_reduce_scatter_parts(group, &in, group->ops->even(group->comm), out, count, dtype, op, err);
 }
 
 int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL
-                             ? ash_net_all_reduce(group->net, parts, shares, out, count, dtype, op, err)
-                             : ash_local_all_reduce_parts(group->local, parts, shares, out, count, dtype, op, err));
+    return settle(group, begin(group)->all_reduce(group->comm, parts, shares, out, count, dtype, op, err));
 }
 
 int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                    void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                    struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL
-                             ? ash_net_reduce_scatter(group->net, parts, shares, out, count, dtype, op, err)
-                             : ash_local_reduce_scatter_parts(group->local, parts, shares, out, count, dtype, op, err));
+    return settle(group, begin(group)->reduce_scatter(group->comm, parts, shares, out, count, dtype, op, err));
 }
 
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
                           struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    begin(group);
     return settle(group, ash_window_open(group->local, size_bytes, window_out, err));
 }
 
 int ash_group_window_show(struct ash_group *group, const struct ash_window *shown, size_t rank,
                           struct ash_window **window_out, struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    begin(group);
     return settle(group, ash_window_show(group->local, shown, rank, window_out, err));
 }
 
@@ -80,55 +81,33 @@ int ash_group_window_wait(struct ash_group *group, struct ash_window *window, si
     return settle(group, ash_window_wait(window, rank, counter, value, err));
 }
 
-/* Windows are those of a node: across nodes they are memory like any other. */
-static int reduce_across(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
-                         size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
-{
-    size_t own = shares->first[group->rank + 1] - shares->first[group->rank];
-    const void *parts[ASH_TREE_PARTS_MAX];
-
-    for (size_t i = 0; i < own; i++)
-        parts[i] = ash_window_data(windows[i]);
-    return ash_net_all_reduce(group->net, parts, shares, ash_window_data(windows[0]), count, dtype, op, err);
-}
-
 int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,
                                 const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
                                 enum ash_coll_op op, struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? reduce_across(group, windows, shares, count, dtype, op, err)
-                                            : ash_window_all_reduce(windows, shares, count, dtype, op, err));
+    return settle(group, begin(group)->window_all_reduce(group->comm, windows, shares, count, dtype, op, err));
 }
 
 int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
                             size_t count, const struct ash_range *runs, size_t run_count, enum ash_coll_dtype dtype,
                             enum ash_coll_op op, struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL
-                             ? reduce_across(group, windows, shares, count, dtype, op, err)
-                             : ash_window_reduce(windows, shares, count, runs, run_count, dtype, op, err));
+    return settle(group,
+                  begin(group)->window_reduce(group->comm, windows, shares, count, runs, run_count, dtype, op, err));
 }
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_all_gather(group->net, in, out, size_bytes, err)
-                                            : ash_local_all_gather(group->local, in, out, size_bytes, err));
+    return settle(group, begin(group)->all_gather(group->comm, in, out, size_bytes, err));
 }
 
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_broadcast(group->net, data, size_bytes, root, err)
-                                            : ash_local_broadcast(group->local, data, size_bytes, root, err));
+    return settle(group, begin(group)->broadcast(group->comm, data, size_bytes, root, err));
 }
 
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
                          const size_t *recv_bytes, struct ash_err *err)
 {
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return settle(group, group->net != NULL ? ash_net_all_to_all(group->net, in, send_bytes, out, recv_bytes, err)
-                                            : ash_local_all_to_all(group->local, in, send_bytes, out, recv_bytes, err));
+    return settle(group, begin(group)->all_to_all(group->comm, in, send_bytes, out, recv_bytes, err));
 }

@@ -3,6 +3,8 @@
 #define ASH_COLLECTIVE_GROUP_PRIV_H
 
 #include <pthread.h>
+#include "base/node_map.h"
+#include "collective/core/coll_ops.h"
 #include "collective/group.h"
 #include "collective/host/local.h"
 #include "collective/net/net.h"
@@ -11,33 +13,35 @@
 #define ASH_GROUP_NAME_BYTES 64
 
 /* What a rank says of itself when a root group is opened. Plain data: processes of one job run one build. */
-struct ash_group_card {
+struct ash_member_info {
     struct ash_watch_member watch;
     char node[ASH_GROUP_NAME_BYTES];
-    struct ash_segment_key board; /* of the root group */
-    struct ash_cost cost;         /* that of the first rank counts */
+    uint64_t machine;               /* ranks of equal node and machine share memory: ash_segment_machine */
+    struct ash_segment_key control; /* of the root group */
+    struct ash_cost cost;           /* that of the first rank counts */
 };
 
 /* What all groups of a process that come from one meeting share. */
 struct ash_group_root {
     struct ash_group_opts opts;
     uint64_t job;
-    uint32_t epoch;                  /* how often it has been formed again */
-    char host[ASH_PLACE_HOST_BYTES]; /* the job's door */
+    uint32_t epoch;                       /* how often it has been formed again */
+    char host[ASH_LAUNCH_ENV_HOST_BYTES]; /* the job's address */
+    char node[ASH_GROUP_NAME_BYTES];      /* of this process, as its launcher says; empty: the host's name */
     int port;
     size_t rank, size;
     struct ash_cost cost;
-    struct ash_group_card *cards;     /* [size] */
+    struct ash_member_info *infos;    /* [size] */
     struct ash_watch_member *watched; /* [size] */
     int listen_fd;
     struct ash_watch *watch;
-    struct ash_harbor *harbor;         /* NULL where all ranks are on one node */
-    struct ash_net_docks docks;        /* of the group of all ranks, until it takes them, */
-    struct ash_net_address *addresses; /* [size] and everyone's */
-    pthread_mutex_t lock;              /* of what follows */
-    struct ash_group *groups;          /* all that are open, through next */
+    struct ash_progress *progress;      /* NULL where all ranks are on one node */
+    struct ash_net_mailboxes mailboxes; /* of the group of all ranks, until it takes them, */
+    struct ash_net_address *addresses;  /* [size] and everyone's */
+    pthread_mutex_t lock;               /* of what follows */
+    struct ash_group *groups;           /* all that are open, through next */
     bool lost;
-    size_t culprit;
+    size_t failed_rank;
     int code;
     char why[ASH_ERR_TEXT_BYTES];
 };
@@ -45,35 +49,43 @@ struct ash_group_root {
 struct ash_group {
     struct ash_group_root *root;
     bool owns_root;
-    size_t rank, size, node_count;
-    uint32_t *members;                      /* [size] ranks in the root */
-    uint32_t *node_index;                   /* [size] */
+    size_t rank, size;
+    uint32_t *members; /* [size] ranks in the root */
+    struct ash_node_map nodes;
+    const struct ash_coll_ops *ops;         /* of the calls, on */
+    void *comm;                             /* local, or net where there are several nodes */
     struct ash_local *local;                /* the ranks of this node */
-    size_t local_rank, local_size;          /* among them */
     struct ash_net *net;                    /* NULL where all ranks are on one node */
     struct ash_channel **sends, **receives; /* [size] of ash_group_send and ash_group_recv, once there has been one */
-    struct ash_call_lanes *lanes;           /* of calls that are started; NULL before the first */
+    struct ash_call_queues *queues;         /* of calls that are started; NULL before the first */
     struct ash_group *next;
 };
 
-/* root.c */
-int ash_group_root_open(const struct ash_place *place, const struct ash_group_opts *opts, struct ash_local *board,
+/* group_root.c */
+/* Are two ranks of the root on one node? */
+bool ash_group_same_node(const struct ash_group_root *root, size_t a, size_t b);
+/* The rendezvous of env's job; local is this process's communicator, whose key the others get. On 0 the caller owns
+ * *root_out. */
+int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group_opts *opts, struct ash_local *local,
                         struct ash_group_root **root_out, struct ash_err *err);
-/* The root of what is left of `old`, of which only the data are needed; takes over its listening socket and harbor. */
-int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *board,
+/* The root of what is left of `old`, of which only the data are needed; takes over its listening socket and
+ * progress. */
+int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *local,
                           struct ash_group_root **root_out, struct ash_err *err);
+/* End the watch and free everything. NULL is a no-op. */
 void ash_group_root_close(struct ash_group_root *root);
 /* Have the group's calls end when a rank is lost; at once if one has been. */
 void ash_group_root_add(struct ash_group_root *root, struct ash_group *group);
+/* The group is about to be closed. */
 void ash_group_root_remove(struct ash_group_root *root, struct ash_group *group);
 /* All groups of the root are over, in this process. The first time counts. */
 void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why);
 
 /* group.c: all groups of the root are over, here and (through the watch) everywhere. */
-void ash_group_tell(struct ash_group *group, size_t culprit, int code, const char *why);
-/* The group is over because of rank `culprit` of the root; all ranks of the root hear of it. Returns the
+void ash_group_propagate(struct ash_group *group, size_t failed_rank, int code, const char *why);
+/* The group is over because of rank `failed_rank` of the root; all ranks of the root hear of it. Returns the
  * group's first error, with its sentence in err. */
-int ash_group_fail(struct ash_group *group, int code, size_t culprit, const char *why, struct ash_err *err);
+int ash_group_fail(struct ash_group *group, int code, size_t failed_rank, const char *why, struct ash_err *err);
 
 /* messages.c: the channels behind ash_group_send and ash_group_recv. */
 void ash_group_messages_fini(struct ash_group *group);

@@ -23,7 +23,7 @@ static int get_channel(struct ash_group *group, size_t from, size_t to, struct a
     if (*all == NULL) *all = calloc(group->size, sizeof(**all));
     if (*all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for messages between %zu ranks", group->size);
     if ((*all)[peer] == NULL)
-        rc = ash_channel_open_lane(group, ASH_LANE_GROUP, from, to, SLOT_BYTES, SLOTS, &(*all)[peer], err);
+        rc = ash_channel_open_in(group, ASH_CHANNEL_ORDER_GROUP, from, to, SLOT_BYTES, SLOTS, &(*all)[peer], err);
     if (rc < 0) return rc;
     *channel_out = (*all)[peer];
     return 0;

@@ -26,14 +26,14 @@ static inline const void *ash_attn_value(const struct ash_attn_args *args, const
 
 /* Where the key and the value of token j are to be written, in their page; those of the next tokens of the page follow.
  */
-static inline void *ash_attn_key_place(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
+static inline void *ash_attn_key_slot(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
 {
     size_t element = args->k_page + j % args->page_tokens * args->k_stride;
 
     return (char *)seq->pages[j / args->page_tokens] + element * ash_dtype_bytes(args->kv_dtype);
 }
 
-static inline void *ash_attn_value_place(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
+static inline void *ash_attn_value_slot(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
 {
     size_t element = args->v_page + j % args->page_tokens * args->v_stride;
 

@@ -6,35 +6,19 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
-#include "compute/cpu/cpu_priv.h"
+#include "base/math.h"
+#include "compute/backends.h"
+#include "compute/cuda/backend.h"
+#include "infra/device/cuda.h"
 
-/* Every backend of this build, best first. available NULL: runs everywhere. */
-static const struct backend {
-    const struct ash_ops *ops;
-    bool (*available)(void);
-} backends[] = {
-#if defined(__aarch64__)
-    {&ash_ops_neon_bf16, ash_cpu_has_bf16},
-    {&ash_ops_neon, NULL},
-#elif defined(__x86_64__)
-    {&ash_ops_amx, ash_cpu_has_amx}, /* no AMX without AVX-512 */
-    {&ash_ops_avx512, ash_cpu_has_avx512},
-    {&ash_ops_avx2, ash_cpu_has_avx2},
-#endif
-    {&ash_ops_portable, NULL},
-    {&ash_ops_ref, NULL},
-    {&ash_ops_ref_bfmmla, NULL},
-    {&ash_ops_ref_tdpbf16, NULL},
-};
-
-#define ZERO_BYTES ((size_t)256 << 10) /* of a unit of ash_exec_zero */
-#define PLACE_BYTES ((size_t)4096)     /* places of ash_exec_handed are whole ones */
-#define HANDED_BYTES ((size_t)3 << 20) /* of all places, for each thread: more than its own caches hold */
-#define HANDED_BYTES_MAX ((size_t)96 << 20)
-#define HANDED_THREADS_MIN 8 /* with fewer there is one place: little is gained, and caches know it already */
+#define ZERO_BYTES ((size_t)256 << 10)      /* of a unit of ash_exec_zero */
+#define BROADCAST_SLOT_BYTES ((size_t)4096) /* slots are multiples of it */
+#define BROADCAST_BYTES ((size_t)3 << 20)   /* of the ring, for each thread: more than its own caches hold */
+#define BROADCAST_BYTES_MAX ((size_t)96 << 20)
+#define BROADCAST_THREADS_MIN 8 /* with fewer there is one slot: little is gained, and the caches have it already */
 #define BACKEND_TEXT_BYTES 128
 
-static const char *names[ASH_COUNT(backends) + 1];
+static const char *names[ASH_BACKENDS_MAX + 1];
 static char names_text[BACKEND_TEXT_BYTES]; /* "neon, ref": for messages */
 static pthread_once_t names_once = PTHREAD_ONCE_INIT;
 
@@ -42,11 +26,11 @@ static void find_names(void)
 {
     size_t count = 0, used = 0;
 
-    for (size_t i = 0; i < ASH_COUNT(backends); i++) {
-        const char *name = backends[i].ops->name;
+    for (size_t i = 0; i < ash_backend_count; i++) {
+        const char *name = ash_backends[i].ops->name;
         size_t bytes = strlen(name);
 
-        if (backends[i].available != NULL && !backends[i].available()) continue;
+        if (ash_backends[i].available != NULL && !ash_backends[i].available()) continue;
         names[count++] = name;
         ash_assert(used + bytes + 3 <= sizeof(names_text));
         if (used > 0) {
@@ -72,10 +56,31 @@ static const struct ash_ops *find_ops(const char *name)
     if (name == NULL || strcmp(name, "cpu") == 0) name = usable[0];
     for (; *usable != NULL; usable++) {
         if (strcmp(*usable, name) != 0) continue;
-        for (size_t i = 0; i < ASH_COUNT(backends); i++)
-            if (strcmp(backends[i].ops->name, name) == 0) return backends[i].ops;
+        for (size_t i = 0; i < ash_backend_count; i++)
+            if (strcmp(ash_backends[i].ops->name, name) == 0) return ash_backends[i].ops;
     }
     return NULL;
+}
+
+/* The GPU. Its one worker is for the little that ops do on the host. */
+static int init_cuda(struct ash_exec *exec, struct ash_err *err)
+{
+    struct ash_exec made = {.ops = &ash_ops_cuda, .memory = &ash_memory_cuda};
+    int rc = ash_cuda_backend_open(0, &made.cuda, err);
+
+    if (rc < 0) return rc;
+    rc = ash_workers_open(1, &made.workers, err);
+    if (rc < 0) {
+        ash_exec_fini(&made);
+        return rc;
+    }
+    *exec = made;
+    return 0;
+}
+
+int ash_exec_wait(struct ash_exec *exec, struct ash_err *err)
+{
+    return exec->cuda != NULL ? ash_cuda_backend_wait(exec->cuda, err) : 0;
 }
 
 int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err)
@@ -83,6 +88,7 @@ int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, 
     struct ash_exec made = {.ops = find_ops(backend), .memory = &ash_memory_host};
     int rc;
 
+    if (backend != NULL && strcmp(backend, ash_ops_cuda.name) == 0) return init_cuda(exec, err);
     if (made.ops == NULL)
         return ash_err_set(err, -EINVAL, "compute: no backend '%s' here; this machine can run: cpu, %s", backend,
                            names_text);
@@ -99,13 +105,15 @@ int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, 
 
 void ash_exec_fini(struct ash_exec *exec)
 {
+    if (exec->cuda != NULL) ash_exec_wait(exec, NULL); /* nothing of it is freed under a running kernel */
     if (exec->scratch != NULL)
         for (int w = 0; w < ash_workers_count(exec->workers); w++)
             ash_buffer_fini(&exec->scratch[w]);
     free(exec->scratch);
     ash_buffer_fini(&exec->shared);
-    ash_buffer_fini(&exec->handed);
+    ash_buffer_fini(&exec->broadcast);
     ash_workers_close(exec->workers);
+    ash_cuda_backend_close(exec->cuda);
     memset(exec, 0, sizeof(*exec));
 }
 
@@ -115,7 +123,7 @@ static void *grown(struct ash_exec *exec, struct ash_buffer *buffer, size_t size
 
     if (buffer->size_bytes >= size_bytes && buffer->data != NULL) return buffer->data;
     if (size_bytes > ASH_MEMORY_HUGE / 2) /* packed lines are walked again and again: whole huge pages */
-        size_bytes = (size_bytes + ASH_MEMORY_HUGE - 1) & -ASH_MEMORY_HUGE;
+        size_bytes = ash_round_up(size_bytes, ASH_MEMORY_HUGE);
     ash_buffer_fini(buffer);
     rc = ash_buffer_init(buffer, exec->memory, size_bytes > 0 ? size_bytes : 1, "compute scratch", NULL);
     ash_assert(rc == 0);
@@ -124,6 +132,7 @@ static void *grown(struct ash_exec *exec, struct ash_buffer *buffer, size_t size
 
 void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes)
 {
+    ash_assert(worker >= 0 && worker < ash_workers_count(exec->workers));
     return grown(exec, &exec->scratch[worker], size_bytes);
 }
 
@@ -132,22 +141,22 @@ void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes)
     return grown(exec, &exec->shared, size_bytes);
 }
 
-size_t ash_exec_handed_bytes(const struct ash_exec *exec)
+size_t ash_exec_broadcast_bytes(const struct ash_exec *exec)
 {
-    size_t threads = (size_t)ash_workers_count(exec->workers), bytes = threads * HANDED_BYTES;
+    size_t threads = (size_t)ash_workers_count(exec->workers), bytes = threads * BROADCAST_BYTES;
 
-    if (threads < HANDED_THREADS_MIN) return 0;
-    return bytes < HANDED_BYTES_MAX ? bytes : HANDED_BYTES_MAX;
+    if (threads < BROADCAST_THREADS_MIN) return 0;
+    return ash_min(bytes, BROADCAST_BYTES_MAX);
 }
 
-void *ash_exec_handed(struct ash_exec *exec, size_t size_bytes)
+void *ash_exec_broadcast(struct ash_exec *exec, size_t size_bytes)
 {
-    size_t place = (size_bytes + PLACE_BYTES - 1) & -PLACE_BYTES, all = ash_exec_handed_bytes(exec);
-    unsigned char *data = grown(exec, &exec->handed, all > place ? all : place);
+    size_t slot_bytes = ash_round_up(size_bytes, BROADCAST_SLOT_BYTES), all = ash_exec_broadcast_bytes(exec);
+    unsigned char *data = grown(exec, &exec->broadcast, ash_max(all, slot_bytes));
 
-    if (all == 0 || exec->handed_at + place > exec->handed.size_bytes) exec->handed_at = 0;
-    data += exec->handed_at;
-    exec->handed_at += place;
+    if (all == 0 || exec->broadcast_at + slot_bytes > exec->broadcast.size_bytes) exec->broadcast_at = 0;
+    data += exec->broadcast_at;
+    exec->broadcast_at += slot_bytes;
     return data;
 }
 
@@ -160,7 +169,7 @@ struct zero {
 static void zero_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct zero *op = ctx;
-    size_t first = begin * ZERO_BYTES, last = end * ZERO_BYTES < op->size_bytes ? end * ZERO_BYTES : op->size_bytes;
+    size_t first = begin * ZERO_BYTES, last = ash_min(end * ZERO_BYTES, op->size_bytes);
     int rc = op->memory->zero(op->data + first, last - first);
 
     (void)worker;
@@ -171,5 +180,5 @@ void ash_exec_zero(struct ash_exec *exec, void *data, size_t size_bytes)
 {
     struct zero op = {exec->memory, data, size_bytes};
 
-    ash_workers_run(exec->workers, (size_bytes + ZERO_BYTES - 1) / ZERO_BYTES, 1, zero_units, &op);
+    ash_workers_run(exec->workers, ash_div_up(size_bytes, ZERO_BYTES), 1, zero_units, &op);
 }

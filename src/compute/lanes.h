@@ -3,10 +3,11 @@
 #ifndef ASH_COMPUTE_LANES_H
 #define ASH_COMPUTE_LANES_H
 
+#include "base/device_code.h"
 #include "compute/ops.h"
 
 /* Fold the partial sums into one: l with l + 8, then + 4, + 2, + 1. Destroys lanes. */
-static inline float ash_lanes_fold(float lanes[ASH_LANES])
+ASH_INLINE float ash_lanes_fold(float lanes[ASH_LANES])
 {
     for (int half = ASH_LANES / 2; half > 0; half /= 2)
         for (int l = 0; l < half; l++)

@@ -7,6 +7,7 @@
 
 #include <math.h>
 #include <stdint.h>
+#include "base/device_code.h"
 #include "base/bits.h"
 
 /* Constants, shared with the vector versions. Polynomials: highest power first. */
@@ -43,7 +44,7 @@
     }
 
 /* Horner's rule with fused steps. */
-static inline float ash_polyf(const float *coef, int count, float x)
+ASH_INLINE float ash_polyf(const float *coef, int count, float x)
 {
     float y = coef[0];
 
@@ -54,7 +55,7 @@ static inline float ash_polyf(const float *coef, int count, float x)
 
 /* exp(x) = 2^n exp(r), |r| <= ln2 / 2. The power of two is applied in two halves, so that results down to the smallest
  * denormal and up to infinity round once. */
-static inline float ash_expf(float x)
+ASH_INLINE float ash_expf(float x)
 {
     static const float poly[] = ASH_EXP_POLY;
     float shifted, n, r, y;
@@ -74,7 +75,7 @@ static inline float ash_expf(float x)
 }
 
 /* log(x) = e ln2 + log(1 + f), 1 + f in [sqrt(1/2), sqrt(2)). */
-static inline float ash_logf(float x)
+ASH_INLINE float ash_logf(float x)
 {
     static const float poly[] = ASH_LOG_POLY;
     uint32_t bits, above;
@@ -98,14 +99,14 @@ static inline float ash_logf(float x)
 }
 
 /* 1 / (1 + exp(-x)), by the side whose exponential is below 1. */
-static inline float ash_sigmoidf(float x)
+ASH_INLINE float ash_sigmoidf(float x)
 {
     float e = ash_expf(-fabsf(x));
 
     return (x < 0.0f ? e : 1.0f) / (1.0f + e);
 }
 
-static inline float ash_tanhf(float x)
+ASH_INLINE float ash_tanhf(float x)
 {
     static const float poly[] = ASH_TANH_POLY;
     float a = fabsf(x), square = x * x;
@@ -114,7 +115,7 @@ static inline float ash_tanhf(float x)
     return copysignf(1.0f - 2.0f / (ash_expf(a + a) + 1.0f), x);
 }
 
-static inline float ash_erff(float x)
+ASH_INLINE float ash_erff(float x)
 {
     static const float poly[] = ASH_ERF_POLY, tail[] = ASH_ERFC_LOG_POLY;
     float a = fabsf(x);

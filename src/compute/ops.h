@@ -1,36 +1,40 @@
 /* ops - the operations a model is made of, as small tables that each backend fills (ref/, cpu/, later cuda/).
  *
- * The contract that every implementation keeps, to the bit (ref/ is the specification):
- *   - A matrix product walks k in ascending order: acc = fma(a[k], b[k], acc), one chain per output element, starting
- *     from 0 or from the value already in c. So the result depends neither on M, N, tiles and threads nor on how a
- *     longer k is cut into several accumulating calls.
- *   - Products of bf16 (round_bf16) may instead follow the arithmetic of an instruction made for them. Such a backend
- *     names another table as its reference: ref-bfmmla (steps of 4 k) or ref-tdpbf16 (steps of 32 k). Steps ascend,
- *     the last one is filled up with zeros, one chain per output element, each step added as ref/bfmmla.h or
- *     ref/tdpbf16.h says. Again nothing depends on M, N, tiles and threads, but k may be cut only at multiples of the
- *     step, and so of ASH_K_GROUP on every backend; a product whose k is cut elsewhere says cut_anywhere and keeps the
- *     fma chain. Whoever sums over tokens (weight gradients) cuts k at the ends of sequences and inside one at
- *     multiples of ASH_K_GROUP.
- *   - A product with a quantised matrix goes by groups of inputs: of one block, ASH_QUANT_BLOCK (ASH_Q8_0), or of
- *     ASH_QUANT_GROUP, of which a row's last may be shorter (ASH_Q4_0, ASH_Q8_W). Each group of a row of x is
- *     quantised: amax is the largest |x|, d = amax / 127, q = x * (1 / d) rounded to nearest even. Where 1 / d is not
- *     finite (zeros, all but zeros), q and d are 0; where x has an infinity or NaN, q is 0 and d is NaN. Of w, a
- *     group's unit is the scale of its first block (ASH_Q8_W has the same in all of them). With ASH_Q4_0 the blocks of
- *     a group have scales of their own, which become whole steps of one unit: with top the largest |scale|, unit = top
- *     / S and steps = scale * (S / top), rounded to nearest even. S is ASH_QUANT_FEW_STEPS where that loses nothing
- *     (steps * top == S * scale for all of them: then a number times its steps is a byte), else ASH_QUANT_STEPS. Where
- *     top is 0 both are 0; where a scale is infinite or NaN, steps are 0 and the unit is NaN. Then, groups ascending,
- *     one chain per output element: acc = fma((float)dot, d * unit, acc), where dot is the exact integer sum of the
- *     group's products, with ASH_Q4_0 each block's times its steps.
- *   - A sum over a row (norms, softmax) uses ASH_LANES interleaved partial sums, lane l taking elements l, l +
- *     ASH_LANES, ... in ascending order, then halves added pairwise (l with l + 8, then + 4, + 2, + 1).
- *   - A sum over tokens (weight gradients) walks tokens in ascending order, one chain, starting from the value already
- *     there. So gradients do not depend on how a grain is cut into micro-batches.
- *   - Attention walks keys in blocks of ASH_ATTN_BLOCK from position 0 of the document, with one running maximum per
- *     row.
- *   - Every output element belongs to one unit of the parallel loop; no result depends on the number of threads.
- * Pointers are to memory of exec->memory. Strides and counts are in elements. Floats are float32 unless a dtype
- * says so. */
+ * Every implementation keeps this contract to the bit; ref/ is the specification.
+ *   - Matrix product: k ascends, acc = fma(a[k], b[k], acc), one chain per output element. A chain starts from 0 or
+ *     from the value already in c. So M, N, tiles and threads do not matter, nor does cutting k into several
+ *     accumulating calls.
+ *   - Product of bf16 (round_bf16): may follow the arithmetic of an instruction made for it. Such a backend names
+ *     another table as its reference: ref-bfmmla (4 k per step), ref-tdpbf16 (32 k) or ref-wgmma (16 k). Steps ascend,
+ *     the last one is padded with zeros, one chain per output element. ref/bfmmla.h, ref/tdpbf16.h and ref/wgmma.h
+ *     define a step. Again M, N, tiles and threads do not matter, but k may be cut only at multiples of the step.
+ *     ASH_K_GROUP is a multiple of it on every backend. A product whose k is cut elsewhere sets cut_anywhere and keeps
+ *     the fma chain. Sums over tokens (weight gradients) cut k at the ends of sequences, and inside one at multiples of
+ *     ASH_K_GROUP.
+ *   - Product with a quantised matrix: goes by groups of k. A group is one block, ASH_QUANT_BLOCK (ASH_Q8_0), or
+ *     ASH_QUANT_GROUP, of which a row's last one may be shorter (ASH_Q4_0, ASH_Q8_W).
+ *       x: each group of a row is quantised. amax is the largest |x|, d = amax / 127, quant = x * (1 / d) rounded to
+ *          nearest even. Where 1 / d is not finite (zeros, or nearly), quants and d are 0. Where x has an infinity or
+ *          NaN, quants are 0 and d is NaN.
+ *       w, ASH_Q8_0 and ASH_Q8_W: the group scale is the scale of the group's first block (all blocks of a group of
+ *          ASH_Q8_W have the same). Sub-scales are 1.
+ *       w, ASH_Q4_0: blocks have scales of their own. They become integer sub-scales of one group scale. With top the
+ *          largest |scale|: group scale = top / S, sub-scale = scale * (S / top) rounded to nearest even. S is
+ *          ASH_QUANT_SUBSCALE_SMALL_MAX where that is exact for all blocks (sub-scale * top == S * scale), else
+ *          ASH_QUANT_SUBSCALE_MAX. Where top is 0 both are 0. Where a scale is infinite or NaN, sub-scales are 0 and
+ *          the group scale is NaN.
+ *       Groups ascend, one chain per output element: acc = fma((float)dot, d * group scale, acc). dot is the exact
+ *       integer sum, over the blocks of the group, of sub-scale times the dot product of quants.
+ *   - Sum over a row (norms, softmax): ASH_LANES interleaved partial sums. Lane l takes elements l, l + ASH_LANES, ...
+ *     in ascending order; then halves are added pairwise (l with l + 8, then + 4, + 2, + 1).
+ *   - Sum over tokens (weight gradients): tokens ascend, one chain, from the value already there. So gradients do not
+ *     depend on how a grain is cut into micro-batches.
+ *   - Attention: keys in blocks of ASH_ATTN_BLOCK from position 0 of the document, one running maximum per row.
+ *   - Every output element belongs to one unit of the parallel loop: no result depends on the number of threads.
+ *
+ * Pointers are to memory of exec->memory unless said otherwise. Strides and counts are in elements. Floats are float32
+ * unless a dtype says so. Outputs do not overlap inputs unless said otherwise. The caller owns all memory; an op keeps
+ * no pointer after it returns. Ops of one exec are called by its owner thread. Misuse (shapes out of range) aborts. */
 #ifndef ASH_COMPUTE_OPS_H
 #define ASH_COMPUTE_OPS_H
 
@@ -41,20 +45,21 @@
 #include "base/workers.h"
 #include "infra/memory.h"
 
-#define ASH_LANES 16
-#define ASH_K_GROUP 32 /* where k of products may be cut: a multiple of what any instruction for bf16 adds at once */
+#define ASH_LANES 16   /* partial sums of a row */
+#define ASH_K_GROUP 32 /* k of products may be cut at multiples of it: of what any bf16 instruction adds at once */
 #define ASH_QUANT_BLOCK 32
 #define ASH_QUANT_GROUP 256
 #define ASH_QUANT_GROUP_BLOCKS (ASH_QUANT_GROUP / ASH_QUANT_BLOCK)
-#define ASH_QUANT_STEPS 127    /* so many that rounding scales is a small part of what quantising loses */
-#define ASH_QUANT_FEW_STEPS 15 /* times -8, the largest number of Q4_0, that is still a byte */
-#define ASH_PACK_ROWS 16       /* rows of a weight that are packed together, or a divisor of that */
+#define ASH_QUANT_SUBSCALE_MAX 127      /* largest |sub-scale|: rounding to it loses little compared with quantising */
+#define ASH_QUANT_SUBSCALE_SMALL_MAX 15 /* largest |sub-scale| that times any quant of Q4_0 (-8 to 7) is a byte */
+#define ASH_PACK_ROWS 16                /* packing starts at multiples of it: a multiple of any panel's rows */
 #define ASH_ATTN_BLOCK 64
 #define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
 #define ASH_ROUTE_EXPERTS_MAX 1024
 #define ASH_ROUTE_CHOICES_MAX 64
 
 struct ash_exec;
+struct ash_cuda_backend;
 
 /* ---- matrix products --------------------------------------------------------------------------------------------- */
 
@@ -65,7 +70,7 @@ struct ash_mat {
     size_t row_stride, col_stride;
 };
 
-/* c[M,N] = a[M,K] b[K,N] (+ c) (+ bias). */
+/* c[M,N] = a[M,K] b[K,N] (+ c) (+ bias). M, N or K may be 0. */
 struct ash_gemm_args {
     size_t M, N, K;
     struct ash_mat a, b;
@@ -74,13 +79,12 @@ struct ash_gemm_args {
     const float *bias; /* [N], added once after the last k; or NULL. Not together with accumulate. */
     bool accumulate;   /* the chain starts from c instead of 0 */
     bool round_bf16;   /* a and b are rounded to bf16 as they are read; the sum stays float32 */
-    bool cut_anywhere; /* other calls continue this chain, whatever this call's K is (tokens that chose an expert):
-                          always fma */
+    bool cut_anywhere; /* other calls continue this chain at any k (tokens that chose an expert): always fma */
 };
 
 /* y[M,N] = x[M,K] w[N,K]^T (+ y) (+ bias), w quantised. Forward only: a quantised matrix is not trained. */
 struct ash_quant_args {
-    size_t M, N, K; /* K is whole blocks */
+    size_t M, N, K; /* K is a multiple of ASH_QUANT_BLOCK */
     const float *x;
     size_t x_stride;      /* between rows */
     const void *w;        /* rows of K / ASH_QUANT_BLOCK blocks, one after the other, at an even address */
@@ -91,7 +95,7 @@ struct ash_quant_args {
     bool accumulate;   /* the chain starts from y instead of 0 */
 };
 
-/* A weight as products of inference read it: w[N, K] with y = x w^T. */
+/* A weight w[N, K] as products of inference read it: y = x w^T. */
 struct ash_weight {
     size_t N;
     struct ash_mat mat; /* [K, N] as in ash_gemm_args.b; a quantised one (ASH_Q8_0, ...) has rows of K and strides 0 */
@@ -107,32 +111,36 @@ struct ash_project_out {
     size_t y_stride; /* between rows */
 };
 
-/* Several products that share their input, as a layer of inference needs them, with what stands before and behind them:
- * x is normed (RMS) if asked; for each out, sum = x w^T + bias; y = sum, or y + sum with residual, or with swiglu,
- * whose two outs are gate and up and give one y (outs[0]'s), silu(gate) * up. To the bit what the separate ops give:
- * norm->rms_forward, gemm or quant_gemm, act->swiglu_forward, row->add. Forward only. No y overlaps x, unless it is x
- * and residual. */
+/* Several products that share their input, as a layer of inference needs them, with prologue and epilogue.
+ * Prologue: x is normed (RMS) if norm is not NULL. For each out, sum = x w^T + bias. Epilogue: y = sum; with residual
+ * y = y + sum; with swiglu the two outs are gate and up and give one y (outs[0]'s), silu(gate) * up.
+ * To the bit what the separate ops give: norm->rms_forward, gemm or quant_gemm, act->swiglu_forward, row->add.
+ * Forward only. No y overlaps x, unless it is x and residual is set. */
 struct ash_project_args {
     size_t M, K;
     const float *x;
     size_t x_stride;
     const float *norm; /* [K] weights of an RMS norm, or NULL */
     float norm_eps;
-    bool round_bf16; /* as in ash_gemm_args; quantised weights do not care */
-    bool residual, swiglu;
-    size_t out_count;
+    bool round_bf16;                                   /* as in ash_gemm_args; quantised weights ignore it */
+    bool residual, swiglu;                             /* not both */
+    size_t out_count;                                  /* 1 to ASH_PROJECT_OUTS_MAX; 2 with swiglu, of the same N */
     struct ash_project_out outs[ASH_PROJECT_OUTS_MAX]; /* weights all of one dtype, all packed or none */
 };
 
 struct ash_matrix_ops {
+    /* c = a b (+ c) (+ bias): see ash_gemm_args. */
     void (*gemm)(struct ash_exec *exec, const struct ash_gemm_args *args);
+    /* y = x w^T (+ y) (+ bias) with a quantised w that is not packed: see ash_quant_args. */
     void (*quant_gemm)(struct ash_exec *exec, const struct ash_quant_args *args);
+    /* Fused products of one input: see ash_project_args. Weights of any dtype, packed or not. */
     void (*project)(struct ash_exec *exec, const struct ash_project_args *args);
-    /* A weight laid out anew so that project() reads memory in order. packed_bytes: how much memory that takes (64-byte
-     * aligned), or 0 where the plain layout serves as well. pack: write rows first ... first + count - 1 of w (plain,
-     * [N, K] of dtype); first is a multiple of ASH_PACK_ROWS, so is count unless the rows end there: a load packs piece
-     * by piece. NULL: this table packs nothing. */
+    /* Bytes that pack() needs for a weight [N, K] of dtype (64-byte aligned), or 0 where the plain layout is as fast.
+     * NULL: this table packs nothing. */
     size_t (*packed_bytes)(enum ash_dtype dtype, size_t N, size_t K);
+    /* Lay a weight out so that project() reads memory in order: rows first ... first + count - 1 of w (plain, [N, K] of
+     * dtype) go to their place in packed, which has packed_bytes(dtype, N, K). first is a multiple of ASH_PACK_ROWS; so
+     * is count, unless the rows end there. Several calls may pack one weight piece by piece. NULL likewise. */
     void (*pack)(struct ash_exec *exec, const struct ash_weight *w, size_t K, size_t first, size_t count, void *packed);
     /* sum[c] += sum over rows r of x[r * stride + c], rows ascending: the gradient of a bias. */
     void (*column_sum)(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
@@ -141,11 +149,11 @@ struct ash_matrix_ops {
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
 
 struct ash_embed_ops {
-    /* out[r, :] = table[ids[r], :] (add: out += instead), r < rows; table is [vocab, cols] of dtype
-     * (a quantised one too); ids in range. */
+    /* out[r, :] = table[ids[r], :] (add: out += instead), r < rows. table is [vocab, cols] of any dtype, quantised ones
+     * too; ids are in range. */
     void (*gather)(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols, const int32_t *ids,
                    size_t rows, bool add, float *out);
-    /* table[ids[r], :] += grad[r, :], r ascending; table float32 [vocab, cols]. */
+    /* table[ids[r], :] += grad[r, :], r ascending; table is float32 [vocab, cols]. The gradient of gather. */
     void (*scatter_add)(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
                         const float *grad);
 };
@@ -171,10 +179,14 @@ struct ash_norm_args {
 };
 
 struct ash_norm_ops {
-    /* y = w * (x / sqrt(mean(x^2) + eps)) */
+    /* y = weight * (x / sqrt(mean(x^2) + eps)); writes rstd if asked. */
     void (*rms_forward)(struct ash_exec *exec, const struct ash_norm_args *args);
+    /* dx, and dweight if asked, from x, dy, weight and rstd. */
     void (*rms_backward)(struct ash_exec *exec, const struct ash_norm_args *args);
-    void (*layer_forward)(struct ash_exec *exec, const struct ash_norm_args *args); /* biased variance, as torch */
+    /* y = weight * (x - mean) / sqrt(var + eps) + bias, with the biased variance, as torch; writes rstd and mean if
+     * asked. */
+    void (*layer_forward)(struct ash_exec *exec, const struct ash_norm_args *args);
+    /* dx, and dweight and dbias if asked, from x, dy, weight, mean and rstd. */
     void (*layer_backward)(struct ash_exec *exec, const struct ash_norm_args *args);
 };
 
@@ -184,8 +196,8 @@ struct ash_rope_args {
     size_t rows, heads;
     size_t head_stride, row_stride; /* element d of head h of row r: x[r * row_stride + h * head_stride + d] */
     size_t dims;                    /* rotated dims of each head (even), from x */
-    bool interleaved_in; /* pairs are (2i, 2i+1) in x; the result is stored in halves (i, i + dims/2), as transformers
-                            does for deepseek. Backward undoes both. */
+    bool interleaved_in; /* pairs are (2i, 2i+1) in x and halves (i, i + dims/2) in the result, as transformers does for
+                            deepseek. The inverse undoes both. */
     const int32_t *positions; /* [rows] */
     const float *cos, *sin;   /* tables [max position, dims/2] */
     float *x;                 /* in place */
@@ -193,6 +205,7 @@ struct ash_rope_args {
 };
 
 struct ash_rope_ops {
+    /* Rotate pairs of dims of every head by the angles of the row's position, in place. */
     void (*apply)(struct ash_exec *exec, const struct ash_rope_args *args);
 };
 
@@ -218,8 +231,7 @@ struct ash_attn_args {
     size_t k_page, v_page;                           /* where in a page its first key and its first value are */
     const float *q;
     float *out;
-    float *
-        lse; /* [query rows, heads]: log of the sum of exponentials; forward writes it (NULL: not), backward reads it */
+    float *lse; /* [query rows, heads]: log of the sum of exponentials; NULL: not wanted. Backward reads it. */
     const struct ash_attn_seq *seqs;
     size_t seq_count;
     /* backward (pos of every sequence is 0): */
@@ -227,10 +239,10 @@ struct ash_attn_args {
     float *dq;         /* strides like q, written */
 };
 
-/* What inference does between the products that make q, k and v and attention: queries and keys are rotated, queries
- * are rounded, keys and values are written to their pages. To the bit what rope->apply, row->round_bf16 and row->copy
+/* Between the products that make q, k and v and attention, in inference: queries and keys are rotated, queries are
+ * rounded, keys and values are written to their cache pages. To the bit what rope->apply, row->round_bf16 and row->copy
  * give. */
-struct ash_place_args {
+struct ash_kv_write_args {
     const struct ash_attn_args *attn; /* its seqs have pages and follow each other from row 0 of q on; dim_k is dim_v */
     float *q; /* row r: query heads, key heads, value heads, adjacent. Keys and values need not be there afterwards. */
     size_t q_stride;
@@ -242,9 +254,12 @@ struct ash_place_args {
 };
 
 struct ash_attn_ops {
+    /* out = softmax(scale q k^T, masked) v for every sequence; writes lse if asked. */
     void (*forward)(struct ash_exec *exec, const struct ash_attn_args *args);
+    /* dq (written), dk and dv (added to) from q, k, v, out, lse and dout. kv_dtype is F32, no pages. */
     void (*backward)(struct ash_exec *exec, const struct ash_attn_args *args);
-    void (*place)(struct ash_exec *exec, const struct ash_place_args *args);
+    /* Rotate and round q, write k and v to their pages: see ash_kv_write_args. */
+    void (*kv_write)(struct ash_exec *exec, const struct ash_kv_write_args *args);
 };
 
 /* ---- activations and row arithmetic ------------------------------------------------------------------------------ */
@@ -252,12 +267,14 @@ struct ash_attn_ops {
 enum ash_gelu { ASH_GELU_TANH, ASH_GELU_ERF };
 
 struct ash_act_ops {
-    /* out = silu(gate) * up; all [count]. Backward turns dout into dgate and dup (any of them may alias gate, up or
-     * dout element by element). */
+    /* out = silu(gate) * up; all [count]. out may be gate or up. */
     void (*swiglu_forward)(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out);
+    /* dgate and dup from gate, up and dout. Outputs may alias gate, up or dout element by element. */
     void (*swiglu_backward)(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
                             float *dgate, float *dup);
+    /* out = gelu(x), in the form of kind; [count]. */
     void (*gelu_forward)(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out);
+    /* dx = dout * gelu'(x). dx may alias x or dout. */
     void (*gelu_backward)(struct ash_exec *exec, enum ash_gelu kind, const float *x, const float *dout, size_t count,
                           float *dx);
 };
@@ -276,9 +293,13 @@ struct ash_copy_args {
 };
 
 struct ash_row_ops {
+    /* Move blocks between strided places: see ash_copy_args. */
     void (*copy)(struct ash_exec *exec, const struct ash_copy_args *args);
-    void (*add)(struct ash_exec *exec, const float *a, const float *b, size_t count, float *out); /* out = a + b */
+    /* out = a + b; out may be a or b. */
+    void (*add)(struct ash_exec *exec, const float *a, const float *b, size_t count, float *out);
+    /* x = x * factor. */
     void (*scale)(struct ash_exec *exec, float *x, float factor, size_t count);
+    /* out = x rounded to bf16 (nearest even), as float32; out may be x. */
     void (*round_bf16)(struct ash_exec *exec, const float *x, size_t count, float *out);
     /* out[r, :] = x[index[r], :] */
     void (*gather)(struct ash_exec *exec, const float *x, size_t cols, const int32_t *index, size_t rows, float *out);
@@ -293,14 +314,14 @@ struct ash_row_ops {
 
 /* ---- loss -------------------------------------------------------------------------------------------------------- */
 
-/* Columns first ... first + cols - 1 of the logits of a vocabulary that is dealt out. What the parts have to tell each
- * other goes from part to part in the order of the vocabulary. Rows whose target is < 0 are passed over. */
+/* Columns first ... first + cols - 1 of the logits of a sharded vocabulary. Partial results go from shard to shard in
+ * the order of the vocabulary. Rows whose target is < 0 are skipped. */
 struct ash_loss_part {
     size_t rows, cols, first; /* first is a multiple of ASH_LANES */
     float *logits;            /* [rows, cols] */
     const int32_t *targets;   /* [rows], of the whole vocabulary */
     float scale;              /* as in cross_entropy */
-    bool start;               /* this is the first part: top and lanes begin here, elsewhere they go on */
+    bool start;               /* this is the first shard: top and lanes begin here; others continue them */
     float *top;               /* [rows, 2]: the largest logit, and the target's */
     float *lanes;             /* [rows, ASH_LANES]: partial sums of exp(logit - largest) */
     float *loss;              /* [rows] */
@@ -311,11 +332,12 @@ struct ash_loss_ops {
      * scale (when scale != 0). target < 0 gives loss 0 and gradient 0. logits [rows, vocab]. */
     void (*cross_entropy)(struct ash_exec *exec, float *logits, size_t rows, size_t vocab, const int32_t *targets,
                           float scale, float *loss);
-    /* The same over a vocabulary that is dealt out, in three steps, each done by all parts before the next: top; then
-     * lanes (with a scale != 0, logits become the exponentials); then the loss and this part of the gradient. To the
-     * bit what cross_entropy gives. */
+    /* cross_entropy over a sharded vocabulary, to the bit, in three steps. All shards finish one before the next.
+     * Step 1: top, the largest logit so far and the target's. */
     void (*part_top)(struct ash_exec *exec, const struct ash_loss_part *part);
+    /* Step 2: lanes, the partial sums of exponentials; with scale != 0 logits become the exponentials. */
     void (*part_sum)(struct ash_exec *exec, const struct ash_loss_part *part);
+    /* Step 3: loss, and with scale != 0 this shard of the gradient in logits. */
     void (*part_end)(struct ash_exec *exec, const struct ash_loss_part *part);
 };
 
@@ -337,11 +359,13 @@ struct ash_route_args {
 };
 
 struct ash_route_ops {
+    /* Choose experts for every row: index and weight from logits. */
     void (*forward)(struct ash_exec *exec, const struct ash_route_args *args);
-    void (*backward)(struct ash_exec *exec, const struct ash_route_args *args); /* choices are constants */
+    /* dlogits from logits, index and dweight; which experts are chosen counts as constant. */
+    void (*backward)(struct ash_exec *exec, const struct ash_route_args *args);
     /* Sort the chosen pairs (token, slot) by expert, tokens ascending within one. Pair p of the result is token
      * order[p] with flat[p] = token * choices + slot, and where[flat[p]] = p. Expert e has pairs offsets[e] ...
-     * offsets[e + 1] - 1; offsets (experts + 1 of them) is host memory, because the host sizes the products by it. */
+     * offsets[e + 1] - 1. offsets has experts + 1 entries in host memory: the host sizes the products by it. */
     void (*group)(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts,
                   int32_t *order, int32_t *flat, int32_t *where, size_t *offsets);
 };
@@ -365,11 +389,12 @@ struct ash_squares {
 };
 
 struct ash_optim_ops {
+    /* One AdamW step over count parameters. */
     void (*adamw)(struct ash_exec *exec, const struct ash_adamw_args *args);
-    /* The bits of the largest |x|; a NaN counts as larger than all. */
+    /* Returns the bits of the largest |x| (0 for count 0); a NaN counts as larger than all. */
     uint32_t (*max_abs)(struct ash_exec *exec, const float *x, size_t count);
-    /* sum += the squares of x, each cut off to a whole number of units. All |x| are below 2^exponent. No order:
-     * compute/squares.h. */
+    /* *sum += the squares of x, each truncated to whole units of 2^(2 exponent - 62). All |x| are below 2^exponent. The
+     * sum is exact, so it has no order: compute/squares.h. sum is host memory. */
     void (*sum_squares)(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum);
 };
 
@@ -390,42 +415,49 @@ struct ash_ops {
     const struct ash_optim_ops *optim;
 };
 
-extern const struct ash_ops ash_ops_ref;
-extern const struct ash_ops ash_ops_ref_bfmmla;  /* bf16 products as BFMMLA computes them */
-extern const struct ash_ops ash_ops_ref_tdpbf16; /* as TDPBF16PS does */
+extern const struct ash_ops ash_ops_ref;         /* the specification */
+extern const struct ash_ops ash_ops_ref_bfmmla;  /* with bf16 products as BFMMLA computes them */
+extern const struct ash_ops ash_ops_ref_tdpbf16; /* with bf16 products as TDPBF16PS computes them */
+extern const struct ash_ops ash_ops_ref_wgmma;   /* with bf16 products as Hopper's tensor cores compute them */
 
 /* What an op runs on. One owner thread. */
 struct ash_exec {
     const struct ash_ops *ops;
     const struct ash_memory_ops *memory;
     struct ash_workers *workers;
-    struct ash_buffer *scratch; /* one per worker, grown on demand; see ash_exec_scratch */
-    struct ash_buffer shared;   /* grown on demand; see ash_exec_shared */
-    struct ash_buffer handed;   /* likewise; see ash_exec_handed */
-    size_t handed_at;           /* where the next place begins */
+    struct ash_buffer *scratch;    /* one per worker, grown on demand; see ash_exec_scratch */
+    struct ash_buffer shared;      /* grown on demand; see ash_exec_shared */
+    struct ash_buffer broadcast;   /* likewise; see ash_exec_broadcast */
+    size_t broadcast_at;           /* where the next slot begins */
+    struct ash_cuda_backend *cuda; /* the GPU, its queue and kernels; NULL on the CPU */
 };
 
-/* backend: "ref", "cpu" (the best path this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or
- * NULL for the best. An unknown or unavailable one is -EINVAL and the sentence lists what there is. thread_count as in
- * ash_workers_open. */
+/* Bind a backend to host memory and thread_count threads (as in ash_workers_open). backend: "ref", "cpu" (the best path
+ * this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or NULL for the best. Returns 0 (release it
+ * with ash_exec_fini), -ENOMEM, an error of ash_workers_open, or -EINVAL where the backend is unknown or cannot run
+ * here; err then lists what can. *exec changes only on success. */
 int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err);
+/* Stop the threads and free all scratch memory. A zeroed exec is fine. */
 void ash_exec_fini(struct ash_exec *exec);
+/* Wait until all ops are done and their results can be read. Returns 0, or -EIO naming the op that failed. The CPU's
+ * ops are done when they return. */
+int ash_exec_wait(struct ash_exec *exec, struct ash_err *err);
 /* Memory of at least size_bytes that only this worker uses, valid until its next call; contents undefined. Aborts when
  * the system is out of memory: sizes are bounded by tile sizes, not by input. */
 void *ash_exec_scratch(struct ash_exec *exec, int worker, size_t size_bytes);
-/* Memory of at least size_bytes that all workers of an op composed of others use; the ops it is composed of do not ask
- * for it. Valid until the next call; contents undefined. Aborts like ash_exec_scratch. */
+/* Memory of at least size_bytes that all workers of a composed op share; the ops it is composed of do not use it. Valid
+ * until the next call; contents undefined. Aborts like ash_exec_scratch. */
 void *ash_exec_shared(struct ash_exec *exec, size_t size_bytes);
-/* Memory of at least size_bytes that workers write for all the others to read. Valid until the next call; contents
- * undefined. Each call gives another place, and none comes again while caches may still hold it: a core that writes
- * lines which every other one has read waits for all of them. Aborts like ash_exec_scratch. */
-void *ash_exec_handed(struct ash_exec *exec, size_t size_bytes);
-/* What all places together take if none is larger, which is what that costs beyond scratch; 0 with few threads, which
- * have one place. */
-size_t ash_exec_handed_bytes(const struct ash_exec *exec);
-/* Zeros, written by all workers: one thread alone does not fill the memory's time. data is memory of exec->memory. */
+/* Broadcast buffer: memory of at least size_bytes that workers write for all the others to read. Valid until the next
+ * call; contents undefined. Each call gives the next slot of a ring, and none comes again while caches may still hold
+ * it: a core that writes lines which every other one has read waits for all of them. Aborts like ash_exec_scratch. */
+void *ash_exec_broadcast(struct ash_exec *exec, size_t size_bytes);
+/* Bytes of the whole ring, if no slot is larger: what it costs beyond scratch. 0 where threads are few and share one
+ * slot. */
+size_t ash_exec_broadcast_bytes(const struct ash_exec *exec);
+/* Zero memory of exec->memory with all workers: one thread alone does not use the whole memory bandwidth. */
 void ash_exec_zero(struct ash_exec *exec, void *data, size_t size_bytes);
-/* Names of the backends this machine can run, best first, NULL-terminated. */
+/* Names of the backends this machine can run, best first, NULL-terminated. Static. */
 const char *const *ash_exec_backends(void);
 
 #endif

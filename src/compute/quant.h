@@ -1,5 +1,5 @@
-/* quant - blocks of quantised numbers: making those of a row of activations, and reading those of a weight matrix.
- * ops.h says what the numbers are. Only IEEE operations whose result does not depend on the machine. */
+/* quant - blocks of quants: making those of a row of activations, and reading those of a weight matrix. ops.h defines
+ * the arithmetic. Only IEEE operations whose result does not depend on the machine. */
 #ifndef ASH_COMPUTE_QUANT_H
 #define ASH_COMPUTE_QUANT_H
 
@@ -16,19 +16,19 @@ static inline size_t ash_quant_group_blocks(enum ash_dtype dtype)
     return dtype == ASH_Q8_0 ? 1 : ASH_QUANT_GROUP_BLOCKS;
 }
 
-/* Its inputs. */
+/* k of a group. */
 static inline size_t ash_quant_group(enum ash_dtype dtype)
 {
     return ash_quant_group_blocks(dtype) * ASH_QUANT_BLOCK;
 }
 
-/* Groups of a row of K inputs. */
+/* Groups of a row of K. */
 static inline size_t ash_quant_groups(enum ash_dtype dtype, size_t K)
 {
     return (K + ash_quant_group(dtype) - 1) / ash_quant_group(dtype);
 }
 
-/* A small float as a whole number, to nearest even. */
+/* A small float as an integer, to nearest even. */
 static inline int32_t ash_quant_round(float x)
 {
     float whole = x + ASH_F32_ROUND_MAGIC;
@@ -38,8 +38,8 @@ static inline int32_t ash_quant_round(float x)
     return (int32_t)(value - ASH_F32_ROUND_MAGIC_BITS);
 }
 
-/* count numbers of x, a group: q gets as many in [-127, 127]. Returns their scale. */
-static inline float ash_quant_numbers(const float *x, size_t count, int8_t *q)
+/* Quantise count floats of x, a group: q gets as many quants in [-127, 127]. Returns their scale. */
+static inline float ash_quant_quantise(const float *x, size_t count, int8_t *q)
 {
     uint32_t top = 0;
     float amax, d, inverse;
@@ -72,26 +72,26 @@ static inline float ash_quant_scale(const uint8_t *block)
     return ash_f16_to_f32(half);
 }
 
-/* How many steps the largest of some scales has: few, if every scale is a whole number of them. These products are
- * exact: a scale has 11 bits. */
-static inline float ash_quant_most_steps(const float *scales, size_t count, float top)
+/* The largest sub-scale of a group whose largest |scale| is top: small, if every scale is then exact. These products
+ * are exact: a scale has 11 bits. */
+static inline float ash_quant_pick_subscale_max(const float *scales, size_t count, float top)
 {
     for (size_t b = 0; b < count; b++) {
-        float steps = (float)ash_quant_round(scales[b] * (ASH_QUANT_FEW_STEPS / top));
+        float subscales = (float)ash_quant_round(scales[b] * (ASH_QUANT_SUBSCALE_SMALL_MAX / top));
 
-        if (steps * top != ASH_QUANT_FEW_STEPS * scales[b]) return ASH_QUANT_STEPS;
+        if (subscales * top != ASH_QUANT_SUBSCALE_SMALL_MAX * scales[b]) return ASH_QUANT_SUBSCALE_MAX;
     }
-    return ASH_QUANT_FEW_STEPS;
+    return ASH_QUANT_SUBSCALE_SMALL_MAX;
 }
 
-/* The scales of count blocks of weights, a group, as whole steps of one unit. Returns the unit. */
-static inline float ash_quant_steps(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *steps)
+/* Integer sub-scales of count blocks of weights, a group. Returns the group scale. */
+static inline float ash_quant_subscales(const uint8_t *blocks, size_t count, enum ash_dtype dtype, int32_t *subscales)
 {
     float scales[ASH_QUANT_GROUP_BLOCKS], top = 0.0f, most;
     bool finite = true;
 
     for (size_t b = 0; b < count; b++)
-        steps[b] = dtype != ASH_Q4_0;
+        subscales[b] = dtype != ASH_Q4_0;
     if (dtype != ASH_Q4_0) return ash_quant_scale(blocks);
     for (size_t b = 0; b < count; b++) {
         scales[b] = ash_quant_scale(blocks + b * ash_dtype_bytes(dtype));
@@ -99,13 +99,13 @@ static inline float ash_quant_steps(const uint8_t *blocks, size_t count, enum as
         top = fabsf(scales[b]) > top ? fabsf(scales[b]) : top;
     }
     if (!finite || top == 0.0f) return finite ? 0.0f : NAN;
-    most = ash_quant_most_steps(scales, count, top);
+    most = ash_quant_pick_subscale_max(scales, count, top);
     for (size_t b = 0; b < count; b++)
-        steps[b] = ash_quant_round(scales[b] * (most / top));
+        subscales[b] = ash_quant_round(scales[b] * (most / top));
     return top / most;
 }
 
-/* The whole numbers of a block of weights. */
+/* The quants of a block of weights. */
 static inline void ash_quant_unpack(const uint8_t *block, enum ash_dtype dtype, int8_t *q)
 {
     const uint8_t *bytes = block + sizeof(uint16_t);
@@ -130,7 +130,7 @@ static inline int32_t ash_quant_dot(const int8_t *a, const int8_t *b)
     return dot;
 }
 
-/* count quantised numbers (whole blocks) as floats; a scale times a whole number is exact. */
+/* count quantised elements (whole blocks) as floats; a scale times an integer of 8 bits is exact. */
 static inline void ash_quant_to_f32(const void *data, enum ash_dtype dtype, size_t count, float *out)
 {
     const uint8_t *block = data;

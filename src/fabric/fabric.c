@@ -2,38 +2,22 @@
 #include "fabric/fabric_priv.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/random.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/hash.h"
+#include "fabric/segment.h"
 
 #define TICK_NS 10000000ull /* between looks at who is gone */
 #define TELL_TICKS 20       /* between updates of the metrics */
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
-
-/* Processes of equal machine see each other in /proc: one kernel, one space of process numbers. */
-static uint64_t machine_number(void)
-{
-    char boot[64] = {0};
-    struct stat space = {0};
-    int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-
-    if (fd >= 0) {
-        if (read(fd, boot, sizeof(boot) - 1) < 0) boot[0] = '\0';
-        close(fd);
-    }
-    stat("/proc/self/ns/pid", &space);
-    return ash_hash_bytes(boot, sizeof(boot), space.st_ino);
-}
 
 static int name_node(struct ash_fabric *fabric, const char *node, struct ash_err *err)
 {
@@ -50,19 +34,19 @@ static int name_node(struct ash_fabric *fabric, const char *node, struct ash_err
 }
 
 /* Open the paths that the settings ask for. Under auto a missing network is remembered, not reported. */
-static int open_ways(struct ash_fabric *fabric, const struct ash_fabric_opts *opts, struct ash_err *err)
+static int open_routes(struct ash_fabric *fabric, const struct ash_fabric_opts *opts, struct ash_err *err)
 {
     static const struct ash_transport_ops *const all[ASH_FABRIC_PATHS] = {&ash_shm_ops, &ash_ofi_ops};
 
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++) {
-        struct ash_fabric_way *way = &fabric->ways[w];
+        struct ash_fabric_route *route = &fabric->routes[w];
         int rc;
 
-        way->ops = all[w];
-        if (fabric->path != ASH_FABRIC_AUTO && fabric->path != way->ops->path) continue;
-        rc = way->ops->open(fabric, opts, &way->transport, &way->why);
-        if (rc == 0 || (fabric->path == ASH_FABRIC_AUTO && way->ops->path == ASH_FABRIC_OFI)) continue;
-        return ash_err_set(err, rc, "fabric.path %s: %s", way->ops->name, way->why.text);
+        route->ops = all[w];
+        if (fabric->path != ASH_FABRIC_AUTO && fabric->path != route->ops->path) continue;
+        rc = route->ops->open(fabric, opts, &route->transport, &route->why);
+        if (rc == 0 || (fabric->path == ASH_FABRIC_AUTO && route->ops->path == ASH_FABRIC_OFI)) continue;
+        return ash_err_set(err, rc, "fabric.path %s: %s", route->ops->name, route->why.text);
     }
     return 0;
 }
@@ -77,20 +61,23 @@ int ash_fabric_open(const struct ash_fabric_opts *opts, struct ash_fabric **fabr
     fabric = calloc(1, sizeof(*fabric));
     if (fabric == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an endpoint");
     fabric->path = (enum ash_fabric_path)opts->path;
-    fabric->machine = machine_number();
+    fabric->machine = ash_segment_machine();
     while (fabric->id == 0)
         if (getrandom(&fabric->id, sizeof(fabric->id), 0) < 0) fabric->id = ash_hash_mix((uint64_t)getpid());
     fabric->region_number = (fabric->id & 0xffffff) << 8; /* a key of another endpoint hardly names a region here */
     fabric->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
     rc = fabric->epoll_fd < 0 ? ash_err_set(err, -errno, "an endpoint cannot be opened: %s", strerror(errno)) : 0;
-    if (rc == 0) rc = name_node(fabric, opts->node, err);
-    if (rc == 0) rc = open_ways(fabric, opts, err);
-    if (rc < 0) {
-        ash_fabric_close(fabric);
-        return rc;
-    }
+    if (rc < 0) goto fail;
+    rc = name_node(fabric, opts->node, err);
+    if (rc < 0) goto fail;
+    rc = open_routes(fabric, opts, err);
+    if (rc < 0) goto fail;
     *fabric_out = fabric;
     return 0;
+
+fail:
+    ash_fabric_close(fabric);
+    return rc;
 }
 
 void ash_fabric_close(struct ash_fabric *fabric)
@@ -99,15 +86,15 @@ void ash_fabric_close(struct ash_fabric *fabric)
     ash_assert(fabric->regions == NULL);
     ash_fabric_tell_metrics(fabric);
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++)
-        if (fabric->ways[w].transport != NULL) fabric->ways[w].ops->flush(fabric->ways[w].transport);
+        if (fabric->routes[w].transport != NULL) fabric->routes[w].ops->flush(fabric->routes[w].transport);
     ash_fabric_drop_all(fabric);
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++)
-        if (fabric->ways[w].transport != NULL) fabric->ways[w].ops->close(fabric->ways[w].transport);
+        if (fabric->routes[w].transport != NULL) fabric->routes[w].ops->close(fabric->routes[w].transport);
     if (fabric->epoll_fd >= 0) close(fabric->epoll_fd);
     free(fabric);
 }
 
-void ash_fabric_addr(const struct ash_fabric *fabric, struct ash_fabric_addr *addr_out)
+void ash_fabric_get_addr(const struct ash_fabric *fabric, struct ash_fabric_addr *addr_out)
 {
     struct ash_wire_addr wire;
 
@@ -116,7 +103,7 @@ void ash_fabric_addr(const struct ash_fabric *fabric, struct ash_fabric_addr *ad
     wire.machine = fabric->machine;
     memcpy(wire.node, fabric->node, sizeof(wire.node));
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++)
-        if (fabric->ways[w].transport != NULL) fabric->ways[w].ops->describe(fabric->ways[w].transport, &wire);
+        if (fabric->routes[w].transport != NULL) fabric->routes[w].ops->describe(fabric->routes[w].transport, &wire);
     ash_wire_put_addr(&wire, addr_out);
 }
 
@@ -140,8 +127,8 @@ static int add_region(struct ash_region *region, struct ash_region **region_out,
     region->next = fabric->regions;
     fabric->regions = region;
     for (size_t w = 0; w < ASH_FABRIC_PATHS && rc == 0; w++)
-        if (fabric->ways[w].transport != NULL)
-            rc = fabric->ways[w].ops->region_open(fabric->ways[w].transport, region, err);
+        if (fabric->routes[w].transport != NULL)
+            rc = fabric->routes[w].ops->region_open(fabric->routes[w].transport, region, err);
     if (rc < 0) {
         ash_region_close(region);
         return rc;
@@ -166,15 +153,19 @@ static struct ash_region *new_region(struct ash_fabric *fabric, size_t size_byte
 int ash_region_alloc(struct ash_fabric *fabric, size_t size_bytes, struct ash_region **region_out, struct ash_err *err)
 {
     struct ash_region *region = new_region(fabric, size_bytes, err);
+    struct ash_segment *memory = region != NULL ? calloc(1, sizeof(*memory)) : NULL;
     int rc;
 
     if (region == NULL) return size_bytes == 0 ? -EINVAL : -ENOMEM;
-    rc = ash_segment_create(&region->segment, size_bytes, "ashlar-region", err);
+    rc = memory != NULL ? ash_segment_create(memory, size_bytes, "ashlar-region", err)
+                        : ash_err_set(err, -ENOMEM, "out of memory for a region");
     if (rc < 0) {
+        free(memory);
         free(region);
         return rc;
     }
-    region->data = region->segment.data;
+    region->memory = memory;
+    region->data = memory->data;
     return add_region(region, region_out, err);
 }
 
@@ -194,23 +185,19 @@ void ash_region_close(struct ash_region *region)
 
     if (region == NULL) return;
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++)
-        if (region->fabric->ways[w].transport != NULL)
-            region->fabric->ways[w].ops->region_close(region->fabric->ways[w].transport, region);
+        if (region->fabric->routes[w].transport != NULL)
+            region->fabric->routes[w].ops->region_close(region->fabric->routes[w].transport, region);
     for (at = &region->fabric->regions; *at != region; at = &(*at)->next)
         ;
     *at = region->next;
-    ash_segment_fini(&region->segment);
+    if (region->memory != NULL) ash_segment_fini(region->memory);
+    free(region->memory);
     free(region);
 }
 
 void *ash_region_data(const struct ash_region *region)
 {
     return region->data;
-}
-
-size_t ash_region_size(const struct ash_region *region)
-{
-    return region->size_bytes;
 }
 
 void ash_region_key(const struct ash_region *region, struct ash_fabric_key *key_out)
@@ -245,6 +232,7 @@ int ash_remote_open(struct ash_fabric *fabric, uint32_t number, const struct ash
     remote = calloc(1, sizeof(*remote));
     if (remote == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a region of peer %u", number);
     remote->fabric = fabric;
+    remote->ops = peer->ops;
     remote->peer = number;
     remote->key = wire;
     rc = peer->ops->remote_open(peer->transport, peer, remote, err);
@@ -259,13 +247,8 @@ int ash_remote_open(struct ash_fabric *fabric, uint32_t number, const struct ash
 void ash_remote_close(struct ash_remote *remote)
 {
     if (remote == NULL) return;
-    ash_segment_fini(&remote->segment);
+    remote->ops->remote_close(remote);
     free(remote);
-}
-
-void *ash_remote_direct(const struct ash_remote *remote)
-{
-    return remote->segment.data;
 }
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
@@ -385,7 +368,7 @@ static void tick(struct ash_fabric *fabric, uint64_t now_ns)
 
     fabric->tick_ns = now_ns;
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++)
-        if (fabric->ways[w].transport != NULL) fabric->ways[w].ops->tick(fabric->ways[w].transport, now_ns);
+        if (fabric->routes[w].transport != NULL) fabric->routes[w].ops->tick(fabric->routes[w].transport, now_ns);
     if (tell) ash_fabric_tell_metrics(fabric);
 }
 
@@ -399,8 +382,8 @@ size_t ash_fabric_poll(struct ash_fabric *fabric, struct ash_fabric_event *event
     now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     if (now_ns - fabric->tick_ns >= TICK_NS) tick(fabric, now_ns);
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++)
-        if (fabric->ways[w].transport != NULL)
-            count += fabric->ways[w].ops->poll(fabric->ways[w].transport, events + count, max - count);
+        if (fabric->routes[w].transport != NULL)
+            count += fabric->routes[w].ops->poll(fabric->routes[w].transport, events + count, max - count);
     count += take_done(fabric, events + count, max - count);
     if (fabric->lost_count > 0 && fabric->done_count == 0) count += take_lost(fabric, events + count, max - count);
     return count;
@@ -411,7 +394,8 @@ size_t ash_fabric_poll(struct ash_fabric *fabric, struct ash_fabric_event *event
 int ash_fabric_wait_fd(struct ash_fabric *fabric)
 {
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++)
-        if (fabric->ways[w].transport != NULL && fabric->ways[w].ops->arm(fabric->ways[w].transport) < 0) return -1;
+        if (fabric->routes[w].transport != NULL && fabric->routes[w].ops->arm(fabric->routes[w].transport) < 0)
+            return -1;
     return fabric->epoll_fd;
 }
 

@@ -2,8 +2,8 @@
  * serving all move data through this one interface.
  *
  * An endpoint is one process's attachment. Peers have numbers that the caller chooses (ranks). A peer on the same node
- * is reached through shared memory (`shm/`), any other through libfabric (`ofi/`); the caller sees no difference,
- * except in ash_remote_direct. Memory is registered once and described to others by a key, which is plain data and may
+ * is reached through shared memory (`shm/`), any other through libfabric (`ofi/`); the caller sees no difference.
+ * Memory is registered once and described to others by a key, which is plain data and may
  * be sent.
  *
  * Order: what is posted to one peer arrives in any order, but a notification arrives after everything that was posted
@@ -28,7 +28,7 @@ enum ash_fabric_copy { ASH_FABRIC_COPY_AUTO, ASH_FABRIC_COPY_NEVER };
 
 /* Section `fabric` of the settings. All zero is as good as the defaults. Strings are borrowed during open only. */
 struct ash_fabric_opts {
-    int path;             /* enum ash_fabric_path: auto takes shm inside a node and ofi across */
+    int path;             /* enum ash_fabric_path: auto takes shm inside a node and ofi between nodes */
     const char *provider; /* libfabric's: tcp, shm, udp, efa, ...; NULL: the best it finds */
     const char *node;     /* failure domain of this process; NULL: the host's name. Peers of equal name share memory. */
     const char *interface; /* network interfaces or addresses, comma-separated: one rail each; NULL: all that the
@@ -60,7 +60,8 @@ int ash_fabric_open(const struct ash_fabric_opts *opts, struct ash_fabric **fabr
 /* Regions and remotes must be gone. Peers that stay see this endpoint as lost with -ESHUTDOWN. Waits, a second at most,
  * until the network has taken what was posted. NULL is a no-op. */
 void ash_fabric_close(struct ash_fabric *fabric);
-void ash_fabric_addr(const struct ash_fabric *fabric, struct ash_fabric_addr *addr_out);
+/* The address of this endpoint, for others to add it as a peer. */
+void ash_fabric_get_addr(const struct ash_fabric *fabric, struct ash_fabric_addr *addr_out);
 
 /* Make a peer known, or known again under a new address (it has restarted: a new epoch); its remotes must be opened
  * anew. Notifications that it sent before it was known here are kept for it. -EPROTO: not an address, or one of another
@@ -84,16 +85,16 @@ int ash_region_register(struct ash_fabric *fabric, void *data, size_t size_bytes
                         struct ash_err *err);
 /* What was posted and has not gone out yet (to a peer that does not answer, say) ends with -ECANCELED. */
 void ash_region_close(struct ash_region *region);
+/* The memory. */
 void *ash_region_data(const struct ash_region *region);
-size_t ash_region_size(const struct ash_region *region);
+/* What peers need to reach it. */
 void ash_region_key(const struct ash_region *region, struct ash_fabric_key *key_out);
 
 /* -EPROTO: not a key. -ESTALE: a key of another endpoint than the peer's present one. -ESRCH: the peer is gone. */
 int ash_remote_open(struct ash_fabric *fabric, uint32_t peer, const struct ash_fabric_key *key,
                     struct ash_remote **remote_out, struct ash_err *err);
+/* No transfer to it may be in flight. NULL is a no-op. */
 void ash_remote_close(struct ash_remote *remote);
-/* The peer's memory itself where it can be mapped, else NULL. */
-void *ash_remote_direct(const struct ash_remote *remote);
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
 
@@ -109,7 +110,9 @@ struct ash_transfer {
     size_t size_bytes;
     uint64_t cookie;
 };
+/* Write local to remote. */
 int ash_fabric_write(struct ash_fabric *fabric, const struct ash_transfer *transfer);
+/* Read remote into local. */
 int ash_fabric_read(struct ash_fabric *fabric, const struct ash_transfer *transfer);
 /* Tell peer one word, after everything written to it before. Returns as above. */
 int ash_fabric_notify(struct ash_fabric *fabric, uint32_t peer, uint64_t word);
@@ -139,8 +142,9 @@ struct ash_fabric_stats {
     uint64_t stalls;          /* times a post was refused for want of room */
     enum ash_fabric_path path;
 };
-/* Of one peer, zeroes where it is not known. Totals by path are exported as metrics, brought up to date a few times a
- * second: ashlar_fabric_{bytes,messages,retries,stalls}_total{path="shm"}, so inside a node, and "ofi", across. */
+/* Of one peer, zeroes where it is not known. Totals by path are exported as metrics, brought up to date a few times
+ * a second: ashlar_fabric_{bytes,messages,retries,stalls}_total{path="shm"}, so inside a node, and "ofi", between
+ * nodes. */
 void ash_fabric_peer_stats(const struct ash_fabric *fabric, uint32_t peer, struct ash_fabric_stats *stats_out);
 
 #endif

@@ -1,14 +1,13 @@
 /* fabric_priv - the endpoint as fabric.c and peers.c see it. */
-#ifndef ASH_FABRIC_PRIV_H
-#define ASH_FABRIC_PRIV_H
+#ifndef ASH_FABRIC_FABRIC_PRIV_H
+#define ASH_FABRIC_FABRIC_PRIV_H
 
 #include "fabric/transport.h"
 
-#define ASH_FABRIC_PATHS 2
 #define ASH_FABRIC_PEERS_MAX (1u << 20)
 
 /* A path as the endpoint holds it. */
-struct ash_fabric_way {
+struct ash_fabric_route {
     const struct ash_transport_ops *ops;
     struct ash_transport *transport; /* NULL: not open */
     struct ash_err why;              /* ... because */
@@ -20,7 +19,7 @@ struct ash_fabric {
     uint64_t id, machine;
     char node[ASH_WIRE_NODE_BYTES];
     enum ash_fabric_path path; /* as asked for */
-    struct ash_fabric_way ways[ASH_FABRIC_PATHS];
+    struct ash_fabric_route routes[ASH_FABRIC_PATHS];
     struct ash_peer **peers; /* by number; NULL where there is none */
     size_t peer_room;
     struct ash_region *regions;

@@ -33,10 +33,10 @@ struct ash_peer *ash_fabric_peer_of(const struct ash_fabric *fabric, uint64_t id
 }
 
 /* The path to an address: shared memory where both are on one node, as far as the settings let. */
-static struct ash_fabric_way *choose_way(struct ash_fabric *fabric, const struct ash_wire_addr *addr,
-                                         struct ash_err *err)
+static struct ash_fabric_route *choose_route(struct ash_fabric *fabric, const struct ash_wire_addr *addr,
+                                             struct ash_err *err)
 {
-    struct ash_fabric_way *shm = &fabric->ways[0], *ofi = &fabric->ways[1];
+    struct ash_fabric_route *shm = &fabric->routes[0], *ofi = &fabric->routes[1];
     bool visible = addr->has_shm && addr->machine == fabric->machine;
 
     if (fabric->path != ASH_FABRIC_OFI && visible &&
@@ -59,7 +59,7 @@ int ash_fabric_add_peer(struct ash_fabric *fabric, uint32_t number, const struct
                         struct ash_err *err)
 {
     struct ash_wire_addr wire;
-    struct ash_fabric_way *way;
+    struct ash_fabric_route *route;
     struct ash_peer *peer;
     int rc;
 
@@ -67,8 +67,8 @@ int ash_fabric_add_peer(struct ash_fabric *fabric, uint32_t number, const struct
         return ash_err_set(err, -EINVAL, "peer %u: numbers go up to %u", number, ASH_FABRIC_PEERS_MAX - 1);
     rc = ash_wire_get_addr(addr, &wire, err);
     if (rc < 0) return ash_err_prefix(err, rc, "peer %u", number);
-    way = choose_way(fabric, &wire, err);
-    if (way == NULL) return ash_err_prefix(err, -ENETUNREACH, "peer %u", number);
+    route = choose_route(fabric, &wire, err);
+    if (route == NULL) return ash_err_prefix(err, -ENETUNREACH, "peer %u", number);
     ash_fabric_drop_peer(fabric, number);
     peer = calloc(1, sizeof(*peer));
     if (peer == NULL || make_room(fabric, number) < 0) {
@@ -78,9 +78,9 @@ int ash_fabric_add_peer(struct ash_fabric *fabric, uint32_t number, const struct
     *peer = (struct ash_peer){.fabric = fabric,
                               .number = number,
                               .id = wire.id,
-                              .ops = way->ops,
-                              .transport = way->transport,
-                              .stats = {.path = way->ops->path}};
+                              .ops = route->ops,
+                              .transport = route->transport,
+                              .stats = {.path = route->ops->path}};
     fabric->peers[number] = peer; /* before the link: the path may look for it by id */
     rc = peer->ops->link_open(peer->transport, peer, &wire, err);
     if (rc == 0) return 0;
@@ -104,7 +104,7 @@ void ash_fabric_drop_peer(struct ash_fabric *fabric, uint32_t number)
     if (peer == NULL) return;
     if (peer->link != NULL) peer->ops->link_close(peer->transport, peer);
     if (peer->status < 0 && !peer->told) fabric->lost_count--;
-    add_stats(&fabric->ways[peer->ops->path - ASH_FABRIC_SHM].totals, &peer->stats);
+    add_stats(&fabric->routes[peer->ops->path - ASH_FABRIC_SHM].totals, &peer->stats);
     fabric->peers[number] = NULL;
     free(peer);
 }
@@ -152,17 +152,17 @@ static struct ash_metric stalls_total[] = COUNTERS("stalls", "posts refused for 
 void ash_fabric_tell_metrics(struct ash_fabric *fabric)
 {
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++) {
-        struct ash_fabric_way *way = &fabric->ways[w];
-        struct ash_fabric_stats now = way->totals;
+        struct ash_fabric_route *route = &fabric->routes[w];
+        struct ash_fabric_stats now = route->totals;
 
-        if (way->transport == NULL) continue;
+        if (route->transport == NULL) continue;
         for (size_t i = 0; i < fabric->peer_room; i++)
-            if (fabric->peers[i] != NULL && fabric->peers[i]->ops == way->ops)
+            if (fabric->peers[i] != NULL && fabric->peers[i]->ops == route->ops)
                 add_stats(&now, &fabric->peers[i]->stats);
-        ash_metric_add(&bytes_total[w], (double)(now.bytes - way->told.bytes));
-        ash_metric_add(&messages_total[w], (double)(now.messages - way->told.messages));
-        ash_metric_add(&retries_total[w], (double)(now.retries - way->told.retries));
-        ash_metric_add(&stalls_total[w], (double)(now.stalls - way->told.stalls));
-        way->told = now;
+        ash_metric_add(&bytes_total[w], (double)(now.bytes - route->told.bytes));
+        ash_metric_add(&messages_total[w], (double)(now.messages - route->told.messages));
+        ash_metric_add(&retries_total[w], (double)(now.retries - route->told.retries));
+        ash_metric_add(&stalls_total[w], (double)(now.stalls - route->told.stalls));
+        route->told = now;
     }
 }

@@ -10,8 +10,8 @@ static const char *const copy_names[] = {"auto", "never", NULL};
 #define FIELD(field) offsetof(struct ash_fabric_opts, field)
 static const struct ash_opt fabric_opts[] = {
     {"path", ASH_OPT_CHOICE, FIELD(path), "auto",
-     "how processes reach each other: shared memory inside a node and libfabric across, or one of them for all", 0, 0,
-     path_names},
+     "how processes reach each other: auto (shared memory inside a node, libfabric between nodes), or one for all", 0,
+     0, path_names},
     {"provider", ASH_OPT_STRING, FIELD(provider), NULL,
      "libfabric provider between nodes: efa, tcp, ...; default: the best there is", 0, 0, NULL},
     {"interface", ASH_OPT_STRING, FIELD(interface), NULL,

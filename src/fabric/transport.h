@@ -3,11 +3,13 @@
 #define ASH_FABRIC_TRANSPORT_H
 
 #include "fabric/fabric.h"
-#include "fabric/shm/segment.h"
 #include "fabric/wire.h"
 
 #define ASH_FABRIC_UNDER_WAY_MAX 4096 /* transfers of an endpoint whose DONE has not been taken */
 
+#define ASH_FABRIC_PATHS 2
+
+struct ash_segment;
 struct ash_transport; /* a path, opened: the path's own type */
 
 /* A peer, under one address. */
@@ -27,17 +29,19 @@ struct ash_region {
     struct ash_fabric *fabric;
     void *data;
     size_t size_bytes;
-    struct ash_segment segment; /* zeroed where the memory was there before */
+    struct ash_segment *memory; /* NULL where it is the caller's */
     struct ash_wire_key key;
-    void *registration; /* ofi's own */
+    void *states[ASH_FABRIC_PATHS]; /* each path's own, from region_open to region_close */
     struct ash_region *next;
 };
 
 struct ash_remote {
     struct ash_fabric *fabric;
+    const struct ash_transport_ops *ops; /* of the path that opened it */
     uint32_t peer;
     struct ash_wire_key key;
-    struct ash_segment segment; /* shm: mapped here, else zeroed */
+    void *direct; /* the peer's memory where the path has mapped it, else NULL */
+    void *state;  /* the path's own, from remote_open to remote_close */
 };
 
 /* One path. All calls come from the endpoint's owner thread; none waits, except flush. */
@@ -61,9 +65,11 @@ struct ash_transport_ops {
     int (*region_open)(struct ash_transport *transport, struct ash_region *region, struct ash_err *err);
     /* Also of a region whose region_open failed or was not called. */
     void (*region_close)(struct ash_transport *transport, struct ash_region *region);
-    /* Prepare to reach remote->key. */
+    /* Prepare to reach remote->key; may set direct and state. */
     int (*remote_open)(struct ash_transport *transport, struct ash_peer *peer, struct ash_remote *remote,
                        struct ash_err *err);
+    /* The peer may be gone by now. */
+    void (*remote_close)(struct ash_remote *remote);
     /* 0: ash_fabric_done has been or will be called once. size_bytes > 0 and the bounds were checked. */
     int (*post)(struct ash_transport *transport, struct ash_peer *peer, const struct ash_transfer *transfer,
                 bool write);
@@ -90,6 +96,7 @@ struct ash_region *ash_fabric_region(const struct ash_fabric *fabric, uint64_t n
 struct ash_peer *ash_fabric_peer_of(const struct ash_fabric *fabric, uint64_t id);
 /* Watch a descriptor, level-triggered, in the endpoint's; it leaves when it is closed or unwatched. */
 int ash_fabric_watch(struct ash_fabric *fabric, int fd);
+/* Stop watching it. */
 void ash_fabric_unwatch(struct ash_fabric *fabric, int fd);
 
 #endif

@@ -54,7 +54,7 @@ int ash_wire_get_addr(const struct ash_fabric_addr *addr, struct ash_wire_addr *
         return ash_err_set(err, -EPROTO, "a peer runs another version of this program (address version %u, here %d)",
                            wire.version, WIRE_VERSION);
     if (wire.id == 0 || !ends(wire.node, sizeof(wire.node)) || !ends(wire.provider, sizeof(wire.provider)) ||
-        wire.pulse_port > 65535 || !rails_fit(&wire))
+        wire.heartbeat_port > 65535 || !rails_fit(&wire))
         return ash_err_set(err, -EPROTO, "the address of a peer is damaged");
     *wire_out = wire;
     return 0;

@@ -4,7 +4,7 @@
 #define ASH_FABRIC_WIRE_H
 
 #include "fabric/fabric.h"
-#include "fabric/shm/segment.h"
+#include "fabric/segment.h"
 
 #define ASH_WIRE_NODE_BYTES 64
 #define ASH_WIRE_PROVIDER_BYTES 32
@@ -22,8 +22,8 @@ struct ash_wire_addr {
     struct ash_segment_key box;             /* shm: where notifications are put */
     uint64_t token;                         /* shm: address of a copy of id in its memory */
     char provider[ASH_WIRE_PROVIDER_BYTES]; /* ofi */
-    uint32_t pulse_port;                    /* ofi: a TCP port that is open as long as the process lives */
-    uint8_t pulse_ip[16];                   /* IPv6, or IPv4 mapped into it */
+    uint32_t heartbeat_port;                /* ofi: a TCP port that is open as long as the process lives */
+    uint8_t heartbeat_ip[16];               /* IPv6, or IPv4 mapped into it */
     uint8_t rail_count, reserved[3];
     uint8_t rails[ASH_WIRE_RAIL_BYTES]; /* rail_count times: a byte of length, then the provider's address */
 };
@@ -47,9 +47,11 @@ _Static_assert(sizeof(struct ash_wire_key) == ASH_FABRIC_KEY_WORDS * sizeof(uint
 
 /* Magic and version are set here, the rest by the caller. */
 void ash_wire_put_addr(struct ash_wire_addr *wire, struct ash_fabric_addr *addr_out);
+/* The same of a key. */
 void ash_wire_put_key(struct ash_wire_key *wire, struct ash_fabric_key *key_out);
 /* Check and take over. -EPROTO: not one, or of another version. */
 int ash_wire_get_addr(const struct ash_fabric_addr *addr, struct ash_wire_addr *wire_out, struct ash_err *err);
+/* The same of a key. */
 int ash_wire_get_key(const struct ash_fabric_key *key, struct ash_wire_key *wire_out, struct ash_err *err);
 
 /* Append a rail's address. -ENOSPC when it does not fit. */

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/assert.h"
 #include "base/spelling.h"
 #include "base/str.h"
 #include "base/yaml.h"
@@ -68,7 +69,7 @@ static int merge_list(json_t *into, json_t *from, const char *key, const char *f
 
 static bool is_list(const char *key)
 {
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+    for (size_t i = 0; i < ASH_COUNT(lists); i++)
         if (strcmp(lists[i], key) == 0) return true;
     return false;
 }
@@ -102,7 +103,7 @@ static json_t *empty_tree(void)
     json_t *tree = json_object();
 
     json_object_set_new(tree, "sources", json_object());
-    for (size_t i = 0; i < sizeof(lists) / sizeof(lists[0]); i++)
+    for (size_t i = 0; i < ASH_COUNT(lists); i++)
         json_object_set_new(tree, lists[i], json_array());
     return tree;
 }
@@ -239,8 +240,8 @@ int ash_catalog_machine(const struct ash_catalog *catalog, const char *name, con
     return no_such(catalog, "machines", "machine", name, err);
 }
 
-/* Letters and digits of name that text begins with, whatever stands between; 0 where it does not begin so, or where the
- * word goes on behind it ("A10" is not in "A100"). */
+/* Letters and digits of name that text begins with, whatever is between them; 0 where it does not begin so, or where the
+ * word continues ("A10" is not in "A100"). */
 static size_t begins_with(const char *text, const char *name)
 {
     size_t length = 0;
@@ -258,8 +259,8 @@ static size_t begins_with(const char *text, const char *name)
     return length;
 }
 
-/* How much of a name stands somewhere in text, at the start of a word or behind a count ("8xH100"). */
-static size_t stands_in(const char *text, const char *name)
+/* How much of a name is anywhere in text, at the start of a word or after a count ("8xH100"). */
+static size_t found_in(const char *text, const char *name)
 {
     size_t most = 0;
 
@@ -272,18 +273,18 @@ static size_t stands_in(const char *text, const char *name)
     return most;
 }
 
-/* The index of the thing of a list of which most stands in text; count where none does. */
+/* The index of the thing of a list of which most is in text; count where none does. */
 static size_t longest_in(const json_t *things, size_t count, const char *text)
 {
     size_t best = count, most = 1; /* one letter is no name */
 
     for (size_t i = 0; i < count; i++) {
         const json_t *thing = json_array_get(things, i), *aliases = json_object_get(thing, "aliases");
-        size_t length = stands_in(text, json_string_value(json_object_get(thing, "name")));
+        size_t length = found_in(text, json_string_value(json_object_get(thing, "name")));
 
         for (size_t k = 0; k < json_array_size(aliases); k++) {
             const char *alias = json_string_value(json_array_get(aliases, k));
-            size_t other = alias != NULL ? stands_in(text, alias) : 0;
+            size_t other = alias != NULL ? found_in(text, alias) : 0;
             if (other > length) length = other;
         }
         if (length <= most) continue;

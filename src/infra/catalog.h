@@ -8,7 +8,7 @@
 #include <stddef.h>
 #include "ashlar/err.h"
 
-enum ash_precision { ASH_PRECISION_BF16, ASH_PRECISION_FP8, ASH_PRECISION_FP4, ASH_PRECISION_COUNT };
+enum ash_gpu_precision { ASH_GPU_BF16, ASH_GPU_FP8, ASH_GPU_FP4, ASH_GPU_PRECISIONS };
 
 /* Which kernels a GPU runs; OTHER: another make, or nobody says. */
 enum ash_generation {
@@ -24,13 +24,13 @@ struct ash_gpu {
     const char *name, *arch;
     enum ash_generation generation; /* by arch */
     double sms;
-    double flops[ASH_PRECISION_COUNT];      /* datasheet peak, FLOP/s */
-    double gemm_flops[ASH_PRECISION_COUNT]; /* best measured matrix product, FLOP/s; 0: not measured */
-    double memory_bytes;                    /* what the device reports, or what is marketed where nobody read it out */
-    double memory_bandwidth;                /* bytes/s */
-    double nvlink_bandwidth;                /* bytes/s, one direction; 0: no NVLink */
-    double host_bandwidth;                  /* bytes/s to host memory, one direction */
-    double watts;                           /* the highest published figure where sources disagree */
+    double flops[ASH_GPU_PRECISIONS];      /* datasheet peak, FLOP/s */
+    double gemm_flops[ASH_GPU_PRECISIONS]; /* best measured matrix product, FLOP/s; 0: not measured */
+    double memory_bytes;                   /* what the device reports, or what is marketed where nobody read it out */
+    double memory_bandwidth;               /* bytes/s */
+    double nvlink_bandwidth;               /* bytes/s, one direction; 0: no NVLink */
+    double host_bandwidth;                 /* bytes/s to host memory, one direction */
+    double watts;                          /* the highest published figure where sources disagree */
 };
 
 /* One machine as it is rented or bought: an instance, a node, an UltraServer. */
@@ -56,20 +56,27 @@ int ash_catalog_open(const char *const *files, size_t file_count, struct ash_cat
 /* The same from one text instead of files, for tests; NULL text gives the built-in catalog alone. */
 int ash_catalog_parse(const char *text, size_t size_bytes, const char *name, struct ash_catalog **catalog_out,
                       struct ash_err *err);
+/* Free it and all that it handed out. NULL is a no-op. */
 void ash_catalog_close(struct ash_catalog *catalog);
 
 /* By name or alias, whatever the case, spaces and dashes, with or without "NVIDIA". -ENOENT lists what there is. */
 int ash_catalog_gpu(const struct ash_catalog *catalog, const char *name, const struct ash_gpu **gpu_out,
                     struct ash_err *err);
+/* The same for a machine. */
 int ash_catalog_machine(const struct ash_catalog *catalog, const char *name, const struct ash_machine **machine_out,
                         struct ash_err *err);
-/* The GPU or machine whose name (or alias) stands in a text as people write them: "8x NVIDIA H100 80GB HBM3", "AWS
- * p5.48xlarge". The longest wins. NULL: none does. */
+/* The GPU whose name (or alias) is in a text as people write it: "8x NVIDIA H100 80GB HBM3". The longest wins.
+ * NULL: none does. */
 const struct ash_gpu *ash_catalog_gpu_in(const struct ash_catalog *catalog, const char *text);
+/* The same for a machine: "AWS p5.48xlarge". */
 const struct ash_machine *ash_catalog_machine_in(const struct ash_catalog *catalog, const char *text);
+/* How many GPUs there are. */
 size_t ash_catalog_gpu_count(const struct ash_catalog *catalog);
+/* GPU index, below the count, in the order of the files. Borrowed. */
 const struct ash_gpu *ash_catalog_gpu_at(const struct ash_catalog *catalog, size_t index);
+/* How many machines there are. */
 size_t ash_catalog_machine_count(const struct ash_catalog *catalog);
+/* Machine index, below the count, in the order of the files. Borrowed. */
 const struct ash_machine *ash_catalog_machine_at(const struct ash_catalog *catalog, size_t index);
 /* Everything as it was read, with sources: {"sources","gpus","machines","storage","collectives","contradictions"}.
  * Borrowed. */
@@ -79,8 +86,8 @@ const json_t *ash_catalog_json(const struct ash_catalog *catalog);
 int ash_catalog_is_named(const json_t *thing, const char *name);
 /* A fact is a plain value or {"value", "source", ...}: the value either way; NULL where it is absent or unknown. */
 const json_t *ash_fact_value(const json_t *fact);
-/* The number in field of thing (a GPU, a machine, a storage tier), or fallback. */
-double ash_fact_number(const json_t *thing, const char *field, double fallback);
+/* The number in field of thing (a GPU, a machine, a storage tier), or default_value. */
+double ash_fact_number(const json_t *thing, const char *field, double default_value);
 
 /* Machines of one kind, joined by their network. */
 struct ash_cluster {

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/assert.h"
+
 #define TERA 1e12
 #define GIGA 1e9
 #define MIB 1048576.0
@@ -24,11 +26,11 @@ const json_t *ash_fact_value(const json_t *fact)
     return json_is_null(value) ? NULL : value;
 }
 
-double ash_fact_number(const json_t *thing, const char *field, double fallback)
+double ash_fact_number(const json_t *thing, const char *field, double default_value)
 {
     const json_t *value = ash_fact_value(json_object_get(thing, field));
 
-    return json_is_number(value) ? json_number_value(value) : fallback;
+    return json_is_number(value) ? json_number_value(value) : default_value;
 }
 
 /* The number in a field within limits, 0 where it is absent. */
@@ -78,7 +80,7 @@ enum {
     GPU_FIELDS
 };
 
-_Static_assert(sizeof(gpu_fields) / sizeof(gpu_fields[0]) == GPU_FIELDS, "a name for every number");
+_Static_assert(ASH_COUNT(gpu_fields) == GPU_FIELDS, "a name for every number");
 
 /* The largest of the values that disagree, for a limit that must not be set too low. */
 static double largest_also(const json_t *thing, const char *field)
@@ -120,7 +122,7 @@ static int read_gpu(const json_t *thing, struct ash_gpu *gpu_out, struct ash_err
     if (gpu.arch == NULL) gpu.arch = "";
     gpu.generation = generation_of(gpu.arch);
     gpu.sms = v[SMS];
-    for (int i = 0; i < ASH_PRECISION_COUNT; i++) {
+    for (int i = 0; i < ASH_GPU_PRECISIONS; i++) {
         gpu.flops[i] = v[BF16 + i] * TERA;
         gpu.gemm_flops[i] = v[BF16_MEASURED + i] * TERA;
     }
@@ -146,7 +148,7 @@ static const struct field machine_fields[] = {
 
 enum { GPUS, DOMAIN, NETWORK, LATENCY, HOST_MEMORY, NVME, PRICE, RESERVED, MACHINE_FIELDS };
 
-_Static_assert(sizeof(machine_fields) / sizeof(machine_fields[0]) == MACHINE_FIELDS, "a name for every number");
+_Static_assert(ASH_COUNT(machine_fields) == MACHINE_FIELDS, "a name for every number");
 
 static int read_machine(const struct ash_catalog *catalog, const json_t *thing, struct ash_machine *machine_out,
                         struct ash_err *err)

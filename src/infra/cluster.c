@@ -7,12 +7,7 @@
 #include <string.h>
 #include <strings.h>
 
-static int min_int(int a, int b)
-{
-    return a < b ? a : b;
-}
-
-/* The first machine with this GPU: machines that are sold (DGX) stand before none and behind instances, so look for
+/* The first machine with this GPU: machines that are sold (DGX) come after instances in the list, so look for
  * the one whose network is InfiniBand first: that is what published runs used. */
 static const struct ash_machine *machine_with(const struct ash_catalog *catalog, const struct ash_gpu *gpu)
 {
@@ -77,7 +72,7 @@ int ash_cluster_parse(const struct ash_catalog *catalog, const char *text, struc
     if (cluster.machines > ASH_CLUSTER_GPUS_MAX / cluster.machine.gpus)
         return ash_err_set(err, -ERANGE, "cluster '%.80s' has more than %d GPUs", text, ASH_CLUSTER_GPUS_MAX);
     cluster.gpus = cluster.machines * cluster.machine.gpus;
-    cluster.domain_gpus = min_int(cluster.gpus, cluster.machine.domain_gpus);
+    cluster.domain_gpus = cluster.gpus < cluster.machine.domain_gpus ? cluster.gpus : cluster.machine.domain_gpus;
     if (cluster.machines > 1 && cluster.machine.net_bandwidth <= 0 && cluster.domain_gpus < cluster.gpus)
         return ash_err_set(err, -EINVAL, "the catalog does not say what joins machines of kind %s (network_gbps)",
                            cluster.machine.name);

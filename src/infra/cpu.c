@@ -240,11 +240,12 @@ static void append_size(char *buf, size_t buf_bytes, const char *name, size_t si
     append(buf, buf_bytes, name, text);
 }
 
-const char *ash_cpu_describe(const struct ash_cpu *cpu, char *buf, size_t buf_bytes)
+/* The instruction sets that products have kernels for, " " between them. */
+static void append_features(const struct ash_cpu *cpu, char *buf, size_t buf_bytes)
 {
     const struct {
         const char *name;
-        bool present;
+        bool is_present;
     } features[] = {
         {"asimd", cpu->asimd},
         {"fp16", cpu->fp16},
@@ -268,6 +269,15 @@ const char *ash_cpu_describe(const struct ash_cpu *cpu, char *buf, size_t buf_by
     };
     const char *before = ", ";
 
+    for (size_t i = 0; i < ASH_COUNT(features); i++) {
+        if (!features[i].is_present) continue;
+        append(buf, buf_bytes, before, features[i].name);
+        before = " ";
+    }
+}
+
+const char *ash_cpu_describe(const struct ash_cpu *cpu, char *buf, size_t buf_bytes)
+{
     snprintf(buf, buf_bytes, "%s%s%s, %d core%s", cpu->arch, cpu->model[0] != '\0' ? " " : "", cpu->model,
              cpu->core_count, cpu->core_count == 1 ? "" : "s");
     append_size(buf, buf_bytes, ", L1d ", cpu->l1d_bytes);
@@ -278,10 +288,6 @@ const char *ash_cpu_describe(const struct ash_cpu *cpu, char *buf, size_t buf_by
         snprintf(text, sizeof(text), "%.1f GiB memory", (double)cpu->memory_bytes / 0x1p30);
         append(buf, buf_bytes, ", ", text);
     }
-    for (size_t i = 0; i < ASH_COUNT(features); i++) {
-        if (!features[i].present) continue;
-        append(buf, buf_bytes, before, features[i].name);
-        before = " ";
-    }
+    append_features(cpu, buf, buf_bytes);
     return buf;
 }

@@ -22,8 +22,8 @@ struct ash_cpu {
 /* Any thread may call; the same pointer every time. */
 const struct ash_cpu *ash_cpu_get(void);
 
-/* "arm64 Neoverse V1, 2 cores, L1d 64 KiB, L2 1 MiB, L3 32 MiB, 23.4 GiB memory, asimd fp16 ..." into buf. Returns buf.
- */
+/* "arm64 Neoverse V1, 2 cores, L1d 64 KiB, L2 1 MiB, L3 32 MiB, 23.4 GiB memory, asimd fp16 ..." into buf. Returns
+ * buf. */
 const char *ash_cpu_describe(const struct ash_cpu *cpu, char *buf, size_t buf_bytes);
 
 #endif

@@ -12,6 +12,9 @@
 #include <emmintrin.h>
 #endif
 
+#include "base/assert.h"
+#include "base/math.h"
+
 #define LINE_BYTES 64
 #define ZERO_PAST_BYTES ((size_t)4 << 20)   /* a thread's share of what no cache would keep: gradients */
 #define SMALL_PAGE_BYTES ((size_t)64 << 10) /* the largest that a machine has */
@@ -34,7 +37,7 @@ static void *map_large(size_t size_bytes)
 
 static size_t large_bytes(size_t size_bytes)
 {
-    return (size_bytes + SMALL_PAGE_BYTES - 1) / SMALL_PAGE_BYTES * SMALL_PAGE_BYTES;
+    return ash_round_up(size_bytes, SMALL_PAGE_BYTES);
 }
 
 static void *host_alloc(size_t size_bytes)
@@ -105,8 +108,9 @@ void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t 
 {
     char *begin = (char *)buffer->data + first_byte, *end = begin + size_bytes;
     uintptr_t page = SMALL_PAGE_BYTES;
-    char *first = (char *)(((uintptr_t)begin + page - 1) / page * page), *last = (char *)((uintptr_t)end / page * page);
+    char *first = (char *)ash_round_up((uintptr_t)begin, page), *last = (char *)((uintptr_t)end / page * page);
 
+    ash_assert(first_byte <= buffer->size_bytes && size_bytes <= buffer->size_bytes - first_byte);
     if (buffer->memory != &ash_memory_host || buffer->size_bytes < ASH_MEMORY_HUGE || first >= last ||
         madvise(first, (size_t)(last - first), MADV_DONTNEED) != 0) {
         buffer->memory->zero(begin, size_bytes);
@@ -137,6 +141,7 @@ int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memo
 {
     void *data = NULL;
 
+    ash_assert(memory != NULL && what != NULL);
     if (size_bytes > 0) {
         data = memory->alloc(size_bytes);
         if (data == NULL)

@@ -41,8 +41,9 @@ void ash_buffer_drop(const struct ash_buffer *buffer, size_t first_byte, size_t 
 /* Before it is touched: only parts of it will be, here and there, so it takes small pages (a huge one costs 2 MiB for a
  * single byte). */
 void ash_buffer_sparse(const struct ash_buffer *buffer);
-/* Bytes allocated through buffers now and at most, over all memories: for reports and tests. */
+/* Bytes allocated through buffers now, over all memories: for reports and tests. */
 size_t ash_memory_used_bytes(void);
+/* The most that they ever were. */
 size_t ash_memory_peak_bytes(void);
 
 #endif

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/file.h"
+#include "base/assert.h"
 #include "model/family.h"
 
 int ash_config_size(const json_t *json, const char *key, size_t min, size_t max, size_t *value, struct ash_err *err)
@@ -19,28 +19,10 @@ int ash_config_size(const json_t *json, const char *key, size_t min, size_t max,
     return rc;
 }
 
-/* The first of two names that is present; for families that renamed a field. */
-static int read_size(const json_t *json, const char *key, const char *other, size_t max, size_t *value,
-                     struct ash_err *err)
-{
-    int rc = ash_config_size(json, key, 1, max, value, err);
-
-    return rc != 0 || other == NULL ? rc : ash_config_size(json, other, 1, max, value, err);
-}
-
-static int require_size(const json_t *json, const char *key, const char *other, size_t max, size_t *value,
-                        struct ash_err *err)
-{
-    int rc = read_size(json, key, other, max, value, err);
-
-    if (rc == 0) return ash_err_set(err, -EINVAL, "'%s' is missing", key);
-    return rc < 0 ? rc : 0;
-}
-
-int ash_config_act(const json_t *json, const char *key, const char *fallback, enum ash_mlp_kind *kind_out,
+int ash_config_act(const json_t *json, const char *key, const char *default_name, enum ash_mlp_kind *kind_out,
                    struct ash_err *err)
 {
-    const char *name = fallback;
+    const char *name = default_name;
     int rc = ash_json_string(json, key, &name, err);
 
     if (rc < 0) return rc;
@@ -72,31 +54,10 @@ static int read_rope_kind(const char *name, enum ash_rope_kind *kind_out, struct
     return 0;
 }
 
-/* Newer files hold all of it in rope_parameters; older ones have rope_theta beside an optional rope_scaling. */
-static int read_rope(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+/* The numbers of a rope_scaling or rope_parameters object; absent ones keep their defaults. */
+static int read_rope_numbers(const json_t *scaling, struct ash_rope_config *rope, struct ash_err *err)
 {
-    struct ash_rope_config *rope = &config->rope;
-    const json_t *scaling = NULL;
-    const char *kind = "default";
     double partial = 1;
-    int rc;
-
-    *rope = (struct ash_rope_config){.kind = ASH_ROPE_DEFAULT,
-                                     .theta = 10000,
-                                     .factor = 1,
-                                     .low_freq_factor = 1,
-                                     .high_freq_factor = 4,
-                                     .original_positions = (double)config->max_positions,
-                                     .beta_fast = 32,
-                                     .beta_slow = 1,
-                                     .truncate = true};
-    if ((rc = ash_json_double(json, "rope_theta", 1e-3, 1e15, &rope->theta, err)) < 0) return rc;
-    if ((rc = ash_json_object(json, "rope_scaling", &scaling, err)) < 0) return rc;
-    if ((rc = ash_json_object(json, "rope_parameters", &scaling, err)) < 0) return rc;
-    if (scaling == NULL) return 0;
-    if ((rc = ash_json_string(scaling, "type", &kind, err)) < 0) return rc;
-    if ((rc = ash_json_string(scaling, "rope_type", &kind, err)) < 0) return rc;
-    if ((rc = read_rope_kind(kind, &rope->kind, err)) < 0) return rc;
     const struct {
         const char *key;
         double *value, min, max;
@@ -113,12 +74,45 @@ static int read_rope(const json_t *json, struct ash_model_config *config, struct
         {"attention_factor", &rope->attention_factor, 1e-6, 1e3},
         {"partial_rotary_factor", &partial, 0, 1},
     };
-    for (size_t i = 0; i < sizeof(fields) / sizeof(fields[0]); i++) {
-        rc = ash_json_double(scaling, fields[i].key, fields[i].min, fields[i].max, fields[i].value, err);
+
+    for (size_t i = 0; i < ASH_COUNT(fields); i++) {
+        int rc = ash_json_double(scaling, fields[i].key, fields[i].min, fields[i].max, fields[i].value, err);
         if (rc < 0) return rc;
     }
     if (partial != 1) return ash_err_set(err, -ENOTSUP, "partial_rotary_factor %g is not supported", partial);
     return ash_json_bool(scaling, "truncate", &rope->truncate, err);
+}
+
+/* Newer files hold all of it in rope_parameters; older ones have rope_theta and an optional rope_scaling. */
+static int read_rope(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    struct ash_rope_config *rope = &config->rope;
+    const json_t *scaling = NULL;
+    const char *kind = "default";
+    int rc;
+
+    *rope = (struct ash_rope_config){.kind = ASH_ROPE_DEFAULT,
+                                     .theta = 10000,
+                                     .factor = 1,
+                                     .low_freq_factor = 1,
+                                     .high_freq_factor = 4,
+                                     .original_positions = (double)config->max_positions,
+                                     .beta_fast = 32,
+                                     .beta_slow = 1,
+                                     .truncate = true};
+    rc = ash_json_double(json, "rope_theta", 1e-3, 1e15, &rope->theta, err);
+    if (rc < 0) return rc;
+    rc = ash_json_object(json, "rope_scaling", &scaling, err);
+    if (rc < 0) return rc;
+    rc = ash_json_object(json, "rope_parameters", &scaling, err);
+    if (rc < 0 || scaling == NULL) return rc;
+    rc = ash_json_string(scaling, "type", &kind, err);
+    if (rc < 0) return rc;
+    rc = ash_json_string(scaling, "rope_type", &kind, err);
+    if (rc < 0) return rc;
+    rc = read_rope_kind(kind, &rope->kind, err);
+    if (rc < 0) return rc;
+    return read_rope_numbers(scaling, rope, err);
 }
 
 /* eos_token_id is a number, a list of numbers, or absent. */
@@ -141,32 +135,91 @@ static int read_token_ids(const json_t *json, struct ash_model_config *config, s
     return 0;
 }
 
-static int read_common(const json_t *json, struct ash_model_config *config, struct ash_err *err)
-{
-    int rc;
+/* A size and the names that it goes by; other is NULL where it always had the one. */
+struct size_row {
+    const char *key, *other;
+    size_t max, *value;
+};
 
-    if ((rc = require_size(json, "vocab_size", NULL, (size_t)1 << 22, &config->vocab, err)) < 0) return rc;
-    if ((rc = require_size(json, "hidden_size", "n_embd", (size_t)1 << 17, &config->hidden, err)) < 0) return rc;
-    if ((rc = require_size(json, "num_hidden_layers", "n_layer", ASH_MODEL_LAYERS_MAX, &config->layers, err)) < 0)
-        return rc;
-    if ((rc = require_size(json, "num_attention_heads", "n_head", 1024, &config->heads, err)) < 0) return rc;
+/* Returns 1 where it is present, 0 where it is not, or -EINVAL. */
+static int read_size(const json_t *json, const struct size_row *row, struct ash_err *err)
+{
+    int rc = ash_config_size(json, row->key, 1, row->max, row->value, err);
+
+    return rc != 0 || row->other == NULL ? rc : ash_config_size(json, row->other, 1, row->max, row->value, err);
+}
+
+static int read_rows(const json_t *json, const struct size_row *rows, size_t count, bool is_required,
+                     struct ash_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        int rc = read_size(json, &rows[i], err);
+        if (rc < 0) return rc;
+        if (rc == 0 && is_required) return ash_err_set(err, -EINVAL, "'%s' is missing", rows[i].key);
+    }
+    return 0;
+}
+
+/* Sizes that every family has. */
+static int read_sizes(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    const struct size_row required[] = {
+        {"vocab_size", NULL, (size_t)1 << 22, &config->vocab},
+        {"hidden_size", "n_embd", (size_t)1 << 17, &config->hidden},
+        {"num_hidden_layers", "n_layer", ASH_MODEL_LAYERS_MAX, &config->layers},
+        {"num_attention_heads", "n_head", 1024, &config->heads},
+    };
+    const struct size_row optional[] = {
+        {"num_key_value_heads", NULL, 1024, &config->kv_heads},
+        {"intermediate_size", "n_inner", (size_t)1 << 20, &config->ffn},
+        {"max_position_embeddings", "n_positions", (size_t)1 << 27, &config->max_positions},
+        {"head_dim", NULL, ASH_ATTN_HEAD_MAX, &config->head_dim},
+    };
+    int rc = read_rows(json, required, ASH_COUNT(required), true, err);
+
+    if (rc < 0) return rc;
     config->kv_heads = config->heads;
     config->ffn = 4 * config->hidden;
     config->max_positions = 2048;
-    if ((rc = read_size(json, "num_key_value_heads", NULL, 1024, &config->kv_heads, err)) < 0) return rc;
-    if ((rc = read_size(json, "intermediate_size", "n_inner", (size_t)1 << 20, &config->ffn, err)) < 0) return rc;
-    if ((rc = read_size(json, "max_position_embeddings", "n_positions", (size_t)1 << 27, &config->max_positions, err)) <
-        0)
-        return rc;
     config->head_dim = config->hidden / config->heads;
-    if ((rc = read_size(json, "head_dim", NULL, ASH_ATTN_HEAD_MAX, &config->head_dim, err)) < 0) return rc;
+    return read_rows(json, optional, ASH_COUNT(optional), false, err);
+}
+
+static int read_common(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    int rc = read_sizes(json, config, err);
+
+    if (rc < 0) return rc;
     config->norm_eps = 1e-6;
     config->init_std = 0.02;
-    config->attn_scale = 0; /* set below unless the family does */
-    if ((rc = ash_json_double(json, "rms_norm_eps", 1e-12, 1, &config->norm_eps, err)) < 0) return rc;
-    if ((rc = ash_json_double(json, "initializer_range", 0, 10, &config->init_std, err)) < 0) return rc;
-    if ((rc = read_rope(json, config, err)) < 0) return rc;
+    config->attn_scale = 0; /* the family may set it */
+    rc = ash_json_double(json, "rms_norm_eps", 1e-12, 1, &config->norm_eps, err);
+    if (rc < 0) return rc;
+    rc = ash_json_double(json, "initializer_range", 0, 10, &config->init_std, err);
+    if (rc < 0) return rc;
+    rc = read_rope(json, config, err);
+    if (rc < 0) return rc;
     return read_token_ids(json, config, err);
+}
+
+/* What config.json says in its family's own way. */
+static int read_family(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    bool tied = strcmp(config->family->type, "gpt2") == 0;
+    int rc = ash_json_bool(json, "tie_word_embeddings", &tied, err);
+
+    if (rc < 0) return rc;
+    config->tied = tied;
+    if (json_object_get(json, "hidden_act") != NULL) {
+        rc = ash_config_act(json, "hidden_act", "silu", &config->mlp, err);
+        if (rc < 0) return rc;
+    }
+    rc = config->family->read(json, config, err);
+    if (rc < 0) return rc;
+    if (config->family->names[ASH_ROLE_EXPERT_GATE] != NULL && config->mlp != ASH_MLP_GATED)
+        return ash_err_set(err, -ENOTSUP, "a gated feed-forward with this hidden_act is not supported (silu is)");
+    if (config->attn_scale == 0) config->attn_scale = 1 / sqrt((double)config->head_dim);
+    return 0;
 }
 
 static int check(const struct ash_model_config *config, struct ash_err *err)
@@ -189,60 +242,25 @@ int ash_model_config_parse(const json_t *json, struct ash_model_config *config_o
 {
     struct ash_model_config config = {0};
     const char *type = NULL;
-    bool tied;
     int rc;
 
     if (!json_is_object(json)) return ash_err_set(err, -EINVAL, "the configuration is not a JSON object");
-    if ((rc = ash_json_string(json, "model_type", &type, err)) < 0) return rc;
+    rc = ash_json_string(json, "model_type", &type, err);
+    if (rc < 0) return rc;
     if (type == NULL) return ash_err_set(err, -EINVAL, "'model_type' is missing");
     config.family = ash_family_find(type);
     if (config.family == NULL)
         return ash_err_set(err, -ENOTSUP, "model type '%.60s' is not known; these are: %s", type, ash_model_families());
-    if ((rc = read_common(json, &config, err)) < 0) return rc;
-    tied = strcmp(type, "gpt2") == 0;
-    if ((rc = ash_json_bool(json, "tie_word_embeddings", &tied, err)) < 0) return rc;
-    config.tied = tied;
-    if (json_object_get(json, "hidden_act") != NULL &&
-        (rc = ash_config_act(json, "hidden_act", "silu", &config.mlp, err)) < 0)
-        return rc;
-    if ((rc = config.family->read(json, &config, err)) < 0) return rc;
-    if (config.family->names[ASH_ROLE_EXPERT_GATE] != NULL && config.mlp != ASH_MLP_GATED)
-        return ash_err_set(err, -ENOTSUP, "a gated feed-forward with this hidden_act is not supported (silu is)");
-    if (config.attn_scale == 0) config.attn_scale = 1 / sqrt((double)config.head_dim);
-    if ((rc = check(&config, err)) < 0) return rc;
+    rc = read_common(json, &config, err);
+    if (rc < 0) return rc;
+    rc = read_family(json, &config, err);
+    if (rc < 0) return rc;
+    rc = check(&config, err);
+    if (rc < 0) return rc;
     config.source = json_deep_copy(json);
     if (config.source == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     *config_out = config;
     return 0;
-}
-
-/* There is no config.json: what was meant instead? */
-static int explain_missing(const char *dir, struct ash_err *err)
-{
-    char inner[4096];
-
-    if (!ash_path_exists(dir)) return ash_err_set(err, -ENOENT, "there is no model folder or .gguf file '%s'", dir);
-    if (ash_path_join(inner, sizeof(inner), dir, "model/config.json") == 0 && ash_path_exists(inner))
-        return ash_err_set(err, -ENOENT, "'%s' is the folder of a run: its model is '%s/model'", dir, dir);
-    if (ash_path_join(inner, sizeof(inner), dir, "model.gguf") == 0 && ash_path_exists(inner))
-        return ash_err_set(err, -ENOENT, "'%s' has a model in one file: '%s/model.gguf'", dir, dir);
-    return ash_err_set(err, -ENOENT,
-                       "'%s' is not a model: it takes a folder with a config.json, or a file whose name ends in .gguf",
-                       dir);
-}
-
-int ash_model_config_load(const char *dir, struct ash_model_config *config_out, struct ash_err *err)
-{
-    char path[4096];
-    json_t *json = NULL;
-    int rc = ash_path_join(path, sizeof(path), dir, "config.json");
-
-    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", dir);
-    if (!ash_path_exists(path)) return explain_missing(dir, err);
-    if ((rc = ash_json_load(path, &json, err)) < 0) return rc;
-    rc = ash_model_config_parse(json, config_out, err);
-    json_decref(json);
-    return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
 }
 
 void ash_model_config_fini(struct ash_model_config *config)

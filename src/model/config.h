@@ -1,5 +1,5 @@
 /* config - what a model is: one normalised description that every family's config.json is read into.
- * The families differ in names and defaults (families.c); everything behind this header sees only the description. */
+ * The families differ in names and defaults (families.c); everything else sees only the description. */
 #ifndef ASH_MODEL_CONFIG_H
 #define ASH_MODEL_CONFIG_H
 
@@ -72,7 +72,10 @@ struct ash_model_config {
 /* Read a config.json (already parsed; referenced, not stolen). Refuses unknown model types and absurd values with a
  * sentence. */
 int ash_model_config_parse(const json_t *json, struct ash_model_config *config_out, struct ash_err *err);
-int ash_model_config_load(const char *dir, struct ash_model_config *config_out, struct ash_err *err);
+/* The same of a model folder, or of a GGUF file (ash_gguf_locate): then for its sizes alone, rope.factors is NULL. A path
+ * that is no model is -ENOENT, with a sentence that says what was perhaps meant. */
+int ash_model_config_load(const char *path, struct ash_model_config *config_out, struct ash_err *err);
+/* Drop what a config refers to. A zeroed config is fine. */
 void ash_model_config_fini(struct ash_model_config *config);
 /* "llama, mistral, qwen2, ...": for messages and help. */
 const char *ash_model_families(void);

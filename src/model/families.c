@@ -93,11 +93,15 @@ static int read_qwen_window(const json_t *json, struct ash_model_config *config,
     size_t window = 4096, first = 28;
     int rc;
 
-    if ((rc = ash_json_bool(json, "use_sliding_window", &use, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "sliding_window", 1, UINT32_MAX, &window, err)) < 0) return rc;
+    rc = ash_json_bool(json, "use_sliding_window", &use, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "sliding_window", 1, UINT32_MAX, &window, err);
+    if (rc < 0) return rc;
     if (!use || (rc == 0 && json_is_null(json_object_get(json, "sliding_window")))) return 0;
-    if ((rc = ash_config_size(json, "max_window_layers", 0, ASH_MODEL_LAYERS_MAX, &first, err)) < 0) return rc;
-    if ((rc = ash_json_array(json, "layer_types", &types, err)) < 0) return rc;
+    rc = ash_config_size(json, "max_window_layers", 0, ASH_MODEL_LAYERS_MAX, &first, err);
+    if (rc < 0) return rc;
+    rc = ash_json_array(json, "layer_types", &types, err);
+    if (rc < 0) return rc;
     if (rc == 1 && json_array_size(types) != config->layers)
         return ash_err_set(err, -EINVAL, "layer_types has %zu entries for %zu layers", json_array_size(types),
                            config->layers);
@@ -109,11 +113,11 @@ static int read_qwen_window(const json_t *json, struct ash_model_config *config,
     return 0;
 }
 
-/* mistral, mixtral, qwen3_moe: one window for all layers. fallback 0: none unless the file says so. */
-static int read_uniform_window(const json_t *json, size_t fallback, struct ash_model_config *config,
+/* mistral, mixtral, qwen3_moe: one window for all layers. default_window 0: none unless the file says so. */
+static int read_uniform_window(const json_t *json, size_t default_window, struct ash_model_config *config,
                                struct ash_err *err)
 {
-    size_t window = json_is_null(json_object_get(json, "sliding_window")) ? 0 : fallback;
+    size_t window = json_is_null(json_object_get(json, "sliding_window")) ? 0 : default_window;
     int rc = ash_config_size(json, "sliding_window", 1, UINT32_MAX, &window, err);
 
     if (rc < 0) return rc;
@@ -132,14 +136,16 @@ static int read_experts(const json_t *json, size_t experts, size_t choices, size
     expert->ffn = ffn;
     expert->groups = expert->top_groups = 1;
     expert->scale = 1;
-    if ((rc = ash_config_size(json, "num_local_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err)) < 0)
-        return rc;
-    if ((rc = ash_config_size(json, "num_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "n_routed_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err)) < 0)
-        return rc;
-    if ((rc = ash_config_size(json, "num_experts_per_tok", 1, ASH_ROUTE_CHOICES_MAX, &expert->choices, err)) < 0)
-        return rc;
-    if ((rc = ash_config_size(json, ffn_key, 1, (size_t)1 << 20, &expert->ffn, err)) < 0) return rc;
+    rc = ash_config_size(json, "num_local_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "num_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "n_routed_experts", 1, ASH_ROUTE_EXPERTS_MAX, &expert->experts, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "num_experts_per_tok", 1, ASH_ROUTE_CHOICES_MAX, &expert->choices, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, ffn_key, 1, (size_t)1 << 20, &expert->ffn, err);
+    if (rc < 0) return rc;
     if (expert->choices > expert->experts)
         return ash_err_set(err, -EINVAL, "num_experts_per_tok is %zu but there are only %zu experts", expert->choices,
                            expert->experts);
@@ -195,17 +201,22 @@ static int read_qwen3_moe(const json_t *json, struct ash_model_config *config, s
 
     if (rc < 0) return rc;
     config->qk_norm = true;
-    if ((rc = read_experts(json, 128, 8, 768, "moe_intermediate_size", config, err)) < 0) return rc;
-    if ((rc = ash_json_bool(json, "norm_topk_prob", &config->expert.normalize, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "decoder_sparse_step", 1, ASH_MODEL_LAYERS_MAX, &step, err)) < 0) return rc;
-    if ((rc = ash_json_array(json, "mlp_only_layers", &dense, err)) < 0) return rc;
+    rc = read_experts(json, 128, 8, 768, "moe_intermediate_size", config, err);
+    if (rc < 0) return rc;
+    rc = ash_json_bool(json, "norm_topk_prob", &config->expert.normalize, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "decoder_sparse_step", 1, ASH_MODEL_LAYERS_MAX, &step, err);
+    if (rc < 0) return rc;
+    rc = ash_json_array(json, "mlp_only_layers", &dense, err);
+    if (rc < 0) return rc;
     for (size_t i = 0; i < config->layers; i++)
         config->sparse[i] = (i + 1) % step == 0;
     for (size_t i = 0; dense != NULL && i < json_array_size(dense); i++) {
         json_int_t layer = json_integer_value(json_array_get(dense, i));
         if (layer >= 0 && (size_t)layer < config->layers) config->sparse[layer] = 0;
     }
-    if ((rc = ash_json_bool(json, "use_sliding_window", &use_window, err)) < 0) return rc;
+    rc = ash_json_bool(json, "use_sliding_window", &use_window, err);
+    if (rc < 0) return rc;
     return use_window ? read_uniform_window(json, 4096, config, err) : 0;
 }
 
@@ -232,12 +243,18 @@ static int read_latent_attention(const json_t *json, struct ash_model_config *co
     config->nope_dim = 128;
     config->v_dim = 128;
     config->rope.interleaved = true;
-    if ((rc = ash_config_size(json, "q_lora_rank", 1, 1 << 16, &config->q_rank, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "kv_lora_rank", 1, 1 << 16, &config->kv_rank, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "qk_rope_head_dim", 2, ASH_ATTN_HEAD_MAX, &config->rope_dim, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "qk_nope_head_dim", 1, ASH_ATTN_HEAD_MAX, &config->nope_dim, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "v_head_dim", 1, ASH_ATTN_HEAD_MAX, &config->v_dim, err)) < 0) return rc;
-    if ((rc = ash_json_bool(json, "rope_interleave", &config->rope.interleaved, err)) < 0) return rc;
+    rc = ash_config_size(json, "q_lora_rank", 1, 1 << 16, &config->q_rank, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "kv_lora_rank", 1, 1 << 16, &config->kv_rank, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "qk_rope_head_dim", 2, ASH_ATTN_HEAD_MAX, &config->rope_dim, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "qk_nope_head_dim", 1, ASH_ATTN_HEAD_MAX, &config->nope_dim, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "v_head_dim", 1, ASH_ATTN_HEAD_MAX, &config->v_dim, err);
+    if (rc < 0) return rc;
+    rc = ash_json_bool(json, "rope_interleave", &config->rope.interleaved, err);
+    if (rc < 0) return rc;
     config->head_dim = config->nope_dim + config->rope_dim;
     config->attn_scale = latent_attention_scale(config);
     return read_attention_bias(json, config, err);
@@ -249,19 +266,26 @@ static int read_deepseek_v3(const json_t *json, struct ash_model_config *config,
     size_t first_sparse = 3, shared = 1;
     int rc;
 
-    if ((rc = read_latent_attention(json, config, err)) < 0) return rc;
-    if ((rc = read_experts(json, 256, 8, 2048, "moe_intermediate_size", config, err)) < 0) return rc;
+    rc = read_latent_attention(json, config, err);
+    if (rc < 0) return rc;
+    rc = read_experts(json, 256, 8, 2048, "moe_intermediate_size", config, err);
+    if (rc < 0) return rc;
     expert->sigmoid = expert->normalize = expert->choice_bias = true;
     expert->groups = 8;
     expert->top_groups = 4;
     expert->scale = 2.5;
-    if ((rc = ash_config_size(json, "n_group", 1, ASH_ROUTE_EXPERTS_MAX, &expert->groups, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "topk_group", 1, ASH_ROUTE_EXPERTS_MAX, &expert->top_groups, err)) < 0) return rc;
-    if ((rc = ash_json_bool(json, "norm_topk_prob", &expert->normalize, err)) < 0) return rc;
-    if ((rc = ash_json_double(json, "routed_scaling_factor", 0, 1e6, &expert->scale, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "n_shared_experts", 0, 64, &shared, err)) < 0) return rc;
-    if ((rc = ash_config_size(json, "first_k_dense_replace", 0, ASH_MODEL_LAYERS_MAX, &first_sparse, err)) < 0)
-        return rc;
+    rc = ash_config_size(json, "n_group", 1, ASH_ROUTE_EXPERTS_MAX, &expert->groups, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "topk_group", 1, ASH_ROUTE_EXPERTS_MAX, &expert->top_groups, err);
+    if (rc < 0) return rc;
+    rc = ash_json_bool(json, "norm_topk_prob", &expert->normalize, err);
+    if (rc < 0) return rc;
+    rc = ash_json_double(json, "routed_scaling_factor", 0, 1e6, &expert->scale, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "n_shared_experts", 0, 64, &shared, err);
+    if (rc < 0) return rc;
+    rc = ash_config_size(json, "first_k_dense_replace", 0, ASH_MODEL_LAYERS_MAX, &first_sparse, err);
+    if (rc < 0) return rc;
     expert->shared_ffn = shared * expert->ffn;
     if (expert->experts % expert->groups != 0 || expert->top_groups > expert->groups)
         return ash_err_set(err, -EINVAL, "%zu experts do not fall into %zu groups of which %zu are chosen",
@@ -284,10 +308,14 @@ static int read_gpt2(const json_t *json, struct ash_model_config *config, struct
     config->transposed = true;
     config->norm_eps = 1e-5;
     config->qkv_bias = config->out_bias = config->mlp_bias = true;
-    if ((rc = ash_json_double(json, "layer_norm_epsilon", 1e-12, 1, &config->norm_eps, err)) < 0) return rc;
-    if ((rc = ash_config_act(json, "activation_function", "gelu_new", &config->mlp, err)) < 0) return rc;
-    if ((rc = ash_json_bool(json, "scale_attn_weights", &scaled, err)) < 0) return rc;
-    if ((rc = ash_json_bool(json, "scale_attn_by_inverse_layer_idx", &config->scale_by_layer, err)) < 0) return rc;
+    rc = ash_json_double(json, "layer_norm_epsilon", 1e-12, 1, &config->norm_eps, err);
+    if (rc < 0) return rc;
+    rc = ash_config_act(json, "activation_function", "gelu_new", &config->mlp, err);
+    if (rc < 0) return rc;
+    rc = ash_json_bool(json, "scale_attn_weights", &scaled, err);
+    if (rc < 0) return rc;
+    rc = ash_json_bool(json, "scale_attn_by_inverse_layer_idx", &config->scale_by_layer, err);
+    if (rc < 0) return rc;
     if (!scaled) config->attn_scale = 1;
     return 0;
 }

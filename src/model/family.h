@@ -68,9 +68,12 @@ struct ash_family {
 /* By model_type, or NULL. */
 const struct ash_family *ash_family_find(const char *type);
 
-/* config.c: shared by the families' readers. An absent key keeps *value. */
+/* config.c, shared by the families' readers: the size at key, in [min, max]. An absent key keeps *value. Returns 0 or
+ * -EINVAL. */
 int ash_config_size(const json_t *json, const char *key, size_t min, size_t max, size_t *value, struct ash_err *err);
-int ash_config_act(const json_t *json, const char *key, const char *fallback, enum ash_mlp_kind *kind_out,
+/* The activation at key (default_name where it is absent) as a kind of feed-forward layer. -ENOTSUP for one that is not
+ * computed. */
+int ash_config_act(const json_t *json, const char *key, const char *default_name, enum ash_mlp_kind *kind_out,
                    struct ash_err *err);
 
 #endif

@@ -220,15 +220,19 @@ fail:
 
 int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
 {
-    return ash_gguf_named(path) ? open_gguf(path, model_out, err) : open_folder(path, NULL, model_out, err);
+    char file[ASH_GGUF_PATH_BYTES];
+
+    return ash_gguf_locate(path, file) ? open_gguf(file, model_out, err) : open_folder(path, NULL, model_out, err);
 }
 
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
                          struct ash_err *err)
 {
-    if (slice == NULL || !ash_gguf_named(path))
-        return slice == NULL ? ash_model_open(path, model_out, err) : open_folder(path, slice, model_out, err);
-    return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
+    char file[ASH_GGUF_PATH_BYTES];
+
+    if (slice == NULL) return ash_model_open(path, model_out, err);
+    if (!ash_gguf_locate(path, file)) return open_folder(path, slice, model_out, err);
+    return ash_err_set(err, -ENOTSUP, "'%s' is a GGUF file: training starts from a Hugging Face folder", file);
 }
 
 static bool role_is_residual_output(const struct ash_model *model, int32_t index)
@@ -360,8 +364,8 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     }
     ash_model_unpack(model);
     bind_owned(model);
-    ash_fetch_stop(model->fetch);
-    model->fetch = NULL;
+    ash_prefetcher_stop(model->prefetcher);
+    model->prefetcher = NULL;
     ash_safetensors_close(model->files);
     model->files = NULL;
     return 0;
@@ -372,7 +376,7 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
 static void start_fetch(struct ash_model *model)
 {
     size_t embed = (size_t)model->top.param[ASH_ROLE_EMBED], count = 0;
-    struct ash_fetch_range *ranges;
+    struct ash_prefetch_range *ranges;
 
     ranges = calloc(model->param_count, sizeof(*ranges));
     if (ranges == NULL) return;
@@ -380,20 +384,20 @@ static void start_fetch(struct ash_model *model)
         const struct ash_param *param = &model->params[i];
 
         if (i != embed)
-            ranges[count++] = (struct ash_fetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
+            ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
     }
     if (model->config.tied) {
         const struct ash_param *param = &model->params[embed];
 
-        ranges[count++] = (struct ash_fetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
+        ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
     }
-    model->fetch = ash_fetch_start(ranges, count);
+    model->prefetcher = ash_prefetcher_start(ranges, count);
     free(ranges);
 }
 
 void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec)
 {
-    if (model->values.data != NULL || model->fetch != NULL || model->packed_for != NULL) return;
+    if (model->values.data != NULL || model->prefetcher != NULL || model->packed_for != NULL) return;
     if (exec->ops->matrix->pack != NULL && ash_load_wanted(model, exec) &&
         ash_load_open(model, exec, &model->load, NULL) == 0)
         return;
@@ -403,7 +407,7 @@ void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec)
 void ash_model_close(struct ash_model *model)
 {
     if (model == NULL) return;
-    ash_fetch_stop(model->fetch);
+    ash_prefetcher_stop(model->prefetcher);
     ash_model_unpack(model);
     ash_buffer_fini(&model->values);
     ash_buffer_fini(&model->vectors);
@@ -425,7 +429,7 @@ float *ash_model_values(struct ash_model *model)
     return model->values.data;
 }
 
-const struct ash_model_config *ash_model_config(const struct ash_model *model)
+const struct ash_model_config *ash_model_get_config(const struct ash_model *model)
 {
     return &model->whole;
 }

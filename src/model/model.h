@@ -107,7 +107,7 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
 void ash_model_refresh(struct ash_model *model);
 
 /* The sizes of the whole model. */
-const struct ash_model_config *ash_model_config(const struct ash_model *model);
+const struct ash_model_config *ash_model_get_config(const struct ash_model *model);
 /* What of it is here, and which part of that is this rank's shard. */
 const struct ash_slice *ash_model_slice(const struct ash_model *model);
 struct ash_shards;

@@ -2,7 +2,7 @@
 #ifndef ASH_MODEL_MODEL_PRIV_H
 #define ASH_MODEL_MODEL_PRIV_H
 
-#include "base/fetch.h"
+#include "base/prefetcher.h"
 #include "model/family.h"
 #include "model/files/load.h"
 #include "model/model.h"
@@ -40,7 +40,7 @@ struct ash_model {
     struct ash_buffer packed;                /* see pack.c */
     const struct ash_matrix_ops *packed_for; /* whose pack() wrote it; NULL: nobody's */
     bool packed_bf16;                        /* round_bf16 when that was */
-    struct ash_fetch *fetch;                 /* brings mapped weights in, or NULL */
+    struct ash_prefetcher *prefetcher;       /* brings mapped weights in, or NULL */
     struct ash_load *load;                   /* packs them from the disk, or NULL */
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };

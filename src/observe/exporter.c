@@ -67,8 +67,8 @@ static enum MHD_Result send_metrics(struct MHD_Connection *connection)
     return send_response(connection, MHD_HTTP_OK, METRICS_TYPE, response);
 }
 
-static enum MHD_Result answer(void *ctx, struct MHD_Connection *connection, const char *url, const char *method,
-                              const char *version, const char *upload, size_t *upload_bytes, void **request)
+static enum MHD_Result answer_request(void *ctx, struct MHD_Connection *connection, const char *url, const char *method,
+                                      const char *version, const char *upload, size_t *upload_bytes, void **request)
 {
     (void)ctx, (void)version, (void)upload, (void)upload_bytes, (void)request;
     if (strcmp(method, MHD_HTTP_METHOD_GET) != 0 && strcmp(method, MHD_HTTP_METHOD_HEAD) != 0)
@@ -128,8 +128,8 @@ static int start_daemon(struct ash_exporter *exporter)
     /* Signals are for the main thread: the server's thread, which inherits this mask, must not take them. */
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    exporter->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, NULL, NULL, answer, NULL,
-                                        MHD_OPTION_LISTEN_SOCKET, exporter->socket, MHD_OPTION_CONNECTION_LIMIT,
+    exporter->daemon = MHD_start_daemon(MHD_USE_INTERNAL_POLLING_THREAD | MHD_USE_AUTO, 0, NULL, NULL, answer_request,
+                                        NULL, MHD_OPTION_LISTEN_SOCKET, exporter->socket, MHD_OPTION_CONNECTION_LIMIT,
                                         (unsigned)CONNECTIONS_MAX, MHD_OPTION_CONNECTION_TIMEOUT,
                                         (unsigned)CONNECTION_TIMEOUT_S, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);

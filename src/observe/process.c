@@ -51,7 +51,7 @@ static double boot_time_s(void)
     return (double)seconds;
 }
 
-/* Clock ticks between the machine's start and this process's, or 0: the 22nd field, behind a name that may hold
+/* Clock ticks between the machine's start and this process's, or 0: the 22nd field, after a name that may hold
  * anything. */
 static unsigned long long start_ticks(void)
 {

@@ -12,7 +12,7 @@ struct ash_chart_line {
     const double *y; /* one per x */
 };
 
-/* A measured point beside the lines. */
+/* A measured point among the lines. */
 struct ash_chart_mark {
     double x, y;
     const char *label;

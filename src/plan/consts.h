@@ -21,7 +21,9 @@ struct ash_const {
 
 /* The calibrated values. */
 struct ash_consts ash_consts_default(void);
+/* How many there are. */
 size_t ash_const_count(void);
+/* One of them; index is below ash_const_count. */
 struct ash_const ash_const_at(size_t index);
 /* "name=value" into consts. An unknown name or a value that is no finite number >= 0 is -EINVAL. */
 int ash_consts_set(struct ash_consts *consts, const char *assignment, struct ash_err *err);

@@ -4,8 +4,8 @@ X(dispatch_plain, 0.98, "share of the network's rate that a large plain all-to-a
 X(dispatch_decay, 0.05, "what it loses per doubling of NVLink domains",
   "catalog: 180 to 74 GB/s bus bandwidth from 16 to 256 ranks on p6-b300")
 X(dispatch_plain_us, 190, "microseconds of a plain all-to-all across machines besides its bytes",
-  "catalog: all_to_all at 56 MiB beside its peak")
-X(dispatch_two_level, 0.70, "share of the network's rate where a token crosses once per domain and is copied behind it",
+  "catalog: all_to_all at 56 MiB compared with its peak")
+X(dispatch_two_level, 0.70, "share of the network's rate where a token crosses once per domain and is copied inside it",
   "catalog: EP dispatch/combine on p6-b300, p5, p5en, p6-b200")
 X(dispatch_two_level_us, 150, "microseconds of it besides its bytes", "the same at 16 ranks")
 X(dispatch_nvlink, 0.60, "share of NVLink's one-way rate of expert traffic inside a domain",

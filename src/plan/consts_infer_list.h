@@ -11,7 +11,7 @@ X(infer_cache, 0.85, "share of the memory bandwidth at which a decoding pass rea
 X(infer_attention, 0.60, "share of the peak, at the cache's precision, of attention in a prefill",
   "FlashAttention-3: 0.75 of bf16, 0.6 of fp8 on H100 (arXiv 2407.08608)")
 X(infer_latent, 0.70, "share of the bf16 peak of latent attention while decoding", "FlashMLA: 660 TFLOP/s on H800")
-X(infer_experts, 0.70, "speed of matrix products grouped by expert beside one plain product", "inference set")
+X(infer_experts, 0.70, "speed of matrix products grouped by expert compared with one plain product", "inference set")
 X(infer_expert_pad, 80, "rows by which an expert's rows are filled up at most", "inference set; tiles have 64 or 128")
 X(infer_expert_pad_ratio, 10, "the same at most, as a multiple of the rows",
   "inference set: few rows take kernels without tiles")
@@ -32,11 +32,11 @@ X(infer_sequence_us, 1.0, "microseconds of the host per decoding sequence and pa
 X(infer_reduce_us, 28, "microseconds of an all-reduce between GPUs besides its bytes; three times that without NVLink",
   "inference set; 13.7 alone for 8 bytes on one H100 node")
 X(infer_reduce, 0.65, "share of the link's bandwidth that collectives reach", "inference set")
-X(infer_reserve, 0.90, "share of the memory beside the weights that becomes cache",
+X(infer_reserve, 0.90, "share of the memory that weights leave and that becomes cache",
   "default of the engines in the inference set")
 X(infer_workspace_gb, 4, "GB of a GPU for buffers and graphs", "inference set")
 X(infer_workspace_sparse_gb, 12, "the same for models with experts", "inference set")
-X(infer_cache_min, 0.3, "share of the memory beside the weights that is left for caches however tight it is",
+X(infer_cache_min, 0.3, "share of the memory that weights leave and that caches get however tight it is",
   "engines shrink their buffers; assumption")
 X(infer_logit_passes, 3, "times that logits go through memory as float32", "softmax, sampling")
 X(infer_batch, 2048, "sequences that one engine decodes together at most",

@@ -26,7 +26,7 @@ X(attn_backward, 0.75, "rate of the backward pass of attention relative to forwa
 X(scan_share, 0.045, "share of the bf16 peak that the scan of a state-space layer reaches, forward",
   "Triton kernels over chunks; calibrated on Nemotron-H, holds for Nemotron-3-Nano")
 X(memory_share, 0.80, "share of HBM bandwidth that element-wise kernels reach", "STREAM-like kernels: 0.8 to 0.9")
-X(elem_fused, 1.0, "traffic of element-wise ops beside what the minimum of passes would move, fused stacks",
+X(elem_fused, 1.0, "traffic of element-wise ops compared with the minimum of passes, fused stacks",
   "calibrated on dgxc-benchmarking")
 X(elem_eager, 1.5, "the same, one kernel per op", "calibrated on mosaic-llm-foundry")
 X(host_layer_fused, 1.5e-4, "seconds that launching one layer's forward takes the host, fused stacks",
@@ -36,7 +36,7 @@ X(host_layer_moe, 3.75e-3, "the same for the router, dispatch and products of si
   "calibrated on megatron-bridge before 26.06")
 X(host_moe_tp, 0.73, "and that much more of it where tensor-parallel ranks must agree on every dispatch",
   "calibrated on aws-awsome-distributed-ai")
-X(elem_moe, 2.8, "traffic of permutation, activation and combination of expert rows beside six and three passes",
+X(elem_moe, 2.8, "traffic of permutation, activation and combination of expert rows compared with six and three passes",
   "calibrated on megatron-bridge before 26.06")
 X(elem_moe_fused, 0.34, "the same where permutation is part of dispatch and of the products: two of six passes",
   "calibrated on megatron-bridge from 26.06")
@@ -48,7 +48,7 @@ X(tp_exposed, 0.35, "share of tensor-parallel traffic that is not hidden where t
   "calibrated on dgxc-benchmarking")
 X(dispatch_exposed, 0.75, "share of expert traffic that stays visible where it is overlapped",
   "calibrated on megatron-bridge")
-X(interference, 0.20, "slow-down of compute while a collective runs beside it", "calibrated on mosaic-llm-foundry")
+X(interference, 0.20, "slow-down of compute while a collective overlaps with it", "calibrated on mosaic-llm-foundry")
 X(moe_imbalance, 1.0, "rows of the fullest rank over the mean", "token routing without drops")
 X(jitter, 0.004, "waiting for the slowest: share of the step per doubling of machines",
   "calibrated on dgxc-benchmarking")

@@ -43,7 +43,7 @@ static double activation_bytes(const struct ash_shape *s, const struct ash_own_r
            FLOAT_BYTES * piece * s->vocab;
 }
 
-bool ash_own_memory(const struct ash_shape *shape, const struct ash_own_run *run, struct ash_own_memory *memory_out)
+bool ash_own_memory_of(const struct ash_shape *shape, const struct ash_own_run *run, struct ash_own_memory *memory_out)
 {
     double params = ash_shape_params(shape), summed = params + (shape->tied ? shape->hidden * shape->vocab : 0);
     struct ash_own_memory memory;

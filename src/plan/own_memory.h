@@ -19,6 +19,6 @@ struct ash_own_memory {
 
 /* One process that trains the whole model. Latent attention and state-space layers are not in the formula: false, and
  * memory_out is untouched. */
-bool ash_own_memory(const struct ash_shape *shape, const struct ash_own_run *run, struct ash_own_memory *memory_out);
+bool ash_own_memory_of(const struct ash_shape *shape, const struct ash_own_run *run, struct ash_own_memory *memory_out);
 
 #endif

@@ -70,35 +70,24 @@ double ash_shape_active_params(const struct ash_shape *shape)
     return layer_params(shape, shape->choices) + ash_shape_embed_params(shape) + ash_shape_head_params(shape);
 }
 
-/* Keys that a token sees on average over layers, of context before it. */
-static double seen(const struct ash_shape *shape, double context, bool averaged)
+/* Keys that a token sees on average in a causal sequence, summed over layers. */
+static double keys_seen(const struct ash_shape *shape, double seq_tokens)
 {
-    double window = shape->window, short_keys;
-    double full = averaged ? context / 2 : context;
+    double window = shape->window, full = seq_tokens / 2;
 
-    if (shape->window_layers == 0 || window <= 0 || window >= context) return full * shape->attn_layers;
-    short_keys = averaged ? window - window * window / (2 * context) : window;
-    return full * (shape->attn_layers - shape->window_layers) + short_keys * shape->window_layers;
+    if (shape->window_layers == 0 || window <= 0 || window >= seq_tokens) return full * shape->attn_layers;
+    return full * (shape->attn_layers - shape->window_layers) +
+           (window - window * window / (2 * seq_tokens)) * shape->window_layers;
 }
 
-static double forward_flops(const struct ash_shape *shape, double keys_times_layers)
+double ash_shape_train_flops(const struct ash_shape *shape, double seq_tokens)
 {
     double qk = shape->kv_rank > 0 ? shape->nope_dim + shape->rope_dim : shape->head_dim;
     double v = shape->kv_rank > 0 ? shape->v_dim : shape->head_dim;
     double scan = 4 * shape->ssm_inner * shape->ssm_state / 8 * shape->ssm_layers; /* states per group of heads */
 
-    return 2 * (layer_params(shape, shape->choices) + shape->hidden * shape->vocab) +
-           2 * shape->heads * (qk + v) * keys_times_layers + scan;
-}
-
-double ash_shape_train_flops(const struct ash_shape *shape, double seq_tokens)
-{
-    return 3 * forward_flops(shape, seen(shape, seq_tokens, true));
-}
-
-double ash_shape_forward_flops(const struct ash_shape *shape, double context_tokens)
-{
-    return forward_flops(shape, seen(shape, context_tokens, false));
+    return 3 * (2 * (layer_params(shape, shape->choices) + shape->hidden * shape->vocab) +
+                2 * shape->heads * (qk + v) * keys_seen(shape, seq_tokens) + scan);
 }
 
 double ash_shape_cache_bytes(const struct ash_shape *shape, double element_bytes)
@@ -113,30 +102,49 @@ static bool within(double value, double min, double max)
     return value >= min && value <= max; /* false for NaN too */
 }
 
+/* What is 0 and follows from the rest. */
+static void fill(struct ash_shape *s)
+{
+    if (s->kv_heads == 0) s->kv_heads = s->heads;
+    if (s->head_dim == 0 && s->heads > 0) s->head_dim = s->hidden / s->heads;
+    if (s->kv_rank > 0 && s->v_dim == 0) s->v_dim = s->head_dim;
+    if (s->experts > 0 && s->sparse_layers == 0 && s->ssm_layers == 0) s->sparse_layers = s->layers - s->dense_layers;
+    if (s->ssm_layers > 0) return;
+    s->attn_layers = s->layers;
+    s->dense_layers = s->layers - s->sparse_layers;
+}
+
+static bool has_sizes(const struct ash_shape *s)
+{
+    return within(s->layers, 1, 1e5) && within(s->hidden, 1, 1e6) && within(s->vocab, 1, 1e8) &&
+           within(s->heads, 1, 1e5) && within(s->kv_heads, 1, s->heads) && within(s->head_dim, 1, 1e5);
+}
+
+static bool has_layers(const struct ash_shape *s)
+{
+    return within(s->sparse_layers, 0, s->layers) && within(s->dense_layers, 0, s->layers) &&
+           (s->dense_layers == 0 || within(s->ffn, 1, 1e7));
+}
+
+static bool has_experts(const struct ash_shape *s)
+{
+    return within(s->experts, 1, 1e5) && within(s->choices, 1, s->experts) && within(s->expert_ffn, 1, 1e7);
+}
+
 int ash_shape_complete(struct ash_shape *shape, struct ash_err *err)
 {
     struct ash_shape s = *shape;
 
-    if (s.kv_heads == 0) s.kv_heads = s.heads;
-    if (s.head_dim == 0 && s.heads > 0) s.head_dim = s.hidden / s.heads;
-    if (s.kv_rank > 0 && s.v_dim == 0) s.v_dim = s.head_dim;
-    if (s.experts > 0 && s.sparse_layers == 0 && s.ssm_layers == 0) s.sparse_layers = s.layers - s.dense_layers;
-    if (s.ssm_layers == 0) {
-        s.attn_layers = s.layers;
-        s.dense_layers = s.layers - s.sparse_layers;
-    }
-    if (!within(s.layers, 1, 1e5) || !within(s.hidden, 1, 1e6) || !within(s.vocab, 1, 1e8) ||
-        !within(s.heads, 1, 1e5) || !within(s.kv_heads, 1, s.heads) || !within(s.head_dim, 1, 1e5))
+    fill(&s);
+    if (!has_sizes(&s))
         return ash_err_set(err, -EINVAL,
-                           "model '%s' has sizes that cannot be: %g layers, width %g, %g heads of %g, "
-                           "%g words",
+                           "model '%s' has sizes that cannot be: %g layers, width %g, %g heads of %g, a vocabulary of "
+                           "%g",
                            s.name, s.layers, s.hidden, s.heads, s.head_dim, s.vocab);
-    if (!within(s.sparse_layers, 0, s.layers) || !within(s.dense_layers, 0, s.layers) ||
-        (s.dense_layers > 0 && !within(s.ffn, 1, 1e7)))
+    if (!has_layers(&s))
         return ash_err_set(err, -EINVAL, "model '%s' has %g dense layers of width %g and %g sparse ones", s.name,
                            s.dense_layers, s.ffn, s.sparse_layers);
-    if (s.sparse_layers > 0 &&
-        (!within(s.experts, 1, 1e5) || !within(s.choices, 1, s.experts) || !within(s.expert_ffn, 1, 1e7)))
+    if (s.sparse_layers > 0 && !has_experts(&s))
         return ash_err_set(err, -EINVAL, "model '%s': %g of %g experts of width %g cannot be", s.name, s.choices,
                            s.experts, s.expert_ffn);
     *shape = s;

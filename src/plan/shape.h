@@ -15,6 +15,7 @@ struct ash_shape {
     double vocab;
     bool tied;
     double positions; /* learned positions; 0: rotary */
+    double context;   /* tokens of a sequence that the model was made for; 0: not known */
     /* how many layers have which part; a usual model has attention everywhere and dense or sparse MLPs */
     double attn_layers, dense_layers, sparse_layers, ssm_layers;
     double experts, choices, expert_ffn; /* of a sparse layer */
@@ -32,31 +33,38 @@ int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err
 /* The well-known model of this name, as people write it ("meta-llama/Meta-Llama-3-70B-Instruct", "llama3 70b"), or
  * NULL. No file is looked at. */
 const struct ash_shape *ash_shape_named(const char *name);
-/* The well-known ones. */
+/* Tokens of a sequence that a well-known model (its name as in the table) was made for; 0: not known. */
+double ash_shape_context(const char *name);
+/* How many models are well known. */
 size_t ash_shape_count(void);
+/* One of them, in the order of the table, with context 0; NULL from ash_shape_count on. */
 const struct ash_shape *ash_shape_at(size_t index);
 /* Fill what is 0 and follows from the rest (kv_heads, head_dim, layers by part, v_dim), then refuse sizes that cannot
  * be (zero, not finite, experts without choices). */
 int ash_shape_complete(struct ash_shape *shape, struct ash_err *err);
 
-/* Parameters: all of them, and those that a token uses. */
+/* All parameters. */
 double ash_shape_params(const struct ash_shape *shape);
+/* Those that one token uses: chosen experts only. */
 double ash_shape_active_params(const struct ash_shape *shape);
-/* Parameters by part, of one layer that has it. */
+/* Parameters of one layer's attention. */
 double ash_shape_attn_params(const struct ash_shape *shape);
+/* Of a dense MLP. */
 double ash_shape_dense_params(const struct ash_shape *shape);
-double ash_shape_shared_params(const struct ash_shape *shape); /* of a sparse layer: shared experts and router */
-double ash_shape_expert_params(const struct ash_shape *shape); /* of one routed expert */
+/* Of a sparse layer's shared experts and router. */
+double ash_shape_shared_params(const struct ash_shape *shape);
+/* Of one routed expert. */
+double ash_shape_expert_params(const struct ash_shape *shape);
+/* Of one state-space mixer. */
 double ash_shape_ssm_params(const struct ash_shape *shape);
-/* Of the embedding (and positions), and of the output matrix (0 where tied). */
+/* Of the embedding and learned positions. */
 double ash_shape_embed_params(const struct ash_shape *shape);
+/* Of the output matrix; 0 where it is tied to the embedding. */
 double ash_shape_head_params(const struct ash_shape *shape);
 
 /* Model FLOPs per token of forward and backward (3 x forward, no recomputation), causal attention counted by what is
  * computed (half), output matrix included. seq_tokens is the length of a sequence. */
 double ash_shape_train_flops(const struct ash_shape *shape, double seq_tokens);
-/* FLOPs of a forward pass for one token that sees context_tokens before it. */
-double ash_shape_forward_flops(const struct ash_shape *shape, double context_tokens);
 /* Bytes that the key/value cache holds per token with this many bytes per element, over all layers (windows ignored).
  */
 double ash_shape_cache_bytes(const struct ash_shape *shape, double element_bytes);

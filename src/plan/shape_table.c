@@ -53,6 +53,7 @@ static void from_config(const struct ash_model_config *config, struct ash_shape 
     shape->gated = config->mlp == ASH_MLP_GATED;
     shape->vocab = (double)config->vocab;
     shape->tied = config->tied;
+    shape->context = (double)config->max_positions;
     if (config->rope.kind == ASH_ROPE_NONE) shape->positions = (double)config->max_positions;
     for (size_t i = 0; i < config->layers; i++) {
         shape->sparse_layers += config->sparse[i] != 0;
@@ -75,15 +76,16 @@ static void from_config(const struct ash_model_config *config, struct ash_shape 
     }
 }
 
-static int from_folder(const char *dir, struct ash_shape *shape_out, struct ash_err *err)
+/* Of a model folder or a GGUF file. */
+static int from_path(const char *path, struct ash_shape *shape_out, struct ash_err *err)
 {
     struct ash_model_config *config = calloc(1, sizeof(*config)); /* large: an entry per layer */
     struct ash_shape shape = {0};
-    const char *name = strrchr(dir, '/');
-    int rc = config == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : ash_model_config_load(dir, config, err);
+    const char *name = strrchr(path, '/');
+    int rc = config == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : ash_model_config_load(path, config, err);
 
     if (rc == 0) {
-        snprintf(shape.name, sizeof(shape.name), "%s", name != NULL && name[1] != '\0' ? name + 1 : dir);
+        snprintf(shape.name, sizeof(shape.name), "%s", name != NULL && name[1] != '\0' ? name + 1 : path);
         from_config(config, &shape);
         ash_model_config_fini(config);
         rc = ash_shape_complete(&shape, err);
@@ -93,7 +95,7 @@ static int from_folder(const char *dir, struct ash_shape *shape_out, struct ash_
     return rc;
 }
 
-/* The names that are nearest to one that is not known, nearest first. */
+/* The names that are near to one that is not known, nearest first; perhaps none. */
 static void add_nearest(const char *name, struct ash_str *names)
 {
     bool taken[COUNT(table)] = {false};
@@ -102,14 +104,15 @@ static void add_nearest(const char *name, struct ash_str *names)
         size_t best = 0, least = SIZE_MAX;
 
         for (size_t i = 0; i < COUNT(table); i++) {
-            size_t distance = ash_spelling_distance(name, table[i].name);
+            size_t distance = ash_spelling_nearness(name, table[i].name);
 
             if (taken[i] || distance >= least) continue;
             best = i;
             least = distance;
         }
+        if (least == SIZE_MAX) return;
         taken[best] = true;
-        ash_str_addf(names, "%s%s", n > 0 ? ", " : "", table[best].name);
+        ash_str_addf(names, "%s%s", n > 0 ? ", " : "; the nearest are ", table[best].name);
     }
 }
 
@@ -119,7 +122,7 @@ static int unknown(const char *name, struct ash_err *err)
 
     add_nearest(name, &names);
     ash_err_set(err, -ENOENT,
-                "'%.80s' is neither a model folder nor a well-known name; the nearest are %s (all: ashlar plan models)",
+                "'%.80s' is neither a model folder, a GGUF file nor a well-known name%s (all: ashlar plan models)",
                 name, names.data != NULL ? names.data : "");
     ash_str_fini(&names);
     return -ENOENT;
@@ -201,26 +204,45 @@ static bool is_decoration(const char *word, size_t length)
     return digits || (length == 2 && tolower((unsigned char)word[0]) == 'v' && (word[1] == '0' || word[1] == '1'));
 }
 
+/* Letters and digits that word begins with; *number_out: they are digits alone. */
+static size_t word_length(const char *word, bool *number_out)
+{
+    size_t length = 0;
+
+    *number_out = true;
+    while (isalnum((unsigned char)word[length])) {
+        *number_out = *number_out && isdigit((unsigned char)word[length]);
+        length++;
+    }
+    return length;
+}
+
+/* "v0" or "v1", whose next number belongs to it. */
+static bool is_version(const char *word, size_t length)
+{
+    return length == 2 && tolower((unsigned char)word[0]) == 'v' && is_decoration(word, length);
+}
+
 /* The same as plain() of a name as people write it: without its owner ("meta-llama/") and without decorations. */
 static void plain_like(const char *name, char *buf, size_t buf_bytes)
 {
     const char *slash = strrchr(name, '/'), *word = slash != NULL && slash[1] != '\0' ? slash + 1 : name;
-    bool version = false; /* the number behind a "v0" goes with it */
+    bool after_version = false;
     size_t used = 0;
 
     while (*word != '\0') {
-        size_t length = 0;
-        bool number = true;
+        bool number;
+        size_t length = word_length(word, &number);
 
-        while (isalnum((unsigned char)word[length])) {
-            number = number && isdigit((unsigned char)word[length]);
-            length++;
+        if (length == 0) {
+            word++;
+            continue;
         }
-        if (length > 0 && !(version && number) && !is_decoration(word, length))
+        if (!(after_version && number) && !is_decoration(word, length))
             for (size_t i = 0; i < length && used + 1 < buf_bytes; i++)
                 buf[used++] = (char)tolower((unsigned char)word[i]);
-        if (length > 0) version = length == 2 && tolower((unsigned char)word[0]) == 'v' && is_decoration(word, length);
-        word += length > 0 ? length : 1;
+        after_version = is_version(word, length);
+        word += length;
     }
     buf[used] = '\0';
 }
@@ -258,9 +280,10 @@ int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err
     const struct ash_shape *known;
     struct stat info;
 
-    if (stat(name, &info) == 0 && S_ISDIR(info.st_mode)) return from_folder(name, shape_out, err);
+    if (stat(name, &info) == 0) return from_path(name, shape_out, err);
     known = ash_shape_named(name);
     if (known == NULL) return unknown(name, err);
     *shape_out = *known;
+    shape_out->context = ash_shape_context(known->name);
     return 0;
 }

@@ -44,8 +44,8 @@ static double client_rate(const struct ash_catalog *catalog, const struct ash_ma
     return fmin(network, ash_fact_number(client, efa ? "efa_gbps" : "ena_gbps", INFINITY) * GBIT);
 }
 
-int ash_tier_rate(const struct ash_catalog *catalog, const char *name, double tib, const struct ash_machine *machine,
-                  double machines, struct ash_tier_rate *rate_out, struct ash_err *err)
+int ash_tier_rate_of(const struct ash_catalog *catalog, const char *name, double tib, const struct ash_machine *machine,
+                     double machines, struct ash_tier_rate *rate_out, struct ash_err *err)
 {
     const json_t *tier = find(catalog, name);
     double read, write, each, clients;

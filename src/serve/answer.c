@@ -144,7 +144,7 @@ const int32_t *ash_answer_ids(const struct ash_answer *answer, size_t *count_out
     return ash_generator_answer(answer->generator, count_out);
 }
 
-void ash_answer_stats(const struct ash_answer *answer, struct ash_answer_stats *stats_out)
+void ash_answer_get_stats(const struct ash_answer *answer, struct ash_answer_stats *stats_out)
 {
     *stats_out = ash_generator_stats(answer->generator);
 }

@@ -1,11 +1,13 @@
-/* Batching by slots: a step gathers rows (one per running answer, all of a new prompt), runs them, and chooses one id
- * for each. */
+/* Batching by slots: a step gathers rows (one per running answer, then parts of new prompts), runs them, and chooses one
+ * id for each slot whose tokens are all in the cache. */
 #include "serve/batcher.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "model/pass/pass.h"
+#include "base/assert.h"
+#include "base/math.h"
 
 /* One place in the cache and the request that sits in it. */
 struct slot {
@@ -23,13 +25,17 @@ struct ash_batcher {
     int32_t *earlier;     /* [slot_tokens]: prompt and answer of one request, for the sampler's penalty */
     int32_t *ids;         /* [rows] */
     struct ash_doc *docs; /* [slots] */
-    size_t *wanted;       /* [slots]: the last row of each doc */
-    float *logits;        /* [slots, vocab] */
+    size_t doc_count;     /* of the present step */
+    size_t *wanted;       /* [slots]: the last row of each slot that will have all its tokens in the cache */
+    size_t wanted_count;
+    float *logits;                /* [slots, vocab] */
+    struct ash_request *requests; /* being answered; borrowed */
+    size_t request_count, next;   /* requests[next] is the first that has no slot yet */
 };
 
 static int check_opts(const struct ash_batcher_opts *opts, const struct ash_model_config *config, struct ash_err *err)
 {
-    if (opts->slots == 0 || opts->slot_tokens == 0 || opts->rows < opts->slots || opts->rows < opts->slot_tokens)
+    if (opts->slots == 0 || opts->slot_tokens == 0 || opts->rows < opts->slots)
         return ash_err_set(err, -EINVAL, "batcher: %zu rows cannot serve %zu slots of %zu tokens", opts->rows,
                            opts->slots, opts->slot_tokens);
     if (opts->slot_tokens > config->max_positions)
@@ -55,7 +61,7 @@ static bool take_memory(struct ash_batcher *batcher)
 int ash_batcher_open(struct ash_model *model, struct ash_exec *exec, const struct ash_batcher_opts *opts,
                      struct ash_batcher **batcher_out, struct ash_err *err)
 {
-    const struct ash_model_config *config = ash_model_config(model);
+    const struct ash_model_config *config = ash_model_get_config(model);
     struct ash_pass_opts pass_opts = {.max_rows = opts->rows};
     struct ash_batcher *batcher;
     int rc = check_opts(opts, config, err);
@@ -123,19 +129,41 @@ static int32_t token_at(const struct ash_request *request, size_t index)
     return index < request->prompt_count ? request->prompt[index] : request->answer[index - request->prompt_count];
 }
 
-/* Add the tokens of slot s that its cache lacks to the step, if they fit. Returns the rows taken. */
-static size_t gather(struct ash_batcher *batcher, size_t s, size_t row, size_t *doc_count)
+static size_t total_tokens(const struct ash_request *request)
+{
+    return request->prompt_count + request->answer_count;
+}
+
+/* Add the tokens of slot s that its cache lacks to the step, as many as rows are left. Returns the rows taken. */
+static size_t gather(struct ash_batcher *batcher, size_t s, size_t row)
 {
     struct slot *slot = &batcher->slots[s];
-    size_t total = slot->request->prompt_count + slot->request->answer_count, missing = total - slot->cached;
+    size_t missing = total_tokens(slot->request) - slot->cached;
+    size_t count = ash_min(missing, batcher->opts.rows - row);
 
-    if (missing > batcher->opts.rows - row) return 0;
-    for (size_t i = 0; i < missing; i++)
+    if (count == 0) return 0;
+    for (size_t i = 0; i < count; i++)
         batcher->ids[row + i] = token_at(slot->request, slot->cached + i);
-    batcher->docs[*doc_count] = (struct ash_doc){.row = row, .count = missing, .pos = slot->cached, .slot = s};
-    batcher->wanted[*doc_count] = row + missing - 1;
-    (*doc_count)++;
-    return missing;
+    batcher->docs[batcher->doc_count++] = (struct ash_doc){.row = row, .count = count, .pos = slot->cached, .slot = s};
+    if (count == missing) batcher->wanted[batcher->wanted_count++] = row + count - 1;
+    return count;
+}
+
+/* Running answers come first: slots are walked twice, so that a long new prompt never keeps a running answer out. */
+static size_t gather_all(struct ash_batcher *batcher)
+{
+    size_t row = 0;
+
+    batcher->doc_count = batcher->wanted_count = 0;
+    for (int in_prompt = 0; in_prompt < 2; in_prompt++)
+        for (size_t s = 0; s < batcher->opts.slots; s++) {
+            const struct slot *slot = &batcher->slots[s];
+
+            if (slot->request != NULL && (slot->cached < slot->request->prompt_count) == (in_prompt == 1))
+                row += gather(batcher, s, row);
+        }
+    ash_assert(row > 0 && row <= batcher->opts.rows);
+    return row;
 }
 
 static bool is_eos(const struct ash_batcher *batcher, int32_t id)
@@ -145,79 +173,110 @@ static bool is_eos(const struct ash_batcher *batcher, int32_t id)
     return false;
 }
 
+/* Put id at the end of the answer, or end it. */
+static int add_id(const struct ash_batcher *batcher, struct ash_request *request, int32_t id, struct ash_err *err)
+{
+    int rc = 0;
+
+    if (is_eos(batcher, id)) {
+        request->eos_id = id;
+        request->finish = ASH_FINISH_EOS;
+        return 0;
+    }
+    request->answer[request->answer_count++] = id;
+    if (request->take != NULL) rc = request->take(request->ctx, id, err);
+    if (rc < 0) return rc;
+    if (rc > 0)
+        request->finish = ASH_FINISH_STOP;
+    else if (request->answer_count == request->answer_max)
+        request->finish = ASH_FINISH_MAX_TOKENS;
+    return 0;
+}
+
 /* Choose the next id of one slot from its logits; a finished request leaves its slot. */
-static int advance(struct ash_batcher *batcher, struct slot *slot, const float *logits, struct ash_err *err)
+static int choose(struct ash_batcher *batcher, struct slot *slot, const float *logits, struct ash_err *err)
 {
     struct ash_request *request = slot->request;
-    size_t total = request->prompt_count + request->answer_count;
+    size_t total = total_tokens(request);
     int32_t id = -1;
     int rc;
 
     for (size_t i = 0; i < total; i++)
         batcher->earlier[i] = token_at(request, i);
     rc = ash_sampler_next(batcher->sampler, logits, batcher->earlier, total, total, &id, err);
+    if (rc == 0) rc = add_id(batcher, request, id, err);
     if (rc < 0) return rc;
-    slot->cached = total;
-    request->ended = is_eos(batcher, id);
-    if (!request->ended) request->answer[request->answer_count++] = id;
-    if (request->ended || request->answer_count == request->answer_max) {
+    if (request->finish != ASH_FINISH_NOT_YET) {
         slot->request = NULL;
         ash_cache_release(batcher->cache, (size_t)(slot - batcher->slots));
     }
     return 0;
 }
 
-/* Running answers come first: slots are walked twice, so that a long new prompt never keeps a running answer out. */
-static size_t gather_all(struct ash_batcher *batcher, size_t *row_out)
-{
-    size_t row = 0, doc_count = 0;
-
-    for (int fresh = 0; fresh < 2; fresh++)
-        for (size_t s = 0; s < batcher->opts.slots; s++)
-            if (batcher->slots[s].request != NULL && (batcher->slots[s].cached == 0) == (fresh == 1))
-                row += gather(batcher, s, row, &doc_count);
-    *row_out = row;
-    return doc_count;
-}
-
-static int run_step(struct ash_batcher *batcher, struct ash_err *err)
-{
-    size_t row = 0, doc_count = gather_all(batcher, &row);
-    struct ash_batch batch = {.rows = row, .ids = batcher->ids, .docs = batcher->docs, .doc_count = doc_count};
-    int rc = ash_pass_infer(batcher->pass, &batch, batcher->cache, batcher->wanted, doc_count, batcher->logits, err);
-
-    for (size_t d = 0; d < doc_count && rc == 0; d++)
-        rc = advance(batcher, &batcher->slots[batcher->docs[d].slot], batcher->logits + d * batcher->vocab, err);
-    return rc;
-}
-
 /* Put waiting requests into free slots; returns whether any slot is taken. */
-static bool seat(struct ash_batcher *batcher, struct ash_request *requests, size_t count, size_t *next)
+static bool seat(struct ash_batcher *batcher)
 {
     bool any = false;
 
     for (size_t s = 0; s < batcher->opts.slots; s++) {
         struct slot *slot = &batcher->slots[s];
 
-        if (slot->request == NULL && *next < count) {
-            *slot = (struct slot){.request = &requests[(*next)++]};
-            slot->request->answer_count = 0;
-            slot->request->ended = false;
-        }
+        if (slot->request == NULL && batcher->next < batcher->request_count)
+            *slot = (struct slot){.request = &batcher->requests[batcher->next++]};
         any = any || slot->request != NULL;
     }
     return any;
 }
 
-int ash_batcher_run(struct ash_batcher *batcher, struct ash_request *requests, size_t count, struct ash_err *err)
+int ash_batcher_start(struct ash_batcher *batcher, struct ash_request *requests, size_t count, struct ash_err *err)
 {
-    size_t next = 0;
     int rc = check_requests(batcher, requests, count, err);
 
     if (rc < 0) return rc;
-    for (size_t s = 0; s < batcher->opts.slots; s++)
+    for (size_t s = 0; s < batcher->opts.slots; s++) {
+        if (batcher->slots[s].request != NULL) ash_cache_release(batcher->cache, s);
         batcher->slots[s].request = NULL;
-    while (rc == 0 && seat(batcher, requests, count, &next))
-        rc = run_step(batcher, err);
+    }
+    for (size_t i = 0; i < count; i++) {
+        requests[i].answer_count = 0;
+        requests[i].eos_id = -1;
+        requests[i].finish = ASH_FINISH_NOT_YET;
+    }
+    batcher->requests = requests;
+    batcher->request_count = count;
+    batcher->next = 0;
+    return 0;
+}
+
+int ash_batcher_step(struct ash_batcher *batcher, struct ash_err *err)
+{
+    struct ash_batch batch = {.ids = batcher->ids, .docs = batcher->docs};
+    const float *logits = batcher->logits;
+    int rc;
+
+    if (!seat(batcher)) return 0;
+    batch.rows = gather_all(batcher);
+    batch.doc_count = batcher->doc_count;
+    rc = ash_pass_infer(batcher->pass, &batch, batcher->cache, batcher->wanted, batcher->wanted_count, batcher->logits,
+                        err);
+    for (size_t d = 0; d < batcher->doc_count && rc == 0; d++) {
+        struct slot *slot = &batcher->slots[batcher->docs[d].slot];
+
+        slot->cached += batcher->docs[d].count;
+        if (slot->cached < total_tokens(slot->request)) continue; /* of a prompt that goes on */
+        rc = choose(batcher, slot, logits, err);
+        logits += batcher->vocab;
+    }
+    return rc < 0 ? rc : 1;
+}
+
+int ash_batcher_run(struct ash_batcher *batcher, struct ash_request *requests, size_t count, struct ash_err *err)
+{
+    int rc = ash_batcher_start(batcher, requests, count, err);
+
+    if (rc < 0) return rc;
+    do
+        rc = ash_batcher_step(batcher, err);
+    while (rc > 0);
     return rc;
 }

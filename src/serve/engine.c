@@ -58,7 +58,7 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     }
     rc = ash_tokenizer_open(dir, &engine->tokenizer, err);
     if (rc < 0) goto fail;
-    rc = ash_defaults_load(home, ash_model_config(engine->model), &engine->defaults, err);
+    rc = ash_defaults_load(home, ash_model_get_config(engine->model), &engine->defaults, err);
     if (rc < 0) goto fail;
     rc = ash_engine_load_chat(engine, dir, err);
     if (rc < 0) goto fail;
@@ -102,7 +102,7 @@ const struct ash_defaults *ash_engine_defaults(const struct ash_engine *engine)
 
 size_t ash_engine_context(const struct ash_engine *engine)
 {
-    return ash_model_config(engine->model)->max_positions;
+    return ash_model_get_config(engine->model)->max_positions;
 }
 
 int ash_engine_encode(const struct ash_engine *engine, const char *text, bool add_special, int32_t **ids_out,

@@ -1,4 +1,4 @@
-/* engine - a model folder ready to run: what the public API (ashlar/ashlar.h) hands out, with its parts for the floor
+/* engine - a model folder ready to run: what the public API (ashlar/ashlar.h) gives out, with its parts for the floor
  * above. */
 #ifndef ASH_SERVE_ENGINE_H
 #define ASH_SERVE_ENGINE_H
@@ -8,10 +8,13 @@
 #include "text/tokenizer.h"
 #include "serve/defaults.h"
 
-/* Parts of an engine; borrowed until it is closed. */
+/* The model; borrowed until the engine is closed, as all of these. */
 struct ash_model *ash_engine_model(struct ash_engine *engine);
+/* What it computes with. */
 struct ash_exec *ash_engine_exec(struct ash_engine *engine);
+/* Its tokenizer. */
 const struct ash_tokenizer *ash_engine_tokenizer(const struct ash_engine *engine);
+/* How its makers want it to be sampled. */
 const struct ash_defaults *ash_engine_defaults(const struct ash_engine *engine);
 
 #endif

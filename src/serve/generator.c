@@ -63,7 +63,7 @@ static size_t known_ids(const struct ash_tokenizer *tokenizer, size_t vocab)
 int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const struct ash_tokenizer *tokenizer,
                        const struct ash_generator_opts *opts, struct ash_generator **generator_out, struct ash_err *err)
 {
-    const struct ash_model_config *config = ash_model_config(model);
+    const struct ash_model_config *config = ash_model_get_config(model);
     struct ash_generator *generator;
     struct ash_pass_opts pass_opts = {0};
     int rc = check_opts(opts, tokenizer, config->vocab, err);
@@ -149,21 +149,6 @@ static size_t common_prefix(const int32_t *a, const int32_t *b, size_t count)
     return same;
 }
 
-/* The answer's text must continue the prompt's: a decoder that has not seen the prompt would drop a leading blank. */
-static int prime_decoder(struct ash_generator *generator, const int32_t *ids, size_t count, struct ash_err *err)
-{
-    struct ash_str *text = &generator->text;
-    int rc = ash_decoder_finish(generator->decoder, text, err);
-
-    for (size_t i = 0; i < count && rc == 0; i++) {
-        ash_str_clear(text);
-        rc = ash_decoder_push(generator->decoder, ids[i], text, err);
-    }
-    ash_str_clear(text);
-    generator->given_bytes = 0;
-    return rc;
-}
-
 int ash_generator_start(struct ash_generator *generator, const int32_t *ids, size_t count, struct ash_err *err)
 {
     uint64_t now_ns = ash_clock_ns();
@@ -187,7 +172,9 @@ int ash_generator_start(struct ash_generator *generator, const int32_t *ids, siz
     generator->finish = ASH_FINISH_NOT_YET;
     generator->start_ns = now_ns;
     generator->prompt_ns = generator->first_ns = generator->last_ns = 0;
-    rc = prime_decoder(generator, ids, count, err);
+    ash_str_clear(&generator->text);
+    generator->given_bytes = 0;
+    rc = ash_decoder_start(generator->decoder, ids, count, err); /* the answer's text continues the prompt's */
     generator->started = rc == 0;
     return rc;
 }

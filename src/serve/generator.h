@@ -1,6 +1,6 @@
 /* generator - token ids in, a stream of text out: prefill in chunks, decode token by token, stop where asked.
  * The caller pulls pieces, so nothing calls back and an answer can be left at any time. A generator keeps the keys and
- * values of what it has seen: a conversation goes on by starting again with a longer prompt, and only what is new is
+ * values of what it has seen: a conversation continues by starting again with a longer prompt, and only what is new is
  * computed. One owner thread. */
 #ifndef ASH_SERVE_GENERATOR_H
 #define ASH_SERVE_GENERATOR_H
@@ -36,6 +36,7 @@ struct ash_generator;
 int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const struct ash_tokenizer *tokenizer,
                        const struct ash_generator_opts *opts, struct ash_generator **generator_out,
                        struct ash_err *err);
+/* NULL is a no-op. */
 void ash_generator_close(struct ash_generator *generator);
 /* Tokens that the context holds. */
 size_t ash_generator_context(const struct ash_generator *generator);

@@ -182,9 +182,9 @@ static float weigh(float logit, float top, double temperature)
     return ash_expf((float)(((double)logit - (double)top) / temperature));
 }
 
-/* Index of the first weight at which the running sum exceeds a uniform share of total; fallback where rounding leaves
+/* Index of the first weight at which the running sum exceeds a uniform share of total; last where rounding leaves
  * that share at the very end. A weight of 0 is never chosen. */
-static size_t draw(const struct ash_sampler *sampler, size_t count, double total, uint64_t position, size_t fallback)
+static size_t draw(const struct ash_sampler *sampler, size_t count, double total, uint64_t position, size_t last)
 {
     double mark = ash_rng_uniform(sampler->opts.seed, SAMPLER_STREAM, position) * total, sum = 0.0;
 
@@ -192,7 +192,7 @@ static size_t draw(const struct ash_sampler *sampler, size_t count, double total
         sum += (double)sampler->weight[i];
         if (sum > mark) return i;
     }
-    return fallback;
+    return last;
 }
 
 /* top-k, then perhaps top-p and min-p, all on the sorted survivors. */
@@ -249,7 +249,7 @@ static int32_t sample_top_p(struct ash_sampler *sampler, const float *logits, fl
         left--;
         heap[0] = heap[left];
         sift_down(heap, left, 0, false);
-        heap[left] = best; /* taken tokens stand behind the heap: the i-th one at heavy - 1 - i */
+        heap[left] = best; /* taken tokens are kept after the heap: the i-th one at heavy - 1 - i */
     }
     return heap[heavy - 1 - draw(sampler, count, sum, position, 0)].id;
 }

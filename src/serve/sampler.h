@@ -29,8 +29,10 @@ int ash_sampler_check(const struct ash_sampler_opts *opts, struct ash_err *err);
 
 struct ash_sampler; /* settings and scratch memory for one vocabulary */
 
+/* A sampler over the ids below vocab. Copies opts; -EINVAL as ash_sampler_check. */
 int ash_sampler_open(const struct ash_sampler_opts *opts, size_t vocab, struct ash_sampler **sampler_out,
                      struct ash_err *err);
+/* NULL is a no-op. */
 void ash_sampler_close(struct ash_sampler *sampler);
 
 /* Choose the token that follows. logits [vocab]; -infinity forbids a token. earlier: the tokens so far, for the penalty

@@ -1,4 +1,4 @@
-/* Commits: a hidden folder beside the final one, renamed into place when it is whole and on disk. */
+/* Commits: a hidden folder next to the final one, renamed into place when it is whole and on disk. */
 #include "storage/commit_priv.h"
 
 #include <errno.h>
@@ -93,7 +93,7 @@ int ash_commit_begin(const char *dir_final, struct ash_commit **commit_out, stru
     if (!ash_path_exists(commit->final)) rename(commit->old, commit->final);
     rc = make_temp(commit);
     if (rc < 0) {
-        ash_io_fail(err, rc, commit->final, "make a folder beside");
+        ash_io_fail(err, rc, commit->final, "make a folder next to");
         goto fail;
     }
     *commit_out = commit;
@@ -116,8 +116,8 @@ void ash_commit_abort(struct ash_commit *commit)
     free(commit);
 }
 
-/* Where names cannot be exchanged in one step: old aside, new in. A reader that comes between finds the old one aside.
- */
+/* Where names cannot be exchanged in one step: old aside, new in. A reader that comes between finds the old one
+ * aside. */
 static int replace_in_two_steps(const struct ash_commit *commit)
 {
     int rc;
@@ -150,7 +150,7 @@ int ash_commit_finish(struct ash_commit *commit, json_t *state, struct ash_err *
         goto fail;
     }
     rc = ash_dir_sync(commit->parent, err);
-    if (rc < 0) { /* the older folder stays beside it for as long as the new one may not be on disk */
+    if (rc < 0) { /* the older folder stays until the new one is surely on disk */
         free(commit);
         return rc;
     }

@@ -14,7 +14,7 @@
 
 struct ash_commit; /* a save that is under way */
 
-/* Make the hidden folder beside dir_final (and the folders above it). dir_final itself is untouched until finish.
+/* Make the hidden folder next to dir_final (and the folders above it). dir_final itself is untouched until finish.
  * The caller owns *commit_out and ends it with finish or abort. */
 int ash_commit_begin(const char *dir_final, struct ash_commit **commit_out, struct ash_err *err);
 /* Where to write the files, and folders of files; borrowed until the commit ends. */

@@ -15,8 +15,8 @@
 struct candidate {
     char *name;
     uint64_t number;
-    bool aside; /* .NAME.old: good where a save was killed between its two renames */
-    int status; /* of verify, for prune */
+    bool is_aside; /* .NAME.old: good where a save was killed between its two renames */
+    int status;    /* of verify, for prune */
 };
 
 struct candidates {
@@ -32,7 +32,7 @@ static void candidates_fini(struct candidates *list)
     *list = (struct candidates){0};
 }
 
-/* The text behind prefix, or NULL. */
+/* The text after prefix, or NULL. */
 static const char *skip_prefix(const char *text, const char *prefix)
 {
     size_t length = strlen(prefix);
@@ -40,7 +40,7 @@ static const char *skip_prefix(const char *text, const char *prefix)
     return strncmp(text, prefix, length) == 0 ? text + length : NULL;
 }
 
-/* Digits at text into *number_out. Returns the text behind them, or NULL where there is none or too many. */
+/* Digits at text into *number_out. Returns the text after them, or NULL where there is none or too many. */
 static const char *skip_number(const char *text, uint64_t *number_out)
 {
     char *end = NULL;
@@ -55,9 +55,9 @@ static bool parse_name(const char *name, const char *prefix, struct candidate *c
 {
     const char *rest;
 
-    candidate->aside = name[0] == '.' && prefix[0] != '.';
-    rest = skip_number(skip_prefix(name + candidate->aside, prefix), &candidate->number);
-    return rest != NULL && strcmp(rest, candidate->aside ? ASH_COMMIT_OLD : "") == 0;
+    candidate->is_aside = name[0] == '.' && prefix[0] != '.';
+    rest = skip_number(skip_prefix(name + candidate->is_aside, prefix), &candidate->number);
+    return rest != NULL && strcmp(rest, candidate->is_aside ? ASH_COMMIT_OLD : "") == 0;
 }
 
 /* Newest first; a folder in its place before one aside. */
@@ -66,7 +66,7 @@ static int compare_candidates(const void *left, const void *right)
     const struct candidate *a = left, *b = right;
 
     if (a->number != b->number) return a->number > b->number ? -1 : 1;
-    if (a->aside != b->aside) return a->aside ? 1 : -1;
+    if (a->is_aside != b->is_aside) return a->is_aside ? 1 : -1;
     return strcmp(a->name, b->name);
 }
 
@@ -183,8 +183,8 @@ static bool is_temp_suffix(const char *text)
     return rest != NULL && *rest == '\0';
 }
 
-/* A save aside belongs back in its place when that is empty, and is rubbish when not. Other things of that name stay.
- */
+/* A save aside belongs back in its place when that is empty, and is rubbish when not. Other things of that name
+ * stay. */
 static int settle_aside(const char *parent, const char *name, struct ash_err *err)
 {
     char path[PATH_MAX], place[PATH_MAX], bare[NAME_MAX + 1];

@@ -26,8 +26,8 @@
 #define READ_BYTES ((size_t)256 << 10)
 #define HEX_BYTES 16
 #define HEX_ZEROS "0000000000000000"
-/* A manifest's text ends in: TAIL_KEY, 16 hex digits, TAIL_END. The digits are of the text with zeros in their place.
- */
+/* A manifest's text ends in: TAIL_KEY, 16 hex digits, TAIL_END. The digits are of the text with zeros in their
+ * place. */
 #define TAIL_NAME "manifest_xxh3"
 #define TAIL_KEY "\"" TAIL_NAME "\": \""
 #define TAIL_END "\"\n}\n"

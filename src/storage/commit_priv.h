@@ -1,6 +1,6 @@
-/* The names that commits use beside a folder NAME: .NAME.tmp-<process>-<serial> while it is written, .NAME.old for the
- * folder that it replaces (where the file system cannot exchange two names), .NAME.trash for one that is being removed.
- */
+/* The names that commits use next to a folder NAME: .NAME.tmp-<process>-<serial> while it is written, .NAME.old for the
+ * folder that it replaces (where the file system cannot exchange two names), .NAME.trash for one that is being
+ * removed. */
 #ifndef ASH_STORAGE_COMMIT_PRIV_H
 #define ASH_STORAGE_COMMIT_PRIV_H
 

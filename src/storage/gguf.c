@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 
 #define SUFFIX ".gguf"
 #define MAGIC 0x46554747u /* "GGUF", little endian */
@@ -28,19 +29,35 @@ static const struct {
 } tensor_types[] = {{0, ASH_F32},   {1, ASH_F16}, {2, ASH_Q4_0}, {8, ASH_Q8_0},
                     {30, ASH_BF16}, {8, ASH_Q8_W}}; /* written alike; what is read is Q8_0 until metadata say more */
 
+/* The names of all of GGML's types by their numbers, for messages; NULL: the number is not, or no longer, used. */
+static const char *const ggml_names[] = {
+    [0] = "F32",     [1] = "F16",    [2] = "Q4_0",     [3] = "Q4_1",    [6] = "Q5_0",     [7] = "Q5_1",
+    [8] = "Q8_0",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",    [13] = "Q5_K",
+    [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
+    [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",      [25] = "I16",
+    [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [30] = "BF16",    [34] = "TQ1_0",
+    [35] = "TQ2_0",  [39] = "MXFP4",
+};
+
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
 
 static int read_type(uint64_t number, enum ash_dtype *dtype_out, struct ash_err *err)
 {
+    char name[40];
+
     for (size_t i = 0; i < ASH_COUNT(tensor_types); i++) {
         if (tensor_types[i].number != number) continue;
         *dtype_out = tensor_types[i].dtype;
         return 0;
     }
+    if (number < ASH_COUNT(ggml_names) && ggml_names[number] != NULL)
+        snprintf(name, sizeof(name), "%s", ggml_names[number]);
+    else
+        snprintf(name, sizeof(name), "GGML's number %" PRIu64, number);
     return ash_err_set(err, -ENOTSUP,
-                       "its type (GGML type %" PRIu64 ") is not supported; F32, F16, BF16, Q8_0 and Q4_0 are: "
-                       "quantise the model to one of these",
-                       number);
+                       "its type, %s, is not read; F32, F16, BF16, Q8_0 and Q4_0 are: take a file of one of these, or "
+                       "make one of the Hugging Face folder (`ashlar model convert --quant`)",
+                       name);
 }
 
 int ash_gguf_tensor_type(enum ash_dtype dtype)
@@ -50,7 +67,7 @@ int ash_gguf_tensor_type(enum ash_dtype dtype)
     return -1;
 }
 
-/* Dimensions, turned round: the file has the fastest first. */
+/* Dimensions in reverse: the file has the fastest first. */
 static int read_dims(struct ash_gguf_cursor *cursor, struct ash_tensor_view *view, struct ash_err *err)
 {
     uint64_t count = 0, dim = 0;
@@ -95,7 +112,8 @@ static int read_tensor(struct ash_gguf_cursor *cursor, struct ash_tensor_view *v
     if (rc < 0) return rc;
     if (ash_gguf_take(cursor, 4, &type) < 0 || ash_gguf_take(cursor, 8, offset_out) < 0)
         return ash_err_set(err, -EINVAL, "the file ends inside its description");
-    if ((rc = read_type(type, &view->dtype, err)) < 0) return rc;
+    rc = read_type(type, &view->dtype, err);
+    if (rc < 0) return rc;
     return measure(view, err);
 }
 
@@ -118,7 +136,7 @@ static int read_tensors(struct ash_gguf *file, struct ash_gguf_cursor *cursor, s
 static int place_tensors(struct ash_gguf *file, const struct ash_gguf_cursor *cursor, size_t alignment,
                          const uint64_t *offsets, struct ash_err *err)
 {
-    size_t begin = (cursor->at + alignment - 1) / alignment * alignment;
+    size_t begin = ash_round_up(cursor->at, alignment);
     size_t data_bytes = begin <= cursor->size_bytes ? cursor->size_bytes - begin : 0;
 
     for (size_t i = 0; i < file->view_count; i++) {
@@ -197,15 +215,20 @@ static int read_file(struct ash_gguf *file, const uint8_t *data, size_t size_byt
     size_t alignment = 0;
     int rc;
 
-    if ((rc = read_header(file, &cursor, &tensors, &values, err)) < 0) return rc;
-    if ((rc = ash_gguf_read_values(file, &cursor, (size_t)values, err)) < 0) return rc;
-    if ((rc = read_alignment(file, &alignment, err)) < 0) return rc;
+    rc = read_header(file, &cursor, &tensors, &values, err);
+    if (rc < 0) return rc;
+    rc = ash_gguf_read_values(file, &cursor, (size_t)values, err);
+    if (rc < 0) return rc;
+    rc = read_alignment(file, &alignment, err);
+    if (rc < 0) return rc;
     file->views = calloc((size_t)tensors + 1, sizeof(*file->views)); /* never of size 0 */
     offsets = ash_arena_calloc(file->arena, (size_t)tensors, sizeof(*offsets));
     if (file->views == NULL || offsets == NULL)
         return ash_err_set(err, -ENOMEM, "%s: no memory for the list of tensors", file->name);
-    if ((rc = read_tensors(file, &cursor, (size_t)tensors, offsets, err)) < 0) return rc;
-    if ((rc = place_tensors(file, &cursor, alignment, offsets, err)) < 0) return rc;
+    rc = read_tensors(file, &cursor, (size_t)tensors, offsets, err);
+    if (rc < 0) return rc;
+    rc = place_tensors(file, &cursor, alignment, offsets, err);
+    if (rc < 0) return rc;
     return sort_tensors(file, err);
 }
 
@@ -227,8 +250,10 @@ int ash_gguf_open(const char *path, struct ash_gguf **file_out, struct ash_err *
     int rc;
 
     if (file == NULL) return ash_err_set(err, -ENOMEM, "%s: no memory to open it", path);
-    if ((rc = ash_map_open(path, &file->map, err)) < 0) goto fail;
-    if ((rc = read_file(file, file->map.base, file->map.size_bytes, err)) < 0) goto fail;
+    rc = ash_map_open(path, &file->map, err);
+    if (rc < 0) goto fail;
+    rc = read_file(file, file->map.base, file->map.size_bytes, err);
+    if (rc < 0) goto fail;
     *file_out = file;
     return 0;
 
@@ -249,7 +274,8 @@ int ash_gguf_parse(const void *data, size_t size_bytes, const char *name, struct
         goto fail;
     }
     if (size_bytes > 0) memcpy(file->copy, data, size_bytes);
-    if ((rc = read_file(file, file->copy, size_bytes, err)) < 0) goto fail;
+    rc = read_file(file, file->copy, size_bytes, err);
+    if (rc < 0) goto fail;
     *file_out = file;
     return 0;
 
@@ -279,6 +305,15 @@ bool ash_gguf_named(const char *path)
     size_t length = strlen(path), suffix = strlen(SUFFIX);
 
     return length > suffix && strcmp(path + length - suffix, SUFFIX) == 0;
+}
+
+bool ash_gguf_locate(const char *path, char *buf)
+{
+    char config[ASH_GGUF_PATH_BYTES];
+
+    if (ash_gguf_named(path)) return (size_t)snprintf(buf, ASH_GGUF_PATH_BYTES, "%s", path) < ASH_GGUF_PATH_BYTES;
+    if (ash_path_join(config, sizeof(config), path, "config.json") < 0 || ash_path_exists(config)) return false;
+    return ash_path_join(buf, ASH_GGUF_PATH_BYTES, path, ASH_GGUF_MODEL) == 0 && ash_path_exists(buf);
 }
 
 int ash_gguf_home(const char *path, char *buf, size_t buf_bytes)

@@ -1,11 +1,12 @@
-/* The metadata of GGUF files: typed values under names. Arrays are checked to the last element and left where they are.
- */
+/* The metadata of GGUF files: typed values under names. Arrays are checked to the last element and left where they
+ * are. */
 #include "storage/gguf_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/utf8.h"
 
 #define KEY_BYTES_MAX 65535
@@ -111,7 +112,8 @@ static int skip_array(struct ash_gguf_cursor *cursor, int depth, enum ash_gguf_t
     uint64_t count = 0;
     int rc = depth >= NESTING_MAX ? -EINVAL : take_type(cursor, &element);
 
-    if (rc == 0) rc = ash_gguf_take(cursor, 8, &count);
+    if (rc < 0) return rc;
+    rc = ash_gguf_take(cursor, 8, &count);
     if (rc < 0) return rc;
     size_t width = type_bytes[element];
 
@@ -131,7 +133,7 @@ static int take_array(struct ash_gguf_cursor *cursor, struct ash_gguf_value *val
     int rc = skip_array(cursor, 0, &value->element, &value->count);
 
     if (rc < 0) return rc;
-    value->data = cursor->base + head + 12; /* behind type and count */
+    value->data = cursor->base + head + 12; /* after type and count */
     value->size_bytes = cursor->at - head - 12;
     return 0;
 }
@@ -163,8 +165,8 @@ static int set_number(struct ash_gguf_value *value, uint64_t bits)
         memcpy(&value->real, &bits, sizeof(value->real));
         return 0;
     default:
-        value->too_large = value->type == ASH_GGUF_U64 && bits > INT64_MAX;
-        value->integer = value->too_large ? INT64_MAX : (int64_t)bits;
+        value->is_too_large = value->type == ASH_GGUF_U64 && bits > INT64_MAX;
+        value->integer = value->is_too_large ? INT64_MAX : (int64_t)bits;
         return 0;
     }
 }
@@ -210,7 +212,7 @@ int ash_gguf_read_values(struct ash_gguf *file, struct ash_gguf_cursor *cursor, 
 
 /* ---- look-ups ---------------------------------------------------------------------------------------------------- */
 
-const struct ash_gguf_value *ash_gguf_value(const struct ash_gguf *file, const char *key)
+const struct ash_gguf_value *ash_gguf_get_value(const struct ash_gguf *file, const char *key)
 {
     struct ash_gguf_value wanted = {.key = key};
 
@@ -220,12 +222,12 @@ const struct ash_gguf_value *ash_gguf_value(const struct ash_gguf *file, const c
 int ash_gguf_int(const struct ash_gguf *file, const char *key, int64_t min, int64_t max, int64_t *value_out,
                  struct ash_err *err)
 {
-    const struct ash_gguf_value *value = ash_gguf_value(file, key);
+    const struct ash_gguf_value *value = ash_gguf_get_value(file, key);
 
     if (value == NULL) return 0;
     if (value->type == ASH_GGUF_F32 || value->type == ASH_GGUF_F64 || type_bytes[value->type] == 0)
         return ash_err_set(err, -EINVAL, "%s: '%s' is not a whole number", file->name, key);
-    if (value->too_large || value->integer < min || value->integer > max)
+    if (value->is_too_large || value->integer < min || value->integer > max)
         return ash_err_set(err, -EINVAL, "%s: '%s' is %lld; %lld to %lld can be used", file->name, key,
                            (long long)value->integer, (long long)min, (long long)max);
     *value_out = value->integer;
@@ -235,7 +237,7 @@ int ash_gguf_int(const struct ash_gguf *file, const char *key, int64_t min, int6
 int ash_gguf_double(const struct ash_gguf *file, const char *key, double min, double max, double *value_out,
                     struct ash_err *err)
 {
-    const struct ash_gguf_value *value = ash_gguf_value(file, key);
+    const struct ash_gguf_value *value = ash_gguf_get_value(file, key);
 
     if (value == NULL) return 0;
     if (value->type != ASH_GGUF_F32 && value->type != ASH_GGUF_F64)
@@ -249,7 +251,7 @@ int ash_gguf_double(const struct ash_gguf *file, const char *key, double min, do
 
 int ash_gguf_string(struct ash_gguf *file, const char *key, const char **value_out, struct ash_err *err)
 {
-    const struct ash_gguf_value *value = ash_gguf_value(file, key);
+    const struct ash_gguf_value *value = ash_gguf_get_value(file, key);
     const char *copy;
 
     if (value == NULL) return 0;
@@ -264,7 +266,7 @@ int ash_gguf_string(struct ash_gguf *file, const char *key, const char **value_o
 int ash_gguf_array(const struct ash_gguf *file, const char *key, enum ash_gguf_type element,
                    const struct ash_gguf_value **array_out, struct ash_err *err)
 {
-    const struct ash_gguf_value *value = ash_gguf_value(file, key);
+    const struct ash_gguf_value *value = ash_gguf_get_value(file, key);
 
     if (value == NULL) return 0;
     if (value->type != ASH_GGUF_ARRAY || value->element != element)
@@ -278,6 +280,7 @@ bool ash_gguf_next_text(const struct ash_gguf_value *array, size_t *at, const ch
     struct ash_gguf_cursor cursor = {.base = array->data, .size_bytes = array->size_bytes, .at = *at};
     const uint8_t *text = NULL;
 
+    ash_assert(array->element == ASH_GGUF_STRING && *at <= array->size_bytes);
     if (ash_gguf_take_text(&cursor, &text, bytes_out) < 0) return false;
     *text_out = (const char *)text;
     *at = cursor.at;
@@ -288,6 +291,7 @@ float ash_gguf_float_at(const struct ash_gguf_value *array, size_t index)
 {
     float value;
 
+    ash_assert(array->element == ASH_GGUF_F32 && index < array->count);
     memcpy(&value, array->data + index * sizeof(value), sizeof(value));
     return value;
 }
@@ -296,6 +300,7 @@ int32_t ash_gguf_int_at(const struct ash_gguf_value *array, size_t index)
 {
     int32_t value;
 
+    ash_assert(array->element == ASH_GGUF_I32 && index < array->count);
     memcpy(&value, array->data + index * sizeof(value), sizeof(value));
     return value;
 }

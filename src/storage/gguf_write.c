@@ -8,13 +8,14 @@
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/bits.h"
+#include "base/math.h"
 #include "storage/gguf_priv.h"
 #include "storage/io_priv.h"
 
 #define CHUNK_BYTES ((size_t)1 << 20)
 
-/* ---- the values ---------------------------------------------------------------------------------------------------
- */
+/* ---- the values -------------------------------------------------------------------------------------------------- */
 
 static struct ash_gguf_entry *add(struct ash_gguf_entries *entries, const char *key, enum ash_gguf_type type)
 {
@@ -51,29 +52,29 @@ void ash_gguf_add_array(struct ash_gguf_entries *entries, const char *key, enum 
 {
     struct ash_gguf_entry *entry = add(entries, key, ASH_GGUF_ARRAY);
 
+    ash_assert(element == ASH_GGUF_STRING || element == ASH_GGUF_F32 || element == ASH_GGUF_I32);
     entry->element = element;
     entry->elements = elements;
     entry->count = count;
 }
 
-/* ---- the head ------------------------------------------------------------------------------------------------------
- */
+/* ---- the head ---------------------------------------------------------------------------------------------------- */
 
-/* The head as it grows; failed once memory was out. */
+/* The header as it grows; has_failed once memory was out. */
 struct head {
     uint8_t *data;
     size_t used, capacity;
-    bool failed;
+    bool has_failed;
 };
 
 static void put_bytes(struct head *head, const void *data, size_t bytes)
 {
     if (head->used + bytes > head->capacity) {
         size_t capacity = 2 * (head->used + bytes);
-        uint8_t *grown = head->failed ? NULL : realloc(head->data, capacity);
+        uint8_t *grown = head->has_failed ? NULL : realloc(head->data, capacity);
 
         if (grown == NULL) {
-            head->failed = true;
+            head->has_failed = true;
             return;
         }
         head->data = grown;
@@ -87,6 +88,7 @@ static void put_number(struct head *head, uint64_t value, size_t bytes)
 {
     uint8_t little[8];
 
+    ash_assert(bytes <= sizeof(little));
     for (size_t i = 0; i < bytes; i++)
         little[i] = (uint8_t)(value >> 8 * i);
     put_bytes(head, little, bytes);
@@ -100,10 +102,7 @@ static void put_text(struct head *head, const char *text)
 
 static void put_float(struct head *head, float value)
 {
-    uint32_t bits;
-
-    memcpy(&bits, &value, sizeof(bits));
-    put_number(head, bits, 4);
+    put_number(head, ash_f32_bits(value), 4);
 }
 
 static void put_array(struct head *head, const struct ash_gguf_entry *entry)
@@ -149,7 +148,7 @@ static size_t count_of(const struct ash_tensor_spec *spec)
 
 static size_t padded(size_t bytes)
 {
-    return (bytes + ASH_GGUF_ALIGNMENT - 1) / ASH_GGUF_ALIGNMENT * ASH_GGUF_ALIGNMENT;
+    return ash_round_up(bytes, ASH_GGUF_ALIGNMENT);
 }
 
 static void put_tensor(struct head *head, const struct ash_tensor_spec *spec, size_t offset)
@@ -179,11 +178,10 @@ static int make_head(struct head *head, const struct ash_gguf_entries *entries, 
         offset += padded(ash_dtype_size(specs[i].dtype, count_of(&specs[i])));
     }
     put_bytes(head, zeros, padded(head->used) - head->used);
-    return head->failed ? -ENOMEM : 0;
+    return head->has_failed ? -ENOMEM : 0;
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------------------
- */
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 /* One tensor in pieces of whole rows, and what fills it up to the alignment. */
 static int write_tensor(int fd, const struct ash_tensor_spec *spec, size_t index, ash_tensor_fill_fn fill, void *ctx)
@@ -195,7 +193,7 @@ static int write_tensor(int fd, const struct ash_tensor_spec *spec, size_t index
     int rc = buf == NULL ? -ENOMEM : 0;
 
     for (size_t done = 0; rc == 0 && done < total; done += piece) {
-        size_t part = total - done < piece ? total - done : piece;
+        size_t part = ash_min(total - done, piece);
 
         rc = fill(ctx, index, done, buf, part);
         if (rc == 0) rc = ash_io_write(fd, buf, part);

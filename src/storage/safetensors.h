@@ -1,6 +1,6 @@
 /* safetensors - the tensor file of the field: read by mapping, written in one pass, replaced atomically.
- * A reader trusts nothing: the header's size, every offset, shape and dtype is checked before a pointer is handed out.
- */
+ * A reader trusts nothing: the header's size, every offset, shape and dtype is checked before a pointer is handed
+ * out. */
 #ifndef ASH_STORAGE_SAFETENSORS_H
 #define ASH_STORAGE_SAFETENSORS_H
 
@@ -34,8 +34,9 @@ int ash_safetensors_open(const char *path, struct ash_safetensors **set_out, str
 /* The same over bytes in memory (borrowed until close): for tests and fuzzing. */
 int ash_safetensors_parse(const void *data, size_t size_bytes, const char *name, struct ash_safetensors **set_out,
                           struct ash_err *err);
+/* Unmap and free; views of it are invalid. NULL is a no-op. */
 void ash_safetensors_close(struct ash_safetensors *set);
-/* The mapping that a tensor's data lie in (its file's), or NULL where they are a copy. */
+/* The mapping that holds a tensor's data (its file's), or NULL where they are a copy. */
 const struct ash_map *ash_safetensors_map(const struct ash_safetensors *set, const void *data);
 
 size_t ash_safetensors_size(const struct ash_safetensors *set); /* number of tensors */

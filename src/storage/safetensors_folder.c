@@ -1,5 +1,5 @@
 /* Safetensors by path: one file, or a Hugging Face folder with one file or an index and its shards.
- * An index is outside input too: it may only name files beside itself, and must agree with what they hold. */
+ * An index is outside input too: it may only name files of its folder, and must agree with what they hold. */
 #include "storage/safetensors_priv.h"
 
 #include <errno.h>
@@ -30,7 +30,8 @@ static int open_file(const char *path, struct ash_safetensors **set_out, struct 
 
     if (set == NULL) return ash_err_set(err, -ENOMEM, "%s: no memory to open it", path);
     rc = add_file(set, path, err);
-    if (rc == 0) rc = ash_safetensors_sort(set, err);
+    if (rc < 0) goto fail;
+    rc = ash_safetensors_sort(set, err);
     if (rc < 0) goto fail;
     *set_out = set;
     return 0;
@@ -40,7 +41,7 @@ fail:
     return rc;
 }
 
-/* A file beside the index: nothing that leads out of the folder or hides. */
+/* A file of the index's folder: nothing that leads out of the folder or hides. */
 static bool is_plain_name(const char *name)
 {
     return name[0] != '\0' && name[0] != '.' && strchr(name, '/') == NULL;
@@ -150,7 +151,7 @@ fail:
 static int open_index(const char *dir, const char *path, struct ash_safetensors **set_out, struct ash_err *err)
 {
     json_t *root = NULL, *weight_map;
-    int rc = ash_json_load(path, &root, err);
+    int rc = ash_json_load_unique(path, &root, err);
 
     if (rc < 0) return rc;
     weight_map = json_object_get(root, "weight_map");

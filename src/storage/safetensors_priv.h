@@ -1,5 +1,5 @@
-/* The set of tensors that a reader builds: file by file (safetensors_read.c), folder by folder (safetensors_folder.c).
- */
+/* The set of tensors that a reader builds: file by file (safetensors_read.c), folder by folder
+ * (safetensors_folder.c). */
 #ifndef ASH_STORAGE_SAFETENSORS_PRIV_H
 #define ASH_STORAGE_SAFETENSORS_PRIV_H
 
@@ -60,8 +60,9 @@ int ash_tensor_source_bytes(const struct ash_tensor_source *source, size_t *byte
 int ash_safetensors_write_source(const char *path, const struct ash_tensor_source *source,
                                  const struct ash_metadata *metadata, size_t metadata_count, struct ash_err *err);
 
-/* A name fit for a message: shortened, control characters replaced. Returns buf. */
 #define ASH_LABEL_BYTES 100
+
+/* A name fit for a message: shortened, control characters replaced. Returns buf. */
 const char *ash_tensor_label(const char *name, char buf[ASH_LABEL_BYTES]);
 
 #endif

@@ -150,8 +150,10 @@ static int read_entry(const json_t *json, size_t data_bytes, struct ash_safetens
 
     if (!json_is_object(json)) return ash_err_set(err, -EINVAL, "its description is not an object");
     rc = read_dtype(json, &view->dtype, err);
-    if (rc == 0) rc = read_shape(json, view, err);
-    if (rc == 0) rc = read_offsets(json, data_bytes, &entry->begin, &end, err);
+    if (rc < 0) return rc;
+    rc = read_shape(json, view, err);
+    if (rc < 0) return rc;
+    rc = read_offsets(json, data_bytes, &entry->begin, &end, err);
     if (rc < 0) return rc;
     if (ash_tensor_bytes(view->dtype, view->dims, view->dim_count, &need) < 0)
         return ash_err_set(err, -EINVAL, "its shape overflows: no file can hold it");
@@ -184,7 +186,7 @@ static int check_tiling(const char *file, struct ash_safetensors_entry *entries,
                                ash_tensor_label(entries[i - 1].view.name, other),
                                ash_tensor_label(entries[i].view.name, label));
         if (entries[i].begin > at)
-            return ash_err_set(err, -EINVAL, "%s: tensor '%s': a hole of %zu bytes lies before it", file,
+            return ash_err_set(err, -EINVAL, "%s: tensor '%s': a hole of %zu bytes comes before it", file,
                                ash_tensor_label(entries[i].view.name, label), entries[i].begin - at);
         at += entries[i].view.size_bytes;
     }
@@ -193,8 +195,8 @@ static int check_tiling(const char *file, struct ash_safetensors_entry *entries,
     return 0;
 }
 
-/* Point the views at their bytes; a tensor that the file leaves unaligned (the format allows it) gets an aligned copy.
- */
+/* Point the views at their bytes; a tensor that the file leaves unaligned (the format allows it) gets an aligned
+ * copy. */
 static int place_views(struct ash_safetensors_entry *entries, size_t count, const uint8_t *data)
 {
     for (size_t i = 0; i < count; i++) {
@@ -253,7 +255,7 @@ int ash_safetensors_read(struct ash_safetensors *set, const uint8_t *data, size_
 
     rc = check_length(file, data, size_bytes, &header_bytes, err);
     if (rc < 0) return rc;
-    rc = ash_json_parse((const char *)data + ASH_SAFETENSORS_LENGTH_BYTES, header_bytes, file, &root, err);
+    rc = ash_json_parse_unique((const char *)data + ASH_SAFETENSORS_LENGTH_BYTES, header_bytes, file, &root, err);
     if (rc < 0) return rc;
     data += ASH_SAFETENSORS_LENGTH_BYTES + header_bytes;
     data_bytes = size_bytes - ASH_SAFETENSORS_LENGTH_BYTES - header_bytes;
@@ -342,8 +344,10 @@ int ash_safetensors_parse(const void *data, size_t size_bytes, const char *name,
 
     if (set == NULL) return ash_err_set(err, -ENOMEM, "%s: no memory to open it", name);
     rc = ash_safetensors_name_file(set, name, err);
-    if (rc == 0) rc = ash_safetensors_read(set, data, size_bytes, err);
-    if (rc == 0) rc = ash_safetensors_sort(set, err);
+    if (rc < 0) goto fail;
+    rc = ash_safetensors_read(set, data, size_bytes, err);
+    if (rc < 0) goto fail;
+    rc = ash_safetensors_sort(set, err);
     if (rc < 0) goto fail;
     *set_out = set;
     return 0;

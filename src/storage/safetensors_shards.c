@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/json.h"
+#include "base/math.h"
 #include "storage/io_priv.h"
 
 #define NAME_BYTES 64
@@ -48,7 +49,7 @@ static int cut_init(struct cut *cut, const struct ash_tensor_source *source, siz
     }
     cut->shard_count = 1;
     for (size_t i = 0; i < source->count; i++) {
-        if (max_bytes > 0 && filled > 0 && cut->bytes[i] > max_bytes - (filled < max_bytes ? filled : max_bytes)) {
+        if (max_bytes > 0 && filled > 0 && cut->bytes[i] > max_bytes - ash_min(filled, max_bytes)) {
             cut->starts[cut->shard_count++] = i;
             filled = 0;
         }
@@ -115,7 +116,7 @@ static int write_index(const char *dir, const struct ash_tensor_source *source, 
     return rc;
 }
 
-/* The number that text begins with, five digits or more, moving *text behind it; 0 where there is none. */
+/* The number that text begins with, five digits or more, moving *text past it; 0 where there is none. */
 static size_t take_number(const char **text)
 {
     char *end = NULL;

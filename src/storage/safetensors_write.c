@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/assert.h"
+#include "base/math.h"
 #include "base/utf8.h"
 #include "storage/io_priv.h"
 
@@ -122,7 +124,7 @@ static int describe_metadata(const struct ash_metadata *metadata, size_t count, 
 static int print_header(struct plan *plan, const json_t *root, struct ash_err *err)
 {
     size_t text_bytes = json_dumpb(root, NULL, 0, JSON_COMPACT);
-    size_t padded = (text_bytes + HEADER_ALIGN - 1) / HEADER_ALIGN * HEADER_ALIGN;
+    size_t padded = ash_round_up(text_bytes, HEADER_ALIGN);
 
     if (text_bytes == 0) return ash_err_set(err, -ENOMEM, "no memory for the header");
     if (padded > ASH_SAFETENSORS_HEADER_MAX)
@@ -162,8 +164,10 @@ static int plan_init(struct plan *plan, const struct ash_tensor_source *source, 
     if (rc < 0) goto fail;
     make_order(plan);
     rc = describe_metadata(metadata, metadata_count, root, err);
-    if (rc == 0) rc = describe_tensors(plan, root, err);
-    if (rc == 0) rc = print_header(plan, root, err);
+    if (rc < 0) goto fail;
+    rc = describe_tensors(plan, root, err);
+    if (rc < 0) goto fail;
+    rc = print_header(plan, root, err);
     if (rc < 0) goto fail;
     json_decref(root);
     return 0;
@@ -182,7 +186,7 @@ static int write_tensor(int fd, const struct plan *plan, size_t i, void *buf, bo
 
     if (source->fill == NULL) return ash_io_write(fd, source->specs[i].data, plan->bytes[i]);
     for (size_t at = 0; at < plan->bytes[i]; at += CHUNK_BYTES) {
-        size_t size = plan->bytes[i] - at < CHUNK_BYTES ? plan->bytes[i] - at : CHUNK_BYTES;
+        size_t size = ash_min(plan->bytes[i] - at, CHUNK_BYTES);
         int rc = source->fill(source->ctx, source->first + i, at, buf, size);
         if (rc < 0) {
             *fill_failed_out = true;
@@ -218,7 +222,7 @@ static int write_content(int fd, const char *path, const struct plan *plan, stru
     return rc;
 }
 
-/* A new file beside path, its name in temp (PATH_MAX). Returns the descriptor. */
+/* A new file in the folder of path, its name in temp (PATH_MAX). Returns the descriptor. */
 static int open_temp(const char *path, char *temp, struct ash_err *err)
 {
     static atomic_uint serial;
@@ -250,6 +254,7 @@ int ash_safetensors_write_source(const char *path, const struct ash_tensor_sourc
     struct plan plan;
     int fd, rc;
 
+    ash_assert(source->count == 0 || source->specs != NULL);
     rc = plan_init(&plan, source, metadata, metadata_count, err);
     if (rc < 0) return ash_err_prefix(err, rc, "%s", path);
     fd = open_temp(path, temp, err);

@@ -19,7 +19,7 @@ struct ash_chat_message {
 
 /* From a model folder: chat_template.jinja, else "chat_template" of tokenizer_config.json (a string, or of a list of
  * named ones the "default" one), with the special tokens that tokenizer_config.json names. Or from a GGUF file: the
- * same beside it, or else its own. -ENOENT when the model has no template. */
+ * same next to it, or else its own. -ENOENT when the model has no template. */
 int ash_chat_template_open(const char *dir, struct ash_chat_template **template_out, struct ash_err *err);
 /* The text of that template, appended to text. */
 int ash_chat_template_source(const char *dir, struct ash_str *text, struct ash_err *err);

@@ -19,15 +19,17 @@ struct ash_ids {
     int32_t *data;
     size_t count, capacity;
 };
+/* Free the ids and leave an empty list. */
 void ash_ids_fini(struct ash_ids *ids);
 int ash_ids_add(struct ash_ids *ids, int32_t id); /* 0 or -ENOMEM */
 
-/* dir: a folder that holds tokenizer.json (its path itself works too), or a GGUF file: then the tokenizer.json beside
- * it, or else the file's own vocabulary. -ENOENT where there is none. */
-int ash_tokenizer_open(const char *dir, struct ash_tokenizer **tokenizer_out, struct ash_err *err);
+/* path: a folder that holds tokenizer.json (its path itself works too), or a GGUF file (ash_gguf_locate): then the
+ * tokenizer.json in the same folder, or else the file's own vocabulary. -ENOENT where there is none. */
+int ash_tokenizer_open(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err);
 /* From the text of a tokenizer.json. */
 int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, struct ash_tokenizer **tokenizer_out,
                         struct ash_err *err);
+/* Free it; no call may be using it. NULL is a no-op. */
 void ash_tokenizer_close(struct ash_tokenizer *tokenizer);
 
 /* From the metadata of a GGUF file. -ENOENT when it has no vocabulary, -ENOTSUP for kinds of tokenizers that are not
@@ -46,6 +48,7 @@ size_t ash_tokenizer_vocab_size(const struct ash_tokenizer *tokenizer);
 int32_t ash_tokenizer_id(const struct ash_tokenizer *tokenizer, const char *content);
 /* The content of an id as the file has it, or NULL. */
 const char *ash_tokenizer_content(const struct ash_tokenizer *tokenizer, int32_t id);
+/* Is id an added token that the file calls special? False for ids that do not exist. */
 bool ash_tokenizer_is_special(const struct ash_tokenizer *tokenizer, int32_t id);
 /* A hash of everything that decides the ids: token shards remember it. */
 uint64_t ash_tokenizer_hash(const struct ash_tokenizer *tokenizer);
@@ -63,9 +66,14 @@ int ash_tokenizer_decode(const struct ash_tokenizer *tokenizer, const int32_t *i
 /* Decoding one id at a time: a piece is given out only when its last character is complete. The pieces joined are the
  * text that decode gives for all ids. */
 struct ash_decoder;
+/* A decoder that has seen nothing. Borrows tokenizer until close. One owner thread. */
 int ash_decoder_open(const struct ash_tokenizer *tokenizer, bool skip_special, struct ash_decoder **decoder_out,
                      struct ash_err *err);
+/* NULL is a no-op. */
 void ash_decoder_close(struct ash_decoder *decoder);
+/* Start anew after a prompt whose text is known already: what comes next is the text that the next ids add to it. A
+ * prompt may end inside a character; the id that finishes it gives the whole character. Unknown ids are -EINVAL. */
+int ash_decoder_start(struct ash_decoder *decoder, const int32_t *prompt, size_t count, struct ash_err *err);
 /* Append what id makes certain to text (perhaps nothing). */
 int ash_decoder_push(struct ash_decoder *decoder, int32_t id, struct ash_str *text, struct ash_err *err);
 /* Append what is left (an incomplete character becomes U+FFFD) and start anew. */

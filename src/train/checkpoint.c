@@ -1,5 +1,5 @@
 /* checkpoint: a job's state as a committed folder and back. Weights are saved as a model, moments as one more
- * safetensors file beside them, counters in the manifest. Whole tensors are written, whoever holds which part, and each
+ * safetensors file next to them, counters in the manifest. Whole tensors are written, whoever holds which part, and each
  * rank reads its part of them: a checkpoint knows no layout. */
 #include "train/checkpoint.h"
 
@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/file.h"
 #include "storage/commit.h"
 #include "storage/safetensors.h"
@@ -107,7 +108,7 @@ out:
     return rc;
 }
 
-static json_t *encode_state(const struct ash_state *state, const struct ash_checkpoint_save *save)
+static json_t *encode_state(const struct ash_state *state, const struct ash_checkpoint_save_opts *save)
 {
     char state_hash[24], data_hash[24];
 
@@ -118,23 +119,31 @@ static json_t *encode_state(const struct ash_state *state, const struct ash_chec
                      ash_guard_encode(&state->guard), "arithmetic", save->arithmetic, "job", save->job_yaml);
 }
 
-static int write_state(const struct ash_state *state, struct source *source, const struct ash_checkpoint_save *save,
-                       struct ash_err *err)
+int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_bytes)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), PREFIX "%06" PRIu64, step);
+    return ash_path_join(buf, buf_bytes, root, name);
+}
+
+static int write_state(const struct ash_state *state, struct source *source,
+                       const struct ash_checkpoint_save_opts *save, struct ash_err *err)
 {
     struct ash_commit *commit = NULL;
     json_t *json = NULL;
-    char name[32], path[PATH_MAX];
-    int rc;
+    char path[PATH_MAX];
+    int rc = ash_checkpoint_path(save->root, state->step, path, sizeof(path));
 
-    snprintf(name, sizeof(name), PREFIX "%06" PRIu64, state->step);
-    if ((rc = ash_path_join(path, sizeof(path), save->root, name)) < 0)
-        return ash_err_set(err, rc, "%s: the path is too long", save->root);
-    if ((rc = ash_commit_begin(path, &commit, err)) < 0) return rc;
+    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", save->root);
+    rc = ash_commit_begin(path, &commit, err);
+    if (rc < 0) return rc;
     rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
                              ASH_F32, 0, err);
     if (rc < 0) goto fail;
-    if ((rc = write_moments(source, ash_commit_dir(commit), err)) < 0) goto fail;
-    rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
+    rc = write_moments(source, ash_commit_dir(commit), err);
+    if (rc < 0) goto fail;
+    rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_get_config(state->model), err);
     if (rc < 0) goto fail;
     json = encode_state(state, save);
     if (json == NULL) {
@@ -164,7 +173,7 @@ static int end_collect(struct ash_collect *collect, int rc, struct ash_err *err)
     return result;
 }
 
-int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save *save,
+int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save_opts *save,
                         struct ash_err *err)
 {
     struct source source = {0};
@@ -188,12 +197,14 @@ static int write_export(const struct ash_state *state, struct source *source, co
     int rc = ash_path_join(dir, sizeof(dir), parent, EXPORT_NAME);
 
     if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", parent);
-    if ((rc = ash_commit_prune(parent, EXPORT_NAME ".", SIZE_MAX, err)) < 0) return rc; /* what a killed export left */
-    if ((rc = ash_commit_begin(dir, &commit, err)) < 0) return rc;
+    rc = ash_commit_prune(parent, EXPORT_NAME ".", SIZE_MAX, err);
+    if (rc < 0) return rc; /* what a killed export left */
+    rc = ash_commit_begin(dir, &commit, err);
+    if (rc < 0) return rc;
     rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
                              ASH_F32, 0, err);
     if (rc == 0)
-        rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_config(state->model), err);
+        rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_get_config(state->model), err);
     if (rc == 0) return ash_commit_finish(commit, NULL, err);
     ash_commit_abort(commit);
     return rc;
@@ -220,16 +231,16 @@ void ash_checkpoint_fini(struct ash_checkpoint *checkpoint)
     memset(checkpoint, 0, sizeof(*checkpoint));
 }
 
-bool ash_checkpoint_exists(const char *root)
+size_t ash_checkpoint_count(const char *root)
 {
     DIR *dir = opendir(root);
-    bool found = false;
+    size_t count = 0;
 
-    if (dir == NULL) return false;
-    for (struct dirent *entry = readdir(dir); entry != NULL && !found; entry = readdir(dir))
-        found = strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0;
+    if (dir == NULL) return 0;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
+        count += strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0;
     closedir(dir);
-    return found;
+    return count;
 }
 
 static int decode_hash(const json_t *json, const char *key, uint64_t *hash_out, struct ash_err *err)
@@ -244,32 +255,49 @@ static int decode_hash(const json_t *json, const char *key, uint64_t *hash_out, 
     return *end == '\0' ? 0 : ash_err_set(err, -EBADMSG, "the manifest's %s is not hexadecimal", key);
 }
 
+/* What a manifest says of a state; members that are missing keep what they were. */
+struct manifest_state {
+    int64_t step, updates;
+    const json_t *guard;
+    const char *job, *arithmetic;
+};
+
+static int read_members(const json_t *state, struct manifest_state *out, struct ash_err *err)
+{
+    int rc = ash_json_int(state, "step", 0, INT64_MAX, &out->step, err);
+
+    if (rc >= 0) rc = ash_json_int(state, "updates", 0, INT64_MAX, &out->updates, err);
+    if (rc >= 0) rc = ash_json_object(state, "guard", &out->guard, err);
+    if (rc >= 0) rc = ash_json_string(state, "arithmetic", &out->arithmetic, err);
+    if (rc >= 0) rc = ash_json_string(state, "job", &out->job, err);
+    if (rc < 0) return rc;
+    if (out->step < 0 || out->updates < 0 || out->guard == NULL || out->arithmetic == NULL || out->job == NULL)
+        return ash_err_set(err, -EBADMSG,
+                           "the manifest's state lacks step, updates, guard, arithmetic or job: is this a training "
+                           "checkpoint?");
+    return 0;
+}
+
 static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
-    const json_t *state = NULL, *guard = NULL;
-    const char *job = NULL, *arithmetic = NULL;
-    int64_t step = -1, updates = -1;
-    int rc;
+    struct manifest_state found = {.step = -1, .updates = -1};
+    const json_t *state = NULL;
+    int rc = ash_json_object(manifest, "state", &state, err);
 
-    if ((rc = ash_json_object(manifest, "state", &state, err)) < 0) return rc;
+    if (rc < 0) return rc;
     if (state == NULL) return ash_err_set(err, -EBADMSG, "the manifest has no state");
-    if ((rc = ash_json_int(state, "step", 0, INT64_MAX, &step, err)) < 0 ||
-        (rc = ash_json_int(state, "updates", 0, INT64_MAX, &updates, err)) < 0 ||
-        (rc = decode_hash(state, "state_hash", &checkpoint->state_hash, err)) < 0 ||
-        (rc = decode_hash(state, "data_hash", &checkpoint->data_hash, err)) < 0 ||
-        (rc = ash_json_object(state, "guard", &guard, err)) < 0 ||
-        (rc = ash_json_string(state, "arithmetic", &arithmetic, err)) < 0 ||
-        (rc = ash_json_string(state, "job", &job, err)) < 0)
-        return rc;
-    if (step < 0 || updates < 0 || guard == NULL || arithmetic == NULL || job == NULL)
-        return ash_err_set(err, -EBADMSG,
-                           "the manifest's state lacks step, updates, guard, arithmetic or job: is this "
-                           "a training checkpoint?");
-    if ((rc = ash_guard_decode(guard, &checkpoint->guard, err)) < 0) return rc;
-    checkpoint->step = (uint64_t)step;
-    checkpoint->updates = (uint64_t)updates;
-    checkpoint->job_yaml = strdup(job);
-    checkpoint->arithmetic = strdup(arithmetic);
+    rc = read_members(state, &found, err);
+    if (rc < 0) return rc;
+    rc = decode_hash(state, "state_hash", &checkpoint->state_hash, err);
+    if (rc < 0) return rc;
+    rc = decode_hash(state, "data_hash", &checkpoint->data_hash, err);
+    if (rc < 0) return rc;
+    rc = ash_guard_decode(found.guard, &checkpoint->guard, err);
+    if (rc < 0) return rc;
+    checkpoint->step = (uint64_t)found.step;
+    checkpoint->updates = (uint64_t)found.updates;
+    checkpoint->job_yaml = strdup(found.job);
+    checkpoint->arithmetic = strdup(found.arithmetic);
     if (checkpoint->job_yaml == NULL || checkpoint->arithmetic == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory");
     return 0;
@@ -314,8 +342,7 @@ static int read_moment(const struct ash_safetensors *set, char kind, const struc
                            ash_param_full_count(param));
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
-        size_t begin = piece.local > part->first ? piece.local : part->first,
-               end = piece.local + piece.count < last ? piece.local + piece.count : last;
+        size_t begin = ash_max(piece.local, part->first), end = ash_min(piece.local + piece.count, last);
         if (begin < end)
             memcpy(own + (begin - part->first), (const float *)view->data + piece.full + (begin - piece.local),
                    (end - begin) * sizeof(float));
@@ -331,8 +358,10 @@ static int read_moments(const struct ash_safetensors *set, struct ash_state *sta
         int rc;
 
         if (!param->is_trained || part.count == 0) continue;
-        if ((rc = read_moment(set, 'm', param, &part, (float *)state->m.data + part.at, err)) < 0) return rc;
-        if ((rc = read_moment(set, 'v', param, &part, (float *)state->v.data + part.at, err)) < 0) return rc;
+        rc = read_moment(set, 'm', param, &part, (float *)state->m.data + part.at, err);
+        if (rc < 0) return rc;
+        rc = read_moment(set, 'v', param, &part, (float *)state->v.data + part.at, err);
+        if (rc < 0) return rc;
     }
     return 0;
 }
@@ -344,7 +373,8 @@ static int read_state(const struct ash_checkpoint *checkpoint, struct ash_state 
     int rc = ash_path_join(path, sizeof(path), checkpoint->dir, MOMENTS_FILE);
 
     if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", checkpoint->dir);
-    if ((rc = ash_safetensors_open(path, &set, err)) < 0) return rc;
+    rc = ash_safetensors_open(path, &set, err);
+    if (rc < 0) return rc;
     rc = read_moments(set, state, err);
     ash_safetensors_close(set);
     if (rc < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
@@ -361,9 +391,13 @@ int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stag
 
     for (size_t i = 0; i < stages->chunk_count; i++) {
         struct ash_state *state = &stages->chunks[i].state;
-        if ((rc = read_state(checkpoint, state, err)) < 0 || (rc = ash_state_meet(state, err)) < 0) return rc;
+        rc = read_state(checkpoint, state, err);
+        if (rc < 0) return rc;
+        rc = ash_state_barrier(state, err);
+        if (rc < 0) return rc;
     }
-    if ((rc = ash_stages_hash(stages, &hash, err)) < 0) return rc;
+    rc = ash_stages_hash(stages, &hash, err);
+    if (rc < 0) return rc;
     if (hash == checkpoint->state_hash) return 0;
     return ash_err_set(err, -EBADMSG,
                        "%s: the state that was read has hash %016" PRIx64 " but %016" PRIx64

@@ -1,5 +1,5 @@
 /* checkpoint - a training state on disk: a Hugging Face folder that can be served as it is, the optimizer's moments
- * beside the weights, and a manifest, written last, that says what run and step this is. A crash or a full disk while
+ * next to the weights, and a manifest, written last, that says what run and step this is. A crash or a full disk while
  * saving leaves the earlier checkpoints as they were. One owner thread. */
 #ifndef ASH_TRAIN_CHECKPOINT_H
 #define ASH_TRAIN_CHECKPOINT_H
@@ -21,9 +21,10 @@ struct ash_checkpoint {
     char *arithmetic; /* as in struct ash_trainer_facts */
     char *skipped;    /* a sentence a line for each newer one that is damaged; NULL: none */
 };
+/* Free what it holds. */
 void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
 
-struct ash_checkpoint_save {
+struct ash_checkpoint_save_opts {
     const char *root;          /* DIR/checkpoints, made when missing */
     const char *tokenizer_dir; /* its tokenizer files are copied; NULL: none */
     const char *job_yaml;
@@ -31,16 +32,19 @@ struct ash_checkpoint_save {
     uint64_t data_hash, state_hash;
 };
 
-/* Save the state of a job as root/step-NNNNNN. All its ranks call it, one writes. On error (a full disk) nothing of it
+/* Save the state of a job as root/step-NNNNNN. All its ranks call it, the first one writes. On error (a full disk) nothing of it
  * remains and older checkpoints are untouched; all ranks return it. */
-int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save *save,
+int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save_opts *save,
                         struct ash_err *err);
 
-/* Remove all but the newest `keep` complete ones (0: keep all), and what killed saves left behind. */
+/* Remove all but the newest `keep` complete ones (0: keep all), and what killed saves left. Returns 0 or a negative
+ * errno. */
 int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err);
 
-/* Are there checkpoints at all, complete or not? */
-bool ash_checkpoint_exists(const char *root);
+/* Where the checkpoint of a step is: root/step-NNNNNN. Returns 0 or -ENAMETOOLONG. */
+int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_bytes);
+/* How many checkpoints there are, complete or not. */
+size_t ash_checkpoint_count(const char *root);
 /* Find the newest complete checkpoint whose files are undamaged. Returns 0 or -ENOENT when there is none: err says what
  * is wrong with the newest, if there is one. */
 int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err);
@@ -49,7 +53,8 @@ int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out,
 int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stages *stages, struct ash_err *err);
 
 /* Write parent/model, a Hugging Face folder of the job's weights (float32) and the tokenizer of tokenizer_dir (NULL:
- * none); an older one is replaced in one step. All ranks call it, one writes. */
+ * none); an older one is replaced in one step. All ranks call it, the first one writes. Returns as
+ * ash_checkpoint_save. */
 int ash_checkpoint_export(struct ash_stages *stages, bool writes, const char *tokenizer_dir, const char *parent,
                           struct ash_err *err);
 

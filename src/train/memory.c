@@ -5,10 +5,10 @@
 #define PROGRAM_BYTES ((size_t)7 << 20) /* code, libraries, tokenizer, log, the pages of the data that are read */
 #define THREAD_BYTES ((size_t)1 << 20)  /* stack and packed blocks of matrices */
 
-void ash_train_memory(const struct ash_stages *stages, struct ash_train_memory *memory_out)
+void ash_train_memory_measure(const struct ash_stages *stages, struct ash_train_memory *memory_out)
 {
     size_t threads = (size_t)ash_workers_count(stages->exec->workers);
-    size_t scratch = threads * THREAD_BYTES + ash_exec_handed_bytes(stages->exec);
+    size_t scratch = threads * THREAD_BYTES + ash_exec_broadcast_bytes(stages->exec);
     struct ash_train_memory memory = {.program = PROGRAM_BYTES + scratch};
 
     for (size_t i = 0; i < stages->chunk_count; i++) {

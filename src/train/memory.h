@@ -8,16 +8,20 @@
 
 /* Bytes. */
 struct ash_train_memory {
-    size_t state;     /* weights and two moments in float32, and a bf16 copy of the weights in bf16 runs; replicas of a
-                         node: this one's share of what they keep together */
-    size_t gradients; /* partial sums over this rank's grains (train/layout/grains.h) */
-    size_t activations; /* of the micro-batches that are under way at once, by train.recompute, with the logits of one
-                           piece of the head */
-    size_t program;     /* threads' scratch, code, libraries, pages of the data: nearly the same for all runs */
+    /* weights and two moments in float32, and a bf16 copy of the weights in bf16 runs; of node replicas, this one's
+     * share of what they keep together */
+    size_t state;
+    /* partial sums over this rank's grains (train/layout/grains.h) */
+    size_t gradients;
+    /* of the micro-batches in flight, by train.recompute, with the logits of one piece of the head */
+    size_t activations;
+    /* threads' scratch, code, libraries, pages of the data: nearly the same for all runs */
+    size_t program;
 };
 
-/* What this rank of a job that has been opened needs. */
-void ash_train_memory(const struct ash_stages *stages, struct ash_train_memory *memory_out);
+/* What this rank of an open job needs, by kind. */
+void ash_train_memory_measure(const struct ash_stages *stages, struct ash_train_memory *memory_out);
+/* All kinds together. */
 size_t ash_train_memory_total(const struct ash_train_memory *memory);
 
 #endif

@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
@@ -24,14 +26,19 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     ash_meter_end(meter, ASH_METER_DATA);
     if (rc < 0) return rc;
     scale = step.targets > 0 ? (float)(1.0 / (double)step.targets) : 0.0f;
-    if ((rc = ash_stages_train(stages, trainer->train, state->step, scale, trainer->losses, err)) < 0) return rc;
+    rc = ash_stages_train(stages, trainer->train, state->step, scale, trainer->losses, err);
+    if (rc < 0) return rc;
     loss_sum = ash_grains_fold(trainer->losses, (size_t)job->train.grains);
     step.loss = step.targets > 0 ? loss_sum / (double)step.targets : 0.0;
-    if ((rc = ash_stages_norm(stages, &step.norm, err)) < 0) return rc;
-    step.lr = ash_schedule_lr(&trainer->schedule, state->step);
+    rc = ash_stages_norm(stages, &step.norm, err);
+    if (rc < 0) return rc;
+    step.lr = ash_lr_schedule_at(&trainer->schedule, state->step);
     step.verdict = ash_guard_check(&trainer->guard, &state->guard, step.targets, step.loss, step.norm);
     ash_guard_describe(step.verdict, &state->guard, step.loss, step.norm, step.reason, sizeof(step.reason));
-    if (step.verdict == ASH_GUARD_OK && (rc = ash_stages_update(stages, step.norm, step.lr, err)) < 0) return rc;
+    if (step.verdict == ASH_GUARD_OK) {
+        rc = ash_stages_update(stages, step.norm, step.lr, err);
+        if (rc < 0) return rc;
+    }
     ash_stages_count_step(stages);
     ash_meter_close(meter);
     step.meter = *meter;
@@ -47,6 +54,7 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
     uint64_t targets = 0;
     int rc;
 
+    ash_assert(sequences > 0);
     if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
     rc = ash_stages_eval(&trainer->stages, trainer->valid, sequences, losses, err);
     if (rc == 0) rc = ash_feed_count(&trainer->stages.feed, &all, &targets, err);
@@ -68,9 +76,9 @@ struct ash_state *ash_trainer_state(struct ash_trainer *trainer)
     return &trainer->stages.chunks[0].state;
 }
 
-struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer)
+struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer)
 {
-    const struct ash_model_config *config = ash_model_config(trainer->stages.chunks[0].state.model);
+    const struct ash_model_config *config = ash_model_get_config(trainer->stages.chunks[0].state.model);
     const json_t *type = json_object_get(config->source, "model_type");
 
     return (struct ash_trainer_facts){

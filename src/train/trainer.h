@@ -10,7 +10,7 @@
 #include "collective/group.h"
 #include "train/job/job.h"
 #include "train/memory.h"
-#include "train/layout/meter.h"
+#include "train/state/meter.h"
 #include "train/layout/stages.h"
 
 struct ash_trainer;
@@ -27,7 +27,7 @@ struct ash_step {
     char reason[160];               /* the verdict in words */
 };
 
-/* What a run is made of, for people. Borrowed from the trainer. */
+/* What a run is made of, for people. */
 struct ash_trainer_facts {
     const char *family, *backend, *tokenizer_dir; /* tokenizer_dir NULL: none found */
     int threads;
@@ -37,26 +37,31 @@ struct ash_trainer_facts {
     size_t train_tokens, train_windows, valid_tokens, valid_sequences; /* valid_sequences 0: no validation */
     struct ash_train_memory memory;                                    /* what the run needs at its peak */
     uint64_t data_hash;
-    const char
-        *arithmetic; /* reference whose bits the run has ("ref" for all float32 runs), "/N" where its order changed */
+    /* reference whose bits the run has ("ref" for all float32 runs), "/N" where its order of sums changed */
+    const char *arithmetic;
 };
 
 /* Build everything that a resolved job needs. weights_dir: a Hugging Face folder whose weights to take (a
  * checkpoint's); NULL: those of job->model. group: the ranks that share each step, all of which open the same job;
- * NULL: this process is alone. Borrows job and group until close. */
+ * NULL: this process is alone. Borrows job and group until close. Where ranks have different jobs, data, weights or
+ * arithmetic, all of them get -EBADE and a sentence that names what differs. */
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
                      struct ash_trainer **trainer_out, struct ash_err *err);
+/* Free; NULL is a no-op. All ranks close before the group. */
 void ash_trainer_close(struct ash_trainer *trainer);
 
-/* One step. On error (damaged data) the state is as it was before. */
+/* One step. All ranks call it. Returns 0, -EBADMSG for damaged data (the state is as it was before) or the group's
+ * error. */
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err);
-/* Mean loss over the validation sequences, the same ones each time. Only where facts say that there are some. */
+/* Mean loss over the validation sequences, the same ones each time. Only where facts say that there are some. All ranks
+ * call it. Returns as ash_trainer_step. */
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
 
 /* The state after the last step: its counters, and of the weights and moments what this rank holds first. */
 struct ash_state *ash_trainer_state(struct ash_trainer *trainer);
 /* All that this rank holds; a checkpoint is saved from it and loaded into it. */
 struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer);
-struct ash_trainer_facts ash_trainer_facts(const struct ash_trainer *trainer);
+/* What the run is made of. Strings are borrowed until close. */
+struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer);
 
 #endif

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/cores.h"
 #include "base/file.h"
 #include "text/tokenizer.h"
+#include "train/job/agree.h"
 
 /* Version of the order in which bf16 weight gradients sum over tokens, where it is not that of "ref". 2: in groups of
  * four that start anew with each sequence; before that, one chain of fused multiply-adds. */
@@ -27,9 +29,12 @@ static int open_data(struct ash_trainer *trainer, struct ash_err *err)
     if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
     rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid, err);
     if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
+    if (ash_dataset_tokenizer_hash(trainer->valid) != ash_dataset_tokenizer_hash(trainer->train))
+        return ash_err_set(err, -EINVAL,
+                           "data.valid was made with another tokenizer than data.train: tokenize its text again");
     wanted = (size_t)job->train.valid_batches * (size_t)job->train.global_batch;
     trainer->valid_sequences = ash_dataset_windows(trainer->valid);
-    if (trainer->valid_sequences > wanted) trainer->valid_sequences = wanted;
+    trainer->valid_sequences = ash_min(trainer->valid_sequences, wanted);
     return 0;
 }
 
@@ -78,7 +83,8 @@ static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
     int rc;
 
     if (trainer->tokenizer_dir[0] == '\0') return 0;
-    if ((rc = ash_tokenizer_open(trainer->tokenizer_dir, &tokenizer, err)) < 0) return rc;
+    rc = ash_tokenizer_open(trainer->tokenizer_dir, &tokenizer, err);
+    if (rc < 0) return rc;
     trainer->tokenizer_vocab = ash_tokenizer_vocab_size(tokenizer);
     hash = ash_tokenizer_hash(tokenizer);
     ash_tokenizer_close(tokenizer);
@@ -93,7 +99,7 @@ static size_t needed_vocab(const struct ash_trainer *trainer)
 {
     size_t vocab = ash_dataset_vocab_size(trainer->train);
 
-    return trainer->tokenizer_vocab > vocab ? trainer->tokenizer_vocab : vocab;
+    return ash_max(trainer->tokenizer_vocab, vocab);
 }
 
 /* The model that the job asks for, as a config: of a folder, or of the sizes in the job. */
@@ -103,8 +109,12 @@ static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_
     const struct ash_job *job = trainer->job;
     json_t *json = NULL;
     size_t vocab = job->model.vocab > 0 ? (size_t)job->model.vocab : needed_vocab(trainer);
+    char file[ASH_GGUF_PATH_BYTES];
     int rc;
 
+    if (dir != NULL && ash_gguf_locate(dir, file))
+        return ash_err_set(err, -ENOTSUP, "model.from: '%s' is a GGUF file: training starts from a Hugging Face folder",
+                           file);
     if (dir != NULL) return ash_model_config_load(dir, config_out, err);
     rc = ash_job_config(&job->model, vocab, ash_dataset_eos_id(trainer->train), &json, err);
     if (rc < 0) return rc;
@@ -155,7 +165,7 @@ static int open_stages(struct ash_trainer *trainer, const char *weights_dir, str
     if (rc == 0) rc = count_weights(trainer, &config, err);
     if (rc == 0) rc = ash_stages_open(&trainer->stages, trainer->job, &trainer->exec, &trainer->mesh, &source, err);
     ash_model_config_fini(&config);
-    if (rc == 0) ash_train_memory(&trainer->stages, &trainer->memory);
+    if (rc == 0) ash_train_memory_measure(&trainer->stages, &trainer->memory);
     return rc;
 }
 
@@ -171,19 +181,48 @@ static int open_mesh(struct ash_trainer *trainer, struct ash_err *err)
 static void name_arithmetic(struct ash_trainer *trainer)
 {
     const struct ash_ops *reference = trainer->exec.ops->reference;
-    bool plain = trainer->job->train.precision != ASH_PRECISION_BF16 || reference == &ash_ops_ref;
+    bool plain = trainer->job->train.precision != ASH_JOB_BF16 || reference == &ash_ops_ref;
 
     snprintf(trainer->arithmetic, sizeof(trainer->arithmetic), "%s%s", plain ? ash_ops_ref.name : reference->name,
              plain ? "" : TOKEN_ORDER);
 }
 
-/* Threads of this process: as told, or its share of the machine. */
+/* Identity of the data, or 0 where there are none. */
+static uint64_t hash_data(const struct ash_dataset *dataset)
+{
+    return dataset != NULL ? ash_dataset_hash(dataset) : 0;
+}
+
+/* Do all ranks have the same job, data, weights and arithmetic? Before anything that they do together depends on it. */
+static int check_agreement(const struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
+{
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
+    struct ash_str lines = {0};
+    uint64_t weights = 0;
+    int rc = 0;
+
+    if (trainer->group == NULL) return 0;
+    if (dir != NULL) rc = ash_agree_hash_model(dir, &weights, err);
+    if (rc < 0) return rc;
+    if (ash_agree_add_job(&lines, trainer->job) < 0 ||
+        ash_agree_add_hash(&lines, "data.train", hash_data(trainer->train)) < 0 ||
+        ash_agree_add_hash(&lines, "data.valid", hash_data(trainer->valid)) < 0 ||
+        ash_agree_add_hash(&lines, weights_dir != NULL ? "checkpoint" : "model.from", weights) < 0 ||
+        ash_str_addf(&lines, "arithmetic %s\n", trainer->arithmetic) < 0)
+        rc = ash_err_set(err, -ENOMEM, "out of memory for the settings that ranks compare");
+    else
+        rc = ash_agree_check(trainer->group, &lines, err);
+    ash_str_fini(&lines);
+    return rc;
+}
+
+/* Threads of this process: as set, or its share of the machine. */
 static int thread_count(const struct ash_trainer *trainer)
 {
     int64_t threads = trainer->job->runtime.threads;
     size_t here = trainer->group != NULL ? ash_group_here(trainer->group) : 1, cores = (size_t)ash_cores_usable();
 
-    return threads > 0 || here == 1 ? (int)threads : cores / here > 1 ? (int)(cores / here) : 1;
+    return threads > 0 || here == 1 ? (int)threads : (int)ash_max(cores / here, 1);
 }
 
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
@@ -195,16 +234,25 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     trainer->job = job;
     trainer->group = group;
-    trainer->schedule = ash_job_schedule(job);
-    trainer->guard = ash_job_guard(job);
-    if ((rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err)) < 0) goto fail;
-    if ((rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err)) < 0) goto fail;
+    trainer->schedule = ash_job_get_schedule(job);
+    trainer->guard = ash_job_get_guard(job);
+    rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err);
+    if (rc < 0) goto fail;
+    rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
+    if (rc < 0) goto fail;
     name_arithmetic(trainer);
-    if ((rc = open_data(trainer, err)) < 0) goto fail;
-    if ((rc = find_tokenizer(trainer, weights_dir, err)) < 0) goto fail;
-    if ((rc = check_tokenizer(trainer, err)) < 0) goto fail;
-    if ((rc = open_mesh(trainer, err)) < 0) goto fail;
-    if ((rc = open_stages(trainer, weights_dir, err)) < 0) goto fail;
+    rc = open_data(trainer, err);
+    if (rc < 0) goto fail;
+    rc = find_tokenizer(trainer, weights_dir, err);
+    if (rc < 0) goto fail;
+    rc = check_tokenizer(trainer, err);
+    if (rc < 0) goto fail;
+    rc = check_agreement(trainer, weights_dir, err);
+    if (rc < 0) goto fail;
+    rc = open_mesh(trainer, err);
+    if (rc < 0) goto fail;
+    rc = open_stages(trainer, weights_dir, err);
+    if (rc < 0) goto fail;
     trainer->losses = calloc((size_t)job->train.grains, sizeof(*trainer->losses));
     if (trainer->losses == NULL) {
         rc = ash_err_set(err, -ENOMEM, "out of memory for the losses of %lld grains", (long long)job->train.grains);

@@ -11,7 +11,7 @@
 
 struct ash_trainer {
     const struct ash_job *job;
-    struct ash_schedule schedule;
+    struct ash_lr_schedule schedule;
     struct ash_guard_opts guard;
     struct ash_exec exec;
     struct ash_group *group; /* who shares each step; NULL: nobody */

@@ -17,11 +17,15 @@
 #include "base/bf16.h"
 #include "base/rng.h"
 #include "compute/ops.h"
+#include "conform/guarded.h"
+#include "infra/device/cuda.h"
 
 #define TAPE_BLOCKS_MAX 256
 
 /* Outputs in order, the memory that the scenario works in, and its source of random numbers. */
 struct tape {
+    struct ash_exec *exec; /* whose ops write them */
+    bool pinned;           /* the memory is of the kind that a GPU sees too */
     uint32_t *words;
     size_t count, capacity;
     void *blocks[TAPE_BLOCKS_MAX];
@@ -31,23 +35,37 @@ struct tape {
 
 typedef void (*scenario_fn)(struct ash_exec *exec, struct tape *tape);
 
-static inline void tape_init(struct tape *tape, uint64_t seed)
+static inline void tape_init(struct tape *tape, struct ash_exec *exec, uint64_t seed)
 {
     memset(tape, 0, sizeof(*tape));
+    tape->exec = exec;
+    tape->pinned = exec->cuda != NULL;
     tape->seed = seed;
 }
 
 static inline void tape_fini(struct tape *tape)
 {
     for (size_t b = 0; b < tape->block_count; b++)
-        free(tape->blocks[b]);
+        if (tape->pinned)
+            ash_memory_pinned.free(tape->blocks[b], 0);
+        else
+            free(tape->blocks[b]);
     free(tape->words);
 }
 
-/* Exactly size_bytes from malloc, so that a sanitizer sees a read past the end. Freed with the tape. */
+/* Wait until what the exec was asked for can be read. */
+static inline void tape_wait(struct tape *tape)
+{
+    struct ash_err err = {0};
+
+    if (ash_exec_wait(tape->exec, &err) != 0) fail_msg("%s", err.text);
+}
+
+/* Exactly size_bytes from malloc, so that a sanitizer sees a read past the end; for a GPU, memory that it and the host
+ * both see. Freed with the tape. */
 static inline void *tape_alloc(struct tape *tape, size_t size_bytes)
 {
-    void *block = malloc(size_bytes);
+    void *block = tape->pinned ? ash_memory_pinned.alloc(size_bytes) : malloc(size_bytes);
 
     assert_non_null(block);
     assert_true(tape->block_count < TAPE_BLOCKS_MAX);
@@ -57,6 +75,7 @@ static inline void *tape_alloc(struct tape *tape, size_t size_bytes)
 
 static inline void tape_words(struct tape *tape, const void *words, size_t count)
 {
+    tape_wait(tape);
     if (tape->count + count > tape->capacity) {
         tape->capacity = 2 * (tape->count + count);
         tape->words = realloc(tape->words, tape->capacity * sizeof(*tape->words));
@@ -222,6 +241,7 @@ static inline const char *const *backends_under_test(void)
 {
     static const char *names[BACKENDS_MAX + 1];
     const struct ash_ops *found[BACKENDS_MAX];
+    struct ash_exec gpu;
     size_t count = 0;
 
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
@@ -238,6 +258,10 @@ static inline const char *const *backends_under_test(void)
         }
         ash_exec_fini(&exec);
     }
+    if (ash_exec_init(&gpu, "cuda", 1, NULL) == 0) {
+        names[count++] = "cuda";
+        ash_exec_fini(&gpu);
+    }
     names[count] = NULL;
     return names;
 }
@@ -250,6 +274,7 @@ static inline size_t contests_open(struct contest *list, int threads)
         struct contest *c = &list[count];
 
         exec_init(&c->exec, *name, threads);
+        if (c->exec.memory == &ash_memory_host) c->exec.memory = &guarded_memory; /* scratch is allocated later */
         exec_init(&c->ref, c->exec.ops->reference->name, 1);
         for (c->first = 0; !same_ops(list[c->first].ref.ops, c->ref.ops);)
             c->first++;
@@ -263,9 +288,9 @@ static inline void run_contests(struct contest *list, size_t count, scenario_fn 
         struct contest *c = &list[i];
         struct tape got;
 
-        tape_init(&c->want, seed);
+        tape_init(&c->want, &c->ref, seed);
         if (c->first == i) scenario(&c->ref, &c->want);
-        tape_init(&got, seed);
+        tape_init(&got, &c->exec, seed);
         scenario(&c->exec, &got);
         compare_tapes(&got, &list[c->first].want, c->exec.ops->name, threads);
         tape_fini(&got);

@@ -148,7 +148,7 @@ static void check_split(struct ash_exec *exec, uint64_t seed)
     float *out, *lse;
     size_t out_bytes, lse_bytes;
 
-    tape_init(&tape, seed);
+    tape_init(&tape, exec, seed);
     draw_docs(&tape, &docs, false);
     docs.args.seq_count = 1;
     whole = docs.seqs[0];
@@ -157,6 +157,7 @@ static void check_split(struct ash_exec *exec, uint64_t seed)
     out = tape_alloc(&tape, out_bytes);
     lse = tape_alloc(&tape, lse_bytes);
     exec->ops->attn->forward(exec, &docs.args);
+    tape_wait(&tape);
     memcpy(out, docs.out, out_bytes);
     memcpy(lse, docs.lse, lse_bytes);
     for (size_t step = 1; step < whole.q_count; step += 1 + step / 2) {
@@ -167,6 +168,7 @@ static void check_split(struct ash_exec *exec, uint64_t seed)
             docs.seqs[0].q_count = i + step < whole.q_count ? step : whole.q_count - i;
             exec->ops->attn->forward(exec, &docs.args);
         }
+        tape_wait(&tape);
         assert_memory_equal(out, docs.out, out_bytes);
         assert_memory_equal(lse, docs.lse, lse_bytes);
     }
@@ -186,7 +188,7 @@ static void test_split(void **state)
     }
 }
 
-/* A document's rows do not depend on the documents packed beside it, nor on their order. */
+/* A document's rows do not depend on the documents packed with it, nor on their order. */
 static void test_packing(void **state)
 {
     (void)state;
@@ -197,14 +199,15 @@ static void test_packing(void **state)
         float *out;
         size_t bytes;
 
-        tape_init(&tape, 200);
         exec_init(&exec, *name, 3);
+        tape_init(&tape, &exec, 200);
         do {
             draw_docs(&tape, &docs, true);
         } while (docs.args.seq_count < 3);
         exec.ops->attn->forward(&exec, &docs.args);
         bytes = docs.rows * docs.args.out_stride * sizeof(float);
         out = tape_alloc(&tape, bytes);
+        tape_wait(&tape);
         memcpy(out, docs.out, bytes);
         for (size_t s = docs.args.seq_count; s-- > 0;) {
             struct ash_attn_args alone = docs.args;
@@ -213,6 +216,7 @@ static void test_packing(void **state)
             alone.seq_count = 1;
             exec.ops->attn->forward(&exec, &alone);
         }
+        tape_wait(&tape);
         assert_memory_equal(out, docs.out, bytes);
         ash_exec_fini(&exec);
         tape_fini(&tape);
@@ -254,12 +258,13 @@ static void test_pages(void **state)
             float *out;
             size_t bytes;
 
-            tape_init(&tape, seed);
             exec_init(&exec, *name, 2);
+            tape_init(&tape, &exec, seed);
             draw_docs(&tape, &docs, false);
             exec.ops->attn->forward(&exec, &docs.args);
             bytes = docs.rows * docs.args.out_stride * sizeof(float);
             out = tape_alloc(&tape, bytes);
+            tape_wait(&tape);
             memcpy(out, docs.out, bytes);
             docs.args.page_tokens = (1 + draw_below(&tape, 2)) * ASH_ATTN_BLOCK;
             docs.args.k_page = draw_below(&tape, 9);
@@ -269,6 +274,7 @@ static void test_pages(void **state)
                 docs.seqs[s].k = docs.seqs[s].v = NULL;
             }
             exec.ops->attn->forward(&exec, &docs.args);
+            tape_wait(&tape);
             assert_memory_equal(out, docs.out, bytes);
             ash_exec_fini(&exec);
             tape_fini(&tape);
@@ -299,7 +305,7 @@ static void scenario_place(struct ash_exec *exec, struct tape *tape)
     size_t dim = 2 * draw_size(tape, 33), rows = 0, total, page_words;
     struct ash_attn_seq seqs[DOCS_MAX] = {{0}};
     struct ash_attn_args attn = {.kv_heads = 1 + draw_below(tape, 3), .dim_k = dim, .dim_v = dim, .seqs = seqs};
-    struct ash_place_args args = {.attn = &attn, .round_bf16 = draw_bool(tape), .interleaved_in = draw_bool(tape)};
+    struct ash_kv_write_args args = {.attn = &attn, .round_bf16 = draw_bool(tape), .interleaved_in = draw_bool(tape)};
     void *pages[DOCS_MAX * 8];
 
     attn.heads = attn.kv_heads * (1 + draw_below(tape, 3));
@@ -323,7 +329,7 @@ static void scenario_place(struct ash_exec *exec, struct tape *tape)
     args.positions = draw_ids(tape, rows, 50);
     args.cos = draw_floats(tape, 50 * (args.dims / 2), 1.0f);
     args.sin = draw_floats(tape, 50 * (args.dims / 2), 1.0f);
-    exec->ops->attn->place(exec, &args);
+    exec->ops->attn->kv_write(exec, &args);
     for (size_t r = 0; r < rows; r++)
         tape_words(tape, args.q + r * args.q_stride, attn.heads * dim);
     for (size_t p = 0; p < total; p++)

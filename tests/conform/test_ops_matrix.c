@@ -177,8 +177,8 @@ static void test_rows_alone(void **state)
         struct tape tape;
         float *x, *w, *all, *some;
 
-        tape_init(&tape, 7);
         exec_init(&exec, *name, 2);
+        tape_init(&tape, &exec, 7);
         x = draw_floats(&tape, (size_t)M * K, 1.0f);
         w = draw_floats(&tape, (size_t)N * K, 1.0f);
         all = draw_floats(&tape, (size_t)M * N, 1.0f);
@@ -222,8 +222,8 @@ static void test_k_cut(void **state)
         struct ash_exec exec;
         struct tape tape;
 
-        tape_init(&tape, 8);
         exec_init(&exec, *name, 2);
+        tape_init(&tape, &exec, 8);
         for (size_t M = 1; M < 20; M += 6) {
             check_cut(&exec, &tape, M, false, false);
             check_cut(&exec, &tape, M, true, false);
@@ -234,7 +234,7 @@ static void test_k_cut(void **state)
     }
 }
 
-/* Enough threads that operands are handed on in another place each time, and several blocks of k. */
+/* Enough threads that operands use another slot of the broadcast buffer each time, and several blocks of k. */
 static void test_many_threads(void **state)
 {
     enum { THREADS = 9, M = 40, N = 100, K = 1100 };
@@ -245,8 +245,8 @@ static void test_many_threads(void **state)
         struct tape tape;
         float *x, *w, *want, *got;
 
-        tape_init(&tape, 9);
         exec_init(&one, *name, 1);
+        tape_init(&tape, &one, 9);
         exec_init(&many, *name, THREADS);
         x = draw_floats(&tape, (size_t)M * K, 1.0f);
         w = draw_floats(&tape, (size_t)N * K, 1.0f);
@@ -255,6 +255,7 @@ static void test_many_threads(void **state)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             layer_gemm(&one, M, N, K, x, w, want, K, false, bf16, false);
             layer_gemm(&many, M, N, K, x, w, got, K, false, bf16, false);
+            tape_wait(&tape);
             assert_memory_equal(got, want, (size_t)M * N * sizeof(*want));
         }
         ash_exec_fini(&one);

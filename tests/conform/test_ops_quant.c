@@ -25,23 +25,23 @@ static void set_scale(uint8_t *data, enum ash_dtype dtype, size_t cols, size_t b
     memcpy(data + block * ash_dtype_bytes(dtype), &half, sizeof(half));
 }
 
-/* Scales of Q4_0 of which the blocks of a group have few steps: in every row, in about half of them, or in none. */
-static void draw_few_steps(struct tape *tape, uint8_t *data, size_t rows, size_t cols)
+/* Scales of Q4_0 whose blocks have small sub-scales: in every row, in about half of them, or in none. */
+static void draw_small_subscales(struct tape *tape, uint8_t *data, size_t rows, size_t cols)
 {
     size_t blocks = cols / ASH_QUANT_BLOCK, kind = draw_below(tape, 3);
 
     for (size_t row = 0; row < rows; row++) {
-        bool few = kind == 0 || (kind == 1 && draw_below(tape, 2) == 0);
-        float unit = 0.0f;
+        bool small = kind == 0 || (kind == 1 && draw_below(tape, 2) == 0);
+        float group_scale = 0.0f;
 
-        for (size_t b = 0; few && b < blocks; b++) {
-            int steps = (int)draw_below(tape, 2 * ASH_QUANT_FEW_STEPS + 1) - ASH_QUANT_FEW_STEPS;
+        for (size_t b = 0; small && b < blocks; b++) {
+            int subscale = (int)draw_below(tape, 2 * ASH_QUANT_SUBSCALE_SMALL_MAX + 1) - ASH_QUANT_SUBSCALE_SMALL_MAX;
 
             if (b % ASH_QUANT_GROUP_BLOCKS == 0) {
-                unit = (float)(1 + draw_below(tape, 127)) / 65536.0f;
-                steps = ASH_QUANT_FEW_STEPS;
+                group_scale = (float)(1 + draw_below(tape, 127)) / 65536.0f;
+                subscale = ASH_QUANT_SUBSCALE_SMALL_MAX;
             }
-            set_scale(data, ASH_Q4_0, cols, row * blocks + b, ash_f32_to_f16((float)steps * unit));
+            set_scale(data, ASH_Q4_0, cols, row * blocks + b, ash_f32_to_f16((float)subscale * group_scale));
         }
     }
 }
@@ -59,7 +59,7 @@ static uint8_t *draw_blocks(struct tape *tape, enum ash_dtype dtype, size_t rows
     }
     for (size_t b = 0; b < rows * cols / ASH_QUANT_BLOCK; b++)
         set_scale(data, dtype, cols, b, ash_f32_to_f16(0.01f * (float)ash_rng_normal(tape->seed, 2, tape->drawn++)));
-    if (dtype == ASH_Q4_0) draw_few_steps(tape, data, rows, cols);
+    if (dtype == ASH_Q4_0) draw_small_subscales(tape, data, rows, cols);
     return data;
 }
 
@@ -113,8 +113,7 @@ static void scenario_many_rows(struct ash_exec *exec, struct tape *tape)
     run_quant(exec, tape, draw_size(tape, 193), draw_size(tape, 65), 1 + draw_below(tape, 5));
 }
 
-/* ---- projections ---------------------------------------------------------------------------------------------------
- */
+/* ---- projections ------------------------------------------------------------------------------------------------- */
 
 #define PACK_PIECE (2 * ASH_PACK_ROWS) /* rows packed by one call, where packing piece by piece is tried */
 
@@ -198,7 +197,7 @@ static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size
         tape_words(tape, args.outs[i].y, (M - 1) * args.outs[i].y_stride + args.outs[i].w.N);
 }
 
-static void scenario_project_few(struct ash_exec *exec, struct tape *tape)
+static void scenario_project_small_m(struct ash_exec *exec, struct tape *tape)
 {
     static const size_t blocks[] = {1, 3, 64};
     size_t M = 1 + draw_below(tape, 17), N = draw_size(tape, 65), count = blocks[draw_below(tape, ASH_COUNT(blocks))];
@@ -206,13 +205,13 @@ static void scenario_project_few(struct ash_exec *exec, struct tape *tape)
     run_project(exec, tape, M, count == 64 ? 1 + draw_below(tape, 24) : N, count, false);
 }
 
-static void scenario_project_one(struct ash_exec *exec, struct tape *tape)
+static void scenario_project_gemv(struct ash_exec *exec, struct tape *tape)
 {
     run_project(exec, tape, 1, draw_size(tape, 400), 1 + draw_below(tape, 8), false);
 }
 
 /* More rows than are quantised together, more k than a block of it. */
-static void scenario_project_many(struct ash_exec *exec, struct tape *tape)
+static void scenario_project_large_m(struct ash_exec *exec, struct tape *tape)
 {
     if (draw_bool(tape))
         run_project(exec, tape, 380 + draw_below(tape, 20), draw_size(tape, 25), 1 + draw_below(tape, 3), false);
@@ -224,6 +223,20 @@ static void scenario_project_many(struct ash_exec *exec, struct tape *tape)
 static void scenario_project_last(struct ash_exec *exec, struct tape *tape)
 {
     run_project(exec, tape, 31 * 384 + 1, 65 + draw_below(tape, 64), 1, false);
+}
+
+/* Prepared x of 384 rows and 1024 k is a whole number of pages: what a kernel reads after it is another page. */
+static void scenario_project_edge(struct ash_exec *exec, struct tape *tape)
+{
+    enum ash_dtype dtype = draw_kind(tape);
+    size_t M = 384, N = 1 + draw_below(tape, 9), K = 4 * ASH_QUANT_GROUP;
+    struct ash_weight w = {.N = N, .mat = {.data = draw_blocks(tape, dtype, N, K), .dtype = dtype}};
+    struct ash_project_args args = {.M = M, .K = K, .x = draw_floats(tape, M * K, 1.0f), .x_stride = K, .out_count = 1};
+
+    args.outs[0] = (struct ash_project_out){
+        .w = weight_for(exec, tape, w, K, false), .y = draw_floats(tape, M * N, 1.0f), .y_stride = N};
+    exec->ops->matrix->project(exec, &args);
+    tape_words(tape, args.outs[0].y, M * N);
 }
 
 static void scenario_project_wild(struct ash_exec *exec, struct tape *tape)
@@ -255,10 +268,11 @@ static void test_quant_gemm(void **state)
 static void test_project(void **state)
 {
     (void)state;
-    check_scenario(scenario_project_few, 120);
-    check_scenario(scenario_project_one, 80);
-    check_scenario(scenario_project_many, 16);
+    check_scenario(scenario_project_small_m, 120);
+    check_scenario(scenario_project_gemv, 80);
+    check_scenario(scenario_project_large_m, 16);
     check_scenario(scenario_project_last, 8);
+    check_scenario(scenario_project_edge, 24);
     check_scenario(scenario_project_wild, 200);
 }
 
@@ -268,12 +282,12 @@ static void test_gather(void **state)
     check_scenario(scenario_gather, 60);
 }
 
-/* One block, by hand: element i of w is i - 8 (low nibbles) and 7 - i (high), with a scale of which the unit of Q4_0 is
- * a power of two; x is 127 times a one-hot. */
+/* One block, by hand: element i of w is i - 8 (low nibbles) and 7 - i (high), with a scale of which the group scale of
+ * Q4_0 is a power of two; x is 127 times a one-hot. */
 static void test_layout(void **state)
 {
     uint8_t q4[18], q8[34];
-    float scale4 = ASH_QUANT_FEW_STEPS / 256.0f, scale8 = 0.375f;
+    float scale4 = ASH_QUANT_SUBSCALE_SMALL_MAX / 256.0f, scale8 = 0.375f;
     uint16_t half4 = ash_f32_to_f16(scale4), half8 = ash_f32_to_f16(scale8);
 
     (void)state;
@@ -286,71 +300,92 @@ static void test_layout(void **state)
     }
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
+        struct tape tape;
+        float *x, *y;
+        uint8_t *w4, *w8;
 
         exec_init(&exec, *name, 1);
+        tape_init(&tape, &exec, 0);
+        x = draw_floats(&tape, 32, 1.0f);
+        y = draw_floats(&tape, 2, 1.0f);
+        w4 = memcpy(tape_alloc(&tape, sizeof(q4)), q4, sizeof(q4));
+        w8 = memcpy(tape_alloc(&tape, sizeof(q8)), q8, sizeof(q8));
         for (int hot = 0; hot < 32; hot++) {
-            float x[32] = {0}, y[2], want = 127.0f * (float)(hot < 16 ? hot - 8 : 7 - (hot - 16));
-            struct ash_quant_args args = {.M = 1, .N = 1, .K = 32, .x = x, .w = q4, .dtype = ASH_Q4_0, .y = y};
+            float want = 127.0f * (float)(hot < 16 ? hot - 8 : 7 - (hot - 16));
+            struct ash_quant_args args = {.M = 1, .N = 1, .K = 32, .x = x, .w = w4, .dtype = ASH_Q4_0, .y = y};
 
+            memset(x, 0, 32 * sizeof(*x));
             x[hot] = 127.0f;
             exec.ops->matrix->quant_gemm(&exec, &args);
-            args.w = q8;
+            args.w = w8;
             args.dtype = ASH_Q8_0;
             args.y = y + 1;
             exec.ops->matrix->quant_gemm(&exec, &args);
+            tape_wait(&tape);
             assert_true(y[0] == scale4 * want && y[1] == scale8 * want);
         }
         ash_exec_fini(&exec);
+        tape_fini(&tape);
     }
 }
 
-/* A group whose blocks have scales of different sizes and signs, all whole numbers of one unit: block b of w is 1 at
+/* A group whose blocks have scales of different sizes and signs, all integer multiples of one: block b of w is 1 at
  * its element b, and only block `hot` of x is not 0. */
-static void check_steps(const int *steps)
+static void check_subscales(const int *subscales)
 {
     enum { BLOCKS = ASH_QUANT_GROUP_BLOCKS };
     uint8_t w[BLOCKS * 18];
 
     memset(w, 0x88, sizeof(w)); /* zeros */
     for (size_t b = 0; b < BLOCKS; b++) {
-        uint16_t half = ash_f32_to_f16((float)steps[b] / 512.0f);
+        uint16_t half = ash_f32_to_f16((float)subscales[b] / 512.0f);
 
         memcpy(w + b * 18, &half, sizeof(half));
         w[b * 18 + sizeof(half) + b]++;
     }
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
+        struct tape tape;
+        float *x, *y;
+        uint8_t *blocks;
 
         exec_init(&exec, *name, 1);
+        tape_init(&tape, &exec, 0);
+        x = draw_floats(&tape, ASH_QUANT_GROUP, 1.0f);
+        y = draw_floats(&tape, 1, 1.0f);
+        blocks = memcpy(tape_alloc(&tape, sizeof(w)), w, sizeof(w));
         for (size_t hot = 0; hot < BLOCKS; hot++) {
-            float x[ASH_QUANT_GROUP] = {0}, y;
             struct ash_quant_args args = {
-                .M = 1, .N = 1, .K = ASH_QUANT_GROUP, .x = x, .w = w, .dtype = ASH_Q4_0, .y = &y};
+                .M = 1, .N = 1, .K = ASH_QUANT_GROUP, .x = x, .w = blocks, .dtype = ASH_Q4_0, .y = y};
 
+            memset(x, 0, ASH_QUANT_GROUP * sizeof(*x));
             x[hot * ASH_QUANT_BLOCK + hot] = 127.0f;
             exec.ops->matrix->quant_gemm(&exec, &args);
-            assert_true(y == 127.0f * (float)steps[hot] / 512.0f);
+            tape_wait(&tape);
+            assert_true(*y == 127.0f * (float)subscales[hot] / 512.0f);
         }
         ash_exec_fini(&exec);
+        tape_fini(&tape);
     }
 }
 
-static void test_steps(void **state)
+static void test_subscales(void **state)
 {
-    static const int many[] = {ASH_QUANT_STEPS, 3, -20, 0, 126, -127, 1, 77}, few[] = {-15, 3, 0, 14, 15, 1, -7, -1};
+    static const int many[] = {ASH_QUANT_SUBSCALE_MAX, 3, -20, 0, 126, -127, 1, 77},
+                     small[] = {-15, 3, 0, 14, 15, 1, -7, -1};
 
     (void)state;
-    check_steps(many);
-    check_steps(few);
+    check_subscales(many);
+    check_subscales(small);
 }
 
-/* A unit is found where few steps lose nothing, and nowhere else. */
-static void test_few_steps(void **state)
+/* Small sub-scales are found where they are exact, and nowhere else. */
+static void test_small_subscales(void **state)
 {
     static const struct {
         float scales[3];
-        float unit;
-        int32_t steps[3];
+        float group_scale;
+        int32_t subscales[3];
     } cases[] = {
         {{15, -4, 1}, 1, {15, -4, 1}},
         {{-15, 0, 7}, 1, {-15, 0, 7}},
@@ -365,15 +400,15 @@ static void test_few_steps(void **state)
     (void)state;
     for (size_t i = 0; i < ASH_COUNT(cases); i++) {
         uint8_t blocks[3 * 18] = {0};
-        int32_t steps[3];
+        int32_t subscales[3];
 
         for (size_t b = 0; b < 3; b++) {
             uint16_t half = ash_f32_to_f16(cases[i].scales[b]);
 
             memcpy(blocks + b * 18, &half, sizeof(half));
         }
-        assert_true(ash_quant_steps(blocks, 3, ASH_Q4_0, steps) == cases[i].unit);
-        assert_memory_equal(steps, cases[i].steps, sizeof(steps));
+        assert_true(ash_quant_subscales(blocks, 3, ASH_Q4_0, subscales) == cases[i].group_scale);
+        assert_memory_equal(subscales, cases[i].subscales, sizeof(subscales));
     }
 }
 
@@ -432,8 +467,8 @@ static void test_rows_alone(void **state)
             struct ash_quant_args args = {.M = M, .N = N, .K = K, .x_stride = K, .y_stride = N};
             int32_t row = 0;
 
-            tape_init(&tape, 9);
             exec_init(&exec, *name, 2);
+            tape_init(&tape, &exec, 9);
             args.dtype = kinds[kind];
             args.x = x = draw_floats(&tape, (size_t)M * K, 1.0f);
             args.w = draw_blocks(&tape, args.dtype, N, K);
@@ -446,6 +481,7 @@ static void test_rows_alone(void **state)
                 args.y = alone + m * N;
                 exec.ops->matrix->quant_gemm(&exec, &args);
             }
+            tape_wait(&tape);
             assert_memory_equal(all, alone, (size_t)M * N * sizeof(*all));
             exec.ops->embed->gather(&exec, args.w, args.dtype, K, &row, 1, false, wide);
             double sum = 0, size = 0;
@@ -488,7 +524,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_quant_gemm),   cmocka_unit_test(test_project),    cmocka_unit_test(test_gather),
-        cmocka_unit_test(test_layout),       cmocka_unit_test(test_steps),      cmocka_unit_test(test_few_steps),
+        cmocka_unit_test(test_layout),       cmocka_unit_test(test_subscales),  cmocka_unit_test(test_small_subscales),
         cmocka_unit_test(test_blocks_apart), cmocka_unit_test(test_rows_alone), cmocka_unit_test(test_not_finite),
     };
 

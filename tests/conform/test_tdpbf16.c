@@ -86,7 +86,7 @@ static void test_instruction(void **state)
     check_scenario(scenario_steps, 400);
 }
 
-/* The same numbers in products of few rows with packed weights, whose steps need not be that instruction. */
+/* The same values in small-M products with packed weights, whose steps need not be that instruction. */
 static void scenario_packed(struct ash_exec *exec, struct tape *tape)
 {
     const size_t N = 48, K = 3 * TDPBF16_GROUP, live = (size_t)1 << draw_below(tape, 6);

@@ -44,6 +44,18 @@ if command -v script > /dev/null; then
     same "equal prompts after /reset" 1 "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/tty" | sort -u | wc -l)"
 fi
 
+# ---- a terminal: the Up key brings the last line back, where the build can
+if command -v script > /dev/null && "$ASHLAR" version --json | grep -q '"libedit": "'; then
+    (printf 'One day\n'; sleep 0.3; printf '/reset\n'; sleep 0.2; printf '\033[A\033[A\n'; sleep 0.3; printf '/quit\n') |
+        TERM=xterm script -qec "$(printf '%q ' "${chat[@]}" --stats)" /dev/null > "$SCRATCH/tty" 2>&1 ||
+        fail "terminal: exit code $?"
+    same "answers, the second to a line of the history" 2 "$(grep -c 'prompt [0-9]* tokens' "$SCRATCH/tty")"
+    (printf 'Zoë 🍕\n'; sleep 0.3; printf '/quit\n') | LC_ALL=C TERM=xterm script -qec "$(printf '%q ' "${chat[@]}" --stats)" /dev/null > "$SCRATCH/tty2" 2>&1
+    try "${chat[@]}" --chat --prompt 'Zoë 🍕' --stats
+    same "a line that is not ASCII" "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/err")" "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/tty2")"
+    same "equal prompts" 1 "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/tty" | sort -u | wc -l)"
+fi
+
 # ---- a full context is said, not hidden
 code=0
 printf 'One day\nOne day\nOne day\nOne day\n' | "${chat[@]}" --context 40 > "$SCRATCH/out" 2> "$SCRATCH/err" || code=$?

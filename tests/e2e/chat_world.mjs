@@ -5,7 +5,7 @@ import fs from "node:fs";
 import { Template } from "@huggingface/jinja";
 
 const [program] = process.argv.slice(2);
-const MODELS = ["llama3_1", "qwen2_5", "qwen3", "deepseek_v3"];
+const MODELS = ["llama3_1", "llama3_2", "qwen2_5", "qwen3", "deepseek_v3", "mistral_nemo", "internlm2"];
 
 const say = (role, content) => ({ role, content });
 const CONVERSATIONS = {
@@ -24,10 +24,16 @@ const CALL = { id: "1", type: "function", function: { name: "weather", arguments
 const WITH_TOOLS = [say("user", "Weather in Köln?"), { role: "assistant", content: "", tool_calls: [CALL] }, say("tool", "{\"sky\": \"grey\"}"),
     say("tool", "again"), say("user", "Thanks")];
 
+// What the other side gets wrong, with the reason. Nothing else is left out.
+//  - mistral_nemo refuses roles that do not alternate, after a filter selectattr("tool_calls", "undefined"). Python's Jinja keeps the
+//    messages without that key; the JavaScript port keeps none, and so never refuses.
+const LEFT_OUT = { mistral_nemo: ["no assistant yet"] };
+
 function variablesOf(name) {
     const list = [];
-    for (const messages of Object.values(CONVERSATIONS))
-        for (const add_generation_prompt of [true, false]) list.push({ messages, add_generation_prompt, tools: null });
+    for (const [title, messages] of Object.entries(CONVERSATIONS))
+        if (!LEFT_OUT[name]?.includes(title))
+            for (const add_generation_prompt of [true, false]) list.push({ messages, add_generation_prompt, tools: null });
     if (name.startsWith("qwen")) {
         list.push({ messages: WITH_TOOLS, add_generation_prompt: true, tools: TOOLS });
         list.push({ messages: CONVERSATIONS["many turns"], add_generation_prompt: true, tools: TOOLS });

@@ -29,7 +29,15 @@ run 0 "$n documents" leaks tokenize --out files in/*
 run 0 "nothing to do" tokenize --out files in/*
 run 0 "every checksum is right" leaks "$ASHLAR" data info files --verify
 "$ASHLAR" data info files --show 1 > shown
-{ tail -n +2 shown | head -c -1; } | cmp - <(cat "$(ls in/* | head -1)"; printf '<|endoftext|>') || fail "the first document is another text"
+{ sed '1,/^$/d' shown | head -c -1; } | cmp - <(cat "$(ls in/* | head -1)"; printf '<|endoftext|>') || fail "the first document is another text"
+
+run 0 "  end token    <|endoftext|> (" "$ASHLAR" data info files
+grep -q "^  made from    $n files, .*: in/1-" log || fail "no sources: $(cat log)"
+leaks "$ASHLAR" data info files --json > facts.json
+for fact in "\"documents\": $n" '"eos_token": "<|endoftext|>"' "\"files\": $n" "\"bytes\": $(stat -c %s files/shard-00000.safetensors)"; do
+    grep -qF -- "$fact" facts.json || fail "data info --json has no $fact: $(cat facts.json)"
+done
+run 2 "exclude each other" "$ASHLAR" data info files --json --show 1
 
 # ---- the same bytes, whatever happens on the way ----
 for _ in $(seq 4); do cat in/*; done > big.txt
@@ -53,7 +61,7 @@ run 1 "manifest.json" "$ASHLAR" data info killed
 run 0 "finished shards" tokenize --out killed "${job[@]}"
 same one killed
 [ "$(stop TERM stopped)" -eq 130 ] || { cat log-stopped; fail "did not stop politely"; }
-grep -q "goes on behind" log-stopped || fail "does not say how to go on"
+grep -q "the same command continues after" log-stopped || fail "does not say how to go on"
 run 0 "finished shards" tokenize --out stopped "${job[@]}"
 same one stopped
 starve() { (trap '' XFSZ; ulimit -f 36; tokenize --out starved "${job[@]}"); } # a shard needs more
@@ -73,15 +81,48 @@ run 1 "not the same: split" tokenize --out one --shard-tokens 20k big.txt
 run 1 "not the same: inputs" tokenize --out one --split line --shard-tokens 20k list
 run 0 "documents" tokenize --out one --overwrite --split line list
 echo "mine" > one/notes
-run 0 "documents" tokenize --out one --overwrite --split blank-line list
+run 0 "in 1 document, 1 shard" tokenize --out one --overwrite --split blank-line list
 [ -e one/notes ] || fail "--overwrite removed a file that is not its own"
 
-# ---- jsonl is the same text in another coat ----
 for i in $(seq 500); do echo "line $i says: it's fine"; done > plain.txt
+# ---- a folder of something else keeps what it has
+for file in tokenizer.json tokenizer_config.json manifest.json; do
+    rm -rf model && mkdir model && echo '{"format": "mine"}' > model/$file
+    for flag in '' --overwrite; do
+        run 1 "model: it is no data folder, and its $file would be overwritten" tokenize --out model $flag plain.txt
+        run 1 "would be overwritten" "$ASHLAR" data arithmetic --out model --count 10 $flag
+    done
+    [ "$(cat model/*)" = '{"format": "mine"}' ] || fail "$file was overwritten"
+done
+
+# ---- jsonl is the same text in another coat ----
 sed 's/.*/{"id": 7, "body": "&"}/' plain.txt > coat.jsonl
 run 0 "500 documents" tokenize --out plain --split line plain.txt
 run 0 "500 documents" tokenize --out coat --field body coat.jsonl
 cmp plain/shard-00000.safetensors coat/shard-00000.safetensors
+
+# ---- the same text from a folder, a pipe, standard input and compressed files ----
+mkdir -p nest/deep && cp plain.txt nest/deep/plain.txt && gzip -c plain.txt > plain.txt.gz
+run 0 "500 documents" leaks tokenize --out by-folder --split line nest
+run 0 "500 documents" leaks tokenize --out by-gzip --split line plain.txt.gz
+run 0 "500 documents" leaks tokenize --out by-stdin --split line - < plain.txt
+run 0 "500 documents" tokenize --out by-pipe --split line <(cat plain.txt)
+run 0 "500 documents" tokenize --out by-json --field body - < coat.jsonl
+cp coat.jsonl coat.json
+run 0 "500 documents" tokenize --out by-ending --field body coat.json
+ways="folder gzip stdin pipe json ending"
+if command -v zstd > /dev/null && "$ASHLAR" version --json | grep -q '"libzstd": "'; then
+    zstd -q plain.txt -o plain.txt.zst
+    run 0 "500 documents" leaks tokenize --out by-zstd --split line plain.txt.zst
+    ways="$ways zstd"
+fi
+for way in $ways; do cmp plain/shard-00000.safetensors "by-$way/shard-00000.safetensors" || fail "by $way: another shard"; done
+run 1 "not the same: inputs" tokenize --out by-stdin --split line - < plain.txt
+run 1 "only once" tokenize --out x - - < plain.txt
+head -c 100 plain.txt.gz > cut.gz
+run 1 "ends in the middle" tokenize --out x --split line cut.gz
+printf 'PAR1xxxx' > web.parquet
+run 1 "web.parquet: this is a Parquet file" tokenize --out y web.parquet
 
 # ---- broken input is named ----
 printf 'fine\nalso fine\nbro\xffken\nfine\n' > bad.txt
@@ -94,7 +135,8 @@ run 0 "bad.jsonl:2: not valid JSON" tokenize --out bad --overwrite --on-error sk
 run 1 "no text" tokenize --out nothing-out nothing
 [ ! -e nothing-out ] || fail "an empty input made a folder"
 run 1 "No such file" tokenize --out x missing.txt
-run 1 "it is a folder" tokenize --out x in
+mkdir -p bare && echo x > bare/x.c
+run 1 "no text in this folder" tokenize --out x bare
 run 1 "no token" tokenize --out x --eos '<nope>' plain.txt
 run 1 "tokenizer.json" "$ASHLAR" data tokenize --tokenizer in --out x plain.txt
 run 2 "--out is missing" "$ASHLAR" data tokenize --tokenizer "$tokenizer" plain.txt
@@ -111,8 +153,8 @@ run 1 "not the same: seed" "$ASHLAR" data arithmetic --out train --count 4k --sh
 run 0 "1000 documents" leaks "$ASHLAR" data arithmetic --out valid --count 1000 --split valid --seed 2
 run 2 "'pow'" leaks "$ASHLAR" data arithmetic --out x --ops add,pow
 run 2 "min_digits" "$ASHLAR" data arithmetic --out x --min-digits 3
-"$ASHLAR" data info train --show 1m | tail -n +2 | sort -u > train.txt
-"$ASHLAR" data info valid --show 1m | tail -n +2 | sort -u > valid.txt
+"$ASHLAR" data info train --show 1m | sed '1,/^$/d' | sort -u > train.txt
+"$ASHLAR" data info valid --show 1m | sed '1,/^$/d' | sort -u > valid.txt
 [ -z "$(comm -12 train.txt valid.txt)" ] || fail "problems in both splits"
 # every answer, by another calculator
 sed 's/<eos>$//; s/\(.*\)=\(.*\)/(\1)==(\2)/' train.txt valid.txt > sums

@@ -50,6 +50,15 @@ try "$ASHLAR" eval --model "$SOURCE/tests/golden/llama-gqa" --data "$SCRATCH/sha
 expect_error 1 "no tokenizer" "tokenizer.json"
 try "$ASHLAR" eval --model "$stories" --data "$SCRATCH/nowhere"
 expect_error 1 "no data" "nowhere"
+try "$ASHLAR" eval --model "$stories" --data "$SCRATCH/text.txt"
+expect_error 1 "text instead of shards" "this is text" "ashlar data tokenize"
+try "$ASHLAR" data arithmetic --out "$SCRATCH/sums" --count 500
+try "$ASHLAR" eval --model "$stories" --data "$SCRATCH/sums" --seq 64
+expect_error 1 "another tokenizer" "sums' was not made with the tokenizer of" "tokenize the text again"
+try "$ASHLAR" model convert "$stories" "$SCRATCH/q8" --quant q8
+mkdir "$SCRATCH/alone" && mv "$SCRATCH/q8/"*.gguf "$SCRATCH/alone/model.gguf"
+try "$ASHLAR" eval --model "$SCRATCH/alone/model.gguf" --data "$SCRATCH/shards" --seq 128
+expect 0 "the same vocabulary, written in a GGUF file"
 
 # ---- wrong use
 try "$ASHLAR" eval --model "$stories"

@@ -55,6 +55,24 @@ same "stop string with a comma" "$expected" "$(cat "$SCRATCH/out")"
 try "${generate[@]}" --prompt "Once upon a time" --max-tokens 20 --precision bf16
 expect 0 "bf16"
 
+# ---- what ends the prompt is not said again: with this vocabulary a newline and an emoji are bytes
+for end in '\n' '🍕🍔' '\t'; do
+    printf 'Once upon a time%b' "$end" > "$SCRATCH/prompt"
+    try "${generate[@]}" --prompt-file "$SCRATCH/prompt" --max-tokens 8 --json
+    expect 0 "a prompt that ends in bytes"
+    grep -qF "\"text\":\"$end" "$SCRATCH/out" && fail "the end of the prompt came back: $(cat "$SCRATCH/out")"
+done
+try "${generate[@]}" --prompt $'Story:\n' --stop $'\n' --max-tokens 8
+expect 0 "a stop string that ends the prompt"
+grep -q '[a-z]' "$SCRATCH/out" || fail "the stop string was found in the prompt"
+
+# ---- a tokenizer_config.json as the transformers library writes it
+cp -r "$stories" "$SCRATCH/hf"
+printf '{"model_max_length": 1000000000000000019884624838656, "chat_template": "%s"}\n' \
+    "{% for m in messages %}{{ m['content'] }}{% endfor %}" > "$SCRATCH/hf/tokenizer_config.json"
+try "$ASHLAR" generate --model "$SCRATCH/hf" --chat --prompt "Once upon a time" --max-tokens 8
+expect 0 "a model_max_length beyond 64 bits"
+
 # ---- JSON
 try "${generate[@]}" --prompt "Once upon a time" --max-tokens 5 --json
 expect 0 "json"
@@ -73,6 +91,38 @@ grep -q '"finish_detail":"\(context full\|end of text\)"' "$SCRATCH/out" ||
 try "${generate[@]}" --prompt "Once upon a time" --max-tokens 8 --stats
 grep -q 'tokens/s' "$SCRATCH/err" || fail "no speeds: $(cat "$SCRATCH/err")"
 
+# ---- a file of prompts: in order, each the answer that it gets alone, whatever the batch
+prompts=("Once upon a time" "The cat sat" "One day, a little girl named Lily went to the park and saw" "A" "Tom and" "He said, \"Hi")
+printf '%s\n' "${prompts[@]}" > "$SCRATCH/prompts.txt"
+core() { sed -e 's/^{"index":[0-9]*,/{/' -e 's/"reused_tokens":0,//' -e 's/,"timings":.*/}/'; }
+for settings in "--max-tokens 40" "--max-tokens 40 --temperature 1 --seed 3 --repetition-penalty 1.2 --stop day --stop ." "--max-tokens 0 --context 60"; do
+    for prompt in "${prompts[@]}"; do "${generate[@]}" --prompt "$prompt" --json $settings | core; done > "$SCRATCH/alone"
+    for batch in 1 4 16; do
+        leak_free "${generate[@]}" --prompts "$SCRATCH/prompts.txt" --batch $batch $settings
+        expect 0 "--prompts in batches of $batch"
+        core < "$SCRATCH/out" | cmp -s - "$SCRATCH/alone" || fail "batches of $batch with $settings: $(core < "$SCRATCH/out" | diff - "$SCRATCH/alone" | head -4)"
+    done
+done
+printf '{"prompt": "Once upon a time", "id": "x7"}\n\n{"prompt": 7}\n{"messages": [{"role": "user", "content": "a"}]}\n' > "$SCRATCH/prompts.jsonl"
+leak_free "${generate[@]}" --prompts - --max-tokens 5 < "$SCRATCH/prompts.jsonl"
+try "${generate[@]}" --prompts "$SCRATCH/prompts.jsonl" --max-tokens 5
+expect 1 "prompts that cannot be answered"
+same "one line for each" 3 "$(wc -l < "$SCRATCH/out")"
+sed -n 1p "$SCRATCH/out" | grep -q '^{"index":0,"id":"x7","text":", there' || fail "the id is lost: $(head -n 1 "$SCRATCH/out")"
+sed -n 2p "$SCRATCH/out" | grep -q '"error":"the line has neither' || fail "no error: $(cat "$SCRATCH/out")"
+sed -n 3p "$SCRATCH/out" | grep -q '"error":".*no chat template' || fail "no error: $(cat "$SCRATCH/out")"
+
+# ---- an answer that is cut off says so, unless that length was asked for
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 0 --context 50
+grep -q 'cut off: the context is full' "$SCRATCH/err" || fail "a full context is not said: $(cat "$SCRATCH/err")"
+try env -u ASHLAR_MAX_TOKENS "${generate[@]}" --prompt "Once upon a time" --temperature 1 --seed 5 --context 0
+grep -q 'cut off after 512 tokens; --max-tokens' "$SCRATCH/err" || grep -q 'context is full' "$SCRATCH/err" ||
+    [ "$(wc -c < "$SCRATCH/out")" -lt 1800 ] || fail "the default length is not said: $(cat "$SCRATCH/err")"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 5
+same "a length that was asked for" "" "$(cat "$SCRATCH/err")"
+try "${generate[@]}" --prompt "Once upon a time" --max-tokens 5 --context 100000
+grep -q 'warning: --context 100000 is more than the model' "$SCRATCH/err" || fail "a large context: $(cat "$SCRATCH/err")"
+
 # ---- line by line: each line is a text of its own for a model without a chat template
 printf 'Once upon a time\n\nThe cat sat\r\nOnce upon a time\n' |
     "${generate[@]}" --max-tokens 12 --stop $'\n' > "$SCRATCH/lines" || fail "lines: exit code $?"
@@ -87,6 +137,8 @@ if command -v script > /dev/null; then
     printf '/help\nOnce upon a time\n/reset\n/nonsense\n/quit\nnever read\n' |
         script -qec "$(printf '%q ' "${generate[@]}" --max-tokens 8)" /dev/null > "$SCRATCH/tty" 2>&1 ||
         fail "terminal: exit code $?"
+    printf 'Once upon a time\n' | timeout 60 script -qec "$(printf '%q ' "${generate[@]}" --max-tokens 8 --stats)" /dev/null > "$SCRATCH/tty2" 2>&1
+    grep -q '^ashlar: prompt' "$SCRATCH/tty2" || fail "the speeds are not on a line of their own: $(cat "$SCRATCH/tty2")"
     for words in '> ' 'no chat template' ', there was' 'there is no /nonsense'; do
         grep -qF -- "$words" "$SCRATCH/tty" || fail "terminal: '$words' is not in $(cat "$SCRATCH/tty")"
     done
@@ -155,10 +207,18 @@ try "$ASHLAR" generate --prompt x
 expect_error 2 "no model" "--model"
 try "${generate[@]}" --prompt x --prompt-file y
 expect_error 2 "two prompts" "exclude"
+try "${generate[@]}" --prompt x --prompts y
+expect_error 2 "one prompt and many" "exclude"
+try "${generate[@]}" --prompt x --system y
+expect_error 2 "a system message without a chat" "add --chat"
+try "${generate[@]}" --system y
+expect_error 1 "a system message for a model that has no chats" "--system:" "no chat template"
+try "${generate[@]}" --prompts "$SCRATCH/nowhere"
+expect_error 1 "no prompts" "nowhere"
 try "${generate[@]}" --prompt x --temprature 1
 expect_error 2 "misspelt flag" "--temperature"
 try "${generate[@]}" --prompt x --top-p 0
-expect_error 2 "top_p 0" "top_p"
+expect_error 2 "top_p 0" "--top-p"
 try "${generate[@]}" prompt
 expect_error 2 "a word too many" "--prompt"
 try "${generate[@]}" --prompt x --backend gpu9

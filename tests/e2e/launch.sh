@@ -38,6 +38,15 @@ expect 2 "a job file that is not there"
 same "who says so" 2 "$(grep -c "cannot open 'nowhere.yaml'" "$SCRATCH/err")"
 same "how they ended" 2 "$(grep -c 'ended with exit code 2' "$SCRATCH/err")"
 
+# Ranks are called ashlar, for top, pgrep and people.
+launch --procs 2 version
+expect 0 "ranks of the program itself"
+"$ASHLAR" launch --procs 2 bench collective --max 1k --op barrier > "$SCRATCH/out" 2>&1 &
+launcher=$!
+for i in $(seq 500); do names=$(ps -o comm= -o args= --ppid $launcher | sort -u); [ "$(grep -c . <<< "$names")" -ge 1 ] && grep -q '^ashlar  *ashlar bench' <<< "$names" && break; sleep 0.01; done
+grep -q '^ashlar  *ashlar bench' <<< "$names" || fail "ranks are called: $names"
+wait $launcher
+
 # A child of a rank does not outlive the job.
 launch --procs 2 --program sh -c "sh -c 'sleep 100; : $mark' & exit 0" $mark
 expect 0 "ranks that leave children"
@@ -51,6 +60,14 @@ kill -INT $launcher
 wait $launcher
 same "exit code after Ctrl-C" 130 $?
 left_over && fail "Ctrl-C left something running"
+rm -f "$SCRATCH"/up.*
+"$ASHLAR" launch --procs 2 --program sh -c 'touch "$0.$RANK"; exec sleep 100' "$SCRATCH/up" $mark > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+for i in $(seq 500); do [ -e "$SCRATCH/up.0" ] && [ -e "$SCRATCH/up.1" ] && break; sleep 0.02; done
+kill -TERM $launcher
+wait $launcher
+same "exit code after SIGTERM" 143 $?
+left_over && fail "SIGTERM left something running"
 rm -f "$SCRATCH"/up.*
 "$ASHLAR" launch --procs 2 --program sh -c 'touch "$0.$RANK"; exec sleep 100' "$SCRATCH/up" $mark > "$SCRATCH/out" 2> "$SCRATCH/err" &
 launcher=$!

@@ -108,7 +108,7 @@ expect 2 "no subcommand"
 try "$ASHLAR" model inof x
 expect_error 2 "misspelt subcommand" "ashlar model info"
 try "$ASHLAR" model info
-expect_error 2 "no folder" "folder"
+expect_error 2 "no model" "which model"
 try "$ASHLAR" model convert "$SCRATCH/src"
 expect_error 2 "no target" "SRC and DST"
 try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/new"
@@ -138,7 +138,7 @@ grep -q 'Q8_W' "$SCRATCH/out" || fail "info of q8w says: $(cat "$SCRATCH/out")"
     fail "generate from q8w"
 cmp "$SCRATCH/story" "$SCRATCH/story8w" || fail "the story changed: $(cat "$SCRATCH/story8w")"
 try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/both" --quant q4 --dtype f16
-expect 2 "--quant and --dtype"
+expect_error 2 "--quant and --dtype" "not both"
 try "$ASHLAR" model convert "$SOURCE/tests/golden/gpt2-default" "$SCRATCH/gpt2-q4" --quant q4
 expect 1 "a model that GGUF files are not for"
 [ ! -e "$SCRATCH/gpt2-q4" ] || fail "a refused conversion left something behind"
@@ -159,6 +159,30 @@ expect 0 "its chat template"
 try "$ASHLAR" model info "$SCRATCH/alone/story.gguf"
 expect 0 "info of a GGUF file alone"
 grep -q 'tokenizer  *512' "$SCRATCH/out" || fail "info: no tokenizer in $(cat "$SCRATCH/out")"
+grep -q 'chat template  *yes' "$SCRATCH/out" || fail "info: no chat template in $(cat "$SCRATCH/out")"
+grep -q 'end tokens  *2 </s>' "$SCRATCH/out" || fail "info: no end tokens in $(cat "$SCRATCH/out")"
+echo 'not of the model' > "$SCRATCH/alone/notes.txt"
+try "$ASHLAR" model info "$SCRATCH/alone/story.gguf" --json
+same "the files of a GGUF file" "$(stat -c %s "$SCRATCH/alone/story.gguf")" "$(grep -o '"disk_bytes": [0-9]*' "$SCRATCH/out" | tr -dc 0-9)"
+! grep -q notes.txt "$SCRATCH/out" || fail "info of a GGUF file lists its neighbours"
+
+# ---- a folder with model.gguf is as good as the file in it
+mkdir "$SCRATCH/folder"
+cp "$SCRATCH/alone/story.gguf" "$SCRATCH/folder/model.gguf"
+for model in "$SCRATCH/folder" "$SCRATCH/q8"; do
+    leak_free "$ASHLAR" generate --model "$model" --prompt "Once upon a time" --temperature 0 --max-tokens 16
+    expect 0 "generate from a folder with model.gguf"
+    cmp -s "$SCRATCH/story" "$SCRATCH/out" || fail "the story changed: $(cat "$SCRATCH/out")"
+    leak_free "$ASHLAR" model info "$model"
+    expect 0 "info of a folder with model.gguf"
+    grep -q 'model.gguf' "$SCRATCH/out" || fail "info of a folder does not list model.gguf: $(cat "$SCRATCH/out")"
+    try "$ASHLAR" plan serve --model "$model" --cluster 1xp5.48xlarge --in 128 --out 64
+    expect 0 "plan serve of a folder with model.gguf"
+done
+try "$ASHLAR" generate --model "$SCRATCH/folder" --chat --prompt "Once upon a time" --temperature 0 --max-tokens 16
+expect 0 "chat with a folder with model.gguf"
+try "$ASHLAR" plan serve --model "$SCRATCH/folder/model.gguf" --cluster 1xp5.48xlarge --in 128 --out 64
+expect 0 "plan serve of a GGUF file"
 cp -r "$SCRATCH/src" "$SCRATCH/mute"
 rm "$SCRATCH/mute/tokenizer.json"
 try "$ASHLAR" model convert "$SCRATCH/mute" "$SCRATCH/mute-gguf" --dtype f32 --gguf

@@ -36,7 +36,7 @@ expect_error 1 "a tier without a rate" "measure it"
 try goodput --params 70g --gpus 8 --storage s3
 expect_error 2 "storage without clients" "--cluster"
 try goodput --model llama-3.1-405b --cluster 128xp5.48xlarge --storage s3 --write-gb-s 5
-expect_error 2 "two rates of storage" "give one"
+expect_error 2 "two rates of storage" "not both"
 try goodput --params 70g
 expect_error 2 "no GPUs" "--gpus"
 leak_free goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge
@@ -47,11 +47,11 @@ expect_error 1 "unknown model" "llama-9" "llama-7b"
 try goodput --model llama-3.1-70b --cluster 2xp99.48xlarge
 expect_error 1 "unknown machine" "p99.48xlarge" "p5.48xlarge"
 try goodput --model llama-3.1-70b --params 70g --gpus 8
-expect_error 2 "two models" "give one"
+expect_error 2 "two models" "not both"
 try goodput --params 70g --gpus 1001
 expect_error 1 "odd GPUs" "1000 or 1008"
 try goodput --params 70g --gpus 1024 --mtbf-hours 5 --failure-rate 1e-5
-expect_error 2 "two rates" "give one"
+expect_error 2 "two rates" "not several"
 try goodput --params 405g --gpus 1024 --interval-s 5
 expect_error 1 "short interval" "the least is 57 s"
 try goodput --params 405g --gpus 1024 --uncovered 0

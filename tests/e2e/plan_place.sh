@@ -47,4 +47,8 @@ try place --layout ep=64 --hosts n0 --nodes 2
 expect_error 2 "both" "--hosts"
 try place --topology "$SCRATCH/none" --layout ep=64 --hosts n0
 expect_error 1 "no file" "none"
+printf '[99.1] NVRM: Xid\n' > "$SCRATCH/kern.log"
+try place --topology "$SCRATCH/kern.log" --model llama-3-8b --machine p5.48xlarge --layout tp=8 --hosts n1
+expect_error 1 "a log instead of a topology" kern.log topology.conf spine1/leaf3
+same "the file is named once" 1 "$(grep -o 'kern\.log' "$SCRATCH/err" | wc -l)"
 finish

@@ -9,6 +9,10 @@ for words in "llama-3.1-70b on 2 x p5.48xlarge" "tok/s/GPU" "disaggregated:" "ar
     grep -qF -- "$words" "$SCRATCH/out" || fail "table: '$words' is missing: $(cat "$SCRATCH/out")"
 done
 grep -q 'misses the limits' "$SCRATCH/out" && fail "a 70B model can answer within 40 ms"
+# the verdict is the better of the two: what "it pays" recommends, with its tokens/s
+grep -q '^  it pays: ' "$SCRATCH/out" || fail "disaggregation does not pay for a 70B model within 40 ms"
+rate=$(awk '/  best  / { print $8 }' "$SCRATCH/out")
+grep -q "^verdict: .* for prompts and .* for answers .*: $rate tok/s" "$SCRATCH/out" || fail "the verdict contradicts the table: $(tail -4 "$SCRATCH/out")"
 grep -q '<polyline' "$SCRATCH/s.svg" || fail "no line in the picture"
 
 leak_free serve --model deepseek-v3 --cluster 8xp5en.48xlarge --weights fp8 --in 4000 --out 1000 --qps 40 --json
@@ -16,6 +20,17 @@ expect 0 "json"
 for words in '"cuts"' '"curve"' '"disaggregated"' '"ratios"' '"cache_tokens"' '"disaggregation_pays"' '"replicas_needed"' '"cut": "dp8 ep8"'; do
     grep -qF -- "$words" "$SCRATCH/out" || fail "JSON: $words is missing"
 done
+grep -qF '"recommendation"' "$SCRATCH/out" || fail "the JSON has no recommendation"
+try serve --model llama-3.1-70b --cluster 8xH100 --qps 1000
+grep -q 'need .* replicas = [0-9]* GPUs = [0-9]* x dgx-h100, more than the 8 GPUs there are' "$SCRATCH/out" || fail "what is needed: $(tail -1 "$SCRATCH/out")"
+try serve --model deepseek-v3 --cluster 1xp5en.48xlarge --weights fp8 --out 1
+expect 0 "answers of one token"
+grep -qF "answers of 1 token" "$SCRATCH/out" || fail "one token: $(head -1 "$SCRATCH/out")"
+grep -qF "leave nothing to decode" "$SCRATCH/out" || fail "one token has nothing to decode"
+try serve --model llama-3.1-70b --cluster 8xH100 --in 200000
+grep -qF "llama-3.1-70b was made for 131072 at most" "$SCRATCH/out" || fail "a prompt beyond the context"
+try serve --model llama-3.1-8b --cluster 1xp4d.24xlarge --weights fp8
+grep -qF "has no fp8 arithmetic: products run in bf16" "$SCRATCH/out" || fail "fp8 weights on A100"
 
 leak_free serve --model "$stories" --cluster 1xg6e.xlarge --in 64 --out 64
 expect 0 "a model folder"
@@ -38,6 +53,8 @@ for words in '"splits"' '"handover_s"' '"prompt_reuse_share"' '"turns": true'; d
 done
 try "$ASHLAR" plan rl --model llama-3.1-405b --cluster 1xp5.48xlarge
 expect_error 1 "a model too large for both" "does not fit"
+try serve --model llama-3.1-70b --cluster 8xH100 --prompt 4000
+expect_error 2 "a flag of another program" "--prompt" "--in"
 try serve --model llama-3.1-70b
 expect_error 2 "no cluster" "--cluster"
 try serve --model llama-9 --cluster 8xH100
@@ -54,4 +71,8 @@ try serve --model deepseek-v3 --cluster 8xH100 --tp 8 --attn-dp 8
 expect_error 1 "both" "give one of them"
 try serve --model llama-3.1-70b --cluster 8xH100 --set infer_nothing=1
 expect_error 1 "unknown constant" "infer_nothing"
+for name in infer_chunk infer_gemm_fp8 infer_weights infer_batch; do # what users set is answered, whatever it is
+    try serve --model deepseek-v3 --cluster 2xp5en.48xlarge --weights fp8 --set $name=0
+    [ "$code" -le 1 ] || fail "$name=0: exit code $code: $(cat "$SCRATCH/err")"
+done
 finish

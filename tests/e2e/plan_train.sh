@@ -7,6 +7,9 @@ expect 0 "plan train"
 for word in 'tokens/s' 'memory per GPU' 'compute' 'HBM' 'exposed NVLink' 'exposed network' 'pipeline bubble' 'optimizer' 'data' 'checkpoint' MWh TFLOPs 'days' 'USD' 'bound by' 'kW' 'twice the arithmetic rate'; do
     grep -q "$word" "$SCRATCH/out" || fail "plan train does not say '$word'"
 done
+grep -q 'GPU-hours without failures; with failures (ashlar plan goodput): [0-9.]* to [0-9.]* days' "$SCRATCH/out" || fail "no days with failures"
+grep -q ' $' "$SCRATCH/out" && fail "blanks at the end of a line"
+awk '$1 == "1" { for (i = 2; i <= NF; i++) if ($i ~ /%$/ && $i + 0 > 60) exit 1 }' "$SCRATCH/out" || fail "the MFU of fp8 is not one of the fp8 peak"
 head -c 4 "$SCRATCH/step.svg" | grep -q '<svg' || fail "no drawing"
 try "$ASHLAR" plan train --model deepseek-v3 --cluster 32xp6-b200.48xlarge --seq 4096 --layout pp=16,ep=8,mbs=1,precision=fp8 --svg "$SCRATCH/pipe.svg" --json
 expect 0 "a given layout"
@@ -21,6 +24,14 @@ for schedule in zb-h1 dualpipe; do
     grep -q "pp16-$schedule" "$SCRATCH/out" || fail "the layout does not name $schedule"
     grep -q 'gradients of weights of micro-batch' "$SCRATCH/pipe.svg" || fail "$schedule is not drawn"
 done
+try "$ASHLAR" plan train --model deepseek-v3 --cluster 256xhgx-h800 --seq 4096 --global-batch 15360 --precision fp8 --layout pp=16-dualpipe,ep=64,recompute=selective
+expect 0 "a layout as tables print it"
+grep -q 'DOES NOT FIT' "$SCRATCH/out" && fail "DeepSeek-V3 as it was trained does not fit: $(cat "$SCRATCH/out")"
+try "$ASHLAR" plan train --model llama-3.1-405b --cluster 2048xp5.48xlarge --global-batch 2048 --layout tp=8,pp=16
+grep -q 'interleaving of the pipeline (vpp) .*tp8 pp16x' "$SCRATCH/out" || fail "vpp is not among what would change: $(cat "$SCRATCH/out")"
+try "$ASHLAR" plan train --model "$stories" --cluster 1xH100 --seq 256 --global-batch 64
+grep -q 'GPUs draw up to 700 W' "$SCRATCH/out" || fail "watts: $(cat "$SCRATCH/out")"
+grep -q '^best layout$' "$SCRATCH/out" || fail "no heading of the best layout"
 try "$ASHLAR" plan train --model deepseek-v3 --cluster 256xp5en.48xlarge --seq 4096 --global-batch 15360 --schedules all
 expect 0 "all schedules"
 grep -q 'pp[0-9]*-\(zb-h1\|dualpipe\)' "$SCRATCH/out" || fail "no other schedule was found: $(cat "$SCRATCH/out")"
@@ -45,6 +56,8 @@ expect 0 "plan machines --json"
 [ "$(grep -c '"usd_hour"' "$SCRATCH/out")" -eq 2 ] || fail "plan machines does not list both: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12
 expect_error 2 "neither GPUs nor days" '--gpus or --days'
+try "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12 --gpus 8 --days 30
+expect_error 2 "both GPUs and days" 'not both'
 try "$ASHLAR" plan machines --model kimi-k2 --tokens 1e12 --gpus 8 --precision fp4 --machines p5.48xlarge
 grep -q 'has no fp4 arithmetic' "$SCRATCH/out" || fail "fp4 on Hopper: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan machines --model llama-3.1-405b --tokens 15e12 --days 0.01 --machines p5.48xlarge
@@ -54,6 +67,8 @@ expect_error 1 "an unknown machine" p9 known
 try "$ASHLAR" plan memory --model gpt2-124m --micro-batch 4 --precision bf16 --json
 expect 0 "plan memory"
 grep -q '"activations"' "$SCRATCH/out" || fail "plan memory lacks activations"
+try "$ASHLAR" plan memory --model llama-3.1-405b
+grep -q 'total .* TB$' "$SCRATCH/out" || fail "plan memory of a large model: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan memory --model deepseek-v3
 expect_error 1 "memory of latent attention" 'latent attention'
 

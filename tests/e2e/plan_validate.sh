@@ -8,6 +8,7 @@ grep -q '^primary dense ' "$SCRATCH/out" || fail "no group of primary dense rows
 grep -q 'source mosaic-llm-foundry' "$SCRATCH/out" || fail "no group by source"
 grep -q 'rows could not be predicted' "$SCRATCH/out" || fail "rows that cannot be predicted are not counted"
 grep -q 'T0219 .*not well known' "$SCRATCH/out" || fail "rows that cannot be predicted are not named"
+grep -q 'predicted rows would not fit' "$SCRATCH/out" || fail "rows that would not fit are not counted"
 try "$ASHLAR" plan validate "$SOURCE/tests/plan/inference.csv" --json
 expect 0 "plan validate --json"
 for key in '"groups"' '"rows"' '"median_abs_err"' '"p90_abs_err"' '"name": "all"' '"reason"'; do

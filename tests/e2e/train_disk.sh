@@ -3,7 +3,7 @@
 # with room again --resume ends with the bits of a quiet run.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 
-words=(train.save_every=5 train.keep=0)
+words=(train.save_every=5 train.keep=0 train.save_wait=0)
 train quiet "${words[@]}"
 expect 0 "the quiet run"
 bytes=$(du -sb "$SCRATCH/quiet/checkpoints/step-000005" | cut -f1)
@@ -30,8 +30,37 @@ if mount -t tmpfs -o "size=$((bytes * 7 / 2))" tmpfs "$SCRATCH/mount" 2> /dev/nu
     trap 'umount "$SCRATCH/mount"' EXIT
     train mount/run "${words[@]}"
     check_full mount/run
+    grep -q '^ashlar: warning: .*/mount/run has .* free, and this run writes up to .* (8 checkpoints of .* at once, and the model)' "$SCRATCH/err" ||
+        fail "no warning of a small disk at the start: $(head -n 1 "$SCRATCH/err")"
     mount -o "remount,size=$((bytes * 40))" "$SCRATCH/mount"
     check_resumed mount/run
+    rm -rf "$SCRATCH/mount/run"
+
+    # With train.keep older checkpoints go before the newest step does.
+    mount -o "remount,size=$((bytes * 7 / 2))" "$SCRATCH/mount"
+    head -c $((bytes / 2)) /dev/zero > "$SCRATCH/mount/others"
+    train mount/keep train.save_every=5 train.keep=2 train.save_wait=0
+    expect 0 "a disk for two and a half checkpoints, two kept: $(cat "$SCRATCH/err")"
+    grep -q 'only the newest checkpoint is kept from now on' "$SCRATCH/err" || fail "it does not say what was removed: $(cat "$SCRATCH/err")"
+    rm -rf "$SCRATCH/mount/keep"
+
+    # The last step waits for room.
+    "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/mount/wait" train.save_every=5 train.keep=0 train.save_wait=100 > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
+    pid=$!
+    wait_for "a full disk" grep -q 'the last step waits for .* of room' "$SCRATCH/err"
+    mount -o "remount,size=$((bytes * 40))" "$SCRATCH/mount"
+    code=0
+    wait $pid || code=$?
+    expect 0 "room at last"
+    [ -s "$SCRATCH/mount/wait/checkpoints/step-000040/manifest.json" ] || fail "the last step was not saved"
+    rm -rf "$SCRATCH/mount/wait"
+
+    # Not even one checkpoint.
+    rm -f "$SCRATCH/mount/others"
+    mount -o "remount,size=$((bytes / 2))" "$SCRATCH/mount"
+    train mount/none
+    expect_error 1 "a disk without room" "nothing could be saved"
+    [ -e "$SCRATCH/mount/none" ] && fail "a refused start leaves: $(ls -A "$SCRATCH/mount/none")"
 fi
 
 # A limit on the size of files is the same to a program: resumed from step 5, it cannot write weights any more.

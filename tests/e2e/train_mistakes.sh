@@ -28,16 +28,41 @@ mistake 1 "data that are not there" "data.train" "$job" "data.train=$SCRATCH/not
 mistake 1 "sequences longer than the data" "data.train" "$job" data.seq=1000000 model.max_positions=1000000 "${out[@]}"
 mistake 1 "an unknown backend" "abacus" "$job" runtime.backend=abacus "${out[@]}"
 mistake 1 "a model that is not there" "there is no model folder or .gguf file" "$job" "model.from=$SCRATCH/nothing" "${out[@]}"
+mkdir "$SCRATCH/gguf"
+: > "$SCRATCH/gguf/model.gguf"
+mistake 1 "a GGUF file" "training starts from a Hugging Face folder" "$job" "model.from=$SCRATCH/gguf/model.gguf" "${out[@]}"
+mistake 1 "a folder with a GGUF file" "training starts from a Hugging Face folder" "$job" "model.from=$SCRATCH/gguf" "${out[@]}"
 mistake 1 "another tokenizer" "was not made with the tokenizer" "$job" "data.tokenizer=$stories" "${out[@]}"
+printf 'Once upon a time there was a dog.\n%.0s' {1..200} > "$SCRATCH/story.txt"
+"$ASHLAR" data tokenize --tokenizer "$stories" --out "$SCRATCH/tales" "$SCRATCH/story.txt" > "$SCRATCH/tales.log" 2>&1 || fail "$(cat "$SCRATCH/tales.log")"
+mistake 1 "another tokenizer for validation" "data.valid was made with another tokenizer" "$job" "data.valid=$SCRATCH/tales" "${out[@]}"
+mistake 1 "text instead of shards" "this is text, not token shards: \`ashlar data tokenize\`" "$job" "data.train=$SCRATCH/story.txt" "${out[@]}"
 mistake 1 "a folder that is a file" "job.yaml" "$job" --out "$job"
-mistake 2 "a port that cannot be" "metrics_port" "$job" "${out[@]}" --metrics-port 70000
+mistake 2 "a port that cannot be" "--metrics-port is 70000" "$job" "${out[@]}" --metrics-port 70000
 printf 'train:\n  steps: 5\n stray' > "$SCRATCH/broken.yaml"
 mistake 2 "broken YAML" "broken.yaml:" "$SCRATCH/broken.yaml" "${out[@]}"
 printf 'train:\n  setps: 5\n' > "$SCRATCH/typo.yaml"
 mistake 2 "a misspelt key" "typo.yaml:2" "$SCRATCH/typo.yaml" "${out[@]}"
 mkdir "$SCRATCH/empty"
 mistake 1 "an empty folder of data" "data.train" "$job" "data.train=$SCRATCH/empty" "${out[@]}"
-ls -A "$SCRATCH/run" 2> /dev/null | grep -qv '^\.lock$' && fail "mistakes left files behind: $(ls -A "$SCRATCH/run")"
+[ -e "$SCRATCH/run" ] && fail "mistakes left something behind: $(ls -A "$SCRATCH/run")"
+mistake 2 "a setting as two words" "write train.steps=3" "$job" train.steps 3 "${out[@]}"
+mistake 1 "an address that cannot be" "--metrics-address" "$job" "${out[@]}" --metrics-port 0 --metrics-address nowhere
+
+# A warm-up that nobody asked for shrinks with the run.
+sed '/^schedule:/d' "$job" > "$SCRATCH/plain.yaml"
+for steps in 1 20; do
+    try "$ASHLAR" train "$SCRATCH/plain.yaml" train.steps=$steps --out "$SCRATCH/short$steps"
+    expect 0 "a run of $steps steps"
+    grep -q "^  warmup: $((steps / 10))\$" "$SCRATCH/short$steps/job.yaml" || fail "warm-up of $steps steps: $(grep warmup "$SCRATCH/short$steps/job.yaml")"
+done
+
+# Data that are read again and again.
+grep -q 'reads its data' "$SCRATCH/err" && fail "a warning of few epochs"
+"$ASHLAR" data arithmetic --out "$SCRATCH/little" --count 20 > "$SCRATCH/out" 2>&1
+try "$ASHLAR" train "$job" data.train="$SCRATCH/little" train.steps=100 --out "$SCRATCH/epochs"
+expect 0 "many epochs"
+grep -q '^ashlar: warning: the run reads its data [0-9]* times' "$SCRATCH/err" || fail "no warning of many epochs: $(cat "$SCRATCH/err")"
 
 # The examples are jobs: what they lack is the data (or the model) that they name.
 for example in "$SOURCE"/examples/*.yaml; do
@@ -48,6 +73,9 @@ done
 # A folder that holds a run, and a job that changed.
 train run
 expect 0 "a run"
+train tuned model.from="$SCRATCH/run/model" model.layers=3
+expect 0 "sizes of a new model for one that is there"
+grep -q '^ashlar: warning: model.hidden=16, model.layers=3, .*for new models only' "$SCRATCH/err" || fail "no warning of sizes: $(cat "$SCRATCH/err")"
 try "$ASHLAR" generate --model "$SCRATCH/run" --prompt 1
 expect_error 1 "a run for a model" "its model is '$SCRATCH/run/model'"
 try "$ASHLAR" model info "$SCRATCH"

@@ -51,11 +51,23 @@ wait $launcher
 [ $? -ne 0 ] || fail "a job that lost a process says that all is well"
 grep -q "process $victim.* has died" "$SCRATCH/err" || fail "nobody names the dead process $victim: $(cat "$SCRATCH/err")"
 ls "$SCRATCH"/hit/checkpoints/step-* > /dev/null 2>&1 || fail "the finished steps were not saved"
+step=$(ls "$SCRATCH/hit/checkpoints" | sed 's/step-0*//')
+grep -q "^ended and saved at step $step of 400\$" "$SCRATCH/out" || fail "it does not say what was saved: $(tail -n 3 "$SCRATCH/out")"
+grep -q "^go on with: ashlar launch --procs 3 train --resume --out $SCRATCH/hit\$" "$SCRATCH/out" || fail "a lost rank: it does not say how to go on"
 try "$ASHLAR" launch --procs 2 train --resume --out "$SCRATCH/hit"
 expect 0 "resume on two ranks"
 same "hashes after a loss" "$(grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/straight/log.jsonl" | tail -n 1)" \
     "$(grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/hit/log.jsonl" | tail -n 1)"
 pgrep -f "$SCRATCH/hit" > /dev/null && fail "processes are left over"
+
+# Where the state is sharded, the newest checkpoint is what is left.
+"$ASHLAR" launch --procs 3 train "$SCRATCH/job.yaml" --out "$SCRATCH/sharded" $long mesh.fsdp=3 train.steps=4000 train.save_every=15 train.grains=4 > "$SCRATCH/out" 2> "$SCRATCH/err" &
+launcher=$!
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/sharded/log.jsonl"
+kill -9 "$(pgrep -P $launcher | tail -n 1)"
+wait $launcher
+grep -q "^ended after step [0-9]* of 4000: the newest checkpoint is that of step [0-9]*[05]\$\|^ended and saved at step" "$SCRATCH/out" || fail "sharded: it does not say what is left: $(tail -n 3 "$SCRATCH/out")"
+grep -q "^go on with: ashlar launch --procs 3 train --resume --out $SCRATCH/sharded\$" "$SCRATCH/out" || fail "sharded: it does not say how to go on"
 
 # Ctrl-C: all save at the same step.
 "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/stopped" train.steps=100000 train.valid_every=0 > "$SCRATCH/out" 2> "$SCRATCH/err" &

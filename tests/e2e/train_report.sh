@@ -3,7 +3,7 @@
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 browser=$(command -v chromium || command -v chromium-browser || command -v google-chrome) || exit 77
 
-train run train.steps=60
+train run train.steps=100
 expect 0 "a run"
 page=$SCRATCH/run/report.html
 grep -q 'https\?://' <(sed 's|http://www.w3.org/2000/svg||g' "$page") && fail "the page names an address"
@@ -15,4 +15,6 @@ curves=$(grep -o '<path [^>]*d="M[^"]*L' "$SCRATCH/dom" | wc -l)
 [ "$curves" -ge 5 ] || fail "only $curves curves"
 grep -q 'finished' "$SCRATCH/dom" || fail "the page does not say that the run is finished"
 grep -q '<circle [^>]*fill="var(--valid)"' "$SCRATCH/dom" || fail "no validation points"
+grep -q '<text [^>]*text-anchor="end">100</text>' "$SCRATCH/dom" || fail "the last label of the steps is cut off"
+grep -q '<button [^>]*aria-pressed="false">log scale</button>' "$SCRATCH/dom" || fail "no button for a log scale"
 finish

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Ctrl-C and SIGTERM finish the step, save, say how to go on and exit with 130; metrics are served meanwhile; a terminal sees one
+# Ctrl-C, SIGTERM and SIGHUP finish the step, save, say how to go on and exit with 128 + signal; metrics are served meanwhile; a terminal sees one
 # live line.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 
@@ -20,7 +20,7 @@ scrape() { # once the run has said where
     grep -q '^ashlar_train_tokens_total [1-9]' "$SCRATCH/metrics"
 } 2> /dev/null
 
-for signal in INT TERM; do
+for signal in INT TERM HUP; do
     setsid "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/$signal" "${more[@]}" --metrics-port 0 \
         > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
     pid=$!
@@ -28,7 +28,8 @@ for signal in INT TERM; do
     kill -s $signal $pid
     code=0
     wait $pid || code=$?
-    expect 130 "SIG$signal"
+    expect $((128 + $(kill -l $signal))) "SIG$signal"
+    same "SIG$signal: what is said at once" "ashlar: stopping after this step (Ctrl-C again: at once, without saving)" "$(cat "$SCRATCH/err")"
     grep -q '^stopped and saved at step' "$SCRATCH/out" || fail "SIG$signal: it says: $(tail -n 3 "$SCRATCH/out")"
     grep -qF "ashlar train --resume --out $SCRATCH/$signal" "$SCRATCH/out" || fail "SIG$signal: it does not say how to go on"
     [ -e "$SCRATCH/$signal/model" ] && fail "SIG$signal: a model that is not finished"
@@ -47,9 +48,22 @@ for signal in INT TERM; do
     same "steps in the log" $steps "$(steps_of $signal)"
 done
 
+# nohup means it: SIGHUP is ignored, and metrics are served where they were asked for.
+(trap '' HUP; exec "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/nohup" "${more[@]}" --metrics-port 0 --metrics-address 0.0.0.0) \
+    > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
+pid=$!
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/nohup/log.jsonl"
+kill -s HUP $pid
+code=0
+wait $pid || code=$?
+expect 0 "SIGHUP under nohup"
+grep -q '^metrics: http://0.0.0.0:[0-9]*/metrics' "$SCRATCH/out" || fail "no metrics on all addresses: $(head -n 1 "$SCRATCH/out")"
+[ -e "$SCRATCH/nohup/.lock" ] && fail "the lock is left behind"
+
 # A terminal, if there is a program that makes one.
 if command -v script > /dev/null; then
     script -qec "stty cols 120; '$ASHLAR' train '$SCRATCH/job.yaml' --out '$SCRATCH/tty'" "$SCRATCH/typescript" > /dev/null < /dev/null
+    grep -q $'\r\033\[Kstep  0/40 .*first step under way' "$SCRATCH/typescript" || fail "nothing on a terminal before the first step"
     grep -q $'\r\033\[Kstep .*loss' "$SCRATCH/typescript" || fail "no live line on a terminal"
     grep -q $'\r\033\[K40 steps in' "$SCRATCH/typescript" || fail "the live line is not cleared before the end"
 fi

@@ -17,7 +17,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (catalog == NULL && ash_catalog_open(NULL, 0, &catalog, &err) < 0) return 0;
     if (ash_csv_parse((const char *)data, size, "fuzz", &csv, &err) < 0) return 0;
     for (size_t i = 0; i < ash_csv_rows(csv) && i < 20; i++) {
-        const struct ash_validate_world world = {&consts, catalog, csv};
+        const struct ash_validate_context world = {&consts, catalog, csv};
         struct ash_validate_row training = {0};
         struct ash_infer_row row;
 

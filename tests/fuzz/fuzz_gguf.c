@@ -46,7 +46,7 @@ static void check_values(struct ash_gguf *file)
                                        "a.text"};
 
     for (size_t i = 0; i < ASH_COUNT(keys); i++) {
-        const struct ash_gguf_value *value = ash_gguf_value(file, keys[i]);
+        const struct ash_gguf_value *value = ash_gguf_get_value(file, keys[i]);
         const char *text = NULL;
         int64_t number = 3;
         double real = 0.5;

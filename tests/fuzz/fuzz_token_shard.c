@@ -8,7 +8,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes);
 
 static void read_all(const struct ash_shard *shard)
 {
-    const struct ash_shard_info *info = ash_shard_info(shard);
+    const struct ash_shard_info *info = ash_shard_get_info(shard);
     size_t begin = 0;
 
     for (size_t d = 0; d < info->documents; d++) {

@@ -45,8 +45,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
 
     ash_assert(rc == 0 || (err.code == rc && err.text[0] != '\0'));
     if (rc == 0) {
-        struct ash_schedule schedule = ash_job_schedule(&job);
-        ash_assert(ash_schedule_lr(&schedule, schedule.steps / 2) >= 0.0);
+        struct ash_lr_schedule schedule = ash_job_get_schedule(&job);
+        ash_assert(ash_lr_schedule_at(&schedule, schedule.steps / 2) >= 0.0);
         check_round_trip(&job);
         if (job.model.from == NULL) check_model(&job);
     }

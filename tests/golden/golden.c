@@ -117,7 +117,7 @@ static void check_logits(struct golden *g, const struct rows *rows)
     struct ash_pass_opts opts = {.max_rows = rows->batch.rows};
     struct ash_pass *pass = NULL;
     struct ash_err err = {0};
-    size_t count = rows->batch.rows * ash_model_config(g->model)->vocab;
+    size_t count = rows->batch.rows * ash_model_get_config(g->model)->vocab;
     float *logits = malloc(count * sizeof(float));
     size_t *wanted = malloc(rows->batch.rows * sizeof(size_t));
     double worst = 0;
@@ -351,7 +351,7 @@ static int32_t argmax(const float *logits, size_t count)
 /* Continue ids to `total` tokens with a cache: the prompt in two pieces, then one token at a time. */
 static int continue_greedy(struct golden *g, struct ash_ids *ids, size_t total, struct ash_err *err)
 {
-    size_t vocab = ash_model_config(g->model)->vocab, done = 0, first = ids->count / 2;
+    size_t vocab = ash_model_get_config(g->model)->vocab, done = 0, first = ids->count / 2;
     struct ash_pass_opts opts = {.max_rows = ids->count};
     struct ash_pass *pass = NULL;
     struct ash_cache *cache = NULL;

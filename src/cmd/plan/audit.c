@@ -24,41 +24,94 @@ struct flags {
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt audit_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, "a well-known model (deepseek-v3) or a model folder", 0, 0, NULL},
-    {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "machines: 32xp6-b300.48xlarge", 0, 0, NULL},
-    {"ep", ASH_OPT_INT, FIELD(ep), NULL, "GPUs that share the experts", 1, 4096, NULL},
-    {"layout", ASH_OPT_STRING, FIELD(layout), NULL, "tp=8,pp=8,...; without it the fastest tp and pp that fit", 0, 0,
-     NULL},
-    {"stack", ASH_OPT_STRING, FIELD(stack), "captured",
-     "software that trains: captured, fused, compiled, eager, or its name", 0, 0, NULL},
-    {"seq", ASH_OPT_INT, FIELD(seq), "4096", "tokens of a sequence", 1, 1e8, NULL},
-    {"global-batch", ASH_OPT_INT, FIELD(global_batch), "0", "sequences of a step; 0: 16 micro-batches per replica", 0,
-     1e8, NULL},
-    {"micro-batch", ASH_OPT_INT, FIELD(micro_batch), NULL, "sequences of a rank and pass; 1 if not given", 1, 1e5,
-     NULL},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "bf16", "of the matrix products", 0, 0, precisions},
-    {"two-level", ASH_OPT_BOOL, FIELD(two_level), NULL, "today's dispatch crosses to a domain once per token", 0, 0,
-     NULL},
-    {"fp8-dispatch", ASH_OPT_BOOL, FIELD(fp8_dispatch), NULL, "today's dispatch sends fp8", 0, 0, NULL},
-    {"overlap", ASH_OPT_BOOL, FIELD(overlap), NULL, "dispatch runs beside another micro-batch's compute", 0, 0, NULL},
-    {"routing", ASH_OPT_STRING, FIELD(routing), NULL, "file with the tokens that chose each expert, measured", 0, 0,
-     NULL},
-    {"rack", ASH_OPT_STRING, FIELD(rack), "u-p6e-gb200x72", "machine with a larger domain to compare with", 0, 0, NULL},
-    {"share", ASH_OPT_DOUBLE, FIELD(share), "0.1", "exposed share of the step up to which it fits", 0.001, 0.9, NULL},
-    {"check", ASH_OPT_BOOL, FIELD(check), NULL, "only show predictions beside published measurements", 0, 0, NULL},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
-    {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw the exposed share over EP into this file", 0, 0, NULL},
+    {.name = "model",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(model),
+     .help = "a well-known model (deepseek-v3) or a model folder"},
+    {.name = "cluster", .type = ASH_OPT_STRING, .offset = FIELD(cluster), .help = "machines: 32xp6-b300.48xlarge"},
+    {.name = "ep",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(ep),
+     .help = "GPUs that share the experts",
+     .min = 1,
+     .max = 4096},
+    {.name = "layout",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(layout),
+     .help = "tp=8,pp=8,...; without it the fastest tp and pp that fit"},
+    {.name = "stack",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(stack),
+     .default_text = "captured",
+     .help = "software that trains: captured, fused, compiled, eager, or its name"},
+    {.name = "seq",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(seq),
+     .default_text = "4096",
+     .help = "tokens of a sequence",
+     .min = 1,
+     .max = 1e8},
+    {.name = "global-batch",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(global_batch),
+     .default_text = "0",
+     .help = "sequences of a step; 0: 16 micro-batches per replica",
+     .max = 1e8},
+    {.name = "micro-batch",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(micro_batch),
+     .help = "sequences of a rank and pass; 1 if not given",
+     .min = 1,
+     .max = 1e5},
+    {.name = "precision",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(precision),
+     .default_text = "bf16",
+     .help = "precision of matrix products",
+     .choices = precisions},
+    {.name = "two-level",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(two_level),
+     .help = "today's dispatch crosses to a domain once per token"},
+    {.name = "fp8-dispatch", .type = ASH_OPT_BOOL, .offset = FIELD(fp8_dispatch), .help = "today's dispatch sends fp8"},
+    {.name = "overlap",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(overlap),
+     .help = "dispatch overlaps with another micro-batch's compute"},
+    {.name = "routing",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(routing),
+     .help = "file with the tokens that chose each expert, measured"},
+    {.name = "rack",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(rack),
+     .default_text = "u-p6e-gb200x72",
+     .help = "machine with a larger domain to compare with"},
+    {.name = "share",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(share),
+     .default_text = "0.1",
+     .help = "exposed share of the step up to which it fits",
+     .min = 0.001,
+     .max = 0.9},
+    {.name = "check",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(check),
+     .help = "only compare predictions with published measurements"},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    {.name = "svg",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(svg),
+     .help = "draw the exposed share over EP into this file"},
 };
 static const struct ash_opt_table audit_table = {"", "flags", audit_opts, ASH_COUNT(audit_opts)};
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar plan audit --model NAME|DIR --cluster COUNTxNAME --ep N [flags]\n"
                 "ashlar plan audit --check",
-    .about = "Says which share of the traffic between tokens and experts leaves the NVLink domain, what it costs per "
-             "step, how\n"
-             "that grows with the number of GPUs that share the experts, which limits will bite, what would change it, "
-             "and at\n"
-             "which network bandwidth the answer flips.",
+    .about = "Says which share of the traffic between tokens and experts leaves the NVLink domain, what it costs per\n"
+             "step, how that grows with the number of GPUs that share the experts, which limits apply, what would\n"
+             "change it, and at which network bandwidth the answer flips.",
     .examples = "  ashlar plan audit --model deepseek-v3 --cluster 32xp6-b300.48xlarge --layout tp=1,pp=8 --ep 32 "
                 "--micro-batch 4\n"
                 "  ashlar plan audit --model qwen3-235b-a22b --cluster 8xp5.48xlarge --ep 32 --overlap --json\n"
@@ -110,7 +163,7 @@ static int fill_layout(const struct flags *flags, const struct ash_consts *const
                                       .zero = 1,
                                       .micro_batch = flags->micro_batch > 0 ? (int)flags->micro_batch : 1,
                                       .recompute = ASH_PLAN_RECOMPUTE_FIT,
-                                      .precision = (enum ash_precision)flags->precision};
+                                      .precision = (enum ash_gpu_precision)flags->precision};
     if (flags->layout == NULL) return ash_audit_choose(consts, job, batch, err);
     rc = ash_layout_parse(flags->layout, &job->layout, err);
     if (rc == 0) rc = check_agreement(flags, &job->layout, err);
@@ -154,9 +207,9 @@ static int fill_job(const struct flags *flags, const struct ash_plan_facts *fact
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct audit_answer found; /* large; one command per process */
+    static struct ash_audit_answer found; /* large; one command per process */
     static double counts[EXPERTS_MAX];
-    struct audit_answer *answer = &found;
+    struct ash_audit_answer *answer = &found;
     const struct flags *flags = ctx;
     int rc;
 

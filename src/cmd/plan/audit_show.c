@@ -42,7 +42,7 @@ static void print_passes(const struct ash_audit *audit)
     printf("\n");
 }
 
-void ash_audit_print_table(const struct audit_answer *answer)
+void ash_audit_print_table(const struct ash_audit_answer *answer)
 {
     const struct ash_audit_job *job = &answer->job;
     const struct ash_audit *audit = &answer->audit;
@@ -94,7 +94,7 @@ static json_t *encode_rows(const struct ash_audit_row *rows, size_t count)
     return list;
 }
 
-int ash_audit_print_json(const struct audit_answer *answer, struct ash_err *err)
+int ash_audit_print_json(const struct ash_audit_answer *answer, struct ash_err *err)
 {
     const struct ash_audit_job *job = &answer->job;
     const struct ash_audit *audit = &answer->audit;
@@ -118,7 +118,7 @@ int ash_audit_print_json(const struct audit_answer *answer, struct ash_err *err)
 
 /* ---- picture and check ------------------------------------------------------------------------------------------- */
 
-int ash_audit_draw(const struct audit_answer *answer, const char *path, struct ash_err *err)
+int ash_audit_draw(const struct ash_audit_answer *answer, const char *path, struct ash_err *err)
 {
     double x[DRAWN_MAX], y[2][DRAWN_MAX];
     const struct ash_chart_line lines[] = {{"plain all-to-all", y[0]}, {"two-level dispatch", y[1]}};
@@ -142,7 +142,8 @@ int ash_audit_draw(const struct audit_answer *answer, const char *path, struct a
         int rc;
 
         job.two_level = two_level == 1;
-        if ((rc = ash_audit_run(&answer->consts, &job, &audit, err)) < 0) return rc;
+        rc = ash_audit_run(&answer->consts, &job, &audit, err);
+        if (rc < 0) return rc;
         for (size_t i = 0; i < chart.count; i++) {
             x[i] = audit.degrees[i].layout.ep;
             y[two_level][i] = audit.degrees[i].share;
@@ -163,7 +164,7 @@ static void print_check_table(const struct ash_consts *consts, const struct ash_
     size_t count = 0;
 
     printf("%-18s %-26s %5s %10s %10s %7s\n", "machine", "what", "ranks", "measured", "predicted", "error");
-    for (; ash_dispatch_check(consts, catalog, count, &check); count++) {
+    for (; ash_dispatch_check_at(consts, catalog, count, &check); count++) {
         const char *unit = check.us ? "us  " : "GB/s";
 
         printf("%-18s %-26s %5.0f %5.4g %s %5.4g %s %+6.0f%%\n", check.machine, check.what, check.ranks, check.measured,
@@ -178,7 +179,7 @@ static json_t *encode_check(const struct ash_consts *consts, const struct ash_ca
     json_t *list = json_array();
     struct ash_dispatch_check check;
 
-    for (size_t i = 0; ash_dispatch_check(consts, catalog, i, &check); i++)
+    for (size_t i = 0; ash_dispatch_check_at(consts, catalog, i, &check); i++)
         json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:f, s:f, s:f, s:s, s:f}", "machine", check.machine,
                                               "what", check.what, "source", check.source, "ranks", check.ranks,
                                               "measured", check.measured, "predicted", check.predicted, "unit",

@@ -28,18 +28,18 @@ static const char *duration(double seconds, char *buf)
 
 static const char *bytes(double value, char *buf)
 {
-    return value > 0 ? ash_units_bytes((size_t)value, buf, UNITS_BYTES) : "-";
+    return value > 0 ? ash_units_bytes((size_t)value, buf, ASH_UNITS_BYTES) : "-";
 }
 
 /* ---- storage ----------------------------------------------------------------------------------------------------- */
 
-static double write_s(const struct goodput_answer *answer)
+static double write_s(const struct ash_goodput_answer *answer)
 {
     return answer->memory[0].state_bytes / answer->job.write_bytes_s;
 }
 
 /* From the level that answers most failures. */
-static double restore_s(const struct goodput_answer *answer, enum ash_goodput_kind kind)
+static double restore_s(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind)
 {
     const struct ash_goodput_way *way = &answer->way[kind];
 
@@ -47,7 +47,7 @@ static double restore_s(const struct goodput_answer *answer, enum ash_goodput_ki
 }
 
 /* How old the newest state on shared storage can be: what a crash of everything costs at most. */
-static double durable_age_s(const struct goodput_answer *answer, enum ash_goodput_kind kind)
+static double durable_age_s(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind)
 {
     const struct ash_goodput_level *slow = &answer->way[kind].slow;
 
@@ -56,39 +56,39 @@ static double durable_age_s(const struct goodput_answer *answer, enum ash_goodpu
 
 /* ---- table ------------------------------------------------------------------------------------------------------- */
 
-typedef void (*cell_fn)(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf);
+typedef void (*cell_fn)(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf);
 
 static void percent(double share, char *buf)
 {
     snprintf(buf, CELL_BYTES, "%.2f %%", 100 * share);
 }
 
-static void cell_goodput(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_goodput(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     percent(answer->result[kind].shares.useful, buf);
 }
 
-static void cell_sim(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_sim(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     snprintf(buf, CELL_BYTES, "%.2f +- %.2f", 100 * answer->sim[kind].shares.useful, 100 * answer->sim[kind].error);
 }
 
-static void cell_range(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_range(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     snprintf(buf, CELL_BYTES, "%.1f to %.1f", 100 * answer->sim[kind].low, 100 * answer->sim[kind].high);
 }
 
-static void cell_paper(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_paper(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     percent(answer->result[kind].first_order, buf);
 }
 
-static void cell_interval(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_interval(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     duration(answer->way[kind].slow.work_s, buf);
 }
 
-static void cell_young(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_young(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     if (answer->result[kind].young_s > 0)
         duration(answer->result[kind].young_s, buf);
@@ -96,7 +96,7 @@ static void cell_young(const struct goodput_answer *answer, enum ash_goodput_kin
         snprintf(buf, CELL_BYTES, "-");
 }
 
-static void cell_fast(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_fast(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     if (kind == ASH_GOODPUT_TIERED)
         duration(answer->way[kind].fast.work_s, buf);
@@ -104,80 +104,80 @@ static void cell_fast(const struct goodput_answer *answer, enum ash_goodput_kind
         snprintf(buf, CELL_BYTES, "%s", kind == ASH_GOODPUT_PEERS ? "every step" : "-");
 }
 
-static void cell_stall(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_stall(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     percent(answer->result[kind].shares.stall + answer->result[kind].shares.overhead, buf);
 }
 
-static void cell_detect(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_detect(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     percent(answer->result[kind].shares.detect, buf);
 }
 
-static void cell_restart(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_restart(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     percent(answer->result[kind].shares.restart, buf);
 }
 
-static void cell_load(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_load(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     percent(answer->result[kind].shares.load, buf);
 }
 
-static void cell_redone(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_redone(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     percent(answer->result[kind].shares.redone, buf);
 }
 
-static void cell_waiting(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_waiting(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     percent(answer->result[kind].shares.waiting, buf);
 }
 
-static void cell_write(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_write(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     (void)kind;
     duration(write_s(answer), buf);
 }
 
-static void cell_restore(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_restore(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     duration(restore_s(answer, kind), buf);
 }
 
-static void cell_age(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_age(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     duration(durable_age_s(answer, kind), buf);
 }
 
-static void cell_host(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_host(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
 
     snprintf(buf, CELL_BYTES, "%s", bytes(answer->memory[kind].host_bytes_per_node, text));
 }
 
-static void cell_nvme(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_nvme(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
 
     snprintf(buf, CELL_BYTES, "%s", bytes(answer->memory[kind].nvme_bytes_per_node, text));
 }
 
-static void cell_hbm(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_hbm(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
-    char text[UNITS_BYTES];
+    char text[ASH_UNITS_BYTES];
 
     snprintf(buf, CELL_BYTES, "%s%s", bytes(answer->memory[kind].hbm_bytes_per_gpu, text),
              answer->memory[kind].fits ? "" : " !");
 }
 
-static double dollars_a_day(const struct goodput_answer *answer, enum ash_goodput_kind kind)
+static double dollars_a_day(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind)
 {
     return (1 - answer->result[kind].shares.useful) * answer->job.gpus * 24 * answer->job.dollars_per_gpu_hour;
 }
 
-static void cell_dollars(const struct goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
+static void cell_dollars(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind, char *buf)
 {
     snprintf(buf, CELL_BYTES, "$%.0f", dollars_a_day(answer, kind));
 }
@@ -209,7 +209,7 @@ static const struct {
     {"lost per day", cell_dollars, false, true},
 };
 
-static void print_rows(const struct goodput_answer *answer)
+static void print_rows(const struct ash_goodput_answer *answer)
 {
     printf("%-26s", "");
     for (enum ash_goodput_kind k = 0; k < ASH_GOODPUT_KINDS; k++)
@@ -230,7 +230,7 @@ static void print_rows(const struct goodput_answer *answer)
     }
 }
 
-static void print_even(const struct goodput_answer *answer, enum ash_goodput_kind a, enum ash_goodput_kind b,
+static void print_even(const struct ash_goodput_answer *answer, enum ash_goodput_kind a, enum ash_goodput_kind b,
                        const struct ash_goodput_break_even *even)
 {
     char text[CELL_BYTES];
@@ -247,19 +247,19 @@ static void print_even(const struct goodput_answer *answer, enum ash_goodput_kin
     printf("\n");
 }
 
-static void print_storage(const struct goodput_answer *answer)
+static void print_storage(const struct ash_goodput_answer *answer)
 {
-    char write[UNITS_BYTES], read[UNITS_BYTES];
+    char write[ASH_UNITS_BYTES], read[ASH_UNITS_BYTES];
 
     printf("shared storage%s%s takes %s/s and gives %s/s\n\n", answer->storage != NULL ? " " : "",
            answer->storage != NULL ? answer->storage : "", bytes(answer->job.write_bytes_s, write),
            bytes(answer->job.read_bytes_s, read));
 }
 
-void ash_goodput_print_table(const struct goodput_answer *answer)
+void ash_goodput_print_table(const struct ash_goodput_answer *answer)
 {
     const struct ash_goodput_job *job = &answer->job;
-    char state[UNITS_BYTES], share[UNITS_BYTES], gap[CELL_BYTES], interval[CELL_BYTES];
+    char state[ASH_UNITS_BYTES], share[ASH_UNITS_BYTES], gap[CELL_BYTES], interval[CELL_BYTES];
 
     printf("%.4g billion parameters, %s of state (%s per GPU), %.0f GPUs: a failure every %s (%.3g per GPU-hour, %s)\n",
            job->params * 1e-9, bytes(answer->memory[0].state_bytes, state),
@@ -304,7 +304,7 @@ static json_t *encode_memory(const struct ash_goodput_memory *memory)
                      (int)memory->fits);
 }
 
-static json_t *encode_way(const struct goodput_answer *answer, enum ash_goodput_kind kind)
+static json_t *encode_way(const struct ash_goodput_answer *answer, enum ash_goodput_kind kind)
 {
     const struct ash_goodput_way *way = &answer->way[kind];
     const struct ash_goodput_result *result = &answer->result[kind];
@@ -335,7 +335,7 @@ static json_t *encode_even(enum ash_goodput_kind a, enum ash_goodput_kind b, con
                      "failures_per_gpu_hour", even->failures_per_gpu_hour, "mtbf_s", even->mtbf_s, "gpus", gpus);
 }
 
-int ash_goodput_print_json(const struct goodput_answer *answer, struct ash_err *err)
+int ash_goodput_print_json(const struct ash_goodput_answer *answer, struct ash_err *err)
 {
     json_t *ways = json_array(), *evens = json_array();
 
@@ -364,7 +364,7 @@ static const struct ash_chart_mark published[] = {
     {100000, 0.80, "FT-HSDP after"},
 };
 
-int ash_goodput_draw(const struct goodput_answer *answer, const char *path, struct ash_err *err)
+int ash_goodput_draw(const struct ash_goodput_answer *answer, const char *path, struct ash_err *err)
 {
     double x[CHART_POINTS], y[ASH_GOODPUT_KINDS][CHART_POINTS];
     struct ash_chart_line lines[ASH_GOODPUT_KINDS];

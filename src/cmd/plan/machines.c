@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/workers.h"
+#include "cmd/plan/text.h"
 #include "plan/train/compare.h"
 #include "plan/train/parts.h"
 #include "plan/price.h"
@@ -28,18 +29,57 @@ static const char *const precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt machines_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
-    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15T, 15e12)", 1, 1e18, NULL},
-    {"gpus", ASH_OPT_INT, FIELD(gpus), NULL, "GPUs of each offer, in whole machines", 1, ASH_CLUSTER_GPUS_MAX, NULL},
-    {"days", ASH_OPT_DOUBLE, FIELD(days), NULL, "days to be done in, instead: how many machines that takes", 0.01, 1e5,
-     NULL},
-    {"machines", ASH_OPT_LIST, FIELD(machines), NULL, "only these; all that have a price if not given", 0, 0, NULL},
-    {"unpriced", ASH_OPT_BOOL, FIELD(unpriced), NULL, "also those without a price", 0, 0, NULL},
-    {"global-batch", ASH_OPT_INT, FIELD(global_batch), "1024",
-     "sequences per step, rounded where machines do not divide it", 1, 1e9, NULL},
-    {"seq", ASH_OPT_INT, FIELD(seq), "8192", "tokens per sequence", 1, 1e8, NULL},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "any", "of matrix products; any is bf16 and fp8", 0, 0, precisions},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {.name = "model",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(model),
+     .help = "model folder or well-known name (ashlar plan models)"},
+    {.name = "tokens",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(tokens),
+     .help = "tokens to train on (15T, 15e12)",
+     .min = 1,
+     .max = 1e18},
+    {.name = "gpus",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(gpus),
+     .help = "GPUs of each offer, in whole machines",
+     .min = 1,
+     .max = ASH_CLUSTER_GPUS_MAX},
+    {.name = "days",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(days),
+     .help = "days to finish in, instead of --gpus: how many machines that takes",
+     .min = 0.01,
+     .max = 1e5},
+    {.name = "machines",
+     .type = ASH_OPT_LIST,
+     .offset = FIELD(machines),
+     .help = "machines to compare; all that have a price if not given"},
+    {.name = "unpriced",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(unpriced),
+     .help = "also compare machines without a price"},
+    {.name = "global-batch",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(global_batch),
+     .default_text = "1024",
+     .help = "sequences per step, rounded where machines do not divide it",
+     .min = 1,
+     .max = 1e9},
+    {.name = "seq",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(seq),
+     .default_text = "8192",
+     .help = "tokens per sequence",
+     .min = 1,
+     .max = 1e8},
+    {.name = "precision",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(precision),
+     .default_text = "any",
+     .help = "precision of matrix products; any is bf16 and fp8",
+     .choices = precisions},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
 static const struct ash_opt_table machines_table = {
@@ -56,7 +96,7 @@ static const struct ash_cmd_usage usage = {
                 "mine.yaml",
 };
 
-struct answer {
+struct comparison {
     const struct ash_consts *consts;
     struct ash_compare_job job;
     const struct ash_machine *machines[ROWS_MAX];
@@ -70,14 +110,14 @@ static void print_row(const struct ash_compare_row *row, double batch)
 {
     const struct ash_cluster *cluster = &row->job.cluster;
     const struct ash_plan_step *step = &row->plan.step;
-    char layout[128], price[24] = "-", power[24] = "-";
+    char layout[128], price[24] = "-", power[ASH_PLAN_TEXT_BYTES] = "-";
 
     if (!row->found) {
         printf("%-20s %s\n", cluster->machine.name, row->reason);
         return;
     }
     if (row->usd > 0) snprintf(price, sizeof(price), "%.0f%s", row->usd, row->reserved_price ? "*" : "");
-    if (row->watts > 0) snprintf(power, sizeof(power), "%.0f", row->watts / 1e3);
+    if (row->watts > 0) ash_plan_text_watts(row->watts, power);
     printf("%-20s %8d %7d %9.1f %12s %8s %10.0f %8.1f %5.1f%%  %s", cluster->machine.name, cluster->machines,
            cluster->gpus, row->days, price, power, step->tokens_s, step->tokens_s_gpu, 100 * step->mfu,
            ash_layout_text(&row->plan.layout, layout, sizeof(layout)));
@@ -85,19 +125,21 @@ static void print_row(const struct ash_compare_row *row, double batch)
     printf("\n%-20s bound by %s\n", "", ash_step_bound(&step->time, 0));
 }
 
-static void print_table(const struct answer *answer)
+static void print_table(const struct comparison *answer)
 {
     const struct ash_plan_job *job = &answer->job.job;
+    char params[ASH_PLAN_TEXT_BYTES], active[ASH_PLAN_TEXT_BYTES];
 
-    printf("%s: %.2f B parameters (%.2f B active), %.4g tokens, %.0f sequences of %.0f per step, no checkpoints or "
-           "failures\n\n",
-           job->shape.name, ash_shape_params(&job->shape) / 1e9, ash_shape_active_params(&job->shape) / 1e9,
-           job->tokens, job->global_batch, job->seq_tokens);
-    printf("%-20s %8s %7s %9s %12s %8s %10s %8s %6s  %s\n", "machine", "machines", "GPUs", "days", "USD", "kW",
+    printf(
+        "%s: %s parameters (%s active), %.4g tokens, %.0f sequence%s of %.0f per step, no checkpoints or failures\n\n",
+        job->shape.name, ash_plan_text_count(ash_shape_params(&job->shape), params),
+        ash_plan_text_count(ash_shape_active_params(&job->shape), active), job->tokens, job->global_batch,
+        ash_plan_plural(job->global_batch), job->seq_tokens);
+    printf("%-20s %8s %7s %9s %12s %8s %10s %8s %6s  %s\n", "machine", "machines", "GPUs", "days", "USD", "power",
            "tokens/s", "per GPU", "MFU", "layout");
     for (size_t i = 0; i < answer->count; i++)
         print_row(&answer->rows[i], job->global_batch);
-    printf("* is the price of a capacity block\n");
+    printf("MFU of the peak of the layout's precision; * is the price of a capacity block\n");
 }
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
@@ -119,7 +161,7 @@ static json_t *encode_row(const struct ash_compare_row *row)
                      "bound_by", ash_step_bound(&step->time, 0));
 }
 
-static json_t *encode(const struct answer *answer)
+static json_t *encode(const struct comparison *answer)
 {
     json_t *rows = json_array();
 
@@ -147,14 +189,14 @@ static int fill_job(const struct flags *flags, struct ash_compare_job *job, stru
 /* Some of the machines: each is a search of its own. */
 static void compare_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    struct answer *answer = ctx;
+    struct comparison *answer = ctx;
 
     (void)worker;
     for (size_t i = begin; i < end; i++)
         ash_compare(answer->consts, &answer->job, answer->machines[i], &answer->rows[i]);
 }
 
-static int choose_machines(const struct flags *flags, const struct ash_plan_facts *facts, struct answer *answer,
+static int choose_machines(const struct flags *flags, const struct ash_plan_facts *facts, struct comparison *answer,
                            struct ash_err *err)
 {
     for (size_t i = 0; i < flags->machines.count && answer->count < ROWS_MAX; i++) {
@@ -172,7 +214,7 @@ static int choose_machines(const struct flags *flags, const struct ash_plan_fact
     return 0;
 }
 
-static int compare_all(const struct flags *flags, const struct ash_plan_facts *facts, struct answer *answer,
+static int compare_all(const struct flags *flags, const struct ash_plan_facts *facts, struct comparison *answer,
                        struct ash_err *err)
 {
     struct ash_workers *workers = NULL;
@@ -189,7 +231,7 @@ static int compare_all(const struct flags *flags, const struct ash_plan_facts *f
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct answer answer; /* large; one command per process */
+    static struct comparison answer; /* large; one command per process */
     const struct flags *flags = ctx;
     int rc = fill_job(flags, &answer.job, err);
 
@@ -210,8 +252,9 @@ static int misused(const void *ctx, const struct ash_opts *opts)
     if (flags->model == NULL || flags->tokens <= 0)
         return ash_cmd_misuse("plan machines", "say which model (--model llama-3.1-70b) and how many tokens (--tokens "
                                                "2e12)");
-    if ((flags->gpus > 0) == (flags->days > 0))
-        return ash_cmd_misuse("plan machines", "give --gpus or --days: how many, or in which time");
+    if (flags->gpus > 0 && flags->days > 0) return ash_cmd_misuse("plan machines", "give --gpus or --days, not both");
+    if (flags->gpus <= 0 && flags->days <= 0)
+        return ash_cmd_misuse("plan machines", "give --gpus or --days: how many GPUs, or in which time");
     return 0;
 }
 

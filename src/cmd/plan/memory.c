@@ -5,6 +5,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "cmd/units.h"
 #include "plan/own_memory.h"
 
 struct flags {
@@ -20,14 +21,51 @@ static const char *const recomputes[] = {"none", "selective", "full", NULL};
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt memory_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
-    {"seq", ASH_OPT_INT, FIELD(seq), "1024", "tokens per sequence (data.seq)", 1, 1e8, NULL},
-    {"micro-batch", ASH_OPT_INT, FIELD(micro_batch), "1", "sequences at once (train.micro_batch)", 1, 1e6, NULL},
-    {"grains", ASH_OPT_INT, FIELD(grains), "1", "grains of a global batch (train.grains)", 1, 1048576, NULL},
-    {"threads", ASH_OPT_INT, FIELD(threads), "1", "threads (runtime.threads)", 1, 4096, NULL},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "fp32", "of products (train.precision)", 0, 0, precisions},
-    {"recompute", ASH_OPT_CHOICE, FIELD(recompute), "none", "train.recompute", 0, 0, recomputes},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {.name = "model",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(model),
+     .help = "model folder or well-known name (ashlar plan models)"},
+    {.name = "seq",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(seq),
+     .default_text = "1024",
+     .help = "tokens per sequence (data.seq)",
+     .min = 1,
+     .max = 1e8},
+    {.name = "micro-batch",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(micro_batch),
+     .default_text = "1",
+     .help = "sequences at once (train.micro_batch)",
+     .min = 1,
+     .max = 1e6},
+    {.name = "grains",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(grains),
+     .default_text = "1",
+     .help = "grains of a global batch (train.grains)",
+     .min = 1,
+     .max = 1048576},
+    {.name = "threads",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(threads),
+     .default_text = "1",
+     .help = "threads (runtime.threads)",
+     .min = 1,
+     .max = 4096},
+    {.name = "precision",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(precision),
+     .default_text = "fp32",
+     .help = "precision of matrix products (train.precision)",
+     .choices = precisions},
+    {.name = "recompute",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(recompute),
+     .default_text = "none",
+     .help = "activations to recompute (train.recompute)",
+     .choices = recomputes},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
 static const struct ash_opt_table memory_table = {
@@ -42,7 +80,9 @@ static const struct ash_cmd_usage usage = {
 
 static void print_line(const char *name, double bytes)
 {
-    printf("  %-14s %12.2f MB\n", name, bytes / 1e6);
+    char text[ASH_UNITS_BYTES];
+
+    printf("  %-14s %12s\n", name, ash_units_bytes((size_t)bytes, text, sizeof(text)));
 }
 
 static json_t *encode(const char *name, const struct ash_own_memory *memory)
@@ -78,7 +118,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     (void)opts, (void)word;
     if (flags->model == NULL) return ash_cmd_misuse("plan memory", "--model is needed");
     if (ash_shape_find(flags->model, &shape, &err) < 0) return ash_cmd_fail(&err);
-    if (!ash_own_memory(&shape, &run, &memory)) {
+    if (!ash_own_memory_of(&shape, &run, &memory)) {
         ash_err_set(&err, -EINVAL,
                     "%s has latent attention or state-space layers, which the formula does not know; "
                     "ashlar train says it at its start",

@@ -23,28 +23,70 @@ struct flags {
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt place_opts[] = {
-    {"topology", ASH_OPT_STRING, FIELD(topology), NULL,
-     "Slurm's topology.conf, EC2's instance topology as JSON, or lines of 'host spine1/leaf3'", 0, 0, NULL},
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
-    {"machine", ASH_OPT_STRING, FIELD(machine), NULL, "what a host is (ashlar catalog ls)", 0, 0, NULL},
-    {"layout", ASH_OPT_STRING, FIELD(layout), NULL, "as in plan train: tp=8,pp=4,...; dp follows from the hosts", 0, 0,
-     NULL},
-    {"hosts", ASH_OPT_STRING, FIELD(hosts), NULL, "of a running job in the order of ranks: a file, or n[0-7],n9", 0, 0,
-     NULL},
-    {"nodes", ASH_OPT_INT, FIELD(nodes), NULL, "hosts that a waiting job wants", 1, ASH_TOPOLOGY_NODES_MAX, NULL},
-    {"free", ASH_OPT_STRING, FIELD(free_hosts), NULL, "hosts that are free: a file, or n[0-7],n9", 0, 0, NULL},
-    {"wait-minutes", ASH_OPT_DOUBLE, FIELD(wait_minutes), NULL, "until the better place is expected to be free", 0, 1e7,
-     NULL},
-    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "to train on in all (15T, 15e12): what waiting may cost", 1, 1e18,
-     NULL},
-    {"uplink-share", ASH_OPT_DOUBLE, FIELD(uplink_share), "0.5",
-     "what a host gets across a layer of switches, over the layer below (an assumption: measure yours)", 0.001, 1,
-     NULL},
-    {"global-batch", ASH_OPT_INT, FIELD(global_batch), "1024", "sequences per step", 1, 1e9, NULL},
-    {"seq", ASH_OPT_INT, FIELD(seq), "8192", "tokens per sequence", 1, 1e8, NULL},
-    {"overlap-dispatch", ASH_OPT_BOOL, FIELD(overlap_dispatch), NULL, "expert traffic runs beside other compute", 0, 0,
-     NULL},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {.name = "topology",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(topology),
+     .help = "Slurm's topology.conf, EC2's instance topology as JSON, or lines of 'host spine1/leaf3'"},
+    {.name = "model",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(model),
+     .help = "model folder or well-known name (ashlar plan models)"},
+    {.name = "machine", .type = ASH_OPT_STRING, .offset = FIELD(machine), .help = "what a host is (ashlar catalog ls)"},
+    {.name = "layout",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(layout),
+     .help = "as in plan train: tp=8,pp=4,...; dp follows from the hosts"},
+    {.name = "hosts",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(hosts),
+     .help = "hosts of a running job in the order of ranks: a file, or n[0-7],n9"},
+    {.name = "nodes",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(nodes),
+     .help = "hosts that a waiting job wants",
+     .min = 1,
+     .max = ASH_TOPOLOGY_NODES_MAX},
+    {.name = "free",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(free_hosts),
+     .help = "hosts that are free: a file, or n[0-7],n9"},
+    {.name = "wait-minutes",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(wait_minutes),
+     .help = "minutes until the better place is expected to be free",
+     .max = 1e7},
+    {.name = "tokens",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(tokens),
+     .help = "tokens to train on in all (15T, 15e12): what waiting may cost",
+     .min = 1,
+     .max = 1e18},
+    {.name = "uplink-share",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(uplink_share),
+     .default_text = "0.5",
+     .help = "share of the rate below that a host gets across a layer of switches (an assumption: measure yours)",
+     .min = 0.001,
+     .max = 1},
+    {.name = "global-batch",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(global_batch),
+     .default_text = "1024",
+     .help = "sequences per step",
+     .min = 1,
+     .max = 1e9},
+    {.name = "seq",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(seq),
+     .default_text = "8192",
+     .help = "tokens per sequence",
+     .min = 1,
+     .max = 1e8},
+    {.name = "overlap-dispatch",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(overlap_dispatch),
+     .help = "expert traffic overlaps with other compute"},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
 static const struct ash_opt_table place_table = {
@@ -100,7 +142,7 @@ static int read_hosts(const struct ash_topology *topology, const char *words, in
 }
 
 static int read_job(const struct flags *flags, const struct ash_plan_facts *facts, int machines,
-                    struct ash_place_job *job, struct ash_err *err)
+                    struct ash_placement_job *job, struct ash_err *err)
 {
     const struct ash_machine *machine = NULL;
     char cluster[256];
@@ -122,15 +164,15 @@ static int read_job(const struct flags *flags, const struct ash_plan_facts *fact
     job->layout.recompute = ASH_PLAN_RECOMPUTE_FIT;
     rc = ash_layout_parse(flags->layout, &job->layout, err);
     if (rc == 0) rc = ash_layout_check(&job->job, &job->layout, err);
-    return rc == 0 ? ash_place_check(job, err) : rc;
+    return rc == 0 ? ash_placement_check(job, err) : rc;
 }
 
 /* ---- what is found ----------------------------------------------------------------------------------------------- */
 
-static int examine_running(struct place_answer *answer)
+static int examine_running(struct ash_placement_answer *answer)
 {
-    const struct ash_place_job *job = &answer->job;
-    struct ash_place_domain same;
+    const struct ash_placement_job *job = &answer->job;
+    struct ash_placement_domain same;
     size_t count = (size_t)job->job.cluster.machines;
     int rc;
 
@@ -140,31 +182,32 @@ static int examine_running(struct place_answer *answer)
     answer->span = answer->hosts[0];
     for (size_t i = 1; i < count; i++)
         answer->span = ash_topology_meet(answer->topology, answer->span, answer->hosts[i]);
-    rc = ash_place_find(answer->topology, NULL, 0, (int)count, &answer->best, &same);
-    if (rc == 0) rc = ash_place_measure(job, answer->topology, answer->hosts, &answer->given);
-    if (rc == 0) rc = ash_place_reorder(job, answer->topology, answer->hosts, answer->order, &answer->reordered);
+    rc = ash_placement_find(answer->topology, NULL, 0, (int)count, &answer->best, &same);
+    if (rc == 0) rc = ash_placement_measure(job, answer->topology, answer->hosts, &answer->given);
+    if (rc == 0) rc = ash_placement_reorder(job, answer->topology, answer->hosts, answer->order, &answer->reordered);
     if (rc == 0 && answer->given.worst_link >= 0)
-        ash_place_crossing(job, answer->topology, answer->hosts, answer->given.worst_link, answer->crossing);
+        ash_placement_crossing(job, answer->topology, answer->hosts, answer->given.worst_link, answer->crossing);
     return rc;
 }
 
 /* The best that hosts of a domain could do, in their best order; those that are free, or any. */
-static int measure_domain(struct place_answer *answer, int domain, const int *free_hosts, struct ash_place *place_out)
+static int measure_domain(struct ash_placement_answer *answer, int domain, const int *free_hosts,
+                          struct ash_placement *place_out)
 {
     int wanted = answer->job.job.cluster.machines, rc;
     int *order = calloc((size_t)wanted, sizeof(*order));
 
     rc = order == NULL
              ? -ENOMEM
-             : ash_place_choose(answer->topology, domain, free_hosts, answer->free_count, wanted, answer->hosts);
-    if (rc == 0) rc = ash_place_reorder(&answer->job, answer->topology, answer->hosts, order, place_out);
+             : ash_placement_choose(answer->topology, domain, free_hosts, answer->free_count, wanted, answer->hosts);
+    if (rc == 0) rc = ash_placement_reorder(&answer->job, answer->topology, answer->hosts, order, place_out);
     if (rc == 0) memcpy(answer->hosts, order, (size_t)wanted * sizeof(*order));
     free(order);
     return rc;
 }
 
 /* The hosts of best.domain that are not free: some of them must become so. */
-static int list_busy(struct place_answer *answer)
+static int list_busy(struct ash_placement_answer *answer)
 {
     const struct ash_topology *topology = answer->topology;
     bool *is_free = calloc((size_t)topology->count, sizeof(*is_free));
@@ -184,11 +227,11 @@ static int list_busy(struct place_answer *answer)
 }
 
 /* hosts are left as those to start on now. */
-static int examine_queued(struct place_answer *answer)
+static int examine_queued(struct ash_placement_answer *answer)
 {
     const struct ash_plan_job *job = &answer->job.job;
-    int rc = ash_place_find(answer->topology, answer->free_hosts, answer->free_count, job->cluster.machines,
-                            &answer->now, &answer->best);
+    int rc = ash_placement_find(answer->topology, answer->free_hosts, answer->free_count, job->cluster.machines,
+                                &answer->now, &answer->best);
 
     if (rc < 0) return rc;
     answer->hosts = calloc((size_t)job->cluster.machines, sizeof(*answer->hosts));
@@ -204,7 +247,7 @@ static int examine_queued(struct place_answer *answer)
     return rc;
 }
 
-static int examine(const struct flags *flags, const struct ash_plan_facts *facts, struct place_answer *answer,
+static int examine(const struct flags *flags, const struct ash_plan_facts *facts, struct ash_placement_answer *answer,
                    struct ash_err *err)
 {
     int count = (int)flags->nodes, rc;
@@ -226,7 +269,7 @@ static int examine(const struct flags *flags, const struct ash_plan_facts *facts
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
 }
 
-static void close_answer(struct place_answer *answer)
+static void close_answer(struct ash_placement_answer *answer)
 {
     free(answer->hosts);
     free(answer->order);
@@ -238,13 +281,13 @@ static void close_answer(struct place_answer *answer)
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct place_answer answer; /* large; one command per process */
+    static struct ash_placement_answer answer; /* large; one command per process */
     const struct flags *flags = ctx;
     int rc = examine(flags, facts, &answer, err);
 
     (void)word;
-    if (rc == 0 && flags->json) rc = ash_place_print_json(&answer, err);
-    if (rc == 0 && !flags->json) ash_place_print_table(&answer);
+    if (rc == 0 && flags->json) rc = ash_placement_print_json(&answer, err);
+    if (rc == 0 && !flags->json) ash_placement_print_table(&answer);
     close_answer(&answer);
     return rc;
 }

@@ -8,12 +8,12 @@
 #define SHOWN_MAX 8   /* hosts in a table */
 #define MATTERS 0.005 /* of a step: less than the model can tell */
 
-static const char *name_of(const struct place_answer *answer, int node)
+static const char *name_of(const struct ash_placement_answer *answer, int node)
 {
     return answer->topology->nodes[node].name;
 }
 
-static int layer_of(const struct place_answer *answer, int node)
+static int layer_of(const struct ash_placement_answer *answer, int node)
 {
     return answer->topology->nodes[node].height;
 }
@@ -24,25 +24,25 @@ static double saved(double step_s, double better_s)
     return step_s > 0 ? (step_s - better_s) / step_s : 0;
 }
 
-static bool fits(const struct place_answer *answer)
+static bool fits(const struct ash_placement_answer *answer)
 {
     return (answer->queued ? &answer->place_best : &answer->given)->step.fits;
 }
 
-static double bytes_between_hosts(const struct ash_place *place)
+static double bytes_between_hosts(const struct ash_placement *place)
 {
     double sum = 0;
 
-    for (int axis = 0; axis < ASH_PLACE_AXES; axis++)
+    for (int axis = 0; axis < ASH_PLACEMENT_AXES; axis++)
         sum += place->axis[axis].bytes;
     return sum;
 }
 
 /* ---- the verdict ------------------------------------------------------------------------------------------------- */
 
-static void judge_running(const struct place_answer *answer, char *buf, size_t bytes)
+static void judge_running(const struct ash_placement_answer *answer, char *buf, size_t bytes)
 {
-    const struct ash_place *given = &answer->given;
+    const struct ash_placement *given = &answer->given;
     double lost = saved(given->step.time.total, given->flat_s);
     double gain = saved(given->step.time.total, answer->reordered.step.time.total);
 
@@ -63,7 +63,7 @@ static void judge_running(const struct place_answer *answer, char *buf, size_t b
                      : "no smaller domain would hold them");
 }
 
-static void judge_queued(const struct place_answer *answer, char *buf, size_t bytes)
+static void judge_queued(const struct ash_placement_answer *answer, char *buf, size_t bytes)
 {
     double lost = saved(answer->place_now.step.time.total, answer->place_best.step.time.total);
 
@@ -87,7 +87,7 @@ static void judge_queued(const struct place_answer *answer, char *buf, size_t by
                  answer->worth_minutes);
 }
 
-const char *ash_place_verdict(const struct place_answer *answer, char *buf, size_t buf_bytes)
+const char *ash_place_verdict(const struct ash_placement_answer *answer, char *buf, size_t buf_bytes)
 {
     (answer->queued ? judge_queued : judge_running)(answer, buf, buf_bytes);
     return buf;
@@ -96,35 +96,35 @@ const char *ash_place_verdict(const struct place_answer *answer, char *buf, size
 /* ---- people ------------------------------------------------------------------------------------------------------ */
 
 /* The first few, and the end of the line. */
-static void print_names(const struct place_answer *answer, const int *hosts, int count)
+static void print_names(const struct ash_placement_answer *answer, const int *hosts, int count)
 {
     for (int i = 0; i < count && i < SHOWN_MAX; i++)
         printf(" %s", name_of(answer, hosts[i]));
     printf("%s\n", count > SHOWN_MAX ? " ... (--json lists all)" : "");
 }
 
-static void print_axes(const struct ash_place *place)
+static void print_axes(const struct ash_placement *place)
 {
     printf("\n%-6s %18s %12s %10s %14s\n", "axis", "GB/step and host", "hops, mean", "farthest", "network left");
-    for (int axis = 0; axis < ASH_PLACE_AXES; axis++) {
-        const struct ash_place_traffic *t = &place->axis[axis];
+    for (int axis = 0; axis < ASH_PLACEMENT_AXES; axis++) {
+        const struct ash_placement_traffic *t = &place->axis[axis];
 
         if (t->bytes <= 0) continue;
-        printf("%-6s %18.2f %12.1f %10d %13.0f%%\n", ash_place_axis_name((enum ash_place_axis)axis), t->bytes / 1e9,
-               t->hops, t->hops_max, 100 * t->net_share);
+        printf("%-6s %18.2f %12.1f %10d %13.0f%%\n", ash_placement_axis_name((enum ash_placement_axis)axis),
+               t->bytes / 1e9, t->hops, t->hops_max, 100 * t->net_share);
     }
 }
 
-static void print_layers(const struct ash_place *place)
+static void print_layers(const struct ash_placement *place)
 {
     printf("\nGB per step that turn around in each layer of switches (1: the one above the hosts)\n");
     for (int layer = 1; layer <= ASH_TOPOLOGY_HEIGHT_MAX; layer++)
         if (place->layer_bytes[layer] > 0) printf("  layer %-2d %14.2f\n", layer, place->layer_bytes[layer] / 1e9);
 }
 
-static void print_worst(const struct place_answer *answer)
+static void print_worst(const struct ash_placement_answer *answer)
 {
-    const struct ash_place *place = &answer->given;
+    const struct ash_placement *place = &answer->given;
     int gpus = answer->job.job.cluster.machine.gpus, shown = 0, more = 0;
 
     if (place->worst_link < 0) return;
@@ -139,9 +139,9 @@ static void print_worst(const struct place_answer *answer)
     if (more > 0) printf("  and %d hosts more (--json lists all)\n", more);
 }
 
-static void print_running(const struct place_answer *answer)
+static void print_running(const struct ash_placement_answer *answer)
 {
-    const struct ash_place *given = &answer->given;
+    const struct ash_placement *given = &answer->given;
     double step_s = given->step.time.total, better_s = answer->reordered.step.time.total;
 
     printf("hosts span %s (layer %d); as many would fit below %s (layer %d)\n", name_of(answer, answer->span),
@@ -156,7 +156,7 @@ static void print_running(const struct place_answer *answer)
     print_names(answer, answer->order, answer->job.job.cluster.machines);
 }
 
-static void print_missing(const struct place_answer *answer)
+static void print_missing(const struct ash_placement_answer *answer)
 {
     printf("waits for %d more host%s of %s (layer %d, %d hosts), then a step takes %.3f s\n", answer->best.missing,
            answer->best.missing == 1 ? "" : "s", name_of(answer, answer->best.domain),
@@ -166,7 +166,7 @@ static void print_missing(const struct place_answer *answer)
     print_names(answer, answer->busy_hosts, answer->busy_count);
 }
 
-static void print_queued(const struct place_answer *answer)
+static void print_queued(const struct ash_placement_answer *answer)
 {
     int wanted = answer->job.job.cluster.machines;
 
@@ -181,7 +181,7 @@ static void print_queued(const struct place_answer *answer)
     if (answer->worth_minutes > 0) printf("waiting pays up to %.0f minutes\n", answer->worth_minutes);
 }
 
-void ash_place_print_table(const struct place_answer *answer)
+void ash_placement_print_table(const struct ash_placement_answer *answer)
 {
     const struct ash_plan_job *job = &answer->job.job;
     char layout[128], verdict[256];
@@ -196,7 +196,7 @@ void ash_place_print_table(const struct place_answer *answer)
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
-static json_t *encode_names(const struct place_answer *answer, const int *hosts, int count)
+static json_t *encode_names(const struct ash_placement_answer *answer, const int *hosts, int count)
 {
     json_t *names = json_array();
 
@@ -205,23 +205,23 @@ static json_t *encode_names(const struct place_answer *answer, const int *hosts,
     return names;
 }
 
-static json_t *encode_axes(const struct ash_place *place)
+static json_t *encode_axes(const struct ash_placement *place)
 {
     json_t *axes = json_array();
 
-    for (int axis = 0; axis < ASH_PLACE_AXES; axis++) {
-        const struct ash_place_traffic *t = &place->axis[axis];
+    for (int axis = 0; axis < ASH_PLACEMENT_AXES; axis++) {
+        const struct ash_placement_traffic *t = &place->axis[axis];
 
         if (t->bytes > 0)
-            json_array_append_new(axes,
-                                  json_pack("{s:s, s:f, s:f, s:i, s:f}", "axis",
-                                            ash_place_axis_name((enum ash_place_axis)axis), "host_bytes", t->bytes,
-                                            "hops", t->hops, "hops_max", t->hops_max, "net_share", t->net_share));
+            json_array_append_new(axes, json_pack("{s:s, s:f, s:f, s:i, s:f}", "axis",
+                                                  ash_placement_axis_name((enum ash_placement_axis)axis), "host_bytes",
+                                                  t->bytes, "hops", t->hops, "hops_max", t->hops_max, "net_share",
+                                                  t->net_share));
     }
     return axes;
 }
 
-static json_t *encode_layers(const struct ash_place *place)
+static json_t *encode_layers(const struct ash_placement *place)
 {
     json_t *layers = json_array();
 
@@ -231,9 +231,9 @@ static json_t *encode_layers(const struct ash_place *place)
     return layers;
 }
 
-static json_t *encode_worst(const struct place_answer *answer)
+static json_t *encode_worst(const struct ash_placement_answer *answer)
 {
-    const struct ash_place *place = &answer->given;
+    const struct ash_placement *place = &answer->given;
     int gpus = answer->job.job.cluster.machine.gpus;
     json_t *ranks;
 
@@ -247,7 +247,7 @@ static json_t *encode_worst(const struct place_answer *answer)
                      "seconds", place->worst_s, "ranks", ranks);
 }
 
-static json_t *encode_running(const struct place_answer *answer, const char *verdict)
+static json_t *encode_running(const struct ash_placement_answer *answer, const char *verdict)
 {
     double step_s = answer->given.step.time.total, better_s = answer->reordered.step.time.total;
     int count = answer->job.job.cluster.machines;
@@ -262,7 +262,7 @@ static json_t *encode_running(const struct place_answer *answer, const char *ver
 }
 
 /* What it starts on now; null where it cannot. */
-static json_t *encode_now(const struct place_answer *answer)
+static json_t *encode_now(const struct ash_placement_answer *answer)
 {
     if (answer->now.domain < 0) return json_null();
     return json_pack("{s:s, s:i, s:f, s:o}", "domain", name_of(answer, answer->now.domain), "layer",
@@ -270,7 +270,7 @@ static json_t *encode_now(const struct place_answer *answer)
                      encode_names(answer, answer->hosts, answer->job.job.cluster.machines));
 }
 
-static json_t *encode_queued(const struct place_answer *answer, const char *verdict)
+static json_t *encode_queued(const struct ash_placement_answer *answer, const char *verdict)
 {
     json_t *best = json_pack("{s:s, s:i, s:i, s:f, s:o}", "domain", name_of(answer, answer->best.domain), "layer",
                              layer_of(answer, answer->best.domain), "missing", answer->best.missing, "step_s",
@@ -282,7 +282,7 @@ static json_t *encode_queued(const struct place_answer *answer, const char *verd
                      best, "worth_minutes", answer->worth_minutes, "verdict", verdict);
 }
 
-int ash_place_print_json(const struct place_answer *answer, struct ash_err *err)
+int ash_placement_print_json(const struct ash_placement_answer *answer, struct ash_err *err)
 {
     char verdict[256];
 

@@ -7,7 +7,6 @@
 #include "plan/consts.h"
 
 extern const struct ash_cmd ash_cmd_plan_audit;
-extern const struct ash_cmd ash_cmd_plan_diagnose;
 extern const struct ash_cmd ash_cmd_plan_goodput;
 extern const struct ash_cmd ash_cmd_plan_serve;
 extern const struct ash_cmd ash_cmd_plan_constants;
@@ -18,9 +17,8 @@ extern const struct ash_cmd ash_cmd_plan_place;
 extern const struct ash_cmd ash_cmd_plan_rl;
 extern const struct ash_cmd ash_cmd_plan_train;
 extern const struct ash_cmd ash_cmd_plan_validate;
-extern const struct ash_cmd ash_cmd_plan_xid;
 
-/* --catalog and --set. Bind it beside the command's own table: `{&ash_plan_table, &flags.plan}`. */
+/* --catalog and --set. Bind it with the command's own table: `{&ash_plan_table, &flags.plan}`. */
 struct ash_plan_flags {
     struct ash_catalog_flags machines;
     struct ash_opt_list set;
@@ -34,7 +32,7 @@ struct ash_plan_facts {
     struct ash_catalog *catalog;
 };
 
-/* Finds and prints an answer; word is what stood beside the flags. 0 or a negative errno with the reason in err. */
+/* Finds and prints an answer; word is the argument that is no flag. 0 or a negative errno with the reason in err. */
 typedef int (*ash_plan_answer_fn)(const void *flags, const struct ash_plan_facts *facts, const char *word,
                                   struct ash_err *err);
 
@@ -52,7 +50,7 @@ struct ash_plan_question {
 /* Read the flags and answer with the built-in constants and machines, changed as --set and --catalog say. Returns the
  * exit code. */
 int ash_plan_run(const struct ash_plan_question *question, int argc, char **argv);
-/* The same behind flags that were read already: facts, the answer, and what failed. */
+/* The same after flags that were read already: facts, the answer, and what failed. */
 int ash_plan_answer(const struct ash_plan_flags *plan, ash_plan_answer_fn answer, const void *flags, const char *word);
 
 #endif

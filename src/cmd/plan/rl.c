@@ -22,20 +22,75 @@ static const char *const train_precisions[] = {"any", "bf16", "fp8", "fp4", NULL
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt rl_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
-    {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "machines: 16xp5.48xlarge", 0, 0, NULL},
-    {"prompts", ASH_OPT_INT, FIELD(prompts), "512", "of one step", 1, 1e7, NULL},
-    {"samples", ASH_OPT_INT, FIELD(samples), "8", "answers to each prompt", 1, 1e5, NULL},
-    {"in", ASH_OPT_INT, FIELD(in_tokens), "1024", "tokens of a prompt", 1, 1e8, NULL},
-    {"out", ASH_OPT_INT, FIELD(out_tokens), "2048", "tokens of an answer", 1, 1e8, NULL},
-    {"thinking", ASH_OPT_INT, FIELD(thinking), "0", "tokens of thinking before each answer", 0, 1e8, NULL},
-    {"verify", ASH_OPT_INT, FIELD(verify), "0", "times that each answer is read through for a score", 0, 1e3, NULL},
-    {"weights", ASH_OPT_CHOICE, FIELD(weights), "bf16", "precision of the samplers' weights", 0, 0, serve_precisions},
-    {"cache", ASH_OPT_CHOICE, FIELD(cache), "bf16", "precision of their caches", 0, 0, serve_precisions},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "bf16", "of the trainer's matrix products", 0, 0, train_precisions},
-    {"usd-gpu-hour", ASH_OPT_DOUBLE, FIELD(usd_gpu_hour), NULL, "dollars per GPU-hour, instead of the catalog's", 0,
-     1e4, NULL},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {.name = "model",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(model),
+     .help = "model folder or well-known name (ashlar plan models)"},
+    {.name = "cluster", .type = ASH_OPT_STRING, .offset = FIELD(cluster), .help = "machines: 16xp5.48xlarge"},
+    {.name = "prompts",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(prompts),
+     .default_text = "512",
+     .help = "prompts of one step",
+     .min = 1,
+     .max = 1e7},
+    {.name = "samples",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(samples),
+     .default_text = "8",
+     .help = "answers to each prompt",
+     .min = 1,
+     .max = 1e5},
+    {.name = "in",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(in_tokens),
+     .default_text = "1024",
+     .help = "tokens of a prompt",
+     .min = 1,
+     .max = 1e8},
+    {.name = "out",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(out_tokens),
+     .default_text = "2048",
+     .help = "tokens of an answer",
+     .min = 1,
+     .max = 1e8},
+    {.name = "thinking",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(thinking),
+     .default_text = "0",
+     .help = "tokens of thinking before each answer",
+     .max = 1e8},
+    {.name = "verify",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(verify),
+     .default_text = "0",
+     .help = "verifier passes over each answer",
+     .max = 1e3},
+    {.name = "weights",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(weights),
+     .default_text = "bf16",
+     .help = "precision of the samplers' weights",
+     .choices = serve_precisions},
+    {.name = "cache",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(cache),
+     .default_text = "bf16",
+     .help = "precision of the samplers' caches",
+     .choices = serve_precisions},
+    {.name = "precision",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(precision),
+     .default_text = "bf16",
+     .help = "precision of the trainer's matrix products",
+     .choices = train_precisions},
+    {.name = "usd-gpu-hour",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(usd_gpu_hour),
+     .help = "dollars per GPU-hour, instead of the catalog's",
+     .max = 1e4},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
 static const struct ash_opt_table rl_table = {
@@ -132,9 +187,9 @@ static int fill_job(const struct flags *flags, const struct ash_catalog *catalog
 
     if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &serve->cluster, err);
     if (rc < 0) return rc;
-    serve->weights = serve->compute = (enum ash_precision)flags->weights;
-    if (serve->cluster.machine.gpu->flops[serve->compute] <= 0) serve->compute = ASH_PRECISION_BF16;
-    serve->cache = (enum ash_precision)flags->cache;
+    serve->weights = serve->compute = (enum ash_gpu_precision)flags->weights;
+    if (serve->cluster.machine.gpu->flops[serve->compute] <= 0) serve->compute = ASH_GPU_BF16;
+    serve->cache = (enum ash_gpu_precision)flags->cache;
     serve->in_tokens = (double)flags->in_tokens;
     serve->answer_tokens = (double)flags->out_tokens;
     serve->thinking_tokens = (double)flags->thinking;

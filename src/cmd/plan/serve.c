@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "cmd/plan/serve_priv.h"
@@ -22,40 +23,126 @@ struct flags {
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt serve_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, "a well-known model (llama-3.1-70b) or a model folder", 0, 0, NULL},
-    {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "machines or GPUs: 4xp5.48xlarge, 8xH200", 0, 0, NULL},
-    {"in", ASH_OPT_INT, FIELD(in_tokens), "1024", "tokens of a prompt", 1, 1e8, NULL},
-    {"out", ASH_OPT_INT, FIELD(out_tokens), "512", "tokens of an answer", 1, 1e8, NULL},
-    {"thinking", ASH_OPT_INT, FIELD(thinking), "0", "tokens of thinking before each answer", 0, 1e8, NULL},
-    {"samples", ASH_OPT_INT, FIELD(samples), "1", "answers per request, from one prompt", 1, 1e5, NULL},
-    {"verify", ASH_OPT_INT, FIELD(verify), "0", "times that each answer is read through for a score", 0, 1e3, NULL},
-    {"qps", ASH_OPT_DOUBLE, FIELD(qps), NULL, "requests per second that must be answered", 0, 1e9, NULL},
-    {"ttft-ms", ASH_OPT_DOUBLE, FIELD(ttft_ms), NULL, "milliseconds to the first token at most", 0, 1e9, NULL},
-    {"itl-ms", ASH_OPT_DOUBLE, FIELD(itl_ms), NULL, "milliseconds between tokens at most", 0, 1e9, NULL},
-    {"weights", ASH_OPT_CHOICE, FIELD(weights), "bf16", "precision of the weights", 0, 0, precisions},
-    {"cache", ASH_OPT_CHOICE, FIELD(cache), "bf16", "precision of the key/value cache", 0, 0, precisions},
-    {"tp", ASH_OPT_INT, FIELD(tp), "0", "GPUs that share each matrix; 0: search", 0, 1024, NULL},
-    {"pp", ASH_OPT_INT, FIELD(pp), "0", "stages of a pipeline; 0: search", 0, 1024, NULL},
-    {"ep", ASH_OPT_INT, FIELD(ep), "0", "GPUs that share the experts; 0: search", 0, 1024, NULL},
-    {"attn-dp", ASH_OPT_INT, FIELD(attn_dp), "0", "groups that requests are split among for attention; 0: search", 0,
-     1024, NULL},
-    {"usd-gpu-hour", ASH_OPT_DOUBLE, FIELD(usd_gpu_hour), NULL, "dollars per GPU-hour, instead of the catalog's", 0,
-     1e4, NULL},
-    {"show", ASH_OPT_INT, FIELD(show), "6", "cuts to print", 1, SERVE_POINTS_MAX, NULL},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
-    {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw throughput over latency into this file", 0, 0, NULL},
+    {.name = "model",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(model),
+     .help = "a well-known model (llama-3.1-70b) or a model folder"},
+    {.name = "cluster",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(cluster),
+     .help = "machines or GPUs: 4xp5.48xlarge, 8xH200"},
+    {.name = "in",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(in_tokens),
+     .default_text = "1024",
+     .help = "tokens of a prompt",
+     .min = 1,
+     .max = 1e8},
+    {.name = "out",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(out_tokens),
+     .default_text = "512",
+     .help = "tokens of an answer",
+     .min = 1,
+     .max = 1e8},
+    {.name = "thinking",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(thinking),
+     .default_text = "0",
+     .help = "tokens of thinking before each answer",
+     .max = 1e8},
+    {.name = "samples",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(samples),
+     .default_text = "1",
+     .help = "answers per request, from one prompt",
+     .min = 1,
+     .max = 1e5},
+    {.name = "verify",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(verify),
+     .default_text = "0",
+     .help = "verifier passes over each answer",
+     .max = 1e3},
+    {.name = "qps",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(qps),
+     .help = "requests per second that must be answered",
+     .max = 1e9},
+    {.name = "ttft-ms",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(ttft_ms),
+     .help = "milliseconds to the first token at most",
+     .max = 1e9},
+    {.name = "itl-ms",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(itl_ms),
+     .help = "milliseconds between tokens at most",
+     .max = 1e9},
+    {.name = "weights",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(weights),
+     .default_text = "bf16",
+     .help = "precision of the weights",
+     .choices = precisions},
+    {.name = "cache",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(cache),
+     .default_text = "bf16",
+     .help = "precision of the key/value cache",
+     .choices = precisions},
+    {.name = "tp",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(tp),
+     .default_text = "0",
+     .help = "GPUs that share each matrix; 0: search",
+     .max = 1024},
+    {.name = "pp",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(pp),
+     .default_text = "0",
+     .help = "stages of a pipeline; 0: search",
+     .max = 1024},
+    {.name = "ep",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(ep),
+     .default_text = "0",
+     .help = "GPUs that share the experts; 0: search",
+     .max = 1024},
+    {.name = "attn-dp",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(attn_dp),
+     .default_text = "0",
+     .help = "groups that requests are split among for attention; 0: search",
+     .max = 1024},
+    {.name = "usd-gpu-hour",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(usd_gpu_hour),
+     .help = "dollars per GPU-hour, instead of the catalog's",
+     .max = 1e4},
+    {.name = "show",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(show),
+     .default_text = "6",
+     .help = "layouts of a replica to print",
+     .min = 1,
+     .max = ASH_SERVE_POINTS_MAX},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    {.name = "svg",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(svg),
+     .help = "draw throughput over latency into this file"},
 };
 static const struct ash_opt_table serve_table = {"", "flags", serve_opts, ASH_COUNT(serve_opts)};
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar plan serve --model NAME|DIR --cluster COUNTxNAME [flags]",
-    .about = "Searches how to cut a replica of the model (tp, pp, experts, attention by requests) and how many "
-             "requests to run\n"
-             "together, within limits on the time to the first token and between tokens. Prints throughput, latency, "
-             "room for\n"
-             "caches and dollars per million output tokens, and whether prompts deserve replicas of their own. Several "
-             "answers\n"
-             "per request, verifier passes and long thinking are counted with what they share.",
+    .about =
+        "Searches how to cut a replica of the model (tp, pp, experts, attention by requests) and how many requests to\n"
+        "run together, within limits on the time to the first token and between tokens. Prints throughput,\n"
+        "latency, room for caches and dollars per million output tokens, compares unified replicas with replicas\n"
+        "of their own for prompts, and recommends one. Several answers per request, verifier passes and long\n"
+        "thinking are counted with what they share.",
     .examples =
         "  ashlar plan serve --model llama-3.1-70b --cluster 2xp5.48xlarge --weights fp8 --cache fp8 --itl-ms 40\n"
         "  ashlar plan serve --model deepseek-v3 --cluster 8xp5en.48xlarge --weights fp8 --in 4000 --out 1000 --qps "
@@ -72,9 +159,9 @@ static int fill_job(const struct flags *flags, const struct ash_catalog *catalog
     if (rc == 0) rc = ash_cluster_parse(catalog, flags->cluster, &job->cluster, err);
     if (rc < 0) return rc;
     machine = &job->cluster.machine;
-    job->weights = job->compute = (enum ash_precision)flags->weights;
-    if (machine->gpu->flops[job->compute] <= 0) job->compute = ASH_PRECISION_BF16; /* weights are widened */
-    job->cache = (enum ash_precision)flags->cache;
+    job->weights = job->compute = (enum ash_gpu_precision)flags->weights;
+    if (machine->gpu->flops[job->compute] <= 0) job->compute = ASH_GPU_BF16; /* weights are widened */
+    job->cache = (enum ash_gpu_precision)flags->cache;
     job->in_tokens = (double)flags->in_tokens;
     job->answer_tokens = (double)flags->out_tokens;
     job->thinking_tokens = (double)flags->thinking;
@@ -92,12 +179,12 @@ static int fill_job(const struct flags *flags, const struct ash_catalog *catalog
 }
 
 /* The best cut from one request to as many as fit. */
-static void fill_curve(struct serve_answer *answer)
+static void fill_curve(struct ash_serve_answer *answer)
 {
     const struct ash_infer *infer = &answer->points[0].infer;
     double most = fmin(floor(answer->points[0].capacity), answer->consts.infer_batch * fmax(1, infer->attn_dp));
 
-    for (double batch = answer->job.samples; answer->curve_count + 1 < SERVE_CURVE_MAX; batch *= 2) {
+    for (double batch = answer->job.samples; answer->curve_count + 1 < ASH_SERVE_CURVE_MAX; batch *= 2) {
         bool last = batch >= most;
 
         ash_serve_evaluate(&answer->consts, &answer->job, infer, last ? most : batch,
@@ -106,7 +193,7 @@ static void fill_curve(struct serve_answer *answer)
     }
 }
 
-static int solve(const struct flags *flags, const struct ash_consts *consts, struct serve_answer *answer,
+static int solve(const struct flags *flags, const struct ash_consts *consts, struct ash_serve_answer *answer,
                  struct ash_err *err)
 {
     const struct ash_serve_job *job = &answer->job;
@@ -114,19 +201,21 @@ static int solve(const struct flags *flags, const struct ash_consts *consts, str
 
     if (rc < 0) return rc;
     answer->consts = *consts;
-    answer->count = ash_serve_search(&answer->consts, job, answer->points, SERVE_POINTS_MAX);
+    answer->count = ash_serve_search(&answer->consts, job, answer->points, ASH_SERVE_POINTS_MAX);
     if (answer->count == 0) return ash_err_set(err, -EINVAL, "%s does not fit into this cluster", job->shape.name);
+    if (!(answer->points[0].tokens_s > 0 && isfinite(answer->points[0].tokens_s)))
+        return ash_err_set(err, -EINVAL,
+                           "these constants (--set) leave no speed: `ashlar plan constants` lists the usual");
     answer->shown = answer->count < (size_t)flags->show ? answer->count : (size_t)flags->show;
-    answer->replicas = floor((double)job->cluster.gpus / ash_infer_gpus(&answer->points[0].infer));
-    if (job->arrivals_s > 0) answer->replicas_needed = ceil(job->arrivals_s / answer->points[0].requests_s);
-    answer->has_split = ash_serve_split(&answer->consts, job, answer->points, answer->count, &answer->split);
+    answer->has_split = ash_serve_split_find(&answer->consts, job, answer->points, answer->count, &answer->split);
     if (answer->has_split)
-        answer->ratio_count = ash_serve_ratios(consts, job, &answer->split, answer->ratios, SERVE_RATIOS_MAX);
+        answer->ratio_count = ash_serve_ratios(consts, job, &answer->split, answer->ratios, ASH_SERVE_RATIOS_MAX);
+    ash_serve_advise(job, &answer->points[0], answer->has_split ? &answer->split : NULL, &answer->advice);
     fill_curve(answer);
     return 0;
 }
 
-static int print(const struct flags *flags, const struct serve_answer *answer, struct ash_err *err)
+static int print(const struct flags *flags, const struct ash_serve_answer *answer, struct ash_err *err)
 {
     int rc = flags->svg != NULL ? ash_serve_draw(answer, flags->svg, err) : 0;
 
@@ -140,7 +229,7 @@ static int print(const struct flags *flags, const struct serve_answer *answer, s
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct serve_answer answer; /* large; one command per process */
+    static struct ash_serve_answer answer; /* large; one command per process */
     const struct flags *flags = ctx;
     int rc = fill_job(flags, facts->catalog, &answer.job, err);
 
@@ -160,9 +249,34 @@ static int misused(const void *ctx, const struct ash_opts *opts)
                           "say which model (--model llama-3.1-70b) and which machines (--cluster 8xH200)");
 }
 
+/* What other programs call the flags of this one. */
+static const struct {
+    const char *name, *here;
+} foreign_flags[] = {
+    {"--prompt", "--in"},      {"--prompt-tokens", "--in"}, {"--input-len", "--in"},      {"--isl", "--in"},
+    {"--input", "--in"},       {"--output-len", "--out"},   {"--osl", "--out"},           {"--output", "--out"},
+    {"--max-tokens", "--out"}, {"--gpus", "--cluster"},     {"--rate", "--qps"},          {"--request-rate", "--qps"},
+    {"--kv-cache", "--cache"}, {"--dtype", "--weights"},    {"--precision", "--weights"},
+};
+
+static const char *flag_here(const char *word)
+{
+    size_t length = strcspn(word, "=");
+
+    for (size_t i = 0; i < ASH_COUNT(foreign_flags); i++)
+        if (strlen(foreign_flags[i].name) == length && strncmp(foreign_flags[i].name, word, length) == 0)
+            return foreign_flags[i].here;
+    return NULL;
+}
+
 static int run(int argc, char **argv)
 {
     struct flags flags = {0};
+
+    for (int i = 1; i < argc; i++)
+        if (flag_here(argv[i]) != NULL)
+            return ash_cmd_misuse("plan serve", "there is no %.*s: here it is %s", (int)strcspn(argv[i], "="), argv[i],
+                                  flag_here(argv[i]));
 
     return ash_plan_run(&(struct ash_plan_question){&usage, &serve_table, &flags, &flags.plan, misused, answer_it},
                         argc, argv);

@@ -4,28 +4,29 @@
 
 #include "plan/serve/serve.h"
 
-#define SERVE_POINTS_MAX 128
-#define SERVE_CURVE_MAX 32
-#define SERVE_RATIOS_MAX 16
+#define ASH_SERVE_POINTS_MAX 128
+#define ASH_SERVE_CURVE_MAX 32
+#define ASH_SERVE_RATIOS_MAX 16
 
-struct serve_answer {
+struct ash_serve_answer {
     struct ash_serve_job job;
     struct ash_consts consts;
-    struct ash_serve_point points[SERVE_POINTS_MAX]; /* best first */
+    struct ash_serve_point points[ASH_SERVE_POINTS_MAX]; /* best first */
     size_t count, shown;
-    struct ash_serve_point curve[SERVE_CURVE_MAX]; /* the best cut over batch sizes */
+    struct ash_serve_point curve[ASH_SERVE_CURVE_MAX]; /* the best cut over batch sizes */
     size_t curve_count;
     struct ash_serve_split split;
     bool has_split;
-    struct ash_serve_split ratios[SERVE_RATIOS_MAX]; /* of prompt to decoding replicas, around the best */
+    struct ash_serve_split ratios[ASH_SERVE_RATIOS_MAX]; /* of prompt to decoding replicas, around the best */
     size_t ratio_count;
-    double replicas;        /* of the best cut that the cluster holds */
-    double replicas_needed; /* for the arrivals; 0: none were given */
+    struct ash_serve_advice advice;
 };
 
-void ash_serve_print_table(const struct serve_answer *answer);
-int ash_serve_print_json(const struct serve_answer *answer, struct ash_err *err);
+/* Print the tables for people, the verdict last. */
+void ash_serve_print_table(const struct ash_serve_answer *answer);
+/* Print one JSON object. Returns 0 or a negative errno with the reason in err. */
+int ash_serve_print_json(const struct ash_serve_answer *answer, struct ash_err *err);
 /* Tokens/s per GPU over the time between tokens, for the best cuts. */
-int ash_serve_draw(const struct serve_answer *answer, const char *path, struct ash_err *err);
+int ash_serve_draw(const struct ash_serve_answer *answer, const char *path, struct ash_err *err);
 
 #endif

@@ -1,4 +1,4 @@
-/* ashlar plan train: which layout, how fast, how dear, and what holds it back. */
+/* ashlar plan train: which layout, how fast, at what cost, and what bounds it. */
 #include "cmd/plan/train_priv.h"
 
 #include <errno.h>
@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "cmd/plan/goodput_priv.h"
 #include "cmd/plan/plan_priv.h"
 #include "plan/train/timeline.h"
 
@@ -27,45 +28,119 @@ static const char *const recomputes[] = {"none", "selective", "full", "fit", NUL
 static const char *const zeros[] = {"any", "0", "1", "2", "3", NULL};
 static const char *const stacks[] = {"fused", "captured", "eager", "compiled", "early", NULL};
 static const char *const schedules[] = {"usual", "zb-h1", "dualpipe", "all", NULL};
-static const unsigned schedule_bits[] = {0, 1u << ASH_SCHEDULE_ZB_H1, 1u << ASH_SCHEDULE_DUALPIPE,
-                                         1u << ASH_SCHEDULE_ZB_H1 | 1u << ASH_SCHEDULE_DUALPIPE};
+static const unsigned schedule_bits[] = {0, 1u << ASH_PLAN_ZB_H1, 1u << ASH_PLAN_DUALPIPE,
+                                         1u << ASH_PLAN_ZB_H1 | 1u << ASH_PLAN_DUALPIPE};
 static const char *const tunings[] = {"all", "lora", NULL};
 
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt train_opts[] = {
-    {"model", ASH_OPT_STRING, FIELD(model), NULL, "model folder or well-known name (ashlar plan models)", 0, 0, NULL},
-    {"cluster", ASH_OPT_STRING, FIELD(cluster), NULL, "64xp5.48xlarge, 512xH100 (ashlar catalog ls)", 0, 0, NULL},
-    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), NULL, "tokens to train on (15T, 15e12); without it no days and dollars",
-     1, 1e18, NULL},
-    {"global-batch", ASH_OPT_INT, FIELD(global_batch), "1024", "sequences per step", 1, 1e9, NULL},
-    {"seq", ASH_OPT_INT, FIELD(seq), "8192", "tokens per sequence", 1, 1e8, NULL},
-    {"layout", ASH_OPT_STRING, FIELD(layout), NULL, "evaluate this one: tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,...", 0,
-     0, NULL},
-    {"schedules", ASH_OPT_CHOICE, FIELD(schedules), "usual",
-     "of pipelines; usual is 1F1B and interleaved, the others are tried beside it if your framework has them", 0, 0,
-     schedules},
-    {"precision", ASH_OPT_CHOICE, FIELD(precision), "any", "of matrix products; any is bf16 and fp8", 0, 0, precisions},
-    {"recompute", ASH_OPT_CHOICE, FIELD(recompute), "fit", "activations to recompute; fit is the least that fits", 0, 0,
-     recomputes},
-    {"zero", ASH_OPT_CHOICE, FIELD(zero), "any", "what data-parallel ranks share (0 nothing ... 3 everything: FSDP)", 0,
-     0, zeros},
-    {"no-offload", ASH_OPT_BOOL, FIELD(no_offload), NULL, "never put optimizer state into host memory", 0, 0, NULL},
-    {"stack", ASH_OPT_CHOICE, FIELD(stack), "fused", "kind of software that runs it (docs/planning.md)", 0, 0, stacks},
-    {"tuning", ASH_OPT_CHOICE, FIELD(tuning), "all", "weights that are trained", 0, 0, tunings},
-    {"overlap-dispatch", ASH_OPT_BOOL, FIELD(overlap_dispatch), NULL,
-     "expert traffic runs beside another micro-batch's compute", 0, 0, NULL},
-    {"plain-dispatch", ASH_OPT_BOOL, FIELD(plain_dispatch), NULL,
-     "a token crosses the network once per expert, not once per machine", 0, 0, NULL},
-    {"checkpoint-minutes", ASH_OPT_DOUBLE, FIELD(checkpoint_minutes), "60", "minutes between checkpoints; 0: none", 0,
-     1e6, NULL},
-    {"storage-gb-s", ASH_OPT_DOUBLE, FIELD(storage_gb_s), NULL, "GB/s into shared storage; 2 per machine if not given",
-     1e-3, 1e6, NULL},
-    {"usd-hour", ASH_OPT_DOUBLE, FIELD(usd_hour), NULL, "dollars per machine and hour instead of the catalog's", 0, 1e6,
-     NULL},
-    {"top", ASH_OPT_INT, FIELD(top), "5", "layouts to show", 1, PLANS_MAX, NULL},
-    {"svg", ASH_OPT_STRING, FIELD(svg), NULL, "draw the best layout's step into this file", 0, 0, NULL},
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
+    {.name = "model",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(model),
+     .help = "model folder or well-known name (ashlar plan models)"},
+    {.name = "cluster",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(cluster),
+     .help = "64xp5.48xlarge, 512xH100 (ashlar catalog ls)"},
+    {.name = "tokens",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(tokens),
+     .help = "tokens to train on (15T, 15e12); without it no days and dollars",
+     .min = 1,
+     .max = 1e18},
+    {.name = "global-batch",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(global_batch),
+     .default_text = "1024",
+     .help = "sequences per step",
+     .min = 1,
+     .max = 1e9},
+    {.name = "seq",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(seq),
+     .default_text = "8192",
+     .help = "tokens per sequence",
+     .min = 1,
+     .max = 1e8},
+    {.name = "layout",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(layout),
+     .help = "evaluate this layout: tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,..."},
+    {.name = "schedules",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(schedules),
+     .default_text = "usual",
+     .help = "pipeline schedules to try; usual is 1F1B and interleaved, which every framework has",
+     .choices = schedules},
+    {.name = "precision",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(precision),
+     .default_text = "any",
+     .help = "precision of matrix products; any is bf16 and fp8",
+     .choices = precisions},
+    {.name = "recompute",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(recompute),
+     .default_text = "fit",
+     .help = "activations to recompute; fit is the least that fits",
+     .choices = recomputes},
+    {.name = "zero",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(zero),
+     .default_text = "any",
+     .help = "ZeRO stage: what data-parallel ranks share (0 nothing ... 3 everything, as FSDP)",
+     .choices = zeros},
+    {.name = "no-offload",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(no_offload),
+     .help = "never put optimizer state into host memory"},
+    {.name = "stack",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(stack),
+     .default_text = "fused",
+     .help = "kind of software that runs it (docs/planning.md)",
+     .choices = stacks},
+    {.name = "tuning",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(tuning),
+     .default_text = "all",
+     .help = "weights that are trained",
+     .choices = tunings},
+    {.name = "overlap-dispatch",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(overlap_dispatch),
+     .help = "expert traffic overlaps with another micro-batch's compute"},
+    {.name = "plain-dispatch",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(plain_dispatch),
+     .help = "a token crosses the network once per expert, not once per machine"},
+    {.name = "checkpoint-minutes",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(checkpoint_minutes),
+     .default_text = "60",
+     .help = "minutes between checkpoints; 0: none",
+     .max = 1e6},
+    {.name = "storage-gb-s",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(storage_gb_s),
+     .help = "GB/s into shared storage; without it checkpoints write 2 per machine",
+     .min = 1e-3,
+     .max = 1e6},
+    {.name = "usd-hour",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(usd_hour),
+     .help = "dollars per machine and hour instead of the catalog's",
+     .max = 1e6},
+    {.name = "top",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(top),
+     .default_text = "5",
+     .help = "layouts to show",
+     .min = 1,
+     .max = ASH_PLANS_MAX},
+    {.name = "svg", .type = ASH_OPT_STRING, .offset = FIELD(svg), .help = "draw the best layout's step into this file"},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
 };
 
 static const struct ash_opt_table train_table = {
@@ -126,12 +201,13 @@ static int read_job(const struct flags *flags, const struct ash_catalog *catalog
     return 0;
 }
 
-static void read_prices(const struct flags *flags, struct plan_train *train)
+static void read_prices(const struct flags *flags, struct ash_plan_train_answer *train)
 {
     double storage = flags->storage_gb_s > 0 ? flags->storage_gb_s : MACHINE_GB_S * train->job.cluster.machines;
 
     train->price = ash_price_of(&train->job.cluster.machine);
     if (flags->usd_hour > 0) train->price = (struct ash_price){.usd_hour = flags->usd_hour};
+    train->storage_bytes_s = flags->storage_gb_s * 1e9;
     train->checkpoint_every_s = flags->checkpoint_minutes * 60;
     train->checkpoint_s = ash_shape_params(&train->job.shape) * STATE_BYTES / (storage * 1e9);
 }
@@ -159,14 +235,14 @@ static int check_agreement(const struct flags *flags, const struct ash_layout *l
     return 0;
 }
 
-static int evaluate_given(const struct ash_consts *consts, const struct flags *flags, struct plan_train *train,
-                          struct ash_err *err)
+static int evaluate_given(const struct ash_consts *consts, const struct flags *flags,
+                          struct ash_plan_train_answer *train, struct ash_err *err)
 {
     struct ash_layout layout = {.tp = 1, .pp = 1, .cp = 1, .ep = 1, .chunks = 1, .zero = 1, .micro_batch = 1};
     int rc;
 
     layout.recompute = (enum ash_plan_recompute)flags->recompute;
-    if (flags->precision > 0) layout.precision = (enum ash_precision)(flags->precision - 1);
+    if (flags->precision > 0) layout.precision = (enum ash_gpu_precision)(flags->precision - 1);
     if (flags->zero > 0) layout.zero = flags->zero - 1;
     rc = ash_layout_parse(flags->layout, &layout, err);
     if (rc == 0) rc = check_agreement(flags, &layout, err);
@@ -178,7 +254,7 @@ static int evaluate_given(const struct ash_consts *consts, const struct flags *f
     return 0;
 }
 
-static int find_plans(const struct ash_consts *consts, const struct flags *flags, struct plan_train *train,
+static int find_plans(const struct ash_consts *consts, const struct flags *flags, struct ash_plan_train_answer *train,
                       struct ash_err *err)
 {
     struct ash_search *search = &train->search;
@@ -192,13 +268,13 @@ static int find_plans(const struct ash_consts *consts, const struct flags *flags
     if (search->precision >= 0 && train->job.cluster.machine.gpu->flops[search->precision] <= 0)
         return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", train->job.cluster.machine.gpu->name,
                            precisions[flags->precision]);
-    return ash_search(consts, &train->job, search, train->plans, (size_t)flags->top, &train->found, err);
+    return ash_search_run(consts, &train->job, search, train->plans, (size_t)flags->top, &train->found, err);
 }
 
 static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const char *word, struct ash_err *err)
 {
-    static struct plan_train found; /* large; one command per process */
-    struct plan_train *train = &found;
+    static struct ash_plan_train_answer found; /* large; one command per process */
+    struct ash_plan_train_answer *train = &found;
     const struct flags *flags = ctx;
     const struct ash_plan *best = &train->plans[0];
     int rc = read_job(flags, facts->catalog, &train->job, err);
@@ -208,14 +284,18 @@ static int answer_it(const void *ctx, const struct ash_plan_facts *facts, const 
     read_prices(flags, train);
     rc = find_plans(&facts->consts, flags, train, err);
     if (rc < 0) return rc;
-    train->what_if_count =
-        ash_what_if(&facts->consts, &train->job, flags->layout == NULL ? &train->search : NULL, best, train->what_ifs);
+    rc = ash_goodput_estimate(&train->job.shape, &train->job.cluster, best->step.time.total, train->storage_bytes_s,
+                              &train->goodput_worst, &train->goodput_best, NULL);
+    if (rc < 0) train->goodput_best = 0; /* a job that plan goodput refuses has no such line */
+    rc = 0;
+    train->what_if_count = ash_what_if_list(&facts->consts, &train->job, flags->layout == NULL ? &train->search : NULL,
+                                            best, train->what_ifs);
     if (flags->svg != NULL)
-        rc = ash_timeline_write(&facts->consts, &train->job, best, plan_train_checkpoint(train, &best->step),
+        rc = ash_timeline_write(&facts->consts, &train->job, best, ash_plan_train_checkpoint(train, &best->step),
                                 flags->svg, err);
     if (rc < 0) return rc;
-    if (flags->json) return plan_train_json(train, err);
-    plan_train_print(train);
+    if (flags->json) return ash_plan_train_json(train, err);
+    ash_plan_train_print(train);
     return 0;
 }
 

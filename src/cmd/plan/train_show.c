@@ -4,75 +4,87 @@
 #include <string.h>
 
 #include "cmd/cmd.h"
+#include "cmd/plan/text.h"
 #include "cmd/plan/train_priv.h"
 #include "plan/train/parts.h"
 
 #define DAY_S 86400.0
 #define WORTH_A_LINE 0.005 /* of speed */
 
-double plan_train_checkpoint(const struct plan_train *train, const struct ash_plan_step *step)
+double ash_plan_train_checkpoint(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     if (train->checkpoint_every_s <= 0) return 0;
     return step->time.total * train->checkpoint_s / train->checkpoint_every_s;
 }
 
 /* Seconds of a step with its share of checkpoints. */
-static double step_seconds(const struct plan_train *train, const struct ash_plan_step *step)
+static double step_seconds(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
-    return step->time.total + plan_train_checkpoint(train, step);
+    return step->time.total + ash_plan_train_checkpoint(train, step);
 }
 
 /* What checkpoints leave of a speed. */
-static double slowed(const struct plan_train *train, const struct ash_plan_step *step, double rate)
+static double slowed(const struct ash_plan_train_answer *train, const struct ash_plan_step *step, double rate)
 {
     return rate * step->time.total / step_seconds(train, step);
 }
 
-static double tokens_s(const struct plan_train *train, const struct ash_plan_step *step)
+static double tokens_s(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     return slowed(train, step, step->tokens_s);
 }
 
-static double mfu(const struct plan_train *train, const struct ash_plan_step *step)
+static double mfu(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     return slowed(train, step, step->mfu);
 }
 
 /* Of model FLOPs, per GPU. */
-static double flops_s(const struct plan_train *train, const struct ash_plan_step *step)
+static double flops_s(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     return tokens_s(train, step) * step->model_flops / train->job.cluster.gpus;
 }
 
-static double days(const struct plan_train *train, const struct ash_plan_step *step)
+static double days(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     return train->job.tokens / tokens_s(train, step) / DAY_S;
 }
 
-static double dollars(const struct plan_train *train, const struct ash_plan_step *step)
+static double dollars(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     return days(train, step) * 24 * train->price.usd_hour * train->job.cluster.machines;
 }
 
+static double gpu_hours(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
+{
+    return days(train, step) * 24 * train->job.cluster.gpus;
+}
+
+/* Days of the best plan where failures leave this share of the time, checkpoints included. */
+static double failing_days(const struct ash_plan_train_answer *train, double goodput)
+{
+    return train->job.tokens / (train->plans[0].step.tokens_s * goodput) / DAY_S;
+}
+
 /* Of all GPUs at their limit; 0: not known. */
-static double watts(const struct plan_train *train)
+static double watts(const struct ash_plan_train_answer *train)
 {
     return train->job.cluster.machine.gpu->watts * train->job.cluster.gpus;
 }
 
-static double watt_hours(const struct plan_train *train, const struct ash_plan_step *step)
+static double watt_hours(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     return watts(train) * days(train, step) * 24;
 }
 
-static bool fits(const struct plan_train *train, const struct ash_plan_step *step)
+static bool fits(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     return step->fits && ash_plan_fits_host(&train->job, &step->memory);
 }
 
 /* ---- people ------------------------------------------------------------------------------------------------------ */
 
-static void print_plan(const struct plan_train *train, size_t index)
+static void print_plan(const struct ash_plan_train_answer *train, size_t index)
 {
     const struct ash_plan *plan = &train->plans[index];
     const struct ash_plan_step *step = &plan->step;
@@ -82,24 +94,25 @@ static void print_plan(const struct plan_train *train, size_t index)
            ash_layout_text(&plan->layout, text, sizeof(text)), ash_plan_recompute_name(step->recompute),
            tokens_s(train, step), tokens_s(train, step) / train->job.cluster.gpus, flops_s(train, step) / 1e12,
            100 * mfu(train, step), step_seconds(train, step));
-    printf(" %6.1f%s", step->memory.total / 1e9, fits(train, step) ? " " : "!");
-    if (train->job.tokens > 0) printf(" %8.1f", days(train, step));
+    printf(" %6.1f%s", step->memory.total / 1e9, fits(train, step) ? "" : "!");
+    if (train->job.tokens > 0) printf("%s%8.1f", fits(train, step) ? "  " : " ", days(train, step));
     if (train->job.tokens > 0 && train->price.usd_hour > 0) printf(" %11.0f", dollars(train, step));
     printf("\n");
 }
 
-static void print_time(const struct plan_train *train, const struct ash_plan_step *step)
+static void print_time(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     struct ash_step_part parts[ASH_STEP_PARTS];
     double total = step_seconds(train, step);
 
-    printf("  step time %.4f s, %d micro-batches per pipeline\n", total, step->micro_batches);
-    ash_step_parts(&step->time, plan_train_checkpoint(train, step), parts);
+    printf("  step time %.4f s, %d micro-batch%s per pipeline\n", total, step->micro_batches,
+           step->micro_batches == 1 ? "" : "es");
+    ash_step_parts(&step->time, ash_plan_train_checkpoint(train, step), parts);
     for (size_t i = 0; i < ASH_STEP_PARTS; i++)
         printf("    %-26s %10.4f s %6.1f%%\n", parts[i].name, parts[i].seconds, 100 * parts[i].seconds / total);
 }
 
-static void print_memory(const struct plan_train *train, const struct ash_step_memory *m)
+static void print_memory(const struct ash_plan_train_answer *train, const struct ash_step_memory *m)
 {
     printf(
         "  memory per GPU %.1f GB of %.1f GB usable: weights %.1f, gradients %.1f, optimizer %.1f, activations %.1f, "
@@ -114,32 +127,53 @@ static void print_memory(const struct plan_train *train, const struct ash_step_m
                train->job.cluster.machine.host_bytes / 1e9);
 }
 
-static void print_power(const struct plan_train *train, const struct ash_plan_step *step)
+static void print_power(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
+    char power[ASH_PLAN_TEXT_BYTES], energy[ASH_PLAN_TEXT_BYTES];
+
     if (watts(train) <= 0) return;
-    printf("  GPUs draw up to %.0f kW", watts(train) / 1e3);
-    if (train->job.tokens > 0) printf(", %.0f MWh in all", watt_hours(train, step) / 1e6);
+    printf("  GPUs draw up to %s", ash_plan_text_watts(watts(train), power));
+    if (train->job.tokens > 0) printf(", %s in all", ash_plan_text_energy(watt_hours(train, step), energy));
     printf("\n");
 }
 
-static void print_head(const struct plan_train *train)
+/* GPU-hours, and what failures make of the days. */
+static void print_budget(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
+{
+    char hours[ASH_PLAN_TEXT_BYTES];
+
+    if (train->job.tokens <= 0) return;
+    printf("  %s GPU-hours without failures", ash_plan_text_count(gpu_hours(train, step), hours));
+    if (train->goodput_best > 0) {
+        double best = failing_days(train, train->goodput_best), worst = failing_days(train, train->goodput_worst);
+        double usd_day = train->price.usd_hour * train->job.cluster.machines * 24;
+
+        printf("; with failures (ashlar plan goodput): %.1f to %.1f days", best, worst);
+        if (usd_day > 0) printf(", %.0f to %.0f USD", best * usd_day, worst * usd_day);
+    }
+    printf("\n");
+}
+
+static void print_head(const struct ash_plan_train_answer *train)
 {
     const struct ash_plan_job *job = &train->job;
     const struct ash_machine *machine = &job->cluster.machine;
+    char params[ASH_PLAN_TEXT_BYTES], active[ASH_PLAN_TEXT_BYTES];
 
-    printf("%s: %.2f B parameters (%.2f B active) on %d x %s = %d %s, %.0f sequences of %.0f tokens per step\n",
-           job->shape.name, ash_shape_params(&job->shape) / 1e9, ash_shape_active_params(&job->shape) / 1e9,
-           job->cluster.machines, machine->name, job->cluster.gpus, machine->gpu->name, job->global_batch,
+    printf("%s: %s parameters (%s active) on %d x %s = %d %s, %.0f sequence%s of %.0f tokens per step\n",
+           job->shape.name, ash_plan_text_count(ash_shape_params(&job->shape), params),
+           ash_plan_text_count(ash_shape_active_params(&job->shape), active), job->cluster.machines, machine->name,
+           job->cluster.gpus, machine->gpu->name, job->global_batch, ash_plan_plural(job->global_batch),
            job->seq_tokens);
     if (train->found.tried > 1) printf("%zu layouts, %zu fit\n", train->found.tried, train->found.fitting);
-    printf("\n    %-46s %-9s %9s %8s %6s %6s %9s %7s", "layout", "recompute", "tokens/s", "per GPU", "TFLOPs", "MFU",
+    printf("\n    %-46s %-9s %9s %8s %6s %6s %9s %6s", "layout", "recompute", "tokens/s", "per GPU", "TFLOPs", "MFU",
            "step s", "GB");
-    if (job->tokens > 0) printf(" %8s", "days");
+    if (job->tokens > 0) printf("  %8s", "days");
     if (job->tokens > 0 && train->price.usd_hour > 0) printf(" %11s", train->price.reserved ? "USD (block)" : "USD");
     printf("\n");
 }
 
-static void print_what_ifs(const struct plan_train *train)
+static void print_what_ifs(const struct ash_plan_train_answer *train)
 {
     char own[128], other[128];
 
@@ -154,23 +188,36 @@ static void print_what_ifs(const struct plan_train *train)
     }
 }
 
-void plan_train_print(const struct plan_train *train)
+/* Do the plans differ in precision? */
+static bool is_mixed(const struct ash_plan_train_answer *train)
+{
+    for (size_t i = 1; i < train->found.count; i++)
+        if (train->plans[i].layout.precision != train->plans[0].layout.precision) return true;
+    return false;
+}
+
+void ash_plan_train_print(const struct ash_plan_train_answer *train)
 {
     const struct ash_plan_job *job = &train->job;
+    const struct ash_layout *first = &train->plans[0].layout;
     const struct ash_plan_step *best = &train->plans[0].step;
 
     print_head(train);
     for (size_t i = 0; i < train->found.count; i++)
         print_plan(train, i);
-    printf("    TFLOPs and MFU (of the bf16 peak, %.0f) per GPU: causal attention, nothing recomputed counts\n",
-           job->cluster.machine.gpu->flops[ASH_PRECISION_BF16] / 1e12);
-    printf("\n%s\n", train->found.tried > 1 ? "the first" : "it");
+    printf(
+        "    TFLOPs per GPU and MFU: causal attention, nothing recomputed counts; MFU of the %s peak, %.0f TFLOPs%s\n",
+        ash_plan_precision_name(first->precision), job->cluster.machine.gpu->flops[first->precision] / 1e12,
+        is_mixed(train) ? " (of its own precision in each row)" : "");
+    printf("\n%s\n", train->found.tried > 1 ? "best layout" : "this layout");
     print_time(train, best);
     print_memory(train, &best->memory);
+    print_budget(train, best);
     print_power(train, best);
     if (job->tokens > 0 && train->price.usd_hour <= 0)
         printf("  no price is known for %s: --usd-hour gives one\n", job->cluster.machine.name);
-    printf("  bound by %s; what would change that:\n", ash_step_bound(&best->time, plan_train_checkpoint(train, best)));
+    printf("  bound by %s; what would change that:\n",
+           ash_step_bound(&best->time, ash_plan_train_checkpoint(train, best)));
     print_what_ifs(train);
 }
 
@@ -179,17 +226,17 @@ void plan_train_print(const struct plan_train *train)
 static json_t *layout_json(const struct ash_layout *l)
 {
     return json_pack("{s:i, s:i, s:i, s:i, s:s, s:i, s:i, s:i, s:i, s:i, s:i, s:s, s:b}", "dp", l->dp, "tp", l->tp,
-                     "pp", l->pp, "vpp", l->chunks, "schedule", ash_schedule_name(l->schedule), "cp", l->cp, "ep",
+                     "pp", l->pp, "vpp", l->chunks, "schedule", ash_plan_schedule_name(l->schedule), "cp", l->cp, "ep",
                      l->ep, "etp", l->etp, "zero", l->zero, "shard", l->shard, "mbs", l->micro_batch, "precision",
-                     ash_precision_name(l->precision), "offload", l->offload);
+                     ash_plan_precision_name(l->precision), "offload", l->offload);
 }
 
-static json_t *time_json(const struct plan_train *train, const struct ash_plan_step *step)
+static json_t *time_json(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
     struct ash_step_part parts[ASH_STEP_PARTS];
     json_t *json = json_object();
 
-    ash_step_parts(&step->time, plan_train_checkpoint(train, step), parts);
+    ash_step_parts(&step->time, ash_plan_train_checkpoint(train, step), parts);
     for (size_t i = 0; i < ASH_STEP_PARTS; i++)
         json_object_set_new(json, parts[i].key, json_real(parts[i].seconds));
     json_object_set_new(json, "total", json_real(step_seconds(train, step)));
@@ -203,7 +250,7 @@ static json_t *memory_json(const struct ash_step_memory *m)
                      "capacity", m->capacity, "host", m->host);
 }
 
-static json_t *plan_json(const struct plan_train *train, const struct ash_plan *plan)
+static json_t *plan_json(const struct ash_plan_train_answer *train, const struct ash_plan *plan)
 {
     const struct ash_plan_step *step = &plan->step;
     json_t *json = json_pack(
@@ -211,23 +258,33 @@ static json_t *plan_json(const struct plan_train *train, const struct ash_plan *
         ash_plan_recompute_name(step->recompute), "micro_batches", step->micro_batches, "fits", fits(train, step),
         "memory_bytes", memory_json(&step->memory), "step_s", time_json(train, step), "tokens_s", tokens_s(train, step),
         "tokens_s_gpu", tokens_s(train, step) / train->job.cluster.gpus, "flops_s_gpu", flops_s(train, step), "mfu",
-        mfu(train, step), "bound_by", ash_step_bound(&step->time, plan_train_checkpoint(train, step)));
+        mfu(train, step), "bound_by", ash_step_bound(&step->time, ash_plan_train_checkpoint(train, step)));
 
     if (json == NULL || train->job.tokens <= 0) return json;
     json_object_set_new(json, "days", json_real(days(train, step)));
+    json_object_set_new(json, "gpu_hours", json_real(gpu_hours(train, step)));
     if (train->price.usd_hour > 0) json_object_set_new(json, "usd", json_real(dollars(train, step)));
     if (watts(train) > 0) json_object_set_new(json, "gpu_mwh", json_real(watt_hours(train, step) / 1e6));
     return json;
 }
 
-static json_t *what_if_json(const struct plan_train *train, const struct ash_what_if *item)
+static json_t *what_if_json(const struct ash_plan_train_answer *train, const struct ash_what_if *item)
 {
     return json_pack("{s:s, s:f, s:f, s:b, s:o}", "change", item->change, "tokens_s",
                      slowed(train, &train->plans[0].step, item->tokens_s), "gain", item->gain, "fits", item->fits,
                      "layout", layout_json(&item->layout));
 }
 
-int plan_train_json(const struct plan_train *train, struct ash_err *err)
+/* Days of the best plan with failures, best and worst way to keep state; null where they are not known. */
+static json_t *failures_json(const struct ash_plan_train_answer *train)
+{
+    if (train->job.tokens <= 0 || train->goodput_best <= 0) return json_null();
+    return json_pack("{s:f, s:f, s:f, s:f}", "best_days", failing_days(train, train->goodput_best), "worst_days",
+                     failing_days(train, train->goodput_worst), "best_goodput", train->goodput_best, "worst_goodput",
+                     train->goodput_worst);
+}
+
+int ash_plan_train_json(const struct ash_plan_train_answer *train, struct ash_err *err)
 {
     const struct ash_plan_job *job = &train->job;
     json_t *plans = json_array(), *what_ifs = json_array();
@@ -237,11 +294,12 @@ int plan_train_json(const struct plan_train *train, struct ash_err *err)
     for (size_t i = 0; i < train->what_if_count; i++)
         json_array_append_new(what_ifs, what_if_json(train, &train->what_ifs[i]));
     return ash_cmd_print_json(
-        json_pack("{s:s, s:f, s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:I, s:I, s:o, s:o}", "model", job->shape.name,
-                  "params", ash_shape_params(&job->shape), "active_params", ash_shape_active_params(&job->shape),
-                  "machine", job->cluster.machine.name, "machines", job->cluster.machines, "gpus", job->cluster.gpus,
-                  "global_batch", job->global_batch, "seq", job->seq_tokens, "gpu_watts", watts(train), "usd_hour",
-                  train->price.usd_hour * job->cluster.machines, "layouts_tried", (json_int_t)train->found.tried,
-                  "layouts_fitting", (json_int_t)train->found.fitting, "plans", plans, "what_if", what_ifs),
+        json_pack("{s:s, s:f, s:f, s:s, s:i, s:i, s:f, s:f, s:f, s:f, s:I, s:I, s:o, s:o, s:o}", "model",
+                  job->shape.name, "params", ash_shape_params(&job->shape), "active_params",
+                  ash_shape_active_params(&job->shape), "machine", job->cluster.machine.name, "machines",
+                  job->cluster.machines, "gpus", job->cluster.gpus, "global_batch", job->global_batch, "seq",
+                  job->seq_tokens, "gpu_watts", watts(train), "usd_hour", train->price.usd_hour * job->cluster.machines,
+                  "layouts_tried", (json_int_t)train->found.tried, "layouts_fitting", (json_int_t)train->found.fitting,
+                  "plans", plans, "what_if", what_ifs, "with_failures", failures_json(train)),
         err);
 }

@@ -15,8 +15,11 @@ struct flags {
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt validate_opts[] = {
-    {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object: groups and every row", 0, 0, NULL},
-    {"rows", ASH_OPT_BOOL, FIELD(rows), NULL, "list every row, not only the groups", 0, 0, NULL},
+    {.name = "json",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(json),
+     .help = "print one JSON object: groups and every row"},
+    {.name = "rows", .type = ASH_OPT_BOOL, .offset = FIELD(rows), .help = "list every row, not only the groups"},
 };
 
 static const struct ash_opt_table validate_table = {
@@ -40,7 +43,7 @@ static void print_groups(const struct ash_validate *validate)
 {
     printf("%-40s %6s %12s %9s %9s\n", "group", "rows", "median |err|", "p90 |err|", "median");
     for (size_t i = 0; i < ash_validate_group_count(validate); i++) {
-        const struct ash_validate_group *group = ash_validate_group(validate, i);
+        const struct ash_validate_group *group = ash_validate_group_at(validate, i);
 
         if (group->rows == 0)
             printf("%-40s %6d %12s %9s %9s\n", group->name, 0, "-", "-", "-");
@@ -52,19 +55,23 @@ static void print_groups(const struct ash_validate *validate)
 
 static void print_rows(const struct ash_validate *validate, bool all)
 {
-    size_t missing = 0;
+    size_t missing = 0, over = 0;
 
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
-        const struct ash_validate_row *row = ash_validate_row(validate, i);
+        const struct ash_validate_row *row = ash_validate_row_at(validate, i);
 
         missing += !row->predicted;
+        over += row->predicted && !row->fits;
         if (all && row->predicted)
-            printf("%-8s %-26s %-28s %-12s %12.5g %12.5g %+7.1f%%\n", row->id, row->source, row->model, row->gpu,
-                   row->measured, row->expected, percent(row->error));
+            printf("%-8s %-26s %-28s %-12s %12.5g %12.5g %+7.1f%%%s\n", row->id, row->source, row->model, row->gpu,
+                   row->measured, row->expected, percent(row->error), row->fits ? "" : " !");
     }
+    if (over > 0)
+        printf("\n%zu of %zu predicted rows would not fit by the planner's account of memory (! in --rows)\n", over,
+               ash_validate_row_count(validate) - missing);
     printf("\n%zu of %zu rows could not be predicted\n", missing, ash_validate_row_count(validate));
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
-        const struct ash_validate_row *row = ash_validate_row(validate, i);
+        const struct ash_validate_row *row = ash_validate_row_at(validate, i);
         if (!row->predicted) printf("  %-8s %-26s %s\n", row->id, row->model, row->reason);
     }
 }
@@ -79,6 +86,7 @@ static json_t *row_json(const struct ash_validate_row *row)
         json_object_set_new(json, "measured", json_real(row->measured));
         json_object_set_new(json, "predicted", json_real(row->expected));
         json_object_set_new(json, "err", json_real(row->error));
+        json_object_set_new(json, "fits", json_boolean(row->fits));
     } else {
         json_object_set_new(json, "reason", json_string(row->reason));
     }
@@ -91,14 +99,14 @@ static int print_json(const struct ash_validate *validate, struct ash_err *err)
     size_t missing = 0;
 
     for (size_t i = 0; i < ash_validate_group_count(validate); i++) {
-        const struct ash_validate_group *group = ash_validate_group(validate, i);
+        const struct ash_validate_group *group = ash_validate_group_at(validate, i);
         json_array_append_new(groups,
                               json_pack("{s:s, s:I, s:f, s:f}", "name", group->name, "rows", (json_int_t)group->rows,
                                         "median_abs_err", group->median_abs_err, "p90_abs_err", group->p90_abs_err));
     }
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
-        missing += !ash_validate_row(validate, i)->predicted;
-        json_array_append_new(rows, row_json(ash_validate_row(validate, i)));
+        missing += !ash_validate_row_at(validate, i)->predicted;
+        json_array_append_new(rows, row_json(ash_validate_row_at(validate, i)));
     }
     return ash_cmd_print_json(
         json_pack("{s:o, s:o, s:I}", "groups", groups, "rows", rows, "not_predicted", (json_int_t)missing), err);

@@ -17,7 +17,7 @@ static size_t part_bytes(const struct ash_local *local, size_t parts)
 /* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
 
 /* A stage holds, for each of this rank's parts, a piece for each rank. */
-static void stage_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
+static void copy_in_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *bounce)
 {
     const struct ash_local *local = pipe->local;
     size_t count = pipe->shares->first[local->rank + 1] - pipe->shares->first[local->rank];
@@ -25,7 +25,7 @@ static void stage_parts(const struct ash_pipe *pipe, size_t first, size_t bytes,
     for (size_t i = 0; i < count; i++)
         for (size_t r = 0; r < local->size; r++)
             if (r != local->rank)
-                memcpy(stage + (i * local->size + r) * pipe->piece_bytes,
+                memcpy(bounce + (i * local->size + r) * pipe->piece_bytes,
                        (const char *)pipe->parts[i] + r * pipe->size_bytes + first, bytes);
 }
 
@@ -38,7 +38,7 @@ static void join_part(const struct ash_pipe *pipe, size_t first, size_t bytes, s
         for (size_t p = pipe->shares->first[r], i = 0; p < pipe->shares->first[r + 1]; p++, i++)
             parts[p] = r == local->rank
                            ? (const void *)((const char *)pipe->parts[i] + local->rank * pipe->size_bytes + first)
-                           : local->boards[r]->stage[slot] + (i * local->size + local->rank) * pipe->piece_bytes;
+                           : local->controls[r]->bounce[slot] + (i * local->size + local->rank) * pipe->piece_bytes;
     ash_coll_reduce(pipe->dtype, pipe->op, &pipe->shares->tree, parts, bytes / ash_coll_dtype_bytes(pipe->dtype),
                     pipe->out + first);
 }
@@ -56,15 +56,15 @@ int ash_local_reduce_scatter_parts(struct ash_local *local, const void *const *p
                             .piece_bytes = part_bytes(local, most),
                             .dtype = dtype,
                             .op = op,
-                            .stage = stage_parts,
-                            .join = join_part};
-    struct ash_board_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
+                            .copy_in = copy_in_parts,
+                            .reduce = join_part};
+    struct ash_coll_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
     int rc;
 
     if (pipe.piece_bytes == 0)
         return ash_err_set(err, -E2BIG, "a reduce-scatter of %zu parts from each of %zu ranks is too finely cut", most,
                            local->size);
-    rc = ash_board_begin(local, call, err);
+    rc = ash_control_begin(local, call, err);
     return rc < 0 ? rc : ash_pipe_run(&pipe, err);
 }
 
@@ -81,7 +81,7 @@ static void join_beside(const struct ash_pipe *pipe, size_t first, size_t bytes,
     const struct ash_local *local = pipe->local;
 
     for (size_t r = 0; r < local->size; r++)
-        if (r != local->rank) memcpy(pipe->out + r * pipe->size_bytes + first, local->boards[r]->stage[slot], bytes);
+        if (r != local->rank) memcpy(pipe->out + r * pipe->size_bytes + first, local->controls[r]->bounce[slot], bytes);
 }
 
 int ash_local_all_gather(struct ash_local *local, const void *in, void *out, size_t size_bytes, struct ash_err *err)
@@ -91,10 +91,10 @@ int ash_local_all_gather(struct ash_local *local, const void *in, void *out, siz
                             .out = out,
                             .size_bytes = size_bytes,
                             .piece_bytes = local->piece_bytes,
-                            .stage = ash_pipe_stage_same,
-                            .join = join_beside};
+                            .copy_in = ash_pipe_copy_in,
+                            .reduce = join_beside};
     int rc =
-        ash_board_begin(local, (struct ash_board_call){.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes}, err);
+        ash_control_begin(local, (struct ash_coll_call){.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes}, err);
 
     if (rc < 0) return rc;
     if (size_bytes > 0) memmove((char *)out + local->rank * size_bytes, in, size_bytes);
@@ -103,9 +103,10 @@ int ash_local_all_gather(struct ash_local *local, const void *in, void *out, siz
 
 /* ---- broadcast --------------------------------------------------------------------------------------------------- */
 
-static void join_root(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
+static void reduce_root(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
-    if (pipe->root != pipe->local->rank) memcpy(pipe->out + first, pipe->local->boards[pipe->root]->stage[slot], bytes);
+    if (pipe->root != pipe->local->rank)
+        memcpy(pipe->out + first, pipe->local->controls[pipe->root]->bounce[slot], bytes);
 }
 
 int ash_local_broadcast(struct ash_local *local, void *data, size_t size_bytes, size_t root, struct ash_err *err)
@@ -116,13 +117,13 @@ int ash_local_broadcast(struct ash_local *local, void *data, size_t size_bytes, 
                             .size_bytes = size_bytes,
                             .piece_bytes = local->piece_bytes,
                             .root = root,
-                            .stage = root == local->rank ? ash_pipe_stage_same : NULL,
-                            .join = join_root};
-    struct ash_board_call call = {.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes};
+                            .copy_in = root == local->rank ? ash_pipe_copy_in : NULL,
+                            .reduce = reduce_root};
+    struct ash_coll_call call = {.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes};
     int rc;
 
     if (root >= local->size) return ash_err_set(err, -EINVAL, "a broadcast from rank %zu of %zu", root, local->size);
-    rc = ash_board_begin(local, call, err);
+    rc = ash_control_begin(local, call, err);
     return rc < 0 ? rc : ash_pipe_run(&pipe, err);
 }
 
@@ -136,23 +137,23 @@ static size_t overlap(size_t pair_bytes, size_t first, size_t bytes)
     return left < bytes ? left : bytes;
 }
 
-static void stage_pairs(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
+static void copy_in_pairs(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *bounce)
 {
     size_t at = 0;
 
     for (size_t r = 0; r < pipe->local->size; at += pipe->send_bytes[r], r++)
         if (r != pipe->local->rank)
-            memcpy(stage + r * pipe->piece_bytes, pipe->in + at + first, overlap(pipe->send_bytes[r], first, bytes));
+            memcpy(bounce + r * pipe->piece_bytes, pipe->in + at + first, overlap(pipe->send_bytes[r], first, bytes));
 }
 
-static void join_pairs(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
+static void reduce_pairs(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
     const struct ash_local *local = pipe->local;
     size_t at = 0;
 
     for (size_t r = 0; r < local->size; at += pipe->recv_bytes[r], r++)
         if (r != local->rank)
-            memcpy(pipe->out + at + first, local->boards[r]->stage[slot] + local->rank * pipe->piece_bytes,
+            memcpy(pipe->out + at + first, local->controls[r]->bounce[slot] + local->rank * pipe->piece_bytes,
                    overlap(pipe->recv_bytes[r], first, bytes));
 }
 
@@ -199,8 +200,8 @@ int ash_local_all_to_all(struct ash_local *local, const void *in, const size_t *
                             .send_bytes = send_bytes,
                             .recv_bytes = recv_bytes,
                             .piece_bytes = part_bytes(local, 1),
-                            .stage = stage_pairs,
-                            .join = join_pairs};
+                            .copy_in = copy_in_pairs,
+                            .reduce = reduce_pairs};
     int rc;
 
     if (matrix == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an all-to-all of %zu ranks", local->size);
@@ -208,8 +209,8 @@ int ash_local_all_to_all(struct ash_local *local, const void *in, const size_t *
     if (rc == 0) rc = check_pairs(local, matrix, recv_bytes, &pipe.size_bytes, err);
     free(matrix);
     if (rc == 0)
-        rc = ash_board_begin(local, (struct ash_board_call){.kind = ASH_CALL_ALL_TO_ALL, .size_bytes = pipe.size_bytes},
-                             err);
+        rc = ash_control_begin(local,
+                               (struct ash_coll_call){.kind = ASH_CALL_ALL_TO_ALL, .size_bytes = pipe.size_bytes}, err);
     if (rc < 0) return rc;
     move_own(&pipe);
     return ash_pipe_run(&pipe, err);

@@ -1,11 +1,14 @@
-/* The pipeline of large calls. A stage is used again once every rank has taken what it held. A rank does whatever can
- * be done, the latest step of the oldest piece first, and waits only when nothing can: where ranks share cores, it gets
- * far before it has to give its core away. */
+/* The pipeline of large calls. A bounce buffer is used again once every rank has taken what it held. A rank does
+ * whatever can be done, the latest step of the oldest piece first, and waits only when nothing can: where ranks
+ * share cores, it gets far before it has to give its core away. */
 #include "collective/host/pipe.h"
 
 #include <string.h>
 
-#define STEPS 3 /* stage, join, collect */
+#include "base/assert.h"
+#include "base/math.h"
+
+#define STEPS 3 /* copy in, reduce, copy out */
 
 /* How far this rank is in a call. */
 struct course {
@@ -16,13 +19,13 @@ struct course {
     bool compared;        /* all ranks make this call */
 };
 
-/* The counter on each board that a step waits for. */
-static const size_t awaited[STEPS] = {offsetof(struct ash_board, taken), offsetof(struct ash_board, staged),
-                                      offsetof(struct ash_board, summed)};
+/* The counter on each control block that a step waits for. */
+static const size_t awaited[STEPS] = {offsetof(struct ash_control, taken), offsetof(struct ash_control, copied_in),
+                                      offsetof(struct ash_control, reduced)};
 
 static const _Atomic uint64_t *counter_of(const struct ash_local *local, size_t rank, size_t step)
 {
-    return (const void *)((const char *)local->boards[rank] + awaited[step]);
+    return (const void *)((const char *)local->controls[rank] + awaited[step]);
 }
 
 /* What the counters of all others must have reached before the next piece of a step: for a stage, that its last content
@@ -32,7 +35,7 @@ static uint64_t needed(const struct course *course, size_t step)
     uint64_t number = course->pipe->local->pieces + course->done[step];
 
     if (step > 0) return number + 1;
-    return number < ASH_BOARD_STAGES ? 0 : number - ASH_BOARD_STAGES + 1;
+    return number < ASH_CONTROL_BOUNCES ? 0 : number - ASH_CONTROL_BOUNCES + 1;
 }
 
 /* Wait until everybody has come to this call, and compare it. */
@@ -42,7 +45,7 @@ static int wait_flags(struct course *course, struct ash_err *err)
     int rc = 0;
 
     for (size_t r = 0; r < local->size && rc == 0; r++)
-        if (r != local->rank) rc = ash_board_wait_flag(local, r, &local->boards[r]->flag, err);
+        if (r != local->rank) rc = ash_control_wait_flag(local, r, &local->controls[r]->flag, err);
     course->compared = rc == 0;
     return rc;
 }
@@ -53,7 +56,7 @@ static int compare(struct course *course, struct ash_err *err)
     const struct ash_local *local = course->pipe->local;
 
     for (size_t r = 0; r < local->size; r++)
-        if (r != local->rank && atomic_load(&local->boards[r]->flag) >> ASH_FLAG_CHECK_BITS < local->call.number)
+        if (r != local->rank && atomic_load(&local->controls[r]->flag) >> ASH_CONTROL_CHECK_BITS < local->call.number)
             return 0;
     return wait_flags(course, err);
 }
@@ -85,17 +88,17 @@ static void do_step(struct course *course, size_t step)
 {
     const struct ash_pipe *pipe = course->pipe;
     struct ash_local *local = pipe->local;
-    struct ash_board *own = local->boards[local->rank];
+    struct ash_control *own = local->controls[local->rank];
     uint64_t number = local->pieces + course->done[step];
     size_t first = course->done[step] * pipe->piece_bytes, left = pipe->size_bytes - first,
-           bytes = left < pipe->piece_bytes ? left : pipe->piece_bytes, slot = number % ASH_BOARD_STAGES;
+           bytes = left < pipe->piece_bytes ? left : pipe->piece_bytes, slot = number % ASH_CONTROL_BOUNCES;
     bool last = step + 1 == course->steps;
 
-    if (step == 0 && pipe->stage != NULL) pipe->stage(pipe, first, bytes, own->stage[slot]);
-    if (step == 1) pipe->join(pipe, first, bytes, slot);
-    if (step == 2) pipe->collect(pipe, first, bytes, slot);
+    if (step == 0 && pipe->copy_in != NULL) pipe->copy_in(pipe, first, bytes, own->bounce[slot]);
+    if (step == 1) pipe->reduce(pipe, first, bytes, slot);
+    if (step == 2) pipe->copy_out(pipe, first, bytes, slot);
     course->done[step]++;
-    ash_board_say(local, last ? &own->taken : step == 0 ? &own->staged : &own->summed, number + 1);
+    ash_control_signal(local, last ? &own->taken : step == 0 ? &own->copied_in : &own->reduced, number + 1);
 }
 
 /* Wait for what the oldest piece needs: whoever holds that up does not wait for us. */
@@ -108,7 +111,7 @@ static int wait_on(const struct course *course, struct ash_err *err)
     while (step > 0 && !is_open(course, step))
         step--;
     for (size_t r = 0; r < local->size && rc == 0; r++)
-        if (r != local->rank) rc = ash_board_wait(local, r, counter_of(local, r, step), needed(course, step), err);
+        if (r != local->rank) rc = ash_control_wait(local, r, counter_of(local, r, step), needed(course, step), err);
     return rc;
 }
 
@@ -124,11 +127,12 @@ int ash_pipe_run(const struct ash_pipe *pipe, struct ash_err *err)
 {
     struct ash_local *local = pipe->local;
     struct course course = {.pipe = pipe,
-                            .count = (pipe->size_bytes + pipe->piece_bytes - 1) / pipe->piece_bytes,
-                            .steps = pipe->collect != NULL ? STEPS : STEPS - 1};
+                            .count = ash_div_up(pipe->size_bytes, pipe->piece_bytes),
+                            .steps = pipe->copy_out != NULL ? STEPS : STEPS - 1};
     int rc = 0;
 
-    ash_board_say(local, &local->boards[local->rank]->flag, local->check);
+    ash_assert(pipe->piece_bytes > 0 && pipe->piece_bytes <= ASH_CONTROL_BOUNCE_BYTES && pipe->reduce != NULL);
+    ash_control_signal(local, &local->controls[local->rank]->flag, local->check);
     while (rc == 0 && (!course.compared || course.done[course.steps - 1] < course.count)) {
         size_t step = choose_step(&course);
 
@@ -142,11 +146,11 @@ int ash_pipe_run(const struct ash_pipe *pipe, struct ash_err *err)
     }
     if (rc < 0) return rc;
     local->pieces += course.count;
-    if (pipe->collect == NULL) atomic_store(&local->boards[local->rank]->summed, local->pieces);
+    if (pipe->copy_out == NULL) atomic_store(&local->controls[local->rank]->reduced, local->pieces);
     return 0;
 }
 
-void ash_pipe_stage_same(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage)
+void ash_pipe_copy_in(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *bounce)
 {
-    memcpy(stage, pipe->in + first, bytes);
+    memcpy(bounce, pipe->in + first, bytes);
 }

@@ -1,11 +1,13 @@
-/* pipe - large calls, piece by piece through the stages of the boards. While one piece is joined, the next is being
- * staged; a piece fits a cache, so what one rank writes another reads from there. Private to collective/host. */
-#ifndef ASH_COLLECTIVE_PIPE_H
-#define ASH_COLLECTIVE_PIPE_H
+/* pipe - large calls, piece by piece through the bounce buffers of the control blocks. While one piece is reduced,
+ * the next is copied in; a piece fits a cache, so what one rank writes another reads from there. Private to
+ * collective/host. */
+#ifndef ASH_COLLECTIVE_HOST_PIPE_H
+#define ASH_COLLECTIVE_HOST_PIPE_H
 
-#include "collective/host/board.h"
+#include "collective/host/control.h"
 
-/* A large call as the pipeline sees it: pieces that are staged, joined and collected. A step may be NULL. */
+/* A large call as the pipeline sees it: pieces that are copied in, reduced and copied out. A step may be
+ * NULL. */
 struct ash_pipe {
     struct ash_local *local;
     const char *in;
@@ -18,14 +20,14 @@ struct ash_pipe {
     enum ash_coll_op op;
     size_t root;
     const size_t *send_bytes, *recv_bytes; /* all-to-all: of each pair */
-    void (*stage)(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage);
-    void (*join)(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot);    /* when all have staged */
-    void (*collect)(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot); /* when all have joined */
+    void (*copy_in)(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *bounce);
+    void (*reduce)(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot); /* when all have copied in */
+    void (*copy_out)(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot); /* when all have reduced */
 };
 
-/* Run the present call (after ash_board_begin). */
+/* Run the present call (after ash_control_begin). */
 int ash_pipe_run(const struct ash_pipe *pipe, struct ash_err *err);
-/* The stage that copies a piece of in as it is. */
-void ash_pipe_stage_same(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *stage);
+/* The copy_in that copies a piece of in as it is. */
+void ash_pipe_copy_in(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *bounce);
 
 #endif

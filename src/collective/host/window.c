@@ -8,7 +8,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "collective/host/board.h"
+#include "base/math.h"
+#include "collective/host/control.h"
 
 #define SHARE_ALIGN ((size_t)4096) /* shares begin on pages: two ranks never write to one line */
 
@@ -28,7 +29,7 @@ struct ash_window {
 /* Where the counters are. */
 static size_t counters_at(size_t size_bytes)
 {
-    return (size_bytes + SHARE_ALIGN - 1) / SHARE_ALIGN * SHARE_ALIGN;
+    return ash_round_up(size_bytes, SHARE_ALIGN);
 }
 
 /* Map what each rank has the key of, but for this one's own. */
@@ -66,7 +67,7 @@ int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_windo
     if (window == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a window");
     rc = ash_segment_create(&window->own, counters_at(size_bytes) + ASH_WINDOW_COUNTERS * sizeof(struct counter),
                             "ashlar-window", err);
-    if (rc == 0) rc = ash_segment_key(&window->own, &key);
+    if (rc == 0) rc = ash_segment_get_key(&window->own, &key);
     if (rc == 0) rc = map_peers(window, &key, err);
     if (rc < 0) {
         ash_window_close(window);
@@ -120,9 +121,9 @@ void *ash_window_data_of(const struct ash_window *window, size_t rank)
     return window->data[rank];
 }
 
-void ash_window_look_away(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes)
+void ash_window_unmap_pages(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes)
 {
-    ash_segment_look_away(rank == window->local->rank ? &window->own : &window->peers[rank], first_byte, size_bytes);
+    ash_segment_unmap_pages(rank == window->local->rank ? &window->own : &window->peers[rank], first_byte, size_bytes);
 }
 
 /* ---- counters ---------------------------------------------------------------------------------------------------- */
@@ -135,9 +136,9 @@ static _Atomic uint64_t *counter_of(const struct ash_window *window, size_t rank
     return &counters[counter].value;
 }
 
-void ash_window_say(struct ash_window *window, size_t counter, uint64_t value)
+void ash_window_signal(struct ash_window *window, size_t counter, uint64_t value)
 {
-    ash_board_say(window->local, counter_of(window, window->local->rank, counter), value);
+    ash_control_signal(window->local, counter_of(window, window->local->rank, counter), value);
 }
 
 struct wait {
@@ -147,18 +148,21 @@ struct wait {
     uint64_t value;
 };
 
-static int look_around(void *ctx, uint64_t waited_ns, struct ash_err *err)
+static int on_progress(void *ctx, uint64_t waited_ns, struct ash_err *err)
 {
     const struct wait *wait = ctx;
     struct ash_local *local = wait->local;
-    bool left = atomic_load(&local->boards[wait->rank]->left) != 0 && atomic_load(wait->counter) < wait->value;
+    bool left = atomic_load(&local->controls[wait->rank]->left) != 0 && atomic_load(wait->counter) < wait->value;
     char why[ASH_ERR_TEXT_BYTES];
-    int rc = ash_board_look(local, err);
+    int rc = ash_control_check(local, err);
 
-    if (rc < 0 || (!left && waited_ns <= local->timeout_ns)) return rc;
-    snprintf(why, sizeof(why), "rank %u has waited %.1f s in shared memory for rank %u%s", local->labels[local->rank],
-             (double)waited_ns * 1e-9, local->labels[wait->rank], left ? ", which has left the group" : "");
-    return ash_local_fail(local, left ? -EPROTO : -ETIMEDOUT, local->labels[wait->rank], why, err);
+    if (rc < 0) return rc;
+    rc = left ? -EPROTO : ash_wait_limits_check(&local->limits, waited_ns);
+    if (rc == 0) return 0;
+    snprintf(why, sizeof(why), "rank %u %s %.1f s in shared memory for rank %u%s", local->labels[local->rank],
+             ash_wait_limits_text(rc), (double)waited_ns * 1e-9, local->labels[wait->rank],
+             left ? ", which has left the group" : "");
+    return ash_local_fail(local, rc, local->labels[wait->rank], why, err);
 }
 
 int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint64_t value, struct ash_err *err)
@@ -166,7 +170,8 @@ int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint
     struct ash_local *local = window->local;
     struct wait wait = {local, rank, counter_of(window, rank, counter), value};
 
-    return ash_bell_wait(&local->boards[rank]->bell, wait.counter, value, local->crowded, look_around, &wait, err);
+    return ash_futex_wait(&local->controls[rank]->futex, wait.counter, value, local->oversubscribed, on_progress, &wait,
+                          err);
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
@@ -178,8 +183,8 @@ struct part {
     bool to_all;
 };
 
-static void join_run(struct ash_window *const *windows, const struct ash_shares *shares, struct ash_range run,
-                     bool to_all, enum ash_coll_dtype dtype, enum ash_coll_op op)
+static void reduce_run(struct ash_window *const *windows, const struct ash_shares *shares, struct ash_range run,
+                       bool to_all, enum ash_coll_dtype dtype, enum ash_coll_op op)
 {
     const struct ash_local *local = windows[0]->local;
     size_t begin = run.first * ash_coll_dtype_bytes(dtype);
@@ -198,34 +203,34 @@ static void join_run(struct ash_window *const *windows, const struct ash_shares 
 /* Rank r's share of so many bytes: where it begins; r = size gives the end. */
 static size_t share_begin(size_t bytes, size_t r, size_t size)
 {
-    size_t pages = (bytes + SHARE_ALIGN - 1) / SHARE_ALIGN, begin = pages * r / size * SHARE_ALIGN;
+    size_t pages = ash_div_up(bytes, SHARE_ALIGN), begin = pages * r / size * SHARE_ALIGN;
 
-    return begin < bytes ? begin : bytes;
+    return ash_min(begin, bytes);
 }
 
 /* Two meetings around it: all have come, all are done. */
-static int join_all(struct ash_window *const *windows, const struct ash_shares *shares, size_t bytes,
-                    const struct part *part, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
+static int reduce_all(struct ash_window *const *windows, const struct ash_shares *shares, size_t bytes,
+                      const struct part *part, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
     struct ash_local *local = windows[0]->local;
-    struct ash_board *own = local->boards[local->rank];
-    struct ash_board_call call = {.kind = part->to_all ? ASH_CALL_WINDOW_REDUCE : ASH_CALL_WINDOW_PARTS,
-                                  .dtype = dtype,
-                                  .op = op,
-                                  .size_bytes = bytes};
-    int rc = ash_board_begin(local, call, err);
+    struct ash_control *own = local->controls[local->rank];
+    struct ash_coll_call call = {.kind = part->to_all ? ASH_CALL_WINDOW_REDUCE : ASH_CALL_WINDOW_PARTS,
+                                 .dtype = dtype,
+                                 .op = op,
+                                 .size_bytes = bytes};
+    int rc = ash_control_begin(local, call, err);
 
     ash_assert(bytes <= windows[0]->size_bytes && shares->first[local->size] == shares->tree.part_count);
     if (rc < 0) return rc;
-    ash_board_say(local, &own->flag, local->check);
+    ash_control_signal(local, &own->flag, local->check);
     for (size_t r = 0; r < local->size && rc == 0; r++)
-        if (r != local->rank) rc = ash_board_wait_flag(local, r, &local->boards[r]->flag, err);
+        if (r != local->rank) rc = ash_control_wait_flag(local, r, &local->controls[r]->flag, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < part->run_count; i++)
-        join_run(windows, shares, part->runs[i], part->to_all, dtype, op);
-    ash_board_say(local, &own->finished, local->call.number);
+        reduce_run(windows, shares, part->runs[i], part->to_all, dtype, op);
+    ash_control_signal(local, &own->finished, local->call.number);
     for (size_t r = 0; r < local->size && rc == 0; r++)
-        if (r != local->rank) rc = ash_board_wait(local, r, &local->boards[r]->finished, local->call.number, err);
+        if (r != local->rank) rc = ash_control_wait(local, r, &local->controls[r]->finished, local->call.number, err);
     return rc;
 }
 
@@ -238,7 +243,7 @@ int ash_window_all_reduce(struct ash_window *const *windows, const struct ash_sh
     struct ash_range share = {begin / width, (end - begin) / width};
     struct part part = {&share, 1, true};
 
-    return join_all(windows, shares, bytes, &part, dtype, op, err);
+    return reduce_all(windows, shares, bytes, &part, dtype, op, err);
 }
 
 int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares *shares, size_t count,
@@ -249,5 +254,5 @@ int ash_window_reduce(struct ash_window *const *windows, const struct ash_shares
 
     for (size_t i = 0; i < run_count; i++)
         ash_assert(runs[i].first <= count && runs[i].count <= count - runs[i].first);
-    return join_all(windows, shares, count * ash_coll_dtype_bytes(dtype), &part, dtype, op, err);
+    return reduce_all(windows, shares, count * ash_coll_dtype_bytes(dtype), &part, dtype, op, err);
 }

@@ -1,37 +1,40 @@
 /* window - memory of every rank that every rank of the node has mapped. Sums over windows are made where the data lie:
  * each rank joins its share of the elements of all ranks and writes the result to all, so data cross memory once,
- * without stages. */
-#ifndef ASH_COLLECTIVE_WINDOW_H
-#define ASH_COLLECTIVE_WINDOW_H
+ * without bounce buffers. */
+#ifndef ASH_COLLECTIVE_HOST_WINDOW_H
+#define ASH_COLLECTIVE_HOST_WINDOW_H
 
 #include "collective/host/local.h"
 
 struct ash_window;
 
-/* All ranks call it with the same size. The memory is zeroed. */
+/* All ranks call it with the same size. The memory is zeroed. Returns 0, -ENOMEM or the communicator's error; on 0 the
+ * caller owns *window_out. */
 int ash_window_open(struct ash_local *local, size_t size_bytes, struct ash_window **window_out, struct ash_err *err);
+#define ASH_WINDOW_OWN SIZE_MAX
 /* A window of what each rank shows the others: the memory of a rank (or ASH_WINDOW_OWN, its own) of one of its own
  * windows (with ranks of another group, on the same node), for as long as that window lives. All ranks call it. It has
  * no counters and is for no sums. */
-#define ASH_WINDOW_OWN SIZE_MAX
 int ash_window_show(struct ash_local *local, const struct ash_window *shown, size_t rank,
                     struct ash_window **window_out, struct ash_err *err);
 /* This rank's memory will all be used: see ash_segment_fill. */
 void ash_window_fill(struct ash_window *window);
 /* No call on it may be under way on any rank. NULL is a no-op. */
 void ash_window_close(struct ash_window *window);
-/* This rank's memory; another's, of the group on this node. */
+/* This rank's memory. */
 void *ash_window_data(const struct ash_window *window);
+/* Another rank's, of the group on this node. */
 void *ash_window_data_of(const struct ash_window *window, size_t rank);
 
-/* This process does not look at some bytes (those that there are) of a rank's memory: they stay as they are, but their
- * pages count as this process's again only when it looks there again. */
-void ash_window_look_away(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes);
+/* Drop some bytes (those that there are) of a rank's memory from this process's page table: they stay as they are, but
+ * their pages count as this process's again only when it touches them. */
+void ash_window_unmap_pages(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes);
 
-/* For who uses windows in a way of his own: counters of each rank, all 0 at first, that only grow. What a rank has
- * written before it says a value is seen by who has waited for it. wait returns as the calls of local.h do. */
+/* For protocols of one's own: counters of each rank, all 0 at first, that only grow. */
 #define ASH_WINDOW_COUNTERS 8
-void ash_window_say(struct ash_window *window, size_t counter, uint64_t value);
+/* Raise a counter of this rank. What it has written before is seen by who has waited for the value. */
+void ash_window_signal(struct ash_window *window, size_t counter, uint64_t value);
+/* Wait until a counter of a rank is at least value. Returns as the calls of local.h do. */
 int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint64_t value, struct ash_err *err);
 
 /* Rank r's i-th part (by shares) is at the start of its windows[i]; the join of all parts goes to the start of every

@@ -1,5 +1,5 @@
-/* reach - which hosts still answer, asked all at once: a host that is cut off says nothing, so asking one after the
- * other would take a wait for each. */
+/* reach - which hosts still answer. All are probed together: a host that is cut off is silent, so one after the other
+ * would take a wait for each. */
 #ifndef ASH_COLLECTIVE_MEMBER_REACH_H
 #define ASH_COLLECTIVE_MEMBER_REACH_H
 
@@ -7,7 +7,7 @@
 #include <stddef.h>
 #include "collective/member/watch.h"
 
-/* cut_out[r]: the host of rank r does not answer (a host that says that nobody listens does). own is this rank: its
+/* cut_out[r]: the host of rank r does not answer (a host that refuses the connection does). own is this rank: its
  * host is not asked. Takes a moment where all answer, and a twentieth of a second where one does not. Returns 0 or
  * -ENOMEM. */
 int ash_reach_hosts(const struct ash_watch_member *members, size_t size, size_t own, bool *cut_out);

@@ -1,7 +1,6 @@
-/* Meeting again. Everyone tries the ranks below its own, lowest first: a process that is gone refuses at once, one that
- * still works with the old group hangs up, and one that keeps the door answers when all have come. Where the network is
- * cut, both sides do so; only the larger one goes on, or there would be two jobs that each take themselves for the one.
- */
+/* Re-forming. Everyone tries the ranks below its own, lowest first: a process that is gone refuses at once, one that
+ * still works with the old group hangs up, and the coordinator answers when all have come. Where the network is cut,
+ * both sides do so; only the larger one goes on, or there would be two jobs that each take themselves for the one. */
 #include "collective/member/reform.h"
 
 #include <errno.h>
@@ -13,228 +12,240 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "collective/member/reach.h"
+#include "collective/member/rendezvous.h"
 
 #define MAGIC 0x46485341u /* "ASHF" */
 #define HELLO_S 0.5
 #define REACH_S 0.005 /* to see whether somebody listens */
 #define TRY_S 0.2     /* the same where the host answers others */
-#define PROBE_MS 20   /* between looks whether those who have not come are gone */
+#define PROBE_MS 20   /* between checks whether those who have not come are gone */
 #define PAUSE_NS 2000000
 
 struct hello {
     uint32_t magic, epoch; /* that is over */
     uint64_t job;
-    uint32_t rank, size, rejoins, card_bytes;
+    uint32_t rank, size, rejoins, payload_bytes;
 };
 
 struct answer {
     uint32_t magic;
-    int32_t status; /* 0: the cards follow */
+    int32_t status; /* 0: the payloads follow */
     uint32_t epoch, rank, size;
     char reason[ASH_ERR_TEXT_BYTES];
 };
 
-/* ---- the keeper -------------------------------------------------------------------------------------------------- */
+/* ---- the coordinator --------------------------------------------------------------------------------------------- */
 
-struct door {
+struct coordinator {
     struct ash_reform *reform;
-    size_t card_bytes, here;
-    char *cards;          /* [size] by old rank */
-    int *guests;          /* by old rank; -1: not here */
+    size_t payload_bytes, here;
+    char *payloads;       /* [size] by old rank */
+    int *joiners;         /* by old rank; -1: not here */
     bool *gone;           /* by old rank: nobody listens there, or nobody can be reached, */
     bool *cut;            /* and only the latter */
-    int fds[2];           /* its own address, the job's door (or -1) */
+    int fds[2];           /* listening: its own address, the job's address (or -1) */
     uint64_t complete_ns; /* since when all that are left are here; 0: not yet */
 };
 
-static bool is_here(const struct door *door, size_t rank)
+static bool is_here(const struct coordinator *coordinator, size_t rank)
 {
-    return rank == door->reform->rank || door->guests[rank] >= 0;
+    return rank == coordinator->reform->rank || coordinator->joiners[rank] >= 0;
 }
 
-/* Let one guest in, or hang up. */
-static int receive(struct door *door, int fd, struct ash_err *err)
+/* Admit one joining rank, or hang up. */
+static int admit(struct coordinator *coordinator, int fd, struct ash_err *err)
 {
-    const struct ash_reform *reform = door->reform;
+    const struct ash_reform *reform = coordinator->reform;
     struct hello hello;
     uint64_t deadline_ns = ash_deadline_in(HELLO_S);
 
     if (ash_socket_recv(fd, &hello, sizeof(hello), deadline_ns) < 0 || hello.magic != MAGIC ||
         hello.job != reform->job || hello.size != reform->size || hello.rank >= reform->size ||
-        hello.card_bytes != door->card_bytes || (hello.rejoins == 0 && hello.epoch != reform->epoch)) {
-        close(fd); /* a stranger, or one of another time */
+        hello.payload_bytes != coordinator->payload_bytes || (hello.rejoins == 0 && hello.epoch != reform->epoch)) {
+        close(fd); /* of another job, or of another epoch */
         return 0;
     }
-    if (is_here(door, hello.rank)) {
+    if (is_here(coordinator, hello.rank)) {
         close(fd);
-        return ash_err_set(err, -EEXIST, "two processes say that they are rank %u", hello.rank);
+        return ash_err_set(err, -EEXIST, "two processes claim rank %u", hello.rank);
     }
-    if (ash_socket_recv(fd, door->cards + hello.rank * door->card_bytes, door->card_bytes, deadline_ns) < 0) {
+    if (ash_socket_recv(fd, coordinator->payloads + hello.rank * coordinator->payload_bytes, coordinator->payload_bytes,
+                        deadline_ns) < 0) {
         close(fd);
         return 0;
     }
-    door->guests[hello.rank] = fd;
-    door->here++;
+    coordinator->joiners[hello.rank] = fd;
+    coordinator->here++;
     return 0;
 }
 
 /* Those whose hosts do not answer are not waited for. */
-static int look_for_cuts(struct door *door, struct ash_err *err)
+static int look_for_cuts(struct coordinator *coordinator, struct ash_err *err)
 {
-    const struct ash_reform *reform = door->reform;
+    const struct ash_reform *reform = coordinator->reform;
 
-    if (ash_reach_hosts(reform->members, reform->size, reform->rank, door->cut) < 0)
-        return ash_err_set(err, -ENOMEM, "out of memory to look for %zu ranks", reform->size);
+    if (ash_reach_hosts(reform->members, reform->size, reform->rank, coordinator->cut) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory to find %zu ranks", reform->size);
     for (size_t r = 0; r < reform->size; r++)
-        if (door->cut[r]) door->gone[r] = true;
+        if (coordinator->cut[r]) coordinator->gone[r] = true;
     return 0;
 }
 
 /* Those that have not come and whom nobody represents any more are not waited for. */
-static bool all_left_are_here(struct door *door)
+static bool all_left_are_here(struct coordinator *coordinator)
 {
-    const struct ash_reform *reform = door->reform;
+    const struct ash_reform *reform = coordinator->reform;
     bool all = true;
 
     for (size_t r = 0; r < reform->size; r++) {
         int fd;
 
-        if (is_here(door, r) || r == reform->culprit || door->gone[r]) continue;
+        if (is_here(coordinator, r) || r == reform->failed_rank || coordinator->gone[r]) continue;
         fd = ash_socket_connect(reform->members[r].address, reform->members[r].port, ash_deadline_in(REACH_S), NULL);
         if (fd >= 0) close(fd); /* it lives and will come */
-        door->gone[r] = fd == -ECONNREFUSED;
-        if (!door->gone[r]) all = false;
+        coordinator->gone[r] = fd == -ECONNREFUSED;
+        if (!coordinator->gone[r]) all = false;
     }
     return all;
 }
 
 /* Of those who may live on both sides of a cut, are more here, or as many with the lowest rank? */
-static bool is_larger_side(const struct door *door, size_t *cut_out)
+static bool is_larger_side(const struct coordinator *coordinator, size_t *cut_out)
 {
     size_t cut = 0, lowest = SIZE_MAX;
 
-    for (size_t r = 0; r < door->reform->size; r++) {
-        bool away = !is_here(door, r) && door->cut[r];
+    for (size_t r = 0; r < coordinator->reform->size; r++) {
+        bool away = !is_here(coordinator, r) && coordinator->cut[r];
 
         cut += away;
-        if (lowest == SIZE_MAX && (away || is_here(door, r))) lowest = r;
+        if (lowest == SIZE_MAX && (away || is_here(coordinator, r))) lowest = r;
     }
     *cut_out = cut;
-    return cut < door->here || (cut == door->here && is_here(door, lowest));
+    return cut < coordinator->here || (cut == coordinator->here && is_here(coordinator, lowest));
 }
 
-/* Wait a little for somebody to come. */
-static int serve(struct door *door, struct ash_err *err)
+/* Wait a little for a rank to connect. */
+static int serve(struct coordinator *coordinator, struct ash_err *err)
 {
-    struct pollfd entries[2] = {{.fd = door->fds[0], .events = POLLIN}, {.fd = door->fds[1], .events = POLLIN}};
+    struct pollfd entries[2] = {{.fd = coordinator->fds[0], .events = POLLIN},
+                                {.fd = coordinator->fds[1], .events = POLLIN}};
     int rc = 0;
 
     if (poll(entries, 2, PROBE_MS) <= 0) return 0;
     for (size_t i = 0; i < 2 && rc == 0; i++) {
-        int fd = entries[i].revents != 0 ? ash_socket_accept(door->fds[i], 0) : -1;
+        int fd = entries[i].revents != 0 ? ash_socket_accept(coordinator->fds[i], 0) : -1;
 
-        if (fd >= 0) rc = receive(door, fd, err);
+        if (fd >= 0) rc = admit(coordinator, fd, err);
     }
     return rc;
 }
 
-/* Let in all that come, until there is nobody left to wait for. */
-static int wait_for_all(struct door *door, uint64_t deadline_ns, struct ash_err *err)
+/* Admit all that come, until there is nobody left to wait for. */
+static int wait_for_all(struct coordinator *coordinator, uint64_t deadline_ns, struct ash_err *err)
 {
-    const struct ash_reform *reform = door->reform;
+    const struct ash_reform *reform = coordinator->reform;
     int rc = 0;
 
-    while (rc == 0 && door->here < reform->size) {
+    while (rc == 0 && coordinator->here < reform->size) {
         uint64_t now_ns = ash_clock_ns();
 
-        if (door->complete_ns == 0 && all_left_are_here(door)) door->complete_ns = now_ns;
-        if (door->complete_ns != 0 && now_ns - door->complete_ns >= (uint64_t)(reform->wait_s * 1e9)) return 0;
+        if (coordinator->complete_ns == 0 && all_left_are_here(coordinator)) coordinator->complete_ns = now_ns;
+        if (coordinator->complete_ns != 0 && now_ns - coordinator->complete_ns >= (uint64_t)(reform->wait_s * 1e9))
+            return 0;
         if (now_ns >= deadline_ns) return 0; /* without those who have not come */
-        rc = serve(door, err);
+        if (ash_interrupt_ends_wait(0))
+            return ash_err_set(err, -EINTR, "rank %zu was told to stop while %zu of %zu ranks had come", reform->rank,
+                               coordinator->here, reform->size);
+        rc = serve(coordinator, err);
     }
     return rc;
 }
 
-static int gather(struct door *door, uint64_t deadline_ns, struct ash_err *err)
+static int gather(struct coordinator *coordinator, uint64_t deadline_ns, struct ash_err *err)
 {
     size_t cut = 0;
-    int rc = look_for_cuts(door, err);
+    int rc = look_for_cuts(coordinator, err);
 
-    if (rc == 0) rc = wait_for_all(door, deadline_ns, err);
-    if (rc < 0 || is_larger_side(door, &cut)) return rc;
+    if (rc == 0) rc = wait_for_all(coordinator, deadline_ns, err);
+    if (rc < 0 || is_larger_side(coordinator, &cut)) return rc;
     return ash_err_set(err, -EHOSTUNREACH,
                        "the network is cut: %zu of %zu ranks cannot be reached and may go on; the %zu on this side end",
-                       cut, door->reform->size, door->here);
+                       cut, coordinator->reform->size, coordinator->here);
 }
 
 /* Tell everyone the outcome; the places that are empty close up. */
-static void dismiss(struct door *door, int status, const char *reason)
+static void dismiss(struct coordinator *coordinator, int status, const char *reason)
 {
-    struct ash_reform *reform = door->reform;
-    struct answer answer = {.magic = MAGIC, .status = status, .epoch = reform->epoch + 1, .size = (uint32_t)door->here};
+    struct ash_reform *reform = coordinator->reform;
+    struct answer answer = {
+        .magic = MAGIC, .status = status, .epoch = reform->epoch + 1, .size = (uint32_t)coordinator->here};
     uint32_t rank = 0;
 
     snprintf(answer.reason, sizeof(answer.reason), "%s", reason);
     for (size_t r = 0; r < reform->size; r++)
-        if (is_here(door, r))
-            memmove(door->cards + rank++ * door->card_bytes, door->cards + r * door->card_bytes, door->card_bytes);
+        if (is_here(coordinator, r))
+            memmove(coordinator->payloads + rank++ * coordinator->payload_bytes,
+                    coordinator->payloads + r * coordinator->payload_bytes, coordinator->payload_bytes);
     for (size_t r = 0, at = 0; r < reform->size; r++) {
         uint64_t deadline_ns = ash_deadline_in(HELLO_S);
 
-        if (!is_here(door, r)) continue;
+        if (!is_here(coordinator, r)) continue;
         answer.rank = (uint32_t)at++;
         if (r == reform->rank) reform->new_rank = answer.rank;
         if (r == reform->rank) continue;
-        if (ash_socket_send(door->guests[r], &answer, sizeof(answer), deadline_ns) == 0 && status == 0)
-            ash_socket_send(door->guests[r], door->cards, door->here * door->card_bytes, deadline_ns);
-        close(door->guests[r]); /* one that has gone is the watch's business */
+        if (ash_socket_send(coordinator->joiners[r], &answer, sizeof(answer), deadline_ns) == 0 && status == 0)
+            ash_socket_send(coordinator->joiners[r], coordinator->payloads,
+                            coordinator->here * coordinator->payload_bytes, deadline_ns);
+        close(coordinator->joiners[r]); /* one that has gone is the watch's business */
     }
-    reform->new_size = door->here;
+    reform->new_size = coordinator->here;
     reform->new_epoch = answer.epoch;
 }
 
-static int keep_door(struct ash_reform *reform, const void *card, size_t card_bytes, void **cards_out,
-                     uint64_t deadline_ns, struct ash_err *err)
+static int coordinate(struct ash_reform *reform, const void *payload, size_t payload_bytes, void **payloads_out,
+                      uint64_t deadline_ns, struct ash_err *err)
 {
-    struct door door = {.reform = reform,
-                        .card_bytes = card_bytes,
-                        .here = 1,
-                        .cards = calloc(reform->size, card_bytes),
-                        .guests = malloc(reform->size * sizeof(*door.guests)),
-                        .gone = calloc(reform->size, sizeof(*door.gone)),
-                        .cut = calloc(reform->size, sizeof(*door.cut)),
-                        .fds = {reform->listen_fd, ash_socket_listen(NULL, reform->port, NULL)}};
+    struct coordinator coordinator = {.reform = reform,
+                                      .payload_bytes = payload_bytes,
+                                      .here = 1,
+                                      .payloads = calloc(reform->size, payload_bytes),
+                                      .joiners = malloc(reform->size * sizeof(*coordinator.joiners)),
+                                      .gone = calloc(reform->size, sizeof(*coordinator.gone)),
+                                      .cut = calloc(reform->size, sizeof(*coordinator.cut)),
+                                      .fds = {reform->listen_fd, ash_socket_listen(NULL, reform->port, NULL)}};
     struct ash_err why = {0};
-    int rc = door.cards != NULL && door.guests != NULL && door.gone != NULL && door.cut != NULL
+    int rc = coordinator.payloads != NULL && coordinator.joiners != NULL && coordinator.gone != NULL &&
+                     coordinator.cut != NULL
                  ? 0
-                 : ash_err_set(err, -ENOMEM, "out of memory to meet %zu ranks", reform->size);
+                 : ash_err_set(err, -ENOMEM, "out of memory to join %zu ranks", reform->size);
 
     if (rc == 0) {
         for (size_t r = 0; r < reform->size; r++)
-            door.guests[r] = -1;
-        memcpy(door.cards + reform->rank * card_bytes, card, card_bytes);
-        rc = gather(&door, deadline_ns, &why);
-        dismiss(&door, rc, why.text);
+            coordinator.joiners[r] = -1;
+        memcpy(coordinator.payloads + reform->rank * payload_bytes, payload, payload_bytes);
+        rc = gather(&coordinator, deadline_ns, &why);
+        dismiss(&coordinator, rc, why.text);
         if (rc < 0) ash_err_set(err, rc, "%s", why.text);
     }
-    if (door.fds[1] >= 0) close(door.fds[1]);
-    free(door.cut);
-    free(door.gone);
-    free(door.guests);
+    if (coordinator.fds[1] >= 0) close(coordinator.fds[1]);
+    free(coordinator.cut);
+    free(coordinator.gone);
+    free(coordinator.joiners);
     if (rc < 0) {
-        free(door.cards);
+        free(coordinator.payloads);
         return rc;
     }
-    *cards_out = door.cards;
+    *payloads_out = coordinator.payloads;
     return 0;
 }
 
 /* ---- the others -------------------------------------------------------------------------------------------------- */
 
-/* Say hello and wait for the answer. -ECONNRESET: this one does not keep a door now. */
-static int go_in(struct ash_reform *reform, int fd, void *card, size_t card_bytes, void **cards_out,
-                 uint64_t deadline_ns, struct ash_err *err)
+/* Say hello and wait for the answer. -ECONNRESET: this one does not coordinate now. */
+static int join(struct ash_reform *reform, int fd, void *payload, size_t payload_bytes, void **payloads_out,
+                uint64_t deadline_ns, struct ash_err *err)
 {
     struct hello hello = {.magic = MAGIC,
                           .epoch = reform->epoch,
@@ -242,35 +253,37 @@ static int go_in(struct ash_reform *reform, int fd, void *card, size_t card_byte
                           .rank = (uint32_t)reform->rank,
                           .size = (uint32_t)reform->size,
                           .rejoins = reform->rejoins,
-                          .card_bytes = (uint32_t)card_bytes};
+                          .payload_bytes = (uint32_t)payload_bytes};
     struct answer answer;
-    char *cards;
+    char *payloads;
     int rc = ash_socket_send(fd, &hello, sizeof(hello), deadline_ns);
 
-    if (reform->rejoins) ash_socket_own_address(fd, (char *)card + reform->address_offset, ASH_SOCKET_ADDR_BYTES);
-    if (rc == 0) rc = ash_socket_send(fd, card, card_bytes, deadline_ns);
+    if (reform->rejoins) ash_socket_own_address(fd, (char *)payload + reform->address_offset, ASH_SOCKET_ADDR_BYTES);
+    if (rc == 0) rc = ash_socket_send(fd, payload, payload_bytes, deadline_ns);
+    if (rc == 0) rc = ash_rendezvous_wait(fd, deadline_ns);
     if (rc == 0) rc = ash_socket_recv(fd, &answer, sizeof(answer), deadline_ns);
     if (rc < 0) return rc == -EPIPE ? -ECONNRESET : rc;
     answer.reason[sizeof(answer.reason) - 1] = '\0';
     if (answer.magic != MAGIC || answer.size > reform->size || answer.rank >= answer.size) return -ECONNRESET;
-    if (answer.status < 0) return ash_err_set(err, -EPERM, "the ranks that are left did not meet: %s", answer.reason);
-    cards = malloc(answer.size * card_bytes);
-    rc = cards != NULL ? ash_socket_recv(fd, cards, answer.size * card_bytes, deadline_ns) : -ENOMEM;
+    if (answer.status < 0)
+        return ash_err_set(err, -EPERM, "the surviving ranks did not form a group: %s", answer.reason);
+    payloads = malloc(answer.size * payload_bytes);
+    rc = payloads != NULL ? ash_socket_recv(fd, payloads, answer.size * payload_bytes, deadline_ns) : -ENOMEM;
     if (rc < 0) {
-        free(cards);
-        return ash_err_set(err, -EPERM, "the rank that keeps the door was lost, too: %s", strerror(-rc));
+        free(payloads);
+        return ash_err_set(err, -EPERM, "the coordinating rank was lost, too: %s", strerror(-rc));
     }
     reform->new_epoch = answer.epoch;
     reform->new_rank = answer.rank;
     reform->new_size = answer.size;
-    *cards_out = cards;
+    *payloads_out = payloads;
     return 0;
 }
 
 /* Try one address until it answers, is known to be nobody's (-ECONNREFUSED), cannot be reached within reach_s
  * (-EHOSTUNREACH) or the time is over. */
-static int visit(struct ash_reform *reform, const char *host, int port, double reach_s, void *card, size_t card_bytes,
-                 void **cards_out, uint64_t deadline_ns, struct ash_err *err)
+static int visit(struct ash_reform *reform, const char *host, int port, double reach_s, void *payload,
+                 size_t payload_bytes, void **payloads_out, uint64_t deadline_ns, struct ash_err *err)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
 
@@ -278,17 +291,18 @@ static int visit(struct ash_reform *reform, const char *host, int port, double r
         int fd = ash_socket_connect(host, port, ash_deadline_in(reach_s), NULL), rc;
 
         if (fd < 0) return fd == -ECONNREFUSED ? fd : -EHOSTUNREACH;
-        rc = go_in(reform, fd, card, card_bytes, cards_out, deadline_ns, err);
+        rc = join(reform, fd, payload, payload_bytes, payloads_out, deadline_ns, err);
         close(fd);
         if (rc != -ECONNRESET) return rc;
         if (ash_clock_ns() >= deadline_ns) return -ETIMEDOUT;
+        if (ash_interrupt_ends_wait(0)) return -EINTR;
         nanosleep(&pause, NULL); /* it has not noticed the loss yet */
     }
 }
 
 /* Go to the lowest rank below `end` that is left; -ECONNREFUSED: there is none. Where one does not answer, look which
  * hosts are cut off (cut: room for that) before all of them are waited for one by one. */
-static int visit_lowest(struct ash_reform *reform, size_t end, void *card, size_t card_bytes, void **cards_out,
+static int visit_lowest(struct ash_reform *reform, size_t end, void *payload, size_t payload_bytes, void **payloads_out,
                         uint64_t deadline_ns, bool *cut, struct ash_err *err)
 {
     double reach_s = REACH_S;
@@ -297,14 +311,15 @@ static int visit_lowest(struct ash_reform *reform, size_t end, void *card, size_
     for (size_t r = 0; r < end && rc == -ECONNREFUSED; r++) {
         const struct ash_watch_member *member = &reform->members[r];
 
-        if (r == reform->rank || r == reform->culprit || cut[r]) continue;
-        rc = visit(reform, member->address, member->port, reach_s, card, card_bytes, cards_out, deadline_ns, err);
+        if (r == reform->rank || r == reform->failed_rank || cut[r]) continue;
+        rc = visit(reform, member->address, member->port, reach_s, payload, payload_bytes, payloads_out, deadline_ns,
+                   err);
         if (rc == -EHOSTUNREACH && reach_s < TRY_S) {
             reach_s = TRY_S;
             rc = ash_reach_hosts(reform->members, reform->size, reform->rank, cut);
             if (rc == 0 && !cut[r])
-                rc = visit(reform, member->address, member->port, reach_s, card, card_bytes, cards_out, deadline_ns,
-                           err);
+                rc = visit(reform, member->address, member->port, reach_s, payload, payload_bytes, payloads_out,
+                           deadline_ns, err);
             else if (rc == 0)
                 rc = -ECONNREFUSED;
         }
@@ -313,26 +328,30 @@ static int visit_lowest(struct ash_reform *reform, size_t end, void *card, size_
     return rc;
 }
 
-int ash_reform_meet(struct ash_reform *reform, const void *card, size_t card_bytes, void **cards_out,
-                    struct ash_err *err)
+int ash_reform_exchange(struct ash_reform *reform, const void *payload, size_t payload_bytes, void **payloads_out,
+                        struct ash_err *err)
 {
     uint64_t deadline_ns = ash_deadline_in(reform->timeout_s);
-    void *own = malloc(card_bytes);
+    void *own = malloc(payload_bytes);
     bool *cut = calloc(reform->size, sizeof(*cut));
-    size_t end = reform->rank == reform->culprit ? reform->size : reform->rank; /* whom others avoid keeps no door */
-    int rc = own != NULL && cut != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory to meet the other ranks");
+    size_t end =
+        reform->rank == reform->failed_rank ? reform->size : reform->rank; /* whom others avoid does not coordinate */
+    int rc = own != NULL && cut != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory to join the other ranks");
 
     if (rc == 0) {
-        memcpy(own, card, card_bytes);
-        rc = reform->rejoins ? visit(reform, reform->host, reform->port, reform->timeout_s, own, card_bytes, cards_out,
-                                     deadline_ns, err)
-                             : visit_lowest(reform, end, own, card_bytes, cards_out, deadline_ns, cut, err);
+        memcpy(own, payload, payload_bytes);
+        rc = reform->rejoins ? visit(reform, reform->host, reform->port, reform->timeout_s, own, payload_bytes,
+                                     payloads_out, deadline_ns, err)
+                             : visit_lowest(reform, end, own, payload_bytes, payloads_out, deadline_ns, cut, err);
     }
     free(cut);
     free(own);
     if (rc == -ECONNREFUSED && !reform->rejoins)
-        return keep_door(reform, card, card_bytes, cards_out, deadline_ns, err);
+        return coordinate(reform, payload, payload_bytes, payloads_out, deadline_ns, err);
     if (rc == -ECONNREFUSED || rc == -EHOSTUNREACH || rc == -ETIMEDOUT)
-        return ash_err_set(err, -ETIMEDOUT, "rank %zu has met nobody within %.0f s", reform->rank, reform->timeout_s);
+        return ash_err_set(err, -ETIMEDOUT, "rank %zu has reached no other rank within %.0f s", reform->rank,
+                           reform->timeout_s);
+    if (rc == -EINTR)
+        return ash_err_set(err, rc, "rank %zu was told to stop before it reached the others", reform->rank);
     return rc;
 }

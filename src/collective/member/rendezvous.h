@@ -1,6 +1,6 @@
-/* rendezvous - how the processes of a job meet: each brings a card, everyone leaves with all cards. The first rank
- * keeps the door (a listening socket), the others come to it. Every wait is bounded, and who did not come is named. One
- * owner thread. */
+/* rendezvous - how the processes of a job find each other: each brings a payload and gets all payloads. The first rank
+ * coordinates (it listens), the others connect to it. Every wait is bounded, and who did not come is named. One owner
+ * thread. */
 #ifndef ASH_COLLECTIVE_MEMBER_RENDEZVOUS_H
 #define ASH_COLLECTIVE_MEMBER_RENDEZVOUS_H
 
@@ -9,30 +9,35 @@
 #include "ashlar/err.h"
 #include "base/socket.h"
 
-#define ASH_RENDEZVOUS_CARD_MAX ((size_t)64 * 1024)
+#define ASH_RENDEZVOUS_PAYLOAD_MAX ((size_t)64 * 1024)
 
 /* Caller's storage; fill the first part, zero the rest. */
 struct ash_rendezvous {
-    uint64_t job; /* processes of another job, or of another epoch, are sent away */
+    uint64_t job; /* processes of another job, or of another epoch, are refused */
     uint32_t epoch;
     size_t rank, size;
-    const char *host; /* where the first rank's door is */
+    const char *host; /* where the first rank listens */
     int port;
     double timeout_s;                        /* for everyone to come */
-    int fd;                                  /* the door, or the way to it */
+    int fd;                                  /* listening (first rank), or connected to the first rank */
     char own_address[ASH_SOCKET_ADDR_BYTES]; /* under which the first rank's network knows this host */
-    char met_address[ASH_SOCKET_ADDR_BYTES]; /* first rank: the same, numeric, as guests from elsewhere came to it */
+    char
+        met_address[ASH_SOCKET_ADDR_BYTES]; /* first rank: the same, numeric, as ranks from elsewhere connected to it */
     uint64_t deadline_ns;
 };
 
-/* The first rank opens its door (or uses the listening socket door_fd, if that is not -1); the others go there.
- * -EADDRINUSE, or -ETIMEDOUT where there is no door. */
-int ash_rendezvous_open(struct ash_rendezvous *rendezvous, int door_fd, struct ash_err *err);
-/* Bring card[card_bytes]; cards_out[size * card_bytes] gets everyone's, by rank. Returns 0, or -ETIMEDOUT naming who is
- * missing, -EEXIST (two processes say they are one rank) or -EPERM (sent away by the first rank, with its reason). */
-int ash_rendezvous_meet(struct ash_rendezvous *rendezvous, const void *card, size_t card_bytes, void *cards_out,
-                        struct ash_err *err);
-/* Close the way, or the door unless it was the caller's. Zeroed or failed: a no-op. */
+/* The first rank listens (or uses the listening socket listen_fd, if that is not -1); the others connect to it.
+ * -EADDRINUSE, -ENOENT where host cannot be resolved, or -ETIMEDOUT where there is no coordinator. */
+int ash_rendezvous_open(struct ash_rendezvous *rendezvous, int listen_fd, struct ash_err *err);
+/* Bring payload[payload_bytes]; payloads_out[size * payload_bytes] gets everyone's, by rank. Returns 0, or
+ * -ETIMEDOUT naming who is missing, -EINTR (a stop request, the same), -EEXIST (two processes claim one rank) or
+ * -EPERM (refused by the first rank, with its reason). */
+int ash_rendezvous_exchange(struct ash_rendezvous *rendezvous, const void *payload, size_t payload_bytes,
+                            void *payloads_out, struct ash_err *err);
+/* Wait until there is something to read from a descriptor, or somebody to accept. Returns 0, -ETIMEDOUT, -EINTR (a stop
+ * request) or another negative errno. */
+int ash_rendezvous_wait(int fd, uint64_t deadline_ns);
+/* Close the connection, or the listening socket unless it was the caller's. Zeroed or failed: a no-op. */
 void ash_rendezvous_close(struct ash_rendezvous *rendezvous);
 
 #endif

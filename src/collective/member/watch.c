@@ -1,4 +1,5 @@
-/* The watching thread: one poll loop over the door, the parent and the children, with a beat every tenth of a second.
+/* The watching thread: one poll loop over the listening socket, the parent and the children, with a heartbeat every
+ * tenth of a second.
  */
 #include "collective/member/watch.h"
 
@@ -33,7 +34,7 @@ struct frame {
     char why[ASH_ERR_TEXT_BYTES];
 };
 
-/* A connection, and as much of the next frame as has come. */
+/* A connection, and as much of the next frame as has arrived. */
 struct line {
     int fd; /* -1: none (not yet, or no longer) */
     size_t rank;
@@ -50,12 +51,12 @@ struct ash_watch {
     int wake_fd;
     struct line lines[NEIGHBOURS]; /* the parent is lines[0], if there is one */
     struct line strangers[STRANGERS];
-    bool lost; /* a loss has been told: */
+    bool lost; /* a loss has been reported: */
     struct frame loss;
     pthread_mutex_t lock; /* of what follows: shared with other threads */
     pthread_cond_t met;
     bool all_met, stop, abort;
-    size_t culprit; /* of the abort */
+    size_t failed_rank; /* of the abort */
     int code;
     char why[sizeof(((struct frame *)0)->why)];
 };
@@ -172,7 +173,7 @@ static bool read_line(struct ash_watch *watch, struct line *line, void (*on)(str
     return true;
 }
 
-/* A stranger has said that it is one of our children: give it its line, and an answer. */
+/* An unidentified connection is that of one of our children: keep it, and answer. */
 static void adopt(struct ash_watch *watch, struct line *stranger)
 {
     struct frame answer = make_frame(watch, FRAME_HELLO, watch->opts.rank, "");
@@ -225,7 +226,7 @@ static void beat(struct ash_watch *watch)
 static bool obey(struct ash_watch *watch)
 {
     bool stop, abort;
-    size_t culprit;
+    size_t failed_rank;
     int code;
     char why[sizeof(watch->why)];
     uint64_t count;
@@ -235,11 +236,11 @@ static bool obey(struct ash_watch *watch)
     stop = watch->stop;
     abort = watch->abort;
     watch->abort = false;
-    culprit = watch->culprit;
+    failed_rank = watch->failed_rank;
     code = watch->code;
     memcpy(why, watch->why, sizeof(why));
     pthread_mutex_unlock(&watch->lock);
-    if (abort) tell_loss(watch, culprit, code, why, NULL);
+    if (abort) tell_loss(watch, failed_rank, code, why, NULL);
     return !stop;
 }
 
@@ -377,7 +378,7 @@ void ash_watch_abort(struct ash_watch *watch, size_t rank, int code, const char 
 {
     pthread_mutex_lock(&watch->lock);
     watch->abort = true;
-    watch->culprit = rank;
+    watch->failed_rank = rank;
     watch->code = code;
     snprintf(watch->why, sizeof(watch->why), "%s", why);
     pthread_mutex_unlock(&watch->lock);

@@ -1,7 +1,7 @@
 /* watch - who is still there. A thread in every process keeps a connection to its neighbours in a binary tree of ranks:
  * a process that dies is noticed by its neighbours at once (the kernel closes its sockets), one that stands still or
- * whose network is cut after silent_s without a beat. Whoever notices tells its other neighbours, so all know within a
- * few hops; since every neighbour of the lost rank notices by itself, the tree needs no repair for that. */
+ * whose network is cut after silent_s without a heartbeat. Whoever notices tells its other neighbours, so all know
+ * within a few hops; since every neighbour of the lost rank notices by itself, the tree needs no repair for that. */
 #ifndef ASH_COLLECTIVE_MEMBER_WATCH_H
 #define ASH_COLLECTIVE_MEMBER_WATCH_H
 
@@ -26,8 +26,8 @@ struct ash_watch_opts {
     int listen_fd;                          /* what members[rank].port leads to; stays the caller's */
     const struct ash_watch_member *members; /* [size], borrowed */
     double silent_s;
-    /* Called once, from the watching thread, for the first loss that this rank notices or hears of: -ECONNRESET, or the
-     * code of who gave up. */
+    /* Called once, from the watching thread, for the first loss that this rank notices or is told of: -ECONNRESET,
+     * or the code of who gave up. */
     void (*on_loss)(void *ctx, size_t rank, int code, const char *why);
     void *ctx;
 };

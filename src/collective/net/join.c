@@ -1,14 +1,15 @@
-/* A second meeting, of jobs on several nodes only: those on one need no endpoint, which takes a moment to open. */
+/* A second rendezvous, of jobs on several nodes only: those on one need no endpoint, which takes a moment to open. */
 #include "collective/net/join.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "collective/member/rendezvous.h"
 
-static int meet(const struct ash_net_join *join, const struct ash_net_card *card, struct ash_net_card *cards,
-                struct ash_err *err)
+static int exchange(const struct ash_net_join_opts *join, const struct ash_net_endpoint *endpoint,
+                    struct ash_net_endpoint *endpoints, struct ash_err *err)
 {
     struct ash_rendezvous meeting = {.job = join->job,
                                      .epoch = join->epoch,
@@ -18,15 +19,16 @@ static int meet(const struct ash_net_join *join, const struct ash_net_card *card
                                      .port = join->port,
                                      .timeout_s = join->timeout_s,
                                      .fd = -1};
-    int rc = ash_rendezvous_open(&meeting, join->door_fd, err);
+    int rc = ash_rendezvous_open(&meeting, join->listen_fd, err);
 
-    if (rc == 0) rc = ash_rendezvous_meet(&meeting, card, sizeof(*card), cards, err);
+    if (rc < 0) return rc;
+    rc = ash_rendezvous_exchange(&meeting, endpoint, sizeof(*endpoint), endpoints, err);
     ash_rendezvous_close(&meeting);
     return rc;
 }
 
-static int open_docks(struct ash_harbor *harbor, size_t rank, size_t size, struct ash_net_docks *docks,
-                      struct ash_net_address *address_out, struct ash_err *err)
+static int open_mailboxes(struct ash_progress *progress, size_t rank, size_t size, struct ash_net_mailboxes *mailboxes,
+                          struct ash_net_address *address_out, struct ash_err *err)
 {
     uint32_t *members = calloc(size, sizeof(*members));
     int rc;
@@ -34,52 +36,59 @@ static int open_docks(struct ash_harbor *harbor, size_t rank, size_t size, struc
     if (members == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
     for (size_t r = 0; r < size; r++)
         members[r] = (uint32_t)r;
-    rc = ash_net_docks_open(harbor, rank, size, members, docks, address_out, err);
+    rc = ash_net_mailboxes_open(progress, rank, size, members, mailboxes, address_out, err);
     free(members);
     return rc;
 }
 
-static int connect_all(const struct ash_net_join *join, struct ash_harbor *harbor, const struct ash_net_card *cards,
-                       struct ash_net_address *addresses, struct ash_err *err)
+static int connect_all(const struct ash_net_join_opts *join, struct ash_progress *progress,
+                       const struct ash_net_endpoint *endpoints, struct ash_net_address *addresses, struct ash_err *err)
 {
     int rc = 0;
 
     for (size_t r = 0; r < join->known; r++)
-        ash_harbor_disconnect(harbor, (uint32_t)r); /* the same endpoints may have other numbers now */
+        ash_progress_disconnect(progress, (uint32_t)r); /* the same endpoints may have other numbers now */
     for (size_t r = 0; r < join->size && rc == 0; r++) {
-        addresses[r] = cards[r].docks;
-        if (r != join->rank) rc = ash_harbor_connect(harbor, (uint32_t)r, &cards[r].addr, err);
+        addresses[r] = endpoints[r].mailboxes;
+        if (r != join->rank) rc = ash_progress_connect(progress, (uint32_t)r, &endpoints[r].addr, err);
     }
     return rc < 0 ? ash_err_prefix(err, rc, "rank %zu cannot reach the other nodes", join->rank) : 0;
 }
 
-int ash_net_join(const struct ash_net_join *join, struct ash_harbor **harbor_out, struct ash_net_docks *docks_out,
-                 struct ash_net_address **addresses_out, struct ash_err *err)
+int ash_net_join(const struct ash_net_join_opts *join, struct ash_progress **progress_out,
+                 struct ash_net_mailboxes *mailboxes_out, struct ash_net_address **addresses_out, struct ash_err *err)
 {
-    struct ash_net_card card, *cards = calloc(join->size, sizeof(*cards));
+    struct ash_net_endpoint own, *endpoints = calloc(join->size, sizeof(*endpoints));
     struct ash_net_address *addresses = calloc(join->size, sizeof(*addresses));
-    struct ash_harbor *harbor = join->harbor;
-    struct ash_net_docks docks = {{NULL}};
-    int rc =
-        cards != NULL && addresses != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", join->size);
+    struct ash_progress *progress = join->progress;
+    struct ash_net_mailboxes mailboxes = {{NULL}};
+    int rc = -ENOMEM;
 
-    memset(&card, 0, sizeof(card));
-    if (rc == 0 && harbor == NULL) rc = ash_harbor_open(join->fabric, join->node, join->address, &harbor, err);
-    if (rc == 0) rc = open_docks(harbor, join->rank, join->size, &docks, &card.docks, err);
-    if (rc == 0) {
-        ash_harbor_addr(harbor, &card.addr);
-        rc = meet(join, &card, cards, err);
+    ash_assert(join->rank < join->size);
+    memset(&own, 0, sizeof(own));
+    if (endpoints == NULL || addresses == NULL) {
+        ash_err_set(err, rc, "out of memory for %zu ranks", join->size);
+        goto fail;
     }
-    if (rc == 0) rc = connect_all(join, harbor, cards, addresses, err);
-    free(cards);
-    if (rc < 0) {
-        free(addresses);
-        ash_net_docks_close(&docks);
-        if (join->harbor == NULL) ash_harbor_close(harbor);
-        return rc;
-    }
-    *harbor_out = harbor;
-    *docks_out = docks;
+    rc = progress == NULL ? ash_progress_open(join->fabric, join->node, join->address, &progress, err) : 0;
+    if (rc < 0) goto fail;
+    rc = open_mailboxes(progress, join->rank, join->size, &mailboxes, &own.mailboxes, err);
+    if (rc < 0) goto fail;
+    ash_progress_get_addr(progress, &own.addr);
+    rc = exchange(join, &own, endpoints, err);
+    if (rc < 0) goto fail;
+    rc = connect_all(join, progress, endpoints, addresses, err);
+    if (rc < 0) goto fail;
+    free(endpoints);
+    *progress_out = progress;
+    *mailboxes_out = mailboxes;
     *addresses_out = addresses;
     return 0;
+
+fail:
+    free(endpoints);
+    free(addresses);
+    ash_net_mailboxes_close(&mailboxes);
+    if (join->progress == NULL) ash_progress_close(progress);
+    return rc;
 }

@@ -14,10 +14,10 @@ static int greet(struct ash_net *net)
     size_t buffer;
     int rc = ash_net_buffer(net, 0, &buffer, &body);
 
-    for (size_t i = 1; i < view->nodes && rc == 0; i++)
-        rc = ash_net_send(net, buffer, ash_net_rank_at(view, (view->node + i) % view->nodes, 0), 0);
-    for (size_t i = 1; i < view->nodes && rc == 0; i++) {
-        size_t rank = ash_net_rank_at(view, (view->node + i) % view->nodes, 0);
+    for (size_t i = 1; i < view->map.nodes && rc == 0; i++)
+        rc = ash_net_send(net, buffer, ash_net_rank_at(view, (view->node + i) % view->map.nodes, 0), 0);
+    for (size_t i = 1; i < view->map.nodes && rc == 0; i++) {
+        size_t rank = ash_net_rank_at(view, (view->node + i) % view->map.nodes, 0);
 
         rc = ash_net_receive(net, rank, NULL, &heard);
         if (rc == 0) rc = ash_net_release(net, rank);
@@ -27,10 +27,10 @@ static int greet(struct ash_net *net)
 
 int ash_net_barrier(struct ash_net *net, struct ash_err *err)
 {
-    int rc = ash_net_begin(net, (struct ash_board_call){.kind = ASH_CALL_BARRIER}, 0, err);
+    int rc = ash_net_begin(net, (struct ash_coll_call){.kind = ASH_CALL_BARRIER}, 0, err);
 
     if (rc == 0 && net->view->here == 0) rc = greet(net);
-    return rc == 0 && !net->view->alone ? ash_net_meet(net) : rc;
+    return rc == 0 && !net->view->is_alone ? ash_net_node_barrier(net) : rc;
 }
 
 /* ---- all-gather -------------------------------------------------------------------------------------------------- */
@@ -54,7 +54,7 @@ static size_t gather_length(const struct gather *gather, size_t round)
 /* Who on node n takes what rank r sends, for all there. */
 static size_t taker_of(const struct ash_net_view *view, size_t n, size_t r)
 {
-    return view->place[r] % ash_net_ranks_on(view, n);
+    return view->map.place[r] % ash_net_ranks_on(view, n);
 }
 
 /* Where rank r's block is in the results of the one who takes it. */
@@ -62,7 +62,7 @@ static size_t row_of(const struct gather *gather, size_t r)
 {
     const struct ash_net_view *view = gather->view;
 
-    return view->node_of[r] * gather->rows + view->place[r] / ash_net_ranks_on(view, view->node);
+    return view->map.node[r] * gather->rows + view->map.place[r] / ash_net_ranks_on(view, view->node);
 }
 
 static int send_block(const struct gather *gather, size_t round)
@@ -76,9 +76,9 @@ static int send_block(const struct gather *gather, size_t round)
 
     if (rc < 0) return rc;
     ash_net_copy(body, from, length);
-    if (!view->alone) ash_net_copy(net->arenas[view->here]->stage[round % ASH_NET_SLOTS], from, length);
-    for (size_t i = 1; i < view->nodes && rc == 0; i++) {
-        size_t n = (view->node + i) % view->nodes;
+    if (!view->is_alone) ash_net_copy(net->shared[view->here]->bounce[round % ASH_NET_SLOTS], from, length);
+    for (size_t i = 1; i < view->map.nodes && rc == 0; i++) {
+        size_t n = (view->node + i) % view->map.nodes;
 
         rc = ash_net_send(net, buffer, ash_net_rank_at(view, n, taker_of(view, n, net->opts.rank)), length);
     }
@@ -95,13 +95,13 @@ static int take_blocks(const struct gather *gather, size_t round)
     for (size_t r = 0; r < net->opts.size && rc == 0; r++) {
         const uint8_t *body;
 
-        if (view->node_of[r] == view->node || taker_of(view, view->node, r) != view->here) continue;
+        if (view->map.node[r] == view->node || taker_of(view, view->node, r) != view->here) continue;
         rc = ash_net_receive(net, r, NULL, &body);
         if (rc < 0) break;
-        if (view->alone)
+        if (view->is_alone)
             ash_net_copy(gather->out + r * gather->size_bytes + round * gather->block, body, length);
         else
-            ash_net_copy(net->arenas[view->here]->result[round % ASH_NET_SLOTS] + row_of(gather, r) * gather->block,
+            ash_net_copy(net->shared[view->here]->result[round % ASH_NET_SLOTS] + row_of(gather, r) * gather->block,
                          body, length);
         rc = ash_net_release(net, r);
     }
@@ -114,13 +114,13 @@ static int share_blocks(const struct gather *gather, size_t round)
     const struct ash_net_view *view = gather->view;
     struct ash_net *net = gather->net;
     size_t length = gather_length(gather, round), slot = round % ASH_NET_SLOTS;
-    int rc = ash_net_meet(net);
+    int rc = ash_net_node_barrier(net);
 
     for (size_t r = 0; r < net->opts.size && rc == 0; r++) {
         const uint8_t *from =
-            view->node_of[r] == view->node
-                ? net->arenas[view->place[r]]->stage[slot]
-                : net->arenas[taker_of(view, view->node, r)]->result[slot] + row_of(gather, r) * gather->block;
+            view->map.node[r] == view->node
+                ? net->shared[view->map.place[r]]->bounce[slot]
+                : net->shared[taker_of(view, view->node, r)]->result[slot] + row_of(gather, r) * gather->block;
 
         if (r != net->opts.rank)
             ash_net_copy(gather->out + r * gather->size_bytes + round * gather->block, from, length);
@@ -132,15 +132,16 @@ static size_t rows_of(const struct ash_net_view *view)
 {
     size_t here = ash_net_ranks_on(view, view->node), rows = 1;
 
-    for (size_t n = 0; n < view->nodes; n++)
+    for (size_t n = 0; n < view->map.nodes; n++)
         if ((ash_net_ranks_on(view, n) + here - 1) / here > rows) rows = (ash_net_ranks_on(view, n) + here - 1) / here;
     return rows;
 }
 
 int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t size_bytes, struct ash_err *err)
 {
-    struct ash_board_call call = {.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes};
-    struct gather gather = {.net = net, .in = in, .out = out, .size_bytes = size_bytes, .block = ASH_DOCK_BODY_BYTES};
+    struct ash_coll_call call = {.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes};
+    struct gather gather = {
+        .net = net, .in = in, .out = out, .size_bytes = size_bytes, .block = ASH_MAILBOX_BODY_BYTES};
     int rc = ash_net_begin(net, call, size_bytes, err);
     uint8_t *own = (uint8_t *)out + net->opts.rank * size_bytes;
     size_t rounds, rows;
@@ -148,14 +149,15 @@ int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t si
     if (rc < 0) return rc;
     gather.view = net->view;
     gather.rows = rows_of(gather.view);
-    rows = gather.view->nodes * ((net->opts.size + gather.view->least - 1) / gather.view->least); /* of any rank */
+    rows = gather.view->map.nodes *
+           ((net->opts.size + gather.view->map.least - 1) / gather.view->map.least); /* of any rank */
     if (gather.block * rows > ASH_NET_RESULT_BYTES) gather.block = ASH_NET_RESULT_BYTES / rows / 64 * 64;
     if (size_bytes > 0 && own != in) memmove(own, in, size_bytes); /* where it is, its owner may still read it */
     rounds = size_bytes == 0 ? 1 : (size_bytes + gather.block - 1) / gather.block;
     for (size_t t = 0; t < rounds + 1 && rc == 0; t++) {
         if (t < rounds) rc = send_block(&gather, t);
         if (rc == 0 && t >= 1) rc = take_blocks(&gather, t - 1);
-        if (rc == 0 && t >= 1 && !gather.view->alone) rc = share_blocks(&gather, t - 1);
+        if (rc == 0 && t >= 1 && !gather.view->is_alone) rc = share_blocks(&gather, t - 1);
     }
     return rc;
 }
@@ -178,14 +180,14 @@ static size_t cast_length(const struct cast *cast, size_t round)
 
 static size_t cast_begin(const struct cast *cast, size_t length, size_t cell)
 {
-    return length * cell / cast->view->least;
+    return length * cell / cast->view->map.least;
 }
 
 /* The cell that this rank carries in a round, or none. */
 static bool cast_cell(const struct cast *cast, size_t round, size_t *cell_out)
 {
-    for (size_t cell = 0; cell < cast->view->least; cell++)
-        if (ash_net_carrier(cast->view, cast->view->node, cell, round) == cast->view->here) {
+    for (size_t cell = 0; cell < cast->view->map.least; cell++)
+        if (ash_net_forwarder(cast->view, cast->view->node, cell, round) == cast->view->here) {
             *cell_out = cell;
             return true;
         }
@@ -194,7 +196,7 @@ static bool cast_cell(const struct cast *cast, size_t round, size_t *cell_out)
 
 static size_t cast_rank(const struct cast *cast, size_t node, size_t cell, size_t round)
 {
-    return ash_net_rank_at(cast->view, node, ash_net_carrier(cast->view, node, cell, round));
+    return ash_net_rank_at(cast->view, node, ash_net_forwarder(cast->view, node, cell, round));
 }
 
 /* Before the first round those who will receive say so: two that each wait for the other notice it. */
@@ -211,7 +213,7 @@ static int announce(const struct cast *cast)
         rc = ash_net_buffer(cast->net, 0, &buffer, &body);
         return rc < 0 ? rc : ash_net_send(cast->net, buffer, cast_rank(cast, cast->node, cell, 0), 0);
     }
-    for (size_t n = 0; n < view->nodes && rc == 0; n++) {
+    for (size_t n = 0; n < view->map.nodes && rc == 0; n++) {
         if (n == view->node) continue;
         rc = ash_net_receive(cast->net, cast_rank(cast, n, cell, 0), NULL, &heard);
         if (rc == 0) rc = ash_net_release(cast->net, cast_rank(cast, n, cell, 0));
@@ -228,11 +230,11 @@ static int cast_send(const struct cast *cast, size_t round)
     uint8_t *block = cast->data + round * cast->block, *body;
     int rc = 0;
 
-    if (!view->alone) {
-        uint8_t *staged = net->arenas[view->place[cast->root]]->stage[slot];
+    if (!view->is_alone) {
+        uint8_t *staged = net->shared[view->map.place[cast->root]]->bounce[slot];
 
         if (net->opts.rank == cast->root) ash_net_copy(staged, block, length);
-        rc = ash_net_meet(net);
+        rc = ash_net_node_barrier(net);
         if (rc == 0 && net->opts.rank != cast->root) ash_net_copy(block, staged, length);
     }
     if (rc < 0 || !cast_cell(cast, round, &cell)) return rc;
@@ -240,8 +242,8 @@ static int cast_send(const struct cast *cast, size_t round)
     size = cast_begin(cast, length, cell + 1) - begin;
     rc = ash_net_buffer(net, 0, &buffer, &body);
     if (rc == 0) ash_net_copy(body, block + begin, size);
-    for (size_t i = 1; i < view->nodes && rc == 0; i++)
-        rc = ash_net_send(net, buffer, cast_rank(cast, (view->node + i) % view->nodes, cell, round), size);
+    for (size_t i = 1; i < view->map.nodes && rc == 0; i++)
+        rc = ash_net_send(net, buffer, cast_rank(cast, (view->node + i) % view->map.nodes, cell, round), size);
     return rc;
 }
 
@@ -261,15 +263,15 @@ static int cast_take(const struct cast *cast, size_t round)
 
         rc = ash_net_receive(net, rank, NULL, &body);
         if (rc == 0)
-            ash_net_copy(view->alone ? block + begin : net->arenas[view->here]->result[slot] + begin, body, size);
+            ash_net_copy(view->is_alone ? block + begin : net->shared[view->here]->result[slot] + begin, body, size);
         if (rc == 0) rc = ash_net_release(net, rank);
     }
-    if (rc < 0 || view->alone) return rc;
-    rc = ash_net_meet(net);
-    for (cell = 0; cell < view->least && rc == 0; cell++) {
+    if (rc < 0 || view->is_alone) return rc;
+    rc = ash_net_node_barrier(net);
+    for (cell = 0; cell < view->map.least && rc == 0; cell++) {
         size_t begin = cast_begin(cast, length, cell), size = cast_begin(cast, length, cell + 1) - begin;
 
-        ash_net_copy(block + begin, net->arenas[ash_net_carrier(view, view->node, cell, round)]->result[slot] + begin,
+        ash_net_copy(block + begin, net->shared[ash_net_forwarder(view, view->node, cell, round)]->result[slot] + begin,
                      size);
     }
     return rc;
@@ -277,7 +279,7 @@ static int cast_take(const struct cast *cast, size_t round)
 
 int ash_net_broadcast(struct ash_net *net, void *data, size_t size_bytes, size_t root, struct ash_err *err)
 {
-    struct ash_board_call call = {.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes};
+    struct ash_coll_call call = {.kind = ASH_CALL_BROADCAST, .root = (uint16_t)root, .size_bytes = size_bytes};
     struct cast cast = {.net = net, .data = data, .size_bytes = size_bytes, .root = root};
     size_t rounds;
     int rc;
@@ -287,8 +289,8 @@ int ash_net_broadcast(struct ash_net *net, void *data, size_t size_bytes, size_t
     rc = ash_net_begin(net, call, size_bytes, err);
     if (rc < 0) return rc;
     cast.view = net->view;
-    cast.node = cast.view->node_of[root];
-    cast.block = (ASH_DOCK_BODY_BYTES - 1) * cast.view->least; /* cuts may be uneven by one */
+    cast.node = cast.view->map.node[root];
+    cast.block = (ASH_MAILBOX_BODY_BYTES - 1) * cast.view->map.least; /* cuts may be uneven by one */
     if (cast.block > ASH_NET_RESULT_BYTES) cast.block = ASH_NET_RESULT_BYTES;
     rounds = size_bytes == 0 ? 1 : (size_bytes + cast.block - 1) / cast.block;
     rc = announce(&cast);

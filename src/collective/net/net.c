@@ -15,57 +15,40 @@
 #define GRACE_NS 500000000ull /* between the ends of the kinds of waits */
 #define NEWS_NS 1500000000ull /* the watch knows better what has become of a rank that the network has lost */
 #define CLOSE_NS 1000000000ull
-#define LETTER_BYTES ((size_t)256)
+#define CONTROL_BYTES ((size_t)256)
 
 /* ---- who is where ------------------------------------------------------------------------------------------------ */
 
-static void make_view(struct ash_net_view *view, size_t rank, size_t size, const uint32_t *node_of,
-                      const struct ash_shares *even)
+static int make_view(struct ash_net_view *view, size_t rank, size_t size, const uint32_t *node_of,
+                     const struct ash_shares *even)
 {
-    uint32_t at = 0;
+    int rc = ash_node_map_init(&view->map, size, node_of);
 
-    for (size_t r = 0; r < size; r++) {
-        view->node_of[r] = node_of != NULL ? node_of[r] : (uint32_t)r;
-        if (view->node_of[r] >= view->nodes) view->nodes = view->node_of[r] + 1;
-    }
-    view->least = size;
-    for (size_t n = 0; n < view->nodes; n++) {
-        view->first[n] = at;
-        for (size_t r = 0; r < size; r++) {
-            if (view->node_of[r] != n) continue;
-            view->place[r] = at - view->first[n];
-            view->ranks[at++] = (uint32_t)r;
-        }
-        if (at - view->first[n] < view->least) view->least = at - view->first[n];
-    }
-    view->first[view->nodes] = at;
-    view->node = view->node_of[rank];
-    view->here = view->place[rank];
-    view->alone = ash_net_ranks_on(view, view->node) == 1;
-    ash_net_plan_of(&view->even, even, size, view->node_of);
-}
-
-const struct ash_shares *ash_net_even(const struct ash_net *net)
-{
-    return &net->even;
+    if (rc < 0) return rc;
+    view->node = view->map.node[rank];
+    view->here = view->map.place[rank];
+    view->is_alone = ash_net_ranks_on(view, view->node) == 1;
+    ash_reduce_plan_init(&view->even, even, size, view->map.node);
+    return 0;
 }
 
 /* ---- failing ----------------------------------------------------------------------------------------------------- */
 
-int ash_net_fail(struct ash_net *net, int code, size_t culprit, const char *why)
+int ash_net_fail(struct ash_net *net, int code, size_t failed_rank, const char *why)
 {
-    return ash_local_fail(net->opts.local, code, net->opts.members[culprit], why, net->err);
+    ash_assert(code < 0 && failed_rank < net->opts.size);
+    return ash_local_fail(net->opts.local, code, net->opts.members[failed_rank], why, net->err);
 }
 
 /* The rank that has sent least in this call holds up the others. */
 static size_t furthest_behind(const struct ash_net *net, size_t rank)
 {
     bool own = rank == net->opts.rank; /* it waits for whoever has not taken what it has sent */
-    uint64_t least = own ? UINT64_MAX : ash_dock_arrived(net->dock, rank) - net->arrived[rank];
+    uint64_t least = own ? UINT64_MAX : ash_mailbox_arrived(net->mailbox, rank) - net->arrived[rank];
 
     if (!own && net->view != &net->flat) return rank; /* the others need not send anything */
     for (size_t r = 0; r < net->opts.size; r++) {
-        uint64_t sent = ash_dock_arrived(net->dock, r) - net->arrived[r];
+        uint64_t sent = ash_mailbox_arrived(net->mailbox, r) - net->arrived[r];
 
         if (r == net->opts.rank || net->silent[r] || sent >= least) continue;
         least = sent;
@@ -81,7 +64,7 @@ static int fail_left(struct ash_net *net, size_t rank)
 
     snprintf(why, sizeof(why), "call %llu: rank %u makes %s while rank %u has left the group",
              (unsigned long long)net->call.number, net->opts.members[net->opts.rank],
-             ash_board_call_text(&net->call, call, sizeof(call)), net->opts.members[rank]);
+             ash_coll_call_text(&net->call, call, sizeof(call)), net->opts.members[rank]);
     return ash_net_fail(net, -EPROTO, rank, why);
 }
 
@@ -89,7 +72,7 @@ static int fail_left(struct ash_net *net, size_t rank)
 static int check_left(struct ash_net *net)
 {
     for (size_t r = 0; r < net->opts.size; r++) {
-        const uint8_t *data = r != net->opts.rank ? ash_dock_peek(net->dock, r) : NULL;
+        const uint8_t *data = r != net->opts.rank ? ash_mailbox_peek(net->mailbox, r) : NULL;
         const struct ash_net_head *head = (const void *)data;
 
         if (head != NULL && head->call.kind == ASH_CALL_NONE && head->call.number <= net->call.number)
@@ -98,10 +81,11 @@ static int check_left(struct ash_net *net)
     return 0;
 }
 
-/* What waits ask (dock.h). */
-static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
+/* What waits ask (mailbox.h). */
+static int on_timeout(void *ctx, size_t rank, uint64_t waited_ns, int gone)
 {
     struct ash_net *net = ctx;
+    struct ash_wait_limits limits;
     char why[ASH_ERR_TEXT_BYTES], call[96];
     int rc = ash_local_check(net->opts.local, net->err);
 
@@ -116,23 +100,25 @@ static int ask(void *ctx, size_t rank, uint64_t waited_ns, int gone)
                                                       : "cannot be reached any more: the network has lost it");
         return ash_net_fail(net, -ECONNRESET, rank, why);
     }
-    if (waited_ns < net->opts.timeout_ns + GRACE_NS) return 0;
+    limits = ash_wait_limits_later(net->opts.limits, GRACE_NS);
+    rc = ash_wait_limits_check(&limits, waited_ns);
+    if (rc == 0) return 0;
     rank = furthest_behind(net, rank);
-    snprintf(why, sizeof(why), "call %llu: rank %u has waited %.1f s in %s for rank %u, which %s",
-             (unsigned long long)net->call.number, net->opts.members[net->opts.rank], (double)waited_ns * 1e-9,
-             ash_board_call_text(&net->call, call, sizeof(call)), net->opts.members[rank],
-             ash_dock_arrived(net->dock, rank) == net->arrived[rank] ? "has not made this call"
-                                                                     : "has stopped in the middle of it");
-    return ash_net_fail(net, -ETIMEDOUT, rank, why);
+    snprintf(why, sizeof(why), "call %llu: rank %u %s %.1f s in %s for rank %u, which %s",
+             (unsigned long long)net->call.number, net->opts.members[net->opts.rank], ash_wait_limits_text(rc),
+             (double)waited_ns * 1e-9, ash_coll_call_text(&net->call, call, sizeof(call)), net->opts.members[rank],
+             ash_mailbox_arrived(net->mailbox, rank) == net->arrived[rank] ? "has not made this call"
+                                                                           : "has stopped in the middle of it");
+    return ash_net_fail(net, rc, rank, why);
 }
 
 /* Is it sent in the way of the present call? In an all-to-all each node goes its own (pairs.c). */
-static bool same_way(const struct ash_net *net, const struct ash_net_head *head)
+static bool same_algorithm(const struct ash_net *net, const struct ash_net_head *head)
 {
-    return net->call.kind == ASH_CALL_ALL_TO_ALL || head->way == (uint64_t)(net->view == &net->flat);
+    return net->call.kind == ASH_CALL_ALL_TO_ALL || head->is_flat == (uint64_t)(net->view == &net->flat);
 }
 
-static bool same_call(const struct ash_board_call *a, const struct ash_board_call *b)
+static bool same_call(const struct ash_coll_call *a, const struct ash_coll_call *b)
 {
     return a->number == b->number && a->kind == b->kind && a->dtype == b->dtype && a->op == b->op &&
            a->root == b->root && a->size_bytes == b->size_bytes;
@@ -145,8 +131,8 @@ static int mismatch(struct ash_net *net, size_t rank, const struct ash_net_head 
     if (head->call.kind == ASH_CALL_NONE) return fail_left(net, rank);
     snprintf(why, sizeof(why), "rank %u makes call %llu, %s, while rank %u makes call %llu, %s: %s",
              net->opts.members[net->opts.rank], (unsigned long long)net->call.number,
-             ash_board_call_text(&net->call, ours, sizeof(ours)), net->opts.members[rank],
-             (unsigned long long)head->call.number, ash_board_call_text(&head->call, theirs, sizeof(theirs)),
+             ash_coll_call_text(&net->call, ours, sizeof(ours)), net->opts.members[rank],
+             (unsigned long long)head->call.number, ash_coll_call_text(&head->call, theirs, sizeof(theirs)),
              same_call(&head->call, &net->call) ? "group.algorithm differs between them"
                                                 : "all ranks must make the same calls");
     return ash_net_fail(net, -EPROTO, rank, why);
@@ -156,49 +142,42 @@ static int mismatch(struct ash_net *net, size_t rank, const struct ash_net_head 
 
 static struct ash_cost_shape shape_of(const struct ash_net *net, size_t pieces)
 {
-    const struct ash_net_view *placed = &net->placed;
-    struct ash_cost_shape shape = {.ranks = net->opts.size, .nodes = placed->nodes, .pieces = pieces};
+    const struct ash_node_map *map = &net->placed.map;
 
-    for (size_t n = 0; n < placed->nodes; n++)
-        if (ash_net_ranks_on(placed, n) > shape.here) shape.here = ash_net_ranks_on(placed, n);
-    return shape;
+    return (struct ash_cost_shape){.ranks = map->size, .nodes = map->nodes, .here = map->most, .pieces = pieces};
 }
 
 bool ash_net_flat(const struct ash_net *net, enum ash_call_kind kind, size_t size_bytes)
 {
-    static const enum ash_cost_call calls[] = {[ASH_CALL_ALL_REDUCE] = ASH_COST_ALL_REDUCE,
-                                               [ASH_CALL_REDUCE_SCATTER] = ASH_COST_REDUCE_SCATTER,
-                                               [ASH_CALL_ALL_GATHER] = ASH_COST_ALL_GATHER,
-                                               [ASH_CALL_BROADCAST] = ASH_COST_BROADCAST,
-                                               [ASH_CALL_ALL_TO_ALL] = ASH_COST_ALL_TO_ALL};
+    static const enum ash_cost_collective calls[] = {[ASH_CALL_ALL_REDUCE] = ASH_COST_ALL_REDUCE,
+                                                     [ASH_CALL_REDUCE_SCATTER] = ASH_COST_REDUCE_SCATTER,
+                                                     [ASH_CALL_ALL_GATHER] = ASH_COST_ALL_GATHER,
+                                                     [ASH_CALL_BROADCAST] = ASH_COST_BROADCAST,
+                                                     [ASH_CALL_ALL_TO_ALL] = ASH_COST_ALL_TO_ALL};
     struct ash_cost_shape shape = shape_of(net, net->placed.even.most);
-    enum ash_cost_across way;
+    enum ash_cost_inter_node algorithm;
 
-    if (net->opts.way != ASH_NET_AUTO) return net->opts.way == ASH_NET_FLAT;
+    if (net->opts.algorithm != ASH_NET_AUTO) return net->opts.algorithm == ASH_NET_FLAT;
     if (kind == ASH_CALL_BARRIER || size_bytes == 0) return false;
-    way = ash_cost_choose_across(&net->opts.cost, calls[kind], &shape, size_bytes);
-    return way == ASH_COST_FLAT || way == ASH_COST_FLAT_SHARES;
+    algorithm = ash_cost_choose_inter_node(&net->opts.cost, calls[kind], &shape, size_bytes);
+    return algorithm == ASH_COST_FLAT || algorithm == ASH_COST_FLAT_TWO_SHOT;
 }
 
 bool ash_net_whole(const struct ash_net *net, size_t pieces, size_t size_bytes)
 {
     struct ash_cost_shape shape = shape_of(net, pieces);
     bool flat = net->view == &net->flat;
-    const enum ash_cost_across ways[] = {flat ? ASH_COST_FLAT : ASH_COST_HIERARCHICAL,
-                                         flat ? ASH_COST_FLAT_SHARES : ASH_COST_HIERARCHICAL_SHARES};
+    const enum ash_cost_inter_node algorithms[] = {flat ? ASH_COST_FLAT : ASH_COST_HIERARCHICAL,
+                                                   flat ? ASH_COST_FLAT_TWO_SHOT : ASH_COST_HIERARCHICAL_TWO_SHOT};
     double seconds[2];
 
     for (size_t i = 0; i < 2; i++)
-        seconds[i] = ash_cost_seconds_across(&net->opts.cost, ASH_COST_ALL_REDUCE, ways[i], &shape, size_bytes);
+        seconds[i] =
+            ash_cost_inter_node_seconds(&net->opts.cost, ASH_COST_ALL_REDUCE, algorithms[i], &shape, size_bytes);
     return seconds[0] <= seconds[1];
 }
 
-void ash_net_set_cost(struct ash_net *net, const struct ash_cost *cost)
-{
-    net->opts.cost = *cost;
-}
-
-int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_bytes, struct ash_err *err)
+int ash_net_begin(struct ash_net *net, struct ash_coll_call call, size_t size_bytes, struct ash_err *err)
 {
     int rc;
 
@@ -210,166 +189,176 @@ int ash_net_begin(struct ash_net *net, struct ash_board_call call, size_t size_b
     net->view = ash_net_flat(net, call.kind, size_bytes) ? &net->flat : &net->placed;
     memset(net->silent, 0, sizeof(net->silent));
     for (size_t r = 0; r < net->opts.size; r++)
-        net->arrived[r] = ash_dock_arrived(net->dock, r);
-    if (net->placed.alone) return 0;
-    ash_local_patience(net->opts.local, net->opts.timeout_ns);
-    rc = ash_local_agree(net->opts.local, call, err);
-    ash_local_patience(net->opts.local, net->opts.timeout_ns + 2 * GRACE_NS);
+        net->arrived[r] = ash_mailbox_arrived(net->mailbox, r);
+    if (net->placed.is_alone) return 0;
+    ash_local_set_limits(net->opts.local, net->opts.limits);
+    rc = ash_local_compare(net->opts.local, call, err);
+    ash_local_set_limits(net->opts.local, ash_wait_limits_later(net->opts.limits, 2 * GRACE_NS));
     return rc;
 }
 
-int ash_net_meet(struct ash_net *net)
+int ash_net_node_barrier(struct ash_net *net)
 {
     return ash_local_barrier(net->opts.local, net->err);
 }
 
 int ash_net_buffer(struct ash_net *net, uint64_t pair_bytes, size_t *buffer_out, uint8_t **body_out)
 {
-    struct ash_net_head head = {.call = net->call, .way = net->view == &net->flat, .pair_bytes = pair_bytes};
+    struct ash_net_head head = {.call = net->call, .is_flat = net->view == &net->flat, .pair_bytes = pair_bytes};
     uint8_t *data;
-    int rc = ash_dock_buffer(net->dock, &(struct ash_dock_wait){ask, net}, buffer_out, &data);
+    int rc = ash_mailbox_buffer(net->mailbox, &(struct ash_mailbox_wait){on_timeout, net}, buffer_out, &data);
 
     if (rc < 0) return rc;
     memcpy(data, &head, sizeof(head));
-    *body_out = data + ASH_DOCK_HEAD_BYTES;
+    *body_out = data + ASH_MAILBOX_HEAD_BYTES;
     return 0;
 }
 
 int ash_net_send(struct ash_net *net, size_t buffer, size_t rank, size_t body_bytes)
 {
-    return ash_dock_send(net->dock, buffer, rank, ASH_DOCK_HEAD_BYTES + body_bytes, &(struct ash_dock_wait){ask, net});
+    ash_assert(rank < net->opts.size && rank != net->opts.rank && body_bytes <= ASH_MAILBOX_BODY_BYTES);
+    return ash_mailbox_send(net->mailbox, buffer, rank, ASH_MAILBOX_HEAD_BYTES + body_bytes,
+                            &(struct ash_mailbox_wait){on_timeout, net});
 }
 
 int ash_net_receive(struct ash_net *net, size_t rank, const struct ash_net_head **head_out, const uint8_t **body_out)
 {
     const struct ash_net_head *head;
     const uint8_t *data;
-    int rc = ash_dock_receive(net->dock, rank, 0, &(struct ash_dock_wait){ask, net}, &data);
+    int rc = ash_mailbox_receive(net->mailbox, rank, 0, &(struct ash_mailbox_wait){on_timeout, net}, &data);
 
     if (rc < 0) return rc;
     head = (const struct ash_net_head *)(const void *)data;
-    if (!same_call(&head->call, &net->call) || !same_way(net, head)) return mismatch(net, rank, head);
+    if (!same_call(&head->call, &net->call) || !same_algorithm(net, head)) return mismatch(net, rank, head);
     if (head_out != NULL) *head_out = head;
-    *body_out = data + ASH_DOCK_HEAD_BYTES;
+    *body_out = data + ASH_MAILBOX_HEAD_BYTES;
     return 0;
 }
 
 int ash_net_release(struct ash_net *net, size_t rank)
 {
-    return ash_dock_release(net->dock, rank, &(struct ash_dock_wait){ask, net});
+    return ash_mailbox_release(net->mailbox, rank, &(struct ash_mailbox_wait){on_timeout, net});
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 /* Map the arenas of this node's other ranks. */
-static int map_arenas(struct ash_net *net, struct ash_err *err)
+static int map_shared(struct ash_net *net, struct ash_err *err)
 {
     const struct ash_net_view *view = &net->placed;
     size_t count = ash_net_ranks_on(view, view->node);
     struct ash_segment_key key, *keys = calloc(count, sizeof(*keys));
-    int rc = keys != NULL ? ash_segment_key(&net->own_arena, &key) : -ENOMEM;
+    int rc = keys != NULL ? ash_segment_get_key(&net->own_shared, &key) : -ENOMEM;
 
     if (rc < 0) ash_err_set(err, rc, "shared memory of a node cannot be described: %s", strerror(-rc));
     if (rc == 0) rc = ash_local_all_gather(net->opts.local, &key, keys, sizeof(key), err);
     for (size_t i = 0; i < count && rc == 0; i++) {
-        if (i != view->here) rc = ash_segment_map(&net->peer_arenas[i], &keys[i], err);
-        net->arenas[i] = i == view->here ? net->own_arena.data : net->peer_arenas[i].data;
+        if (i != view->here) rc = ash_segment_map(&net->peer_shared[i], &keys[i], err);
+        net->shared[i] = i == view->here ? net->own_shared.data : net->peer_shared[i].data;
     }
     free(keys);
     return rc;
 }
 
-static void set_up(struct ash_net *net, const struct ash_net_opts *opts)
+static int set_up(struct ash_net *net, const struct ash_net_opts *opts)
 {
+    int rc;
+
     ash_tree_of(&net->even.tree, opts->size);
     for (size_t r = 0; r <= opts->size; r++)
         net->even.first[r] = (uint32_t)r;
-    make_view(&net->placed, opts->rank, opts->size, opts->node_of, &net->even);
-    make_view(&net->flat, opts->rank, opts->size, NULL, &net->even);
+    rc = make_view(&net->placed, opts->rank, opts->size, opts->nodes->node, &net->even);
+    return rc < 0 ? rc : make_view(&net->flat, opts->rank, opts->size, NULL, &net->even);
 }
 
-int ash_net_docks_open(struct ash_harbor *harbor, size_t rank, size_t size, const uint32_t *members,
-                       struct ash_net_docks *docks, struct ash_net_address *address_out, struct ash_err *err)
+int ash_net_mailboxes_open(struct ash_progress *progress, size_t rank, size_t size, const uint32_t *members,
+                           struct ash_net_mailboxes *mailboxes, struct ash_net_address *address_out,
+                           struct ash_err *err)
 {
     static const struct {
-        size_t slot_bytes, slots, give_back;
-    } kinds[ASH_NET_DOCKS] = {{ASH_DOCK_SLOT_BYTES, ASH_DOCK_SLOTS, 2},
-                              {ASH_DOCK_HEAD_BYTES + ASH_NET_MAIL_BYTES, ASH_DOCK_SLOTS, 1},
-                              {LETTER_BYTES, ASH_NET_LETTERS, 1},
-                              {LETTER_BYTES, ASH_NET_LETTERS, 1}};
+        size_t slot_bytes, slots, credit_batch;
+    } kinds[ASH_NET_MAILBOXES] = {{ASH_MAILBOX_SLOT_BYTES, ASH_MAILBOX_SLOTS, 2},
+                                  {ASH_MAILBOX_HEAD_BYTES + ASH_NET_MESSAGE_BYTES, ASH_MAILBOX_SLOTS, 1},
+                                  {CONTROL_BYTES, ASH_NET_CONTROL_SLOTS, 1},
+                                  {CONTROL_BYTES, ASH_NET_CONTROL_SLOTS, 1}};
     int rc = 0;
 
-    memset(docks, 0, sizeof(*docks));
-    for (size_t i = 0; i < ASH_NET_DOCKS && rc == 0; i++) {
-        const struct ash_dock_opts opts = {.harbor = harbor,
-                                           .rank = rank,
-                                           .size = size,
-                                           .members = members,
-                                           .slot_bytes = kinds[i].slot_bytes,
-                                           .slots = kinds[i].slots,
-                                           .give_back = kinds[i].give_back};
+    memset(mailboxes, 0, sizeof(*mailboxes));
+    for (size_t i = 0; i < ASH_NET_MAILBOXES && rc == 0; i++) {
+        const struct ash_mailbox_opts opts = {.progress = progress,
+                                              .rank = rank,
+                                              .size = size,
+                                              .members = members,
+                                              .slot_bytes = kinds[i].slot_bytes,
+                                              .slots = kinds[i].slots,
+                                              .credit_batch = kinds[i].credit_batch};
 
-        rc = ash_dock_open(&opts, &docks->docks[i], err);
-        if (rc == 0) ash_dock_card(docks->docks[i], &address_out->cards[i]);
+        rc = ash_mailbox_open(&opts, &mailboxes->mailboxes[i], err);
+        if (rc == 0) ash_mailbox_get_address(mailboxes->mailboxes[i], &address_out->mailboxes[i]);
     }
-    if (rc < 0) ash_net_docks_close(docks);
+    if (rc < 0) ash_net_mailboxes_close(mailboxes);
     return rc;
 }
 
-void ash_net_docks_close(struct ash_net_docks *docks)
+void ash_net_mailboxes_close(struct ash_net_mailboxes *mailboxes)
 {
-    for (size_t i = 0; i < ASH_NET_DOCKS; i++)
-        ash_dock_close(docks->docks[i]);
-    memset(docks, 0, sizeof(*docks));
+    for (size_t i = 0; i < ASH_NET_MAILBOXES; i++)
+        ash_mailbox_close(mailboxes->mailboxes[i]);
+    memset(mailboxes, 0, sizeof(*mailboxes));
 }
 
-static int connect_docks(struct ash_net *net, const struct ash_net_address *addresses, struct ash_err *err)
+static int connect_mailboxes(struct ash_net *net, const struct ash_net_address *addresses, struct ash_err *err)
 {
-    struct ash_dock_card *cards = calloc(net->opts.size, sizeof(*cards));
-    int rc = cards != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", net->opts.size);
+    struct ash_mailbox_address *mailboxes = calloc(net->opts.size, sizeof(*mailboxes));
+    int rc =
+        mailboxes != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", net->opts.size);
 
-    for (size_t i = 0; i < ASH_NET_DOCKS && rc == 0; i++) {
+    for (size_t i = 0; i < ASH_NET_MAILBOXES && rc == 0; i++) {
         for (size_t r = 0; r < net->opts.size; r++)
-            cards[r] = addresses[r].cards[i];
-        rc = ash_dock_connect(net->docks.docks[i], cards, err);
+            mailboxes[r] = addresses[r].mailboxes[i];
+        rc = ash_mailbox_connect(net->mailboxes.mailboxes[i], mailboxes, err);
     }
-    free(cards);
+    free(mailboxes);
     return rc;
 }
 
 int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, struct ash_err *err)
 {
     struct ash_net *net = calloc(1, sizeof(*net));
-    struct ash_net_docks docks = opts->docks;
+    struct ash_net_mailboxes mailboxes = opts->mailboxes;
     int rc = 0;
 
+    ash_assert(opts->rank < opts->size && opts->nodes->size == opts->size && opts->nodes->nodes > 1);
     if (net == NULL) {
-        ash_net_docks_close(&docks);
+        ash_net_mailboxes_close(&mailboxes);
         return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", opts->size);
     }
-    pthread_mutex_init(&net->letters, NULL);
+    pthread_mutex_init(&net->control_lock, NULL);
     net->opts = *opts;
-    net->docks = docks;
-    net->dock = docks.docks[ASH_NET_CALLS];
-    net->own = malloc(2 * ASH_DOCK_SLOT_BYTES);
+    net->mailboxes = mailboxes;
+    net->mailbox = mailboxes.mailboxes[ASH_NET_CALLS];
+    net->own = malloc(2 * ASH_MAILBOX_SLOT_BYTES);
     if (opts->size > ASH_SHARES_RANKS_MAX)
         rc = ash_err_set(err, -EINVAL, "a group of %zu ranks over several nodes: at most %d are possible", opts->size,
                          ASH_SHARES_RANKS_MAX);
-    else if (net->own == NULL)
+    else if (net->own == NULL || set_up(net, opts) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", opts->size);
-    else
-        set_up(net, opts);
-    if (rc == 0) rc = ash_segment_create(&net->own_arena, sizeof(struct ash_arena), "ashlar-arena", err);
-    if (rc == 0) rc = map_arenas(net, err);
-    if (rc == 0) rc = connect_docks(net, opts->addresses, err);
-    net->connected = rc == 0;
-    if (rc == 0) rc = ash_net_barrier(net, err); /* nobody's memory may go before everyone knows it */
-    if (rc < 0) {
-        ash_net_close(net);
-        return rc;
-    }
+    if (rc < 0) goto fail;
+    rc = ash_segment_create(&net->own_shared, sizeof(struct ash_net_shared), "ashlar-net", err);
+    if (rc < 0) goto fail;
+    rc = map_shared(net, err);
+    if (rc < 0) goto fail;
+    rc = connect_mailboxes(net, opts->addresses, err);
+    if (rc < 0) goto fail;
+    net->connected = true;
+    rc = ash_net_barrier(net, err); /* nobody's memory may go before everyone knows it */
+    if (rc < 0) goto fail;
     *net_out = net;
     return 0;
+
+fail:
+    ash_net_close(net);
+    return rc;
 }
 
 /* Say goodbye to everyone and hear the same from them, so that nobody's last words are lost with this endpoint. */
@@ -383,24 +372,26 @@ static void leave(struct ash_net *net)
     net->leaving = true;
     net->err = NULL;
     net->view = &net->flat;
-    net->call = (struct ash_board_call){.number = net->call.number + 1};
+    net->call = (struct ash_coll_call){.number = net->call.number + 1};
     rc = ash_net_buffer(net, 0, &buffer, &body);
     for (size_t i = 1; i < net->opts.size && rc == 0; i++)
         rc = ash_net_send(net, buffer, (net->opts.rank + i) % net->opts.size, 0);
     for (size_t i = 1; i < net->opts.size && rc == 0; i++)
-        rc = ash_dock_receive(net->dock, (net->opts.rank + i) % net->opts.size, 0, &(struct ash_dock_wait){ask, net},
-                              &heard);
+        rc = ash_mailbox_receive(net->mailbox, (net->opts.rank + i) % net->opts.size, 0,
+                                 &(struct ash_mailbox_wait){on_timeout, net}, &heard);
 }
 
 void ash_net_close(struct ash_net *net)
 {
     if (net == NULL) return;
     if (net->connected && ash_local_check(net->opts.local, NULL) == 0) leave(net);
-    ash_net_docks_close(&net->docks);
+    ash_net_mailboxes_close(&net->mailboxes);
     for (size_t i = 0; i < ASH_LOCAL_RANKS_MAX; i++)
-        ash_segment_fini(&net->peer_arenas[i]);
-    ash_segment_fini(&net->own_arena);
-    pthread_mutex_destroy(&net->letters);
+        ash_segment_fini(&net->peer_shared[i]);
+    ash_segment_fini(&net->own_shared);
+    pthread_mutex_destroy(&net->control_lock);
+    ash_node_map_fini(&net->placed.map);
+    ash_node_map_fini(&net->flat.map);
     free(net->own);
     free(net);
 }

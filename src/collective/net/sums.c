@@ -1,17 +1,19 @@
-/* Sums over nodes. Every round takes a block of elements through four steps, each a round behind the one before it:
- * bring (parts go into the node's memory, pieces are joined there and sent), join (pieces of all nodes become the sum),
- * spread (with many nodes each joins its share and sends the sum to the others), share (the node's ranks copy it). */
+/* Sums over nodes. Every round takes a block of elements through four steps, each a round after the one before it:
+ * contribute (parts go into the node's memory, partial sums are made there and sent), reduce (partial sums of all nodes
+ * become the sum, or a share of it that is sent to the others), gather (the shares of other nodes are received), copy
+ * (the node's ranks copy the sum). */
 #include "collective/net/net_priv.h"
 
 #include <errno.h>
 
 #include "base/assert.h"
 #include "base/bf16.h"
+#include "base/math.h"
 
 struct sum {
     struct ash_net *net;
     const struct ash_net_view *view;
-    const struct ash_net_plan *plan;
+    const struct ash_reduce_plan *plan;
     const struct ash_shares *shares;
     const void *const *parts;
     uint8_t *out;
@@ -30,14 +32,14 @@ static size_t round_length(const struct sum *sum, size_t round)
 {
     size_t left = sum->count - round * sum->block;
 
-    return left < sum->block ? left : sum->block;
+    return ash_min(left, sum->block);
 }
 
 /* Copy this rank's parts of a round to where its node finds them. A reduce-scatter has a run for every rank. */
-static void stage(const struct sum *sum, size_t round)
+static void copy_in(const struct sum *sum, size_t round)
 {
     const struct ash_net *net = sum->net;
-    uint8_t *to = net->arenas[sum->view->here]->stage[round % ASH_NET_SLOTS];
+    uint8_t *to = net->shared[sum->view->here]->bounce[round % ASH_NET_SLOTS];
     size_t rank = net->opts.rank, own = sum->shares->first[rank + 1] - sum->shares->first[rank],
            runs = sum->stride > 0 ? net->opts.size : 1, length = round_length(sum, round) * sum->width;
 
@@ -54,31 +56,31 @@ static const uint8_t *part_at(const struct sum *sum, size_t r, size_t i, size_t 
     const struct ash_net *net = sum->net;
     size_t runs = sum->stride > 0 ? net->opts.size : 1;
 
-    if (sum->view->alone)
+    if (sum->view->is_alone)
         return (const uint8_t *)sum->parts[i] + (run * sum->stride + round * sum->block + at) * sum->width;
-    return net->arenas[sum->view->place[r]]->stage[round % ASH_NET_SLOTS] +
+    return net->shared[sum->view->map.place[r]]->bounce[round % ASH_NET_SLOTS] +
            ((i * runs + run) * sum->block + at) * sum->width;
 }
 
 /* Join elements at ... at + length - 1 of the pieces of this node, one after the other, into to. */
-static void join_pieces(const struct sum *sum, size_t round, size_t run, size_t at, size_t length, uint8_t *to)
+static void reduce_partials(const struct sum *sum, size_t round, size_t run, size_t at, size_t length, uint8_t *to)
 {
     const void *parts[ASH_TREE_PARTS_MAX];
     struct ash_tree tree;
     size_t r = 0;
 
     for (size_t p = 0; p < sum->plan->tree.part_count; p++) {
-        const struct ash_piece *piece = &sum->plan->pieces[p];
+        const struct ash_partial_sum *partial = &sum->plan->partials[p];
 
-        if (piece->node != sum->view->node) continue;
-        for (size_t i = 0; i < piece->count; i++) {
-            size_t part = piece->first + i;
+        if (partial->node != sum->view->node) continue;
+        for (size_t i = 0; i < partial->count; i++) {
+            size_t part = partial->first + i;
 
             while (part >= sum->shares->first[r + 1])
                 r++;
             parts[i] = part_at(sum, r, part - sum->shares->first[r], round, run, at);
         }
-        ash_net_plan_subtree(&sum->shares->tree, piece, &tree);
+        ash_reduce_plan_subtree(&sum->shares->tree, partial, &tree);
         if (sum->wire != sum->dtype)
             ash_coll_reduce_wide(sum->op, &tree, parts, length, (float *)(void *)to);
         else
@@ -88,9 +90,9 @@ static void join_pieces(const struct sum *sum, size_t round, size_t run, size_t 
 }
 
 /* Join the pieces of all nodes: pieces[n] are those of node n, one after the other. */
-static void join_nodes(const struct sum *sum, const uint8_t *const *pieces, size_t length, uint8_t *out)
+static void reduce_nodes(const struct sum *sum, const uint8_t *const *pieces, size_t length, uint8_t *out)
 {
-    const struct ash_net_plan *plan = sum->plan;
+    const struct ash_reduce_plan *plan = sum->plan;
     const void *parts[ASH_TREE_PARTS_MAX];
     float wide[256];
 
@@ -98,7 +100,7 @@ static void join_nodes(const struct sum *sum, const uint8_t *const *pieces, size
         size_t step = sum->wire != sum->dtype && length - at > 256 ? 256 : length - at;
 
         for (size_t p = 0; p < plan->tree.part_count; p++)
-            parts[p] = pieces[plan->pieces[p].node] + (plan->pieces[p].index * length + at) * sum->wire_width;
+            parts[p] = pieces[plan->partials[p].node] + (plan->partials[p].index * length + at) * sum->wire_width;
         if (sum->wire == sum->dtype) {
             ash_coll_reduce(sum->dtype, sum->op, &plan->tree, parts, step, out);
         } else {
@@ -111,19 +113,19 @@ static void join_nodes(const struct sum *sum, const uint8_t *const *pieces, size
 }
 
 /* Receive pieces from a rank of every other node (who(n)), join them with this node's own and let them go. */
-static int join_received(const struct sum *sum, const size_t *who, const uint8_t *own, size_t length, uint8_t *out)
+static int reduce_received(const struct sum *sum, const size_t *who, const uint8_t *own, size_t length, uint8_t *out)
 {
     const uint8_t *pieces[ASH_SHARES_RANKS_MAX];
     int rc = 0;
 
-    for (size_t n = 0; n < sum->view->nodes && rc == 0; n++) {
+    for (size_t n = 0; n < sum->view->map.nodes && rc == 0; n++) {
         if (n == sum->view->node)
             pieces[n] = own;
         else
             rc = ash_net_receive(sum->net, who[n], NULL, &pieces[n]);
     }
-    if (rc == 0) join_nodes(sum, pieces, length, out);
-    for (size_t n = 0; n < sum->view->nodes && rc == 0; n++)
+    if (rc == 0) reduce_nodes(sum, pieces, length, out);
+    for (size_t n = 0; n < sum->view->map.nodes && rc == 0; n++)
         if (n != sum->view->node) rc = ash_net_release(sum->net, who[n]);
     return rc;
 }
@@ -134,21 +136,21 @@ static int join_received(const struct sum *sum, const size_t *who, const uint8_t
  * unless everyone joins all of it. Elements from where, relative to the block. */
 static size_t cell_begin(const struct sum *sum, size_t length, size_t cell)
 {
-    return length * cell / sum->view->least;
+    return length * cell / sum->view->map.least;
 }
 
 static size_t share_begin(const struct sum *sum, size_t length, size_t cell, size_t node)
 {
     size_t begin = cell_begin(sum, length, cell), end = cell_begin(sum, length, cell + 1);
 
-    return begin + (end - begin) * node / sum->view->nodes;
+    return begin + (end - begin) * node / sum->view->map.nodes;
 }
 
 /* The cell that this rank carries in a round, or none. */
 static bool own_cell(const struct sum *sum, size_t round, size_t *cell_out)
 {
-    for (size_t cell = 0; cell < sum->view->least; cell++)
-        if (ash_net_carrier(sum->view, sum->view->node, cell, round) == sum->view->here) {
+    for (size_t cell = 0; cell < sum->view->map.least; cell++)
+        if (ash_net_forwarder(sum->view, sum->view->node, cell, round) == sum->view->here) {
             *cell_out = cell;
             return true;
         }
@@ -156,25 +158,25 @@ static bool own_cell(const struct sum *sum, size_t round, size_t *cell_out)
 }
 
 /* Who carries the cell on each node. */
-static void find_carriers(const struct sum *sum, size_t round, size_t cell, size_t *who)
+static void find_forwarders(const struct sum *sum, size_t round, size_t cell, size_t *who)
 {
-    for (size_t n = 0; n < sum->view->nodes; n++)
-        who[n] = ash_net_rank_at(sum->view, n, ash_net_carrier(sum->view, n, cell, round));
+    for (size_t n = 0; n < sum->view->map.nodes; n++)
+        who[n] = ash_net_rank_at(sum->view, n, ash_net_forwarder(sum->view, n, cell, round));
 }
 
 /* Where this rank leaves the sum of element `at` of a round. */
 static uint8_t *result_at(const struct sum *sum, size_t round, size_t at)
 {
-    if (sum->view->alone) return sum->out + (round * sum->block + at) * sum->width;
-    return sum->net->arenas[sum->view->here]->result[round % ASH_NET_SLOTS] + at * sum->width;
+    if (sum->view->is_alone) return sum->out + (round * sum->block + at) * sum->width;
+    return sum->net->shared[sum->view->here]->result[round % ASH_NET_SLOTS] + at * sum->width;
 }
 
-static uint8_t *own_pieces(const struct sum *sum, size_t round)
+static uint8_t *own_partials(const struct sum *sum, size_t round)
 {
-    return sum->net->own + round % 2 * ASH_DOCK_SLOT_BYTES;
+    return sum->net->own + round % 2 * ASH_MAILBOX_SLOT_BYTES;
 }
 
-static int bring_whole(const struct sum *sum, size_t round, size_t cell, const size_t *who)
+static int contribute_whole(const struct sum *sum, size_t round, size_t cell, const size_t *who)
 {
     size_t length = round_length(sum, round), begin = cell_begin(sum, length, cell),
            size = cell_begin(sum, length, cell + 1) - begin, own = 0, buffer;
@@ -183,65 +185,65 @@ static int bring_whole(const struct sum *sum, size_t round, size_t cell, const s
 
     if (rc < 0) return rc;
     for (size_t p = 0; p < sum->plan->tree.part_count; p++)
-        own += sum->plan->pieces[p].node == sum->view->node;
-    join_pieces(sum, round, 0, begin, size, own_pieces(sum, round));
-    ash_net_copy(body, own_pieces(sum, round), own * size * sum->wire_width);
-    for (size_t i = 1; i < sum->view->nodes && rc == 0; i++)
-        rc =
-            ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->nodes], own * size * sum->wire_width);
+        own += sum->plan->partials[p].node == sum->view->node;
+    reduce_partials(sum, round, 0, begin, size, own_partials(sum, round));
+    ash_net_copy(body, own_partials(sum, round), own * size * sum->wire_width);
+    for (size_t i = 1; i < sum->view->map.nodes && rc == 0; i++)
+        rc = ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->map.nodes],
+                          own * size * sum->wire_width);
     return rc;
 }
 
-static int bring_shares(const struct sum *sum, size_t round, size_t cell, const size_t *who)
+static int contribute_shares(const struct sum *sum, size_t round, size_t cell, const size_t *who)
 {
     size_t length = round_length(sum, round), own = 0;
     int rc = 0;
 
     for (size_t p = 0; p < sum->plan->tree.part_count; p++)
-        own += sum->plan->pieces[p].node == sum->view->node;
-    for (size_t i = 0; i < sum->view->nodes && rc == 0; i++) {
-        size_t n = (sum->view->node + i) % sum->view->nodes, begin = share_begin(sum, length, cell, n),
+        own += sum->plan->partials[p].node == sum->view->node;
+    for (size_t i = 0; i < sum->view->map.nodes && rc == 0; i++) {
+        size_t n = (sum->view->node + i) % sum->view->map.nodes, begin = share_begin(sum, length, cell, n),
                size = share_begin(sum, length, cell, n + 1) - begin, buffer;
-        uint8_t *body = own_pieces(sum, round);
+        uint8_t *body = own_partials(sum, round);
 
         if (i > 0) rc = ash_net_buffer(sum->net, 0, &buffer, &body);
-        if (rc == 0) join_pieces(sum, round, 0, begin, size, body);
+        if (rc == 0) reduce_partials(sum, round, 0, begin, size, body);
         if (rc == 0 && i > 0) rc = ash_net_send(sum->net, buffer, who[n], own * size * sum->wire_width);
     }
     return rc;
 }
 
-static int bring(const struct sum *sum, size_t round)
+static int contribute(const struct sum *sum, size_t round)
 {
     size_t who[ASH_SHARES_RANKS_MAX], cell;
     int rc = 0;
 
-    if (!sum->view->alone) {
-        stage(sum, round);
-        rc = ash_net_meet(sum->net);
+    if (!sum->view->is_alone) {
+        copy_in(sum, round);
+        rc = ash_net_node_barrier(sum->net);
     }
     if (rc < 0 || !own_cell(sum, round, &cell)) return rc;
-    find_carriers(sum, round, cell, who);
-    return sum->direct ? bring_whole(sum, round, cell, who) : bring_shares(sum, round, cell, who);
+    find_forwarders(sum, round, cell, who);
+    return sum->direct ? contribute_whole(sum, round, cell, who) : contribute_shares(sum, round, cell, who);
 }
 
-static int join(const struct sum *sum, size_t round)
+static int reduce(const struct sum *sum, size_t round)
 {
     size_t who[ASH_SHARES_RANKS_MAX], cell, length = round_length(sum, round), begin, size, buffer;
     uint8_t *body;
     int rc;
 
     if (!own_cell(sum, round, &cell)) return 0;
-    find_carriers(sum, round, cell, who);
+    find_forwarders(sum, round, cell, who);
     begin = sum->direct ? cell_begin(sum, length, cell) : share_begin(sum, length, cell, sum->view->node);
     size =
         (sum->direct ? cell_begin(sum, length, cell + 1) : share_begin(sum, length, cell, sum->view->node + 1)) - begin;
-    rc = join_received(sum, who, own_pieces(sum, round), size, result_at(sum, round, begin));
+    rc = reduce_received(sum, who, own_partials(sum, round), size, result_at(sum, round, begin));
     if (rc < 0 || sum->direct) return rc;
     rc = ash_net_buffer(sum->net, 0, &buffer, &body);
     if (rc == 0) ash_net_copy(body, result_at(sum, round, begin), size * sum->width);
-    for (size_t i = 1; i < sum->view->nodes && rc == 0; i++)
-        rc = ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->nodes], size * sum->width);
+    for (size_t i = 1; i < sum->view->map.nodes && rc == 0; i++)
+        rc = ash_net_send(sum->net, buffer, who[(sum->view->node + i) % sum->view->map.nodes], size * sum->width);
     return rc;
 }
 
@@ -252,8 +254,8 @@ static int gather(const struct sum *sum, size_t round)
     int rc = 0;
 
     if (sum->direct || !own_cell(sum, round, &cell)) return 0;
-    find_carriers(sum, round, cell, who);
-    for (size_t n = 0; n < sum->view->nodes && rc == 0; n++) {
+    find_forwarders(sum, round, cell, who);
+    for (size_t n = 0; n < sum->view->map.nodes && rc == 0; n++) {
         size_t begin = share_begin(sum, length, cell, n), size = share_begin(sum, length, cell, n + 1) - begin;
         const uint8_t *body;
 
@@ -266,20 +268,20 @@ static int gather(const struct sum *sum, size_t round)
 }
 
 /* Copy what the ranks of this node have carried. */
-static int share(const struct sum *sum, size_t round)
+static int copy_out(const struct sum *sum, size_t round)
 {
     const struct ash_net *net = sum->net;
     size_t length = round_length(sum, round);
     int rc;
 
-    if (sum->view->alone) return 0;
-    rc = ash_net_meet(sum->net);
-    for (size_t cell = 0; cell < sum->view->least && rc == 0; cell++) {
+    if (sum->view->is_alone) return 0;
+    rc = ash_net_node_barrier(sum->net);
+    for (size_t cell = 0; cell < sum->view->map.least && rc == 0; cell++) {
         size_t begin = cell_begin(sum, length, cell), end = cell_begin(sum, length, cell + 1),
-               carrier = ash_net_carrier(sum->view, sum->view->node, cell, round);
+               forwarder = ash_net_forwarder(sum->view, sum->view->node, cell, round);
 
         ash_net_copy(sum->out + (round * sum->block + begin) * sum->width,
-                     net->arenas[carrier]->result[round % ASH_NET_SLOTS] + begin * sum->width,
+                     net->shared[forwarder]->result[round % ASH_NET_SLOTS] + begin * sum->width,
                      (end - begin) * sum->width);
     }
     return rc;
@@ -288,26 +290,21 @@ static int share(const struct sum *sum, size_t round)
 /* Every step is one round behind the one before it, so that the network has something to do while a node joins. */
 static int run_rounds(const struct sum *sum)
 {
-    size_t rounds = sum->count == 0 ? 1 : (sum->count + sum->block - 1) / sum->block, last = sum->direct ? 1 : 2;
+    size_t rounds = sum->count == 0 ? 1 : ash_div_up(sum->count, sum->block), last = sum->direct ? 1 : 2;
     int rc = 0;
 
     for (size_t t = 0; t < rounds + last && rc == 0; t++) {
-        if (t < rounds) rc = bring(sum, t);
-        if (rc == 0 && t >= 1 && t - 1 < rounds) rc = join(sum, t - 1);
+        if (t < rounds) rc = contribute(sum, t);
+        if (rc == 0 && t >= 1 && t - 1 < rounds) rc = reduce(sum, t - 1);
         if (rc == 0 && t >= last && t - last < rounds) rc = gather(sum, t - last);
-        if (rc == 0 && t >= last && t - last < rounds) rc = share(sum, t - last);
+        if (rc == 0 && t >= last && t - last < rounds) rc = copy_out(sum, t - last);
     }
     return rc;
 }
 
-static size_t smaller(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
 /* What is the same for both kinds of sums. plan: room for one. */
 static struct sum make_sum(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
-                           size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_net_plan *plan)
+                           size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_reduce_plan *plan)
 {
     const struct ash_net_view *view = net->view;
     struct sum sum = {.net = net,
@@ -324,7 +321,7 @@ static struct sum make_sum(struct ash_net *net, const void *const *parts, const 
 
     ash_assert(shares->first[net->opts.size] == shares->tree.part_count);
     if (shares != &net->even) {
-        ash_net_plan_of(plan, shares, net->opts.size, view->node_of);
+        ash_reduce_plan_init(plan, shares, net->opts.size, view->map.node);
         sum.plan = plan;
     }
     if (dtype == ASH_COLL_BF16 && sum.plan->deep) sum.wire = ASH_COLL_F32; /* rounded once, at the root */
@@ -337,80 +334,82 @@ int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const stru
                        size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
     size_t bytes = count * ash_coll_dtype_bytes(dtype), cell;
-    struct ash_board_call call = {.kind = ASH_CALL_ALL_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes};
-    struct ash_net_plan plan;
+    struct ash_coll_call call = {.kind = ASH_CALL_ALL_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes};
+    struct ash_reduce_plan plan;
     struct sum sum;
     int rc = ash_net_begin(net, call, bytes, err);
 
     if (rc < 0) return rc;
     sum = make_sum(net, parts, shares, out, count, dtype, op, &plan);
     sum.direct = ash_net_whole(net, sum.plan->most, bytes);
-    cell = ASH_DOCK_BODY_BYTES / (sum.plan->most * sum.wire_width) * (sum.direct ? 1 : sum.view->nodes);
-    sum.block = (cell - 1) * sum.view->least; /* cuts may be uneven by one element */
-    if (!sum.view->alone) {
-        sum.block = smaller(sum.block, ASH_NET_STAGE_BYTES / (sum.most * sum.width));
-        sum.block = smaller(sum.block, ASH_NET_RESULT_BYTES / sum.width);
+    cell = ASH_MAILBOX_BODY_BYTES / (sum.plan->most * sum.wire_width) * (sum.direct ? 1 : sum.view->map.nodes);
+    sum.block = (cell - 1) * sum.view->map.least; /* cuts may be uneven by one element */
+    if (!sum.view->is_alone) {
+        sum.block = ash_min(sum.block, ASH_NET_BOUNCE_BYTES / (sum.most * sum.width));
+        sum.block = ash_min(sum.block, ASH_NET_RESULT_BYTES / sum.width);
     }
     return run_rounds(&sum);
 }
 
 /* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
 
-static int bring_targets(const struct sum *sum, size_t round)
+static int contribute_targets(const struct sum *sum, size_t round)
 {
     size_t length = round_length(sum, round), own = 0, rank = sum->net->opts.rank, size = sum->net->opts.size;
     int rc = 0;
 
-    if (!sum->view->alone) {
-        stage(sum, round);
-        rc = ash_net_meet(sum->net);
+    if (!sum->view->is_alone) {
+        copy_in(sum, round);
+        rc = ash_net_node_barrier(sum->net);
     }
     for (size_t p = 0; p < sum->plan->tree.part_count; p++)
-        own += sum->plan->pieces[p].node == sum->view->node;
+        own += sum->plan->partials[p].node == sum->view->node;
     for (size_t i = 1; i < size && rc == 0; i++) {
         size_t r = (rank + i) % size, buffer;
         uint8_t *body;
 
-        if (sum->view->node_of[r] == sum->view->node || ash_net_sender(sum->view, sum->view->node, r) != rank) continue;
+        if (sum->view->map.node[r] == sum->view->node || ash_net_sender(sum->view, sum->view->node, r) != rank)
+            continue;
         rc = ash_net_buffer(sum->net, 0, &buffer, &body);
-        if (rc == 0) join_pieces(sum, round, r, 0, length, body);
+        if (rc == 0) reduce_partials(sum, round, r, 0, length, body);
         if (rc == 0) rc = ash_net_send(sum->net, buffer, r, own * length * sum->wire_width);
     }
-    if (rc == 0) join_pieces(sum, round, rank, 0, length, own_pieces(sum, round));
+    if (rc == 0) reduce_partials(sum, round, rank, 0, length, own_partials(sum, round));
     return rc;
 }
 
-static int join_target(const struct sum *sum, size_t round)
+static int reduce_target(const struct sum *sum, size_t round)
 {
     size_t who[ASH_SHARES_RANKS_MAX];
 
-    for (size_t n = 0; n < sum->view->nodes; n++)
+    for (size_t n = 0; n < sum->view->map.nodes; n++)
         who[n] = ash_net_sender(sum->view, n, sum->net->opts.rank);
-    return join_received(sum, who, own_pieces(sum, round), round_length(sum, round),
-                         sum->out + round * sum->block * sum->width);
+    return reduce_received(sum, who, own_partials(sum, round), round_length(sum, round),
+                           sum->out + round * sum->block * sum->width);
 }
 
 int ash_net_reduce_scatter(struct ash_net *net, const void *const *parts, const struct ash_shares *shares, void *out,
                            size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err)
 {
     size_t bytes = count * ash_coll_dtype_bytes(dtype), rounds;
-    struct ash_board_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
-    struct ash_net_plan plan;
+    struct ash_coll_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
+    struct ash_reduce_plan plan;
     struct sum sum;
     int rc = ash_net_begin(net, call, bytes * net->opts.size, err);
 
     if (rc < 0) return rc;
     sum = make_sum(net, parts, shares, out, count, dtype, op, &plan);
     sum.stride = count > 0 ? count : 1;
-    sum.block = ASH_DOCK_BODY_BYTES / (sum.plan->most * sum.wire_width);
-    if (!sum.view->alone) sum.block = smaller(sum.block, ASH_NET_STAGE_BYTES / (sum.most * net->opts.size * sum.width));
+    sum.block = ASH_MAILBOX_BODY_BYTES / (sum.plan->most * sum.wire_width);
+    if (!sum.view->is_alone)
+        sum.block = ash_min(sum.block, ASH_NET_BOUNCE_BYTES / (sum.most * net->opts.size * sum.width));
     if (sum.block == 0)
         return ash_err_set(err, -E2BIG, "a reduce-scatter of %zu parts from each of %zu ranks is too finely cut",
                            sum.most, net->opts.size);
-    rounds = count == 0 ? 1 : (count + sum.block - 1) / sum.block;
+    rounds = count == 0 ? 1 : ash_div_up(count, sum.block);
     for (size_t t = 0; t < rounds + 1 && rc == 0; t++) {
-        if (t < rounds) rc = bring_targets(&sum, t);
-        if (rc == 0 && t >= 1) rc = join_target(&sum, t - 1);
+        if (t < rounds) rc = contribute_targets(&sum, t);
+        if (rc == 0 && t >= 1) rc = reduce_target(&sum, t - 1);
     }
     return rc;
 }

@@ -2,15 +2,16 @@
  * products of bf16. */
 #if defined(__x86_64__)
 
+#include "base/math.h"
 #include "compute/cpu/vec/vec_avx512.h"
 #include "compute/cpu/ops_body.h"
 
 const struct ash_ops ash_ops_avx512 = VEC_OPS("avx512", &ash_ops_ref, &vec_matrix);
 
-#define PLAIN_PACKED_BYTES ((size_t)1 << 20) /* of rows that are packed to be used at once: they stay in L2 */
+#define PLAIN_PACKED_BYTES ((size_t)1 << 20) /* of rows that are packed and used at once: they stay in L2 */
 
-/* Quantised weights as they lie in the file, which the first token meets: several rows of x are worth packing some rows
- * of w, multiplying, and packing the next over them. */
+/* Quantised weights that are not packed, as the first token finds them: with several rows of x it pays to pack some
+ * rows of w, multiply, and pack the next over them. */
 static bool plain_fits(const struct ash_project_args *args)
 {
     const struct ash_weight *w = &args->outs[0].w;
@@ -48,20 +49,20 @@ static void plain_rows(struct ash_exec *exec, const struct ash_project_args *arg
 static void project_plain(struct ash_exec *exec, const struct ash_project_args *args)
 {
     enum ash_dtype dtype = args->outs[0].w.mat.dtype;
-    size_t rows = round_up(PLAIN_PACKED_BYTES / ash_dtype_size(dtype, args->K) + 1, ASH_PACK_ROWS);
+    size_t rows = ash_round_up(PLAIN_PACKED_BYTES / ash_dtype_size(dtype, args->K) + 1, ASH_PACK_ROWS);
     size_t bytes = ash_quant_packed_bytes(VEC_QUANT_PANELS(exec->ops, dtype)->layout, dtype, rows, args->K);
     char *packed = ash_exec_shared(exec, (args->swiglu ? 2 : 1) * bytes);
 
     for (size_t out = 0; out < (args->swiglu ? 1 : args->out_count); out++)
         for (size_t first = 0; first < args->outs[out].w.N; first += rows)
-            plain_rows(exec, args, out, first, min_size(rows, args->outs[out].w.N - first), packed);
+            plain_rows(exec, args, out, first, ash_min(rows, args->outs[out].w.N - first), packed);
 }
 
 #define BF16_GEMM ash_gemm_amx
-#define BF16_FEW ash_few_amx
+#define BF16_SMALL_M ash_small_m_amx
 #define BF16_PLAIN_FITS plain_fits
 #define BF16_PLAIN project_plain
-#include "compute/cpu/gemm/bf16_body.h"
+#include "compute/cpu/bf16_body.h"
 
 const struct ash_ops ash_ops_amx = VEC_OPS("amx", &ash_ops_ref_tdpbf16, &bf16_matrix);
 

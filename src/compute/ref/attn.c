@@ -230,4 +230,4 @@ static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
     ash_workers_run(exec->workers, rows * args->kv_heads, ATTN_MIN_UNITS, backward_keys, (void *)args);
 }
 
-const struct ash_attn_ops ash_ref_attn = {.forward = forward, .backward = backward, .place = ash_ref_place};
+const struct ash_attn_ops ash_ref_attn = {.forward = forward, .backward = backward, .kv_write = ash_ref_kv_write};

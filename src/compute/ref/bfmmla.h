@@ -14,38 +14,30 @@
 
 #define BFMMLA_GROUP 4 /* k of one step */
 
-#define BFMMLA_DROPPED 29 /* bits of a float64's fraction that a float32 has no place for */
-
-/* Zero in place of what is no normal float32. */
-static inline float bfmmla_flush(float x)
-{
-    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
-}
-
 /* A float64 that is exact, or rounded to odd, as a float32. */
 static inline float bfmmla_narrow(double x)
 {
-    const uint64_t dropped = (1ull << BFMMLA_DROPPED) - 1;
+    const uint64_t dropped = (1ull << ODD_DROPPED_BITS) - 1;
     uint64_t bits;
 
     if (isnan(x)) return NAN;
     if (fabs(x) < 0x1p-126) return copysignf(0.0f, (float)x);
     if (fabs(x) >= 0x1p128) return copysignf(INFINITY, (float)x);
     memcpy(&bits, &x, sizeof(bits));
-    if ((bits & dropped) != 0) bits = (bits & ~dropped) | (1ull << BFMMLA_DROPPED);
+    if ((bits & dropped) != 0) bits = (bits & ~dropped) | (1ull << ODD_DROPPED_BITS);
     memcpy(&x, &bits, sizeof(x));
     return (float)x; /* exact */
 }
 
 static inline float bfmmla_add(float a, float b)
 {
-    return bfmmla_narrow(odd_add(bfmmla_flush(a), bfmmla_flush(b)));
+    return bfmmla_narrow(odd_add(odd_flush(a), odd_flush(b)));
 }
 
 /* a and b are bf16 values, so their product is exact but for its range. */
 static inline float bfmmla_multiply(float a, float b)
 {
-    return bfmmla_narrow((double)bfmmla_flush(a) * (double)bfmmla_flush(b));
+    return bfmmla_narrow((double)odd_flush(a) * (double)odd_flush(b));
 }
 
 /* sum + a[0] b[0] + ... + a[3] b[3], as one step adds them; a and b hold bf16 values. */

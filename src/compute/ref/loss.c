@@ -59,7 +59,7 @@ static void cross_entropy(struct ash_exec *exec, float *logits, size_t rows, siz
     ash_workers_run(exec->workers, rows, LOSS_MIN_ROWS, cross_entropy_rows, &op);
 }
 
-/* ---- a vocabulary that is dealt out ------------------------------------------------------------------------------ */
+/* ---- a sharded vocabulary ---------------------------------------------------------------------------------------- */
 
 /* The target's logit among this part's columns, or NULL. */
 static float *target_of(const struct ash_loss_part *part, size_t r)

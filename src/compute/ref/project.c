@@ -4,6 +4,7 @@
 
 #include <string.h>
 
+#include "base/math.h"
 #include "base/assert.h"
 
 #define PROJECT_ROWS 32 /* at a time: bounds the memory for what a fused kernel keeps in registers */
@@ -73,7 +74,7 @@ static void project_rows(struct ash_exec *exec, const struct ash_project_args *a
 
 void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
 {
-    size_t wide = 0, rows_max = args->M < PROJECT_ROWS ? args->M : PROJECT_ROWS;
+    size_t wide = 0, rows_max = ash_min(args->M, PROJECT_ROWS);
     float *normed, *sums;
 
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
@@ -84,7 +85,7 @@ void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
     normed = ash_exec_shared(exec, rows_max * (args->K + 2 * wide) * sizeof(float));
     sums = normed + rows_max * args->K;
     for (size_t first = 0; first < args->M; first += rows_max) {
-        size_t rows = args->M - first < rows_max ? args->M - first : rows_max;
+        size_t rows = ash_min(args->M - first, rows_max);
         const float *x = args->x + first * args->x_stride;
         struct ash_norm_args norm = {.rows = rows,
                                      .groups = 1,

@@ -1,7 +1,7 @@
-/* Products with a quantised matrix in plain C: an exact whole number for each group, one fused multiply-add chain over
- * them. */
+/* Products with a quantised matrix in plain C: an exact integer for each group, one fused multiply-add chain. */
 #include "compute/ref/ref_priv.h"
 
+#include "base/math.h"
 #include "base/assert.h"
 #include "compute/quant.h"
 
@@ -12,15 +12,15 @@
 static float add_group(const float *x, const uint8_t *w, enum ash_dtype dtype, size_t count, float acc)
 {
     int8_t qx[ASH_QUANT_GROUP], qw[ASH_QUANT_BLOCK];
-    int32_t steps[ASH_QUANT_GROUP_BLOCKS], dot = 0;
-    float dx = ash_quant_numbers(x, count, qx);
-    float unit = ash_quant_steps(w, count / ASH_QUANT_BLOCK, dtype, steps);
+    int32_t subscales[ASH_QUANT_GROUP_BLOCKS], dot = 0;
+    float dx = ash_quant_quantise(x, count, qx);
+    float group_scale = ash_quant_subscales(w, count / ASH_QUANT_BLOCK, dtype, subscales);
 
     for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, w += ash_dtype_bytes(dtype)) {
         ash_quant_unpack(w, dtype, qw);
-        dot += steps[i / ASH_QUANT_BLOCK] * ash_quant_dot(qx + i, qw);
+        dot += subscales[i / ASH_QUANT_BLOCK] * ash_quant_dot(qx + i, qw);
     }
-    return fmaf((float)dot, dx * unit, acc);
+    return fmaf((float)dot, dx * group_scale, acc);
 }
 
 static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
@@ -37,7 +37,7 @@ static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
         float acc = args->accumulate ? *y : 0.0f;
 
         for (size_t k = 0; k < args->K; k += group) {
-            size_t count = args->K - k < group ? args->K - k : group;
+            size_t count = ash_min(args->K - k, group);
 
             acc = add_group(x + k, w + ash_dtype_size(args->dtype, k), args->dtype, count, acc);
         }

@@ -3,7 +3,7 @@
 #define ASH_COMPUTE_REF_PRIV_H
 
 #include "base/bf16.h"
-#include "compute/ops.h"
+#include "compute/ref/ref.h"
 
 extern const struct ash_matrix_ops ash_ref_matrix;
 extern const struct ash_embed_ops ash_ref_embed;
@@ -13,14 +13,13 @@ extern const struct ash_attn_ops ash_ref_attn;
 extern const struct ash_act_ops ash_ref_act;
 extern const struct ash_row_ops ash_ref_row;
 extern const struct ash_loss_ops ash_ref_loss;
-extern const struct ash_route_ops ash_ref_route;
 extern const struct ash_optim_ops ash_ref_optim;
 
-/* The matrix products, for references that differ from this one in some of them. */
+/* ash_matrix_ops.gemm and column_sum, for references that differ from ash_ops_ref in other products. */
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
 void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
-/* steps.c: bf16 products by steps of group k (a divisor of ASH_K_GROUP; zeros behind the last k), as step adds them to
- * a sum; all other products as ash_ref_gemm. a and b hold group bf16 values. */
+/* gemm_k_steps.c: a bf16 product by steps of group k (a divisor of ASH_K_GROUP; zeros after the last k), which step
+ * adds to a sum; all other products as ash_ref_gemm. a and b hold group bf16 values. */
 typedef float (*ash_ref_step_fn)(float sum, const float *a, const float *b);
 void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args, size_t group, ash_ref_step_fn step);
 /* A table of the reference, itself its reference, that differs from the others in name and products only. */
@@ -40,17 +39,8 @@ void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args,
         .optim = &ash_ref_optim,                                                                                       \
     }
 
-/* quant.c */
+/* ash_matrix_ops.quant_gemm. */
 void ash_ref_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args);
-
-/* project.c: composed of the other ops of exec's own table, so it serves every table. No packed weights. */
-void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args);
-
-/* place.c: likewise. */
-void ash_ref_place(struct ash_exec *exec, const struct ash_place_args *args);
-
-/* A move of blocks has nothing to gain from vectors that a compiler would not find: every CPU backend uses this one. */
-void ash_ref_copy(struct ash_exec *exec, const struct ash_copy_args *args);
 
 /* Element index of data (F32, BF16 or F16) as a float. */
 static inline float ref_read(const void *data, enum ash_dtype dtype, size_t index)

@@ -13,23 +13,15 @@
 
 #define TDPBF16_GROUP 32 /* k of one step */
 
-#define TDPBF16_DROPPED 29 /* bits of a float64's fraction that a float32 has no place for */
-
-/* Zero in place of what is no normal float32. */
-static inline float tdpbf16_flush(float x)
-{
-    return fabsf(x) < 0x1p-126f ? copysignf(0.0f, x) : x;
-}
-
 /* A float64 that is exact, or rounded to odd, as a float32. */
 static inline float tdpbf16_narrow(double x)
 {
-    const uint64_t dropped = (1ull << TDPBF16_DROPPED) - 1;
+    const uint64_t dropped = (1ull << ODD_DROPPED_BITS) - 1;
     uint64_t bits;
 
     if (!isfinite(x)) return (float)x;
     memcpy(&bits, &x, sizeof(bits));
-    bits += (dropped >> 1) + (bits >> TDPBF16_DROPPED & 1);
+    bits += (dropped >> 1) + (bits >> ODD_DROPPED_BITS & 1);
     bits &= ~dropped;
     memcpy(&x, &bits, sizeof(x));
     if (fabs(x) < 0x1p-126) return copysignf(0.0f, (float)x);
@@ -38,13 +30,13 @@ static inline float tdpbf16_narrow(double x)
 
 static inline float tdpbf16_add(float a, float b)
 {
-    return tdpbf16_narrow(odd_add(tdpbf16_flush(a), tdpbf16_flush(b)));
+    return tdpbf16_narrow(odd_add(odd_flush(a), odd_flush(b)));
 }
 
 /* a and b are bf16 values, so their product is exact. */
 static inline float tdpbf16_fma(float a, float b, float c)
 {
-    return tdpbf16_narrow(odd_add((double)tdpbf16_flush(a) * (double)tdpbf16_flush(b), tdpbf16_flush(c)));
+    return tdpbf16_narrow(odd_add((double)odd_flush(a) * (double)odd_flush(b), odd_flush(c)));
 }
 
 /* sum + a[0] b[0] + ... + a[31] b[31], as one step adds them; a and b hold bf16 values. */

@@ -1,15 +1,17 @@
 /* What goes to a peer, and in which order. Transfers are given to the network in the order of posting, large ones cut
  * over the rails. A notification waits until what was posted before it has arrived; where the rail keeps messages
- * behind writes, until it has been given to the network. */
+ * after writes, until it has been given to the network. */
 #include <errno.h>
 #include <rdma/fi_errno.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/math.h"
 #include "fabric/ofi/ofi_priv.h"
 
 #define STRIPE_ALIGN ((size_t)4096)
 
-static void pump_link(struct ash_ofi_link *link);
+static void progress_link(struct ash_ofi_link *link);
 
 static void make_busy(struct ash_ofi_link *link)
 {
@@ -38,7 +40,7 @@ static void unblock(struct ash_ofi_link *link, struct ash_ofi_op *op)
     op->blocks = false;
     while (link->blocker != NULL && !link->blocker->blocks)
         link->blocker = link->blocker->next;
-    if (link->notes != NULL) make_busy(link);
+    if (link->notifications != NULL) make_busy(link);
 }
 
 static void take_out(struct ash_ofi_link *link, struct ash_ofi_op *op)
@@ -60,8 +62,9 @@ int ash_flow_post(struct ash_ofi_link *link, const struct ash_transfer *transfer
 {
     struct ash_ofi *ofi = link->ofi;
     struct ash_ofi_op *op = ash_pool_get(ofi->ops, NULL);
-    size_t size = transfer->size_bytes, share;
+    size_t size = transfer->size_bytes;
 
+    ash_assert(transfer->size_bytes > 0 && link->rail_count > 0);
     if (op == NULL) return -EAGAIN;
     *op = (struct ash_ofi_op){.link = link,
                               .write = write,
@@ -76,12 +79,11 @@ int ash_flow_post(struct ash_ofi_link *link, const struct ash_transfer *transfer
                               .size_bytes = size,
                               .part_bytes = size};
     if (op->striped) {
-        share = (size + link->rail_count - 1) / link->rail_count;
-        op->part_bytes = (share + STRIPE_ALIGN - 1) / STRIPE_ALIGN * STRIPE_ALIGN;
+        op->part_bytes = ash_round_up(ash_div_up(size, link->rail_count), STRIPE_ALIGN);
     }
     append(link, op);
     if (link->queue == NULL) link->queue = op;
-    pump_link(link);
+    progress_link(link);
     return 0;
 }
 
@@ -107,7 +109,7 @@ static size_t next_rail(struct ash_ofi_link *link, const struct ash_ofi_op *op)
 {
     if (link->rail_count == 1) return 0;
     if (op->striped) return op->given / op->part_bytes % link->rail_count;
-    return link->ofi->rails[0].ordered ? 0 : link->rail_turn++ % link->rail_count;
+    return link->ofi->rails[0].ordered ? 0 : link->rail_round_robin++ % link->rail_count;
 }
 
 /* A write on the first rail that keeps order need not be waited for. */
@@ -122,7 +124,7 @@ static int give_part(struct ash_ofi_link *link, struct ash_ofi_op *op, struct as
     size_t r = next_rail(link, op), left = op->size_bytes - op->given,
            size = left < op->part_bytes ? left : op->part_bytes;
     struct ash_ofi_rail *rail = &link->ofi->rails[r];
-    struct fid_mr *const *mrs = op->region->registration;
+    struct fid_mr *const *mrs = op->region->states[ASH_OFI_STATE];
     void *desc = fi_mr_desc(mrs[r]);
     uint64_t base = (rail->info->domain_attr->mr_mode & FI_MR_VIRT_ADDR) != 0 ? op->key.base : 0;
     struct iovec local;
@@ -177,7 +179,7 @@ static bool give_op(struct ash_ofi_link *link, struct ash_ofi_op *op)
     return true;
 }
 
-void ash_flow_part(struct ash_ofi *ofi, struct ash_ofi_part *part, int fi_error)
+void ash_flow_part_done(struct ash_ofi *ofi, struct ash_ofi_part *part, int fi_error)
 {
     struct ash_ofi_op *op = part->op;
     bool lost = false;
@@ -199,34 +201,36 @@ void ash_flow_part(struct ash_ofi *ofi, struct ash_ofi_part *part, int fi_error)
 
 int ash_flow_notify(struct ash_ofi_link *link, uint64_t word)
 {
-    struct ash_ofi_note *note = ash_pool_get(link->ofi->notes, NULL);
+    struct ash_ofi_notification *notification = ash_pool_get(link->ofi->notifications, NULL);
 
-    if (note == NULL) return -EAGAIN;
-    *note = (struct ash_ofi_note){.word = word, .after = link->number};
-    if (link->notes == NULL)
-        link->notes = note;
+    if (notification == NULL) return -EAGAIN;
+    *notification = (struct ash_ofi_notification){.word = word, .after = link->number};
+    if (link->notifications == NULL)
+        link->notifications = notification;
     else
-        link->notes_end->next = note;
-    link->notes_end = note;
-    pump_link(link);
+        link->notifications_end->next = notification;
+    link->notifications_end = notification;
+    progress_link(link);
     return 0;
 }
 
 /* Send the oldest notification. False: not now. */
-static bool give_note(struct ash_ofi_link *link)
+static bool give_notification(struct ash_ofi_link *link)
 {
     struct ash_ofi *ofi = link->ofi;
-    struct ash_ofi_note *note = link->notes;
-    struct ash_ofi_mail *mail = ofi->free_mails;
+    struct ash_ofi_notification *notification = link->notifications;
+    struct ash_ofi_eager *eager = ofi->free_eager;
     struct ash_ofi_rail *rail = &ofi->rails[0];
     int rc;
 
-    if (mail == NULL || (link->blocker != NULL && link->blocker->number < note->after)) return false;
-    mail->text = (struct ash_ofi_text){
-        .magic = ASH_OFI_TEXT_MAGIC, .from = ash_fabric_id(ofi->fabric), .to = link->peer->id, .word = note->word};
-    mail->context.kind = ASH_OFI_MAIL;
-    rc =
-        (int)fi_send(rail->ep, &mail->text, sizeof(mail->text), fi_mr_desc(rail->mail_mr), link->to[0], &mail->context);
+    if (eager == NULL || (link->blocker != NULL && link->blocker->number < notification->after)) return false;
+    eager->message = (struct ash_ofi_message){.magic = ASH_OFI_MESSAGE_MAGIC,
+                                              .from = ash_fabric_id(ofi->fabric),
+                                              .to = link->peer->id,
+                                              .word = notification->word};
+    eager->context.kind = ASH_OFI_EAGER_SEND;
+    rc = (int)fi_send(rail->ep, &eager->message, sizeof(eager->message), fi_mr_desc(rail->eager_mr), link->to[0],
+                      &eager->context);
     if (rc == -FI_EAGAIN) {
         link->peer->stats.retries++;
         return false;
@@ -237,22 +241,22 @@ static bool give_note(struct ash_ofi_link *link)
         ash_flow_lose(link, ash_ofi_status(-rc, &lost));
         return false;
     }
-    ofi->free_mails = mail->next;
-    mail->link = link;
+    ofi->free_eager = eager->next;
+    eager->link = link;
     link->out++;
-    link->notes = note->next;
-    ash_pool_put(ofi->notes, note);
+    link->notifications = notification->next;
+    ash_pool_put(ofi->notifications, notification);
     return true;
 }
 
-void ash_flow_mail(struct ash_ofi *ofi, struct ash_ofi_mail *mail, int fi_error)
+void ash_flow_eager_done(struct ash_ofi *ofi, struct ash_ofi_eager *eager, int fi_error)
 {
-    struct ash_ofi_link *link = mail->link;
+    struct ash_ofi_link *link = eager->link;
     bool lost;
 
-    mail->next = ofi->free_mails;
-    ofi->free_mails = mail;
-    mail->link = NULL;
+    eager->next = ofi->free_eager;
+    ofi->free_eager = eager;
+    eager->link = NULL;
     if (link == NULL) return;
     link->out--;
     if (fi_error != 0) ash_flow_lose(link, ash_ofi_status(fi_error, &lost));
@@ -260,7 +264,7 @@ void ash_flow_mail(struct ash_ofi *ofi, struct ash_ofi_mail *mail, int fi_error)
 
 /* ---- all links --------------------------------------------------------------------------------------------------- */
 
-static void pump_link(struct ash_ofi_link *link)
+static void progress_link(struct ash_ofi_link *link)
 {
     while (link->queue != NULL) {
         struct ash_ofi_op *op = link->queue;
@@ -270,12 +274,12 @@ static void pump_link(struct ash_ofi_link *link)
         op->queued = false;
         end_if_done(link->ofi, op);
     }
-    while (link->notes != NULL && give_note(link))
+    while (link->notifications != NULL && give_notification(link))
         ;
-    if (link->queue != NULL || link->notes != NULL) make_busy(link);
+    if (link->queue != NULL || link->notifications != NULL) make_busy(link);
 }
 
-void ash_flow_pump(struct ash_ofi *ofi)
+void ash_flow_progress(struct ash_ofi *ofi)
 {
     size_t count = ofi->busy_count;
 
@@ -284,7 +288,7 @@ void ash_flow_pump(struct ash_ofi *ofi)
         struct ash_ofi_link *link = ofi->busy[i];
 
         link->busy = false;
-        pump_link(link);
+        progress_link(link);
     }
 }
 
@@ -309,14 +313,14 @@ void ash_flow_fail(struct ash_ofi_link *link)
         finish(op, -ECONNRESET);
         if (op->out == 0) ash_pool_put(ofi->ops, op); /* else when the network gives the parts back */
     }
-    while (link->notes != NULL) {
-        struct ash_ofi_note *note = link->notes;
+    while (link->notifications != NULL) {
+        struct ash_ofi_notification *notification = link->notifications;
 
-        link->notes = note->next;
-        ash_pool_put(ofi->notes, note);
+        link->notifications = notification->next;
+        ash_pool_put(ofi->notifications, notification);
     }
-    for (size_t i = 0; i < ASH_OFI_MAILS; i++)
-        if (ofi->mails[i].link == link) ofi->mails[i].link = NULL;
+    for (size_t i = 0; i < ASH_OFI_EAGER_SENDS; i++)
+        if (ofi->eager_buffers[i].link == link) ofi->eager_buffers[i].link = NULL;
     link->out = 0;
 }
 

@@ -10,28 +10,28 @@
 #define BATCH ((size_t)16)
 #define ROUNDS 8 /* batches of a rail in one poll */
 
-void ash_inbox_give(struct ash_ofi *ofi, struct ash_ofi_mail *receipt)
+void ash_inbox_give(struct ash_ofi *ofi, struct ash_ofi_eager *recv_buffer)
 {
     struct ash_ofi_rail *rail = &ofi->rails[0];
 
-    receipt->context.kind = ASH_OFI_RECEIPT;
-    if (fi_recv(rail->ep, &receipt->text, sizeof(receipt->text), fi_mr_desc(rail->mail_mr), FI_ADDR_UNSPEC,
-                &receipt->context) == 0)
+    recv_buffer->context.kind = ASH_OFI_EAGER_RECV;
+    if (fi_recv(rail->ep, &recv_buffer->message, sizeof(recv_buffer->message), fi_mr_desc(rail->eager_mr),
+                FI_ADDR_UNSPEC, &recv_buffer->context) == 0)
         return;
-    receipt->next = ofi->idle_receipts; /* the next poll tries again */
-    ofi->idle_receipts = receipt;
+    recv_buffer->next = ofi->idle_recvs; /* the next poll tries again */
+    ofi->idle_recvs = recv_buffer;
 }
 
 static void give_idle(struct ash_ofi *ofi)
 {
-    struct ash_ofi_mail *receipt = ofi->idle_receipts;
+    struct ash_ofi_eager *recv_buffer = ofi->idle_recvs;
 
-    ofi->idle_receipts = NULL;
-    while (receipt != NULL) {
-        struct ash_ofi_mail *next = receipt->next;
+    ofi->idle_recvs = NULL;
+    while (recv_buffer != NULL) {
+        struct ash_ofi_eager *next = recv_buffer->next;
 
-        ash_inbox_give(ofi, receipt);
-        receipt = next;
+        ash_inbox_give(ofi, recv_buffer);
+        recv_buffer = next;
     }
 }
 
@@ -50,7 +50,7 @@ static struct ash_fabric_event notified(const struct ash_ofi_link *link, uint64_
 }
 
 /* Keep a message for a peer that may come; the oldest ones give way to it, their senders have had their time. */
-static void keep(struct ash_ofi *ofi, const struct ash_ofi_text *text)
+static void keep(struct ash_ofi *ofi, const struct ash_ofi_message *message)
 {
     if (ofi->early_count == ASH_OFI_EARLY) {
         ofi->early_count -= ASH_OFI_EARLY / 4;
@@ -58,13 +58,13 @@ static void keep(struct ash_ofi *ofi, const struct ash_ofi_text *text)
     }
     if (ofi->early_count == ofi->early_room) {
         size_t room = ofi->early_room == 0 ? 256 : 2 * ofi->early_room;
-        struct ash_ofi_text *early = realloc(ofi->early, room * sizeof(*early));
+        struct ash_ofi_message *early = realloc(ofi->early, room * sizeof(*early));
 
         if (early == NULL) return;
         ofi->early = early;
         ofi->early_room = room;
     }
-    ofi->early[ofi->early_count++] = *text;
+    ofi->early[ofi->early_count++] = *message;
 }
 
 /* Deliver the kept messages of those that are peers now. */
@@ -88,20 +88,22 @@ static size_t take_early(struct ash_ofi *ofi, struct ash_fabric_event *events, s
 }
 
 /* A message has come. Returns how many events it gave. */
-static size_t receive(struct ash_ofi *ofi, struct ash_ofi_mail *receipt, size_t size, struct ash_fabric_event *event)
+static size_t receive(struct ash_ofi *ofi, struct ash_ofi_eager *recv_buffer, size_t size,
+                      struct ash_fabric_event *event)
 {
-    struct ash_ofi_text text = receipt->text;
+    struct ash_ofi_message message = recv_buffer->message;
     const struct ash_ofi_link *link;
 
-    ash_inbox_give(ofi, receipt);
-    if (size != sizeof(text) || text.magic != ASH_OFI_TEXT_MAGIC || text.to != ash_fabric_id(ofi->fabric)) return 0;
-    link = sender(ofi, text.from);
+    ash_inbox_give(ofi, recv_buffer);
+    if (size != sizeof(message) || message.magic != ASH_OFI_MESSAGE_MAGIC || message.to != ash_fabric_id(ofi->fabric))
+        return 0;
+    link = sender(ofi, message.from);
     if (link == NULL) {
-        keep(ofi, &text);
+        keep(ofi, &message);
         return 0;
     }
     if (link->peer->status < 0) return 0;
-    *event = notified(link, text.word);
+    *event = notified(link, message.word);
     return 1;
 }
 
@@ -113,13 +115,13 @@ static size_t complete(struct ash_ofi *ofi, struct ash_ofi_context *context, siz
     if (context == NULL) return 0; /* the provider's own trouble; what it breaks is reported by itself */
     switch (context->kind) {
     case ASH_OFI_PART:
-        ash_flow_part(ofi, (struct ash_ofi_part *)(void *)context, fi_error);
+        ash_flow_part_done(ofi, (struct ash_ofi_part *)(void *)context, fi_error);
         return 0;
-    case ASH_OFI_MAIL:
-        ash_flow_mail(ofi, (struct ash_ofi_mail *)(void *)context, fi_error);
+    case ASH_OFI_EAGER_SEND:
+        ash_flow_eager_done(ofi, (struct ash_ofi_eager *)(void *)context, fi_error);
         return 0;
-    case ASH_OFI_RECEIPT:
-        return receive(ofi, (struct ash_ofi_mail *)(void *)context, fi_error == 0 ? size : 0, event);
+    case ASH_OFI_EAGER_RECV:
+        return receive(ofi, (struct ash_ofi_eager *)(void *)context, fi_error == 0 ? size : 0, event);
     }
     return 0;
 }
@@ -159,7 +161,7 @@ size_t ash_inbox_poll(struct ash_ofi *ofi, struct ash_fabric_event *events, size
 {
     size_t count = 0;
 
-    if (ofi->idle_receipts != NULL) give_idle(ofi);
+    if (ofi->idle_recvs != NULL) give_idle(ofi);
     if (ofi->early_changed) count = take_early(ofi, events, max);
     ofi->quiet = !ofi->early_changed;
     if (ofi->early_changed) return count; /* newer ones come after these */

@@ -29,12 +29,12 @@ static void ofi_close(struct ash_transport *transport)
 
     for (size_t r = 0; r < ofi->rail_count; r++)
         ash_rail_close(&ofi->rails[r]);
-    ash_pulse_close(ofi);
+    ash_heartbeat_close(ofi);
     if (ofi->kick_fd >= 0) close(ofi->kick_fd);
     ash_pool_close(ofi->ops);
     ash_pool_close(ofi->parts);
-    ash_pool_close(ofi->notes);
-    free(ofi->mails);
+    ash_pool_close(ofi->notifications);
+    free(ofi->eager_buffers);
     free(ofi->links);
     free(ofi->busy);
     free(ofi->early);
@@ -59,21 +59,22 @@ static int open_rails(struct ash_ofi *ofi, const struct ash_fabric_opts *opts, s
     return rc;
 }
 
-static int open_mails(struct ash_ofi *ofi, struct ash_err *err)
+static int open_eager_buffers(struct ash_ofi *ofi, struct ash_err *err)
 {
-    size_t count = ASH_OFI_MAILS + ASH_OFI_RECEIPTS;
+    size_t count = ASH_OFI_EAGER_SENDS + ASH_OFI_EAGER_RECVS;
     int rc;
 
-    ofi->mails = calloc(count, sizeof(*ofi->mails));
-    if (ofi->mails == NULL) return ash_err_set(err, -ENOMEM, "out of memory for messages");
-    rc = ash_rail_register(&ofi->rails[0], ofi->mails, count * sizeof(*ofi->mails), 0, &ofi->rails[0].mail_mr);
+    ofi->eager_buffers = calloc(count, sizeof(*ofi->eager_buffers));
+    if (ofi->eager_buffers == NULL) return ash_err_set(err, -ENOMEM, "out of memory for messages");
+    rc = ash_rail_register(&ofi->rails[0], ofi->eager_buffers, count * sizeof(*ofi->eager_buffers), 0,
+                           &ofi->rails[0].eager_mr);
     if (rc < 0) return ash_err_set(err, -EIO, "memory cannot be registered: %s", ash_libfabric.strerror(-rc));
-    for (size_t i = 0; i < ASH_OFI_MAILS; i++) {
-        ofi->mails[i].next = ofi->free_mails;
-        ofi->free_mails = &ofi->mails[i];
+    for (size_t i = 0; i < ASH_OFI_EAGER_SENDS; i++) {
+        ofi->eager_buffers[i].next = ofi->free_eager;
+        ofi->free_eager = &ofi->eager_buffers[i];
     }
-    for (size_t i = 0; i < ASH_OFI_RECEIPTS; i++)
-        ash_inbox_give(ofi, &ofi->mails[ASH_OFI_MAILS + i]);
+    for (size_t i = 0; i < ASH_OFI_EAGER_RECVS; i++)
+        ash_inbox_give(ofi, &ofi->eager_buffers[ASH_OFI_EAGER_SENDS + i]);
     return 0;
 }
 
@@ -87,25 +88,34 @@ static int ofi_open(struct ash_fabric *fabric, const struct ash_fabric_opts *opt
     ofi->fabric = fabric;
     ofi->stripe_bytes = opts->stripe_bytes > 0 ? (size_t)opts->stripe_bytes : STRIPE_BYTES;
     ofi->silence_ns = (uint64_t)(opts->silence_ms > 0 ? opts->silence_ms : SILENCE_MS) * 1000000u;
-    ofi->listen_fd = ofi->pulse_epoll = -1;
+    ofi->listen_fd = ofi->heartbeat_epoll = -1;
     ofi->kick_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = ofi->kick_fd < 0 ? ash_err_set(err, -errno, "an event descriptor cannot be had: %s", strerror(errno)) : 0;
-    if (rc == 0) rc = ash_pool_open("transfers", sizeof(struct ash_ofi_op), ASH_OFI_OPS, &ofi->ops, err);
-    if (rc == 0) rc = ash_pool_open("parts of transfers", sizeof(struct ash_ofi_part), ASH_OFI_PARTS, &ofi->parts, err);
-    if (rc == 0) rc = ash_pool_open("notifications", sizeof(struct ash_ofi_note), ASH_OFI_NOTES, &ofi->notes, err);
-    if (rc == 0) rc = ash_ofi_load(err);
-    if (rc == 0) rc = open_rails(ofi, opts, err);
-    if (rc == 0) rc = open_mails(ofi, err);
-    if (rc == 0) rc = ash_pulse_open(ofi, err);
-    if (rc < 0) {
-        ofi_close((struct ash_transport *)(void *)ofi);
-        return rc;
-    }
+    if (rc < 0) goto fail;
+    rc = ash_pool_open("transfers", sizeof(struct ash_ofi_op), ASH_OFI_OPS, &ofi->ops, err);
+    if (rc < 0) goto fail;
+    rc = ash_pool_open("parts of transfers", sizeof(struct ash_ofi_part), ASH_OFI_PARTS, &ofi->parts, err);
+    if (rc < 0) goto fail;
+    rc = ash_pool_open("notifications", sizeof(struct ash_ofi_notification), ASH_OFI_NOTIFICATIONS, &ofi->notifications,
+                       err);
+    if (rc < 0) goto fail;
+    rc = ash_ofi_load(err);
+    if (rc < 0) goto fail;
+    rc = open_rails(ofi, opts, err);
+    if (rc < 0) goto fail;
+    rc = open_eager_buffers(ofi, err);
+    if (rc < 0) goto fail;
+    rc = ash_heartbeat_open(ofi, err);
+    if (rc < 0) goto fail;
     ash_fabric_watch(fabric, ofi->kick_fd);
     for (size_t r = 0; r < ofi->rail_count; r++)
         if (ofi->rails[r].wait_fd >= 0) ash_fabric_watch(fabric, ofi->rails[r].wait_fd);
     *transport_out = (struct ash_transport *)(void *)ofi;
     return 0;
+
+fail:
+    ofi_close((struct ash_transport *)(void *)ofi);
+    return rc;
 }
 
 static void ofi_describe(const struct ash_transport *transport, struct ash_wire_addr *addr)
@@ -113,8 +123,8 @@ static void ofi_describe(const struct ash_transport *transport, struct ash_wire_
     const struct ash_ofi *ofi = (const struct ash_ofi *)(const void *)transport;
 
     snprintf(addr->provider, sizeof(addr->provider), "%s", ofi->rails[0].info->fabric_attr->prov_name);
-    addr->pulse_port = ofi->port;
-    memcpy(addr->pulse_ip, ofi->ip, sizeof(addr->pulse_ip));
+    addr->heartbeat_port = ofi->port;
+    memcpy(addr->heartbeat_ip, ofi->ip, sizeof(addr->heartbeat_ip));
     for (size_t r = 0; r < ofi->rail_count; r++)
         if (ash_wire_add_rail(addr, ofi->rails[r].addr, ofi->rails[r].addr_bytes) < 0) break; /* others do without */
     addr->has_ofi = addr->rail_count > 0;
@@ -155,14 +165,14 @@ static int ofi_link_open(struct ash_transport *transport, struct ash_peer *peer,
     if (strcmp(addr->provider, ofi->rails[0].info->fabric_attr->prov_name) != 0)
         return ash_err_set(err, -ENETUNREACH, "it uses libfabric provider %s and this process %s: set fabric.provider",
                            addr->provider, ofi->rails[0].info->fabric_attr->prov_name);
-    if (is_loopback(addr->pulse_ip) != is_loopback(ofi->ip))
+    if (is_loopback(addr->heartbeat_ip) != is_loopback(ofi->ip))
         return ash_err_set(err, -ENETUNREACH, "%s only loopback to be reached at: see fabric.interface",
                            is_loopback(ofi->ip) ? "this process has" : "it has");
     link = make_room(ofi) == 0 ? calloc(1, sizeof(*link)) : NULL;
     if (link == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a peer");
     link->ofi = ofi;
     link->peer = peer;
-    link->pulse_fd = -1;
+    link->heartbeat_fd = -1;
     for (size_t r = 0; r < ofi->rail_count && r < addr->rail_count; r++) {
         const void *bytes = ash_wire_rail(addr, r, &size);
 
@@ -175,7 +185,7 @@ static int ofi_link_open(struct ash_transport *transport, struct ash_peer *peer,
     ofi->links[ofi->link_count++] = link;
     ofi->early_changed = ofi->early_count > 0;
     peer->link = link;
-    ash_pulse_watch(link, addr);
+    ash_heartbeat_watch(link, addr);
     return 0;
 }
 
@@ -186,7 +196,7 @@ static void ofi_link_close(struct ash_transport *transport, struct ash_peer *pee
     size_t at = 0, out = link->out, kept = 0;
 
     ash_flow_fail(link);
-    ash_pulse_unwatch(link);
+    ash_heartbeat_unwatch(link);
     for (size_t r = 0; out > 0 && r < link->rail_count; r++)
         fi_av_remove(ofi->rails[r].av, &link->to[r], 1, 0); /* stops what is on the way */
     while (ofi->links[at] != link)
@@ -207,7 +217,7 @@ static int ofi_region_open(struct ash_transport *transport, struct ash_region *r
     struct fid_mr **mrs = calloc(ASH_FABRIC_RAILS_MAX, sizeof(struct fid_mr *));
 
     if (mrs == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a region");
-    region->registration = mrs;
+    region->states[ASH_OFI_STATE] = mrs;
     for (size_t r = 0; r < ofi->rail_count; r++) {
         int rc = ash_rail_register(&ofi->rails[r], region->data, region->size_bytes, region->key.region, &mrs[r]);
 
@@ -223,14 +233,14 @@ static int ofi_region_open(struct ash_transport *transport, struct ash_region *r
 
 static void ofi_region_close(struct ash_transport *transport, struct ash_region *region)
 {
-    struct fid_mr **mrs = region->registration;
+    struct fid_mr **mrs = region->states[ASH_OFI_STATE];
 
     if (mrs == NULL) return;
     ash_flow_forget(ofi_of(transport), region);
     for (size_t r = 0; r < ASH_FABRIC_RAILS_MAX; r++)
         if (mrs[r] != NULL) fi_close(&mrs[r]->fid);
     free(mrs);
-    region->registration = NULL;
+    region->states[ASH_OFI_STATE] = NULL;
 }
 
 static int ofi_remote_open(struct ash_transport *transport, struct ash_peer *peer, struct ash_remote *remote,
@@ -243,6 +253,12 @@ static int ofi_remote_open(struct ash_transport *transport, struct ash_peer *pee
         return ash_err_set(err, -EPROTO, "the key has %u rails and the peer %zu", remote->key.rail_count,
                            link->rail_count);
     return 0;
+}
+
+/* It has no state. */
+static void ofi_remote_close(struct ash_remote *remote)
+{
+    (void)remote;
 }
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
@@ -270,7 +286,7 @@ static size_t ofi_poll(struct ash_transport *transport, struct ash_fabric_event 
 
     if (ofi->kicked) ofi->kicked = read(ofi->kick_fd, &word, sizeof(word)) < 0;
     count = ash_inbox_poll(ofi, events, max);
-    if (ofi->busy_count > 0) ash_flow_pump(ofi);
+    if (ofi->busy_count > 0) ash_flow_progress(ofi);
     return count;
 }
 
@@ -279,7 +295,7 @@ static void ofi_tick(struct ash_transport *transport, uint64_t now_ns)
     struct ash_ofi *ofi = ofi_of(transport);
 
     ofi->now_ns = now_ns;
-    ash_pulse_tick(ofi);
+    ash_heartbeat_tick(ofi);
 }
 
 static int ofi_arm(struct ash_transport *transport)
@@ -301,7 +317,8 @@ static int ofi_arm(struct ash_transport *transport)
 static bool all_sent(const struct ash_ofi *ofi)
 {
     for (size_t i = 0; i < ofi->link_count; i++)
-        if (ofi->links[i]->out > 0 || ofi->links[i]->queue != NULL || ofi->links[i]->notes != NULL) return false;
+        if (ofi->links[i]->out > 0 || ofi->links[i]->queue != NULL || ofi->links[i]->notifications != NULL)
+            return false;
     return true;
 }
 
@@ -328,6 +345,7 @@ const struct ash_transport_ops ash_ofi_ops = {
     .region_open = ofi_region_open,
     .region_close = ofi_region_close,
     .remote_open = ofi_remote_open,
+    .remote_close = ofi_remote_close,
     .post = ofi_post,
     .notify = ofi_notify,
     .poll = ofi_poll,

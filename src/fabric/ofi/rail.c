@@ -1,4 +1,4 @@
-/* One way into the network: domain, address table, completion queue and endpoint of an interface. */
+/* One network interface: domain, address table, completion queue and endpoint of an interface. */
 #include <errno.h>
 #include <string.h>
 
@@ -23,16 +23,23 @@ static int open_all(struct ash_ofi_rail *rail)
     struct fi_av_attr attr = {.type = FI_AV_UNSPEC};
     int rc = ash_libfabric.fabric(rail->info->fabric_attr, &rail->fabric, NULL);
 
-    if (rc == 0) rc = fi_domain(rail->fabric, rail->info, &rail->domain, NULL);
-    if (rc == 0) rc = fi_av_open(rail->domain, &attr, &rail->av, NULL);
-    if (rc == 0) rc = open_queue(rail);
-    if (rc == 0) rc = fi_endpoint(rail->domain, rail->info, &rail->ep, NULL);
-    if (rc == 0) rc = fi_ep_bind(rail->ep, &rail->av->fid, 0);
-    if (rc == 0) rc = fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
-    if (rc == 0) rc = fi_enable(rail->ep);
+    if (rc < 0) return rc;
+    rc = fi_domain(rail->fabric, rail->info, &rail->domain, NULL);
+    if (rc < 0) return rc;
+    rc = fi_av_open(rail->domain, &attr, &rail->av, NULL);
+    if (rc < 0) return rc;
+    rc = open_queue(rail);
+    if (rc < 0) return rc;
+    rc = fi_endpoint(rail->domain, rail->info, &rail->ep, NULL);
+    if (rc < 0) return rc;
+    rc = fi_ep_bind(rail->ep, &rail->av->fid, 0);
+    if (rc < 0) return rc;
+    rc = fi_ep_bind(rail->ep, &rail->cq->fid, FI_TRANSMIT | FI_RECV);
+    if (rc < 0) return rc;
+    rc = fi_enable(rail->ep);
+    if (rc < 0) return rc;
     rail->addr_bytes = sizeof(rail->addr);
-    if (rc == 0) rc = fi_getname(&rail->ep->fid, rail->addr, &rail->addr_bytes);
-    return rc;
+    return fi_getname(&rail->ep->fid, rail->addr, &rail->addr_bytes);
 }
 
 int ash_rail_open(struct ash_ofi_rail *rail, struct fi_info *info, struct ash_err *err)
@@ -43,7 +50,7 @@ int ash_rail_open(struct ash_ofi_rail *rail, struct fi_info *info, struct ash_er
     rail->wait_fd = -1;
     rail->ordered = (info->tx_attr->msg_order & FI_ORDER_SAW) != 0 && (info->rx_attr->msg_order & FI_ORDER_SAW) != 0;
     rc = open_all(rail);
-    if (rc == 0) return 0;
+    if (rc >= 0) return 0;
     return ash_err_set(err, -EIO, "libfabric provider %s cannot be used on %s: %s", info->fabric_attr->prov_name,
                        info->domain_attr->name, ash_libfabric.strerror(-rc));
 }
@@ -51,7 +58,7 @@ int ash_rail_open(struct ash_ofi_rail *rail, struct fi_info *info, struct ash_er
 void ash_rail_close(struct ash_ofi_rail *rail)
 {
     struct fid *const parts[] = {
-        rail->ep != NULL ? &rail->ep->fid : NULL,         rail->mail_mr != NULL ? &rail->mail_mr->fid : NULL,
+        rail->ep != NULL ? &rail->ep->fid : NULL,         rail->eager_mr != NULL ? &rail->eager_mr->fid : NULL,
         rail->cq != NULL ? &rail->cq->fid : NULL,         rail->av != NULL ? &rail->av->fid : NULL,
         rail->domain != NULL ? &rail->domain->fid : NULL, rail->fabric != NULL ? &rail->fabric->fid : NULL};
 

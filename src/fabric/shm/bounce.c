@@ -6,10 +6,13 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 int ash_bounce_post(struct ash_shm_link *link, const struct ash_transfer *transfer, bool write)
 {
     struct ash_shm_move *move = ash_pool_get(link->shm->moves, NULL);
 
+    ash_assert(transfer->size_bytes > 0);
     if (move == NULL) return -EAGAIN;
     *move = (struct ash_shm_move){.local = (uint8_t *)transfer->local->data + transfer->local_offset,
                                   .region = transfer->remote->key.region,
@@ -22,7 +25,7 @@ int ash_bounce_post(struct ash_shm_link *link, const struct ash_transfer *transf
     else
         link->moves_end->next = move;
     link->moves_end = move;
-    ash_bounce_pump(link);
+    ash_bounce_progress(link);
     return 0;
 }
 
@@ -52,7 +55,7 @@ static bool issue(struct ash_shm_link *link, struct ash_shm_move *move)
     if (!ash_box_put(link->out, &link->out_cursor, ASH_BOX_CHUNK, index)) return false;
     move->issued += size;
     link->chunks_issued++;
-    ash_shm_ring(link);
+    ash_shm_wake(link);
     return true;
 }
 
@@ -88,7 +91,7 @@ static bool take_answer(struct ash_shm_link *link)
     return true;
 }
 
-void ash_bounce_pump(struct ash_shm_link *link)
+void ash_bounce_progress(struct ash_shm_link *link)
 {
     struct ash_shm_move *move;
 
@@ -135,5 +138,5 @@ void ash_bounce_serve(struct ash_shm_link *link, uint64_t index, uint64_t mark)
     chunk = &link->in->chunks[index];
     chunk->status = carry_out(link, chunk);
     atomic_store(&chunk->answered, mark);
-    ash_shm_ring(link);
+    ash_shm_wake(link);
 }

@@ -53,7 +53,8 @@ bool ash_box_put(struct ash_box_slot *slot, struct ash_box_cursor *cursor, enum 
         if (cursor->next - cursor->taken >= ASH_BOX_ENTRIES) return false;
     }
     entry->word = word;
-    atomic_store(&entry->mark, (cursor->next + 1) << KIND_BITS | kind); /* ordered before a look at the bell */
+    atomic_store(&entry->mark,
+                 (cursor->next + 1) << KIND_BITS | kind); /* ordered before the check whether the reader sleeps */
     cursor->next++;
     return true;
 }
@@ -62,7 +63,7 @@ bool ash_box_peek(const struct ash_box_slot *slot, const struct ash_box_cursor *
                   uint64_t *word_out)
 {
     const struct ash_box_entry *entry = &slot->entries[cursor->next % ASH_BOX_ENTRIES];
-    uint64_t mark = atomic_load(&entry->mark); /* ordered after arming the bell */
+    uint64_t mark = atomic_load(&entry->mark); /* ordered after arming the wake-up */
 
     if (mark >> KIND_BITS != cursor->next + 1) return false;
     *kind_out = (enum ash_box_kind)(mark & ((1u << KIND_BITS) - 1));

@@ -1,8 +1,8 @@
 /* box - the shared memory of an endpoint, where others on the node put notifications for it. Every sender has a slot of
  * its own: a ring with one writer and one reader, and chunks through which memory travels that nobody can map. Flags,
  * no locks: a process that dies at any point leaves nothing that others would wait for. Private to fabric/shm. */
-#ifndef ASH_FABRIC_BOX_H
-#define ASH_FABRIC_BOX_H
+#ifndef ASH_FABRIC_SHM_BOX_H
+#define ASH_FABRIC_SHM_BOX_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -43,7 +43,7 @@ struct ash_box_slot {
 struct ash_box {
     uint64_t magic;
     uint64_t id;                          /* of the endpoint it belongs to */
-    int32_t bell_fd;                      /* a pipe of the owner's that wakes it */
+    int32_t wake_fd;                      /* a pipe of the owner's that wakes it */
     _Alignas(64) _Atomic uint32_t armed;  /* the owner sleeps, or is about to */
     _Alignas(64) _Atomic uint32_t claims; /* grows with every slot that gets an owner */
     _Atomic uint32_t closed;              /* the endpoint is gone, in order */

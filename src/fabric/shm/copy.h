@@ -1,6 +1,6 @@
 /* copy - moving large blocks between memories that another core reads next. */
-#ifndef ASH_FABRIC_COPY_H
-#define ASH_FABRIC_COPY_H
+#ifndef ASH_FABRIC_SHM_COPY_H
+#define ASH_FABRIC_SHM_COPY_H
 
 #include <stddef.h>
 

@@ -20,10 +20,10 @@ bool ash_shm_alive(const struct ash_shm_link *link)
     return poll(&pidfd, 1, 0) == 0;
 }
 
-void ash_shm_ring(struct ash_shm_link *link)
+void ash_shm_wake(struct ash_shm_link *link)
 {
-    if (atomic_load(&link->box->armed) == 0 || link->bell_fd < 0) return;
-    if (atomic_exchange(&link->box->armed, 0) != 0 && write(link->bell_fd, "", 1) < 0)
+    if (atomic_load(&link->box->armed) == 0 || link->wake_fd < 0) return;
+    if (atomic_exchange(&link->box->armed, 0) != 0 && write(link->wake_fd, "", 1) < 0)
         atomic_store(&link->box->armed, 1); /* a full pipe wakes it too; the next one tries again */
 }
 
@@ -51,8 +51,8 @@ static int map_box(struct ash_shm_link *link, const struct ash_segment_key *key,
         link->box->id != link->peer->id)
         return ash_err_set(err, -EPROTO, "process %d has shared memory of another kind than its address says",
                            (int)link->pid);
-    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)link->pid, (int)link->box->bell_fd);
-    link->bell_fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC); /* both ends: no SIGPIPE when the peer has closed its.
+    snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)link->pid, (int)link->box->wake_fd);
+    link->wake_fd = open(path, O_RDWR | O_NONBLOCK | O_CLOEXEC); /* both ends: no SIGPIPE when the peer has closed its.
                                                                     Without it the peer is not woken, only found */
     link->out = ash_box_claim(link->box, ash_fabric_id(link->shm->fabric), getpid());
     if (link->out == NULL)
@@ -79,9 +79,9 @@ static void close_link(struct ash_shm_link *link)
 {
     if (link->out != NULL) {
         atomic_store(&link->out->closed, 1);
-        ash_shm_ring(link);
+        ash_shm_wake(link);
     }
-    if (link->bell_fd >= 0) close(link->bell_fd);
+    if (link->wake_fd >= 0) close(link->wake_fd);
     if (link->pidfd >= 0) close(link->pidfd);
     ash_segment_fini(&link->segment);
     free(link);
@@ -109,7 +109,7 @@ int ash_shm_link_open(struct ash_transport *transport, struct ash_peer *peer, co
 
     if (link == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a peer");
     *link = (struct ash_shm_link){
-        .shm = shm, .peer = peer, .pid = addr->box.pid, .pidfd = -1, .bell_fd = -1, .token = addr->token};
+        .shm = shm, .peer = peer, .pid = addr->box.pid, .pidfd = -1, .wake_fd = -1, .token = addr->token};
     link->pidfd = (int)syscall(SYS_pidfd_open, link->pid, 0); /* before the box: then it is this process's for sure */
     rc = link->pidfd < 0 ? ash_err_set(err, errno == ESRCH || errno == EINVAL ? -ESRCH : -errno,
                                        "process %d cannot be watched: %s", (int)link->pid, strerror(errno))

@@ -9,6 +9,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/math.h"
 #include "fabric/shm/copy.h"
 
 static struct ash_shm *shm_of(struct ash_transport *transport)
@@ -23,7 +24,7 @@ static void shm_close(struct ash_transport *transport)
     struct ash_shm *shm = shm_of(transport);
 
     for (size_t i = 0; i < 2; i++)
-        if (shm->bell[i] >= 0) close(shm->bell[i]);
+        if (shm->wake_pipe[i] >= 0) close(shm->wake_pipe[i]);
     ash_segment_fini(&shm->segment);
     ash_pool_close(shm->moves);
     free(shm->links);
@@ -38,10 +39,10 @@ static int shm_open_box(struct ash_shm *shm, struct ash_err *err)
     shm->box = shm->segment.data;
     shm->box->magic = ASH_BOX_MAGIC;
     shm->box->id = shm->token;
-    if (pipe2(shm->bell, O_CLOEXEC | O_NONBLOCK) < 0)
+    if (pipe2(shm->wake_pipe, O_CLOEXEC | O_NONBLOCK) < 0)
         return ash_err_set(err, -errno, "a pipe cannot be opened: %s", strerror(errno));
-    shm->box->bell_fd = shm->bell[1];
-    return ash_fabric_watch(shm->fabric, shm->bell[0]);
+    shm->box->wake_fd = shm->wake_pipe[1];
+    return ash_fabric_watch(shm->fabric, shm->wake_pipe[0]);
 }
 
 static int shm_open(struct ash_fabric *fabric, const struct ash_fabric_opts *opts, struct ash_transport **transport_out,
@@ -54,7 +55,7 @@ static int shm_open(struct ash_fabric *fabric, const struct ash_fabric_opts *opt
     shm->fabric = fabric;
     shm->token = ash_fabric_id(fabric);
     shm->single_copy = opts->single_copy != ASH_FABRIC_COPY_NEVER;
-    shm->bell[0] = shm->bell[1] = -1;
+    shm->wake_pipe[0] = shm->wake_pipe[1] = -1;
     rc = ash_pool_open("transfers", sizeof(struct ash_shm_move), ASH_SHM_MOVES, &shm->moves, err);
     if (rc == 0) rc = shm_open_box(shm, err);
     if (rc < 0) {
@@ -75,7 +76,7 @@ static void shm_describe(const struct ash_transport *transport, struct ash_wire_
 {
     const struct ash_shm *shm = (const struct ash_shm *)(const void *)transport;
 
-    addr->has_shm = ash_segment_key(&shm->segment, &addr->box) == 0;
+    addr->has_shm = ash_segment_get_key(&shm->segment, &addr->box) == 0;
     addr->token = (uintptr_t)&shm->token;
 }
 
@@ -87,8 +88,8 @@ static int shm_region_open(struct ash_transport *transport, struct ash_region *r
     int rc;
 
     (void)transport;
-    if (region->segment.data == NULL) return 0;
-    rc = ash_segment_key(&region->segment, &key);
+    if (region->memory == NULL) return 0;
+    rc = ash_segment_get_key(region->memory, &key);
     if (rc < 0) return ash_err_set(err, rc, "shared memory has no key: %s", strerror(-rc));
     region->key.is_segment = 1;
     region->key.pid = key.pid;
@@ -110,16 +111,34 @@ static int shm_remote_open(struct ash_transport *transport, struct ash_peer *pee
     const struct ash_shm_link *link = peer->link;
     const struct ash_wire_key *key = &remote->key;
     size_t page = (size_t)sysconf(_SC_PAGESIZE);
-    struct ash_segment_key segment = {.pid = key->pid,
-                                      .fd = key->fd,
-                                      .device = key->device,
-                                      .inode = key->inode,
-                                      .size_bytes = (key->size_bytes + page - 1) / page * page};
+    struct ash_segment_key segment_key = {.pid = key->pid,
+                                          .fd = key->fd,
+                                          .device = key->device,
+                                          .inode = key->inode,
+                                          .size_bytes = ash_round_up(key->size_bytes, page)};
+    struct ash_segment *segment;
+    int rc;
 
     (void)transport;
     if (!key->is_segment) return 0;
     if (key->pid != link->pid) return ash_err_set(err, -EPROTO, "the key is of another process");
-    return ash_segment_map(&remote->segment, &segment, err);
+    segment = calloc(1, sizeof(*segment));
+    if (segment == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a region");
+    rc = ash_segment_map(segment, &segment_key, err);
+    if (rc < 0) {
+        free(segment);
+        return rc;
+    }
+    remote->state = segment;
+    remote->direct = segment->data;
+    return 0;
+}
+
+static void shm_remote_close(struct ash_remote *remote)
+{
+    if (remote->state == NULL) return;
+    ash_segment_fini(remote->state);
+    free(remote->state);
 }
 
 /* ---- transfers --------------------------------------------------------------------------------------------------- */
@@ -147,8 +166,7 @@ static int shm_post(struct ash_transport *transport, struct ash_peer *peer, cons
                     bool write)
 {
     struct ash_shm_link *link = peer->link;
-    uint8_t *local = (uint8_t *)transfer->local->data + transfer->local_offset,
-            *direct = transfer->remote->segment.data;
+    uint8_t *local = (uint8_t *)transfer->local->data + transfer->local_offset, *direct = transfer->remote->direct;
     int rc = 0;
 
     (void)transport;
@@ -175,7 +193,7 @@ static int shm_notify(struct ash_transport *transport, struct ash_peer *peer, ui
     if (link->dying != 0) return -ECONNRESET;
     if (link->moves != NULL && ash_bounce_pending(link)) return -EAGAIN;
     if (!ash_box_put(link->out, &link->out_cursor, ASH_BOX_NOTIFY, word)) return -EAGAIN;
-    ash_shm_ring(link);
+    ash_shm_wake(link);
     return 0;
 }
 
@@ -208,7 +226,7 @@ static size_t poll_link(struct ash_shm_link *link, struct ash_fabric_event *even
     size_t count = 0;
 
     if (link->peer->status < 0) return 0;
-    if (link->moves != NULL) ash_bounce_pump(link);
+    if (link->moves != NULL) ash_bounce_progress(link);
     if (link->in != NULL) count = drain(link, events, max);
     if (link->dying != 0 && (link->in == NULL || !ash_box_peek(link->in, &link->in_cursor, &kind, &word))) {
         ash_bounce_fail(link, -ECONNRESET);
@@ -223,7 +241,7 @@ static void disarm(struct ash_shm *shm)
 
     shm->armed = false;
     atomic_store(&shm->box->armed, 0);
-    while (read(shm->bell[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes))
+    while (read(shm->wake_pipe[0], bytes, sizeof(bytes)) == (ssize_t)sizeof(bytes))
         ;
 }
 
@@ -262,6 +280,7 @@ const struct ash_transport_ops ash_shm_ops = {
     .region_open = shm_region_open,
     .region_close = shm_region_close,
     .remote_open = shm_remote_open,
+    .remote_close = shm_remote_close,
     .post = shm_post,
     .notify = shm_notify,
     .poll = shm_poll,

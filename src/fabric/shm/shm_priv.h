@@ -1,10 +1,11 @@
 /* shm_priv - the shared-memory path as shm.c, link.c and bounce.c see it. */
-#ifndef ASH_FABRIC_SHM_PRIV_H
-#define ASH_FABRIC_SHM_PRIV_H
+#ifndef ASH_FABRIC_SHM_SHM_PRIV_H
+#define ASH_FABRIC_SHM_SHM_PRIV_H
 
 #include <sys/types.h>
 
 #include "base/pool.h"
+#include "fabric/segment.h"
 #include "fabric/shm/box.h"
 #include "fabric/transport.h"
 
@@ -25,7 +26,7 @@ struct ash_shm_link {
     struct ash_shm *shm;
     struct ash_peer *peer;
     pid_t pid;
-    int pidfd, bell_fd;
+    int pidfd, wake_fd;
     uint64_t token;             /* where its id is in its memory */
     bool single_copy;           /* the kernel lets us reach its memory */
     int dying;                  /* not 0: it is gone for this reason; what it has sent is still taken */
@@ -48,7 +49,7 @@ struct ash_shm {
     bool single_copy;
     struct ash_segment segment;
     struct ash_box *box;
-    int bell[2]; /* pipe: others open its writing end through /proc */
+    int wake_pipe[2]; /* pipe: others open its writing end through /proc */
     bool armed;
     uint32_t claims; /* of the box, when slots were last looked for */
     struct ash_pool *moves;
@@ -57,8 +58,10 @@ struct ash_shm {
 };
 
 /* link.c: a peer comes and goes. */
+/* Map a peer's box. -ESRCH: it is gone. */
 int ash_shm_link_open(struct ash_transport *transport, struct ash_peer *peer, const struct ash_wire_addr *addr,
                       struct ash_err *err);
+/* Fail what is in flight to a peer and forget it. */
 void ash_shm_link_close(struct ash_transport *transport, struct ash_peer *peer);
 /* Look for the slots of peers that have none here yet. */
 void ash_shm_bind(struct ash_shm *shm);
@@ -67,13 +70,13 @@ void ash_shm_tick(struct ash_transport *transport, uint64_t now_ns);
 /* Does the process still live? */
 bool ash_shm_alive(const struct ash_shm_link *link);
 /* Wake a peer that sleeps. Call after it was told something. */
-void ash_shm_ring(struct ash_shm_link *link);
+void ash_shm_wake(struct ash_shm_link *link);
 
 /* bounce.c: memory that can neither be mapped nor reached by the kernel. */
 /* -EAGAIN: too many are under way. */
 int ash_bounce_post(struct ash_shm_link *link, const struct ash_transfer *transfer, bool write);
 /* Fill free chunks, take answers. */
-void ash_bounce_pump(struct ash_shm_link *link);
+void ash_bounce_progress(struct ash_shm_link *link);
 /* Is a write under way whose last chunk is not in the ring? Then a notification would overtake it. */
 bool ash_bounce_pending(const struct ash_shm_link *link);
 /* Carry out what a peer asks for in chunk `index` of its slot; mark is its entry's. */

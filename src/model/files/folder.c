@@ -7,8 +7,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/bf16.h"
 #include "base/file.h"
+#include "base/math.h"
 
 void ash_weights_to_f32(const void *data, enum ash_dtype dtype, size_t first, size_t count, float *out)
 {
@@ -76,9 +78,12 @@ int ash_folder_map(struct ash_model *model, const char *dir, struct ash_err *err
     char path[4096];
     int rc;
 
-    if ((rc = ash_safetensors_open(dir, &model->files, err)) < 0) return rc;
-    for (size_t i = 0; i < model->param_count; i++)
-        if ((rc = bind_param(model, &model->params[i], dir, err)) < 0) return rc;
+    rc = ash_safetensors_open(dir, &model->files, err);
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < model->param_count; i++) {
+        rc = bind_param(model, &model->params[i], dir, err);
+        if (rc < 0) return rc;
+    }
     if (ash_path_join(path, sizeof(path), dir, "generation_config.json") == 0 && ash_path_exists(path))
         return ash_json_load(path, &model->generation, err);
     return 0;
@@ -103,7 +108,7 @@ static void convert(const float *values, size_t count, enum ash_dtype dtype, voi
         half[i] = dtype == ASH_BF16 ? ash_f32_to_bf16(values[i]) : ash_f32_to_f16(values[i]);
 }
 
-/* A model's own values, and who hears how many were read. */
+/* A model's own values, and the progress callback of a save. */
 struct own {
     const struct ash_model *model;
     const struct ash_save_watch *watch;
@@ -132,7 +137,7 @@ static int fill_tensor(void *ctx, size_t index, size_t first_byte, void *buf, si
     float values[CONVERT_CHUNK];
 
     for (size_t done = 0; done < count; done += CONVERT_CHUNK) {
-        size_t part = count - done < CONVERT_CHUNK ? count - done : CONVERT_CHUNK;
+        size_t part = ash_min(count - done, CONVERT_CHUNK);
         int rc = writer->read(writer->ctx, index, first + done, part, values);
         if (rc < 0) return rc;
         convert(values, part, writer->dtype, (char *)buf + done * width);
@@ -177,7 +182,7 @@ static int save_generation_config(const struct ash_model *model, const char *dir
 
     if (model->generation != NULL) return save_json(dir, "generation_config.json", model->generation, err);
     json = json_object();
-    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++) {
+    for (size_t i = 0; i < ASH_COUNT(keys); i++) {
         json_t *value = json_object_get(model->config.source, keys[i]);
         if (value != NULL && !json_is_null(value)) json_object_set(json, keys[i], value);
     }

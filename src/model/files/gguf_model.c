@@ -63,7 +63,7 @@ static const char *key_of(struct reader *reader, const char *name)
 
 static const struct {
     const char *key, *config_key;
-    bool required;
+    bool is_required;
 } whole_numbers[] = {
     {"embedding_length", "hidden_size", true},
     {"block_count", "num_hidden_layers", true},
@@ -83,7 +83,7 @@ static int add_whole_numbers(struct reader *reader, json_t *json, struct ash_err
         int rc = ash_gguf_int(reader->file, key, 0, INT32_MAX, &value, err);
 
         if (rc < 0) return rc;
-        if (rc == 0 && whole_numbers[i].required) return ash_err_set(err, -EINVAL, "the metadata lack '%s'", key);
+        if (rc == 0 && whole_numbers[i].is_required) return ash_err_set(err, -EINVAL, "the metadata lack '%s'", key);
         if (rc == 1) json_object_set_new(json, whole_numbers[i].config_key, json_integer(value));
     }
     return 0;
@@ -132,7 +132,8 @@ static int add_fractions(struct reader *reader, json_t *json, struct ash_err *er
 
     if (rc < 0) return rc;
     if (rc == 0) return ash_err_set(err, -EINVAL, "the metadata lack '%s'", key);
-    if ((rc = ash_gguf_double(reader->file, key_of(reader, "rope.freq_base"), 1e-3, 1e15, &theta, err)) < 0) return rc;
+    rc = ash_gguf_double(reader->file, key_of(reader, "rope.freq_base"), 1e-3, 1e15, &theta, err);
+    if (rc < 0) return rc;
     json_object_set_new(json, "rms_norm_eps", json_real(widen(eps)));
     json_object_set_new(json, "rope_theta", json_real(widen(theta)));
     return 0;
@@ -168,7 +169,8 @@ static int check_options(struct reader *reader, struct ash_err *err)
 
     if (rc < 0) return rc;
     if (experts > 0) return ash_err_set(err, -ENOTSUP, "experts cannot be read from a GGUF file");
-    if ((rc = ash_gguf_int(reader->file, "split.count", 0, INT32_MAX, &parts, err)) < 0) return rc;
+    rc = ash_gguf_int(reader->file, "split.count", 0, INT32_MAX, &parts, err);
+    if (rc < 0) return rc;
     if (parts > 1) return ash_err_set(err, -ENOTSUP, "it is one of %d parts: merge them into one file", (int)parts);
     return 0;
 }
@@ -411,7 +413,8 @@ int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct as
         char name[96];
         int rc = ash_gguf_model_name(model, i, name, sizeof(name), err);
 
-        if (rc == 0) rc = bind_tensor(&model->params[i], file, name, err);
+        if (rc < 0) return rc;
+        rc = bind_tensor(&model->params[i], file, name, err);
         if (rc < 0) return rc;
     }
     if (wide > 0 && (wide = widen_tensors(model, err)) < 0) return wide;

@@ -23,8 +23,8 @@ const struct ash_gguf_arch *ash_gguf_arch_of(const struct ash_model_config *conf
 /* The description of the model in file. Refuses architectures and options that Ashlar does not compute, by name. It
  * borrows from file. */
 int ash_gguf_model_config(struct ash_gguf *file, struct ash_model_config *config_out, struct ash_err *err);
-/* Bind every parameter of model to file, which model then owns (on failure too). Every tensor must have its parameter.
- */
+/* Bind every parameter of model to file, which model then owns (on failure too). Every tensor must have its
+ * parameter. */
 int ash_gguf_model_map(struct ash_model *model, struct ash_gguf *file, struct ash_err *err);
 
 /* The name of parameter `index` in a GGUF file, into buf. -ENOTSUP for a role that has none. */

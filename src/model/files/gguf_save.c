@@ -1,4 +1,4 @@
-/* Writes a model as a GGUF file, in another precision or quantised on the way, with its vocabulary and chat template:
+/* Writes a model as a GGUF file, in another precision or quantised, with its vocabulary and chat template:
  * all that llama.cpp needs. The rows of q and k are put into its order where the architecture has one, as its own
  * converter does (gguf_model.c says why). */
 #include "model/files/gguf_model_priv.h"
@@ -66,7 +66,7 @@ static void store_row(const float *x, size_t count, enum ash_dtype dtype, uint8_
             half[i] = dtype == ASH_BF16 ? ash_f32_to_bf16(x[i]) : ash_f32_to_f16(x[i]);
 }
 
-/* What f16, and the scale of a block, cannot hold: numbers that are not finite, or beyond its range. */
+/* What f16, and the scale of a block, cannot hold: values that are not finite, or out of its range. */
 static bool fits(const float *x, size_t count, enum ash_dtype dtype)
 {
     bool fits = true;
@@ -123,7 +123,7 @@ struct filling {
     const struct writer *writer;
     size_t index, first; /* the tensor, and its row that is the first one here */
     uint8_t *buf;
-    atomic_bool beyond; /* a number does not fit */
+    atomic_bool has_overflow; /* a weight does not fit */
 };
 
 static void fill_row_units(void *ctx, size_t begin, size_t end, int worker)
@@ -143,7 +143,7 @@ static void fill_row_units(void *ctx, size_t begin, size_t end, int worker)
         if (fits(values, cols, spec->dtype))
             store_row(values, cols, spec->dtype, filling->buf + i * row_bytes);
         else
-            atomic_store_explicit(&filling->beyond, true, memory_order_relaxed);
+            atomic_store_explicit(&filling->has_overflow, true, memory_order_relaxed);
     }
 }
 
@@ -154,7 +154,7 @@ static int fill_rows(const struct writer *writer, size_t index, size_t first_byt
     struct filling filling = {.writer = writer, .index = index, .first = first_byte / row_bytes, .buf = buf};
 
     ash_workers_run(writer->workers, size_bytes / row_bytes, 1, fill_row_units, &filling);
-    return filling.beyond ? -ERANGE : 0;
+    return filling.has_overflow ? -ERANGE : 0;
 }
 
 static size_t value_count(enum ash_dtype dtype, size_t size_bytes)

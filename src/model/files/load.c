@@ -1,33 +1,35 @@
-/* Reading and packing in one go. Packed from mapped pages after the first token, a cold model goes through memory three
- * times: into the page cache, whose pages must be found and filled first, out of it, and into the packed place. Here
- * the disk writes to a few buffers, again and again, which are packed out of the processor's caches. */
+/* Reading and packing in one go. A cold model that is packed from mapped pages goes through memory three times: into the
+ * page cache, out of it, and into the packed place. Here the disk writes to the same few buffers, which are packed out
+ * of the processor's caches. */
 #include "model/files/load.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
-#include "base/intake.h"
+#include "base/assert.h"
+#include "base/direct_reader.h"
+#include "base/math.h"
 #include "infra/cpu.h"
 #include "model/model_priv.h"
 #include "model/weight.h"
 
-#define PART_BYTES (((size_t)2 << 20) - 8192) /* with what is read around it, a huge page */
-#define SAMPLE_BYTES ((size_t)8 << 20)        /* one page of so many is looked at */
-#define KEEP_SHARE 4 /* of memory, one part may go to files in the page cache; as many bytes are packed */
-/* Bytes a second: from a slower disk a file is not read twice, so that the next start finds it in the page cache. */
-#define SLOW_DISK 2000000000u
+#define CHUNK_BYTES (((size_t)2 << 20) - 8192) /* with the blocks around it, a huge page */
+#define SAMPLE_BYTES ((size_t)8 << 20)         /* of these, one page is looked at */
+#define CACHE_SHARE 4 /* the page cache may get a quarter of memory; as many bytes are packed */
+/* From a slower disk a file is read once, through the page cache, so that the next start finds it there. */
+#define SLOW_DISK_BYTES_S 2000000000u
 
-/* Rows of a matrix. */
+/* A chunk: rows of a matrix. */
 struct load_rows {
     int32_t param;
     size_t first, count;
 };
 
 struct ash_load {
-    struct ash_intake *intake;
+    struct ash_direct_reader *reader;
     const struct ash_model *model;
     struct ash_exec exec; /* without workers: the threads that read pack for themselves */
-    size_t *ends;         /* [param_count] parts that have been taken when a parameter is there; 0: it is not loaded */
+    size_t *ends;         /* [param_count] chunks that have been read when a parameter is there; 0: it is not loaded */
     struct load_rows *rows;
     size_t row_count;
     struct ash_err err;
@@ -55,35 +57,33 @@ bool ash_load_wanted(const struct ash_model *model, const struct ash_exec *exec)
     return there < looked - looked / 2;
 }
 
-/* ---- parts ------------------------------------------------------------------------------------------------------- */
+/* ---- chunks ------------------------------------------------------------------------------------------------------- */
 
-static size_t part_rows(size_t row_bytes)
+static size_t chunk_rows(size_t row_bytes)
 {
-    size_t rows = PART_BYTES / row_bytes / ASH_PACK_ROWS * ASH_PACK_ROWS;
-
-    return rows > 0 ? rows : ASH_PACK_ROWS;
+    return ash_max(CHUNK_BYTES / row_bytes / ASH_PACK_ROWS * ASH_PACK_ROWS, ASH_PACK_ROWS);
 }
 
-/* The parts of a matrix, written where there is room for them. Returns how many they are. */
-static size_t add_parts(const struct ash_load *load, int32_t index, struct load_rows *rows,
-                        struct ash_intake_part *parts)
+/* A matrix in chunks of whole rows, into rows and ranges (NULL: only counted). Returns how many there are. */
+static size_t add_ranges(const struct ash_load *load, int32_t index, struct load_rows *rows,
+                         struct ash_direct_range *ranges)
 {
     const struct ash_param *param = &load->model->params[index];
-    size_t row_bytes = ash_dtype_size(param->dtype, param->dims[1]), step = part_rows(row_bytes), count = 0;
+    size_t row_bytes = ash_dtype_size(param->dtype, param->dims[1]), step = chunk_rows(row_bytes), count = 0;
 
     for (size_t first = 0; first < param->dims[0]; first += step, count++) {
-        size_t some = param->dims[0] - first < step ? param->dims[0] - first : step;
+        size_t some = ash_min(param->dims[0] - first, step);
 
         if (rows == NULL) continue;
         rows[count] = (struct load_rows){index, first, some};
-        parts[count] = (struct ash_intake_part){map_of(load->model, param->data),
-                                                (const char *)param->data + first * row_bytes, some * row_bytes};
+        ranges[count] = (struct ash_direct_range){map_of(load->model, param->data),
+                                                  (const char *)param->data + first * row_bytes, some * row_bytes};
     }
     return count;
 }
 
 /* Parameters are listed in the order of use, but for an embedding that is the output matrix too: that comes last. */
-static size_t list_parts(struct ash_load *load, struct load_rows *rows, struct ash_intake_part *parts)
+static size_t list_ranges(struct ash_load *load, struct load_rows *rows, struct ash_direct_range *ranges)
 {
     const struct ash_model *model = load->model;
     int32_t embed = model->top.param[ASH_ROLE_EMBED];
@@ -94,14 +94,14 @@ static size_t list_parts(struct ash_load *load, struct load_rows *rows, struct a
 
         if (index < 0 || (i < model->param_count && index == embed)) continue;
         if (ash_model_packed_bytes(model, &load->exec, index) == 0) continue;
-        count += add_parts(load, index, rows != NULL ? rows + count : NULL, parts != NULL ? parts + count : NULL);
+        count += add_ranges(load, index, rows != NULL ? rows + count : NULL, ranges != NULL ? ranges + count : NULL);
         load->ends[index] = count;
     }
     return count;
 }
 
-/* A part has been read: its rows go to their place. */
-static void pack_part(void *ctx, size_t index, const void *bytes)
+/* A chunk has been read: its rows go to their place. */
+static void pack_chunk(void *ctx, size_t index, const void *bytes)
 {
     struct ash_load *load = ctx;
     const struct load_rows *rows = &load->rows[index];
@@ -114,38 +114,38 @@ static void pack_part(void *ctx, size_t index, const void *bytes)
 }
 
 /* The next start finds the files in memory where there is plenty of it. */
-static uint64_t keep_below(const struct ash_intake_part *parts, size_t count)
+static uint64_t cache_if_slower_than_bytes_s(const struct ash_direct_range *ranges, size_t count)
 {
     uint64_t bytes = 0;
 
     for (size_t i = 0; i < count; i++)
-        bytes += parts[i].size_bytes;
-    return bytes <= ash_cpu_get()->memory_bytes / KEEP_SHARE ? SLOW_DISK : 0;
+        bytes += ranges[i].size_bytes;
+    return bytes <= ash_cpu_get()->memory_bytes / CACHE_SHARE ? SLOW_DISK_BYTES_S : 0;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static int load_start(struct ash_load *load, struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
 {
-    struct ash_intake_part *parts = NULL;
+    struct ash_direct_range *ranges = NULL;
     int rc = -ENOMEM;
 
     load->ends = calloc(model->param_count, sizeof(*load->ends));
     if (load->ends == NULL) return ash_err_set(err, rc, "out of memory for a list of matrices");
-    load->row_count = list_parts(load, NULL, NULL);
+    load->row_count = list_ranges(load, NULL, NULL);
     load->rows = calloc(load->row_count + 1, sizeof(*load->rows));
-    parts = calloc(load->row_count + 1, sizeof(*parts));
-    if (load->rows == NULL || parts == NULL) {
-        free(parts);
-        return ash_err_set(err, rc, "out of memory for a list of parts");
+    ranges = calloc(load->row_count + 1, sizeof(*ranges));
+    if (load->rows == NULL || ranges == NULL) {
+        free(ranges);
+        return ash_err_set(err, rc, "out of memory for the list of what to read");
     }
-    list_parts(load, load->rows, parts);
+    list_ranges(load, load->rows, ranges);
     rc = ash_model_place_packed(model, exec, err);
     if (rc == 0)
-        rc = ash_intake_open(parts, load->row_count, keep_below(parts, load->row_count), pack_part, load, &load->intake,
-                             err);
+        rc = ash_direct_reader_open(ranges, load->row_count, cache_if_slower_than_bytes_s(ranges, load->row_count),
+                                    pack_chunk, load, &load->reader, err);
     if (rc < 0) ash_model_unpack(model);
-    free(parts);
+    free(ranges);
     return rc;
 }
 
@@ -168,7 +168,7 @@ int ash_load_open(struct ash_model *model, const struct ash_exec *exec, struct a
 void ash_load_wait(struct ash_load *load, int32_t param)
 {
     if (load == NULL || load->rc < 0) return;
-    load->rc = ash_intake_wait(load->intake, load->ends[param], &load->err);
+    load->rc = ash_direct_reader_wait(load->reader, load->ends[param], &load->err);
 }
 
 int ash_load_check(const struct ash_load *load, struct ash_err *err)
@@ -179,14 +179,14 @@ int ash_load_check(const struct ash_load *load, struct ash_err *err)
 
 int ash_load_finish(struct ash_load *load, struct ash_err *err)
 {
-    if (load != NULL && load->rc == 0) load->rc = ash_intake_wait(load->intake, load->row_count, &load->err);
+    if (load != NULL && load->rc == 0) load->rc = ash_direct_reader_wait(load->reader, load->row_count, &load->err);
     return ash_load_check(load, err);
 }
 
 void ash_load_close(struct ash_load *load)
 {
     if (load == NULL) return;
-    ash_intake_close(load->intake);
+    ash_direct_reader_close(load->reader);
     free(load->ends);
     free(load->rows);
     free(load);

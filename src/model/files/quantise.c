@@ -1,8 +1,8 @@
-/* Q8_0 and Q8_W are rounded to the nearest number. Q4_0 has more to choose: which scale a block gets decides how much
- * of it is lost. The usual one (largest number / -8) is neither the best nor one that products are fast with, so scales
- * are looked for. Those of a group of 256 weights are whole steps of one unit, ASH_QUANT_FEW_STEPS at most, which makes
- * a group of bytes of it (ops.h); among them are taken those that lose least. That is less than the usual ones lose,
- * but for a few groups, which have the usual ones. The file is Q4_0 as any other.
+/* Q8_0 and Q8_W round to the nearest integer. Q4_0 has more to choose: the scale of a block decides how much is lost.
+ * The usual scale (largest value / -8) is neither the best nor one that products are fast with, so scales are searched.
+ * The blocks of a group of 256 weights get integer sub-scales, of at most ASH_QUANT_SUBSCALE_SMALL_MAX, of one group scale
+ * (ops.h); the ones with the least loss are taken. They lose less than the usual scales in all but a few groups, which
+ * keep the usual ones. The file is Q4_0 as any other.
  *
  * Every machine writes the same file: sums of errors have a fixed order. */
 #include "model/files/quantise.h"
@@ -13,14 +13,15 @@
 
 #include "base/assert.h"
 #include "base/bf16.h"
+#include "base/math.h"
 #include "compute/quant.h"
 
-#define F16_BITS 11              /* of its whole numbers */
-#define F16_SMALLEST 0x1p-24f    /* of its numbers, and what those near it are multiples of */
-#define UNIT_BITS (F16_BITS - 4) /* so that a unit times up to 15 is exact */
-#define FEWER_STEPS 2            /* than the usual scale has, at most: the best one is seldom larger than that */
-#define LOSS_MOST 1.25f          /* of what the usual scales lose */
-#define LANES 8                  /* sums of errors that are added up side by side */
+#define F16_BITS 11                     /* of its significand */
+#define F16_SMALLEST 0x1p-24f           /* its smallest positive value, and the spacing near it */
+#define GROUP_SCALE_BITS (F16_BITS - 4) /* so that a group scale times up to 15 is exact */
+#define SUB_SCALES_BELOW 2              /* how far below the usual scale is searched: the best one is seldom lower */
+#define LOSS_RATIO_MAX 1.25f            /* compared with the usual scales */
+#define LANES 8                         /* independent partial sums of errors */
 
 static void put_scale(uint8_t *block, float d)
 {
@@ -34,24 +35,24 @@ static void put_scale(uint8_t *block, float d)
 static void quantise_q8(const float *x, size_t count, uint8_t *out)
 {
     for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(ASH_Q8_0))
-        put_scale(out, ash_quant_numbers(x + i, ASH_QUANT_BLOCK, (int8_t *)out + sizeof(uint16_t)));
+        put_scale(out, ash_quant_quantise(x + i, ASH_QUANT_BLOCK, (int8_t *)out + sizeof(uint16_t)));
 }
 
 /* One scale to the blocks of a group. */
 static void quantise_q8w(const float *x, size_t count, uint8_t *out)
 {
-    int8_t numbers[ASH_QUANT_GROUP];
-    float d = ash_quant_numbers(x, count, numbers);
+    int8_t quants[ASH_QUANT_GROUP];
+    float d = ash_quant_quantise(x, count, quants);
 
     for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, out += ash_dtype_bytes(ASH_Q8_W)) {
         put_scale(out, d);
-        memcpy(out + sizeof(uint16_t), numbers + i, ASH_QUANT_BLOCK);
+        memcpy(out + sizeof(uint16_t), quants + i, ASH_QUANT_BLOCK);
     }
 }
 
 /* ---- four bits --------------------------------------------------------------------------------------------------- */
 
-/* The scale that makes the largest number -8, so that all 16 values are used. */
+/* The scale that makes the largest value -8, so that all 16 quants are used. */
 static float usual_scale(const float *x)
 {
     float top = 0.0f;
@@ -61,7 +62,7 @@ static float usual_scale(const float *x)
     return top / -8.0f;
 }
 
-/* A scale as files have it; 0 where numbers are too small. */
+/* A scale as files have it; 0 where it is too small for f16. */
 static float as_f16(float scale)
 {
     return ash_f16_to_f32(ash_f32_to_f16(scale));
@@ -72,7 +73,7 @@ static float inverse_of(float scale)
     return scale == 0.0f ? 0.0f : 1.0f / scale;
 }
 
-/* The nearest of the 16 values. */
+/* The nearest of the 16 quants. */
 static inline int32_t nearest(float x, float inverse)
 {
     int32_t value = ash_quant_round(x * inverse);
@@ -81,7 +82,7 @@ static inline int32_t nearest(float x, float inverse)
     return value > 7 ? 7 : value;
 }
 
-/* What a block loses with a scale: the sum of squares. */
+/* The quantisation error of a block with a scale: the sum of squares. */
 static float loss(const float *x, float scale)
 {
     float inverse = inverse_of(scale), lost[ASH_QUANT_BLOCK], lanes[LANES] = {0};
@@ -97,73 +98,73 @@ static float loss(const float *x, float scale)
     return lanes[0];
 }
 
-/* The steps of a unit that a block loses least with; sign and about how many the usual scale says. */
-static int best_steps(const float *x, float usual, float unit, float *loss_out)
+/* The sub-scale with the least loss for a block; its sign, and about its size, are those of the usual scale. */
+static int best_sub_scale(const float *x, float usual, float group_scale, float *loss_out)
 {
-    int most = (int)(fabsf(usual) / unit + 0.5f), best = 0;
+    int most = (int)(fabsf(usual) / group_scale + 0.5f), best = 0;
     float sign = usual < 0.0f ? -1.0f : 1.0f;
 
-    most = most > ASH_QUANT_FEW_STEPS ? ASH_QUANT_FEW_STEPS : most < 1 ? 1 : most;
+    most = most > ASH_QUANT_SUBSCALE_SMALL_MAX ? ASH_QUANT_SUBSCALE_SMALL_MAX : most < 1 ? 1 : most;
     *loss_out = FLT_MAX;
-    for (int steps = most; steps >= 1 && steps >= most - FEWER_STEPS; steps--) {
-        float lost = loss(x, sign * (float)steps * unit);
+    for (int sub_scale = most; sub_scale >= 1 && sub_scale >= most - SUB_SCALES_BELOW; sub_scale--) {
+        float lost = loss(x, sign * (float)sub_scale * group_scale);
 
         if (lost >= *loss_out) continue;
         *loss_out = lost;
-        best = steps;
+        best = sub_scale;
     }
     return sign < 0.0f ? -best : best;
 }
 
-/* A unit near this, of which f16 has 1 to 15 exactly (0: it is too small for that). */
-static float round_unit(float unit)
+/* The nearest group scale whose multiples up to 15 are exact in f16; 0 where it is too small for that. */
+static float round_group_scale(float group_scale)
 {
     int exponent;
-    float grain;
+    float quantum;
 
-    frexpf(unit, &exponent);
-    grain = ldexpf(1.0f, exponent - UNIT_BITS);
-    grain = grain > F16_SMALLEST ? grain : F16_SMALLEST;
-    return rintf(unit / grain) * grain;
+    frexpf(group_scale, &exponent);
+    quantum = ldexpf(1.0f, exponent - GROUP_SCALE_BITS);
+    quantum = quantum > F16_SMALLEST ? quantum : F16_SMALLEST;
+    return rintf(group_scale / quantum) * quantum;
 }
 
 struct q4_group {
     const float *x;
     size_t blocks, largest; /* the block whose usual scale is largest */
     float usual[ASH_QUANT_GROUP_BLOCKS];
-    int steps[ASH_QUANT_GROUP_BLOCKS];
-    float unit, lost;
+    int sub_scales[ASH_QUANT_GROUP_BLOCKS];
+    float group_scale, lost;
 };
 
-/* Take this unit if it loses less. The block with the largest scale has ASH_QUANT_FEW_STEPS of it: readers find the
- * unit by that. */
-static void try_unit(struct q4_group *group, float unit)
+/* Take this group scale if it loses less. The block with the largest scale has the sub-scale ASH_QUANT_SUBSCALE_SMALL_MAX:
+ * readers find the group scale by that. */
+static void try_group_scale(struct q4_group *group, float group_scale)
 {
-    int steps[ASH_QUANT_GROUP_BLOCKS] = {0};
+    int sub_scales[ASH_QUANT_GROUP_BLOCKS] = {0};
     float sum = 0.0f;
 
-    if (unit == 0.0f) return;
+    if (group_scale == 0.0f) return;
     for (size_t b = 0; b < group->blocks; b++) {
         const float *x = group->x + b * ASH_QUANT_BLOCK;
         float lost = 0.0f;
 
         if (b == group->largest) {
-            steps[b] = group->usual[b] < 0.0f ? -ASH_QUANT_FEW_STEPS : ASH_QUANT_FEW_STEPS;
-            lost = loss(x, (float)steps[b] * unit);
+            sub_scales[b] = group->usual[b] < 0.0f ? -ASH_QUANT_SUBSCALE_SMALL_MAX : ASH_QUANT_SUBSCALE_SMALL_MAX;
+            lost = loss(x, (float)sub_scales[b] * group_scale);
         } else if (group->usual[b] != 0.0f) {
-            steps[b] = best_steps(x, group->usual[b], unit, &lost);
+            sub_scales[b] = best_sub_scale(x, group->usual[b], group_scale, &lost);
         }
         sum += lost;
         if (sum >= group->lost) return;
     }
     group->lost = sum;
-    group->unit = unit;
-    memcpy(group->steps, steps, sizeof(steps));
+    group->group_scale = group_scale;
+    memcpy(group->sub_scales, sub_scales, sizeof(sub_scales));
 }
 
-static void find_steps(struct q4_group *group)
+static void search_scales(struct q4_group *group)
 {
-    /* Of the usual largest scale; likely ones first, so that most of the others are soon given up. */
+    /* Of the usual largest scale; likely ones first, so that most others are soon abandoned. */
     static const float shares[] = {0.9f, 0.85f, 0.95f, 0.8f, 1.0f, 0.75f};
     float top;
 
@@ -173,18 +174,18 @@ static void find_steps(struct q4_group *group)
     }
     top = fabsf(group->usual[group->largest]);
     for (size_t i = 0; i < ASH_COUNT(shares); i++)
-        try_unit(group, round_unit(shares[i] * top / ASH_QUANT_FEW_STEPS));
+        try_group_scale(group, round_group_scale(shares[i] * top / ASH_QUANT_SUBSCALE_SMALL_MAX));
 }
 
-/* Does it lose about as little as with the usual scales? Where one block is much larger than the others it does not:
- * few steps leave too little for the small ones. */
-static bool few_steps_do(const struct q4_group *group)
+/* Is the loss about as small as with the usual scales? It is not where one block is much larger than the others: their
+ * sub-scales are then too coarse. */
+static bool sub_scales_suffice(const struct q4_group *group)
 {
     float usually = 0.0f;
 
     for (size_t b = 0; b < group->blocks; b++)
         usually += loss(group->x + b * ASH_QUANT_BLOCK, as_f16(group->usual[b]));
-    return group->lost <= LOSS_MOST * usually;
+    return group->lost <= LOSS_RATIO_MAX * usually;
 }
 
 static void put_q4(const float *x, float scale, uint8_t *block)
@@ -202,12 +203,13 @@ static void put_q4(const float *x, float scale, uint8_t *block)
 static void quantise_q4(const float *x, size_t count, uint8_t *out)
 {
     struct q4_group group = {.x = x, .blocks = count / ASH_QUANT_BLOCK, .lost = FLT_MAX};
-    bool few;
+    bool uses_sub_scales;
 
-    find_steps(&group);
-    few = few_steps_do(&group);
+    search_scales(&group);
+    uses_sub_scales = sub_scales_suffice(&group);
     for (size_t b = 0; b < group.blocks; b++, out += ash_dtype_bytes(ASH_Q4_0))
-        put_q4(x + b * ASH_QUANT_BLOCK, few ? (float)group.steps[b] * group.unit : as_f16(group.usual[b]), out);
+        put_q4(x + b * ASH_QUANT_BLOCK,
+               uses_sub_scales ? (float)group.sub_scales[b] * group.group_scale : as_f16(group.usual[b]), out);
 }
 
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
@@ -221,7 +223,7 @@ void ash_quantise_row(const float *x, size_t count, enum ash_dtype dtype, uint8_
     }
     ash_assert(dtype == ASH_Q8_W || dtype == ASH_Q4_0);
     for (size_t at = 0; at < count; at += ASH_QUANT_GROUP, out += ash_dtype_size(dtype, ASH_QUANT_GROUP)) {
-        size_t part = count - at < ASH_QUANT_GROUP ? count - at : ASH_QUANT_GROUP;
+        size_t part = ash_min(count - at, ASH_QUANT_GROUP);
 
         if (dtype == ASH_Q8_W)
             quantise_q8w(x + at, part, out);

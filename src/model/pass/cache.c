@@ -212,22 +212,22 @@ static void write_document(const struct ash_pass_step *step, size_t layer, const
 }
 
 /* Rows of q, k and v as the products left them. */
-static void place_rows(const struct ash_pass_step *step, size_t layer, const struct ash_attn_args *args)
+static void write_rows(const struct ash_pass_step *step, size_t layer, const struct ash_attn_args *args)
 {
     const struct ash_model *model = step->model;
     bool has_rope = model->config.rope.kind != ASH_ROPE_NONE;
     const struct ash_rope *rope = step->rope;
-    struct ash_place_args place = {.attn = args,
-                                   .q = step->acts->layers[layer].attn.rows.q,
-                                   .q_stride = step->acts->q_stride,
-                                   .dims = has_rope ? rope->dims : 0,
-                                   .interleaved_in = model->config.rope.interleaved,
-                                   .positions = step->acts->block.positions,
-                                   .cos = ash_rope_cos(rope),
-                                   .sin = ash_rope_sin(rope),
-                                   .round_bf16 = model->round_bf16};
+    struct ash_kv_write_args write = {.attn = args,
+                                      .q = step->acts->layers[layer].attn.rows.q,
+                                      .q_stride = step->acts->q_stride,
+                                      .dims = has_rope ? rope->dims : 0,
+                                      .interleaved_in = model->config.rope.interleaved,
+                                      .positions = step->acts->block.positions,
+                                      .cos = ash_rope_cos(rope),
+                                      .sin = ash_rope_sin(rope),
+                                      .round_bf16 = model->round_bf16};
 
-    step->exec->ops->attn->place(step->exec, &place);
+    step->exec->ops->attn->kv_write(step->exec, &write);
 }
 
 void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_attn_args *args)
@@ -247,5 +247,5 @@ void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_
         step->seqs[i].pages = cache->slots[doc->slot].pages;
         if (step->model->config.attn == ASH_ATTN_LATENT) write_document(step, layer, doc, args);
     }
-    if (step->model->config.attn == ASH_ATTN_GROUPED) place_rows(step, layer, args);
+    if (step->model->config.attn == ASH_ATTN_GROUPED) write_rows(step, layer, args);
 }

@@ -28,7 +28,7 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
     for (size_t i = 0; i < group->out_count; i++) {
         const struct ash_linear_out *out = &group->outs[i];
 
-        ash_fetch_wait(model->fetch, model->params[out->weight].data);
+        ash_prefetcher_wait(model->prefetcher, model->params[out->weight].data);
         ash_load_wait(model->load, out->weight);
         args.outs[args.out_count++] =
             (struct ash_project_out){ash_weight_for(model, exec, out->weight, &args.K),

@@ -11,9 +11,7 @@
 #include "base/utf8.h"
 
 static const struct ash_rule rules[] = {
-#define RULE(layer, kind, severity, ...) {ASH_LAYER_##layer, ASH_RULE_##kind, ASH_##severity, __VA_ARGS__},
 #include "observe/health/diagnose_list.h"
-#undef RULE
 };
 
 int ash_diagnose_open(struct ash_diagnose **diagnose_out, struct ash_err *err)
@@ -68,9 +66,9 @@ static int without_port(const char *text)
 /* The node that a sample says it is of; no bytes: it says none. */
 static struct ash_node_name node_of(const struct ash_scrape_sample *sample)
 {
-    const char *name = ash_scrape_label(sample, "Hostname");
+    const char *name = ash_scrape_label_of(sample, "Hostname");
 
-    if (name[0] == '\0') name = ash_scrape_label(sample, "instance");
+    if (name[0] == '\0') name = ash_scrape_label_of(sample, "instance");
     return (struct ash_node_name){name, without_port(name)};
 }
 
@@ -371,7 +369,7 @@ size_t ash_diagnose_log_good(const struct ash_diagnose *diagnose)
     return diagnose->log_good;
 }
 
-const char *ash_layer_name(enum ash_layer layer)
+const char *ash_health_layer_name(enum ash_health_layer layer)
 {
     static const char *const names[] = {"GPU", "NVLink", "network", "storage", "host", "step", "software"};
 

@@ -2,8 +2,8 @@
  * One table of rules (diagnose_list.h) is held against every series, layer by layer from the GPU up. Answers name the
  * first abnormal layer, the node and part, the counter and its normal range; what was looked at and found normal; and
  * what could not be judged and why. */
-#ifndef ASH_PLAN_DIAGNOSE_H
-#define ASH_PLAN_DIAGNOSE_H
+#ifndef ASH_OBSERVE_HEALTH_DIAGNOSE_H
+#define ASH_OBSERVE_HEALTH_DIAGNOSE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -11,15 +11,15 @@
 #include "observe/health/scrape.h"
 
 /* In the order in which they are looked at. */
-enum ash_layer {
-    ASH_LAYER_GPU,
-    ASH_LAYER_NVLINK,
-    ASH_LAYER_NETWORK,
-    ASH_LAYER_STORAGE,
-    ASH_LAYER_HOST,
-    ASH_LAYER_STEP, /* data loader and stragglers */
-    ASH_LAYER_SOFTWARE,
-    ASH_LAYER_COUNT,
+enum ash_health_layer {
+    ASH_HEALTH_GPU,
+    ASH_HEALTH_NVLINK,
+    ASH_HEALTH_NETWORK,
+    ASH_HEALTH_STORAGE,
+    ASH_HEALTH_HOST,
+    ASH_HEALTH_STEP, /* data loader and stragglers */
+    ASH_HEALTH_SOFTWARE,
+    ASH_HEALTH_COUNT,
 };
 
 /* From bad to worse. What is only watched makes nothing abnormal. */
@@ -40,7 +40,7 @@ enum ash_rule_kind {
 };
 
 struct ash_rule {
-    enum ash_layer layer;
+    enum ash_health_layer layer;
     enum ash_rule_kind kind;
     enum ash_severity severity;
     const char *metric;
@@ -49,17 +49,17 @@ struct ash_rule {
     bool busy;        /* only GPUs that work, and nodes that have one (DCGM_FI_DEV_GPU_UTIL, where there is one) */
     double limit;
     double floor;       /* peers: a distance that is never too far, in the metric's unit */
-    const char *normal; /* the normal range, in words */
+    const char *normal; /* the normal range, as text */
     const char *means, *action, *source;
 };
 
 struct ash_finding {
-    enum ash_layer layer;
+    enum ash_health_layer layer;
     enum ash_severity severity;
     const char *metric; /* or "log" */
     const char *normal, *means, *action, *source;
     char where[160]; /* node and part: "ip-10-0-0-7 gpu 3" */
-    char value[160]; /* what was found, in words */
+    char value[160]; /* what was found, as text */
     double excess;   /* how far off, for the order of findings that are equally bad */
 };
 
@@ -83,6 +83,7 @@ struct ash_check {
 
 struct ash_diagnose; /* owned by one thread */
 
+/* An empty diagnosis. Returns 0 or -ENOMEM; on 0 the caller owns *diagnose_out. */
 int ash_diagnose_open(struct ash_diagnose **diagnose_out, struct ash_err *err);
 /* Close it and every scrape that was added. NULL is a no-op. */
 void ash_diagnose_close(struct ash_diagnose *diagnose);
@@ -101,23 +102,30 @@ int ash_diagnose_run(struct ash_diagnose *diagnose, double seconds, struct ash_e
 
 /* After ash_diagnose_run: findings, worst first. */
 size_t ash_diagnose_finding_count(const struct ash_diagnose *diagnose);
+/* One of them; index is below ash_diagnose_finding_count. Borrowed. */
 const struct ash_finding *ash_diagnose_finding(const struct ash_diagnose *diagnose, size_t index);
 /* The finding that the verdict rests on: the worst of the first abnormal layer. NULL: nothing is abnormal. */
 const struct ash_finding *ash_diagnose_first(const struct ash_diagnose *diagnose);
 /* What became of every rule, in the order of the table. */
 size_t ash_diagnose_check_count(const struct ash_diagnose *diagnose);
+/* One of them; index is below ash_diagnose_check_count. Borrowed. */
 const struct ash_check *ash_diagnose_check(const struct ash_diagnose *diagnose, size_t index);
-/* How many nodes there are, how many series of them were read, and how many lines were no samples. */
+/* How many nodes the present scrapes name. */
 size_t ash_diagnose_nodes(const struct ash_diagnose *diagnose);
+/* How many series of the present scrapes were read. */
 size_t ash_diagnose_series(const struct ash_diagnose *diagnose);
+/* How many lines of the scrapes were no samples. */
 size_t ash_diagnose_skipped(const struct ash_diagnose *diagnose);
-/* How many lines of logs were read, and how many of them show that the network is used as it should be. */
+/* How many lines of logs were read. */
 size_t ash_diagnose_log_lines(const struct ash_diagnose *diagnose);
+/* How many of these lines show that the network is used as it should be. */
 size_t ash_diagnose_log_good(const struct ash_diagnose *diagnose);
 
-const char *ash_layer_name(enum ash_layer layer);
+/* "GPU", "NVLink", "network", ...: static. */
+const char *ash_health_layer_name(enum ash_health_layer layer);
+/* "watch", "slow" or "broken": static. */
 const char *ash_severity_name(enum ash_severity severity);
-/* Why a rule that was not judged was not, in words. */
+/* Why a rule was not judged. */
 const char *ash_check_state_text(enum ash_check_state state);
 
 #endif

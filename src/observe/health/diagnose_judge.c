@@ -56,7 +56,7 @@ static bool concerns(const char *only, const struct ash_scrape_sample *sample)
 
     if (equals == NULL) return true;
     snprintf(label, sizeof(label), "%.*s", (int)(equals - only), only);
-    value = ash_scrape_label(sample, label);
+    value = ash_scrape_label_of(sample, label);
     bytes = strlen(value);
     for (const char *at = equals; *at != '\0'; at += 1 + strcspn(at + 1, "|")) {
         if (strcspn(at + 1, "|") == bytes && memcmp(at + 1, value, bytes) == 0) return true;
@@ -71,7 +71,7 @@ static bool is_idle(const struct ash_diagnose *diagnose, const struct ash_series
     size_t count = 0, idle = 0;
 
     if (use != NULL) return use->sample->value < BUSY_PERCENT;
-    if (ash_scrape_label(series->sample, "gpu")[0] != '\0') return false;
+    if (ash_scrape_label_of(series->sample, "gpu")[0] != '\0') return false;
     use = ash_series_range(&diagnose->now, "DCGM_FI_DEV_GPU_UTIL", &count);
     for (size_t i = 0; i < count; i++) {
         if (ash_node_compare(use[i].node, series->node) != 0) continue;
@@ -148,7 +148,7 @@ static void collect(const struct ash_diagnose *diagnose, const struct ash_rule *
             continue;
         }
         point->series = &series[i];
-        point->group = ash_scrape_label(series[i].sample, "modelName");
+        point->group = ash_scrape_label_of(series[i].sample, "modelName");
         points->count++;
     }
 }
@@ -173,13 +173,13 @@ static void name_part(const struct ash_series *series, char *where, size_t where
     size_t used = (size_t)snprintf(where, where_bytes, "%.*s", series->node.bytes, series->node.text);
 
     for (size_t i = 0; i < ASH_COUNT(parts) && used < where_bytes; i++) {
-        const char *value = ash_scrape_label(series->sample, parts[i]);
+        const char *value = ash_scrape_label_of(series->sample, parts[i]);
 
         if (value[0] != '\0') used += (size_t)snprintf(where + used, where_bytes - used, " %s %s", parts[i], value);
     }
 }
 
-/* Report a point whose value is in words already. */
+/* Report a point whose value is text already. */
 static int report_point(struct ash_diagnose *diagnose, struct ash_finding *finding, const struct point *point)
 {
     name_part(point->series, finding->where, sizeof(finding->where));

@@ -13,14 +13,14 @@
 #define XIDS_MAX 512
 
 struct trace {
-    enum ash_layer layer;
+    enum ash_health_layer layer;
     enum ash_severity severity;
     const char *needles[NEEDLES_MAX]; /* any of them */
     const char *normal, *means, *action, *source;
 };
 
 static const struct trace traces[] = {
-    {ASH_LAYER_SOFTWARE,
+    {ASH_HEALTH_SOFTWARE,
      ASH_BROKEN,
      {"CUDA error 802", "error code 802", "system not yet initialized", "cudaErrorSystemNotReady",
       "CUDA_ERROR_SYSTEM_NOT_READY"},
@@ -28,14 +28,14 @@ static const struct trace traces[] = {
      "the fabric manager is not ready: no process can use the NVSwitch GPUs",
      "systemctl restart nvidia-fabricmanager (of the driver's version), then wait until it has trained the links",
      "CUDA's list of errors; seen on new p5 nodes"},
-    {ASH_LAYER_SOFTWARE,
+    {ASH_HEALTH_SOFTWARE,
      ASH_SLOW,
      {"Using network Socket", "via NET/Socket"},
      "Using network AWS Libfabric (or IB)",
      "NCCL talks over TCP sockets: many times slower than EFA",
      "put aws-ofi-nccl's folder into LD_LIBRARY_PATH; unset NCCL_NET=Socket if a test left it",
      "NCCL INFO lines"},
-    {ASH_LAYER_SOFTWARE,
+    {ASH_HEALTH_SOFTWARE,
      ASH_SLOW,
      {"NET/Plugin: Could not find", "No plugin found (libnccl-net", "Plugin load (libnccl-net",
       "Unable to load libnccl-net"},
@@ -43,7 +43,7 @@ static const struct trace traces[] = {
      "NCCL's network plugin was not loaded: wrong or missing library",
      "see that libnccl-net.so of aws-ofi-nccl is in LD_LIBRARY_PATH inside the container too",
      "NCCL INFO lines"},
-    {ASH_LAYER_SOFTWARE,
+    {ASH_HEALTH_SOFTWARE,
      ASH_SLOW,
      {"Selected provider is tcp", "Selected Provider is tcp", "Selected provider is sockets",
       "Selected Provider is sockets"},
@@ -51,14 +51,14 @@ static const struct trace traces[] = {
      "libfabric found no EFA device and took TCP: wrong libfabric, or devices that the container does not see",
      "use the EFA installer's libfabric (/opt/amazon/efa); give the container /dev/infiniband",
      "aws-ofi-nccl's INFO lines"},
-    {ASH_LAYER_SOFTWARE,
+    {ASH_HEALTH_SOFTWARE,
      ASH_BROKEN,
      {"undefined symbol:", "CUDA driver version is insufficient", "cudaErrorInsufficientDriver"},
      "no such line",
      "a library of another version was picked up",
      "see which one with ldd and LD_DEBUG=libs; remove the other from LD_LIBRARY_PATH",
      "the dynamic loader"},
-    {ASH_LAYER_STEP,
+    {ASH_HEALTH_STEP,
      ASH_BROKEN,
      {"Watchdog caught collective operation timeout", "ran for longer than the timeout"},
      "no time-out",
@@ -184,13 +184,13 @@ static int xid_of_line(const char *at, const char *end)
 
 static int report_xid(struct ash_diagnose *diagnose, const struct log *log, int code, const struct hits *hits)
 {
-    struct ash_finding finding = {.layer = ASH_LAYER_GPU,
+    struct ash_finding finding = {.layer = ASH_HEALTH_GPU,
                                   .severity = ASH_BROKEN,
                                   .metric = "log",
                                   .normal = "no XID, or one that is only watched",
                                   .means = "the driver reported an error of a GPU that no source lists",
                                   .action = "drain the node and ask support",
-                                  .source = "ashlar plan xid --log says more",
+                                  .source = "ashlar xid --log says more",
                                   .excess = (double)hits->lines};
     const char *verdict = ash_diagnose_explain_xid(&finding, code);
 

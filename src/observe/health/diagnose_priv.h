@@ -1,6 +1,6 @@
 /* diagnose_priv - what judging scrapes and reading logs share. */
-#ifndef ASH_PLAN_DIAGNOSE_PRIV_H
-#define ASH_PLAN_DIAGNOSE_PRIV_H
+#ifndef ASH_OBSERVE_HEALTH_DIAGNOSE_PRIV_H
+#define ASH_OBSERVE_HEALTH_DIAGNOSE_PRIV_H
 
 #include "observe/health/diagnose.h"
 
@@ -22,7 +22,7 @@ struct ash_series_set {
 };
 
 struct ash_diagnose {
-    struct ash_scrape **scrapes; /* owned, and the node names beside them */
+    struct ash_scrape **scrapes; /* owned, and the node names in the same order */
     char **names;
     size_t scrape_count;
     struct ash_series_set now, before;
@@ -45,6 +45,7 @@ const struct ash_series *ash_series_range(const struct ash_series_set *set, cons
 /* The series of a metric with the node and labels of like, or NULL. */
 const struct ash_series *ash_series_find(const struct ash_series_set *set, const char *metric,
                                          const struct ash_series *like);
+/* The order of node names: below, at or above 0, as strcmp. */
 int ash_node_compare(struct ash_node_name a, struct ash_node_name b);
 
 /* Say in a finding what a code that some GPU logged means: harmless ones are only watched, for others it is as bad as

@@ -43,7 +43,7 @@ static char *skip_space(char *at)
     return at;
 }
 
-/* Undo the escapes of a quoted value in place. *at is behind the opening quote, and behind the closing one on success.
+/* Undo the escapes of a quoted value in place. *at follows the opening quote, and the closing one on success.
  */
 static bool cut_value(char **at)
 {
@@ -98,7 +98,7 @@ static int add_sample(struct ash_scrape *scrape, struct ash_scrape_sample sample
     return 0;
 }
 
-/* Labels from behind the opening brace. Returns 0 with *at behind the closing one, -EINVAL or -ENOMEM. */
+/* Labels after the opening brace. Returns 0 with *at after the closing one, -EINVAL or -ENOMEM. */
 static int read_labels(struct ash_scrape *scrape, char **at, size_t *count_out)
 {
     char *here = skip_space(*at);
@@ -277,7 +277,7 @@ size_t ash_scrape_skipped(const struct ash_scrape *scrape)
     return scrape->skipped;
 }
 
-const char *ash_scrape_label(const struct ash_scrape_sample *sample, const char *name)
+const char *ash_scrape_label_of(const struct ash_scrape_sample *sample, const char *name)
 {
     for (size_t i = 0; i < sample->label_count; i++) {
         if (strcmp(sample->labels[i].name, name) == 0) return sample->labels[i].value;

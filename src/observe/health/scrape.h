@@ -1,8 +1,8 @@
 /* scrape - what an exporter answered: samples of Prometheus text (format 0.0.4, and OpenMetrics where it says the
  * same).
  */
-#ifndef ASH_PLAN_SCRAPE_H
-#define ASH_PLAN_SCRAPE_H
+#ifndef ASH_OBSERVE_HEALTH_SCRAPE_H
+#define ASH_OBSERVE_HEALTH_SCRAPE_H
 
 #include <stddef.h>
 #include "ashlar/err.h"
@@ -33,6 +33,7 @@ int ash_scrape_load(const char *path, struct ash_scrape **scrape_out, struct ash
 /* NULL is a no-op. */
 void ash_scrape_close(struct ash_scrape *scrape);
 
+/* Samples that were read. */
 size_t ash_scrape_count(const struct ash_scrape *scrape);
 /* In the order of the text; index is below ash_scrape_count. */
 const struct ash_scrape_sample *ash_scrape_at(const struct ash_scrape *scrape, size_t index);
@@ -40,6 +41,6 @@ const struct ash_scrape_sample *ash_scrape_at(const struct ash_scrape *scrape, s
 size_t ash_scrape_skipped(const struct ash_scrape *scrape);
 
 /* A label's value, "" where the sample has none of that name. */
-const char *ash_scrape_label(const struct ash_scrape_sample *sample, const char *name);
+const char *ash_scrape_label_of(const struct ash_scrape_sample *sample, const char *name);
 
 #endif

@@ -86,8 +86,8 @@ const char *ash_xid_job_text(enum ash_xid_job job, bool mig)
 {
     switch (job) {
     case ASH_XID_JOB_PROCESS:
-        return mig ? "the process that met it is lost and its job restarts; other MIG instances go on"
-                   : "the process that met it is lost and its job restarts; other processes go on";
+        return mig ? "the process that met it is lost and its job restarts; other MIG instances continue"
+                   : "the process that met it is lost and its job restarts; other processes continue";
     case ASH_XID_JOB_GPU:
         return mig ? "the job must end: a reset takes all MIG instances of the GPU with it"
                    : "the job must end: a reset takes every process on the GPU with it";
@@ -124,7 +124,7 @@ int ash_xid_kind_of(const char *name, const char *arch, enum ash_xid_kind *kind_
 
 /* ---- one code ---------------------------------------------------------------------------------------------------- */
 
-/* Isolating by itself ends nothing: a job that the code lets go on reaches its end first. */
+/* Isolating by itself ends nothing: a job that the code does not end finishes first. */
 static void raise_to(struct ash_xid_finding *finding, enum ash_xid_verdict verdict, const char *why, const char *next)
 {
     if (verdict <= finding->verdict) return;

@@ -97,13 +97,15 @@ struct ash_xid_answer {
     size_t note_count;
 };
 
+/* Judge what one GPU logged. Never fails: a code without a row is a finding without a verdict. */
 void ash_xid_judge(const struct ash_xid_setting *setting, const struct ash_xid_gpu *gpu,
                    struct ash_xid_answer *answer_out);
 
 /* "reset", "the job must end: ...": words for people and programs. */
 const char *ash_xid_verdict_name(enum ash_xid_verdict verdict);
+/* What becomes of the job, as a part of a sentence; mig: the GPU is divided. Static. */
 const char *ash_xid_job_text(enum ash_xid_job job, bool mig);
-/* The sources that rows name, with their addresses: index from 0, NULL behind the last. */
+/* The sources that rows name, with their addresses: index from 0, NULL after the last. */
 const char *ash_xid_source(size_t index);
 
 #endif

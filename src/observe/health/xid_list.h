@@ -19,7 +19,7 @@ BUCKET(WORKFLOW_NVLINK_ERR, RESET, GPU, "a link that failed is trained again by 
        "drain, reset all GPUs that the link joins, look at nvidia-smi nvlink -e; replace if the same link fails again")
 BUCKET(WORKFLOW_NVLINK5_ERR, MONITOR, GOES_ON,
        "some of its sub-codes ask for nothing, some for a reset: the numbers in the line decide (WORKFLOW_NVLINK5_ERR)",
-       "look for an XID 154 beside it, else decode the line with NVIDIA's table for 144-150; a fatal one needs a reset")
+       "look for an XID 154 near it, else decode the line with NVIDIA's table for 144-150; a fatal one needs a reset")
 BUCKET(RESTART_BM, REBOOT, NODE, "only a restart of the machine brings it back (RESTART_BM)",
        "drain the node and reboot or power-cycle it; replace it if the code comes back after that")
 BUCKET(RESTART_VM, REBOOT, NODE, "the virtual machine must be restarted (RESTART_VM)",
@@ -137,8 +137,8 @@ X(165, 165, NONE_LISTED, ISOLATE, false, "the circuit that smooths power draw is
   "AWS's health check watches by default and isolates in its strict mode", BOTH)
 X(168, 168, BOOT_OR_ECC, 0, true, "errors in the protected part of memory; the GPU has less memory than it should",
   NULL, NULL, BOTH)
-X(171, 171, NONE_LISTED, 0, true, "says of the XID 48 beside it: the error was in DRAM",
+X(171, 171, NONE_LISTED, 0, true, "says of the XID 48 near it: the error was in DRAM",
   "act on the 48; a reset puts the spare row into effect", NULL, MEMORY)
-X(172, 172, NONE_LISTED, 0, false, "says of the XID 48 beside it: the error was in SRAM, where no spare rows help",
+X(172, 172, NONE_LISTED, 0, false, "says of the XID 48 near it: the error was in SRAM, where no spare rows help",
   "act on the 48; replace the GPU if nvidia-smi -q -d ECC says SRAM Threshold Exceeded: Yes", NULL, MEMORY)
 #endif

@@ -14,6 +14,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/interrupt.h"
@@ -22,7 +23,7 @@
 #include "orchestrate/local/netns.h"
 
 #define LINE_BYTES 4096
-#define EXIT_INTERRUPTED 130
+#define EXIT_SIGNAL 128 /* plus the signal's number */
 #define ERROR_PREFIX "ashlar: error: "
 #define SAID_MAX 64
 #define LOOK_MS 50 /* a signal interrupts the wait; this bounds what that might miss */
@@ -87,7 +88,7 @@ static _Noreturn void become(const struct job *job, size_t rank, int port, int o
     if (err_fd >= 0) dup2(err_fd, STDERR_FILENO);
     if (job->netns != NULL) cause = -ash_netns_enter(job->netns, rank / per_node);
     if (cause == 0) {
-        execvp(launch->argv[0], launch->argv);
+        execvp(launch->program, launch->argv);
         cause = errno;
     }
     if (write(report_fd, &cause, sizeof(cause)) < 0) _exit(126); /* nobody is left to hear it */
@@ -143,7 +144,7 @@ static int start_process(struct job *job, struct process *process, int port, str
     job->running++;
     cause = read_report(report[0]);
     close(report[0]);
-    return cause == 0 ? 0 : ash_err_set(err, -cause, "%s cannot be run: %s", job->launch->argv[0], strerror(cause));
+    return cause == 0 ? 0 : ash_err_set(err, -cause, "%s cannot be run: %s", job->launch->program, strerror(cause));
 }
 
 /* ---- output ------------------------------------------------------------------------------------------------------ */
@@ -251,7 +252,7 @@ static void note_end(struct job *job, struct process *process, int status)
     job->running--;
     if (code == 0 || job->forced) return;
     if (job->interrupted)
-        code = EXIT_INTERRUPTED; /* it ended because we told it to */
+        code = EXIT_SIGNAL + ash_interrupt_signal(); /* it ended because we told it to */
     else if (WIFSIGNALED(status))
         ash_log(ASH_LOG_ERROR, "rank %zu was killed by signal %d (%s)", process->rank, WTERMSIG(status),
                 strsignal(WTERMSIG(status)));
@@ -325,6 +326,7 @@ int ash_launch_run(const struct ash_launch *launch, struct ash_err *err)
     struct pollfd *polls = NULL;
     int rc;
 
+    ash_assert(launch->program != NULL && launch->argv != NULL && launch->argv[0] != NULL);
     if (launch->procs == 0 || launch->nodes == 0 || launch->procs % launch->nodes != 0)
         return ash_err_set(err, -EINVAL, "%zu processes cannot be spread evenly over %zu nodes", launch->procs,
                            launch->nodes);

@@ -15,12 +15,13 @@ struct ash_launch {
     bool netns;            /* each node has a network of its own (orchestrate/local/netns.h) */
     const char *link_rate; /* ... and sends at most so much: "1gbit"; NULL: not limited */
     double grace_s;        /* between a failure and the end by force: time for the others to notice and say so */
-    char *const *argv;     /* the program (found in PATH) and its arguments, NULL-terminated */
+    const char *program;   /* a path, or a name that is found in PATH */
+    char *const *argv;     /* what it is called, and its arguments, NULL-terminated */
 };
 
 /* Run until all have ended. Returns the exit code of the process that failed first (128 + signal for one that was
- * killed), 0 if none did, or a negative errno where they could not be started. Installs ash_interrupt: Ctrl-C and a
- * polite kill are passed on to all. */
+ * killed), 0 if none did, 128 + signal where the launcher itself was told to stop, or a negative errno where they could
+ * not be started. Installs ash_interrupt: Ctrl-C, SIGTERM and SIGHUP are passed on to all as SIGTERM. */
 int ash_launch_run(const struct ash_launch *launch, struct ash_err *err);
 
 #endif

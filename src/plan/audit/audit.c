@@ -47,7 +47,7 @@ static void evaluate(const struct ash_consts *consts, const struct ash_audit_job
     struct ash_plan_step step;
 
     ash_step_predict(consts, &today, layout, false, &step);
-    ash_layer_dispatch(consts, &today, layout, &row->layer);
+    ash_plan_layer_dispatch(consts, &today, layout, &row->layer);
     passes = step.recompute == ASH_PLAN_RECOMPUTE_FULL ? 3 : 2;
     exposed = overlaps(&today) ? consts->dispatch_exposed : 1;
     layers = ceil(shape->layers / layout->pp) * step.micro_batches; /* passes of a layer through one stage */

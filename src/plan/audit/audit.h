@@ -48,9 +48,11 @@ struct ash_audit {
 /* Tokens that chose each expert, as counted: numbers with anything between them, as many as there are experts, into
  * counts. name is for messages. -EINVAL says what was found. */
 int ash_audit_routing(const char *text, const char *name, size_t experts, double *counts, struct ash_err *err);
-/* Complete a job with its layout given, or with the fastest tp and pp that fit around layout.ep (what fits nowhere: the
- * least memory), and with batch sequences per step (0: 16 micro-batches per replica). -EINVAL says what would do. */
+/* Complete a job whose layout is given, with batch sequences per step (0: 16 micro-batches per replica). Returns 0 or
+ * -EINVAL; err says what would do. */
 int ash_audit_given(struct ash_audit_job *job, double batch, struct ash_err *err);
+/* The same with the fastest tp and pp that fit around layout.ep; where nothing fits, with those that need the least
+ * memory. */
 int ash_audit_choose(const struct ash_consts *consts, struct ash_audit_job *job, double batch, struct ash_err *err);
 
 /* Audit a checked job. -EINVAL for models without experts. */
@@ -59,7 +61,7 @@ int ash_audit_run(const struct ash_consts *consts, const struct ash_audit_job *j
 /* The verdict in one line into buf; returns buf. */
 const char *ash_audit_verdict(const struct ash_audit_job *job, const struct ash_audit *audit, char *buf,
                               size_t buf_bytes);
-/* The i-th limit that this job meets or comes near, or NULL behind the last. */
+/* The i-th limit that this job meets or comes near, or NULL after the last. */
 const char *ash_audit_limit(const struct ash_audit_job *job, const struct ash_audit *audit, size_t index);
 /* Which dispatcher to try first: a guess from published measurements. */
 const char *ash_audit_dispatcher(const struct ash_audit_job *job);

@@ -157,8 +157,8 @@ void ash_goodput_plan(const struct ash_goodput_job *job, enum ash_goodput_kind k
     *way_out = way;
 }
 
-void ash_goodput_memory(const struct ash_goodput_job *job, enum ash_goodput_kind kind,
-                        struct ash_goodput_memory *memory_out)
+void ash_goodput_memory_of(const struct ash_goodput_job *job, enum ash_goodput_kind kind,
+                           struct ash_goodput_memory *memory_out)
 {
     double state = state_bytes(job), share = state / nodes(job);
     struct ash_goodput_memory memory = {.state_bytes = state, .fits = true};
@@ -217,8 +217,8 @@ static double overtaking(struct ash_goodput_job *job, double *field, double low,
     return right;
 }
 
-void ash_goodput_break_even(const struct ash_goodput_job *job, enum ash_goodput_kind a, enum ash_goodput_kind b,
-                            struct ash_goodput_break_even *even_out)
+void ash_goodput_break_even_of(const struct ash_goodput_job *job, enum ash_goodput_kind a, enum ash_goodput_kind b,
+                               struct ash_goodput_break_even *even_out)
 {
     struct ash_goodput_job copy = *job;
     struct ash_goodput_break_even even = {0};

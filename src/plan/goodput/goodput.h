@@ -5,7 +5,7 @@
  * All four are one machine with two levels. A level takes a snapshot after so much work, stops the job for its stall,
  * and the snapshot counts after its lag; a failure falls back to the newest snapshot that counts. The fast level covers
  * a share of the failures, the slow level all of them. Failures are Poisson in time; one may strike during a recovery.
- * That machine is solved by formula (goodput_formula.c) and played event by event (goodput_sim.c). */
+ * That machine is solved by formula (goodput_formula.c) and simulated event by event (goodput_sim.c). */
 #ifndef ASH_PLAN_GOODPUT_H
 #define ASH_PLAN_GOODPUT_H
 
@@ -52,7 +52,7 @@ struct ash_goodput_level {
     double detect_s, restart_s, load_s; /* of a failure that this level answers */
 };
 
-/* One way, ready to be solved or played. */
+/* One way, ready to be solved or simulated. */
 struct ash_goodput_way {
     enum ash_goodput_kind kind;
     bool has_fast;
@@ -80,7 +80,7 @@ struct ash_goodput_sim {
     double error;     /* standard error of shares.useful */
     double low, high; /* 5th and 95th percentile over runs of window_s seconds */
     double window_s;
-    uint64_t failures, runs, events; /* events: that it took to play */
+    uint64_t failures, runs, events; /* events: that it took to simulate */
 };
 
 struct ash_goodput_memory {
@@ -105,15 +105,16 @@ int ash_goodput_check(const struct ash_goodput_job *job, struct ash_err *err);
 void ash_goodput_plan(const struct ash_goodput_job *job, enum ash_goodput_kind kind, struct ash_goodput_way *way_out);
 /* Solve. Pure arithmetic, exact but for what happens during the slow level's own stalls. */
 void ash_goodput_solve(const struct ash_goodput_way *way, struct ash_goodput_result *result_out);
-/* Play 8 or more (usually 32 or more) runs of about run_s seconds or less, one behind the other, until about
+/* Simulate 8 or more (usually 32 or more) runs of about run_s seconds or less, one after the other, until about
  * wanted_failures have happened; fewer where that would take more than about max_events events. The same seed gives the
  * same result. */
-void ash_goodput_play(const struct ash_goodput_way *way, double run_s, double wanted_failures, double max_events,
-                      uint64_t seed, struct ash_goodput_sim *sim_out);
-void ash_goodput_memory(const struct ash_goodput_job *job, enum ash_goodput_kind kind,
-                        struct ash_goodput_memory *memory_out);
+void ash_goodput_simulate(const struct ash_goodput_way *way, double run_s, double wanted_failures, double max_events,
+                          uint64_t seed, struct ash_goodput_sim *sim_out);
+/* Bytes that one way keeps besides the state itself, and whether there is room. */
+void ash_goodput_memory_of(const struct ash_goodput_job *job, enum ash_goodput_kind kind,
+                           struct ash_goodput_memory *memory_out);
 /* Where does b overtake a as failures become more frequent? */
-void ash_goodput_break_even(const struct ash_goodput_job *job, enum ash_goodput_kind a, enum ash_goodput_kind b,
-                            struct ash_goodput_break_even *even_out);
+void ash_goodput_break_even_of(const struct ash_goodput_job *job, enum ash_goodput_kind a, enum ash_goodput_kind b,
+                               struct ash_goodput_break_even *even_out);
 
 #endif

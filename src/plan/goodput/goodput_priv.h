@@ -8,6 +8,7 @@
 double ash_goodput_fast_rate(const struct ash_goodput_way *way);
 /* Useful share of all time; overhead and waiting are not in it. */
 double ash_goodput_slow_rate(const struct ash_goodput_way *way);
+/* Multiply every share. */
 void ash_goodput_scale(struct ash_goodput_shares *shares, double factor);
 
 #endif

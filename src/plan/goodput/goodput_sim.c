@@ -1,4 +1,4 @@
-/* The two-level machine played event by event: snapshots, their arrival, failures that may strike at any moment,
+/* The two-level machine simulated event by event: snapshots, their arrival, failures that may strike at any moment,
  * repairs of nodes. It knows nothing of the formula, so that the two can be held against each other. */
 #include "plan/goodput/goodput_priv.h"
 
@@ -12,7 +12,7 @@
 #define RUNS_LEAST 8 /* where runs must be long */
 #define RUNS_MAX 4096
 #define REPAIRS_MAX 4096 /* nodes away at a time; more cannot be: one more than the spares stops the job */
-#define FAR_PERIODS 1000 /* quiet ones of both levels, from which on they are counted instead of played */
+#define FAR_PERIODS 1000 /* quiet ones of both levels, from which on they are counted instead of simulated */
 #define NEVER INFINITY
 
 enum stream { STREAM_GAP = 1, STREAM_LEVEL, STREAM_REPLACE, STREAM_AWAY };
@@ -25,7 +25,7 @@ struct track {
     double next;     /* progress at which the next is taken */
 };
 
-struct play {
+struct simulation {
     const struct ash_goodput_way *way;
     uint64_t seed, draws, failures, events;
     double now, progress, fail_at, stall_until;
@@ -39,26 +39,26 @@ struct play {
     struct ash_goodput_shares spent; /* seconds */
 };
 
-static double draw_gap(struct play *play)
+static double draw_gap(struct simulation *sim)
 {
-    return -play->way->mtbf_s * log1p(-ash_rng_uniform(play->seed, STREAM_GAP, play->draws++));
+    return -sim->way->mtbf_s * log1p(-ash_rng_uniform(sim->seed, STREAM_GAP, sim->draws++));
 }
 
 /* Time reaches `until` (progress is then what it is now): close the runs that end before it. */
-static void pass_time(struct play *play, double until)
+static void pass_time(struct simulation *sim, double until)
 {
-    while (play->run_end <= until && play->runs < play->wanted_runs) {
-        play->gains[play->runs++] = (play->progress - play->run_began) / play->window_s;
-        play->run_began = play->progress;
-        play->run_end += play->window_s;
+    while (sim->run_end <= until && sim->runs < sim->wanted_runs) {
+        sim->gains[sim->runs++] = (sim->progress - sim->run_began) / sim->window_s;
+        sim->run_began = sim->progress;
+        sim->run_end += sim->window_s;
     }
-    play->now = until;
+    sim->now = until;
 }
 
 /* Seconds from now until then that lie inside the runs. */
-static double inside(const struct play *play, double until)
+static double inside(const struct simulation *sim, double until)
 {
-    return fmax(0, fmin(until, play->end) - play->now);
+    return fmax(0, fmin(until, sim->end) - sim->now);
 }
 
 static void settle(struct track *track, double now)
@@ -70,15 +70,15 @@ static void settle(struct track *track, double now)
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
-/* A node breaks at `now`. Returns when the job can go on: at once with a spare, else when the first node is back. */
-static double repair_node(struct play *play, double now)
+/* A node breaks at `now`. Returns when the job can continue: at once with a spare, else when the first node is back. */
+static double repair_node(struct simulation *sim, double now)
 {
-    while (play->repairs_count > 0 && play->repairs[play->repairs_begin] <= now) {
-        play->repairs_begin = (play->repairs_begin + 1) % REPAIRS_MAX;
-        play->repairs_count--;
+    while (sim->repairs_count > 0 && sim->repairs[sim->repairs_begin] <= now) {
+        sim->repairs_begin = (sim->repairs_begin + 1) % REPAIRS_MAX;
+        sim->repairs_count--;
     }
-    play->repairs[(play->repairs_begin + play->repairs_count++) % REPAIRS_MAX] = now + play->way->repair_s;
-    return (int64_t)play->repairs_count <= play->way->spares ? now : play->repairs[play->repairs_begin];
+    sim->repairs[(sim->repairs_begin + sim->repairs_count++) % REPAIRS_MAX] = now + sim->way->repair_s;
+    return (int64_t)sim->repairs_count <= sim->way->spares ? now : sim->repairs[sim->repairs_begin];
 }
 
 static bool counts_spares(const struct ash_goodput_way *way)
@@ -87,194 +87,193 @@ static bool counts_spares(const struct ash_goodput_way *way)
 }
 
 /* Some failures cost a node. */
-static void replace_node(struct play *play)
+static void replace_node(struct simulation *sim)
 {
     double back;
 
-    if (!counts_spares(play->way) ||
-        ash_rng_uniform(play->seed, STREAM_REPLACE, play->draws) >= play->way->replace_share)
+    if (!counts_spares(sim->way) || ash_rng_uniform(sim->seed, STREAM_REPLACE, sim->draws) >= sim->way->replace_share)
         return;
-    back = repair_node(play, play->now);
-    play->spent.waiting += inside(play, back);
-    pass_time(play, back);
+    back = repair_node(sim, sim->now);
+    sim->spent.waiting += inside(sim, back);
+    pass_time(sim, back);
 }
 
 /* Progress falls back to the newest snapshot of the level that answers. */
-static void fall_back(struct play *play, bool fast)
+static void fall_back(struct simulation *sim, bool fast)
 {
-    double step_s = play->way->fast.work_s;
+    double step_s = sim->way->fast.work_s;
 
-    settle(&play->slow, play->now);
-    settle(&play->fast, play->now);
-    if (play->every_step) play->fast.counts = floor(play->progress / step_s + 1e-9) * step_s;
+    settle(&sim->slow, sim->now);
+    settle(&sim->fast, sim->now);
+    if (sim->every_step) sim->fast.counts = floor(sim->progress / step_s + 1e-9) * step_s;
     if (fast) {
-        play->progress = play->fast.counts;
-        if (play->slow.ready_at < NEVER && play->slow.ready_at - play->way->slow.lag_s > play->now) {
-            play->slow.next = play->slow.pending; /* it was still being taken */
-            play->slow.ready_at = NEVER;
+        sim->progress = sim->fast.counts;
+        if (sim->slow.ready_at < NEVER && sim->slow.ready_at - sim->way->slow.lag_s > sim->now) {
+            sim->slow.next = sim->slow.pending; /* it was still being taken */
+            sim->slow.ready_at = NEVER;
         }
     } else {
-        play->progress = play->slow.counts;
-        play->slow.ready_at = NEVER;
-        play->slow.next = play->progress + play->way->slow.work_s;
+        sim->progress = sim->slow.counts;
+        sim->slow.ready_at = NEVER;
+        sim->slow.next = sim->progress + sim->way->slow.work_s;
     }
-    play->fast.counts = play->progress;
-    play->fast.ready_at = NEVER;
-    play->fast.next = play->progress + play->way->fast.work_s;
-    play->stall_until = play->now;
+    sim->fast.counts = sim->progress;
+    sim->fast.ready_at = NEVER;
+    sim->fast.next = sim->progress + sim->way->fast.work_s;
+    sim->stall_until = sim->now;
 }
 
 /* One part of a recovery. Returns false where the next failure cuts it short. */
-static bool recover_part(struct play *play, double seconds, double *spent)
+static bool recover_part(struct simulation *sim, double seconds, double *spent)
 {
-    double until = fmin(play->now + seconds, play->fail_at);
+    double until = fmin(sim->now + seconds, sim->fail_at);
 
-    *spent += inside(play, until);
-    pass_time(play, until);
-    return until < play->fail_at;
+    *spent += inside(sim, until);
+    pass_time(sim, until);
+    return until < sim->fail_at;
 }
 
-static void handle_failure(struct play *play)
+static void handle_failure(struct simulation *sim)
 {
-    const struct ash_goodput_way *way = play->way;
+    const struct ash_goodput_way *way = sim->way;
     bool fast = way->has_fast, done = false;
 
-    while (!done && play->runs < play->wanted_runs) {
+    while (!done && sim->runs < sim->wanted_runs) {
         const struct ash_goodput_level *level;
 
-        play->failures++;
-        play->events++;
-        if (fast) fast = ash_rng_uniform(play->seed, STREAM_LEVEL, play->draws) < way->cover;
-        fall_back(play, fast);
-        replace_node(play);
-        play->fail_at = play->now + draw_gap(play);
+        sim->failures++;
+        sim->events++;
+        if (fast) fast = ash_rng_uniform(sim->seed, STREAM_LEVEL, sim->draws) < way->cover;
+        fall_back(sim, fast);
+        replace_node(sim);
+        sim->fail_at = sim->now + draw_gap(sim);
         level = fast ? &way->fast : &way->slow;
-        done = recover_part(play, level->detect_s, &play->spent.detect) &&
-               recover_part(play, level->restart_s, &play->spent.restart) &&
-               recover_part(play, level->load_s, &play->spent.load);
+        done = recover_part(sim, level->detect_s, &sim->spent.detect) &&
+               recover_part(sim, level->restart_s, &sim->spent.restart) &&
+               recover_part(sim, level->load_s, &sim->spent.load);
     }
-    play->stall_until = play->now;
-    settle(&play->slow, play->now); /* a write behind may have ended meanwhile */
+    sim->stall_until = sim->now;
+    settle(&sim->slow, sim->now); /* a background write may have ended meanwhile */
 }
 
 /* ---- work -------------------------------------------------------------------------------------------------------- */
 
 /* Share of full speed: background writes take some. */
-static double speed(const struct play *play)
+static double speed(const struct simulation *sim)
 {
     double rate = 1;
 
-    if (play->now < play->stall_until) return 0;
-    if (play->slow.ready_at < NEVER) rate -= play->way->slow.slowdown;
-    if (play->fast.ready_at < NEVER && play->way->has_fast) rate -= play->way->fast.slowdown;
+    if (sim->now < sim->stall_until) return 0;
+    if (sim->slow.ready_at < NEVER) rate -= sim->way->slow.slowdown;
+    if (sim->fast.ready_at < NEVER && sim->way->has_fast) rate -= sim->way->fast.slowdown;
     return rate;
 }
 
-static void take_snapshot(struct play *play, struct track *track, const struct ash_goodput_level *level)
+static void take_snapshot(struct simulation *sim, struct track *track, const struct ash_goodput_level *level)
 {
     if (track->ready_at < NEVER) return; /* the one before is not there yet: this one waits */
-    play->stall_until = fmax(play->stall_until, play->now) + level->stall_s;
-    track->pending = play->progress;
-    track->ready_at = play->stall_until + level->lag_s;
-    track->next = play->progress + level->work_s;
-    settle(track, play->now);
+    sim->stall_until = fmax(sim->stall_until, sim->now) + level->stall_s;
+    track->pending = sim->progress;
+    track->ready_at = sim->stall_until + level->lag_s;
+    track->next = sim->progress + level->work_s;
+    settle(track, sim->now);
 }
 
 /* When progress will be at `next`, at this speed. */
-static double due_at(const struct play *play, const struct track *track, double rate)
+static double due_at(const struct simulation *sim, const struct track *track, double rate)
 {
     if (track->ready_at < NEVER) return NEVER;
-    if (play->progress >= track->next - 1e-9) return play->now;
-    return rate > 0 ? play->now + (track->next - play->progress) / rate : NEVER;
+    if (sim->progress >= track->next - 1e-9) return sim->now;
+    return rate > 0 ? sim->now + (track->next - sim->progress) / rate : NEVER;
 }
 
 /* A snapshot of level is due, and the next thing that differs (a failure, the end of a run, the other level's turn) is
  * some periods away: what happens until then repeats itself, so let whole periods pass at once. */
-static void skip_periods(struct play *play, struct track *track, const struct ash_goodput_level *level,
+static void skip_periods(struct simulation *sim, struct track *track, const struct ash_goodput_level *level,
                          double quiet_until, double other_slowdown)
 {
     double slow_rate = 1 - other_slowdown - level->slowdown;
     double rest_s = (level->work_s - slow_rate * level->lag_s) / (1 - other_slowdown);
-    double period = level->stall_s + level->lag_s + rest_s, count = floor((quiet_until - play->now) / period) - 1;
+    double period = level->stall_s + level->lag_s + rest_s, count = floor((quiet_until - sim->now) / period) - 1;
 
     if (rest_s < 0 || !(count >= 1)) return;
-    play->progress += count * level->work_s;
-    play->spent.stall += count * (period - level->work_s);
-    track->counts = play->progress - level->work_s;
-    track->next = play->progress;
-    pass_time(play, play->now + count * period);
+    sim->progress += count * level->work_s;
+    sim->spent.stall += count * (period - level->work_s);
+    track->counts = sim->progress - level->work_s;
+    track->next = sim->progress;
+    pass_time(sim, sim->now + count * period);
 }
 
 /* Until when will nothing but fast snapshots happen? The slow level's next turn comes no earlier than its work allows.
  */
-static double quiet_of_fast(const struct play *play)
+static double quiet_of_fast(const struct simulation *sim)
 {
-    double until = fmin(play->fail_at, play->run_end);
+    double until = fmin(sim->fail_at, sim->run_end);
 
-    if (play->slow.ready_at < NEVER) return fmin(until, play->slow.ready_at);
-    return fmin(until, play->now + play->slow.next - play->progress);
+    if (sim->slow.ready_at < NEVER) return fmin(until, sim->slow.ready_at);
+    return fmin(until, sim->now + sim->slow.next - sim->progress);
 }
 
-/* The same for both levels together, where the slow one's turns follow each other so closely that playing a quiet
+/* The same for both levels together, where the slow one's turns follow each other so closely that simulating a quiet
  * stretch would take too long. Copies keep their distance in progress; what two slow-downs at once would take is
- * neglected. Returns whether anything was skipped: then copies that were due are behind. */
-static bool skip_far(struct play *play, double quiet_until)
+ * neglected. Returns whether anything was skipped: then copies that were due are late. */
+static bool skip_far(struct simulation *sim, double quiet_until)
 {
-    const struct ash_goodput_level *fast = &play->way->fast, *slow = &play->way->slow;
+    const struct ash_goodput_level *fast = &sim->way->fast, *slow = &sim->way->slow;
     double fast_pause = fast->stall_s + fast->slowdown * fast->lag_s;
     double slow_pause = slow->stall_s + slow->slowdown * slow->lag_s;
     double period = slow->work_s * (1 + fast_pause / fast->work_s) + slow_pause;
-    double stalled = fmax(0, play->stall_until - play->now); /* by a copy that is being taken */
-    double count = floor((quiet_until - play->now - stalled) / period) - 1, work = count * slow->work_s, copies, pauses;
+    double stalled = fmax(0, sim->stall_until - sim->now); /* by a copy that is being taken */
+    double count = floor((quiet_until - sim->now - stalled) / period) - 1, work = count * slow->work_s, copies, pauses;
 
     if (!(count >= FAR_PERIODS)) return false;
-    copies = fmax(0, floor((play->progress + work - play->fast.next) / fast->work_s) + 1);
+    copies = fmax(0, floor((sim->progress + work - sim->fast.next) / fast->work_s) + 1);
     pauses = stalled + count * slow_pause + copies * fast_pause;
-    if (play->now + work + pauses > quiet_until) return false;
-    play->progress += work;
-    play->spent.stall += pauses;
-    play->slow.counts = play->progress - slow->work_s;
-    play->slow.next = play->progress;
-    play->fast.next += copies * fast->work_s;
-    play->fast.counts = fmax(play->fast.counts, play->fast.next - fast->work_s);
-    play->fast.ready_at = NEVER;
-    pass_time(play, play->now + work + pauses);
+    if (sim->now + work + pauses > quiet_until) return false;
+    sim->progress += work;
+    sim->spent.stall += pauses;
+    sim->slow.counts = sim->progress - slow->work_s;
+    sim->slow.next = sim->progress;
+    sim->fast.next += copies * fast->work_s;
+    sim->fast.counts = fmax(sim->fast.counts, sim->fast.next - fast->work_s);
+    sim->fast.ready_at = NEVER;
+    pass_time(sim, sim->now + work + pauses);
     return true;
 }
 
 /* Work until the next event and handle it. */
-static void advance(struct play *play)
+static void advance(struct simulation *sim)
 {
-    const struct ash_goodput_way *way = play->way;
-    bool events_of_fast = way->has_fast && !play->every_step;
-    double rate = speed(play), until = fmin(play->fail_at, play->run_end), fast_due = NEVER, slow_due;
+    const struct ash_goodput_way *way = sim->way;
+    bool events_of_fast = way->has_fast && !sim->every_step;
+    double rate = speed(sim), until = fmin(sim->fail_at, sim->run_end), fast_due = NEVER, slow_due;
 
-    play->events++;
-    slow_due = due_at(play, &play->slow, rate);
-    if (events_of_fast) fast_due = due_at(play, &play->fast, rate);
+    sim->events++;
+    slow_due = due_at(sim, &sim->slow, rate);
+    if (events_of_fast) fast_due = due_at(sim, &sim->fast, rate);
     until = fmin(until, fmin(fast_due, slow_due));
-    until = fmin(until, fmin(play->slow.ready_at, events_of_fast ? play->fast.ready_at : NEVER));
-    if (rate <= 0) until = fmin(until, play->stall_until);
-    play->progress += rate * (until - play->now);
-    play->spent.stall += (1 - rate) * (until - play->now);
-    pass_time(play, until);
-    settle(&play->slow, until);
-    settle(&play->fast, until);
-    if (until == play->fail_at) {
-        handle_failure(play);
+    until = fmin(until, fmin(sim->slow.ready_at, events_of_fast ? sim->fast.ready_at : NEVER));
+    if (rate <= 0) until = fmin(until, sim->stall_until);
+    sim->progress += rate * (until - sim->now);
+    sim->spent.stall += (1 - rate) * (until - sim->now);
+    pass_time(sim, until);
+    settle(&sim->slow, until);
+    settle(&sim->fast, until);
+    if (until == sim->fail_at) {
+        handle_failure(sim);
         return;
     }
-    if (until == slow_due && events_of_fast && skip_far(play, fmin(play->fail_at, play->run_end))) fast_due = NEVER;
+    if (until == slow_due && events_of_fast && skip_far(sim, fmin(sim->fail_at, sim->run_end))) fast_due = NEVER;
     if (until == fast_due) {
-        double writing = play->slow.ready_at < NEVER ? way->slow.slowdown : 0;
+        double writing = sim->slow.ready_at < NEVER ? way->slow.slowdown : 0;
 
-        if (play->now >= play->stall_until && until != slow_due)
-            skip_periods(play, &play->fast, &way->fast, quiet_of_fast(play), writing);
-        take_snapshot(play, &play->fast, &way->fast);
+        if (sim->now >= sim->stall_until && until != slow_due)
+            skip_periods(sim, &sim->fast, &way->fast, quiet_of_fast(sim), writing);
+        take_snapshot(sim, &sim->fast, &way->fast);
     }
     if (until == slow_due) {
-        if (!events_of_fast) skip_periods(play, &play->slow, &way->slow, fmin(play->fail_at, play->run_end), 0);
-        take_snapshot(play, &play->slow, &way->slow);
+        if (!events_of_fast) skip_periods(sim, &sim->slow, &way->slow, fmin(sim->fail_at, sim->run_end), 0);
+        take_snapshot(sim, &sim->slow, &way->slow);
     }
 }
 
@@ -289,53 +288,53 @@ static double failure_gap(const struct ash_goodput_way *way)
 
 /* Events of a second on average. Quiet stretches between failures and inside runs are skipped, but not across turns of
  * two levels unless they are long. */
-static double event_rate(const struct play *play, double run_s)
+static double event_rate(const struct simulation *sim, double run_s)
 {
-    const struct ash_goodput_way *way = play->way;
+    const struct ash_goodput_way *way = sim->way;
     double gap = failure_gap(way), rate = 12 / gap;
 
-    if (way->has_fast && !play->every_step) rate += fmin(7 / way->slow.work_s, 7 * FAR_PERIODS * (1 / gap + 1 / run_s));
+    if (way->has_fast && !sim->every_step) rate += fmin(7 / way->slow.work_s, 7 * FAR_PERIODS * (1 / gap + 1 / run_s));
     return rate;
 }
 
 /* How long the runs are and how many. Nodes that are away link runs that are shorter than a repair: they are made as
  * long, unless that takes too many events. */
-static void lay_out(struct play *play, double run_s, double wanted_failures, double max_events)
+static void lay_out(struct simulation *sim, double run_s, double wanted_failures, double max_events)
 {
-    const struct ash_goodput_way *way = play->way;
-    double longest_s = max_events / event_rate(play, run_s),
+    const struct ash_goodput_way *way = sim->way;
+    double longest_s = max_events / event_rate(sim, run_s),
            total_s = fmin(wanted_failures * failure_gap(way), longest_s);
 
-    play->window_s = fmin(run_s, total_s / RUNS_MIN);
-    if (counts_spares(way) && play->window_s < way->repair_s && RUNS_LEAST * way->repair_s <= longest_s) {
-        play->window_s = way->repair_s;
+    sim->window_s = fmin(run_s, total_s / RUNS_MIN);
+    if (counts_spares(way) && sim->window_s < way->repair_s && RUNS_LEAST * way->repair_s <= longest_s) {
+        sim->window_s = way->repair_s;
         total_s = fmax(total_s, RUNS_LEAST * way->repair_s);
     }
-    play->wanted_runs = (size_t)fmax(RUNS_LEAST, fmin(RUNS_MAX, total_s / play->window_s + 0.5));
+    sim->wanted_runs = (size_t)fmax(RUNS_LEAST, fmin(RUNS_MAX, total_s / sim->window_s + 0.5));
 }
 
 /* Count from now on. */
-static void start_runs(struct play *play)
+static void start_runs(struct simulation *sim)
 {
-    play->runs = 0;
-    play->failures = 0;
-    play->spent = (struct ash_goodput_shares){0};
-    play->run_began = play->progress;
-    play->run_end = play->now + play->window_s;
-    play->end = play->now + play->window_s * (double)play->wanted_runs;
+    sim->runs = 0;
+    sim->failures = 0;
+    sim->spent = (struct ash_goodput_shares){0};
+    sim->run_began = sim->progress;
+    sim->run_end = sim->now + sim->window_s;
+    sim->end = sim->now + sim->window_s * (double)sim->wanted_runs;
 }
 
-/* As many nodes are away at the beginning as later: only the failures that cost one are played, for two repairs. */
-static void warm_up(struct play *play)
+/* As many nodes are away at the beginning as later: only the failures that cost one are simulated, for two repairs. */
+static void warm_up(struct simulation *sim)
 {
-    const struct ash_goodput_way *way = play->way;
+    const struct ash_goodput_way *way = sim->way;
     double gap = way->mtbf_s / way->replace_share, now = -2 * way->repair_s;
 
     if (!counts_spares(way)) return;
     for (uint64_t i = 0;; i++) {
-        now -= gap * log1p(-ash_rng_uniform(play->seed, STREAM_AWAY, i));
+        now -= gap * log1p(-ash_rng_uniform(sim->seed, STREAM_AWAY, i));
         if (now >= 0) return;
-        now = repair_node(play, now);
+        now = repair_node(sim, now);
     }
 }
 
@@ -346,48 +345,48 @@ static int by_value(const void *a, const void *b)
     return (x > y) - (x < y);
 }
 
-static void summarise(struct play *play, struct ash_goodput_sim *sim)
+static void summarise(struct simulation *sim, struct ash_goodput_sim *result)
 {
-    double mean = 0, spread = 0, count = (double)play->runs, keep = 1 - play->way->overhead;
+    double mean = 0, spread = 0, count = (double)sim->runs, keep = 1 - sim->way->overhead;
     double linked =
-        counts_spares(play->way) ? fmax(1, play->way->repair_s / play->window_s) : 1; /* runs that count as one */
+        counts_spares(sim->way) ? fmax(1, sim->way->repair_s / sim->window_s) : 1; /* runs that count as one */
 
-    for (size_t i = 0; i < play->runs; i++)
-        mean += play->gains[i] / count;
-    for (size_t i = 0; i < play->runs; i++)
-        spread += (play->gains[i] - mean) * (play->gains[i] - mean) / (count - 1);
-    qsort(play->gains, play->runs, sizeof(*play->gains), by_value);
-    sim->shares = play->spent;
-    ash_goodput_scale(&sim->shares, 1 / (play->window_s * count));
-    sim->shares.useful = keep * mean;
-    sim->shares.overhead = mean - sim->shares.useful;
-    sim->shares.redone = 0;
-    sim->shares.redone = 1 - mean - sim->shares.stall - sim->shares.detect - sim->shares.restart - sim->shares.load -
-                         sim->shares.waiting;
-    sim->error = keep * sqrt(spread / count * linked);
-    sim->low = keep * play->gains[play->runs / 20];
-    sim->high = keep * play->gains[play->runs - 1 - play->runs / 20];
-    sim->window_s = play->window_s;
-    sim->failures = play->failures;
-    sim->runs = play->runs;
-    sim->events = play->events;
+    for (size_t i = 0; i < sim->runs; i++)
+        mean += sim->gains[i] / count;
+    for (size_t i = 0; i < sim->runs; i++)
+        spread += (sim->gains[i] - mean) * (sim->gains[i] - mean) / (count - 1);
+    qsort(sim->gains, sim->runs, sizeof(*sim->gains), by_value);
+    result->shares = sim->spent;
+    ash_goodput_scale(&result->shares, 1 / (sim->window_s * count));
+    result->shares.useful = keep * mean;
+    result->shares.overhead = mean - result->shares.useful;
+    result->shares.redone = 0;
+    result->shares.redone = 1 - mean - result->shares.stall - result->shares.detect - result->shares.restart -
+                            result->shares.load - result->shares.waiting;
+    result->error = keep * sqrt(spread / count * linked);
+    result->low = keep * sim->gains[sim->runs / 20];
+    result->high = keep * sim->gains[sim->runs - 1 - sim->runs / 20];
+    result->window_s = sim->window_s;
+    result->failures = sim->failures;
+    result->runs = sim->runs;
+    result->events = sim->events;
 }
 
-void ash_goodput_play(const struct ash_goodput_way *way, double run_s, double wanted_failures, double max_events,
-                      uint64_t seed, struct ash_goodput_sim *sim_out)
+void ash_goodput_simulate(const struct ash_goodput_way *way, double run_s, double wanted_failures, double max_events,
+                          uint64_t seed, struct ash_goodput_sim *sim_out)
 {
     double gains[RUNS_MAX];
-    struct play play = {.way = way, .seed = seed, .gains = gains};
+    struct simulation sim = {.way = way, .seed = seed, .gains = gains};
 
-    play.every_step = way->has_fast && way->fast.stall_s <= 0 && way->fast.lag_s <= 0;
-    play.fast = (struct track){.ready_at = NEVER, .next = way->fast.work_s};
-    play.slow = (struct track){.ready_at = NEVER, .next = way->slow.work_s};
-    lay_out(&play, run_s, wanted_failures, max_events);
-    play.fail_at = draw_gap(&play);
-    warm_up(&play);
-    start_runs(&play);
-    while (play.runs < play.wanted_runs)
-        advance(&play);
+    sim.every_step = way->has_fast && way->fast.stall_s <= 0 && way->fast.lag_s <= 0;
+    sim.fast = (struct track){.ready_at = NEVER, .next = way->fast.work_s};
+    sim.slow = (struct track){.ready_at = NEVER, .next = way->slow.work_s};
+    lay_out(&sim, run_s, wanted_failures, max_events);
+    sim.fail_at = draw_gap(&sim);
+    warm_up(&sim);
+    start_runs(&sim);
+    while (sim.runs < sim.wanted_runs)
+        advance(&sim);
     *sim_out = (struct ash_goodput_sim){0};
-    summarise(&play, sim_out);
+    summarise(&sim, sim_out);
 }

@@ -44,7 +44,7 @@ static size_t read_number(const char *at, const char *end, long *value_out)
     return digits;
 }
 
-/* One range of a bracket, "3" or "08-12", each followed by what stands behind the bracket. Returns where it ends. */
+/* One range of a bracket, "3" or "08-12", each followed by what follows the bracket. Returns where it ends. */
 static int expand_range(struct walk *walk, size_t length, int brackets, const char **at, const char *close,
                         const char *end)
 {

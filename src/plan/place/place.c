@@ -10,14 +10,14 @@
 
 #define GAIN_MIN 1e-6 /* of a step: less is rounding */
 
-const char *ash_place_axis_name(enum ash_place_axis axis)
+const char *ash_placement_axis_name(enum ash_placement_axis axis)
 {
-    static const char *const names[ASH_PLACE_AXES] = {"tp", "cp", "dp", "ep", "pp"};
+    static const char *const names[ASH_PLACEMENT_AXES] = {"tp", "cp", "dp", "ep", "pp"};
 
     return names[axis];
 }
 
-int ash_place_check(const struct ash_place_job *job, struct ash_err *err)
+int ash_placement_check(const struct ash_placement_job *job, struct ash_err *err)
 {
     const struct ash_machine *machine = &job->job.cluster.machine;
 
@@ -35,13 +35,13 @@ typedef void (*flow_fn)(void *ctx, int from, int to, double bytes);
 
 struct flows {
     const struct ash_layout *layout;
-    int gpus, hosts;              /* per host; of the job */
-    double bytes[ASH_PLACE_AXES]; /* that one GPU sends to other hosts */
+    int gpus, hosts;                  /* per host; of the job */
+    double bytes[ASH_PLACEMENT_AXES]; /* that one GPU sends to other hosts */
     flow_fn visit;
     void *ctx;
 };
 
-static struct flows flows_of(const struct ash_place_job *job, const struct ash_step_traffic *traffic)
+static struct flows flows_of(const struct ash_placement_job *job, const struct ash_step_traffic *traffic)
 {
     return (struct flows){.layout = &job->layout,
                           .gpus = job->job.cluster.machine.gpus,
@@ -96,17 +96,17 @@ static void walk_pipeline(const struct flows *flows, double bytes)
     }
 }
 
-static void walk_axis(const struct flows *flows, enum ash_place_axis axis)
+static void walk_axis(const struct flows *flows, enum ash_placement_axis axis)
 {
     const struct ash_layout *l = flows->layout;
     double bytes = flows->bytes[axis];
 
     if (bytes <= 0) return;
-    if (axis == ASH_PLACE_TP) walk_ring(flows, 1, l->tp, bytes);
-    if (axis == ASH_PLACE_CP) walk_ring(flows, l->tp, l->cp, bytes);
-    if (axis == ASH_PLACE_DP) walk_ring(flows, l->tp, l->cp * l->dp, bytes);
-    if (axis == ASH_PLACE_EP) walk_all_to_all(flows, l->ep * l->etp, bytes);
-    if (axis == ASH_PLACE_PP) walk_pipeline(flows, bytes);
+    if (axis == ASH_PLACEMENT_TP) walk_ring(flows, 1, l->tp, bytes);
+    if (axis == ASH_PLACEMENT_CP) walk_ring(flows, l->tp, l->cp, bytes);
+    if (axis == ASH_PLACEMENT_DP) walk_ring(flows, l->tp, l->cp * l->dp, bytes);
+    if (axis == ASH_PLACEMENT_EP) walk_all_to_all(flows, l->ep * l->etp, bytes);
+    if (axis == ASH_PLACEMENT_PP) walk_pipeline(flows, bytes);
 }
 
 /* ---- what the links carry ---------------------------------------------------------------------------------------- */
@@ -148,9 +148,9 @@ static double link_hosts(const struct loads *loads, int node)
 }
 
 /* The links' slowest against the hosts' slowest. */
-static struct ash_place_traffic settle_axis(struct loads *loads, int hosts)
+static struct ash_placement_traffic settle_axis(struct loads *loads, int hosts)
 {
-    struct ash_place_traffic traffic = {.net_share = 1, .hops_max = loads->hops_max};
+    struct ash_placement_traffic traffic = {.net_share = 1, .hops_max = loads->hops_max};
     double slowest = 0;
 
     for (int i = 0; i < hosts; i++)
@@ -168,7 +168,7 @@ static struct ash_place_traffic settle_axis(struct loads *loads, int hosts)
     return traffic;
 }
 
-static int open_loads(const struct ash_place_job *job, const struct ash_topology *topology, const int *hosts,
+static int open_loads(const struct ash_placement_job *job, const struct ash_topology *topology, const int *hosts,
                       struct loads *loads)
 {
     size_t nodes = (size_t)topology->count, machines = (size_t)job->job.cluster.machines;
@@ -196,13 +196,13 @@ static void close_loads(struct loads *loads)
 
 static void clear_axis(struct loads *loads, int hosts)
 {
-    memset(loads->up, 0, (size_t)loads->topology->count * 2 * sizeof(*loads->up)); /* down stands behind it */
+    memset(loads->up, 0, (size_t)loads->topology->count * 2 * sizeof(*loads->up)); /* down follows it */
     memset(loads->sent, 0, (size_t)hosts * sizeof(*loads->sent));
     loads->flow_bytes = loads->flow_hops = 0;
     loads->hops_max = 0;
 }
 
-static void find_worst_link(const struct ash_place_job *job, const struct loads *loads, struct ash_place *place)
+static void find_worst_link(const struct ash_placement_job *job, const struct loads *loads, struct ash_placement *place)
 {
     double host_rate = fmax(job->job.cluster.machine.net_bandwidth * job->consts->net_share, 1);
 
@@ -215,15 +215,16 @@ static void find_worst_link(const struct ash_place_job *job, const struct loads 
     }
 }
 
-int ash_place_measure(const struct ash_place_job *job, const struct ash_topology *topology, const int *hosts,
-                      struct ash_place *place_out)
+int ash_placement_measure(const struct ash_placement_job *job, const struct ash_topology *topology, const int *hosts,
+                          struct ash_placement *place_out)
 {
     struct ash_plan_job placed = job->job;
-    struct ash_place place = {0};
+    struct ash_placement place = {0};
     struct ash_plan_step flat;
     struct flows flows;
     struct loads loads;
-    double *shares[ASH_PLACE_AXES] = {&placed.net.tp, &placed.net.cp, &placed.net.dp, &placed.net.ep, &placed.net.pp};
+    double *shares[ASH_PLACEMENT_AXES] = {&placed.net.tp, &placed.net.cp, &placed.net.dp, &placed.net.ep,
+                                          &placed.net.pp};
     int rc = open_loads(job, topology, hosts, &loads);
 
     if (rc < 0) goto done;
@@ -232,9 +233,9 @@ int ash_place_measure(const struct ash_place_job *job, const struct ash_topology
     flows.visit = add_flow;
     flows.ctx = &loads;
     loads.layer_bytes = place.layer_bytes;
-    for (int axis = 0; axis < ASH_PLACE_AXES; axis++) {
+    for (int axis = 0; axis < ASH_PLACEMENT_AXES; axis++) {
         clear_axis(&loads, flows.hosts);
-        walk_axis(&flows, (enum ash_place_axis)axis);
+        walk_axis(&flows, (enum ash_placement_axis)axis);
         place.axis[axis] = settle_axis(&loads, flows.hosts);
         *shares[axis] = place.axis[axis].net_share;
     }
@@ -267,8 +268,8 @@ static void mark_crossing(void *ctx, int from, int to, double bytes)
     c->crossing[inside ? from : to] = true;
 }
 
-void ash_place_crossing(const struct ash_place_job *job, const struct ash_topology *topology, const int *hosts,
-                        int link, bool *crossing_out)
+void ash_placement_crossing(const struct ash_placement_job *job, const struct ash_topology *topology, const int *hosts,
+                            int link, bool *crossing_out)
 {
     struct crossing crossing = {topology, hosts, link, crossing_out};
     struct ash_plan_step flat;
@@ -279,8 +280,8 @@ void ash_place_crossing(const struct ash_place_job *job, const struct ash_topolo
     flows.visit = mark_crossing;
     flows.ctx = &crossing;
     memset(crossing_out, 0, (size_t)flows.hosts * sizeof(*crossing_out));
-    for (int axis = 0; axis < ASH_PLACE_AXES; axis++)
-        walk_axis(&flows, (enum ash_place_axis)axis);
+    for (int axis = 0; axis < ASH_PLACEMENT_AXES; axis++)
+        walk_axis(&flows, (enum ash_placement_axis)axis);
 }
 
 /* ---- a better order ---------------------------------------------------------------------------------------------- */
@@ -322,11 +323,11 @@ static int sort_by_way(const struct ash_topology *topology, const int *hosts, in
 }
 
 /* Measure order and keep it where it is faster than what was found so far. */
-static int keep_faster(const struct ash_place_job *job, const struct ash_topology *topology, const int *order,
-                       int *order_out, struct ash_place *best)
+static int keep_faster(const struct ash_placement_job *job, const struct ash_topology *topology, const int *order,
+                       int *order_out, struct ash_placement *best)
 {
-    struct ash_place place;
-    int rc = ash_place_measure(job, topology, order, &place);
+    struct ash_placement place;
+    int rc = ash_placement_measure(job, topology, order, &place);
 
     if (rc < 0 || place.step.time.total >= best->step.time.total * (1 - GAIN_MIN)) return rc;
     memcpy(order_out, order, (size_t)job->job.cluster.machines * sizeof(*order));
@@ -334,27 +335,27 @@ static int keep_faster(const struct ash_place_job *job, const struct ash_topolog
     return 0;
 }
 
-int ash_place_reorder(const struct ash_place_job *job, const struct ash_topology *topology, const int *hosts,
-                      int *order_out, struct ash_place *place_out)
+int ash_placement_reorder(const struct ash_placement_job *job, const struct ash_topology *topology, const int *hosts,
+                          int *order_out, struct ash_placement *place_out)
 {
     int count = job->job.cluster.machines, pp = job->layout.pp, rc = -ENOMEM;
-    int *sorted = calloc((size_t)count, sizeof(*sorted)), *dealt = calloc((size_t)count, sizeof(*dealt));
-    struct ash_place best;
+    int *sorted = calloc((size_t)count, sizeof(*sorted)), *striped = calloc((size_t)count, sizeof(*striped));
+    struct ash_placement best;
 
-    if (sorted == NULL || dealt == NULL) goto done;
+    if (sorted == NULL || striped == NULL) goto done;
     memcpy(order_out, hosts, (size_t)count * sizeof(*hosts));
-    rc = ash_place_measure(job, topology, hosts, &best);
+    rc = ash_placement_measure(job, topology, hosts, &best);
     if (rc == 0) rc = sort_by_way(topology, hosts, count, sorted);
     if (rc == 0) rc = keep_faster(job, topology, sorted, order_out, &best);
     if (rc == 0 && pp > 1 && count % pp == 0) { /* the stages of one pipeline side by side */
         for (int i = 0; i < count; i++)
-            dealt[i % pp * (count / pp) + i / pp] = sorted[i];
-        rc = keep_faster(job, topology, dealt, order_out, &best);
+            striped[i % pp * (count / pp) + i / pp] = sorted[i];
+        rc = keep_faster(job, topology, striped, order_out, &best);
     }
     if (rc == 0) *place_out = best;
 
 done:
     free(sorted);
-    free(dealt);
+    free(striped);
     return rc;
 }

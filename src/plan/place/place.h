@@ -8,12 +8,19 @@
 
 /* Oversubscription of one layer that nobody has measured. An assumption: EC2 publishes none; Meta says 1:7 for the top
  * layer of the cluster of Llama 3 (The Llama 3 Herd of Models, section 3.3.1) and 1:1 below. */
-#define ASH_PLACE_UPLINK_SHARE 0.5
+#define ASH_PLACEMENT_UPLINK_SHARE 0.5
 
-enum ash_place_axis { ASH_PLACE_TP, ASH_PLACE_CP, ASH_PLACE_DP, ASH_PLACE_EP, ASH_PLACE_PP, ASH_PLACE_AXES };
+enum ash_placement_axis {
+    ASH_PLACEMENT_TP,
+    ASH_PLACEMENT_CP,
+    ASH_PLACEMENT_DP,
+    ASH_PLACEMENT_EP,
+    ASH_PLACEMENT_PP,
+    ASH_PLACEMENT_AXES
+};
 
 /* job.cluster has as many machines as hosts are asked about, and layout has passed ash_layout_check. */
-struct ash_place_job {
+struct ash_placement_job {
     const struct ash_consts *consts;
     struct ash_plan_job job;
     struct ash_layout layout;
@@ -21,15 +28,15 @@ struct ash_place_job {
 };
 
 /* The traffic of one axis between hosts, in one step. */
-struct ash_place_traffic {
+struct ash_placement_traffic {
     double bytes;     /* of the host that sends most */
     double hops;      /* switches between two hosts that talk, the mean over bytes; 0: none do */
     int hops_max;     /* of the farthest two */
     double net_share; /* of the network's rate that the links leave; 1: all */
 };
 
-struct ash_place {
-    struct ash_place_traffic axis[ASH_PLACE_AXES];
+struct ash_placement {
+    struct ash_placement_traffic axis[ASH_PLACEMENT_AXES];
     double layer_bytes[ASH_TOPOLOGY_HEIGHT_MAX + 1]; /* of all hosts, that turn around in domains of this height */
     int worst_link;                                  /* the domain whose uplink is busiest; -1: none is crossed */
     double worst_bytes, worst_s; /* that cross it in the busier direction, and the seconds this takes */
@@ -38,38 +45,38 @@ struct ash_place {
 };
 
 /* "dp", "pp", ... */
-const char *ash_place_axis_name(enum ash_place_axis axis);
+const char *ash_placement_axis_name(enum ash_placement_axis axis);
 
 /* Machines whose NVLink domain spans several hosts cannot be asked about host by host: -EINVAL says what can. */
-int ash_place_check(const struct ash_place_job *job, struct ash_err *err);
+int ash_placement_check(const struct ash_placement_job *job, struct ash_err *err);
 
 /* hosts are nodes of topology in the order of ranks, as many as job has machines. Returns 0 or -ENOMEM. */
-int ash_place_measure(const struct ash_place_job *job, const struct ash_topology *topology, const int *hosts,
-                      struct ash_place *place_out);
+int ash_placement_measure(const struct ash_placement_job *job, const struct ash_topology *topology, const int *hosts,
+                          struct ash_placement *place_out);
 /* Which of hosts (by position) send or receive across the uplink of a domain. Sets crossing_out[machines]. */
-void ash_place_crossing(const struct ash_place_job *job, const struct ash_topology *topology, const int *hosts,
-                        int link, bool *crossing_out);
+void ash_placement_crossing(const struct ash_placement_job *job, const struct ash_topology *topology, const int *hosts,
+                            int link, bool *crossing_out);
 /* The same hosts in a better order of ranks: sorted by their way up the tree, so that neighbours in rank are neighbours
  * in the tree, or so that the stages of one pipeline are; the given order where neither is faster. order_out has room
  * for all of them. Returns 0 or -ENOMEM. */
-int ash_place_reorder(const struct ash_place_job *job, const struct ash_topology *topology, const int *hosts,
-                      int *order_out, struct ash_place *place_out);
+int ash_placement_reorder(const struct ash_placement_job *job, const struct ash_topology *topology, const int *hosts,
+                          int *order_out, struct ash_placement *place_out);
 
 /* ---- a job that waits -------------------------------------------------------------------------------------------- */
 
 /* The smallest domain that holds what is asked, and among equals the fullest. */
-struct ash_place_domain {
+struct ash_placement_domain {
     int domain;  /* -1: none does, even when all of the cluster is free */
     int missing; /* hosts that must become free there first; 0: it can start now */
 };
 
 /* Best domain now (best fit among free hosts) and the one worth waiting for: the lowest in the tree that is large
  * enough, with the fewest missing. free_hosts are nodes. Returns 0 or -ENOMEM. */
-int ash_place_find(const struct ash_topology *topology, const int *free_hosts, int free_count, int wanted,
-                   struct ash_place_domain *now_out, struct ash_place_domain *best_out);
+int ash_placement_find(const struct ash_topology *topology, const int *free_hosts, int free_count, int wanted,
+                       struct ash_placement_domain *now_out, struct ash_placement_domain *best_out);
 /* Choose wanted hosts below domain, which has as many: whole parts first, the last part by best fit. Only free_hosts
  * are taken, or any where it is NULL. hosts_out has room for wanted. Returns 0 or -ENOMEM. */
-int ash_place_choose(const struct ash_topology *topology, int domain, const int *free_hosts, int free_count, int wanted,
-                     int *hosts_out);
+int ash_placement_choose(const struct ash_topology *topology, int domain, const int *free_hosts, int free_count,
+                         int wanted, int *hosts_out);
 
 #endif

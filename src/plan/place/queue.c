@@ -66,10 +66,10 @@ static bool is_better_later(const struct stock *stock, int a, int b)
     return stock->room[a] > stock->room[b];
 }
 
-int ash_place_find(const struct ash_topology *topology, const int *free_hosts, int free_count, int wanted,
-                   struct ash_place_domain *now_out, struct ash_place_domain *best_out)
+int ash_placement_find(const struct ash_topology *topology, const int *free_hosts, int free_count, int wanted,
+                       struct ash_placement_domain *now_out, struct ash_placement_domain *best_out)
 {
-    struct ash_place_domain now = {.domain = -1}, best = {.domain = -1};
+    struct ash_placement_domain now = {.domain = -1}, best = {.domain = -1};
     struct stock stock;
     int rc = open_stock(topology, free_hosts, free_count, &stock);
 
@@ -145,8 +145,8 @@ static int fill(const struct stock *stock, int node, int wanted, int **hosts_out
     return rc;
 }
 
-int ash_place_choose(const struct ash_topology *topology, int domain, const int *free_hosts, int free_count, int wanted,
-                     int *hosts_out)
+int ash_placement_choose(const struct ash_topology *topology, int domain, const int *free_hosts, int free_count,
+                         int wanted, int *hosts_out)
 {
     struct stock stock;
     int rc = open_stock(topology, free_hosts, free_count, &stock);

@@ -133,11 +133,11 @@ static struct ash_topology *make_empty(void)
     return NULL;
 }
 
-static int read_text(struct ash_topology *topology, char *text, const char *name, struct ash_err *err)
+static int read_text(struct ash_topology *topology, char *text, struct ash_err *err)
 {
     const char *first = text + strspn(text, " \t\r\n");
 
-    if (*first == '{' || *first == '[') return ash_topology_read_ec2(topology, text, name, err);
+    if (*first == '{' || *first == '[') return ash_topology_read_ec2(topology, text, err);
     if (strcasestr(text, "SwitchName=") != NULL || strcasestr(text, "BlockName=") != NULL)
         return ash_topology_read_slurm(topology, text, err);
     return ash_topology_read_plain(topology, text, err);
@@ -153,7 +153,7 @@ int ash_topology_parse(const char *text, size_t size_bytes, const char *name, st
     if (topology == NULL || copy == NULL)
         rc = ash_err_set(err, -ENOMEM, "out of memory");
     else
-        rc = read_text(topology, copy, name, err);
+        rc = read_text(topology, copy, err);
     if (rc == 0) rc = settle(topology, err);
     free(copy);
     if (rc < 0) {

@@ -36,6 +36,7 @@ struct ash_topology {
  * caller owns *topology_out. */
 int ash_topology_parse(const char *text, size_t size_bytes, const char *name, struct ash_topology **topology_out,
                        struct ash_err *err);
+/* The same from a file. Returns 0 or a negative errno with the file and reason in err. */
 int ash_topology_open(const char *path, struct ash_topology **topology_out, struct ash_err *err);
 /* NULL and half-built trees are fine. */
 void ash_topology_close(struct ash_topology *topology);

@@ -10,9 +10,11 @@ int ash_topology_add(struct ash_topology *topology, const char *name, bool is_ho
 /* Hang child below parent; -EINVAL where it hangs elsewhere. */
 int ash_topology_hang(struct ash_topology *topology, int child, int parent, struct ash_err *err);
 
-/* The readers: text is NUL-terminated and may be written to. */
+/* Slurm's topology.conf. text is NUL-terminated and may be written to. Returns 0, -EINVAL or -ENOMEM. */
 int ash_topology_read_slurm(struct ash_topology *topology, char *text, struct ash_err *err);
-int ash_topology_read_ec2(struct ash_topology *topology, const char *text, const char *name, struct ash_err *err);
+/* The JSON of `aws ec2 describe-instance-topology`, or its list of instances alone. The same. */
+int ash_topology_read_ec2(struct ash_topology *topology, const char *text, struct ash_err *err);
+/* Lines of `host spine1/leaf3`. The same. */
 int ash_topology_read_plain(struct ash_topology *topology, char *text, struct ash_err *err);
 
 #endif

@@ -11,7 +11,7 @@
 
 #define GAPS " \t\r"
 
-/* The next line of text, without its comment; NULL behind the last. */
+/* The next line of text, without its comment; NULL after the last. */
 static char *next_line(char **text)
 {
     char *line = strsep(text, "\n");
@@ -56,7 +56,7 @@ int ash_topology_read_plain(struct ash_topology *topology, char *text, struct as
         host = strsep(&line, GAPS);
         path = line != NULL ? line + strspn(line, GAPS) : NULL;
         if (path == NULL || *path == '\0')
-            return ash_err_set(err, -EINVAL, "line %d: '%.80s' needs a path of domains behind it: host1 spine1/leaf3",
+            return ash_err_set(err, -EINVAL, "line %d: '%.80s' needs a path of domains after it: host1 spine1/leaf3",
                                number, host);
         more = path + strcspn(path, GAPS);
         if (more[strspn(more, GAPS)] != '\0')
@@ -119,7 +119,7 @@ int ash_topology_read_slurm(struct ash_topology *topology, char *text, struct as
     int number = 0;
 
     for (char *at = strstr(text, "\\\n"); at != NULL; at = strstr(at, "\\\n"))
-        at[0] = at[1] = ' '; /* a line goes on */
+        at[0] = at[1] = ' '; /* a continued line */
     for (char *line = next_line(&text); line != NULL; line = next_line(&text)) {
         int rc = read_switch(topology, line, err);
 
@@ -152,14 +152,19 @@ static int read_instance(struct ash_topology *topology, const json_t *instance, 
     return hang_path(topology, id, path, err);
 }
 
-int ash_topology_read_ec2(struct ash_topology *topology, const char *text, const char *name, struct ash_err *err)
+int ash_topology_read_ec2(struct ash_topology *topology, const char *text, struct ash_err *err)
 {
     const json_t *instances, *instance;
     json_t *json = NULL;
     size_t i;
-    int rc = ash_json_parse(text, strlen(text), name, &json, err);
+    struct ash_err cause = {0};
+    int rc = ash_json_parse(text, strlen(text), "line", &json, &cause);
 
-    if (rc < 0) return rc;
+    if (rc < 0)
+        return ash_err_set(err, rc,
+                           "%.200s; a topology is what `aws ec2 describe-instance-topology` prints, Slurm's "
+                           "topology.conf, or lines of `host spine1/leaf3`",
+                           cause.text);
     instances = json_is_array(json) ? json : json_object_get(json, "Instances");
     if (!json_is_array(instances))
         rc = ash_err_set(err, -EINVAL, "no list of Instances: is it what `aws ec2 describe-instance-topology` prints?");

@@ -9,7 +9,7 @@
 #define NVLINK_SHARE 0.8
 #define HOST_RATE_MIN 1e9 /* bytes/s between a GPU and its host where the catalog does not say */
 #define STATE_BYTES 14.0  /* of a weight in the trainer: bf16 2, fp32 master 4, Adam's moments 8 */
-#define STATE_SHARE 0.5   /* of a GPU's memory that state and weights may take beside caches */
+#define STATE_SHARE 0.5   /* of a GPU's memory that state and weights may take next to caches */
 #define POINTS_MAX 64
 #define SPLITS_MAX (sizeof(((struct ash_rl *)NULL)->splits) / sizeof(((struct ash_rl *)NULL)->splits[0]))
 
@@ -40,7 +40,7 @@ static int plan_training(const struct ash_consts *consts, const struct ash_rl_jo
     int rc;
 
     set_machines(&job->serve.cluster, split->train_machines, &train.cluster);
-    rc = ash_search(consts, &train, &job->search, &split->plan, 1, &result, err);
+    rc = ash_search_run(consts, &train, &job->search, &split->plan, 1, &result, err);
     if (rc == 0) split->train_s = split->plan.step.time.total;
     if (rc != -EINVAL || err == NULL) return rc;
     return ash_err_prefix(err, rc, "a step trains on %.0f prompts x %.0f answers", job->prompts, job->serve.samples);
@@ -94,7 +94,7 @@ static double handover(const struct ash_rl_job *job, const struct ash_rl_split *
     return part / fmax(inside, fmax(cluster->machine.gpu->host_bandwidth, HOST_RATE_MIN));
 }
 
-/* Where the trainer's state and the sampler's weights do not fit beside each other the state waits in host memory. */
+/* Where the trainer's state and the sampler's weights do not fit together the state waits in host memory. */
 static double swap(const struct ash_rl_split *split)
 {
     const struct ash_step_memory *memory = &split->plan.step.memory;

@@ -21,9 +21,9 @@ struct ash_rl_split {
     double replicas;              /* of it */
     double train_s, sample_s;     /* of one step, each on its machines */
     double handover_s;            /* new weights from the trainer's layout to the samplers' */
-    double swap_s;   /* state to host memory and back where both do not fit beside each other; in turns only */
-    double step_s;   /* the sum in turns; else the longer of both and the hand-over */
-    double usd_step; /* 0: no price */
+    double swap_s;                /* state to host memory and back where both do not fit together; in turns only */
+    double step_s;                /* the sum in turns; else the longer of both and the hand-over */
+    double usd_step;              /* 0: no price */
 };
 
 struct ash_rl {

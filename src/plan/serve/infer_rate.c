@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#include "base/assert.h"
+
 #define LITTLE_ROUNDS 60
 
 static double pass_s(const struct ash_consts *consts, const struct ash_infer *infer, double batch, double new_tokens,
@@ -19,6 +21,7 @@ double ash_infer_prefill(const struct ash_consts *consts, const struct ash_infer
 {
     double groups = fmax(1, infer->attn_dp), passes;
 
+    ash_assert(infer->pp >= 1);
     if (requests < groups) { /* each has a group to itself */
         passes = ceil(new_tokens / consts->infer_chunk);
         return passes *

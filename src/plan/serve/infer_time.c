@@ -6,8 +6,10 @@
 #include <limits.h>
 #include <math.h>
 
-static const double weight_bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5625}; /* fp4: a scale of 8 bits per 16 */
-static const double cache_element_bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5625};
+#include "base/assert.h"
+
+static const double weight_bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5625}; /* fp4: a scale of 8 bits per 16 */
+static const double cache_element_bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5625};
 
 /* How a replica is cut. */
 struct cut {
@@ -35,9 +37,9 @@ int ash_infer_gpus(const struct ash_infer *infer)
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 /* Attention of a model with 4-bit experts stays as it was. */
-static enum ash_precision attn_precision(const struct ash_infer *infer)
+static enum ash_gpu_precision attn_precision(const struct ash_infer *infer)
 {
-    return infer->shape.sparse_layers > 0 && infer->weights == ASH_PRECISION_FP4 ? ASH_PRECISION_BF16 : infer->weights;
+    return infer->shape.sparse_layers > 0 && infer->weights == ASH_GPU_FP4 ? ASH_GPU_BF16 : infer->weights;
 }
 
 /* Parameters of the plain parts of a layer's worth of passes, over all layers: dense MLPs, shared experts, state
@@ -82,8 +84,8 @@ static double cache_bytes(const struct ash_infer *infer)
 double ash_infer_requests(const struct ash_consts *consts, const struct ash_infer *infer, double context_tokens)
 {
     double workspace = infer->shape.sparse_layers > 0 ? consts->infer_workspace_sparse_gb : consts->infer_workspace_gb;
-    double beside = infer->cluster.machine.gpu->memory_bytes - ash_infer_weight_bytes(infer);
-    double free_bytes = fmax(beside - workspace * 1e9, beside * consts->infer_cache_min);
+    double left = infer->cluster.machine.gpu->memory_bytes - ash_infer_weight_bytes(infer);
+    double free_bytes = fmax(left - workspace * 1e9, left * consts->infer_cache_min);
 
     if (free_bytes <= 0) return 0;
     return consts->infer_reserve * free_bytes / cache_bytes(infer) / context_tokens * cut_of(infer).groups;
@@ -103,28 +105,26 @@ struct pass {
 };
 
 /* What the best measured product promises at a precision: measured, or as much of its peak as in bf16; 0: unknown. */
-static double best_product(const struct ash_gpu *gpu, enum ash_precision precision)
+static double best_product(const struct ash_gpu *gpu, enum ash_gpu_precision precision)
 {
     if (gpu->gemm_flops[precision] > 0) return gpu->gemm_flops[precision];
-    return gpu->gemm_flops[ASH_PRECISION_BF16] * gpu->flops[precision] / gpu->flops[ASH_PRECISION_BF16];
+    return gpu->gemm_flops[ASH_GPU_BF16] * gpu->flops[precision] / gpu->flops[ASH_GPU_BF16];
 }
 
 /* FLOP/s of matrix products; a precision that the GPU lacks is widened. In fp4 the board's power ends before the
  * arithmetic does. */
-static double rate(const struct pass *pass, enum ash_precision precision)
+static double rate(const struct pass *pass, enum ash_gpu_precision precision)
 {
     const struct ash_consts *consts = pass->consts;
     const struct ash_gpu *gpu = pass->gpu;
     double flops, best;
 
-    while (precision > ASH_PRECISION_BF16 && gpu->flops[precision] <= 0)
+    while (precision > ASH_GPU_BF16 && gpu->flops[precision] <= 0)
         precision--;
-    flops =
-        gpu->flops[precision] * (precision == ASH_PRECISION_BF16 ? consts->infer_gemm_bf16 : consts->infer_gemm_fp8);
+    flops = gpu->flops[precision] * (precision == ASH_GPU_BF16 ? consts->infer_gemm_bf16 : consts->infer_gemm_fp8);
     best = best_product(gpu, precision) * consts->gemm_measured;
     if (best > 0) flops = fmin(flops, best);
-    if (precision == ASH_PRECISION_FP4 && gpu->watts > 0)
-        flops = fmin(flops, gpu->watts * consts->infer_fp4_tflops_w * 1e12);
+    if (precision == ASH_GPU_FP4 && gpu->watts > 0) flops = fmin(flops, gpu->watts * consts->infer_fp4_tflops_w * 1e12);
     return flops;
 }
 
@@ -139,8 +139,8 @@ static void add_work(struct pass *pass, double compute_s, double memory_s)
 }
 
 /* Products of `rows` tokens with params parameters, cut over `split` GPUs. */
-static void add_product(struct pass *pass, double rows, double params, double split, enum ash_precision weights,
-                        enum ash_precision compute)
+static void add_product(struct pass *pass, double rows, double params, double split, enum ash_gpu_precision weights,
+                        enum ash_gpu_precision compute)
 {
     double bandwidth = pass->gpu->memory_bandwidth * pass->consts->infer_weights;
 
@@ -159,8 +159,7 @@ static void add_experts(struct pass *pass)
     chosen = -expm1(pass->tokens * log1p(-fmin(shape->choices / shape->experts, 1 - 1e-9)));
     rows = pass->tokens * shape->choices / shape->experts / chosen;
     rows += fmin(consts->infer_expert_pad, consts->infer_expert_pad_ratio * rows);
-    if (pass->infer->weights == ASH_PRECISION_FP4 && pass->infer->compute != ASH_PRECISION_FP4)
-        speed *= consts->infer_dequant;
+    if (pass->infer->weights == ASH_GPU_FP4 && pass->infer->compute != ASH_GPU_FP4) speed *= consts->infer_dequant;
     add_work(pass, 2 * all * chosen * rows / cut / speed,
              all * chosen * weight_bytes[pass->infer->weights] / cut / bandwidth);
     pass->time.memory += pass->tokens * shape->choices / cut * shape->sparse_layers * shape->hidden *
@@ -189,13 +188,13 @@ static void add_attention(struct pass *pass)
 {
     const struct ash_infer *infer = pass->infer;
     const struct ash_shape *shape = &infer->shape;
-    enum ash_precision precision = infer->cache == ASH_PRECISION_FP4 ? ASH_PRECISION_FP8 : infer->cache;
+    enum ash_gpu_precision precision = infer->cache == ASH_GPU_FP4 ? ASH_GPU_FP8 : infer->cache;
     double keys = keys_seen(shape, pass->context + (pass->new_tokens > 1 ? pass->new_tokens / 2 : 0));
-    double speed = pass->gpu->flops[ASH_PRECISION_BF16] * pass->consts->infer_latent, read;
+    double speed = pass->gpu->flops[ASH_GPU_BF16] * pass->consts->infer_latent, read;
 
     if (shape->attn_layers <= 0) return;
     if (pass->new_tokens > 1 || shape->kv_rank == 0) {
-        if (pass->gpu->flops[precision] <= 0) precision = ASH_PRECISION_BF16;
+        if (pass->gpu->flops[precision] <= 0) precision = ASH_GPU_BF16;
         speed = pass->gpu->flops[precision] * pass->consts->infer_attention;
     }
     read = pass->mine_sequences * keys_seen(shape, pass->context) / shape->attn_layers * cache_bytes(infer) *
@@ -247,7 +246,7 @@ static void add_layers(struct pass *pass)
     const struct ash_infer *infer = pass->infer;
     const struct ash_shape *shape = &infer->shape;
     const struct ash_consts *consts = pass->consts;
-    enum ash_precision attn = attn_precision(infer), compute = infer->compute < attn ? infer->compute : attn;
+    enum ash_gpu_precision attn = attn_precision(infer), compute = infer->compute < attn ? infer->compute : attn;
     double bandwidth = pass->gpu->memory_bandwidth * consts->infer_weights;
 
     if (attn == infer->weights) {
@@ -295,6 +294,7 @@ void ash_infer_pass(const struct ash_consts *consts, const struct ash_infer *inf
         .context = context_tokens,
     };
 
+    ash_assert(infer->pp >= 1 && infer->cluster.machine.gpu != NULL);
     if (new_tokens <= 1) pass.sequences = fmax(1, pass.sequences);
     pass.tokens = pass.sequences * new_tokens;
     pass.mine_sequences = pass.sequences / pass.cut.groups;

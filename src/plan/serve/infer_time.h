@@ -15,14 +15,14 @@ struct ash_infer {
     int tp, pp, ep;             /* ep 1: experts are cut like everything else by tp */
     int attn_dp; /* groups among which requests are split for attention, inside which it is cut by what is left; 1: none
                   */
-    enum ash_precision weights, cache, compute; /* compute: of matrix products */
+    enum ash_gpu_precision weights, cache, compute; /* compute: of matrix products */
 };
 
 /* GPUs of the replica: the largest of tp, attn_dp and ep, times pp. */
 int ash_infer_gpus(const struct ash_infer *infer);
-/* Bytes of weights on one GPU, and requests of context_tokens whose cache fits beside them on the replica (0: the
- * weights do not fit). */
+/* Bytes of weights on one GPU of the replica. */
 double ash_infer_weight_bytes(const struct ash_infer *infer);
+/* Requests of context_tokens whose cache fits on the replica together with the weights; 0: the weights do not fit. */
 double ash_infer_requests(const struct ash_consts *consts, const struct ash_infer *infer, double context_tokens);
 
 struct ash_infer_time {
@@ -35,7 +35,7 @@ struct ash_infer_time {
 void ash_infer_pass(const struct ash_consts *consts, const struct ash_infer *infer, double batch, double new_tokens,
                     double context_tokens, struct ash_infer_time *time_out);
 
-/* Seconds to read new_tokens each of so many requests behind context_tokens that are cached, in passes of whole chunks.
+/* Seconds to read new_tokens each of so many requests after context_tokens that are cached, in passes of whole chunks.
  */
 double ash_infer_prefill(const struct ash_consts *consts, const struct ash_infer *infer, double requests,
                          double new_tokens, double context_tokens);

@@ -25,7 +25,7 @@ const char *ash_serve_cut(const struct ash_infer *infer, char *buf, size_t buf_b
 
 double ash_serve_cache_bytes(const struct ash_serve_job *job)
 {
-    static const double element_bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5625}; /* fp4: a scale of 8 bits per 16 */
+    static const double element_bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5625}; /* fp4: a scale of 8 bits per 16 */
 
     return ash_shape_cache_bytes(&job->shape, element_bytes[job->cache]);
 }
@@ -77,7 +77,7 @@ static bool meets(const struct ash_serve_job *job, double ttft_s, double itl_s)
            (job->itl_limit_s <= 0 || itl_s <= job->itl_limit_s);
 }
 
-/* Waiting behind the prompts of others: one server, equal service times, busy that share of the time. */
+/* Waiting for the prompts of others: one server, equal service times, busy that share of the time. */
 static double queue_s(double busy, double service_s)
 {
     return busy < 0.99 ? busy * service_s / (2 * (1 - busy)) : service_s * 50;
@@ -90,15 +90,15 @@ void ash_serve_evaluate(const struct ash_consts *consts, const struct ash_serve_
     double prompt = ash_infer_prefill(consts, infer, group, job->in_tokens, 0);
     double verify = verify_s(consts, job, infer, group), work = (prompt + verify) / group; /* per request */
     struct ash_serve_point point = {.infer = *infer, .batch = batch};
-    struct ash_infer_time step;
+    struct ash_infer_time step = {0};
 
-    ash_infer_pass(consts, infer, batch, 1, job->in_tokens + out / 2, &step);
+    if (out > 1) ash_infer_pass(consts, infer, batch, 1, job->in_tokens + out / 2, &step);
     point.capacity = ash_infer_requests(consts, infer, job->in_tokens / job->samples + out);
     point.tokens_s = batch * out / (users * work + out * step.total);
     point.requests_s = point.tokens_s / out / job->samples;
-    point.itl_s = step.total + fmax(0, users - 1) * work / out;
+    if (out > 1) point.itl_s = step.total + fmax(0, users - 1) * work / out;
     point.stall_s = step.total;
-    if (users > 1) point.stall_s += longest_pass_s(consts, job, infer);
+    if (users > 1 && out > 1) point.stall_s += longest_pass_s(consts, job, infer);
     point.ttft_s = prompt + step.total / 2 + queue_s(point.requests_s * work, work);
     point.request_s = point.ttft_s + out * point.itl_s + verify;
     point.meets = meets(job, point.ttft_s, point.itl_s);
@@ -263,7 +263,8 @@ static int check_degrees(const struct ash_serve_job *job, struct ash_err *err)
         return ash_err_set(err, -EINVAL, "--ep %d does not divide the %g experts of %s", job->ep, shape->experts,
                            shape->name);
     if (job->tp > 1 && job->attn_dp > 1)
-        return ash_err_set(err, -EINVAL, "--tp cuts attention and --attn-dp splits its requests: give one of them");
+        return ash_err_set(err, -EINVAL,
+                           "--tp cuts attention and --attn-dp splits its requests: give one of them, not both");
     if (fmax(1, job->pp) * fmax(fmax(job->tp, job->ep), job->attn_dp) > job->cluster.gpus)
         return ash_err_set(err, -EINVAL, "a replica of %g GPUs does not fit into a cluster of %d",
                            fmax(1, job->pp) * fmax(fmax(job->tp, job->ep), job->attn_dp), job->cluster.gpus);

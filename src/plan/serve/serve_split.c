@@ -4,6 +4,8 @@
 
 #include <math.h>
 
+#include "base/assert.h"
+
 #define UTILISATION 0.8   /* prompt replicas are not kept busier: their queue would grow */
 #define NETWORK_SHARE 0.8 /* of the network's rate at which caches travel */
 #define TRIED_MAX 8       /* cuts of each kind */
@@ -14,23 +16,36 @@ static double out_tokens(const struct ash_serve_job *job)
     return job->thinking_tokens + job->answer_tokens;
 }
 
-/* Seconds that a request takes a replica that only reads prompts (and scores answers). */
+/* Requests that one prefill pass takes together: one for each attention group, as on a unified replica. */
+static double pass_requests(const struct ash_infer *infer)
+{
+    return fmax(1, infer->attn_dp);
+}
+
+/* Seconds of one prefill pass with all of its requests. */
+static double prompt_pass_s(const struct ash_consts *consts, const struct ash_serve_job *job,
+                            const struct ash_infer *infer)
+{
+    return ash_infer_prefill(consts, infer, pass_requests(infer), job->in_tokens, 0);
+}
+
+/* Seconds that one request takes of a replica that only reads prompts (and scores answers). */
 static double prompt_work(const struct ash_consts *consts, const struct ash_serve_job *job,
                           const struct ash_infer *infer)
 {
-    double work = ash_infer_prefill(consts, infer, 1, job->in_tokens, 0);
+    double requests = pass_requests(infer), pass_s = prompt_pass_s(consts, job, infer);
 
     if (job->verify_passes > 0)
-        work +=
-            job->samples * job->verify_passes * ash_infer_prefill(consts, infer, 1, out_tokens(job), job->in_tokens);
-    return work;
+        pass_s += job->verify_passes *
+                  ash_infer_prefill(consts, infer, requests * job->samples, out_tokens(job), job->in_tokens);
+    return pass_s / requests;
 }
 
 /* Such a replica as busy as it may be. */
 static void prompt_replica(const struct ash_consts *consts, const struct ash_serve_job *job,
                            const struct ash_infer *infer, struct ash_serve_point *point)
 {
-    *point = (struct ash_serve_point){.infer = *infer, .batch = 1};
+    *point = (struct ash_serve_point){.infer = *infer, .batch = pass_requests(infer)};
     point->requests_s = UTILISATION / prompt_work(consts, job, infer);
 }
 
@@ -92,15 +107,16 @@ static double network_rate(const struct ash_serve_job *job, const struct ash_inf
     return machine->net_bandwidth / machine->gpus * ash_infer_gpus(infer);
 }
 
-/* Mean time to a first token on replicas that are not busier than the requests make them. */
+/* Mean time to a first token on replicas that are not busier than the requests make them. A request waits for whole
+ * passes. */
 static double first_token_s(const struct ash_consts *consts, const struct ash_serve_job *job,
                             const struct ash_serve_split *split)
 {
-    double work = prompt_work(consts, job, &split->prompt.infer);
+    double work = prompt_work(consts, job, &split->prompt.infer), service = work * pass_requests(&split->prompt.infer);
     double busy = split->requests_s * work / split->prompt_replicas;
 
-    return ash_infer_prefill(consts, &split->prompt.infer, 1, job->in_tokens, 0) + busy * work / (2 * (1 - busy)) +
-           split->transfer_s + split->itl_s;
+    return prompt_pass_s(consts, job, &split->prompt.infer) + busy * service / (2 * (1 - busy)) + split->transfer_s +
+           split->itl_s;
 }
 
 /* The time of a step with no more sequences under way than the requests keep there. */
@@ -154,11 +170,12 @@ static bool better(const struct ash_serve_split *a, const struct ash_serve_split
     return a->meets != b->meets ? a->meets : a->tokens_s_gpu > b->tokens_s_gpu;
 }
 
-bool ash_serve_split(const struct ash_consts *consts, const struct ash_serve_job *job,
-                     const struct ash_serve_point *points, size_t count, struct ash_serve_split *split_out)
+bool ash_serve_split_find(const struct ash_consts *consts, const struct ash_serve_job *job,
+                          const struct ash_serve_point *points, size_t count, struct ash_serve_split *split_out)
 {
     bool found = false;
 
+    if (out_tokens(job) <= 1) return false; /* the prefill pass gives the only token */
     if (count > TRIED_MAX) count = TRIED_MAX;
     for (size_t p = 0; p < count; p++) {
         for (size_t d = 0; d < count; d++) {
@@ -191,4 +208,51 @@ size_t ash_serve_ratios(const struct ash_consts *consts, const struct ash_serve_
         prompts = prompts < best->prompt_replicas && next > best->prompt_replicas ? best->prompt_replicas : next;
     }
     return count;
+}
+
+/* Replicas that answer so many requests per second. */
+static double replicas_for(double arrivals_s, double requests_s)
+{
+    return arrivals_s > 0 ? ceil(arrivals_s / requests_s) : 0;
+}
+
+static void advise_split(const struct ash_serve_job *job, const struct ash_serve_split *split,
+                         struct ash_serve_advice *advice)
+{
+    advice->is_disaggregated = true;
+    advice->replicas = split->decode_replicas;
+    advice->prompt_replicas = split->prompt_replicas;
+    advice->tokens_s = split->tokens_s;
+    advice->requests_s = split->requests_s;
+    advice->meets = split->meets;
+    advice->replicas_needed = replicas_for(job->arrivals_s, split->decode.requests_s);
+    advice->prompt_replicas_needed = replicas_for(job->arrivals_s, split->prompt.requests_s);
+    advice->gpus_needed = advice->replicas_needed * ash_infer_gpus(&split->decode.infer) +
+                          advice->prompt_replicas_needed * ash_infer_gpus(&split->prompt.infer);
+}
+
+static void advise_unified(const struct ash_serve_job *job, const struct ash_serve_point *best,
+                           struct ash_serve_advice *advice)
+{
+    advice->tokens_s = advice->replicas * best->tokens_s;
+    advice->requests_s = advice->replicas * best->requests_s;
+    advice->meets = best->meets;
+    advice->replicas_needed = replicas_for(job->arrivals_s, best->requests_s);
+    advice->gpus_needed = advice->replicas_needed * ash_infer_gpus(&best->infer);
+}
+
+void ash_serve_advise(const struct ash_serve_job *job, const struct ash_serve_point *best,
+                      const struct ash_serve_split *split, struct ash_serve_advice *advice_out)
+{
+    struct ash_serve_advice advice = {.replicas = floor((double)job->cluster.gpus / ash_infer_gpus(&best->infer))};
+    double unified_tokens_s = advice.replicas * best->tokens_s;
+
+    ash_assert(advice.replicas >= 1);
+    if (split != NULL) advice.split_gain = split->tokens_s / unified_tokens_s - 1;
+    if (split != NULL && split->meets && (!best->meets || split->tokens_s > unified_tokens_s))
+        advise_split(job, split, &advice);
+    else
+        advise_unified(job, best, &advice);
+    advice.machines_needed = ceil(advice.gpus_needed / job->cluster.machine.gpus);
+    *advice_out = advice;
 }

@@ -5,7 +5,7 @@
 
 #include <math.h>
 
-struct ash_group_place ash_group_place(const struct ash_cluster *cluster, double ranks, double stride)
+struct ash_group_place ash_group_place_of(const struct ash_cluster *cluster, double ranks, double stride)
 {
     double room = stride >= cluster->domain_gpus ? 1
                   : stride <= 1                  ? cluster->domain_gpus

@@ -12,7 +12,7 @@ struct ash_group_place {
 };
 
 /* A group of ranks whose members are stride apart in the order of ranks (tp 1, cp tp, dp tp * cp, ...). */
-struct ash_group_place ash_group_place(const struct ash_cluster *cluster, double ranks, double stride);
+struct ash_group_place ash_group_place_of(const struct ash_cluster *cluster, double ranks, double stride);
 
 /* Seconds inside the domain and across; both are under way at the same time where an algorithm pipelines them. */
 struct ash_comm {

@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdio.h>
 
+#include "base/assert.h"
 #include "plan/price.h"
 #include "plan/train/parts.h"
 
@@ -49,7 +50,7 @@ static int search_batch(const struct ash_consts *consts, const struct ash_compar
     wanted.uncounted = err == NULL;
     if (row->plan.step.tokens_s > 0) wanted.hint = &hint;
     row->job.global_batch = batch;
-    return ash_search(consts, &row->job, &wanted, &row->plan, 1, &result, err);
+    return ash_search_run(consts, &row->job, &wanted, &row->plan, 1, &result, err);
 }
 
 /* Search with the batch as asked for and, where that is another, rounded: the faster one, where it is faster than
@@ -67,7 +68,7 @@ static int search(const struct ash_consts *consts, const struct ash_compare_job 
     if (rc_other == 0) *row = other;
     if (rc == 0 || rc_other == 0) return 0;
     if (rc == -ERANGE || rc_other == -ERANGE) return -ERANGE;
-    return err == NULL ? rc : search_batch(consts, asked, batch, 0, row, err); /* again, for the words */
+    return err == NULL ? rc : search_batch(consts, asked, batch, 0, row, err); /* again, for the message */
 }
 
 static double days_of(const struct ash_compare_row *row)
@@ -86,7 +87,7 @@ static int with_gpus(const struct ash_consts *consts, const struct ash_compare_j
 static double least_machines(const struct ash_compare_job *asked, const struct ash_machine *machine)
 {
     double flops = asked->job.tokens * ash_shape_train_flops(&asked->job.shape, asked->job.seq_tokens);
-    double rate = flops / (asked->days * DAY_S), one = machine->gpus * machine->gpu->flops[ASH_PRECISION_BF16];
+    double rate = flops / (asked->days * DAY_S), one = machine->gpus * machine->gpu->flops[ASH_GPU_BF16];
 
     return exp2(fmax(0, floor(log2(rate / (RATE_SHARE * one)))));
 }
@@ -98,37 +99,50 @@ static int doublings(const struct ash_compare_row *row, double days, int most)
     return (int)fmax(1, fmin(floor(log2(days_of(row) / days)) - 1, most));
 }
 
+/* How the size of a cluster changes from search to search. */
+struct growth {
+    double machines; /* of the next search */
+    int leap;        /* doublings from the last size that was kept */
+    int most;        /* doublings at once from now on */
+    int idle;        /* sizes in a row that were not faster */
+};
+
+/* Choose the next size: rc is what the search of this one returned, row the best so far. */
+static void advance(const struct ash_compare_row *row, double days, int machine_gpus, int rc, struct growth *growth)
+{
+    growth->idle = rc == -ERANGE ? growth->idle + 1 : 0;
+    growth->leap = rc == 0 ? doublings(row, days, growth->most) : 1;
+    while (growth->leap > 1 && growth->machines * exp2(growth->leap) * machine_gpus > ASH_CLUSTER_GPUS_MAX)
+        growth->leap--;
+    growth->machines *= exp2(growth->leap);
+}
+
 /* Grow the cluster of *row until it keeps the days, or until more do not help; true when anything was found. What went
  * too far is tried again half as far. */
 static bool grow(const struct ash_consts *consts, const struct ash_compare_job *asked,
                  const struct ash_machine *machine, struct ash_compare_row *row)
 {
-    double machines = least_machines(asked, machine);
-    int leap = 1, most = DOUBLINGS_MAX, idle = 0;
+    struct growth growth = {.machines = least_machines(asked, machine), .leap = 1, .most = DOUBLINGS_MAX};
     bool found = false;
 
-    for (int i = 0; i < SIZES_MAX && idle < IDLE_MAX && machines * machine->gpus <= ASH_CLUSTER_GPUS_MAX; i++) {
+    for (int i = 0; i < SIZES_MAX && growth.idle < IDLE_MAX; i++) {
         struct ash_compare_row next = *row;
-        bool better, done;
+        bool done;
         int rc;
 
-        set_machines(machine, machines, &next.job.cluster);
+        if (growth.machines * machine->gpus > ASH_CLUSTER_GPUS_MAX) break;
+        set_machines(machine, growth.machines, &next.job.cluster);
         rc = search(consts, asked, found ? row->plan.step.tokens_s : 0, &next, NULL);
-        better = rc == 0;
-        done = better && days_of(&next) <= asked->days;
-        if (leap > 1 && (done || !better)) {
-            leap = most = leap / 2;
-            machines = row->job.cluster.machines * exp2(leap);
+        done = rc == 0 && days_of(&next) <= asked->days;
+        if (growth.leap > 1 && (done || rc < 0)) {
+            growth.leap = growth.most = growth.leap / 2;
+            growth.machines = row->job.cluster.machines * exp2(growth.leap);
             continue;
         }
-        if (better) *row = next;
-        found = found || better;
+        if (rc == 0) *row = next;
+        found = found || rc == 0;
         if (done) break;
-        idle = rc == -ERANGE ? idle + 1 : 0;
-        leap = better ? doublings(row, asked->days, most) : 1;
-        while (leap > 1 && machines * exp2(leap) * machine->gpus > ASH_CLUSTER_GPUS_MAX)
-            leap--;
-        machines *= exp2(leap);
+        advance(row, asked->days, machine->gpus, rc, &growth);
     }
     return found;
 }
@@ -141,7 +155,7 @@ static int within_days(const struct ash_consts *consts, const struct ash_compare
 
     if (found && days_of(row) <= asked->days) return 0;
     if (found)
-        return ash_err_set(err, -ENOSPC, "%d of them take %.1f days, bound by %s; more do not help",
+        return ash_err_set(err, -ENOSPC, "too slow: %d machines take %.1f days, bound by %s, and more do not help",
                            row->job.cluster.machines, days_of(row), ash_step_bound(&row->plan.step.time, 0));
     if (machines * machine->gpus > ASH_CLUSTER_GPUS_MAX)
         return ash_err_set(err, -ENOSPC, "%d of its GPUs at %.0f %% of their peak would take %.1f days",
@@ -167,20 +181,20 @@ void ash_compare(const struct ash_consts *consts, const struct ash_compare_job *
 {
     struct ash_compare_row row = {.job = asked->job};
     struct ash_compare_job shared = *asked; /* its searches share layers */
-    enum ash_precision precision =
-        asked->search.precision < 0 ? ASH_PRECISION_BF16 : (enum ash_precision)asked->search.precision;
+    enum ash_gpu_precision precision =
+        asked->search.precision < 0 ? ASH_GPU_BF16 : (enum ash_gpu_precision)asked->search.precision;
     struct ash_err err = {0};
     int rc = -EINVAL;
 
-    shared.search.memo = ash_layer_memo_open();
-
+    ash_assert((asked->gpus > 0 || asked->days > 0) && asked->job.tokens > 0);
+    shared.search.memo = ash_plan_layer_memo_open();
     if (machine->gpu->flops[precision] <= 0)
-        ash_err_set(&err, rc, "%s has no %s arithmetic", machine->gpu->name, ash_precision_name(precision));
+        ash_err_set(&err, rc, "%s has no %s arithmetic", machine->gpu->name, ash_plan_precision_name(precision));
     else if (asked->gpus > 0)
         rc = with_gpus(consts, &shared, machine, &row, &err);
     else
         rc = within_days(consts, &shared, machine, &row, &err);
-    ash_layer_memo_close(shared.search.memo);
+    ash_plan_layer_memo_close(shared.search.memo);
     row.found = rc == 0;
     if (row.found) add_price(machine, &row);
     snprintf(row.reason, sizeof(row.reason), "%s", err.text);

@@ -20,7 +20,7 @@ struct ash_dispatch {
     double message_s;       /* that a host thread takes to post one token to one domain; 0: GPUs post themselves */
 };
 
-/* One way there and one way back, of one layer. */
+/* Dispatch and combine of one layer. */
 struct ash_dispatch_time {
     double leaving;                  /* share of plain dispatch bytes that leave the domain */
     double inner_bytes, outer_bytes; /* that one rank sends there */
@@ -31,6 +31,7 @@ struct ash_dispatch_time {
     double buffer_bytes;             /* that a rank must hold when every token chooses it */
 };
 
+/* Predict one dispatch and its combination. Never fails. */
 void ash_dispatch_predict(const struct ash_consts *consts, const struct ash_cluster *cluster,
                           const struct ash_dispatch *dispatch, struct ash_dispatch_time *time_out);
 
@@ -41,13 +42,13 @@ struct ash_dispatch_check {
     bool us;
 };
 
-/* Predict the i-th published measurement on the machines of catalog. Returns false behind the last, and where the
+/* Predict the i-th published measurement on the machines of catalog. Returns false after the last, and where the
  * catalog lost the machine. */
-bool ash_dispatch_check(const struct ash_consts *consts, const struct ash_catalog *catalog, size_t index,
-                        struct ash_dispatch_check *check_out);
+bool ash_dispatch_check_at(const struct ash_consts *consts, const struct ash_catalog *catalog, size_t index,
+                           struct ash_dispatch_check *check_out);
 
-/* The fullest rank's load over the mean when `counts` of tokens chose each of `experts` experts, dealt out to ranks in
- * order. ranks divides experts. */
+/* The fullest rank's load over the mean when `counts` of tokens chose each of `experts` experts, which are split over
+ * ranks in order. ranks divides experts. */
 double ash_dispatch_imbalance(const double *counts, size_t experts, size_t ranks);
 
 #endif

@@ -1,4 +1,4 @@
-/* Published measurements of expert traffic, as their sources print them, beside what the model says. */
+/* Published measurements of expert traffic, as their sources print them, compared with the model. */
 #include "plan/train/dispatch.h"
 
 #include <math.h>
@@ -82,8 +82,8 @@ static struct ash_dispatch traffic(enum kind kind, double ranks)
     return dispatch;
 }
 
-bool ash_dispatch_check(const struct ash_consts *consts, const struct ash_catalog *catalog, size_t index,
-                        struct ash_dispatch_check *check_out)
+bool ash_dispatch_check_at(const struct ash_consts *consts, const struct ash_catalog *catalog, size_t index,
+                           struct ash_dispatch_check *check_out)
 {
     const struct ash_machine *machine = NULL;
     struct ash_cluster cluster = {0};

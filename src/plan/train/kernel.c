@@ -5,21 +5,19 @@
 #include <math.h>
 #include <stdint.h>
 
+#include "plan/number.h"
+
 #define SMS_UNKNOWN 128
 
-static double larger(double a, double b)
+double ash_gpu_precision_bytes(enum ash_gpu_precision precision)
 {
-    return a > b ? a : b;
-}
-
-double ash_precision_bytes(enum ash_precision precision)
-{
-    static const double bytes[ASH_PRECISION_COUNT] = {2, 1, 0.5};
+    static const double bytes[ASH_GPU_PRECISIONS] = {2, 1, 0.5};
 
     return bytes[precision];
 }
 
-double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision)
+double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gpu *gpu,
+                            enum ash_gpu_precision precision)
 {
     const double shares[] = {[ASH_GENERATION_OTHER] = consts->gemm_hopper,
                              [ASH_GENERATION_AMPERE] = consts->gemm_ampere,
@@ -30,13 +28,11 @@ double ash_kernel_gemm_rate(const struct ash_consts *consts, const struct ash_gp
 
     if (gpu->generation == ASH_GENERATION_OTHER && gpu->gemm_flops[precision] > 0)
         return gpu->gemm_flops[precision] * consts->gemm_measured;
-    if (precision == ASH_PRECISION_FP8 && gpu->flops[precision] > 0)
-        return gpu->flops[precision] * share * consts->gemm_fp8;
-    if (precision == ASH_PRECISION_FP4 && gpu->flops[precision] > 0)
-        return gpu->flops[precision] * share * consts->gemm_fp4;
-    if (precision == ASH_PRECISION_FP4 && gpu->flops[ASH_PRECISION_FP8] > 0)
-        return gpu->flops[ASH_PRECISION_FP8] * share * consts->gemm_fp8;
-    return gpu->flops[ASH_PRECISION_BF16] * share;
+    if (precision == ASH_GPU_FP8 && gpu->flops[precision] > 0) return gpu->flops[precision] * share * consts->gemm_fp8;
+    if (precision == ASH_GPU_FP4 && gpu->flops[precision] > 0) return gpu->flops[precision] * share * consts->gemm_fp4;
+    if (precision == ASH_GPU_FP4 && gpu->flops[ASH_GPU_FP8] > 0)
+        return gpu->flops[ASH_GPU_FP8] * share * consts->gemm_fp8;
+    return gpu->flops[ASH_GPU_BF16] * share;
 }
 
 /* ceil of what is above 0 and not huge: searches ask a million times, and the library's is a call. */
@@ -55,7 +51,7 @@ static double wave_loss(double waves, double exponent)
     return exponent == 0.5 ? sqrt(loss) : pow(loss, exponent);
 }
 
-double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_precision precision,
+double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_gpu_precision precision,
                        double groups, double at_once, double m, double n, double k)
 {
     double tile_m = 128, tile_n = gpu->generation == ASH_GENERATION_AMPERE ? 128 : 256,
@@ -65,13 +61,13 @@ double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gp
     if (groups <= 0 || m <= 0 || n <= 0 || k <= 0) return 0;
     if (m <= 64) tile_m = 64;
     tiles = groups * up(m / tile_m) * up(n / tile_n);
-    waves = tiles / larger(1, groups / at_once) / sms;
+    waves = tiles / ash_larger(1, groups / at_once) / sms;
     filled = groups * m * n / (tiles * tile_m * tile_n); /* of the tiles' area */
-    depth = consts->gemm_depth * (2 / ash_precision_bytes(precision));
+    depth = consts->gemm_depth * (2 / ash_gpu_precision_bytes(precision));
     arithmetic = 2 * groups * m * n * k / ash_kernel_gemm_rate(consts, gpu, precision) / filled * (1 + depth / k) *
                  wave_loss(waves, consts->gemm_wave);
-    bytes = groups * (ash_precision_bytes(precision) * (m * k + k * n) + 2 * m * n);
-    return larger(arithmetic, ash_kernel_memory(consts, gpu, bytes));
+    bytes = groups * (ash_gpu_precision_bytes(precision) * (m * k + k * n) + 2 * m * n);
+    return ash_larger(arithmetic, ash_kernel_memory(consts, gpu, bytes));
 }
 
 double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gpu *gpu, bool new_attention,
@@ -93,7 +89,7 @@ double ash_kernel_attention(const struct ash_consts *consts, const struct ash_gp
         share = consts->attn_blackwell;
     if (head_dim < 128) share *= (1 + exponentials) / (1 + exponentials * 128 / head_dim);
     share *= seq_tokens / (seq_tokens + 256); /* blocks on the diagonal are half empty */
-    return flops / (gpu->flops[ASH_PRECISION_BF16] * share);
+    return flops / (gpu->flops[ASH_GPU_BF16] * share);
 }
 
 double ash_kernel_memory(const struct ash_consts *consts, const struct ash_gpu *gpu, double bytes)

@@ -22,12 +22,12 @@ const char *ash_plan_recompute_name(enum ash_plan_recompute recompute)
     return recompute_names[recompute];
 }
 
-const char *ash_precision_name(enum ash_precision precision)
+const char *ash_plan_precision_name(enum ash_gpu_precision precision)
 {
     return precision_names[precision];
 }
 
-const char *ash_schedule_name(enum ash_schedule schedule)
+const char *ash_plan_schedule_name(enum ash_plan_schedule schedule)
 {
     return schedule_names[schedule];
 }
@@ -75,31 +75,66 @@ static int set_degree(struct ash_layout *layout, const char *name, const char *v
                        name);
 }
 
+/* "offload", "offload=1", "offload=no". */
+static int set_offload(struct ash_layout *layout, const char *value, struct ash_err *err)
+{
+    static const char *const no[] = {"0", "no", "false", "off", NULL}, *const yes[] = {"1", "yes", "true", "on", NULL};
+
+    if (index_of(no, value) < 0 && index_of(yes, value) < 0)
+        return ash_err_set(err, -EINVAL, "layout: offload is 0 or 1, not '%.40s'", value);
+    layout->offload = index_of(yes, value) >= 0;
+    return 0;
+}
+
+/* The name of one of names. Returns its index or -EINVAL. */
+static int read_choice(const char *name, const char *const *names, const char *value, struct ash_err *err)
+{
+    int found = index_of(names, value);
+    char known[WORD_BYTES] = "";
+
+    if (found >= 0) return found;
+    for (size_t i = 0; names[i] != NULL; i++)
+        snprintf(known + strlen(known), sizeof(known) - strlen(known), "%s%s",
+                 i == 0 ? "" : (names[i + 1] != NULL ? ", " : " or "), names[i]);
+    return ash_err_set(err, -EINVAL, "layout: %s is %s, not '%.40s'", name, known, value);
+}
+
+/* A pipeline as tables print it: "16", "16x4" (stages x chunks), "16-dualpipe" (stages and schedule). */
+static int set_pipeline(struct ash_layout *layout, const char *value, struct ash_err *err)
+{
+    char stages[WORD_BYTES];
+    size_t length = strcspn(value, "x-");
+    int rc;
+
+    snprintf(stages, sizeof(stages), "%.*s", (int)length, value);
+    rc = set_degree(layout, "pp", stages, err);
+    if (rc < 0 || value[length] == '\0') return rc;
+    if (value[length] == 'x') return set_degree(layout, "vpp", value + length + 1, err);
+    rc = read_choice("schedule", schedule_names, value + length + 1, err);
+    if (rc < 0) return rc;
+    layout->schedule = (enum ash_plan_schedule)rc;
+    return 0;
+}
+
 static int set_word(struct ash_layout *layout, const char *name, const char *value, struct ash_err *err)
 {
-    int found;
+    int rc;
 
+    if (strcmp(name, "offload") == 0) return set_offload(layout, value, err);
+    if (strcmp(name, "pp") == 0) return set_pipeline(layout, value, err);
     if (strcmp(name, "recompute") == 0) {
-        found = index_of(recompute_names, value);
-        if (found < 0)
-            return ash_err_set(err, -EINVAL, "layout: recompute is none, selective, full or fit, not '%.40s'", value);
-        layout->recompute = (enum ash_plan_recompute)found;
-        return 0;
+        rc = read_choice(name, recompute_names, value, err);
+        if (rc >= 0) layout->recompute = (enum ash_plan_recompute)rc;
+    } else if (strcmp(name, "precision") == 0) {
+        rc = read_choice(name, precision_names, value, err);
+        if (rc >= 0) layout->precision = (enum ash_gpu_precision)rc;
+    } else if (strcmp(name, "schedule") == 0) {
+        rc = read_choice(name, schedule_names, value, err);
+        if (rc >= 0) layout->schedule = (enum ash_plan_schedule)rc;
+    } else {
+        rc = set_degree(layout, name, value, err);
     }
-    if (strcmp(name, "precision") == 0) {
-        found = index_of(precision_names, value);
-        if (found < 0) return ash_err_set(err, -EINVAL, "layout: precision is bf16, fp8 or fp4, not '%.40s'", value);
-        layout->precision = (enum ash_precision)found;
-        return 0;
-    }
-    if (strcmp(name, "schedule") == 0) {
-        found = index_of(schedule_names, value);
-        if (found < 0)
-            return ash_err_set(err, -EINVAL, "layout: schedule is 1f1b, zb-h1 or dualpipe, not '%.40s'", value);
-        layout->schedule = (enum ash_schedule)found;
-        return 0;
-    }
-    return set_degree(layout, name, value, err);
+    return rc < 0 ? rc : 0;
 }
 
 int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err *err)
@@ -137,16 +172,16 @@ const char *ash_layout_text(const struct ash_layout *l, char *buf, size_t buf_by
     if (l->pp > 1 && l->chunks > 1)
         snprintf(pipeline, sizeof(pipeline), " pp%dx%d", l->pp, l->chunks);
     else if (l->pp > 1)
-        snprintf(pipeline, sizeof(pipeline), " pp%d%s%s", l->pp, l->schedule != ASH_SCHEDULE_1F1B ? "-" : "",
-                 l->schedule != ASH_SCHEDULE_1F1B ? ash_schedule_name(l->schedule) : "");
+        snprintf(pipeline, sizeof(pipeline), " pp%d%s%s", l->pp, l->schedule != ASH_PLAN_1F1B ? "-" : "",
+                 l->schedule != ASH_PLAN_1F1B ? ash_plan_schedule_name(l->schedule) : "");
     if (l->ep > 1 && l->etp > 1)
         snprintf(experts, sizeof(experts), " ep%d etp%d", l->ep, l->etp);
     else if (l->ep > 1)
         snprintf(experts, sizeof(experts), " ep%d", l->ep);
     if (l->shard > 0) snprintf(shard, sizeof(shard), "/%d", l->shard);
     snprintf(buf, buf_bytes, "tp%d%s%s%.0d%s dp%d zero%d%s mbs%d %s%s", l->tp, pipeline, l->cp > 1 ? " cp" : "",
-             l->cp > 1 ? l->cp : 0, experts, l->dp, l->zero, shard, l->micro_batch, ash_precision_name(l->precision),
-             l->offload ? " offload" : "");
+             l->cp > 1 ? l->cp : 0, experts, l->dp, l->zero, shard, l->micro_batch,
+             ash_plan_precision_name(l->precision), l->offload ? " offload" : "");
     return buf;
 }
 
@@ -230,7 +265,7 @@ static int check_model(const struct ash_plan_job *job, const struct ash_layout *
                            job->seq_tokens, nearest_divisor(job->seq_tokens, l->cp));
     if (job->cluster.machine.gpu->flops[l->precision] <= 0)
         return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", job->cluster.machine.gpu->name,
-                           ash_precision_name(l->precision));
+                           ash_plan_precision_name(l->precision));
     return 0;
 }
 
@@ -267,7 +302,7 @@ int ash_layout_check_batch(const struct ash_plan_job *job, const struct ash_layo
                            "an interleaved pipeline of %d stages needs micro-batches in multiples of it, not %.0f: a "
                            "global batch of %.0f would do",
                            l->pp, passes, next_multiple(job->global_batch, step * l->pp));
-    refused = ash_pipeline_refuses(l->schedule, l->pp, l->chunks, ash_layout_micro_batches(job, l));
+    refused = ash_plan_pipeline_refuses(l->schedule, l->pp, l->chunks, ash_layout_micro_batches(job, l));
     return refused != NULL ? ash_err_set(err, -EINVAL, "%s (pp %d, %.0f micro-batches)", refused, l->pp, passes) : 0;
 }
 

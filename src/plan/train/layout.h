@@ -21,12 +21,12 @@ struct ash_layout {
     int dp, tp, pp, cp, ep;
     int etp;    /* tensor-parallel degree inside an expert; 1 unless said */
     int chunks; /* pipeline chunks per rank: 1 is 1F1B, more is interleaved */
-    enum ash_schedule schedule;
+    enum ash_plan_schedule schedule;
     int zero;        /* 0 replicas, 1 optimizer, 2 + gradients, 3 + weights are spread over shard ranks */
     int shard;       /* ranks that share one copy of the state; 0: all dp * cp */
     int micro_batch; /* sequences per rank and pass */
     enum ash_plan_recompute recompute;
-    enum ash_precision precision;
+    enum ash_gpu_precision precision;
     bool offload; /* optimizer state lives in host memory */
 };
 
@@ -45,7 +45,7 @@ struct ash_plan_job {
     enum ash_tuning tuning;
     const struct ash_stack *stack; /* NULL: the fused one */
     bool dedup_dispatch;           /* tokens cross to a node once, whatever the number of experts there */
-    bool overlap_dispatch;         /* expert traffic runs beside another micro-batch's compute */
+    bool overlap_dispatch;         /* expert traffic overlaps with another micro-batch's compute */
     bool no_flash;                 /* no kernel fits the heads: scores go through memory, whatever the stack */
     bool fp8_dispatch;             /* tokens travel to their experts in one byte and scales */
     double imbalance;              /* tokens of the fullest rank's experts over the mean; 0: the model's constant */
@@ -55,8 +55,8 @@ struct ash_plan_job {
 };
 
 /* "dp=8,tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,recompute=full,precision=fp8,schedule=zb-h1,offload" over *layout;
- * a degree that is not named stays, dp that is 0 follows from the rest. Unknown words and numbers out of range are
- * -EINVAL. */
+ * pp=4x5 and pp=4-zb-h1 are pp with vpp and schedule, as ash_layout_text writes them; a degree that is not named stays,
+ * dp that is 0 follows from the rest. Unknown words and numbers out of range are -EINVAL. */
 int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err *err);
 /* Can the job run so at all? Divisibility of GPUs, heads, layers, experts and batch; -EINVAL says what would do. Fills
  * dp and etp where they are 0. Memory is not asked here. */
@@ -65,9 +65,12 @@ int ash_layout_check(const struct ash_plan_job *job, struct ash_layout *layout, 
 int ash_layout_check_batch(const struct ash_plan_job *job, const struct ash_layout *layout, struct ash_err *err);
 /* "tp8 pp4x5 dp16 zero1 mbs1 full fp8" into buf; returns buf. */
 const char *ash_layout_text(const struct ash_layout *layout, char *buf, size_t buf_bytes);
+/* "none", "selective", "full" or "fit": static. */
 const char *ash_plan_recompute_name(enum ash_plan_recompute recompute);
-const char *ash_precision_name(enum ash_precision precision);
-const char *ash_schedule_name(enum ash_schedule schedule);
+/* "bf16", "fp8" or "fp4": static. */
+const char *ash_plan_precision_name(enum ash_gpu_precision precision);
+/* "1f1b", "zb-h1" or "dualpipe": static. */
+const char *ash_plan_schedule_name(enum ash_plan_schedule schedule);
 /* Does attention never write its scores? */
 bool ash_plan_flash(const struct ash_plan_job *job);
 /* Do so many parts divide a whole number, with nothing left over? */

@@ -29,5 +29,5 @@ const char *ash_step_bound(const struct ash_step_time *time, double checkpoint_s
     ash_step_parts(time, checkpoint_s, parts);
     for (size_t i = 1; i < ASH_STEP_PARTS; i++)
         if (parts[i].seconds > parts[most].seconds) most = i;
-    return parts[most].words;
+    return parts[most].text;
 }

@@ -1,4 +1,4 @@
-/* A pipeline schedule played event by event. Each rank works through a fixed list (schedule.c), and a piece of work
+/* A pipeline schedule simulated event by event. Each rank works through a fixed list (schedule.c), and a piece of work
  * starts when the rank is free and what it needs has arrived. */
 #include "plan/train/pipeline_priv.h"
 
@@ -6,15 +6,12 @@
 #include <math.h>
 #include <stdlib.h>
 
+#include "plan/number.h"
+
 #define PLAYED_PIECES 20000 /* of work; longer pipelines repeat themselves and are continued from a shorter one */
 #define PLAYED_ROUNDS 4 /* of as many micro-batches as there are stages: the ramps are over and the rhythm is found */
 
-static double larger(double a, double b)
-{
-    return a > b ? a : b;
-}
-
-/* A piece of work with what it waits for, so that playing it is one comparison and one sum. */
+/* A piece of work with what it waits for, so that simulating it is one comparison and one sum. */
 struct task {
     double seconds, wait_s;
     const double *needs; /* the end of another piece, wait_s before this may start; NULL: nothing */
@@ -23,15 +20,15 @@ struct task {
 };
 
 struct play {
-    const struct ash_pipeline *p;
-    int each;                 /* micro-batches of a line */
-    size_t room;              /* of a rank, in pieces */
-    double *done;             /* [cell][forward, backward][micro-batch]: when it ended, -1: not yet */
-    double *free_s;           /* [stage] */
-    int *next;                /* [stage]: index of its next piece of work */
-    int *count;               /* [stage]: of its pieces */
-    struct ash_piece *pieces; /* [stage][room] */
-    struct task *tasks;       /* of the same */
+    const struct ash_plan_pipeline *p;
+    int each;                     /* micro-batches of a line */
+    size_t room;                  /* of a rank, in pieces */
+    double *done;                 /* [cell][forward, backward][micro-batch]: when it ended, -1: not yet */
+    double *free_s;               /* [stage] */
+    int *next;                    /* [stage]: index of its next piece of work */
+    int *count;                   /* [stage]: of its pieces */
+    struct ash_plan_task *pieces; /* [stage][room] */
+    struct task *tasks;           /* of the same */
 };
 
 static double *end_of(const struct play *play, int cell, bool backward, int micro)
@@ -40,37 +37,37 @@ static double *end_of(const struct play *play, int cell, bool backward, int micr
 }
 
 /* Cells are the stages of all lines, in the order in which a micro-batch passes them. */
-static struct task task_of(const struct play *play, int stage, const struct ash_piece *piece)
+static struct task task_of(const struct play *play, int stage, const struct ash_plan_task *piece)
 {
-    const struct ash_pipeline *p = play->p;
-    bool dual = p->schedule == ASH_SCHEDULE_DUALPIPE;
+    const struct ash_plan_pipeline *p = play->p;
+    bool dual = p->schedule == ASH_PLAN_DUALPIPE;
     int depth = !dual ? piece->line * p->stages + stage : piece->line == 0 ? stage : p->stages - 1 - stage;
     int cell = dual ? piece->line * p->stages + depth : depth;
     bool last = depth == p->stages * p->chunks - 1;
     struct task task = {.joined = piece->joined};
 
     switch (piece->kind) {
-    case ASH_PIPELINE_FORWARD:
+    case ASH_PLAN_TASK_FORWARD:
         task.seconds = p->forward_s[depth];
         task.needs = depth > 0 ? end_of(play, cell - 1, false, piece->micro) : NULL;
         break;
-    case ASH_PIPELINE_WEIGHT:
+    case ASH_PLAN_TASK_WEIGHT:
         task.seconds = p->weight_s[depth];
         return task; /* its rank has done the rest before */
-    case ASH_PIPELINE_INPUT:
+    case ASH_PLAN_TASK_INPUT:
         task.seconds = -p->weight_s[depth]; /* fall through */
-    case ASH_PIPELINE_BACKWARD:
+    case ASH_PLAN_TASK_BACKWARD:
         task.seconds += p->backward_s[depth];
         task.needs = last ? end_of(play, cell, false, piece->micro) : end_of(play, cell + 1, true, piece->micro);
         break;
     }
-    task.wait_s = piece->kind == ASH_PIPELINE_FORWARD || !last ? p->p2p_s : 0;
-    task.ends = end_of(play, cell, piece->kind != ASH_PIPELINE_FORWARD, piece->micro);
+    task.wait_s = piece->kind == ASH_PLAN_TASK_FORWARD || !last ? p->p2p_s : 0;
+    task.ends = end_of(play, cell, piece->kind != ASH_PLAN_TASK_FORWARD, piece->micro);
     return task;
 }
 
 /* Do a rank's next piece, or the pair that it begins, where its inputs are there. */
-static bool step(struct play *play, int stage, struct ash_pipeline_event *events_out)
+static bool step(struct play *play, int stage, struct ash_plan_pipeline_event *events_out)
 {
     size_t first = (size_t)stage * play->room + (size_t)play->next[stage];
     const struct task *tasks = &play->tasks[first];
@@ -81,18 +78,18 @@ static bool step(struct play *play, int stage, struct ash_pipeline_event *events
         double arrived = tasks[i].needs != NULL ? *tasks[i].needs : 0;
 
         if (arrived < 0) return false;
-        if (tasks[i].needs != NULL) at = larger(at, arrived + tasks[i].wait_s);
+        if (tasks[i].needs != NULL) at = ash_larger(at, arrived + tasks[i].wait_s);
         sum += tasks[i].seconds;
-        longest = larger(longest, tasks[i].seconds);
+        longest = ash_larger(longest, tasks[i].seconds);
     }
-    end = at + (count > 1 ? larger(longest, sum - play->p->saved_s) : sum);
+    end = at + (count > 1 ? ash_larger(longest, sum - play->p->saved_s) : sum);
     for (int i = 0; i < count; i++) {
-        const struct ash_piece *piece = &play->pieces[first + (size_t)i];
+        const struct ash_plan_task *piece = &play->pieces[first + (size_t)i];
 
         if (tasks[i].ends != NULL) *tasks[i].ends = end;
         if (events_out != NULL)
             events_out[first + (size_t)i] =
-                (struct ash_pipeline_event){stage, piece->line, piece->micro, piece->kind, count > 1, at, end};
+                (struct ash_plan_pipeline_event){stage, piece->line, piece->micro, piece->kind, count > 1, at, end};
     }
     play->next[stage] += count;
     play->free_s[stage] = end;
@@ -100,7 +97,7 @@ static bool step(struct play *play, int stage, struct ash_pipeline_event *events
 }
 
 /* Do as much as can be done on one rank now; true when anything was. */
-static bool advance(struct play *play, int stage, struct ash_pipeline_event *events_out)
+static bool advance(struct play *play, int stage, struct ash_plan_pipeline_event *events_out)
 {
     bool moved = false;
 
@@ -114,7 +111,7 @@ static double last_end(const struct play *play)
     double end = 0;
 
     for (int stage = 0; stage < play->p->stages; stage++)
-        end = larger(end, play->free_s[stage]);
+        end = ash_larger(end, play->free_s[stage]);
     return end;
 }
 
@@ -133,19 +130,19 @@ static void set_tasks(struct play *play)
     for (int stage = 0; stage < play->p->stages; stage++) {
         size_t first = (size_t)stage * play->room;
 
-        play->count[stage] = ash_pipeline_order(play->p, stage, &play->pieces[first]);
+        play->count[stage] = ash_plan_pipeline_order(play->p, stage, &play->pieces[first]);
         for (int i = 0; i < play->count[stage]; i++)
             play->tasks[first + (size_t)i] = task_of(play, stage, &play->pieces[first + (size_t)i]);
     }
 }
 
-static int open_play(const struct ash_pipeline *pipeline, struct play *play)
+static int open_play(const struct ash_plan_pipeline *pipeline, struct play *play)
 {
     size_t stages = (size_t)pipeline->stages, ends;
-    bool dual = pipeline->schedule == ASH_SCHEDULE_DUALPIPE;
+    bool dual = pipeline->schedule == ASH_PLAN_DUALPIPE;
 
     *play = (struct play){.p = pipeline, .each = pipeline->micro_batches / (dual ? 2 : 1)};
-    play->room = ash_pipeline_events(pipeline);
+    play->room = ash_plan_pipeline_events(pipeline);
     ends = 2 * stages * (size_t)pipeline->chunks * (size_t)pipeline->micro_batches;
     play->done = malloc(ends * sizeof(*play->done));
     play->free_s = calloc(stages, sizeof(*play->free_s));
@@ -162,7 +159,7 @@ static int open_play(const struct ash_pipeline *pipeline, struct play *play)
 }
 
 /* Every piece of work, in the order in which it can be done. */
-static double play_all(const struct ash_pipeline *pipeline, struct ash_pipeline_event *events_out)
+static double play_all(const struct ash_plan_pipeline *pipeline, struct ash_plan_pipeline_event *events_out)
 {
     struct play play;
     bool moved = true;
@@ -178,11 +175,11 @@ static double play_all(const struct ash_pipeline *pipeline, struct ash_pipeline_
     return end;
 }
 
-/* After its ramps a pipeline takes the same time for every further round of micro-batches: play two lengths and go on
- * at the rate of their difference. */
-static double play_and_continue(const struct ash_pipeline *pipeline)
+/* After its ramps a pipeline takes the same time for every further round of micro-batches: simulate two lengths and
+ * extrapolate at the rate of their difference. */
+static double play_and_continue(const struct ash_plan_pipeline *pipeline)
 {
-    struct ash_pipeline some = *pipeline, more;
+    struct ash_plan_pipeline some = *pipeline, more;
     int left = pipeline->micro_batches % pipeline->stages;
     double short_s, long_s, rounds;
 
@@ -196,13 +193,14 @@ static double play_and_continue(const struct ash_pipeline *pipeline)
     return long_s + rounds * (long_s - short_s);
 }
 
-double ash_pipeline_run(const struct ash_pipeline *pipeline, struct ash_pipeline_event *events_out)
+double ash_plan_pipeline_run(const struct ash_plan_pipeline *pipeline, struct ash_plan_pipeline_event *events_out)
 {
     double pieces;
 
-    if (ash_pipeline_refuses(pipeline->schedule, pipeline->stages, pipeline->chunks, pipeline->micro_batches) != NULL)
+    if (ash_plan_pipeline_refuses(pipeline->schedule, pipeline->stages, pipeline->chunks, pipeline->micro_batches) !=
+        NULL)
         return -EINVAL;
-    pieces = (double)pipeline->stages * (double)ash_pipeline_events(pipeline);
+    pieces = (double)pipeline->stages * (double)ash_plan_pipeline_events(pipeline);
     if (events_out != NULL || pieces <= PLAYED_PIECES ||
         pipeline->micro_batches / pipeline->stages <= PLAYED_ROUNDS + 1)
         return play_all(pipeline, events_out);
@@ -211,9 +209,9 @@ double ash_pipeline_run(const struct ash_pipeline *pipeline, struct ash_pipeline
 
 /* ---- by formula -------------------------------------------------------------------------------------------------- */
 
-int ash_pipeline_pairs(const struct ash_pipeline *pipeline)
+int ash_plan_pipeline_pairs(const struct ash_plan_pipeline *pipeline)
 {
-    if (pipeline->schedule != ASH_SCHEDULE_DUALPIPE) return 0;
+    if (pipeline->schedule != ASH_PLAN_DUALPIPE) return 0;
     return pipeline->micro_batches - 3 * pipeline->stages / 2 + 1;
 }
 
@@ -222,7 +220,7 @@ struct work {
     double forward, backward, weight, busiest;
 };
 
-static struct work work_of(const struct ash_pipeline *p)
+static struct work work_of(const struct ash_plan_pipeline *p)
 {
     struct work work = {0};
 
@@ -235,7 +233,7 @@ static struct work work_of(const struct ash_pipeline *p)
             if (p->weight_s != NULL) work.weight += p->weight_s[v];
             one += p->forward_s[v] + p->backward_s[v];
         }
-        if (p->schedule == ASH_SCHEDULE_DUALPIPE) { /* half of each of two stages */
+        if (p->schedule == ASH_PLAN_DUALPIPE) { /* half of each of two stages */
             int other = p->stages - 1 - stage;
             one = (one + p->forward_s[other] + p->backward_s[other]) / 2;
         }
@@ -244,31 +242,31 @@ static struct work work_of(const struct ash_pipeline *p)
     return work;
 }
 
-double ash_pipeline_estimate(const struct ash_pipeline *p)
+double ash_plan_pipeline_estimate(const struct ash_plan_pipeline *p)
 {
     struct work work = work_of(p);
     double each = 1.0 / p->stages / p->chunks, forward = work.forward * each, backward = work.backward * each;
     double weight = work.weight * each, busy = work.busiest * p->micro_batches, hops = 2 * p->p2p_s;
 
-    if (p->schedule == ASH_SCHEDULE_ZB_H1) backward = fmax(-forward, backward - 2 * weight);
-    if (p->schedule != ASH_SCHEDULE_DUALPIPE) return busy + (p->stages - 1) * (forward + backward + hops);
-    return busy - ash_pipeline_pairs(p) * p->saved_s + (p->stages - 1) * hops +
+    if (p->schedule == ASH_PLAN_ZB_H1) backward = fmax(-forward, backward - 2 * weight);
+    if (p->schedule != ASH_PLAN_DUALPIPE) return busy + (p->stages - 1) * (forward + backward + hops);
+    return busy - ash_plan_pipeline_pairs(p) * p->saved_s + (p->stages - 1) * hops +
            (p->stages / 2.0 - 1) * fmax(0, forward + 2 * backward - p->saved_s - 3 * weight);
 }
 
-double ash_pipeline_least(const struct ash_pipeline *p)
+double ash_plan_pipeline_least(const struct ash_plan_pipeline *p)
 {
-    bool split = p->schedule == ASH_SCHEDULE_ZB_H1;
+    bool split = p->schedule == ASH_PLAN_ZB_H1;
     double ramp = 0, least = 0;
 
-    if (p->schedule == ASH_SCHEDULE_DUALPIPE)
+    if (p->schedule == ASH_PLAN_DUALPIPE)
         return work_of(p).busiest * p->micro_batches - p->micro_batches * p->saved_s; /* at best all are pairs */
     for (int stage = 0; stage < p->stages; stage++) {
         double one = 0;
 
         for (int v = stage; v < p->stages * p->chunks; v += p->stages)
             one += p->forward_s[v] + p->backward_s[v];
-        least = larger(least, ramp + one * p->micro_batches);
+        least = ash_larger(least, ramp + one * p->micro_batches);
         /* where gradients of weights can wait, a rank may end after the backward passes of those before it */
         ramp += p->forward_s[stage] + p->p2p_s + (split ? 0 : p->backward_s[stage] + p->p2p_s);
     }

@@ -64,7 +64,7 @@ static const struct ash_stack stacks[] = {
                   .sequence_parallel = true,
                   .fused = true},
     [EAGER] = {.name = "eager",
-               .meaning = "PyTorch FSDP: flash attention 2, one kernel per op, collectives beside compute",
+               .meaning = "PyTorch FSDP: flash attention 2, one kernel per op, collectives that overlap with compute",
                .like = eager_names,
                .flash = true,
                .overlap_dp = true},
@@ -94,9 +94,9 @@ const struct ash_stack *ash_stack_find(const char *text)
     return records_launches(text) ? &stacks[CAPTURED] : find_named(text);
 }
 
-const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu, enum ash_precision precision)
+const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu, enum ash_gpu_precision precision)
 {
-    bool blocks = gpu->generation >= ASH_GENERATION_BLACKWELL && precision != ASH_PRECISION_BF16;
+    bool blocks = gpu->generation >= ASH_GENERATION_BLACKWELL && precision != ASH_GPU_BF16;
 
     return blocks ? ash_stack_find(text) : find_named(text);
 }

@@ -12,10 +12,10 @@ struct ash_stack {
     const char *const *like; /* substrings of framework names that belong here, NULL-terminated */
     bool flash;              /* attention never writes its scores; else they go through memory */
     bool new_attention;      /* attention kernels made for Hopper and later (cuDNN, FlashAttention 3) */
-    bool overlap_dp;         /* gradient reduction and parameter gathers run beside compute */
-    bool overlap_tp;         /* tensor-parallel collectives are cut up and run beside matrix products */
+    bool overlap_dp;         /* gradient reduction and parameter gathers overlap with compute */
+    bool overlap_tp;         /* tensor-parallel collectives are split and overlap with matrix products */
     bool sequence_parallel;  /* norms and residuals are split over tensor-parallel ranks */
-    bool overlap_dispatch;   /* expert traffic runs beside another micro-batch's compute */
+    bool overlap_dispatch;   /* expert traffic overlaps with another micro-batch's compute */
     bool fused_routing;      /* permutation of tokens is part of dispatch and of the experts' products */
     bool fused_experts;      /* in fp8 and less: one kernel for all experts, activation and quantisation inside it */
     bool graphs;             /* launches are recorded once: the host does not hold the GPU up */
@@ -27,6 +27,7 @@ struct ash_stack {
 const struct ash_stack *ash_stack_find(const char *text);
 /* The same for a run on such GPUs in such a precision: the releases that record their launches and fuse experts do so
  * for Blackwell's block formats, and run the rest as before. */
-const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu, enum ash_precision precision);
+const struct ash_stack *ash_stack_find_on(const char *text, const struct ash_gpu *gpu,
+                                          enum ash_gpu_precision precision);
 
 #endif

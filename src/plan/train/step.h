@@ -42,11 +42,11 @@ struct ash_plan_step {
     struct ash_step_traffic traffic;
     double tokens_s, tokens_s_gpu;
     double model_flops; /* per token, forward and backward, causal */
-    double mfu;         /* against the bf16 datasheet peak, causal attention, no recomputation */
+    double mfu;         /* of the datasheet peak of the layout's precision, causal attention, no recomputation */
     /* one layer of one micro-batch, for timelines and audits, in seconds */
     double layer_forward, layer_backward, layer_dispatch, layer_tp;
     double stage_forward, stage_backward, p2p; /* one chunk of the busiest pipeline stage */
-    double bubble_least;                       /* that playing the pipeline leaves at least */
+    double bubble_least;                       /* that simulating the pipeline leaves at least */
 };
 
 /* Predict. layout must have passed ash_layout_check. simulate runs the pipeline event by event; without it a closed
@@ -55,12 +55,12 @@ void ash_step_predict(const struct ash_consts *consts, const struct ash_plan_job
                       bool simulate, struct ash_plan_step *step_out);
 /* The same with layers that memo (may be NULL) remembers from other layouts of this job. */
 void ash_step_predict_memo(const struct ash_consts *consts, const struct ash_plan_job *job,
-                           const struct ash_layout *layout, bool simulate, struct ash_layer_memo *memo,
+                           const struct ash_layout *layout, bool simulate, struct ash_plan_layer_memo *memo,
                            struct ash_plan_step *step_out);
 /* Seconds that no prediction of this layout stays below: the work of one stage and the way to it and back, nothing
  * recomputed that need not be. Much cheaper than predicting. */
 double ash_step_least(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
-                      struct ash_layer_memo *memo);
+                      struct ash_plan_layer_memo *memo);
 /* Seconds of the gathers and scatters of one micro-batch where weights are spread over ranks (ZeRO 3), which no overlap
  * makes shorter; 0 where they are not. Depends on neither micro-batch nor schedule. */
 double ash_step_gathers(const struct ash_consts *consts, const struct ash_plan_job *job,
@@ -68,12 +68,14 @@ double ash_step_gathers(const struct ash_consts *consts, const struct ash_plan_j
 /* What ASH_PLAN_RECOMPUTE_FIT comes to: the least that fits, nothing where not even all of it helps. */
 enum ash_plan_recompute ash_step_recompute(const struct ash_consts *consts, const struct ash_plan_job *job,
                                            const struct ash_layout *layout);
-/* Play the pipeline of one step with so many micro-batches: its seconds, 0 where memory is short. events_out has room
- * as for ash_pipeline_run. */
+/* Simulate the pipeline of one step with so many micro-batches: its seconds, 0 where memory is short. events_out has
+ * room as for ash_plan_pipeline_run. */
 double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
-                         const struct ash_layout *layout, int micro_batches, struct ash_pipeline_event *events_out);
+                         const struct ash_layout *layout, int micro_batches,
+                         struct ash_plan_pipeline_event *events_out);
 /* Only the memory, for recompute as given (not ASH_PLAN_RECOMPUTE_FIT). */
-void ash_step_memory(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_layout *layout,
-                     enum ash_plan_recompute recompute, struct ash_step_memory *memory_out);
+void ash_step_memory_of(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_layout *layout, enum ash_plan_recompute recompute,
+                        struct ash_step_memory *memory_out);
 
 #endif

@@ -46,20 +46,20 @@ static void bar(struct ash_str *svg, const struct ash_step_time *time, double ch
 static const struct {
     const char *name, *colour;
 } looks[] = {
-    [ASH_PIPELINE_FORWARD] = {"forward", "#4895ef"},
-    [ASH_PIPELINE_BACKWARD] = {"backward", "#2d6a4f"},
-    [ASH_PIPELINE_INPUT] = {"backward to inputs", "#40916c"},
-    [ASH_PIPELINE_WEIGHT] = {"gradients of weights", "#95d5b2"},
+    [ASH_PLAN_TASK_FORWARD] = {"forward", "#4895ef"},
+    [ASH_PLAN_TASK_BACKWARD] = {"backward", "#2d6a4f"},
+    [ASH_PLAN_TASK_INPUT] = {"backward to inputs", "#40916c"},
+    [ASH_PLAN_TASK_WEIGHT] = {"gradients of weights", "#95d5b2"},
 };
 
 /* Passes that run side by side share the lane's height: forward above, backward below. */
-static void draw_event(struct ash_str *svg, const struct ash_layout *l, const struct ash_pipeline_event *e, double y,
-                       double scale)
+static void draw_event(struct ash_str *svg, const struct ash_layout *l, const struct ash_plan_pipeline_event *e,
+                       double y, double scale)
 {
-    bool dual = l->schedule == ASH_SCHEDULE_DUALPIPE;
+    bool dual = l->schedule == ASH_PLAN_DUALPIPE;
     double height = e->paired ? (LANE - 3) / 2 : LANE - 3, shade = 0.6 * e->chunk / (dual ? 2.0 : l->chunks);
 
-    if (e->paired && e->kind != ASH_PIPELINE_FORWARD) y += height;
+    if (e->paired && e->kind != ASH_PLAN_TASK_FORWARD) y += height;
     ash_str_addf(svg,
                  "<rect x='%.2f' y='%.1f' width='%.2f' height='%.1f' fill='%s' fill-opacity='%.2f' "
                  "stroke='#fff' stroke-width='0.4'><title>%s of micro-batch %d, %s %d: %.4g s</title></rect>\n",
@@ -68,8 +68,8 @@ static void draw_event(struct ash_str *svg, const struct ash_layout *l, const st
                  e->end_s - e->start_s);
 }
 
-static void lanes(struct ash_str *svg, const struct ash_layout *l, const struct ash_pipeline_event *events, size_t each,
-                  double total)
+static void lanes(struct ash_str *svg, const struct ash_layout *l, const struct ash_plan_pipeline_event *events,
+                  size_t each, double total)
 {
     double scale = (WIDTH - LEFT - 20) / total;
     int shown = l->pp < LANES_MAX ? l->pp : LANES_MAX;
@@ -82,35 +82,35 @@ static void lanes(struct ash_str *svg, const struct ash_layout *l, const struct 
         else
             ash_str_addf(svg, "<text x='10' y='%.0f'>each GPU</text>\n", y + 12);
         for (size_t i = 0; i < each; i++) {
-            const struct ash_pipeline_event *e = &events[(size_t)stage * each + i];
+            const struct ash_plan_pipeline_event *e = &events[(size_t)stage * each + i];
 
             if (e->end_s > e->start_s) draw_event(svg, l, e, y, scale);
         }
     }
 }
 
-/* Play a short step and draw its lanes: one for each stage of a pipeline, or the only one. */
+/* Simulate a short step and draw its lanes: one for each stage of a pipeline, or the only one. */
 static int draw_pipeline(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
                          struct ash_str *svg)
 {
     const struct ash_layout *l = &plan->layout;
     const char *what = l->pp > 1 ? "stages of the pipeline" : "passes of a GPU";
     int micro = plan->step.micro_batches < 2 * l->pp + 8 ? plan->step.micro_batches : 2 * l->pp + 8;
-    struct ash_pipeline shape = {.schedule = l->schedule, .stages = l->pp, .chunks = l->chunks};
-    struct ash_pipeline_event *events;
+    struct ash_plan_pipeline shape = {.schedule = l->schedule, .stages = l->pp, .chunks = l->chunks};
+    struct ash_plan_pipeline_event *events;
     size_t each;
     double total;
 
     if (l->chunks > 1) micro = micro / l->pp * l->pp;
     shape.micro_batches = micro;
-    each = ash_pipeline_events(&shape);
+    each = ash_plan_pipeline_events(&shape);
     events = calloc(each * (size_t)l->pp, sizeof(*events));
     if (events == NULL) return -ENOMEM;
     total = ash_step_timeline(consts, job, l, micro, events);
     ash_str_addf(svg,
                  "<text x='%.0f' y='115'>%s: %d of %d micro-batches, forward blue, backward green%s, %.4g s</text>\n",
                  LEFT, what, micro, plan->step.micro_batches,
-                 l->schedule != ASH_SCHEDULE_1F1B ? " (light: gradients of weights that waited)" : "", total);
+                 l->schedule != ASH_PLAN_1F1B ? " (light: gradients of weights that waited)" : "", total);
     if (total > 0) lanes(svg, l, events, each, total);
     free(events);
     return 0;

@@ -5,7 +5,8 @@
 #include "plan/train/search.h"
 
 /* Draw a step that takes checkpoint_s longer because of checkpoints to path, replacing an older file in one step. Of a
- * long pipeline so many micro-batches are played that its shape is visible (at most 64 ranks, 2 * pp + 8 of them). */
+ * long pipeline so many micro-batches are simulated that its shape is visible (at most 64 ranks, 2 * pp + 8 of them).
+ * */
 int ash_timeline_write(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
                        double checkpoint_s, const char *path, struct ash_err *err);
 

@@ -3,7 +3,10 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 #define WIDE_DOMAIN 72  /* GPUs of the largest NVLink domain on offer */
+#define CHUNKS_MAX 20   /* of a pipeline that are tried */
 #define HOST_SHARE 0.02 /* of a step that launches must take for graphs to be worth a line */
 
 struct trial {
@@ -49,6 +52,18 @@ static void add(struct list *list, struct trial *trial, const char *change)
     add_plan(list, &plan, change);
 }
 
+/* The plan's own layout for the trial's hardware, where it is faster than the one that a search found. */
+static void prefer_own(const struct list *list, const struct trial *trial, struct ash_plan *best)
+{
+    struct ash_plan own = {.layout = trial->layout};
+
+    own.layout.dp = 0; /* whatever the other degrees leave */
+    if (ash_layout_check(&trial->job, &own.layout, NULL) < 0) return;
+    ash_step_predict(list->consts, &trial->job, &own.layout, true, &own.step);
+    if (own.step.fits && ash_plan_fits_host(&trial->job, &own.step.memory) && own.step.tokens_s > best->step.tokens_s)
+        *best = own;
+}
+
 /* The best layout for the trial's hardware, which is at least the plan's own. */
 static void add_searched(struct list *list, struct trial *trial, const char *change)
 {
@@ -64,7 +79,9 @@ static void add_searched(struct list *list, struct trial *trial, const char *cha
     wanted.uncounted = true;
     wanted.hint = &list->plan->layout;
     trial->job.cluster.machine.gpu = &trial->gpu;
-    if (ash_search(list->consts, &trial->job, &wanted, &best, 1, &result, NULL) == 0) add_plan(list, &best, change);
+    if (ash_search_run(list->consts, &trial->job, &wanted, &best, 1, &result, NULL) < 0) return;
+    prefer_own(list, trial, &best);
+    add_plan(list, &best, change);
 }
 
 static void add_rates(struct list *list, const struct ash_plan_job *job)
@@ -80,7 +97,7 @@ static void add_rates(struct list *list, const struct ash_plan_job *job)
     trial.gpu.memory_bandwidth *= 2;
     add_searched(list, &trial, "twice the HBM bandwidth");
     trial = begin(job, list->plan);
-    for (int i = 0; i < ASH_PRECISION_COUNT; i++)
+    for (int i = 0; i < ASH_GPU_PRECISIONS; i++)
         trial.gpu.flops[i] *= 2;
     add_searched(list, &trial, "twice the arithmetic rate");
 }
@@ -104,12 +121,53 @@ static void add_sizes(struct list *list, const struct ash_plan_job *job)
         add_searched(list, &trial, "twice the machines, the same batch");
 }
 
+/* The fastest interleaving of a given pipeline other than its own. */
+static void add_chunks(struct list *list, const struct ash_plan_job *job)
+{
+    struct ash_plan best = {0};
+
+    for (int chunks = 1; chunks <= CHUNKS_MAX && list->plan->layout.pp > 1; chunks++) {
+        struct ash_plan plan = {.layout = list->plan->layout};
+
+        plan.layout.chunks = chunks;
+        plan.layout.schedule = ASH_PLAN_1F1B;
+        if (chunks == list->plan->layout.chunks && list->plan->layout.schedule == ASH_PLAN_1F1B) continue;
+        if (ash_layout_check(job, &plan.layout, NULL) < 0) continue;
+        ash_step_predict(list->consts, job, &plan.layout, true, &plan.step);
+        if (plan.step.fits && plan.step.tokens_s > best.step.tokens_s) best = plan;
+    }
+    if (best.step.tokens_s > 0) add_plan(list, &best, "another interleaving of the pipeline (vpp)");
+}
+
+/* Neighbours of a given layout, which cost nothing; a search has looked at them. */
+static void add_neighbours(struct list *list, const struct ash_plan_job *job)
+{
+    struct trial trial;
+
+    if (list->search != NULL) return;
+    add_chunks(list, job);
+    trial = begin(job, list->plan);
+    trial.layout.pp *= 2;
+    trial.layout.dp = 0;
+    trial.layout.recompute = ASH_PLAN_RECOMPUTE_FIT;
+    add(list, &trial, "twice the pipeline stages (pp)");
+    trial = begin(job, list->plan);
+    trial.layout.pp /= 2;
+    trial.layout.dp = 0;
+    trial.layout.recompute = ASH_PLAN_RECOMPUTE_FIT;
+    if (trial.layout.pp <= 1) trial.layout.chunks = 1;
+    if (trial.layout.pp >= 1) add(list, &trial, "half the pipeline stages (pp)");
+    trial = begin(job, list->plan);
+    trial.layout.micro_batch /= 2;
+    if (trial.layout.micro_batch >= 1) add(list, &trial, "half the micro-batch");
+}
+
 static void add_choices(struct list *list, const struct ash_plan_job *job)
 {
     struct trial trial = begin(job, list->plan);
 
-    trial.layout.precision = ASH_PRECISION_FP8;
-    if (list->plan->layout.precision == ASH_PRECISION_BF16 && trial.gpu.flops[ASH_PRECISION_FP8] > 0)
+    trial.layout.precision = ASH_GPU_FP8;
+    if (list->plan->layout.precision == ASH_GPU_BF16 && trial.gpu.flops[ASH_GPU_FP8] > 0)
         add(list, &trial, "fp8 matrix products");
     trial = begin(job, list->plan);
     trial.layout.recompute = ASH_PLAN_RECOMPUTE_NONE;
@@ -124,7 +182,7 @@ static void add_choices(struct list *list, const struct ash_plan_job *job)
     trial = begin(job, list->plan);
     trial.job.overlap_dispatch = true;
     if (job->shape.sparse_layers > 0 && list->plan->layout.ep > 1 && !job->overlap_dispatch)
-        add(list, &trial, "expert traffic beside another micro-batch's compute");
+        add(list, &trial, "expert traffic overlapped with another micro-batch's compute");
     trial = begin(job, list->plan);
     trial.job.graphs = true;
     if (list->plan->step.time.host > HOST_SHARE * list->plan->step.time.total)
@@ -138,14 +196,17 @@ static int by_gain(const void *a, const void *b)
     return (x < y) - (x > y);
 }
 
-size_t ash_what_if(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_search *search,
-                   const struct ash_plan *plan, struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX])
+size_t ash_what_if_list(const struct ash_consts *consts, const struct ash_plan_job *job,
+                        const struct ash_search *search, const struct ash_plan *plan,
+                        struct ash_what_if what_ifs[ASH_WHAT_IFS_MAX])
 {
     struct list list = {.consts = consts, .search = search, .plan = plan, .items = what_ifs};
 
+    ash_assert(plan->layout.dp >= 1);
     add_rates(&list, job);
     add_sizes(&list, job);
     add_choices(&list, job);
+    add_neighbours(&list, job);
     qsort(what_ifs, list.count, sizeof(*what_ifs), by_gain);
     return list.count;
 }

@@ -25,7 +25,7 @@ struct cursor {
     const char *name;
 };
 
-/* A quoted field: at stands behind the opening quote. Doubled quotes become one. Leaves at on what follows the closing
+/* A quoted field: at follows the opening quote. Doubled quotes become one. Leaves at on what follows the closing
  * quote. */
 static int read_quoted(struct cursor *cursor, char **field_out, struct ash_err *err)
 {
@@ -80,7 +80,8 @@ static int read_field(struct cursor *cursor, const char **field_out, bool *last_
     skip_spaces(cursor);
     if (cursor->at < cursor->end && *cursor->at == '"') {
         cursor->at++;
-        if ((rc = read_quoted(cursor, &field, err)) < 0) return rc;
+        rc = read_quoted(cursor, &field, err);
+        if (rc < 0) return rc;
         stop = cursor->at;
         skip_spaces(cursor);
     } else {
@@ -111,7 +112,7 @@ static int add_field(struct ash_csv *csv, size_t index, const char *field)
     return 0;
 }
 
-/* One line of fields into row `row`; the header decides how many there are. Empty ones behind its last are nothing. */
+/* One line of fields into row `row`; the header decides how many there are. Empty ones after its last are ignored. */
 static int read_row(struct ash_csv *csv, struct cursor *cursor, size_t row, struct ash_err *err)
 {
     size_t limit = row == 0 ? COLUMNS_MAX : csv->columns, count = 0, line = cursor->line;
@@ -121,17 +122,19 @@ static int read_row(struct ash_csv *csv, struct cursor *cursor, size_t row, stru
     while (!last) {
         const char *field = "";
 
-        if ((rc = read_field(cursor, &field, &last, err)) < 0) return rc;
+        rc = read_field(cursor, &field, &last, err);
+        if (rc < 0) return rc;
         if (count == limit && field[0] == '\0') continue;
         if (count == limit) return ash_err_set(err, -EINVAL, "%s:%zu: more than %zu fields", cursor->name, line, limit);
-        if ((rc = add_field(csv, row * csv->columns + count, field)) < 0)
-            return ash_err_set(err, rc, "%s: out of memory", cursor->name);
+        rc = add_field(csv, row * csv->columns + count, field);
+        if (rc < 0) return ash_err_set(err, rc, "%s: out of memory", cursor->name);
         count++;
     }
     if (row == 0) csv->columns = count;
-    for (; count < csv->columns; count++)
-        if ((rc = add_field(csv, row * csv->columns + count, "")) < 0)
-            return ash_err_set(err, rc, "%s: out of memory", cursor->name);
+    for (; count < csv->columns; count++) {
+        rc = add_field(csv, row * csv->columns + count, "");
+        if (rc < 0) return ash_err_set(err, rc, "%s: out of memory", cursor->name);
+    }
     return 0;
 }
 
@@ -184,7 +187,8 @@ int ash_csv_parse(const char *text, size_t size_bytes, const char *name, struct 
     }
     while (cursor.at < cursor.end) {
         if (skip_empty_line(&cursor)) continue;
-        if ((rc = read_row(csv, &cursor, rows, err)) < 0) goto fail;
+        rc = read_row(csv, &cursor, rows, err);
+        if (rc < 0) goto fail;
         rows++;
     }
     if (rows == 0) {

@@ -12,15 +12,18 @@
 struct ash_csv; /* owns every text that it hands out */
 
 /* Read a whole table. name is for messages. Rows shorter than the header are filled up with empty fields; longer ones
- * (unless what is too much is empty), text behind a closing quote and a quote that is never closed are -EINVAL with the
+ * (unless what is too much is empty), text after a closing quote and a quote that is never closed are -EINVAL with the
  * line. Empty lines are skipped. */
 int ash_csv_parse(const char *text, size_t size_bytes, const char *name, struct ash_csv **csv_out, struct ash_err *err);
+/* The same from a file of at most ASH_CSV_MAX_BYTES. */
 int ash_csv_load(const char *path, struct ash_csv **csv_out, struct ash_err *err);
+/* NULL is a no-op. */
 void ash_csv_close(struct ash_csv *csv);
 
 /* Let the column `other`, if there is one, be read as `column`, if there is none. column must outlive the table. */
 void ash_csv_alias(struct ash_csv *csv, const char *column, const char *other);
 
+/* Rows below the header. */
 size_t ash_csv_rows(const struct ash_csv *csv);
 /* Columns are found whatever their case, spaces and dashes. */
 bool ash_csv_has(const struct ash_csv *csv, const char *column);

@@ -84,8 +84,8 @@ static int read_replica(const struct ash_catalog *catalog, const struct reader *
     infer->weights = ash_row_precision(reader->csv, reader->row, "weight_precision");
     infer->cache = ash_row_precision(reader->csv, reader->row, "kv_precision");
     infer->compute = infer->weights;
-    if (infer->weights == ASH_PRECISION_FP4 && infer->cluster.machine.gpu->flops[ASH_PRECISION_FP4] <= 0)
-        infer->compute = ASH_PRECISION_BF16;
+    if (infer->weights == ASH_GPU_FP4 && infer->cluster.machine.gpu->flops[ASH_GPU_FP4] <= 0)
+        infer->compute = ASH_GPU_BF16;
     return 0;
 }
 

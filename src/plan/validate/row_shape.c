@@ -142,15 +142,15 @@ int ash_row_shape(const struct ash_csv *csv, size_t row, struct ash_shape *shape
     return from_columns(csv, row, shape_out, err);
 }
 
-enum ash_precision ash_row_precision(const struct ash_csv *csv, size_t row, const char *column)
+enum ash_gpu_precision ash_row_precision(const struct ash_csv *csv, size_t row, const char *column)
 {
     static const char *const four[] = {"fp4", "int4", "w4", "awq", "gptq", "q4", "4bit", "4-bit", "e2m1", NULL};
     static const char *const eight[] = {"fp8", "float8", "int8", "w8", "q8", "8bit", "8-bit", "e4m3", NULL};
     const char *text = ash_csv_field(csv, row, column);
 
     for (size_t i = 0; four[i] != NULL; i++)
-        if (strcasestr(text, four[i]) != NULL) return ASH_PRECISION_FP4;
+        if (strcasestr(text, four[i]) != NULL) return ASH_GPU_FP4;
     for (size_t i = 0; eight[i] != NULL; i++)
-        if (strcasestr(text, eight[i]) != NULL) return ASH_PRECISION_FP8;
-    return ASH_PRECISION_BF16;
+        if (strcasestr(text, eight[i]) != NULL) return ASH_GPU_FP8;
+    return ASH_GPU_BF16;
 }

@@ -12,6 +12,6 @@
  * params_b. -EINVAL says what is missing. */
 int ash_row_shape(const struct ash_csv *csv, size_t row, struct ash_shape *shape_out, struct ash_err *err);
 /* The precision that a column's text names: fp4, fp8 and their kin, else bf16. */
-enum ash_precision ash_row_precision(const struct ash_csv *csv, size_t row, const char *column);
+enum ash_gpu_precision ash_row_precision(const struct ash_csv *csv, size_t row, const char *column);
 
 #endif

@@ -136,18 +136,19 @@ static int add_groups(struct ash_validate *v, enum group_kind kind)
 /* ---- rows -------------------------------------------------------------------------------------------------------- */
 
 /* A latency counts as its inverse, so that a positive error always means that the model is too fast. */
-static int predict_serving(const struct ash_validate_world *world, size_t index, struct ash_validate_row *row)
+static int predict_serving(const struct ash_validate_context *context, size_t index, struct ash_validate_row *row)
 {
     struct ash_infer_row read;
     struct ash_err err = {0};
 
-    if (ash_infer_row_read(world->catalog, world->csv, index, &read, &err) < 0)
+    if (ash_infer_row_read(context->catalog, context->csv, index, &read, &err) < 0)
         return ash_validate_refuse(row, "%.150s", err.text);
-    if (ash_csv_field(world->csv, index, "spec_decode")[0] != '\0')
+    if (ash_csv_field(context->csv, index, "spec_decode")[0] != '\0')
         return ash_validate_refuse(row, "speculative decoding: its acceptance rate is not given");
     row->kind = ash_validate_kind(&read.infer.shape);
     row->measured = read.measured;
-    row->expected = ash_infer_row_predict(world->consts, &read);
+    row->expected = ash_infer_row_predict(context->consts, &read);
+    row->fits = true; /* what does not fit gives no speed */
     if (row->expected <= 0) return ash_validate_refuse(row, "weights and one request do not fit into the GPUs");
     if (read.metric != ASH_INFER_TOKENS_S) {
         row->measured = 1 / row->measured;
@@ -161,10 +162,10 @@ static bool is_yes(const char *text)
     return strcmp(text, "1") == 0 || strcasecmp(text, "true") == 0 || strcasecmp(text, "yes") == 0;
 }
 
-static void predict_row(const struct ash_validate_world *world, size_t index, bool training,
+static void predict_row(const struct ash_validate_context *context, size_t index, bool training,
                         struct ash_validate_row *row)
 {
-    const struct ash_csv *csv = world->csv;
+    const struct ash_csv *csv = context->csv;
     int rc;
 
     snprintf(row->number, sizeof(row->number), "row %zu", index + 1);
@@ -175,7 +176,7 @@ static void predict_row(const struct ash_validate_world *world, size_t index, bo
     row->gpu = ash_csv_field(csv, index, "gpu");
     row->arch = ash_csv_field(csv, index, "arch_type");
     row->primary = !ash_csv_has(csv, "primary") || is_yes(ash_csv_field(csv, index, "primary"));
-    rc = training ? ash_validate_training(world, index, row) : predict_serving(world, index, row);
+    rc = training ? ash_validate_training(context, index, row) : predict_serving(context, index, row);
     if (rc == 0 && !(row->expected > 0 && isfinite(row->expected)))
         rc = ash_validate_refuse(row, "the model gives no speed for it");
     row->predicted = rc == 0;
@@ -186,20 +187,20 @@ int ash_validate_open(const struct ash_consts *consts, const struct ash_catalog 
                       struct ash_validate **validate_out, struct ash_err *err)
 {
     struct ash_validate *v = calloc(1, sizeof(*v));
-    struct ash_validate_world world = {.consts = consts, .catalog = catalog};
+    struct ash_validate_context context = {.consts = consts, .catalog = catalog};
     bool training = false;
     int rc = v == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : ash_csv_load(path, &v->csv, err);
 
     if (rc < 0) goto fail;
     rc = ash_validate_form(v->csv, path, &training, err);
     if (rc < 0) goto fail;
-    world.csv = v->csv;
+    context.csv = v->csv;
     v->row_count = ash_csv_rows(v->csv);
     v->rows = calloc(v->row_count + 1, sizeof(*v->rows));
     v->errors = calloc(v->row_count + 1, sizeof(*v->errors));
     rc = v->rows == NULL || v->errors == NULL ? -ENOMEM : 0;
     for (size_t i = 0; i < v->row_count && rc == 0; i++)
-        predict_row(&world, i, training, &v->rows[i]);
+        predict_row(&context, i, training, &v->rows[i]);
     for (int kind = 0; kind < GROUP_KINDS && rc == 0; kind++)
         rc = add_groups(v, (enum group_kind)kind);
     if (rc < 0) {
@@ -229,7 +230,7 @@ size_t ash_validate_row_count(const struct ash_validate *validate)
     return validate->row_count;
 }
 
-const struct ash_validate_row *ash_validate_row(const struct ash_validate *validate, size_t index)
+const struct ash_validate_row *ash_validate_row_at(const struct ash_validate *validate, size_t index)
 {
     return index < validate->row_count ? &validate->rows[index] : NULL;
 }
@@ -239,7 +240,7 @@ size_t ash_validate_group_count(const struct ash_validate *validate)
     return validate->group_count;
 }
 
-const struct ash_validate_group *ash_validate_group(const struct ash_validate *validate, size_t index)
+const struct ash_validate_group *ash_validate_group_at(const struct ash_validate *validate, size_t index)
 {
     return index < validate->group_count ? &validate->groups[index] : NULL;
 }

@@ -17,6 +17,7 @@ struct ash_validate_row {
     bool predicted;            /* else reason says why not */
     double measured, expected; /* tokens per second: of a GPU in training, of a replica in serving; latencies as 1/s */
     double error;              /* expected / measured - 1 */
+    bool fits;                 /* does the run fit by the planner's own account of memory? It ran, so it did. */
     char reason[160];
 };
 
@@ -31,10 +32,15 @@ struct ash_validate; /* owns rows and groups */
 /* Returns 0 or a negative errno: the file cannot be read, or has neither form's columns. */
 int ash_validate_open(const struct ash_consts *consts, const struct ash_catalog *catalog, const char *path,
                       struct ash_validate **validate_out, struct ash_err *err);
+/* Frees rows and groups, too. NULL is a no-op. */
 void ash_validate_close(struct ash_validate *validate);
+/* Rows of the file, in its order, whether or not they could be predicted. */
 size_t ash_validate_row_count(const struct ash_validate *validate);
-const struct ash_validate_row *ash_validate_row(const struct ash_validate *validate, size_t index);
+/* One of them, borrowed; NULL from the count on. */
+const struct ash_validate_row *ash_validate_row_at(const struct ash_validate *validate, size_t index);
+/* Groups of rows: all, primary, by kind, source and GPU. */
 size_t ash_validate_group_count(const struct ash_validate *validate);
-const struct ash_validate_group *ash_validate_group(const struct ash_validate *validate, size_t index);
+/* One of them, borrowed; NULL from the count on. */
+const struct ash_validate_group *ash_validate_group_at(const struct ash_validate *validate, size_t index);
 
 #endif

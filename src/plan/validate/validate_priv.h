@@ -6,7 +6,7 @@
 #include "plan/shape.h"
 #include "plan/validate/validate.h"
 
-struct ash_validate_world {
+struct ash_validate_context {
     const struct ash_consts *consts;
     const struct ash_catalog *catalog;
     const struct ash_csv *csv;
@@ -17,7 +17,7 @@ struct ash_validate_world {
 int ash_validate_form(struct ash_csv *csv, const char *path, bool *training_out, struct ash_err *err);
 
 /* Fill measured and expected of one training row, or return -EINVAL with the reason in row. */
-int ash_validate_training(const struct ash_validate_world *world, size_t index, struct ash_validate_row *row);
+int ash_validate_training(const struct ash_validate_context *context, size_t index, struct ash_validate_row *row);
 
 /* "dense", "moe" or "hybrid". */
 const char *ash_validate_kind(const struct ash_shape *shape);

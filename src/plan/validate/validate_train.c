@@ -73,18 +73,18 @@ static int degree(const struct ash_csv *csv, size_t i, const char *column, doubl
 }
 
 /* The pipeline schedule that a row names, where it names one. */
-static enum ash_schedule schedule_of(const struct ash_csv *csv, size_t i)
+static enum ash_plan_schedule schedule_of(const struct ash_csv *csv, size_t i)
 {
     static const char *const columns[] = {"schedule", "framework", "extra"};
 
     for (size_t c = 0; c < sizeof(columns) / sizeof(columns[0]); c++) {
         const char *text = ash_csv_field(csv, i, columns[c]);
 
-        if (says(text, "DualPipe")) return ASH_SCHEDULE_DUALPIPE;
+        if (says(text, "DualPipe")) return ASH_PLAN_DUALPIPE;
         if (says(text, "zero bubble") || says(text, "zero-bubble") || says(text, "ZB-H1") || says(text, "ZB1P"))
-            return ASH_SCHEDULE_ZB_H1;
+            return ASH_PLAN_ZB_H1;
     }
-    return ASH_SCHEDULE_1F1B;
+    return ASH_PLAN_1F1B;
 }
 
 static void read_layout(const struct ash_csv *csv, size_t i, const struct ash_plan_job *job, struct ash_layout *layout)
@@ -167,19 +167,19 @@ static void read_job(const struct ash_csv *csv, size_t i, double gpus, struct as
 }
 
 /* A micro-batch that nobody states is the best one that divides and fits. */
-static void predict(const struct ash_validate_world *world, const struct ash_plan_job *job, struct ash_layout *layout,
-                    struct ash_plan_step *step_out)
+static void predict(const struct ash_validate_context *context, const struct ash_plan_job *job,
+                    struct ash_layout *layout, struct ash_plan_step *step_out)
 {
     double each = job->global_batch / layout->dp;
     struct ash_plan_step step;
 
     if (layout->micro_batch > 0) {
-        ash_step_predict(world->consts, job, layout, true, step_out);
+        ash_step_predict(context->consts, job, layout, true, step_out);
         return;
     }
     for (int size = 1; size == 1 || (size <= 16 && fmod(each, size) == 0); size *= 2) {
         layout->micro_batch = size;
-        ash_step_predict(world->consts, job, layout, true, &step);
+        ash_step_predict(context->consts, job, layout, true, &step);
         if (size == 1 || (step.fits && step.tokens_s > step_out->tokens_s)) *step_out = step;
     }
 }
@@ -204,9 +204,9 @@ static double measured_of(const struct ash_csv *csv, size_t i, const struct ash_
     return step_s > 0 ? job->global_batch * job->seq_tokens / step_s / gpus : 0;
 }
 
-int ash_validate_training(const struct ash_validate_world *world, size_t index, struct ash_validate_row *row)
+int ash_validate_training(const struct ash_validate_context *context, size_t index, struct ash_validate_row *row)
 {
-    const struct ash_csv *csv = world->csv;
+    const struct ash_csv *csv = context->csv;
     struct ash_plan_job job = {0};
     struct ash_layout layout = {0};
     struct ash_plan_step step = {0};
@@ -214,7 +214,7 @@ int ash_validate_training(const struct ash_validate_world *world, size_t index, 
     struct ash_err err = {0};
 
     if (ash_row_shape(csv, index, &job.shape, &err) < 0 ||
-        ash_row_cluster(world->catalog, csv, index, gpus, &job.cluster, &err) < 0)
+        ash_row_cluster(context->catalog, csv, index, gpus, &job.cluster, &err) < 0)
         return ash_validate_refuse(row, "%.150s", err.text);
     row->kind = ash_validate_kind(&job.shape);
     read_job(csv, index, gpus, &job);
@@ -228,7 +228,8 @@ int ash_validate_training(const struct ash_validate_world *world, size_t index, 
                                    layout.cp);
     row->measured = measured_of(csv, index, &job, gpus);
     if (!(row->measured > 0)) return ash_validate_refuse(row, "the row has neither tokens per second nor a step time");
-    predict(world, &job, &layout, &step);
+    predict(context, &job, &layout, &step);
     row->expected = step.tokens_s_gpu;
+    row->fits = step.fits;
     return 0;
 }

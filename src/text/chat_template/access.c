@@ -54,8 +54,8 @@ int ash_jinja_index(struct ash_jinja_run *run, struct ash_jinja_value value, str
     int rc;
 
     if (key.kind == ASH_JINJA_STRING) return ash_jinja_attr(run, value, key.text, out);
-    if (value.kind == ASH_JINJA_UNDEFINED) return undefined_part(run, value, ash_jinja_text("item"));
-    *out = ash_jinja_undefined(ash_jinja_text("item"));
+    if (value.kind == ASH_JINJA_UNDEFINED) return undefined_part(run, value, ash_jinja_text_of("item"));
+    *out = ash_jinja_undefined(ash_jinja_text_of("item"));
     if (key.kind != ASH_JINJA_INT || (value.kind != ASH_JINJA_LIST && value.kind != ASH_JINJA_STRING)) return 0;
     rc = ash_jinja_length(run, value, &count);
     at = key.integer < 0 ? key.integer + (int64_t)count : key.integer;
@@ -64,11 +64,11 @@ int ash_jinja_index(struct ash_jinja_run *run, struct ash_jinja_value value, str
     return 0;
 }
 
-/* A bound brought into [low, high]; none is fallback. */
+/* A bound brought into [low, high]; none is absent. */
 static int clamp_bound(struct ash_jinja_run *run, struct ash_jinja_value bound, int64_t count, int64_t low,
-                       int64_t high, int64_t fallback, int64_t *out)
+                       int64_t high, int64_t absent, int64_t *out)
 {
-    *out = fallback;
+    *out = absent;
     if (bound.kind == ASH_JINJA_NONE) return 0;
     if (bound.kind != ASH_JINJA_INT)
         return ash_jinja_fail(run, -EINVAL, "a bound of a slice must be an integer, not %s",
@@ -113,10 +113,21 @@ static int slice_list(struct ash_jinja_run *run, const struct ash_jinja_list *li
     return rc;
 }
 
+/* The step of a slice of count members, cut down to what makes a difference, so that it cannot overflow. */
+static int read_step(struct ash_jinja_run *run, struct ash_jinja_value bound, int64_t count, int64_t *step_out)
+{
+    int64_t step = bound.kind == ASH_JINJA_INT ? bound.integer : 1;
+
+    if (step == 0) return ash_jinja_fail(run, -EINVAL, "the step of a slice must not be zero");
+    if (step < -count - 1) step = -count - 1;
+    *step_out = step > count + 1 ? count + 1 : step;
+    return 0;
+}
+
 int ash_jinja_slice(struct ash_jinja_run *run, struct ash_jinja_value value, const struct ash_jinja_value bounds[3],
                     struct ash_jinja_value *out)
 {
-    int64_t start = 0, stop = 0, step = bounds[2].kind == ASH_JINJA_INT ? bounds[2].integer : 1, count, low, high;
+    int64_t start = 0, stop = 0, step = 1, count;
     size_t length = 0;
     int rc;
 
@@ -124,15 +135,15 @@ int ash_jinja_slice(struct ash_jinja_run *run, struct ash_jinja_value value, con
         return ash_jinja_fail(run, -EINVAL, "%s cannot be sliced", ash_jinja_kind_name(value));
     rc = ash_jinja_length(run, value, &length);
     count = (int64_t)length;
+    if (rc == 0) rc = read_step(run, bounds[2], count, &step);
     if (rc < 0) return rc;
-    if (step == 0 || step < -count - 1 || step > count + 1) {
-        if (step == 0) return ash_jinja_fail(run, -EINVAL, "the step of a slice must not be zero");
-        step = step < 0 ? -count - 1 : count + 1; /* any larger step gives the same, and cannot overflow */
+    if (step > 0) {
+        rc = clamp_bound(run, bounds[0], count, 0, count, 0, &start);
+        if (rc == 0) rc = clamp_bound(run, bounds[1], count, 0, count, count, &stop);
+    } else {
+        rc = clamp_bound(run, bounds[0], count, -1, count - 1, count - 1, &start);
+        if (rc == 0) rc = clamp_bound(run, bounds[1], count, -1, count - 1, -1, &stop);
     }
-    low = step > 0 ? 0 : -1;
-    high = step > 0 ? count : count - 1;
-    rc = clamp_bound(run, bounds[0], count, low, high, step > 0 ? 0 : count - 1, &start);
-    if (rc == 0) rc = clamp_bound(run, bounds[1], count, low, high, step > 0 ? count : -1, &stop);
     if (rc < 0) return rc;
     return value.kind == ASH_JINJA_LIST ? slice_list(run, value.list, start, stop, step, out)
                                         : slice_text(run, value.text, start, stop, step, out);

@@ -6,6 +6,7 @@
 #include <time.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
@@ -48,34 +49,67 @@ static int divides(struct ash_jinja_run *run, struct ash_jinja_value value, int6
     return rc;
 }
 
-/* Is the string what a change of case would make of it? */
-static int has_case(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_text name, bool *out)
+/* Is it a string that a change of case leaves as it is? */
+static int has_case(struct ash_jinja_run *run, struct ash_jinja_value value, const char *method, bool *out)
 {
     struct ash_jinja_args none = {.count = 0};
     struct ash_jinja_value changed;
-    int rc = ash_jinja_filter(run, name, value, &none, &changed);
+    int rc;
 
+    *out = false;
+    if (value.kind != ASH_JINJA_STRING) return 0;
+    rc = ash_jinja_string_method(ash_jinja_text_of(method))(run, value, &none, &changed);
     if (rc == 0) *out = ash_jinja_equal(value, changed, 0);
     return rc;
 }
 
-int ash_jinja_test(struct ash_jinja_run *run, struct ash_jinja_text name, struct ash_jinja_value value,
-                   const struct ash_jinja_args *args, bool *out)
+static int is_true(struct ash_jinja_run *run, struct ash_jinja_value value, bool *out)
 {
-    const struct ash_jinja_value *arg = ash_jinja_arg(args, 0, NULL);
+    (void)run;
+    *out = value.kind == ASH_JINJA_BOOL && value.flag;
+    return 0;
+}
 
-    for (size_t i = 0; i < ASH_COUNT(kind_tests); i++) {
-        if (!ash_jinja_text_is(name, kind_tests[i].name)) continue;
-        *out = kind_tests[i].kinds >> value.kind & 1;
-        return 0;
-    }
-    if (ash_jinja_text_is(name, "true") || ash_jinja_text_is(name, "false")) {
-        *out = value.kind == ASH_JINJA_BOOL && value.flag == ash_jinja_text_is(name, "true");
-        return 0;
-    }
-    if (ash_jinja_text_is(name, "odd")) return divides(run, value, 2, 1, out);
-    if (ash_jinja_text_is(name, "even")) return divides(run, value, 2, 0, out);
-    if (ash_jinja_text_is(name, "lower") || ash_jinja_text_is(name, "upper")) return has_case(run, value, name, out);
+static int is_false(struct ash_jinja_run *run, struct ash_jinja_value value, bool *out)
+{
+    (void)run;
+    *out = value.kind == ASH_JINJA_BOOL && !value.flag;
+    return 0;
+}
+
+static int is_odd(struct ash_jinja_run *run, struct ash_jinja_value value, bool *out)
+{
+    return divides(run, value, 2, 1, out);
+}
+
+static int is_even(struct ash_jinja_run *run, struct ash_jinja_value value, bool *out)
+{
+    return divides(run, value, 2, 0, out);
+}
+
+static int is_lower(struct ash_jinja_run *run, struct ash_jinja_value value, bool *out)
+{
+    return has_case(run, value, "lower", out);
+}
+
+static int is_upper(struct ash_jinja_run *run, struct ash_jinja_value value, bool *out)
+{
+    return has_case(run, value, "upper", out);
+}
+
+/* Tests that look at the value itself. */
+static const struct {
+    const char *name;
+    int (*test)(struct ash_jinja_run *run, struct ash_jinja_value value, bool *out);
+} value_tests[] = {
+    {"true", is_true}, {"false", is_false}, {"odd", is_odd},
+    {"even", is_even}, {"lower", is_lower}, {"upper", is_upper},
+};
+
+/* Tests that compare the value with an argument. */
+static int test_with(struct ash_jinja_run *run, struct ash_jinja_text name, struct ash_jinja_value value,
+                     const struct ash_jinja_value *arg, bool *out)
+{
     for (size_t i = 0; i < ASH_COUNT(comparing_tests); i++) {
         if (!ash_jinja_text_is(name, comparing_tests[i].name)) continue;
         if (arg == NULL)
@@ -84,8 +118,21 @@ int ash_jinja_test(struct ash_jinja_run *run, struct ash_jinja_text name, struct
     }
     if (ash_jinja_text_is(name, "divisibleby") && arg != NULL && arg->kind == ASH_JINJA_INT)
         return divides(run, value, arg->integer, 0, out);
-    return ash_jinja_fail(run, -ENOTSUP, "the test '%.*s' is not supported",
-                          name.size_bytes < 64 ? (int)name.size_bytes : 64, name.data);
+    return ash_jinja_fail(run, -ENOTSUP, "the test '%.*s' is not supported", (int)ash_min(name.size_bytes, 64),
+                          name.data);
+}
+
+int ash_jinja_test(struct ash_jinja_run *run, struct ash_jinja_text name, struct ash_jinja_value value,
+                   const struct ash_jinja_args *args, bool *out)
+{
+    for (size_t i = 0; i < ASH_COUNT(kind_tests); i++) {
+        if (!ash_jinja_text_is(name, kind_tests[i].name)) continue;
+        *out = kind_tests[i].kinds >> value.kind & 1;
+        return 0;
+    }
+    for (size_t i = 0; i < ASH_COUNT(value_tests); i++)
+        if (ash_jinja_text_is(name, value_tests[i].name)) return value_tests[i].test(run, value, out);
+    return test_with(run, name, value, ash_jinja_arg(args, 0, NULL), out);
 }
 
 /* ---- functions --------------------------------------------------------------------------------------------------- */
@@ -95,7 +142,7 @@ static int do_raise(struct ash_jinja_run *run, struct ash_jinja_value self, cons
 {
     const struct ash_jinja_value *message = ash_jinja_arg(args, 0, "message");
     struct ash_jinja_text text =
-        message != NULL && message->kind == ASH_JINJA_STRING ? message->text : ash_jinja_text("");
+        message != NULL && message->kind == ASH_JINJA_STRING ? message->text : ash_jinja_text_of("");
 
     (void)self, (void)out;
     return ash_jinja_fail(run, -EINVAL, "the template refuses these messages: %.*s",

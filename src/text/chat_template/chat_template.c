@@ -10,8 +10,6 @@
 
 #define ARENA_BYTES ((size_t)64 << 10)
 
-const char *const ash_jinja_token_names[ASH_JINJA_TOKENS] = {"bos_token", "eos_token", "unk_token", "pad_token"};
-
 struct ash_chat_template {
     struct ash_arena *arena; /* the tree and all that it borrows */
     struct ash_jinja_node *root;
@@ -104,7 +102,7 @@ void ash_chat_template_close(struct ash_chat_template *template)
 
 static int set_global(struct ash_jinja_run *run, const char *name, struct ash_jinja_value value)
 {
-    return ash_jinja_dict_set(run, &run->globals->names, ash_jinja_text(name), value);
+    return ash_jinja_dict_set(run, &run->globals->names, ash_jinja_text_of(name), value);
 }
 
 /* What transformers gives every template. */
@@ -115,7 +113,7 @@ static int set_common(struct ash_jinja_run *run, const struct ash_chat_template 
     if (rc == 0) rc = set_global(run, "documents", ash_jinja_none());
     for (size_t i = 0; rc == 0 && i < ASH_JINJA_TOKENS; i++)
         if (template->tokens[i] != NULL)
-            rc = set_global(run, ash_jinja_token_names[i], ash_jinja_string(ash_jinja_text(template->tokens[i])));
+            rc = set_global(run, ash_jinja_token_names[i], ash_jinja_string(ash_jinja_text_of(template->tokens[i])));
     return rc;
 }
 
@@ -136,11 +134,11 @@ static int set_messages(struct ash_jinja_run *run, const struct request *request
         struct ash_jinja_value dict;
         rc = ash_jinja_dict_new(run, ASH_JINJA_DICT, &dict);
         if (rc == 0)
-            rc = ash_jinja_dict_set(run, dict.dict, ash_jinja_text("role"),
-                                    ash_jinja_string(ash_jinja_text(message->role)));
+            rc = ash_jinja_dict_set(run, dict.dict, ash_jinja_text_of("role"),
+                                    ash_jinja_string(ash_jinja_text_of(message->role)));
         if (rc == 0)
-            rc = ash_jinja_dict_set(run, dict.dict, ash_jinja_text("content"),
-                                    ash_jinja_string(ash_jinja_text(message->content)));
+            rc = ash_jinja_dict_set(run, dict.dict, ash_jinja_text_of("content"),
+                                    ash_jinja_string(ash_jinja_text_of(message->content)));
         if (rc == 0) rc = ash_jinja_list_add(run, list.list, dict);
     }
     if (rc == 0) rc = set_global(run, "messages", list);

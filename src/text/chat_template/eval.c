@@ -2,48 +2,6 @@
 #include "text/chat_template/jinja_priv.h"
 
 #include <errno.h>
-#include <stdarg.h>
-#include <stdio.h>
-
-/* ---- limits and messages ----------------------------------------------------------------------------------------- */
-
-int ash_jinja_fail(struct ash_jinja_run *run, int code, const char *fmt, ...)
-{
-    char message[300];
-    va_list args;
-
-    va_start(args, fmt);
-    vsnprintf(message, sizeof(message), fmt, args);
-    va_end(args);
-    return ash_err_set(run->err, code, "line %d: %s", run->line, message);
-}
-
-int ash_jinja_spend(struct ash_jinja_run *run, size_t size_bytes)
-{
-    run->steps += 1 + size_bytes / ASH_JINJA_BYTES_PER_STEP;
-    if (run->steps > ASH_JINJA_STEPS_MAX)
-        return ash_jinja_fail(run, -EOVERFLOW, "the template takes more than %zu steps", ASH_JINJA_STEPS_MAX);
-    return 0;
-}
-
-int ash_jinja_step(struct ash_jinja_run *run)
-{
-    return ash_jinja_spend(run, 0);
-}
-
-int ash_jinja_enter(struct ash_jinja_run *run)
-{
-    if (run->depth >= ASH_JINJA_RUN_DEPTH_MAX) return ash_jinja_fail(run, -E2BIG, "the template calls itself too deep");
-    run->depth++;
-    return 0;
-}
-
-void ash_jinja_leave(struct ash_jinja_run *run)
-{
-    run->depth--;
-}
-
-/* ---- nodes ------------------------------------------------------------------------------------------------------- */
 
 static int eval_name(struct ash_jinja_run *run, struct ash_jinja_text name, struct ash_jinja_value *out)
 {
@@ -236,7 +194,7 @@ static int eval_condition(struct ash_jinja_run *run, const struct ash_jinja_node
     if (rc < 0) return rc;
     if (ash_jinja_truthy(condition)) return ash_jinja_eval(run, node->a, out);
     if (node->c != NULL) return ash_jinja_eval(run, node->c, out);
-    *out = ash_jinja_undefined(ash_jinja_text("if without else"));
+    *out = ash_jinja_undefined(ash_jinja_text_of("if without else"));
     return 0;
 }
 
@@ -289,7 +247,7 @@ static int eval_node(struct ash_jinja_run *run, const struct ash_jinja_node *nod
     case ASH_JINJA_COND:
         return eval_condition(run, node, out);
     default:
-        return ash_jinja_fail(run, -EINVAL, "a statement stands where a value should");
+        return ash_jinja_fail(run, -EINVAL, "a statement where a value should be");
     }
 }
 

@@ -104,7 +104,7 @@ int ash_jinja_call_macro(struct ash_jinja_run *run, const struct ash_jinja_node 
          parameter = parameter->next)
         rc = bind(run, parameter, position++, args, &scope);
     if (rc == 0 && caller != NULL)
-        rc = ash_jinja_dict_set(run, &scope.names, ash_jinja_text("caller"),
+        rc = ash_jinja_dict_set(run, &scope.names, ash_jinja_text_of("caller"),
                                 (struct ash_jinja_value){ASH_JINJA_MACRO, {.macro = caller}});
     if (rc == 0 && args->count > position)
         rc = ash_jinja_fail(run, -EINVAL, "a macro gets more arguments than it takes");
@@ -160,14 +160,14 @@ static int set_loop(struct ash_jinja_run *run, struct loop *loop, size_t at)
         {"first", ash_jinja_bool(at == 0)},
         {"last", ash_jinja_bool(at + 1 == list->count)},
         {"length", ash_jinja_int(count)},
-        {"previtem", at > 0 ? list->items[at - 1] : ash_jinja_undefined(ash_jinja_text("previtem"))},
-        {"nextitem", at + 1 < list->count ? list->items[at + 1] : ash_jinja_undefined(ash_jinja_text("nextitem"))},
+        {"previtem", at > 0 ? list->items[at - 1] : ash_jinja_undefined(ash_jinja_text_of("previtem"))},
+        {"nextitem", at + 1 < list->count ? list->items[at + 1] : ash_jinja_undefined(ash_jinja_text_of("nextitem"))},
     };
     int rc = loop->variable.kind == ASH_JINJA_DICT ? 0 : ash_jinja_dict_new(run, ASH_JINJA_DICT, &loop->variable);
 
     for (size_t i = 0; rc == 0 && i < sizeof(members) / sizeof(members[0]); i++)
-        rc = ash_jinja_dict_set(run, loop->variable.dict, ash_jinja_text(members[i].name), members[i].value);
-    return rc < 0 ? rc : ash_jinja_dict_set(run, &loop->scope.names, ash_jinja_text("loop"), loop->variable);
+        rc = ash_jinja_dict_set(run, loop->variable.dict, ash_jinja_text_of(members[i].name), members[i].value);
+    return rc < 0 ? rc : ash_jinja_dict_set(run, &loop->scope.names, ash_jinja_text_of("loop"), loop->variable);
 }
 
 /* One time round, or with test only the question whether the loop's condition takes this item. */
@@ -273,7 +273,7 @@ static int exec_one(struct ash_jinja_run *run, const struct ash_jinja_node *node
     case ASH_JINJA_CONTINUE:
         return JUMP_CONTINUE;
     default:
-        return ash_jinja_fail(run, -EINVAL, "a value stands where a statement should");
+        return ash_jinja_fail(run, -EINVAL, "a value where a statement should be");
     }
 }
 

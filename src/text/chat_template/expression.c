@@ -1,5 +1,5 @@
 /* Expressions of a template, by Jinja's own ladder of precedence: if-else, or, and, not, comparisons, + -, ~, * / // %,
- * **, signs, and what hangs behind an operand: .name, [index], (arguments), |filter, is test. */
+ * **, signs, and what follows an operand: .name, [index], (arguments), |filter, is test. */
 #include "text/chat_template/jinja_priv.h"
 
 #include <string.h>
@@ -127,7 +127,7 @@ static struct ash_jinja_node *parse_primary(struct ash_jinja_parser *parser)
     return ash_jinja_parse_fail(parser, "a value is missing");
 }
 
-/* ---- what hangs behind an operand -------------------------------------------------------------------------------- */
+/* ---- what follows an operand ------------------------------------------------------------------------------------- */
 
 struct ash_jinja_node *ash_jinja_parse_args(struct ash_jinja_parser *parser)
 {
@@ -193,7 +193,7 @@ static struct ash_jinja_node *parse_attribute(struct ash_jinja_parser *parser, s
         parser->at++;
         return node;
     }
-    if (parser->at->kind != ASH_JINJA_T_NAME) return ash_jinja_parse_fail(parser, "a name is missing behind '.'");
+    if (parser->at->kind != ASH_JINJA_T_NAME) return ash_jinja_parse_fail(parser, "a name is missing after '.'");
     node = ash_jinja_node_new(parser, ASH_JINJA_ATTR);
     if (node == NULL) return NULL;
     node->a = value;

@@ -13,13 +13,13 @@
 static int do_default(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                       struct ash_jinja_value *out)
 {
-    const struct ash_jinja_value *fallback = ash_jinja_arg(args, 0, "default_value");
+    const struct ash_jinja_value *otherwise = ash_jinja_arg(args, 0, "default_value");
     const struct ash_jinja_value *falsy = ash_jinja_arg(args, 1, "boolean");
     bool replace =
         self.kind == ASH_JINJA_UNDEFINED || (falsy != NULL && ash_jinja_truthy(*falsy) && !ash_jinja_truthy(self));
 
     (void)run;
-    *out = !replace ? self : fallback != NULL ? *fallback : ash_jinja_string(ash_jinja_text(""));
+    *out = !replace ? self : otherwise != NULL ? *otherwise : ash_jinja_string(ash_jinja_text_of(""));
     return 0;
 }
 
@@ -72,7 +72,7 @@ static int do_tojson(struct ash_jinja_run *run, struct ash_jinja_value self, con
         if (indent->integer < 0 || indent->integer > 16)
             return ash_jinja_fail(run, -EINVAL, "an indent must be from 0 to 16");
         style.indent = (int)indent->integer;
-        style.comma = ash_jinja_text(",");
+        style.comma = ash_jinja_text_of(",");
     }
     if (separators != NULL && separators->kind != ASH_JINJA_NONE) rc = load_separators(run, separators, &style);
     if (rc == 0) rc = ash_jinja_print_json(run, &text, self, style);
@@ -85,11 +85,11 @@ static int do_tojson(struct ash_jinja_run *run, struct ash_jinja_value self, con
 static int to_number(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                      bool real, struct ash_jinja_value *out)
 {
-    const struct ash_jinja_value *fallback = ash_jinja_arg(args, 0, "default");
+    const struct ash_jinja_value *otherwise = ash_jinja_arg(args, 0, "default");
     char digits[64] = "", *end = digits;
     double value = 0;
 
-    *out = fallback != NULL ? *fallback : real ? ash_jinja_float(0) : ash_jinja_int(0);
+    *out = otherwise != NULL ? *otherwise : real ? ash_jinja_float(0) : ash_jinja_int(0);
     if (self.kind == ASH_JINJA_STRING && self.text.size_bytes > 0 && self.text.size_bytes < sizeof(digits)) {
         memcpy(digits, self.text.data, self.text.size_bytes);
         value = strtod(digits, &end);
@@ -134,27 +134,37 @@ static int do_abs(struct ash_jinja_run *run, struct ash_jinja_value self, const 
                             : ash_jinja_binary(run, ASH_JINJA_ADD, ash_jinja_int(0), self, out);
 }
 
-/* Lines behind the first (with first, that one too) move right; blank ones only when asked for. */
+/* What indent puts in front of a line: four spaces, as many as width says, or the text that it is. */
+static int indent_of(struct ash_jinja_run *run, const struct ash_jinja_value *width, struct ash_jinja_value *out)
+{
+    *out = ash_jinja_string(ash_jinja_text_of("    "));
+    if (width != NULL && width->kind == ASH_JINJA_STRING) *out = *width;
+    if (width == NULL || width->kind != ASH_JINJA_INT) return 0;
+    return ash_jinja_binary(run, ASH_JINJA_MUL, ash_jinja_string(ash_jinja_text_of(" ")), *width, out);
+}
+
+static bool is_set(const struct ash_jinja_value *flag)
+{
+    return flag != NULL && ash_jinja_truthy(*flag);
+}
+
+/* Lines after the first (with first, that one too) move right; blank ones only when asked for. */
 static int do_indent(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                      struct ash_jinja_value *out)
 {
-    const struct ash_jinja_value *width = ash_jinja_arg(args, 0, "width"), *first = ash_jinja_arg(args, 1, "first");
-    const struct ash_jinja_value *blank = ash_jinja_arg(args, 2, "blank");
+    bool first = is_set(ash_jinja_arg(args, 1, "first")), blank = is_set(ash_jinja_arg(args, 2, "blank"));
     struct ash_jinja_args none = {.count = 0};
-    struct ash_jinja_value lines, indent = ash_jinja_string(ash_jinja_text("    "));
+    struct ash_jinja_value lines, indent;
     struct ash_str text = {0};
-    int rc = ash_jinja_binary(run, ASH_JINJA_ADD, self, ash_jinja_string(ash_jinja_text("\n")), &lines);
+    int rc = ash_jinja_binary(run, ASH_JINJA_ADD, self, ash_jinja_string(ash_jinja_text_of("\n")), &lines);
 
-    if (rc == 0 && width != NULL && width->kind == ASH_JINJA_STRING) indent = *width;
-    if (rc == 0 && width != NULL && width->kind == ASH_JINJA_INT)
-        rc = ash_jinja_binary(run, ASH_JINJA_MUL, ash_jinja_string(ash_jinja_text(" ")), *width, &indent);
-    if (rc == 0) rc = ash_jinja_string_method(ash_jinja_text("splitlines"))(run, lines, &none, &lines);
+    if (rc == 0) rc = indent_of(run, ash_jinja_arg(args, 0, "width"), &indent);
+    if (rc == 0) rc = ash_jinja_string_method(ash_jinja_text_of("splitlines"))(run, lines, &none, &lines);
     for (size_t i = 0; rc == 0 && i < lines.list->count; i++) {
-        bool empty = lines.list->items[i].text.size_bytes == 0;
-        bool moves =
-            i == 0 ? first != NULL && ash_jinja_truthy(*first) : !empty || (blank != NULL && ash_jinja_truthy(*blank));
-        if (i > 0) rc = ash_jinja_print(run, &text, ash_jinja_string(ash_jinja_text("\n")));
-        if (rc == 0 && moves) rc = ash_jinja_print(run, &text, indent);
+        bool is_moved = i == 0 ? first : blank || lines.list->items[i].text.size_bytes > 0;
+
+        if (i > 0) rc = ash_jinja_print(run, &text, ash_jinja_string(ash_jinja_text_of("\n")));
+        if (rc == 0 && is_moved) rc = ash_jinja_print(run, &text, indent);
         if (rc == 0) rc = ash_jinja_print(run, &text, lines.list->items[i]);
     }
     if (rc == 0) rc = ash_jinja_copy(run, text.data, text.size_bytes, out);
@@ -191,7 +201,7 @@ static int pick(struct ash_jinja_run *run, struct ash_jinja_value self, bool las
 
     if (rc < 0) return rc;
     *out = list->count > 0 ? list->items[last ? list->count - 1 : 0]
-                           : ash_jinja_undefined(ash_jinja_text(last ? "last" : "first"));
+                           : ash_jinja_undefined(ash_jinja_text_of(last ? "last" : "first"));
     return 0;
 }
 
@@ -223,11 +233,23 @@ static int do_join(struct ash_jinja_run *run, struct ash_jinja_value self, const
 {
     const struct ash_jinja_value *mark = ash_jinja_arg(args, 0, "d"), *attribute = ash_jinja_arg(args, 1, "attribute");
     struct ash_jinja_args list = {.values = {self}, .names = {{"", 0}}, .count = 1};
-    struct ash_jinja_value between = mark != NULL ? *mark : ash_jinja_string(ash_jinja_text(""));
+    struct ash_jinja_value between = mark != NULL ? *mark : ash_jinja_string(ash_jinja_text_of(""));
 
     if (attribute != NULL) return ash_jinja_fail(run, -ENOTSUP, "join by attribute is not supported");
     if (between.kind != ASH_JINJA_STRING) return ash_jinja_fail(run, -EINVAL, "join needs a string");
-    return ash_jinja_string_method(ash_jinja_text("join"))(run, between, &list, out);
+    return ash_jinja_string_method(ash_jinja_text_of("join"))(run, between, &list, out);
+}
+
+/* The arguments from the first-th on. */
+static struct ash_jinja_args args_from(const struct ash_jinja_args *args, size_t first)
+{
+    struct ash_jinja_args rest = {.count = 0};
+
+    for (size_t i = first; i < args->count; i++) {
+        rest.values[rest.count] = args->values[i];
+        rest.names[rest.count++] = args->names[i];
+    }
+    return rest;
 }
 
 /* map(attribute='x') or map('filter'). */
@@ -236,54 +258,65 @@ static int do_map(struct ash_jinja_run *run, struct ash_jinja_value self, const 
 {
     const struct ash_jinja_value *name = ash_jinja_arg(args, 0, NULL),
                                  *attribute = ash_jinja_arg(args, SIZE_MAX, "attribute");
-    struct ash_jinja_args rest = {.count = 0};
+    struct ash_jinja_args rest = args_from(args, 1);
     struct ash_jinja_list *list = NULL;
     int rc = ash_jinja_to_list(run, self, &list);
 
     if (rc == 0) rc = ash_jinja_list_new(run, out);
-    if (rc == 0 && (name != NULL ? name : attribute) == NULL)
-        rc = ash_jinja_fail(run, -EINVAL, "map needs a filter or an attribute");
-    for (size_t i = 1; rc == 0 && name != NULL && i < args->count; i++) {
-        rest.values[rest.count] = args->values[i];
-        rest.names[rest.count++] = args->names[i];
-    }
+    if (rc < 0) return rc;
+    if (name == NULL && attribute == NULL) return ash_jinja_fail(run, -EINVAL, "map needs a filter or an attribute");
+    if (name != NULL && name->kind != ASH_JINJA_STRING)
+        return ash_jinja_fail(run, -EINVAL, "map needs a filter's name");
     for (size_t i = 0; rc == 0 && i < list->count; i++) {
         struct ash_jinja_value value;
+
         rc = ash_jinja_step(run);
         if (rc < 0) break;
-        rc = name == NULL                     ? ash_jinja_index(run, list->items[i], *attribute, &value)
-             : name->kind != ASH_JINJA_STRING ? ash_jinja_fail(run, -EINVAL, "map needs a filter's name")
-                                              : ash_jinja_filter(run, name->text, list->items[i], &rest, &value);
+        rc = name == NULL ? ash_jinja_index(run, list->items[i], *attribute, &value)
+                          : ash_jinja_filter(run, name->text, list->items[i], &rest, &value);
         if (rc == 0) rc = ash_jinja_list_add(run, out->list, value);
     }
     return rc;
 }
 
-/* The members (or with attribute, those whose attribute) that a test takes; without a test those that are true. */
-static int choose(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
-                  bool attribute, bool wanted, struct ash_jinja_value *out)
+/* What select and its kin ask of a member. */
+struct question {
+    const struct ash_jinja_value *attribute; /* of the member; NULL: the member itself */
+    const struct ash_jinja_value *test;      /* NULL: is it true? */
+    struct ash_jinja_args args;              /* of the test */
+};
+
+static int answer(struct ash_jinja_run *run, const struct question *question, struct ash_jinja_value value, bool *out)
 {
-    const struct ash_jinja_value *key = attribute ? ash_jinja_arg(args, 0, NULL) : NULL,
-                                 *test = ash_jinja_arg(args, attribute, NULL);
-    struct ash_jinja_args rest = {.count = 0};
+    int rc = ash_jinja_step(run);
+
+    if (rc == 0 && question->attribute != NULL) rc = ash_jinja_index(run, value, *question->attribute, &value);
+    if (rc < 0) return rc;
+    if (question->test != NULL) return ash_jinja_test(run, question->test->text, value, &question->args, out);
+    *out = ash_jinja_truthy(value);
+    return 0;
+}
+
+/* The members (or with by_attribute, those whose attribute) that a test takes; without a test those that are true. */
+static int choose(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
+                  bool by_attribute, bool wanted, struct ash_jinja_value *out)
+{
+    const struct question question = {.attribute = by_attribute ? ash_jinja_arg(args, 0, NULL) : NULL,
+                                      .test = ash_jinja_arg(args, by_attribute, NULL),
+                                      .args = args_from(args, (size_t)by_attribute + 1)};
     struct ash_jinja_list *list = NULL;
     int rc = ash_jinja_to_list(run, self, &list);
 
     if (rc == 0) rc = ash_jinja_list_new(run, out);
-    if (rc == 0 && ((attribute && key == NULL) || (test != NULL && test->kind != ASH_JINJA_STRING)))
-        rc = ash_jinja_fail(run, -EINVAL, "the name of an attribute or of a test is missing");
-    for (size_t i = (size_t)attribute + 1; rc == 0 && i < args->count; i++) {
-        rest.values[rest.count] = args->values[i];
-        rest.names[rest.count++] = args->names[i];
-    }
+    if (rc < 0) return rc;
+    if ((by_attribute && question.attribute == NULL) ||
+        (question.test != NULL && question.test->kind != ASH_JINJA_STRING))
+        return ash_jinja_fail(run, -EINVAL, "the name of an attribute or of a test is missing");
     for (size_t i = 0; rc == 0 && i < list->count; i++) {
-        struct ash_jinja_value value = list->items[i];
-        bool taken = false;
-        rc = ash_jinja_step(run);
-        if (rc == 0 && attribute) rc = ash_jinja_index(run, list->items[i], *key, &value);
-        if (rc == 0 && test != NULL) rc = ash_jinja_test(run, test->text, value, &rest, &taken);
-        if (test == NULL) taken = ash_jinja_truthy(value);
-        if (rc == 0 && taken == wanted) rc = ash_jinja_list_add(run, out->list, list->items[i]);
+        bool is_taken = false;
+
+        rc = answer(run, &question, list->items[i], &is_taken);
+        if (rc == 0 && is_taken == wanted) rc = ash_jinja_list_add(run, out->list, list->items[i]);
     }
     return rc;
 }
@@ -347,12 +380,12 @@ static int do_items(struct ash_jinja_run *run, struct ash_jinja_value self, cons
 static int dict_get(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
                     struct ash_jinja_value *out)
 {
-    const struct ash_jinja_value *key = ash_jinja_arg(args, 0, "key"), *fallback = ash_jinja_arg(args, 1, "default"),
+    const struct ash_jinja_value *key = ash_jinja_arg(args, 0, "key"), *otherwise = ash_jinja_arg(args, 1, "default"),
                                  *found = NULL;
 
     if (key == NULL) return ash_jinja_fail(run, -EINVAL, "an argument is missing");
     if (key->kind == ASH_JINJA_STRING) found = ash_jinja_dict_get(self.dict, key->text);
-    *out = found != NULL ? *found : fallback != NULL ? *fallback : ash_jinja_none();
+    *out = found != NULL ? *found : otherwise != NULL ? *otherwise : ash_jinja_none();
     return 0;
 }
 
@@ -390,7 +423,7 @@ static ash_jinja_call_fn string_filter(struct ash_jinja_text name)
 {
     static const char *const names[] = {"upper", "lower", "title", "capitalize", "replace"};
 
-    if (ash_jinja_text_is(name, "trim")) return ash_jinja_string_method(ash_jinja_text("strip"));
+    if (ash_jinja_text_is(name, "trim")) return ash_jinja_string_method(ash_jinja_text_of("strip"));
     for (size_t i = 0; i < ASH_COUNT(names); i++)
         if (ash_jinja_text_is(name, names[i])) return ash_jinja_string_method(name);
     return NULL;

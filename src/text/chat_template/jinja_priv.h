@@ -1,8 +1,8 @@
 /* jinja_priv - the template language, as far as chat templates go. Text becomes tokens (lexer), tokens a tree (parser,
  * expression), and the tree is walked (exec, eval) with values that live in the arena of one rendering. Every loop,
  * depth and size has a limit: a template is input like any other. */
-#ifndef ASH_MODEL_JINJA_PRIV_H
-#define ASH_MODEL_JINJA_PRIV_H
+#ifndef ASH_TEXT_JINJA_PRIV_H
+#define ASH_TEXT_JINJA_PRIV_H
 
 #include <jansson.h>
 #include <stdbool.h>
@@ -195,17 +195,22 @@ int ash_jinja_parse(struct ash_arena *arena, const struct ash_jinja_tokens *toke
                     struct ash_err *err);
 /* One expression; tuple: commas make a list of it. NULL on error. */
 struct ash_jinja_node *ash_jinja_parse_expression(struct ash_jinja_parser *parser, bool tuple);
-/* What a loop runs over: an expression without an inline if, since an if behind it filters the loop. */
+/* What a loop runs over: an expression without an inline if, since an if after it filters the loop. */
 struct ash_jinja_node *ash_jinja_parse_iterable(struct ash_jinja_parser *parser);
-/* What both halves of the parser use. */
+/* A zeroed node at the present line, or NULL without memory (rc). */
 struct ash_jinja_node *ash_jinja_node_new(struct ash_jinja_parser *parser, enum ash_jinja_type type);
+/* Note the first error, with the present line. Always NULL, for callers that return the same. */
 struct ash_jinja_node *ash_jinja_parse_fail(struct ash_jinja_parser *parser, const char *fmt, ...)
     __attribute__((format(printf, 2, 3)));
+/* Is the present token this operator? */
 bool ash_jinja_is_op(const struct ash_jinja_parser *parser, const char *op);
+/* Is the present token this word? */
 bool ash_jinja_is_name(const struct ash_jinja_parser *parser, const char *name);
+/* Pass over this operator if it is next; returns whether it was. */
 bool ash_jinja_accept_op(struct ash_jinja_parser *parser, const char *op);
+/* Pass over this word if it is next; returns whether it was. */
 bool ash_jinja_accept_name(struct ash_jinja_parser *parser, const char *name);
-/* Parse `(` arguments `)` behind a callee; returns the first, NULL when there are none or on error (rc). */
+/* Parse `(` arguments `)` after a callee; returns the first, NULL when there are none or on error (rc). */
 struct ash_jinja_node *ash_jinja_parse_args(struct ash_jinja_parser *parser);
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
@@ -243,39 +248,49 @@ struct ash_jinja_function {
 
 /* Fail at the present line. */
 int ash_jinja_fail(struct ash_jinja_run *run, int code, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* Count a step, or the steps that going over this many bytes is worth, and check the limit. */
+/* Count a step of work. 0, or -EOVERFLOW over the limit. */
 int ash_jinja_step(struct ash_jinja_run *run);
+/* Count the steps that going over this many bytes is worth. 0 or -EOVERFLOW. */
 int ash_jinja_spend(struct ash_jinja_run *run, size_t size_bytes);
 int ash_jinja_enter(struct ash_jinja_run *run); /* one level deeper, or -E2BIG; pairs with leave */
+/* One level up again. */
 void ash_jinja_leave(struct ash_jinja_run *run);
 
 /* Run statements. 0, 1 after break, 2 after continue, or a negative errno. */
 int ash_jinja_exec(struct ash_jinja_run *run, const struct ash_jinja_node *statements);
+/* The value of an expression. */
 int ash_jinja_eval(struct ash_jinja_run *run, const struct ash_jinja_node *node, struct ash_jinja_value *out);
 /* Call anything that can be called. */
 int ash_jinja_call(struct ash_jinja_run *run, struct ash_jinja_value callee, const struct ash_jinja_args *args,
                    struct ash_jinja_value *out);
+/* The values of the arguments of a call, chained from first (NULL: none). */
 int ash_jinja_eval_args(struct ash_jinja_run *run, const struct ash_jinja_node *first, struct ash_jinja_args *args);
 /* Call a macro: its text. */
 int ash_jinja_call_macro(struct ash_jinja_run *run, const struct ash_jinja_node *macro,
                          const struct ash_jinja_args *args, struct ash_jinja_value *out);
+/* left op right: arithmetic, joining and repeating. -EINVAL for kinds that do not go together. */
 int ash_jinja_binary(struct ash_jinja_run *run, enum ash_jinja_op op, struct ash_jinja_value left,
                      struct ash_jinja_value right, struct ash_jinja_value *out);
+/* left op right: equality, order and membership. */
 int ash_jinja_compare(struct ash_jinja_run *run, enum ash_jinja_op op, struct ash_jinja_value left,
                       struct ash_jinja_value right, bool *out);
-/* value.name and value[key], undefined where there is none. */
+/* value.name, undefined where there is none. */
 int ash_jinja_attr(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_text name,
                    struct ash_jinja_value *out);
+/* value[key], undefined where there is none. */
 int ash_jinja_index(struct ash_jinja_run *run, struct ash_jinja_value value, struct ash_jinja_value key,
                     struct ash_jinja_value *out);
+/* value[start:stop:step] of a list or a string; a bound that is none is left open. */
 int ash_jinja_slice(struct ash_jinja_run *run, struct ash_jinja_value value, const struct ash_jinja_value bounds[3],
                     struct ash_jinja_value *out);
 
-/* Builtins; -ENOTSUP by name and line when there is none of that name. */
+/* value|name(args). -ENOTSUP when there is no such filter. */
 int ash_jinja_filter(struct ash_jinja_run *run, struct ash_jinja_text name, struct ash_jinja_value value,
                      const struct ash_jinja_args *args, struct ash_jinja_value *out);
+/* value is name(args). -ENOTSUP when there is no such test. */
 int ash_jinja_test(struct ash_jinja_run *run, struct ash_jinja_text name, struct ash_jinja_value value,
                    const struct ash_jinja_args *args, bool *out);
+/* self.name(args). -ENOTSUP when there is no such method. */
 int ash_jinja_method(struct ash_jinja_run *run, struct ash_jinja_value self, struct ash_jinja_text name,
                      const struct ash_jinja_args *args, struct ash_jinja_value *out);
 /* The string methods that are filters too. NULL when there is none of that name. */
@@ -287,42 +302,59 @@ const struct ash_jinja_value *ash_jinja_arg(const struct ash_jinja_args *args, s
 
 /* ---- values: making, asking, printing ---------------------------------------------------------------------------- */
 
-struct ash_jinja_text ash_jinja_text(const char *text);
+/* Borrow a NUL-terminated text. */
+struct ash_jinja_text ash_jinja_text_of(const char *text);
+/* Is it this NUL-terminated text? */
 bool ash_jinja_text_is(struct ash_jinja_text text, const char *other);
+/* Are they the same bytes? */
 bool ash_jinja_text_equal(struct ash_jinja_text a, struct ash_jinja_text b);
 
+/* What a name without a value gives; name is for messages. */
 struct ash_jinja_value ash_jinja_undefined(struct ash_jinja_text name);
+/* Python's None. */
 struct ash_jinja_value ash_jinja_none(void);
+/* A truth value. */
 struct ash_jinja_value ash_jinja_bool(bool flag);
+/* An integer value. */
 struct ash_jinja_value ash_jinja_int(int64_t integer);
+/* A real number. */
 struct ash_jinja_value ash_jinja_float(double real);
+/* A string that borrows text. */
 struct ash_jinja_value ash_jinja_string(struct ash_jinja_text text);
 
 /* Memory of the rendering. NULL: over the limit or out of memory; ash_jinja_fail was called. */
 void *ash_jinja_alloc(struct ash_jinja_run *run, size_t size_bytes);
 /* A copy of bytes as a string value. */
 int ash_jinja_copy(struct ash_jinja_run *run, const char *data, size_t size_bytes, struct ash_jinja_value *out);
+/* An empty list, in the memory of the rendering. */
 int ash_jinja_list_new(struct ash_jinja_run *run, struct ash_jinja_value *out);
+/* Append value to list. 0 or -ENOMEM. */
 int ash_jinja_list_add(struct ash_jinja_run *run, struct ash_jinja_list *list, struct ash_jinja_value value);
+/* An empty dict, or another kind that has named members. */
 int ash_jinja_dict_new(struct ash_jinja_run *run, enum ash_jinja_kind kind, struct ash_jinja_value *out);
+/* Set a member; its place stays that of the first time. 0 or -ENOMEM. */
 int ash_jinja_dict_set(struct ash_jinja_run *run, struct ash_jinja_dict *dict, struct ash_jinja_text key,
                        struct ash_jinja_value value);
+/* A member, borrowed, or NULL. */
 const struct ash_jinja_value *ash_jinja_dict_get(const struct ash_jinja_dict *dict, struct ash_jinja_text key);
 /* JSON as a value; strings stay borrowed from json. */
 int ash_jinja_from_json(struct ash_jinja_run *run, const json_t *json, struct ash_jinja_value *out);
 
+/* Python's truth: false for undefined, none, zero and what is empty. */
 bool ash_jinja_truthy(struct ash_jinja_value value);
+/* Python's ==. depth is 0 for callers from outside: beyond a limit values are not equal. */
 bool ash_jinja_equal(struct ash_jinja_value left, struct ash_jinja_value right, int depth);
 /* "a string", "undefined ('tools')", …: for messages. */
 const char *ash_jinja_kind_name(struct ash_jinja_value value);
 /* As Python's str() and repr(). */
 int ash_jinja_print(struct ash_jinja_run *run, struct ash_str *out, struct ash_jinja_value value);
-/* As Python's json.dumps. */
+/* How JSON is written. */
 struct ash_jinja_json_style {
     int indent;                         /* < 0: on one line */
     bool ascii;                         /* other characters become \\u escapes */
-    struct ash_jinja_text comma, colon; /* between members, and behind keys */
+    struct ash_jinja_text comma, colon; /* between members, and after keys */
 };
+/* As Python's json.dumps in that style. */
 int ash_jinja_print_json(struct ash_jinja_run *run, struct ash_str *out, struct ash_jinja_value value,
                          struct ash_jinja_json_style style);
 /* value as a string value. */
@@ -347,6 +379,7 @@ struct ash_jinja_source {
 /* Fill a zeroed source from a folder or a GGUF file; -ENOENT when there is no template. fini frees it, after failure
  * too. */
 int ash_jinja_source_find(struct ash_jinja_source *source, const char *path, struct ash_err *err);
+/* Free what find filled in. */
 void ash_jinja_source_fini(struct ash_jinja_source *source);
 
 #endif

@@ -1,5 +1,5 @@
 /* Templates to tokens. White space around tags follows Jinja's own rules, with trim_blocks and lstrip_blocks on: a
- * block tag takes the newline behind it and the blanks before it on its line; - takes all white space on its side, +
+ * block tag takes the newline after it and the blanks before it on its line; - takes all white space on its side, +
  * takes none. */
 #include "text/chat_template/jinja_priv.h"
 
@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/utf8.h"
 
 #define NUMBER_BYTES_MAX 64
@@ -115,11 +116,11 @@ static const char *read_hex(const char *at, const char *end, uint32_t *point_out
     return at + digits + 1;
 }
 
-/* Resolve one escape at *at (behind the backslash) into to. */
+/* Resolve one escape at *at (after the backslash) into to. */
 static size_t unescape(const char **at, const char *end, char *to)
 {
     static const char names[] = "\\'\"abfnrtv", values[] = "\\'\"\a\b\f\n\r\t\v";
-    const char *name = strchr(names, **at), *behind;
+    const char *name = strchr(names, **at), *next;
     uint32_t point;
 
     if (**at == '\n') { /* a backslash before a newline joins lines */
@@ -132,9 +133,9 @@ static size_t unescape(const char **at, const char *end, char *to)
         return 1;
     }
     if (strchr("xuU", **at) != NULL && **at != '\0') {
-        behind = read_hex(*at, end, &point);
-        if (behind != NULL) {
-            *at = behind;
+        next = read_hex(*at, end, &point);
+        if (next != NULL) {
+            *at = next;
             return (size_t)ash_utf8_encode(point, to);
         }
     }
@@ -168,35 +169,78 @@ static int lex_string(struct lexer *lexer)
     return 0;
 }
 
+/* The characters of a number without its underscores. */
+struct digits {
+    char text[NUMBER_BYTES_MAX];
+    size_t size;
+};
+
+/* Take the next character. False: there is no room for it. */
+static bool take_character(struct lexer *lexer, struct digits *digits)
+{
+    if (digits->size + 1 >= sizeof(digits->text)) return false;
+    digits->text[digits->size++] = *lexer->at++;
+    return true;
+}
+
+/* Take digits, and pass over underscores between them. */
+static bool take_digits(struct lexer *lexer, struct digits *digits)
+{
+    while (lexer->at < lexer->end && (is_digit(*lexer->at) || *lexer->at == '_')) {
+        if (*lexer->at == '_')
+            lexer->at++;
+        else if (!take_character(lexer, digits))
+            return false;
+    }
+    return true;
+}
+
+static bool is_digit_at(const struct lexer *lexer, size_t offset)
+{
+    return (size_t)(lexer->end - lexer->at) > offset && is_digit(lexer->at[offset]);
+}
+
+/* How many characters stand before the digits of an exponent here: 0 where there is none. */
+static size_t exponent_mark(const struct lexer *lexer)
+{
+    bool is_signed =
+        looking_at(lexer, "e-") || looking_at(lexer, "e+") || looking_at(lexer, "E-") || looking_at(lexer, "E+");
+
+    if (is_signed) return is_digit_at(lexer, 2) ? 2 : 0;
+    return (looking_at(lexer, "e") || looking_at(lexer, "E")) && is_digit_at(lexer, 1) ? 1 : 0;
+}
+
+/* Digits, perhaps a fraction, perhaps an exponent. False: too long. */
+static bool take_number(struct lexer *lexer, struct digits *digits, bool *is_real_out)
+{
+    bool has_fraction, is_good = take_digits(lexer, digits);
+    size_t mark;
+
+    has_fraction = looking_at(lexer, ".") && is_digit_at(lexer, 1);
+    if (is_good && has_fraction) is_good = take_character(lexer, digits) && take_digits(lexer, digits);
+    mark = exponent_mark(lexer);
+    *is_real_out = has_fraction || mark > 0;
+    for (size_t i = 0; is_good && i < mark; i++)
+        is_good = take_character(lexer, digits);
+    return is_good && (mark == 0 || take_digits(lexer, digits));
+}
+
 static int lex_number(struct lexer *lexer)
 {
-    char digits[NUMBER_BYTES_MAX];
     const char *start = lexer->at;
-    size_t size = 0;
-    bool real = false;
+    struct digits digits = {0};
     struct ash_jinja_token *token;
+    bool is_real = false;
 
-    for (; lexer->at < lexer->end; lexer->at++) {
-        char c = *lexer->at;
-        bool dot = c == '.' && !real && lexer->at + 1 < lexer->end && is_digit(lexer->at[1]);
-        bool exponent = (c == 'e' || c == 'E') && lexer->at + 1 < lexer->end &&
-                        (is_digit(lexer->at[1]) || ((lexer->at[1] == '-' || lexer->at[1] == '+') &&
-                                                    lexer->at + 2 < lexer->end && is_digit(lexer->at[2])));
-        bool sign = (c == '-' || c == '+') && size > 0 && (digits[size - 1] == 'e' || digits[size - 1] == 'E');
-        if (!is_digit(c) && !dot && !exponent && !sign && c != '_') break;
-        if (size + 1 >= sizeof(digits)) return fail(lexer, start, "a number is too long");
-        real = real || dot || exponent;
-        if (c != '_') digits[size++] = c;
-    }
-    digits[size] = '\0';
-    if (add_at(lexer, real ? ASH_JINJA_T_FLOAT : ASH_JINJA_T_INT, start, (size_t)(lexer->at - start)) < 0)
+    if (!take_number(lexer, &digits, &is_real)) return fail(lexer, start, "a number is too long");
+    if (add_at(lexer, is_real ? ASH_JINJA_T_FLOAT : ASH_JINJA_T_INT, start, (size_t)(lexer->at - start)) < 0)
         return -ENOMEM;
     token = &lexer->tokens->items[lexer->tokens->count - 1];
     errno = 0;
-    if (real)
-        token->real = strtod(digits, NULL);
+    if (is_real)
+        token->real = strtod(digits.text, NULL);
     else
-        token->integer = strtoll(digits, NULL, 10);
+        token->integer = strtoll(digits.text, NULL, 10);
     return errno == ERANGE ? fail(lexer, start, "a number is too large") : 0;
 }
 
@@ -207,7 +251,7 @@ static int lex_operator(struct lexer *lexer)
     static const char *const operators[] = {"**", "//", "==", "!=", ">=", "<=", "+", "-", "*", "/", "%", "~", "[",
                                             "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ","};
 
-    for (size_t i = 0; i < sizeof(operators) / sizeof(operators[0]); i++) {
+    for (size_t i = 0; i < ASH_COUNT(operators); i++) {
         const char *op = operators[i];
         if (!looking_at(lexer, op)) continue;
         lexer->nesting += strchr("[({", op[0]) != NULL ? 1 : strchr("])}", op[0]) != NULL ? -1 : 0;
@@ -246,30 +290,44 @@ static bool pass_end(struct lexer *lexer, const char *mark, bool trims)
     return true;
 }
 
-static int lex_tag(struct lexer *lexer, bool block)
+static const char *pass_blanks(const struct lexer *lexer, const char *at)
+{
+    while (at < lexer->end && is_blank(*at))
+        at++;
+    return at;
+}
+
+/* Pass over the sign that a tag may have at either end. */
+static const char *pass_sign(const struct lexer *lexer, const char *at)
+{
+    return at < lexer->end && (*at == '-' || *at == '+') ? at + 1 : at;
+}
+
+/* One token inside a tag. */
+static int lex_inside(struct lexer *lexer)
+{
+    char c = *lexer->at;
+
+    if (c == '\'' || c == '"') return lex_string(lexer);
+    if (is_digit(c)) return lex_number(lexer);
+    return is_word(c) ? lex_word(lexer) : lex_operator(lexer);
+}
+
+static int lex_tag(struct lexer *lexer, bool is_block)
 {
     const char *start = lexer->at - 2;
-    int rc = add_at(lexer, block ? ASH_JINJA_T_BLOCK_BEGIN : ASH_JINJA_T_OUTPUT_BEGIN, start, 0);
+    int rc = add_at(lexer, is_block ? ASH_JINJA_T_BLOCK_BEGIN : ASH_JINJA_T_OUTPUT_BEGIN, start, 0);
 
-    if (lexer->at < lexer->end && (*lexer->at == '-' || *lexer->at == '+')) lexer->at++;
+    lexer->at = pass_sign(lexer, lexer->at);
     lexer->nesting = 0;
     while (rc == 0) {
-        while (lexer->at < lexer->end && is_blank(*lexer->at))
-            lexer->at++;
-        if (lexer->at == lexer->end) return fail(lexer, start, "a tag has no end");
-        if (lexer->nesting == 0) {
-            const char *here = lexer->at;
-            if (pass_end(lexer, block ? "%}" : "}}", block))
-                return add_at(lexer, block ? ASH_JINJA_T_BLOCK_END : ASH_JINJA_T_OUTPUT_END, here, 0);
-        }
-        if (*lexer->at == '\'' || *lexer->at == '"')
-            rc = lex_string(lexer);
-        else if (is_digit(*lexer->at))
-            rc = lex_number(lexer);
-        else if (is_word(*lexer->at))
-            rc = lex_word(lexer);
-        else
-            rc = lex_operator(lexer);
+        const char *here = pass_blanks(lexer, lexer->at);
+
+        lexer->at = here;
+        if (here == lexer->end) return fail(lexer, start, "a tag has no end");
+        if (lexer->nesting == 0 && pass_end(lexer, is_block ? "%}" : "}}", is_block))
+            return add_at(lexer, is_block ? ASH_JINJA_T_BLOCK_END : ASH_JINJA_T_OUTPUT_END, here, 0);
+        rc = lex_inside(lexer);
     }
     return rc;
 }
@@ -309,22 +367,16 @@ static const char *match_word_tag(const struct lexer *lexer, const char *at, con
 {
     size_t size = strlen(name);
 
-    at += 2;
-    if (at < lexer->end && (*at == '-' || *at == '+')) at++;
-    while (at < lexer->end && is_blank(*at))
-        at++;
+    at = pass_blanks(lexer, pass_sign(lexer, at + 2));
     if ((size_t)(lexer->end - at) < size || memcmp(at, name, size) != 0) return NULL;
-    at += size;
-    while (at < lexer->end && is_blank(*at))
-        at++;
-    if (at < lexer->end && (*at == '-' || *at == '+')) at++;
+    at = pass_sign(lexer, pass_blanks(lexer, at + size));
     return lexer->end - at >= 2 && memcmp(at, "%}", 2) == 0 ? at : NULL;
 }
 
-/* From behind {% raw %} on: everything up to {% endraw %} is text. raw_end: at the end mark of the raw tag. */
+/* After {% raw %}: everything up to {% endraw %} is text. raw_end: at the end mark of the raw tag. */
 static int lex_raw(struct lexer *lexer, const char *raw_end)
 {
-    const char *start = lexer->at;
+    const char *start;
 
     lexer->at = raw_end[-1] == '-' ? raw_end - 1 : raw_end;
     pass_end(lexer, "%}", false);

@@ -5,11 +5,29 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/math.h"
+
 /* ---- arithmetic -------------------------------------------------------------------------------------------------- */
 
 static bool is_integer(struct ash_jinja_value value)
 {
     return value.kind == ASH_JINJA_INT || value.kind == ASH_JINJA_BOOL;
+}
+
+static bool is_number(struct ash_jinja_value value)
+{
+    return is_integer(value) || value.kind == ASH_JINJA_FLOAT;
+}
+
+static bool is_string(struct ash_jinja_value value)
+{
+    return value.kind == ASH_JINJA_STRING;
+}
+
+static bool is_list(struct ash_jinja_value value)
+{
+    return value.kind == ASH_JINJA_LIST;
 }
 
 static int64_t integer_of(struct ash_jinja_value value)
@@ -143,16 +161,16 @@ static int concat(struct ash_jinja_run *run, struct ash_jinja_value left, struct
     return rc < 0 ? rc : join_texts(run, left.text, right.text, out);
 }
 
-static int add_lists(struct ash_jinja_run *run, const struct ash_jinja_list *left, const struct ash_jinja_list *right,
+static int add_lists(struct ash_jinja_run *run, struct ash_jinja_value left, struct ash_jinja_value right,
                      struct ash_jinja_value *out)
 {
     struct ash_jinja_value sum;
     int rc = ash_jinja_list_new(run, &sum);
 
-    for (size_t i = 0; rc == 0 && i < left->count; i++)
-        rc = ash_jinja_list_add(run, sum.list, left->items[i]);
-    for (size_t i = 0; rc == 0 && i < right->count; i++)
-        rc = ash_jinja_list_add(run, sum.list, right->items[i]);
+    for (size_t i = 0; rc == 0 && i < left.list->count; i++)
+        rc = ash_jinja_list_add(run, sum.list, left.list->items[i]);
+    for (size_t i = 0; rc == 0 && i < right.list->count; i++)
+        rc = ash_jinja_list_add(run, sum.list, right.list->items[i]);
     *out = sum;
     return rc;
 }
@@ -173,30 +191,60 @@ static int repeat_text(struct ash_jinja_run *run, struct ash_jinja_text text, in
     return 0;
 }
 
+static int add_texts(struct ash_jinja_run *run, struct ash_jinja_value left, struct ash_jinja_value right,
+                     struct ash_jinja_value *out)
+{
+    return join_texts(run, left.text, right.text, out);
+}
+
+static int repeat_left(struct ash_jinja_run *run, struct ash_jinja_value left, struct ash_jinja_value right,
+                       struct ash_jinja_value *out)
+{
+    return repeat_text(run, left.text, integer_of(right), out);
+}
+
+static int repeat_right(struct ash_jinja_run *run, struct ash_jinja_value left, struct ash_jinja_value right,
+                        struct ash_jinja_value *out)
+{
+    return repeat_text(run, right.text, integer_of(left), out);
+}
+
+/* What + and * mean for values that are not both numbers. */
+static const struct {
+    enum ash_jinja_op op;
+    bool (*takes_left)(struct ash_jinja_value value);
+    bool (*takes_right)(struct ash_jinja_value value);
+    int (*run)(struct ash_jinja_run *run, struct ash_jinja_value left, struct ash_jinja_value right,
+               struct ash_jinja_value *out);
+} rules[] = {
+    {ASH_JINJA_ADD, is_string, is_string, add_texts},
+    {ASH_JINJA_ADD, is_list, is_list, add_lists},
+    {ASH_JINJA_MUL, is_string, is_integer, repeat_left},
+    {ASH_JINJA_MUL, is_integer, is_string, repeat_right},
+};
+
+static int refuse_operands(struct ash_jinja_run *run, struct ash_jinja_value left, struct ash_jinja_value right)
+{
+    bool is_left = left.kind == ASH_JINJA_UNDEFINED, is_right = right.kind == ASH_JINJA_UNDEFINED;
+    struct ash_jinja_text name = is_left ? left.text : right.text;
+
+    if (!is_left && !is_right)
+        return ash_jinja_fail(run, -EINVAL, "%s and %s do not go together here", ash_jinja_kind_name(left),
+                              ash_jinja_kind_name(right));
+    return ash_jinja_fail(run, -EINVAL, "'%.*s' is undefined", (int)ash_min(name.size_bytes, 64),
+                          name.data != NULL ? name.data : "");
+}
+
 int ash_jinja_binary(struct ash_jinja_run *run, enum ash_jinja_op op, struct ash_jinja_value left,
                      struct ash_jinja_value right, struct ash_jinja_value *out)
 {
-    bool numbers =
-        (is_integer(left) || left.kind == ASH_JINJA_FLOAT) && (is_integer(right) || right.kind == ASH_JINJA_FLOAT);
-
     if (op == ASH_JINJA_CONCAT) return concat(run, left, right, out);
     if (is_integer(left) && is_integer(right)) return integer_binary(run, op, integer_of(left), integer_of(right), out);
-    if (numbers) return real_binary(run, op, real_of(left), real_of(right), out);
-    if (op == ASH_JINJA_ADD && left.kind == ASH_JINJA_STRING && right.kind == ASH_JINJA_STRING)
-        return join_texts(run, left.text, right.text, out);
-    if (op == ASH_JINJA_ADD && left.kind == ASH_JINJA_LIST && right.kind == ASH_JINJA_LIST)
-        return add_lists(run, left.list, right.list, out);
-    if (op == ASH_JINJA_MUL && left.kind == ASH_JINJA_STRING && is_integer(right))
-        return repeat_text(run, left.text, integer_of(right), out);
-    if (op == ASH_JINJA_MUL && is_integer(left) && right.kind == ASH_JINJA_STRING)
-        return repeat_text(run, right.text, integer_of(left), out);
-    if (left.kind == ASH_JINJA_UNDEFINED || right.kind == ASH_JINJA_UNDEFINED) {
-        struct ash_jinja_text name = left.kind == ASH_JINJA_UNDEFINED ? left.text : right.text;
-        return ash_jinja_fail(run, -EINVAL, "'%.*s' is undefined", name.size_bytes < 64 ? (int)name.size_bytes : 64,
-                              name.data != NULL ? name.data : "");
-    }
-    return ash_jinja_fail(run, -EINVAL, "%s and %s do not go together here", ash_jinja_kind_name(left),
-                          ash_jinja_kind_name(right));
+    if (is_number(left) && is_number(right)) return real_binary(run, op, real_of(left), real_of(right), out);
+    for (size_t i = 0; i < ASH_COUNT(rules); i++)
+        if (rules[i].op == op && rules[i].takes_left(left) && rules[i].takes_right(right))
+            return rules[i].run(run, left, right, out);
+    return refuse_operands(run, left, right);
 }
 
 /* ---- comparisons ------------------------------------------------------------------------------------------------- */
@@ -226,19 +274,19 @@ static int contains(struct ash_jinja_run *run, struct ash_jinja_value item, stru
     }
 }
 
-/* Less than 0, 0 or more, as left is before, at or behind right. */
+/* Less than 0, 0 or more, as left comes before right, is equal or comes after it. */
 static int order(struct ash_jinja_run *run, struct ash_jinja_value left, struct ash_jinja_value right, int *out)
 {
     if (is_integer(left) && is_integer(right)) {
         *out = (integer_of(left) > integer_of(right)) - (integer_of(left) < integer_of(right));
         return 0;
     }
-    if ((is_integer(left) || left.kind == ASH_JINJA_FLOAT) && (is_integer(right) || right.kind == ASH_JINJA_FLOAT)) {
+    if (is_number(left) && is_number(right)) {
         *out = (real_of(left) > real_of(right)) - (real_of(left) < real_of(right));
         return 0;
     }
-    if (left.kind == ASH_JINJA_STRING && right.kind == ASH_JINJA_STRING) {
-        size_t size = left.text.size_bytes < right.text.size_bytes ? left.text.size_bytes : right.text.size_bytes;
+    if (is_string(left) && is_string(right)) {
+        size_t size = ash_min(left.text.size_bytes, right.text.size_bytes);
         *out = size > 0 ? memcmp(left.text.data, right.text.data, size) : 0;
         if (*out == 0)
             *out = (left.text.size_bytes > right.text.size_bytes) - (left.text.size_bytes < right.text.size_bytes);

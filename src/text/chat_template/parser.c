@@ -69,7 +69,7 @@ static bool expect_block_end(struct ash_jinja_parser *parser)
 {
     if (parser->rc < 0) return false;
     if (parser->at->kind != ASH_JINJA_T_BLOCK_END) {
-        ash_jinja_parse_fail(parser, "the tag goes on where it should end");
+        ash_jinja_parse_fail(parser, "the tag continues where it should end");
         return false;
     }
     parser->at++;
@@ -130,7 +130,7 @@ static struct ash_jinja_node *parse_targets(struct ash_jinja_parser *parser, boo
         if (attributes && ash_jinja_accept_op(parser, ".")) {
             struct ash_jinja_node *attr = ash_jinja_node_new(parser, ASH_JINJA_ATTR);
             if (attr == NULL || parser->at->kind != ASH_JINJA_T_NAME)
-                return ash_jinja_parse_fail(parser, "a name is missing behind '.'");
+                return ash_jinja_parse_fail(parser, "a name is missing after '.'");
             attr->a = node;
             attr->name = parser->at++->text;
             node = attr;
@@ -298,7 +298,7 @@ static struct ash_jinja_node *parse_output(struct ash_jinja_parser *parser)
     parser->at++;
     node->a = ash_jinja_parse_expression(parser, true);
     if (parser->rc == 0 && parser->at->kind != ASH_JINJA_T_OUTPUT_END)
-        return ash_jinja_parse_fail(parser, "the expression goes on where it should end");
+        return ash_jinja_parse_fail(parser, "the expression continues where it should end");
     parser->at++;
     return parser->rc == 0 ? node : NULL;
 }

@@ -44,28 +44,35 @@ static int print_unicode(struct ash_str *out, uint32_t point)
     return ash_str_addf(out, "\\u%04x\\u%04x", 0xd800 + (point >> 10), 0xdc00 + (point & 0x3ff));
 }
 
+/* One ASCII character inside quotes. */
+static int print_ascii(struct ash_str *out, char c, char quote, bool json)
+{
+    static const char names[] = "\\\b\f\n\r\t", letters[] = "\\bfnrt";
+    const char *name = c != '\0' ? strchr(names, c) : NULL;
+
+    if (name != NULL && (json || (c != '\b' && c != '\f'))) return ash_str_addf(out, "\\%c", letters[name - names]);
+    if (c == quote) return ash_str_addf(out, "\\%c", c);
+    if ((unsigned char)c < 0x20 || (c == 0x7f && !json)) return ash_str_addf(out, json ? "\\u%04x" : "\\x%02x", c);
+    return ash_str_add(out, &c, 1);
+}
+
 /* Inside quotes. */
 static int print_escaped(struct ash_str *out, struct ash_jinja_text text, char quote, struct style style)
 {
-    static const char names[] = "\\\b\f\n\r\t", letters[] = "\\bfnrt";
+    int rc = 0;
 
-    for (size_t i = 0; i < text.size_bytes; i++) {
-        unsigned char c = (unsigned char)text.data[i];
-        const char *name = c != '\0' ? strchr(names, c) : NULL;
+    for (size_t i = 0; rc == 0 && i < text.size_bytes;) {
+        bool is_ascii = (unsigned char)text.data[i] < 0x80;
         uint32_t point = 0;
-        int rc, size = style.how.ascii && c >= 0x80 ? ash_utf8_decode(text.data + i, text.size_bytes - i, &point) : 0;
-        if (name != NULL && (style.json || (c != '\b' && c != '\f')))
-            rc = ash_str_addf(out, "\\%c", letters[name - names]);
-        else if (c == (unsigned char)quote)
-            rc = ash_str_addf(out, "\\%c", c);
-        else if (c < 0x20 || (c == 0x7f && !style.json))
-            rc = ash_str_addf(out, style.json ? "\\u%04x" : "\\x%02x", c);
+        int size = style.how.ascii && !is_ascii ? ash_utf8_decode(text.data + i, text.size_bytes - i, &point) : 0;
+
+        if (is_ascii)
+            rc = print_ascii(out, text.data[i], quote, style.json);
         else
             rc = size > 0 ? print_unicode(out, point) : ash_str_add(out, &text.data[i], 1);
-        if (rc < 0) return rc;
-        i += size > 0 ? (size_t)size - 1 : 0;
+        i += size > 0 ? (size_t)size : 1;
     }
-    return 0;
+    return rc;
 }
 
 static int print_quoted(struct ash_str *out, struct ash_jinja_text text, struct style style)

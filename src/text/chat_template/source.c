@@ -1,5 +1,5 @@
 /* Where a model keeps its chat template, and the special tokens that it may name: files of its folder, or the metadata
- * of its GGUF file. What lies beside a GGUF file goes first, as for its tokenizer. */
+ * of its GGUF file. What lies next to a GGUF file goes first, as for its tokenizer. */
 #include <errno.h>
 #include <limits.h>
 #include <stdio.h>
@@ -10,6 +10,8 @@
 #include "base/json.h"
 #include "text/chat_template/jinja_priv.h"
 #include "storage/gguf.h"
+
+const char *const ash_jinja_token_names[ASH_JINJA_TOKENS] = {"bos_token", "eos_token", "unk_token", "pad_token"};
 
 #define TEMPLATE_FILE "chat_template.jinja"
 #define CONFIG_FILE "tokenizer_config.json"
@@ -138,19 +140,19 @@ static int find_in_gguf(struct ash_jinja_source *source, const char *path, struc
 
 int ash_jinja_source_find(struct ash_jinja_source *source, const char *path, struct ash_err *err)
 {
-    struct ash_err beside = {0};
-    char home[PATH_MAX];
+    struct ash_err cause = {0};
+    char home[PATH_MAX], file[ASH_GGUF_PATH_BYTES];
     int rc;
 
-    if (!ash_gguf_named(path)) return find_in_folder(source, path, err);
-    rc = ash_gguf_home(path, home, sizeof(home));
+    if (!ash_gguf_locate(path, file)) return find_in_folder(source, path, err);
+    rc = ash_gguf_home(file, home, sizeof(home));
     if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", path);
-    rc = find_in_folder(source, home, &beside);
+    rc = find_in_folder(source, home, &cause);
     if (rc == 0) return 0;
-    if (rc != -ENOENT) return ash_err_set(err, rc, "%s", beside.text);
+    if (rc != -ENOENT) return ash_err_set(err, rc, "%s", cause.text);
     ash_jinja_source_fini(source);
-    snprintf(source->name, sizeof(source->name), "%s", path);
-    return find_in_gguf(source, path, err);
+    snprintf(source->name, sizeof(source->name), "%s", file);
+    return find_in_gguf(source, file, err);
 }
 
 void ash_jinja_source_fini(struct ash_jinja_source *source)

@@ -26,7 +26,7 @@ static size_t decode(struct ash_jinja_text text, uint32_t *point_out)
     return size > 0 ? (size_t)size : 1;
 }
 
-static struct ash_jinja_text behind(struct ash_jinja_text text, size_t bytes)
+static struct ash_jinja_text after(struct ash_jinja_text text, size_t bytes)
 {
     return (struct ash_jinja_text){text.data + bytes, text.size_bytes - bytes};
 }
@@ -37,7 +37,7 @@ static bool is_stripped(uint32_t point, const struct ash_jinja_value *set)
     if (set == NULL) return is_space(point);
     for (struct ash_jinja_text left = set->text; left.size_bytes > 0;) {
         uint32_t other = 0;
-        left = behind(left, decode(left, &other));
+        left = after(left, decode(left, &other));
         if (other == point) return true;
     }
     return false;
@@ -94,13 +94,13 @@ static int strip_sides(struct ash_jinja_run *run, struct ash_jinja_text text, co
     while (left && text.size_bytes > 0) {
         size_t size = decode(text, &point);
         if (!is_stripped(point, set)) break;
-        text = behind(text, size);
+        text = after(text, size);
     }
     while (right && text.size_bytes > 0) {
         size_t start = text.size_bytes - 1;
         while (start > 0 && ((uint8_t)text.data[start] & 0xc0) == 0x80)
             start--;
-        decode(behind(text, start), &point);
+        decode(after(text, start), &point);
         if (!is_stripped(point, set)) break;
         text.size_bytes = start;
     }
@@ -143,7 +143,7 @@ static int split_spaces(struct ash_jinja_run *run, struct ash_jinja_text text, i
 
     for (size_t at = 0; rc == 0 && at < text.size_bytes; at += size) {
         uint32_t point = 0;
-        size = decode(behind(text, at), &point);
+        size = decode(after(text, at), &point);
         if (!is_space(point)) {
             if (start == SIZE_MAX) start = at;
             if (most >= 0 && (int64_t)list->count >= most) break;
@@ -238,7 +238,7 @@ static int replace_all(struct ash_jinja_run *run, struct ash_jinja_text text, st
         done = found + from.size_bytes;
         if (most > 0) most--;
     }
-    return rc < 0 ? rc : ash_jinja_print(run, out, ash_jinja_string(behind(text, done)));
+    return rc < 0 ? rc : ash_jinja_print(run, out, ash_jinja_string(after(text, done)));
 }
 
 static int do_replace(struct ash_jinja_run *run, struct ash_jinja_value self, const struct ash_jinja_args *args,
@@ -277,7 +277,7 @@ static int change_case(struct ash_jinja_run *run, struct ash_jinja_text text, en
         point =
             (uint32_t)(upper ? utf8proc_toupper((utf8proc_int32_t)point) : utf8proc_tolower((utf8proc_int32_t)point));
         rc = ash_str_add(&changed, buf, (size_t)ash_utf8_encode(point, buf));
-        text = behind(text, size);
+        text = after(text, size);
     }
     rc = rc < 0 ? ash_jinja_fail(run, -ENOMEM, "out of memory")
                 : ash_jinja_copy(run, changed.data, changed.size_bytes, out);

@@ -8,7 +8,7 @@
 
 #define EQUAL_DEPTH_MAX 100
 
-struct ash_jinja_text ash_jinja_text(const char *text)
+struct ash_jinja_text ash_jinja_text_of(const char *text)
 {
     return (struct ash_jinja_text){text, strlen(text)};
 }
@@ -20,7 +20,7 @@ bool ash_jinja_text_equal(struct ash_jinja_text a, struct ash_jinja_text b)
 
 bool ash_jinja_text_is(struct ash_jinja_text text, const char *other)
 {
-    return ash_jinja_text_equal(text, ash_jinja_text(other));
+    return ash_jinja_text_equal(text, ash_jinja_text_of(other));
 }
 
 /* ---- making ------------------------------------------------------------------------------------------------------ */
@@ -170,7 +170,7 @@ static int from_json_object(struct ash_jinja_run *run, const json_t *json, struc
     json_object_foreach((json_t *)json, key, item) {
         struct ash_jinja_value value;
         if (rc == 0) rc = ash_jinja_from_json(run, item, &value);
-        if (rc == 0) rc = ash_jinja_dict_set(run, out->dict, ash_jinja_text(key), value);
+        if (rc == 0) rc = ash_jinja_dict_set(run, out->dict, ash_jinja_text_of(key), value);
     }
     return rc;
 }

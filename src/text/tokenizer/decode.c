@@ -16,6 +16,7 @@
 struct step_state {
     struct ash_str partial; /* a token whose end has not come yet */
     struct ash_str held;    /* what is not certain yet: the beginning of a character, a run of bytes */
+    size_t prompt_bytes;    /* of held: the beginning of a character that the prompt left unfinished; 0..3 */
     size_t tokens;          /* that were complete */
     size_t stripped;        /* strip: characters taken off the present token */
     bool past_start;        /* strip: the present token has begun to pass */
@@ -65,7 +66,8 @@ static size_t broken_size(const char *text, size_t size_bytes)
  * must go. */
 static int flush_bytes(struct ash_decoder *decoder, size_t step, bool all)
 {
-    struct ash_str *held = &decoder->states[step].held;
+    struct step_state *state = &decoder->states[step];
+    struct ash_str *held = &state->held;
     size_t end, at = 0;
     int rc = 0;
 
@@ -77,9 +79,10 @@ static int flush_bytes(struct ash_decoder *decoder, size_t step, bool all)
         at += good;
         if (rc < 0 || at == end) break;
         at += broken_size(held->data + at, end - at);
-        rc = pass(decoder, step + 1, REPLACEMENT, strlen(REPLACEMENT), false);
+        if (at > state->prompt_bytes) rc = pass(decoder, step + 1, REPLACEMENT, strlen(REPLACEMENT), false);
     }
     if (rc < 0) return rc;
+    if (end > 0) state->prompt_bytes = 0;
     memmove(held->data, held->data + end, held->size_bytes - end);
     held->size_bytes -= end;
     return 0;
@@ -112,20 +115,30 @@ static int fallback_byte(const char *text, size_t size_bytes)
     return high < 0 || low < 0 ? -1 : high << 4 | low;
 }
 
-/* A run of byte tokens ends: it is text when all of it is, otherwise each byte becomes U+FFFD. */
+static bool is_text(const char *bytes, size_t count)
+{
+    return ash_utf8_valid_prefix(bytes, count) == count;
+}
+
+/* A run of byte tokens ends: it is text when all of it is, otherwise each byte becomes U+FFFD. Bytes of the prompt are
+ * part of the run only where they turn into a character with it. */
 static int flush_fallback(struct ash_decoder *decoder, size_t step)
 {
-    struct ash_str *held = &decoder->states[step].held;
-    size_t count = held->size_bytes;
+    struct step_state *state = &decoder->states[step];
+    const char *bytes = state->held.data;
+    size_t count = state->held.size_bytes;
     int rc = 0;
 
+    if (state->prompt_bytes > 0 && !is_text(bytes, count)) {
+        bytes += state->prompt_bytes;
+        count -= state->prompt_bytes;
+    }
+    state->prompt_bytes = 0;
+    state->held.size_bytes = 0;
     if (count == 0) return 0;
-    if (ash_utf8_valid_prefix(held->data, count) == count)
-        rc = pass(decoder, step + 1, held->data, count, true);
-    else
-        for (size_t i = 0; rc == 0 && i < count; i++)
-            rc = pass(decoder, step + 1, REPLACEMENT, strlen(REPLACEMENT), true);
-    held->size_bytes = 0;
+    if (is_text(bytes, count)) return pass(decoder, step + 1, bytes, count, true);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = pass(decoder, step + 1, REPLACEMENT, strlen(REPLACEMENT), true);
     return rc;
 }
 
@@ -339,6 +352,40 @@ int ash_decoder_finish(struct ash_decoder *decoder, struct ash_str *text, struct
         rc = finish_step(decoder, i);
     reset(decoder);
     return settle(decoder, before, rc);
+}
+
+/* The prompt ends here. What a step still holds was shown with the prompt: only the beginning of a character stays, for
+ * the answer may finish it. */
+static int end_prompt(struct ash_decoder *decoder, size_t step)
+{
+    struct step_state *state = &decoder->states[step];
+    size_t tail = ash_utf8_incomplete_tail(state->held.data, state->held.size_bytes);
+    int rc = 0;
+
+    if (state->partial.size_bytes > 0) rc = take_token(decoder, step, state->partial.data, state->partial.size_bytes);
+    ash_str_clear(&state->partial);
+    if (tail > 0) memmove(state->held.data, state->held.data + state->held.size_bytes - tail, tail);
+    state->held.size_bytes = tail;
+    state->prompt_bytes = tail;
+    return rc;
+}
+
+int ash_decoder_start(struct ash_decoder *decoder, const int32_t *prompt, size_t count, struct ash_err *err)
+{
+    struct ash_str shown = {0};
+    int rc = 0;
+
+    reset(decoder);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        ash_str_clear(&shown);
+        rc = ash_decoder_push(decoder, prompt[i], &shown, err);
+    }
+    decoder->out = &shown;
+    decoder->err = err;
+    for (size_t i = 0; rc == 0 && i < decoder->tokenizer->decs.count; i++)
+        rc = settle(decoder, 0, end_prompt(decoder, i));
+    ash_str_fini(&shown);
+    return rc;
 }
 
 int ash_decoder_open(const struct ash_tokenizer *tokenizer, bool skip_special, struct ash_decoder **decoder_out,

@@ -60,7 +60,7 @@ static int read_kind(struct import *import, struct ash_err *err)
     if (rc >= 0) rc = ash_gguf_string(import->file, KEY("pre"), &pre, err);
     if (rc < 0) return rc;
     if (strcmp(kind, "no_vocab") == 0)
-        return ash_err_set(err, -ENOENT, "it holds no vocabulary: put the model's tokenizer.json beside the file");
+        return ash_err_set(err, -ENOENT, "it holds no vocabulary: put the model's tokenizer.json next to the file");
     if (strcmp(kind, "llama") == 0) {
         import->add_bos = import->space_prefix = true; /* unless the file says otherwise */
         import->bos = 1;
@@ -72,14 +72,14 @@ static int read_kind(struct import *import, struct ash_err *err)
         return ash_err_set(
             err, -ENOTSUP,
             "its tokenizer ('%.40s') is not supported (llama and gpt2 are): put the model's tokenizer.json "
-            "beside the file",
+            "next to the file",
             kind);
     import->words = ash_tok_gguf_words_named(pre);
     if (import->words == NULL)
         return ash_err_set(
             err, -ENOTSUP,
             "its way to cut words ('%.40s') is not supported (llama-bpe, smaug-bpe, qwen2, gpt-2 and smollm are): put "
-            "the model's tokenizer.json beside the file",
+            "the model's tokenizer.json next to the file",
             pre);
     import->add_bos = import->words->ignore_merges;
     return 0;
@@ -90,7 +90,7 @@ static int read_lists(struct import *import, struct ash_err *err)
     int rc = ash_gguf_array(import->file, KEY("tokens"), ASH_GGUF_STRING, &import->tokens, err);
 
     if (rc == 0 || (rc > 0 && import->tokens->count == 0))
-        return ash_err_set(err, -ENOENT, "it holds no vocabulary: put the model's tokenizer.json beside the file");
+        return ash_err_set(err, -ENOENT, "it holds no vocabulary: put the model's tokenizer.json next to the file");
     if (rc > 0 && import->tokens->count > ASH_TOK_ID_MAX)
         return ash_err_set(err, -E2BIG, "%zu tokens are too many", import->tokens->count);
     if (rc >= 0) rc = find_list(import, KEY("token_type"), ASH_GGUF_I32, &import->types, err);

@@ -34,23 +34,34 @@ static bool same_expression(const char *a, const char *b)
     return a == b || (a != NULL && b != NULL && strcmp(a, b) == 0);
 }
 
+/* How text is cut before its bytes are mapped: digits by themselves, an expression, or by neither. */
+struct cut {
+    const char *expression; /* NULL: none */
+    bool digits;
+};
+
+/* False: no GGUF file can say it. */
+static bool read_cut(const struct ash_tok_pre *split, struct cut *cut_out)
+{
+    if (split->kind != ASH_TOK_SPLIT || split->behavior != ASH_TOK_ISOLATED || split->invert) return false;
+    cut_out->digits = split->pattern.kind == ASH_TOK_NUMERIC;
+    cut_out->expression = split->pattern.kind == ASH_TOK_REGEX ? split->pattern.text.data : NULL;
+    return cut_out->digits || cut_out->expression != NULL;
+}
+
 const struct ash_tok_gguf_words *ash_tok_gguf_words_of(const struct ash_tok_pres *pres, bool ignore_merges)
 {
-    const struct ash_tok_pre *first = &pres->steps[0], *last = pres->count > 0 ? &pres->steps[pres->count - 1] : first;
-    const char *expression = NULL;
-    bool digits = false;
+    struct cut cut = {0};
+    const struct ash_tok_pre *last;
 
-    if (pres->count < 1 || pres->count > 2 || last->kind != ASH_TOK_BYTE_LEVEL || last->prefix_space) return NULL;
-    if (pres->count == 2) {
-        if (first->kind != ASH_TOK_SPLIT || first->behavior != ASH_TOK_ISOLATED || first->invert) return NULL;
-        digits = first->pattern.kind == ASH_TOK_NUMERIC;
-        if (first->pattern.kind == ASH_TOK_REGEX) expression = first->pattern.text.data;
-        if (!digits && expression == NULL) return NULL;
-    }
-    if (last->splits != (expression == NULL)) return NULL;
+    if (pres->count < 1 || pres->count > 2) return NULL;
+    last = &pres->steps[pres->count - 1];
+    if (last->kind != ASH_TOK_BYTE_LEVEL || last->prefix_space) return NULL;
+    if (pres->count == 2 && !read_cut(&pres->steps[0], &cut)) return NULL;
+    if (last->splits != (cut.expression == NULL)) return NULL;
     for (size_t i = 0; i < ASH_COUNT(words); i++)
-        if (words[i].ignore_merges == ignore_merges && words[i].digits == digits &&
-            same_expression(words[i].expression, expression))
+        if (words[i].ignore_merges == ignore_merges && words[i].digits == cut.digits &&
+            same_expression(words[i].expression, cut.expression))
             return &words[i];
     return NULL;
 }

@@ -86,7 +86,7 @@ void ash_tok_norms_fini(struct ash_tok_norms *norms)
 int ash_tok_replace(const struct ash_tok_pattern *pattern, struct ash_tok_scratch *scratch, struct ash_tok_span text,
                     const struct ash_str *content, struct ash_str *out, struct ash_err *err)
 {
-    struct ash_tok_finder finder = ash_tok_finder(pattern, scratch, text);
+    struct ash_tok_finder finder = ash_tok_finder_make(pattern, scratch, text);
     size_t done = 0, start, end;
     int rc;
 

@@ -153,7 +153,7 @@ static void translate_group_end(struct ash_onig_reader *reader)
     reader->at++;
 }
 
-/* Put "(?:" before the last atom and ")" behind it. */
+/* Put "(?:" before the last atom and ")" after it. */
 static void wrap_atom(struct ash_onig_reader *reader)
 {
     struct ash_str *out = reader->out;

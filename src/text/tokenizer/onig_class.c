@@ -78,27 +78,34 @@ static bool read_hex_escape(struct ash_onig_reader *reader, uint32_t *point_out)
     return *point_out < 0x80 || ash_onig_refuse(reader, -ENOTSUP, "a byte that is no character");
 }
 
-/* The character that an escape names, when it names exactly one. reader stands behind the backslash. False: it does
- * not, or it was refused (reader->rc). */
+/* \t, \n and so on, \0, and in a class \b. */
+static bool read_named_escape(struct ash_onig_reader *reader, bool in_class, uint32_t *point_out)
+{
+    static const char names[] = "0tnrfvaeb", points[] = "\0\t\n\r\f\v\a\033\b";
+    char c = *reader->at;
+    const char *name = c != '\0' ? strchr(names, c) : NULL;
+
+    if (name == NULL || (c == 'b' && !in_class)) return false;
+    reader->at++;
+    *point_out = (uint32_t)points[name - names];
+    if (c == '0' && reader->at < reader->end && *reader->at >= '0' && *reader->at <= '7')
+        return ash_onig_refuse(reader, -ENOTSUP, "an octal escape");
+    return true;
+}
+
+/* The character that an escape names, when it names exactly one. reader is after the backslash. False: it does not, or
+ * it was refused (reader->rc). */
 bool ash_onig_read_escaped_point(struct ash_onig_reader *reader, bool in_class, uint32_t *point_out)
 {
-    static const char names[] = "tnrfvae", points[] = "\t\n\r\f\v\a\033";
     char c = *reader->at;
-    const char *name = strchr(names, c);
     int size;
 
     if (c == 'x' || c == 'u') {
         reader->at++;
         return c == 'x' ? read_hex_escape(reader, point_out) : read_hex(reader, 4, 4, point_out);
     }
-    if (c == '0' || (c != '\0' && name != NULL) || (c == 'b' && in_class)) {
-        reader->at++;
-        *point_out = c == '0' ? 0 : c == 'b' ? '\b' : (uint32_t)points[name - names];
-        if (c == '0' && reader->at < reader->end && *reader->at >= '0' && *reader->at <= '7')
-            return ash_onig_refuse(reader, -ENOTSUP, "an octal escape");
-        return true;
-    }
-    if (ash_onig_is_alnum(c)) return false;
+    if (read_named_escape(reader, in_class, point_out)) return true;
+    if (reader->rc < 0 || ash_onig_is_alnum(c)) return false;
     size = ash_utf8_decode(reader->at, (size_t)(reader->end - reader->at), point_out);
     if (size == 0) return ash_onig_refuse(reader, -EILSEQ, "a byte that is not UTF-8");
     reader->at += size;
@@ -195,7 +202,7 @@ static void emit_property(struct ash_onig_reader *reader, struct ash_str *out, c
     ash_str_fini(&script);
 }
 
-/* Read {name} or {^name} behind \p or \P and append its set to out. */
+/* Read {name} or {^name} after \p or \P and append its set to out. */
 static bool read_property(struct ash_onig_reader *reader, bool upper, struct ash_str *out, bool *negated_out)
 {
     char name[64], loose[64];

@@ -1,7 +1,7 @@
 /* onig_priv - reading Oniguruma's dialect: shared by onig.c (the expression) and onig_class.c (characters, sets,
  * classes). */
-#ifndef ASH_MODEL_ONIG_PRIV_H
-#define ASH_MODEL_ONIG_PRIV_H
+#ifndef ASH_TEXT_ONIG_PRIV_H
+#define ASH_TEXT_ONIG_PRIV_H
 
 #include "text/tokenizer/tokenizer_priv.h"
 
@@ -41,12 +41,14 @@ void ash_onig_emit(struct ash_onig_reader *reader, struct ash_str *out, const ch
 void ash_onig_emit_point(struct ash_onig_reader *reader, struct ash_str *out, uint32_t point);
 /* Note what is wrong at the present place. Always false, for callers that return the same. */
 bool ash_onig_refuse(struct ash_onig_reader *reader, int code, const char *what);
+/* Does the rest of the expression begin with text? */
 bool ash_onig_looking_at(const struct ash_onig_reader *reader, const char *text);
+/* An ASCII letter or digit? */
 bool ash_onig_is_alnum(char c);
 
-/* Behind a backslash: the character that the escape names. False: it names none, or it was refused (rc). */
+/* After a backslash: the character that the escape names. False: it names none, or it was refused (rc). */
 bool ash_onig_read_escaped_point(struct ash_onig_reader *reader, bool in_class, uint32_t *point_out);
-/* Behind a backslash: append the set that the escape names to out, in the form that goes between brackets. False as
+/* After a backslash: append the set that the escape names to out, in the form that goes between brackets. False as
  * above. */
 bool ash_onig_read_escaped_set(struct ash_onig_reader *reader, struct ash_str *out, bool *negated_out);
 /* From an opening bracket on. The caller frees class->text whatever the result. */

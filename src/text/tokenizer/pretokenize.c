@@ -221,7 +221,7 @@ static int take(struct cutter *cutter, enum ash_tok_behavior behavior, size_t st
 static int cut(struct cutter *cutter, const struct ash_tok_pre *pre)
 {
     struct ash_tok_run *run = cutter->run;
-    struct ash_tok_finder finder = ash_tok_finder(&pre->pattern, run->scratch, cutter->text);
+    struct ash_tok_finder finder = ash_tok_finder_make(&pre->pattern, run->scratch, cutter->text);
     size_t done = 0, start, end;
     int rc;
 
@@ -239,7 +239,7 @@ static int cut(struct cutter *cutter, const struct ash_tok_pre *pre)
 
 /* ---- rewriting before the cut ------------------------------------------------------------------------------------ */
 
-/* The piece behind a space, for a ByteLevel that wants one. */
+/* The piece after a space, for a ByteLevel that wants one. */
 static int prefix_space(struct ash_str *to, struct ash_tok_span *piece)
 {
     if (piece->data[0] == ' ') return 0;

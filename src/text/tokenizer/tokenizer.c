@@ -1,71 +1,16 @@
-/* The tokenizer as a whole: reading the file, looking tokens up, and encoding. */
+/* The tokenizer as a whole: reading its JSON, looking tokens up, and encoding. */
 #include "text/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/file.h"
 #include "base/hash.h"
 #include "base/utf8.h"
 
-#define FILE_NAME "tokenizer.json"
 #define VERSION "1.0"
 
-/* ---- growing lists of ids ---------------------------------------------------------------------------------------- */
-
-void ash_ids_fini(struct ash_ids *ids)
-{
-    free(ids->data);
-    *ids = (struct ash_ids){0};
-}
-
-int ash_ids_add(struct ash_ids *ids, int32_t id)
-{
-    if (ids->count == ids->capacity) {
-        size_t capacity = ids->capacity > 0 ? ids->capacity * 2 : 64;
-        int32_t *grown = realloc(ids->data, capacity * sizeof(*grown));
-        if (grown == NULL) return -ENOMEM;
-        ids->data = grown;
-        ids->capacity = capacity;
-    }
-    ids->data[ids->count++] = id;
-    return 0;
-}
-
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
-
-static int each_step(const json_t *object, const char *list_key, int depth, ash_tok_step_fn load, void *ctx,
-                     struct ash_err *err)
-{
-    const char *type = NULL;
-    const json_t *list = NULL;
-    size_t index;
-    json_t *item;
-    int rc;
-
-    if (object == NULL || json_is_null(object)) return 0;
-    rc = ash_json_string(object, "type", &type, err);
-    if (rc < 0) return rc;
-    if (type == NULL) return ash_err_set(err, -EINVAL, "'type' is missing");
-    if (strcmp(type, "Sequence") != 0) return load(ctx, object, type, err);
-    if (depth == ASH_TOK_NESTING_MAX) return ash_err_set(err, -E2BIG, "sequences inside sequences are nested too deep");
-    rc = ash_json_array(object, list_key, &list, err);
-    if (rc >= 0 && list == NULL) return ash_err_set(err, -EINVAL, "a Sequence lacks '%s'", list_key);
-    json_array_foreach(list, index, item) {
-        if (rc >= 0) rc = each_step(item, list_key, depth + 1, load, ctx, err);
-    }
-    return rc < 0 ? rc : 0;
-}
-
-int ash_tok_each_step(const json_t *object, const char *what, const char *list_key, ash_tok_step_fn load, void *ctx,
-                      struct ash_err *err)
-{
-    int rc = each_step(object, list_key, 0, load, ctx, err);
-
-    return rc < 0 ? ash_err_prefix(err, rc, "%s", what) : 0;
-}
 
 /* Sums commute: the order in which a file lists its tokens does not matter. */
 static uint64_t hash_model(const struct ash_tok_model *model)
@@ -178,40 +123,6 @@ int ash_tokenizer_parse(const char *json, size_t size_bytes, const char *name, s
     /* with a fallback <0x..> names bytes of characters, not of text */
     rc = ash_tok_assemble(root, !fallback, load_json_model, (void *)model, name, tokenizer_out, err);
     json_decref(root);
-    return rc;
-}
-
-/* What lies beside the file goes first: it is the tokenizer itself, not what such a file can say of it. */
-static int open_gguf(const char *path, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
-{
-    char home[PATH_MAX], beside[PATH_MAX];
-    struct ash_gguf *file = NULL;
-    int rc = ash_gguf_home(path, home, sizeof(home));
-
-    if (rc == 0) rc = ash_path_join(beside, sizeof(beside), home, FILE_NAME);
-    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", path);
-    if (ash_path_exists(beside)) return ash_tokenizer_open(home, tokenizer_out, err);
-    rc = ash_gguf_open(path, &file, err);
-    if (rc < 0) return rc;
-    rc = ash_tokenizer_from_gguf(file, path, tokenizer_out, err);
-    ash_gguf_close(file);
-    return rc;
-}
-
-int ash_tokenizer_open(const char *dir, struct ash_tokenizer **tokenizer_out, struct ash_err *err)
-{
-    char path[PATH_MAX];
-    char *text = NULL;
-    size_t size = 0;
-    int rc = ash_path_join(path, sizeof(path), dir, FILE_NAME);
-
-    if (rc < 0) return ash_err_set(err, rc, "'%.200s': the path is too long", dir);
-    if (ash_gguf_named(dir)) return open_gguf(dir, tokenizer_out, err);
-    rc = ash_file_read(ash_path_exists(path) ? path : dir, ASH_JSON_MAX_BYTES, &text, &size, err);
-    if (rc == -EISDIR) return ash_err_set(err, -ENOENT, "'%s' holds no " FILE_NAME, dir);
-    if (rc < 0) return rc;
-    rc = ash_tokenizer_parse(text, size, ash_path_exists(path) ? path : dir, tokenizer_out, err);
-    free(text);
     return rc;
 }
 

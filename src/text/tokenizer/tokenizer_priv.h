@@ -1,8 +1,8 @@
 /* tokenizer_priv - what the files of this folder share. The way of a text: added tokens are cut out (added), the rest
  * is normalized (normalize), cut into words (pretokenize, pattern), each word becomes ids (bpe), special ids go around
- * them (postprocess). The way back is decode. A `tok` file never logs and never asserts on input. */
-#ifndef ASH_MODEL_TOKENIZER_PRIV_H
-#define ASH_MODEL_TOKENIZER_PRIV_H
+ * them (postprocess). decode turns ids into text. A `tok` file never logs and never asserts on input. */
+#ifndef ASH_TEXT_TOKENIZER_PRIV_H
+#define ASH_TEXT_TOKENIZER_PRIV_H
 
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
@@ -20,7 +20,7 @@
 #define ASH_TOK_NESTING_MAX 8                     /* sequences inside sequences */
 #define ASH_TOK_TEXT_BYTES_MAX ((size_t)1 << 30)  /* of one encode call */
 #define ASH_TOK_PATTERN_BYTES_MAX ((size_t)16384) /* of one regular expression */
-#define ASH_TOK_GROWTH_MAX ((size_t)16)           /* of a text under normalizers and pre-tokenizers, beside */
+#define ASH_TOK_GROWTH_MAX ((size_t)16)           /* of a text under normalizers and pre-tokenizers, plus */
 #define ASH_TOK_GROWTH_BYTES ((size_t)4096)       /* a few bytes more */
 
 /* Borrowed bytes. */
@@ -54,8 +54,10 @@ int ash_tok_vocab_load(struct ash_tok_vocab *vocab, const json_t *object, struct
 /* The same by hand: make room for count tokens of `bytes` bytes in all and ids up to id_max, then put each. Two tokens
  * of one id, or one token of two, are -EINVAL. */
 int ash_tok_vocab_reserve(struct ash_tok_vocab *vocab, size_t count, size_t bytes, int32_t id_max, struct ash_err *err);
+/* Add a token; there is room for it since reserve. -EINVAL as above. */
 int ash_tok_vocab_put(struct ash_tok_vocab *vocab, int32_t id, const char *content, size_t size_bytes,
                       struct ash_err *err);
+/* Free what load or reserve took. */
 void ash_tok_vocab_fini(struct ash_tok_vocab *vocab);
 /* The id that the model gives this content, or -1. Added tokens are not looked at. */
 int32_t ash_tok_vocab_find(const struct ash_tok_vocab *vocab, const char *content, size_t size_bytes);
@@ -76,14 +78,18 @@ struct ash_tok_merges {
     size_t mask, count;
 };
 
+/* Read "merges", in the order of their ranks. A half or a result that is no token is -EINVAL. */
 int ash_tok_merges_load(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab, const json_t *array,
                         struct ash_err *err);
 /* The same by hand: make room for count merges, then put each, or add the next in rank by its two halves (joined is
  * scratch). */
 int ash_tok_merges_reserve(struct ash_tok_merges *merges, size_t count, struct ash_err *err);
+/* Add a merge; there is room for it since reserve. */
 void ash_tok_merges_put(struct ash_tok_merges *merges, struct ash_tok_merge merge);
+/* Add the merge of the next rank by its two halves; joined is scratch. */
 int ash_tok_merges_add(struct ash_tok_merges *merges, const struct ash_tok_vocab *vocab,
                        const struct ash_tok_span half[2], struct ash_str *joined, struct ash_err *err);
+/* Free what load or reserve took. */
 void ash_tok_merges_fini(struct ash_tok_merges *merges);
 /* The slot of a pair: its merge, or an empty one. */
 const struct ash_tok_merge *ash_tok_merges_find(const struct ash_tok_merges *merges, uint32_t left, uint32_t right);
@@ -112,6 +118,7 @@ int ash_tok_model_load(struct ash_tok_model *model, const json_t *object, bool b
 /* The end of loading, once vocab, merges and switches are set: what follows from them. unknown: the unk_token, or NULL.
  */
 int ash_tok_model_finish(struct ash_tok_model *model, const char *unknown, bool byte_level, struct ash_err *err);
+/* Free all of it; a zeroed struct is a no-op. */
 void ash_tok_model_fini(struct ash_tok_model *model);
 /* Append the ids of one word (valid UTF-8, or for byte_level any bytes). 0, -ENOMEM or -EINVAL. */
 int ash_tok_model_encode(const struct ash_tok_model *model, struct ash_tok_scratch *scratch, struct ash_tok_span word,
@@ -119,11 +126,15 @@ int ash_tok_model_encode(const struct ash_tok_model *model, struct ash_tok_scrat
 
 /* Which characters may a merge join? Texts can be cut wherever none can. NULL when out of memory. */
 struct ash_tok_pairs *ash_tok_pairs_open(const struct ash_tok_model *model);
+/* NULL is a no-op. */
 void ash_tok_pairs_close(struct ash_tok_pairs *pairs);
+/* May a merge join a token that ends in left with one that begins with right? */
 bool ash_tok_pairs_has(const struct ash_tok_pairs *pairs, uint32_t left, uint32_t right);
-/* The ids of tokens that are one character. */
+/* The ids of tokens that are one character. NULL when out of memory. */
 struct ash_tok_points *ash_tok_points_open(const struct ash_tok_vocab *vocab);
+/* NULL is a no-op. */
 void ash_tok_points_close(struct ash_tok_points *points);
+/* The id of the token that is this character, or -1. */
 int32_t ash_tok_points_find(const struct ash_tok_points *points, uint32_t point);
 
 /* ---- byte level: the 256 characters that stand for bytes --------------------------------------------------------- */
@@ -156,16 +167,19 @@ struct ash_tok_finder {
     uint32_t step_limit;
 };
 
-/* Each fills a zeroed pattern; on error fini frees what is there. */
+/* Compile an expression of the file into a zeroed pattern; on error fini frees what is there. */
 int ash_tok_pattern_regex(struct ash_tok_pattern *pattern, const char *expression, struct ash_err *err);
+/* A pattern that is a text, likewise. */
 int ash_tok_pattern_literal(struct ash_tok_pattern *pattern, const char *literal, size_t size_bytes,
                             struct ash_err *err);
 /* Read {"String": …} or {"Regex": …} at key "pattern" of object. */
 int ash_tok_pattern_load(struct ash_tok_pattern *pattern, const json_t *object, struct ash_err *err);
+/* Free what a pattern holds; a zeroed one is a no-op. */
 void ash_tok_pattern_fini(struct ash_tok_pattern *pattern);
 
-struct ash_tok_finder ash_tok_finder(const struct ash_tok_pattern *pattern, struct ash_tok_scratch *scratch,
-                                     struct ash_tok_span text);
+/* Begin a walk over the matches in text. Borrows all three. */
+struct ash_tok_finder ash_tok_finder_make(const struct ash_tok_pattern *pattern, struct ash_tok_scratch *scratch,
+                                          struct ash_tok_span text);
 /* The next match, possibly empty. 1 and its bounds, 0 at the end, or a negative errno when it takes too many steps. */
 int ash_tok_finder_next(struct ash_tok_finder *finder, size_t *start_out, size_t *end_out, struct ash_err *err);
 
@@ -173,10 +187,13 @@ int ash_tok_finder_next(struct ash_tok_finder *finder, size_t *start_out, size_t
  * and UCP. What has no equal is -ENOTSUP and named. */
 int ash_tok_onig_translate(const char *expression, struct ash_str *out, struct ash_err *err);
 
-/* Unicode's White_Space, Rust's char::is_numeric, and what Rust's \w matches. */
+/* Has it Unicode's White_Space? */
 bool ash_tok_is_space(uint32_t point);
+/* Rust's char::is_numeric. */
 bool ash_tok_is_numeric(uint32_t point);
+/* ASCII punctuation, or one of Unicode's categories P. */
 bool ash_tok_is_punctuation(uint32_t point);
+/* What Rust's \w matches. */
 bool ash_tok_is_word(uint32_t point);
 
 /* ---- normalize --------------------------------------------------------------------------------------------------- */
@@ -187,6 +204,7 @@ struct ash_tok_former; /* one of Unicode's normalization forms, with a table of 
 
 /* NULL when out of memory. */
 struct ash_tok_former *ash_tok_former_open(enum ash_tok_form form);
+/* NULL is a no-op. */
 void ash_tok_former_close(struct ash_tok_former *former);
 /* *changed_out false: text is in this form already and out was not touched. Otherwise out (cleared first) gets the
  * text. */
@@ -207,7 +225,9 @@ struct ash_tok_norms {
     size_t count;
 };
 
+/* Read "normalizer" of root into a zeroed struct. On error fini frees what is there. */
 int ash_tok_norms_load(struct ash_tok_norms *norms, const json_t *root, struct ash_err *err);
+/* Free what load made. */
 void ash_tok_norms_fini(struct ash_tok_norms *norms);
 /* *out borrows text, or one of the scratch buffers until the next call. */
 int ash_tok_norms_apply(const struct ash_tok_norms *norms, struct ash_tok_scratch *scratch, struct ash_tok_span text,
@@ -245,11 +265,13 @@ struct ash_tok_pres {
     size_t count;
 };
 
+/* Read "pre_tokenizer" of root into a zeroed struct. On error fini frees what is there. */
 int ash_tok_pres_load(struct ash_tok_pres *pres, const json_t *root, struct ash_err *err);
+/* Free what load made. */
 void ash_tok_pres_fini(struct ash_tok_pres *pres);
 /* Does the chain end in ByteLevel, and only there? Then words can stay raw bytes. */
 bool ash_tok_pres_end_in_bytes(const struct ash_tok_pres *pres);
-/* Bytes stay raw after the last step when raw_bytes; otherwise each ByteLevel maps where it stands. */
+/* Bytes stay raw after the last step when raw_bytes; otherwise each ByteLevel maps in its place. */
 void ash_tok_pres_set_raw(struct ash_tok_pres *pres, bool raw_bytes);
 
 /* What one encode call carries along. */
@@ -286,6 +308,7 @@ struct ash_tok_added {
 /* Read "added_tokens" and put them into the model's table of ids. */
 int ash_tok_added_load(struct ash_tok_added *added, const json_t *root, struct ash_tok_vocab *vocab,
                        const struct ash_tok_norms *norms, struct ash_tok_scratch *scratch, struct ash_err *err);
+/* Free what load made. */
 void ash_tok_added_fini(struct ash_tok_added *added);
 /* The id of an added token by content, or -1. */
 int32_t ash_tok_added_find(const struct ash_tok_added *added, const char *content);
@@ -307,7 +330,9 @@ struct ash_tok_post {
 
 #define ASH_TOK_SEQUENCE (-1)
 
+/* Read "post_processor" of root into a zeroed struct. On error fini frees what is there. */
 int ash_tok_post_load(struct ash_tok_post *post, const json_t *root, struct ash_err *err);
+/* Free what load made. */
 void ash_tok_post_fini(struct ash_tok_post *post);
 
 /* ---- decode ------------------------------------------------------------------------------------------------------ */
@@ -335,7 +360,9 @@ struct ash_tok_decs {
     size_t count;
 };
 
+/* Read "decoder" of root into a zeroed struct. On error fini frees what is there. */
 int ash_tok_decs_load(struct ash_tok_decs *decs, const json_t *root, struct ash_err *err);
+/* Free what load made. */
 void ash_tok_decs_fini(struct ash_tok_decs *decs);
 
 /* ---- scratch: the memory of one call, lent by the tokenizer ------------------------------------------------------ */
@@ -379,11 +406,13 @@ struct ash_tok_scratch {
     size_t heap_count, heap_capacity;
 };
 
-/* Set the limit of what text of this size may become, and tell of a text that went beyond it. */
+/* Set the limit of what text of this size may become. */
 void ash_tok_scratch_limit(struct ash_tok_scratch *scratch, size_t size_bytes);
+/* -E2BIG for a text that went beyond the limit, else 0. */
 int ash_tok_scratch_check(const struct ash_tok_scratch *scratch, const struct ash_str *text, struct ash_err *err);
 /* NULL when out of memory. */
 struct ash_tok_scratch *ash_tok_scratch_open(void);
+/* NULL is a no-op. */
 void ash_tok_scratch_close(struct ash_tok_scratch *scratch);
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -409,10 +438,12 @@ int ash_tok_assemble(const json_t *root, bool may_be_raw, ash_tok_model_fn load_
 
 /* Borrow scratch memory for one call. NULL when out of memory. */
 struct ash_tok_scratch *ash_tok_scratch_get(const struct ash_tokenizer *tokenizer);
+/* Give it back; NULL is a no-op. */
 void ash_tok_scratch_put(const struct ash_tokenizer *tokenizer, struct ash_tok_scratch *scratch);
 
 /* Call load for object's steps: itself, or where its type is Sequence the members at list_key, unrolled. */
 typedef int (*ash_tok_step_fn)(void *ctx, const json_t *step, const char *type, struct ash_err *err);
+/* what is for messages ("decoder"). An object that is absent or null has no steps. */
 int ash_tok_each_step(const json_t *object, const char *what, const char *list_key, ash_tok_step_fn load, void *ctx,
                       struct ash_err *err);
 

@@ -97,8 +97,27 @@ int ash_tok_vocab_put(struct ash_tok_vocab *vocab, int32_t id, const char *conte
     return 0;
 }
 
+/* Put a token whose text is a key of JSON, where ASH_JSON_NUL stands for NUL. */
+static int put_key(struct ash_tok_vocab *vocab, int32_t id, const char *key, struct ash_str *text, struct ash_err *err)
+{
+    const char *at = key, *nul = strstr(key, ASH_JSON_NUL);
+    int rc = 0;
+
+    if (nul == NULL) return ash_tok_vocab_put(vocab, id, key, strlen(key), err);
+    ash_str_clear(text);
+    for (; nul != NULL && rc == 0; nul = strstr(at, ASH_JSON_NUL)) {
+        rc = ash_str_add(text, at, (size_t)(nul - at));
+        if (rc == 0) rc = ash_str_add(text, "", 1);
+        at = nul + strlen(ASH_JSON_NUL);
+    }
+    if (rc == 0) rc = ash_str_adds(text, at);
+    if (rc < 0) return ash_err_set(err, rc, "out of memory for the vocabulary");
+    return ash_tok_vocab_put(vocab, id, text->data, text->size_bytes, err);
+}
+
 int ash_tok_vocab_load(struct ash_tok_vocab *vocab, const json_t *object, struct ash_err *err)
 {
+    struct ash_str text = {0};
     const char *content;
     json_t *value;
     size_t bytes = 0;
@@ -108,9 +127,10 @@ int ash_tok_vocab_load(struct ash_tok_vocab *vocab, const json_t *object, struct
     if (rc == 0) rc = ash_tok_vocab_reserve(vocab, json_object_size(object), bytes, id_max, err);
     if (rc < 0) return rc;
     json_object_foreach((json_t *)object, content, value) {
-        rc = ash_tok_vocab_put(vocab, (int32_t)json_integer_value(value), content, strlen(content), err);
+        rc = put_key(vocab, (int32_t)json_integer_value(value), content, &text, err);
         if (rc < 0) break;
     }
+    ash_str_fini(&text);
     return rc;
 }
 

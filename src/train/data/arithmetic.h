@@ -59,9 +59,10 @@ void ash_arithmetic_problem(const struct ash_arithmetic *arithmetic, uint64_t in
 /* Is text (not NUL-terminated) the answer? Blanks around it do not count; everything else does. */
 bool ash_arithmetic_check(const struct ash_problem *problem, const char *text, size_t size_bytes);
 
+#define ASH_ARITHMETIC_EOS "<eos>"
+
 /* The character-level tokenizer of these texts, as a tokenizer.json that the Hugging Face library reads: <pad>, <eos>,
  * the ten digits, "+-*=". Characters outside are dropped, so "37 + 58 =" works as a prompt. */
-#define ASH_ARITHMETIC_EOS "<eos>"
 const char *ash_arithmetic_tokenizer(void);
 
 /* Write count problems as a data folder (token shards, tokenizer, manifest last), each problem one document that ends

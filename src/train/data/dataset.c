@@ -33,10 +33,10 @@ static int alloc_shards(struct ash_dataset *dataset, size_t count, struct ash_er
     return 0;
 }
 
-/* Put an open shard behind the ones already there. */
+/* Put an open shard after the ones already there. */
 static void append_shard(struct ash_dataset *dataset, struct ash_shard *shard)
 {
-    const struct ash_shard_info *info = ash_shard_info(shard);
+    const struct ash_shard_info *info = ash_shard_get_info(shard);
     size_t s = dataset->shard_count++;
 
     dataset->shards[s] = shard;
@@ -60,7 +60,7 @@ static int open_file(struct ash_dataset *dataset, const char *path, struct ash_e
     if (rc < 0) return rc;
     rc = ash_shard_open(path, &shard, err);
     if (rc < 0) return rc;
-    set_vocabulary(dataset, ash_shard_info(shard)->vocab_size, ash_shard_info(shard)->tokenizer_hash, -1);
+    set_vocabulary(dataset, ash_shard_get_info(shard)->vocab_size, ash_shard_get_info(shard)->tokenizer_hash, -1);
     append_shard(dataset, shard);
     return 0;
 }
@@ -202,7 +202,7 @@ static size_t cut_docs(const struct ash_shard *shard, size_t first, size_t row, 
     }
 }
 
-/* Each target is the id one row on, except at a document's end, where next (the id behind the window, or -1) or nothing
+/* Each target is the id one row on, except at a document's end, where next (the id after the window, or -1) or nothing
  * follows. */
 static void set_targets(struct ash_sample *sample, size_t rows, int32_t next)
 {
@@ -235,7 +235,7 @@ int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t 
         token += count;
         first += count;
     }
-    if (first < end) { /* the last document goes on behind the window */
+    if (first < end) { /* the last document continues after the window */
         rc = ash_shard_read(dataset->shards[s - 1], first, 1, &next, err);
         if (rc < 0) return rc;
     }

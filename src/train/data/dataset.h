@@ -28,8 +28,10 @@ struct ash_sample {
  * Empty or too short data is -EINVAL. */
 int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out,
                      struct ash_err *err);
+/* NULL is a no-op. */
 void ash_dataset_close(struct ash_dataset *dataset);
 
+/* Of all shards together. */
 size_t ash_dataset_tokens(const struct ash_dataset *dataset);
 size_t ash_dataset_windows(const struct ash_dataset *dataset);    /* samples per epoch */
 size_t ash_dataset_vocab_size(const struct ash_dataset *dataset); /* one more than the largest id its shards may hold */

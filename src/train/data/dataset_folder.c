@@ -36,7 +36,7 @@ static int select_shards(const struct dirent *entry)
     return is_shard(entry->d_name, strlen(entry->d_name));
 }
 
-/* What a killed process leaves beside a file that it was replacing. */
+/* What a killed process leaves next to a file that it was replacing. */
 static int select_leftovers(const struct dirent *entry)
 {
     const char *name = entry->d_name, *end = strstr(name, ".tmp-");

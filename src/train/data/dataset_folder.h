@@ -32,14 +32,17 @@ struct ash_data_manifest {
     json_t *source; /* where the tokens come from, for people and for the next run; owned, may be NULL */
 };
 
+/* Free what it holds and leave it empty. */
 void ash_data_manifest_fini(struct ash_data_manifest *manifest);
 /* Append a shard named by its number. Returns 0, -ENOMEM, or -EFBIG beyond ASH_FOLDER_SHARDS_MAX. */
 int ash_data_manifest_add(struct ash_data_manifest *manifest, const struct ash_shard_info *info);
 /* Read and check dir's manifest.json. A missing one is -ENOENT: the data is not complete. */
 int ash_data_manifest_load(const char *dir, struct ash_data_manifest *manifest_out, struct ash_err *err);
+/* Write dir's manifest.json in one step. */
 int ash_data_manifest_save(const char *dir, const struct ash_data_manifest *manifest, struct ash_err *err);
-/* The list of shards as JSON and back: manifest.json and state.json share it. NULL when out of memory. */
+/* The list of shards as JSON: manifest.json and state.json share it. NULL when out of memory. */
 json_t *ash_data_manifest_shards_json(const struct ash_data_manifest *manifest);
+/* Append the shards of such a list. -EINVAL where it is broken. */
 int ash_data_manifest_parse_shards(struct ash_data_manifest *manifest, const json_t *shards, struct ash_err *err);
 /* Is shard, open from path, what line index of manifest says? -EINVAL when not. */
 int ash_data_manifest_check(const struct ash_data_manifest *manifest, size_t index, const struct ash_shard *shard,
@@ -60,14 +63,15 @@ void ash_folder_close(struct ash_folder *folder);
 /* Make the folder that of the run that key (an object, borrowed until close) describes: everything that decides the
  * output. Returns 0 when the run begins here, and 1 when it began earlier: *state_out is then what it last saved
  * (json_decref), or NULL. A folder of another run or with other data is -EEXIST and err names what differs, unless
- * overwrite: then manifest, state and shards are removed, and nothing else. */
+ * overwrite: then manifest, state and shards are removed, and nothing else. A folder that is no data folder and has a
+ * file which would be replaced (a model with its tokenizer, a checkpoint) is -EEXIST in any case. */
 int ash_folder_claim(struct ash_folder *folder, json_t *key, bool overwrite, json_t **state_out, struct ash_err *err);
-/* Record state (borrowed; an object, or NULL) and the shards on disk, so that the same run can go on behind them. */
+/* Record state (borrowed; an object, or NULL) and the shards on disk, so that the same run can continue after them. */
 int ash_folder_save_state(struct ash_folder *folder, const json_t *state, struct ash_err *err);
 /* Had the claimed run written its manifest? */
 bool ash_folder_is_complete(const struct ash_folder *folder);
 
-/* Start writing, behind the shards of the claimed run when it has saved some. A shard is complete with the first
+/* Start writing, after the shards of the claimed run when it has saved some. A shard is complete with the first
  * document that brings it to shard_tokens. vocab_size, tokenizer_hash and description as in ash_shard_writer_open;
  * eos_id may be -1. */
 int ash_folder_begin(struct ash_folder *folder, size_t vocab_size, uint64_t tokenizer_hash, int32_t eos_id,

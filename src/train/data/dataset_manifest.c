@@ -212,7 +212,7 @@ int ash_data_manifest_check(const struct ash_data_manifest *manifest, size_t ind
                             const char *path, struct ash_err *err)
 {
     const struct ash_folder_shard *listed = &manifest->shards[index];
-    const struct ash_shard_info *info = ash_shard_info(shard);
+    const struct ash_shard_info *info = ash_shard_get_info(shard);
 
     if (info->tokens != listed->tokens || info->documents != listed->documents || info->hash != listed->hash)
         return ash_err_set(err, -EINVAL, "%s: it is not the file that the folder's list describes; make the data again",

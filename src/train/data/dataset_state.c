@@ -1,5 +1,5 @@
 /* Whose run a data folder belongs to. state.json holds the run's key (all that decides its output), the shards that are
- * on disk and where to go on; it is replaced after each shard, so a killed run loses one shard's work at most. */
+ * on disk and where to continue; it is replaced after each shard, so a killed run loses one shard's work at most. */
 #include "train/data/dataset_folder.h"
 #include "train/data/dataset_priv.h"
 
@@ -7,10 +7,12 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "train/data/tokenizer_files.h"
 
 #define STATE_FORMAT "ashlar-data-state-1"
 
@@ -67,6 +69,39 @@ static int resume(struct ash_folder *folder, const char *path, json_t *key, json
     return rc < 0 ? rc : 1;
 }
 
+/* Does the folder's file of that name say that it is one of ours? */
+static bool has_format(const struct ash_folder *folder, const char *name, const char *format)
+{
+    char path[PATH_MAX];
+    const char *found = NULL;
+    json_t *json = NULL;
+    bool is_ours = false;
+
+    if (ash_path_join(path, sizeof(path), folder->dir, name) < 0 || ash_json_load(path, &json, NULL) < 0) return false;
+    if (ash_json_string(json, "format", &found, NULL) > 0) is_ours = strcmp(found, format) == 0;
+    json_decref(json);
+    return is_ours;
+}
+
+/* Refuse a folder of something else (a model, a checkpoint) that has files which the run would replace. */
+static int check_not_foreign(const struct ash_folder *folder, struct ash_err *err)
+{
+    const char *file = NULL;
+
+    if (has_format(folder, ASH_FOLDER_STATE, STATE_FORMAT) ||
+        has_format(folder, ASH_FOLDER_MANIFEST, ASH_FOLDER_FORMAT))
+        return 0;
+    if (faccessat(folder->lock_fd, ASH_FOLDER_MANIFEST, F_OK, 0) == 0)
+        file = ASH_FOLDER_MANIFEST;
+    else if (faccessat(folder->lock_fd, ASH_FOLDER_STATE, F_OK, 0) == 0)
+        file = ASH_FOLDER_STATE;
+    else
+        file = ash_tokenizer_files_first(folder->dir);
+    if (file == NULL) return 0;
+    return ash_err_set(err, -EEXIST, "%s: it is no data folder, and its %s would be overwritten; choose another folder",
+                       folder->dir, file);
+}
+
 int ash_folder_claim(struct ash_folder *folder, json_t *key, bool overwrite, json_t **state_out, struct ash_err *err)
 {
     char state[PATH_MAX], manifest[PATH_MAX];
@@ -75,6 +110,8 @@ int ash_folder_claim(struct ash_folder *folder, json_t *key, bool overwrite, jso
     if (ash_path_join(state, sizeof(state), folder->dir, ASH_FOLDER_STATE) < 0 ||
         ash_path_join(manifest, sizeof(manifest), folder->dir, ASH_FOLDER_MANIFEST) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", folder->dir);
+    rc = check_not_foreign(folder, err);
+    if (rc < 0) return rc;
     ash_data_manifest_fini(&folder->manifest);
     folder->complete = !overwrite && ash_path_exists(manifest);
     folder->key = key;

@@ -1,4 +1,4 @@
-/* feed - sequences of a dataset as batches for a pass, and the losses of their rows on the way back.
+/* feed - sequences of a dataset as batches for a pass, and the losses of their rows afterwards.
  * Row losses are added in float64 in ascending order inside a sequence, whatever shares its batch. One owner thread. */
 #ifndef ASH_TRAIN_DATA_FEED_H
 #define ASH_TRAIN_DATA_FEED_H
@@ -26,6 +26,7 @@ struct ash_feed_slice {
     uint64_t first_slot, count;
 };
 
+/* Memory for batches of at most max_sequences sequences of seq_tokens. 0 or -ENOMEM. */
 int ash_feed_init(struct ash_feed *feed, size_t seq_tokens, size_t max_sequences, struct ash_err *err);
 /* Free; a zeroed struct is a no-op. */
 void ash_feed_fini(struct ash_feed *feed);

@@ -6,10 +6,12 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/utf8.h"
 #include "storage/safetensors.h"
 
 #define READ_IDS 4096 /* ids per piece of a verifying pass */
@@ -125,11 +127,28 @@ fail:
     return rc;
 }
 
+/* Does the file begin as text does: UTF-8 without control characters? */
+static bool is_text_file(const char *path)
+{
+    char head[512];
+    FILE *file = fopen(path, "rbe");
+    size_t count = file != NULL ? fread(head, 1, sizeof(head), file) : 0;
+
+    if (file != NULL) fclose(file);
+    if (count == 0 || ash_utf8_valid_prefix(head, count) + ash_utf8_incomplete_tail(head, count) < count) return false;
+    for (size_t i = 0; i < count; i++)
+        if ((unsigned char)head[i] < ' ' && strchr("\t\n\f\r", head[i]) == NULL) return false;
+    return memchr(head, '\0', count) == NULL;
+}
+
 int ash_shard_open(const char *path, struct ash_shard **shard_out, struct ash_err *err)
 {
     struct ash_safetensors *set = NULL;
     int rc = ash_safetensors_open(path, &set, err);
 
+    if (rc < 0 && is_text_file(path))
+        return ash_err_set(err, -EINVAL,
+                           "%s: this is text, not token shards: `ashlar data tokenize` makes shards of it", path);
     if (rc < 0) return rc;
     return open_set(set, path, shard_out, err);
 }
@@ -152,7 +171,7 @@ void ash_shard_close(struct ash_shard *shard)
     free(shard);
 }
 
-const struct ash_shard_info *ash_shard_info(const struct ash_shard *shard)
+const struct ash_shard_info *ash_shard_get_info(const struct ash_shard *shard)
 {
     return &shard->info;
 }

@@ -30,11 +30,13 @@ int ash_shard_parse(const void *data, size_t size_bytes, const char *name, struc
 /* NULL is a no-op. */
 void ash_shard_close(struct ash_shard *shard);
 
-const struct ash_shard_info *ash_shard_info(const struct ash_shard *shard);
+/* What it holds; borrowed until close. */
+const struct ash_shard_info *ash_shard_get_info(const struct ash_shard *shard);
 /* How generated data was made, or NULL. Borrowed. */
 const char *ash_shard_description(const struct ash_shard *shard);
-/* The document that token (< tokens) belongs to, and the token behind the last one of a document. */
+/* The document that token (< tokens) belongs to. */
 size_t ash_shard_doc_at(const struct ash_shard *shard, size_t token);
+/* The token after the last one of a document. */
 size_t ash_shard_doc_end(const struct ash_shard *shard, size_t document);
 
 /* Copy count ids from token first on; the range must lie inside. Returns 0, or -EBADMSG when an id is not below
@@ -56,6 +58,7 @@ void ash_shard_writer_close(struct ash_shard_writer *writer);
 /* Add one document of count (> 0) ids. -EINVAL for an id that is negative or not below vocab_size; -ENOSPC and the
  * like. After an error only close is left. */
 int ash_shard_writer_add(struct ash_shard_writer *writer, const int32_t *ids, size_t count, struct ash_err *err);
+/* Tokens added so far. */
 size_t ash_shard_writer_tokens(const struct ash_shard_writer *writer);
 /* Write path in one step (it is the whole shard or as it was before) and fill info_out. A shard without documents is
  * -EINVAL. */

@@ -1,5 +1,5 @@
 /* Writing token shards. A safetensors header comes first and holds the sizes, so ids and bounds wait in two nameless
- * files beside the target until the shard is complete: memory stays flat, and a killed process leaves nothing behind.
+ * files next to the target until the shard is complete: memory stays flat, and a killed process leaves nothing behind.
  */
 #include "train/data/shard.h"
 #include "train/data/shard_priv.h"
@@ -46,7 +46,7 @@ static int spill_open(struct spill *spill, const char *path, struct ash_err *err
         return ash_err_set(err, -ENOMEM, "%s: out of memory", path);
     spill->fd = mkostemp(name, O_CLOEXEC);
     if (spill->fd < 0)
-        rc = ash_err_set(err, -errno, "%s: cannot make a temporary file beside it: %s", path, strerror(errno));
+        rc = ash_err_set(err, -errno, "%s: cannot make a temporary file next to it: %s", path, strerror(errno));
     else
         unlink(name);
     free(name);
@@ -188,7 +188,7 @@ int ash_shard_writer_add(struct ash_shard_writer *writer, const int32_t *ids, si
     if (rc == 0) rc = spill_add(&writer->spills[TENSOR_ENDS], &end, sizeof(end));
     if (rc < 0) {
         writer->failed = true;
-        return ash_err_set(err, rc, "%s: cannot write to the temporary file beside it: %s", writer->path,
+        return ash_err_set(err, rc, "%s: cannot write to the temporary file next to it: %s", writer->path,
                            strerror(-rc));
     }
     info->hash += ash_shard_hash_ids(ids, count, info->tokens) + ash_shard_hash_ends(&end, 1, info->documents);
@@ -229,7 +229,7 @@ int ash_shard_writer_finish(struct ash_shard_writer *writer, struct ash_shard_in
     for (int t = 0; t < TENSOR_COUNT; t++) {
         rc = spill_flush(&writer->spills[t]);
         if (rc < 0)
-            return ash_err_set(err, rc, "%s: cannot write to the temporary file beside it: %s", writer->path,
+            return ash_err_set(err, rc, "%s: cannot write to the temporary file next to it: %s", writer->path,
                                strerror(-rc));
     }
     rc = ash_safetensors_write(writer->path, specs, TENSOR_COUNT, metadata,

@@ -33,17 +33,16 @@ static const struct ash_opt opts_list[] = {
     {"tokenizer", ASH_OPT_STRING, offsetof(struct ash_tokenize_opts, tokenizer), NULL,
      "folder with a tokenizer.json (a model's folder will do), or the file itself", 0, 0, NULL},
     {"out", ASH_OPT_STRING, offsetof(struct ash_tokenize_opts, out), NULL,
-     "folder for the shards; the same command again goes on where it stopped", 0, 0, NULL},
+     "folder for the shards; the same command again continues where it stopped", 0, 0, NULL},
     {"split", ASH_OPT_CHOICE, offsetof(struct ash_tokenize_opts, split), "none",
-     "what a document is in a text file: the whole file, what stands between blank lines, or a line", 0, 0,
-     split_names},
+     "what a document is in a text file: the whole file, a block between blank lines, or a line", 0, 0, split_names},
     {"format", ASH_OPT_CHOICE, offsetof(struct ash_tokenize_opts, format), "auto",
-     "of the files: text, or jsonl (a JSON object per line is a document); auto goes by the ending .jsonl", 0, 0,
-     format_names},
+     "of the files: text, or jsonl (a JSON object per line is a document); auto: by the file's ending or first line", 0,
+     0, format_names},
     {"field", ASH_OPT_STRING, offsetof(struct ash_tokenize_opts, field), "text", "jsonl: the key of the text", 0, 0,
      NULL},
     {"eos", ASH_OPT_STRING, offsetof(struct ash_tokenize_opts, eos), "auto",
-     "token behind each document: its content, none, or auto (what the tokenizer's folder names, else <|endoftext|>, "
+     "token after each document: its content, none, or auto (what the tokenizer's folder names, else <|endoftext|>, "
      "</s>)",
      0, 0, NULL},
     {"add_special", ASH_OPT_BOOL, offsetof(struct ash_tokenize_opts, add_special), "false",
@@ -55,7 +54,7 @@ static const struct ash_opt opts_list[] = {
     {"threads", ASH_OPT_INT, offsetof(struct ash_tokenize_opts, threads), "0",
      "threads; 0: one per core. The output does not depend on it", 0, ASH_WORKERS_MAX, NULL},
     {"on_error", ASH_OPT_CHOICE, offsetof(struct ash_tokenize_opts, on_error), "stop",
-     "at a document that is not UTF-8 or not JSON: stop, or skip, count and go on", 0, 0, on_error_names},
+     "at a document that is not UTF-8 or not JSON: stop, or skip and count it", 0, 0, on_error_names},
     {"overwrite", ASH_OPT_BOOL, offsetof(struct ash_tokenize_opts, overwrite), "false",
      "replace the data that is in the folder", 0, 0, NULL},
 };
@@ -73,7 +72,7 @@ struct ash_tokenize {
     struct ash_folder *folder;
     json_t *key;
     size_t batch_bytes;
-    struct ash_input_pos pos; /* behind the last document that was added */
+    struct ash_input_pos pos; /* after the last document that was added */
     struct ash_tokenize_status status;
     struct ash_err first_skipped;
     bool done;
@@ -106,13 +105,21 @@ static int open_tools(struct ash_tokenize *job, struct ash_err *err)
 
 static int open_input(struct ash_tokenize *job, const char *const *paths, size_t count, struct ash_err *err)
 {
-    int rc = ash_input_open(paths, count, (enum ash_tokenize_format)job->opts.format,
-                            (enum ash_tokenize_split)job->opts.split, (size_t)job->opts.max_document, &job->input, err);
+    const struct ash_input_opts opts = {.format = (enum ash_tokenize_format)job->opts.format,
+                                        .split = (enum ash_tokenize_split)job->opts.split,
+                                        .field = job->opts.field,
+                                        .document_bytes_max = (size_t)job->opts.max_document};
+    int rc = ash_input_open(paths, count, &opts, &job->input, err);
 
     if (rc < 0) return rc;
-    for (size_t i = 0; i < count; i++)
-        job->status.bytes_total += ash_input_file(job->input, i)->size_bytes;
-    if (job->status.bytes_total == 0) return ash_err_set(err, -EINVAL, "%s: there is no text in the input", paths[0]);
+    for (size_t i = 0; i < ash_input_file_count(job->input); i++) {
+        const struct ash_input_file *file = ash_input_file_at(job->input, i);
+
+        job->status.bytes_total += file->size_bytes;
+        job->status.has_stream = job->status.has_stream || file->is_stream;
+    }
+    if (job->status.bytes_total == 0 && !job->status.has_stream)
+        return ash_err_set(err, -EINVAL, "%s: there is no text in the input", paths[0]);
     return 0;
 }
 
@@ -124,7 +131,7 @@ static json_t *summarize_inputs(const struct ash_tokenize *job)
     char text[24];
 
     for (size_t i = 0; i < count; i++) {
-        const struct ash_input_file *file = ash_input_file(job->input, i);
+        const struct ash_input_file *file = ash_input_file_at(job->input, i);
 
         hash = ash_hash_bytes(file->path, strlen(file->path), hash);
         hash = ash_hash_mix(hash ^ file->size_bytes);
@@ -142,7 +149,7 @@ static json_t *list_inputs(const struct ash_input *input)
     size_t count = ash_input_file_count(input);
 
     for (size_t i = 0; i < count && i < LISTED_FILES_MAX; i++)
-        json_array_append_new(list, json_string(ash_input_file(input, i)->path));
+        json_array_append_new(list, json_string(ash_input_file_at(input, i)->path));
     return list;
 }
 
@@ -193,7 +200,7 @@ static int load_state(struct ash_tokenize *job, const json_t *state, struct ash_
     return ash_input_seek(job->input, &job->pos, err);
 }
 
-/* Count what is on disk, and stand behind it. */
+/* Count what is on disk, and continue after it. */
 static int resume(struct ash_tokenize *job, const json_t *state, struct ash_err *err)
 {
     const struct ash_data_manifest *manifest = ash_folder_manifest(job->folder);
@@ -233,7 +240,7 @@ int ash_tokenize_open(const struct ash_tokenize_opts *opts, const char *const *p
     if (opts->tokenizer == NULL)
         return ash_err_set(err, -EINVAL, "--tokenizer is missing: name a folder with a tokenizer.json");
     if (opts->out == NULL) return ash_err_set(err, -EINVAL, "--out is missing: name a folder for the shards");
-    if (count == 0) return ash_err_set(err, -EINVAL, "no input: name one or more files");
+    if (count == 0) return ash_err_set(err, -EINVAL, "no input: name files or folders, or - for standard input");
     job = calloc(1, sizeof(*job));
     if (job == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     job->opts = *opts;
@@ -342,13 +349,11 @@ int ash_tokenize_step(struct ash_tokenize *job, struct ash_err *err)
     return 1;
 }
 
-void ash_tokenize_status(const struct ash_tokenize *job, struct ash_tokenize_status *status_out)
+void ash_tokenize_get_status(const struct ash_tokenize *job, struct ash_tokenize_status *status_out)
 {
     *status_out = job->status;
     status_out->complete = job->done;
     status_out->shards = ash_folder_manifest(job->folder)->shard_count;
     status_out->first_skipped = job->first_skipped.code != 0 ? job->first_skipped.text : NULL;
-    status_out->bytes_done = job->pos.offset;
-    for (size_t i = 0; i < job->pos.file; i++)
-        status_out->bytes_done += ash_input_file(job->input, i)->size_bytes;
+    status_out->bytes_done = ash_input_done_bytes(job->input, &job->pos);
 }

@@ -26,7 +26,8 @@ struct ash_tokenize_opts {
 extern const struct ash_opt_table ash_tokenize_table; /* section "" over struct ash_tokenize_opts */
 
 struct ash_tokenize_status {
-    uint64_t bytes_done, bytes_total; /* of the inputs */
+    uint64_t bytes_done, bytes_total; /* of the input files, as they lie on disk */
+    bool has_stream;                  /* an input is a pipe: how much there is, is not known */
     uint64_t tokens, documents;       /* in the output so far */
     uint64_t empty, skipped;          /* documents left out: without text; broken (on_error skip) */
     size_t shards, kept_shards;       /* complete on disk; of these, found there at open */
@@ -38,8 +39,9 @@ struct ash_tokenize_status {
 
 struct ash_tokenize; /* a run; one owner thread, which its worker threads help inside step */
 
-/* Check everything that can be checked before work begins, and go on behind the shards that an earlier run of the same
- * options left in out. Borrows opts' strings and paths until close. No file, or files without a byte, is -EINVAL. */
+/* Check everything that can be checked before work begins, and continue after the shards that an earlier run of the same
+ * options left in out. Borrows opts' strings and paths until close. No input, or files without a byte, is -EINVAL. A
+ * path may be a folder, a pipe, or "-" for standard input; a run that reads a pipe is never continued. */
 int ash_tokenize_open(const struct ash_tokenize_opts *opts, const char *const *paths, size_t count,
                       struct ash_tokenize **job_out, struct ash_err *err);
 /* Stop and drop the shard that is not complete. NULL is a no-op. */
@@ -47,6 +49,7 @@ void ash_tokenize_close(struct ash_tokenize *job);
 /* Do a piece of the work, some megabytes. Returns 1 while there is more, 0 when the manifest is written. Broken input
  * is -EILSEQ (not UTF-8) or -EINVAL (JSON), and err names file and line. */
 int ash_tokenize_step(struct ash_tokenize *job, struct ash_err *err);
-void ash_tokenize_status(const struct ash_tokenize *job, struct ash_tokenize_status *status_out);
+/* How far the run is. */
+void ash_tokenize_get_status(const struct ash_tokenize *job, struct ash_tokenize_status *status_out);
 
 #endif

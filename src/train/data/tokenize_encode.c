@@ -71,7 +71,7 @@ static int encode_plain(const struct ash_encoder *encoder, const struct ash_inpu
                         struct ash_ids *ids, struct ash_err *err)
 {
     size_t valid = ash_utf8_valid_prefix(text, doc->size_bytes);
-    const char *path = ash_input_file(encoder->input, doc->begin.file)->path;
+    const char *path = ash_input_file_at(encoder->input, doc->begin.file)->path;
     uint64_t line = doc->begin.line;
 
     if (valid == doc->size_bytes) return encode_text(encoder, text, doc->size_bytes, ids, err);
@@ -87,15 +87,12 @@ static int encode_plain(const struct ash_encoder *encoder, const struct ash_inpu
 static int encode_json(const struct ash_encoder *encoder, const struct ash_input_doc *doc, const char *text,
                        struct ash_ids *ids, struct ash_err *err)
 {
-    const char *path = ash_input_file(encoder->input, doc->begin.file)->path;
-    json_error_t where;
-    json_t *json = json_loadb(text, doc->size_bytes, JSON_ALLOW_NUL, &where), *value;
-    int rc;
+    const char *path = ash_input_file_at(encoder->input, doc->begin.file)->path;
+    json_t *json = NULL, *value;
+    struct ash_err cause = {0};
+    int rc = ash_json_parse_line(text, doc->size_bytes, path, doc->begin.line, &json, &cause);
 
-    if (json == NULL)
-        return ash_err_set(err, -EINVAL,
-                           "%s:%" PRIu64 ": not valid JSON: %s (column %d); --on-error skip leaves such lines out",
-                           path, doc->begin.line, where.text, where.column);
+    if (rc < 0) return ash_err_set(err, rc, "%s; --on-error skip leaves such lines out", cause.text);
     value = json_object_get(json, encoder->opts.field);
     if (json_is_string(value))
         rc = encode_text(encoder, json_string_value(value), json_string_length(value), ids, err);
@@ -119,7 +116,7 @@ static int encode_doc(const struct ash_encoder *encoder, size_t d, struct chunk 
     const struct ash_input_doc *doc = &encoder->batch->docs[d];
     const char *text = encoder->batch->text.data + doc->start;
     struct result *result = &encoder->results[d];
-    bool jsonl = ash_input_file(encoder->input, doc->begin.file)->jsonl;
+    bool jsonl = ash_input_file_at(encoder->input, doc->begin.file)->jsonl;
     struct ash_err err = {0};
     int rc;
 

@@ -1,4 +1,4 @@
-/* The end of a text is named in up to three files beside the tokenizer; where none does, a usual token will do. */
+/* The end of a text is named in up to three files next to the tokenizer; where none does, a usual token will do. */
 #include "train/data/tokenize_eos.h"
 
 #include <errno.h>

@@ -3,22 +3,20 @@
 #include "train/data/tokenize_priv.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
+
+#include "base/assert.h"
+#include "train/data/text_source.h"
 
 #define READ_BYTES ((size_t)1 << 20)
 
 struct ash_input {
-    struct ash_input_file *files;
-    size_t file_count;
-    enum ash_tokenize_split split;
-    size_t document_bytes_max;
-    int fd;   /* of files[pos.file], or -1 when it is not open yet */
-    bool end; /* the file gives no more bytes */
+    struct ash_input_files files;
+    struct ash_input_opts opts;
+    struct ash_text_source *source; /* of file pos.file, or NULL when it is not open yet */
+    bool end;                       /* the file gives no more bytes */
     char *buf;
     size_t begin, filled, capacity; /* buf[begin..filled) lies ahead of pos */
     struct ash_input_pos pos;
@@ -73,8 +71,8 @@ static bool cut_paragraph(const char *text, size_t size_bytes, bool end, struct 
     return true;
 }
 
-bool ash_input_cut(enum ash_tokenize_split split, const char *text, size_t size_bytes, bool end,
-                   struct ash_input_cut *cut_out)
+bool ash_input_find_cut(enum ash_tokenize_split split, const char *text, size_t size_bytes, bool end,
+                        struct ash_input_cut *cut_out)
 {
     switch (split) {
     case ASH_SPLIT_LINE:
@@ -91,53 +89,26 @@ bool ash_input_cut(enum ash_tokenize_split split, const char *text, size_t size_
     return true;
 }
 
-static bool has_ending(const char *path, const char *ending)
-{
-    size_t length = strlen(path), ending_length = strlen(ending);
-
-    return length > ending_length && strcmp(path + length - ending_length, ending) == 0;
-}
-
-static int look_at(const char *path, enum ash_tokenize_format format, struct ash_input_file *file, struct ash_err *err)
-{
-    struct stat st;
-
-    if (stat(path, &st) < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
-    if (S_ISDIR(st.st_mode)) return ash_err_set(err, -EISDIR, "%s: it is a folder; name the files in it", path);
-    if (!S_ISREG(st.st_mode))
-        return ash_err_set(err, -EINVAL,
-                           "%s: not a regular file: a run that may be resumed must be able to read it again", path);
-    if (format == ASH_FORMAT_AUTO) format = has_ending(path, ".jsonl") ? ASH_FORMAT_JSONL : ASH_FORMAT_TEXT;
-    *file = (struct ash_input_file){
-        .path = path,
-        .size_bytes = (uint64_t)st.st_size,
-        .mtime_ns = (int64_t)st.st_mtim.tv_sec * 1000000000 + st.st_mtim.tv_nsec,
-        .jsonl = format == ASH_FORMAT_JSONL,
-    };
-    return 0;
-}
-
-int ash_input_open(const char *const *paths, size_t count, enum ash_tokenize_format format,
-                   enum ash_tokenize_split split, size_t document_bytes_max, struct ash_input **input_out,
-                   struct ash_err *err)
+int ash_input_open(const char *const *paths, size_t count, const struct ash_input_opts *opts,
+                   struct ash_input **input_out, struct ash_err *err)
 {
     struct ash_input *input = calloc(1, sizeof(*input));
+    size_t stdin_count = 0;
     int rc = -ENOMEM;
 
     if (input == NULL) return ash_err_set(err, rc, "out of memory");
-    input->fd = -1;
-    input->split = split;
-    input->document_bytes_max = document_bytes_max;
+    input->opts = *opts;
     input->pos.line = 1;
-    input->files = calloc(count == 0 ? 1 : count, sizeof(*input->files));
     input->buf = malloc(READ_BYTES);
-    if (input->files == NULL || input->buf == NULL) {
+    if (input->buf == NULL) {
         ash_err_set(err, rc, "out of memory");
         goto fail;
     }
     input->capacity = READ_BYTES;
-    for (; input->file_count < count; input->file_count++) {
-        rc = look_at(paths[input->file_count], format, &input->files[input->file_count], err);
+    for (size_t i = 0; i < count; i++) {
+        stdin_count += strcmp(paths[i], "-") == 0;
+        rc = stdin_count > 1 ? ash_err_set(err, -EINVAL, "-: standard input can be read only once")
+                             : ash_input_files_add(&input->files, paths[i], opts, err);
         if (rc < 0) goto fail;
     }
     *input_out = input;
@@ -151,45 +122,53 @@ fail:
 void ash_input_close(struct ash_input *input)
 {
     if (input == NULL) return;
-    if (input->fd >= 0) close(input->fd);
-    free(input->files);
+    ash_text_source_close(input->source);
+    ash_input_files_fini(&input->files);
     free(input->buf);
     free(input);
 }
 
-const struct ash_input_file *ash_input_file(const struct ash_input *input, size_t index)
+const struct ash_input_file *ash_input_file_at(const struct ash_input *input, size_t index)
 {
-    return &input->files[index];
+    ash_assert(index < input->files.count);
+    return &input->files.items[index];
 }
 
 size_t ash_input_file_count(const struct ash_input *input)
 {
-    return input->file_count;
+    return input->files.count;
+}
+
+static const struct ash_input_file *current(const struct ash_input *input)
+{
+    return ash_input_file_at(input, input->pos.file);
+}
+
+/* Bytes of a file count as they lie on disk: what comes out of a compressed one has another length. */
+uint64_t ash_input_done_bytes(const struct ash_input *input, const struct ash_input_pos *pos)
+{
+    uint64_t done = 0;
+
+    for (size_t i = 0; i < pos->file; i++)
+        done += ash_input_file_at(input, i)->size_bytes;
+    if (pos->file >= input->files.count || ash_input_file_at(input, pos->file)->is_stream) return done;
+    if (!ash_input_file_at(input, pos->file)->is_packed) return done + pos->offset;
+    return done +
+           (input->source != NULL && pos->file == input->pos.file ? ash_text_source_file_bytes(input->source) : 0);
 }
 
 int ash_input_seek(struct ash_input *input, const struct ash_input_pos *pos, struct ash_err *err)
 {
-    bool inside = pos->file < input->file_count && pos->offset <= input->files[pos->file].size_bytes;
+    bool is_inside = pos->file < input->files.count && (ash_input_file_at(input, pos->file)->is_packed ||
+                                                        pos->offset <= ash_input_file_at(input, pos->file)->size_bytes);
 
-    if (!inside && !(pos->file == input->file_count && pos->offset == 0))
+    if (!is_inside && !(pos->file == input->files.count && pos->offset == 0))
         return ash_err_set(err, -EINVAL, "there is no byte %" PRIu64 " in input %zu", pos->offset, pos->file);
-    if (input->fd >= 0) close(input->fd);
-    input->fd = -1;
+    ash_text_source_close(input->source);
+    input->source = NULL;
     input->end = false;
     input->begin = input->filled = 0;
     input->pos = *pos;
-    return 0;
-}
-
-static int open_file(struct ash_input *input, struct ash_err *err)
-{
-    const char *path = input->files[input->pos.file].path;
-
-    input->fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (input->fd < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
-    if (input->pos.offset > 0 && lseek(input->fd, (off_t)input->pos.offset, SEEK_SET) < 0)
-        return ash_err_set(err, -errno, "%s: cannot seek: %s", path, strerror(errno));
-    posix_fadvise(input->fd, (off_t)input->pos.offset, 0, POSIX_FADV_SEQUENTIAL);
     return 0;
 }
 
@@ -198,10 +177,10 @@ static int refuse_size(const struct ash_input *input, struct ash_err *err)
     return ash_err_set(err, -EFBIG,
                        "%s:%" PRIu64
                        ": this document is larger than %zu bytes; cut the file with --split, or raise --max-document",
-                       input->files[input->pos.file].path, input->pos.line, input->document_bytes_max);
+                       current(input)->path, input->pos.line, input->opts.document_bytes_max);
 }
 
-/* Make room behind what is filled: move it to the front, or double the buffer. */
+/* Make room after what is filled: move it to the front, or double the buffer. */
 static int make_room(struct ash_input *input, struct ash_err *err)
 {
     char *buf;
@@ -212,7 +191,7 @@ static int make_room(struct ash_input *input, struct ash_err *err)
         input->begin = 0;
     }
     if (input->capacity - input->filled >= READ_BYTES / 2) return 0;
-    if (input->filled > input->document_bytes_max) return refuse_size(input, err);
+    if (input->filled > input->opts.document_bytes_max) return refuse_size(input, err);
     buf = realloc(input->buf, 2 * input->capacity);
     if (buf == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a document of %zu bytes", 2 * input->capacity);
     input->buf = buf;
@@ -222,21 +201,35 @@ static int make_room(struct ash_input *input, struct ash_err *err)
 
 static int fill(struct ash_input *input, struct ash_err *err)
 {
-    const struct ash_input_file *file = &input->files[input->pos.file];
-    ssize_t n;
+    const struct ash_input_file *file = current(input);
+    size_t count = 0;
     int rc = make_room(input, err);
 
     if (rc < 0) return rc;
-    do {
-        n = read(input->fd, input->buf + input->filled, input->capacity - input->filled);
-    } while (n < 0 && errno == EINTR);
-    if (n < 0) return ash_err_set(err, -errno, "%s: cannot read: %s", file->path, strerror(errno));
-    input->filled += (size_t)n;
-    input->end = n == 0;
-    if (input->end && input->pos.offset + (input->filled - input->begin) != file->size_bytes)
+    rc = ash_text_source_read(input->source, input->buf + input->filled, input->capacity - input->filled, &count, err);
+    if (rc < 0) return rc;
+    input->filled += count;
+    input->end = count == 0;
+    if (input->end && !file->is_stream && !file->is_packed &&
+        input->pos.offset + (input->filled - input->begin) != file->size_bytes)
         return ash_err_set(err, -ESTALE, "%s: it changed while it was being read; run again when it is complete",
                            file->path);
     return 0;
+}
+
+/* Open the present file where the position says, with its first bytes in the buffer. */
+static int open_file(struct ash_input *input, struct ash_err *err)
+{
+    struct ash_input_file *file = &input->files.items[input->pos.file];
+    int rc = ash_text_source_open(file->path, &input->source, err);
+
+    if (rc == 0) rc = ash_text_source_skip(input->source, input->pos.offset, err);
+    if (rc == 0) rc = fill(input, err);
+    while (rc == 0 && !file->is_settled && !input->end && memchr(input->buf, '\n', input->filled) == NULL)
+        rc = fill(input, err); /* a pipe may give its first line in pieces */
+    if (rc == 0 && !file->is_settled)
+        rc = ash_input_file_settle(file, input->buf, input->filled, input->opts.field, err);
+    return rc;
 }
 
 static uint64_t count_lines(const char *text, size_t size_bytes)
@@ -270,7 +263,7 @@ static int add_doc(struct ash_input *input, const struct ash_input_cut *cut, str
 {
     struct ash_input_doc doc = {.start = batch->text.size_bytes, .size_bytes = cut->size_bytes};
 
-    if (cut->size_bytes > input->document_bytes_max) return refuse_size(input, err);
+    if (cut->size_bytes > input->opts.document_bytes_max) return refuse_size(input, err);
     if (batch->count == batch->capacity) {
         size_t capacity = batch->capacity == 0 ? 256 : 2 * batch->capacity;
         struct ash_input_doc *docs = realloc(batch->docs, capacity * sizeof(*docs));
@@ -291,8 +284,8 @@ static int add_doc(struct ash_input *input, const struct ash_input_cut *cut, str
 
 static void next_file(struct ash_input *input)
 {
-    close(input->fd);
-    input->fd = -1;
+    ash_text_source_close(input->source);
+    input->source = NULL;
     input->end = false;
     input->begin = input->filled = 0;
     input->pos = (struct ash_input_pos){.file = input->pos.file + 1, .line = 1};
@@ -301,13 +294,12 @@ static void next_file(struct ash_input *input)
 /* Take one document or separator out of the buffer, or one step towards it. */
 static int take(struct ash_input *input, struct ash_input_batch *batch, struct ash_err *err)
 {
-    enum ash_tokenize_split split = input->files[input->pos.file].jsonl ? ASH_SPLIT_LINE : input->split;
+    enum ash_tokenize_split split = current(input)->jsonl ? ASH_SPLIT_LINE : input->opts.split;
     struct ash_input_cut cut;
 
-    if (input->fd < 0) {
+    if (input->source == NULL) {
         int rc = open_file(input, err);
 
-        if (rc == 0) rc = fill(input, err);
         skip_byte_order_mark(input);
         return rc;
     }
@@ -316,7 +308,7 @@ static int take(struct ash_input *input, struct ash_input_batch *batch, struct a
         return 0;
     }
     if (input->begin == input->filled ||
-        !ash_input_cut(split, input->buf + input->begin, input->filled - input->begin, input->end, &cut))
+        !ash_input_find_cut(split, input->buf + input->begin, input->filled - input->begin, input->end, &cut))
         return fill(input, err);
     if (cut.size_bytes > 0) return add_doc(input, &cut, batch, err);
     advance(input, cut.used_bytes);
@@ -327,7 +319,7 @@ int ash_input_next(struct ash_input *input, size_t want_bytes, struct ash_input_
 {
     ash_str_clear(&batch->text);
     batch->count = 0;
-    while (input->pos.file < input->file_count && batch->text.size_bytes < want_bytes) {
+    while (input->pos.file < input->files.count && batch->text.size_bytes < want_bytes) {
         int rc = take(input, batch, err);
 
         if (rc < 0) return rc;

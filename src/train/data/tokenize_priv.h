@@ -10,13 +10,38 @@
 #include "train/data/tokenize.h"
 
 struct ash_input_file {
-    const char *path; /* borrowed */
-    uint64_t size_bytes;
-    int64_t mtime_ns;
-    bool jsonl;
+    char *path;          /* owned; "-" is standard input */
+    uint64_t size_bytes; /* on disk; 0 for a stream */
+    int64_t mtime_ns;    /* of a stream: when it was opened */
+    bool jsonl;          /* a JSON object per line; else text */
+    bool is_settled;     /* jsonl is certain: for a stream only after its beginning was read */
+    bool is_stream;      /* a pipe: it can be read once */
+    bool is_packed;      /* compressed: offsets count what comes out */
 };
 
-/* A place between two documents. */
+struct ash_input_opts {
+    enum ash_tokenize_format format;
+    enum ash_tokenize_split split;
+    const char *field; /* of JSON lines: the key of the text; borrowed */
+    size_t document_bytes_max;
+};
+
+/* The files of a run. Zero-initialise. */
+struct ash_input_files {
+    struct ash_input_file *items;
+    size_t count, capacity;
+};
+/* Free the list. */
+void ash_input_files_fini(struct ash_input_files *files);
+/* Add a file, a pipe, "-" for standard input, or the text files below a folder in the order of their names. Regular
+ * files are opened: what is no text is -EINVAL. */
+int ash_input_files_add(struct ash_input_files *files, const char *path, const struct ash_input_opts *opts,
+                        struct ash_err *err);
+/* Decide between text and JSON lines by the file's name and its first bytes. */
+int ash_input_file_settle(struct ash_input_file *file, const char *head, size_t size_bytes, const char *field,
+                          struct ash_err *err);
+
+/* A place between two documents. Offsets count plain bytes: of a compressed file, what comes out of it. */
 struct ash_input_pos {
     size_t file;
     uint64_t offset, line; /* bytes from 0, lines from 1 */
@@ -25,7 +50,7 @@ struct ash_input_pos {
 struct ash_input_doc {
     size_t start, size_bytes;   /* of its bytes in the batch's text */
     struct ash_input_pos begin; /* where they lie in the file */
-    struct ash_input_pos next;  /* where to go on behind it */
+    struct ash_input_pos next;  /* where to continue */
 };
 
 /* Zero-initialise; grows once and is used again. */
@@ -34,26 +59,31 @@ struct ash_input_batch {
     struct ash_input_doc *docs;
     size_t count, capacity;
 };
+/* Free the text and the list of documents. */
 void ash_input_batch_fini(struct ash_input_batch *batch);
 
-/* How a file is cut. Given size_bytes at text (end: there are no more), find the first document: its start and size,
- * and how many bytes it takes with what separates it from the next. An empty one (size 0) is only a separator. Returns
- * false when more bytes are needed. */
+/* A document in a text. */
 struct ash_input_cut {
-    size_t start, size_bytes, used_bytes;
+    size_t start, size_bytes; /* size 0: no document, only what separates two */
+    size_t used_bytes;        /* from the beginning of the text to the next document */
 };
-bool ash_input_cut(enum ash_tokenize_split split, const char *text, size_t size_bytes, bool end,
-                   struct ash_input_cut *cut_out);
+/* Find the first document in size_bytes at text (end: there are no more). False when more bytes are needed. */
+bool ash_input_find_cut(enum ash_tokenize_split split, const char *text, size_t size_bytes, bool end,
+                        struct ash_input_cut *cut_out);
 
 struct ash_input; /* one owner thread */
 
-/* Look at every file (path, size, time; a folder or a device is -EINVAL). Borrows the paths. */
-int ash_input_open(const char *const *paths, size_t count, enum ash_tokenize_format format,
-                   enum ash_tokenize_split split, size_t document_bytes_max, struct ash_input **input_out,
-                   struct ash_err *err);
+/* Find every file that paths name (see ash_input_files_add); standard input may be named once. Borrows opts->field. */
+int ash_input_open(const char *const *paths, size_t count, const struct ash_input_opts *opts,
+                   struct ash_input **input_out, struct ash_err *err);
+/* NULL is a no-op. */
 void ash_input_close(struct ash_input *input);
-const struct ash_input_file *ash_input_file(const struct ash_input *input, size_t index);
+/* Borrowed until close; index counts from 0, below ash_input_file_count. */
+const struct ash_input_file *ash_input_file_at(const struct ash_input *input, size_t index);
+/* Files, with those that were found in folders. */
 size_t ash_input_file_count(const struct ash_input *input);
+/* How many bytes of the files lie before pos: for progress. Of a compressed file, and of a stream, what was read. */
+uint64_t ash_input_done_bytes(const struct ash_input *input, const struct ash_input_pos *pos);
 /* Go on at a place that a document gave as next. -EINVAL when the files have no such place. */
 int ash_input_seek(struct ash_input *input, const struct ash_input_pos *pos, struct ash_err *err);
 /* Fill batch with documents until they hold want_bytes of text, empty ones left out. Returns 1, or 0 when none is left.
@@ -90,6 +120,7 @@ struct ash_encoder_opts {
 
 /* Borrows what opts point to until close. */
 int ash_encoder_open(const struct ash_encoder_opts *opts, struct ash_encoder **encoder_out, struct ash_err *err);
+/* NULL is a no-op. */
 void ash_encoder_close(struct ash_encoder *encoder);
 /* Encode every document of batch, which came from input, on all threads. Without skip the first broken one, in order,
  * is the error; with it err keeps what was wrong with the first one, and 0 is returned. */

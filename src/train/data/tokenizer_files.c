@@ -49,6 +49,15 @@ static int copy_file(const char *from_dir, const char *to_dir, const char *name,
     return rc < 0 ? rc : 1;
 }
 
+const char *ash_tokenizer_files_first(const char *dir)
+{
+    char path[PATH_MAX];
+
+    for (size_t i = 0; i < ASH_COUNT(names); i++)
+        if (ash_path_join(path, sizeof(path), dir, names[i]) == 0 && ash_path_exists(path)) return names[i];
+    return NULL;
+}
+
 static int write_config(const char *from_dir, const char *to_dir, const struct ash_model_config *config,
                         struct ash_err *err)
 {

@@ -51,7 +51,7 @@ static const struct ash_opt data_opts[] = {
      NULL},
     {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on", 0, 0, NULL},
     {"tokenizer", ASH_OPT_STRING, DATA(tokenizer), NULL,
-     "folder with tokenizer.json; default: that of model.from, or the one beside the data", 0, 0, NULL},
+     "folder with tokenizer.json; default: that of model.from, or the one next to the data", 0, 0, NULL},
     {"seq", ASH_OPT_INT, DATA(seq_tokens), "256", "tokens in a sequence", 1, 1e7, NULL},
 };
 
@@ -80,6 +80,8 @@ static const struct ash_opt train_opts[] = {
     {"save_every", ASH_OPT_INT, TRAIN(save_every), "500",
      "steps between checkpoints (and at the end); 0: only at the end", 0, MAX_COUNT, NULL},
     {"keep", ASH_OPT_INT, TRAIN(keep), "2", "newest checkpoints that are kept; 0: all", 0, 1e6, NULL},
+    {"save_wait", ASH_OPT_INT, TRAIN(save_wait), "600",
+     "seconds that the last checkpoint waits for room on a full disk; 0: it fails at once", 0, 1e6, NULL},
     {"hash_every", ASH_OPT_INT, TRAIN(hash_every), "100",
      "steps between state hashes in the log (and at saves and the end); 0: only there", 0, MAX_COUNT, NULL},
 };
@@ -88,20 +90,19 @@ static const struct ash_opt train_opts[] = {
 static const struct ash_opt mesh_opts[] = {
     {"dp", ASH_OPT_INT, MESH(dp), "0", "replicas of the model; 0: as many as the other sizes leave ranks for", 0, 1e6,
      NULL},
-    {"fsdp", ASH_OPT_INT, MESH(fsdp), "1", "replicas that deal out their state (mesh.zero says what of it)", 1, 1e6,
-     NULL},
+    {"fsdp", ASH_OPT_INT, MESH(fsdp), "1", "replicas that shard their state (mesh.zero says what of it)", 1, 1e6, NULL},
     {"tp", ASH_OPT_INT, MESH(tp), "1",
-     "ranks that deal out heads, feed-forward columns and vocabulary (and rows between them)", 1, 1e6, NULL},
-    {"pp", ASH_OPT_INT, MESH(pp), "1", "stages that deal out layers", 1, ASH_MODEL_LAYERS_MAX, NULL},
-    {"cp", ASH_OPT_INT, MESH(cp), "1", "ranks that deal out the tokens of a sequence", 1, 1e6, NULL},
-    {"ep", ASH_OPT_INT, MESH(ep), "1", "ranks that deal out experts", 1, ASH_ROUTE_EXPERTS_MAX, NULL},
-    {"zero", ASH_OPT_INT, MESH(zero), "3",
-     "what fsdp deals out: 1 the optimizer's state, 2 gradients too, 3 weights too", 1, 3, NULL},
+     "ranks that shard heads, feed-forward columns and vocabulary (and rows between them)", 1, 1e6, NULL},
+    {"pp", ASH_OPT_INT, MESH(pp), "1", "pipeline stages, each with some of the layers", 1, ASH_MODEL_LAYERS_MAX, NULL},
+    {"cp", ASH_OPT_INT, MESH(cp), "1", "ranks that split the tokens of a sequence", 1, 1e6, NULL},
+    {"ep", ASH_OPT_INT, MESH(ep), "1", "ranks that shard experts", 1, ASH_ROUTE_EXPERTS_MAX, NULL},
+    {"zero", ASH_OPT_INT, MESH(zero), "3", "what fsdp shards: 1 the optimizer's state, 2 gradients too, 3 weights too",
+     1, 3, NULL},
     {"interleave", ASH_OPT_INT, MESH(interleave), "1",
      "chunks of layers on each stage: more of them leave less idle time and send more", 1, ASH_MODEL_LAYERS_MAX, NULL},
 };
 
-#define OPTIM(field) offsetof(struct ash_job_optimizer, field)
+#define OPTIM(field) offsetof(struct ash_optimizer_opts, field)
 static const struct ash_opt optimizer_opts[] = {
     {"lr", ASH_OPT_DOUBLE, OPTIM(lr), "3e-4", "peak learning rate of adamw", 0, 1e30, NULL},
     {"beta1", ASH_OPT_DOUBLE, OPTIM(beta1), "0.9", "decay of the first moment", 0, 0.999999, NULL},
@@ -117,12 +118,12 @@ static const struct ash_opt optimizer_opts[] = {
 #define SCHED(field) offsetof(struct ash_job_schedule, field)
 static const struct ash_opt schedule_opts[] = {
     {"kind", ASH_OPT_CHOICE, SCHED(kind), "cosine",
-     "cosine: down to the end; wsd: level, then down by one minus a square root; constant: level", 0, 0,
-     schedule_names},
-    {"warmup", ASH_OPT_INT, SCHED(warmup), "100", "steps of linear warm-up", 0, MAX_COUNT, NULL},
-    {"decay_steps", ASH_OPT_INT, SCHED(decay_steps), "0", "steps of wsd's way down; 0: by decay_share", 0, MAX_COUNT,
+     "cosine: down to the end; wsd: constant, then down by one minus a square root; constant", 0, 0, schedule_names},
+    {"warmup", ASH_OPT_INT, SCHED(warmup), "-1",
+     "steps of linear warm-up; -1: 100, or a tenth of a run that is shorter than that", -1, MAX_COUNT, NULL},
+    {"decay_steps", ASH_OPT_INT, SCHED(decay_steps), "0", "steps of wsd's decay; 0: by decay_share", 0, MAX_COUNT,
      NULL},
-    {"decay_share", ASH_OPT_DOUBLE, SCHED(decay_share), "0.2", "share of all steps that wsd goes down", 0, 1, NULL},
+    {"decay_share", ASH_OPT_DOUBLE, SCHED(decay_share), "0.2", "share of all steps in which wsd decays", 0, 1, NULL},
     {"final_share", ASH_OPT_DOUBLE, SCHED(final_share), "0.1", "learning rate at the end, as a share of the peak", 0, 1,
      NULL},
 };

@@ -12,10 +12,10 @@
 #include "model/model.h"
 #include "model/pass/pass.h"
 #include "train/state/guard.h"
+#include "train/state/optimizer.h"
 #include "train/state/schedule.h"
 
-enum ash_precision { ASH_PRECISION_F32, ASH_PRECISION_BF16 };
-enum ash_decay_scope { ASH_DECAY_MATRICES, ASH_DECAY_ALL };
+enum ash_job_precision { ASH_JOB_FP32, ASH_JOB_BF16 };
 
 struct ash_job_model {
     const char *from; /* a Hugging Face folder to start from; NULL: the architecture below with new weights */
@@ -34,25 +34,20 @@ struct ash_job_data {
 struct ash_job_train {
     int64_t steps, tokens;
     int64_t global_batch, grains, micro_batch; /* sequences, count, sequences */
-    int precision;                             /* enum ash_precision */
+    int precision;                             /* enum ash_job_precision */
     int recompute;                             /* enum ash_recompute */
     int64_t seed;
-    int64_t valid_every, valid_batches, save_every, keep, hash_every;
+    int64_t valid_every, valid_batches, save_every, keep, save_wait, hash_every;
 };
 
 struct ash_job_mesh {
     int64_t dp, fsdp, tp, pp, cp, ep; /* sizes of the axes; dp 0: what the others leave */
-    int64_t zero;                     /* 1, 2 or 3: what fsdp deals out */
+    int64_t zero;                     /* 1, 2 or 3: what fsdp shards */
     int64_t interleave;               /* chunks of layers per stage */
 };
 
-struct ash_job_optimizer {
-    double lr, beta1, beta2, eps, weight_decay, clip;
-    int decay; /* enum ash_decay_scope */
-};
-
 struct ash_job_schedule {
-    int kind; /* enum ash_schedule_kind */
+    int kind; /* enum ash_lr_schedule_kind */
     int64_t warmup, decay_steps;
     double decay_share, final_share;
 };
@@ -75,7 +70,7 @@ struct ash_job {
     struct ash_job_data data;
     struct ash_job_train train;
     struct ash_job_mesh mesh;
-    struct ash_job_optimizer optimizer;
+    struct ash_optimizer_opts optimizer;
     struct ash_job_schedule schedule;
     struct ash_job_guard guard;
     struct ash_job_runtime runtime;
@@ -86,11 +81,15 @@ struct ash_job {
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);
 /* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers where
- * a setting says "choose": train.steps, grains, micro_batch, schedule.decay_steps. Returns 0 or -EINVAL naming the
+ * a setting says "choose": train.steps, grains, micro_batch, schedule.warmup, decay_steps. Returns 0 or -EINVAL naming the
  * settings. */
 int ash_job_resolve(struct ash_job *job, struct ash_err *err);
 
-/* The job as a YAML job file with every setting; the caller frees *yaml_out. */
+/* Settings of a new model, other than the defaults, that have no effect because of model.from: "model.layers=3, ...",
+ * or "" where there are none. Returns buf. */
+const char *ash_job_unused(const struct ash_job *job, char *buf, size_t buf_bytes);
+
+/* The job as a YAML job file with every setting; the caller frees *yaml_out. Returns 0 or -ENOMEM. */
 int ash_job_print(const struct ash_job *job, char **yaml_out, struct ash_err *err);
 /* A resolved job from YAML text. Its strings live as long as *opts_out, which the caller closes. On error job_out is
  * undefined. */
@@ -102,10 +101,12 @@ int ash_job_parse(const char *yaml, size_t size_bytes, const char *name, struct 
 int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos, json_t **json_out,
                    struct ash_err *err);
 
-/* The parts of a resolved job as their users want them. */
-struct ash_schedule ash_job_schedule(const struct ash_job *job);
-struct ash_guard_opts ash_job_guard(const struct ash_job *job);
-struct ash_pass_opts ash_job_pass_opts(const struct ash_job *job); /* of the trainer's pass */
+/* The learning rate over time, of a resolved job. */
+struct ash_lr_schedule ash_job_get_schedule(const struct ash_job *job);
+/* Its guard. */
+struct ash_guard_opts ash_job_get_guard(const struct ash_job *job);
+/* Its passes: rows, backward, recomputation. */
+struct ash_pass_opts ash_job_get_pass_opts(const struct ash_job *job);
 
 /* Compare a job with the one that a checkpoint was made by (both resolved). Returns 0, or -EINVAL naming the first
  * setting that would change bits, with both values. Paths are not compared: the data's hash is, elsewhere. */

@@ -1,15 +1,14 @@
-/* job: checks between settings, numbers where a setting says "choose", and what changed since a checkpoint. */
+/* job: checks between settings, and numbers where a setting says "choose". */
 #include "train/job/job.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/assert.h"
+#include "base/math.h"
 
+#define WARMUP_STEPS 100    /* where the run has room for them */
 #define MICRO_ROWS_MAX 4096 /* rows of a pass that are enough to keep the machine busy */
-
-/* ---- resolving --------------------------------------------------------------------------------------------------- */
 
 static int resolve_length(struct ash_job *job, struct ash_err *err)
 {
@@ -54,28 +53,37 @@ static int resolve_batch(struct ash_job *job, struct ash_err *err)
     return 0;
 }
 
+/* A warm-up that nobody asked for is as long as the run has room for. */
+static int64_t choose_warmup(const struct ash_job *job)
+{
+    int64_t room = job->train.steps;
+
+    if (job->schedule.kind == ASH_LR_WSD) room -= job->schedule.decay_steps;
+    if (room < 0) room = 0; /* the decay is refused next */
+    return room >= WARMUP_STEPS ? WARMUP_STEPS : room / 10;
+}
+
 static int resolve_schedule(struct ash_job *job, struct ash_err *err)
 {
     struct ash_job_schedule *schedule = &job->schedule;
+    long long steps = job->train.steps;
 
-    if (schedule->warmup > job->train.steps)
+    if (schedule->kind == ASH_LR_WSD && schedule->decay_steps == 0)
+        schedule->decay_steps = (int64_t)(schedule->decay_share * (double)steps);
+    if (schedule->warmup < 0) schedule->warmup = choose_warmup(job);
+    if (schedule->warmup > steps)
         return ash_err_set(err, -EINVAL,
                            "schedule.warmup=%lld is longer than the run of %lld steps: give a shorter one (0: none)",
-                           (long long)schedule->warmup, (long long)job->train.steps);
-    if (schedule->kind != ASH_SCHEDULE_WSD) return 0;
-    if (schedule->decay_steps == 0) schedule->decay_steps = (int64_t)(schedule->decay_share * (double)job->train.steps);
-    if (schedule->decay_steps > job->train.steps - schedule->warmup)
+                           (long long)schedule->warmup, steps);
+    if (schedule->kind == ASH_LR_WSD && schedule->decay_steps > steps - schedule->warmup)
         return ash_err_set(err, -EINVAL, "schedule: %lld steps of warm-up and %lld of decay do not fit into %lld steps",
-                           (long long)schedule->warmup, (long long)schedule->decay_steps, (long long)job->train.steps);
+                           (long long)schedule->warmup, (long long)schedule->decay_steps, steps);
     return 0;
 }
 
-static int resolve_model(struct ash_job *job, struct ash_err *err)
+/* How the heads share the model's width. */
+static int resolve_heads(struct ash_job_model *model, bool gpt2, struct ash_err *err)
 {
-    struct ash_job_model *model = &job->model;
-
-    if (model->from != NULL) return 0;
-    bool gpt2 = strcmp(ash_job_model_types[model->type], "gpt2") == 0;
     if (model->kv_heads == 0) model->kv_heads = model->heads;
     if (model->heads % model->kv_heads != 0)
         return ash_err_set(err, -EINVAL, "model.kv_heads=%lld does not divide model.heads=%lld",
@@ -94,7 +102,20 @@ static int resolve_model(struct ash_job *job, struct ash_err *err)
     if (model->head_dim % 2 != 0 && !gpt2)
         return ash_err_set(err, -EINVAL, "model.head_dim=%lld must be even for rotary positions",
                            (long long)model->head_dim);
-    if (model->ffn == 0) model->ffn = gpt2 ? 4 * model->hidden : (model->hidden * 8 / 3 + 31) / 32 * 32;
+    return 0;
+}
+
+static int resolve_model(struct ash_job *job, struct ash_err *err)
+{
+    struct ash_job_model *model = &job->model;
+    bool gpt2 = strcmp(ash_job_model_types[model->type], "gpt2") == 0;
+    int rc;
+
+    if (model->from != NULL) return 0;
+    rc = resolve_heads(model, gpt2, err);
+    if (rc < 0) return rc;
+    if (model->ffn == 0)
+        model->ffn = gpt2 ? 4 * model->hidden : (int64_t)ash_round_up((size_t)(model->hidden * 8 / 3), 32);
     if (model->expert_ffn == 0) model->expert_ffn = model->ffn;
     if (gpt2) model->tied = true;
     if (model->max_positions == 0)
@@ -112,30 +133,33 @@ int ash_job_resolve(struct ash_job *job, struct ash_err *err)
     if (job->data.train == NULL)
         return ash_err_set(err, -EINVAL,
                            "data.train is missing: a folder of token shards (make one with `ashlar data`)");
-    if ((rc = resolve_length(job, err)) < 0) return rc;
-    if ((rc = resolve_batch(job, err)) < 0) return rc;
-    if ((rc = resolve_schedule(job, err)) < 0) return rc;
+    rc = resolve_length(job, err);
+    if (rc < 0) return rc;
+    rc = resolve_batch(job, err);
+    if (rc < 0) return rc;
+    rc = resolve_schedule(job, err);
+    if (rc < 0) return rc;
     return resolve_model(job, err);
 }
 
-struct ash_schedule ash_job_schedule(const struct ash_job *job)
+struct ash_lr_schedule ash_job_get_schedule(const struct ash_job *job)
 {
-    return (struct ash_schedule){.kind = (enum ash_schedule_kind)job->schedule.kind,
-                                 .steps = (uint64_t)job->train.steps,
-                                 .warmup_steps = (uint64_t)job->schedule.warmup,
-                                 .decay_steps = (uint64_t)job->schedule.decay_steps,
-                                 .peak_lr = job->optimizer.lr,
-                                 .final_share = job->schedule.final_share};
+    return (struct ash_lr_schedule){.kind = (enum ash_lr_schedule_kind)job->schedule.kind,
+                                    .steps = (uint64_t)job->train.steps,
+                                    .warmup_steps = (uint64_t)job->schedule.warmup,
+                                    .decay_steps = (uint64_t)job->schedule.decay_steps,
+                                    .peak_lr = job->optimizer.lr,
+                                    .final_share = job->schedule.final_share};
 }
 
-struct ash_pass_opts ash_job_pass_opts(const struct ash_job *job)
+struct ash_pass_opts ash_job_get_pass_opts(const struct ash_job *job)
 {
     return (struct ash_pass_opts){.max_rows = (size_t)job->data.seq_tokens * (size_t)job->train.micro_batch,
                                   .backward = true,
                                   .recompute = (enum ash_recompute)job->train.recompute};
 }
 
-struct ash_guard_opts ash_job_guard(const struct ash_job *job)
+struct ash_guard_opts ash_job_get_guard(const struct ash_job *job)
 {
     return (struct ash_guard_opts){.nan = (enum ash_guard_nan)job->guard.nan,
                                    .norm_factor = job->guard.spike_norm,
@@ -143,84 +167,4 @@ struct ash_guard_opts ash_job_guard(const struct ash_job *job)
                                    .loss_factor = job->guard.spike_loss,
                                    .warmup_steps = (uint64_t)job->guard.warmup,
                                    .max_skips = (uint64_t)job->guard.max_skips};
-}
-
-/* ---- comparing --------------------------------------------------------------------------------------------------- */
-
-/* Settings that may change between two parts of one run: they move work or files around, not bits. Paths are among them
- * because the hashes of what they lead to are compared instead; train.tokens because train.steps is. */
-static const char *const free_settings[] = {
-    "model.from",           "data.train",        "data.valid",      "data.tokenizer",
-    "train.tokens",         "train.micro_batch", "train.recompute", "train.valid_every",
-    "train.valid_batches",  "train.save_every",  "train.keep",      "train.hash_every",
-    "schedule.decay_share", "runtime.threads",   "runtime.backend", "runtime.log_level",
-};
-
-static bool is_free(const char *key)
-{
-    for (size_t i = 0; i < ASH_COUNT(free_settings); i++)
-        if (strcmp(key, free_settings[i]) == 0) return true;
-    return strncmp(key, "mesh.", strlen("mesh.")) == 0;
-}
-
-/* A value as text. Strings and lists are not compared, so they have none. */
-static void format_value(const struct ash_opt *opt, const void *object, char *buf, size_t buf_bytes)
-{
-    const char *field = (const char *)object + opt->offset;
-    int64_t whole;
-    double number;
-    int choice;
-
-    switch (opt->type) {
-    case ASH_OPT_INT:
-        memcpy(&whole, field, sizeof(whole));
-        snprintf(buf, buf_bytes, "%lld", (long long)whole);
-        return;
-    case ASH_OPT_DOUBLE:
-        memcpy(&number, field, sizeof(number));
-        snprintf(buf, buf_bytes, "%.17g", number);
-        return;
-    case ASH_OPT_BOOL:
-        snprintf(buf, buf_bytes, "%s", *field ? "true" : "false");
-        return;
-    case ASH_OPT_CHOICE:
-        memcpy(&choice, field, sizeof(choice));
-        snprintf(buf, buf_bytes, "%s", opt->choices[choice]);
-        return;
-    case ASH_OPT_STRING:
-    case ASH_OPT_LIST:
-    case ASH_OPT_TEXTS:
-        break;
-    }
-    buf[0] = '\0';
-}
-
-static int compare_table(const struct ash_opt_table *table, const void *before, const void *now, struct ash_err *err)
-{
-    char key[128], old_value[64], new_value[64];
-
-    for (size_t i = 0; i < table->count; i++) {
-        snprintf(key, sizeof(key), "%s.%s", table->section, table->opts[i].name);
-        if (is_free(key)) continue;
-        format_value(&table->opts[i], before, old_value, sizeof(old_value));
-        format_value(&table->opts[i], now, new_value, sizeof(new_value));
-        if (strcmp(old_value, new_value) != 0)
-            return ash_err_set(err, -EINVAL, "%s was %s when the checkpoint was made and is %s now", key, old_value,
-                               new_value);
-    }
-    return 0;
-}
-
-int ash_job_compare(const struct ash_job *before, const struct ash_job *now, struct ash_err *err)
-{
-    struct ash_job copies[2] = {*before, *now}; /* bindings want writable objects */
-    struct ash_opt_binding old_parts[ASH_JOB_SECTIONS], new_parts[ASH_JOB_SECTIONS];
-
-    ash_job_bind(&copies[0], old_parts);
-    ash_job_bind(&copies[1], new_parts);
-    for (size_t i = 0; i < ASH_JOB_SECTIONS; i++) {
-        int rc = compare_table(old_parts[i].table, old_parts[i].object, new_parts[i].object, err);
-        if (rc < 0) return rc;
-    }
-    return 0;
 }

@@ -15,7 +15,8 @@ int ash_job_print(const struct ash_job *job, char **yaml_out, struct ash_err *er
     int rc;
 
     ash_job_bind(&copy, bindings);
-    if ((rc = ash_opts_open(bindings, ASH_JOB_SECTIONS, &opts, err)) < 0) return rc;
+    rc = ash_opts_open(bindings, ASH_JOB_SECTIONS, &opts, err);
+    if (rc < 0) return rc;
     copy = *job;
     stream = open_memstream(&text, &size_bytes);
     if (stream != NULL) {
@@ -40,7 +41,8 @@ int ash_job_parse(const char *yaml, size_t size_bytes, const char *name, struct 
     int rc;
 
     ash_job_bind(job_out, bindings);
-    if ((rc = ash_opts_open(bindings, ASH_JOB_SECTIONS, &opts, err)) < 0) return rc;
+    rc = ash_opts_open(bindings, ASH_JOB_SECTIONS, &opts, err);
+    if (rc < 0) return rc;
     rc = ash_opts_parse_yaml(opts, yaml, size_bytes, name, err);
     if (rc == 0) rc = ash_job_resolve(job_out, err);
     if (rc < 0) {

@@ -1,11 +1,12 @@
-/* collect: every rank puts the pieces it stands for into a tensor of zeros, and the bits of all are added as integers:
- * that changes no bit, since one rank only has each element. */
+/* collect: every rank copies the pieces that it counts for into a tensor of zeros, and the bits of all are added as
+ * integers: that changes no bit, since only one rank has each element. */
 #include "train/layout/collect.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/assert.h"
 
 struct ash_collect {
@@ -28,7 +29,7 @@ static int list_order(struct ash_collect *collect, struct ash_err *err)
     for (size_t i = 0; i < count; i++) {
         size_t full = ash_param_full_count(ash_model_param(collect->outline, i));
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_WEIGHTS;
-        if (full > most) most = full;
+        most = ash_max(most, full);
     }
     for (size_t i = 0; collect->moments && i < count; i++) {
         if (!ash_model_param(collect->outline, i)->is_trained) continue;
@@ -49,7 +50,7 @@ int ash_collect_open(struct ash_stages *stages, bool moments, struct ash_collect
     collect->stages = stages;
     collect->group = ash_mesh_is_whole(stages->mesh) ? NULL : stages->mesh->world;
     collect->moments = moments;
-    rc = ash_model_outline(ash_model_config(stages->chunks[0].state.model), &collect->outline, err);
+    rc = ash_model_outline(ash_model_get_config(stages->chunks[0].state.model), &collect->outline, err);
     if (rc == 0) rc = list_order(collect, err);
     if (rc < 0) {
         ash_model_close(collect->outline);
@@ -74,7 +75,7 @@ static const float *own_values(const struct ash_state *state, const struct ash_p
     return (const float *)(kind == ASH_COLLECT_M ? state->m.data : state->v.data) + part->at;
 }
 
-/* Copy what this chunk stands for into its places. */
+/* Copy what this chunk counts for into its place. */
 static void put_parts(struct ash_collect *collect, const struct ash_state *state, const char *name,
                       enum ash_collect_kind kind)
 {
@@ -82,13 +83,15 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
     struct ash_shard_part part;
     const float *own;
 
-    if (param == NULL || !param->is_counted || !state->part.stands || !(param->is_expert || state->part.stands_dense)) return;
+    if (param == NULL || !param->is_counted || !state->part.is_counted ||
+        !(param->is_expert || state->part.is_dense_counted))
+        return;
     part = ash_shards_part(state->shards, param);
     own = own_values(state, param, &part, kind);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
-        size_t last = part.first + part.count, begin = piece.local > part.first ? piece.local : part.first,
-               end = piece.local + piece.count < last ? piece.local + piece.count : last;
+        size_t last = part.first + part.count, begin = ash_max(piece.local, part.first),
+               end = ash_min(piece.local + piece.count, last);
         if (begin < end)
             memcpy(collect->tensor + piece.full + (begin - piece.local), own + (begin - part.first),
                    (end - begin) * sizeof(float));
@@ -96,7 +99,7 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
 }
 
 /* The next tensor of the order, on all ranks. */
-static int bring_next(struct ash_collect *collect, struct ash_err *err)
+static int gather_next(struct ash_collect *collect, struct ash_err *err)
 {
     size_t entry = collect->order[collect->next++];
     const struct ash_param *param = ash_model_param(collect->outline, entry / 3);
@@ -118,7 +121,8 @@ int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, 
 
     while (collect->next == 0 || collect->order[collect->next - 1] != wanted) {
         ash_assert(collect->next < collect->total);
-        if ((rc = bring_next(collect, err)) < 0) return rc;
+        rc = gather_next(collect, err);
+        if (rc < 0) return rc;
     }
     if (collect->group != NULL) {
         *values_out = collect->tensor;
@@ -137,7 +141,7 @@ int ash_collect_close(struct ash_collect *collect, int rc, int *rc_out, struct a
     int lost = 0;
 
     while (lost == 0 && collect->group != NULL && collect->next < collect->total)
-        lost = bring_next(collect, err);
+        lost = gather_next(collect, err);
     if (lost == 0 && collect->group != NULL)
         lost = ash_group_broadcast(collect->group, &result, sizeof(result), 0, err);
     if (lost == 0) *rc_out = result;

@@ -1,60 +1,83 @@
-/* fsdp_priv - between fsdp.c, fsdp_bring.c, fsdp_sums.c, fsdp_send.c and fsdp_leaf.c. */
+/* fsdp_priv - between fsdp.c, fsdp_prefetch.c, fsdp_sums.c, fsdp_send.c and fsdp_grads.c. */
 #ifndef ASH_TRAIN_FSDP_PRIV_H
 #define ASH_TRAIN_FSDP_PRIV_H
 
 #include "train/layout/fsdp.h"
 
-/* fsdp.c: do the ranks keep one working copy together, so that everything is where passes read it? */
-bool ash_fsdp_is_shared(const struct ash_fsdp *fsdp);
-/* The working copy, as far as it is here. */
+/* ---- fsdp.c ------------------------------------------------------------------------------------------------------ */
+
+/* Do the ranks keep one working copy in shared memory, so that nothing has to be gathered? */
+bool ash_fsdp_is_node_shared(const struct ash_fsdp *fsdp);
+/* The working copy [model size], as far as it is here. */
 char *ash_fsdp_weights(const struct ash_fsdp *fsdp);
-/* Begin to put a unit together in a slot; wait for a call, on the clock, and forget it; have the passes read a unit's
- * parameters at data. */
+/* Start to all-gather a unit into a slot. */
 int ash_fsdp_gather(struct ash_fsdp *fsdp, struct ash_fsdp_slot *slot, const struct ash_shard_unit *unit,
                     struct ash_err *err);
+/* Wait for a call (metered), and set it to NULL. */
 int ash_fsdp_wait(struct ash_fsdp *fsdp, struct ash_call **call, struct ash_err *err);
+/* Have passes read a unit's parameters at data. */
 void ash_fsdp_bind(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, const char *data);
 
-/* fsdp_bring.c: does each rank have all weights, which come from the others after an update? Then they set out, and a
- * pass takes those of a unit. */
-bool ash_fsdp_is_brought(const struct ash_fsdp *fsdp);
-int ash_fsdp_open_bringing(struct ash_fsdp *fsdp, struct ash_err *err);
-void ash_fsdp_close_bringing(struct ash_fsdp *fsdp);
-int ash_fsdp_bring(struct ash_fsdp *fsdp, struct ash_err *err);
-int ash_fsdp_take_weights(struct ash_fsdp *fsdp, int unit, struct ash_err *err);
+/* ---- fsdp_prefetch.c: zero 1 and 2 across nodes ------------------------------------------------------------------ */
 
-/* fsdp_sums.c: do other ranks' grains bring gradients to experts here; is a unit experts'; leaves of a block of grains
- * in the round at hand: the first ranks have one each. */
-bool ash_fsdp_serves(const struct ash_fsdp *fsdp);
+/* Does each rank have room for all weights, which are gathered after an update? */
+bool ash_fsdp_prefetches(const struct ash_fsdp *fsdp);
+/* Allocate the lists of units. Returns 0 or -ENOMEM. */
+int ash_fsdp_open_prefetch(struct ash_fsdp *fsdp, struct ash_err *err);
+/* Wait for what is in flight and free. */
+void ash_fsdp_close_prefetch(struct ash_fsdp *fsdp);
+/* Start to gather all units, in the order in which passes use them. */
+int ash_fsdp_prefetch(struct ash_fsdp *fsdp, struct ash_err *err);
+/* Wait until a unit, and all before it in that order, are here. */
+int ash_fsdp_wait_unit(struct ash_fsdp *fsdp, int unit, struct ash_err *err);
+
+/* ---- fsdp_sums.c ------------------------------------------------------------------------------------------------- */
+
+/* Do experts here get gradients from other ranks' grains? */
+bool ash_fsdp_serves_experts(const struct ash_fsdp *fsdp);
+/* Is it a unit of experts? */
 bool ash_fsdp_is_expert(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit);
-size_t ash_fsdp_leaves(const struct ash_fsdp *fsdp, struct ash_range block);
+/* How many ranks have a grain of a block of grains in the present round: the first ones have one each. */
+size_t ash_fsdp_round_grains(const struct ash_fsdp *fsdp, struct ash_range block);
+/* Allocate sums and buffers of gradients, where they are sharded. */
 int ash_fsdp_open_sums(struct ash_fsdp *fsdp, struct ash_err *err);
-/* A unit's gradients are complete: to their owners. */
+/* A unit's gradients are complete: publish them (one node) or send them to their owners. */
 int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err);
+/* Add the first `count` of fsdp->grad_parts to the sums that `to` names. */
+int ash_fsdp_reduce_parts(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, size_t count, struct ash_err *err);
 
-/* The first `count` of fsdp->leaves are everyone's gradients of a part of this rank's: into the sums. */
-int ash_fsdp_put(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, size_t count, struct ash_err *err);
+/* ---- fsdp_send.c: across nodes ----------------------------------------------------------------------------------- */
 
-/* fsdp_send.c: across nodes. Begin to send a unit; add up all that is under way; wait for it and forget it. */
-int ash_fsdp_open_flights(struct ash_fsdp *fsdp, struct ash_err *err);
-void ash_fsdp_close_flights(struct ash_fsdp *fsdp);
-size_t ash_fsdp_flight_bytes(const struct ash_fsdp *fsdp);
+/* Allocate the requests' inboxes. */
+int ash_fsdp_open_requests(struct ash_fsdp *fsdp, struct ash_err *err);
+/* Wait for what is in flight and free. */
+void ash_fsdp_close_requests(struct ash_fsdp *fsdp);
+/* Bytes of the inboxes. */
+size_t ash_fsdp_request_bytes(const struct ash_fsdp *fsdp);
+/* Start to send a unit's gradients to their owners, and to receive this rank's part. */
 int ash_fsdp_send(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, struct ash_err *err);
-int ash_fsdp_land(struct ash_fsdp *fsdp, struct ash_err *err);
-void ash_fsdp_forget_flights(struct ash_fsdp *fsdp);
+/* Wait for all that is in flight and add it to the sums. */
+int ash_fsdp_receive(struct ash_fsdp *fsdp, struct ash_err *err);
+/* Wait for all that is in flight and drop it. */
+void ash_fsdp_drop_requests(struct ash_fsdp *fsdp);
 
-/* fsdp_leaf.c: do a unit's gradients leave as soon as it is done with, so that layers take places in turn? */
-bool ash_fsdp_in_turn(const struct ash_fsdp *fsdp, int unit);
-/* Memory for the gradients of a grain, where passes add to it from now on. */
-int ash_fsdp_open_leaf(struct ash_fsdp *fsdp, struct ash_err *err);
-void ash_fsdp_close_leaf(struct ash_fsdp *fsdp);
-/* Where a unit's gradients are in it. */
-size_t ash_fsdp_place(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit);
-/* Zeros for a layer that streams, and for what does not. */
+/* ---- fsdp_grads.c ------------------------------------------------------------------------------------------------ */
+
+/* Do a unit's gradients leave as soon as it is done, so that they are in the ring? */
+bool ash_fsdp_in_ring(const struct ash_fsdp *fsdp, int unit);
+/* Allocate the gradients of a grain, and have passes add there. */
+int ash_fsdp_open_grad_buffer(struct ash_fsdp *fsdp, struct ash_err *err);
+/* Free them; a half-open one is fine. */
+void ash_fsdp_close_grad_buffer(struct ash_fsdp *fsdp);
+/* The element of grad_buffer at which a unit's gradients begin. */
+size_t ash_fsdp_grad_offset(const struct ash_fsdp *fsdp, const struct ash_shard_unit *unit);
+/* Clear a layer's slot of the ring, once everyone has read what was there. */
 int ash_fsdp_clear_layer(struct ash_fsdp *fsdp, int layer, struct ash_err *err);
+/* The same for what is not in the ring. */
 int ash_fsdp_clear_rest(struct ash_fsdp *fsdp, struct ash_err *err);
-/* On one node: say that a unit is complete, and add up this rank's parts of all that have been said. */
-void ash_fsdp_give(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit);
-int ash_fsdp_take(struct ash_fsdp *fsdp, struct ash_err *err);
+/* On one node: signal that a unit's gradients are complete. */
+void ash_fsdp_publish(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit);
+/* On one node: wait for everyone's gradients of the published units and add this rank's parts to its sums. */
+int ash_fsdp_reduce_published(struct ash_fsdp *fsdp, struct ash_err *err);
 
 #endif

@@ -1,6 +1,6 @@
-/* fsdp: gradients on their way between nodes. The parts of a unit go to their owners in a call that runs beside the
- * next layer; what has come is added up when its place is wanted for another unit, or when the round is over. Experts
- * that serve several ranks send a unit of each. */
+/* fsdp: gradients in flight between nodes. The parts of a unit go to their owners in an all-to-all that overlaps with
+ * the next layer; what has arrived is reduced when its inbox is needed for another unit, or when the round is over.
+ * Experts that serve several ranks send a unit for each. */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
@@ -10,67 +10,67 @@
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-/* Elements of the largest part that this rank gets of units that leave in turn, or of any. */
-static size_t largest_part(const struct ash_fsdp *fsdp, bool in_turn)
+/* Elements of the largest part that this rank owns of layers (layers_only), or of any unit. */
+static size_t largest_part(const struct ash_fsdp *fsdp, bool layers_only)
 {
     size_t most = 0;
 
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &fsdp->shards->units[i];
         bool layer = unit->unit != ASH_UNIT_EMBED && unit->unit != ASH_UNIT_HEAD;
-        if (unit->own.count > most && (layer || !in_turn)) most = unit->own.count;
+        if (unit->own.count > most && (layer || !layers_only)) most = unit->own.count;
     }
     return most;
 }
 
-int ash_fsdp_open_flights(struct ash_fsdp *fsdp, struct ash_err *err)
+int ash_fsdp_open_requests(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     size_t size = fsdp->shards->size;
 
-    for (size_t i = 0; i < ASH_FSDP_FLIGHTS; i++) {
-        struct ash_fsdp_flight *flight = &fsdp->flights[i];
-        size_t part = largest_part(fsdp, i > 0); /* what is no layer travels in the first */
+    for (size_t i = 0; i < ASH_FSDP_REQUESTS; i++) {
+        struct ash_fsdp_request *request = &fsdp->requests[i];
+        size_t part = largest_part(fsdp, i > 0); /* what is no layer uses the first */
         int rc =
-            ash_buffer_init(&flight->inbox, fsdp->state->exec->memory, size * part * sizeof(float), "gradients", err);
+            ash_buffer_init(&request->inbox, fsdp->state->exec->memory, size * part * sizeof(float), "gradients", err);
 
         if (rc < 0) return rc;
-        flight->part = part;
-        flight->send = calloc(2 * size, sizeof(*flight->send));
-        if (flight->send == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
-        flight->recv = flight->send + size;
+        request->part = part;
+        request->send = calloc(2 * size, sizeof(*request->send));
+        if (request->send == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
+        request->recv = request->send + size;
     }
     return 0;
 }
 
-void ash_fsdp_forget_flights(struct ash_fsdp *fsdp)
+void ash_fsdp_drop_requests(struct ash_fsdp *fsdp)
 {
-    for (; fsdp->landed < fsdp->sent; fsdp->landed++) {
-        struct ash_fsdp_flight *flight = fsdp->queue[fsdp->landed % ASH_FSDP_FLIGHTS];
+    for (; fsdp->received < fsdp->sent; fsdp->received++) {
+        struct ash_fsdp_request *request = fsdp->queue[fsdp->received % ASH_FSDP_REQUESTS];
 
-        ash_call_wait(flight->call, NULL);
-        flight->call = NULL;
+        ash_call_wait(request->call, NULL);
+        request->call = NULL;
     }
 }
 
-void ash_fsdp_close_flights(struct ash_fsdp *fsdp)
+void ash_fsdp_close_requests(struct ash_fsdp *fsdp)
 {
-    ash_fsdp_forget_flights(fsdp);
-    for (size_t i = 0; i < ASH_FSDP_FLIGHTS; i++) {
-        ash_buffer_fini(&fsdp->flights[i].inbox);
-        free(fsdp->flights[i].send);
+    ash_fsdp_drop_requests(fsdp);
+    for (size_t i = 0; i < ASH_FSDP_REQUESTS; i++) {
+        ash_buffer_fini(&fsdp->requests[i].inbox);
+        free(fsdp->requests[i].send);
     }
 }
 
-size_t ash_fsdp_flight_bytes(const struct ash_fsdp *fsdp)
+size_t ash_fsdp_request_bytes(const struct ash_fsdp *fsdp)
 {
     size_t bytes = 0;
 
-    for (size_t i = 0; i < ASH_FSDP_FLIGHTS; i++)
-        bytes += fsdp->flights[i].inbox.size_bytes;
+    for (size_t i = 0; i < ASH_FSDP_REQUESTS; i++)
+        bytes += fsdp->requests[i].inbox.size_bytes;
     return bytes;
 }
 
-/* ---- on the way -------------------------------------------------------------------------------------------------- */
+/* ---- in flight --------------------------------------------------------------------------------------------------- */
 
 /* What is rank r's of a unit. */
 static size_t part_count(const struct ash_shard_unit *unit, size_t r)
@@ -82,47 +82,48 @@ static size_t part_count(const struct ash_shard_unit *unit, size_t r)
                                                     : unit->part;
 }
 
-/* The parts of the oldest unit that is on its way go into the sums. */
-static int land(struct ash_fsdp *fsdp, struct ash_err *err)
+/* Wait for the oldest request and add its parts to the sums. */
+static int receive_oldest(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    struct ash_fsdp_flight *flight = fsdp->queue[fsdp->landed++ % ASH_FSDP_FLIGHTS];
-    const struct ash_fsdp_delivery *to = &flight->to;
-    size_t leaves = ash_fsdp_leaves(fsdp, ash_grains_lane(to->sums, to->lane));
-    int rc = ash_fsdp_wait(fsdp, &flight->call, err);
+    struct ash_fsdp_request *request = fsdp->queue[fsdp->received++ % ASH_FSDP_REQUESTS];
+    const struct ash_fsdp_delivery *to = &request->to;
+    size_t grains = ash_fsdp_round_grains(fsdp, ash_grains_of(to->sums, to->strand));
+    int rc = ash_fsdp_wait(fsdp, &request->call, err);
 
     if (rc < 0) return rc;
-    for (size_t r = 0; r < leaves; r++)
-        fsdp->leaves[r] = (const float *)flight->inbox.data + r * to->unit->own.count;
-    if (to->drops) ash_buffer_drop(to->leaf, to->first * sizeof(float), to->unit->whole.count * sizeof(float));
-    return ash_fsdp_put(fsdp, to, leaves, err);
+    for (size_t r = 0; r < grains; r++)
+        fsdp->grad_parts[r] = (const float *)request->inbox.data + r * to->unit->own.count;
+    if (to->releases) ash_buffer_drop(to->from, to->first * sizeof(float), to->unit->whole.count * sizeof(float));
+    return ash_fsdp_reduce_parts(fsdp, to, grains, err);
 }
 
-int ash_fsdp_land(struct ash_fsdp *fsdp, struct ash_err *err)
+int ash_fsdp_receive(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     int rc = 0;
 
-    while (rc == 0 && fsdp->landed < fsdp->sent)
-        rc = land(fsdp, err);
+    while (rc == 0 && fsdp->received < fsdp->sent)
+        rc = receive_oldest(fsdp, err);
     return rc;
 }
 
 int ash_fsdp_send(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, struct ash_err *err)
 {
-    size_t leaves = ash_fsdp_leaves(fsdp, ash_grains_lane(to->sums, to->lane));
-    struct ash_fsdp_flight *flight = &fsdp->flights[fsdp->sent % ASH_FSDP_FLIGHTS];
+    size_t grains = ash_fsdp_round_grains(fsdp, ash_grains_of(to->sums, to->strand));
+    struct ash_fsdp_request *request = &fsdp->requests[fsdp->sent % ASH_FSDP_REQUESTS];
     int rc = 0;
 
-    if (flight->part < to->unit->own.count) flight = &fsdp->flights[0];
-    while (rc == 0 && flight->call != NULL)
-        rc = land(fsdp, err);
+    if (request->part < to->unit->own.count) request = &fsdp->requests[0];
+    ash_assert(request->part >= to->unit->own.count);
+    while (rc == 0 && request->call != NULL)
+        rc = receive_oldest(fsdp, err);
     if (rc < 0) return rc;
     for (size_t r = 0; r < fsdp->shards->size; r++) {
-        flight->send[r] = fsdp->shards->rank < leaves ? part_count(to->unit, r) * sizeof(float) : 0;
-        flight->recv[r] = r < leaves ? to->unit->own.count * sizeof(float) : 0;
+        request->send[r] = fsdp->shards->rank < grains ? part_count(to->unit, r) * sizeof(float) : 0;
+        request->recv[r] = r < grains ? to->unit->own.count * sizeof(float) : 0;
     }
-    flight->to = *to;
-    rc = ash_group_all_to_all_start(fsdp->group, (const float *)to->leaf->data + to->first, flight->send,
-                                    flight->inbox.data, flight->recv, &flight->call, err);
-    if (rc == 0) fsdp->queue[fsdp->sent++ % ASH_FSDP_FLIGHTS] = flight;
+    request->to = *to;
+    rc = ash_group_all_to_all_start(fsdp->group, (const float *)to->from->data + to->first, request->send,
+                                    request->inbox.data, request->recv, &request->call, err);
+    if (rc == 0) fsdp->queue[fsdp->sent++ % ASH_FSDP_REQUESTS] = request;
     return rc;
 }

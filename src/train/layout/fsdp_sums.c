@@ -1,22 +1,24 @@
-/* fsdp: gradients that are dealt out. In each round every rank has the leaf of one grain; those of the ranks that share
- * a slice are neighbours in the tree, in the order of the ranks. The owner of a part gets it from all and puts it into
- * its sums, unit by unit (on one node from where it lies, fsdp_leaf.c; else as it comes, fsdp_send.c); the sums move on
- * when the round ends. Ranks along ep have other grains, as replicas do: a block of neighbours each, of which a round
- * takes the next ones. */
+/* fsdp: sums of sharded gradients. In each round every rank computes one grain; those of the ranks that share a slice
+ * are neighbours in the tree, in the order of the ranks. The owner of a part gets it from all and adds it to its sums,
+ * unit by unit (on one node in place, fsdp_grads.c; else as it arrives, fsdp_send.c); the sums advance when the round
+ * ends. Ranks along ep, like replicas, have other grains: a block of neighbours each, of which a round has the next. */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- dealing ----------------------------------------------------------------------------------------------------- */
+#include "base/assert.h"
+#include "base/math.h"
+
+/* ---- which grain when -------------------------------------------------------------------------------------------- */
 
 /* Grains of those who share a slice with the rank at ep of this replica. */
 static struct ash_range block_of(const struct ash_mesh *mesh, size_t grain_count, size_t ep)
 {
-    size_t lanes = mesh->size[ASH_MESH_EP];
+    size_t strands = mesh->size[ASH_MESH_EP];
 
-    return ash_grains_dealt(grain_count, mesh->at[ASH_MESH_DP] * lanes + ep, mesh->size[ASH_MESH_DP] * lanes);
+    return ash_grains_partition(grain_count, mesh->at[ASH_MESH_DP] * strands + ep, mesh->size[ASH_MESH_DP] * strands);
 }
 
 size_t ash_fsdp_rounds(const struct ash_mesh *mesh, size_t grain_count)
@@ -24,8 +26,7 @@ size_t ash_fsdp_rounds(const struct ash_mesh *mesh, size_t grain_count)
     size_t size = mesh->size[ASH_MESH_FSDP], most = 0;
 
     for (size_t ep = 0; ep < mesh->size[ASH_MESH_EP]; ep++) {
-        size_t rounds = (block_of(mesh, grain_count, ep).count + size - 1) / size;
-        if (rounds > most) most = rounds;
+        most = ash_max(most, ash_div_up(block_of(mesh, grain_count, ep).count, size));
     }
     return most;
 }
@@ -38,16 +39,16 @@ size_t ash_fsdp_grain(const struct ash_mesh *mesh, size_t grain_count, size_t ro
     return place < block.count ? block.first + place : SIZE_MAX;
 }
 
-size_t ash_fsdp_leaves(const struct ash_fsdp *fsdp, struct ash_range block)
+size_t ash_fsdp_round_grains(const struct ash_fsdp *fsdp, struct ash_range block)
 {
     size_t size = fsdp->shards->size, before = fsdp->round * size;
 
-    return block.count <= before ? 0 : block.count - before < size ? block.count - before : size;
+    return block.count <= before ? 0 : ash_min(block.count - before, size);
 }
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-bool ash_fsdp_serves(const struct ash_fsdp *fsdp)
+bool ash_fsdp_serves_experts(const struct ash_fsdp *fsdp)
 {
     return fsdp->mesh->size[ASH_MESH_EP] > 1 && ash_model_expert_size(fsdp->state->model) > 0;
 }
@@ -66,53 +67,58 @@ static size_t dense_size(const struct ash_fsdp *fsdp)
     return size;
 }
 
-/* Leaves and sums of the experts, for every rank that is served. */
+/* Gradient buffers and sums of the experts, for every rank that is served. */
 static int open_experts(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    size_t lanes = fsdp->mesh->size[ASH_MESH_EP], own = fsdp->shards->total - fsdp->dense;
+    size_t strands = fsdp->mesh->size[ASH_MESH_EP], own = fsdp->shards->total - fsdp->dense;
     struct ash_grains_opts opts = {.exec = fsdp->state->exec,
                                    .group = fsdp->mesh->groups[ASH_MESH_DP],
                                    .grain_count = fsdp->grain_count,
-                                   .lane_count = lanes,
-                                   .at_once = fsdp->shards->size,
+                                   .strand_count = strands,
+                                   .add_count = fsdp->shards->size,
                                    .sum_size = own,
                                    .leaf_size = own};
     int rc = ash_grains_init(&fsdp->experts, &opts, err);
 
     if (rc < 0) return rc;
-    fsdp->expert_leaves = calloc(lanes, sizeof(*fsdp->expert_leaves));
-    if (fsdp->expert_leaves == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", lanes);
-    for (size_t lane = 0; rc == 0 && lane < lanes; lane++)
-        rc = ash_buffer_init(&fsdp->expert_leaves[lane], fsdp->state->exec->memory,
+    fsdp->expert_grad_buffers = calloc(strands, sizeof(*fsdp->expert_grad_buffers));
+    if (fsdp->expert_grad_buffers == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", strands);
+    for (size_t strand = 0; rc == 0 && strand < strands; strand++)
+        rc = ash_buffer_init(&fsdp->expert_grad_buffers[strand], fsdp->state->exec->memory,
                              ash_model_expert_size(fsdp->state->model) * sizeof(float), "experts' gradients", err);
     return rc;
 }
 
-static int open_dealt(struct ash_fsdp *fsdp, struct ash_err *err)
+static int open_sharded(struct ash_fsdp *fsdp, struct ash_err *err)
 {
     size_t total = fsdp->shards->total;
     struct ash_grains_opts opts = {.exec = fsdp->state->exec,
                                    .group = fsdp->mesh->blocks,
                                    .grain_count = fsdp->grain_count,
-                                   .lane_count = 1,
-                                   .at_once = fsdp->shards->size,
+                                   .strand_count = 1,
+                                   .add_count = fsdp->shards->size,
                                    .leaf_size = total};
     int rc;
 
     fsdp->dense = dense_size(fsdp);
-    if (opts.group != NULL && ash_group_nodes(opts.group) > 1) opts.runs = fsdp->shards->unit_count;
-    opts.sum_size = ash_fsdp_serves(fsdp) ? fsdp->dense : total;
-    if (ash_fsdp_serves(fsdp)) opts.unused = (struct ash_range){fsdp->dense, total - fsdp->dense};
-    if ((rc = ash_grains_init(&fsdp->sums, &opts, err)) < 0) return rc;
-    if (ash_fsdp_serves(fsdp) && (rc = open_experts(fsdp, err)) < 0) return rc;
-    if ((rc = ash_fsdp_open_leaf(fsdp, err)) < 0) return rc;
-    if (fsdp->window != NULL && !ash_fsdp_serves(fsdp)) return 0; /* nothing travels */
-    return ash_fsdp_open_flights(fsdp, err);
+    if (opts.group != NULL && ash_group_nodes(opts.group) > 1) opts.range_count = fsdp->shards->unit_count;
+    opts.sum_size = ash_fsdp_serves_experts(fsdp) ? fsdp->dense : total;
+    if (ash_fsdp_serves_experts(fsdp)) opts.unused = (struct ash_range){fsdp->dense, total - fsdp->dense};
+    rc = ash_grains_init(&fsdp->sums, &opts, err);
+    if (rc < 0) return rc;
+    if (ash_fsdp_serves_experts(fsdp)) {
+        rc = open_experts(fsdp, err);
+        if (rc < 0) return rc;
+    }
+    rc = ash_fsdp_open_grad_buffer(fsdp, err);
+    if (rc < 0) return rc;
+    if (fsdp->window != NULL && !ash_fsdp_serves_experts(fsdp)) return 0; /* nothing is sent */
+    return ash_fsdp_open_requests(fsdp, err);
 }
 
 int ash_fsdp_open_sums(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    return fsdp->mesh->zero > 1 ? open_dealt(fsdp, err) : 0;
+    return fsdp->mesh->zero > 1 ? open_sharded(fsdp, err) : 0;
 }
 
 /* ---- a round ----------------------------------------------------------------------------------------------------- */
@@ -121,72 +127,73 @@ void ash_fsdp_reset(struct ash_fsdp *fsdp)
 {
     ash_grains_reset(&fsdp->sums);
     ash_grains_reset(&fsdp->experts);
-    ash_fsdp_forget_flights(fsdp);
+    ash_fsdp_drop_requests(fsdp);
     fsdp->round = 0;
-    fsdp->given_count = 0;
-    fsdp->ended = false;
+    fsdp->published_count = 0;
+    fsdp->round_ended = false;
 }
 
-static void move_on(const struct ash_fsdp *fsdp, struct ash_grains *sums)
+static void advance(const struct ash_fsdp *fsdp, struct ash_grains *sums)
 {
-    for (size_t lane = 0; lane < sums->opts.lane_count; lane++)
-        ash_grains_move(sums, lane, ash_fsdp_leaves(fsdp, ash_grains_lane(sums, lane)));
+    for (size_t strand = 0; strand < sums->opts.strand_count; strand++)
+        ash_grains_advance(sums, strand, ash_fsdp_round_grains(fsdp, ash_grains_of(sums, strand)));
 }
 
-/* What the round that has ended has left to others comes from them now: they had time for it. */
-static int settle(struct ash_fsdp *fsdp, struct ash_err *err)
+/* Reduce what the last round has published and sent; if it has ended, go to the next. */
+static int end_round(struct ash_fsdp *fsdp, struct ash_err *err)
 {
-    int rc = ash_fsdp_take(fsdp, err);
+    int rc = ash_fsdp_reduce_published(fsdp, err);
 
-    if (rc == 0) rc = ash_fsdp_land(fsdp, err);
-    if (rc < 0 || !fsdp->ended) return rc;
-    move_on(fsdp, &fsdp->sums);
-    move_on(fsdp, &fsdp->experts);
+    if (rc == 0) rc = ash_fsdp_receive(fsdp, err);
+    if (rc < 0 || !fsdp->round_ended) return rc;
+    advance(fsdp, &fsdp->sums);
+    advance(fsdp, &fsdp->experts);
     fsdp->round++;
-    fsdp->ended = false;
+    fsdp->round_ended = false;
     return 0;
 }
 
-int ash_fsdp_begin(struct ash_fsdp *fsdp, float **leaf_out, float **expert_leaves, struct ash_err *err)
+int ash_fsdp_begin(struct ash_fsdp *fsdp, float **grad_buffer_out, float **expert_grad_buffers, struct ash_err *err)
 {
-    int rc = settle(fsdp, err);
+    int rc = end_round(fsdp, err);
 
+    ash_assert(fsdp->mesh->zero > 1);
     if (rc == 0) rc = ash_fsdp_clear_rest(fsdp, err);
     if (rc < 0) return rc;
-    for (size_t lane = 0; lane < fsdp->experts.opts.lane_count; lane++)
-        expert_leaves[lane] = fsdp->expert_leaves[lane].data;
-    *leaf_out = fsdp->leaf.data;
+    for (size_t strand = 0; strand < fsdp->experts.opts.strand_count; strand++)
+        expert_grad_buffers[strand] = fsdp->expert_grad_buffers[strand].data;
+    *grad_buffer_out = fsdp->grad_buffer.data;
     return 0;
 }
 
-/* Between nodes, a part whose last leaves have come is joined over the replicas while others are still to come. */
-int ash_fsdp_put(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, size_t count, struct ash_err *err)
+/* Between nodes, a part that is complete is reduced over the replicas while others are still to come. */
+int ash_fsdp_reduce_parts(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery *to, size_t count, struct ash_err *err)
 {
     struct ash_range run = {to->at, to->unit->own.count};
     size_t end = (fsdp->round + 1) * fsdp->shards->size;
 
-    ash_grains_put(to->sums, to->lane, run, fsdp->leaves, count);
-    if (to->sums->opts.runs == 0 || count == 0 || ash_grains_lane(to->sums, to->lane).count > end) return 0;
-    return ash_grains_start(to->sums, run, 0, err);
+    ash_grains_add(to->sums, to->strand, run, fsdp->grad_parts, count);
+    if (to->sums->opts.range_count == 0 || count == 0 || ash_grains_of(to->sums, to->strand).count > end) return 0;
+    return ash_grains_start_reduce(to->sums, run, 0, err);
 }
 
 int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err)
 {
-    struct ash_fsdp_delivery to = {.unit = unit, .leaf = &fsdp->leaf, .sums = &fsdp->sums, .at = unit->at};
-    bool expert = ash_fsdp_serves(fsdp) && ash_fsdp_is_expert(fsdp, unit);
+    struct ash_fsdp_delivery to = {.unit = unit, .from = &fsdp->grad_buffer, .sums = &fsdp->sums, .at = unit->at};
+    bool expert = ash_fsdp_serves_experts(fsdp) && ash_fsdp_is_expert(fsdp, unit);
     int rc = 0;
 
     if (!expert && fsdp->window != NULL) {
-        ash_fsdp_give(fsdp, unit);
+        ash_fsdp_publish(fsdp, unit);
         return 0;
     }
-    to.first = expert ? unit->whole.first - ash_model_dense_size(fsdp->state->model) : ash_fsdp_place(fsdp, unit);
+    to.first = expert ? unit->whole.first - ash_model_dense_size(fsdp->state->model) : ash_fsdp_grad_offset(fsdp, unit);
     if (!expert) return ash_fsdp_send(fsdp, &to, err);
     to.sums = &fsdp->experts;
     to.at = unit->at - fsdp->dense;
-    to.drops = true;
-    for (to.lane = 0; rc == 0 && to.lane < fsdp->experts.opts.lane_count; to.lane++) {
-        to.leaf = &fsdp->expert_leaves[to.lane];
+    to.releases = true;
+    for (to.strand = 0; rc == 0 && to.strand < fsdp->experts.opts.strand_count; to.strand++) {
+        to.from = &fsdp->expert_grad_buffers[to.strand];
         rc = ash_fsdp_send(fsdp, &to, err);
     }
     return rc;
@@ -194,23 +201,24 @@ int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit,
 
 int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err)
 {
+    ash_assert(!fsdp->round_ended);
     for (size_t i = 0; i < fsdp->shards->unit_count; i++) {
         const struct ash_shard_unit *unit = &fsdp->shards->units[i];
         if (ash_fsdp_completes(fsdp->state->model, unit->unit)) continue; /* gone already */
         int rc = ash_fsdp_send_unit(fsdp, unit, err);
         if (rc < 0) return rc;
     }
-    fsdp->ended = true;
+    fsdp->round_ended = true;
     return 0;
 }
 
 int ash_fsdp_finish(struct ash_fsdp *fsdp, float **sum_out, struct ash_err *err)
 {
     float *sum = ash_grains_sum(&fsdp->sums);
-    int rc = settle(fsdp, err);
+    int rc = end_round(fsdp, err);
 
-    if (rc == 0) rc = ash_grains_finish(&fsdp->sums, NULL, err);
-    if (rc == 0 && ash_fsdp_serves(fsdp)) rc = ash_grains_finish(&fsdp->experts, sum + fsdp->dense, err);
+    if (rc == 0) rc = ash_grains_reduce(&fsdp->sums, NULL, err);
+    if (rc == 0 && ash_fsdp_serves_experts(fsdp)) rc = ash_grains_reduce(&fsdp->experts, sum + fsdp->dense, err);
     if (rc == 0) *sum_out = sum;
     return rc;
 }

@@ -1,19 +1,21 @@
-/* grains: lanes of partial sums, and which of them each rank brings to the join. */
+/* grains: strands of partial sums, and which of them each rank contributes to the reduction. */
 #include "train/layout/grains.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/assert.h"
 #include "collective/host/window.h"
 
 #define SHARE_FLOATS ((size_t)1024) /* shares begin on pages */
 
-struct ash_range ash_grains_dealt(size_t grain_count, size_t rank, size_t size)
+struct ash_range ash_grains_partition(size_t grain_count, size_t rank, size_t size)
 {
     size_t first = grain_count * rank / size;
 
+    ash_assert(rank < size);
     return (struct ash_range){first, grain_count * (rank + 1) / size - first};
 }
 
@@ -21,6 +23,7 @@ double ash_grains_fold(const double *values, size_t grain_count)
 {
     size_t half = 1;
 
+    ash_assert(grain_count > 0);
     if (grain_count == 1) return values[0];
     while (2 * half < grain_count)
         half *= 2;
@@ -29,10 +32,10 @@ double ash_grains_fold(const double *values, size_t grain_count)
 
 /* ---- stacks ------------------------------------------------------------------------------------------------------ */
 
-/* Put the next leaf of a lane on its stack. */
-static void push(struct ash_grains_stack *stack, struct ash_range lane)
+/* Put the next leaf of a strand on its stack. */
+static void push(struct ash_grains_stack *stack, struct ash_range strand)
 {
-    size_t depth = stack->depth, first = lane.first;
+    size_t depth = stack->depth, first = strand.first;
 
     if (depth > 0) first = stack->spans[depth - 1].first + stack->spans[depth - 1].count;
     stack->spans[stack->depth++] = (struct ash_range){first, 1};
@@ -50,21 +53,21 @@ static bool merge(struct ash_grains_stack *stack, size_t total)
     return true;
 }
 
-/* Buffers that a lane's partial sums need; more than there may be where it has too many grains. Leaves that come from
- * elsewhere, at_once at a time (0: they are made here), need none while they are added up. */
-static size_t buffers_for(size_t total, struct ash_range lane, size_t at_once)
+/* Buffers that a strand's partial sums need; more than there may be where it has too many grains. Leaves that come from
+ * elsewhere, add_count at a time (0: they are computed here), need none while they are added. */
+static size_t buffers_for(size_t total, struct ash_range strand, size_t add_count)
 {
     struct ash_grains_stack stack = {0};
     size_t most = 1;
 
-    for (size_t i = 0; i < lane.count && stack.depth <= ASH_GRAINS_DEPTH_MAX; i++) {
-        push(&stack, lane);
-        if (at_once == 0 && stack.depth > most) most = stack.depth;
+    for (size_t i = 0; i < strand.count && stack.depth <= ASH_GRAINS_DEPTH_MAX; i++) {
+        push(&stack, strand);
+        if (add_count == 0) most = ash_max(most, stack.depth);
         while (merge(&stack, total))
-            if (stack.depth > most) most = stack.depth;
-        if (at_once > 0 && (i + 1) % at_once == 0 && stack.depth > most) most = stack.depth;
+            most = ash_max(most, stack.depth);
+        if (add_count > 0 && (i + 1) % add_count == 0) most = ash_max(most, stack.depth);
     }
-    return stack.depth > most ? stack.depth : most;
+    return ash_max(most, stack.depth);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -74,46 +77,47 @@ static size_t group_size(const struct ash_grains_opts *opts)
     return opts->group != NULL ? ash_group_size(opts->group) : 1;
 }
 
-/* Of those who make leaves together, the first. */
-static bool leads(const struct ash_grains *grains)
+/* Is this the first of the peers? */
+static bool is_leader(const struct ash_grains *grains)
 {
-    return grains->opts.along == NULL || ash_group_rank(grains->opts.along) == 0;
+    return grains->opts.peers == NULL || ash_group_rank(grains->opts.peers) == 0;
 }
 
-/* Of elements that all of them go over, those of this rank. */
+/* Of elements that all peers process, those of this rank. */
 static struct ash_range share_of(const struct ash_grains *grains, struct ash_range run)
 {
-    struct ash_group *along = grains->opts.along;
+    struct ash_group *peers = grains->opts.peers;
     struct ash_range share = run;
 
-    if (along == NULL) return run;
-    share = ash_range_split(run.count, SHARE_FLOATS, ash_group_rank(along), ash_group_size(along));
+    if (peers == NULL) return run;
+    share = ash_range_split(run.count, SHARE_FLOATS, ash_group_rank(peers), ash_group_size(peers));
     share.first += run.first;
     return share;
 }
 
-/* Grains of a lane of rank `rank`. */
-static struct ash_range lane_of(const struct ash_grains_opts *opts, size_t rank, size_t lane)
+/* Grains of a strand of rank `rank`. */
+static struct ash_range strand_of(const struct ash_grains_opts *opts, size_t rank, size_t strand)
 {
-    return ash_grains_dealt(opts->grain_count, rank * opts->lane_count + lane, group_size(opts) * opts->lane_count);
+    return ash_grains_partition(opts->grain_count, rank * opts->strand_count + strand,
+                                group_size(opts) * opts->strand_count);
 }
 
 static int check(const struct ash_grains_opts *opts, struct ash_err *err)
 {
-    size_t size = group_size(opts), lanes = size * opts->lane_count, end = opts->unused.first + opts->unused.count;
+    size_t size = group_size(opts), strands = size * opts->strand_count, end = opts->unused.first + opts->unused.count;
 
     if (opts->grain_count == 0 || opts->sum_size > opts->leaf_size || end > opts->leaf_size ||
         (opts->unused.count > 0 && opts->unused.first < opts->sum_size))
         return ash_err_set(err, -EINVAL, "gradient sums over %zu grains of %zu values make no sense", opts->grain_count,
                            opts->leaf_size);
-    if (lanes > opts->grain_count || size > ASH_SHARES_RANKS_MAX || opts->grain_count > ASH_GRAINS_MAX)
+    if (strands > opts->grain_count || size > ASH_SHARES_RANKS_MAX || opts->grain_count > ASH_GRAINS_MAX)
         return ash_err_set(err, -EINVAL,
                            "%zu grains cannot be shared by %zu ranks: set train.grains to at least the number of ranks",
-                           opts->grain_count, lanes);
+                           opts->grain_count, strands);
     return 0;
 }
 
-/* Which partial sums each rank ends with, and how they are joined. */
+/* Which partial sums each rank ends with, and how they are reduced. */
 static int plan_shares(struct ash_grains *grains, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
@@ -121,13 +125,13 @@ static int plan_shares(struct ash_grains *grains, struct ash_err *err)
     size_t count = 0;
 
     for (size_t r = 0; r < group_size(opts); r++) {
-        for (size_t lane = 0; lane < opts->lane_count; lane++) {
+        for (size_t strand = 0; strand < opts->strand_count; strand++) {
             struct ash_range cover[ASH_TREE_COVER_MAX];
-            size_t parts = ash_tree_cover(opts->grain_count, lane_of(opts, r, lane), cover);
+            size_t parts = ash_tree_cover(opts->grain_count, strand_of(opts, r, strand), cover);
 
             if (count + parts > ASH_TREE_PARTS_MAX)
                 return ash_err_set(err, -EINVAL, "%zu grains over %zu ranks make too many partial sums",
-                                   opts->grain_count, group_size(opts) * opts->lane_count);
+                                   opts->grain_count, group_size(opts) * opts->strand_count);
             memcpy(spans + count, cover, parts * sizeof(*cover));
             count += parts;
         }
@@ -136,68 +140,71 @@ static int plan_shares(struct ash_grains *grains, struct ash_err *err)
     return ash_tree_of_spans(&grains->shares.tree, spans, count, opts->grain_count);
 }
 
-/* What the first of those who make leaves together has is the memory of all: it has a window with them, or (in_group)
- * shows them the one that it has with its group. */
-static int open_along(struct ash_grains *grains, struct ash_grains_lane *lane, bool in_group, struct ash_err *err)
+/* The memory of the first peer is that of all: it has a window with them, or (in_group) shows them the one that it has
+ * with its group. */
+static int open_peers(struct ash_grains *grains, struct ash_grains_strand *strand, bool in_group, struct ash_err *err)
 {
-    struct ash_group *along = grains->opts.along;
+    struct ash_group *peers = grains->opts.peers;
 
-    for (size_t i = 0; i < lane->buffer_count; i++) {
-        int rc = in_group ? ash_group_window_show(along, grains->windows[i], ASH_WINDOW_OWN, &lane->along[i], err)
-                          : ash_group_window_open(along, grains->opts.leaf_size * sizeof(float), &lane->along[i], err);
+    for (size_t i = 0; i < strand->buffer_count; i++) {
+        int rc = in_group
+                     ? ash_group_window_show(peers, grains->windows[i], ASH_WINDOW_OWN, &strand->shared[i], err)
+                     : ash_group_window_open(peers, grains->opts.leaf_size * sizeof(float), &strand->shared[i], err);
 
         if (rc < 0) return rc;
-        if (!in_group && ash_group_rank(along) == 0 && grains->opts.unused.count == 0) ash_window_fill(lane->along[i]);
-        lane->sums[i] = ash_window_data_of(lane->along[i], 0);
+        if (!in_group && ash_group_rank(peers) == 0 && grains->opts.unused.count == 0)
+            ash_window_fill(strand->shared[i]);
+        strand->sums[i] = ash_window_data_of(strand->shared[i], 0);
     }
     return 0;
 }
 
 /* Memory of this process alone. */
-static int open_buffers(struct ash_grains *grains, struct ash_grains_lane *lane, struct ash_err *err)
+static int open_buffers(struct ash_grains *grains, struct ash_grains_strand *strand, struct ash_err *err)
 {
-    if (grains->opts.along != NULL) return open_along(grains, lane, false, err);
-    for (size_t i = 0; i < lane->buffer_count; i++) {
-        int rc = ash_buffer_init(&lane->buffers[i], grains->opts.exec->memory, grains->opts.leaf_size * sizeof(float),
+    if (grains->opts.peers != NULL) return open_peers(grains, strand, false, err);
+    for (size_t i = 0; i < strand->buffer_count; i++) {
+        int rc = ash_buffer_init(&strand->buffers[i], grains->opts.exec->memory, grains->opts.leaf_size * sizeof(float),
                                  "gradients", err);
 
         if (rc < 0) return rc;
-        lane->sums[i] = lane->buffers[i].data;
+        strand->sums[i] = strand->buffers[i].data;
     }
     return 0;
 }
 
-/* Memory in which the ranks can add up. All open as many as the one that needs most; pages that a rank does not touch
- * cost nothing. */
-static int open_windows(struct ash_grains *grains, struct ash_grains_lane *lane, struct ash_err *err)
+/* Memory that the ranks reduce in place. All open as many windows as the one that needs most; pages that a rank does not
+ * touch cost nothing. */
+static int open_windows(struct ash_grains *grains, struct ash_grains_strand *strand, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
-    size_t most = lane->buffer_count;
+    size_t most = strand->buffer_count;
 
     for (size_t r = 0; r < group_size(opts); r++) {
-        size_t count = buffers_for(opts->grain_count, lane_of(opts, r, 0), opts->at_once);
-        if (count > most) most = count;
+        most = ash_max(most, buffers_for(opts->grain_count, strand_of(opts, r, 0), opts->add_count));
     }
     for (size_t i = 0; i < most; i++) {
         int rc = ash_group_window_open(opts->group, opts->leaf_size * sizeof(float), &grains->windows[i], err);
 
         if (rc < 0) return rc;
-        if (i < lane->buffer_count && opts->unused.count == 0 && leads(grains)) ash_window_fill(grains->windows[i]);
-        lane->sums[i] = ash_window_data(grains->windows[i]);
+        if (i < strand->buffer_count && opts->unused.count == 0 && is_leader(grains))
+            ash_window_fill(grains->windows[i]);
+        strand->sums[i] = ash_window_data(grains->windows[i]);
     }
-    return opts->along != NULL ? open_along(grains, lane, true, err) : 0;
+    return opts->peers != NULL ? open_peers(grains, strand, true, err) : 0;
 }
 
-static int open_lane(struct ash_grains *grains, size_t index, struct ash_err *err)
+static int open_strand(struct ash_grains *grains, size_t index, struct ash_err *err)
 {
-    struct ash_grains_lane *lane = &grains->lanes[index];
+    struct ash_grains_strand *strand = &grains->strands[index];
     const struct ash_grains_opts *opts = &grains->opts;
 
-    lane->grains = lane_of(opts, opts->group != NULL ? ash_group_rank(opts->group) : 0, index);
-    lane->buffer_count = buffers_for(opts->grain_count, lane->grains, opts->at_once);
-    if (lane->buffer_count > ASH_GRAINS_DEPTH_MAX)
+    strand->grains = strand_of(opts, opts->group != NULL ? ash_group_rank(opts->group) : 0, index);
+    strand->buffer_count = buffers_for(opts->grain_count, strand->grains, opts->add_count);
+    if (strand->buffer_count > ASH_GRAINS_DEPTH_MAX)
         return ash_err_set(err, -EINVAL, "%zu grains are too many", opts->grain_count);
-    return opts->in_windows && opts->group != NULL ? open_windows(grains, lane, err) : open_buffers(grains, lane, err);
+    return opts->in_windows && opts->group != NULL ? open_windows(grains, strand, err)
+                                                   : open_buffers(grains, strand, err);
 }
 
 int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opts, struct ash_err *err)
@@ -205,47 +212,48 @@ int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opt
     int rc;
 
     memset(grains, 0, sizeof(*grains));
-    if ((rc = check(opts, err)) < 0) return rc;
-    ash_assert(!opts->in_windows || opts->lane_count == 1);
+    rc = check(opts, err);
+    if (rc < 0) return rc;
+    ash_assert(!opts->in_windows || opts->strand_count == 1);
     grains->opts = *opts;
-    grains->lanes = calloc(opts->lane_count, sizeof(*grains->lanes));
-    rc =
-        grains->lanes != NULL ? plan_shares(grains, err) : ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
-    for (size_t lane = 0; rc == 0 && lane < opts->lane_count; lane++)
-        rc = open_lane(grains, lane, err);
-    if (rc == 0 && opts->runs > 0) {
-        grains->flights = calloc(opts->runs, sizeof(*grains->flights));
-        if (grains->flights == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
+    grains->strands = calloc(opts->strand_count, sizeof(*grains->strands));
+    rc = grains->strands != NULL ? plan_shares(grains, err)
+                                 : ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
+    for (size_t strand = 0; rc == 0 && strand < opts->strand_count; strand++)
+        rc = open_strand(grains, strand, err);
+    if (rc == 0 && opts->range_count > 0) {
+        grains->requests = calloc(opts->range_count, sizeof(*grains->requests));
+        if (grains->requests == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for gradient sums");
     }
     if (rc < 0) ash_grains_fini(grains);
     return rc;
 }
 
-/* Wait for all that has been started; the first error counts. */
-static int land(struct ash_grains *grains, struct ash_err *err)
+/* Wait for all requests in flight; the first error counts. */
+static int wait_requests(struct ash_grains *grains, struct ash_err *err)
 {
     int rc = 0;
 
-    for (size_t i = 0; i < grains->flight_count; i++) {
-        int ended = ash_call_wait(grains->flights[i].call, rc == 0 ? err : NULL);
-        if (rc == 0) rc = ended;
+    for (size_t i = 0; i < grains->request_count; i++) {
+        int round_ended = ash_call_wait(grains->requests[i].call, rc == 0 ? err : NULL);
+        if (rc == 0) rc = round_ended;
     }
-    grains->flight_count = 0;
+    grains->request_count = 0;
     return rc;
 }
 
 void ash_grains_fini(struct ash_grains *grains)
 {
-    land(grains, NULL);
-    free(grains->flights);
-    for (size_t lane = 0; grains->lanes != NULL && lane < grains->opts.lane_count; lane++)
-        for (size_t i = 0; i < grains->lanes[lane].buffer_count; i++) {
-            ash_buffer_fini(&grains->lanes[lane].buffers[i]);
-            ash_window_close(grains->lanes[lane].along[i]);
+    wait_requests(grains, NULL);
+    free(grains->requests);
+    for (size_t strand = 0; grains->strands != NULL && strand < grains->opts.strand_count; strand++)
+        for (size_t i = 0; i < grains->strands[strand].buffer_count; i++) {
+            ash_buffer_fini(&grains->strands[strand].buffers[i]);
+            ash_window_close(grains->strands[strand].shared[i]);
         }
     for (size_t i = 0; i < ASH_GRAINS_DEPTH_MAX; i++)
         ash_window_close(grains->windows[i]);
-    free(grains->lanes);
+    free(grains->strands);
     memset(grains, 0, sizeof(*grains));
 }
 
@@ -253,33 +261,34 @@ size_t ash_grains_bytes(const struct ash_grains *grains)
 {
     size_t buffers = 0;
 
-    for (size_t lane = 0; lane < grains->opts.lane_count; lane++)
-        buffers += grains->lanes[lane].buffer_count;
+    for (size_t strand = 0; strand < grains->opts.strand_count; strand++)
+        buffers += grains->strands[strand].buffer_count;
     return (buffers * (grains->opts.leaf_size - grains->opts.unused.count) + grains->opts.unused.count) *
-           sizeof(float) / (grains->opts.along != NULL ? ash_group_size(grains->opts.along) : 1);
+           sizeof(float) / (grains->opts.peers != NULL ? ash_group_size(grains->opts.peers) : 1);
 }
 
-struct ash_range ash_grains_lane(const struct ash_grains *grains, size_t lane)
+struct ash_range ash_grains_of(const struct ash_grains *grains, size_t strand)
 {
-    return grains->lanes[lane].grains;
+    ash_assert(strand < grains->opts.strand_count);
+    return grains->strands[strand].grains;
 }
 
 /* ---- leaves ------------------------------------------------------------------------------------------------------ */
 
 void ash_grains_reset(struct ash_grains *grains)
 {
-    land(grains, NULL);
-    for (size_t lane = 0; lane < grains->opts.lane_count; lane++)
-        grains->lanes[lane].stack.depth = 0;
+    wait_requests(grains, NULL);
+    for (size_t strand = 0; strand < grains->opts.strand_count; strand++)
+        grains->strands[strand].stack.depth = 0;
 }
 
-float *ash_grains_begin(struct ash_grains *grains, size_t lane, bool zeroed)
+float *ash_grains_begin(struct ash_grains *grains, size_t strand, bool zeroed)
 {
     const struct ash_grains_opts *opts = &grains->opts;
-    size_t depth = grains->lanes[lane].stack.depth, behind = opts->unused.first + opts->unused.count;
+    size_t depth = grains->strands[strand].stack.depth, behind = opts->unused.first + opts->unused.count;
 
-    ash_assert(depth < grains->lanes[lane].buffer_count);
-    float *leaf = grains->lanes[lane].sums[depth];
+    ash_assert(depth < grains->strands[strand].buffer_count);
+    float *leaf = grains->strands[strand].sums[depth];
     if (!zeroed) return leaf;
     struct ash_range before = share_of(grains, (struct ash_range){0, opts->unused.first}),
                      rest = share_of(grains, (struct ash_range){behind, opts->leaf_size - behind});
@@ -288,42 +297,44 @@ float *ash_grains_begin(struct ash_grains *grains, size_t lane, bool zeroed)
     return leaf;
 }
 
-/* The leaf behind the last one is on a lane's sums: add up elements run of what has become a subtree. */
-static void take_leaf(const struct ash_grains *grains, const struct ash_grains_lane *lane,
-                      struct ash_grains_stack *stack, struct ash_range run)
+/* The next leaf is in a strand's sums: add elements `run` of what has become a subtree. */
+static void add_leaf(const struct ash_grains *grains, const struct ash_grains_strand *strand,
+                     struct ash_grains_stack *stack, struct ash_range run)
 {
     struct ash_exec *exec = grains->opts.exec;
 
-    push(stack, lane->grains);
+    push(stack, strand->grains);
     while (merge(stack, grains->opts.grain_count)) {
-        float *left = lane->sums[stack->depth - 1], *right = lane->sums[stack->depth];
+        float *left = strand->sums[stack->depth - 1], *right = strand->sums[stack->depth];
         if (run.count > 0) exec->ops->row->add(exec, left + run.first, right + run.first, run.count, left + run.first);
     }
 }
 
-void ash_grains_end(struct ash_grains *grains, size_t lane)
+void ash_grains_end(struct ash_grains *grains, size_t strand)
 {
-    struct ash_grains_lane *taken = &grains->lanes[lane];
+    struct ash_grains_strand *taken = &grains->strands[strand];
 
-    take_leaf(grains, taken, &taken->stack, share_of(grains, (struct ash_range){0, grains->opts.sum_size}));
+    add_leaf(grains, taken, &taken->stack, share_of(grains, (struct ash_range){0, grains->opts.sum_size}));
 }
 
-void ash_grains_end_run(struct ash_grains *grains, struct ash_range run)
+void ash_grains_end_range(struct ash_grains *grains, struct ash_range run)
 {
-    struct ash_grains_stack stack = grains->lanes[0].stack;
+    struct ash_grains_stack stack = grains->strands[0].stack;
 
-    take_leaf(grains, &grains->lanes[0], &stack, run);
+    add_leaf(grains, &grains->strands[0], &stack, run);
 }
 
-/* A leaf is read where it lies when it is added to its neighbour; only what has none yet is copied. */
-void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_range run, const float *const *leaves,
+/* A leaf is read in place when it is added to its neighbour; only one without a neighbour yet is copied. */
+void ash_grains_add(struct ash_grains *grains, size_t strand, struct ash_range run, const float *const *leaves,
                     size_t count)
 {
-    const struct ash_grains_lane *taken = &grains->lanes[lane];
+    const struct ash_grains_strand *taken = &grains->strands[strand];
     struct ash_exec *exec = grains->opts.exec;
     struct ash_grains_stack stack = taken->stack;
     const float *parts[ASH_GRAINS_DEPTH_MAX + 1];
 
+    ash_assert(strand < grains->opts.strand_count && ash_range_end(run) <= grains->opts.sum_size);
+    ash_assert(count <= grains->opts.add_count);
     for (size_t d = 0; d < stack.depth; d++)
         parts[d] = taken->sums[d] + run.first;
     for (size_t i = 0; i < count; i++) {
@@ -343,54 +354,55 @@ void ash_grains_put(struct ash_grains *grains, size_t lane, struct ash_range run
             memcpy(taken->sums[d] + run.first, parts[d], run.count * sizeof(float));
 }
 
-void ash_grains_move(struct ash_grains *grains, size_t lane, size_t count)
+void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count)
 {
-    struct ash_grains_lane *taken = &grains->lanes[lane];
+    struct ash_grains_strand *taken = &grains->strands[strand];
 
     for (size_t i = 0; i < count; i++)
-        take_leaf(grains, taken, &taken->stack, (struct ash_range){0});
+        add_leaf(grains, taken, &taken->stack, (struct ash_range){0});
 }
 
 /* ---- the end ----------------------------------------------------------------------------------------------------- */
 
 float *ash_grains_sum(const struct ash_grains *grains)
 {
-    return grains->lanes[0].sums[0];
+    return grains->strands[0].sums[0];
 }
 
-int ash_grains_start(struct ash_grains *grains, struct ash_range run, size_t part, struct ash_err *err)
+int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range run, size_t part, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
-    const struct ash_grains_lane *lane = &grains->lanes[0];
+    const struct ash_grains_strand *strand = &grains->strands[0];
     size_t rank = ash_group_rank(opts->group), parts = grains->shares.first[rank + 1] - grains->shares.first[rank];
-    struct ash_grains_flight *flight = &grains->flights[grains->flight_count];
-    float *sum = lane->sums[0] + run.first;
+    struct ash_grains_request *request = &grains->requests[grains->request_count];
+    float *sum = strand->sums[0] + run.first;
     int rc;
 
+    ash_assert(ash_range_end(run) <= opts->sum_size);
     ash_assert(part == 0 || part * ash_group_size(opts->group) == run.count);
-    ash_assert(opts->lane_count == 1 && grains->flight_count < opts->runs && parts <= lane->buffer_count);
+    ash_assert(opts->strand_count == 1 && grains->request_count < opts->range_count && parts <= strand->buffer_count);
     if (run.count == 0) return 0;
     for (size_t i = 0; i < parts; i++)
-        flight->parts[i] = lane->sums[i] + run.first;
+        request->parts[i] = strand->sums[i] + run.first;
     if (part > 0)
-        rc = ash_group_reduce_scatter_parts_start(opts->group, flight->parts, &grains->shares, sum + rank * part, part,
-                                                  ASH_COLL_F32, ASH_COLL_SUM, &flight->call, err);
+        rc = ash_group_reduce_scatter_parts_start(opts->group, request->parts, &grains->shares, sum + rank * part, part,
+                                                  ASH_COLL_F32, ASH_COLL_SUM, &request->call, err);
     else
-        rc = ash_group_all_reduce_parts_start(opts->group, flight->parts, &grains->shares, sum, run.count, ASH_COLL_F32,
-                                              ASH_COLL_SUM, &flight->call, err);
-    if (rc == 0) grains->flight_count++;
+        rc = ash_group_all_reduce_parts_start(opts->group, request->parts, &grains->shares, sum, run.count,
+                                              ASH_COLL_F32, ASH_COLL_SUM, &request->call, err);
+    if (rc == 0) grains->request_count++;
     return rc;
 }
 
-int ash_grains_finish(struct ash_grains *grains, float *out, struct ash_err *err)
+int ash_grains_reduce(struct ash_grains *grains, float *out, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
     const void *parts[ASH_TREE_PARTS_MAX];
     size_t count = 0;
 
-    if (grains->flight_count > 0) {
+    if (grains->request_count > 0) {
         ash_assert(out == NULL);
-        return land(grains, err);
+        return wait_requests(grains, err);
     }
     if (grains->windows[0] != NULL && opts->wanted_count > 0)
         return ash_group_window_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size, opts->wanted,
@@ -398,9 +410,9 @@ int ash_grains_finish(struct ash_grains *grains, float *out, struct ash_err *err
     if (grains->windows[0] != NULL)
         return ash_group_window_all_reduce(opts->group, grains->windows, &grains->shares, opts->sum_size, ASH_COLL_F32,
                                            ASH_COLL_SUM, err);
-    for (size_t lane = 0; lane < opts->lane_count; lane++)
-        for (size_t i = 0; i < grains->lanes[lane].stack.depth; i++)
-            parts[count++] = grains->lanes[lane].sums[i];
+    for (size_t strand = 0; strand < opts->strand_count; strand++)
+        for (size_t i = 0; i < grains->strands[strand].stack.depth; i++)
+            parts[count++] = grains->strands[strand].sums[i];
     if (out == NULL) out = ash_grains_sum(grains);
     if (opts->group != NULL)
         return ash_group_all_reduce_parts(opts->group, parts, &grains->shares, out, opts->sum_size, ASH_COLL_F32,

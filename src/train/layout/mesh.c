@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 static const char *const axis_names[ASH_MESH_AXES] = {"tp", "cp", "ep", "fsdp", "dp", "pp"};
 
 static void sizes_of(const struct ash_job_mesh *job, size_t sizes[ASH_MESH_AXES])
@@ -89,18 +91,19 @@ static int split(struct ash_mesh *mesh, unsigned mask, struct ash_group **group_
 }
 
 /* Replicas on one node. */
-static int find_twins(struct ash_mesh *mesh, struct ash_err *err)
+static int find_node_replicas(struct ash_mesh *mesh, struct ash_err *err)
 {
     unsigned replicas = 1u << ASH_MESH_DP | 1u << ASH_MESH_CP;
-    size_t rank = ash_group_rank(mesh->world), node = ash_group_member(mesh->world, rank).node_index;
+    size_t rank = ash_group_rank(mesh->world), node = ash_group_get_member(mesh->world, rank).node_index;
     int64_t color = color_without(mesh, replicas) * (int64_t)ash_group_nodes(mesh->world) + (int64_t)node;
     int rc;
 
     if (ash_mesh_replicas(mesh) == 1 || mesh->zero > 0) return 0;
-    if ((rc = ash_group_split(mesh->world, color, (int64_t)rank, &mesh->twins, err)) < 0) return rc;
-    if (ash_group_size(mesh->twins) > 1) return 0;
-    ash_group_close(mesh->twins);
-    mesh->twins = NULL;
+    rc = ash_group_split(mesh->world, color, (int64_t)rank, &mesh->node_replicas, err);
+    if (rc < 0) return rc;
+    if (ash_group_size(mesh->node_replicas) > 1) return 0;
+    ash_group_close(mesh->node_replicas);
+    mesh->node_replicas = NULL;
     return 0;
 }
 
@@ -116,34 +119,35 @@ static int find_ep_nodes(struct ash_mesh *mesh, struct ash_err *err)
     mesh->ep_nodes = calloc(size, sizeof(*mesh->ep_nodes));
     if (mesh->ep_nodes == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
     for (size_t r = 0; r < size; r++)
-        mesh->ep_nodes[r] = (uint32_t)ash_group_member(ep, r).node_index;
-    rc = ash_group_split(ep, mesh->ep_nodes[rank], (int64_t)rank, &mesh->ep_here, err);
-    return rc < 0 ? rc : ash_mesh_link_open(&mesh->ep_link, mesh->ep_here, &mesh->meter, err);
+        mesh->ep_nodes[r] = (uint32_t)ash_group_get_member(ep, r).node_index;
+    rc = ash_group_split(ep, mesh->ep_nodes[rank], (int64_t)rank, &mesh->ep_node_group, err);
+    return rc < 0 ? rc : ash_mesh_link_open(&mesh->ep_link, mesh->ep_node_group, &mesh->meter, err);
 }
 
 /* Ranks that share a pass, where all of them are on one node. */
-static int find_together(struct ash_mesh *mesh, struct ash_err *err)
+static int find_tp_cp(struct ash_mesh *mesh, struct ash_err *err)
 {
     int rc;
 
     if (mesh->size[ASH_MESH_TP] == 1 || mesh->size[ASH_MESH_CP] == 1) return 0;
-    if ((rc = split(mesh, 1u << ASH_MESH_TP | 1u << ASH_MESH_CP, &mesh->together, err)) < 0) return rc;
-    if (ash_group_nodes(mesh->together) == 1)
-        return ash_mesh_link_open(&mesh->together_link, mesh->together, &mesh->meter, err);
-    ash_group_close(mesh->together);
-    mesh->together = NULL;
+    rc = split(mesh, 1u << ASH_MESH_TP | 1u << ASH_MESH_CP, &mesh->tp_cp, err);
+    if (rc < 0) return rc;
+    if (ash_group_nodes(mesh->tp_cp) == 1) return ash_mesh_link_open(&mesh->tp_cp_link, mesh->tp_cp, &mesh->meter, err);
+    ash_group_close(mesh->tp_cp);
+    mesh->tp_cp = NULL;
     return 0;
 }
 
 /* The ranks of tp and cp are neighbours. All ranks must come to the same answer, whatever node they are on. */
-static void find_one_sum(struct ash_mesh *mesh)
+static void find_shared_gradients(struct ash_mesh *mesh)
 {
     size_t team = mesh->size[ASH_MESH_TP] * mesh->size[ASH_MESH_CP];
 
-    mesh->one_sum = mesh->size[ASH_MESH_CP] > 1 && mesh->zero < 2;
+    mesh->shares_gradients = mesh->size[ASH_MESH_CP] > 1 && mesh->zero < 2;
     for (size_t r = 0; r < ash_group_size(mesh->world); r++)
-        if (ash_group_member(mesh->world, r).node_index != ash_group_member(mesh->world, r / team * team).node_index)
-            mesh->one_sum = false;
+        if (ash_group_get_member(mesh->world, r).node_index !=
+            ash_group_get_member(mesh->world, r / team * team).node_index)
+            mesh->shares_gradients = false;
 }
 
 static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
@@ -152,18 +156,29 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
              blocks = 1u << ASH_MESH_DP | 1u << ASH_MESH_EP;
     int rc;
 
-    for (size_t a = 0; a < ASH_MESH_AXES; a++)
-        if ((rc = split(mesh, 1u << a, &mesh->groups[a], err)) < 0) return rc;
-    if ((rc = split(mesh, data, &mesh->data, err)) < 0) return rc;
-    if ((rc = split(mesh, experts, &mesh->experts, err)) < 0) return rc;
-    if (mesh->zero > 1 && (rc = split(mesh, blocks, &mesh->blocks, err)) < 0) return rc;
-    if ((rc = find_twins(mesh, err)) < 0) return rc;
-    for (size_t a = 0; a <= ASH_MESH_EP; a++)
-        if (mesh->groups[a] != NULL &&
-            (rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err)) < 0)
-            return rc;
-    if ((rc = find_together(mesh, err)) < 0) return rc;
-    find_one_sum(mesh);
+    for (size_t a = 0; a < ASH_MESH_AXES; a++) {
+        rc = split(mesh, 1u << a, &mesh->groups[a], err);
+        if (rc < 0) return rc;
+    }
+    rc = split(mesh, data, &mesh->data, err);
+    if (rc < 0) return rc;
+    rc = split(mesh, experts, &mesh->experts, err);
+    if (rc < 0) return rc;
+    if (mesh->zero > 1) {
+        rc = split(mesh, blocks, &mesh->blocks, err);
+        if (rc < 0) return rc;
+    }
+    rc = find_node_replicas(mesh, err);
+    if (rc < 0) return rc;
+    for (size_t a = 0; a <= ASH_MESH_EP; a++) {
+        if (mesh->groups[a] != NULL) {
+            rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err);
+            if (rc < 0) return rc;
+        }
+    }
+    rc = find_tp_cp(mesh, err);
+    if (rc < 0) return rc;
+    find_shared_gradients(mesh);
     return find_ep_nodes(mesh, err);
 }
 
@@ -191,16 +206,16 @@ void ash_mesh_close(struct ash_mesh *mesh)
     for (size_t a = 0; a <= ASH_MESH_EP; a++)
         ash_mesh_link_close(&mesh->links[a]);
     ash_mesh_link_close(&mesh->ep_link);
-    ash_mesh_link_close(&mesh->together_link);
-    ash_group_close(mesh->together);
-    ash_group_close(mesh->ep_here);
+    ash_mesh_link_close(&mesh->tp_cp_link);
+    ash_group_close(mesh->tp_cp);
+    ash_group_close(mesh->ep_node_group);
     free(mesh->ep_nodes);
     for (size_t a = 0; a < ASH_MESH_AXES; a++)
         ash_group_close(mesh->groups[a]);
     ash_group_close(mesh->data);
     ash_group_close(mesh->experts);
     ash_group_close(mesh->blocks);
-    ash_group_close(mesh->twins);
+    ash_group_close(mesh->node_replicas);
     memset(mesh, 0, sizeof(*mesh));
 }
 
@@ -209,7 +224,7 @@ bool ash_mesh_is_whole(const struct ash_mesh *mesh)
     return mesh->size[ASH_MESH_TP] * mesh->size[ASH_MESH_EP] * mesh->size[ASH_MESH_FSDP] * mesh->size[ASH_MESH_PP] == 1;
 }
 
-bool ash_mesh_speaks(const struct ash_mesh *mesh)
+bool ash_mesh_is_reporting_rank(const struct ash_mesh *mesh)
 {
     return mesh->at[ASH_MESH_TP] == 0 && mesh->at[ASH_MESH_CP] == 0 &&
            mesh->at[ASH_MESH_PP] + 1 == mesh->size[ASH_MESH_PP];
@@ -236,40 +251,40 @@ size_t ash_mesh_replicas(const struct ash_mesh *mesh)
     return mesh->size[ASH_MESH_DP] * mesh->size[ASH_MESH_CP];
 }
 
-bool ash_mesh_starts(const struct ash_mesh *mesh)
+bool ash_mesh_can_overwrite_grads(const struct ash_mesh *mesh)
 {
-    return (mesh->size[ASH_MESH_CP] == 1 || mesh->one_sum) && mesh->size[ASH_MESH_EP] == 1;
+    return (mesh->size[ASH_MESH_CP] == 1 || mesh->shares_gradients) && mesh->size[ASH_MESH_EP] == 1;
 }
 
-bool ash_mesh_one_sum(const struct ash_mesh *mesh)
+bool ash_mesh_shares_gradients(const struct ash_mesh *mesh)
 {
-    return mesh->one_sum;
+    return mesh->shares_gradients;
 }
 
-bool ash_mesh_leads(const struct ash_mesh *mesh)
+bool ash_mesh_is_leader(const struct ash_mesh *mesh)
 {
-    return !mesh->one_sum || mesh->at[ASH_MESH_CP] == 0;
+    return !mesh->shares_gradients || mesh->at[ASH_MESH_CP] == 0;
 }
 
-int ash_mesh_meet_tokens(struct ash_mesh *mesh, struct ash_err *err)
+int ash_mesh_cp_barrier(struct ash_mesh *mesh, struct ash_err *err)
 {
     int rc;
 
-    if (!mesh->one_sum) return 0;
+    if (!mesh->shares_gradients) return 0;
     ash_meter_begin(&mesh->meter);
     rc = ash_group_barrier(mesh->groups[ASH_MESH_CP], err);
     ash_meter_end(&mesh->meter, ASH_METER_COMM);
     return rc;
 }
 
-struct ash_group *ash_mesh_sharers(const struct ash_mesh *mesh)
+struct ash_group *ash_mesh_node_shard_group(const struct ash_mesh *mesh)
 {
     struct ash_group *fsdp = mesh->groups[ASH_MESH_FSDP];
 
     return mesh->zero > 0 && ash_group_nodes(fsdp) == 1 ? fsdp : NULL;
 }
 
-struct ash_group *ash_mesh_readers(const struct ash_mesh *mesh)
+struct ash_group *ash_mesh_tp_peers(const struct ash_mesh *mesh)
 {
     struct ash_group *tp = mesh->groups[ASH_MESH_TP];
 
@@ -280,6 +295,7 @@ size_t ash_mesh_stage_rank(const struct ash_mesh *mesh, size_t stage)
 {
     size_t rank = stage;
 
+    ash_assert(stage < mesh->size[ASH_MESH_PP]);
     for (size_t a = ASH_MESH_PP; a-- > 0;)
         rank = rank * mesh->size[a] + mesh->at[a];
     return rank;
@@ -302,6 +318,7 @@ struct ash_slice ash_mesh_slice(const struct ash_mesh *mesh, const struct ash_mo
                               .shard_size = mesh->size[ASH_MESH_FSDP],
                               .shard_weights = mesh->zero == 3};
 
+    ash_assert(chunk < chunks && stages <= ASH_MODEL_LAYERS_MAX);
     memset(slice.layers + layers.first, 1, layers.count);
     return slice;
 }
@@ -310,16 +327,16 @@ static int check_tokens(const struct ash_mesh *mesh, const struct ash_model_conf
                         struct ash_err *err)
 {
     size_t cp = mesh->size[ASH_MESH_CP], tp = mesh->size[ASH_MESH_TP], seq = (size_t)job->data.seq_tokens;
-    bool rounded = job->train.precision == ASH_PRECISION_BF16;
+    bool rounded = job->train.precision == ASH_JOB_BF16;
 
     if (cp == 1) return 0;
     if (seq < cp * (rounded ? ASH_K_GROUP : 1))
         return ash_err_set(err, -EINVAL, "mesh.cp=%zu cannot cut sequences of %zu tokens%s", cp, seq,
                            rounded ? " into parts of at least 32, as bf16 needs" : "");
     if (config->kv_heads < cp * tp)
-        return ash_err_set(
-            err, -EINVAL, "mesh.cp=%zu times mesh.tp=%zu is more than the %zu key-value heads that attention deals out",
-            cp, tp, config->kv_heads);
+        return ash_err_set(err, -EINVAL,
+                           "mesh.cp=%zu times mesh.tp=%zu is more than the %zu key-value heads that attention splits",
+                           cp, tp, config->kv_heads);
     return 0;
 }
 
@@ -344,8 +361,9 @@ int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *c
                            data, axis_names[ASH_MESH_DP], axis_names[ASH_MESH_FSDP], axis_names[ASH_MESH_EP], grains,
                            data);
     if (mesh->size[ASH_MESH_EP] > 1 && config->expert.experts == 0)
-        return ash_err_set(err, -EINVAL, "mesh.ep=%zu deals out experts, and this model has none: use mesh.dp",
+        return ash_err_set(err, -EINVAL, "mesh.ep=%zu shards experts, and this model has none: use mesh.dp",
                            mesh->size[ASH_MESH_EP]);
-    if ((rc = check_tokens(mesh, config, job, err)) < 0) return rc;
-    return ash_slice_check(config, &slice, job->train.precision == ASH_PRECISION_BF16, err);
+    rc = check_tokens(mesh, config, job, err);
+    if (rc < 0) return rc;
+    return ash_slice_check(config, &slice, job->train.precision == ASH_JOB_BF16, err);
 }

@@ -127,7 +127,7 @@ static void close_common(void *ctx, struct ash_shared_floats *common)
 static void say(void *ctx, const struct ash_shared_floats *common, size_t counter, uint64_t value)
 {
     (void)ctx;
-    ash_window_say(common->handle, counter, value);
+    ash_window_signal(common->handle, counter, value);
 }
 
 /* ---- the same, on the clock -------------------------------------------------------------------------------------- */
@@ -242,12 +242,12 @@ static struct ash_axis axis_of(struct ash_mesh_link *link)
                              .same_node = ash_group_nodes(link->group) == 1};
 }
 
-struct ash_axis ash_mesh_together(struct ash_mesh *mesh)
+struct ash_axis ash_mesh_tp_cp_axis(struct ash_mesh *mesh)
 {
-    return mesh->together != NULL ? axis_of(&mesh->together_link) : (struct ash_axis){.size = 1};
+    return mesh->tp_cp != NULL ? axis_of(&mesh->tp_cp_link) : (struct ash_axis){.size = 1};
 }
 
-struct ash_axis ash_mesh_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats)
+struct ash_axis ash_mesh_pass_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats)
 {
     struct ash_mesh_link *link = &mesh->links[axis];
     struct ash_axis all;

@@ -1,6 +1,6 @@
-/* stages - the part of the model that this rank trains, as one or more chunks of consecutive layers, and a step's
- * sequences on their way through it: forward and backward in the order of the pipeline, gradients into the tree of
- * grains, updates. Without a pipeline there is one chunk, all layers. One owner thread. */
+/* stages - the part of the model that this rank trains, as one or more chunks of consecutive layers, and how a step's
+ * sequences go through it: forward and backward in the order of the pipeline, gradients into the tree of grains,
+ * updates. Without a pipeline there is one chunk, all layers. One owner thread. */
 #ifndef ASH_TRAIN_STAGES_H
 #define ASH_TRAIN_STAGES_H
 
@@ -11,7 +11,7 @@
 #include "train/job/job.h"
 #include "train/layout/mesh.h"
 #include "train/state/optimizer.h"
-#include "train/layout/pipeline.h"
+#include "train/layout/stage_order.h"
 #include "train/state/state.h"
 
 /* A micro-batch between its forward and its backward. */
@@ -20,29 +20,29 @@ struct ash_stage_slot {
     struct ash_feed feed;
 };
 
+/* One chunk. */
 struct ash_stage {
     struct ash_state state;
     struct ash_optimizer optimizer;
-    struct ash_stage_slot *slots;
+    struct ash_stage_slot *slots; /* [slot_count]: micro-batches in flight */
     size_t slot_count;
     struct ash_fsdp fsdp;
-    const void **tp_weights;  /* [tp]: the memory that the weights of the ranks of tp are in, as this process sees it;
-                                 NULL: it does not */
-    struct ash_grains grains; /* where gradients are whole */
-    struct ash_range *wanted; /* of their sum, runs of elements that this rank updates, where no other asks for them */
+    const void **tp_weights;  /* [tp]: the weights of the ranks of tp, in memory that this process sees; NULL: none */
+    struct ash_grains grains; /* sums of gradients, where they are not sharded */
+    struct ash_range *wanted; /* [wanted_count]: ranges of the sum that this rank updates and no other does */
     size_t wanted_count;
-    bool joins;                /* their sum goes between nodes, beside the way back (stages_hooks.c) */
-    bool leads;                /* that is for this rank to do: it is the first of those who make one sum */
-    bool ends;                 /* the batch on its way back is the last of the rank's last grain */
-    bool *joined;              /* [units of the model]: whose sums have set out */
-    struct ash_grains experts; /* then, of experts that serve several ranks: a lane for each; others' are in grains */
-    float *leaf;               /* gradients of the grain whose backward is under way */
-    float **expert_leaves;     /* [ep]: those of experts, of the grains of the ranks that are served */
-    float *grads;              /* of the whole step, once joined: the shard's (optimizer.flat says where they lie) */
+    bool overlap_reduce;         /* sums go between nodes while the backward pass runs (stages_hooks.c) */
+    bool is_leader;              /* this rank starts them: see ash_mesh_is_leader */
+    bool is_last_micro_batch;    /* the one in the backward pass, of the rank's last grain */
+    bool *reduce_started;        /* [units of the model] */
+    struct ash_grains experts;   /* sums of experts that serve several ranks: a strand for each */
+    float *grad_buffer;          /* of the grain in the backward pass: [ash_model_grad_size] */
+    float **expert_grad_buffers; /* [ep]: of experts, for the grains of the ranks that are served */
+    float *grads;                /* of the whole step, reduced: the shard's (optimizer.flat says in which layout) */
 };
 
-/* To and from the neighbours in the pipeline; NULL where there is none. */
-struct ash_stage_lines {
+/* P2p channels to the neighbours in the pipeline; NULL where there is none. */
+struct ash_stage_channels {
     struct ash_channel *forward_to, *forward_from, *backward_to, *backward_from;
     struct ash_channel *tie_to, *tie_from; /* between the embedding and a tied output matrix on another stage */
 };
@@ -52,12 +52,12 @@ struct ash_stages {
     const struct ash_job *job;
     struct ash_exec *exec;
     struct ash_mesh *mesh;
-    struct ash_stage *chunks;
+    struct ash_stage *chunks; /* [chunk_count] */
     size_t chunk_count;
-    struct ash_pipeline pipeline;
-    struct ash_stage_lines lines;
-    struct ash_buffer tie; /* where a tied output matrix's sum arrives */
-    struct ash_feed feed;  /* for reading alone */
+    struct ash_stage_order order;
+    struct ash_stage_channels channels;
+    struct ash_buffer tie; /* where a tied output matrix's gradient arrives */
+    struct ash_feed feed;  /* for counting targets */
     size_t micro_batch;    /* sequences */
     size_t grain_micros;   /* micro-batches of a grain */
     struct ash_range own;  /* this rank's grains */
@@ -69,26 +69,29 @@ struct ash_stages_source {
     const struct ash_model_config *config;
 };
 
-/* Borrows job, exec and mesh until close. All ranks of the mesh call it. */
+/* Open this rank's chunks of the model that source names. Borrows job, exec and mesh until close. All ranks of the mesh
+ * call it. Returns 0, -EINVAL where the model cannot be laid out like this, -ENOMEM, or a file's or the group's error. */
 int ash_stages_open(struct ash_stages *stages, const struct ash_job *job, struct ash_exec *exec, struct ash_mesh *mesh,
                     const struct ash_stages_source *source, struct ash_err *err);
+/* Free; half-open is fine. */
 void ash_stages_close(struct ash_stages *stages);
 
-/* Gradients of scale * loss of all sequences of a step, joined over all ranks. losses[grain] of all grains. */
+/* Compute the gradients of scale * loss over all sequences of a step and reduce them over all ranks. losses [grains]
+ * gets the sums of all grains, on every rank. Returns 0, -EBADMSG for damaged data, or the group's error. */
 int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
                      double *losses, struct ash_err *err);
-/* Norm of what ash_stages_train left. */
+/* The norm of those gradients. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err *err);
-/* Clip, update, and bring every copy up to date. */
+/* Clip, update, and bring every copy of the weights up to date. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_update(struct ash_stages *stages, double norm, double lr, struct ash_err *err);
-/* A step that leaves the weights alone counts too. */
+/* Count a step: a skipped one, too. */
 void ash_stages_count_step(struct ash_stages *stages);
 
-/* Losses of sequences 0 ... count - 1 of a dataset, without gradients. */
+/* losses [count] of sequences 0 ... count - 1 of a dataset, without gradients, on every rank. */
 int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset, size_t count, double *losses,
                     struct ash_err *err);
 
-/* state_hash of the whole job. */
+/* The state hash of the whole job. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_hash(const struct ash_stages *stages, uint64_t *hash_out, struct ash_err *err);
 
 #endif

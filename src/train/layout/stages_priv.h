@@ -1,29 +1,40 @@
-/* stages_priv - between stages.c, stages_run.c, stages_lines.c and stages_hooks.c. */
+/* stages_priv - between stages.c, stages_run.c, stages_channels.c and stages_hooks.c. */
 #ifndef ASH_TRAIN_STAGES_PRIV_H
 #define ASH_TRAIN_STAGES_PRIV_H
 
 #include "train/layout/stages.h"
 
-/* stages_lines.c */
-int ash_stages_open_lines(struct ash_stages *stages, const struct ash_model_config *config, struct ash_err *err);
-void ash_stages_close_lines(struct ash_stages *stages);
-/* Put the stream (or its gradient) of a micro-batch where the pass wants it, or send it on. */
-int ash_stages_take_input(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
-int ash_stages_pass_output(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
-int ash_stages_take_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
-int ash_stages_pass_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
-/* A grain is done: what a tied output matrix on another stage summed up joins the embedding's gradient. */
-int ash_stages_tie(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err);
-/* After an update: that matrix gets the embedding's new values. */
-int ash_stages_follow(struct ash_stages *stages, struct ash_err *err);
+/* ---- stages_channels.c ------------------------------------------------------------------------------------------- */
 
-/* stages_hooks.c: what passes tell; memory for sums that set out beside them (before the hooks and the sums are made);
- * and those of the rank's last grain that have not set out yet. */
+/* Open the p2p channels to the neighbours in the pipeline. All ranks call it. */
+int ash_stages_open_channels(struct ash_stages *stages, const struct ash_model_config *config, struct ash_err *err);
+/* Close them; half-open is fine. */
+void ash_stages_close_channels(struct ash_stages *stages);
+/* Receive the activations of a micro-batch from the stage before; nothing on the first. */
+int ash_stages_recv_input(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
+/* Send its activations to the stage after; nothing on the last. */
+int ash_stages_send_output(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
+/* Receive the gradient of those activations from the stage after; nothing on the last. */
+int ash_stages_recv_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
+/* Send the gradient of its input to the stage before; nothing on the first. */
+int ash_stages_send_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err);
+/* A grain is done: the gradient of a tied output matrix on the last stage is added to the embedding's on the first. */
+int ash_stages_add_tied(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err);
+/* After an update: the tied output matrix gets the embedding's new values. */
+int ash_stages_update_tied(struct ash_stages *stages, struct ash_err *err);
+
+/* ---- stages_hooks.c ---------------------------------------------------------------------------------------------- */
+
+/* What a pass calls around its layers; empty where nothing has to be done there. */
 struct ash_pass_hooks ash_stages_hooks(struct ash_stage *stage);
-int ash_stages_open_joins(const struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err);
-int ash_stages_join_rest(struct ash_stage *stage, struct ash_err *err);
+/* Find out whether reductions overlap with the backward pass. Before the hooks and the sums are made. */
+int ash_stages_open_overlap(const struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err);
+/* The rank's last grain is done: start the reductions that no layer has started. */
+int ash_stages_reduce_rest(struct ash_stage *stage, struct ash_err *err);
 
-/* stages.c: sums of all ranks' grains. */
-int ash_stages_join(struct ash_stages *stages, struct ash_err *err);
+/* ---- stages.c ---------------------------------------------------------------------------------------------------- */
+
+/* Reduce the gradients of all chunks over all ranks' grains. */
+int ash_stages_reduce(struct ash_stages *stages, struct ash_err *err);
 
 #endif

@@ -1,11 +1,14 @@
-/* stages: micro-batches on their way through this rank's chunks, in the order of the pipeline. */
+/* stages: micro-batches through this rank's chunks, in the order of the pipeline. */
 #include "train/layout/stages_priv.h"
 
 #include <stdint.h>
 #include <string.h>
 
-/* A step on its way. */
-struct walk {
+#include "base/assert.h"
+#include "base/math.h"
+
+/* The step being computed. */
+struct step {
     struct ash_stages *stages;
     const struct ash_dataset *dataset;
     uint64_t step;
@@ -15,6 +18,7 @@ struct walk {
 
 static struct ash_stage_slot *slot_of(struct ash_stage *stage, size_t micro)
 {
+    ash_assert(stage->slot_count > 0);
     return &stage->slots[micro % stage->slot_count];
 }
 
@@ -27,14 +31,14 @@ static size_t grain_of(const struct ash_stages *stages, size_t round)
 }
 
 /* The sequences of a micro-batch of the step. */
-static int read_micro(const struct walk *walk, struct ash_stage_slot *slot, size_t micro, struct ash_err *err)
+static int read_micro(const struct step *now, struct ash_stage_slot *slot, size_t micro, struct ash_err *err)
 {
-    const struct ash_stages *stages = walk->stages;
+    const struct ash_stages *stages = now->stages;
     const struct ash_job_train *train = &stages->job->train;
     uint64_t grain_slots = (uint64_t)(train->global_batch / train->grains);
     size_t grain = grain_of(stages, micro / stages->grain_micros), in_grain = micro % stages->grain_micros;
-    struct ash_feed_slice slice = {.dataset = walk->dataset,
-                                   .step = walk->step,
+    struct ash_feed_slice slice = {.dataset = now->dataset,
+                                   .step = now->step,
                                    .slots_per_step = (uint64_t)train->global_batch,
                                    .first_slot = grain * grain_slots + in_grain * stages->micro_batch,
                                    .count = stages->micro_batch};
@@ -48,20 +52,23 @@ static int read_micro(const struct walk *walk, struct ash_stage_slot *slot, size
     return rc;
 }
 
-static int go_forward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
+static int run_forward(struct step *now, struct ash_stage *stage, size_t micro, struct ash_err *err)
 {
-    struct ash_stages *stages = walk->stages;
+    struct ash_stages *stages = now->stages;
     struct ash_stage_slot *slot = slot_of(stage, micro);
     int rc;
 
-    if ((rc = read_micro(walk, slot, micro, err)) < 0) return rc;
+    rc = read_micro(now, slot, micro, err);
+    if (rc < 0) return rc;
     slot->feed.batch.flags = 0;
-    if (ash_mesh_starts(stages->mesh) && micro % stages->grain_micros == 0)
+    if (ash_mesh_can_overwrite_grads(stages->mesh) && micro % stages->grain_micros == 0)
         slot->feed.batch.flags |= ASH_BATCH_OVERWRITES;
     if ((micro + 1) % stages->grain_micros != 0) slot->feed.batch.flags |= ASH_BATCH_MORE_FOLLOW;
-    if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
-    if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
-    return ash_stages_pass_output(stages, slot, err);
+    rc = ash_stages_recv_input(stages, slot, err);
+    if (rc < 0) return rc;
+    rc = ash_pass_forward(slot->pass, &slot->feed.batch, err);
+    if (rc < 0) return rc;
+    return ash_stages_send_output(stages, slot, err);
 }
 
 /* Of count elements of a gradient, those that this rank clears. */
@@ -69,7 +76,7 @@ static struct ash_range share_of(const struct ash_stages *stages, size_t count)
 {
     const struct ash_mesh *mesh = stages->mesh;
 
-    if (!ash_mesh_one_sum(mesh)) return (struct ash_range){0, count};
+    if (!ash_mesh_shares_gradients(mesh)) return (struct ash_range){0, count};
     return ash_range_split(count, 1, mesh->at[ASH_MESH_CP], mesh->size[ASH_MESH_CP]);
 }
 
@@ -77,38 +84,41 @@ static struct ash_range share_of(const struct ash_stages *stages, size_t count)
 static int begin_grain(struct ash_stages *stages, struct ash_stage *stage, size_t round, struct ash_err *err)
 {
     const struct ash_model *model = stage->state.model;
-    bool starts = ash_mesh_starts(stages->mesh);
+    bool starts = ash_mesh_can_overwrite_grads(stages->mesh);
     int rc;
 
-    if (stages->mesh->zero > 1) return ash_fsdp_begin(&stage->fsdp, &stage->leaf, stage->expert_leaves, err);
-    /* The memory may be that of the grain before, of which another rank is still adding its share to the sums; what
-     * this one clears is not cut like that. */
-    if ((rc = ash_mesh_meet_tokens(stages->mesh, err)) < 0) return rc;
-    if (grain_of(stages, round) != SIZE_MAX) stage->leaf = ash_grains_begin(&stage->grains, 0, !starts);
-    if (starts && stage->leaf != NULL)
-        ash_model_clear_grads(model, stages->exec, stage->leaf, share_of(stages, ash_model_grad_size(model)));
-    for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
-        if (round < ash_grains_lane(&stage->experts, lane).count)
-            stage->expert_leaves[lane] = ash_grains_begin(&stage->experts, lane, true);
-    return ash_mesh_meet_tokens(stages->mesh, err);
+    if (stages->mesh->zero > 1)
+        return ash_fsdp_begin(&stage->fsdp, &stage->grad_buffer, stage->expert_grad_buffers, err);
+    /* The memory may be that of the grain before, of which another rank is still adding its share to the sums; the
+     * shares that are cleared are cut in another way. */
+    rc = ash_mesh_cp_barrier(stages->mesh, err);
+    if (rc < 0) return rc;
+    if (grain_of(stages, round) != SIZE_MAX) stage->grad_buffer = ash_grains_begin(&stage->grains, 0, !starts);
+    if (starts && stage->grad_buffer != NULL)
+        ash_model_clear_grads(model, stages->exec, stage->grad_buffer, share_of(stages, ash_model_grad_size(model)));
+    for (size_t strand = 0; strand < stage->experts.opts.strand_count; strand++)
+        if (round < ash_grains_of(&stage->experts, strand).count)
+            stage->expert_grad_buffers[strand] = ash_grains_begin(&stage->experts, strand, true);
+    return ash_mesh_cp_barrier(stages->mesh, err);
 }
 
-/* What another stage and a tied output matrix of this one have for the embedding joins its gradient. */
+/* Add to the embedding's gradient what a tied output matrix, here or on another stage, has for it. */
 static int fold_grain(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
 {
     const struct ash_mesh *mesh = stages->mesh;
-    bool one = ash_mesh_one_sum(mesh);
+    bool one = ash_mesh_shares_gradients(mesh);
     int rc = 0;
 
-    if (ash_mesh_leads(mesh)) {
+    ash_assert(stage->grad_buffer != NULL);
+    if (ash_mesh_is_leader(mesh)) {
         ash_meter_begin(&stages->mesh->meter);
-        rc = ash_stages_tie(stages, stage, err);
+        rc = ash_stages_add_tied(stages, stage, err);
         ash_meter_end(&stages->mesh->meter, ASH_METER_COMM);
     }
     if (rc < 0) return rc;
-    ash_model_grad_fold_part(stage->state.model, stages->exec, stage->leaf, one ? mesh->at[ASH_MESH_CP] : 0,
+    ash_model_grad_fold_part(stage->state.model, stages->exec, stage->grad_buffer, one ? mesh->at[ASH_MESH_CP] : 0,
                              one ? mesh->size[ASH_MESH_CP] : 1);
-    return ash_mesh_meet_tokens(stages->mesh, err);
+    return ash_mesh_cp_barrier(stages->mesh, err);
 }
 
 /* A grain's gradients are complete. */
@@ -117,49 +127,60 @@ static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t 
     bool works = grain_of(stages, round) != SIZE_MAX;
     int rc;
 
-    if (works && (rc = fold_grain(stages, stage, err)) < 0) return rc;
+    if (works) {
+        rc = fold_grain(stages, stage, err);
+        if (rc < 0) return rc;
+    }
     if (stages->mesh->zero > 1) return ash_fsdp_end(&stage->fsdp, err);
-    if (stage->joins && stage->ends) {
-        if ((rc = ash_stages_join_rest(stage, err)) < 0) return rc;
+    if (stage->overlap_reduce && stage->is_last_micro_batch) {
+        rc = ash_stages_reduce_rest(stage, err);
+        if (rc < 0) return rc;
     } else if (works) {
         ash_grains_end(&stage->grains, 0);
     }
-    for (size_t lane = 0; lane < stage->experts.opts.lane_count; lane++)
-        if (round < ash_grains_lane(&stage->experts, lane).count) ash_grains_end(&stage->experts, lane);
+    for (size_t strand = 0; strand < stage->experts.opts.strand_count; strand++)
+        if (round < ash_grains_of(&stage->experts, strand).count) ash_grains_end(&stage->experts, strand);
     return 0;
 }
 
-static int go_backward(struct walk *walk, struct ash_stage *stage, size_t micro, struct ash_err *err)
+static int run_backward(struct step *now, struct ash_stage *stage, size_t micro, struct ash_err *err)
 {
-    struct ash_stages *stages = walk->stages;
+    struct ash_stages *stages = now->stages;
     struct ash_stage_slot *slot = slot_of(stage, micro);
     size_t round = micro / stages->grain_micros, in_grain = micro % stages->grain_micros,
            grain = grain_of(stages, round);
     struct ash_pass_grads grads;
     int rc;
 
-    stage->fsdp.closes = in_grain + 1 == stages->grain_micros;
-    stage->fsdp.last = micro + 1 == stages->pipeline.micros;
-    stage->ends = stage->fsdp.closes && round + 1 == stages->own.count;
-    if (in_grain == 0 && (rc = begin_grain(stages, stage, round, err)) < 0) return rc;
-    if ((rc = ash_stages_take_gradient(stages, slot, err)) < 0) return rc;
-    grads = (struct ash_pass_grads){.sums = stage->leaf,
-                                    .expert_sums = stages->mesh->size[ASH_MESH_EP] > 1 ? stage->expert_leaves : NULL};
-    if ((rc = ash_pass_backward(slot->pass, walk->scale, &grads, slot->feed.losses, err)) < 0) return rc;
-    if ((rc = ash_stages_pass_gradient(stages, slot, err)) < 0) return rc;
+    stage->fsdp.is_last_of_grain = in_grain + 1 == stages->grain_micros;
+    stage->fsdp.is_last_of_step = micro + 1 == stages->order.micros;
+    stage->is_last_micro_batch = stage->fsdp.is_last_of_grain && round + 1 == stages->own.count;
+    if (in_grain == 0) {
+        rc = begin_grain(stages, stage, round, err);
+        if (rc < 0) return rc;
+    }
+    rc = ash_stages_recv_gradient(stages, slot, err);
+    if (rc < 0) return rc;
+    grads =
+        (struct ash_pass_grads){.sums = stage->grad_buffer,
+                                .expert_sums = stages->mesh->size[ASH_MESH_EP] > 1 ? stage->expert_grad_buffers : NULL};
+    rc = ash_pass_backward(slot->pass, now->scale, &grads, slot->feed.losses, err);
+    if (rc < 0) return rc;
+    rc = ash_stages_send_gradient(stages, slot, err);
+    if (rc < 0) return rc;
     for (size_t s = 0; grain != SIZE_MAX && ash_pass_has_head(slot->pass) && s < stages->micro_batch; s++)
-        walk->losses[grain] += ash_feed_loss(&slot->feed, s);
+        now->losses[grain] += ash_feed_loss(&slot->feed, s);
     return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
 }
 
-/* Every loss was filled in by one rank that speaks for it; the others have zeros. */
+/* Every loss comes from its reporting rank; the others add zeros. */
 static int share_losses(const struct ash_stages *stages, double *losses, size_t count, struct ash_err *err)
 {
     struct ash_mesh *mesh = stages->mesh;
     int rc;
 
     if (mesh->world == NULL) return 0;
-    if (!ash_mesh_speaks(mesh)) memset(losses, 0, count * sizeof(*losses));
+    if (!ash_mesh_is_reporting_rank(mesh)) memset(losses, 0, count * sizeof(*losses));
     ash_meter_begin(&mesh->meter);
     rc = ash_group_all_reduce(mesh->world, losses, losses, count, ASH_COLL_F64, ASH_COLL_SUM, err);
     ash_meter_end(&mesh->meter, ASH_METER_COMM);
@@ -171,26 +192,28 @@ static void reset(struct ash_stage *stage)
     ash_grains_reset(&stage->grains);
     ash_grains_reset(&stage->experts);
     ash_fsdp_reset(&stage->fsdp);
-    if (stage->joins) memset(stage->joined, 0, stage->state.shards->unit_count * sizeof(*stage->joined));
+    if (stage->overlap_reduce)
+        memset(stage->reduce_started, 0, stage->state.shards->unit_count * sizeof(*stage->reduce_started));
 }
 
 int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
                      double *losses, struct ash_err *err)
 {
-    struct walk walk = {stages, dataset, step, scale, losses};
+    struct step now = {stages, dataset, step, scale, losses};
     size_t grains = (size_t)stages->job->train.grains;
     int rc;
 
     memset(losses, 0, grains * sizeof(*losses));
     for (size_t i = 0; i < stages->chunk_count; i++)
         reset(&stages->chunks[i]);
-    for (size_t i = 0; i < ash_pipeline_count(&stages->pipeline); i++) {
-        struct ash_pipeline_op op = ash_pipeline_op(&stages->pipeline, i);
+    for (size_t i = 0; i < ash_stage_order_count(&stages->order); i++) {
+        struct ash_stage_op op = ash_stage_order_at(&stages->order, i);
         struct ash_stage *stage = &stages->chunks[op.chunk];
-        rc = op.backward ? go_backward(&walk, stage, op.micro, err) : go_forward(&walk, stage, op.micro, err);
+        rc = op.backward ? run_backward(&now, stage, op.micro, err) : run_forward(&now, stage, op.micro, err);
         if (rc < 0) return rc;
     }
-    if ((rc = ash_stages_join(stages, err)) < 0) return rc;
+    rc = ash_stages_reduce(stages, err);
+    if (rc < 0) return rc;
     return share_losses(stages, losses, grains, err);
 }
 
@@ -204,40 +227,47 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
         int rc;
 
         slot->feed.batch = (struct ash_batch){0};
-        if (slice->count > 0 && (rc = ash_feed_read(&slot->feed, slice, err)) < 0) return rc;
-        if ((rc = ash_stages_take_input(stages, slot, err)) < 0) return rc;
-        if ((rc = ash_pass_forward(slot->pass, &slot->feed.batch, err)) < 0) return rc;
-        if ((rc = ash_stages_pass_output(stages, slot, err)) < 0) return rc;
+        if (slice->count > 0) {
+            rc = ash_feed_read(&slot->feed, slice, err);
+            if (rc < 0) return rc;
+        }
+        rc = ash_stages_recv_input(stages, slot, err);
+        if (rc < 0) return rc;
+        rc = ash_pass_forward(slot->pass, &slot->feed.batch, err);
+        if (rc < 0) return rc;
+        rc = ash_stages_send_output(stages, slot, err);
+        if (rc < 0) return rc;
         if (!ash_pass_has_head(slot->pass)) continue;
-        if ((rc = ash_pass_losses(slot->pass, slot->feed.losses, err)) < 0) return rc;
+        rc = ash_pass_losses(slot->pass, slot->feed.losses, err);
+        if (rc < 0) return rc;
         for (size_t s = 0; s < slice->count; s++)
             losses[s] = ash_feed_loss(&slot->feed, s);
     }
     return 0;
 }
 
-/* Each data rank takes equally many sequences (the last fewer, with empty batches in their place: all serve all along
- * ep). */
+/* Each data rank has equally many sequences (the last fewer, with empty batches instead: all serve all along ep). */
 int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset, size_t count, double *losses,
                     struct ash_err *err)
 {
     size_t rank = ash_mesh_data_rank(stages->mesh), size = ash_mesh_data_size(stages->mesh);
-    size_t share = (count + size - 1) / size, first = share * rank < count ? share * rank : count;
-    size_t end = first + share < count ? first + share : count;
+    size_t share = ash_div_up(count, size), first = ash_min(share * rank, count);
+    size_t end = ash_min(first + share, count);
     struct ash_feed_slice slice = {.dataset = dataset, .slots_per_step = count};
 
     memset(losses, 0, count * sizeof(*losses));
     for (size_t i = 0; i < stages->chunk_count; i++) { /* not all ranks may have a pass that asks for weights */
-        int rc = ash_fsdp_settle(&stages->chunks[i].fsdp, err);
+        int rc = ash_fsdp_flush(&stages->chunks[i].fsdp, err);
         if (rc < 0) return rc;
     }
     for (size_t done = 0; done < share; done += stages->micro_batch, first += slice.count) {
         int rc;
 
         slice.first_slot = first;
-        slice.count = end - first < stages->micro_batch ? end - first : stages->micro_batch;
+        slice.count = ash_min(end - first, stages->micro_batch);
         if (slice.count == 0 && stages->mesh->size[ASH_MESH_EP] == 1 && stages->mesh->zero < 3) break;
-        if ((rc = eval_some(stages, &slice, losses + first, err)) < 0) return rc;
+        rc = eval_some(stages, &slice, losses + first, err);
+        if (rc < 0) return rc;
     }
     return share_losses(stages, losses, count, err);
 }

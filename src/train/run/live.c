@@ -6,12 +6,14 @@
 #include <string.h>
 #include <sys/ioctl.h>
 
+#include "base/math.h"
 #include "base/clock.h"
 
 #define REDRAW_NS 100000000u  /* at most ten times a second */
 #define QUIET_NS 30000000000u /* without a terminal: a sign of life */
 #define PLAIN_LINES 20
 #define BAR_CELLS 24
+#define BAR_WIDTH_MIN 100 /* columns of a terminal that has room for the bar */
 #define LINE_BYTES 512
 #define CLEAR_LINE "\r\033[K"
 
@@ -29,7 +31,8 @@ const char *ash_live_count(uint64_t value, char *buf, size_t buf_bytes)
     return buf;
 }
 
-const char *ash_live_short(double value, char *buf, size_t buf_bytes)
+/* gap stands between the number and its unit. */
+static const char *shorten(double value, const char *gap, const char *what, char *buf, size_t buf_bytes)
 {
     static const char *const units[] = {"", "k", "M", "G", "T"};
     size_t unit = 0;
@@ -38,14 +41,24 @@ const char *ash_live_short(double value, char *buf, size_t buf_bytes)
         value /= 1000.0;
         unit++;
     }
-    snprintf(buf, buf_bytes, "%.*f%s", unit == 0 || value >= 99.95 ? 0 : 1, value, units[unit]);
+    snprintf(buf, buf_bytes, "%.*f%s%s%s", unit == 0 || value >= 99.95 ? 0 : 1, value, gap, units[unit], what);
     return buf;
+}
+
+const char *ash_live_short(double value, char *buf, size_t buf_bytes)
+{
+    return shorten(value, "", "", buf, buf_bytes);
+}
+
+const char *ash_live_bytes(double value, char *buf, size_t buf_bytes)
+{
+    return shorten(value, " ", "B", buf, buf_bytes);
 }
 
 void ash_live_init(struct ash_live *live, FILE *out, bool terminal, int width, uint64_t total_steps)
 {
     *live = (struct ash_live){.out = out, .terminal = terminal, .width = width};
-    live->every_steps = total_steps > PLAIN_LINES ? (total_steps + PLAIN_LINES - 1) / PLAIN_LINES : 1;
+    live->every_steps = ash_max(ash_div_up(total_steps, PLAIN_LINES), 1);
 }
 
 static int terminal_width(const struct ash_live *live)
@@ -71,7 +84,13 @@ static void add_field(char *line, int *left, const char *field)
     *left -= width;
 }
 
-static void add_fields(char *line, int left, const struct ash_live_view *view)
+static double rate_of(const struct ash_live *live)
+{
+    return live->tokens / live->time_s;
+}
+
+/* On a terminal: what matters most comes first. */
+static void add_fields(char *line, int left, const struct ash_live *live, const struct ash_live_view *view)
 {
     char field[64], number[32];
 
@@ -81,7 +100,7 @@ static void add_fields(char *line, int left, const struct ash_live_view *view)
         snprintf(field, sizeof(field), "valid %.4f", view->valid_loss);
         add_field(line, &left, field);
     }
-    snprintf(field, sizeof(field), "%s tok/s", ash_live_short(view->tokens_per_s, number, sizeof(number)));
+    snprintf(field, sizeof(field), "%s tok/s", ash_live_short(rate_of(live), number, sizeof(number)));
     add_field(line, &left, field);
     if (view->step < view->total && isfinite(view->left_s)) {
         snprintf(field, sizeof(field), "%s left", ash_clock_format(view->left_s, number, sizeof(number)));
@@ -105,29 +124,62 @@ static void add_bar(char *line, uint64_t step, uint64_t total)
     }
 }
 
+/* "step  9/60": as wide for every step. Returns its width. */
+static int begin_line(char *line, uint64_t step, uint64_t total)
+{
+    int digits = snprintf(NULL, 0, "%" PRIu64, total);
+
+    return snprintf(line, LINE_BYTES, "step %*" PRIu64 "/%" PRIu64, digits, step, total);
+}
+
+/* The step and, where there is room, the bar. Returns the columns used. */
+static int begin_drawing(char *line, int width, uint64_t step, uint64_t total)
+{
+    int used = begin_line(line, step, total);
+
+    if (width < BAR_WIDTH_MIN) return used;
+    snprintf(line + used, LINE_BYTES - (size_t)used, "  ");
+    add_bar(line, step, total);
+    return used + 2 + BAR_CELLS;
+}
+
 static void draw(struct ash_live *live, const struct ash_live_view *view)
 {
     char line[LINE_BYTES];
     int width = terminal_width(live) - 1; /* the last column would wrap on some terminals */
-    int used = snprintf(line, sizeof(line), "step %*" PRIu64 "/%" PRIu64, snprintf(NULL, 0, "%" PRIu64, view->total),
-                        view->step, view->total);
+    int used = begin_drawing(line, width, view->step, view->total);
 
-    if (width >= 100) {
-        snprintf(line + used, sizeof(line) - (size_t)used, "  ");
-        add_bar(line, view->step, view->total);
-        used += 2 + BAR_CELLS;
-    }
-    add_fields(line, width - used, view);
+    add_fields(line, width - used, live, view);
     fprintf(live->out, CLEAR_LINE "%s", line);
     live->drawn = true;
 }
 
-static void print_plain(struct ash_live *live, const struct ash_live_view *view)
+void ash_live_start(struct ash_live *live, uint64_t step, uint64_t total_steps)
 {
     char line[LINE_BYTES];
+    int left;
 
-    snprintf(line, sizeof(line), "step %" PRIu64 "/%" PRIu64, view->step, view->total);
-    add_fields(line, LINE_BYTES / 2, view);
+    if (live->out == NULL || !live->terminal) return;
+    left = terminal_width(live) - 1;
+    left -= begin_drawing(line, left, step, total_steps);
+    add_field(line, &left, "first step under way");
+    fprintf(live->out, CLEAR_LINE "%s", line);
+    fflush(live->out);
+    live->drawn = true;
+}
+
+/* In columns, because many of these lines are read together. */
+static void print_plain(struct ash_live *live, const struct ash_live_view *view)
+{
+    char line[LINE_BYTES], number[32];
+    int used = begin_line(line, view->step, view->total);
+
+    used += snprintf(line + used, LINE_BYTES - (size_t)used, "  loss %7.4f  %5s tok/s  lr %.2e  norm %-7.3g",
+                     view->loss, ash_live_short(rate_of(live), number, sizeof(number)), view->lr, view->norm);
+    if (view->step < view->total && isfinite(view->left_s))
+        used += snprintf(line + used, LINE_BYTES - (size_t)used, "  %6s left",
+                         ash_clock_format(view->left_s, number, sizeof(number)));
+    if (view->measured) snprintf(line + used, LINE_BYTES - (size_t)used, "  valid %.4f", view->valid_loss);
     fprintf(live->out, "%s\n", line);
 }
 
@@ -137,17 +189,20 @@ void ash_live_step(struct ash_live *live, const struct ash_live_view *view)
     bool first = live->shown_ns == 0, last = view->step == view->total, due;
 
     if (live->out == NULL) return;
+    live->tokens += (double)view->tokens;
+    live->time_s += view->step_s;
     if (live->terminal)
         due = age_ns >= REDRAW_NS;
     else
         due = age_ns >= QUIET_NS || view->step % live->every_steps == 0 || view->measured;
     if (!due && !first && !last) return;
-    live->shown_ns = now_ns;
     if (live->terminal)
         draw(live, view);
     else
         print_plain(live, view);
     fflush(live->out);
+    live->shown_ns = now_ns;
+    live->tokens = live->time_s = 0;
 }
 
 void ash_live_clear(struct ash_live *live)

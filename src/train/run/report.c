@@ -6,6 +6,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "base/math.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -47,7 +48,7 @@ static json_t *number(double value)
 
 static size_t bucket_count(size_t records)
 {
-    return records < BUCKETS_MAX ? records : BUCKETS_MAX;
+    return ash_min(records, BUCKETS_MAX);
 }
 
 /* First record of a bucket. */

@@ -1,17 +1,16 @@
-/* run: the loop. Each step is logged before it is saved; a save that fails costs nothing but itself; whatever ends the
- * run, the last good state is on disk first. */
+/* run: the loop. Each step is logged before it is saved; whatever ends the run, the last good state is on disk first.
+ */
 #include "train/run/run_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
+#include "base/interrupt.h"
 #include "base/metrics.h"
-#include "train/checkpoint.h"
 
 #define REPORT_NS 5000000000u /* between two reports */
 
@@ -25,10 +24,7 @@ ASH_GAUGE(lr_metric, "ashlar_train_learning_rate", "Learning rate of the last st
 ASH_GAUGE(speed_metric, "ashlar_train_tokens_per_second", "Tokens per second of the last step.");
 ASH_COUNTER(tokens_metric, "ashlar_train_tokens_total", "Tokens trained on by this process.");
 ASH_COUNTER(skipped_metric, "ashlar_train_skipped_steps_total", "Steps that the guard left out.");
-ASH_COUNTER(saves_metric, "ashlar_train_saves_total", "Checkpoints written.");
-ASH_COUNTER(save_errors_metric, "ashlar_train_save_errors_total", "Checkpoints that could not be written.");
 ASH_HISTOGRAM(time_metric, "ashlar_train_step_seconds", "Time of one step.", step_bounds);
-ASH_HISTOGRAM(save_time_metric, "ashlar_train_save_seconds", "Time of one checkpoint.", step_bounds);
 
 /* What is due after a step. */
 struct due {
@@ -53,63 +49,6 @@ static struct due what_is_due(const struct run *run, const struct ash_step *step
 }
 
 /* ---- after a step ------------------------------------------------------------------------------------------------ */
-
-/* Has this rank a part in saving? The first one writes; the others bring what it has not. */
-static bool helps_to_save(const struct run *run)
-{
-    return run->leads || !run->facts.whole;
-}
-
-/* Old checkpoints, and what a killed part of the run left of one. */
-static void remove_old(struct run *run)
-{
-    struct ash_err err = {0};
-
-    if (run->leads && ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, &err) < 0)
-        ash_run_warn(run, "old checkpoints were not removed: %s", err.text);
-}
-
-static int save(struct run *run, struct ash_err *err)
-{
-    struct ash_state *state = ash_trainer_state(run->trainer);
-    struct ash_checkpoint_save opts = {.root = run->checkpoints,
-                                       .tokenizer_dir = run->facts.tokenizer_dir,
-                                       .job_yaml = run->job_yaml,
-                                       .arithmetic = run->facts.arithmetic,
-                                       .data_hash = run->facts.data_hash,
-                                       .state_hash = run->state_hash};
-    uint64_t start_ns = ash_clock_ns();
-    struct ash_err unused = {0};
-    int logged = run->leads ? ash_runlog_sync(run->log, err) : 0;
-    int rc = ash_checkpoint_save(ash_trainer_stages(run->trainer), run->leads && logged == 0, &opts,
-                                 logged == 0 ? err : &unused);
-
-    if (logged < 0) rc = logged; /* the other ranks were waited for all the same */
-    if (rc < 0) {
-        ash_metric_add(&save_errors_metric, 1);
-        return rc;
-    }
-    run->saved_step = state->step;
-    ash_metric_add(&saves_metric, 1);
-    ash_metric_observe(&save_time_metric, (double)(ash_clock_ns() - start_ns) * 1e-9);
-    remove_old(run);
-    return 0;
-}
-
-/* A save in the middle of a run: a failure is told and tried again at the next one. */
-static void save_or_warn(struct run *run)
-{
-    struct ash_err err = {0};
-
-    if (save(run, &err) == 0 || !run->leads) return;
-    if (run->saved_step == UINT64_MAX)
-        ash_run_warn(run, "step %" PRIu64 " was not saved, the next save will try again: %s",
-                     ash_trainer_state(run->trainer)->step, err.text);
-    else
-        ash_run_warn(run,
-                     "step %" PRIu64 " was not saved, the next save will try again and step %" PRIu64 " is kept: %s",
-                     ash_trainer_state(run->trainer)->step, run->saved_step, err.text);
-}
 
 static void count_metrics(const struct run *run, const struct ash_step *step, double step_s)
 {
@@ -160,7 +99,8 @@ static void show(struct run *run, const struct ash_step *step, const struct due 
                                  .loss = step->loss,
                                  .lr = step->lr,
                                  .norm = step->norm,
-                                 .tokens_per_s = (double)step->tokens / step_s,
+                                 .tokens = step->tokens,
+                                 .step_s = step_s,
                                  .valid_loss = run->valid_loss,
                                  .measured = due->valid,
                                  .left_s = part_s / (double)done * (double)(total - step->step)};
@@ -177,11 +117,12 @@ static int agree_to_stop(const struct run *run, bool *stop_out, struct ash_err *
                  : ash_group_all_reduce(run->opts->group, &stop, &stop, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
 
     *stop_out = stop != 0;
+    if (rc == 0 && stop != 0) ash_interrupt_take_up(); /* what is waited for from here on ends the run well */
     return rc;
 }
 
-/* What the first rank tells of a step. */
-static void tell(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
+/* The first rank's log, metrics and screen of a step. */
+static void report_step(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
 {
     write_log(run, step, due, step_s);
     count_metrics(run, step, step_s);
@@ -189,77 +130,72 @@ static void tell(struct run *run, const struct ash_step *step, const struct due 
     show(run, step, due, step_s);
 }
 
-/* One step and everything that follows from it. Returns 1 when the run is over, 0 to go on. */
+static void count_time(struct run *run, const struct ash_step *step)
+{
+    for (int kind = 0; kind < ASH_METER_KINDS; kind++)
+        run->spent_s[kind] += (double)step->meter.ns[kind] * 1e-9;
+    run->spent_steps++;
+}
+
+/* Validation and hash, where they are due. */
+static int measure(struct run *run, const struct due *due, struct ash_err *err)
+{
+    int rc = 0;
+
+    if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, err);
+    if (rc == 0 && due->hash) rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
+    return rc;
+}
+
+/* In the middle of the run: a checkpoint and a report, where they are due. */
+static void keep_records(struct run *run, const struct due *due)
+{
+    if (due->save && ash_run_takes_part_in_saves(run)) ash_run_save_or_warn(run);
+    if (run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
+        ash_run_report(run, "running");
+}
+
+/* One step and everything that follows from it. Returns 1 when the run is over, 0 when more steps follow. */
 static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
 {
-    struct ash_state *state = ash_trainer_state(run->trainer);
-    struct ash_guard_opts guard = ash_job_guard(run->job);
+    struct ash_guard_opts guard = ash_job_get_guard(run->job);
     uint64_t start_ns = ash_clock_ns();
     struct ash_step step;
-    int rc = ash_trainer_step(run->trainer, &step, err);
+    bool stop = false;
+    int limit, rc = ash_trainer_step(run->trainer, &step, err);
 
     if (rc < 0) return rc;
-    for (int kind = 0; kind < ASH_METER_KINDS; kind++)
-        run->spent_s[kind] += (double)step.meter.ns[kind] * 1e-9;
-    run->spent_steps++;
+    count_time(run, &step);
     double step_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
-    int limit = ash_guard_limit(&guard, &state->guard, step.verdict, err);
-    bool stop;
-    if ((rc = agree_to_stop(run, &stop, err)) < 0) return rc;
+    limit = ash_guard_limit(&guard, &ash_trainer_state(run->trainer)->guard, step.verdict, err);
+    rc = agree_to_stop(run, &stop, err);
+    if (rc < 0) return rc;
     struct due due = what_is_due(run, &step, limit, stop);
-    if (due.valid && (rc = ash_trainer_validate(run->trainer, &run->valid_loss, err)) < 0) return rc;
-    if (due.hash && (rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err)) < 0) return rc;
-    if (run->leads) tell(run, &step, &due, step_s);
+    rc = measure(run, &due, err);
+    if (rc < 0) return rc;
+    if (run->is_leader) report_step(run, &step, &due, step_s);
     if (limit < 0) return limit;
     *due_out = due;
     if (due.last || due.stop) return 1;
-    if (due.save && helps_to_save(run)) save_or_warn(run);
-    if (run->leads && (due.save || due.valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
-        ash_run_report(run, "running");
+    keep_records(run, &due);
     return 0;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* Is there anything to save? Where all have a part in it, the first rank decides: it alone knows how earlier saves
- * went. */
-static int agree_to_save(const struct run *run, bool *wanted_out, struct ash_err *err)
-{
-    int32_t wanted = run->saved_step != ash_trainer_state(run->trainer)->step;
-    int rc = run->facts.whole ? 0 : ash_group_broadcast(run->opts->group, &wanted, sizeof(wanted), 0, err);
-
-    *wanted_out = wanted != 0;
-    return rc;
-}
-
-/* The state must be on disk now, unless it is already. */
-static int save_last(struct run *run, struct ash_err *err)
-{
-    struct ash_state *state = ash_trainer_state(run->trainer);
-    bool wanted;
-    int rc;
-
-    if (!helps_to_save(run)) return 0;
-    if ((rc = agree_to_save(run, &wanted, err)) < 0 || !wanted) return rc;
-    if ((rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err)) < 0) return rc;
-    ash_live_clear(&run->live);
-    if ((rc = save(run, err)) < 0)
-        return ash_err_prefix(err, rc, "the last step (%" PRIu64 ") could not be saved", state->step);
-    return 0;
-}
-
-/* After an error inside the loop: keep what there is. */
+/* After an error inside the loop: keep what there is, and say what that is. */
 static void give_up(struct run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
 
     if (run->opts->group != NULL) ash_group_abort(run->opts->group, cause->text);
-    if (!run->leads) return;
-    /* a state that is dealt out cannot be put together any more: the last checkpoint stands */
-    if (run->facts.whole && ash_trainer_state(run->trainer)->step > run->start_step && save_last(run, &save_err) < 0)
+    if (!run->is_leader) return;
+    /* a state that is sharded cannot be put together any more: the last checkpoint stands */
+    if (run->facts.whole && ash_trainer_state(run->trainer)->step > run->start_step &&
+        ash_run_save_last(run, false, &save_err) < 0)
         ash_run_warn(run, "%s", save_err.text);
     ash_run_report(run, "stopped");
-    ash_live_clear(&run->live);
+    ash_run_print_lost(run);
 }
 
 static int loop(struct run *run, bool *stopped_out, struct ash_err *err)
@@ -267,78 +203,80 @@ static int loop(struct run *run, bool *stopped_out, struct ash_err *err)
     struct due due = {.last = true};
     int rc = 0;
 
-    while (ash_trainer_state(run->trainer)->step < (uint64_t)run->job->train.steps) {
+    while (rc == 0 && ash_trainer_state(run->trainer)->step < (uint64_t)run->job->train.steps)
         rc = step_once(run, &due, err);
-        if (rc != 0) break;
-    }
     if (rc < 0) {
         give_up(run, err);
         return rc;
     }
     *stopped_out = due.stop;
-    return save_last(run, err);
+    return ash_run_save_last(run, true, err);
 }
 
 /* The mean over ranks of where time went. */
 static int share_meters(struct run *run, struct ash_err *err)
 {
-    int rc = run->opts->group == NULL ? 0
-                                      : ash_group_all_reduce(run->opts->group, run->spent_s, run->spent_s,
-                                                             ASH_METER_KINDS, ASH_COLL_F64, ASH_COLL_SUM, err);
+    int rc;
 
-    for (int kind = 0; rc == 0 && run->opts->group != NULL && kind < ASH_METER_KINDS; kind++)
+    if (run->opts->group == NULL) return 0;
+    rc = ash_group_all_reduce(run->opts->group, run->spent_s, run->spent_s, ASH_METER_KINDS, ASH_COLL_F64, ASH_COLL_SUM,
+                              err);
+    if (rc < 0) return rc;
+    for (int kind = 0; kind < ASH_METER_KINDS; kind++)
         run->spent_s[kind] /= (double)ash_group_size(run->opts->group);
-    return rc;
+    return 0;
 }
 
 static int finish(struct run *run, bool stopped, struct ash_err *err)
 {
     int rc = share_meters(run, err);
 
+    if (rc == 0 && !stopped) rc = ash_run_export(run, err);
     if (rc < 0) return rc;
-    if (!stopped && helps_to_save(run)) {
-        rc = ash_checkpoint_export(ash_trainer_stages(run->trainer), run->leads, run->facts.tokenizer_dir,
-                                   run->opts->dir, err);
-        if (rc < 0) return ash_err_prefix(err, rc, "the finished model could not be written");
-    }
-    remove_old(run); /* the last save may have been killed in the middle of it */
-    if (!run->leads) return 0;
+    ash_run_remove_old(run); /* the last save may have been killed in the middle of it */
+    if (!run->is_leader) return 0;
     ash_run_report(run, stopped ? "stopped" : "finished");
     ash_run_print_end(run, stopped);
     return 0;
 }
 
-static void close_run(struct run *run)
+/* Steps from wherever the start has left the run. */
+static int train(struct run *run, struct ash_run_result *result_out, struct ash_err *err)
 {
-    ash_runlog_close(run->log);
-    ash_trainer_close(run->trainer);
-    free(run->job_yaml);
-    if (run->lock_fd >= 0) close(run->lock_fd);
-}
-
-int ash_run(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
-            struct ash_err *err)
-{
-    struct run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
+    const struct ash_state *state = ash_trainer_state(run->trainer);
     bool stopped = false;
     int rc;
 
-    run.leads = opts->group == NULL || ash_group_rank(opts->group) == 0;
-    rc = ash_run_start(&run, err);
-    if (rc < 0 && opts->group != NULL) ash_group_abort(opts->group, err != NULL ? err->text : "a rank could not start");
+    run->start_ns = ash_clock_ns();
+    if (run->is_leader) {
+        ash_run_print_start(run);
+        ash_live_start(&run->live, run->start_step, (uint64_t)run->job->train.steps);
+    }
+    rc = loop(run, &stopped, err);
+    if (rc == 0) rc = finish(run, stopped, err);
+    if (rc < 0) return rc;
+    *result_out = (struct ash_run_result){
+        .step = state->step, .state_hash = run->state_hash, .skipped = state->guard.skipped, .stopped = stopped};
+    return 0;
+}
 
-    run.start_ns = ash_clock_ns();
-    if (rc == 0) {
-        ash_live_init(&run.live, run.leads ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);
-        if (run.leads) ash_run_print_start(&run);
-        rc = loop(&run, &stopped, err);
-    }
-    if (rc == 0) rc = finish(&run, stopped, err);
-    if (rc == 0) {
-        const struct ash_state *state = ash_trainer_state(run.trainer);
-        *result_out = (struct ash_run_result){
-            .step = state->step, .state_hash = run.state_hash, .skipped = state->guard.skipped, .stopped = stopped};
-    }
-    close_run(&run);
+int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
+                struct ash_err *err)
+{
+    struct run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
+    int rc;
+
+    ash_assert(opts->dir != NULL && job->train.steps > 0 && job->data.train != NULL);
+    run.is_leader = opts->group == NULL || ash_group_rank(opts->group) == 0;
+    ash_live_init(&run.live, run.is_leader ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);
+    rc = ash_run_start(&run, err);
+    /* ranks that disagree (-EBADE) all know it already */
+    if (rc < 0 && rc != -EBADE && opts->group != NULL)
+        ash_group_abort(opts->group, err != NULL ? err->text : "a rank could not start");
+    if (rc == 0) rc = train(&run, result_out, err);
+    ash_runlog_close(run.log);
+    ash_trainer_close(run.trainer);
+    free(run.job_yaml);
+    ash_run_release(&run);
     return rc;
 }

@@ -1,6 +1,12 @@
 /* run - a whole training run in a folder: start or resume, step, validate, save, log, report, and end well whatever
- * happens. DIR/job.yaml  the effective job          DIR/log.jsonl   one object per step DIR/checkpoints/step-NNNNNN/
- * DIR/report.html  curves DIR/model/    the finished model, a Hugging Face folder */
+ * happens.
+ *
+ *     DIR/job.yaml                    the effective job
+ *     DIR/log.jsonl                   one object per step
+ *     DIR/checkpoints/step-NNNNNN/    states to resume from
+ *     DIR/report.html                 curves
+ *     DIR/model/                      the finished model, a Hugging Face folder
+ */
 #ifndef ASH_TRAIN_RUN_H
 #define ASH_TRAIN_RUN_H
 
@@ -26,10 +32,10 @@ struct ash_run_result {
     bool stopped; /* by opts->stop before the last step */
 };
 
-/* Run a resolved job (borrowed) to its end. Returns 0 when it got there or was stopped and saved. A refused start, a
- * guard that gave up, damaged data or a failed last save is an error; what could be saved before it was. *result_out is
- * set on success only. */
-int ash_run(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
-            struct ash_err *err);
+/* Run a resolved job (borrowed) to its end. All ranks of opts->group call it. Returns 0 when it got there or was
+ * stopped and saved, and then sets *result_out. A refused start (-EBADE: ranks have different jobs), a guard that gave
+ * up, damaged data, a lost rank or a failed last save is an error; what could be saved before it was. */
+int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
+                struct ash_err *err);
 
 #endif

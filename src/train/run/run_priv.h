@@ -1,4 +1,5 @@
-/* run_priv - the parts of a run, shared by its start (run_start.c), its loop (run.c) and what it says (run_text.c). */
+/* run_priv - the parts of a run, shared by its start (run_start.c), its loop (run.c), its saves (run_save.c) and what
+ * it says (run_text.c). */
 #ifndef ASH_TRAIN_RUN_PRIV_H
 #define ASH_TRAIN_RUN_PRIV_H
 
@@ -11,9 +12,11 @@
 struct run {
     const struct ash_job *job;
     const struct ash_run_opts *opts;
-    char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX];
-    bool leads; /* the first rank: the only one that writes files and speaks */
-    int lock_fd;
+    char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX];
+    bool is_leader; /* the first rank: the only one that writes files and prints */
+    bool made_dir;  /* this process made opts->dir */
+    bool has_log;   /* the run has begun: its folder stays */
+    int lock_fd;    /* -1: not locked */
     char *job_yaml;
     struct ash_trainer *trainer;
     struct ash_trainer_facts facts;
@@ -23,22 +26,48 @@ struct run {
     double earlier_s;                /* time spent in earlier parts */
     double valid_loss;               /* the last one measured; NaN: none */
     uint64_t saved_step;             /* newest good checkpoint; UINT64_MAX: none */
+    double checkpoint_bytes;         /* that one's, on the disk; 0: not known */
     uint64_t state_hash;             /* of the last step that was hashed */
     uint64_t report_ns;              /* when the report was last written */
     double spent_s[ASH_METER_KINDS]; /* of this part of the run, by kind */
     uint64_t spent_steps;
-    bool log_failing, report_failing; /* told once, not every step */
+    bool log_failing, report_failing, disk_full; /* told once, not every step */
 };
 
-/* Make and lock the folder, find what to resume, build the trainer, open the log. On error run is for run_close all the
- * same. */
+/* ---- run_start.c ------------------------------------------------------------------------------------------------- */
+
+/* Make and lock the folder, find what to resume, build the trainer, open the log. On error run is for
+ * ash_run_release all the same. */
 int ash_run_start(struct run *run, struct ash_err *err);
+/* Unlock the folder; where the run never began, leave nothing of it behind. */
+void ash_run_release(struct run *run);
+
+/* ---- run_save.c -------------------------------------------------------------------------------------------------- */
+
+/* Is there room for what the run will save? Warns where there is not, and returns -ENOSPC where not even one checkpoint
+ * fits. First rank only. */
+int ash_run_check_disk(struct run *run, struct ash_err *err);
+/* Has this rank a part in saving? The first one writes; the others send what it does not hold. */
+bool ash_run_takes_part_in_saves(const struct run *run);
+/* A save in the middle of a run: a failure is a warning, and the next save tries again. */
+void ash_run_save_or_warn(struct run *run);
+/* The state must be on disk now, unless it is already. waits: on a full disk, wait for room (train.save_wait). */
+int ash_run_save_last(struct run *run, bool waits, struct ash_err *err);
+/* Write the finished model. */
+int ash_run_export(struct run *run, struct ash_err *err);
+/* Remove old checkpoints, and what a killed part of the run left of one. A failure is a warning. */
+void ash_run_remove_old(struct run *run);
+
+/* ---- run_text.c -------------------------------------------------------------------------------------------------- */
 
 /* Seconds that the run took so far, over all its parts. */
 double ash_run_elapsed_s(const struct run *run);
-/* What will be trained; what happened; what to type next. */
+/* What will be trained, and what looks wrong about it. */
 void ash_run_print_start(struct run *run);
+/* What happened, and what to type next. stopped: before the last step, on request. */
 void ash_run_print_end(struct run *run, bool stopped);
+/* After an error in the loop: which step is on disk, and how to go on from it. */
+void ash_run_print_lost(struct run *run);
 /* A warning between live lines. */
 void ash_run_warn(struct run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Write DIR/report.html. status: "running", "finished", "stopped". A failure is a warning, once. */

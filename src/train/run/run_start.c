@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -21,31 +22,56 @@ static int make_paths(struct run *run, struct ash_err *err)
     if (ash_path_join(run->checkpoints, sizeof(run->checkpoints), dir, "checkpoints") < 0 ||
         ash_path_join(run->model, sizeof(run->model), dir, "model") < 0 ||
         ash_path_join(run->report, sizeof(run->report), dir, "report.html") < 0 ||
+        ash_path_join(run->lock_path, sizeof(run->lock_path), dir, ".lock") < 0 ||
         ash_path_join(run->log_path, sizeof(run->log_path), dir, "log.jsonl") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
-    return run->leads ? ash_dir_make(dir, err) : 0;
+    return 0;
 }
 
-static int lock_folder(struct run *run, struct ash_err *err)
+/* Open and lock the file of that name. Returns 1 where another process has removed it in between: try again. */
+static int try_lock(struct run *run, struct ash_err *err)
 {
-    char path[PATH_MAX];
+    struct stat locked, named;
 
-    if (ash_path_join(path, sizeof(path), run->opts->dir, ".lock") < 0)
-        return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
-    run->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (run->lock_fd < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
-    if (flock(run->lock_fd, LOCK_EX | LOCK_NB) == 0) return 0;
-    if (errno == EWOULDBLOCK)
-        return ash_err_set(err, -EBUSY, "%s: another process is training into this folder", run->opts->dir);
-    return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    run->lock_fd = open(run->lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (run->lock_fd < 0) return ash_err_set(err, -errno, "%s: %s", run->lock_path, strerror(errno));
+    if (flock(run->lock_fd, LOCK_EX | LOCK_NB) < 0) {
+        int cause = errno;
+
+        close(run->lock_fd);
+        run->lock_fd = -1;
+        if (cause == EWOULDBLOCK)
+            return ash_err_set(err, -EBUSY, "%s: another process is training into this folder", run->opts->dir);
+        return ash_err_set(err, -cause, "%s: %s", run->lock_path, strerror(cause));
+    }
+    if (fstat(run->lock_fd, &locked) == 0 && stat(run->lock_path, &named) == 0 && locked.st_ino == named.st_ino)
+        return 0;
+    close(run->lock_fd);
+    run->lock_fd = -1;
+    return 1;
 }
 
-/* Lock the folder and remove what an earlier process, which may have been killed, left half-written. */
+/* Make and lock the folder, and remove what an earlier process, which may have been killed, left half-written. */
 static int claim_folder(struct run *run, struct ash_err *err)
 {
-    int rc = lock_folder(run, err);
+    int rc;
 
+    run->made_dir = !ash_path_exists(run->opts->dir);
+    rc = ash_dir_make(run->opts->dir, err);
+    if (rc < 0) return rc;
+    do
+        rc = try_lock(run, err);
+    while (rc > 0);
     return rc < 0 ? rc : ash_file_sweep(run->opts->dir, err);
+}
+
+void ash_run_release(struct run *run)
+{
+    if (run->lock_fd < 0) return;
+    unlink(run->lock_path); /* before it is unlocked: whoever waits for it looks whether it is still there */
+    close(run->lock_fd);
+    run->lock_fd = -1;
+    if (run->made_dir && !run->has_log) rmdir(run->opts->dir); /* fails where something is in it, as it should */
 }
 
 /* Is this still the run that the checkpoint is from? */
@@ -97,19 +123,24 @@ static int open_trainer(struct run *run, const char *weights_dir, struct ash_err
 {
     int rc = ash_trainer_open(run->job, weights_dir, run->opts->group, &run->trainer, err);
 
-    if (rc == 0) run->facts = ash_trainer_facts(run->trainer);
+    if (rc == 0) run->facts = ash_trainer_get_facts(run->trainer);
     return rc;
 }
 
 static int resume_from(struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
-    int rc;
+    int rc = check_same_run(run, checkpoint, err);
 
-    if ((rc = check_same_run(run, checkpoint, err)) < 0) return rc;
-    if ((rc = open_trainer(run, checkpoint->dir, err)) < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
-    if ((rc = check_same_data(run, checkpoint, err)) < 0) return rc;
-    if ((rc = check_same_arithmetic(run, checkpoint, err)) < 0) return rc;
-    if ((rc = ash_checkpoint_load(checkpoint, ash_trainer_stages(run->trainer), err)) < 0) return rc;
+    if (rc < 0) return rc;
+    rc = open_trainer(run, checkpoint->dir, err);
+    if (rc == -EBADE) return rc;
+    if (rc < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
+    rc = check_same_data(run, checkpoint, err);
+    if (rc < 0) return rc;
+    rc = check_same_arithmetic(run, checkpoint, err);
+    if (rc < 0) return rc;
+    rc = ash_checkpoint_load(checkpoint, ash_trainer_stages(run->trainer), err);
+    if (rc < 0) return rc;
     run->saved_step = checkpoint->step;
     run->state_hash = checkpoint->state_hash;
     return 0;
@@ -130,7 +161,7 @@ static int resume(struct run *run, struct ash_err *err)
 
 static int start_or_resume(struct run *run, struct ash_err *err)
 {
-    if (!ash_checkpoint_exists(run->checkpoints)) return open_trainer(run, NULL, err);
+    if (ash_checkpoint_count(run->checkpoints) == 0) return open_trainer(run, NULL, err);
     if (run->opts->resume) return resume(run, err);
     return ash_err_set(err, -EEXIST,
                        "%s already holds a run: add --resume to go on with it, or choose another folder with --out",
@@ -151,20 +182,34 @@ static int open_log(struct run *run, struct ash_err *err)
     return 0;
 }
 
-int ash_run_start(struct run *run, struct ash_err *err)
+/* What the first rank writes before the first step. */
+static int open_records(struct run *run, struct ash_err *err)
 {
     char path[PATH_MAX];
-    int rc;
+    int rc = ash_run_check_disk(run, err);
 
-    if ((rc = make_paths(run, err)) < 0) return rc;
-    if (run->leads && (rc = claim_folder(run, err)) < 0) return rc;
-    if (run->opts->group != NULL && (rc = ash_group_barrier(run->opts->group, err)) < 0) return rc;
-    if ((rc = ash_job_print(run->job, &run->job_yaml, err)) < 0) return rc;
-    if ((rc = start_or_resume(run, err)) < 0) return rc;
-    run->start_step = ash_trainer_state(run->trainer)->step;
-    if (!run->leads) return 0;
-    if ((rc = open_log(run, err)) < 0) return rc;
+    if (rc < 0) return rc;
+    rc = open_log(run, err);
+    if (rc < 0) return rc;
+    run->has_log = true;
     if (ash_path_join(path, sizeof(path), run->opts->dir, "job.yaml") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
     return ash_file_replace(path, run->job_yaml, strlen(run->job_yaml), err);
+}
+
+int ash_run_start(struct run *run, struct ash_err *err)
+{
+    int rc = make_paths(run, err);
+
+    if (rc < 0) return rc;
+    if (run->is_leader) rc = claim_folder(run, err);
+    if (rc < 0) return rc;
+    if (run->opts->group != NULL) rc = ash_group_barrier(run->opts->group, err);
+    if (rc < 0) return rc;
+    rc = ash_job_print(run->job, &run->job_yaml, err);
+    if (rc < 0) return rc;
+    rc = start_or_resume(run, err);
+    if (rc < 0) return rc;
+    run->start_step = ash_trainer_state(run->trainer)->step;
+    return run->is_leader ? open_records(run, err) : 0;
 }

@@ -11,9 +11,11 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "infra/cpu.h"
 #include "train/run/report.h"
 
 #define FACT_BYTES 256
+#define EPOCHS_MAX 40
 
 double ash_run_elapsed_s(const struct run *run)
 {
@@ -58,16 +60,22 @@ static void say_data(const struct run *run, char *buf)
                                 sizeof(valid)));
 }
 
+static double epoch_count(const struct run *run)
+{
+    const struct ash_job_train *train = &run->job->train;
+
+    return (double)train->steps * (double)train->global_batch / (double)run->facts.train_windows;
+}
+
 static void say_length(const struct run *run, char *buf)
 {
     const struct ash_job *job = run->job;
     double step_tokens = (double)job->train.global_batch * (double)job->data.seq_tokens;
-    double epochs = (double)job->train.steps * (double)job->train.global_batch / (double)run->facts.train_windows;
     char steps[32], tokens[32];
 
     snprintf(buf, FACT_BYTES, "%s steps, %s tokens, %.2f epochs",
              ash_live_count((uint64_t)job->train.steps, steps, sizeof(steps)),
-             ash_live_short((double)job->train.steps * step_tokens, tokens, sizeof(tokens)), epochs);
+             ash_live_short((double)job->train.steps * step_tokens, tokens, sizeof(tokens)), epoch_count(run));
 }
 
 static void say_batch(const struct run *run, char *buf)
@@ -94,12 +102,12 @@ static void say_memory(const struct run *run, char *buf)
     const struct ash_train_memory *memory = &run->facts.memory;
     char total[32], state[32], gradients[32], activations[32], program[32];
 
-    snprintf(buf, FACT_BYTES, "%sB%s (state %s, gradients %s, activations %s, program %s)",
-             ash_live_short(needed_bytes(run), total, sizeof(total)), rank_count(run) > 1 ? " a rank" : "",
-             ash_live_short((double)memory->state, state, sizeof(state)),
-             ash_live_short((double)memory->gradients, gradients, sizeof(gradients)),
-             ash_live_short((double)memory->activations, activations, sizeof(activations)),
-             ash_live_short((double)memory->program, program, sizeof(program)));
+    snprintf(buf, FACT_BYTES, "%s%s (state %s, gradients %s, activations %s, program %s)",
+             ash_live_bytes(needed_bytes(run), total, sizeof(total)), rank_count(run) > 1 ? " a rank" : "",
+             ash_live_bytes((double)memory->state, state, sizeof(state)),
+             ash_live_bytes((double)memory->gradients, gradients, sizeof(gradients)),
+             ash_live_bytes((double)memory->activations, activations, sizeof(activations)),
+             ash_live_bytes((double)memory->program, program, sizeof(program)));
 }
 
 static void say_mesh(const struct run *run, char *buf)
@@ -117,7 +125,7 @@ static void say_machine(const struct run *run, char *buf)
 {
     snprintf(buf, FACT_BYTES, "%d thread%s%s, %s kernels, %s", run->facts.threads, run->facts.threads == 1 ? "" : "s",
              rank_count(run) > 1 ? " a rank" : "", run->facts.backend,
-             run->job->train.precision == ASH_PRECISION_BF16 ? "bf16" : "fp32");
+             run->job->train.precision == ASH_JOB_BF16 ? "bf16" : "fp32");
 }
 
 static const struct {
@@ -130,20 +138,44 @@ static const struct {
 
 /* ---- screen ------------------------------------------------------------------------------------------------------ */
 
-/* The system hands memory out before it has it, and ends the process later, without a word. */
+/* The system hands memory out before it has it, and ends the process later, without a word. What counts is this
+ * machine's memory, or the limit of the container or job that the process runs in. */
 static void warn_of_memory(struct run *run)
 {
     size_t here = run->opts->group != NULL ? ash_group_here(run->opts->group) : 1;
-    double present = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
-    double needed = (double)here * needed_bytes(run);
+    double present = (double)ash_cpu_get()->memory_bytes, needed = (double)here * needed_bytes(run);
+    double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     char need[32], have[32];
 
     if (present <= 0.0 || needed < present) return;
-    ash_run_warn(
-        run,
-        "this run needs %sB of memory and the machine has %sB: fewer train.grains, a smaller train.micro_batch or "
-        "train.recompute=full need less",
-        ash_live_short(needed, need, sizeof(need)), ash_live_short(present, have, sizeof(have)));
+    ash_run_warn(run,
+                 "this run needs %s of memory and %s %s: fewer train.grains, a smaller train.micro_batch or "
+                 "train.recompute=full need less",
+                 ash_live_bytes(needed, need, sizeof(need)),
+                 present < machine ? "the limit of this container or job is" : "the machine has",
+                 ash_live_bytes(present, have, sizeof(have)));
+}
+
+/* Beyond this, a model learns hardly anything new from data that it has seen (Muennighoff et al. 2023, figure 3). */
+static void warn_of_epochs(struct run *run)
+{
+    double epochs = epoch_count(run);
+
+    if (epochs < EPOCHS_MAX) return;
+    ash_run_warn(run,
+                 "the run reads its data %.0f times: a model learns little after %d epochs but learns the text by "
+                 "heart; more data or fewer steps (train.steps, train.tokens) are better",
+                 epochs, EPOCHS_MAX);
+}
+
+/* A folder says itself what its model is like. */
+static void warn_of_unused(struct run *run)
+{
+    char names[FACT_BYTES];
+
+    ash_job_unused(run->job, names, sizeof(names));
+    if (names[0] != '\0')
+        ash_run_warn(run, "%s: for new models only; model.from has sizes of its own, which are used", names);
 }
 
 void ash_run_print_start(struct run *run)
@@ -153,8 +185,10 @@ void ash_run_print_start(struct run *run)
 
     if (run->facts.tokenizer_dir == NULL)
         ash_run_warn(
-            run, "no tokenizer.json beside the data: the model is saved without one (data.tokenizer names a folder)");
+            run, "no tokenizer.json next to the data: the model is saved without one (data.tokenizer names a folder)");
+    warn_of_unused(run);
     warn_of_memory(run);
+    warn_of_epochs(run);
     if (screen == NULL) return;
     for (size_t i = 0; i < ASH_COUNT(fact_table); i++) {
         fact_table[i].say(run, text);
@@ -208,6 +242,26 @@ static void print_resume(const struct run *run, FILE *screen)
     if (rank_count(run) > 1 && ash_group_nodes(run->opts->group) == 1)
         fprintf(screen, "launch --procs %zu ", rank_count(run));
     fprintf(screen, "train --resume --out %s\n", run->opts->dir);
+}
+
+void ash_run_print_lost(struct run *run)
+{
+    uint64_t step = ash_trainer_state(run->trainer)->step;
+    FILE *screen = run->opts->screen;
+
+    ash_live_clear(&run->live);
+    if (screen == NULL) return;
+    if (run->saved_step == UINT64_MAX)
+        fprintf(screen, "ended after step %" PRIu64 " of %" PRId64 ": nothing was saved\n", step,
+                run->job->train.steps);
+    else if (run->saved_step == step)
+        fprintf(screen, "ended and saved at step %" PRIu64 " of %" PRId64 "\n", step, run->job->train.steps);
+    else
+        fprintf(screen,
+                "ended after step %" PRIu64 " of %" PRId64 ": the newest checkpoint is that of step %" PRIu64 "\n",
+                step, run->job->train.steps, run->saved_step);
+    if (run->saved_step != UINT64_MAX) print_resume(run, screen);
+    fflush(screen);
 }
 
 void ash_run_print_end(struct run *run, bool stopped)

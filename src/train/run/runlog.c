@@ -112,7 +112,8 @@ int ash_runlog_open(const char *path, uint64_t step, struct ash_runlog **log_out
     log->path = strdup(path);
     if (log->path == NULL) goto fail;
     if (step > 0 && ash_path_exists(path)) {
-        if ((rc = ash_map_open(path, &map, err)) < 0) goto fail;
+        rc = ash_map_open(path, &map, err);
+        if (rc < 0) goto fail;
         rc = read_back(log, (const char *)map.base, map.size_bytes, step, &kept);
         ash_map_close(&map);
         if (rc < 0) goto fail;

@@ -1,5 +1,5 @@
 /* runlog - one JSON object per step in log.jsonl, and the same numbers in memory for the report.
- * Each step is in the file once: opening for a resumed run drops the lines behind the resumed step and a line that a
+ * Each step is in the file once: opening for a resumed run drops the lines after the resumed step and a line that a
  * crash cut short. A full disk loses nothing: lines wait in memory and are written with the next one. One owner thread.
  */
 #ifndef ASH_TRAIN_RUNLOG_H
@@ -27,13 +27,14 @@ int ash_runlog_open(const char *path, uint64_t step, struct ash_runlog **log_out
 /* Tries once more to write what waits. NULL is a no-op. */
 void ash_runlog_close(struct ash_runlog *log);
 
-/* Append one step. -ENOSPC and the like: the line is kept and written later; the caller may tell and go on. */
+/* Append one step. -ENOSPC and the like: the line is kept and written later; the caller may warn and continue. */
 int ash_runlog_add(struct ash_runlog *log, const struct ash_log_record *record, struct ash_err *err);
 /* Flush to disk what was added: before a checkpoint says that these steps are done. */
 int ash_runlog_sync(struct ash_runlog *log, struct ash_err *err);
 
-/* All steps logged so far, ascending; borrowed until the next add. */
+/* How many steps are logged so far. */
 size_t ash_runlog_count(const struct ash_runlog *log);
+/* All of them, ascending; borrowed until the next add. */
 const struct ash_log_record *ash_runlog_records(const struct ash_runlog *log);
 
 #endif

@@ -93,12 +93,16 @@ int ash_guard_decode(const json_t *json, struct ash_guard_stats *stats_out, stru
     double norm_mean = 0.0, loss_mean = 0.0;
     int rc;
 
-    if ((rc = ash_json_int(json, "accepted", 0, INT64_MAX, &accepted, err)) < 0 ||
-        (rc = ash_json_int(json, "skipped", 0, INT64_MAX, &skipped, err)) < 0 ||
-        (rc = ash_json_int(json, "skipped_in_row", 0, INT64_MAX, &in_row, err)) < 0 ||
-        (rc = ash_json_double(json, "norm_mean", 0.0, DBL_MAX, &norm_mean, err)) < 0 ||
-        (rc = ash_json_double(json, "loss_mean", 0.0, DBL_MAX, &loss_mean, err)) < 0)
-        return rc;
+    rc = ash_json_int(json, "accepted", 0, INT64_MAX, &accepted, err);
+    if (rc < 0) return rc;
+    rc = ash_json_int(json, "skipped", 0, INT64_MAX, &skipped, err);
+    if (rc < 0) return rc;
+    rc = ash_json_int(json, "skipped_in_row", 0, INT64_MAX, &in_row, err);
+    if (rc < 0) return rc;
+    rc = ash_json_double(json, "norm_mean", 0.0, DBL_MAX, &norm_mean, err);
+    if (rc < 0) return rc;
+    rc = ash_json_double(json, "loss_mean", 0.0, DBL_MAX, &loss_mean, err);
+    if (rc < 0) return rc;
     *stats_out = (struct ash_guard_stats){.accepted = (uint64_t)accepted,
                                           .skipped = (uint64_t)skipped,
                                           .skipped_in_row = (uint64_t)in_row,

@@ -23,8 +23,8 @@ struct ash_guard_opts {
     enum ash_guard_nan nan;
     double norm_factor; /* a norm above this many running means, and above norm_floor, is a spike; 0: never */
     double norm_floor;  /* where clipping begins: below it a norm does no harm */
-    double
-        loss_factor; /* a loss above this many running means, and above it by ASH_GUARD_LOSS_RISE, is one; 0: never */
+    /* a loss above this many running means, and above the mean by ASH_GUARD_LOSS_RISE, is a spike; 0: never */
+    double loss_factor;
     uint64_t warmup_steps; /* accepted steps before spikes are looked for */
     uint64_t max_skips;    /* this many in a row end the run; 0: no limit */
 };
@@ -47,8 +47,9 @@ int ash_guard_limit(const struct ash_guard_opts *opts, const struct ash_guard_st
 const char *ash_guard_describe(enum ash_guard_verdict verdict, const struct ash_guard_stats *stats, double loss,
                                double norm, char *buf, size_t buf_bytes);
 
-/* Statistics as a JSON object (a new reference, NULL when out of memory), and back without losing a bit. */
+/* Statistics as a JSON object that keeps every bit: a new reference, or NULL when out of memory. */
 json_t *ash_guard_encode(const struct ash_guard_stats *stats);
+/* And back. Returns 0 or -EBADMSG. */
 int ash_guard_decode(const json_t *json, struct ash_guard_stats *stats_out, struct ash_err *err);
 
 #endif

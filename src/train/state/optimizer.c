@@ -5,23 +5,26 @@
 #include <math.h>
 #include <string.h>
 
-void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state)
+#include "base/assert.h"
+
+void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_optimizer_opts *opts, struct ash_state *state)
 {
     *optimizer = (struct ash_optimizer){.opts = opts, .state = state};
 }
 
 /* ---- norm -------------------------------------------------------------------------------------------------------- */
 
-/* What of a parameter's gradients this process stands for: of copies, one rank counts, and replicas each take a part,
- * where they are twins that which they update. */
+/* What of a parameter's gradients this process counts: of copies, one rank does, and replicas each take a part,
+ * node replicas the one that they update. */
 static struct ash_shard_part counted(const struct ash_state *state, const struct ash_param *param)
 {
     const struct ash_state_part *part = &state->part;
     size_t total = state->shards->total, first = total * part->replica / part->replicas,
            end = total * (part->replica + 1) / part->replicas;
-    struct ash_range run = ash_state_parted(state) ? state->own : (struct ash_range){first, end - first};
+    struct ash_range run = ash_state_is_partitioned(state) ? state->own : (struct ash_range){first, end - first};
 
-    if (!param->is_trained || !param->is_counted || !(param->is_expert || part->stands_dense)) return (struct ash_shard_part){0};
+    if (!param->is_trained || !param->is_counted || !(param->is_expert || part->is_dense_counted))
+        return (struct ash_shard_part){0};
     return ash_shards_part_in(state->shards, param, run);
 }
 
@@ -60,7 +63,7 @@ static void add_squares(const struct ash_optimizer *optimizer, const float *grad
     }
 }
 
-/* The whole sum as a number: its two halves are brought below 2^32 first, whoever brought how much of each. */
+/* The whole sum as a number: its two halves are brought below 2^32 first, whoever added how much of each. */
 static double squares_value(struct ash_squares sum, int exponent)
 {
     sum.high += sum.low >> 32;
@@ -68,20 +71,21 @@ static double squares_value(struct ash_squares sum, int exponent)
     return ldexp((double)sum.high * 0x1p32 + (double)sum.low, 2 * exponent - 62);
 }
 
-/* Of all ranks, on the clock. */
-static int join(struct ash_mesh *mesh, int64_t *values, size_t count, enum ash_coll_op op, struct ash_err *err)
+/* Over all ranks; the wait is metered. */
+static int all_reduce(const struct ash_optimizer_ranks *ranks, int64_t *values, size_t count, enum ash_coll_op op,
+                      struct ash_err *err)
 {
     int rc;
 
-    if (mesh->world == NULL) return 0;
-    ash_meter_begin(&mesh->meter);
-    rc = ash_group_all_reduce(mesh->world, values, values, count, ASH_COLL_I64, op, err);
-    ash_meter_end(&mesh->meter, ASH_METER_COMM);
+    if (ranks->group == NULL) return 0;
+    ash_meter_begin(ranks->meter);
+    rc = ash_group_all_reduce(ranks->group, values, values, count, ASH_COLL_I64, op, err);
+    ash_meter_end(ranks->meter, ASH_METER_COMM);
     return rc;
 }
 
 int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
-                       struct ash_mesh *mesh, double *norm_out, struct ash_err *err)
+                       const struct ash_optimizer_ranks *ranks, double *norm_out, struct ash_err *err)
 {
     struct ash_squares sum = {0};
     int64_t max = 0, halves[2];
@@ -93,7 +97,8 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
         int64_t here = largest(optimizers[i], grads[i]);
         if (here > max) max = here;
     }
-    if ((rc = join(mesh, &max, 1, ASH_COLL_MAX, err)) < 0) return rc;
+    rc = all_reduce(ranks, &max, 1, ASH_COLL_MAX, err);
+    if (rc < 0) return rc;
     bits = (uint32_t)max;
     memcpy(&value, &bits, sizeof(value));
     if (!isfinite(value)) {
@@ -105,7 +110,8 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
         add_squares(optimizers[i], grads[i], exponent, &sum);
     halves[0] = (int64_t)sum.high;
     halves[1] = (int64_t)sum.low;
-    if ((rc = join(mesh, halves, 2, ASH_COLL_SUM, err)) < 0) return rc;
+    rc = all_reduce(ranks, halves, 2, ASH_COLL_SUM, err);
+    if (rc < 0) return rc;
     sum.high = (uint64_t)halves[0];
     sum.low = (uint64_t)halves[1];
     *norm_out = sqrt(squares_value(sum, exponent));
@@ -126,7 +132,7 @@ static double power(double base, uint64_t exponent)
 
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr)
 {
-    const struct ash_job_optimizer *opts = optimizer->opts;
+    const struct ash_optimizer_opts *opts = optimizer->opts;
     struct ash_state *state = optimizer->state;
     struct ash_exec *exec = state->exec;
     const float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
@@ -134,6 +140,7 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
     struct ash_adamw_args args = {
         .lr = (float)lr, .beta1 = (float)opts->beta1, .beta2 = (float)opts->beta2, .eps = (float)opts->eps};
 
+    ash_assert(grads != NULL && state->next.weights != NULL && isfinite(norm));
     args.grad_scale = opts->clip > 0.0 && norm > opts->clip ? (float)(opts->clip / norm) : 1.0f;
     args.correction1 = (float)(1.0 - power(opts->beta1, state->updates + 1));
     args.correction2 = (float)(1.0 - power(opts->beta2, state->updates + 1));

@@ -4,26 +4,41 @@
 #define ASH_TRAIN_STATE_OPTIMIZER_H
 
 #include "ashlar/err.h"
-#include "train/job/job.h"
-#include "train/layout/mesh.h"
+#include "train/state/meter.h"
 #include "train/state/state.h"
+
+enum ash_decay_scope { ASH_DECAY_MATRICES, ASH_DECAY_ALL };
+
+/* Section `optimizer` of a job. */
+struct ash_optimizer_opts {
+    double lr, beta1, beta2, eps, weight_decay;
+    double clip; /* largest gradient norm; 0: no clipping */
+    int decay;   /* enum ash_decay_scope */
+};
+
+/* Ranks that a norm is summed over. */
+struct ash_optimizer_ranks {
+    struct ash_group *group; /* NULL: this process is alone */
+    struct ash_meter *meter; /* of the time spent waiting for them */
+};
 
 /* Caller's storage. */
 struct ash_optimizer {
-    const struct ash_job_optimizer *opts;
+    const struct ash_optimizer_opts *opts;
     struct ash_state *state;
-    bool flat; /* gradients lie at the model's offsets, not one part of the shard behind the other */
+    bool flat; /* gradients are at the model's offsets, not one part of the shard after the other */
 };
 
-/* Borrows opts and state until fini. */
-void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_job_optimizer *opts, struct ash_state *state);
+/* Borrows opts and state while it is used. */
+void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_optimizer_opts *opts,
+                        struct ash_state *state);
 
 /* The 2-norm over all trained parameters of the job: of count states here, whose shards' gradients are grads, and of
- * those of all other ranks of the mesh, which call it too. */
+ * those of all other ranks, which call it too. Returns 0 or the group's error. */
 int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *const *grads, size_t count,
-                       struct ash_mesh *mesh, double *norm_out, struct ash_err *err);
-/* Clip by norm and AdamW, of what this process updates of the shard, into state->next; ash_state_advance makes it
- * count. */
+                       const struct ash_optimizer_ranks *ranks, double *norm_out, struct ash_err *err);
+/* Clip by norm and apply AdamW to what this process updates of the shard, with gradients grads [shard, or model where
+ * flat], into state->next; ash_state_advance makes it count. */
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);
 
 #endif

@@ -26,23 +26,23 @@ static double progress(uint64_t step, uint64_t begin, uint64_t end)
     return (double)(step - begin) / (double)(end - begin);
 }
 
-/* Share of the way from final_share up to 1, behind the warm-up. */
-static double height(const struct ash_schedule *schedule, uint64_t step)
+/* Position between final_share (0) and the peak (1), after the warm-up. */
+static double height(const struct ash_lr_schedule *schedule, uint64_t step)
 {
     uint64_t decay_begin = schedule->steps > schedule->decay_steps ? schedule->steps - schedule->decay_steps : 0;
 
     switch (schedule->kind) {
-    case ASH_SCHEDULE_COSINE:
+    case ASH_LR_COSINE:
         return half_cosine(progress(step, schedule->warmup_steps, schedule->steps));
-    case ASH_SCHEDULE_WSD:
+    case ASH_LR_WSD:
         return 1.0 - sqrt(progress(step, decay_begin, schedule->steps));
-    case ASH_SCHEDULE_CONSTANT:
+    case ASH_LR_CONSTANT:
         break;
     }
     return 1.0;
 }
 
-double ash_schedule_lr(const struct ash_schedule *schedule, uint64_t step)
+double ash_lr_schedule_at(const struct ash_lr_schedule *schedule, uint64_t step)
 {
     if (step < schedule->warmup_steps) return schedule->peak_lr * (double)(step + 1) / (double)schedule->warmup_steps;
     return schedule->peak_lr * (schedule->final_share + (1.0 - schedule->final_share) * height(schedule, step));

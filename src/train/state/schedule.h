@@ -5,18 +5,18 @@
 
 #include <stdint.h>
 
-enum ash_schedule_kind { ASH_SCHEDULE_COSINE, ASH_SCHEDULE_WSD, ASH_SCHEDULE_CONSTANT };
+enum ash_lr_schedule_kind { ASH_LR_COSINE, ASH_LR_WSD, ASH_LR_CONSTANT };
 
 /* Linear warm-up to peak_lr over warmup_steps, then: cosine down to the last step; or (wsd) level, and over the last
  * decay_steps down by one minus a square root; or level to the end. The low end is final_share * peak_lr. */
-struct ash_schedule {
-    enum ash_schedule_kind kind;
+struct ash_lr_schedule {
+    enum ash_lr_schedule_kind kind;
     uint64_t steps; /* of the whole run */
     uint64_t warmup_steps, decay_steps;
     double peak_lr, final_share;
 };
 
 /* The learning rate of step (from 0). A step behind the end gets the rate of the end. */
-double ash_schedule_lr(const struct ash_schedule *schedule, uint64_t step);
+double ash_lr_schedule_at(const struct ash_lr_schedule *schedule, uint64_t step);
 
 #endif

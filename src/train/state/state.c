@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/math.h"
+#include "base/assert.h"
 #include "base/bf16.h"
 #include "base/hash.h"
 #include "collective/host/window.h"
@@ -20,14 +22,19 @@ static int open_alone(struct ash_state *state, bool bf16, struct ash_err *err)
     int rc;
 
     copy_bytes = ash_model_size(state->model) * sizeof(uint16_t);
-    if ((rc = ash_buffer_init(&state->m, memory, moment_bytes, "first moments", err)) < 0) return rc;
-    if ((rc = ash_buffer_init(&state->v, memory, moment_bytes, "second moments", err)) < 0) return rc;
+    rc = ash_buffer_init(&state->m, memory, moment_bytes, "first moments", err);
+    if (rc < 0) return rc;
+    rc = ash_buffer_init(&state->v, memory, moment_bytes, "second moments", err);
+    if (rc < 0) return rc;
     state->own = (struct ash_range){0, state->shards->total};
     state->next = (struct ash_state_values){ash_model_values(state->model), state->m.data, state->v.data};
-    if (state->part.sharers != NULL) return ash_state_open_shared(state, bf16, err);
-    if (state->part.readers != NULL && !ash_model_slice(state->model)->shard_weights)
-        return ash_state_open_readable(state, bf16, err);
-    if (bf16 && (rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err)) < 0) return rc;
+    if (state->part.node_shard_group != NULL) return ash_state_open_shared(state, bf16, err);
+    if (state->part.tp_peers != NULL && !ash_model_slice(state->model)->shard_weights)
+        return ash_state_open_tp_window(state, bf16, err);
+    if (bf16) {
+        rc = ash_buffer_init(&state->bf16, memory, copy_bytes, "bf16 weights", err);
+        if (rc < 0) return rc;
+    }
     if (ash_model_slice(state->model)->shard_weights) ash_buffer_sparse(&state->bf16);
     return 0;
 }
@@ -41,7 +48,7 @@ struct convert_ctx {
 static void convert_range(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct convert_ctx *convert = ctx;
-    size_t last = end * CHUNK_WORDS < convert->count ? end * CHUNK_WORDS : convert->count;
+    size_t last = ash_min(end * CHUNK_WORDS, convert->count);
 
     (void)worker;
     for (size_t i = begin * CHUNK_WORDS; i < last; i++)
@@ -53,7 +60,7 @@ static void round_run(struct ash_state *state, struct ash_range run)
     struct convert_ctx ctx = {ash_model_values(state->model) + run.first, (uint16_t *)state->bf16.data + run.first,
                               run.count};
 
-    ash_workers_run(state->exec->workers, (ctx.count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, convert_range, &ctx);
+    ash_workers_run(state->exec->workers, ash_div_up(ctx.count, CHUNK_WORDS), 1, convert_range, &ctx);
 }
 
 /* Make the working copies of what this process holds. */
@@ -62,12 +69,13 @@ static int make_copies(struct ash_state *state, struct ash_err *err)
     int rc;
 
     if (state->bf16.data != NULL) {
-        if (ash_model_slice(state->model)->shard_weights || state->part.sharers != NULL)
+        if (ash_model_slice(state->model)->shard_weights || state->part.node_shard_group != NULL)
             for (size_t i = 0; i < state->shards->unit_count; i++)
                 round_run(state, state->shards->units[i].own);
         else
             round_run(state, state->window != NULL ? state->own : (struct ash_range){0, ash_model_size(state->model)});
-        if ((rc = ash_state_meet(state, err)) < 0) return rc;
+        rc = ash_state_barrier(state, err);
+        if (rc < 0) return rc;
         ash_model_use_bf16(state->model, state->bf16.data);
     }
     ash_model_refresh(state->model);
@@ -80,10 +88,13 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
     struct ash_state fresh = {.exec = exec, .model = model, .shards = ash_model_shards(model)};
     int rc;
 
-    fresh.part = part != NULL ? *part : (struct ash_state_part){.stands = true, .stands_dense = true, .replicas = 1};
-    rc = fresh.part.twins != NULL ? ash_state_open_twins(&fresh, bf16, err) : open_alone(&fresh, bf16, err);
-    if (rc == 0 && fresh.window != NULL && fresh.part.readers != NULL)
-        rc = ash_group_window_show(fresh.part.readers, fresh.window, 0, &fresh.readable, err);
+    ash_assert(part == NULL || part->replica < part->replicas);
+    ash_assert(part == NULL || part->node_replicas == NULL || part->node_shard_group == NULL);
+    fresh.part =
+        part != NULL ? *part : (struct ash_state_part){.is_counted = true, .is_dense_counted = true, .replicas = 1};
+    rc = fresh.part.node_replicas != NULL ? ash_state_open_replicas(&fresh, bf16, err) : open_alone(&fresh, bf16, err);
+    if (rc == 0 && fresh.window != NULL && fresh.part.tp_peers != NULL)
+        rc = ash_group_window_show(fresh.part.tp_peers, fresh.window, 0, &fresh.tp_window, err);
     if (rc == 0) rc = make_copies(&fresh, err);
     if (rc < 0) {
         fresh.model = NULL; /* still the caller's */
@@ -100,26 +111,27 @@ void ash_state_fini(struct ash_state *state)
     ash_buffer_fini(&state->m);
     ash_buffer_fini(&state->v);
     ash_buffer_fini(&state->bf16);
-    ash_window_close(state->readable);
+    ash_window_close(state->tp_window);
     ash_window_close(state->window);
     memset(state, 0, sizeof(*state));
 }
 
 /* ---- with others ------------------------------------------------------------------------------------------------- */
 
-int ash_state_meet(const struct ash_state *state, struct ash_err *err)
+int ash_state_barrier(const struct ash_state *state, struct ash_err *err)
 {
-    struct ash_group *group = state->part.twins != NULL ? state->part.twins : state->part.sharers;
+    struct ash_group *group =
+        state->part.node_replicas != NULL ? state->part.node_replicas : state->part.node_shard_group;
 
     return group != NULL ? ash_group_barrier(group, err) : 0;
 }
 
 int ash_state_advance(struct ash_state *state, struct ash_err *err)
 {
-    int rc = ash_state_meet(state, err);
+    int rc = ash_state_barrier(state, err);
 
     if (rc < 0) return rc;
-    if (state->part.twins != NULL) ash_state_swap_places(state);
+    if (state->part.node_replicas != NULL) ash_state_swap_places(state);
     state->updates++;
     ash_model_refresh(state->model);
     return 0;
@@ -129,9 +141,9 @@ size_t ash_state_bytes(const struct ash_state *state)
 {
     size_t moments = state->m.size_bytes + state->v.size_bytes;
     size_t weights = ash_model_slice(state->model)->shard_weights ? state->shards->total : ash_model_size(state->model);
-    size_t held = state->part.sharers != NULL ? state->shards->total : weights; /* of the working copy */
+    size_t held = state->part.node_shard_group != NULL ? state->shards->total : weights; /* of the working copy */
 
-    if (state->part.twins != NULL) return ash_state_twins_bytes(state);
+    if (state->part.node_replicas != NULL) return ash_state_replica_bytes(state);
     if (state->bf16.data == NULL) return held * sizeof(float) + moments;
     return weights * sizeof(float) + held * sizeof(uint16_t) + moments;
 }
@@ -149,7 +161,7 @@ static void hash_range(void *ctx, size_t begin, size_t end, int worker)
 {
     struct hash_ctx *hash = ctx;
     size_t first = begin * CHUNK_WORDS;
-    size_t last = end * CHUNK_WORDS < hash->count ? end * CHUNK_WORDS : hash->count;
+    size_t last = ash_min(end * CHUNK_WORDS, hash->count);
     uint64_t part = ash_hash_words((const uint32_t *)(const void *)(hash->values + first), last - first,
                                    hash->full + first, hash->seed);
 
@@ -163,7 +175,7 @@ static uint64_t hash_piece(struct ash_exec *exec, const float *values, size_t co
     struct hash_ctx ctx = {.values = values, .count = count, .full = full, .seed = seed};
 
     if (count < CHUNK_WORDS) return ash_hash_words((const uint32_t *)(const void *)values, count, full, seed);
-    ash_workers_run(exec->workers, (count + CHUNK_WORDS - 1) / CHUNK_WORDS, 1, hash_range, &ctx);
+    ash_workers_run(exec->workers, ash_div_up(count, CHUNK_WORDS), 1, hash_range, &ctx);
     return atomic_load(&ctx.sum);
 }
 
@@ -179,8 +191,7 @@ static uint64_t hash_tensor(struct ash_exec *exec, const char *kind, const struc
     seed = ash_hash_str(name);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
-        size_t begin = piece.local > part->first ? piece.local : part->first,
-               end = piece.local + piece.count < last ? piece.local + piece.count : last;
+        size_t begin = ash_max(piece.local, part->first), end = ash_min(piece.local + piece.count, last);
         if (begin < end)
             sum += hash_piece(exec, own + (begin - part->first), end - begin, piece.full + (begin - piece.local), seed);
     }
@@ -192,11 +203,11 @@ static uint64_t hash_own(const struct ash_state *state)
     const float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
     uint64_t sum = 0;
 
-    for (size_t i = 0; state->part.stands && i < ash_model_param_count(state->model); i++) {
+    for (size_t i = 0; state->part.is_counted && i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
         struct ash_shard_part part = ash_shards_part(state->shards, param);
 
-        if (!param->is_counted || !(param->is_expert || state->part.stands_dense) || part.count == 0) continue;
+        if (!param->is_counted || !(param->is_expert || state->part.is_dense_counted) || part.count == 0) continue;
         sum += hash_tensor(state->exec, "weights", param, &part, values + param->offset + part.first);
         if (!param->is_trained) continue;
         sum += hash_tensor(state->exec, "m", param, &part, m + part.at);

@@ -11,62 +11,66 @@
 #include "collective/group.h"
 #include "compute/ops.h"
 #include "model/model.h"
-#include "train/state/guard.h"
 #include "model/shards.h"
+#include "train/state/guard.h"
 
-/* Which part of a job's state a process keeps. NULL stands for all of it. */
+/* Which part of a job's state a process keeps, and with whom. NULL stands for all of it, alone. */
 struct ash_state_part {
-    bool stands;               /* of those who have copies of this slice, does this one count in sums over the job? */
-    bool stands_dense;         /* and for what is not an expert's? */
-    size_t replica, replicas;  /* this one's number among those who have copies of this slice */
-    struct ash_group *twins;   /* those of them on this node: they keep one copy together; NULL: nobody. Borrowed. */
-    struct ash_group *sharers; /* those that this slice is dealt out to, all on this node: they keep one working copy of
-                                  the weights together; NULL: each has its own. Borrowed. Never both. */
-    struct ash_group *readers; /* those on this node whose passes read this one's working copy beside their own (tp),
-                                  and this one's theirs; NULL: nobody. Borrowed. */
+    bool is_counted;          /* of those who have copies of this slice, does this one count in sums over the job? */
+    bool is_dense_counted;    /* and for what is not an expert's? */
+    size_t replica, replicas; /* this one's number among those who have copies of this slice */
+    /* of those, the ones on this node: they keep one copy in shared memory; NULL: nobody. Borrowed. */
+    struct ash_group *node_replicas;
+    /* the ranks that this slice is sharded over, all on this node: they keep one working copy of the weights in shared
+     * memory; NULL: each has its own. Borrowed. Never together with node_replicas. */
+    struct ash_group *node_shard_group;
+    /* ranks of tp on this node: their passes read this one's working copy, too, and this one's theirs; NULL: nobody.
+     * Borrowed. */
+    struct ash_group *tp_peers;
 };
 
-/* Weights and moments that an update reads, or those that it makes. */
+/* Weights [model size] and moments [shards->total] that an update reads, or those that it writes. */
 struct ash_state_values {
     float *weights, *m, *v;
 };
 
-/* Caller's storage. The model may be a slice. m and v are moments of the shard; bf16 is the working copy of the
- * weights, empty in float32 runs. Twins have all of them in memory that they share, where each updates its part; an
- * update goes to another place than it reads from, so that whoever is lost in the middle of it leaves the values of the
- * last step whole. Sharers have the working copy (in float32 runs the weights) in memory that they share. */
+/* Caller's storage. The model may be a slice. m and v are moments of the shard [shards->total]; bf16 is the working copy
+ * of the weights [model size], empty in float32 runs. Node replicas have all of them in shared memory, where each
+ * updates its part; an update does not write where it reads, so that whoever is lost in the middle of it leaves the
+ * values of the last step whole. A node shard group has the working copy (in float32 runs the weights) in shared memory.
+ */
 struct ash_state {
     struct ash_model *model;
     struct ash_exec *exec;
     const struct ash_shards *shards; /* the model's: all of it, unless several ranks share this slice */
     struct ash_state_part part;
-    struct ash_range own; /* elements of the shard that this process updates: all, or its part among twins */
+    struct ash_range own; /* elements of the shard that this process updates: all, or its part among node replicas */
     struct ash_buffer m, v, bf16;
-    struct ash_state_values next; /* where an update goes: in place, or where twins have the values of another step */
-    struct ash_window *window;    /* the memory of twins or sharers */
-    struct ash_window *readable;  /* of each reader, the memory that its working copy is in; NULL: there are none, or
-                                     passes read weights elsewhere (shards of them, put together by fsdp) */
+    struct ash_state_values next; /* where an update is written: in place, or where node replicas have another step's */
+    struct ash_window *window;    /* the shared memory of node replicas or of the node shard group */
+    struct ash_window *tp_window; /* the working copies of all tp peers; NULL: there are none, or passes read weights
+                                     elsewhere (gathered by fsdp) */
     uint64_t step;                /* steps done, skipped ones too */
     uint64_t updates;             /* of the weights */
     struct ash_guard_stats guard;
 };
 
-/* Step 0 around an owned model, which state takes over on success. Borrows exec until fini. bf16: the forward pass
- * works on a bf16 copy. All twins or sharers call it. */
+/* Step 0 around an owned model, which state takes over on success. Borrows exec until fini. bf16: passes work on a bf16
+ * copy. All node replicas or the whole node shard group call it. Returns 0, -ENOMEM or the group's error. */
 int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_model *model, bool bf16,
                    const struct ash_state_part *part, struct ash_err *err);
 /* Free, the model too; a zeroed struct is a no-op. */
 void ash_state_fini(struct ash_state *state);
-/* Are all replicas twins of this process? Then each needs the gradients of its own part only. */
-bool ash_state_parted(const struct ash_state *state);
-/* Wait until all twins or sharers have come here: what each of them wrote is there for all. Returns 0 or the group's
- * error. */
-int ash_state_meet(const struct ash_state *state, struct ash_err *err);
-/* Sharers: this process does not need elements run of the working copy, nor those of readers. They stay, but what it
- * does not look at does not count as memory that it has. */
-void ash_state_look_away(const struct ash_state *state, struct ash_range run);
-/* An update has been written to next: once all twins or sharers are here it counts. On error a state of twins is as it
- * was. */
+/* Are all replicas on this node? Then each needs the gradients of its own part only. */
+bool ash_state_is_partitioned(const struct ash_state *state);
+/* Barrier of the node replicas or the node shard group: what each of them wrote is there for all. Returns 0 or the
+ * group's error. */
+int ash_state_barrier(const struct ash_state *state, struct ash_err *err);
+/* Node shard group: this process does not need elements `range` of the working copy, nor those of tp peers. Unmaps their
+ * pages, which stay in shared memory, so that they do not count as resident here. */
+void ash_state_unmap(const struct ash_state *state, struct ash_range range);
+/* An update has been written to next: once all node replicas or the node shard group are here it counts. On error the
+ * state of node replicas is as it was. */
 int ash_state_advance(struct ash_state *state, struct ash_err *err);
 /* Bytes of this process's share of the state. */
 size_t ash_state_bytes(const struct ash_state *state);
@@ -75,7 +79,7 @@ size_t ash_state_bytes(const struct ash_state *state);
  * updates. */
 uint64_t ash_state_hash(const struct ash_state *state);
 /* The same of a state that several processes share: of count parts here, and those of the other ranks of group (NULL:
- * none), which call it too. */
+ * none), which call it too. Returns 0 or the group's error. */
 int ash_state_hash_all(const struct ash_state *const *states, size_t count, struct ash_group *group, uint64_t *hash_out,
                        struct ash_err *err);
 

@@ -1,18 +1,20 @@
-/* state_priv - between state.c, state_twins.c and state_shared.c. */
+/* state_priv - between state.c, state_replicas.c and state_shared.c. */
 #ifndef ASH_TRAIN_STATE_STATE_PRIV_H
 #define ASH_TRAIN_STATE_STATE_PRIV_H
 
 #include "train/state/state.h"
 
-/* Give a state with twins its memory: the weights move there, and this process gets its part to update. */
-int ash_state_open_twins(struct ash_state *state, bool bf16, struct ash_err *err);
+/* Allocate the shared memory of a state with node replicas: the weights move there, and this process gets its part to
+ * update. All of them call it. */
+int ash_state_open_replicas(struct ash_state *state, bool bf16, struct ash_err *err);
 /* The places of the values of two steps change their roles. */
 void ash_state_swap_places(struct ash_state *state);
-/* Bytes of this process's share of twins' memory. */
-size_t ash_state_twins_bytes(const struct ash_state *state);
-/* Give a state with sharers, whose moments are there, its working copy; float32 weights move there. */
+/* Bytes of this process's share of the node replicas' memory. */
+size_t ash_state_replica_bytes(const struct ash_state *state);
+/* Allocate the working copy of a state with a node shard group, whose moments are there; float32 weights move there.
+ * All of them call it. */
 int ash_state_open_shared(struct ash_state *state, bool bf16, struct ash_err *err);
-/* The same of a state with readers, each of which has a working copy of its own slice. */
-int ash_state_open_readable(struct ash_state *state, bool bf16, struct ash_err *err);
+/* The same of a state with tp peers, each of which has a working copy of its own slice. */
+int ash_state_open_tp_window(struct ash_state *state, bool bf16, struct ash_err *err);
 
 #endif

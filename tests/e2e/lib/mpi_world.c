@@ -163,7 +163,7 @@ int main(int argc, char **argv)
     struct world world = {.room = largest * 2 + 65536};
     struct ash_group_opts opts = {.join_timeout = 60, .silent_timeout = 60, .call_timeout = 60};
     char node[16];
-    struct ash_place place;
+    struct ash_launch_env place;
     struct ash_err err = {0};
 
     MPI_Init(&argc, &argv);
@@ -174,7 +174,7 @@ int main(int argc, char **argv)
         opts.node = node;
         opts.algorithm = strcmp(argv[3], "flat") == 0 ? ASH_NET_FLAT : ASH_NET_HIERARCHICAL;
     }
-    if (ash_place_detect(&place, &err) < 0 || ash_group_open(&place, &opts, &world.group, &err) < 0) {
+    if (ash_launch_env_read(&place, &err) < 0 || ash_group_open(&place, &opts, &world.group, &err) < 0) {
         fprintf(stderr, "rank %d: %s\n", world.rank, err.text);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }

@@ -94,8 +94,8 @@ static void test_replace_in_the_current_folder(void **state)
     assert_int_equal(chdir(before), 0);
 }
 
-/* A size limit on files stands for a full disk: the old file survives, no temporary file stays, the sentence says so.
- */
+/* A size limit on files stands for a full disk: the old file survives, no temporary file stays, the sentence says
+ * so. */
 static void test_replace_on_a_full_disk(void **state)
 {
     const char *path = path_of("full.bin");

@@ -1,4 +1,4 @@
-/* json: strict parsing, messages that name the place, typed look-ups with limits, saving. */
+/* json: what is read and what is refused, messages that name the place, typed look-ups with limits, saving. */
 #include "base/json.h"
 
 #include <stdarg.h>
@@ -40,15 +40,18 @@ static void test_refused(void **state)
         {"", "t.json:1:0"},
         {"{\"a\": 1,\n \"b\": }", "t.json:2:7"},
         {"{\"a\": 1} x", "t.json:1:"},
-        {"{\"a\": 1, \"a\": 2}", "duplicate"},
         {"{\"a\": 1", "t.json"},
         {"[1, 2,]", "t.json"},
         {"{\"a\": \"\xff\"}", "unable to decode byte"},
         {"{\"a\": \"\xed\xa0\x80\"}", "unable to decode byte"},
-        {"{\"a\": 1e999}", "t.json"},
-        {"{\"a\": 99999999999999999999}", "t.json"},
+        {"{\"a\": 1e}", "t.json"},
+        {"{\"a\": 01}", "t.json"},
+        {"{\"a\": 99999999999999999999, }", "t.json:1:"},
+        {"{\"a\": \"\\ud83d\", b}", "t.json:1:"},
         {"{'a': 1}", "t.json"},
-        {"{\"a\": NaN}", "t.json"},
+        {"{\"a\": NaNo}", "t.json"},
+        {"{\"a\": nan}", "t.json"},
+        {"{\"a\": +Infinity}", "t.json"},
         {"nothing", "t.json"},
     };
     (void)state;
@@ -56,6 +59,61 @@ static void test_refused(void **state)
     for (size_t i = 0; i < ASH_COUNT(bad); i++)
         check_refused(bad[i].text, strlen(bad[i].text), bad[i].expected);
     check_refused("{\"a\":\0 1}", 9, "t.json");
+}
+
+/* What Python's json module reads, jansson refuses and people's files hold. */
+static void test_read_as_python_reads(void **state)
+{
+    static const struct {
+        const char *text, *expected;
+    } good[] = {
+        {"{\"model_max_length\": 1000000000000000019884624838656}", "{\"model_max_length\": 1e30}"},
+        {"[-9223372036854775808, -9223372036854775809]", "[-9223372036854775808, -9223372036854775808.0]"},
+        {"[9223372036854775807,9223372036854775808,1]", "[9223372036854775807, 9223372036854775808.0, 1]"},
+        {"[1e999, -1e999]", "[1.7976931348623157e308, -1.7976931348623157e308]"},
+        {"[Infinity, -Infinity, NaN]", "[1.7976931348623157e308, -1.7976931348623157e308, null]"},
+        {"{\"NaN\": \"Infinity 1e999 \\\" NaN\", \"b\":NaN}", "{\"NaN\": \"Infinity 1e999 \\\" NaN\", \"b\": null}"},
+        {"{\"\\u0000\": \"a\\u0000\"}", "{\"\\ufdd0\": \"a\\ufdd0\"}"},
+        {"{\"a\": 1, \"b\": 3, \"a\": 2}", "{\"a\": 2, \"b\": 3}"},
+        {"[\"x\\ud83dy\", \"\\udc00\", \"\\ud83d\\ude00\", \"\\ud83d\\u0041\"]",
+         "[\"x\\ufffdy\", \"\\ufffd\", \"\\ud83d\\ude00\", \"\\ufffdA\"]"},
+    };
+    (void)state;
+
+    for (size_t i = 0; i < ASH_COUNT(good); i++) {
+        json_t *json = parse(good[i].text), *expected = json_loads(good[i].expected, 0, NULL);
+
+        assert_non_null(expected);
+        if (!json_equal(json, expected)) fail_msg("%s is read otherwise than %s", good[i].text, good[i].expected);
+        json_decref(json);
+        json_decref(expected);
+    }
+}
+
+static void test_keys_given_twice_are_refused_where_asked(void **state)
+{
+    static const char text[] = "{\"a\": 1, \"a\": 2}";
+    struct ash_err err = {0};
+    json_t *json = NULL;
+    (void)state;
+
+    assert_int_equal(ash_json_parse_unique(text, strlen(text), "t.json", &json, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "duplicate"));
+    assert_null(json);
+}
+
+static void test_lines(void **state)
+{
+    static const char good[] = "{\"text\": \"a\\u0000b\", \"score\": NaN}", bad[] = "{\"text\": }";
+    struct ash_err err = {0};
+    json_t *json = NULL;
+    (void)state;
+
+    assert_int_equal(ash_json_parse_line(good, strlen(good), "a.jsonl", 7, &json, &err), 0);
+    assert_int_equal(json_string_length(json_object_get(json, "text")), 3);
+    json_decref(json);
+    assert_int_equal(ash_json_parse_line(bad, strlen(bad), "a.jsonl", 7, &json, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "a.jsonl:7: not valid JSON"));
 }
 
 static void test_depth_is_bounded(void **state)
@@ -123,7 +181,7 @@ static void test_absent_and_null_keep_the_default(void **state)
 
 static void test_wrong_types_and_ranges(void **state)
 {
-    json_t *json = parse("{\"i\": 7, \"d\": 1.5, \"s\": \"x\"}");
+    json_t *json = parse("{\"i\": 7, \"d\": 1.5, \"s\": \"x\", \"big\": 1000000000000000019884624838656}");
     struct ash_err err = {0};
     const json_t *found = NULL;
     const char *text = NULL;
@@ -138,6 +196,8 @@ static void test_wrong_types_and_ranges(void **state)
     assert_int_equal(ash_json_int(json, "i", 8, 10, &i, &err), -EINVAL);
     assert_string_equal(err.text, "'i' is 7, but it must be from 8 to 10");
     assert_int_equal(ash_json_int(json, "i", 0, 6, &i, &err), -EINVAL);
+    assert_int_equal(ash_json_int(json, "big", 0, 6, &i, &err), -EINVAL);
+    assert_string_equal(err.text, "'big' is 1e+30, but it must be from 0 to 6");
     assert_int_equal(ash_json_double(json, "d", 2, 3, &d, &err), -EINVAL);
     assert_string_equal(err.text, "'d' is 1.5, but it must be from 2 to 3");
     assert_int_equal(ash_json_double(json, "s", 2, 3, &d, &err), -EINVAL);
@@ -146,6 +206,21 @@ static void test_wrong_types_and_ranges(void **state)
     assert_int_equal(ash_json_object(json, "i", &found, &err), -EINVAL);
     assert_int_equal(ash_json_array(json, "i", &found, NULL), -EINVAL);
     assert_true(i == 1 && d == 2 && b && text == NULL && found == NULL);
+    json_decref(json);
+}
+
+static void test_text_has_the_fewest_digits(void **state)
+{
+    json_t *json =
+        parse("{\"eps\": 1e-05, \"lr\": 0.003, \"n\": [-2.0, 7, 1e300], \"s\": \"a\\\"0.10\\\\\", \"t\": true}");
+    struct ash_str text = {0};
+    (void)state;
+
+    assert_int_equal(ash_json_add_text(json, &text), 0);
+    assert_string_equal(text.data,
+                        "{\n  \"eps\": 1e-05,\n  \"lr\": 0.003,\n  \"n\": [\n    -2.0,\n    7,\n    1e+300\n  ],\n"
+                        "  \"s\": \"a\\\"0.10\\\\\",\n  \"t\": true\n}");
+    ash_str_fini(&text);
     json_decref(json);
 }
 
@@ -174,10 +249,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_read_as_python_reads),
+        cmocka_unit_test(test_keys_given_twice_are_refused_where_asked),
+        cmocka_unit_test(test_lines),
         cmocka_unit_test(test_depth_is_bounded),
         cmocka_unit_test(test_lookups),
         cmocka_unit_test(test_absent_and_null_keep_the_default),
         cmocka_unit_test(test_wrong_types_and_ranges),
+        cmocka_unit_test(test_text_has_the_fewest_digits),
         cmocka_unit_test(test_save_and_load),
     };
 

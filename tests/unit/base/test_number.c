@@ -60,12 +60,53 @@ static void test_refused(void **state)
     assert_true(value == 0);
 }
 
+static void test_whole(void **state)
+{
+    static const struct {
+        const char *text;
+        int64_t value;
+    } good[] = {{"0", 0},
+                {"-0", 0},
+                {"+7", 7},
+                {"1e6", 1000000},
+                {"1E+3", 1000},
+                {"2.5e1", 25},
+                {"1000e-3", 1},
+                {"0e-400", 0},
+                {"1_000_000", 1000000},
+                {"1.5t", 1500000000000},
+                {"0.5Gi", 1 << 29},
+                {"0.1e1ki", 1024},
+                {"3ti", (int64_t)3 << 40},
+                {".5k", 500},
+                {"9223372036854775807", INT64_MAX},
+                {"-9223372036854775808", INT64_MIN}};
+    static const char *const bad[] = {"",    "-",   ".",    "e5",  "_1",    "1_",    "1__0", "1._5", "1.5",  "1e",
+                                      "1k5", "0.1", "1e-1", "0x5", "1.2.3", "1 000", "1 k",  "kk",   "0.3ki"};
+    static const char *const large[] = {"9223372036854775808",  "-9223372036854775809",    "1e19",
+                                        "1e999999999999999999", "99999999999999999999999", "8388608ti"};
+    int64_t value = 0;
+    (void)state;
+
+    for (size_t i = 0; i < ASH_COUNT(good); i++) {
+        assert_int_equal(ash_number_parse_whole(good[i].text, &value), 0);
+        assert_int_equal(value, good[i].value);
+    }
+    value = 5;
+    for (size_t i = 0; i < ASH_COUNT(bad); i++)
+        assert_int_equal(ash_number_parse_whole(bad[i], &value), -EINVAL);
+    for (size_t i = 0; i < ASH_COUNT(large); i++)
+        assert_int_equal(ash_number_parse_whole(large[i], &value), -ERANGE);
+    assert_int_equal(value, 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_round_trip),
         cmocka_unit_test(test_shortest),
         cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_whole),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

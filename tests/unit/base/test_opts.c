@@ -64,10 +64,15 @@ static void test_ints(void **state)
                 {"3Mi", 3 << 20},
                 {"4Gi", (int64_t)4 << 30},
                 {"-1k", -1000},
+                {"1e9", 1000000000},
+                {"1b", 1000000000},
+                {"1.5T", 1500000000000},
+                {"0.5g", 500000000},
+                {"1_000_000", 1000000},
                 {"9223372036854775807", INT64_MAX},
                 {"007", 7}};
-    static const char *const bad[] = {"",    " 1",   "1 ",  "1e6", "1.5", "0x10", "k",
-                                      "1kk", "1kib", "one", "--1", "+-1", "1,000"};
+    static const char *const bad[] = {"",    " 1",   "1 ",  "1e-1", "1.5", "0x10", "k",
+                                      "1kk", "1kib", "one", "--1",  "+-1", "1,000"};
     struct sample *sample = *state;
 
     for (size_t i = 0; i < ASH_COUNT(good); i++) {
@@ -87,7 +92,7 @@ static void test_ints(void **state)
 
 static void test_doubles(void **state)
 {
-    static const char *const bad[] = {"", " 1", "1 ", "nan", "-NaN", "1,5", "one", "1e", "k", "1kk", "1x", "-1k"};
+    static const char *const bad[] = {"", " 1", "1 ", "nan", "-NaN", "1,5", "one", "1e", "k", "1kk", "1x"};
     struct sample *sample = *state;
 
     set(sample, "train.rate", "1e-3");
@@ -101,6 +106,9 @@ static void test_doubles(void **state)
     check_refused(sample, "train.rate", "inf", -ERANGE, "finite");
     check_refused(sample, "train.rate", "1e999", -ERANGE, "finite");
     check_refused(sample, "train.rate", "-0.5", -ERANGE, "from 0 to 10");
+    check_refused(sample, "train.rate", "-1k", -ERANGE, "from 0 to 10");
+    check_refused(sample, "train.rate", "x", -EINVAL, "must be a number, not 'x'"); /* no suffixes up to 10 */
+    check_refused(sample, "train.seed", "x", -EINVAL, "2_000");
     check_refused(sample, "train.decay", "1.5", -ERANGE, "at most 1");
     assert_true(sample->train.rate == 3.0);
 }
@@ -156,7 +164,8 @@ static void test_unknown_keys_name_the_nearest(void **state)
     check_refused(sample, "steps", "5", -ENOENT, "did you mean 'train.steps'?");
     check_refused(sample, "tran.schedul", "5", -ENOENT, "did you mean 'train.schedule'?");
     check_refused(sample, "ouut", "5", -ENOENT, "did you mean 'out'?");
-    check_refused(sample, "", "5", -ENOENT, "did you mean");
+    check_refused(sample, "", "5", -ENOENT, "there is no setting ''");
+    check_refused(sample, "architectures", "5", -ENOENT, "there is no setting 'architectures'");
     set(sample, "metrics-port", "1"); /* a dash is an underscore */
     assert_int_equal(sample->command.metrics_port, 1);
 }
@@ -351,25 +360,32 @@ static void test_args_errors(void **state)
     struct ash_err err = {0};
 
     assert_int_equal(parse(sample, &err, "--metric-port", "5", (char *)NULL), -ENOENT);
-    assert_string_equal(err.text, "command line: there is no flag '--metric-port'; did you mean '--metrics-port'?");
+    assert_string_equal(err.text, "there is no flag '--metric-port'; did you mean '--metrics-port'?");
     assert_int_equal(parse(sample, &err, "--steps", "5", (char *)NULL), -ENOENT);
-    assert_string_equal(err.text, "command line: there is no flag '--steps'; did you mean 'train.steps=VALUE'?");
+    assert_string_equal(err.text, "there is no flag '--steps'; did you mean 'train.steps=VALUE'?");
     assert_int_equal(parse(sample, &err, "--no-out", (char *)NULL), -ENOENT);
     assert_int_equal(parse(sample, &err, "-x", (char *)NULL), -ENOENT);
     assert_int_equal(parse(sample, &err, "train.stesp=5", (char *)NULL), -ENOENT);
-    assert_string_equal(err.text, "command line: there is no setting 'train.stesp'; did you mean 'train.steps'?");
+    assert_string_equal(err.text, "there is no setting 'train.stesp'; did you mean 'train.steps'?");
     assert_int_equal(parse(sample, &err, "--out", (char *)NULL), -EINVAL);
-    assert_string_equal(err.text, "command line: --out needs a value");
+    assert_string_equal(err.text, "--out needs a value");
     assert_int_equal(parse(sample, &err, "--out", "--resume", (char *)NULL), -EINVAL);
     assert_non_null(strstr(err.text, "--out=--resume"));
     assert_int_equal(parse(sample, &err, "train.steps=x", (char *)NULL), -EINVAL);
+    assert_int_equal(strncmp(err.text, "train.steps must be a whole number", 34), 0);
+    assert_int_equal(parse(sample, &err, "--metrics-port", "x", (char *)NULL), -EINVAL);
+    assert_int_equal(strncmp(err.text, "--metrics-port must be a whole number", 37), 0);
+    assert_int_equal(parse(sample, &err, "--metr", "5", (char *)NULL), -ENOENT); /* the beginning of a name */
+    assert_string_equal(err.text, "there is no flag '--metr'; did you mean '--metrics-port'?");
+    assert_int_equal(parse(sample, &err, "--json", (char *)NULL), -ENOENT); /* near to nothing */
+    assert_string_equal(err.text, "there is no flag '--json'");
     assert_int_equal(parse(sample, &err, "--=5", (char *)NULL), -ENOENT);
 }
 
 static void test_table_mistakes(void **state)
 {
     static const struct ash_opt wrong[] = {
-        {.name = "a", .type = ASH_OPT_INT, .fallback = "x", .help = "wrong default"}};
+        {.name = "a", .type = ASH_OPT_INT, .default_text = "x", .help = "wrong default"}};
     static const struct ash_opt_table table = {.section = "s", .opts = wrong, .count = 1};
     struct sample *sample = *state;
     int64_t value = 0;

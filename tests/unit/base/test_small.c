@@ -228,6 +228,13 @@ static void test_spelling(void **state)
     assert_int_equal(ash_spelling_distance("Seq-len", "seq_len"), 0);
     assert_int_equal(ash_spelling_distance("leraning_rate", "learning_rate"), 1);
     assert_int_equal(ash_spelling_distance("lr", ""), 2);
+    assert_int_equal(ash_spelling_nearness("Seq-len", "seq_len"), 0);
+    assert_true(ash_spelling_nearness("gpt2", "gpt2-124m") < ash_spelling_nearness("gpt2", "gpt3"));
+    assert_true(ash_spelling_nearness("stesp", "steps") < SIZE_MAX);
+    assert_true(ash_spelling_nearness("json", "show") == SIZE_MAX);
+    assert_true(ash_spelling_nearness("architectures", "resume") == SIZE_MAX);
+    assert_true(ash_spelling_nearness("prompt", "out") == SIZE_MAX);
+    assert_true(ash_spelling_nearness("x", "y") < SIZE_MAX);
 }
 
 int main(void)

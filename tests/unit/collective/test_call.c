@@ -10,7 +10,7 @@
 #include "collective/call.h"
 #include "collective/channel.h"
 #include "collective/host/window.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 #define PATIENCE_S 60
 #define RANKS 8
@@ -86,8 +86,6 @@ static int every_kind(struct ash_group *group, struct shared *shared, const void
     for (size_t r = 0; r < size; r++)
         b->sizes[r] = share * sizeof(int32_t);
     rc |= ash_group_all_reduce_start(group, b->in, b->sum, COUNT, ASH_COLL_I32, ASH_COLL_SUM, &calls[count++], NULL);
-    rc |=
-        ash_group_reduce_scatter_start(group, b->in, b->part, share, ASH_COLL_I32, ASH_COLL_SUM, &calls[count++], NULL);
     rc |= ash_group_all_reduce_parts_start(group, parts, &shares, b->sum_of_parts, COUNT, ASH_COLL_I32, ASH_COLL_SUM,
                                            &calls[count++], NULL);
     rc |= ash_group_reduce_scatter_parts_start(group, parts, &shares, b->part_of_parts, share, ASH_COLL_I32,
@@ -99,7 +97,8 @@ static int every_kind(struct ash_group *group, struct shared *shared, const void
         rc |= ash_group_send(group, (rank + 1) % size, b->in, sizeof(b->in), NULL); /* after what was started */
     }
     rc |= ash_group_all_gather_start(group, b->in, b->all, sizeof(b->in), &calls[count++], NULL);
-    rc |= ash_group_broadcast_start(group, b->cast, sizeof(b->cast), size - 1, &calls[count++], NULL);
+    rc |= ash_group_reduce_scatter(group, b->in, b->part, share, ASH_COLL_I32, ASH_COLL_SUM, NULL); /* in their order */
+    rc |= ash_group_broadcast(group, b->cast, sizeof(b->cast), size - 1, NULL);
     rc |= ash_group_all_to_all_start(group, b->pairs, b->sizes, b->back, b->sizes, &calls[count++], NULL);
     while (count > 0)
         rc |= ash_call_wait(calls[--count], NULL);
@@ -125,7 +124,7 @@ static void test_every_kind(void **state)
 
 static int with_work_and_without(struct ash_group *group, struct shared *shared, const void *arg)
 {
-    struct ash_call_counts before = ash_call_counts(), after;
+    struct ash_call_counts before = ash_call_get_counts(), after;
     struct ash_call *call = NULL;
     int32_t value = 1;
     int rc = 0;
@@ -134,11 +133,11 @@ static int with_work_and_without(struct ash_group *group, struct shared *shared,
     (void)arg;
     for (int i = 0; rc == 0 && i < 3; i++) {
         rc = ash_group_all_reduce_start(group, &value, &value, 1, ASH_COLL_I32, ASH_COLL_SUM, &call, NULL);
-        if (i > 0) ash_call_work();
+        if (i > 0) ash_call_note_work();
         if (rc == 0) rc = ash_call_wait(call, NULL);
     }
-    after = ash_call_counts();
-    return rc != 0 ? 1 : after.covered - before.covered != 2 || after.bare - before.bare != 1 ? 2 : 0;
+    after = ash_call_get_counts();
+    return rc != 0 ? 1 : after.overlapped - before.overlapped != 2 || after.exposed - before.exposed != 1 ? 2 : 0;
 }
 
 static void test_work_is_counted(void **state)
@@ -174,8 +173,7 @@ static int chain(struct ash_group *group, struct shared *shared, const void *arg
             rc |= ash_group_send_start(group, 1, &value, sizeof(value), &calls[count++], NULL);
         else
             rc |= ash_group_recv_start(group, 0, &value, sizeof(value), &calls[count++], NULL);
-        rc |= ash_group_window_all_reduce_start(group, &window, &shares, 1, ASH_COLL_F32, ASH_COLL_SUM, &calls[count++],
-                                                NULL);
+        rc |= ash_group_window_all_reduce(group, &window, &shares, 1, ASH_COLL_F32, ASH_COLL_SUM, NULL);
         want *= i == 0 ? 1 : 2;
     }
     while (count > 0)
@@ -262,14 +260,14 @@ static void test_disagree(void **state)
 /* A group may be closed before what was started on it has been waited for. */
 static int close_first(const struct job *job, struct shared *shared, size_t rank, int port)
 {
-    struct ash_place place = {.rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
+    struct ash_launch_env env = {.rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
     struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = PATIENCE_S, .call_timeout = PATIENCE_S};
     struct ash_group *group = NULL;
     struct ash_call *call = NULL;
     int64_t sum = (int64_t)rank;
 
     (void)shared;
-    if (ash_group_open(&place, &opts, &group, NULL) != 0) return 1;
+    if (ash_group_open(&env, &opts, &group, NULL) != 0) return 1;
     if (ash_group_all_reduce_start(group, &sum, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, &call, NULL) != 0) return 2;
     ash_group_close(group);
     return !ash_call_done(call) || ash_call_wait(call, NULL) != 0 || sum != 1;

@@ -10,7 +10,7 @@
 #include "base/assert.h"
 #include "base/hash.h"
 #include "collective/channel.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 #define PATIENCE_S 30
 

@@ -1,5 +1,5 @@
-/* The cost model: the cheaper way is taken, lines are found again from points on them, and files are read and refused.
- */
+/* The cost model: the cheaper algorithm is taken, lines are found again from points on them, and files are read and
+ * refused. / */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,51 +11,52 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "collective/cost.h"
+#include "collective/core/cost.h"
 
 static void test_choose(void **state)
 {
     const struct ash_cost cost = {
-        .ways = {{.latency_s = 1e-6, .bytes_per_s = 1e9}, {.latency_s = 3e-6, .bytes_per_s = 1e9}}};
+        .intra_node = {{.latency_s = 1e-6, .bytes_per_s = 1e9}, {.latency_s = 3e-6, .bytes_per_s = 1e9}}};
 
     (void)state;
-    assert_int_equal(ash_cost_choose(&cost, 2, 0), ASH_COST_AT_ONCE);
-    assert_int_equal(ash_cost_choose(&cost, 2, 1999), ASH_COST_AT_ONCE); /* 1 us + 2 * 2000 ns against 3 us + 2000 ns */
-    assert_int_equal(ash_cost_choose(&cost, 2, 2001), ASH_COST_SHARES);
-    assert_int_equal(ash_cost_choose(&cost, 5, 501), ASH_COST_SHARES);
-    assert_int_equal(ash_cost_choose(&ash_cost_default, 2, 100), ASH_COST_AT_ONCE);
-    assert_int_equal(ash_cost_choose(&ash_cost_default, 2, 100000), ASH_COST_SHARES);
+    assert_int_equal(ash_cost_choose_intra_node(&cost, 2, 0), ASH_COST_ONE_SHOT);
+    assert_int_equal(ash_cost_choose_intra_node(&cost, 2, 1999),
+                     ASH_COST_ONE_SHOT); /* 1 us + 2 * 2000 ns against 3 us + 2000 ns */
+    assert_int_equal(ash_cost_choose_intra_node(&cost, 2, 2001), ASH_COST_TWO_SHOT);
+    assert_int_equal(ash_cost_choose_intra_node(&cost, 5, 501), ASH_COST_TWO_SHOT);
+    assert_int_equal(ash_cost_choose_intra_node(&ash_cost_default, 2, 100), ASH_COST_ONE_SHOT);
+    assert_int_equal(ash_cost_choose_intra_node(&ash_cost_default, 2, 100000), ASH_COST_TWO_SHOT);
 }
 
 /* Four ranks on two nodes of two: bytes that leave a node. */
-static void test_across(void **state)
+static void test_inter_node(void **state)
 {
     const struct ash_cost_shape shape = {.ranks = 4, .nodes = 2, .here = 2, .pieces = 1};
     struct ash_cost cost = ash_cost_default;
 
     (void)state;
-    assert_true(ash_cost_moved_across(ASH_COST_ALL_REDUCE, ASH_COST_FLAT, &shape, 100) == 400);
-    assert_true(ash_cost_moved_across(ASH_COST_ALL_REDUCE, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
-    assert_true(ash_cost_moved_across(ASH_COST_ALL_REDUCE, ASH_COST_FLAT_SHARES, &shape, 100) == 200);
-    assert_true(ash_cost_moved_across(ASH_COST_ALL_REDUCE, ASH_COST_HIERARCHICAL_SHARES, &shape, 100) == 100);
-    assert_true(ash_cost_moved_across(ASH_COST_REDUCE_SCATTER, ASH_COST_FLAT, &shape, 100) == 100);
-    assert_true(ash_cost_moved_across(ASH_COST_REDUCE_SCATTER, ASH_COST_HIERARCHICAL, &shape, 100) == 50);
-    assert_true(ash_cost_moved_across(ASH_COST_ALL_GATHER, ASH_COST_FLAT, &shape, 100) == 400);
-    assert_true(ash_cost_moved_across(ASH_COST_ALL_GATHER, ASH_COST_HIERARCHICAL, &shape, 100) == 200);
-    assert_true(ash_cost_moved_across(ASH_COST_BROADCAST, ASH_COST_FLAT, &shape, 100) == 200);
-    assert_true(ash_cost_moved_across(ASH_COST_BROADCAST, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
-    assert_true(ash_cost_moved_across(ASH_COST_ALL_TO_ALL, ASH_COST_FLAT, &shape, 100) == 100);
-    assert_true(ash_cost_moved_across(ASH_COST_ALL_TO_ALL, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
-    for (int way = 0; way < ASH_COST_ACROSS; way++) {
-        for (int other = 0; other < ASH_COST_ACROSS; other++)
-            cost.across[ASH_COST_ALL_REDUCE][other].latency_s = other == way ? 1e-6 : 1;
-        assert_int_equal(ash_cost_choose_across(&cost, ASH_COST_ALL_REDUCE, &shape, 1000), way);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_ALL_REDUCE, ASH_COST_FLAT, &shape, 100) == 400);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_ALL_REDUCE, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_ALL_REDUCE, ASH_COST_FLAT_TWO_SHOT, &shape, 100) == 200);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_ALL_REDUCE, ASH_COST_HIERARCHICAL_TWO_SHOT, &shape, 100) == 100);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_REDUCE_SCATTER, ASH_COST_FLAT, &shape, 100) == 100);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_REDUCE_SCATTER, ASH_COST_HIERARCHICAL, &shape, 100) == 50);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_ALL_GATHER, ASH_COST_FLAT, &shape, 100) == 400);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_ALL_GATHER, ASH_COST_HIERARCHICAL, &shape, 100) == 200);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_BROADCAST, ASH_COST_FLAT, &shape, 100) == 200);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_BROADCAST, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_ALL_TO_ALL, ASH_COST_FLAT, &shape, 100) == 100);
+    assert_true(ash_cost_inter_node_bytes(ASH_COST_ALL_TO_ALL, ASH_COST_HIERARCHICAL, &shape, 100) == 100);
+    for (int algorithm = 0; algorithm < ASH_COST_INTER_NODE_COUNT; algorithm++) {
+        for (int other = 0; other < ASH_COST_INTER_NODE_COUNT; other++)
+            cost.inter_node[ASH_COST_ALL_REDUCE][other].latency_s = other == algorithm ? 1e-6 : 1;
+        assert_int_equal(ash_cost_choose_inter_node(&cost, ASH_COST_ALL_REDUCE, &shape, 1000), algorithm);
     }
-    cost.across[ASH_COST_BROADCAST][ASH_COST_FLAT] = (struct ash_cost_line){.latency_s = 1e-6, .bytes_per_s = 1e9};
-    cost.across[ASH_COST_BROADCAST][ASH_COST_HIERARCHICAL] =
+    cost.inter_node[ASH_COST_BROADCAST][ASH_COST_FLAT] = (struct ash_cost_line){.latency_s = 1e-6, .bytes_per_s = 1e9};
+    cost.inter_node[ASH_COST_BROADCAST][ASH_COST_HIERARCHICAL] =
         (struct ash_cost_line){.latency_s = 2e-6, .bytes_per_s = 1e9};
-    assert_int_equal(ash_cost_choose_across(&cost, ASH_COST_BROADCAST, &shape, 999), ASH_COST_FLAT);
-    assert_int_equal(ash_cost_choose_across(&cost, ASH_COST_BROADCAST, &shape, 1001), ASH_COST_HIERARCHICAL);
+    assert_int_equal(ash_cost_choose_inter_node(&cost, ASH_COST_BROADCAST, &shape, 999), ASH_COST_FLAT);
+    assert_int_equal(ash_cost_choose_inter_node(&cost, ASH_COST_BROADCAST, &shape, 1001), ASH_COST_HIERARCHICAL);
 }
 
 static void test_fit(void **state)
@@ -85,11 +86,11 @@ static void write_text(const char *path, const char *text)
 }
 
 #define LINE "{\"latency_us\":3,\"gb_per_s\":2}"
-#define INSIDE "{\"all_reduce\":{\"at_once\":" LINE ",\"shares\":" LINE "}"
+#define INSIDE "{\"all_reduce\":{\"one_shot\":" LINE ",\"two_shot\":" LINE "}"
 
 #define BOTH "{\"flat\":" LINE ",\"hierarchical\":" LINE
 #define OLDER                                                                                                          \
-    "{\"all_reduce\":" BOTH ",\"flat_shares\":" LINE ",\"hierarchical_shares\":" LINE "},\"reduce_scatter\":" BOTH     \
+    "{\"all_reduce\":" BOTH ",\"flat_two_shot\":" LINE ",\"hierarchical_two_shot\":" LINE "},\"reduce_scatter\":" BOTH \
     "},\"all_gather\":" BOTH "},\"broadcast\":" BOTH "}}"
 
 static void test_file(void **state)
@@ -98,11 +99,11 @@ static void test_file(void **state)
                                       "[]",
                                       "{}",
                                       "{\"all_reduce\":{}}",
-                                      "{\"all_reduce\":{\"at_once\":{\"latency_us\":1}}}",
-                                      "{\"all_reduce\":{\"at_once\":{\"latency_us\":-1,\"gb_per_s\":2}}}",
-                                      "{\"all_reduce\":{\"at_once\":{\"latency_us\":1,\"gb_per_s\":0}}}",
-                                      INSIDE ",\"across\":{}}",
-                                      INSIDE ",\"across\":{\"all_reduce\":{\"flat\":{\"latency_us\":1}}}}"};
+                                      "{\"all_reduce\":{\"one_shot\":{\"latency_us\":1}}}",
+                                      "{\"all_reduce\":{\"one_shot\":{\"latency_us\":-1,\"gb_per_s\":2}}}",
+                                      "{\"all_reduce\":{\"one_shot\":{\"latency_us\":1,\"gb_per_s\":0}}}",
+                                      INSIDE ",\"inter_node\":{}}",
+                                      INSIDE ",\"inter_node\":{\"all_reduce\":{\"flat\":{\"latency_us\":1}}}}"};
     char path[] = "/tmp/ashlar-test-cost-XXXXXX";
     struct ash_cost cost = {0}, kept = {0};
     struct ash_err err = {0};
@@ -113,33 +114,35 @@ static void test_file(void **state)
     close(fd);
     assert_int_equal(ash_cost_save(path, &ash_cost_default, &err), 0);
     assert_int_equal(ash_cost_load(path, &cost, &err), 0);
-    for (int way = 0; way < ASH_COST_WAYS; way++) {
-        double ratio = cost.ways[way].bytes_per_s / ash_cost_default.ways[way].bytes_per_s;
+    for (int algorithm = 0; algorithm < ASH_COST_INTRA_NODE_COUNT; algorithm++) {
+        double ratio = cost.intra_node[algorithm].bytes_per_s / ash_cost_default.intra_node[algorithm].bytes_per_s;
 
         assert_true(ratio > 0.999 && ratio < 1.001);
     }
-    for (int way = 0; way < ASH_COST_ACROSS; way++) {
-        double ratio = cost.across[0][way].bytes_per_s / ash_cost_default.across[0][way].bytes_per_s;
+    for (int algorithm = 0; algorithm < ASH_COST_INTER_NODE_COUNT; algorithm++) {
+        double ratio =
+            cost.inter_node[0][algorithm].bytes_per_s / ash_cost_default.inter_node[0][algorithm].bytes_per_s;
 
         assert_true(ratio > 0.999 && ratio < 1.001);
     }
-    cost.ways[0] = ash_cost_fit((const double[]){1, 2}, (const double[]){2e-6, 1e-6}, 2); /* more bytes, less time */
+    cost.intra_node[0] =
+        ash_cost_fit((const double[]){1, 2}, (const double[]){2e-6, 1e-6}, 2); /* more bytes, less time */
     assert_int_equal(ash_cost_save(path, &cost, &err), 0);
     assert_int_equal(ash_cost_load(path, &cost, &err), 0);
     write_text(path, INSIDE "}"); /* without lines between nodes: those stay as they were */
     assert_int_equal(ash_cost_load(path, &cost, &err), 0);
-    assert_true(cost.ways[0].bytes_per_s == 2e9);
-    assert_memory_equal(&cost.across, &ash_cost_default.across, sizeof(cost.across));
-    write_text(path, INSIDE ",\"across\":" OLDER "}"); /* written before all-to-all had a choice */
+    assert_true(cost.intra_node[0].bytes_per_s == 2e9);
+    assert_memory_equal(&cost.inter_node, &ash_cost_default.inter_node, sizeof(cost.inter_node));
+    write_text(path, INSIDE ",\"inter_node\":" OLDER "}"); /* written before all-to-all had a choice */
     assert_int_equal(ash_cost_load(path, &cost, &err), 0);
-    assert_true(cost.across[ASH_COST_BROADCAST][ASH_COST_FLAT].bytes_per_s == 2e9);
-    assert_memory_equal(&cost.across[ASH_COST_ALL_TO_ALL], &ash_cost_default.across[ASH_COST_ALL_TO_ALL],
-                        sizeof(cost.across[0]));
+    assert_true(cost.inter_node[ASH_COST_BROADCAST][ASH_COST_FLAT].bytes_per_s == 2e9);
+    assert_memory_equal(&cost.inter_node[ASH_COST_ALL_TO_ALL], &ash_cost_default.inter_node[ASH_COST_ALL_TO_ALL],
+                        sizeof(cost.inter_node[0]));
     for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
         write_text(path, bad[i]);
         assert_int_equal(ash_cost_load(path, &kept, &err), -EINVAL);
         assert_non_null(strstr(err.text, path));
-        assert_true(kept.ways[0].bytes_per_s == 0); /* untouched */
+        assert_true(kept.intra_node[0].bytes_per_s == 0); /* untouched */
     }
     unlink(path);
     assert_int_equal(ash_cost_load(path, &kept, &err), -ENOENT);
@@ -147,7 +150,7 @@ static void test_file(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choose), cmocka_unit_test(test_across),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_choose), cmocka_unit_test(test_inter_node),
                                        cmocka_unit_test(test_fit), cmocka_unit_test(test_file)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* Faults at random points, from a seed: in each of many rounds a few processes meet and make random calls until one of
  * them is killed, stands still, makes another call, gives up or leaves, or the cable of a node is pulled. Every other
- * one must name the culprit (on both sides of a cut: a rank of the other side), in bounded time, and nothing may be
+ * one must name the failed_rank (on both sides of a cut: a rank of the other side), in bounded time, and nothing may be
  * left behind. Times are bounded generously and culprits strictly, so that a loaded machine changes nothing. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -15,8 +15,8 @@
 #include "base/rng.h"
 #include "collective/call.h"
 #include "collective/net/net.h"
-#include "unit/collective/group_ranks.h"
-#include "unit/collective/networks.h"
+#include "harness/group_ranks.h"
+#include "harness/networks.h"
 #include "unit/sanitized.h"
 
 #define SEED 20261115
@@ -59,7 +59,7 @@ struct buffers {
 
 static int all_to_all(struct ash_group *group, struct buffers *b, size_t count, struct ash_err *err)
 {
-    size_t sizes[RANKS_MAX];
+    size_t sizes[GROUP_RANKS_MAX];
 
     for (size_t r = 0; r < ash_group_size(group); r++)
         sizes[r] = count / ash_group_size(group) * 4;
@@ -196,7 +196,7 @@ static void cut_cable(const struct round *round)
     if (ash_netns_cut(round->netns, (size_t)(plan->nodes[plan->victim] - 'a'), &err) < 0) fail_msg("%s", err.text);
 }
 
-static int algorithm; /* of groups over several nodes, enum ash_net_way */
+static int algorithm; /* of groups over several nodes, enum ash_net_algorithm */
 
 static void start_round(struct round *round, uint64_t number, enum fault fault)
 {
@@ -236,13 +236,13 @@ static bool right_culprit(const struct plan *plan, size_t rank, size_t size, con
 {
     const char *nodes = plan->nodes, *name = strstr(text, "rank ");
     size_t named = SIZE_MAX;
-    char culprit[32];
+    char failed_rank[32];
 
     if (plan->fault == CUT)
         return name != NULL && sscanf(name, "rank %zu", &named) == 1 && named < size &&
                (nodes[named] == nodes[plan->victim]) != (nodes[rank] == nodes[plan->victim]);
-    snprintf(culprit, sizeof(culprit), "rank %zu", plan->victim);
-    return strstr(text, culprit) != NULL && (plan->fault != ABORTED || strstr(text, "had enough") != NULL);
+    snprintf(failed_rank, sizeof(failed_rank), "rank %zu", plan->victim);
+    return strstr(text, failed_rank) != NULL && (plan->fault != ABORTED || strstr(text, "had enough") != NULL);
 }
 
 static void check_survivor(const struct round *round, size_t rank)

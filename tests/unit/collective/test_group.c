@@ -8,7 +8,7 @@
 #include <errno.h>
 
 #include "base/rng.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 /* ---- meeting and splitting --------------------------------------------------------------------------------------- */
 
@@ -32,7 +32,7 @@ static int work(struct ash_group *group, struct shared *shared, const void *arg)
     if (ash_group_split(group, rank % 2 == 0 ? 5 : -1, -(int64_t)rank, &columns, NULL) < 0) return 3;
     if (ash_group_size(rows) != (rank / 2 * 2 + 1 < size ? 2 : 1) || ash_group_rank(rows) != rank % 2) return 4;
     if ((columns == NULL) != (rank % 2 == 1)) return 5;
-    if (columns != NULL && ash_group_member(columns, 0).rank != (size - 1) / 2 * 2)
+    if (columns != NULL && ash_group_get_member(columns, 0).rank != (size - 1) / 2 * 2)
         return 6; /* ordered by key, backwards */
     if (sum_ranks(rows, ash_group_size(rows) == 2 ? 1 : 0) != 0) return 7;
     if (columns != NULL && sum_ranks(columns, (int64_t)((size + 1) / 2 * ((size + 1) / 2 - 1) / 2)) != 0) return 8;
@@ -62,13 +62,13 @@ static int just_meet(struct ash_group *group, struct shared *shared, const void 
 
 static void test_many(void **state)
 {
-    struct job job = {.size = RANKS_MAX, .silent_s = 20, .call_s = 20, .run = just_meet};
+    struct job job = {.size = GROUP_RANKS_MAX, .silent_s = 20, .call_s = 20, .run = just_meet};
     struct shared *shared = start(&job);
     uint64_t last_ns = 0;
 
     (void)state;
     assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
-    for (size_t r = 0; r < RANKS_MAX; r++)
+    for (size_t r = 0; r < GROUP_RANKS_MAX; r++)
         if (shared->joined_ns[r] > last_ns) last_ns = shared->joined_ns[r];
     print_message("64 ranks have met after %.0f ms\n", (double)(last_ns - shared->began_ns) * 1e-6);
     end(shared);
@@ -76,18 +76,58 @@ static void test_many(void **state)
 
 static void test_missing(void **state)
 {
-    struct ash_place place = {.rank = 0, .size = 3, .host = "127.0.0.1", .port = ash_socket_free_port(NULL), .job = 1};
+    struct ash_launch_env env = {
+        .rank = 0, .size = 3, .host = "127.0.0.1", .port = ash_socket_free_port(NULL), .job = 1};
     struct ash_group_opts opts = {.join_timeout = 0.3, .silent_timeout = 1, .call_timeout = 1};
     struct ash_group *group = NULL;
     struct ash_err err = {0};
 
     (void)state;
-    assert_int_equal(ash_group_open(&place, &opts, &group, &err), -ETIMEDOUT);
+    assert_int_equal(ash_group_open(&env, &opts, &group, &err), -ETIMEDOUT);
     assert_non_null(strstr(err.text, "2 of 3 ranks have not come"));
     assert_non_null(strstr(err.text, "1, 2"));
-    place.rank = 1;
-    assert_true(ash_group_open(&place, &opts, &group, &err) < 0);
+    env.rank = 1;
+    assert_true(ash_group_open(&env, &opts, &group, &err) < 0);
     assert_non_null(strstr(err.text, "rank 1 cannot reach rank 0"));
+}
+
+static void test_unknown_host(void **state)
+{
+    struct ash_launch_env env = {
+        .size = 2, .host = "no-such-host.invalid", .port = ash_socket_free_port(NULL), .job = 1};
+    struct ash_group_opts opts = {.join_timeout = 60, .silent_timeout = 1, .call_timeout = 1};
+    struct ash_group *group = NULL;
+    uint64_t began_ns = ash_clock_ns();
+
+    (void)state;
+    for (env.rank = 0; env.rank < 2; env.rank++) { /* the first does not wait for those who cannot find it */
+        struct ash_err err = {0};
+
+        assert_int_equal(ash_group_open(&env, &opts, &group, &err), -ENOENT);
+        if (strstr(err.text, "MASTER_ADDR") == NULL || strstr(err.text, "no-such-host.invalid") == NULL)
+            fail_msg("it says: %s", err.text);
+    }
+    assert_true(ash_clock_ns() - began_ns < 30000000000ull);
+}
+
+static int count_nodes(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    (void)shared;
+    (void)arg;
+    return ash_group_nodes(group) != 2 || sum_ranks(group, 3) != 0;
+}
+
+/* Ranks that do not see each other in /proc share no memory, whatever their host is called. */
+static void test_pid_namespaces(void **state)
+{
+    struct job job = {.size = 3, .silent_s = 20, .call_s = 20, .run = count_nodes, .hidden_ranks = 1};
+    struct shared *shared;
+
+    (void)state;
+    if (!has_network() || !can_hide()) skip();
+    shared = start(&job);
+    assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
+    end(shared);
 }
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
@@ -170,9 +210,9 @@ static void test_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_split),  cmocka_unit_test(test_many),    cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped), cmocka_unit_test(test_abort),
-        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_split),  cmocka_unit_test(test_many),         cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_killed), cmocka_unit_test(test_stopped),      cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_late),   cmocka_unit_test(test_unknown_host), cmocka_unit_test(test_pid_namespaces),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

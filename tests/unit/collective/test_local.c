@@ -10,9 +10,9 @@
 
 #include "base/bf16.h"
 #include "base/rng.h"
-#include "collective/host/board.h"
+#include "collective/host/control.h"
 #include "collective/host/window.h"
-#include "unit/collective/ranks.h"
+#include "harness/local_ranks.h"
 
 #define SMALL_PIECE 65536 /* so that a few megabytes are many pieces */
 #define PATIENCE_NS 20000000000ull
@@ -139,8 +139,9 @@ static int check_all_reduce(struct ash_local *local, enum ash_coll_dtype dtype, 
     return rc != 0 ? rc : bad;
 }
 
-static const struct ash_cost shares_always = {.ways = {[ASH_COST_AT_ONCE] = {.latency_s = 1, .bytes_per_s = 1},
-                                                       [ASH_COST_SHARES] = {.latency_s = 0, .bytes_per_s = 1e15}}};
+static const struct ash_cost shares_always = {
+    .intra_node = {[ASH_COST_ONE_SHOT] = {.latency_s = 1, .bytes_per_s = 1},
+                   [ASH_COST_TWO_SHOT] = {.latency_s = 0, .bytes_per_s = 1e15}}};
 
 static int all_reduces(struct ash_local *local, struct meeting *meeting, const void *arg)
 {
@@ -165,7 +166,8 @@ static void test_all_reduce(void **state)
     (void)state;
     for (size_t size = 1; size <= RANKS_MOST; size++)
         assert_int_equal(
-            run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = all_reduces}, NULL), 0);
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = all_reduces}, NULL),
+            0);
 }
 
 static int check_reduce_scatter(struct ash_local *local, size_t count)
@@ -254,7 +256,8 @@ static void test_moves(void **state)
 {
     (void)state;
     for (size_t size = 1; size <= RANKS_MOST; size++)
-        assert_int_equal(run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = moves}, NULL), 0);
+        assert_int_equal(
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = moves}, NULL), 0);
 }
 
 /* ---- parts of a larger tree -------------------------------------------------------------------------------------- */
@@ -363,7 +366,8 @@ static void test_parts(void **state)
 {
     (void)state;
     for (size_t size = 1; size <= 7; size++)
-        assert_int_equal(run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = parts}, NULL), 0);
+        assert_int_equal(
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = parts}, NULL), 0);
 }
 
 /* ---- counters of windows ----------------------------------------------------------------------------------------- */
@@ -386,7 +390,7 @@ static int take_turns(struct ash_local *local, struct meeting *meeting, const vo
         if (ash_window_wait(window, before, 1, local->rank == 0 ? turn - 1 : turn, NULL) < 0) return 2;
         if (*number != (turn - 1) * local->size + local->rank) return 3;
         ++*number;
-        ash_window_say(window, 1, turn);
+        ash_window_signal(window, 1, turn);
     }
     rc = ash_local_barrier(local, NULL);
     ash_window_close(window);
@@ -398,7 +402,8 @@ static void test_counters(void **state)
     (void)state;
     for (size_t size = 1; size <= 3; size++)
         assert_int_equal(
-            run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = take_turns}, NULL), 0);
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = take_turns}, NULL),
+            0);
 }
 
 /* Each shows the others its neighbour's memory. */
@@ -426,7 +431,9 @@ static void test_shown(void **state)
     (void)state;
     for (size_t size = 1; size <= 3; size++)
         assert_int_equal(
-            run_ranks(&(struct rank_job){.size = size, .timeout_ns = PATIENCE_NS, .run = show_neighbours}, NULL), 0);
+            run_local_ranks(&(struct local_ranks){.size = size, .timeout_ns = PATIENCE_NS, .run = show_neighbours},
+                            NULL),
+            0);
 }
 
 /* Rank 1 says nothing: it leaves, or stays until the other has given up. */
@@ -444,7 +451,7 @@ static int wait_in_vain(struct ash_local *local, struct meeting *meeting, const 
         rc = ash_window_wait(window, 1, 0, 1, &err);
         atomic_store(&meeting->word[0], 1);
         rc = rc == (leaves ? -EPROTO : -ETIMEDOUT) && strstr(err.text, "for rank 1") != NULL &&
-                     ash_local_culprit(local) == 1
+                     ash_local_failed_rank(local) == 1
                  ? 0
                  : 2;
     }
@@ -457,9 +464,9 @@ static void test_counters_in_vain(void **state)
     (void)state;
     for (int leaves = 0; leaves < 2; leaves++) {
         const bool arg = leaves;
-        struct rank_job job = {.size = 2, .timeout_ns = 300000000ull, .run = wait_in_vain, .arg = &arg};
+        struct local_ranks job = {.size = 2, .timeout_ns = 300000000ull, .run = wait_in_vain, .arg = &arg};
 
-        assert_int_equal(run_ranks(&job, NULL), 0);
+        assert_int_equal(run_local_ranks(&job, NULL), 0);
     }
 }
 
@@ -498,8 +505,8 @@ static void test_disagree(void **state)
     for (enum wrong wrong = OTHER_KIND; wrong <= NOTHING; wrong++)
         for (size_t size = 2; size <= 3; size++) {
             /* a third rank may see rank 1 or time out after the first two have left: two ranks are the sharp case */
-            struct rank_job job = {.size = size, .timeout_ns = 2000000000ull, .run = disagree, .arg = &wrong};
-            assert_true(run_ranks(&job, NULL) <= (size == 2 ? 0 : 1));
+            struct local_ranks job = {.size = size, .timeout_ns = 2000000000ull, .run = disagree, .arg = &wrong};
+            assert_true(run_local_ranks(&job, NULL) <= (size == 2 ? 0 : 1));
         }
 }
 
@@ -518,15 +525,15 @@ static int stay_away(struct ash_local *local, struct meeting *meeting, const voi
     }
     rc = ash_local_all_reduce(local, data, data, 4, ASH_COLL_F32, ASH_COLL_SUM, &err);
     atomic_fetch_add(&meeting->word[0], 1);
-    return rc == -ETIMEDOUT && ash_local_culprit(local) == 2 && strstr(err.text, "rank 2") != NULL ? 0 : 2;
+    return rc == -ETIMEDOUT && ash_local_failed_rank(local) == 2 && strstr(err.text, "rank 2") != NULL ? 0 : 2;
 }
 
 static void test_silent(void **state)
 {
-    struct rank_job job = {.size = 4, .timeout_ns = 300000000ull, .run = stay_away};
+    struct local_ranks job = {.size = 4, .timeout_ns = 300000000ull, .run = stay_away};
 
     (void)state;
-    assert_int_equal(run_ranks(&job, NULL), 0);
+    assert_int_equal(run_local_ranks(&job, NULL), 0);
 }
 
 static int give_up(struct ash_local *local, struct meeting *meeting, const void *arg)
@@ -538,7 +545,7 @@ static int give_up(struct ash_local *local, struct meeting *meeting, const void 
     if (local->rank == 1) return 0; /* leaves without a word */
     ash_local_fail(local, -ECONNRESET, 1, "rank 1 on host x died", NULL);
     return ash_local_barrier(local, &err) == -ECONNRESET && strstr(err.text, "host x") != NULL &&
-                   ash_local_culprit(local) == 1
+                   ash_local_failed_rank(local) == 1
                ? 0
                : 1;
 }
@@ -546,7 +553,8 @@ static int give_up(struct ash_local *local, struct meeting *meeting, const void 
 static void test_break(void **state)
 {
     (void)state;
-    assert_int_equal(run_ranks(&(struct rank_job){.size = 2, .timeout_ns = PATIENCE_NS, .run = give_up}, NULL), 0);
+    assert_int_equal(run_local_ranks(&(struct local_ranks){.size = 2, .timeout_ns = PATIENCE_NS, .run = give_up}, NULL),
+                     0);
 }
 
 int main(void)

@@ -12,8 +12,8 @@
 #include "base/rng.h"
 #include "collective/host/window.h"
 #include "collective/net/net.h"
-#include "collective/net/plan.h"
-#include "unit/collective/group_ranks.h"
+#include "collective/net/reduce_plan.h"
+#include "harness/group_ranks.h"
 
 #define COUNT_MAX ((size_t)70001)
 /* A check in a rank: says where it failed and returns from the caller. */
@@ -215,7 +215,8 @@ static size_t pair_bytes(size_t pattern, size_t a, size_t b)
 
 static int exchange(struct ash_group *group, struct buffers *buffers, size_t pattern)
 {
-    size_t rank = ash_group_rank(group), size = ash_group_size(group), send[RANKS_MAX], receive[RANKS_MAX], at = 0;
+    size_t rank = ash_group_rank(group), size = ash_group_size(group), send[GROUP_RANKS_MAX], receive[GROUP_RANKS_MAX],
+           at = 0;
 
     for (size_t r = 0; r < size; r++) {
         send[r] = pair_bytes(pattern, rank, r);
@@ -298,13 +299,13 @@ static bool meet(struct shared *shared, size_t rank, size_t size)
 }
 
 /* A cost model by which all calls go this way. */
-static struct ash_cost only(enum ash_cost_across way)
+static struct ash_cost only(enum ash_cost_inter_node way)
 {
     struct ash_cost cost = ash_cost_default;
 
-    for (enum ash_cost_call call = ASH_COST_ALL_REDUCE; call < ASH_COST_CALLS; call++)
-        for (enum ash_cost_across w = ASH_COST_FLAT; w < ASH_COST_ACROSS; w++)
-            cost.across[call][w] = (struct ash_cost_line){.latency_s = w == way ? 0 : 1, .bytes_per_s = 1e15};
+    for (enum ash_cost_collective call = ASH_COST_ALL_REDUCE; call < ASH_COST_COLLECTIVES; call++)
+        for (enum ash_cost_inter_node w = ASH_COST_FLAT; w < ASH_COST_INTER_NODE_COUNT; w++)
+            cost.inter_node[call][w] = (struct ash_cost_line){.latency_s = w == way ? 0 : 1, .bytes_per_s = 1e15};
     return cost;
 }
 
@@ -312,7 +313,7 @@ static struct ash_cost only(enum ash_cost_across way)
 static int ways_of_pairs(struct ash_group *group, struct shared *shared, const void *arg)
 {
     struct buffers buffers = {.out = malloc(16 * COUNT_MAX), .parts = {malloc(16 * COUNT_MAX)}};
-    size_t rank = ash_group_rank(group), wrong[RANKS_MAX];
+    size_t rank = ash_group_rank(group), wrong[GROUP_RANKS_MAX];
     struct ash_err err = {0};
 
     (void)arg;
@@ -344,7 +345,7 @@ static int every_way(struct ash_group *group, struct shared *shared, const void 
 
     (void)arg;
     even_parts(&even, size);
-    for (enum ash_cost_across way = ASH_COST_FLAT; way < ASH_COST_ACROSS; way++)
+    for (enum ash_cost_inter_node way = ASH_COST_FLAT; way < ASH_COST_INTER_NODE_COUNT; way++)
         for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++) {
             cost = only(way);
             ash_group_set_cost(group, &cost);
@@ -384,8 +385,8 @@ static double counter(const char *line)
  * have read them inside. Two nodes of two ranks. */
 static int counted_pairs(struct ash_group *group, struct shared *shared, const void *arg)
 {
-    static const char inside[] = "ashlar_all_to_all_bytes_total{path=\"inside\"}",
-                      across[] = "ashlar_all_to_all_bytes_total{path=\"across\"}";
+    static const char inside[] = "ashlar_all_to_all_bytes_total{path=\"intra_node\"}",
+                      across[] = "ashlar_all_to_all_bytes_total{path=\"inter_node\"}";
     struct buffers buffers = {.out = malloc(8 * COUNT_MAX), .parts = {malloc(8 * COUNT_MAX)}};
     const bool *bundled = arg;
     double each = (double)pair_bytes(EVEN, 0, 1), words = *bundled ? 3 * sizeof(uint64_t) : 0;

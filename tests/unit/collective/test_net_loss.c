@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "collective/net/net.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 static void test_killed(void **state)
 {

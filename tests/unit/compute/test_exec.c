@@ -8,7 +8,7 @@
 #include "compute/ops.h"
 
 #define MANY 12
-#define PLACE_BYTES ((size_t)700000)
+#define SLOT_BYTES ((size_t)700000)
 
 static void open_exec(struct ash_exec *exec, int threads)
 {
@@ -25,10 +25,10 @@ static void test_one_place(void **state)
 
     (void)state;
     open_exec(&exec, 2);
-    assert_int_equal(ash_exec_handed_bytes(&exec), 0);
-    first = ash_exec_handed(&exec, PLACE_BYTES);
+    assert_int_equal(ash_exec_broadcast_bytes(&exec), 0);
+    first = ash_exec_broadcast(&exec, SLOT_BYTES);
     for (int i = 0; i < 5; i++)
-        assert_ptr_equal(ash_exec_handed(&exec, PLACE_BYTES - (size_t)i), first);
+        assert_ptr_equal(ash_exec_broadcast(&exec, SLOT_BYTES - (size_t)i), first);
     ash_exec_fini(&exec);
 }
 
@@ -41,16 +41,17 @@ static void test_places(void **state)
 
     (void)state;
     open_exec(&exec, MANY);
-    all = ash_exec_handed_bytes(&exec);
-    assert_true(all >= 4 * PLACE_BYTES);
-    first = (uintptr_t)ash_exec_handed(&exec, PLACE_BYTES);
-    for (uintptr_t at = first; at != first || seen == 0; at = (uintptr_t)ash_exec_handed(&exec, PLACE_BYTES), seen++) {
-        if (seen > 0) assert_true(at >= last + PLACE_BYTES);
-        assert_true(at + PLACE_BYTES <= first + all);
-        memset((void *)at, 0x5a, PLACE_BYTES);
+    all = ash_exec_broadcast_bytes(&exec);
+    assert_true(all >= 4 * SLOT_BYTES);
+    first = (uintptr_t)ash_exec_broadcast(&exec, SLOT_BYTES);
+    for (uintptr_t at = first; at != first || seen == 0;
+         at = (uintptr_t)ash_exec_broadcast(&exec, SLOT_BYTES), seen++) {
+        if (seen > 0) assert_true(at >= last + SLOT_BYTES);
+        assert_true(at + SLOT_BYTES <= first + all);
+        memset((void *)at, 0x5a, SLOT_BYTES);
         last = at;
     }
-    assert_true(seen * PLACE_BYTES > all - 2 * PLACE_BYTES);
+    assert_true(seen * SLOT_BYTES > all - 2 * SLOT_BYTES);
     ash_exec_fini(&exec);
 }
 
@@ -62,12 +63,12 @@ static void test_large_place(void **state)
 
     (void)state;
     open_exec(&exec, MANY);
-    large = ash_exec_handed_bytes(&exec) + 5;
-    memset(ash_exec_handed(&exec, PLACE_BYTES), 1, PLACE_BYTES);
-    memset(ash_exec_handed(&exec, large), 2, large);
-    memset(ash_exec_handed(&exec, PLACE_BYTES), 3, PLACE_BYTES);
-    memset(ash_exec_handed(&exec, large), 4, large);
-    assert_non_null(ash_exec_handed(&exec, 0));
+    large = ash_exec_broadcast_bytes(&exec) + 5;
+    memset(ash_exec_broadcast(&exec, SLOT_BYTES), 1, SLOT_BYTES);
+    memset(ash_exec_broadcast(&exec, large), 2, large);
+    memset(ash_exec_broadcast(&exec, SLOT_BYTES), 3, SLOT_BYTES);
+    memset(ash_exec_broadcast(&exec, large), 4, large);
+    assert_non_null(ash_exec_broadcast(&exec, 0));
     ash_exec_fini(&exec);
 }
 

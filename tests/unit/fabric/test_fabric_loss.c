@@ -7,17 +7,17 @@
 #include <errno.h>
 
 #include "fabric/wire.h"
-#include "unit/fabric/crew.h"
+#include "harness/fabric_ranks.h"
 
 #define AREA_BYTES ((size_t)1 << 20)
 #define NOTICED_NS 2000000000ull /* a second, and as much again on a machine that is busy */
 
-static const struct road *road_of(const struct member *member)
+static const struct road *road_of(const struct fabric_rank *member)
 {
     return member->arg;
 }
 
-static void on_all_roads(size_t size, bool strangers, int (*run)(struct member *member), int kills)
+static void on_all_roads(size_t size, bool strangers, int (*run)(struct fabric_rank *member), int kills)
 {
     for (size_t r = 0; r < MAIN_ROADS; r++) {
         int killed = 0;
@@ -25,8 +25,8 @@ static void on_all_roads(size_t size, bool strangers, int (*run)(struct member *
         if (!road_open(&roads[r])) continue;
         print_message("road: %s\n", roads[r].name);
         assert_int_equal(
-            run_crew(
-                &(struct crew){
+            run_fabric_ranks(
+                &(struct fabric_ranks){
                     .size = size, .opts = roads[r].opts, .strangers = strangers, .run = run, .arg = &roads[r]},
                 &killed),
             0);
@@ -34,7 +34,7 @@ static void on_all_roads(size_t size, bool strangers, int (*run)(struct member *
     }
 }
 
-static struct ash_region *make_area(struct member *member, uint8_t *own)
+static struct ash_region *make_area(struct fabric_rank *member, uint8_t *own)
 {
     struct ash_region *region = NULL;
 
@@ -55,7 +55,7 @@ struct posts {
 };
 
 /* Write and notify without end until the peer is lost; everything that was posted must have ended by then. */
-static int post_until_lost(struct member *member, struct ash_region *area, struct ash_remote *remote,
+static int post_until_lost(struct fabric_rank *member, struct ash_region *area, struct ash_remote *remote,
                            struct posts *posts, uint64_t *lost_ns_out)
 {
     uint64_t limit = ash_clock_ns() + PATIENCE_NS;
@@ -88,7 +88,7 @@ static int post_until_lost(struct member *member, struct ash_region *area, struc
     }
 }
 
-static int die_under_load(struct member *member)
+static int die_under_load(struct fabric_rank *member)
 {
     struct ash_region *area = make_area(member, area_bytes[0]);
     struct ash_remote *remote = NULL;
@@ -130,7 +130,7 @@ static void test_die_under_load(void **state)
 /* ---- death while others only listen; what was sent before is heard ------------------------------------------------
  */
 
-static int last_words(struct member *member)
+static int last_words(struct fabric_rank *member)
 {
     bool network = road_of(member)->opts.path == ASH_FABRIC_OFI;
     uint64_t next = 0, limit = ash_clock_ns() + PATIENCE_NS;
@@ -167,7 +167,7 @@ static void test_last_words(void **state)
 
 /* ---- a peer is replaced ------------------------------------------------------------------------------------------ */
 
-static int await_word(struct member *member, uint32_t peer, uint64_t word)
+static int await_word(struct fabric_rank *member, uint32_t peer, uint64_t word)
 {
     uint64_t limit = ash_clock_ns() + PATIENCE_NS;
 
@@ -181,7 +181,7 @@ static int await_word(struct member *member, uint32_t peer, uint64_t word)
     }
 }
 
-static int await_lost(struct member *member, uint32_t peer, int status)
+static int await_lost(struct fabric_rank *member, uint32_t peer, int status)
 {
     uint64_t limit = ash_clock_ns() + PATIENCE_NS;
 
@@ -196,7 +196,7 @@ static int await_lost(struct member *member, uint32_t peer, int status)
 }
 
 /* Rank 1 dies; rank 2 takes its number at rank 0 and gets what its area has. */
-static int replace(struct member *member)
+static int replace(struct fabric_rank *member)
 {
     struct ash_region *area = make_area(member, area_bytes[0]);
     struct ash_remote *old = NULL, *new = NULL;
@@ -255,7 +255,7 @@ static void test_replace(void **state)
 /* ---- a peer is dropped with transfers under way, and added again ---------------------------------------------------
  */
 
-static int drop(struct member *member)
+static int drop(struct fabric_rank *member)
 {
     struct ash_region *area = make_area(member, area_bytes[0]);
     struct ash_remote *remote = NULL;
@@ -303,7 +303,7 @@ static void test_drop(void **state)
 /* ---- keys and addresses that are not ------------------------------------------------------------------------------
  */
 
-static int refuse(struct member *member)
+static int refuse(struct fabric_rank *member)
 {
     uint32_t other = (uint32_t)(1 - member->rank);
     struct ash_region *area = make_area(member, area_bytes[0]), *mine = NULL;
@@ -351,7 +351,7 @@ static void test_refuse(void **state)
 }
 
 /* A region that its owner has closed is not written to through chunks. */
-static int stale_region(struct member *member)
+static int stale_region(struct fabric_rank *member)
 {
     struct ash_region *area = make_area(member, area_bytes[0]);
     struct ash_remote *remote = NULL;
@@ -383,11 +383,13 @@ static void test_stale_region(void **state)
 {
     (void)state;
     assert_int_equal(
-        run_crew(&(struct crew){.size = 2, .opts = roads[2].opts, .run = stale_region, .arg = &roads[2]}, NULL), 0);
+        run_fabric_ranks(
+            &(struct fabric_ranks){.size = 2, .opts = roads[2].opts, .run = stale_region, .arg = &roads[2]}, NULL),
+        0);
 }
 
 /* A peer that was asleep when it closed its endpoint can be told something: nobody dies of it. */
-static int late_word(struct member *member)
+static int late_word(struct fabric_rank *member)
 {
     if (member->rank == 1) {
         CHECK(ash_fabric_wait_fd(member->fabric) >= 0);
@@ -416,7 +418,7 @@ static void test_bad_addresses(void **state)
 
     (void)state;
     assert_int_equal(ash_fabric_open(&roads[0].opts, &fabric, NULL), 0);
-    ash_fabric_addr(fabric, &good);
+    ash_fabric_get_addr(fabric, &good);
     addr = good;
     addr.size_bytes = 3;
     assert_int_equal(ash_fabric_add_peer(fabric, 0, &addr, &err), -EPROTO);

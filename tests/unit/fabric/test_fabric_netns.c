@@ -8,7 +8,7 @@
 #include <errno.h>
 #include <sched.h>
 
-#include "unit/fabric/crew.h"
+#include "harness/fabric_ranks.h"
 
 #define MEGABITS 400
 #define AREA_BYTES ((size_t)4 << 20)
@@ -27,7 +27,7 @@ static int shell(const char *format, ...)
     return system(command) == 0 ? 0 : -EIO;
 }
 
-static int lay_cable(const struct member *member, int cable)
+static int lay_cable(const struct fabric_rank *member, int cable)
 {
     int rc = 0;
 
@@ -54,7 +54,7 @@ static int await_cable(int cable)
 }
 
 /* A node of one's own, and two cables to the other one. */
-static int new_node(struct member *member, struct ash_fabric_opts *opts)
+static int new_node(struct fabric_rank *member, struct ash_fabric_opts *opts)
 {
     int rc = unshare(CLONE_NEWNET) < 0 ? -errno : shell("ip link set lo up");
 
@@ -94,12 +94,12 @@ static uint64_t sent_bytes(int cable)
 }
 
 /* Take one event other than DONE; false: none. */
-static bool next_event(struct member *member, struct ash_fabric_event *event)
+static bool next_event(struct fabric_rank *member, struct ash_fabric_event *event)
 {
     return ash_fabric_poll(member->fabric, event, 1) == 1 && event->kind != ASH_FABRIC_DONE;
 }
 
-static int send_areas(struct member *member, struct ash_region *area, size_t count)
+static int send_areas(struct fabric_rank *member, struct ash_region *area, size_t count)
 {
     const struct plan *plan = member->arg;
     uint64_t began = ash_clock_ns();
@@ -128,7 +128,7 @@ static int send_areas(struct member *member, struct ash_region *area, size_t cou
     return 0;
 }
 
-static int receive_areas(struct member *member, struct ash_region *area, size_t count)
+static int receive_areas(struct fabric_rank *member, struct ash_region *area, size_t count)
 {
     uint64_t began = ash_clock_ns();
     const uint8_t *data = ash_region_data(area);
@@ -147,7 +147,7 @@ static int receive_areas(struct member *member, struct ash_region *area, size_t 
     return 0;
 }
 
-static int carry(struct member *member)
+static int carry(struct fabric_rank *member)
 {
     struct ash_region *area = NULL;
     int rc;
@@ -163,7 +163,7 @@ static int carry(struct member *member)
 
 /* ---- loss -------------------------------------------------------------------------------------------------------- */
 
-static int await_lost(struct member *member, int status, uint64_t within_ns)
+static int await_lost(struct fabric_rank *member, int status, uint64_t within_ns)
 {
     uint64_t began = ash_clock_ns();
     struct ash_fabric_event event;
@@ -176,7 +176,7 @@ static int await_lost(struct member *member, int status, uint64_t within_ns)
 }
 
 /* The cable is cut: nobody says anything any more. Both sides notice. */
-static int cut(struct member *member)
+static int cut(struct fabric_rank *member)
 {
     struct ash_fabric_event event;
     uint64_t began = ash_clock_ns();
@@ -194,7 +194,7 @@ static int cut(struct member *member)
     return await_lost(member, -ETIMEDOUT, 8 * SECOND_NS);
 }
 
-static int kill_one(struct member *member)
+static int kill_one(struct fabric_rank *member)
 {
     meet(member);
     if (member->rank == 1) raise(SIGKILL);
@@ -211,7 +211,7 @@ static int hold_back(bool back)
 }
 
 /* The first answer does not come at once, or never: who is not connected yet is not gone. */
-static int answer_late(struct member *member)
+static int answer_late(struct fabric_rank *member)
 {
     uint32_t other = (uint32_t)(1 - member->rank);
     struct ash_fabric_event event;
@@ -261,9 +261,9 @@ static bool permitted(void)
     return status == 0;
 }
 
-static void run_plan(const struct plan *plan, int (*run)(struct member *), int kills)
+static void run_plan(const struct plan *plan, int (*run)(struct fabric_rank *), int kills)
 {
-    struct crew crew = {
+    struct fabric_ranks ranks = {
         .size = 2, .opts = plan->opts, .strangers = plan->strangers, .prepare = new_node, .run = run, .arg = plan};
     int killed = 0;
 
@@ -271,7 +271,7 @@ static void run_plan(const struct plan *plan, int (*run)(struct member *), int k
         print_message("skipped: no network namespaces, veth, tbf or libfabric here\n");
         skip();
     }
-    assert_int_equal(run_crew(&crew, &killed), 0);
+    assert_int_equal(run_fabric_ranks(&ranks, &killed), 0);
     assert_int_equal(killed, kills);
 }
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "fabric/shm/copy.h"
-#include "fabric/shm/segment.h"
+#include "fabric/segment.h"
 
 static void test_map(void **state)
 {
@@ -25,7 +25,7 @@ static void test_map(void **state)
     (void)state;
     assert_int_equal(ash_segment_create(&own, 10000, "test", NULL), 0);
     assert_true(own.size_bytes >= 10000 && own.size_bytes % 4096 == 0 && ((char *)own.data)[9999] == 0);
-    assert_int_equal(ash_segment_key(&own, &key), 0);
+    assert_int_equal(ash_segment_get_key(&own, &key), 0);
     child = fork();
     if (child == 0) {
         if (ash_segment_map(&seen, &key, NULL) < 0) _exit(1);
@@ -52,7 +52,7 @@ static void test_refused(void **state)
 
     (void)state;
     assert_int_equal(ash_segment_create(&own, 4096, "test", NULL), 0);
-    assert_int_equal(ash_segment_key(&own, &good), 0);
+    assert_int_equal(ash_segment_get_key(&own, &good), 0);
     key = good;
     key.inode++;
     assert_int_equal(ash_segment_map(&seen, &key, &err), -ESRCH);
@@ -68,7 +68,7 @@ static void test_refused(void **state)
     assert_true(err.text[0] != '\0' && seen.data == NULL);
     /* memory that its owner could take away is not mapped */
     assert_int_equal(ftruncate(open_fd, 4096), 0);
-    assert_int_equal(ash_segment_key(&(struct ash_segment){.fd = open_fd, .size_bytes = 4096}, &key), 0);
+    assert_int_equal(ash_segment_get_key(&(struct ash_segment){.fd = open_fd, .size_bytes = 4096}, &key), 0);
     assert_int_equal(ash_segment_map(&seen, &key, &err), -ESRCH);
     assert_int_equal(ftruncate(own.fd, 0), -1); /* nor can a segment be */
     close(open_fd);
@@ -88,7 +88,7 @@ static void test_owner_gone(void **state)
     if (child == 0) {
         struct ash_segment own = {0};
 
-        if (ash_segment_create(&own, 4096, "test", NULL) < 0 || ash_segment_key(&own, &key) < 0) _exit(1);
+        if (ash_segment_create(&own, 4096, "test", NULL) < 0 || ash_segment_get_key(&own, &key) < 0) _exit(1);
         memcpy(own.data, "left", 5);
         if (write(pipes[1], &key, sizeof(key)) != (ssize_t)sizeof(key)) _exit(1);
         pause();

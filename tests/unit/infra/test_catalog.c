@@ -33,7 +33,7 @@ static void knows_public_facts(void **state)
     (void)state;
     assert_int_equal(open_with(NULL, &catalog, NULL), 0);
     assert_int_equal(ash_catalog_gpu(catalog, "h100", &gpu, NULL), 0); /* NVIDIA H100 SXM datasheet */
-    assert_float_equal(gpu->flops[ASH_PRECISION_BF16], 989.4e12, 1e9);
+    assert_float_equal(gpu->flops[ASH_GPU_BF16], 989.4e12, 1e9);
     assert_float_equal(gpu->memory_bandwidth, 3.35e12, 1e6);
     assert_float_equal(gpu->nvlink_bandwidth, 450e9, 1e3);
     assert_int_equal(ash_catalog_gpu(catalog, "B300", &gpu, NULL), 0); /* 288 is decimal, 275040 MiB */

@@ -1,4 +1,4 @@
-/* The planner's memory of Ashlar's own trainer, beside what the trainer itself says before it allocates. */
+/* The planner's memory of Ashlar's own trainer, compared with what the trainer itself says before it allocates. */
 #include "unit/train/tiny.h"
 
 #include <math.h>
@@ -8,7 +8,7 @@
 
 #define TOLERANCE 0.03
 
-static void beside_the_trainer(const char *const *settings, const struct ash_own_run *run, struct ash_shape shape)
+static void compare_with_trainer(const char *const *settings, const struct ash_own_run *run, struct ash_shape shape)
 {
     struct ash_trainer *trainer = NULL;
     struct ash_own_memory memory;
@@ -18,10 +18,10 @@ static void beside_the_trainer(const char *const *settings, const struct ash_own
 
     tiny_open(&tiny, settings);
     if (ash_trainer_open(&tiny.job, NULL, NULL, &trainer, &err) < 0) fail_msg("%s", err.text);
-    struct ash_trainer_facts facts = ash_trainer_facts(trainer);
+    struct ash_trainer_facts facts = ash_trainer_get_facts(trainer);
     said = (double)ash_train_memory_total(&facts.memory);
     assert_int_equal(ash_shape_complete(&shape, &err), 0);
-    assert_true(ash_own_memory(&shape, run, &memory));
+    assert_true(ash_own_memory_of(&shape, run, &memory));
     print_message("trainer %.2f MB (state %.2f gradients %.2f activations %.2f), planner %.2f (%.2f %.2f %.2f)\n",
                   said * 1e-6, (double)facts.memory.state * 1e-6, (double)facts.memory.gradients * 1e-6,
                   (double)facts.memory.activations * 1e-6, memory.total * 1e-6, memory.state * 1e-6,
@@ -48,22 +48,22 @@ static void test_formula_is_the_trainers(void **state)
     struct ash_own_run run = {.seq_tokens = 512, .micro_batch = 8, .grains = 1, .threads = 2};
 
     (void)state;
-    beside_the_trainer(SETTINGS("model.hidden=128", "model.layers=4", "model.ffn=512", "data.seq=512",
-                                "train.global_batch=8", "train.grains=1", "train.micro_batch=8",
-                                "train.precision=fp32"),
-                       &run, shape_of(128, 4, 512, TINY_VOCAB));
+    compare_with_trainer(SETTINGS("model.hidden=128", "model.layers=4", "model.ffn=512", "data.seq=512",
+                                  "train.global_batch=8", "train.grains=1", "train.micro_batch=8",
+                                  "train.precision=fp32"),
+                         &run, shape_of(128, 4, 512, TINY_VOCAB));
     run = (struct ash_own_run){.seq_tokens = 32, .micro_batch = 2, .grains = 4, .threads = 2, .bf16 = true};
     run.recompute = ASH_OWN_FULL;
-    beside_the_trainer(SETTINGS("model.hidden=512", "model.layers=4", "model.ffn=2048", "data.seq=32",
-                                "train.global_batch=8", "train.grains=4", "train.micro_batch=2", "train.precision=bf16",
-                                "train.recompute=full"),
-                       &run, shape_of(512, 4, 2048, TINY_VOCAB));
+    compare_with_trainer(SETTINGS("model.hidden=512", "model.layers=4", "model.ffn=2048", "data.seq=32",
+                                  "train.global_batch=8", "train.grains=4", "train.micro_batch=2",
+                                  "train.precision=bf16", "train.recompute=full"),
+                         &run, shape_of(512, 4, 2048, TINY_VOCAB));
     run = (struct ash_own_run){.seq_tokens = 256, .micro_batch = 4, .grains = 2, .threads = 2, .bf16 = true};
     run.recompute = ASH_OWN_SELECTIVE;
-    beside_the_trainer(SETTINGS("model.hidden=192", "model.layers=4", "model.ffn=768", "model.vocab=30000",
-                                "data.seq=256", "train.global_batch=8", "train.grains=2", "train.micro_batch=4",
-                                "train.precision=bf16", "train.recompute=selective"),
-                       &run, shape_of(192, 4, 768, 30000));
+    compare_with_trainer(SETTINGS("model.hidden=192", "model.layers=4", "model.ffn=768", "model.vocab=30000",
+                                  "data.seq=256", "train.global_batch=8", "train.grains=2", "train.micro_batch=4",
+                                  "train.precision=bf16", "train.recompute=selective"),
+                         &run, shape_of(192, 4, 768, 30000));
 }
 
 static void test_what_it_does_not_know_is_said(void **state)
@@ -74,7 +74,7 @@ static void test_what_it_does_not_know_is_said(void **state)
 
     (void)state;
     assert_int_equal(ash_shape_find("deepseek-v3", &shape, NULL), 0);
-    assert_false(ash_own_memory(&shape, &run, &memory));
+    assert_false(ash_own_memory_of(&shape, &run, &memory));
     assert_float_equal(memory.total, 7, 0);
 }
 

@@ -85,7 +85,7 @@ static void run(struct ash_batcher_opts opts, struct work *work, size_t first, s
 
 static void company_changes_no_answer(void **state)
 {
-    static const size_t shapes[][2] = {{1, 21}, {2, 21}, {7, 30}, {23, 400}}; /* slots, rows */
+    static const size_t shapes[][2] = {{1, 21}, {2, 21}, {7, 30}, {23, 400}, {1, 1}, {3, 4}, {7, 8}}; /* slots, rows */
     struct work *alone = make_work();
     size_t ended = 0;
 
@@ -98,7 +98,7 @@ static void company_changes_no_answer(void **state)
         run(plain_opts(shapes[s][0], shapes[s][1]), together, 0, REQUESTS);
         for (size_t i = 0; i < REQUESTS; i++) {
             assert_int_equal(together->requests[i].answer_count, alone->requests[i].answer_count);
-            assert_int_equal(together->requests[i].ended, alone->requests[i].ended);
+            assert_int_equal(together->requests[i].finish, alone->requests[i].finish);
             assert_memory_equal(together->answers[i], alone->answers[i], sizeof(alone->answers[i]));
         }
         free(together);
@@ -106,8 +106,9 @@ static void company_changes_no_answer(void **state)
     for (size_t i = 0; i < REQUESTS; i++) {
         const struct ash_request *request = &alone->requests[i];
 
-        ended += request->ended;
-        if (!request->ended) assert_int_equal(request->answer_count, request->answer_max);
+        ended += request->finish == ASH_FINISH_EOS;
+        assert_int_equal(request->eos_id, request->finish == ASH_FINISH_EOS ? 5 : -1);
+        if (request->finish != ASH_FINISH_EOS) assert_int_equal(request->answer_count, request->answer_max);
         for (size_t t = 0; t < request->answer_count; t++)
             assert_int_not_equal(request->answer[t], 5); /* the end itself is not part of the answer */
     }
@@ -131,6 +132,55 @@ static void a_batcher_can_be_used_again(void **state)
     ash_batcher_close(batcher);
     free(first);
     free(second);
+}
+
+/* The third id is enough. */
+static int take_three(void *ctx, int32_t id, struct ash_err *err)
+{
+    size_t *seen = ctx;
+
+    (void)id, (void)err;
+    return ++*seen == 3;
+}
+
+static int take_none(void *ctx, int32_t id, struct ash_err *err)
+{
+    (void)ctx, (void)id;
+    return ash_err_set(err, -EIO, "no");
+}
+
+static void who_takes_an_answer_may_end_it(void **state)
+{
+    struct ash_batcher_opts opts = plain_opts(4, 40);
+    struct ash_batcher *batcher = NULL;
+    struct work *alone = make_work(), *work = make_work();
+    size_t seen[REQUESTS] = {0}, stopped = 0;
+    struct ash_err err = {0};
+
+    (void)state;
+    run(opts, alone, 0, REQUESTS);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        work->requests[i].take = take_three;
+        work->requests[i].ctx = &seen[i];
+    }
+    run(opts, work, 0, REQUESTS);
+    for (size_t i = 0; i < REQUESTS; i++) {
+        const struct ash_request *got = &work->requests[i], *whole = &alone->requests[i];
+        size_t count = whole->answer_count < 3 ? whole->answer_count : 3;
+
+        assert_int_equal(got->answer_count, count);
+        assert_memory_equal(got->answer, whole->answer, count * sizeof(*got->answer));
+        assert_int_equal(got->finish, whole->answer_count < 3 ? whole->finish : ASH_FINISH_STOP);
+        stopped += got->finish == ASH_FINISH_STOP;
+    }
+    assert_in_range(stopped, 1, REQUESTS);
+    work->requests[7].take = take_none;
+    assert_int_equal(ash_batcher_open(tiny.model, &tiny.exec, &opts, &batcher, &err), 0);
+    assert_int_equal(ash_batcher_run(batcher, work->requests, REQUESTS, &err), -EIO);
+    assert_int_equal(ash_batcher_run(batcher, work->requests, 7, &err), 0); /* and it goes on with others */
+    ash_batcher_close(batcher);
+    free(alone);
+    free(work);
 }
 
 static void ids_beyond_the_tokenizer_are_not_chosen(void **state)
@@ -178,9 +228,8 @@ static void what_does_not_fit_is_refused(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(company_changes_no_answer),
-        cmocka_unit_test(a_batcher_can_be_used_again),
-        cmocka_unit_test(ids_beyond_the_tokenizer_are_not_chosen),
+        cmocka_unit_test(company_changes_no_answer),      cmocka_unit_test(a_batcher_can_be_used_again),
+        cmocka_unit_test(who_takes_an_answer_may_end_it), cmocka_unit_test(ids_beyond_the_tokenizer_are_not_chosen),
         cmocka_unit_test(what_does_not_fit_is_refused),
     };
 

@@ -100,7 +100,7 @@ static void an_answer_continues_the_text(void **state)
     assert_string_equal(ash_finish_reason(finish), "stop");
     assert_non_null(ash_answer_ids(answer, &count));
     assert_int_equal(count, 10);
-    ash_answer_stats(answer, &stats);
+    ash_answer_get_stats(answer, &stats);
     assert_int_equal(stats.answer_tokens, 10);
     assert_int_equal(ash_answer_start(answer, "The cat sat", &err), 0); /* the same object answers again */
     assert_memory_equal(pull(answer, &finish), " down on the ground.", 20);

@@ -105,8 +105,8 @@ static pid_t start_traced_save(const char *name, int step, bool exchange)
     _exit(save(name, step, NULL) == 0 ? 0 : 1);
 }
 
-/* Let it make `calls` system calls, then kill it. Returns true when it was killed, false when it had finished before.
- */
+/* Let it make `calls` system calls, then kill it. Returns true when it was killed, false when it had finished
+ * before. */
 static bool run_and_kill(pid_t child, int calls)
 {
     int status = 0;

@@ -1,5 +1,5 @@
-/* GGUF files: what is written is read back, and every kind of damage gets a sentence, never a pointer outside the file.
- */
+/* GGUF files: what is written is read back, and every kind of damage gets a sentence, never a pointer outside the
+ * file. */
 #include <errno.h>
 #include <float.h>
 #include <setjmp.h>
@@ -70,10 +70,10 @@ static void test_values(void **state)
     assert_true(real == 0.25);
     assert_int_equal(ash_gguf_string(file, "a.text", &text, &err), 1);
     assert_string_equal(text, "stein");
-    assert_int_equal(ash_gguf_value(file, "a.numbers")->count, 3);
-    assert_int_equal(ash_gguf_value(file, "a.numbers")->size_bytes, 6);
-    assert_int_equal(ash_gguf_value(file, "a.nested")->element, ASH_GGUF_ARRAY);
-    assert_int_equal(ash_gguf_value(file, "a.nested")->size_bytes, 12 + 9 + 12);
+    assert_int_equal(ash_gguf_get_value(file, "a.numbers")->count, 3);
+    assert_int_equal(ash_gguf_get_value(file, "a.numbers")->size_bytes, 6);
+    assert_int_equal(ash_gguf_get_value(file, "a.nested")->element, ASH_GGUF_ARRAY);
+    assert_int_equal(ash_gguf_get_value(file, "a.nested")->size_bytes, 12 + 9 + 12);
     /* what cannot be had, says so and leaves the default */
     number = 5;
     assert_int_equal(ash_gguf_int(file, "a.none", 0, 1, &number, &err), 0);
@@ -214,7 +214,10 @@ static void test_bad_tensors(void **state)
     (void)state;
     maker_init(&maker, 3);
     maker_tensor(&maker, "t", 12, 1, (uint64_t[]){256}, 144);
-    refuse(&maker, "type 12");
+    refuse(&maker, "its type, Q4_K, is not read; F32, F16, BF16, Q8_0 and Q4_0 are");
+    maker_init(&maker, 3);
+    maker_tensor(&maker, "t", 99, 1, (uint64_t[]){256}, 144);
+    refuse(&maker, "GGML's number 99");
     maker_init(&maker, 3);
     maker_tensor(&maker, "t", 8, 1, (uint64_t[]){33}, 34);
     refuse(&maker, "whole blocks");

@@ -1,5 +1,5 @@
-/* Hugging Face weight folders: one file or shards with an index, read and written, and every way an index can be wrong.
- */
+/* Hugging Face weight folders: one file or shards with an index, read and written, and every way an index can be
+ * wrong. */
 #include "unit/storage/scratch.h"
 
 #include <errno.h>

@@ -189,7 +189,7 @@ static void test_bad_fields(void **state)
         {"\"dtype\":\"U8\",\"shape\":[1e0],\"data_offsets\":[0,1]", "dimension 0", 1},
         {"\"dtype\":\"U8\",\"shape\":[\"1\"],\"data_offsets\":[0,1]", "dimension 0", 1},
         {"\"dtype\":\"U8\",\"shape\":[null],\"data_offsets\":[0,1]", "dimension 0", 1},
-        {"\"dtype\":\"U8\",\"shape\":[18446744073709551617],\"data_offsets\":[0,1]", "JSON", 1},
+        {"\"dtype\":\"U8\",\"shape\":[18446744073709551617],\"data_offsets\":[0,1]", "dimension 0 of its shape is not a whole number", 1},
         {"\"dtype\":\"F32\",\"shape\":[9223372036854775807],\"data_offsets\":[0,4]", "overflows", 4},
         {"\"dtype\":\"U8\",\"shape\":[4294967296,4294967296],\"data_offsets\":[0,0]", "overflows", 0},
         {"\"dtype\":\"U8\",\"shape\":[3037000500,3037000500],\"data_offsets\":[0,0]", "overflows", 0},
@@ -241,8 +241,8 @@ static void test_bad_tiling(void **state)
     expect_refused(sample_of("{}", 1), "last 1 bytes belong to no tensor");
 }
 
-/* Names end up on terminals: no escape sequence of a file may get there, and a huge name must not push the cause out.
- */
+/* Names end up on terminals: no escape sequence of a file may get there, and a huge name must not push the cause
+ * out. */
 static void test_names_in_messages_are_tame(void **state)
 {
     struct ash_safetensors *set = NULL;

@@ -222,6 +222,29 @@ static void test_ignore_merges(void **state)
 }
 
 /* A pair that is listed twice has its last rank. */
+/* InternLM2's vocabulary has NUL as a token of its own beside the byte. */
+static void test_nul_is_a_token(void **state)
+{
+    struct sample_parts parts = {.vocab = "{\"a\": 0, \"\\u0000\": 1, \"<0x00>\": 2}",
+                                 .options = "\"byte_fallback\": true, ",
+                                 .decoder = "{\"type\": \"Fuse\"}"};
+    struct ash_tokenizer *tokenizer = sample_open(&parts);
+    struct ash_ids ids = {0};
+    struct ash_str text = {0};
+    struct ash_err err = {0};
+    (void)state;
+
+    assert_int_equal(ash_tokenizer_encode(tokenizer, "a\0a", 3, false, &ids, &err), 0);
+    assert_int_equal(ids.count, 3);
+    assert_int_equal(ids.data[1], 1);
+    assert_int_equal(ash_tokenizer_decode(tokenizer, ids.data, 3, false, &text, &err), 0);
+    assert_int_equal(text.size_bytes, 3);
+    assert_memory_equal(text.data, "a\0a", 3);
+    ash_ids_fini(&ids);
+    ash_str_fini(&text);
+    ash_tokenizer_close(tokenizer);
+}
+
 static void test_listed_twice(void **state)
 {
     struct sample_parts parts = {.vocab = "{\"a\": 0, \"b\": 1, \"ab\": 2, \"bb\": 3}",
@@ -292,8 +315,8 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_against_naive), cmocka_unit_test(test_bytes_against_naive),
         cmocka_unit_test(test_unknown),       cmocka_unit_test(test_long_unknown_run),
-        cmocka_unit_test(test_ignore_merges), cmocka_unit_test(test_listed_twice),
-        cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_ignore_merges), cmocka_unit_test(test_nul_is_a_token),
+        cmocka_unit_test(test_listed_twice),  cmocka_unit_test(test_threads),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

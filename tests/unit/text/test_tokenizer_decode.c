@@ -12,6 +12,20 @@
 
 #define FFFD "\xef\xbf\xbd"
 
+/* Append the ids of the tokens that list names ('|' between them). */
+static void add_ids(const struct ash_tokenizer *tokenizer, const char *list, struct ash_ids *ids)
+{
+    char *names = strdup(list);
+
+    for (char *at = names, *bar; at != NULL && *at != '\0'; at = bar != NULL ? bar + 1 : NULL) {
+        bar = strchr(at, '|');
+        if (bar != NULL) *bar = '\0';
+        assert_in_range(ash_tokenizer_id(tokenizer, at), 0, INT32_MAX);
+        assert_int_equal(ash_ids_add(ids, ash_tokenizer_id(tokenizer, at)), 0);
+    }
+    free(names);
+}
+
 /* Decode the tokens that list names ('|' between them); whole and streamed must both be expected. */
 static void check_decode(const struct ash_tokenizer *tokenizer, const char *list, bool skip_special,
                          const char *expected)
@@ -20,14 +34,8 @@ static void check_decode(const struct ash_tokenizer *tokenizer, const char *list
     struct ash_ids ids = {0};
     struct ash_str whole = {0}, pieces = {0};
     struct ash_err err = {0};
-    char *names = strdup(list);
 
-    for (char *at = names, *bar; at != NULL && *at != '\0'; at = bar != NULL ? bar + 1 : NULL) {
-        bar = strchr(at, '|');
-        if (bar != NULL) *bar = '\0';
-        assert_in_range(ash_tokenizer_id(tokenizer, at), 0, INT32_MAX);
-        assert_int_equal(ash_ids_add(&ids, ash_tokenizer_id(tokenizer, at)), 0);
-    }
+    add_ids(tokenizer, list, &ids);
     if (ash_tokenizer_decode(tokenizer, ids.data, ids.count, skip_special, &whole, &err) < 0) fail_msg("%s", err.text);
     assert_string_equal(whole.data != NULL ? whole.data : "", expected);
     assert_int_equal(ash_decoder_open(tokenizer, skip_special, &decoder, &err), 0);
@@ -41,7 +49,33 @@ static void check_decode(const struct ash_tokenizer *tokenizer, const char *list
     ash_ids_fini(&ids);
     ash_str_fini(&whole);
     ash_str_fini(&pieces);
-    free(names);
+}
+
+/* After the prompt, the answer's tokens give the text expected. */
+static void check_answer(const struct ash_tokenizer *tokenizer, const char *prompt, const char *answer,
+                         const char *expected)
+{
+    struct ash_decoder *decoder = NULL;
+    struct ash_ids ids = {0};
+    struct ash_str text = {0};
+    struct ash_err err = {0};
+    size_t prompt_count;
+
+    add_ids(tokenizer, prompt, &ids);
+    prompt_count = ids.count;
+    add_ids(tokenizer, answer, &ids);
+    assert_int_equal(ash_decoder_open(tokenizer, true, &decoder, &err), 0);
+    for (int again = 0; again < 2; again++) { /* a decoder that was used starts like a new one */
+        ash_str_clear(&text);
+        assert_int_equal(ash_decoder_start(decoder, ids.data, prompt_count, &err), 0);
+        for (size_t i = prompt_count; i < ids.count; i++)
+            assert_int_equal(ash_decoder_push(decoder, ids.data[i], &text, &err), 0);
+        if (again == 1) assert_int_equal(ash_decoder_finish(decoder, &text, &err), 0);
+    }
+    assert_string_equal(text.data != NULL ? text.data : "", expected);
+    ash_decoder_close(decoder);
+    ash_ids_fini(&ids);
+    ash_str_fini(&text);
 }
 
 static void test_byte_level(void **state)
@@ -63,6 +97,13 @@ static void test_byte_level(void **state)
     check_decode(tokenizer, "東|a", false, "東a"); /* not spelled in byte characters: as it is */
     check_decode(tokenizer, "a|<x>", true, "a");
     check_decode(tokenizer, "", false, "");
+    check_answer(tokenizer, "a", "Ġb", " b");
+    check_answer(tokenizer, "æ|Ŀ|±", "a", "a");
+    check_answer(tokenizer, "a|æ|Ŀ", "±|a", "東a"); /* the answer finishes the prompt's character */
+    check_answer(tokenizer, "a|æ|Ŀ", "a", "a");
+    check_answer(tokenizer, "a|æ|Ŀ", "æ|Ŀ|±", "東");
+    check_answer(tokenizer, "ð|Ł", "ĺ|a", FFFD "a"); /* a byte of the answer is broken too */
+    check_answer(tokenizer, "ð|Ł", "", "");
     ash_tokenizer_close(tokenizer);
 }
 
@@ -86,6 +127,15 @@ static void test_llama(void **state)
     check_decode(tokenizer, "<0x61>|<0xE5>", false, FFFD FFFD); /* all of a run or none of it */
     check_decode(tokenizer, "</s>|▁Hey|</s>", true, "Hey");
     check_decode(tokenizer, "</s>|▁Hey", false, "</s> Hey");
+    check_answer(tokenizer, "▁Hey", "▁you", " you");
+    check_answer(tokenizer, "▁Hey|<0x61>", "▁you", " you"); /* bytes at the end of the prompt are not said again */
+    check_answer(tokenizer, "▁Hey|<0xE5>|<0x8F>|<0xab>|</s>", "<0x61>|▁you", "a you");
+    check_answer(tokenizer, "▁Hey|<0xE5>|<0x8F>", "<0xab>|▁you", "\xe5\x8f\xab you");
+    check_answer(tokenizer, "<0x61>|<0xE5>|<0x8F>", "<0xab>", "\xe5\x8f\xab");
+    check_answer(tokenizer, "▁Hey|<0xE5>|<0x8F>", "▁you", " you");
+    check_answer(tokenizer, "▁Hey|<0xE5>|<0x8F>", "<0x61>|<0x61>", "aa");
+    check_answer(tokenizer, "▁Hey|<0xE5>|<0x8F>", "<0xE5>|▁you", FFFD " you");
+    check_answer(tokenizer, "<0x61>", "", "");
     ash_tokenizer_close(tokenizer);
 }
 
@@ -116,6 +166,7 @@ static void test_metaspace_and_strip(void **state)
     tokenizer = sample_open(&fused);
     check_decode(tokenizer, "..|..|a.|b|a.", false, ".a.ba"); /* the whole text once */
     check_decode(tokenizer, "..|..", false, "");
+    check_answer(tokenizer, "..|..|a.", "b|a.", "ba"); /* what was joined does not come back */
     ash_tokenizer_close(tokenizer);
 }
 

@@ -90,7 +90,7 @@ static void check(const struct sample *sample)
 
     assert_non_null(scratch);
     if (ash_tok_pattern_regex(&pattern, sample->expression, &err) < 0) fail_msg("%s", err.text);
-    finder = ash_tok_finder(&pattern, scratch, (struct ash_tok_span){sample->text, strlen(sample->text)});
+    finder = ash_tok_finder_make(&pattern, scratch, (struct ash_tok_span){sample->text, strlen(sample->text)});
     assert_int_equal(ash_str_adds(&found, ""), 0);
     while (ash_tok_finder_next(&finder, &start, &end, &err) > 0)
         assert_int_equal(ash_str_addf(&found, "%s%zu-%zu", found.size_bytes > 0 ? " " : "", start, end), 0);
@@ -179,7 +179,7 @@ static void test_steps_are_bounded(void **state)
         uint64_t before = ash_clock_ns();
         int rc;
         assert_int_equal(ash_tok_pattern_regex(&pattern, expressions[i], &err), 0);
-        finder = ash_tok_finder(&pattern, scratch, (struct ash_tok_span){text, sizeof(text)});
+        finder = ash_tok_finder_make(&pattern, scratch, (struct ash_tok_span){text, sizeof(text)});
         while ((rc = ash_tok_finder_next(&finder, &start, &end, &err)) > 0)
             continue;
         assert_true(rc == 0 || rc == -EOVERFLOW);

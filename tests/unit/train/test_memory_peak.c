@@ -24,7 +24,7 @@ static void train_in_child(const char *const *settings, int fd)
     if (ash_trainer_open(&tiny.job, NULL, NULL, &trainer, &err) < 0) _exit(1);
     for (int i = 0; i < 2; i++)
         if (ash_trainer_step(trainer, &step, &err) < 0) _exit(2);
-    struct ash_trainer_facts facts = ash_trainer_facts(trainer);
+    struct ash_trainer_facts facts = ash_trainer_get_facts(trainer);
     said = ash_train_memory_total(&facts.memory);
     _exit(write(fd, &said, sizeof(said)) == sizeof(said) ? 0 : 3);
 }

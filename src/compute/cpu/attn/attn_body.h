@@ -1,16 +1,19 @@
-/* attn_body - attention of one instruction set. Include after pack_body.h and softmax_body.h.
- * Keys of a block are packed side by side, so that a query's scores with them, and the weighted sum of their values,
- * are chains over rows of a matrix. */
+/* attn_body - attention of one instruction set. Keys of a block are packed side by side, so that a query's scores with
+ * them, and the weighted sum of their values, are chains over rows of a matrix. */
 #ifndef ASH_COMPUTE_ATTN_BODY_H
 #define ASH_COMPUTE_ATTN_BODY_H
 
+#if !defined(ASH_COMPUTE_PACK_BODY_H) || !defined(ASH_COMPUTE_SOFTMAX_BODY_H)
+#error "include pack_body.h and softmax_body.h first"
+#endif
+
+#include "base/math.h"
 #include "compute/attn_pages.h"
 
 #define ATTN_ROWS 128 /* query rows, over all heads of a group, that share a packed block of keys */
 #define ATTN_ALIGN 16 /* rows of scratch matrices are padded to a multiple of this */
-#define ATTN_BEHIND 4 /* floats behind a left operand that VEC_STRIP may read */
 
-struct attn {
+struct attn_op {
     struct ash_exec *exec;
     const struct ash_attn_args *args;
     size_t group;      /* query heads per kv head */
@@ -20,33 +23,32 @@ struct attn {
 
 static size_t attn_pad(size_t dim)
 {
-    return (dim + ATTN_ALIGN - 1) / ATTN_ALIGN * ATTN_ALIGN;
+    return ash_round_up(dim, ATTN_ALIGN);
 }
 
-/* ---- the keys of a row and of a block ------------------------------------------------------------------------------
- */
+/* ---- the keys of a row and of a block ---------------------------------------------------------------------------- */
 
 /* The keys that the query at position sees. */
-static struct range visible_keys(const struct ash_attn_args *args, size_t position)
+static struct chain_range attn_visible_keys(const struct ash_attn_args *args, size_t position)
 {
-    struct range keys = {.begin = 0, .end = position + 1};
+    struct chain_range keys = {.begin = 0, .end = position + 1};
 
     if (args->window != 0 && keys.end > args->window) keys.begin = keys.end - args->window;
     return keys;
 }
 
 /* The part of keys inside the block that starts at base, counted from base; empty: begin >= end. */
-static struct range in_block(struct range keys, size_t base)
+static struct chain_range attn_in_block(struct chain_range keys, size_t base)
 {
-    struct range part = {.begin = keys.begin > base ? keys.begin - base : 0,
-                         .end = keys.end > base ? keys.end - base : 0};
+    struct chain_range part = {.begin = keys.begin > base ? keys.begin - base : 0,
+                               .end = keys.end > base ? keys.end - base : 0};
 
     if (part.end > ASH_ATTN_BLOCK) part.end = ASH_ATTN_BLOCK;
     return part;
 }
 
 /* Copy count rows of dim floats between a tensor and padded scratch rows. */
-static void load_padded(float *to, size_t pad, const float *from, size_t stride, size_t count, size_t dim)
+static void attn_load_padded(float *to, size_t pad, const float *from, size_t stride, size_t count, size_t dim)
 {
     for (size_t r = 0; r < count; r++) {
         memcpy(to + r * pad, from + r * stride, dim * sizeof(*to));
@@ -54,55 +56,56 @@ static void load_padded(float *to, size_t pad, const float *from, size_t stride,
     }
 }
 
-static void store_padded(const float *from, size_t pad, float *to, size_t stride, size_t count, size_t dim)
+static void attn_store_padded(const float *from, size_t pad, float *to, size_t stride, size_t count, size_t dim)
 {
     for (size_t r = 0; r < count; r++)
         memcpy(to + r * stride, from + r * pad, dim * sizeof(*to));
 }
 
-/* count rows of dim elements as padded float32 rows in copy. Rows of a tensor are far apart, often by nearly a
- * multiple of what a way of the first cache holds, so that few of them stay there; a copy does. */
-static struct rows padded_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count, size_t dim,
-                               float *copy)
+/* count rows of dim elements as padded float32 rows in copy. Rows of a tensor are far apart, often by nearly a multiple
+ * of the size of a way of L1, so that few of them stay there; a copy does. */
+static struct chain_right attn_padded_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count,
+                                           size_t dim, float *copy)
 {
     size_t pad = attn_pad(dim);
 
-    if (dtype == ASH_F32) load_padded(copy, pad, data, stride, count, dim);
+    if (dtype == ASH_F32) attn_load_padded(copy, pad, data, stride, count, dim);
     for (size_t r = 0; r < count && dtype != ASH_F32; r++) {
         struct pack pack = {
             .data = pack_at(data, dtype, r * stride), .dtype = dtype, .line_stride = 1, .count = dim, .k_count = 1};
 
         pack_block(&pack, copy + r * pad, pad);
     }
-    return (struct rows){copy, pad};
+    return (struct chain_right){copy, pad};
 }
 
-/* count rows of dim elements turned over: element d of row r is out[d * ASH_ATTN_BLOCK + r]. */
-static struct rows turned_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count, size_t dim,
-                               float *out)
+/* count rows of dim elements transposed: element d of row r is out[d * ASH_ATTN_BLOCK + r]. */
+static struct chain_right attn_transposed_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count,
+                                               size_t dim, float *out)
 {
     struct pack pack = {
         .data = data, .dtype = dtype, .line_stride = stride, .k_stride = 1, .count = count, .k_count = dim};
 
     pack_block(&pack, out, ASH_ATTN_BLOCK);
-    return (struct rows){out, ASH_ATTN_BLOCK};
+    return (struct chain_right){out, ASH_ATTN_BLOCK};
 }
 
-/* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the turned rows, and of
- * the ones behind to a whole strip, which is faster than rows alone; rows from count to STRIP are 0. */
-static void dot_block(const float *x, size_t stride, size_t count, size_t dim, struct rows turned, size_t width,
-                      float *dots)
+/* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the transposed rows.
+ * Columns up to a multiple of CHAIN_COLS are computed too, which is faster than rows alone; rows from count to
+ * CHAIN_ROWS are 0. */
+static void attn_dot_block(const float *x, size_t stride, size_t count, size_t dim, struct chain_right transposed,
+                           size_t width, float *dots)
 {
-    struct left left = {x, stride, 1};
+    struct chain_left left = {x, stride, 1};
 
-    width = round_up(width, STRIP_COLS);
-    if (count == STRIP) {
-        chain_strip(dots, ASH_ATTN_BLOCK, width, left, turned, (struct range){0, dim}, false);
+    width = ash_round_up(width, CHAIN_COLS);
+    if (count == CHAIN_ROWS) {
+        chain_tile(dots, ASH_ATTN_BLOCK, width, left, transposed, (struct chain_range){0, dim}, false);
         return;
     }
-    memset(dots, 0, STRIP * ASH_ATTN_BLOCK * sizeof(*dots));
+    memset(dots, 0, CHAIN_ROWS * ASH_ATTN_BLOCK * sizeof(*dots));
     for (size_t r = 0; r < count; r++)
-        chain_row(dots + r * ASH_ATTN_BLOCK, width, left, r, turned, (struct range){0, dim});
+        chain_row(dots + r * ASH_ATTN_BLOCK, width, left, r, transposed, (struct chain_range){0, dim});
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -116,58 +119,59 @@ struct attn_unit {
 
 /* The unit of a number; units of a document follow each other, the last rows, which see most keys, first: threads
  * that have only short units left end at the same time. */
-static struct attn_unit find_unit(const struct attn *op, size_t number)
+static struct attn_unit attn_find_unit(const struct attn_op *op, size_t number)
 {
     const struct ash_attn_seq *seq = op->args->seqs;
     struct attn_unit unit = {.g = number % op->args->kv_heads};
     size_t n = number / op->args->kv_heads, blocks;
 
     for (;; seq++) {
-        blocks = (seq->q_count + op->unit_rows - 1) / op->unit_rows;
+        blocks = ash_div_up(seq->q_count, op->unit_rows);
         if (n < blocks) break;
         n -= blocks;
     }
     unit.seq = seq;
     unit.first = (blocks - 1 - n) * op->unit_rows;
-    unit.rows = seq->q_count - unit.first < op->unit_rows ? seq->q_count - unit.first : op->unit_rows;
+    unit.rows = ash_min(seq->q_count - unit.first, op->unit_rows);
     return unit;
 }
 
 /* What the rows of a unit carry from block to block, in scratch. Row r of head h of the group has number r * group + h:
  * heads of one position are neighbours, and see the same keys. */
 struct attn_state {
-    float *max, *sum;     /* [state rows] */
-    float *acc;           /* [state rows, padded dim_v] */
-    float *q;             /* [state rows, padded dim_k] */
-    float *turned, *copy; /* a block's keys and values */
-    size_t pad, pad_k;    /* of dim_v, dim_k */
+    float *max, *sum;         /* [state rows] */
+    float *acc;               /* [state rows, padded dim_v] */
+    float *q;                 /* [state rows, padded dim_k] */
+    float *transposed, *copy; /* a block's keys and values */
+    size_t pad, pad_k;        /* of dim_v, dim_k */
 };
 
-static void attn_state_init(const struct attn *op, int worker, struct attn_state *state)
+static void attn_state_init(const struct attn_op *op, int worker, struct attn_state *state)
 {
-    size_t turned = ASH_ATTN_BLOCK * op->args->dim_k, pad = attn_pad(op->args->dim_v),
+    size_t transposed = ASH_ATTN_BLOCK * op->args->dim_k, pad = attn_pad(op->args->dim_v),
            pad_k = attn_pad(op->args->dim_k);
-    size_t floats = op->state_rows * (2 + pad + pad_k) + turned + ASH_ATTN_BLOCK * pad;
+    size_t floats = op->state_rows * (2 + pad + pad_k) + transposed + ASH_ATTN_BLOCK * pad;
 
     state->pad = pad;
     state->pad_k = pad_k;
     state->q = ash_exec_scratch(op->exec, worker, floats * sizeof(float));
     state->acc = state->q + op->state_rows * pad_k;
     state->copy = state->acc + op->state_rows * pad;
-    state->turned = state->copy + ASH_ATTN_BLOCK * pad;
-    state->max = state->turned + turned;
+    state->transposed = state->copy + ASH_ATTN_BLOCK * pad;
+    state->max = state->transposed + transposed;
     state->sum = state->max + op->state_rows;
+    ash_assert(2 * op->state_rows >= ASH_ATTN_BLOCK); /* chains read a row after transposed, and do not use it */
 }
 
-static void attn_state_reset(const struct attn *op, const struct attn_unit *unit, struct attn_state *state)
+static void attn_state_reset(const struct attn_op *op, const struct attn_unit *unit, struct attn_state *state)
 {
     const struct ash_attn_args *args = op->args;
     const float *q = args->q + (unit->seq->q_row + unit->first) * args->q_stride + unit->g * op->group * args->dim_k;
     size_t rows = op->group * unit->rows;
 
     for (size_t r = 0; r < unit->rows; r++)
-        load_padded(state->q + r * op->group * state->pad_k, state->pad_k, q + r * args->q_stride, args->dim_k,
-                    op->group, args->dim_k);
+        attn_load_padded(state->q + r * op->group * state->pad_k, state->pad_k, q + r * args->q_stride, args->dim_k,
+                         op->group, args->dim_k);
     for (size_t n = 0; n < rows; n++) {
         state->max[n] = -INFINITY;
         state->sum[n] = 0.0f;
@@ -175,56 +179,58 @@ static void attn_state_reset(const struct attn *op, const struct attn_unit *unit
     memset(state->acc, 0, rows * state->pad * sizeof(*state->acc));
 }
 
-/* Fold the keys that rows n to n + count of the state see in this block into them. seen has STRIP entries: what is
- * behind count sees as much as the last row, and does not count. */
-static void forward_strip(const struct ash_attn_args *args, struct rows keys, struct rows values,
-                          const struct range *seen, size_t count, struct attn_state *state, size_t n)
+/* Fold the keys that rows n to n + count of the state see in this block into them. seen has CHAIN_ROWS entries: those
+ * from count on repeat the last row, and are not used. */
+static void attn_forward_rows(const struct ash_attn_args *args, struct chain_right keys, struct chain_right values,
+                              const struct chain_range *seen, size_t count, struct attn_state *state, size_t n)
 {
-    float score[STRIP * ASH_ATTN_BLOCK + ATTN_BEHIND], alpha[STRIP], *acc = state->acc + n * state->pad;
+    float score[CHAIN_ROWS * ASH_ATTN_BLOCK + CHAIN_SLACK_FLOATS], alpha[CHAIN_ROWS],
+        *acc = state->acc + n * state->pad;
     size_t width = attn_pad(seen[count - 1].end);
     struct soft soft = {0};
 
-    dot_block(state->q + n * state->pad_k, state->pad_k, count, args->dim_k, keys, width, score);
+    attn_dot_block(state->q + n * state->pad_k, state->pad_k, count, args->dim_k, keys, width, score);
     for (size_t r = 0; r < count; r++) {
         soft.max[r] = state->max[n + r];
         soft.sum[r] = state->sum[n + r];
     }
-    soft_strip(score, width, args->scale, seen, &soft, alpha);
+    soft_rows(score, width, args->scale, seen, &soft, alpha);
     for (size_t r = 0; r < count; r++) {
         state->max[n + r] = soft.max[r];
         state->sum[n + r] = soft.sum[r];
         if (alpha[r] != 1.0f) scale_row(acc + r * state->pad, state->pad, alpha[r]);
     }
-    chain_rows(acc, state->pad, state->pad, (struct left){score, ASH_ATTN_BLOCK, 1}, values, seen, count);
+    chain_rows(acc, state->pad, state->pad, (struct chain_left){score, ASH_ATTN_BLOCK, 1}, values, seen, count);
 }
 
 /* One block of keys, count of them from base on, for the rows of the unit that see any. */
-static void forward_block(const struct attn *op, const struct attn_unit *unit, size_t base, size_t count,
-                          struct attn_state *state)
+static void attn_forward_block(const struct attn_op *op, const struct attn_unit *unit, size_t base, size_t count,
+                               struct attn_state *state)
 {
     const struct ash_attn_args *args = op->args;
     const struct ash_attn_seq *seq = unit->seq;
     const void *k = pack_at(ash_attn_key(args, seq, base), args->kv_dtype, unit->g * args->dim_k);
     const void *v = pack_at(ash_attn_value(args, seq, base), args->kv_dtype, unit->g * args->dim_v);
-    struct rows keys = turned_rows(k, args->kv_dtype, args->k_stride, count, args->dim_k, state->turned);
-    struct rows values = padded_rows(v, args->kv_dtype, args->v_stride, count, args->dim_v, state->copy);
+    struct chain_right keys =
+        attn_transposed_rows(k, args->kv_dtype, args->k_stride, count, args->dim_k, state->transposed);
+    struct chain_right values = attn_padded_rows(v, args->kv_dtype, args->v_stride, count, args->dim_v, state->copy);
 
     for (size_t n = 0; n < op->group * unit->rows;) {
-        struct range seen[STRIP];
+        struct chain_range seen[CHAIN_ROWS];
         size_t rows = 0;
 
-        for (; rows < STRIP && n + rows < op->group * unit->rows; rows++) {
-            seen[rows] = in_block(visible_keys(args, seq->pos + unit->first + (n + rows) / op->group), base);
+        for (; rows < CHAIN_ROWS && n + rows < op->group * unit->rows; rows++) {
+            seen[rows] = attn_in_block(attn_visible_keys(args, seq->pos + unit->first + (n + rows) / op->group), base);
             if (seen[rows].begin >= seen[rows].end) break;
         }
-        for (size_t r = rows; rows > 0 && r < STRIP; r++)
+        for (size_t r = rows; rows > 0 && r < CHAIN_ROWS; r++)
             seen[r] = seen[rows - 1];
-        if (rows > 0) forward_strip(args, keys, values, seen, rows, state, n);
+        if (rows > 0) attn_forward_rows(args, keys, values, seen, rows, state, n);
         n += rows > 0 ? rows : 1;
     }
 }
 
-static void forward_finish(const struct attn *op, const struct attn_unit *unit, const struct attn_state *state)
+static void attn_forward_finish(const struct attn_op *op, const struct attn_unit *unit, const struct attn_state *state)
 {
     const struct ash_attn_args *args = op->args;
 
@@ -239,25 +245,25 @@ static void forward_finish(const struct attn *op, const struct attn_unit *unit, 
     }
 }
 
-static void forward_units(void *ctx, size_t begin, size_t end, int worker)
+static void attn_forward_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct attn *op = ctx;
+    const struct attn_op *op = ctx;
     struct attn_state state;
 
     attn_state_init(op, worker, &state);
     for (size_t number = begin; number < end; number++) {
-        struct attn_unit unit = find_unit(op, number);
-        size_t base = visible_keys(op->args, unit.seq->pos + unit.first).begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
+        struct attn_unit unit = attn_find_unit(op, number);
+        size_t base = attn_visible_keys(op->args, unit.seq->pos + unit.first).begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
         size_t last = unit.seq->pos + unit.first + unit.rows;
 
         attn_state_reset(op, &unit, &state);
         for (; base < last; base += ASH_ATTN_BLOCK)
-            forward_block(op, &unit, base, last - base < ASH_ATTN_BLOCK ? last - base : ASH_ATTN_BLOCK, &state);
-        forward_finish(op, &unit, &state);
+            attn_forward_block(op, &unit, base, ash_min(last - base, ASH_ATTN_BLOCK), &state);
+        attn_forward_finish(op, &unit, &state);
     }
 }
 
-static void attn_init(struct attn *op, struct ash_exec *exec, const struct ash_attn_args *args)
+static void attn_init(struct attn_op *op, struct ash_exec *exec, const struct ash_attn_args *args)
 {
     ash_assert(args->dim_k <= ASH_ATTN_HEAD_MAX && args->dim_v <= ASH_ATTN_HEAD_MAX);
     ash_assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
@@ -270,13 +276,13 @@ static void attn_init(struct attn *op, struct ash_exec *exec, const struct ash_a
 
 static void attn_forward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    struct attn op;
+    struct attn_op op;
     size_t units = 0;
 
     attn_init(&op, exec, args);
     for (size_t s = 0; s < args->seq_count; s++)
-        units += (args->seqs[s].q_count + op.unit_rows - 1) / op.unit_rows * args->kv_heads;
-    ash_workers_run(exec->workers, units, 1, forward_units, &op);
+        units += ash_div_up(args->seqs[s].q_count, op.unit_rows) * args->kv_heads;
+    ash_workers_run(exec->workers, units, 1, attn_forward_units, &op);
 }
 
 #endif

@@ -1,15 +1,19 @@
-/* softmax_body - the running softmax of attention: what a strip of rows scores with a block of keys becomes weights.
- * Rows go side by side, because alone each would wait for its maximum, for the exponential of that and for its sum.
- * Include after chain_body.h. */
+/* softmax_body - the running softmax of attention: the scores of CHAIN_ROWS rows with a block of keys become weights.
+ * Rows are computed together, because alone each would wait for its maximum, for the exponential of that and for its
+ * sum. */
 #ifndef ASH_COMPUTE_SOFTMAX_BODY_H
 #define ASH_COMPUTE_SOFTMAX_BODY_H
 
-#define SOFT_TOGETHER 2    /* rows whose exponentials are made at once; divides STRIP */
+#ifndef ASH_COMPUTE_CHAIN_BODY_H
+#error "include chain_body.h first"
+#endif
+
+#define SOFT_TOGETHER 2    /* rows whose exponentials are made at once; divides CHAIN_ROWS */
 #define SOFT_NEAR (-86.0f) /* exp of this and more is a normal number */
 
-/* What the rows of a strip carry from block to block: the largest score, the sum of weights. */
+/* What CHAIN_ROWS rows carry from block to block: the largest score, the sum of weights. */
 struct soft {
-    float max[STRIP], sum[STRIP];
+    float max[CHAIN_ROWS], sum[CHAIN_ROWS];
 };
 
 /* Scale the scores of SOFT_TOGETHER rows; max: the larger of it and the largest score of each. Returns low or, lane
@@ -37,22 +41,22 @@ static struct wide soft_scale(float *score, size_t width, float scale, float *ma
     return low;
 }
 
-static struct wide soft_scale_strip(float *score, size_t width, float scale, const struct soft *soft, float *max)
+static struct wide soft_scale_rows(float *score, size_t width, float scale, const struct soft *soft, float *max)
 {
     struct wide low = wide_set(INFINITY);
 
     memcpy(max, soft->max, sizeof(soft->max));
-    for (size_t r = 0; r < STRIP; r += SOFT_TOGETHER)
+    for (size_t r = 0; r < CHAIN_ROWS; r += SOFT_TOGETHER)
         low = soft_scale(score + r * ASH_ATTN_BLOCK, width, scale, max + r, low);
     return low;
 }
 
 /* Minus infinity where a row does not see the key. Returns whether there was one. */
-static bool soft_hide(float *score, size_t width, const struct range *seen)
+static bool soft_hide(float *score, size_t width, const struct chain_range *seen)
 {
     bool any = false;
 
-    for (size_t r = 0; r < STRIP; r++, score += ASH_ATTN_BLOCK) {
+    for (size_t r = 0; r < CHAIN_ROWS; r++, score += ASH_ATTN_BLOCK) {
         any |= seen[r].begin > 0 || seen[r].end < width;
         for (size_t n = 0; n < seen[r].begin; n++)
             score[n] = -INFINITY;
@@ -68,7 +72,7 @@ static bool soft_near(struct wide low, const float *max)
     float lanes[ASH_LANES], top = max[0];
     bool near = true;
 
-    for (size_t r = 1; r < STRIP; r++)
+    for (size_t r = 1; r < CHAIN_ROWS; r++)
         top = max[r] > top ? max[r] : top;
     UNROLL
     for (int n = 1; n < WIDE_VECS; n++)
@@ -118,32 +122,32 @@ INLINE void soft_exp(float *score, size_t width, const float *max, bool hidden, 
 }
 
 /* The row sums of the lanes of four rows, by the lanes rule. */
-static void soft_fold(const struct wide sums[STRIP], float *out)
+static void soft_fold(const struct wide sums[CHAIN_ROWS], float *out)
 {
-    quad part[STRIP];
+    f32x4 part[CHAIN_ROWS];
 
     UNROLL
-    for (size_t r = 0; r < STRIP; r++) {
+    for (size_t r = 0; r < CHAIN_ROWS; r++) {
         float lanes[ASH_LANES];
 
         wide_store(lanes, sums[r]);
-        part[r] = (quad_load(lanes) + quad_load(lanes + 8)) + (quad_load(lanes + 4) + quad_load(lanes + 12));
+        part[r] = (f32x4_load(lanes) + f32x4_load(lanes + 8)) + (f32x4_load(lanes + 4) + f32x4_load(lanes + 12));
     }
-    quad_transpose(part);
-    quad_store(out, (part[0] + part[2]) + (part[1] + part[3]));
+    f32x4_transpose(part);
+    f32x4_store(out, (part[0] + part[2]) + (part[1] + part[3]));
 }
 
 /* The weights of all rows; their sums. */
 static void soft_weights(float *score, size_t width, const float *max, bool near, bool hidden, float *row_sums)
 {
-    struct wide sums[STRIP];
+    struct wide sums[CHAIN_ROWS];
 
     if (!near) {
-        for (size_t r = 0; r < STRIP; r++, score += ASH_ATTN_BLOCK)
+        for (size_t r = 0; r < CHAIN_ROWS; r++, score += ASH_ATTN_BLOCK)
             row_sums[r] = exp_row(score, width, max[r], score);
         return;
     }
-    for (size_t r = 0; r < STRIP; r += SOFT_TOGETHER)
+    for (size_t r = 0; r < CHAIN_ROWS; r += SOFT_TOGETHER)
         if (hidden)
             soft_exp(score + r * ASH_ATTN_BLOCK, width, max + r, true, sums + r);
         else
@@ -151,21 +155,21 @@ static void soft_weights(float *score, size_t width, const float *max, bool near
     soft_fold(sums, row_sums);
 }
 
-/* The dots of the STRIP rows with width keys become weights, and count in soft. alpha: what sums over earlier keys
+/* The dots of the CHAIN_ROWS rows with width keys become weights, and count in soft. alpha: what sums over earlier keys
  * are to be multiplied by, now that the largest score may be another. */
-static void soft_strip(float *dots, size_t width, float scale, const struct range *seen, struct soft *soft,
-                       float *alpha)
+static void soft_rows(float *dots, size_t width, float scale, const struct chain_range *seen, struct soft *soft,
+                      float *alpha)
 {
-    float max[STRIP], row_sums[STRIP], gaps[ASH_LANES] = {0};
-    struct wide low = soft_scale_strip(dots, width, scale, soft, max);
+    float max[CHAIN_ROWS], row_sums[CHAIN_ROWS], gaps[ASH_LANES] = {0};
+    struct wide low = soft_scale_rows(dots, width, scale, soft, max);
     bool hidden = soft_hide(dots, width, seen);
 
-    if (hidden) soft_scale_strip(dots, width, 1.0f, soft, max); /* low stays: what is hidden is 0 in any case */
-    for (size_t r = 0; r < STRIP; r++)
+    if (hidden) soft_scale_rows(dots, width, 1.0f, soft, max); /* low stays: what is hidden is 0 in any case */
+    for (size_t r = 0; r < CHAIN_ROWS; r++)
         gaps[r] = soft->max[r] - max[r];
     wide_store(gaps, wide_exp(wide_load(gaps)));
     soft_weights(dots, width, max, soft_near(low, max), hidden, row_sums);
-    for (size_t r = 0; r < STRIP; r++) {
+    for (size_t r = 0; r < CHAIN_ROWS; r++) {
         soft->max[r] = max[r];
         soft->sum[r] = fmaf(soft->sum[r], gaps[r], row_sums[r]);
         alpha[r] = gaps[r];

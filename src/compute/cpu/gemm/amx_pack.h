@@ -8,9 +8,10 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include "base/math.h"
 #include "base/bf16.h"
 #include "base/dtype.h"
-#include "compute/cpu/gemm/amx.h"
+#include "compute/cpu/vec/amx.h"
 #include "compute/cpu/gemm/gemm_blocks.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -158,7 +159,7 @@ INLINE void pack_tile(const struct pack *p, enum ash_dtype dtype, bool adjacent,
 /* Where the tile from (line, k) on belongs. */
 INLINE uint16_t *pack_place(const struct pack *p, size_t line, size_t k, uint16_t *out)
 {
-    size_t panel = round_up(p->k_count, TILE_K) / TILE_K * 2;
+    size_t panel = ash_round_up(p->k_count, TILE_K) / TILE_K * 2;
 
     return out + (line / PANEL_LINES * panel + k / TILE_K * 2 + line / TILE_SIDE % 2) * TILE_SIZE;
 }
@@ -178,7 +179,7 @@ INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, bool adjacent
 static void pack_apart(const struct pack *p, uint16_t *out)
 {
     for (size_t k = 0; k < p->k_count; k += TILE_K)
-        for (size_t line = 0; line < round_up(p->count, PANEL_LINES); line += TILE_SIDE)
+        for (size_t line = 0; line < ash_round_up(p->count, PANEL_LINES); line += TILE_SIDE)
             pack_tile_apart(p, line, k, pack_place(p, line, k, out));
 }
 

@@ -1,15 +1,17 @@
-/* amx_packed - weights that were laid out for AMX when they were loaded: 16 rows of w by 32 k are one tile of the right
- * operand, one KiB in one piece; tiles of the same rows follow each other along k, so that decoding reads a few streams
- * of memory in order, and products of many rows need not turn anything over. Include after amx_rows.h. */
+/* amx_packed - weights that were packed for AMX when they were loaded: 16 rows of w by 32 k are one tile of the right
+ * operand, one KiB in one piece. Tiles of the same rows follow each other along k, so that decoding reads a few streams
+ * of memory in order, and large-M products need not transpose. */
 #ifndef ASH_COMPUTE_AMX_PACKED_H
 #define ASH_COMPUTE_AMX_PACKED_H
 
 #include <string.h>
+#include "base/math.h"
 #include "base/assert.h"
-#include "compute/cpu/gemm/few.h"
+#include "compute/cpu/gemm/amx_pack.h"
+#include "compute/cpu/gemm/gemm_small_m.h"
 #include "compute/ops.h"
 
-#define PACKED_STREAMS 4             /* panels of rows of w that are read side by side, at most */
+#define PACKED_STREAMS 4             /* panels of rows of w that are read at once, at most */
 #define PACKED_AHEAD (2 * TILE_SIZE) /* elements of a stream to fetch ahead */
 #define PACKED_MIN_PANELS 1
 
@@ -17,7 +19,7 @@
 
 static size_t packed_bytes(size_t N, size_t K)
 {
-    return round_up(N, TILE_SIDE) * round_up(K, TILE_K) * sizeof(uint16_t);
+    return ash_round_up(N, TILE_SIDE) * ash_round_up(K, TILE_K) * sizeof(uint16_t);
 }
 
 struct packing {
@@ -27,7 +29,7 @@ struct packing {
 
 INLINE void packing_panel(const struct packing *op, enum ash_dtype dtype, size_t panel)
 {
-    size_t steps = round_up(op->lines.k_count, TILE_K) / TILE_K;
+    size_t steps = ash_round_up(op->lines.k_count, TILE_K) / TILE_K;
 
     for (size_t step = 0; step < steps; step++) {
         uint16_t *to = op->panels + (panel * steps + step) * TILE_SIZE;
@@ -63,13 +65,13 @@ static void pack_weight(struct ash_exec *exec, const struct ash_weight *w, size_
                                    .count = count,
                                    .k_count = K,
                                    .right = true},
-                         .panels = (uint16_t *)packed + first * round_up(K, TILE_K)};
+                         .panels = (uint16_t *)packed + first * ash_round_up(K, TILE_K)};
 
     ash_assert(first % ASH_PACK_ROWS == 0 && !w->packed);
-    ash_workers_run(exec->workers, (count + TILE_SIDE - 1) / TILE_SIDE, PACKED_MIN_PANELS, packing_panels, &op);
+    ash_workers_run(exec->workers, ash_div_up(count, TILE_SIDE), PACKED_MIN_PANELS, packing_panels, &op);
 }
 
-/* ---- few rows ---------------------------------------------------------------------------------------------------- */
+/* ---- small M ----------------------------------------------------------------------------------------------------- */
 
 /* The panels of a job as streams of memory, each read in order. */
 struct streams {
@@ -78,14 +80,14 @@ struct streams {
     size_t length;             /* panels of a stream; the last one may have fewer */
 };
 
-INLINE struct streams streams_of(const struct ash_few *job, size_t count)
+INLINE struct streams streams_of(const struct ash_small_m *job, size_t count)
 {
-    size_t k_padded = round_up(job->K, TILE_K), panels = (job->count + TILE_SIDE - 1) / TILE_SIDE;
+    size_t k_padded = ash_round_up(job->K, TILE_K), panels = ash_div_up(job->count, TILE_SIDE);
 
     return (struct streams){.base = (const uint16_t *)job->w->mat.data + job->first * k_padded,
                             .panels = panels,
                             .panel_size = TILE_SIDE * k_padded,
-                            .length = (panels + count - 1) / count};
+                            .length = ash_div_up(panels, count)};
 }
 
 /* Panel number `at` of a stream, and whether it is there. */
@@ -99,7 +101,7 @@ INLINE bool stream_has(const struct streams *streams, size_t stream, size_t at)
     return stream_panel(streams, stream, at) < streams->panels;
 }
 
-/* Where it lies; the first stream's stands for one that is not there. */
+/* Where it lies; the first stream's panel replaces one that is not there. */
 INLINE const uint16_t *stream_at(const struct streams *streams, size_t stream, size_t at)
 {
     size_t panel = stream_has(streams, stream, at) ? stream_panel(streams, stream, at) : at;
@@ -151,7 +153,7 @@ static void packed_panels(const uint16_t *const *w, const uint16_t *x, size_t M,
     }
 }
 
-static void packed_sums(const struct ash_few *job, const uint16_t *x)
+static void packed_sums(const struct ash_small_m *job, const uint16_t *x)
 {
     const struct streams streams = streams_of(job, PACKED_STREAMS);
     size_t sums_bytes = job->sums_stride * sizeof(float), apart = streams.length * TILE_SIDE;
@@ -172,7 +174,7 @@ static void packed_sums(const struct ash_few *job, const uint16_t *x)
     tile_release();
 }
 
-/* ---- many rows --------------------------------------------------------------------------------------------------- */
+/* ---- large M ----------------------------------------------------------------------------------------------------- */
 
 /* Panels of TILE_SIDE lines become panels of PANEL_LINES. A tile lies where element (line, k) of a matrix with these
  * strides would. */
@@ -181,7 +183,7 @@ static void repack(const struct pack *lines, uint16_t *out)
     const uint16_t *from = lines->data;
 
     for (size_t k = 0; k < lines->k_count; k += TILE_K)
-        for (size_t line = 0; line < round_up(lines->count, PANEL_LINES); line += TILE_SIDE) {
+        for (size_t line = 0; line < ash_round_up(lines->count, PANEL_LINES); line += TILE_SIDE) {
             uint16_t *to = pack_place(lines, line, k, out);
 
             if (line < lines->count)

@@ -1,11 +1,12 @@
-/* amx_vector - products of one to four rows with weights that were packed as tiles (amx_packed.h), computed on vectors
- * of float32: to the bit what TDPBF16PS gives, as ref/tdpbf16.h says it. Few rows are bound by reading the weights, and
- * loads of tiles do not run ahead of what they wait for as loads of vectors do, presumably least of all while the
- * other hyperthread of a core is at work. Include after amx_packed.h. */
+/* amx_vector - products of one to four rows with weights packed as tiles (amx_packed.h), on vectors of float32: to the
+ * bit what TDPBF16PS gives, as ref/tdpbf16.h defines it. So few rows are bound by reading the weights, and loads of
+ * tiles do not run ahead of what they wait for as loads of vectors do, presumably least of all while the other
+ * hyperthread of a core is busy. */
 #ifndef ASH_COMPUTE_AMX_VECTOR_H
 #define ASH_COMPUTE_AMX_VECTOR_H
 
-#include "compute/cpu/gemm/few.h"
+#include "compute/cpu/gemm/amx_packed.h"
+#include "compute/cpu/gemm/gemm_small_m.h"
 
 #define VECTOR_ROWS 4                         /* of x, at most: more are bound by arithmetic */
 #define VECTOR_X (2 * TILE_SIDE)              /* floats of 32 k of a row of x: the even ones, then the odd ones */
@@ -26,7 +27,7 @@ INLINE void vector_x(__m512i line, float *x)
     _mm512_storeu_si512(x + TILE_SIDE, _mm512_and_si512(line, _mm512_set1_epi32((int)0xffff0000)));
 }
 
-/* M rows of x, from one step of 32 k to the next side by side, times panels of 16 rows of w: sums[M, panels]. */
+/* M rows of x, interleaved by steps of 32 k, times panels of 16 rows of w: sums[M, panels]. */
 INLINE void vector_panels(const uint16_t *const *w, size_t panels, const float *x, size_t M, size_t steps, __m512 *sums)
 {
     const __m512i upper = _mm512_set1_epi32((int)0xffff0000);
@@ -64,7 +65,7 @@ INLINE void vector_panels(const uint16_t *const *w, size_t panels, const float *
 }
 
 /* All rows of a job. M and count, of streams, are known to the compiler. */
-INLINE void vector_streams(const struct ash_few *job, const float *x, size_t M, size_t count)
+INLINE void vector_streams(const struct ash_small_m *job, const float *x, size_t M, size_t count)
 {
     const struct streams streams = streams_of(job, count);
 
@@ -88,7 +89,7 @@ INLINE void vector_streams(const struct ash_few *job, const float *x, size_t M, 
     }
 }
 
-static void vector_sums(const struct ash_few *job, const float *x)
+static void vector_sums(const struct ash_small_m *job, const float *x)
 {
     uint32_t before = _mm_getcsr();
 

@@ -9,6 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+#include "base/math.h"
 #include "base/assert.h"
 #include "base/bf16.h"
 #include "base/dtype.h"
@@ -17,7 +18,7 @@
 #define GROUP 4 /* k of one instruction */
 #define PACK_WIDTH_MAX 12
 #define PACK_K 16     /* k of a line that are read at once: 64 bytes of float32 */
-#define PACK_AHEAD 32 /* k that are fetched ahead where each lies in a row of its own */
+#define PACK_AHEAD 32 /* k that are prefetched, where each lies in a row of its own */
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
 
@@ -27,7 +28,7 @@ INLINE const void *pack_at(const void *data, enum ash_dtype dtype, size_t index)
                             : (const void *)((const uint16_t *)data + index);
 }
 
-/* Rounded to nearest even. Not an intrinsic: clang 14 fails on vectors of bf16 that are turned over later. */
+/* Rounded to nearest even. Not an intrinsic: clang 14 fails on vectors of bf16 that are transposed later. */
 INLINE uint16x8_t pack_round8(float32x4_t low, float32x4_t high)
 {
     uint16x8_t out;
@@ -79,8 +80,8 @@ INLINE void pack_group(const struct pack *p, enum ash_dtype dtype, size_t line, 
         out[i] = k + i < p->k_count ? pack_load1(p->data, dtype, line * p->line_stride + (k + i) * p->k_stride) : 0;
 }
 
-/* A panel of lines whose elements are adjacent, some k of all lines at a time, so that the panel is written in order.
- * Meanwhile the panel behind it comes nearer: it is likely to be next. */
+/* A panel of lines whose elements are adjacent, PACK_K k of all lines at a time, so that the panel is written in order.
+ * The next panel is prefetched: it is likely to follow. */
 INLINE void pack_along(const struct pack *p, enum ash_dtype dtype, size_t line, uint16_t *out, size_t width)
 {
     const size_t first = line * p->line_stride, stride = p->line_stride;
@@ -110,7 +111,7 @@ INLINE void pack_along(const struct pack *p, enum ash_dtype dtype, size_t line, 
             pack_group(p, dtype, line + l, k, out + l * GROUP);
 }
 
-/* A group of four lines that lie beside each other: a block that turns over. */
+/* A group of four adjacent lines: a block that is transposed. */
 INLINE void pack_four(const struct pack *p, enum ash_dtype dtype, size_t line, size_t k, uint16_t *out)
 {
     uint16x8_t row[GROUP];
@@ -145,7 +146,7 @@ INLINE void pack_eight(const struct pack *p, enum ash_dtype dtype, size_t line, 
     }
 }
 
-/* A group of one panel of lines that lie beside each other. */
+/* A group of one panel of adjacent lines. */
 INLINE void pack_across_group(const struct pack *p, enum ash_dtype dtype, size_t line, size_t k, uint16_t *out,
                               size_t width)
 {
@@ -159,8 +160,7 @@ INLINE void pack_across_group(const struct pack *p, enum ash_dtype dtype, size_t
         pack_four(p, dtype, line + l, k, out + l * GROUP);
 }
 
-/* Have a group of lines that lie beside each other near when its turn comes: each k lies in a row of its own, which no
- * hardware foresees. */
+/* Prefetch a group of adjacent lines: each k lies in a row of its own, which no hardware prefetcher foresees. */
 INLINE void pack_fetch(const struct pack *p, enum ash_dtype dtype, size_t count, size_t k)
 {
     for (size_t i = 0; i < GROUP; i++)
@@ -168,10 +168,10 @@ INLINE void pack_fetch(const struct pack *p, enum ash_dtype dtype, size_t count,
             __builtin_prefetch(pack_at(p->data, dtype, l + (k + i) * p->k_stride), 0, 2);
 }
 
-/* Panels of lines that lie beside each other, k by k: a row of memory is read once. */
+/* Panels of adjacent lines, k by k: a row of memory is read once. */
 INLINE void pack_across(const struct pack *p, enum ash_dtype dtype, size_t panels, uint16_t *out, size_t width)
 {
-    size_t panel_size = (p->k_count + GROUP - 1) / GROUP * GROUP * width, k = 0;
+    size_t panel_size = ash_round_up(p->k_count, GROUP) * width, k = 0;
 
     for (; k + GROUP <= p->k_count; k += GROUP) {
         if (k + PACK_AHEAD < p->k_count) pack_fetch(p, dtype, panels * width, k + PACK_AHEAD);
@@ -197,7 +197,7 @@ INLINE void pack_part(const struct pack *p, enum ash_dtype dtype, size_t line, s
 INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, uint16_t *out, size_t width)
 {
     const struct pack p = *pack; /* out may alias it as far as the compiler knows */
-    size_t line = 0, k_padded = (p.k_count + GROUP - 1) / GROUP * GROUP;
+    size_t line = 0, k_padded = ash_round_up(p.k_count, GROUP);
 
     if (p.k_stride == 1) {
         for (; line + width <= p.count; line += width)
@@ -207,7 +207,7 @@ INLINE void pack_as(const struct pack *pack, enum ash_dtype dtype, uint16_t *out
         line = p.count / width * width;
     }
     for (; line < p.count; line += width)
-        pack_part(&p, dtype, line, p.count - line < width ? p.count - line : width, out + line * k_padded, width);
+        pack_part(&p, dtype, line, ash_min(p.count - line, width), out + line * k_padded, width);
 }
 
 INLINE void pack_width(const struct pack *pack, uint16_t *out, size_t width)

@@ -1,13 +1,14 @@
 /* Products of bf16 matrices with AMX, to the bit as ref/tdpbf16.c computes them: the kernel for gemm_blocks.h, and the
- * way for few rows. Compiled for machines with the instructions. */
+ * one for small M. Compiled for machines with the instructions. */
 #if defined(__x86_64__)
 
-#include "compute/cpu/cpu_priv.h"
+#include "compute/cpu/cpu.h"
 
 #include <string.h>
+#include "base/math.h"
 #include "base/assert.h"
 #include "compute/cpu/gemm/amx_pack.h"
-#include "compute/cpu/gemm/amx_rows.h"
+#include "compute/cpu/gemm/amx_mapped.h"
 #include "compute/cpu/gemm/amx_packed.h"
 #include "compute/cpu/gemm/amx_vector.h"
 
@@ -25,7 +26,7 @@ INLINE void fetch_rows(const float *c, size_t c_stride, size_t row, size_t end)
         __asm__ volatile("prefetchw (%0)\n\tprefetchw 64(%0)" : : "r"(c + row * c_stride));
 }
 
-/* A tile of a panel, which stays in L1 or passes by. */
+/* Load a tile of a panel, which stays in L1 or bypasses it. */
 #define LOAD(tile, from, stays)                                                                                        \
     do {                                                                                                               \
         if (stays)                                                                                                     \
@@ -40,7 +41,7 @@ INLINE void fetch_rows(const float *c, size_t c_stride, size_t row, size_t end)
 INLINE void multiply_steps(size_t steps, const uint16_t *a, const uint16_t *b, const float *c, size_t c_stride,
                            const struct gemm_ahead *ahead, size_t c_rows, bool left_stays)
 {
-    size_t piece = round_up(ahead->size_bytes / steps + 1, 64), rows = (c_rows + steps - 1) / steps;
+    size_t piece = ash_round_up(ahead->size_bytes / steps + 1, 64), rows = ash_div_up(c_rows, steps);
 
     LOAD(4, a, left_stays);
     LOAD(6, b, !left_stays);
@@ -50,11 +51,11 @@ INLINE void multiply_steps(size_t steps, const uint16_t *a, const uint16_t *b, c
         a += 2 * TILE_SIZE;
         b += 2 * TILE_SIZE;
         TILE_MULTIPLY(0, 4, 6);
-        fetch_lines(ahead, min_size((step - 1) * piece, ahead->size_bytes), min_size(step * piece, ahead->size_bytes));
+        fetch_lines(ahead, ash_min((step - 1) * piece, ahead->size_bytes), ash_min(step * piece, ahead->size_bytes));
         TILE_MULTIPLY(1, 4, 7);
         LOAD(4, a, left_stays);
         TILE_MULTIPLY(3, 5, 7);
-        fetch_rows(c, c_stride, min_size((step - 1) * rows, c_rows), min_size(step * rows, c_rows));
+        fetch_rows(c, c_stride, ash_min((step - 1) * rows, c_rows), ash_min(step * rows, c_rows));
         TILE_MULTIPLY(2, 5, 6);
         LOAD(6, b, !left_stays);
         LOAD(7, b + TILE_SIZE, !left_stays);
@@ -110,15 +111,15 @@ static const struct gemm_kernel kernel = {.tile_rows = PANEL_LINES,
                                           .tile = tile,
                                           .tile_ahead = tile_ahead,
                                           .rows_ahead = true,
-                                          .near_k = 768, /* 48 KiB: all of L1, past which the other panel goes */
+                                          .l1_k = 768, /* 48 KiB: all of L1, past which the other panel goes */
                                           .unit_panels = 4};
 
 void ash_gemm_amx(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     ash_assert(args->bias == NULL || !args->accumulate);
     if (args->M == 0 || args->N == 0) return;
-    if (rows_fit(args))
-        rows_gemm(exec, args);
+    if (mapped_gemm_fits(args))
+        mapped_gemm(exec, args);
     else
         ash_gemm_blocks(exec, args, &kernel);
 }
@@ -129,7 +130,7 @@ static void gemm_packed(struct ash_exec *exec, const struct ash_gemm_args *args,
 {
     struct gemm_kernel packed_kernel = kernel;
     struct ash_gemm_args panels = *args;
-    size_t k_padded = round_up(args->K, TILE_K);
+    size_t k_padded = ash_round_up(args->K, TILE_K);
 
     ash_assert(args->a.dtype == ASH_F32 && first % TILE_SIDE == 0);
     if (args->M == 0 || args->N == 0) return;
@@ -138,28 +139,28 @@ static void gemm_packed(struct ash_exec *exec, const struct ash_gemm_args *args,
     ash_gemm_blocks(exec, &panels, &packed_kernel);
 }
 
-/* ---- few rows ---------------------------------------------------------------------------------------------------- */
+/* ---- small M ----------------------------------------------------------------------------------------------------- */
 
-/* x twice: for rows of w as they lie, where it is the right operand, and behind that for packed ones, as floats for
- * vectors or as tiles of the left operand (for each TILE_K, M rows). */
-static size_t few_plain_bytes(size_t M, size_t K)
+/* x twice: for mapped rows of w, where it is the right operand; after that for packed ones, as floats for vectors or as
+ * tiles of the left operand (for each TILE_K, M rows). */
+static size_t small_m_plain_bytes(size_t M, size_t K)
 {
-    return M * round_up(K, TILE_K) * sizeof(uint16_t);
+    return M * ash_round_up(K, TILE_K) * sizeof(uint16_t);
 }
 
-static size_t few_left_bytes(size_t M, size_t K)
+static size_t small_m_left_bytes(size_t M, size_t K)
 {
-    return few_plain_bytes(M, K) * (M <= VECTOR_ROWS ? 3 : 2); /* a float is two bf16 */
+    return small_m_plain_bytes(M, K) * (M <= VECTOR_ROWS ? 3 : 2); /* a float is two bf16 */
 }
 
-static void few_prepare(const float *x, size_t M, size_t K, bool round_bf16, void *left)
+static void small_m_prepare(const float *x, size_t M, size_t K, bool round_bf16, void *left)
 {
     const __m512i pairs = _mm512_mullo_epi32(_mm512_set1_epi32((int)M),
                                              _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15));
-    char *packed = (char *)left + few_plain_bytes(M, K);
+    char *packed = (char *)left + small_m_plain_bytes(M, K);
     int32_t *plain = left;
 
-    (void)round_bf16;
+    ash_assert(round_bf16 && M <= TILE_SIDE);
     for (size_t k = 0; k < K; k += TILE_K, plain += M * TILE_SIDE)
         for (size_t m = 0; m < M; m++) {
             __m512i line = load_line(x, ASH_F32, m * K + k, low_bits(K - k));
@@ -173,26 +174,26 @@ static void few_prepare(const float *x, size_t M, size_t K, bool round_bf16, voi
         }
 }
 
-static void few_sums(const struct ash_few *job)
+static void small_m_sums(const struct ash_small_m *job)
 {
-    const void *packed = (const char *)job->left + few_plain_bytes(job->M, job->K);
+    const void *packed = (const char *)job->left + small_m_plain_bytes(job->M, job->K);
 
     if (!job->w->packed)
-        rows_sums(job);
+        mapped_sums(job);
     else if (job->M <= VECTOR_ROWS)
         vector_sums(job, packed);
     else
         packed_sums(job, packed);
 }
 
-const struct ash_few_kernel ash_few_amx = {.group_rows = TILE_SIDE,
-                                           .packed_rows = TILE_SIDE,
-                                           .groups_max = 2,
-                                           .left_bytes = few_left_bytes,
-                                           .prepare = few_prepare,
-                                           .sums = few_sums,
-                                           .packed_gemm = gemm_packed,
-                                           .packed_bytes = packed_bytes,
-                                           .pack = pack_weight};
+const struct ash_small_m_kernel ash_small_m_amx = {.group_rows = TILE_SIDE,
+                                                   .packed_rows = TILE_SIDE,
+                                                   .groups_max = 2,
+                                                   .left_bytes = small_m_left_bytes,
+                                                   .prepare = small_m_prepare,
+                                                   .sums = small_m_sums,
+                                                   .packed_gemm = gemm_packed,
+                                                   .packed_bytes = packed_bytes,
+                                                   .pack = pack_weight};
 
 #endif

@@ -1,14 +1,15 @@
 /* Products of bf16 matrices with BFMMLA, to the bit as ref/bfmmla.c computes them: the kernel for gemm_blocks.h, and
- * the way for few rows. Compiled for machines with the instruction. No bf16 vector here is a constant: gcc 12 builds
- * those as half floats. */
+ * small M with mapped weights. Compiled for machines with the instruction. No bf16 vector here is a constant: gcc 12
+ * builds those as half floats. */
 #if defined(__aarch64__)
 
-#include "compute/cpu/cpu_priv.h"
+#include "compute/cpu/cpu.h"
 
+#include "base/math.h"
 #include "base/assert.h"
 #include "compute/cpu/gemm/bfmmla_pack.h"
-#include "compute/cpu/gemm/bfmmla_rows.h"
-#include "compute/cpu/gemm/few.h"
+#include "compute/cpu/gemm/bfmmla_mapped.h"
+#include "compute/cpu/gemm/gemm_small_m.h"
 #include "compute/cpu/gemm/gemm_blocks.h"
 #include "compute/cpu/gemm/tile_bfmmla.h"
 
@@ -16,6 +17,8 @@ static void tile(size_t k_count, const void *a, const void *b, bool add, float *
 {
     tile_bfmmla(k_count / GROUP, a, b, add, c, c_stride);
 }
+
+_Static_assert(TILE_BFMMLA_SLACK_BYTES <= GEMM_SLACK_BYTES, "a tile reads so far after a panel");
 
 static const struct gemm_kernel kernel = {.tile_rows = TILE_BFMMLA_ROWS,
                                           .tile_cols = TILE_BFMMLA_COLS,
@@ -29,8 +32,8 @@ void ash_gemm_bfmmla(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     ash_assert(args->bias == NULL || !args->accumulate);
     if (args->M == 0 || args->N == 0) return;
-    if (rows_fit(args))
-        rows_gemm(exec, args);
+    if (mapped_gemm_fits(args))
+        mapped_gemm(exec, args);
     else
         ash_gemm_blocks(exec, args, &kernel);
 }
@@ -42,7 +45,7 @@ void ash_gemm_bfmmla(struct ash_exec *exec, const struct ash_gemm_args *args)
 static void repack(const struct pack *lines, uint16_t *out, size_t width)
 {
     const uint16_t *from = lines->data;
-    size_t groups = (lines->k_count + GROUP - 1) / GROUP, step = ASH_BFMMLA_PANEL * GROUP;
+    size_t groups = ash_div_up(lines->k_count, GROUP), step = ASH_BFMMLA_PANEL * GROUP;
 
     for (size_t line = 0; line < lines->count; line += width, from += width * lines->line_stride)
         for (size_t g = 0; g < groups; g++)
@@ -77,7 +80,7 @@ static const struct gemm_kernel packed_kernel = {.tile_rows = TILE_BFMMLA_ROWS,
 void ash_gemm_bfmmla_packed(struct ash_exec *exec, const struct ash_gemm_args *args, size_t first)
 {
     struct ash_gemm_args panels = *args;
-    size_t k_padded = (args->K + GROUP - 1) / GROUP * GROUP;
+    size_t k_padded = ash_round_up(args->K, GROUP);
 
     ash_assert(args->a.dtype == ASH_F32 && first % ASH_BFMMLA_PANEL == 0);
     if (args->M == 0 || args->N == 0) return;

@@ -1,9 +1,10 @@
-/* Cutting matrix products into blocks, units and tiles: see gemm_blocks.h for the plan. */
+/* Blocking matrix products: blocks, units and tiles. gemm_blocks.h has the plan. */
 #include "compute/cpu/gemm/gemm_blocks.h"
 
 #include <string.h>
+#include "base/math.h"
 #include "base/assert.h"
-#include "compute/cpu/vec/near.h"
+#include "compute/cpu/vec/prefetch.h"
 
 #define SHARED_LINES 1024           /* at most, of the operand that all threads read: its block stays in L3 */
 #define PART_LINES 192              /* at most, that a thread packs and multiplies at once: its panels stay in L2 */
@@ -14,7 +15,7 @@
 #define PANELS_EVEN 8                                 /* panels a thread from which on units come out even */
 #define LEVELS_MAX 7                                  /* of units, see unit_start */
 #define CHUNK_ROWS 128    /* rows whose panels stay in L2 while a panel of columns stays in L1 */
-#define ADJACENT_LINES 96 /* lines beside each other that are packed together: whole cache lines */
+#define ADJACENT_LINES 96 /* adjacent lines that are packed at once: whole cache lines */
 #define TILE_MAX 1024     /* sums of a tile */
 
 /* One operand. */
@@ -26,25 +27,41 @@ struct side {
     size_t together; /* lines that are packed at once; whole panels */
 };
 
-/* A product and the block of it that is being worked on. */
+/* Both operands, and their roles. */
+struct operands {
+    struct side rows, cols;
+    bool share_rows;           /* the shared operand is the left one */
+    struct side *shared, *own; /* one of rows and cols each */
+};
+
+/* How the product is cut, the same for all blocks. */
+struct blocking {
+    size_t block_k;         /* k of a block */
+    size_t shared_lines;    /* lines of the shared operand in a block */
+    size_t shared_bytes;    /* of their panels */
+    size_t part_lines;      /* own lines that a thread packs and multiplies at once; whole panels */
+    size_t own_bytes;       /* of their panels */
+    size_t threads, levels; /* of units, see unit_start */
+    bool passing;           /* panels of the shared operand stream past the own lines, see tile_ahead */
+    bool alone;             /* every thread packs the shared operand for itself, see packs_alone */
+};
+
+/* The block at hand. */
+struct block {
+    size_t first, count; /* lines of the shared operand */
+    size_t k, k_count;   /* from k on */
+    size_t line_bytes;   /* of a packed line */
+    unsigned char *shared_panels;
+};
+
 struct product {
     struct ash_exec *exec;
-    const struct ash_gemm_args *args;
+    const struct ash_gemm_args *args; /* operands and epilogue as they were asked for */
     const struct gemm_kernel *kernel;
-    struct side rows, cols;
-    bool share_rows; /* the shared operand is the left one */
-    struct side *shared, *own;
-    bool passing;           /* panels of the shared operand pass by the own lines, see tile_ahead */
-    size_t first, count;    /* lines of the shared operand */
-    size_t k, k_count;      /* from k on */
-    size_t line_bytes;      /* of a packed line of this block */
-    size_t threads, levels; /* of units */
-    size_t part_lines;      /* of the other operand, whole panels */
-    size_t own_bytes;       /* scratch of a part */
-    unsigned char *shared_panels;
-    size_t shared_bytes;
-    bool alone;                  /* every thread packs the shared operand for itself */
-    bool ready[ASH_WORKERS_MAX]; /* and has done so */
+    struct operands in;
+    struct blocking cut;
+    struct block block;
+    bool ready[ASH_WORKERS_MAX]; /* cut.alone: this thread has packed the shared operand of this block */
 };
 
 /* A part of c and the packed operands that it takes, of which k_count from k on are multiplied. */
@@ -54,25 +71,20 @@ struct part {
     size_t k, k_count;
 };
 
-static size_t max_size(size_t a, size_t b)
-{
-    return a > b ? a : b;
-}
-
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 /* Lines from line on, count of them, of the block's k. */
 static void pack_lines(const struct product *op, const struct side *side, size_t line, size_t count, void *out)
 {
-    size_t at = line * side->line_stride + op->k * side->k_stride;
+    size_t at = line * side->line_stride + op->block.k * side->k_stride;
     struct pack lines = {.data = (const unsigned char *)side->mat->data + at * ash_dtype_bytes(side->mat->dtype),
                          .dtype = side->mat->dtype,
                          .round_bf16 = op->args->round_bf16,
-                         .right = side == &op->cols,
+                         .right = side == &op->in.cols,
                          .line_stride = side->line_stride,
                          .k_stride = side->k_stride,
                          .count = count,
-                         .k_count = op->k_count};
+                         .k_count = op->block.k_count};
 
     op->kernel->pack(&lines, out, side->width);
 }
@@ -80,15 +92,16 @@ static void pack_lines(const struct product *op, const struct side *side, size_t
 /* The units [begin, end) of the shared operand. */
 static void pack_shared(const struct product *op, size_t begin, size_t end, unsigned char *panels)
 {
-    size_t step = op->shared->together;
+    size_t step = op->in.shared->together;
 
-    for (size_t i = begin * step; i < end * step && i < op->count; i += step)
-        pack_lines(op, op->shared, op->first + i, min_size(step, op->count - i), panels + i * op->line_bytes);
+    for (size_t i = begin * step; i < end * step && i < op->block.count; i += step)
+        pack_lines(op, op->in.shared, op->block.first + i, ash_min(step, op->block.count - i),
+                   panels + i * op->block.line_bytes);
 }
 
 static size_t pack_shared_count(const struct product *op)
 {
-    return (op->count + op->shared->together - 1) / op->shared->together;
+    return ash_div_up(op->block.count, op->in.shared->together);
 }
 
 static void pack_shared_units(void *ctx, size_t begin, size_t end, int worker)
@@ -96,7 +109,7 @@ static void pack_shared_units(void *ctx, size_t begin, size_t end, int worker)
     const struct product *op = ctx;
 
     (void)worker;
-    pack_shared(op, begin, end, op->shared_panels);
+    pack_shared(op, begin, end, op->block.shared_panels);
 }
 
 /* ---- multiplying ------------------------------------------------------------------------------------------------- */
@@ -104,45 +117,50 @@ static void pack_shared_units(void *ctx, size_t begin, size_t end, int worker)
 /* Are sums continued? */
 static bool adds(const struct product *op, const struct part *part)
 {
-    return op->args->accumulate || op->k + part->k > 0;
+    return op->args->accumulate || op->block.k + part->k > 0;
 }
 
+/* What a tile multiplies. */
+struct factors {
+    size_t k_count;
+    const void *a, *b;
+    bool add;
+};
+
 /* A tile of which cols columns are needed. */
-static void narrow_tile(const struct gemm_kernel *kernel, size_t k_count, const void *a, const void *b, bool add,
-                        float *c, size_t c_stride, size_t cols)
+static void narrow_tile(const struct gemm_kernel *kernel, const struct factors *by, float *c, size_t c_stride,
+                        size_t cols)
 {
     if (kernel->tile_part != NULL && cols + kernel->part_cols <= kernel->tile_cols)
-        kernel->tile_part(k_count, a, b, add, c, c_stride, round_up(cols, kernel->part_cols));
+        kernel->tile_part(by->k_count, by->a, by->b, by->add, c, c_stride, ash_round_up(cols, kernel->part_cols));
     else
-        kernel->tile(k_count, a, b, add, c, c_stride);
+        kernel->tile(by->k_count, by->a, by->b, by->add, c, c_stride);
 }
 
 /* One tile at the edge of c: the kernel works on a whole one elsewhere, or in place where the columns fit it. */
-static void edge_tile(const struct product *op, size_t k_count, const void *a, const void *b, bool add, float *c,
-                      size_t rows, size_t cols)
+static void edge_tile(const struct product *op, const struct factors *by, float *c, size_t rows, size_t cols)
 {
     const struct gemm_kernel *kernel = op->kernel;
     float whole[TILE_MAX];
 
     if (rows == kernel->tile_rows && kernel->tile_part != NULL && cols % kernel->part_cols == 0) {
-        narrow_tile(kernel, k_count, a, b, add, c, op->args->c_stride, cols);
+        narrow_tile(kernel, by, c, op->args->c_stride, cols);
         return;
     }
-
-    if (add) {
+    if (by->add) {
         memset(whole, 0, kernel->tile_rows * kernel->tile_cols * sizeof(*whole));
         copy_block(c, op->args->c_stride, whole, kernel->tile_cols, rows, cols);
     }
-    narrow_tile(kernel, k_count, a, b, add, whole, kernel->tile_cols, cols);
+    narrow_tile(kernel, by, whole, kernel->tile_cols, cols);
     copy_block(whole, kernel->tile_cols, c, op->args->c_stride, rows, cols);
 }
 
-/* Have a tile of c near when its turn comes: c is larger than the caches, and a chain cannot begin without it. */
+/* Prefetch a tile of c: c is larger than the caches, and a chain cannot begin without it. */
 static void fetch_tile(const struct gemm_kernel *kernel, const float *c, size_t c_stride)
 {
     for (size_t r = 0; r < kernel->tile_rows; r++, c += c_stride) {
-        near_update(c);
-        near_update(c + kernel->tile_cols - 1);
+        prefetch_update(c);
+        prefetch_update(c + kernel->tile_cols - 1);
     }
 }
 
@@ -151,21 +169,23 @@ static void multiply_tile(const struct product *op, const struct part *part, siz
                           const struct gemm_ahead *ahead)
 {
     const struct gemm_kernel *kernel = op->kernel;
-    const unsigned char *left = part->left + r * op->line_bytes + part->k * kernel->tile_rows * kernel->element_bytes;
-    const unsigned char *right = part->right + n * op->line_bytes + part->k * kernel->tile_cols * kernel->element_bytes;
-    size_t k_count = round_up(part->k_count, kernel->k_step), stride = op->args->c_stride;
-    size_t rows = min_size(kernel->tile_rows, part->rows - r), cols = min_size(kernel->tile_cols, part->cols - n);
+    size_t k_bytes = part->k * kernel->element_bytes, line_bytes = op->block.line_bytes, stride = op->args->c_stride;
+    const struct factors by = {.k_count = ash_round_up(part->k_count, kernel->k_step),
+                               .a = part->left + r * line_bytes + k_bytes * kernel->tile_rows,
+                               .b = part->right + n * line_bytes + k_bytes * kernel->tile_cols,
+                               .add = adds(op, part)};
+    size_t rows = ash_min(kernel->tile_rows, part->rows - r), cols = ash_min(kernel->tile_cols, part->cols - n);
     float *c = op->args->c + (part->row + r) * stride + part->col + n;
 
     if (rows < kernel->tile_rows || cols < kernel->tile_cols)
-        edge_tile(op, k_count, left, right, adds(op, part), c, rows, cols);
+        edge_tile(op, &by, c, rows, cols);
     else if (ahead != NULL)
-        kernel->tile_ahead(k_count, left, right, adds(op, part), c, stride, ahead);
+        kernel->tile_ahead(by.k_count, by.a, by.b, by.add, c, stride, ahead);
     else
-        kernel->tile(k_count, left, right, adds(op, part), c, stride);
+        kernel->tile(by.k_count, by.a, by.b, by.add, c, stride);
 }
 
-/* Have the tile at (r, n) on its way, if it is a whole one and is added to for the first time. */
+/* Prefetch the tile at (r, n), if it is a whole one and is added to for the first time. */
 static void fetch_next(const struct product *op, const struct part *part, size_t r, size_t n)
 {
     const struct gemm_kernel *kernel = op->kernel;
@@ -201,29 +221,29 @@ static void add_bias(const struct product *op, const struct part *part, size_t r
 /* Pack what of the unit's own lines up to line is not packed yet. */
 static void pack_own(const struct product *op, const struct part *part, size_t line, size_t *packed)
 {
-    const struct side *own = op->own;
-    size_t first = op->share_rows ? part->col : part->row, count = op->share_rows ? part->cols : part->rows;
-    unsigned char *panels = op->share_rows ? part->right : part->left;
+    const struct side *own = op->in.own;
+    size_t first = op->in.share_rows ? part->col : part->row, count = op->in.share_rows ? part->cols : part->rows;
+    unsigned char *panels = op->in.share_rows ? part->right : part->left;
 
-    for (; *packed < min_size(line, count); *packed += own->together)
-        pack_lines(op, own, first + *packed, min_size(own->together, count - *packed),
-                   panels + *packed * op->line_bytes);
+    for (; *packed < ash_min(line, count); *packed += own->together)
+        pack_lines(op, own, first + *packed, ash_min(own->together, count - *packed),
+                   panels + *packed * op->block.line_bytes);
 }
 
 static bool last_block(const struct product *op)
 {
-    return op->k + op->k_count == op->args->K;
+    return op->block.k + op->block.k_count == op->args->K;
 }
 
-/* The piece of the shared panel behind the one at line that is fetched beside tile number tile of tiles. */
+/* The piece of the shared panel after the one at line that is prefetched during tile number tile of tiles. */
 static struct gemm_ahead ahead_of(const struct product *op, size_t line, size_t tile, size_t tiles)
 {
-    size_t panel = op->shared->width * op->line_bytes, piece = round_up((panel + tiles - 1) / tiles, 64);
-    struct gemm_ahead ahead = {.left_stays = op->share_rows};
+    size_t panel = op->in.shared->width * op->block.line_bytes, piece = ash_round_up(ash_div_up(panel, tiles), 64);
+    struct gemm_ahead ahead = {.left_stays = op->in.share_rows};
 
-    if (op->alone || line + op->shared->width >= op->count || tile * piece >= panel) return ahead;
-    ahead.from = op->shared_panels + (line + op->shared->width) * op->line_bytes + tile * piece;
-    ahead.size_bytes = min_size(piece, panel - tile * piece);
+    if (op->cut.alone || line + op->in.shared->width >= op->block.count || tile * piece >= panel) return ahead;
+    ahead.from = op->block.shared_panels + (line + op->in.shared->width) * op->block.line_bytes + tile * piece;
+    ahead.size_bytes = ash_min(piece, panel - tile * piece);
     return ahead;
 }
 
@@ -231,21 +251,21 @@ static struct gemm_ahead ahead_of(const struct product *op, size_t line, size_t 
  * lines. */
 static void multiply_passing_panel(const struct product *op, struct part part, size_t line)
 {
-    size_t own_count = op->share_rows ? part.cols : part.rows, width = op->own->width, tile = 0;
-    size_t step = block_size(op->k_count, op->kernel->near_k, op->kernel->k_step);
-    size_t tiles = (own_count + width - 1) / width * ((op->k_count + step - 1) / step);
+    size_t own_count = op->in.share_rows ? part.cols : part.rows, width = op->in.own->width, tile = 0;
+    size_t step = gemm_block_size(op->block.k_count, op->kernel->l1_k, op->kernel->k_step);
+    size_t tiles = ash_div_up(own_count, width) * ash_div_up(op->block.k_count, step);
 
     do {
-        part.k_count = min_size(step, op->k_count - part.k);
+        part.k_count = ash_min(step, op->block.k_count - part.k);
         for (size_t own = 0; own < own_count; own += width) {
             struct gemm_ahead ahead = ahead_of(op, line, tile++, tiles);
             size_t next = own + width;
 
-            fetch_next(op, &part, op->share_rows ? line : next, op->share_rows ? next : line);
-            multiply_tile(op, &part, op->share_rows ? line : own, op->share_rows ? own : line, &ahead);
+            fetch_next(op, &part, op->in.share_rows ? line : next, op->in.share_rows ? next : line);
+            multiply_tile(op, &part, op->in.share_rows ? line : own, op->in.share_rows ? own : line, &ahead);
         }
         part.k += step;
-    } while (part.k < op->k_count);
+    } while (part.k < op->block.k_count);
 }
 
 /* Every panel of the shared operand against all of the part's own lines, which stay in L2. */
@@ -253,13 +273,13 @@ static void multiply_passing(const struct product *op, const struct part *part)
 {
     size_t packed = 0;
 
-    pack_own(op, part, op->share_rows ? part->cols : part->rows, &packed);
-    for (size_t line = 0; line < op->count; line += op->shared->width) {
+    pack_own(op, part, op->in.share_rows ? part->cols : part->rows, &packed);
+    for (size_t line = 0; line < op->block.count; line += op->in.shared->width) {
         multiply_passing_panel(op, *part, line);
-        if (op->share_rows && last_block(op) && op->args->bias != NULL)
-            add_bias(op, part, line, min_size(line + op->shared->width, op->count));
+        if (op->in.share_rows && last_block(op) && op->args->bias != NULL)
+            add_bias(op, part, line, ash_min(line + op->in.shared->width, op->block.count));
     }
-    if (!op->share_rows && last_block(op) && op->args->bias != NULL) add_bias(op, part, 0, part->rows);
+    if (!op->in.share_rows && last_block(op) && op->args->bias != NULL) add_bias(op, part, 0, part->rows);
 }
 
 static void multiply_part(const struct product *op, const struct part *part)
@@ -267,11 +287,11 @@ static void multiply_part(const struct product *op, const struct part *part)
     size_t packed = 0;
 
     for (size_t r = 0; r < part->rows; r += CHUNK_ROWS) {
-        size_t end = min_size(r + CHUNK_ROWS, part->rows);
+        size_t end = ash_min(r + CHUNK_ROWS, part->rows);
 
-        if (!op->share_rows) pack_own(op, part, end, &packed);
-        for (size_t n = 0; n < part->cols; n += op->cols.width) {
-            if (op->share_rows) pack_own(op, part, n + op->cols.width, &packed);
+        if (!op->in.share_rows) pack_own(op, part, end, &packed);
+        for (size_t n = 0; n < part->cols; n += op->in.cols.width) {
+            if (op->in.share_rows) pack_own(op, part, n + op->in.cols.width, &packed);
             multiply_panel(op, part, n, r, end);
         }
         if (last_block(op) && op->args->bias != NULL) add_bias(op, part, r, end);
@@ -282,19 +302,22 @@ static void multiply_part(const struct product *op, const struct part *part)
  * left, those of the last level all. So there are few to begin with, and small ones to fill the gap at the end. */
 static size_t unit_start(const struct product *op, size_t unit)
 {
-    size_t panels = (op->own->lines + op->own->width - 1) / op->own->width, level = unit / op->threads;
-    size_t left = level < op->levels ? panels >> level : 0, next = level + 1 < op->levels ? panels >> (level + 1) : 0;
+    size_t panels = ash_div_up(op->in.own->lines, op->in.own->width), level = unit / op->cut.threads;
+    size_t left = level < op->cut.levels ? panels >> level : 0,
+           next = level + 1 < op->cut.levels ? panels >> (level + 1) : 0;
 
-    return panels - left + unit % op->threads * (left - next) / op->threads;
+    return panels - left + unit % op->cut.threads * (left - next) / op->cut.threads;
 }
 
 static void multiply_lines(const struct product *op, size_t first, size_t count, unsigned char *own,
                            unsigned char *shared)
 {
-    struct part part = op->share_rows ? (struct part){op->first, op->count, first, count, shared, own, 0, op->k_count}
-                                      : (struct part){first, count, op->first, op->count, own, shared, 0, op->k_count};
+    struct part part =
+        op->in.share_rows
+            ? (struct part){op->block.first, op->block.count, first, count, shared, own, 0, op->block.k_count}
+            : (struct part){first, count, op->block.first, op->block.count, own, shared, 0, op->block.k_count};
 
-    if (op->passing)
+    if (op->cut.passing)
         multiply_passing(op, &part);
     else
         multiply_part(op, &part);
@@ -303,32 +326,34 @@ static void multiply_lines(const struct product *op, size_t first, size_t count,
 static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
 {
     struct product *op = ctx;
-    size_t width = op->own->width, line = unit_start(op, begin) * width;
-    size_t last = min_size(unit_start(op, end) * width, op->own->lines);
-    unsigned char *own = ash_exec_scratch(op->exec, worker, op->own_bytes + (op->alone ? op->shared_bytes : 0));
-    unsigned char *shared = op->alone ? own + op->own_bytes : op->shared_panels;
+    size_t width = op->in.own->width, line = unit_start(op, begin) * width;
+    size_t last = ash_min(unit_start(op, end) * width, op->in.own->lines);
+    unsigned char *own =
+        ash_exec_scratch(op->exec, worker, op->cut.own_bytes + (op->cut.alone ? op->cut.shared_bytes : 0));
+    unsigned char *shared = op->cut.alone ? own + op->cut.own_bytes : op->block.shared_panels;
 
-    if (op->alone && !op->ready[worker]) pack_shared(op, 0, pack_shared_count(op), shared);
+    if (op->cut.alone && !op->ready[worker]) pack_shared(op, 0, pack_shared_count(op), shared);
     op->ready[worker] = true;
     if (op->kernel->begin != NULL) op->kernel->begin();
-    for (; line < last; line += op->part_lines)
-        multiply_lines(op, line, min_size(op->part_lines, last - line), own, shared);
+    for (; line < last; line += op->cut.part_lines)
+        multiply_lines(op, line, ash_min(op->cut.part_lines, last - line), own, shared);
     if (op->kernel->end != NULL) op->kernel->end();
 }
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
 
-/* Does the operand with so many lines stay small enough for every thread to pack it for itself? */
+/* Is an operand of so many lines small enough for every thread to pack it for itself? */
 static bool packs_small(const struct ash_gemm_args *args, const struct gemm_kernel *kernel, size_t lines)
 {
-    return lines * min_size(round_up(args->K, kernel->k_step), kernel->block_k) * kernel->element_bytes <= ALONE_BYTES;
+    return lines * ash_min(ash_round_up(args->K, kernel->k_step), kernel->block_k) * kernel->element_bytes <=
+           ALONE_BYTES;
 }
 
 /* The operand with fewer lines is the shared one. Of two alike, if it is small, the one that is fewer bytes, because
- * every thread reads all of it; else the left one, unless the right one has too few panels to be dealt out evenly. */
+ * every thread reads all of it; else the left one, unless the right one has too few panels to be split evenly. */
 static bool shares_rows(const struct ash_gemm_args *args, const struct gemm_kernel *kernel, size_t threads)
 {
-    size_t col_panels = (args->N + kernel->tile_cols - 1) / kernel->tile_cols;
+    size_t col_panels = ash_div_up(args->N, kernel->tile_cols);
     size_t a_bytes = ash_dtype_bytes(args->a.dtype), b_bytes = ash_dtype_bytes(args->b.dtype);
 
     if (args->M != args->N) return args->M < args->N;
@@ -351,72 +376,100 @@ static struct side side_of(const struct ash_mat *mat, size_t line_stride, size_t
 /* Levels of units, down to one of about a panel (or a few) for each thread. */
 static size_t level_count(const struct product *op)
 {
-    size_t panels = (op->own->lines + op->own->width - 1) / op->own->width, levels = 1;
-    size_t least = op->threads * max_size(op->kernel->unit_panels, 1);
+    size_t panels = ash_div_up(op->in.own->lines, op->in.own->width), levels = 1;
+    size_t least = op->cut.threads * ash_max(op->kernel->unit_panels, 1);
 
-    while (op->threads > 1 && levels < LEVELS_MAX && panels >> levels >= least)
+    while (op->cut.threads > 1 && levels < LEVELS_MAX && panels >> levels >= least)
         levels++;
     return levels;
 }
 
-/* Own lines that a thread packs and multiplies at once, where a block of the shared ones has so many lines. */
+/* Own lines that a thread packs and multiplies at once, where a block of the shared ones has shared_lines lines. */
 static size_t part_lines(const struct product *op, size_t shared_lines, size_t line_bytes)
 {
     size_t most = PART_LINES, shared;
 
-    if (op->passing) {
-        shared = min_size(shared_lines * line_bytes, PART_L2_BYTES / 2);
-        most = max_size((PART_L2_BYTES - shared) / line_bytes, op->own->width);
+    if (op->cut.passing) {
+        shared = ash_min(shared_lines * line_bytes, PART_L2_BYTES / 2);
+        most = ash_max((PART_L2_BYTES - shared) / line_bytes, op->in.own->width);
     }
-    return block_size(op->own->lines, most, op->own->width);
+    return gemm_block_size(op->in.own->lines, most, op->in.own->width);
 }
 
-/* Whether every thread packs all of the shared operand for itself: where that is little beside what it multiplies,
- * it costs less than waiting for the others, and than reading lines that lie in their caches. */
+/* Whether every thread packs all of the shared operand for itself: where that is little compared with what it
+ * multiplies, it costs less than waiting for the others, and than reading lines that lie in their caches. */
 static bool packs_alone(const struct product *op)
 {
-    return op->threads > 1 && op->shared_bytes <= ALONE_BYTES && op->own->lines >= op->threads * ALONE_LINES;
+    return op->cut.threads > 1 && op->cut.shared_bytes <= ALONE_BYTES &&
+           op->in.own->lines >= op->cut.threads * ALONE_LINES;
 }
 
 static void run_block(struct product *op)
 {
-    op->line_bytes = round_up(op->k_count, op->kernel->k_step) * op->kernel->element_bytes;
+    op->block.line_bytes = ash_round_up(op->block.k_count, op->kernel->k_step) * op->kernel->element_bytes;
     memset(op->ready, 0, sizeof(op->ready));
-    if (!op->alone) {
-        op->shared_panels = ash_exec_handed(op->exec, op->shared_bytes);
-        ash_workers_run(op->exec->workers, pack_shared_count(op), max_size(PACK_LINES_MIN / op->shared->together, 1),
+    if (!op->cut.alone) {
+        op->block.shared_panels = ash_exec_broadcast(op->exec, op->cut.shared_bytes);
+        ash_workers_run(op->exec->workers, pack_shared_count(op), ash_max(PACK_LINES_MIN / op->in.shared->together, 1),
                         pack_shared_units, op);
     }
-    ash_workers_run(op->exec->workers, op->threads * op->levels, 1, multiply_units, op);
+    ash_workers_run(op->exec->workers, op->cut.threads * op->cut.levels, 1, multiply_units, op);
+}
+
+/* What a kernel promises, and what callers do. */
+static void check(const struct ash_gemm_args *args, const struct gemm_kernel *kernel)
+{
+    ash_assert(args->M > 0 && args->N > 0 && (args->bias == NULL || !args->accumulate));
+    ash_assert(kernel->tile_rows > 0 && kernel->tile_cols > 0 && kernel->tile_rows * kernel->tile_cols <= TILE_MAX);
+    ash_assert(kernel->k_step > 0 && kernel->block_k > 0 && kernel->block_k % kernel->k_step == 0);
+    ash_assert(kernel->element_bytes > 0 && kernel->pack != NULL && kernel->tile != NULL);
+    ash_assert(kernel->tile_part == NULL || kernel->part_cols > 0);
+    ash_assert(kernel->tile_ahead == NULL || (kernel->l1_k > 0 && kernel->l1_k % kernel->k_step == 0));
+}
+
+static struct operands operands_of(const struct ash_gemm_args *args, const struct gemm_kernel *kernel)
+{
+    return (struct operands){
+        .rows = side_of(&args->a, args->a.row_stride, args->a.col_stride, args->M, kernel->tile_rows),
+        .cols = side_of(&args->b, args->b.col_stride, args->b.row_stride, args->N, kernel->tile_cols)};
+}
+
+static void choose_blocking(struct product *op)
+{
+    const struct gemm_kernel *kernel = op->kernel;
+    struct blocking *cut = &op->cut;
+    size_t line_bytes;
+
+    cut->passing = kernel->tile_ahead != NULL && (!op->in.share_rows || kernel->rows_ahead);
+    cut->levels = level_count(op);
+    cut->block_k = gemm_block_size(op->args->K, kernel->block_k, ash_round_up(ASH_K_GROUP, kernel->k_step));
+    line_bytes = cut->block_k * kernel->element_bytes;
+    cut->shared_lines = gemm_block_size(op->in.shared->lines, SHARED_LINES, op->in.shared->together);
+    cut->shared_bytes = cut->shared_lines * line_bytes + GEMM_SLACK_BYTES;
+    cut->part_lines = part_lines(op, cut->shared_lines, line_bytes);
+    cut->own_bytes = ash_round_up(cut->part_lines * line_bytes + GEMM_SLACK_BYTES, ASH_MEMORY_ALIGN);
+    cut->alone = packs_alone(op);
 }
 
 void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, const struct gemm_kernel *kernel)
 {
     struct product op = {.exec = exec, .args = args, .kernel = kernel};
-    size_t block_k = block_size(args->K, kernel->block_k, round_up(32, kernel->k_step)), lines, bytes;
+    struct block *block = &op.block;
 
-    ash_assert(kernel->tile_rows * kernel->tile_cols <= TILE_MAX);
-    op.rows = side_of(&args->a, args->a.row_stride, args->a.col_stride, args->M, kernel->tile_rows);
-    op.cols = side_of(&args->b, args->b.col_stride, args->b.row_stride, args->N, kernel->tile_cols);
-    op.threads = (size_t)ash_workers_count(exec->workers);
-    op.share_rows = shares_rows(args, kernel, op.threads);
-    op.shared = op.share_rows ? &op.rows : &op.cols;
-    op.own = op.share_rows ? &op.cols : &op.rows;
-    op.passing = kernel->tile_ahead != NULL && (!op.share_rows || kernel->rows_ahead);
-    op.levels = level_count(&op);
-    lines = block_size(op.shared->lines, SHARED_LINES, op.shared->together);
-    bytes = block_k * kernel->element_bytes;
-    op.part_lines = part_lines(&op, lines, bytes);
-    op.own_bytes = round_up(op.part_lines * bytes + GEMM_SLACK_BYTES, 64);
-    op.shared_bytes = lines * bytes + GEMM_SLACK_BYTES;
-    op.alone = packs_alone(&op);
-    for (op.first = 0; op.first < op.shared->lines; op.first += lines) {
-        op.count = min_size(lines, op.shared->lines - op.first);
-        op.k = 0;
+    check(args, kernel);
+    op.in = operands_of(args, kernel);
+    op.cut.threads = (size_t)ash_workers_count(exec->workers);
+    op.in.share_rows = shares_rows(args, kernel, op.cut.threads);
+    op.in.shared = op.in.share_rows ? &op.in.rows : &op.in.cols;
+    op.in.own = op.in.share_rows ? &op.in.cols : &op.in.rows;
+    choose_blocking(&op);
+    for (block->first = 0; block->first < op.in.shared->lines; block->first += op.cut.shared_lines) {
+        block->count = ash_min(op.cut.shared_lines, op.in.shared->lines - block->first);
+        block->k = 0;
         do {
-            op.k_count = min_size(block_k, args->K - op.k);
+            block->k_count = ash_min(op.cut.block_k, args->K - block->k);
             run_block(&op);
-            op.k += op.k_count;
-        } while (op.k < args->K);
+            block->k += block->k_count;
+        } while (block->k < args->K);
     }
 }

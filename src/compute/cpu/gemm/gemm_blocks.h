@@ -1,19 +1,20 @@
-/* gemm_blocks - how a matrix product is cut for caches and threads, the same for every instruction set; what multiplies
- * is the kernel of one. Operands are copied ("packed") into panels of lines, in the order in which the kernel's tile
- * reads them; a line is a row of the left operand or a column of the right one.
+/* gemm_blocks - how a matrix product is blocked for caches and threads, the same for every instruction set; the kernel
+ * of one multiplies. Operands are copied ("packed") into panels of lines, in the order in which the kernel's tile reads
+ * them; a line is a row of the left operand or a column of the right one.
  *
- * k is cut into blocks, between which the sums wait in c, so every chain stays in order. Of one operand, the one with
- * fewer lines, a block is packed by all threads together and read by all (ash_exec_handed). The lines of the other are
- * dealt out in units; the thread that has one packs it, panel by panel as it goes (with tile_ahead part by part), and
- * multiplies. So each element is packed once, but for shared operands so small that each thread packs them for itself.
- */
+ * k is cut into blocks, between which the sums wait in c, so every chain stays in order. The operand with fewer lines
+ * is the shared one: all threads pack a block of it together, and all read it (ash_exec_broadcast). The lines of the
+ * other one are split into units. The thread that takes a unit packs it, panel by panel as it goes (with tile_ahead
+ * part by part), and multiplies. So each element is packed once, but for shared operands so small that each thread
+ * packs them for itself. */
 #ifndef ASH_COMPUTE_GEMM_BLOCKS_H
 #define ASH_COMPUTE_GEMM_BLOCKS_H
 
 #include <string.h>
+#include "base/math.h"
 #include "compute/ops.h"
 
-#define GEMM_SLACK_BYTES 128 /* that a tile may read behind a panel */
+#define GEMM_SLACK_BYTES 128 /* that a tile may read, and not use, after a panel */
 
 /* A block of count lines of k_count elements: element k of line i is at data[i * line_stride + k * k_stride]. */
 struct pack {
@@ -25,7 +26,7 @@ struct pack {
     size_t count, k_count;
 };
 
-/* What a tile_ahead does besides: memory that is needed soon, and which panel is, by the next tile. */
+/* What a tile_ahead does besides: memory to prefetch, and which of the two panels the next tile uses again. */
 struct gemm_ahead {
     const unsigned char *from;
     size_t size_bytes;
@@ -34,10 +35,10 @@ struct gemm_ahead {
 
 struct gemm_kernel {
     size_t tile_rows, tile_cols;
-    size_t k_step;        /* k of one instruction: panels are filled up with zeros to whole steps */
+    size_t k_step;        /* k of one instruction: panels are padded with zeros to whole steps */
     size_t element_bytes; /* of a packed element */
-    size_t block_k; /* at most; whole steps. A panel of so many k and a c tile leave room in L1 for another panel. */
-    /* Write panels of width lines, one after the other; the last is filled up with zeros. */
+    size_t block_k; /* at most; whole steps. A panel of so many k and a tile of c leave room in L1 for another panel. */
+    /* Write panels of width lines, one after the other; the last is padded with zeros. */
     void (*pack)(const struct pack *lines, void *out, size_t width);
     /* What a thread does before its tiles and after them; or NULL. */
     void (*begin)(void);
@@ -47,36 +48,26 @@ struct gemm_kernel {
     /* The same of the first cols columns alone, a multiple of part_cols: what is left of c at its edge. Or NULL. */
     void (*tile_part)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride, size_t cols);
     size_t part_cols;
-    /* The same, which meanwhile fetches what ahead says into L2, or NULL: for an instruction that is faster than L3 is,
+    /* The same, which also prefetches what ahead says into L2, or NULL: for an instruction that is faster than L3 is,
      * or (rows_ahead false) where panels of columns are large and used for a few tiles only. Such a kernel multiplies
      * panel by panel of the shared operand: each is read from L3 once per part of a thread's own lines, and the part is
-     * as large as L2 allows. Of a panel, near_k at a time: they stay in L1 while the own lines pass by. */
+     * as large as L2 allows. Of a panel, l1_k at a time: they stay in L1 while the own lines stream past. */
     void (*tile_ahead)(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride,
                        const struct gemm_ahead *ahead);
     bool rows_ahead;    /* also where the left operand is the shared one */
-    size_t near_k;      /* whole steps */
+    size_t l1_k;        /* whole steps */
     size_t unit_panels; /* own ones of the smallest unit, each of which walks through all shared ones; 0: one */
 };
 
 /* The product of args (M, N > 0), which kernel multiplies. Runs on the workers of exec. */
 void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, const struct gemm_kernel *kernel);
 
-static inline size_t min_size(size_t a, size_t b)
-{
-    return a < b ? a : b;
-}
-
-static inline size_t round_up(size_t count, size_t step)
-{
-    return (count + step - 1) / step * step;
-}
-
 /* count cut into as few equal blocks as max allows, each a multiple of step (for a count of 0, one step). */
-static inline size_t block_size(size_t count, size_t max, size_t step)
+static inline size_t gemm_block_size(size_t count, size_t max, size_t step)
 {
-    size_t blocks = (count + max - 1) / max;
+    size_t blocks = ash_div_up(count, max);
 
-    return blocks == 0 ? step : round_up((count + blocks - 1) / blocks, step);
+    return blocks == 0 ? step : ash_round_up(ash_div_up(count, blocks), step);
 }
 
 /* Copy rows x cols floats between blocks of different strides. */

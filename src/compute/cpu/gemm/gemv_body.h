@@ -1,13 +1,17 @@
-/* gemv_body - a product with one row on the left, the step of a decoder that writes token by token. Include after
- * pack_body.h. It reads each weight once, so it does not copy the weights into another order first: where elements of a
- * column are adjacent, columns are turned over in registers, 4 x 4 at a time. */
+/* gemv_body - a product with one row on the left (GEMV), the step of a decoder that writes token by token. It reads
+ * each weight once, so it does not pack them first: where elements of a column are adjacent, columns are transposed in
+ * registers, 4 x 4 at a time. */
 #ifndef ASH_COMPUTE_GEMV_BODY_H
 #define ASH_COMPUTE_GEMV_BODY_H
 
-#define GEMV_QUADS 4               /* quads of columns side by side: as many chains in flight */
-#define GEMV_COLS (4 * GEMV_QUADS) /* columns of a unit */
+#ifndef ASH_COMPUTE_PACK_BODY_H
+#error "include pack_body.h first"
+#endif
 
-/* Can gemv do it? */
+#define GEMV_VECS 4               /* vectors of 4 columns at once: as many chains in flight */
+#define GEMV_COLS (4 * GEMV_VECS) /* columns of a unit */
+
+/* Can gemv() do it? */
 static bool gemv_fits(const struct ash_gemm_args *args)
 {
     return args->M == 1 && args->a.col_stride == 1 && args->b.row_stride == 1;
@@ -22,37 +26,37 @@ static float gemv_tail(const struct ash_gemm_args *args, size_t n, size_t k, flo
     return sum;
 }
 
-/* quads times 4 columns from n on. */
-INLINE void gemv_quads(const struct ash_gemm_args *args, enum ash_dtype dtype, bool round, size_t quads, size_t n,
-                       float *sums)
+/* 4 * vecs columns from n on. */
+INLINE void gemv_vecs(const struct ash_gemm_args *args, enum ash_dtype dtype, bool round, size_t vecs, size_t n,
+                      float *sums)
 {
     const void *data = pack_at(args->b.data, dtype, n * args->b.col_stride);
     size_t k = 0, stride = args->b.col_stride;
-    quad acc[GEMV_QUADS];
+    f32x4 acc[GEMV_VECS];
 
     UNROLL
-    for (size_t q = 0; q < quads; q++)
-        acc[q] = quad_load(sums + 4 * q);
+    for (size_t q = 0; q < vecs; q++)
+        acc[q] = f32x4_load(sums + 4 * q);
     for (; k + 4 <= args->K; k += 4) {
-        quad left = pack_quad(args->a.data, args->a.dtype, round, k);
+        f32x4 left = pack_f32x4(args->a.data, args->a.dtype, round, k);
 
         UNROLL
-        for (size_t q = 0; q < quads; q++) {
-            quad block[4];
+        for (size_t q = 0; q < vecs; q++) {
+            f32x4 block[4];
 
             UNROLL
             for (size_t i = 0; i < 4; i++)
-                block[i] = pack_quad(data, dtype, round, (4 * q + i) * stride + k);
-            quad_transpose(block);
+                block[i] = pack_f32x4(data, dtype, round, (4 * q + i) * stride + k);
+            f32x4_transpose(block);
             UNROLL
             for (size_t i = 0; i < 4; i++)
-                acc[q] = quad_fma_lane(acc[q], block[i], left, (int)i);
+                acc[q] = f32x4_fma_lane(acc[q], block[i], left, (int)i);
         }
     }
     UNROLL
-    for (size_t q = 0; q < quads; q++)
-        quad_store(sums + 4 * q, acc[q]);
-    for (size_t i = 0; i < 4 * quads; i++)
+    for (size_t q = 0; q < vecs; q++)
+        f32x4_store(sums + 4 * q, acc[q]);
+    for (size_t i = 0; i < 4 * vecs; i++)
         sums[i] = gemv_tail(args, n + i, k, sums[i]);
 }
 
@@ -62,11 +66,11 @@ INLINE void gemv_cols(const struct ash_gemm_args *args, enum ash_dtype dtype, bo
     size_t i = 0;
 
     if (count == GEMV_COLS) {
-        gemv_quads(args, dtype, round, GEMV_QUADS, n, sums);
+        gemv_vecs(args, dtype, round, GEMV_VECS, n, sums);
         return;
     }
     for (; i + 4 <= count; i += 4)
-        gemv_quads(args, dtype, round, 1, n + i, sums + i);
+        gemv_vecs(args, dtype, round, 1, n + i, sums + i);
     for (; i < count; i++)
         sums[i] = gemv_tail(args, n + i, 0, sums[i]);
 }
@@ -77,7 +81,7 @@ static void gemv_units(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t n = begin * GEMV_COLS; n < end * GEMV_COLS && n < args.N; n += GEMV_COLS) {
-        size_t count = args.N - n < GEMV_COLS ? args.N - n : GEMV_COLS;
+        size_t count = ash_min(args.N - n, GEMV_COLS);
         float sums[GEMV_COLS] = {0};
 
         if (args.accumulate) memcpy(sums, args.c + n, count * sizeof(*sums));
@@ -94,7 +98,7 @@ static void gemv_units(void *ctx, size_t begin, size_t end, int worker)
 
 static void gemv(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    ash_workers_run(exec->workers, (args->N + GEMV_COLS - 1) / GEMV_COLS, 1, gemv_units, (void *)args);
+    ash_workers_run(exec->workers, ash_div_up(args->N, GEMV_COLS), 1, gemv_units, (void *)args);
 }
 
 #endif

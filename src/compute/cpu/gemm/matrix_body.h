@@ -1,7 +1,12 @@
-/* matrix_body - the matrix product of one instruction set: its kernels for gemm_blocks.h. Include after gemv_body.h. */
+/* matrix_body - the matrix product of one instruction set: its kernels for gemm_blocks.h, and column sums. */
 #ifndef ASH_COMPUTE_MATRIX_BODY_H
 #define ASH_COMPUTE_MATRIX_BODY_H
 
+#ifndef ASH_COMPUTE_GEMV_BODY_H
+#error "include gemv_body.h first"
+#endif
+
+#include "base/math.h"
 #include "base/assert.h"
 
 #if VF_WIDTH == 16 /* tiles run at full speed out of L2: what counts is how often sums wait in c */
@@ -44,12 +49,12 @@ INLINE void tile_step(vf acc[TILE_ROWS][TILE_VECS], const float *a, const float 
 }
 
 /* c[TILE_ROWS, vecs * VF_WIDTH] = left right, or += where add. left is [k_count, TILE_ROWS], right is [k_count,
- * TILE_VECS * VF_WIDTH], both packed. Of what is ahead a line is fetched into L2 beside each k. vecs is known to the
+ * TILE_VECS * VF_WIDTH], both packed. One line of what is ahead is prefetched into L2 with each k. vecs is known to the
  * compiler. */
 INLINE void tile_vecs(size_t k_count, const void *left, const void *right, bool add, float *c, size_t c_stride,
                       size_t vecs, const struct gemm_ahead *ahead)
 {
-    const size_t lines = min_size(ahead->size_bytes / LINE_BYTES, k_count);
+    const size_t lines = ash_min(ahead->size_bytes / LINE_BYTES, k_count);
     const float *a = left, *b = right;
     vf acc[TILE_ROWS][TILE_VECS];
     size_t k = 0;
@@ -132,7 +137,7 @@ static const struct gemm_kernel square_kernel = {.tile_rows = TILE_ROWS,
                                                  .tile_part = VEC_TILE_PART,
                                                  .part_cols = VF_WIDTH,
                                                  .tile_ahead = VEC_TILE_AHEAD, /* of columns: rows make small panels */
-                                                 .near_k = GEMM_K_BLOCK};
+                                                 .l1_k = GEMM_K_BLOCK};
 static const struct gemm_kernel flat_kernel = {.tile_rows = 1,
                                                .tile_cols = FLAT_VECS * VF_WIDTH,
                                                .k_step = 1,
@@ -141,7 +146,7 @@ static const struct gemm_kernel flat_kernel = {.tile_rows = 1,
                                                .pack = pack_block,
                                                .tile = tile_flat};
 
-static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
+static void vec_gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     ash_assert(args->bias == NULL || !args->accumulate);
     if (args->M == 0 || args->N == 0) return;
@@ -156,7 +161,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 #define SUM_COLS 64 /* columns of a unit */
 #define SUM_ROWS 4  /* rows that are added in one go */
 
-struct column_sum {
+struct column_sum_op {
     const float *x;
     size_t stride, rows, cols;
     float *sum;
@@ -168,11 +173,11 @@ static size_t column_units(const struct ash_exec *exec, size_t units)
 {
     size_t threads = (size_t)ash_workers_count(exec->workers);
 
-    return (units + threads - 1) / threads;
+    return ash_div_up(units, threads);
 }
 
 /* sum + row + row + ..., SUM_ROWS rows in turn. */
-static void sum_rows(const float *x, size_t stride, size_t cols, float *sum)
+static void column_sum_rows(const float *x, size_t stride, size_t cols, float *sum)
 {
     size_t c = 0;
 
@@ -189,24 +194,24 @@ static void sum_rows(const float *x, size_t stride, size_t cols, float *sum)
             sum[c] = sum[c] + x[r * stride + c];
 }
 
-/* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in the nearest cache. */
+/* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in L1. */
 static void column_sum_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct column_sum *op = ctx;
-    size_t first = begin * SUM_COLS, last = end * SUM_COLS < op->cols ? end * SUM_COLS : op->cols, r = 0;
+    const struct column_sum_op *op = ctx;
+    size_t first = begin * SUM_COLS, last = ash_min(end * SUM_COLS, op->cols), r = 0;
 
     (void)worker;
     for (; r + SUM_ROWS <= op->rows; r += SUM_ROWS)
-        sum_rows(op->x + r * op->stride + first, op->stride, last - first, op->sum + first);
+        column_sum_rows(op->x + r * op->stride + first, op->stride, last - first, op->sum + first);
     for (; r < op->rows; r++)
         add_row(op->sum + first, op->x + r * op->stride + first, last - first, op->sum + first);
 }
 
 static void column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum)
 {
-    struct column_sum op = {.x = x, .stride = stride, .rows = rows, .cols = cols, .sum = sum};
+    struct column_sum_op op = {.x = x, .stride = stride, .rows = rows, .cols = cols, .sum = sum};
 
-    size_t units = (cols + SUM_COLS - 1) / SUM_COLS;
+    size_t units = ash_div_up(cols, SUM_COLS);
 
     ash_workers_run(exec->workers, units, column_units(exec, units), column_sum_units, &op);
 }

@@ -3,7 +3,7 @@
 #ifndef ASH_COMPUTE_TILE_BFMMLA_H
 #define ASH_COMPUTE_TILE_BFMMLA_H
 
-#include "compute/cpu/gemm/tile_neon.h"
+#include "compute/cpu/vec/tile_neon.h"
 
 #define BFMMLA(sum, a, b) "bfmmla v" #sum ".4s, v" #a ".8h, v" #b ".8h\n"
 #define BFMMLA_GROUP(a, b) TILE_MMLA_GROUP(BFMMLA, "prfm pldl1keep, [%[a], #1024 + " #a "]\n", a, b)
@@ -40,10 +40,11 @@
 
 #define TILE_BFMMLA_ROWS 8
 #define TILE_BFMMLA_COLS 12
+#define TILE_BFMMLA_SLACK_BYTES 96
 #define TILE_BFMMLA_LONG 8 /* groups of a turn of the long loop */
 
-/* c[8, 12] = a b, or += where add. a and b are packed panels (bfmmla_pack.h) of groups times four k; up to 96 bytes
- * behind them are read, and not used. */
+/* c[8, 12] = a b, or += where add. a and b are packed panels (bfmmla_pack.h) of groups times four k; up to
+ * TILE_BFMMLA_SLACK_BYTES after them are read, and not used. */
 static void tile_bfmmla(size_t groups, const void *a, const void *b, bool add, float *c, size_t c_stride)
 {
     size_t turns = groups / TILE_BFMMLA_LONG, rest = groups % TILE_BFMMLA_LONG, stride = c_stride * sizeof(*c);

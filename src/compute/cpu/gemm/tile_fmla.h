@@ -1,10 +1,10 @@
 /* tile_fmla - 8 x 12 sums of products of float32 in registers, each one chain of fused multiply-adds; v8 + 3 i + j has
  * row i and columns 4 j to 4 j + 3. A k is eight elements of the left operand, in v0 and v1, and twelve of the right
- * one, in v2 to v4 and v5 to v7 by turns. */
+ * one, in v2 to v4 and v5 to v7 alternating. */
 #ifndef ASH_COMPUTE_TILE_FMLA_H
 #define ASH_COMPUTE_TILE_FMLA_H
 
-#include "compute/cpu/gemm/tile_neon.h"
+#include "compute/cpu/vec/tile_neon.h"
 
 #define FMLA(sum, b, a, lane) "fmla v" #sum ".4s, v" #b ".4s, v" #a ".s[" #lane "]\n"
 #define FMLA_ROW(b0, b1, b2, a, lane, s0, s1, s2) FMLA(s0, b0, a, lane) FMLA(s1, b1, a, lane) FMLA(s2, b2, a, lane)
@@ -40,10 +40,11 @@
 #define FMLA_ROWS(X)                                                                                                   \
     X(8, 9, 10) X(11, 12, 13) X(14, 15, 16) X(17, 18, 19) X(20, 21, 22) X(23, 24, 25) X(26, 27, 28) X(29, 30, 31)
 
+#define TILE_FMLA_SLACK_BYTES 48
 #define TILE_FMLA_LONG 4 /* k of a turn of the long loop; even */
 
-/* c[8, 12] = a b, or += where add. a is [k_count, 8] and b is [k_count, 12]; up to 48 bytes behind them are read, and
- * not used. */
+/* c[8, 12] = a b, or += where add. a is [k_count, 8] and b is [k_count, 12]; up to TILE_FMLA_SLACK_BYTES after them are
+ * read, and not used. */
 static void tile_fmla(size_t k_count, const void *a, const void *b, bool add, float *c, size_t c_stride)
 {
     size_t turns = k_count / TILE_FMLA_LONG, rest = k_count % TILE_FMLA_LONG, stride = c_stride * sizeof(*c);

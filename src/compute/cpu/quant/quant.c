@@ -1,20 +1,21 @@
-/* Products with a quantised matrix on a processor: quantise some rows of x once, then share the rows of w among the
- * threads. The weights are read as they lie in the file, each once per ASH_QUANT_ROWS rows of x. */
+/* Products with a quantised matrix that is not packed, on a CPU: quantise ASH_QUANT_MC rows of x once, then split the
+ * rows of w among the threads. The weights are read as they lie in the file, once for these rows of x. */
 #include "compute/cpu/quant/quant_priv.h"
 
 #include "base/assert.h"
-#include "compute/cpu/cpu_priv.h"
-#include "compute/cpu/quant/quant_pack.h"
+#include "base/math.h"
+#include "compute/cpu/cpu.h"
+#include "compute/cpu/quant/quant_panels.h"
 #include "compute/quant.h"
 #include "infra/cpu.h"
 
 #define QUANTISE_MIN_BLOCKS 256 /* fewer are not worth another thread */
-#define PRODUCT_MIN_QUADS 4
+#define PRODUCT_MIN_TILES 4
 
-struct quant {
+struct quant_gemm {
     const struct ash_quant_args *args;
     ash_quant_kernel_fn kernel;
-    bool paired;
+    bool i8mm_layout;
     struct ash_quant_rows x;
     int8_t *q; /* x.q, x.scale and x.sum, to write */
     float *scale;
@@ -23,7 +24,8 @@ struct quant {
 
 /* ---- the rows of x ----------------------------------------------------------------------------------------------- */
 
-static void store_plain(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
+static void store_plain(const struct quant_gemm *op, size_t row, size_t group, size_t count, const int8_t *q,
+                        float scale)
 {
     size_t block = row * op->x.blocks + group * op->x.group_blocks;
 
@@ -36,7 +38,8 @@ static void store_plain(const struct quant *op, size_t row, size_t group, size_t
     }
 }
 
-static void store_paired(const struct quant *op, size_t row, size_t group, size_t count, const int8_t *q, float scale)
+static void store_i8mm(const struct quant_gemm *op, size_t row, size_t group, size_t count, const int8_t *q,
+                       float scale)
 {
     size_t block = row / 2 * op->x.blocks + group * op->x.group_blocks, half = row % 2;
     float *scales = op->scale + 4 * (row / 2 * op->x.groups + group) + 2 * half;
@@ -49,7 +52,7 @@ static void store_paired(const struct quant *op, size_t row, size_t group, size_
 /* A unit is one group of one row. */
 static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct quant *op = ctx;
+    const struct quant_gemm *op = ctx;
     const struct ash_quant_args *args = op->args;
 
     (void)worker;
@@ -60,25 +63,36 @@ static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
         int8_t q[ASH_QUANT_GROUP] = {0};
         float scale = 0.0f;
 
-        if (row < op->x.rows) scale = ash_quant_numbers(args->x + (op->x.first + row) * args->x_stride + k, count, q);
-        if (op->paired)
-            store_paired(op, row, group, count, q, scale);
+        if (row < op->x.rows) scale = ash_quant_quantise(args->x + (op->x.first + row) * args->x_stride + k, count, q);
+        if (op->i8mm_layout)
+            store_i8mm(op, row, group, count, q, scale);
         else
             store_plain(op, row, group, count, q, scale);
     }
 }
 
-static void quantise(struct ash_exec *exec, struct quant *op)
+/* Bytes of quants, scales and sums of the rows at hand: a plain row has a scale per group and a sum per block, a row of
+ * the i8mm layout two scales per group and no sums. */
+static size_t rows_bytes(const struct quant_gemm *op, size_t rows)
 {
-    size_t rows = op->paired ? (op->x.rows + 1) / 2 * 2 : op->x.rows, blocks = rows * op->x.blocks;
+    size_t per_block = ASH_QUANT_BLOCK + sizeof(float) + sizeof(int32_t);
+
+    ash_assert(op->x.groups <= op->x.blocks);
+    _Static_assert(sizeof(int32_t) == sizeof(float), "the second scales take the place of the sums");
+    return rows * op->x.blocks * per_block;
+}
+
+static void quantise(struct ash_exec *exec, struct quant_gemm *op)
+{
+    size_t rows = op->i8mm_layout ? ash_round_up(op->x.rows, 2) : op->x.rows, blocks = rows * op->x.blocks;
 
     /* the scratch of one thread, borrowed for all: no unit of this op asks for its own */
-    op->q = ash_exec_scratch(exec, 0, blocks * (ASH_QUANT_BLOCK + 2 * sizeof(float)));
-    op->scale = (float *)(void *)(op->q + blocks * ASH_QUANT_BLOCK); /* of groups, which are no more than blocks */
+    op->q = ash_exec_scratch(exec, 0, rows_bytes(op, rows));
+    op->scale = (float *)(void *)(op->q + blocks * ASH_QUANT_BLOCK);
+    op->sum = (int32_t *)(void *)(op->scale + blocks);
     op->x.q = op->q;
     op->x.scale = op->scale;
-    op->sum = (int32_t *)(void *)(op->scale + blocks); /* paired: the second half of the scales instead */
-    op->x.sum = op->sum;
+    op->x.sum = op->i8mm_layout ? NULL : op->sum;
     ash_workers_run(exec->workers, rows * op->x.groups, QUANTISE_MIN_BLOCKS / op->x.group_blocks, quantise_units, op);
 }
 
@@ -86,28 +100,28 @@ static void quantise(struct ash_exec *exec, struct quant *op)
 
 static void product_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct quant *op = ctx;
-    size_t last = end * ASH_QUANT_QUAD;
+    const struct quant_gemm *op = ctx;
+    size_t last = end * ASH_QUANT_NR;
 
     (void)worker;
-    op->kernel(op->args, &op->x, begin * ASH_QUANT_QUAD, last < op->args->N ? last : op->args->N);
+    op->kernel(op->args, &op->x, begin * ASH_QUANT_NR, ash_min(last, op->args->N));
 }
 
-static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_quant_kernel_fn kernel, bool paired)
+static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_quant_kernel_fn kernel,
+                  bool i8mm_layout)
 {
-    struct quant op = {.args = args, .kernel = kernel, .paired = paired};
+    struct quant_gemm op = {.args = args, .kernel = kernel, .i8mm_layout = i8mm_layout};
 
     ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
     ash_assert(ash_dtype_block(args->dtype) == ASH_QUANT_BLOCK);
     op.x.blocks = args->K / ASH_QUANT_BLOCK;
     op.x.groups = ash_quant_groups(args->dtype, args->K);
     op.x.group_blocks = ash_quant_group_blocks(args->dtype);
-    for (size_t m = 0; m < args->M; m += ASH_QUANT_ROWS) {
+    for (size_t m = 0; m < args->M; m += ASH_QUANT_MC) {
         op.x.first = m;
-        op.x.rows = args->M - m < ASH_QUANT_ROWS ? args->M - m : ASH_QUANT_ROWS;
+        op.x.rows = ash_min(args->M - m, ASH_QUANT_MC);
         quantise(exec, &op);
-        ash_workers_run(exec->workers, (args->N + ASH_QUANT_QUAD - 1) / ASH_QUANT_QUAD, PRODUCT_MIN_QUADS,
-                        product_units, &op);
+        ash_workers_run(exec->workers, ash_div_up(args->N, ASH_QUANT_NR), PRODUCT_MIN_TILES, product_units, &op);
     }
 }
 
@@ -118,24 +132,24 @@ static void plain_row(const struct ash_quant_args *args, const struct ash_quant_
 {
     const uint8_t *w = (const uint8_t *)args->w + n * ash_dtype_size(args->dtype, args->K);
     float *y = args->y + x->first * args->y_stride + n;
-    float sums[ASH_QUANT_ROWS];
+    float sums[ASH_QUANT_MC];
 
     for (size_t m = 0; m < x->rows; m++)
         sums[m] = args->accumulate ? y[m * args->y_stride] : 0.0f;
     for (size_t group = 0, b = 0; group < x->groups; group++) {
         size_t blocks = ash_quant_rows_blocks(x, group);
-        int32_t dots[ASH_QUANT_ROWS] = {0}, steps[ASH_QUANT_GROUP_BLOCKS];
-        float unit = ash_quant_steps(w, blocks, args->dtype, steps);
+        int32_t dots[ASH_QUANT_MC] = {0}, subscales[ASH_QUANT_GROUP_BLOCKS];
+        float group_scale = ash_quant_subscales(w, blocks, args->dtype, subscales);
 
         for (size_t i = 0; i < blocks; i++, b++, w += ash_dtype_bytes(args->dtype)) {
             int8_t q[ASH_QUANT_BLOCK];
 
             ash_quant_unpack(w, args->dtype, q);
             for (size_t m = 0; m < x->rows; m++)
-                dots[m] += steps[i] * ash_quant_dot(x->q + (m * x->blocks + b) * ASH_QUANT_BLOCK, q);
+                dots[m] += subscales[i] * ash_quant_dot(x->q + (m * x->blocks + b) * ASH_QUANT_BLOCK, q);
         }
         for (size_t m = 0; m < x->rows; m++)
-            sums[m] = fmaf((float)dots[m], x->scale[m * x->groups + group] * unit, sums[m]);
+            sums[m] = fmaf((float)dots[m], x->scale[m * x->groups + group] * group_scale, sums[m]);
     }
     for (size_t m = 0; m < x->rows; m++)
         y[m * args->y_stride] = args->bias != NULL ? sums[m] + args->bias[n] : sums[m];

@@ -1,8 +1,9 @@
-/* The kernel of quantised products for x86-64 with AVX2: four rows of w side by side, one group at a time. Its numbers
- * are widened to 16 bits, which hold them times their steps (Q4_0), so that what is left for each row of x is products
+/* The kernel of quantised products for x86-64 with AVX2, weights not packed: four rows of w at once, one group at a
+ * time. Quants are widened to 16 bits, which hold them times their sub-scales (Q4_0). So each row of x costs products
  * of 16 bits and sums of 32. (The instruction for bytes, vpmaddubsw, saturates, and the sums must be exact.) */
 #if defined(__x86_64__)
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_priv.h"
 
 #include <immintrin.h>
@@ -12,39 +13,39 @@
 
 /* A group of four rows. */
 struct group {
-    int16_t w[ASH_QUANT_QUAD][ASH_QUANT_GROUP]; /* numbers, times their steps if they have any */
-    float units[ASH_QUANT_QUAD];
+    int16_t w[ASH_QUANT_NR][ASH_QUANT_GROUP]; /* quants, times their sub-scales if they have any */
+    float group_scales[ASH_QUANT_NR];
     size_t count; /* of k */
 };
 
 /* The scales of the blocks at `at` of four rows. */
 static void load_scales(const uint8_t *const *rows, size_t at, float *scales)
 {
-    uint16_t halves[ASH_QUANT_QUAD];
+    uint16_t halves[ASH_QUANT_NR];
 
-    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+    for (size_t i = 0; i < ASH_QUANT_NR; i++)
         memcpy(&halves[i], rows[i] + at, sizeof(halves[i]));
     _mm_storeu_ps(scales, _mm_cvtph_ps(_mm_loadl_epi64((const __m128i *)(const void *)halves)));
 }
 
-/* Scales of which the largest has `most` steps, in steps, still with ASH_F32_ROUND_MAGIC added. */
-static inline __m256 steps_rounded(__m256 scales, float top, float most)
+/* Scales as sub-scales of which the largest is `most`, still with ASH_F32_ROUND_MAGIC added. */
+static inline __m256 subscales_rounded(__m256 scales, float top, float most)
 {
     return _mm256_add_ps(_mm256_mul_ps(scales, _mm256_set1_ps(most / top)), _mm256_set1_ps(ASH_F32_ROUND_MAGIC));
 }
 
-/* ash_quant_most_steps. */
-static inline float most_steps(__m256 scales, float top)
+/* ash_quant_pick_subscale_max. */
+static inline float pick_subscale_max(__m256 scales, float top)
 {
-    __m256 rounded = steps_rounded(scales, top, ASH_QUANT_FEW_STEPS);
+    __m256 rounded = subscales_rounded(scales, top, ASH_QUANT_SUBSCALE_SMALL_MAX);
     __m256 size = _mm256_mul_ps(_mm256_sub_ps(rounded, _mm256_set1_ps(ASH_F32_ROUND_MAGIC)), _mm256_set1_ps(top));
-    __m256 same = _mm256_cmp_ps(size, _mm256_mul_ps(scales, _mm256_set1_ps(ASH_QUANT_FEW_STEPS)), _CMP_EQ_OQ);
+    __m256 same = _mm256_cmp_ps(size, _mm256_mul_ps(scales, _mm256_set1_ps(ASH_QUANT_SUBSCALE_SMALL_MAX)), _CMP_EQ_OQ);
 
-    return _mm256_movemask_ps(same) == 0xff ? ASH_QUANT_FEW_STEPS : ASH_QUANT_STEPS;
+    return _mm256_movemask_ps(same) == 0xff ? ASH_QUANT_SUBSCALE_SMALL_MAX : ASH_QUANT_SUBSCALE_MAX;
 }
 
-/* ash_quant_steps of Q4_0 with a vector: a lane is a block. */
-static float find_steps(const uint8_t *blocks, size_t count, int32_t *steps)
+/* ash_quant_subscales of Q4_0 with a vector: a lane is a block. */
+static float find_subscales(const uint8_t *blocks, size_t count, int32_t *subscales)
 {
     const __m256 sizes = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
     uint16_t halves[ASH_QUANT_GROUP_BLOCKS] = {0};
@@ -54,7 +55,7 @@ static float find_steps(const uint8_t *blocks, size_t count, int32_t *steps)
 
     for (size_t b = 0; b < count; b++) {
         memcpy(&halves[b], blocks + b * ash_dtype_bytes(ASH_Q4_0), sizeof(halves[b]));
-        steps[b] = 0;
+        subscales[b] = 0;
     }
     scales = _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)halves));
     size = _mm256_and_ps(scales, sizes);
@@ -63,9 +64,9 @@ static float find_steps(const uint8_t *blocks, size_t count, int32_t *steps)
     top = _mm_max_ps(top, _mm_movehl_ps(top, top));
     _mm_storeu_ps(tops, _mm_max_ps(top, _mm_movehdup_ps(top)));
     if (tops[0] == 0.0f) return 0.0f;
-    most = most_steps(scales, tops[0]);
-    whole = steps_rounded(scales, tops[0], most);
-    _mm256_storeu_si256((__m256i *)(void *)steps,
+    most = pick_subscale_max(scales, tops[0]);
+    whole = subscales_rounded(scales, tops[0], most);
+    _mm256_storeu_si256((__m256i *)(void *)subscales,
                         _mm256_sub_epi32(_mm256_castps_si256(whole), _mm256_set1_epi32(ASH_F32_ROUND_MAGIC_BITS)));
     return tops[0] / most;
 }
@@ -83,10 +84,10 @@ static inline void open_block_q8(const uint8_t *block, int16_t *to)
     store_words(to + ASH_QUANT_BLOCK / 2, _mm256_cvtepi8_epi16(_mm_loadu_si128(bytes + 1)));
 }
 
-static inline void open_block_q4(const uint8_t *block, int32_t steps, int16_t *to)
+static inline void open_block_q4(const uint8_t *block, int32_t subscales, int16_t *to)
 {
     const __m128i nibble = _mm_set1_epi8(15), eight = _mm_set1_epi8(8);
-    const __m256i factor = _mm256_set1_epi16((short)steps);
+    const __m256i factor = _mm256_set1_epi16((short)subscales);
     __m128i bytes = _mm_loadu_si128((const __m128i *)(const void *)(block + sizeof(uint16_t)));
     __m128i first = _mm_sub_epi8(_mm_and_si128(bytes, nibble), eight);
     __m128i second = _mm_sub_epi8(_mm_and_si128(_mm_srli_epi16(bytes, 4), nibble), eight);
@@ -95,13 +96,13 @@ static inline void open_block_q4(const uint8_t *block, int32_t steps, int16_t *t
     store_words(to + ASH_QUANT_BLOCK / 2, _mm256_mullo_epi16(_mm256_cvtepi8_epi16(second), factor));
 }
 
-static void open_row_q4(const uint8_t *blocks, size_t count, int16_t *to, float *unit)
+static void open_row_q4(const uint8_t *blocks, size_t count, int16_t *to, float *group_scale)
 {
-    int32_t steps[ASH_QUANT_GROUP_BLOCKS];
+    int32_t subscales[ASH_QUANT_GROUP_BLOCKS];
 
-    *unit = find_steps(blocks, count, steps);
+    *group_scale = find_subscales(blocks, count, subscales);
     for (size_t b = 0; b < count; b++)
-        open_block_q4(blocks + b * ash_dtype_bytes(ASH_Q4_0), steps[b], to + b * ASH_QUANT_BLOCK);
+        open_block_q4(blocks + b * ash_dtype_bytes(ASH_Q4_0), subscales[b], to + b * ASH_QUANT_BLOCK);
 }
 
 /* Blocks first ... first + count - 1 of the rows. */
@@ -112,12 +113,12 @@ static void open_group(const uint8_t *const *rows, enum ash_dtype dtype, size_t 
 
     group->count = count * ASH_QUANT_BLOCK;
     if (dtype == ASH_Q4_0) {
-        for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
-            open_row_q4(rows[i] + at, count, group->w[i], &group->units[i]);
+        for (size_t i = 0; i < ASH_QUANT_NR; i++)
+            open_row_q4(rows[i] + at, count, group->w[i], &group->group_scales[i]);
         return;
     }
-    load_scales(rows, at, group->units);
-    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+    load_scales(rows, at, group->group_scales);
+    for (size_t i = 0; i < ASH_QUANT_NR; i++)
         for (size_t b = 0; b < count; b++)
             open_block_q8(rows[i] + at + b * block_bytes, group->w[i] + b * ASH_QUANT_BLOCK);
 }
@@ -132,17 +133,17 @@ static inline __m128i add_across(__m256i a, __m256i b, __m256i c, __m256i d)
 /* A group of one row of x. */
 static inline void add_group(const struct group *group, const int8_t *x, float scale, float *sums)
 {
-    __m256i dots[ASH_QUANT_QUAD] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
-                                    _mm256_setzero_si256()};
-    __m128 scales = _mm_mul_ps(_mm_set1_ps(scale), _mm_loadu_ps(group->units));
+    __m256i dots[ASH_QUANT_NR] = {_mm256_setzero_si256(), _mm256_setzero_si256(), _mm256_setzero_si256(),
+                                  _mm256_setzero_si256()};
+    __m128 scales = _mm_mul_ps(_mm_set1_ps(scale), _mm_loadu_ps(group->group_scales));
 
     for (size_t k = 0; k < group->count; k += 16) {
-        __m256i numbers = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(x + k)));
+        __m256i quants = _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(const void *)(x + k)));
 
-        for (size_t i = 0; i < ASH_QUANT_QUAD; i++) {
+        for (size_t i = 0; i < ASH_QUANT_NR; i++) {
             __m256i w = _mm256_loadu_si256((const __m256i *)(const void *)(group->w[i] + k));
 
-            dots[i] = _mm256_add_epi32(dots[i], _mm256_madd_epi16(w, numbers));
+            dots[i] = _mm256_add_epi32(dots[i], _mm256_madd_epi16(w, quants));
         }
     }
     _mm_storeu_ps(sums, _mm_fmadd_ps(_mm_cvtepi32_ps(add_across(dots[0], dots[1], dots[2], dots[3])), scales,
@@ -151,14 +152,14 @@ static inline void add_group(const struct group *group, const int8_t *x, float s
 
 void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end)
 {
-    for (size_t n = begin; n < end; n += ASH_QUANT_QUAD) {
-        size_t count = end - n < ASH_QUANT_QUAD ? end - n : ASH_QUANT_QUAD;
-        float sums[ASH_QUANT_ROWS][ASH_QUANT_QUAD];
-        const uint8_t *w[ASH_QUANT_QUAD];
+    for (size_t n = begin; n < end; n += ASH_QUANT_NR) {
+        size_t count = ash_min(end - n, ASH_QUANT_NR);
+        float sums[ASH_QUANT_MC][ASH_QUANT_NR];
+        const uint8_t *w[ASH_QUANT_NR];
 
-        ash_quant_quad(args, n, count, w);
+        ash_quant_w_rows(args, n, count, w);
         for (size_t m = 0; m < x->rows; m++)
-            ash_quant_begin(args, x->first + m, n, count, sums[m]);
+            ash_quant_load_sums(args, x->first + m, n, count, sums[m]);
         for (size_t g = 0; g < x->groups; g++) {
             size_t first = g * x->group_blocks;
             struct group group;
@@ -169,7 +170,7 @@ void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_q
                           sums[m]);
         }
         for (size_t m = 0; m < x->rows; m++)
-            ash_quant_end(args, x->first + m, n, count, sums[m]);
+            ash_quant_store_sums(args, x->first + m, n, count, sums[m]);
     }
 }
 

@@ -1,14 +1,15 @@
-/* The kernel of quantised products for arm64 with SMMLA (2 x 8 times 8 x 2), of weights as they lie in the file: four
- * rows of w against up to eight of x, so that a weight is unpacked once for eight products. */
+/* The kernel of quantised products for arm64 with SMMLA (2 x 8 times 8 x 2), weights not packed: four rows of w times
+ * up to eight of x, so that a weight is unpacked once for eight products. */
 #if defined(__aarch64__)
 
+#include "base/math.h"
 #include "compute/cpu/quant/quant_priv.h"
 
 #include "compute/cpu/quant/quant_neon.h"
 
 #define PAIRS_MAX 4 /* pairs of rows of x in a tile */
 
-/* Two rows of w, one block: chunk i has 8 numbers of the first, then the same 8 of the second. */
+/* Two rows of w, one block: chunk i has 8 quants of the first, then the same 8 of the second. */
 struct pair {
     int8x16_t chunk[4];
 };
@@ -38,10 +39,10 @@ INLINE void unpack(const uint8_t *block, enum ash_dtype dtype, int8x16_t *half_o
     half_out[1] = vsubq_s8(vreinterpretq_s8_u8(vshrq_n_u8(q, 4)), vdupq_n_s8(8));
 }
 
-/* Units of a group of two rows, u0 u1 u0 u1, and for each block its steps likewise. */
+/* Group scales of two rows, g0 g1 g0 g1, and for each block its sub-scales likewise. */
 struct pair_scales {
-    float32x4_t unit;
-    int32x4_t steps[ASH_QUANT_GROUP_BLOCKS];
+    float32x4_t group_scale;
+    int32x4_t subscales[ASH_QUANT_GROUP_BLOCKS];
 };
 
 /* The scales of a block of two rows in this order. */
@@ -59,25 +60,25 @@ INLINE float32x4_t pair_scale(const uint8_t *first, const uint8_t *second)
 INLINE void load_scales(const uint8_t *first, const uint8_t *second, enum ash_dtype dtype, size_t blocks,
                         struct pair_scales *out)
 {
-    struct steps a, b;
-    float32x2_t units = vdup_n_f32(0.0f);
+    struct subscales a, b;
+    float32x2_t group_scales = vdup_n_f32(0.0f);
 
     if (dtype != ASH_Q4_0) {
-        out->unit = pair_scale(first, second);
+        out->group_scale = pair_scale(first, second);
         return;
     }
-    units = vset_lane_f32(steps_load(first, blocks, &a), units, 0);
-    units = vset_lane_f32(steps_load(second, blocks, &b), units, 1);
-    out->unit = vcombine_f32(units, units);
+    group_scales = vset_lane_f32(subscales_load(first, blocks, &a), group_scales, 0);
+    group_scales = vset_lane_f32(subscales_load(second, blocks, &b), group_scales, 1);
+    out->group_scale = vcombine_f32(group_scales, group_scales);
     UNROLL
     for (size_t i = 0; i < 2; i++) {
         int64x2_t low = vreinterpretq_s64_s32(vzip1q_s32(a.four[i], b.four[i]));
         int64x2_t high = vreinterpretq_s64_s32(vzip2q_s32(a.four[i], b.four[i]));
 
-        out->steps[4 * i] = vreinterpretq_s32_s64(vdupq_laneq_s64(low, 0));
-        out->steps[4 * i + 1] = vreinterpretq_s32_s64(vdupq_laneq_s64(low, 1));
-        out->steps[4 * i + 2] = vreinterpretq_s32_s64(vdupq_laneq_s64(high, 0));
-        out->steps[4 * i + 3] = vreinterpretq_s32_s64(vdupq_laneq_s64(high, 1));
+        out->subscales[4 * i] = vreinterpretq_s32_s64(vdupq_laneq_s64(low, 0));
+        out->subscales[4 * i + 1] = vreinterpretq_s32_s64(vdupq_laneq_s64(low, 1));
+        out->subscales[4 * i + 2] = vreinterpretq_s32_s64(vdupq_laneq_s64(high, 0));
+        out->subscales[4 * i + 3] = vreinterpretq_s32_s64(vdupq_laneq_s64(high, 1));
     }
 }
 
@@ -122,7 +123,7 @@ INLINE void zero_dots(size_t pairs, int32x4_t dots[][2])
         dots[p][0] = dots[p][1] = vdupq_n_s32(0);
 }
 
-/* A group, from block `first` on, as whole numbers. */
+/* The exact integer dots of a group, from block `first` on. */
 INLINE void group_dots(const uint8_t *const *rows, enum ash_dtype dtype, size_t first, size_t blocks, const int8_t *q,
                        size_t step, size_t pairs, const struct pair_scales *scales, int32x4_t total[][2])
 {
@@ -139,8 +140,8 @@ INLINE void group_dots(const uint8_t *const *rows, enum ash_dtype dtype, size_t 
         add_dots(rows, dtype, (first + b) * block_bytes, q + (first + b) * 64, step, pairs, dots);
         UNROLL
         for (size_t p = 0; p < pairs; p++) {
-            total[p][0] = vmlaq_s32(total[p][0], dots[p][0], scales[0].steps[b]);
-            total[p][1] = vmlaq_s32(total[p][1], dots[p][1], scales[1].steps[b]);
+            total[p][0] = vmlaq_s32(total[p][0], dots[p][0], scales[0].subscales[b]);
+            total[p][1] = vmlaq_s32(total[p][1], dots[p][1], scales[1].subscales[b]);
         }
     }
 }
@@ -152,7 +153,7 @@ INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash
     const size_t block_bytes = dtype == ASH_Q4_0 ? 18 : 34;
     const int8_t *q = x->q + first_pair * x->blocks * 64;
     const float *scale = x->scale + first_pair * x->groups * 4;
-    const uint8_t *rows[ASH_QUANT_QUAD] = {w[0], w[1], w[2], w[3]};
+    const uint8_t *rows[ASH_QUANT_NR] = {w[0], w[1], w[2], w[3]};
     float32x4_t acc[PAIRS_MAX][2];
 
     UNROLL
@@ -170,8 +171,8 @@ INLINE void tile(const uint8_t *const *w, enum ash_dtype dtype, const struct ash
         for (size_t p = 0; p < pairs; p++) {
             float32x4_t dx = vld1q_f32(scale + (p * x->groups + group) * 4);
 
-            acc[p][0] = vfmaq_f32(acc[p][0], vcvtq_f32_s32(total[p][0]), vmulq_f32(dx, scales[0].unit));
-            acc[p][1] = vfmaq_f32(acc[p][1], vcvtq_f32_s32(total[p][1]), vmulq_f32(dx, scales[1].unit));
+            acc[p][0] = vfmaq_f32(acc[p][0], vcvtq_f32_s32(total[p][0]), vmulq_f32(dx, scales[0].group_scale));
+            acc[p][1] = vfmaq_f32(acc[p][1], vcvtq_f32_s32(total[p][1]), vmulq_f32(dx, scales[1].group_scale));
         }
     }
     UNROLL
@@ -205,10 +206,10 @@ static void run_tile(const struct ash_quant_args *args, const struct ash_quant_r
                      size_t row, size_t rows, size_t n, size_t count)
 {
     float32x4_t acc[PAIRS_MAX][2];
-    float sums[2 * PAIRS_MAX][ASH_QUANT_QUAD] = {{0}};
+    float sums[2 * PAIRS_MAX][ASH_QUANT_NR] = {{0}};
 
     for (size_t m = 0; m < rows; m++)
-        ash_quant_begin(args, x->first + row + m, n, count, sums[m]);
+        ash_quant_load_sums(args, x->first + row + m, n, count, sums[m]);
     for (size_t p = 0; p < PAIRS_MAX; p++)
         for (size_t side = 0; side < 2; side++)
             acc[p][side] = vcombine_f32(vld1_f32(&sums[2 * p][2 * side]), vld1_f32(&sums[2 * p + 1][2 * side]));
@@ -219,18 +220,18 @@ static void run_tile(const struct ash_quant_args *args, const struct ash_quant_r
             vst1_f32(&sums[2 * p + 1][2 * side], vget_high_f32(acc[p][side]));
         }
     for (size_t m = 0; m < rows; m++)
-        ash_quant_end(args, x->first + row + m, n, count, sums[m]);
+        ash_quant_store_sums(args, x->first + row + m, n, count, sums[m]);
 }
 
 void ash_quant_kernel_i8mm(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end)
 {
-    for (size_t n = begin; n < end; n += ASH_QUANT_QUAD) {
-        size_t count = end - n < ASH_QUANT_QUAD ? end - n : ASH_QUANT_QUAD;
-        const uint8_t *w[ASH_QUANT_QUAD];
+    for (size_t n = begin; n < end; n += ASH_QUANT_NR) {
+        size_t count = ash_min(end - n, ASH_QUANT_NR);
+        const uint8_t *w[ASH_QUANT_NR];
 
-        ash_quant_quad(args, n, count, w);
+        ash_quant_w_rows(args, n, count, w);
         for (size_t row = 0; row < x->rows; row += 2 * PAIRS_MAX)
-            run_tile(args, x, w, row, x->rows - row < 2 * PAIRS_MAX ? x->rows - row : 2 * PAIRS_MAX, n, count);
+            run_tile(args, x, w, row, ash_min(x->rows - row, 2 * PAIRS_MAX), n, count);
     }
 }
 

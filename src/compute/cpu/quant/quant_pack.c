@@ -3,11 +3,11 @@
 
 #include <string.h>
 
+#include "base/math.h"
 #include "base/assert.h"
-#include "compute/quant.h"
+#include "compute/cpu/quant/quant_panels.h"
 
 #define PACK_MIN_PANELS 1
-#define PACK_BEHIND 96 /* bytes behind the last panel that kernels may read, and not use */
 
 struct packing {
     const struct ash_quant_panels *kernels;
@@ -21,62 +21,63 @@ struct packing {
 /* What a byte of the file is XORed with: it makes a high nibble in two's complement. */
 static uint8_t flip(enum ash_quant_layout layout, enum ash_dtype dtype)
 {
-    return layout == ASH_QUANT_PAIRS && dtype == ASH_Q4_0 ? 0x80 : 0;
+    return layout == ASH_QUANT_LAYOUT_I8MM && dtype == ASH_Q4_0 ? 0x80 : 0;
 }
 
-/* The whole numbers of one block of one row, in pieces of so many bytes that lie `step` bytes apart. */
-static inline void place(const uint8_t *numbers, size_t bytes, size_t piece, uint64_t mask, uint8_t *to, size_t step)
+/* The quants of one block of one row, in pieces of so many bytes, to places `step` bytes apart. */
+static inline void place(const uint8_t *quants, size_t bytes, size_t piece, uint64_t mask, uint8_t *to, size_t step)
 {
     for (size_t i = 0; i < bytes; i += piece, to += step) {
         uint64_t word = 0;
 
-        memcpy(&word, numbers + i, piece);
+        memcpy(&word, quants + i, piece);
         word ^= mask;
         memcpy(to, &word, piece);
     }
 }
 
-/* Those of a block of the file, into a panel's. */
-static void place_block(const struct packing *op, const uint8_t *block, size_t row, uint8_t *numbers)
+/* Those of a block of the file, to their place in a panel. */
+static void place_block(const struct packing *op, const uint8_t *block, size_t row, uint8_t *quants)
 {
-    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_quant_number_bytes(op->dtype);
+    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_quant_quants_bytes(op->dtype);
     uint64_t mask = 0x0101010101010101ull * flip(op->layout, op->dtype);
 
-    if (op->layout == ASH_QUANT_PAIRS)
-        place(block + sizeof(uint16_t), bytes, 8, mask, numbers + 8 * row, 8 * rows);
+    if (op->layout == ASH_QUANT_LAYOUT_I8MM)
+        place(block + sizeof(uint16_t), bytes, 8, mask, quants + 8 * row, 8 * rows);
     else
-        place(block + sizeof(uint16_t), bytes, 4, mask, numbers + 4 * row, 4 * rows);
+        place(block + sizeof(uint16_t), bytes, 4, mask, quants + 4 * row, 4 * rows);
 }
 
-/* The unit of a group of a row, and the steps of its blocks. */
+/* The group scale of a group of a row, and the sub-scales of its blocks. */
 static void place_head(const struct packing *op, const uint8_t *blocks, size_t count, size_t row, uint8_t *group)
 {
     size_t rows = ash_quant_panel_rows(op->layout);
-    int32_t steps[ASH_QUANT_GROUP_BLOCKS] = {0};
-    float unit;
+    int32_t subscales[ASH_QUANT_GROUP_BLOCKS] = {0};
+    float group_scale;
 
     if (op->dtype == ASH_Q8_0) {
         memcpy(group + row * sizeof(uint16_t), blocks, sizeof(uint16_t));
         return;
     }
-    unit = op->dtype == ASH_Q4_0 && op->kernels->steps != NULL ? op->kernels->steps(blocks, count, steps)
-                                                               : ash_quant_steps(blocks, count, op->dtype, steps);
-    memcpy(group + row * sizeof(unit), &unit, sizeof(unit));
+    group_scale = op->dtype == ASH_Q4_0 && op->kernels->subscales != NULL
+                      ? op->kernels->subscales(blocks, count, subscales)
+                      : ash_quant_subscales(blocks, count, op->dtype, subscales);
+    memcpy(group + row * sizeof(group_scale), &group_scale, sizeof(group_scale));
     for (size_t b = 0; b < ASH_QUANT_GROUP_BLOCKS && op->dtype == ASH_Q4_0; b++)
-        group[rows * sizeof(unit) + b * rows + row] = (uint8_t)steps[b];
+        group[rows * sizeof(group_scale) + b * rows + row] = (uint8_t)subscales[b];
 }
 
 static void pack_row(const struct packing *op, const uint8_t *block, size_t row, uint8_t *group)
 {
     size_t rows = ash_quant_panel_rows(op->layout), blocks = op->K / ASH_QUANT_BLOCK;
-    size_t numbers = rows * ash_quant_number_bytes(op->dtype), group_blocks = ash_quant_group_blocks(op->dtype);
+    size_t quants = rows * ash_quant_quants_bytes(op->dtype), group_blocks = ash_quant_group_blocks(op->dtype);
 
     for (size_t b = 0; b < blocks; b += group_blocks) {
-        size_t count = blocks - b < group_blocks ? blocks - b : group_blocks;
+        size_t count = ash_min(blocks - b, group_blocks);
 
         place_head(op, block, count, row, group);
         for (size_t i = 0; i < count; i++, block += ash_dtype_bytes(op->dtype))
-            place_block(op, block, row, group + ash_quant_panel_head(op->layout, op->dtype) + i * numbers);
+            place_block(op, block, row, group + ash_quant_panel_head(op->layout, op->dtype) + i * quants);
         group += ash_quant_panel_group(op->layout, op->dtype);
     }
 }
@@ -106,10 +107,10 @@ static void pack_panels(void *ctx, size_t begin, size_t end, int worker)
 
 size_t ash_quant_packed_bytes(enum ash_quant_layout layout, enum ash_dtype dtype, size_t N, size_t K)
 {
-    size_t rows = ash_quant_panel_rows(layout), panels = (N + rows - 1) / rows;
-    size_t bytes = panels * ash_quant_panel_bytes(layout, dtype, K) + PACK_BEHIND;
+    size_t panels = ash_div_up(N, ash_quant_panel_rows(layout));
 
-    return (bytes + ASH_MEMORY_ALIGN - 1) / ASH_MEMORY_ALIGN * ASH_MEMORY_ALIGN;
+    return ash_round_up(panels * ash_quant_panel_bytes(layout, dtype, K) + ASH_QUANT_PANEL_SLACK_BYTES,
+                        ASH_MEMORY_ALIGN);
 }
 
 void ash_quant_pack(struct ash_exec *exec, const struct ash_quant_panels *kernels, const struct ash_weight *w, size_t K,
@@ -123,5 +124,5 @@ void ash_quant_pack(struct ash_exec *exec, const struct ash_quant_panels *kernel
     ash_assert(first + count <= w->N && (count % ASH_PACK_ROWS == 0 || first + count == w->N));
     op.rows = (const uint8_t *)w->mat.data + first * row_bytes;
     op.panels = (uint8_t *)packed + first / rows * ash_quant_panel_bytes(layout, op.dtype, K);
-    ash_workers_run(exec->workers, (count + rows - 1) / rows, PACK_MIN_PANELS, pack_panels, &op);
+    ash_workers_run(exec->workers, ash_div_up(count, rows), PACK_MIN_PANELS, pack_panels, &op);
 }

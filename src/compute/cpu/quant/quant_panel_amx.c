@@ -1,22 +1,24 @@
 /* Kernels of packed weights of Q4_0 and Q8_W for x86-64 with AMX: 32 rows of x times two tiles of weights in four tiles
- * of sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a number has 8 bits (Q8_W, and Q4_0 with
- * few steps), or both bytes of one (other Q4_0: quant_split.h). What floats take (a conversion, a product of scales and
- * a fused multiply-add for 16 outputs of a group) is less than that, and is done for the group before beside them: dots
- * go through memory. Few rows, which memory decides, stay with VNNI. */
+ * of sums, 16 TDPBSSD for a group. Two tiles of weights are two panels where a quant has 8 bits (Q8_W, and Q4_0 with
+ * small sub-scales), or both bytes of one (other Q4_0: quant_split.h). The floats (a conversion, a product of scales
+ * and a fused multiply-add for 16 outputs of a group) take less time than that, and overlap it: those of the previous
+ * group are computed during this one. Dots go through memory. Small M, which is bound by memory, stays with VNNI. */
 #if defined(__x86_64__)
 
-#include "compute/cpu/quant/quant_pack.h"
+#include "compute/cpu/quant/quant_panels.h"
 
-#include "compute/cpu/gemm/amx.h"
-#include "compute/cpu/quant/quant_quads.h"
+#include "base/math.h"
+#include "base/assert.h"
+#include "compute/cpu/vec/amx.h"
+#include "compute/cpu/quant/quant_layout_vnni.h"
 #include "compute/cpu/quant/quant_split.h"
 
 #define SLICES (ASH_QUANT_GROUP / ASH_QUANT_PANEL_STEP) /* tiles of k in a group */
 #define SLICE_BYTES (TILE_SIDE * 64)
 #define SCALES_BYTES (TILE_SIDE * sizeof(float))
 #define GROUP_BYTES (SCALES_BYTES + SLICES * SLICE_BYTES) /* of x, as of a panel of Q8_W: scales first */
-#define TILE_SUMS (TILE_SIDE * QUADS_ROWS)
-#define FETCH_ROWS 4 /* of outputs, beside a slice */
+#define TILE_SUMS (TILE_SIDE * VNNI_ROWS)
+#define FETCH_ROWS 4 /* of outputs, that are prefetched during a slice */
 #define Q4_PANELS 2  /* that are expanded together */
 #define PARTS 16     /* pieces of the dots of a group: two rows of a tile of x each, with all panels */
 
@@ -26,24 +28,24 @@
 static void quantise_row(const float *row, size_t k, size_t at, uint8_t *tile)
 {
     for (size_t done = 0; done < k; done += ASH_QUANT_GROUP, tile += GROUP_BYTES) {
-        size_t count = quads_count(ASH_QUANT_GROUP, k - done);
-        uint8_t *numbers = tile + SCALES_BYTES + at * ASH_QUANT_PANEL_STEP;
-        float factor = 0.0f, scale = row != NULL ? quads_scale(row + done, count, &factor) : 0.0f;
+        size_t count = vnni_group_k(ASH_QUANT_GROUP, k - done);
+        uint8_t *quants = tile + SCALES_BYTES + at * ASH_QUANT_PANEL_STEP;
+        float factor = 0.0f, scale = row != NULL ? vnni_scale(row + done, count, &factor) : 0.0f;
 
         memcpy(tile + at * sizeof(scale), &scale, sizeof(scale));
-        for (size_t i = 0; i < count; i += ASH_QUANT_PANEL_STEP, numbers += SLICE_BYTES) {
-            size_t part = count - i < ASH_QUANT_PANEL_STEP ? count - i : ASH_QUANT_PANEL_STEP;
+        for (size_t i = 0; i < count; i += ASH_QUANT_PANEL_STEP, quants += SLICE_BYTES) {
+            size_t part = ash_min(count - i, ASH_QUANT_PANEL_STEP);
 
-            quads_numbers(row != NULL ? row + done + i : NULL, part, factor, numbers);
-            memset(numbers + part, 0, ASH_QUANT_PANEL_STEP - part);
+            vnni_quants(row != NULL ? row + done + i : NULL, part, factor, quants);
+            memset(quants + part, 0, ASH_QUANT_PANEL_STEP - part);
         }
     }
 }
 
-static void quantise(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
+static void quantise(const float *const *rows, size_t k, size_t micro, size_t micros, uint8_t *tile)
 {
-    (void)strip;
-    (void)strips;
+    (void)micro;
+    (void)micros;
     for (size_t i = 0; i < TILE_SIDE; i++)
         quantise_row(rows[i], k, i, tile);
 }
@@ -67,8 +69,8 @@ struct place {
 
 /* One group of two tiles of x times two tiles of weights. */
 struct job {
-    const uint8_t *x[2], *w[2]; /* numbers */
-    const float *x_scales[2], *units[2];
+    const uint8_t *x[2], *w[2]; /* quants */
+    const float *x_scales[2], *group_scales[2];
     struct place from[4], to[4]; /* of the first tile with each panel, then of the second */
 };
 
@@ -78,16 +80,16 @@ struct outputs {
     size_t stride;
 };
 
-/* A row of the dots of a tile of x: with the one panel or the other, or with both bytes of the only one. */
+/* A row of the dots of a tile of x: with one of two panels, or with both bytes of the only one. */
 INLINE __m512i dots_row(unsigned shift, int32_t (*dots)[TILE_SUMS], size_t panel, size_t row)
 {
-    if (shift == WHOLE) return _mm512_load_si512(dots[panel] + row * QUADS_ROWS);
-    return _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(dots[0] + row * QUADS_ROWS), shift),
-                            _mm512_load_si512(dots[1] + row * QUADS_ROWS));
+    if (shift == WHOLE) return _mm512_load_si512(dots[panel] + row * VNNI_ROWS);
+    return _mm512_add_epi32(_mm512_slli_epi32(_mm512_load_si512(dots[0] + row * VNNI_ROWS), shift),
+                            _mm512_load_si512(dots[1] + row * VNNI_ROWS));
 }
 
 /* Two rows of the dots of a group. */
-INLINE void add_part(unsigned shift, const struct job *job, const __m512 *units, int32_t (*dots)[TILE_SUMS],
+INLINE void add_part(unsigned shift, const struct job *job, const __m512 *group_scales, int32_t (*dots)[TILE_SUMS],
                      size_t part)
 {
     size_t tile = part / (PARTS / 2), first = part % (PARTS / 2) * 2;
@@ -103,25 +105,26 @@ INLINE void add_part(unsigned shift, const struct job *job, const __m512 *units,
             const struct place *to = &job->to[tile * job_panels(shift) + panel];
             __m512 sums = _mm512_load_ps(from->at + i * from->stride);
 
-            _mm512_storeu_ps(to->at + i * to->stride, _mm512_fmadd_ps(dot, _mm512_mul_ps(x_scale, units[panel]), sums));
+            _mm512_storeu_ps(to->at + i * to->stride,
+                             _mm512_fmadd_ps(dot, _mm512_mul_ps(x_scale, group_scales[panel]), sums));
         }
     }
 }
 
-INLINE void load_units(unsigned shift, const struct job *job, __m512 *units)
+INLINE void load_group_scales(unsigned shift, const struct job *job, __m512 *group_scales)
 {
     UNROLL
     for (size_t panel = 0; panel < job_panels(shift); panel++)
-        units[panel] = _mm512_load_ps(job->units[panel]);
+        group_scales[panel] = _mm512_load_ps(job->group_scales[panel]);
 }
 
 INLINE void add_all(unsigned shift, const struct job *job, int32_t (*dots)[TILE_SUMS])
 {
-    __m512 units[2];
+    __m512 group_scales[2];
 
-    load_units(shift, job, units);
+    load_group_scales(shift, job, group_scales);
     for (size_t part = 0; part < PARTS; part++)
-        add_part(shift, job, units, dots, part);
+        add_part(shift, job, group_scales, dots, part);
 }
 
 /* The operands of the first slice of all. */
@@ -133,9 +136,9 @@ INLINE void load_first(const struct job *job)
     TILE_LOAD(7, job->w[1], 64);
 }
 
-/* One of the four products of a slice, with a quarter of what is beside it: floats of the group before, and behind the
- * last slice the dots on their way out. The last slice's floats come with its first two products: these dots' place is
- * the next ones'. */
+/* One of the four products of a slice, with a quarter of what overlaps it: floats of the previous group, and after the
+ * last slice the store of dots. The last slice's floats come with its first two products: their dots are overwritten
+ * next. */
 #define RUN_PRODUCT(sums, left, right)                                                                                 \
     do {                                                                                                               \
         const bool last = slice + 1 == slices;                                                                         \
@@ -144,10 +147,10 @@ INLINE void load_first(const struct job *job)
             TILE_MULTIPLY_INT8_UINT8(sums, left, right);                                                               \
         else                                                                                                           \
             TILE_MULTIPLY_INT8(sums, left, right);                                                                     \
-        if (before != NULL && !last) add_part(shift, before, units, dots, 4 * slice + (sums));                         \
+        if (before != NULL && !last) add_part(shift, before, group_scales, dots, 4 * slice + (sums));                  \
         if (before != NULL && last && (sums) < 2) {                                                                    \
-            add_part(shift, before, units, dots, 4 * slice + 2 * (sums));                                              \
-            add_part(shift, before, units, dots, 4 * slice + 2 * (sums) + 1);                                          \
+            add_part(shift, before, group_scales, dots, 4 * slice + 2 * (sums));                                       \
+            add_part(shift, before, group_scales, dots, 4 * slice + 2 * (sums) + 1);                                   \
         }                                                                                                              \
         if (last) TILE_STORE(sums, dots[sums], 64);                                                                    \
     } while (0)
@@ -161,15 +164,15 @@ INLINE void fetch_rows(unsigned shift, const struct outputs *to, size_t first, s
     }
 }
 
-/* The slices of a group, and beside them (all four of them are there, then) the floats of the one before. Each operand
- * is loaded again, for the slice or job that comes next, as soon as its last product has been issued: a tile that comes
- * out of L2 takes longer than two of them. Tiles of x pass by, and panels stay in L1. */
+/* The slices of a group; where there are all four, the floats of the previous group overlap them. Each operand is
+ * loaded again, for the next slice or job, as soon as its last product has been issued: a tile that comes out of L2
+ * takes longer than two products. Tiles of x bypass L1, and panels stay there. */
 INLINE void run_group(unsigned shift, const struct job *job, size_t slices, const struct job *before,
                       const struct job *next, const struct outputs *to, int32_t (*dots)[TILE_SUMS])
 {
-    __m512 units[2];
+    __m512 group_scales[2];
 
-    if (before != NULL) load_units(shift, before, units);
+    if (before != NULL) load_group_scales(shift, before, group_scales);
     TILE_ZERO(0);
     TILE_ZERO(1);
     TILE_ZERO(2);
@@ -193,29 +196,29 @@ INLINE void run_group(unsigned shift, const struct job *job, size_t slices, cons
 
 /* All tiles of x times all panels. */
 struct work {
-    const struct ash_quant_many *all;
+    const struct ash_quant_large_m *all;
     size_t groups;
     float *zeros; /* where sums begin */
-    float *spare; /* where sums go of a tile or panel that makes up a pair */
+    float *spare; /* where sums of padding go: a tile or panel that completes a pair */
 };
 
 /* Where the sums of a tile and a panel lie before a group, or after it. */
 INLINE struct place place_of(const struct work *work, size_t tile, size_t panel, size_t group, bool after)
 {
-    const struct ash_quant_many *all = work->all;
+    const struct ash_quant_large_m *all = work->all;
 
-    if (tile >= all->tiles || panel >= all->count) return (struct place){work->spare, QUADS_ROWS};
+    if (tile >= all->tiles || panel >= all->count) return (struct place){work->spare, VNNI_ROWS};
     if (!after && all->first && group == 0) return (struct place){work->zeros, 0};
     if (after && group + 1 == work->groups && all->y != NULL && tile < all->y_tiles)
-        return (struct place){all->y + tile * TILE_SIDE * all->y_stride + panel * QUADS_ROWS, all->y_stride};
-    return (struct place){all->sums + panel * all->panel_sums + tile * TILE_SUMS, QUADS_ROWS};
+        return (struct place){all->y + tile * TILE_SIDE * all->y_stride + panel * VNNI_ROWS, all->y_stride};
+    return (struct place){all->sums + panel * all->panel_sums + tile * TILE_SUMS, VNNI_ROWS};
 }
 
-/* The operands of a job; where a pair lacks its second one, the first once more. */
+/* The operands of a job; where a pair lacks its second one, the first is repeated. */
 INLINE void job_operands(unsigned shift, const struct work *work, size_t tile, size_t panel, size_t group,
                          struct job *job)
 {
-    const struct ash_quant_many *all = work->all;
+    const struct ash_quant_large_m *all = work->all;
 
     for (size_t i = 0; i < 2; i++) {
         size_t t = tile + i < all->tiles ? tile + i : tile, p = panel + i < all->count ? panel + i : panel;
@@ -224,9 +227,9 @@ INLINE void job_operands(unsigned shift, const struct work *work, size_t tile, s
             shift == WHOLE ? all->panels[p] + group * GROUP_BYTES : all->panels[panel] + group * SPLIT_BYTES;
 
         job->x_scales[i] = (const float *)(const void *)x;
-        job->units[i] = (const float *)(const void *)w;
+        job->group_scales[i] = (const float *)(const void *)w;
         job->x[i] = x + SCALES_BYTES;
-        job->w[i] = w + SCALES_BYTES + (shift == WHOLE ? 0 : i * SPLIT_NUMBERS);
+        job->w[i] = w + SCALES_BYTES + (shift == WHOLE ? 0 : i * SPLIT_QUANTS);
     }
 }
 
@@ -243,7 +246,7 @@ INLINE struct job job_at(unsigned shift, const struct work *work, size_t tile, s
     return job;
 }
 
-/* The job behind (tile, panel, group); at the end the same once more, whose operands are loaded for nothing. */
+/* The job after (tile, panel, group); at the end the same again, whose operands are loaded and not used. */
 INLINE struct job job_behind(unsigned shift, const struct work *work, size_t tile, size_t panel, size_t group)
 {
     if (group + 1 < work->groups) return job_at(shift, work, tile, panel, group + 1);
@@ -255,21 +258,21 @@ INLINE struct job job_behind(unsigned shift, const struct work *work, size_t til
 /* The rows of a job's two tiles are fetched by the groups in turn. */
 INLINE struct outputs outputs_at(const struct work *work, size_t tile, size_t panel, size_t group)
 {
-    const struct ash_quant_many *all = work->all;
+    const struct ash_quant_large_m *all = work->all;
     size_t row = tile * TILE_SIDE + group * SLICES * FETCH_ROWS;
 
     if (all->y == NULL || group * SLICES * FETCH_ROWS >= 2 * TILE_SIDE) return (struct outputs){0};
-    return (struct outputs){all->y + row * all->y_stride + panel * QUADS_ROWS, all->y_stride};
+    return (struct outputs){all->y + row * all->y_stride + panel * VNNI_ROWS, all->y_stride};
 }
 
-INLINE void run_many(unsigned shift, const struct ash_quant_many *all)
+INLINE void run_large_m(unsigned shift, const struct ash_quant_large_m *all)
 {
     int32_t dots[4][TILE_SUMS] __attribute__((aligned(64)));
     float spare[TILE_SUMS] __attribute__((aligned(64))) = {0}, zeros[TILE_SIDE] __attribute__((aligned(64))) = {0};
     const struct work work = {
-        .all = all, .groups = (all->k + ASH_QUANT_GROUP - 1) / ASH_QUANT_GROUP, .zeros = zeros, .spare = spare};
-    size_t slices = (all->k + ASH_QUANT_PANEL_STEP - 1) / ASH_QUANT_PANEL_STEP;
-    struct job jobs[3]; /* before, at hand and next, by turns */
+        .all = all, .groups = ash_div_up(all->k, ASH_QUANT_GROUP), .zeros = zeros, .spare = spare};
+    size_t slices = ash_div_up(all->k, ASH_QUANT_PANEL_STEP);
+    struct job jobs[3]; /* previous, current and next, rotating */
     size_t done = 0;
 
     if (all->tiles == 0 || all->count == 0 || slices == 0) return;
@@ -286,7 +289,7 @@ INLINE void run_many(unsigned shift, const struct ash_quant_many *all)
                 *next = job_behind(shift, &work, tile, panel, group);
                 if (done > 0 && left >= SLICES) {
                     run_group(shift, job, SLICES, before, next, &to, dots);
-                } else { /* a group with nothing beside it: the first of all, and a last one that is shorter */
+                } else { /* nothing overlaps the first group of all, nor a last one that is shorter */
                     if (done > 0) add_all(shift, before, dots);
                     run_group(shift, job, left < SLICES ? left : SLICES, NULL, next, &to, dots);
                 }
@@ -294,71 +297,74 @@ INLINE void run_many(unsigned shift, const struct ash_quant_many *all)
     add_all(shift, &jobs[(done + 2) % 3], dots);
 }
 
-static void many_whole(const struct ash_quant_many *all)
+static void large_m_whole(const struct ash_quant_large_m *all)
 {
-    run_many(WHOLE, all);
+    run_large_m(WHOLE, all);
 }
 
-static void many_split(const struct ash_quant_many *all)
+static void large_m_split(const struct ash_quant_large_m *all)
 {
-    run_many(SPLIT_SHIFT, all);
+    run_large_m(SPLIT_SHIFT, all);
 }
 
-/* Panels as split() made them: together, if all are as those of Q8_W, else one by one. */
-static void many_q4(const struct ash_quant_many *all)
+/* Panels as split() made them: together, if all are as those of Q8_W, else one at a time. */
+static void large_m_q4(const struct ash_quant_large_m *all)
 {
     const uint8_t *panels[Q4_PANELS];
-    struct ash_quant_many part = *all;
+    struct ash_quant_large_m part = *all;
     bool whole = true;
 
+    ash_assert(all->count <= Q4_PANELS);
     for (size_t i = 0; i < all->count; i++) {
-        panels[i] = all->panels[i] + QUADS_LINE;
+        panels[i] = all->panels[i] + VNNI_LINE;
         whole = whole && split_is_whole(all->panels[i]);
     }
     part.panels = panels;
     if (whole) {
-        many_whole(&part);
+        large_m_whole(&part);
         return;
     }
     part.count = 1;
     for (size_t i = 0; i < all->count; i++, part.panels++, part.sums += all->panel_sums) {
-        (split_is_whole(all->panels[i]) ? many_whole : many_split)(&part);
-        if (part.y != NULL) part.y += QUADS_ROWS;
+        (split_is_whole(all->panels[i]) ? large_m_whole : large_m_split)(&part);
+        if (part.y != NULL) part.y += VNNI_ROWS;
     }
 }
 
-const struct ash_quant_panels ash_quant_q8w_amx = {.layout = ASH_QUANT_QUADS,
-                                                   .few = &ash_quant_wide_vnni,
-                                                   .strip_rows = TILE_SIDE,
-                                                   .strip_bytes = GROUP_BYTES,
-                                                   .tile_strips = 1,
-                                                   .few_rows = 8,
+ASH_QUANT_CHECK_PANELS(TILE_SIDE, 1, VNNI_SMALL_M_MAX); /* which the vnni kernels take */
+
+const struct ash_quant_panels ash_quant_q8w_amx = {.layout = ASH_QUANT_LAYOUT_VNNI,
+                                                   .small_m = &ash_quant_wide_vnni,
+                                                   .micro_rows = TILE_SIDE,
+                                                   .micro_bytes = GROUP_BYTES,
+                                                   .tile_micros = 1,
+                                                   .small_m_max = VNNI_SMALL_M_MAX,
                                                    .k_groups = 2,
                                                    .expanded_panels = 2,
-                                                   .pack = ash_quant_quads_pack,
+                                                   .pack = ash_quant_vnni_pack,
                                                    .quantise = quantise,
                                                    .begin = tile_use_whole,
                                                    .end = tile_release,
-                                                   .many = many_whole,
-                                                   .many_ends = true,
-                                                   .untile = ash_quant_quads_untile};
+                                                   .large_m = large_m_whole,
+                                                   .large_m_writes_y = true,
+                                                   .untile = ash_quant_vnni_untile};
 
-const struct ash_quant_panels ash_quant_q4_amx = {.layout = ASH_QUANT_QUADS,
-                                                  .few = &ash_quant_wide_vnni,
-                                                  .strip_rows = TILE_SIDE,
-                                                  .strip_bytes = GROUP_BYTES,
-                                                  .tile_strips = 1,
-                                                  .few_rows = 8,
-                                                  .expanded_bytes = QUADS_LINE + SPLIT_BYTES,
+const struct ash_quant_panels ash_quant_q4_amx = {.layout = ASH_QUANT_LAYOUT_VNNI,
+                                                  .small_m = &ash_quant_wide_vnni,
+                                                  .micro_rows = TILE_SIDE,
+                                                  .micro_bytes = GROUP_BYTES,
+                                                  .tile_micros = 1,
+                                                  .small_m_max = VNNI_SMALL_M_MAX,
+                                                  .expanded_bytes = VNNI_LINE + SPLIT_BYTES,
                                                   .k_groups = 2,
                                                   .expanded_panels = Q4_PANELS,
-                                                  .pack = ash_quant_quads_pack,
+                                                  .pack = ash_quant_vnni_pack,
                                                   .quantise = quantise,
                                                   .expand = split,
                                                   .begin = tile_use_whole,
                                                   .end = tile_release,
-                                                  .many = many_q4,
-                                                  .many_ends = true,
-                                                  .untile = ash_quant_quads_untile};
+                                                  .large_m = large_m_q4,
+                                                  .large_m_writes_y = true,
+                                                  .untile = ash_quant_vnni_untile};
 
 #endif

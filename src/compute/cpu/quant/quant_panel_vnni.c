@@ -1,22 +1,22 @@
 /* Kernels of packed quantised weights for x86-64 with AVX-512 VNNI (VPDPBUSD: in each lane, four unsigned bytes times
- * four signed ones); quant_pack.h has the layout (quads). A vector is 16 rows of weights, so a dot needs no sum over
+ * four signed ones); quant_pack.h has the layout (vnni). A vector is 16 rows of weights, so a dot needs no sum over
  * lanes. Weights become unsigned, 128 (Q8_0, Q8_W) or 8 (Q4_0) too large: a block's dots start from minus that times
- * the sum of its x, and go into those of the group, with Q4_0 times their steps. Of a group, a tile of up to 16 rows of
- * x holds their scales, minus the sums of each row's blocks, and the numbers, row by row. One body serves all types: it
- * is compiled for each, and so for the blocks of its groups. */
+ * the sum of its x, and are added to those of the group, with Q4_0 times their sub-scales. A micro-panel is one row of
+ * x. Of a group, a tile of up to 16 of them holds their scales, minus the sums of each row's blocks, and the quants,
+ * row by row. One body serves all types: it is compiled for each, and so for the blocks of its groups. */
 #if defined(__x86_64__)
 
-#include "compute/cpu/quant/quant_pack.h"
+#include "compute/cpu/quant/quant_panels.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-#include "compute/cpu/quant/quant_quads.h"
+#include "compute/cpu/quant/quant_layout_vnni.h"
 #include "compute/quant.h"
 
-#define TILE_STRIPS 16
-#define STRIP_BYTES(blocks) (sizeof(float) + (blocks) * (sizeof(int32_t) + ASH_QUANT_BLOCK)) /* of a group of x */
-#define EXPANDED_BYTES (QUADS_LINE + QUADS * QUADS_LINE)                                     /* of one of Q8_0 */
+#define TILE_MICROS 16
+#define MICRO_BYTES(blocks) (sizeof(float) + (blocks) * (sizeof(int32_t) + ASH_QUANT_BLOCK)) /* of a group of x */
+#define EXPANDED_BYTES (VNNI_LINE + VNNI_K4 * VNNI_LINE)                                     /* of one of Q8_0 */
 #define AT_ONCE 8 /* products of a row and a panel whose dots and sums fit the registers */
 /* Bytes of a stream of weights to fetch ahead: the processor does not go far enough itself. */
 #define Q8_AHEAD 2048
@@ -25,65 +25,65 @@
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
 /* Where things lie in a group of a tile; blocks are those of a whole group. */
-INLINE const float *x_scales(const uint8_t *x, size_t strip)
+INLINE const float *x_scales(const uint8_t *x, size_t micro)
 {
-    return (const float *)(const void *)x + strip;
+    return (const float *)(const void *)x + micro;
 }
 
 /* Minus the sums. */
-INLINE const int32_t *x_sums(size_t blocks, const uint8_t *x, size_t strips, size_t strip)
+INLINE const int32_t *x_sums(size_t blocks, const uint8_t *x, size_t micros, size_t micro)
 {
-    return (const int32_t *)(const void *)x + strips + strip * blocks;
+    return (const int32_t *)(const void *)x + micros + micro * blocks;
 }
 
-INLINE const uint8_t *x_numbers(size_t blocks, const uint8_t *x, size_t strips, size_t strip)
+INLINE const uint8_t *x_quants(size_t blocks, const uint8_t *x, size_t micros, size_t micro)
 {
-    return x + strips * (sizeof(float) + blocks * sizeof(int32_t)) + strip * blocks * ASH_QUANT_BLOCK;
+    return x + micros * (sizeof(float) + blocks * sizeof(int32_t)) + micro * blocks * ASH_QUANT_BLOCK;
 }
 
-INLINE void quantise_as(size_t blocks, const float *row, size_t k, size_t strip, size_t strips, uint8_t *tile)
+INLINE void quantise_as(size_t blocks, const float *row, size_t k, size_t micro, size_t micros, uint8_t *tile)
 {
     const size_t group = blocks * ASH_QUANT_BLOCK;
 
-    for (size_t done = 0; done < k; done += group, row += group, tile += strips * STRIP_BYTES(blocks)) {
-        size_t count = quads_count(group, k - done);
-        float factor, *scale = (float *)x_scales(tile, strip);
-        int32_t *sums = (int32_t *)x_sums(blocks, tile, strips, strip);
-        uint8_t *numbers = (uint8_t *)x_numbers(blocks, tile, strips, strip);
+    for (size_t done = 0; done < k; done += group, row += group, tile += micros * MICRO_BYTES(blocks)) {
+        size_t count = vnni_group_k(group, k - done);
+        float factor, *scale = (float *)x_scales(tile, micro);
+        int32_t *sums = (int32_t *)x_sums(blocks, tile, micros, micro);
+        uint8_t *quants = (uint8_t *)x_quants(blocks, tile, micros, micro);
 
-        *scale = quads_scale(row, count, &factor);
+        *scale = vnni_scale(row, count, &factor);
         for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK)
-            *sums++ = -quads_numbers(row + i, ASH_QUANT_BLOCK, factor, numbers + i);
+            *sums++ = -vnni_quants(row + i, ASH_QUANT_BLOCK, factor, quants + i);
     }
 }
 
-static void quantise(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
+static void quantise(const float *const *rows, size_t k, size_t micro, size_t micros, uint8_t *tile)
 {
-    quantise_as(1, rows[0], k, strip, strips, tile);
+    quantise_as(1, rows[0], k, micro, micros, tile);
 }
 
-static void quantise_wide(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
+static void quantise_wide(const float *const *rows, size_t k, size_t micro, size_t micros, uint8_t *tile)
 {
-    quantise_as(ASH_QUANT_GROUP_BLOCKS, rows[0], k, strip, strips, tile);
+    quantise_as(ASH_QUANT_GROUP_BLOCKS, rows[0], k, micro, micros, tile);
 }
 
-static void quantise_one(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x)
+static void quantise_gemv(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x)
 {
     (dtype == ASH_Q8_0 ? quantise : quantise_wide)(&row, k, 0, 1, x);
 }
 
-INLINE __m512i x_quad(const uint8_t *numbers, size_t quad)
+INLINE __m512i x_k4(const uint8_t *quants, size_t k4)
 {
     int32_t four;
 
-    memcpy(&four, numbers + 4 * quad, sizeof(four));
+    memcpy(&four, quants + 4 * k4, sizeof(four));
     return _mm512_set1_epi32(four);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Panels that come from memory are far. Near ones are as expand() made them: those of Q8_0, whose groups are not whole
- * lines, with units as floats, and numbers as unsigned bytes. */
+/* Panels that come from memory are far. Others are in L1, as expand() made them: those of Q8_0, whose groups are not
+ * whole lines, with group scales as floats and quants as unsigned bytes. */
 INLINE bool is_expanded(enum ash_dtype dtype, bool far)
 {
     return dtype == ASH_Q8_0 && !far;
@@ -91,10 +91,10 @@ INLINE bool is_expanded(enum ash_dtype dtype, bool far)
 
 INLINE size_t group_bytes(enum ash_dtype dtype, bool far)
 {
-    return is_expanded(dtype, far) ? EXPANDED_BYTES : ash_quant_panel_group(ASH_QUANT_QUADS, dtype);
+    return is_expanded(dtype, far) ? EXPANDED_BYTES : ash_quant_panel_group(ASH_QUANT_LAYOUT_VNNI, dtype);
 }
 
-INLINE __m512 panel_units(enum ash_dtype dtype, bool far, const uint8_t *group)
+INLINE __m512 panel_group_scales(enum ash_dtype dtype, bool far, const uint8_t *group)
 {
     if (dtype != ASH_Q8_0 || is_expanded(dtype, far)) return _mm512_loadu_ps(group);
     return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)group));
@@ -102,28 +102,28 @@ INLINE __m512 panel_units(enum ash_dtype dtype, bool far, const uint8_t *group)
 
 INLINE const uint8_t *panel_block(enum ash_dtype dtype, bool far, const uint8_t *group, size_t block)
 {
-    return is_expanded(dtype, far) ? group + QUADS_LINE : quads_block(dtype, group, block);
+    return is_expanded(dtype, far) ? group + VNNI_LINE : vnni_block(dtype, group, block);
 }
 
 /* Four k of the 16 rows, as unsigned bytes. */
-INLINE __m512i panel_quad(enum ash_dtype dtype, bool far, const uint8_t *block, size_t quad)
+INLINE __m512i panel_k4(enum ash_dtype dtype, bool far, const uint8_t *block, size_t k4)
 {
-    __m512i bytes = _mm512_loadu_si512(block + quad % QUADS_LINES(dtype) * QUADS_LINE);
+    __m512i bytes = _mm512_loadu_si512(block + k4 % VNNI_LINES(dtype) * VNNI_LINE);
 
     if (is_expanded(dtype, far)) return bytes;
     if (dtype != ASH_Q4_0) return _mm512_xor_si512(bytes, _mm512_set1_epi8((char)0x80));
-    return _mm512_and_si512(quad < QUADS / 2 ? bytes : _mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
+    return _mm512_and_si512(k4 < VNNI_K4 / 2 ? bytes : _mm512_srli_epi16(bytes, 4), _mm512_set1_epi8(15));
 }
 
 static void expand_q8(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *to)
 {
     (void)dtype;
     for (size_t done = 0; done < k; done += ASH_QUANT_BLOCK, to += EXPANDED_BYTES) {
-        _mm512_storeu_ps(to, panel_units(ASH_Q8_0, true, panel));
+        _mm512_storeu_ps(to, panel_group_scales(ASH_Q8_0, true, panel));
         UNROLL
-        for (size_t quad = 0; quad < QUADS; quad++)
-            _mm512_storeu_si512(to + (1 + quad) * QUADS_LINE,
-                                panel_quad(ASH_Q8_0, true, quads_block(ASH_Q8_0, panel, 0), quad));
+        for (size_t k4 = 0; k4 < VNNI_K4; k4++)
+            _mm512_storeu_si512(to + (1 + k4) * VNNI_LINE,
+                                panel_k4(ASH_Q8_0, true, vnni_block(ASH_Q8_0, panel, 0), k4));
         panel += group_bytes(ASH_Q8_0, true);
     }
 }
@@ -133,16 +133,16 @@ INLINE size_t ahead(enum ash_dtype dtype)
     return dtype == ASH_Q4_0 ? Q4_AHEAD : Q8_AHEAD;
 }
 
-/* Fetch what lies ahead, a line beside each that is used: the lines on their way are few. */
+/* Prefetch ahead, one line with each that is used: the line-fill buffers are few. */
 INLINE void fetch_head(enum ash_dtype dtype, const uint8_t *group)
 {
-    for (size_t at = 0; at < ash_quant_panel_head(ASH_QUANT_QUADS, dtype); at += QUADS_LINE)
+    for (size_t at = 0; at < ash_quant_panel_head(ASH_QUANT_LAYOUT_VNNI, dtype); at += VNNI_LINE)
         _mm_prefetch((const char *)group + ahead(dtype) + at, _MM_HINT_T0);
 }
 
-INLINE void fetch_quad(enum ash_dtype dtype, const uint8_t *block, size_t quad)
+INLINE void fetch_k4(enum ash_dtype dtype, const uint8_t *block, size_t k4)
 {
-    if (quad < QUADS_LINES(dtype)) _mm_prefetch((const char *)block + ahead(dtype) + quad * QUADS_LINE, _MM_HINT_T0);
+    if (k4 < VNNI_LINES(dtype)) _mm_prefetch((const char *)block + ahead(dtype) + k4 * VNNI_LINE, _MM_HINT_T0);
 }
 
 /* What the dots of a block start from, for a row of x. */
@@ -151,14 +151,14 @@ INLINE __m512i dots_start(enum ash_dtype dtype, int32_t minus_sum)
     return _mm512_slli_epi32(_mm512_set1_epi32(minus_sum), dtype == ASH_Q4_0 ? 3 : 7);
 }
 
-/* Dots of a block into those of the group. Those of Q4_0 have 16 bits, as steps in words have, so one instruction
+/* Dots of a block into those of the group. Those of Q4_0 have 16 bits, as sub-scales in words have, so one instruction
  * multiplies and adds: its second product in each lane is with 0. */
 INLINE __m512i add_dots(enum ash_dtype dtype, __m512i total, __m512i dots, const uint8_t *group, size_t block)
 {
-    const __m128i *steps = (const __m128i *)(const void *)quads_steps(group, block);
+    const __m128i *subscales = (const __m128i *)(const void *)vnni_subscales(group, block);
 
     if (dtype != ASH_Q4_0) return _mm512_add_epi32(total, dots);
-    return _mm512_dpwssd_epi32(total, dots, _mm512_cvtepu16_epi32(_mm256_cvtepi8_epi16(_mm_loadu_si128(steps))));
+    return _mm512_dpwssd_epi32(total, dots, _mm512_cvtepu16_epi32(_mm256_cvtepi8_epi16(_mm_loadu_si128(subscales))));
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
@@ -173,7 +173,7 @@ struct panels {
 /* Rows of a tile. */
 struct rows {
     const uint8_t *tile;
-    size_t strips, first, count;
+    size_t micros, first, count;
 };
 
 /* A block of all panels times all rows, into the dots of the group: panel by panel, row by row. */
@@ -181,25 +181,25 @@ INLINE void run_block(enum ash_dtype dtype, struct panels panels, const struct r
                       __m512i *totals)
 {
     const size_t blocks = ash_quant_group_blocks(dtype);
-    const uint8_t *numbers = x_numbers(blocks, rows->tile, rows->strips, rows->first) + block * ASH_QUANT_BLOCK;
-    const int32_t *sums = x_sums(blocks, rows->tile, rows->strips, rows->first) + block;
+    const uint8_t *quants = x_quants(blocks, rows->tile, rows->micros, rows->first) + block * ASH_QUANT_BLOCK;
+    const int32_t *sums = x_sums(blocks, rows->tile, rows->micros, rows->first) + block;
     __m512i dots[AT_ONCE];
 
     UNROLL
     for (size_t i = 0; i < panels.count * rows->count; i++)
         dots[i] = dots_start(dtype, sums[i % rows->count * blocks]);
     UNROLL
-    for (size_t quad = 0; quad < QUADS; quad++) {
+    for (size_t k4 = 0; k4 < VNNI_K4; k4++) {
         UNROLL
         for (size_t p = 0; p < panels.count; p++) {
             const uint8_t *w = panel_block(dtype, panels.far, panels.at[p], block);
-            __m512i four = panel_quad(dtype, panels.far, w, quad);
+            __m512i four = panel_k4(dtype, panels.far, w, k4);
 
-            if (panels.far) fetch_quad(dtype, w, quad);
+            if (panels.far) fetch_k4(dtype, w, k4);
             UNROLL
             for (size_t i = 0; i < rows->count; i++)
                 dots[p * rows->count + i] = _mm512_dpbusd_epi32(dots[p * rows->count + i], four,
-                                                                x_quad(numbers + i * blocks * ASH_QUANT_BLOCK, quad));
+                                                                x_k4(quants + i * blocks * ASH_QUANT_BLOCK, k4));
         }
     }
     UNROLL
@@ -216,7 +216,7 @@ INLINE void run(enum ash_dtype dtype, struct panels panels, struct rows rows, si
 
     UNROLL
     for (size_t i = 0; i < count; i++)
-        acc[i] = _mm512_loadu_ps(sums + i * QUADS_ROWS);
+        acc[i] = _mm512_loadu_ps(sums + i * VNNI_ROWS);
     for (size_t done = 0; done < k; done += group) {
         __m512i totals[AT_ONCE];
 
@@ -226,31 +226,31 @@ INLINE void run(enum ash_dtype dtype, struct panels panels, struct rows rows, si
         UNROLL
         for (size_t p = 0; p < panels.count; p++)
             if (panels.far) fetch_head(dtype, panels.at[p]);
-        for (size_t block = 0; block < quads_count(group, k - done) / ASH_QUANT_BLOCK; block++)
+        for (size_t block = 0; block < vnni_group_k(group, k - done) / ASH_QUANT_BLOCK; block++)
             run_block(dtype, panels, &rows, block, totals);
         UNROLL
         for (size_t i = 0; i < count; i++) {
             __m512 x_scale = _mm512_set1_ps(x_scales(rows.tile, rows.first)[i % rows.count]);
-            __m512 units = panel_units(dtype, panels.far, panels.at[i / rows.count]);
+            __m512 group_scales = panel_group_scales(dtype, panels.far, panels.at[i / rows.count]);
 
-            acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[i]), _mm512_mul_ps(x_scale, units), acc[i]);
+            acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[i]), _mm512_mul_ps(x_scale, group_scales), acc[i]);
         }
         UNROLL
         for (size_t p = 0; p < panels.count; p++)
             panels.at[p] += group_bytes(dtype, panels.far);
-        rows.tile += rows.strips * STRIP_BYTES(ash_quant_group_blocks(dtype));
+        rows.tile += rows.micros * MICRO_BYTES(ash_quant_group_blocks(dtype));
     }
     UNROLL
     for (size_t i = 0; i < count; i++)
-        _mm512_storeu_ps(sums + i * QUADS_ROWS, acc[i]);
+        _mm512_storeu_ps(sums + i * VNNI_ROWS, acc[i]);
 }
 
-/* So many rows at once, as long as there are as many; returns the rest. */
+/* count rows at a time, as long as there are as many; returns the rest. */
 INLINE struct rows run_rows(enum ash_dtype dtype, struct panels panels, struct rows rows, size_t count, size_t k,
                             float *sums)
 {
-    for (rows.count = count; rows.first + count <= rows.strips; rows.first += count)
-        run(dtype, panels, rows, k, sums + rows.first * QUADS_ROWS);
+    for (rows.count = count; rows.first + count <= rows.micros; rows.first += count)
+        run(dtype, panels, rows, k, sums + rows.first * VNNI_ROWS);
     return rows;
 }
 
@@ -264,10 +264,10 @@ INLINE void tile_as(enum ash_dtype dtype, bool far, const uint8_t *panel, struct
     run_rows(dtype, panels, rows, 1, k, sums);
 }
 
-static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t strips,
+static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t micros,
                  size_t k, float *sums)
 {
-    const struct rows rows = {.tile = x, .strips = strips};
+    const struct rows rows = {.tile = x, .micros = micros};
     const bool many = expanded != NULL;
 
     if (dtype == ASH_Q8_0 && many)
@@ -284,70 +284,72 @@ static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expa
         tile_as(ASH_Q4_0, true, panel, rows, k, sums);
 }
 
-/* Panels side by side: as many streams of memory. */
-INLINE void run_one(enum ash_dtype dtype, const uint8_t *const *at, size_t count, const uint8_t *x, size_t k, float *y)
+/* GEMV: panels as separate streams of memory. */
+INLINE void run_gemv(enum ash_dtype dtype, const uint8_t *const *at, size_t count, const uint8_t *x, size_t k, float *y)
 {
-    const struct rows row = {.tile = x, .strips = 1, .count = 1};
+    const struct rows row = {.tile = x, .micros = 1, .count = 1};
     struct panels panels = {.count = count, .far = true};
 
     memcpy(panels.at, at, count * sizeof(*at));
-    memset(y, 0, count * QUADS_ROWS * sizeof(*y));
+    memset(y, 0, count * VNNI_ROWS * sizeof(*y));
     run(dtype, panels, row, k, y);
 }
 
-INLINE void one_as(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
-                   float *y)
+INLINE void gemv_as(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
+                    float *y)
 {
     if (count == 4)
-        run_one(dtype, panels, 4, x, k, y);
+        run_gemv(dtype, panels, 4, x, k, y);
     else if (count == 3)
-        run_one(dtype, panels, 3, x, k, y);
+        run_gemv(dtype, panels, 3, x, k, y);
     else if (count == 2)
-        run_one(dtype, panels, 2, x, k, y);
+        run_gemv(dtype, panels, 2, x, k, y);
     else if (count == 1)
-        run_one(dtype, panels, 1, x, k, y);
+        run_gemv(dtype, panels, 1, x, k, y);
 }
 
-static void one(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k, float *y)
+static void gemv(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k, float *y)
 {
     if (dtype == ASH_Q8_0)
-        one_as(ASH_Q8_0, panels, count, x, k, y);
+        gemv_as(ASH_Q8_0, panels, count, x, k, y);
     else if (dtype == ASH_Q8_W)
-        one_as(ASH_Q8_W, panels, count, x, k, y);
+        gemv_as(ASH_Q8_W, panels, count, x, k, y);
     else
-        one_as(ASH_Q4_0, panels, count, x, k, y);
+        gemv_as(ASH_Q4_0, panels, count, x, k, y);
 }
 
-const struct ash_quant_panels ash_quant_q8_vnni = {.layout = ASH_QUANT_QUADS,
-                                                   .strip_rows = 1,
-                                                   .strip_bytes = STRIP_BYTES(1),
-                                                   .tile_strips = TILE_STRIPS,
-                                                   .few_rows = 8,
+ASH_QUANT_CHECK_PANELS(1, TILE_MICROS, VNNI_SMALL_M_MAX);
+
+const struct ash_quant_panels ash_quant_q8_vnni = {.layout = ASH_QUANT_LAYOUT_VNNI,
+                                                   .micro_rows = 1,
+                                                   .micro_bytes = MICRO_BYTES(1),
+                                                   .tile_micros = TILE_MICROS,
+                                                   .small_m_max = VNNI_SMALL_M_MAX,
                                                    .expanded_bytes = EXPANDED_BYTES,
                                                    .k_groups = 32,
                                                    .expanded_panels = 4,
-                                                   .one_bytes = STRIP_BYTES(1),
-                                                   .pack = ash_quant_quads_pack,
+                                                   .gemv_bytes = MICRO_BYTES(1),
+                                                   .pack = ash_quant_vnni_pack,
                                                    .quantise = quantise,
                                                    .expand = expand_q8,
                                                    .tile = tile,
-                                                   .untile = ash_quant_quads_untile,
-                                                   .quantise_one = quantise_one,
-                                                   .one = one};
+                                                   .untile = ash_quant_vnni_untile,
+                                                   .quantise_gemv = quantise_gemv,
+                                                   .gemv = gemv};
 
-const struct ash_quant_panels ash_quant_wide_vnni = {.layout = ASH_QUANT_QUADS,
-                                                     .strip_rows = 1,
-                                                     .strip_bytes = STRIP_BYTES(ASH_QUANT_GROUP_BLOCKS),
-                                                     .tile_strips = TILE_STRIPS,
-                                                     .few_rows = 8,
+const struct ash_quant_panels ash_quant_wide_vnni = {.layout = ASH_QUANT_LAYOUT_VNNI,
+                                                     .micro_rows = 1,
+                                                     .micro_bytes = MICRO_BYTES(ASH_QUANT_GROUP_BLOCKS),
+                                                     .tile_micros = TILE_MICROS,
+                                                     .small_m_max = VNNI_SMALL_M_MAX,
                                                      .k_groups = 2,
                                                      .expanded_panels = 2,
-                                                     .one_bytes = STRIP_BYTES(ASH_QUANT_GROUP_BLOCKS),
-                                                     .pack = ash_quant_quads_pack,
+                                                     .gemv_bytes = MICRO_BYTES(ASH_QUANT_GROUP_BLOCKS),
+                                                     .pack = ash_quant_vnni_pack,
                                                      .quantise = quantise_wide,
                                                      .tile = tile,
-                                                     .untile = ash_quant_quads_untile,
-                                                     .quantise_one = quantise_one,
-                                                     .one = one};
+                                                     .untile = ash_quant_vnni_untile,
+                                                     .quantise_gemv = quantise_gemv,
+                                                     .gemv = gemv};
 
 #endif

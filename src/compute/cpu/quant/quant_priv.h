@@ -1,16 +1,18 @@
-/* quant_priv - products with a quantised matrix: what the driver (quant.c) hands to a kernel. A kernel is a file of its
- * own, compiled for its instructions and chosen at run time. */
+/* quant_priv - products with a quantised matrix that is not packed: what the driver (quant.c) gives to a kernel. A
+ * kernel is a file of its own, compiled for its instructions and chosen at run time. */
 #ifndef ASH_COMPUTE_QUANT_PRIV_H
 #define ASH_COMPUTE_QUANT_PRIV_H
 
+#include "base/math.h"
 #include "compute/ops.h"
 
-#define ASH_QUANT_ROWS 64 /* rows of x that are quantised together: they stay in the second cache */
-#define ASH_QUANT_QUAD 4  /* rows of w that a kernel takes together: neighbours in a vector of sums */
+#define ASH_QUANT_MC 64 /* rows of x that are quantised together: they stay in L2 */
+#define ASH_QUANT_NR 4  /* rows of w that a kernel takes together: neighbours in a vector of sums */
 
-/* Quantised rows of x, from row `first` on. Plain: q is [rows, blocks, 32], scale [rows, groups], and sum (of a block's
- * q) [rows, blocks]. Paired, for instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8] and scale
- * is [rows / 2, groups, 4], each row's twice, with a row of zeros after an odd last one; no sum. */
+/* Quantised rows of x, from row `first` on.
+ * Plain layout: q is [rows, blocks, 32], scale [rows, groups], sum (of a block's q) [rows, blocks].
+ * i8mm layout, for instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8], scale is
+ * [rows / 2, groups, 4], each row's twice, with a row of zeros after an odd last one; no sum. */
 struct ash_quant_rows {
     size_t first, rows, blocks, groups;
     size_t group_blocks; /* a row's last group may have fewer */
@@ -24,31 +26,32 @@ static inline size_t ash_quant_rows_blocks(const struct ash_quant_rows *x, size_
 {
     size_t left = x->blocks - group * x->group_blocks;
 
-    return left < x->group_blocks ? left : x->group_blocks;
+    return ash_min(left, x->group_blocks);
 }
 
-/* y for all rows of x and rows [begin, end) of w; begin is a multiple of ASH_QUANT_QUAD. */
+/* y for all rows of x and rows [begin, end) of w; begin is a multiple of ASH_QUANT_NR. */
 typedef void (*ash_quant_kernel_fn)(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                                     size_t end);
 
-/* The rows of w of one quad; where it has fewer than four, the last is repeated and its results are dropped. */
-static inline void ash_quant_quad(const struct ash_quant_args *args, size_t n, size_t count, const uint8_t **rows_out)
+/* Where the rows of w from n on begin, ASH_QUANT_NR of them; where there are fewer, the last is repeated for nobody. */
+static inline void ash_quant_w_rows(const struct ash_quant_args *args, size_t n, size_t count, const uint8_t **rows_out)
 {
     size_t row_bytes = ash_dtype_size(args->dtype, args->K);
 
-    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+    for (size_t i = 0; i < ASH_QUANT_NR; i++)
         rows_out[i] = (const uint8_t *)args->w + (n + (i < count ? i : count - 1)) * row_bytes;
 }
 
-/* Where the chains of a quad start. */
-static inline void ash_quant_begin(const struct ash_quant_args *args, size_t m, size_t n, size_t count, float *sums)
+/* Where the chains of row m of x and count rows of w from n on start: 0, or y. */
+static inline void ash_quant_load_sums(const struct ash_quant_args *args, size_t m, size_t n, size_t count, float *sums)
 {
-    for (size_t i = 0; i < ASH_QUANT_QUAD; i++)
+    for (size_t i = 0; i < ASH_QUANT_NR; i++)
         sums[i] = args->accumulate && i < count ? args->y[m * args->y_stride + n + i] : 0.0f;
 }
 
-/* And where their ends go. */
-static inline void ash_quant_end(const struct ash_quant_args *args, size_t m, size_t n, size_t count, const float *sums)
+/* Store their ends to y, with bias. */
+static inline void ash_quant_store_sums(const struct ash_quant_args *args, size_t m, size_t n, size_t count,
+                                        const float *sums)
 {
     float *y = args->y + m * args->y_stride + n;
 
@@ -56,8 +59,8 @@ static inline void ash_quant_end(const struct ash_quant_args *args, size_t m, si
         y[i] = args->bias != NULL ? sums[i] + args->bias[n + i] : sums[i];
 }
 
-/* The kernels of packed weights of a type that the backend of ops uses here (quant_pack.h), or NULL: then weights stay
- * as they are. Kernels of one backend file have one layout; ops NULL: any of them. */
+/* The kernels of packed weights of a type that the backend of ops uses here (quant_panels.h), or NULL: then weights are
+ * not packed. Kernels of one backend file have one layout; ops NULL: any of them. */
 struct ash_quant_panels;
 static inline const struct ash_quant_panels *ash_quant_panels_none(const struct ash_ops *ops, enum ash_dtype dtype)
 {

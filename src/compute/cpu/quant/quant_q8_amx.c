@@ -1,22 +1,22 @@
 /* Kernels of packed weights of Q8_0 for x86-64 with AMX: 16 rows of x times 16 rows of weights, one block of k, in one
- * TDPBF16PS. Whole numbers of 8 bits are bf16 numbers, and their dot over 32 k is exact in float32. TDPBSSD would take
- * as long (each block has scales of its own, so it fills half the depth of a tile) and leave a conversion to the vector
- * units, of which only one computes floats while tiles are at work. Dots go through memory, some blocks behind the
- * tiles, so that neither waits for the other. Few rows, which memory decides, stay with VNNI. */
+ * TDPBF16PS. Integers of 8 bits are exact in bf16, and their dot over 32 k is exact in float32. TDPBSSD would take as
+ * long (each block has scales of its own, so it fills half the depth of a tile) and leave a conversion to the vector
+ * units, of which only one computes floats while tiles are busy. Dots go through memory, a few blocks after the tiles,
+ * so that neither waits for the other. Small M, which is bound by memory, stays with VNNI. */
 #if defined(__x86_64__)
 
-#include "compute/cpu/quant/quant_pack.h"
+#include "compute/cpu/quant/quant_panels.h"
 
 #include <immintrin.h>
 #include <string.h>
 
-#include "compute/cpu/gemm/amx.h"
-#include "compute/cpu/quant/quant_quads.h"
+#include "compute/cpu/vec/amx.h"
+#include "compute/cpu/quant/quant_layout_vnni.h"
 #include "compute/quant.h"
 
-#define NUMBERS_BYTES (TILE_SIDE * 64)              /* of a tile */
-#define BLOCK_BYTES (NUMBERS_BYTES + TILE_SIDE * 4) /* and its scales behind it: of x, and of expanded weights */
-#define TILE_SUMS (TILE_SIDE * QUADS_ROWS)
+#define QUANTS_BYTES (TILE_SIDE * 64)              /* of a tile */
+#define BLOCK_BYTES (QUANTS_BYTES + TILE_SIDE * 4) /* with its scales after it: of x, and of expanded weights */
+#define TILE_SUMS (TILE_SIDE * VNNI_ROWS)
 #define BATCH 4           /* blocks of which each has a tile of dots of its own */
 #define X_FACTOR 0x1p112f /* expanded weights are so much too small: see small_bf16 */
 
@@ -25,8 +25,8 @@
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-/* Whole numbers of up to 8 bits as bf16, divided by X_FACTOR: a half with its mantissa cut and its exponent put where
- * bf16 has its own, whose bias is 112 larger. */
+/* Integers of up to 8 bits as bf16, divided by X_FACTOR: a half with its mantissa cut and its exponent put where bf16
+ * has its own, whose bias is 112 larger. */
 INLINE __m512i small_bf16(__m512i words)
 {
     __m512i halves = _mm512_castph_si512(_mm512_cvtepi16_ph(words));
@@ -34,23 +34,23 @@ INLINE __m512i small_bf16(__m512i words)
     return _mm512_and_si512(_mm512_srai_epi16(halves, 3), _mm512_set1_epi16((short)0x8fff));
 }
 
-INLINE void store_row(uint8_t *to, size_t row, __m512i numbers)
+INLINE void store_row(uint8_t *to, size_t row, __m512i quants)
 {
-    _mm512_storeu_si512(to + row * 64, numbers);
+    _mm512_storeu_si512(to + row * 64, quants);
 }
 
-INLINE void expand_numbers(const uint8_t *numbers, uint8_t *to)
+INLINE void expand_quants(const uint8_t *quants, uint8_t *to)
 {
     UNROLL
-    for (size_t quad = 0; quad < QUADS; quad++) {
-        __m512i bytes = _mm512_loadu_si512(numbers + quad * QUADS_LINE);
+    for (size_t k4 = 0; k4 < VNNI_K4; k4++) {
+        __m512i bytes = _mm512_loadu_si512(quants + k4 * VNNI_LINE);
 
-        store_row(to, 2 * quad, small_bf16(_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8)));
-        store_row(to, 2 * quad + 1, small_bf16(_mm512_srai_epi16(bytes, 8)));
+        store_row(to, 2 * k4, small_bf16(_mm512_srai_epi16(_mm512_slli_epi16(bytes, 8), 8)));
+        store_row(to, 2 * k4 + 1, small_bf16(_mm512_srai_epi16(bytes, 8)));
     }
 }
 
-/* Fetch the same block of the next blocks of a panel: it is expanded when other panels have had their turn. */
+/* Prefetch the same block of the next k of a panel: it is expanded after other panels. */
 INLINE void fetch_block(const uint8_t *block, size_t block_bytes, size_t ahead_bytes)
 {
     for (size_t at = 0; at < block_bytes; at += 64)
@@ -59,59 +59,59 @@ INLINE void fetch_block(const uint8_t *block, size_t block_bytes, size_t ahead_b
 
 static void expand(enum ash_dtype dtype, const uint8_t *panel, size_t k, uint8_t *expanded)
 {
-    const size_t block_bytes = ash_quant_panel_group(ASH_QUANT_QUADS, ASH_Q8_0);
+    const size_t block_bytes = ash_quant_panel_group(ASH_QUANT_LAYOUT_VNNI, ASH_Q8_0);
     size_t blocks = k / ASH_QUANT_BLOCK, ahead_bytes = blocks * block_bytes;
 
     (void)dtype;
     for (size_t b = 0; b < blocks; b++, expanded += BLOCK_BYTES, panel += block_bytes) {
-        _mm512_storeu_ps(expanded + NUMBERS_BYTES,
+        _mm512_storeu_ps(expanded + QUANTS_BYTES,
                          _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)panel)));
-        expand_numbers(quads_block(ASH_Q8_0, panel, 0), expanded);
+        expand_quants(vnni_block(ASH_Q8_0, panel, 0), expanded);
         fetch_block(panel, block_bytes, ahead_bytes);
     }
 }
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* ash_quant_numbers of a block, with numbers as bf16 times X_FACTOR in the order of the pairs. */
-INLINE float quantise_block(const float *x, __m512i order, uint8_t *numbers)
+/* ash_quant_quantise of a block, with quants as bf16 times X_FACTOR in the order of the pairs. */
+INLINE float quantise_block(const float *x, __m512i order, uint8_t *quants)
 {
     const __m512 rounder = _mm512_set1_ps(ASH_F32_ROUND_MAGIC), large = _mm512_set1_ps(X_FACTOR);
-    float factor, d = quads_scale(x, ASH_QUANT_BLOCK, &factor);
+    float factor, d = vnni_scale(x, ASH_QUANT_BLOCK, &factor);
     __m512 low = _mm512_mul_ps(_mm512_loadu_ps(x), _mm512_set1_ps(factor));
     __m512 high = _mm512_mul_ps(_mm512_loadu_ps(x + 16), _mm512_set1_ps(factor));
 
     if (factor == 0.0f) { /* x may be no number */
-        _mm512_storeu_si512(numbers, _mm512_setzero_si512());
+        _mm512_storeu_si512(quants, _mm512_setzero_si512());
         return d;
     }
     low = _mm512_mul_ps(_mm512_sub_ps(_mm512_add_ps(low, rounder), rounder), large);
     high = _mm512_mul_ps(_mm512_sub_ps(_mm512_add_ps(high, rounder), rounder), large);
-    _mm512_storeu_si512(numbers, _mm512_permutex2var_epi16(_mm512_castps_si512(low), order, _mm512_castps_si512(high)));
+    _mm512_storeu_si512(quants, _mm512_permutex2var_epi16(_mm512_castps_si512(low), order, _mm512_castps_si512(high)));
     return d;
 }
 
-static void quantise(const float *const *rows, size_t k, size_t strip, size_t strips, uint8_t *tile)
+static void quantise(const float *const *rows, size_t k, size_t micro, size_t micros, uint8_t *tile)
 {
     static const uint8_t pairs[4] = {0, 2, 1, 3};
     uint16_t upper_half[32];
     __m512i order;
 
-    (void)strip;
-    (void)strips;
+    (void)micro;
+    (void)micros;
     for (size_t i = 0; i < 32; i++)
         upper_half[i] = (uint16_t)(2 * (i / 4 * 4 + pairs[i % 4]) + 1);
     order = _mm512_loadu_si512(upper_half);
     for (size_t row = 0; row < TILE_SIDE; row++)
         for (size_t b = 0; b < k / ASH_QUANT_BLOCK; b++) {
-            uint8_t *block = tile + b * BLOCK_BYTES, *numbers = block + row * 64;
+            uint8_t *block = tile + b * BLOCK_BYTES, *quants = block + row * 64;
             float scale = 0.0f;
 
             if (rows[row] != NULL)
-                scale = quantise_block(rows[row] + b * ASH_QUANT_BLOCK, order, numbers);
+                scale = quantise_block(rows[row] + b * ASH_QUANT_BLOCK, order, quants);
             else
-                memset(numbers, 0, 64);
-            memcpy(block + NUMBERS_BYTES + row * sizeof(scale), &scale, sizeof(scale));
+                memset(quants, 0, 64);
+            memcpy(block + QUANTS_BYTES + row * sizeof(scale), &scale, sizeof(scale));
         }
 }
 
@@ -158,11 +158,11 @@ INLINE float *walk_sums(const struct job *job, const struct walk *walk)
 /* Four rows of the dots of a block. */
 INLINE void add_rows(const float *dots, const uint8_t *x, __m512 scales, size_t first, __m512 *acc)
 {
-    const float *x_scales = (const float *)(const void *)(x + NUMBERS_BYTES);
+    const float *x_scales = (const float *)(const void *)(x + QUANTS_BYTES);
 
     UNROLL
     for (size_t i = first; i < first + 4; i++)
-        acc[i] = _mm512_fmadd_ps(_mm512_load_ps(dots + i * QUADS_ROWS),
+        acc[i] = _mm512_fmadd_ps(_mm512_load_ps(dots + i * VNNI_ROWS),
                                  _mm512_mul_ps(_mm512_set1_ps(x_scales[i]), scales), acc[i]);
 }
 
@@ -170,14 +170,14 @@ INLINE void load_sums(const float *sums, __m512 *acc)
 {
     UNROLL
     for (size_t i = 0; i < TILE_SIDE; i++)
-        acc[i] = _mm512_loadu_ps(sums + i * QUADS_ROWS);
+        acc[i] = _mm512_loadu_ps(sums + i * VNNI_ROWS);
 }
 
 INLINE void store_sums(const __m512 *acc, float *sums)
 {
     UNROLL
     for (size_t i = 0; i < TILE_SIDE; i++)
-        _mm512_storeu_ps(sums + i * QUADS_ROWS, acc[i]);
+        _mm512_storeu_ps(sums + i * VNNI_ROWS, acc[i]);
 }
 
 /* What a turn of the loop does; what it leaves out at both ends is known when it is compiled. */
@@ -192,7 +192,7 @@ struct turn {
 #define TURN_STEP(multiplies, stores, tile, left, right, x, w, add_at)                                                 \
     do {                                                                                                               \
         const uint8_t *add_x = behind_x + (add_at)*BLOCK_BYTES;                                                        \
-        __m512 scales = turn.add ? _mm512_loadu_ps(behind_w + (add_at)*BLOCK_BYTES + NUMBERS_BYTES) : acc[0];          \
+        __m512 scales = turn.add ? _mm512_loadu_ps(behind_w + (add_at)*BLOCK_BYTES + QUANTS_BYTES) : acc[0];           \
                                                                                                                        \
         if (multiplies) TILE_LOAD(right, (w) + (tile)*BLOCK_BYTES, 64);                                                \
         if (turn.add) add_rows(dots[add_at], add_x, scales, 0, acc);                                                   \
@@ -269,7 +269,7 @@ static void run_batches(const struct job *job)
     run_turn(job, last, &ahead, &behind, dots, acc);
 }
 
-/* The blocks behind the last whole batch, one at a time. */
+/* The blocks after the last whole batch, one at a time. */
 static void run_rest(const struct job *job, size_t tile, size_t panel)
 {
     float dots[TILE_SUMS] __attribute__((aligned(64))), *sums = job->sums + panel * job->panel_sums + tile * TILE_SUMS;
@@ -279,7 +279,7 @@ static void run_rest(const struct job *job, size_t tile, size_t panel)
     for (size_t b = job->blocks / BATCH * BATCH; b < job->blocks; b++) {
         const uint8_t *x = job->x + (tile * job->blocks + b) * BLOCK_BYTES;
         const uint8_t *w = job->panels[panel] + b * BLOCK_BYTES;
-        __m512 scales = _mm512_loadu_ps(w + NUMBERS_BYTES);
+        __m512 scales = _mm512_loadu_ps(w + QUANTS_BYTES);
 
         TILE_LOAD(6, w, 64);
         TILE_LOAD(4, x, 64);
@@ -293,7 +293,7 @@ static void run_rest(const struct job *job, size_t tile, size_t panel)
     store_sums(acc, sums);
 }
 
-static void many(const struct ash_quant_many *all)
+static void large_m(const struct ash_quant_large_m *all)
 {
     size_t blocks = all->k / ASH_QUANT_BLOCK;
     const struct job job = {.x = all->x,
@@ -310,21 +310,23 @@ static void many(const struct ash_quant_many *all)
             run_rest(&job, tile, panel);
 }
 
-const struct ash_quant_panels ash_quant_q8_amx = {.layout = ASH_QUANT_QUADS,
-                                                  .few = &ash_quant_q8_vnni,
-                                                  .strip_rows = TILE_SIDE,
-                                                  .strip_bytes = BLOCK_BYTES,
-                                                  .tile_strips = 1,
-                                                  .few_rows = 8,
+ASH_QUANT_CHECK_PANELS(TILE_SIDE, 1, VNNI_SMALL_M_MAX); /* which the vnni kernels take */
+
+const struct ash_quant_panels ash_quant_q8_amx = {.layout = ASH_QUANT_LAYOUT_VNNI,
+                                                  .small_m = &ash_quant_q8_vnni,
+                                                  .micro_rows = TILE_SIDE,
+                                                  .micro_bytes = BLOCK_BYTES,
+                                                  .tile_micros = 1,
+                                                  .small_m_max = VNNI_SMALL_M_MAX,
                                                   .expanded_bytes = BLOCK_BYTES,
                                                   .k_groups = 8,
                                                   .expanded_panels = 2,
-                                                  .pack = ash_quant_quads_pack,
+                                                  .pack = ash_quant_vnni_pack,
                                                   .quantise = quantise,
                                                   .expand = expand,
                                                   .begin = tile_use_whole,
                                                   .end = tile_release,
-                                                  .many = many,
-                                                  .untile = ash_quant_quads_untile};
+                                                  .large_m = large_m,
+                                                  .untile = ash_quant_vnni_untile};
 
 #endif

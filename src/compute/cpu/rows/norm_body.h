@@ -1,13 +1,16 @@
-/* norm_body - RMS and layer norm of one instruction set. Include after wide.h.
- * The two differ by the mean: RMS norm is layer norm with mean 0 and no bias, and a subtraction of 0 changes no bits.
- */
+/* norm_body - RMS and layer norm of one instruction set. The two differ by the mean: RMS norm is layer norm with mean 0
+ * and no bias, and a subtraction of 0 changes no bits. */
 #ifndef ASH_COMPUTE_NORM_BODY_H
 #define ASH_COMPUTE_NORM_BODY_H
+
+#ifndef ASH_COMPUTE_MATRIX_BODY_H
+#error "include matrix_body.h first"
+#endif
 
 #define NORM_MIN_ROWS 8
 #define NORM_COLS 64 /* columns of a unit of the weight gradient */
 
-struct norm {
+struct norm_op {
     const struct ash_norm_args *args;
     bool layer;
 };
@@ -88,7 +91,7 @@ static void rms_row(const float *x, const float *weight, float eps, float *y, si
 
 static void norm_forward_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct norm *op = ctx;
+    const struct norm_op *op = ctx;
     const struct ash_norm_args *args = op->args;
 
     (void)worker;
@@ -117,12 +120,12 @@ INLINE void norm_weight_step(const float *x, const float *dy, struct norm_row ro
     if (dbias != NULL) wide_store_n(dbias, wide_add(wide_load_n(dbias, count), g), count);
 }
 
-/* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in the nearest cache. */
+/* Rows are the outer loop, so that memory is read in order; the sums of a unit's columns stay in L1. */
 static void norm_backward_weight(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct norm *op = ctx;
+    const struct norm_op *op = ctx;
     const struct ash_norm_args args = *op->args;
-    size_t first = begin * NORM_COLS, last = end * NORM_COLS < args.cols ? end * NORM_COLS : args.cols;
+    size_t first = begin * NORM_COLS, last = ash_min(end * NORM_COLS, args.cols);
     float *dweight = args.dweight, *dbias = op->layer ? args.dbias : NULL;
 
     (void)worker;
@@ -183,7 +186,7 @@ INLINE void norm_back_step(const float *x, const float *dy, const float *weight,
 
 static void norm_backward_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct norm *op = ctx;
+    const struct norm_op *op = ctx;
     const struct ash_norm_args args = *op->args;
 
     (void)worker;
@@ -204,7 +207,7 @@ static void norm_backward_rows(void *ctx, size_t begin, size_t end, int worker)
 
 static void norm_forward(struct ash_exec *exec, const struct ash_norm_args *args, bool layer)
 {
-    struct norm op = {.args = args, .layer = layer};
+    struct norm_op op = {.args = args, .layer = layer};
 
     ash_workers_run(exec->workers, args->rows * args->groups, NORM_MIN_ROWS, norm_forward_rows, &op);
 }
@@ -212,39 +215,39 @@ static void norm_forward(struct ash_exec *exec, const struct ash_norm_args *args
 /* The gradients of weight and bias come first: dx may overwrite dy. */
 static void norm_backward(struct ash_exec *exec, const struct ash_norm_args *args, bool layer)
 {
-    struct norm op = {.args = args, .layer = layer};
-    size_t units = (args->cols + NORM_COLS - 1) / NORM_COLS;
+    struct norm_op op = {.args = args, .layer = layer};
+    size_t units = ash_div_up(args->cols, NORM_COLS);
 
     if (args->dweight != NULL || (layer && args->dbias != NULL))
         ash_workers_run(exec->workers, units, column_units(exec, units), norm_backward_weight, &op);
     ash_workers_run(exec->workers, args->rows * args->groups, NORM_MIN_ROWS, norm_backward_rows, &op);
 }
 
-static void rms_forward(struct ash_exec *exec, const struct ash_norm_args *args)
+static void norm_rms_forward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
     norm_forward(exec, args, false);
 }
 
-static void rms_backward(struct ash_exec *exec, const struct ash_norm_args *args)
+static void norm_rms_backward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
     norm_backward(exec, args, false);
 }
 
-static void layer_forward(struct ash_exec *exec, const struct ash_norm_args *args)
+static void norm_layer_forward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
     norm_forward(exec, args, true);
 }
 
-static void layer_backward(struct ash_exec *exec, const struct ash_norm_args *args)
+static void norm_layer_backward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
     norm_backward(exec, args, true);
 }
 
 static const struct ash_norm_ops vec_norm = {
-    .rms_forward = rms_forward,
-    .rms_backward = rms_backward,
-    .layer_forward = layer_forward,
-    .layer_backward = layer_backward,
+    .rms_forward = norm_rms_forward,
+    .rms_backward = norm_rms_backward,
+    .layer_forward = norm_layer_forward,
+    .layer_backward = norm_layer_backward,
 };
 
 #endif

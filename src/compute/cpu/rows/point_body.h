@@ -1,6 +1,10 @@
-/* point_body - activations, cross-entropy and the optimizer of one instruction set. Include after wide.h. */
+/* point_body - activations, cross-entropy and the optimizer of one instruction set. */
 #ifndef ASH_COMPUTE_POINT_BODY_H
 #define ASH_COMPUTE_POINT_BODY_H
+
+#ifndef ASH_COMPUTE_WIDE_H
+#error "include wide.h first"
+#endif
 
 #include "base/bf16.h"
 #include "compute/gelu.h"
@@ -11,13 +15,13 @@
 
 /* ---- activations ------------------------------------------------------------------------------------------------- */
 
-struct act {
+struct act_op {
     const float *x, *up, *dout; /* x: the gate of SwiGLU */
     float *out, *dx, *dup;
     enum ash_gelu kind;
 };
 
-INLINE void swiglu_step(const struct act *op, size_t i, size_t count)
+INLINE void swiglu_step(const struct act_op *op, size_t i, size_t count)
 {
     struct wide gate = wide_load_n(op->x + i, count), up = wide_load_n(op->up + i, count);
 
@@ -26,7 +30,7 @@ INLINE void swiglu_step(const struct act *op, size_t i, size_t count)
 
 static void swiglu_forward_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct act op = *(const struct act *)ctx;
+    const struct act_op op = *(const struct act_op *)ctx;
     size_t i = begin;
 
     (void)worker;
@@ -37,12 +41,12 @@ static void swiglu_forward_range(void *ctx, size_t begin, size_t end, int worker
 
 static void swiglu_forward(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out)
 {
-    struct act op = {.x = gate, .up = up, .out = out};
+    struct act_op op = {.x = gate, .up = up, .out = out};
 
     ash_workers_run(exec->workers, count, ACT_MIN_COUNT, swiglu_forward_range, &op);
 }
 
-INLINE void swiglu_back_step(const struct act *op, size_t i, size_t count)
+INLINE void swiglu_back_step(const struct act_op *op, size_t i, size_t count)
 {
     struct wide gate = wide_load_n(op->x + i, count), up = wide_load_n(op->up + i, count),
                 dout = wide_load_n(op->dout + i, count);
@@ -54,7 +58,7 @@ INLINE void swiglu_back_step(const struct act *op, size_t i, size_t count)
 
 static void swiglu_backward_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct act op = *(const struct act *)ctx;
+    const struct act_op op = *(const struct act_op *)ctx;
     size_t i = begin;
 
     (void)worker;
@@ -66,7 +70,7 @@ static void swiglu_backward_range(void *ctx, size_t begin, size_t end, int worke
 static void swiglu_backward(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
                             float *dgate, float *dup)
 {
-    struct act op = {.x = gate, .up = up, .dout = dout, .dx = dgate, .dup = dup};
+    struct act_op op = {.x = gate, .up = up, .dout = dout, .dx = dgate, .dup = dup};
 
     ash_workers_run(exec->workers, count, ACT_MIN_COUNT, swiglu_backward_range, &op);
 }
@@ -81,7 +85,7 @@ INLINE struct wide gelu_inner(enum ash_gelu kind, struct wide x)
     return wide_tanh(wide_mul(wide_set(GELU_SQRT_2_PI), cubed));
 }
 
-INLINE void gelu_step(const struct act *op, size_t i, size_t count)
+INLINE void gelu_step(const struct act_op *op, size_t i, size_t count)
 {
     struct wide x = wide_load_n(op->x + i, count), t = gelu_inner(op->kind, x);
 
@@ -90,7 +94,7 @@ INLINE void gelu_step(const struct act *op, size_t i, size_t count)
 
 static void gelu_forward_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct act op = *(const struct act *)ctx;
+    const struct act_op op = *(const struct act_op *)ctx;
     size_t i = begin;
 
     (void)worker;
@@ -101,7 +105,7 @@ static void gelu_forward_range(void *ctx, size_t begin, size_t end, int worker)
 
 static void gelu_forward(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out)
 {
-    struct act op = {.x = x, .out = out, .kind = kind};
+    struct act_op op = {.x = x, .out = out, .kind = kind};
 
     ash_workers_run(exec->workers, count, ACT_MIN_COUNT, gelu_forward_range, &op);
 }
@@ -120,7 +124,7 @@ INLINE struct wide gelu_slope(enum ash_gelu kind, struct wide x)
     return wide_fma(half, wide_add(one, t), bend);
 }
 
-INLINE void gelu_back_step(const struct act *op, size_t i, size_t count)
+INLINE void gelu_back_step(const struct act_op *op, size_t i, size_t count)
 {
     struct wide slope = gelu_slope(op->kind, wide_load_n(op->x + i, count));
 
@@ -129,7 +133,7 @@ INLINE void gelu_back_step(const struct act *op, size_t i, size_t count)
 
 static void gelu_backward_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct act op = *(const struct act *)ctx;
+    const struct act_op op = *(const struct act_op *)ctx;
     size_t i = begin;
 
     (void)worker;
@@ -141,7 +145,7 @@ static void gelu_backward_range(void *ctx, size_t begin, size_t end, int worker)
 static void gelu_backward(struct ash_exec *exec, enum ash_gelu kind, const float *x, const float *dout, size_t count,
                           float *dx)
 {
-    struct act op = {.x = x, .dout = dout, .dx = dx, .kind = kind};
+    struct act_op op = {.x = x, .dout = dout, .dx = dx, .kind = kind};
 
     ash_workers_run(exec->workers, count, ACT_MIN_COUNT, gelu_backward_range, &op);
 }
@@ -207,7 +211,7 @@ static float *target_of(const struct ash_loss_part *part, size_t r)
     return column < part->cols ? part->logits + r * part->cols + column : NULL;
 }
 
-static void part_top_rows(void *ctx, size_t begin, size_t end, int worker)
+static void loss_part_top_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_loss_part *part = ctx;
 
@@ -225,7 +229,7 @@ static void part_top_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void part_sum_rows(void *ctx, size_t begin, size_t end, int worker)
+static void loss_part_sum_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_loss_part *part = ctx;
 
@@ -242,7 +246,7 @@ static void part_sum_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void part_end_rows(void *ctx, size_t begin, size_t end, int worker)
+static void loss_part_end_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_loss_part *part = ctx;
 
@@ -263,39 +267,39 @@ static void part_end_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void part_top(struct ash_exec *exec, const struct ash_loss_part *part)
+static void loss_part_top(struct ash_exec *exec, const struct ash_loss_part *part)
 {
     struct ash_loss_part op = *part;
 
-    ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, part_top_rows, &op);
+    ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, loss_part_top_rows, &op);
 }
 
-static void part_sum(struct ash_exec *exec, const struct ash_loss_part *part)
+static void loss_part_sum(struct ash_exec *exec, const struct ash_loss_part *part)
 {
     struct ash_loss_part op = *part;
 
-    ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, part_sum_rows, &op);
+    ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, loss_part_sum_rows, &op);
 }
 
-static void part_end(struct ash_exec *exec, const struct ash_loss_part *part)
+static void loss_part_end(struct ash_exec *exec, const struct ash_loss_part *part)
 {
     struct ash_loss_part op = *part;
 
-    ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, part_end_rows, &op);
+    ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, loss_part_end_rows, &op);
 }
 
 static const struct ash_loss_ops vec_loss = {
-    .cross_entropy = cross_entropy, .part_top = part_top, .part_sum = part_sum, .part_end = part_end};
+    .cross_entropy = cross_entropy, .part_top = loss_part_top, .part_sum = loss_part_sum, .part_end = loss_part_end};
 
 /* ---- optimizer --------------------------------------------------------------------------------------------------- */
 
 /* Factors that are the same for every element, rounded once. */
-struct adamw {
+struct adamw_op {
     const struct ash_adamw_args *args;
     float decay, grow1, grow2, step, root2;
 };
 
-INLINE void adamw_step(const struct adamw *op, const struct ash_adamw_args *args, size_t i, size_t count)
+INLINE void adamw_step(const struct adamw_op *op, const struct ash_adamw_args *args, size_t i, size_t count)
 {
     struct wide grad = wide_mul(wide_load_n(args->grad + i, count), wide_set(args->grad_scale)), denom;
     struct wide m = wide_load_n(args->m + i, count), v = wide_load_n(args->v + i, count);
@@ -313,7 +317,7 @@ INLINE void adamw_step(const struct adamw *op, const struct ash_adamw_args *args
 
 static void adamw_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct adamw op = *(const struct adamw *)ctx;
+    const struct adamw_op op = *(const struct adamw_op *)ctx;
     const struct ash_adamw_args args = *op.args;
     size_t i = begin;
 
@@ -325,7 +329,7 @@ static void adamw_range(void *ctx, size_t begin, size_t end, int worker)
 
 static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
 {
-    struct adamw op = {
+    struct adamw_op op = {
         .args = args,
         .decay = (float)(1.0 - (double)args->lr * (double)args->weight_decay),
         .grow1 = (float)(1.0 - (double)args->beta1),

@@ -1,6 +1,10 @@
-/* row_body - embedding, rotary positions and row arithmetic of one instruction set. Include after pack_body.h. */
+/* row_body - embedding, rotary positions and row arithmetic of one instruction set. */
 #ifndef ASH_COMPUTE_ROW_BODY_H
 #define ASH_COMPUTE_ROW_BODY_H
+
+#ifndef ASH_COMPUTE_PACK_BODY_H
+#error "include pack_body.h first"
+#endif
 
 #define ROW_MIN_COUNT 4096
 #define ROW_MIN_ROWS 8
@@ -8,7 +12,7 @@
 
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
 
-struct embed {
+struct embed_op {
     struct ash_exec *exec;
     const void *table;
     enum ash_dtype dtype;
@@ -23,7 +27,7 @@ struct embed {
 /* A narrow row is widened first: it is one line of a packed block. */
 static void embed_gather_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct embed *op = ctx;
+    const struct embed_op *op = ctx;
     float *wide = op->dtype == ASH_F32 ? NULL : ash_exec_scratch(op->exec, worker, op->cols * sizeof(*wide));
 
     for (size_t r = begin; r < end; r++) {
@@ -49,17 +53,17 @@ static void embed_gather_rows(void *ctx, size_t begin, size_t end, int worker)
 static void embed_gather(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols,
                          const int32_t *ids, size_t rows, bool add, float *out)
 {
-    struct embed op = {
+    struct embed_op op = {
         .exec = exec, .table = table, .dtype = dtype, .cols = cols, .ids = ids, .rows = rows, .add = add, .out = out};
 
     ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, embed_gather_rows, &op);
 }
 
 /* A unit is some columns, so that one thread meets all rows of an id, in order. */
-static void scatter_units(void *ctx, size_t begin, size_t end, int worker)
+static void embed_scatter_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct embed *op = ctx;
-    size_t first = begin * SCATTER_COLS, last = end * SCATTER_COLS < op->cols ? end * SCATTER_COLS : op->cols;
+    const struct embed_op *op = ctx;
+    size_t first = begin * SCATTER_COLS, last = ash_min(end * SCATTER_COLS, op->cols);
 
     (void)worker;
     for (size_t r = 0; r < op->rows; r++) {
@@ -69,19 +73,19 @@ static void scatter_units(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void scatter_add(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
-                        const float *grad)
+static void embed_scatter_add(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
+                              const float *grad)
 {
-    struct embed op = {.cols = cols, .rows = rows, .ids = ids, .grad = grad, .dtable = table};
+    struct embed_op op = {.cols = cols, .rows = rows, .ids = ids, .grad = grad, .dtable = table};
 
-    ash_workers_run(exec->workers, (cols + SCATTER_COLS - 1) / SCATTER_COLS, 1, scatter_units, &op);
+    ash_workers_run(exec->workers, ash_div_up(cols, SCATTER_COLS), 1, embed_scatter_units, &op);
 }
 
-static const struct ash_embed_ops vec_embed = {.gather = embed_gather, .scatter_add = scatter_add};
+static const struct ash_embed_ops vec_embed = {.gather = embed_gather, .scatter_add = embed_scatter_add};
 
 /* ---- rotary positions -------------------------------------------------------------------------------------------- */
 
-struct rope {
+struct rope_op {
     struct ash_exec *exec;
     const struct ash_rope_args *args;
 };
@@ -134,7 +138,7 @@ static void rope_head(const struct ash_rope_args *args, float *x, float *copy, c
 
 static void rope_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct rope *op = ctx;
+    const struct rope_op *op = ctx;
     const struct ash_rope_args *args = op->args;
     float *copy = ash_exec_scratch(op->exec, worker, args->dims * sizeof(*copy));
 
@@ -149,7 +153,7 @@ static void rope_rows(void *ctx, size_t begin, size_t end, int worker)
 
 static void rope_apply(struct ash_exec *exec, const struct ash_rope_args *args)
 {
-    struct rope op = {.exec = exec, .args = args};
+    struct rope_op op = {.exec = exec, .args = args};
 
     ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, rope_rows, &op);
 }
@@ -158,7 +162,7 @@ static const struct ash_rope_ops vec_rope = {.apply = rope_apply};
 
 /* ---- row arithmetic ---------------------------------------------------------------------------------------------- */
 
-struct row {
+struct row_op {
     const float *a, *b;
     float *out;
     float factor;
@@ -168,9 +172,9 @@ struct row {
     bool add;
 };
 
-static void add_range(void *ctx, size_t begin, size_t end, int worker)
+static void row_add_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct row *op = ctx;
+    const struct row_op *op = ctx;
 
     (void)worker;
     add_row(op->a + begin, op->b + begin, end - begin, op->out + begin);
@@ -178,14 +182,14 @@ static void add_range(void *ctx, size_t begin, size_t end, int worker)
 
 static void row_add(struct ash_exec *exec, const float *a, const float *b, size_t count, float *out)
 {
-    struct row op = {.a = a, .b = b, .out = out};
+    struct row_op op = {.a = a, .b = b, .out = out};
 
-    ash_workers_run(exec->workers, count, ROW_MIN_COUNT, add_range, &op);
+    ash_workers_run(exec->workers, count, ROW_MIN_COUNT, row_add_range, &op);
 }
 
-static void scale_range(void *ctx, size_t begin, size_t end, int worker)
+static void row_scale_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct row *op = ctx;
+    const struct row_op *op = ctx;
 
     (void)worker;
     scale_row(op->out + begin, end - begin, op->factor);
@@ -193,37 +197,37 @@ static void scale_range(void *ctx, size_t begin, size_t end, int worker)
 
 static void row_scale(struct ash_exec *exec, float *x, float factor, size_t count)
 {
-    struct row op = {.out = x, .factor = factor};
+    struct row_op op = {.out = x, .factor = factor};
 
-    ash_workers_run(exec->workers, count, ROW_MIN_COUNT, scale_range, &op);
+    ash_workers_run(exec->workers, count, ROW_MIN_COUNT, row_scale_range, &op);
 }
 
-INLINE void round_step(const struct row *op, size_t i, size_t count)
+INLINE void row_round_step(const struct row_op *op, size_t i, size_t count)
 {
     wide_store_n(op->out + i, wide_round_bf16(wide_load_n(op->a + i, count)), count);
 }
 
-static void round_range(void *ctx, size_t begin, size_t end, int worker)
+static void row_round_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct row op = *(const struct row *)ctx;
+    const struct row_op op = *(const struct row_op *)ctx;
     size_t i = begin;
 
     (void)worker;
     for (; i + ASH_LANES <= end; i += ASH_LANES)
-        round_step(&op, i, ASH_LANES);
-    if (i < end) round_step(&op, i, end - i);
+        row_round_step(&op, i, ASH_LANES);
+    if (i < end) row_round_step(&op, i, end - i);
 }
 
 static void row_round_bf16(struct ash_exec *exec, const float *x, size_t count, float *out)
 {
-    struct row op = {.a = x, .out = out};
+    struct row_op op = {.a = x, .out = out};
 
-    ash_workers_run(exec->workers, count, ROW_MIN_COUNT, round_range, &op);
+    ash_workers_run(exec->workers, count, ROW_MIN_COUNT, row_round_range, &op);
 }
 
-static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
+static void row_gather_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct row *op = ctx;
+    const struct row_op *op = ctx;
 
     (void)worker;
     for (size_t r = begin; r < end; r++)
@@ -233,13 +237,13 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
 static void row_gather(struct ash_exec *exec, const float *x, size_t cols, const int32_t *index, size_t rows,
                        float *out)
 {
-    struct row op = {.a = x, .out = out, .cols = cols, .index = index};
+    struct row_op op = {.a = x, .out = out, .cols = cols, .index = index};
 
-    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, gather_rows, &op);
+    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, row_gather_rows, &op);
 }
 
 /* count columns from c on of row t. */
-INLINE void combine_step(const struct row *op, size_t t, size_t c, size_t count)
+INLINE void row_combine_step(const struct row_op *op, size_t t, size_t c, size_t count)
 {
     float *out = op->out + t * op->cols + c;
     struct wide acc = op->add ? wide_load_n(out, count) : wide_set(0.0f);
@@ -251,31 +255,31 @@ INLINE void combine_step(const struct row *op, size_t t, size_t c, size_t count)
     wide_store_n(out, acc, count);
 }
 
-static void combine_rows(void *ctx, size_t begin, size_t end, int worker)
+static void row_combine_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct row op = *(const struct row *)ctx;
+    const struct row_op op = *(const struct row_op *)ctx;
 
     (void)worker;
     for (size_t t = begin; t < end; t++) {
         size_t c = 0;
 
         for (; c + ASH_LANES <= op.cols; c += ASH_LANES)
-            combine_step(&op, t, c, ASH_LANES);
-        if (c < op.cols) combine_step(&op, t, c, op.cols - c);
+            row_combine_step(&op, t, c, ASH_LANES);
+        if (c < op.cols) row_combine_step(&op, t, c, op.cols - c);
     }
 }
 
 static void row_combine(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
                         size_t slots, size_t rows, bool add, float *out)
 {
-    struct row op = {.a = y, .out = out, .cols = cols, .slots = slots, .index = where, .weight = weight, .add = add};
+    struct row_op op = {.a = y, .out = out, .cols = cols, .slots = slots, .index = where, .weight = weight, .add = add};
 
-    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, combine_rows, &op);
+    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, row_combine_rows, &op);
 }
 
-static void slot_dot_units(void *ctx, size_t begin, size_t end, int worker)
+static void row_slot_dot_units(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct row *op = ctx;
+    const struct row_op *op = ctx;
 
     (void)worker;
     for (size_t unit = begin; unit < end; unit++)
@@ -286,9 +290,9 @@ static void slot_dot_units(void *ctx, size_t begin, size_t end, int worker)
 static void row_slot_dot(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where,
                          size_t slots, size_t rows, float *out)
 {
-    struct row op = {.a = x, .b = y, .out = out, .cols = cols, .slots = slots, .index = where};
+    struct row_op op = {.a = x, .b = y, .out = out, .cols = cols, .slots = slots, .index = where};
 
-    ash_workers_run(exec->workers, rows * slots, ROW_MIN_ROWS, slot_dot_units, &op);
+    ash_workers_run(exec->workers, rows * slots, ROW_MIN_ROWS, row_slot_dot_units, &op);
 }
 
 static const struct ash_row_ops vec_row = {

@@ -6,7 +6,7 @@
 #include <immintrin.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "compute/cpu/quant/quad_x86.h"
+#include "compute/cpu/vec/f32x4_x86.h"
 
 #define VF_WIDTH 16
 #define VEC_QUANT_GEMM ash_quant_gemm_avx2 /* quant_priv.h */

@@ -5,12 +5,8 @@
 #include <arm_neon.h>
 #include <stddef.h>
 #include <stdint.h>
-#include "compute/cpu/gemm/strip_fmla.h"
-#include "compute/cpu/gemm/tile_fmla.h"
 
 #define VF_WIDTH 4
-#define VEC_TILE tile_fmla
-#define VEC_STRIP strip_fmla               /* of STRIP x 16 sums; without it, a loop in C */
 #define VEC_QUANT_GEMM ash_quant_gemm_neon /* quant_priv.h */
 #define VEC_QUANT_PANELS ash_quant_panels_neon
 
@@ -77,7 +73,7 @@ static inline vf vf_low(vf a, vf b)
     return vminq_f32(a, b);
 }
 
-/* Loaded each time: a load is free beside vector instructions, a copy of a register takes the place of one. */
+/* Loaded each time: a load is free next to vector instructions, a copy of a register takes the slot of one. */
 static inline vf vf_fresh(const vf *x)
 {
     vf copy;
@@ -166,26 +162,26 @@ static inline vf vm_fma(vf acc, vf x, vm m, int lane)
     }
 }
 
-/* ---- quads ------------------------------------------------------------------------------------------------------- */
+/* ---- vecs -------------------------------------------------------------------------------------------------------- */
 
-typedef float32x4_t quad;
+typedef float32x4_t f32x4;
 
-static inline quad quad_load(const float *p)
+static inline f32x4 f32x4_load(const float *p)
 {
     return vld1q_f32(p);
 }
 
-static inline quad quad_load_bf16(const uint16_t *p)
+static inline f32x4 f32x4_load_bf16(const uint16_t *p)
 {
     return vreinterpretq_f32_u32(vshll_n_u16(vld1_u16(p), 16));
 }
 
-static inline quad quad_load_f16(const uint16_t *p)
+static inline f32x4 f32x4_load_f16(const uint16_t *p)
 {
     return vcvt_f32_f16(vreinterpret_f16_u16(vld1_u16(p)));
 }
 
-static inline quad quad_round_bf16(quad x)
+static inline f32x4 f32x4_round_bf16(f32x4 x)
 {
     uint32x4_t bits = vreinterpretq_u32_f32(x), odd = vandq_u32(vshrq_n_u32(bits, 16), vdupq_n_u32(1));
     uint32x4_t rounded = vaddq_u32(bits, vaddq_u32(vdupq_n_u32(0x7fff), odd));
@@ -194,17 +190,17 @@ static inline quad quad_round_bf16(quad x)
     return vreinterpretq_f32_u32(vandq_u32(vbslq_u32(vceqq_f32(x, x), rounded, quiet), vdupq_n_u32(0xffff0000u)));
 }
 
-static inline void quad_store(float *p, quad x)
+static inline void f32x4_store(float *p, f32x4 x)
 {
     vst1q_f32(p, x);
 }
 
-static inline quad quad_fma_lane(quad acc, quad x, quad m, int lane)
+static inline f32x4 f32x4_fma_lane(f32x4 acc, f32x4 x, f32x4 m, int lane)
 {
     return vm_fma(acc, x, m, lane);
 }
 
-static inline void quad_transpose(quad r[4])
+static inline void f32x4_transpose(f32x4 r[4])
 {
     float64x2_t a = vreinterpretq_f64_f32(vtrn1q_f32(r[0], r[1])), b = vreinterpretq_f64_f32(vtrn2q_f32(r[0], r[1]));
     float64x2_t c = vreinterpretq_f64_f32(vtrn1q_f32(r[2], r[3])), d = vreinterpretq_f64_f32(vtrn2q_f32(r[2], r[3]));

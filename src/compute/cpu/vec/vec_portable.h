@@ -178,41 +178,40 @@ static inline vf vm_fma(vf acc, vf x, vm m, int lane)
     return vf_fma(x, vf_set(m[lane]), acc);
 }
 
-/* ---- quads: 4 floats, for moving and converting matrices ------------------------------------------------------------
- */
+/* ---- vecs: 4 floats, for moving and converting matrices ---------------------------------------------------------- */
 
-typedef float quad __attribute__((vector_size(16)));
+typedef float f32x4 __attribute__((vector_size(16)));
 
-static inline quad quad_load(const float *p)
+static inline f32x4 f32x4_load(const float *p)
 {
-    quad x;
+    f32x4 x;
     memcpy(&x, p, sizeof(x));
     return x;
 }
 
-static inline quad quad_load_bf16(const uint16_t *p)
+static inline f32x4 f32x4_load_bf16(const uint16_t *p)
 {
-    return (quad){ash_bf16_to_f32(p[0]), ash_bf16_to_f32(p[1]), ash_bf16_to_f32(p[2]), ash_bf16_to_f32(p[3])};
+    return (f32x4){ash_bf16_to_f32(p[0]), ash_bf16_to_f32(p[1]), ash_bf16_to_f32(p[2]), ash_bf16_to_f32(p[3])};
 }
 
-static inline quad quad_load_f16(const uint16_t *p)
+static inline f32x4 f32x4_load_f16(const uint16_t *p)
 {
-    return (quad){ash_f16_to_f32(p[0]), ash_f16_to_f32(p[1]), ash_f16_to_f32(p[2]), ash_f16_to_f32(p[3])};
+    return (f32x4){ash_f16_to_f32(p[0]), ash_f16_to_f32(p[1]), ash_f16_to_f32(p[2]), ash_f16_to_f32(p[3])};
 }
 
 /* Each float becomes the nearest bf16, ties to even. */
-static inline quad quad_round_bf16(quad x)
+static inline f32x4 f32x4_round_bf16(f32x4 x)
 {
-    return (quad){ash_bf16_round(x[0]), ash_bf16_round(x[1]), ash_bf16_round(x[2]), ash_bf16_round(x[3])};
+    return (f32x4){ash_bf16_round(x[0]), ash_bf16_round(x[1]), ash_bf16_round(x[2]), ash_bf16_round(x[3])};
 }
 
-static inline void quad_store(float *p, quad x)
+static inline void f32x4_store(float *p, f32x4 x)
 {
     memcpy(p, &x, sizeof(x));
 }
 
 /* x * m[lane] + acc, rounded once; lane is a constant. */
-static inline quad quad_fma_lane(quad acc, quad x, quad m, int lane)
+static inline f32x4 f32x4_fma_lane(f32x4 acc, f32x4 x, f32x4 m, int lane)
 {
     for (int l = 0; l < 4; l++)
         acc[l] = fmaf(x[l], m[lane], acc[l]);
@@ -220,12 +219,12 @@ static inline quad quad_fma_lane(quad acc, quad x, quad m, int lane)
 }
 
 /* Rows become columns. */
-static inline void quad_transpose(quad r[4])
+static inline void f32x4_transpose(f32x4 r[4])
 {
-    quad a = r[0], b = r[1], c = r[2], d = r[3];
+    f32x4 a = r[0], b = r[1], c = r[2], d = r[3];
 
     for (int n = 0; n < 4; n++)
-        r[n] = (quad){a[n], b[n], c[n], d[n]};
+        r[n] = (f32x4){a[n], b[n], c[n], d[n]};
 }
 
 #endif

@@ -1,8 +1,12 @@
 /* wide - ASH_LANES floats at a time, as one to four vectors side by side, and the functions of mathf.h on them: step by
  * step the same operations, therefore the same bits. Working on all of them at once keeps several chains of operations
- * in flight, and a wide is at the same time the ASH_LANES partial sums of a row. Include after a vec_*.h. */
+ * in flight, and a wide is at the same time the ASH_LANES partial sums of a row. */
 #ifndef ASH_COMPUTE_WIDE_H
 #define ASH_COMPUTE_WIDE_H
+
+#ifndef VF_WIDTH
+#error "include a vec_<isa>.h first"
+#endif
 
 #include <string.h>
 #include "compute/lanes.h"

@@ -5,8 +5,8 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "unit/collective/group_ranks.h"
-#include "unit/collective/networks.h"
+#include "harness/group_ranks.h"
+#include "harness/networks.h"
 #include "unit/sanitized.h"
 
 #define RANKS 4
@@ -78,43 +78,43 @@ static struct ash_group_opts options(const struct plan *plan, size_t rank, char 
                                    .node = node};
 }
 
-static int survivor(const struct plan *plan, struct story *story, const struct ash_place *place)
+static int survivor(const struct plan *plan, struct story *story, const struct ash_launch_env *env)
 {
     char node[2];
-    struct ash_group_opts opts = options(plan, place->rank, node);
+    struct ash_group_opts opts = options(plan, env->rank, node);
     struct ash_group *group = NULL, *again = NULL;
     struct ash_err err = {0};
-    int rc = ash_group_open(place, &opts, &group, &err);
+    int rc = ash_group_open(env, &opts, &group, &err);
 
     if (rc == 0) atomic_fetch_add(&story->joined, 1);
     while (rc == 0)
         rc = ash_group_barrier(group, &err);
-    if (group == NULL) return fprintf(stderr, "rank %zu: %s\n", place->rank, err.text), 10;
-    atomic_store(&story->noticed_ns[place->rank], ash_clock_ns());
+    if (group == NULL) return fprintf(stderr, "rank %zu: %s\n", env->rank, err.text), 10;
+    atomic_store(&story->noticed_ns[env->rank], ash_clock_ns());
     rc = ash_group_reform(group, plan->replaced ? 10 : 0, &again, &err);
-    if (is_lost(plan, place->rank)) /* on the smaller side of the cut, with the reason */
+    if (is_lost(plan, env->rank)) /* on the smaller side of the cut, with the reason */
         return (rc == -EHOSTUNREACH || rc == -EPERM) && strstr(err.text, "cannot be reached") != NULL ? 0 : 13;
-    if (rc < 0) return fprintf(stderr, "rank %zu: %s\n", place->rank, err.text), 11;
-    atomic_store(&story->formed_ns[place->rank], ash_clock_ns());
-    rc = check_new(again, plan, place->rank);
+    if (rc < 0) return fprintf(stderr, "rank %zu: %s\n", env->rank, err.text), 11;
+    atomic_store(&story->formed_ns[env->rank], ash_clock_ns());
+    rc = check_new(again, plan, env->rank);
     ash_group_close(again);
     return rc;
 }
 
 /* Ready before the loss, as a spare is; says so to `says`. */
-static int replacement(const struct plan *plan, const struct ash_place *place, FILE *says)
+static int replacement(const struct plan *plan, const struct ash_launch_env *env, FILE *says)
 {
     char node[2];
-    struct ash_group_opts opts = options(plan, place->rank, node);
+    struct ash_group_opts opts = options(plan, env->rank, node);
     struct ash_group *group = NULL;
     struct ash_err err = {0};
     int rc;
 
     dup2(fileno(says), STDERR_FILENO);
     opts.rejoin = true;
-    rc = ash_group_open(place, &opts, &group, &err);
+    rc = ash_group_open(env, &opts, &group, &err);
     if (rc < 0) return fprintf(stderr, "replacement: %s\n", err.text), 12;
-    rc = check_new(group, plan, place->rank);
+    rc = check_new(group, plan, env->rank);
     ash_group_close(group);
     return rc;
 }
@@ -122,14 +122,14 @@ static int replacement(const struct plan *plan, const struct ash_place *place, F
 /* says: NULL, or of a rank that takes another's place. */
 static int start_rank(const struct plan *plan, struct story *story, int port, size_t rank, FILE *says)
 {
-    struct ash_place place = {
+    struct ash_launch_env env = {
         .launcher = "test", .rank = rank, .size = RANKS, .host = "127.0.0.1", .port = port, .job = 9};
     int pid = fork(), rc;
 
     if (pid != 0) return pid;
     alarm(60); /* a hang is a failure */
-    if (plan->netns != NULL && enter_network(plan->netns, plan->nodes[rank], &place) < 0) _exit(1);
-    rc = says != NULL ? replacement(plan, &place, says) : survivor(plan, story, &place);
+    if (plan->netns != NULL && enter_network(plan->netns, plan->nodes[rank], &env) < 0) _exit(1);
+    rc = says != NULL ? replacement(plan, &env, says) : survivor(plan, story, &env);
     if (rc != 0) fprintf(stderr, "rank %zu%s: check %d\n", rank, says != NULL ? " (new)" : "", rc);
     _exit(rc != 0);
 }

@@ -40,7 +40,7 @@ static int32_t best(const float *logits, size_t count)
 static void check_model(struct ash_model *model, const char *backend, const json_t *golden, const char *name)
 {
     struct ash_pass_opts opts = {.max_rows = TOKENS_MAX};
-    size_t vocab = ash_model_config(model)->vocab, done = 0;
+    size_t vocab = ash_model_get_config(model)->vocab, done = 0;
     int32_t ids[2 * TOKENS_MAX], want[TOKENS_MAX];
     size_t count = read_ids(golden, "prompt", ids), wanted_count = read_ids(golden, name, want);
     float *logits = malloc(vocab * sizeof(*logits));

@@ -174,12 +174,12 @@ static void write_gguf(const struct ash_model *model, enum ash_dtype dtype, cons
     assert_non_null(maker);
     if (twist == NULL) twist = &none;
     maker_init(maker, 3);
-    add_metadata(maker, ash_model_config(model), twist);
+    add_metadata(maker, ash_model_get_config(model), twist);
     for (size_t i = 0; i < ash_model_param_count(model); i++) {
         const struct ash_param *param = ash_model_param(model, i);
 
         if (twist->leave_out == NULL || strstr(param->name, twist->leave_out) == NULL)
-            add_tensor(maker, param, ash_model_config(model)->head_dim, dtype);
+            add_tensor(maker, param, ash_model_get_config(model)->head_dim, dtype);
     }
     if (twist->extra_tensor != NULL) {
         uint8_t *data = maker_tensor(maker, twist->extra_tensor, 0, 1, (uint64_t[]){4}, 16);
@@ -200,7 +200,7 @@ static void write_gguf(const struct ash_model *model, enum ash_dtype dtype, cons
 /* Logits of ROWS tokens, in pieces of `piece` rows on a cache, from weights as they lie in the file or packed. */
 static float *infer_from(struct ash_model *model, bool pack, const char *backend, int threads, size_t piece)
 {
-    size_t vocab = ash_model_config(model)->vocab, wanted[ROWS];
+    size_t vocab = ash_model_get_config(model)->vocab, wanted[ROWS];
     struct ash_pass_opts opts = {.max_rows = ROWS};
     struct ash_pass *pass = NULL;
     struct ash_cache *cache = NULL;
@@ -274,7 +274,7 @@ static void test_same_bits(void **state)
         struct ash_model *folder = golden_open(models[i]), *model = open_made(folder, ASH_F32);
         float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
 
-        assert_memory_equal(want, got, ROWS * ash_model_config(folder)->vocab * sizeof(float));
+        assert_memory_equal(want, got, ROWS * ash_model_get_config(folder)->vocab * sizeof(float));
         free(want);
         free(got);
         ash_model_close(model);
@@ -294,7 +294,7 @@ static void test_quantised(void **state)
     (void)state;
     for (size_t k = 0; k < 2; k++) {
         struct ash_model *folder = golden_open("llama-gqa"), *model = open_made(folder, kinds[k].dtype);
-        size_t count = ROWS * ash_model_config(folder)->vocab;
+        size_t count = ROWS * ash_model_get_config(folder)->vocab;
         float *exact = infer(folder, "ref", 1, ROWS), *want = infer(model, "ref", 1, ROWS);
         double error = distance(exact, want, count);
 
@@ -329,7 +329,7 @@ static void test_saved(void **state)
     (void)state;
     for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
         struct ash_model *folder = golden_open("llama-gqa"), *model = NULL;
-        size_t count = ROWS * ash_model_config(folder)->vocab;
+        size_t count = ROWS * ash_model_get_config(folder)->vocab;
         const char *path = scratch_path("saved.gguf");
         struct golden_saved saved = {0};
         struct ash_save_watch watch = {golden_hear, &saved};
@@ -387,7 +387,7 @@ static void test_wide_is_near(void **state)
 {
     static const enum ash_dtype kinds[] = {ASH_Q8_0, ASH_Q8_W};
     struct ash_model *original = draw_model();
-    size_t count = ROWS * ash_model_config(original)->vocab;
+    size_t count = ROWS * ash_model_get_config(original)->vocab;
     float *exact = infer(original, NULL, 1, ROWS);
     double errors[2];
 
@@ -411,7 +411,7 @@ static void test_wide(void **state)
 {
     static const size_t pieces[] = {1, 2, 11, ROWS};
     struct ash_model *original = draw_model();
-    size_t count = ROWS * ash_model_config(original)->vocab;
+    size_t count = ROWS * ash_model_get_config(original)->vocab;
 
     (void)state;
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
@@ -459,10 +459,10 @@ static void test_saved_kinds(void **state)
         unlink(path);
         if (ash_model_save_gguf(folder, NULL, path, ASH_F32, NULL, NULL, &err) < 0) fail_msg("%s", err.text);
         if (ash_model_open(path, &model, &err) < 0) fail_msg("%s", err.text);
-        assert_int_equal(ash_model_config(model)->window[0], ash_model_config(folder)->window[0]);
-        assert_int_equal(ash_model_config(model)->tied, ash_model_config(folder)->tied);
+        assert_int_equal(ash_model_get_config(model)->window[0], ash_model_get_config(folder)->window[0]);
+        assert_int_equal(ash_model_get_config(model)->tied, ash_model_get_config(folder)->tied);
         float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
-        assert_memory_equal(want, got, ROWS * ash_model_config(folder)->vocab * sizeof(float));
+        assert_memory_equal(want, got, ROWS * ash_model_get_config(folder)->vocab * sizeof(float));
         free(want);
         free(got);
         ash_model_close(model);
@@ -475,7 +475,7 @@ static void test_factors(void **state)
 {
     static const struct twist kinds[] = {{.rope_factor = 2}, {.extra_tensor = "rope_freqs.weight", .extra_value = 2}};
     struct ash_model *folder = golden_open("llama-gqa");
-    size_t count = ROWS * ash_model_config(folder)->vocab;
+    size_t count = ROWS * ash_model_get_config(folder)->vocab;
     float *logits[2], *unscaled = infer(folder, NULL, 1, ROWS);
 
     (void)state;

@@ -34,7 +34,7 @@ static void fixture_open(struct fixture *f, const char *name, const char *backen
     if (ash_exec_init(&f->exec, backend, 2, &err) < 0) fail_msg("%s", err.text);
     f->model = golden_open(name);
     ash_model_round_bf16(f->model, bf16);
-    f->vocab = ash_model_config(f->model)->vocab;
+    f->vocab = ash_model_get_config(f->model)->vocab;
     for (size_t i = 0; i < ROWS; i++) {
         f->ids[i] = (int32_t)ash_rng_below(3, 1, i, f->vocab);
         f->targets[i] = (int32_t)ash_rng_below(3, 2, i, f->vocab);

@@ -58,10 +58,10 @@ static void assert_few_steps(const uint8_t *blocks)
         size_t count = (ROW - at < ASH_QUANT_GROUP ? ROW - at : ASH_QUANT_GROUP) / ASH_QUANT_BLOCK;
         int32_t steps[ASH_QUANT_GROUP_BLOCKS], most = 0;
 
-        ash_quant_steps(blocks + ash_dtype_size(ASH_Q4_0, at), count, ASH_Q4_0, steps);
+        ash_quant_subscales(blocks + ash_dtype_size(ASH_Q4_0, at), count, ASH_Q4_0, steps);
         for (size_t b = 0; b < count; b++)
             most = abs(steps[b]) > most ? abs(steps[b]) : most;
-        assert_int_equal(most, ASH_QUANT_FEW_STEPS);
+        assert_int_equal(most, ASH_QUANT_SUBSCALE_SMALL_MAX);
     }
 }
 

@@ -37,7 +37,7 @@ static void fixture_open(struct fixture *f, const char *name, const char *backen
     f->model = golden_open(name);
     if (ash_model_own(f->model, &err) < 0) fail_msg("%s", err.text);
     ash_model_round_bf16(f->model, bf16);
-    f->vocab = ash_model_config(f->model)->vocab;
+    f->vocab = ash_model_get_config(f->model)->vocab;
     for (size_t i = 0; i < ROWS; i++) {
         f->ids[i] = (int32_t)ash_rng_below(7, 1, i, f->vocab);
         f->targets[i] = i % 5 == 0 ? -1 : (int32_t)ash_rng_below(7, 2, i, f->vocab);

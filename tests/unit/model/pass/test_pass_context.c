@@ -138,7 +138,7 @@ static int run_calls(struct member *m, struct ash_pass *pass)
 
     for (size_t call = 0; rc == 0 && call < CALLS; call++) {
         struct input input;
-        input_fill(&input, m->settings->bf16, m->ep.rank, call, ash_model_config(m->model)->vocab);
+        input_fill(&input, m->settings->bf16, m->ep.rank, call, ash_model_get_config(m->model)->vocab);
         if (call == 0 && m->settings->one && m->settings->ep == 1) input.batch.flags |= ASH_BATCH_OVERWRITES;
         rc = ash_pass_train(pass, &input.batch, SCALE, &grads, m->losses[call], &m->err);
     }
@@ -280,7 +280,7 @@ static void whole_open(struct whole *w, const char *name, bool bf16)
         size_t source = i / CALLS, call = i % CALLS;
         struct input input;
         if (call == 0) w->grads[source] = calloc(ash_model_grad_size(w->model), sizeof(float));
-        input_fill(&input, bf16, source, call, ash_model_config(w->model)->vocab);
+        input_fill(&input, bf16, source, call, ash_model_get_config(w->model)->vocab);
         if (input.batch.rows > 0 &&
             ash_pass_train(pass, &input.batch, SCALE, &(struct ash_pass_grads){.sums = w->grads[source]},
                            w->losses[source][call], &err) < 0)
@@ -340,7 +340,7 @@ static void check_crew(const struct whole *w, const struct settings *s)
 
 static size_t kv_heads(const struct whole *w)
 {
-    return ash_model_config(w->model)->kv_heads;
+    return ash_model_get_config(w->model)->kv_heads;
 }
 
 static void test_gradients(void **state)
@@ -371,7 +371,7 @@ static void test_with_experts(void **state)
         struct whole w;
         struct settings s = {.model = golden_models[i / 2], .bf16 = i % 2 == 1, .tp = 1, .ep = SOURCES};
         whole_open(&w, s.model, s.bf16);
-        bool sparse = ash_model_config(w.model)->expert.experts > 0;
+        bool sparse = ash_model_get_config(w.model)->expert.experts > 0;
         for (s.cp = 2; sparse && s.cp <= 4 && s.cp <= kv_heads(&w); s.cp++) {
             s.recompute = (enum ash_recompute)((i + s.cp) % 3);
             s.near = (i / 2 + s.cp) % 2 == 0;
@@ -387,7 +387,7 @@ static void test_with_experts(void **state)
 /* Can the model be cut by tp at all, and do enough key-value heads remain for cp? */
 static bool can_cut(const struct whole *w, const struct settings *s)
 {
-    const struct ash_model_config *config = ash_model_config(w->model);
+    const struct ash_model_config *config = ash_model_get_config(w->model);
     struct ash_slice slice = ash_slice_whole(config);
 
     slice.tp_size = s->tp;

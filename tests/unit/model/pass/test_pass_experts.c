@@ -125,7 +125,7 @@ static int open_slice(struct member *m)
 
 static int run_calls(struct member *m, struct ash_pass *pass)
 {
-    size_t vocab = ash_model_config(m->model)->vocab;
+    size_t vocab = ash_model_get_config(m->model)->vocab;
     int rc = 0;
 
     for (size_t call = 0; rc == 0 && call < CALLS; call++) {
@@ -254,7 +254,7 @@ static void whole_open(struct whole *w, const char *name, bool bf16)
         w->grads[source] = calloc(ash_model_grad_size(w->model), sizeof(float));
         for (size_t call = 0; call < CALLS; call++) {
             struct input input;
-            input_fill(&input, source, call, ash_model_config(w->model)->vocab);
+            input_fill(&input, source, call, ash_model_get_config(w->model)->vocab);
             if (input.batch.rows == 0) continue;
             if (ash_pass_train(pass, &input.batch, SCALE, &(struct ash_pass_grads){.sums = w->grads[source]},
                                w->losses[source][call], &err) < 0)
@@ -339,7 +339,7 @@ static void test_conservation(void **state)
 
             floats_sent = floats_got = 0;
             crew_run(&crew, &s);
-            const struct ash_model_config *c = ash_model_config(crew.members[0].model);
+            const struct ash_model_config *c = ash_model_get_config(crew.members[0].model);
             for (size_t r = 0; r < size; r++)
                 for (size_t call = 0; call < CALLS; call++)
                     rows += brought[r][call];

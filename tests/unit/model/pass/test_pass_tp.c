@@ -191,7 +191,8 @@ static void compare(const struct member *part, const struct member *whole)
     for (size_t i = 0; i < ash_model_param_count(part->model); i++) {
         const struct ash_param *param = ash_model_param(part->model, i);
 
-        if (param->is_trained) compare_param(param, part->grads, ash_model_find(whole->model, param->name), whole->grads);
+        if (param->is_trained)
+            compare_param(param, part->grads, ash_model_find(whole->model, param->name), whole->grads);
     }
 }
 
@@ -207,7 +208,7 @@ static void check_crew(const struct subject *subject, const struct member *whole
     memset(members, 0, sizeof(members));
     for (size_t r = 0; r < size; r++) {
         members[r] = (struct member){.subject = subject, .variant = variant, .place = {&party, r, 0}};
-        members[r].slice = ash_slice_whole(ash_model_config(whole->model));
+        members[r].slice = ash_slice_whole(ash_model_get_config(whole->model));
         members[r].slice.tp_rank = r;
         members[r].slice.tp_size = size;
         if (variant.deal_experts) {
@@ -453,7 +454,7 @@ static void test_refusals(void **state)
     assert_int_equal(ash_pass_infer(pass, &batch, NULL, &row, 1, logits, &err), -EINVAL);
     slice = *ash_model_slice(model);
     slice.tp_size = 5; /* of 4 key-value heads */
-    assert_int_equal(ash_slice_check(ash_model_config(model), &slice, false, &err), -EINVAL);
+    assert_int_equal(ash_slice_check(ash_model_get_config(model), &slice, false, &err), -EINVAL);
     assert_non_null(strstr(err.text, "key-value heads (4)"));
     ash_pass_close(pass);
     ash_exec_fini(&exec);

@@ -149,25 +149,25 @@ static void test_single_faults(void **state)
 {
     static const struct {
         struct fault fault;
-        enum ash_layer layer;
+        enum ash_health_layer layer;
         enum ash_severity severity;
         const char *where;
     } cases[] = {
-        {{"DCGM_FI_DEV_XID_ERRORS", 79, 0}, ASH_LAYER_GPU, ASH_BROKEN, "node-1 gpu 2"},
-        {{"DCGM_FI_DEV_ROW_REMAP_FAILURE", 1, 1}, ASH_LAYER_GPU, ASH_BROKEN, "node-1 gpu 2"},
-        {{"DCGM_FI_DEV_SM_CLOCK", 1200, 1980}, ASH_LAYER_GPU, ASH_SLOW, "node-1 gpu 2"},
-        {{"DCGM_FI_DEV_THERMAL_VIOLATION", 900, 700}, ASH_LAYER_GPU, ASH_SLOW, "node-1 gpu 2"},
-        {{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 6, 5}, ASH_LAYER_NVLINK, ASH_SLOW, "node-1 gpu 2"},
-        {{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 3, 5}, ASH_LAYER_NVLINK, ASH_SLOW, "node-1 gpu 2"}, /* reset */
-        {{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 2e6, 1e6}, ASH_LAYER_NVLINK, ASH_SLOW, "node-1 gpu 2"},
-        {{"node_amazonefa_rx_drops", 9, 7}, ASH_LAYER_NETWORK, ASH_SLOW, "node-1 device efa2"},
-        {{"node_amazonefa_retrans_timeout_events", 1, 0}, ASH_LAYER_NETWORK, ASH_SLOW, "node-1 device efa2"},
-        {{"node_amazonefa_tx_bytes", 2e9, 1e9}, ASH_LAYER_NETWORK, ASH_SLOW, "node-1 device efa2"},
-        {{"node_pressure_io_stalled_seconds_total", 40, 10}, ASH_LAYER_STORAGE, ASH_SLOW, "node-1"},
-        {{"ashlar_train_save_errors_total", 1, 0}, ASH_LAYER_STORAGE, ASH_BROKEN, "node-1"},
-        {{"node_memory_MemAvailable_bytes", 1e9, 1e12}, ASH_LAYER_HOST, ASH_SLOW, "node-1"},
-        {{"node_cpu_package_throttles_total", 4, 3}, ASH_LAYER_HOST, ASH_SLOW, "node-1"},
-        {{"DCGM_FI_DEV_GPU_UTIL", 20, 98}, ASH_LAYER_STEP, ASH_SLOW, "node-1 gpu 2"},
+        {{"DCGM_FI_DEV_XID_ERRORS", 79, 0}, ASH_HEALTH_GPU, ASH_BROKEN, "node-1 gpu 2"},
+        {{"DCGM_FI_DEV_ROW_REMAP_FAILURE", 1, 1}, ASH_HEALTH_GPU, ASH_BROKEN, "node-1 gpu 2"},
+        {{"DCGM_FI_DEV_SM_CLOCK", 1200, 1980}, ASH_HEALTH_GPU, ASH_SLOW, "node-1 gpu 2"},
+        {{"DCGM_FI_DEV_THERMAL_VIOLATION", 900, 700}, ASH_HEALTH_GPU, ASH_SLOW, "node-1 gpu 2"},
+        {{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 6, 5}, ASH_HEALTH_NVLINK, ASH_SLOW, "node-1 gpu 2"},
+        {{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 3, 5}, ASH_HEALTH_NVLINK, ASH_SLOW, "node-1 gpu 2"}, /* reset */
+        {{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 2e6, 1e6}, ASH_HEALTH_NVLINK, ASH_SLOW, "node-1 gpu 2"},
+        {{"node_amazonefa_rx_drops", 9, 7}, ASH_HEALTH_NETWORK, ASH_SLOW, "node-1 device efa2"},
+        {{"node_amazonefa_retrans_timeout_events", 1, 0}, ASH_HEALTH_NETWORK, ASH_SLOW, "node-1 device efa2"},
+        {{"node_amazonefa_tx_bytes", 2e9, 1e9}, ASH_HEALTH_NETWORK, ASH_SLOW, "node-1 device efa2"},
+        {{"node_pressure_io_stalled_seconds_total", 40, 10}, ASH_HEALTH_STORAGE, ASH_SLOW, "node-1"},
+        {{"ashlar_train_save_errors_total", 1, 0}, ASH_HEALTH_STORAGE, ASH_BROKEN, "node-1"},
+        {{"node_memory_MemAvailable_bytes", 1e9, 1e12}, ASH_HEALTH_HOST, ASH_SLOW, "node-1"},
+        {{"node_cpu_package_throttles_total", 4, 3}, ASH_HEALTH_HOST, ASH_SLOW, "node-1"},
+        {{"DCGM_FI_DEV_GPU_UTIL", 20, 98}, ASH_HEALTH_STEP, ASH_SLOW, "node-1 gpu 2"},
     };
 
     (void)state;
@@ -278,7 +278,7 @@ static void test_straggler(void **state)
     assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
     assert_int_equal(ash_diagnose_finding_count(diagnose), 1);
     assert_string_equal(ash_diagnose_first(diagnose)->where, "n3");
-    assert_int_equal(ash_diagnose_first(diagnose)->layer, ASH_LAYER_STEP);
+    assert_int_equal(ash_diagnose_first(diagnose)->layer, ASH_HEALTH_STEP);
     ash_diagnose_close(diagnose);
 }
 
@@ -286,13 +286,13 @@ static void test_logs(void **state)
 {
     static const struct {
         const char *line, *says;
-        enum ash_layer layer;
+        enum ash_health_layer layer;
     } cases[] = {
-        {"RuntimeError: CUDA error 802: system not yet initialized", "fabric manager", ASH_LAYER_SOFTWARE},
-        {"ip-1:9:9 [3] NCCL INFO Using network Socket", "sockets", ASH_LAYER_SOFTWARE},
-        {"ip-1:9:9 [3] NCCL INFO NET/Plugin: Could not find: libnccl-net.so", "plugin", ASH_LAYER_SOFTWARE},
-        {"x: undefined symbol: ncclFoo", "another version", ASH_LAYER_SOFTWARE},
-        {"kernel: NVRM: Xid (PCI:0000:10:1c): 79, pid=1, GPU has fallen off the bus.", "bus", ASH_LAYER_GPU},
+        {"RuntimeError: CUDA error 802: system not yet initialized", "fabric manager", ASH_HEALTH_SOFTWARE},
+        {"ip-1:9:9 [3] NCCL INFO Using network Socket", "sockets", ASH_HEALTH_SOFTWARE},
+        {"ip-1:9:9 [3] NCCL INFO NET/Plugin: Could not find: libnccl-net.so", "plugin", ASH_HEALTH_SOFTWARE},
+        {"x: undefined symbol: ncclFoo", "another version", ASH_HEALTH_SOFTWARE},
+        {"kernel: NVRM: Xid (PCI:0000:10:1c): 79, pid=1, GPU has fallen off the bus.", "bus", ASH_HEALTH_GPU},
     };
     static const char *const fine = "a [0] NCCL INFO Using network AWS Libfabric\nNVRM: Xid (PCI:0): 63, x\n\xff\x01";
 

@@ -40,11 +40,11 @@ static void test_samples(void **state)
     assert_string_equal(ash_scrape_at(scrape, 1)->name, "a:b_c");
     assert_true(ash_scrape_at(scrape, 1)->value == -2500);
     assert_int_equal(sample->label_count, 2);
-    assert_string_equal(ash_scrape_label(sample, "gpu"), "3");
-    assert_string_equal(ash_scrape_label(sample, "Hostname"), "n\"1\\\n");
-    assert_string_equal(ash_scrape_label(sample, "none"), "");
+    assert_string_equal(ash_scrape_label_of(sample, "gpu"), "3");
+    assert_string_equal(ash_scrape_label_of(sample, "Hostname"), "n\"1\\\n");
+    assert_string_equal(ash_scrape_label_of(sample, "none"), "");
     assert_true(isinf(ash_scrape_at(scrape, 3)->value));
-    assert_string_equal(ash_scrape_label(ash_scrape_at(scrape, 4), "a"), "}, b=");
+    assert_string_equal(ash_scrape_label_of(ash_scrape_at(scrape, 4), "a"), "}, b=");
     assert_true(isnan(ash_scrape_at(scrape, 4)->value));
     ash_scrape_close(scrape);
 }
@@ -64,8 +64,8 @@ static void test_bad_lines(void **state)
         snprintf(text, sizeof(text), "x{l=\"1\"} 1\n%s\ny{l=\"2\"} 2", lines[i]);
         scrape = parse(text);
         if (ash_scrape_count(scrape) != 2 || ash_scrape_skipped(scrape) != 1) fail_msg("taken: %s", lines[i]);
-        assert_string_equal(ash_scrape_label(ash_scrape_at(scrape, 0), "l"), "1");
-        assert_string_equal(ash_scrape_label(ash_scrape_at(scrape, 1), "l"), "2");
+        assert_string_equal(ash_scrape_label_of(ash_scrape_at(scrape, 0), "l"), "1");
+        assert_string_equal(ash_scrape_label_of(ash_scrape_at(scrape, 1), "l"), "2");
         ash_scrape_close(scrape);
     }
 }
@@ -128,11 +128,11 @@ static void test_own_exporter(void **state)
         const struct ash_scrape_sample *sample = ash_scrape_at(scrape, i);
 
         if (strcmp(sample->name, "t_total") == 0)
-            seen += sample->value == 3 && strcmp(ash_scrape_label(sample, "path"), "shm") == 0;
+            seen += sample->value == 3 && strcmp(ash_scrape_label_of(sample, "path"), "shm") == 0;
         seen += strcmp(sample->name, "t_gauge") == 0 && sample->value == 0.125;
         seen += strcmp(sample->name, "t_seconds_sum") == 0 && sample->value == 0.5;
         seen += strcmp(sample->name, "t_seconds_count") == 0 && sample->value == 1;
-        seen += strcmp(sample->name, "t_seconds_bucket") == 0 && strcmp(ash_scrape_label(sample, "le"), "+Inf") == 0;
+        seen += strcmp(sample->name, "t_seconds_bucket") == 0 && strcmp(ash_scrape_label_of(sample, "le"), "+Inf") == 0;
     }
     assert_int_equal(seen, 5);
     ash_scrape_close(scrape);

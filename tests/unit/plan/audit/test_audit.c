@@ -66,7 +66,7 @@ static void test_published_traffic(void **state)
     size_t count = 0;
 
     (void)state;
-    for (; ash_dispatch_check(&consts, catalog, count, &check); count++) {
+    for (; ash_dispatch_check_at(&consts, catalog, count, &check); count++) {
         double error = fabs(check.predicted / check.measured - 1);
 
         if (error > 0.5)

@@ -66,7 +66,7 @@ static void compare(const struct ash_goodput_job *job, enum ash_goodput_kind kin
 
     ash_goodput_plan(job, kind, &way);
     ash_goodput_solve(&way, &result);
-    ash_goodput_play(&way, 30 * 86400.0, 20000, 400000, seed, &sim);
+    ash_goodput_simulate(&way, 30 * 86400.0, 20000, 400000, seed, &sim);
     off = fabs(sim.shares.useful - result.shares.useful);
     if (off > 3.5 * sim.error + 2e-4)
         fail_msg("%s, %.0f GPUs, %lld spares: formula %.5f, simulation %.5f +- %.5f", ash_goodput_name(kind), job->gpus,
@@ -106,9 +106,9 @@ static void test_the_same_seed_gives_the_same_run(void **state)
 
     (void)state;
     ash_goodput_plan(&llama405, ASH_GOODPUT_TIERED, &way);
-    ash_goodput_play(&way, 86400, 500, 1e5, 3, &a);
-    ash_goodput_play(&way, 86400, 500, 1e5, 3, &b);
-    ash_goodput_play(&way, 86400, 500, 1e5, 4, &c);
+    ash_goodput_simulate(&way, 86400, 500, 1e5, 3, &a);
+    ash_goodput_simulate(&way, 86400, 500, 1e5, 3, &b);
+    ash_goodput_simulate(&way, 86400, 500, 1e5, 4, &c);
     assert_true(a.shares.useful == b.shares.useful && a.failures == b.failures);
     assert_true(a.shares.useful != c.shares.useful);
 }
@@ -240,7 +240,7 @@ static void test_break_even_is_where_they_are_equal(void **state)
     struct ash_goodput_break_even even;
 
     (void)state;
-    ash_goodput_break_even(&job, ASH_GOODPUT_SYNC, ASH_GOODPUT_PEERS, &even);
+    ash_goodput_break_even_of(&job, ASH_GOODPUT_SYNC, ASH_GOODPUT_PEERS, &even);
     assert_true(even.exists);
     job.failures_per_gpu_hour = even.failures_per_gpu_hour;
     assert_between(goodput(&job, ASH_GOODPUT_PEERS) - goodput(&job, ASH_GOODPUT_SYNC), -1e-4, 1e-4);
@@ -248,7 +248,7 @@ static void test_break_even_is_where_they_are_equal(void **state)
     assert_true(goodput(&job, ASH_GOODPUT_PEERS) > goodput(&job, ASH_GOODPUT_SYNC));
     job = llama405;
     job.peer_overhead = 0.9; /* never pays */
-    ash_goodput_break_even(&job, ASH_GOODPUT_TIERED, ASH_GOODPUT_PEERS, &even);
+    ash_goodput_break_even_of(&job, ASH_GOODPUT_TIERED, ASH_GOODPUT_PEERS, &even);
     assert_true(!even.exists || even.mtbf_s < 600);
 }
 
@@ -258,14 +258,14 @@ static void test_memory_price(void **state)
     struct ash_goodput_job job = llama405;
 
     (void)state;
-    ash_goodput_memory(&job, ASH_GOODPUT_PEERS, &memory);
+    ash_goodput_memory_of(&job, ASH_GOODPUT_PEERS, &memory);
     assert_between(memory.state_bytes, 5.66e12, 5.68e12);
     assert_between(memory.hbm_bytes_per_gpu, 296e6, 298e6); /* 12 bytes a parameter, once more over all GPUs */
     assert_true(memory.fits);
     job.gpu_free_bytes = 200e6;
-    ash_goodput_memory(&job, ASH_GOODPUT_PEERS, &memory);
+    ash_goodput_memory_of(&job, ASH_GOODPUT_PEERS, &memory);
     assert_false(memory.fits);
-    ash_goodput_memory(&job, ASH_GOODPUT_SYNC, &memory);
+    ash_goodput_memory_of(&job, ASH_GOODPUT_SYNC, &memory);
     assert_true(memory.fits && memory.host_bytes_per_node == 0);
 }
 
@@ -300,7 +300,7 @@ static void test_hopeless(void **state)
     for (enum ash_goodput_kind k = 0; k < ASH_GOODPUT_KINDS; k++) {
         assert_between(goodput(&job, k), 0, 0.01);
         ash_goodput_plan(&job, k, &way);
-        ash_goodput_play(&way, 86400, 5000, 1e5, 1, &sim);
+        ash_goodput_simulate(&way, 86400, 5000, 1e5, 1, &sim);
         assert_between(sim.shares.useful, 0, 0.01);
     }
 }
@@ -313,7 +313,7 @@ static double running(const struct ash_goodput_shares *shares)
 }
 
 /* Whatever the job, the answer comes at once: many spares and long repairs, copies every few milliseconds, failures
- * that are rare beside them. And it is still the formula's. */
+ * that are rare compared with them. And it is still the formula's. */
 static void test_extremes_are_bounded(void **state)
 {
     static const struct {
@@ -344,7 +344,7 @@ static void test_extremes_are_bounded(void **state)
 
             ash_goodput_plan(&job, k, &way);
             ash_goodput_solve(&way, &result);
-            ash_goodput_play(&way, 30 * 86400.0, 20000, 1e5, 1, &sim);
+            ash_goodput_simulate(&way, 30 * 86400.0, 20000, 1e5, 1, &sim);
             if (sim.events > 300000)
                 fail_msg("case %zu, %s: %llu events", i, ash_goodput_name(k), (unsigned long long)sim.events);
             if (fabs(running(&sim.shares) - running(&result.shares)) > 4 * sim.error + 2e-3)

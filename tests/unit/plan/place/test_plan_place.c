@@ -30,21 +30,22 @@ static int domain_of(const char *host)
     return topology->nodes[ash_topology_host(topology, host)].parent;
 }
 
-static struct ash_place_job place_job(const char *model, const char *cluster, const char *layout, double share)
+static struct ash_placement_job place_job(const char *model, const char *cluster, const char *layout, double share)
 {
-    struct ash_place_job job = {.consts = &consts, .job = job_of(model, cluster, 1024, 4096), .uplink_share = share};
+    struct ash_placement_job job = {
+        .consts = &consts, .job = job_of(model, cluster, 1024, 4096), .uplink_share = share};
 
     job.layout = layout_of(&job.job, layout);
     return job;
 }
 
-static struct ash_place measure(const struct ash_place_job *job, const char *hosts)
+static struct ash_placement measure(const struct ash_placement_job *job, const char *hosts)
 {
-    struct ash_place place;
+    struct ash_placement place;
     int nodes[HOSTS];
 
     list_hosts(hosts, nodes, job->job.cluster.machines);
-    assert_int_equal(ash_place_measure(job, topology, nodes, &place), 0);
+    assert_int_equal(ash_placement_measure(job, topology, nodes, &place), 0);
     return place;
 }
 
@@ -55,9 +56,9 @@ static struct ash_place measure(const struct ash_place_job *job, const char *hos
  * is two hosts' rates: enough for one, and half of what four need. */
 static void test_ring(void **state)
 {
-    struct ash_place_job job = place_job("llama-3-8b", "8xp5.48xlarge", "tp=8", 0.5);
-    struct ash_place near = measure(&job, IN_ORDER), far = measure(&job, ALTERNATING);
-    double sent = near.axis[ASH_PLACE_DP].bytes;
+    struct ash_placement_job job = place_job("llama-3-8b", "8xp5.48xlarge", "tp=8", 0.5);
+    struct ash_placement near = measure(&job, IN_ORDER), far = measure(&job, ALTERNATING);
+    double sent = near.axis[ASH_PLACEMENT_DP].bytes;
 
     (void)state;
     assert_true(sent > 0);
@@ -65,35 +66,35 @@ static void test_ring(void **state)
     assert_true(fabs(sent / (2 * 2 * ash_shape_params(&job.job.shape) * 7 / 8) - 1) < 0.02);
     assert_true(fabs(near.layer_bytes[1] - 6 * sent) < 1 && fabs(near.layer_bytes[2] - 2 * sent) < 1);
     assert_true(fabs(far.layer_bytes[2] - 8 * sent) < 1 && far.layer_bytes[1] == 0);
-    assert_true(near.axis[ASH_PLACE_DP].net_share == 1);
-    assert_true(fabs(far.axis[ASH_PLACE_DP].net_share - 0.5) < 1e-9);
-    assert_int_equal(far.axis[ASH_PLACE_DP].hops_max, 3);
+    assert_true(near.axis[ASH_PLACEMENT_DP].net_share == 1);
+    assert_true(fabs(far.axis[ASH_PLACEMENT_DP].net_share - 0.5) < 1e-9);
+    assert_int_equal(far.axis[ASH_PLACEMENT_DP].hops_max, 3);
     assert_true(near.step.time.total == near.flat_s && far.step.time.total >= far.flat_s);
-    assert_int_equal(near.axis[ASH_PLACE_PP].hops_max, 0);
+    assert_int_equal(near.axis[ASH_PLACEMENT_PP].hops_max, 0);
 }
 
 /* On an even network no order matters. */
 static void test_full_uplinks(void **state)
 {
-    struct ash_place_job job = place_job("deepseek-v3", "8xp5en.48xlarge", "ep=64", 1);
-    struct ash_place far = measure(&job, ALTERNATING);
+    struct ash_placement_job job = place_job("deepseek-v3", "8xp5en.48xlarge", "ep=64", 1);
+    struct ash_placement far = measure(&job, ALTERNATING);
 
     (void)state;
-    assert_true(far.axis[ASH_PLACE_EP].bytes > 0);
+    assert_true(far.axis[ASH_PLACEMENT_EP].bytes > 0);
     assert_true(far.step.time.total == far.flat_s);
 }
 
 /* Groups of experts that fit below a leaf: the order decides whether they do. */
 static void test_reorder_gains(void **state)
 {
-    struct ash_place_job job = place_job("deepseek-v3", "8xp5en.48xlarge", "ep=32", 0.25);
-    struct ash_place far = measure(&job, ALTERNATING), best;
+    struct ash_placement_job job = place_job("deepseek-v3", "8xp5en.48xlarge", "ep=32", 0.25);
+    struct ash_placement far = measure(&job, ALTERNATING), best;
     int hosts[HOSTS], order[HOSTS];
 
     (void)state;
     list_hosts(ALTERNATING, hosts, HOSTS);
-    assert_int_equal(ash_place_reorder(&job, topology, hosts, order, &best), 0);
-    assert_true(best.axis[ASH_PLACE_EP].net_share == 1 && far.axis[ASH_PLACE_EP].net_share < 0.5);
+    assert_int_equal(ash_placement_reorder(&job, topology, hosts, order, &best), 0);
+    assert_true(best.axis[ASH_PLACEMENT_EP].net_share == 1 && far.axis[ASH_PLACEMENT_EP].net_share < 0.5);
     assert_true(best.step.time.total < 0.9 * far.step.time.total);
     for (int i = 1; i < 4; i++)
         assert_int_equal(topology->nodes[order[i]].parent, topology->nodes[order[0]].parent);
@@ -107,19 +108,19 @@ static void test_reorder_is_never_worse(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
-        struct ash_place_job job = place_job("llama-3.1-70b", "8xp5.48xlarge", layouts[i], 0.1);
-        struct ash_place given = measure(&job, "n3 n4 n7 n0 n1 n6 n2 n5"), best;
+        struct ash_placement_job job = place_job("llama-3.1-70b", "8xp5.48xlarge", layouts[i], 0.1);
+        struct ash_placement given = measure(&job, "n3 n4 n7 n0 n1 n6 n2 n5"), best;
 
         list_hosts("n3 n4 n7 n0 n1 n6 n2 n5", hosts, HOSTS);
-        assert_int_equal(ash_place_reorder(&job, topology, hosts, order, &best), 0);
+        assert_int_equal(ash_placement_reorder(&job, topology, hosts, order, &best), 0);
         assert_true(isfinite(best.step.time.total) && best.step.time.total <= given.step.time.total);
     }
 }
 
 static void test_worst_link(void **state)
 {
-    struct ash_place_job job = place_job("llama-3-8b", "8xp5.48xlarge", "tp=8", 0.5);
-    struct ash_place place = measure(&job, IN_ORDER);
+    struct ash_placement_job job = place_job("llama-3-8b", "8xp5.48xlarge", "tp=8", 0.5);
+    struct ash_placement place = measure(&job, IN_ORDER);
     bool crossing[HOSTS];
     int hosts[HOSTS];
 
@@ -127,7 +128,7 @@ static void test_worst_link(void **state)
     list_hosts(IN_ORDER, hosts, HOSTS);
     assert_int_equal(place.worst_link, domain_of("n0"));
     assert_true(place.worst_s > 0 && place.worst_bytes > 0);
-    ash_place_crossing(&job, topology, hosts, place.worst_link, crossing);
+    ash_placement_crossing(&job, topology, hosts, place.worst_link, crossing);
     for (int i = 0; i < HOSTS; i++) /* the ring's two ends in the leaf */
         assert_int_equal(crossing[i], i == 0 || i == 3);
 }
@@ -135,38 +136,38 @@ static void test_worst_link(void **state)
 /* Best fit takes the leaf that is fullest; what fits nowhere waits for the leaf that lacks least. */
 static void test_domains(void **state)
 {
-    struct ash_place_domain now, best;
+    struct ash_placement_domain now, best;
     int free_hosts[HOSTS], chosen[HOSTS];
 
     (void)state;
     list_hosts("n[0-2],n[4-5]", free_hosts, 5);
-    assert_int_equal(ash_place_find(topology, free_hosts, 5, 2, &now, &best), 0);
+    assert_int_equal(ash_placement_find(topology, free_hosts, 5, 2, &now, &best), 0);
     assert_int_equal(now.domain, domain_of("n4"));
     assert_int_equal(best.missing, 0);
-    assert_int_equal(ash_place_find(topology, free_hosts, 5, 4, &now, &best), 0);
+    assert_int_equal(ash_placement_find(topology, free_hosts, 5, 4, &now, &best), 0);
     assert_int_equal(now.domain, 0);
     assert_int_equal(best.domain, domain_of("n0"));
     assert_int_equal(best.missing, 1);
-    assert_int_equal(ash_place_choose(topology, 0, free_hosts, 5, 4, chosen), 0);
+    assert_int_equal(ash_placement_choose(topology, 0, free_hosts, 5, 4, chosen), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(topology->nodes[chosen[i]].parent, domain_of("n0"));
     assert_int_equal(topology->nodes[chosen[3]].parent, domain_of("n4"));
-    assert_int_equal(ash_place_find(topology, free_hosts, 5, 8, &now, &best), 0);
+    assert_int_equal(ash_placement_find(topology, free_hosts, 5, 8, &now, &best), 0);
     assert_int_equal(now.domain, -1);
     assert_int_equal(best.missing, 3);
-    assert_int_equal(ash_place_find(topology, free_hosts, 5, 9, &now, &best), 0);
+    assert_int_equal(ash_placement_find(topology, free_hosts, 5, 9, &now, &best), 0);
     assert_int_equal(best.domain, -1);
 }
 
 static void test_racks_are_machines(void **state)
 {
-    struct ash_place_job job = {.consts = &consts, .job = job_of("llama-3-8b", "8xp5.48xlarge", 1024, 4096)};
+    struct ash_placement_job job = {.consts = &consts, .job = job_of("llama-3-8b", "8xp5.48xlarge", 1024, 4096)};
     struct ash_err err = {0};
 
     (void)state;
-    assert_int_equal(ash_place_check(&job, &err), 0);
+    assert_int_equal(ash_placement_check(&job, &err), 0);
     job.job.cluster.machine.domain_gpus = 72;
-    assert_true(ash_place_check(&job, &err) < 0);
+    assert_true(ash_placement_check(&job, &err) < 0);
     assert_non_null(strstr(err.text, "rack"));
 }
 

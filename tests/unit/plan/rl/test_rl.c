@@ -16,7 +16,7 @@ static struct ash_rl_job job_for(const char *model, const char *cluster)
                                        .answer_tokens = 3072,
                                        .samples = 8,
                                        .usd_gpu_hour = 5};
-    job.search = (struct ash_search){.precision = ASH_PRECISION_BF16, .recompute = ASH_PLAN_RECOMPUTE_FIT, .zero = -1};
+    job.search = (struct ash_search){.precision = ASH_GPU_BF16, .recompute = ASH_PLAN_RECOMPUTE_FIT, .zero = -1};
     return job;
 }
 

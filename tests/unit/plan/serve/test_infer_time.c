@@ -137,7 +137,7 @@ static void test_memory(void **state)
     assert_true(ash_infer_requests(&fixture->consts, &eight, 4096) > 250);
     assert_true(ash_infer_requests(&fixture->consts, &eight, 4096) < 400);
     assert_int_equal(ash_infer_gpus(&eight), 8);
-    eight.cache = ASH_PRECISION_FP8;
+    eight.cache = ASH_GPU_FP8;
     assert_true(ash_infer_requests(&fixture->consts, &eight, 4096) > 500);
 }
 

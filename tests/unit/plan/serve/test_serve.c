@@ -12,9 +12,9 @@ static struct ash_serve_job make_job(const char *model, const char *cluster)
 {
     struct ash_serve_job job = {.shape = shape_of(model),
                                 .cluster = cluster_of(cluster),
-                                .weights = ASH_PRECISION_FP8,
-                                .cache = ASH_PRECISION_FP8,
-                                .compute = ASH_PRECISION_FP8,
+                                .weights = ASH_GPU_FP8,
+                                .cache = ASH_GPU_FP8,
+                                .compute = ASH_GPU_FP8,
                                 .in_tokens = 1000,
                                 .answer_tokens = 500,
                                 .samples = 1,
@@ -95,7 +95,7 @@ static void test_split(void **state)
     size_t count = ash_serve_search(&consts, &job, points, POINTS_MAX);
 
     (void)state;
-    assert_true(ash_serve_split(&consts, &job, points, count, &split));
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
     assert_true(split.tokens_s_gpu < points[0].tokens_s_gpu);
     assert_true(split.itl_s < points[0].itl_s && split.itl_s < points[0].stall_s);
     assert_true(split.prompt_replicas * ash_infer_gpus(&split.prompt.infer) +
@@ -114,11 +114,60 @@ static void test_split(void **state)
     assert_true(ratios[0].itl_s < ratios[ratio_count - 1].itl_s && !ratios[0].prompts_wait);
     job.itl_limit_s = 0.02;
     count = ash_serve_search(&consts, &job, points, POINTS_MAX);
-    assert_true(ash_serve_split(&consts, &job, points, count, &strict));
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &strict));
     assert_true(strict.itl_s <= 0.02 && strict.tokens_s_gpu <= split.tokens_s_gpu);
     job = make_job("llama-3.1-8b", "1xg6e.xlarge");
     count = ash_serve_search(&consts, &job, points, POINTS_MAX);
-    assert_false(ash_serve_split(&consts, &job, points, count, &split));
+    assert_false(ash_serve_split_find(&consts, &job, points, count, &split));
+}
+
+/* A replica that only reads prompts reads at least as many as one that answers them, too, and as one whose answers have
+ * a single token. */
+static void test_prompt_replicas_read_together(void **state)
+{
+    static struct ash_serve_point points[POINTS_MAX], single[POINTS_MAX];
+    struct ash_serve_job job = make_job("deepseek-v3", "12xp5en.48xlarge"),
+                         one = make_job("deepseek-v3", "p5en.48xlarge");
+    struct ash_serve_split split;
+    size_t count = ash_serve_search(&consts, &job, points, POINTS_MAX);
+    double gpus;
+
+    (void)state;
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
+    gpus = ash_infer_gpus(&split.prompt.infer);
+    assert_true(split.prompt.requests_s / gpus > points[0].requests_s / ash_infer_gpus(&points[0].infer));
+    one.answer_tokens = 1;
+    assert_true(ash_serve_search(&consts, &one, single, POINTS_MAX) > 0);
+    assert_true(single[0].itl_s == 0 && single[0].stall_s == 0);
+    assert_false(ash_serve_split_find(&consts, &one, single, 1, &split));
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
+    assert_true(split.prompt.requests_s / gpus > 0.7 * single[0].requests_s / ash_infer_gpus(&single[0].infer));
+}
+
+/* The advice is the better of the two, for the whole cluster, and says what arrivals need of what it advises. */
+static void test_advice(void **state)
+{
+    static struct ash_serve_point points[POINTS_MAX];
+    struct ash_serve_job job = make_job("llama-3.1-70b", "2xp5.48xlarge");
+    struct ash_serve_advice advice;
+    struct ash_serve_split split;
+    size_t count;
+
+    (void)state;
+    job.itl_limit_s = 0.04;
+    job.arrivals_s = 1000;
+    count = ash_serve_search(&consts, &job, points, POINTS_MAX);
+    assert_true(ash_serve_split_find(&consts, &job, points, count, &split));
+    ash_serve_advise(&job, &points[0], &split, &advice);
+    assert_true(advice.is_disaggregated && advice.meets && advice.split_gain > 0.1);
+    assert_float_equal(advice.tokens_s, split.tokens_s, 1e-6);
+    assert_true(advice.tokens_s > floor(16.0 / ash_infer_gpus(&points[0].infer)) * points[0].tokens_s);
+    assert_true(advice.replicas_needed * split.decode.requests_s >= 1000);
+    assert_true(advice.prompt_replicas_needed * split.prompt.requests_s >= 1000);
+    assert_float_equal(advice.machines_needed, ceil(advice.gpus_needed / 8), 1e-9);
+    ash_serve_advise(&job, &points[0], NULL, &advice);
+    assert_true(!advice.is_disaggregated && advice.replicas_needed * points[0].requests_s >= 1000);
+    assert_float_equal(advice.gpus_needed, advice.replicas_needed * ash_infer_gpus(&points[0].infer), 1e-9);
 }
 
 static void test_refusals(void **state)
@@ -147,6 +196,8 @@ int main(void)
         cmocka_unit_test(test_experts_are_spread),
         cmocka_unit_test(test_samples_share_the_prompt),
         cmocka_unit_test(test_split),
+        cmocka_unit_test(test_prompt_replicas_read_together),
+        cmocka_unit_test(test_advice),
         cmocka_unit_test(test_refusals),
     };
 

@@ -104,14 +104,14 @@ static void floors_leave_the_best(void **state)
     char text[2][128];
 
     (void)state;
-    assert_int_equal(ash_search(&consts, &job, &wanted, &best, 1, &result, NULL), 0);
+    assert_int_equal(ash_search_run(&consts, &job, &wanted, &best, 1, &result, NULL), 0);
     wanted.floor_tokens_s = best.step.tokens_s * 0.999;
-    assert_int_equal(ash_search(&consts, &job, &wanted, &again, 1, &result, NULL), 0);
+    assert_int_equal(ash_search_run(&consts, &job, &wanted, &again, 1, &result, NULL), 0);
     assert_string_equal(ash_layout_text(&best.layout, text[0], sizeof(text[0])),
                         ash_layout_text(&again.layout, text[1], sizeof(text[1])));
     assert_true(best.step.tokens_s == again.step.tokens_s);
     wanted.floor_tokens_s = best.step.tokens_s;
-    assert_int_equal(ash_search(&consts, &job, &wanted, &again, 1, &result, NULL), -ERANGE);
+    assert_int_equal(ash_search_run(&consts, &job, &wanted, &again, 1, &result, NULL), -ERANGE);
 }
 
 static void what_cannot_be_says_why(void **state)

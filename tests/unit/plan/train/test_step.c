@@ -117,17 +117,17 @@ static void kernels_that_exist_are_faster(void **state)
     plain.no_flash = true;
     assert_true(step_of(&plain, layout).tokens_s < 0.8 * single.tokens_s);
     old = plain;
-    old.stack = ash_stack_find_on("Megatron-Bridge 26.06", job.cluster.machine.gpu, ASH_PRECISION_BF16);
+    old.stack = ash_stack_find_on("Megatron-Bridge 26.06", job.cluster.machine.gpu, ASH_GPU_BF16);
     assert_string_equal(old.stack->name, "fused");
-    old.stack = ash_stack_find_on("Megatron-Bridge 26.06", job.cluster.machine.gpu, ASH_PRECISION_FP8);
+    old.stack = ash_stack_find_on("Megatron-Bridge 26.06", job.cluster.machine.gpu, ASH_GPU_FP8);
     assert_string_equal(old.stack->name, "captured");
-    assert_string_equal(ash_stack_find_on("HAI-LLM", cluster_of("p5.48xlarge").machine.gpu, ASH_PRECISION_FP8)->name,
+    assert_string_equal(ash_stack_find_on("HAI-LLM", cluster_of("p5.48xlarge").machine.gpu, ASH_GPU_FP8)->name,
                         "captured");
 }
 
 /* ZeRO 2 keeps only its part of the gradients' sum, so they travel after every micro-batch; ZeRO 1 once per step. */
-/* Scores that are not kept are made again, all of them; flash attention has none. */
-static void scores_are_made_again(void **state)
+/* Scores that are not kept are recomputed, all of them; flash attention has none. */
+static void scores_are_recomputed(void **state)
 {
     static const char *const stacks[] = {"fused", "early"};
 
@@ -165,7 +165,8 @@ static void sharded_gradients_travel_every_time(void **state)
 static void collectives_follow_the_slower_level(void **state)
 {
     struct ash_plan_job job = job_of("llama-3-8b", "4xp5.48xlarge", 64, 8192);
-    struct ash_group_place inside = ash_group_place(&job.cluster, 8, 1), all = ash_group_place(&job.cluster, 32, 1);
+    struct ash_group_place inside = ash_group_place_of(&job.cluster, 8, 1),
+                           all = ash_group_place_of(&job.cluster, 32, 1);
     struct ash_comm near = ash_comm_gather(&consts, &job.cluster, inside, 8e9);
     struct ash_comm far = ash_comm_gather(&consts, &job.cluster, all, 8e9);
 
@@ -176,7 +177,8 @@ static void collectives_follow_the_slower_level(void **state)
     assert_float_equal(near.network_s, 0, 0);
     /* p5: 400 GB/s per machine against 450 per GPU: 8 GB over 4 machines takes 15 ms at line rate */
     assert_true(far.network_s > 0.015 && far.network_s < 0.025);
-    assert_float_equal(ash_comm_gather(&consts, &job.cluster, ash_group_place(&job.cluster, 1, 1), 1e9).total_s, 0, 0);
+    assert_float_equal(ash_comm_gather(&consts, &job.cluster, ash_group_place_of(&job.cluster, 1, 1), 1e9).total_s, 0,
+                       0);
 }
 
 /* Copies for one machine travel once; a group inside a domain sends nothing over the network. */
@@ -187,10 +189,10 @@ static void dispatch_counts_what_crosses(void **state)
     struct ash_dispatch_time once, plain, inside;
 
     (void)state;
-    ash_layer_dispatch(&consts, &job, &wide, &once);
-    ash_layer_dispatch(&consts, &job, &narrow, &inside);
+    ash_plan_layer_dispatch(&consts, &job, &wide, &once);
+    ash_plan_layer_dispatch(&consts, &job, &narrow, &inside);
     job.dedup_dispatch = false;
-    ash_layer_dispatch(&consts, &job, &wide, &plain);
+    ash_plan_layer_dispatch(&consts, &job, &wide, &plain);
     assert_true(once.outer_bytes < 0.8 * plain.outer_bytes);
     assert_float_equal(inside.outer_s, 0, 0);
 }
@@ -206,11 +208,11 @@ static void state_is_16_bytes_a_weight_and_shards(void **state)
 
     (void)state;
     params = ash_shape_params(&job.shape);
-    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero0);
+    ash_step_memory_of(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero0);
     layout = layout_of(&job, "zero=1");
-    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero1);
+    ash_step_memory_of(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero1);
     layout = layout_of(&job, "zero=3");
-    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero3);
+    ash_step_memory_of(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &zero3);
     assert_float_equal(zero0.weights / params, 2, 1e-6);
     assert_float_equal(zero0.optimizer / params, 12, 1e-6);
     assert_float_equal(zero1.optimizer * 64, zero0.optimizer, 1);
@@ -229,10 +231,39 @@ static void activations_are_the_published_ones(void **state)
     double unit = 2048.0 * 12288 / 8 * 96;
 
     (void)state;
-    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_NONE, &none);
-    ash_step_memory(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &full);
+    ash_step_memory_of(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_NONE, &none);
+    ash_step_memory_of(&consts, &job, &layout, ASH_PLAN_RECOMPUTE_FULL, &full);
     assert_true(none.activations / unit > 26 && none.activations / unit < 34);
     assert_true(full.activations / unit > 2 && full.activations / unit < 2.5);
+}
+
+/* DeepSeek-V3 was trained on H800 in this layout with norms and up-projections recomputed (arXiv 2412.19437). */
+static void deepseek_fits_as_published(void **state)
+{
+    struct ash_plan_job job = job_of("deepseek-v3", "256xhgx-h800", 15360, 4096);
+    struct ash_plan_step step =
+        step_of(&job, "pp=16,ep=64,zero=1,mbs=1,schedule=dualpipe,precision=fp8,recompute=selective");
+
+    (void)state;
+    assert_float_equal(cluster_of("1xhgx-h800").machine.gpu->memory_bytes,
+                       cluster_of("1xdgx-h100").machine.gpu->memory_bytes, 1);
+    assert_true(step.fits && step.memory.total > 60e9);
+    step = step_of(&job, "pp=16,ep=64,zero=1,mbs=1,schedule=dualpipe,precision=fp8,recompute=none");
+    assert_false(step.fits);
+}
+
+/* Layouts are read as tables print them. */
+static void printed_pipelines_are_read(void **state)
+{
+    struct ash_plan_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
+    struct ash_layout layout = layout_of(&job, "pp=4-zb-h1,offload=1");
+
+    (void)state;
+    assert_true(layout.pp == 4 && layout.schedule == ASH_PLAN_ZB_H1 && layout.offload);
+    layout = layout_of(&job, "pp=4x5,offload=no");
+    assert_true(layout.pp == 4 && layout.chunks == 5 && !layout.offload);
+    assert_int_equal(ash_layout_parse("pp=4-zigzag", &layout, NULL), -EINVAL);
+    assert_int_equal(ash_layout_parse("offload=maybe", &layout, NULL), -EINVAL);
 }
 
 /* ---- time -------------------------------------------------------------------------------------------------------- */
@@ -248,7 +279,7 @@ static void parts_add_up(void **state)
                            t->jitter,
                        t->total, 1e-9 * t->total);
     assert_float_equal(step.tokens_s * t->total, 512 * 8192.0, 1);
-    assert_true(step.mfu > 0.2 && step.mfu < 0.95); /* published: 0.84 of the bf16 peak in fp8 on H100 */
+    assert_true(step.mfu > 0.1 && step.mfu < 0.5); /* published: 0.84 of the bf16 peak, half of that in fp8, on H100 */
 }
 
 /* Without simulation the answer is close: searches rank by it. */
@@ -256,12 +287,12 @@ static void the_closed_form_is_near(void **state)
 {
     struct ash_plan_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
     struct ash_layout layout = layout_of(&job, "tp=4,pp=4,vpp=5,cp=2");
-    struct ash_plan_step played, formula;
+    struct ash_plan_step simulated, formula;
 
     (void)state;
-    ash_step_predict(&consts, &job, &layout, true, &played);
+    ash_step_predict(&consts, &job, &layout, true, &simulated);
     ash_step_predict(&consts, &job, &layout, false, &formula);
-    assert_float_equal(formula.time.total / played.time.total, 1, 0.03);
+    assert_float_equal(formula.time.total / simulated.time.total, 1, 0.03);
 }
 
 static void more_of_anything_is_not_slower(void **state)
@@ -306,13 +337,15 @@ int main(void)
         cmocka_unit_test(edges_may_be_pieces),
         cmocka_unit_test(layouts_read_back),
         cmocka_unit_test(schedules_trade_idle_time_for_memory),
-        cmocka_unit_test(scores_are_made_again),
+        cmocka_unit_test(scores_are_recomputed),
         cmocka_unit_test(sharded_gradients_travel_every_time),
         cmocka_unit_test(kernels_that_exist_are_faster),
         cmocka_unit_test(collectives_follow_the_slower_level),
         cmocka_unit_test(dispatch_counts_what_crosses),
         cmocka_unit_test(state_is_16_bytes_a_weight_and_shards),
         cmocka_unit_test(activations_are_the_published_ones),
+        cmocka_unit_test(deepseek_fits_as_published),
+        cmocka_unit_test(printed_pipelines_are_read),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(the_closed_form_is_near),
         cmocka_unit_test(more_of_anything_is_not_slower),

@@ -34,7 +34,7 @@ static struct ash_validate *open_file(const char *path, int expected, struct ash
 static const struct ash_validate_group *find(const struct ash_validate *validate, const char *name)
 {
     for (size_t i = 0; i < ash_validate_group_count(validate); i++)
-        if (strcmp(ash_validate_group(validate, i)->name, name) == 0) return ash_validate_group(validate, i);
+        if (strcmp(ash_validate_group_at(validate, i)->name, name) == 0) return ash_validate_group_at(validate, i);
     fail_msg("there is no group '%s'", name);
     return NULL;
 }
@@ -54,7 +54,7 @@ static void hold(const char *path, const struct limit *limits, size_t count, siz
                      100 * limits[i].p90);
     }
     for (size_t i = 0; i < ash_validate_row_count(validate); i++) {
-        const struct ash_validate_row *row = ash_validate_row(validate, i);
+        const struct ash_validate_row *row = ash_validate_row_at(validate, i);
         missing += !row->predicted;
         if (!row->predicted) assert_true(row->reason[0] != '\0');
     }
@@ -119,16 +119,20 @@ static void holes_are_named(void **state)
                      "d,llama-3-8b,H100,8,,128,1,9000\n"
                      "e,llama-3-8b,H100,8,8192,,,9000\n"
                      "f,llama-3-8b,H100,8,8192,128,1,\n"
-                     "g,llama-3-8b,H100,-8,8192,128,1,9000\n");
+                     "g,llama-3-8b,H100,-8,8192,128,1,9000\n"
+                     "h,gpt2-124m,H100,8,1024,128,16,90000\n");
     validate = open_file(path, 0, &err);
-    assert_int_equal(ash_validate_row_count(validate), 7);
+    assert_int_equal(ash_validate_row_count(validate), 8);
+    assert_false(ash_validate_row_at(validate, 0)->fits); /* 8 B parameters and all of their state on every GPU */
+    assert_true(ash_validate_row_at(validate, 7)->predicted && ash_validate_row_at(validate, 7)->fits);
     for (size_t i = 0; i < 7; i++) {
-        const struct ash_validate_row *row = ash_validate_row(validate, i);
+        const struct ash_validate_row *row = ash_validate_row_at(validate, i);
         assert_int_equal(row->predicted, reasons[i] == NULL);
         if (reasons[i] != NULL && strstr(row->reason, reasons[i]) == NULL)
             fail_msg("%s: '%s' does not say '%s'", row->id, row->reason, reasons[i]);
     }
-    assert_true(ash_validate_row(validate, 0)->expected > 6000 && ash_validate_row(validate, 0)->expected < 14000);
+    assert_true(ash_validate_row_at(validate, 0)->expected > 6000 &&
+                ash_validate_row_at(validate, 0)->expected < 14000);
     ash_validate_close(validate);
     write_file(path, "a,b\n1,2\n");
     open_file(path, -EINVAL, &err);
@@ -156,11 +160,11 @@ static void foreign_files_are_read(void **state)
     validate = open_file(path, 0, &err);
     assert_int_equal(ash_validate_row_count(validate), 6);
     for (size_t i = 0; i < 6; i++) {
-        const struct ash_validate_row *row = ash_validate_row(validate, i);
+        const struct ash_validate_row *row = ash_validate_row_at(validate, i);
         if (!row->predicted) fail_msg("row %zu: %s", i, row->reason);
-        if (i < 3) assert_float_equal(row->expected, ash_validate_row(validate, 0)->expected, 1e-6);
+        if (i < 3) assert_float_equal(row->expected, ash_validate_row_at(validate, 0)->expected, 1e-6);
     }
-    assert_float_equal(ash_validate_row(validate, 3)->expected / ash_validate_row(validate, 0)->expected, 1, 0.2);
+    assert_float_equal(ash_validate_row_at(validate, 3)->expected / ash_validate_row_at(validate, 0)->expected, 1, 0.2);
     assert_int_equal(find(validate, "moe")->rows, 2);
     assert_int_equal(find(validate, "dense")->rows, 4);
     ash_validate_close(validate);
@@ -169,7 +173,7 @@ static void foreign_files_are_read(void **state)
                      "Llama-3.1-70B,12x H100,12,e4m3,1000,1000,64,3000\n");
     validate = open_file(path, 0, &err);
     for (size_t i = 0; i < 2; i++) {
-        const struct ash_validate_row *row = ash_validate_row(validate, i);
+        const struct ash_validate_row *row = ash_validate_row_at(validate, i);
         if (!row->predicted) fail_msg("row %zu: %s", i, row->reason);
         assert_true(fabs(row->error) < 0.6);
         assert_string_equal(row->id, i == 0 ? "row 1" : "row 2");
@@ -193,9 +197,9 @@ static void networks_are_read(void **state)
                      "gpt-oss-120b,B300,64,64,4096,1280,4,8000,InfiniBand XDR\n"
                      "gpt-oss-120b,B300,64,64,4096,1280,4,8000,IB 8x400G\n");
     validate = open_file(path, 0, &err);
-    both = ash_validate_row(validate, 0)->expected;
-    xdr = ash_validate_row(validate, 1)->expected;
-    stated = ash_validate_row(validate, 2)->expected;
+    both = ash_validate_row_at(validate, 0)->expected;
+    xdr = ash_validate_row_at(validate, 1)->expected;
+    stated = ash_validate_row_at(validate, 2)->expected;
     assert_true(both > 0 && both == stated && xdr > 1.2 * both);
     ash_validate_close(validate);
     unlink(path);
@@ -216,9 +220,9 @@ static void graphs_are_read(void **state)
                      "gpt-oss-120b,B300,64,8,4096,1280,4,mxfp8,18000,Megatron-Bridge 26.06,cuda_graph=attn\n"
                      "gpt-oss-120b,B300,64,8,4096,1280,4,mxfp8,18000,Megatron-Bridge 26.04,cuda_graph=attn\n");
     validate = open_file(path, 0, &err);
-    whole = ash_validate_row(validate, 0)->expected;
-    parts = ash_validate_row(validate, 1)->expected;
-    before = ash_validate_row(validate, 2)->expected;
+    whole = ash_validate_row_at(validate, 0)->expected;
+    parts = ash_validate_row_at(validate, 1)->expected;
+    before = ash_validate_row_at(validate, 2)->expected;
     assert_true(parts > 0 && parts == before && whole > 1.2 * parts);
     ash_validate_close(validate);
     unlink(path);

@@ -48,7 +48,7 @@ static void test_documents(void **state)
         assert_int_equal(ash_shard_open(scratch_path(manifest.shards[s].file), &shard, &err), 0);
         assert_int_equal(ash_shard_verify(shard, &err), 0);
         assert_non_null(strstr(ash_shard_description(shard), "\"kind\":\"arithmetic\""));
-        for (size_t d = 0; d < ash_shard_info(shard)->documents; d++, index++) {
+        for (size_t d = 0; d < ash_shard_get_info(shard)->documents; d++, index++) {
             size_t end = ash_shard_doc_end(shard, d);
             struct ash_problem problem;
             struct ash_ids expected = {0};

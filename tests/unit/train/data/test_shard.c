@@ -45,9 +45,9 @@ static void round_trip(size_t vocab_size, enum ash_dtype dtype)
     assert_int_equal(ash_safetensors_find(set, "tokens")->dtype, dtype);
     ash_safetensors_close(set);
     assert_int_equal(ash_shard_open(path, &shard, &err), 0);
-    assert_int_equal(ash_shard_info(shard)->documents, documents);
-    assert_int_equal(ash_shard_info(shard)->vocab_size, vocab_size);
-    assert_int_equal(ash_shard_info(shard)->tokenizer_hash, 0x1234);
+    assert_int_equal(ash_shard_get_info(shard)->documents, documents);
+    assert_int_equal(ash_shard_get_info(shard)->vocab_size, vocab_size);
+    assert_int_equal(ash_shard_get_info(shard)->tokenizer_hash, 0x1234);
     assert_string_equal(ash_shard_description(shard), "made for a test");
     assert_int_equal(ash_shard_verify(shard, &err), 0);
     for (size_t d = 0; d < documents; d++) {
@@ -61,7 +61,7 @@ static void round_trip(size_t vocab_size, enum ash_dtype dtype)
             assert_int_equal(ids[i], (d * 31 + i) % vocab_size);
         token += count;
     }
-    assert_int_equal(token, ash_shard_info(shard)->tokens);
+    assert_int_equal(token, ash_shard_get_info(shard)->tokens);
     ash_shard_close(shard);
 }
 
@@ -243,7 +243,7 @@ static void test_no_room_keeps_the_old_shard(void **state)
     assert_int_equal(rc, -EFBIG);
     ash_shard_writer_close(writer);
     assert_int_equal(ash_shard_open(path, &shard, &err), 0);
-    assert_int_equal(ash_shard_info(shard)->documents, 5);
+    assert_int_equal(ash_shard_get_info(shard)->documents, 5);
     assert_int_equal(ash_shard_verify(shard, &err), 0);
     ash_shard_close(shard);
 }

@@ -73,7 +73,7 @@ static int drive(const struct ash_tokenize_opts *opts, const char *const *paths,
     do {
         rc = limit-- > 0 ? ash_tokenize_step(job, &err) : -ECANCELED;
     } while (rc > 0);
-    ash_tokenize_status(job, status);
+    ash_tokenize_get_status(job, status);
     status->eos = status->first_skipped = NULL; /* go with the job */
     ash_tokenize_close(job);
     return rc;
@@ -103,7 +103,7 @@ static void check_texts(const char *dir, const char *expected)
         assert_int_equal(ash_path_join(path, sizeof(path), dir, manifest.shards[s].file), 0);
         assert_int_equal(ash_shard_open(path, &shard, &err), 0);
         assert_int_equal(ash_shard_verify(shard, &err), 0);
-        for (size_t d = 0; d < ash_shard_info(shard)->documents; d++) {
+        for (size_t d = 0; d < ash_shard_get_info(shard)->documents; d++) {
             size_t end = ash_shard_doc_end(shard, d);
 
             assert_int_equal(ash_shard_read(shard, begin, end - begin, ids, &err), 0);

@@ -2,6 +2,7 @@
 #include "unit/storage/scratch.h"
 
 #include <errno.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -17,7 +18,7 @@ static void check_cut(enum ash_tokenize_split split, const char *text, const cha
     char got[256] = "";
 
     while (at < size_bytes) {
-        if (!ash_input_cut(split, text + at, have - at, have == size_bytes, &cut)) {
+        if (!ash_input_find_cut(split, text + at, have - at, have == size_bytes, &cut)) {
             assert_true(have < size_bytes);
             have++;
             continue;
@@ -48,6 +49,16 @@ static void test_cut(void **state)
     check_cut(ASH_SPLIT_BLANK_LINE, "a\r\nb\r\n\r\nc\r\n", "a\r\nb|c");
     check_cut(ASH_SPLIT_BLANK_LINE, "\n\n", "");
     check_cut(ASH_SPLIT_BLANK_LINE, "  a\n", "  a");
+}
+
+static int open_input(const char *const *paths, size_t count, enum ash_tokenize_split split, size_t document_bytes_max,
+                      struct ash_input **input_out)
+{
+    return ash_input_open(
+        paths, count,
+        &(struct ash_input_opts){
+            .format = ASH_FORMAT_AUTO, .split = split, .field = "text", .document_bytes_max = document_bytes_max},
+        input_out, &err);
 }
 
 struct collected {
@@ -89,8 +100,8 @@ static void test_places(void **state)
     scratch_write("b.jsonl", "{\"x\":1}\n\n3\n", 11);
     scratch_write("empty", "", 0);
     scratch_write("c", "\nlast", 5);
-    assert_int_equal(ash_input_open(paths, 4, ASH_FORMAT_AUTO, ASH_SPLIT_BLANK_LINE, 1000, &input, &err), 0);
-    assert_true(ash_input_file(input, 1)->jsonl && !ash_input_file(input, 0)->jsonl);
+    assert_int_equal(open_input(paths, 4, ASH_SPLIT_BLANK_LINE, 1000, &input), 0);
+    assert_true(ash_input_file_at(input, 1)->jsonl && !ash_input_file_at(input, 0)->jsonl);
     assert_int_equal(collect(input, 1, &all), 0);
     assert_int_equal(all.count, ASH_COUNT(texts));
     for (size_t d = 0; d < all.count; d++) {
@@ -138,7 +149,7 @@ static void test_large(void **state)
     }
     scratch_write("big", text.data, text.size_bytes);
     ash_str_fini(&text);
-    assert_int_equal(ash_input_open(&path, 1, ASH_FORMAT_AUTO, ASH_SPLIT_LINE, 3 << 20, &input, &err), 0);
+    assert_int_equal(open_input(&path, 1, ASH_SPLIT_LINE, 3 << 20, &input), 0);
     assert_int_equal(collect(input, 1 << 20, &all), 0);
     assert_int_equal(all.count, ASH_COUNT(sizes));
     for (size_t s = 0; s < ASH_COUNT(sizes); s++) {
@@ -147,7 +158,7 @@ static void test_large(void **state)
     }
     ash_input_close(input);
     input = NULL;
-    assert_int_equal(ash_input_open(&path, 1, ASH_FORMAT_AUTO, ASH_SPLIT_LINE, (3 << 20) - 1, &input, &err), 0);
+    assert_int_equal(open_input(&path, 1, ASH_SPLIT_LINE, (3 << 20) - 1, &input), 0);
     assert_int_equal(collect(input, 1, &all), -EFBIG);
     assert_non_null(strstr(err.text, "big:4: "));
     assert_int_equal(all.count, 3);
@@ -157,22 +168,171 @@ static void test_large(void **state)
 static void test_refused_files(void **state)
 {
     static struct collected all;
-    const char *missing = scratch_path("none"), *device = "/dev/null", *dir = scratch_dir, *path = scratch_path("a");
+    const char *missing = scratch_path("none"), *dir = scratch_dir, *path = scratch_path("a");
     struct ash_input *input = NULL;
 
     (void)state;
-    assert_int_equal(ash_input_open(&missing, 1, ASH_FORMAT_AUTO, ASH_SPLIT_NONE, 1000, &input, &err), -ENOENT);
-    assert_int_equal(ash_input_open(&dir, 1, ASH_FORMAT_AUTO, ASH_SPLIT_NONE, 1000, &input, &err), -EISDIR);
-    assert_int_equal(ash_input_open(&device, 1, ASH_FORMAT_AUTO, ASH_SPLIT_NONE, 1000, &input, &err), -EINVAL);
+    assert_int_equal(open_input(&missing, 1, ASH_SPLIT_NONE, 1000, &input), -ENOENT);
+    assert_int_equal(open_input(&dir, 1, ASH_SPLIT_NONE, 1000, &input), -ENOENT);
+    assert_non_null(strstr(err.text, "there is no text in this folder"));
     assert_null(input);
     for (int longer = 0; longer < 2; longer++) { /* changed between open and read */
         scratch_write("a", "some text", 9);
-        assert_int_equal(ash_input_open(&path, 1, ASH_FORMAT_AUTO, ASH_SPLIT_NONE, 1000, &input, &err), 0);
+        assert_int_equal(open_input(&path, 1, ASH_SPLIT_NONE, 1000, &input), 0);
         assert_int_equal(truncate(path, longer ? 10 : 8), 0);
         assert_int_equal(collect(input, 1, &all), -ESTALE);
         ash_input_close(input);
         input = NULL;
     }
+}
+
+/* Write text to name, compressed by a program that others wrote. False where there is none. */
+static bool write_packed(const char *program, const char *name, const char *text)
+{
+    char command[512];
+    FILE *pipe;
+
+    snprintf(command, sizeof(command), "command -v %s > /dev/null && %s -c > '%s'", program, program,
+             scratch_path(name));
+    pipe = popen(command, "w");
+    assert_non_null(pipe);
+    fputs(text, pipe);
+    return pclose(pipe) == 0;
+}
+
+/* Cut by lines, path must hold the lines of expected ("a|b|c"). */
+static void check_lines(const char *path, const char *expected)
+{
+    static struct collected all;
+    struct ash_input *input = NULL;
+    char got[256] = "";
+
+    if (open_input(&path, 1, ASH_SPLIT_LINE, 1000, &input) < 0) fail_msg("%s", err.text);
+    if (collect(input, 1, &all) < 0) fail_msg("%s", err.text);
+    for (size_t d = 0; d < all.count; d++)
+        snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", d > 0 ? "|" : "", all.texts[d]);
+    assert_string_equal(got, expected);
+    for (size_t d = 0; d < all.count && !ash_input_file_at(input, 0)->is_stream; d++) { /* go on after each */
+        static struct collected rest;
+
+        assert_int_equal(ash_input_seek(input, &all.docs[d].next, &err), 0);
+        assert_int_equal(collect(input, 1, &rest), 0);
+        assert_int_equal(rest.count, all.count - d - 1);
+        if (rest.count > 0) assert_string_equal(rest.texts[0], all.texts[d + 1]);
+    }
+    ash_input_close(input);
+}
+
+static void test_compressed(void **state)
+{
+    static const char *const programs[] = {"gzip", "zstd"};
+    static struct collected all;
+    struct ash_input *input = NULL;
+    char command[1024];
+
+    (void)state;
+    for (size_t p = 0; p < ASH_COUNT(programs); p++) {
+        const char *path = scratch_path("a.packed");
+        int rc;
+
+        if (!write_packed(programs[p], "a.packed", "one\ntwo\nthree\n")) continue;
+        rc = open_input(&path, 1, ASH_SPLIT_LINE, 1000, &input);
+        if (rc == -ENOTSUP) continue; /* the build lacks it */
+        assert_int_equal(rc, 0);
+        assert_true(ash_input_file_at(input, 0)->is_packed);
+        ash_input_close(input);
+        check_lines(path, "one|two|three");
+        snprintf(command, sizeof(command), "cat '%s' '%s' > '%s.twice'", path, path, path); /* two streams in a file */
+        assert_int_equal(system(command), 0);
+        check_lines(scratch_path("a.packed.twice"), "one|two|three|one|two|three");
+        snprintf(command, sizeof(command), "head -c 20 '%s' > '%s.cut'", path, path);
+        assert_int_equal(system(command), 0);
+        path = scratch_path("a.packed.cut");
+        rc = open_input(&path, 1, ASH_SPLIT_LINE, 1000, &input);
+        if (rc == 0) {
+            rc = collect(input, 1, &all);
+            ash_input_close(input);
+        }
+        assert_int_equal(rc, -EBADMSG);
+    }
+}
+
+static void test_pipe(void **state)
+{
+    char path[64];
+    int ends[2];
+
+    (void)state;
+    assert_int_equal(pipe(ends), 0);
+    assert_int_equal(write(ends[1], "a\nb\n", 4), 4);
+    close(ends[1]);
+    snprintf(path, sizeof(path), "/dev/fd/%d", ends[0]);
+    check_lines(path, "a|b");
+    close(ends[0]);
+}
+
+/* Endings and first lines tell text from JSON lines. */
+static void test_formats(void **state)
+{
+    static const struct {
+        const char *name, *text;
+        bool jsonl;
+    } files[] = {
+        {"a.jsonl", "x", true},
+        {"a.ndjson", "x", true},
+        {"a.json", "{\"id\": 1}\n{\"id\": 2}\n", true},
+        {"a.txt", "{\"text\": \"a\"}\n", false},
+        {"a.md", "{\"text\": \"a\"}\n", false},
+        {"a", "{\"text\": \"a\"}\n", true},
+        {"b", "{\"body\": \"a\"}\n", false},
+        {"c", "{\n", false},
+    };
+    static const char *const refused[][3] = {
+        {"b.json", "[\n{\"text\": 1}\n]\n", "not a JSON object per line"},
+        {"c.json", "{\n \"text\": 1\n}\n", "--format text"},
+        {"d.parquet", "PAR1....", "a Parquet file"},
+        {"e.txt", "\xff\xfe=", "UTF-16"},
+        {"f.txt", "BZh9....", "bzip2 -dc"},
+    };
+    struct ash_input *input = NULL;
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(files); i++) {
+        const char *path = scratch_path(files[i].name);
+
+        scratch_write(files[i].name, files[i].text, strlen(files[i].text));
+        assert_int_equal(open_input(&path, 1, ASH_SPLIT_LINE, 1000, &input), 0);
+        if (ash_input_file_at(input, 0)->jsonl != files[i].jsonl) fail_msg("%s is taken for the other", files[i].name);
+        ash_input_close(input);
+        input = NULL;
+    }
+    for (size_t i = 0; i < ASH_COUNT(refused); i++) {
+        const char *path = scratch_path(refused[i][0]);
+
+        scratch_write(refused[i][0], refused[i][1], strlen(refused[i][1]));
+        assert_int_equal(open_input(&path, 1, ASH_SPLIT_LINE, 1000, &input), -EINVAL);
+        if (strstr(err.text, refused[i][2]) == NULL) fail_msg("'%s' is not in '%s'", refused[i][2], err.text);
+    }
+}
+
+static void test_folders(void **state)
+{
+    static const char *const names[] = {"in/b.txt", "in/a.jsonl", "in/sub/c.md", "in/.hidden.txt", "in/picture.png"};
+    static const char *const expected[] = {"in/a.jsonl", "in/b.txt", "in/sub/c.md"};
+    const char *dir;
+    struct ash_input *input = NULL;
+
+    (void)state;
+    assert_int_equal(mkdir(scratch_path("in"), 0700), 0);
+    assert_int_equal(mkdir(scratch_path("in/sub"), 0700), 0);
+    for (size_t i = 0; i < ASH_COUNT(names); i++)
+        scratch_write(names[i], "x\n", 2);
+    dir = scratch_path("in");
+    assert_int_equal(open_input(&dir, 1, ASH_SPLIT_NONE, 1000, &input), 0);
+    assert_int_equal(ash_input_file_count(input), ASH_COUNT(expected));
+    for (size_t i = 0; i < ASH_COUNT(expected); i++)
+        assert_non_null(strstr(ash_input_file_at(input, i)->path, expected[i]));
+    ash_input_close(input);
 }
 
 int main(void)
@@ -182,6 +342,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_places, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_large, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_refused_files, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(test_compressed, scratch_open, scratch_close),
+        cmocka_unit_test(test_pipe),
+        cmocka_unit_test_setup_teardown(test_formats, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(test_folders, scratch_open, scratch_close),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -81,6 +81,66 @@ static void test_choices_are_made(void **state)
     tiny_close(&tiny);
 }
 
+static void test_a_warm_up_that_nobody_asked_for_fits_the_run(void **state)
+{
+    static const struct {
+        const char *steps, *kind;
+        int64_t warmup;
+    } cases[] = {{"train.steps=1000", "cosine", 100}, {"train.steps=100", "cosine", 100},
+                 {"train.steps=99", "cosine", 9},     {"train.steps=20", "cosine", 2},
+                 {"train.steps=1", "cosine", 0},      {"train.steps=110", "wsd", 8}}; /* 22 of 110 steps decay */
+    struct tiny tiny;
+    char kind[32];
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(cases); i++) {
+        snprintf(kind, sizeof(kind), "schedule.kind=%s", cases[i].kind);
+        tiny_open(&tiny, SETTINGS(cases[i].steps, kind, "schedule.warmup=-1"));
+        assert_int_equal(tiny.job.schedule.warmup, cases[i].warmup);
+        tiny_close(&tiny);
+    }
+}
+
+static void test_settings_that_have_no_effect_are_named(void **state)
+{
+    struct tiny tiny;
+    char names[256];
+
+    (void)state;
+    tiny_open(&tiny, SETTINGS("model.layers=3"));
+    assert_string_equal(ash_job_unused(&tiny.job, names, sizeof(names)), "");
+    tiny_close(&tiny);
+    tiny_open(&tiny, SETTINGS("model.from=there", "model.hidden=256", "model.layers=3", "model.heads=4",
+                              "model.kv_heads=0", "model.ffn=0", "model.init_std=0.1"));
+    assert_string_equal(ash_job_unused(&tiny.job, names, sizeof(names)), "model.layers=3, model.init_std=0.1");
+    tiny_close(&tiny);
+}
+
+/* Compare two jobs as a resume does. */
+static int resume_with(const char *const *before, const char *const *now)
+{
+    struct tiny old, new;
+    int rc;
+
+    tiny_open(&old, before);
+    tiny_open(&new, now);
+    rc = ash_job_compare(&old.job, &new.job, &err);
+    tiny_close(&old);
+    tiny_close(&new);
+    return rc;
+}
+
+static void test_a_resume_may_change_what_changes_no_bit(void **state)
+{
+    (void)state;
+    assert_int_equal(resume_with(NULL, SETTINGS("runtime.pin=off", "runtime.threads=1", "train.save_every=3",
+                                                "train.save_wait=1", "mesh.tp=2", "train.micro_batch=1")),
+                     0);
+    assert_int_equal(resume_with(SETTINGS("optimizer.lr=0.003"), SETTINGS("optimizer.lr=0.01")), -EINVAL);
+    assert_string_equal(err.text, "optimizer.lr was 0.003 when the checkpoint was made and is 0.01 now");
+    assert_int_equal(resume_with(NULL, SETTINGS("train.seed=2")), -EINVAL);
+}
+
 static void test_yaml_and_back(void **state)
 {
     struct ash_job again;
@@ -170,6 +230,9 @@ int main(void)
         cmocka_unit_test(test_contradictions_are_named),
         cmocka_unit_test(test_data_are_needed),
         cmocka_unit_test(test_choices_are_made),
+        cmocka_unit_test(test_a_warm_up_that_nobody_asked_for_fits_the_run),
+        cmocka_unit_test(test_settings_that_have_no_effect_are_named),
+        cmocka_unit_test(test_a_resume_may_change_what_changes_no_bit),
         cmocka_unit_test(test_yaml_and_back),
         cmocka_unit_test(test_a_misspelt_key_is_answered_with_the_right_one),
         cmocka_unit_test(test_every_type_gives_a_config),

@@ -59,7 +59,7 @@ static void run_once(struct ash_grains *grains, size_t count)
         ash_grains_end(grains, 0);
         losses[g] = tree_loss(g, 1);
     }
-    assert_int_equal(ash_grains_finish(grains, NULL, NULL), 0);
+    assert_int_equal(ash_grains_reduce(grains, NULL, NULL), 0);
     check_sum(ash_grains_sum(grains), SUM, count);
     assert_true(ash_grains_fold(losses, count) == tree_loss(0, count));
 }
@@ -74,11 +74,11 @@ static void test_every_count_follows_the_definition(void **state)
         struct ash_grains grains;
         size_t log2 = 0;
         struct ash_grains_opts opts = {
-            .exec = &exec, .grain_count = count, .lane_count = 1, .sum_size = SUM, .leaf_size = LEAF};
+            .exec = &exec, .grain_count = count, .strand_count = 1, .sum_size = SUM, .leaf_size = LEAF};
         assert_int_equal(ash_grains_init(&grains, &opts, NULL), 0);
         while (count >> (log2 + 1) != 0)
             log2++;
-        assert_int_equal(grains.lanes[0].buffer_count, log2 + 1);
+        assert_int_equal(grains.strands[0].buffer_count, log2 + 1);
         run_once(&grains, count);
         run_once(&grains, count); /* a second step starts from nothing */
         ash_grains_fini(&grains);
@@ -90,7 +90,7 @@ static void test_every_count_follows_the_definition(void **state)
 #define ROUND 2 /* leaves of a lane that come at once */
 
 /* The next leaves of a lane, piece by piece. */
-static void put_round(struct ash_grains *grains, size_t lane, size_t first, size_t count)
+static void put_round(struct ash_grains *grains, size_t strand, size_t first, size_t count)
 {
     float values[ROUND][LEAF];
     const float *leaves[ROUND] = {values[0], values[1]};
@@ -100,10 +100,10 @@ static void put_round(struct ash_grains *grains, size_t lane, size_t first, size
         for (size_t g = 0; g < count; g++)
             for (size_t i = begin; i < end; i++)
                 values[g][i - begin] = leaf_value(first + g, i);
-        ash_grains_put(grains, lane, (struct ash_range){begin, end - begin}, leaves, count);
+        ash_grains_add(grains, strand, (struct ash_range){begin, end - begin}, leaves, count);
         begin = end;
     }
-    ash_grains_move(grains, lane, count);
+    ash_grains_advance(grains, strand, count);
 }
 
 static void test_lanes_and_pieces_change_nothing(void **state)
@@ -113,20 +113,24 @@ static void test_lanes_and_pieces_change_nothing(void **state)
     (void)state;
     assert_int_equal(ash_exec_init(&exec, "ref", 1, NULL), 0);
     for (size_t count = 3; count <= 24; count++) {
-        struct ash_grains_opts opts = {
-            .exec = &exec, .grain_count = count, .lane_count = 3, .at_once = ROUND, .sum_size = SUM, .leaf_size = SUM};
+        struct ash_grains_opts opts = {.exec = &exec,
+                                       .grain_count = count,
+                                       .strand_count = 3,
+                                       .add_count = ROUND,
+                                       .sum_size = SUM,
+                                       .leaf_size = SUM};
         struct ash_grains grains;
         float sum[SUM];
 
         assert_int_equal(ash_grains_init(&grains, &opts, NULL), 0);
         for (size_t round = 0; round < count; round++) {
-            for (size_t lane = 0; lane < opts.lane_count; lane++) {
-                struct ash_range own = ash_grains_lane(&grains, lane);
+            for (size_t strand = 0; strand < opts.strand_count; strand++) {
+                struct ash_range own = ash_grains_of(&grains, strand);
                 size_t done = round * ROUND, left = own.count > done ? own.count - done : 0;
-                put_round(&grains, lane, own.first + done, left < ROUND ? left : ROUND);
+                put_round(&grains, strand, own.first + done, left < ROUND ? left : ROUND);
             }
         }
-        assert_int_equal(ash_grains_finish(&grains, sum, NULL), 0);
+        assert_int_equal(ash_grains_reduce(&grains, sum, NULL), 0);
         check_sum(sum, SUM, count);
         ash_grains_fini(&grains);
     }
@@ -138,7 +142,7 @@ static void test_unused_floats_stay(void **state)
 {
     struct ash_exec exec = {0};
     struct ash_grains_opts opts = {
-        .exec = &exec, .grain_count = 2, .lane_count = 1, .sum_size = 5, .leaf_size = 12, .unused = {5, 4}};
+        .exec = &exec, .grain_count = 2, .strand_count = 1, .sum_size = 5, .leaf_size = 12, .unused = {5, 4}};
     struct ash_grains grains;
 
     (void)state;
@@ -154,12 +158,12 @@ static void test_unused_floats_stay(void **state)
     ash_exec_fini(&exec);
 }
 
-static void refuse(size_t grain_count, size_t lane_count, size_t sum_size, struct ash_range unused)
+static void refuse(size_t grain_count, size_t strand_count, size_t sum_size, struct ash_range unused)
 {
     struct ash_exec exec = {.memory = &ash_memory_host};
     struct ash_grains_opts opts = {.exec = &exec,
                                    .grain_count = grain_count,
-                                   .lane_count = lane_count,
+                                   .strand_count = strand_count,
                                    .sum_size = sum_size,
                                    .leaf_size = 10,
                                    .unused = unused};

@@ -5,7 +5,7 @@
 #include <sys/resource.h>
 
 #include "train/trainer.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 #include "unit/sanitized.h"
 
 #define SAID_TOLERANCE 0.10
@@ -16,9 +16,9 @@
 #define FFN 704
 #define LAYER_BYTES ((size_t)(4 * HIDDEN * HIDDEN + 3 * HIDDEN * FFN + 2 * HIDDEN) * sizeof(float))
 /* What zero=3 keeps of whole layers on one node, however many ranks there are: gradients that are on their way. */
-#define WHOLE_LAYERS ASH_FSDP_TURNS
+#define WHOLE_LAYERS ASH_FSDP_RING
 
-static struct ash_train_memory *said; /* [RANKS_MAX], written by the ranks */
+static struct ash_train_memory *said; /* [GROUP_RANKS_MAX], written by the ranks */
 
 #define WORDS_MAX 24
 static const char *const dense[] = {"model.hidden=256", "model.layers=16", "model.ffn=704", "model.kv_heads=4", NULL};
@@ -71,7 +71,7 @@ static int train(struct ash_group *group, struct shared *shared, const void *arg
     rc = ash_trainer_open(&tiny.job, NULL, ash_group_size(group) > 1 ? group : NULL, &trainer, &err);
     for (int i = 0; rc == 0 && i < 2; i++)
         rc = ash_trainer_step(trainer, &step, &err);
-    if (rc == 0) said[ash_group_rank(group)] = ash_trainer_facts(trainer).memory;
+    if (rc == 0) said[ash_group_rank(group)] = ash_trainer_get_facts(trainer).memory;
     if (rc < 0) fprintf(stderr, "%s\n", err.text);
     ash_trainer_close(trainer);
     tiny_close(&tiny);
@@ -167,7 +167,7 @@ static void test_memory_falls_with_experts(void **state)
 
 static int setup(void **state)
 {
-    size_t bytes = RANKS_MAX * sizeof(*said);
+    size_t bytes = GROUP_RANKS_MAX * sizeof(*said);
 
     said = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return said == MAP_FAILED ? -1 : tiny_setup(state);

@@ -8,7 +8,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "train/layout/pipeline.h"
+#include "train/layout/stage_order.h"
 
 #define RANKS_MAX 5
 #define CHUNKS_MAX 3
@@ -18,7 +18,7 @@
 static bool done[2][RANKS_MAX * CHUNKS_MAX][MICROS_MAX];
 
 /* Has the stage before (or, on the way back, behind) handed it over? */
-static bool is_ready(const struct ash_pipeline *p, const struct ash_pipeline_op *op)
+static bool is_ready(const struct ash_stage_order *p, const struct ash_stage_op *op)
 {
     size_t stage = op->chunk * p->ranks + p->rank, last = p->ranks * p->chunks - 1;
 
@@ -27,7 +27,7 @@ static bool is_ready(const struct ash_pipeline *p, const struct ash_pipeline_op 
 }
 
 /* Run the operations of all ranks as far as each can go, until nothing moves. Returns how many were run. */
-static size_t play(const struct ash_pipeline *ranks)
+static size_t play(const struct ash_stage_order *ranks)
 {
     size_t at[RANKS_MAX] = {0}, total = 0;
     bool moved = true;
@@ -36,8 +36,8 @@ static size_t play(const struct ash_pipeline *ranks)
     while (moved) {
         moved = false;
         for (size_t r = 0; r < ranks[0].ranks; r++) {
-            while (at[r] < ash_pipeline_count(&ranks[r])) {
-                struct ash_pipeline_op op = ash_pipeline_op(&ranks[r], at[r]);
+            while (at[r] < ash_stage_order_count(&ranks[r])) {
+                struct ash_stage_op op = ash_stage_order_at(&ranks[r], at[r]);
                 if (!is_ready(&ranks[r], &op)) break;
                 assert_false(done[op.backward][op.chunk * ranks[r].ranks + r][op.micro]);
                 done[op.backward][op.chunk * ranks[r].ranks + r][op.micro] = true;
@@ -50,15 +50,15 @@ static size_t play(const struct ash_pipeline *ranks)
     return total;
 }
 
-static void check_rank(const struct ash_pipeline *p)
+static void check_rank(const struct ash_stage_order *p)
 {
     size_t next[2][CHUNKS_MAX] = {{0}};
 
-    for (size_t i = 0; i < ash_pipeline_count(p); i++) {
-        struct ash_pipeline_op op = ash_pipeline_op(p, i);
+    for (size_t i = 0; i < ash_stage_order_count(p); i++) {
+        struct ash_stage_op op = ash_stage_order_at(p, i);
         assert_true(op.chunk < p->chunks && op.micro < p->micros);
         assert_int_equal(op.micro, next[op.backward][op.chunk]++);
-        assert_true(next[0][op.chunk] - next[1][op.chunk] <= ash_pipeline_depth(p, op.chunk));
+        assert_true(next[0][op.chunk] - next[1][op.chunk] <= ash_stage_order_depth(p, op.chunk));
     }
 }
 
@@ -68,16 +68,16 @@ static void test_all_shapes_come_to_the_end(void **state)
     for (size_t ranks = 1; ranks <= RANKS_MAX; ranks++)
         for (size_t chunks = 1; chunks <= (ranks > 1 ? CHUNKS_MAX : 1); chunks++)
             for (size_t micros = 1; micros <= MICROS_MAX; micros++) {
-                struct ash_pipeline all[RANKS_MAX];
+                struct ash_stage_order all[RANKS_MAX];
                 for (size_t r = 0; r < ranks; r++)
-                    all[r] = (struct ash_pipeline){r, ranks, chunks, micros};
-                if (ash_pipeline_check(&all[0], NULL) < 0) {
+                    all[r] = (struct ash_stage_order){r, ranks, chunks, micros};
+                if (ash_stage_order_check(&all[0], NULL) < 0) {
                     assert_true(chunks > 1 && micros % ranks != 0);
                     continue;
                 }
                 for (size_t r = 0; r < ranks; r++)
                     check_rank(&all[r]);
-                assert_int_equal(play(all), ranks * ash_pipeline_count(&all[0]));
+                assert_int_equal(play(all), ranks * ash_stage_order_count(&all[0]));
             }
 }
 
@@ -86,8 +86,8 @@ static void test_depth_is_bounded(void **state)
 {
     (void)state;
     for (size_t r = 0; r < 4; r++) {
-        struct ash_pipeline p = {r, 4, 1, 16};
-        assert_int_equal(ash_pipeline_depth(&p, 0), 4 - r);
+        struct ash_stage_order p = {r, 4, 1, 16};
+        assert_int_equal(ash_stage_order_depth(&p, 0), 4 - r);
     }
 }
 

@@ -35,7 +35,8 @@ static struct ash_live_view view_of(uint64_t step, uint64_t total)
                                   .loss = 1.25,
                                   .lr = 3e-4,
                                   .norm = 0.5,
-                                  .tokens_per_s = 52100,
+                                  .tokens = 52100,
+                                  .step_s = 1,
                                   .valid_loss = NAN,
                                   .left_s = 62};
 }
@@ -67,9 +68,48 @@ static void test_a_pipe_gets_few_plain_lines(void **state)
     assert_int_equal(count_of(screen.text, "\n"), 22); /* the first, every 50th, one validation */
     assert_null(strchr(screen.text, '\r'));
     assert_null(strchr(screen.text, '\033'));
-    assert_non_null(strstr(screen.text, "step 1/1000  loss 1.2500  52.1k tok/s  1m02s left  lr 3.00e-04  norm 0.5\n"));
-    assert_non_null(strstr(screen.text, "step 333/1000  loss 1.2500  valid 1.5000"));
+    assert_non_null(
+        strstr(screen.text, "step    1/1000  loss  1.2500  52.1k tok/s  lr 3.00e-04  norm 0.5       1m02s left\n"));
+    assert_non_null(
+        strstr(screen.text,
+               "step  333/1000  loss  1.2500  52.1k tok/s  lr 3.00e-04  norm 0.5       1m02s left  valid 1.5000\n"));
     assert_non_null(strstr(screen.text, "step 1000/1000"));
+    close_screen(&screen);
+}
+
+static void test_a_line_shows_the_mean_rate_since_the_last_one(void **state)
+{
+    struct screen screen;
+    struct ash_live live;
+
+    (void)state;
+    open_screen(&screen);
+    ash_live_init(&live, screen.stream, false, 0, 100);
+    for (uint64_t s = 1; s <= 10; s++) {
+        struct ash_live_view view = view_of(s, 100);
+        view.tokens = 1000;
+        view.step_s = s % 5 == 0 ? 6 : 1; /* four quick steps and a slow one */
+        ash_live_step(&live, &view);
+    }
+    assert_int_equal(count_of(screen.text, "\n"), 3);
+    assert_non_null(strstr(screen.text, "step   1/100  loss  1.2500   1.0k tok/s"));
+    assert_non_null(strstr(screen.text, "step   5/100  loss  1.2500    444 tok/s")); /* 4000 tokens in 9 s */
+    assert_non_null(strstr(screen.text, "step  10/100  loss  1.2500    500 tok/s"));
+    close_screen(&screen);
+}
+
+static void test_a_terminal_sees_the_first_step_begin(void **state)
+{
+    struct screen screen;
+    struct ash_live live;
+
+    (void)state;
+    open_screen(&screen);
+    ash_live_init(&live, screen.stream, true, 60, 1000);
+    ash_live_start(&live, 0, 1000);
+    assert_string_equal(screen.text, "\r\033[Kstep    0/1000  first step under way");
+    ash_live_clear(&live);
+    assert_string_equal(screen.text + screen.size - 4, "\r\033[K");
     close_screen(&screen);
 }
 
@@ -151,13 +191,19 @@ static void test_numbers_for_people(void **state)
     assert_string_equal(ash_live_short(52100, buf, sizeof(buf)), "52.1k");
     assert_string_equal(ash_live_short(123456789, buf, sizeof(buf)), "123M");
     assert_string_equal(ash_live_short(7e15, buf, sizeof(buf)), "7000T");
+    assert_string_equal(ash_live_bytes(12, buf, sizeof(buf)), "12 B");
+    assert_string_equal(ash_live_bytes(12.9e6, buf, sizeof(buf)), "12.9 MB");
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_pipe_gets_few_plain_lines), cmocka_unit_test(test_a_terminal_gets_one_line),
-        cmocka_unit_test(test_a_line_never_wraps),          cmocka_unit_test(test_no_screen_is_silent),
+        cmocka_unit_test(test_a_pipe_gets_few_plain_lines),
+        cmocka_unit_test(test_a_line_shows_the_mean_rate_since_the_last_one),
+        cmocka_unit_test(test_a_terminal_sees_the_first_step_begin),
+        cmocka_unit_test(test_a_terminal_gets_one_line),
+        cmocka_unit_test(test_a_line_never_wraps),
+        cmocka_unit_test(test_no_screen_is_silent),
         cmocka_unit_test(test_numbers_for_people),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

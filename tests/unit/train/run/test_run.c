@@ -55,7 +55,7 @@ static int run(const struct run_setup *setup, struct ash_run_result *result_out)
     on_step = setup->on_step;
     err = (struct ash_err){0};
     tiny_open(&tiny, setup->settings);
-    rc = ash_run(&tiny.job, &opts, result_out, &err);
+    rc = ash_run_job(&tiny.job, &opts, result_out, &err);
     tiny_close(&tiny);
     return rc;
 }
@@ -492,7 +492,7 @@ static void run_inside(int step)
 
     if (step != 2) return;
     tiny_open(&tiny, no_settings);
-    inner_rc = ash_run(&tiny.job, &opts, &result, &inner_err);
+    inner_rc = ash_run_job(&tiny.job, &opts, &result, &inner_err);
     tiny_close(&tiny);
 }
 

@@ -15,30 +15,30 @@ static void assert_near(double value, double expected)
 
 static void test_warmup_is_linear_and_reaches_the_peak(void **state)
 {
-    struct ash_schedule s = {
-        .kind = ASH_SCHEDULE_CONSTANT, .steps = 100, .warmup_steps = 10, .peak_lr = 0.5, .final_share = 0.1};
+    struct ash_lr_schedule s = {
+        .kind = ASH_LR_CONSTANT, .steps = 100, .warmup_steps = 10, .peak_lr = 0.5, .final_share = 0.1};
 
     (void)state;
     for (uint64_t i = 0; i < 10; i++)
-        assert_near(ash_schedule_lr(&s, i), 0.05 * (double)(i + 1));
+        assert_near(ash_lr_schedule_at(&s, i), 0.05 * (double)(i + 1));
     for (uint64_t i = 10; i < 120; i++)
-        assert_near(ash_schedule_lr(&s, i), 0.5);
+        assert_near(ash_lr_schedule_at(&s, i), 0.5);
 }
 
 static void test_cosine_follows_libm(void **state)
 {
-    struct ash_schedule s = {
-        .kind = ASH_SCHEDULE_COSINE, .steps = 1000, .warmup_steps = 100, .peak_lr = 1.0, .final_share = 0.1};
+    struct ash_lr_schedule s = {
+        .kind = ASH_LR_COSINE, .steps = 1000, .warmup_steps = 100, .peak_lr = 1.0, .final_share = 0.1};
 
     (void)state;
     for (uint64_t i = 100; i <= 1000; i++)
-        assert_near(ash_schedule_lr(&s, i), 0.1 + 0.9 * 0.5 * (1.0 + cos(M_PI * (double)(i - 100) / 900.0)));
-    assert_near(ash_schedule_lr(&s, 5000), 0.1);
+        assert_near(ash_lr_schedule_at(&s, i), 0.1 + 0.9 * 0.5 * (1.0 + cos(M_PI * (double)(i - 100) / 900.0)));
+    assert_near(ash_lr_schedule_at(&s, 5000), 0.1);
 }
 
 static void test_wsd_is_level_then_falls(void **state)
 {
-    struct ash_schedule s = {.kind = ASH_SCHEDULE_WSD,
+    struct ash_lr_schedule s = {.kind = ASH_LR_WSD,
                              .steps = 100,
                              .warmup_steps = 5,
                              .decay_steps = 20,
@@ -47,24 +47,24 @@ static void test_wsd_is_level_then_falls(void **state)
 
     (void)state;
     for (uint64_t i = 5; i <= 80; i++)
-        assert_near(ash_schedule_lr(&s, i), 2.0);
+        assert_near(ash_lr_schedule_at(&s, i), 2.0);
     for (uint64_t i = 81; i <= 100; i++)
-        assert_near(ash_schedule_lr(&s, i), 2.0 * (1.0 - sqrt((double)(i - 80) / 20.0)));
-    assert_near(ash_schedule_lr(&s, 101), 0.0);
+        assert_near(ash_lr_schedule_at(&s, i), 2.0 * (1.0 - sqrt((double)(i - 80) / 20.0)));
+    assert_near(ash_lr_schedule_at(&s, 101), 0.0);
 }
 
 static void test_degenerate_lengths(void **state)
 {
-    struct ash_schedule s = {
-        .kind = ASH_SCHEDULE_COSINE, .steps = 1, .warmup_steps = 1, .peak_lr = 3.0, .final_share = 0.5};
+    struct ash_lr_schedule s = {
+        .kind = ASH_LR_COSINE, .steps = 1, .warmup_steps = 1, .peak_lr = 3.0, .final_share = 0.5};
 
     (void)state;
-    assert_near(ash_schedule_lr(&s, 0), 3.0);
-    assert_near(ash_schedule_lr(&s, 1), 1.5);
-    s = (struct ash_schedule){
-        .kind = ASH_SCHEDULE_WSD, .steps = 4, .decay_steps = 9, .peak_lr = 1.0, .final_share = 1.0};
+    assert_near(ash_lr_schedule_at(&s, 0), 3.0);
+    assert_near(ash_lr_schedule_at(&s, 1), 1.5);
+    s = (struct ash_lr_schedule){
+        .kind = ASH_LR_WSD, .steps = 4, .decay_steps = 9, .peak_lr = 1.0, .final_share = 1.0};
     for (uint64_t i = 0; i < 6; i++)
-        assert_near(ash_schedule_lr(&s, i), 1.0);
+        assert_near(ash_lr_schedule_at(&s, i), 1.0);
 }
 
 int main(void)

@@ -1,0 +1,281 @@
+/* Each thread reads a range, hands it on, then reads the next: while some hand on, others keep the disk busy. O_DIRECT,
+ * where the file system supports it and the disk is fast; else plain reads, through the page cache. */
+#include "base/direct_reader.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/math.h"
+#include "base/thread.h"
+
+#define THREADS 4
+#define BLOCK_BYTES ((size_t)4096)            /* what O_DIRECT wants addresses, offsets and sizes to be multiples of */
+#define HUGE_BYTES ((size_t)2 << 20)          /* a buffer of whole huge pages is few pieces to the disk */
+#define CACHE_CHUNK_BYTES ((size_t)128 << 10) /* asked for at once: the least that systems read ahead */
+#define TRIAL_RANGES 16                       /* how often the speed of the disk is judged */
+#define STALL_SECONDS 60                      /* without a range: the disk, or the file server, is gone */
+
+struct ash_direct_reader {
+    pthread_t threads[THREADS];
+    int thread_count;
+    pthread_mutex_t mutex; /* over done, taken, rc and disk_* */
+    pthread_cond_t more;
+    _Atomic size_t next; /* first range that nobody has begun */
+    atomic_bool stop;
+    uint64_t cache_if_slower_than_bytes_s;
+    size_t disk_ranges; /* read so far, their bytes, and how long the threads waited for them */
+    uint64_t disk_bytes, disk_ns;
+    bool is_disk_slow;
+    ash_direct_read_fn take;
+    void *ctx;
+    size_t range_bytes_max; /* of the largest one, with what is read around it */
+    bool *done;             /* [count] was it taken? */
+    _Atomic size_t taken;   /* ranges before this one are done */
+    int rc;
+    size_t count;
+    struct ash_direct_range ranges[];
+};
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+static bool set_direct(int fd, bool on)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
+}
+
+static void set_all_direct(const struct ash_direct_reader *reader, bool on)
+{
+    for (size_t i = 0; i < reader->count; i++) {
+        const struct ash_map *map = reader->ranges[i].map;
+
+        if (map != NULL && (i == 0 || map != reader->ranges[i - 1].map)) set_direct(map->fd, on);
+    }
+}
+
+/* size_bytes from offset on, and up to room_bytes where the file is longer. -ENODATA: it is shorter. */
+static int read_bytes(int fd, char *buf, size_t offset, size_t size_bytes, size_t room_bytes)
+{
+    size_t done = 0;
+    bool plain = false;
+
+    while (done < size_bytes) {
+        ssize_t got = pread(fd, buf + done, room_bytes - done, (off_t)(offset + done));
+
+        if (got < 0 && errno == EINTR) continue;
+        if (got < 0 && errno == EINVAL && !plain) { /* of O_DIRECT, unless it comes again */
+            plain = set_direct(fd, false);
+            if (plain) continue;
+        }
+        if (got < 0) return -errno;
+        if (got == 0) return -ENODATA;
+        done += (size_t)got;
+    }
+    return 0;
+}
+
+/* Returns where the range's bytes are: in buf, or where they were all the time. */
+static int read_range(const struct ash_direct_range *range, char *buf, const void **bytes_out)
+{
+    size_t offset, begin, end;
+    int rc;
+
+    *bytes_out = range->data;
+    if (range->map == NULL || range->size_bytes == 0) return 0;
+    offset = (size_t)((const uint8_t *)range->data - range->map->base);
+    begin = offset / BLOCK_BYTES * BLOCK_BYTES;
+    end = ash_round_up(offset + range->size_bytes, BLOCK_BYTES);
+    rc = read_bytes(range->map->fd, buf, begin, offset + range->size_bytes - begin, end - begin);
+    *bytes_out = buf + (offset - begin);
+    return rc;
+}
+
+/* A range was read in ns. All threads read at once, or could: each gets its share of what the disk gives. */
+static void judge_disk(struct ash_direct_reader *reader, const struct ash_direct_range *range, uint64_t ns)
+{
+    if (range->map == NULL) return;
+    reader->disk_bytes += range->size_bytes;
+    reader->disk_ns += ns;
+    if (++reader->disk_ranges % TRIAL_RANGES != 0 || reader->is_disk_slow) return;
+    reader->is_disk_slow = (double)reader->disk_bytes * THREADS * 1e9 <
+                           (double)reader->cache_if_slower_than_bytes_s * (double)reader->disk_ns;
+    if (reader->is_disk_slow) set_all_direct(reader, false);
+}
+
+/* ---- threads ----------------------------------------------------------------------------------------------------- */
+
+static void finish_range(struct ash_direct_reader *reader, size_t index, int rc, uint64_t read_ns)
+{
+    size_t taken;
+
+    pthread_mutex_lock(&reader->mutex);
+    judge_disk(reader, &reader->ranges[index], read_ns);
+    reader->done[index] = rc == 0;
+    taken = atomic_load(&reader->taken);
+    while (taken < reader->count && reader->done[taken])
+        taken++;
+    atomic_store(&reader->taken, taken);
+    if (rc < 0 && reader->rc == 0) reader->rc = rc;
+    if (rc < 0) atomic_store(&reader->stop, true);
+    pthread_cond_broadcast(&reader->more);
+    pthread_mutex_unlock(&reader->mutex);
+}
+
+/* Read the ranges into the page cache, as long as nobody else wants the processor. */
+static void cache_ranges(const struct ash_direct_reader *reader)
+{
+    const struct sched_param none = {0};
+
+    pthread_setschedparam(pthread_self(), SCHED_IDLE, &none);
+    for (size_t i = 0; i < reader->count; i++) {
+        const struct ash_direct_range *range = &reader->ranges[i];
+
+        for (size_t at = 0; range->map != NULL && at < range->size_bytes; at += CACHE_CHUNK_BYTES) {
+            if (atomic_load(&reader->stop)) return;
+            ash_map_want((const char *)range->data + at, ash_min(range->size_bytes - at, CACHE_CHUNK_BYTES));
+        }
+    }
+}
+
+static void *reader_main(void *arg)
+{
+    struct ash_direct_reader *reader = arg;
+    size_t buf_bytes = ash_round_up(reader->range_bytes_max, HUGE_BYTES);
+    char *buf = aligned_alloc(HUGE_BYTES, buf_bytes);
+    bool last = false;
+    size_t index;
+
+    if (buf != NULL) madvise(buf, buf_bytes, MADV_HUGEPAGE);
+    while (!atomic_load(&reader->stop) && (index = atomic_fetch_add(&reader->next, 1)) < reader->count) {
+        const void *bytes = NULL;
+        uint64_t began_ns = ash_clock_ns(), read_ns;
+        int rc = buf == NULL ? -ENOMEM : read_range(&reader->ranges[index], buf, &bytes);
+
+        read_ns = ash_clock_ns() - began_ns;
+        if (rc == 0) reader->take(reader->ctx, index, bytes);
+        finish_range(reader, index, rc, read_ns);
+        last = index + 1 == reader->count;
+    }
+    free(buf);
+    if (last && reader->cache_if_slower_than_bytes_s > 0) cache_ranges(reader);
+    return NULL;
+}
+
+static int start_threads(struct ash_direct_reader *reader)
+{
+    int rc = 0;
+
+    while (rc == 0 && reader->thread_count < THREADS) {
+        rc = ash_thread_start(&reader->threads[reader->thread_count], reader_main, reader);
+        if (rc == 0) reader->thread_count++;
+    }
+    return reader->thread_count > 0 ? 0 : rc; /* fewer do, too */
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static int reader_init(struct ash_direct_reader *reader)
+{
+    int rc = ash_cond_init(&reader->more);
+
+    if (rc == 0) pthread_mutex_init(&reader->mutex, NULL);
+    return rc;
+}
+
+static void reader_free(struct ash_direct_reader *reader)
+{
+    set_all_direct(reader, false); /* as other readers of the file expect it */
+    free(reader->done);
+    free(reader);
+}
+
+int ash_direct_reader_open(const struct ash_direct_range *ranges, size_t count, uint64_t cache_if_slower_than_bytes_s,
+                           ash_direct_read_fn take, void *ctx, struct ash_direct_reader **reader_out,
+                           struct ash_err *err)
+{
+    struct ash_direct_reader *reader = calloc(1, sizeof(*reader) + count * sizeof(*ranges));
+    int rc = -ENOMEM;
+
+    ash_assert(take != NULL && (count == 0 || ranges != NULL));
+    if (reader != NULL) reader->done = calloc(count + 1, sizeof(*reader->done));
+    if (reader == NULL || reader->done == NULL) goto fail;
+    rc = reader_init(reader);
+    if (rc < 0) goto fail;
+    reader->cache_if_slower_than_bytes_s = cache_if_slower_than_bytes_s;
+    reader->take = take;
+    reader->ctx = ctx;
+    reader->count = count;
+    if (count > 0) memcpy(reader->ranges, ranges, count * sizeof(*ranges));
+    for (size_t i = 0; i < count; i++) {
+        reader->range_bytes_max = ash_max(reader->range_bytes_max, ranges[i].size_bytes + 2 * BLOCK_BYTES);
+    }
+    set_all_direct(reader, true);
+    rc = start_threads(reader);
+    if (rc == 0) {
+        *reader_out = reader;
+        return 0;
+    }
+    pthread_cond_destroy(&reader->more);
+    pthread_mutex_destroy(&reader->mutex);
+
+fail:
+    if (reader != NULL) reader_free(reader);
+    return ash_err_set(err, rc, "cannot start to read %zu ranges: %s", count, strerror(-rc));
+}
+
+/* err says why the reader stopped. */
+static int reader_error(const struct ash_direct_reader *reader, struct ash_err *err)
+{
+    if (reader->rc == -ENODATA)
+        return ash_err_set(err, -ENODATA, "the file has become shorter while it was being read");
+    if (reader->rc == -ETIMEDOUT)
+        return ash_err_set(err, -ETIMEDOUT, "nothing could be read for %d s: is the disk still there?", STALL_SECONDS);
+    return ash_err_set(err, reader->rc, "cannot read on: %s", strerror(-reader->rc));
+}
+
+int ash_direct_reader_wait(struct ash_direct_reader *reader, size_t count, struct ash_err *err)
+{
+    struct timespec until;
+    size_t seen;
+    int rc = 0;
+
+    ash_assert(reader == NULL || count <= reader->count);
+    if (reader == NULL || atomic_load(&reader->taken) >= count) return 0;
+    pthread_mutex_lock(&reader->mutex);
+    while ((seen = atomic_load(&reader->taken)) < count && reader->rc == 0) {
+        until = ash_cond_deadline(STALL_SECONDS * 1000000000ull);
+        rc = pthread_cond_timedwait(&reader->more, &reader->mutex, &until);
+        if (rc == ETIMEDOUT && seen == atomic_load(&reader->taken) && reader->rc == 0) {
+            reader->rc = -ETIMEDOUT;
+            atomic_store(&reader->stop, true);
+        }
+    }
+    rc = atomic_load(&reader->taken) >= count ? 0 : reader_error(reader, err);
+    pthread_mutex_unlock(&reader->mutex);
+    return rc;
+}
+
+void ash_direct_reader_close(struct ash_direct_reader *reader)
+{
+    if (reader == NULL) return;
+    atomic_store(&reader->stop, true);
+    for (int i = 0; i < reader->thread_count; i++)
+        pthread_join(reader->threads[i], NULL);
+    pthread_cond_destroy(&reader->more);
+    pthread_mutex_destroy(&reader->mutex);
+    reader_free(reader);
+}

@@ -1,0 +1,453 @@
+/* ashlar diagnose: which part of a cluster is slow or broken, from what its exporters say. */
+#include "cmd/cmd.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "observe/health/diagnose.h"
+
+#define FILES_MAX 65536
+#define FINDINGS_SHOWN 30
+#define PATH_BYTES 4096
+#define LINE_COLUMNS 110
+#define INDENT_COLUMNS 11
+#define LOG_MAX_BYTES ((size_t)1 << 30)
+
+struct flags {
+    struct ash_opt_list before, logs;
+    double seconds;
+    bool json;
+};
+
+/* Scrapes of now; the paths are owned. */
+struct file_list {
+    char *paths[FILES_MAX];
+    size_t count;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+
+static const struct ash_opt diagnose_opts[] = {
+    {.name = "before",
+     .type = ASH_OPT_LIST,
+     .offset = FIELD(before),
+     .help = "earlier scrapes: files, or a folder with files of the same names; counters become growth"},
+    {.name = "seconds",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(seconds),
+     .help = "time between the scrapes; node_time_seconds says it if not given",
+     .min = 0.001,
+     .max = 1e9},
+    {.name = "log",
+     .type = ASH_OPT_LIST,
+     .offset = FIELD(logs),
+     .help = "logs of the job (NCCL_DEBUG=INFO) or of the kernel; - is standard input"},
+    {.name = "json",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(json),
+     .help = "print one JSON object, with every finding and check"},
+};
+
+static const struct ash_opt_table diagnose_table = {
+    .section = "", .help = "flags", .opts = diagnose_opts, .count = ASH_COUNT(diagnose_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar diagnose NODE.prom|DIR ... [--before DIR|FILE,...] [flags]\n"
+                "ashlar diagnose --log FILE,... [flags]",
+    .about =
+        "Says which part of a cluster is slow or broken: GPU, NVLink, network, storage, host, step (data loader\n"
+        "and stragglers), software, in this order; which node and part, the counter and its normal range, what\n"
+        "was ruled out and what could not be judged. Each file is what the exporters of one node answered (DCGM,\n"
+        "EFA, node_exporter, ashlar train --metrics-port), one after the other; a node is named by the labels\n"
+        "Hostname or instance, else by its file. A folder stands for its files. Exit code 0 whatever the diagnosis.",
+    .examples = "  for n in node1 node2; do for p in 9100 9109 9400; do curl -s http://$n:$p/metrics; done > $n.prom; "
+                "done\n"
+                "  ashlar diagnose node*.prom\n"
+                "  ashlar diagnose now/*.prom --before earlier/ --seconds 60 --log job.log --json",
+};
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* "dir/node1.prom" -> "node1.prom" */
+static const char *file_name(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+
+    return slash == NULL ? path : slash + 1;
+}
+
+static bool is_folder(const char *path)
+{
+    struct stat info;
+
+    return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+/* Standard input or a pipe, such as `<(command)` gives. */
+static bool is_stream(const char *path)
+{
+    struct stat info;
+
+    if (strcmp(path, "-") == 0) return true;
+    return stat(path, &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISCHR(info.st_mode));
+}
+
+/* A scrape of a file, of standard input or of a pipe. */
+static int load_scrape(const char *path, struct ash_scrape **scrape_out, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    int rc;
+
+    if (!is_stream(path)) return ash_scrape_load(path, scrape_out, err);
+    rc = ash_cmd_read_text(path, "the scrape", &text, err);
+    if (rc == 0) rc = ash_scrape_parse(text.data, text.size_bytes, path, scrape_out, err);
+    ash_str_fini(&text);
+    return rc;
+}
+
+static int add_scrape(struct ash_diagnose *diagnose, const char *path, bool before, struct ash_err *err)
+{
+    const char *name = file_name(path), *dot = strrchr(name, '.');
+    struct ash_scrape *scrape = NULL;
+    char node[256];
+    int rc = load_scrape(path, &scrape, err);
+
+    if (rc < 0) return rc;
+    snprintf(node, sizeof(node), "%.*s", dot != NULL && dot > name ? (int)(dot - name) : (int)strlen(name), name);
+    return ash_diagnose_add(diagnose, scrape, node, before, err);
+}
+
+/* Of a folder, the files that have the names of present ones: a node that is new has none. */
+static int add_folder(struct ash_diagnose *diagnose, const char *dir, const struct file_list *files,
+                      struct ash_err *err)
+{
+    char path[PATH_BYTES];
+    size_t found = 0;
+
+    for (size_t i = 0; i < files->count; i++) {
+        int rc = ash_path_join(path, sizeof(path), dir, file_name(files->paths[i]));
+
+        if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", dir);
+        if (!ash_path_exists(path)) continue;
+        rc = add_scrape(diagnose, path, true, err);
+        if (rc < 0) return rc;
+        found++;
+    }
+    if (found > 0) return 0;
+    return ash_err_set(err, -ENOENT, "--before %s: none of the scrapes (%s ...) has an earlier one of its name there",
+                       dir, file_name(files->paths[0]));
+}
+
+static int add_log(struct ash_diagnose *diagnose, const char *path, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    struct ash_map map = {0};
+    int rc;
+
+    if (is_stream(path)) {
+        rc = ash_cmd_read_text(path, "the log", &text, err);
+        if (rc == 0) rc = ash_diagnose_log(diagnose, text.data, text.size_bytes, file_name(path), err);
+        ash_str_fini(&text);
+        return rc;
+    }
+    rc = ash_map_open(path, &map, err);
+    if (rc < 0) return rc;
+    if (map.size_bytes > LOG_MAX_BYTES)
+        rc = ash_err_set(err, -EFBIG, "%s: more than %zu MB; give its interesting part", path, LOG_MAX_BYTES >> 20);
+    else
+        rc = ash_diagnose_log(diagnose, (const char *)map.base, map.size_bytes, file_name(path), err);
+    ash_map_close(&map);
+    return rc;
+}
+
+static int read_all(struct ash_diagnose *diagnose, const struct flags *flags, const struct file_list *files,
+                    struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; i < files->count && rc == 0; i++)
+        rc = add_scrape(diagnose, files->paths[i], false, err);
+    for (size_t i = 0; i < flags->before.count && rc == 0; i++) {
+        const char *path = flags->before.items[i];
+
+        rc = is_folder(path) ? add_folder(diagnose, path, files, err) : add_scrape(diagnose, path, true, err);
+    }
+    for (size_t i = 0; i < flags->logs.count && rc == 0; i++)
+        rc = add_log(diagnose, flags->logs.items[i], err);
+    return rc;
+}
+
+/* ---- folders ----------------------------------------------------------------------------------------------------- */
+
+static int list_add(struct file_list *list, const char *path, struct ash_err *err)
+{
+    if (list->count == FILES_MAX) return ash_err_set(err, -E2BIG, "more than %d scrapes", FILES_MAX);
+    list->paths[list->count] = strdup(path);
+    if (list->paths[list->count] == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    list->count++;
+    return 0;
+}
+
+static int is_visible(const struct dirent *entry)
+{
+    return entry->d_name[0] != '.';
+}
+
+/* The files of a folder in the order of their names, without hidden ones and folders. */
+static int list_folder(struct file_list *list, const char *dir, struct ash_err *err)
+{
+    struct dirent **entries = NULL;
+    int rc = 0, count = scandir(dir, &entries, is_visible, alphasort);
+    char path[PATH_BYTES];
+
+    if (count < 0) return ash_err_set(err, -errno, "cannot read the folder '%s': %s", dir, strerror(errno));
+    for (int i = 0; i < count; i++) {
+        if (rc == 0 && ash_path_join(path, sizeof(path), dir, entries[i]->d_name) < 0)
+            rc = ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
+        if (rc == 0 && !is_folder(path)) rc = list_add(list, path, err);
+        free(entries[i]);
+    }
+    free(entries);
+    if (rc == 0 && list->count == 0) rc = ash_err_set(err, -ENOENT, "there is no scrape in the folder '%s'", dir);
+    return rc;
+}
+
+/* The scrapes that words name: files, and all files of folders. The caller frees the list, on failure too. */
+static int list_files(const char *const *words, size_t count, struct file_list *list, struct ash_err *err)
+{
+    for (size_t i = 0; i < count; i++) {
+        int rc = is_folder(words[i]) ? list_folder(list, words[i], err) : list_add(list, words[i], err);
+
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+static void list_fini(struct file_list *list)
+{
+    for (size_t i = 0; i < list->count; i++)
+        free(list->paths[i]);
+    list->count = 0;
+}
+
+/* ---- people ------------------------------------------------------------------------------------------------------ */
+
+/* How many findings of which severity: "2 broken, 1 slow". */
+static size_t count_findings(const struct ash_diagnose *diagnose, enum ash_severity severity)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < ash_diagnose_finding_count(diagnose); i++)
+        count += ash_diagnose_finding(diagnose, i)->severity == severity;
+    return count;
+}
+
+/* One line: the first abnormal layer, and what is worse further up. */
+static void write_verdict(const struct ash_diagnose *diagnose, char *text, size_t text_bytes)
+{
+    const struct ash_finding *first = ash_diagnose_first(diagnose), *worst;
+    int used;
+
+    if (first == NULL) {
+        snprintf(text, text_bytes, "nothing abnormal in what could be judged (nodes: %zu, series: %zu)",
+                 ash_diagnose_nodes(diagnose), ash_diagnose_series(diagnose));
+        return;
+    }
+    used = snprintf(text, text_bytes, "%s is the first abnormal layer: %s, %s: %s (normal: %s): %s",
+                    ash_health_layer_name(first->layer), first->where, first->metric, first->value, first->normal,
+                    first->means);
+    worst = ash_diagnose_finding(diagnose, 0);
+    if (worst->severity > first->severity && used > 0 && (size_t)used < text_bytes)
+        snprintf(text + used, text_bytes - (size_t)used, "; worse, in %s: %s: %s", ash_health_layer_name(worst->layer),
+                 worst->where, worst->means);
+}
+
+static void print_findings(const struct ash_diagnose *diagnose)
+{
+    size_t count = ash_diagnose_finding_count(diagnose);
+
+    if (count == 0) return;
+    printf("\nfindings: %zu broken, %zu slow, %zu to watch\n", count_findings(diagnose, ASH_BROKEN),
+           count_findings(diagnose, ASH_SLOW), count_findings(diagnose, ASH_WATCH));
+    for (size_t i = 0; i < count && i < FINDINGS_SHOWN; i++) {
+        const struct ash_finding *finding = ash_diagnose_finding(diagnose, i);
+
+        printf("  %-6s %-8s %-24s %s: %s\n", ash_severity_name(finding->severity),
+               ash_health_layer_name(finding->layer), finding->where, finding->metric, finding->value);
+        printf("  %-15s normal: %s. %s. Do: %s. [%s]\n", "", finding->normal, finding->means, finding->action,
+               finding->source);
+    }
+    if (count > FINDINGS_SHOWN) printf("  ... and %zu more (--json has all)\n", count - FINDINGS_SHOWN);
+}
+
+/* A list that continues on the next line when one is full. */
+struct wrapped {
+    size_t column, count;
+};
+
+static void print_item(struct wrapped *line, const char *text)
+{
+    if (line->count > 0 && line->column + strlen(text) + 2 > LINE_COLUMNS) {
+        printf(",\n%*s", INDENT_COLUMNS, "");
+        line->column = INDENT_COLUMNS;
+    } else if (line->count > 0) {
+        printf(", ");
+        line->column += 2;
+    }
+    line->column += (size_t)printf("%s", text);
+    line->count++;
+}
+
+/* A check as people name it: "GPUs seen", or its metric. */
+static const char *check_name(const struct ash_check *check)
+{
+    if (check->rule->kind != ASH_RULE_COUNT) return check->rule->metric;
+    return check->rule->layer == ASH_HEALTH_GPU ? "GPUs seen" : "network devices seen";
+}
+
+/* By layer: its normal checks. */
+static void print_ruled_out(const struct ash_diagnose *diagnose)
+{
+    char text[160];
+
+    printf("\nruled out (series looked at)\n");
+    for (int layer = 0; layer < ASH_HEALTH_COUNT; layer++) {
+        struct wrapped line = {0};
+
+        for (size_t i = 0; i < ash_diagnose_check_count(diagnose); i++) {
+            const struct ash_check *check = ash_diagnose_check(diagnose, i);
+
+            if ((int)check->rule->layer != layer || check->state != ASH_CHECK_NORMAL) continue;
+            if (line.count == 0)
+                line.column = (size_t)printf("  %-8s ", ash_health_layer_name((enum ash_health_layer)layer));
+            snprintf(text, sizeof(text), "%s (%zu)", check_name(check), check->series);
+            print_item(&line, text);
+        }
+        if (line.count > 0) printf("\n");
+    }
+    if (ash_diagnose_log_lines(diagnose) > 0)
+        printf("  %-8s every other trace in logs (lines: %zu, of which %zu show that EFA or IB is used)\n", "software",
+               ash_diagnose_log_lines(diagnose), ash_diagnose_log_good(diagnose));
+}
+
+/* By reason. */
+static void print_not_judged(const struct ash_diagnose *diagnose)
+{
+    printf("\nnot judged\n");
+    if (ash_diagnose_nodes(diagnose) == 0) printf("  every counter of a node: needs scrapes (node1.prom ...)\n");
+    for (int state = ASH_CHECK_ABSENT; state <= ASH_CHECK_UNPAIRED && ash_diagnose_nodes(diagnose) > 0; state++) {
+        struct wrapped line = {0};
+
+        for (size_t i = 0; i < ash_diagnose_check_count(diagnose); i++) {
+            const struct ash_check *check = ash_diagnose_check(diagnose, i);
+
+            if ((int)check->state != state) continue;
+            if (line.count == 0)
+                line.column = (size_t)printf("  %s: ", ash_check_state_text((enum ash_check_state)state));
+            print_item(&line, check_name(check));
+        }
+        if (line.count > 0) printf("\n");
+    }
+    if (ash_diagnose_log_lines(diagnose) == 0)
+        printf(
+            "  needs a log (--log): fabric manager (CUDA error 802), NCCL's transport, libraries of another version\n");
+    if (ash_diagnose_skipped(diagnose) > 0)
+        printf("  %zu lines of the files are no samples\n", ash_diagnose_skipped(diagnose));
+}
+
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
+
+static json_t *encode_finding(const struct ash_finding *finding)
+{
+    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "layer", ash_health_layer_name(finding->layer),
+                     "severity", ash_severity_name(finding->severity), "where", finding->where, "metric",
+                     finding->metric, "value", finding->value, "normal", finding->normal, "means", finding->means,
+                     "action", finding->action, "source", finding->source);
+}
+
+static json_t *encode_check(const struct ash_check *check)
+{
+    const struct ash_rule *rule = check->rule;
+
+    return json_pack("{s:s, s:s, s:s, s:s, s:I}", "layer", ash_health_layer_name(rule->layer), "metric", rule->metric,
+                     "normal", rule->normal, "state", ash_check_state_text(check->state), "series",
+                     (json_int_t)check->series);
+}
+
+static json_t *encode(const struct ash_diagnose *diagnose, const char *verdict)
+{
+    const struct ash_finding *first = ash_diagnose_first(diagnose);
+    json_t *findings = json_array(), *checks = json_array();
+
+    for (size_t i = 0; i < ash_diagnose_finding_count(diagnose); i++)
+        json_array_append_new(findings, encode_finding(ash_diagnose_finding(diagnose, i)));
+    for (size_t i = 0; i < ash_diagnose_check_count(diagnose); i++)
+        json_array_append_new(checks, encode_check(ash_diagnose_check(diagnose, i)));
+    return json_pack("{s:s, s:b, s:s?, s:I, s:I, s:I, s:I, s:o, s:o}", "verdict", verdict, "healthy", first == NULL,
+                     "first_layer", first == NULL ? NULL : ash_health_layer_name(first->layer), "nodes",
+                     (json_int_t)ash_diagnose_nodes(diagnose), "series", (json_int_t)ash_diagnose_series(diagnose),
+                     "unreadable_lines", (json_int_t)ash_diagnose_skipped(diagnose), "log_lines",
+                     (json_int_t)ash_diagnose_log_lines(diagnose), "findings", findings, "checks", checks);
+}
+
+/* ---- the command ------------------------------------------------------------------------------------------------- */
+
+static int print_answer(const struct ash_diagnose *diagnose, bool json, struct ash_err *err)
+{
+    char verdict[1024];
+
+    write_verdict(diagnose, verdict, sizeof(verdict));
+    if (json) return ash_cmd_print_json(encode(diagnose, verdict), err);
+    printf("%s\n", verdict);
+    print_findings(diagnose);
+    print_ruled_out(diagnose);
+    print_not_judged(diagnose);
+    return 0;
+}
+
+static int respond(const struct flags *flags, const char *const *words, size_t count)
+{
+    static struct file_list files; /* large; one command per process */
+    struct ash_diagnose *diagnose = NULL;
+    struct ash_err err = {0};
+    int rc;
+
+    if (count == 0 && flags->logs.count == 0)
+        return ash_cmd_misuse("diagnose", "which scrapes (node1.prom node2.prom ..., or their folder) or --log?");
+    if (count == 0 && flags->before.count > 0)
+        return ash_cmd_misuse("diagnose", "--before is compared with scrapes of now: which ones?");
+    rc = list_files(words, count, &files, &err);
+    if (rc == 0) rc = ash_diagnose_open(&diagnose, &err);
+    if (rc == 0) rc = read_all(diagnose, flags, &files, &err);
+    if (rc == 0) rc = ash_diagnose_run(diagnose, flags->seconds, &err);
+    if (rc == 0) rc = print_answer(diagnose, flags->json, &err);
+    ash_diagnose_close(diagnose);
+    list_fini(&files);
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    static const char *words[FILES_MAX]; /* large; one command per process */
+    struct flags flags = {0};
+    const struct ash_opt_binding binding = {&diagnose_table, &flags};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, words, FILES_MAX, &count);
+    if (code == ASH_CMD_GO) code = respond(&flags, words, count);
+    ash_opts_close(opts);
+    return code;
+}
+
+const struct ash_cmd ash_cmd_diagnose = {"diagnose", "which part of a cluster is slow or broken", run};

@@ -1,0 +1,87 @@
+/* kv_write_body - rotates queries and keys, and writes keys and values to cache pages, between the products that make
+ * them and attention: one pass over a row that is still in the caches. */
+#ifndef ASH_COMPUTE_KV_WRITE_BODY_H
+#define ASH_COMPUTE_KV_WRITE_BODY_H
+
+#if !defined(ASH_COMPUTE_ROW_BODY_H) || !defined(ASH_COMPUTE_ATTN_BACK_BODY_H)
+#error "include row_body.h and attn_back_body.h first"
+#endif
+
+struct kv_write_op {
+    struct ash_exec *exec;
+    const struct ash_kv_write_args *args;
+    struct ash_rope_args rope; /* of one row */
+};
+
+/* Rotate heads next to each other, at x, by the angles of row r. */
+static void kv_write_rotate(const struct kv_write_op *op, float *x, size_t heads, size_t r, float *copy)
+{
+    const struct ash_kv_write_args *args = op->args;
+    size_t angles = args->dims > 0 ? (size_t)args->positions[r] * (args->dims / 2) : 0;
+
+    for (size_t h = 0; h < heads && args->dims > 0; h++)
+        rope_head(&op->rope, x + h * args->attn->dim_k, copy, args->cos + angles, args->sin + angles);
+}
+
+INLINE void kv_write_narrow_step(uint16_t *to, const float *x, size_t count)
+{
+    wide_store_bf16(to, wide_round_bf16(wide_load_n(x, count)), count);
+}
+
+/* count floats in the dtype of the pages. */
+static void kv_write_store(enum ash_dtype dtype, void *to, const float *x, size_t count)
+{
+    uint16_t *narrow = to;
+    size_t i = 0;
+
+    if (dtype == ASH_F32) {
+        memcpy(to, x, count * sizeof(*x));
+        return;
+    }
+    for (; i + ASH_LANES <= count; i += ASH_LANES)
+        kv_write_narrow_step(narrow + i, x + i, ASH_LANES);
+    if (i < count) kv_write_narrow_step(narrow + i, x + i, count - i);
+}
+
+static void kv_write_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct kv_write_op *op = ctx;
+    const struct ash_kv_write_args *args = op->args;
+    const struct ash_attn_args *attn = args->attn;
+    const struct ash_attn_seq *seq = attn->seqs;
+    size_t queries = attn->heads * attn->dim_k, width = attn->kv_heads * attn->dim_k;
+    float *copy = ash_exec_scratch(op->exec, worker, (args->dims + 1) * sizeof(*copy));
+
+    for (size_t r = begin; r < end; r++) {
+        float *q = args->q + r * args->q_stride, *k = q + queries;
+        struct row_op round = {.a = q, .out = q};
+        size_t token;
+
+        while (r >= seq->q_row + seq->q_count)
+            seq++;
+        token = seq->pos + r - seq->q_row;
+        kv_write_rotate(op, q, attn->heads + attn->kv_heads, r, copy);
+        if (args->round_bf16) row_round_range(&round, 0, queries, worker);
+        kv_write_store(attn->kv_dtype, ash_attn_key_slot(attn, seq, token), k, width);
+        kv_write_store(attn->kv_dtype, ash_attn_value_slot(attn, seq, token), k + width, width);
+    }
+}
+
+static void attn_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args)
+{
+    struct kv_write_op op = {
+        .exec = exec, .args = args, .rope = {.dims = args->dims, .interleaved_in = args->interleaved_in}};
+    const struct ash_attn_args *attn = args->attn;
+    size_t rows = 0;
+
+    for (size_t s = 0; s < attn->seq_count; s++) {
+        ash_assert(attn->seqs[s].pages != NULL && attn->seqs[s].q_row == rows);
+        rows += attn->seqs[s].q_count;
+    }
+    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, kv_write_rows, &op);
+}
+
+static const struct ash_attn_ops vec_attn = {
+    .forward = attn_forward, .backward = attn_backward, .kv_write = attn_kv_write};
+
+#endif

@@ -1,0 +1,144 @@
+/* Attention on the GPU: documents are cut into tiles of query rows (or keys), and the list of them goes along. */
+#include "compute/cuda/backend_priv.h"
+
+#include <stdlib.h>
+#include "base/assert.h"
+#include "base/math.h"
+#include "compute/ref/ref_priv.h"
+
+#define THREADS (ASH_CUDA_ATTN_ROWS * ASH_LANES)
+
+/* Which of the kernels 64, 128, 256, 512 has room for heads of this many dims. */
+static int size_class(size_t dim)
+{
+    return dim <= 64 ? 0 : dim <= 128 ? 1 : dim <= 256 ? 2 : 3;
+}
+
+static struct ash_cuda_attn kernel_args(const struct ash_attn_args *args)
+{
+    return (struct ash_cuda_attn){
+        .heads = args->heads,
+        .kv_heads = args->kv_heads,
+        .dim_k = args->dim_k,
+        .dim_v = args->dim_v,
+        .scale = args->scale,
+        .window = args->window,
+        .kv_dtype = args->kv_dtype,
+        .q_stride = args->q_stride,
+        .k_stride = args->k_stride,
+        .v_stride = args->v_stride,
+        .out_stride = args->out_stride,
+        .page_tokens = args->page_tokens,
+        .k_page = args->k_page,
+        .v_page = args->v_page,
+        .q = args->q,
+        .out = args->out,
+        .lse = args->lse,
+        .dout = args->dout,
+        .dq = args->dq,
+    };
+}
+
+/* The documents, with their lists of pages, on the GPU. */
+static const struct ash_cuda_attn_seq *upload_seqs(struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    struct ash_cuda_attn_seq *seqs = calloc(args->seq_count, sizeof(*seqs));
+    const struct ash_cuda_attn_seq *there;
+
+    ash_assert(seqs != NULL);
+    for (size_t s = 0; s < args->seq_count; s++) {
+        const struct ash_attn_seq *seq = &args->seqs[s];
+        size_t keys = seq->pos + seq->q_count;
+
+        seqs[s] = (struct ash_cuda_attn_seq){.q_row = seq->q_row,
+                                             .q_count = seq->q_count,
+                                             .pos = seq->pos,
+                                             .k = seq->k,
+                                             .v = seq->v,
+                                             .dk = seq->dk,
+                                             .dv = seq->dv};
+        if (seq->pages != NULL)
+            seqs[s].pages = ash_cuda_upload(exec->cuda->cuda, seq->pages,
+                                            ash_div_up(keys, args->page_tokens) * sizeof(*seq->pages));
+    }
+    there = ash_cuda_upload(exec->cuda->cuda, seqs, args->seq_count * sizeof(*seqs));
+    free(seqs);
+    return there;
+}
+
+/* Every document cut into tiles of `rows` rows. Returns how many; *tiles_out is on the GPU. */
+static size_t upload_tiles(struct ash_exec *exec, const struct ash_attn_args *args, size_t rows,
+                           const struct ash_cuda_attn_tile **tiles_out)
+{
+    struct ash_cuda_attn_tile *tiles;
+    size_t count = 0, at = 0;
+
+    for (size_t s = 0; s < args->seq_count; s++)
+        count += ash_div_up(args->seqs[s].q_count, rows);
+    if (count == 0) return 0;
+    tiles = calloc(count, sizeof(*tiles));
+    ash_assert(tiles != NULL);
+    for (size_t s = 0; s < args->seq_count; s++)
+        for (size_t first = 0; first < args->seqs[s].q_count; first += rows)
+            tiles[at++] = (struct ash_cuda_attn_tile){.seq = (uint32_t)s,
+                                                      .first = (uint32_t)first,
+                                                      .count = (uint32_t)ash_min(args->seqs[s].q_count - first, rows)};
+    *tiles_out = ash_cuda_upload(exec->cuda->cuda, tiles, count * sizeof(*tiles));
+    free(tiles);
+    return count;
+}
+
+static void check_args(const struct ash_attn_args *args)
+{
+    ash_assert(args->dim_k <= ASH_ATTN_HEAD_MAX && args->dim_v <= ASH_ATTN_HEAD_MAX);
+    ash_assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
+}
+
+static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    struct ash_cuda_attn op = kernel_args(args);
+    size_t wide = ash_max(args->dim_k, args->dim_v);
+    struct ash_cuda_grid grid = {.y = args->heads, .threads = THREADS};
+
+    check_args(args);
+    grid.x = upload_tiles(exec, args, ASH_CUDA_ATTN_ROWS, &op.tiles);
+    if (grid.x == 0) return;
+    op.seqs = upload_seqs(exec, args);
+    grid.shared_bytes = sizeof(float) * (ASH_ATTN_BLOCK * (wide + 1) + ASH_CUDA_ATTN_ROWS * (args->dim_k + 1) +
+                                         ASH_CUDA_ATTN_ROWS * ASH_ATTN_BLOCK);
+    ash_cuda_run(exec, ASH_KERNEL_attn_forward_64 + size_class(args->dim_v), grid, &op);
+}
+
+static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    struct ash_cuda_attn op = kernel_args(args);
+    size_t wide = ash_max(args->dim_k, args->dim_v);
+    struct ash_cuda_grid grid = {.threads = THREADS};
+
+    check_args(args);
+    ash_assert(args->kv_dtype == ASH_F32);
+    grid.x = upload_tiles(exec, args, ASH_CUDA_ATTN_ROWS, &op.tiles);
+    if (grid.x == 0) return;
+    op.seqs = upload_seqs(exec, args);
+    grid.y = args->heads;
+    grid.shared_bytes =
+        sizeof(float) * ((ASH_CUDA_ATTN_ROWS + ASH_CUDA_ATTN_KEYS) * (args->dim_k + 1 + args->dim_v + 1) +
+                         2 * ASH_CUDA_ATTN_ROWS * ASH_CUDA_ATTN_KEYS);
+    ash_cuda_run(exec, ASH_KERNEL_attn_queries_64 + size_class(args->dim_k), grid, &op);
+    grid.x = upload_tiles(exec, args, ASH_CUDA_ATTN_KEYS, &op.tiles);
+    grid.y = args->kv_heads;
+    ash_cuda_run(exec, ASH_KERNEL_attn_keys_64 + size_class(wide), grid, &op);
+}
+
+const struct ash_attn_ops ash_cuda_attn = {.forward = forward, .backward = backward, .kv_write = ash_ref_kv_write};
+
+static void rope_apply(struct ash_exec *exec, const struct ash_rope_args *args)
+{
+    ash_assert(args->dims <= ASH_ATTN_HEAD_MAX);
+    ash_cuda_run(
+        exec, ASH_KERNEL_rope_apply,
+        (struct ash_cuda_grid){.x = ash_div_up(args->rows * args->heads * 32, THREADS), .y = 1, .threads = THREADS},
+        args);
+}
+
+const struct ash_rope_ops ash_cuda_rope = {.apply = rope_apply};

@@ -1,0 +1,143 @@
+/* The GPU backend: loads this build's kernels and launches them in order on one queue. */
+#include "compute/cuda/backend_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/assert.h"
+#include "base/math.h"
+#include "compute/cuda/images.h"
+
+#define THREADS 256
+#define COLUMN_THREADS 64 /* columns are few: spread them over more multiprocessors */
+#define BLOCKS_MAX 65536  /* of a grid over elements; more of them walk in strides */
+
+static const struct {
+    const char *image, *name;
+} kernels[] = {
+#define KERNEL(image, name) {#image, #name},
+#include "compute/cuda/kernels_list.h"
+#undef KERNEL
+};
+
+bool ash_cuda_backend_built(void)
+{
+    return ash_cuda_images[0].name != NULL;
+}
+
+/* The kernels of one image. */
+static int load_image(struct ash_cuda_backend *backend, const struct ash_cuda_image *image, struct ash_err *err)
+{
+    void *module;
+    int rc = ash_cuda_load(backend->cuda, image->data, &module, err);
+
+    for (size_t i = 0; rc == 0 && i < ASH_COUNT(kernels); i++)
+        if (strcmp(kernels[i].image, image->name) == 0)
+            rc = ash_cuda_kernel(backend->cuda, module, kernels[i].name, &backend->kernels[i], err);
+    return rc;
+}
+
+static int load_kernels(struct ash_cuda_backend *backend, struct ash_err *err)
+{
+    for (const struct ash_cuda_image *image = ash_cuda_images; image->name != NULL; image++) {
+        int rc = load_image(backend, image, err);
+
+        if (rc < 0) return rc;
+    }
+    for (size_t i = 0; i < ASH_COUNT(kernels); i++)
+        if (backend->kernels[i] == NULL)
+            return ash_err_set(err, -ENOENT, "this build has no kernel '%s'", kernels[i].name);
+    return 0;
+}
+
+int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, struct ash_err *err)
+{
+    struct ash_cuda_backend *backend;
+    int rc;
+
+    if (!ash_cuda_backend_built())
+        return ash_err_set(err, -ENOSYS,
+                           "this build has no GPU kernels: build it where nvcc 12.3 or newer is installed");
+    backend = calloc(1, sizeof(*backend));
+    if (backend == NULL) return ash_err_set(err, -ENOMEM, "compute: out of memory");
+    rc = ash_cuda_open(index, &backend->cuda, err);
+    if (rc < 0) goto fail;
+    rc = load_kernels(backend, err);
+    if (rc < 0) goto fail;
+    rc = ash_buffer_init(&backend->results, &ash_memory_cuda, ASH_CUDA_RESULTS_BYTES, "results of GPU ops", err);
+    if (rc < 0) goto fail;
+    *backend_out = backend;
+    return 0;
+
+fail:
+    ash_cuda_backend_close(backend);
+    return rc;
+}
+
+void ash_cuda_backend_close(struct ash_cuda_backend *backend)
+{
+    if (backend == NULL) return;
+    if (backend->cuda != NULL) ash_cuda_wait(backend->cuda, NULL);
+    ash_buffer_fini(&backend->results);
+    ash_buffer_fini(&backend->scratch);
+    ash_cuda_close(backend->cuda);
+    free(backend);
+}
+
+int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
+{
+    return ash_cuda_wait(backend->cuda, err);
+}
+
+/* ---- launching --------------------------------------------------------------------------------------------------- */
+
+void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args)
+{
+    ash_cuda_launch(exec->cuda->cuda, exec->cuda->kernels[id], kernels[id].name, grid, args);
+}
+
+struct ash_cuda_grid ash_cuda_grid_elements(size_t count)
+{
+    return (struct ash_cuda_grid){.x = ash_min(ash_div_up(count, THREADS), BLOCKS_MAX), .y = 1, .threads = THREADS};
+}
+
+struct ash_cuda_grid ash_cuda_grid_rows(size_t rows)
+{
+    return (struct ash_cuda_grid){.x = ash_div_up(rows * ASH_LANES, THREADS), .y = 1, .threads = THREADS};
+}
+
+struct ash_cuda_grid ash_cuda_grid_columns(size_t cols)
+{
+    return (struct ash_cuda_grid){.x = ash_div_up(cols, COLUMN_THREADS), .y = 1, .threads = COLUMN_THREADS};
+}
+
+void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes)
+{
+    struct ash_buffer *scratch = &exec->cuda->scratch;
+
+    if (scratch->size_bytes < size_bytes) {
+        int rc;
+
+        ash_cuda_wait(exec->cuda->cuda,
+                      NULL); /* what it held may still be read; a failure stays until it is asked for */
+        ash_buffer_fini(scratch);
+        rc = ash_buffer_init(scratch, &ash_memory_cuda, size_bytes, "compute scratch", NULL);
+        ash_assert(rc == 0);
+    }
+    return scratch->data;
+}
+
+const struct ash_ops ash_ops_cuda = {
+    .name = "cuda",
+    .reference = &ash_ops_ref_wgmma,
+    .matrix = &ash_cuda_matrix,
+    .embed = &ash_cuda_embed,
+    .norm = &ash_cuda_norm,
+    .rope = &ash_cuda_rope,
+    .attn = &ash_cuda_attn,
+    .act = &ash_cuda_act,
+    .row = &ash_cuda_row,
+    .loss = &ash_cuda_loss,
+    .route = &ash_cuda_route,
+    .optim = &ash_cuda_optim,
+};

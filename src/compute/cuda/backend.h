@@ -1,0 +1,24 @@
+/* backend - the ops on an NVIDIA GPU. Ops are enqueued: results are there after ash_exec_wait. float32 products have
+ * the bits of ref/; so has everything else. */
+#ifndef ASH_COMPUTE_CUDA_BACKEND_H
+#define ASH_COMPUTE_CUDA_BACKEND_H
+
+#include <stdbool.h>
+#include "ashlar/err.h"
+#include "compute/ops.h"
+
+extern const struct ash_ops ash_ops_cuda;
+
+struct ash_cuda_backend;
+
+/* Open GPU `index` with all kernels. Returns 0, or a negative errno and what is missing: a driver, a GPU that this
+ * build's kernels run on, or the kernels. */
+int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, struct ash_err *err);
+/* Waits for all work. NULL is a no-op. */
+void ash_cuda_backend_close(struct ash_cuda_backend *backend);
+/* Wait for all work. Returns 0, or -EIO naming the kernel that failed first. */
+int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err);
+/* Does this build carry kernels? Says nothing of the machine. */
+bool ash_cuda_backend_built(void);
+
+#endif

@@ -1,0 +1,46 @@
+/* backend_priv - what the ops of the GPU share: their kernels by number, and how they are launched. */
+#ifndef ASH_COMPUTE_CUDA_BACKEND_PRIV_H
+#define ASH_COMPUTE_CUDA_BACKEND_PRIV_H
+
+#include "compute/cuda/backend.h"
+#include "compute/cuda/kernel_args.h"
+#include "infra/device/cuda.h"
+
+enum ash_cuda_kernel_id {
+#define KERNEL(image, name) ASH_KERNEL_##name,
+#include "compute/cuda/kernels_list.h"
+#undef KERNEL
+    ASH_CUDA_KERNEL_COUNT
+};
+
+struct ash_cuda_backend {
+    struct ash_cuda *cuda;
+    void *kernels[ASH_CUDA_KERNEL_COUNT];
+    struct ash_buffer results; /* GPU memory for what an op gives back to the host */
+    struct ash_buffer scratch; /* GPU memory, grown on demand: see ash_cuda_scratch */
+};
+
+#define ASH_CUDA_RESULTS_BYTES ((size_t)64 << 10)
+
+extern const struct ash_matrix_ops ash_cuda_matrix;
+extern const struct ash_embed_ops ash_cuda_embed;
+extern const struct ash_norm_ops ash_cuda_norm;
+extern const struct ash_rope_ops ash_cuda_rope;
+extern const struct ash_attn_ops ash_cuda_attn;
+extern const struct ash_act_ops ash_cuda_act;
+extern const struct ash_row_ops ash_cuda_row;
+extern const struct ash_loss_ops ash_cuda_loss;
+extern const struct ash_route_ops ash_cuda_route;
+extern const struct ash_optim_ops ash_cuda_optim;
+
+/* Enqueue a kernel with the struct at args as its parameter. */
+void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args);
+/* Grids for one thread per element (which walk on in strides where there are very many), for half a warp per row, and
+ * for one thread per column. */
+struct ash_cuda_grid ash_cuda_grid_elements(size_t count);
+struct ash_cuda_grid ash_cuda_grid_rows(size_t rows);
+struct ash_cuda_grid ash_cuda_grid_columns(size_t cols);
+/* GPU memory of at least size_bytes that work enqueued before the next call may use. Aborts when the GPU is full. */
+void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes);
+
+#endif

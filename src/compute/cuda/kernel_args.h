@@ -1,0 +1,107 @@
+/* kernel_args - what the host passes to each kernel, by value. Plain C, read by both compilers. Sizes are in elements.
+ */
+#ifndef ASH_COMPUTE_CUDA_KERNEL_ARGS_H
+#define ASH_COMPUTE_CUDA_KERNEL_ARGS_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "compute/ops.h"
+
+/* Elementwise kernels and moves of rows: what each reads of it is in rows.cu and act.cu. */
+struct ash_cuda_rows {
+    const float *a, *b, *c;
+    float *out, *out2;
+    float factor;
+    size_t count, rows, cols, slots;
+    const int32_t *index;
+    const float *weight;
+    int add;
+};
+
+struct ash_cuda_embed {
+    const void *table;
+    int dtype;
+    size_t cols, rows;
+    const int32_t *ids;
+    int add;
+    float *out;        /* [rows, cols] */
+    const float *grad; /* [rows, cols] */
+    float *dtable;     /* [vocab, cols] */
+};
+
+struct ash_cuda_loss {
+    float *logits;
+    size_t rows, vocab;
+    const int32_t *targets;
+    float scale;
+    float *loss;
+};
+
+/* AdamW's factors, rounded once on the host as the reference does. */
+struct ash_cuda_adamw {
+    struct ash_adamw_args args;
+    float decay, grow1, grow2, step, root2;
+};
+
+struct ash_cuda_squares {
+    const float *x;
+    size_t count;
+    double scale;
+    uint64_t *sums; /* high, low */
+    uint32_t *max;
+};
+
+struct ash_cuda_group {
+    const int32_t *index;
+    size_t rows, choices, experts;
+    int32_t *order, *flat, *where;
+    uint64_t *offsets; /* experts + 1 */
+};
+
+#define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
+#define ASH_CUDA_ATTN_KEYS 32 /* keys of a tile of the backward pass */
+
+/* A tile of attention: query rows first ... first + count - 1 of document seq. */
+struct ash_cuda_attn_tile {
+    uint32_t seq, first, count;
+};
+
+/* A document as a kernel reads it: pages are indices into page_table, from first_page on. */
+struct ash_cuda_attn_seq {
+    uint64_t q_row, q_count, pos;
+    const void *k, *v;
+    void *const *pages; /* device copy of the list of pages, or NULL */
+    float *dk, *dv;
+};
+
+struct ash_cuda_attn {
+    size_t heads, kv_heads, dim_k, dim_v;
+    float scale;
+    size_t window;
+    int kv_dtype;
+    size_t q_stride, k_stride, v_stride, out_stride;
+    size_t page_tokens, k_page, v_page;
+    const float *q;
+    float *out, *lse;
+    const float *dout;
+    float *dq;
+    const struct ash_cuda_attn_seq *seqs;
+    const struct ash_cuda_attn_tile *tiles;
+};
+
+/* Products with a quantised matrix: x is quantised first, row by row. */
+struct ash_cuda_quant {
+    size_t M, N, K, groups;
+    const float *x;
+    size_t x_stride;
+    int8_t *qx; /* [M, K] */
+    float *dx;  /* [M, groups] */
+    const uint8_t *w;
+    int dtype;
+    float *y;
+    size_t y_stride;
+    const float *bias;
+    int accumulate;
+};
+
+#endif

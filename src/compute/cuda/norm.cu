@@ -1,0 +1,151 @@
+/* norm - RMS and layer norm. Half a warp owns a row and adds it up in the canonical order; weight gradients walk rows in
+ * order, a thread per column. */
+#include "compute/cuda/device.cuh"
+
+static __device__ inline size_t x_offset(const struct ash_norm_args &args, size_t unit)
+{
+    return unit / args.groups * args.x_stride + unit % args.groups * args.cols;
+}
+
+static __device__ inline size_t y_offset(const struct ash_norm_args &args, size_t unit)
+{
+    return unit / args.groups * args.y_stride + unit % args.groups * args.cols;
+}
+
+/* The row of this half warp. Those past the end do row 0 again, and write nothing: all threads take part in shuffles. */
+struct row {
+    size_t unit;
+    int l;
+    bool real;
+};
+
+static __device__ inline struct row own_row(const struct ash_norm_args &args)
+{
+    struct row row;
+
+    row.unit = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / ASH_LANES;
+    row.l = threadIdx.x % ASH_LANES;
+    row.real = row.unit < args.rows * args.groups;
+    if (!row.real) row.unit = 0;
+    return row;
+}
+
+static __device__ inline float sum_squares(const float *x, size_t cols, float mean, int l)
+{
+    float lane = 0.0f;
+
+    for (size_t c = l; c < cols; c += ASH_LANES)
+        lane = fmaf(x[c] - mean, x[c] - mean, lane);
+    return fold_lanes(lane);
+}
+
+extern "C" __global__ void rms_forward(struct ash_norm_args args)
+{
+    struct row row = own_row(args);
+    const float *x = args.x + x_offset(args, row.unit);
+    float *y = args.y + y_offset(args, row.unit);
+    float rstd = 1.0f / sqrtf(sum_squares(x, args.cols, 0.0f, row.l) / (float)args.cols + args.eps);
+
+    if (!row.real) return;
+    for (size_t c = row.l; c < args.cols; c += ASH_LANES)
+        y[c] = (x[c] * rstd) * args.weight[c];
+    if (args.rstd != NULL && row.l == 0) args.rstd[row.unit] = rstd;
+}
+
+extern "C" __global__ void rms_backward_weight(struct ash_norm_args args)
+{
+    size_t c = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float sum;
+
+    if (c >= args.cols) return;
+    sum = args.dweight[c];
+#pragma unroll 4
+    for (size_t unit = 0; unit < args.rows * args.groups; unit++) {
+        float xhat = args.x[x_offset(args, unit) + c] * args.rstd[unit];
+
+        sum = fmaf(args.dy[y_offset(args, unit) + c], xhat, sum);
+    }
+    args.dweight[c] = sum;
+}
+
+extern "C" __global__ void rms_backward(struct ash_norm_args args)
+{
+    struct row row = own_row(args);
+    const float *x = args.x + x_offset(args, row.unit), *dy = args.dy + y_offset(args, row.unit);
+    float *dx = args.dx + x_offset(args, row.unit);
+    float rstd = args.rstd[row.unit], lane = 0.0f, mean;
+
+    for (size_t c = row.l; c < args.cols; c += ASH_LANES)
+        lane = fmaf(dy[c] * args.weight[c], x[c] * rstd, lane);
+    mean = fold_lanes(lane) / (float)args.cols;
+    if (!row.real) return;
+    for (size_t c = row.l; c < args.cols; c += ASH_LANES) {
+        float value = fmaf(-(x[c] * rstd), mean, dy[c] * args.weight[c]) * rstd;
+
+        dx[c] = args.dx_add ? dx[c] + value : value;
+    }
+}
+
+extern "C" __global__ void layer_forward(struct ash_norm_args args)
+{
+    struct row row = own_row(args);
+    const float *x = args.x + x_offset(args, row.unit);
+    float *y = args.y + y_offset(args, row.unit), lane = 0.0f, mean, rstd;
+
+    for (size_t c = row.l; c < args.cols; c += ASH_LANES)
+        lane = lane + x[c];
+    mean = fold_lanes(lane) / (float)args.cols;
+    rstd = 1.0f / sqrtf(sum_squares(x, args.cols, mean, row.l) / (float)args.cols + args.eps);
+    if (!row.real) return;
+    for (size_t c = row.l; c < args.cols; c += ASH_LANES) {
+        float xhat = (x[c] - mean) * rstd;
+
+        y[c] = args.bias != NULL ? fmaf(xhat, args.weight[c], args.bias[c]) : xhat * args.weight[c];
+    }
+    if (row.l != 0) return;
+    if (args.rstd != NULL) args.rstd[row.unit] = rstd;
+    if (args.mean != NULL) args.mean[row.unit] = mean;
+}
+
+extern "C" __global__ void layer_backward_weight(struct ash_norm_args args)
+{
+    size_t c = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+    float weight, bias;
+
+    if (c >= args.cols) return;
+    weight = args.dweight != NULL ? args.dweight[c] : 0.0f;
+    bias = args.dbias != NULL ? args.dbias[c] : 0.0f;
+#pragma unroll 4
+    for (size_t unit = 0; unit < args.rows * args.groups; unit++) {
+        float xhat = (args.x[x_offset(args, unit) + c] - args.mean[unit]) * args.rstd[unit];
+        float dy = args.dy[y_offset(args, unit) + c];
+
+        weight = fmaf(dy, xhat, weight);
+        bias = bias + dy;
+    }
+    if (args.dweight != NULL) args.dweight[c] = weight;
+    if (args.dbias != NULL) args.dbias[c] = bias;
+}
+
+extern "C" __global__ void layer_backward(struct ash_norm_args args)
+{
+    struct row row = own_row(args);
+    const float *x = args.x + x_offset(args, row.unit), *dy = args.dy + y_offset(args, row.unit);
+    float *dx = args.dx + x_offset(args, row.unit);
+    float mean = args.mean[row.unit], rstd = args.rstd[row.unit], sum = 0.0f, dot = 0.0f, mean_g, mean_dot;
+
+    for (size_t c = row.l; c < args.cols; c += ASH_LANES) {
+        float g = dy[c] * args.weight[c];
+
+        sum = sum + g;
+        dot = fmaf(g, (x[c] - mean) * rstd, dot);
+    }
+    mean_g = fold_lanes(sum) / (float)args.cols;
+    mean_dot = fold_lanes(dot) / (float)args.cols;
+    if (!row.real) return;
+    for (size_t c = row.l; c < args.cols; c += ASH_LANES) {
+        float value = fmaf(-((x[c] - mean) * rstd), mean_dot, dy[c] * args.weight[c] - mean_g) * rstd;
+
+        dx[c] = args.dx_add ? dx[c] + value : value;
+    }
+}

@@ -1,0 +1,273 @@
+/* What the GPU does element by element or row by row: embedding, norms, activations, row arithmetic, losses, routing,
+ * the optimizer. Each op fills its kernel's arguments and launches it. */
+#include "compute/cuda/backend_priv.h"
+
+#include <math.h>
+#include <string.h>
+#include "base/assert.h"
+
+/* ---- embedding --------------------------------------------------------------------------------------------------- */
+
+static void embed_gather(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols,
+                         const int32_t *ids, size_t rows, bool add, float *out)
+{
+    struct ash_cuda_embed op = {
+        .table = table, .dtype = dtype, .cols = cols, .rows = rows, .ids = ids, .add = add, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_embed_gather, ash_cuda_grid_elements(rows * cols), &op);
+}
+
+static void embed_scatter_add(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
+                              const float *grad)
+{
+    struct ash_cuda_embed op = {.cols = cols, .rows = rows, .ids = ids, .grad = grad, .dtable = table};
+
+    ash_cuda_run(exec, ASH_KERNEL_embed_scatter_add, ash_cuda_grid_columns(cols), &op);
+}
+
+const struct ash_embed_ops ash_cuda_embed = {.gather = embed_gather, .scatter_add = embed_scatter_add};
+
+/* ---- norms ------------------------------------------------------------------------------------------------------- */
+
+static void rms_forward(struct ash_exec *exec, const struct ash_norm_args *args)
+{
+    ash_cuda_run(exec, ASH_KERNEL_rms_forward, ash_cuda_grid_rows(args->rows * args->groups), args);
+}
+
+/* The weight's gradient comes first: dx may overwrite dy. */
+static void rms_backward(struct ash_exec *exec, const struct ash_norm_args *args)
+{
+    if (args->dweight != NULL)
+        ash_cuda_run(exec, ASH_KERNEL_rms_backward_weight, ash_cuda_grid_columns(args->cols), args);
+    ash_cuda_run(exec, ASH_KERNEL_rms_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
+}
+
+static void layer_forward(struct ash_exec *exec, const struct ash_norm_args *args)
+{
+    ash_cuda_run(exec, ASH_KERNEL_layer_forward, ash_cuda_grid_rows(args->rows * args->groups), args);
+}
+
+static void layer_backward(struct ash_exec *exec, const struct ash_norm_args *args)
+{
+    if (args->dweight != NULL || args->dbias != NULL)
+        ash_cuda_run(exec, ASH_KERNEL_layer_backward_weight, ash_cuda_grid_columns(args->cols), args);
+    ash_cuda_run(exec, ASH_KERNEL_layer_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
+}
+
+const struct ash_norm_ops ash_cuda_norm = {.rms_forward = rms_forward,
+                                           .rms_backward = rms_backward,
+                                           .layer_forward = layer_forward,
+                                           .layer_backward = layer_backward};
+
+/* ---- activations ------------------------------------------------------------------------------------------------- */
+
+static void swiglu_forward(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out)
+{
+    struct ash_cuda_rows op = {.a = gate, .b = up, .count = count, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_swiglu_forward, ash_cuda_grid_elements(count), &op);
+}
+
+static void swiglu_backward(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
+                            float *dgate, float *dup)
+{
+    struct ash_cuda_rows op = {.a = gate, .b = up, .c = dout, .count = count, .out = dgate, .out2 = dup};
+
+    ash_cuda_run(exec, ASH_KERNEL_swiglu_backward, ash_cuda_grid_elements(count), &op);
+}
+
+static void gelu_forward(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out)
+{
+    struct ash_cuda_rows op = {.a = x, .count = count, .out = out, .add = kind == ASH_GELU_ERF};
+
+    ash_cuda_run(exec, ASH_KERNEL_gelu_forward, ash_cuda_grid_elements(count), &op);
+}
+
+static void gelu_backward(struct ash_exec *exec, enum ash_gelu kind, const float *x, const float *dout, size_t count,
+                          float *dx)
+{
+    struct ash_cuda_rows op = {.a = x, .c = dout, .count = count, .out = dx, .add = kind == ASH_GELU_ERF};
+
+    ash_cuda_run(exec, ASH_KERNEL_gelu_backward, ash_cuda_grid_elements(count), &op);
+}
+
+const struct ash_act_ops ash_cuda_act = {.swiglu_forward = swiglu_forward,
+                                         .swiglu_backward = swiglu_backward,
+                                         .gelu_forward = gelu_forward,
+                                         .gelu_backward = gelu_backward};
+
+/* ---- row arithmetic ---------------------------------------------------------------------------------------------- */
+
+static void row_copy(struct ash_exec *exec, const struct ash_copy_args *args)
+{
+    ash_cuda_run(exec, ASH_KERNEL_row_copy, ash_cuda_grid_elements(args->rows * args->blocks * args->cols), args);
+}
+
+static void row_add(struct ash_exec *exec, const float *a, const float *b, size_t count, float *out)
+{
+    struct ash_cuda_rows op = {.a = a, .b = b, .count = count, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_add, ash_cuda_grid_elements(count), &op);
+}
+
+static void row_scale(struct ash_exec *exec, float *x, float factor, size_t count)
+{
+    struct ash_cuda_rows op = {.factor = factor, .count = count, .out = x};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_scale, ash_cuda_grid_elements(count), &op);
+}
+
+static void row_round(struct ash_exec *exec, const float *x, size_t count, float *out)
+{
+    struct ash_cuda_rows op = {.a = x, .count = count, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_round, ash_cuda_grid_elements(count), &op);
+}
+
+static void row_gather(struct ash_exec *exec, const float *x, size_t cols, const int32_t *index, size_t rows,
+                       float *out)
+{
+    struct ash_cuda_rows op = {.a = x, .cols = cols, .rows = rows, .index = index, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_gather, ash_cuda_grid_elements(rows * cols), &op);
+}
+
+static void row_combine(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
+                        size_t slots, size_t rows, bool add, float *out)
+{
+    struct ash_cuda_rows op = {
+        .a = y, .cols = cols, .rows = rows, .slots = slots, .index = where, .weight = weight, .add = add, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_combine, ash_cuda_grid_elements(rows * cols), &op);
+}
+
+static void row_slot_dot(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where,
+                         size_t slots, size_t rows, float *out)
+{
+    struct ash_cuda_rows op = {.a = x, .b = y, .cols = cols, .rows = rows, .slots = slots, .index = where, .out = out};
+
+    ash_cuda_run(exec, ASH_KERNEL_row_slot_dot, ash_cuda_grid_rows(rows * slots), &op);
+}
+
+const struct ash_row_ops ash_cuda_row = {.copy = row_copy,
+                                         .add = row_add,
+                                         .scale = row_scale,
+                                         .round_bf16 = row_round,
+                                         .gather = row_gather,
+                                         .combine = row_combine,
+                                         .slot_dot = row_slot_dot};
+
+/* ---- losses ------------------------------------------------------------------------------------------------------ */
+
+static void cross_entropy(struct ash_exec *exec, float *logits, size_t rows, size_t vocab, const int32_t *targets,
+                          float scale, float *loss)
+{
+    struct ash_cuda_loss op = {
+        .logits = logits, .rows = rows, .vocab = vocab, .targets = targets, .scale = scale, .loss = loss};
+
+    ash_cuda_run(exec, ASH_KERNEL_cross_entropy, ash_cuda_grid_rows(rows), &op);
+}
+
+static void part_top(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    ash_cuda_run(exec, ASH_KERNEL_loss_part_top, ash_cuda_grid_rows(part->rows), part);
+}
+
+static void part_sum(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    ash_cuda_run(exec, ASH_KERNEL_loss_part_sum, ash_cuda_grid_rows(part->rows), part);
+}
+
+static void part_end(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    ash_cuda_run(exec, ASH_KERNEL_loss_part_end, ash_cuda_grid_rows(part->rows), part);
+}
+
+const struct ash_loss_ops ash_cuda_loss = {
+    .cross_entropy = cross_entropy, .part_top = part_top, .part_sum = part_sum, .part_end = part_end};
+
+/* ---- routing ----------------------------------------------------------------------------------------------------- */
+
+static void check_route(const struct ash_route_args *args)
+{
+    ash_assert(args->experts <= ASH_ROUTE_EXPERTS_MAX && args->choices <= ASH_ROUTE_CHOICES_MAX);
+    ash_assert(args->choices <= args->experts);
+    ash_assert(args->groups <= 1 || (args->experts % args->groups == 0 && args->top_groups <= args->groups));
+}
+
+static void route_forward(struct ash_exec *exec, const struct ash_route_args *args)
+{
+    check_route(args);
+    ash_cuda_run(exec, ASH_KERNEL_route_forward, (struct ash_cuda_grid){.x = args->rows, .y = 1, .threads = 32}, args);
+}
+
+static void route_backward(struct ash_exec *exec, const struct ash_route_args *args)
+{
+    check_route(args);
+    ash_cuda_run(exec, ASH_KERNEL_route_backward, (struct ash_cuda_grid){.x = args->rows, .y = 1, .threads = 32}, args);
+}
+
+/* Waits: the host sizes the products by the offsets. */
+static void route_group(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts,
+                        int32_t *order, int32_t *flat, int32_t *where, size_t *offsets)
+{
+    struct ash_cuda_group op = {.index = index,
+                                .rows = rows,
+                                .choices = choices,
+                                .experts = experts,
+                                .order = order,
+                                .flat = flat,
+                                .where = where,
+                                .offsets = exec->cuda->results.data};
+
+    ash_assert(experts <= ASH_ROUTE_EXPERTS_MAX && (experts + 1) * sizeof(*offsets) <= ASH_CUDA_RESULTS_BYTES);
+    ash_cuda_run(exec, ASH_KERNEL_route_group, (struct ash_cuda_grid){.x = 1, .y = 1, .threads = ASH_ROUTE_EXPERTS_MAX},
+                 &op);
+    ash_cuda_read(exec->cuda->cuda, offsets, exec->cuda->results.data, (experts + 1) * sizeof(*offsets), NULL);
+}
+
+const struct ash_route_ops ash_cuda_route = {
+    .forward = route_forward, .backward = route_backward, .group = route_group};
+
+/* ---- optimizer --------------------------------------------------------------------------------------------------- */
+
+static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
+{
+    struct ash_cuda_adamw op = {
+        .args = *args,
+        .decay = (float)(1.0 - (double)args->lr * (double)args->weight_decay),
+        .grow1 = (float)(1.0 - (double)args->beta1),
+        .grow2 = (float)(1.0 - (double)args->beta2),
+        .step = args->lr / args->correction1,
+        .root2 = sqrtf(args->correction2),
+    };
+
+    ash_cuda_run(exec, ASH_KERNEL_adamw, ash_cuda_grid_elements(args->count), &op);
+}
+
+static uint32_t max_abs(struct ash_exec *exec, const float *x, size_t count)
+{
+    struct ash_cuda_squares op = {.x = x, .count = count, .max = exec->cuda->results.data};
+    uint32_t max = 0;
+
+    ash_cuda_zero(exec->cuda->cuda, op.max, sizeof(max));
+    ash_cuda_run(exec, ASH_KERNEL_squares_max, ash_cuda_grid_elements(count), &op);
+    ash_cuda_read(exec->cuda->cuda, &max, op.max, sizeof(max), NULL);
+    return max;
+}
+
+static void sum_squares(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum)
+{
+    struct ash_cuda_squares op = {
+        .x = x, .count = count, .scale = ldexp(1.0, -exponent), .sums = exec->cuda->results.data};
+    uint64_t sums[2] = {0}, low;
+
+    ash_cuda_zero(exec->cuda->cuda, op.sums, sizeof(sums));
+    ash_cuda_run(exec, ASH_KERNEL_squares_sum, ash_cuda_grid_elements(count), &op);
+    ash_cuda_read(exec->cuda->cuda, sums, op.sums, sizeof(sums), NULL);
+    low = sum->low + sums[1];
+    sum->high += sums[0] + (low >> 32);
+    sum->low = low & 0xffffffff;
+}
+
+const struct ash_optim_ops ash_cuda_optim = {.adamw = adamw, .max_abs = max_abs, .sum_squares = sum_squares};

@@ -1,0 +1,141 @@
+/* quant - products with a quantised matrix. Dot products of groups are exact integers, so a warp adds them in any order;
+ * groups then join in one fused multiply-add chain, ascending, as compute/ops.h says. */
+#include "compute/cuda/device.cuh"
+
+#define WARPS 4
+#define ROWS 8 /* of x, that share one reading of w */
+
+static __device__ inline size_t block_bytes(int dtype)
+{
+    return dtype == ASH_Q4_0 ? 18 : 34;
+}
+
+static __device__ inline size_t group_blocks(int dtype)
+{
+    return dtype == ASH_Q8_0 ? 1 : ASH_QUANT_GROUP_BLOCKS;
+}
+
+static __device__ inline int round_quant(float x)
+{
+    return (int)(ash_f32_bits(x + ASH_F32_ROUND_MAGIC) - ASH_F32_ROUND_MAGIC_BITS);
+}
+
+/* A warp quantises one group of one row of x. */
+extern "C" __global__ void quant_rows(struct ash_cuda_quant op)
+{
+    size_t unit = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP, m = unit / op.groups, g = unit % op.groups;
+    size_t size = group_blocks(op.dtype) * ASH_QUANT_BLOCK, first = g * size, lane = threadIdx.x % WARP;
+    size_t end = first + size < op.K ? first + size : op.K;
+    const float *x = op.x + m * op.x_stride;
+    uint32_t top = 0;
+    float d, inverse;
+    bool lost;
+
+    if (m >= op.M) return;
+    for (size_t k = first + lane; k < end; k += WARP) {
+        uint32_t bits = ash_f32_bits(x[k]) & ~ASH_F32_SIGN_BIT;
+
+        top = bits > top ? bits : top;
+    }
+    top = __reduce_max_sync(0xffffffffu, top);
+    d = ash_f32_from_bits(top) / 127.0f;
+    inverse = 1.0f / d;
+    lost = top >= ASH_F32_INFINITY_BITS || isinf(inverse);
+    for (size_t k = first + lane; k < end; k += WARP)
+        op.qx[m * op.K + k] = lost ? 0 : (int8_t)round_quant(x[k] * inverse);
+    if (lane == 0) op.dx[unit] = !lost ? d : top >= ASH_F32_INFINITY_BITS ? NAN : 0.0f;
+}
+
+static __device__ inline bool all_of_group(bool value, int width)
+{
+    unsigned group = (unsigned)((1ull << width) - 1) << (threadIdx.x % WARP / width * width);
+
+    return (__ballot_sync(0xffffffffu, value) & group) == group;
+}
+
+/* A lane's block of w: its integer sub-scale, and the scale of its group. */
+struct scales {
+    int sub;
+    float group;
+};
+
+static __device__ inline struct scales find_scales(const uint8_t *block, bool real, int dtype, int width)
+{
+    float scale = real ? __half2float(*(const __half *)block) : 0.0f, top = fabsf(scale), steps, most;
+    struct scales scales;
+    bool finite, few;
+
+    scales.sub = 1;
+    scales.group = __shfl_sync(0xffffffffu, scale, 0, width);
+    if (dtype != ASH_Q4_0) return scales;
+    finite = all_of_group(isfinite(scale), width);
+    for (int half = width / 2; half > 0; half /= 2) {
+        float other = __shfl_xor_sync(0xffffffffu, top, half, width);
+
+        top = other > top ? other : top;
+    }
+    steps = (float)round_quant(scale * (ASH_QUANT_SUBSCALE_SMALL_MAX / top));
+    few = all_of_group(!real || steps * top == ASH_QUANT_SUBSCALE_SMALL_MAX * scale, width);
+    most = few ? ASH_QUANT_SUBSCALE_SMALL_MAX : ASH_QUANT_SUBSCALE_MAX;
+    scales.sub = finite && top != 0.0f ? round_quant(scale * (most / top)) : 0;
+    scales.group = !finite ? NAN : top == 0.0f ? 0.0f : top / most;
+    return scales;
+}
+
+static __device__ inline int dot_block(const uint8_t *block, int dtype, const int8_t *x)
+{
+    const uint8_t *bytes = block + 2;
+    int dot = 0;
+
+    if (dtype == ASH_Q4_0) {
+        for (int i = 0; i < ASH_QUANT_BLOCK / 2; i++)
+            dot += ((bytes[i] & 15) - 8) * x[i] + ((bytes[i] >> 4) - 8) * x[i + ASH_QUANT_BLOCK / 2];
+        return dot;
+    }
+    for (int i = 0; i < ASH_QUANT_BLOCK; i++)
+        dot += (int8_t)bytes[i] * x[i];
+    return dot;
+}
+
+/* A warp owns output n of ROWS rows; a lane has a block of every 32. */
+extern "C" __global__ void quant_gemm(struct ash_cuda_quant op)
+{
+    size_t n = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP, m0 = (size_t)blockIdx.y * ROWS;
+    size_t blocks = op.K / ASH_QUANT_BLOCK, rows = op.M - m0 < ROWS ? op.M - m0 : ROWS;
+    const uint8_t *w = op.w + n * blocks * block_bytes(op.dtype);
+    int lane = threadIdx.x % WARP, width = (int)group_blocks(op.dtype);
+    float acc[ROWS];
+
+    if (n >= op.N) return;
+#pragma unroll
+    for (int r = 0; r < ROWS; r++)
+        acc[r] = op.accumulate && r < rows ? op.y[(m0 + r) * op.y_stride + n] : 0.0f;
+    for (size_t b0 = 0; b0 < blocks; b0 += WARP) {
+        bool real = b0 + lane < blocks;
+        const uint8_t *block = w + (b0 + lane) * block_bytes(op.dtype);
+        struct scales scales = find_scales(block, real, op.dtype, width);
+        int groups = (int)((blocks - b0 < WARP ? blocks - b0 : WARP) + width - 1) / width;
+
+#pragma unroll
+        for (int r = 0; r < ROWS; r++) {
+            int dot = 0;
+
+            if (r >= rows) break;
+            if (real)
+                dot = scales.sub * dot_block(block, op.dtype, op.qx + (m0 + r) * op.K + (b0 + lane) * ASH_QUANT_BLOCK);
+            for (int half = width / 2; half > 0; half /= 2)
+                dot += __shfl_xor_sync(0xffffffffu, dot, half, width);
+            for (int g = 0; g < groups; g++) {
+                float sum = (float)__shfl_sync(0xffffffffu, dot, g * width);
+                float scale = __shfl_sync(0xffffffffu, scales.group, g * width);
+
+                acc[r] = fmaf(sum, op.dx[(m0 + r) * op.groups + b0 / width + g] * scale, acc[r]);
+            }
+        }
+    }
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) {
+        if (r >= rows || lane != 0) break;
+        op.y[(m0 + r) * op.y_stride + n] = op.bias != NULL ? acc[r] + op.bias[n] : acc[r];
+    }
+}

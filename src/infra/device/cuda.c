@@ -1,0 +1,313 @@
+/* One GPU through the CUDA driver. Uploads go through a ring of pinned memory with a twin of the same size on the GPU:
+ * a place comes round again only after the queue has been waited for, so no copy is overwritten before it is read. */
+#include "infra/device/cuda.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/assert.h"
+#include "base/math.h"
+#include "infra/device/cuda_driver.h"
+
+#define MODULES_MAX 32
+#define UPLOAD_ALIGN 256
+
+struct ash_cuda {
+    const struct ash_cuda_driver *driver;
+    struct ash_cuda_facts facts;
+    int device;
+    void *context, *stream;
+    void *marks[2]; /* of the timer */
+    void *modules[MODULES_MAX];
+    size_t module_count;
+    char *upload_host;
+    ash_cuda_ptr upload_device;
+    size_t upload_at;
+    struct ash_err failed; /* the first failure */
+    bool has_failed;
+};
+
+static ash_cuda_ptr address(const void *ptr)
+{
+    return (ash_cuda_ptr)(uintptr_t)ptr;
+}
+
+/* Keep the first failure: later ones are its consequences. */
+static void check(struct ash_cuda *cuda, ash_cuda_result result, const char *what)
+{
+    char text[128];
+
+    if (result == 0 || cuda->has_failed) return;
+    cuda->has_failed = true;
+    ash_err_set(&cuda->failed, -EIO, "%s: %s failed: %s", cuda->facts.name, what,
+                ash_cuda_describe(cuda->driver, result, text, sizeof(text)));
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static int attribute(struct ash_cuda *cuda, int attribute_id)
+{
+    int value = 0;
+
+    check(cuda, cuda->driver->device_attribute(&value, attribute_id, cuda->device), "asking the GPU what it is");
+    return value;
+}
+
+static void find_facts(struct ash_cuda *cuda)
+{
+    const struct ash_cuda_driver *driver = cuda->driver;
+    struct ash_cuda_facts *facts = &cuda->facts;
+
+    check(cuda, driver->device_name(facts->name, sizeof(facts->name), cuda->device), "asking for the GPU's name");
+    check(cuda, driver->device_bytes(&facts->memory_bytes, cuda->device), "asking for the GPU's memory");
+    check(cuda, driver->driver_version(&facts->driver_version), "asking for the driver's version");
+    facts->sm_count = attribute(cuda, ASH_CUDA_ATTR_SM_COUNT);
+    facts->major = attribute(cuda, ASH_CUDA_ATTR_CC_MAJOR);
+    facts->minor = attribute(cuda, ASH_CUDA_ATTR_CC_MINOR);
+    facts->shared_bytes = (size_t)attribute(cuda, ASH_CUDA_ATTR_SHARED_OPTIN);
+}
+
+static void open_queue(struct ash_cuda *cuda)
+{
+    const struct ash_cuda_driver *driver = cuda->driver;
+
+    check(cuda, driver->context_retain(&cuda->context, cuda->device), "opening the GPU");
+    if (cuda->has_failed) return;
+    check(cuda, driver->context_use(cuda->context), "taking the GPU for this thread");
+    check(cuda, driver->stream_create(&cuda->stream, ASH_CUDA_STREAM_NON_BLOCKING), "making a queue");
+    for (size_t i = 0; i < ASH_COUNT(cuda->marks); i++)
+        check(cuda, driver->event_create(&cuda->marks[i], 0), "making a timer");
+    check(cuda, driver->host_alloc((void **)&cuda->upload_host, ASH_CUDA_UPLOAD_BYTES, ASH_CUDA_HOST_PORTABLE),
+          "pinning memory");
+    check(cuda, driver->alloc(&cuda->upload_device, ASH_CUDA_UPLOAD_BYTES), "allocating memory");
+}
+
+int ash_cuda_open(int index, struct ash_cuda **cuda_out, struct ash_err *err)
+{
+    const struct ash_cuda_driver *driver = ash_cuda_driver_get(err);
+    struct ash_cuda *cuda;
+    int count = 0;
+
+    if (driver == NULL) return -ENODEV;
+    driver->device_count(&count);
+    if (index < 0 || index >= count)
+        return ash_err_set(err, -ENODEV, "there is no GPU %d: this machine has %d, numbered from 0", index, count);
+    cuda = calloc(1, sizeof(*cuda));
+    if (cuda == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a GPU's queue");
+    cuda->driver = driver;
+    check(cuda, driver->device_get(&cuda->device, index), "finding the GPU");
+    find_facts(cuda);
+    if (!cuda->has_failed) open_queue(cuda);
+    if (cuda->has_failed) {
+        if (err != NULL) *err = cuda->failed;
+        ash_cuda_close(cuda);
+        return -ENODEV;
+    }
+    *cuda_out = cuda;
+    return 0;
+}
+
+void ash_cuda_close(struct ash_cuda *cuda)
+{
+    if (cuda == NULL) return;
+    if (cuda->stream != NULL) cuda->driver->stream_wait(cuda->stream);
+    for (size_t i = 0; i < cuda->module_count; i++)
+        cuda->driver->module_unload(cuda->modules[i]);
+    for (size_t i = 0; i < ASH_COUNT(cuda->marks); i++)
+        if (cuda->marks[i] != NULL) cuda->driver->event_destroy(cuda->marks[i]);
+    if (cuda->upload_host != NULL) cuda->driver->host_free(cuda->upload_host);
+    if (cuda->upload_device != 0) cuda->driver->free(cuda->upload_device);
+    if (cuda->stream != NULL) cuda->driver->stream_destroy(cuda->stream);
+    if (cuda->context != NULL) cuda->driver->context_release(cuda->device);
+    free(cuda);
+}
+
+const struct ash_cuda_facts *ash_cuda_facts(const struct ash_cuda *cuda)
+{
+    return &cuda->facts;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
+
+static const struct ash_cuda_driver *driver_of_memory(void)
+{
+    const struct ash_cuda_driver *driver = ash_cuda_driver_get(NULL);
+
+    ash_assert(driver != NULL); /* somebody opened a GPU before */
+    return driver;
+}
+
+static int finish(const struct ash_cuda_driver *driver, ash_cuda_result result)
+{
+    if (result == 0) result = driver->stream_wait(NULL);
+    return result == 0 ? 0 : -EIO;
+}
+
+static int cuda_zero(void *dst, size_t size_bytes)
+{
+    const struct ash_cuda_driver *driver = driver_of_memory();
+
+    return size_bytes == 0 ? 0 : finish(driver, driver->set8(address(dst), 0, size_bytes, NULL));
+}
+
+static void *cuda_alloc(size_t size_bytes)
+{
+    ash_cuda_ptr ptr = 0;
+
+    if (driver_of_memory()->alloc(&ptr, ash_round_up(ash_max(size_bytes, 1), ASH_MEMORY_ALIGN)) != 0) return NULL;
+    cuda_zero((void *)(uintptr_t)ptr, size_bytes);
+    return (void *)(uintptr_t)ptr;
+}
+
+static void cuda_free(void *ptr, size_t size_bytes)
+{
+    (void)size_bytes;
+    driver_of_memory()->free(address(ptr));
+}
+
+static int cuda_copy(void *dst, const void *src, size_t size_bytes)
+{
+    const struct ash_cuda_driver *driver = driver_of_memory();
+
+    return size_bytes == 0 ? 0 : finish(driver, driver->copy(address(dst), address(src), size_bytes, NULL));
+}
+
+const struct ash_memory_ops ash_memory_cuda = {.size = sizeof(ash_memory_cuda),
+                                               .name = "GPU",
+                                               .host_visible = false,
+                                               .alloc = cuda_alloc,
+                                               .free = cuda_free,
+                                               .copy = cuda_copy,
+                                               .zero = cuda_zero};
+
+static void *pinned_alloc(size_t size_bytes)
+{
+    void *ptr = NULL;
+
+    if (driver_of_memory()->host_alloc(&ptr, ash_round_up(ash_max(size_bytes, 1), ASH_MEMORY_ALIGN),
+                                       ASH_CUDA_HOST_PORTABLE) != 0)
+        return NULL;
+    return memset(ptr, 0, size_bytes);
+}
+
+static void pinned_free(void *ptr, size_t size_bytes)
+{
+    (void)size_bytes;
+    driver_of_memory()->host_free(ptr);
+}
+
+static int pinned_copy(void *dst, const void *src, size_t size_bytes)
+{
+    if (size_bytes > 0) memcpy(dst, src, size_bytes);
+    return 0;
+}
+
+static int pinned_zero(void *dst, size_t size_bytes)
+{
+    if (size_bytes > 0) memset(dst, 0, size_bytes);
+    return 0;
+}
+
+const struct ash_memory_ops ash_memory_pinned = {.size = sizeof(ash_memory_pinned),
+                                                 .name = "pinned",
+                                                 .host_visible = true,
+                                                 .alloc = pinned_alloc,
+                                                 .free = pinned_free,
+                                                 .copy = pinned_copy,
+                                                 .zero = pinned_zero};
+
+/* ---- the queue --------------------------------------------------------------------------------------------------- */
+
+int ash_cuda_load(struct ash_cuda *cuda, const void *image, void **module_out, struct ash_err *err)
+{
+    char text[128];
+    ash_cuda_result result;
+
+    ash_assert(cuda->module_count < MODULES_MAX);
+    result = cuda->driver->module_load(module_out, image);
+    if (result != 0)
+        return ash_err_set(err, -EINVAL, "%s (compute capability %d.%d) cannot run this build's kernels: %s",
+                           cuda->facts.name, cuda->facts.major, cuda->facts.minor,
+                           ash_cuda_describe(cuda->driver, result, text, sizeof(text)));
+    cuda->modules[cuda->module_count++] = *module_out;
+    return 0;
+}
+
+int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void **kernel_out, struct ash_err *err)
+{
+    if (cuda->driver->module_function(kernel_out, module, name) != 0)
+        return ash_err_set(err, -ENOENT, "this build has no kernel '%s'", name);
+    cuda->driver->function_attribute(*kernel_out, ASH_CUDA_FUNC_SHARED_BYTES, (int)cuda->facts.shared_bytes);
+    return 0;
+}
+
+void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, struct ash_cuda_grid grid, const void *args)
+{
+    void *params[] = {(void *)(uintptr_t)args};
+
+    ash_assert(grid.x <= INT_MAX && grid.y <= 65535 && grid.threads > 0 && grid.threads <= 1024);
+    if (grid.x == 0 || grid.y == 0 || cuda->has_failed) return;
+    check(cuda,
+          cuda->driver->launch(kernel, (unsigned)grid.x, (unsigned)grid.y, 1, (unsigned)grid.threads, 1, 1,
+                               (unsigned)grid.shared_bytes, cuda->stream, params, NULL),
+          name);
+}
+
+void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes)
+{
+    size_t need = ash_round_up(ash_max(size_bytes, 1), UPLOAD_ALIGN);
+    ash_cuda_ptr to;
+
+    ash_assert(need <= ASH_CUDA_UPLOAD_BYTES / 4);
+    if (cuda->upload_at + need > ASH_CUDA_UPLOAD_BYTES) {
+        check(cuda, cuda->driver->stream_wait(cuda->stream), "work before an upload");
+        cuda->upload_at = 0;
+    }
+    to = cuda->upload_device + cuda->upload_at;
+    memcpy(cuda->upload_host + cuda->upload_at, data, size_bytes);
+    check(cuda, cuda->driver->copy(to, address(cuda->upload_host + cuda->upload_at), size_bytes, cuda->stream),
+          "an upload");
+    cuda->upload_at += need;
+    return (void *)(uintptr_t)to;
+}
+
+void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes)
+{
+    if (size_bytes > 0) check(cuda, cuda->driver->set8(address(data), 0, size_bytes, cuda->stream), "writing zeros");
+}
+
+int ash_cuda_read(struct ash_cuda *cuda, void *dst, const void *src, size_t size_bytes, struct ash_err *err)
+{
+    if (size_bytes > 0)
+        check(cuda, cuda->driver->copy(address(dst), address(src), size_bytes, cuda->stream), "reading results");
+    return ash_cuda_wait(cuda, err);
+}
+
+int ash_cuda_wait(struct ash_cuda *cuda, struct ash_err *err)
+{
+    check(cuda, cuda->driver->stream_wait(cuda->stream), "work on the GPU");
+    if (!cuda->has_failed) return 0;
+    if (err != NULL) *err = cuda->failed;
+    return -EIO;
+}
+
+void ash_cuda_timer_start(struct ash_cuda *cuda)
+{
+    check(cuda, cuda->driver->event_record(cuda->marks[0], cuda->stream), "a timer");
+}
+
+void ash_cuda_timer_stop(struct ash_cuda *cuda)
+{
+    check(cuda, cuda->driver->event_record(cuda->marks[1], cuda->stream), "a timer");
+}
+
+double ash_cuda_timer_ms(struct ash_cuda *cuda)
+{
+    float ms = 0.0f;
+
+    check(cuda, cuda->driver->event_wait(cuda->marks[1]), "a timer");
+    check(cuda, cuda->driver->event_ms(&ms, cuda->marks[0], cuda->marks[1]), "a timer");
+    return ms;
+}

@@ -1,0 +1,61 @@
+/* cuda - one NVIDIA GPU: its memory, a queue of work in order, and a way to hand small host arrays to kernels.
+ * One owner thread. Work is enqueued and may run later; a failure is kept and reported by the next wait. */
+#ifndef ASH_INFRA_DEVICE_CUDA_H
+#define ASH_INFRA_DEVICE_CUDA_H
+
+#include <stddef.h>
+#include "ashlar/err.h"
+#include "infra/memory.h"
+
+struct ash_cuda;
+
+#define ASH_CUDA_NAME_BYTES 96
+
+struct ash_cuda_facts {
+    char name[ASH_CUDA_NAME_BYTES];
+    size_t memory_bytes, shared_bytes; /* shared memory that one thread block can have */
+    int sm_count, major, minor;        /* compute capability */
+    int driver_version;                /* 1000 * major + 10 * minor */
+};
+
+/* Open GPU `index` and make it the thread's current one. Returns 0, or -ENODEV saying why there is none. */
+int ash_cuda_open(int index, struct ash_cuda **cuda_out, struct ash_err *err);
+/* Waits for the queue, then releases all. NULL is a no-op. */
+void ash_cuda_close(struct ash_cuda *cuda);
+/* What the GPU is. Valid until close. */
+const struct ash_cuda_facts *ash_cuda_facts(const struct ash_cuda *cuda);
+
+/* Memory of the current GPU: the host may not touch it. The copy waits until it is done. */
+extern const struct ash_memory_ops ash_memory_cuda;
+/* Host memory that the GPU reads and writes at the same addresses (pinned). */
+extern const struct ash_memory_ops ash_memory_pinned;
+
+/* A program for the GPU (cubin or fatbin). Returns 0 or -EINVAL; the module lives until the GPU is closed. */
+int ash_cuda_load(struct ash_cuda *cuda, const void *image, void **module_out, struct ash_err *err);
+/* A kernel of a module, allowed the most shared memory that the GPU has. Returns 0 or -ENOENT. */
+int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void **kernel_out, struct ash_err *err);
+
+/* Thread blocks x, y of `threads` threads with shared_bytes of dynamic shared memory each. */
+struct ash_cuda_grid {
+    size_t x, y, threads, shared_bytes;
+};
+/* Enqueue a kernel whose one parameter is the struct at args. name is for messages. Nothing runs where x or y is 0. */
+void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, struct ash_cuda_grid grid,
+                     const void *args);
+/* Enqueue a copy of a small host array to the GPU; returns where it will be when later work runs. The place is used
+ * again after ASH_CUDA_UPLOAD_BYTES of later uploads. size_bytes is at most a quarter of that. */
+#define ASH_CUDA_UPLOAD_BYTES ((size_t)16 << 20)
+void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes);
+/* Enqueue zeros. */
+void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes);
+/* Enqueue a copy between any memories, wait for it and all work before. Returns 0, or -EIO with the first failure. */
+int ash_cuda_read(struct ash_cuda *cuda, void *dst, const void *src, size_t size_bytes, struct ash_err *err);
+/* Wait until all work is done. Returns 0, or -EIO with the first failure since open, which names the kernel. */
+int ash_cuda_wait(struct ash_cuda *cuda, struct ash_err *err);
+
+/* Milliseconds that work takes: start and stop enqueue marks, elapsed waits. For benchmarks. */
+void ash_cuda_timer_start(struct ash_cuda *cuda);
+void ash_cuda_timer_stop(struct ash_cuda *cuda);
+double ash_cuda_timer_ms(struct ash_cuda *cuda);
+
+#endif

@@ -1,0 +1,71 @@
+/* cuda_driver - the part of the CUDA driver API that Ashlar uses, opened at run time from libcuda.so.1. The declarations
+ * are our own, so that every build can use a GPU if the machine it runs on has one. */
+#ifndef ASH_INFRA_DEVICE_CUDA_DRIVER_H
+#define ASH_INFRA_DEVICE_CUDA_DRIVER_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+
+typedef int ash_cuda_result; /* 0: success */
+typedef uint64_t ash_cuda_ptr;
+
+enum { /* CU_DEVICE_ATTRIBUTE_... */
+       ASH_CUDA_ATTR_SM_COUNT = 16,
+       ASH_CUDA_ATTR_CC_MAJOR = 75,
+       ASH_CUDA_ATTR_CC_MINOR = 76,
+       ASH_CUDA_ATTR_SHARED_OPTIN = 97,
+};
+enum { ASH_CUDA_FUNC_SHARED_BYTES = 8 }; /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+enum { ASH_CUDA_STREAM_NON_BLOCKING = 1, ASH_CUDA_HOST_PORTABLE = 1 };
+
+/* The driver's functions: X(member, symbol, parameters). */
+#define ASH_CUDA_FUNCTIONS(X)                                                                                          \
+    X(init, "cuInit", (unsigned flags))                                                                                \
+    X(driver_version, "cuDriverGetVersion", (int *version_out))                                                        \
+    X(device_count, "cuDeviceGetCount", (int *count_out))                                                              \
+    X(device_get, "cuDeviceGet", (int *device_out, int index))                                                         \
+    X(device_name, "cuDeviceGetName", (char *name, int name_bytes, int device))                                        \
+    X(device_attribute, "cuDeviceGetAttribute", (int *value_out, int attribute, int device))                           \
+    X(device_bytes, "cuDeviceTotalMem_v2", (size_t * bytes_out, int device))                                           \
+    X(context_retain, "cuDevicePrimaryCtxRetain", (void **context_out, int device))                                    \
+    X(context_release, "cuDevicePrimaryCtxRelease_v2", (int device))                                                   \
+    X(context_use, "cuCtxSetCurrent", (void *context))                                                                 \
+    X(alloc, "cuMemAlloc_v2", (ash_cuda_ptr * ptr_out, size_t size_bytes))                                             \
+    X(free, "cuMemFree_v2", (ash_cuda_ptr ptr))                                                                        \
+    X(host_alloc, "cuMemHostAlloc", (void **ptr_out, size_t size_bytes, unsigned flags))                               \
+    X(host_free, "cuMemFreeHost", (void *ptr))                                                                         \
+    X(copy, "cuMemcpyAsync", (ash_cuda_ptr dst, ash_cuda_ptr src, size_t size_bytes, void *stream))                    \
+    X(set8, "cuMemsetD8Async", (ash_cuda_ptr dst, unsigned char value, size_t size_bytes, void *stream))               \
+    X(stream_create, "cuStreamCreate", (void **stream_out, unsigned flags))                                            \
+    X(stream_wait, "cuStreamSynchronize", (void *stream))                                                              \
+    X(stream_destroy, "cuStreamDestroy_v2", (void *stream))                                                            \
+    X(event_create, "cuEventCreate", (void **event_out, unsigned flags))                                               \
+    X(event_record, "cuEventRecord", (void *event, void *stream))                                                      \
+    X(event_wait, "cuEventSynchronize", (void *event))                                                                 \
+    X(event_ms, "cuEventElapsedTime", (float *ms_out, void *start, void *end))                                         \
+    X(event_destroy, "cuEventDestroy_v2", (void *event))                                                               \
+    X(module_load, "cuModuleLoadData", (void **module_out, const void *image))                                         \
+    X(module_unload, "cuModuleUnload", (void *module))                                                                 \
+    X(module_function, "cuModuleGetFunction", (void **function_out, void *module, const char *name))                   \
+    X(function_attribute, "cuFuncSetAttribute", (void *function, int attribute, int value))                            \
+    X(launch, "cuLaunchKernel",                                                                                        \
+      (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,          \
+       unsigned block_z, unsigned shared_bytes, void *stream, void **args, void **extra))                              \
+    X(error_name, "cuGetErrorName", (ash_cuda_result result, const char **name_out))                                   \
+    X(error_text, "cuGetErrorString", (ash_cuda_result result, const char **text_out))
+
+struct ash_cuda_driver {
+#define ASH_CUDA_MEMBER(member, symbol, parameters) ash_cuda_result(*member) parameters;
+    ASH_CUDA_FUNCTIONS(ASH_CUDA_MEMBER)
+#undef ASH_CUDA_MEMBER
+};
+
+/* The driver, opened at the first call and kept for the life of the process. Returns NULL and says in err what is
+ * missing: the library, one of its functions, or a GPU that it can use. Any thread. */
+const struct ash_cuda_driver *ash_cuda_driver_get(struct ash_err *err);
+/* "CUDA_ERROR_OUT_OF_MEMORY: out of memory", into buf. Returns buf. */
+const char *ash_cuda_describe(const struct ash_cuda_driver *driver, ash_cuda_result result, char *buf,
+                              size_t buf_bytes);
+
+#endif

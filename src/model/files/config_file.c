@@ -1,0 +1,53 @@
+/* The configuration of a model, wherever it is written: config.json of a folder, or the metadata of a GGUF file. */
+#include <errno.h>
+
+#include "base/file.h"
+#include "model/files/gguf_model_priv.h"
+
+/* There is no config.json: what was meant instead? */
+static int explain_missing(const char *dir, struct ash_err *err)
+{
+    char inner[4096];
+
+    if (!ash_path_exists(dir)) return ash_err_set(err, -ENOENT, "there is no model folder or .gguf file '%s'", dir);
+    if (ash_path_join(inner, sizeof(inner), dir, "model/config.json") == 0 && ash_path_exists(inner))
+        return ash_err_set(err, -ENOENT, "'%s' is the folder of a run: its model is '%s/model'", dir, dir);
+    return ash_err_set(err, -ENOENT,
+                       "'%s' is not a model: it takes a folder with a config.json or a " ASH_GGUF_MODEL
+                       ", or a file whose name ends in .gguf",
+                       dir);
+}
+
+static int load_folder(const char *dir, struct ash_model_config *config_out, struct ash_err *err)
+{
+    char path[4096];
+    json_t *json = NULL;
+    int rc = ash_path_join(path, sizeof(path), dir, "config.json");
+
+    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", dir);
+    if (!ash_path_exists(path)) return explain_missing(dir, err);
+    rc = ash_json_load(path, &json, err);
+    if (rc < 0) return rc;
+    rc = ash_model_config_parse(json, config_out, err);
+    json_decref(json);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
+}
+
+static int load_gguf(const char *path, struct ash_model_config *config_out, struct ash_err *err)
+{
+    struct ash_gguf *file = NULL;
+    int rc = ash_gguf_open(path, &file, err);
+
+    if (rc < 0) return rc;
+    rc = ash_gguf_model_config(file, config_out, err);
+    if (rc == 0) config_out->rope.factors = NULL; /* they are in the file */
+    ash_gguf_close(file);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
+}
+
+int ash_model_config_load(const char *path, struct ash_model_config *config_out, struct ash_err *err)
+{
+    char file[ASH_GGUF_PATH_BYTES];
+
+    return ash_gguf_locate(path, file) ? load_gguf(file, config_out, err) : load_folder(path, config_out, err);
+}

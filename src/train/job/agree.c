@@ -1,0 +1,184 @@
+/* agree: one hash per rank, all-gathered. Where a rank's differs from the first one's, everybody gets both texts and
+ * writes the same sentence, so that each log says what is wrong. */
+#include "train/job/agree.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/math.h"
+
+#define NAMED_MAX 3 /* settings in the sentence */
+#define SENTENCE_BYTES 400
+#define PAGE_BYTES 4096
+#define HEADER_BYTES ((size_t)1 << 20) /* of a weights file: names and shapes of its tensors */
+#define SAMPLES 64                     /* pages of a weights file */
+
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t hash_file(const struct ash_map *map, const char *name)
+{
+    uint64_t hash = ash_hash_bytes(map->base, ash_min(map->size_bytes, HEADER_BYTES), ash_hash_str(name));
+    size_t stride = map->size_bytes / SAMPLES;
+
+    hash = ash_hash_mix(hash + map->size_bytes);
+    for (size_t i = 0; i < SAMPLES && stride > PAGE_BYTES; i++)
+        hash = ash_hash_bytes(map->base + i * stride, PAGE_BYTES, hash);
+    return hash;
+}
+
+/* Is it one of the files that make the weights what they are? */
+static bool is_hashed(const char *name)
+{
+    const char *dot = strrchr(name, '.');
+
+    return strcmp(name, "config.json") == 0 || (dot != NULL && strcmp(dot, ".safetensors") == 0);
+}
+
+int ash_agree_hash_model(const char *dir, uint64_t *hash_out, struct ash_err *err)
+{
+    DIR *folder = opendir(dir);
+    uint64_t sum = 0; /* of the files' hashes: folders list them in any order */
+    int rc = 0;
+
+    if (folder == NULL) return ash_err_set(err, -errno, "%s: %s", dir, strerror(errno));
+    for (struct dirent *entry = readdir(folder); entry != NULL && rc == 0; entry = readdir(folder)) {
+        char path[PATH_MAX];
+        struct ash_map map = {0};
+
+        if (!is_hashed(entry->d_name)) continue;
+        rc = ash_path_join(path, sizeof(path), dir, entry->d_name);
+        if (rc < 0) {
+            ash_err_set(err, rc, "%s: the path is too long", dir);
+            break;
+        }
+        rc = ash_map_open(path, &map, err);
+        if (rc < 0) break;
+        sum += hash_file(&map, entry->d_name);
+        ash_map_close(&map);
+    }
+    closedir(folder);
+    if (rc == 0) *hash_out = sum;
+    return rc;
+}
+
+int ash_agree_add_hash(struct ash_str *lines, const char *name, uint64_t hash)
+{
+    ash_assert(strchr(name, ' ') == NULL);
+    return hash == 0 ? ash_str_addf(lines, "%s none\n", name) : ash_str_addf(lines, "%s %016" PRIx64 "\n", name, hash);
+}
+
+/* ---- the sentence ------------------------------------------------------------------------------------------------ */
+
+/* A line of a text, in place. */
+struct line {
+    const char *name, *value;
+    int name_bytes, value_bytes;
+};
+
+/* Take the line at *at and step over it. Returns false at the end of the text. */
+static bool take_line(const char **at, struct line *line_out)
+{
+    const char *end = strchr(*at, '\n'), *space = strchr(*at, ' ');
+
+    if (end == NULL || space == NULL || space > end) return false;
+    *line_out = (struct line){
+        .name = *at, .value = space + 1, .name_bytes = (int)(space - *at), .value_bytes = (int)(end - space - 1)};
+    *at = end + 1;
+    return true;
+}
+
+static bool is_same(const struct line *a, const struct line *b)
+{
+    return a->name_bytes == b->name_bytes && a->value_bytes == b->value_bytes &&
+           memcmp(a->name, b->name, (size_t)(a->name_bytes + 1 + a->value_bytes)) == 0;
+}
+
+/* "optimizer.lr is 0.003 on rank 0 (a) and 0.01 on rank 1 (b), train.seed 1 and 2", cut off where buf ends. */
+static void name_differences(const struct ash_group *group, const char *const texts[2], size_t other, char *buf,
+                             size_t buf_bytes)
+{
+    const char *at[2] = {texts[0], texts[1]};
+    struct line a, b;
+    size_t named = 0, used = 0;
+
+    while (named < NAMED_MAX && used < buf_bytes && take_line(&at[0], &a) && take_line(&at[1], &b)) {
+        if (is_same(&a, &b)) continue;
+        if (named == 0)
+            used += (size_t)snprintf(buf, buf_bytes, "%.*s is %.*s on rank 0 (%.64s) and %.*s on rank %zu (%.64s)",
+                                     a.name_bytes, a.name, a.value_bytes, a.value, ash_group_get_member(group, 0).host,
+                                     b.value_bytes, b.value, other, ash_group_get_member(group, other).host);
+        else
+            used += (size_t)snprintf(buf + used, buf_bytes - used, ", %.*s %.*s and %.*s", a.name_bytes, a.name,
+                                     a.value_bytes, a.value, b.value_bytes, b.value);
+        named++;
+    }
+}
+
+/* The text of rank `root`, in everyone's new *text_out. */
+static int share_text(struct ash_group *group, size_t root, const struct ash_str *own, char **text_out,
+                      struct ash_err *err)
+{
+    uint64_t size_bytes = own->size_bytes;
+    char *text;
+    int rc = ash_group_broadcast(group, &size_bytes, sizeof(size_bytes), root, err);
+
+    if (rc < 0) return rc;
+    text = calloc(1, size_bytes + 1);
+    if (text == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a rank's settings");
+    if (ash_group_rank(group) == root) memcpy(text, own->data, size_bytes);
+    rc = ash_group_broadcast(group, text, size_bytes, root, err);
+    if (rc < 0)
+        free(text);
+    else
+        *text_out = text;
+    return rc;
+}
+
+/* Rank `other` is the first of `count` whose lines are not those of rank 0. */
+static int explain(struct ash_group *group, const struct ash_str *lines, size_t other, size_t count,
+                   struct ash_err *err)
+{
+    char sentence[SENTENCE_BYTES] = "their versions are not the same", more[64] = "";
+    char *texts[2] = {NULL, NULL};
+    int rc = share_text(group, 0, lines, &texts[0], err);
+
+    if (rc == 0) rc = share_text(group, other, lines, &texts[1], err);
+    if (rc == 0) {
+        name_differences(group, (const char *const *)texts, other, sentence, sizeof(sentence));
+        if (count > 1) snprintf(more, sizeof(more), "; %zu ranks differ from rank 0", count);
+        rc = ash_err_set(err, -EBADE, "ranks were given different jobs: %s%s", sentence, more);
+    }
+    free(texts[0]);
+    free(texts[1]);
+    return rc;
+}
+
+int ash_agree_check(struct ash_group *group, const struct ash_str *lines, struct ash_err *err)
+{
+    size_t size = group != NULL ? ash_group_size(group) : 1, other = 0, count = 0;
+    uint64_t own, *hashes;
+    int rc;
+
+    ash_assert(lines->data != NULL);
+    if (size == 1) return 0;
+    hashes = calloc(size, sizeof(*hashes));
+    if (hashes == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the hashes of %zu ranks", size);
+    own = ash_hash_bytes(lines->data, lines->size_bytes, 0);
+    rc = ash_group_all_gather(group, &own, hashes, sizeof(own), err);
+    for (size_t r = size - 1; r > 0 && rc == 0; r--) {
+        if (hashes[r] == hashes[0]) continue;
+        other = r;
+        count++;
+    }
+    free(hashes);
+    return rc < 0 || count == 0 ? rc : explain(group, lines, other, count, err);
+}

@@ -1,0 +1,26 @@
+/* agree - ranks that were started with different settings, data or weights must not train together. What has to be
+ * equal is written down as lines; ranks compare one hash of them, and only where it differs exchange the lines. */
+#ifndef ASH_TRAIN_JOB_AGREE_H
+#define ASH_TRAIN_JOB_AGREE_H
+
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "base/str.h"
+#include "collective/group.h"
+#include "train/job/job.h"
+
+/* Append every setting of a resolved job that all ranks must share, one line "section.name value" each. Left out are
+ * paths, which may differ between machines (compare a hash of what they lead to), and section runtime. Returns 0 or
+ * -ENOMEM. */
+int ash_agree_add_job(struct ash_str *lines, const struct ash_job *job);
+/* Append "name HASH", or "name none" for 0. name must not contain a space. Returns 0 or -ENOMEM. */
+int ash_agree_add_hash(struct ash_str *lines, const char *name, uint64_t hash);
+/* Identity of the weights in a Hugging Face folder: of config.json, and of the name, size, header and some evenly
+ * spaced pages of every safetensors file. Cheap however large they are. Returns 0 or a negative errno. */
+int ash_agree_hash_model(const char *dir, uint64_t *hash_out, struct ash_err *err);
+
+/* Have all ranks of group (NULL: alone) the same lines? All of them call it. Returns 0, the group's error, or on every
+ * rank -EBADE and a sentence that names the first lines that differ, both values and the ranks. */
+int ash_agree_check(struct ash_group *group, const struct ash_str *lines, struct ash_err *err);
+
+#endif

@@ -1,0 +1,84 @@
+#!/usr/bin/env bash
+# diagnose at the command line: a verdict, what was ruled out and what not judged, JSON, mistakes.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+
+mkdir -p "$SCRATCH/now" "$SCRATCH/before"
+for when in before now; do
+    for node in 1 2; do
+        for gpu in 0 1 2 3; do
+            drops=5
+            [ $when$node$gpu = now23 ] && drops=9
+            echo "DCGM_FI_DEV_GPU_TEMP{gpu=\"$gpu\",Hostname=\"node$node\"} 50"
+            echo "DCGM_FI_DEV_SM_CLOCK{gpu=\"$gpu\",Hostname=\"node$node\"} 1980"
+            echo "node_amazonefa_rx_drops{device=\"efa$gpu\",port=\"1\"} $drops"
+        done > "$SCRATCH/$when/n$node.prom"
+    done
+done
+leak_free "$ASHLAR" diagnose "$SCRATCH"/now/*.prom --before "$SCRATCH/before" --seconds 60
+expect 0 "diagnose"
+head -1 "$SCRATCH/out" | grep -q '^network is the first abnormal layer: node2 device efa3 port 1, .*grew by 4 in 60 s' ||
+    fail "the verdict: $(head -1 "$SCRATCH/out")"
+grep -q '  GPU .*DCGM_FI_DEV_SM_CLOCK (8)' "$SCRATCH/out" || fail "what was ruled out is not listed"
+tr '\n' ' ' < "$SCRATCH/out" | grep -q 'not in the scrapes: .*node_load1' || fail "what could not be judged is not listed"
+grep -q '  GPU .*GPUs seen (8)' "$SCRATCH/out" || fail "the number of GPUs is not named"
+awk '{ if (length($0) > 130 && !/normal: /) exit 1 }' "$SCRATCH/out" || fail "a line is too long"
+cp "$SCRATCH/out" "$SCRATCH/files"
+try "$ASHLAR" diagnose "$SCRATCH/now" --before "$SCRATCH/before" --seconds 60
+expect 0 "a folder of scrapes"
+cmp -s "$SCRATCH/out" "$SCRATCH/files" || fail "a folder is not its files: $(diff "$SCRATCH/files" "$SCRATCH/out")"
+try "$ASHLAR" plan diagnose "$SCRATCH/now" --before "$SCRATCH/before" --seconds 60
+expect 0 "the command's old name"
+cmp -s "$SCRATCH/out" "$SCRATCH/files" || fail "the old name answers otherwise"
+grep -q '`ashlar diagnose`' "$SCRATCH/err" || fail "the old name does not say the new one"
+mkdir -p "$SCRATCH/spare/now" "$SCRATCH/spare/before"
+for node in 1 2 3 4; do # the fourth is a spare: its GPUs idle, and its devices send nothing
+    for part in 0 1 2 3; do
+        util=97 sent=$((node < 4 ? 900000000 : 0))
+        [ $node -lt 4 ] || util=0
+        echo "DCGM_FI_DEV_GPU_UTIL{gpu=\"$part\",Hostname=\"node$node\"} $util" | tee -a "$SCRATCH/spare/before/n$node.prom"
+        echo "node_amazonefa_tx_bytes{device=\"efa$part\",port=\"1\"} $((1000 + sent))"
+        echo "node_amazonefa_tx_bytes{device=\"efa$part\",port=\"1\"} 1000" >> "$SCRATCH/spare/before/n$node.prom"
+    done > "$SCRATCH/spare/now/n$node.prom"
+done
+try "$ASHLAR" diagnose "$SCRATCH"/spare/now/*.prom --before "$SCRATCH/spare/before" --seconds 60
+expect 0 "a spare node"
+grep -q '^nothing abnormal' "$SCRATCH/out" || fail "an idle spare node is called slow: $(head -3 "$SCRATCH/out")"
+sed -i 's/} 0$/} 98/' "$SCRATCH/spare/now/n4.prom"
+try "$ASHLAR" diagnose "$SCRATCH"/spare/now/*.prom --before "$SCRATCH/spare/before" --seconds 60
+head -1 "$SCRATCH/out" | grep -q '^network is the first abnormal layer: node4' || fail "a node that works and sends nothing: $(head -3 "$SCRATCH/out")"
+try "$ASHLAR" diagnose "$SCRATCH"/now/*.prom
+expect 0 "one scrape"
+grep -q '^nothing abnormal' "$SCRATCH/out" || fail "one scrape: $(head -1 "$SCRATCH/out")"
+grep -q 'needs a second scrape.*rx_drops' "$SCRATCH/out" || fail "what needs a second scrape is not named"
+echo 'x: CUDA error 802: system not yet initialized' > "$SCRATCH/job.log"
+try "$ASHLAR" diagnose "$SCRATCH/now/n1.prom" --log "$SCRATCH/job.log" --json
+expect 0 "--log --json"
+for key in '"first_layer": "software"' '"healthy": false' 'fabric manager' '"checks"' '"nodes": 1'; do
+    grep -q -- "$key" "$SCRATCH/out" || fail "the JSON lacks $key"
+done
+try "$ASHLAR" diagnose --log "$SCRATCH/job.log"
+expect 0 "a log alone"
+grep -q '^software is the first abnormal layer' "$SCRATCH/out" || fail "a log alone: $(head -3 "$SCRATCH/out")"
+grep -q 'needs scrapes' "$SCRATCH/out" || fail "a log alone does not say what scrapes are for"
+code=0
+"$ASHLAR" diagnose --log <(cat "$SCRATCH/job.log") > "$SCRATCH/out" 2> "$SCRATCH/err" || code=$?
+expect 0 "a log from a pipe"
+grep -q '^software is the first abnormal layer' "$SCRATCH/out" || fail "a log from a pipe: $(head -3 "$SCRATCH/out")"
+code=0
+"$ASHLAR" diagnose <(cat "$SCRATCH/now/n1.prom") > "$SCRATCH/out" 2> "$SCRATCH/err" || code=$?
+expect 0 "a scrape from a pipe"
+mkdir -p "$SCRATCH/hollow"
+try "$ASHLAR" diagnose "$SCRATCH/hollow"
+expect_error 1 "a folder without scrapes" hollow
+try "$ASHLAR" diagnose --before "$SCRATCH/before" --log "$SCRATCH/job.log"
+expect_error 2 "only earlier scrapes" "--before"
+try "$ASHLAR" diagnose
+expect_error 2 "no file" "which scrapes"
+echo '<html>404</html>' > "$SCRATCH/page.prom"
+try "$ASHLAR" diagnose "$SCRATCH/page.prom"
+expect_error 1 "a web page" page.prom Prometheus
+try "$ASHLAR" diagnose "$SCRATCH/none.prom"
+expect_error 1 "a missing file" none.prom
+try "$ASHLAR" diagnose "$SCRATCH/now/n1.prom" --before "$SCRATCH"
+expect_error 1 "a folder without earlier scrapes" n1.prom
+finish

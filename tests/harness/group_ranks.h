@@ -1,0 +1,250 @@
+/* group_ranks - ranks that are processes which have joined as a group. */
+#ifndef ASH_TESTS_HARNESS_GROUP_RANKS_H
+#define ASH_TESTS_HARNESS_GROUP_RANKS_H
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <sched.h>
+#include <string.h>
+
+#include "base/socket.h"
+#include "collective/group.h"
+#include "harness/ranks.h"
+#include "orchestrate/local/netns.h"
+
+#define GROUP_RANKS_MAX 64
+
+/* Of jobs that do not say: a letter for the node of each rank, over and over. NULL: all are on one. */
+static const char *usual_nodes;
+
+/* What parent and ranks share beside the group. */
+struct shared {
+    _Atomic int pids[GROUP_RANKS_MAX];
+    _Atomic uint64_t began_ns, joined_ns[GROUP_RANKS_MAX], heard_ns[GROUP_RANKS_MAX];
+    _Atomic size_t joined;
+    _Atomic uint64_t calls[GROUP_RANKS_MAX]; /* that each has begun, where a test counts them */
+    char text[GROUP_RANKS_MAX][ASH_ERR_TEXT_BYTES];
+    _Atomic int code[GROUP_RANKS_MAX];
+};
+
+struct job {
+    size_t size;
+    double silent_s, call_s;
+    double stop_grace_s;
+    int (*run)(struct ash_group *group, struct shared *shared, const void *arg);
+    const void *arg;
+    const char *nodes;             /* a letter for the node of each rank, "aabb"; NULL: all are on one */
+    int algorithm;                 /* between nodes */
+    size_t hidden_ranks;           /* so many of the last ones are in a PID namespace of their own */
+    const struct ash_netns *netns; /* their networks; NULL: all are reached through loopback */
+};
+
+/* Move to the network of a rank's node; the first rank is on the first. */
+static inline int enter_network(const struct ash_netns *netns, char node, struct ash_launch_env *env)
+{
+    ash_netns_address(0, env->host, sizeof(env->host));
+    return ash_netns_enter(netns, (size_t)(node - 'a'));
+}
+
+/* What a rank is started with. */
+struct group_rank {
+    const struct job *job;
+    struct shared *shared;
+    int port;
+};
+
+static inline int join_and_run(const struct job *job, struct shared *shared, size_t rank, int port)
+{
+    struct ash_launch_env env = {
+        .launcher = "test", .rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
+    struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
+    struct ash_group *group = NULL;
+    struct ash_err err = {0};
+    const char *nodes = job->nodes != NULL ? job->nodes : usual_nodes;
+    char node[2] = {nodes != NULL ? nodes[rank % strlen(nodes)] : '\0', '\0'};
+    int rc;
+
+    if (nodes != NULL) opts.node = node;
+    opts.algorithm = job->algorithm;
+    opts.stop_grace = job->stop_grace_s;
+    if (job->netns != NULL && enter_network(job->netns, node[0], &env) < 0) return 1;
+    rc = ash_group_open(&env, &opts, &group, &err);
+    if (rc < 0) {
+        fprintf(stderr, "rank %zu: %s\n", rank, err.text);
+        return 1;
+    }
+    atomic_store(&shared->joined_ns[rank], ash_clock_ns());
+    atomic_fetch_add(&shared->joined, 1);
+    rc = job->run(group, shared, job->arg);
+    if (rc != 0) fprintf(stderr, "rank %zu of %zu: check %d\n", rank, job->size, rc);
+    ash_group_close(group);
+    return rc != 0;
+}
+
+/* Go on in a new process, in a PID namespace of its own. The one that waits for it ends as it does. */
+static inline void hide(void)
+{
+    int status = 0, pid;
+
+    if (unshare(CLONE_NEWPID) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0) _exit(1);
+    pid = fork();
+    if (pid == 0) return;
+    waitpid(pid, &status, 0);
+    _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
+}
+
+static inline bool can_hide(void)
+{
+    int status = 1, pid = fork();
+
+    if (pid == 0) {
+        hide();
+        _exit(0);
+    }
+    waitpid(pid, &status, 0);
+    return status == 0;
+}
+
+static inline int group_rank_main(void *ctx, size_t rank)
+{
+    const struct group_rank *own = ctx;
+
+    if (rank + own->job->hidden_ranks >= own->job->size) hide();
+    return join_and_run(own->job, own->shared, rank, own->port);
+}
+
+static inline struct shared *start(const struct job *job)
+{
+    struct group_rank rank = {
+        .job = job, .shared = ranks_share(sizeof(*rank.shared)), .port = ash_socket_free_port(NULL)};
+    struct shared *shared = rank.shared;
+
+    ash_assert(job->size <= GROUP_RANKS_MAX);
+    shared->began_ns = ash_clock_ns();
+    for (size_t r = 0; r < job->size; r++)
+        shared->pids[r] = rank_start(group_rank_main, &rank, r);
+    return shared;
+}
+
+/* Wait for the ranks; how many did not end as they should (killed ones count as well done if they are `victim`). */
+static inline int finish(const struct job *job, struct shared *shared, size_t victim)
+{
+    int bad = 0;
+
+    for (size_t r = 0; r < job->size; r++) {
+        int status = 0;
+
+        waitpid(shared->pids[r], &status, 0);
+        if (r != victim && (!WIFEXITED(status) || WEXITSTATUS(status) != 0)) bad++;
+        if (r != victim && WIFSIGNALED(status)) fprintf(stderr, "rank %zu: signal %d\n", r, WTERMSIG(status));
+    }
+    return bad;
+}
+
+static inline void end(struct shared *shared)
+{
+    ranks_unshare(shared, sizeof(*shared));
+}
+
+/* All in one: how many ranks did not end as they should. */
+static inline int run_job(const struct job *job)
+{
+    struct shared *shared = start(job);
+    int bad = finish(job, shared, SIZE_MAX);
+
+    end(shared);
+    return bad;
+}
+
+/* Can nodes be reached here? Tried in a process of its own, because libfabric remembers the interfaces that it saw
+ * first. Where they can, it is loaded (which may take a fifth of a second) for all processes that follow. */
+static inline bool has_network(void)
+{
+    struct ash_fabric_opts opts = {.path = ASH_FABRIC_OFI, .address = "127.0.0.1"};
+    struct ash_fabric *fabric = NULL;
+    int status = 1, pid = fork();
+
+    if (pid == 0) _exit(ash_fabric_open(&opts, &fabric, NULL) < 0);
+    waitpid(pid, &status, 0);
+    return status == 0 && dlopen("libfabric.so.1", RTLD_NOW | RTLD_LOCAL) != NULL;
+}
+
+/* The same, and libfabric is set up here once for all processes that follow: not where some of them move to another
+ * network. */
+static inline bool start_network(void)
+{
+    struct ash_fabric_opts opts = {.path = ASH_FABRIC_OFI, .address = "127.0.0.1"};
+    struct ash_fabric *fabric = NULL;
+
+    if (!has_network() || ash_fabric_open(&opts, &fabric, NULL) < 0) return false;
+    ash_fabric_close(fabric);
+    return true;
+}
+
+/* ---- losses ------------------------------------------------------------------------------------------------------ */
+
+/* Calls without end (of *arg elements); the error that ends them is written down. */
+static inline int call_until_lost(struct ash_group *group, struct shared *shared, const void *arg)
+{
+    size_t rank = ash_group_rank(group), count = *(const size_t *)arg;
+    float *data = calloc(count, sizeof(*data));
+    struct ash_err err = {0};
+    int rc = 0;
+
+    while (rc == 0)
+        rc = ash_group_all_reduce(group, data, data, count, ASH_COLL_F32, ASH_COLL_SUM, &err);
+    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
+    memcpy(shared->text[rank], err.text, sizeof(err.text));
+    atomic_store(&shared->code[rank], rc);
+    free(data);
+    return 0;
+}
+
+static inline void wait_joined(const struct job *job, struct shared *shared)
+{
+    while (atomic_load(&shared->joined) < job->size)
+        usleep(1000);
+    usleep(30000); /* into the calls */
+}
+
+/* A signal that hits one rank while all make calls. */
+struct blow {
+    size_t size, victim;
+    int signal_number;
+    double silent_s, limit_s;
+    size_t count;
+    const char *nodes;
+    int algorithm;
+};
+
+/* The others must name it in time. */
+static inline void hit(const struct blow *blow)
+{
+    struct job job = {.size = blow->size,
+                      .silent_s = blow->silent_s,
+                      .call_s = 30,
+                      .run = call_until_lost,
+                      .arg = &blow->count,
+                      .nodes = blow->nodes,
+                      .algorithm = blow->algorithm};
+    struct shared *shared = start(&job);
+    char name[32];
+    uint64_t hit_ns;
+
+    wait_joined(&job, shared);
+    hit_ns = ash_clock_ns();
+    kill(shared->pids[blow->victim], blow->signal_number);
+    snprintf(name, sizeof(name), "rank %zu", blow->victim);
+    for (size_t r = 0; r < blow->size; r++) {
+        if (r == blow->victim) continue;
+        waitpid(shared->pids[r], NULL, 0);
+        assert_int_equal(shared->code[r], -ECONNRESET);
+        if (strstr(shared->text[r], name) == NULL) fail_msg("rank %zu says: %s", r, shared->text[r]);
+        assert_true((double)(shared->heard_ns[r] - hit_ns) * 1e-9 < blow->limit_s);
+    }
+    kill(shared->pids[blow->victim], SIGKILL);
+    waitpid(shared->pids[blow->victim], NULL, 0);
+    end(shared);
+}
+
+#endif

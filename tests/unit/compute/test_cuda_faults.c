@@ -1,0 +1,114 @@
+/* The GPU backend on a driver whose every call fails once: each failure is a clear error, at the call that can report it
+ * or at the next wait, and nothing is leaked. The driver is tests/standin/libcuda.c; each try is a process of its own,
+ * since a process opens the driver once. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "compute/cuda/backend.h"
+#include "compute/ops.h"
+#include "infra/device/cuda.h"
+
+#define CALLS_MAX 1000
+#define COUNT 256
+
+/* Exit codes of a try. */
+enum { FINE = 0, REFUSED = 1, BROKEN = 2, WRONG = 3 };
+
+/* Open the GPU, run an op whose result is read back, wait, close. */
+static int use_gpu(void)
+{
+    struct ash_exec exec;
+    struct ash_err err = {0};
+    float *x;
+    int rc = ash_exec_init(&exec, "cuda", 1, &err);
+
+    if (rc < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        return strlen(err.text) > 10 ? REFUSED : WRONG;
+    }
+    x = ash_memory_cuda.alloc(COUNT * sizeof(*x));
+    if (x != NULL) {
+        exec.ops->row->scale(&exec, x, 2.0f, COUNT);
+        exec.ops->optim->max_abs(&exec, x, COUNT);
+        ash_memory_cuda.free(x, COUNT * sizeof(*x));
+    }
+    rc = ash_exec_wait(&exec, &err);
+    ash_exec_fini(&exec);
+    if (rc < 0) {
+        fprintf(stderr, "%s\n", err.text);
+        return strstr(err.text, "stand-in GPU") != NULL ? BROKEN : WRONG;
+    }
+    return FINE;
+}
+
+/* One try in a process of its own with call number fail_at failing (0: none). Returns its exit code; how many calls it
+ * made and how much it left behind are in *calls_out and *held_out. */
+static int try_once(long fail_at, long *calls_out, long *held_out)
+{
+    char path[] = "/tmp/ashlar-standin-XXXXXX", text[32];
+    int fd = mkstemp(path), status = 0;
+    pid_t pid;
+    FILE *file;
+
+    assert_true(fd >= 0);
+    close(fd);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        snprintf(text, sizeof(text), "%ld", fail_at);
+        setenv("STANDIN_FAIL_AT", text, 1);
+        setenv("STANDIN_CALLS", path, 1);
+        if (freopen("/dev/null", "w", stderr) == NULL) exit(WRONG);
+        exit(use_gpu());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFEXITED(status));
+    file = fopen(path, "r");
+    assert_non_null(file);
+    if (fscanf(file, "%ld %ld", calls_out, held_out) != 2) *calls_out = *held_out = 0; /* the driver was closed again */
+    fclose(file);
+    unlink(path);
+    return WEXITSTATUS(status);
+}
+
+static void test_every_call_fails_once(void **state)
+{
+    long calls = 0, held = 0, total, refused = 0, broken = 0;
+
+    (void)state;
+    if (!ash_cuda_backend_built()) skip();
+    assert_int_equal(try_once(0, &total, &held), FINE);
+    assert_int_equal(held, 0);
+    assert_true(total > 20 && total < CALLS_MAX);
+    for (long at = 1; at <= total; at++) {
+        int code = try_once(at, &calls, &held);
+
+        if (code == WRONG || held != 0)
+            fail_msg("call %ld of %ld fails: exit %d, %ld left behind", at, total, code, held);
+        refused += code == REFUSED;
+        broken += code == BROKEN;
+    }
+    assert_true(refused > 10 && broken >= 3);
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_call_fails_once)};
+
+    /* The stand-in is found by its folder; a program's own search path is read when it starts, so it starts again. */
+    (void)argc;
+    if (getenv("STANDIN_FOLDER") == NULL) {
+        setenv("STANDIN_FOLDER", STANDIN_FOLDER, 1);
+        setenv("LD_LIBRARY_PATH", STANDIN_FOLDER, 1);
+        execv("/proc/self/exe", argv);
+        return 1;
+    }
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
