@@ -3,7 +3,7 @@
 #include "unit/train/tiny.h"
 
 #include "train/job/agree.h"
-#include "unit/collective/group_ranks.h"
+#include "harness/group_ranks.h"
 
 /* What the ranks have, and what each must hear ("": they agree). */
 struct plan {
