@@ -59,46 +59,54 @@ static struct ash_ffn_params shared_params(const struct ash_pass_step *step, siz
                                    .width = step->model->config.expert.shared_ffn};
 }
 
-/* Rows from first on. */
+/* Rows from first on; of NULL, NULL. */
+static float *rows_from(float *rows, size_t first, size_t width)
+{
+    return rows == NULL ? NULL : rows + first * width;
+}
+
 static struct ash_ffn_acts acts_from(const struct ash_ffn_acts *acts, size_t first, size_t width)
 {
-    return (struct ash_ffn_acts){
-        .gate = acts->gate + first * width, .up = acts->up + first * width, .hidden = acts->hidden + first * width};
+    return (struct ash_ffn_acts){.gate = rows_from(acts->gate, first, width),
+                                 .up = rows_from(acts->up, first, width),
+                                 .hidden = rows_from(acts->hidden, first, width)};
 }
 
 /* What one expert computes for one source. */
-struct expert_rows {
+struct expert_run {
     struct ash_ffn_params params;
     size_t source;
-    struct ash_range rows; /* of work */
+    struct ash_ffn_io io;
 };
 
-/* Number i of work.experts * work.sources: expert by expert, in each source by source. */
-static struct expert_rows rows_of(const struct ash_pass_step *step, size_t layer, const struct ash_expert_work *work,
-                                  size_t i)
+/* Number i of work->experts * work->sources: expert by expert, in each source by source. dx takes the place of dy. */
+static struct expert_run expert_run_at(const struct ash_pass_step *step, size_t layer,
+                                       const struct ash_expert_work *work, size_t i)
 {
     size_t expert = i / work->sources, source = i % work->sources;
+    size_t hidden = step->model->config.hidden, ffn = step->model->config.expert.ffn;
     const size_t *start = &work->starts[source * work->experts + expert];
+    float *dy = rows_from(work->dy, start[0], hidden);
 
-    return (struct expert_rows){
-        .params = expert_params(step, layer, expert), .source = source, .rows = {start[0], start[1] - start[0]}};
+    return (struct expert_run){.params = expert_params(step, layer, expert),
+                               .source = source,
+                               .io = {.rows = start[1] - start[0],
+                                      .x = rows_from(work->x, start[0], hidden),
+                                      .acts = acts_from(&work->acts, start[0], ffn),
+                                      .y = rows_from(work->y, start[0], hidden),
+                                      .dacts = acts_from(&work->dacts, start[0], ffn),
+                                      .dy = dy,
+                                      .dx = dy}};
 }
 
 static void experts_forward(const struct ash_pass_step *step, size_t layer)
 {
-    const struct ash_model_config *c = &step->model->config;
     struct ash_expert_work work = ash_moe_work(step, layer);
 
     for (size_t i = 0; i < work.experts * work.sources; i++) {
-        struct expert_rows here = rows_of(step, layer, &work, i);
-        size_t at = here.rows.first * c->hidden;
+        struct expert_run run = expert_run_at(step, layer, &work, i);
 
-        struct ash_ffn_io io = {.rows = here.rows.count,
-                                .x = work.x + at,
-                                .acts = acts_from(&work.acts, here.rows.first, c->expert.ffn),
-                                .y = work.y + at};
-
-        if (io.rows > 0) ash_ffn_forward(step, &here.params, &io);
+        if (run.io.rows > 0) ash_ffn_forward(step, &run.params, &run.io);
     }
 }
 
@@ -143,35 +151,27 @@ void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float
 }
 
 /* Along cp accumulation is ordered, whether tokens here chose the expert or not. */
-static void skip_expert(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct expert_rows *here)
+static void skip_expert(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct expert_run *run)
 {
-    if (step->axes->cp.size == 1 || !ash_moe_source_has_rows(step, here->source)) return;
-    ash_linear_skip(sink, here->params.down);
-    ash_linear_skip(sink, here->params.gate);
-    ash_linear_skip(sink, here->params.up);
+    if (step->axes->cp.size == 1 || !ash_moe_source_has_rows(step, run->source)) return;
+    ash_linear_skip(sink, run->params.down);
+    ash_linear_skip(sink, run->params.gate);
+    ash_linear_skip(sink, run->params.up);
 }
 
 /* work.dy becomes the gradient of work.x, expert by expert. Each source's batch has gradients of its own. */
 static void experts_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
 {
-    const struct ash_model_config *c = &step->model->config;
     struct ash_expert_work work = ash_moe_work(step, layer);
 
     for (size_t i = 0; i < work.experts * work.sources; i++) {
-        struct expert_rows here = rows_of(step, layer, &work, i);
-        struct ash_grad_sink source_sink = ash_moe_source_sink(step, sink, here.source);
-        size_t at = here.rows.first * c->hidden;
-        struct ash_ffn_io io = {.rows = here.rows.count,
-                                .x = work.x + at,
-                                .acts = acts_from(&work.acts, here.rows.first, c->expert.ffn),
-                                .dacts = acts_from(&work.dacts, here.rows.first, c->expert.ffn),
-                                .dy = work.dy + at,
-                                .dx = work.dy + at};
+        struct expert_run run = expert_run_at(step, layer, &work, i);
+        struct ash_grad_sink source_sink = ash_moe_source_sink(step, sink, run.source);
 
-        if (io.rows > 0)
-            ash_ffn_backward(step, &source_sink, &here.params, &io);
+        if (run.io.rows > 0)
+            ash_ffn_backward(step, &source_sink, &run.params, &run.io);
         else
-            skip_expert(step, &source_sink, &here);
+            skip_expert(step, &source_sink, &run);
     }
 }
 
