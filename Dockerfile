@@ -8,7 +8,8 @@ RUN /src/scripts/deps.sh build \
 # What the program is linked with, and libfabric, which it loads where there are several machines.
 FROM debian:bookworm-slim
 RUN apt-get update && apt-get install -y --no-install-recommends \
-        libjansson4 libyaml-0-2 libpcre2-8-0 libxxhash0 libmicrohttpd12 libutf8proc2 libfabric1 \
+        libjansson4 libyaml-0-2 libpcre2-8-0 libxxhash0 libmicrohttpd12 libutf8proc2 zlib1g \
+        libzstd1 libedit2 libfabric1 \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /image /
 RUN ldconfig

@@ -7,9 +7,10 @@ comma  := ,
 BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 
-.PHONY: help configure build run test bench install dist fmt clean coverage
+.PHONY: help configure build run check test bench install dist fmt clean coverage
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
+	@echo "make check    for every edit, a minute: format, floors, names, ratchets, lint, quick tests"
 	@echo "make test     install what is missing, build and run every test"
 	@echo "make bench    measure, beside what you would use instead (BENCH=pattern for a part)"
 	@echo "make build    build/ashlar (SAN=address,undefined or SAN=thread for a sanitizer build)"
@@ -28,6 +29,9 @@ build: configure
 run: configure
 	@cmake --build $(BUILD) --target ashlar
 	@scripts/quickstart.sh $(BUILD)/ashlar
+
+check: build
+	@scripts/check.sh $(BUILD)
 
 test:
 	@scripts/deps.sh test

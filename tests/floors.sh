@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# The floor rule: a file may include headers of its own folder and of the floors below it, never above. Prints each violation.
+# The floor rule: a file may include headers of its own folder and of the floors below it, never above; and folders do not
+# include each other in a circle. Prints each violation.
 set -u
 cd "$1/src" || exit 1
 find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
@@ -30,5 +31,27 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         if (!(target in may)) next # a public header
         if (index(" " floor " " may[floor] " ", " " target " ") == 0) violation("floor \"" floor "\" may not include \"" header "\"")
         if (header ~ /_priv\.h$/ && target != floor) violation("\"" header "\" is private to " target)
+        here = folder(FILENAME)
+        there = folder(header)
+        folders[here] = folders[there] = 1
+        if (here != there && !((here, there) in edge)) {
+            edge[here, there] = FILENAME " includes " header
+            reach[here, there] = 1
+        }
     }
-    END { print "floors: " files + 0 " files, " bad + 0 " violations"; exit files == 0 || bad > 0 }'
+    function folder(path) { sub(/\/[^\/]*$/, "", path); return path }
+    # Which folders each folder reaches, over any number of includes; two that reach each other are a circle.
+    function find_circles(   k, i, j) {
+        for (k in folders)
+            for (i in folders)
+                if ((i, k) in reach)
+                    for (j in folders)
+                        if ((k, j) in reach) reach[i, j] = 1
+        for (i in folders)
+            for (j in folders)
+                if (i < j && (i, j) in reach && (j, i) in reach) {
+                    print "folders " i " and " j " are in a circle" ((i, j) in edge ? ": " edge[i, j] : "") ((j, i) in edge ? "; " edge[j, i] : "")
+                    bad++
+                }
+    }
+    END { find_circles(); print "floors: " files + 0 " files, " bad + 0 " violations"; exit files == 0 || bad > 0 }'

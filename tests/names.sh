@@ -4,6 +4,7 @@
 #   - a header defines a tag or a constant without the prefix (templates, *_body.h and compute/cpu/, are as local as a .c);
 #   - a function has the name of a struct, union or enum (without the prefix: of one in the same file).
 # Macros that some file #undefs are parameters of a template or a list: they are not compared; PCRE2_* are that library's.
+# Files that are built instead of another one (none.c, *_none.c, *_plain.c) may define what that one does.
 # sh and awk are all it needs.
 # usage: names.sh ROOT
 root=${1:-.}
@@ -34,6 +35,7 @@ function note(kind, name) {
     where[key] = where[key] " " FILENAME ":" FNR
     files[key]++
     total++
+    if (FILENAME ~ /[\/_](none|plain)\.c$/) files[key]--
     if (FILENAME ~ /\.h$/ && FILENAME !~ /_body\.h$|\/compute\/cpu\//) headers[key]++
     if (kind == "tag") tag_in[name, FILENAME] = 1
 }

@@ -9,7 +9,7 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
-#include "cmd/progress.h"
+#include "cmd/progress_bar.h"
 #include "train/data/tokenize.h"
 
 #define EXIT_INTERRUPTED 130
@@ -34,35 +34,35 @@ static const char *plural(uint64_t count)
 }
 
 /* began: what an earlier run had done already is no part of the speed. */
-static void show(struct ash_progress *progress, const struct ash_tokenize_status *began,
+static void show(struct ash_progress_bar *progress, const struct ash_tokenize_status *began,
                  const struct ash_tokenize_status *now)
 {
-    double seconds = ash_progress_seconds(progress);
+    double seconds = ash_progress_bar_seconds(progress);
     double speed = (double)(now->tokens - began->tokens) / (seconds > 0 ? seconds : 1) / 1e6;
     char left[32];
 
-    if (!ash_progress_due(progress)) return;
+    if (!ash_progress_bar_due(progress)) return;
     if (now->has_stream) { /* nobody knows how much is to come */
-        ash_progress_say(progress, "%.2f m tokens  %.2f m tokens/s  %zu shard%s", (double)now->tokens / 1e6, speed,
-                         now->shards, plural(now->shards));
+        ash_progress_bar_say(progress, "%.2f m tokens  %.2f m tokens/s  %zu shard%s", (double)now->tokens / 1e6, speed,
+                             now->shards, plural(now->shards));
         return;
     }
-    ash_progress_left(progress, (double)(now->bytes_done - began->bytes_done),
-                      (double)(now->bytes_total - now->bytes_done), left, sizeof(left));
-    ash_progress_say(progress, "%5.1f %%  %.2f m tokens  %.2f m tokens/s  %zu shard%s  %s left",
-                     100.0 * (double)now->bytes_done / (double)now->bytes_total, (double)now->tokens / 1e6, speed,
-                     now->shards, plural(now->shards), left);
+    ash_progress_bar_left(progress, (double)(now->bytes_done - began->bytes_done),
+                          (double)(now->bytes_total - now->bytes_done), left, sizeof(left));
+    ash_progress_bar_say(progress, "%5.1f %%  %.2f m tokens  %.2f m tokens/s  %zu shard%s  %s left",
+                         100.0 * (double)now->bytes_done / (double)now->bytes_total, (double)now->tokens / 1e6, speed,
+                         now->shards, plural(now->shards), left);
 }
 
 /* 0 when the work is done, -ECANCELED when it was interrupted. */
 static int drive(struct ash_tokenize *job, struct ash_err *err)
 {
     struct ash_tokenize_status began, now;
-    struct ash_progress progress;
+    struct ash_progress_bar progress;
     int rc;
 
     ash_tokenize_get_status(job, &began);
-    ash_progress_init(&progress);
+    ash_progress_bar_init(&progress);
     while ((rc = ash_tokenize_step(job, err)) > 0) {
         ash_tokenize_get_status(job, &now);
         show(&progress, &began, &now);
@@ -71,7 +71,7 @@ static int drive(struct ash_tokenize *job, struct ash_err *err)
             break;
         }
     }
-    ash_progress_clear(&progress);
+    ash_progress_bar_clear(&progress);
     return rc;
 }
 

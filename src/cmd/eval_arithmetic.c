@@ -12,7 +12,7 @@
 #include "base/interrupt.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "cmd/progress.h"
+#include "cmd/progress_bar.h"
 #include "serve/batcher.h"
 
 #define ANSWER_TOKENS ASH_ARITHMETIC_TEXT_BYTES /* no answer has more characters, and a token has at least one */
@@ -61,7 +61,7 @@ static struct interval wilson(struct tally tally)
     scale = 1.0 / (1.0 + WILSON_Z * WILSON_Z / n);
     centre = (share + WILSON_Z * WILSON_Z / (2.0 * n)) * scale;
     half = WILSON_Z * scale * sqrt(share * (1.0 - share) / n + WILSON_Z * WILSON_Z / (4.0 * n * n));
-    return (struct interval){centre - half, centre + half};
+    return (struct interval){fmax(0.0, centre - half), fmin(1.0, centre + half)};
 }
 
 static double share(struct tally tally)
@@ -261,18 +261,18 @@ static int run_all(const struct ash_eval *eval, struct ash_batcher *batcher, con
                    struct score *score, struct ash_err *err)
 {
     size_t total = (size_t)eval->count, step = (size_t)eval->batch * CHUNKS_PER_SLOT;
-    struct ash_progress progress;
+    struct ash_progress_bar progress;
     int rc = 0;
 
-    ash_progress_init(&progress);
+    ash_progress_bar_init(&progress);
     for (size_t first = 0; first < total && rc == 0; first += step) {
         size_t left = total - first;
 
-        ash_progress_count(&progress, first, total, "problems");
+        ash_progress_bar_count(&progress, first, total, "problems");
         rc = run_chunk(score, batcher, arithmetic, eval->engine, first, left < step ? left : step, err);
         if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
     }
-    ash_progress_clear(&progress);
+    ash_progress_bar_clear(&progress);
     return rc;
 }
 

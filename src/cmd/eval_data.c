@@ -12,7 +12,7 @@
 #include "base/interrupt.h"
 #include "base/json.h"
 #include "base/str.h"
-#include "cmd/progress.h"
+#include "cmd/progress_bar.h"
 #include "train/data/dataset.h"
 #include "train/data/tokenizer_files.h"
 
@@ -126,19 +126,19 @@ static int measure_windows(struct measure *measure, size_t first, size_t count, 
 
 static int measure_all(struct measure *measure, size_t windows, struct totals *totals, struct ash_err *err)
 {
-    struct ash_progress progress;
+    struct ash_progress_bar progress;
     int rc = 0;
 
-    ash_progress_init(&progress);
+    ash_progress_bar_init(&progress);
     for (size_t first = 0; first < windows && rc == 0; first += measure->windows_per_pass) {
         size_t left = windows - first;
 
-        ash_progress_count(&progress, first, windows, "windows");
+        ash_progress_bar_count(&progress, first, windows, "windows");
         rc = measure_windows(measure, first, left < measure->windows_per_pass ? left : measure->windows_per_pass,
                              totals, err);
         if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
     }
-    ash_progress_clear(&progress);
+    ash_progress_bar_clear(&progress);
     if (rc == 0 && totals->tokens == 0)
         rc = ash_err_set(err, -EINVAL, "the data has no token with a successor: nothing to measure");
     return rc;
@@ -152,8 +152,8 @@ static int print_totals(const struct totals *totals, bool as_json, struct ash_er
 
     if (!as_json) {
         printf("loss           %.5f nats per token\nperplexity     %.4f\nbits per byte  %.5f\ntokens         %zu in "
-               "%zu windows\n",
-               loss, perplexity, bits_per_byte, totals->tokens, totals->windows);
+               "%zu window%s\n",
+               loss, perplexity, bits_per_byte, totals->tokens, totals->windows, totals->windows == 1 ? "" : "s");
         return 0;
     }
     json = json_pack("{s:f, s:f, s:f, s:I, s:I, s:I}", "loss", loss, "perplexity", perplexity, "bits_per_byte",

@@ -226,28 +226,41 @@ static int run_engine(struct ash_generate *generate)
     return code;
 }
 
+/* How many prompts are given: one is enough. */
+static size_t count_prompts(const struct ash_generate *generate, const char *positional)
+{
+    const char *const given[] = {generate->prompt, generate->prompt_file, generate->prompts, positional};
+    size_t count = 0;
+
+    for (size_t i = 0; i < ASH_COUNT(given); i++)
+        count += given[i] != NULL;
+    return count;
+}
+
+/* What a conversation needs, and what excludes one. */
+static int check_chat(const struct ash_generate *generate, bool has_prompt)
+{
+    if (generate->chat && generate->raw) return ash_cmd_misuse("generate", "--chat and --raw exclude each other");
+    if (generate->system == NULL) return ASH_CMD_GO;
+    if (has_prompt && !generate->chat) return ash_cmd_misuse("generate", "--system is a part of a chat: add --chat");
+    if (generate->raw) return ash_cmd_misuse("generate", "--system and --raw exclude each other");
+    return ASH_CMD_GO;
+}
+
 /* What the flags ask for must make sense together. */
 static int check_flags(struct ash_generate *generate, const char *positional)
 {
-    const char *const sources[] = {generate->prompt, generate->prompt_file, generate->prompts, positional};
-    size_t given = 0;
+    size_t count = count_prompts(generate, positional);
 
-    for (size_t i = 0; i < ASH_COUNT(sources); i++)
-        given += sources[i] != NULL;
     if (generate->model == NULL) return ash_cmd_misuse("generate", "--model DIR is missing");
     if (positional != NULL && strcmp(positional, "-") != 0)
         return ash_cmd_misuse("generate", "'%s' is not expected here: a prompt is given with --prompt", positional);
-    if (given > 1)
+    if (count > 1)
         return ash_cmd_misuse("generate", "--prompt, --prompt-file, --prompts and - exclude each other: give one");
     if (positional != NULL) generate->prompt_file = "-";
-    if (generate->chat && generate->raw) return ash_cmd_misuse("generate", "--chat and --raw exclude each other");
-    if (generate->system != NULL && !generate->chat && given > 0)
-        return ash_cmd_misuse("generate", "--system is a part of a chat: add --chat");
-    if (generate->system != NULL && generate->raw)
-        return ash_cmd_misuse("generate", "--system and --raw exclude each other");
     if (generate->prompts != NULL && (generate->echo || generate->stats))
         return ash_cmd_misuse("generate", "--prompts has neither --echo nor --stats");
-    return ASH_CMD_GO;
+    return check_chat(generate, count > 0);
 }
 
 static int run(int argc, char **argv)

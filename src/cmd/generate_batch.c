@@ -11,7 +11,7 @@
 #include "base/interrupt.h"
 #include "base/math.h"
 #include "cmd/cmd.h"
-#include "cmd/progress.h"
+#include "cmd/progress_bar.h"
 #include "serve/batcher.h"
 #include "serve/stops.h"
 
@@ -318,18 +318,18 @@ static int open_batcher(const struct batch *batch, struct ash_batcher **batcher_
 static int answer_all(struct batch *batch, struct ash_err *err)
 {
     struct ash_batcher *batcher = NULL;
-    struct ash_progress progress;
+    struct ash_progress_bar progress;
     int rc = open_batcher(batch, &batcher, err);
 
     if (rc == 0) rc = ash_batcher_start(batcher, batch->requests, batch->request_count, err);
-    ash_progress_init(&progress);
+    ash_progress_bar_init(&progress);
     while (rc == 0 && batch->printed < batch->count) {
         rc = ash_batcher_step(batcher, err);
         if (rc >= 0) rc = print_done(batch, err);
-        ash_progress_count(&progress, batch->printed, batch->count, "prompts");
+        ash_progress_bar_count(&progress, batch->printed, batch->count, "prompts");
         if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
     }
-    ash_progress_clear(&progress);
+    ash_progress_bar_clear(&progress);
     ash_batcher_close(batcher);
     return rc;
 }

@@ -19,7 +19,7 @@
 #include "base/log.h"
 #include "base/str.h"
 #include "cmd/cmd.h"
-#include "cmd/progress.h"
+#include "cmd/progress_bar.h"
 #include "cmd/units.h"
 #include "model/model.h"
 #include "storage/commit.h"
@@ -36,7 +36,7 @@ struct convert {
     int64_t max_shard_size;
     const char *source, *target;
     struct ash_commit *commit; /* the folder that is written */
-    struct ash_progress progress;
+    struct ash_progress_bar progress;
 };
 
 static const char *const dtype_names[] = {"f32", "bf16", "f16", NULL};
@@ -169,13 +169,13 @@ static void print_notes(char *notes)
 
 static void show_saved(void *ctx, size_t count, size_t total)
 {
-    struct ash_progress *progress = ctx;
+    struct ash_progress_bar *progress = ctx;
     char left[32];
 
-    if (!ash_progress_due(progress)) return;
-    ash_progress_left(progress, (double)count, (double)(total - count), left, sizeof(left));
-    ash_progress_say(progress, "%5.1f %%  %.1f m weights/s  %s left", 100.0 * (double)count / (double)total,
-                     (double)count / ash_progress_seconds(progress) / 1e6, left);
+    if (!ash_progress_bar_due(progress)) return;
+    ash_progress_bar_left(progress, (double)count, (double)(total - count), left, sizeof(left));
+    ash_progress_bar_say(progress, "%5.1f %%  %.1f m weights/s  %s left", 100.0 * (double)count / (double)total,
+                         (double)count / ash_progress_bar_seconds(progress) / 1e6, left);
 }
 
 static int save_gguf(struct convert *convert, const struct ash_model *model, enum ash_dtype dtype, struct ash_err *err)
@@ -188,7 +188,7 @@ static int save_gguf(struct convert *convert, const struct ash_model *model, enu
     if (ash_path_join(path, sizeof(path), ash_commit_dir(convert->commit), "model.gguf") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "the path '%s' is too long", convert->target);
     rc = ash_model_save_gguf(model, convert->source, path, dtype, &notes, &watch, err);
-    ash_progress_clear(&convert->progress);
+    ash_progress_bar_clear(&convert->progress);
     if (rc == 0) print_notes(notes.data);
     ash_str_fini(&notes);
     return rc;
@@ -201,7 +201,7 @@ static int save_folder(struct convert *convert, const struct ash_model *model, e
     int rc =
         ash_model_save(model, ash_commit_dir(convert->commit), dtype, (size_t)convert->max_shard_size, &watch, err);
 
-    ash_progress_clear(&convert->progress);
+    ash_progress_bar_clear(&convert->progress);
     return rc;
 }
 
@@ -288,7 +288,7 @@ static int run_and_wait(struct convert *convert)
     if (pid < 0) return interrupted != 0 ? EXIT_INTERRUPTED : 1;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
-    if (!WIFEXITED(status)) ash_progress_clear(&convert->progress); /* the child could not */
+    if (!WIFEXITED(status)) ash_progress_bar_clear(&convert->progress); /* the child could not */
     if (interrupted != 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)) return EXIT_INTERRUPTED;
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     ash_log(ASH_LOG_ERROR, "the conversion ended by signal %d: nothing was written", WTERMSIG(status));
@@ -310,7 +310,7 @@ static int convert_folder(struct convert *convert)
 
     set_handler(pass_on);
     if (prepare(convert, &err) < 0) return ash_cmd_fail(&err);
-    ash_progress_init(&convert->progress);
+    ash_progress_bar_init(&convert->progress);
     code = run_and_wait(convert);
     if (code == 0) return ash_commit_finish(convert->commit, NULL, &err) < 0 ? ash_cmd_fail(&err) : 0;
     ash_commit_abort(convert->commit);

@@ -1,4 +1,4 @@
-/* ops - the operations a model is made of, as small tables that each backend fills (ref/, cpu/, later cuda/).
+/* ops - the operations a model is made of, as small tables that each backend fills (ref/, cpu/, cuda/).
  *
  * Every implementation keeps this contract to the bit; ref/ is the specification.
  *   - Matrix product: k ascends, acc = fma(a[k], b[k], acc), one chain per output element. A chain starts from 0 or
@@ -33,8 +33,8 @@
  *   - Every output element belongs to one unit of the parallel loop: no result depends on the number of threads.
  *
  * Pointers are to memory of exec->memory unless said otherwise. Strides and counts are in elements. Floats are float32
- * unless a dtype says so. Outputs do not overlap inputs unless said otherwise. The caller owns all memory; an op keeps
- * no pointer after it returns. Ops of one exec are called by its owner thread. Misuse (shapes out of range) aborts. */
+ * unless a dtype says so. Outputs do not overlap inputs unless said otherwise. The caller owns all memory, and leaves it
+ * alone until the op is done (ash_exec_wait). Ops of one exec are called by its owner thread. Misuse aborts. */
 #ifndef ASH_COMPUTE_OPS_H
 #define ASH_COMPUTE_OPS_H
 

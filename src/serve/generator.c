@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/clock.h"
 #include "base/str.h"
 #include "model/pass/pass.h"
@@ -190,6 +191,7 @@ static int compute(struct ash_generator *generator, struct ash_err *err)
     int rc = ash_pass_infer(generator->pass, &batch, generator->cache, &last_row, rows == missing ? 1 : 0,
                             generator->logits, err);
 
+    ash_assert(rows > 0 && generator->cached + rows <= generator->tokens.count);
     if (rc == 0) generator->cached += rows;
     return rc;
 }
@@ -250,6 +252,7 @@ static void drop_given(struct ash_generator *generator)
 {
     struct ash_str *text = &generator->text;
 
+    ash_assert(generator->given_bytes <= text->size_bytes);
     if (generator->given_bytes == 0) return;
     text->size_bytes -= generator->given_bytes;
     memmove(text->data, text->data + generator->given_bytes, text->size_bytes + 1);

@@ -8,6 +8,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "base/rng.h"
 #include "compute/mathf.h"
 
@@ -275,6 +276,7 @@ int ash_sampler_next(struct ash_sampler *sampler, const float *logits, const int
     size_t best = 0;
     int rc;
 
+    ash_assert(logits != NULL && (earlier != NULL || earlier_count == 0));
     if (sampler->penalised != NULL) logits = apply_penalty(sampler, logits, earlier, earlier_count);
     rc = find_best(logits, sampler->vocab, position, &best, err);
     if (rc < 0) return rc;

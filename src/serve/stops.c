@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+
 int ash_stops_init(struct ash_stops *stops, const char *const *items, size_t count, struct ash_err *err)
 {
     struct ash_stops built = {0};
@@ -56,6 +58,7 @@ size_t ash_stops_scan(const struct ash_stops *stops, const char *text, size_t si
 {
     size_t first = size_bytes, first_end = size_bytes + 1, held = 0;
 
+    ash_assert(text != NULL || size_bytes == 0);
     for (size_t i = 0; i < stops->count && size_bytes > 0; i++) {
         size_t bytes = strlen(stops->items[i]);
         const char *at = memmem(text, size_bytes, stops->items[i], bytes);

@@ -16,7 +16,7 @@ const char *ash_tensor_label(const char *name, char buf[ASH_LABEL_BYTES])
 {
     size_t length = 0;
 
-    while (name[length] != '\0' && length < ASH_LABEL_BYTES - 4) {
+    while (length < ASH_LABEL_BYTES - 4 && name[length] != '\0') {
         unsigned char c = (unsigned char)name[length];
         buf[length++] = c < 0x20 || c == 0x7f ? '?' : (char)c;
     }

@@ -11,13 +11,13 @@ static const struct step_answer answers[] = {
 static void test_answers(void **state)
 {
     (void)state;
-    check_answers(&ash_ops_ref_wgmma, WGMMA_GROUP, answers, ASH_COUNT(answers), true);
+    check_answers(&ash_ops_ref_wgmma, ASH_WGMMA_GROUP, answers, ASH_COUNT(answers), true);
 }
 
 /* Few k that are not 0 keep infinities rare. */
 static void scenario_steps(struct ash_exec *exec, struct tape *tape)
 {
-    step_scenario(exec, tape, WGMMA_GROUP, (size_t)1 << draw_below(tape, 5));
+    step_scenario(exec, tape, ASH_WGMMA_GROUP, (size_t)1 << draw_below(tape, 5));
 }
 
 static void test_instruction(void **state)

@@ -27,7 +27,7 @@ same "a file" "[-o default] " "$(complete_bash generate --model '')"
 same "a setting" "[-o nospace] optimizer.lr=" "$(complete_bash train job.yaml optimizer.l)"
 same "its choices" "constant cosine wsd" "$(complete_bash train job.yaml schedule.kind = | tr ' ' '\n' | sort | paste -sd' ' -)"
 same "a switch among settings" "true" "$(complete_bash train job.yaml model.tied = t)"
-same "the command that launch runs" "--metrics-port" "$(complete_bash launch --procs 2 train job.yaml --metr)"
+same "the command that launch runs" "--metrics-port" "$(complete_bash launch --procs 2 train job.yaml --metrics-p)"
 same "a command after launch" "train" "$(complete_bash launch --procs 2 tra)"
 same "a shell" "zsh" "$(complete_bash completion z)"
 # Every command and flag of the help is offered.
@@ -44,7 +44,7 @@ if command -v fish > /dev/null; then
     same "fish: a flag" "--max-tokens" "$(complete_fish 'ashlar generate --max')"
     same "fish: a choice" "fp32" "$(complete_fish 'ashlar generate --precision f')"
     same "fish: a setting" "optimizer.lr=" "$(complete_fish 'ashlar train job.yaml optimizer.l')"
-    same "fish: the command that launch runs" "--metrics-port" "$(complete_fish 'ashlar launch --procs 2 train --metr')"
+    same "fish: the command that launch runs" "--metrics-port" "$(complete_fish 'ashlar launch --procs 2 train --metrics-p')"
 fi
 if command -v zsh > /dev/null; then
     zsh -fc 'compdef() { : }; . "$0" && _ashlar_path launch --procs 2 train x.yaml; _ashlar_values "$spelt" train.precision= &&

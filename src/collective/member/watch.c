@@ -19,12 +19,12 @@
 #include "base/thread.h"
 
 #define MAGIC 0x57485341u /* "ASHW" */
-#define BEAT_NS 100000000ull
-#define NEIGHBOURS 3 /* the parent, two children */
-#define STRANGERS 8  /* connections that have not said who they are */
-#define SEND_S 0.05  /* a neighbour that does not read for so long has its silence counted */
+#define HEARTBEAT_NS 100000000ull
+#define NEIGHBOURS 3       /* the parent, two children */
+#define UNIDENTIFIED_MAX 8 /* connections that have not said who they are */
+#define SEND_S 0.05        /* a neighbour that does not read for so long has its silence counted */
 
-enum frame_kind { FRAME_HELLO, FRAME_BEAT, FRAME_LOST, FRAME_BYE };
+enum frame_kind { FRAME_HELLO, FRAME_HEARTBEAT, FRAME_LOST, FRAME_BYE };
 
 struct frame {
     uint32_t magic, kind;
@@ -35,12 +35,12 @@ struct frame {
 };
 
 /* A connection, and as much of the next frame as has arrived. */
-struct line {
+struct connection {
     int fd; /* -1: none (not yet, or no longer) */
     size_t rank;
-    uint64_t heard_ns;
-    bool expected; /* a silence counts: it has not said goodbye */
-    bool met;      /* both sides know that the other is there */
+    uint64_t received_ns;
+    bool expected;     /* a silence counts: it has not said goodbye */
+    bool is_connected; /* both sides know that the other is there */
     size_t filled;
     struct frame frame;
 };
@@ -49,13 +49,13 @@ struct ash_watch {
     struct ash_watch_opts opts;
     pthread_t thread;
     int wake_fd;
-    struct line lines[NEIGHBOURS]; /* the parent is lines[0], if there is one */
-    struct line strangers[STRANGERS];
+    struct connection neighbours[NEIGHBOURS]; /* the parent is neighbours[0], if there is one */
+    struct connection unidentified[UNIDENTIFIED_MAX];
     bool lost; /* a loss has been reported: */
     struct frame loss;
     pthread_mutex_t lock; /* of what follows: shared with other threads */
-    pthread_cond_t met;
-    bool all_met, stop, abort;
+    pthread_cond_t connected;
+    bool all_connected, stop, abort;
     size_t failed_rank; /* of the abort */
     int code;
     char why[sizeof(((struct frame *)0)->why)];
@@ -70,84 +70,85 @@ static struct frame make_frame(const struct ash_watch *watch, enum frame_kind ki
     return frame;
 }
 
-static void drop(struct line *line)
+static void drop(struct connection *connection)
 {
-    if (line->fd >= 0) close(line->fd);
-    line->fd = -1;
-    line->filled = 0;
+    if (connection->fd >= 0) close(connection->fd);
+    connection->fd = -1;
+    connection->filled = 0;
 }
 
-static void send_frame(struct line *line, const struct frame *frame)
+static void send_frame(struct connection *connection, const struct frame *frame)
 {
-    if (line->fd >= 0)
-        ash_socket_send(line->fd, frame, sizeof(*frame), ash_deadline_in(SEND_S)); /* its silence will tell */
+    if (connection->fd >= 0)
+        ash_socket_send(connection->fd, frame, sizeof(*frame), ash_deadline_in(SEND_S)); /* its silence will tell */
 }
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
 /* Once every neighbour is there, the owner may go on. */
-static void check_met(struct ash_watch *watch)
+static void check_connected(struct ash_watch *watch)
 {
     bool all = true;
 
     for (size_t i = 0; i < NEIGHBOURS; i++)
-        if (watch->lines[i].expected && !watch->lines[i].met) all = false;
+        if (watch->neighbours[i].expected && !watch->neighbours[i].is_connected) all = false;
     if (!all && !watch->lost) return;
     pthread_mutex_lock(&watch->lock);
-    watch->all_met = true;
-    pthread_cond_signal(&watch->met);
+    watch->all_connected = true;
+    pthread_cond_signal(&watch->connected);
     pthread_mutex_unlock(&watch->lock);
 }
 
 /* The first loss goes to the owner and to everyone else; later ones are its consequences. */
-static void tell_loss(struct ash_watch *watch, size_t rank, int code, const char *why, const struct line *from)
+static void spread_loss(struct ash_watch *watch, size_t rank, int code, const char *why, const struct connection *from)
 {
     if (watch->lost) return;
     watch->lost = true;
     watch->loss = make_frame(watch, FRAME_LOST, rank, why);
     watch->loss.code = code;
     for (size_t i = 0; i < NEIGHBOURS; i++)
-        if (&watch->lines[i] != from) send_frame(&watch->lines[i], &watch->loss);
+        if (&watch->neighbours[i] != from) send_frame(&watch->neighbours[i], &watch->loss);
     watch->opts.on_loss(watch->opts.ctx, rank, code, watch->loss.why);
-    check_met(watch);
+    check_connected(watch);
 }
 
-static void lose(struct ash_watch *watch, struct line *line, const char *how)
+static void lose(struct ash_watch *watch, struct connection *connection, const char *how)
 {
-    const struct ash_watch_member *member = &watch->opts.members[line->rank];
+    const struct ash_watch_member *member = &watch->opts.members[connection->rank];
     char why[ASH_ERR_TEXT_BYTES];
 
-    snprintf(why, sizeof(why), "rank %zu (host %.60s, process %d) %s", line->rank, member->host, (int)member->pid, how);
-    line->expected = false;
-    drop(line);
-    tell_loss(watch, line->rank, -ECONNRESET, why, line);
+    snprintf(why, sizeof(why), "rank %zu (host %.60s, process %d) %s", connection->rank, member->host, (int)member->pid,
+             how);
+    connection->expected = false;
+    drop(connection);
+    spread_loss(watch, connection->rank, -ECONNRESET, why, connection);
 }
 
-static void check_silence(struct ash_watch *watch, struct line *line)
+static void check_silence(struct ash_watch *watch, struct connection *connection)
 {
-    double silent_s = (double)(ash_clock_ns() - line->heard_ns) * 1e-9;
+    double silent_s = (double)(ash_clock_ns() - connection->received_ns) * 1e-9;
     char how[64];
 
-    if (!line->expected || silent_s < watch->opts.silent_s) return;
+    if (!connection->expected || silent_s < watch->opts.silent_s) return;
     snprintf(how, sizeof(how), "has been silent for %.1f s", silent_s);
-    lose(watch, line, how);
+    lose(watch, connection, how);
 }
 
 /* ---- frames ------------------------------------------------------------------------------------------------------ */
 
-static void on_frame(struct ash_watch *watch, struct line *line)
+static void on_frame(struct ash_watch *watch, struct connection *connection)
 {
-    struct frame *frame = &line->frame;
+    struct frame *frame = &connection->frame;
 
     frame->why[sizeof(frame->why) - 1] = '\0';
-    line->met = true;
+    connection->is_connected = true;
     if (frame->kind == FRAME_BYE) {
-        line->expected = false;
-        drop(line);
+        connection->expected = false;
+        drop(connection);
     } else if (frame->kind == FRAME_LOST && frame->rank < watch->opts.size) {
-        tell_loss(watch, frame->rank, frame->code < 0 ? frame->code : -ECONNRESET, frame->why, line);
+        spread_loss(watch, frame->rank, frame->code < 0 ? frame->code : -ECONNRESET, frame->why, connection);
     }
-    check_met(watch);
+    check_connected(watch);
 }
 
 static bool of_this_job(const struct ash_watch *watch, const struct frame *frame)
@@ -156,74 +157,76 @@ static bool of_this_job(const struct ash_watch *watch, const struct frame *frame
 }
 
 /* Read what has come, frame by frame. Returns false when the connection is over. */
-static bool read_line(struct ash_watch *watch, struct line *line, void (*on)(struct ash_watch *, struct line *))
+static bool read_frames(struct ash_watch *watch, struct connection *connection,
+                        void (*on)(struct ash_watch *, struct connection *))
 {
-    while (line->fd >= 0) {
-        ssize_t got = read(line->fd, (char *)&line->frame + line->filled, sizeof(line->frame) - line->filled);
+    while (connection->fd >= 0) {
+        ssize_t got = read(connection->fd, (char *)&connection->frame + connection->filled,
+                           sizeof(connection->frame) - connection->filled);
 
         if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) return true;
         if (got <= 0) return false;
-        line->filled += (size_t)got;
-        if (line->filled < sizeof(line->frame)) continue;
-        line->filled = 0;
-        line->heard_ns = ash_clock_ns();
-        if (!of_this_job(watch, &line->frame)) return false;
-        on(watch, line);
+        connection->filled += (size_t)got;
+        if (connection->filled < sizeof(connection->frame)) continue;
+        connection->filled = 0;
+        connection->received_ns = ash_clock_ns();
+        if (!of_this_job(watch, &connection->frame)) return false;
+        on(watch, connection);
     }
     return true;
 }
 
 /* An unidentified connection is that of one of our children: keep it, and answer. */
-static void adopt(struct ash_watch *watch, struct line *stranger)
+static void adopt(struct ash_watch *watch, struct connection *unidentified)
 {
     struct frame answer = make_frame(watch, FRAME_HELLO, watch->opts.rank, "");
 
     for (size_t i = 1; i < NEIGHBOURS; i++) {
-        struct line *line = &watch->lines[i];
+        struct connection *connection = &watch->neighbours[i];
 
-        if (!line->expected || line->fd >= 0 || stranger->frame.kind != FRAME_HELLO ||
-            line->rank != stranger->frame.rank)
+        if (!connection->expected || connection->fd >= 0 || unidentified->frame.kind != FRAME_HELLO ||
+            connection->rank != unidentified->frame.rank)
             continue;
-        line->fd = stranger->fd;
-        line->heard_ns = ash_clock_ns();
-        line->met = true;
-        stranger->fd = -1;
-        send_frame(line, &answer);
-        if (watch->lost) send_frame(line, &watch->loss); /* it has missed the news */
-        check_met(watch);
+        connection->fd = unidentified->fd;
+        connection->received_ns = ash_clock_ns();
+        connection->is_connected = true;
+        unidentified->fd = -1;
+        send_frame(connection, &answer);
+        if (watch->lost) send_frame(connection, &watch->loss); /* it has missed the news */
+        check_connected(watch);
         return;
     }
-    drop(stranger);
+    drop(unidentified);
 }
 
-static void welcome(struct ash_watch *watch)
+static void accept_connections(struct ash_watch *watch)
 {
     int fd;
 
     while ((fd = ash_socket_accept(watch->opts.listen_fd, 0)) >= 0) {
-        struct line *line = &watch->strangers[0]; /* when all are taken, the first has had its time */
+        struct connection *connection = &watch->unidentified[0]; /* when all are taken, the first has had its time */
 
-        for (size_t i = 0; i < STRANGERS; i++)
-            if (watch->strangers[i].fd < 0) line = &watch->strangers[i];
-        drop(line);
-        line->fd = fd;
+        for (size_t i = 0; i < UNIDENTIFIED_MAX; i++)
+            if (watch->unidentified[i].fd < 0) connection = &watch->unidentified[i];
+        drop(connection);
+        connection->fd = fd;
     }
 }
 
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
-static void beat(struct ash_watch *watch)
+static void send_heartbeats(struct ash_watch *watch)
 {
-    struct frame frame = make_frame(watch, FRAME_BEAT, watch->opts.rank, "");
+    struct frame frame = make_frame(watch, FRAME_HEARTBEAT, watch->opts.rank, "");
 
     for (size_t i = 0; i < NEIGHBOURS; i++) {
-        send_frame(&watch->lines[i], &frame);
-        check_silence(watch, &watch->lines[i]);
+        send_frame(&watch->neighbours[i], &frame);
+        check_silence(watch, &watch->neighbours[i]);
     }
 }
 
 /* What other threads asked for. Returns false at the end. */
-static bool obey(struct ash_watch *watch)
+static bool handle_requests(struct ash_watch *watch)
 {
     bool stop, abort;
     size_t failed_rank;
@@ -240,27 +243,27 @@ static bool obey(struct ash_watch *watch)
     code = watch->code;
     memcpy(why, watch->why, sizeof(why));
     pthread_mutex_unlock(&watch->lock);
-    if (abort) tell_loss(watch, failed_rank, code, why, NULL);
+    if (abort) spread_loss(watch, failed_rank, code, why, NULL);
     return !stop;
 }
 
 static void serve(struct ash_watch *watch, uint64_t until_ns)
 {
-    struct pollfd polls[2 + NEIGHBOURS + STRANGERS] = {{.fd = watch->wake_fd, .events = POLLIN},
-                                                       {.fd = watch->opts.listen_fd, .events = POLLIN}};
+    struct pollfd polls[2 + NEIGHBOURS + UNIDENTIFIED_MAX] = {{.fd = watch->wake_fd, .events = POLLIN},
+                                                              {.fd = watch->opts.listen_fd, .events = POLLIN}};
 
     for (size_t i = 0; i < NEIGHBOURS; i++)
-        polls[2 + i] = (struct pollfd){.fd = watch->lines[i].fd, .events = POLLIN};
-    for (size_t i = 0; i < STRANGERS; i++)
-        polls[2 + NEIGHBOURS + i] = (struct pollfd){.fd = watch->strangers[i].fd, .events = POLLIN};
-    if (poll(polls, 2 + NEIGHBOURS + STRANGERS, ash_deadline_ms(until_ns)) <= 0) return;
+        polls[2 + i] = (struct pollfd){.fd = watch->neighbours[i].fd, .events = POLLIN};
+    for (size_t i = 0; i < UNIDENTIFIED_MAX; i++)
+        polls[2 + NEIGHBOURS + i] = (struct pollfd){.fd = watch->unidentified[i].fd, .events = POLLIN};
+    if (poll(polls, 2 + NEIGHBOURS + UNIDENTIFIED_MAX, ash_deadline_ms(until_ns)) <= 0) return;
     for (size_t i = 0; i < NEIGHBOURS; i++)
-        if (polls[2 + i].revents != 0 && !read_line(watch, &watch->lines[i], on_frame))
-            lose(watch, &watch->lines[i], "has died: its connection is gone");
-    for (size_t i = 0; i < STRANGERS; i++)
-        if (polls[2 + NEIGHBOURS + i].revents != 0 && !read_line(watch, &watch->strangers[i], adopt))
-            drop(&watch->strangers[i]);
-    if (polls[1].revents != 0) welcome(watch);
+        if (polls[2 + i].revents != 0 && !read_frames(watch, &watch->neighbours[i], on_frame))
+            lose(watch, &watch->neighbours[i], "has died: its connection is gone");
+    for (size_t i = 0; i < UNIDENTIFIED_MAX; i++)
+        if (polls[2 + NEIGHBOURS + i].revents != 0 && !read_frames(watch, &watch->unidentified[i], adopt))
+            drop(&watch->unidentified[i]);
+    if (polls[1].revents != 0) accept_connections(watch);
 }
 
 static void *watch_main(void *arg)
@@ -269,15 +272,15 @@ static void *watch_main(void *arg)
     uint64_t next_ns = ash_clock_ns();
     struct frame bye = make_frame(watch, FRAME_BYE, watch->opts.rank, "");
 
-    while (obey(watch)) {
+    while (handle_requests(watch)) {
         if (ash_clock_ns() >= next_ns) {
-            beat(watch);
-            next_ns = ash_clock_ns() + BEAT_NS;
+            send_heartbeats(watch);
+            next_ns = ash_clock_ns() + HEARTBEAT_NS;
         }
         serve(watch, next_ns);
     }
     for (size_t i = 0; i < NEIGHBOURS; i++)
-        send_frame(&watch->lines[i], &bye);
+        send_frame(&watch->neighbours[i], &bye);
     return NULL;
 }
 
@@ -286,48 +289,49 @@ static void *watch_main(void *arg)
 static int connect_parent(struct ash_watch *watch, struct ash_err *err)
 {
     const struct ash_watch_opts *opts = &watch->opts;
-    struct line *line = &watch->lines[0];
-    const struct ash_watch_member *member = &opts->members[line->rank];
+    struct connection *connection = &watch->neighbours[0];
+    const struct ash_watch_member *member = &opts->members[connection->rank];
     struct frame hello = make_frame(watch, FRAME_HELLO, opts->rank, "");
     int rc;
 
-    line->fd = ash_socket_connect(member->address, member->port, ash_deadline_in(opts->silent_s), err);
-    rc = line->fd < 0 ? line->fd : ash_socket_send(line->fd, &hello, sizeof(hello), ash_deadline_in(opts->silent_s));
-    return rc == 0 ? 0 : ash_err_prefix(err, rc, "rank %zu cannot watch rank %zu", opts->rank, line->rank);
+    connection->fd = ash_socket_connect(member->address, member->port, ash_deadline_in(opts->silent_s), err);
+    rc = connection->fd < 0 ? connection->fd
+                            : ash_socket_send(connection->fd, &hello, sizeof(hello), ash_deadline_in(opts->silent_s));
+    return rc == 0 ? 0 : ash_err_prefix(err, rc, "rank %zu cannot watch rank %zu", opts->rank, connection->rank);
 }
 
-static void set_lines(struct ash_watch *watch)
+static void set_neighbours(struct ash_watch *watch)
 {
     size_t rank = watch->opts.rank, size = watch->opts.size;
     uint64_t now_ns = ash_clock_ns();
 
-    for (size_t i = 0; i < STRANGERS; i++)
-        watch->strangers[i].fd = -1;
-    watch->lines[0] =
-        (struct line){.fd = -1, .rank = rank > 0 ? (rank - 1) / 2 : 0, .heard_ns = now_ns, .expected = rank > 0};
+    for (size_t i = 0; i < UNIDENTIFIED_MAX; i++)
+        watch->unidentified[i].fd = -1;
+    watch->neighbours[0] = (struct connection){
+        .fd = -1, .rank = rank > 0 ? (rank - 1) / 2 : 0, .received_ns = now_ns, .expected = rank > 0};
     for (size_t i = 1; i < NEIGHBOURS; i++)
-        watch->lines[i] =
-            (struct line){.fd = -1, .rank = 2 * rank + i, .heard_ns = now_ns, .expected = 2 * rank + i < size};
+        watch->neighbours[i] =
+            (struct connection){.fd = -1, .rank = 2 * rank + i, .received_ns = now_ns, .expected = 2 * rank + i < size};
 }
 
 static void free_watch(struct ash_watch *watch)
 {
     for (size_t i = 0; i < NEIGHBOURS; i++)
-        drop(&watch->lines[i]);
-    for (size_t i = 0; i < STRANGERS; i++)
-        drop(&watch->strangers[i]);
+        drop(&watch->neighbours[i]);
+    for (size_t i = 0; i < UNIDENTIFIED_MAX; i++)
+        drop(&watch->unidentified[i]);
     if (watch->wake_fd >= 0) close(watch->wake_fd);
-    pthread_cond_destroy(&watch->met);
+    pthread_cond_destroy(&watch->connected);
     pthread_mutex_destroy(&watch->lock);
     free(watch);
 }
 
 /* Until every neighbour is there, or it is clear that one will not come. */
-static void wait_met(struct ash_watch *watch)
+static void wait_connected(struct ash_watch *watch)
 {
     pthread_mutex_lock(&watch->lock);
-    while (!watch->all_met) /* a neighbour that stays away is a loss after silent_s, which ends this as well */
-        pthread_cond_wait(&watch->met, &watch->lock);
+    while (!watch->all_connected) /* a neighbour that stays away is a loss after silent_s, which ends this as well */
+        pthread_cond_wait(&watch->connected, &watch->lock);
     pthread_mutex_unlock(&watch->lock);
 }
 
@@ -340,8 +344,8 @@ int ash_watch_open(const struct ash_watch_opts *opts, struct ash_watch **watch_o
     if (watch == NULL) return ash_err_set(err, -ENOMEM, "out of memory to watch the other ranks");
     watch->opts = *opts;
     pthread_mutex_init(&watch->lock, NULL);
-    pthread_cond_init(&watch->met, NULL);
-    set_lines(watch);
+    pthread_cond_init(&watch->connected, NULL);
+    set_neighbours(watch);
     watch->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (watch->wake_fd < 0) rc = ash_err_set(err, -errno, "cannot watch the other ranks: %s", strerror(errno));
     if (rc == 0 && opts->rank > 0) rc = connect_parent(watch, err);
@@ -351,12 +355,12 @@ int ash_watch_open(const struct ash_watch_opts *opts, struct ash_watch **watch_o
         free_watch(watch);
         return rc;
     }
-    if (opts->size > 1) wait_met(watch);
+    if (opts->size > 1) wait_connected(watch);
     *watch_out = watch;
     return 0;
 }
 
-static void call(struct ash_watch *watch)
+static void wake(struct ash_watch *watch)
 {
     uint64_t one = 1;
 
@@ -369,7 +373,7 @@ void ash_watch_close(struct ash_watch *watch)
     pthread_mutex_lock(&watch->lock);
     watch->stop = true;
     pthread_mutex_unlock(&watch->lock);
-    call(watch);
+    wake(watch);
     pthread_join(watch->thread, NULL);
     free_watch(watch);
 }
@@ -382,5 +386,5 @@ void ash_watch_abort(struct ash_watch *watch, size_t rank, int code, const char 
     watch->code = code;
     snprintf(watch->why, sizeof(watch->why), "%s", why);
     pthread_mutex_unlock(&watch->lock);
-    call(watch);
+    wake(watch);
 }

@@ -2,7 +2,7 @@
 #include "compute/backends.h"
 
 #include "base/assert.h"
-#include "compute/cpu/cpu.h"
+#include "compute/cpu.h"
 
 const struct ash_backend ash_backends[] = {
 #if defined(__aarch64__)

@@ -24,7 +24,7 @@
 #include "compute/cpu/attn/attn_body.h"
 #include "compute/cpu/attn/attn_back_body.h"
 #include "compute/cpu/attn/kv_write_body.h"
-#include "compute/cpu/cpu.h"
+#include "compute/cpu.h"
 
 /* MATRIX is &vec_matrix, or a table with other products; REFERENCE is what the backend is held to. */
 #define VEC_OPS(NAME, REFERENCE, MATRIX)                                                                               \

@@ -6,12 +6,12 @@
 
 static float step(float sum, const float *a, const float *b)
 {
-    return wgmma_step(sum, a, b);
+    return ash_wgmma_step(sum, a, b);
 }
 
 static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    ash_ref_gemm_steps(exec, args, WGMMA_GROUP, step);
+    ash_ref_gemm_steps(exec, args, ASH_WGMMA_GROUP, step);
 }
 
 static const struct ash_matrix_ops wgmma_matrix = {

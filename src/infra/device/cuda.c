@@ -124,7 +124,7 @@ void ash_cuda_close(struct ash_cuda *cuda)
     free(cuda);
 }
 
-const struct ash_cuda_facts *ash_cuda_facts(const struct ash_cuda *cuda)
+const struct ash_cuda_facts *ash_cuda_get_facts(const struct ash_cuda *cuda)
 {
     return &cuda->facts;
 }

@@ -23,7 +23,7 @@ int ash_cuda_open(int index, struct ash_cuda **cuda_out, struct ash_err *err);
 /* Waits for the queue, then releases all. NULL is a no-op. */
 void ash_cuda_close(struct ash_cuda *cuda);
 /* What the GPU is. Valid until close. */
-const struct ash_cuda_facts *ash_cuda_facts(const struct ash_cuda *cuda);
+const struct ash_cuda_facts *ash_cuda_get_facts(const struct ash_cuda *cuda);
 
 /* Memory of the current GPU: the host may not touch it. The copy waits until it is done. */
 extern const struct ash_memory_ops ash_memory_cuda;

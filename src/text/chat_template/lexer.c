@@ -48,6 +48,7 @@ static int add(struct lexer *lexer, struct ash_jinja_token token)
 {
     struct ash_jinja_tokens *tokens = lexer->tokens;
 
+    ash_assert(tokens->count <= tokens->capacity);
     if (tokens->count == tokens->capacity) {
         size_t capacity = tokens->capacity > 0 ? tokens->capacity * 2 : 256;
         struct ash_jinja_token *grown = ash_arena_alloc(lexer->arena, capacity * sizeof(*grown));
@@ -308,6 +309,7 @@ static int lex_inside(struct lexer *lexer)
 {
     char c = *lexer->at;
 
+    ash_assert(lexer->at < lexer->end);
     if (c == '\'' || c == '"') return lex_string(lexer);
     if (is_digit(c)) return lex_number(lexer);
     return is_word(c) ? lex_word(lexer) : lex_operator(lexer);

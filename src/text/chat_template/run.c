@@ -12,6 +12,7 @@ int ash_jinja_fail(struct ash_jinja_run *run, int code, const char *fmt, ...)
     char message[300];
     va_list args;
 
+    ash_assert(code < 0);
     va_start(args, fmt);
     vsnprintf(message, sizeof(message), fmt, args);
     va_end(args);

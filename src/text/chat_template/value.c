@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/utf8.h"
 
 #define EQUAL_DEPTH_MAX 100
@@ -101,6 +102,7 @@ int ash_jinja_list_new(struct ash_jinja_run *run, struct ash_jinja_value *out)
 
 int ash_jinja_list_add(struct ash_jinja_run *run, struct ash_jinja_list *list, struct ash_jinja_value value)
 {
+    ash_assert(list != NULL && list->count <= list->capacity);
     if (list->count == list->capacity) {
         struct ash_jinja_value *grown = grow(run, list->items, list->count, &list->capacity, sizeof(*grown));
         if (grown == NULL) return -ENOMEM;
@@ -132,6 +134,7 @@ int ash_jinja_dict_set(struct ash_jinja_run *run, struct ash_jinja_dict *dict, s
 {
     struct ash_jinja_value *old = (struct ash_jinja_value *)ash_jinja_dict_get(dict, key);
 
+    ash_assert(dict != NULL && dict->count <= dict->capacity);
     if (old != NULL) {
         *old = value;
         return 0;

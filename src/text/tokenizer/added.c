@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/utf8.h"
 
@@ -322,6 +323,7 @@ int ash_tok_added_cut(const struct ash_tok_added *added, const struct ash_tok_tr
     size_t done = 0, size = 0;
     int rc = 0;
 
+    ash_assert(piece != NULL);
     for (size_t at = 0; rc == 0 && trie != NULL && trie->count > 1 && at < text.size_bytes;) {
         const struct ash_tok_added_token *token;
         size_t start = at, end;

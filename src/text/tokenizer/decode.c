@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/utf8.h"
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
@@ -129,6 +130,7 @@ static int flush_fallback(struct ash_decoder *decoder, size_t step)
     size_t count = state->held.size_bytes;
     int rc = 0;
 
+    ash_assert(state->prompt_bytes <= count);
     if (state->prompt_bytes > 0 && !is_text(bytes, count)) {
         bytes += state->prompt_bytes;
         count -= state->prompt_bytes;
@@ -327,6 +329,7 @@ int ash_decoder_push(struct ash_decoder *decoder, int32_t id, struct ash_str *te
     const struct ash_tok_entry *entry;
     const struct ash_tok_added_token *added;
 
+    ash_assert(text != NULL);
     if (ash_tokenizer_content(tokenizer, id) == NULL)
         return ash_err_set(err, -EINVAL, "no token has the id %d (the vocabulary ends at %zu)", id,
                            tokenizer->model.vocab.entry_count);
@@ -375,6 +378,7 @@ int ash_decoder_start(struct ash_decoder *decoder, const int32_t *prompt, size_t
     struct ash_str shown = {0};
     int rc = 0;
 
+    ash_assert(prompt != NULL || count == 0);
     reset(decoder);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         ash_str_clear(&shown);

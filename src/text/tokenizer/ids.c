@@ -4,6 +4,8 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/assert.h"
+
 void ash_ids_fini(struct ash_ids *ids)
 {
     free(ids->data);
@@ -12,6 +14,7 @@ void ash_ids_fini(struct ash_ids *ids)
 
 int ash_ids_add(struct ash_ids *ids, int32_t id)
 {
+    ash_assert(ids->count <= ids->capacity);
     if (ids->count == ids->capacity) {
         size_t capacity = ids->capacity > 0 ? ids->capacity * 2 : 64;
         int32_t *grown = realloc(ids->data, capacity * sizeof(*grown));

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/utf8.h"
 
@@ -244,9 +245,11 @@ int ash_tokenizer_encode(const struct ash_tokenizer *tokenizer, const char *text
                          struct ash_ids *ids, struct ash_err *err)
 {
     struct encoding encoding = {.run = {.tokenizer = tokenizer, .ids = ids, .err = err}};
-    size_t before = ids->count, valid;
+    size_t before, valid;
     int rc;
 
+    ash_assert(ids != NULL && (text != NULL || size_bytes == 0));
+    before = ids->count;
     if (size_bytes > ASH_TOK_TEXT_BYTES_MAX)
         return ash_err_set(err, -E2BIG, "a text of %zu bytes is too long; cut it into parts of at most %zu", size_bytes,
                            ASH_TOK_TEXT_BYTES_MAX);

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 
 #define VERSION_LINE "#version" /* old merge lists open with such a line */
@@ -81,6 +82,7 @@ int ash_tok_vocab_put(struct ash_tok_vocab *vocab, int32_t id, const char *conte
     int32_t *slot = vocab_slot(vocab, content, size_bytes);
     char *to = vocab->bytes + vocab->used_bytes;
 
+    ash_assert(id >= 0 && (size_t)id < vocab->entry_count && vocab->token_count <= vocab->slot_mask);
     if (entry->content != NULL)
         return ash_err_set(err, -EINVAL, "the tokens '%.64s' and '%.*s' share the id %d", entry->content,
                            shown((struct ash_tok_span){content, size_bytes}), content, id);
@@ -144,6 +146,7 @@ void ash_tok_vocab_fini(struct ash_tok_vocab *vocab)
 
 int32_t ash_tok_vocab_find(const struct ash_tok_vocab *vocab, const char *content, size_t size_bytes)
 {
+    ash_assert(vocab->slots != NULL);
     return *vocab_slot(vocab, content, size_bytes);
 }
 
@@ -152,6 +155,7 @@ int ash_tok_vocab_reach(struct ash_tok_vocab *vocab, int32_t id)
     size_t count = (size_t)id + 1;
     struct ash_tok_entry *grown;
 
+    ash_assert(id >= -1 && id <= ASH_TOK_ID_MAX);
     if (count <= vocab->entry_count) return 0;
     grown = realloc(vocab->entries, count * sizeof(*grown));
     if (grown == NULL) return -ENOMEM;
@@ -209,6 +213,7 @@ int ash_tok_merges_reserve(struct ash_tok_merges *merges, size_t count, struct a
 
 void ash_tok_merges_put(struct ash_tok_merges *merges, struct ash_tok_merge merge)
 {
+    ash_assert(merges->slots != NULL && merges->count <= merges->mask && merge.rank != ASH_TOK_NO_RANK);
     *(struct ash_tok_merge *)ash_tok_merges_find(merges, merge.left, merge.right) = merge;
     merges->count++;
 }

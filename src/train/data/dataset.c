@@ -222,6 +222,7 @@ int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t 
     int32_t next = -1;
     int rc;
 
+    ash_assert(slots_per_step > 0 && slot < slots_per_step);
     ash_assert(slot < slots_per_step);
     sample->doc_count = 0;
     for (size_t row = 0, count; row < dataset->seq_tokens; row += count, s++) {

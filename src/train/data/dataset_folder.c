@@ -176,6 +176,7 @@ int ash_folder_add(struct ash_folder *folder, const int32_t *ids, size_t count, 
 {
     int rc;
 
+    ash_assert(folder->shard_tokens > 0 && count > 0);
     if (folder->writer == NULL) {
         rc = open_writer(folder, err);
         if (rc < 0) return rc;

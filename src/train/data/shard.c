@@ -200,6 +200,7 @@ size_t ash_shard_doc_at(const struct ash_shard *shard, size_t token)
 size_t ash_shard_doc_end(const struct ash_shard *shard, size_t document)
 {
     ash_assert(document < shard->info.documents);
+    ash_assert(document < shard->info.documents);
     return (size_t)shard->ends[document];
 }
 

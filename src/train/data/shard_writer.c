@@ -179,6 +179,7 @@ int ash_shard_writer_add(struct ash_shard_writer *writer, const int32_t *ids, si
     int64_t end = (int64_t)(info->tokens + count);
     int rc;
 
+    ash_assert(ids != NULL && count > 0);
     ash_assert(count > 0 && !writer->failed);
     for (size_t i = 0; i < count; i++)
         if (ids[i] < 0 || (size_t)ids[i] >= info->vocab_size)

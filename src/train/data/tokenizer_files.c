@@ -43,7 +43,8 @@ static int copy_file(const char *from_dir, const char *to_dir, const char *name,
     if (ash_path_join(from, sizeof(from), from_dir, name) < 0 || ash_path_join(to, sizeof(to), to_dir, name) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", to_dir);
     if (!ash_path_exists(from)) return 0;
-    if ((rc = ash_map_open(from, &map, err)) < 0) return rc;
+    rc = ash_map_open(from, &map, err);
+    if (rc < 0) return rc;
     rc = ash_file_replace(to, map.base, map.size_bytes, err);
     ash_map_close(&map);
     return rc < 0 ? rc : 1;

@@ -3,11 +3,11 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "ashlar/ashlar.h"
 #include "base/assert.h"
+#include "base/number.h"
 #include "train/job/agree.h"
 
 #define KEY_BYTES 128
@@ -46,21 +46,13 @@ static bool is_free(const struct exceptions *exceptions, const char *key)
     return false;
 }
 
-/* The shortest decimal number that reads back as value. */
-static void format_double(double value, char *buf, size_t buf_bytes)
-{
-    for (int digits = 6; digits <= 17; digits++) {
-        snprintf(buf, buf_bytes, "%.*g", digits, value);
-        if (strtod(buf, NULL) == value) return;
-    }
-}
-
 /* A value as text. Strings and lists are not compared, so they have none. */
 static void format_value(const struct ash_opt *opt, const void *object, char *buf, size_t buf_bytes)
 {
     const char *field = (const char *)object + opt->offset;
     int64_t whole;
     double number;
+    char text[ASH_NUMBER_BYTES];
     int choice;
 
     switch (opt->type) {
@@ -70,7 +62,7 @@ static void format_value(const struct ash_opt *opt, const void *object, char *bu
         return;
     case ASH_OPT_DOUBLE:
         memcpy(&number, field, sizeof(number));
-        format_double(number, buf, buf_bytes);
+        snprintf(buf, buf_bytes, "%s", ash_number_format(number, text));
         return;
     case ASH_OPT_BOOL:
         snprintf(buf, buf_bytes, "%s", *field ? "true" : "false");

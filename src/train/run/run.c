@@ -36,7 +36,7 @@ static bool every(int64_t interval, uint64_t step)
     return interval > 0 && step % (uint64_t)interval == 0;
 }
 
-static struct due what_is_due(const struct run *run, const struct ash_step *step, int limit, bool stop)
+static struct due what_is_due(const struct ash_run *run, const struct ash_step *step, int limit, bool stop)
 {
     const struct ash_job_train *train = &run->job->train;
     struct due due = {.last = step->step >= (uint64_t)train->steps};
@@ -50,7 +50,7 @@ static struct due what_is_due(const struct run *run, const struct ash_step *step
 
 /* ---- after a step ------------------------------------------------------------------------------------------------ */
 
-static void count_metrics(const struct run *run, const struct ash_step *step, double step_s)
+static void count_metrics(const struct ash_run *run, const struct ash_step *step, double step_s)
 {
     ash_metric_set(&step_metric, (double)step->step);
     ash_metric_set(&loss_metric, step->loss);
@@ -63,7 +63,7 @@ static void count_metrics(const struct run *run, const struct ash_step *step, do
     ash_metric_observe(&time_metric, step_s);
 }
 
-static void write_log(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
+static void write_log(struct ash_run *run, const struct ash_step *step, const struct due *due, double step_s)
 {
     struct ash_log_record record = {.step = step->step,
                                     .tokens = step->step * step->tokens,
@@ -90,7 +90,7 @@ static void write_log(struct run *run, const struct ash_step *step, const struct
     }
 }
 
-static void show(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
+static void show(struct ash_run *run, const struct ash_step *step, const struct due *due, double step_s)
 {
     uint64_t total = (uint64_t)run->job->train.steps, done = step->step - run->start_step;
     double part_s = ash_run_elapsed_s(run) - run->earlier_s;
@@ -109,7 +109,7 @@ static void show(struct run *run, const struct ash_step *step, const struct due 
 }
 
 /* Was anyone asked to stop? All ranks must leave the loop at the same step. */
-static int agree_to_stop(const struct run *run, bool *stop_out, struct ash_err *err)
+static int agree_to_stop(const struct ash_run *run, bool *stop_out, struct ash_err *err)
 {
     int32_t stop = run->opts->stop != NULL && run->opts->stop();
     int rc = run->opts->group == NULL
@@ -122,7 +122,7 @@ static int agree_to_stop(const struct run *run, bool *stop_out, struct ash_err *
 }
 
 /* The first rank's log, metrics and screen of a step. */
-static void report_step(struct run *run, const struct ash_step *step, const struct due *due, double step_s)
+static void report_step(struct ash_run *run, const struct ash_step *step, const struct due *due, double step_s)
 {
     write_log(run, step, due, step_s);
     count_metrics(run, step, step_s);
@@ -130,7 +130,7 @@ static void report_step(struct run *run, const struct ash_step *step, const stru
     show(run, step, due, step_s);
 }
 
-static void count_time(struct run *run, const struct ash_step *step)
+static void count_time(struct ash_run *run, const struct ash_step *step)
 {
     for (int kind = 0; kind < ASH_METER_KINDS; kind++)
         run->spent_s[kind] += (double)step->meter.ns[kind] * 1e-9;
@@ -138,7 +138,7 @@ static void count_time(struct run *run, const struct ash_step *step)
 }
 
 /* Validation and hash, where they are due. */
-static int measure(struct run *run, const struct due *due, struct ash_err *err)
+static int measure(struct ash_run *run, const struct due *due, struct ash_err *err)
 {
     int rc = 0;
 
@@ -148,7 +148,7 @@ static int measure(struct run *run, const struct due *due, struct ash_err *err)
 }
 
 /* In the middle of the run: a checkpoint and a report, where they are due. */
-static void keep_records(struct run *run, const struct due *due)
+static void keep_records(struct ash_run *run, const struct due *due)
 {
     if (due->save && ash_run_takes_part_in_saves(run)) ash_run_save_or_warn(run);
     if (run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
@@ -156,7 +156,7 @@ static void keep_records(struct run *run, const struct due *due)
 }
 
 /* One step and everything that follows from it. Returns 1 when the run is over, 0 when more steps follow. */
-static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
+static int step_once(struct ash_run *run, struct due *due_out, struct ash_err *err)
 {
     struct ash_guard_opts guard = ash_job_get_guard(run->job);
     uint64_t start_ns = ash_clock_ns();
@@ -184,7 +184,7 @@ static int step_once(struct run *run, struct due *due_out, struct ash_err *err)
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* After an error inside the loop: keep what there is, and say what that is. */
-static void give_up(struct run *run, const struct ash_err *cause)
+static void give_up(struct ash_run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
 
@@ -198,7 +198,7 @@ static void give_up(struct run *run, const struct ash_err *cause)
     ash_run_print_lost(run);
 }
 
-static int loop(struct run *run, bool *stopped_out, struct ash_err *err)
+static int loop(struct ash_run *run, bool *stopped_out, struct ash_err *err)
 {
     struct due due = {.last = true};
     int rc = 0;
@@ -214,7 +214,7 @@ static int loop(struct run *run, bool *stopped_out, struct ash_err *err)
 }
 
 /* The mean over ranks of where time went. */
-static int share_meters(struct run *run, struct ash_err *err)
+static int share_meters(struct ash_run *run, struct ash_err *err)
 {
     int rc;
 
@@ -227,7 +227,7 @@ static int share_meters(struct run *run, struct ash_err *err)
     return 0;
 }
 
-static int finish(struct run *run, bool stopped, struct ash_err *err)
+static int finish(struct ash_run *run, bool stopped, struct ash_err *err)
 {
     int rc = share_meters(run, err);
 
@@ -241,7 +241,7 @@ static int finish(struct run *run, bool stopped, struct ash_err *err)
 }
 
 /* Steps from wherever the start has left the run. */
-static int train(struct run *run, struct ash_run_result *result_out, struct ash_err *err)
+static int train(struct ash_run *run, struct ash_run_result *result_out, struct ash_err *err)
 {
     const struct ash_state *state = ash_trainer_state(run->trainer);
     bool stopped = false;
@@ -263,7 +263,7 @@ static int train(struct run *run, struct ash_run_result *result_out, struct ash_
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err)
 {
-    struct run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
+    struct ash_run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
     int rc;
 
     ash_assert(opts->dir != NULL && job->train.steps > 0 && job->data.train != NULL);

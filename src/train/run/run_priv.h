@@ -9,7 +9,7 @@
 #include "train/run/runlog.h"
 #include "train/trainer.h"
 
-struct run {
+struct ash_run {
     const struct ash_job *job;
     const struct ash_run_opts *opts;
     char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX];
@@ -38,39 +38,39 @@ struct run {
 
 /* Make and lock the folder, find what to resume, build the trainer, open the log. On error run is for
  * ash_run_release all the same. */
-int ash_run_start(struct run *run, struct ash_err *err);
+int ash_run_start(struct ash_run *run, struct ash_err *err);
 /* Unlock the folder; where the run never began, leave nothing of it behind. */
-void ash_run_release(struct run *run);
+void ash_run_release(struct ash_run *run);
 
 /* ---- run_save.c -------------------------------------------------------------------------------------------------- */
 
 /* Is there room for what the run will save? Warns where there is not, and returns -ENOSPC where not even one checkpoint
  * fits. First rank only. */
-int ash_run_check_disk(struct run *run, struct ash_err *err);
+int ash_run_check_disk(struct ash_run *run, struct ash_err *err);
 /* Has this rank a part in saving? The first one writes; the others send what it does not hold. */
-bool ash_run_takes_part_in_saves(const struct run *run);
+bool ash_run_takes_part_in_saves(const struct ash_run *run);
 /* A save in the middle of a run: a failure is a warning, and the next save tries again. */
-void ash_run_save_or_warn(struct run *run);
+void ash_run_save_or_warn(struct ash_run *run);
 /* The state must be on disk now, unless it is already. waits: on a full disk, wait for room (train.save_wait). */
-int ash_run_save_last(struct run *run, bool waits, struct ash_err *err);
+int ash_run_save_last(struct ash_run *run, bool waits, struct ash_err *err);
 /* Write the finished model. */
-int ash_run_export(struct run *run, struct ash_err *err);
+int ash_run_export(struct ash_run *run, struct ash_err *err);
 /* Remove old checkpoints, and what a killed part of the run left of one. A failure is a warning. */
-void ash_run_remove_old(struct run *run);
+void ash_run_remove_old(struct ash_run *run);
 
 /* ---- run_text.c -------------------------------------------------------------------------------------------------- */
 
 /* Seconds that the run took so far, over all its parts. */
-double ash_run_elapsed_s(const struct run *run);
+double ash_run_elapsed_s(const struct ash_run *run);
 /* What will be trained, and what looks wrong about it. */
-void ash_run_print_start(struct run *run);
+void ash_run_print_start(struct ash_run *run);
 /* What happened, and what to type next. stopped: before the last step, on request. */
-void ash_run_print_end(struct run *run, bool stopped);
+void ash_run_print_end(struct ash_run *run, bool stopped);
 /* After an error in the loop: which step is on disk, and how to go on from it. */
-void ash_run_print_lost(struct run *run);
+void ash_run_print_lost(struct ash_run *run);
 /* A warning between live lines. */
-void ash_run_warn(struct run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ash_run_warn(struct ash_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 /* Write DIR/report.html. status: "running", "finished", "stopped". A failure is a warning, once. */
-void ash_run_report(struct run *run, const char *status);
+void ash_run_report(struct ash_run *run, const char *status);
 
 #endif

@@ -25,7 +25,7 @@ ASH_HISTOGRAM(save_time_metric, "ashlar_train_save_seconds", "Time of one checkp
 /* ---- room -------------------------------------------------------------------------------------------------------- */
 
 /* As the last one was. Before the first: float32 weights and two moments; the rest is small unless the model is. */
-static double checkpoint_bytes(const struct run *run)
+static double checkpoint_bytes(const struct ash_run *run)
 {
     if (run->checkpoint_bytes > 0) return run->checkpoint_bytes;
     return 3.0 * sizeof(float) * (double)run->facts.weights;
@@ -48,13 +48,13 @@ static double disk_bytes(const char *dir)
     return sum;
 }
 
-static double model_bytes(const struct run *run)
+static double model_bytes(const struct ash_run *run)
 {
     return sizeof(float) * (double)run->facts.weights;
 }
 
 /* Bytes that this user may still write; 1e30 where the file system does not say. */
-static double free_bytes(const struct run *run)
+static double free_bytes(const struct ash_run *run)
 {
     struct statvfs disk;
 
@@ -63,7 +63,7 @@ static double free_bytes(const struct run *run)
 }
 
 /* Checkpoints that will be on the disk at once, beyond those that are: a new one is written before an old one goes. */
-static double coming_count(const struct run *run, size_t present)
+static double coming_count(const struct ash_run *run, size_t present)
 {
     const struct ash_job_train *train = &run->job->train;
     double left = (double)train->steps - (double)run->start_step;
@@ -73,7 +73,7 @@ static double coming_count(const struct run *run, size_t present)
     return fmax(saves, 1.0);
 }
 
-int ash_run_check_disk(struct run *run, struct ash_err *err)
+int ash_run_check_disk(struct ash_run *run, struct ash_err *err)
 {
     size_t present = ash_checkpoint_count(run->checkpoints);
     double one = checkpoint_bytes(run), present_free = free_bytes(run), count = coming_count(run, present);
@@ -96,7 +96,7 @@ int ash_run_check_disk(struct run *run, struct ash_err *err)
 }
 
 /* Where the disk has less than needed, the newest checkpoint alone is kept. train.keep=0 keeps all. */
-static void make_room(struct run *run, double needed)
+static void make_room(struct ash_run *run, double needed)
 {
     struct ash_err err = {0};
 
@@ -108,7 +108,7 @@ static void make_room(struct run *run, double needed)
 }
 
 /* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */
-static void wait_for_room(struct run *run)
+static void wait_for_room(struct ash_run *run)
 {
     double needed = checkpoint_bytes(run);
     uint64_t end_ns = ash_clock_ns() + (uint64_t)run->job->train.save_wait * 1000000000u;
@@ -127,12 +127,12 @@ static void wait_for_room(struct run *run)
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
-bool ash_run_takes_part_in_saves(const struct run *run)
+bool ash_run_takes_part_in_saves(const struct ash_run *run)
 {
     return run->is_leader || !run->facts.whole;
 }
 
-void ash_run_remove_old(struct run *run)
+void ash_run_remove_old(struct ash_run *run)
 {
     struct ash_err err = {0};
 
@@ -140,7 +140,7 @@ void ash_run_remove_old(struct run *run)
         ash_run_warn(run, "old checkpoints were not removed: %s", err.text);
 }
 
-static int save(struct run *run, struct ash_err *err)
+static int save(struct ash_run *run, struct ash_err *err)
 {
     struct ash_checkpoint_save_opts opts = {.root = run->checkpoints,
                                             .tokenizer_dir = run->facts.tokenizer_dir,
@@ -173,7 +173,7 @@ static int save(struct run *run, struct ash_err *err)
     return 0;
 }
 
-void ash_run_save_or_warn(struct run *run)
+void ash_run_save_or_warn(struct ash_run *run)
 {
     uint64_t step = ash_trainer_state(run->trainer)->step;
     struct ash_err err = {0};
@@ -189,7 +189,7 @@ void ash_run_save_or_warn(struct run *run)
 
 /* Is there anything to save? Where all have a part in it, the first rank decides: it alone knows how earlier saves
  * went. */
-static int agree_to_save(const struct run *run, bool *wanted_out, struct ash_err *err)
+static int agree_to_save(const struct ash_run *run, bool *wanted_out, struct ash_err *err)
 {
     int32_t wanted = run->saved_step != ash_trainer_state(run->trainer)->step;
     int rc = run->facts.whole ? 0 : ash_group_broadcast(run->opts->group, &wanted, sizeof(wanted), 0, err);
@@ -198,7 +198,7 @@ static int agree_to_save(const struct run *run, bool *wanted_out, struct ash_err
     return rc;
 }
 
-int ash_run_save_last(struct run *run, bool waits, struct ash_err *err)
+int ash_run_save_last(struct ash_run *run, bool waits, struct ash_err *err)
 {
     bool wanted = false;
     int rc;
@@ -220,7 +220,7 @@ int ash_run_save_last(struct run *run, bool waits, struct ash_err *err)
     return 0;
 }
 
-int ash_run_export(struct run *run, struct ash_err *err)
+int ash_run_export(struct ash_run *run, struct ash_err *err)
 {
     int rc;
 

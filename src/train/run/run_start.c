@@ -15,7 +15,7 @@
 #include "base/log.h"
 #include "train/checkpoint.h"
 
-static int make_paths(struct run *run, struct ash_err *err)
+static int make_paths(struct ash_run *run, struct ash_err *err)
 {
     const char *dir = run->opts->dir;
 
@@ -29,7 +29,7 @@ static int make_paths(struct run *run, struct ash_err *err)
 }
 
 /* Open and lock the file of that name. Returns 1 where another process has removed it in between: try again. */
-static int try_lock(struct run *run, struct ash_err *err)
+static int try_lock(struct ash_run *run, struct ash_err *err)
 {
     struct stat locked, named;
 
@@ -52,7 +52,7 @@ static int try_lock(struct run *run, struct ash_err *err)
 }
 
 /* Make and lock the folder, and remove what an earlier process, which may have been killed, left half-written. */
-static int claim_folder(struct run *run, struct ash_err *err)
+static int claim_folder(struct ash_run *run, struct ash_err *err)
 {
     int rc;
 
@@ -65,7 +65,7 @@ static int claim_folder(struct run *run, struct ash_err *err)
     return rc < 0 ? rc : ash_file_sweep(run->opts->dir, err);
 }
 
-void ash_run_release(struct run *run)
+void ash_run_release(struct ash_run *run)
 {
     if (run->lock_fd < 0) return;
     unlink(run->lock_path); /* before it is unlocked: whoever waits for it looks whether it is still there */
@@ -75,7 +75,7 @@ void ash_run_release(struct run *run)
 }
 
 /* Is this still the run that the checkpoint is from? */
-static int check_same_run(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+static int check_same_run(const struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
     struct ash_job before;
     struct ash_opts *opts = NULL;
@@ -89,7 +89,7 @@ static int check_same_run(const struct run *run, const struct ash_checkpoint *ch
     return 0;
 }
 
-static int check_same_data(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+static int check_same_data(const struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
     if (run->opts->allow_change || checkpoint->data_hash == run->facts.data_hash) return 0;
     return ash_err_set(
@@ -101,7 +101,8 @@ static int check_same_data(const struct run *run, const struct ash_checkpoint *c
 
 /* Machines that multiply bf16 in another arithmetic continue a float32 run to the bit, but not a bf16 one; nor do
  * programs that sum over tokens in another order. An arithmetic is "backend", or "backend/order". */
-static int check_same_arithmetic(const struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+static int check_same_arithmetic(const struct ash_run *run, const struct ash_checkpoint *checkpoint,
+                                 struct ash_err *err)
 {
     const char *was = checkpoint->arithmetic, *is = run->facts.arithmetic;
     int was_name = (int)strcspn(was, "/"), is_name = (int)strcspn(is, "/");
@@ -119,7 +120,7 @@ static int check_same_arithmetic(const struct run *run, const struct ash_checkpo
                        was, run->facts.backend, is, was_name, was);
 }
 
-static int open_trainer(struct run *run, const char *weights_dir, struct ash_err *err)
+static int open_trainer(struct ash_run *run, const char *weights_dir, struct ash_err *err)
 {
     int rc = ash_trainer_open(run->job, weights_dir, run->opts->group, &run->trainer, err);
 
@@ -127,7 +128,7 @@ static int open_trainer(struct run *run, const char *weights_dir, struct ash_err
     return rc;
 }
 
-static int resume_from(struct run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+static int resume_from(struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
     int rc = check_same_run(run, checkpoint, err);
 
@@ -146,7 +147,7 @@ static int resume_from(struct run *run, const struct ash_checkpoint *checkpoint,
     return 0;
 }
 
-static int resume(struct run *run, struct ash_err *err)
+static int resume(struct ash_run *run, struct ash_err *err)
 {
     struct ash_checkpoint checkpoint = {0};
     int rc = ash_checkpoint_find(run->checkpoints, &checkpoint, err);
@@ -159,7 +160,7 @@ static int resume(struct run *run, struct ash_err *err)
     return rc;
 }
 
-static int start_or_resume(struct run *run, struct ash_err *err)
+static int start_or_resume(struct ash_run *run, struct ash_err *err)
 {
     if (ash_checkpoint_count(run->checkpoints) == 0) return open_trainer(run, NULL, err);
     if (run->opts->resume) return resume(run, err);
@@ -169,7 +170,7 @@ static int start_or_resume(struct run *run, struct ash_err *err)
 }
 
 /* Take up the numbers that an earlier part logged. */
-static int open_log(struct run *run, struct ash_err *err)
+static int open_log(struct ash_run *run, struct ash_err *err)
 {
     int rc = ash_runlog_open(run->log_path, run->start_step, &run->log, err);
 
@@ -183,7 +184,7 @@ static int open_log(struct run *run, struct ash_err *err)
 }
 
 /* What the first rank writes before the first step. */
-static int open_records(struct run *run, struct ash_err *err)
+static int open_records(struct ash_run *run, struct ash_err *err)
 {
     char path[PATH_MAX];
     int rc = ash_run_check_disk(run, err);
@@ -197,7 +198,7 @@ static int open_records(struct run *run, struct ash_err *err)
     return ash_file_replace(path, run->job_yaml, strlen(run->job_yaml), err);
 }
 
-int ash_run_start(struct run *run, struct ash_err *err)
+int ash_run_start(struct ash_run *run, struct ash_err *err)
 {
     int rc = make_paths(run, err);
 

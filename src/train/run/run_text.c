@@ -17,12 +17,12 @@
 #define FACT_BYTES 256
 #define EPOCHS_MAX 40
 
-double ash_run_elapsed_s(const struct run *run)
+double ash_run_elapsed_s(const struct ash_run *run)
 {
     return run->earlier_s + (double)(ash_clock_ns() - run->start_ns) * 1e-9;
 }
 
-void ash_run_warn(struct run *run, const char *fmt, ...)
+void ash_run_warn(struct ash_run *run, const char *fmt, ...)
 {
     char text[1024];
     va_list args;
@@ -36,7 +36,7 @@ void ash_run_warn(struct run *run, const char *fmt, ...)
 
 /* ---- facts, shared by screen and report -------------------------------------------------------------------------- */
 
-static void say_model(const struct run *run, char *buf)
+static void say_model(const struct ash_run *run, char *buf)
 {
     const struct ash_trainer_facts *facts = &run->facts;
     char weights[32], vocab[32];
@@ -46,7 +46,7 @@ static void say_model(const struct run *run, char *buf)
              ash_live_count(facts->vocab, vocab, sizeof(vocab)));
 }
 
-static void say_data(const struct run *run, char *buf)
+static void say_data(const struct ash_run *run, char *buf)
 {
     char train[32], valid[32];
 
@@ -60,14 +60,14 @@ static void say_data(const struct run *run, char *buf)
                                 sizeof(valid)));
 }
 
-static double epoch_count(const struct run *run)
+static double epoch_count(const struct ash_run *run)
 {
     const struct ash_job_train *train = &run->job->train;
 
     return (double)train->steps * (double)train->global_batch / (double)run->facts.train_windows;
 }
 
-static void say_length(const struct run *run, char *buf)
+static void say_length(const struct ash_run *run, char *buf)
 {
     const struct ash_job *job = run->job;
     double step_tokens = (double)job->train.global_batch * (double)job->data.seq_tokens;
@@ -78,7 +78,7 @@ static void say_length(const struct run *run, char *buf)
              ash_live_short((double)job->train.steps * step_tokens, tokens, sizeof(tokens)), epoch_count(run));
 }
 
-static void say_batch(const struct run *run, char *buf)
+static void say_batch(const struct ash_run *run, char *buf)
 {
     const struct ash_job *job = run->job;
 
@@ -86,18 +86,18 @@ static void say_batch(const struct run *run, char *buf)
              job->train.global_batch, job->data.seq_tokens, job->train.grains, job->train.micro_batch);
 }
 
-static size_t rank_count(const struct run *run)
+static size_t rank_count(const struct ash_run *run)
 {
     return run->opts->group != NULL ? ash_group_size(run->opts->group) : 1;
 }
 
 /* Of one rank. */
-static double needed_bytes(const struct run *run)
+static double needed_bytes(const struct ash_run *run)
 {
     return (double)ash_train_memory_total(&run->facts.memory);
 }
 
-static void say_memory(const struct run *run, char *buf)
+static void say_memory(const struct ash_run *run, char *buf)
 {
     const struct ash_train_memory *memory = &run->facts.memory;
     char total[32], state[32], gradients[32], activations[32], program[32];
@@ -110,7 +110,7 @@ static void say_memory(const struct run *run, char *buf)
              ash_live_bytes((double)memory->program, program, sizeof(program)));
 }
 
-static void say_mesh(const struct run *run, char *buf)
+static void say_mesh(const struct ash_run *run, char *buf)
 {
     size_t nodes = run->opts->group != NULL ? ash_group_nodes(run->opts->group) : 1;
     char sizes[FACT_BYTES / 2];
@@ -121,7 +121,7 @@ static void say_mesh(const struct run *run, char *buf)
              rank_count(run), nodes, nodes == 1 ? "" : "s");
 }
 
-static void say_machine(const struct run *run, char *buf)
+static void say_machine(const struct ash_run *run, char *buf)
 {
     snprintf(buf, FACT_BYTES, "%d thread%s%s, %s kernels, %s", run->facts.threads, run->facts.threads == 1 ? "" : "s",
              rank_count(run) > 1 ? " a rank" : "", run->facts.backend,
@@ -130,7 +130,7 @@ static void say_machine(const struct run *run, char *buf)
 
 static const struct {
     const char *label;
-    void (*say)(const struct run *run, char *buf); /* at most FACT_BYTES; empty: nothing to say */
+    void (*say)(const struct ash_run *run, char *buf); /* at most FACT_BYTES; empty: nothing to say */
 } fact_table[] = {
     {"model", say_model}, {"data", say_data},     {"length", say_length},   {"batch", say_batch},
     {"mesh", say_mesh},   {"memory", say_memory}, {"machine", say_machine},
@@ -140,7 +140,7 @@ static const struct {
 
 /* The system hands memory out before it has it, and ends the process later, without a word. What counts is this
  * machine's memory, or the limit of the container or job that the process runs in. */
-static void warn_of_memory(struct run *run)
+static void warn_of_memory(struct ash_run *run)
 {
     size_t here = run->opts->group != NULL ? ash_group_here(run->opts->group) : 1;
     double present = (double)ash_cpu_get()->memory_bytes, needed = (double)here * needed_bytes(run);
@@ -157,7 +157,7 @@ static void warn_of_memory(struct run *run)
 }
 
 /* Beyond this, a model learns hardly anything new from data that it has seen (Muennighoff et al. 2023, figure 3). */
-static void warn_of_epochs(struct run *run)
+static void warn_of_epochs(struct ash_run *run)
 {
     double epochs = epoch_count(run);
 
@@ -169,7 +169,7 @@ static void warn_of_epochs(struct run *run)
 }
 
 /* A folder says itself what its model is like. */
-static void warn_of_unused(struct run *run)
+static void warn_of_unused(struct ash_run *run)
 {
     char names[FACT_BYTES];
 
@@ -178,7 +178,7 @@ static void warn_of_unused(struct run *run)
         ash_run_warn(run, "%s: for new models only; model.from has sizes of its own, which are used", names);
 }
 
-void ash_run_print_start(struct run *run)
+void ash_run_print_start(struct ash_run *run)
 {
     FILE *screen = run->opts->screen;
     char text[FACT_BYTES];
@@ -199,7 +199,7 @@ void ash_run_print_start(struct run *run)
     fflush(screen);
 }
 
-static void print_outcome(const struct run *run, FILE *screen)
+static void print_outcome(const struct ash_run *run, FILE *screen)
 {
     size_t count = ash_runlog_count(run->log);
     const struct ash_log_record *last = count > 0 ? &ash_runlog_records(run->log)[count - 1] : NULL;
@@ -215,7 +215,7 @@ static void print_outcome(const struct run *run, FILE *screen)
 }
 
 /* Where the time of a step went, as a mean over steps and ranks. */
-static void print_spent(const struct run *run, FILE *screen)
+static void print_spent(const struct ash_run *run, FILE *screen)
 {
     static const struct {
         const char *name;
@@ -236,7 +236,7 @@ static void print_spent(const struct run *run, FILE *screen)
 }
 
 /* How to go on: on one node, with as many ranks as there were; elsewhere whoever started them knows how. */
-static void print_resume(const struct run *run, FILE *screen)
+static void print_resume(const struct ash_run *run, FILE *screen)
 {
     fprintf(screen, "go on with: ashlar ");
     if (rank_count(run) > 1 && ash_group_nodes(run->opts->group) == 1)
@@ -244,7 +244,7 @@ static void print_resume(const struct run *run, FILE *screen)
     fprintf(screen, "train --resume --out %s\n", run->opts->dir);
 }
 
-void ash_run_print_lost(struct run *run)
+void ash_run_print_lost(struct ash_run *run)
 {
     uint64_t step = ash_trainer_state(run->trainer)->step;
     FILE *screen = run->opts->screen;
@@ -264,7 +264,7 @@ void ash_run_print_lost(struct run *run)
     fflush(screen);
 }
 
-void ash_run_print_end(struct run *run, bool stopped)
+void ash_run_print_end(struct ash_run *run, bool stopped)
 {
     FILE *screen = run->opts->screen;
 
@@ -293,7 +293,7 @@ static const char *base_name(const char *path)
     return slash != NULL && slash[1] != '\0' ? slash + 1 : path;
 }
 
-void ash_run_report(struct run *run, const char *status)
+void ash_run_report(struct ash_run *run, const char *status)
 {
     char texts[ASH_COUNT(fact_table) + 2][FACT_BYTES];
     struct ash_report_fact facts[ASH_COUNT(fact_table) + 2];

@@ -3,7 +3,7 @@
  * builds those as half floats. */
 #if defined(__aarch64__)
 
-#include "compute/cpu/cpu.h"
+#include "compute/cpu.h"
 
 #include "base/math.h"
 #include "base/assert.h"

@@ -270,7 +270,6 @@ static void sums(const struct ash_small_m *job)
 {
     size_t pairs = pairs_of(job->M);
 
-    ash_assert(job->M <= (job->w->packed ? PACKED_ROWS : 2 * MAPPED_PAIRS));
     if (job->w->packed && pairs == 1)
         packed_sums(job, 1, 4);
     else if (job->w->packed && pairs == 2)

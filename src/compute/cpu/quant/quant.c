@@ -4,7 +4,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
-#include "compute/cpu/cpu.h"
+#include "compute/cpu.h"
 #include "compute/cpu/quant/quant_panels.h"
 #include "compute/quant.h"
 #include "infra/cpu.h"

@@ -2,7 +2,7 @@
  * and type. The drivers are quant_small_m_body.h and quant_large_m_body.h.
  *
  * Words: x is quantised into micro-panels of micro_rows rows. Up to tile_micros of them make a tile, what tile() takes
- * at once. A tile of prepared x holds, for each group of k, its micro-panels: micro-panels * micro_bytes bytes, also
+ * at once. A tile of prepared x holds, for each group of k, its micro-panels, micro_bytes bytes each, also
  * for a last group that is shorter. Every k that a function gets is whole groups, but for a row's end. */
 #ifndef ASH_COMPUTE_QUANT_PANELS_H
 #define ASH_COMPUTE_QUANT_PANELS_H
@@ -69,8 +69,8 @@ struct ash_quant_panels {
     void (*pack)(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
 
     /* -- prologue -- */
-    /* Quantise k of the rows of a micro-panel (rows[i] NULL: zeros; rows[0] is there) into its place, micro-panel
-     * number micro-panel of micro-panels, in a tile. */
+    /* Quantise k of the rows of a micro-panel (rows[i] NULL: zeros; rows[0] is there) into its place in a tile: it is
+     * number `micro` of `micros`. */
     void (*quantise)(const float *const *rows, size_t k, size_t micro, size_t micros, uint8_t *tile);
     /* GEMV: quantise the only row of x. */
     void (*quantise_gemv)(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x);

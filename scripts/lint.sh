@@ -1,0 +1,33 @@
+#!/usr/bin/env bash
+# Static analysis: cppcheck over all sources (it remembers what it has seen in BUILD/cppcheck), and clang-tidy (.clang-tidy)
+# over the files that differ from the last commit or changed in it. Says which of the two is missing.
+# usage: scripts/lint.sh BUILD [--all]     (--all: clang-tidy over every file, which takes minutes)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$1 status=0
+
+if command -v cppcheck > /dev/null; then
+    mkdir -p "$build/cppcheck"
+    case $(uname -m) in aarch64) machine=(-D__aarch64__ -U__x86_64__) ;; *) machine=(-D__x86_64__ -U__aarch64__) ;; esac
+    cppcheck --quiet -j"$(nproc)" --enable=warning,portability --inline-suppr --std=c11 --error-exitcode=1 "${machine[@]}" \
+        -D_GNU_SOURCE -Isrc -Iinclude --cppcheck-build-dir="$build/cppcheck" --suppressions-list=tests/lint/cppcheck.txt \
+        --template='{file}:{line}: {id}: {message}' $(find src -mindepth 1 -maxdepth 1 -type d ! -name compute | sort) || status=1
+else
+    echo "lint: no cppcheck here"
+fi
+
+tidy=$(command -v clang-tidy || true)
+if [ -n "$tidy" ] && [ -f "$build/compile_commands.json" ]; then
+    if [ "${2:-}" = --all ]; then
+        files=$(git ls-files 'src/*.c')
+    else
+        files=$({ git diff --name-only --diff-filter=AM HEAD; git diff --name-only --diff-filter=AM HEAD~1 HEAD 2> /dev/null; } |
+            grep -E '^src/.*\.c$' | grep -v '^src/compute/cpu/' | sort -u | head -40)
+    fi
+    if [ -n "$files" ]; then
+        echo "$files" | xargs -P"$(nproc)" -n 8 "$tidy" -p "$build" --quiet 2> /dev/null || status=1
+    fi
+else
+    echo "lint: no clang-tidy here, or no build in $build"
+fi
+exit $status

@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# What may only get better: each figure of the tree is compared with tests/ratchets.txt. Worse fails; better asks for the new
+# figure to be written down. Lengths and complexity need pmccabe, without which only the others are compared.
+# usage: ratchets.sh ROOT [--write]
+set -euo pipefail
+cd "$1"
+limits=tests/ratchets.txt
+sources() { find src include -name '*.[ch]' | LC_ALL=C sort; }
+
+# Lines of the longest file; files of over 450 lines.
+file_figures() {
+    sources | xargs wc -l | awk '$2 != "total" { if ($1 > most) most = $1; if ($1 > 450) long++ }
+        END { print "file_lines_most " most; print "files_over_450_lines " long + 0 }'
+}
+
+# pmccabe: modified complexity, traditional, statements, first line, lines, file(line): function.
+function_figures() {
+    sources | grep '\.c$' | xargs pmccabe 2> /dev/null | awk -F'\t' '
+        { if ($1 > worst) worst = $1; if ($1 > 15) tangled++; if ($5 > most) most = $5; if ($5 > 50) long++ }
+        END { print "complexity_most " worst; print "functions_over_complexity_15 " tangled + 0
+              print "function_lines_most " most; print "functions_over_50_lines " long + 0 }'
+}
+
+# Functions (definitions in .c files) with more than 6 parameters.
+parameter_figures() {
+    sources | grep '\.c$' | xargs awk '
+        FNR == 1 { text = "" }
+        /^[a-z].*\(/ && !/;/ && !/=/ { text = "" ; collecting = 1 }
+        collecting { text = text $0; if ($0 ~ /;/) { collecting = 0 } else if ($0 ~ /^\{/) { count(text); collecting = 0 } }
+        function count(signature,    n) { sub(/^[^(]*\(/, "", signature); n = gsub(/,/, ",", signature) + 1; if (n > 6) many++; if (n > most) most = n }
+        END { print "parameters_most " most; print "functions_over_6_parameters " many + 0 }'
+}
+
+# Prototypes in headers without a comment directly above them or on their own line.
+contract_figures() {
+    sources | grep '\.h$' | grep -v '_body\.h$' | xargs awk '
+        FNR == 1 { above = 0; in_comment = 0; open = 0 }
+        in_comment { if (/\*\//) { in_comment = 0; above = 1 }; next }
+        /^\/\*/ { if (!/\*\//) in_comment = 1; else above = 1; next }
+        open { if (/;/) { open = 0; above = 0 }; next }
+        /^[a-z][a-z0-9_ ]*[ *]ash_[a-z0-9_]+\(/ && !/^(static|typedef|return|extern const)/ {
+            protos++
+            if (!above && !/\/\*/) { bare++; if (ENVIRON["RATCHETS_SHOW"]) print FILENAME ":" FNR ": " $0 > "/dev/stderr" }
+            if (!/;/) open = 1; else above = 0
+            next
+        }
+        /^[ \t]*$/ || /./ { above = 0 }
+        END { print "prototypes_without_contract " bare + 0 }'
+}
+
+# Files outside base/ that read the environment or end the process.
+call_figures() {
+    local found
+    found=$(sources | grep -v '^src/base/\|^src/cmd/' | xargs grep -lE '\b(getenv|abort|exit)\(' | wc -l)
+    echo "files_that_exit_or_getenv $found"
+    echo "orphan_comment_ends $(sources | xargs grep -cE '^ \*/$' | awk -F: '{ n += $2 } END { print n + 0 }')"
+}
+
+figures=$(file_figures; parameter_figures; contract_figures; call_figures; if command -v pmccabe > /dev/null; then function_figures; fi)
+if [ "${2:-}" = --write ]; then
+    { echo "# Figures that may only fall (tests/ratchets.sh)."; echo "$figures"; } > "$limits"
+    exit 0
+fi
+echo "$figures" | awk -v limits="$limits" '
+    BEGIN { while ((getline line < limits) > 0) if (line !~ /^#/) { split(line, part, " "); limit[part[1]] = part[2] } }
+    !($1 in limit) { print $1 " has no limit in " limits; bad++; next }
+    $2 + 0 > limit[$1] + 0 { print $1 " is " $2 ", and may be " limit[$1] " at most"; bad++ }
+    $2 + 0 < limit[$1] + 0 { print $1 " fell from " limit[$1] " to " $2 ": write that into " limits }
+    END { print "ratchets: " NR " figures, " bad + 0 " worse"; exit bad > 0 }'
