@@ -4,11 +4,12 @@
 
 #include "base/prefetcher.h"
 #include "model/family.h"
-#include "model/files/load.h"
 #include "model/model.h"
 #include "model/shards.h"
 #include "storage/gguf.h"
 #include "storage/safetensors.h"
+
+struct ash_load;
 
 #define ASH_PARAM_ALIGN 16 /* elements; each parameter starts on a cache line of the flat buffers */
 #define ASH_NO_PARAM (-1)
@@ -45,7 +46,7 @@ struct ash_model {
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
 
-/* pack.c: bytes that a parameter takes packed; 0 where it stays as it is. */
+/* files/pack.c: bytes that a parameter takes packed; 0 where it stays as it is. */
 size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index);
 /* Memory for all that can be packed, and each parameter's place in it, still to be written. Returns 0 or -ENOMEM. */
 int ash_model_place_packed(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
@@ -55,7 +56,12 @@ void ash_model_unpack(struct ash_model *model);
 /* model.c: is a parameter's gradient a product over tokens alone, which can write its first terms? */
 bool ash_param_overwrites(const struct ash_param *param);
 
-/* params.c: fill model's parameter list from its config. */
+/* model.c: everything but the weights, of a slice (NULL: all). Takes over config's reference, on failure too. Returns 0 or
+ * -ENOMEM; the caller closes *model_out. */
+int ash_model_alloc(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_model **model_out,
+                    struct ash_err *err);
+
+/* params.c: fill model's parameter list from its config. Returns 0 or -ENOMEM. */
 int ash_model_list_params(struct ash_model *model, struct ash_err *err);
 
 static inline bool ash_layer_has(const struct ash_layer *layer, enum ash_role role)

@@ -1,7 +1,10 @@
 /* weight: the shapes of matrices, and where their values are. */
 #include "model/weight.h"
 
+#include <string.h>
+
 #include "base/assert.h"
+#include "base/bf16.h"
 
 /* Only the matrices of gpt2's layers are stored the other way round; embeddings and heads never are. */
 struct ash_weight_shape ash_weight_shape_of(const struct ash_model *model, int32_t weight)
@@ -46,4 +49,22 @@ struct ash_weight ash_weight_for(const struct ash_model *model, const struct ash
     w.mat.data = param->packed;
     w.packed = true;
     return w;
+}
+
+void ash_weights_to_f32(const void *data, enum ash_dtype dtype, size_t first, size_t count, float *out)
+{
+    const uint16_t *half = (const uint16_t *)data + first;
+
+    switch (dtype) {
+    case ASH_BF16:
+        for (size_t i = 0; i < count; i++)
+            out[i] = ash_bf16_to_f32(half[i]);
+        break;
+    case ASH_F16:
+        for (size_t i = 0; i < count; i++)
+            out[i] = ash_f16_to_f32(half[i]);
+        break;
+    default:
+        memcpy(out, (const float *)data + first, count * sizeof(float));
+    }
 }

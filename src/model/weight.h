@@ -20,5 +20,7 @@ struct ash_weight ash_weight_stored(const struct ash_model *model, int32_t weigh
 /* The same as the products of exec read it: packed, where ash_model_pack has done so for exec's backend. */
 struct ash_weight ash_weight_for(const struct ash_model *model, const struct ash_exec *exec, int32_t weight,
                                  size_t *in_out);
+/* Elements [first, first + count) of data (F32, BF16 or F16) as float32. */
+void ash_weights_to_f32(const void *data, enum ash_dtype dtype, size_t first, size_t count, float *out);
 
 #endif

@@ -20,6 +20,7 @@
 #include "model/files/folder_priv.h"
 #include "model/files/quantise.h"
 #include "model/rope_freq.h"
+#include "model/weight.h"
 #include "text/tokenizer.h"
 
 #define NAME_BYTES 96

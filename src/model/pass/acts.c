@@ -12,22 +12,23 @@
 /* ---- size --------------------------------------------------------------------------------------------------------- */
 
 /* Of the memory that ranks share, a rank has its part. */
-static size_t rank_bytes(const struct ash_layout *l)
+static size_t rank_bytes(const struct ash_acts_layout *l)
 {
-    return ash_layout_space_bytes(l, ASH_SPACE_PRIVATE) + ash_layout_space_bytes(l, ASH_SPACE_TP) / l->axes->tp.size +
-           ash_layout_space_bytes(l, ASH_SPACE_CP) / l->axes->cp.size +
-           ash_layout_space_bytes(l, ASH_SPACE_NODE) / l->axes->node.size;
+    return ash_acts_layout_space_bytes(l, ASH_SPACE_PRIVATE) +
+           ash_acts_layout_space_bytes(l, ASH_SPACE_TP) / l->axes->tp.size +
+           ash_acts_layout_space_bytes(l, ASH_SPACE_CP) / l->axes->cp.size +
+           ash_acts_layout_space_bytes(l, ASH_SPACE_NODE) / l->axes->node.size;
 }
 
 int ash_acts_measure(const struct ash_model *model, const struct ash_pass_opts *opts, const struct ash_axes *axes,
                      size_t *bytes_out, struct ash_err *err)
 {
     struct ash_acts acts = {0};
-    struct ash_layout l = ash_layout_init(model, opts, axes, &acts);
+    struct ash_acts_layout l = ash_acts_layout_init(model, opts, axes, &acts);
 
     acts.layers = calloc(model->config.layers, sizeof(*acts.layers));
     if (acts.layers == NULL) return ash_err_set(err, -ENOMEM, "out of memory to measure a pass");
-    ash_layout_run(&l);
+    ash_acts_layout_run(&l);
     *bytes_out = rank_bytes(&l);
     free(acts.layers);
     return 0;
@@ -39,7 +40,7 @@ int ash_acts_measure(const struct ash_model *model, const struct ash_pass_opts *
 static int agree_on_most(const struct ash_axis *node, size_t *bytes, struct ash_err *err)
 {
     const size_t unit = (size_t)1 << 20; /* floats hold whole numbers up to there */
-    size_t lines = *bytes / ASH_LAYOUT_ALIGN, most = 0, *counts = calloc(node->size, sizeof(*counts));
+    size_t lines = *bytes / ASH_ACTS_ALIGN, most = 0, *counts = calloc(node->size, sizeof(*counts));
     float *halves = calloc(2 * node->size, sizeof(*halves));
     int rc = -ENOMEM;
 
@@ -55,7 +56,7 @@ static int agree_on_most(const struct ash_axis *node, size_t *bytes, struct ash_
     if (rc < 0) goto end;
     for (size_t r = 0; r < node->size; r++)
         most = ash_max(most, (size_t)halves[2 * r] * unit + (size_t)halves[2 * r + 1]);
-    *bytes = most * ASH_LAYOUT_ALIGN;
+    *bytes = most * ASH_ACTS_ALIGN;
 
 end:
     free(counts);
@@ -65,13 +66,14 @@ end:
 
 /* The memory of the ranks of a node: ASH_SPACE_TP of each tp group, ASH_SPACE_CP of each tp rank, ASH_SPACE_NODE, then ASH_SPACE_PRIVATE of each rank where
  * those of tp see it. base_out[space]: where this rank's begins; NULL where it is not there. */
-static int open_shared(const struct ash_layout *measured, struct ash_axes *axes, char *base_out[ASH_SPACES],
+static int open_shared(const struct ash_acts_layout *measured, struct ash_axes *axes, char *base_out[ASH_SPACES],
                        struct ash_err *err)
 {
     const struct ash_axis *node = &axes->node;
-    size_t own = axes->tp.same_node ? ash_layout_space_bytes(measured, ASH_SPACE_PRIVATE) : 0,
-           tp = ash_layout_space_bytes(measured, ASH_SPACE_TP), cp = ash_layout_space_bytes(measured, ASH_SPACE_CP),
-           all = ash_layout_space_bytes(measured, ASH_SPACE_NODE), groups = node->size / axes->tp.size;
+    size_t own = axes->tp.same_node ? ash_acts_layout_space_bytes(measured, ASH_SPACE_PRIVATE) : 0,
+           tp = ash_acts_layout_space_bytes(measured, ASH_SPACE_TP),
+           cp = ash_acts_layout_space_bytes(measured, ASH_SPACE_CP),
+           all = ash_acts_layout_space_bytes(measured, ASH_SPACE_NODE), groups = node->size / axes->tp.size;
     int rc = agree_on_most(node, &own, err);
     char *memory;
 
@@ -89,13 +91,13 @@ static int open_shared(const struct ash_layout *measured, struct ash_axes *axes,
     return 0;
 }
 
-static int open_memory(const struct ash_layout *measured, struct ash_acts *acts, const struct ash_exec *exec,
+static int open_memory(const struct ash_acts_layout *measured, struct ash_acts *acts, const struct ash_exec *exec,
                        struct ash_axes *axes, char *base_out[ASH_SPACES], struct ash_err *err)
 {
     int rc;
 
     if (!axes->tp.same_node) {
-        rc = ash_buffer_init(&acts->memory, exec->memory, ash_layout_space_bytes(measured, ASH_SPACE_PRIVATE),
+        rc = ash_buffer_init(&acts->memory, exec->memory, ash_acts_layout_space_bytes(measured, ASH_SPACE_PRIVATE),
                              "activations", err);
         if (rc < 0) return rc;
         base_out[ASH_SPACE_PRIVATE] = acts->memory.data;
@@ -107,7 +109,7 @@ static int open_memory(const struct ash_layout *measured, struct ash_acts *acts,
 int ash_acts_open(struct ash_acts *acts, const struct ash_model *model, const struct ash_exec *exec,
                   const struct ash_pass_opts *opts, struct ash_axes *axes, struct ash_err *err)
 {
-    struct ash_layout measured = ash_layout_init(model, opts, axes, acts), real = measured;
+    struct ash_acts_layout measured = ash_acts_layout_init(model, opts, axes, acts), real = measured;
     char *base[ASH_SPACES] = {NULL};
     int rc;
 
@@ -115,7 +117,7 @@ int ash_acts_open(struct ash_acts *acts, const struct ash_model *model, const st
     acts->layers = calloc(model->config.layers, sizeof(*acts->layers));
     if (acts->layers == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory for a pass over %zu rows", opts->max_rows);
-    ash_layout_run(&measured);
+    ash_acts_layout_run(&measured);
     rc = open_memory(&measured, acts, exec, axes, base, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < ASH_SPACES; i++) {
@@ -123,9 +125,9 @@ int ash_acts_open(struct ash_acts *acts, const struct ash_model *model, const st
         real.spaces[i].kept = base[i];
         real.spaces[i].reused = base[i] + measured.spaces[i].kept_bytes;
     }
-    ash_layout_run(&real);
+    ash_acts_layout_run(&real);
     for (size_t i = 0; i < ASH_SPACES; i++)
-        ash_assert(ash_layout_space_bytes(&real, i) == ash_layout_space_bytes(&measured, i));
+        ash_assert(ash_acts_layout_space_bytes(&real, i) == ash_acts_layout_space_bytes(&measured, i));
     acts->size_bytes = rank_bytes(&measured);
     return 0;
 }

@@ -32,60 +32,60 @@ static void *place(char *base, size_t *used_bytes, size_t size_bytes)
 {
     char *at = base == NULL ? NULL : base + *used_bytes;
 
-    *used_bytes += ash_round_up(size_bytes, ASH_LAYOUT_ALIGN);
+    *used_bytes += ash_round_up(size_bytes, ASH_ACTS_ALIGN);
     return at;
 }
 
-void *ash_layout_keep_bytes(struct ash_layout *l, enum ash_space space, size_t size_bytes)
+void *ash_acts_layout_keep_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes)
 {
     return place(l->spaces[space].kept, &l->spaces[space].kept_bytes, size_bytes);
 }
 
-void *ash_layout_reuse_bytes(struct ash_layout *l, enum ash_space space, size_t size_bytes)
+void *ash_acts_layout_reuse_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes)
 {
     return place(l->spaces[space].reused, &l->spaces[space].reused_bytes, size_bytes);
 }
 
-float *ash_layout_keep_floats(struct ash_layout *l, enum ash_space space, size_t count)
+float *ash_acts_layout_keep_floats(struct ash_acts_layout *l, enum ash_space space, size_t count)
 {
-    return ash_layout_keep_bytes(l, space, count * sizeof(float));
+    return ash_acts_layout_keep_bytes(l, space, count * sizeof(float));
 }
 
-int32_t *ash_layout_keep_ints(struct ash_layout *l, size_t count)
+int32_t *ash_acts_layout_keep_ints(struct ash_acts_layout *l, size_t count)
 {
-    return ash_layout_keep_bytes(l, ASH_SPACE_PRIVATE, count * sizeof(int32_t));
+    return ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, count * sizeof(int32_t));
 }
 
 /* An activation of a layer, for as long as its kind asks. */
-static void *act_bytes(struct ash_layout *l, enum ash_space space, enum ash_keep keep, size_t size_bytes)
+static void *act_bytes(struct ash_acts_layout *l, enum ash_space space, enum ash_keep keep, size_t size_bytes)
 {
-    return ash_acts_keeps(l->opts, keep) ? ash_layout_keep_bytes(l, space, size_bytes)
-                                         : ash_layout_reuse_bytes(l, space, size_bytes);
+    return ash_acts_keeps(l->opts, keep) ? ash_acts_layout_keep_bytes(l, space, size_bytes)
+                                         : ash_acts_layout_reuse_bytes(l, space, size_bytes);
 }
 
-static float *act_in(struct ash_layout *l, enum ash_space space, enum ash_keep keep, size_t count)
+static float *act_in(struct ash_acts_layout *l, enum ash_space space, enum ash_keep keep, size_t count)
 {
     return act_bytes(l, space, keep, count * sizeof(float));
 }
 
-static float *act(struct ash_layout *l, enum ash_keep keep, size_t count)
+static float *act(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
 {
     return act_in(l, ASH_SPACE_PRIVATE, keep, count);
 }
 
-static int32_t *act_ints(struct ash_layout *l, enum ash_keep keep, size_t count)
+static int32_t *act_ints(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
 {
     return act_bytes(l, ASH_SPACE_PRIVATE, keep, count * sizeof(int32_t));
 }
 
-float *ash_layout_columns(float *base, size_t columns)
+float *ash_acts_layout_columns(float *base, size_t columns)
 {
     return base == NULL ? NULL : base + columns;
 }
 
 /* ---- layers ------------------------------------------------------------------------------------------------------ */
 
-static void lay_norm(struct ash_layout *l, struct ash_norm_acts *norm)
+static void lay_norm(struct ash_acts_layout *l, struct ash_norm_acts *norm)
 {
     const struct ash_model_config *c = &l->model->config;
 
@@ -100,28 +100,28 @@ static void lay_norm(struct ash_layout *l, struct ash_norm_acts *norm)
 }
 
 /* Along cp attention reads other rows, by heads: of all ranks where they lie, or after an exchange. */
-static float *act_qkv(struct ash_layout *l, size_t width)
+static float *act_qkv(struct ash_acts_layout *l, size_t width)
 {
     if (l->axes->cp.same_node) return act_in(l, ASH_SPACE_CP, ASH_KEEP_COSTLY, l->batch_rows * width);
-    if (l->axes->cp.size > 1) return ash_layout_reuse_bytes(l, ASH_SPACE_PRIVATE, l->rows * width * sizeof(float));
+    if (l->axes->cp.size > 1) return ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE, l->rows * width * sizeof(float));
     return act(l, ASH_KEEP_COSTLY, l->rows * width);
 }
 
-static void lay_grouped(struct ash_layout *l, struct ash_attn_acts *a)
+static void lay_grouped(struct ash_acts_layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->model->config;
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
 
     a->rows.q = act_qkv(l, q + 2 * kv);
-    a->rows.k = ash_layout_columns(a->rows.q, q);
-    a->rows.v = ash_layout_columns(a->rows.k, kv);
+    a->rows.k = ash_acts_layout_columns(a->rows.q, q);
+    a->rows.v = ash_acts_layout_columns(a->rows.k, kv);
     if (!c->qk_norm) return;
     a->qk_raw = act(l, ASH_KEEP_COSTLY, l->rows * (q + kv));
     a->q_rstd = act(l, ASH_KEEP_COSTLY, l->rows * c->heads);
     a->k_rstd = act(l, ASH_KEEP_COSTLY, l->rows * c->kv_heads);
 }
 
-static void lay_latent(struct ash_layout *l, struct ash_attn_acts *a)
+static void lay_latent(struct ash_acts_layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->model->config;
 
@@ -137,11 +137,11 @@ static void lay_latent(struct ash_layout *l, struct ash_attn_acts *a)
     a->kv_low_norm = act(l, ASH_KEEP_COSTLY, l->rows * c->kv_rank);
     a->kv_low_rstd = act(l, ASH_KEEP_COSTLY, l->rows);
     /* copied into k and v at once */
-    a->kv_up =
-        ash_layout_reuse_bytes(l, ASH_SPACE_PRIVATE, l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float));
+    a->kv_up = ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE,
+                                           l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float));
 }
 
-size_t ash_layout_qkv_width(const struct ash_layout *l, size_t kv_heads)
+size_t ash_acts_layout_qkv_width(const struct ash_acts_layout *l, size_t kv_heads)
 {
     const struct ash_model_config *c = &l->model->config;
 
@@ -149,7 +149,7 @@ size_t ash_layout_qkv_width(const struct ash_layout *l, size_t kv_heads)
 }
 
 /* Rows of the whole batch along cp: of all heads where they lie, or of this rank's part of the heads. */
-static void lay_attn_all(struct ash_layout *l, struct ash_attn_acts *a)
+static void lay_attn_all(struct ash_acts_layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->model->config;
     size_t kv_heads = ash_split_heads_cp(l->model, l->axes, l->axes->cp.rank).count;
@@ -159,13 +159,13 @@ static void lay_attn_all(struct ash_layout *l, struct ash_attn_acts *a)
         a->all = a->rows;
         a->all.out = act_in(l, ASH_SPACE_CP, ASH_KEEP_COSTLY, l->batch_rows * c->heads * l->acts->v_dim);
     } else {
-        a->all.q = act(l, ASH_KEEP_COSTLY, l->batch_rows * ash_layout_qkv_width(l, kv_heads));
+        a->all.q = act(l, ASH_KEEP_COSTLY, l->batch_rows * ash_acts_layout_qkv_width(l, kv_heads));
         a->all.out = act(l, ASH_KEEP_COSTLY, l->batch_rows * heads * l->acts->v_dim);
     }
     a->lse = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->batch_rows * heads) : NULL;
 }
 
-static void lay_attn(struct ash_layout *l, struct ash_attn_acts *a)
+static void lay_attn(struct ash_acts_layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->model->config;
 
@@ -181,20 +181,20 @@ static void lay_attn(struct ash_layout *l, struct ash_attn_acts *a)
         a->lse = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->rows * c->heads) : NULL;
 }
 
-static void lay_inner(struct ash_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+static void lay_inner(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
 {
     ffn->gate = l->model->config.mlp == ASH_MLP_GATED ? act(l, ASH_KEEP_COSTLY, rows * width) : NULL;
     ffn->up = act(l, ASH_KEEP_COSTLY, rows * width);
 }
 
-static void lay_expert(struct ash_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+static void lay_expert(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
 {
     lay_inner(l, ffn, rows, width);
     ffn->hidden = act(l, ASH_KEEP_CHEAP, rows * width);
 }
 
 /* A feed-forward of all tokens. */
-static void lay_ffn(struct ash_layout *l, struct ash_ffn_acts *ffn, size_t width)
+static void lay_ffn(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t width)
 {
     if (!l->axes->shared_grads) {
         lay_expert(l, ffn, l->rows, width);
@@ -204,7 +204,7 @@ static void lay_ffn(struct ash_layout *l, struct ash_ffn_acts *ffn, size_t width
     ffn->hidden = ffn->hidden_all = act_in(l, ASH_SPACE_CP, ASH_KEEP_CHEAP, l->batch_rows * width);
 }
 
-static void lay_moe(struct ash_layout *l, struct ash_moe_acts *moe)
+static void lay_moe(struct ash_acts_layout *l, struct ash_moe_acts *moe)
 {
     const struct ash_model_config *c = &l->model->config;
     size_t pairs = l->rows * c->expert.choices;
@@ -218,8 +218,8 @@ static void lay_moe(struct ash_layout *l, struct ash_moe_acts *moe)
     moe->y = act_in(l, ash_split_shares_pairs(l->model, l->axes) ? ASH_SPACE_TP : ASH_SPACE_PRIVATE, ASH_KEEP_COSTLY,
                     pairs * c->hidden);
     if (l->axes->ep.size > 1) {
-        moe->x = ash_layout_reuse_bytes(l, ASH_SPACE_PRIVATE,
-                                        pairs * c->hidden * sizeof(float)); /* sent at once; see moe_exchange.h */
+        moe->x = ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE,
+                                             pairs * c->hidden * sizeof(float)); /* sent at once; see moe_exchange.h */
     } else {
         moe->x = act(l, ASH_KEEP_CHEAP, pairs * c->hidden);
         lay_expert(l, &moe->expert, pairs, c->expert.ffn);
@@ -227,7 +227,7 @@ static void lay_moe(struct ash_layout *l, struct ash_moe_acts *moe)
     if (c->expert.shared_ffn != 0) lay_ffn(l, &moe->shared, c->expert.shared_ffn);
 }
 
-static void lay_layer(struct ash_layout *l, size_t index)
+static void lay_layer(struct ash_acts_layout *l, size_t index)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_layer_acts *acts = &l->acts->layers[index];
@@ -252,28 +252,28 @@ static void lay_layer(struct ash_layout *l, size_t index)
 /* ---- the head ---------------------------------------------------------------------------------------------------- */
 
 /* The final norm, and logits: where all of a rank's are there at once, the others can see them. */
-static void lay_head(struct ash_layout *l)
+static void lay_head(struct ash_acts_layout *l)
 {
     struct ash_acts *acts = l->acts;
     struct ash_norm_acts *norm = &acts->final_norm;
     size_t hidden = l->model->config.hidden, vocab = l->model->vocab.count;
 
     if (l->axes->shared_grads && l->rows <= acts->head_rows)
-        acts->scratch.logits_all = ash_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * vocab);
+        acts->scratch.logits_all = ash_acts_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * vocab);
     else
-        acts->scratch.logits = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, acts->head_rows * vocab);
+        acts->scratch.logits = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, acts->head_rows * vocab);
     if (l->axes->shared_grads)
         norm->out_all = act_in(l, ASH_SPACE_NODE, ASH_KEEP_INPUT, l->batch_rows * hidden);
     else if (l->axes->tp.same_node)
-        norm->out_all = ash_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
+        norm->out_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
     else
-        norm->out = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
-    norm->rstd = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
-    norm->mean = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
+        norm->out = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
+    norm->rstd = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
+    norm->mean = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
 }
 
 /* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
-static size_t head_rows(const struct ash_layout *l)
+static size_t head_rows(const struct ash_acts_layout *l)
 {
     size_t bytes = !l->opts->backward     ? HEAD_LOGITS_BYTES
                    : l->axes->cp.size > 1 ? HEAD_LOGITS_ORDERED_BYTES
@@ -287,7 +287,7 @@ static size_t head_rows(const struct ash_layout *l)
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
-static void set_strides(struct ash_layout *l)
+static void set_strides(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_acts *acts = l->acts;
@@ -303,17 +303,17 @@ static void set_strides(struct ash_layout *l)
     acts->head_rows = head_rows(l);
 }
 
-static void lay_batch(struct ash_layout *l)
+static void lay_batch(struct ash_acts_layout *l)
 {
     struct ash_batch_block *block = &l->acts->block;
 
-    block->ids = ash_layout_keep_ints(l, l->rows);
-    block->targets = ash_layout_keep_ints(l, l->rows);
-    block->positions = ash_layout_keep_ints(l, l->rows);
-    l->acts->losses = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
+    block->ids = ash_acts_layout_keep_ints(l, l->rows);
+    block->targets = ash_acts_layout_keep_ints(l, l->rows);
+    block->positions = ash_acts_layout_keep_ints(l, l->rows);
+    l->acts->losses = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
 }
 
-void ash_layout_run(struct ash_layout *l)
+void ash_acts_layout_run(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_acts *acts = l->acts;
@@ -322,31 +322,31 @@ void ash_layout_run(struct ash_layout *l)
     lay_batch(l);
     if (l->axes->cp.size > 1 && !l->axes->cp.same_node)
         acts->scratch.packed =
-            ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ash_layout_qkv_width(l, c->kv_heads));
-    acts->scratch.residual = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden);
-    if (l->axes->tp.size > 1) ash_layout_exchanges(l);
+            ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ash_acts_layout_qkv_width(l, c->kv_heads));
+    acts->scratch.residual = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden);
+    if (l->axes->tp.size > 1) ash_acts_layout_exchanges(l);
     for (size_t i = 0; i < c->layers; i++)
         lay_layer(l, i);
     /* without a backward pass the stream is one buffer that every layer updates in place */
     acts->final_in =
-        l->opts->backward ? ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden) : acts->layers[0].in;
+        l->opts->backward ? ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden) : acts->layers[0].in;
     if (ash_split_has_head(l->model)) lay_head(l);
-    if (l->opts->backward) ash_layout_gradients(l);
+    if (l->opts->backward) ash_acts_layout_gradients(l);
 }
 
-struct ash_layout ash_layout_init(const struct ash_model *model, const struct ash_pass_opts *opts,
-                                  const struct ash_axes *axes, struct ash_acts *acts)
+struct ash_acts_layout ash_acts_layout_init(const struct ash_model *model, const struct ash_pass_opts *opts,
+                                            const struct ash_axes *axes, struct ash_acts *acts)
 {
-    return (struct ash_layout){.model = model,
-                               .opts = opts,
-                               .axes = axes,
-                               .acts = acts,
-                               .rows = ash_split_max_rows(opts, axes),
-                               .own = ash_split_max_own_rows(opts, axes),
-                               .batch_rows = opts->max_rows};
+    return (struct ash_acts_layout){.model = model,
+                                    .opts = opts,
+                                    .axes = axes,
+                                    .acts = acts,
+                                    .rows = ash_split_max_rows(opts, axes),
+                                    .own = ash_split_max_own_rows(opts, axes),
+                                    .batch_rows = opts->max_rows};
 }
 
-size_t ash_layout_space_bytes(const struct ash_layout *l, enum ash_space space)
+size_t ash_acts_layout_space_bytes(const struct ash_acts_layout *l, enum ash_space space)
 {
     return l->spaces[space].kept_bytes + l->spaces[space].reused_peak_bytes;
 }

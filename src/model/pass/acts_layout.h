@@ -13,7 +13,7 @@
 
 #include "model/pass/acts.h"
 
-#define ASH_LAYOUT_ALIGN ((size_t)64) /* bytes */
+#define ASH_ACTS_ALIGN ((size_t)64) /* bytes */
 
 enum ash_space { ASH_SPACE_PRIVATE, ASH_SPACE_TP, ASH_SPACE_CP, ASH_SPACE_NODE, ASH_SPACES };
 
@@ -23,8 +23,8 @@ struct ash_space_memory {
     size_t kept_bytes, reused_bytes, reused_peak_bytes;
 };
 
-/* Filled by ash_layout_init; then bases may be set, and ash_layout_run places everything. */
-struct ash_layout {
+/* Filled by ash_acts_layout_init; then bases may be set, and ash_acts_layout_run places everything. */
+struct ash_acts_layout {
     const struct ash_model *model;
     const struct ash_pass_opts *opts;
     const struct ash_axes *axes;
@@ -34,25 +34,25 @@ struct ash_layout {
 };
 
 /* A layout into acts, whose layers are allocated; nothing is placed yet. All are borrowed. */
-struct ash_layout ash_layout_init(const struct ash_model *model, const struct ash_pass_opts *opts,
-                                  const struct ash_axes *axes, struct ash_acts *acts);
+struct ash_acts_layout ash_acts_layout_init(const struct ash_model *model, const struct ash_pass_opts *opts,
+                                            const struct ash_axes *axes, struct ash_acts *acts);
 /* Place everything: sets acts' strides, and its pointers where spaces have memory. */
-void ash_layout_run(struct ash_layout *l);
-/* acts_scratch.c, for ash_layout_run: gradients and temporaries of the backward pass; what ranks of tp exchange. */
-void ash_layout_gradients(struct ash_layout *l);
-void ash_layout_exchanges(struct ash_layout *l);
+void ash_acts_layout_run(struct ash_acts_layout *l);
+/* acts_scratch.c, for ash_acts_layout_run: gradients and temporaries of the backward pass; what ranks of tp exchange. */
+void ash_acts_layout_gradients(struct ash_acts_layout *l);
+void ash_acts_layout_exchanges(struct ash_acts_layout *l);
 /* Bytes of a space after a run. */
-size_t ash_layout_space_bytes(const struct ash_layout *l, enum ash_space space);
+size_t ash_acts_layout_space_bytes(const struct ash_acts_layout *l, enum ash_space space);
 
 /* Place size_bytes for the life of the pass, or for one layer at a time. Returns NULL where the layout only measures. */
-void *ash_layout_keep_bytes(struct ash_layout *l, enum ash_space space, size_t size_bytes);
-void *ash_layout_reuse_bytes(struct ash_layout *l, enum ash_space space, size_t size_bytes);
+void *ash_acts_layout_keep_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes);
+void *ash_acts_layout_reuse_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes);
 /* The same for the life of the pass, by type; integers are private. */
-float *ash_layout_keep_floats(struct ash_layout *l, enum ash_space space, size_t count);
-int32_t *ash_layout_keep_ints(struct ash_layout *l, size_t count);
+float *ash_acts_layout_keep_floats(struct ash_acts_layout *l, enum ash_space space, size_t count);
+int32_t *ash_acts_layout_keep_ints(struct ash_acts_layout *l, size_t count);
 /* A column further right in the same rows; of NULL, NULL. */
-float *ash_layout_columns(float *base, size_t columns);
+float *ash_acts_layout_columns(float *base, size_t columns);
 /* Columns of q, k and v of some key-value heads. */
-size_t ash_layout_qkv_width(const struct ash_layout *l, size_t kv_heads);
+size_t ash_acts_layout_qkv_width(const struct ash_acts_layout *l, size_t kv_heads);
 
 #endif

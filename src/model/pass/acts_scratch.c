@@ -8,7 +8,7 @@
 /* ---- gradients ---------------------------------------------------------------------------------------------------- */
 
 /* Gradients of q, k, v and attention's output, of this rank's rows; or, where ranks of cp share memory, of all. */
-static void lay_attn_gradients(struct ash_layout *l)
+static void lay_attn_gradients(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_acts *acts = l->acts;
@@ -16,14 +16,14 @@ static void lay_attn_gradients(struct ash_layout *l)
     enum ash_space space = l->axes->cp.same_node ? ASH_SPACE_CP : ASH_SPACE_PRIVATE;
     size_t rows = l->axes->cp.same_node ? l->batch_rows : l->rows;
 
-    s->dattn.out = ash_layout_keep_floats(l, space, rows * c->heads * acts->v_dim);
-    s->dattn.q = ash_layout_keep_floats(l, space, rows * acts->q_stride);
+    s->dattn.out = ash_acts_layout_keep_floats(l, space, rows * c->heads * acts->v_dim);
+    s->dattn.q = ash_acts_layout_keep_floats(l, space, rows * acts->q_stride);
     if (c->attn == ASH_ATTN_GROUPED) {
-        s->dattn.k = ash_layout_columns(s->dattn.q, c->heads * c->head_dim);
-        s->dattn.v = ash_layout_columns(s->dattn.k, c->kv_heads * c->head_dim);
+        s->dattn.k = ash_acts_layout_columns(s->dattn.q, c->heads * c->head_dim);
+        s->dattn.v = ash_acts_layout_columns(s->dattn.k, c->kv_heads * c->head_dim);
     } else {
-        s->dattn.k = ash_layout_keep_floats(l, space, rows * acts->k_stride);
-        s->dattn.v = ash_layout_keep_floats(l, space, rows * acts->v_stride);
+        s->dattn.k = ash_acts_layout_keep_floats(l, space, rows * acts->k_stride);
+        s->dattn.v = ash_acts_layout_keep_floats(l, space, rows * acts->v_stride);
     }
     if (l->axes->cp.same_node) {
         s->dattn_all = s->dattn;
@@ -31,14 +31,14 @@ static void lay_attn_gradients(struct ash_layout *l)
         size_t kv_heads = ash_split_heads_cp(l->model, l->axes, l->axes->cp.rank).count;
 
         s->dattn_all.q =
-            ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows * ash_layout_qkv_width(l, kv_heads));
-        s->dattn_all.out = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE,
-                                                  l->batch_rows * kv_heads * (c->heads / c->kv_heads) * acts->v_dim);
+            ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows * ash_acts_layout_qkv_width(l, kv_heads));
+        s->dattn_all.out = ash_acts_layout_keep_floats(
+            l, ASH_SPACE_PRIVATE, l->batch_rows * kv_heads * (c->heads / c->kv_heads) * acts->v_dim);
     }
 }
 
 /* Of what the projections to q, k and v make on the way. */
-static void lay_qkv_gradients(struct ash_layout *l)
+static void lay_qkv_gradients(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_scratch *s = &l->acts->scratch;
@@ -46,35 +46,35 @@ static void lay_qkv_gradients(struct ash_layout *l)
 
     if (c->qk_norm)
         s->dqk_raw = s->dqk_raw_all =
-            ash_layout_keep_floats(l, is_shared ? ASH_SPACE_CP : ASH_SPACE_PRIVATE,
-                                   (is_shared ? l->batch_rows : l->rows) * (c->heads + c->kv_heads) * c->head_dim);
+            ash_acts_layout_keep_floats(l, is_shared ? ASH_SPACE_CP : ASH_SPACE_PRIVATE,
+                                        (is_shared ? l->batch_rows : l->rows) * (c->heads + c->kv_heads) * c->head_dim);
     if (c->attn != ASH_ATTN_LATENT) return;
-    s->dq_low = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->q_rank);
-    s->dq_low_norm = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->q_rank);
-    s->dkv_low = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * (c->kv_rank + c->rope_dim));
-    s->dkv_low_norm = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->kv_rank);
-    s->dkey = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->rope_dim);
-    s->dkv_up = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->heads * (c->nope_dim + c->v_dim));
+    s->dq_low = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->q_rank);
+    s->dq_low_norm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->q_rank);
+    s->dkv_low = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * (c->kv_rank + c->rope_dim));
+    s->dkv_low_norm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->kv_rank);
+    s->dkey = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->rope_dim);
+    s->dkv_up = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->heads * (c->nope_dim + c->v_dim));
 }
 
 /* Of the stream, and of a norm over it. */
-static void lay_stream_gradients(struct ash_layout *l)
+static void lay_stream_gradients(struct ash_acts_layout *l)
 {
     struct ash_scratch *s = &l->acts->scratch;
     size_t hidden = l->model->config.hidden;
 
     for (size_t i = 0; l->axes->shared_grads && i < ASH_DX_BUFFERS; i++)
-        s->dx_buffers[i] = ash_layout_keep_floats(l, ASH_SPACE_NODE, l->batch_rows * hidden);
+        s->dx_buffers[i] = ash_acts_layout_keep_floats(l, ASH_SPACE_NODE, l->batch_rows * hidden);
     if (l->axes->tp.same_node) {
-        if (!l->axes->shared_grads) s->dx_all = ash_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
-        s->dnorm_all = ash_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
+        if (!l->axes->shared_grads) s->dx_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
+        s->dnorm_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
     } else {
-        if (!l->axes->shared_grads) s->dx = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
-        s->dnorm = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
+        if (!l->axes->shared_grads) s->dx = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
+        s->dnorm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
     }
 }
 
-static void lay_ffn_gradients(struct ash_layout *l)
+static void lay_ffn_gradients(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_scratch *s = &l->acts->scratch;
@@ -82,12 +82,12 @@ static void lay_ffn_gradients(struct ash_layout *l)
     enum ash_space space = l->axes->shared_grads ? ASH_SPACE_CP : ASH_SPACE_PRIVATE;
     size_t rows = l->axes->shared_grads ? l->batch_rows : l->rows;
 
-    s->dffn.gate = c->mlp == ASH_MLP_GATED ? ash_layout_keep_floats(l, space, rows * wide) : NULL;
-    s->dffn.up = ash_layout_keep_floats(l, space, rows * wide);
-    s->dffn.hidden = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * wide);
+    s->dffn.gate = c->mlp == ASH_MLP_GATED ? ash_acts_layout_keep_floats(l, space, rows * wide) : NULL;
+    s->dffn.up = ash_acts_layout_keep_floats(l, space, rows * wide);
+    s->dffn.hidden = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * wide);
 }
 
-static void lay_moe_gradients(struct ash_layout *l)
+static void lay_moe_gradients(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config;
     struct ash_scratch *s = &l->acts->scratch;
@@ -95,18 +95,18 @@ static void lay_moe_gradients(struct ash_layout *l)
 
     if (c->expert.experts == 0) return;
     if (l->axes->ep.size == 1) {
-        s->dexpert.gate = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
-        s->dexpert.up = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
-        s->dexpert.hidden = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        s->dexpert.gate = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        s->dexpert.up = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        s->dexpert.hidden = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
     }
-    s->dpair = ash_layout_keep_floats(l, ash_split_shares_pairs(l->model, l->axes) ? ASH_SPACE_TP : ASH_SPACE_PRIVATE,
-                                      pairs * c->hidden);
-    s->pair_weight = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs);
-    s->dweight = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs);
-    s->dlogits = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->expert.experts);
+    s->dpair = ash_acts_layout_keep_floats(
+        l, ash_split_shares_pairs(l->model, l->axes) ? ASH_SPACE_TP : ASH_SPACE_PRIVATE, pairs * c->hidden);
+    s->pair_weight = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs);
+    s->dweight = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs);
+    s->dlogits = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->expert.experts);
 }
 
-void ash_layout_gradients(struct ash_layout *l)
+void ash_acts_layout_gradients(struct ash_acts_layout *l)
 {
     lay_stream_gradients(l);
     lay_attn_gradients(l);
@@ -118,7 +118,7 @@ void ash_layout_gradients(struct ash_layout *l)
 /* ---- exchanges ---------------------------------------------------------------------------------------------------- */
 
 /* What ranks of tp pass to each other in reductions. */
-static void lay_reductions(struct ash_layout *l)
+static void lay_reductions(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config;
     const size_t cols[] = {c->hidden, c->q_rank, c->kv_rank, c->rope_dim, ASH_LANES}; /* of sums over the ranks */
@@ -127,16 +127,16 @@ static void lay_reductions(struct ash_layout *l)
     for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
         if (cols[i] > 0) tile = ash_max(tile, ash_reduce_tile_floats(l->own, cols[i]));
     if (!l->axes->tp.same_node) {
-        l->acts->scratch.tile = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, tile);
+        l->acts->scratch.tile = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, tile);
         return;
     }
     for (size_t i = 0; i < 2; i++)
-        l->acts->posted[i] = ash_layout_keep_bytes(l, ASH_SPACE_TP, posted_bytes);
-    l->acts->shared_losses = ash_layout_keep_floats(l, ASH_SPACE_TP, l->rows);
+        l->acts->posted[i] = ash_acts_layout_keep_bytes(l, ASH_SPACE_TP, posted_bytes);
+    l->acts->shared_losses = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows);
 }
 
 /* What else they exchange: rows of the stream, parts of losses, looked-up rows, heads. */
-void ash_layout_exchanges(struct ash_layout *l)
+void ash_acts_layout_exchanges(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config, *whole = &l->model->whole;
     struct ash_scratch *s = &l->acts->scratch;
@@ -144,18 +144,19 @@ void ash_layout_exchanges(struct ash_layout *l)
     size_t all_heads = (whole->heads + whole->kv_heads) * c->head_dim;
 
     lay_reductions(l);
-    s->x_gathered = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->hidden);
+    s->x_gathered = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->hidden);
     if (l->opts->backward && !l->axes->tp.same_node)
-        s->dy_gathered = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->hidden);
-    s->top = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2);
-    s->lanes = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ASH_LANES);
-    block->held_ids = ash_layout_keep_ints(l, l->rows);
-    block->held_rows = ash_layout_keep_ints(l, l->rows);
-    block->own_index = ash_layout_keep_ints(l, l->own);
+        s->dy_gathered = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->hidden);
+    s->top = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2);
+    s->lanes = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ASH_LANES);
+    block->held_ids = ash_acts_layout_keep_ints(l, l->rows);
+    block->held_rows = ash_acts_layout_keep_ints(l, l->rows);
+    block->own_index = ash_acts_layout_keep_ints(l, l->own);
     if (!l->opts->backward || !c->qk_norm) return;
-    s->qk.send = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * (c->heads + c->kv_heads) * c->head_dim);
-    s->qk.recv = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * 2 * all_heads);
-    s->qk.raw = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * all_heads);
-    s->qk.grad = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * all_heads);
-    s->qk.rstd = ash_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * whole->heads);
+    s->qk.send =
+        ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * (c->heads + c->kv_heads) * c->head_dim);
+    s->qk.recv = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * 2 * all_heads);
+    s->qk.raw = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * all_heads);
+    s->qk.grad = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * all_heads);
+    s->qk.rstd = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * whole->heads);
 }

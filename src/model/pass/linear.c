@@ -2,6 +2,7 @@
 #include "model/pass/linear.h"
 
 #include "base/assert.h"
+#include "model/files/load.h"
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 

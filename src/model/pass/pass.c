@@ -4,6 +4,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "model/files/load.h"
 #include "model/pass/pass_priv.h"
 #include "model/pass/split.h"
 
