@@ -7,16 +7,17 @@ comma  := ,
 BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 
-.PHONY: help configure build run check test bench install dist fmt clean coverage
+.PHONY: help configure build run check test bench install dist fmt clean coverage docs
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
 	@echo "make check    for every edit, a minute: format, floors, names, ratchets, lint, quick tests"
 	@echo "make test     install what is missing, build and run every test"
-	@echo "make bench    measure, beside what you would use instead (BENCH=pattern for a part)"
+	@echo "make bench    measure, compared with what you would use instead (BENCH=pattern for a part)"
 	@echo "make build    build/ashlar (SAN=address,undefined or SAN=thread for a sanitizer build)"
 	@echo "make install  program, libraries, headers, man page and completions, into PREFIX (now $(PREFIX))"
 	@echo "make dist     the last commit as build/dist/ashlar-VERSION.tar.gz"
 	@echo "make coverage line and branch coverage of the test suite"
+	@echo "make docs     write what the documentation takes from the program and from scripts: reference, figures, history"
 	@echo "make fmt      format the sources;  make clean  remove the build folders"
 
 configure:
@@ -43,6 +44,12 @@ bench: build
 coverage:
 	@scripts/deps.sh test
 	@scripts/coverage.sh
+
+docs: configure
+	@cmake --build $(BUILD) --target ashlar > /dev/null
+	@scripts/reference.sh $(BUILD)/ashlar docs/reference
+	@scripts/figures.py docs/figures
+	@bench/history/plot.py bench/history docs/figures/performance-history.svg
 
 install: configure
 	@cmake --build $(BUILD) --target installable

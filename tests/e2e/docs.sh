@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# What the documentation says is there: links lead somewhere, commands have the flags and settings that they are shown with, files
-# that are named exist.
+# What the documentation says is there: links lead somewhere and back, commands have the flags and settings that they are shown with,
+# files and folders that are named exist, what `make docs` writes is up to date.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 cd "$SOURCE" || exit 1
-pages=(README.md ARCHITECTURE.md docs/*.md tests/*/README.md)
+shopt -s globstar nullglob
+pages=(*.md docs/**/*.md tests/*/README.md src/**/README.md bench/**/README.md)
+[ ${#pages[@]} -gt 30 ] || fail "only ${#pages[@]} pages were found"
 
 # The anchors of a page's headings, as GitHub makes them.
 anchors() {
@@ -20,13 +22,40 @@ for page in "${pages[@]}"; do
     done
 done
 
+# links FROM: the files that a page links to, from the root of the tree.
+links() {
+    grep -o '\]([^) ]*)' "$1" | sed -e 's/^](\(.*\))$/\1/' -e 's/#.*//' | grep -v -e '^https\?:' -e '^$' |
+        while read -r link; do realpath --relative-to=. "$(dirname "$1")/$link"; done
+}
+# Every page of docs/ can be reached from its index, and every page but the index leads back to an index.
+links docs/README.md > "$SCRATCH/reached"
+links docs/reference/README.md >> "$SCRATCH/reached"
+links docs/planning.md >> "$SCRATCH/reached"
+for page in docs/**/*.md; do
+    [ "$page" = docs/README.md ] && continue
+    grep -qx "$page" "$SCRATCH/reached" || fail "docs/README.md does not lead to $page"
+    links "$page" | grep -qx -e docs/README.md || fail "$page does not lead back to docs/README.md"
+done
+for figure in docs/figures/*.svg; do
+    grep -q "(.*${figure##*/})" "${pages[@]}" || fail "no page shows $figure"
+done
+
+# What `make docs` writes.
+bash scripts/reference.sh "$ASHLAR" "$SCRATCH/reference"
+diff -r "$SCRATCH/reference" docs/reference > "$SCRATCH/diff" || fail "the reference is not up to date (make docs): $(head -n 5 "$SCRATCH/diff")"
+if command -v python3 > /dev/null; then
+    python3 scripts/figures.py "$SCRATCH/figures"
+    python3 bench/history/plot.py bench/history "$SCRATCH/figures/performance-history.svg"
+    diff -r "$SCRATCH/figures" docs/figures > "$SCRATCH/diff" || fail "figures are not up to date (make docs): $(head -n 3 "$SCRATCH/diff" | cut -c1-200)"
+fi
+
 # Everything in code type, a line each: blocks by line, spans over the ends of lines.
 for page in "${pages[@]}"; do
     awk 'function spans(n, i, part) { n = split(text, part, "`"); for (i = 2; i <= n; i += 2) print part[i]; text = "" }
         /^```/ { spans(); code = !code; next } code { print; next } /^$/ { spans(); next } { text = text " " $0 } END { spans() }' "$page" |
         sed "s|^|$page: |"
 done > "$SCRATCH/code"
-[ "$(wc -l < "$SCRATCH/code")" -gt 500 ] || fail "only $(wc -l < "$SCRATCH/code") pieces of code were found in the documentation"
+[ "$(wc -l < "$SCRATCH/code")" -gt 1500 ] || fail "only $(wc -l < "$SCRATCH/code") pieces of code were found in the documentation"
 
 # help_of WORDS...: the help texts of the commands among the words, one inside the other ("launch ... train job.yaml").
 help_of() {
@@ -47,6 +76,7 @@ while IFS= read -r line; do
     words=(${line#*ashlar })
     set +f
     parent=
+    case ${words[0]:-} in COMMAND) continue ;; esac
     help_of "${words[@]}" > "$SCRATCH/help"
     [ -s "$SCRATCH/help" ] || continue
     commands=$((commands + 1))
@@ -54,24 +84,31 @@ while IFS= read -r line; do
         case $word in
             '|' | '#') break ;;
             --help) ;;
-            --[a-z]*) grep -q -- "^  ${word%%[^a-z-]*}\b" "$SCRATCH/help" || fail "$page: '${line#*: }' has no $word" ;;
+            --[a-z]*) grep -q -- "^  ${word%%[^a-z0-9-]*}\b" "$SCRATCH/help" || fail "$page: '${line#*: }' has no $word" ;;
             [a-z]*.[a-z]*=*) grep -q "^  ${word%%=*} " "$SCRATCH/help" || fail "$page: '${line#*: }' has no setting ${word%%=*}" ;;
         esac
     done
 done < <(grep -E ': (\$ |.*\| )?ashlar [a-z]' "$SCRATCH/code")
-[ "$commands" -gt 40 ] || fail "only $commands commands were found in the documentation"
+[ "$commands" -gt 120 ] || fail "only $commands commands were found in the documentation"
 
 # Settings and flags by themselves belong to some command; files are somewhere in the tree.
 cat "$SCRATCH"/help-* > "$SCRATCH/help"
+sections=$(sed -n 's/^  \([a-z]*\)\.[a-z_]* .*/\1/p' "$SCRATCH/help" | sort -u | tr '\n' ' ')
 find . -path ./.git -prune -o -path './build*' -prune -o -type f -print > "$SCRATCH/files"
 while IFS= read -r line; do
     page=${line%%: *} code=${line#*: }
     case $code in
         *' '*) ;;
-        --[a-z]*) grep -q -- "^  ${code%%[^a-z-]*}\b" "$SCRATCH/help" || fail "$page: no command has $code" ;;
-        */*.[ch] | */*.sh | */*.csv | */*.yaml | */*.mjs)
-            case $code in *[*{}A-Z\<]* | /*) continue ;; esac
+        --[a-z]*) grep -q -- "^  ${code%%[^a-z0-9-]*}\b" "$SCRATCH/help" || fail "$page: no command has $code" ;;
+        */*.[ch] | */*.sh | */*.csv | */*.yaml | */*.mjs | */*.py | */*.md)
+            case $code in *[*{}A-Z\<]* | /* | runs/*) continue ;; esac
             grep -q "/$code$" "$SCRATCH/files" || fail "$page: there is no file $code" ;;
+        src/*/ | tests/*/ | bench/*/ | docs/*/ | examples/ | scripts/ | include/*/)
+            [ -d "$code" ] || fail "$page: there is no folder $code" ;;
+        */* | *.safetensors | *.yaml | *.json) ;;
+        [a-z]*.[a-z]*)
+            setting=${code%%=*}
+            case " $sections" in *" ${code%%.*} "*) grep -q "^  $setting " "$SCRATCH/help" || fail "$page: there is no setting $code" ;; esac ;;
     esac
 done < "$SCRATCH/code"
 finish

@@ -234,7 +234,7 @@ void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_
 {
     struct ash_cache *cache = step->cache;
 
-    ash_assert(cache != NULL && layer < step->model->config.layers);
+    ash_assert(cache->model == step->model && layer < step->model->config.layers);
     args->kv_dtype = cache->dtype;
     args->k_stride = cache->k_width;
     args->v_stride = cache->v_width;

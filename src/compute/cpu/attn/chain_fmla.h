@@ -2,7 +2,7 @@
  * tile of attention (chain_body.h). v16 + 4 r + j has row r and columns 4 j to 4 j + 3. Four k are a vector of each row
  * of the left operand, in v0 to v3 and v4 to v7 alternating, and four rows of the right one, in v8 to v11 and v12 to
  * v15 alternating. What a k needs is loaded while the previous one is used, where a search over orders found it best
- * (docs/performance-log.md). */
+ * (docs/kernels/attention.md). */
 #ifndef ASH_COMPUTE_CHAIN_FMLA_H
 #define ASH_COMPUTE_CHAIN_FMLA_H
 

@@ -177,7 +177,7 @@ static inline void tile_smmla_subscales(size_t groups, const uint8_t *x, size_t 
  * start from ASH_F32_ROUND_MAGIC_BITS: an integer added to the bits of 1.5 * 2^23 is that float plus the integer, so a
  * subtraction of floats replaces a conversion, which would count twice. To start from there is a load: next to vector
  * instructions it is cheaper than the copy of a register. Operands are loaded before all their products, and additions
- * are grouped by kind; finer orders were no faster (docs/performance-log.md). */
+ * are grouped by kind; finer orders were no faster (docs/kernels/quantised-gemm.md). */
 #define BLOCK_MICROS 3
 /* clang-format off */
 #define BLOCK_CHUNK(x, w)                                                                                              \

@@ -1,7 +1,7 @@
 /* tile_neon - what the register tiles of arm64 have in common. They are written in assembly, because the schedule of
  * loads decides a tenth of their speed and no compiler keeps it: v8 to v31 are the sums, v0 to v7 operands on their way
  * from memory. An operand is loaded as soon as its register is free, about eight products before its first use; the
- * loops are long and aligned, because each turn costs a cycle (docs/performance-log.md has the search). */
+ * loops are long and aligned, because each turn costs a cycle (docs/kernels/gemm.md has the search). */
 #ifndef ASH_COMPUTE_TILE_NEON_H
 #define ASH_COMPUTE_TILE_NEON_H
 
