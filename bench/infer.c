@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "serve/generator.h"
 
 #define TOKENS_MAX 1024

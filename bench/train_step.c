@@ -9,6 +9,7 @@
 #include "base/rng.h"
 #include "infra/cpu.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "train/state/optimizer.h"
 #include "train/state/state.h"
 
@@ -107,7 +108,7 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
                               .docs = bench->docs,
                               .doc_count = SEQUENCES,
                               .seq_rows = TOKENS,
-                              .starts = true};
+                              .flags = ASH_BATCH_OVERWRITES};
     struct ash_model *model = bench->state.model;
     float *grads = bench->grads.data;
     struct ash_optimizer *optimizer = &bench->optimizer;
@@ -118,7 +119,9 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
 
     ash_model_use_bf16(model, bf16 ? bench->state.bf16.data : NULL);
     ash_model_clear_grads(model, &bench->exec, grads, (struct ash_range){0, ash_model_grad_size(model)});
-    if ((rc = ash_pass_train(bench->pass, &batch, 1.0f / ROWS, grads, bench->losses, err)) < 0) return rc;
+    if ((rc = ash_pass_train(bench->pass, &batch, 1.0f / ROWS, &(struct ash_pass_grads){.sums = grads}, bench->losses,
+                             err)) < 0)
+        return rc;
     ash_model_grad_fold(model, &bench->exec, grads);
     if ((rc = ash_optimizer_norm(&optimizer, &sums, 1, &alone, &norm, err)) < 0) return rc;
     ash_optimizer_update(&bench->optimizer, grads, norm, optimizer_opts.lr);

@@ -1,4 +1,4 @@
-/* A model's life: from a folder or from a seed, mapped or owned, and the views its passes read. */
+/* A model's life: from a seed, mapped or owned, and the views its passes read. Opening files: files/open.c. */
 #include "model/model_priv.h"
 
 #include <errno.h>
@@ -11,10 +11,10 @@
 #include "base/bf16.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "base/rng.h"
 #include "base/workers.h"
-#include "model/files/folder_priv.h"
-#include "model/files/gguf_model_priv.h"
+#include "model/weight.h"
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
 
@@ -28,26 +28,17 @@ static void refresh_vector(struct ash_model *model, size_t index)
         copy[j] = ash_bf16_round(copy[j]);
 }
 
-/* Small tensors lie between large ones: asked for together, they come together. */
-static void want_vectors(const struct ash_model *model)
-{
-    for (size_t i = 0; i < model->param_count; i++) {
-        const struct ash_param *param = &model->params[i];
-
-        if (!param->matrix) ash_map_want(param->data, ash_dtype_size(param->dtype, param->count));
-    }
-}
-
 void ash_model_refresh(struct ash_model *model)
 {
     for (size_t i = 0; i < model->param_count; i++)
-        if (!model->params[i].matrix) refresh_vector(model, i);
+        if (!model->params[i].is_matrix) refresh_vector(model, i);
 }
 
 void ash_model_bind(struct ash_model *model, size_t index, const void *data)
 {
+    ash_assert(index < model->param_count);
     model->params[index].data = data;
-    if (!model->params[index].matrix) refresh_vector(model, index);
+    if (!model->params[index].is_matrix) refresh_vector(model, index);
 }
 
 const float *ash_model_vector(const struct ash_model *model, int32_t param)
@@ -112,15 +103,13 @@ static int open_vectors(struct ash_model *model, struct ash_err *err)
     if (model->vector_offset == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
     for (size_t i = 0; i < model->param_count; i++) {
         model->vector_offset[i] = total;
-        if (!model->params[i].matrix)
-            total += (model->params[i].count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
+        if (!model->params[i].is_matrix) total += ash_round_up(model->params[i].count, ASH_PARAM_ALIGN);
     }
     return ash_buffer_init(&model->vectors, &ash_memory_host, total * sizeof(float), "norms and biases", err);
 }
 
-/* Everything but the weights, of a slice (NULL: all). Takes over config's reference, on failure too. */
-static int model_alloc(const struct ash_model_config *config, const struct ash_slice *slice,
-                       struct ash_model **model_out, struct ash_err *err)
+int ash_model_alloc(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_model **model_out,
+                    struct ash_err *err)
 {
     struct ash_model *model = calloc(1, sizeof(*model));
     int rc;
@@ -134,11 +123,13 @@ static int model_alloc(const struct ash_model_config *config, const struct ash_s
     model->vocab = ash_slice_vocab(config, &model->slice);
     model->experts = ash_slice_experts(config, &model->slice);
     ash_slice_config(config, &model->slice, &model->config, model->layer_ids);
-    if ((rc = ash_model_list_params(model, err)) < 0) goto fail;
+    rc = ash_model_list_params(model, err);
+    if (rc < 0) goto fail;
     rc = ash_shards_init(&model->shards, model, model->slice.shard_rank,
                          model->slice.shard_size > 1 ? model->slice.shard_size : 1, err);
     if (rc < 0) goto fail;
-    if ((rc = open_vectors(model, err)) < 0) goto fail;
+    rc = open_vectors(model, err);
+    if (rc < 0) goto fail;
     *model_out = model;
     return 0;
 
@@ -150,79 +141,7 @@ fail:
 int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err)
 {
     json_incref(config->source);
-    return model_alloc(config, NULL, model_out, err);
-}
-
-int ash_model_home(const char *path, char *buf, size_t buf_bytes)
-{
-    int used;
-
-    if (ash_gguf_named(path)) return ash_gguf_home(path, buf, buf_bytes);
-    used = snprintf(buf, buf_bytes, "%s", path);
-    return used >= 0 && (size_t)used < buf_bytes ? 0 : -ENAMETOOLONG;
-}
-
-static int open_gguf(const char *path, struct ash_model **model_out, struct ash_err *err)
-{
-    struct ash_model_config config;
-    struct ash_gguf *file = NULL;
-    struct ash_model *model = NULL;
-    int rc = ash_gguf_open(path, &file, err);
-
-    if (rc < 0) return rc;
-    rc = ash_gguf_model_config(file, &config, err);
-    if (rc == 0) rc = model_alloc(&config, NULL, &model, err);
-    if (rc < 0) {
-        ash_gguf_close(file);
-        return ash_err_prefix(err, rc, "%s", path);
-    }
-    rc = ash_gguf_model_map(model, file, err);
-    if (rc < 0) {
-        ash_model_close(model);
-        return ash_err_prefix(err, rc, "%s", path);
-    }
-    want_vectors(model);
-    ash_model_refresh(model);
-    *model_out = model;
-    return 0;
-}
-
-static int open_folder(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
-                       struct ash_err *err)
-{
-    struct ash_model_config config;
-    struct ash_model *model = NULL;
-    int rc;
-
-    if ((rc = ash_model_config_load(path, &config, err)) < 0) return rc;
-    if ((rc = model_alloc(&config, slice, &model, err)) < 0) return rc;
-    if ((rc = ash_folder_map(model, path, err)) < 0) goto fail;
-    if (slice != NULL && (rc = ash_model_own(model, err)) < 0) goto fail; /* the files hold whole tensors */
-    if (slice == NULL) want_vectors(model);
-    ash_model_refresh(model);
-    *model_out = model;
-    return 0;
-
-fail:
-    ash_model_close(model);
-    return rc;
-}
-
-int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
-{
-    char file[ASH_GGUF_PATH_BYTES];
-
-    return ash_gguf_locate(path, file) ? open_gguf(file, model_out, err) : open_folder(path, NULL, model_out, err);
-}
-
-int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
-                         struct ash_err *err)
-{
-    char file[ASH_GGUF_PATH_BYTES];
-
-    if (slice == NULL) return ash_model_open(path, model_out, err);
-    if (!ash_gguf_locate(path, file)) return open_folder(path, slice, model_out, err);
-    return ash_err_set(err, -ENOTSUP, "'%s' is a GGUF file: training starts from a Hugging Face folder", file);
+    return ash_model_alloc(config, NULL, model_out, err);
 }
 
 static bool role_is_residual_output(const struct ash_model *model, int32_t index)
@@ -243,14 +162,13 @@ static struct ash_piece held_piece(const struct ash_model *model, const struct a
 {
     struct ash_piece piece = ash_param_piece(param, index);
     struct ash_shard_part part;
-    size_t begin, end;
+    struct ash_range held;
 
     if (!model->slice.shard_weights) return piece;
     part = ash_shards_part(&model->shards, param);
-    begin = piece.local > part.first ? piece.local : part.first;
-    end = piece.local + piece.count < part.first + part.count ? piece.local + piece.count : part.first + part.count;
-    if (begin >= end) return (struct ash_piece){0};
-    return (struct ash_piece){begin, piece.full + (begin - piece.local), end - begin};
+    held = ash_range_overlap((struct ash_range){piece.local, piece.count}, (struct ash_range){part.first, part.count});
+    if (held.count == 0) return (struct ash_piece){0};
+    return (struct ash_piece){held.first, piece.full + (held.first - piece.local), held.count};
 }
 
 #define INIT_VALUES_MIN 4096 /* that are worth waking a thread for */
@@ -270,7 +188,7 @@ static void draw_values(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t count; begin < end; begin += count) {
-        count = end - begin < INIT_VALUES_AT_ONCE ? end - begin : INIT_VALUES_AT_ONCE;
+        count = ash_min(end - begin, INIT_VALUES_AT_ONCE);
         ash_rng_normals(piece->seed, piece->stream, piece->first + begin, normals, count);
         for (size_t i = 0; i < count; i++)
             piece->values[begin + i] = (float)(piece->std * normals[i]);
@@ -291,8 +209,8 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed, st
         struct ash_piece piece = held_piece(model, param, p);
         struct init_piece draws = {values + piece.local, seed, stream, piece.full, std};
 
-        if (param->matrix) ash_workers_run(workers, piece.count, INIT_VALUES_MIN, draw_values, &draws);
-        for (size_t i = 0; !param->matrix && i < piece.count; i++)
+        if (param->is_matrix) ash_workers_run(workers, piece.count, INIT_VALUES_MIN, draw_values, &draws);
+        for (size_t i = 0; !param->is_matrix && i < piece.count; i++)
             values[piece.local + i] = is_bias ? 0 : 1;
     }
 }
@@ -319,8 +237,10 @@ int ash_model_create_slice(const struct ash_model_config *config, const struct a
     int rc;
 
     json_incref(copy.source); /* on failure the caller still owns config */
-    if ((rc = model_alloc(&copy, slice, &model, err)) < 0) return rc;
-    if ((rc = open_values(model, err)) < 0) goto fail;
+    rc = ash_model_alloc(&copy, slice, &model, err);
+    if (rc < 0) return rc;
+    rc = open_values(model, err);
+    if (rc < 0) goto fail;
     bind_owned(model);
     for (size_t i = 0; i < model->param_count; i++)
         init_param(model, (int32_t)i, seed, workers);
@@ -341,7 +261,8 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     if (model->values.data != NULL) return 0;
     if (model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
-    if ((rc = open_values(model, err)) < 0) return rc;
+    rc = open_values(model, err);
+    if (rc < 0) return rc;
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
         float *values = (float *)model->values.data + param->offset;
@@ -357,39 +278,6 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     ash_safetensors_close(model->files);
     model->files = NULL;
     return 0;
-}
-
-/* Parameters are listed in the order of use, but for an embedding: a few of its rows are looked up first, and all of it
- * is read last where it is the output matrix too. */
-static void start_fetch(struct ash_model *model)
-{
-    size_t embed = (size_t)model->top.param[ASH_ROLE_EMBED], count = 0;
-    struct ash_prefetch_range *ranges;
-
-    ranges = calloc(model->param_count, sizeof(*ranges));
-    if (ranges == NULL) return;
-    for (size_t i = 0; i < model->param_count; i++) {
-        const struct ash_param *param = &model->params[i];
-
-        if (i != embed)
-            ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
-    }
-    if (model->config.tied) {
-        const struct ash_param *param = &model->params[embed];
-
-        ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
-    }
-    model->prefetcher = ash_prefetcher_start(ranges, count);
-    free(ranges);
-}
-
-void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec)
-{
-    if (model->values.data != NULL || model->prefetcher != NULL || model->packed_for != NULL) return;
-    if (exec->ops->matrix->pack != NULL && ash_load_wanted(model, exec) &&
-        ash_load_open(model, exec, &model->load, NULL) == 0)
-        return;
-    start_fetch(model);
 }
 
 void ash_model_close(struct ash_model *model)
@@ -482,6 +370,7 @@ static size_t tied_count(const struct ash_model *model)
 
 void ash_model_place_grads(struct ash_model *model, size_t index, size_t offset)
 {
+    ash_assert(index < model->param_count);
     model->params[index].grad_offset = offset;
 }
 
@@ -496,9 +385,9 @@ size_t ash_model_grad_size(const struct ash_model *model)
 }
 
 /* Embeddings get theirs row by row; of experts' tokens there may be none. */
-bool ash_param_starts(const struct ash_param *param)
+bool ash_param_overwrites(const struct ash_param *param)
 {
-    return param->trained && param->matrix && !param->expert && !param->before_layers;
+    return param->is_trained && param->is_matrix && !param->is_expert && !param->before_layers;
 }
 
 void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_range run)
@@ -507,7 +396,7 @@ void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec,
         const struct ash_param *param = &model->params[i];
         size_t first = param->grad_offset;
 
-        if (ash_param_starts(param) || first < run.first || first >= run.first + run.count) continue;
+        if (ash_param_overwrites(param) || first < run.first || first >= run.first + run.count) continue;
         ash_exec_zero(exec, grads + first, param->count * sizeof(float));
     }
 }
@@ -515,7 +404,7 @@ void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec,
 void ash_model_grad_fold_part(const struct ash_model *model, struct ash_exec *exec, float *grads, size_t part,
                               size_t parts)
 {
-    struct ash_range run = ash_slice_deal(tied_count(model), model->config.hidden, part, parts);
+    struct ash_range run = ash_range_split(tied_count(model), model->config.hidden, part, parts);
 
     if (run.count == 0) return;
     float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].grad_offset + run.first,

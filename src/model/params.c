@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 
 static bool role_is_top(enum ash_role role)
 {
@@ -69,82 +70,67 @@ static void set_shape(struct ash_param *param, size_t rows, size_t cols, int dim
     param->count = param->dims[0] * (cols != 0 ? param->dims[1] : 1);
 }
 
-static struct ash_param *grow(struct ash_model *model)
-{
-    if (model->param_count == model->param_capacity) {
-        size_t capacity = model->param_capacity == 0 ? 64 : 2 * model->param_capacity;
-        struct ash_param *grown = realloc(model->params, capacity * sizeof(*grown));
-        if (grown == NULL) return NULL;
-        model->params = grown;
-        model->param_capacity = capacity;
-    }
-    return &model->params[model->param_count];
-}
-
 /* Append one parameter of rows x cols (cols 0 makes a vector), of which cut is here, along its dimension dim. layer is
- * the slice's; expert its number in the whole layer. Returns its index or -ENOMEM. */
-static int add_cut(struct ash_model *model, enum ash_role role, int layer, size_t expert, size_t rows, size_t cols,
-                   int dim, struct cut cut)
+ * the slice's; expert its number in the whole layer. Returns it. */
+static struct ash_param *add_cut(struct ash_model *model, enum ash_role role, int layer, size_t expert, size_t rows,
+                                 size_t cols, int dim, struct cut cut)
 {
     struct ash_layer *owner = role_is_top(role) ? &model->top : &model->layers[layer];
     bool is_expert = role >= ASH_ROLE_EXPERT_GATE;
-    struct ash_param *param = grow(model);
+    struct ash_param *param = &model->params[model->param_count];
 
-    ash_assert(model->config.family->names[role] != NULL);
-    if (param == NULL) return -ENOMEM;
+    ash_assert(model->config.family->names[role] != NULL && model->param_count < model->param_capacity);
     *param = (struct ash_param){.layer = role_is_top(role) ? -1 : layer,
-                                .matrix = cols != 0,
-                                .expert = is_expert,
-                                .trained = role != ASH_ROLE_ROUTER_BIAS};
+                                .is_matrix = cols != 0,
+                                .is_expert = is_expert,
+                                .is_trained = role != ASH_ROLE_ROUTER_BIAS};
     format_name(model->config.family, role, role_is_top(role) ? -1 : (int)model->layer_ids[layer], expert, param->name,
                 sizeof(param->name));
     set_shape(param, rows, cols, dim, &cut);
     param->before_layers = (role == ASH_ROLE_EMBED && model->slice.embed) || role == ASH_ROLE_POSITION;
-    param->counts = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
+    param->is_counted = param->cut >= 0 || is_expert || model->slice.tp_rank == 0;
     param->offset = model->dense_size;
     if (!is_expert || expert == model->experts.first) owner->param[role] = (int32_t)model->param_count;
-    size_t padded = (param->count + ASH_PARAM_ALIGN - 1) / ASH_PARAM_ALIGN * ASH_PARAM_ALIGN;
+    size_t padded = ash_round_up(param->count, ASH_PARAM_ALIGN);
     param->expert_offset = model->expert_size;
     if (is_expert)
         model->expert_size += padded;
     else
         model->dense_size += padded;
     model->weight_count += param->count;
-    return (int)model->param_count++;
+    model->param_count++;
+    return param;
 }
 
-static int add(struct ash_model *model, enum ash_role role, int layer, size_t expert, size_t rows, size_t cols)
+static void add(struct ash_model *model, enum ash_role role, int layer, size_t expert, size_t rows, size_t cols)
 {
-    return add_cut(model, role, layer, expert, rows, cols, 0, WHOLE);
+    add_cut(model, role, layer, expert, rows, cols, 0, WHOLE);
 }
 
-/* A matrix of out rows and in columns, stored the family's way round, with a bias where has_bias. bias_role follows
+/* A matrix of out rows and in columns, stored as the family does, with a bias where has_bias. bias_role follows
  * role; it is cut like the output. */
-static int add_linear(struct ash_model *model, enum ash_role role, int layer, size_t out, size_t in, bool has_bias,
-                      struct cut cut)
+static void add_linear(struct ash_model *model, enum ash_role role, int layer, size_t out, size_t in, bool has_bias,
+                       struct cut cut)
 {
     bool transposed = model->config.transposed;
-    int rc = add_cut(model, role, layer, 0, transposed ? in : out, transposed ? out : in,
-                     cut.input == transposed ? 0 : 1, cut);
 
-    return rc < 0 || !has_bias ? rc : add_cut(model, role + 1, layer, 0, out, 0, 0, cut.input ? WHOLE : cut);
+    add_cut(model, role, layer, 0, transposed ? in : out, transposed ? out : in, cut.input == transposed ? 0 : 1, cut);
+    if (has_bias) add_cut(model, role + 1, layer, 0, out, 0, 0, cut.input ? WHOLE : cut);
 }
 
-static int add_norm(struct ash_model *model, enum ash_role role, int layer)
+static void add_norm(struct ash_model *model, enum ash_role role, int layer)
 {
-    int rc = add(model, role, layer, 0, model->config.hidden, 0);
-
-    return rc < 0 || model->config.norm == ASH_NORM_RMS ? rc : add(model, role + 1, layer, 0, model->config.hidden, 0);
+    add(model, role, layer, 0, model->config.hidden, 0);
+    if (model->config.norm != ASH_NORM_RMS) add(model, role + 1, layer, 0, model->config.hidden, 0);
 }
 
-static int add_grouped_attention(struct ash_model *model, int layer)
+static void add_grouped_attention(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim, group = c->heads / c->kv_heads;
     struct ash_range heads = ash_slice_kv_heads(c, &model->slice);
     struct cut q_cut = cut_of(model, false, heads, group * c->head_dim),
                kv_cut = cut_of(model, false, heads, c->head_dim);
-    int rc;
 
     if (c->family->names[ASH_ROLE_QKV] != NULL) {
         struct cut cut = q_cut;
@@ -153,143 +139,152 @@ static int add_grouped_attention(struct ash_model *model, int layer)
             cut.runs[1] = (struct ash_range){q + kv_cut.runs[0].first, kv_cut.runs[0].count};
             cut.runs[2] = (struct ash_range){q + kv + kv_cut.runs[0].first, kv_cut.runs[0].count};
         }
-        return add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->qkv_bias, cut);
+        add_linear(model, ASH_ROLE_QKV, layer, q + 2 * kv, c->hidden, c->qkv_bias, cut);
+        return;
     }
-    if ((rc = add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, c->qkv_bias, q_cut)) < 0) return rc;
-    if ((rc = add_linear(model, ASH_ROLE_K, layer, kv, c->hidden, c->qkv_bias, kv_cut)) < 0) return rc;
-    if ((rc = add_linear(model, ASH_ROLE_V, layer, kv, c->hidden, c->qkv_bias, kv_cut)) < 0) return rc;
-    if (!c->qk_norm) return 0;
-    if ((rc = add(model, ASH_ROLE_Q_NORM, layer, 0, c->head_dim, 0)) < 0) return rc;
-    return add(model, ASH_ROLE_K_NORM, layer, 0, c->head_dim, 0);
+    add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, c->qkv_bias, q_cut);
+    add_linear(model, ASH_ROLE_K, layer, kv, c->hidden, c->qkv_bias, kv_cut);
+    add_linear(model, ASH_ROLE_V, layer, kv, c->hidden, c->qkv_bias, kv_cut);
+    if (!c->qk_norm) return;
+    add(model, ASH_ROLE_Q_NORM, layer, 0, c->head_dim, 0);
+    add(model, ASH_ROLE_K_NORM, layer, 0, c->head_dim, 0);
 }
 
-static int add_latent_attention(struct ash_model *model, int layer)
+static void add_latent_attention(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     size_t q = c->heads * c->head_dim, up = c->nope_dim + c->v_dim;
     struct ash_range heads = ash_slice_kv_heads(c, &model->slice);
     struct cut q_cut = cut_of(model, false, heads, c->head_dim), kv_cut = cut_of(model, false, heads, up);
-    int rc;
 
     if (c->q_rank == 0) {
-        if ((rc = add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, false, q_cut)) < 0) return rc;
+        add_linear(model, ASH_ROLE_Q, layer, q, c->hidden, false, q_cut);
     } else {
-        if ((rc = add_linear(model, ASH_ROLE_Q_DOWN, layer, c->q_rank, c->hidden, c->qkv_bias, WHOLE)) < 0) return rc;
-        if ((rc = add(model, ASH_ROLE_Q_DOWN_NORM, layer, 0, c->q_rank, 0)) < 0) return rc;
-        if ((rc = add_linear(model, ASH_ROLE_Q_UP, layer, q, c->q_rank, false, q_cut)) < 0) return rc;
+        add_linear(model, ASH_ROLE_Q_DOWN, layer, c->q_rank, c->hidden, c->qkv_bias, WHOLE);
+        add(model, ASH_ROLE_Q_DOWN_NORM, layer, 0, c->q_rank, 0);
+        add_linear(model, ASH_ROLE_Q_UP, layer, q, c->q_rank, false, q_cut);
     }
-    rc = add_linear(model, ASH_ROLE_KV_DOWN, layer, c->kv_rank + c->rope_dim, c->hidden, c->qkv_bias, WHOLE);
-    if (rc < 0) return rc;
-    if ((rc = add(model, ASH_ROLE_KV_DOWN_NORM, layer, 0, c->kv_rank, 0)) < 0) return rc;
-    return add_linear(model, ASH_ROLE_KV_UP, layer, c->heads * up, c->kv_rank, false, kv_cut);
+    add_linear(model, ASH_ROLE_KV_DOWN, layer, c->kv_rank + c->rope_dim, c->hidden, c->qkv_bias, WHOLE);
+    add(model, ASH_ROLE_KV_DOWN_NORM, layer, 0, c->kv_rank, 0);
+    add_linear(model, ASH_ROLE_KV_UP, layer, c->heads * up, c->kv_rank, false, kv_cut);
 }
 
-static int add_dense(struct ash_model *model, int layer)
+static void add_dense(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     struct ash_range columns = ash_slice_columns(c->ffn, &model->slice);
     struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
-    int rc;
 
-    if (c->mlp == ASH_MLP_GATED &&
-        (rc = add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->mlp_bias, out)) < 0)
-        return rc;
-    if ((rc = add_linear(model, ASH_ROLE_UP, layer, c->ffn, c->hidden, c->mlp_bias, out)) < 0) return rc;
-    return add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, c->mlp_bias, in);
+    if (c->mlp == ASH_MLP_GATED) add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->mlp_bias, out);
+    add_linear(model, ASH_ROLE_UP, layer, c->ffn, c->hidden, c->mlp_bias, out);
+    add_linear(model, ASH_ROLE_DOWN, layer, c->hidden, c->ffn, c->mlp_bias, in);
 }
 
 /* The router is everyone's; experts are whole, each somebody's. */
-static int add_sparse(struct ash_model *model, int layer)
+static void add_sparse(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     const struct ash_expert_config *x = &c->expert;
     struct ash_range columns = ash_slice_columns(x->shared_ffn, &model->slice);
     struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
-    int rc;
 
-    if ((rc = add(model, ASH_ROLE_ROUTER, layer, 0, x->experts, c->hidden)) < 0) return rc;
-    if (x->choice_bias && (rc = add(model, ASH_ROLE_ROUTER_BIAS, layer, 0, x->experts, 0)) < 0) return rc;
-    for (size_t e = model->experts.first; e < model->experts.first + model->experts.count; e++) {
-        if ((rc = add(model, ASH_ROLE_EXPERT_GATE, layer, e, x->ffn, c->hidden)) < 0) return rc;
-        if ((rc = add(model, ASH_ROLE_EXPERT_UP, layer, e, x->ffn, c->hidden)) < 0) return rc;
-        if ((rc = add(model, ASH_ROLE_EXPERT_DOWN, layer, e, c->hidden, x->ffn)) < 0) return rc;
+    add(model, ASH_ROLE_ROUTER, layer, 0, x->experts, c->hidden);
+    if (x->choice_bias) add(model, ASH_ROLE_ROUTER_BIAS, layer, 0, x->experts, 0);
+    for (size_t e = model->experts.first; e < ash_range_end(model->experts); e++) {
+        add(model, ASH_ROLE_EXPERT_GATE, layer, e, x->ffn, c->hidden);
+        add(model, ASH_ROLE_EXPERT_UP, layer, e, x->ffn, c->hidden);
+        add(model, ASH_ROLE_EXPERT_DOWN, layer, e, c->hidden, x->ffn);
     }
-    if (x->shared_ffn == 0) return 0;
-    if ((rc = add_cut(model, ASH_ROLE_SHARED_GATE, layer, 0, x->shared_ffn, c->hidden, 0, out)) < 0) return rc;
-    if ((rc = add_cut(model, ASH_ROLE_SHARED_UP, layer, 0, x->shared_ffn, c->hidden, 0, out)) < 0) return rc;
-    return add_cut(model, ASH_ROLE_SHARED_DOWN, layer, 0, c->hidden, x->shared_ffn, 1, in);
+    if (x->shared_ffn == 0) return;
+    add_cut(model, ASH_ROLE_SHARED_GATE, layer, 0, x->shared_ffn, c->hidden, 0, out);
+    add_cut(model, ASH_ROLE_SHARED_UP, layer, 0, x->shared_ffn, c->hidden, 0, out);
+    add_cut(model, ASH_ROLE_SHARED_DOWN, layer, 0, c->hidden, x->shared_ffn, 1, in);
 }
 
-static int add_layer(struct ash_model *model, int layer)
+static void add_layer(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     size_t v_dim = c->attn == ASH_ATTN_LATENT ? c->v_dim : c->head_dim;
     struct cut in = cut_of(model, true, ash_slice_kv_heads(c, &model->slice), c->heads / c->kv_heads * v_dim);
-    int rc;
 
-    if ((rc = add_norm(model, ASH_ROLE_NORM1, layer)) < 0) return rc;
-    rc = c->attn == ASH_ATTN_LATENT ? add_latent_attention(model, layer) : add_grouped_attention(model, layer);
-    if (rc < 0) return rc;
-    if ((rc = add_linear(model, ASH_ROLE_OUT, layer, c->hidden, c->heads * v_dim, c->out_bias, in)) < 0) return rc;
-    if ((rc = add_norm(model, ASH_ROLE_NORM2, layer)) < 0) return rc;
-    return model->config.sparse[layer] ? add_sparse(model, layer) : add_dense(model, layer);
+    add_norm(model, ASH_ROLE_NORM1, layer);
+    if (c->attn == ASH_ATTN_LATENT)
+        add_latent_attention(model, layer);
+    else
+        add_grouped_attention(model, layer);
+    add_linear(model, ASH_ROLE_OUT, layer, c->hidden, c->heads * v_dim, c->out_bias, in);
+    add_norm(model, ASH_ROLE_NORM2, layer);
+    if (model->config.sparse[layer])
+        add_sparse(model, layer);
+    else
+        add_dense(model, layer);
 }
 
 /* The output matrix: of a tied model the embedding, of which a stage without the embedding has a copy. */
-static int add_head(struct ash_model *model)
+static void add_head(struct ash_model *model)
 {
     const struct ash_model_config *c = &model->whole;
     struct cut rows = cut_of(model, false, model->vocab, 1);
     enum ash_role role = c->tied ? ASH_ROLE_EMBED : ASH_ROLE_HEAD;
-    int rc;
+    struct ash_param *head;
 
-    if ((rc = add_norm(model, ASH_ROLE_FINAL_NORM, -1)) < 0) return rc;
-    if (c->tied && model->slice.embed) return 0;
-    if ((rc = add_cut(model, role, -1, 0, c->vocab, c->hidden, 0, rows)) < 0) return rc;
-    model->params[rc].counts = model->params[rc].counts && !c->tied;
-    model->params[rc].follows = c->tied;
-    return 0;
+    add_norm(model, ASH_ROLE_FINAL_NORM, -1);
+    if (c->tied && model->slice.embed) return;
+    head = add_cut(model, role, -1, 0, c->vocab, c->hidden, 0, rows);
+    head->is_counted = head->is_counted && !c->tied;
+    head->is_tied_copy = c->tied;
 }
 
-static int add_all(struct ash_model *model)
+static void add_all(struct ash_model *model)
 {
     const struct ash_model_config *c = &model->whole;
     struct cut rows = cut_of(model, false, model->vocab, 1);
-    int rc;
 
     if (model->slice.embed) {
-        if ((rc = add_cut(model, ASH_ROLE_EMBED, -1, 0, c->vocab, c->hidden, 0, rows)) < 0) return rc;
-        if (c->rope.kind == ASH_ROPE_NONE &&
-            (rc = add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions, c->hidden)) < 0)
-            return rc;
+        add_cut(model, ASH_ROLE_EMBED, -1, 0, c->vocab, c->hidden, 0, rows);
+        if (c->rope.kind == ASH_ROPE_NONE) add(model, ASH_ROLE_POSITION, -1, 0, c->max_positions, c->hidden);
     }
     for (size_t i = 0; i < model->config.layers; i++)
-        if ((rc = add_layer(model, (int)i)) < 0) return rc;
-    return model->slice.head ? add_head(model) : 0;
+        add_layer(model, (int)i);
+    if (model->slice.head) add_head(model);
 }
 
-/* Experts come behind all other parameters of the flat buffers: what ranks with other experts share is the same for
+/* Experts come after all other parameters of the flat buffers: what ranks with other experts share is the same for
  * all. */
 static void place_experts(struct ash_model *model)
 {
     for (size_t i = 0; i < model->param_count; i++)
-        if (model->params[i].expert) model->params[i].offset = model->dense_size + model->params[i].expert_offset;
+        if (model->params[i].is_expert) model->params[i].offset = model->dense_size + model->params[i].expert_offset;
     model->size = model->dense_size + model->expert_size;
     for (size_t i = 0; i < model->param_count; i++)
         model->params[i].grad_offset = model->params[i].offset;
     model->tied_grad_offset = model->size;
 }
 
+/* Give back what the list did not need. */
+static void trim(struct ash_model *model)
+{
+    struct ash_param *fitting = realloc(model->params, model->param_count * sizeof(*model->params));
+
+    if (fitting == NULL) return;
+    model->params = fitting;
+    model->param_capacity = model->param_count;
+}
+
 int ash_model_list_params(struct ash_model *model, struct ash_err *err)
 {
     size_t layers = model->config.layers;
 
+    model->param_capacity = ASH_ROLE_COUNT + layers * (ASH_ROLE_COUNT + 3 * model->experts.count);
+    model->params = calloc(model->param_capacity, sizeof(*model->params));
     model->layers = malloc(layers * sizeof(*model->layers));
-    if (model->layers == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu layers", layers);
+    if (model->layers == NULL || model->params == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for %zu layers", layers);
     memset(&model->top, 0xff, sizeof(model->top));
     memset(model->layers, 0xff, layers * sizeof(*model->layers));
-    if (add_all(model) < 0) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
+    add_all(model);
     place_experts(model);
+    trim(model);
     return 0;
 }
 
@@ -305,6 +300,7 @@ struct ash_piece ash_param_piece(const struct ash_param *param, size_t index)
     size_t cols = param->dim_count == 2 ? param->dims[1] : 1, run = index % (param->cut < 0 ? 1 : param->run_count);
     size_t row = param->cut == 1 ? index / param->run_count : 0, before = 0;
 
+    ash_assert(index < ash_param_piece_count(param));
     if (param->cut < 0) return (struct ash_piece){0, 0, param->count};
     for (size_t i = 0; i < run; i++)
         before += param->runs[i].count;

@@ -1,6 +1,6 @@
-/* shards - how ranks that hold the same slice of a model deal out its state (fsdp): each layer's run of the flat
- * buffers, and what stands before and behind the layers, is cut into equal parts, one per rank, so that a layer can be
- * put together from all of them. A rank's own parts lie one behind the other in buffers of their own: the shard. */
+/* shards - how ranks that hold the same slice of a model shard its state (fsdp): each layer's run of the flat buffers,
+ * and what comes before and after the layers, is cut into equal parts, one per rank, so that a layer can be gathered
+ * from all of them. A rank's own parts lie one after the other in buffers of their own: the shard. */
 #ifndef ASH_MODEL_SHARDS_H
 #define ASH_MODEL_SHARDS_H
 
@@ -8,9 +8,9 @@
 #include "ashlar/err.h"
 #include "model/model.h"
 
-/* One layer, or what is before or behind all of them. Elements. */
+/* One layer, or what comes before or after all of them. Elements. */
 struct ash_shard_unit {
-    int unit;               /* as in struct ash_pass_hooks; experts of a layer are one more of the same */
+    int unit;               /* layer or ASH_UNIT_*; experts of a layer are one more of the same */
     struct ash_range whole; /* of the flat buffers */
     size_t part;            /* of each rank; the last ranks' may reach beyond the run, where nothing is */
     struct ash_range own;   /* of the flat buffers */
@@ -25,9 +25,10 @@ struct ash_shards {
     size_t total; /* elements of the shard */
 };
 
-/* Rank `rank` of size. */
+/* The shard of rank `rank` of size of a model whose parameters are listed. Returns 0 or -ENOMEM. */
 int ash_shards_init(struct ash_shards *shards, const struct ash_model *model, size_t rank, size_t size,
                     struct ash_err *err);
+/* Accepts a zeroed struct. */
 void ash_shards_fini(struct ash_shards *shards);
 
 /* What of a parameter is this rank's: elements first ... first + count - 1 of it, at `at` in the shard. */

@@ -1,4 +1,4 @@
-/* slice: how the sizes of a model are dealt out. */
+/* slice: how the sizes of a model are split. */
 #include "model/slice.h"
 
 #include <errno.h>
@@ -14,32 +14,24 @@ struct ash_slice ash_slice_whole(const struct ash_model_config *config)
     return slice;
 }
 
-struct ash_range ash_slice_deal(size_t count, size_t unit, size_t rank, size_t size)
-{
-    size_t step = count >= unit * size ? unit : 1, units = count / step;
-    size_t first = units * rank / size * step, end = rank + 1 == size ? count : units * (rank + 1) / size * step;
-
-    return (struct ash_range){first, end - first};
-}
-
 struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice)
 {
-    return ash_slice_deal(config->kv_heads, 1, slice->tp_rank, slice->tp_size);
+    return ash_range_split(config->kv_heads, 1, slice->tp_rank, slice->tp_size);
 }
 
 struct ash_range ash_slice_columns(size_t ffn, const struct ash_slice *slice)
 {
-    return ash_slice_deal(ffn, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
+    return ash_range_split(ffn, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
 }
 
 struct ash_range ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice)
 {
-    return ash_slice_deal(config->vocab, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
+    return ash_range_split(config->vocab, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
 }
 
 struct ash_range ash_slice_experts(const struct ash_model_config *config, const struct ash_slice *slice)
 {
-    return ash_slice_deal(config->expert.experts, 1, slice->expert_rank, slice->expert_size);
+    return ash_range_split(config->expert.experts, 1, slice->expert_rank, slice->expert_size);
 }
 
 static int check_columns(const char *what, size_t ffn, const struct ash_slice *slice, bool rounded, struct ash_err *err)
@@ -51,8 +43,8 @@ static int check_columns(const char *what, size_t ffn, const struct ash_slice *s
                        what, slice->tp_size, ASH_K_GROUP, ffn / ASH_K_GROUP > 0 ? ffn / ASH_K_GROUP : 1);
 }
 
-/* Sums over heads' columns that are cut where a rank's key-value heads end: attention's output, and on the way back q,
- * k and v. In one matrix (gpt2) k and v follow q in the same sum. */
+/* Sums over heads' columns that are cut where a rank's key-value heads end: attention's output, and in the backward pass
+ * q, k and v. In one matrix (gpt2) k and v follow q in the same sum. */
 static int check_heads(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_err *err)
 {
     bool latent = config->attn == ASH_ATTN_LATENT, fused = config->family->names[ASH_ROLE_QKV] != NULL;
@@ -62,7 +54,7 @@ static int check_heads(const struct ash_model_config *config, const struct ash_s
 
     for (size_t i = 0; i < 3; i++)
         for (size_t r = 1; r < slice->tp_size; r++) {
-            size_t cut = ash_slice_deal(config->kv_heads, 1, r, slice->tp_size).first * widths[i];
+            size_t cut = ash_range_split(config->kv_heads, 1, r, slice->tp_size).first * widths[i];
 
             if (cut % ASH_K_GROUP != 0 || (fused && q % ASH_K_GROUP != 0))
                 return ash_err_set(
@@ -82,15 +74,17 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
     if (slice->tp_size > config->kv_heads)
         return ash_err_set(err, -EINVAL, "mesh.tp=%zu wants more parts than there are key-value heads (%zu)",
                            slice->tp_size, config->kv_heads);
-    if (rounded && (rc = check_heads(config, slice, err)) < 0) return rc;
-    if ((rc = check_columns("columns of the feed-forward", config->ffn, slice, rounded, err)) < 0) return rc;
-    if ((rc = check_columns("columns of the shared experts", config->expert.shared_ffn, slice, rounded, err)) < 0)
-        return rc;
+    rc = rounded ? check_heads(config, slice, err) : 0;
+    if (rc < 0) return rc;
+    rc = check_columns("columns of the feed-forward", config->ffn, slice, rounded, err);
+    if (rc < 0) return rc;
+    rc = check_columns("columns of the shared experts", config->expert.shared_ffn, slice, rounded, err);
+    if (rc < 0) return rc;
     if (slice->tp_size > 1 && config->vocab < slice->tp_size * ASH_K_GROUP)
         return ash_err_set(err, -EINVAL, "a vocabulary of %zu cannot be cut into %zu parts of at least %d",
                            config->vocab, slice->tp_size, ASH_K_GROUP);
     if (config->expert.experts > 0 && slice->expert_size > config->expert.experts)
-        return ash_err_set(err, -EINVAL, "%zu experts cannot be dealt to %zu ranks", config->expert.experts,
+        return ash_err_set(err, -EINVAL, "%zu experts cannot be split over %zu ranks", config->expert.experts,
                            slice->expert_size);
     return 0;
 }

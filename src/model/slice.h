@@ -1,5 +1,4 @@
-/* slice - which part of a model a process holds when several share one. A slice cuts along the lines that the sums of a
- * layer allow: whole layers (pipeline stages), heads, columns of the feed-forward and rows of the vocabulary (tensor
+/* slice - which part of a model a process holds when several share one. A slice cuts where the sums of a layer allow it: whole layers (pipeline stages), heads, columns of the feed-forward and rows of the vocabulary (tensor
  * parallelism), whole experts. Everything else is copied to all who need it; one of them counts for it. */
 #ifndef ASH_MODEL_SLICE_H
 #define ASH_MODEL_SLICE_H
@@ -17,7 +16,7 @@ struct ash_slice {
     bool embed, head;                     /* the embedding; the final norm and the output matrix */
     uint8_t layers[ASH_MODEL_LAYERS_MAX]; /* 1: has this layer */
     size_t shard_rank, shard_size;        /* of those who hold this slice together (model/shards.h); size 0: alone */
-    bool shard_weights;                   /* do they deal out the weights too, or only what is trained with them? */
+    bool shard_weights;                   /* do they shard the weights too, or only what is trained with them? */
 };
 
 /* All of it. */
@@ -27,8 +26,8 @@ struct ash_slice ash_slice_whole(const struct ash_model_config *config);
 int ash_slice_check(const struct ash_model_config *config, const struct ash_slice *slice, bool rounded,
                     struct ash_err *err);
 
-/* What tensor-parallel rank `rank` of size has of count things, in whole units of `unit` where there are enough. */
-struct ash_range ash_slice_deal(size_t count, size_t unit, size_t rank, size_t size);
+/* What the slice has: key-value heads, columns of a feed-forward of width ffn, rows of the vocabulary, experts. Columns
+ * and vocabulary in whole groups of k where there are enough. */
 struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice);
 struct ash_range ash_slice_columns(size_t ffn, const struct ash_slice *slice);
 struct ash_range ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice);

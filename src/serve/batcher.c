@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "model/pass/pass.h"
 #include "base/assert.h"
 #include "base/math.h"
 

@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "model/pass/pass.h"
 #include "serve/stops.h"
 
 #define NS_PER_S 1e9

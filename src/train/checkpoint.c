@@ -91,7 +91,7 @@ static int write_moments(struct source *source, const char *dir, struct ash_err 
     }
     for (size_t i = 0; i < params; i++) {
         const struct ash_param *param = ash_model_param(outline, i);
-        if (!param->trained) continue;
+        if (!param->is_trained) continue;
         add_moment(&moments, source, 'm', param, i);
         add_moment(&moments, source, 'v', param, i);
     }
@@ -357,7 +357,7 @@ static int read_moments(const struct ash_safetensors *set, struct ash_state *sta
         struct ash_shard_part part = ash_shards_part_in(state->shards, param, state->own);
         int rc;
 
-        if (!param->trained || part.count == 0) continue;
+        if (!param->is_trained || part.count == 0) continue;
         rc = read_moment(set, 'm', param, &part, (float *)state->m.data + part.at, err);
         if (rc < 0) return rc;
         rc = read_moment(set, 'v', param, &part, (float *)state->v.data + part.at, err);

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "text/tokenizer.h"
 #include "storage/safetensors.h"
 
@@ -224,7 +225,8 @@ static void check_grads(struct golden *g, const struct rows *rows)
     float *losses = malloc(rows->batch.rows * sizeof(float));
 
     if (ash_pass_open(g->model, &g->exec, &opts, &pass, &err) < 0 ||
-        ash_pass_train(pass, &rows->batch, 1.0f / (float)rows->target_count, grads, losses, &err) < 0) {
+        ash_pass_train(pass, &rows->batch, 1.0f / (float)rows->target_count, &(struct ash_pass_grads){.sums = grads},
+                       losses, &err) < 0) {
         broken(g, "gradients", &err);
     } else {
         ash_model_grad_fold(g->model, &g->exec, grads);
@@ -262,7 +264,7 @@ static void adamw_step(struct golden *g, const struct adamw *o, size_t step, con
 
     for (size_t i = 0; i < ash_model_param_count(g->model); i++) {
         const struct ash_param *param = ash_model_param(g->model, i);
-        if (!param->trained) continue;
+        if (!param->is_trained) continue;
         struct ash_adamw_args args = {.count = param->count,
                                       .param = ash_model_values(g->model) + param->offset,
                                       .m = m + param->offset,
@@ -302,7 +304,9 @@ static void train(struct golden *g, const struct adamw *o, const json_t *losses_
         struct ash_pass_opts opts = {
             .max_rows = rows.batch.rows, .backward = true, .recompute = (enum ash_recompute)(s % 3)};
         if (rc == 0) rc = ash_pass_open(g->model, &g->exec, &opts, &pass, &err);
-        if (rc == 0) rc = ash_pass_train(pass, &rows.batch, 1.0f / (float)rows.target_count, grads, losses, &err);
+        if (rc == 0)
+            rc = ash_pass_train(pass, &rows.batch, 1.0f / (float)rows.target_count,
+                                &(struct ash_pass_grads){.sums = grads}, losses, &err);
         if (rc < 0) {
             broken(g, what, &err);
         } else {

@@ -11,24 +11,7 @@
 #include "base/bf16.h"
 #include "base/file.h"
 #include "base/math.h"
-
-void ash_weights_to_f32(const void *data, enum ash_dtype dtype, size_t first, size_t count, float *out)
-{
-    const uint16_t *half = (const uint16_t *)data + first;
-
-    switch (dtype) {
-    case ASH_BF16:
-        for (size_t i = 0; i < count; i++)
-            out[i] = ash_bf16_to_f32(half[i]);
-        break;
-    case ASH_F16:
-        for (size_t i = 0; i < count; i++)
-            out[i] = ash_f16_to_f32(half[i]);
-        break;
-    default:
-        memcpy(out, (const float *)data + first, count * sizeof(float));
-    }
-}
+#include "model/weight.h"
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
  * which is what the unchanged rows would give, so a folder and its GGUF file of the same dtype have the same logits, to
  * the bit. */
 #include "model/files/gguf_model_priv.h"
+#include "model/rope_freq.h"
 
 #include <errno.h>
 #include <math.h>
@@ -361,7 +362,7 @@ static int bind_tensor(struct ash_param *param, const struct ash_gguf *file, con
     if (view->dim_count != param->dim_count ||
         memcmp(view->dims, param->dims, (size_t)param->dim_count * sizeof(size_t)) != 0)
         return ash_err_set(err, -EINVAL, "tensor '%s' does not have the shape that the metadata give it", name);
-    if (!param->matrix && ash_dtype_block(view->dtype) > 1)
+    if (!param->is_matrix && ash_dtype_block(view->dtype) > 1)
         return ash_err_set(err, -ENOTSUP, "tensor '%s' is quantised (%s); only matrices may be", name,
                            ash_dtype_name(view->dtype));
     param->data = view->data;

@@ -19,6 +19,8 @@
 #include "text/chat_template.h"
 #include "model/files/folder_priv.h"
 #include "model/files/quantise.h"
+#include "model/rope_freq.h"
+#include "model/weight.h"
 #include "text/tokenizer.h"
 
 #define NAME_BYTES 96
@@ -195,7 +197,7 @@ static int plan_tensors(struct writer *writer, enum ash_dtype dtype, struct ash_
         if (rc < 0) return rc;
         writer->specs[i] = (struct ash_tensor_spec){.name = writer->names[i], .dim_count = param->dim_count};
         memcpy(writer->specs[i].dims, param->dims, sizeof(param->dims));
-        writer->specs[i].dtype = param->matrix && cols % ash_dtype_block(dtype) == 0 ? dtype : ASH_F32;
+        writer->specs[i].dtype = param->is_matrix && cols % ash_dtype_block(dtype) == 0 ? dtype : ASH_F32;
         if (cols > writer->widest) writer->widest = cols;
     }
     writer->count = model->param_count;

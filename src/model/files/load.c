@@ -11,6 +11,7 @@
 #include "base/math.h"
 #include "infra/cpu.h"
 #include "model/model_priv.h"
+#include "model/weight.h"
 
 #define CHUNK_BYTES (((size_t)2 << 20) - 8192) /* with the blocks around it, a huge page */
 #define SAMPLE_BYTES ((size_t)8 << 20)         /* of these, one page is looked at */
@@ -106,7 +107,7 @@ static void pack_chunk(void *ctx, size_t index, const void *bytes)
     const struct load_rows *rows = &load->rows[index];
     const struct ash_param *param = &load->model->params[rows->param];
     size_t in, row_bytes = ash_dtype_size(param->dtype, param->dims[1]);
-    struct ash_weight w = ash_linear_file_weight(load->model, rows->param, &in);
+    struct ash_weight w = ash_weight_stored(load->model, rows->param, &in);
 
     w.mat.data = (const void *)((uintptr_t)bytes - rows->first * row_bytes); /* as if all rows were there */
     load->exec.ops->matrix->pack(&load->exec, &w, in, rows->first, rows->count, (void *)(uintptr_t)param->packed);

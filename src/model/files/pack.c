@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "model/files/load.h"
+#include "model/weight.h"
 
 #define CHUNK_BYTES ((size_t)8 << 20) /* of a weight, about: what is in memory twice */
 
@@ -19,7 +20,7 @@ size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_ex
     bool is_looked_up = (index == model->top.param[ASH_ROLE_EMBED] && !model->config.tied) ||
                         index == model->top.param[ASH_ROLE_POSITION];
 
-    if (!param->matrix || is_looked_up || (model->config.transposed && param->layer >= 0)) return 0;
+    if (!param->is_matrix || is_looked_up || (model->config.transposed && param->layer >= 0)) return 0;
     if (ash_dtype_block(param->dtype) == 1 && !model->round_bf16) return 0;
     return ash_round_up(matrix->packed_bytes(param->dtype, param->dims[0], param->dims[1]), ASH_MEMORY_ALIGN);
 }
@@ -27,7 +28,7 @@ size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_ex
 static void pack_param(const struct ash_model *model, struct ash_exec *exec, int32_t index, void *packed)
 {
     size_t in, row_bytes = ash_dtype_size(model->params[index].dtype, model->params[index].dims[1]);
-    struct ash_weight w = ash_linear_file_weight(model, index, &in);
+    struct ash_weight w = ash_weight_stored(model, index, &in);
     size_t rows = ash_round_up(CHUNK_BYTES / row_bytes + 1, ASH_PACK_ROWS);
 
     for (size_t first = 0; first < w.N; first += rows) {

@@ -1,5 +1,8 @@
 /* Grouped-query attention's projections: q, k, v as columns of one row, optional per-head norms, rotary positions. */
-#include "model/pass/pass_priv.h"
+#include "base/assert.h"
+#include "model/pass/attn_qkv.h"
+#include "model/pass/parallel_linear.h"
+#include "model/pass/rope.h"
 
 /* A projection: its parameters, and the columns of a row that it fills. */
 struct projection {
@@ -7,10 +10,10 @@ struct projection {
     size_t column, width;
 };
 
-static size_t list_projections(const struct ash_pass *pass, size_t layer, struct projection out[3])
+static size_t list_projections(const struct ash_pass_step *step, size_t layer, struct projection out[3])
 {
-    const struct ash_model_config *c = &pass->model->config;
-    const int32_t *p = pass->model->layers[layer].param;
+    const struct ash_model_config *c = &step->model->config;
+    const int32_t *p = step->model->layers[layer].param;
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
 
     if (p[ASH_ROLE_QKV] != ASH_NO_PARAM) {
@@ -23,51 +26,56 @@ static size_t list_projections(const struct ash_pass *pass, size_t layer, struct
     return 3;
 }
 
-void ash_attn_grouped_forward(struct ash_pass *pass, size_t layer, const float *x, int32_t norm)
+void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, const float *x, int32_t norm)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_attn_acts *acts = &pass->layers[layer].attn;
-    struct ash_linear_group group = {.rows = pass->rows, .x = x, .x_stride = c->hidden, .norm = norm};
+    const struct ash_model_config *c = &step->model->config;
+    struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
+    struct ash_linear_group group = {.rows = step->rows, .x = x, .x_stride = c->hidden, .norm = norm};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
 
-    group.out_count = list_projections(pass, layer, projections);
+    ash_assert(x != NULL && c->attn == ASH_ATTN_GROUPED);
+    group.out_count = list_projections(step, layer, projections);
     for (size_t i = 0; i < group.out_count; i++) {
         bool raw = c->qk_norm && i < 2;
         group.outs[i] = (struct ash_linear_out){projections[i].weight, projections[i].bias,
-                                                (raw ? acts->qk_raw : acts->q) + projections[i].column,
-                                                raw ? raw_stride : pass->q_stride};
+                                                (raw ? acts->qk_raw : acts->rows.q) + projections[i].column,
+                                                raw ? raw_stride : step->acts->q_stride};
     }
-    ash_linear_project(pass->model, pass->exec, &group);
-    if (c->qk_norm) ash_head_norm_forward(pass, layer);
-    if (pass->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
+    ash_linear_project(step->model, step->exec, &group);
+    if (c->qk_norm) ash_qk_norm_forward(step, layer);
+    if (step->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
     /* k's heads follow q's in the row, so one call rotates both */
-    ash_pass_rope(pass, acts->q, c->heads + c->kv_heads, c->head_dim, pass->q_stride, false);
-    if (pass->model->round_bf16)
-        pass->exec->ops->row->round_bf16(pass->exec, acts->q, pass->rows * pass->q_stride, acts->q);
+    ash_rope_apply(step, acts->rows.q,
+                   (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride}, false);
+    if (step->model->round_bf16)
+        step->exec->ops->row->round_bf16(step->exec, acts->rows.q, step->rows * step->acts->q_stride, acts->rows.q);
 }
 
-void ash_attn_grouped_backward(struct ash_pass *pass, size_t layer, const float *x)
+void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
+                               const float *x)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_scratch *s = &pass->scratch;
-    struct ash_columns columns = {.rows = pass->rows,
-                                  .in = c->hidden,
-                                  .seq_rows = pass->seq_rows,
-                                  .x = x,
-                                  .dx = s->dnorm,
-                                  .among_all = pass->shares_sums};
+    const struct ash_model_config *c = &step->model->config;
+    struct ash_scratch *s = &step->acts->scratch;
+    struct ash_column_parallel columns = {.rows = step->rows,
+                                          .in = c->hidden,
+                                          .seq_rows = step->seq_rows,
+                                          .x = x,
+                                          .dx = s->dnorm,
+                                          .shared_rows = step->axes->shared_grads};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
 
-    ash_pass_rope(pass, s->dq, c->heads + c->kv_heads, c->head_dim, pass->q_stride, true);
-    if (c->qk_norm) ash_head_norm_backward(pass, layer);
-    columns.count = list_projections(pass, layer, projections);
+    ash_assert(x != NULL && c->attn == ASH_ATTN_GROUPED && s->dnorm != NULL);
+    ash_rope_apply(step, s->dattn.q, (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride},
+                   true);
+    if (c->qk_norm) ash_qk_norm_backward(step, sink, layer);
+    columns.count = list_projections(step, layer, projections);
     for (size_t i = 0; i < columns.count; i++) {
         bool raw = c->qk_norm && i < 2;
-        columns.columns[i] =
-            (struct ash_column){projections[i].weight, projections[i].bias,
-                                (raw ? s->dqk_raw : s->dq) + projections[i].column, raw ? raw_stride : pass->q_stride};
+        columns.outputs[i] = (struct ash_column_output){projections[i].weight, projections[i].bias,
+                                                        (raw ? s->dqk_raw : s->dattn.q) + projections[i].column,
+                                                        raw ? raw_stride : step->acts->q_stride};
     }
-    ash_columns_backward(pass, &columns);
+    ash_column_parallel_backward(step, sink, &columns);
 }

@@ -1,9 +1,13 @@
 /* The cache: keys and values of earlier tokens, in the precision the model computes in. A page holds some tokens of one
  * slot, of all layers; a slot gets pages as its text grows, from those that others gave back or from the system. */
-#include "model/pass/pass_priv.h"
+#include "model/pass/cache.h"
 
 #include <errno.h>
 #include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "model/pass/rope.h"
 
 #define PAGE_TOKENS ASH_ATTN_BLOCK
 
@@ -82,7 +86,7 @@ int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_token
     cache->k_width = key_width(c);
     cache->v_width = value_width(c);
     cache->dtype = cache_dtype(model);
-    cache->page_max = (max_tokens + PAGE_TOKENS - 1) / PAGE_TOKENS;
+    cache->page_max = ash_div_up(max_tokens, PAGE_TOKENS);
     rc = open_tables(cache);
     if (rc < 0) {
         ash_cache_close(cache);
@@ -109,6 +113,7 @@ void ash_cache_release(struct ash_cache *cache, size_t slot)
 {
     struct slot *s = &cache->slots[slot];
 
+    ash_assert(slot < cache->slot_count);
     while (s->count > 0)
         cache->spare[cache->spare_count++] = s->pages[--s->count];
 }
@@ -131,11 +136,11 @@ static int reserve(struct ash_cache *cache, size_t slot, size_t tokens, struct a
     return 0;
 }
 
-int ash_cache_begin(struct ash_cache *cache, const struct ash_pass *pass, const struct ash_batch *batch,
+int ash_cache_begin(struct ash_cache *cache, const struct ash_model *model, const struct ash_batch *batch,
                     struct ash_err *err)
 {
-    if (cache->model != pass->model) return ash_err_set(err, -EINVAL, "the cache belongs to another model");
-    if ((cache->dtype == ASH_BF16) != pass->model->round_bf16)
+    if (cache->model != model) return ash_err_set(err, -EINVAL, "the cache belongs to another model");
+    if ((cache->dtype == ASH_BF16) != model->round_bf16)
         return ash_err_set(err, -EINVAL, "the cache was opened for another precision");
     for (size_t i = 0; i < batch->doc_count; i++) {
         const struct ash_doc *doc = &batch->docs[i];
@@ -163,74 +168,84 @@ static size_t value_place(const struct ash_cache *cache, size_t layer)
     return key_place(cache, layer) + PAGE_TOKENS * cache->k_width;
 }
 
-/* Rows of one document from row on (counted in the document), as many as fit into one page. */
-static void write_page(struct ash_pass *pass, const struct ash_doc *doc, size_t row, size_t count, const float *src,
-                       size_t stride, size_t place, size_t width)
+/* Keys or values of a layer: rows that the batch has, and where in a page they go. */
+struct cached_rows {
+    const float *src; /* of the batch's first row */
+    size_t stride, width;
+    size_t place; /* in a page, in elements */
+};
+
+/* Rows of one document, counted in the document, that fit into one page. */
+static void write_page(const struct ash_pass_step *step, const struct ash_doc *doc, struct ash_range rows,
+                       const struct cached_rows *cached)
 {
-    const struct ash_cache *cache = pass->cache;
-    size_t token = doc->pos + row, element = place + token % PAGE_TOKENS * width;
+    const struct ash_cache *cache = step->cache;
+    size_t token = doc->pos + rows.first, element = cached->place + token % PAGE_TOKENS * cached->width;
     char *page = cache->slots[doc->slot].pages[token / PAGE_TOKENS];
-    struct ash_copy_args args = {.rows = count,
+    struct ash_copy_args args = {.rows = rows.count,
                                  .blocks = 1,
-                                 .cols = width,
-                                 .src = src + (doc->row + row) * stride,
-                                 .src_row = stride,
+                                 .cols = cached->width,
+                                 .src = cached->src + (doc->row + rows.first) * cached->stride,
+                                 .src_row = cached->stride,
                                  .dst = page + element * ash_dtype_bytes(cache->dtype),
                                  .dst_dtype = cache->dtype,
-                                 .dst_row = width};
+                                 .dst_row = cached->width};
 
-    pass->exec->ops->row->copy(pass->exec, &args);
+    step->exec->ops->row->copy(step->exec, &args);
 }
 
-static void write_document(struct ash_pass *pass, size_t layer, const struct ash_doc *doc,
+static void write_document(const struct ash_pass_step *step, size_t layer, const struct ash_doc *doc,
                            const struct ash_attn_args *args)
 {
-    const struct ash_cache *cache = pass->cache;
-    const struct ash_attn_acts *acts = &pass->layers[layer].attn;
+    const struct ash_cache *cache = step->cache;
+    const struct ash_acts *acts = step->acts;
+    const struct ash_attn_rows *rows = &acts->layers[layer].attn.rows;
+    struct cached_rows keys = {rows->k, acts->k_stride, cache->k_width, args->k_page};
+    struct cached_rows values = {rows->v, acts->v_stride, cache->v_width, args->v_page};
+    struct ash_range page = {0};
 
-    for (size_t row = 0, count; row < doc->count; row += count) {
-        size_t fit = PAGE_TOKENS - (doc->pos + row) % PAGE_TOKENS;
-
-        count = doc->count - row < fit ? doc->count - row : fit;
-        write_page(pass, doc, row, count, acts->k, pass->k_stride, args->k_page, cache->k_width);
-        write_page(pass, doc, row, count, acts->v, pass->v_stride, args->v_page, cache->v_width);
+    for (; page.first < doc->count; page.first += page.count) {
+        page.count = ash_min(doc->count - page.first, PAGE_TOKENS - (doc->pos + page.first) % PAGE_TOKENS);
+        write_page(step, doc, page, &keys);
+        write_page(step, doc, page, &values);
     }
 }
 
 /* Rows of q, k and v as the products left them. */
-static void place_rows(struct ash_pass *pass, size_t layer, const struct ash_attn_args *args)
+static void write_rows(const struct ash_pass_step *step, size_t layer, const struct ash_attn_args *args)
 {
-    const struct ash_model *model = pass->model;
-    bool turns = model->config.rope.kind != ASH_ROPE_NONE;
-    const float *tables = pass->rope.data;
-    struct ash_kv_write_args kv_write = {.attn = args,
-                                         .q = pass->layers[layer].attn.q,
-                                         .q_stride = pass->q_stride,
-                                         .dims = turns ? pass->rope_dims : 0,
-                                         .interleaved_in = model->config.rope.interleaved,
-                                         .positions = pass->positions,
-                                         .cos = tables,
-                                         .sin = turns ? tables + pass->rope_positions * (pass->rope_dims / 2) : NULL,
-                                         .round_bf16 = model->round_bf16};
+    const struct ash_model *model = step->model;
+    bool has_rope = model->config.rope.kind != ASH_ROPE_NONE;
+    const struct ash_rope *rope = step->rope;
+    struct ash_kv_write_args write = {.attn = args,
+                                      .q = step->acts->layers[layer].attn.rows.q,
+                                      .q_stride = step->acts->q_stride,
+                                      .dims = has_rope ? rope->dims : 0,
+                                      .interleaved_in = model->config.rope.interleaved,
+                                      .positions = step->acts->block.positions,
+                                      .cos = ash_rope_cos(rope),
+                                      .sin = ash_rope_sin(rope),
+                                      .round_bf16 = model->round_bf16};
 
-    pass->exec->ops->attn->kv_write(pass->exec, &kv_write);
+    step->exec->ops->attn->kv_write(step->exec, &write);
 }
 
-void ash_cache_write(struct ash_pass *pass, size_t layer, struct ash_attn_args *args)
+void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_attn_args *args)
 {
-    struct ash_cache *cache = pass->cache;
+    struct ash_cache *cache = step->cache;
 
+    ash_assert(cache->model == step->model && layer < step->model->config.layers);
     args->kv_dtype = cache->dtype;
     args->k_stride = cache->k_width;
     args->v_stride = cache->v_width;
     args->page_tokens = PAGE_TOKENS;
     args->k_page = key_place(cache, layer);
     args->v_page = value_place(cache, layer);
-    for (size_t i = 0; i < pass->batch->doc_count; i++) {
-        const struct ash_doc *doc = &pass->batch->docs[i];
+    for (size_t i = 0; i < step->batch->doc_count; i++) {
+        const struct ash_doc *doc = &step->batch->docs[i];
 
-        pass->seqs[i].pages = cache->slots[doc->slot].pages;
-        if (pass->model->config.attn == ASH_ATTN_LATENT) write_document(pass, layer, doc, args);
+        step->seqs[i].pages = cache->slots[doc->slot].pages;
+        if (step->model->config.attn == ASH_ATTN_LATENT) write_document(step, layer, doc, args);
     }
-    if (pass->model->config.attn == ASH_ATTN_GROUPED) place_rows(pass, layer, args);
+    if (step->model->config.attn == ASH_ATTN_GROUPED) write_rows(step, layer, args);
 }

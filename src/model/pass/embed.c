@@ -1,149 +1,202 @@
-/* The embedding: from tokens to the stream, and the gradient's way back. Where tensor-parallel ranks have parts of the
- * vocabulary, each looks up the tokens that it holds and hands the rows to the ranks that keep them: rows move, nothing
- * is added. */
-#include "model/pass/pass_priv.h"
+/* embed: look tokens up, or the gradients of their rows, in the part of the table that is here. */
+#include "model/pass/embed.h"
 
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
+#include "base/assert.h"
 #include "base/file.h"
+#include "model/pass/split.h"
+#include "model/pass/stream.h"
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+int ash_embed_open(struct ash_embed_plan *plan, const struct ash_model *model, const struct ash_axes *axes,
+                   size_t max_rows, struct ash_err *err)
+{
+    size_t ranks = axes->tp.size;
+
+    *plan = (struct ash_embed_plan){0};
+    if (ranks == 1) return 0;
+    plan->held_ids = calloc(max_rows, sizeof(*plan->held_ids));
+    plan->held_rows = calloc(max_rows, sizeof(*plan->held_rows));
+    plan->own_index = calloc(max_rows, sizeof(*plan->own_index));
+    plan->send = calloc(ranks, sizeof(*plan->send));
+    plan->recv = calloc(ranks, sizeof(*plan->recv));
+    plan->vocab_ends = calloc(ranks, sizeof(*plan->vocab_ends));
+    if (plan->held_ids == NULL || plan->held_rows == NULL || plan->own_index == NULL || plan->send == NULL ||
+        plan->recv == NULL || plan->vocab_ends == NULL) {
+        ash_embed_close(plan);
+        return ash_err_set(err, -ENOMEM, "out of memory for a pass over %zu rows", max_rows);
+    }
+    for (size_t r = 0; r < ranks; r++)
+        plan->vocab_ends[r] = ash_range_end(ash_split_vocab_tp(model, axes, r));
+    return 0;
+}
+
+void ash_embed_close(struct ash_embed_plan *plan)
+{
+    free(plan->held_ids);
+    free(plan->held_rows);
+    free(plan->own_index);
+    free(plan->send);
+    free(plan->recv);
+    free(plan->vocab_ends);
+    memset(plan, 0, sizeof(*plan));
+}
 
 /* ---- which rank holds which token's row -------------------------------------------------------------------------- */
 
-static size_t holder_of(const struct ash_pass *pass, int32_t id)
+static size_t holder_of(const struct ash_embed_plan *plan, int32_t id)
 {
     size_t rank = 0;
 
-    while ((size_t)id >= pass->vocab_ends[rank])
+    while ((size_t)id >= plan->vocab_ends[rank])
         rank++;
     return rank;
 }
 
 /* The tokens that this rank holds, and how many of their rows each rank keeps. */
-static void list_held(struct ash_pass *pass, const int32_t *tokens, int32_t *ids, int32_t *rows)
+static void list_held(const struct ash_pass_step *step, const int32_t *tokens)
 {
-    struct ash_lookup *look = &pass->lookup;
-    size_t hidden = pass->model->config.hidden;
+    struct ash_embed_plan *plan = step->embed;
 
-    look->held = 0;
-    for (size_t r = 0; r < pass->tp.size; r++) {
-        struct ash_range kept = ash_stream_rows(pass, r);
+    plan->held_count = 0;
+    for (size_t r = 0; r < step->axes->tp.size; r++) {
+        struct ash_range kept = ash_split_rows_tp(step->axes, step->rows, r);
+        size_t before = plan->held_count;
 
-        look->send[r] = 0;
-        for (size_t i = kept.first; i < kept.first + kept.count; i++) {
-            if (holder_of(pass, tokens[i]) != pass->tp.rank) continue;
-            ids[look->held] = tokens[i] - (int32_t)pass->model->vocab.first;
-            rows[look->held++] = (int32_t)i;
-            look->send[r] += hidden;
+        for (size_t i = kept.first; i < ash_range_end(kept); i++) {
+            if (holder_of(plan, tokens[i]) != step->axes->tp.rank) continue;
+            plan->held_ids[plan->held_count] = tokens[i] - (int32_t)step->model->vocab.first;
+            plan->held_rows[plan->held_count++] = (int32_t)i;
         }
+        plan->send[r] = (plan->held_count - before) * step->model->config.hidden;
     }
 }
 
-/* Where in what the ranks hand over, one behind the other, each row that this rank keeps is. */
-static void list_own(struct ash_pass *pass, const int32_t *tokens, int32_t *index)
+/* Where in what the ranks send, one after the other, each row that this rank keeps is. */
+static void list_own(const struct ash_pass_step *step, const int32_t *tokens)
 {
-    struct ash_lookup *look = &pass->lookup;
+    struct ash_embed_plan *plan = step->embed;
     int32_t at = 0;
 
-    for (size_t r = 0; r < pass->tp.size; r++) {
+    for (size_t r = 0; r < step->axes->tp.size; r++) {
         int32_t from = at;
 
-        for (size_t i = 0; i < pass->own.count; i++)
-            if (holder_of(pass, tokens[pass->own.first + i]) == r) index[i] = at++;
-        look->recv[r] = (size_t)(at - from) * pass->model->config.hidden;
+        for (size_t i = 0; i < step->own.count; i++)
+            if (holder_of(plan, tokens[step->own.first + i]) == r) plan->own_index[i] = at++;
+        plan->recv[r] = (size_t)(at - from) * step->model->config.hidden;
     }
 }
 
-int ash_embed_begin(struct ash_pass *pass, const int32_t *ids, struct ash_err *err)
+static int copy_lists(const struct ash_pass_step *step)
 {
-    const struct ash_memory_ops *memory = pass->exec->memory;
-    struct ash_lookup *look = &pass->lookup;
-    size_t most = pass->opts.max_rows;
+    const struct ash_memory_ops *memory = step->exec->memory;
+    const struct ash_embed_plan *plan = step->embed;
+    const struct ash_batch_block *block = &step->acts->block;
+    int rc = memory->copy(block->held_ids, plan->held_ids, plan->held_count * sizeof(int32_t));
+
+    if (rc < 0) return rc;
+    rc = memory->copy(block->held_rows, plan->held_rows, plan->held_count * sizeof(int32_t));
+    if (rc < 0) return rc;
+    return memory->copy(block->own_index, plan->own_index, step->own.count * sizeof(int32_t));
+}
+
+int ash_embed_begin(const struct ash_pass_step *step, const int32_t *ids, struct ash_err *err)
+{
     int rc;
 
-    if (pass->tp.size == 1 || !ash_pass_embeds(pass)) return 0;
-    list_held(pass, ids, look->host, look->host + most);
-    list_own(pass, ids, look->host + 2 * most);
-    rc = memory->copy(look->ids, look->host, look->held * sizeof(int32_t));
-    if (rc == 0) rc = memory->copy(look->rows, look->host + most, look->held * sizeof(int32_t));
-    if (rc == 0) rc = memory->copy(look->index, look->host + 2 * most, pass->own.count * sizeof(int32_t));
+    if (step->axes->tp.size == 1 || !ash_split_has_embed(step->model)) return 0;
+    ash_assert(ids != NULL && step->rows <= step->opts->max_rows);
+    list_held(step, ids);
+    list_own(step, ids);
+    rc = copy_lists(step);
     return rc < 0 ? ash_err_set(err, rc, "cannot copy the batch") : 0;
 }
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-static void round_rows(struct ash_pass *pass, enum ash_dtype dtype, float *x)
+static void round_rows(const struct ash_pass_step *step, enum ash_dtype dtype, float *x)
 {
-    if (pass->model->round_bf16 && dtype != ASH_BF16)
-        pass->exec->ops->row->round_bf16(pass->exec, x, pass->own.count * pass->model->config.hidden, x);
+    if (step->model->round_bf16 && dtype != ASH_BF16)
+        step->exec->ops->row->round_bf16(step->exec, x, step->own.count * step->model->config.hidden, x);
 }
 
-/* A table that is only looked up is not loaded: its rows are asked for together, and no more than these. */
-static void want_rows(const struct ash_pass *pass, const struct ash_param *table)
+/* A table that is only looked up is not loaded: only the rows of these tokens are prefetched, all at once. */
+static void want_rows(const struct ash_pass_step *step, const struct ash_param *table)
 {
-    size_t row_bytes = ash_dtype_size(table->dtype, pass->model->config.hidden);
+    size_t row_bytes = ash_dtype_size(table->dtype, step->model->config.hidden);
 
-    for (size_t i = 0; pass->model->load != NULL && i < pass->rows; i++)
-        ash_map_want((const char *)table->data + (size_t)pass->ids[i] * row_bytes, row_bytes);
+    for (size_t i = 0; step->model->load != NULL && i < step->rows; i++)
+        ash_map_want((const char *)table->data + (size_t)step->acts->block.ids[i] * row_bytes, row_bytes);
 }
 
-static void look_up(struct ash_pass *pass, const struct ash_param *table, float *x)
+static void look_up(const struct ash_pass_step *step, const struct ash_param *table, float *x)
 {
-    const struct ash_ops *ops = pass->exec->ops;
-    const struct ash_lookup *look = &pass->lookup;
-    struct ash_scratch *s = &pass->scratch;
-    size_t hidden = pass->model->config.hidden;
+    const struct ash_ops *ops = step->exec->ops;
+    const struct ash_embed_plan *plan = step->embed;
+    struct ash_scratch *s = &step->acts->scratch;
+    size_t hidden = step->model->config.hidden;
 
-    if (pass->tp.size == 1) {
-        want_rows(pass, table);
-        ops->embed->gather(pass->exec, table->data, table->dtype, hidden, pass->ids, pass->rows, false, x);
+    if (step->axes->tp.size == 1) {
+        want_rows(step, table);
+        ops->embed->gather(step->exec, table->data, table->dtype, hidden, step->acts->block.ids, step->rows, false, x);
         return;
     }
-    ops->embed->gather(pass->exec, table->data, table->dtype, hidden, look->ids, look->held, false, s->x_all);
-    ash_share_exchange(pass, &pass->tp, s->x_all, look->send, s->residual, look->recv);
-    ops->row->gather(pass->exec, s->residual, hidden, look->index, pass->own.count, x);
+    ops->embed->gather(step->exec, table->data, table->dtype, hidden, step->acts->block.held_ids, plan->held_count,
+                       false, s->x_gathered);
+    ash_axes_all_to_all(step->axes, &step->axes->tp, s->x_gathered, plan->send, s->residual, plan->recv);
+    ops->row->gather(step->exec, s->residual, hidden, step->acts->block.own_index, step->own.count, x);
 }
 
-void ash_embed_forward(struct ash_pass *pass, float *x)
+void ash_embed_forward(const struct ash_pass_step *step, float *x)
 {
-    const struct ash_model *model = pass->model;
-    const struct ash_ops *ops = pass->exec->ops;
+    const struct ash_model *model = step->model;
+    const struct ash_ops *ops = step->exec->ops;
     const struct ash_param *table = &model->params[model->top.param[ASH_ROLE_EMBED]];
     size_t hidden = model->config.hidden;
 
-    look_up(pass, table, x);
-    round_rows(pass, table->dtype, x);
+    look_up(step, table, x);
+    round_rows(step, table->dtype, x);
     if (!ash_layer_has(&model->top, ASH_ROLE_POSITION)) return;
     const struct ash_param *places = &model->params[model->top.param[ASH_ROLE_POSITION]];
-    float *place = pass->scratch.residual;
-    ops->embed->gather(pass->exec, places->data, places->dtype, hidden, pass->positions + pass->own.first,
-                       pass->own.count, false, place);
-    round_rows(pass, places->dtype, place);
-    ops->row->add(pass->exec, x, place, pass->own.count * hidden, x);
+    float *place = step->acts->scratch.residual;
+    ops->embed->gather(step->exec, places->data, places->dtype, hidden, step->acts->block.positions + step->own.first,
+                       step->own.count, false, place);
+    round_rows(step, places->dtype, place);
+    ops->row->add(step->exec, x, place, step->own.count * hidden, x);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
 /* The gradient of the rows of a table that ids looked up. */
-static void scatter_grad(struct ash_pass *pass, int32_t table, const int32_t *ids, size_t rows, const float *grad)
+static void scatter_grad(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t table,
+                         const int32_t *ids, size_t rows, const float *grad)
 {
-    pass->exec->ops->embed->scatter_add(pass->exec, ash_grad_begin(pass, table, ASH_GRAD_ALL),
-                                        pass->model->config.hidden, ids, rows, grad);
-    ash_grad_end(pass, table, ASH_GRAD_ALL);
+    float *sum = ash_grad_acquire(sink, table, ASH_GRAD_ALL);
+
+    ash_assert(sum != NULL);
+    step->exec->ops->embed->scatter_add(step->exec, sum, step->model->config.hidden, ids, rows, grad);
+    ash_grad_release(sink, table, ASH_GRAD_ALL);
 }
 
-void ash_embed_backward(struct ash_pass *pass)
+void ash_embed_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink)
 {
-    const struct ash_layer *top = &pass->model->top;
-    const struct ash_lookup *look = &pass->lookup;
-    struct ash_scratch *s = &pass->scratch;
-    const float *dx = ash_stream_gather(pass, s->dx, s->dy_all);
+    const struct ash_layer *top = &step->model->top;
+    const struct ash_embed_plan *plan = step->embed;
+    struct ash_scratch *s = &step->acts->scratch;
+    const float *dx = ash_stream_gather(step, s->dx, s->dy_gathered);
 
-    if (pass->tp.size == 1) {
-        scatter_grad(pass, top->param[ASH_ROLE_EMBED], pass->ids, pass->rows, dx);
+    if (step->axes->tp.size == 1) {
+        scatter_grad(step, sink, top->param[ASH_ROLE_EMBED], step->acts->block.ids, step->rows, dx);
     } else {
-        pass->exec->ops->row->gather(pass->exec, dx, pass->model->config.hidden, look->rows, look->held, s->x_all);
-        scatter_grad(pass, top->param[ASH_ROLE_EMBED], look->ids, look->held, s->x_all);
+        step->exec->ops->row->gather(step->exec, dx, step->model->config.hidden, step->acts->block.held_rows,
+                                     plan->held_count, s->x_gathered);
+        scatter_grad(step, sink, top->param[ASH_ROLE_EMBED], step->acts->block.held_ids, plan->held_count,
+                     s->x_gathered);
     }
     if (ash_layer_has(top, ASH_ROLE_POSITION))
-        scatter_grad(pass, top->param[ASH_ROLE_POSITION], pass->positions, pass->rows, dx);
+        scatter_grad(step, sink, top->param[ASH_ROLE_POSITION], step->acts->block.positions, step->rows, dx);
 }

@@ -1,192 +1,107 @@
-/* The feed-forward block: norm, a gated (silu) or plain (gelu) feed-forward or a layer of experts, residual. */
-#include "model/pass/pass_priv.h"
+/* ffn_block: the norm and the residual around a dense feed-forward or a layer of experts. */
+#include "model/pass/ffn_block.h"
 
-static enum ash_gelu gelu_kind(const struct ash_pass *pass)
+#include "base/assert.h"
+#include "model/pass/ffn.h"
+#include "model/pass/moe.h"
+#include "model/pass/norm.h"
+#include "model/pass/parallel_linear.h"
+#include "model/pass/stream.h"
+
+static struct ash_ffn_params dense_params(const struct ash_pass_step *step, size_t layer)
 {
-    return pass->model->config.mlp == ASH_MLP_GELU_TANH ? ASH_GELU_TANH : ASH_GELU_ERF;
+    const int32_t *param = step->model->layers[layer].param;
+
+    return (struct ash_ffn_params){.gate = param[ASH_ROLE_GATE],
+                                   .gate_bias = param[ASH_ROLE_GATE_BIAS],
+                                   .up = param[ASH_ROLE_UP],
+                                   .up_bias = param[ASH_ROLE_UP_BIAS],
+                                   .down = param[ASH_ROLE_DOWN],
+                                   .down_bias = param[ASH_ROLE_DOWN_BIAS],
+                                   .width = step->model->config.ffn};
 }
 
-void ash_ffn_activate(struct ash_pass *pass, const struct ash_ffn_acts *acts, size_t count)
+static struct ash_norm_params norm_params(const struct ash_pass_step *step, size_t layer)
 {
-    const struct ash_act_ops *act = pass->exec->ops->act;
+    const int32_t *param = step->model->layers[layer].param;
 
-    if (acts->gate != NULL)
-        act->swiglu_forward(pass->exec, acts->gate, acts->up, count, acts->hidden);
-    else
-        act->gelu_forward(pass->exec, gelu_kind(pass), acts->up, count, acts->hidden);
+    return (struct ash_norm_params){param[ASH_ROLE_NORM2], param[ASH_ROLE_NORM2_BIAS]};
 }
 
-/* From the rows of x (normed first, if norm is a parameter) to acts->hidden. */
-static void ffn_inner(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
-                      int32_t norm, const struct ash_ffn_acts *acts, size_t width)
+static void experts_forward(const struct ash_pass_step *step, size_t layer, const float *mid, float *out)
 {
-    struct ash_linear_group group = {.rows = rows,
-                                     .x = x,
-                                     .x_stride = pass->model->config.hidden,
-                                     .norm = norm,
-                                     .out_count = acts->gate != NULL ? 2 : 1};
+    struct ash_scratch *s = &step->acts->scratch;
+    const struct ash_norm_acts *norm = &step->acts->layers[layer].ffn_norm;
 
-    group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, width};
-    group.outs[group.out_count - 1] = (struct ash_linear_out){params->up, params->up_bias, acts->up, width};
-    group.swiglu = acts->gate != NULL && !pass->opts.backward &&
-                   ash_linear_alike(pass->model, pass->exec, params->gate, params->up);
-    if (group.swiglu) group.outs[0].y = acts->hidden; /* nobody reads gate and up */
-    ash_linear_project(pass->model, pass->exec, &group);
-    if (!group.swiglu) ash_ffn_activate(pass, acts, rows * width);
+    ash_norm_forward(step, norm_params(step, layer), mid, norm);
+    ash_moe_forward(step, layer, ash_stream_gather(step, norm->out, s->x_gathered), s->residual);
+    step->exec->ops->row->add(step->exec, mid, s->residual, step->own.count * step->model->config.hidden, out);
 }
 
-/* Are its columns dealt out along tp? */
-static bool is_shared(const struct ash_pass *pass, const struct ash_ffn_params *params)
+static void dense_forward(const struct ash_pass_step *step, size_t layer, const float *mid, float *out)
 {
-    return pass->tp.size > 1 && !params->expert;
-}
-
-void ash_ffn_forward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
-                     const struct ash_ffn_acts *acts, size_t width, float *y)
-{
-    ffn_inner(pass, params, rows, x, ASH_NO_PARAM, acts, width);
-    if (is_shared(pass, params)) {
-        ash_rows_forward(pass, params->down, params->down_bias, acts->hidden, width, y);
-        return;
-    }
-    ash_linear_forward(
-        pass->model, pass->exec, params->down, params->down_bias,
-        &(struct ash_linear_io){
-            .rows = rows, .x = acts->hidden, .x_stride = width, .y = y, .y_stride = pass->model->config.hidden});
-}
-
-void ash_ffn_backward(struct ash_pass *pass, const struct ash_ffn_params *params, size_t rows, const float *x,
-                      const struct ash_ffn_acts *acts, const struct ash_ffn_acts *dacts, size_t width, const float *dy,
-                      float *dx)
-{
-    const struct ash_act_ops *act = pass->exec->ops->act;
-    size_t hidden = pass->model->config.hidden, seq_rows = params->expert ? 0 : pass->seq_rows;
-    bool among_all = pass->shares_sums && !params->expert;
-    struct ash_columns columns = {
-        .rows = rows, .in = hidden, .seq_rows = seq_rows, .x = x, .dx = dx, .among_all = among_all};
-
-    ash_pass_linear_backward(pass, params->down, params->down_bias,
-                             &(struct ash_linear_io){.rows = rows,
-                                                     .x = acts->hidden,
-                                                     .x_stride = width,
-                                                     .dy = dy,
-                                                     .dy_stride = hidden,
-                                                     .dx = dacts->hidden,
-                                                     .dx_stride = width,
-                                                     .seq_rows = seq_rows,
-                                                     .among_all = among_all});
-    if (among_all) ash_parts_await(pass); /* the layer behind this one had its gradients in the same place */
-    if (acts->gate != NULL) {
-        act->swiglu_backward(pass->exec, acts->gate, acts->up, dacts->hidden, rows * width, dacts->gate, dacts->up);
-        columns.columns[columns.count++] = (struct ash_column){params->gate, params->gate_bias, dacts->gate, width};
-    } else {
-        act->gelu_backward(pass->exec, gelu_kind(pass), acts->up, dacts->hidden, rows * width, dacts->up);
-    }
-    columns.columns[columns.count++] = (struct ash_column){params->up, params->up_bias, dacts->up, width};
-    ash_columns_backward(pass, &columns);
-}
-
-void ash_ffn_place(struct ash_pass *pass)
-{
-    const struct ash_model_config *c = &pass->model->config;
-
-    for (size_t i = 0; pass->shares_sums && i < c->layers; i++) {
-        struct ash_layer_acts *acts = &pass->layers[i];
-
-        if (acts->ffn.hidden_all != NULL) acts->ffn.hidden = acts->ffn.hidden_all + pass->first_row * c->ffn;
-        if (acts->moe.shared.hidden_all != NULL)
-            acts->moe.shared.hidden = acts->moe.shared.hidden_all + pass->first_row * c->expert.shared_ffn;
-    }
-}
-
-struct ash_ffn_acts ash_ffn_gradients(const struct ash_pass *pass, size_t width)
-{
-    struct ash_ffn_acts acts = pass->scratch.dffn;
-    size_t skip = pass->shares_sums ? pass->first_row * width : 0;
-
-    if (acts.gate != NULL) acts.gate += skip;
-    acts.up += skip;
-    return acts;
-}
-
-/* ---- the block --------------------------------------------------------------------------------------------------- */
-
-static struct ash_ffn_params dense_params(const struct ash_layer *layer)
-{
-    return (struct ash_ffn_params){layer->param[ASH_ROLE_GATE],
-                                   layer->param[ASH_ROLE_GATE_BIAS],
-                                   layer->param[ASH_ROLE_UP],
-                                   layer->param[ASH_ROLE_UP_BIAS],
-                                   layer->param[ASH_ROLE_DOWN],
-                                   layer->param[ASH_ROLE_DOWN_BIAS],
-                                   false};
-}
-
-static void norm_forward(struct ash_pass *pass, size_t layer, const float *mid)
-{
-    const struct ash_layer *params = &pass->model->layers[layer];
-
-    ash_norm_block_forward(pass, params->param[ASH_ROLE_NORM2], params->param[ASH_ROLE_NORM2_BIAS], mid,
-                           &pass->layers[layer].ffn_norm);
-}
-
-static void experts_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
-{
-    struct ash_scratch *s = &pass->scratch;
-
-    norm_forward(pass, layer, mid);
-    ash_moe_forward(pass, layer, ash_stream_gather(pass, pass->layers[layer].ffn_norm.out, s->x_all), s->residual);
-    pass->exec->ops->row->add(pass->exec, mid, s->residual, pass->own.count * pass->model->config.hidden, out);
-}
-
-void ash_ffn_block_forward(struct ash_pass *pass, size_t layer, const float *mid, float *out)
-{
-    const struct ash_model_config *c = &pass->model->config;
-    const struct ash_layer *layer_params = &pass->model->layers[layer];
-    struct ash_layer_acts *acts = &pass->layers[layer];
-    struct ash_ffn_params params = dense_params(layer_params);
-    bool fused = ash_pass_fuses_norm(pass);
+    const struct ash_layer_acts *acts = &step->acts->layers[layer];
+    struct ash_ffn_params params = dense_params(step, layer);
+    struct ash_norm_params norm = norm_params(step, layer);
+    bool is_fused = ash_norm_is_fused(step);
     const float *x = mid;
 
-    if (c->sparse[layer]) {
-        experts_forward(pass, layer, mid, out);
-        return;
+    if (!is_fused) {
+        ash_norm_forward(step, norm, mid, &acts->ffn_norm);
+        x = ash_stream_gather(step, acts->ffn_norm.out, step->acts->scratch.x_gathered);
     }
-    if (!fused) {
-        norm_forward(pass, layer, mid);
-        x = ash_stream_gather(pass, acts->ffn_norm.out, pass->scratch.x_all);
-    }
-    ffn_inner(pass, &params, pass->rows, x, fused ? layer_params->param[ASH_ROLE_NORM2] : ASH_NO_PARAM, &acts->ffn,
-              c->ffn);
-    ash_stream_add(pass,
-                   &(struct ash_linear_group){.rows = pass->rows,
-                                              .x = acts->ffn.hidden,
-                                              .x_stride = c->ffn,
-                                              .norm = ASH_NO_PARAM,
-                                              .out_count = 1,
-                                              .outs[0] = {.weight = params.down, .bias = params.down_bias}},
-                   mid, out);
+    ash_ffn_inner(step, &params, &(struct ash_ffn_io){.rows = step->rows, .x = x, .acts = acts->ffn},
+                  is_fused ? norm.weight : ASH_NO_PARAM);
+    ash_row_parallel_add(step,
+                         &(struct ash_linear_group){.rows = step->rows,
+                                                    .x = acts->ffn.hidden,
+                                                    .x_stride = params.width,
+                                                    .norm = ASH_NO_PARAM,
+                                                    .out_count = 1,
+                                                    .outs[0] = {.weight = params.down, .bias = params.down_bias}},
+                         mid, out);
 }
 
-void ash_ffn_block_backward(struct ash_pass *pass, size_t layer)
+void ash_ffn_block_forward(const struct ash_pass_step *step, size_t layer, const float *mid, float *out)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    const struct ash_layer *layer_params = &pass->model->layers[layer];
-    struct ash_layer_acts *acts = &pass->layers[layer];
-    struct ash_scratch *s = &pass->scratch;
-    const float *dy = ash_stream_gather(pass, s->dx, s->dy_all), *x;
+    ash_assert(layer < step->model->config.layers && step->rows > 0);
+    if (step->model->config.sparse[layer])
+        experts_forward(step, layer, mid, out);
+    else
+        dense_forward(step, layer, mid, out);
+}
 
-    if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) norm_forward(pass, layer, acts->mid);
-    x = ash_stream_again(pass, acts->ffn_norm.out, s->x_all);
-    if (c->sparse[layer]) {
-        ash_moe_backward(pass, layer, x, dy, s->dnorm);
-    } else {
-        struct ash_ffn_params params = dense_params(layer_params);
-        struct ash_ffn_acts dacts = ash_ffn_gradients(pass, c->ffn);
-        if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(pass, &acts->ffn, pass->rows * c->ffn);
-        ash_ffn_backward(pass, &params, pass->rows, x, &acts->ffn, &dacts, c->ffn, dy, s->dnorm);
-    }
-    ash_stream_turn(pass);
-    ash_norm_block_backward(pass, layer_params->param[ASH_ROLE_NORM2], layer_params->param[ASH_ROLE_NORM2_BIAS],
-                            acts->mid, &acts->ffn_norm, s->dnorm, true, s->dx);
+static void dense_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, const float *x,
+                           const float *dy)
+{
+    const struct ash_ffn_acts *acts = &step->acts->layers[layer].ffn;
+    struct ash_ffn_params params = dense_params(step, layer);
+    struct ash_ffn_io io = {.rows = step->rows,
+                            .x = x,
+                            .acts = *acts,
+                            .dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width),
+                            .dy = dy,
+                            .dx = step->acts->scratch.dnorm};
+
+    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(step, acts, step->rows * params.width);
+    ash_ffn_backward(step, sink, &params, &io);
+}
+
+void ash_ffn_block_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
+{
+    struct ash_layer_acts *acts = &step->acts->layers[layer];
+    struct ash_scratch *s = &step->acts->scratch;
+    struct ash_norm_params norm = norm_params(step, layer);
+    const float *dy, *x;
+
+    ash_assert(layer < step->model->config.layers && step->rows > 0);
+    dy = ash_stream_gather(step, s->dx, s->dy_gathered);
+    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) ash_norm_forward(step, norm, acts->mid, &acts->ffn_norm);
+    x = ash_stream_gather_kept(step, acts->ffn_norm.out, s->x_gathered);
+    if (step->model->config.sparse[layer])
+        ash_moe_backward(step, sink, layer, x, dy, s->dnorm);
+    else
+        dense_backward(step, sink, layer, x, dy);
+    ash_stream_rotate_dx(step);
+    ash_norm_backward(step, sink, norm, acts->mid, &acts->ffn_norm, true);
 }

@@ -1,232 +1,226 @@
-/* Where a pass adds up gradients, and how several processes take turns at it. A weight gradient is one chain over
- * tokens; where tokens are dealt out (along cp in order of position, and between the blocks of a layer along tp too),
- * the chain goes through the ranks in the order of their tokens: each waits for the sum of the rank before it, adds its
- * own tokens and passes the sum on. So no cut changes a bit. Ranks along cp that share memory have one sum, so there
- * is only the turn to pass on; and of most matrices each makes a part over everyone's tokens (grads_parts.c). */
-#include "model/pass/pass_priv.h"
+/* grads: the sums of gradients, and the order in which ranks add to them. */
+#include "model/pass/grads.h"
 
-/* Of a matrix's turns; a small one has one. */
-#define TURN_PIECES 4
-#define TURN_MIN ((size_t)1 << 9) /* elements */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "model/pass/split.h"
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+int ash_grad_order_open(struct ash_grad_order *order, const struct ash_model *model, struct ash_exec *exec,
+                        struct ash_axes *axes, struct ash_err *err)
+{
+    *order = (struct ash_grad_order){.model = model, .exec = exec, .axes = axes};
+    order->has_terms = calloc(model->param_count + 1, sizeof(*order->has_terms));
+    order->deferred = calloc(model->param_count, sizeof(*order->deferred));
+    if (order->has_terms != NULL && order->deferred != NULL) return 0;
+    ash_grad_order_close(order);
+    return ash_err_set(err, -ENOMEM, "out of memory for the gradients of %zu parameters", model->param_count);
+}
+
+void ash_grad_order_close(struct ash_grad_order *order)
+{
+    free(order->has_terms);
+    free(order->deferred);
+    memset(order, 0, sizeof(*order));
+}
+
+void ash_grad_begin_batch(struct ash_grad_sink *sink)
+{
+    struct ash_grad_order *order = sink->order;
+
+    ash_assert(order->deferred_count == 0);
+    memset(order->has_terms, 0, (order->model->param_count + 1) * sizeof(*order->has_terms));
+}
+
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
+
+struct ash_grad_sum ash_grad_sum_of(const struct ash_grad_sink *sink, int32_t param)
+{
+    const struct ash_model *model = sink->order->model;
+    const struct ash_param *p = param >= 0 ? &model->params[param] : NULL;
+
+    if (param == ASH_NO_PARAM) return (struct ash_grad_sum){0};
+    ash_assert(param == ASH_TIED_HEAD || (param >= 0 && (size_t)param < model->param_count));
+    if (sink->expert_grads != NULL && p != NULL && p->is_expert)
+        return (struct ash_grad_sum){sink->expert_grads + p->expert_offset, p->count};
+    if (sink->grads == NULL) return (struct ash_grad_sum){0};
+    if (p == NULL)
+        return (struct ash_grad_sum){sink->grads + model->tied_grad_offset, model->vocab.count * model->config.hidden};
+    return (struct ash_grad_sum){sink->grads + p->grad_offset, p->count};
+}
+
+bool ash_grad_overwrites(struct ash_grad_sink *sink, int32_t param)
+{
+    const struct ash_model *model = sink->order->model;
+    bool is_tied = param == ASH_TIED_HEAD;
+    bool *has_terms = &sink->order->has_terms[is_tied ? model->param_count : (size_t)param];
+    bool overwrites = sink->overwrite && !*has_terms && (is_tied || ash_param_overwrites(&model->params[param]));
+
+    *has_terms = true;
+    return overwrites;
+}
+
+bool ash_grad_overwrites_first(struct ash_grad_sink *sink, int32_t param)
+{
+    return ash_grad_overwrites(sink, param) && sink->order->axes->cp.rank == 0;
+}
+
+static void zero_untouched(struct ash_grad_sink *sink, int32_t param)
+{
+    struct ash_grad_sum sum = ash_grad_sum_of(sink, param);
+
+    if (ash_grad_overwrites_first(sink, param)) ash_exec_zero(sink->order->exec, sum.data, sum.count * sizeof(float));
+}
+
+void ash_grad_zero_untouched(struct ash_grad_sink *sink, int layer)
+{
+    const struct ash_model *model = sink->order->model;
+
+    if (sink->grads == NULL || !sink->overwrite) return;
+    for (int32_t i = 0; i < (int32_t)model->param_count; i++)
+        if (model->params[i].layer == layer) zero_untouched(sink, i);
+    if (layer < 0 && model->config.tied && model->slice.embed && model->slice.head) zero_untouched(sink, ASH_TIED_HEAD);
+}
+
+/* ---- ordered accumulation ---------------------------------------------------------------------------------------- */
 
 /* Is the sum the same memory on all ranks of the axis? */
-static bool stays(const struct ash_pass *pass, const struct ash_axis *axis)
+static bool is_shared(const struct ash_axes *axes, const struct ash_axis *axis)
 {
-    return axis == &pass->cp && pass->shares_sums;
+    return axis == &axes->cp && axes->shared_grads;
 }
 
-static void take_turn(struct ash_pass *pass, const struct ash_axis *axis, float *sum, size_t count)
+static void acquire(struct ash_grad_order *order, const struct ash_axis *axis, struct ash_grad_sum sum)
 {
-    if (stays(pass, axis)) pass->common.turns_begun++;
+    struct ash_axes *axes = order->axes;
+
+    if (is_shared(axes, axis)) order->acquired++;
     if (axis->rank == 0) return;
-    if (stays(pass, axis))
-        ash_share_wait_tokens(pass, axis->rank - 1, ASH_SHARE_TURNS, pass->common.turns_begun);
+    if (is_shared(axes, axis))
+        ash_axes_wait_cp(axes, axis->rank - 1, ASH_AXES_RELEASES, order->acquired);
     else
-        ash_share_recv(pass, axis, axis->rank - 1, sum, count);
+        ash_axes_recv(axes, axis, axis->rank - 1, sum.data, sum.count);
 }
 
-static void end_turn(struct ash_pass *pass, const struct ash_axis *axis, float *sum, size_t count)
+static void release(struct ash_grad_order *order, const struct ash_axis *axis, struct ash_grad_sum sum)
 {
-    if (stays(pass, axis))
-        ash_share_say(pass, ASH_SHARE_TURNS, ++pass->common.turns);
+    struct ash_axes *axes = order->axes;
+
+    if (is_shared(axes, axis))
+        ash_axes_signal(axes, ASH_AXES_RELEASES, ++order->released);
     else if (axis->rank + 1 < axis->size)
-        ash_share_send(pass, axis, axis->rank + 1, sum, count);
+        ash_axes_send(axes, axis, axis->rank + 1, sum.data, sum.count);
 }
 
-/* A gradient's sum: of the batch at hand, or of another rank's that experts here serve. */
-struct sum {
-    float *data; /* NULL: none is wanted */
-    size_t count;
-};
-
-static struct sum sum_of(const struct ash_pass *pass, int32_t param)
+void ash_grad_acquire_part(struct ash_grad_sink *sink, struct ash_grad_sum part)
 {
-    const struct ash_model *model = pass->model;
-    const struct ash_served *served = pass->serving;
-    bool apart = param == ASH_TIED_HEAD;
-
-    if (param == ASH_NO_PARAM) return (struct sum){0};
-    if (served != NULL && served->sums != NULL)
-        return (struct sum){served->sums + model->params[param].expert_offset, model->params[param].count};
-    if (pass->grads == NULL) return (struct sum){0};
-    return (struct sum){pass->grads + (apart ? model->tied_grad_offset : model->params[param].grad_offset),
-                        apart ? model->vocab.count * model->config.hidden : model->params[param].count};
+    ash_assert(part.data != NULL);
+    acquire(sink->order, &sink->order->axes->cp, part);
 }
 
-bool ash_grad_is_first(struct ash_pass *pass, int32_t param)
+void ash_grad_release_part(struct ash_grad_sink *sink, struct ash_grad_sum part)
 {
-    bool tied = param == ASH_TIED_HEAD, *begun = &pass->begun[tied ? pass->model->param_count : (size_t)param];
-    bool starts = pass->batch->starts && !*begun && (tied || ash_param_starts(&pass->model->params[param]));
-
-    *begun = true;
-    return starts;
+    ash_assert(part.data != NULL);
+    release(sink->order, &sink->order->axes->cp, part);
 }
 
-bool ash_grad_starts(struct ash_pass *pass, int32_t param)
+float *ash_grad_acquire(struct ash_grad_sink *sink, int32_t param, enum ash_grad_rows rows)
 {
-    return ash_grad_is_first(pass, param) && pass->cp.rank == 0;
-}
-
-static void complete(struct ash_pass *pass, int32_t param)
-{
-    struct sum sum = sum_of(pass, param);
-
-    if (ash_grad_starts(pass, param)) ash_exec_zero(pass->exec, sum.data, sum.count * sizeof(float));
-}
-
-void ash_grad_complete(struct ash_pass *pass, int layer)
-{
-    const struct ash_model *model = pass->model;
-
-    if (pass->grads == NULL || !pass->batch->starts) return;
-    for (int32_t i = 0; i < (int32_t)model->param_count; i++)
-        if (model->params[i].layer == layer) complete(pass, i);
-    if (layer < 0 && model->config.tied && model->slice.embed && model->slice.head) complete(pass, ASH_TIED_HEAD);
-}
-
-float *ash_grad_sum(struct ash_pass *pass, int32_t param)
-{
-    return sum_of(pass, param).data;
-}
-
-float *ash_grad_begin(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
-{
-    struct sum sum = sum_of(pass, param);
+    struct ash_grad_sum sum = ash_grad_sum_of(sink, param);
 
     if (sum.data == NULL) return NULL;
-    take_turn(pass, &pass->cp, sum.data, sum.count);
-    if (rows == ASH_GRAD_STREAM) take_turn(pass, &pass->tp, sum.data, sum.count);
+    acquire(sink->order, &sink->order->axes->cp, sum);
+    if (rows == ASH_GRAD_STREAM) acquire(sink->order, &sink->order->axes->tp, sum);
     return sum.data;
 }
 
-/* The end of the turn along cp; before it that along tp comes round: all have copies of the parameter. Alone along cp
- * nobody needs it at once, and no rank waits here for the last. */
-static void end_rounds(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
+/* Release along cp; before it all ranks of tp get the sum, because each has a copy of the parameter. Without a cp axis
+ * nobody needs it at once: that is deferred, and no rank waits here for the last. */
+static void release_cp(struct ash_grad_sink *sink, int32_t param, enum ash_grad_rows rows)
 {
-    struct sum sum = sum_of(pass, param);
-    bool shared = rows == ASH_GRAD_STREAM && pass->tp.size > 1;
+    struct ash_grad_order *order = sink->order;
+    struct ash_axes *axes = order->axes;
+    struct ash_grad_sum sum = ash_grad_sum_of(sink, param);
+    bool is_split = rows == ASH_GRAD_STREAM && axes->tp.size > 1;
 
     if (sum.data == NULL) return;
-    if (shared && pass->cp.size == 1)
-        pass->late[pass->late_count++] = param;
-    else if (shared)
-        ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum.data, sum.count);
-    end_turn(pass, &pass->cp, sum.data, sum.count);
-}
-
-void ash_grad_settle(struct ash_pass *pass)
-{
-    for (size_t i = 0; i < pass->late_count; i++) {
-        struct sum sum = sum_of(pass, pass->late[i]);
-
-        ash_share_broadcast(pass, &pass->tp, pass->tp.size - 1, sum.data, sum.count);
+    if (is_split && axes->cp.size == 1) {
+        ash_assert(order->deferred_count < order->model->param_count);
+        order->deferred[order->deferred_count++] = param;
+    } else if (is_split) {
+        ash_axes_broadcast(axes, &axes->tp, axes->tp.size - 1, sum.data, sum.count);
     }
-    pass->late_count = 0;
+    release(order, &axes->cp, sum);
 }
 
-void ash_grad_end_both(struct ash_pass *pass, int32_t one, int32_t other, enum ash_grad_rows rows)
+void ash_grad_release_both(struct ash_grad_sink *sink, int32_t one, int32_t other, enum ash_grad_rows rows)
 {
-    struct sum first = sum_of(pass, one), second = sum_of(pass, other);
+    struct ash_grad_sum first = ash_grad_sum_of(sink, one), second = ash_grad_sum_of(sink, other);
+    const struct ash_axis *tp = &sink->order->axes->tp;
 
-    if (rows == ASH_GRAD_STREAM && first.data != NULL) end_turn(pass, &pass->tp, first.data, first.count);
-    if (rows == ASH_GRAD_STREAM && second.data != NULL) end_turn(pass, &pass->tp, second.data, second.count);
-    end_rounds(pass, one, rows);
-    end_rounds(pass, other, rows);
+    if (rows == ASH_GRAD_STREAM && first.data != NULL) release(sink->order, tp, first);
+    if (rows == ASH_GRAD_STREAM && second.data != NULL) release(sink->order, tp, second);
+    release_cp(sink, one, rows);
+    release_cp(sink, other, rows);
 }
 
-void ash_grad_end(struct ash_pass *pass, int32_t param, enum ash_grad_rows rows)
+void ash_grad_release(struct ash_grad_sink *sink, int32_t param, enum ash_grad_rows rows)
 {
-    ash_grad_end_both(pass, param, ASH_NO_PARAM, rows);
+    ash_grad_release_both(sink, param, ASH_NO_PARAM, rows);
 }
 
-/* ---- between batches --------------------------------------------------------------------------------------------- */
-
-static void hand_over(struct ash_pass *pass, int32_t param)
+void ash_grad_flush(struct ash_grad_sink *sink)
 {
-    struct sum sum = sum_of(pass, param);
+    struct ash_grad_order *order = sink->order;
+    struct ash_axes *axes = order->axes;
 
-    if (pass->cp.rank == 0)
-        ash_share_recv(pass, &pass->cp, pass->cp.size - 1, sum.data, sum.count);
-    else if (pass->cp.rank + 1 == pass->cp.size)
-        ash_share_send(pass, &pass->cp, 0, sum.data, sum.count);
+    for (size_t i = 0; i < order->deferred_count; i++) {
+        struct ash_grad_sum sum = ash_grad_sum_of(sink, order->deferred[i]);
+
+        ash_axes_broadcast(axes, &axes->tp, axes->tp.size - 1, sum.data, sum.count);
+    }
+    order->deferred_count = 0;
+}
+
+/* ---- from batch to batch ----------------------------------------------------------------------------------------- */
+
+static void carry(struct ash_grad_sink *sink, int32_t param)
+{
+    struct ash_axes *axes = sink->order->axes;
+    struct ash_grad_sum sum = ash_grad_sum_of(sink, param);
+
+    if (axes->cp.rank == 0)
+        ash_axes_recv(axes, &axes->cp, axes->cp.size - 1, sum.data, sum.count);
+    else if (axes->cp.rank + 1 == axes->cp.size)
+        ash_axes_send(axes, &axes->cp, 0, sum.data, sum.count);
+}
+
+static bool carries(const struct ash_grad_sink *sink)
+{
+    return sink->order->axes->cp.size > 1 && !sink->order->axes->shared_grads;
 }
 
 /* All sums at once and at the end: a rank that sent each as soon as it was done would wait for room while the other
  * waits for it in the next batch's attention. */
-void ash_grad_hand_over(struct ash_pass *pass)
+void ash_grad_carry(struct ash_grad_sink *sink)
 {
-    const struct ash_model *model = pass->model;
-    bool own = pass->grads != NULL && pass->batch->goes_on, apart = pass->exchange.served[pass->ep.rank].sums != NULL;
+    const struct ash_model *model = sink->order->model;
 
-    if (pass->cp.size == 1) return;
-    if (pass->shares_sums) {
-        ash_parts_take(pass, 0);
-        ash_share_meet_heads(pass);
-        return;
-    }
-    for (int32_t i = 0; own && i < (int32_t)model->param_count; i++)
-        if (model->params[i].trained && !(apart && model->params[i].expert)) hand_over(pass, i);
-    if (own && model->config.tied && model->slice.embed && ash_pass_ends(pass)) hand_over(pass, ASH_TIED_HEAD);
-    for (size_t r = 0; r < pass->ep.size; r++) {
-        const struct ash_served *served = &pass->exchange.served[r];
-        if (!served->filled || !served->goes_on || served->sums == NULL) continue;
-        pass->serving = served;
-        for (int32_t i = 0; i < (int32_t)model->param_count; i++)
-            if (model->params[i].expert) hand_over(pass, i);
-    }
-    pass->serving = NULL;
+    if (!carries(sink) || sink->grads == NULL) return;
+    for (int32_t i = 0; i < (int32_t)model->param_count; i++)
+        if (model->params[i].is_trained && !model->params[i].is_expert) carry(sink, i);
+    if (model->config.tied && model->slice.embed && ash_split_has_head(model)) carry(sink, ASH_TIED_HEAD);
 }
 
-/* ---- linear layers ----------------------------------------------------------------------------------------------- */
-
-/* Turns at a matrix, a few rows of it at a time: the next rank begins with them while this one does the others. Without
- * io there is nothing to add. */
-static void take_turns(struct ash_pass *pass, int32_t param_sum, int32_t weight, const struct ash_linear_io *io)
+void ash_grad_carry_experts(struct ash_grad_sink *sink)
 {
-    struct sum sum = sum_of(pass, param_sum);
-    const struct ash_param *param = &pass->model->params[weight];
-    size_t pieces = pass->cp.size == 1 || sum.count < TURN_MIN ? 1 : TURN_PIECES, rows = param->dims[0];
-    size_t step = (rows + pieces - 1) / pieces;
-    bool start =
-        sum.data != NULL && io != NULL && io->rows > 0 && pass->serving == NULL && ash_grad_starts(pass, param_sum);
+    const struct ash_model *model = sink->order->model;
 
-    for (size_t first = 0; sum.data != NULL && first < rows; first += step) {
-        struct ash_range part = {first, rows - first < step ? rows - first : step};
-        float *piece = sum.data + first * param->dims[1];
-        take_turn(pass, &pass->cp, piece, part.count * param->dims[1]);
-        if (io != NULL) ash_linear_weight_grad_part(pass->model, pass->exec, weight, io, part, start, sum.data);
-        end_turn(pass, &pass->cp, piece, part.count * param->dims[1]);
-    }
-}
-
-void ash_pass_linear_skip(struct ash_pass *pass, int32_t weight)
-{
-    take_turns(pass, weight, weight, NULL);
-}
-
-void ash_pass_weight_backward(struct ash_pass *pass, int32_t sum, int32_t weight, const struct ash_linear_io *io)
-{
-    if (io->among_all)
-        ash_parts_give(pass, sum, weight, ASH_NO_PARAM, io);
-    else
-        take_turns(pass, sum, weight, io);
-}
-
-/* While the first rank of cp adds to the weight's gradient, the others, who cannot yet, see to dx. */
-void ash_pass_linear_backward(struct ash_pass *pass, int32_t weight, int32_t bias, const struct ash_linear_io *io)
-{
-    bool waits = pass->cp.rank > 0;
-    float *dbias;
-
-    if (io->among_all) {
-        ash_parts_give(pass, weight, weight, bias, io);
-        if (io->dx != NULL) ash_linear_input_grad(pass->model, pass->exec, weight, io);
-        return;
-    }
-    if (io->dx != NULL && waits) ash_linear_input_grad(pass->model, pass->exec, weight, io);
-    take_turns(pass, weight, weight, io);
-    dbias = ash_grad_begin(pass, bias, ASH_GRAD_ALL);
-    if (dbias != NULL) ash_linear_bias_grad(pass->model, pass->exec, weight, io, dbias);
-    ash_grad_end(pass, bias, ASH_GRAD_ALL);
-    if (io->dx != NULL && !waits) ash_linear_input_grad(pass->model, pass->exec, weight, io);
+    if (!carries(sink) || (sink->grads == NULL && sink->expert_grads == NULL)) return;
+    for (int32_t i = 0; i < (int32_t)model->param_count; i++)
+        if (model->params[i].is_expert) carry(sink, i);
 }

@@ -2,24 +2,29 @@
  * Tokens are sorted by expert, ascending within one, so that each expert is a plain feed-forward over its rows and its
  * gradients add up in token order. A token's output adds its experts in the order of their scores: neither depends on
  * the batch. */
-#include "model/pass/pass_priv.h"
+#include "model/pass/moe.h"
 
 #include <string.h>
 
-static struct ash_route_args route_args(struct ash_pass *pass, size_t layer)
-{
-    const struct ash_expert_config *x = &pass->model->config.expert;
-    struct ash_moe_acts *moe = &pass->layers[layer].moe;
-    int32_t bias = pass->model->layers[layer].param[ASH_ROLE_ROUTER_BIAS];
+#include "base/assert.h"
+#include "model/pass/ffn.h"
+#include "model/pass/linear_grads.h"
+#include "model/pass/moe_exchange.h"
 
-    return (struct ash_route_args){.rows = pass->rows,
+static struct ash_route_args route_args(const struct ash_pass_step *step, size_t layer)
+{
+    const struct ash_expert_config *x = &step->model->config.expert;
+    struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
+    int32_t bias = step->model->layers[layer].param[ASH_ROLE_ROUTER_BIAS];
+
+    return (struct ash_route_args){.rows = step->rows,
                                    .experts = x->experts,
                                    .choices = x->choices,
                                    .sigmoid = x->sigmoid,
                                    .normalize = x->normalize,
                                    .groups = x->groups,
                                    .top_groups = x->top_groups,
-                                   .choice_bias = ash_model_vector(pass->model, bias),
+                                   .choice_bias = ash_model_vector(step->model, bias),
                                    .scale = (float)x->scale,
                                    .logits = moe->logits,
                                    .index = moe->index,
@@ -27,194 +32,226 @@ static struct ash_route_args route_args(struct ash_pass *pass, size_t layer)
 }
 
 /* expert: its number among those here. */
-static struct ash_ffn_params expert_params(const struct ash_layer *layer, size_t expert)
+static struct ash_ffn_params expert_params(const struct ash_pass_step *step, size_t layer, size_t expert)
 {
-    return (struct ash_ffn_params){ash_layer_expert(layer, ASH_ROLE_EXPERT_GATE, expert),
-                                   ASH_NO_PARAM,
-                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_UP, expert),
-                                   ASH_NO_PARAM,
-                                   ash_layer_expert(layer, ASH_ROLE_EXPERT_DOWN, expert),
-                                   ASH_NO_PARAM,
-                                   true};
+    const struct ash_layer *params = &step->model->layers[layer];
+
+    return (struct ash_ffn_params){.gate = ash_layer_expert(params, ASH_ROLE_EXPERT_GATE, expert),
+                                   .gate_bias = ASH_NO_PARAM,
+                                   .up = ash_layer_expert(params, ASH_ROLE_EXPERT_UP, expert),
+                                   .up_bias = ASH_NO_PARAM,
+                                   .down = ash_layer_expert(params, ASH_ROLE_EXPERT_DOWN, expert),
+                                   .down_bias = ASH_NO_PARAM,
+                                   .width = step->model->config.expert.ffn,
+                                   .is_expert = true};
 }
 
-static struct ash_ffn_params shared_params(const struct ash_layer *layer)
+static struct ash_ffn_params shared_params(const struct ash_pass_step *step, size_t layer)
 {
-    return (struct ash_ffn_params){layer->param[ASH_ROLE_SHARED_GATE],
-                                   ASH_NO_PARAM,
-                                   layer->param[ASH_ROLE_SHARED_UP],
-                                   ASH_NO_PARAM,
-                                   layer->param[ASH_ROLE_SHARED_DOWN],
-                                   ASH_NO_PARAM,
-                                   false};
+    const int32_t *param = step->model->layers[layer].param;
+
+    return (struct ash_ffn_params){.gate = param[ASH_ROLE_SHARED_GATE],
+                                   .gate_bias = ASH_NO_PARAM,
+                                   .up = param[ASH_ROLE_SHARED_UP],
+                                   .up_bias = ASH_NO_PARAM,
+                                   .down = param[ASH_ROLE_SHARED_DOWN],
+                                   .down_bias = ASH_NO_PARAM,
+                                   .width = step->model->config.expert.shared_ffn};
 }
 
-/* Rows from first on. */
+/* Rows from first on; of NULL, NULL. */
+static float *rows_from(float *rows, size_t first, size_t width)
+{
+    return rows == NULL ? NULL : rows + first * width;
+}
+
 static struct ash_ffn_acts acts_from(const struct ash_ffn_acts *acts, size_t first, size_t width)
 {
-    return (struct ash_ffn_acts){
-        .gate = acts->gate + first * width, .up = acts->up + first * width, .hidden = acts->hidden + first * width};
+    return (struct ash_ffn_acts){.gate = rows_from(acts->gate, first, width),
+                                 .up = rows_from(acts->up, first, width),
+                                 .hidden = rows_from(acts->hidden, first, width)};
 }
 
-static void experts_forward(struct ash_pass *pass, size_t layer)
+/* What one expert computes for one source. */
+struct expert_run {
+    struct ash_ffn_params params;
+    size_t source;
+    struct ash_ffn_io io;
+};
+
+/* Number i of work->experts * work->sources: expert by expert, in each source by source. dx takes the place of dy. */
+static struct expert_run expert_run_at(const struct ash_pass_step *step, size_t layer,
+                                       const struct ash_expert_work *work, size_t i)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_expert_work work = ash_moe_work(pass, layer);
+    size_t expert = i / work->sources, source = i % work->sources;
+    size_t hidden = step->model->config.hidden, ffn = step->model->config.expert.ffn;
+    const size_t *start = &work->starts[source * work->experts + expert];
+    float *dy = rows_from(work->dy, start[0], hidden);
+
+    return (struct expert_run){.params = expert_params(step, layer, expert),
+                               .source = source,
+                               .io = {.rows = start[1] - start[0],
+                                      .x = rows_from(work->x, start[0], hidden),
+                                      .acts = acts_from(&work->acts, start[0], ffn),
+                                      .y = rows_from(work->y, start[0], hidden),
+                                      .dacts = acts_from(&work->dacts, start[0], ffn),
+                                      .dy = dy,
+                                      .dx = dy}};
+}
+
+static void experts_forward(const struct ash_pass_step *step, size_t layer)
+{
+    struct ash_expert_work work = ash_moe_work(step, layer);
 
     for (size_t i = 0; i < work.experts * work.sources; i++) {
-        size_t e = i / work.sources, source = i % work.sources;
-        size_t first = work.starts[source * work.experts + e];
-        size_t rows = work.starts[source * work.experts + e + 1] - first;
-        if (rows == 0) continue;
-        struct ash_ffn_params params = expert_params(&pass->model->layers[layer], e);
-        struct ash_ffn_acts acts = acts_from(&work.acts, first, c->expert.ffn);
-        ash_ffn_forward(pass, &params, rows, work.x + first * c->hidden, &acts, c->expert.ffn,
-                        work.y + first * c->hidden);
+        struct expert_run run = expert_run_at(step, layer, &work, i);
+
+        if (run.io.rows > 0) ash_ffn_forward(step, &run.params, &run.io);
     }
 }
 
-static void route(struct ash_pass *pass, size_t layer, const float *x)
+static void route(const struct ash_pass_step *step, size_t layer, const float *x)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    const struct ash_route_ops *ops = pass->exec->ops->route;
-    struct ash_moe_acts *moe = &pass->layers[layer].moe;
-    struct ash_route_args args = route_args(pass, layer);
+    const struct ash_model_config *c = &step->model->config;
+    const struct ash_route_ops *ops = step->exec->ops->route;
+    struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
+    struct ash_route_args args = route_args(step, layer);
 
     ash_linear_forward(
-        pass->model, pass->exec, pass->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
+        step->model, step->exec, step->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
         &(struct ash_linear_io){
-            .rows = pass->rows, .x = x, .x_stride = c->hidden, .y = moe->logits, .y_stride = c->expert.experts});
-    ops->forward(pass->exec, &args);
-    ops->group(pass->exec, moe->index, pass->rows, c->expert.choices, c->expert.experts, moe->order, moe->flat,
-               moe->where, moe->offsets);
+            .rows = step->rows, .x = x, .x_stride = c->hidden, .y = moe->logits, .y_stride = c->expert.experts});
+    ops->forward(step->exec, &args);
+    ops->group(step->exec, moe->index, step->rows, c->expert.choices, c->expert.experts, moe->order, moe->flat,
+               moe->where, step->moe->routes[layer].offsets);
 }
 
-void ash_moe_forward(struct ash_pass *pass, size_t layer, const float *x, float *y)
+void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float *x, float *y)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_moe_acts *moe = &pass->layers[layer].moe;
-    size_t own = pass->own.first * c->expert.choices;
-    bool shared = c->expert.shared_ffn != 0;
+    const struct ash_model_config *c = &step->model->config;
+    struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
+    size_t own = step->own.first * c->expert.choices;
+    bool has_shared = c->expert.shared_ffn != 0;
 
-    if (pass->rows > 0)
-        route(pass, layer, x);
+    ash_assert(layer < c->layers && c->sparse[layer] && (step->rows == 0 || (x != NULL && y != NULL)));
+    if (step->rows > 0)
+        route(step, layer, x);
     else
-        memset(moe->offsets, 0, (c->expert.experts + 1) * sizeof(*moe->offsets));
-    ash_moe_dispatch(pass, layer, x);
-    experts_forward(pass, layer);
-    ash_moe_collect(pass, layer);
-    if (pass->rows == 0) return;
-    if (shared) {
-        struct ash_ffn_params params = shared_params(&pass->model->layers[layer]);
-        ash_ffn_forward(pass, &params, pass->rows, x, &moe->shared, c->expert.shared_ffn, y);
+        memset(step->moe->routes[layer].offsets, 0, (c->expert.experts + 1) * sizeof(size_t));
+    ash_moe_dispatch(step, layer, x);
+    experts_forward(step, layer);
+    ash_moe_combine(step, layer);
+    if (step->rows == 0) return;
+    if (has_shared) {
+        struct ash_ffn_params params = shared_params(step, layer);
+        ash_ffn_forward(step, &params, &(struct ash_ffn_io){.rows = step->rows, .x = x, .acts = moe->shared, .y = y});
     }
-    pass->exec->ops->row->combine(pass->exec, moe->y, c->hidden, moe->where + own, moe->weight + own, c->expert.choices,
-                                  pass->own.count, shared, y);
+    step->exec->ops->row->combine(step->exec, moe->y, c->hidden, moe->where + own, moe->weight + own, c->expert.choices,
+                                  step->own.count, has_shared, y);
 }
 
-/* The ranks of cp take turns at a batch's gradients, whether tokens here chose the expert or not. */
-static void skip_turns(struct ash_pass *pass, const struct ash_ffn_params *params)
+/* Along cp accumulation is ordered, whether tokens here chose the expert or not. */
+static void skip_expert(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct expert_run *run)
 {
-    if (pass->cp.size == 1 || (pass->serving != NULL && !pass->serving->filled)) return;
-    ash_pass_linear_skip(pass, params->down);
-    ash_pass_linear_skip(pass, params->gate);
-    ash_pass_linear_skip(pass, params->up);
+    if (step->axes->cp.size == 1 || !ash_moe_source_has_rows(step, run->source)) return;
+    ash_linear_skip(sink, run->params.down);
+    ash_linear_skip(sink, run->params.gate);
+    ash_linear_skip(sink, run->params.up);
 }
 
-/* work.dy becomes the gradient of work.x, expert by expert. Each source's batch has sums of its own. */
-static void experts_backward(struct ash_pass *pass, size_t layer)
+/* work.dy becomes the gradient of work.x, expert by expert. Each source's batch has gradients of its own. */
+static void experts_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_expert_work work = ash_moe_work(pass, layer);
+    struct ash_expert_work work = ash_moe_work(step, layer);
 
     for (size_t i = 0; i < work.experts * work.sources; i++) {
-        size_t e = i / work.sources, source = i % work.sources;
-        size_t first = work.starts[source * work.experts + e];
-        size_t rows = work.starts[source * work.experts + e + 1] - first;
-        struct ash_ffn_params params = expert_params(&pass->model->layers[layer], e);
-        float *dpair = work.dy + first * c->hidden;
+        struct expert_run run = expert_run_at(step, layer, &work, i);
+        struct ash_grad_sink source_sink = ash_moe_source_sink(step, sink, run.source);
 
-        pass->serving = pass->ep.size > 1 ? &pass->exchange.served[source] : NULL;
-        if (rows == 0) {
-            skip_turns(pass, &params);
-            continue;
-        }
-        struct ash_ffn_acts acts = acts_from(&work.acts, first, c->expert.ffn);
-        struct ash_ffn_acts dacts = acts_from(&work.dacts, first, c->expert.ffn);
-        ash_ffn_backward(pass, &params, rows, work.x + first * c->hidden, &acts, &dacts, c->expert.ffn, dpair, dpair);
+        if (run.io.rows > 0)
+            ash_ffn_backward(step, &source_sink, &run.params, &run.io);
+        else
+            skip_expert(step, &source_sink, &run);
     }
-    pass->serving = NULL;
 }
 
 /* What came from other ranks is kept; what is here is gathered again. */
-static void recompute_cheap(struct ash_pass *pass, size_t layer, const float *x)
+static void recompute_cheap(const struct ash_pass_step *step, size_t layer, const float *x)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_expert_work work = ash_moe_work(pass, layer);
+    const struct ash_model_config *c = &step->model->config;
+    struct ash_expert_work work = ash_moe_work(step, layer);
     size_t first = work.starts[0], count = work.starts[work.sources * work.experts] - first;
     struct ash_ffn_acts acts = acts_from(&work.acts, first, c->expert.ffn);
 
-    if (pass->ep.size == 1) ash_moe_dispatch(pass, layer, x);
-    if (count > 0) ash_ffn_activate(pass, &acts, count * c->expert.ffn);
-    if (c->expert.shared_ffn != 0 && pass->rows > 0)
-        ash_ffn_activate(pass, &pass->layers[layer].moe.shared, pass->rows * c->expert.shared_ffn);
+    if (step->axes->ep.size == 1) ash_moe_dispatch(step, layer, x);
+    if (count > 0) ash_ffn_activate(step, &acts, count * c->expert.ffn);
+    if (c->expert.shared_ffn != 0 && step->rows > 0)
+        ash_ffn_activate(step, &step->acts->layers[layer].moe.shared, step->rows * c->expert.shared_ffn);
 }
 
 /* Gradients of the router's logits, from those of the chosen weights. */
-static void route_backward(struct ash_pass *pass, size_t layer, const float *dy)
+static void route_backward(const struct ash_pass_step *step, size_t layer, const float *dy)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_moe_acts *moe = &pass->layers[layer].moe;
-    struct ash_scratch *s = &pass->scratch;
-    struct ash_route_args args = route_args(pass, layer);
+    const struct ash_model_config *c = &step->model->config;
+    struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
+    struct ash_scratch *s = &step->acts->scratch;
+    struct ash_route_args args = route_args(step, layer);
 
-    pass->exec->ops->row->slot_dot(pass->exec, dy, moe->y, c->hidden, moe->where, c->expert.choices, pass->rows,
+    step->exec->ops->row->slot_dot(step->exec, dy, moe->y, c->hidden, moe->where, c->expert.choices, step->rows,
                                    s->dweight);
     args.dweight = s->dweight;
     args.dlogits = s->dlogits;
-    pass->exec->ops->route->backward(pass->exec, &args);
+    step->exec->ops->route->backward(step->exec, &args);
 }
 
 /* The router's gradients: of its weight over all rows, whose logits all ranks have; and what goes back to own rows. */
-static void router_backward(struct ash_pass *pass, size_t layer, const float *x, float *dx)
+static void router_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, const float *x,
+                            float *dx)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    int32_t router = pass->model->layers[layer].param[ASH_ROLE_ROUTER];
-    struct ash_linear_io io = {.rows = pass->rows,
+    const struct ash_model_config *c = &step->model->config;
+    int32_t router = step->model->layers[layer].param[ASH_ROLE_ROUTER];
+    struct ash_linear_io io = {.rows = step->rows,
                                .x = x,
                                .x_stride = c->hidden,
-                               .dy = pass->scratch.dlogits,
+                               .dy = step->acts->scratch.dlogits,
                                .dy_stride = c->expert.experts,
                                .dx_stride = c->hidden,
                                .dx_add = true,
-                               .seq_rows = pass->seq_rows};
+                               .seq_rows = step->seq_rows};
 
-    ash_pass_linear_backward(pass, router, ASH_NO_PARAM, &io);
-    io.rows = pass->own.count;
-    io.dy += pass->own.first * c->expert.experts;
+    ash_linear_backward(step, sink, router, ASH_NO_PARAM, &io);
+    io.rows = step->own.count;
+    io.dy += step->own.first * c->expert.experts;
     io.dx = dx;
-    ash_linear_input_grad(pass->model, pass->exec, router, &io);
+    ash_linear_input_grad(step->model, step->exec, router, &io);
 }
 
-void ash_moe_backward(struct ash_pass *pass, size_t layer, const float *x, const float *dy, float *dx)
+void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, const float *x,
+                      const float *dy, float *dx)
 {
-    const struct ash_model_config *c = &pass->model->config;
-    struct ash_moe_acts *moe = &pass->layers[layer].moe;
-    struct ash_scratch *s = &pass->scratch;
-    bool shared = c->expert.shared_ffn != 0;
+    const struct ash_model_config *c = &step->model->config;
+    struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
+    struct ash_scratch *s = &step->acts->scratch;
+    bool has_shared = c->expert.shared_ffn != 0;
 
-    if (pass->opts.recompute == ASH_RECOMPUTE_SELECTIVE) recompute_cheap(pass, layer, x);
-    if (pass->rows > 0) route_backward(pass, layer, dy);
-    ash_moe_dispatch_back(pass, layer, dy);
-    experts_backward(pass, layer);
-    ash_moe_collect_back(pass, layer);
-    if (pass->rows == 0) return;
-    if (shared) {
-        struct ash_ffn_params params = shared_params(&pass->model->layers[layer]);
-        struct ash_ffn_acts dacts = ash_ffn_gradients(pass, c->expert.shared_ffn);
-        ash_ffn_backward(pass, &params, pass->rows, x, &moe->shared, &dacts, c->expert.shared_ffn, dy, dx);
+    ash_assert(layer < c->layers && c->sparse[layer] && (step->rows == 0 || (x != NULL && dy != NULL && dx != NULL)));
+    if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) recompute_cheap(step, layer, x);
+    if (step->rows > 0) route_backward(step, layer, dy);
+    ash_moe_dispatch_grads(step, layer, dy);
+    experts_backward(step, sink, layer);
+    ash_moe_combine_grads(step, layer);
+    if (step->rows == 0) return;
+    if (has_shared) {
+        struct ash_ffn_params params = shared_params(step, layer);
+        struct ash_ffn_io io = {.rows = step->rows,
+                                .x = x,
+                                .acts = moe->shared,
+                                .dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width),
+                                .dy = dy,
+                                .dx = dx};
+        ash_ffn_backward(step, sink, &params, &io);
     }
-    pass->exec->ops->row->combine(pass->exec, s->dpair, c->hidden, moe->where + pass->own.first * c->expert.choices,
-                                  NULL, c->expert.choices, pass->own.count, shared, dx);
-    router_backward(pass, layer, x, dx);
+    step->exec->ops->row->combine(step->exec, s->dpair, c->hidden, moe->where + step->own.first * c->expert.choices,
+                                  NULL, c->expert.choices, step->own.count, has_shared, dx);
+    router_backward(step, sink, layer, x, dx);
 }

@@ -1,151 +1,84 @@
-/* Rotary positions: tables of cosines and sines for the scaling rules of the field, computed the way the reference
- * library does (float32 frequencies and angles), so that long positions agree with it. */
-#include "model/pass/pass_priv.h"
+/* rope: tables for as many positions as the documents so far had, and their use on rows of heads. */
+#include "model/pass/rope.h"
 
 #include <errno.h>
-#include <math.h>
 #include <stdlib.h>
 
-#define PI 3.14159265358979323846
+#include "base/assert.h"
+#include "model/rope_freq.h"
 
-static double llama3_frequency(const struct ash_rope_config *rope, double freq)
+#define POSITIONS_MIN 256
+
+int ash_rope_reserve(struct ash_rope *rope, const struct ash_model *model, const struct ash_exec *exec, size_t count,
+                     struct ash_err *err)
 {
-    double wavelength = 2 * PI / freq;
-    double low = rope->original_positions / rope->low_freq_factor,
-           high = rope->original_positions / rope->high_freq_factor;
-
-    if (wavelength < high) return freq;
-    if (wavelength > low) return freq / rope->factor;
-    double smooth = (rope->original_positions / wavelength - rope->low_freq_factor) /
-                    (rope->high_freq_factor - rope->low_freq_factor);
-    return (1 - smooth) * freq / rope->factor + smooth * freq;
-}
-
-/* The dimension whose wavelength makes `rotations` turns over the original context. */
-static double yarn_dimension(const struct ash_rope_config *rope, size_t dims, double rotations)
-{
-    return (double)dims * log(rope->original_positions / (rotations * 2 * PI)) / (2 * log(rope->theta));
-}
-
-/* Share of extrapolation for pair i: 1 for fast dimensions, 0 for slow ones, a ramp between. */
-static double yarn_share(const struct ash_rope_config *rope, size_t dims, size_t i)
-{
-    double low = yarn_dimension(rope, dims, rope->beta_fast), high = yarn_dimension(rope, dims, rope->beta_slow);
-
-    if (rope->truncate) {
-        low = floor(low);
-        high = ceil(high);
-    }
-    if (low < 0) low = 0;
-    if (high > (double)dims - 1) high = (double)dims - 1;
-    if (low == high) high += 0.001;
-    double ramp = ((double)i - low) / (high - low);
-    return 1 - (ramp < 0 ? 0 : ramp > 1 ? 1 : ramp);
-}
-
-static double yarn_mscale(double factor, double mscale)
-{
-    return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1;
-}
-
-/* The factor that yarn puts on cosines and sines. */
-static double attention_factor(const struct ash_rope_config *rope)
-{
-    if (rope->kind != ASH_ROPE_YARN) return 1;
-    if (rope->attention_factor != 0) return rope->attention_factor;
-    if (rope->mscale != 0 && rope->mscale_all_dim != 0)
-        return yarn_mscale(rope->factor, rope->mscale) / yarn_mscale(rope->factor, rope->mscale_all_dim);
-    return yarn_mscale(rope->factor, 1);
-}
-
-static float frequency(const struct ash_rope_config *rope, size_t dims, size_t i)
-{
-    double freq = 1 / pow(rope->theta, (double)(2 * i) / (double)dims);
-
-    switch (rope->kind) {
-    case ASH_ROPE_LINEAR:
-        return (float)(freq / rope->factor);
-    case ASH_ROPE_LLAMA3:
-        return (float)llama3_frequency(rope, freq);
-    case ASH_ROPE_FACTORS:
-        return (float)(freq / (double)rope->factors[i]);
-    case ASH_ROPE_YARN: {
-        double share = yarn_share(rope, dims, i);
-        return (float)(freq / rope->factor * (1 - share) + freq * share);
-    }
-    default:
-        return (float)freq;
-    }
-}
-
-float ash_rope_llama3_factor(const struct ash_rope_config *rope, size_t dims, size_t i)
-{
-    double freq = 1 / pow(rope->theta, (double)(2 * i) / (double)dims);
-
-    return (float)(freq / llama3_frequency(rope, freq));
-}
-
-static void fill_tables(const struct ash_rope_config *rope, size_t dims, size_t count, float *cos_table,
-                        float *sin_table)
-{
-    size_t half = dims / 2;
-    double factor = attention_factor(rope);
-
-    for (size_t i = 0; i < half; i++) {
-        float freq = frequency(rope, dims, i);
-        for (size_t pos = 0; pos < count; pos++) {
-            float angle = (float)pos * freq;
-            cos_table[pos * half + i] = (float)(cos((double)angle) * factor);
-            sin_table[pos * half + i] = (float)(sin((double)angle) * factor);
-        }
-    }
-}
-
-int ash_pass_rope_reserve(struct ash_pass *pass, size_t count, struct ash_err *err)
-{
-    const struct ash_model_config *c = &pass->model->config;
+    const struct ash_model_config *c = &model->config;
     size_t dims = c->attn == ASH_ATTN_LATENT ? c->rope_dim : c->head_dim;
-    size_t positions = pass->rope_positions == 0 ? 256 : pass->rope_positions;
+    size_t positions = rope->positions == 0 ? POSITIONS_MIN : rope->positions, elements;
     struct ash_buffer tables = {0};
-    float *host;
+    float *host = NULL;
     int rc;
 
-    if (c->rope.kind == ASH_ROPE_NONE || count <= pass->rope_positions) return 0;
+    if (c->rope.kind == ASH_ROPE_NONE || count <= rope->positions) return 0;
     while (positions < count)
         positions *= 2;
-    size_t elements = positions * (dims / 2);
-    if ((rc = ash_buffer_init(&tables, pass->exec->memory, 2 * elements * sizeof(float), "rotary tables", err)) < 0)
-        return rc;
+    elements = positions * (dims / 2);
+    rc = ash_buffer_init(&tables, exec->memory, 2 * elements * sizeof(float), "rotary tables", err);
+    if (rc < 0) return rc;
     host = malloc(2 * elements * sizeof(float));
     if (host == NULL) {
-        ash_buffer_fini(&tables);
-        return ash_err_set(err, -ENOMEM, "out of memory for rotary tables of %zu positions", positions);
+        rc = ash_err_set(err, -ENOMEM, "out of memory for rotary tables of %zu positions", positions);
+        goto fail;
     }
-    fill_tables(&c->rope, dims, positions, host, host + elements);
-    rc = pass->exec->memory->copy(tables.data, host, 2 * elements * sizeof(float));
+    ash_rope_fill_tables(&c->rope, dims, positions, host, host + elements);
+    rc = exec->memory->copy(tables.data, host, 2 * elements * sizeof(float));
+    if (rc < 0) {
+        ash_err_set(err, rc, "cannot copy the rotary tables");
+        goto fail;
+    }
     free(host);
-    ash_buffer_fini(&pass->rope);
-    pass->rope = tables;
-    pass->rope_positions = positions;
-    pass->rope_dims = dims;
-    return rc < 0 ? ash_err_set(err, rc, "cannot copy the rotary tables") : 0;
+    ash_buffer_fini(&rope->tables);
+    *rope = (struct ash_rope){.tables = tables, .positions = positions, .dims = dims};
+    return 0;
+
+fail:
+    free(host);
+    ash_buffer_fini(&tables);
+    return rc;
 }
 
-void ash_pass_rope(struct ash_pass *pass, float *x, size_t heads, size_t head_stride, size_t row_stride, bool inverse)
+void ash_rope_fini(struct ash_rope *rope)
 {
-    const float *tables = pass->rope.data;
+    ash_buffer_fini(&rope->tables);
+    *rope = (struct ash_rope){0};
+}
 
-    if (pass->model->config.rope.kind == ASH_ROPE_NONE) return;
-    struct ash_rope_args args = {.rows = pass->rows,
-                                 .heads = heads,
-                                 .head_stride = head_stride,
-                                 .row_stride = row_stride,
-                                 .dims = pass->rope_dims,
-                                 .interleaved_in = pass->model->config.rope.interleaved,
-                                 .positions = pass->positions,
-                                 .cos = tables,
-                                 .sin = tables + pass->rope_positions * (pass->rope_dims / 2),
+const float *ash_rope_cos(const struct ash_rope *rope)
+{
+    return rope->tables.data;
+}
+
+const float *ash_rope_sin(const struct ash_rope *rope)
+{
+    return rope->positions > 0 ? (const float *)rope->tables.data + rope->positions * (rope->dims / 2) : NULL;
+}
+
+void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse)
+{
+    const struct ash_rope *rope = step->rope;
+
+    if (step->model->config.rope.kind == ASH_ROPE_NONE) return;
+    ash_assert(rope->positions > 0 && heads.head_stride >= rope->dims);
+    struct ash_rope_args args = {.rows = step->rows,
+                                 .heads = heads.heads,
+                                 .head_stride = heads.head_stride,
+                                 .row_stride = heads.row_stride,
+                                 .dims = rope->dims,
+                                 .interleaved_in = step->model->config.rope.interleaved,
+                                 .positions = step->acts->block.positions,
+                                 .cos = ash_rope_cos(rope),
+                                 .sin = ash_rope_sin(rope),
                                  .x = x,
                                  .inverse = inverse};
-    pass->exec->ops->rope->apply(pass->exec, &args);
+    step->exec->ops->rope->apply(step->exec, &args);
 }

@@ -8,6 +8,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 
 struct ash_dataset;
 

@@ -7,6 +7,7 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "train/data/dataset.h"
 
 /* Caller's storage, for up to max_sequences sequences at a time. */

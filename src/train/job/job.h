@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "base/opts.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "train/state/guard.h"
 #include "train/state/optimizer.h"
 #include "train/state/schedule.h"

@@ -32,7 +32,7 @@ static int list_order(struct ash_collect *collect, struct ash_err *err)
         most = ash_max(most, full);
     }
     for (size_t i = 0; collect->moments && i < count; i++) {
-        if (!ash_model_param(collect->outline, i)->trained) continue;
+        if (!ash_model_param(collect->outline, i)->is_trained) continue;
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_M;
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_V;
     }
@@ -83,7 +83,8 @@ static void put_parts(struct ash_collect *collect, const struct ash_state *state
     struct ash_shard_part part;
     const float *own;
 
-    if (param == NULL || !param->counts || !state->part.is_counted || !(param->expert || state->part.is_dense_counted))
+    if (param == NULL || !param->is_counted || !state->part.is_counted ||
+        !(param->is_expert || state->part.is_dense_counted))
         return;
     part = ash_shards_part(state->shards, param);
     own = own_values(state, param, &part, kind);

@@ -90,7 +90,7 @@ static struct ash_range share_of(const struct ash_grains *grains, struct ash_ran
     struct ash_range share = run;
 
     if (peers == NULL) return run;
-    share = ash_slice_deal(run.count, SHARE_FLOATS, ash_group_rank(peers), ash_group_size(peers));
+    share = ash_range_split(run.count, SHARE_FLOATS, ash_group_rank(peers), ash_group_size(peers));
     share.first += run.first;
     return share;
 }

@@ -307,7 +307,7 @@ struct ash_slice ash_mesh_slice(const struct ash_mesh *mesh, const struct ash_mo
                                 size_t chunks)
 {
     size_t stages = mesh->size[ASH_MESH_PP] * chunks, stage = chunk * mesh->size[ASH_MESH_PP] + mesh->at[ASH_MESH_PP];
-    struct ash_range layers = ash_slice_deal(config->layers, 1, stage, stages);
+    struct ash_range layers = ash_range_split(config->layers, 1, stage, stages);
     struct ash_slice slice = {.tp_rank = mesh->at[ASH_MESH_TP],
                               .tp_size = mesh->size[ASH_MESH_TP],
                               .expert_rank = mesh->at[ASH_MESH_EP] * mesh->size[ASH_MESH_TP] + mesh->at[ASH_MESH_TP],

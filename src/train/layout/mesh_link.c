@@ -105,7 +105,7 @@ static int take_message(void *ctx, size_t from, float *data, size_t count, struc
 /* ---- memory that all see: the first rank's window -----------------------------------------------------------------
  */
 
-static int open_common(void *ctx, size_t count, struct ash_common *common_out, struct ash_err *err)
+static int open_common(void *ctx, size_t count, struct ash_shared_floats *common_out, struct ash_err *err)
 {
     struct ash_mesh_link *link = ctx;
     struct ash_window *window = NULL;
@@ -113,18 +113,18 @@ static int open_common(void *ctx, size_t count, struct ash_common *common_out, s
 
     if (rc < 0) return rc;
     if (ash_group_rank(link->group) == 0) ash_window_fill(window);
-    *common_out = (struct ash_common){ash_window_data_of(window, 0), window};
+    *common_out = (struct ash_shared_floats){ash_window_data_of(window, 0), window};
     return 0;
 }
 
-static void close_common(void *ctx, struct ash_common *common)
+static void close_common(void *ctx, struct ash_shared_floats *common)
 {
     (void)ctx;
     ash_window_close(common->handle);
-    *common = (struct ash_common){0};
+    *common = (struct ash_shared_floats){0};
 }
 
-static void say(void *ctx, const struct ash_common *common, size_t counter, uint64_t value)
+static void say(void *ctx, const struct ash_shared_floats *common, size_t counter, uint64_t value)
 {
     (void)ctx;
     ash_window_signal(common->handle, counter, value);
@@ -190,7 +190,7 @@ static int recv(void *ctx, size_t from, float *data, size_t count, struct ash_er
     return end(link, take_message(ctx, from, data, count, err));
 }
 
-static int wait(void *ctx, const struct ash_common *common, size_t rank, size_t counter, uint64_t value,
+static int wait(void *ctx, const struct ash_shared_floats *common, size_t rank, size_t counter, uint64_t value,
                 struct ash_err *err)
 {
     struct ash_mesh_link *link = begin(ctx);
@@ -198,16 +198,16 @@ static int wait(void *ctx, const struct ash_common *common, size_t rank, size_t 
     return end(link, ash_group_window_wait(link->group, common->handle, rank, counter, value, err));
 }
 
-static const struct ash_axis_ops link_ops = {.gather = gather,
-                                             .exchange = exchange,
-                                             .exchange_start = exchange_start,
-                                             .exchange_wait = exchange_wait,
+static const struct ash_axis_ops link_ops = {.all_gather = gather,
+                                             .all_to_all = exchange,
+                                             .all_to_all_start = exchange_start,
+                                             .all_to_all_wait = exchange_wait,
                                              .broadcast = broadcast,
                                              .send = send,
                                              .recv = recv,
-                                             .common_open = open_common,
-                                             .common_close = close_common,
-                                             .say = say,
+                                             .shared_open = open_common,
+                                             .shared_close = close_common,
+                                             .signal = say,
                                              .wait = wait};
 
 int ash_mesh_link_open(struct ash_mesh_link *link, struct ash_group *group, struct ash_meter *meter,
@@ -239,7 +239,7 @@ static struct ash_axis axis_of(struct ash_mesh_link *link)
                              .size = ash_group_size(link->group),
                              .ops = &link_ops,
                              .ctx = link,
-                             .near = ash_group_nodes(link->group) == 1};
+                             .same_node = ash_group_nodes(link->group) == 1};
 }
 
 struct ash_axis ash_mesh_tp_cp_axis(struct ash_mesh *mesh)
@@ -259,6 +259,6 @@ struct ash_axis ash_mesh_pass_axis(struct ash_mesh *mesh, enum ash_mesh_axis axi
     mesh->ep_axis = axis_of(&mesh->ep_link);
     all = axis_of(link);
     all.node_of = mesh->ep_nodes;
-    all.here = &mesh->ep_axis;
+    all.node_ranks = &mesh->ep_axis;
     return all;
 }

@@ -22,8 +22,8 @@ static struct ash_pass_opts pass_opts(const struct ash_job *job, struct ash_mesh
                                  ASH_AXIS_MESSAGE); /* pipelined reductions count their tiles as messages */
     opts.cp = ash_mesh_pass_axis(mesh, ASH_MESH_CP, opts.max_rows * hidden);
     opts.ep = ash_mesh_pass_axis(mesh, ASH_MESH_EP, opts.max_rows * hidden);
-    opts.together = ash_mesh_tp_cp_axis(mesh);
-    opts.one_sum = ash_mesh_shares_gradients(mesh);
+    opts.node = ash_mesh_tp_cp_axis(mesh);
+    opts.shared_grads = ash_mesh_shares_gradients(mesh);
     return opts;
 }
 

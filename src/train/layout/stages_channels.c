@@ -127,25 +127,25 @@ static int send(struct ash_stages *stages, struct ash_channel *channel, const fl
 
 int ash_stages_recv_input(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
-    if (ash_pass_embeds(slot->pass)) return 0;
+    if (ash_pass_has_embed(slot->pass)) return 0;
     return receive(stages, stages->channels.forward_from, ash_pass_input(slot->pass), activation_bytes(slot), err);
 }
 
 int ash_stages_send_output(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
-    if (ash_pass_ends(slot->pass)) return 0;
+    if (ash_pass_has_head(slot->pass)) return 0;
     return send(stages, stages->channels.forward_to, ash_pass_output(slot->pass), activation_bytes(slot), err);
 }
 
 int ash_stages_recv_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
-    if (ash_pass_ends(slot->pass)) return 0;
+    if (ash_pass_has_head(slot->pass)) return 0;
     return receive(stages, stages->channels.backward_from, ash_pass_gradient(slot->pass), activation_bytes(slot), err);
 }
 
 int ash_stages_send_gradient(struct ash_stages *stages, struct ash_stage_slot *slot, struct ash_err *err)
 {
-    if (ash_pass_embeds(slot->pass)) return 0;
+    if (ash_pass_has_embed(slot->pass)) return 0;
     return send(stages, stages->channels.backward_to, ash_pass_gradient(slot->pass), activation_bytes(slot), err);
 }
 
@@ -168,7 +168,7 @@ int ash_stages_add_tied(struct ash_stages *stages, struct ash_stage *stage, stru
 
     if (param == NULL) return 0;
     sum = stage->grad_buffer + param->grad_offset;
-    if (param->follows) return ash_channel_send(stages->channels.tie_to, sum, param->count * sizeof(float), err);
+    if (param->is_tied_copy) return ash_channel_send(stages->channels.tie_to, sum, param->count * sizeof(float), err);
     rc = ash_channel_recv(stages->channels.tie_from, stages->tie.data, param->count * sizeof(float), err);
     if (rc < 0) return rc;
     stages->exec->ops->row->add(stages->exec, sum, stages->tie.data, param->count, sum);
@@ -188,7 +188,7 @@ int ash_stages_update_tied(struct ash_stages *stages, struct ash_err *err)
         bytes = param->count * ash_fsdp_weight_bytes(&stage->fsdp);
         rc = ash_fsdp_flush(&stage->fsdp, err);
         if (rc < 0) return rc;
-        if (!param->follows) {
+        if (!param->is_tied_copy) {
             rc = ash_fsdp_gather_param(&stage->fsdp, param, &data, err);
             if (rc == 0) rc = ash_channel_send(stages->channels.tie_to, data, bytes, err);
         } else {

@@ -60,8 +60,10 @@ static int run_forward(struct step *now, struct ash_stage *stage, size_t micro, 
 
     rc = read_micro(now, slot, micro, err);
     if (rc < 0) return rc;
-    slot->feed.batch.starts = ash_mesh_can_overwrite_grads(stages->mesh) && micro % stages->grain_micros == 0;
-    slot->feed.batch.goes_on = (micro + 1) % stages->grain_micros != 0;
+    slot->feed.batch.flags = 0;
+    if (ash_mesh_can_overwrite_grads(stages->mesh) && micro % stages->grain_micros == 0)
+        slot->feed.batch.flags |= ASH_BATCH_OVERWRITES;
+    if ((micro + 1) % stages->grain_micros != 0) slot->feed.batch.flags |= ASH_BATCH_MORE_FOLLOW;
     rc = ash_stages_recv_input(stages, slot, err);
     if (rc < 0) return rc;
     rc = ash_pass_forward(slot->pass, &slot->feed.batch, err);
@@ -75,7 +77,7 @@ static struct ash_range share_of(const struct ash_stages *stages, size_t count)
     const struct ash_mesh *mesh = stages->mesh;
 
     if (!ash_mesh_shares_gradients(mesh)) return (struct ash_range){0, count};
-    return ash_slice_deal(count, 1, mesh->at[ASH_MESH_CP], mesh->size[ASH_MESH_CP]);
+    return ash_range_split(count, 1, mesh->at[ASH_MESH_CP], mesh->size[ASH_MESH_CP]);
 }
 
 /* Room for the gradients of a grain, and of those of the ranks that are served. */
@@ -147,6 +149,7 @@ static int run_backward(struct step *now, struct ash_stage *stage, size_t micro,
     struct ash_stage_slot *slot = slot_of(stage, micro);
     size_t round = micro / stages->grain_micros, in_grain = micro % stages->grain_micros,
            grain = grain_of(stages, round);
+    struct ash_pass_grads grads;
     int rc;
 
     stage->fsdp.is_last_of_grain = in_grain + 1 == stages->grain_micros;
@@ -156,17 +159,16 @@ static int run_backward(struct step *now, struct ash_stage *stage, size_t micro,
         rc = begin_grain(stages, stage, round, err);
         if (rc < 0) return rc;
     }
-    if (stages->mesh->size[ASH_MESH_EP] > 1) {
-        rc = ash_pass_set_expert_grads(slot->pass, stage->expert_grad_buffers, err);
-        if (rc < 0) return rc;
-    }
     rc = ash_stages_recv_gradient(stages, slot, err);
     if (rc < 0) return rc;
-    rc = ash_pass_backward(slot->pass, now->scale, stage->grad_buffer, slot->feed.losses, err);
+    grads =
+        (struct ash_pass_grads){.sums = stage->grad_buffer,
+                                .expert_sums = stages->mesh->size[ASH_MESH_EP] > 1 ? stage->expert_grad_buffers : NULL};
+    rc = ash_pass_backward(slot->pass, now->scale, &grads, slot->feed.losses, err);
     if (rc < 0) return rc;
     rc = ash_stages_send_gradient(stages, slot, err);
     if (rc < 0) return rc;
-    for (size_t s = 0; grain != SIZE_MAX && ash_pass_ends(slot->pass) && s < stages->micro_batch; s++)
+    for (size_t s = 0; grain != SIZE_MAX && ash_pass_has_head(slot->pass) && s < stages->micro_batch; s++)
         now->losses[grain] += ash_feed_loss(&slot->feed, s);
     return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
 }
@@ -235,7 +237,7 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
         if (rc < 0) return rc;
         rc = ash_stages_send_output(stages, slot, err);
         if (rc < 0) return rc;
-        if (!ash_pass_ends(slot->pass)) continue;
+        if (!ash_pass_has_head(slot->pass)) continue;
         rc = ash_pass_losses(slot->pass, slot->feed.losses, err);
         if (rc < 0) return rc;
         for (size_t s = 0; s < slice->count; s++)

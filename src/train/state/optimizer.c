@@ -23,7 +23,7 @@ static struct ash_shard_part counted(const struct ash_state *state, const struct
            end = total * (part->replica + 1) / part->replicas;
     struct ash_range run = ash_state_is_partitioned(state) ? state->own : (struct ash_range){first, end - first};
 
-    if (!param->trained || !param->counts || !(param->expert || part->is_dense_counted))
+    if (!param->is_trained || !param->is_counted || !(param->is_expert || part->is_dense_counted))
         return (struct ash_shard_part){0};
     return ash_shards_part_in(state->shards, param, run);
 }
@@ -149,7 +149,7 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
         struct ash_shard_part own = ash_shards_part_in(state->shards, param, state->own);
         size_t at = param->offset + own.first;
 
-        if (!param->trained || param->follows || own.count == 0) continue;
+        if (!param->is_trained || param->is_tied_copy || own.count == 0) continue;
         args.count = own.count;
         args.param = values + at;
         args.m = m + own.at;
@@ -158,7 +158,7 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
         args.m_out = state->next.m + own.at;
         args.v_out = state->next.v + own.at;
         args.grad = grads_of(optimizer, grads, param, &own);
-        args.weight_decay = param->matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
+        args.weight_decay = param->is_matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
         args.param_bf16 = bf16 != NULL ? bf16 + at : NULL;
         exec->ops->optim->adamw(exec, &args);
     }

@@ -207,9 +207,9 @@ static uint64_t hash_own(const struct ash_state *state)
         const struct ash_param *param = ash_model_param(state->model, i);
         struct ash_shard_part part = ash_shards_part(state->shards, param);
 
-        if (!param->counts || !(param->expert || state->part.is_dense_counted) || part.count == 0) continue;
+        if (!param->is_counted || !(param->is_expert || state->part.is_dense_counted) || part.count == 0) continue;
         sum += hash_tensor(state->exec, "weights", param, &part, values + param->offset + part.first);
-        if (!param->trained) continue;
+        if (!param->is_trained) continue;
         sum += hash_tensor(state->exec, "m", param, &part, m + part.at);
         sum += hash_tensor(state->exec, "v", param, &part, v + part.at);
     }

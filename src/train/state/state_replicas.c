@@ -52,7 +52,7 @@ static void copy_constants(const struct ash_state *state, const float *from, flo
         struct ash_shard_part part = ash_shards_part_in(state->shards, param, state->own);
         size_t first = param->offset + part.first;
 
-        if (!param->trained || param->follows) memcpy(to + first, from + first, part.count * sizeof(float));
+        if (!param->is_trained || param->is_tied_copy) memcpy(to + first, from + first, part.count * sizeof(float));
     }
 }
 

@@ -30,7 +30,7 @@ enum party_lane { PARTY_CALLS, PARTY_MESSAGES, PARTY_LANES };
 /* Memory that all see. */
 struct party_common {
     float *data;
-    uint64_t said[PARTY_MAX][ASH_COMMON_COUNTERS];
+    uint64_t said[PARTY_MAX][ASH_AXIS_COUNTERS];
 };
 
 struct party {
@@ -217,7 +217,7 @@ static int party_broadcast(void *ctx, size_t root, float *data, size_t count, st
     return rc;
 }
 
-static int party_common_open(void *ctx, size_t count, struct ash_common *common_out, struct ash_err *err)
+static int party_common_open(void *ctx, size_t count, struct ash_shared_floats *common_out, struct ash_err *err)
 {
     struct party_member *me = ctx;
     struct party_common *common = &me->party->commons[me->commons];
@@ -228,17 +228,17 @@ static int party_common_open(void *ctx, size_t count, struct ash_common *common_
     if (common->data == NULL) common->data = calloc(count, sizeof(float));
     pthread_mutex_unlock(&me->party->lock);
     ash_assert(common->data != NULL);
-    *common_out = (struct ash_common){common->data, common};
+    *common_out = (struct ash_shared_floats){common->data, common};
     return 0;
 }
 
-static void party_common_close(void *ctx, struct ash_common *common)
+static void party_common_close(void *ctx, struct ash_shared_floats *common)
 {
     (void)ctx;
-    *common = (struct ash_common){0};
+    *common = (struct ash_shared_floats){0};
 }
 
-static void party_say(void *ctx, const struct ash_common *common, size_t counter, uint64_t value)
+static void party_say(void *ctx, const struct ash_shared_floats *common, size_t counter, uint64_t value)
 {
     struct party_member *me = ctx;
     struct party_common *place = common->handle;
@@ -251,7 +251,7 @@ static void party_say(void *ctx, const struct ash_common *common, size_t counter
     pthread_mutex_unlock(&me->party->lock);
 }
 
-static int party_wait(void *ctx, const struct ash_common *common, size_t rank, size_t counter, uint64_t value,
+static int party_wait(void *ctx, const struct ash_shared_floats *common, size_t rank, size_t counter, uint64_t value,
                       struct ash_err *err)
 {
     struct party_member *me = ctx;
@@ -265,16 +265,16 @@ static int party_wait(void *ctx, const struct ash_common *common, size_t rank, s
     return said ? 0 : ash_err_set(err, -ECONNRESET, "a rank is lost");
 }
 
-static const struct ash_axis_ops party_ops = {.gather = party_gather,
-                                              .exchange = party_exchange,
-                                              .exchange_start = party_exchange_start,
-                                              .exchange_wait = party_exchange_wait,
+static const struct ash_axis_ops party_ops = {.all_gather = party_gather,
+                                              .all_to_all = party_exchange,
+                                              .all_to_all_start = party_exchange_start,
+                                              .all_to_all_wait = party_exchange_wait,
                                               .broadcast = party_broadcast,
                                               .send = party_send,
                                               .recv = party_recv,
-                                              .common_open = party_common_open,
-                                              .common_close = party_common_close,
-                                              .say = party_say,
+                                              .shared_open = party_common_open,
+                                              .shared_close = party_common_close,
+                                              .signal = party_say,
                                               .wait = party_wait};
 
 /* The axis as a member sees it. */
@@ -284,7 +284,7 @@ static inline struct ash_axis party_axis(struct party_member *member)
                              .size = member->party->size,
                              .ops = &party_ops,
                              .ctx = member,
-                             .near = member->party->near,
+                             .same_node = member->party->near,
                              .weights = member->party->weights};
 }
 

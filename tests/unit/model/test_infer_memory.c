@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "unit/sanitized.h"
 
 #define HIDDEN 1024

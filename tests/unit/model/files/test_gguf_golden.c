@@ -11,6 +11,7 @@
 
 #include "base/json.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 
 #define GOLDEN TEST_DATA "/golden/gguf"
 #define TOKENS_MAX 128

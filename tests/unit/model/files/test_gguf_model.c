@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
 #include "unit/storage/gguf_maker.h"
 #include "unit/storage/scratch.h"
@@ -110,7 +111,7 @@ static size_t source_row(const struct ash_param *param, size_t head_dim, size_t 
 static void add_tensor(struct gguf_maker *maker, const struct ash_param *param, size_t head_dim, enum ash_dtype wanted)
 {
     size_t cols = param->dims[param->dim_count - 1], rows = param->count / cols;
-    bool quant = ash_dtype_block(wanted) > 1 && param->matrix && cols % 32 == 0;
+    bool quant = ash_dtype_block(wanted) > 1 && param->is_matrix && cols % 32 == 0;
     enum ash_dtype dtype = quant ? wanted : param->dtype;
     uint32_t type = dtype == ASH_Q8_0 ? 8 : dtype == ASH_Q4_0 ? 2 : dtype == ASH_BF16 ? 30 : 0;
     size_t row_bytes = ash_dtype_size(dtype, cols);

@@ -14,7 +14,9 @@
 
 #include "base/file.h"
 #include "base/rng.h"
+#include "model/files/load.h"
 #include "model/model_priv.h"
+#include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
 
 #define ROWS 33

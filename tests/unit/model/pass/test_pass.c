@@ -13,6 +13,7 @@
 #include "base/bf16.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
 
 #define DOC_A 47
@@ -150,8 +151,9 @@ static float *train(struct fixture *f, enum ash_recompute recompute, bool split,
                                                : i == 0 ? 2
                                                         : 1,
                                   .seq_rows = SEQ,
-                                  .starts = starts && i == 0};
-        if (ash_pass_train(pass, &batch, 0.02f, grads, losses + first, &err) < 0) fail_msg("%s", err.text);
+                                  .flags = starts && i == 0 ? ASH_BATCH_OVERWRITES : 0};
+        if (ash_pass_train(pass, &batch, 0.02f, &(struct ash_pass_grads){.sums = grads}, losses + first, &err) < 0)
+            fail_msg("%s", err.text);
     }
     ash_model_grad_fold(f->model, &f->exec, grads);
     ash_pass_close(pass);

@@ -13,6 +13,7 @@
 
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "unit/model/axis_threads.h"
 #include "unit/model/golden_models.h"
 #include "unit/model/wide_models.h"
@@ -47,13 +48,14 @@ static void input_fill(struct input *input, bool bf16, size_t source, size_t cal
         size_t end = doc_ends[docs] < rows ? doc_ends[docs] : rows;
         input->docs[docs] = (struct ash_doc){.row = row, .count = end - row};
     }
-    input->batch = (struct ash_batch){.rows = rows,
-                                      .ids = input->ids,
-                                      .targets = input->targets,
-                                      .docs = input->docs,
-                                      .doc_count = docs,
-                                      .seq_rows = call % 2 == 0 ? 0 : rows,
-                                      .goes_on = call + 1 < CALLS && lengths[bf16][source][call + 1] > 0};
+    input->batch = (struct ash_batch){
+        .rows = rows,
+        .ids = input->ids,
+        .targets = input->targets,
+        .docs = input->docs,
+        .doc_count = docs,
+        .seq_rows = call % 2 == 0 ? 0 : rows,
+        .flags = call + 1 < CALLS && lengths[bf16][source][call + 1] > 0 ? ASH_BATCH_MORE_FOLLOW : 0};
 }
 
 /* ---- models: a golden one by its name, or one drawn from a config ------------------------------------------------ */
@@ -131,13 +133,14 @@ static int open_slice(struct member *m)
 
 static int run_calls(struct member *m, struct ash_pass *pass)
 {
+    struct ash_pass_grads grads = {.sums = m->grads, .expert_sums = m->settings->ep > 1 ? m->sums : NULL};
     int rc = 0;
 
     for (size_t call = 0; rc == 0 && call < CALLS; call++) {
         struct input input;
         input_fill(&input, m->settings->bf16, m->ep.rank, call, ash_model_get_config(m->model)->vocab);
-        input.batch.starts = call == 0 && m->settings->one && m->settings->ep == 1;
-        rc = ash_pass_train(pass, &input.batch, SCALE, m->grads, m->losses[call], &m->err);
+        if (call == 0 && m->settings->one && m->settings->ep == 1) input.batch.flags |= ASH_BATCH_OVERWRITES;
+        rc = ash_pass_train(pass, &input.batch, SCALE, &grads, m->losses[call], &m->err);
     }
     return rc;
 }
@@ -170,7 +173,7 @@ static int run_member(struct member *m)
     struct ash_pass_opts opts = {.max_rows = ROWS,
                                  .backward = true,
                                  .recompute = s->recompute,
-                                 .one_sum = s->one,
+                                 .shared_grads = s->one,
                                  .head_rows = s->recompute == ASH_RECOMPUTE_NONE ? 0 : 32};
     struct ash_pass *pass = NULL;
     int rc = open_slice(m);
@@ -181,10 +184,9 @@ static int run_member(struct member *m)
     opts.tp = party_axis(&m->tp);
     opts.cp = party_axis(&m->cp);
     opts.ep = party_axis(&m->ep);
-    if (s->near) opts.together = party_axis(&m->together);
+    if (s->near) opts.node = party_axis(&m->together);
     if ((rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err)) < 0) return rc;
-    if (s->ep > 1) rc = ash_pass_set_expert_grads(pass, m->sums, &m->err);
-    if (rc == 0) rc = run_calls(m, pass);
+    rc = run_calls(m, pass);
     ash_pass_close(pass);
     if (rc == 0 && (!s->one || m->first == m)) ash_model_grad_fold(m->model, &m->exec, m->grads);
     return rc;
@@ -280,7 +282,8 @@ static void whole_open(struct whole *w, const char *name, bool bf16)
         if (call == 0) w->grads[source] = calloc(ash_model_grad_size(w->model), sizeof(float));
         input_fill(&input, bf16, source, call, ash_model_get_config(w->model)->vocab);
         if (input.batch.rows > 0 &&
-            ash_pass_train(pass, &input.batch, SCALE, w->grads[source], w->losses[source][call], &err) < 0)
+            ash_pass_train(pass, &input.batch, SCALE, &(struct ash_pass_grads){.sums = w->grads[source]},
+                           w->losses[source][call], &err) < 0)
             fail_msg("%s", err.text);
         if (call + 1 == CALLS) ash_model_grad_fold(w->model, &w->exec, w->grads[source]);
     }
@@ -315,7 +318,7 @@ static void compare(const struct whole *w, const struct member *m)
         const struct ash_param *param = ash_model_param(m->model, i), *full = ash_model_find(w->model, param->name);
         assert_non_null(full);
         compare_param(m, param, m->grads + param->offset, w->grads[source] + full->offset);
-        for (size_t s = 0; param->expert && s < m->settings->ep; s++)
+        for (size_t s = 0; param->is_expert && s < m->settings->ep; s++)
             if (s != source) compare_param(m, param, m->sums[s] + param->expert_offset, w->grads[s] + full->offset);
     }
 }

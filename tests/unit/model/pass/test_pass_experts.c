@@ -14,6 +14,7 @@
 
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "unit/model/axis_threads.h"
 #include "unit/model/golden_models.h"
 
@@ -132,8 +133,10 @@ static int run_calls(struct member *m, struct ash_pass *pass)
         input_fill(&input, m->party.rank, call, vocab);
         bool empty = input.batch.rows == 0;
         float *losses = empty ? NULL : m->losses[call];
+        struct ash_pass_grads grads = {.sums = empty ? NULL : m->grads,
+                                       .expert_sums = m->settings->size > 1 ? m->sums : NULL};
         rc = m->settings->eval ? ash_pass_eval(pass, &input.batch, losses, &m->err)
-                               : ash_pass_train(pass, &input.batch, SCALE, empty ? NULL : m->grads, losses, &m->err);
+                               : ash_pass_train(pass, &input.batch, SCALE, &grads, losses, &m->err);
     }
     return rc;
 }
@@ -150,17 +153,16 @@ static int run_member(struct member *m)
     for (size_t i = 0; i < s->size; i++)
         if (i != m->party.rank || s->own_apart) m->sums[i] = calloc(ash_model_expert_size(m->model), sizeof(float));
     m->ops = party_ops;
-    m->ops.exchange = counted_exchange;
+    m->ops.all_to_all = counted_exchange;
     opts.ep = party_axis(&m->party);
     opts.ep.ops = &m->ops;
     if (s->nodes != NULL) {
         m->here = party_axis(&m->neighbours);
         opts.ep.node_of = m->node_of;
-        opts.ep.here = &m->here;
+        opts.ep.node_ranks = &m->here;
     }
     if ((rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err)) < 0) return rc;
-    if (s->size > 1) rc = ash_pass_set_expert_grads(pass, m->sums, &m->err);
-    if (rc == 0) rc = run_calls(m, pass);
+    rc = run_calls(m, pass);
     ash_pass_close(pass);
     return rc;
 }
@@ -254,7 +256,8 @@ static void whole_open(struct whole *w, const char *name, bool bf16)
             struct input input;
             input_fill(&input, source, call, ash_model_get_config(w->model)->vocab);
             if (input.batch.rows == 0) continue;
-            if (ash_pass_train(pass, &input.batch, SCALE, w->grads[source], w->losses[source][call], &err) < 0)
+            if (ash_pass_train(pass, &input.batch, SCALE, &(struct ash_pass_grads){.sums = w->grads[source]},
+                               w->losses[source][call], &err) < 0)
                 fail_msg("%s", err.text);
         }
     }
@@ -279,8 +282,8 @@ static void compare(const struct whole *w, const struct member *m)
         const struct ash_param *param = ash_model_param(m->model, i), *full = ash_model_find(w->model, param->name);
         size_t bytes = param->count * sizeof(float);
         assert_non_null(full);
-        if (!param->expert) assert_memory_equal(m->grads + param->offset, w->grads[rank] + full->offset, bytes);
-        for (size_t s = 0; param->expert && s < m->settings->size; s++) {
+        if (!param->is_expert) assert_memory_equal(m->grads + param->offset, w->grads[rank] + full->offset, bytes);
+        for (size_t s = 0; param->is_expert && s < m->settings->size; s++) {
             const float *sum = m->sums[s] != NULL ? m->sums[s] + param->expert_offset : m->grads + param->offset;
             assert_memory_equal(sum, w->grads[s] + full->offset, bytes);
         }
@@ -414,6 +417,7 @@ static void test_refusals(void **state)
     struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
     struct ash_pass *pass = NULL;
     struct ash_batch empty = {0};
+    struct ash_pass_grads none = {0};
     struct ash_err err = {0};
 
     (void)state;
@@ -423,7 +427,7 @@ static void test_refusals(void **state)
     assert_non_null(strstr(err.text, "experts of rank 1 of 2, but the pass is rank 0 of 1"));
     opts.ep = party_axis(&m.party);
     assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), 0);
-    assert_int_equal(ash_pass_train(pass, &empty, SCALE, NULL, NULL, &err), -EINVAL);
+    assert_int_equal(ash_pass_train(pass, &empty, SCALE, &none, NULL, &err), -EINVAL);
     assert_non_null(strstr(err.text, "rank 0's batch have no place to go"));
     ash_pass_close(pass);
     member_close(&m);

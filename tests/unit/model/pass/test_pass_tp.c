@@ -13,6 +13,7 @@
 #include "base/rng.h"
 #include "model/family.h"
 #include "model/model.h"
+#include "model/pass/pass.h"
 #include "unit/model/axis_threads.h"
 #include "unit/model/golden_models.h"
 #include "unit/model/wide_models.h"
@@ -118,7 +119,8 @@ static int train(struct member *m, struct ash_exec *exec)
     for (size_t part = 0; rc == 0 && part < (m->variant.split ? 2 : 1); part++) {
         struct ash_batch batch = batch_of(m, part, docs);
 
-        rc = ash_pass_train(pass, &batch, 0.02f, m->grads, m->losses + part * SEQ, &m->err);
+        rc = ash_pass_train(pass, &batch, 0.02f, &(struct ash_pass_grads){.sums = m->grads}, m->losses + part * SEQ,
+                            &m->err);
     }
     ash_pass_close(pass);
     if (rc == 0) ash_model_grad_fold(m->model, exec, m->grads);
@@ -189,7 +191,8 @@ static void compare(const struct member *part, const struct member *whole)
     for (size_t i = 0; i < ash_model_param_count(part->model); i++) {
         const struct ash_param *param = ash_model_param(part->model, i);
 
-        if (param->trained) compare_param(param, part->grads, ash_model_find(whole->model, param->name), whole->grads);
+        if (param->is_trained)
+            compare_param(param, part->grads, ash_model_find(whole->model, param->name), whole->grads);
     }
 }
 
@@ -371,8 +374,8 @@ static int lost_recv(void *ctx, size_t from, float *data, size_t count, struct a
     return lost_after(ctx, err);
 }
 
-static const struct ash_axis_ops lost_ops = {.gather = lost_gather,
-                                             .exchange = lost_exchange,
+static const struct ash_axis_ops lost_ops = {.all_gather = lost_gather,
+                                             .all_to_all = lost_exchange,
                                              .broadcast = lost_broadcast,
                                              .send = lost_send,
                                              .recv = lost_recv};
@@ -415,7 +418,8 @@ static void test_lost_rank(void **state)
         assert_int_equal(ash_exec_init(&exec, NULL, 1, &err), 0);
         float *grads = calloc(ash_model_grad_size(model), sizeof(float));
         if (ash_pass_open(model, &exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
-        assert_int_equal(ash_pass_train(pass, &batch, 0.02f, grads, losses, &err), -ECONNRESET);
+        assert_int_equal(ash_pass_train(pass, &batch, 0.02f, &(struct ash_pass_grads){.sums = grads}, losses, &err),
+                         -ECONNRESET);
         assert_string_equal(err.text, "rank 1 is lost");
         ash_pass_close(pass);
         free(grads);

@@ -1,0 +1,136 @@
+/* open: a model from a Hugging Face folder or a GGUF file, and its weights on their way into memory. */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/file.h"
+#include "model/files/folder_priv.h"
+#include "model/files/gguf_model_priv.h"
+#include "model/files/load.h"
+#include "model/model_priv.h"
+
+/* ---- opening ------------------------------------------------------------------------------------------------------ */
+
+int ash_model_home(const char *path, char *buf, size_t buf_bytes)
+{
+    int used;
+
+    if (ash_gguf_named(path)) return ash_gguf_home(path, buf, buf_bytes);
+    used = snprintf(buf, buf_bytes, "%s", path);
+    return used >= 0 && (size_t)used < buf_bytes ? 0 : -ENAMETOOLONG;
+}
+
+/* Small tensors lie between large ones: asked for at once, they are read at once. */
+static void want_vectors(const struct ash_model *model)
+{
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+
+        if (!param->is_matrix) ash_map_want(param->data, ash_dtype_size(param->dtype, param->count));
+    }
+}
+
+static int open_gguf(const char *path, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model_config config;
+    struct ash_gguf *file = NULL;
+    struct ash_model *model = NULL;
+    int rc = ash_gguf_open(path, &file, err);
+
+    if (rc < 0) return rc;
+    rc = ash_gguf_model_config(file, &config, err);
+    if (rc == 0) rc = ash_model_alloc(&config, NULL, &model, err);
+    if (rc < 0) {
+        ash_gguf_close(file);
+        return ash_err_prefix(err, rc, "%s", path);
+    }
+    rc = ash_gguf_model_map(model, file, err);
+    if (rc < 0) {
+        ash_model_close(model);
+        return ash_err_prefix(err, rc, "%s", path);
+    }
+    want_vectors(model);
+    ash_model_refresh(model);
+    *model_out = model;
+    return 0;
+}
+
+static int open_folder(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
+                       struct ash_err *err)
+{
+    struct ash_model_config config;
+    struct ash_model *model = NULL;
+    int rc;
+
+    rc = ash_model_config_load(path, &config, err);
+    if (rc < 0) return rc;
+    rc = ash_model_alloc(&config, slice, &model, err);
+    if (rc < 0) return rc;
+    rc = ash_folder_map(model, path, err);
+    if (rc < 0) goto fail;
+    if (slice != NULL) { /* the files hold whole tensors */
+        rc = ash_model_own(model, err);
+        if (rc < 0) goto fail;
+    } else {
+        want_vectors(model);
+    }
+    ash_model_refresh(model);
+    *model_out = model;
+    return 0;
+
+fail:
+    ash_model_close(model);
+    return rc;
+}
+
+int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
+{
+    char file[ASH_GGUF_PATH_BYTES];
+
+    return ash_gguf_locate(path, file) ? open_gguf(file, model_out, err) : open_folder(path, NULL, model_out, err);
+}
+
+int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
+                         struct ash_err *err)
+{
+    char file[ASH_GGUF_PATH_BYTES];
+
+    if (slice == NULL) return ash_model_open(path, model_out, err);
+    if (!ash_gguf_locate(path, file)) return open_folder(path, slice, model_out, err);
+    return ash_err_set(err, -ENOTSUP, "'%s' is a GGUF file: training starts from a Hugging Face folder", file);
+}
+
+/* ---- reading ahead ------------------------------------------------------------------------------------------------ */
+
+/* Parameters are listed in the order of use, but for an embedding: a few of its rows are looked up first, and all of it
+ * is read last where it is the output matrix too. */
+static void start_prefetch(struct ash_model *model)
+{
+    size_t embed = (size_t)model->top.param[ASH_ROLE_EMBED], count = 0;
+    struct ash_prefetch_range *ranges;
+
+    ranges = calloc(model->param_count, sizeof(*ranges));
+    if (ranges == NULL) return;
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+
+        if (i != embed)
+            ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
+    }
+    if (model->config.tied) {
+        const struct ash_param *param = &model->params[embed];
+
+        ranges[count++] = (struct ash_prefetch_range){param->data, ash_dtype_size(param->dtype, param->count)};
+    }
+    model->prefetcher = ash_prefetcher_start(ranges, count);
+    free(ranges);
+}
+
+void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec)
+{
+    if (model->values.data != NULL || model->prefetcher != NULL || model->packed_for != NULL) return;
+    if (exec->ops->matrix->pack != NULL && ash_load_wanted(model, exec) &&
+        ash_load_open(model, exec, &model->load, NULL) == 0)
+        return;
+    start_prefetch(model);
+}

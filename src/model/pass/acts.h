@@ -1,0 +1,160 @@
+/* acts - where the activations and gradients of a pass lie: one block of memory, laid out once for the largest batch.
+ *
+ * Shapes: C hidden, F feed-forward width, H heads, D a head. "rows" are those of the batch that this rank computes (all,
+ * unless cp splits them), "own rows" those of the stream that it keeps between blocks (all, unless tp splits them),
+ * "batch rows" those of all ranks. Every activation is [rows, width] of float32 unless said otherwise.
+ *
+ * Some lie among the rows of other ranks, in memory that ranks share. Those have two pointers: *_all is the first row of
+ * the batch (set once), the other this rank's first row (set for each batch by ash_acts_bind). */
+#ifndef ASH_MODEL_PASS_ACTS_H
+#define ASH_MODEL_PASS_ACTS_H
+
+#include "model/model_priv.h"
+#include "model/pass/axes.h"
+
+/* How long an activation must live when a backward pass follows. */
+enum ash_keep {
+    ASH_KEEP_INPUT,  /* the layer's input: kept in every mode, the layer can be recomputed from it */
+    ASH_KEEP_COSTLY, /* kept unless the whole layer is recomputed */
+    ASH_KEEP_CHEAP,  /* element-wise: kept only when nothing is recomputed */
+};
+
+struct ash_norm_acts {
+    float *out;     /* [own rows, C] */
+    float *out_all; /* [rows, C] where ranks of tp share memory; [batch rows, C] where those of cp share gradients */
+    float *rstd, *mean; /* [own rows]; mean for layer norm only */
+};
+
+/* q, k, v and out of attention. */
+struct ash_attn_rows {
+    float *q, *k, *v; /* rows of q_stride, k_stride, v_stride */
+    float *out;       /* [.., H * v_dim] */
+};
+
+struct ash_attn_acts {
+    struct ash_norm_acts norm;
+    struct ash_attn_rows rows; /* of this rank's rows, all heads here */
+    /* Along cp: all rows of the batch. Where ranks share memory, of all heads, with `rows` among them; else of this
+     * rank's part of the heads, q, k and v as columns of one row. */
+    struct ash_attn_rows all;
+    float *lse; /* [rows, H]; along cp of all rows and this rank's part of the heads */
+    /* grouped: q, k, v are columns of one row; with per-head norms, q and k before them */
+    float *qk_raw;          /* [rows, (H + kv heads) * D] */
+    float *q_rstd, *k_rstd; /* [rows * heads] */
+    /* latent */
+    float *q_low, *q_low_norm, *q_low_rstd;    /* [rows, q_rank] */
+    float *kv_low, *kv_low_norm, *kv_low_rstd; /* [rows, kv_rank + rope_dim], [rows, kv_rank] */
+    float *kv_up;                              /* [rows, H * (nope_dim + v_dim)] */
+};
+
+struct ash_ffn_acts {
+    float *gate, *up, *hidden; /* [rows, F]; gate NULL for a gelu feed-forward */
+    float *hidden_all;         /* [batch rows, F] where ranks of cp share gradients */
+};
+
+/* Pairs are (token, chosen expert), rows * choices of them, sorted by expert. Where ep has several ranks, x is what
+ * is sent, and the experts compute on what was received (moe_exchange.h). */
+struct ash_moe_acts {
+    float *logits;                 /* [rows, experts] */
+    int32_t *index;                /* [rows, choices] */
+    float *weight;                 /* [rows, choices] */
+    int32_t *order, *flat, *where; /* [pairs]: see route->group */
+    float *x, *y;                  /* [pairs, C] */
+    struct ash_ffn_acts expert;    /* [pairs, expert ffn] */
+    struct ash_ffn_acts shared;    /* [rows, shared ffn] */
+};
+
+struct ash_layer_acts {
+    float *in;  /* [own rows, C]: residual stream before the layer */
+    float *mid; /* likewise, between attention and feed-forward */
+    struct ash_attn_acts attn;
+    struct ash_norm_acts ffn_norm;
+    struct ash_ffn_acts ffn;
+    struct ash_moe_acts moe;
+};
+
+/* Values of q and k before their norms, and gradients after them, of all ranks' heads: for the norms' weights. */
+struct ash_qk_rows {
+    float *send, *recv; /* a row of both, rank by rank */
+    float *raw, *grad;  /* [own rows, (H + kv heads) * D] of the whole model */
+    float *rstd;        /* [own rows * H] */
+};
+
+/* Buffers that the stream's gradient rotates through where ranks of cp share gradients: before a block, after it, and
+ * that of the block before, which others may still be reading. */
+#define ASH_DX_BUFFERS 3
+
+/* Gradients and temporaries of one layer at a time. */
+struct ash_scratch {
+    float *residual;                   /* [own rows, C]: a block's output before it joins the stream */
+    float *dx;                         /* [own rows, C]: gradient of the stream, layer by layer; */
+    float *dx_all;                     /* [rows, C]: where ranks of tp share memory; */
+    float *dx_buffers[ASH_DX_BUFFERS]; /* [batch rows, C]: where ranks of cp share gradients, dx in one of them: */
+    size_t dx_buffer;                  /* which */
+    float *dnorm, *dnorm_all;          /* [own rows, C]; [rows, C] where ranks of tp share memory */
+    float *x_gathered, *dy_gathered;   /* [rows, C]: rows of the stream of all ranks of tp */
+    float *tile;                       /* partial sums that go from rank to rank */
+    struct ash_qk_rows qk;
+    struct ash_attn_rows dattn;     /* gradients of attn.rows; */
+    struct ash_attn_rows dattn_all; /* and of attn.all */
+    float *dqk_raw, *dqk_raw_all;   /* [rows, (H + kv heads) * D]; _all as hidden_all */
+    float *packed;                  /* [rows, (H + kv heads) * D + kv heads * v_dim]: sent along cp */
+    float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up; /* norms: own rows */
+    float *dkey;              /* [own rows, rope_dim]: of the key that heads share */
+    struct ash_ffn_acts dffn; /* wide enough for dense and shared; gate and up of batch rows where ranks of cp
+                                           share gradients: see ash_acts_dffn */
+    struct ash_ffn_acts dexpert;
+    float *dpair;             /* [pairs, C] */
+    float *pair_weight;       /* [pairs] */
+    float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
+    float *logits;            /* [head_rows, own part of the vocabulary] */
+    float *logits_all;        /* [batch rows, the same] where ranks of cp share gradients, or NULL */
+    float *top, *lanes;       /* [rows, 2], [rows, ASH_LANES]: see ash_loss_part */
+};
+
+/* The batch in the memory of exec: this rank's rows. */
+struct ash_batch_block {
+    int32_t *ids, *targets, *positions; /* [rows] */
+    /* where tp splits the vocabulary: see struct ash_embed_plan */
+    int32_t *held_ids, *held_rows; /* [rows] */
+    int32_t *own_index;            /* [own rows] */
+};
+
+/* Open with ash_acts_open; close with ash_acts_close. */
+struct ash_acts {
+    struct ash_buffer memory;
+    size_t size_bytes;                          /* of it, and this rank's part of what lies in shared memory */
+    size_t q_stride, k_stride, v_stride, v_dim; /* of attention's rows and heads, in floats */
+    size_t head_rows;                           /* rows of logits at a time, at most; whole groups of k */
+    struct ash_layer_acts *layers;              /* [config.layers] */
+    float *final_in;                            /* [own rows, C]: the stream after the last layer */
+    struct ash_norm_acts final_norm;
+    struct ash_scratch scratch;
+    struct ash_batch_block block;
+    float *losses; /* [batch rows] */
+    /* in memory that ranks of tp share: */
+    struct ash_posted_operand *posted[2]; /* of the reduction at hand and of the one before it: see reduce_shm.c */
+    float *shared_losses;                 /* [rows] */
+};
+
+/* Does an activation of this kind live until the backward pass? */
+bool ash_acts_keeps(const struct ash_pass_opts *opts, enum ash_keep keep);
+/* Bytes that ash_acts_open would take of this rank, into *bytes_out. Returns 0 or -ENOMEM. */
+int ash_acts_measure(const struct ash_model *model, const struct ash_pass_opts *opts, const struct ash_axes *axes,
+                     size_t *bytes_out, struct ash_err *err);
+/* Allocate and lay out everything; opens the memory that axes->node's ranks share, which axes own. Returns 0, -ENOMEM or
+ * what the axis gave. */
+int ash_acts_open(struct ash_acts *acts, const struct ash_model *model, const struct ash_exec *exec,
+                  const struct ash_pass_opts *opts, struct ash_axes *axes, struct ash_err *err);
+/* Free what open took. Accepts a zeroed or half-open struct. */
+void ash_acts_close(struct ash_acts *acts);
+
+/* Point what lies among the rows of other ranks at this rank's: first_row of the batch along cp, and of these own_first
+ * of the stream along tp. */
+void ash_acts_bind(struct ash_acts *acts, const struct ash_model *model, const struct ash_axes *axes, size_t first_row,
+                   size_t own_first);
+/* Where the gradients of a feed-forward of this width are: gate and up at this rank's rows. */
+struct ash_ffn_acts ash_acts_dffn(const struct ash_acts *acts, const struct ash_axes *axes, size_t first_row,
+                                  size_t width);
+
+#endif

@@ -1,0 +1,352 @@
+/* acts_layout: places the batch, the layers and the head. */
+#include "model/pass/acts_layout.h"
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "model/pass/split.h"
+
+#define HEAD_ROWS_MIN ASH_K_GROUP
+
+/* Aim for the logits of a few rows. Each piece of a backward pass reads and writes the whole output matrix's gradient,
+ * so there pieces are larger. */
+#define HEAD_LOGITS_BYTES ((size_t)16 << 20)
+#define HEAD_LOGITS_BACKWARD_BYTES ((size_t)64 << 20)
+#define HEAD_LOGITS_ORDERED_BYTES ((size_t)512 << 20) /* along cp: pieces would wait for all of the rank before */
+
+bool ash_acts_keeps(const struct ash_pass_opts *opts, enum ash_keep keep)
+{
+    if (!opts->backward) return false;
+    switch (opts->recompute) {
+    case ASH_RECOMPUTE_NONE:
+        return true;
+    case ASH_RECOMPUTE_SELECTIVE:
+        return keep != ASH_KEEP_CHEAP;
+    default:
+        return keep == ASH_KEEP_INPUT;
+    }
+}
+
+/* ---- placing ----------------------------------------------------------------------------------------------------- */
+
+static void *place(char *base, size_t *used_bytes, size_t size_bytes)
+{
+    char *at = base == NULL ? NULL : base + *used_bytes;
+
+    *used_bytes += ash_round_up(size_bytes, ASH_ACTS_ALIGN);
+    return at;
+}
+
+void *ash_acts_layout_keep_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes)
+{
+    return place(l->spaces[space].kept, &l->spaces[space].kept_bytes, size_bytes);
+}
+
+void *ash_acts_layout_reuse_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes)
+{
+    return place(l->spaces[space].reused, &l->spaces[space].reused_bytes, size_bytes);
+}
+
+float *ash_acts_layout_keep_floats(struct ash_acts_layout *l, enum ash_space space, size_t count)
+{
+    return ash_acts_layout_keep_bytes(l, space, count * sizeof(float));
+}
+
+int32_t *ash_acts_layout_keep_ints(struct ash_acts_layout *l, size_t count)
+{
+    return ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, count * sizeof(int32_t));
+}
+
+/* An activation of a layer, for as long as its kind asks. */
+static void *act_bytes(struct ash_acts_layout *l, enum ash_space space, enum ash_keep keep, size_t size_bytes)
+{
+    return ash_acts_keeps(l->opts, keep) ? ash_acts_layout_keep_bytes(l, space, size_bytes)
+                                         : ash_acts_layout_reuse_bytes(l, space, size_bytes);
+}
+
+static float *act_in(struct ash_acts_layout *l, enum ash_space space, enum ash_keep keep, size_t count)
+{
+    return act_bytes(l, space, keep, count * sizeof(float));
+}
+
+static float *act(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
+{
+    return act_in(l, ASH_SPACE_PRIVATE, keep, count);
+}
+
+static int32_t *act_ints(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
+{
+    return act_bytes(l, ASH_SPACE_PRIVATE, keep, count * sizeof(int32_t));
+}
+
+float *ash_acts_layout_columns(float *base, size_t columns)
+{
+    return base == NULL ? NULL : base + columns;
+}
+
+/* ---- layers ------------------------------------------------------------------------------------------------------ */
+
+static void lay_norm(struct ash_acts_layout *l, struct ash_norm_acts *norm)
+{
+    const struct ash_model_config *c = &l->model->config;
+
+    if (l->axes->shared_grads)
+        norm->out_all = act_in(l, ASH_SPACE_NODE, ASH_KEEP_CHEAP, l->batch_rows * c->hidden);
+    else if (l->axes->tp.same_node)
+        norm->out_all = act_in(l, ASH_SPACE_TP, ASH_KEEP_CHEAP, l->rows * c->hidden);
+    else
+        norm->out = act(l, ASH_KEEP_CHEAP, l->own * c->hidden);
+    norm->rstd = act(l, ASH_KEEP_COSTLY, l->own);
+    norm->mean = c->norm == ASH_NORM_LAYER ? act(l, ASH_KEEP_COSTLY, l->own) : NULL;
+}
+
+/* Along cp attention reads other rows, by heads: of all ranks where they lie, or after an exchange. */
+static float *act_qkv(struct ash_acts_layout *l, size_t width)
+{
+    if (l->axes->cp.same_node) return act_in(l, ASH_SPACE_CP, ASH_KEEP_COSTLY, l->batch_rows * width);
+    if (l->axes->cp.size > 1) return ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE, l->rows * width * sizeof(float));
+    return act(l, ASH_KEEP_COSTLY, l->rows * width);
+}
+
+static void lay_grouped(struct ash_acts_layout *l, struct ash_attn_acts *a)
+{
+    const struct ash_model_config *c = &l->model->config;
+    size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
+
+    a->rows.q = act_qkv(l, q + 2 * kv);
+    a->rows.k = ash_acts_layout_columns(a->rows.q, q);
+    a->rows.v = ash_acts_layout_columns(a->rows.k, kv);
+    if (!c->qk_norm) return;
+    a->qk_raw = act(l, ASH_KEEP_COSTLY, l->rows * (q + kv));
+    a->q_rstd = act(l, ASH_KEEP_COSTLY, l->rows * c->heads);
+    a->k_rstd = act(l, ASH_KEEP_COSTLY, l->rows * c->kv_heads);
+}
+
+static void lay_latent(struct ash_acts_layout *l, struct ash_attn_acts *a)
+{
+    const struct ash_model_config *c = &l->model->config;
+
+    a->rows.q = act_qkv(l, l->acts->q_stride);
+    a->rows.k = act_qkv(l, l->acts->k_stride);
+    a->rows.v = act_qkv(l, l->acts->v_stride);
+    if (c->q_rank != 0) {
+        a->q_low = act(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
+        a->q_low_norm = act(l, ASH_KEEP_COSTLY, l->rows * c->q_rank);
+        a->q_low_rstd = act(l, ASH_KEEP_COSTLY, l->rows);
+    }
+    a->kv_low = act(l, ASH_KEEP_COSTLY, l->rows * (c->kv_rank + c->rope_dim));
+    a->kv_low_norm = act(l, ASH_KEEP_COSTLY, l->rows * c->kv_rank);
+    a->kv_low_rstd = act(l, ASH_KEEP_COSTLY, l->rows);
+    /* copied into k and v at once */
+    a->kv_up = ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE,
+                                           l->rows * c->heads * (c->nope_dim + c->v_dim) * sizeof(float));
+}
+
+size_t ash_acts_layout_qkv_width(const struct ash_acts_layout *l, size_t kv_heads)
+{
+    const struct ash_model_config *c = &l->model->config;
+
+    return kv_heads * ((c->heads / c->kv_heads + 1) * c->head_dim + l->acts->v_dim);
+}
+
+/* Rows of the whole batch along cp: of all heads where they lie, or of this rank's part of the heads. */
+static void lay_attn_all(struct ash_acts_layout *l, struct ash_attn_acts *a)
+{
+    const struct ash_model_config *c = &l->model->config;
+    size_t kv_heads = ash_split_heads_cp(l->model, l->axes, l->axes->cp.rank).count;
+    size_t heads = kv_heads * (c->heads / c->kv_heads);
+
+    if (l->axes->cp.same_node) {
+        a->all = a->rows;
+        a->all.out = act_in(l, ASH_SPACE_CP, ASH_KEEP_COSTLY, l->batch_rows * c->heads * l->acts->v_dim);
+    } else {
+        a->all.q = act(l, ASH_KEEP_COSTLY, l->batch_rows * ash_acts_layout_qkv_width(l, kv_heads));
+        a->all.out = act(l, ASH_KEEP_COSTLY, l->batch_rows * heads * l->acts->v_dim);
+    }
+    a->lse = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->batch_rows * heads) : NULL;
+}
+
+static void lay_attn(struct ash_acts_layout *l, struct ash_attn_acts *a)
+{
+    const struct ash_model_config *c = &l->model->config;
+
+    lay_norm(l, &a->norm);
+    if (c->attn == ASH_ATTN_LATENT)
+        lay_latent(l, a);
+    else
+        lay_grouped(l, a);
+    if (!l->axes->cp.same_node) a->rows.out = act(l, ASH_KEEP_COSTLY, l->rows * c->heads * l->acts->v_dim);
+    if (l->axes->cp.size > 1)
+        lay_attn_all(l, a);
+    else
+        a->lse = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->rows * c->heads) : NULL;
+}
+
+static void lay_inner(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+{
+    ffn->gate = l->model->config.mlp == ASH_MLP_GATED ? act(l, ASH_KEEP_COSTLY, rows * width) : NULL;
+    ffn->up = act(l, ASH_KEEP_COSTLY, rows * width);
+}
+
+static void lay_expert(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t rows, size_t width)
+{
+    lay_inner(l, ffn, rows, width);
+    ffn->hidden = act(l, ASH_KEEP_CHEAP, rows * width);
+}
+
+/* A feed-forward of all tokens. */
+static void lay_ffn(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t width)
+{
+    if (!l->axes->shared_grads) {
+        lay_expert(l, ffn, l->rows, width);
+        return;
+    }
+    lay_inner(l, ffn, l->rows, width);
+    ffn->hidden = ffn->hidden_all = act_in(l, ASH_SPACE_CP, ASH_KEEP_CHEAP, l->batch_rows * width);
+}
+
+static void lay_moe(struct ash_acts_layout *l, struct ash_moe_acts *moe)
+{
+    const struct ash_model_config *c = &l->model->config;
+    size_t pairs = l->rows * c->expert.choices;
+
+    moe->logits = act(l, ASH_KEEP_COSTLY, l->rows * c->expert.experts);
+    moe->index = act_ints(l, ASH_KEEP_COSTLY, pairs);
+    moe->weight = act(l, ASH_KEEP_COSTLY, pairs);
+    moe->order = act_ints(l, ASH_KEEP_COSTLY, pairs);
+    moe->flat = act_ints(l, ASH_KEEP_COSTLY, pairs);
+    moe->where = act_ints(l, ASH_KEEP_COSTLY, pairs);
+    moe->y = act_in(l, ash_split_shares_pairs(l->model, l->axes) ? ASH_SPACE_TP : ASH_SPACE_PRIVATE, ASH_KEEP_COSTLY,
+                    pairs * c->hidden);
+    if (l->axes->ep.size > 1) {
+        moe->x = ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE,
+                                             pairs * c->hidden * sizeof(float)); /* sent at once; see moe_exchange.h */
+    } else {
+        moe->x = act(l, ASH_KEEP_CHEAP, pairs * c->hidden);
+        lay_expert(l, &moe->expert, pairs, c->expert.ffn);
+    }
+    if (c->expert.shared_ffn != 0) lay_ffn(l, &moe->shared, c->expert.shared_ffn);
+}
+
+static void lay_layer(struct ash_acts_layout *l, size_t index)
+{
+    const struct ash_model_config *c = &l->model->config;
+    struct ash_layer_acts *acts = &l->acts->layers[index];
+    size_t starts[ASH_SPACES];
+
+    for (size_t i = 0; i < ASH_SPACES; i++)
+        starts[i] = l->spaces[i].reused_bytes;
+    acts->in = act(l, ASH_KEEP_INPUT, l->own * c->hidden);
+    acts->mid = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
+    lay_attn(l, &acts->attn);
+    lay_norm(l, &acts->ffn_norm);
+    if (c->sparse[index])
+        lay_moe(l, &acts->moe);
+    else
+        lay_ffn(l, &acts->ffn, c->ffn);
+    for (size_t i = 0; i < ASH_SPACES; i++) {
+        l->spaces[i].reused_peak_bytes = ash_max(l->spaces[i].reused_peak_bytes, l->spaces[i].reused_bytes);
+        l->spaces[i].reused_bytes = starts[i];
+    }
+}
+
+/* ---- the head ---------------------------------------------------------------------------------------------------- */
+
+/* The final norm, and logits: where all of a rank's are there at once, the others can see them. */
+static void lay_head(struct ash_acts_layout *l)
+{
+    struct ash_acts *acts = l->acts;
+    struct ash_norm_acts *norm = &acts->final_norm;
+    size_t hidden = l->model->config.hidden, vocab = l->model->vocab.count;
+
+    if (l->axes->shared_grads && l->rows <= acts->head_rows)
+        acts->scratch.logits_all = ash_acts_layout_keep_floats(l, ASH_SPACE_CP, l->batch_rows * vocab);
+    else
+        acts->scratch.logits = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, acts->head_rows * vocab);
+    if (l->axes->shared_grads)
+        norm->out_all = act_in(l, ASH_SPACE_NODE, ASH_KEEP_INPUT, l->batch_rows * hidden);
+    else if (l->axes->tp.same_node)
+        norm->out_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
+    else
+        norm->out = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
+    norm->rstd = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
+    norm->mean = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own);
+}
+
+/* The largest batch in pieces of equal size, rounded up to a multiple of HEAD_ROWS_MIN. */
+static size_t head_rows(const struct ash_acts_layout *l)
+{
+    size_t bytes = !l->opts->backward     ? HEAD_LOGITS_BYTES
+                   : l->axes->cp.size > 1 ? HEAD_LOGITS_ORDERED_BYTES
+                                          : HEAD_LOGITS_BACKWARD_BYTES;
+    size_t vocab = ash_div_up(l->model->whole.vocab, l->axes->tp.size); /* the same on all ranks */
+    size_t most = ash_max(bytes / (vocab * sizeof(float)), HEAD_ROWS_MIN);
+
+    if (l->opts->head_rows != 0) return ash_round_up(l->opts->head_rows, ASH_K_GROUP);
+    return ash_round_up(ash_div_up(l->rows, ash_div_up(l->rows, most)), HEAD_ROWS_MIN);
+}
+
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
+
+static void set_strides(struct ash_acts_layout *l)
+{
+    const struct ash_model_config *c = &l->model->config;
+    struct ash_acts *acts = l->acts;
+
+    if (c->attn == ASH_ATTN_GROUPED) {
+        acts->v_dim = c->head_dim;
+        acts->q_stride = acts->k_stride = acts->v_stride = (c->heads + 2 * c->kv_heads) * c->head_dim;
+    } else {
+        acts->v_dim = c->v_dim;
+        acts->q_stride = acts->k_stride = c->heads * c->head_dim;
+        acts->v_stride = c->heads * c->v_dim;
+    }
+    acts->head_rows = head_rows(l);
+}
+
+static void lay_batch(struct ash_acts_layout *l)
+{
+    struct ash_batch_block *block = &l->acts->block;
+
+    block->ids = ash_acts_layout_keep_ints(l, l->rows);
+    block->targets = ash_acts_layout_keep_ints(l, l->rows);
+    block->positions = ash_acts_layout_keep_ints(l, l->rows);
+    l->acts->losses = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
+}
+
+void ash_acts_layout_run(struct ash_acts_layout *l)
+{
+    const struct ash_model_config *c = &l->model->config;
+    struct ash_acts *acts = l->acts;
+
+    set_strides(l);
+    lay_batch(l);
+    if (l->axes->cp.size > 1 && !l->axes->cp.same_node)
+        acts->scratch.packed =
+            ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ash_acts_layout_qkv_width(l, c->kv_heads));
+    acts->scratch.residual = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden);
+    if (l->axes->tp.size > 1) ash_acts_layout_exchanges(l);
+    for (size_t i = 0; i < c->layers; i++)
+        lay_layer(l, i);
+    /* without a backward pass the stream is one buffer that every layer updates in place */
+    acts->final_in =
+        l->opts->backward ? ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->hidden) : acts->layers[0].in;
+    if (ash_split_has_head(l->model)) lay_head(l);
+    if (l->opts->backward) ash_acts_layout_gradients(l);
+}
+
+struct ash_acts_layout ash_acts_layout_init(const struct ash_model *model, const struct ash_pass_opts *opts,
+                                            const struct ash_axes *axes, struct ash_acts *acts)
+{
+    return (struct ash_acts_layout){.model = model,
+                                    .opts = opts,
+                                    .axes = axes,
+                                    .acts = acts,
+                                    .rows = ash_split_max_rows(opts, axes),
+                                    .own = ash_split_max_own_rows(opts, axes),
+                                    .batch_rows = opts->max_rows};
+}
+
+size_t ash_acts_layout_space_bytes(const struct ash_acts_layout *l, enum ash_space space)
+{
+    return l->spaces[space].kept_bytes + l->spaces[space].reused_peak_bytes;
+}

@@ -1,0 +1,58 @@
+/* acts_layout - sizes and places of activations. What backward needs is placed per layer; what it can recompute, and
+ * everything in a pass without backward, is placed once and reused by all layers. The layout runs twice: first only to
+ * measure, then with memory.
+ *
+ * Memory is in four spaces, by who sees it:
+ *
+ *     private  this rank                                       sums over tp read it where tp ranks share memory
+ *     tp       ranks of tp that share memory                   rows of the stream, side by side
+ *     cp       ranks of cp that share memory, one per tp rank  rows of attention and feed-forward
+ *     node     both                                            rows of the stream of the whole batch */
+#ifndef ASH_MODEL_PASS_ACTS_LAYOUT_H
+#define ASH_MODEL_PASS_ACTS_LAYOUT_H
+
+#include "model/pass/acts.h"
+
+#define ASH_ACTS_ALIGN ((size_t)64) /* bytes */
+
+enum ash_space { ASH_SPACE_PRIVATE, ASH_SPACE_TP, ASH_SPACE_CP, ASH_SPACE_NODE, ASH_SPACES };
+
+/* One space: what is kept per layer, and after it what layers reuse. With NULLs it only measures. */
+struct ash_space_memory {
+    char *kept, *reused; /* where each begins */
+    size_t kept_bytes, reused_bytes, reused_peak_bytes;
+};
+
+/* Filled by ash_acts_layout_init; then bases may be set, and ash_acts_layout_run places everything. */
+struct ash_acts_layout {
+    const struct ash_model *model;
+    const struct ash_pass_opts *opts;
+    const struct ash_axes *axes;
+    struct ash_acts *acts;
+    struct ash_space_memory spaces[ASH_SPACES];
+    size_t rows, own, batch_rows; /* of this rank; of the stream that it keeps; of the whole batch: at most */
+};
+
+/* A layout into acts, whose layers are allocated; nothing is placed yet. All are borrowed. */
+struct ash_acts_layout ash_acts_layout_init(const struct ash_model *model, const struct ash_pass_opts *opts,
+                                            const struct ash_axes *axes, struct ash_acts *acts);
+/* Place everything: sets acts' strides, and its pointers where spaces have memory. */
+void ash_acts_layout_run(struct ash_acts_layout *l);
+/* acts_scratch.c, for ash_acts_layout_run: gradients and temporaries of the backward pass; what ranks of tp exchange. */
+void ash_acts_layout_gradients(struct ash_acts_layout *l);
+void ash_acts_layout_exchanges(struct ash_acts_layout *l);
+/* Bytes of a space after a run. */
+size_t ash_acts_layout_space_bytes(const struct ash_acts_layout *l, enum ash_space space);
+
+/* Place size_bytes for the life of the pass, or for one layer at a time. Returns NULL where the layout only measures. */
+void *ash_acts_layout_keep_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes);
+void *ash_acts_layout_reuse_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes);
+/* The same for the life of the pass, by type; integers are private. */
+float *ash_acts_layout_keep_floats(struct ash_acts_layout *l, enum ash_space space, size_t count);
+int32_t *ash_acts_layout_keep_ints(struct ash_acts_layout *l, size_t count);
+/* A column further right in the same rows; of NULL, NULL. */
+float *ash_acts_layout_columns(float *base, size_t columns);
+/* Columns of q, k and v of some key-value heads. */
+size_t ash_acts_layout_qkv_width(const struct ash_acts_layout *l, size_t kv_heads);
+
+#endif

@@ -1,0 +1,162 @@
+/* acts_scratch: places what is not of one layer: gradients, temporaries, buffers of exchanges along tp. */
+#include "base/math.h"
+#include "model/pass/acts_layout.h"
+#include "model/pass/reduce.h"
+#include "model/pass/reduce_shm.h"
+#include "model/pass/split.h"
+
+/* ---- gradients ---------------------------------------------------------------------------------------------------- */
+
+/* Gradients of q, k, v and attention's output, of this rank's rows; or, where ranks of cp share memory, of all. */
+static void lay_attn_gradients(struct ash_acts_layout *l)
+{
+    const struct ash_model_config *c = &l->model->config;
+    struct ash_acts *acts = l->acts;
+    struct ash_scratch *s = &acts->scratch;
+    enum ash_space space = l->axes->cp.same_node ? ASH_SPACE_CP : ASH_SPACE_PRIVATE;
+    size_t rows = l->axes->cp.same_node ? l->batch_rows : l->rows;
+
+    s->dattn.out = ash_acts_layout_keep_floats(l, space, rows * c->heads * acts->v_dim);
+    s->dattn.q = ash_acts_layout_keep_floats(l, space, rows * acts->q_stride);
+    if (c->attn == ASH_ATTN_GROUPED) {
+        s->dattn.k = ash_acts_layout_columns(s->dattn.q, c->heads * c->head_dim);
+        s->dattn.v = ash_acts_layout_columns(s->dattn.k, c->kv_heads * c->head_dim);
+    } else {
+        s->dattn.k = ash_acts_layout_keep_floats(l, space, rows * acts->k_stride);
+        s->dattn.v = ash_acts_layout_keep_floats(l, space, rows * acts->v_stride);
+    }
+    if (l->axes->cp.same_node) {
+        s->dattn_all = s->dattn;
+    } else if (l->axes->cp.size > 1) {
+        size_t kv_heads = ash_split_heads_cp(l->model, l->axes, l->axes->cp.rank).count;
+
+        s->dattn_all.q =
+            ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows * ash_acts_layout_qkv_width(l, kv_heads));
+        s->dattn_all.out = ash_acts_layout_keep_floats(
+            l, ASH_SPACE_PRIVATE, l->batch_rows * kv_heads * (c->heads / c->kv_heads) * acts->v_dim);
+    }
+}
+
+/* Of what the projections to q, k and v make on the way. */
+static void lay_qkv_gradients(struct ash_acts_layout *l)
+{
+    const struct ash_model_config *c = &l->model->config;
+    struct ash_scratch *s = &l->acts->scratch;
+    bool is_shared = l->axes->shared_grads;
+
+    if (c->qk_norm)
+        s->dqk_raw = s->dqk_raw_all =
+            ash_acts_layout_keep_floats(l, is_shared ? ASH_SPACE_CP : ASH_SPACE_PRIVATE,
+                                        (is_shared ? l->batch_rows : l->rows) * (c->heads + c->kv_heads) * c->head_dim);
+    if (c->attn != ASH_ATTN_LATENT) return;
+    s->dq_low = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->q_rank);
+    s->dq_low_norm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->q_rank);
+    s->dkv_low = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * (c->kv_rank + c->rope_dim));
+    s->dkv_low_norm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->kv_rank);
+    s->dkey = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * c->rope_dim);
+    s->dkv_up = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->heads * (c->nope_dim + c->v_dim));
+}
+
+/* Of the stream, and of a norm over it. */
+static void lay_stream_gradients(struct ash_acts_layout *l)
+{
+    struct ash_scratch *s = &l->acts->scratch;
+    size_t hidden = l->model->config.hidden;
+
+    for (size_t i = 0; l->axes->shared_grads && i < ASH_DX_BUFFERS; i++)
+        s->dx_buffers[i] = ash_acts_layout_keep_floats(l, ASH_SPACE_NODE, l->batch_rows * hidden);
+    if (l->axes->tp.same_node) {
+        if (!l->axes->shared_grads) s->dx_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
+        s->dnorm_all = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows * hidden);
+    } else {
+        if (!l->axes->shared_grads) s->dx = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
+        s->dnorm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
+    }
+}
+
+static void lay_ffn_gradients(struct ash_acts_layout *l)
+{
+    const struct ash_model_config *c = &l->model->config;
+    struct ash_scratch *s = &l->acts->scratch;
+    size_t wide = ash_max(c->ffn, c->expert.shared_ffn);
+    enum ash_space space = l->axes->shared_grads ? ASH_SPACE_CP : ASH_SPACE_PRIVATE;
+    size_t rows = l->axes->shared_grads ? l->batch_rows : l->rows;
+
+    s->dffn.gate = c->mlp == ASH_MLP_GATED ? ash_acts_layout_keep_floats(l, space, rows * wide) : NULL;
+    s->dffn.up = ash_acts_layout_keep_floats(l, space, rows * wide);
+    s->dffn.hidden = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * wide);
+}
+
+static void lay_moe_gradients(struct ash_acts_layout *l)
+{
+    const struct ash_model_config *c = &l->model->config;
+    struct ash_scratch *s = &l->acts->scratch;
+    size_t pairs = l->rows * c->expert.choices;
+
+    if (c->expert.experts == 0) return;
+    if (l->axes->ep.size == 1) {
+        s->dexpert.gate = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        s->dexpert.up = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+        s->dexpert.hidden = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs * c->expert.ffn);
+    }
+    s->dpair = ash_acts_layout_keep_floats(
+        l, ash_split_shares_pairs(l->model, l->axes) ? ASH_SPACE_TP : ASH_SPACE_PRIVATE, pairs * c->hidden);
+    s->pair_weight = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs);
+    s->dweight = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, pairs);
+    s->dlogits = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->expert.experts);
+}
+
+void ash_acts_layout_gradients(struct ash_acts_layout *l)
+{
+    lay_stream_gradients(l);
+    lay_attn_gradients(l);
+    lay_qkv_gradients(l);
+    lay_ffn_gradients(l);
+    lay_moe_gradients(l);
+}
+
+/* ---- exchanges ---------------------------------------------------------------------------------------------------- */
+
+/* What ranks of tp pass to each other in reductions. */
+static void lay_reductions(struct ash_acts_layout *l)
+{
+    const struct ash_model_config *c = &l->model->config;
+    const size_t cols[] = {c->hidden, c->q_rank, c->kv_rank, c->rope_dim, ASH_LANES}; /* of sums over the ranks */
+    size_t tile = 0, posted_bytes = l->axes->tp.size * ASH_PROJECT_OUTS_MAX * sizeof(*l->acts->posted[0]);
+
+    for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
+        if (cols[i] > 0) tile = ash_max(tile, ash_reduce_tile_floats(l->own, cols[i]));
+    if (!l->axes->tp.same_node) {
+        l->acts->scratch.tile = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, tile);
+        return;
+    }
+    for (size_t i = 0; i < 2; i++)
+        l->acts->posted[i] = ash_acts_layout_keep_bytes(l, ASH_SPACE_TP, posted_bytes);
+    l->acts->shared_losses = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows);
+}
+
+/* What else they exchange: rows of the stream, parts of losses, looked-up rows, heads. */
+void ash_acts_layout_exchanges(struct ash_acts_layout *l)
+{
+    const struct ash_model_config *c = &l->model->config, *whole = &l->model->whole;
+    struct ash_scratch *s = &l->acts->scratch;
+    struct ash_batch_block *block = &l->acts->block;
+    size_t all_heads = (whole->heads + whole->kv_heads) * c->head_dim;
+
+    lay_reductions(l);
+    s->x_gathered = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->hidden);
+    if (l->opts->backward && !l->axes->tp.same_node)
+        s->dy_gathered = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->hidden);
+    s->top = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2);
+    s->lanes = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ASH_LANES);
+    block->held_ids = ash_acts_layout_keep_ints(l, l->rows);
+    block->held_rows = ash_acts_layout_keep_ints(l, l->rows);
+    block->own_index = ash_acts_layout_keep_ints(l, l->own);
+    if (!l->opts->backward || !c->qk_norm) return;
+    s->qk.send =
+        ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2 * (c->heads + c->kv_heads) * c->head_dim);
+    s->qk.recv = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * 2 * all_heads);
+    s->qk.raw = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * all_heads);
+    s->qk.grad = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * all_heads);
+    s->qk.rstd = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * whole->heads);
+}

@@ -1,0 +1,24 @@
+/* attn_qkv - the two kinds of attention's projections, from the normed stream to q, k, v and back: grouped-query
+ * (attn_grouped.c, with the per-head norms of qk_norm.c) and latent (attn_latent.c). */
+#ifndef ASH_MODEL_PASS_ATTN_QKV_H
+#define ASH_MODEL_PASS_ATTN_QKV_H
+
+#include "model/pass/grads.h"
+#include "model/pass/step.h"
+
+/* x [rows, C] to the layer's q, k, v; norm: the RMS norm that x goes through first, or ASH_NO_PARAM. */
+void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, const float *x, int32_t norm);
+/* scratch.dnorm becomes the gradient of the normed stream x. */
+void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
+                               const float *x);
+/* The same for latent attention, whose norm is never fused. */
+void ash_attn_latent_forward(const struct ash_pass_step *step, size_t layer, const float *x);
+void ash_attn_latent_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
+                              const float *x);
+
+/* Norms over each head of q and k: from qk_raw to q and k. */
+void ash_qk_norm_forward(const struct ash_pass_step *step, size_t layer);
+/* From the gradients of q and k to dqk_raw; the norms' gradients go to sink. */
+void ash_qk_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer);
+
+#endif

@@ -1,0 +1,93 @@
+/* ffn: the two projections in, the activation, the projection out; and back. */
+#include "model/pass/ffn.h"
+
+#include "base/assert.h"
+#include "model/pass/grads_shared.h"
+#include "model/pass/linear_grads.h"
+#include "model/pass/parallel_linear.h"
+
+static enum ash_gelu gelu_kind(const struct ash_pass_step *step)
+{
+    return step->model->config.mlp == ASH_MLP_GELU_TANH ? ASH_GELU_TANH : ASH_GELU_ERF;
+}
+
+void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_acts *acts, size_t count)
+{
+    const struct ash_act_ops *act = step->exec->ops->act;
+
+    ash_assert(acts->up != NULL && acts->hidden != NULL);
+    if (acts->gate != NULL)
+        act->swiglu_forward(step->exec, acts->gate, acts->up, count, acts->hidden);
+    else
+        act->gelu_forward(step->exec, gelu_kind(step), acts->up, count, acts->hidden);
+}
+
+void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params *params, const struct ash_ffn_io *io,
+                   int32_t norm)
+{
+    const struct ash_ffn_acts *acts = &io->acts;
+    struct ash_linear_group group = {.rows = io->rows,
+                                     .x = io->x,
+                                     .x_stride = step->model->config.hidden,
+                                     .norm = norm,
+                                     .out_count = acts->gate != NULL ? 2 : 1};
+
+    ash_assert(io->x != NULL && params->width > 0);
+    group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, params->width};
+    group.outs[group.out_count - 1] = (struct ash_linear_out){params->up, params->up_bias, acts->up, params->width};
+    group.swiglu = acts->gate != NULL && !step->opts->backward &&
+                   ash_linear_alike(step->model, step->exec, params->gate, params->up);
+    if (group.swiglu) group.outs[0].y = acts->hidden; /* nobody reads gate and up */
+    ash_linear_project(step->model, step->exec, &group);
+    if (!group.swiglu) ash_ffn_activate(step, acts, io->rows * params->width);
+}
+
+void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_params *params, const struct ash_ffn_io *io)
+{
+    ash_assert(io->y != NULL);
+    ash_ffn_inner(step, params, io, ASH_NO_PARAM);
+    if (step->axes->tp.size > 1 && !params->is_expert) {
+        ash_row_parallel_forward(step, params->down, params->down_bias, io->acts.hidden, params->width, io->y);
+        return;
+    }
+    ash_linear_forward(step->model, step->exec, params->down, params->down_bias,
+                       &(struct ash_linear_io){.rows = io->rows,
+                                               .x = io->acts.hidden,
+                                               .x_stride = params->width,
+                                               .y = io->y,
+                                               .y_stride = step->model->config.hidden});
+}
+
+void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct ash_ffn_params *params,
+                      const struct ash_ffn_io *io)
+{
+    const struct ash_act_ops *act = step->exec->ops->act;
+    const struct ash_ffn_acts *acts = &io->acts, *dacts = &io->dacts;
+    size_t hidden = step->model->config.hidden, width = params->width;
+    size_t seq_rows = params->is_expert ? 0 : step->seq_rows;
+    bool shared_rows = step->axes->shared_grads && !params->is_expert;
+    struct ash_column_parallel columns = {
+        .rows = io->rows, .in = hidden, .seq_rows = seq_rows, .x = io->x, .dx = io->dx, .shared_rows = shared_rows};
+
+    ash_assert(io->x != NULL && io->dy != NULL && io->dx != NULL);
+    ash_linear_backward(step, sink, params->down, params->down_bias,
+                        &(struct ash_linear_io){.rows = io->rows,
+                                                .x = acts->hidden,
+                                                .x_stride = width,
+                                                .dy = io->dy,
+                                                .dy_stride = hidden,
+                                                .dx = dacts->hidden,
+                                                .dx_stride = width,
+                                                .seq_rows = seq_rows,
+                                                .shared_rows = shared_rows});
+    if (shared_rows) ash_shared_grads_fence(sink); /* the layer after this one had its gradients in the same place */
+    if (acts->gate != NULL) {
+        act->swiglu_backward(step->exec, acts->gate, acts->up, dacts->hidden, io->rows * width, dacts->gate, dacts->up);
+        columns.outputs[columns.count++] =
+            (struct ash_column_output){params->gate, params->gate_bias, dacts->gate, width};
+    } else {
+        act->gelu_backward(step->exec, gelu_kind(step), acts->up, dacts->hidden, io->rows * width, dacts->up);
+    }
+    columns.outputs[columns.count++] = (struct ash_column_output){params->up, params->up_bias, dacts->up, width};
+    ash_column_parallel_backward(step, sink, &columns);
+}

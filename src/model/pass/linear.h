@@ -1,0 +1,90 @@
+/* linear - linear layers as matrix products, y = x W^T + b, and the products of their backward pass. Only reads the
+ * model: where gradients go is grads.h's, how ranks share a layer parallel_linear.h's. */
+#ifndef ASH_MODEL_PASS_LINEAR_H
+#define ASH_MODEL_PASS_LINEAR_H
+
+#include "model/model_priv.h"
+#include "model/weight.h"
+
+/* Where a matrix product reads and writes. Rows of x have x_stride elements between them, and so on. */
+struct ash_linear_io {
+    size_t rows;
+    const float *x;
+    size_t x_stride;
+    float *y; /* forward: out; backward: not used */
+    size_t y_stride;
+    /* backward: */
+    const float *dy;
+    size_t dy_stride;
+    float *dx; /* NULL: not wanted */
+    size_t dx_stride;
+    bool dx_add;
+    size_t seq_rows;  /* rows are whole sequences of this many, or one that starts at a multiple of ASH_K_GROUP of its
+                         sequence and ends at one or at its end (then seq_rows = rows); 0: rows of many sequences, of
+                         which other calls have more */
+    bool shared_rows; /* backward: x and dy lie among the rows of all ranks of cp, which share gradients */
+};
+
+/* weight and bias are parameter indices (bias may be ASH_NO_PARAM). */
+void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
+                        const struct ash_linear_io *io);
+
+/* One of several products that share their input. */
+struct ash_linear_out {
+    int32_t weight, bias;
+    float *y;
+    size_t y_stride;
+};
+
+/* The products of one step of a layer, as ash_project_args describes them, in as few calls as their weights allow. */
+struct ash_linear_group {
+    size_t rows;
+    const float *x;
+    size_t x_stride;
+    int32_t norm; /* weight of the RMS norm that x goes through first, or ASH_NO_PARAM */
+    bool residual, swiglu;
+    size_t out_count;
+    struct ash_linear_out outs[ASH_PROJECT_OUTS_MAX];
+};
+
+/* Run a group's products; waits for weights that are still being read from disk. */
+void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_group *group);
+/* Can one call read both weights, as swiglu demands? */
+bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec, int32_t a, int32_t b);
+
+/* The gradient of some rows of a weight, as it is stored. */
+struct ash_weight_grad {
+    int32_t weight;
+    struct ash_range rows;
+    float *dweight; /* all of it */
+    bool overwrite; /* dweight = the gradient; else += */
+};
+/* All rows of it. */
+struct ash_weight_grad ash_weight_grad_all(const struct ash_model *model, int32_t weight, float *dweight,
+                                           bool overwrite);
+/* Add (or write) the gradient over io's rows. */
+void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_io *io,
+                            struct ash_weight_grad grad);
+/* dbias += the gradient of the bias of weight over io's rows. */
+void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
+                          const struct ash_linear_io *io, float *dbias);
+/* dx = (dx_add: +=) dy W. */
+void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
+                           const struct ash_linear_io *io);
+
+/* A k-chunk of a product that other ranks have chunks of: x W^T over the inputs that are here, or (backward) x W over
+ * outputs outs.first ... of the part that is here. */
+struct ash_linear_chunk {
+    int32_t weight;
+    bool backward;
+    struct ash_range outs;
+    const float *x; /* [rows, ...], all columns */
+    size_t x_stride;
+};
+/* The product over the chunk, all but M, c and accumulate. */
+struct ash_gemm_args ash_linear_chunk_gemm(const struct ash_model *model, const struct ash_linear_chunk *chunk);
+/* sums [rows, outputs or (backward) inputs] += (overwrite: =) the product over the chunk. */
+void ash_linear_chunk_add(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_chunk *chunk,
+                          size_t rows, bool overwrite, float *sums);
+
+#endif

@@ -1,0 +1,69 @@
+/* linear_grads: a weight's gradient is accumulated in order, in pieces, or published for all ranks to compute. */
+#include "model/pass/linear_grads.h"
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "model/pass/grads_shared.h"
+
+/* Pieces of a matrix that are acquired one by one; a small one is one piece. */
+#define MATRIX_PIECES 4
+#define MATRIX_PIECES_MIN ((size_t)1 << 9) /* elements */
+
+/* Add to a matrix a few of its rows at a time: the next rank begins with them while this one does the others. Without
+ * io there is nothing to add. */
+static void accumulate(struct ash_grad_sink *sink, int32_t param, int32_t weight, const struct ash_linear_io *io)
+{
+    const struct ash_grad_order *order = sink->order;
+    const struct ash_param *matrix = &order->model->params[weight];
+    struct ash_grad_sum sum = ash_grad_sum_of(sink, param);
+    size_t pieces = order->axes->cp.size == 1 || sum.count < MATRIX_PIECES_MIN ? 1 : MATRIX_PIECES;
+    size_t rows = matrix->dims[0], step = ash_div_up(rows, pieces);
+    bool overwrite = sum.data != NULL && io != NULL && io->rows > 0 && ash_grad_overwrites_first(sink, param);
+
+    for (size_t first = 0; sum.data != NULL && first < rows; first += step) {
+        struct ash_range part = {first, ash_min(rows - first, step)};
+        struct ash_grad_sum piece = {sum.data + first * matrix->dims[1], part.count * matrix->dims[1]};
+
+        ash_grad_acquire_part(sink, piece);
+        if (io != NULL)
+            ash_linear_weight_grad(order->model, order->exec, io,
+                                   (struct ash_weight_grad){weight, part, sum.data, overwrite});
+        ash_grad_release_part(sink, piece);
+    }
+}
+
+void ash_linear_skip(struct ash_grad_sink *sink, int32_t weight)
+{
+    accumulate(sink, weight, weight, NULL);
+}
+
+void ash_linear_weight_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t sum,
+                                int32_t weight, const struct ash_linear_io *io)
+{
+    ash_assert(io->x != NULL && io->dy != NULL);
+    if (io->shared_rows)
+        ash_shared_grads_publish(step, sink, sum, weight, ASH_NO_PARAM, io);
+    else
+        accumulate(sink, sum, weight, io);
+}
+
+/* While the first rank of cp adds to the weight's gradient, the others, who cannot yet, compute dx. */
+void ash_linear_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight, int32_t bias,
+                         const struct ash_linear_io *io)
+{
+    bool dx_first = step->axes->cp.rank > 0;
+    float *dbias;
+
+    ash_assert(io->x != NULL && io->dy != NULL);
+    if (io->shared_rows) {
+        ash_shared_grads_publish(step, sink, weight, weight, bias, io);
+        if (io->dx != NULL) ash_linear_input_grad(step->model, step->exec, weight, io);
+        return;
+    }
+    if (io->dx != NULL && dx_first) ash_linear_input_grad(step->model, step->exec, weight, io);
+    accumulate(sink, weight, weight, io);
+    dbias = ash_grad_acquire(sink, bias, ASH_GRAD_ALL);
+    if (dbias != NULL) ash_linear_bias_grad(step->model, step->exec, weight, io, dbias);
+    ash_grad_release(sink, bias, ASH_GRAD_ALL);
+    if (io->dx != NULL && !dx_first) ash_linear_input_grad(step->model, step->exec, weight, io);
+}

@@ -1,0 +1,62 @@
+/* norm: RMS and layer norms over own rows of the stream. */
+#include "model/pass/norm.h"
+
+#include "base/assert.h"
+
+/* What both directions have in common. */
+static struct ash_norm_args stream_norm(const struct ash_pass_step *step, struct ash_norm_params params, const float *x,
+                                        const struct ash_norm_acts *acts)
+{
+    const struct ash_model_config *c = &step->model->config;
+
+    ash_assert(x != NULL && acts->rstd != NULL);
+    return (struct ash_norm_args){.rows = step->own.count,
+                                  .groups = 1,
+                                  .cols = c->hidden,
+                                  .x_stride = c->hidden,
+                                  .y_stride = c->hidden,
+                                  .x = x,
+                                  .weight = ash_model_vector(step->model, params.weight),
+                                  .bias = ash_model_vector(step->model, params.bias),
+                                  .eps = (float)c->norm_eps,
+                                  .rstd = acts->rstd,
+                                  .mean = acts->mean};
+}
+
+void ash_norm_forward(const struct ash_pass_step *step, struct ash_norm_params params, const float *x,
+                      const struct ash_norm_acts *acts)
+{
+    const struct ash_norm_ops *ops = step->exec->ops->norm;
+    struct ash_norm_args args = stream_norm(step, params, x, acts);
+
+    args.y = acts->out;
+    if (step->model->config.norm == ASH_NORM_RMS)
+        ops->rms_forward(step->exec, &args);
+    else
+        ops->layer_forward(step->exec, &args);
+}
+
+void ash_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, struct ash_norm_params params,
+                       const float *x, const struct ash_norm_acts *acts, bool add)
+{
+    const struct ash_norm_ops *ops = step->exec->ops->norm;
+    const struct ash_scratch *s = &step->acts->scratch;
+    struct ash_norm_args args = stream_norm(step, params, x, acts);
+
+    ash_assert(s->dnorm != NULL && s->dx != NULL);
+    args.dy = s->dnorm;
+    args.dx = s->dx;
+    args.dx_add = add;
+    args.dweight = ash_grad_acquire(sink, params.weight, ASH_GRAD_STREAM);
+    args.dbias = ash_grad_acquire(sink, params.bias, ASH_GRAD_STREAM);
+    if (step->model->config.norm == ASH_NORM_RMS)
+        ops->rms_backward(step->exec, &args);
+    else
+        ops->layer_backward(step->exec, &args);
+    ash_grad_release_both(sink, params.weight, params.bias, ASH_GRAD_STREAM);
+}
+
+bool ash_norm_is_fused(const struct ash_pass_step *step)
+{
+    return !step->opts->backward && step->axes->tp.size == 1 && step->model->config.norm == ASH_NORM_RMS;
+}

@@ -1,0 +1,133 @@
+/* parallel_linear: row-parallel and column-parallel layers as reductions over the ranks of tp. */
+#include "model/pass/parallel_linear.h"
+
+#include "base/assert.h"
+#include "model/pass/grads_shared.h"
+#include "model/pass/linear_grads.h"
+#include "model/pass/reduce.h"
+
+/* ---- row-parallel ------------------------------------------------------------------------------------------------ */
+
+void ash_row_parallel_forward(const struct ash_pass_step *step, int32_t weight, int32_t bias, const float *x,
+                              size_t x_stride, float *out)
+{
+    struct ash_linear_chunk chunk = {.weight = weight, .x = x, .x_stride = x_stride};
+    struct ash_reduction reduction = {.rows = {0, step->rows},
+                                      .cols = step->model->config.hidden,
+                                      .chunk_count = 1,
+                                      .chunks[0] = ash_operand_product(step, &chunk),
+                                      .accumulate = ash_operand_accumulate,
+                                      .bias = ash_model_vector(step->model, bias),
+                                      .out = out};
+
+    ash_reduce(step, &reduction);
+}
+
+void ash_row_parallel_add(const struct ash_pass_step *step, struct ash_linear_group *group, const float *before,
+                          float *after)
+{
+    size_t hidden = step->model->config.hidden;
+    bool is_split = step->axes->tp.size > 1;
+    struct ash_linear_out *out = &group->outs[0];
+
+    ash_assert(group->out_count == 1);
+    group->residual = before == after && !is_split;
+    out->y = group->residual ? after : step->acts->scratch.residual;
+    out->y_stride = hidden;
+    if (is_split)
+        ash_row_parallel_forward(step, out->weight, out->bias, group->x, group->x_stride, out->y);
+    else
+        ash_linear_project(step->model, step->exec, group);
+    if (!group->residual) step->exec->ops->row->add(step->exec, before, out->y, step->own.count * hidden, after);
+}
+
+/* ---- column-parallel --------------------------------------------------------------------------------------------- */
+
+/* One chunk for each run of the weight's outputs: with q, k and v in one matrix, the q of all ranks come first. */
+static void add_chunks(const struct ash_pass_step *step, const struct ash_column_output *output,
+                       struct ash_reduction *reduction)
+{
+    const struct ash_param *weight = &step->model->params[output->weight];
+    size_t done = 0;
+
+    for (size_t i = 0; i < weight->run_count; i++) {
+        struct ash_linear_chunk chunk = {.weight = output->weight,
+                                         .backward = true,
+                                         .outs = {done, weight->runs[i].count},
+                                         .x = output->dy,
+                                         .x_stride = output->dy_stride};
+
+        ash_assert(reduction->chunk_count < ASH_PROJECT_OUTS_MAX);
+        reduction->chunks[reduction->chunk_count++] = ash_operand_product(step, &chunk);
+        done += weight->runs[i].count;
+    }
+}
+
+/* The weight gradients that overlap with the reduction of dx. */
+struct overlap {
+    struct ash_grad_sink *sink;
+    const struct ash_column_parallel *columns;
+    ash_weight_grads_fn *weight_grads;
+};
+
+static void overlap_grads(const struct ash_pass_step *step, void *ctx)
+{
+    const struct overlap *overlap = ctx;
+
+    overlap->weight_grads(step, overlap->sink, overlap->columns);
+    ash_shared_grads_compute(overlap->sink, overlap->columns->count); /* those before */
+}
+
+/* A rank of cp that has to wait for the weights' sums computes dx first. */
+void ash_column_parallel_backward_with(const struct ash_pass_step *step, struct ash_grad_sink *sink,
+                                       const struct ash_column_parallel *columns, ash_weight_grads_fn *weight_grads)
+{
+    bool dx_first = step->axes->cp.rank > 0 && !columns->shared_rows;
+    struct overlap overlap = {sink, columns, weight_grads};
+    struct ash_reduction reduction = {.rows = {columns->first, columns->rows},
+                                      .cols = columns->in,
+                                      .accumulate = ash_operand_accumulate,
+                                      .overlap = dx_first ? NULL : overlap_grads,
+                                      .ctx = &overlap,
+                                      .out = columns->dx};
+
+    ash_assert(columns->count >= 1 && columns->dx != NULL);
+    for (size_t i = 0; i < columns->count; i++)
+        add_chunks(step, &columns->outputs[i], &reduction);
+    ash_reduce(step, &reduction);
+    if (dx_first) weight_grads(step, sink, columns);
+}
+
+/* Everything but dx (NULL), or with it. */
+static void backward_here(const struct ash_pass_step *step, struct ash_grad_sink *sink,
+                          const struct ash_column_parallel *columns, float *dx)
+{
+    for (size_t i = 0; i < columns->count; i++)
+        ash_linear_backward(step, sink, columns->outputs[i].weight, columns->outputs[i].bias,
+                            &(struct ash_linear_io){.rows = columns->rows,
+                                                    .x = columns->x,
+                                                    .x_stride = columns->in,
+                                                    .dy = columns->outputs[i].dy,
+                                                    .dy_stride = columns->outputs[i].dy_stride,
+                                                    .dx = dx,
+                                                    .dx_stride = columns->in,
+                                                    .dx_add = i > 0,
+                                                    .seq_rows = columns->seq_rows,
+                                                    .shared_rows = columns->shared_rows});
+}
+
+static void weight_grads_here(const struct ash_pass_step *step, struct ash_grad_sink *sink,
+                              const struct ash_column_parallel *columns)
+{
+    backward_here(step, sink, columns, NULL);
+}
+
+void ash_column_parallel_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink,
+                                  const struct ash_column_parallel *columns)
+{
+    ash_assert(columns->count >= 1 && columns->count <= ASH_PROJECT_OUTS_MAX);
+    if (step->axes->tp.size > 1 && step->model->params[columns->outputs[0].weight].cut >= 0)
+        ash_column_parallel_backward_with(step, sink, columns, weight_grads_here);
+    else
+        backward_here(step, sink, columns, columns->dx);
+}

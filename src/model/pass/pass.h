@@ -1,0 +1,141 @@
+/* pass - one pass over rows of tokens: a forward pass that can use a cache, and a backward pass. The same layer code runs
+ * in training, evaluation and serving, so their logits agree to the bit. README.md says how the inside is built. */
+#ifndef ASH_MODEL_PASS_PASS_H
+#define ASH_MODEL_PASS_PASS_H
+
+#include "model/axis.h"
+#include "model/model.h"
+
+/* ---- a batch ----------------------------------------------------------------------------------------------------- */
+
+/* The rows of one document in a batch: count rows from row on, the first at position pos of the document. slot is its
+ * place in the cache (ignored without one); without a cache pos is 0. */
+struct ash_doc {
+    size_t row, count, pos, slot;
+};
+
+/* The place of a batch among those whose gradients are added up. */
+enum ash_batch_flags {
+    /* The first of them: products write what they would else add to zeros, so only ash_model_clear_grads has to come
+     * before it. Not with an ep axis, nor with a cp axis whose ranks share no gradients. */
+    ASH_BATCH_OVERWRITES = 1,
+    /* Not the last. Read only with a cp axis whose ranks share no gradients: the sums are on its last rank after the
+     * last batch, and are carried back to the first after any other. */
+    ASH_BATCH_MORE_FOLLOW = 2,
+};
+
+/* All ranks of tp and cp get the whole batch; each computes some of it. Along cp it is one sequence. */
+struct ash_batch {
+    size_t rows;
+    const int32_t *ids;         /* [rows], each in [0, vocab) */
+    const int32_t *targets;     /* [rows], the id that should follow, or -1 for none; training and evaluation only */
+    const struct ash_doc *docs; /* they cover all rows, in order */
+    size_t doc_count;
+    size_t seq_rows; /* rows of one sequence: the batch is whole ones, one after the other; 0: it is one sequence.
+                        Weight gradients sum sequence by sequence, so this (and nothing else of the batch's shape) is
+                        part of their order. */
+    unsigned flags;  /* of enum ash_batch_flags; training only */
+};
+
+/* Where a backward pass adds gradients. */
+struct ash_pass_grads {
+    float *sums; /* ash_model_grad_size elements, same offsets as the parameters; not read for a batch without rows */
+    /* Along ep the experts here compute for every rank's batch, and each rank's batch belongs to a sum of its own
+     * (another grain). [ep.size]: expert_sums[r] has ash_model_expert_size elements, and gets, at every param's
+     * expert_offset, the gradients of the experts here over rank r's batch. That of this rank may be NULL: then they go
+     * to sums. Without an ep axis: NULL. */
+    float *const *expert_sums;
+};
+
+/* ---- opening a pass ---------------------------------------------------------------------------------------------- */
+
+enum ash_recompute { ASH_RECOMPUTE_NONE, ASH_RECOMPUTE_SELECTIVE, ASH_RECOMPUTE_FULL };
+
+struct ash_pass; /* the activations of one pass, sized for max_rows; one owner thread */
+
+/* For a caller that keeps weights elsewhere. need is called before the first use of a unit of them (ASH_UNIT_*), done
+ * after the last use of the direction; after done of the backward pass the gradients of the batch at hand are
+ * complete. A failure ends the pass. Ranks without rows call them like all others. */
+struct ash_pass_hooks {
+    int (*need)(void *ctx, int unit, bool backward, struct ash_err *err);
+    int (*done)(void *ctx, int unit, bool backward, struct ash_err *err);
+    void *ctx;
+};
+
+struct ash_pass_opts {
+    size_t max_rows; /* of a batch */
+    bool backward;   /* will ash_pass_train be called? */
+    enum ash_recompute recompute;
+    size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
+    struct ash_axis tp, cp, ep; /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
+                                   The ranks of ep have batches of their own and share the experts alone: expert rank
+                                   (see slice.h) ep.rank * tp.size + tp.rank of ep.size * tp.size. */
+    struct ash_axis node;       /* where all ranks of tp and cp can share memory: those, neighbours along tp first.
+                                   Read where both axes are longer than 1; all zero: they cannot. */
+    bool shared_grads; /* where all ranks of cp (and tp) can share memory: are gradient buffers, and the experts', the
+                          same memory on the ranks of cp? Then a batch's are complete when its backward pass returns. */
+    struct ash_pass_hooks hooks; /* NULLs: none */
+};
+
+/* Borrows model and exec until close, which accepts NULL. Returns 0, -EINVAL (axes that do not fit the model's slice),
+ * -ENOTSUP or -ENOMEM. All ranks of its axes open passes together. */
+int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
+                  struct ash_pass **pass_out, struct ash_err *err);
+void ash_pass_close(struct ash_pass *pass);
+/* Bytes of activations that a pass holds. */
+size_t ash_pass_bytes(const struct ash_pass *pass);
+/* Bytes that it would hold with these opts, into *bytes_out. Returns 0 or -ENOMEM. */
+int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *opts, size_t *bytes_out,
+                     struct ash_err *err);
+
+/* ---- training and evaluation ------------------------------------------------------------------------------------- */
+
+/* Forward and loss, no gradients: losses[r] is the cross-entropy of row r (0 where its target is -1). */
+int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *losses, struct ash_err *err);
+/* Forward, loss and backward. Adds the gradient of scale * sum(losses) to grads, sequence by sequence, tokens ascending:
+ * calling it for some of a batch's sequences and then for the others gives the bits of one call.
+ * The ranks of an axis call this (and eval) equally often. Along ep a rank that has no batch left serves the others
+ * with an empty one (rows 0; its other fields and losses are not read). */
+int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale,
+                   const struct ash_pass_grads *grads, float *losses, struct ash_err *err);
+
+/* ---- stages: a pass over some of a model's layers, its two directions apart, so that other passes run between them -- */
+
+/* Does the stage look tokens up, and does it end with the loss? */
+bool ash_pass_has_embed(const struct ash_pass *pass);
+bool ash_pass_has_head(const struct ash_pass *pass);
+/* The stream: floats that a stage sends to the next for a batch of so many rows. */
+size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows);
+/* Where they are put before ash_pass_forward, and where they are after it. */
+float *ash_pass_input(struct ash_pass *pass);
+const float *ash_pass_output(const struct ash_pass *pass);
+/* Where gradients travel the other way: the next stage's into, this one's out of the same place. */
+float *ash_pass_gradient(struct ash_pass *pass);
+/* Forward through the stage. batch (with its docs) is borrowed until the backward pass of the same batch. */
+int ash_pass_forward(struct ash_pass *pass, const struct ash_batch *batch, struct ash_err *err);
+/* Losses of the batch at hand, on a stage that ends with them. */
+int ash_pass_losses(struct ash_pass *pass, float *losses, struct ash_err *err);
+/* Backward through the stage; losses is written where the stage ends with them; scale and grads are as in
+ * ash_pass_train. */
+int ash_pass_backward(struct ash_pass *pass, float scale, const struct ash_pass_grads *grads, float *losses,
+                      struct ash_err *err);
+
+/* ---- inference --------------------------------------------------------------------------------------------------- */
+
+struct ash_cache; /* keys and values of earlier tokens: slots sequences of up to max_tokens; memory grows with them */
+
+int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_tokens, struct ash_cache **cache_out,
+                   struct ash_err *err);
+void ash_cache_close(struct ash_cache *cache);
+/* Forget what a slot holds; its memory serves other slots. */
+void ash_cache_release(struct ash_cache *cache, size_t slot);
+/* Bytes that a cache opened now takes for one token of one slot. */
+size_t ash_cache_token_bytes(const struct ash_model *model);
+
+/* Run batch's rows on top of what the cache holds (doc.pos tokens of each slot) and add them to it. logits_out gets
+ * [wanted_count, vocab] for the rows listed in wanted (ascending). cache NULL: each doc starts at 0 and nothing is
+ * kept. -EOVERFLOW when a slot is full, -EINVAL for an id outside the vocabulary. */
+int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
+                   size_t wanted_count, float *logits_out, struct ash_err *err);
+
+#endif

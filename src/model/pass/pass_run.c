@@ -1,0 +1,195 @@
+/* pass_run: embedding, layers, head; and the backward pass. The same forward serves training, evaluation and
+ * inference. */
+#include "base/assert.h"
+#include "model/pass/attn_block.h"
+#include "model/pass/ffn_block.h"
+#include "model/pass/grads_shared.h"
+#include "model/pass/head.h"
+#include "model/pass/moe.h"
+#include "model/pass/norm.h"
+#include "model/pass/pass_priv.h"
+#include "model/pass/split.h"
+
+/* ---- hooks ------------------------------------------------------------------------------------------------------- */
+
+static void need(const struct ash_pass_step *step, int unit, bool backward)
+{
+    const struct ash_pass_hooks *hooks = &step->opts->hooks;
+
+    if (hooks->need != NULL && step->axes->failed == 0)
+        step->axes->failed = hooks->need(hooks->ctx, unit, backward, &step->axes->failure);
+}
+
+static void done(const struct ash_pass_step *step, int unit, bool backward)
+{
+    const struct ash_pass_hooks *hooks = &step->opts->hooks;
+
+    if (hooks->done != NULL && step->axes->failed == 0)
+        step->axes->failed = hooks->done(hooks->ctx, unit, backward, &step->axes->failure);
+}
+
+/* After the backward pass of a unit, gradients so far are complete before the hook is called. */
+static void done_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int unit)
+{
+    if (step->opts->hooks.done == NULL) return;
+    ash_grad_flush(sink);
+    ash_shared_grads_finish(sink);
+    done(step, unit, true);
+}
+
+/* A tied output matrix is the embedding. */
+static bool head_is_embedding(const struct ash_pass_step *step)
+{
+    return step->model->config.tied && ash_split_has_embed(step->model);
+}
+
+static void need_head(const struct ash_pass_step *step, bool backward)
+{
+    need(step, ASH_UNIT_HEAD, backward);
+    if (head_is_embedding(step)) need(step, ASH_UNIT_EMBED, backward);
+}
+
+/* ---- forward ----------------------------------------------------------------------------------------------------- */
+
+/* out: the stream after the layer, which is the stream before the next. */
+static void layer_forward(const struct ash_pass_step *step, size_t layer, float *out)
+{
+    const struct ash_layer_acts *acts = &step->acts->layers[layer];
+
+    if (step->rows == 0) {
+        if (step->model->config.sparse[layer]) ash_moe_forward(step, layer, NULL, NULL);
+        return;
+    }
+    ash_attn_block_forward(step, layer, acts->in, acts->mid);
+    ash_ffn_block_forward(step, layer, acts->mid, out);
+}
+
+void ash_pass_run_forward(const struct ash_pass_step *step)
+{
+    struct ash_acts *acts = step->acts;
+    size_t layers = step->model->config.layers;
+
+    if (ash_split_has_embed(step->model)) {
+        need(step, ASH_UNIT_EMBED, false);
+        if (step->rows > 0) ash_embed_forward(step, acts->layers[0].in);
+        done(step, ASH_UNIT_EMBED, false);
+    }
+    for (size_t i = 0; i < layers; i++) {
+        need(step, (int)i, false);
+        layer_forward(step, i, i + 1 < layers ? acts->layers[i + 1].in : acts->final_in);
+        done(step, (int)i, false);
+    }
+}
+
+/* ---- the head ---------------------------------------------------------------------------------------------------- */
+
+static struct ash_norm_params final_norm_params(const struct ash_pass_step *step)
+{
+    const int32_t *param = step->model->top.param;
+
+    return (struct ash_norm_params){param[ASH_ROLE_FINAL_NORM], param[ASH_ROLE_FINAL_NORM_BIAS]};
+}
+
+/* Along cp every rank gets the losses of all rows. */
+static void gather_losses(const struct ash_pass_step *step)
+{
+    struct ash_axes *axes = step->axes;
+
+    for (size_t r = 0; r < axes->cp.size; r++)
+        axes->counts[r] = ash_split_rows_cp(axes, step->batch->rows, r).count;
+    ash_axes_all_gather(axes, &axes->cp, step->acts->losses, axes->counts);
+}
+
+void ash_pass_run_losses(const struct ash_pass_step *step)
+{
+    ash_assert(ash_split_has_head(step->model));
+    need_head(step, false);
+    if (step->rows > 0) {
+        ash_norm_forward(step, final_norm_params(step), step->acts->final_in, &step->acts->final_norm);
+        ash_head_losses(step);
+        gather_losses(step);
+    }
+    if (head_is_embedding(step)) done(step, ASH_UNIT_EMBED, false);
+    done(step, ASH_UNIT_HEAD, false);
+}
+
+void ash_pass_run_logits(const struct ash_pass_step *step, const float *rows, size_t count, float *logits_out)
+{
+    struct ash_pass_step wanted = *step;
+    struct ash_norm_params norm = final_norm_params(step);
+
+    if (ash_norm_is_fused(step)) {
+        ash_head_logits(step, rows, norm.weight, count, logits_out);
+        return;
+    }
+    wanted.rows = wanted.own.count = count;
+    ash_norm_forward(&wanted, norm, rows, &step->acts->final_norm);
+    ash_head_logits(&wanted, step->acts->final_norm.out, ASH_NO_PARAM, count, logits_out);
+}
+
+/* ---- backward ---------------------------------------------------------------------------------------------------- */
+
+/* From the loss to the gradient of the stream after the last layer. */
+static void head_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale)
+{
+    struct ash_acts *acts = step->acts;
+    struct ash_norm_params norm = final_norm_params(step);
+
+    need_head(step, true);
+    if (step->rows > 0) {
+        ash_norm_forward(step, norm, acts->final_in, &acts->final_norm);
+        ash_head_backward(step, sink, scale);
+        gather_losses(step);
+        ash_norm_backward(step, sink, norm, acts->final_in, &acts->final_norm, false);
+    }
+    ash_grad_zero_untouched(sink, -1);
+    if (head_is_embedding(step)) done(step, ASH_UNIT_EMBED, false); /* its gradients go on */
+    done_backward(step, sink, ASH_UNIT_HEAD);
+}
+
+/* Full recomputation runs the layer's forward again; its last product is not needed, so it goes to a buffer nobody
+ * reads. */
+static void layer_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer)
+{
+    bool is_sparse = step->model->config.sparse[layer];
+    bool recomputes = step->opts->recompute == ASH_RECOMPUTE_FULL;
+
+    /* what is recomputed, and experts' gradients, have one place for all layers */
+    if (step->opts->recompute != ASH_RECOMPUTE_NONE || is_sparse) ash_shared_grads_fence(sink);
+    if (recomputes && step->axes->tp.same_node) ash_axes_barrier_tp(step->axes); /* norms are shared */
+    if (recomputes) layer_forward(step, layer, step->acts->scratch.residual);
+    if (step->rows == 0) {
+        if (is_sparse) ash_moe_backward(step, sink, layer, NULL, NULL, NULL);
+        return;
+    }
+    ash_ffn_block_backward(step, sink, layer);
+    ash_attn_block_backward(step, sink, layer);
+    ash_shared_grads_compute(sink, 0);
+}
+
+/* After the last unit: all sums are complete here, or go on where the next batch's begin. */
+static void finish_grads(const struct ash_pass_step *step, struct ash_grad_sink *sink)
+{
+    ash_grad_flush(sink);
+    ash_shared_grads_finish(sink);
+    if ((step->batch->flags & ASH_BATCH_MORE_FOLLOW) != 0) ash_grad_carry(sink);
+    ash_moe_carry_grads(step, sink);
+}
+
+void ash_pass_run_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale)
+{
+    ash_assert(step->opts->backward && (step->rows == 0 || sink->grads != NULL));
+    ash_grad_begin_batch(sink);
+    if (ash_split_has_head(step->model)) head_backward(step, sink, scale);
+    for (size_t i = step->model->config.layers; i-- > 0;) {
+        need(step, (int)i, true);
+        layer_backward(step, sink, i);
+        ash_grad_zero_untouched(sink, (int)i);
+        done_backward(step, sink, (int)i);
+    }
+    if (ash_split_has_embed(step->model)) {
+        if (step->rows > 0) ash_embed_backward(step, sink);
+        done_backward(step, sink, ASH_UNIT_EMBED);
+    }
+    finish_grads(step, sink);
+}

@@ -1,0 +1,41 @@
+/* reduction: operands that are matrix products, and the bias at the end of a sum. */
+#include "model/pass/reduction.h"
+
+#include "base/assert.h"
+
+void ash_reduction_add_bias(const struct ash_pass_step *step, const struct ash_reduction *reduction, size_t rows,
+                            float *sums)
+{
+    struct ash_copy_args add = {.rows = rows,
+                                .blocks = 1,
+                                .cols = reduction->cols,
+                                .src = reduction->bias,
+                                .dst = sums,
+                                .dst_dtype = ASH_F32,
+                                .dst_row = reduction->cols,
+                                .add = true};
+
+    if (reduction->bias != NULL) step->exec->ops->row->copy(step->exec, &add);
+}
+
+struct ash_operand ash_operand_product(const struct ash_pass_step *step, const struct ash_linear_chunk *chunk)
+{
+    struct ash_gemm_args gemm = ash_linear_chunk_gemm(step->model, chunk);
+
+    return (struct ash_operand){
+        .rank = step->axes->tp.rank, .x = gemm.a.data, .x_stride = gemm.a.row_stride, .product = gemm};
+}
+
+void ash_operand_accumulate(const struct ash_pass_step *step, void *ctx, const struct ash_operand *operand,
+                            struct ash_range rows, bool overwrite, float *sums)
+{
+    struct ash_gemm_args args = operand->product;
+
+    (void)ctx;
+    ash_assert(operand->x != NULL && args.N > 0);
+    args.M = rows.count;
+    args.a.data = operand->x;
+    args.c = sums;
+    args.accumulate = !overwrite;
+    step->exec->ops->matrix->gemm(step->exec, &args);
+}

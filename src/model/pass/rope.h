@@ -1,0 +1,28 @@
+/* rope - rotary positions of a pass: tables of cosines and sines that grow with the longest document. */
+#ifndef ASH_MODEL_PASS_ROPE_H
+#define ASH_MODEL_PASS_ROPE_H
+
+#include "model/pass/step.h"
+
+/* Zero-initialise; close with ash_rope_fini. */
+struct ash_rope {
+    struct ash_buffer tables; /* cos, then sin: [positions, dims / 2] each */
+    size_t positions, dims;
+};
+
+/* Make sure that the tables reach position count - 1. Returns 0 or -ENOMEM; on error the tables are as before. */
+int ash_rope_reserve(struct ash_rope *rope, const struct ash_model *model, const struct ash_exec *exec, size_t count,
+                     struct ash_err *err);
+void ash_rope_fini(struct ash_rope *rope);
+/* The tables' two halves; NULL for a model without rotary positions. */
+const float *ash_rope_cos(const struct ash_rope *rope);
+const float *ash_rope_sin(const struct ash_rope *rope);
+
+/* How heads lie in rows: floats between heads and between rows. */
+struct ash_rope_heads {
+    size_t heads, head_stride, row_stride;
+};
+/* Rotate the heads of the step's rows of x in place; inverse: back. */
+void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse);
+
+#endif
