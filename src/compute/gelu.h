@@ -2,9 +2,9 @@
 #ifndef ASH_COMPUTE_GELU_H
 #define ASH_COMPUTE_GELU_H
 
-#define GELU_SQRT_2_PI 0.797884583f /* sqrt(2 / pi) */
-#define GELU_CUBE 0.044715f
-#define GELU_SQRT_HALF 0.707106769f
-#define GELU_DENSITY 0.398942292f /* 1 / sqrt(2 pi) */
+#define ASH_GELU_SQRT_2_PI 0.797884583f /* sqrt(2 / pi) */
+#define ASH_GELU_CUBE 0.044715f
+#define ASH_GELU_SQRT_HALF 0.707106769f
+#define ASH_GELU_DENSITY 0.398942292f /* 1 / sqrt(2 pi) */
 
 #endif

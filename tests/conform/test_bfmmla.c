@@ -59,12 +59,12 @@ static const struct step_answer answers[] = {
 static void test_answers(void **state)
 {
     (void)state;
-    check_answers(&ash_ops_ref_bfmmla, BFMMLA_GROUP, answers, ASH_COUNT(answers), true);
+    check_answers(&ash_ops_ref_bfmmla, ASH_BFMMLA_GROUP, answers, ASH_COUNT(answers), true);
 }
 
 static void scenario_steps(struct ash_exec *exec, struct tape *tape)
 {
-    step_scenario(exec, tape, BFMMLA_GROUP, BFMMLA_GROUP);
+    step_scenario(exec, tape, ASH_BFMMLA_GROUP, ASH_BFMMLA_GROUP);
 }
 
 static void test_instruction(void **state)

@@ -71,13 +71,13 @@ static const struct step_answer answers[] = {
 static void test_answers(void **state)
 {
     (void)state;
-    check_answers(&ash_ops_ref_tdpbf16, TDPBF16_GROUP, answers, ASH_COUNT(answers), false);
+    check_answers(&ash_ops_ref_tdpbf16, ASH_TDPBF16_GROUP, answers, ASH_COUNT(answers), false);
 }
 
 /* Few k that are not 0 keep infinities rare. */
 static void scenario_steps(struct ash_exec *exec, struct tape *tape)
 {
-    step_scenario(exec, tape, TDPBF16_GROUP, (size_t)1 << draw_below(tape, 6));
+    step_scenario(exec, tape, ASH_TDPBF16_GROUP, (size_t)1 << draw_below(tape, 6));
 }
 
 static void test_instruction(void **state)
@@ -89,7 +89,7 @@ static void test_instruction(void **state)
 /* The same values in small-M products with packed weights, whose steps need not be that instruction. */
 static void scenario_packed(struct ash_exec *exec, struct tape *tape)
 {
-    const size_t N = 48, K = 3 * TDPBF16_GROUP, live = (size_t)1 << draw_below(tape, 6);
+    const size_t N = 48, K = 3 * ASH_TDPBF16_GROUP, live = (size_t)1 << draw_below(tape, 6);
     size_t M = 1 + draw_below(tape, 6), kind = draw_below(tape, 3);
     uint32_t *x = tape_alloc(tape, M * K * sizeof(*x)), *y = tape_alloc(tape, M * N * sizeof(*y));
     uint16_t *w = tape_alloc(tape, N * K * sizeof(*w));
@@ -103,9 +103,9 @@ static void scenario_packed(struct ash_exec *exec, struct tape *tape)
         .outs[0] = {.w = {.N = N, .mat = {w, ASH_BF16, 1, K}}, .y = (float *)y, .y_stride = N}};
 
     for (size_t i = 0; i < M * K; i++)
-        x[i] = i % TDPBF16_GROUP < live ? step_word(tape, kind) & 0xffff0000u : 0;
+        x[i] = i % ASH_TDPBF16_GROUP < live ? step_word(tape, kind) & 0xffff0000u : 0;
     for (size_t i = 0; i < N * K; i++)
-        w[i] = i % TDPBF16_GROUP < live ? (uint16_t)(step_word(tape, kind) >> 16) : 0;
+        w[i] = i % ASH_TDPBF16_GROUP < live ? (uint16_t)(step_word(tape, kind) >> 16) : 0;
     pack_weight(exec, tape, &args.outs[0].w, K);
     exec->ops->matrix->project(exec, &args);
     tape_words(tape, y, M * N);

@@ -111,8 +111,8 @@ struct coordinator {
     size_t here;
 };
 
-static void answer(int fd, int status, const char *reason, const void *payloads, size_t payloads_bytes,
-                   uint64_t deadline_ns)
+static void send_answer(int fd, int status, const char *reason, const void *payloads, size_t payloads_bytes,
+                        uint64_t deadline_ns)
 {
     struct answer text = {.magic = MAGIC, .status = status};
 
@@ -162,7 +162,7 @@ static int admit(struct coordinator *coordinator, int fd, struct ash_err *err)
         bool taken = hello.rank > 0 && hello.rank < coordinator->r->size && hello.job == coordinator->r->job &&
                      hello.epoch == coordinator->r->epoch && coordinator->joiners[hello.rank] >= 0;
 
-        answer(fd, -EPERM, reason, NULL, 0, deadline_ns);
+        send_answer(fd, -EPERM, reason, NULL, 0, deadline_ns);
         close(fd);
         return taken ? ash_err_set(err, -EEXIST, "two processes claim rank %u", hello.rank) : 0;
     }
@@ -216,10 +216,10 @@ static int coordinate(struct ash_rendezvous *r, size_t payload_bytes, char *payl
     for (size_t i = 1; i < r->size; i++) {
         if (coordinator.joiners[i] < 0) continue;
         if (rc == 0)
-            answer(coordinator.joiners[i], 0, "", payloads, r->size * payload_bytes, r->deadline_ns);
+            send_answer(coordinator.joiners[i], 0, "", payloads, r->size * payload_bytes, r->deadline_ns);
         else
-            answer(coordinator.joiners[i], rc, err != NULL ? err->text : "the others have not come", NULL, 0,
-                   ash_deadline_in(HELLO_S));
+            send_answer(coordinator.joiners[i], rc, err != NULL ? err->text : "the others have not come", NULL, 0,
+                        ash_deadline_in(HELLO_S));
         close(coordinator.joiners[i]);
     }
     free(coordinator.joiners);

@@ -26,7 +26,7 @@ extern "C" __global__ void swiglu_backward(struct ash_cuda_rows op)
 
 static __device__ inline float gelu_tanh(float x)
 {
-    return ash_tanhf(GELU_SQRT_2_PI * fmaf(GELU_CUBE * x * x, x, x));
+    return ash_tanhf(ASH_GELU_SQRT_2_PI * fmaf(ASH_GELU_CUBE * x * x, x, x));
 }
 
 /* add: the erf form. */
@@ -34,7 +34,7 @@ extern "C" __global__ void gelu_forward(struct ash_cuda_rows op)
 {
     EACH(i, op.count)
     {
-        float x = op.a[i], t = op.add ? ash_erff(x * GELU_SQRT_HALF) : gelu_tanh(x);
+        float x = op.a[i], t = op.add ? ash_erff(x * ASH_GELU_SQRT_HALF) : gelu_tanh(x);
 
         op.out[i] = (0.5f * x) * (1.0f + t);
     }
@@ -46,10 +46,10 @@ static __device__ inline float gelu_slope(bool erf_form, float x)
 
     if (!erf_form) {
         t = gelu_tanh(x);
-        bend = (0.5f * x) * (1.0f - t * t) * (GELU_SQRT_2_PI * fmaf(3.0f * GELU_CUBE * x, x, 1.0f));
+        bend = (0.5f * x) * (1.0f - t * t) * (ASH_GELU_SQRT_2_PI * fmaf(3.0f * ASH_GELU_CUBE * x, x, 1.0f));
     } else {
-        t = ash_erff(x * GELU_SQRT_HALF);
-        bend = x * (GELU_DENSITY * ash_expf(-0.5f * x * x));
+        t = ash_erff(x * ASH_GELU_SQRT_HALF);
+        bend = x * (ASH_GELU_DENSITY * ash_expf(-0.5f * x * x));
     }
     return fmaf(0.5f, 1.0f + t, bend);
 }

@@ -52,7 +52,7 @@ static void swiglu_backward(struct ash_exec *exec, const float *gate, const floa
 /* The tanh of the approximate form. */
 static float gelu_tanh(float x)
 {
-    return ash_tanhf(GELU_SQRT_2_PI * fmaf(GELU_CUBE * x * x, x, x));
+    return ash_tanhf(ASH_GELU_SQRT_2_PI * fmaf(ASH_GELU_CUBE * x * x, x, x));
 }
 
 static void gelu_forward_range(void *ctx, size_t begin, size_t end, int worker)
@@ -61,7 +61,7 @@ static void gelu_forward_range(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t i = begin; i < end; i++) {
-        float x = op->x[i], t = op->kind == ASH_GELU_TANH ? gelu_tanh(x) : ash_erff(x * GELU_SQRT_HALF);
+        float x = op->x[i], t = op->kind == ASH_GELU_TANH ? gelu_tanh(x) : ash_erff(x * ASH_GELU_SQRT_HALF);
 
         op->out[i] = (0.5f * x) * (1.0f + t);
     }
@@ -81,10 +81,10 @@ static float gelu_slope(enum ash_gelu kind, float x)
 
     if (kind == ASH_GELU_TANH) {
         t = gelu_tanh(x);
-        bend = (0.5f * x) * (1.0f - t * t) * (GELU_SQRT_2_PI * fmaf(3.0f * GELU_CUBE * x, x, 1.0f));
+        bend = (0.5f * x) * (1.0f - t * t) * (ASH_GELU_SQRT_2_PI * fmaf(3.0f * ASH_GELU_CUBE * x, x, 1.0f));
     } else {
-        t = ash_erff(x * GELU_SQRT_HALF);
-        bend = x * (GELU_DENSITY * ash_expf(-0.5f * x * x));
+        t = ash_erff(x * ASH_GELU_SQRT_HALF);
+        bend = x * (ASH_GELU_DENSITY * ash_expf(-0.5f * x * x));
     }
     return fmaf(0.5f, 1.0f + t, bend);
 }

@@ -12,19 +12,19 @@
 #include <string.h>
 #include "compute/ref/odd.h"
 
-#define BFMMLA_GROUP 4 /* k of one step */
+#define ASH_BFMMLA_GROUP 4 /* k of one step */
 
 /* A float64 that is exact, or rounded to odd, as a float32. */
 static inline float bfmmla_narrow(double x)
 {
-    const uint64_t dropped = (1ull << ODD_DROPPED_BITS) - 1;
+    const uint64_t dropped = (1ull << ASH_ODD_DROPPED_BITS) - 1;
     uint64_t bits;
 
     if (isnan(x)) return NAN;
     if (fabs(x) < 0x1p-126) return copysignf(0.0f, (float)x);
     if (fabs(x) >= 0x1p128) return copysignf(INFINITY, (float)x);
     memcpy(&bits, &x, sizeof(bits));
-    if ((bits & dropped) != 0) bits = (bits & ~dropped) | (1ull << ODD_DROPPED_BITS);
+    if ((bits & dropped) != 0) bits = (bits & ~dropped) | (1ull << ASH_ODD_DROPPED_BITS);
     memcpy(&x, &bits, sizeof(x));
     return (float)x; /* exact */
 }
@@ -41,7 +41,7 @@ static inline float bfmmla_multiply(float a, float b)
 }
 
 /* sum + a[0] b[0] + ... + a[3] b[3], as one step adds them; a and b hold bf16 values. */
-static inline float bfmmla_step(float sum, const float a[BFMMLA_GROUP], const float b[BFMMLA_GROUP])
+static inline float bfmmla_step(float sum, const float a[ASH_BFMMLA_GROUP], const float b[ASH_BFMMLA_GROUP])
 {
     sum = bfmmla_add(sum, bfmmla_add(bfmmla_multiply(a[0], b[0]), bfmmla_multiply(a[1], b[1])));
     return bfmmla_add(sum, bfmmla_add(bfmmla_multiply(a[2], b[2]), bfmmla_multiply(a[3], b[3])));

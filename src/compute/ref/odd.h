@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#define ODD_DROPPED_BITS 29 /* of a float64's fraction that a float32 has no place for */
+#define ASH_ODD_DROPPED_BITS 29 /* of a float64's fraction that a float32 has no place for */
 
 /* Zero in place of what is no normal float32. */
 static inline float odd_flush(float x)

@@ -7,14 +7,14 @@
 #define OPTIM_MIN_COUNT 4096
 
 /* Factors that are the same for every element, rounded once. */
-struct adamw {
+struct adamw_factors {
     const struct ash_adamw_args *args;
     float decay, grow1, grow2, step, root2;
 };
 
 static void adamw_range(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct adamw *op = ctx;
+    const struct adamw_factors *op = ctx;
     const struct ash_adamw_args *args = op->args;
 
     (void)worker;
@@ -34,7 +34,7 @@ static void adamw_range(void *ctx, size_t begin, size_t end, int worker)
 
 static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
 {
-    struct adamw op = {
+    struct adamw_factors op = {
         .args = args,
         .decay = (float)(1.0 - (double)args->lr * (double)args->weight_decay),
         .grow1 = (float)(1.0 - (double)args->beta1),

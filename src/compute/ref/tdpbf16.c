@@ -11,7 +11,7 @@ static float step(float sum, const float *a, const float *b)
 
 static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    ash_ref_gemm_steps(exec, args, TDPBF16_GROUP, step);
+    ash_ref_gemm_steps(exec, args, ASH_TDPBF16_GROUP, step);
 }
 
 static const struct ash_matrix_ops tdpbf16_matrix = {

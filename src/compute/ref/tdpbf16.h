@@ -11,17 +11,17 @@
 #include <string.h>
 #include "compute/ref/odd.h"
 
-#define TDPBF16_GROUP 32 /* k of one step */
+#define ASH_TDPBF16_GROUP 32 /* k of one step */
 
 /* A float64 that is exact, or rounded to odd, as a float32. */
 static inline float tdpbf16_narrow(double x)
 {
-    const uint64_t dropped = (1ull << ODD_DROPPED_BITS) - 1;
+    const uint64_t dropped = (1ull << ASH_ODD_DROPPED_BITS) - 1;
     uint64_t bits;
 
     if (!isfinite(x)) return (float)x;
     memcpy(&bits, &x, sizeof(bits));
-    bits += (dropped >> 1) + (bits >> ODD_DROPPED_BITS & 1);
+    bits += (dropped >> 1) + (bits >> ASH_ODD_DROPPED_BITS & 1);
     bits &= ~dropped;
     memcpy(&x, &bits, sizeof(x));
     if (fabs(x) < 0x1p-126) return copysignf(0.0f, (float)x);
@@ -40,11 +40,11 @@ static inline float tdpbf16_fma(float a, float b, float c)
 }
 
 /* sum + a[0] b[0] + ... + a[31] b[31], as one step adds them; a and b hold bf16 values. */
-static inline float tdpbf16_step(float sum, const float a[TDPBF16_GROUP], const float b[TDPBF16_GROUP])
+static inline float tdpbf16_step(float sum, const float a[ASH_TDPBF16_GROUP], const float b[ASH_TDPBF16_GROUP])
 {
     float even = 0.0f, odd = 0.0f;
 
-    for (size_t k = 0; k < TDPBF16_GROUP; k += 2) {
+    for (size_t k = 0; k < ASH_TDPBF16_GROUP; k += 2) {
         even = tdpbf16_fma(a[k], b[k], even);
         odd = tdpbf16_fma(a[k + 1], b[k + 1], odd);
     }

@@ -80,9 +80,9 @@ INLINE struct wide gelu_inner(enum ash_gelu kind, struct wide x)
 {
     struct wide cubed;
 
-    if (kind == ASH_GELU_ERF) return wide_erf(wide_mul(x, wide_set(GELU_SQRT_HALF)));
-    cubed = wide_fma(wide_mul(wide_mul(wide_set(GELU_CUBE), x), x), x, x);
-    return wide_tanh(wide_mul(wide_set(GELU_SQRT_2_PI), cubed));
+    if (kind == ASH_GELU_ERF) return wide_erf(wide_mul(x, wide_set(ASH_GELU_SQRT_HALF)));
+    cubed = wide_fma(wide_mul(wide_mul(wide_set(ASH_GELU_CUBE), x), x), x, x);
+    return wide_tanh(wide_mul(wide_set(ASH_GELU_SQRT_2_PI), cubed));
 }
 
 INLINE void gelu_step(const struct act_op *op, size_t i, size_t count)
@@ -116,10 +116,10 @@ INLINE struct wide gelu_slope(enum ash_gelu kind, struct wide x)
 
     if (kind == ASH_GELU_TANH) {
         struct wide inner =
-            wide_mul(wide_set(GELU_SQRT_2_PI), wide_fma(wide_mul(wide_set(3.0f * GELU_CUBE), x), x, one));
+            wide_mul(wide_set(ASH_GELU_SQRT_2_PI), wide_fma(wide_mul(wide_set(3.0f * ASH_GELU_CUBE), x), x, one));
         bend = wide_mul(wide_mul(wide_mul(half, x), wide_sub(one, wide_mul(t, t))), inner);
     } else {
-        bend = wide_mul(x, wide_mul(wide_set(GELU_DENSITY), wide_exp(wide_mul(wide_mul(wide_set(-0.5f), x), x))));
+        bend = wide_mul(x, wide_mul(wide_set(ASH_GELU_DENSITY), wide_exp(wide_mul(wide_mul(wide_set(-0.5f), x), x))));
     }
     return wide_fma(half, wide_add(one, t), bend);
 }

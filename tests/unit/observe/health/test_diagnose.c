@@ -158,7 +158,10 @@ static void test_single_faults(void **state)
         {{"DCGM_FI_DEV_SM_CLOCK", 1200, 1980}, ASH_HEALTH_GPU, ASH_SLOW, "node-1 gpu 2"},
         {{"DCGM_FI_DEV_THERMAL_VIOLATION", 900, 700}, ASH_HEALTH_GPU, ASH_SLOW, "node-1 gpu 2"},
         {{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 6, 5}, ASH_HEALTH_NVLINK, ASH_SLOW, "node-1 gpu 2"},
-        {{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 3, 5}, ASH_HEALTH_NVLINK, ASH_SLOW, "node-1 gpu 2"}, /* reset */
+        {{"DCGM_FI_DEV_NVLINK_REPLAY_ERROR_COUNT_TOTAL", 3, 5},
+         ASH_HEALTH_NVLINK,
+         ASH_SLOW,
+         "node-1 gpu 2"}, /* reset */
         {{"DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL", 2e6, 1e6}, ASH_HEALTH_NVLINK, ASH_SLOW, "node-1 gpu 2"},
         {{"node_amazonefa_rx_drops", 9, 7}, ASH_HEALTH_NETWORK, ASH_SLOW, "node-1 device efa2"},
         {{"node_amazonefa_retrans_timeout_events", 1, 0}, ASH_HEALTH_NETWORK, ASH_SLOW, "node-1 device efa2"},

@@ -38,12 +38,8 @@ static void test_cosine_follows_libm(void **state)
 
 static void test_wsd_is_level_then_falls(void **state)
 {
-    struct ash_lr_schedule s = {.kind = ASH_LR_WSD,
-                             .steps = 100,
-                             .warmup_steps = 5,
-                             .decay_steps = 20,
-                             .peak_lr = 2.0,
-                             .final_share = 0.0};
+    struct ash_lr_schedule s = {
+        .kind = ASH_LR_WSD, .steps = 100, .warmup_steps = 5, .decay_steps = 20, .peak_lr = 2.0, .final_share = 0.0};
 
     (void)state;
     for (uint64_t i = 5; i <= 80; i++)
@@ -61,8 +57,7 @@ static void test_degenerate_lengths(void **state)
     (void)state;
     assert_near(ash_lr_schedule_at(&s, 0), 3.0);
     assert_near(ash_lr_schedule_at(&s, 1), 1.5);
-    s = (struct ash_lr_schedule){
-        .kind = ASH_LR_WSD, .steps = 4, .decay_steps = 9, .peak_lr = 1.0, .final_share = 1.0};
+    s = (struct ash_lr_schedule){.kind = ASH_LR_WSD, .steps = 4, .decay_steps = 9, .peak_lr = 1.0, .final_share = 1.0};
     for (uint64_t i = 0; i < 6; i++)
         assert_near(ash_lr_schedule_at(&s, i), 1.0);
 }
