@@ -35,9 +35,8 @@ const void *ash_channel_take(struct ash_channel *channel, size_t *size_out, stru
 /* Receiver: done with the oldest message that it holds. */
 void ash_channel_release(struct ash_channel *channel);
 
-/* Copies; any size. A message longer than a slot goes in pieces of a slot (which ash_channel_take would see one by
- * one).
- */
+/* Copies; any size. A message longer than a slot is sent in pieces of a slot, which ash_channel_take receives one by
+ * one. */
 int ash_channel_send(struct ash_channel *channel, const void *data, size_t size_bytes, struct ash_err *err);
 /* Exactly size_bytes. A message of another size is -EPROTO, naming both. No message may be held. */
 int ash_channel_recv(struct ash_channel *channel, void *data, size_t size_bytes, struct ash_err *err);

@@ -1,4 +1,4 @@
-/* The endpoint: opens the paths, checks what callers ask for, hands it to the path of the peer, and collects events. */
+/* The endpoint: opens the paths, checks requests, passes them to the peer's path, and collects events. */
 #include "fabric/fabric_priv.h"
 
 #include <errno.h>
@@ -14,7 +14,7 @@
 #include "base/hash.h"
 #include "fabric/segment.h"
 
-#define TICK_NS 10000000ull /* between looks at who is gone */
+#define TICK_NS 10000000ull /* between checks for peers that are gone */
 #define TELL_TICKS 20       /* between updates of the metrics */
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */

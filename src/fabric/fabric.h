@@ -33,7 +33,7 @@ struct ash_fabric_opts {
     const char *node;     /* failure domain of this process; NULL: the host's name. Peers of equal name share memory. */
     const char *interface; /* network interfaces or addresses, comma-separated: one rail each; NULL: all that the
                               provider offers (of IP networks only the first that leads out of the machine) */
-    int64_t rails;         /* at most so many; 0: no limit */
+    int64_t rails;         /* at most; 0: no limit */
     int64_t stripe_bytes;  /* transfers from this size on are cut over the rails; 0: the default */
     int64_t silence_ms;    /* ofi: a machine that does not answer for so long is lost; 0: the default */
     int single_copy;       /* enum ash_fabric_copy */

@@ -1,4 +1,4 @@
-/* Segments are anonymous files (memfd), so nothing is left behind by a process that is killed. */
+/* Segments are anonymous files (memfd), so a process that is killed leaves nothing. */
 #include "fabric/segment.h"
 
 #include <errno.h>
@@ -18,7 +18,7 @@
 #endif
 #define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* what is mapped stays: nobody gets a bus error */
 
-/* Addresses for so many bytes on a huge-page border, where pages of the segment can be mapped as huge ones. */
+/* Reserve addresses that start on a huge-page border, so that the segment can be mapped with huge pages. */
 static char *reserve(size_t size_bytes)
 {
     char *base =

@@ -76,7 +76,7 @@ struct ash_transport_ops {
     int (*notify)(struct ash_transport *transport, struct ash_peer *peer, uint64_t word);
     /* Make progress; write up to max NOTIFIED events and return how many. */
     size_t (*poll)(struct ash_transport *transport, struct ash_fabric_event *events, size_t max);
-    /* A few times in a hundred milliseconds: look for peers that are gone. */
+    /* Called a few times per 100 ms: find peers that are gone. */
     void (*tick)(struct ash_transport *transport, uint64_t now_ns);
     /* Make the endpoint's descriptor readable as soon as poll has something to do. -ENOTSUP: there is only polling. */
     int (*arm)(struct ash_transport *transport);

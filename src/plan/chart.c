@@ -11,7 +11,7 @@
 #define WIDTH 1060.0
 #define HEIGHT 520.0
 #define LEFT 70.0
-#define RIGHT 190.0 /* the legend stands there, where no line is */
+#define RIGHT 190.0 /* for the legend */
 #define TOP 50.0
 #define BOTTOM 60.0
 #define TICKS_Y 10

@@ -54,9 +54,9 @@ const char *ash_cost_inter_node_name(enum ash_cost_inter_node algorithm);
 /* Does this collective have this algorithm? */
 bool ash_cost_has(enum ash_cost_collective call, enum ash_cost_inter_node algorithm);
 
-/* The bytes that an algorithm moves, for an operand of so many bytes: what its line is a function of. */
+/* The bytes that an algorithm moves for an operand of `bytes`: the x of its line. */
 double ash_cost_intra_node_bytes(enum ash_cost_intra_node algorithm, size_t ranks, size_t bytes);
-/* The cheapest algorithm for an operand of so many bytes. */
+/* The cheapest algorithm for an operand of `bytes`. */
 enum ash_cost_intra_node ash_cost_choose_intra_node(const struct ash_cost *cost, size_t ranks, size_t bytes);
 
 /* How a group lies on nodes. */
@@ -70,10 +70,11 @@ struct ash_cost_shape {
  * rank's; reduce-scatter, all-to-all: of all that a rank brings. */
 double ash_cost_inter_node_bytes(enum ash_cost_collective call, enum ash_cost_inter_node algorithm,
                                  const struct ash_cost_shape *shape, size_t bytes);
-/* What it takes by an algorithm. */
+/* Seconds that the call takes with this algorithm. */
 double ash_cost_inter_node_seconds(const struct ash_cost *cost, enum ash_cost_collective call,
                                    enum ash_cost_inter_node algorithm, const struct ash_cost_shape *shape,
                                    size_t bytes);
+/* The algorithm of the fewest seconds, of those that this collective has. */
 enum ash_cost_inter_node ash_cost_choose_inter_node(const struct ash_cost *cost, enum ash_cost_collective call,
                                                     const struct ash_cost_shape *shape, size_t bytes);
 

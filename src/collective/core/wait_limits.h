@@ -14,7 +14,7 @@ struct ash_wait_limits {
 
 /* Both limits so much later. */
 struct ash_wait_limits ash_wait_limits_later(struct ash_wait_limits limits, uint64_t ns);
-/* What a wait that has lasted waited_ns does: 0 (goes on), -ETIMEDOUT or -EINTR (ends). Any thread. */
+/* What a wait that has lasted waited_ns does: 0 (continues), -ETIMEDOUT or -EINTR (ends). Any thread. */
 int ash_wait_limits_check(const struct ash_wait_limits *limits, uint64_t waited_ns);
 /* A wait has ended well after waited_ns. Any thread. */
 void ash_wait_limits_note(uint64_t waited_ns);

@@ -14,8 +14,8 @@
 struct course {
     const struct ash_pipe *pipe;
     size_t count, steps;  /* pieces; steps of each */
-    size_t done[STEPS];   /* pieces that are through each step */
-    uint64_t seen[STEPS]; /* what all others were known to have reached for each step to go on */
+    size_t done[STEPS];   /* pieces that have finished each step */
+    uint64_t seen[STEPS]; /* what all others were last seen to have reached, for each step */
     bool compared;        /* all ranks make this call */
 };
 

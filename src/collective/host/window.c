@@ -200,7 +200,7 @@ static void reduce_run(struct ash_window *const *windows, const struct ash_share
     ash_coll_reduce_to(dtype, op, &shares->tree, parts, run.count, outs, out_count);
 }
 
-/* Rank r's share of so many bytes: where it begins; r = size gives the end. */
+/* Where rank r's share of `bytes` begins; r = size gives the end. */
 static size_t share_begin(size_t bytes, size_t r, size_t size)
 {
     size_t pages = ash_div_up(bytes, SHARE_ALIGN), begin = pages * r / size * SHARE_ALIGN;

@@ -1,6 +1,6 @@
 /* Re-forming. Everyone tries the ranks below its own, lowest first: a process that is gone refuses at once, one that
  * still works with the old group hangs up, and the coordinator answers when all have come. Where the network is cut,
- * both sides do so; only the larger one goes on, or there would be two jobs that each take themselves for the one. */
+ * both sides do so; only the larger one continues, or there would be two jobs. */
 #include "collective/member/reform.h"
 
 #include <errno.h>
@@ -171,7 +171,8 @@ static int gather(struct coordinator *coordinator, uint64_t deadline_ns, struct 
     if (rc == 0) rc = wait_for_all(coordinator, deadline_ns, err);
     if (rc < 0 || is_larger_side(coordinator, &cut)) return rc;
     return ash_err_set(err, -EHOSTUNREACH,
-                       "the network is cut: %zu of %zu ranks cannot be reached and may go on; the %zu on this side end",
+                       "the network is cut: %zu of %zu ranks cannot be reached and may continue; "
+                       "the %zu on this side end",
                        cut, coordinator->reform->size, coordinator->here);
 }
 
@@ -300,8 +301,8 @@ static int visit(struct ash_reform *reform, const char *host, int port, double r
     }
 }
 
-/* Go to the lowest rank below `end` that is left; -ECONNREFUSED: there is none. Where one does not answer, look which
- * hosts are cut off (cut: room for that) before all of them are waited for one by one. */
+/* Go to the lowest rank below `end` that is left; -ECONNREFUSED: there is none. Where one does not answer, find which
+ * hosts are cut off (cut: room for that) before each of them is waited for. */
 static int visit_lowest(struct ash_reform *reform, size_t end, void *payload, size_t payload_bytes, void **payloads_out,
                         uint64_t deadline_ns, bool *cut, struct ash_err *err)
 {

@@ -1,6 +1,5 @@
 /* The watching thread: one poll loop over the listening socket, the parent and the children, with a heartbeat every
- * tenth of a second.
- */
+ * tenth of a second. */
 #include "collective/member/watch.h"
 
 #include <errno.h>
@@ -85,7 +84,7 @@ static void send_frame(struct connection *connection, const struct frame *frame)
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
-/* Once every neighbour is there, the owner may go on. */
+/* Once every neighbour is connected, the owner may continue. */
 static void check_connected(struct ash_watch *watch)
 {
     bool all = true;

@@ -1,5 +1,5 @@
 /* watch - who is still there. A thread in every process keeps a connection to its neighbours in a binary tree of ranks:
- * a process that dies is noticed by its neighbours at once (the kernel closes its sockets), one that stands still or
+ * a process that dies is noticed by its neighbours at once (the kernel closes its sockets), one that hangs or
  * whose network is cut after silent_s without a heartbeat. Whoever notices tells its other neighbours, so all know
  * within a few hops; since every neighbour of the lost rank notices by itself, the tree needs no repair for that. */
 #ifndef ASH_COLLECTIVE_MEMBER_WATCH_H

@@ -43,7 +43,7 @@ struct ash_mailbox {
     struct queue *queues; /* [size] */
     struct ash_region *inbox, *outbox;
     uint64_t *posted;           /* of each buffer: times that it was sent */
-    _Atomic uint64_t *finished; /* ... and that the network is through with it */
+    _Atomic uint64_t *finished; /* ... and times that the network has finished with it */
 };
 
 static uint64_t word_of(uint32_t handle, uint32_t kind, uint32_t count)

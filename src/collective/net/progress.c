@@ -19,7 +19,7 @@
 #define EVENTS 64
 #define YIELD_NS 200000ull   /* a waiter gives its core away for so long before it sleeps */
 #define SLEEP_NS 20000000ull /* at most, so that bad news from elsewhere is noticed */
-#define REST_NS 5000000ull   /* the thread looks this often whether somebody still waits */
+#define REST_NS 5000000ull   /* the thread checks this often whether somebody still waits */
 #define IDLE_NS 100000000ull /* the longest sleep that the endpoint allows */
 
 /* ---- progress ---------------------------------------------------------------------------------------------------- */
@@ -97,7 +97,7 @@ bool ash_progress_wait(struct ash_progress *progress, const _Atomic uint64_t *co
                        uint64_t until_ns)
 {
     uint64_t now_ns = ash_clock_ns(), since_ns = now_ns;
-    bool there, yields = !ash_futex_yields_early(); /* beside one that computes even that takes its time */
+    bool there, yields = !ash_futex_yields_early(); /* next to a thread that computes, even a yield is slow */
 
     atomic_fetch_add(&progress->waiters, 1);
     while (!(there = atomic_load_explicit(counter, memory_order_acquire) >= value) && now_ns < until_ns) {

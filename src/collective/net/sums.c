@@ -287,7 +287,7 @@ static int copy_out(const struct sum *sum, size_t round)
     return rc;
 }
 
-/* Every step is one round behind the one before it, so that the network has something to do while a node joins. */
+/* Every step is one k-chunk later than the one before it, so that the network is busy while a node reduces. */
 static int run_rounds(const struct sum *sum)
 {
     size_t rounds = sum->count == 0 ? 1 : ash_div_up(sum->count, sum->block), last = sum->direct ? 1 : 2;

@@ -124,7 +124,7 @@ static int meaning(int error)
     }
 }
 
-/* The peer is gone; what it has sent before is still on the way. */
+/* The peer is gone; what it has sent before is still in flight. */
 static void begin_dying(struct ash_ofi_link *link, int status)
 {
     link->dying = status;
@@ -165,7 +165,8 @@ static void connected(struct ash_ofi_link *link)
     epoll_ctl(link->ofi->heartbeat_epoll, EPOLL_CTL_MOD, link->heartbeat_fd, &event);
 }
 
-static void look(struct ash_ofi_link *link)
+/* The heartbeat socket of a link has an event. */
+static void on_event(struct ash_ofi_link *link)
 {
     int error = 0;
     socklen_t size = sizeof(error);
@@ -196,7 +197,7 @@ void ash_heartbeat_tick(struct ash_ofi *ofi)
 
     for (int i = 0; i < count; i++)
         if (ready[i].data.ptr != NULL)
-            look(ready[i].data.ptr);
+            on_event(ready[i].data.ptr);
         else
             accept_watchers(ofi);
     if (count > 0) sweep_watchers(ofi);

@@ -1,5 +1,5 @@
-/* Slots and rings. The writer puts a mark into an entry last and the reader looks for that mark, so one cache line
- * moves for a notification; how far the reader is, the writer asks only when it runs out of room. */
+/* Slots and rings. The writer puts a mark into an entry last and the reader polls that mark, so one cache line
+ * moves for a notification. The writer reads how far the reader is only when it runs out of room. */
 #include "fabric/shm/box.h"
 
 #define KIND_BITS 1

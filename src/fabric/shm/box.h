@@ -54,12 +54,12 @@ struct ash_box {
 
 /* Take a free slot for the endpoint `id` of process pid. NULL: all are taken. */
 struct ash_box_slot *ash_box_claim(struct ash_box *box, uint64_t id, int32_t pid);
-/* Owner of the box: the slot of a sender that has not been looked at to its end, closed ones first. NULL: none. */
+/* Owner of the box: the slot of a sender that has not been read to its end, closed ones first. NULL: none. */
 struct ash_box_slot *ash_box_find(struct ash_box *box, uint64_t id);
 /* Owner of the box: make the slot of a sender that does not write any more free for others. */
 void ash_box_free(struct ash_box_slot *slot);
 
-/* Where a writer or a reader of a slot stands. */
+/* The position of a writer or a reader in a slot. */
 struct ash_box_cursor {
     uint64_t next;  /* position of the next entry */
     uint64_t taken; /* writer: what the reader was last seen to have taken */

@@ -1,5 +1,4 @@
-/* The drawing: a bar of parts on top, one lane per pipeline rank below. Plain SVG text, no scripts, no outside fonts.
- */
+/* The drawing: a bar of parts on top, one line per pipeline rank below. Plain SVG text, no scripts, no fonts. */
 #include "plan/train/timeline.h"
 
 #include <errno.h>
@@ -45,7 +44,7 @@ static void bar(struct ash_str *svg, const struct ash_step_time *time, double ch
 /* How a kind of work is drawn. */
 static const struct {
     const char *name, *colour;
-} looks[] = {
+} styles[] = {
     [ASH_PLAN_TASK_FORWARD] = {"forward", "#4895ef"},
     [ASH_PLAN_TASK_BACKWARD] = {"backward", "#2d6a4f"},
     [ASH_PLAN_TASK_INPUT] = {"backward to inputs", "#40916c"},
@@ -63,8 +62,8 @@ static void draw_event(struct ash_str *svg, const struct ash_layout *l, const st
     ash_str_addf(svg,
                  "<rect x='%.2f' y='%.1f' width='%.2f' height='%.1f' fill='%s' fill-opacity='%.2f' "
                  "stroke='#fff' stroke-width='0.4'><title>%s of micro-batch %d, %s %d: %.4g s</title></rect>\n",
-                 LEFT + e->start_s * scale, y, (e->end_s - e->start_s) * scale, height, looks[e->kind].colour,
-                 1 - shade, looks[e->kind].name, e->micro_batch, dual ? "end" : "chunk", e->chunk,
+                 LEFT + e->start_s * scale, y, (e->end_s - e->start_s) * scale, height, styles[e->kind].colour,
+                 1 - shade, styles[e->kind].name, e->micro_batch, dual ? "end" : "chunk", e->chunk,
                  e->end_s - e->start_s);
 }
 

@@ -87,7 +87,7 @@ static void attn_fetch_row(const float *row, size_t dim)
         prefetch_read(row + d);
 }
 
-/* Prefetch what the next block of query rows takes: count of them from i on, if there are so many. */
+/* Prefetch what the next block of query rows takes: count of them from i on, as far as they exist. */
 static void attn_fetch_queries(const struct attn_back *back, size_t i, size_t count)
 {
     const struct ash_attn_args *args = back->args;

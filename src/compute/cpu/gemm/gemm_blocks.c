@@ -46,7 +46,7 @@ struct blocking {
     bool alone;             /* every thread packs the shared operand for itself, see packs_alone */
 };
 
-/* The block at hand. */
+/* The current block. */
 struct block {
     size_t first, count; /* lines of the shared operand */
     size_t k, k_count;   /* from k on */
@@ -342,7 +342,7 @@ static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
 
-/* Is an operand of so many lines small enough for every thread to pack it for itself? */
+/* Is an operand of this many lines small enough for every thread to pack it for itself? */
 static bool packs_small(const struct ash_gemm_args *args, const struct gemm_kernel *kernel, size_t lines)
 {
     return lines * ash_min(ash_round_up(args->K, kernel->k_step), kernel->block_k) * kernel->element_bytes <=
