@@ -29,13 +29,13 @@ struct attn_back {
 static void attn_back_init(struct attn_back *back, const struct attn_op *op, int worker)
 {
     const struct ash_attn_args *args = op->args;
-    size_t block = ASH_ATTN_BLOCK, pad_k = attn_pad(args->dim_k), pad_v = attn_pad(args->dim_v), longest = 0;
+    size_t block = ASH_ATTN_BLOCK, pad_k = attn_pad(args->dim_k), pad_v = attn_pad(args->dim_v), longest = 0, floats;
     float *memory;
 
     for (size_t s = 0; s < args->seq_count; s++)
         if (args->seqs[s].q_count > longest) longest = args->seqs[s].q_count;
-    memory = ash_exec_scratch(op->exec, worker,
-                              (block * (4 * pad_k + 3 * pad_v + 2 * block) + op->group * longest) * sizeof(*memory));
+    floats = block * (4 * pad_k + 3 * pad_v + 2 * block) + op->group * longest;
+    memory = ash_exec_scratch(op->exec, worker, floats * sizeof(*memory));
     *back = (struct attn_back){.args = args, .pad_k = pad_k, .pad_v = pad_v, .delta_stride = longest};
     back->keys_transposed = memory;
     back->keys_copy = back->keys_transposed + block * pad_k;
@@ -47,6 +47,7 @@ static void attn_back_init(struct attn_back *back, const struct attn_op *op, int
     back->p = back->dv + block * pad_v;
     back->ds = back->p + block * block;
     back->delta = back->ds + block * block;
+    ash_assert(back->delta + op->group * longest == memory + floats);
 }
 
 /* The dots of dout and out of every row and head of the unit. */
@@ -213,7 +214,9 @@ static void attn_backward(struct ash_exec *exec, const struct ash_attn_args *arg
 {
     struct attn_op op;
 
-    ash_assert(args->kv_dtype == ASH_F32);
+    ash_assert(args->kv_dtype == ASH_F32 && args->lse != NULL && args->dout != NULL && args->dq != NULL);
+    for (size_t s = 0; s < args->seq_count; s++)
+        ash_assert(args->seqs[s].pos == 0 && args->seqs[s].pages == NULL);
     attn_init(&op, exec, args);
     ash_workers_run(exec->workers, args->seq_count * args->kv_heads, 1, attn_backward_units, &op);
 }
