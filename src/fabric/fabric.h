@@ -127,8 +127,9 @@ struct ash_fabric_event {
                       -ETIMEDOUT (its machine does not answer) or what the network says */
 };
 
-/* Make progress and take up to max events; returns how many. Never waits. A lost peer is told once, after everything it
- * sent and after the end of everything posted to it. An endpoint that is not polled does not answer others. */
+/* Make progress and take up to max events; returns how many. Never waits. A lost peer is reported once, after
+ * everything it sent and after the end of everything posted to it. An endpoint that is not polled does not answer
+ * others. */
 size_t ash_fabric_poll(struct ash_fabric *fabric, struct ash_fabric_event *events, size_t max);
 /* Before sleeping: a descriptor that becomes readable when a poll may have something to do, or -1 where there is only
  * polling. It is good for one sleep: call this, poll once more, and wait (100 ms at most) if that gave nothing. */

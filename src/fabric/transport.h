@@ -21,7 +21,7 @@ struct ash_peer {
     struct ash_transport *transport;
     void *link; /* the path's own; NULL before link_open and after link_close */
     int status; /* 0, or why it is lost */
-    bool told;  /* ... and whether poll has said so */
+    bool told;  /* ... and whether poll has reported it */
     struct ash_fabric_stats stats;
 };
 

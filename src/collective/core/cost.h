@@ -42,7 +42,7 @@ struct ash_cost {
     struct ash_cost_line inter_node[ASH_COST_COLLECTIVES][ASH_COST_INTER_NODE_COUNT];
 };
 
-/* Of a machine that nobody has measured. */
+/* Of a machine that has not been measured. */
 extern const struct ash_cost ash_cost_default;
 
 /* Names as in the file: "one_shot", ... */
@@ -62,12 +62,13 @@ enum ash_cost_intra_node ash_cost_choose_intra_node(const struct ash_cost *cost,
 /* How a group lies on nodes. */
 struct ash_cost_shape {
     size_t ranks, nodes;
-    size_t here;   /* ranks on the largest node */
-    size_t pieces; /* sums that a node brings to the tree of all ranks, at most: 1 where nodes hold whole subtrees */
+    size_t here; /* ranks on the largest node */
+    size_t
+        pieces; /* sums that a node contributes to the tree of all ranks, at most: 1 where nodes hold whole subtrees */
 };
 
 /* The same between nodes: the bytes that leave the largest node. bytes are those of the operand; all-gather: of one
- * rank's; reduce-scatter, all-to-all: of all that a rank brings. */
+ * rank's; reduce-scatter, all-to-all: of all that a rank contributes. */
 double ash_cost_inter_node_bytes(enum ash_cost_collective call, enum ash_cost_inter_node algorithm,
                                  const struct ash_cost_shape *shape, size_t bytes);
 /* Seconds that the call takes with this algorithm. */

@@ -1,4 +1,4 @@
-/* wait_limits - how long a rank waits for another one. A wait that nobody has asked to end is bounded by a timeout.
+/* wait_limits - how long a rank waits for another one. Without a stop request a wait is bounded by a timeout.
  * After a stop request (SIGTERM, SIGINT) the step is finished if the others come: a wait may then last as long as the
  * longest before it did, and a grace. When the ranks have agreed to stop (ash_interrupt_take_up), the timeout counts
  * again. A second signal ends every wait at once. */

@@ -86,8 +86,8 @@ int ash_local_all_reduce(struct ash_local *local, const void *in, void *out, siz
 /* out[count] = part `rank` of the reduction of every rank's in[size * count]. */
 int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
-/* The same where a rank brings several parts, or none: parts[i] is its i-th. Every rank passes equal shares. out may be
- * parts[0]. */
+/* The same where a rank contributes several parts, or none: parts[i] is its i-th. Every rank passes equal shares. out
+ * may be parts[0]. */
 int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts, const struct ash_shares *shares,
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err);

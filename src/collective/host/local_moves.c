@@ -1,5 +1,5 @@
-/* Collectives in which no rank needs all data of all ranks: reduce-scatter, all-gather, broadcast, all-to-all. The
- * same pipeline as all-reduce; where each rank has other data for each rank, a bounce buffer holds one part for each. */
+/* Collectives in which no rank needs all data of all ranks: reduce-scatter, all-gather, broadcast, all-to-all. The same
+ * pipeline as all-reduce; where each rank has other data for each rank, a bounce buffer holds one part for each. */
 #include "collective/host/pipe.h"
 
 #include <errno.h>
@@ -17,7 +17,7 @@ static size_t part_bytes(const struct ash_local *local, size_t parts)
 
 /* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
 
-/* A stage holds, for each of this rank's parts, a piece for each rank. */
+/* A bounce buffer holds, for each of this rank's parts, a piece for each rank. */
 static void copy_in_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *bounce)
 {
     const struct ash_local *local = pipe->local;

@@ -38,7 +38,7 @@ static uint64_t needed(const struct course *course, size_t step)
     return number < ASH_CONTROL_BOUNCES ? 0 : number - ASH_CONTROL_BOUNCES + 1;
 }
 
-/* Wait until everybody has come to this call, and compare it. */
+/* Wait until all ranks make this call, and compare it. */
 static int wait_flags(struct course *course, struct ash_err *err)
 {
     struct ash_local *local = course->pipe->local;
@@ -50,7 +50,7 @@ static int wait_flags(struct course *course, struct ash_err *err)
     return rc;
 }
 
-/* The same if everybody is there, else nothing. */
+/* The same if all ranks are here already, else nothing. */
 static int compare(struct course *course, struct ash_err *err)
 {
     const struct ash_local *local = course->pipe->local;

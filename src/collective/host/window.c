@@ -179,7 +179,7 @@ int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* A rank's share of a join: runs of its elements, to itself or to everyone. */
+/* A rank's share of a reduction: runs of its elements, to itself or to all ranks. */
 struct part {
     const struct ash_range *runs;
     size_t run_count;

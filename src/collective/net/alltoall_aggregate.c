@@ -55,7 +55,8 @@ struct part {
     size_t bounce_at;   /* where in its bounce buffer; SIZE_MAX: it aggregates this itself */
 };
 
-/* The parts of all ranks here, one by one, of the piece for rank r. used[place]: bytes of each bounce buffer that are taken. */
+/* The parts of all ranks here, one by one, of the piece for rank r. used[place]: bytes of each bounce buffer that are
+ * taken. */
 static void cut_piece(const struct ash_alltoall *exchange, size_t r, size_t length, size_t *used, struct part *parts)
 {
     const struct ash_net_view *view = exchange->view;

@@ -39,11 +39,12 @@ static inline size_t ash_alltoall_bytes(const struct ash_alltoall *exchange, siz
     return (size_t)ash_alltoall_row(exchange, place)[1 + r];
 }
 
-/* Rank r sends `bytes` to this one, which expects another number: returns the error that ends the call for all ranks. */
+/* Rank r sends `bytes` to this one, which expects another number: returns the error that ends the call for all
+ * ranks. */
 int ash_alltoall_disagree(const struct ash_alltoall *exchange, size_t r, uint64_t bytes);
 
-/* alltoall_aggregate.c: send this rank's aggregates of a round, and read what its node has for it. All ranks of the node
- * call it. Returns 0 or a negative errno. */
+/* alltoall_aggregate.c: send this rank's aggregates of a round, and read what its node has for it. All ranks of the
+ * node call it. Returns 0 or a negative errno. */
 int ash_alltoall_send_aggregates(struct ash_alltoall *exchange, size_t round);
 /* Receive the aggregate of a round from a node that aggregates. Returns 0, or -EPROTO where sizes differ, or what the
  * wait returned. */

@@ -1,7 +1,7 @@
 /* mailbox - where the messages of one group arrive and leave. For every other rank there is a queue pair: queues of
- * slots in the receiver's registered memory, which the sender writes (ash_fabric_write) and then notifies. The
- * receiver reads a message where it lies and returns the slot as a credit. Messages of a queue keep their order. One
- * thread sends and one (the same or another) receives; the events come from whoever polls the progress engine. */
+ * slots in the receiver's registered memory, which the sender writes (ash_fabric_write) and then notifies. The receiver
+ * reads a message where it lies and returns the slot as a credit. Messages of a queue keep their order. One thread
+ * sends and one (the same or another) receives; the events come from the thread that polls the progress engine. */
 #ifndef ASH_COLLECTIVE_NET_MAILBOX_H
 #define ASH_COLLECTIVE_NET_MAILBOX_H
 

@@ -12,7 +12,7 @@
 #define ASH_NET_BOUNCE_BYTES ((size_t)512 * 1024)
 #define ASH_NET_RESULT_BYTES ((size_t)256 * 1024)
 
-/* Memory of a rank that its node has mapped: what it brings to a round, and what it has for the others. */
+/* Memory of a rank that its node has mapped: what it contributes to a round, and its results for the others. */
 struct ash_net_shared {
     uint8_t bounce[ASH_NET_SLOTS][ASH_NET_BOUNCE_BYTES];
     uint8_t result[ASH_NET_SLOTS][ASH_NET_RESULT_BYTES];

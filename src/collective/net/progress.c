@@ -43,7 +43,7 @@ void ash_progress_poll(struct ash_progress *progress)
     pthread_mutex_unlock(&progress->lock);
 }
 
-/* Poll if nobody else does. */
+/* Poll if no other thread does. */
 static size_t try_events(struct ash_progress *progress)
 {
     size_t count;
@@ -115,7 +115,7 @@ bool ash_progress_wait(struct ash_progress *progress, const _Atomic uint64_t *co
     return there;
 }
 
-/* Polls while nobody waits. */
+/* Polls while no thread waits. */
 static void *progress_main(void *arg)
 {
     struct ash_progress *progress = arg;

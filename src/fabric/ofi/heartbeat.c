@@ -139,7 +139,7 @@ void ash_heartbeat_watch(struct ash_ofi_link *link, const struct ash_wire_addr *
 
     link->heartbeat_fd = fd;
     link->since_ns = ash_clock_ns(); /* the last tick may be long ago, or none has been */
-    if (fd < 0) return;              /* too many are open: then failing transfers tell */
+    if (fd < 0) return;              /* too many are open: then failing transfers show a loss */
     memcpy(&to.sin6_addr, addr->heartbeat_ip, sizeof(to.sin6_addr));
     set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);

@@ -111,7 +111,7 @@ void ash_bounce_fail(struct ash_shm_link *link, int status)
     link->chunks_answered = link->chunks_issued;
 }
 
-/* ---- the one who is asked ---------------------------------------------------------------------------------------- */
+/* ---- the owner of the memory ------------------------------------------------------------------------------------- */
 
 /* A peer may write anything into a chunk, and change it while it is read. */
 static int carry_out(struct ash_shm_link *link, struct ash_box_chunk *chunk)

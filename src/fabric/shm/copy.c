@@ -29,7 +29,7 @@ static void copy_lines(uint8_t *dst, const uint8_t *src, size_t size_bytes)
         _mm_stream_si128(to + 2, c);
         _mm_stream_si128(to + 3, d);
     }
-    _mm_sfence(); /* before anybody is told */
+    _mm_sfence(); /* before any notification */
 }
 
 #elif defined(__aarch64__)

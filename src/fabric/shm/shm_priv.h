@@ -69,7 +69,7 @@ void ash_shm_bind(struct ash_shm *shm);
 void ash_shm_tick(struct ash_transport *transport, uint64_t now_ns);
 /* Does the process still live? */
 bool ash_shm_alive(const struct ash_shm_link *link);
-/* Wake a peer that sleeps. Call after it was told something. */
+/* Wake a peer that sleeps. Call after a notification to it. */
 void ash_shm_wake(struct ash_shm_link *link);
 
 /* bounce.c: memory that can neither be mapped nor reached by the kernel. */

@@ -65,7 +65,7 @@ static void attn_back_deltas(const struct attn_back *back)
 }
 
 /* p and ds of query row i, from the dots of its q with the keys (in p) and of its dout with the values (in ds). Keys
- * that the row does not see get values too, which nobody reads. */
+ * that the row does not see get values too, which are not read. */
 static void attn_back_scores(const struct attn_back *back, size_t i, size_t width, float *p, float *ds)
 {
     const struct ash_attn_args *args = back->args;

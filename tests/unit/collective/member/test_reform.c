@@ -187,7 +187,7 @@ static void begin_tale(struct tale *tale, const struct plan *plan)
     if (!plan->replaced) return;
     assert_non_null(tale->says = tmpfile());
     tale->pids[RANKS] = start_rank(plan, tale->story, tale->port, plan->victim, tale->says);
-    while (strstr(said(tale), "stands ready") == NULL && ash_clock_ns() < limit_ns)
+    while (strstr(said(tale), "is ready to replace") == NULL && ash_clock_ns() < limit_ns)
         usleep(1000);
 }
 
