@@ -191,20 +191,20 @@ static void copy_out_shares(const struct ash_pipe *pipe, size_t first, size_t by
     }
 }
 
-static int reduce_small(struct ash_local *local, const void *const *parts, const struct ash_shares *shares, void *out,
-                        size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, bool is_inline,
-                        struct ash_err *err)
+/* One-shot: every rank reads all parts and reduces them. Of pipe only the operands are used. */
+static int reduce_small(const struct ash_pipe *pipe, bool is_inline, struct ash_err *err)
 {
-    size_t bytes = count * ash_coll_dtype_bytes(dtype),
-           own = shares->first[local->rank + 1] - shares->first[local->rank];
+    struct ash_local *local = pipe->local;
+    const struct ash_shares *shares = pipe->shares;
+    size_t bytes = pipe->size_bytes, own = shares->first[local->rank + 1] - shares->first[local->rank];
     const void *all[ASH_TREE_PARTS_MAX];
-    int rc = exchange(local, parts, own, bytes, is_inline, err);
+    int rc = exchange(local, pipe->parts, own, bytes, is_inline, err);
 
     if (rc < 0) return rc;
     for (size_t r = 0; r < local->size; r++)
         for (size_t p = shares->first[r], i = 0; p < shares->first[r + 1]; p++, i++)
             all[p] = small_data(local, r, is_inline) + i * bytes;
-    ash_coll_reduce(dtype, op, &shares->tree, all, count, out);
+    ash_coll_reduce(pipe->dtype, pipe->op, &shares->tree, all, bytes / ash_coll_dtype_bytes(pipe->dtype), pipe->out);
     return 0;
 }
 
@@ -239,7 +239,7 @@ int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts
     rc = ash_control_begin(local, call, err);
     if (rc < 0) return rc;
     if (in_shares(local, most * bytes)) return ash_pipe_run(&pipe, err);
-    return reduce_small(local, parts, shares, out, count, dtype, op, most * bytes <= ASH_CONTROL_INLINE_BYTES, err);
+    return reduce_small(&pipe, most * bytes <= ASH_CONTROL_INLINE_BYTES, err);
 }
 
 int ash_local_all_reduce(struct ash_local *local, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,

@@ -1,5 +1,5 @@
-/* Collectives in which no rank needs all data of all ranks: reduce-scatter, all-gather, broadcast, all-to-all. The same
- * pipeline as all-reduce; where each rank has other data for each rank, a bounce buffer holds one part for each. */
+/* Reduce-scatter, all-gather, broadcast and all-to-all inside a node. The same pipeline as all-reduce; where each rank
+ * has other data for each rank, a bounce buffer holds one part for each. */
 #include "collective/host/pipe.h"
 
 #include <errno.h>
