@@ -2,11 +2,13 @@
 #include "compute/cuda/backend_priv.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/images.h"
+#include "compute/cuda/library.h"
 
 #define THREADS 256
 #define COLUMN_THREADS 64 /* columns are few: spread them over more multiprocessors */
@@ -66,6 +68,7 @@ int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, stru
     if (rc < 0) goto fail;
     rc = ash_buffer_init(&backend->results, &ash_memory_cuda, ASH_CUDA_RESULTS_BYTES, "results of GPU ops", err);
     if (rc < 0) goto fail;
+    ash_cuda_library_open(backend);
     *backend_out = backend;
     return 0;
 
@@ -78,6 +81,7 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend)
 {
     if (backend == NULL) return;
     if (backend->cuda != NULL) ash_cuda_wait(backend->cuda, NULL);
+    ash_cuda_library_close(backend);
     ash_buffer_fini(&backend->results);
     ash_buffer_fini(&backend->scratch);
     ash_cuda_close(backend->cuda);
@@ -92,6 +96,24 @@ int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend)
 {
     return backend->cuda;
+}
+
+const char *ash_cuda_backend_describe(char *buf, size_t buf_bytes)
+{
+    struct ash_cuda_backend *backend = NULL;
+    const struct ash_cuda_facts *facts;
+    struct ash_err err = {0};
+
+    if (ash_cuda_backend_open(0, &backend, &err) < 0) {
+        snprintf(buf, buf_bytes, "%s", err.text);
+        return buf;
+    }
+    facts = ash_cuda_get_facts(backend->cuda);
+    snprintf(buf, buf_bytes, "%s, %.1f GiB, compute capability %d.%d, driver %d.%d%s", facts->name,
+             (double)facts->memory_bytes / (1 << 30), facts->major, facts->minor, facts->driver_version / 1000,
+             facts->driver_version % 1000 / 10, backend->library != NULL ? ", cuBLASLt" : "");
+    ash_cuda_backend_close(backend);
+    return buf;
 }
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
