@@ -65,9 +65,7 @@ static void gguf_name(const struct ash_param *param, char *buf, size_t buf_bytes
     fail_msg("no name for %s", param->name);
 }
 
-/* ---- making a file
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- making a file ----------------------------------------------------------------------------------------------- */
 
 static void put_half(uint8_t *to, float value)
 {
@@ -193,9 +191,7 @@ static void write_gguf(const struct ash_model *model, enum ash_dtype dtype, cons
     free(maker);
 }
 
-/* ---- running it
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- running it -------------------------------------------------------------------------------------------------- */
 
 /* Logits of ROWS tokens, in pieces of `piece` rows on a cache, from weights as they lie in the file or packed. */
 static float *infer_from(struct ash_model *model, bool pack, const char *backend, int threads, size_t piece)
