@@ -120,8 +120,8 @@ struct ash_gguf_entries {
     size_t count;
 };
 
-/* Append a STRING. Of this and the next four: there must be room, and key, text and elements are borrowed until the file
- * is written. */
+/* Append a STRING. Of this and the next four: there must be room, and key, text and elements are borrowed until
+ * the file is written. */
 void ash_gguf_add_text(struct ash_gguf_entries *entries, const char *key, const char *text);
 /* Append a U32. */
 void ash_gguf_add_number(struct ash_gguf_entries *entries, const char *key, uint32_t number);

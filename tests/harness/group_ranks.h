@@ -17,7 +17,7 @@
 /* Of jobs that do not say: a letter for the node of each rank, over and over. NULL: all are on one. */
 static const char *usual_nodes;
 
-/* What parent and ranks share beside the group. */
+/* What parent and ranks share in addition to the group. */
 struct shared {
     _Atomic int pids[GROUP_RANKS_MAX];
     _Atomic uint64_t began_ns, joined_ns[GROUP_RANKS_MAX], heard_ns[GROUP_RANKS_MAX];
@@ -35,7 +35,7 @@ struct job {
     const void *arg;
     const char *nodes;             /* a letter for the node of each rank, "aabb"; NULL: all are on one */
     int algorithm;                 /* between nodes */
-    size_t hidden_ranks;           /* so many of the last ones are in a PID namespace of their own */
+    size_t hidden_ranks;           /* this many of the last ones are in a PID namespace of their own */
     const struct ash_netns *netns; /* their networks; NULL: all are reached through loopback */
 };
 
@@ -81,7 +81,7 @@ static inline int join_and_run(const struct job *job, struct shared *shared, siz
     return rc != 0;
 }
 
-/* Go on in a new process, in a PID namespace of its own. The one that waits for it ends as it does. */
+/* Continue in a new process, in a PID namespace of its own. The one that waits for it ends as it does. */
 static inline void hide(void)
 {
     int status = 0, pid;

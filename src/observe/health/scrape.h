@@ -1,6 +1,5 @@
-/* scrape - what an exporter answered: samples of Prometheus text (format 0.0.4, and OpenMetrics where it says the
- * same).
- */
+/* scrape - what an exporter answered: samples of Prometheus text (format 0.0.4, and OpenMetrics where
+ * it says the same). */
 #ifndef ASH_OBSERVE_HEALTH_SCRAPE_H
 #define ASH_OBSERVE_HEALTH_SCRAPE_H
 

@@ -181,7 +181,7 @@ static bool compiles(const char *expression)
     return code != NULL;
 }
 
-/* Append what stands for \p{name} inside a class. From PCRE2 10.40 on a bare script name also means characters that the
+/* Append what \p{name} is inside a class. From PCRE2 10.40 on a bare script name also means characters that the
  * script shares with others; sc: means the script alone, as Oniguruma does. */
 static void emit_property(struct ash_onig_reader *reader, struct ash_str *out, const char *name, const char *loose)
 {

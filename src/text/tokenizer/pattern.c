@@ -1,6 +1,6 @@
-/* Where to cut: regular expressions run by PCRE2's compiler (about 50 ns a word, so nothing is written by hand besides
- * it), literals, and classes of characters. Matches are walked exactly as the Hugging Face library walks them, empty
- * ones included. */
+/* Where to cut: regular expressions run by PCRE2's compiler (about 50 ns a word, so nothing is written
+ * by hand), literals, and classes of characters. Matches are walked exactly as the Hugging Face library walks
+ * them, empty ones included. */
 #include "text/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>

@@ -176,7 +176,8 @@ static int hand_on(const struct cutter *cutter, size_t start, size_t end)
     mapped = &cutter->run->scratch->mapped[cutter->step];
     ash_str_clear(mapped);
     rc = ash_tok_bytes_map(mapped, piece.data, piece.size_bytes);
-    if (rc == 0) rc = ash_tok_scratch_check(cutter->run->scratch, mapped, cutter->run->err);
+    if (rc < 0) return rc;
+    rc = ash_tok_scratch_check(cutter->run->scratch, mapped, cutter->run->err);
     if (rc < 0) return rc;
     return run_step(cutter->run, cutter->step + 1, (struct ash_tok_span){mapped->data, mapped->size_bytes}, at_start);
 }
@@ -288,7 +289,8 @@ static int run_step(struct ash_tok_run *run, size_t step, struct ash_tok_span pi
     if (piece.size_bytes == 0) return 0;
     if (pre->kind == ASH_TOK_BYTE_LEVEL && pre->prefix_space) rc = prefix_space(rewritten, &piece);
     if (pre->kind == ASH_TOK_METASPACE) rc = mark_spaces(pre, rewritten, &piece, at_start);
-    if (rc == 0) rc = ash_tok_scratch_check(run->scratch, rewritten, run->err);
+    if (rc < 0) return rc;
+    rc = ash_tok_scratch_check(run->scratch, rewritten, run->err);
     if (rc < 0) return rc;
     cutter.text = piece;
     if (pre->kind != ASH_TOK_SPLIT && !pre->splits) return hand_on(&cutter, 0, piece.size_bytes);

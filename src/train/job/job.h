@@ -80,9 +80,9 @@ struct ash_job {
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);
-/* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers where
- * a setting says "choose": train.steps, grains, micro_batch, schedule.warmup, decay_steps. Returns 0 or -EINVAL naming the
- * settings. */
+/* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers
+ * where a setting says "choose": train.steps, grains, micro_batch, schedule.warmup, decay_steps. Returns 0 or
+ * -EINVAL naming the settings. */
 int ash_job_resolve(struct ash_job *job, struct ash_err *err);
 
 /* Settings of a new model, other than the defaults, that have no effect because of model.from: "model.layers=3, ...",

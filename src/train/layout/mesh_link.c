@@ -3,6 +3,7 @@
 
 #include <stdlib.h>
 
+#include "base/assert.h"
 #include "collective/call.h"
 #include "collective/host/window.h"
 
@@ -102,8 +103,7 @@ static int take_message(void *ctx, size_t from, float *data, size_t count, struc
     return rc < 0 ? rc : ash_channel_recv(link->from[from], data, count * sizeof(float), err);
 }
 
-/* ---- memory that all see: the first rank's window -----------------------------------------------------------------
- */
+/* ---- memory that all see: the first rank's window ---------------------------------------------------------------- */
 
 static int open_common(void *ctx, size_t count, struct ash_shared_floats *common_out, struct ash_err *err)
 {
@@ -252,6 +252,7 @@ struct ash_axis ash_mesh_pass_axis(struct ash_mesh *mesh, enum ash_mesh_axis axi
     struct ash_mesh_link *link = &mesh->links[axis];
     struct ash_axis all;
 
+    ash_assert(axis <= ASH_MESH_EP);
     if (mesh->groups[axis] == NULL) return (struct ash_axis){.size = 1};
     link->slot_bytes = message_floats * sizeof(float);
     if (axis != ASH_MESH_EP || mesh->ep_nodes == NULL) return axis_of(link);

@@ -228,7 +228,7 @@ static void await(_Atomic int *code)
         usleep(500);
 }
 
-/* Rank 0 sends to rank 1 and one of them is wrong; rank 2 stands in a barrier and hears of it. */
+/* Rank 0 sends to rank 1 and one of them is wrong; rank 2 waits in a barrier and is told. */
 static int go_wrong(struct ash_group *group, struct shared *shared, const void *arg)
 {
     const enum wrong wrong = *(const enum wrong *)arg;

@@ -1,5 +1,5 @@
 /* Faults at random points, from a seed: in each of many rounds a few processes meet and make random calls until one of
- * them is killed, stands still, makes another call, gives up or leaves, or the cable of a node is pulled. Every other
+ * them is killed, hangs, makes another call, gives up or leaves, or the cable of a node is pulled. Every other
  * one must name the failed_rank (on both sides of a cut: a rank of the other side), in bounded time, and nothing may be
  * left behind. Times are bounded generously and culprits strictly, so that a loaded machine changes nothing. */
 #include <setjmp.h>
@@ -26,7 +26,7 @@
 #define SILENT_S 1.5     /* in those; elsewhere nobody is silent for long */
 #define PATIENCE_S 60    /* for everything that should not take time */
 #define HEARD_S 20       /* until the last survivor knows; far more than it takes */
-#define CALLS_BEFORE 40  /* the fault comes in one of the first so many calls */
+#define CALLS_BEFORE 40  /* the fault comes in one of the first CALLS_BEFORE calls */
 #define DELAY_US 400     /* signals come up to so long after the call has begun */
 #define COUNT_MAX 300000 /* elements */
 
@@ -39,7 +39,7 @@ struct plan {
     const char *nodes; /* where there are cables: a letter for the node of each rank */
     size_t victim;     /* cut: its node is */
     uint64_t call;     /* before which it happens, */
-    uint64_t delay;    /* or so many microseconds later */
+    uint64_t delay;    /* or this many microseconds later */
 };
 
 static uint64_t draw(uint64_t round, uint64_t what, uint64_t below)

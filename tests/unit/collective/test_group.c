@@ -1,4 +1,4 @@
-/* Groups of real processes: meeting, splitting, and what the others hear when one dies, stands still, gives up or makes
+/* Groups of real processes: meeting, splitting, and what the others hear when one dies, hangs, gives up or makes
  * another call. */
 #include <setjmp.h>
 #include <stdarg.h>

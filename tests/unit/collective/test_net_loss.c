@@ -1,4 +1,4 @@
-/* Groups over several nodes: what the others hear when a rank dies, stands still, gives up, is late or makes another
+/* Groups over several nodes: what the others hear when a rank dies, hangs, gives up, is late or makes another
  * call. */
 #include <setjmp.h>
 #include <stdarg.h>

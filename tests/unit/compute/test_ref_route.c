@@ -1,5 +1,4 @@
-/* The reference routing: the rules of mixtral, qwen3_moe and deepseek_v3 on cases worked out by hand, and its gradient.
- */
+/* The reference routing: the rules of mixtral, qwen3_moe and deepseek_v3 worked out by hand, and its gradient. */
 #include "unit/compute/ref_check.h"
 
 enum { EXPERTS = 8, CHOICES = 3 };

@@ -257,7 +257,7 @@ static void test_replace(void **state)
     if (has_network()) tell_in_time(&(struct plan){.nodes = "aabb", .victim = 2, .replaced = true});
 }
 
-/* A node is cut off: that of the lowest rank, and one half of all (the other, with the lowest rank, goes on, on one
+/* A node is cut off: that of the lowest rank, and one half of all (the other, with the lowest rank, continues, on one
  * node). Both at once, because they wait; the best of some tries, each with networks of its own. */
 static void test_cut(void **state)
 {
