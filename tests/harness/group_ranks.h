@@ -207,6 +207,12 @@ static inline void wait_joined(const struct job *job, struct shared *shared)
     usleep(30000); /* into the calls */
 }
 
+/* A rank's error must hold this text. */
+static inline void expect_text(const struct shared *shared, size_t rank, const char *text)
+{
+    if (strstr(shared->text[rank], text) == NULL) fail_msg("rank %zu says: %s", rank, shared->text[rank]);
+}
+
 /* A signal that hits one rank while all make calls. */
 struct blow {
     size_t size, victim;
@@ -239,7 +245,7 @@ static inline void hit(const struct blow *blow)
         if (r == blow->victim) continue;
         waitpid(shared->pids[r], NULL, 0);
         assert_int_equal(shared->code[r], -ECONNRESET);
-        if (strstr(shared->text[r], name) == NULL) fail_msg("rank %zu says: %s", r, shared->text[r]);
+        expect_text(shared, r, name);
         assert_true((double)(shared->heard_ns[r] - hit_ns) * 1e-9 < blow->limit_s);
     }
     kill(shared->pids[blow->victim], SIGKILL);

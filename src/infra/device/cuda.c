@@ -1,5 +1,5 @@
 /* One GPU through the CUDA driver. Uploads go through a ring of pinned memory with a mirror of the same size
- * on the GPU: a place comes round again only after the queue has been waited for, so no copy is overwritten
+ * on the GPU: a place is reused only after the queue has been waited for, so no copy is overwritten
  * before it is read. */
 #include "infra/device/cuda.h"
 

@@ -133,7 +133,7 @@ static bool take_address(struct slice *inside, struct slice *address_out)
     return length > 0 && length < sizeof(((struct ash_xid_gpu *)0)->address);
 }
 
-/* One line, from after "Xid (". What does not have the driver's form is somebody else's text and passed over. */
+/* One line, from after "Xid (". What does not have the driver's form is somebody else's text and is skipped. */
 static int read_line(struct slice line, struct ash_xid_log *log, struct ash_err *err)
 {
     const char *close = find(line, "): ");

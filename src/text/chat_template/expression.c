@@ -346,7 +346,7 @@ static struct ash_jinja_node *parse_ladder(struct ash_jinja_parser *parser, size
     return node;
 }
 
-/* The comparison at the present token, passed over. */
+/* The comparison at the present token, which is consumed. */
 static bool accept_comparison(struct ash_jinja_parser *parser, enum ash_jinja_op *op_out)
 {
     static const struct level comparisons[] = {{"==", ASH_JINJA_EQ}, {"!=", ASH_JINJA_NE}, {"<", ASH_JINJA_LT},

@@ -232,7 +232,7 @@ static bool read_property(struct ash_onig_reader *reader, bool upper, struct ash
 }
 
 /* The set that an escape letter (s, d, w, h and their upper-case opposites, p and P) names: appended to out. reader
- * stands at the letter. False: it names no set, or it was refused (reader->rc). */
+ * is at the letter. False: it names no set, or it was refused (reader->rc). */
 bool ash_onig_read_escaped_set(struct ash_onig_reader *reader, struct ash_str *out, bool *negated_out)
 {
     char c = *reader->at;

@@ -220,7 +220,7 @@ int ash_tok_finder_next(struct ash_tok_finder *finder, size_t *start_out, size_t
                  : finder->pattern->kind == ASH_TOK_LITERAL ? search_literal(finder, start_out, end_out)
                                                             : search_point(finder, start_out, end_out);
         if (rc <= 0) return rc;
-        /* an empty match right after the last one is passed over */
+        /* an empty match right after the last one is skipped */
         if (*start_out != *end_out || !finder->has_last || finder->last_end != *end_out) {
             finder->at = finder->last_end = *end_out;
             finder->has_last = true;

@@ -162,8 +162,8 @@ struct cutter {
 
 static int run_step(struct ash_tok_run *run, size_t step, struct ash_tok_span piece, bool at_start);
 
-/* Hand [start, end) to the next step. */
-static int hand_on(const struct cutter *cutter, size_t start, size_t end)
+/* Pass [start, end) to the next step. */
+static int pass_on(const struct cutter *cutter, size_t start, size_t end)
 {
     const struct ash_tok_pre *pre = &cutter->run->tokenizer->pres.steps[cutter->step];
     struct ash_tok_span piece = {cutter->text.data + start, end - start};
@@ -185,7 +185,7 @@ static int hand_on(const struct cutter *cutter, size_t start, size_t end)
 /* Let what waits go, and let [start, end) wait in its place. */
 static int replace_pending(struct cutter *cutter, size_t start, size_t end)
 {
-    int rc = cutter->pending ? hand_on(cutter, cutter->start, cutter->end) : 0;
+    int rc = cutter->pending ? pass_on(cutter, cutter->start, cutter->end) : 0;
 
     cutter->pending = true;
     cutter->start = start;
@@ -201,9 +201,9 @@ static int take(struct cutter *cutter, enum ash_tok_behavior behavior, size_t st
     cutter->previous_match = is_match;
     switch (behavior) {
     case ASH_TOK_ISOLATED:
-        return hand_on(cutter, start, end);
+        return pass_on(cutter, start, end);
     case ASH_TOK_REMOVED:
-        return is_match ? 0 : hand_on(cutter, start, end);
+        return is_match ? 0 : pass_on(cutter, start, end);
     case ASH_TOK_MERGED_PREVIOUS:
         joins = is_match && !previous;
         break;
@@ -234,7 +234,7 @@ static int cut(struct cutter *cutter, const struct ash_tok_pre *pre)
     }
     if (rc == 0 && done < cutter->text.size_bytes)
         rc = take(cutter, pre->behavior, done, cutter->text.size_bytes, pre->invert);
-    if (rc == 0 && cutter->pending) rc = hand_on(cutter, cutter->start, cutter->end);
+    if (rc == 0 && cutter->pending) rc = pass_on(cutter, cutter->start, cutter->end);
     return rc;
 }
 
@@ -293,7 +293,7 @@ static int run_step(struct ash_tok_run *run, size_t step, struct ash_tok_span pi
     rc = ash_tok_scratch_check(run->scratch, rewritten, run->err);
     if (rc < 0) return rc;
     cutter.text = piece;
-    if (pre->kind != ASH_TOK_SPLIT && !pre->splits) return hand_on(&cutter, 0, piece.size_bytes);
+    if (pre->kind != ASH_TOK_SPLIT && !pre->splits) return pass_on(&cutter, 0, piece.size_bytes);
     return cut(&cutter, pre);
 }
 

@@ -1,6 +1,6 @@
 /* job - everything that decides what a training run does: one settings table per section of a job file.
- * Settings that change bits (model, data, seed, batch, grains, precision, optimizer, schedule, guard, length) are told
- * from those that do not (micro-batch, recomputation, mesh, threads, how often to look and to save). */
+ * Settings that change bits (model, data, seed, batch, grains, precision, optimizer, schedule, guard, length) are kept
+ * apart from those that do not (micro-batch, recomputation, mesh, threads, how often to log and to save). */
 #ifndef ASH_TRAIN_JOB_H
 #define ASH_TRAIN_JOB_H
 

@@ -31,7 +31,7 @@ struct ash_run {
     uint64_t report_ns;              /* when the report was last written */
     double spent_s[ASH_METER_KINDS]; /* of this part of the run, by kind */
     uint64_t spent_steps;
-    bool log_failing, report_failing, disk_full; /* told once, not every step */
+    bool log_failing, report_failing, disk_full; /* reported once, not every step */
 };
 
 /* ---- run_start.c ------------------------------------------------------------------------------------------------- */

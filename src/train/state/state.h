@@ -48,8 +48,7 @@ struct ash_state {
     struct ash_buffer m, v, bf16;
     struct ash_state_values next; /* where an update is written: in place, or where node replicas have another step's */
     struct ash_window *window;    /* the shared memory of node replicas or of the node shard group */
-    struct ash_window *tp_window; /* the working copies of all tp peers; NULL: there are none, or passes read weights
-                                     elsewhere (gathered by fsdp) */
+    struct ash_window *tp_window; /* the working copies of all tp peers; NULL: none, or fsdp gathers the weights */
     uint64_t step;                /* steps done, skipped ones too */
     uint64_t updates;             /* of the weights */
     struct ash_guard_stats guard;
