@@ -89,6 +89,11 @@ int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
     return ash_cuda_wait(backend->cuda, err);
 }
 
+struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend)
+{
+    return backend->cuda;
+}
+
 /* ---- launching --------------------------------------------------------------------------------------------------- */
 
 void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_cuda_grid grid, const void *args)
