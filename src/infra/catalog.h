@@ -47,7 +47,7 @@ struct ash_machine {
     double usd_hour_reserved; /* capacity blocks */
 };
 
-struct ash_catalog; /* owns every string and struct that it hands out */
+struct ash_catalog; /* owns every string and struct that it returns */
 
 /* The built-in catalog, then each of files in turn: things of a new name are added, facts of a known name replaced.
  * Returns 0 or a negative errno with file, thing and field in err. */

@@ -1,6 +1,5 @@
 /* gguf - llama.cpp's model file (versions 2 and 3, little endian): typed metadata and tensors, read by mapping.
- * A reader trusts nothing: every count, length, type, offset and alignment is checked before a pointer is handed
- * out. */
+ * A reader trusts nothing: every count, length, type, offset and alignment is checked before a pointer is returned. */
 #ifndef ASH_STORAGE_GGUF_H
 #define ASH_STORAGE_GGUF_H
 

@@ -1,4 +1,4 @@
-/* Safetensors, one file: checks every byte of the header before a tensor is handed out.
+/* Safetensors, one file: checks every byte of the header before a tensor is returned.
  * The rules are the reference library's: tensors tile the data exactly, without overlap, hole or rest. */
 #include "storage/safetensors_priv.h"
 

@@ -20,7 +20,7 @@ struct ash_scrape_sample {
     double value; /* may be NaN or infinite: exporters write that */
 };
 
-struct ash_scrape; /* owns every text that it hands out; may be read by several threads */
+struct ash_scrape; /* owns every text that it returns; may be read by several threads */
 
 /* Read a whole answer (size_bytes of text, which is copied). Comments, time stamps and exemplars are skipped. Lines
  * that are no samples (a file that was cut off has one) are left out and counted. A text without any sample is -EINVAL;

@@ -166,7 +166,7 @@ static int play(struct ash_group *group, struct shared *shared, const void *arg)
         }
         rc = make_call(group, buffers, kind, count, &err);
     }
-    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
+    atomic_store(&shared->noticed_ns[rank], ash_clock_ns());
     memcpy(shared->text[rank], err.text, sizeof(err.text));
     atomic_store(&shared->code[rank], rc);
     free(buffers);
@@ -249,7 +249,7 @@ static void check_survivor(const struct round *round, size_t rank)
 {
     const struct plan *plan = &round->plan;
     struct shared *shared = round->shared;
-    double heard_s = (double)(shared->heard_ns[rank] - round->began_ns) * 1e-9;
+    double heard_s = (double)(shared->noticed_ns[rank] - round->began_ns) * 1e-9;
 
     if (!right_code(plan->fault, shared->code[rank]) ||
         !right_culprit(plan, rank, round->job.size, shared->text[rank]) || heard_s > HEARD_S)
@@ -402,7 +402,7 @@ static void test_faults_across(void **state)
 {
     (void)state;
     if (!start_network()) skip();
-    usual_nodes = "aab";
+    default_nodes = "aab";
     make_faults(ROUNDS_ACROSS, false);
     algorithm = ASH_NET_HIERARCHICAL; /* of small ones and large, in bundles */
     all_to_alls_only = true;

@@ -13,27 +13,27 @@ static void test_killed(void **state)
 {
     (void)state;
     for (uint64_t i = 0; i < 4; i++)
-        hit(&(struct blow){.size = 4,
-                           .victim = ash_rng_below(3, 1, i, 4),
-                           .signal_number = SIGKILL,
-                           .silent_s = 20,
-                           .limit_s = 1.5,
-                           .count = i % 2 == 0 ? 2 : 300000,
-                           .nodes = i < 2 ? "aabb" : "abab",
-                           .algorithm = i < 2 ? ASH_NET_HIERARCHICAL : ASH_NET_AUTO});
+        check_signal(&(struct signal_case){.size = 4,
+                                           .victim = ash_rng_below(3, 1, i, 4),
+                                           .signal_number = SIGKILL,
+                                           .silent_s = 20,
+                                           .limit_s = 1.5,
+                                           .count = i % 2 == 0 ? 2 : 300000,
+                                           .nodes = i < 2 ? "aabb" : "abab",
+                                           .algorithm = i < 2 ? ASH_NET_HIERARCHICAL : ASH_NET_AUTO});
 }
 
 static void test_stopped(void **state)
 {
     (void)state;
     for (uint64_t i = 0; i < 2; i++)
-        hit(&(struct blow){.size = 3,
-                           .victim = 2 * i,
-                           .signal_number = SIGSTOP,
-                           .silent_s = 0.5,
-                           .limit_s = 2.0,
-                           .count = i % 2 == 0 ? 300000 : 2,
-                           .nodes = "aab"});
+        check_signal(&(struct signal_case){.size = 3,
+                                           .victim = 2 * i,
+                                           .signal_number = SIGSTOP,
+                                           .silent_s = 0.5,
+                                           .limit_s = 2.0,
+                                           .count = i % 2 == 0 ? 300000 : 2,
+                                           .nodes = "aab"});
 }
 
 static int give_up(struct ash_group *group, struct shared *shared, const void *arg)
