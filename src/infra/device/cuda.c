@@ -300,6 +300,11 @@ int ash_cuda_wait(struct ash_cuda *cuda, struct ash_err *err)
     return -EIO;
 }
 
+void *ash_cuda_stream(struct ash_cuda *cuda)
+{
+    return cuda->stream;
+}
+
 void ash_cuda_timer_start(struct ash_cuda *cuda)
 {
     check(cuda, cuda->driver->event_record(cuda->marks[0], cuda->stream), "a timer");
