@@ -31,7 +31,7 @@ const char *ash_live_count(uint64_t value, char *buf, size_t buf_bytes)
     return buf;
 }
 
-/* gap stands between the number and its unit. */
+/* gap separates the number from its unit. */
 static const char *shorten(double value, const char *gap, const char *what, char *buf, size_t buf_bytes)
 {
     static const char *const units[] = {"", "k", "M", "G", "T"};
