@@ -60,7 +60,7 @@ stop() {
 run 1 "manifest.json" "$ASHLAR" data info killed
 run 0 "finished shards" tokenize --out killed "${job[@]}"
 same one killed
-[ "$(stop TERM stopped)" -eq 130 ] || { cat log-stopped; fail "did not stop politely"; }
+[ "$(stop TERM stopped)" -eq 143 ] || { cat log-stopped; fail "did not stop politely"; }
 grep -q "the same command continues after" log-stopped || fail "does not say how to go on"
 run 0 "finished shards" tokenize --out stopped "${job[@]}"
 same one stopped
