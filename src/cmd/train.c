@@ -38,7 +38,7 @@ static const struct ash_opt flag_opts[] = {
     {.name = "resume",
      .type = ASH_OPT_BOOL,
      .offset = offsetof(struct flags, resume),
-     .help = "go on from the newest checkpoint in --out (JOB.yaml may be left out)"},
+     .help = "continue from the newest checkpoint in --out (JOB.yaml may be left out)"},
     {.name = "allow_change",
      .type = ASH_OPT_BOOL,
      .offset = offsetof(struct flags, allow_change),
@@ -68,7 +68,7 @@ static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar train JOB.yaml [section.setting=value ...] --out DIR\nashlar train --resume --out DIR",
     .about =
         "Trains a language model. JOB.yaml holds the settings below, as one map per section; words of the form\n"
-        "section.setting=value override them. Ctrl-C saves and ends, --resume goes on as if nothing had happened:\n"
+        "section.setting=value override them. Ctrl-C saves and ends, --resume continues as if nothing had happened:\n"
         "results depend on the job and the data alone, never on threads, micro-batches or interruptions.",
     .examples = "  ashlar train examples/quickstart.yaml --out runs/quickstart\n"
                 "  ashlar train job.yaml optimizer.lr=1e-3 train.steps=2000 --out runs/lr-1e-3 --metrics-port 9780\n"
@@ -84,7 +84,7 @@ static int load_job(struct ash_opts *opts, const struct flags *flags, const char
     if (ash_path_join(left, sizeof(left), flags->out, "job.yaml") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
     if (!ash_path_exists(left))
-        return ash_err_set(err, -ENOENT, "'%s' holds no run to go on with: give a job file to begin one", flags->out);
+        return ash_err_set(err, -ENOENT, "'%s' holds no run to resume: give a job file to begin one", flags->out);
     return ash_opts_load_yaml(opts, left, err);
 }
 

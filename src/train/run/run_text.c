@@ -224,12 +224,16 @@ static void print_spent(const struct ash_run *run, FILE *screen)
                  {"exposed communication", ASH_METER_COMM},
                  {"data", ASH_METER_DATA},
                  {"idle", ASH_METER_IDLE}};
-    double total = 0;
+    double total = 0, step_s;
 
     for (size_t i = 0; i < ASH_COUNT(parts); i++)
         total += run->spent_s[i];
     if (run->spent_steps == 0 || total <= 0) return;
-    fprintf(screen, "%-9s %.3g ms:", "a step", total / (double)run->spent_steps * 1e3);
+    step_s = total / (double)run->spent_steps;
+    if (step_s < 0.9995)
+        fprintf(screen, "%-9s %.3g ms:", "a step", step_s * 1e3);
+    else
+        fprintf(screen, "%-9s %.*f s:", "a step", step_s < 9.995 ? 2 : step_s < 99.95 ? 1 : 0, step_s);
     for (size_t i = 0; i < ASH_COUNT(parts); i++)
         fprintf(screen, "%s %s %.1f%%", i > 0 ? "," : "", parts[i].name, run->spent_s[parts[i].kind] / total * 100);
     fprintf(screen, "\n");
@@ -238,7 +242,7 @@ static void print_spent(const struct ash_run *run, FILE *screen)
 /* How to go on: on one node, with as many ranks as there were; elsewhere whoever started them knows how. */
 static void print_resume(const struct ash_run *run, FILE *screen)
 {
-    fprintf(screen, "go on with: ashlar ");
+    fprintf(screen, "continue with: ashlar ");
     if (rank_count(run) > 1 && ash_group_nodes(run->opts->group) == 1)
         fprintf(screen, "launch --procs %zu ", rank_count(run));
     fprintf(screen, "train --resume --out %s\n", run->opts->dir);
