@@ -131,6 +131,7 @@ run 0 "skipped 1 broken document" leaks tokenize --out bad --overwrite --split l
 printf '{"text": "a"}\n{"text": "b"\n{"txt": "c"}\n' > bad.jsonl
 run 1 "bad.jsonl:2: not valid JSON" leaks tokenize --out bad --overwrite bad.jsonl
 run 0 "bad.jsonl:2: not valid JSON" tokenize --out bad --overwrite --on-error skip bad.jsonl
+grep -q -- "--on-error skip" log && fail "it advises what was done: $(cat log)"
 : > nothing
 run 1 "no text" tokenize --out nothing-out nothing
 [ ! -e nothing-out ] || fail "an empty input made a folder"
