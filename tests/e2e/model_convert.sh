@@ -156,6 +156,8 @@ expect 0 "a GGUF file alone"
 cmp -s "$SCRATCH/story" "$SCRATCH/out" || fail "the story changed: $(cat "$SCRATCH/out")"
 leak_free "$ASHLAR" generate --model "$SCRATCH/alone/story.gguf" --chat --prompt "Once upon a time" --temperature 0 --max-tokens 16
 expect 0 "its chat template"
+try "$ASHLAR" model info "$SCRATCH/alone"
+expect_error 1 "the folder of a GGUF file" "give its name, '$SCRATCH/alone/story.gguf'"
 try "$ASHLAR" model info "$SCRATCH/alone/story.gguf"
 expect 0 "info of a GGUF file alone"
 grep -q 'tokenizer  *512' "$SCRATCH/out" || fail "info: no tokenizer in $(cat "$SCRATCH/out")"
