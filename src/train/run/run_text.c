@@ -163,8 +163,8 @@ static void warn_of_epochs(struct ash_run *run)
 
     if (epochs < EPOCHS_MAX) return;
     ash_run_warn(run,
-                 "the run reads its data %.0f times: a model learns little after %d epochs but learns the text by "
-                 "heart; more data or fewer steps (train.steps, train.tokens) are better",
+                 "the run reads its data %.0f times: after %d epochs a model learns little but memorises the "
+                 "text; more data or fewer steps (train.steps, train.tokens) are better",
                  epochs, EPOCHS_MAX);
 }
 
