@@ -7,13 +7,14 @@ comma  := ,
 BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 
-.PHONY: help configure build run check test bench install dist fmt clean coverage docs
+.PHONY: help configure build run check test bench install dist fmt clean coverage docs gpu-bundle
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
 	@echo "make check    for every edit, a minute: format, floors, names, ratchets, lint, quick tests"
 	@echo "make test     install what is missing, build and run every test"
 	@echo "make bench    measure, compared with what you would use instead (BENCH=pattern for a part)"
 	@echo "make build    build/ashlar (SAN=address,undefined or SAN=thread for a sanitizer build)"
+	@echo "make gpu-bundle  a folder for a machine with a GPU: programs, kernels, tests, benchmarks (build-gpu/bundle)"
 	@echo "make install  program, libraries, headers, man page and completions, into PREFIX (now $(PREFIX))"
 	@echo "make dist     the last commit as build/dist/ashlar-VERSION.tar.gz"
 	@echo "make coverage line and branch coverage of the test suite"

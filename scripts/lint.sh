@@ -22,7 +22,7 @@ if [ -n "$tidy" ] && [ -f "$build/compile_commands.json" ]; then
         files=$(git ls-files 'src/*.c')
     else
         files=$({ git diff --name-only --diff-filter=AM HEAD; git diff --name-only --diff-filter=AM HEAD~1 HEAD 2> /dev/null; } |
-            grep -E '^src/.*\.c$' | grep -v '^src/compute/cpu/' | sort -u | head -40)
+            grep -E '^src/.*\.c$' | grep -v '^src/compute/cpu/' | sort -u | head -40 || true)
     fi
     if [ -n "$files" ]; then
         echo "$files" | xargs -P"$(nproc)" -n 8 "$tidy" -p "$build" --quiet 2> /dev/null || status=1

@@ -11,10 +11,11 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         may["collective"] = "base infra fabric"
         may["text"] = "base storage"
         may["model"] = "base infra compute storage text"
-        may["train"] = may["serve"] = "base infra fabric storage compute collective text model"
+        may["parallel"] = "base infra fabric compute collective model"
+        may["train"] = may["serve"] = "base infra fabric storage compute collective text model parallel"
         may["plan"] = "base infra model"
         may["orchestrate"] = may["observe"] = "base infra"
-        may["cmd"] = "base infra fabric storage compute collective text model train serve plan orchestrate observe"
+        may["cmd"] = "base infra fabric storage compute collective text model parallel train serve plan orchestrate observe"
     }
     function violation(what) { print FILENAME ": " what; bad++ }
     FNR == 1 {

@@ -404,8 +404,10 @@ void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec,
 void ash_model_grad_fold_part(const struct ash_model *model, struct ash_exec *exec, float *grads, size_t part,
                               size_t parts)
 {
-    struct ash_range run = ash_range_split(tied_count(model), model->config.hidden, part, parts);
+    struct ash_range run;
 
+    ash_assert(model->config.hidden > 0 && part < parts);
+    run = ash_range_split(tied_count(model), model->config.hidden, part, parts);
     if (run.count == 0) return;
     float *embed = grads + model->params[model->top.param[ASH_ROLE_EMBED]].grad_offset + run.first,
           *head = grads + model->tied_grad_offset + run.first;

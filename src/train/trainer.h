@@ -10,7 +10,7 @@
 #include "collective/group.h"
 #include "train/job/job.h"
 #include "train/memory.h"
-#include "train/state/meter.h"
+#include "base/meter.h"
 #include "train/layout/stages.h"
 
 struct ash_trainer;

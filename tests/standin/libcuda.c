@@ -195,12 +195,18 @@ CALL(cuModuleGetFunction, void **function, void *module, const char *name)
     *function = module;
     return fails();
 }
+CALL(cuFuncGetAttribute, int *value, int attribute, void *function)
+{
+    (void)attribute;
+    (void)function;
+    *value = 1024;
+    return fails();
+}
 CALL(cuFuncSetAttribute, void *function, int attribute, int value)
 {
     (void)function;
-    (void)attribute;
-    (void)value;
-    return fails();
+    return attribute == 8 && value > 232448 - 1024 ? 1
+                                                   : fails(); /* as the driver: static and dynamic share the limit */
 }
 CALL(cuLaunchKernel, void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
      unsigned shared_bytes, void *stream, void **args, void **extra)

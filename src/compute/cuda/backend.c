@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/images.h"
+#include "compute/cuda/library.h"
 
 #define THREADS 256
 #define COLUMN_THREADS 64 /* columns are few: spread them over more multiprocessors */
@@ -66,6 +67,7 @@ int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, stru
     if (rc < 0) goto fail;
     rc = ash_buffer_init(&backend->results, &ash_memory_cuda, ASH_CUDA_RESULTS_BYTES, "results of GPU ops", err);
     if (rc < 0) goto fail;
+    ash_cuda_library_open(backend);
     *backend_out = backend;
     return 0;
 
@@ -78,6 +80,7 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend)
 {
     if (backend == NULL) return;
     if (backend->cuda != NULL) ash_cuda_wait(backend->cuda, NULL);
+    ash_cuda_library_close(backend);
     ash_buffer_fini(&backend->results);
     ash_buffer_fini(&backend->scratch);
     ash_cuda_close(backend->cuda);
@@ -87,6 +90,11 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend)
 int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
 {
     return ash_cuda_wait(backend->cuda, err);
+}
+
+struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend)
+{
+    return backend->cuda;
 }
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */

@@ -9,6 +9,7 @@
 
 extern const struct ash_ops ash_ops_cuda;
 
+struct ash_cuda;
 struct ash_cuda_backend;
 
 /* Open GPU `index` with all kernels. Returns 0, or a negative errno and what is missing: a driver, a GPU that this
@@ -18,6 +19,8 @@ int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, stru
 void ash_cuda_backend_close(struct ash_cuda_backend *backend);
 /* Wait for all work. Returns 0, or -EIO naming the kernel that failed first. */
 int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err);
+/* The GPU that it runs on, for timers and facts. Belongs to the backend. */
+struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend);
 /* Does this build carry kernels? Says nothing of the machine. */
 bool ash_cuda_backend_built(void);
 

@@ -13,11 +13,14 @@ enum ash_cuda_kernel_id {
     ASH_CUDA_KERNEL_COUNT
 };
 
+struct ash_cuda_library;
+
 struct ash_cuda_backend {
     struct ash_cuda *cuda;
     void *kernels[ASH_CUDA_KERNEL_COUNT];
-    struct ash_buffer results; /* GPU memory for what an op gives back to the host */
-    struct ash_buffer scratch; /* GPU memory, grown on demand: see ash_cuda_scratch */
+    struct ash_buffer results;        /* GPU memory for what an op gives back to the host */
+    struct ash_buffer scratch;        /* GPU memory, grown on demand: see ash_cuda_scratch */
+    struct ash_cuda_library *library; /* the vendor's products; NULL where there are none: library.h */
 };
 
 #define ASH_CUDA_RESULTS_BYTES ((size_t)64 << 10)

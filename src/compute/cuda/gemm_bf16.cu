@@ -190,3 +190,14 @@ extern "C" __global__ void __launch_bounds__(256) to_bf16_lines(const __grid_con
     for (int line = slow; line < BLOCK; line += 256 / BLOCK)
         if (line0 + line < op.count && k0 + fast < op.stride) op.out[(line0 + line) * op.stride + k0 + fast] = tile[line][fast];
 }
+
+/* Words, not values: a NaN equals itself, and 0 is not -0. */
+extern "C" __global__ void __launch_bounds__(256) count_differing(struct ash_cuda_compare op)
+{
+    unsigned long long count = 0;
+
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < op.rows * op.cols;
+         i += (size_t)gridDim.x * blockDim.x)
+        count += ash_f32_bits(op.a[i / op.cols * op.stride + i % op.cols]) != ash_f32_bits(op.b[i]);
+    if (count > 0) atomicAdd((unsigned long long *)op.count, count);
+}

@@ -84,6 +84,13 @@ struct ash_cuda_to_lines {
     uint16_t *out;
 };
 
+/* How many words of two matrices differ; b is dense. */
+struct ash_cuda_compare {
+    const float *a, *b;
+    size_t rows, cols, stride;
+    uint64_t *count;
+};
+
 /* A tile of attention: query rows first ... first + count - 1 of document seq. */
 struct ash_cuda_attn_tile {
     uint32_t seq, first, count;

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/cuda/library.h"
 #include "compute/ref/ref_priv.h"
 
 #define LARGE_MIN 64 /* rows of c that are worth a large tile */
@@ -79,7 +80,16 @@ static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_ma
     return (struct ash_cuda_lines){.data = room, .count = count, .k = op.stride, .stride = op.stride};
 }
 
-/* Rows of c at a time, so that grids and scratch stay in bounds. */
+static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
+{
+    ash_cuda_run(exec, ASH_KERNEL_gemm_bf16,
+                 (struct ash_cuda_grid){.x = ash_div_up(op->b.count, BF16_TILE_N),
+                                        .y = ash_div_up(op->a.count, BF16_TILE_M),
+                                        .threads = 256,
+                                        .shared_bytes = BF16_SHARED_BYTES},
+                 op);
+}
+
 static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
     size_t stride = ash_round_up(args->K, BF16_CHUNK);
@@ -92,12 +102,7 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
     ash_assert(args->M <= BF16_LINES_MAX && args->N <= BF16_LINES_MAX);
     op.a = lines_of(exec, &args->a, args->a.row_stride, args->a.col_stride, args->M, args->K, room);
     op.b = lines_of(exec, &args->b, args->b.col_stride, args->b.row_stride, args->N, args->K, room + a_room);
-    ash_cuda_run(exec, ASH_KERNEL_gemm_bf16,
-                 (struct ash_cuda_grid){.x = ash_div_up(args->N, BF16_TILE_N),
-                                        .y = ash_div_up(args->M, BF16_TILE_M),
-                                        .threads = 256,
-                                        .shared_bytes = BF16_SHARED_BYTES},
-                 &op);
+    if (!ash_cuda_library_gemm(exec, &op, run_gemm_bf16)) run_gemm_bf16(exec, &op);
 }
 
 static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)

@@ -237,10 +237,16 @@ int ash_cuda_load(struct ash_cuda *cuda, const void *image, void **module_out, s
 
 int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void **kernel_out, struct ash_err *err)
 {
+    int own_bytes = 0;
+    ash_cuda_result result;
+
     if (cuda->driver->module_function(kernel_out, module, name) != 0)
         return ash_err_set(err, -ENOENT, "this build has no kernel '%s'", name);
-    cuda->driver->function_attribute(*kernel_out, ASH_CUDA_FUNC_SHARED_BYTES, (int)cuda->facts.shared_bytes);
-    return 0;
+    result = cuda->driver->function_get(&own_bytes, ASH_CUDA_FUNC_STATIC_SHARED_BYTES, *kernel_out);
+    if (result == 0)
+        result = cuda->driver->function_set(*kernel_out, ASH_CUDA_FUNC_DYNAMIC_SHARED_BYTES,
+                                            (int)cuda->facts.shared_bytes - own_bytes);
+    return result == 0 ? 0 : ash_err_set(err, -EINVAL, "kernel '%s' cannot have the GPU's shared memory", name);
 }
 
 void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, struct ash_cuda_grid grid, const void *args)
@@ -291,6 +297,11 @@ int ash_cuda_wait(struct ash_cuda *cuda, struct ash_err *err)
     if (!cuda->has_failed) return 0;
     if (err != NULL) *err = cuda->failed;
     return -EIO;
+}
+
+void *ash_cuda_stream(struct ash_cuda *cuda)
+{
+    return cuda->stream;
 }
 
 void ash_cuda_timer_start(struct ash_cuda *cuda)

@@ -53,6 +53,9 @@ int ash_cuda_read(struct ash_cuda *cuda, void *dst, const void *src, size_t size
 /* Wait until all work is done. Returns 0, or -EIO with the first failure since open, which names the kernel. */
 int ash_cuda_wait(struct ash_cuda *cuda, struct ash_err *err);
 
+/* The queue, for libraries that enqueue work themselves. */
+void *ash_cuda_stream(struct ash_cuda *cuda);
+
 /* Milliseconds that work takes: start and stop enqueue marks, elapsed waits. For benchmarks. */
 void ash_cuda_timer_start(struct ash_cuda *cuda);
 void ash_cuda_timer_stop(struct ash_cuda *cuda);

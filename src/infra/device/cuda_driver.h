@@ -16,7 +16,10 @@ enum { /* CU_DEVICE_ATTRIBUTE_... */
        ASH_CUDA_ATTR_CC_MINOR = 76,
        ASH_CUDA_ATTR_SHARED_OPTIN = 97,
 };
-enum { ASH_CUDA_FUNC_SHARED_BYTES = 8 }; /* CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES */
+enum { /* CU_FUNC_ATTRIBUTE_... */
+       ASH_CUDA_FUNC_STATIC_SHARED_BYTES = 1,
+       ASH_CUDA_FUNC_DYNAMIC_SHARED_BYTES = 8,
+};
 enum { ASH_CUDA_STREAM_NON_BLOCKING = 1, ASH_CUDA_HOST_PORTABLE = 1 };
 
 /* The driver's functions: X(member, symbol, parameters). */
@@ -48,7 +51,8 @@ enum { ASH_CUDA_STREAM_NON_BLOCKING = 1, ASH_CUDA_HOST_PORTABLE = 1 };
     X(module_load, "cuModuleLoadData", (void **module_out, const void *image))                                         \
     X(module_unload, "cuModuleUnload", (void *module))                                                                 \
     X(module_function, "cuModuleGetFunction", (void **function_out, void *module, const char *name))                   \
-    X(function_attribute, "cuFuncSetAttribute", (void *function, int attribute, int value))                            \
+    X(function_get, "cuFuncGetAttribute", (int *value_out, int attribute, void *function))                             \
+    X(function_set, "cuFuncSetAttribute", (void *function, int attribute, int value))                                  \
     X(launch, "cuLaunchKernel",                                                                                        \
       (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,          \
        unsigned block_z, unsigned shared_bytes, void *stream, void **args, void **extra))                              \

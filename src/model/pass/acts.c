@@ -40,7 +40,8 @@ int ash_acts_measure(const struct ash_model *model, const struct ash_pass_opts *
 static int agree_on_most(const struct ash_axis *node, size_t *bytes, struct ash_err *err)
 {
     const size_t unit = (size_t)1 << 20; /* floats hold whole numbers up to there */
-    size_t lines = *bytes / ASH_ACTS_ALIGN, most = 0, *counts = calloc(node->size, sizeof(*counts));
+    size_t lines = *bytes / ASH_ACTS_ALIGN, high = lines / unit, most = 0,
+           *counts = calloc(node->size, sizeof(*counts));
     float *halves = calloc(2 * node->size, sizeof(*halves));
     int rc = -ENOMEM;
 
@@ -50,7 +51,7 @@ static int agree_on_most(const struct ash_axis *node, size_t *bytes, struct ash_
     }
     for (size_t r = 0; r < node->size; r++)
         counts[r] = 2;
-    halves[2 * node->rank] = (float)(lines / unit);
+    halves[2 * node->rank] = (float)high;
     halves[2 * node->rank + 1] = (float)(lines % unit);
     rc = node->ops->all_gather(node->ctx, halves, counts, err);
     if (rc < 0) goto end;

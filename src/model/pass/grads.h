@@ -31,10 +31,9 @@ struct ash_grad_order {
     const struct ash_model *model;
     struct ash_exec *exec;
     struct ash_axes *axes;
-    bool *has_terms; /* [parameters, and a tied head's sum], host: the batch at hand has added to it */
-    int32_t
-        *deferred; /* [deferred_count, at most all], host: sums over rows of the stream that the last rank of tp has */
-    size_t deferred_count;
+    bool *has_terms;             /* [parameters, and a tied head's sum], host: the batch at hand has added to it */
+    int32_t *deferred;           /* [deferred_count], host: sums over rows of the stream that the last rank of tp has */
+    size_t deferred_count;       /* at most all parameters */
     uint64_t acquired, released; /* so far, of a buffer that ranks share */
     struct ash_published_product published[ASH_PUBLISHED_MAX];
     size_t published_count;

@@ -10,8 +10,7 @@ void ash_head_losses(const struct ash_pass_step *step);
 /* The same, and the gradient of scale * their sum: of the normed stream to scratch.dnorm, of the output matrix to
  * sink. */
 void ash_head_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale);
-/* logits_out [count, vocab] of rows x [count, C], which are normed already or go through norm first (or ASH_NO_PARAM).
- */
+/* logits_out [count, vocab] of rows x [count, C]. norm: the RMS norm that x goes through first, or ASH_NO_PARAM. */
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out);
 
 #endif

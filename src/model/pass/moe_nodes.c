@@ -113,7 +113,10 @@ void ash_moe_nodes_close(struct ash_moe_nodes *nodes)
 
 static size_t ranks_on(const struct ash_moe_nodes *nodes, size_t node)
 {
-    return nodes->first[node + 1] - nodes->first[node];
+    size_t count = nodes->first[node + 1] - nodes->first[node];
+
+    ash_assert(count > 0);
+    return count;
 }
 
 static size_t here(const struct ash_pass_step *step)

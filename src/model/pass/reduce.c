@@ -49,9 +49,10 @@ static struct ash_range rows_of(const struct ash_pass_step *step, const struct a
 static size_t tile_count(const struct ash_reduction *reduction, size_t owners, size_t rows)
 {
     size_t needed = ash_div_up(rows, rows_per_message(reduction->cols));
-    size_t wanted = rows / (reduction->overlap != NULL ? TILE_ROWS_OVERLAP : TILE_ROWS);
-    size_t room = owners < ASH_AXIS_PENDING ? ASH_AXIS_PENDING / owners : 1;
+    size_t wanted = rows / (reduction->overlap != NULL ? TILE_ROWS_OVERLAP : TILE_ROWS), room = 1;
 
+    ash_assert(owners > 0);
+    if (owners < ASH_AXIS_PENDING) room = ASH_AXIS_PENDING / owners;
     return ash_max(needed, ash_min(wanted, room));
 }
 

@@ -1,5 +1,5 @@
 /* mesh: sizes, places and groups of the six axes, and which part of a model each rank holds. */
-#include "train/layout/mesh_priv.h"
+#include "train/layout/mesh.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -121,7 +121,7 @@ static int find_ep_nodes(struct ash_mesh *mesh, struct ash_err *err)
     for (size_t r = 0; r < size; r++)
         mesh->ep_nodes[r] = (uint32_t)ash_group_get_member(ep, r).node_index;
     rc = ash_group_split(ep, mesh->ep_nodes[rank], (int64_t)rank, &mesh->ep_node_group, err);
-    return rc < 0 ? rc : ash_mesh_link_open(&mesh->ep_link, mesh->ep_node_group, &mesh->meter, err);
+    return rc < 0 ? rc : ash_axis_link_open(&mesh->ep_link, mesh->ep_node_group, &mesh->meter, err);
 }
 
 /* Ranks that share a pass, where all of them are on one node. */
@@ -132,7 +132,7 @@ static int find_tp_cp(struct ash_mesh *mesh, struct ash_err *err)
     if (mesh->size[ASH_MESH_TP] == 1 || mesh->size[ASH_MESH_CP] == 1) return 0;
     rc = split(mesh, 1u << ASH_MESH_TP | 1u << ASH_MESH_CP, &mesh->tp_cp, err);
     if (rc < 0) return rc;
-    if (ash_group_nodes(mesh->tp_cp) == 1) return ash_mesh_link_open(&mesh->tp_cp_link, mesh->tp_cp, &mesh->meter, err);
+    if (ash_group_nodes(mesh->tp_cp) == 1) return ash_axis_link_open(&mesh->tp_cp_link, mesh->tp_cp, &mesh->meter, err);
     ash_group_close(mesh->tp_cp);
     mesh->tp_cp = NULL;
     return 0;
@@ -172,7 +172,7 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
     if (rc < 0) return rc;
     for (size_t a = 0; a <= ASH_MESH_EP; a++) {
         if (mesh->groups[a] != NULL) {
-            rc = ash_mesh_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err);
+            rc = ash_axis_link_open(&mesh->links[a], mesh->groups[a], &mesh->meter, err);
             if (rc < 0) return rc;
         }
     }
@@ -204,9 +204,9 @@ int ash_mesh_open(struct ash_mesh *mesh, const struct ash_job_mesh *job, struct 
 void ash_mesh_close(struct ash_mesh *mesh)
 {
     for (size_t a = 0; a <= ASH_MESH_EP; a++)
-        ash_mesh_link_close(&mesh->links[a]);
-    ash_mesh_link_close(&mesh->ep_link);
-    ash_mesh_link_close(&mesh->tp_cp_link);
+        ash_axis_link_close(&mesh->links[a]);
+    ash_axis_link_close(&mesh->ep_link);
+    ash_axis_link_close(&mesh->tp_cp_link);
     ash_group_close(mesh->tp_cp);
     ash_group_close(mesh->ep_node_group);
     free(mesh->ep_nodes);
@@ -366,4 +366,25 @@ int ash_mesh_check(const struct ash_mesh *mesh, const struct ash_model_config *c
     rc = check_tokens(mesh, config, job, err);
     if (rc < 0) return rc;
     return ash_slice_check(config, &slice, job->train.precision == ASH_JOB_BF16, err);
+}
+
+/* ---- axes of a pass ---------------------------------------------------------------------------------------------- */
+
+struct ash_axis ash_mesh_tp_cp_axis(struct ash_mesh *mesh)
+{
+    return mesh->tp_cp != NULL ? ash_axis_link_axis(&mesh->tp_cp_link, 0) : (struct ash_axis){.size = 1};
+}
+
+struct ash_axis ash_mesh_pass_axis(struct ash_mesh *mesh, enum ash_mesh_axis axis, size_t message_floats)
+{
+    struct ash_axis_link *link = &mesh->links[axis];
+    struct ash_axis all;
+
+    if (mesh->groups[axis] == NULL) return (struct ash_axis){.size = 1};
+    all = ash_axis_link_axis(link, message_floats);
+    if (axis != ASH_MESH_EP || mesh->ep_nodes == NULL) return all;
+    mesh->ep_axis = ash_axis_link_axis(&mesh->ep_link, message_floats);
+    all.node_of = mesh->ep_nodes;
+    all.node_ranks = &mesh->ep_axis;
+    return all;
 }

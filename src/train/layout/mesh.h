@@ -19,18 +19,11 @@
 #include "collective/group.h"
 #include "model/axis.h"
 #include "model/slice.h"
+#include "parallel/axis_link.h"
 #include "train/job/job.h"
-#include "train/state/meter.h"
+#include "base/meter.h"
 
 enum ash_mesh_axis { ASH_MESH_TP, ASH_MESH_CP, ASH_MESH_EP, ASH_MESH_FSDP, ASH_MESH_DP, ASH_MESH_PP, ASH_MESH_AXES };
-
-/* The ranks of an axis as a pass sees them; channels are opened when they are first used. */
-struct ash_mesh_link {
-    struct ash_group *group;
-    struct ash_meter *meter;
-    size_t slot_bytes;
-    struct ash_channel **to, **from; /* [size] */
-};
 
 /* Caller's storage; zeroed is a mesh of one. */
 struct ash_mesh {
@@ -42,13 +35,13 @@ struct ash_mesh {
     struct ash_group *experts; /* who holds the same experts; NULL: nobody */
     struct ash_group *blocks;  /* zero 2 and 3: who holds the same shard (experts apart) for other grains (dp, ep) */
     struct ash_group *node_replicas; /* replicas (dp, cp) on this node, where no state is sharded; NULL: nobody */
-    struct ash_mesh_link links[ASH_MESH_EP + 1];
+    struct ash_axis_link links[ASH_MESH_EP + 1];
     struct ash_group *tp_cp; /* those along tp and cp, where both have several ranks and all are on one node */
-    struct ash_mesh_link tp_cp_link;
+    struct ash_axis_link tp_cp_link;
     /* where the ranks of ep are on several nodes: the node of each [ep], and those of this one (model/axis.h) */
     uint32_t *ep_nodes;
     struct ash_group *ep_node_group;
-    struct ash_mesh_link ep_link;
+    struct ash_axis_link ep_link;
     struct ash_axis ep_axis;
     bool shares_gradients;  /* see ash_mesh_shares_gradients */
     struct ash_meter meter; /* of the present step */

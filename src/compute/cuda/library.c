@@ -1,0 +1,157 @@
+/* See library.h. What was found out about a shape is kept in a small table; when it is full, the oldest entry goes. */
+#include "compute/cuda/library.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/assert.h"
+#include "infra/device/cublaslt.h"
+
+#define SHAPES_MAX 64
+#define WORTH_MIN ((size_t)1 << 24) /* multiply-adds: below, launching and looking up cost more than is gained */
+#define ROUNDS 5                    /* timed products of an algorithm */
+
+/* A shape, and how the library computes it with our bits. */
+struct known {
+    struct ash_lt_shape shape;
+    struct ash_lt_algo algo;
+    bool agrees; /* false: no algorithm does, or none is faster */
+};
+
+struct ash_cuda_library {
+    struct ash_lt *lt;
+    struct ash_buffer workspace;
+    struct known known[SHAPES_MAX];
+    size_t count, next;
+};
+
+void ash_cuda_library_open(struct ash_cuda_backend *backend)
+{
+    struct ash_cuda_library *library = calloc(1, sizeof(*library));
+
+    if (library == NULL) return;
+    if (ash_lt_open(&library->lt, NULL) == 0 &&
+        ash_buffer_init(&library->workspace, &ash_memory_cuda, ASH_LT_WORKSPACE_BYTES, "cuBLASLt", NULL) == 0) {
+        backend->library = library;
+        return;
+    }
+    ash_lt_close(library->lt);
+    free(library);
+}
+
+void ash_cuda_library_close(struct ash_cuda_backend *backend)
+{
+    if (backend->library == NULL) return;
+    ash_buffer_fini(&backend->library->workspace);
+    ash_lt_close(backend->library->lt);
+    free(backend->library);
+    backend->library = NULL;
+}
+
+static struct ash_lt_shape shape_of(const struct ash_cuda_gemm_bf16 *op)
+{
+    return (struct ash_lt_shape){.M = op->a.count,
+                                 .N = op->b.count,
+                                 .K = op->a.k,
+                                 .a_stride = op->a.stride,
+                                 .b_stride = op->b.stride,
+                                 .c_stride = op->c_stride};
+}
+
+static int multiply(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
+                    const struct ash_cuda_gemm_bf16 *op)
+{
+    struct ash_cuda_library *library = exec->cuda->library;
+
+    return ash_lt_multiply(library->lt, shape, algo, op->a.data, op->b.data, op->c, library->workspace.data,
+                           ash_cuda_stream(exec->cuda->cuda));
+}
+
+/* How many of the words of c differ from want's. */
+static size_t differing(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const float *want)
+{
+    struct ash_cuda_compare compare = {.a = op->c,
+                                       .b = want,
+                                       .rows = op->a.count,
+                                       .cols = op->b.count,
+                                       .stride = op->c_stride,
+                                       .count = exec->cuda->results.data};
+    uint64_t count = 1;
+
+    ash_cuda_zero(exec->cuda->cuda, compare.count, sizeof(count));
+    ash_cuda_run(exec, ASH_KERNEL_count_differing, ash_cuda_grid_elements(op->a.count * op->b.count), &compare);
+    return ash_cuda_read(exec->cuda->cuda, &count, compare.count, sizeof(count), NULL) < 0 ? 1 : count;
+}
+
+/* Milliseconds of one product. */
+static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
+                      const struct ash_cuda_gemm_bf16 *op)
+{
+    ash_cuda_timer_start(exec->cuda->cuda);
+    for (int i = 0; i < ROUNDS; i++)
+        if (multiply(exec, shape, algo, op) < 0) return INFINITY;
+    ash_cuda_timer_stop(exec->cuda->cuda);
+    return ash_cuda_timer_ms(exec->cuda->cuda) / ROUNDS;
+}
+
+/* Try every algorithm on this very product. want holds our own kernel's result. */
+static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const float *want,
+                      struct known *known)
+{
+    struct ash_lt_algo algos[ASH_LT_ALGOS_MAX];
+    size_t count = ash_lt_find(exec->cuda->library->lt, &known->shape, algos);
+    double best = INFINITY;
+
+    for (size_t i = 0; i < count; i++) {
+        double ms;
+
+        if (multiply(exec, &known->shape, &algos[i], op) < 0 || differing(exec, op, want) != 0) continue;
+        ms = time_of(exec, &known->shape, &algos[i], op);
+        if (ms >= best) continue;
+        best = ms;
+        known->algo = algos[i];
+        known->agrees = true;
+    }
+}
+
+static struct known *remember(struct ash_cuda_library *library, const struct ash_lt_shape *shape)
+{
+    struct known *known = &library->known[library->next];
+
+    library->next = (library->next + 1) % SHAPES_MAX;
+    if (library->count < SHAPES_MAX) library->count++;
+    *known = (struct known){.shape = *shape};
+    return known;
+}
+
+static struct known *look_up(struct ash_cuda_library *library, const struct ash_lt_shape *shape)
+{
+    for (size_t i = 0; i < library->count; i++)
+        if (memcmp(&library->known[i].shape, shape, sizeof(*shape)) == 0) return &library->known[i];
+    return NULL;
+}
+
+bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op,
+                           void (*reference)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op))
+{
+    struct ash_cuda_library *library = exec->cuda->library;
+    struct ash_lt_shape shape = shape_of(op);
+    struct ash_buffer want = {0};
+    struct ash_cuda_gemm_bf16 own = *op;
+    struct known *known;
+
+    if (library == NULL || op->accumulate || op->bias != NULL || shape.M * shape.N * shape.K < WORTH_MIN) return false;
+    known = look_up(library, &shape);
+    if (known == NULL) {
+        known = remember(library, &shape);
+        if (ash_buffer_init(&want, &ash_memory_cuda, shape.M * shape.N * sizeof(float), "a product to compare with",
+                            NULL) < 0)
+            return false;
+        own.c = want.data;
+        own.c_stride = shape.N;
+        reference(exec, &own);
+        try_algos(exec, op, want.data, known);
+        ash_buffer_fini(&want);
+    }
+    return known->agrees && multiply(exec, &shape, &known->algo, op) == 0;
+}

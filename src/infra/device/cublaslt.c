@@ -1,0 +1,203 @@
+/* cuBLASLt, opened at run time. It thinks in columns: our c = a b^T by rows is its c^T = b a^T by columns, with b's lines
+ * transposed. */
+#include "infra/device/cublaslt.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+#include "base/assert.h"
+
+typedef int lt_status;
+
+enum { COMPUTE_32F = 68, REAL_32F = 0, REAL_16BF = 14, OP_TRANSPOSED = 1 };
+enum { DESC_TRANSA = 3, PREF_WORKSPACE_BYTES = 1, PREF_REDUCTION_MASK = 3, REDUCTION_NONE = 0 };
+
+/* cublasLtMatmulHeuristicResult_t */
+struct found {
+    struct ash_lt_algo algo;
+    size_t workspace_bytes;
+    lt_status state;
+    float waves;
+    int reserved[4];
+};
+
+/* The library's functions: X(member, symbol, parameters). */
+#define FUNCTIONS(X)                                                                                                   \
+    X(create, "cublasLtCreate", (void **handle_out))                                                                   \
+    X(destroy, "cublasLtDestroy", (void *handle))                                                                      \
+    X(desc_create, "cublasLtMatmulDescCreate", (void **desc_out, int compute, int scale))                              \
+    X(desc_destroy, "cublasLtMatmulDescDestroy", (void *desc))                                                         \
+    X(desc_set, "cublasLtMatmulDescSetAttribute", (void *desc, int attribute, const void *value, size_t bytes))        \
+    X(layout_create, "cublasLtMatrixLayoutCreate",                                                                     \
+      (void **layout_out, int type, uint64_t rows, uint64_t cols, int64_t stride))                                     \
+    X(layout_destroy, "cublasLtMatrixLayoutDestroy", (void *layout))                                                   \
+    X(pref_create, "cublasLtMatmulPreferenceCreate", (void **pref_out))                                                \
+    X(pref_destroy, "cublasLtMatmulPreferenceDestroy", (void *pref))                                                   \
+    X(pref_set, "cublasLtMatmulPreferenceSetAttribute", (void *pref, int attribute, const void *value, size_t bytes))  \
+    X(heuristic, "cublasLtMatmulAlgoGetHeuristic",                                                                     \
+      (void *handle, void *desc, void *a, void *b, void *c, void *d, void *pref, int wanted, struct found *found,      \
+       int *count_out))                                                                                                \
+    X(matmul, "cublasLtMatmul",                                                                                        \
+      (void *handle, void *desc, const void *alpha, const void *a, void *a_layout, const void *b, void *b_layout,      \
+       const void *beta, const void *c, void *c_layout, void *d, void *d_layout, const struct ash_lt_algo *algo,       \
+       void *workspace, size_t workspace_bytes, void *stream))
+
+struct ash_lt {
+    void *library, *handle, *pref;
+#define MEMBER(member, symbol, parameters) lt_status(*member) parameters;
+    FUNCTIONS(MEMBER)
+#undef MEMBER
+};
+
+static const struct {
+    const char *symbol;
+    size_t offset;
+} functions[] = {
+#define FUNCTION(member, symbol, parameters) {symbol, offsetof(struct ash_lt, member)},
+    FUNCTIONS(FUNCTION)
+#undef FUNCTION
+};
+
+/* Where the library is: what the system's search finds, the toolkit's folder, Python packages. */
+static const char *const places[] = {
+    "libcublasLt.so.13",
+    "libcublasLt.so.12",
+    "/usr/local/cuda*/lib64/libcublasLt.so.1[23]",
+    "/usr/lib/python3*/*-packages/nvidia/*/lib/libcublasLt.so.1[23]",
+    "/usr/local/lib/python3*/*-packages/nvidia/*/lib/libcublasLt.so.1[23]",
+    "/opt/*/lib/python3*/site-packages/nvidia/*/lib/libcublasLt.so.1[23]",
+    "/opt/*/.venv/lib/python3*/site-packages/nvidia/*/lib/libcublasLt.so.1[23]",
+};
+
+static void *open_place(const char *place)
+{
+    glob_t found;
+    void *library = NULL;
+
+    if (place[0] != '/') return dlopen(place, RTLD_NOW | RTLD_LOCAL);
+    if (glob(place, 0, NULL, &found) != 0) return NULL;
+    for (size_t i = 0; i < found.gl_pathc && library == NULL; i++)
+        library = dlopen(found.gl_pathv[i], RTLD_NOW | RTLD_LOCAL);
+    globfree(&found);
+    return library;
+}
+
+static int find_functions(struct ash_lt *lt, struct ash_err *err)
+{
+    for (size_t i = 0; i < ASH_COUNT(functions); i++) {
+        void *function = dlsym(lt->library, functions[i].symbol);
+
+        if (function == NULL) return ash_err_set(err, -ENOENT, "cuBLASLt has no %s", functions[i].symbol);
+        memcpy((char *)lt + functions[i].offset, &function, sizeof(function));
+    }
+    return 0;
+}
+
+static int set_up(struct ash_lt *lt, struct ash_err *err)
+{
+    size_t workspace_bytes = ASH_LT_WORKSPACE_BYTES;
+    uint32_t no_reduction = REDUCTION_NONE;
+
+    if (lt->create(&lt->handle) != 0 || lt->pref_create(&lt->pref) != 0 ||
+        lt->pref_set(lt->pref, PREF_WORKSPACE_BYTES, &workspace_bytes, sizeof(workspace_bytes)) != 0 ||
+        lt->pref_set(lt->pref, PREF_REDUCTION_MASK, &no_reduction, sizeof(no_reduction)) != 0)
+        return ash_err_set(err, -EIO, "cuBLASLt cannot be set up");
+    return 0;
+}
+
+int ash_lt_open(struct ash_lt **lt_out, struct ash_err *err)
+{
+    struct ash_lt *lt = calloc(1, sizeof(*lt));
+    int rc;
+
+    if (lt == NULL) return ash_err_set(err, -ENOMEM, "out of memory for cuBLASLt");
+    for (size_t i = 0; i < ASH_COUNT(places) && lt->library == NULL; i++)
+        lt->library = open_place(places[i]);
+    rc = lt->library != NULL ? find_functions(lt, err)
+                             : ash_err_set(err, -ENOENT,
+                                           "cuBLASLt was not found: neither by the system nor in the CUDA toolkit nor "
+                                           "in Python packages");
+    if (rc == 0) rc = set_up(lt, err);
+    if (rc < 0) {
+        ash_lt_close(lt);
+        return rc;
+    }
+    *lt_out = lt;
+    return 0;
+}
+
+void ash_lt_close(struct ash_lt *lt)
+{
+    if (lt == NULL) return;
+    if (lt->pref != NULL) lt->pref_destroy(lt->pref);
+    if (lt->handle != NULL) lt->destroy(lt->handle);
+    if (lt->library != NULL) dlclose(lt->library);
+    free(lt);
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* A shape as the library wants it. */
+struct plan {
+    void *desc, *a, *b, *c;
+};
+
+static void plan_fini(struct ash_lt *lt, struct plan *plan)
+{
+    if (plan->desc != NULL) lt->desc_destroy(plan->desc);
+    if (plan->a != NULL) lt->layout_destroy(plan->a);
+    if (plan->b != NULL) lt->layout_destroy(plan->b);
+    if (plan->c != NULL) lt->layout_destroy(plan->c);
+}
+
+/* Its first operand is b, which it transposes; its second is a. */
+static int plan_init(struct ash_lt *lt, const struct ash_lt_shape *shape, struct plan *plan)
+{
+    int transposed = OP_TRANSPOSED;
+
+    *plan = (struct plan){0};
+    if (lt->desc_create(&plan->desc, COMPUTE_32F, REAL_32F) != 0 ||
+        lt->desc_set(plan->desc, DESC_TRANSA, &transposed, sizeof(transposed)) != 0 ||
+        lt->layout_create(&plan->b, REAL_16BF, shape->K, shape->N, (int64_t)shape->b_stride) != 0 ||
+        lt->layout_create(&plan->a, REAL_16BF, shape->K, shape->M, (int64_t)shape->a_stride) != 0 ||
+        lt->layout_create(&plan->c, REAL_32F, shape->N, shape->M, (int64_t)shape->c_stride) != 0) {
+        plan_fini(lt, plan);
+        return -EIO;
+    }
+    return 0;
+}
+
+size_t ash_lt_find(struct ash_lt *lt, const struct ash_lt_shape *shape, struct ash_lt_algo *algos_out)
+{
+    struct found found[ASH_LT_ALGOS_MAX];
+    struct plan plan;
+    int count = 0;
+    size_t kept = 0;
+
+    if (plan_init(lt, shape, &plan) < 0) return 0;
+    if (lt->heuristic(lt->handle, plan.desc, plan.b, plan.a, plan.c, plan.c, lt->pref, ASH_LT_ALGOS_MAX, found,
+                      &count) != 0)
+        count = 0;
+    for (int i = 0; i < count; i++)
+        if (found[i].state == 0 && found[i].workspace_bytes <= ASH_LT_WORKSPACE_BYTES)
+            algos_out[kept++] = found[i].algo;
+    plan_fini(lt, &plan);
+    return kept;
+}
+
+int ash_lt_multiply(struct ash_lt *lt, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo, const void *a,
+                    const void *b, float *c, void *workspace, void *stream)
+{
+    const float one = 1.0f, zero = 0.0f;
+    struct plan plan;
+    int rc = plan_init(lt, shape, &plan);
+
+    if (rc < 0) return rc;
+    if (lt->matmul(lt->handle, plan.desc, &one, b, plan.b, a, plan.a, &zero, c, plan.c, c, plan.c, algo, workspace,
+                   ASH_LT_WORKSPACE_BYTES, stream) != 0)
+        rc = -EIO;
+    plan_fini(lt, &plan);
+    return rc;
+}
