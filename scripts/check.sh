@@ -25,7 +25,7 @@ step format format
 step floors bash tests/floors.sh .
 step names sh tests/names.sh .
 step ratchets bash tests/ratchets.sh .
-step lint scripts/lint.sh "$build"
+step lint scripts/lint.sh "$build" --changed
 step tests ctest --test-dir "$build" -j "$(($(nproc) + 1))" -L quick --output-on-failure --no-tests=error
 [ ${#failed[@]} -eq 0 ] || { echo "check: failed: ${failed[*]}"; exit 1; }
 echo "check: all passed"

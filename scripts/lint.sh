@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Static analysis: cppcheck over all sources (it remembers what it has seen in BUILD/cppcheck), and clang-tidy (.clang-tidy)
-# over the files that differ from the last commit or changed in it. Says which of the two is missing.
-# usage: scripts/lint.sh BUILD [--all]     (--all: clang-tidy over every file, which takes minutes)
+# Static analysis: cppcheck over all sources (it remembers what it has seen in BUILD/cppcheck); with --changed also clang-tidy
+# (.clang-tidy) over the files that differ from the last commit or changed in it, with --all over every file, which takes
+# minutes. Says which of the two is missing.
+# usage: scripts/lint.sh BUILD [--changed | --all]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1 status=0
@@ -16,6 +17,7 @@ else
     echo "lint: no cppcheck here"
 fi
 
+[ -n "${2:-}" ] || exit $status
 tidy=$(command -v clang-tidy || true)
 if [ -n "$tidy" ] && [ -f "$build/compile_commands.json" ]; then
     if [ "${2:-}" = --all ]; then

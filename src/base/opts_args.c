@@ -92,10 +92,11 @@ static int take_setting(struct ash_opts *opts, const char *key, const char *valu
 static int add_positional(const struct ash_opts *opts, const struct words *words, const char *word,
                           const char **positionals, size_t max_positionals, size_t *count, struct ash_err *err)
 {
-    const char *next = words->next < words->argc ? words->argv[words->next] : "VALUE";
+    const char *next = words->next < words->argc ? words->argv[words->next] : "-";
 
     if (*count == max_positionals && ash_opts_find(opts, word) != NULL)
-        return ash_err_set(err, -E2BIG, "'%.100s' is a setting: write %.100s=%.100s", word, word, next);
+        return ash_err_set(err, -E2BIG, "'%.100s' is a setting: write %.100s=%.100s", word, word,
+                           next[0] != '-' && strchr(next, '=') == NULL ? next : "VALUE");
     if (*count == max_positionals)
         return ash_err_set(err, -E2BIG, "'%.100s' is one word too many (%zu %s)", word, max_positionals,
                            max_positionals == 1 ? "is expected" : "are expected");

@@ -3,6 +3,7 @@
 #include "cmd/cmd.h"
 
 #include <errno.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -11,6 +12,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/spelling.h"
 
@@ -245,6 +247,13 @@ int ash_cmd_print_json(json_t *json, struct ash_err *err)
     puts(text);
     free(text);
     return 0;
+}
+
+int ash_cmd_stopped(void)
+{
+    int number = ash_interrupt_signal();
+
+    return ASH_CMD_EXIT_SIGNAL + (number != 0 ? number : SIGTERM);
 }
 
 int ash_cmd_fail(const struct ash_err *err)

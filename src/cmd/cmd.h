@@ -93,6 +93,10 @@ int ash_cmd_read_text(const char *path, const char *what, struct ash_str *text, 
 /* Print json on one object's lines and drop the reference to it; NULL is memory that ran out. Returns 0 or -ENOMEM. */
 int ash_cmd_print_json(json_t *json, struct ash_err *err);
 
+#define ASH_CMD_EXIT_SIGNAL 128 /* plus a signal's number: what shells and schedulers expect */
+/* The exit code of a command that ends early because it was asked to: ASH_CMD_EXIT_SIGNAL plus the signal, or plus
+ * SIGTERM where another process of the job was asked. */
+int ash_cmd_stopped(void);
 /* Print "ashlar: error: SENTENCE" on standard error; returns the exit code 1. */
 int ash_cmd_fail(const struct ash_err *err);
 /* Print "ashlar: error: SENTENCE" and where help is found; returns the exit code 2. command is "generate", "model

@@ -12,8 +12,6 @@
 #include "cmd/progress_bar.h"
 #include "train/data/tokenize.h"
 
-#define EXIT_INTERRUPTED 130
-
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data tokenize --tokenizer DIR --out DIR FILE|FOLDER|-...",
     .about =
@@ -117,7 +115,7 @@ static int tokenize(const struct ash_tokenize_opts *opts, const char *const *pat
     if (rc == -ECANCELED) {
         ash_log(ASH_LOG_INFO, "stopped with %zu finished shard%s; the same command continues after %s", status.shards,
                 plural(status.shards), status.shards == 1 ? "it" : "them");
-        return EXIT_INTERRUPTED;
+        return ash_cmd_stopped();
     }
     return rc < 0 ? ash_cmd_fail(&err) : ash_cmd_data_describe(opts->out);
 }

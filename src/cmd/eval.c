@@ -9,7 +9,6 @@
 #include "base/interrupt.h"
 #include "cmd/eval_priv.h"
 
-#define EXIT_INTERRUPTED 130
 #define PROBLEM_FLAGS_MAX 32
 
 static const char *const tasks[] = {"none", "arithmetic", NULL};
@@ -80,7 +79,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     rc = ash_cmd_engine_open(&eval.computing, eval.model, &eval.engine, &err);
     if (rc == 0) rc = eval.task == TASK_ARITHMETIC ? ash_eval_arithmetic(&eval, &err) : ash_eval_data(&eval, &err);
     ash_engine_close(eval.engine);
-    if (rc == -ECANCELED) return EXIT_INTERRUPTED;
+    if (rc == -ECANCELED) return ash_cmd_stopped();
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }
 

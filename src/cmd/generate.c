@@ -13,7 +13,6 @@
 #include "cmd/generate_priv.h"
 
 #define CONTEXT_DEFAULT 4096 /* memory of a cache grows with it; a model may be able to do far more */
-#define EXIT_INTERRUPTED 130
 
 #define FIELD(name) offsetof(struct ash_generate, name)
 
@@ -168,7 +167,7 @@ static int run_prompt(struct ash_generate *generate)
     if (rc == 0) rc = answer_prompt(generate, text.data, &interrupted, &err);
     ash_str_fini(&text);
     if (rc < 0) return ash_cmd_fail(&err);
-    return interrupted ? EXIT_INTERRUPTED : 0;
+    return interrupted ? ash_cmd_stopped() : 0;
 }
 
 /* ---- set-up ------------------------------------------------------------------------------------------------------ */

@@ -15,7 +15,6 @@
 #include "serve/batcher.h"
 #include "serve/stops.h"
 
-#define EXIT_INTERRUPTED 130
 #define PASS_ROWS 256
 #define MESSAGES_MAX 1024
 
@@ -364,7 +363,7 @@ int ash_generate_batch(struct ash_generate *generate)
     if (rc == 0) rc = read_prompts(&batch, &err);
     if (rc == 0) rc = make_requests(&batch, &err);
     if (rc == 0) rc = batch.request_count > 0 ? answer_all(&batch, &err) : print_done(&batch, &err);
-    code = rc == -ECANCELED ? EXIT_INTERRUPTED : rc < 0 ? ash_cmd_fail(&err) : batch.failed > 0;
+    code = rc == -ECANCELED ? ash_cmd_stopped() : rc < 0 ? ash_cmd_fail(&err) : batch.failed > 0;
     fini_batch(&batch);
     return code;
 }

@@ -14,8 +14,6 @@
 #include "cmd/line.h"
 #include "train/data/arithmetic.h"
 
-#define EXIT_INTERRUPTED 130
-
 struct chat {
     struct ash_generate *generate;
     struct ash_answer *answer;
@@ -254,5 +252,5 @@ int ash_generate_chat(struct ash_generate *generate)
     ash_answer_close(chat.answer);
     drop_messages(&chat, 0);
     free(chat.messages);
-    return end == TURN_END ? 0 : end == TURN_INTERRUPTED ? EXIT_INTERRUPTED : 1;
+    return end == TURN_END ? 0 : end == TURN_INTERRUPTED ? ash_cmd_stopped() : 1;
 }

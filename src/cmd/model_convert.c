@@ -27,7 +27,6 @@
 #define COPY_MAX_BYTES ((size_t)256 << 20) /* tokenizers and notes are far smaller */
 #define PATH_BYTES 4096
 #define F16_MAX 65504.0f
-#define EXIT_INTERRUPTED 130
 
 struct convert {
     int dtype; /* index into dtypes */
@@ -285,11 +284,12 @@ static int run_and_wait(struct convert *convert)
     int status = 0;
 
     if (pid < 0 && interrupted == 0) ash_log(ASH_LOG_ERROR, "cannot start a process: %s", strerror(-pid));
-    if (pid < 0) return interrupted != 0 ? EXIT_INTERRUPTED : 1;
+    if (pid < 0) return interrupted != 0 ? ASH_CMD_EXIT_SIGNAL + (int)interrupted : 1;
     while (waitpid(pid, &status, 0) < 0 && errno == EINTR)
         continue;
     if (!WIFEXITED(status)) ash_progress_bar_clear(&convert->progress); /* the child could not */
-    if (interrupted != 0 || (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT)) return EXIT_INTERRUPTED;
+    if (interrupted != 0) return ASH_CMD_EXIT_SIGNAL + (int)interrupted;
+    if (WIFSIGNALED(status) && WTERMSIG(status) == SIGINT) return ASH_CMD_EXIT_SIGNAL + SIGINT;
     if (WIFEXITED(status)) return WEXITSTATUS(status);
     ash_log(ASH_LOG_ERROR, "the conversion ended by signal %d: nothing was written", WTERMSIG(status));
     return 1;

@@ -19,7 +19,6 @@
 #include "train/run/run.h"
 
 #define EXIT_BAD_SETTINGS 2 /* as for a job that is refused: starting it again does not help */
-#define EXIT_SIGNAL 128     /* plus the signal's number: what shells and schedulers expect */
 #define STOPPING "ashlar: stopping after this step (Ctrl-C again: at once, without saving)\n"
 #define CLEAR_LINE "\r\033[K"
 
@@ -136,14 +135,6 @@ static int serve_metrics(const struct flags *flags, const struct ash_group *grou
     return 0;
 }
 
-/* The exit code of a run that was asked to stop, here or on another rank. */
-static int stop_code(void)
-{
-    int signal_number = ash_interrupt_signal();
-
-    return EXIT_SIGNAL + (signal_number != 0 ? signal_number : SIGTERM);
-}
-
 /* Train with the ranks that have met. Returns a negative errno or the exit code. */
 static int train(const struct ash_job *job, const struct flags *flags, struct ash_group *group, struct ash_err *err)
 {
@@ -163,7 +154,7 @@ static int train(const struct ash_job *job, const struct flags *flags, struct as
         ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
     rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
-    return rc < 0 || !result.stopped ? rc : stop_code();
+    return rc < 0 || !result.stopped ? rc : ash_cmd_stopped();
 }
 
 /* Meet the other ranks and train. Returns the exit code. */
@@ -180,7 +171,7 @@ static int meet_and_train(const struct ash_job *job, const struct flags *flags, 
     if (rc == 0) rc = train(job, flags, group, &err);
     exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
     if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
-    if (rc == -EINTR) exit_code = stop_code(); /* a wait for other ranks that a signal has ended */
+    if (rc == -EINTR) exit_code = ash_cmd_stopped(); /* a wait for other ranks that a signal has ended */
     ash_group_close(group);
     return exit_code;
 }

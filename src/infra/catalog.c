@@ -5,14 +5,18 @@
 #include <ctype.h>
 #include <errno.h>
 #include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 #include "base/spelling.h"
 #include "base/str.h"
 #include "base/yaml.h"
+
+#define NEAR_SHOWN 6 /* names that an error suggests, of each list */
 
 extern const char ash_embed_catalog_yaml[];
 
@@ -190,27 +194,39 @@ void ash_catalog_close(struct ash_catalog *catalog)
 
 /* ---- look-ups ---------------------------------------------------------------------------------------------------- */
 
-/* The names of things that begin with prefix, whatever the case. */
-static void add_names(const json_t *things, const char *prefix, struct ash_str *names)
+/* How near name is to a thing's name or one of its other names; SIZE_MAX: not near. */
+static size_t nearness(const json_t *thing, const char *name)
 {
-    for (size_t i = 0; i < json_array_size(things); i++) {
-        const char *name = json_string_value(json_object_get(json_array_get(things, i), "name"));
+    const json_t *aliases = json_object_get(thing, "aliases");
+    size_t least = ash_spelling_nearness(name, json_string_value(json_object_get(thing, "name")));
 
-        if (strncasecmp(name, prefix, strlen(prefix)) != 0) continue;
-        ash_str_addf(names, "%s%s", names->data != NULL ? ", " : "", name);
+    for (size_t i = 0; i < json_array_size(aliases); i++)
+        least = ash_min(least, ash_spelling_nearness(name, json_string_value(json_array_get(aliases, i))));
+    return least;
+}
+
+/* Add the names of things that are near name, at most NEAR_SHOWN. */
+static void add_near(const json_t *things, const char *name, struct ash_str *names)
+{
+    for (size_t i = 0, shown = 0; i < json_array_size(things) && shown < NEAR_SHOWN; i++) {
+        const json_t *thing = json_array_get(things, i);
+
+        if (nearness(thing, name) == SIZE_MAX) continue;
+        ash_str_addf(names, "%s%s",
+                     names->data != NULL ? ", " : "; nearest: ", json_string_value(json_object_get(thing, "name")));
+        shown++;
     }
 }
 
-static int no_such(const struct ash_catalog *catalog, const char *list, const char *what, const char *name,
-                   struct ash_err *err)
+/* A cluster may be named by its GPUs, so a machine that is not there may be a misspelt GPU. */
+static int no_such(const struct ash_catalog *catalog, const char *what, const char *name, struct ash_err *err)
 {
-    const json_t *things = json_object_get(catalog->json, list);
     struct ash_str names = {0};
 
-    add_names(things, name, &names); /* those that begin so, or all */
-    if (names.data == NULL) add_names(things, "", &names);
-    ash_err_set(err, -ENOENT, "there is no %s '%.80s' in the catalog; known: %s", what, name,
-                names.data != NULL ? names.data : "none");
+    if (strcmp(what, "machine") == 0) add_near(json_object_get(catalog->json, "machines"), name, &names);
+    add_near(json_object_get(catalog->json, "gpus"), name, &names);
+    ash_err_set(err, -ENOENT, "there is no %s '%.80s' in the catalog%s (all: ashlar catalog ls)", what, name,
+                names.data != NULL ? names.data : "");
     ash_str_fini(&names);
     return -ENOENT;
 }
@@ -225,7 +241,7 @@ int ash_catalog_gpu(const struct ash_catalog *catalog, const char *name, const s
         *gpu_out = &catalog->gpus[i];
         return 0;
     }
-    return no_such(catalog, "gpus", "GPU", name, err);
+    return no_such(catalog, "GPU", name, err);
 }
 
 int ash_catalog_machine(const struct ash_catalog *catalog, const char *name, const struct ash_machine **machine_out,
@@ -238,7 +254,7 @@ int ash_catalog_machine(const struct ash_catalog *catalog, const char *name, con
         *machine_out = &catalog->machines[i];
         return 0;
     }
-    return no_such(catalog, "machines", "machine", name, err);
+    return no_such(catalog, "machine", name, err);
 }
 
 /* Letters and digits of name that text begins with, whatever is between them; 0 where it does not begin so, or where

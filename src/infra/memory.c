@@ -136,6 +136,15 @@ static void count_up(size_t size_bytes)
         ;
 }
 
+static int out_of_memory(const struct ash_memory_ops *memory, size_t size_bytes, const char *what, struct ash_err *err)
+{
+    bool large = size_bytes >= (size_t)1 << 30;
+
+    return ash_err_set(err, -ENOMEM, "out of %s memory: cannot allocate %.1f %s for %s (%.1f MiB are in use)",
+                       memory->name, (double)size_bytes / (large ? 0x1p30 : 0x1p20), large ? "GiB" : "MiB", what,
+                       (double)ash_memory_used_bytes() / 0x1p20);
+}
+
 int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memory, size_t size_bytes, const char *what,
                     struct ash_err *err)
 {
@@ -144,10 +153,7 @@ int ash_buffer_init(struct ash_buffer *buffer, const struct ash_memory_ops *memo
     ash_assert(memory != NULL && what != NULL);
     if (size_bytes > 0) {
         data = memory->alloc(size_bytes);
-        if (data == NULL)
-            return ash_err_set(err, -ENOMEM, "out of %s memory: %s needs %.1f MiB more, %.1f MiB are in use",
-                               memory->name, what, (double)size_bytes / 0x1p20,
-                               (double)ash_memory_used_bytes() / 0x1p20);
+        if (data == NULL) return out_of_memory(memory, size_bytes, what, err);
         count_up(size_bytes);
     }
     *buffer = (struct ash_buffer){.data = data, .size_bytes = size_bytes, .memory = memory};

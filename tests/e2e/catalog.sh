@@ -26,7 +26,13 @@ try env ASHLAR_CATALOG="$SCRATCH/mine.yaml" "$ASHLAR" catalog show rack
 expect 0 "a catalog from the environment"
 try "$ASHLAR" catalog show nothing
 expect 1 "an unknown machine"
-grep -q "known: p4d.24xlarge" "$SCRATCH/err" || fail "the error does not list what there is"
+grep -q "'nothing' in the catalog (all: ashlar catalog ls)$" "$SCRATCH/err" || fail "the error: $(cat "$SCRATCH/err")"
+try "$ASHLAR" catalog show p5
+expect 1 "the beginning of a name"
+grep -q "nearest: p5.4xlarge, p5.48xlarge" "$SCRATCH/err" || fail "the error: $(cat "$SCRATCH/err")"
+try "$ASHLAR" catalog show H1000
+expect 1 "a misspelt GPU"
+grep -q "nearest: H100-SXM5-80GB" "$SCRATCH/err" || fail "the error: $(cat "$SCRATCH/err")"
 try "$ASHLAR" catalog ls machinery
 expect 2 "an unknown list"
 printf 'machines: [{name: x, gpu: nope, gpus: 1}]' > "$SCRATCH/bad.yaml"

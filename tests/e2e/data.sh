@@ -60,7 +60,7 @@ stop() {
 run 1 "manifest.json" "$ASHLAR" data info killed
 run 0 "finished shards" tokenize --out killed "${job[@]}"
 same one killed
-[ "$(stop TERM stopped)" -eq 130 ] || { cat log-stopped; fail "did not stop politely"; }
+[ "$(stop TERM stopped)" -eq 143 ] || { cat log-stopped; fail "did not stop politely"; }
 grep -q "the same command continues after" log-stopped || fail "does not say how to continue"
 run 0 "finished shards" tokenize --out stopped "${job[@]}"
 same one stopped
@@ -131,6 +131,7 @@ run 0 "skipped 1 broken document" leaks tokenize --out bad --overwrite --split l
 printf '{"text": "a"}\n{"text": "b"\n{"txt": "c"}\n' > bad.jsonl
 run 1 "bad.jsonl:2: not valid JSON" leaks tokenize --out bad --overwrite bad.jsonl
 run 0 "bad.jsonl:2: not valid JSON" tokenize --out bad --overwrite --on-error skip bad.jsonl
+grep -q -- "--on-error skip" log && fail "it advises what was done: $(cat log)"
 : > nothing
 run 1 "no text" tokenize --out nothing-out nothing
 [ ! -e nothing-out ] || fail "an empty input made a folder"

@@ -174,15 +174,15 @@ fi
 "${generate[@]}" --prompt "Once upon a time" --max-tokens 300 2> "$SCRATCH/err" | head -c 10 > /dev/null
 same "broken pipe" "" "$(cat "$SCRATCH/err")"
 
-# ---- Ctrl-C: what was said so far stays said
+# ---- SIGTERM: what was said so far stays said
 "${generate[@]}" --prompt "Once upon a time" --max-tokens 0 --temperature 1 > "$SCRATCH/cut" 2> "$SCRATCH/err" &
 pid=$!
 for _ in $(seq 200); do [ -s "$SCRATCH/cut" ] && break; sleep 0.01; done
 kill -TERM "$pid"
 code=0
 wait "$pid" || code=$?
-[ "$code" -eq 130 ] || [ "$code" -eq 0 ] || fail "Ctrl-C: exit code $code" # 0: it was done before
-same "Ctrl-C says nothing" "" "$(cat "$SCRATCH/err")"
+[ "$code" -eq 143 ] || [ "$code" -eq 0 ] || fail "SIGTERM: exit code $code" # 0: it was done before
+same "SIGTERM says nothing" "" "$(cat "$SCRATCH/err")"
 
 # ---- a model of sums answers with or without the equals sign, line by line
 cat > "$SCRATCH/sums.yaml" << 'YAML'

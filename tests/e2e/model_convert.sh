@@ -84,7 +84,7 @@ code=$?
 expect_error 1 "killed while it writes" "signal"
 same "leftovers of failures" 0 "$(leftovers)"
 
-# Ctrl-C at any moment: the whole folder or none.
+# SIGTERM at any moment: the whole folder or none.
 for delay in 0 0.002 0.005 0.01 0.02 0.03; do
     rm -rf "$SCRATCH/new"
     "${to_new[@]}" bf16 --max-shard-size 10k > /dev/null 2> "$SCRATCH/err" &
@@ -95,7 +95,7 @@ for delay in 0 0.002 0.005 0.01 0.02 0.03; do
     wait "$pid" || code=$?
     case $code in
     0) [ -f "$SCRATCH/new/tokenizer.json" ] || fail "exit code 0 without a folder" ;;
-    130 | 143) [ ! -e "$SCRATCH/new" ] || fail "interrupted after $delay s, but the folder is there" ;;
+    143) [ ! -e "$SCRATCH/new" ] || fail "interrupted after $delay s, but the folder is there" ;;
     *) fail "interrupted after $delay s: exit code $code: $(cat "$SCRATCH/err")" ;;
     esac
     rm -rf "$SCRATCH/new"
@@ -156,6 +156,8 @@ expect 0 "a GGUF file alone"
 cmp -s "$SCRATCH/story" "$SCRATCH/out" || fail "the story changed: $(cat "$SCRATCH/out")"
 leak_free "$ASHLAR" generate --model "$SCRATCH/alone/story.gguf" --chat --prompt "Once upon a time" --temperature 0 --max-tokens 16
 expect 0 "its chat template"
+try "$ASHLAR" model info "$SCRATCH/alone"
+expect_error 1 "the folder of a GGUF file" "give its name, '$SCRATCH/alone/story.gguf'"
 try "$ASHLAR" model info "$SCRATCH/alone/story.gguf"
 expect 0 "info of a GGUF file alone"
 grep -q 'tokenizer  *512' "$SCRATCH/out" || fail "info: no tokenizer in $(cat "$SCRATCH/out")"

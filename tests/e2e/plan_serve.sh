@@ -23,6 +23,9 @@ done
 grep -qF '"recommendation"' "$SCRATCH/out" || fail "the JSON has no recommendation"
 try serve --model llama-3.1-70b --cluster 8xH100 --qps 1000
 grep -q 'need .* replicas = [0-9]* GPUs = [0-9]* x dgx-h100, more than the 8 GPUs there are' "$SCRATCH/out" || fail "what is needed: $(tail -1 "$SCRATCH/out")"
+try serve --model "$SOURCE/tests/golden/stories260K" --cluster 1xp5.48xlarge
+expect 0 "a tiny model"
+grep -qE '[0-9]e\+[0-9]' "$SCRATCH/out" && fail "a rate in powers of ten: $(grep -E '[0-9]e\+[0-9]' "$SCRATCH/out")"
 try serve --model deepseek-v3 --cluster 1xp5en.48xlarge --weights fp8 --out 1
 expect 0 "answers of one token"
 grep -qF "answers of 1 token" "$SCRATCH/out" || fail "one token: $(head -1 "$SCRATCH/out")"

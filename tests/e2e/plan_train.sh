@@ -63,7 +63,7 @@ grep -q 'has no fp4 arithmetic' "$SCRATCH/out" || fail "fp4 on Hopper: $(cat "$S
 try "$ASHLAR" plan machines --model llama-3.1-405b --tokens 15e12 --days 0.01 --machines p5.48xlarge
 grep -q '1048576 of its GPUs at 80 % of their peak would take' "$SCRATCH/out" || fail "no time at all: $(cat "$SCRATCH/out")"
 try "$ASHLAR" plan machines --model llama-3.1-70b --tokens 2e12 --gpus 8 --machines p9
-expect_error 1 "an unknown machine" p9 known
+expect_error 1 "an unknown machine" p9 "ashlar catalog ls"
 try "$ASHLAR" plan memory --model gpt2-124m --micro-batch 4 --precision bf16 --json
 expect 0 "plan memory"
 grep -q '"activations"' "$SCRATCH/out" || fail "plan memory lacks activations"
@@ -77,7 +77,7 @@ expect_error 1 "an unknown model" lama-9 'well-known name'
 try "$ASHLAR" plan train --model Llama3.1-70 --cluster 8xp5.48xlarge
 expect_error 1 "a model that is misspelt" 'the nearest are llama-3.1-70b'
 try "$ASHLAR" plan train --model llama-3-8b --cluster 8xp9
-expect_error 1 "an unknown machine" p9 known
+expect_error 1 "an unknown machine" p9 "ashlar catalog ls"
 try "$ASHLAR" plan train --model llama-3-8b --cluster 0xp5.48xlarge
 expect_error 1 "no machines" COUNTxNAME
 try "$ASHLAR" plan train --model llama-3.1-405b --cluster 2xp5.48xlarge --no-offload
@@ -95,7 +95,7 @@ expect_error 1 "a constant without a value" 'name=value'
 try "$ASHLAR" plan train --model llama-3-8b --cluster -3xp5.48xlarge
 expect_error 1 "fewer than no machines" COUNTxNAME
 try "$ASHLAR" plan train --model llama-3-8b --cluster 8xp5
-expect_error 1 "half a name" 'known: p5.4xlarge, p5.48xlarge'
+expect_error 1 "half a name" 'nearest: p5.4xlarge, p5.48xlarge'
 try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout pp=3,schedule=dualpipe
 expect_error 1 "a layout for fewer GPUs" 'does not divide 8 GPUs'
 try "$ASHLAR" plan train --model llama-3-8b --cluster p5.48xlarge --layout schedule=dualpipe

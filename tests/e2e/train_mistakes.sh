@@ -13,7 +13,7 @@ out=(--out "$SCRATCH/run")
 mistake 2 "no folder" "--out" "$job"
 mistake 2 "no job" "job file" "${out[@]}"
 mistake 2 "a job that is not there" "nowhere.yaml" "$SCRATCH/nowhere.yaml" "${out[@]}"
-mistake 2 "nothing to resume" "holds no run" --resume "${out[@]}"
+mistake 2 "nothing to resume" "holds no run to resume" --resume "${out[@]}"
 mistake 2 "two jobs" "$job" "$job" "$job" "${out[@]}"
 mistake 2 "a misspelt override" "did you mean 'train.steps'" "$job" train.stepz=5 "${out[@]}"
 mistake 2 "a misspelt flag" "--resume" "$job" --resum "${out[@]}"
@@ -47,6 +47,7 @@ mkdir "$SCRATCH/empty"
 mistake 1 "an empty folder of data" "data.train" "$job" "data.train=$SCRATCH/empty" "${out[@]}"
 [ -e "$SCRATCH/run" ] && fail "mistakes left something behind: $(ls -A "$SCRATCH/run")"
 mistake 2 "a setting as two words" "write train.steps=3" "$job" train.steps 3 "${out[@]}"
+mistake 2 "a setting without a value" "write model.hidden=VALUE" "$job" model.hidden "${out[@]}"
 mistake 1 "an address that cannot be" "--metrics-address" "$job" "${out[@]}" --metrics-port 0 --metrics-address nowhere
 
 # A warm-up that nobody asked for shrinks with the run.

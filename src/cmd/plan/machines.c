@@ -128,13 +128,12 @@ static void print_row(const struct ash_compare_row *row, double batch)
 static void print_table(const struct comparison *answer)
 {
     const struct ash_plan_job *job = &answer->job.job;
-    char params[ASH_PLAN_TEXT_BYTES], active[ASH_PLAN_TEXT_BYTES];
+    char params[ASH_PLAN_TEXT_BYTES], active[ASH_PLAN_TEXT_BYTES], tokens[ASH_PLAN_TEXT_BYTES];
 
-    printf(
-        "%s: %s parameters (%s active), %.4g tokens, %.0f sequence%s of %.0f per step, no checkpoints or failures\n\n",
-        job->shape.name, ash_plan_text_count(ash_shape_params(&job->shape), params),
-        ash_plan_text_count(ash_shape_active_params(&job->shape), active), job->tokens, job->global_batch,
-        ash_plan_plural(job->global_batch), job->seq_tokens);
+    printf("%s: %s parameters (%s active), %s tokens, %.0f sequence%s of %.0f per step, no checkpoints or failures\n\n",
+           job->shape.name, ash_plan_text_count(ash_shape_params(&job->shape), params),
+           ash_plan_text_count(ash_shape_active_params(&job->shape), active), ash_plan_text_count(job->tokens, tokens),
+           job->global_batch, ash_plan_plural(job->global_batch), job->seq_tokens);
     printf("%-20s %8s %7s %9s %12s %8s %10s %8s %6s  %s\n", "machine", "machines", "GPUs", "days", "USD", "power",
            "tokens/s", "per GPU", "MFU", "layout");
     for (size_t i = 0; i < answer->count; i++)

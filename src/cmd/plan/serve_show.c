@@ -72,11 +72,12 @@ static void print_ratios(const struct ash_serve_answer *answer)
            "tok/s/GPU", "$/M out");
     for (size_t i = 0; i < answer->ratio_count; i++) {
         const struct ash_serve_split *split = &answer->ratios[i];
-        char price[24], ttft[ASH_PLAN_TEXT_BYTES], itl[ASH_PLAN_TEXT_BYTES];
+        char price[24], ttft[ASH_PLAN_TEXT_BYTES], itl[ASH_PLAN_TEXT_BYTES], rate[ASH_PLAN_TEXT_BYTES];
 
-        printf("%8.0f %8.0f %9s %9s %10.3g %10.0f %9.0f %9s%s%s%s\n", split->prompt_replicas, split->decode_replicas,
-               ash_plan_text_seconds(split->ttft_s, ttft), ash_plan_text_seconds(split->itl_s, itl), split->requests_s,
-               split->tokens_s, split->tokens_s_gpu, dollars(split->usd_million, price, sizeof(price)),
+        printf("%8.0f %8.0f %9s %9s %10s %10.0f %9.0f %9s%s%s%s\n", split->prompt_replicas, split->decode_replicas,
+               ash_plan_text_seconds(split->ttft_s, ttft), ash_plan_text_seconds(split->itl_s, itl),
+               ash_plan_text_rate(split->requests_s, rate), split->tokens_s, split->tokens_s_gpu,
+               dollars(split->usd_million, price, sizeof(price)),
                split->prompt_replicas == answer->split.prompt_replicas ? "  best" : "",
                split->prompts_wait ? "  answers are the limit" : "  prompts are the limit",
                split->meets ? "" : ", misses the limits");
@@ -116,13 +117,13 @@ static void print_request(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_job *job = &answer->job;
     const struct ash_serve_point *best = &answer->points[0];
-    char price[24];
+    char price[24], rate[ASH_PLAN_TEXT_BYTES];
 
     printf("\na request: %g answer%s of %g token%s (%g of thinking), %g verifier pass%s each: %.1f s, %s, "
-           "%.3g requests/s per replica\n",
+           "%s requests/s per replica\n",
            job->samples, ash_plan_plural(job->samples), out_tokens(job), ash_plan_plural(out_tokens(job)),
            job->thinking_tokens, job->verify_passes, job->verify_passes == 1 ? "" : "es", best->request_s,
-           dollars(best->usd_request, price, sizeof(price)), best->requests_s);
+           dollars(best->usd_request, price, sizeof(price)), ash_plan_text_rate(best->requests_s, rate));
 }
 
 /* The replicas that are recommended. */
@@ -165,11 +166,12 @@ static void print_verdict(const struct ash_serve_answer *answer)
 {
     const struct ash_serve_advice *advice = &answer->advice;
     int gpus = answer->job.cluster.gpus;
+    char rate[ASH_PLAN_TEXT_BYTES];
 
     printf("\nverdict: ");
     print_choice(answer);
-    printf(": %.0f tok/s, %.3g requests/s on %d GPU%s", advice->tokens_s, advice->requests_s, gpus,
-           ash_plan_plural(gpus));
+    printf(": %.0f tok/s, %s requests/s on %d GPU%s", advice->tokens_s, ash_plan_text_rate(advice->requests_s, rate),
+           gpus, ash_plan_plural(gpus));
     if (!advice->meets) printf("; no cut meets the limits, this is the nearest");
     print_needed(answer);
     printf("\n");

@@ -40,10 +40,18 @@ const char *ash_plan_text_count(double count, char *buf)
 {
     static const struct scale scales[] = {{1e9, "B"}, {1e6, "M"}, {1e3, "k"}};
 
-    if (count >= 1e9)
+    if (count >= 1e12)
+        snprintf(buf, ASH_PLAN_TEXT_BYTES, "%.2f T", count / 1e12);
+    else if (count >= 1e9)
         snprintf(buf, ASH_PLAN_TEXT_BYTES, "%.2f B", count / 1e9);
     else
         scaled(count, scales, ASH_COUNT(scales), buf);
+    return buf;
+}
+
+const char *ash_plan_text_rate(double per_s, char *buf)
+{
+    snprintf(buf, ASH_PLAN_TEXT_BYTES, per_s < 999.5 ? "%.3g" : "%.0f", per_s);
     return buf;
 }
 

@@ -66,7 +66,7 @@ static const struct ash_opt train_opts[] = {
     {.name = "layout",
      .type = ASH_OPT_STRING,
      .offset = FIELD(layout),
-     .help = "evaluate this layout: tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,..."},
+     .help = "evaluate this layout: tp=8,pp=4,vpp=5,zero=1,..., or as the table prints it: 'tp8 pp4x5 zero1'"},
     {.name = "schedules",
      .type = ASH_OPT_CHOICE,
      .offset = FIELD(schedules),

@@ -140,7 +140,7 @@ static void print_power(const struct ash_plan_train_answer *train, const struct 
 /* GPU-hours, and what failures make of the days. */
 static void print_budget(const struct ash_plan_train_answer *train, const struct ash_plan_step *step)
 {
-    char hours[ASH_PLAN_TEXT_BYTES];
+    char hours[ASH_PLAN_TEXT_BYTES], low[ASH_PLAN_TEXT_BYTES], high[ASH_PLAN_TEXT_BYTES];
 
     if (train->job.tokens <= 0) return;
     printf("  %s GPU-hours without failures", ash_plan_text_count(gpu_hours(train, step), hours));
@@ -149,7 +149,9 @@ static void print_budget(const struct ash_plan_train_answer *train, const struct
         double usd_day = train->price.usd_hour * train->job.cluster.machines * 24;
 
         printf("; with failures (ashlar plan goodput): %.1f to %.1f days", best, worst);
-        if (usd_day > 0) printf(", %.0f to %.0f USD", best * usd_day, worst * usd_day);
+        if (usd_day > 0)
+            printf(", %s to %s USD", ash_plan_text_count(best * usd_day, low),
+                   ash_plan_text_count(worst * usd_day, high));
     }
     printf("\n");
 }

@@ -188,9 +188,9 @@ static int say_missing(const struct coordinator *coordinator, int code, struct a
             shown++;
         }
     if (code == -EINTR)
-        return ash_err_set(err, code, "told to stop while %zu of %zu ranks had not come: %s%s", missing,
+        return ash_err_set(err, code, "told to stop while %zu of %zu ranks had not joined: %s%s", missing,
                            coordinator->r->size, list, missing > shown ? ", ..." : "");
-    return ash_err_set(err, code, "%zu of %zu ranks have not come within %.0f s: %s%s", missing, coordinator->r->size,
+    return ash_err_set(err, code, "%zu of %zu ranks have not joined within %.0f s: %s%s", missing, coordinator->r->size,
                        coordinator->r->timeout_s, list, missing > shown ? ", ..." : "");
 }
 
@@ -218,7 +218,7 @@ static int coordinate(struct ash_rendezvous *r, size_t payload_bytes, char *payl
         if (rc == 0)
             send_answer(coordinator.joiners[i], 0, "", payloads, r->size * payload_bytes, r->deadline_ns);
         else
-            send_answer(coordinator.joiners[i], rc, err != NULL ? err->text : "the others have not come", NULL, 0,
+            send_answer(coordinator.joiners[i], rc, err != NULL ? err->text : "the others have not joined", NULL, 0,
                         ash_deadline_in(HELLO_S));
         close(coordinator.joiners[i]);
     }

@@ -1,8 +1,36 @@
 /* The configuration of a model, wherever it is written: config.json of a folder, or the metadata of a GGUF file. */
+#include <dirent.h>
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 #include "base/file.h"
 #include "model/files/gguf_model_priv.h"
+
+static int select_gguf(const struct dirent *entry)
+{
+    size_t length = strlen(entry->d_name);
+
+    return length > 5 && strcmp(entry->d_name + length - 5, ".gguf") == 0;
+}
+
+/* Folders of GGUF files often hold one model in several precisions: say that one of them is to be named. Returns
+ * -ENOENT, or 0 where dir holds none. */
+static int explain_ggufs(const char *dir, struct ash_err *err)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(dir, &entries, select_gguf, alphasort), rc = 0;
+
+    if (count == 1)
+        rc = ash_err_set(err, -ENOENT, "'%s' holds a GGUF file: give its name, '%s/%s'", dir, dir, entries[0]->d_name);
+    else if (count > 1)
+        rc = ash_err_set(err, -ENOENT, "'%s' holds %d GGUF files: give the name of one, such as '%s/%s'", dir, count,
+                         dir, entries[0]->d_name);
+    for (int i = 0; i < count; i++)
+        free(entries[i]);
+    free(entries);
+    return rc;
+}
 
 /* There is no config.json: what was meant instead? */
 static int explain_missing(const char *dir, struct ash_err *err)
@@ -12,6 +40,7 @@ static int explain_missing(const char *dir, struct ash_err *err)
     if (!ash_path_exists(dir)) return ash_err_set(err, -ENOENT, "there is no model folder or .gguf file '%s'", dir);
     if (ash_path_join(inner, sizeof(inner), dir, "model/config.json") == 0 && ash_path_exists(inner))
         return ash_err_set(err, -ENOENT, "'%s' is the folder of a run: its model is '%s/model'", dir, dir);
+    if (explain_ggufs(dir, err) < 0) return -ENOENT;
     return ash_err_set(err, -ENOENT,
                        "'%s' is not a model: it takes a folder with a config.json or a " ASH_GGUF_MODEL
                        ", or a file whose name ends in .gguf",

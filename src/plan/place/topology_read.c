@@ -10,6 +10,9 @@
 #include "plan/place/hostlist.h"
 
 #define GAPS " \t\r"
+#define FORMATS                                                                                                        \
+    "a topology is what `aws ec2 describe-instance-topology` prints, Slurm's topology.conf, or lines of `host "        \
+    "spine1/leaf3`"
 
 /* The next line of text, without its comment; NULL after the last. */
 static char *next_line(char **text)
@@ -60,7 +63,8 @@ int ash_topology_read_plain(struct ash_topology *topology, char *text, struct as
                                number, host);
         more = path + strcspn(path, GAPS);
         if (more[strspn(more, GAPS)] != '\0')
-            return ash_err_set(err, -EINVAL, "line %d: one host and one path, not '%.80s'", number, more + 1);
+            return ash_err_set(err, -EINVAL, "line %d: '%.80s' follows a host and its path; " FORMATS, number,
+                               more + 1);
         *more = '\0';
         rc = hang_path(topology, host, path, err);
         if (rc < 0) return ash_err_prefix(err, rc, "line %d", number);
@@ -158,13 +162,9 @@ int ash_topology_read_ec2(struct ash_topology *topology, const char *text, struc
     json_t *json = NULL;
     size_t i;
     struct ash_err cause = {0};
-    int rc = ash_json_parse(text, strlen(text), "line", &json, &cause);
+    int rc = ash_json_parse(text, strlen(text), "topology", &json, &cause);
 
-    if (rc < 0)
-        return ash_err_set(err, rc,
-                           "%.200s; a topology is what `aws ec2 describe-instance-topology` prints, Slurm's "
-                           "topology.conf, or lines of `host spine1/leaf3`",
-                           cause.text);
+    if (rc < 0) return ash_err_set(err, rc, "%.200s; " FORMATS, cause.text);
     instances = json_is_array(json) ? json : json_object_get(json, "Instances");
     if (!json_is_array(instances))
         rc = ash_err_set(err, -EINVAL, "no list of Instances: is it what `aws ec2 describe-instance-topology` prints?");

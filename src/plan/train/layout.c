@@ -116,12 +116,25 @@ static int set_pipeline(struct ash_layout *layout, const char *value, struct ash
     return 0;
 }
 
+/* "3", or "3/64" as tables print it: the stage, and over how many ranks it shards. */
+static int set_zero(struct ash_layout *layout, const char *value, struct ash_err *err)
+{
+    char stage[WORD_BYTES];
+    size_t length = strcspn(value, "/");
+    int rc;
+
+    snprintf(stage, sizeof(stage), "%.*s", (int)length, value);
+    rc = set_degree(layout, "zero", stage, err);
+    return rc < 0 || value[length] == '\0' ? rc : set_degree(layout, "shard", value + length + 1, err);
+}
+
 static int set_word(struct ash_layout *layout, const char *name, const char *value, struct ash_err *err)
 {
     int rc;
 
     if (strcmp(name, "offload") == 0) return set_offload(layout, value, err);
     if (strcmp(name, "pp") == 0) return set_pipeline(layout, value, err);
+    if (strcmp(name, "zero") == 0) return set_zero(layout, value, err);
     if (strcmp(name, "recompute") == 0) {
         rc = read_choice(name, recompute_names, value, err);
         if (rc >= 0) layout->recompute = (enum ash_plan_recompute)rc;
@@ -137,14 +150,28 @@ static int set_word(struct ash_layout *layout, const char *name, const char *val
     return rc < 0 ? rc : 0;
 }
 
+/* A word without "=", as tables print it: "tp8", "pp16x4", "zero3/64", "fp8", "offload". */
+static int set_printed(struct ash_layout *layout, const char *word, struct ash_err *err)
+{
+    char name[WORD_BYTES];
+    size_t length = strcspn(word, "0123456789");
+
+    if (strcmp(word, "offload") == 0) return set_offload(layout, "yes", err);
+    if (index_of(precision_names, word) >= 0) return set_word(layout, "precision", word, err);
+    if (length == 0 || word[length] == '\0')
+        return ash_err_set(err, -EINVAL, "layout: '%s' needs a value, like tp=8", word);
+    snprintf(name, sizeof(name), "%.*s", (int)length, word);
+    return set_word(layout, name, word + length, err);
+}
+
 int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err *err)
 {
     struct ash_layout result = *layout;
 
     while (*text != '\0') {
         char word[WORD_BYTES], *equals;
-        size_t length = strcspn(text, ",");
-        int rc = 0;
+        size_t length = strcspn(text, ", ");
+        int rc;
 
         if (length == 0 || length >= sizeof(word))
             return ash_err_set(err, -EINVAL, "layout: '%.60s' is not name=value,name=value,...", text);
@@ -152,14 +179,9 @@ int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err
         word[length] = '\0';
         equals = strchr(word, '=');
         if (equals != NULL) *equals = '\0';
-        if (equals != NULL)
-            rc = set_word(&result, word, equals + 1, err);
-        else if (strcmp(word, "offload") == 0)
-            result.offload = true;
-        else
-            rc = ash_err_set(err, -EINVAL, "layout: '%s' needs a value, like tp=8", word);
+        rc = equals != NULL ? set_word(&result, word, equals + 1, err) : set_printed(&result, word, err);
         if (rc < 0) return rc;
-        text += length + (text[length] == ',' ? 1 : 0);
+        text += length + (text[length] != '\0' ? 1 : 0);
     }
     *layout = result;
     return 0;

@@ -55,8 +55,8 @@ struct ash_plan_job {
 };
 
 /* "dp=8,tp=8,pp=4,vpp=5,cp=1,ep=1,zero=1,mbs=1,recompute=full,precision=fp8,schedule=zb-h1,offload" over *layout;
- * pp=4x5 and pp=4-zb-h1 are pp with vpp and schedule, as ash_layout_text writes them; a degree that is not named stays,
- * dp that is 0 follows from the rest. Unknown words and numbers out of range are -EINVAL. */
+ * or as ash_layout_text writes it: "tp8 pp4x5 cp2 dp8 zero3/64 mbs1 fp8". A degree that is not named stays, dp that is
+ * 0 follows from the rest. Unknown words and numbers out of range are -EINVAL. */
 int ash_layout_parse(const char *text, struct ash_layout *layout, struct ash_err *err);
 /* Can the job run so at all? Divisibility of GPUs, heads, layers, experts and batch; -EINVAL says what would do. Fills
  * dp and etp where they are 0. Memory is not asked here. */

@@ -77,11 +77,9 @@ static int encode_plain(const struct ash_encoder *encoder, const struct ash_inpu
     if (valid == doc->size_bytes) return encode_text(encoder, text, doc->size_bytes, ids, err);
     for (size_t i = 0; i < valid; i++)
         line += text[i] == '\n';
-    return ash_err_set(err, -EILSEQ,
-                       "%s:%" PRIu64 ": byte %" PRIu64
-                       " of the file is not UTF-8; convert it, or leave such documents out with "
-                       "--on-error skip",
-                       path, line, doc->begin.offset + valid);
+    return ash_err_set(err, -EILSEQ, "%s:%" PRIu64 ": byte %" PRIu64 " of the file is not UTF-8%s", path, line,
+                       doc->begin.offset + valid,
+                       encoder->opts.skip ? "" : "; convert it, or leave such documents out with --on-error skip");
 }
 
 static int encode_json(const struct ash_encoder *encoder, const struct ash_input_doc *doc, const char *text,
@@ -92,16 +90,16 @@ static int encode_json(const struct ash_encoder *encoder, const struct ash_input
     struct ash_err cause = {0};
     int rc = ash_json_parse_line(text, doc->size_bytes, path, doc->begin.line, &json, &cause);
 
-    if (rc < 0) return ash_err_set(err, rc, "%s; --on-error skip leaves such lines out", cause.text);
+    if (rc < 0)
+        return ash_err_set(err, rc, "%s%s", cause.text,
+                           encoder->opts.skip ? "" : "; --on-error skip leaves such lines out");
     value = json_object_get(json, encoder->opts.field);
     if (json_is_string(value))
         rc = encode_text(encoder, json_string_value(value), json_string_length(value), ids, err);
     else
-        rc = ash_err_set(err, -EINVAL,
-                         "%s:%" PRIu64
-                         ": the line has no string '%s'; name another with --field, or leave such lines out with "
-                         "--on-error skip",
-                         path, doc->begin.line, encoder->opts.field);
+        rc = ash_err_set(err, -EINVAL, "%s:%" PRIu64 ": the line has no string '%s'; name another with --field%s", path,
+                         doc->begin.line, encoder->opts.field,
+                         encoder->opts.skip ? "" : ", or leave such lines out with --on-error skip");
     json_decref(json);
     return rc;
 }

@@ -40,6 +40,7 @@ int ash_mesh_resolve(struct ash_job_mesh *job, size_t ranks, struct ash_err *err
     int64_t others = job->fsdp * job->tp * job->pp * job->cp * job->ep;
     size_t sizes[ASH_MESH_AXES];
     char text[SIZES_BYTES];
+    long long wanted;
 
     sizes_of(job, sizes);
     if (job->dp == 0) {
@@ -51,12 +52,12 @@ int ash_mesh_resolve(struct ash_job_mesh *job, size_t ranks, struct ash_err *err
                                ranks, (long long)others);
         job->dp = (int64_t)ranks / others;
     }
-    if (job->dp * others != (int64_t)ranks)
+    wanted = (long long)job->dp * others;
+    if (wanted != (long long)ranks)
         return ash_err_set(err, -EINVAL,
                            "a mesh of %s has %lld ranks, and there %s %zu: `ashlar launch --procs %lld train ...` "
                            "starts them, and mesh.dp=0 takes what the other sizes leave",
-                           name_sizes(sizes, text, sizeof(text)), (long long)(job->dp * others),
-                           ranks == 1 ? "is" : "are", ranks, (long long)(job->dp * others));
+                           name_sizes(sizes, text, sizeof(text)), wanted, ranks == 1 ? "is" : "are", ranks, wanted);
     return 0;
 }
 

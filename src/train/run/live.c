@@ -31,28 +31,30 @@ const char *ash_live_count(uint64_t value, char *buf, size_t buf_bytes)
     return buf;
 }
 
-/* gap separates the number from its unit. */
-static const char *shorten(double value, const char *gap, const char *what, char *buf, size_t buf_bytes)
+#define UNITS 5
+static const char *const count_units[UNITS] = {"", "k", "M", "B", "T"};
+static const char *const byte_units[UNITS] = {" B", " kB", " MB", " GB", " TB"};
+
+static const char *shorten(double value, const char *const *units, char *buf, size_t buf_bytes)
 {
-    static const char *const units[] = {"", "k", "M", "G", "T"};
     size_t unit = 0;
 
-    while (value >= 999.5 && unit < 4) {
+    while (value >= 999.5 && unit < UNITS - 1) {
         value /= 1000.0;
         unit++;
     }
-    snprintf(buf, buf_bytes, "%.*f%s%s%s", unit == 0 || value >= 99.95 ? 0 : 1, value, gap, units[unit], what);
+    snprintf(buf, buf_bytes, "%.*f%s", unit == 0 || value >= 99.95 ? 0 : 1, value, units[unit]);
     return buf;
 }
 
 const char *ash_live_short(double value, char *buf, size_t buf_bytes)
 {
-    return shorten(value, "", "", buf, buf_bytes);
+    return shorten(value, count_units, buf, buf_bytes);
 }
 
 const char *ash_live_bytes(double value, char *buf, size_t buf_bytes)
 {
-    return shorten(value, " ", "B", buf, buf_bytes);
+    return shorten(value, byte_units, buf, buf_bytes);
 }
 
 void ash_live_init(struct ash_live *live, FILE *out, bool terminal, int width, uint64_t total_steps)
@@ -172,11 +174,13 @@ void ash_live_start(struct ash_live *live, uint64_t step, uint64_t total_steps)
 static void print_plain(struct ash_live *live, const struct ash_live_view *view)
 {
     char line[LINE_BYTES], number[32];
+    bool has_left = view->step < view->total && isfinite(view->left_s);
     int used = begin_line(line, view->step, view->total);
 
-    used += snprintf(line + used, LINE_BYTES - (size_t)used, "  loss %7.4f  %5s tok/s  lr %.2e  norm %-7.3g",
-                     view->loss, ash_live_short(rate_of(live), number, sizeof(number)), view->lr, view->norm);
-    if (view->step < view->total && isfinite(view->left_s))
+    used += snprintf(line + used, LINE_BYTES - (size_t)used, "  loss %7.4f  %5s tok/s  lr %.2e  norm %-*.3g",
+                     view->loss, ash_live_short(rate_of(live), number, sizeof(number)), view->lr,
+                     has_left || view->measured ? 7 : 0, view->norm);
+    if (has_left)
         used += snprintf(line + used, LINE_BYTES - (size_t)used, "  %6s left",
                          ash_clock_format(view->left_s, number, sizeof(number)));
     if (view->measured) snprintf(line + used, LINE_BYTES - (size_t)used, "  valid %.4f", view->valid_loss);

@@ -40,7 +40,7 @@ void ash_live_clear(struct ash_live *live);
 
 /* A count with separators: "1,234,567". Returns buf. */
 const char *ash_live_count(uint64_t value, char *buf, size_t buf_bytes);
-/* A number in three digits or so: "12", "1.2k", "3.4M", "5.6G". Returns buf. */
+/* A number in three digits or so: "12", "1.2k", "3.4M", "5.6B". Returns buf. */
 const char *ash_live_short(double value, char *buf, size_t buf_bytes);
 /* The same for bytes: "12 B", "1.2 kB", "3.4 MB". Returns buf. */
 const char *ash_live_bytes(double value, char *buf, size_t buf_bytes);

@@ -163,8 +163,8 @@ static void warn_of_epochs(struct ash_run *run)
 
     if (epochs < EPOCHS_MAX) return;
     ash_run_warn(run,
-                 "the run reads its data %.0f times: a model learns little after %d epochs but learns the text by "
-                 "heart; more data or fewer steps (train.steps, train.tokens) are better",
+                 "the run reads its data %.0f times: after %d epochs a model learns little but memorises the "
+                 "text; more data or fewer steps (train.steps, train.tokens) are better",
                  epochs, EPOCHS_MAX);
 }
 
@@ -224,12 +224,16 @@ static void print_spent(const struct ash_run *run, FILE *screen)
                  {"exposed communication", ASH_METER_COMM},
                  {"data", ASH_METER_DATA},
                  {"idle", ASH_METER_IDLE}};
-    double total = 0;
+    double total = 0, step_s;
 
     for (size_t i = 0; i < ASH_COUNT(parts); i++)
         total += run->spent_s[i];
     if (run->spent_steps == 0 || total <= 0) return;
-    fprintf(screen, "%-9s %.3g ms:", "a step", total / (double)run->spent_steps * 1e3);
+    step_s = total / (double)run->spent_steps;
+    if (step_s < 0.9995)
+        fprintf(screen, "%-9s %.3g ms:", "a step", step_s * 1e3);
+    else
+        fprintf(screen, "%-9s %.*f s:", "a step", step_s < 9.995 ? 2 : step_s < 99.95 ? 1 : 0, step_s);
     for (size_t i = 0; i < ASH_COUNT(parts); i++)
         fprintf(screen, "%s %s %.1f%%", i > 0 ? "," : "", parts[i].name, run->spent_s[parts[i].kind] / total * 100);
     fprintf(screen, "\n");

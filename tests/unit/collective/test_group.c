@@ -84,7 +84,7 @@ static void test_missing(void **state)
 
     (void)state;
     assert_int_equal(ash_group_open(&env, &opts, &group, &err), -ETIMEDOUT);
-    assert_non_null(strstr(err.text, "2 of 3 ranks have not come"));
+    assert_non_null(strstr(err.text, "2 of 3 ranks have not joined"));
     assert_non_null(strstr(err.text, "1, 2"));
     env.rank = 1;
     assert_true(ash_group_open(&env, &opts, &group, &err) < 0);

@@ -79,7 +79,7 @@ static void test_bad_trees(void **state)
     (void)state;
     assert_refused("", "no hosts");
     assert_refused("host", "needs a path");
-    assert_refused("host a/b c", "one host and one path");
+    assert_refused("host a/b c", "line 1: 'c' follows a host and its path; a topology is what");
     assert_refused("host a//b\nhost a/c", "hangs below");
     assert_refused("a x/y\na x/z\n", "one way up");
     assert_refused("SwitchName=a Switches=b\nSwitchName=b Switches=a Nodes=n1\n", "below itself");

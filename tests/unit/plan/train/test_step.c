@@ -253,7 +253,7 @@ static void deepseek_fits_as_published(void **state)
 }
 
 /* Layouts are read as tables print them. */
-static void printed_pipelines_are_read(void **state)
+static void printed_layouts_are_read(void **state)
 {
     struct ash_plan_job job = job_of("llama-3-70b", "8xp5.48xlarge", 128, 8192);
     struct ash_layout layout = layout_of(&job, "pp=4-zb-h1,offload=1");
@@ -262,6 +262,12 @@ static void printed_pipelines_are_read(void **state)
     assert_true(layout.pp == 4 && layout.schedule == ASH_PLAN_ZB_H1 && layout.offload);
     layout = layout_of(&job, "pp=4x5,offload=no");
     assert_true(layout.pp == 4 && layout.chunks == 5 && !layout.offload);
+    layout = layout_of(&job, "tp4 pp4x5 cp2 dp2 zero1/2 mbs1 fp8 offload");
+    assert_true(layout.tp == 4 && layout.pp == 4 && layout.chunks == 5 && layout.cp == 2 && layout.dp == 2);
+    assert_true(layout.zero == 1 && layout.shard == 2 && layout.precision == ASH_GPU_FP8 && layout.offload);
+    assert_int_equal(ash_layout_parse("tp", &layout, NULL), -EINVAL);
+    assert_int_equal(ash_layout_parse("8", &layout, NULL), -EINVAL);
+    assert_int_equal(ash_layout_parse("xp8", &layout, NULL), -EINVAL);
     assert_int_equal(ash_layout_parse("pp=4-zigzag", &layout, NULL), -EINVAL);
     assert_int_equal(ash_layout_parse("offload=maybe", &layout, NULL), -EINVAL);
 }
@@ -345,7 +351,7 @@ int main(void)
         cmocka_unit_test(state_is_16_bytes_a_weight_and_shards),
         cmocka_unit_test(activations_are_the_published_ones),
         cmocka_unit_test(deepseek_fits_as_published),
-        cmocka_unit_test(printed_pipelines_are_read),
+        cmocka_unit_test(printed_layouts_are_read),
         cmocka_unit_test(parts_add_up),
         cmocka_unit_test(the_closed_form_is_near),
         cmocka_unit_test(more_of_anything_is_not_slower),

@@ -190,9 +190,11 @@ static void test_numbers_for_people(void **state)
     assert_string_equal(ash_live_short(999.6, buf, sizeof(buf)), "1.0k");
     assert_string_equal(ash_live_short(52100, buf, sizeof(buf)), "52.1k");
     assert_string_equal(ash_live_short(123456789, buf, sizeof(buf)), "123M");
+    assert_string_equal(ash_live_short(1.5e9, buf, sizeof(buf)), "1.5B");
     assert_string_equal(ash_live_short(7e15, buf, sizeof(buf)), "7000T");
     assert_string_equal(ash_live_bytes(12, buf, sizeof(buf)), "12 B");
     assert_string_equal(ash_live_bytes(12.9e6, buf, sizeof(buf)), "12.9 MB");
+    assert_string_equal(ash_live_bytes(3e9, buf, sizeof(buf)), "3.0 GB");
 }
 
 int main(void)
