@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All-reduce between 2 and 4 processes beside Open MPI, MPICH (2 ranks only: its waits spin) and PyTorch's Gloo, the best of which counts at
+# All-reduce between 2 and 4 processes compared with Open MPI, MPICH (2 ranks only: its waits spin) and PyTorch's Gloo, the best of which counts at
 # each size; and as a share of what a non-temporal copy by all ranks at once allows. All take turns, the median of the rounds counts.
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"

@@ -113,9 +113,12 @@ static int say(struct side *side, bool write)
     int rc = write ? ash_fabric_write(side->fabric, &transfer) : 0;
 
     if (rc < 0) return rc;
-    while ((rc = ash_fabric_notify(side->fabric, 1 - side->rank, 1)) == -EAGAIN)
-        if ((rc = take_events(side, false)) < 0) return rc;
-    return rc;
+    for (;;) {
+        rc = ash_fabric_notify(side->fabric, 1 - side->rank, 1);
+        if (rc != -EAGAIN) return rc;
+        rc = take_events(side, false);
+        if (rc < 0) return rc;
+    }
 }
 
 /* Seconds for count round trips, or a negative errno. */

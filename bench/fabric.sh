@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Transfers between two processes beside libfabric's own ping-pong (fi_pingpong), on shared memory and on loopback TCP.
+# Transfers between two processes compared with libfabric's own ping-pong (fi_pingpong), on shared memory and on loopback TCP.
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
 command -v fi_pingpong > /dev/null || apt_get libfabric-bin || note "no fi_pingpong: rows without it"

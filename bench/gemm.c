@@ -1,6 +1,6 @@
 /* gemm ROWS ROUNDS SIZE...: square matrix products as models have them (activations by weights stored [out, in]), in
- * float32 and with operands rounded to bf16, compared with OpenBLAS and with the peak of the instruction, all measured in
- * turn. OpenBLAS is opened at run time: nothing of ours links to it. */
+ * float32 and with operands rounded to bf16, compared with OpenBLAS and with the peak of the instruction, all measured
+ * in turn. OpenBLAS is opened at run time: nothing of ours links to it. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Matrix products as a share of the measured peak, beside OpenBLAS (opened at run time where it is installed).
+# Matrix products as a share of the measured peak, compared with OpenBLAS (opened at run time where it is installed).
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
 ldconfig -p | grep 'libopenblas\.so\.0' > /dev/null || apt_get libopenblas0-pthread || note "no OpenBLAS: rows without it"

@@ -1,6 +1,7 @@
-/* gpu - how fast the GPU's ops are on the shapes of real models: one line of JSON per measurement, with what the op must
- * at least read and write (bytes) and compute (operations). Inputs are drawn; the median of several timed runs counts.
- * usage: build/bench/gpu [PATTERN]      prints {"op": ..., "shape": ..., "ms": ..., "tflops": ..., "gb_s": ...} */
+/* gpu - how fast the GPU's ops are on the shapes of real models: one line of JSON per measurement, with what
+ * the op must at least read and write (bytes) and compute (operations). Inputs are drawn; the median of several
+ * timed runs counts. usage: build/bench/gpu [PATTERN]      prints {"op": ..., "shape": ..., "ms": ...,
+ * "tflops": ..., "gb_s": ...} */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +133,7 @@ static void run_rounded(struct work *work)
     run_forward(work, ASH_F32, ASH_BF16, true);
 }
 
-/* The gradient of w: dy^T x, a sum over rows that goes on from what is there. */
+/* The gradient of w: dy^T x, a sum over rows that continues from the values there. */
 static void run_wgrad(struct work *work)
 {
     const struct shape *s = work->shape;

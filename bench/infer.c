@@ -29,12 +29,15 @@ static int bench_open(struct bench *bench, const char *path, int threads, struct
     size_t vocab;
     int rc = ash_exec_init(&bench->exec, NULL, threads, err);
 
-    if (rc == 0) rc = ash_model_open(path, &bench->model, err);
+    if (rc < 0) return rc;
+    rc = ash_model_open(path, &bench->model, err);
     if (rc < 0) return rc;
     ash_model_round_bf16(bench->model, true);
-    if ((rc = ash_model_pack(bench->model, &bench->exec, err)) < 0) return rc;
+    rc = ash_model_pack(bench->model, &bench->exec, err);
+    if (rc < 0) return rc;
     rc = ash_pass_open(bench->model, &bench->exec, &opts, &bench->pass, err);
-    if (rc == 0) rc = ash_cache_open(bench->model, 1, TOKENS_MAX, &bench->cache, err);
+    if (rc < 0) return rc;
+    rc = ash_cache_open(bench->model, 1, TOKENS_MAX, &bench->cache, err);
     if (rc < 0) return rc;
     vocab = ash_model_get_config(bench->model)->vocab;
     bench->logits = malloc(vocab * sizeof(float));

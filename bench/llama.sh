@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # A 1.1e9-parameter Llama with random weights: prefill of 512 tokens and of 8 (which is what a step of a batch of 8 takes), decode
-# of 128 and time to the first token, beside llama.cpp on the same weights (ours in bf16 beside its F16, which are as many bytes;
+# of 128 and time to the first token, compared with llama.cpp on the same weights (ours in bf16, its in F16, which are as many bytes;
 # q8, q4 and q8w, which is Q8_0 to it, from the same GGUF file).
 # llama.cpp comes from npm and, where BENCH_LLAMA names a native build's llama-bench, from there too: a row takes the better of
 # the two and says which it was. All take turns. The files take 6 GB in build/bench-models; they are made once.
@@ -92,8 +92,8 @@ row() { "$BUILD/bench/row" "$BENCH_ROWS" "$@"; }
 
 median() { printf '%s\n' "$@" | sort -g | awk '{ v[NR] = $1 } END { print NR == 0 ? 0 : (v[int((NR + 1) / 2)] + v[int(NR / 2) + 1]) / 2 }'; }
 
-# beside NAME UNIT SUFFIX GOAL higher|lower: a row of ${ours[@]} beside the better of ${theirs_npm[@]} and ${theirs_native[@]}.
-beside() {
+# compare NAME UNIT SUFFIX GOAL higher|lower: a row of ${ours[@]} and the better of ${theirs_npm[@]} and ${theirs_native[@]}.
+compare() {
     local name=$1 unit=$2 suffix=$3 goal=$4 better=$5 label=$label_npm theirs=("${theirs_npm[@]}")
     local a b
     a=$(median "${theirs_npm[@]}") b=$(median "${theirs_native[@]}")
@@ -148,11 +148,11 @@ run_type() {
     ! $asks_npm || ask_close npm
     [ ${#ours_decode[@]} -gt 0 ] || return 0
     ours=("${ours_prefill[@]}") theirs_npm=("${npm_prefill[@]}") theirs_native=("${native_prefill[@]}")
-    beside "llama/prefill-$kind" tokens/s "$suffix" "$goal_p" higher
+    compare "llama/prefill-$kind" tokens/s "$suffix" "$goal_p" higher
     ours=("${ours_few[@]}") theirs_npm=("${npm_few[@]}") theirs_native=("${native_few[@]}")
-    beside "llama/prefill$few-$kind" tokens/s "$suffix" 0 higher
+    compare "llama/prefill$few-$kind" tokens/s "$suffix" 0 higher
     ours=("${ours_decode[@]}") theirs_npm=("${npm_decode[@]}") theirs_native=("${native_decode[@]}")
-    beside "llama/decode-$kind" tokens/s "$suffix" "$goal_d" higher
+    compare "llama/decode-$kind" tokens/s "$suffix" "$goal_d" higher
     row "llama/decode-$kind-bandwidth" GB/s "read bandwidth, measured" 0.85 higher \
         $(for value in "${ours_decode[@]}"; do awk "BEGIN { print $weights * $bytes * $value / 1e9 }"; done) -- "$read_gbs"
 }
@@ -199,7 +199,7 @@ run_start() {
             ((round == 0)) || theirs_native+=("$value")
         fi
     done
-    beside "llama/start-$kind-$state" s "$suffix" "$goal" lower
+    compare "llama/start-$kind-$state" s "$suffix" "$goal" lower
 }
 
 : > "$BUILD/bench-llama.err"

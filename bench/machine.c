@@ -22,7 +22,7 @@ static double measure(struct bench_bandwidth *bandwidth, int figure, int threads
     return bench_peak_gops((enum bench_peak)(figure - PEAK), threads);
 }
 
-/* The median of rounds measurements of every figure, on so many cores, as rows. Figures take turns. */
+/* The median of rounds measurements of every figure, on the given number of cores, as rows. Figures take turns. */
 static int measure_all(struct bench_bandwidth *bandwidth, const char *rows, size_t rounds, int threads,
                        const char *cores)
 {

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # All-reduce and all-to-all between two nodes of two ranks over links of 1 Gbit/s (network namespaces, veth, tbf): inside
-# a node first and across once, beside the same with every rank exchanging with every other one. And training steps of two ranks of one
-# thread, each on a node of its own, beside the same two on one node: what the link costs a step.
+# a node first and across once, compared with the same with every rank exchanging with every other one. And training steps of two ranks of one
+# thread, each on a node of its own, compared with the same two on one node: what the link costs a step.
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
 . "$SOURCE/bench/lib/steps.sh"

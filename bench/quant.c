@@ -1,6 +1,6 @@
-/* quant ROWS ROUNDS SIZE...: products with packed quantised weights. Square ones compared with the peak of the int8
- * instruction; and one row by a matrix that no cache holds (decoding) compared with the read bandwidth. All measured in turn.
- */
+/* quant ROWS ROUNDS SIZE...: products with packed quantised weights. Square ones compared with the peak of the
+ * int8 instruction; and one row by a matrix that no cache holds (decoding) compared with the read bandwidth.
+ * All measured in turn. */
 #include <stdio.h>
 #include <stdlib.h>
 

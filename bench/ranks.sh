@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Does training scale over processes? The gpt2-124m step (4 sequences of 256 tokens, bf16) by processes of one thread in each layout, beside
+# Does training scale over processes? The gpt2-124m step (4 sequences of 256 tokens, bf16) by processes of one thread in each layout, compared with
 # one process with as many threads. A run is ended as soon as its steps are logged, so nothing is saved. Runs take turns.
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"

@@ -1,6 +1,6 @@
-/* row ROWS NAME UNIT PEER GOAL higher|lower OURS... -- THEIRS...: appends the medians of two lists of measurements as a
- * row. GOAL is for the ratio, 0 for none; higher or lower says which is better; no THEIRS leaves the peer's side empty.
- */
+/* row ROWS NAME UNIT PEER GOAL higher|lower OURS... -- THEIRS...: appends the medians of two lists of
+ * measurements as a row. GOAL is for the ratio, 0 for none; higher or lower says which is better; no THEIRS
+ * leaves the peer's side empty. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -86,17 +86,17 @@ static int corpus_add(struct corpus *corpus, const char *text, size_t size_bytes
     return 0;
 }
 
-/* text is NUL-terminated behind its size. */
+/* text is NUL-terminated after its size_bytes. */
 static int corpus_read(struct corpus *corpus, const char *text, size_t size_bytes)
 {
     const char *at = text, *end = at + size_bytes;
 
     while (at < end) {
-        char *behind;
-        unsigned long size = strtoul(at, &behind, 10);
-        if (behind == at || *behind != '\n' || size > (size_t)(end - behind - 1)) return -1;
-        if (corpus_add(corpus, behind + 1, size) < 0) return -1;
-        at = behind + 1 + size;
+        char *after;
+        unsigned long size = strtoul(at, &after, 10);
+        if (after == at || *after != '\n' || size > (size_t)(end - after - 1)) return -1;
+        if (corpus_add(corpus, after + 1, size) < 0) return -1;
+        at = after + 1 + size;
     }
     return 0;
 }

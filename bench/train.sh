@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A training step (4 sequences of 256 tokens: forward, loss, backward, clipping, AdamW) beside PyTorch's in float32, on as many
+# A training step (4 sequences of 256 tokens: forward, loss, backward, clipping, AdamW) compared with PyTorch's in float32, on as many
 # threads. Both processes stay up and take turns, after a warm-up each.
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"

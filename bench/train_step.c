@@ -76,7 +76,8 @@ static int bench_open(struct bench *bench, const char *config, int threads, stru
     struct ash_model *model = NULL;
     int rc = ash_exec_init(&bench->exec, NULL, threads, err);
 
-    if (rc == 0) rc = create_model(config, &model, err);
+    if (rc < 0) return rc;
+    rc = create_model(config, &model, err);
     if (rc < 0) return rc;
     rc = ash_state_init(&bench->state, &bench->exec, model, true, NULL, err);
     if (rc < 0) {
@@ -119,11 +120,11 @@ static int run_step(struct bench *bench, bool bf16, struct ash_err *err)
 
     ash_model_use_bf16(model, bf16 ? bench->state.bf16.data : NULL);
     ash_model_clear_grads(model, &bench->exec, grads, (struct ash_range){0, ash_model_grad_size(model)});
-    if ((rc = ash_pass_train(bench->pass, &batch, 1.0f / ROWS, &(struct ash_pass_grads){.sums = grads}, bench->losses,
-                             err)) < 0)
-        return rc;
+    rc = ash_pass_train(bench->pass, &batch, 1.0f / ROWS, &(struct ash_pass_grads){.sums = grads}, bench->losses, err);
+    if (rc < 0) return rc;
     ash_model_grad_fold(model, &bench->exec, grads);
-    if ((rc = ash_optimizer_norm(&optimizer, &sums, 1, &alone, &norm, err)) < 0) return rc;
+    rc = ash_optimizer_norm(&optimizer, &sums, 1, &alone, &norm, err);
+    if (rc < 0) return rc;
     ash_optimizer_update(&bench->optimizer, grads, norm, optimizer_opts.lr);
     return ash_state_advance(&bench->state, err);
 }

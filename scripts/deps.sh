@@ -55,4 +55,4 @@ install_all() {
     done
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${available[@]}" > /dev/null
 }
-install_all || { [ "$required" -eq 0 ] && echo "ashlar: going on without ${missing[*]}"; }
+install_all || { [ "$required" -eq 0 ] && echo "ashlar: continuing without ${missing[*]}"; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The quick start behind `make run`: make arithmetic data, train a small model on it, measure it, and talk to it.
-# Run again, it goes on where it was: an interrupted training resumes, a finished one is not repeated.
+# The quick start of `make run`: make arithmetic data, train a small model on it, measure it, and talk to it.
+# Run again, it continues: an interrupted training resumes, a finished one is not repeated.
 # usage: scripts/quickstart.sh PATH_TO_ASHLAR
 set -euo pipefail
 cd "$(dirname "$0")/.."

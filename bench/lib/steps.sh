@@ -1,6 +1,6 @@
 # Sourced by bench/GROUP.sh: what the log of a training run says of its steps.
 
-# read_steps LOG: of the steps behind the first, the median of tokens per second to $rates and the share of exposed communication in
+# read_steps LOG: of the steps after the first, the median of tokens per second to $rates and the share of exposed communication in
 # percent to $exposed.
 read_steps() {
     rates=$(sed -n '2,$p' "$1" | grep -oE '"tokens_per_s":[0-9.e+]+' | cut -d: -f2 | sort -g | awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }')
@@ -8,7 +8,7 @@ read_steps() {
         awk '{ c += $2; all += $1 + $2 + $3 + $4 } END { print 100 * c / all }')
 }
 
-# mesh_words LAYOUT RANKS: the settings of dp, tp or zeroN over so many ranks.
+# mesh_words LAYOUT RANKS: the settings of dp, tp or zeroN over RANKS ranks.
 mesh_words() {
     case $1 in
     zero*) echo "mesh.fsdp=$2 mesh.zero=${1#zero}" ;;

@@ -90,7 +90,7 @@ bool ash_engine_has_chat(const struct ash_engine *engine);
 int ash_engine_render_chat(const struct ash_engine *engine, const struct ash_message *messages, size_t count,
                            char **prompt_out, struct ash_err *err);
 
-/* Free what one of these calls handed out. NULL is a no-op. */
+/* Free a text that one of these calls returned. NULL is a no-op. */
 void ash_free(void *ptr);
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
@@ -128,9 +128,9 @@ void ash_answer_opts_init(const struct ash_engine *engine, struct ash_answer_opt
 
 struct ash_answer; /* one conversation's memory, and the answer that is being written */
 
-/* Take the memory of a conversation of up to opts->context_tokens tokens. opts (NULL: the model's own) and its stops are
- * copied; engine is borrowed until close. Several may be open at a time. The caller owns *answer_out. Returns 0, -EINVAL
- * (a setting out of its range, which the sentence names) or -ENOMEM. */
+/* Take the memory of a conversation of up to opts->context_tokens tokens. opts (NULL: the model's own) and its stops
+ * are copied; engine is borrowed until close. Several may be open at a time. The caller owns *answer_out. Returns 0,
+ * -EINVAL (a setting out of its range, which the sentence names) or -ENOMEM. */
 int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opts, struct ash_answer **answer_out,
                     struct ash_err *err);
 /* Free a conversation and what was borrowed from it. NULL is a no-op. */
@@ -147,8 +147,8 @@ int ash_answer_start_chat(struct ash_answer *answer, const struct ash_message *m
 int ash_answer_start_ids(struct ash_answer *answer, const int32_t *ids, size_t count, struct ash_err *err);
 
 /* Work for a moment, on the prompt or on one token, and give out what has become certain: *piece_out (perhaps empty,
- * always whole characters) is valid until the next call. *finish_out is ASH_FINISH_NOT_YET while more will come. Returns
- * 0, or -EINVAL when nothing was started. */
+ * always whole characters) is valid until the next call. *finish_out is ASH_FINISH_NOT_YET while more will come.
+ * Returns 0, or -EINVAL when nothing was started. */
 int ash_answer_next(struct ash_answer *answer, struct ash_text *piece_out, enum ash_finish *finish_out,
                     struct ash_err *err);
 

@@ -19,7 +19,7 @@ void *ash_arena_calloc(struct ash_arena *arena, size_t count, size_t size_bytes)
 /* A copy of text (NUL-terminated). */
 char *ash_arena_strdup(struct ash_arena *arena, const char *text);
 
-/* Bytes handed out so far, rounded up to multiples of 64 each. */
+/* Bytes allocated so far, rounded up to multiples of 64 each. */
 size_t ash_arena_used_bytes(const struct ash_arena *arena);
 
 #endif

@@ -1,4 +1,4 @@
-/* bits - float32 values and the bits that stand for them. */
+/* bits - float32 values and their bits. */
 #ifndef ASH_BASE_BITS_H
 #define ASH_BASE_BITS_H
 
@@ -8,7 +8,7 @@
 
 #define ASH_F32_SIGN_BIT 0x80000000u
 #define ASH_F32_INFINITY_BITS 0x7f800000u
-/* 1.5 * 2^23: added to a small float it rounds to the nearest integer (ties to even) and leaves that in the low bits. */
+/* 1.5 * 2^23: added to a small float it rounds to nearest even and leaves the integer in the low bits. */
 #define ASH_F32_ROUND_MAGIC 12582912.0f
 #define ASH_F32_ROUND_MAGIC_BITS 0x4b400000u
 

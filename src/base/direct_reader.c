@@ -1,4 +1,4 @@
-/* Each thread reads a range, hands it on, then reads the next: while some hand on, others keep the disk busy. O_DIRECT,
+/* Each thread reads a range, delivers it, then reads the next: while some deliver, others keep the disk busy. O_DIRECT,
  * where the file system supports it and the disk is fast; else plain reads, through the page cache. */
 #include "base/direct_reader.h"
 

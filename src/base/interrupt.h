@@ -6,8 +6,9 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-/* From now on SIGINT, SIGTERM and (unless it is ignored, as under nohup) SIGHUP set the flag (cleared here) and interrupt blocking calls. A second SIGINT ends the
- * process the default way. For a program's main thread, once per run. */
+/* From now on SIGINT, SIGTERM and (unless it is ignored, as under nohup) SIGHUP set the flag (cleared here)
+ * and interrupt blocking calls. A second SIGINT ends the process the default way. For a program's main
+ * thread, once per run. */
 void ash_interrupt_install(void);
 /* Has one arrived since the installation? Any thread may ask. */
 bool ash_interrupt_requested(void);

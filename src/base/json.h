@@ -12,10 +12,10 @@
 #define ASH_JSON_MAX_BYTES ((size_t)512 << 20)
 #define ASH_JSON_NUL "\xef\xb7\x90" /* U+FDD0, which no text has: what \u0000 reads as */
 
-/* Parse one JSON text as Python's json module would: of a key that is given twice the last value counts, integers beyond
- * 64 bits become real numbers, NaN reads as null, Infinity as the largest double, and NUL in a string, which jansson's
- * keys cannot hold, as ASH_JSON_NUL. UTF-8, no trailing text, bounded depth. name is for messages ("config.json"). Returns 0, -EINVAL or -EFBIG. The caller owns
- * *json_out (json_decref). */
+/* Parse one JSON text as Python's json module would: of a key that is given twice the last value counts, integers
+ * beyond 64 bits become real numbers, NaN reads as null, Infinity as the largest double, and NUL in a string, which
+ * jansson's keys cannot hold, as ASH_JSON_NUL. UTF-8, no trailing text, bounded depth. name is for messages
+ * ("config.json"). Returns 0, -EINVAL or -EFBIG. The caller owns *json_out (json_decref). */
 int ash_json_parse(const char *text, size_t size_bytes, const char *name, json_t **json_out, struct ash_err *err);
 /* The same, but a key that is given twice and NUL in a string are -EINVAL. */
 int ash_json_parse_unique(const char *text, size_t size_bytes, const char *name, json_t **json_out,
@@ -35,8 +35,8 @@ int ash_json_add_text(const json_t *json, struct ash_str *text);
 int ash_json_save(const char *path, const json_t *json, struct ash_err *err);
 
 /* Each looks key up in obj. Absent or null keeps *value_out and returns 0 (the caller put the default there). Present
- * sets it and returns 1. A wrong type or a value outside [min, max] is -EINVAL. Strings are borrowed from obj. First, an
- * integer in [min, max]. */
+ * sets it and returns 1. A wrong type or a value outside [min, max] is -EINVAL. Strings are borrowed from obj. First,
+ * an integer in [min, max]. */
 int ash_json_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *value_out, struct ash_err *err);
 /* A number, integer or real, in [min, max]. */
 int ash_json_double(const json_t *obj, const char *key, double min, double max, double *value_out, struct ash_err *err);

@@ -4,6 +4,7 @@
 #define ASH_BASE_METER_H
 
 #include <stdint.h>
+#include "base/assert.h"
 #include "base/clock.h"
 
 enum ash_meter_kind { ASH_METER_DATA, ASH_METER_COMM, ASH_METER_IDLE, ASH_METER_COMPUTE, ASH_METER_KINDS };
@@ -30,6 +31,7 @@ static inline void ash_meter_begin(struct ash_meter *meter)
 /* It ends; the outermost of nested calls counts, as kind. */
 static inline void ash_meter_end(struct ash_meter *meter, enum ash_meter_kind kind)
 {
+    ash_assert(meter->inside > 0 && kind < ASH_METER_COMPUTE);
     if (--meter->inside == 0) meter->ns[kind] += ash_clock_ns() - meter->since_ns;
 }
 
@@ -38,6 +40,7 @@ static inline void ash_meter_close(struct ash_meter *meter)
 {
     uint64_t total = ash_clock_ns() - meter->start_ns;
 
+    ash_assert(meter->inside == 0);
     meter->ns[ASH_METER_COMPUTE] =
         total - meter->ns[ASH_METER_DATA] - meter->ns[ASH_METER_COMM] - meter->ns[ASH_METER_IDLE];
 }

@@ -16,8 +16,7 @@ struct ash_metric {
     const char *name; /* Prometheus name: a counter ends in _total, units are spelt out (_seconds, _bytes) */
     const char *help;
     enum ash_metric_type type;
-    const char *labels;   /* counter and gauge: as in Prometheus text, path="shm"; NULL: none. Instruments of one name
-                             that differ in labels have one help and type. */
+    const char *labels;   /* counter and gauge: path="shm"; NULL: none. Instruments of one name share help and type */
     const double *bounds; /* histogram: ascending upper bounds, bound_count of them */
     int bound_count;
     _Atomic int registered;

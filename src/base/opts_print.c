@@ -149,7 +149,7 @@ void ash_opts_print_help(const struct ash_opts *opts, FILE *out)
 
 /* ---- job file ---------------------------------------------------------------------------------------------------- */
 
-/* May point stand in a double-quoted scalar as it is? */
+/* May a double-quoted scalar hold this code point without an escape? */
 static bool is_printable(uint32_t point)
 {
     if (point < 0x20 || (point >= 0x7f && point < 0xa0)) return false;

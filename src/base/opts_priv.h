@@ -48,8 +48,8 @@ int ash_opts_unknown(const struct ash_opts *opts, const char *key, const char *s
  * NULL), "job.yaml:12: 'train.steps'" from elsewhere. In buf or in slot. */
 const char *ash_opts_subject(const struct ash_opt_slot *slot, const char *source, char *buf, size_t buf_bytes);
 
-/* Parse text and store it, within the current generation. source: as in ash_opts_set. Returns 0, -EINVAL, -ERANGE or -ENOMEM; on error the field is
- * as it was. */
+/* Parse text and store it, within the current generation. source: as in ash_opts_set. Returns 0, -EINVAL, -ERANGE or
+ * -ENOMEM; on error the field is as it was. */
 int ash_opts_store(struct ash_opts *opts, struct ash_opt_slot *slot, const char *text, const char *source,
                    struct ash_err *err);
 /* Append one item to a list (commas are part of it), within the current generation. Returns as ash_opts_store. */

@@ -289,7 +289,8 @@ static int read_stream(struct reader *reader)
         rc = refuse(reader, "a job file is a map: lines of 'key: value'");
     if (rc < 0) return rc;
     rc = next(reader); /* document end */
-    if (rc == 0) rc = next(reader);
+    if (rc < 0) return rc;
+    rc = next(reader);
     if (rc < 0) return rc;
     return reader->event.type == YAML_STREAM_END_EVENT ? 0 : refuse(reader, "a second document (---) is not supported");
 }

@@ -293,7 +293,7 @@ static bool ran_alone(const struct ash_workers *workers, size_t count, size_t mi
     return true;
 }
 
-/* Run a loop whose ranges, at most `ranges`, take() hands out. */
+/* Run a loop whose ranges, at most `ranges`, take() returns. */
 static void run_loop(struct ash_workers *workers, size_t ranges, take_fn take, ash_range_fn body, void *ctx)
 {
     size_t threads = (size_t)workers->thread_count;

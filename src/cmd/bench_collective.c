@@ -392,7 +392,8 @@ static int run_bench(const struct flags *flags, const struct ash_group_opts *gro
     struct ash_launch_env env;
     int rc = check_flags(flags, group_opts, err);
 
-    if (rc == 0) rc = ash_launch_env_read(&env, err);
+    if (rc < 0) return rc;
+    rc = ash_launch_env_read(&env, err);
     if (rc < 0) return rc;
     if (strcmp(env.launcher, "none") == 0 && flags->procs > 1) return launch_self(flags, argc, argv, err);
     rc = ash_group_open(&env, group_opts, &group, err);

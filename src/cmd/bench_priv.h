@@ -13,7 +13,7 @@ void ash_bench_copy(void *to, const void *from, size_t size_bytes);
 
 #define ASH_BENCH_TUNE_BYTES ((size_t)1 << 20) /* of the largest operand that is measured */
 
-/* Median seconds of a call of so many bytes (all-gather: of all ranks together). All ranks of group call it. */
+/* Median seconds of a call of the given bytes (all-gather: of all ranks together). All ranks of group call it. */
 typedef int (*ash_bench_measure_fn)(void *ctx, struct ash_group *group, enum ash_cost_collective call, size_t bytes,
                                     double *seconds_out, struct ash_err *err);
 /* Measure the algorithms of all collectives that this group can make and write them to the file at path; what it

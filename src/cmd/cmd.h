@@ -39,7 +39,7 @@ int ash_cmd_dispatch(const char *prefix, const struct ash_cmd *const *commands, 
 /* All commands of the program, in the order of `ashlar --help`. */
 const struct ash_cmd *const *ash_cmd_all(size_t *count_out);
 
-/* Hears of commands and their settings, without running any: what shells complete is made of it. Everything is borrowed
+/* Receives commands and their settings, without running any: what shells complete is made of it. Everything is borrowed
  * for the call. A path has the words after "ashlar": "" for the program itself, "model info". */
 struct ash_cmd_visitor {
     void (*group)(void *ctx, const char *path, const struct ash_cmd *const *commands, size_t count);

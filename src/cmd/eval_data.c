@@ -111,7 +111,8 @@ static int measure_windows(struct measure *measure, size_t first, size_t count, 
     struct ash_batch batch = {0};
     int rc = read_windows(measure, first, count, &batch, err);
 
-    if (rc == 0) rc = ash_pass_eval(measure->pass, &batch, measure->losses, err);
+    if (rc < 0) return rc;
+    rc = ash_pass_eval(measure->pass, &batch, measure->losses, err);
     if (rc < 0) return rc;
     for (size_t row = 0; row < batch.rows; row++) {
         if (measure->targets[row] < 0) continue;
@@ -174,7 +175,7 @@ static size_t window_tokens(const struct ash_eval *eval)
     return context < SEQ_TOKENS_DEFAULT ? context : SEQ_TOKENS_DEFAULT;
 }
 
-/* Do the first ids of both stand for the same tokens? A GGUF file says the same in other words, and has another hash. */
+/* Do the first ids of both mean the same tokens? Another file format has another hash. */
 static bool same_tokens(const struct ash_tokenizer *a, const struct ash_tokenizer *b, size_t count)
 {
     if (count > ash_tokenizer_vocab_size(a) || count > ash_tokenizer_vocab_size(b)) return false;

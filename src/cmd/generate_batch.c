@@ -178,7 +178,8 @@ static int take(void *ctx, int32_t id, struct ash_err *err)
         rc = ash_decoder_open(ash_engine_tokenizer(generate->engine), true, &item->decoder, err);
         if (rc == 0) rc = ash_decoder_start(item->decoder, item->ids, item->count, err);
     }
-    if (rc == 0) rc = ash_decoder_push(item->decoder, id, &item->text, err);
+    if (rc < 0) return rc;
+    rc = ash_decoder_push(item->decoder, id, &item->text, err);
     if (rc < 0) return rc;
     look_for_stop(item);
     return item->has_stopped;

@@ -46,7 +46,7 @@ static int get_character(EditLine *edit, wchar_t *character_out)
         /* Ctrl-D that was typed while an answer was written comes as NUL. */
         if (byte == '\0' && info->lastchar == info->buffer) return 0;
         used = mbrtowc(character_out, &byte, 1, &state);
-        if (used == (size_t)-2) continue; /* the character goes on */
+        if (used == (size_t)-2) continue; /* an incomplete character */
         if (used == (size_t)-1) {         /* not one: take the byte and begin anew */
             memset(&state, 0, sizeof(state));
             *character_out = (unsigned char)byte;

@@ -131,7 +131,7 @@ static json_t *end_tokens(const struct ash_defaults *defaults, const struct ash_
     return list;
 }
 
-/* Vocabulary and end tokens. A model without a tokenizer is still a model; one with a broken one deserves the reason. */
+/* Vocabulary and end tokens. A model needs no tokenizer; a broken one is named with its reason. */
 static int add_tokens(json_t *facts, const char *path, const struct ash_defaults *defaults, struct ash_err *err)
 {
     struct ash_tokenizer *tokenizer = NULL;

@@ -60,7 +60,7 @@ static _Thread_local const struct ash_call_queues *own_queues; /* those that thi
 static _Thread_local uint64_t work_done;                       /* pieces of work of this thread */
 static _Thread_local struct ash_call_counts counts;
 
-#define CALLS_HELP "Started calls that have been waited for: beside some work of their owner, or beside none."
+#define CALLS_HELP "Started calls that have been waited for: overlapped with work of their owner, or not."
 static struct ash_metric overlapped_metric = {
     .name = "ashlar_calls_total", .help = CALLS_HELP, .type = ASH_METRIC_COUNTER, .labels = "overlapped=\"yes\""};
 static struct ash_metric exposed_metric = {

@@ -1,4 +1,4 @@
-/* call_priv - the threads behind calls that are started. */
+/* call_priv - the threads that run started calls. */
 #ifndef ASH_COLLECTIVE_CALL_PRIV_H
 #define ASH_COLLECTIVE_CALL_PRIV_H
 

@@ -16,13 +16,14 @@
 struct ash_channel;
 
 /* Called by ranks from and to of the group (no other), with equal arguments; where two ranks open several channels from
- * one to the other, both open them in the same order. The receiver waits for the sender, the sender for nobody (until
- * it is eight channels ahead): ranks in a ring open what they send into first. Between nodes the first fill waits until
- * the receiver has opened its end. Returns 0, -EINVAL, -ENOMEM, -EPROTO (the two disagree), or the group's error. */
+ * one to the other, both open them in the same order. The receiver waits for the sender, the sender does not wait
+ * (until it is eight channels ahead): ranks in a ring open what they send into first. Between nodes the first fill
+ * waits until the receiver has opened its end. Returns 0, -EINVAL, -ENOMEM, -EPROTO (the two disagree), or the group's
+ * error. */
 int ash_channel_open(struct ash_group *group, size_t from, size_t to, size_t slot_bytes, size_t slots,
                      struct ash_channel **channel_out, struct ash_err *err);
-/* Messages that were posted can still be taken; whoever then waits for more gets -EPIPE. A sender waits until the
- * receiver has opened its end. NULL is a no-op. */
+/* Messages that were posted can still be taken; a receiver that then waits for more gets -EPIPE. A sender waits until
+ * the receiver has opened its end. NULL is a no-op. */
 void ash_channel_close(struct ash_channel *channel);
 
 /* Sender: the next slot to compute into, slot_bytes, 64-byte aligned. Waits for the receiver to release one. The same
@@ -35,9 +36,8 @@ const void *ash_channel_take(struct ash_channel *channel, size_t *size_out, stru
 /* Receiver: done with the oldest message that it holds. */
 void ash_channel_release(struct ash_channel *channel);
 
-/* Copies; any size. A message longer than a slot goes in pieces of a slot (which ash_channel_take would see one by
- * one).
- */
+/* Copies; any size. A message longer than a slot is sent in pieces of a slot, which ash_channel_take receives one by
+ * one. */
 int ash_channel_send(struct ash_channel *channel, const void *data, size_t size_bytes, struct ash_err *err);
 /* Exactly size_bytes. A message of another size is -EPROTO, naming both. No message may be held. */
 int ash_channel_recv(struct ash_channel *channel, void *data, size_t size_bytes, struct ash_err *err);

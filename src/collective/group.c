@@ -20,7 +20,7 @@ static const struct ash_opt group_opts[] = {
     {"call_timeout", ASH_OPT_DOUBLE, GROUP(call_timeout), "1800",
      "seconds that a living rank may be late for a collective", 0.1, 1e6, NULL},
     {"stop_grace", ASH_OPT_DOUBLE, GROUP(stop_grace), "10",
-     "seconds that a wait for other ranks goes on after SIGTERM or Ctrl-C, beyond the longest wait so far; a second "
+     "seconds that a wait for other ranks continues after SIGTERM or Ctrl-C, beyond the longest wait so far; a second "
      "signal ends it at once",
      0, 1e6, NULL},
     {"node", ASH_OPT_STRING, GROUP(node), NULL,
@@ -43,15 +43,14 @@ static struct ash_wait_limits limits_of(const struct ash_group_opts *opts)
                                     .stop_grace_ns = (uint64_t)(opts->stop_grace * 1e9)};
 }
 
-/* The communicator of this process with the ranks of its node, not connected yet. */
-static int open_local(const struct ash_group_opts *opts, struct ash_local **local_out, struct ash_err *err)
+int ash_group_open_local(const struct ash_group_opts *opts, struct ash_local **local_out, struct ash_err *err)
 {
     const struct ash_wait_limits limits = limits_of(opts);
 
     return ash_local_open(&limits, local_out, err);
 }
 
-/* ---- who --------------------------------------------------------------------------------------------------------- */
+/* ---- members ----------------------------------------------------------------------------------------------------- */
 
 static const struct ash_member_info *info_of(const struct ash_group *group, size_t rank)
 {
@@ -73,28 +72,30 @@ static int find_nodes(struct ash_group *group)
     return rc;
 }
 
-static int make_group(struct ash_group_root *root, size_t rank, size_t size, const uint32_t *members,
+/* A group without communicators. */
+static int make_group(struct ash_group_root *root, const struct ash_group_members *members,
                       struct ash_group **group_out, struct ash_err *err)
 {
     struct ash_group *group = calloc(1, sizeof(*group));
 
-    ash_assert(rank < size);
+    ash_assert(members->rank < members->size && members->size <= root->size);
     if (group == NULL) goto fail;
     group->root = root;
-    group->rank = rank;
-    group->size = size;
-    group->members = calloc(size, sizeof(*group->members));
+    group->rank = members->rank;
+    group->size = members->size;
+    group->members = calloc(members->size, sizeof(*group->members));
     if (group->members == NULL) goto fail;
-    memcpy(group->members, members, size * sizeof(*members));
+    memcpy(group->members, members->ranks, members->size * sizeof(*members->ranks));
     if (find_nodes(group) < 0) goto fail;
     *group_out = group;
     return 0;
 
 fail:
     ash_group_close(group);
-    return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", size);
+    return ash_err_set(err, -ENOMEM, "out of memory for a group of %zu ranks", members->size);
 }
 
+/* Ranks of the root on this host. */
 static size_t ranks_here(const struct ash_group_root *root)
 {
     size_t here = 0;
@@ -144,9 +145,8 @@ out:
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for a group of %zu ranks", group->size) : rc;
 }
 
-/* Reach the members on other nodes through these mailboxes (taken over); addresses[r] is rank r's. */
-static int connect_net(struct ash_group *group, const struct ash_net_mailboxes *mailboxes,
-                       const struct ash_net_address *addresses, struct ash_err *err)
+int ash_group_connect_net(struct ash_group *group, const struct ash_net_mailboxes *mailboxes,
+                          const struct ash_net_address *addresses, struct ash_err *err)
 {
     struct ash_net_opts opts = {.progress = group->root->progress,
                                 .mailboxes = *mailboxes,
@@ -167,20 +167,32 @@ static int connect_net(struct ash_group *group, const struct ash_net_mailboxes *
     return 0;
 }
 
-/* ---- opening and splitting --------------------------------------------------------------------------------------- */
+int ash_group_members_init(struct ash_group_members *members, size_t size, struct ash_err *err)
+{
+    *members = (struct ash_group_members){
+        .size = size, .ranks = calloc(size, sizeof(*members->ranks)), .keys = calloc(size, sizeof(*members->keys))};
+    if (members->ranks != NULL && members->keys != NULL) return 0;
+    ash_group_members_fini(members);
+    return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", size);
+}
 
-/* The group of some ranks of the root: members[i] is its rank i, whose control block has keys[i]; this process is rank
- * `rank` of it. Does not take local over. */
-static int open_members(struct ash_group_root *root, size_t rank, size_t size, const uint32_t *members,
-                        const struct ash_segment_key *keys, struct ash_local *local, struct ash_group **group_out,
-                        struct ash_err *err)
+void ash_group_members_fini(struct ash_group_members *members)
+{
+    free(members->ranks);
+    free(members->keys);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+int ash_group_open_members(struct ash_group_root *root, const struct ash_group_members *members,
+                           struct ash_local *local, struct ash_group **group_out, struct ash_err *err)
 {
     struct ash_group *group = NULL;
-    int rc = make_group(root, rank, size, members, &group, err);
+    int rc = make_group(root, members, &group, err);
 
     if (rc < 0) return rc;
     group->local = local;
-    rc = connect_node(group, keys, err);
+    rc = connect_node(group, members->keys, err);
     if (rc < 0) {
         group->local = NULL;
         ash_group_close(group);
@@ -194,24 +206,25 @@ static int open_members(struct ash_group_root *root, size_t rank, size_t size, c
 static int open_all(struct ash_group_root *root, struct ash_local *local, struct ash_group **group_out,
                     struct ash_err *err)
 {
-    uint32_t *members = calloc(root->size, sizeof(*members));
-    struct ash_segment_key *keys = calloc(root->size, sizeof(*keys));
-    int rc = members != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
+    struct ash_group_members members;
+    int rc = ash_group_members_init(&members, root->size, err);
 
-    for (size_t r = 0; rc == 0 && r < root->size; r++) {
-        members[r] = (uint32_t)r;
-        keys[r] = root->infos[r].control;
+    if (rc < 0) goto fail;
+    members.rank = root->rank;
+    for (size_t r = 0; r < root->size; r++) {
+        members.ranks[r] = (uint32_t)r;
+        members.keys[r] = root->infos[r].control;
     }
-    if (rc == 0) rc = open_members(root, root->rank, root->size, members, keys, local, group_out, err);
-    free(keys);
-    free(members);
-    if (rc < 0) {
-        ash_local_close(local);
-        ash_group_root_close(root);
-        return rc;
-    }
+    rc = ash_group_open_members(root, &members, local, group_out, err);
+    ash_group_members_fini(&members);
+    if (rc < 0) goto fail;
     (*group_out)->owns_root = true;
     return 0;
+
+fail:
+    ash_local_close(local);
+    ash_group_root_close(root);
+    return rc;
 }
 
 /* The group of a root, after the rendezvous. Takes over root and local. */
@@ -223,9 +236,9 @@ static int open_root(struct ash_group_root *root, struct ash_local *local, struc
 
     if (rc < 0) return rc;
     ash_group_root_add(root, group);
-    rc = ash_local_barrier(group->local, err); /* nobody's control block may go before everyone has mapped it */
+    rc = ash_local_barrier(group->local, err); /* no control block may be freed before all ranks have mapped it */
     if (rc == 0 && root->addresses != NULL) {
-        rc = connect_net(group, &root->mailboxes, root->addresses, err);
+        rc = ash_group_connect_net(group, &root->mailboxes, root->addresses, err);
         memset(&root->mailboxes, 0, sizeof(root->mailboxes));
     }
     if (rc < 0) {
@@ -241,7 +254,7 @@ int ash_group_open(const struct ash_launch_env *env, const struct ash_group_opts
 {
     struct ash_group_root *root = NULL;
     struct ash_local *local = NULL;
-    int rc = open_local(opts, &local, err);
+    int rc = ash_group_open_local(opts, &local, err);
 
     if (rc < 0) return rc;
     rc = ash_group_root_open(env, opts, local, &root, err);
@@ -264,7 +277,7 @@ int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **g
     ash_group_close(lost);
     ash_watch_close(old->watch);
     old->watch = NULL;
-    rc = open_local(&old->opts, &local, err);
+    rc = ash_group_open_local(&old->opts, &local, err);
     if (rc == 0) rc = ash_group_root_reform(old, wait_s, local, &root, err);
     ash_group_root_close(old);
     if (rc < 0) {
@@ -279,115 +292,7 @@ uint32_t ash_group_epoch(const struct ash_group *group)
     return group->root->epoch;
 }
 
-/* What each rank brings to a split. */
-struct seat {
-    int64_t color, key;
-    uint32_t rank; /* in the group that is split */
-    struct ash_segment_key control;
-};
-
-static int by_key(const void *a, const void *b)
-{
-    const struct seat *x = a, *y = b;
-
-    if (x->key != y->key) return x->key < y->key ? -1 : 1;
-    return x->rank < y->rank ? -1 : 1;
-}
-
-/* Of all seats, those of this color, in their order. Returns how many. */
-static size_t choose_seats(struct seat *seats, size_t count, int64_t color)
-{
-    size_t kept = 0;
-
-    for (size_t i = 0; i < count; i++)
-        if (seats[i].color == color) seats[kept++] = seats[i];
-    qsort(seats, kept, sizeof(*seats), by_key);
-    return kept;
-}
-
-/* The part of group that these seats make. Takes over local on success. */
-static int open_part(struct ash_group *group, const struct seat *seats, size_t count, struct ash_local *local,
-                     struct ash_group **part_out, struct ash_err *err)
-{
-    uint32_t *members = calloc(count, sizeof(*members));
-    struct ash_segment_key *keys = calloc(count, sizeof(*keys));
-    size_t rank = 0;
-    int rc = members != NULL && keys != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", count);
-
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        if (seats[i].rank == group->rank) rank = i;
-        members[i] = group->members[seats[i].rank];
-        keys[i] = seats[i].control;
-    }
-    if (rc == 0) rc = open_members(group->root, rank, count, members, keys, local, part_out, err);
-    if (rc == 0) ash_group_root_add(group->root, *part_out);
-    free(keys);
-    free(members);
-    return rc;
-}
-
-/* The rank in group of a rank of one of its parts. */
-static size_t rank_in(const struct ash_group *group, const struct ash_group *part, size_t rank)
-{
-    size_t r = 0;
-
-    while (group->members[r] != part->members[rank])
-        r++;
-    return r;
-}
-
-/* All ranks of group exchange the addresses of the mailboxes of their parts; part may be NULL. */
-static int connect_part(struct ash_group *group, struct ash_group *part, struct ash_err *err)
-{
-    struct ash_net_address mine, *all = calloc(group->size, sizeof(*all)), *part_of = calloc(group->size, sizeof(*all));
-    struct ash_net_mailboxes mailboxes = {{NULL}};
-    bool wide = part != NULL && part->nodes.nodes > 1;
-    int rc = all != NULL && part_of != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a split");
-
-    memset(&mine, 0, sizeof(mine));
-    if (rc == 0 && wide)
-        rc = ash_net_mailboxes_open(group->root->progress, part->rank, part->size, part->members, &mailboxes, &mine,
-                                    err);
-    if (rc == 0) rc = ash_group_all_gather(group, &mine, all, sizeof(mine), err);
-    for (size_t r = 0; rc == 0 && wide && r < part->size; r++)
-        part_of[r] = all[rank_in(group, part, r)];
-    if (rc == 0 && wide)
-        rc = connect_net(part, &mailboxes, part_of, err);
-    else
-        ash_net_mailboxes_close(&mailboxes);
-    free(part_of);
-    free(all);
-    return rc;
-}
-
-int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct ash_group **group_out,
-                    struct ash_err *err)
-{
-    struct seat mine = {.color = color, .key = key, .rank = (uint32_t)group->rank}, *seats = NULL;
-    struct ash_local *local = NULL;
-    struct ash_group *part = NULL;
-    int rc = open_local(&group->root->opts, &local, err);
-
-    if (rc < 0) return rc;
-    mine.control = ash_local_key(local);
-    seats = calloc(group->size, sizeof(*seats));
-    rc = seats != NULL ? ash_group_all_gather(group, &mine, seats, sizeof(mine), err)
-                       : ash_err_set(err, -ENOMEM, "out of memory for a split");
-    if (rc == 0 && color >= 0) rc = open_part(group, seats, choose_seats(seats, group->size, color), local, &part, err);
-    free(seats);
-    if (part == NULL) ash_local_close(local);
-    if (rc == 0 && group->net != NULL) rc = connect_part(group, part, err);
-    if (rc == 0) rc = ash_group_barrier(group, err); /* nobody's control block may go before everyone has mapped it */
-    if (rc < 0) {
-        ash_group_close(part);
-        return rc;
-    }
-    *group_out = part;
-    return 0;
-}
-
-/* An error that came through the memory of this node may reach other nodes through nobody else: the rank that leaves
- * was the way to them. */
+/* An error that came through the memory of this node may reach other nodes only through this rank, which leaves. */
 static void pass_error_on(struct ash_group *group)
 {
     struct ash_err err = {0};

@@ -3,13 +3,12 @@
  * group make the same calls on it in the same order.
  *
  * Sums have one order (collective/core/sum.h): the same bits for every algorithm, number of nodes and placement.
- * Every wait is bounded: a dead process is noticed at once, one that stands still or is cut off within silent_timeout,
+ * Every wait is bounded: a dead process is noticed at once, one that hangs or is cut off within silent_timeout,
  * one that lives but does not come to a call within call_timeout, or within stop_grace after a stop request. The error
  * names rank, host, call and how long; the group and all groups split from the same root are then over, and every call
  * on them returns that error.
  *
- * One owner thread per group; calls that are started (collective/call.h) run on a thread of the group's own, in order.
- */
+ * One owner thread per group; started calls (collective/call.h) run on a thread of the group's own, in order. */
 #ifndef ASH_COLLECTIVE_GROUP_H
 #define ASH_COLLECTIVE_GROUP_H
 
@@ -62,7 +61,7 @@ int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct 
  * next epoch. Addresses and endpoints of the survivors are known already, so it takes a moment. Every survivor calls
  * it. It ends when all ranks are replaced, or wait_s seconds after the last survivor has come: ranks that are
  * missing then are left out, those above move down and the size shrinks. Ranks on hosts that do not answer are not
- * waited for; they may live on the other side of a cut, so only the side with more ranks goes on (of equal ones that
+ * waited for; they may live on the other side of a cut, so only the side with more ranks continues (of equal ones that
  * with the lowest rank), the other gets -EHOSTUNREACH or -EPERM. lost is closed in any case. */
 int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err);
 /* How often its root group has been re-formed. */

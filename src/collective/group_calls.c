@@ -6,8 +6,7 @@
 #include "collective/group_priv.h"
 #include "collective/host/window.h"
 
-/* An error that this rank has found by itself ends everyone's calls: no other rank has to wait until it finds it, too.
- */
+/* An error that this rank has found ends the calls of all ranks, so that none waits until it finds the error itself. */
 static int settle(struct ash_group *group, int rc)
 {
     struct ash_err first = {0};

@@ -12,7 +12,7 @@
 
 #define ASH_GROUP_NAME_BYTES 64
 
-/* What a rank says of itself when a root group is opened. Plain data: processes of one job run one build. */
+/* What a rank tells the others when a root group is opened. Plain data: processes of one job run one build. */
 struct ash_member_info {
     struct ash_watch_member watch;
     char node[ASH_GROUP_NAME_BYTES];
@@ -21,7 +21,7 @@ struct ash_member_info {
     struct ash_cost cost;           /* that of the first rank counts */
 };
 
-/* What all groups of a process that come from one meeting share. */
+/* What all groups of a process that come from one rendezvous share. */
 struct ash_group_root {
     struct ash_group_opts opts;
     uint64_t job;
@@ -81,13 +81,33 @@ void ash_group_root_remove(struct ash_group_root *root, struct ash_group *group)
 /* All groups of the root are over, in this process. The first time counts. */
 void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why);
 
-/* group.c: all groups of the root are over, here and (through the watch) everywhere. */
+/* The ranks of a group that is to be opened. */
+struct ash_group_members {
+    size_t rank, size;            /* this process is rank `rank` of size */
+    uint32_t *ranks;              /* [size] ranks in the root */
+    struct ash_segment_key *keys; /* [size] of their control blocks */
+};
+
+/* group.c: allocate room for size members, of which this process is the first. -ENOMEM: fini is not needed. */
+int ash_group_members_init(struct ash_group_members *members, size_t size, struct ash_err *err);
+/* Free them. */
+void ash_group_members_fini(struct ash_group_members *members);
+/* The communicator of this process with the ranks of its node, not connected yet. On 0 the caller owns *local_out. */
+int ash_group_open_local(const struct ash_group_opts *opts, struct ash_local **local_out, struct ash_err *err);
+/* The group of some ranks of the root, connected inside the node. Takes over local on success; on 0 the caller owns
+ * *group_out. */
+int ash_group_open_members(struct ash_group_root *root, const struct ash_group_members *members,
+                           struct ash_local *local, struct ash_group **group_out, struct ash_err *err);
+/* Reach the members on other nodes through these mailboxes (taken over); addresses[r] is rank r's. */
+int ash_group_connect_net(struct ash_group *group, const struct ash_net_mailboxes *mailboxes,
+                          const struct ash_net_address *addresses, struct ash_err *err);
+/* All groups of the root are over, here and (through the watch) everywhere. */
 void ash_group_propagate(struct ash_group *group, size_t failed_rank, int code, const char *why);
-/* The group is over because of rank `failed_rank` of the root; all ranks of the root hear of it. Returns the
+/* The group is over because of rank `failed_rank` of the root; all ranks of the root get the error. Returns the
  * group's first error, with its sentence in err. */
 int ash_group_fail(struct ash_group *group, int code, size_t failed_rank, const char *why, struct ash_err *err);
 
-/* messages.c: the channels behind ash_group_send and ash_group_recv. */
+/* messages.c: close the channels that ash_group_send and ash_group_recv use. */
 void ash_group_messages_fini(struct ash_group *group);
 
 #endif

@@ -1,4 +1,4 @@
-/* What all groups of a job share: what each rank said of itself at the rendezvous, the watch, and the losses that it
+/* What all groups of a job share: what each rank sent at the rendezvous, the watch, and the losses that it
  * reports to all groups. */
 #include "collective/group_priv.h"
 
@@ -146,7 +146,7 @@ static int start_watch(struct ash_group_root *root, struct ash_err *err)
     return ash_watch_open(&opts, &root->watch, err);
 }
 
-/* Once everyone's info is there: reach other nodes, and watch. */
+/* Once the info of all ranks is there: reach other nodes, and watch. */
 static int settle(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
 {
     int rc = 0;
@@ -230,7 +230,7 @@ static int rejoin(struct ash_group_root *root, const struct ash_local *local, st
     if (ash_socket_address_towards(root->host, address, sizeof(address)) == 0 &&
         ash_progress_open(root->opts.fabric, own.node, address, &root->progress, NULL) < 0)
         root->progress = NULL; /* a job on one node does without; one on several will report why it cannot */
-    ash_log(ASH_LOG_INFO, "rank %zu stands ready to take the place of the one that is lost", root->rank);
+    ash_log(ASH_LOG_INFO, "rank %zu is ready to replace the lost one", root->rank);
     return join_again(root, NULL, 0, local, err);
 }
 

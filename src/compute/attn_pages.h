@@ -24,8 +24,7 @@ static inline const void *ash_attn_value(const struct ash_attn_args *args, const
     return ash_attn_at(args, seq->v, seq->pages, j, args->v_stride, args->v_page);
 }
 
-/* Where the key and the value of token j are to be written, in their page; those of the next tokens of the page follow.
- */
+/* Where to write the key and the value of token j in their page; the next tokens of the page follow. */
 static inline void *ash_attn_key_slot(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
 {
     size_t element = args->k_page + j % args->page_tokens * args->k_stride;

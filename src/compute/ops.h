@@ -33,8 +33,8 @@
  *   - Every output element belongs to one unit of the parallel loop: no result depends on the number of threads.
  *
  * Pointers are to memory of exec->memory unless said otherwise. Strides and counts are in elements. Floats are float32
- * unless a dtype says so. Outputs do not overlap inputs unless said otherwise. The caller owns all memory, and leaves it
- * alone until the op is done (ash_exec_wait). Ops of one exec are called by its owner thread. Misuse aborts. */
+ * unless a dtype is given. Outputs do not overlap inputs unless said otherwise. The caller owns all memory and leaves
+ * it alone until the op is done (ash_exec_wait). Ops of one exec are called by its owner thread. Misuse aborts. */
 #ifndef ASH_COMPUTE_OPS_H
 #define ASH_COMPUTE_OPS_H
 

@@ -1,4 +1,4 @@
-/* The endpoint: opens the paths, checks what callers ask for, hands it to the path of the peer, and collects events. */
+/* The endpoint: opens the paths, checks requests, passes them to the peer's path, and collects events. */
 #include "fabric/fabric_priv.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "base/hash.h"
 #include "fabric/segment.h"
 
-#define TICK_NS 10000000ull /* between looks at who is gone */
-#define TELL_TICKS 20       /* between updates of the metrics */
+#define TICK_NS 10000000ull /* between checks for peers that are gone */
+#define METRICS_TICKS 20    /* between updates of the metrics */
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
@@ -172,8 +172,10 @@ int ash_region_alloc(struct ash_fabric *fabric, size_t size_bytes, struct ash_re
 int ash_region_register(struct ash_fabric *fabric, void *data, size_t size_bytes, struct ash_region **region_out,
                         struct ash_err *err)
 {
-    struct ash_region *region = new_region(fabric, size_bytes, err);
+    struct ash_region *region;
 
+    ash_assert(data != NULL || size_bytes == 0);
+    region = new_region(fabric, size_bytes, err);
     if (region == NULL) return size_bytes == 0 ? -EINVAL : -ENOMEM;
     region->data = data;
     return add_region(region, region_out, err);
@@ -188,7 +190,7 @@ void ash_region_close(struct ash_region *region)
         if (region->fabric->routes[w].transport != NULL)
             region->fabric->routes[w].ops->region_close(region->fabric->routes[w].transport, region);
     for (at = &region->fabric->regions; *at != region; at = &(*at)->next)
-        ;
+        ash_assert(*at != NULL);
     *at = region->next;
     if (region->memory != NULL) ash_segment_fini(region->memory);
     free(region->memory);
@@ -328,6 +330,7 @@ void ash_fabric_done(struct ash_peer *peer, uint64_t cookie, int status)
 
 void ash_fabric_lost(struct ash_peer *peer, int status)
 {
+    ash_assert(status < 0);
     if (peer->status < 0) return;
     peer->status = status;
     peer->fabric->lost_count++;
@@ -364,12 +367,12 @@ static size_t take_lost(struct ash_fabric *fabric, struct ash_fabric_event *even
 
 static void tick(struct ash_fabric *fabric, uint64_t now_ns)
 {
-    bool tell = now_ns / (TICK_NS * TELL_TICKS) != fabric->tick_ns / (TICK_NS * TELL_TICKS);
+    bool updates = now_ns / (TICK_NS * METRICS_TICKS) != fabric->tick_ns / (TICK_NS * METRICS_TICKS);
 
     fabric->tick_ns = now_ns;
     for (size_t w = 0; w < ASH_FABRIC_PATHS; w++)
         if (fabric->routes[w].transport != NULL) fabric->routes[w].ops->tick(fabric->routes[w].transport, now_ns);
-    if (tell) ash_fabric_tell_metrics(fabric);
+    if (updates) ash_fabric_tell_metrics(fabric);
 }
 
 size_t ash_fabric_poll(struct ash_fabric *fabric, struct ash_fabric_event *events, size_t max)
@@ -378,6 +381,7 @@ size_t ash_fabric_poll(struct ash_fabric *fabric, struct ash_fabric_event *event
     struct timespec now;
     uint64_t now_ns;
 
+    ash_assert(events != NULL || max == 0);
     clock_gettime(CLOCK_MONOTONIC_COARSE, &now); /* cheap, and fine enough for ticks */
     now_ns = (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
     if (now_ns - fabric->tick_ns >= TICK_NS) tick(fabric, now_ns);

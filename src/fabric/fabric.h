@@ -33,7 +33,7 @@ struct ash_fabric_opts {
     const char *node;     /* failure domain of this process; NULL: the host's name. Peers of equal name share memory. */
     const char *interface; /* network interfaces or addresses, comma-separated: one rail each; NULL: all that the
                               provider offers (of IP networks only the first that leads out of the machine) */
-    int64_t rails;         /* at most so many; 0: no limit */
+    int64_t rails;         /* at most; 0: no limit */
     int64_t stripe_bytes;  /* transfers from this size on are cut over the rails; 0: the default */
     int64_t silence_ms;    /* ofi: a machine that does not answer for so long is lost; 0: the default */
     int single_copy;       /* enum ash_fabric_copy */
@@ -127,8 +127,9 @@ struct ash_fabric_event {
                       -ETIMEDOUT (its machine does not answer) or what the network says */
 };
 
-/* Make progress and take up to max events; returns how many. Never waits. A lost peer is told once, after everything it
- * sent and after the end of everything posted to it. An endpoint that is not polled does not answer others. */
+/* Make progress and take up to max events; returns how many. Never waits. A lost peer is reported once, after
+ * everything it sent and after the end of everything posted to it. An endpoint that is not polled does not answer
+ * others. */
 size_t ash_fabric_poll(struct ash_fabric *fabric, struct ash_fabric_event *events, size_t max);
 /* Before sleeping: a descriptor that becomes readable when a poll may have something to do, or -1 where there is only
  * polling. It is good for one sleep: call this, poll once more, and wait (100 ms at most) if that gave nothing. */

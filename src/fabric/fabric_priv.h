@@ -11,7 +11,7 @@ struct ash_fabric_route {
     const struct ash_transport_ops *ops;
     struct ash_transport *transport; /* NULL: not open */
     struct ash_err why;              /* ... because */
-    struct ash_fabric_stats told;    /* what the metrics have been told of the totals */
+    struct ash_fabric_stats told;    /* what the metrics have of the totals */
     struct ash_fabric_stats totals;  /* of all peers, also of those that were dropped */
 };
 
@@ -26,7 +26,7 @@ struct ash_fabric {
     uint64_t region_number;                                 /* of the newest */
     struct ash_fabric_event done[ASH_FABRIC_UNDER_WAY_MAX]; /* a ring */
     size_t done_first, done_count, under_way;               /* under_way: posted, and DONE not taken */
-    size_t lost_count;                                      /* lost and not told */
+    size_t lost_count;                                      /* lost and not reported */
     uint64_t tick_ns;
     int epoll_fd;
 };

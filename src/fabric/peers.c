@@ -81,7 +81,7 @@ int ash_fabric_add_peer(struct ash_fabric *fabric, uint32_t number, const struct
                               .ops = route->ops,
                               .transport = route->transport,
                               .stats = {.path = route->ops->path}};
-    fabric->peers[number] = peer; /* before the link: the path may look for it by id */
+    fabric->peers[number] = peer; /* before the link: the path may find it by id */
     rc = peer->ops->link_open(peer->transport, peer, &wire, err);
     if (rc == 0) return 0;
     fabric->peers[number] = NULL;

@@ -1,4 +1,4 @@
-/* Segments are anonymous files (memfd), so nothing is left behind by a process that is killed. */
+/* Segments are anonymous files (memfd), so a process that is killed leaves nothing. */
 #include "fabric/segment.h"
 
 #include <errno.h>
@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
 #include "infra/memory.h"
@@ -16,9 +17,9 @@
 #ifndef MADV_COLLAPSE
 #define MADV_COLLAPSE 25 /* Linux 6.1; this C library does not know it yet */
 #endif
-#define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* what is mapped stays: nobody gets a bus error */
+#define SIZE_SEALS (F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) /* what is mapped stays: no process gets a bus error */
 
-/* Addresses for so many bytes on a huge-page border, where pages of the segment can be mapped as huge ones. */
+/* Reserve addresses that start on a huge-page border, so that the segment can be mapped with huge pages. */
 static char *reserve(size_t size_bytes)
 {
     char *base =
@@ -64,7 +65,7 @@ void ash_segment_unmap_pages(const struct ash_segment *segment, size_t first_byt
 {
     size_t page = (size_t)sysconf(_SC_PAGESIZE), begin = ash_round_up(first_byte, page),
            left = first_byte < segment->size_bytes ? segment->size_bytes - first_byte : 0,
-           end = (first_byte + (size_bytes < left ? size_bytes : left)) / page * page;
+           end = (first_byte + ash_min(size_bytes, left)) / page * page;
 
     if (begin < end)
         madvise((char *)segment->data + begin, end - begin, MADV_DONTNEED); /* of shared memory: the view */
@@ -89,6 +90,7 @@ int ash_segment_create(struct ash_segment *segment, size_t size_bytes, const cha
     size_t page = (size_t)sysconf(_SC_PAGESIZE), whole = ash_round_up(size_bytes, page);
     int fd = memfd_create(what, MFD_CLOEXEC | MFD_ALLOW_SEALING), rc;
 
+    ash_assert(size_bytes > 0);
     memset(segment, 0, sizeof(*segment));
     if (fd < 0) return ash_err_set(err, -errno, "shared memory for %s cannot be created: %s", what, strerror(errno));
     rc = ftruncate(fd, (off_t)whole) < 0 || fcntl(fd, F_ADD_SEALS, SIZE_SEALS) < 0 ? -errno : 0;

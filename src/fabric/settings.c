@@ -17,11 +17,11 @@ static const struct ash_opt fabric_opts[] = {
     {"interface", ASH_OPT_STRING, FIELD(interface), NULL,
      "network interfaces or addresses, comma-separated, one rail each; default: all that lead out of the machine", 0, 0,
      NULL},
-    {"rails", ASH_OPT_INT, FIELD(rails), "0", "use at most so many rails; 0: all", 0, 8, NULL},
+    {"rails", ASH_OPT_INT, FIELD(rails), "0", "use at most this many rails; 0: all", 0, 8, NULL},
     {"stripe_bytes", ASH_OPT_INT, FIELD(stripe_bytes), "256ki", "transfers from this size on are cut over the rails",
      4096, 1e15, NULL},
     {"silence_ms", ASH_OPT_INT, FIELD(silence_ms), "5000",
-     "a machine that does not answer for so many milliseconds is lost", 100, 1e7, NULL},
+     "a machine that does not answer for this many milliseconds is lost", 100, 1e7, NULL},
     {"single_copy", ASH_OPT_CHOICE, FIELD(single_copy), "auto",
      "let the kernel copy between processes of a node where memory cannot be mapped", 0, 0, copy_names},
 };

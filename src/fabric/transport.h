@@ -21,7 +21,7 @@ struct ash_peer {
     struct ash_transport *transport;
     void *link; /* the path's own; NULL before link_open and after link_close */
     int status; /* 0, or why it is lost */
-    bool told;  /* ... and whether poll has said so */
+    bool told;  /* ... and whether poll has reported it */
     struct ash_fabric_stats stats;
 };
 
@@ -76,7 +76,7 @@ struct ash_transport_ops {
     int (*notify)(struct ash_transport *transport, struct ash_peer *peer, uint64_t word);
     /* Make progress; write up to max NOTIFIED events and return how many. */
     size_t (*poll)(struct ash_transport *transport, struct ash_fabric_event *events, size_t max);
-    /* A few times in a hundred milliseconds: look for peers that are gone. */
+    /* Called a few times per 100 ms: find peers that are gone. */
     void (*tick)(struct ash_transport *transport, uint64_t now_ns);
     /* Make the endpoint's descriptor readable as soon as poll has something to do. -ENOTSUP: there is only polling. */
     int (*arm)(struct ash_transport *transport);

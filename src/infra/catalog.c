@@ -165,6 +165,7 @@ int ash_catalog_open(const char *const *files, size_t file_count, struct ash_cat
     struct ash_catalog *catalog = NULL;
     int rc = open_builtin(&catalog, err);
 
+    ash_assert(files != NULL || file_count == 0);
     if (rc < 0) return rc;
     for (size_t i = 0; i < file_count && rc == 0; i++)
         rc = add_file(catalog, files[i], err);
@@ -256,8 +257,8 @@ int ash_catalog_machine(const struct ash_catalog *catalog, const char *name, con
     return no_such(catalog, "machine", name, err);
 }
 
-/* Letters and digits of name that text begins with, whatever is between them; 0 where it does not begin so, or where the
- * word continues ("A10" is not in "A100"). */
+/* Letters and digits of name that text begins with, whatever is between them; 0 where it does not begin so, or where
+ * the word continues ("A10" is not in "A100"). */
 static size_t begins_with(const char *text, const char *name)
 {
     size_t length = 0;

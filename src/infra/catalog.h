@@ -47,7 +47,7 @@ struct ash_machine {
     double usd_hour_reserved; /* capacity blocks */
 };
 
-struct ash_catalog; /* owns every string and struct that it hands out */
+struct ash_catalog; /* owns every string and struct that it returns */
 
 /* The built-in catalog, then each of files in turn: things of a new name are added, facts of a known name replaced.
  * Returns 0 or a negative errno with file, thing and field in err. */
@@ -56,7 +56,7 @@ int ash_catalog_open(const char *const *files, size_t file_count, struct ash_cat
 /* The same from one text instead of files, for tests; NULL text gives the built-in catalog alone. */
 int ash_catalog_parse(const char *text, size_t size_bytes, const char *name, struct ash_catalog **catalog_out,
                       struct ash_err *err);
-/* Free it and all that it handed out. NULL is a no-op. */
+/* Free it and all that was found in it. NULL is a no-op. */
 void ash_catalog_close(struct ash_catalog *catalog);
 
 /* By name or alias, whatever the case, spaces and dashes, with or without "NVIDIA". -ENOENT lists what there is. */

@@ -1,6 +1,6 @@
 /* exporter - serves this process's metrics to Prometheus over HTTP, from a thread of its own.
- * GET /metrics: every instrument bumped so far and the process's own figures. GET /healthz: "ok". Anything else is 404.
- */
+ * GET /metrics: every instrument bumped so far and the process's own figures. GET /healthz: "ok".
+ * Anything else is 404. */
 #ifndef ASH_OBSERVE_EXPORTER_H
 #define ASH_OBSERVE_EXPORTER_H
 

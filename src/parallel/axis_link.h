@@ -1,6 +1,6 @@
-/* axis_link - a group of ranks as an axis of a pass (model/axis.h): collectives go to the group, messages through channels
- * that are opened when they are first used, shared memory is a window of the group. Trainer and server build their axes
- * with it. One owner thread. */
+/* axis_link - a group of ranks as an axis of a pass (model/axis.h): collectives go to the group, messages through
+ * channels that are opened when they are first used, shared memory is a window of the group. Trainer and server build
+ * their axes with it. One owner thread. */
 #ifndef ASH_PARALLEL_AXIS_LINK_H
 #define ASH_PARALLEL_AXIS_LINK_H
 

@@ -29,7 +29,8 @@ X(infer_launch_us, 80, "microseconds per layer below which a prefill cannot go: 
   "first-token latencies of the inference set")
 X(infer_pass_us, 1200, "microseconds of the host between passes", "inference set")
 X(infer_sequence_us, 1.0, "microseconds of the host per decoding sequence and pass", "inference set")
-X(infer_reduce_us, 28, "microseconds of an all-reduce between GPUs besides its bytes; three times that without NVLink",
+X(infer_reduce_us, 28,
+  "microseconds of an all-reduce between GPUs, in addition to its bytes; three times that without NVLink",
   "inference set; 13.7 alone for 8 bytes on one H100 node")
 X(infer_reduce, 0.65, "share of the link's bandwidth that collectives reach", "inference set")
 X(infer_reserve, 0.90, "share of the memory that weights leave and that becomes cache",

@@ -31,7 +31,7 @@ struct ash_shape {
  * name is a folder. -ENOENT lists well-known names. */
 int ash_shape_find(const char *name, struct ash_shape *shape_out, struct ash_err *err);
 /* The well-known model of this name, as people write it ("meta-llama/Meta-Llama-3-70B-Instruct", "llama3 70b"), or
- * NULL. No file is looked at. */
+ * NULL. No file is read. */
 const struct ash_shape *ash_shape_named(const char *name);
 /* Tokens of a sequence that a well-known model (its name as in the table) was made for; 0: not known. */
 double ash_shape_context(const char *name);
@@ -65,8 +65,7 @@ double ash_shape_head_params(const struct ash_shape *shape);
 /* Model FLOPs per token of forward and backward (3 x forward, no recomputation), causal attention counted by what is
  * computed (half), output matrix included. seq_tokens is the length of a sequence. */
 double ash_shape_train_flops(const struct ash_shape *shape, double seq_tokens);
-/* Bytes that the key/value cache holds per token with this many bytes per element, over all layers (windows ignored).
- */
+/* Bytes of key/value cache per token with this many bytes per element, over all layers (windows ignored). */
 double ash_shape_cache_bytes(const struct ash_shape *shape, double element_bytes);
 
 #endif

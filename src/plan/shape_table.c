@@ -128,8 +128,7 @@ static int unknown(const char *name, struct ash_err *err)
     return -ENOENT;
 }
 
-/* ---- names --------------------------------------------------------------------------------------------------------
- */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 /* Words that say how a model was tuned, packed or dated, not how large it is. */
 static const char *const decorations[] = {

@@ -1,4 +1,4 @@
-/* tier - what a storage tier of the catalog takes and gives, for so much of it and so many clients. */
+/* tier - write and read rates of a storage tier of the catalog, for its size and number of clients. */
 #ifndef ASH_PLAN_TIER_H
 #define ASH_PLAN_TIER_H
 

@@ -1,5 +1,5 @@
-/* Batching by slots: a step gathers rows (one per running answer, then parts of new prompts), runs them, and chooses one
- * id for each slot whose tokens are all in the cache. */
+/* Batching by slots: a step gathers rows (one per running answer, then parts of new prompts), runs them, and chooses
+ * one id for each slot whose tokens are all in the cache. */
 #include "serve/batcher.h"
 
 #include <errno.h>
@@ -141,6 +141,7 @@ static size_t gather(struct ash_batcher *batcher, size_t s, size_t row)
     size_t missing = total_tokens(slot->request) - slot->cached;
     size_t count = ash_min(missing, batcher->opts.rows - row);
 
+    ash_assert(slot->cached < total_tokens(slot->request) && row <= batcher->opts.rows);
     if (count == 0) return 0;
     for (size_t i = 0; i < count; i++)
         batcher->ids[row + i] = token_at(slot->request, slot->cached + i);
@@ -183,6 +184,7 @@ static int add_id(const struct ash_batcher *batcher, struct ash_request *request
         request->finish = ASH_FINISH_EOS;
         return 0;
     }
+    ash_assert(request->answer_count < request->answer_max);
     request->answer[request->answer_count++] = id;
     if (request->take != NULL) rc = request->take(request->ctx, id, err);
     if (rc < 0) return rc;
@@ -201,10 +203,12 @@ static int choose(struct ash_batcher *batcher, struct slot *slot, const float *l
     int32_t id = -1;
     int rc;
 
+    ash_assert(total <= batcher->opts.slot_tokens);
     for (size_t i = 0; i < total; i++)
         batcher->earlier[i] = token_at(request, i);
     rc = ash_sampler_next(batcher->sampler, logits, batcher->earlier, total, total, &id, err);
-    if (rc == 0) rc = add_id(batcher, request, id, err);
+    if (rc < 0) return rc;
+    rc = add_id(batcher, request, id, err);
     if (rc < 0) return rc;
     if (request->finish != ASH_FINISH_NOT_YET) {
         slot->request = NULL;
@@ -214,7 +218,7 @@ static int choose(struct ash_batcher *batcher, struct slot *slot, const float *l
 }
 
 /* Put waiting requests into free slots; returns whether any slot is taken. */
-static bool seat(struct ash_batcher *batcher)
+static bool assign_slots(struct ash_batcher *batcher)
 {
     bool any = false;
 
@@ -254,7 +258,7 @@ int ash_batcher_step(struct ash_batcher *batcher, struct ash_err *err)
     const float *logits = batcher->logits;
     int rc;
 
-    if (!seat(batcher)) return 0;
+    if (!assign_slots(batcher)) return 0;
     batch.rows = gather_all(batcher);
     batch.doc_count = batcher->doc_count;
     rc = ash_pass_infer(batcher->pass, &batch, batcher->cache, batcher->wanted, batcher->wanted_count, batcher->logits,
@@ -263,7 +267,7 @@ int ash_batcher_step(struct ash_batcher *batcher, struct ash_err *err)
         struct slot *slot = &batcher->slots[batcher->docs[d].slot];
 
         slot->cached += batcher->docs[d].count;
-        if (slot->cached < total_tokens(slot->request)) continue; /* of a prompt that goes on */
+        if (slot->cached < total_tokens(slot->request)) continue; /* more of the prompt follows */
         rc = choose(batcher, slot, logits, err);
         logits += batcher->vocab;
     }

@@ -275,7 +275,8 @@ static int step(struct ash_generator *generator, struct ash_err *err)
     uint64_t begin_ns = ash_clock_ns();
     int rc = pack_weights(generator, err);
 
-    if (rc == 0) rc = compute(generator, err);
+    if (rc < 0) return rc;
+    rc = compute(generator, err);
     if (rc < 0) return rc;
     if (in_prompt) generator->prompt_ns += ash_clock_ns() - begin_ns;
     if (generator->cached < generator->tokens.count) return 0;

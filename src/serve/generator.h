@@ -18,12 +18,10 @@
 
 struct ash_generator_opts {
     struct ash_sampler_opts sampler;
-    size_t
-        context_tokens;  /* prompt and answer together; 0, or more than the model's positions: the model's positions */
-    size_t max_tokens;   /* of one answer; 0: until the context is full */
-    size_t prefill_rows; /* tokens of the prompt that are computed at once; 0: ASH_GENERATOR_PREFILL_ROWS. Changes no
-                            bit. */
-    bool keep_special;   /* special tokens appear in the text */
+    size_t context_tokens; /* prompt and answer together; 0: the model's positions, which are also the most */
+    size_t max_tokens;     /* of one answer; 0: until the context is full */
+    size_t prefill_rows;   /* tokens of the prompt per pass; 0: ASH_GENERATOR_PREFILL_ROWS. Changes no bit */
+    bool keep_special;     /* special tokens appear in the text */
     int32_t eos[ASH_GENERATOR_EOS_MAX]; /* ids that end an answer; they are no part of its text */
     size_t eos_count;
     const char *const *stops; /* strings that end an answer; copied */
@@ -32,11 +30,12 @@ struct ash_generator_opts {
 
 struct ash_generator;
 
-/* Borrows model, exec and tokenizer until close. Memory for the whole context is taken here. */
+/* Open a generator. Borrows model, exec and tokenizer until close. Memory for the whole context is taken here. Returns
+ * 0, -EINVAL (an option out of its range) or -ENOMEM. The caller owns *generator_out. */
 int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const struct ash_tokenizer *tokenizer,
                        const struct ash_generator_opts *opts, struct ash_generator **generator_out,
                        struct ash_err *err);
-/* NULL is a no-op. */
+/* Free it. NULL is a no-op. */
 void ash_generator_close(struct ash_generator *generator);
 /* Tokens that the context holds. */
 size_t ash_generator_context(const struct ash_generator *generator);

@@ -14,8 +14,7 @@ struct ash_sampler_opts {
     size_t top_k;       /* keep the k most likely tokens; 0, or the vocabulary's size and more: all */
     double top_p;       /* keep the fewest tokens whose probabilities reach top_p; 1: all; at least one is kept */
     double min_p;       /* keep tokens at least this fraction as likely as the best one; 0: all */
-    double repetition_penalty; /* > 1: logits of tokens that occurred are divided (or, below 0, multiplied) by it; 1:
-                                  off */
+    double repetition_penalty; /* divides (below 0: multiplies) logits of tokens that occurred; 1: off */
     uint64_t seed;
 };
 

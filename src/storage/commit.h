@@ -36,7 +36,7 @@ struct ash_commit_found {
     char *path;       /* the folder */
     uint64_t number;  /* from its name */
     json_t *manifest; /* as ash_commit_verify gives it */
-    char *skipped;    /* a sentence a line for each newer folder that was passed over; NULL when there was none */
+    char *skipped;    /* a sentence a line for each newer folder that was skipped; NULL when there was none */
 };
 
 /* The complete folder parent/<prefix><digits> with the highest number. Returns -ENOENT when there is none; err then

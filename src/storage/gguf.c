@@ -268,6 +268,7 @@ int ash_gguf_parse(const void *data, size_t size_bytes, const char *name, struct
     struct ash_gguf *file = file_new(name);
     int rc = -ENOMEM;
 
+    ash_assert(data != NULL || size_bytes == 0);
     if (file != NULL) file->copy = malloc(size_bytes + 1); /* aligned, which the caller's bytes need not be */
     if (file == NULL || file->copy == NULL) {
         ash_err_set(err, rc, "%s: no memory to open it", name);

@@ -1,6 +1,5 @@
 /* gguf - llama.cpp's model file (versions 2 and 3, little endian): typed metadata and tensors, read by mapping.
- * A reader trusts nothing: every count, length, type, offset and alignment is checked before a pointer is handed
- * out. */
+ * A reader trusts nothing: every count, length, type, offset and alignment is checked before a pointer is returned. */
 #ifndef ASH_STORAGE_GGUF_H
 #define ASH_STORAGE_GGUF_H
 
@@ -120,8 +119,8 @@ struct ash_gguf_entries {
     size_t count;
 };
 
-/* Append a STRING. Of this and the next four: there must be room, and key, text and elements are borrowed until the file
- * is written. */
+/* Append a STRING. Of this and the next four: there must be room, and key, text and elements are borrowed until
+ * the file is written. */
 void ash_gguf_add_text(struct ash_gguf_entries *entries, const char *key, const char *text);
 /* Append a U32. */
 void ash_gguf_add_number(struct ash_gguf_entries *entries, const char *key, uint32_t number);

@@ -30,6 +30,7 @@ int ash_gguf_take(struct ash_gguf_cursor *cursor, size_t bytes, uint64_t *value_
 {
     uint64_t value = 0;
 
+    ash_assert(bytes <= sizeof(value) && cursor->at <= cursor->size_bytes);
     if (left(cursor) < bytes) return -EINVAL;
     for (size_t i = bytes; i > 0; i--)
         value = value << 8 | cursor->base[cursor->at + i - 1];

@@ -7,6 +7,8 @@
 #include <sys/types.h>
 #include <unistd.h>
 
+#include "base/assert.h"
+
 /* What to tell a user beyond the system's own words, or NULL. */
 static const char *advice(int code)
 {
@@ -44,6 +46,7 @@ int ash_io_write(int fd, const void *data, size_t size_bytes)
 {
     const char *at = data;
 
+    ash_assert(fd >= 0 && (data != NULL || size_bytes == 0));
     while (size_bytes > 0) {
         ssize_t done = write(fd, at, size_bytes);
         if (done < 0 && errno == EINTR) continue;
@@ -58,6 +61,7 @@ int ash_io_flush_close(int fd)
 {
     int rc = 0;
 
+    ash_assert(fd >= 0);
     if (fsync(fd) != 0) rc = -errno;
     if (close(fd) != 0 && rc == 0) rc = -errno;
     return rc;

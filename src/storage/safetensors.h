@@ -1,6 +1,5 @@
 /* safetensors - the tensor file of the field: read by mapping, written in one pass, replaced atomically.
- * A reader trusts nothing: the header's size, every offset, shape and dtype is checked before a pointer is handed
- * out. */
+ * A reader trusts nothing: the header's size, every offset, shape and dtype is checked before a pointer is returned. */
 #ifndef ASH_STORAGE_SAFETENSORS_H
 #define ASH_STORAGE_SAFETENSORS_H
 

@@ -1,4 +1,4 @@
-/* Safetensors, one file: checks every byte of the header before a tensor is handed out.
+/* Safetensors, one file: checks every byte of the header before a tensor is returned.
  * The rules are the reference library's: tensors tile the data exactly, without overlap, hole or rest. */
 #include "storage/safetensors_priv.h"
 
@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/json.h"
 
 #define ARENA_BLOCK_BYTES ((size_t)64 << 10)
@@ -28,6 +29,7 @@ int ash_tensor_bytes(enum ash_dtype dtype, const size_t *dims, int dim_count, si
 {
     size_t bytes = ash_dtype_bytes(dtype);
 
+    ash_assert(dim_count >= 0 && (dim_count == 0 || dims != NULL));
     for (int i = 0; i < dim_count; i++)
         if (__builtin_mul_overflow(bytes, dims[i], &bytes) || bytes > INT64_MAX) return -EOVERFLOW;
     *bytes_out = bytes;

@@ -37,7 +37,7 @@ void ash_tokenizer_close(struct ash_tokenizer *tokenizer);
 int ash_tokenizer_from_gguf(struct ash_gguf *file, const char *name, struct ash_tokenizer **tokenizer_out,
                             struct ash_err *err);
 /* The tokenizer as metadata of a GGUF file of a model with vocab tokens, added to entries; lives in arena and in
- * tokenizer. bos: the model's first token, or -1. What such files cannot say exactly is told in notes (may be NULL), a
+ * tokenizer. bos: the model's first token, or -1. What such files cannot say exactly is added to notes (may be NULL), a
  * sentence a line. */
 int ash_tokenizer_to_gguf(const struct ash_tokenizer *tokenizer, size_t vocab, int32_t bos, struct ash_arena *arena,
                           struct ash_gguf_entries *entries, struct ash_str *notes, struct ash_err *err);

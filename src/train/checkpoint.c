@@ -1,6 +1,6 @@
 /* checkpoint: a job's state as a committed folder and back. Weights are saved as a model, moments as one more
- * safetensors file next to them, counters in the manifest. Whole tensors are written, whoever holds which part, and each
- * rank reads its part of them: a checkpoint knows no layout. */
+ * safetensors file next to them, counters in the manifest. Whole tensors are written, whoever holds which part, and
+ * each rank reads its part of them: a checkpoint knows no layout. */
 #include "train/checkpoint.h"
 
 #include <dirent.h>

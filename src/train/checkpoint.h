@@ -32,8 +32,8 @@ struct ash_checkpoint_save_opts {
     uint64_t data_hash, state_hash;
 };
 
-/* Save the state of a job as root/step-NNNNNN. All its ranks call it, the first one writes. On error (a full disk) nothing of it
- * remains and older checkpoints are untouched; all ranks return it. */
+/* Save the state of a job as root/step-NNNNNN. All its ranks call it, the first one writes. On error (a full disk)
+ * nothing of it remains and older checkpoints are untouched; all ranks return it. */
 int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save_opts *save,
                         struct ash_err *err);
 

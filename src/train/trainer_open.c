@@ -177,7 +177,7 @@ static int open_mesh(struct ash_trainer *trainer, struct ash_err *err)
     return rc < 0 ? rc : ash_mesh_open(&trainer->mesh, &sizes, trainer->group, err);
 }
 
-/* What a resume must share to go on with the same bits. */
+/* What a resume must share to continue with the same bits. */
 static void name_arithmetic(struct ash_trainer *trainer)
 {
     const struct ash_ops *reference = trainer->exec.ops->reference;

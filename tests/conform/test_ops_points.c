@@ -58,7 +58,7 @@ static void scenario_loss(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, logits, rows * vocab);
 }
 
-/* All of a vocabulary at once and dealt out to parts: the same loss and the same gradient. */
+/* All of a vocabulary at once and split into parts: the same loss and the same gradient. */
 static void scenario_loss_parts(struct ash_exec *exec, struct tape *tape)
 {
     size_t rows = draw_size(tape, 33), vocab = draw_size(tape, 400), cut[4] = {0};

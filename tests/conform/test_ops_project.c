@@ -1,4 +1,4 @@
-/* Products that share their input, with what stands before and behind them, on every backend: the bits of the separate
+/* Products that share their input, with prologue and epilogue, on every backend: the bits of the separate
  * ops, whatever is fused. */
 #include "conform/ops_harness.h"
 

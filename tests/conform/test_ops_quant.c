@@ -219,7 +219,7 @@ static void scenario_project_large_m(struct ash_exec *exec, struct tape *tape)
         run_project(exec, tape, 9 + draw_below(tape, 40), draw_size(tape, 129), 30 + draw_below(tape, 6), false);
 }
 
-/* So many rows that the last round of them is a single one, where rounds are of 384: it has no streams of its own. */
+/* The last round has a single row, where rounds are of 384: it has no streams of its own. */
 static void scenario_project_last(struct ash_exec *exec, struct tape *tape)
 {
     run_project(exec, tape, 31 * 384 + 1, 65 + draw_below(tape, 64), 1, false);

@@ -1,5 +1,4 @@
-/* Norms, rotary positions, embedding and row arithmetic on every backend: the reference's bits at every awkward size.
- */
+/* Norms, rotary positions, embedding and row arithmetic on every backend: the reference's bits at awkward sizes. */
 #define PRODUCTS_UNDER_TEST PRODUCTS_NONE
 #include "conform/ops_harness.h"
 

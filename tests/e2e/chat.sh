@@ -61,10 +61,10 @@ code=0
 printf 'One day\nOne day\nOne day\nOne day\n' | "${chat[@]}" --context 40 > "$SCRATCH/out" 2> "$SCRATCH/err" || code=$?
 expect_error 1 "a conversation longer than the context" "context is full"
 
-# ---- a template that cannot be used is named, and plain text goes on working
+# ---- a template that cannot be used is named, and plain text still works
 echo '{% if %}' > "$SCRATCH/model/chat_template.jinja"
 try "${chat[@]}" --prompt "One day" --chat
 expect_error 1 "broken template" "chat_template.jinja"
 try "${chat[@]}" --prompt "One day"
-expect 0 "plain text beside a broken template"
+expect 0 "plain text with a broken template"
 finish

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Every collective beside Open MPI's, in the same processes on the same operands: equal to the byte, for 1 to 9 ranks.
+# Every collective compared with Open MPI's, in the same processes on the same operands: equal to the byte, for 1 to 9 ranks.
 # Skips where Open MPI is not to be had.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 if ! command -v mpicc.openmpi > /dev/null || ! command -v mpirun.openmpi > /dev/null; then

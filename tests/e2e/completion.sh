@@ -11,7 +11,7 @@ expect_error 2 "no shell" "for which shell"
 try "$ASHLAR" completion tcsh
 expect_error 2 "another shell" "tcsh"
 
-# complete WORDS...: what bash offers for the last of the words; '=' stands alone, as bash splits it off.
+# complete WORDS...: what bash offers for the last of the words; '=' is a word of its own, as bash splits it off.
 complete_bash() {
     env -i bash --norc -c '. "$0" && COMP_WORDS=(ashlar "$@") COMP_CWORD=$# && compopt() { echo "[$*]"; } &&
         _ashlar 2>&1 && printf "%s\n" "${COMPREPLY[@]}"' "$SCRATCH/ashlar.bash" "$@" | paste -sd' ' -

@@ -39,7 +39,7 @@ for fact in "\"documents\": $n" '"eos_token": "<|endoftext|>"' "\"files\": $n" "
 done
 run 2 "exclude each other" "$ASHLAR" data info files --json --show 1
 
-# ---- the same bytes, whatever happens on the way ----
+# ---- the same bytes, whatever happens meanwhile ----
 for _ in $(seq 4); do cat in/*; done > big.txt
 job=(--split line --shard-tokens 20k big.txt)
 run 0 "documents" tokenize --out one --threads 1 "${job[@]}"
@@ -61,7 +61,7 @@ run 1 "manifest.json" "$ASHLAR" data info killed
 run 0 "finished shards" tokenize --out killed "${job[@]}"
 same one killed
 [ "$(stop TERM stopped)" -eq 143 ] || { cat log-stopped; fail "did not stop politely"; }
-grep -q "the same command continues after" log-stopped || fail "does not say how to go on"
+grep -q "the same command continues after" log-stopped || fail "does not say how to continue"
 run 0 "finished shards" tokenize --out stopped "${job[@]}"
 same one stopped
 starve() { (trap '' XFSZ; ulimit -f 36; tokenize --out starved "${job[@]}"); } # a shard needs more

@@ -2,7 +2,7 @@
 # ashlar eval: loss on shards and arithmetic accuracy do not depend on batch, threads or backend; wrong use is refused.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 other=ref
-# a sanitizer makes the reference a hundred times slower: there, the backend behind the best
+# a sanitizer makes the reference a hundred times slower: there, the backend after the best
 case $BUILD in *address*) other=$("$ASHLAR" version | sed -n "s/^ *backends *[^,]*, \([^,]*\),.*/\1/p") ;; esac
 
 # ---- arithmetic on a model that cannot: every answer is wrong, and that is counted properly

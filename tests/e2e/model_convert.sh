@@ -62,7 +62,7 @@ expect 0 "in one file again"
 for model in src whole; do
     "$ASHLAR" generate --model "$SCRATCH/$model" --prompt "The cat" --max-tokens 30 > "$SCRATCH/$model.txt"
 done
-cmp -s "$SCRATCH/src.txt" "$SCRATCH/whole.txt" || fail "the text changed on the way through shards"
+cmp -s "$SCRATCH/src.txt" "$SCRATCH/whole.txt" || fail "the text changed through shards"
 
 # ---- nothing is overwritten, nothing is left behind
 leftovers() { find "$SCRATCH" -mindepth 1 -maxdepth 1 \( -name '.*' -o -name 'new*' \) | wc -l; }
@@ -116,7 +116,7 @@ expect_error 2 "no dtype" "--dtype"
 try "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/new" --dtype int4
 expect_error 2 "unknown dtype" "bf16"
 
-# ---- quantised: a GGUF file beside the tokenizer, which tells the same story
+# ---- quantised: a GGUF file next to the tokenizer gives the same text
 leak_free "$ASHLAR" model convert "$SCRATCH/src" "$SCRATCH/q8" --quant q8
 expect 0 "to q8"
 for file in model.gguf tokenizer.json special_tokens_map.json; do

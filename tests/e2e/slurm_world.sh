@@ -102,7 +102,7 @@ words="train.grains=8 train.steps=20 train.micro_batch=1 model.hidden=64 model.h
 train one $words
 expect 0 "one process"
 bits_of one > "$SCRATCH/expected"
-# gives NAME [srun's flags] -- [words]: a step of 4 ranks on 2 nodes, into $SCRATCH/NAME. What $as says stands before the program.
+# gives NAME [srun's flags] -- [words]: a step of 4 ranks on 2 nodes, into $SCRATCH/NAME. $as is put before the program.
 as=()
 gives() {
     local what=$* name=$1 flags=()

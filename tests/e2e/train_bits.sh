@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # ashlar train: the same bits for any number of threads and any micro-batch, with recomputation or without, in fp32 and bf16;
-# and what a run leaves behind is what the other commands take.
+# and the other commands take what a run leaves.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 
 # the reference of the default backend, which may multiply bf16 in an arithmetic of its own

@@ -29,10 +29,10 @@ same "bits after $killed kills" "$(grep -o '"loss_bits":"[0-9a-f]*"' "$SCRATCH/q
 same "the last hash" "$(tail -n 1 "$SCRATCH/quiet/log.jsonl" | grep -o 'state_hash.*')" "$(tail -n 1 "$SCRATCH/crash/log.jsonl" | grep -o 'state_hash.*')"
 same "steps in the log" 60 "$(steps_of crash)"
 same "kept checkpoints and nothing half-written" "step-000059 step-000060" "$(ls -A "$SCRATCH/crash/checkpoints" | tr '\n' ' ' | sed 's/ $//')"
-same "nothing beside the model" "" "$(ls -A "$SCRATCH/crash" | grep 'tmp\|old\|trash')"
+same "nothing next to the model" "" "$(ls -A "$SCRATCH/crash" | grep 'tmp\|old\|trash')"
 echo "killed $killed times"
 
-# Killed while an old checkpoint was being removed behind the very last save: the next part has no step to do and sweeps all the same.
+# Killed while an old checkpoint was being removed after the very last save: the next part has no step to do and sweeps all the same.
 mkdir "$SCRATCH/crash/checkpoints/.step-000058.trash"
 try "$ASHLAR" train --resume --out "$SCRATCH/crash"
 expect 0 "a resume with nothing left to do"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A disk that fills up while training: the run goes on and says so, earlier saves stay good, a failed last save is an error, and
+# A disk that fills up while training: the run continues and says so, earlier saves stay good, a failed last save is an error, and
 # with room again --resume ends with the bits of a quiet run.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Every layout gives the bits of one process: losses of each step, state hashes, checkpoint and finished model.
-# Layouts that cannot be are refused with the reason; a run goes on in another layout than it was saved in.
+# Layouts that cannot be are refused with the reason; a run resumes in another layout than it was saved in.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 "$ASHLAR" data arithmetic --out "$SCRATCH/train" --count 4000 > "$SCRATCH/out" 2>&1 || fail "data: $(cat "$SCRATCH/out")"
 "$ASHLAR" data arithmetic --out "$SCRATCH/valid" --count 400 --split valid > "$SCRATCH/out" 2>&1 || fail "data: $(cat "$SCRATCH/out")"

@@ -33,10 +33,10 @@ fi
 before=$(ip -o link | wc -l)
 nodes_give "2 nodes of 2 with their own networks" --procs 4 --nodes 2 --netns --
 nodes_give "2 nodes of 2 on slow links" --procs 4 --nodes 2 --netns --link-rate 1gbit --
-nodes_give "2 nodes of 2 on slow links, dealt out" --procs 4 --nodes 2 --netns --link-rate 1gbit -- mesh.fsdp=4 mesh.zero=3
+nodes_give "2 nodes of 2 on slow links, sharded" --procs 4 --nodes 2 --netns --link-rate 1gbit -- mesh.fsdp=4 mesh.zero=3
 same "interfaces of this machine" "$before" "$(ip -o link | wc -l)"
 
-# A node whose cable is cut while calls are under way beside layers: both sides say who is silent, in bounded time, and nothing is left of the networks.
+# A node whose cable is cut while calls are under way, overlapped with layers: both sides say who is silent, in bounded time, and nothing is left of the networks.
 "$ASHLAR" launch --procs 2 --nodes 2 --netns train "$SCRATCH/job.yaml" --out "$SCRATCH/cut" train.steps=100000 train.valid_every=0 \
     mesh.fsdp=2 mesh.zero=3 group.silent_timeout=1 > "$SCRATCH/out" 2> "$SCRATCH/err" &
 launcher=$!

@@ -53,7 +53,7 @@ grep -q "process $victim.* has died" "$SCRATCH/err" || fail "nobody names the de
 ls "$SCRATCH"/hit/checkpoints/step-* > /dev/null 2>&1 || fail "the finished steps were not saved"
 step=$(ls "$SCRATCH/hit/checkpoints" | sed 's/step-0*//')
 grep -q "^ended and saved at step $step of 400\$" "$SCRATCH/out" || fail "it does not say what was saved: $(tail -n 3 "$SCRATCH/out")"
-grep -q "^continue with: ashlar launch --procs 3 train --resume --out $SCRATCH/hit\$" "$SCRATCH/out" || fail "a lost rank: it does not say how to go on"
+grep -q "^resume with: ashlar launch --procs 3 train --resume --out $SCRATCH/hit\$" "$SCRATCH/out" || fail "a lost rank: it does not say how to resume"
 try "$ASHLAR" launch --procs 2 train --resume --out "$SCRATCH/hit"
 expect 0 "resume on two ranks"
 same "hashes after a loss" "$(grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/straight/log.jsonl" | tail -n 1)" \
@@ -67,7 +67,7 @@ wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/sharded/log.jsonl"
 kill -9 "$(pgrep -P $launcher | tail -n 1)"
 wait $launcher
 grep -q "^ended after step [0-9]* of 4000: the newest checkpoint is that of step [0-9]*[05]\$\|^ended and saved at step" "$SCRATCH/out" || fail "sharded: it does not say what is left: $(tail -n 3 "$SCRATCH/out")"
-grep -q "^continue with: ashlar launch --procs 3 train --resume --out $SCRATCH/sharded\$" "$SCRATCH/out" || fail "sharded: it does not say how to go on"
+grep -q "^resume with: ashlar launch --procs 3 train --resume --out $SCRATCH/sharded\$" "$SCRATCH/out" || fail "sharded: it does not say how to resume"
 
 # Ctrl-C: all save at the same step.
 "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/stopped" train.steps=100000 train.valid_every=0 > "$SCRATCH/out" 2> "$SCRATCH/err" &
@@ -76,7 +76,7 @@ wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/stopped/log.jsonl"
 kill -INT $launcher
 wait $launcher
 same "exit code after Ctrl-C" 130 $?
-grep -q 'continue with: ashlar launch --procs 2 train --resume' "$SCRATCH/out" || fail "it does not say how to go on: $(tail -n 3 "$SCRATCH/out")"
+grep -q 'resume with: ashlar launch --procs 2 train --resume' "$SCRATCH/out" || fail "it does not say how to resume: $(tail -n 3 "$SCRATCH/out")"
 grep -q '^mesh *dp=2: 2 ranks on 1 node' "$SCRATCH/out" || fail "it does not say how ranks share the work: $(head -n 8 "$SCRATCH/out")"
 grep -q '^stopped and saved at step' "$SCRATCH/out" || fail "it does not say that it saved: $(tail -n 3 "$SCRATCH/out") $(cat "$SCRATCH/err")"
 

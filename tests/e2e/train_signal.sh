@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# Ctrl-C, SIGTERM and SIGHUP finish the step, save, say how to go on and exit with 128 + signal; metrics are served meanwhile; a terminal sees one
+# Ctrl-C, SIGTERM and SIGHUP finish the step, save, say how to resume and exit with 128 + signal; metrics are served meanwhile; a terminal sees one
 # live line.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 
-# So many that a signal comes in the middle: about two seconds' worth.
+# Enough steps that a signal comes in the middle: about two seconds' worth.
 steps=700
 case $BUILD in *address*) steps=250 ;; esac
 more=(train.steps=$steps schedule.warmup=5 train.hash_every=500)
@@ -31,7 +31,7 @@ for signal in INT TERM HUP; do
     expect $((128 + $(kill -l $signal))) "SIG$signal"
     same "SIG$signal: what is said at once" "ashlar: stopping after this step (Ctrl-C again: at once, without saving)" "$(cat "$SCRATCH/err")"
     grep -q '^stopped and saved at step' "$SCRATCH/out" || fail "SIG$signal: it says: $(tail -n 3 "$SCRATCH/out")"
-    grep -qF "ashlar train --resume --out $SCRATCH/$signal" "$SCRATCH/out" || fail "SIG$signal: it does not say how to go on"
+    grep -qF "ashlar train --resume --out $SCRATCH/$signal" "$SCRATCH/out" || fail "SIG$signal: it does not say how to resume"
     [ -e "$SCRATCH/$signal/model" ] && fail "SIG$signal: a model that is not finished"
     step=$(steps_of $signal)
     [ "$step" -ge 1 ] && [ "$step" -lt $steps ] || fail "SIG$signal at step $step"

@@ -30,7 +30,7 @@ for signal in TERM INT; do
     grep -q '^ashlar: stopping after this step' "$SCRATCH/err0" || fail "SIG$signal: nothing is said at once: $(cat "$SCRATCH/err0")"
     grep -q '^ashlar: error: .*rank 1' "$SCRATCH/err0" || fail "SIG$signal: it does not say for whom it waited: $(cat "$SCRATCH/err0")"
     grep -q '^ended and saved at step' "$SCRATCH/out0" || fail "SIG$signal: it does not say what was saved: $(tail -n 2 "$SCRATCH/out0")"
-    grep -q "train --resume --out $SCRATCH/$signal\$" "$SCRATCH/out0" || fail "SIG$signal: it does not say how to go on"
+    grep -q "train --resume --out $SCRATCH/$signal\$" "$SCRATCH/out0" || fail "SIG$signal: it does not say how to resume"
     [ -e "$SCRATCH/$signal/.lock" ] && fail "SIG$signal: the lock is left behind"
     kill -CONT $second
     wait $second 2> /dev/null && fail "SIG$signal: the other rank says that all is well"

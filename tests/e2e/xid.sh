@@ -12,7 +12,7 @@ LOG
 leak_free xid --log "$SCRATCH/kern.log" --gpu H100-SXM5-80GB
 expect 0 "a log"
 for words in "GPU 0000:3b:00: reboot the machine (XID 79); the job must end" "the driver itself asks for a reboot" \
-    "GPU 0000:5d:00: monitor: keep it in service (XID 63); the job may go on" "four-code rule" "(SXid), not judged: 1" \
+    "GPU 0000:5d:00: monitor: keep it in service (XID 63); the job may continue" "four-code rule" "(SXid), not judged: 1" \
     "NVIDIA XID catalog: https://"; do
     grep -qF -- "$words" "$SCRATCH/out" || fail "log: '$words' is missing: $(cat "$SCRATCH/out")"
 done

@@ -1,4 +1,4 @@
-/* A main() for fuzz targets where libFuzzer is not at hand: runs the seed corpus, then mutations of it, for a bounded
+/* A main() for fuzz targets without libFuzzer: runs the seed corpus, then mutations of it, for a bounded
  * time. No coverage feedback; a fixed seed, so that a failure comes back. The input that crashed or hung is written to
  * crash-<target>. */
 #include <dirent.h>
@@ -49,8 +49,7 @@ static volatile size_t current_bytes;
 static volatile sig_atomic_t running;
 static volatile uint64_t run_count;
 
-/* ---- the input that did it ------------------------------------------------------------------------------------------
- */
+/* ---- the input that did it --------------------------------------------------------------------------------------- */
 
 static void dump_current(void)
 {
@@ -117,8 +116,7 @@ static void install_handlers(const char *program)
     setitimer(ITIMER_REAL, &second, NULL);
 }
 
-/* ---- mutations ------------------------------------------------------------------------------------------------------
- */
+/* ---- mutations --------------------------------------------------------------------------------------------------- */
 
 static uint64_t draw_counter;
 
@@ -254,8 +252,7 @@ static void mutate(struct input *input, size_t capacity)
     }
 }
 
-/* ---- running --------------------------------------------------------------------------------------------------------
- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* On a copy of exactly that size, so that a sanitizer sees a read beyond it. */
 static int run_one(const uint8_t *data, size_t size_bytes)
@@ -292,8 +289,7 @@ static int run_mutations(uint64_t end_ns)
     return rc;
 }
 
-/* ---- seeds and arguments --------------------------------------------------------------------------------------------
- */
+/* ---- seeds and arguments ----------------------------------------------------------------------------------------- */
 
 static int add_seed(const char *path, struct ash_err *err)
 {

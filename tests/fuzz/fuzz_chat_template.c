@@ -1,4 +1,4 @@
-/* Fuzz target: a chat template up to the first NUL, the content of a message behind it. Rendering twice must give the
+/* Fuzz target: a chat template up to the first NUL, then the content of a message. Rendering twice must give the
  * same. */
 #include <stdint.h>
 #include <stdlib.h>

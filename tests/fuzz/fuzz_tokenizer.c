@@ -1,4 +1,4 @@
-/* Fuzz target: a tokenizer.json up to the first NUL, a text behind it. Whatever the file says, text that it takes must
+/* Fuzz target: a tokenizer.json up to the first NUL, then a text. Whatever the file says, text that it takes must
  * decode to the same text at once and id by id, and encoding twice must agree (the second time from the cache). */
 #include <stdint.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Fuzz target: training jobs. What is accepted must print and read back as the same job and describe a model that is
- * either taken or refused with a sentence; no number may overflow on the way. */
+ * either taken or refused with a sentence; no number may overflow. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>

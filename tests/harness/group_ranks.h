@@ -15,12 +15,12 @@
 #define GROUP_RANKS_MAX 64
 
 /* Of jobs that do not say: a letter for the node of each rank, over and over. NULL: all are on one. */
-static const char *usual_nodes;
+static const char *default_nodes;
 
-/* What parent and ranks share beside the group. */
+/* What parent and ranks share in addition to the group. */
 struct shared {
     _Atomic int pids[GROUP_RANKS_MAX];
-    _Atomic uint64_t began_ns, joined_ns[GROUP_RANKS_MAX], heard_ns[GROUP_RANKS_MAX];
+    _Atomic uint64_t began_ns, joined_ns[GROUP_RANKS_MAX], noticed_ns[GROUP_RANKS_MAX];
     _Atomic size_t joined;
     _Atomic uint64_t calls[GROUP_RANKS_MAX]; /* that each has begun, where a test counts them */
     char text[GROUP_RANKS_MAX][ASH_ERR_TEXT_BYTES];
@@ -35,7 +35,7 @@ struct job {
     const void *arg;
     const char *nodes;             /* a letter for the node of each rank, "aabb"; NULL: all are on one */
     int algorithm;                 /* between nodes */
-    size_t hidden_ranks;           /* so many of the last ones are in a PID namespace of their own */
+    size_t hidden_ranks;           /* this many of the last ones are in a PID namespace of their own */
     const struct ash_netns *netns; /* their networks; NULL: all are reached through loopback */
 };
 
@@ -60,7 +60,7 @@ static inline int join_and_run(const struct job *job, struct shared *shared, siz
     struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
     struct ash_group *group = NULL;
     struct ash_err err = {0};
-    const char *nodes = job->nodes != NULL ? job->nodes : usual_nodes;
+    const char *nodes = job->nodes != NULL ? job->nodes : default_nodes;
     char node[2] = {nodes != NULL ? nodes[rank % strlen(nodes)] : '\0', '\0'};
     int rc;
 
@@ -81,7 +81,7 @@ static inline int join_and_run(const struct job *job, struct shared *shared, siz
     return rc != 0;
 }
 
-/* Go on in a new process, in a PID namespace of its own. The one that waits for it ends as it does. */
+/* Continue in a new process, in a PID namespace of its own. The one that waits for it ends as it does. */
 static inline void hide(void)
 {
     int status = 0, pid;
@@ -193,7 +193,7 @@ static inline int call_until_lost(struct ash_group *group, struct shared *shared
 
     while (rc == 0)
         rc = ash_group_all_reduce(group, data, data, count, ASH_COLL_F32, ASH_COLL_SUM, &err);
-    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
+    atomic_store(&shared->noticed_ns[rank], ash_clock_ns());
     memcpy(shared->text[rank], err.text, sizeof(err.text));
     atomic_store(&shared->code[rank], rc);
     free(data);
@@ -207,8 +207,14 @@ static inline void wait_joined(const struct job *job, struct shared *shared)
     usleep(30000); /* into the calls */
 }
 
+/* A rank's error must hold this text. */
+static inline void expect_text(const struct shared *shared, size_t rank, const char *text)
+{
+    if (strstr(shared->text[rank], text) == NULL) fail_msg("rank %zu says: %s", rank, shared->text[rank]);
+}
+
 /* A signal that hits one rank while all make calls. */
-struct blow {
+struct signal_case {
     size_t size, victim;
     int signal_number;
     double silent_s, limit_s;
@@ -218,32 +224,32 @@ struct blow {
 };
 
 /* The others must name it in time. */
-static inline void hit(const struct blow *blow)
+static inline void check_signal(const struct signal_case *test)
 {
-    struct job job = {.size = blow->size,
-                      .silent_s = blow->silent_s,
+    struct job job = {.size = test->size,
+                      .silent_s = test->silent_s,
                       .call_s = 30,
                       .run = call_until_lost,
-                      .arg = &blow->count,
-                      .nodes = blow->nodes,
-                      .algorithm = blow->algorithm};
+                      .arg = &test->count,
+                      .nodes = test->nodes,
+                      .algorithm = test->algorithm};
     struct shared *shared = start(&job);
     char name[32];
-    uint64_t hit_ns;
+    uint64_t sent_ns;
 
     wait_joined(&job, shared);
-    hit_ns = ash_clock_ns();
-    kill(shared->pids[blow->victim], blow->signal_number);
-    snprintf(name, sizeof(name), "rank %zu", blow->victim);
-    for (size_t r = 0; r < blow->size; r++) {
-        if (r == blow->victim) continue;
+    sent_ns = ash_clock_ns();
+    kill(shared->pids[test->victim], test->signal_number);
+    snprintf(name, sizeof(name), "rank %zu", test->victim);
+    for (size_t r = 0; r < test->size; r++) {
+        if (r == test->victim) continue;
         waitpid(shared->pids[r], NULL, 0);
         assert_int_equal(shared->code[r], -ECONNRESET);
-        if (strstr(shared->text[r], name) == NULL) fail_msg("rank %zu says: %s", r, shared->text[r]);
-        assert_true((double)(shared->heard_ns[r] - hit_ns) * 1e-9 < blow->limit_s);
+        expect_text(shared, r, name);
+        assert_true((double)(shared->noticed_ns[r] - sent_ns) * 1e-9 < test->limit_s);
     }
-    kill(shared->pids[blow->victim], SIGKILL);
-    waitpid(shared->pids[blow->victim], NULL, 0);
+    kill(shared->pids[test->victim], SIGKILL);
+    waitpid(shared->pids[test->victim], NULL, 0);
     end(shared);
 }
 

@@ -36,7 +36,7 @@ static inline void become_root(void)
     if (system("ip link set lo up") != 0) fprintf(stderr, "no loopback in a network of one's own\n");
 }
 
-/* Networks for so many nodes; NULL, with a word why, where they cannot be had. */
+/* Networks for `nodes` nodes; NULL, with a word why, where they cannot be had. */
 static inline struct ash_netns *open_networks(size_t nodes)
 {
     struct ash_netns *netns = NULL;

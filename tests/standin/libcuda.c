@@ -1,6 +1,6 @@
-/* A stand-in for the CUDA driver: one GPU whose memory is the host's and whose kernels do nothing. STANDIN_FAIL_AT=N makes
- * its N-th call fail; STANDIN_CALLS=FILE gets the number of calls and of what was not released. With it the paths that
- * only a broken machine takes run anywhere. */
+/* A stand-in for the CUDA driver: one GPU whose memory is the host's and whose kernels do nothing. STANDIN_FAIL_AT=N
+ * makes its N-th call fail; STANDIN_CALLS=FILE gets the number of calls and of what was not released. With it the paths
+ * that only a broken machine takes run anywhere. */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* What every command that predicts is told besides its question: machines of one's own, other constants. */
+/* The flags that all predicting commands share: machines of one's own, other constants. */
 #include "cmd/plan/plan_priv.h"
 
 #include "base/assert.h"

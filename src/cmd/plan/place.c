@@ -1,5 +1,4 @@
-/* ashlar plan place: did the scheduler place a job for the network's topology, and would waiting or another order pay?
- */
+/* ashlar plan place: does a job's placement suit the network's topology, and would waiting or another order pay? */
 #include "cmd/plan/place_priv.h"
 
 #include <errno.h>

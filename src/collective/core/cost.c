@@ -118,7 +118,7 @@ double ash_cost_inter_node_bytes(enum ash_cost_collective call, enum ash_cost_in
     case ASH_COST_BROADCAST:
         times = flat ? away : nodes - 1;
         break;
-    case ASH_COST_ALL_TO_ALL: /* nobody has what another needs: only messages become fewer */
+    case ASH_COST_ALL_TO_ALL: /* ranks share no data: only messages become fewer */
         times = here * away / ranks;
         break;
     default:

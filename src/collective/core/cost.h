@@ -42,7 +42,7 @@ struct ash_cost {
     struct ash_cost_line inter_node[ASH_COST_COLLECTIVES][ASH_COST_INTER_NODE_COUNT];
 };
 
-/* Of a machine that nobody has measured. */
+/* Of a machine that has not been measured. */
 extern const struct ash_cost ash_cost_default;
 
 /* Names as in the file: "one_shot", ... */
@@ -54,26 +54,28 @@ const char *ash_cost_inter_node_name(enum ash_cost_inter_node algorithm);
 /* Does this collective have this algorithm? */
 bool ash_cost_has(enum ash_cost_collective call, enum ash_cost_inter_node algorithm);
 
-/* The bytes that an algorithm moves, for an operand of so many bytes: what its line is a function of. */
+/* The bytes that an algorithm moves for an operand of `bytes`: the x of its line. */
 double ash_cost_intra_node_bytes(enum ash_cost_intra_node algorithm, size_t ranks, size_t bytes);
-/* The cheapest algorithm for an operand of so many bytes. */
+/* The cheapest algorithm for an operand of `bytes`. */
 enum ash_cost_intra_node ash_cost_choose_intra_node(const struct ash_cost *cost, size_t ranks, size_t bytes);
 
 /* How a group lies on nodes. */
 struct ash_cost_shape {
     size_t ranks, nodes;
-    size_t here;   /* ranks on the largest node */
-    size_t pieces; /* sums that a node brings to the tree of all ranks, at most: 1 where nodes hold whole subtrees */
+    size_t here; /* ranks on the largest node */
+    size_t
+        pieces; /* sums that a node contributes to the tree of all ranks, at most: 1 where nodes hold whole subtrees */
 };
 
 /* The same between nodes: the bytes that leave the largest node. bytes are those of the operand; all-gather: of one
- * rank's; reduce-scatter, all-to-all: of all that a rank brings. */
+ * rank's; reduce-scatter, all-to-all: of all that a rank contributes. */
 double ash_cost_inter_node_bytes(enum ash_cost_collective call, enum ash_cost_inter_node algorithm,
                                  const struct ash_cost_shape *shape, size_t bytes);
-/* What it takes by an algorithm. */
+/* Seconds that the call takes with this algorithm. */
 double ash_cost_inter_node_seconds(const struct ash_cost *cost, enum ash_cost_collective call,
                                    enum ash_cost_inter_node algorithm, const struct ash_cost_shape *shape,
                                    size_t bytes);
+/* The algorithm of the fewest seconds, of those that this collective has. */
 enum ash_cost_inter_node ash_cost_choose_inter_node(const struct ash_cost *cost, enum ash_cost_collective call,
                                                     const struct ash_cost_shape *shape, size_t bytes);
 

@@ -1,5 +1,5 @@
-/* Waits in shared memory. A sleeper counts itself before it reads the counter for the last time, and whoever raises the
- * counter reads the number of sleepers afterwards: one of the two sees the other. */
+/* Waits in shared memory. A sleeper counts itself before it reads the counter for the last time, and the thread that
+ * raises the counter reads the number of sleepers afterwards: one of the two sees the other. */
 #include "collective/core/futex.h"
 
 #include <limits.h>

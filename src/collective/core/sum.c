@@ -57,7 +57,7 @@ static bool has_wide(void)
 }
 #endif
 
-/* ---- one type after the other ------------------------------------------------------------------------------------- */
+/* ---- one type after the other ------------------------------------------------------------------------------------ */
 
 #define NAME(x) f32_##x
 #define TYPE float

@@ -42,12 +42,12 @@ size_t ash_tree_cover(size_t total, struct ash_range range, struct ash_range *sp
 /* Are these two neighbours (left.first + left.count == right.first) the two halves of a subtree? */
 bool ash_tree_halves(size_t total, struct ash_range left, struct ash_range right);
 
-/* Who brings which parts of a sum: rank r those from first[r] to first[r + 1] - 1 of the tree's. */
+/* Which rank contributes which parts of a sum: rank r those from first[r] to first[r + 1] - 1 of the tree's. */
 struct ash_shares {
     uint32_t first[ASH_SHARES_RANKS_MAX + 1];
     struct ash_tree tree;
 };
-/* The most parts that any of size ranks brings, at least 1. */
+/* The most parts that any of size ranks contributes, at least 1. */
 size_t ash_shares_most(const struct ash_shares *shares, size_t size);
 
 /* out[i] = the reduction of parts[0 ... tree->part_count - 1][i]. out may be one of the parts. A NaN in a maximum may

@@ -1,5 +1,5 @@
-/* When waits end. A rank that computes looks to the others like one that never comes, so what a stop request allows is
- * measured by what was normal before it. */
+/* When waits end. To the others, a rank that computes is like one that never comes. So the grace after a stop request
+ * starts from the longest wait before it. */
 #include "collective/core/wait_limits.h"
 
 #include <errno.h>

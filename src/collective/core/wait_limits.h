@@ -1,4 +1,4 @@
-/* wait_limits - how long a rank waits for another one. A wait that nobody has asked to end is bounded by a timeout.
+/* wait_limits - how long a rank waits for another one. Without a stop request a wait is bounded by a timeout.
  * After a stop request (SIGTERM, SIGINT) the step is finished if the others come: a wait may then last as long as the
  * longest before it did, and a grace. When the ranks have agreed to stop (ash_interrupt_take_up), the timeout counts
  * again. A second signal ends every wait at once. */
@@ -14,7 +14,7 @@ struct ash_wait_limits {
 
 /* Both limits so much later. */
 struct ash_wait_limits ash_wait_limits_later(struct ash_wait_limits limits, uint64_t ns);
-/* What a wait that has lasted waited_ns does: 0 (goes on), -ETIMEDOUT or -EINTR (ends). Any thread. */
+/* What a wait that has lasted waited_ns does: 0 (continues), -ETIMEDOUT or -EINTR (ends). Any thread. */
 int ash_wait_limits_check(const struct ash_wait_limits *limits, uint64_t waited_ns);
 /* A wait has ended well after waited_ns. Any thread. */
 void ash_wait_limits_note(uint64_t waited_ns);

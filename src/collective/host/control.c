@@ -94,8 +94,8 @@ static int mismatch(struct ash_local *local, size_t peer, struct ash_err *err)
     return ash_local_fail(local, -EPROTO, local->labels[peer], why, err);
 }
 
-/* How far a rank has come: the call that it is in, then the pieces of it, those that it is through with first: a rank
- * may have copied in further ahead than others that wait for it. */
+/* How far a rank has come: the call that it is in, then its pieces, those that it has finished first: a rank may
+ * have copied in further ahead than others that wait for it. */
 struct rank_progress {
     uint64_t steps[5];
 };

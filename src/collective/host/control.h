@@ -35,7 +35,7 @@ struct ash_control {
     _Alignas(64) _Atomic uint64_t copied_in;
     _Alignas(64) _Atomic uint64_t reduced;
     _Alignas(64) _Atomic uint64_t taken;    /* pieces of others that this rank will not read again */
-    _Alignas(64) _Atomic uint64_t finished; /* number of the last call on windows that this rank is through with */
+    _Alignas(64) _Atomic uint64_t finished; /* number of the last call on windows that this rank has finished */
     _Alignas(64) struct ash_futex futex;
     _Atomic uint32_t left;  /* this rank has closed the group: nothing more will come */
     _Atomic int32_t failed; /* the error that has ended this rank's calls, and then: */

@@ -79,7 +79,7 @@ int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool ov
 void ash_local_close(struct ash_local *local)
 {
     if (local == NULL) return;
-    if (local->size > 0 && atomic_load(&local->state) == 0) { /* after an error the others hear of that instead */
+    if (local->size > 0 && atomic_load(&local->state) == 0) { /* after an error the others get that instead */
         atomic_store(&local->controls[local->rank]->left, 1);
         ash_futex_wake(&local->controls[local->rank]->futex);
     }
@@ -146,8 +146,8 @@ static size_t share(const struct ash_pipe *pipe, size_t bytes, size_t r)
     return count * r / pipe->local->size * width;
 }
 
-/* Each of a rank's parts has its place in a stage, all but its own share, which it joins from memory: that place gets
- * the result. */
+/* Copy a rank's parts to its bounce buffer, all but its own share, which it reduces from memory: the result goes
+ * there. */
 static void copy_in_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *bounce)
 {
     size_t rank = pipe->local->rank, count = pipe->shares->first[rank + 1] - pipe->shares->first[rank],
@@ -162,7 +162,8 @@ static void copy_in_parts(const struct ash_pipe *pipe, size_t first, size_t byte
     }
 }
 
-/* Join a rank's own share of a piece, from its own memory and the others' stages, to out and to its stage, */
+/* Reduce a rank's own share of a piece, from its own memory and the others' bounce buffers, to out and to its own
+ * bounce buffer, */
 static void reduce_share(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
     const struct ash_local *local = pipe->local;
@@ -178,7 +179,7 @@ static void reduce_share(const struct ash_pipe *pipe, size_t first, size_t bytes
                        (end - begin) / ash_coll_dtype_bytes(pipe->dtype), outs, local->size > 1 ? 2 : 1);
 }
 
-/* and collect the others' shares from theirs. */
+/* and copy the others' shares from theirs. */
 static void copy_out_shares(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
     const struct ash_local *local = pipe->local;
@@ -190,20 +191,20 @@ static void copy_out_shares(const struct ash_pipe *pipe, size_t first, size_t by
     }
 }
 
-static int reduce_small(struct ash_local *local, const void *const *parts, const struct ash_shares *shares, void *out,
-                        size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op, bool is_inline,
-                        struct ash_err *err)
+/* One-shot: every rank reads all parts and reduces them. Of pipe only the operands are used. */
+static int reduce_small(const struct ash_pipe *pipe, bool is_inline, struct ash_err *err)
 {
-    size_t bytes = count * ash_coll_dtype_bytes(dtype),
-           own = shares->first[local->rank + 1] - shares->first[local->rank];
+    struct ash_local *local = pipe->local;
+    const struct ash_shares *shares = pipe->shares;
+    size_t bytes = pipe->size_bytes, own = shares->first[local->rank + 1] - shares->first[local->rank];
     const void *all[ASH_TREE_PARTS_MAX];
-    int rc = exchange(local, parts, own, bytes, is_inline, err);
+    int rc = exchange(local, pipe->parts, own, bytes, is_inline, err);
 
     if (rc < 0) return rc;
     for (size_t r = 0; r < local->size; r++)
         for (size_t p = shares->first[r], i = 0; p < shares->first[r + 1]; p++, i++)
             all[p] = small_data(local, r, is_inline) + i * bytes;
-    ash_coll_reduce(dtype, op, &shares->tree, all, count, out);
+    ash_coll_reduce(pipe->dtype, pipe->op, &shares->tree, all, bytes / ash_coll_dtype_bytes(pipe->dtype), pipe->out);
     return 0;
 }
 
@@ -231,12 +232,14 @@ int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts
                             .reduce = reduce_share,
                             .copy_out = local->size > 1 ? copy_out_shares : NULL};
     struct ash_coll_call call = {.kind = ASH_CALL_ALL_REDUCE, .dtype = dtype, .op = op, .size_bytes = bytes};
-    int rc = ash_control_begin(local, call, err);
+    int rc;
 
     ash_assert(most <= ASH_CONTROL_PARTS_MAX && shares->first[local->size] == shares->tree.part_count);
+    ash_assert(shares->tree.part_count <= ASH_TREE_PARTS_MAX);
+    rc = ash_control_begin(local, call, err);
     if (rc < 0) return rc;
     if (in_shares(local, most * bytes)) return ash_pipe_run(&pipe, err);
-    return reduce_small(local, parts, shares, out, count, dtype, op, most * bytes <= ASH_CONTROL_INLINE_BYTES, err);
+    return reduce_small(&pipe, most * bytes <= ASH_CONTROL_INLINE_BYTES, err);
 }
 
 int ash_local_all_reduce(struct ash_local *local, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,

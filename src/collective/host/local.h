@@ -52,7 +52,7 @@ extern const struct ash_channel_ops ash_local_channel_ops;
 int ash_local_open(const struct ash_wait_limits *limits, struct ash_local **local_out, struct ash_err *err);
 /* What the others need to map it. */
 struct ash_segment_key ash_local_key(const struct ash_local *local);
-/* Become rank `rank` of size and map the control blocks of all others (keys[rank] is not looked at). Call before
+/* Become rank `rank` of size and map the control blocks of all others (keys[rank] is not read). Call before
  * anything else. labels (may be NULL): the numbers by which messages call the ranks, where these processes are a
  * part of a larger group. oversubscribed: there are more processes than cores, so a wait yields its core soon. */
 int ash_local_connect(struct ash_local *local, size_t rank, size_t size, bool oversubscribed,
@@ -68,13 +68,12 @@ void ash_local_set_cost(struct ash_local *local, const struct ash_cost *cost);
 int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *why, struct ash_err *err);
 /* 0, or the error that all calls return from now on. Any thread. */
 int ash_local_check(struct ash_local *local, struct ash_err *err);
-/* Who (its label) is to blame for the error that a call returned. */
+/* The label of the rank that failed, after a call returned an error. */
 size_t ash_local_failed_rank(const struct ash_local *local);
 
-/* For calls in which these processes are a part (collective/net): wait until all of them make this call, and compare.
- */
+/* For collective/net: wait until all of these processes make this call, and compare their calls. */
 int ash_local_compare(struct ash_local *local, struct ash_coll_call call, struct ash_err *err);
-/* From now on a peer may be late by so long. */
+/* How late a peer may be from now on. */
 void ash_local_set_limits(struct ash_local *local, struct ash_wait_limits limits);
 
 /* All return 0, -ETIMEDOUT (a silent peer), -EINTR (a stop request while a peer is silent), -ECONNRESET (a rank is
@@ -87,8 +86,8 @@ int ash_local_all_reduce(struct ash_local *local, const void *in, void *out, siz
 /* out[count] = part `rank` of the reduction of every rank's in[size * count]. */
 int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out, size_t count,
                              enum ash_coll_dtype dtype, enum ash_coll_op op, struct ash_err *err);
-/* The same where a rank brings several parts, or none: parts[i] is its i-th. Every rank passes equal shares. out may be
- * parts[0]. */
+/* The same where a rank contributes several parts, or none: parts[i] is its i-th. Every rank passes equal shares. out
+ * may be parts[0]. */
 int ash_local_all_reduce_parts(struct ash_local *local, const void *const *parts, const struct ash_shares *shares,
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err);

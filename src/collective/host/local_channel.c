@@ -150,7 +150,7 @@ static int disagree(struct ash_channel *channel, const struct ash_control_offer 
     return channel->fail(channel, -EPROTO, why, err);
 }
 
-/* The sender's memory cannot be had, most likely because it has ended: why it did is about to be heard. */
+/* The sender's memory cannot be had, most likely because it has ended: the reason will arrive soon. */
 static int owner_gone(struct ash_channel *channel, int rc, struct ash_err *err)
 {
     const struct timespec pause = {.tv_nsec = 1000000};
@@ -210,7 +210,7 @@ static void close_link(struct ash_channel *channel)
     if (link == NULL) return;
     if (link->head != NULL && channel->sends)
         wait_accepted(channel, link->number, NULL); /* until then its memory is found through this process */
-    if (link->head != NULL && ash_local_check(link->local, NULL) == 0) { /* else the other end hears of the error */
+    if (link->head != NULL && ash_local_check(link->local, NULL) == 0) { /* else the other end gets the error */
         atomic_store(&link->head->closed[channel->sends ? 0 : 1], 1);
         ash_futex_wake(&link->head->futex);
     }

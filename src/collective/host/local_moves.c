@@ -1,6 +1,5 @@
-/* Collectives that move data without all of it meeting everywhere: reduce-scatter, all-gather, broadcast, all-to-all.
- * The same pipeline as all-reduce; where each rank has something else for each other one, a stage holds one part for
- * each. */
+/* Reduce-scatter, all-gather, broadcast and all-to-all inside a node. The same pipeline as all-reduce; where each rank
+ * has other data for each rank, a bounce buffer holds one part for each. */
 #include "collective/host/pipe.h"
 
 #include <errno.h>
@@ -8,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The largest piece of a stage that each rank can have for each of `parts` parts. */
+#include "base/assert.h"
+
+/* The largest piece of a bounce buffer that each rank can have for each of `parts` parts. */
 static size_t part_bytes(const struct ash_local *local, size_t parts)
 {
     return local->piece_bytes / local->size / parts / 64 * 64;
@@ -16,7 +17,7 @@ static size_t part_bytes(const struct ash_local *local, size_t parts)
 
 /* ---- reduce-scatter ---------------------------------------------------------------------------------------------- */
 
-/* A stage holds, for each of this rank's parts, a piece for each rank. */
+/* A bounce buffer holds, for each of this rank's parts, a piece for each rank. */
 static void copy_in_parts(const struct ash_pipe *pipe, size_t first, size_t bytes, uint8_t *bounce)
 {
     const struct ash_local *local = pipe->local;
@@ -61,6 +62,7 @@ int ash_local_reduce_scatter_parts(struct ash_local *local, const void *const *p
     struct ash_coll_call call = {.kind = ASH_CALL_REDUCE_SCATTER, .dtype = dtype, .op = op, .size_bytes = bytes};
     int rc;
 
+    ash_assert(shares->first[local->size] == shares->tree.part_count && shares->tree.part_count <= ASH_TREE_PARTS_MAX);
     if (pipe.piece_bytes == 0)
         return ash_err_set(err, -E2BIG, "a reduce-scatter of %zu parts from each of %zu ranks is too finely cut", most,
                            local->size);
@@ -76,7 +78,8 @@ int ash_local_reduce_scatter(struct ash_local *local, const void *in, void *out,
 
 /* ---- all-gather -------------------------------------------------------------------------------------------------- */
 
-static void join_beside(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
+/* Copy the blocks of the others out of their bounce buffers, side by side. */
+static void copy_out_blocks(const struct ash_pipe *pipe, size_t first, size_t bytes, size_t slot)
 {
     const struct ash_local *local = pipe->local;
 
@@ -92,7 +95,7 @@ int ash_local_all_gather(struct ash_local *local, const void *in, void *out, siz
                             .size_bytes = size_bytes,
                             .piece_bytes = local->piece_bytes,
                             .copy_in = ash_pipe_copy_in,
-                            .reduce = join_beside};
+                            .reduce = copy_out_blocks};
     int rc =
         ash_control_begin(local, (struct ash_coll_call){.kind = ASH_CALL_ALL_GATHER, .size_bytes = size_bytes}, err);
 

@@ -1,6 +1,6 @@
 /* The pipeline of large calls. A bounce buffer is used again once every rank has taken what it held. A rank does
- * whatever can be done, the latest step of the oldest piece first, and waits only when nothing can: where ranks
- * share cores, it gets far before it has to give its core away. */
+ * what can be done, the latest step of the oldest piece first, and waits only when nothing can: where ranks share
+ * cores, it does much work before it yields its core. */
 #include "collective/host/pipe.h"
 
 #include <string.h>
@@ -14,8 +14,8 @@
 struct course {
     const struct ash_pipe *pipe;
     size_t count, steps;  /* pieces; steps of each */
-    size_t done[STEPS];   /* pieces that are through each step */
-    uint64_t seen[STEPS]; /* what all others were known to have reached for each step to go on */
+    size_t done[STEPS];   /* pieces that have finished each step */
+    uint64_t seen[STEPS]; /* what all others were last seen to have reached, for each step */
     bool compared;        /* all ranks make this call */
 };
 
@@ -28,8 +28,8 @@ static const _Atomic uint64_t *counter_of(const struct ash_local *local, size_t 
     return (const void *)((const char *)local->controls[rank] + awaited[step]);
 }
 
-/* What the counters of all others must have reached before the next piece of a step: for a stage, that its last content
- * has been taken. */
+/* What the counters of all others must have reached before the next piece of a step: for a bounce buffer, that its last
+ * content has been taken. */
 static uint64_t needed(const struct course *course, size_t step)
 {
     uint64_t number = course->pipe->local->pieces + course->done[step];
@@ -38,7 +38,7 @@ static uint64_t needed(const struct course *course, size_t step)
     return number < ASH_CONTROL_BOUNCES ? 0 : number - ASH_CONTROL_BOUNCES + 1;
 }
 
-/* Wait until everybody has come to this call, and compare it. */
+/* Wait until all ranks make this call, and compare it. */
 static int wait_flags(struct course *course, struct ash_err *err)
 {
     struct ash_local *local = course->pipe->local;
@@ -50,7 +50,7 @@ static int wait_flags(struct course *course, struct ash_err *err)
     return rc;
 }
 
-/* The same if everybody is there, else nothing. */
+/* The same if all ranks are here already, else nothing. */
 static int compare(struct course *course, struct ash_err *err)
 {
     const struct ash_local *local = course->pipe->local;
@@ -101,7 +101,7 @@ static void do_step(struct course *course, size_t step)
     ash_control_signal(local, last ? &own->taken : step == 0 ? &own->copied_in : &own->reduced, number + 1);
 }
 
-/* Wait for what the oldest piece needs: whoever holds that up does not wait for us. */
+/* Wait for what the oldest piece needs: the rank that it waits for does not wait for this one. */
 static int wait_on(const struct course *course, struct ash_err *err)
 {
     struct ash_local *local = course->pipe->local;

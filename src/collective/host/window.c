@@ -1,5 +1,5 @@
 /* Sums in place. A rank reads and writes only its own share of the elements, in everyone's memory, so nothing is
- * overwritten that another still needs; two meetings (all have come, all are done) frame it. */
+ * overwritten that another still needs; a barrier before (all have come) and one after (all are done) frame it. */
 #include "collective/host/window.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@
 
 #define SHARE_ALIGN ((size_t)4096) /* shares begin on pages: two ranks never write to one line */
 
-/* Behind the data, on a line of its own. */
+/* After the data, on a cache line of its own. */
 struct counter {
     _Alignas(64) _Atomic uint64_t value;
 };
@@ -86,6 +86,7 @@ int ash_window_show(struct ash_local *local, const struct ash_window *shown, siz
 
     if (window == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a window");
     if (rank == ASH_WINDOW_OWN) rank = shown->local->rank;
+    ash_assert(rank < shown->local->size);
     rc = map_peers(window, &shown->keys[rank], err);
     if (rc < 0) {
         ash_window_close(window);
@@ -118,11 +119,13 @@ void *ash_window_data(const struct ash_window *window)
 
 void *ash_window_data_of(const struct ash_window *window, size_t rank)
 {
+    ash_assert(rank < window->local->size);
     return window->data[rank];
 }
 
 void ash_window_unmap_pages(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes)
 {
+    ash_assert(rank < window->local->size);
     ash_segment_unmap_pages(rank == window->local->rank ? &window->own : &window->peers[rank], first_byte, size_bytes);
 }
 
@@ -176,7 +179,7 @@ int ash_window_wait(struct ash_window *window, size_t rank, size_t counter, uint
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* A rank's share of a join: runs of its elements, to itself or to everyone. */
+/* A rank's share of a reduction: runs of its elements, to itself or to all ranks. */
 struct part {
     const struct ash_range *runs;
     size_t run_count;
@@ -200,7 +203,7 @@ static void reduce_run(struct ash_window *const *windows, const struct ash_share
     ash_coll_reduce_to(dtype, op, &shares->tree, parts, run.count, outs, out_count);
 }
 
-/* Rank r's share of so many bytes: where it begins; r = size gives the end. */
+/* Where rank r's share of `bytes` begins; r = size gives the end. */
 static size_t share_begin(size_t bytes, size_t r, size_t size)
 {
     size_t pages = ash_div_up(bytes, SHARE_ALIGN), begin = pages * r / size * SHARE_ALIGN;

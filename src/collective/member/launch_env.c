@@ -113,8 +113,7 @@ static int read_slurm(struct ash_launch_env *env, struct ash_err *err)
     return 0;
 }
 
-/* Open MPI, PMIx and PMI name ranks differently and say nothing about hosts: without MASTER_ADDR all are on this one.
- */
+/* Open MPI, PMIx and PMI have names of their own for ranks and none for hosts: without MASTER_ADDR, this host. */
 static int read_mpi(struct ash_launch_env *env, int64_t rank, struct ash_err *err)
 {
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "PMIX_SIZE", NULL};

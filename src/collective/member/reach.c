@@ -1,4 +1,4 @@
-/* Connections to one process of every host are begun together; those that nobody has answered are begun once more, in
+/* Connections to one process of every host are begun together; those without an answer are begun once more, in
  * case a packet was lost. */
 #include "collective/member/reach.h"
 
@@ -19,13 +19,13 @@
 /* One connection for each host; entries[h].fd is -1 once it has answered, or where it cannot be tried. */
 struct probe {
     size_t count, open;
-    size_t *ranks; /* that are asked */
+    size_t *ranks; /* that are probed */
     bool *answered;
     struct pollfd *entries;
 };
 
-/* Begin to connect. Returns a descriptor, -1 where that is not possible; *answered: the host has said that nobody
- * listens. */
+/* Begin to connect. Returns a descriptor, -1 where that is not possible; *answered: the host has refused,
+ * because no process listens. */
 static int begin(const struct ash_watch_member *member, bool *answered)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;

@@ -1,6 +1,6 @@
 /* Re-forming. Everyone tries the ranks below its own, lowest first: a process that is gone refuses at once, one that
  * still works with the old group hangs up, and the coordinator answers when all have come. Where the network is cut,
- * both sides do so; only the larger one goes on, or there would be two jobs that each take themselves for the one. */
+ * both sides do so; only the larger one continues, or there would be two jobs. */
 #include "collective/member/reform.h"
 
 #include <errno.h>
@@ -43,7 +43,7 @@ struct coordinator {
     size_t payload_bytes, here;
     char *payloads;       /* [size] by old rank */
     int *joiners;         /* by old rank; -1: not here */
-    bool *gone;           /* by old rank: nobody listens there, or nobody can be reached, */
+    bool *gone;           /* by old rank: no process listens there, or it cannot be reached, */
     bool *cut;            /* and only the latter */
     int fds[2];           /* listening: its own address, the job's address (or -1) */
     uint64_t complete_ns; /* since when all that are left are here; 0: not yet */
@@ -82,7 +82,8 @@ static int admit(struct coordinator *coordinator, int fd, struct ash_err *err)
 }
 
 /* Those whose hosts do not answer are not waited for. */
-static int look_for_cuts(struct coordinator *coordinator, struct ash_err *err)
+/* Find the ranks on hosts that do not answer. */
+static int find_cuts(struct coordinator *coordinator, struct ash_err *err)
 {
     const struct ash_reform *reform = coordinator->reform;
 
@@ -93,7 +94,7 @@ static int look_for_cuts(struct coordinator *coordinator, struct ash_err *err)
     return 0;
 }
 
-/* Those that have not come and whom nobody represents any more are not waited for. */
+/* Are all that may still come here? Ranks whose address refuses connections are not waited for. */
 static bool all_left_are_here(struct coordinator *coordinator)
 {
     const struct ash_reform *reform = coordinator->reform;
@@ -111,7 +112,7 @@ static bool all_left_are_here(struct coordinator *coordinator)
     return all;
 }
 
-/* Of those who may live on both sides of a cut, are more here, or as many with the lowest rank? */
+/* Of the ranks that may live on both sides of a cut, are more here, or as many with the lowest rank? */
 static bool is_larger_side(const struct coordinator *coordinator, size_t *cut_out)
 {
     size_t cut = 0, lowest = SIZE_MAX;
@@ -142,7 +143,7 @@ static int serve(struct coordinator *coordinator, struct ash_err *err)
     return rc;
 }
 
-/* Admit all that come, until there is nobody left to wait for. */
+/* Admit ranks until none is left to wait for. */
 static int wait_for_all(struct coordinator *coordinator, uint64_t deadline_ns, struct ash_err *err)
 {
     const struct ash_reform *reform = coordinator->reform;
@@ -166,16 +167,18 @@ static int wait_for_all(struct coordinator *coordinator, uint64_t deadline_ns, s
 static int gather(struct coordinator *coordinator, uint64_t deadline_ns, struct ash_err *err)
 {
     size_t cut = 0;
-    int rc = look_for_cuts(coordinator, err);
+    int rc = find_cuts(coordinator, err);
 
-    if (rc == 0) rc = wait_for_all(coordinator, deadline_ns, err);
+    if (rc < 0) return rc;
+    rc = wait_for_all(coordinator, deadline_ns, err);
     if (rc < 0 || is_larger_side(coordinator, &cut)) return rc;
     return ash_err_set(err, -EHOSTUNREACH,
-                       "the network is cut: %zu of %zu ranks cannot be reached and may go on; the %zu on this side end",
+                       "the network is cut: %zu of %zu ranks cannot be reached and may continue; "
+                       "the %zu on this side end",
                        cut, coordinator->reform->size, coordinator->here);
 }
 
-/* Tell everyone the outcome; the places that are empty close up. */
+/* Send everyone the outcome. Ranks above empty places move down. */
 static void dismiss(struct coordinator *coordinator, int status, const char *reason)
 {
     struct ash_reform *reform = coordinator->reform;
@@ -243,10 +246,23 @@ static int coordinate(struct ash_reform *reform, const void *payload, size_t pay
 
 /* ---- the others -------------------------------------------------------------------------------------------------- */
 
-/* Say hello and wait for the answer. -ECONNRESET: this one does not coordinate now. */
-static int join(struct ash_reform *reform, int fd, void *payload, size_t payload_bytes, void **payloads_out,
-                uint64_t deadline_ns, struct ash_err *err)
+/* A rank that tries to join the coordinator. */
+struct joining {
+    struct ash_reform *reform;
+    void *payload; /* [payload_bytes] its own copy */
+    size_t payload_bytes;
+    uint64_t deadline_ns;
+    bool *cut;       /* by old rank: its host does not answer */
+    void **payloads; /* everyone's, once it has joined */
+    struct ash_err *err;
+};
+
+/* Send a hello and wait for the answer. -ECONNRESET: this one does not coordinate now. */
+static int join(const struct joining *joining, int fd)
 {
+    struct ash_reform *reform = joining->reform;
+    size_t payload_bytes = joining->payload_bytes;
+    uint64_t deadline_ns = joining->deadline_ns;
     struct hello hello = {.magic = MAGIC,
                           .epoch = reform->epoch,
                           .job = reform->job,
@@ -258,32 +274,32 @@ static int join(struct ash_reform *reform, int fd, void *payload, size_t payload
     char *payloads;
     int rc = ash_socket_send(fd, &hello, sizeof(hello), deadline_ns);
 
-    if (reform->rejoins) ash_socket_own_address(fd, (char *)payload + reform->address_offset, ASH_SOCKET_ADDR_BYTES);
-    if (rc == 0) rc = ash_socket_send(fd, payload, payload_bytes, deadline_ns);
+    if (reform->rejoins)
+        ash_socket_own_address(fd, (char *)joining->payload + reform->address_offset, ASH_SOCKET_ADDR_BYTES);
+    if (rc == 0) rc = ash_socket_send(fd, joining->payload, payload_bytes, deadline_ns);
     if (rc == 0) rc = ash_rendezvous_wait(fd, deadline_ns);
     if (rc == 0) rc = ash_socket_recv(fd, &answer, sizeof(answer), deadline_ns);
     if (rc < 0) return rc == -EPIPE ? -ECONNRESET : rc;
     answer.reason[sizeof(answer.reason) - 1] = '\0';
     if (answer.magic != MAGIC || answer.size > reform->size || answer.rank >= answer.size) return -ECONNRESET;
     if (answer.status < 0)
-        return ash_err_set(err, -EPERM, "the surviving ranks did not form a group: %s", answer.reason);
+        return ash_err_set(joining->err, -EPERM, "the surviving ranks did not form a group: %s", answer.reason);
     payloads = malloc(answer.size * payload_bytes);
     rc = payloads != NULL ? ash_socket_recv(fd, payloads, answer.size * payload_bytes, deadline_ns) : -ENOMEM;
     if (rc < 0) {
         free(payloads);
-        return ash_err_set(err, -EPERM, "the coordinating rank was lost, too: %s", strerror(-rc));
+        return ash_err_set(joining->err, -EPERM, "the coordinating rank was lost, too: %s", strerror(-rc));
     }
     reform->new_epoch = answer.epoch;
     reform->new_rank = answer.rank;
     reform->new_size = answer.size;
-    *payloads_out = payloads;
+    *joining->payloads = payloads;
     return 0;
 }
 
-/* Try one address until it answers, is known to be nobody's (-ECONNREFUSED), cannot be reached within reach_s
- * (-EHOSTUNREACH) or the time is over. */
-static int visit(struct ash_reform *reform, const char *host, int port, double reach_s, void *payload,
-                 size_t payload_bytes, void **payloads_out, uint64_t deadline_ns, struct ash_err *err)
+/* Try one address until it answers, refuses (-ECONNREFUSED), cannot be reached within reach_s (-EHOSTUNREACH) or the
+ * time is over. */
+static int try_address(const struct joining *joining, const char *host, int port, double reach_s)
 {
     const struct timespec pause = {.tv_nsec = PAUSE_NS};
 
@@ -291,20 +307,21 @@ static int visit(struct ash_reform *reform, const char *host, int port, double r
         int fd = ash_socket_connect(host, port, ash_deadline_in(reach_s), NULL), rc;
 
         if (fd < 0) return fd == -ECONNREFUSED ? fd : -EHOSTUNREACH;
-        rc = join(reform, fd, payload, payload_bytes, payloads_out, deadline_ns, err);
+        rc = join(joining, fd);
         close(fd);
         if (rc != -ECONNRESET) return rc;
-        if (ash_clock_ns() >= deadline_ns) return -ETIMEDOUT;
+        if (ash_clock_ns() >= joining->deadline_ns) return -ETIMEDOUT;
         if (ash_interrupt_ends_wait(0)) return -EINTR;
         nanosleep(&pause, NULL); /* it has not noticed the loss yet */
     }
 }
 
-/* Go to the lowest rank below `end` that is left; -ECONNREFUSED: there is none. Where one does not answer, look which
- * hosts are cut off (cut: room for that) before all of them are waited for one by one. */
-static int visit_lowest(struct ash_reform *reform, size_t end, void *payload, size_t payload_bytes, void **payloads_out,
-                        uint64_t deadline_ns, bool *cut, struct ash_err *err)
+/* Join the lowest rank below `end` that is left; -ECONNREFUSED: there is none. Where one does not answer, find which
+ * hosts are cut off before each of them is waited for. */
+static int join_lowest(const struct joining *joining, size_t end)
 {
+    const struct ash_reform *reform = joining->reform;
+    bool *cut = joining->cut;
     double reach_s = REACH_S;
     int rc = -ECONNREFUSED;
 
@@ -312,14 +329,12 @@ static int visit_lowest(struct ash_reform *reform, size_t end, void *payload, si
         const struct ash_watch_member *member = &reform->members[r];
 
         if (r == reform->rank || r == reform->failed_rank || cut[r]) continue;
-        rc = visit(reform, member->address, member->port, reach_s, payload, payload_bytes, payloads_out, deadline_ns,
-                   err);
+        rc = try_address(joining, member->address, member->port, reach_s);
         if (rc == -EHOSTUNREACH && reach_s < TRY_S) {
             reach_s = TRY_S;
             rc = ash_reach_hosts(reform->members, reform->size, reform->rank, cut);
             if (rc == 0 && !cut[r])
-                rc = visit(reform, member->address, member->port, reach_s, payload, payload_bytes, payloads_out,
-                           deadline_ns, err);
+                rc = try_address(joining, member->address, member->port, reach_s);
             else if (rc == 0)
                 rc = -ECONNREFUSED;
         }
@@ -331,23 +346,29 @@ static int visit_lowest(struct ash_reform *reform, size_t end, void *payload, si
 int ash_reform_exchange(struct ash_reform *reform, const void *payload, size_t payload_bytes, void **payloads_out,
                         struct ash_err *err)
 {
-    uint64_t deadline_ns = ash_deadline_in(reform->timeout_s);
-    void *own = malloc(payload_bytes);
-    bool *cut = calloc(reform->size, sizeof(*cut));
-    size_t end =
-        reform->rank == reform->failed_rank ? reform->size : reform->rank; /* whom others avoid does not coordinate */
-    int rc = own != NULL && cut != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory to join the other ranks");
+    struct joining joining = {.reform = reform,
+                              .payload = malloc(payload_bytes),
+                              .payload_bytes = payload_bytes,
+                              .deadline_ns = ash_deadline_in(reform->timeout_s),
+                              .cut = calloc(reform->size, sizeof(bool)),
+                              .payloads = payloads_out,
+                              .err = err};
+    size_t end = reform->rank == reform->failed_rank
+                     ? reform->size
+                     : reform->rank; /* a rank that the others skip does not coordinate */
+    int rc;
 
-    if (rc == 0) {
-        memcpy(own, payload, payload_bytes);
-        rc = reform->rejoins ? visit(reform, reform->host, reform->port, reform->timeout_s, own, payload_bytes,
-                                     payloads_out, deadline_ns, err)
-                             : visit_lowest(reform, end, own, payload_bytes, payloads_out, deadline_ns, cut, err);
+    if (joining.payload == NULL || joining.cut == NULL) {
+        rc = ash_err_set(err, -ENOMEM, "out of memory to join the other ranks");
+    } else {
+        memcpy(joining.payload, payload, payload_bytes);
+        rc = reform->rejoins ? try_address(&joining, reform->host, reform->port, reform->timeout_s)
+                             : join_lowest(&joining, end);
     }
-    free(cut);
-    free(own);
+    free(joining.cut);
+    free(joining.payload);
     if (rc == -ECONNREFUSED && !reform->rejoins)
-        return coordinate(reform, payload, payload_bytes, payloads_out, deadline_ns, err);
+        return coordinate(reform, payload, payload_bytes, payloads_out, joining.deadline_ns, err);
     if (rc == -ECONNREFUSED || rc == -EHOSTUNREACH || rc == -ETIMEDOUT)
         return ash_err_set(err, -ETIMEDOUT, "rank %zu has reached no other rank within %.0f s", reform->rank,
                            reform->timeout_s);

@@ -21,8 +21,7 @@ struct ash_rendezvous {
     double timeout_s;                        /* for everyone to come */
     int fd;                                  /* listening (first rank), or connected to the first rank */
     char own_address[ASH_SOCKET_ADDR_BYTES]; /* under which the first rank's network knows this host */
-    char
-        met_address[ASH_SOCKET_ADDR_BYTES]; /* first rank: the same, numeric, as ranks from elsewhere connected to it */
+    char met_address[ASH_SOCKET_ADDR_BYTES]; /* first rank: the same, numeric, as other hosts connected to it */
     uint64_t deadline_ns;
 };
 

@@ -1,6 +1,5 @@
 /* The watching thread: one poll loop over the listening socket, the parent and the children, with a heartbeat every
- * tenth of a second.
- */
+ * tenth of a second. */
 #include "collective/member/watch.h"
 
 #include <errno.h>
@@ -21,7 +20,7 @@
 #define MAGIC 0x57485341u /* "ASHW" */
 #define HEARTBEAT_NS 100000000ull
 #define NEIGHBOURS 3       /* the parent, two children */
-#define UNIDENTIFIED_MAX 8 /* connections that have not said who they are */
+#define UNIDENTIFIED_MAX 8 /* connections that have not sent their rank */
 #define SEND_S 0.05        /* a neighbour that does not read for so long has its silence counted */
 
 enum frame_kind { FRAME_HELLO, FRAME_HEARTBEAT, FRAME_LOST, FRAME_BYE };
@@ -39,7 +38,7 @@ struct connection {
     int fd; /* -1: none (not yet, or no longer) */
     size_t rank;
     uint64_t received_ns;
-    bool expected;     /* a silence counts: it has not said goodbye */
+    bool expected;     /* a silence counts: it has sent no farewell */
     bool is_connected; /* both sides know that the other is there */
     size_t filled;
     struct frame frame;
@@ -80,12 +79,13 @@ static void drop(struct connection *connection)
 static void send_frame(struct connection *connection, const struct frame *frame)
 {
     if (connection->fd >= 0)
-        ash_socket_send(connection->fd, frame, sizeof(*frame), ash_deadline_in(SEND_S)); /* its silence will tell */
+        ash_socket_send(connection->fd, frame, sizeof(*frame),
+                        ash_deadline_in(SEND_S)); /* a failure shows as silence */
 }
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
-/* Once every neighbour is there, the owner may go on. */
+/* Once every neighbour is connected, the owner may continue. */
 static void check_connected(struct ash_watch *watch)
 {
     bool all = true;
@@ -99,7 +99,7 @@ static void check_connected(struct ash_watch *watch)
     pthread_mutex_unlock(&watch->lock);
 }
 
-/* The first loss goes to the owner and to everyone else; later ones are its consequences. */
+/* The first loss goes to the owner and to all neighbours; later ones are its consequences. */
 static void spread_loss(struct ash_watch *watch, size_t rank, int code, const char *why, const struct connection *from)
 {
     if (watch->lost) return;
@@ -225,7 +225,7 @@ static void send_heartbeats(struct ash_watch *watch)
     }
 }
 
-/* What other threads asked for. Returns false at the end. */
+/* Do what other threads requested. Returns false at the end. */
 static bool handle_requests(struct ash_watch *watch)
 {
     bool stop, abort;
@@ -234,7 +234,7 @@ static bool handle_requests(struct ash_watch *watch)
     char why[sizeof(watch->why)];
     uint64_t count;
 
-    if (read(watch->wake_fd, &count, sizeof(count)) < 0) count = 0; /* nobody has called */
+    if (read(watch->wake_fd, &count, sizeof(count)) < 0) count = 0; /* no request */
     pthread_mutex_lock(&watch->lock);
     stop = watch->stop;
     abort = watch->abort;

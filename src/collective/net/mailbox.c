@@ -1,6 +1,6 @@
-/* Queues of slots, with counters on both sides. A word that is sent to a rank says whose mailbox it is for and
- * whether a message has come or slots are free again; handles are never used twice, so words for a mailbox that has
- * been closed find nobody. */
+/* Queues of slots, with counters on both sides. A word that is sent to a rank names the mailbox that it is for, and
+ * whether a message has come or slots are free again. Handles are never used twice, so words for a closed mailbox are
+ * dropped. */
 #include "collective/net/mailbox.h"
 
 #include <errno.h>
@@ -11,11 +11,12 @@
 #include "base/clock.h"
 #include "collective/core/wait_limits.h"
 
-#define SLICE_NS 20000000ull /* between questions */
+#define SLICE_NS 20000000ull /* between calls of the timeout callback */
 #define CLOSE_NS 1000000000ull
 #define KIND_MESSAGE 0u
 #define KIND_CREDITS 1u
 #define KIND_CLOSED 2u
+#define COUNT_MAX 0xffffu /* that a word holds */
 
 struct queue {
     struct ash_remote *remote; /* the peer's inbox */
@@ -28,6 +29,7 @@ struct queue {
     _Atomic uint64_t gone_ns; /* since when */
 };
 
+/* The peer is lost for this reason; the first time counts. */
 static void lose(struct queue *queue, int status)
 {
     if (atomic_load(&queue->gone) == 0) atomic_store(&queue->gone_ns, ash_clock_ns());
@@ -43,9 +45,10 @@ struct ash_mailbox {
     struct queue *queues; /* [size] */
     struct ash_region *inbox, *outbox;
     uint64_t *posted;           /* of each buffer: times that it was sent */
-    _Atomic uint64_t *finished; /* ... and that the network is through with it */
+    _Atomic uint64_t *finished; /* ... and times that the network has finished with it */
 };
 
+/* What is sent to a rank: 32 bits of handle, 16 of kind, 16 of count. */
 static uint64_t word_of(uint32_t handle, uint32_t kind, uint32_t count)
 {
     return (uint64_t)handle << 32 | (uint64_t)kind << 16 | count;
@@ -89,7 +92,7 @@ static void on_word(struct ash_progress *progress, uint32_t member, uint64_t wor
         atomic_fetch_add(&queue->arrived, 1);
         break;
     case KIND_CREDITS:
-        atomic_fetch_add(&queue->credits, word & 0xffff);
+        atomic_fetch_add(&queue->credits, word & COUNT_MAX);
         break;
     case KIND_CLOSED:
         lose(queue, -EPIPE);
@@ -152,8 +155,9 @@ int ash_mailbox_open(const struct ash_mailbox_opts *opts, struct ash_mailbox **m
     struct ash_mailbox *mailbox = calloc(1, sizeof(*mailbox));
     int rc;
 
-    ash_assert(opts->slot_bytes % 64 == 0 && opts->slot_bytes >= ASH_MAILBOX_HEAD_BYTES &&
-               opts->credit_batch <= opts->slots);
+    ash_assert(opts->slot_bytes % 64 == 0 && opts->slot_bytes >= ASH_MAILBOX_HEAD_BYTES);
+    ash_assert(opts->slots > 0 && opts->slots <= COUNT_MAX && opts->credit_batch <= opts->slots);
+    ash_assert(opts->rank < opts->size && opts->members != NULL);
     if (mailbox == NULL) return ash_err_set(err, -ENOMEM, "out of memory for messages");
     mailbox->progress = progress;
     mailbox->rank = opts->rank;
@@ -240,7 +244,7 @@ void ash_mailbox_close(struct ash_mailbox *mailbox)
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
-/* Call the timeout callback. Of a peer that is gone, how long it has been: the reason may still be on its way. */
+/* Call the timeout callback. For a lost peer, with the time since its loss: the reason may still arrive. */
 static int on_timeout(struct ash_mailbox *mailbox, size_t rank, uint64_t since_ns, const struct ash_mailbox_wait *wait)
 {
     struct queue *queue = &mailbox->queues[rank];
@@ -268,16 +272,17 @@ static int wait_for(struct ash_mailbox *mailbox, size_t rank, const _Atomic uint
     return 0;
 }
 
-/* Try again what the endpoint had no room for. */
-static int again(struct ash_mailbox *mailbox, size_t rank, uint64_t since_ns, const struct ash_mailbox_wait *wait)
+/* Make progress before another try of what the endpoint had no room for. */
+static int make_progress(struct ash_mailbox *mailbox, size_t rank, uint64_t since_ns,
+                         const struct ash_mailbox_wait *wait)
 {
     ash_progress_poll(mailbox->progress);
     return on_timeout(mailbox, rank, since_ns, wait);
 }
 
-/* Tell a rank one word. */
-static int tell(struct ash_mailbox *mailbox, size_t rank, uint32_t kind, uint32_t count,
-                const struct ash_mailbox_wait *wait)
+/* Send a rank one word. */
+static int notify(struct ash_mailbox *mailbox, size_t rank, uint32_t kind, uint32_t count,
+                  const struct ash_mailbox_wait *wait)
 {
     uint64_t since_ns = ash_clock_ns(), word = word_of(mailbox->queues[rank].handle, kind, count);
     int rc;
@@ -288,7 +293,7 @@ static int tell(struct ash_mailbox *mailbox, size_t rank, uint32_t kind, uint32_
         pthread_mutex_unlock(&mailbox->progress->lock);
         if (rc == 0) return 0;
         if (rc != -EAGAIN) lose(&mailbox->queues[rank], rc);
-        rc = again(mailbox, rank, since_ns, wait);
+        rc = make_progress(mailbox, rank, since_ns, wait);
         if (rc < 0) return rc;
     }
 }
@@ -317,9 +322,11 @@ int ash_mailbox_send(struct ash_mailbox *mailbox, size_t buffer, size_t rank, si
                                     .size_bytes = size_bytes,
                                     .cookie = (uint64_t)mailbox->handle << 32 | buffer};
     uint64_t since_ns;
-    int rc = wait_for(mailbox, rank, &queue->credits, queue->sent + 1, wait);
+    int rc;
 
     ash_assert(size_bytes <= mailbox->slot_bytes && rank < mailbox->size && rank != mailbox->rank);
+    ash_assert(buffer < mailbox->buffer_count && queue->remote != NULL);
+    rc = wait_for(mailbox, rank, &queue->credits, queue->sent + 1, wait);
     since_ns = ash_clock_ns();
     while (rc == 0) {
         pthread_mutex_lock(&mailbox->progress->lock);
@@ -327,12 +334,12 @@ int ash_mailbox_send(struct ash_mailbox *mailbox, size_t buffer, size_t rank, si
         pthread_mutex_unlock(&mailbox->progress->lock);
         if (rc == 0) break;
         if (rc != -EAGAIN) lose(queue, rc);
-        rc = again(mailbox, rank, since_ns, wait);
+        rc = make_progress(mailbox, rank, since_ns, wait);
     }
     if (rc < 0) return rc;
     mailbox->posted[buffer]++;
     queue->sent++;
-    return tell(mailbox, rank, KIND_MESSAGE, 1, wait);
+    return notify(mailbox, rank, KIND_MESSAGE, 1, wait);
 }
 
 static const uint8_t *slot_of(const struct ash_mailbox *mailbox, size_t rank, uint64_t number)
@@ -350,29 +357,33 @@ int ash_mailbox_receive(struct ash_mailbox *mailbox, size_t rank, size_t ahead, 
 
     ash_assert(rank < mailbox->size && ahead < mailbox->slots);
     rc = wait_for(mailbox, rank, &queue->arrived, number + 1, wait);
-
-    if (rc == 0) *data_out = slot_of(mailbox, rank, number);
-    return rc;
+    if (rc < 0) return rc;
+    *data_out = slot_of(mailbox, rank, number);
+    return 0;
 }
 
 const uint8_t *ash_mailbox_peek(const struct ash_mailbox *mailbox, size_t rank)
 {
     const struct queue *queue = &mailbox->queues[rank];
 
+    ash_assert(rank < mailbox->size);
     return atomic_load(&queue->arrived) > queue->taken ? slot_of(mailbox, rank, queue->taken) : NULL;
 }
 
 int ash_mailbox_release(struct ash_mailbox *mailbox, size_t rank, const struct ash_mailbox_wait *wait)
 {
     struct queue *queue = &mailbox->queues[rank];
-    uint64_t count = ++queue->taken - queue->credited;
+    uint64_t count;
 
+    ash_assert(rank < mailbox->size && queue->taken < atomic_load(&queue->arrived));
+    count = ++queue->taken - queue->credited;
     if (count < mailbox->credit_batch) return 0;
     queue->credited = queue->taken;
-    return tell(mailbox, rank, KIND_CREDITS, (uint32_t)count, wait);
+    return notify(mailbox, rank, KIND_CREDITS, (uint32_t)count, wait);
 }
 
 uint64_t ash_mailbox_arrived(const struct ash_mailbox *mailbox, size_t rank)
 {
+    ash_assert(rank < mailbox->size);
     return atomic_load(&mailbox->queues[rank].arrived);
 }

@@ -1,7 +1,7 @@
 /* mailbox - where the messages of one group arrive and leave. For every other rank there is a queue pair: queues of
- * slots in the receiver's registered memory, which the sender writes (ash_fabric_write) and then notifies. The
- * receiver reads a message where it lies and returns the slot as a credit. Messages of a queue keep their order. One
- * thread sends and one (the same or another) receives; the events come from whoever polls the progress engine. */
+ * slots in the receiver's registered memory, which the sender writes (ash_fabric_write) and then notifies. The receiver
+ * reads a message where it lies and returns the slot as a credit. Messages of a queue keep their order. One thread
+ * sends and one (the same or another) receives; the events come from the thread that polls the progress engine. */
 #ifndef ASH_COLLECTIVE_NET_MAILBOX_H
 #define ASH_COLLECTIVE_NET_MAILBOX_H
 
@@ -25,7 +25,7 @@ struct ash_mailbox_opts {
     size_t rank, size;        /* this process among those that send to each other */
     const uint32_t *members;  /* [size] their numbers in the root group */
     size_t slot_bytes, slots; /* of a queue; slot_bytes is a multiple of 64 */
-    size_t credit_batch;      /* so many credits are returned together: a sender can use credit_batch - 1 slots fewer */
+    size_t credit_batch;      /* credits that are returned together: a sender can use credit_batch - 1 slots fewer */
 };
 
 /* Open queues to and from all ranks. Returns 0, -ENOMEM or the fabric's error; on 0 the caller owns *mailbox_out. */
@@ -37,7 +37,7 @@ int ash_mailbox_connect(struct ash_mailbox *mailbox, const struct ash_mailbox_ad
 /* Wait, a moment at most, until what was sent has left, and notify the peers. NULL is a no-op. */
 void ash_mailbox_close(struct ash_mailbox *mailbox);
 
-/* Timeout callback of a wait, called from time to time: 0 to go on, or the negative errno to return. rank is who is
+/* Timeout callback of a wait, called from time to time: 0 to keep waiting, or the negative errno to return. rank is
  * waited for; gone: 0, or why nothing will come from it (negative errno; -EPIPE: it has closed its mailbox); then
  * waited_ns counts from when that was noticed. */
 typedef int (*ash_mailbox_timeout_fn)(void *ctx, size_t rank, uint64_t waited_ns, int gone);
@@ -55,15 +55,15 @@ int ash_mailbox_buffer(struct ash_mailbox *mailbox, const struct ash_mailbox_wai
  * Returns 0 or what on_timeout returned. */
 int ash_mailbox_send(struct ash_mailbox *mailbox, size_t buffer, size_t rank, size_t size_bytes,
                      const struct ash_mailbox_wait *wait);
-/* The oldest message of a rank that has not been released, or one so many messages after it; as long as a slot. Returns
- * 0 or what on_timeout returned. */
+/* The oldest message of a rank that has not been released, or the one `ahead` messages after it; as long as a slot.
+ * Returns 0 or what on_timeout returned. */
 int ash_mailbox_receive(struct ash_mailbox *mailbox, size_t rank, size_t ahead, const struct ash_mailbox_wait *wait,
                         const uint8_t **data_out);
 /* The same without waiting: NULL where there is none. */
 const uint8_t *ash_mailbox_peek(const struct ash_mailbox *mailbox, size_t rank);
 /* Release the oldest message of a rank: its slot goes back as a credit. Returns 0 or what on_timeout returned. */
 int ash_mailbox_release(struct ash_mailbox *mailbox, size_t rank, const struct ash_mailbox_wait *wait);
-/* Messages that have arrived from a rank so far: the one furthest behind holds up the others. */
+/* Messages that have arrived from a rank so far; the rank with the fewest delays the others. */
 uint64_t ash_mailbox_arrived(const struct ash_mailbox *mailbox, size_t rank);
 
 /* For the progress engine, which holds its lock: an event of its endpoint. */

@@ -3,13 +3,16 @@
 
 #include <errno.h>
 
+#include "base/assert.h"
+#include "base/math.h"
+
 /* ---- barrier ----------------------------------------------------------------------------------------------------- */
 
-/* The first rank of each node tells those of the others. */
-static int greet(struct ash_net *net)
+/* The first ranks of all nodes exchange empty messages. */
+static int exchange_empty(struct ash_net *net)
 {
     const struct ash_net_view *view = net->view;
-    const uint8_t *heard;
+    const uint8_t *received;
     uint8_t *body;
     size_t buffer;
     int rc = ash_net_buffer(net, 0, &buffer, &body);
@@ -19,7 +22,7 @@ static int greet(struct ash_net *net)
     for (size_t i = 1; i < view->map.nodes && rc == 0; i++) {
         size_t rank = ash_net_rank_at(view, (view->node + i) % view->map.nodes, 0);
 
-        rc = ash_net_receive(net, rank, NULL, &heard);
+        rc = ash_net_receive(net, rank, NULL, &received);
         if (rc == 0) rc = ash_net_release(net, rank);
     }
     return rc;
@@ -29,8 +32,10 @@ int ash_net_barrier(struct ash_net *net, struct ash_err *err)
 {
     int rc = ash_net_begin(net, (struct ash_coll_call){.kind = ASH_CALL_BARRIER}, 0, err);
 
-    if (rc == 0 && net->view->here == 0) rc = greet(net);
-    return rc == 0 && !net->view->is_alone ? ash_net_node_barrier(net) : rc;
+    if (rc < 0) return rc;
+    if (net->view->here == 0) rc = exchange_empty(net);
+    if (rc < 0) return rc;
+    return net->view->is_alone ? 0 : ash_net_node_barrier(net);
 }
 
 /* ---- all-gather -------------------------------------------------------------------------------------------------- */
@@ -46,18 +51,16 @@ struct gather {
 
 static size_t gather_length(const struct gather *gather, size_t round)
 {
-    size_t left = gather->size_bytes - round * gather->block;
-
-    return left < gather->block ? left : gather->block;
+    return ash_min(gather->size_bytes - round * gather->block, gather->block);
 }
 
-/* Who on node n takes what rank r sends, for all there. */
-static size_t taker_of(const struct ash_net_view *view, size_t n, size_t r)
+/* The place on node n that receives what rank r sends, for all ranks there. */
+static size_t receiver_of(const struct ash_net_view *view, size_t n, size_t r)
 {
     return view->map.place[r] % ash_net_ranks_on(view, n);
 }
 
-/* Where rank r's block is in the results of the one who takes it. */
+/* Where rank r's block is in the results of its receiver. */
 static size_t row_of(const struct gather *gather, size_t r)
 {
     const struct ash_net_view *view = gather->view;
@@ -65,6 +68,7 @@ static size_t row_of(const struct gather *gather, size_t r)
     return view->map.node[r] * gather->rows + view->map.place[r] / ash_net_ranks_on(view, view->node);
 }
 
+/* Send this rank's block of a round to every other node, and copy it in for its own node. */
 static int send_block(const struct gather *gather, size_t round)
 {
     const struct ash_net_view *view = gather->view;
@@ -80,12 +84,13 @@ static int send_block(const struct gather *gather, size_t round)
     for (size_t i = 1; i < view->map.nodes && rc == 0; i++) {
         size_t n = (view->node + i) % view->map.nodes;
 
-        rc = ash_net_send(net, buffer, ash_net_rank_at(view, n, taker_of(view, n, net->opts.rank)), length);
+        rc = ash_net_send(net, buffer, ash_net_rank_at(view, n, receiver_of(view, n, net->opts.rank)), length);
     }
     return rc;
 }
 
-static int take_blocks(const struct gather *gather, size_t round)
+/* Receive what other nodes sent in a round, into out or, for the node, into the results. */
+static int receive_blocks(const struct gather *gather, size_t round)
 {
     const struct ash_net_view *view = gather->view;
     struct ash_net *net = gather->net;
@@ -95,7 +100,7 @@ static int take_blocks(const struct gather *gather, size_t round)
     for (size_t r = 0; r < net->opts.size && rc == 0; r++) {
         const uint8_t *body;
 
-        if (view->map.node[r] == view->node || taker_of(view, view->node, r) != view->here) continue;
+        if (view->map.node[r] == view->node || receiver_of(view, view->node, r) != view->here) continue;
         rc = ash_net_receive(net, r, NULL, &body);
         if (rc < 0) break;
         if (view->is_alone)
@@ -108,7 +113,7 @@ static int take_blocks(const struct gather *gather, size_t round)
     return rc;
 }
 
-/* Copy what the ranks of this node have, their own and what they took. */
+/* Copy the blocks that the ranks of this node have: their own and those they received. */
 static int share_blocks(const struct gather *gather, size_t round)
 {
     const struct ash_net_view *view = gather->view;
@@ -120,7 +125,7 @@ static int share_blocks(const struct gather *gather, size_t round)
         const uint8_t *from =
             view->map.node[r] == view->node
                 ? net->shared[view->map.place[r]]->bounce[slot]
-                : net->shared[taker_of(view, view->node, r)]->result[slot] + row_of(gather, r) * gather->block;
+                : net->shared[receiver_of(view, view->node, r)]->result[slot] + row_of(gather, r) * gather->block;
 
         if (r != net->opts.rank)
             ash_net_copy(gather->out + r * gather->size_bytes + round * gather->block, from, length);
@@ -133,7 +138,7 @@ static size_t rows_of(const struct ash_net_view *view)
     size_t here = ash_net_ranks_on(view, view->node), rows = 1;
 
     for (size_t n = 0; n < view->map.nodes; n++)
-        if ((ash_net_ranks_on(view, n) + here - 1) / here > rows) rows = (ash_net_ranks_on(view, n) + here - 1) / here;
+        rows = ash_max(rows, ash_div_up(ash_net_ranks_on(view, n), here));
     return rows;
 }
 
@@ -149,14 +154,14 @@ int ash_net_all_gather(struct ash_net *net, const void *in, void *out, size_t si
     if (rc < 0) return rc;
     gather.view = net->view;
     gather.rows = rows_of(gather.view);
-    rows = gather.view->map.nodes *
-           ((net->opts.size + gather.view->map.least - 1) / gather.view->map.least); /* of any rank */
+    rows = gather.view->map.nodes * ash_div_up(net->opts.size, gather.view->map.least); /* of any rank */
     if (gather.block * rows > ASH_NET_RESULT_BYTES) gather.block = ASH_NET_RESULT_BYTES / rows / 64 * 64;
     if (size_bytes > 0 && own != in) memmove(own, in, size_bytes); /* where it is, its owner may still read it */
-    rounds = size_bytes == 0 ? 1 : (size_bytes + gather.block - 1) / gather.block;
+    ash_assert(gather.block > 0);
+    rounds = size_bytes == 0 ? 1 : ash_div_up(size_bytes, gather.block);
     for (size_t t = 0; t < rounds + 1 && rc == 0; t++) {
         if (t < rounds) rc = send_block(&gather, t);
-        if (rc == 0 && t >= 1) rc = take_blocks(&gather, t - 1);
+        if (rc == 0 && t >= 1) rc = receive_blocks(&gather, t - 1);
         if (rc == 0 && t >= 1 && !gather.view->is_alone) rc = share_blocks(&gather, t - 1);
     }
     return rc;
@@ -173,9 +178,7 @@ struct cast {
 
 static size_t cast_length(const struct cast *cast, size_t round)
 {
-    size_t left = cast->size_bytes - round * cast->block;
-
-    return left < cast->block ? left : cast->block;
+    return ash_min(cast->size_bytes - round * cast->block, cast->block);
 }
 
 static size_t cast_begin(const struct cast *cast, size_t length, size_t cell)
@@ -183,7 +186,7 @@ static size_t cast_begin(const struct cast *cast, size_t length, size_t cell)
     return length * cell / cast->view->map.least;
 }
 
-/* The cell that this rank carries in a round, or none. */
+/* The cell that this rank forwards in a round, or none. */
 static bool cast_cell(const struct cast *cast, size_t round, size_t *cell_out)
 {
     for (size_t cell = 0; cell < cast->view->map.least; cell++)
@@ -199,11 +202,11 @@ static size_t cast_rank(const struct cast *cast, size_t node, size_t cell, size_
     return ash_net_rank_at(cast->view, node, ash_net_forwarder(cast->view, node, cell, round));
 }
 
-/* Before the first round those who will receive say so: two that each wait for the other notice it. */
+/* Before the first round the receivers send an empty message, so that mismatched calls are noticed. */
 static int announce(const struct cast *cast)
 {
     const struct ash_net_view *view = cast->view;
-    const uint8_t *heard;
+    const uint8_t *received;
     uint8_t *body;
     size_t cell, buffer;
     int rc = 0;
@@ -215,13 +218,13 @@ static int announce(const struct cast *cast)
     }
     for (size_t n = 0; n < view->map.nodes && rc == 0; n++) {
         if (n == view->node) continue;
-        rc = ash_net_receive(cast->net, cast_rank(cast, n, cell, 0), NULL, &heard);
+        rc = ash_net_receive(cast->net, cast_rank(cast, n, cell, 0), NULL, &received);
         if (rc == 0) rc = ash_net_release(cast->net, cast_rank(cast, n, cell, 0));
     }
     return rc;
 }
 
-/* On the root's node. */
+/* One round on the root's node: share the block, and send this rank's cell to the other nodes. */
 static int cast_send(const struct cast *cast, size_t round)
 {
     const struct ash_net_view *view = cast->view;
@@ -241,14 +244,15 @@ static int cast_send(const struct cast *cast, size_t round)
     begin = cast_begin(cast, length, cell);
     size = cast_begin(cast, length, cell + 1) - begin;
     rc = ash_net_buffer(net, 0, &buffer, &body);
-    if (rc == 0) ash_net_copy(body, block + begin, size);
+    if (rc < 0) return rc;
+    ash_net_copy(body, block + begin, size);
     for (size_t i = 1; i < view->map.nodes && rc == 0; i++)
         rc = ash_net_send(net, buffer, cast_rank(cast, (view->node + i) % view->map.nodes, cell, round), size);
     return rc;
 }
 
-/* On the other nodes. */
-static int cast_take(const struct cast *cast, size_t round)
+/* One round on another node: receive this rank's cell, and copy all cells. */
+static int cast_receive(const struct cast *cast, size_t round)
 {
     const struct ash_net_view *view = cast->view;
     struct ash_net *net = cast->net;
@@ -262,11 +266,12 @@ static int cast_take(const struct cast *cast, size_t round)
                rank = cast_rank(cast, cast->node, cell, round);
 
         rc = ash_net_receive(net, rank, NULL, &body);
-        if (rc == 0)
-            ash_net_copy(view->is_alone ? block + begin : net->shared[view->here]->result[slot] + begin, body, size);
-        if (rc == 0) rc = ash_net_release(net, rank);
+        if (rc < 0) return rc;
+        ash_net_copy(view->is_alone ? block + begin : net->shared[view->here]->result[slot] + begin, body, size);
+        rc = ash_net_release(net, rank);
+        if (rc < 0) return rc;
     }
-    if (rc < 0 || view->is_alone) return rc;
+    if (view->is_alone) return 0;
     rc = ash_net_node_barrier(net);
     for (cell = 0; cell < view->map.least && rc == 0; cell++) {
         size_t begin = cast_begin(cast, length, cell), size = cast_begin(cast, length, cell + 1) - begin;
@@ -291,10 +296,11 @@ int ash_net_broadcast(struct ash_net *net, void *data, size_t size_bytes, size_t
     cast.view = net->view;
     cast.node = cast.view->map.node[root];
     cast.block = (ASH_MAILBOX_BODY_BYTES - 1) * cast.view->map.least; /* cuts may be uneven by one */
-    if (cast.block > ASH_NET_RESULT_BYTES) cast.block = ASH_NET_RESULT_BYTES;
-    rounds = size_bytes == 0 ? 1 : (size_bytes + cast.block - 1) / cast.block;
+    cast.block = ash_min(cast.block, ASH_NET_RESULT_BYTES);
+    ash_assert(cast.block > 0 && cast.block <= ASH_NET_BOUNCE_BYTES);
+    rounds = size_bytes == 0 ? 1 : ash_div_up(size_bytes, cast.block);
     rc = announce(&cast);
     for (size_t t = 0; t < rounds && rc == 0; t++)
-        rc = cast.view->node == cast.node ? cast_send(&cast, t) : cast_take(&cast, t);
+        rc = cast.view->node == cast.node ? cast_send(&cast, t) : cast_receive(&cast, t);
     return rc;
 }

@@ -41,9 +41,9 @@ int ash_net_fail(struct ash_net *net, int code, size_t failed_rank, const char *
 }
 
 /* The rank that has sent least in this call holds up the others. */
-static size_t furthest_behind(const struct ash_net *net, size_t rank)
+static size_t slowest_rank(const struct ash_net *net, size_t rank)
 {
-    bool own = rank == net->opts.rank; /* it waits for whoever has not taken what it has sent */
+    bool own = rank == net->opts.rank; /* it waits for the receiver of what it has sent */
     uint64_t least = own ? UINT64_MAX : ash_mailbox_arrived(net->mailbox, rank) - net->arrived[rank];
 
     if (!own && net->view != &net->flat) return rank; /* the others need not send anything */
@@ -57,7 +57,7 @@ static size_t furthest_behind(const struct ash_net *net, size_t rank)
     return rank;
 }
 
-/* A rank said goodbye that should make this call. */
+/* A rank that should make this call has left. */
 static int fail_left(struct ash_net *net, size_t rank)
 {
     char why[ASH_ERR_TEXT_BYTES], call[96];
@@ -68,7 +68,7 @@ static int fail_left(struct ash_net *net, size_t rank)
     return ash_net_fail(net, -EPROTO, rank, why);
 }
 
-/* Has any rank, before it made this call? It may have been the one through whom others hear of errors. */
+/* Has any rank left before it made this call? Errors may have reached the others only through it. */
 static int check_left(struct ash_net *net)
 {
     for (size_t r = 0; r < net->opts.size; r++) {
@@ -103,7 +103,7 @@ static int on_timeout(void *ctx, size_t rank, uint64_t waited_ns, int gone)
     limits = ash_wait_limits_later(net->opts.limits, GRACE_NS);
     rc = ash_wait_limits_check(&limits, waited_ns);
     if (rc == 0) return 0;
-    rank = furthest_behind(net, rank);
+    rank = slowest_rank(net, rank);
     snprintf(why, sizeof(why), "call %llu: rank %u %s %.1f s in %s for rank %u, which %s",
              (unsigned long long)net->call.number, net->opts.members[net->opts.rank], ash_wait_limits_text(rc),
              (double)waited_ns * 1e-9, ash_coll_call_text(&net->call, call, sizeof(call)), net->opts.members[rank],
@@ -351,7 +351,7 @@ int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, stru
     rc = connect_mailboxes(net, opts->addresses, err);
     if (rc < 0) goto fail;
     net->connected = true;
-    rc = ash_net_barrier(net, err); /* nobody's memory may go before everyone knows it */
+    rc = ash_net_barrier(net, err); /* no memory may be freed before all ranks have mapped it */
     if (rc < 0) goto fail;
     *net_out = net;
     return 0;
@@ -361,10 +361,10 @@ fail:
     return rc;
 }
 
-/* Say goodbye to everyone and hear the same from them, so that nobody's last words are lost with this endpoint. */
+/* Exchange farewells with all ranks, so that the last messages are not lost with this endpoint. */
 static void leave(struct ash_net *net)
 {
-    const uint8_t *heard;
+    const uint8_t *received;
     uint8_t *body;
     size_t buffer;
     int rc;
@@ -378,7 +378,7 @@ static void leave(struct ash_net *net)
         rc = ash_net_send(net, buffer, (net->opts.rank + i) % net->opts.size, 0);
     for (size_t i = 1; i < net->opts.size && rc == 0; i++)
         rc = ash_mailbox_receive(net->mailbox, (net->opts.rank + i) % net->opts.size, 0,
-                                 &(struct ash_mailbox_wait){on_timeout, net}, &heard);
+                                 &(struct ash_mailbox_wait){on_timeout, net}, &received);
 }
 
 void ash_net_close(struct ash_net *net)

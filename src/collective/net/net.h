@@ -56,7 +56,7 @@ struct ash_net_opts {
 
 /* All ranks of the group call it, like what follows. */
 int ash_net_open(const struct ash_net_opts *opts, struct ash_net **net_out, struct ash_err *err);
-/* Waits a second at most until the others close too, so that what was said last is heard. NULL is a no-op. */
+/* Waits a second at most until the others close too, so that the last messages arrive. NULL is a no-op. */
 void ash_net_close(struct ash_net *net);
 
 /* As ash_group_barrier. */

@@ -1,6 +1,6 @@
 /* Channels between nodes. A channel is a mailbox of two; the sender offers its address by a control, the receiver
  * answers with its own, and messages go from memory to memory. Messages of ash_group_send go through the group's
- * mailbox of messages, which is there from the start, so that small ones wait for nobody. */
+ * mailbox of messages, which is there from the start, so that small ones wait for no other rank. */
 #include "collective/core/channel_ops.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* net_priv - a group over several nodes, as net.c, sums.c, moves.c and alltoall.c see it. */
+/* net_priv - a group over several nodes, as net.c, sums.c, moves.c and alltoall*.c see it. */
 #ifndef ASH_COLLECTIVE_NET_NET_PRIV_H
 #define ASH_COLLECTIVE_NET_NET_PRIV_H
 
@@ -12,7 +12,7 @@
 #define ASH_NET_BOUNCE_BYTES ((size_t)512 * 1024)
 #define ASH_NET_RESULT_BYTES ((size_t)256 * 1024)
 
-/* Memory of a rank that its node has mapped: what it brings to a round, and what it has for the others. */
+/* Memory of a rank that its node has mapped: what it contributes to a round, and its results for the others. */
 struct ash_net_shared {
     uint8_t bounce[ASH_NET_SLOTS][ASH_NET_BOUNCE_BYTES];
     uint8_t result[ASH_NET_SLOTS][ASH_NET_RESULT_BYTES];
@@ -82,10 +82,10 @@ static inline void ash_net_copy(void *to, const void *from, size_t size_bytes)
     if (size_bytes > 0) memcpy(to, from, size_bytes);
 }
 
-/* Does a call of so many bytes go from every rank to every other one, by the settings or because it is cheaper? */
+/* Is a call of size_bytes flat (every rank with every other one), by the settings or because it is cheaper? */
 bool ash_net_flat(const struct ash_net *net, enum ash_call_kind kind, size_t size_bytes);
-/* Is it cheaper to send everyone the whole than its share, for an all-reduce whose nodes contribute so many partial
- * sums? */
+/* Is it cheaper to send every rank the whole result than its share? For an all-reduce whose nodes contribute `pieces`
+ * partial sums each. */
 bool ash_net_whole(const struct ash_net *net, size_t pieces, size_t size_bytes);
 /* Begin a call: choose the algorithm, compare with the ranks of this node. */
 int ash_net_begin(struct ash_net *net, struct ash_coll_call call, size_t size_bytes, struct ash_err *err);

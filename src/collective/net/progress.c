@@ -19,7 +19,7 @@
 #define EVENTS 64
 #define YIELD_NS 200000ull   /* a waiter gives its core away for so long before it sleeps */
 #define SLEEP_NS 20000000ull /* at most, so that bad news from elsewhere is noticed */
-#define REST_NS 5000000ull   /* the thread looks this often whether somebody still waits */
+#define REST_NS 5000000ull   /* the thread checks this often whether somebody still waits */
 #define IDLE_NS 100000000ull /* the longest sleep that the endpoint allows */
 
 /* ---- progress ---------------------------------------------------------------------------------------------------- */
@@ -43,7 +43,7 @@ void ash_progress_poll(struct ash_progress *progress)
     pthread_mutex_unlock(&progress->lock);
 }
 
-/* Poll if nobody else does. */
+/* Poll if no other thread does. */
 static size_t try_events(struct ash_progress *progress)
 {
     size_t count;
@@ -97,7 +97,7 @@ bool ash_progress_wait(struct ash_progress *progress, const _Atomic uint64_t *co
                        uint64_t until_ns)
 {
     uint64_t now_ns = ash_clock_ns(), since_ns = now_ns;
-    bool there, yields = !ash_futex_yields_early(); /* beside one that computes even that takes its time */
+    bool there, yields = !ash_futex_yields_early(); /* next to a thread that computes, even a yield is slow */
 
     atomic_fetch_add(&progress->waiters, 1);
     while (!(there = atomic_load_explicit(counter, memory_order_acquire) >= value) && now_ns < until_ns) {
@@ -115,7 +115,7 @@ bool ash_progress_wait(struct ash_progress *progress, const _Atomic uint64_t *co
     return there;
 }
 
-/* Polls while nobody waits. */
+/* Polls while no thread waits. */
 static void *progress_main(void *arg)
 {
     struct ash_progress *progress = arg;

@@ -1,6 +1,6 @@
 /* progress - the progress engine: the one endpoint of a process, which all its groups share, and its polling. An
- * endpoint that is not polled answers nobody. Whoever waits polls, so a call that waits has the shortest path to its
- * data and costs no other core; while nobody waits (the owner computes, or writes to a channel and goes on), a
+ * endpoint that is not polled answers no peer. A thread that waits polls, so a call that waits has the shortest path to
+ * its data and costs no other core; while no thread waits (the owner computes, or writes to a channel and continues), a
  * thread of the engine polls, asleep until the network has something. A thread alone would add its wake-up to every
  * wait; waits alone would leave what was posted last in this process until its next call. */
 #ifndef ASH_COLLECTIVE_NET_PROGRESS_H

@@ -21,7 +21,7 @@ struct sum {
     size_t width, wire_width;  /* of an element, and of one that crosses */
     enum ash_coll_dtype dtype, wire;
     enum ash_coll_op op;
-    bool direct;   /* everyone joins all that its node wants, instead of a share */
+    bool direct;   /* every rank reduces all that its node needs, instead of a share */
     size_t stride; /* elements between the targets of a reduce-scatter; 0: all-reduce */
 };
 
@@ -133,7 +133,7 @@ static int reduce_received(const struct sum *sum, const size_t *who, const uint8
 /* ---- all-reduce -------------------------------------------------------------------------------------------------- */
 
 /* A round's block is cut into as many cells as ranks of a node carry; a cell into as many shares as there are nodes,
- * unless everyone joins all of it. Elements from where, relative to the block. */
+ * unless every rank reduces all of it. Returns the first element, relative to the block. */
 static size_t cell_begin(const struct sum *sum, size_t length, size_t cell)
 {
     return length * cell / sum->view->map.least;
@@ -247,7 +247,7 @@ static int reduce(const struct sum *sum, size_t round)
     return rc;
 }
 
-/* Take the shares that other nodes have joined. */
+/* Receive the shares that other nodes have reduced. */
 static int gather(const struct sum *sum, size_t round)
 {
     size_t who[ASH_SHARES_RANKS_MAX], cell, length = round_length(sum, round);
@@ -261,8 +261,9 @@ static int gather(const struct sum *sum, size_t round)
 
         if (n == sum->view->node) continue;
         rc = ash_net_receive(sum->net, who[n], NULL, &body);
-        if (rc == 0) ash_net_copy(result_at(sum, round, begin), body, size * sum->width);
-        if (rc == 0) rc = ash_net_release(sum->net, who[n]);
+        if (rc < 0) return rc;
+        ash_net_copy(result_at(sum, round, begin), body, size * sum->width);
+        rc = ash_net_release(sum->net, who[n]);
     }
     return rc;
 }
@@ -287,7 +288,7 @@ static int copy_out(const struct sum *sum, size_t round)
     return rc;
 }
 
-/* Every step is one round behind the one before it, so that the network has something to do while a node joins. */
+/* Every step is one k-chunk later than the one before it, so that the network is busy while a node reduces. */
 static int run_rounds(const struct sum *sum)
 {
     size_t rounds = sum->count == 0 ? 1 : ash_div_up(sum->count, sum->block), last = sum->direct ? 1 : 2;
@@ -356,26 +357,29 @@ int ash_net_all_reduce(struct ash_net *net, const void *const *parts, const stru
 static int contribute_targets(const struct sum *sum, size_t round)
 {
     size_t length = round_length(sum, round), own = 0, rank = sum->net->opts.rank, size = sum->net->opts.size;
-    int rc = 0;
+    int rc;
 
     if (!sum->view->is_alone) {
         copy_in(sum, round);
         rc = ash_net_node_barrier(sum->net);
+        if (rc < 0) return rc;
     }
     for (size_t p = 0; p < sum->plan->tree.part_count; p++)
         own += sum->plan->partials[p].node == sum->view->node;
-    for (size_t i = 1; i < size && rc == 0; i++) {
+    for (size_t i = 1; i < size; i++) {
         size_t r = (rank + i) % size, buffer;
         uint8_t *body;
 
         if (sum->view->map.node[r] == sum->view->node || ash_net_sender(sum->view, sum->view->node, r) != rank)
             continue;
         rc = ash_net_buffer(sum->net, 0, &buffer, &body);
-        if (rc == 0) reduce_partials(sum, round, r, 0, length, body);
-        if (rc == 0) rc = ash_net_send(sum->net, buffer, r, own * length * sum->wire_width);
+        if (rc < 0) return rc;
+        reduce_partials(sum, round, r, 0, length, body);
+        rc = ash_net_send(sum->net, buffer, r, own * length * sum->wire_width);
+        if (rc < 0) return rc;
     }
-    if (rc == 0) reduce_partials(sum, round, rank, 0, length, own_partials(sum, round));
-    return rc;
+    reduce_partials(sum, round, rank, 0, length, own_partials(sum, round));
+    return 0;
 }
 
 static int reduce_target(const struct sum *sum, size_t round)

@@ -1,5 +1,4 @@
-/* The vectorised backends of arm64: the kernel bodies, compiled for it, and once more with BFMMLA for products of bf16.
- */
+/* The vectorised backends of arm64: the kernel bodies compiled for it, with and without BFMMLA for bf16 products. */
 #if defined(__aarch64__)
 
 #include "compute/cpu/vec/vec_neon.h"

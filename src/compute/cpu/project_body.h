@@ -1,5 +1,5 @@
 /* project_body - products that share their input, with prologue (norm) and epilogue (bias, residual, SwiGLU). Large M:
- * the table's own product, over so many columns that the sums stay in a cache, and one pass over the sums. Small M: one
+ * the table's own product, over as many columns as keep the sums in a cache, and one pass over the sums. Small M: one
  * parallel loop over the rows of all weights; each thread norms x for itself, which costs less than waiting for
  * another. */
 #ifndef ASH_COMPUTE_PROJECT_BODY_H

@@ -2,6 +2,7 @@
 #include "compute/cuda/backend_priv.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
@@ -95,6 +96,24 @@ int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend)
 {
     return backend->cuda;
+}
+
+const char *ash_cuda_backend_describe(char *buf, size_t buf_bytes)
+{
+    struct ash_cuda_backend *backend = NULL;
+    const struct ash_cuda_facts *facts;
+    struct ash_err err = {0};
+
+    if (ash_cuda_backend_open(0, &backend, &err) < 0) {
+        snprintf(buf, buf_bytes, "%s", err.text);
+        return buf;
+    }
+    facts = ash_cuda_get_facts(backend->cuda);
+    snprintf(buf, buf_bytes, "%s, %.1f GiB, compute capability %d.%d, driver %d.%d%s", facts->name,
+             (double)facts->memory_bytes / (1 << 30), facts->major, facts->minor, facts->driver_version / 1000,
+             facts->driver_version % 1000 / 10, backend->library != NULL ? ", cuBLASLt" : "");
+    ash_cuda_backend_close(backend);
+    return buf;
 }
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */

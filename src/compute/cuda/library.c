@@ -62,9 +62,9 @@ static int multiply(struct ash_exec *exec, const struct ash_lt_shape *shape, con
                     const struct ash_cuda_gemm_bf16 *op)
 {
     struct ash_cuda_library *library = exec->cuda->library;
+    struct ash_lt_operands operands = {op->a.data, op->b.data, op->c, library->workspace.data};
 
-    return ash_lt_multiply(library->lt, shape, algo, op->a.data, op->b.data, op->c, library->workspace.data,
-                           ash_cuda_stream(exec->cuda->cuda));
+    return ash_lt_multiply(library->lt, shape, algo, &operands, ash_cuda_stream(exec->cuda->cuda));
 }
 
 /* How many of the words of c differ from want's. */

@@ -53,7 +53,7 @@ static void gather(struct ash_exec *exec, const void *table, enum ash_dtype dtyp
     ash_workers_run(exec->workers, rows, GATHER_MIN_ROWS, gather_rows, &op);
 }
 
-/* A unit is a column, so that one thread meets all rows of an id, in order. */
+/* A unit is a column, so that one thread adds all rows of an id, in order. */
 static void scatter_cols(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct embed *op = ctx;

@@ -15,12 +15,14 @@ extern const struct ash_row_ops ash_ref_row;
 extern const struct ash_loss_ops ash_ref_loss;
 extern const struct ash_optim_ops ash_ref_optim;
 
-/* ash_matrix_ops.gemm and column_sum, for references that differ from ash_ops_ref in other products. */
+/* ash_matrix_ops.gemm, for references that differ from ash_ops_ref in other products. */
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
+/* ash_matrix_ops.column_sum, for the same. */
 void ash_ref_column_sum(struct ash_exec *exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum);
-/* gemm_k_steps.c: a bf16 product by steps of group k (a divisor of ASH_K_GROUP; zeros after the last k), which step
- * adds to a sum; all other products as ash_ref_gemm. a and b hold group bf16 values. */
+/* Returns sum plus one step of a product: a and b hold its bf16 values. */
 typedef float (*ash_ref_step_fn)(float sum, const float *a, const float *b);
+/* gemm_k_steps.c: a bf16 product by steps of group k (a divisor of ASH_K_GROUP; zeros after the last k), each added to
+ * its sum by step; all other products as ash_ref_gemm. */
 void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args, size_t group, ash_ref_step_fn step);
 /* A table of the reference, itself its reference, that differs from the others in name and products only. */
 #define ASH_REF_OPS(TABLE, NAME, MATRIX)                                                                               \

@@ -11,8 +11,7 @@ struct rope {
     const struct ash_rope_args *args;
 };
 
-/* Pair i of a head goes from places (in0, in1) to (out0, out1): halves, or neighbours where the pairs are interleaved.
- */
+/* Pair i of a head moves from (in0, in1) to (out0, out1): halves, or neighbours where the pairs are interleaved. */
 static void rotate_head(const struct ash_rope_args *args, float *x, float *copy, const float *cosines,
                         const float *sines)
 {

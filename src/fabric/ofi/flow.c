@@ -283,7 +283,7 @@ void ash_flow_progress(struct ash_ofi *ofi)
 {
     size_t count = ofi->busy_count;
 
-    ofi->busy_count = 0; /* those that stay busy come back, never before they were looked at */
+    ofi->busy_count = 0; /* those that stay busy are added again, after they were read */
     for (size_t i = 0; i < count; i++) {
         struct ash_ofi_link *link = ofi->busy[i];
 

@@ -124,7 +124,7 @@ static int meaning(int error)
     }
 }
 
-/* The peer is gone; what it has sent before is still on the way. */
+/* The peer is gone; what it has sent before is still in flight. */
 static void begin_dying(struct ash_ofi_link *link, int status)
 {
     link->dying = status;
@@ -139,7 +139,7 @@ void ash_heartbeat_watch(struct ash_ofi_link *link, const struct ash_wire_addr *
 
     link->heartbeat_fd = fd;
     link->since_ns = ash_clock_ns(); /* the last tick may be long ago, or none has been */
-    if (fd < 0) return;              /* too many are open: then failing transfers tell */
+    if (fd < 0) return;              /* too many are open: then failing transfers show a loss */
     memcpy(&to.sin6_addr, addr->heartbeat_ip, sizeof(to.sin6_addr));
     set_int(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
     set_int(fd, IPPROTO_TCP, TCP_KEEPIDLE, 1);
@@ -165,7 +165,8 @@ static void connected(struct ash_ofi_link *link)
     epoll_ctl(link->ofi->heartbeat_epoll, EPOLL_CTL_MOD, link->heartbeat_fd, &event);
 }
 
-static void look(struct ash_ofi_link *link)
+/* The heartbeat socket of a link has an event. */
+static void on_event(struct ash_ofi_link *link)
 {
     int error = 0;
     socklen_t size = sizeof(error);
@@ -196,7 +197,7 @@ void ash_heartbeat_tick(struct ash_ofi *ofi)
 
     for (int i = 0; i < count; i++)
         if (ready[i].data.ptr != NULL)
-            look(ready[i].data.ptr);
+            on_event(ready[i].data.ptr);
         else
             accept_watchers(ofi);
     if (count > 0) sweep_watchers(ofi);

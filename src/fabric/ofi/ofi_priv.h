@@ -100,7 +100,7 @@ struct ash_ofi_link {
     uint64_t number;  /* of the next transfer */
     size_t out;       /* parts and eager_buffers that the network has */
     bool busy;        /* in the list of links with something to give */
-    int heartbeat_fd; /* connected to the peer's port, or on the way; -1: not watched */
+    int heartbeat_fd; /* connected to the peer's port, or connecting; -1: not watched */
     bool connected;
     uint64_t since_ns; /* connecting, or dying, since */
     int dying;         /* not 0: gone for this reason; what it has sent is still taken */
@@ -121,7 +121,7 @@ struct ash_ofi {
     size_t busy_count;
     struct ash_ofi_message *early; /* of senders that are not known yet, oldest first */
     size_t early_count, early_room;
-    bool early_changed; /* a peer has come: look through them */
+    bool early_changed; /* a peer has come: scan them */
     uint64_t now_ns;
     bool quiet;  /* the last poll found nothing */
     int kick_fd; /* wakes the sleeper where the provider says that it must not sleep */
@@ -171,7 +171,7 @@ int ash_flow_post(struct ash_ofi_link *link, const struct ash_transfer *transfer
 int ash_flow_notify(struct ash_ofi_link *link, uint64_t word);
 /* Give the network what it takes. */
 void ash_flow_progress(struct ash_ofi *ofi);
-/* The network is through with a part or an eager buffer; fi_error is 0 or positive. */
+/* The network has finished with a part or an eager buffer; fi_error is 0 or positive. */
 void ash_flow_part_done(struct ash_ofi *ofi, struct ash_ofi_part *part, int fi_error);
 /* The same of an eager send. */
 void ash_flow_eager_done(struct ash_ofi *ofi, struct ash_ofi_eager *eager, int fi_error);

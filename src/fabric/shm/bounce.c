@@ -1,6 +1,5 @@
 /* Transfers from and to memory that only its owner can touch: cut into chunks that travel through shared memory. The
- * one who asks fills a chunk and puts its number into the ring; the owner of the memory carries it out when it polls.
- */
+ * requester fills a chunk and puts its number into the ring; the owner of the memory executes it when it polls. */
 #include "fabric/shm/shm_priv.h"
 
 #include <errno.h>
@@ -112,9 +111,9 @@ void ash_bounce_fail(struct ash_shm_link *link, int status)
     link->chunks_answered = link->chunks_issued;
 }
 
-/* ---- the one who is asked ---------------------------------------------------------------------------------------- */
+/* ---- the owner of the memory ------------------------------------------------------------------------------------- */
 
-/* What a peer writes into a chunk is not to be trusted, nor to stay the same while it is looked at. */
+/* A peer may write anything into a chunk, and change it while it is read. */
 static int carry_out(struct ash_shm_link *link, struct ash_box_chunk *chunk)
 {
     uint64_t offset = *(volatile uint64_t *)&chunk->offset, size = *(volatile uint64_t *)&chunk->size_bytes,

@@ -1,11 +1,14 @@
-/* Slots and rings. The writer puts a mark into an entry last and the reader looks for that mark, so one cache line
- * moves for a notification; how far the reader is, the writer asks only when it runs out of room. */
+/* Slots and rings. The writer puts a mark into an entry last and the reader polls that mark, so one cache line
+ * moves for a notification. The writer reads how far the reader is only when it runs out of room. */
 #include "fabric/shm/box.h"
+
+#include "base/assert.h"
 
 #define KIND_BITS 1
 
 struct ash_box_slot *ash_box_claim(struct ash_box *box, uint64_t id, int32_t pid)
 {
+    ash_assert(id != 0); /* 0: the slot is free */
     for (size_t i = 0; i < ASH_BOX_SLOTS; i++) {
         struct ash_box_slot *slot = &box->slots[i];
         uint64_t nobody = 0;

@@ -1,5 +1,5 @@
 /* box - the shared memory of an endpoint, where others on the node put notifications for it. Every sender has a slot of
- * its own: a ring with one writer and one reader, and chunks through which memory travels that nobody can map. Flags,
+ * its own: a ring with one writer and one reader, and chunks through which memory travels that cannot be mapped. Flags,
  * no locks: a process that dies at any point leaves nothing that others would wait for. Private to fabric/shm. */
 #ifndef ASH_FABRIC_SHM_BOX_H
 #define ASH_FABRIC_SHM_BOX_H
@@ -22,7 +22,7 @@ struct ash_box_entry {
     uint64_t word;
 };
 
-/* A part of a transfer, which the owner of the box carries out when it meets the chunk's entry in the ring. */
+/* A part of a transfer, which the owner of the box executes when it reads the chunk's entry in the ring. */
 struct ash_box_chunk {
     _Alignas(64) _Atomic uint64_t answered; /* position + 1 of the entry that was carried out */
     int32_t status;
@@ -33,7 +33,7 @@ struct ash_box_chunk {
 
 struct ash_box_slot {
     _Alignas(64) _Atomic uint64_t owner; /* id of the endpoint that writes here; 0: free */
-    _Atomic int32_t pid;                 /* its process; 0: not said yet */
+    _Atomic int32_t pid;                 /* its process; 0: not set yet */
     _Atomic uint32_t closed;             /* it will not write again */
     _Alignas(64) _Atomic uint64_t taken; /* entries that the reader has taken */
     _Alignas(64) struct ash_box_entry entries[ASH_BOX_ENTRIES];
@@ -54,12 +54,12 @@ struct ash_box {
 
 /* Take a free slot for the endpoint `id` of process pid. NULL: all are taken. */
 struct ash_box_slot *ash_box_claim(struct ash_box *box, uint64_t id, int32_t pid);
-/* Owner of the box: the slot of a sender that has not been looked at to its end, closed ones first. NULL: none. */
+/* Owner of the box: the slot of a sender that has not been read to its end, closed ones first. NULL: none. */
 struct ash_box_slot *ash_box_find(struct ash_box *box, uint64_t id);
 /* Owner of the box: make the slot of a sender that does not write any more free for others. */
 void ash_box_free(struct ash_box_slot *slot);
 
-/* Where a writer or a reader of a slot stands. */
+/* The position of a writer or a reader in a slot. */
 struct ash_box_cursor {
     uint64_t next;  /* position of the next entry */
     uint64_t taken; /* writer: what the reader was last seen to have taken */

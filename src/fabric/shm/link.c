@@ -156,7 +156,7 @@ void ash_shm_link_close(struct ash_transport *transport, struct ash_peer *peer)
     close_link(link);
 }
 
-/* The peer dropped this endpoint and may have added it again: go on with its newer slot. */
+/* The peer dropped this endpoint and may have added it again: continue with its newer slot. */
 static void follow(struct ash_shm_link *link)
 {
     enum ash_box_kind kind;

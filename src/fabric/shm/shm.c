@@ -66,7 +66,8 @@ static int shm_open(struct ash_fabric *fabric, const struct ash_fabric_opts *opt
     return 0;
 }
 
-/* What was posted is in the peers' memory already; those that help with chunks are told that nobody waits any more. */
+/* What was posted is in the peers' memory already; those that execute chunks are notified that no one waits any
+ * more. */
 static void shm_flush(struct ash_transport *transport)
 {
     atomic_store(&shm_of(transport)->box->closed, 1);

@@ -51,7 +51,7 @@ struct ash_shm {
     struct ash_box *box;
     int wake_pipe[2]; /* pipe: others open its writing end through /proc */
     bool armed;
-    uint32_t claims; /* of the box, when slots were last looked for */
+    uint32_t claims; /* of the box, when slots were last searched */
     struct ash_pool *moves;
     struct ash_shm_link **links;
     size_t link_count, link_room, turn;
@@ -69,7 +69,7 @@ void ash_shm_bind(struct ash_shm *shm);
 void ash_shm_tick(struct ash_transport *transport, uint64_t now_ns);
 /* Does the process still live? */
 bool ash_shm_alive(const struct ash_shm_link *link);
-/* Wake a peer that sleeps. Call after it was told something. */
+/* Wake a peer that sleeps. Call after a notification to it. */
 void ash_shm_wake(struct ash_shm_link *link);
 
 /* bounce.c: memory that can neither be mapped nor reached by the kernel. */

@@ -1,5 +1,5 @@
-/* cuBLASLt, opened at run time. It thinks in columns: our c = a b^T by rows is its c^T = b a^T by columns, with b's lines
- * transposed. */
+/* cuBLASLt, opened at run time. It thinks in columns: our c = a b^T by rows is its c^T = b a^T by columns,
+ * with b's lines transposed. */
 #include "infra/device/cublaslt.h"
 
 #include <dlfcn.h>
@@ -187,16 +187,18 @@ size_t ash_lt_find(struct ash_lt *lt, const struct ash_lt_shape *shape, struct a
     return kept;
 }
 
-int ash_lt_multiply(struct ash_lt *lt, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo, const void *a,
-                    const void *b, float *c, void *workspace, void *stream)
+int ash_lt_multiply(struct ash_lt *lt, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
+                    const struct ash_lt_operands *operands, void *stream)
 {
     const float one = 1.0f, zero = 0.0f;
+    const void *a = operands->a, *b = operands->b;
+    float *c = operands->c;
     struct plan plan;
     int rc = plan_init(lt, shape, &plan);
 
     if (rc < 0) return rc;
-    if (lt->matmul(lt->handle, plan.desc, &one, b, plan.b, a, plan.a, &zero, c, plan.c, c, plan.c, algo, workspace,
-                   ASH_LT_WORKSPACE_BYTES, stream) != 0)
+    if (lt->matmul(lt->handle, plan.desc, &one, b, plan.b, a, plan.a, &zero, c, plan.c, c, plan.c, algo,
+                   operands->workspace, ASH_LT_WORKSPACE_BYTES, stream) != 0)
         rc = -EIO;
     plan_fini(lt, &plan);
     return rc;

@@ -1,6 +1,6 @@
 /* cublaslt - the vendor's matrix products, opened at run time where the library is found; the declarations are our own.
- * Only products without split k are asked for: those keep one chain of steps (compute/ref/wgmma.h). Which of the offered
- * algorithms do is the caller's to check. */
+ * Only products without split k are asked for: those keep one chain of steps (compute/ref/wgmma.h). Which of the
+ * offered algorithms do is the caller's to check. */
 #ifndef ASH_INFRA_DEVICE_CUBLASLT_H
 #define ASH_INFRA_DEVICE_CUBLASLT_H
 
@@ -21,15 +21,23 @@ struct ash_lt_shape {
     size_t M, N, K, a_stride, b_stride, c_stride;
 };
 
+/* Where they are on the GPU, and ASH_LT_WORKSPACE_BYTES to work in. Borrowed. */
+struct ash_lt_operands {
+    const void *a, *b;
+    float *c;
+    void *workspace;
+};
+
 struct ash_lt;
 
-/* Open the library. Returns 0, or -ENOENT saying where it was looked for. close takes NULL. */
+/* Open the library. Returns 0, or -ENOENT saying where it was looked for. The caller owns *lt_out. */
 int ash_lt_open(struct ash_lt **lt_out, struct ash_err *err);
+/* Close it; NULL is a no-op. */
 void ash_lt_close(struct ash_lt *lt);
 /* Algorithms for a shape, the likely best first, none of which splits k. Returns how many, at most ASH_LT_ALGOS_MAX. */
 size_t ash_lt_find(struct ash_lt *lt, const struct ash_lt_shape *shape, struct ash_lt_algo *algos_out);
-/* Enqueue a product on a queue (a CUDA stream). workspace has ASH_LT_WORKSPACE_BYTES on the GPU. Returns 0 or -EIO. */
-int ash_lt_multiply(struct ash_lt *lt, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo, const void *a,
-                    const void *b, float *c, void *workspace, void *stream);
+/* Enqueue a product on a queue (a CUDA stream). Returns 0 or -EIO. */
+int ash_lt_multiply(struct ash_lt *lt, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
+                    const struct ash_lt_operands *operands, void *stream);
 
 #endif

@@ -1,5 +1,6 @@
-/* One GPU through the CUDA driver. Uploads go through a ring of pinned memory with a twin of the same size on the GPU:
- * a place comes round again only after the queue has been waited for, so no copy is overwritten before it is read. */
+/* One GPU through the CUDA driver. Uploads go through a ring of pinned memory with a mirror of the same size
+ * on the GPU: a place is reused only after the queue has been waited for, so no copy is overwritten
+ * before it is read. */
 #include "infra/device/cuda.h"
 
 #include <errno.h>

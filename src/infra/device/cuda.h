@@ -42,9 +42,9 @@ struct ash_cuda_grid {
 /* Enqueue a kernel whose one parameter is the struct at args. name is for messages. Nothing runs where x or y is 0. */
 void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, struct ash_cuda_grid grid,
                      const void *args);
+#define ASH_CUDA_UPLOAD_BYTES ((size_t)16 << 20)
 /* Enqueue a copy of a small host array to the GPU; returns where it will be when later work runs. The place is used
  * again after ASH_CUDA_UPLOAD_BYTES of later uploads. size_bytes is at most a quarter of that. */
-#define ASH_CUDA_UPLOAD_BYTES ((size_t)16 << 20)
 void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes);
 /* Enqueue zeros. */
 void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes);
@@ -56,9 +56,11 @@ int ash_cuda_wait(struct ash_cuda *cuda, struct ash_err *err);
 /* The queue, for libraries that enqueue work themselves. */
 void *ash_cuda_stream(struct ash_cuda *cuda);
 
-/* Milliseconds that work takes: start and stop enqueue marks, elapsed waits. For benchmarks. */
+/* Enqueue the mark where a measurement begins. For benchmarks. */
 void ash_cuda_timer_start(struct ash_cuda *cuda);
+/* Enqueue the mark where it ends. */
 void ash_cuda_timer_stop(struct ash_cuda *cuda);
+/* Wait for the second mark. Returns the milliseconds of GPU time between the two. */
 double ash_cuda_timer_ms(struct ash_cuda *cuda);
 
 #endif

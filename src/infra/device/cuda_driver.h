@@ -1,5 +1,5 @@
-/* cuda_driver - the part of the CUDA driver API that Ashlar uses, opened at run time from libcuda.so.1. The declarations
- * are our own, so that every build can use a GPU if the machine it runs on has one. */
+/* cuda_driver - the part of the CUDA driver API that Ashlar uses, opened at run time from libcuda.so.1. The
+ * declarations are our own, so that every build can use a GPU if the machine it runs on has one. */
 #ifndef ASH_INFRA_DEVICE_CUDA_DRIVER_H
 #define ASH_INFRA_DEVICE_CUDA_DRIVER_H
 

@@ -43,8 +43,7 @@ static char *skip_space(char *at)
     return at;
 }
 
-/* Undo the escapes of a quoted value in place. *at follows the opening quote, and the closing one on success.
- */
+/* Undo the escapes of a quoted value in place. *at follows the opening quote, and the closing one on success. */
 static bool cut_value(char **at)
 {
     char *from = *at, *to = *at;
@@ -64,8 +63,8 @@ static bool cut_value(char **at)
     return true;
 }
 
-/* Make room for one more item: the items, perhaps elsewhere, or NULL where memory ran out (then they are as they were).
- */
+/* Make room for one more item. Returns the items, perhaps moved, or NULL without memory (then they
+ * are as they were). */
 static void *grow(void *items, size_t count, size_t *capacity, size_t item_bytes)
 {
     size_t wanted = *capacity == 0 ? 64 : 2 * *capacity;

@@ -1,6 +1,5 @@
-/* scrape - what an exporter answered: samples of Prometheus text (format 0.0.4, and OpenMetrics where it says the
- * same).
- */
+/* scrape - what an exporter answered: samples of Prometheus text (format 0.0.4, and OpenMetrics where
+ * it says the same). */
 #ifndef ASH_OBSERVE_HEALTH_SCRAPE_H
 #define ASH_OBSERVE_HEALTH_SCRAPE_H
 
@@ -21,7 +20,7 @@ struct ash_scrape_sample {
     double value; /* may be NaN or infinite: exporters write that */
 };
 
-struct ash_scrape; /* owns every text that it hands out; may be read by several threads */
+struct ash_scrape; /* owns every text that it returns; may be read by several threads */
 
 /* Read a whole answer (size_bytes of text, which is copied). Comments, time stamps and exemplars are skipped. Lines
  * that are no samples (a file that was cut off has one) are left out and counted. A text without any sample is -EINVAL;

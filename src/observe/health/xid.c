@@ -94,7 +94,7 @@ const char *ash_xid_job_text(enum ash_xid_job job, bool mig)
     case ASH_XID_JOB_NODE:
         return "the job must end: everything on the machine has to stop";
     default:
-        return "the job may go on";
+        return "the job may continue";
     }
 }
 

@@ -59,12 +59,12 @@ struct ash_xid_log {
 
 /* "79" or "48,63". -EINVAL: not a list of whole numbers from 1 to 9999. */
 int ash_xid_codes_parse(const char *text, struct ash_xid_gpu *gpu_out, struct ash_err *err);
-/* The XID lines of one machine's kernel log, whatever stands before "Xid (" in them; all other lines are passed over.
+/* The XID lines of one machine's kernel log, whatever precedes "Xid (" in them; all other lines are skipped.
  * text need not end in NUL. -E2BIG: more GPUs or codes than a machine has; log_out then holds what
  * was read before. A log without XIDs has gpu_count 0. */
 int ash_xid_log_parse(const char *text, size_t size_bytes, struct ash_xid_log *log_out, struct ash_err *err);
 
-/* What is known besides the codes. */
+/* What is known in addition to the codes. */
 struct ash_xid_setting {
     enum ash_xid_kind kind;
     bool mig;                 /* MIG is on */

@@ -10,7 +10,7 @@ BUCKET(IGNORE_APP, MONITOR, PROCESS, "NVIDIA asks for no action on the GPU (IGNO
 BUCKET(RESTART_APP, MONITOR, PROCESS, "NVIDIA asks to restart the application (RESTART_APP); the GPU stays usable",
        "restart the job; if it comes again on this GPU with different jobs, drain it and run dcgmi diag -r 3")
 BUCKET(WORKFLOW_XID_45, MONITOR, PROCESS, "it follows another error (WORKFLOW_XID_45)",
-       "act on the XID before it; if it stands alone, restart the fabric manager and then the job")
+       "act on the XID before it; if it is the only one, restart the fabric manager and then the job")
 BUCKET(RESET_GPU, RESET, GPU, "NVIDIA asks for a reset of the GPU (RESET_GPU)",
        "drain it, end its processes, nvidia-smi --gpu-reset, then dcgmi diag -r 2; replace it if the code comes back")
 BUCKET(WORKFLOW_XID_48, RESET, GPU, "NVIDIA's workflow for it ends in a reset, after draining where 63 or 64 came too",
@@ -62,7 +62,7 @@ X(54, 54, CHECK_MECHANICALS, 0, false, "the board's auxiliary power is not conne
 X(60, 60, RESTART_APP, 0, false, VIDEO, NULL, NULL, CATALOG)
 X(62, 62, RESET_GPU, 0, false, "the controller that manages the GPU's power halted", NULL, NULL, CATALOG)
 X(63, 63, IGNORE, 0, true, "a bad memory row (or page) was recorded for replacement by a spare: a success",
-  "let the job go on; reset the GPU between jobs, which puts the remap into effect",
+  "let the job continue; reset the GPU between jobs, which puts the remap into effect",
   "a widely copied four-code rule calls 63 a failed remap; NVIDIA's documents say that it succeeded", MEMORY_BOTH)
 X(64, 64, RESET_GPU, ISOLATE, true, "a bad memory row (or page) could not be recorded for replacement",
   "drain and reset it; look at Remapping Failure Occurred in nvidia-smi -q: if Yes, replace the GPU",
@@ -126,7 +126,7 @@ X(157, 157, IGNORE, ISOLATE, false, "a part of the chip could not be retired: no
 X(158, 158, RESET_GPU, 0, false, "the GPU ran into a timeout that it cannot recover from", NULL, NULL, BOTH)
 X(159, 159, CHECK_UVM, 0, false, "an error on the coherent link to the CPU that carried no data", NULL, NULL, BOTH)
 X(160, 160, IGNORE, 0, true, "a memory channel was recorded for repair: a success",
-  "let the job go on; reset the GPU between jobs", NULL, MEMORY)
+  "let the job continue; reset the GPU between jobs", NULL, MEMORY)
 X(161, 161, IGNORE, 0, true, "a memory channel could not be recorded for repair",
   "keep it until the job ends, then ask support", NULL, CATALOG)
 X(162, 162, NONE_LISTED, 0, false, "the circuit that smooths power draw works again", NULL, NULL, BOTH)

@@ -2,7 +2,7 @@
  *     NVRM: Xid (PCI:0000:3b:00): 79, pid=1234, name=python, GPU has fallen off the bus.
  *     NVRM: Xid (PCI:0000:01:00 GPU-I:05): 94, pid=7194, Contained: ...
  *     NVRM: Xid (PCI:0000:3b:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)
- * What stands before (time, host, level) depends on who kept the log, so lines are searched, not matched. */
+ * What precedes it (time, host, level) depends on who kept the log, so lines are searched, not matched. */
 #include "observe/health/xid.h"
 
 #include <errno.h>
@@ -120,7 +120,7 @@ static struct ash_xid_gpu *gpu_of(struct ash_xid_log *log, struct slice address)
     return gpu;
 }
 
-/* The "0000:3b:00" in front of what stands between the brackets: digits of hexadecimal, ':' and '.'. */
+/* The "0000:3b:00" that the text between the brackets begins with: digits of hexadecimal, ':' and '.'. */
 static bool take_address(struct slice *inside, struct slice *address_out)
 {
     size_t length;
@@ -133,7 +133,7 @@ static bool take_address(struct slice *inside, struct slice *address_out)
     return length > 0 && length < sizeof(((struct ash_xid_gpu *)0)->address);
 }
 
-/* One line, from after "Xid (". What does not have the driver's form is somebody else's text and passed over. */
+/* One line, from after "Xid (". What does not have the driver's form is somebody else's text and is skipped. */
 static int read_line(struct slice line, struct ash_xid_log *log, struct ash_err *err)
 {
     const char *close = find(line, "): ");

@@ -50,7 +50,7 @@ struct job {
     size_t running;
     int code;                /* of the first failure */
     size_t likewise;         /* ranks that ended with the same one afterwards */
-    uint64_t said[SAID_MAX]; /* hashes of errors that ranks have told, to tell each once */
+    uint64_t said[SAID_MAX]; /* hashes of errors that ranks have reported, to print each once */
     size_t said_count;
     uint64_t force_ns; /* when to end by force; 0: not yet */
     bool interrupted, forced;

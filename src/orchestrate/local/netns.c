@@ -122,14 +122,16 @@ static int lay_cable(const struct ash_netns *netns, size_t node, const char *rat
                     (int)getpid(), inside);
     char address[ASH_NETNS_ADDRESS_BYTES];
 
-    if (rc == 0) rc = run_in(outside, err, "ip link set node%zu master switch up", node);
-    if (rc == 0) rc = run_in(inside, err, "ip link set lo up");
-    if (rc == 0)
-        rc = run_in(inside, err, "ip addr add %s/16 dev eth0", ash_netns_address(node, address, sizeof(address)));
-    if (rc == 0) rc = run_in(inside, err, "ip link set eth0 up");
-    if (rc == 0 && rate != NULL)
-        rc = run_in(inside, err, "tc qdisc add dev eth0 root tbf rate %s burst 256k latency 50ms", rate);
-    return rc;
+    if (rc < 0) return rc;
+    rc = run_in(outside, err, "ip link set node%zu master switch up", node);
+    if (rc < 0) return rc;
+    rc = run_in(inside, err, "ip link set lo up");
+    if (rc < 0) return rc;
+    rc = run_in(inside, err, "ip addr add %s/16 dev eth0", ash_netns_address(node, address, sizeof(address)));
+    if (rc < 0) return rc;
+    rc = run_in(inside, err, "ip link set eth0 up");
+    if (rc < 0 || rate == NULL) return rc;
+    return run_in(inside, err, "tc qdisc add dev eth0 root tbf rate %s burst 256k latency 50ms", rate);
 }
 
 static int check(size_t nodes, const char *rate, struct ash_err *err)

@@ -13,8 +13,9 @@
 
 struct ash_netns;
 
-/* Networks for so many nodes; what each sends is limited to rate ("1gbit", as tc reads it; NULL: not limited). Returns
- * 0, -EPERM, -ENOENT (no program ip or tc), -EINVAL or another. The calling thread's own network does not change. */
+/* Networks for `nodes` nodes; what each sends is limited to rate ("1gbit", as tc reads it; NULL: not
+ * limited). Returns 0, -EPERM, -ENOENT (no program ip or tc), -EINVAL or another. The calling thread's own
+ * network does not change. */
 int ash_netns_open(size_t nodes, const char *rate, struct ash_netns **netns_out, struct ash_err *err);
 /* NULL is a no-op. Processes inside keep their networks. */
 void ash_netns_close(struct ash_netns *netns);

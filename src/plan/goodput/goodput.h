@@ -46,7 +46,7 @@ struct ash_goodput_job {
 
 struct ash_goodput_level {
     double work_s;                      /* between snapshots */
-    double stall_s;                     /* the job stands still */
+    double stall_s;                     /* the job pauses */
     double lag_s;                       /* until the snapshot counts */
     double slowdown;                    /* of the work during the lag */
     double detect_s, restart_s, load_s; /* of a failure that this level answers */
@@ -110,7 +110,7 @@ void ash_goodput_solve(const struct ash_goodput_way *way, struct ash_goodput_res
  * same result. */
 void ash_goodput_simulate(const struct ash_goodput_way *way, double run_s, double wanted_failures, double max_events,
                           uint64_t seed, struct ash_goodput_sim *sim_out);
-/* Bytes that one way keeps besides the state itself, and whether there is room. */
+/* Bytes that one way keeps in addition to the state itself, and whether there is room. */
 void ash_goodput_memory_of(const struct ash_goodput_job *job, enum ash_goodput_kind kind,
                            struct ash_goodput_memory *memory_out);
 /* Where does b overtake a as failures become more frequent? */

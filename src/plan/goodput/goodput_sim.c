@@ -204,8 +204,7 @@ static void skip_periods(struct simulation *sim, struct track *track, const stru
     pass_time(sim, sim->now + count * period);
 }
 
-/* Until when will nothing but fast snapshots happen? The slow level's next turn comes no earlier than its work allows.
- */
+/* Until when will nothing but fast snapshots happen? The slow level's next snapshot comes after its work_s. */
 static double quiet_of_fast(const struct simulation *sim)
 {
     double until = fmin(sim->fail_at, sim->run_end);

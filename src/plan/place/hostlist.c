@@ -1,5 +1,4 @@
-/* Host lists: a pattern is expanded bracket by bracket, the last one fastest, into one buffer that grows and shrinks.
- */
+/* Host lists: a pattern is expanded bracket by bracket, the last one fastest, in one buffer for the name. */
 #include "plan/place/hostlist.h"
 
 #include <ctype.h>
@@ -74,7 +73,7 @@ static int expand_range(struct walk *walk, size_t length, int brackets, const ch
     return 0;
 }
 
-/* The first length bytes of the name stand; [at, end) is still to be read. */
+/* The first length bytes of the name are final; [at, end) is still to be read. */
 static int expand(struct walk *walk, size_t length, int brackets, const char *at, const char *end)
 {
     const char *open = memchr(at, '[', (size_t)(end - at)), *close;

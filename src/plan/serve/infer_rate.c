@@ -36,7 +36,7 @@ static double prefill_s(const struct ash_consts *consts, const struct ash_infer 
     return ash_infer_prefill(consts, infer, requests, tokens, 0);
 }
 
-/* A step of so many sequences in the middle of their answers. */
+/* A decode step of `batch` sequences in the middle of their answers. */
 static double decode_s(const struct ash_consts *consts, const struct ash_infer *infer,
                        const struct ash_infer_load *load, double batch)
 {

@@ -1,6 +1,5 @@
 /* Passes of a serving replica, part by part: matrix products and memory traffic of weights, caches and experts, links,
- * and the time that does not shrink with the work. One pipeline stage is worked out; its micro-batches fill the others.
- */
+ * and time that does not shrink with the work. One pipeline stage is predicted; its micro-batches fill the others. */
 #include "plan/serve/infer_time.h"
 
 #include <limits.h>

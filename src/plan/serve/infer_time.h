@@ -13,8 +13,7 @@ struct ash_infer {
     struct ash_shape shape;
     struct ash_cluster cluster; /* the machines: how many GPUs the replica takes follows from the degrees below */
     int tp, pp, ep;             /* ep 1: experts are cut like everything else by tp */
-    int attn_dp; /* groups among which requests are split for attention, inside which it is cut by what is left; 1: none
-                  */
+    int attn_dp;                /* groups that split requests for attention, cut inside by what is left; 1: none */
     enum ash_gpu_precision weights, cache, compute; /* compute: of matrix products */
 };
 
@@ -35,8 +34,7 @@ struct ash_infer_time {
 void ash_infer_pass(const struct ash_consts *consts, const struct ash_infer *infer, double batch, double new_tokens,
                     double context_tokens, struct ash_infer_time *time_out);
 
-/* Seconds to read new_tokens each of so many requests after context_tokens that are cached, in passes of whole chunks.
- */
+/* Seconds to prefill new_tokens of each request after context_tokens that are cached, in passes of whole chunks. */
 double ash_infer_prefill(const struct ash_consts *consts, const struct ash_infer *infer, double requests,
                          double new_tokens, double context_tokens);
 

@@ -43,7 +43,7 @@ static double together(const struct ash_serve_job *job, const struct ash_infer *
     return fmax(1, fmin(batch / job->samples, infer->attn_dp));
 }
 
-/* Seconds of a replica for scoring the answers of so many requests once each: their prompts are in the cache. */
+/* Seconds of a replica for scoring the answers of these requests once each: their prompts are in the cache. */
 static double verify_s(const struct ash_consts *consts, const struct ash_serve_job *job, const struct ash_infer *infer,
                        double requests)
 {

@@ -53,8 +53,7 @@ struct ash_serve_advice {
     double prompt_replicas; /* 0 where replicas are unified */
     double tokens_s, requests_s;
     bool meets;
-    double
-        split_gain; /* tokens/s of the disaggregated cluster compared with the unified one, as a share; 0: no split */
+    double split_gain; /* tokens/s of the disaggregated cluster compared with the unified one; 0: no split */
     double replicas_needed, prompt_replicas_needed, gpus_needed, machines_needed; /* for the arrivals; 0: none given */
 };
 

@@ -70,7 +70,7 @@ static bool decode_replica(const struct ash_consts *consts, const struct ash_ser
 
 /* ---- how many of each -------------------------------------------------------------------------------------------- */
 
-/* Requests per second of so many prompt replicas with as many decoding ones as the rest of the cluster holds. */
+/* Requests per second of this many prefill replicas with as many decode replicas as the rest of the cluster holds. */
 static double rate_of(const struct ash_serve_job *job, const struct ash_serve_split *split, double prompts,
                       double *decodes_out)
 {
@@ -140,7 +140,7 @@ static double step_s(const struct ash_consts *consts, const struct ash_serve_job
     return step.total;
 }
 
-/* Fill what follows from the two kinds of replicas and so many for prompts. Returns false where there is no room. */
+/* Fill what follows from the two kinds of replicas and the number for prefill. Returns false where there is no room. */
 static bool complete(const struct ash_consts *consts, const struct ash_serve_job *job, double prompts,
                      struct ash_serve_split *split)
 {
@@ -204,13 +204,13 @@ size_t ash_serve_ratios(const struct ash_consts *consts, const struct ash_serve_
 
         splits[count] = *best;
         if (complete(consts, job, prompts, &splits[count])) count++;
-        /* twice as many each time, and the best on the way */
+        /* twice as many each time, and the best so far */
         prompts = prompts < best->prompt_replicas && next > best->prompt_replicas ? best->prompt_replicas : next;
     }
     return count;
 }
 
-/* Replicas that answer so many requests per second. */
+/* Replicas that answer this many requests per second. */
 static double replicas_for(double arrivals_s, double requests_s)
 {
     return arrivals_s > 0 ? ceil(arrivals_s / requests_s) : 0;

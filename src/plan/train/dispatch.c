@@ -9,7 +9,7 @@
 #define PCIE_RATE_MIN 10e9   /* bytes/s between GPUs of which nothing is known */
 #define NETWORK_RATE_MIN 1e8 /* of machines without a network worth the name */
 
-/* Ranks (or domains) other than its own, of so many, that a token with evenly chosen experts goes to. */
+/* Ranks (or domains) other than its own that a token with evenly chosen experts is sent to. */
 static double others(double count, double choices)
 {
     return (count - 1) * (1 - pow(1 - 1 / count, choices));

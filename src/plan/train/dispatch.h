@@ -1,5 +1,4 @@
-/* dispatch - tokens to their experts and back: bytes that stay inside an NVLink domain, bytes that leave it, seconds.
- */
+/* dispatch - tokens to their experts and back: bytes inside an NVLink domain, bytes that leave it, seconds. */
 #ifndef ASH_PLAN_DISPATCH_H
 #define ASH_PLAN_DISPATCH_H
 
@@ -16,7 +15,7 @@ struct ash_dispatch {
     double element_bytes;   /* there: 2, or 1 and scales; back it is always 2 */
     bool two_level;         /* a token crosses to a domain once and is copied there */
     double imbalance;       /* load of the fullest rank over the mean, at least 1 */
-    double network_share;   /* of the stand-alone rate between domains; 1: nothing else runs */
+    double network_share;   /* of the rate between domains alone; 1: nothing else runs */
     double message_s;       /* that a host thread takes to post one token to one domain; 0: GPUs post themselves */
 };
 

@@ -6,7 +6,7 @@
 #include "infra/catalog.h"
 #include "plan/consts.h"
 
-/* Seconds of `groups` products [m, k] x [k, n], so many at once, inputs in `precision`, output bf16. */
+/* Seconds of `groups` products [m, k] x [k, n] in one launch, inputs in `precision`, output bf16. */
 double ash_kernel_gemm(const struct ash_consts *consts, const struct ash_gpu *gpu, enum ash_gpu_precision precision,
                        double groups, double at_once, double m, double n, double k);
 /* The FLOP/s of a product so large that no shape matters. */

@@ -1,15 +1,12 @@
-/* One micro-batch through one layer. Every product, pass over memory and collective of the layer is listed once here;
- * what they cost is the business of kernel.c and comm.c. */
+/* One micro-batch through one layer. Every product and pass over memory of the layer is listed once here, its
+ * collectives in layer_traffic.c; kernel.c and comm.c know what they cost. */
 #include "plan/train/layer.h"
 
 #include <math.h>
-#include <string.h>
-#include <strings.h>
 
-#include "plan/train/comm.h"
 #include "plan/train/kernel.h"
+#include "plan/train/layer_priv.h"
 
-#define ACTIVATION_BYTES 2.0
 #define SCAN_CHUNK 128.0 /* tokens, as Megatron's mixer cuts them */
 #define SCAN_GROUPS 8.0  /* of heads that share B and C */
 #define BIAS_PASSES 10   /* over rows of experts whose biases are scaled, added and joined one by one in float32 */
@@ -19,16 +16,6 @@
 #define CHEAP_PASSES 0.6
 #define EXPERT_STREAMS 4 /* products of single experts that run side by side (Transformer Engine) */
 #define UNALIGNED 8      /* heads that are not whole 16-byte words miss the fast path of the tensor cores */
-
-struct layer_context {
-    const struct ash_consts *consts;
-    const struct ash_plan_job *job;
-    const struct ash_layout *layout;
-    const struct ash_stack *stack;
-    const struct ash_gpu *gpu;
-    double tokens;     /* of one micro-batch on one rank, before tensor parallelism splits widths */
-    double norm_split; /* ranks that share norms and residuals */
-};
 
 double ash_plan_parts_sum(const struct ash_plan_parts *parts)
 {
@@ -48,28 +35,28 @@ void ash_plan_parts_add(struct ash_plan_parts *into, const struct ash_plan_parts
     into->ep_bytes += more->ep_bytes * times;
 }
 
-static struct layer_context context_of(const struct ash_consts *consts, const struct ash_plan_job *job,
-                                       const struct ash_layout *layout)
+static struct ash_plan_layer_context context_of(const struct ash_consts *consts, const struct ash_plan_job *job,
+                                                const struct ash_layout *layout)
 {
-    struct layer_context ctx = {.consts = consts,
-                                .job = job,
-                                .layout = layout,
-                                .stack = job->stack != NULL ? job->stack : ash_stack_find(NULL),
-                                .gpu = job->cluster.machine.gpu,
-                                .tokens = layout->micro_batch * job->seq_tokens / layout->cp};
+    struct ash_plan_layer_context ctx = {.consts = consts,
+                                         .job = job,
+                                         .layout = layout,
+                                         .stack = job->stack != NULL ? job->stack : ash_stack_find(NULL),
+                                         .gpu = job->cluster.machine.gpu,
+                                         .tokens = layout->micro_batch * job->seq_tokens / layout->cp};
 
     ctx.norm_split = ctx.stack->sequence_parallel ? layout->tp : 1;
     return ctx;
 }
 
 /* One kernel for all experts of a rank, with their activation in it. */
-static bool fuses_experts(const struct layer_context *ctx)
+static bool fuses_experts(const struct ash_plan_layer_context *ctx)
 {
     return ctx->stack->fused_experts && ctx->layout->precision != ASH_GPU_BF16;
 }
 
 /* A weight [k, n] applied to m rows, forward, and backward to inputs and (unless frozen) weights. */
-static void add_product(const struct layer_context *ctx, struct ash_plan_layer_part *part,
+static void add_product(const struct ash_plan_layer_context *ctx, struct ash_plan_layer_part *part,
                         enum ash_gpu_precision precision, double groups, double m, double n, double k)
 {
     double at_once = fuses_experts(ctx) ? groups : EXPERT_STREAMS;
@@ -84,7 +71,7 @@ static void add_product(const struct layer_context *ctx, struct ash_plan_layer_p
     }
 }
 
-static void add_linear(const struct layer_context *ctx, struct ash_plan_layer_part *part, double n, double k)
+static void add_linear(const struct ash_plan_layer_context *ctx, struct ash_plan_layer_part *part, double n, double k)
 {
     add_product(ctx, part, ctx->layout->precision, 1, ctx->tokens, n, k);
     part->cast_elements += ctx->tokens * k;
@@ -101,7 +88,7 @@ static double mean_keys(const struct ash_shape *shape, double seq)
     return (1 - windowed) * seq / 2 + windowed * short_keys;
 }
 
-static void add_projections(const struct layer_context *ctx, struct ash_plan_layer_part *part)
+static void add_projections(const struct ash_plan_layer_context *ctx, struct ash_plan_layer_part *part)
 {
     const struct ash_shape *s = &ctx->job->shape;
     double tp = ctx->layout->tp;
@@ -118,14 +105,15 @@ static void add_projections(const struct layer_context *ctx, struct ash_plan_lay
     add_linear(ctx, part, s->hidden, s->heads * s->v_dim / tp);
 }
 
-static struct ash_plan_layer_part attention_part(const struct layer_context *ctx)
+static struct ash_plan_layer_part attention_part(const struct ash_plan_layer_context *ctx)
 {
     const struct ash_shape *s = &ctx->job->shape;
     double tp = ctx->layout->tp, tokens = ctx->tokens, seq = ctx->job->seq_tokens;
     double qk = s->kv_rank > 0 ? s->nope_dim + s->rope_dim : s->head_dim;
     double v = s->kv_rank > 0 ? s->v_dim : s->head_dim;
     double keys = mean_keys(s, seq);
-    struct ash_plan_layer_part part = {.host_layers = 0.5, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
+    struct ash_plan_layer_part part = {.host_layers = 0.5,
+                                       .tensor_bytes = 2 * tokens * s->hidden * ASH_PLAN_ACTIVATION_BYTES};
 
     add_projections(ctx, &part);
     part.elements = 5 * tokens * s->hidden / ctx->norm_split + 2 * tokens * (s->heads * qk + s->kv_heads * qk) / tp;
@@ -144,11 +132,12 @@ static struct ash_plan_layer_part attention_part(const struct layer_context *ctx
     return part;
 }
 
-static struct ash_plan_layer_part mlp_part(const struct layer_context *ctx, double width)
+static struct ash_plan_layer_part mlp_part(const struct ash_plan_layer_context *ctx, double width)
 {
     const struct ash_shape *s = &ctx->job->shape;
     double tp = ctx->layout->tp, tokens = ctx->tokens;
-    struct ash_plan_layer_part part = {.host_layers = 0.5, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
+    struct ash_plan_layer_part part = {.host_layers = 0.5,
+                                       .tensor_bytes = 2 * tokens * s->hidden * ASH_PLAN_ACTIVATION_BYTES};
 
     add_linear(ctx, &part, (s->gated ? 2 : 1) * width / tp, s->hidden);
     add_linear(ctx, &part, s->hidden, width / tp);
@@ -158,12 +147,13 @@ static struct ash_plan_layer_part mlp_part(const struct layer_context *ctx, doub
 
 /* A state-space mixer (Mamba-2): projections, a short convolution, and a scan by chunks. Inside a chunk the scan is
  * attention without softmax; between chunks states are written, passed on and read back as float32. */
-static struct ash_plan_layer_part ssm_part(const struct layer_context *ctx)
+static struct ash_plan_layer_part ssm_part(const struct ash_plan_layer_context *ctx)
 {
     const struct ash_shape *s = &ctx->job->shape;
     double tp = ctx->layout->tp, tokens = ctx->tokens, states = s->ssm_state / SCAN_GROUPS;
     double flops = 2 * SCAN_CHUNK * (s->ssm_state + s->ssm_inner) + 4 * states * s->ssm_inner;
-    struct ash_plan_layer_part part = {.host_layers = 0.7, .tensor_bytes = 2 * tokens * s->hidden * ACTIVATION_BYTES};
+    struct ash_plan_layer_part part = {.host_layers = 0.7,
+                                       .tensor_bytes = 2 * tokens * s->hidden * ASH_PLAN_ACTIVATION_BYTES};
 
     add_linear(ctx, &part, (2 * s->ssm_inner + 2 * s->ssm_state) / tp, s->hidden);
     add_linear(ctx, &part, s->hidden, s->ssm_inner / tp);
@@ -173,13 +163,8 @@ static struct ash_plan_layer_part ssm_part(const struct layer_context *ctx)
     return part;
 }
 
-static double imbalance(const struct ash_consts *consts, const struct ash_plan_job *job)
-{
-    return job->imbalance > 0 ? job->imbalance : consts->moe_imbalance;
-}
-
 /* Of a layer with experts: the shared one and the router. */
-static struct ash_plan_layer_part shared_part(const struct layer_context *ctx)
+static struct ash_plan_layer_part shared_part(const struct ash_plan_layer_context *ctx)
 {
     const struct ash_shape *s = &ctx->job->shape;
     struct ash_plan_layer_part part = {.host_layers = 0};
@@ -190,12 +175,13 @@ static struct ash_plan_layer_part shared_part(const struct layer_context *ctx)
 }
 
 /* And the rows that one rank's experts see, their products and the two permutations. */
-static struct ash_plan_layer_part sparse_part(const struct layer_context *ctx, const struct ash_plan_layer_part *shared)
+static struct ash_plan_layer_part sparse_part(const struct ash_plan_layer_context *ctx,
+                                              const struct ash_plan_layer_part *shared)
 {
     const struct ash_shape *s = &ctx->job->shape;
     const struct ash_layout *l = ctx->layout;
     double tokens = ctx->tokens / l->tp, local = s->experts / l->ep;
-    double copies = tokens * s->choices * l->etp * imbalance(ctx->consts, ctx->job);
+    double copies = tokens * s->choices * l->etp * ash_plan_imbalance(ctx->consts, ctx->job);
     bool fused = fuses_experts(ctx);
     double traffic = ctx->stack->fused_routing ? ctx->consts->elem_moe_fused : ctx->consts->elem_moe;
     double ffn = s->expert_ffn / l->etp, activation = fused ? 0 : (s->gated ? 3 : 2) * ffn;
@@ -210,129 +196,15 @@ static struct ash_plan_layer_part sparse_part(const struct layer_context *ctx, c
     return part;
 }
 
-/* ---- traffic ----------------------------------------------------------------------------------------------------- */
-
-/* Charge a collective to the level that decides it. */
-static void add_comm(struct ash_plan_parts *parts, struct ash_comm comm, double exposed)
-{
-    if (comm.network_s > comm.nvlink_s)
-        parts->network += comm.total_s * exposed;
-    else
-        parts->nvlink += comm.total_s * exposed;
-}
-
-static struct ash_group_place place_of(const struct layer_context *ctx, double ranks, double stride, double net_share)
-{
-    struct ash_group_place place = ash_group_place_of(&ctx->job->cluster, ranks, stride);
-
-    place.net_share = net_share;
-    return place;
-}
-
-static void add_tensor_traffic(const struct layer_context *ctx, const struct ash_plan_layer_part *part, double share,
-                               struct ash_plan_layer *layer)
-{
-    struct ash_group_place place = place_of(ctx, ctx->layout->tp, 1, ctx->job->net.tp);
-    /* gather before and scatter after each half of a layer: the same bytes as an all-reduce */
-    struct ash_comm comm = ash_comm_gather(ctx->consts, &ctx->job->cluster, place, part->tensor_bytes / 2);
-    double exposed = (ctx->stack->overlap_tp ? ctx->consts->tp_exposed : 1) * share;
-
-    if (ctx->layout->tp <= 1 || part->tensor_bytes <= 0) return;
-    layer->forward.tp_bytes += 2 * share * comm.network_bytes;
-    layer->backward.tp_bytes += 2 * share * comm.network_bytes;
-    add_comm(&layer->forward, comm, 2 * exposed);
-    add_comm(&layer->backward, comm, 2 * exposed);
-    layer->tensor_s += comm.total_s * 4 * share;
-}
-
-/* Keys and values travel around the ring of context-parallel ranks while attention works. */
-static void add_context_traffic(const struct layer_context *ctx, const struct ash_plan_layer_part *part, double share,
-                                struct ash_plan_layer *layer)
-{
-    const struct ash_shape *s = &ctx->job->shape;
-    const struct ash_layout *l = ctx->layout;
-    double width = s->kv_rank > 0 ? s->heads * (s->nope_dim + s->rope_dim + s->v_dim) / l->tp
-                                  : 2 * fmax(1, s->kv_heads / l->tp) * s->head_dim;
-    struct ash_group_place place = place_of(ctx, l->cp, l->tp, ctx->job->net.cp);
-    struct ash_comm comm;
-    double hidden;
-
-    if (l->cp <= 1) return;
-    comm = ash_comm_gather(ctx->consts, &ctx->job->cluster, place, ctx->tokens * l->cp * width * ACTIVATION_BYTES);
-    hidden = part->attention_s * (l->cp - 1) / l->cp;
-    layer->forward.cp_bytes += share * comm.network_bytes;
-    layer->backward.cp_bytes += 2 * share * comm.network_bytes;
-    add_comm(&layer->forward, comm, share * fmax(0.1, 1 - hidden / comm.total_s));
-    add_comm(&layer->backward, comm, 2 * share * fmax(0.1, 1 - 2 * hidden / comm.total_s));
-}
-
-/* Over EFA a host thread posts every send; another launches kernels. */
-static bool is_host_sent(const char *network)
-{
-    return strncasecmp(network, "EFA", 3) == 0;
-}
-
-static void set_host_sends(const struct ash_consts *consts, const char *network, struct ash_dispatch *dispatch)
-{
-    bool old;
-
-    if (!is_host_sent(network)) return;
-    old = strcasestr(network, "EFA v1") != NULL || strcasestr(network, "EFA v2") != NULL;
-    dispatch->network_share = consts->dispatch_efa;
-    dispatch->message_s = 1e-6 * (old ? consts->dispatch_message_v2_us : consts->dispatch_message_us);
-}
-
-void ash_plan_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_job *job,
-                             const struct ash_layout *layout, struct ash_dispatch_time *time_out)
-{
-    struct ash_dispatch dispatch = {
-        .ranks = (double)layout->ep * layout->etp,
-        .tokens = layout->micro_batch * job->seq_tokens / layout->cp / layout->tp,
-        .hidden = job->shape.hidden,
-        .choices = job->shape.choices,
-        .element_bytes = job->fp8_dispatch ? ASH_DISPATCH_FP8_BYTES : ACTIVATION_BYTES,
-        .two_level = job->dedup_dispatch,
-        .imbalance = imbalance(consts, job),
-        .network_share = 1,
-    };
-
-    set_host_sends(consts, job->cluster.machine.network, &dispatch);
-    if (job->net.ep > 0) dispatch.network_share *= job->net.ep;
-    ash_dispatch_predict(consts, &job->cluster, &dispatch, time_out);
-}
-
-/* There and back in the forward pass, and again in the backward pass. */
-static void add_expert_traffic(const struct layer_context *ctx, double share, struct ash_plan_layer *layer)
-{
-    /* under DualPipe the pair of passes hides it, not the layer */
-    bool overlap =
-        (ctx->job->overlap_dispatch || ctx->stack->overlap_dispatch) && ctx->layout->schedule != ASH_PLAN_DUALPIPE;
-    double exposed = (overlap ? ctx->consts->dispatch_exposed : 1) * share;
-    struct ash_dispatch_time time;
-    struct ash_comm comm;
-
-    ash_plan_layer_dispatch(ctx->consts, ctx->job, ctx->layout, &time);
-    comm = (struct ash_comm){.nvlink_s = time.inner_s, .network_s = time.outer_s, .total_s = time.total_s};
-    add_comm(&layer->forward, comm, exposed);
-    add_comm(&layer->backward, comm, exposed);
-    if (ctx->job->dedup_dispatch && is_host_sent(ctx->job->cluster.machine.network) && time.outer_s > 0) {
-        layer->forward.awaited += time.total_s * exposed;
-        layer->backward.awaited += time.total_s * exposed;
-    }
-    layer->dispatch_s += 2 * time.total_s * share;
-    layer->forward.ep_bytes += share * (time.outer_bytes + time.outer_back_bytes);
-    layer->backward.ep_bytes += share * (time.outer_bytes + time.outer_back_bytes);
-}
-
 /* ---- putting a layer together ------------------------------------------------------------------------------------ */
 
 /* share of the model's layers have this part. */
-static void add_part(const struct layer_context *ctx, const struct ash_plan_layer_part *part, double share,
+static void add_part(const struct ash_plan_layer_context *ctx, const struct ash_plan_layer_part *part, double share,
                      struct ash_plan_layer *layer)
 {
     const struct ash_consts *c = ctx->consts;
     double traffic = ctx->stack->fused ? c->elem_fused : c->elem_eager;
-    double bytes = part->elements * ACTIVATION_BYTES * traffic;
+    double bytes = part->elements * ASH_PLAN_ACTIVATION_BYTES * traffic;
     /* read once in bf16, written once as it is and once transposed */
     double cast = ctx->layout->precision != ASH_GPU_BF16 ? part->cast_elements * 4 : 0;
     double host = part->host_layers * (ctx->stack->fused ? c->host_layer_fused : c->host_layer_eager);
@@ -342,7 +214,8 @@ static void add_part(const struct layer_context *ctx, const struct ash_plan_laye
     layer->weight_s += share * part->weight_gemm_s;
     if (part->scores > 0) {
         layer->core_compute += share * part->attention_s;
-        layer->core_memory += share * ash_kernel_memory(c, ctx->gpu, part->scores * ACTIVATION_BYTES * traffic);
+        layer->core_memory +=
+            share * ash_kernel_memory(c, ctx->gpu, part->scores * ASH_PLAN_ACTIVATION_BYTES * traffic);
     }
     layer->forward.memory += share * ash_kernel_memory(c, ctx->gpu, bytes + cast);
     layer->backward.memory += share * ash_kernel_memory(c, ctx->gpu, 2 * bytes + cast);
@@ -350,7 +223,7 @@ static void add_part(const struct layer_context *ctx, const struct ash_plan_laye
         layer->forward.host += share * host;
         layer->backward.host += share * host;
     }
-    add_tensor_traffic(ctx, part, share, layer);
+    ash_plan_layer_add_tensor_traffic(ctx, part, share, layer);
 }
 
 /* What recomputation repeats in the backward pass: everything, or what is cheap and, where attention writes its scores,
@@ -377,7 +250,7 @@ static void settle_host(struct ash_plan_parts *parts)
 void ash_plan_layer_prepare(const struct ash_consts *consts, const struct ash_plan_job *job,
                             const struct ash_layout *layout, struct ash_plan_layer_common *common_out)
 {
-    struct layer_context ctx = context_of(consts, job, layout);
+    struct ash_plan_layer_context ctx = context_of(consts, job, layout);
     const struct ash_shape *s = &job->shape;
 
     *common_out = (struct ash_plan_layer_common){.attention = attention_part(&ctx)};
@@ -391,12 +264,12 @@ void ash_plan_layer_assemble(const struct ash_consts *consts, const struct ash_p
                              const struct ash_layout *layout, const struct ash_plan_layer_common *common,
                              struct ash_plan_layer *layer_out)
 {
-    struct layer_context ctx = context_of(consts, job, layout);
+    struct ash_plan_layer_context ctx = context_of(consts, job, layout);
     const struct ash_shape *s = &job->shape;
     struct ash_plan_layer layer = {0};
 
     add_part(&ctx, &common->attention, s->attn_layers / s->layers, &layer);
-    add_context_traffic(&ctx, &common->attention, s->attn_layers / s->layers, &layer);
+    ash_plan_layer_add_context_traffic(&ctx, &common->attention, s->attn_layers / s->layers, &layer);
     if (s->dense_layers > 0) add_part(&ctx, &common->dense, s->dense_layers / s->layers, &layer);
     if (s->ssm_layers > 0) add_part(&ctx, &common->ssm, s->ssm_layers / s->layers, &layer);
     if (s->sparse_layers > 0) {
@@ -404,7 +277,7 @@ void ash_plan_layer_assemble(const struct ash_consts *consts, const struct ash_p
         struct ash_plan_layer_part part = sparse_part(&ctx, &common->shared);
 
         add_part(&ctx, &part, share, &layer);
-        add_expert_traffic(&ctx, share, &layer);
+        ash_plan_layer_add_expert_traffic(&ctx, share, &layer);
         if (!ctx.stack->graphs && !job->graphs) {
             double host = share * consts->host_layer_moe * (1 + (layout->tp > 1 ? consts->host_moe_tp : 0));
 
@@ -436,7 +309,7 @@ void ash_plan_layer_predict(const struct ash_consts *consts, const struct ash_pl
 void ash_plan_head_predict(const struct ash_consts *consts, const struct ash_plan_job *job,
                            const struct ash_layout *layout, struct ash_plan_layer *head_out)
 {
-    struct layer_context ctx = context_of(consts, job, layout);
+    struct ash_plan_layer_context ctx = context_of(consts, job, layout);
     double vocab = job->shape.vocab / layout->tp;
     struct ash_plan_layer_part part = {.host_layers = 0};
     struct ash_plan_layer head = {0};

@@ -1,5 +1,4 @@
-/* A table of one place per hash: what falls on a taken place replaces it, and is predicted again when it is asked for.
- */
+/* A table of one entry per hash: a new entry replaces the old one, which is then predicted again when needed. */
 #include "plan/train/layer_memo.h"
 
 #include <stdint.h>
@@ -49,7 +48,7 @@ void ash_plan_layer_memo_close(struct ash_plan_layer_memo *memo)
     free(memo);
 }
 
-/* The place of a key of so many ints in a table of 2 ^ bits. */
+/* The index of a key of whole ints in a table of 2 ^ bits. */
 static size_t place_of(const void *key, size_t bytes, int bits)
 {
     const int *words = key;

@@ -1,6 +1,5 @@
 /* layer_memo - layers of one job on one kind of machine that were predicted before. Searches ask for the same ones
- * repeatedly: other numbers of stages, copies and chunks, other batches and more machines leave a layer as it is.
- */
+ * repeatedly: other numbers of stages, replicas and chunks, other batches and more machines do not change it. */
 #ifndef ASH_PLAN_LAYER_MEMO_H
 #define ASH_PLAN_LAYER_MEMO_H
 

@@ -73,7 +73,7 @@ const char *ash_plan_precision_name(enum ash_gpu_precision precision);
 const char *ash_plan_schedule_name(enum ash_plan_schedule schedule);
 /* Does attention never write its scores? */
 bool ash_plan_flash(const struct ash_plan_job *job);
-/* Do so many parts divide a whole number, with nothing left over? */
+/* Is whole a multiple of parts? */
 bool ash_divides(double parts, double whole);
 /* Micro-batches of one pipeline and step. */
 int ash_layout_micro_batches(const struct ash_plan_job *job, const struct ash_layout *layout);

@@ -76,7 +76,7 @@ static void order_1f1b(struct order *order, int stage)
 
 /* ---- ZB-H1 ------------------------------------------------------------------------------------------------------- */
 
-/* As 1F1B, but gradients of weights lag behind by as many micro-batches as the rank has fewer in flight than the first
+/* As 1F1B, but gradients of weights lag by as many micro-batches as the rank has fewer in flight than the first
  * one: the memory is the first rank's, and the last ranks fill the end with what they owe. */
 static void order_zb_h1(struct order *order, int stage)
 {
@@ -122,8 +122,7 @@ static void add_weight(struct order *order)
     order->weights++;
 }
 
-/* The ramp: forwards of the near end, then of both, then backward passes of the far end, which nothing can overlap yet.
- * */
+/* The ramp: forwards of the near end, then of both, then backward passes of the far end, which nothing overlaps yet. */
 static void order_dual_begin(struct order *order, int near, int depth, int to_middle)
 {
     for (int i = 0; i < 2 * to_middle; i++)

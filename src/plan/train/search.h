@@ -14,16 +14,16 @@ struct ash_search {
     int recompute;         /* of enum ash_plan_recompute; ASH_PLAN_RECOMPUTE_FIT: the least that fits */
     int zero;              /* -1: all */
     bool no_offload;       /* optimizer state must stay on the GPU */
-    unsigned schedules;    /* bits of enum ash_plan_schedule that are tried besides 1F1B: few frameworks have them */
+    unsigned schedules;    /* bits of enum ash_plan_schedule that are tried after 1F1B: few frameworks have them */
     double floor_tokens_s; /* plans that are not faster are of no use; 0: all are */
-    bool uncounted;        /* nobody reads tried and fitting: what cannot be the best is not looked at */
-    const struct ash_layout *hint; /* one that may be good, as far as it can be cut so: what is slower is passed over */
+    bool uncounted;        /* nobody reads tried and fitting: what cannot be the best is skipped */
+    const struct ash_layout *hint;    /* one that may be good, as far as it can be cut so: what is slower is skipped */
     struct ash_plan_layer_memo *memo; /* kept between searches of one job on one kind of machine; NULL: nothing is */
 };
 
 struct ash_search_result {
     size_t count; /* plans that were written */
-    size_t tried; /* layouts that can be cut (and, uncounted, were looked at); those that fit are `fitting` */
+    size_t tried; /* layouts that can be cut (and, uncounted, were not skipped); those that fit are `fitting` */
     size_t fitting;
     double least_bytes;      /* of GPU memory that any layout needs */
     double least_host_bytes; /* of host memory per machine that offloading takes at least; 0: it was not tried */

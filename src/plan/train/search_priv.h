@@ -20,7 +20,7 @@ struct ash_search_state {
     bool offload;
     bool only_count; /* memory is asked, time is not */
     bool full;       /* the leanest plain pipeline of this cut did not fit: what needs more is only counted */
-    bool skipped;    /* layouts were not looked at, because nothing of them could be kept */
+    bool skipped;    /* layouts were skipped, because nothing of them could be kept */
 };
 
 /* Predict every layout of state->job that may be among the best and keep those: without offload and, where nothing fits

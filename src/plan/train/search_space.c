@@ -76,7 +76,7 @@ static bool may_be_kept(const struct ash_search_state *state, const struct ash_l
            (!full || most > state->best[state->best_max - 1].step.tokens_s);
 }
 
-/* Need a layout not be looked at, because nobody counts it and it is too slow? */
+/* Can a layout be skipped, because layouts are not counted and it is too slow? */
 static bool is_hopeless(struct ash_search_state *state, const struct ash_layout *layout, const struct ash_plan *best)
 {
     if (!state->search->uncounted || state->only_count || may_be_kept(state, layout, best)) return false;
@@ -271,7 +271,7 @@ static void enumerate(struct ash_search_state *state)
 
 /* ---- the answer -------------------------------------------------------------------------------------------------- */
 
-/* Does any layout that was not looked at fit? */
+/* Does any skipped layout fit? */
 static bool any_fits(const struct ash_search_state *state)
 {
     struct ash_search_state other = {

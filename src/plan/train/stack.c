@@ -22,7 +22,7 @@ static const struct {
     double release;
 } captured_since[] = {{"Megatron-Bridge ", 26.06}, {"NeMo ", 26.06}};
 
-/* In the order in which their names are looked for. */
+/* In the order in which names are matched. */
 enum { EARLY, CAPTURED, FUSED, COMPILED, EAGER };
 
 static const struct ash_stack stacks[] = {

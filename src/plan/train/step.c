@@ -243,9 +243,9 @@ static struct ash_step_context context_of(const struct ash_consts *consts, const
     return ctx;
 }
 
-/* Layers that a pipeline of so many micro-batches passes one after the other at least: those of a rank, of the last
- * among the fullest, all the time, and before and after those that the first micro-batch passes on its way there and
- * back. As layers_of deals them out. */
+/* The least number of layers that a pipeline computes one after the other: those of the last of the fullest ranks for
+ * every micro-batch, and those before that rank for the first micro-batch, forward and backward. Layers are split as
+ * layers_of splits them. */
 static double least_layers(double layers, int pp, int chunks, double micro_batches)
 {
     double stages = (double)pp * chunks, even = (double)(int)(layers / stages), rest = layers - even * stages;

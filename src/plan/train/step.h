@@ -68,7 +68,7 @@ double ash_step_gathers(const struct ash_consts *consts, const struct ash_plan_j
 /* What ASH_PLAN_RECOMPUTE_FIT comes to: the least that fits, nothing where not even all of it helps. */
 enum ash_plan_recompute ash_step_recompute(const struct ash_consts *consts, const struct ash_plan_job *job,
                                            const struct ash_layout *layout);
-/* Simulate the pipeline of one step with so many micro-batches: its seconds, 0 where memory is short. events_out has
+/* Simulate the pipeline of one step with this many micro-batches: its seconds, 0 where memory is short. events_out has
  * room as for ash_plan_pipeline_run. */
 double ash_step_timeline(const struct ash_consts *consts, const struct ash_plan_job *job,
                          const struct ash_layout *layout, int micro_batches,

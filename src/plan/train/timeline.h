@@ -4,9 +4,8 @@
 
 #include "plan/train/search.h"
 
-/* Draw a step that takes checkpoint_s longer because of checkpoints to path, replacing an older file in one step. Of a
- * long pipeline so many micro-batches are simulated that its shape is visible (at most 64 ranks, 2 * pp + 8 of them).
- * */
+/* Draw a step that takes checkpoint_s longer because of checkpoints to path; an older file is replaced atomically. Of a
+ * long pipeline only as many micro-batches are simulated as show its shape: 2 * pp + 8, for at most 64 ranks. */
 int ash_timeline_write(const struct ash_consts *consts, const struct ash_plan_job *job, const struct ash_plan *plan,
                        double checkpoint_s, const char *path, struct ash_err *err);
 

@@ -139,7 +139,7 @@ static void add_chunks(struct list *list, const struct ash_plan_job *job)
     if (best.step.tokens_s > 0) add_plan(list, &best, "another interleaving of the pipeline (vpp)");
 }
 
-/* Neighbours of a given layout, which cost nothing; a search has looked at them. */
+/* Neighbours of a given layout, which cost nothing; a search has tried them. */
 static void add_neighbours(struct list *list, const struct ash_plan_job *job)
 {
     struct trial trial;

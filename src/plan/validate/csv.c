@@ -148,7 +148,7 @@ static bool skip_empty_line(struct cursor *cursor)
     return true;
 }
 
-/* What stands between the names of the header: a comma, unless semicolons or tabs are more. */
+/* The separator of the header: a comma, unless semicolons or tabs are more. */
 static char find_separator(const char *text)
 {
     size_t commas = 0, semicolons = 0, tabs = 0;

@@ -9,7 +9,7 @@
 
 #define ASH_CSV_MAX_BYTES ((size_t)256 << 20)
 
-struct ash_csv; /* owns every text that it hands out */
+struct ash_csv; /* owns every text that it returns */
 
 /* Read a whole table. name is for messages. Rows shorter than the header are filled up with empty fields; longer ones
  * (unless what is too much is empty), text after a closing quote and a quote that is never closed are -EINVAL with the

@@ -91,7 +91,7 @@ static int read_replica(const struct ash_catalog *catalog, const struct reader *
 
 /* ---- load and measurement ---------------------------------------------------------------------------------------- */
 
-/* The load of one of so many replicas. */
+/* The load of one of these replicas. */
 static void read_load(const struct reader *reader, double replicas, struct ash_infer_load *load)
 {
     bool online = says(reader, "scenario", "online") || says(reader, "scenario", "latency");
@@ -117,8 +117,8 @@ static double total_rate(const struct reader *reader, const struct ash_infer_row
     return rate > 0 ? rate : number(reader, "req_s", 0) * out;
 }
 
-/* Tokens/s where the row has them and stands by them, else the latencies. Where prompts had machines of their own,
- * tokens/s of the whole say little of one replica: time between tokens. */
+/* Tokens/s where the row has them and they count, else the latencies. Where prefill had machines of its own, tokens/s
+ * of the whole say little of one replica: time between tokens. */
 static int read_measured(const struct reader *reader, double replicas, struct ash_infer_row *row, struct ash_err *err)
 {
     double tokens_s = total_rate(reader, row) / replicas, ttft_s = number(reader, "ttft_ms_mean", 0) * 1e-3;

@@ -1,5 +1,4 @@
-/* Rows in, errors and groups out. The groups are made by looking over the rows once per value of source, GPU and kind.
- */
+/* Rows in, errors and groups out. Groups: one pass over the rows per value of source, GPU and kind. */
 #include "plan/validate/validate_priv.h"
 
 #include <errno.h>

@@ -135,7 +135,8 @@ int ash_jinja_slice(struct ash_jinja_run *run, struct ash_jinja_value value, con
         return ash_jinja_fail(run, -EINVAL, "%s cannot be sliced", ash_jinja_kind_name(value));
     rc = ash_jinja_length(run, value, &length);
     count = (int64_t)length;
-    if (rc == 0) rc = read_step(run, bounds[2], count, &step);
+    if (rc < 0) return rc;
+    rc = read_step(run, bounds[2], count, &step);
     if (rc < 0) return rc;
     if (step > 0) {
         rc = clamp_bound(run, bounds[0], count, 0, count, 0, &start);

@@ -35,7 +35,8 @@ static int parse(const char *source, size_t size_bytes, const char *name, const 
         if (tokens[i] != NULL && template->tokens[i] == NULL) goto fail;
     }
     rc = ash_jinja_lex(template->arena, (struct ash_jinja_text){source, size_bytes}, &lexed, err);
-    if (rc == 0) rc = ash_jinja_parse(template->arena, &lexed, &template->root, err);
+    if (rc < 0) goto fail;
+    rc = ash_jinja_parse(template->arena, &lexed, &template->root, err);
     if (rc < 0) goto fail;
     *template_out = template;
     return 0;
@@ -110,7 +111,8 @@ static int set_common(struct ash_jinja_run *run, const struct ash_chat_template 
 {
     int rc = set_global(run, "tools", ash_jinja_none());
 
-    if (rc == 0) rc = set_global(run, "documents", ash_jinja_none());
+    if (rc < 0) return rc;
+    rc = set_global(run, "documents", ash_jinja_none());
     for (size_t i = 0; rc == 0 && i < ASH_JINJA_TOKENS; i++)
         if (template->tokens[i] != NULL)
             rc = set_global(run, ash_jinja_token_names[i], ash_jinja_string(ash_jinja_text_of(template->tokens[i])));
@@ -124,24 +126,33 @@ struct request {
     const json_t *variables; /* all of them */
 };
 
+static int set_text(struct ash_jinja_run *run, struct ash_jinja_dict *dict, const char *key, const char *text)
+{
+    return ash_jinja_dict_set(run, dict, ash_jinja_text_of(key), ash_jinja_string(ash_jinja_text_of(text)));
+}
+
+/* Append a message as a dict of role and content. */
+static int add_message(struct ash_jinja_run *run, struct ash_jinja_list *list, const struct ash_chat_message *message)
+{
+    struct ash_jinja_value dict;
+    int rc = ash_jinja_dict_new(run, ASH_JINJA_DICT, &dict);
+
+    if (rc < 0) return rc;
+    rc = set_text(run, dict.dict, "role", message->role);
+    if (rc < 0) return rc;
+    rc = set_text(run, dict.dict, "content", message->content);
+    return rc < 0 ? rc : ash_jinja_list_add(run, list, dict);
+}
+
 static int set_messages(struct ash_jinja_run *run, const struct request *request)
 {
     struct ash_jinja_value list;
     int rc = ash_jinja_list_new(run, &list);
 
-    for (size_t i = 0; rc == 0 && i < request->count; i++) {
-        const struct ash_chat_message *message = &request->messages[i];
-        struct ash_jinja_value dict;
-        rc = ash_jinja_dict_new(run, ASH_JINJA_DICT, &dict);
-        if (rc == 0)
-            rc = ash_jinja_dict_set(run, dict.dict, ash_jinja_text_of("role"),
-                                    ash_jinja_string(ash_jinja_text_of(message->role)));
-        if (rc == 0)
-            rc = ash_jinja_dict_set(run, dict.dict, ash_jinja_text_of("content"),
-                                    ash_jinja_string(ash_jinja_text_of(message->content)));
-        if (rc == 0) rc = ash_jinja_list_add(run, list.list, dict);
-    }
-    if (rc == 0) rc = set_global(run, "messages", list);
+    for (size_t i = 0; rc == 0 && i < request->count; i++)
+        rc = add_message(run, list.list, &request->messages[i]);
+    if (rc < 0) return rc;
+    rc = set_global(run, "messages", list);
     return rc < 0 ? rc : set_global(run, "add_generation_prompt", ash_jinja_bool(request->add_generation_prompt));
 }
 
@@ -149,14 +160,16 @@ static int set_variables(struct ash_jinja_run *run, const json_t *variables)
 {
     const char *name;
     json_t *item;
-    int rc = 0;
+    int rc;
 
     json_object_foreach((json_t *)variables, name, item) {
         struct ash_jinja_value value;
-        if (rc == 0) rc = ash_jinja_from_json(run, item, &value);
-        if (rc == 0) rc = set_global(run, name, value);
+        rc = ash_jinja_from_json(run, item, &value);
+        if (rc < 0) return rc;
+        rc = set_global(run, name, value);
+        if (rc < 0) return rc;
     }
-    return rc;
+    return 0;
 }
 
 static int render(const struct ash_chat_template *template, const struct request *request, struct ash_str *text,

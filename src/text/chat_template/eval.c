@@ -123,7 +123,8 @@ static int eval_filter(struct ash_jinja_run *run, const struct ash_jinja_node *n
     struct ash_jinja_value value;
     int rc = ash_jinja_eval(run, node->a, &value);
 
-    if (rc == 0) rc = ash_jinja_eval_args(run, node->first, &args);
+    if (rc < 0) return rc;
+    rc = ash_jinja_eval_args(run, node->first, &args);
     return rc < 0 ? rc : ash_jinja_filter(run, node->name, value, &args, out);
 }
 
@@ -134,8 +135,10 @@ static int eval_test(struct ash_jinja_run *run, const struct ash_jinja_node *nod
     bool result = false;
     int rc = ash_jinja_eval(run, node->a, &value);
 
-    if (rc == 0) rc = ash_jinja_eval_args(run, node->first, &args);
-    if (rc == 0) rc = ash_jinja_test(run, node->name, value, &args, &result);
+    if (rc < 0) return rc;
+    rc = ash_jinja_eval_args(run, node->first, &args);
+    if (rc < 0) return rc;
+    rc = ash_jinja_test(run, node->name, value, &args, &result);
     *out = ash_jinja_bool(result);
     return rc;
 }

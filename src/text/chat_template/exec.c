@@ -125,8 +125,10 @@ static int exec_call_block(struct ash_jinja_run *run, const struct ash_jinja_nod
     if (rc < 0) return rc;
     *caller = (struct ash_jinja_node){.type = ASH_JINJA_CONST};
     rc = capture(run, node->body, &caller->value);
-    if (rc == 0) rc = ash_jinja_eval(run, node->a->a, &callee);
-    if (rc == 0) rc = ash_jinja_eval_args(run, node->a->first, &args);
+    if (rc < 0) return rc;
+    rc = ash_jinja_eval(run, node->a->a, &callee);
+    if (rc < 0) return rc;
+    rc = ash_jinja_eval_args(run, node->a->first, &args);
     if (rc < 0) return rc;
     run->caller = caller;
     rc = ash_jinja_call(run, callee, &args, &value);

@@ -161,7 +161,7 @@ struct ash_jinja_node *ash_jinja_parse_args(struct ash_jinja_parser *parser)
     return first;
 }
 
-/* Behind '[': an index, or up to three bounds with ':' between them. */
+/* After '[': an index, or up to three bounds with ':' between them. */
 static struct ash_jinja_node *parse_subscript(struct ash_jinja_parser *parser, struct ash_jinja_node *value)
 {
     struct ash_jinja_node *bounds[3] = {NULL, NULL, NULL}, *node;
@@ -346,7 +346,7 @@ static struct ash_jinja_node *parse_ladder(struct ash_jinja_parser *parser, size
     return node;
 }
 
-/* The comparison at the present token, passed over. */
+/* The comparison at the present token, which is consumed. */
 static bool accept_comparison(struct ash_jinja_parser *parser, enum ash_jinja_op *op_out)
 {
     static const struct level comparisons[] = {{"==", ASH_JINJA_EQ}, {"!=", ASH_JINJA_NE}, {"<", ASH_JINJA_LT},
@@ -436,7 +436,7 @@ static struct ash_jinja_node *parse_condition(struct ash_jinja_parser *parser)
     return node;
 }
 
-/* The expression's end, where a comma may stand before it. */
+/* The expression's end, which a comma may precede. */
 static bool ends_tuple(const struct ash_jinja_parser *parser)
 {
     return parser->at->kind == ASH_JINJA_T_BLOCK_END || parser->at->kind == ASH_JINJA_T_OUTPUT_END ||

@@ -262,7 +262,8 @@ static int do_map(struct ash_jinja_run *run, struct ash_jinja_value self, const 
     struct ash_jinja_list *list = NULL;
     int rc = ash_jinja_to_list(run, self, &list);
 
-    if (rc == 0) rc = ash_jinja_list_new(run, out);
+    if (rc < 0) return rc;
+    rc = ash_jinja_list_new(run, out);
     if (rc < 0) return rc;
     if (name == NULL && attribute == NULL) return ash_jinja_fail(run, -EINVAL, "map needs a filter or an attribute");
     if (name != NULL && name->kind != ASH_JINJA_STRING)
@@ -307,7 +308,8 @@ static int choose(struct ash_jinja_run *run, struct ash_jinja_value self, const 
     struct ash_jinja_list *list = NULL;
     int rc = ash_jinja_to_list(run, self, &list);
 
-    if (rc == 0) rc = ash_jinja_list_new(run, out);
+    if (rc < 0) return rc;
+    rc = ash_jinja_list_new(run, out);
     if (rc < 0) return rc;
     if ((by_attribute && question.attribute == NULL) ||
         (question.test != NULL && question.test->kind != ASH_JINJA_STRING))
@@ -347,6 +349,20 @@ static int do_rejectattr(struct ash_jinja_run *run, struct ash_jinja_value self,
 
 /* ---- of dicts ---------------------------------------------------------------------------------------------------- */
 
+static int add_pair(struct ash_jinja_run *run, struct ash_jinja_list *list, struct ash_jinja_value key,
+                    struct ash_jinja_value value)
+{
+    struct ash_jinja_value pair;
+    int rc = ash_jinja_list_new(run, &pair);
+
+    if (rc < 0) return rc;
+    pair.list->tuple = true;
+    rc = ash_jinja_list_add(run, pair.list, key);
+    if (rc < 0) return rc;
+    rc = ash_jinja_list_add(run, pair.list, value);
+    return rc < 0 ? rc : ash_jinja_list_add(run, list, pair);
+}
+
 /* Keys, values, or both as lists of two. */
 static int dict_parts(struct ash_jinja_run *run, struct ash_jinja_value self, bool keys, bool values,
                       struct ash_jinja_value *out)
@@ -354,16 +370,9 @@ static int dict_parts(struct ash_jinja_run *run, struct ash_jinja_value self, bo
     int rc = ash_jinja_list_new(run, out);
 
     for (size_t i = 0; rc == 0 && i < self.dict->count; i++) {
-        struct ash_jinja_value key = ash_jinja_string(self.dict->pairs[i].key), value = self.dict->pairs[i].value, pair;
-        if (!keys || !values) {
-            rc = ash_jinja_list_add(run, out->list, keys ? key : value);
-            continue;
-        }
-        rc = ash_jinja_list_new(run, &pair);
-        if (rc == 0) pair.list->tuple = true;
-        if (rc == 0) rc = ash_jinja_list_add(run, pair.list, key);
-        if (rc == 0) rc = ash_jinja_list_add(run, pair.list, value);
-        if (rc == 0) rc = ash_jinja_list_add(run, out->list, pair);
+        struct ash_jinja_value key = ash_jinja_string(self.dict->pairs[i].key), value = self.dict->pairs[i].value;
+        rc = keys && values ? add_pair(run, out->list, key, value)
+                            : ash_jinja_list_add(run, out->list, keys ? key : value);
     }
     return rc;
 }
@@ -461,7 +470,8 @@ int ash_jinja_filter(struct ash_jinja_run *run, struct ash_jinja_text name, stru
 
     if (call != NULL) {
         rc = ash_jinja_to_string(run, value, &value);
-        if (rc == 0) rc = ash_jinja_spend(run, value.text.size_bytes);
+        if (rc < 0) return rc;
+        rc = ash_jinja_spend(run, value.text.size_bytes);
         return rc < 0 ? rc : call(run, value, args, out);
     }
     for (size_t i = 0; i < ASH_COUNT(filters); i++)

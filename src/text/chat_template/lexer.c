@@ -201,7 +201,7 @@ static bool is_digit_at(const struct lexer *lexer, size_t offset)
     return (size_t)(lexer->end - lexer->at) > offset && is_digit(lexer->at[offset]);
 }
 
-/* How many characters stand before the digits of an exponent here: 0 where there is none. */
+/* Characters before the digits of an exponent here: 0 where there is none. */
 static size_t exponent_mark(const struct lexer *lexer)
 {
     bool is_signed =

@@ -157,7 +157,8 @@ static int concat(struct ash_jinja_run *run, struct ash_jinja_value left, struct
 {
     int rc = ash_jinja_to_string(run, left, &left);
 
-    if (rc == 0) rc = ash_jinja_to_string(run, right, &right);
+    if (rc < 0) return rc;
+    rc = ash_jinja_to_string(run, right, &right);
     return rc < 0 ? rc : join_texts(run, left.text, right.text, out);
 }
 

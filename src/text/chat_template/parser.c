@@ -76,8 +76,8 @@ static bool expect_block_end(struct ash_jinja_parser *parser)
     return true;
 }
 
-/* Statements up to a tag that opens with one of ends; that tag's word is passed over and returned by its place in ends.
- */
+/* Statements up to a tag that opens with one of ends; that tag's word is consumed and returned by
+ * its place in ends. */
 static int parse_body(struct ash_jinja_parser *parser, const char *const *ends, struct ash_jinja_node **body_out)
 {
     if (!expect_block_end(parser)) return -1;

@@ -82,7 +82,8 @@ static int print_quoted(struct ash_str *out, struct ash_jinja_text text, struct 
     char quote = style.json || (single && !twofold) ? '"' : '\'';
     int rc = ash_str_add(out, &quote, 1);
 
-    if (rc == 0) rc = print_escaped(out, text, quote, style);
+    if (rc < 0) return rc;
+    rc = print_escaped(out, text, quote, style);
     return rc < 0 ? rc : ash_str_add(out, &quote, 1);
 }
 

@@ -181,7 +181,8 @@ static int do_split(struct ash_jinja_run *run, struct ash_jinja_value self, cons
     int64_t limit = most != NULL && most->kind == ASH_JINJA_INT ? most->integer : -1;
     int rc = string_arg(run, args, 0, "sep", &mark);
 
-    if (rc == 0) rc = ash_jinja_list_new(run, out);
+    if (rc < 0) return rc;
+    rc = ash_jinja_list_new(run, out);
     if (rc < 0) return rc;
     return mark == NULL ? split_spaces(run, self.text, limit, out->list)
                         : split_at(run, self.text, mark->text, limit, out->list);
@@ -248,7 +249,8 @@ static int do_replace(struct ash_jinja_run *run, struct ash_jinja_value self, co
     struct ash_str text = {0};
     int rc = needed_string_arg(run, args, 0, "old", &from);
 
-    if (rc == 0) rc = needed_string_arg(run, args, 1, "new", &to);
+    if (rc < 0) return rc;
+    rc = needed_string_arg(run, args, 1, "new", &to);
     if (rc < 0) return rc;
     if (from->text.size_bytes == 0) return ash_jinja_fail(run, -ENOTSUP, "replacing nothing is not supported");
     rc = replace_all(run, self.text, from->text, *to, most != NULL && most->kind == ASH_JINJA_INT ? most->integer : -1,

@@ -288,8 +288,7 @@ static int encode_piece(const struct ash_tok_model *model, struct ash_tok_scratc
     return 0;
 }
 
-/* May the text be cut between these two characters? Not where a merge can join them, nor inside a run of unknown ones.
- */
+/* May the text be cut between these two? Not where a merge can join them, nor inside a run of unknown characters. */
 static bool can_cut(const struct ash_tok_model *model, uint32_t left, uint32_t right)
 {
     if (ash_tok_pairs_has(model->pairs, left, right)) return false;

@@ -1,5 +1,5 @@
 /* Unicode's normalization forms, by utf8proc. Most text is already normalized, so a table says which characters a form
- * leaves alone wherever they stand, and only the stretches between such characters are worked on. Marks are put in
+ * leaves alone wherever they are, and only the stretches between such characters are worked on. Marks are put in
  * order here, in linear time: utf8proc's own ordering is quadratic, which a text of a million marks would turn into a
  * hang. */
 #include "text/tokenizer/tokenizer_priv.h"

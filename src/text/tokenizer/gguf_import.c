@@ -274,7 +274,8 @@ static int load_model(void *ctx, struct ash_tok_model *model, bool byte_level, s
     const char *unknown = NULL;
     int rc = fill_vocab(import, &model->vocab, err);
 
-    if (rc == 0) rc = import->words != NULL ? fill_listed(import, model, err) : fill_scored(import, model, err);
+    if (rc < 0) return rc;
+    rc = import->words != NULL ? fill_listed(import, model, err) : fill_scored(import, model, err);
     if (rc < 0) return rc;
     model->byte_fallback = model->fuse_unknown = import->words == NULL;
     model->ignore_merges = import->words != NULL && import->words->ignore_merges;

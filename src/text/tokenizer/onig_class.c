@@ -181,7 +181,7 @@ static bool compiles(const char *expression)
     return code != NULL;
 }
 
-/* Append what stands for \p{name} inside a class. From PCRE2 10.40 on a bare script name also means characters that the
+/* Append what \p{name} is inside a class. From PCRE2 10.40 on a bare script name also means characters that the
  * script shares with others; sc: means the script alone, as Oniguruma does. */
 static void emit_property(struct ash_onig_reader *reader, struct ash_str *out, const char *name, const char *loose)
 {
@@ -232,7 +232,7 @@ static bool read_property(struct ash_onig_reader *reader, bool upper, struct ash
 }
 
 /* The set that an escape letter (s, d, w, h and their upper-case opposites, p and P) names: appended to out. reader
- * stands at the letter. False: it names no set, or it was refused (reader->rc). */
+ * is at the letter. False: it names no set, or it was refused (reader->rc). */
 bool ash_onig_read_escaped_set(struct ash_onig_reader *reader, struct ash_str *out, bool *negated_out)
 {
     char c = *reader->at;

@@ -1,6 +1,6 @@
-/* Where to cut: regular expressions run by PCRE2's compiler (about 50 ns a word, so nothing is written by hand besides
- * it), literals, and classes of characters. Matches are walked exactly as the Hugging Face library walks them, empty
- * ones included. */
+/* Where to cut: regular expressions run by PCRE2's compiler (about 50 ns a word, so nothing is written
+ * by hand), literals, and classes of characters. Matches are walked exactly as the Hugging Face library walks
+ * them, empty ones included. */
 #include "text/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
@@ -220,7 +220,7 @@ int ash_tok_finder_next(struct ash_tok_finder *finder, size_t *start_out, size_t
                  : finder->pattern->kind == ASH_TOK_LITERAL ? search_literal(finder, start_out, end_out)
                                                             : search_point(finder, start_out, end_out);
         if (rc <= 0) return rc;
-        /* an empty match right after the last one is passed over */
+        /* an empty match right after the last one is skipped */
         if (*start_out != *end_out || !finder->has_last || finder->last_end != *end_out) {
             finder->at = finder->last_end = *end_out;
             finder->has_last = true;

@@ -162,8 +162,8 @@ struct cutter {
 
 static int run_step(struct ash_tok_run *run, size_t step, struct ash_tok_span piece, bool at_start);
 
-/* Hand [start, end) to the next step. */
-static int hand_on(const struct cutter *cutter, size_t start, size_t end)
+/* Pass [start, end) to the next step. */
+static int pass_on(const struct cutter *cutter, size_t start, size_t end)
 {
     const struct ash_tok_pre *pre = &cutter->run->tokenizer->pres.steps[cutter->step];
     struct ash_tok_span piece = {cutter->text.data + start, end - start};
@@ -176,7 +176,8 @@ static int hand_on(const struct cutter *cutter, size_t start, size_t end)
     mapped = &cutter->run->scratch->mapped[cutter->step];
     ash_str_clear(mapped);
     rc = ash_tok_bytes_map(mapped, piece.data, piece.size_bytes);
-    if (rc == 0) rc = ash_tok_scratch_check(cutter->run->scratch, mapped, cutter->run->err);
+    if (rc < 0) return rc;
+    rc = ash_tok_scratch_check(cutter->run->scratch, mapped, cutter->run->err);
     if (rc < 0) return rc;
     return run_step(cutter->run, cutter->step + 1, (struct ash_tok_span){mapped->data, mapped->size_bytes}, at_start);
 }
@@ -184,7 +185,7 @@ static int hand_on(const struct cutter *cutter, size_t start, size_t end)
 /* Let what waits go, and let [start, end) wait in its place. */
 static int replace_pending(struct cutter *cutter, size_t start, size_t end)
 {
-    int rc = cutter->pending ? hand_on(cutter, cutter->start, cutter->end) : 0;
+    int rc = cutter->pending ? pass_on(cutter, cutter->start, cutter->end) : 0;
 
     cutter->pending = true;
     cutter->start = start;
@@ -200,9 +201,9 @@ static int take(struct cutter *cutter, enum ash_tok_behavior behavior, size_t st
     cutter->previous_match = is_match;
     switch (behavior) {
     case ASH_TOK_ISOLATED:
-        return hand_on(cutter, start, end);
+        return pass_on(cutter, start, end);
     case ASH_TOK_REMOVED:
-        return is_match ? 0 : hand_on(cutter, start, end);
+        return is_match ? 0 : pass_on(cutter, start, end);
     case ASH_TOK_MERGED_PREVIOUS:
         joins = is_match && !previous;
         break;
@@ -233,7 +234,7 @@ static int cut(struct cutter *cutter, const struct ash_tok_pre *pre)
     }
     if (rc == 0 && done < cutter->text.size_bytes)
         rc = take(cutter, pre->behavior, done, cutter->text.size_bytes, pre->invert);
-    if (rc == 0 && cutter->pending) rc = hand_on(cutter, cutter->start, cutter->end);
+    if (rc == 0 && cutter->pending) rc = pass_on(cutter, cutter->start, cutter->end);
     return rc;
 }
 
@@ -288,10 +289,11 @@ static int run_step(struct ash_tok_run *run, size_t step, struct ash_tok_span pi
     if (piece.size_bytes == 0) return 0;
     if (pre->kind == ASH_TOK_BYTE_LEVEL && pre->prefix_space) rc = prefix_space(rewritten, &piece);
     if (pre->kind == ASH_TOK_METASPACE) rc = mark_spaces(pre, rewritten, &piece, at_start);
-    if (rc == 0) rc = ash_tok_scratch_check(run->scratch, rewritten, run->err);
+    if (rc < 0) return rc;
+    rc = ash_tok_scratch_check(run->scratch, rewritten, run->err);
     if (rc < 0) return rc;
     cutter.text = piece;
-    if (pre->kind != ASH_TOK_SPLIT && !pre->splits) return hand_on(&cutter, 0, piece.size_bytes);
+    if (pre->kind != ASH_TOK_SPLIT && !pre->splits) return pass_on(&cutter, 0, piece.size_bytes);
     return cut(&cutter, pre);
 }
 

@@ -112,11 +112,10 @@ struct ash_tok_model {
     struct ash_tok_pairs *pairs;
 };
 
-/* Read "model" into a zeroed struct. byte_level: the pre-tokenizer ends in ByteLevel, words will arrive as raw bytes.
- */
+/* Read "model" into a zeroed struct. byte_level: the pre-tokenizer ends in ByteLevel, words come as bytes. */
 int ash_tok_model_load(struct ash_tok_model *model, const json_t *object, bool byte_level, struct ash_err *err);
-/* The end of loading, once vocab, merges and switches are set: what follows from them. unknown: the unk_token, or NULL.
- */
+/* The end of loading, once vocab, merges and switches are set: what follows from them. unknown:
+ * the unk_token, or NULL. */
 int ash_tok_model_finish(struct ash_tok_model *model, const char *unknown, bool byte_level, struct ash_err *err);
 /* Free all of it; a zeroed struct is a no-op. */
 void ash_tok_model_fini(struct ash_tok_model *model);

@@ -126,7 +126,8 @@ int ash_tok_vocab_load(struct ash_tok_vocab *vocab, const json_t *object, struct
     int32_t id_max = -1;
     int rc = vocab_measure(object, &bytes, &id_max, err);
 
-    if (rc == 0) rc = ash_tok_vocab_reserve(vocab, json_object_size(object), bytes, id_max, err);
+    if (rc < 0) return rc;
+    rc = ash_tok_vocab_reserve(vocab, json_object_size(object), bytes, id_max, err);
     if (rc < 0) return rc;
     json_object_foreach((json_t *)object, content, value) {
         rc = put_key(vocab, (int32_t)json_integer_value(value), content, &text, err);

@@ -190,8 +190,8 @@ bool ash_arithmetic_check(const struct ash_problem *problem, const char *text, s
     return size_bytes == strlen(problem->answer) && memcmp(text, problem->answer, size_bytes) == 0;
 }
 
-/* Special tokens are in the model's vocabulary too: the Hugging Face library gives an added token that is not a new id.
- */
+/* Special tokens are in the model's vocabulary too: the Hugging Face library gives an added token that is
+ * not a new id. */
 const char *ash_arithmetic_tokenizer(void)
 {
     return "{\n"

@@ -1,5 +1,5 @@
-/* Building a data folder: shards one after the other, each complete on disk before the next begins, the manifest last.
- */
+/* Building a data folder: shards one after the other, each complete on disk before the next
+ * begins, the manifest last. */
 #include "train/data/dataset_folder.h"
 #include "train/data/dataset_priv.h"
 

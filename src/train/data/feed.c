@@ -1,5 +1,6 @@
-/* feed: puts sequences one after the other as rows of one batch. Reading copies a few bytes per token out of mapped
- * files, which is nothing compared with computing on them, so the targets of a step are counted by reading it once more. */
+/* feed: puts sequences one after the other as rows of one batch. Reading copies a few bytes per token out of
+ * mapped files, which is nothing compared with computing on them, so the targets of a step are counted by
+ * reading it once more. */
 #include "train/data/feed.h"
 
 #include <errno.h>

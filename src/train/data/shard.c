@@ -204,7 +204,7 @@ size_t ash_shard_doc_end(const struct ash_shard *shard, size_t document)
     return (size_t)shard->ends[document];
 }
 
-/* The largest of the ids, read as unsigned: one comparison at the end stands for all. */
+/* The largest of the ids, read as unsigned: one comparison at the end covers all. */
 static uint32_t copy_ids(const struct ash_shard *shard, size_t first, size_t count, int32_t *ids_out)
 {
     uint32_t largest = 0;

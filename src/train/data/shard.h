@@ -47,8 +47,8 @@ int ash_shard_verify(const struct ash_shard *shard, struct ash_err *err);
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-struct ash_shard_writer; /* one owner thread; memory does not grow with the shard: what is added waits in a nameless
-                            file */
+/* One owner thread. Memory does not grow with the shard: what is added waits in a nameless file. */
+struct ash_shard_writer;
 
 /* Start a shard that will be path. description may be NULL; strings are copied. */
 int ash_shard_writer_open(const char *path, size_t vocab_size, uint64_t tokenizer_hash, const char *description,

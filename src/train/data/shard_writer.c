@@ -1,6 +1,6 @@
-/* Writing token shards. A safetensors header comes first and holds the sizes, so ids and bounds wait in two nameless
- * files next to the target until the shard is complete: memory stays flat, and a killed process leaves nothing behind.
- */
+/* Writing token shards. A safetensors header comes first and holds the sizes, so ids and bounds wait in
+ * two nameless files next to the target until the shard is complete: memory stays flat, and a killed
+ * process leaves nothing behind. */
 #include "train/data/shard.h"
 #include "train/data/shard_priv.h"
 

@@ -246,9 +246,12 @@ int ash_tokenize_open(const struct ash_tokenize_opts *opts, const char *const *p
     job->opts = *opts;
     job->pos.line = 1;
     rc = open_input(job, paths, count, err);
-    if (rc == 0) rc = open_tools(job, err);
-    if (rc == 0) rc = make_key(job, err);
-    if (rc == 0) rc = open_folder(job, err);
+    if (rc < 0) goto fail;
+    rc = open_tools(job, err);
+    if (rc < 0) goto fail;
+    rc = make_key(job, err);
+    if (rc < 0) goto fail;
+    rc = open_folder(job, err);
     if (rc < 0) goto fail;
     *job_out = job;
     return 0;

@@ -39,9 +39,9 @@ struct ash_tokenize_status {
 
 struct ash_tokenize; /* a run; one owner thread, which its worker threads help inside step */
 
-/* Check everything that can be checked before work begins, and continue after the shards that an earlier run of the same
- * options left in out. Borrows opts' strings and paths until close. No input, or files without a byte, is -EINVAL. A
- * path may be a folder, a pipe, or "-" for standard input; a run that reads a pipe is never continued. */
+/* Check everything that can be checked before work begins, and continue after the shards that an earlier run of the
+ * same options left in out. Borrows opts' strings and paths until close. No input, or files without a byte, is -EINVAL.
+ * A path may be a folder, a pipe, or "-" for standard input; a run that reads a pipe is never continued. */
 int ash_tokenize_open(const struct ash_tokenize_opts *opts, const char *const *paths, size_t count,
                       struct ash_tokenize **job_out, struct ash_err *err);
 /* Stop and drop the shard that is not complete. NULL is a no-op. */

@@ -84,10 +84,10 @@ const struct ash_input_file *ash_input_file_at(const struct ash_input *input, si
 size_t ash_input_file_count(const struct ash_input *input);
 /* How many bytes of the files lie before pos: for progress. Of a compressed file, and of a stream, what was read. */
 uint64_t ash_input_done_bytes(const struct ash_input *input, const struct ash_input_pos *pos);
-/* Go on at a place that a document gave as next. -EINVAL when the files have no such place. */
+/* Continue at a place that a document gave as next. -EINVAL when the files have no such place. */
 int ash_input_seek(struct ash_input *input, const struct ash_input_pos *pos, struct ash_err *err);
-/* Fill batch with documents until they hold want_bytes of text, empty ones left out. Returns 1, or 0 when none is left.
- */
+/* Fill batch with documents until they hold want_bytes of text, empty ones left out. Returns 1, or 0
+ * when none is left. */
 int ash_input_next(struct ash_input *input, size_t want_bytes, struct ash_input_batch *batch, struct ash_err *err);
 
 /* ---- documents to ids -------------------------------------------------------------------------------------------- */

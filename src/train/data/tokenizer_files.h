@@ -1,13 +1,13 @@
-/* tokenizer_files - the files of a Hugging Face folder that belong to its tokenizer, taken along when a model is saved.
- */
+/* tokenizer_files - the files of a Hugging Face folder that belong to its tokenizer, taken along when
+ * a model is saved. */
 #ifndef ASH_TRAIN_TOKENIZER_FILES_H
 #define ASH_TRAIN_TOKENIZER_FILES_H
 
 #include "ashlar/err.h"
 #include "model/config.h"
 
-/* The folder of a tokenizer that is named by its folder or by the path of its tokenizer.json, in dir (PATH_MAX bytes).
- */
+/* The folder of a tokenizer that is named by its folder or by the path of its tokenizer.json,
+ * in dir (PATH_MAX bytes). */
 int ash_tokenizer_files_dir(const char *name, char *dir, struct ash_err *err);
 
 /* The name of a file in dir that ash_tokenizer_files_copy could replace, or NULL. */

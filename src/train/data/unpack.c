@@ -1,4 +1,4 @@
-/* The compressed formats that text may come in, told by their first bytes. */
+/* The compressed formats that text may come in, recognised by their first bytes. */
 #include "train/data/unpack.h"
 
 #include <string.h>

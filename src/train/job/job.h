@@ -1,6 +1,6 @@
 /* job - everything that decides what a training run does: one settings table per section of a job file.
- * Settings that change bits (model, data, seed, batch, grains, precision, optimizer, schedule, guard, length) are told
- * from those that do not (micro-batch, recomputation, mesh, threads, how often to look and to save). */
+ * Settings that change bits (model, data, seed, batch, grains, precision, optimizer, schedule, guard, length) are kept
+ * apart from those that do not (micro-batch, recomputation, mesh, threads, how often to log and to save). */
 #ifndef ASH_TRAIN_JOB_H
 #define ASH_TRAIN_JOB_H
 
@@ -80,9 +80,9 @@ struct ash_job {
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);
-/* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers where
- * a setting says "choose": train.steps, grains, micro_batch, schedule.warmup, decay_steps. Returns 0 or -EINVAL naming the
- * settings. */
+/* Check what one table row cannot (things that must divide each other, paths that must be given) and put numbers
+ * where a setting says "choose": train.steps, grains, micro_batch, schedule.warmup, decay_steps. Returns 0 or
+ * -EINVAL naming the settings. */
 int ash_job_resolve(struct ash_job *job, struct ash_err *err);
 
 /* Settings of a new model, other than the defaults, that have no effect because of model.from: "model.layers=3, ...",

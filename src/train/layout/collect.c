@@ -119,6 +119,7 @@ int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, 
     size_t wanted = 3 * index + kind;
     int rc;
 
+    ash_assert(kind < 3 && index < ash_model_param_count(collect->outline));
     while (collect->next == 0 || collect->order[collect->next - 1] != wanted) {
         ash_assert(collect->next < collect->total);
         rc = gather_next(collect, err);

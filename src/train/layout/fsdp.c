@@ -39,7 +39,8 @@ static int open_shared_slots(struct ash_fsdp *fsdp, struct ash_group *tp_peers, 
     int64_t bytes = (int64_t)(largest_unit(fsdp->shards) * ash_fsdp_weight_bytes(fsdp)); /* may differ */
     int rc = ash_group_all_reduce(tp_peers, &bytes, &bytes, 1, ASH_COLL_I64, ASH_COLL_MAX, err);
 
-    if (rc == 0) rc = ash_group_window_open(tp_peers, (size_t)bytes * count, &fsdp->slot_window, err);
+    if (rc < 0) return rc;
+    rc = ash_group_window_open(tp_peers, (size_t)bytes * count, &fsdp->slot_window, err);
     if (rc < 0) return rc;
     ash_window_fill(fsdp->slot_window);
     for (; fsdp->slot_count < count; fsdp->slot_count++)
@@ -77,6 +78,7 @@ int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mes
 {
     int rc;
 
+    ash_assert(grain_count > 0 && grain_micros > 0);
     *fsdp = (struct ash_fsdp){.state = state,
                               .mesh = mesh,
                               .group = mesh->groups[ASH_MESH_FSDP],

@@ -25,8 +25,9 @@
 
 /* Slots of the ring for layers' gradients: the layer being computed, the one before, one whose readers are late. */
 #define ASH_FSDP_RING 3
-/* Units that are whole at once: the one in use, the next, and a tied embedding or one more. Where tp peers read each
- * other's weights there, also the one before: a peer may still be using it. A layer's experts are a unit of their own. */
+/* Units that are whole at once: the one in use, the next, and a tied embedding or one more. Where tp peers
+ * read each other's weights there, also the one before: a peer may still be using it. A layer's experts are a
+ * unit of their own. */
 #define ASH_FSDP_SLOTS 3
 #define ASH_FSDP_SLOTS_SHARED (ASH_FSDP_SLOTS + 1)
 #define ASH_FSDP_SLOTS_MAX (2 * ASH_FSDP_SLOTS_SHARED)
@@ -68,8 +69,8 @@ struct ash_fsdp {
     const struct ash_shards *shards;
     size_t grain_count;
     bool sends_by_layer; /* a grain is one micro-batch, so a layer's gradients leave as soon as it is done */
-    /* set before each backward pass: is the micro-batch the last of its grain; of the step, so that the update follows?
-     */
+    /* set before each backward pass: is the micro-batch the last of its grain; of the step, so
+     * that the update follows? */
     bool is_last_of_grain, is_last_of_step;
 
     /* weights */
@@ -150,8 +151,8 @@ void ash_fsdp_reset(struct ash_fsdp *fsdp);
 int ash_fsdp_begin(struct ash_fsdp *fsdp, float **grad_buffer_out, float **expert_grad_buffers, struct ash_err *err);
 /* The round's gradients are complete: what has not gone to its owners yet goes now. */
 int ash_fsdp_end(struct ash_fsdp *fsdp, struct ash_err *err);
-/* After the last round: the sum over all grains of this rank's shard, in *sum_out [shards->total], until the next reset.
- * Returns 0 or the group's error. */
+/* After the last round: the sum over all grains of this rank's shard, in *sum_out [shards->total], until the next
+ * reset. Returns 0 or the group's error. */
 int ash_fsdp_finish(struct ash_fsdp *fsdp, float **sum_out, struct ash_err *err);
 
 #endif

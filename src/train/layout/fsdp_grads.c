@@ -3,9 +3,9 @@
  *
  *     grad_buffer   | ring slot 0 | ring slot 1 | ring slot 2 | rest: embedding, head, a tied matrix's gradient |
  *
- * Ranks of one node have their buffers in shared memory: a rank publishes a unit's gradients, goes on, and reduces its
- * own part of everyone's when it publishes the next; nobody waits unless another is more than a layer late. Across nodes
- * parts are sent (fsdp_send.c). */
+ * Ranks of one node have their buffers in shared memory: a rank publishes a unit's gradients, continues, and reduces
+ * its own part of everyone's when it publishes the next; nobody waits unless another is more than a layer late. Across
+ * nodes parts are sent (fsdp_send.c). */
 #include "train/layout/fsdp_priv.h"
 
 #include <errno.h>
@@ -14,8 +14,8 @@
 #include "base/assert.h"
 #include "collective/host/window.h"
 
-/* Counters of the window: numbers of the last unit that a rank has published, and of the last whose part it has reduced.
- */
+/* Counters of the window: numbers of the last unit that a rank has published, and of the last whose
+ * part it has reduced. */
 enum { PUBLISHED, REDUCED };
 
 bool ash_fsdp_in_ring(const struct ash_fsdp *fsdp, int unit)
@@ -194,6 +194,7 @@ static int reduce_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit,
 
 int ash_fsdp_reduce_published(struct ash_fsdp *fsdp, struct ash_err *err)
 {
+    ash_assert(fsdp->published_count <= fsdp->published_number);
     for (size_t i = 0; i < fsdp->published_count; i++) {
         int rc = reduce_unit(fsdp, fsdp->published[i], fsdp->published_number - fsdp->published_count + 1 + i, err);
         if (rc < 0) return rc;

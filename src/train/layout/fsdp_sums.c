@@ -158,7 +158,8 @@ int ash_fsdp_begin(struct ash_fsdp *fsdp, float **grad_buffer_out, float **exper
     int rc = end_round(fsdp, err);
 
     ash_assert(fsdp->mesh->zero > 1);
-    if (rc == 0) rc = ash_fsdp_clear_rest(fsdp, err);
+    if (rc < 0) return rc;
+    rc = ash_fsdp_clear_rest(fsdp, err);
     if (rc < 0) return rc;
     for (size_t strand = 0; strand < fsdp->experts.opts.strand_count; strand++)
         expert_grad_buffers[strand] = fsdp->expert_grad_buffers[strand].data;

@@ -173,8 +173,8 @@ static int open_buffers(struct ash_grains *grains, struct ash_grains_strand *str
     return 0;
 }
 
-/* Memory that the ranks reduce in place. All open as many windows as the one that needs most; pages that a rank does not
- * touch cost nothing. */
+/* Memory that the ranks reduce in place. All open as many windows as the one that needs most; pages that a rank does
+ * not touch cost nothing. */
 static int open_windows(struct ash_grains *grains, struct ash_grains_strand *strand, struct ash_err *err)
 {
     const struct ash_grains_opts *opts = &grains->opts;
@@ -285,13 +285,13 @@ void ash_grains_reset(struct ash_grains *grains)
 float *ash_grains_begin(struct ash_grains *grains, size_t strand, bool zeroed)
 {
     const struct ash_grains_opts *opts = &grains->opts;
-    size_t depth = grains->strands[strand].stack.depth, behind = opts->unused.first + opts->unused.count;
+    size_t depth = grains->strands[strand].stack.depth, unused_end = opts->unused.first + opts->unused.count;
 
-    ash_assert(depth < grains->strands[strand].buffer_count);
+    ash_assert(strand < opts->strand_count && depth < grains->strands[strand].buffer_count);
     float *leaf = grains->strands[strand].sums[depth];
     if (!zeroed) return leaf;
     struct ash_range before = share_of(grains, (struct ash_range){0, opts->unused.first}),
-                     rest = share_of(grains, (struct ash_range){behind, opts->leaf_size - behind});
+                     rest = share_of(grains, (struct ash_range){unused_end, opts->leaf_size - unused_end});
     ash_exec_zero(opts->exec, leaf + before.first, before.count * sizeof(float));
     ash_exec_zero(opts->exec, leaf + rest.first, rest.count * sizeof(float));
     return leaf;
@@ -314,6 +314,7 @@ void ash_grains_end(struct ash_grains *grains, size_t strand)
 {
     struct ash_grains_strand *taken = &grains->strands[strand];
 
+    ash_assert(strand < grains->opts.strand_count);
     add_leaf(grains, taken, &taken->stack, share_of(grains, (struct ash_range){0, grains->opts.sum_size}));
 }
 
@@ -321,6 +322,7 @@ void ash_grains_end_range(struct ash_grains *grains, struct ash_range run)
 {
     struct ash_grains_stack stack = grains->strands[0].stack;
 
+    ash_assert(ash_range_end(run) <= grains->opts.sum_size);
     add_leaf(grains, &grains->strands[0], &stack, run);
 }
 
@@ -358,6 +360,7 @@ void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count)
 {
     struct ash_grains_strand *taken = &grains->strands[strand];
 
+    ash_assert(strand < grains->opts.strand_count);
     for (size_t i = 0; i < count; i++)
         add_leaf(grains, taken, &taken->stack, (struct ash_range){0});
 }

@@ -110,8 +110,8 @@ void ash_grains_advance(struct ash_grains *grains, size_t strand, size_t count);
  * which together are the range; 0: all need all. All ranks start the same ranges in the same order, each once, until
  * they cover the sum. Returns 0 or the group's error. */
 int ash_grains_start_reduce(struct ash_grains *grains, struct ash_range range, size_t part, struct ash_err *err);
-/* Before that, of the leaf that begin gave: put elements `range` into the tree. ash_grains_advance follows when all have
- * been. */
+/* Before that, of the leaf that begin gave: put elements `range` into the tree. ash_grains_advance follows
+ * when all have been. */
 void ash_grains_end_range(struct ash_grains *grains, struct ash_range range);
 
 /* After the last grain: reduce the root over all ranks' grains into out[sum_size] (not with windows or started ranges),

@@ -380,6 +380,7 @@ struct ash_axis ash_mesh_pass_axis(struct ash_mesh *mesh, enum ash_mesh_axis axi
     struct ash_axis_link *link = &mesh->links[axis];
     struct ash_axis all;
 
+    ash_assert(axis <= ASH_MESH_EP);
     if (mesh->groups[axis] == NULL) return (struct ash_axis){.size = 1};
     all = ash_axis_link_axis(link, message_floats);
     if (axis != ASH_MESH_EP || mesh->ep_nodes == NULL) return all;

@@ -47,7 +47,7 @@ struct ash_mesh {
     struct ash_meter meter; /* of the present step */
 };
 
-/* Fill in mesh.dp where it says "choose". Returns 0, or -EINVAL saying what would be possible with so many ranks. */
+/* Fill in mesh.dp where it says "choose". Returns 0, or -EINVAL saying what would be possible with that many ranks. */
 int ash_mesh_resolve(struct ash_job_mesh *job, size_t ranks, struct ash_err *err);
 /* Split world (borrowed until close; NULL: alone) into the groups of the axes. All its ranks call it with the same
  * resolved sizes. Returns 0, -ENOMEM or the group's error. */

@@ -8,6 +8,7 @@
 
 int ash_stage_order_check(const struct ash_stage_order *order, struct ash_err *err)
 {
+    ash_assert(order->ranks > 0 && order->rank < order->ranks && order->chunks > 0);
     if (order->chunks == 1 || order->micros % order->ranks == 0) return 0;
     return ash_err_set(
         err, -EINVAL,

@@ -1,8 +1,8 @@
 /* stage_order - the order in which a rank of a pipeline works through its micro-batches: 1F1B, one forward, one
- * backward, after a warm-up in which it runs just far enough ahead to keep the later stages busy. With several chunks of
- * layers per rank (interleaved) it takes as many micro-batches as there are ranks through one chunk, then through the
- * next. Each chunk sees the micro-batches in ascending order, forward and backward, so gradients are summed as without
- * a pipeline. */
+ * backward, after a warm-up in which it runs just far enough ahead to keep the later stages busy. With several
+ * chunks of layers per rank (interleaved) it takes as many micro-batches as there are ranks through one chunk, then
+ * through the next. Each chunk sees the micro-batches in ascending order, forward and backward, so gradients are
+ * summed as without a pipeline. */
 #ifndef ASH_TRAIN_STAGE_ORDER_H
 #define ASH_TRAIN_STAGE_ORDER_H
 

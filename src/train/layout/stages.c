@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "collective/host/window.h"
 #include "train/layout/stages_priv.h"
@@ -40,7 +41,8 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     for (size_t i = 0; i < stage->slot_count; i++) {
         struct ash_stage_slot *slot = &stage->slots[i];
         rc = ash_feed_init(&slot->feed, (size_t)stages->job->data.seq_tokens, stages->micro_batch, err);
-        if (rc == 0) rc = ash_pass_open(stage->state.model, stages->exec, &opts, &slot->pass, err);
+        if (rc < 0) return rc;
+        rc = ash_pass_open(stage->state.model, stages->exec, &opts, &slot->pass, err);
         if (rc < 0) return rc;
     }
     return 0;
@@ -326,6 +328,7 @@ int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err 
     const float *grads[ASH_MODEL_LAYERS_MAX];
     struct ash_optimizer_ranks ranks = {stages->mesh->world, &stages->mesh->meter};
 
+    ash_assert(stages->chunk_count > 0 && stages->chunk_count <= ASH_MODEL_LAYERS_MAX);
     for (size_t i = 0; i < stages->chunk_count; i++) {
         optimizers[i] = &stages->chunks[i].optimizer;
         grads[i] = stages->chunks[i].grads;
@@ -363,6 +366,7 @@ int ash_stages_hash(const struct ash_stages *stages, uint64_t *hash_out, struct 
 {
     const struct ash_state *states[ASH_MODEL_LAYERS_MAX];
 
+    ash_assert(stages->chunk_count <= ASH_MODEL_LAYERS_MAX);
     for (size_t i = 0; i < stages->chunk_count; i++)
         states[i] = &stages->chunks[i].state;
     return ash_state_hash_all(states, stages->chunk_count, ash_mesh_is_whole(stages->mesh) ? NULL : stages->mesh->world,

@@ -69,8 +69,9 @@ struct ash_stages_source {
     const struct ash_model_config *config;
 };
 
-/* Open this rank's chunks of the model that source names. Borrows job, exec and mesh until close. All ranks of the mesh
- * call it. Returns 0, -EINVAL where the model cannot be laid out like this, -ENOMEM, or a file's or the group's error. */
+/* Open this rank's chunks of the model that source names. Borrows job, exec and mesh until close. All ranks
+ * of the mesh call it. Returns 0, -EINVAL where the model cannot be laid out like this, -ENOMEM, or a file's
+ * or the group's error. */
 int ash_stages_open(struct ash_stages *stages, const struct ash_job *job, struct ash_exec *exec, struct ash_mesh *mesh,
                     const struct ash_stages_source *source, struct ash_err *err);
 /* Free; half-open is fine. */

@@ -1,5 +1,4 @@
-/* run: the loop. Each step is logged before it is saved; whatever ends the run, the last good state is on disk first.
- */
+/* run: the loop. A step is logged before it is saved. Whatever ends the run, the last good state is on disk first. */
 #include "train/run/run_priv.h"
 
 #include <errno.h>
@@ -190,7 +189,7 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
 
     if (run->opts->group != NULL) ash_group_abort(run->opts->group, cause->text);
     if (!run->is_leader) return;
-    /* a state that is sharded cannot be put together any more: the last checkpoint stands */
+    /* a sharded state cannot be gathered any more: the last checkpoint remains */
     if (run->facts.whole && ash_trainer_state(run->trainer)->step > run->start_step &&
         ash_run_save_last(run, false, &save_err) < 0)
         ash_run_warn(run, "%s", save_err.text);
@@ -253,7 +252,8 @@ static int train(struct ash_run *run, struct ash_run_result *result_out, struct 
         ash_live_start(&run->live, run->start_step, (uint64_t)run->job->train.steps);
     }
     rc = loop(run, &stopped, err);
-    if (rc == 0) rc = finish(run, stopped, err);
+    if (rc < 0) return rc;
+    rc = finish(run, stopped, err);
     if (rc < 0) return rc;
     *result_out = (struct ash_run_result){
         .step = state->step, .state_hash = run->state_hash, .skipped = state->guard.skipped, .stopped = stopped};

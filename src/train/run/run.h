@@ -5,8 +5,7 @@
  *     DIR/log.jsonl                   one object per step
  *     DIR/checkpoints/step-NNNNNN/    states to resume from
  *     DIR/report.html                 curves
- *     DIR/model/                      the finished model, a Hugging Face folder
- */
+ *     DIR/model/                      the finished model, a Hugging Face folder */
 #ifndef ASH_TRAIN_RUN_H
 #define ASH_TRAIN_RUN_H
 
@@ -19,7 +18,7 @@
 
 struct ash_run_opts {
     const char *dir;         /* made when missing; one run at a time may write to it */
-    bool resume;             /* go on from the newest checkpoint (from the beginning where there is none) */
+    bool resume;             /* continue from the newest checkpoint (from the beginning where there is none) */
     bool allow_change;       /* resume although the job changed in something that changes bits */
     FILE *screen;            /* for people; NULL: silent */
     bool terminal;           /* screen is a terminal: one live line */

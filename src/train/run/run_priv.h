@@ -31,7 +31,7 @@ struct ash_run {
     uint64_t report_ns;              /* when the report was last written */
     double spent_s[ASH_METER_KINDS]; /* of this part of the run, by kind */
     uint64_t spent_steps;
-    bool log_failing, report_failing, disk_full; /* told once, not every step */
+    bool log_failing, report_failing, disk_full; /* reported once, not every step */
 };
 
 /* ---- run_start.c ------------------------------------------------------------------------------------------------- */
@@ -66,7 +66,7 @@ double ash_run_elapsed_s(const struct ash_run *run);
 void ash_run_print_start(struct ash_run *run);
 /* What happened, and what to type next. stopped: before the last step, on request. */
 void ash_run_print_end(struct ash_run *run, bool stopped);
-/* After an error in the loop: which step is on disk, and how to go on from it. */
+/* After an error in the loop: which step is on disk, and how to resume from it. */
 void ash_run_print_lost(struct ash_run *run);
 /* A warning between live lines. */
 void ash_run_warn(struct ash_run *run, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

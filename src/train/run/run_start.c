@@ -1,4 +1,4 @@
-/* run: the beginning. A folder belongs to one run and one process; a run goes on only as the run that it was. */
+/* run: the beginning. A folder belongs to one run and one process; a run resumes only as the run that it was. */
 #include "train/run/run_priv.h"
 
 #include <errno.h>
@@ -85,7 +85,7 @@ static int check_same_run(const struct ash_run *run, const struct ash_checkpoint
     rc = ash_job_parse(checkpoint->job_yaml, strlen(checkpoint->job_yaml), "the checkpoint's job", &before, &opts, err);
     if (rc == 0) rc = ash_job_compare(&before, run->job, err);
     ash_opts_close(opts);
-    if (rc < 0) return ash_err_prefix(err, rc, "cannot resume as the same run (--allow-change continues anyway)");
+    if (rc < 0) return ash_err_prefix(err, rc, "cannot resume as the same run (--allow-change resumes anyway)");
     return 0;
 }
 
@@ -94,7 +94,7 @@ static int check_same_data(const struct ash_run *run, const struct ash_checkpoin
     if (run->opts->allow_change || checkpoint->data_hash == run->facts.data_hash) return 0;
     return ash_err_set(
         err, -EINVAL,
-        "cannot resume as the same run (--allow-change continues anyway): data.train (%s) holds other data than "
+        "cannot resume as the same run (--allow-change resumes anyway): data.train (%s) holds other data than "
         "when the checkpoint was made",
         run->job->data.train);
 }
@@ -111,11 +111,11 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
     if (was_name == is_name && strncmp(was, is, (size_t)was_name) == 0)
         return ash_err_set(
             err, -EINVAL,
-            "cannot resume as the same run (--allow-change continues anyway): another version of ashlar "
+            "cannot resume as the same run (--allow-change resumes anyway): another version of ashlar "
             "wrote the checkpoint, whose bf16 gradients add up tokens in another order ('%s', here '%s')",
             was, is);
     return ash_err_set(err, -EINVAL,
-                       "cannot resume as the same run (--allow-change continues anyway): its bf16 products follow "
+                       "cannot resume as the same run (--allow-change resumes anyway): its bf16 products follow "
                        "'%s', and %s here follows '%s'; runtime.backend=%.*s gives the same bits anywhere",
                        was, run->facts.backend, is, was_name, was);
 }

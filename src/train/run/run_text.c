@@ -239,10 +239,10 @@ static void print_spent(const struct ash_run *run, FILE *screen)
     fprintf(screen, "\n");
 }
 
-/* How to go on: on one node, with as many ranks as there were; elsewhere whoever started them knows how. */
+/* How to resume: on one node, with as many ranks as there were; elsewhere whoever started them knows how. */
 static void print_resume(const struct ash_run *run, FILE *screen)
 {
-    fprintf(screen, "continue with: ashlar ");
+    fprintf(screen, "resume with: ashlar ");
     if (rank_count(run) > 1 && ash_group_nodes(run->opts->group) == 1)
         fprintf(screen, "launch --procs %zu ", rank_count(run));
     fprintf(screen, "train --resume --out %s\n", run->opts->dir);
@@ -329,6 +329,6 @@ void ash_run_report(struct ash_run *run, const char *status)
         run->report_failing = false;
     else if (!run->report_failing) {
         run->report_failing = true;
-        ash_run_warn(run, "the report was not written, training goes on: %s", err.text);
+        ash_run_warn(run, "the report was not written, training continues: %s", err.text);
     }
 }

@@ -1,7 +1,7 @@
 /* runlog - one JSON object per step in log.jsonl, and the same numbers in memory for the report.
- * Each step is in the file once: opening for a resumed run drops the lines after the resumed step and a line that a
- * crash cut short. A full disk loses nothing: lines wait in memory and are written with the next one. One owner thread.
- */
+ * Each step is in the file once: opening for a resumed run drops the lines after the resumed step and a
+ * line that a crash cut short. A full disk loses nothing: lines wait in memory and are written with the
+ * next one. One owner thread. */
 #ifndef ASH_TRAIN_RUNLOG_H
 #define ASH_TRAIN_RUNLOG_H
 

@@ -93,6 +93,7 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
     float value;
     int exponent, rc;
 
+    ash_assert(count > 0 && ranks != NULL);
     for (size_t i = 0; i < count; i++) {
         int64_t here = largest(optimizers[i], grads[i]);
         if (here > max) max = here;

@@ -16,7 +16,7 @@ struct ash_lr_schedule {
     double peak_lr, final_share;
 };
 
-/* The learning rate of step (from 0). A step behind the end gets the rate of the end. */
+/* The learning rate of step (from 0). A step after the last gets the rate of the last. */
 double ash_lr_schedule_at(const struct ash_lr_schedule *schedule, uint64_t step);
 
 #endif

@@ -231,6 +231,7 @@ int ash_state_hash_all(const struct ash_state *const *states, size_t count, stru
 {
     uint64_t sum = 0;
 
+    ash_assert(count > 0);
     for (size_t i = 0; i < count; i++)
         sum += hash_own(states[i]);
     if (group != NULL) {

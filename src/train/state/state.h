@@ -14,7 +14,7 @@
 #include "model/shards.h"
 #include "train/state/guard.h"
 
-/* Which part of a job's state a process keeps, and with whom. NULL stands for all of it, alone. */
+/* Which part of a job's state a process keeps, and with whom. NULL: all of it, alone. */
 struct ash_state_part {
     bool is_counted;          /* of those who have copies of this slice, does this one count in sums over the job? */
     bool is_dense_counted;    /* and for what is not an expert's? */
@@ -34,11 +34,11 @@ struct ash_state_values {
     float *weights, *m, *v;
 };
 
-/* Caller's storage. The model may be a slice. m and v are moments of the shard [shards->total]; bf16 is the working copy
- * of the weights [model size], empty in float32 runs. Node replicas have all of them in shared memory, where each
- * updates its part; an update does not write where it reads, so that whoever is lost in the middle of it leaves the
- * values of the last step whole. A node shard group has the working copy (in float32 runs the weights) in shared memory.
- */
+/* Caller's storage. The model may be a slice. m and v are moments of the shard [shards->total]; bf16 is the
+ * working copy of the weights [model size], empty in float32 runs. Node replicas have all of them in shared
+ * memory, where each updates its part; an update does not write where it reads, so that whoever is lost in the
+ * middle of it leaves the values of the last step whole. A node shard group has the working copy (in float32 runs
+ * the weights) in shared memory. */
 struct ash_state {
     struct ash_model *model;
     struct ash_exec *exec;
@@ -48,8 +48,7 @@ struct ash_state {
     struct ash_buffer m, v, bf16;
     struct ash_state_values next; /* where an update is written: in place, or where node replicas have another step's */
     struct ash_window *window;    /* the shared memory of node replicas or of the node shard group */
-    struct ash_window *tp_window; /* the working copies of all tp peers; NULL: there are none, or passes read weights
-                                     elsewhere (gathered by fsdp) */
+    struct ash_window *tp_window; /* the working copies of all tp peers; NULL: none, or fsdp gathers the weights */
     uint64_t step;                /* steps done, skipped ones too */
     uint64_t updates;             /* of the weights */
     struct ash_guard_stats guard;
@@ -66,8 +65,8 @@ bool ash_state_is_partitioned(const struct ash_state *state);
 /* Barrier of the node replicas or the node shard group: what each of them wrote is there for all. Returns 0 or the
  * group's error. */
 int ash_state_barrier(const struct ash_state *state, struct ash_err *err);
-/* Node shard group: this process does not need elements `range` of the working copy, nor those of tp peers. Unmaps their
- * pages, which stay in shared memory, so that they do not count as resident here. */
+/* Node shard group: this process does not need elements `range` of the working copy, nor those of tp peers. Unmaps
+ * their pages, which stay in shared memory, so that they do not count as resident here. */
 void ash_state_unmap(const struct ash_state *state, struct ash_range range);
 /* An update has been written to next: once all node replicas or the node shard group are here it counts. On error the
  * state of node replicas is as it was. */

@@ -1,11 +1,12 @@
-/* state: one copy of the state for all replicas on a node. Each updates its part, so that nobody does
- * twice what another does too, and nothing has to travel. There are places for the values of two steps, used alternately:
- * a process that is lost in the middle of an update leaves the last step's as they are. The working copy (bf16) is made
+/* state: one copy of the state for all replicas on a node. Each updates its part, so that nobody does twice what
+ * another does too, and nothing has to travel. There are places for the values of two steps, used alternately: a
+ * process that is lost in the middle of an update leaves the last step's as they are. The working copy (bf16) is made
  * of the weights and has one place. */
 #include "train/state/state_priv.h"
 
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "collective/host/window.h"
 
@@ -26,7 +27,7 @@ static struct ash_range own_run(size_t total, size_t rank, size_t size)
     return (struct ash_range){first, end - first};
 }
 
-/* The next so many bytes of the memory. */
+/* The next `bytes` of the memory. */
 static void *take_place(char **memory, size_t bytes)
 {
     void *place = *memory;
@@ -94,6 +95,7 @@ void ash_state_swap_places(struct ash_state *state)
 {
     struct ash_state_values now = {ash_model_values(state->model), state->m.data, state->v.data};
 
+    ash_assert(state->part.node_replicas != NULL && state->next.weights != NULL);
     ash_model_move(state->model, state->next.weights);
     state->m.data = state->next.m;
     state->v.data = state->next.v;

@@ -61,7 +61,8 @@ int ash_state_open_tp_window(struct ash_state *state, bool bf16, struct ash_err 
         ash_group_all_reduce(state->part.tp_peers, &bytes, &bytes, 1, ASH_COLL_I64, ASH_COLL_MAX, err); /* may differ */
     float *weights;
 
-    if (rc == 0) rc = ash_group_window_open(state->part.tp_peers, (size_t)bytes, &state->tp_window, err);
+    if (rc < 0) return rc;
+    rc = ash_group_window_open(state->part.tp_peers, (size_t)bytes, &state->tp_window, err);
     if (rc < 0) return rc;
     ash_window_fill(state->tp_window);
     weights = ash_window_data(state->tp_window);

@@ -1,6 +1,6 @@
-/* mpi_world LARGEST_BYTES [NODES WAY]: every collective beside MPI's, on the same operands in the same processes
+/* mpi_world LARGEST_BYTES [NODES WAY]: every collective compared with MPI's, on the same operands in the same processes
  * (mpirun starts them), for all types that both have and sizes around every limit. The operands' sums are exact, so
- * results are equal to the byte. With NODES the ranks are dealt out to so many, each with its neighbours, and go WAY
+ * results are equal to the byte. With NODES the ranks are split over NODES nodes, each with its neighbours, and go WAY
  * between them (flat or hierarchical). Prints one line per rank that finds a difference; the exit code says whether any
  * did. */
 #include <mpi.h>

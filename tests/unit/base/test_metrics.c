@@ -23,7 +23,7 @@ ASH_HISTOGRAM(step_seconds, "test_a_step_seconds", "Time of a step.", seconds);
 ASH_COUNTER(never, "test_never_total", "Nobody bumps this.");
 ASH_COUNTER(shared, "test_shared_total", "Many threads bump this.");
 ASH_HISTOGRAM(shared_seconds, "test_shared_seconds", "And this.", seconds);
-ASH_COUNTER(twin, "test_steps_total", "Has another's name.");
+ASH_COUNTER(same_name, "test_steps_total", "Has another's name.");
 
 static char *render(void)
 {
@@ -133,7 +133,7 @@ static void negative_counter(void)
 
 static void name_taken(void)
 {
-    ash_metric_add(&twin, 1);
+    ash_metric_add(&same_name, 1);
 }
 
 static void test_misuse_is_caught(void **state)

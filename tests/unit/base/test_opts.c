@@ -421,7 +421,7 @@ static void test_help(void **state)
 
     assert_string_equal(text, "flags:\n"
                               "  --out TEXT             folder for the result\n"
-                              "  --resume               go on where the last run stopped\n"
+                              "  --resume               continue where the last run stopped\n"
                               "  --[no-]stream          print text as it comes (default true)\n"
                               "  --metrics-port N       serve metrics on this port (default 0, 0..65535)\n"
                               "\n"

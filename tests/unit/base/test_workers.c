@@ -133,7 +133,7 @@ static void test_threads_run_at_once(void **state)
     ash_workers_close(workers);
 }
 
-/* Who has unit 0 stands still until all others are done; its own stretch, too, has to be taken over. */
+/* Whoever has unit 0 waits until all others are done; its own stretch, too, has to be taken over. */
 struct slow {
     size_t count;
     _Atomic size_t done;
@@ -166,7 +166,7 @@ static void test_stretches_are_taken_over(void **state)
     }
 }
 
-/* Two threads, of which the second waits in its first range until the first is through its half. */
+/* Two threads, of which the second waits in its first range until the first has finished its half. */
 struct walk {
     size_t half;
     _Atomic size_t at; /* where the first one's last range ended */

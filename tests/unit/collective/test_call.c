@@ -1,4 +1,5 @@
-/* Calls that are started: they run beside their owner, in order, in every kind; what goes wrong comes out of wait. */
+/* Calls that are started: they overlap with their owner's work, in order, in every kind; what goes wrong
+ * comes out of wait. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -119,8 +120,7 @@ static void test_every_kind(void **state)
     assert_int_equal(run_with(3, every_kind), 0);
 }
 
-/* ---- beside work --------------------------------------------------------------------------------------------------
- */
+/* ---- overlap with work ------------------------------------------------------------------------------------------- */
 
 static int with_work_and_without(struct ash_group *group, struct shared *shared, const void *arg)
 {
@@ -190,8 +190,8 @@ static void test_chain(void **state)
     assert_int_equal(run_with(2, chain), 0);
 }
 
-/* The owner goes on while a call waits for the others; its own channels work meanwhile. */
-static int beside(struct ash_group *group, struct shared *shared, const void *arg)
+/* The owner continues while a call waits for the others; its own channels work meanwhile. */
+static int overlapped(struct ash_group *group, struct shared *shared, const void *arg)
 {
     size_t rank = ash_group_rank(group);
     struct ash_channel *there = NULL, *back = NULL;
@@ -223,7 +223,7 @@ static int beside(struct ash_group *group, struct shared *shared, const void *ar
 static void test_beside(void **state)
 {
     (void)state;
-    assert_int_equal(run_with(2, beside), 0);
+    assert_int_equal(run_with(2, overlapped), 0);
 }
 
 /* ---- when it goes wrong ------------------------------------------------------------------------------------------ */

@@ -218,7 +218,7 @@ enum wrong { OTHER_SIZE, OTHER_SLOTS, LATE_SENDER, LATE_RECEIVER, LEFT, ABORTED 
 static void note_error(struct shared *shared, size_t rank, int rc, const struct ash_err *err)
 {
     memcpy(shared->text[rank], err->text, sizeof(err->text));
-    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
+    atomic_store(&shared->noticed_ns[rank], ash_clock_ns());
     atomic_store(&shared->code[rank], rc);
 }
 
@@ -228,7 +228,7 @@ static void await(_Atomic int *code)
         usleep(500);
 }
 
-/* Rank 0 sends to rank 1 and one of them is wrong; rank 2 stands in a barrier and hears of it. */
+/* Rank 0 sends to rank 1 and one of them is wrong; rank 2 waits in a barrier and is told. */
 static int go_wrong(struct ash_group *group, struct shared *shared, const void *arg)
 {
     const enum wrong wrong = *(const enum wrong *)arg;
@@ -334,7 +334,7 @@ static void test_killed(void **state)
         assert_int_equal(finish(&job, shared, victim), 0);
         assert_int_equal(shared->code[1 - victim], -ECONNRESET);
         assert_non_null(strstr(shared->text[1 - victim], victim == 0 ? "rank 0" : "rank 1"));
-        assert_true(shared->heard_ns[1 - victim] - hit_ns < 5000000000ull);
+        assert_true(shared->noticed_ns[1 - victim] - hit_ns < 5000000000ull);
         end(shared);
     }
 }
@@ -385,6 +385,6 @@ int main(void)
     int failed = cmocka_run_group_tests_name("one node", tests, NULL, NULL);
 
     if (!start_network()) return failed;
-    usual_nodes = "abb";
+    default_nodes = "abb";
     return failed + cmocka_run_group_tests_name("several nodes", across, NULL, NULL);
 }

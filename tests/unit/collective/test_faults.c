@@ -1,5 +1,5 @@
 /* Faults at random points, from a seed: in each of many rounds a few processes meet and make random calls until one of
- * them is killed, stands still, makes another call, gives up or leaves, or the cable of a node is pulled. Every other
+ * them is killed, hangs, makes another call, gives up or leaves, or the cable of a node is pulled. Every other
  * one must name the failed_rank (on both sides of a cut: a rank of the other side), in bounded time, and nothing may be
  * left behind. Times are bounded generously and culprits strictly, so that a loaded machine changes nothing. */
 #include <setjmp.h>
@@ -26,7 +26,7 @@
 #define SILENT_S 1.5     /* in those; elsewhere nobody is silent for long */
 #define PATIENCE_S 60    /* for everything that should not take time */
 #define HEARD_S 20       /* until the last survivor knows; far more than it takes */
-#define CALLS_BEFORE 40  /* the fault comes in one of the first so many calls */
+#define CALLS_BEFORE 40  /* the fault comes in one of the first CALLS_BEFORE calls */
 #define DELAY_US 400     /* signals come up to so long after the call has begun */
 #define COUNT_MAX 300000 /* elements */
 
@@ -39,7 +39,7 @@ struct plan {
     const char *nodes; /* where there are cables: a letter for the node of each rank */
     size_t victim;     /* cut: its node is */
     uint64_t call;     /* before which it happens, */
-    uint64_t delay;    /* or so many microseconds later */
+    uint64_t delay;    /* or this many microseconds later */
 };
 
 static uint64_t draw(uint64_t round, uint64_t what, uint64_t below)
@@ -166,7 +166,7 @@ static int play(struct ash_group *group, struct shared *shared, const void *arg)
         }
         rc = make_call(group, buffers, kind, count, &err);
     }
-    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
+    atomic_store(&shared->noticed_ns[rank], ash_clock_ns());
     memcpy(shared->text[rank], err.text, sizeof(err.text));
     atomic_store(&shared->code[rank], rc);
     free(buffers);
@@ -249,7 +249,7 @@ static void check_survivor(const struct round *round, size_t rank)
 {
     const struct plan *plan = &round->plan;
     struct shared *shared = round->shared;
-    double heard_s = (double)(shared->heard_ns[rank] - round->began_ns) * 1e-9;
+    double heard_s = (double)(shared->noticed_ns[rank] - round->began_ns) * 1e-9;
 
     if (!right_code(plan->fault, shared->code[rank]) ||
         !right_culprit(plan, rank, round->job.size, shared->text[rank]) || heard_s > HEARD_S)
@@ -402,7 +402,7 @@ static void test_faults_across(void **state)
 {
     (void)state;
     if (!start_network()) skip();
-    usual_nodes = "aab";
+    default_nodes = "aab";
     make_faults(ROUNDS_ACROSS, false);
     algorithm = ASH_NET_HIERARCHICAL; /* of small ones and large, in bundles */
     all_to_alls_only = true;

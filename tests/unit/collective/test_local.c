@@ -262,8 +262,8 @@ static void test_moves(void **state)
 
 /* ---- parts of a larger tree -------------------------------------------------------------------------------------- */
 
-/* Leaves of rank r when `leaves` are dealt out as evenly as can be. */
-static struct ash_range dealt(size_t leaves, size_t size, size_t r)
+/* Leaves of rank r when `leaves` are split as evenly as can be. */
+static struct ash_range even_range(size_t leaves, size_t size, size_t r)
 {
     size_t first = leaves * r / size;
 
@@ -278,7 +278,7 @@ static struct ash_shares shares_of(size_t leaves, size_t size)
 
     for (size_t r = 0; r < size; r++)
         shares.first[r + 1] =
-            shares.first[r] + (uint32_t)ash_tree_cover(leaves, dealt(leaves, size, r), spans + shares.first[r]);
+            shares.first[r] + (uint32_t)ash_tree_cover(leaves, even_range(leaves, size, r), spans + shares.first[r]);
     assert_int_equal(ash_tree_of_spans(&shares.tree, spans, shares.first[size], leaves), 0);
     return shares;
 }
@@ -289,7 +289,7 @@ static int check_parts(struct ash_local *local, size_t leaves, size_t count, boo
     struct ash_shares shares = shares_of(leaves, local->size);
     size_t whole = scatter ? count * local->size : count, at = scatter ? local->rank * count : 0;
     struct ash_range spans[ASH_TREE_COVER_MAX];
-    size_t part_count = ash_tree_cover(leaves, dealt(leaves, local->size, local->rank), spans);
+    size_t part_count = ash_tree_cover(leaves, even_range(leaves, local->size, local->rank), spans);
     float *sums[ASH_TREE_COVER_MAX], *out = malloc(count * sizeof(*out) + 1);
     int rc, bad = 0;
 
@@ -321,7 +321,7 @@ static int check_windows(struct ash_local *local, size_t leaves, size_t count, b
     struct ash_shares shares = shares_of(leaves, local->size);
     struct ash_window *windows[ASH_TREE_COVER_MAX] = {NULL};
     struct ash_range spans[ASH_TREE_COVER_MAX];
-    size_t part_count = ash_tree_cover(leaves, dealt(leaves, local->size, local->rank), spans),
+    size_t part_count = ash_tree_cover(leaves, even_range(leaves, local->size, local->rank), spans),
            most = ash_shares_most(&shares, local->size);
     int rc = 0, bad = 0;
 

@@ -55,9 +55,9 @@ static void expect_sum(const struct ash_shares *shares, size_t size, enum ash_co
     free(all);
 }
 
-/* Rank r brings r % 3 + 1 neighbouring leaves of a larger tree, as subtree sums; the last one none, if there are many.
- */
-static void deal_parts(struct ash_shares *shares, size_t size)
+/* Rank r brings r % 3 + 1 neighbouring leaves of a larger tree, as subtree sums; the last one none,
+ * if there are many. */
+static void uneven_parts(struct ash_shares *shares, size_t size)
 {
     struct ash_range spans[ASH_TREE_PARTS_MAX];
     size_t total = 0, at = 0;
@@ -118,15 +118,15 @@ static int sums(struct ash_group *group, struct buffers *buffers)
         enum ash_coll_op op;
     } kinds[] = {{ASH_COLL_F32, ASH_COLL_SUM}, {ASH_COLL_BF16, ASH_COLL_SUM}, {ASH_COLL_F64, ASH_COLL_SUM},
                  {ASH_COLL_I64, ASH_COLL_SUM}, {ASH_COLL_I32, ASH_COLL_MAX},  {ASH_COLL_U8, ASH_COLL_MIN}};
-    struct ash_shares even, dealt;
+    struct ash_shares even, uneven;
 
     even_parts(&even, ash_group_size(group));
-    deal_parts(&dealt, ash_group_size(group));
-    CHECK(dealt.tree.part_count > 0);
+    uneven_parts(&uneven, ash_group_size(group));
+    CHECK(uneven.tree.part_count > 0);
     for (size_t c = 0; c < sizeof(counts) / sizeof(counts[0]); c++)
         for (size_t k = 0; k < (counts[c] == COUNT_MAX ? 2 : sizeof(kinds) / sizeof(kinds[0])); k++) {
             CHECK(reduce_both(group, buffers, &even, counts[c], kinds[k].dtype, kinds[k].op) == 0);
-            CHECK(reduce_both(group, buffers, &dealt, counts[c], kinds[k].dtype, kinds[k].op) == 0);
+            CHECK(reduce_both(group, buffers, &uneven, counts[c], kinds[k].dtype, kinds[k].op) == 0);
         }
     make_operand(ASH_COLL_F32, ash_group_rank(group), 0, COUNT_MAX, buffers->out); /* in place, without parts */
     expect_sum(&even, ash_group_size(group), ASH_COLL_F32, ASH_COLL_SUM, COUNT_MAX, buffers->want);
@@ -141,7 +141,7 @@ static int windows(struct ash_group *group, struct buffers *buffers)
     struct ash_window *all[3] = {NULL};
     struct ash_shares shares;
 
-    deal_parts(&shares, ash_group_size(group));
+    uneven_parts(&shares, ash_group_size(group));
     for (size_t i = 0; i < 3; i++)
         CHECK(ash_group_window_open(group, count * sizeof(float), &all[i], NULL) == 0);
     for (size_t i = 0; i < shares.first[rank + 1] - shares.first[rank]; i++)
@@ -282,7 +282,7 @@ static int everything(struct ash_group *group, struct shared *shared, const void
     return ash_group_barrier(group, NULL) != 0;
 }
 
-/* Everybody is through with what came before: the end of a group may overtake the last bytes of a call. */
+/* Everybody has finished what came before: the end of a group may overtake the last bytes of a call. */
 static bool meet(struct shared *shared, size_t rank, size_t size)
 {
     uint64_t deadline_ns = ash_clock_ns() + 20000000000u;

@@ -74,7 +74,7 @@ static int visit_rank(struct ash_group *group, struct shared *shared, const void
         if (visit->late_s < 0) return 0;
     }
     rc = make_call(group, visit->kind, &err);
-    atomic_store(&shared->heard_ns[rank], ash_clock_ns());
+    atomic_store(&shared->noticed_ns[rank], ash_clock_ns());
     memcpy(shared->text[rank], err.text, sizeof(err.text));
     atomic_store(&shared->code[rank], rc);
     if (rank == 0 && rc < 0) atomic_store(&shared->calls[2], 1);
@@ -108,7 +108,7 @@ static int run_visit(const struct visit *visit, const char *nodes, double *secon
         atomic_store(&shared->calls[2], 1);
     }
     assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
-    *seconds_out = (double)(shared->heard_ns[0] - hit_ns) * 1e-9;
+    *seconds_out = (double)(shared->noticed_ns[0] - hit_ns) * 1e-9;
     memcpy(text_out, shared->text[0], ASH_ERR_TEXT_BYTES);
     code = shared->code[0];
     end(shared);

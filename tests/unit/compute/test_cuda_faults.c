@@ -1,6 +1,6 @@
-/* The GPU backend on a driver whose every call fails once: each failure is a clear error, at the call that can report it
- * or at the next wait, and nothing is leaked. The driver is tests/standin/libcuda.c; each try is a process of its own,
- * since a process opens the driver once. */
+/* The GPU backend on a driver whose every call fails once: each failure is a clear error, at the call that can report
+ * it or at the next wait, and nothing is leaked. The driver is tests/standin/libcuda.c; each try is a process of its
+ * own, since a process opens the driver once. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

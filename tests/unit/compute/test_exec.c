@@ -32,7 +32,7 @@ static void test_one_place(void **state)
     ash_exec_fini(&exec);
 }
 
-/* With many, a place lies behind the one before until there is no more room, and then in front. */
+/* With many, a place follows the one before until there is no more room, and then in front. */
 static void test_places(void **state)
 {
     struct ash_exec exec;
@@ -55,7 +55,7 @@ static void test_places(void **state)
     ash_exec_fini(&exec);
 }
 
-/* One that is larger than all of them is given, too, and smaller ones behind it. */
+/* One that is larger than all of them is given, too, and smaller ones after it. */
 static void test_large_place(void **state)
 {
     struct ash_exec exec;

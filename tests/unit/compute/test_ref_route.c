@@ -1,5 +1,4 @@
-/* The reference routing: the rules of mixtral, qwen3_moe and deepseek_v3 on cases worked out by hand, and its gradient.
- */
+/* The reference routing: the rules of mixtral, qwen3_moe and deepseek_v3 worked out by hand, and its gradient. */
 #include "unit/compute/ref_check.h"
 
 enum { EXPERTS = 8, CHOICES = 3 };
@@ -7,6 +6,16 @@ enum { EXPERTS = 8, CHOICES = 3 };
 static double sigmoid(double x)
 {
     return 1.0 / (1.0 + exp(-x));
+}
+
+/* The reference's choice, into args->index and args->weight. */
+static void route(const struct ash_route_args *args)
+{
+    struct ash_exec exec;
+
+    ref_init(&exec);
+    exec.ops->route->forward(&exec, args);
+    ash_exec_fini(&exec);
 }
 
 /* Softmax, the best two, renormalised: only the chosen logits matter. */
@@ -25,19 +34,16 @@ static void test_softmax(void **state)
                                   .index = index,
                                   .weight = weight};
     double all = exp(0.5) + exp(2.0) + exp(-1.0) + exp(1.0);
-    struct ash_exec exec;
 
     (void)state;
-    ref_init(&exec);
-    exec.ops->route->forward(&exec, &args);
+    route(&args);
     assert_int_equal(index[0], 1);
     assert_int_equal(index[1], 3);
     check_close((double)weight[0], sigmoid(1.0), 1e-6, "weight", 0);
     check_close((double)weight[1], sigmoid(-1.0), 1e-6, "weight", 1);
     args.normalize = false;
-    exec.ops->route->forward(&exec, &args);
+    route(&args);
     check_close((double)weight[0], exp(2.0) / all, 1e-6, "weight", 0);
-    ash_exec_fini(&exec);
 }
 
 /* Equal scores go to the lower expert; NaN is never preferred and never leads out of range. */
@@ -55,17 +61,14 @@ static void test_ties(void **state)
                                   .logits = logits,
                                   .index = index,
                                   .weight = weight};
-    struct ash_exec exec;
 
     (void)state;
-    ref_init(&exec);
-    exec.ops->route->forward(&exec, &args);
+    route(&args);
     assert_int_equal(index[0], 1);
     assert_int_equal(index[1], 2);
     assert_int_equal(index[2], 0);
     for (size_t s = 3; s < 6; s++)
         assert_in_range(index[s], 0, 3);
-    ash_exec_fini(&exec);
 }
 
 /* Sigmoid scores, a bias for choosing, the best group of two, plain scores as weights. Group {0, 1} has the largest
@@ -88,16 +91,13 @@ static void test_groups(void **state)
                                   .index = index,
                                   .weight = weight};
     double sum = sigmoid(1.0) + sigmoid(0.9);
-    struct ash_exec exec;
 
     (void)state;
-    ref_init(&exec);
-    exec.ops->route->forward(&exec, &args);
+    route(&args);
     assert_int_equal(index[0], 3); /* 0.9 wins by its bias */
     assert_int_equal(index[1], 2);
     check_close((double)weight[0], 2.5 * sigmoid(0.9) / sum, 1e-6, "weight", 0);
     check_close((double)weight[1], 2.5 * sigmoid(1.0) / sum, 1e-6, "weight", 1);
-    ash_exec_fini(&exec);
 }
 
 /* The choice score of a masked group is 0, which beats a negative one. */
@@ -117,15 +117,12 @@ static void test_masked_zero(void **state)
                                   .logits = logits,
                                   .index = index,
                                   .weight = weight};
-    struct ash_exec exec;
 
     (void)state;
-    ref_init(&exec);
-    exec.ops->route->forward(&exec, &args);
+    route(&args);
     assert_int_equal(index[0], 2);
     assert_int_equal(index[1], 0);
     check_close((double)weight[1], sigmoid(-3.0), 1e-6, "weight", 1);
-    ash_exec_fini(&exec);
 }
 
 /* Pairs sorted by expert, tokens ascending; expert 1 gets nothing. */

@@ -77,8 +77,7 @@ static bool painted(const uint8_t *data, size_t rank, uint64_t i, size_t size)
     return true;
 }
 
-/* ---- writes, each followed by a notification, in both directions at once ------------------------------------------
- */
+/* ---- writes, each followed by a notification, in both directions at once ----------------------------------------- */
 
 struct stream {
     uint64_t posted, done, acked, seen; /* messages */
@@ -212,7 +211,7 @@ static int pump(struct fabric_rank *member)
     return 0;
 }
 
-/* Poll until so many transfers are done and so many words have come, counted from the start of the process. */
+/* Poll until the given transfers are done and notifications received, both counted from the start of the process. */
 static int await(struct fabric_rank *member, uint64_t done, uint64_t words)
 {
     uint64_t limit = ash_clock_ns() + PATIENCE_NS;
@@ -304,8 +303,7 @@ static void test_big(void **state)
         }
 }
 
-/* ---- notifications among many, and before the peers know each other -----------------------------------------------
- */
+/* ---- notifications among many, and before the peers know each other ---------------------------------------------- */
 
 /* Everybody tells everybody many words; each sender's words come in its order. Odd ranks add their peers late. */
 static int crowd(struct fabric_rank *member)
@@ -429,8 +427,7 @@ static void test_paths(void **state)
         0);
 }
 
-/* ---- a process as its own peer: everything in one place, where leaks are looked for -------------------------------
- */
+/* ---- a process as its own peer: everything in one place, where leaks are looked for ------------------------------ */
 
 static void talk_to_oneself(const struct road *road)
 {
@@ -510,7 +507,7 @@ static void ignore(int number)
     (void)number;
 }
 
-/* The libraries behind libfabric would like to have the signals that end a program. */
+/* The libraries below libfabric install handlers for the signals that end a program. */
 static void test_signals(void **state)
 {
     struct sigaction ours = {.sa_handler = ignore}, after;

@@ -127,8 +127,7 @@ static void test_die_under_load(void **state)
     on_all_roads(2, false, die_under_load, 1);
 }
 
-/* ---- death while others only listen; what was sent before is heard ------------------------------------------------
- */
+/* ---- death while others only listen; what was sent before is heard ----------------------------------------------- */
 
 static int last_words(struct fabric_rank *member)
 {
@@ -252,8 +251,7 @@ static void test_replace(void **state)
     on_all_roads(3, true, replace, 1);
 }
 
-/* ---- a peer is dropped with transfers under way, and added again ---------------------------------------------------
- */
+/* ---- a peer is dropped with transfers under way, and added again ------------------------------------------------- */
 
 static int drop(struct fabric_rank *member)
 {
@@ -300,8 +298,7 @@ static void test_drop(void **state)
     on_all_roads(2, false, drop, 0);
 }
 
-/* ---- keys and addresses that are not ------------------------------------------------------------------------------
- */
+/* ---- keys and addresses that are not ----------------------------------------------------------------------------- */
 
 static int refuse(struct fabric_rank *member)
 {

@@ -105,7 +105,7 @@ static void test_owner_gone(void **state)
     close(pipes[1]);
 }
 
-/* Copies around the sizes where the way of copying changes, at odd addresses; what is beside them stays. */
+/* Copies around the sizes where the way of copying changes, at odd addresses; the bytes around them stay. */
 static void test_copy(void **state)
 {
     const size_t large = (size_t)4 << 20, room = large + 4096;

@@ -1,5 +1,5 @@
 /* What a generation holds in memory at most: little more than its weights and its cache, although weights are laid out
- * anew on the way. Measured in a process of its own, on a made-up model whose file is all zeros. */
+ * anew meanwhile. Measured in a process of its own, on a made-up model whose file is all zeros. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

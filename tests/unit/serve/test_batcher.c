@@ -177,7 +177,7 @@ static void who_takes_an_answer_may_end_it(void **state)
     work->requests[7].take = take_none;
     assert_int_equal(ash_batcher_open(tiny.model, &tiny.exec, &opts, &batcher, &err), 0);
     assert_int_equal(ash_batcher_run(batcher, work->requests, REQUESTS, &err), -EIO);
-    assert_int_equal(ash_batcher_run(batcher, work->requests, 7, &err), 0); /* and it goes on with others */
+    assert_int_equal(ash_batcher_run(batcher, work->requests, 7, &err), 0); /* and it continues with others */
     ash_batcher_close(batcher);
     free(alone);
     free(work);

@@ -164,7 +164,7 @@ static void a_struct_of_an_older_version_is_taken(void **state)
     struct ash_err err = {0};
 
     (void)state;
-    memset(&opts, 0xff, sizeof(opts)); /* what is behind its end must not be read */
+    memset(&opts, 0xff, sizeof(opts)); /* what follows its end must not be read */
     opts.size = offsetof(struct ash_answer_opts, temperature);
     opts.context_tokens = 100;
     opts.max_tokens = 3;

@@ -19,7 +19,7 @@ struct gguf_maker {
     uint8_t values[MAKER_BYTES_MAX], infos[MAKER_BYTES_MAX];
     size_t values_bytes, infos_bytes;
     uint8_t *data;              /* of the tensors, each from a multiple of 32 on */
-    size_t data_bytes, padding; /* behind the last one */
+    size_t data_bytes, padding; /* after the last one */
     uint8_t *file;
     size_t file_bytes;
 };

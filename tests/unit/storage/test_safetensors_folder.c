@@ -55,7 +55,7 @@ static void test_one_file(void **state)
     expect_all();
 }
 
-/* 8 bytes a shard: e and d fit together, c is larger than the limit and stands alone. */
+/* 8 bytes a shard: e and d fit together, c is larger than the limit and is alone. */
 static void test_shards(void **state)
 {
     static const struct {

@@ -143,7 +143,7 @@ static void test_truncated_anywhere(void **state)
     (void)state;
     for (size_t size = 0; size < sample.size_bytes; size++) {
         struct ash_err err = {0};
-        unsigned char *cut = malloc(size + 1); /* its own block, so that a sanitizer sees a read behind the end */
+        unsigned char *cut = malloc(size + 1); /* its own block, so that a sanitizer sees a read past the end */
         memcpy(cut, sample.bytes, size);
         assert_int_equal(ash_safetensors_parse(cut, size, "cut", &set, &err), -EINVAL);
         assert_null(set);

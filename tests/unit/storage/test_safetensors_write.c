@@ -237,7 +237,7 @@ static void test_failing_fill_keeps_the_old_file(void **state)
     }
 }
 
-/* A file size limit stands for a disk that fills up after so many bytes. */
+/* A file size limit stands for a disk that fills up after that many bytes. */
 static void test_full_disk_keeps_the_old_file(void **state)
 {
     struct rlimit limit, small;

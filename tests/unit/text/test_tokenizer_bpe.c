@@ -222,7 +222,7 @@ static void test_ignore_merges(void **state)
 }
 
 /* A pair that is listed twice has its last rank. */
-/* InternLM2's vocabulary has NUL as a token of its own beside the byte. */
+/* InternLM2's vocabulary has NUL as a token in addition to the byte. */
 static void test_nul_is_a_token(void **state)
 {
     struct sample_parts parts = {.vocab = "{\"a\": 0, \"\\u0000\": 1, \"<0x00>\": 2}",

@@ -88,7 +88,7 @@ static void test_byte_level(void **state)
                        "ĠHi|Ġyou|'re|Ġ12|!");
     sample_check_words(NULL, "{\"type\": \"ByteLevel\", \"add_prefix_space\": false}", "  é\n\n a", "Ġ|ĠÃ©|ĊĊ|Ġa");
     sample_check_words(NULL, bare, "é x", "Ã©Ġx");
-    /* a ByteLevel that is not the last step maps where it stands: the second one sees characters */
+    /* a ByteLevel that is not the last step maps at its place: the second one sees characters */
     sample_check_words(
         NULL,
         "{\"type\": \"Sequence\", \"pretokenizers\": [{\"type\": \"ByteLevel\", \"add_prefix_space\": true}, " SPLIT(
@@ -179,7 +179,7 @@ static void test_added_options(void **state)
 
     (void)state;
     sample_check(tokenizer, "[CLS] My name is Anthony [SEP]", false, "[CLS]|my|name| is anthony |[SEP]");
-    sample_check(tokenizer, "[cls]", false, "?"); /* not normalized: found as it stands or not at all */
+    sample_check(tokenizer, "[cls]", false, "?"); /* not normalized: found unchanged or not at all */
     assert_true(ash_tokenizer_is_special(tokenizer, 6));
     assert_false(ash_tokenizer_is_special(tokenizer, 3));
     assert_int_equal(ash_tokenizer_id(tokenizer, "name"), 4);

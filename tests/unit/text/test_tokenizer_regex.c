@@ -169,7 +169,7 @@ static void test_steps_are_bounded(void **state)
 
     (void)state;
     memset(text, 'a', sizeof(text) - 1);
-    text[sizeof(text) - 2] = 'c'; /* the b behind it keeps PCRE2 from knowing that there can be none */
+    text[sizeof(text) - 2] = 'c'; /* the b after it keeps PCRE2 from knowing that there can be none */
     text[sizeof(text) - 1] = 'b';
     for (size_t i = 0; i < sizeof(expressions) / sizeof(expressions[0]); i++) {
         struct ash_tok_pattern pattern = {0};

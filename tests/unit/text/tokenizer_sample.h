@@ -13,7 +13,7 @@
 /* The parts of a tokenizer.json, as JSON text; NULL is null (vocab: empty, merges: none). */
 struct sample_parts {
     const char *normalizer, *pre, *post, *decoder, *added;
-    const char *vocab, *merges, *options; /* options: more members of "model", each with a comma behind it */
+    const char *vocab, *merges, *options; /* options: more members of "model", each followed by a comma */
 };
 
 static inline char *sample_json(const struct sample_parts *parts)

@@ -1,4 +1,4 @@
-/* A run takes the memory that it said it would: the formula beside the peak of a process that trains. */
+/* A run takes the memory that it said it would: the formula compared with the peak of a process that trains. */
 #include "unit/train/tiny.h"
 
 #include <stdlib.h>

@@ -1,5 +1,4 @@
-/* tiny - sums of two digits as a data folder, and a job that a model of a few thousand weights trains in milliseconds.
- */
+/* tiny - sums of two digits as a data folder, and a job that trains a few thousand weights in milliseconds. */
 #ifndef TEST_TRAIN_TINY_H
 #define TEST_TRAIN_TINY_H
 

@@ -29,13 +29,13 @@ struct attn_back {
 static void attn_back_init(struct attn_back *back, const struct attn_op *op, int worker)
 {
     const struct ash_attn_args *args = op->args;
-    size_t block = ASH_ATTN_BLOCK, pad_k = attn_pad(args->dim_k), pad_v = attn_pad(args->dim_v), longest = 0;
+    size_t block = ASH_ATTN_BLOCK, pad_k = attn_pad(args->dim_k), pad_v = attn_pad(args->dim_v), longest = 0, floats;
     float *memory;
 
     for (size_t s = 0; s < args->seq_count; s++)
         if (args->seqs[s].q_count > longest) longest = args->seqs[s].q_count;
-    memory = ash_exec_scratch(op->exec, worker,
-                              (block * (4 * pad_k + 3 * pad_v + 2 * block) + op->group * longest) * sizeof(*memory));
+    floats = block * (4 * pad_k + 3 * pad_v + 2 * block) + op->group * longest;
+    memory = ash_exec_scratch(op->exec, worker, floats * sizeof(*memory));
     *back = (struct attn_back){.args = args, .pad_k = pad_k, .pad_v = pad_v, .delta_stride = longest};
     back->keys_transposed = memory;
     back->keys_copy = back->keys_transposed + block * pad_k;
@@ -47,6 +47,7 @@ static void attn_back_init(struct attn_back *back, const struct attn_op *op, int
     back->p = back->dv + block * pad_v;
     back->ds = back->p + block * block;
     back->delta = back->ds + block * block;
+    ash_assert(back->delta + op->group * longest == memory + floats);
 }
 
 /* The dots of dout and out of every row and head of the unit. */
@@ -64,7 +65,7 @@ static void attn_back_deltas(const struct attn_back *back)
 }
 
 /* p and ds of query row i, from the dots of its q with the keys (in p) and of its dout with the values (in ds). Keys
- * that the row does not see get values too, which nobody reads. */
+ * that the row does not see get values too, which are not read. */
 static void attn_back_scores(const struct attn_back *back, size_t i, size_t width, float *p, float *ds)
 {
     const struct ash_attn_args *args = back->args;
@@ -87,7 +88,7 @@ static void attn_fetch_row(const float *row, size_t dim)
         prefetch_read(row + d);
 }
 
-/* Prefetch what the next block of query rows takes: count of them from i on, if there are so many. */
+/* Prefetch what the next block of query rows takes: count of them from i on, as far as they exist. */
 static void attn_fetch_queries(const struct attn_back *back, size_t i, size_t count)
 {
     const struct ash_attn_args *args = back->args;
@@ -213,7 +214,9 @@ static void attn_backward(struct ash_exec *exec, const struct ash_attn_args *arg
 {
     struct attn_op op;
 
-    ash_assert(args->kv_dtype == ASH_F32);
+    ash_assert(args->kv_dtype == ASH_F32 && args->lse != NULL && args->dout != NULL && args->dq != NULL);
+    for (size_t s = 0; s < args->seq_count; s++)
+        ash_assert(args->seqs[s].pos == 0 && args->seqs[s].pages == NULL);
     attn_init(&op, exec, args);
     ash_workers_run(exec->workers, args->seq_count * args->kv_heads, 1, attn_backward_units, &op);
 }

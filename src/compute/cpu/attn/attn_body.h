@@ -126,6 +126,7 @@ static struct attn_unit attn_find_unit(const struct attn_op *op, size_t number)
     size_t n = number / op->args->kv_heads, blocks;
 
     for (;; seq++) {
+        ash_assert(seq < op->args->seqs + op->args->seq_count);
         blocks = ash_div_up(seq->q_count, op->unit_rows);
         if (n < blocks) break;
         n -= blocks;
@@ -160,6 +161,7 @@ static void attn_state_init(const struct attn_op *op, int worker, struct attn_st
     state->transposed = state->copy + ASH_ATTN_BLOCK * pad;
     state->max = state->transposed + transposed;
     state->sum = state->max + op->state_rows;
+    ash_assert(state->sum + op->state_rows == state->q + floats);
     ash_assert(2 * op->state_rows >= ASH_ATTN_BLOCK); /* chains read a row after transposed, and do not use it */
 }
 
@@ -266,7 +268,10 @@ static void attn_forward_units(void *ctx, size_t begin, size_t end, int worker)
 static void attn_init(struct attn_op *op, struct ash_exec *exec, const struct ash_attn_args *args)
 {
     ash_assert(args->dim_k <= ASH_ATTN_HEAD_MAX && args->dim_v <= ASH_ATTN_HEAD_MAX);
-    ash_assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
+    ash_assert(args->dim_k > 0 && args->dim_v > 0);
+    ash_assert(args->kv_heads > 0 && args->heads > 0 && args->heads % args->kv_heads == 0);
+    ash_assert(args->kv_dtype == ASH_F32 || args->kv_dtype == ASH_BF16);
+    ash_assert(args->q_stride >= args->heads * args->dim_k && args->out_stride >= args->heads * args->dim_v);
     op->exec = exec;
     op->args = args;
     op->group = args->heads / args->kv_heads;
@@ -280,8 +285,13 @@ static void attn_forward(struct ash_exec *exec, const struct ash_attn_args *args
     size_t units = 0;
 
     attn_init(&op, exec, args);
-    for (size_t s = 0; s < args->seq_count; s++)
-        units += ash_div_up(args->seqs[s].q_count, op.unit_rows) * args->kv_heads;
+    for (size_t s = 0; s < args->seq_count; s++) {
+        const struct ash_attn_seq *seq = &args->seqs[s];
+
+        ash_assert(seq->pages != NULL ? args->page_tokens > 0 && args->page_tokens % ASH_ATTN_BLOCK == 0
+                                      : seq->q_count == 0 || (seq->k != NULL && seq->v != NULL));
+        units += ash_div_up(seq->q_count, op.unit_rows) * args->kv_heads;
+    }
     ash_workers_run(exec->workers, units, 1, attn_forward_units, &op);
 }
 

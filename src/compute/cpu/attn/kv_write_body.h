@@ -74,6 +74,10 @@ static void attn_kv_write(struct ash_exec *exec, const struct ash_kv_write_args 
     const struct ash_attn_args *attn = args->attn;
     size_t rows = 0;
 
+    ash_assert(args->dims % 2 == 0 && args->dims <= attn->dim_k && attn->dim_k == attn->dim_v);
+    ash_assert(args->dims == 0 || (args->positions != NULL && args->cos != NULL && args->sin != NULL));
+    ash_assert(args->q_stride >= (attn->heads + 2 * attn->kv_heads) * attn->dim_k && attn->page_tokens > 0);
+    ash_assert(attn->kv_dtype == ASH_F32 || attn->kv_dtype == ASH_BF16);
     for (size_t s = 0; s < attn->seq_count; s++) {
         ash_assert(attn->seqs[s].pages != NULL && attn->seqs[s].q_row == rows);
         rows += attn->seqs[s].q_count;

@@ -40,8 +40,7 @@ INLINE __m512i round_slowly(__m512 x)
     return _mm512_mask_or_epi32(rounded, _mm512_cmp_ps_mask(x, x, _CMP_UNORD_Q), high, _mm512_set1_epi32(0x40));
 }
 
-/* 32 floats as bf16, to nearest even. The instruction takes denormals for zeros; the largest of them round to a number.
- */
+/* 32 floats as bf16, to nearest even. The instruction takes denormals for zeros, but the largest round to a number. */
 INLINE __m512i round_both(__m512 low, __m512 high)
 {
     if (__builtin_expect(_mm512_fpclass_ps_mask(low, CLASS_DENORMAL) | _mm512_fpclass_ps_mask(high, CLASS_DENORMAL), 0))

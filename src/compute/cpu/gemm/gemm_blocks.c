@@ -1,52 +1,17 @@
-/* Blocking matrix products: blocks, units and tiles. gemm_blocks.h has the plan. */
+/* Blocked matrix products: packing, units and tiles. gemm_blocks.h has the plan, gemm_blocking.c chooses the sizes. */
 #include "compute/cpu/gemm/gemm_blocks.h"
 
 #include <string.h>
 #include "base/math.h"
 #include "base/assert.h"
+#include "compute/cpu/gemm/gemm_blocking.h"
 #include "compute/cpu/vec/prefetch.h"
 
-#define SHARED_LINES 1024           /* at most, of the operand that all threads read: its block stays in L3 */
-#define PART_LINES 192              /* at most, that a thread packs and multiplies at once: its panels stay in L2 */
-#define PART_L2_BYTES (1280u << 10) /* where panels pass: of packed lines that stay in L2, half of them shared ones */
-#define ALONE_BYTES ((512u << 10) + GEMM_SLACK_BYTES) /* of the shared operand, see packs_alone */
-#define ALONE_LINES 128                               /* of the other one, a thread */
-#define PACK_LINES_MIN 48                             /* lines that are worth waking a thread for */
-#define PANELS_EVEN 8                                 /* panels a thread from which on units come out even */
-#define LEVELS_MAX 7                                  /* of units, see unit_start */
+#define PACK_LINES_MIN 48 /* lines that are worth waking a thread for */
 #define CHUNK_ROWS 128    /* rows whose panels stay in L2 while a panel of columns stays in L1 */
-#define ADJACENT_LINES 96 /* adjacent lines that are packed at once: whole cache lines */
 #define TILE_MAX 1024     /* sums of a tile */
 
-/* One operand. */
-struct side {
-    const struct ash_mat *mat;
-    size_t line_stride, k_stride;
-    size_t lines;    /* M or N */
-    size_t width;    /* lines of a panel */
-    size_t together; /* lines that are packed at once; whole panels */
-};
-
-/* Both operands, and their roles. */
-struct operands {
-    struct side rows, cols;
-    bool share_rows;           /* the shared operand is the left one */
-    struct side *shared, *own; /* one of rows and cols each */
-};
-
-/* How the product is cut, the same for all blocks. */
-struct blocking {
-    size_t block_k;         /* k of a block */
-    size_t shared_lines;    /* lines of the shared operand in a block */
-    size_t shared_bytes;    /* of their panels */
-    size_t part_lines;      /* own lines that a thread packs and multiplies at once; whole panels */
-    size_t own_bytes;       /* of their panels */
-    size_t threads, levels; /* of units, see unit_start */
-    bool passing;           /* panels of the shared operand stream past the own lines, see tile_ahead */
-    bool alone;             /* every thread packs the shared operand for itself, see packs_alone */
-};
-
-/* The block at hand. */
+/* The current block. */
 struct block {
     size_t first, count; /* lines of the shared operand */
     size_t k, k_count;   /* from k on */
@@ -56,10 +21,10 @@ struct block {
 
 struct product {
     struct ash_exec *exec;
-    const struct ash_gemm_args *args; /* operands and epilogue as they were asked for */
+    const struct ash_gemm_args *args; /* operands and epilogue */
     const struct gemm_kernel *kernel;
-    struct operands in;
-    struct blocking cut;
+    struct gemm_operands in;
+    struct gemm_blocking cut;
     struct block block;
     bool ready[ASH_WORKERS_MAX]; /* cut.alone: this thread has packed the shared operand of this block */
 };
@@ -74,7 +39,7 @@ struct part {
 /* ---- packing ----------------------------------------------------------------------------------------------------- */
 
 /* Lines from line on, count of them, of the block's k. */
-static void pack_lines(const struct product *op, const struct side *side, size_t line, size_t count, void *out)
+static void pack_lines(const struct product *op, const struct gemm_side *side, size_t line, size_t count, void *out)
 {
     size_t at = line * side->line_stride + op->block.k * side->k_stride;
     struct pack lines = {.data = (const unsigned char *)side->mat->data + at * ash_dtype_bytes(side->mat->dtype),
@@ -221,7 +186,7 @@ static void add_bias(const struct product *op, const struct part *part, size_t r
 /* Pack what of the unit's own lines up to line is not packed yet. */
 static void pack_own(const struct product *op, const struct part *part, size_t line, size_t *packed)
 {
-    const struct side *own = op->in.own;
+    const struct gemm_side *own = op->in.own;
     size_t first = op->in.share_rows ? part->col : part->row, count = op->in.share_rows ? part->cols : part->rows;
     unsigned char *panels = op->in.share_rows ? part->right : part->left;
 
@@ -342,68 +307,6 @@ static void multiply_units(void *ctx, size_t begin, size_t end, int worker)
 
 /* ---- the product ------------------------------------------------------------------------------------------------- */
 
-/* Is an operand of so many lines small enough for every thread to pack it for itself? */
-static bool packs_small(const struct ash_gemm_args *args, const struct gemm_kernel *kernel, size_t lines)
-{
-    return lines * ash_min(ash_round_up(args->K, kernel->k_step), kernel->block_k) * kernel->element_bytes <=
-           ALONE_BYTES;
-}
-
-/* The operand with fewer lines is the shared one. Of two alike, if it is small, the one that is fewer bytes, because
- * every thread reads all of it; else the left one, unless the right one has too few panels to be split evenly. */
-static bool shares_rows(const struct ash_gemm_args *args, const struct gemm_kernel *kernel, size_t threads)
-{
-    size_t col_panels = ash_div_up(args->N, kernel->tile_cols);
-    size_t a_bytes = ash_dtype_bytes(args->a.dtype), b_bytes = ash_dtype_bytes(args->b.dtype);
-
-    if (args->M != args->N) return args->M < args->N;
-    if (a_bytes != b_bytes && packs_small(args, kernel, args->N)) return a_bytes < b_bytes;
-    return col_panels >= threads * PANELS_EVEN;
-}
-
-static struct side side_of(const struct ash_mat *mat, size_t line_stride, size_t k_stride, size_t lines, size_t width)
-{
-    size_t panels = line_stride == 1 && width < ADJACENT_LINES ? ADJACENT_LINES / width : 1;
-
-    return (struct side){.mat = mat,
-                         .line_stride = line_stride,
-                         .k_stride = k_stride,
-                         .lines = lines,
-                         .width = width,
-                         .together = panels * width};
-}
-
-/* Levels of units, down to one of about a panel (or a few) for each thread. */
-static size_t level_count(const struct product *op)
-{
-    size_t panels = ash_div_up(op->in.own->lines, op->in.own->width), levels = 1;
-    size_t least = op->cut.threads * ash_max(op->kernel->unit_panels, 1);
-
-    while (op->cut.threads > 1 && levels < LEVELS_MAX && panels >> levels >= least)
-        levels++;
-    return levels;
-}
-
-/* Own lines that a thread packs and multiplies at once, where a block of the shared ones has shared_lines lines. */
-static size_t part_lines(const struct product *op, size_t shared_lines, size_t line_bytes)
-{
-    size_t most = PART_LINES, shared;
-
-    if (op->cut.passing) {
-        shared = ash_min(shared_lines * line_bytes, PART_L2_BYTES / 2);
-        most = ash_max((PART_L2_BYTES - shared) / line_bytes, op->in.own->width);
-    }
-    return gemm_block_size(op->in.own->lines, most, op->in.own->width);
-}
-
-/* Whether every thread packs all of the shared operand for itself: where that is little compared with what it
- * multiplies, it costs less than waiting for the others, and than reading lines that lie in their caches. */
-static bool packs_alone(const struct product *op)
-{
-    return op->cut.threads > 1 && op->cut.shared_bytes <= ALONE_BYTES &&
-           op->in.own->lines >= op->cut.threads * ALONE_LINES;
-}
-
 static void run_block(struct product *op)
 {
     op->block.line_bytes = ash_round_up(op->block.k_count, op->kernel->k_step) * op->kernel->element_bytes;
@@ -427,42 +330,14 @@ static void check(const struct ash_gemm_args *args, const struct gemm_kernel *ke
     ash_assert(kernel->tile_ahead == NULL || (kernel->l1_k > 0 && kernel->l1_k % kernel->k_step == 0));
 }
 
-static struct operands operands_of(const struct ash_gemm_args *args, const struct gemm_kernel *kernel)
-{
-    return (struct operands){
-        .rows = side_of(&args->a, args->a.row_stride, args->a.col_stride, args->M, kernel->tile_rows),
-        .cols = side_of(&args->b, args->b.col_stride, args->b.row_stride, args->N, kernel->tile_cols)};
-}
-
-static void choose_blocking(struct product *op)
-{
-    const struct gemm_kernel *kernel = op->kernel;
-    struct blocking *cut = &op->cut;
-    size_t line_bytes;
-
-    cut->passing = kernel->tile_ahead != NULL && (!op->in.share_rows || kernel->rows_ahead);
-    cut->levels = level_count(op);
-    cut->block_k = gemm_block_size(op->args->K, kernel->block_k, ash_round_up(ASH_K_GROUP, kernel->k_step));
-    line_bytes = cut->block_k * kernel->element_bytes;
-    cut->shared_lines = gemm_block_size(op->in.shared->lines, SHARED_LINES, op->in.shared->together);
-    cut->shared_bytes = cut->shared_lines * line_bytes + GEMM_SLACK_BYTES;
-    cut->part_lines = part_lines(op, cut->shared_lines, line_bytes);
-    cut->own_bytes = ash_round_up(cut->part_lines * line_bytes + GEMM_SLACK_BYTES, ASH_MEMORY_ALIGN);
-    cut->alone = packs_alone(op);
-}
-
 void ash_gemm_blocks(struct ash_exec *exec, const struct ash_gemm_args *args, const struct gemm_kernel *kernel)
 {
     struct product op = {.exec = exec, .args = args, .kernel = kernel};
     struct block *block = &op.block;
 
     check(args, kernel);
-    op.in = operands_of(args, kernel);
-    op.cut.threads = (size_t)ash_workers_count(exec->workers);
-    op.in.share_rows = shares_rows(args, kernel, op.cut.threads);
-    op.in.shared = op.in.share_rows ? &op.in.rows : &op.in.cols;
-    op.in.own = op.in.share_rows ? &op.in.cols : &op.in.rows;
-    choose_blocking(&op);
+    ash_gemm_operands_init(&op.in, args, kernel, (size_t)ash_workers_count(exec->workers));
+    ash_gemm_choose_blocking(&op.cut, &op.in, args, kernel);
     for (block->first = 0; block->first < op.in.shared->lines; block->first += op.cut.shared_lines) {
         block->count = ash_min(op.cut.shared_lines, op.in.shared->lines - block->first);
         block->k = 0;

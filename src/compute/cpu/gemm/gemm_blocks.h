@@ -26,7 +26,7 @@ struct pack {
     size_t count, k_count;
 };
 
-/* What a tile_ahead does besides: memory to prefetch, and which of the two panels the next tile uses again. */
+/* What a tile_ahead also does: memory to prefetch, and which of the two panels the next tile reuses. */
 struct gemm_ahead {
     const unsigned char *from;
     size_t size_bytes;
@@ -37,7 +37,7 @@ struct gemm_kernel {
     size_t tile_rows, tile_cols;
     size_t k_step;        /* k of one instruction: panels are padded with zeros to whole steps */
     size_t element_bytes; /* of a packed element */
-    size_t block_k; /* at most; whole steps. A panel of so many k and a tile of c leave room in L1 for another panel. */
+    size_t block_k;       /* at most; whole steps. A panel of it and a tile of c leave room in L1 for another panel. */
     /* Write panels of width lines, one after the other; the last is padded with zeros. */
     void (*pack)(const struct pack *lines, void *out, size_t width);
     /* What a thread does before its tiles and after them; or NULL. */

@@ -24,7 +24,7 @@ struct ash_small_m {
 struct ash_small_m_kernel {
     size_t group_rows;  /* of x, which share a pass over the weights */
     size_t packed_rows; /* the same where all of those are packed */
-    size_t groups_max;  /* so many groups of rows at most: up to them this is faster than the product for large M */
+    size_t groups_max;  /* of rows, at most: up to here it is faster than the product for large M */
     /* Bytes of M rows of x as prepare() writes them; grows with M. M is at most group_rows or packed_rows. */
     size_t (*left_bytes)(size_t M, size_t K);
     /* Lay x [M, K], rows adjacent, out as sums() reads it. */

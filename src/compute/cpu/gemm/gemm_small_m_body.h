@@ -51,8 +51,7 @@ static void small_m_tail(const struct ash_small_m *job, size_t k, const size_t *
         }
 }
 
-/* 4 * vecs rows of w from row on, for rows rows of x. Where there are fewer, the last is computed again and not used.
- */
+/* 4 * vecs rows of w from row on, for rows rows of x. Where there are fewer, the last is repeated and not used. */
 INLINE void small_m_vecs(const struct ash_small_m *job, enum ash_dtype dtype, bool round, size_t rows, size_t vecs,
                          size_t row)
 {

@@ -71,7 +71,7 @@ static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-/* Bytes of quants, scales and sums of the rows at hand: a plain row has a scale per group and a sum per block, a row of
+/* Bytes of quants, scales and sums of the current rows: a plain row has a scale per group and a sum per block, a row of
  * the i8mm layout two scales per group and no sums. */
 static size_t rows_bytes(const struct quant_gemm *op, size_t rows)
 {

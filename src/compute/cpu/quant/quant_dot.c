@@ -155,8 +155,7 @@ static void run_rows(const struct ash_quant_args *args, const struct ash_quant_r
 
 void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end)
 {
-    /* q8 has twice the bytes, and was faster with four streams of them than with eight (20 against 16 GB/s on a core)
-     */
+    /* q8 has twice the bytes and is faster with four streams than with eight (20 against 16 GB/s on a core) */
     const size_t step = (args->dtype == ASH_Q4_0 ? VECS_MAX : 1) * ASH_QUANT_NR;
 
     for (size_t n = begin; n < end; n += step)

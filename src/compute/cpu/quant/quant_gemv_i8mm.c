@@ -5,8 +5,8 @@
  * that one pairwise addition of floats joins them.
  *
  * Prepared x has for each group its scale, four times, and then: Q8_0 and Q8_W, each chunk of 8 twice; Q4_0, for each
- * block where its lanes start (low nibbles are 8 too large), and for each half (0, x of high), (x of low, -x of high).
- */
+ * block the initial value of its lanes (low nibbles are 8 too large), and for each half (0, x of high),
+ * (x of low, -x of high). */
 #if defined(__aarch64__)
 
 #include "base/math.h"

@@ -163,9 +163,11 @@ INLINE void add_floats(const float32x4_t *group_scales, const uint8_t *x, const 
     }
 }
 
-/* As struct ash_quant_panels says: quant_panel_i8mm.c, quant_gemv_i8mm.c. */
+/* ash_quant_panels.untile of this layout (quant_panel_i8mm.c). */
 void ash_quant_i8mm_untile(const float *sums, size_t rows, float *y, size_t y_stride);
+/* ash_quant_panels.quantise_gemv of this layout (quant_gemv_i8mm.c). */
 void ash_quant_i8mm_quantise_gemv(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x);
+/* ash_quant_panels.gemv of this layout (quant_gemv_i8mm.c). */
 void ash_quant_i8mm_gemv(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,
                          float *y);
 

@@ -76,8 +76,9 @@ INLINE int32_t vnni_quants(const float *x, size_t count, float factor, uint8_t *
     return _mm512_reduce_add_epi32(sum);
 }
 
-/* As struct ash_quant_panels says. */
+/* ash_quant_panels.pack of this layout. */
 void ash_quant_vnni_pack(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
+/* ash_quant_panels.untile of this layout. */
 void ash_quant_vnni_untile(const float *sums, size_t rows, float *y, size_t y_stride);
 
 #endif

@@ -24,7 +24,7 @@ static uint8_t flip(enum ash_quant_layout layout, enum ash_dtype dtype)
     return layout == ASH_QUANT_LAYOUT_I8MM && dtype == ASH_Q4_0 ? 0x80 : 0;
 }
 
-/* The quants of one block of one row, in pieces of so many bytes, to places `step` bytes apart. */
+/* The quants of one block of one row, in pieces of `piece` bytes, to places `step` bytes apart. */
 static inline void place(const uint8_t *quants, size_t bytes, size_t piece, uint64_t mask, uint8_t *to, size_t step)
 {
     for (size_t i = 0; i < bytes; i += piece, to += step) {

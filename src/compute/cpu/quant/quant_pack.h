@@ -73,8 +73,8 @@ static inline size_t ash_quant_panel_bytes(enum ash_quant_layout layout, enum as
 
 /* ash_matrix_ops.packed_bytes for quantised weights of a layout. */
 size_t ash_quant_packed_bytes(enum ash_quant_layout layout, enum ash_dtype dtype, size_t N, size_t K);
-/* ash_matrix_ops.pack for quantised weights, in the layout of kernels. */
 struct ash_quant_panels;
+/* ash_matrix_ops.pack for quantised weights, in the layout of kernels: rows [first, first + count) of w. */
 void ash_quant_pack(struct ash_exec *exec, const struct ash_quant_panels *kernels, const struct ash_weight *w, size_t K,
                     size_t first, size_t count, void *packed);
 

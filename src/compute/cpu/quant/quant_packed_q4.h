@@ -1,6 +1,6 @@
 /* quant_packed_q4 - small-M products with Q4_0 as it is packed in the i8mm layout (quant_pack.h). What is used only
- * once or twice is not expanded (quant_expand.h), but unpacked on the way. Where sub-scales are small, quants are
- * multiplied by them, and sums go on over a group. Else every block has dots of its own, which are multiplied.
+ * once or twice is not expanded (quant_expand.h), but unpacked as it is used. Where sub-scales are small, quants are
+ * multiplied by them, and integer sums run over a group. Else every block has dots of its own, which are multiplied.
  * Integers, so the result is the same. */
 #ifndef ASH_COMPUTE_QUANT_PACKED_Q4_H
 #define ASH_COMPUTE_QUANT_PACKED_Q4_H
@@ -8,8 +8,8 @@
 #include "compute/cpu/quant/quant_expand.h"
 
 #define PACKED_MICROS 4       /* at once */
-#define PACKED_SMALL_MICROS 3 /* from so many on it pays to multiply quants by sub-scales, where those are small */
-#define PACKED_AHEAD 1024     /* bytes of a panel that are on their way to L1 */
+#define PACKED_SMALL_MICROS 3 /* from here on it pays to multiply quants by sub-scales, where those are small */
+#define PACKED_AHEAD 1024     /* bytes of a panel that are prefetched to L1 */
 #define HALVES (CHUNKS / 2)   /* of a block: low nibbles are one chunk, high ones another, two chunks further */
 #define HALF_VEC (PAIRS * VEC)
 

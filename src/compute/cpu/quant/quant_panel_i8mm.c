@@ -58,7 +58,7 @@ INLINE void rest_sums(const int8_t *w, const uint8_t *x, size_t micros, size_t k
     }
 }
 
-/* k of a panel of Q8_W times so many micro-panels. */
+/* k of a panel of Q8_W times some micro-panels. */
 INLINE void add_micros(const uint8_t *panel, const uint8_t *x, size_t micros, size_t k, float *sums)
 {
     const struct part part = {.count = micros, .pairs = PAIRS};

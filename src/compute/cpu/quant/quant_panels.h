@@ -17,7 +17,7 @@
 #define ASH_QUANT_X_SLACK_BYTES 192 /* that kernels may read, and not use, after prepared x */
 #define ASH_QUANT_STREAMS 4         /* panels that gemv() walks side by side: one stream does not use all bandwidth */
 
-/* A table's static promise to the drivers; it stands next to the table. */
+/* Limits that the drivers rely on, checked next to each table. */
 #define ASH_QUANT_CHECK_PANELS(micro_rows, tile_micros, small_m_max)                                                   \
     _Static_assert((micro_rows) <= ASH_QUANT_MICRO_ROWS_MAX, "rows of a micro-panel");                                 \
     _Static_assert((micro_rows) * (tile_micros) <= ASH_QUANT_TILE_ROWS_MAX, "rows of a tile");                         \
@@ -36,7 +36,7 @@ struct ash_quant_large_m {
     bool first;      /* sums start from 0 here: memory holds none */
     float *y;        /* the panels' first output: rows y_stride apart, panels side by side; NULL: sums are not final */
     size_t y_stride; /* floats */
-    size_t y_tiles;  /* with y, the sums of so many tiles are outputs and go there instead of to sums */
+    size_t y_tiles;  /* with y, the sums of this many tiles are final and go there instead of to sums */
 };
 
 /* Functions are for large and medium M unless they say small M or GEMV. */
@@ -45,8 +45,7 @@ struct ash_quant_panels {
     enum ash_quant_layout layout;
     /* The table for small M and GEMV, of the same layout, where this one is for larger M alone; NULL: this one. */
     const struct ash_quant_panels *small_m;
-    /* Up to so many rows of x are small M: quickly prepared, by every thread for itself. At most ASH_QUANT_SMALL_M_MAX.
-     */
+    /* Up to this many rows of x are small M: every thread prepares them for itself. At most ASH_QUANT_SMALL_M_MAX. */
     size_t small_m_max;
 
     /* -- blocking -- */
@@ -64,8 +63,7 @@ struct ash_quant_panels {
     /* -- packing -- */
     /* Integer sub-scales of count blocks of Q4_0 (ash_quant_subscales); returns the group scale. NULL: plain C does. */
     float (*subscales)(const uint8_t *blocks, size_t count, int32_t *subscales);
-    /* Pack a whole panel; rows of the plain weight lie row_bytes apart, and padding is zeroed already. NULL: plain C.
-     */
+    /* Pack a whole panel; rows of the plain weight are row_bytes apart, padding is already zero. NULL: plain C. */
     void (*pack)(enum ash_dtype dtype, const uint8_t *rows, size_t row_bytes, size_t blocks, uint8_t *panel);
 
     /* -- prologue -- */

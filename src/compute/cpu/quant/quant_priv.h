@@ -33,7 +33,7 @@ static inline size_t ash_quant_rows_blocks(const struct ash_quant_rows *x, size_
 typedef void (*ash_quant_kernel_fn)(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                                     size_t end);
 
-/* Where the rows of w from n on begin, ASH_QUANT_NR of them; where there are fewer, the last is repeated for nobody. */
+/* Where the rows of w from n on begin, ASH_QUANT_NR of them; where there are fewer, the last is repeated. */
 static inline void ash_quant_w_rows(const struct ash_quant_args *args, size_t n, size_t count, const uint8_t **rows_out)
 {
     size_t row_bytes = ash_dtype_size(args->dtype, args->K);
@@ -69,18 +69,23 @@ static inline const struct ash_quant_panels *ash_quant_panels_none(const struct 
     return NULL;
 }
 
-/* ash_matrix_ops.quant_gemm of the backends: plain C, and the best that this processor has. */
+/* ash_matrix_ops.quant_gemm in plain C: what every other one equals bit for bit. */
 void ash_quant_gemm_plain(struct ash_exec *exec, const struct ash_quant_args *args);
 #if defined(__aarch64__)
+/* The kernels of packed weights that the arm64 backend of ops uses (see ash_quant_panels_none). */
 const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops, enum ash_dtype dtype);
+/* ash_matrix_ops.quant_gemm with the best of SMMLA, SDOT and plain C that this processor has. */
 void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args);
-void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
-                          size_t end); /* SDOT */
-void ash_quant_kernel_i8mm(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
-                           size_t end); /* SMMLA; x paired */
+/* ash_quant_kernel_fn with SDOT. */
+void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end);
+/* ash_quant_kernel_fn with SMMLA; rows of x are interleaved by two. */
+void ash_quant_kernel_i8mm(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end);
 #elif defined(__x86_64__)
+/* The kernels of packed weights that the AVX-512 backend of ops uses (see ash_quant_panels_none). */
 const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops, enum ash_dtype dtype);
+/* ash_matrix_ops.quant_gemm with AVX2. */
 void ash_quant_gemm_avx2(struct ash_exec *exec, const struct ash_quant_args *args);
+/* ash_quant_kernel_fn with AVX2. */
 void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end);
 #endif
 

@@ -188,7 +188,7 @@ struct turn {
 };
 
 /* One block of each: a tile's dots go to memory and it multiplies another block; dots that came there three blocks ago
- * are added. Mixed finely, because a processor looks only so far ahead. */
+ * are added. Mixed finely, because a processor's out-of-order window is short. */
 #define TURN_STEP(multiplies, stores, tile, left, right, x, w, add_at)                                                 \
     do {                                                                                                               \
         const uint8_t *add_x = behind_x + (add_at)*BLOCK_BYTES;                                                        \

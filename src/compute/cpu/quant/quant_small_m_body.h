@@ -72,7 +72,7 @@ static void quant_small_m_units(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-/* Does an output overlap x? Then nobody may write before all have read. */
+/* Does an output overlap x? Then no thread may write before all have read. */
 static bool quant_overlaps(const struct ash_project_args *args)
 {
     const float *x_end = args->x + (args->M - 1) * args->x_stride + args->K;

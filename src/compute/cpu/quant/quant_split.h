@@ -18,8 +18,8 @@
 
 /* |sub-scale| = 16 high + low, and n = nibble - 8 times each of these fits a byte: n * high is nibble * high - 8 *
  * high. A negative sub-scale mirrors the nibble instead: 16 - nibble. Both bytes of a word are multiplied at once,
- * because no product exceeds 16 * 15. 128 moves from the high part to the low one, which therefore is never negative.
- */
+ * because no product exceeds 16 * 15. 128 moves from the high part to the low one, which is therefore never
+ * negative. */
 struct split_subscales {
     __mmask64 negative;
     __m512i high, low;           /* words */

@@ -23,7 +23,7 @@ struct quant_weights {
     size_t groups, panel_rows, panel_bytes;
 };
 
-/* The rows of x at hand, prepared: for each k_groups groups (the last may be fewer) the tiles, one after the other; in
+/* The current rows of x, prepared: for each k_groups groups (the last may be fewer) the tiles, one after the other; in
  * a tile, for each group, its micro-panels. */
 struct quant_x {
     size_t first, rows; /* of args->x */

@@ -24,8 +24,8 @@
 /* Three micro-panels of x. v0 to v11 are dots, v(4 s + p) of micro-panel s and pair p of w, v12 to v23 totals. Dots are
  * not reset between the blocks of a group: at the end of block b they hold the sum so far. That is multiplied by the
  * difference between the sub-scales of this block and of the next, which adds up to every block's own dots times its
- * own sub-scales (integers may wrap on the way) and saves an instruction a dot. v24 to v26 are chunks of x, v27 and v28
- * pairs of w, v29 and v30 differences; each is loaded again as soon as it is free. */
+ * own sub-scales (intermediate integers may wrap) and saves an instruction a dot. v24 to v26 are chunks of x, v27 and
+ * v28 pairs of w, v29 and v30 differences; each is loaded again as soon as it is free. */
 #define SUBSCALE_MICROS 3
 #define SUBSCALE_GROUPS 4 /* whose totals wait for their floats */
 #define SUBSCALE_ADD(total, dot, subscales) "mla v" #total ".4s, v" #dot ".4s, v" #subscales ".4s\n"

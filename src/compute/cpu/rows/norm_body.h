@@ -205,10 +205,19 @@ static void norm_backward_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
+/* What callers promise. */
+static void norm_check(const struct ash_norm_args *args)
+{
+    ash_assert(args->groups > 0 && args->cols > 0 && args->weight != NULL);
+    ash_assert(args->rows <= 1 || args->x_stride >= args->groups * args->cols);
+    ash_assert(args->rows <= 1 || args->y_stride >= args->groups * args->cols);
+}
+
 static void norm_forward(struct ash_exec *exec, const struct ash_norm_args *args, bool layer)
 {
     struct norm_op op = {.args = args, .layer = layer};
 
+    norm_check(args);
     ash_workers_run(exec->workers, args->rows * args->groups, NORM_MIN_ROWS, norm_forward_rows, &op);
 }
 
@@ -218,6 +227,8 @@ static void norm_backward(struct ash_exec *exec, const struct ash_norm_args *arg
     struct norm_op op = {.args = args, .layer = layer};
     size_t units = ash_div_up(args->cols, NORM_COLS);
 
+    norm_check(args);
+    ash_assert(args->rstd != NULL && (!layer || args->mean != NULL) && args->dy != NULL && args->dx != NULL);
     if (args->dweight != NULL || (layer && args->dbias != NULL))
         ash_workers_run(exec->workers, units, column_units(exec, units), norm_backward_weight, &op);
     ash_workers_run(exec->workers, args->rows * args->groups, NORM_MIN_ROWS, norm_backward_rows, &op);

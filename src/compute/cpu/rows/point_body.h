@@ -200,6 +200,7 @@ static void cross_entropy(struct ash_exec *exec, float *logits, size_t rows, siz
 {
     struct loss op = {.logits = logits, .vocab = vocab, .targets = targets, .scale = scale, .loss = loss};
 
+    ash_assert(vocab > 0);
     ash_workers_run(exec->workers, rows, ACT_MIN_COUNT / vocab + 1, cross_entropy_rows, &op);
 }
 
@@ -271,6 +272,7 @@ static void loss_part_top(struct ash_exec *exec, const struct ash_loss_part *par
 {
     struct ash_loss_part op = *part;
 
+    ash_assert(part->first % ASH_LANES == 0);
     ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, loss_part_top_rows, &op);
 }
 
@@ -278,6 +280,7 @@ static void loss_part_sum(struct ash_exec *exec, const struct ash_loss_part *par
 {
     struct ash_loss_part op = *part;
 
+    ash_assert(part->first % ASH_LANES == 0);
     ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, loss_part_sum_rows, &op);
 }
 
@@ -285,6 +288,7 @@ static void loss_part_end(struct ash_exec *exec, const struct ash_loss_part *par
 {
     struct ash_loss_part op = *part;
 
+    ash_assert(part->first % ASH_LANES == 0);
     ash_workers_run(exec->workers, op.rows, ACT_MIN_COUNT / (op.cols + 1) + 1, loss_part_end_rows, &op);
 }
 
@@ -338,6 +342,7 @@ static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
         .root2 = sqrtf(args->correction2),
     };
 
+    ash_assert(args->correction1 > 0.0f && args->correction2 > 0.0f); /* divisors */
     ash_workers_run(exec->workers, args->count, OPTIM_MIN_COUNT, adamw_range, &op);
 }
 

@@ -56,10 +56,11 @@ static void embed_gather(struct ash_exec *exec, const void *table, enum ash_dtyp
     struct embed_op op = {
         .exec = exec, .table = table, .dtype = dtype, .cols = cols, .ids = ids, .rows = rows, .add = add, .out = out};
 
+    ash_assert(cols % ash_dtype_block(dtype) == 0);
     ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, embed_gather_rows, &op);
 }
 
-/* A unit is some columns, so that one thread meets all rows of an id, in order. */
+/* A unit is some columns, so that one thread adds all rows of an id, in order. */
 static void embed_scatter_units(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct embed_op *op = ctx;
@@ -90,7 +91,7 @@ struct rope_op {
     const struct ash_rope_args *args;
 };
 
-/* Turn count pairs (a, b) by their angles. sign is -1 for the inverse. */
+/* Rotate count pairs (a, b) by their angles. sign is -1 for the inverse. */
 INLINE void rope_step(float *a, float *b, const float *cosines, const float *sines, float sign, size_t count)
 {
     struct wide x = wide_load_n(a, count), y = wide_load_n(b, count);
@@ -100,7 +101,7 @@ INLINE void rope_step(float *a, float *b, const float *cosines, const float *sin
     wide_store_n(b, wide_fma(y, cosine, wide_mul(x, sine)), count);
 }
 
-/* Turn the halves a and b of a head by the angles of one position. */
+/* Rotate the halves a and b of a head by the angles of one position. */
 static void rope_halves(float *a, float *b, size_t half, const float *cosines, const float *sines, float sign)
 {
     size_t i = 0;
@@ -155,6 +156,8 @@ static void rope_apply(struct ash_exec *exec, const struct ash_rope_args *args)
 {
     struct rope_op op = {.exec = exec, .args = args};
 
+    ash_assert(args->dims % 2 == 0 && (args->heads <= 1 || args->head_stride >= args->dims));
+    ash_assert(args->rows == 0 || (args->positions != NULL && args->cos != NULL && args->sin != NULL));
     ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, rope_rows, &op);
 }
 

@@ -34,7 +34,7 @@ static bool is_lost(const struct plan *plan, size_t rank)
 }
 
 /* What the processes of a test share. */
-struct story {
+struct timeline {
     _Atomic size_t joined;
     _Atomic uint64_t noticed_ns[RANKS], formed_ns[RANKS];
 };
@@ -78,7 +78,7 @@ static struct ash_group_opts options(const struct plan *plan, size_t rank, char 
                                    .node = node};
 }
 
-static int survivor(const struct plan *plan, struct story *story, const struct ash_launch_env *env)
+static int survivor(const struct plan *plan, struct timeline *timeline, const struct ash_launch_env *env)
 {
     char node[2];
     struct ash_group_opts opts = options(plan, env->rank, node);
@@ -86,23 +86,23 @@ static int survivor(const struct plan *plan, struct story *story, const struct a
     struct ash_err err = {0};
     int rc = ash_group_open(env, &opts, &group, &err);
 
-    if (rc == 0) atomic_fetch_add(&story->joined, 1);
+    if (rc == 0) atomic_fetch_add(&timeline->joined, 1);
     while (rc == 0)
         rc = ash_group_barrier(group, &err);
     if (group == NULL) return fprintf(stderr, "rank %zu: %s\n", env->rank, err.text), 10;
-    atomic_store(&story->noticed_ns[env->rank], ash_clock_ns());
+    atomic_store(&timeline->noticed_ns[env->rank], ash_clock_ns());
     rc = ash_group_reform(group, plan->replaced ? 10 : 0, &again, &err);
     if (is_lost(plan, env->rank)) /* on the smaller side of the cut, with the reason */
         return (rc == -EHOSTUNREACH || rc == -EPERM) && strstr(err.text, "cannot be reached") != NULL ? 0 : 13;
     if (rc < 0) return fprintf(stderr, "rank %zu: %s\n", env->rank, err.text), 11;
-    atomic_store(&story->formed_ns[env->rank], ash_clock_ns());
+    atomic_store(&timeline->formed_ns[env->rank], ash_clock_ns());
     rc = check_new(again, plan, env->rank);
     ash_group_close(again);
     return rc;
 }
 
-/* Ready before the loss, as a spare is; says so to `says`. */
-static int replacement(const struct plan *plan, const struct ash_launch_env *env, FILE *says)
+/* Ready before the loss, as a spare is; says so in `log`. */
+static int replacement(const struct plan *plan, const struct ash_launch_env *env, FILE *log)
 {
     char node[2];
     struct ash_group_opts opts = options(plan, env->rank, node);
@@ -110,7 +110,7 @@ static int replacement(const struct plan *plan, const struct ash_launch_env *env
     struct ash_err err = {0};
     int rc;
 
-    dup2(fileno(says), STDERR_FILENO);
+    dup2(fileno(log), STDERR_FILENO);
     opts.rejoin = true;
     rc = ash_group_open(env, &opts, &group, &err);
     if (rc < 0) return fprintf(stderr, "replacement: %s\n", err.text), 12;
@@ -119,8 +119,8 @@ static int replacement(const struct plan *plan, const struct ash_launch_env *env
     return rc;
 }
 
-/* says: NULL, or of a rank that takes another's place. */
-static int start_rank(const struct plan *plan, struct story *story, int port, size_t rank, FILE *says)
+/* log: NULL, or of a rank that takes another's place. */
+static int start_rank(const struct plan *plan, struct timeline *timeline, int port, size_t rank, FILE *log)
 {
     struct ash_launch_env env = {
         .launcher = "test", .rank = rank, .size = RANKS, .host = "127.0.0.1", .port = port, .job = 9};
@@ -129,20 +129,20 @@ static int start_rank(const struct plan *plan, struct story *story, int port, si
     if (pid != 0) return pid;
     alarm(60); /* a hang is a failure */
     if (plan->netns != NULL && enter_network(plan->netns, plan->nodes[rank], &env) < 0) _exit(1);
-    rc = says != NULL ? replacement(plan, &env, says) : survivor(plan, story, &env);
-    if (rc != 0) fprintf(stderr, "rank %zu%s: check %d\n", rank, says != NULL ? " (new)" : "", rc);
+    rc = log != NULL ? replacement(plan, &env, log) : survivor(plan, timeline, &env);
+    if (rc != 0) fprintf(stderr, "rank %zu%s: check %d\n", rank, log != NULL ? " (new)" : "", rc);
     _exit(rc != 0);
 }
 
 /* The longest time from hearing of the loss to being in the new group. */
-static double slowest(const struct story *story, const struct plan *plan)
+static double slowest(const struct timeline *timeline, const struct plan *plan)
 {
     uint64_t last_ns = 0, most_ns = 0;
 
     for (size_t r = 0; r < RANKS; r++) /* nobody can be faster than the last one that hears of it */
-        if (!is_lost(plan, r) && story->noticed_ns[r] > last_ns) last_ns = story->noticed_ns[r];
+        if (!is_lost(plan, r) && timeline->noticed_ns[r] > last_ns) last_ns = timeline->noticed_ns[r];
     for (size_t r = 0; r < RANKS; r++)
-        if (!is_lost(plan, r) && story->formed_ns[r] - last_ns > most_ns) most_ns = story->formed_ns[r] - last_ns;
+        if (!is_lost(plan, r) && timeline->formed_ns[r] - last_ns > most_ns) most_ns = timeline->formed_ns[r] - last_ns;
     return (double)most_ns * 1e-9;
 }
 
@@ -155,77 +155,77 @@ static void lose(const struct plan *plan, int victim_pid)
 }
 
 /* A job that is under way. */
-struct tale {
+struct reform_job {
     const struct plan *plan;
-    struct story *story;
+    struct timeline *timeline;
     int port, pids[RANKS + 1];
-    FILE *says; /* what the replacement says */
+    FILE *log; /* output of the replacement */
 };
 
-/* What the replacement has said so far. */
-static const char *said(const struct tale *tale)
+/* The output of the replacement so far. */
+static const char *output_of(const struct reform_job *job)
 {
     static char text[4096];
-    ssize_t bytes = pread(fileno(tale->says), text, sizeof(text) - 1, 0);
+    ssize_t bytes = pread(fileno(job->log), text, sizeof(text) - 1, 0);
 
     text[bytes > 0 ? bytes : 0] = '\0';
     return text;
 }
 
 /* Start the ranks and wait until they have met, and the replacement is ready. */
-static void begin_tale(struct tale *tale, const struct plan *plan)
+static void start_job(struct reform_job *job, const struct plan *plan)
 {
     uint64_t limit_ns = ash_deadline_in(JOIN_S); /* then the ranks' own verdicts tell what is wrong */
 
-    *tale = (struct tale){.plan = plan, .port = ash_socket_free_port(NULL)};
-    tale->story = mmap(NULL, sizeof(*tale->story), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    *job = (struct reform_job){.plan = plan, .port = ash_socket_free_port(NULL)};
+    job->timeline = mmap(NULL, sizeof(*job->timeline), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
     for (size_t r = 0; r < RANKS; r++)
-        tale->pids[r] = start_rank(plan, tale->story, tale->port, r, NULL);
-    while (atomic_load(&tale->story->joined) < RANKS && ash_clock_ns() < limit_ns)
+        job->pids[r] = start_rank(plan, job->timeline, job->port, r, NULL);
+    while (atomic_load(&job->timeline->joined) < RANKS && ash_clock_ns() < limit_ns)
         usleep(1000);
     if (!plan->replaced) return;
-    assert_non_null(tale->says = tmpfile());
-    tale->pids[RANKS] = start_rank(plan, tale->story, tale->port, plan->victim, tale->says);
-    while (strstr(said(tale), "stands ready") == NULL && ash_clock_ns() < limit_ns)
+    assert_non_null(job->log = tmpfile());
+    job->pids[RANKS] = start_rank(plan, job->timeline, job->port, plan->victim, job->log);
+    while (strstr(output_of(job), "is ready to replace") == NULL && ash_clock_ns() < limit_ns)
         usleep(1000);
 }
 
 /* Wait for all; how long it took to meet again. */
-static double end_tale(struct tale *tale)
+static double finish_job(struct reform_job *job)
 {
-    const struct plan *plan = tale->plan;
+    const struct plan *plan = job->plan;
     double took;
     int bad = 0;
 
     for (size_t r = 0; r <= RANKS; r++) {
         int status = 0;
 
-        if (tale->pids[r] > 0) waitpid(tale->pids[r], &status, 0);
+        if (job->pids[r] > 0) waitpid(job->pids[r], &status, 0);
         if ((r != plan->victim || plan->netns != NULL) && status != 0) bad++;
     }
-    if (tale->says != NULL) {
-        if (bad != 0) print_message("the replacement says: %s\n", said(tale));
-        fclose(tale->says);
+    if (job->log != NULL) {
+        if (bad != 0) print_message("the replacement says: %s\n", output_of(job));
+        fclose(job->log);
     }
     assert_int_equal(bad, 0);
-    took = slowest(tale->story, plan);
+    took = slowest(job->timeline, plan);
     print_message("nodes %s, rank %zu %s: %.0f ms\n", plan->nodes, plan->victim,
                   plan->netns != NULL ? "cut off"
                   : plan->replaced    ? "replaced"
                                       : "lost",
                   took * 1e3);
-    munmap(tale->story, sizeof(*tale->story));
+    munmap(job->timeline, sizeof(*job->timeline));
     return took;
 }
 
 static double tell(const struct plan *plan)
 {
-    struct tale tale;
+    struct reform_job job;
 
-    begin_tale(&tale, plan);
-    lose(plan, tale.pids[plan->victim]);
-    return end_tale(&tale);
+    start_job(&job, plan);
+    lose(plan, job.pids[plan->victim]);
+    return finish_job(&job);
 }
 
 /* In time, in the best of some tries. */
@@ -257,12 +257,12 @@ static void test_replace(void **state)
     if (has_network()) tell_in_time(&(struct plan){.nodes = "aabb", .victim = 2, .replaced = true});
 }
 
-/* A node is cut off: that of the lowest rank, and one half of all (the other, with the lowest rank, goes on, on one
+/* A node is cut off: that of the lowest rank, and one half of all (the other, with the lowest rank, continues, on one
  * node). Both at once, because they wait; the best of some tries, each with networks of its own. */
 static void test_cut(void **state)
 {
     struct plan plans[] = {{.nodes = "abbc", .victim = 0}, {.nodes = "aabb", .victim = 2}};
-    struct tale tales[2];
+    struct reform_job tales[2];
     double best = LIMIT_S;
 
     (void)state;
@@ -272,11 +272,11 @@ static void test_cut(void **state)
         for (size_t t = 0; t < 2; t++) {
             plans[t].netns = open_networks(3);
             if (plans[t].netns == NULL) skip();
-            begin_tale(&tales[t], &plans[t]);
+            start_job(&tales[t], &plans[t]);
             lose(&plans[t], 0);
         }
         for (size_t t = 0; t < 2; t++) {
-            double took = end_tale(&tales[t]);
+            double took = finish_job(&tales[t]);
 
             if (took > best) best = took;
             ash_netns_close(plans[t].netns);

@@ -20,6 +20,7 @@
 #include "model/model.h"
 #include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
+#include "unit/model/infer_rows.h"
 #include "unit/storage/gguf_maker.h"
 #include "unit/storage/scratch.h"
 
@@ -65,9 +66,7 @@ static void gguf_name(const struct ash_param *param, char *buf, size_t buf_bytes
     fail_msg("no name for %s", param->name);
 }
 
-/* ---- making a file
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- making a file ----------------------------------------------------------------------------------------------- */
 
 static void put_half(uint8_t *to, float value)
 {
@@ -193,41 +192,21 @@ static void write_gguf(const struct ash_model *model, enum ash_dtype dtype, cons
     free(maker);
 }
 
-/* ---- running it
- * --------------------------------------------------------------------------------------------------
- */
+/* ---- running it -------------------------------------------------------------------------------------------------- */
 
 /* Logits of ROWS tokens, in pieces of `piece` rows on a cache, from weights as they lie in the file or packed. */
 static float *infer_from(struct ash_model *model, bool pack, const char *backend, int threads, size_t piece)
 {
-    size_t vocab = ash_model_get_config(model)->vocab, wanted[ROWS];
-    struct ash_pass_opts opts = {.max_rows = ROWS};
-    struct ash_pass *pass = NULL;
-    struct ash_cache *cache = NULL;
     struct ash_exec exec;
     struct ash_err err = {0};
-    float *logits = calloc(ROWS * vocab, sizeof(float));
     int32_t ids[ROWS];
+    float *logits;
 
-    assert_non_null(logits);
-    for (size_t i = 0; i < ROWS; i++) {
-        wanted[i] = i;
-        ids[i] = (int32_t)ash_rng_below(3, 1, i, vocab);
-    }
+    for (size_t i = 0; i < ROWS; i++)
+        ids[i] = (int32_t)ash_rng_below(3, 1, i, ash_model_get_config(model)->vocab);
     if (ash_exec_init(&exec, backend, threads, &err) < 0) fail_msg("%s", err.text);
     if (pack && ash_model_pack(model, &exec, &err) < 0) fail_msg("%s", err.text);
-    if (ash_pass_open(model, &exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
-    if (ash_cache_open(model, 1, ROWS, &cache, &err) < 0) fail_msg("%s", err.text);
-    for (size_t done = 0; done < ROWS; done += piece) {
-        size_t count = ROWS - done < piece ? ROWS - done : piece;
-        struct ash_doc doc = {.count = count, .pos = done};
-        struct ash_batch batch = {.rows = count, .ids = ids + done, .docs = &doc, .doc_count = 1};
-
-        if (ash_pass_infer(pass, &batch, cache, wanted, count, logits + done * vocab, &err) < 0)
-            fail_msg("%s", err.text);
-    }
-    ash_cache_close(cache);
-    ash_pass_close(pass);
+    logits = infer_rows(model, &exec, ids, ROWS, piece);
     ash_exec_fini(&exec);
     return logits;
 }
@@ -235,6 +214,15 @@ static float *infer_from(struct ash_model *model, bool pack, const char *backend
 static float *infer(struct ash_model *model, const char *backend, int threads, size_t piece)
 {
     return infer_from(model, false, backend, threads, piece);
+}
+
+static void check_same_logits(struct ash_model *want_model, struct ash_model *got_model)
+{
+    float *want = infer(want_model, NULL, 1, ROWS), *got = infer(got_model, NULL, 1, ROWS);
+
+    assert_memory_equal(want, got, ROWS * ash_model_get_config(want_model)->vocab * sizeof(float));
+    free(want);
+    free(got);
 }
 
 static const char *gguf_path(void)
@@ -272,11 +260,8 @@ static void test_same_bits(void **state)
     (void)state;
     for (size_t i = 0; i < 2; i++) {
         struct ash_model *folder = golden_open(models[i]), *model = open_made(folder, ASH_F32);
-        float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
 
-        assert_memory_equal(want, got, ROWS * ash_model_get_config(folder)->vocab * sizeof(float));
-        free(want);
-        free(got);
+        check_same_logits(folder, model);
         ash_model_close(model);
         ash_model_close(folder);
     }
@@ -461,10 +446,7 @@ static void test_saved_kinds(void **state)
         if (ash_model_open(path, &model, &err) < 0) fail_msg("%s", err.text);
         assert_int_equal(ash_model_get_config(model)->window[0], ash_model_get_config(folder)->window[0]);
         assert_int_equal(ash_model_get_config(model)->tied, ash_model_get_config(folder)->tied);
-        float *want = infer(folder, NULL, 1, ROWS), *got = infer(model, NULL, 1, ROWS);
-        assert_memory_equal(want, got, ROWS * ash_model_get_config(folder)->vocab * sizeof(float));
-        free(want);
-        free(got);
+        check_same_logits(folder, model);
         ash_model_close(model);
         ash_model_close(folder);
     }

@@ -18,6 +18,7 @@
 #include "model/model_priv.h"
 #include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
+#include "unit/model/infer_rows.h"
 
 #define ROWS 33
 
@@ -48,33 +49,6 @@ static void fixture_close(struct fixture *f)
     ash_exec_fini(&f->exec);
 }
 
-/* Logits of all rows, computed piece rows at a time. */
-static float *infer(struct fixture *f, size_t piece)
-{
-    struct ash_pass_opts opts = {.max_rows = ROWS};
-    struct ash_pass *pass = NULL;
-    struct ash_cache *cache = NULL;
-    struct ash_err err = {0};
-    float *logits = calloc(ROWS * f->vocab, sizeof(float));
-    size_t wanted[ROWS];
-
-    for (size_t i = 0; i < ROWS; i++)
-        wanted[i] = i;
-    if (ash_pass_open(f->model, &f->exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
-    if (ash_cache_open(f->model, 1, ROWS, &cache, &err) < 0) fail_msg("%s", err.text);
-    for (size_t done = 0; done < ROWS; done += piece) {
-        size_t count = ROWS - done < piece ? ROWS - done : piece;
-        struct ash_doc doc = {.count = count, .pos = done};
-        struct ash_batch batch = {.rows = count, .ids = f->ids + done, .docs = &doc, .doc_count = 1};
-
-        if (ash_pass_infer(pass, &batch, cache, wanted, count, logits + done * f->vocab, &err) < 0)
-            fail_msg("%s", err.text);
-    }
-    ash_cache_close(cache);
-    ash_pass_close(pass);
-    return logits;
-}
-
 static void check_pack(const char *name, const char *backend, bool bf16)
 {
     static const size_t pieces[] = {1, 3, ROWS};
@@ -83,25 +57,25 @@ static void check_pack(const char *name, const char *backend, bool bf16)
     float *plain, *other;
 
     fixture_open(&f, name, backend, bf16);
-    plain = infer(&f, ROWS);
+    plain = infer_rows(f.model, &f.exec, f.ids, ROWS, ROWS);
     if (ash_model_pack(f.model, &f.exec, &err) < 0) fail_msg("%s", err.text);
     for (size_t i = 0; i < sizeof(pieces) / sizeof(*pieces); i++) {
-        float *packed = infer(&f, pieces[i]);
+        float *packed = infer_rows(f.model, &f.exec, f.ids, ROWS, pieces[i]);
 
         assert_memory_equal(plain, packed, ROWS * f.vocab * sizeof(float));
         free(packed);
     }
     /* the other precision reads the file again */
     ash_model_round_bf16(f.model, !bf16);
-    other = infer(&f, ROWS);
+    other = infer_rows(f.model, &f.exec, f.ids, ROWS, ROWS);
     ash_model_round_bf16(f.model, bf16);
     free(plain);
-    plain = infer(&f, 1);
+    plain = infer_rows(f.model, &f.exec, f.ids, ROWS, 1);
     free(plain);
     fixture_close(&f);
     fixture_open(&f, name, backend, !bf16);
     if (ash_load_open(f.model, &f.exec, &f.model->load, &err) < 0) fail_msg("%s", err.text);
-    plain = infer(&f, ROWS); /* in the order in which matrices come */
+    plain = infer_rows(f.model, &f.exec, f.ids, ROWS, ROWS); /* in the order in which matrices come */
     assert_memory_equal(plain, other, ROWS * f.vocab * sizeof(float));
     free(plain);
     free(other);

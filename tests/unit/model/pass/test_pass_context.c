@@ -1,5 +1,5 @@
-/* Tokens of a sequence that are dealt out give the bits of one process: every golden model, float32 and bf16, all ways
- * to recompute, several batches into one sum; alone, and with experts and matrices that are dealt out too. */
+/* Sequences split over ranks (context parallel) give the bits of one process: every golden model, float32 and bf16, all
+ * ways to recompute, several batches into one sum; alone, and with expert and tensor parallelism too. */
 #include <errno.h>
 #include <math.h>
 #include <setjmp.h>
@@ -86,21 +86,21 @@ static int open_model(const char *model, struct ash_model_config *config, const 
     return rc;
 }
 
-/* ---- a crew ------------------------------------------------------------------------------------------------------ */
+/* ---- the ranks --------------------------------------------------------------------------------------------------- */
 
 struct settings {
     const char *model;
     bool bf16;
     enum ash_recompute recompute;
     size_t tp, cp, ep;
-    bool near;   /* along cp, too */
-    bool one;    /* then: ranks along cp have one sum of gradients, which their first batch starts if it can */
-    size_t fuse; /* not 0: of the messages along cp; without it, of what ranks along tp say and pass on */
+    bool same_node;    /* along cp, too */
+    bool one;          /* then: ranks along cp have one sum of gradients, which their first batch starts if it can */
+    size_t lost_after; /* not 0: of the messages along cp; without it, of the messages and signals along tp */
 };
 
 struct member {
     const struct settings *settings;
-    struct party_member tp, cp, ep, together;
+    struct thread_rank tp, cp, ep, node;
     struct member *first; /* of those along cp */
     struct ash_exec exec;
     struct ash_model *model;
@@ -108,7 +108,6 @@ struct member {
     float losses[CALLS][ROWS];
     int rc;
     struct ash_err err;
-    pthread_t thread;
     pthread_barrier_t found; /* of those along cp */
 };
 
@@ -119,14 +118,17 @@ static int open_slice(struct member *m)
     struct ash_slice slice;
     int rc;
 
-    if ((rc = ash_exec_init(&m->exec, NULL, 1, &m->err)) < 0) return rc;
-    if ((rc = read_config(s->model, &config, &m->err)) < 0) return rc;
+    rc = ash_exec_init(&m->exec, NULL, 1, &m->err);
+    if (rc < 0) return rc;
+    rc = read_config(s->model, &config, &m->err);
+    if (rc < 0) return rc;
     slice = ash_slice_whole(&config);
     slice.tp_rank = m->tp.rank;
     slice.tp_size = s->tp;
     slice.expert_rank = m->ep.rank * s->tp + m->tp.rank;
     slice.expert_size = s->ep * s->tp;
-    if ((rc = open_model(s->model, &config, &slice, &m->model, &m->err)) < 0) return rc;
+    rc = open_model(s->model, &config, &slice, &m->model, &m->err);
+    if (rc < 0) return rc;
     ash_model_round_bf16(m->model, s->bf16);
     return 0;
 }
@@ -180,66 +182,64 @@ static int run_member(struct member *m)
 
     if (rc < 0) return rc;
     find_sums(m);
-    m->tp.party->weights[m->tp.rank] = ash_model_weights(m->model);
-    opts.tp = party_axis(&m->tp);
-    opts.cp = party_axis(&m->cp);
-    opts.ep = party_axis(&m->ep);
-    if (s->near) opts.node = party_axis(&m->together);
-    if ((rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err)) < 0) return rc;
+    m->tp.group->weights[m->tp.rank] = ash_model_weights(m->model);
+    opts.tp = thread_group_axis(&m->tp);
+    opts.cp = thread_group_axis(&m->cp);
+    opts.ep = thread_group_axis(&m->ep);
+    if (s->same_node) opts.node = thread_group_axis(&m->node);
+    rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err);
+    if (rc < 0) return rc;
     rc = run_calls(m, pass);
     ash_pass_close(pass);
     if (rc == 0 && (!s->one || m->first == m)) ash_model_grad_fold(m->model, &m->exec, m->grads);
     return rc;
 }
 
-static void *member_thread(void *ctx)
+static int member_main(void *ctx, size_t rank)
 {
-    struct member *m = ctx;
+    struct member *m = (struct member *)ctx + rank;
 
     m->rc = run_member(m);
-    return NULL;
+    return m->rc;
 }
 
-struct crew {
-    struct party tp[PARTY_MAX], cp[PARTY_MAX], ep[PARTY_MAX], together[PARTY_MAX];
-    struct member members[PARTY_MAX]; /* neighbours differ in tp, then cp, then ep */
+struct test_mesh {
+    struct thread_group tp[THREAD_GROUP_MAX], cp[THREAD_GROUP_MAX], ep[THREAD_GROUP_MAX], node[THREAD_GROUP_MAX];
+    struct member members[THREAD_GROUP_MAX]; /* neighbours differ in tp, then cp, then ep */
     size_t size;
 };
 
-/* A party for every rank: those that differ along its axis only use the first one's. */
-static void crew_run(struct crew *crew, const struct settings *s)
+/* A group for every rank: ranks that differ along its axis only use the first one's. */
+static void mesh_run(struct test_mesh *mesh, const struct settings *s)
 {
-    crew->size = s->tp * s->cp * s->ep;
-    for (size_t i = 0; i < crew->size; i++) {
-        party_open(&crew->tp[i], s->tp);
-        crew->tp[i].near = true;
-        party_open(&crew->cp[i], s->cp);
-        *(s->cp > 1 ? &crew->cp[i].fuse : &crew->tp[i].fuse) = s->fuse;
-        crew->cp[i].near = s->near;
-        party_open(&crew->ep[i], s->ep);
-        party_open(&crew->together[i], s->tp * s->cp);
-        crew->together[i].near = true;
+    mesh->size = s->tp * s->cp * s->ep;
+    for (size_t i = 0; i < mesh->size; i++) {
+        thread_group_open(&mesh->tp[i], s->tp);
+        mesh->tp[i].same_node = true;
+        thread_group_open(&mesh->cp[i], s->cp);
+        *(s->cp > 1 ? &mesh->cp[i].lost_after : &mesh->tp[i].lost_after) = s->lost_after;
+        mesh->cp[i].same_node = s->same_node;
+        thread_group_open(&mesh->ep[i], s->ep);
+        thread_group_open(&mesh->node[i], s->tp * s->cp);
+        mesh->node[i].same_node = true;
     }
-    for (size_t i = 0; i < crew->size; i++) {
+    for (size_t i = 0; i < mesh->size; i++) {
         size_t t = i % s->tp, c = i / s->tp % s->cp, e = i / s->tp / s->cp;
-        crew->members[i] = (struct member){.settings = s,
-                                           .tp = {&crew->tp[i - t], t, 0},
-                                           .cp = {&crew->cp[i - c * s->tp], c, 0},
-                                           .ep = {&crew->ep[i - e * s->tp * s->cp], e, 0},
-                                           .together = {&crew->together[i - t - c * s->tp], t + c * s->tp, 0},
-                                           .first = &crew->members[i - c * s->tp]};
-        if (c == 0) pthread_barrier_init(&crew->members[i].found, NULL, (unsigned)s->cp);
+        mesh->members[i] = (struct member){.settings = s,
+                                           .tp = {&mesh->tp[i - t], t, 0},
+                                           .cp = {&mesh->cp[i - c * s->tp], c, 0},
+                                           .ep = {&mesh->ep[i - e * s->tp * s->cp], e, 0},
+                                           .node = {&mesh->node[i - t - c * s->tp], t + c * s->tp, 0},
+                                           .first = &mesh->members[i - c * s->tp]};
+        if (c == 0) pthread_barrier_init(&mesh->members[i].found, NULL, (unsigned)s->cp);
     }
-    for (size_t i = 0; i < crew->size; i++)
-        assert_int_equal(pthread_create(&crew->members[i].thread, NULL, member_thread, &crew->members[i]), 0);
-    for (size_t i = 0; i < crew->size; i++)
-        pthread_join(crew->members[i].thread, NULL);
+    ranks_run_threads(mesh->size, member_main, mesh->members);
 }
 
-static void crew_close(struct crew *crew)
+static void mesh_close(struct test_mesh *mesh)
 {
-    for (size_t i = 0; i < crew->size; i++) {
-        struct member *m = &crew->members[i];
+    for (size_t i = 0; i < mesh->size; i++) {
+        struct member *m = &mesh->members[i];
         bool own = !m->settings->one || m->first == m;
         for (size_t j = 0; own && j < SOURCES; j++)
             free(m->sums[j]);
@@ -247,10 +247,10 @@ static void crew_close(struct crew *crew)
         if (m->first == m) pthread_barrier_destroy(&m->found);
         ash_model_close(m->model);
         ash_exec_fini(&m->exec);
-        party_close(&crew->tp[i]);
-        party_close(&crew->cp[i]);
-        party_close(&crew->ep[i]);
-        party_close(&crew->together[i]);
+        thread_group_close(&mesh->tp[i]);
+        thread_group_close(&mesh->cp[i]);
+        thread_group_close(&mesh->ep[i]);
+        thread_group_close(&mesh->node[i]);
     }
 }
 
@@ -323,17 +323,17 @@ static void compare(const struct whole *w, const struct member *m)
     }
 }
 
-static void check_crew(const struct whole *w, const struct settings *s)
+static void check_mesh(const struct whole *w, const struct settings *s)
 {
-    static struct crew crew;
+    static struct test_mesh mesh;
 
-    crew_run(&crew, s);
-    for (size_t i = 0; i < crew.size; i++) {
-        const struct member *m = &crew.members[i];
+    mesh_run(&mesh, s);
+    for (size_t i = 0; i < mesh.size; i++) {
+        const struct member *m = &mesh.members[i];
         if (m->rc < 0) fail_msg("%s, rank %zu: %s", s->model, i, m->err.text);
         compare(w, m);
     }
-    crew_close(&crew);
+    mesh_close(&mesh);
 }
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
@@ -353,17 +353,17 @@ static void test_gradients(void **state)
         for (s.cp = 2; s.cp <= 4 && s.cp <= kv_heads(&w); s.cp++)
             for (int mode = 0; mode < 3; mode++) {
                 s.recompute = (enum ash_recompute)mode;
-                s.near = (i / 2 + s.cp + (size_t)mode) % 2 == 0;
+                s.same_node = (i / 2 + s.cp + (size_t)mode) % 2 == 0;
                 s.one = false;
-                check_crew(&w, &s);
-                s.near = s.one = true;
-                check_crew(&w, &s);
+                check_mesh(&w, &s);
+                s.same_node = s.one = true;
+                check_mesh(&w, &s);
             }
         whole_close(&w);
     }
 }
 
-/* Experts dealt out to two sources, each of whose sequences is dealt out to two ranks or more. */
+/* Experts sharded over two sources, whose sequences are split over two ranks or more. */
 static void test_with_experts(void **state)
 {
     (void)state;
@@ -374,11 +374,11 @@ static void test_with_experts(void **state)
         bool sparse = ash_model_get_config(w.model)->expert.experts > 0;
         for (s.cp = 2; sparse && s.cp <= 4 && s.cp <= kv_heads(&w); s.cp++) {
             s.recompute = (enum ash_recompute)((i + s.cp) % 3);
-            s.near = (i / 2 + s.cp) % 2 == 0;
+            s.same_node = (i / 2 + s.cp) % 2 == 0;
             s.one = false;
-            check_crew(&w, &s);
-            s.near = s.one = true;
-            check_crew(&w, &s);
+            check_mesh(&w, &s);
+            s.same_node = s.one = true;
+            check_mesh(&w, &s);
         }
         whole_close(&w);
     }
@@ -396,8 +396,8 @@ static bool can_cut(const struct whole *w, const struct settings *s)
     return kv_heads(w) / s->tp >= s->cp && ash_slice_check(config, &slice, s->bf16, NULL) == 0;
 }
 
-/* Along tp too: each rank has a part of the matrices, and some of the experts. Returns how many layouts were possible.
- */
+/* Along tp too: each rank has a part of the matrices, and some of the experts. Returns how
+ * many layouts were possible. */
 static size_t check_mixtures(struct settings s, size_t turn)
 {
     static const size_t sizes[][3] = {{2, 2, 1}, {2, 1, 2}, {2, 2, 2}, {3, 1, 2}, {4, 1, 2}};
@@ -410,12 +410,12 @@ static size_t check_mixtures(struct settings s, size_t turn)
         s.cp = sizes[j][1];
         s.ep = sizes[j][2];
         s.recompute = (enum ash_recompute)((turn + j) % 3);
-        s.near = (turn / 2 + j) % 2 == 0;
+        s.same_node = (turn / 2 + j) % 2 == 0;
         s.one = false;
         if (!can_cut(&w, &s)) continue;
-        check_crew(&w, &s);
-        s.near = s.one = s.cp > 1;
-        if (s.one) check_crew(&w, &s);
+        check_mesh(&w, &s);
+        s.same_node = s.one = s.cp > 1;
+        if (s.one) check_mesh(&w, &s);
         checked++;
     }
     whole_close(&w);
@@ -438,18 +438,18 @@ static void test_with_matrices(void **state)
 /* A rank that is lost ends the pass on all others with that error, wherever they are, and nothing else. */
 static bool ends_well(struct settings s)
 {
-    static struct crew crew;
+    static struct test_mesh mesh;
     size_t failed = 0;
 
-    crew_run(&crew, &s);
-    for (size_t i = 0; i < crew.size; i++) {
-        if (crew.members[i].rc < 0) assert_int_equal(crew.members[i].rc, -ECONNRESET);
-        failed += crew.members[i].rc < 0;
+    mesh_run(&mesh, &s);
+    for (size_t i = 0; i < mesh.size; i++) {
+        if (mesh.members[i].rc < 0) assert_int_equal(mesh.members[i].rc, -ECONNRESET);
+        failed += mesh.members[i].rc < 0;
     }
-    bool lost = s.cp > 1 ? crew.cp[0].lost : crew.tp[0].lost;
-    /* what is said is heard, also the last word before the loss */
+    bool lost = s.cp > 1 ? mesh.cp[0].lost : mesh.tp[0].lost;
+    /* what was sent before the loss arrives, the last message too */
     assert_true(failed > 0 ? lost : !lost || s.one);
-    crew_close(&crew);
+    mesh_close(&mesh);
     return failed == 0;
 }
 
@@ -464,18 +464,18 @@ static void test_lost_rank(void **state)
                              .tp = i % 4 == 2 ? 2 : 1,
                              .cp = i % 4 == 2 ? 1 : 2,
                              .ep = 1,
-                             .near = i % 4 % 2 == 1,
+                             .same_node = i % 4 % 2 == 1,
                              .one = i % 4 == 3};
-        for (s.fuse = 1; !ends_well(s); s.fuse += 1 + s.fuse / 4)
-            assert_true(s.fuse < 100000);
+        for (s.lost_after = 1; !ends_well(s); s.lost_after += 1 + s.lost_after / 4)
+            assert_true(s.lost_after < 100000);
     }
 }
 
-/* What cannot be dealt out is answered, on every rank and without a word to the others. */
+/* What cannot be split is refused, on every rank and without a message to the others. */
 static void test_refusals(void **state)
 {
     struct settings s = {.model = "llama-gqa", .bf16 = true, .tp = 1, .cp = 2, .ep = 1};
-    struct party cp, ep;
+    struct thread_group cp, ep;
     struct member m = {.settings = &s, .cp = {&cp, 1, 0}, .ep = {&ep, 0, 0}};
     struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
     struct ash_pass *pass = NULL;
@@ -485,10 +485,10 @@ static void test_refusals(void **state)
     size_t last = 0;
 
     (void)state;
-    party_open(&cp, 3);
-    party_open(&ep, 1);
+    thread_group_open(&cp, 3);
+    thread_group_open(&ep, 1);
     assert_int_equal(open_slice(&m), 0);
-    opts.cp = party_axis(&m.cp);
+    opts.cp = thread_group_axis(&m.cp);
     assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), -EINVAL);
     assert_non_null(strstr(err.text, "mesh.cp=3 wants more parts than there are key-value heads (2)"));
     opts.cp.size = 2;
@@ -509,8 +509,8 @@ static void test_refusals(void **state)
     ash_pass_close(pass);
     ash_model_close(m.model);
     ash_exec_fini(&m.exec);
-    party_close(&cp);
-    party_close(&ep);
+    thread_group_close(&cp);
+    thread_group_close(&ep);
 }
 
 int main(void)

@@ -1,4 +1,4 @@
-/* Experts that are dealt out give the bits of experts in one place: ranks with batches of their own (some of them
+/* Experts that are sharded give the bits of experts in one place: ranks with batches of their own (some of them
  * empty) share the experts of every golden model that has some, on one node or on several. Losses, all gradients by
  * source, no pair lost on its way, and no row sent to a node twice. */
 #include <errno.h>
@@ -67,40 +67,39 @@ static const char *counted_nodes; /* a letter for the node of each rank of ep */
 static int counted_exchange(void *ctx, const float *in, const size_t *send, float *out, const size_t *recv,
                             struct ash_err *err)
 {
-    struct party_member *me = ctx;
+    struct thread_rank *me = ctx;
 
-    for (size_t r = 0; r < me->party->size; r++) {
+    for (size_t r = 0; r < me->group->size; r++) {
         floats_sent += send[r];
         floats_got += recv[r];
         if (counted_nodes != NULL && counted_nodes[r] != counted_nodes[me->rank]) floats_crossed += send[r];
     }
-    return party_exchange(ctx, in, send, out, recv, err);
+    return thread_group_exchange(ctx, in, send, out, recv, err);
 }
 
-/* ---- a crew ------------------------------------------------------------------------------------------------------ */
+/* ---- the ranks --------------------------------------------------------------------------------------------------- */
 
 struct settings {
     const char *model;
     bool bf16, eval, own_apart; /* own_apart: the own batch's experts have a buffer too */
     enum ash_recompute recompute;
     size_t size;
-    size_t fuse;       /* not 0: of the messages */
+    size_t lost_after; /* not 0: of the messages */
     const char *nodes; /* a letter for the node of each rank; NULL: all are on one */
 };
 
 struct member {
     const struct settings *settings;
-    struct party_member party, neighbours; /* all of ep, and those on this node */
+    struct thread_rank group, neighbours; /* all of ep, and those on this node */
     struct ash_axis here;
     uint32_t node_of[4];
     struct ash_axis_ops ops;
     struct ash_exec exec;
     struct ash_model *model;
-    float *grads, *sums[PARTY_MAX];
+    float *grads, *sums[THREAD_GROUP_MAX];
     float losses[CALLS][ROWS];
     int rc;
     struct ash_err err;
-    pthread_t thread;
 };
 
 static int open_slice(struct member *m)
@@ -111,10 +110,12 @@ static int open_slice(struct member *m)
     char dir[GOLDEN_PATH_BYTES];
     int rc;
 
-    if ((rc = ash_exec_init(&m->exec, NULL, 1, &m->err)) < 0) return rc;
-    if ((rc = ash_model_config_load(golden_path(s->model, dir), &config, &m->err)) < 0) return rc;
+    rc = ash_exec_init(&m->exec, NULL, 1, &m->err);
+    if (rc < 0) return rc;
+    rc = ash_model_config_load(golden_path(s->model, dir), &config, &m->err);
+    if (rc < 0) return rc;
     slice = ash_slice_whole(&config);
-    slice.expert_rank = m->party.rank;
+    slice.expert_rank = m->group.rank;
     slice.expert_size = s->size;
     rc = ash_slice_check(&config, &slice, s->bf16, &m->err);
     ash_model_config_fini(&config);
@@ -130,7 +131,7 @@ static int run_calls(struct member *m, struct ash_pass *pass)
 
     for (size_t call = 0; rc == 0 && call < CALLS; call++) {
         struct input input;
-        input_fill(&input, m->party.rank, call, vocab);
+        input_fill(&input, m->group.rank, call, vocab);
         bool empty = input.batch.rows == 0;
         float *losses = empty ? NULL : m->losses[call];
         struct ash_pass_grads grads = {.sums = empty ? NULL : m->grads,
@@ -151,83 +152,80 @@ static int run_member(struct member *m)
     if (rc < 0) return rc;
     m->grads = calloc(ash_model_grad_size(m->model), sizeof(float));
     for (size_t i = 0; i < s->size; i++)
-        if (i != m->party.rank || s->own_apart) m->sums[i] = calloc(ash_model_expert_size(m->model), sizeof(float));
-    m->ops = party_ops;
+        if (i != m->group.rank || s->own_apart) m->sums[i] = calloc(ash_model_expert_size(m->model), sizeof(float));
+    m->ops = thread_group_ops;
     m->ops.all_to_all = counted_exchange;
-    opts.ep = party_axis(&m->party);
+    opts.ep = thread_group_axis(&m->group);
     opts.ep.ops = &m->ops;
     if (s->nodes != NULL) {
-        m->here = party_axis(&m->neighbours);
+        m->here = thread_group_axis(&m->neighbours);
         opts.ep.node_of = m->node_of;
         opts.ep.node_ranks = &m->here;
     }
-    if ((rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err)) < 0) return rc;
+    rc = ash_pass_open(m->model, &m->exec, &opts, &pass, &m->err);
+    if (rc < 0) return rc;
     rc = run_calls(m, pass);
     ash_pass_close(pass);
     return rc;
 }
 
-static void *member_thread(void *ctx)
+static int member_main(void *ctx, size_t rank)
 {
-    struct member *m = ctx;
+    struct member *m = (struct member *)ctx + rank;
 
     m->rc = run_member(m);
-    return NULL;
+    return m->rc;
 }
 
 /* The ranks of ep, and those of each node. */
-struct crew {
-    struct party all, nodes[4];
+struct test_mesh {
+    struct thread_group all, nodes[4];
     struct member members[4];
 };
 
-static void seat(struct crew *crew, struct member *m)
+static void join_node(struct test_mesh *mesh, struct member *m)
 {
     const struct settings *s = m->settings;
-    struct party *node = &crew->nodes[s->nodes[m->party.rank] - 'a'];
+    struct thread_group *node = &mesh->nodes[s->nodes[m->group.rank] - 'a'];
 
     for (size_t r = 0; r < s->size; r++)
         m->node_of[r] = 7 + (uint32_t)(s->nodes[r] - 'a'); /* numbers say nothing but who is with whom */
-    m->neighbours = (struct party_member){node, node->size++, 0};
+    m->neighbours = (struct thread_rank){node, node->size++, 0};
 }
 
-static void crew_run(struct crew *crew, const struct settings *settings)
+static void mesh_run(struct test_mesh *mesh, const struct settings *settings)
 {
-    struct member *members = crew->members;
+    struct member *members = mesh->members;
 
-    party_open(&crew->all, settings->size);
-    crew->all.fuse = settings->fuse;
+    thread_group_open(&mesh->all, settings->size);
+    mesh->all.lost_after = settings->lost_after;
     for (size_t i = 0; i < 4; i++)
-        party_open(&crew->nodes[i], 0);
+        thread_group_open(&mesh->nodes[i], 0);
     for (size_t i = 0; i < settings->size; i++) {
-        members[i] = (struct member){.settings = settings, .party = {&crew->all, i, 0}};
-        if (settings->nodes != NULL) seat(crew, &members[i]);
+        members[i] = (struct member){.settings = settings, .group = {&mesh->all, i, 0}};
+        if (settings->nodes != NULL) join_node(mesh, &members[i]);
     }
-    for (size_t i = 0; i < settings->size; i++) {
-        assert_int_equal(pthread_create(&members[i].thread, NULL, member_thread, &members[i]), 0);
-    }
-    for (size_t i = 0; i < settings->size; i++)
-        pthread_join(members[i].thread, NULL);
-    for (size_t i = 0; settings->fuse == 0 && i < settings->size; i++)
+    ranks_run_threads(settings->size, member_main, members);
+    for (size_t i = 0; settings->lost_after == 0 && i < settings->size; i++)
         if (members[i].rc < 0) fail_msg("%s, rank %zu: %s", settings->model, i, members[i].err.text);
 }
 
 static void member_close(struct member *m)
 {
-    for (size_t i = 0; i < PARTY_MAX; i++)
+    for (size_t i = 0; i < THREAD_GROUP_MAX; i++)
         free(m->sums[i]);
     free(m->grads);
     ash_model_close(m->model);
     ash_exec_fini(&m->exec);
 }
 
-static void crew_close(struct crew *crew)
+static void mesh_close(struct test_mesh *mesh)
 {
-    for (size_t i = 0; i < crew->all.size; i++)
-        member_close(&crew->members[i]);
+    for (size_t i = 0; i < mesh->all.size; i++)
+        member_close(&mesh->members[i]);
     for (size_t i = 0; i < 4; i++)
-        party_close(&crew->nodes[i]);
-    party_close(&crew->all);
+        thread_group_close(&mesh->nodes[i]);
+    thread_group_close(&mesh->all);
 }
 
 /* ---- the whole model, one source after the other ----------------------------------------------------------------- */
@@ -275,7 +273,7 @@ static void whole_close(struct whole *w)
 /* Every parameter of a member against the whole model's gradients of the same source. */
 static void compare(const struct whole *w, const struct member *m)
 {
-    size_t rank = m->party.rank;
+    size_t rank = m->group.rank;
 
     assert_memory_equal(m->losses, w->losses[rank], sizeof(m->losses));
     for (size_t i = 0; i < ash_model_param_count(m->model); i++) {
@@ -292,14 +290,14 @@ static void compare(const struct whole *w, const struct member *m)
 
 /* ---- tests ------------------------------------------------------------------------------------------------------- */
 
-static void check_crew(const struct whole *w, const struct settings *settings)
+static void check_mesh(const struct whole *w, const struct settings *settings)
 {
-    struct crew crew;
+    struct test_mesh mesh;
 
-    crew_run(&crew, settings);
+    mesh_run(&mesh, settings);
     for (size_t i = 0; i < settings->size; i++)
-        compare(w, &crew.members[i]);
-    crew_close(&crew);
+        compare(w, &mesh.members[i]);
+    mesh_close(&mesh);
 }
 
 static void test_gradients(void **state)
@@ -315,13 +313,13 @@ static void test_gradients(void **state)
             for (int mode = 0; mode < 3; mode++) {
                 s.recompute = (enum ash_recompute)mode;
                 s.own_apart = (s.size + (size_t)mode) % 2 == 0;
-                check_crew(&w, &s);
+                check_mesh(&w, &s);
             }
         for (size_t k = 0; k < 4; k++) {
             s.nodes = placements[k];
             s.size = strlen(s.nodes);
             s.recompute = (enum ash_recompute)((i + k) % 3);
-            check_crew(&w, &s);
+            check_mesh(&w, &s);
         }
         whole_close(&w);
     }
@@ -334,12 +332,12 @@ static void test_conservation(void **state)
     for (size_t i = 0; i < MODEL_COUNT; i++)
         for (size_t size = 2; size <= 4; size++) {
             struct settings s = {.model = models[i], .eval = true, .size = size};
-            struct crew crew;
+            struct test_mesh mesh;
             size_t rows = 0, sparse = 0, expected;
 
             floats_sent = floats_got = 0;
-            crew_run(&crew, &s);
-            const struct ash_model_config *c = ash_model_get_config(crew.members[0].model);
+            mesh_run(&mesh, &s);
+            const struct ash_model_config *c = ash_model_get_config(mesh.members[0].model);
             for (size_t r = 0; r < size; r++)
                 for (size_t call = 0; call < CALLS; call++)
                     rows += brought[r][call];
@@ -348,7 +346,7 @@ static void test_conservation(void **state)
             expected = sparse * (2 * rows * c->expert.choices * c->hidden + CALLS * size * (c->expert.experts + size));
             assert_int_equal(floats_sent, expected);
             assert_int_equal(floats_got, expected);
-            crew_close(&crew);
+            mesh_close(&mesh);
         }
 }
 
@@ -356,14 +354,14 @@ static void test_conservation(void **state)
 static size_t crossed(const char *model, const char *nodes, bool straight, bool eval)
 {
     struct settings s = {.model = model, .eval = eval, .size = strlen(nodes), .nodes = straight ? NULL : nodes};
-    struct crew crew;
+    struct test_mesh mesh;
 
     floats_sent = floats_got = floats_crossed = 0;
     counted_nodes = nodes;
-    crew_run(&crew, &s);
+    mesh_run(&mesh, &s);
     counted_nodes = NULL;
     assert_int_equal(floats_sent, floats_got);
-    crew_close(&crew);
+    mesh_close(&mesh);
     return floats_crossed;
 }
 
@@ -392,18 +390,18 @@ static void test_lost_rank(void **state)
                              .nodes = mode == 2 ? "abc" : NULL};
         bool lost = true;
 
-        for (s.fuse = 1; lost; s.fuse += 1 + s.fuse / 8) {
-            struct crew crew;
+        for (s.lost_after = 1; lost; s.lost_after += 1 + s.lost_after / 8) {
+            struct test_mesh mesh;
             size_t failed = 0;
 
-            crew_run(&crew, &s);
+            mesh_run(&mesh, &s);
             for (size_t i = 0; i < s.size; i++) {
-                if (crew.members[i].rc < 0) assert_int_equal(crew.members[i].rc, -ECONNRESET);
-                failed += crew.members[i].rc < 0;
+                if (mesh.members[i].rc < 0) assert_int_equal(mesh.members[i].rc, -ECONNRESET);
+                failed += mesh.members[i].rc < 0;
             }
-            lost = crew.all.lost;
+            lost = mesh.all.lost;
             assert_true((failed > 0) == lost);
-            crew_close(&crew);
+            mesh_close(&mesh);
         }
     }
 }
@@ -412,8 +410,8 @@ static void test_lost_rank(void **state)
 static void test_refusals(void **state)
 {
     struct settings s = {.model = "mixtral-window", .size = 2};
-    struct party party;
-    struct member m = {.settings = &s, .party = {&party, 1, 0}};
+    struct thread_group group;
+    struct member m = {.settings = &s, .group = {&group, 1, 0}};
     struct ash_pass_opts opts = {.max_rows = ROWS, .backward = true};
     struct ash_pass *pass = NULL;
     struct ash_batch empty = {0};
@@ -421,17 +419,17 @@ static void test_refusals(void **state)
     struct ash_err err = {0};
 
     (void)state;
-    party_open(&party, 2);
+    thread_group_open(&group, 2);
     assert_int_equal(open_slice(&m), 0);
     assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), -EINVAL); /* nobody to share with */
     assert_non_null(strstr(err.text, "experts of rank 1 of 2, but the pass is rank 0 of 1"));
-    opts.ep = party_axis(&m.party);
+    opts.ep = thread_group_axis(&m.group);
     assert_int_equal(ash_pass_open(m.model, &m.exec, &opts, &pass, &err), 0);
     assert_int_equal(ash_pass_train(pass, &empty, SCALE, &none, NULL, &err), -EINVAL);
     assert_non_null(strstr(err.text, "rank 0's batch have no place to go"));
     ash_pass_close(pass);
     member_close(&m);
-    party_close(&party);
+    thread_group_close(&group);
 }
 
 int main(void)

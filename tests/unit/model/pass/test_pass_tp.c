@@ -33,8 +33,8 @@ struct variant {
     bool split;       /* one call for each of the two sequences */
     size_t head_rows; /* of the ranks; 0: as the pass likes */
     size_t rows;      /* of the batch */
-    bool deal_experts;
-    bool near; /* ranks share memory */
+    bool shard_experts;
+    bool same_node; /* ranks share memory */
 };
 
 /* A model as a folder, or as a config whose weights are drawn. */
@@ -49,7 +49,7 @@ struct subject {
 struct member {
     const struct subject *subject;
     struct variant variant;
-    struct party_member place;
+    struct thread_rank place;
     struct ash_slice slice;
     struct ash_model *model;
     float *grads, losses[ROWS], evals[ROWS];
@@ -74,7 +74,8 @@ static int open_model(struct member *m)
     int rc;
 
     if (s->dir != NULL) return ash_model_open_slice(s->dir, &m->slice, &m->model, &m->err);
-    if ((rc = parse_config(s->config, &config, &m->err)) < 0) return rc;
+    rc = parse_config(s->config, &config, &m->err);
+    if (rc < 0) return rc;
     rc = ash_model_create_slice(&config, &m->slice, SEED, NULL, &m->model, &m->err);
     if (rc < 0) ash_model_config_fini(&config);
     return rc;
@@ -113,7 +114,7 @@ static int train(struct member *m, struct ash_exec *exec)
     struct ash_doc docs[2 * DOCS];
     int rc;
 
-    if (m->slice.tp_size > 1) opts.tp = party_axis(&m->place);
+    if (m->slice.tp_size > 1) opts.tp = thread_group_axis(&m->place);
     rc = ash_pass_measure(m->model, &opts, &m->bytes, &m->err);
     if (rc == 0) rc = ash_pass_open(m->model, exec, &opts, &pass, &m->err);
     for (size_t part = 0; rc == 0 && part < (m->variant.split ? 2 : 1); part++) {
@@ -136,7 +137,7 @@ static int evaluate(struct member *m, struct ash_exec *exec)
     int rc;
 
     m->variant.split = false;
-    if (m->slice.tp_size > 1) opts.tp = party_axis(&m->place);
+    if (m->slice.tp_size > 1) opts.tp = thread_group_axis(&m->place);
     rc = ash_pass_open(m->model, exec, &opts, &pass, &m->err);
     struct ash_batch batch = batch_of(m, 0, docs);
     if (rc == 0) rc = ash_pass_eval(pass, &batch, m->evals, &m->err);
@@ -144,23 +145,23 @@ static int evaluate(struct member *m, struct ash_exec *exec)
     return rc;
 }
 
-static void *run_member(void *arg)
+static int run_member(void *ctx, size_t rank)
 {
-    struct member *m = arg;
+    struct member *m = (struct member *)ctx + rank;
     struct ash_exec exec;
 
     m->rc = ash_exec_init(&exec, NULL, 1, &m->err);
-    if (m->rc < 0) return NULL;
+    if (m->rc < 0) return m->rc;
     m->rc = open_model(m);
     if (m->rc == 0) {
         ash_model_round_bf16(m->model, m->subject->bf16);
-        if (m->place.party != NULL) m->place.party->weights[m->place.rank] = ash_model_weights(m->model);
+        if (m->place.group != NULL) m->place.group->weights[m->place.rank] = ash_model_weights(m->model);
         m->grads = calloc(ash_model_grad_size(m->model), sizeof(float));
         m->rc = m->grads == NULL ? -ENOMEM : train(m, &exec);
     }
     if (m->rc == 0) m->rc = evaluate(m, &exec);
     ash_exec_fini(&exec);
-    return NULL;
+    return m->rc;
 }
 
 static void close_member(struct member *m)
@@ -196,29 +197,26 @@ static void compare(const struct member *part, const struct member *whole)
     }
 }
 
-static void check_crew(const struct subject *subject, const struct member *whole, size_t size, struct variant variant)
+static void check_ranks(const struct subject *subject, const struct member *whole, size_t size, struct variant variant)
 {
     static const char *const modes[] = {"none", "selective", "full"};
-    struct member members[PARTY_MAX];
-    pthread_t threads[PARTY_MAX];
-    struct party party;
+    struct member members[THREAD_GROUP_MAX];
+    struct thread_group group;
 
-    party_open(&party, size);
-    party.near = variant.near;
+    thread_group_open(&group, size);
+    group.same_node = variant.same_node;
     memset(members, 0, sizeof(members));
     for (size_t r = 0; r < size; r++) {
-        members[r] = (struct member){.subject = subject, .variant = variant, .place = {&party, r, 0}};
+        members[r] = (struct member){.subject = subject, .variant = variant, .place = {&group, r, 0}};
         members[r].slice = ash_slice_whole(ash_model_get_config(whole->model));
         members[r].slice.tp_rank = r;
         members[r].slice.tp_size = size;
-        if (variant.deal_experts) {
+        if (variant.shard_experts) {
             members[r].slice.expert_rank = r;
             members[r].slice.expert_size = size;
         }
-        assert_int_equal(pthread_create(&threads[r], NULL, run_member, &members[r]), 0);
     }
-    for (size_t r = 0; r < size; r++)
-        pthread_join(threads[r], NULL);
+    ranks_run_threads(size, run_member, members);
     for (size_t r = 0; r < size; r++) {
         if (members[r].rc < 0)
             fail_msg("rank %zu of %zu, recompute %s: %s", r, size, modes[variant.recompute], members[r].err.text);
@@ -226,7 +224,7 @@ static void check_crew(const struct subject *subject, const struct member *whole
         assert_true(members[r].bytes < whole->bytes);
         close_member(&members[r]);
     }
-    party_close(&party);
+    thread_group_close(&group);
 }
 
 static void draw_tokens(struct subject *subject, size_t vocab)
@@ -247,7 +245,7 @@ static void check_subject(struct subject *subject, const struct ash_model_config
     size_t sizes = 0;
 
     draw_tokens(subject, config->vocab);
-    run_member(&whole);
+    run_member(&whole, 0);
     if (whole.rc < 0) fail_msg("%s", whole.err.text);
     for (size_t size = 2; size <= SIZE_MOST; size++) {
         struct ash_slice slice = ash_slice_whole(config);
@@ -259,8 +257,8 @@ static void check_subject(struct subject *subject, const struct ash_model_config
             struct variant variant = variants[v / 2];
 
             variant.rows = rows;
-            variant.near = v % 2 == 1;
-            check_crew(subject, &whole, size, variant);
+            variant.same_node = v % 2 == 1;
+            check_ranks(subject, &whole, size, variant);
         }
     }
     assert_true(sizes > 0);
@@ -392,8 +390,8 @@ static void open_half(const char *text, struct ash_model **model_out)
     if (ash_model_create_slice(&config, &slice, SEED, NULL, model_out, &err) < 0) fail_msg("%s", err.text);
 }
 
-/* Wherever the other rank is lost, the pass comes to its end and says so; one that shares memory: test_pass_context.c.
- */
+/* Wherever the other rank is lost, the pass comes to its end and says so; one
+ * that shares memory: test_pass_context.c. */
 static void test_lost_rank(void **state)
 {
     static const size_t calls[] = {0, 1, 2, 7, 20, 41};
@@ -461,7 +459,7 @@ static void test_refusals(void **state)
     ash_model_close(model);
 }
 
-/* k, v and latent heads are cut on the way back: in bf16 their sums count too. */
+/* k, v and latent heads are cut in the backward pass: in bf16 their sums count too. */
 static void test_cuts(void **state)
 {
     struct ash_model_config config;

@@ -1,5 +1,5 @@
-/* Expert traffic: shares that can be worked out on paper, published measurements, and what must hold between degrees.
- */
+/* Expert traffic: shares that can be worked out on paper, published measurements, and what
+ * must hold between degrees. */
 #include "unit/plan/facts.h"
 
 #include <math.h>

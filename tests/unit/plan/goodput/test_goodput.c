@@ -1,5 +1,5 @@
-/* Goodput by formula against the simulation, against what can be worked out on paper, and against what was published.
- */
+/* Goodput by formula against the simulation, against what can be worked out on paper, and
+ * against what was published. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>

@@ -124,7 +124,7 @@ static void test_folder(void **state)
     assert_int_not_equal(folder_hash(), hash);
     assert_int_equal(ash_arithmetic_write(&one, scratch_dir, 500, 1000, true, &err), 0);
     assert_int_equal(folder_hash(), hash);
-    /* a damaged or unfinished folder of the same run is made again */
+    /* a damaged or unfinished folder of the same run is rebuilt */
     assert_int_equal(truncate(scratch_path("shard-00001.safetensors"), 50), 0);
     assert_int_equal(ash_arithmetic_write(&one, scratch_dir, 500, 1000, false, &err), 0);
     assert_int_equal(unlink(scratch_path("manifest.json")), 0);

@@ -356,7 +356,7 @@ static void test_eos(void **state)
     says("--eos none");
 }
 
-/* A tokenizer is named by its folder or by its file; what lies beside it comes along. */
+/* A tokenizer is named by its folder or by its file; the files next to it are copied too. */
 static void test_tokenizer_files(void **state)
 {
     const char *paths[] = {keep("a")};

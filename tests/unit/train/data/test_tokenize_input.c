@@ -1,4 +1,4 @@
-/* Input files as documents: every way to cut, places to go on from, files that change, limits. */
+/* Input files as documents: every way to cut, places to continue from, files that change, limits. */
 #include "unit/storage/scratch.h"
 
 #include <errno.h>
@@ -67,7 +67,7 @@ struct collected {
     char texts[4096][16]; /* their first bytes */
 };
 
-/* All documents from where input stands, a few bytes of text per batch. */
+/* All documents from input's position on, a few bytes of text per batch. */
 static int collect(struct ash_input *input, size_t want_bytes, struct collected *out)
 {
     struct ash_input_batch batch = {0};
@@ -110,7 +110,7 @@ static void test_places(void **state)
         assert_int_equal(all.docs[d].begin.line, lines[d]);
         assert_int_equal(all.docs[d].begin.offset, offsets[d]);
     }
-    for (size_t d = 0; d < all.count; d++) { /* go on behind each */
+    for (size_t d = 0; d < all.count; d++) { /* continue after each */
         assert_int_equal(ash_input_seek(input, &all.docs[d].next, &err), 0);
         assert_int_equal(collect(input, 1, &rest), 0);
         assert_int_equal(rest.count, all.count - d - 1);
@@ -212,7 +212,7 @@ static void check_lines(const char *path, const char *expected)
     for (size_t d = 0; d < all.count; d++)
         snprintf(got + strlen(got), sizeof(got) - strlen(got), "%s%s", d > 0 ? "|" : "", all.texts[d]);
     assert_string_equal(got, expected);
-    for (size_t d = 0; d < all.count && !ash_input_file_at(input, 0)->is_stream; d++) { /* go on after each */
+    for (size_t d = 0; d < all.count && !ash_input_file_at(input, 0)->is_stream; d++) { /* continue after each */
         static struct collected rest;
 
         assert_int_equal(ash_input_seek(input, &all.docs[d].next, &err), 0);

@@ -1,4 +1,4 @@
-/* Jobs: what is refused with which words, what numbers stand where a setting says "choose", YAML and back, and that
+/* Jobs: what is refused with which words, which numbers are used where a setting says "choose", YAML and back, and that
  * every model type gives a config.json that the model code takes. */
 #include "unit/train/tiny.h"
 

@@ -1,4 +1,4 @@
-/* Ranks that deal out a model's state, experts too, take a share of the memory that one takes, and what they said that
+/* Ranks that shard a model's state, experts too, take a share of the memory that one takes, and what they said that
  * they would. */
 #include "unit/train/tiny.h"
 
@@ -34,8 +34,8 @@ static const char *const usual[] = {
     "data.seq=16",         "train.global_batch=8", "train.grains=8",    "train.micro_batch=1",
     "train.valid_every=0", "train.precision=fp32", "runtime.threads=1", NULL};
 
-/* A model and how it is dealt out. */
-struct deal {
+/* A model and how it is sharded. */
+struct sharding {
     const char *const *model;
     size_t ep, fsdp;
     const char *zero;
@@ -52,7 +52,7 @@ static size_t add_words(const char **words, size_t count, const char *const *mor
 /* Two steps in a process that then has the peak of nothing else: in the second all buffers have been in use. */
 static int train(struct ash_group *group, struct shared *shared, const void *arg)
 {
-    const struct deal *deal = arg;
+    const struct sharding *sharding = arg;
     struct ash_trainer *trainer = NULL;
     struct ash_err err = {0};
     struct ash_step step;
@@ -63,10 +63,10 @@ static int train(struct ash_group *group, struct shared *shared, const void *arg
     int rc;
 
     (void)shared;
-    snprintf(fsdp, sizeof(fsdp), "mesh.fsdp=%zu", deal->fsdp);
-    snprintf(ep, sizeof(ep), "mesh.ep=%zu", deal->ep);
-    count = add_words(words, add_words(words, 0, deal->model), usual);
-    add_words(words, count, SETTINGS(fsdp, ep, deal->zero));
+    snprintf(fsdp, sizeof(fsdp), "mesh.fsdp=%zu", sharding->fsdp);
+    snprintf(ep, sizeof(ep), "mesh.ep=%zu", sharding->ep);
+    count = add_words(words, add_words(words, 0, sharding->model), usual);
+    add_words(words, count, SETTINGS(fsdp, ep, sharding->zero));
     tiny_open(&tiny, words);
     rc = ash_trainer_open(&tiny.job, NULL, ash_group_size(group) > 1 ? group : NULL, &trainer, &err);
     for (int i = 0; rc == 0 && i < 2; i++)
@@ -80,19 +80,19 @@ static int train(struct ash_group *group, struct shared *shared, const void *arg
 
 /* What the system counts with a rank: what it said, and under zero=2 the others' part of the weights (a third of their
  * state), which lie in memory of all; under zero=3 it looks at a layer at a time. */
-static double counted(const struct deal *deal, const struct ash_train_memory *memory)
+static double counted(const struct sharding *sharding, const struct ash_train_memory *memory)
 {
-    size_t others = strcmp(deal->zero, "mesh.zero=2") == 0 ? deal->fsdp - 1 : 0;
+    size_t others = strcmp(sharding->zero, "mesh.zero=2") == 0 ? sharding->fsdp - 1 : 0;
 
     return (double)ash_train_memory_total(memory) + (double)(others * memory->state) / 3.0;
 }
 
 /* The highest peak of any rank, in bytes. */
-static double peak_with(const struct deal *deal)
+static double peak_with(const struct sharding *sharding)
 {
-    size_t ranks = deal->ep * deal->fsdp;
-    const char *zero = deal->zero;
-    struct job job = {.size = ranks, .silent_s = 60, .call_s = 60, .run = train, .arg = deal};
+    size_t ranks = sharding->ep * sharding->fsdp;
+    const char *zero = sharding->zero;
+    struct job job = {.size = ranks, .silent_s = 60, .call_s = 60, .run = train, .arg = sharding};
     struct shared *shared = start(&job);
     double most = 0;
 
@@ -102,7 +102,7 @@ static double peak_with(const struct deal *deal)
 
         assert_int_equal(wait4(shared->pids[r], &status, 0, &usage), shared->pids[r]);
         assert_int_equal(status, 0);
-        double peak = (double)usage.ru_maxrss * 1024.0, share = peak / counted(deal, &said[r]);
+        double peak = (double)usage.ru_maxrss * 1024.0, share = peak / counted(sharding, &said[r]);
         /* gradients of zero=1 are in windows of all ranks: the system has them once and counts them with everyone who
          * looks in */
         if (strcmp(zero, "mesh.zero=1") != 0 && (share < 1.0 - SAID_TOLERANCE || share > 1.0 + SAID_TOLERANCE))
@@ -117,39 +117,39 @@ static double peak_with(const struct deal *deal)
 
 static double peak_of(size_t ranks, const char *zero)
 {
-    return peak_with(&(struct deal){.model = dense, .ep = 1, .fsdp = ranks, .zero = zero});
+    return peak_with(&(struct sharding){.model = dense, .ep = 1, .fsdp = ranks, .zero = zero});
 }
 
 /* State and gradients: the peak less what does not depend on the number of ranks. */
-static double dealt_of(double peak, size_t whole_layers)
+static double sharded_of(double peak, size_t whole_layers)
 {
     return peak - (double)(said[0].program + said[0].activations + whole_layers * LAYER_BYTES);
 }
 
 static void test_memory_falls(void **state)
 {
-    double peaks[2], one, dealt;
+    double peaks[2], one, sharded;
 
     (void)state;
 #if SANITIZED
     skip(); /* a sanitizer's own memory is no part of the formula */
 #endif
     peaks[0] = peak_of(1, "mesh.zero=3");
-    one = dealt_of(peaks[0], 0) - (double)said[0].state / 3.0; /* it makes leaves where a partial sum could be */
+    one = sharded_of(peaks[0], 0) - (double)said[0].state / 3.0; /* it makes leaves where a partial sum could be */
     for (size_t ranks = 2; ranks <= 4; ranks *= 2) {
         double peak = peak_of(ranks, "mesh.zero=3"), share;
-        dealt = dealt_of(peak, WHOLE_LAYERS);
-        share = dealt / one * (double)ranks;
+        sharded = sharded_of(peak, WHOLE_LAYERS);
+        share = sharded / one * (double)ranks;
         print_message("%zu ranks: state and gradients take %.3f of 1/%zu\n", ranks, share, ranks);
         if (share < 1.0 - SHARE_TOLERANCE || share > 1.0 + SHARE_TOLERANCE) fail_msg("%zu ranks: %.3f", ranks, share);
         if (ranks == 2) peaks[1] = peak;
     }
-    /* less is dealt out, more is kept */
+    /* less is sharded, more is kept */
     double first = peak_of(2, "mesh.zero=1"), second = peak_of(2, "mesh.zero=2");
     assert_true(peaks[0] > first && first > second && second > peaks[1]);
 }
 
-/* Experts that are dealt out to ep, and what each rank then has of everything to fsdp. */
+/* Experts that are sharded over ep, and what each rank then has of everything over fsdp. */
 static void test_memory_falls_with_experts(void **state)
 {
     double one, ep, zero2, zero3;
@@ -158,10 +158,10 @@ static void test_memory_falls_with_experts(void **state)
 #if SANITIZED
     skip(); /* as above */
 #endif
-    one = peak_with(&(struct deal){.model = sparse, .ep = 1, .fsdp = 1, .zero = "mesh.zero=3"});
-    ep = peak_with(&(struct deal){.model = sparse, .ep = 2, .fsdp = 1, .zero = "mesh.zero=3"});
-    zero2 = peak_with(&(struct deal){.model = sparse, .ep = 2, .fsdp = 2, .zero = "mesh.zero=2"});
-    zero3 = peak_with(&(struct deal){.model = sparse, .ep = 2, .fsdp = 2, .zero = "mesh.zero=3"});
+    one = peak_with(&(struct sharding){.model = sparse, .ep = 1, .fsdp = 1, .zero = "mesh.zero=3"});
+    ep = peak_with(&(struct sharding){.model = sparse, .ep = 2, .fsdp = 1, .zero = "mesh.zero=3"});
+    zero2 = peak_with(&(struct sharding){.model = sparse, .ep = 2, .fsdp = 2, .zero = "mesh.zero=2"});
+    zero3 = peak_with(&(struct sharding){.model = sparse, .ep = 2, .fsdp = 2, .zero = "mesh.zero=3"});
     assert_true(one > ep && ep > zero2 && zero2 > zero3);
 }
 

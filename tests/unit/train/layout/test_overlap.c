@@ -15,7 +15,7 @@
 #define BITS_STEP (SANITIZED ? 2 : 1) /* under a sanitizer every second layout */
 #define LAYOUT_WORDS 8
 
-/* Calls of a rank in a step: at least so many have a layer's work beside them, and at most so many have none. */
+/* Calls of a rank in a step: `covered` at least overlap with a layer's work, `bare` at most do not. */
 struct layout {
     const char *nodes; /* a letter for each rank */
     uint64_t covered, bare;
@@ -28,7 +28,7 @@ static const char *const usual[] = {
     "model.layers=6",      "model.vocab=64",        "train.global_batch=6", "train.grains=6",    "train.micro_batch=1",
     "train.valid_every=1", "train.valid_batches=1", "train.precision=fp32", "runtime.threads=1", NULL};
 
-static uint64_t *hash_of_one; /* of the layout at hand, for the ranks to compare with */
+static uint64_t *hash_of_one; /* of the layout that runs, for the ranks to compare with */
 
 static size_t add_words(const char **words, size_t count, const char *const *more)
 {
@@ -82,7 +82,7 @@ static int run(struct ash_group *group, struct shared *shared, const void *arg)
     if (rc < 0) fprintf(stderr, "%s\n", err.text);
     if (rc == 0 && hash != *hash_of_one) rc = 10;
     if (rc == 0 && (counts.overlapped < layout->covered || counts.exposed > layout->bare)) {
-        fprintf(stderr, "%s %s: %llu calls beside layers, %llu beside nothing\n", layout->nodes, layout->words[0],
+        fprintf(stderr, "%s %s: %llu calls overlapped, %llu exposed\n", layout->nodes, layout->words[0],
                 (unsigned long long)counts.overlapped, (unsigned long long)counts.exposed);
         rc = 11;
     }
@@ -118,10 +118,10 @@ static void check(const struct layout *layout)
     if (run_job(&job) > 0) fail_msg("%s %s", layout->nodes, layout->words[0]);
 }
 
-/* Sums, and weights behind the update, are started once a step, of the layers and of the two units around them. Of both
+/* Sums, and weights after the update, are started once a step, of the layers and of the two units around them. Of both
  * the embedding alone is waited for with nothing between. zero 2 sends gradients and zero 3 gathers weights, there and
  * back, for every grain. */
-static void test_layers_work_beside_calls(void **state)
+static void test_layers_overlap_calls(void **state)
 {
     static const struct layout layouts[] = {
         {"ab", LAYERS + 1, 1, {"mesh.dp=2"}},
@@ -176,7 +176,7 @@ static int set_up(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_layers_work_beside_calls),
+        cmocka_unit_test(test_layers_overlap_calls),
         cmocka_unit_test(test_bits_between_nodes),
     };
 

@@ -17,7 +17,7 @@
 /* done[backward][stage][micro] */
 static bool done[2][RANKS_MAX * CHUNKS_MAX][MICROS_MAX];
 
-/* Has the stage before (or, on the way back, behind) handed it over? */
+/* Has the stage before (in the backward pass: after) sent it? */
 static bool is_ready(const struct ash_stage_order *p, const struct ash_stage_op *op)
 {
     size_t stage = op->chunk * p->ranks + p->rank, last = p->ranks * p->chunks - 1;

@@ -136,7 +136,7 @@ static void test_a_terminal_gets_one_line(void **state)
     close_screen(&screen);
 }
 
-/* Columns of the text behind the last clear; a bar's stroke is three bytes. */
+/* Columns of the text after the last clear; a bar's stroke is three bytes. */
 static size_t columns(const char *text)
 {
     const char *line = strrchr(text, '\033') + 3;

@@ -1,5 +1,4 @@
-/* The state's hash against its definition, whatever the slices; and that it sees every value, name, kind and counter.
- */
+/* The state's hash against its definition, whatever the slices; it sees every value, name, kind and counter. */
 #include "unit/train/tiny.h"
 
 #include "base/hash.h"
