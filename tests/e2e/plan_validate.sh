@@ -23,6 +23,8 @@ cmp -s "$SCRATCH/out" "$SCRATCH/before" && fail "--set changes nothing"
 try "$ASHLAR" plan constants
 expect 0 "plan constants"
 grep -q '^gemm_hopper' "$SCRATCH/out" || fail "the constants are not listed"
+try "$ASHLAR" plan models
+grep -q '^gpt2-124m  *124 M  *124 M  *12 ' "$SCRATCH/out" || fail "plan models: $(grep '^gpt2-124m' "$SCRATCH/out")"
 try "$ASHLAR" plan models --json
 expect 0 "plan models"
 grep -q '"deepseek-v3"' "$SCRATCH/out" || fail "the models are not listed"

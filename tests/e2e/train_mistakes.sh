@@ -13,7 +13,7 @@ out=(--out "$SCRATCH/run")
 mistake 2 "no folder" "--out" "$job"
 mistake 2 "no job" "job file" "${out[@]}"
 mistake 2 "a job that is not there" "nowhere.yaml" "$SCRATCH/nowhere.yaml" "${out[@]}"
-mistake 2 "nothing to resume" "holds no run to resume" --resume "${out[@]}"
+mistake 2 "nothing to resume" "holds no run" --resume "${out[@]}"
 mistake 2 "two jobs" "$job" "$job" "$job" "${out[@]}"
 mistake 2 "a misspelt override" "did you mean 'train.steps'" "$job" train.stepz=5 "${out[@]}"
 mistake 2 "a misspelt flag" "--resume" "$job" --resum "${out[@]}"

@@ -4,6 +4,7 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "cmd/plan/text.h"
 #include "plan/shape.h"
 
 struct flags {
@@ -63,9 +64,10 @@ static void print_models(void)
     printf("%-26s %12s %12s %7s %7s %8s\n", "model", "parameters", "active", "layers", "width", "experts");
     for (size_t i = 0; i < ash_shape_count(); i++) {
         const struct ash_shape *s = ash_shape_at(i);
+        char params[ASH_PLAN_TEXT_BYTES], active[ASH_PLAN_TEXT_BYTES];
 
-        printf("%-26s %10.2f B %10.2f B %7.0f %7.0f %8.0f\n", s->name, ash_shape_params(s) / 1e9,
-               ash_shape_active_params(s) / 1e9, s->layers, s->hidden, s->experts);
+        printf("%-26s %12s %12s %7.0f %7.0f %8.0f\n", s->name, ash_plan_text_count(ash_shape_params(s), params),
+               ash_plan_text_count(ash_shape_active_params(s), active), s->layers, s->hidden, s->experts);
     }
 }
 
