@@ -53,6 +53,7 @@ call_figures() {
     local found
     found=$(sources | grep -v '^src/base/\|^src/cmd/' | xargs grep -lE '\b(getenv|abort|exit)\(' | wc -l)
     echo "files_that_exit_or_getenv $found"
+    echo "lines_over_120_columns $(sources | xargs awk 'length($0) > 120' | wc -l)"
     echo "orphan_comment_ends $(sources | xargs grep -cE '^ \*/$' | awk -F: '{ n += $2 } END { print n + 0 }')"
 }
 

@@ -1,6 +1,6 @@
-/* axis - the ranks that share a pass along one dimension of a mesh (tensor, context or expert parallelism), as the pass
- * sees them: numbered, and able to pass floats to each other. Whoever opens the pass says how (train/layout/mesh.h does,
- * over collectives); a pass alone has axes of size 1. */
+/* axis - the ranks that share a pass along one dimension of a mesh (tensor, context or expert parallelism), as the
+ * pass sees them: numbered, and able to pass floats to each other. Whoever opens the pass says how
+ * (train/layout/mesh.h does, over collectives); a pass alone has axes of size 1. */
 #ifndef ASH_MODEL_AXIS_H
 #define ASH_MODEL_AXIS_H
 

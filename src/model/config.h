@@ -72,8 +72,8 @@ struct ash_model_config {
 /* Read a config.json (already parsed; referenced, not stolen). Refuses unknown model types and absurd values with a
  * sentence. */
 int ash_model_config_parse(const json_t *json, struct ash_model_config *config_out, struct ash_err *err);
-/* The same of a model folder, or of a GGUF file (ash_gguf_locate): then for its sizes alone, rope.factors is NULL. A path
- * that is no model is -ENOENT, with a sentence that says what was perhaps meant. */
+/* The same of a model folder, or of a GGUF file (ash_gguf_locate): then for its sizes alone, rope.factors is NULL. A
+ * path that is no model is -ENOENT, with a sentence that says what was perhaps meant. */
 int ash_model_config_load(const char *path, struct ash_model_config *config_out, struct ash_err *err);
 /* Drop what a config refers to. A zeroed config is fine. */
 void ash_model_config_fini(struct ash_model_config *config);

@@ -48,6 +48,7 @@ struct ash_piece {
 };
 /* How many pieces a parameter has; one of them, index < count, in the order of its elements here. */
 size_t ash_param_piece_count(const struct ash_param *param);
+/* Piece index (< count), in the order of the elements here. */
 struct ash_piece ash_param_piece(const struct ash_param *param, size_t index);
 /* Elements of the whole tensor. */
 size_t ash_param_full_count(const struct ash_param *param);
@@ -74,8 +75,8 @@ void ash_model_close(struct ash_model *model);
 int ash_model_home(const char *path, char *buf, size_t buf_bytes);
 
 /* Start to read mapped weights into memory, in the background, in the order in which a pass on exec reads them: what
- * is not in memory is packed as it is read from the disk (see ash_model_pack), in the current precision. Worth it where a
- * pass follows at once; on an owned model a no-op. */
+ * is not in memory is packed as it is read from the disk (see ash_model_pack), in the current precision. Worth it
+ * where a pass follows at once; on an owned model a no-op. */
 void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec);
 
 /* Turn mapped weights into one owned float32 buffer (for training). A no-op on an owned model. Returns 0, -ENOTSUP (a
@@ -111,12 +112,15 @@ const struct ash_model_config *ash_model_get_config(const struct ash_model *mode
 /* What of it is here, and which part of that is this rank's shard. */
 const struct ash_slice *ash_model_slice(const struct ash_model *model);
 struct ash_shards;
+/* Which part of the slice is this rank's shard. */
 const struct ash_shards *ash_model_shards(const struct ash_model *model);
 /* Have the forward pass read parameter index at data, of the dtype that it reads now; a vector is copied at once. */
 void ash_model_bind(struct ash_model *model, size_t index, const void *data);
 /* How many tensors there are; one of them, index < count; one by its name, or NULL. */
 size_t ash_model_param_count(const struct ash_model *model);
+/* Tensor index (< count). */
 const struct ash_param *ash_model_param(const struct ash_model *model, size_t index);
+/* The tensor of this name, or NULL. */
 const struct ash_param *ash_model_find(const struct ash_model *model, const char *name);
 /* Elements over all parameters, with padding between them. */
 size_t ash_model_size(const struct ash_model *model);
@@ -124,6 +128,7 @@ size_t ash_model_size(const struct ash_model *model);
 size_t ash_model_weight_count(const struct ash_model *model);
 /* Elements of parameters that are no expert's, which come first, and of those of experts; with padding. */
 size_t ash_model_dense_size(const struct ash_model *model);
+/* Elements of the parameters of experts, with padding. */
 size_t ash_model_expert_size(const struct ash_model *model);
 
 /* The list of a model's parameters, without weights: what files of it would hold. Shares config's json. Returns 0 or
@@ -144,6 +149,7 @@ int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtyp
 /* The same of a model whose float32 values are elsewhere: read gives count values of parameter index from element first
  * on; parameters are asked for in ascending order, elements of one too. */
 typedef int (*ash_model_read)(void *ctx, size_t index, size_t first, size_t count, float *out);
+/* Save the model that outline lists; read gives its values. Returns 0, read's error or that of writing. */
 int ash_model_save_from(const struct ash_model *outline, ash_model_read read, void *ctx, const char *dir,
                         enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err);
 
@@ -154,21 +160,23 @@ int ash_model_save_from(const struct ash_model *outline, ash_model_read read, vo
 int ash_model_save_gguf(const struct ash_model *model, const char *home, const char *path, enum ash_dtype dtype,
                         struct ash_str *notes, const struct ash_save_watch *watch, struct ash_err *err);
 
-/* Parts of a model that passes need one after the other: a layer by its number, what comes before the layers, what comes
- * after them. */
+/* Parts of a model that passes need one after the other: a layer by its number, what comes before the layers, what
+ * comes after them. */
 #define ASH_UNIT_EMBED (-1)
 #define ASH_UNIT_HEAD ASH_MODEL_LAYERS_MAX
 
-/* ---- gradients ---------------------------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
 
 /* Have backward passes add a parameter's gradients elsewhere in the buffer that they are given: several parameters may
  * have one place in turn. The second is for a tied output matrix's second sum (below). */
 void ash_model_place_grads(struct ash_model *model, size_t index, size_t offset);
+/* The same for the second sum of a tied output matrix (below). */
 void ash_model_place_tied_grads(struct ash_model *model, size_t offset);
 /* Elements that a gradient buffer needs: ash_model_size, plus a second sum for a tied output matrix (kept apart so that
  * micro-batches do not change the order of its additions). */
 size_t ash_model_grad_size(const struct ash_model *model);
-/* Zero what a batch with ASH_BATCH_OVERWRITES (model/pass/pass.h) still adds to, in elements run of a gradient buffer. */
+/* Zero what a batch with ASH_BATCH_OVERWRITES (model/pass/pass.h) still adds to, in elements run of a gradient
+ * buffer. */
 void ash_model_clear_grads(const struct ash_model *model, struct ash_exec *exec, float *grads, struct ash_range run);
 /* Add that second sum to the embedding's gradient; once per grain, after its last micro-batch. */
 void ash_model_grad_fold(const struct ash_model *model, struct ash_exec *exec, float *grads);

@@ -56,8 +56,8 @@ void ash_model_unpack(struct ash_model *model);
 /* model.c: is a parameter's gradient a product over tokens alone, which can write its first terms? */
 bool ash_param_overwrites(const struct ash_param *param);
 
-/* model.c: everything but the weights, of a slice (NULL: all). Takes over config's reference, on failure too. Returns 0 or
- * -ENOMEM; the caller closes *model_out. */
+/* model.c: everything but the weights, of a slice (NULL: all). Takes over config's reference, on failure too.
+ * Returns 0 or -ENOMEM; the caller closes *model_out. */
 int ash_model_alloc(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_model **model_out,
                     struct ash_err *err);
 

@@ -35,6 +35,7 @@ void ash_shards_fini(struct ash_shards *shards);
 struct ash_shard_part {
     size_t first, count, at;
 };
+/* This rank's part of a parameter; count 0: none. */
 struct ash_shard_part ash_shards_part(const struct ash_shards *shards, const struct ash_param *param);
 /* The same, of elements run of the shard only. */
 struct ash_shard_part ash_shards_part_in(const struct ash_shards *shards, const struct ash_param *param,

@@ -43,8 +43,8 @@ static int check_columns(const char *what, size_t ffn, const struct ash_slice *s
                        what, slice->tp_size, ASH_K_GROUP, ffn / ASH_K_GROUP > 0 ? ffn / ASH_K_GROUP : 1);
 }
 
-/* Sums over heads' columns that are cut where a rank's key-value heads end: attention's output, and in the backward pass
- * q, k and v. In one matrix (gpt2) k and v follow q in the same sum. */
+/* Sums over heads' columns that are cut where a rank's key-value heads end: attention's output, and in the backward
+ * pass q, k and v. In one matrix (gpt2) k and v follow q in the same sum. */
 static int check_heads(const struct ash_model_config *config, const struct ash_slice *slice, struct ash_err *err)
 {
     bool latent = config->attn == ASH_ATTN_LATENT, fused = config->family->names[ASH_ROLE_QKV] != NULL;

@@ -1,4 +1,5 @@
-/* slice - which part of a model a process holds when several share one. A slice cuts where the sums of a layer allow it: whole layers (pipeline stages), heads, columns of the feed-forward and rows of the vocabulary (tensor
+/* slice - which part of a model a process holds when several share one. A slice cuts where the sums of a layer allow
+ * it: whole layers (pipeline stages), heads, columns of the feed-forward and rows of the vocabulary (tensor
  * parallelism), whole experts. Everything else is copied to all who need it; one of them counts for it. */
 #ifndef ASH_MODEL_SLICE_H
 #define ASH_MODEL_SLICE_H
@@ -26,11 +27,13 @@ struct ash_slice ash_slice_whole(const struct ash_model_config *config);
 int ash_slice_check(const struct ash_model_config *config, const struct ash_slice *slice, bool rounded,
                     struct ash_err *err);
 
-/* What the slice has: key-value heads, columns of a feed-forward of width ffn, rows of the vocabulary, experts. Columns
- * and vocabulary in whole groups of k where there are enough. */
+/* What the slice has of each kind: here, key-value heads. */
 struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice);
+/* Columns of a feed-forward of width ffn, in whole groups of k where there are enough. */
 struct ash_range ash_slice_columns(size_t ffn, const struct ash_slice *slice);
+/* Rows of the vocabulary, likewise in whole groups. */
 struct ash_range ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice);
+/* Whole experts. */
 struct ash_range ash_slice_experts(const struct ash_model_config *config, const struct ash_slice *slice);
 
 /* The sizes of the part, as if it were a model: layers, heads, kv_heads, ffn and expert.shared_ffn are the slice's own;

@@ -9,7 +9,8 @@ template <int V_EACH> static __device__ inline void forward_tile(const struct as
     extern __shared__ float shared[];
     struct ash_cuda_attn_tile tile = args.tiles[blockIdx.x];
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
-    size_t h = blockIdx.y, g = h / (args.heads / args.kv_heads), wide = args.dim_k > args.dim_v ? args.dim_k : args.dim_v;
+    size_t h = blockIdx.y, g = h / (args.heads / args.kv_heads),
+           wide = args.dim_k > args.dim_v ? args.dim_k : args.dim_v;
     float *kv = shared, *q = kv + ASH_ATTN_BLOCK * (wide + 1), *p = q + ATTN_ROWS * (args.dim_k + 1);
     int r = threadIdx.x / ASH_LANES, l = threadIdx.x % ASH_LANES;
     bool real = r < tile.count;
@@ -70,7 +71,8 @@ template <int V_EACH> static __device__ inline void forward_tile(const struct as
     if (!real) return;
     for (int i = 0; i < V_EACH; i++)
         if (l + i * ASH_LANES < args.dim_v)
-            args.out[(seq.q_row + tile.first + r) * args.out_stride + h * args.dim_v + l + i * ASH_LANES] = acc[i] / sum;
+            args.out[(seq.q_row + tile.first + r) * args.out_stride + h * args.dim_v + l + i * ASH_LANES] =
+                acc[i] / sum;
     if (args.lse != NULL && l == 0) args.lse[(seq.q_row + tile.first + r) * args.heads + h] = max + ash_logf(sum);
 }
 

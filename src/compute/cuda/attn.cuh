@@ -33,7 +33,8 @@ static __device__ inline float read_kv(const struct ash_cuda_attn &args, const v
                                        size_t stride, size_t page_first, size_t j, size_t column)
 {
     if (pages == NULL) return read_element(run, args.kv_dtype, j * stride + column);
-    return read_element(pages[j / args.page_tokens], args.kv_dtype, page_first + j % args.page_tokens * stride + column);
+    return read_element(pages[j / args.page_tokens], args.kv_dtype,
+                        page_first + j % args.page_tokens * stride + column);
 }
 
 /* Keys (or values) first ... first + count - 1 of kv head g into tile [keys, dim + 1]; zeros past the last. */

@@ -1,5 +1,5 @@
-/* attn_back - attention backward, in two kernels that both recompute the scores from the saved log-sum: dq walks keys in
- * ascending order, dk and dv walk the query heads of their group and then query rows in ascending order. */
+/* attn_back - attention backward, in two kernels that both recompute the scores from the saved log-sum: dq walks
+ * keys in ascending order, dk and dv walk the query heads of their group and then query rows in ascending order. */
 #include "compute/cuda/attn.cuh"
 
 /* Probability and gradient of the scaled score of the pairs (query row r, keys l and l + 16 of the tile). */
@@ -90,8 +90,7 @@ template <int K_EACH> static __device__ inline void queries_tile(const struct as
         }
     }
     for (int i = 0; real && i < K_EACH; i++)
-        if (l + i * ASH_LANES < args.dim_k)
-            args.dq[row * args.q_stride + h * args.dim_k + l + i * ASH_LANES] = dq[i];
+        if (l + i * ASH_LANES < args.dim_k) args.dq[row * args.q_stride + h * args.dim_k + l + i * ASH_LANES] = dq[i];
 }
 
 #define KEY_THREADS (ATTN_THREADS / KEYS_BACK) /* threads of a key */
@@ -118,8 +117,8 @@ static __device__ inline void keys_add(const struct ash_cuda_attn &args, const s
         struct pair pair;
 
         if (!real || tile.first + n < seen.begin || tile.first + n >= seen.end) continue;
-        pair = backward_pair(args, t.q + r * (args.dim_k + 1), t.dout + r * (args.dim_v + 1), t.k + n * (args.dim_k + 1),
-                             t.v + n * (args.dim_v + 1), lse, delta);
+        pair = backward_pair(args, t.q + r * (args.dim_k + 1), t.dout + r * (args.dim_v + 1),
+                             t.k + n * (args.dim_k + 1), t.v + n * (args.dim_v + 1), lse, delta);
         t.p[r * KEYS_BACK + n] = pair.p;
         t.ds[r * KEYS_BACK + n] = pair.ds;
     }
@@ -176,12 +175,12 @@ template <int EACH> static __device__ inline void keys_tile(const struct ash_cud
 }
 
 #define BACKWARD(DIM)                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(ATTN_THREADS, 1)                                                         \
+    extern "C" __global__ void __launch_bounds__(ATTN_THREADS, 1)                                                      \
         attn_queries_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                          \
     {                                                                                                                  \
         queries_tile<DIM / ASH_LANES>(args);                                                                           \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(ATTN_THREADS, 1)                                                         \
+    extern "C" __global__ void __launch_bounds__(ATTN_THREADS, 1)                                                      \
         attn_keys_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                             \
     {                                                                                                                  \
         keys_tile<DIM / KEY_THREADS>(args);                                                                            \

@@ -22,7 +22,8 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend);
 int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err);
 /* The GPU that it runs on, for timers and facts. Belongs to the backend. */
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend);
-/* Say into buf what GPU this machine has and whether this build's kernels run on it, or what is missing. Returns buf. */
+/* Say into buf what GPU this machine has and whether this build's kernels run on it, or what is missing. Returns
+ * buf. */
 const char *ash_cuda_backend_describe(char *buf, size_t buf_bytes);
 /* Does this build carry kernels? Says nothing of the machine. */
 bool ash_cuda_backend_built(void);

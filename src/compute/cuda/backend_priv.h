@@ -41,7 +41,9 @@ void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_
 /* Grids for one thread per element (which walk on in strides where there are very many), for half a warp per row, and
  * for one thread per column. */
 struct ash_cuda_grid ash_cuda_grid_elements(size_t count);
+/* Half a warp per row. */
 struct ash_cuda_grid ash_cuda_grid_rows(size_t rows);
+/* One thread per column. */
 struct ash_cuda_grid ash_cuda_grid_columns(size_t cols);
 /* GPU memory of at least size_bytes that work enqueued before the next call may use. Aborts when the GPU is full. */
 void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes);

@@ -33,12 +33,14 @@ static __device__ inline void gemm_tile(const struct ash_gemm_args &args)
 
         /* Neighbouring threads read neighbouring elements, whichever way the operand lies. */
         for (int i = thread; i < TILE_M * TILE_K; i += THREADS) {
-            int k = args.a.col_stride == 1 ? i % TILE_K : i / TILE_M, m = args.a.col_stride == 1 ? i / TILE_K : i % TILE_M;
+            int k = args.a.col_stride == 1 ? i % TILE_K : i / TILE_M,
+                m = args.a.col_stride == 1 ? i / TILE_K : i % TILE_M;
 
             a[k][m] = k < depth && m0 + m < args.M ? read_mat(&args.a, m0 + m, k0 + k, args.round_bf16) : 0.0f;
         }
         for (int i = thread; i < TILE_N * TILE_K; i += THREADS) {
-            int k = args.b.row_stride == 1 ? i % TILE_K : i / TILE_N, n = args.b.row_stride == 1 ? i / TILE_K : i % TILE_N;
+            int k = args.b.row_stride == 1 ? i % TILE_K : i / TILE_N,
+                n = args.b.row_stride == 1 ? i / TILE_K : i % TILE_N;
 
             b[k][n] = k < depth && n0 + n < args.N ? read_mat(&args.b, k0 + k, n0 + n, args.round_bf16) : 0.0f;
         }

@@ -1,6 +1,6 @@
-/* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says, whatever the
- * tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to shared memory several
- * ahead of their use. Steps of zeros past the last k change no sum. */
+/* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
+ * whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to
+ * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
 #include "compute/cuda/device.cuh"
 
 #define TILE_M 128
@@ -42,8 +42,7 @@ struct source {
     unsigned stride, k;   /* k that are left from its chunk on */
 };
 
-template <int LINES>
-static __device__ inline struct source source_of(const struct ash_cuda_lines &lines, size_t line0)
+template <int LINES> static __device__ inline struct source source_of(const struct ash_cuda_lines &lines, size_t line0)
 {
     unsigned line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
     struct source source;
@@ -59,8 +58,7 @@ static __device__ inline struct source source_of(const struct ash_cuda_lines &li
 }
 
 /* Enqueue a tile of LINES lines: TILE_K of k from k0 on. */
-template <int LINES>
-static __device__ inline void copy_tile(const struct source &source, unsigned k0, unsigned tile)
+template <int LINES> static __device__ inline void copy_tile(const struct source &source, unsigned k0, unsigned tile)
 {
     int line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
 
@@ -111,7 +109,8 @@ static __device__ inline void step(unsigned a, unsigned b, int wm, int wn, int k
             mma(sum[i][j], x[i], &y[j / 2][j % 2 * 2]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) gemm_bf16(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
+extern "C" __global__ void __launch_bounds__(THREADS, 1)
+    gemm_bf16(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
 {
     extern __shared__ __align__(128) unsigned char shared[];
     unsigned base = (unsigned)__cvta_generic_to_shared(shared);
@@ -182,13 +181,14 @@ extern "C" __global__ void __launch_bounds__(256) to_bf16_lines(const __grid_con
         bool inside = line0 + line < op.count && k0 + k < op.k;
         size_t at = (line0 + line) * op.line_stride + (k0 + k) * op.k_stride;
 
-        tile[line][k] = !inside                  ? 0
-                        : op.dtype == ASH_BF16   ? ((const uint16_t *)op.data)[at]
-                                                 : ash_f32_to_bf16(read_element(op.data, op.dtype, at));
+        tile[line][k] = !inside                ? 0
+                        : op.dtype == ASH_BF16 ? ((const uint16_t *)op.data)[at]
+                                               : ash_f32_to_bf16(read_element(op.data, op.dtype, at));
     }
     __syncthreads();
     for (int line = slow; line < BLOCK; line += 256 / BLOCK)
-        if (line0 + line < op.count && k0 + fast < op.stride) op.out[(line0 + line) * op.stride + k0 + fast] = tile[line][fast];
+        if (line0 + line < op.count && k0 + fast < op.stride)
+            op.out[(line0 + line) * op.stride + k0 + fast] = tile[line][fast];
 }
 
 /* Words, not values: a NaN equals itself, and 0 is not -0. */

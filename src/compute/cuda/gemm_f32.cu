@@ -1,7 +1,7 @@
-/* gemm_f32 - large float32 products at speed: one fused multiply-add chain per output element, k ascending. A thread keeps
- * 8 x 8 sums, as four squares of 4 x 4, so that shared memory is read 16 bytes at a time; the next tile is on its way
- * from memory into registers while this one is multiplied. Operands are float32 with one stride of 1; tiles at the edges
- * are read element by element. */
+/* gemm_f32 - large float32 products at speed: one fused multiply-add chain per output element, k ascending. A thread
+ * keeps 8 x 8 sums, as four squares of 4 x 4, so that shared memory is read 16 bytes at a time; the next tile is on
+ * its way from memory into registers while this one is multiplied. Operands are float32 with one stride of 1; tiles
+ * at the edges are read element by element. */
 #include "compute/cuda/device.cuh"
 
 #define TILE 128 /* rows and columns of c */
@@ -31,8 +31,7 @@ template <bool K_ADJACENT> static __device__ inline void place(int i, int *line,
     *k = K_ADJACENT ? at % (TILE_K / 4) * 4 : at / (TILE / 4);
 }
 
-template <bool K_ADJACENT>
-static __device__ inline void fetch(const struct operand &op, size_t k0, float4 regs[LOADS])
+template <bool K_ADJACENT> static __device__ inline void fetch(const struct operand &op, size_t k0, float4 regs[LOADS])
 {
     bool inside = op.wide && op.line0 + TILE <= op.lines && k0 + TILE_K <= op.K;
 
@@ -94,12 +93,14 @@ static __device__ inline void multiply(const float a[TILE_K][LINE], const float 
             sum[i][j] = fmaf(x[i], y[j], sum[i][j]);
 }
 
-template <bool A_K_ADJACENT, bool B_K_ADJACENT> static __device__ inline void gemm_tile(const struct ash_gemm_args &args)
+template <bool A_K_ADJACENT, bool B_K_ADJACENT>
+static __device__ inline void gemm_tile(const struct ash_gemm_args &args)
 {
     __shared__ __align__(16) float a[2][TILE_K][LINE], b[2][TILE_K][LINE];
     size_t m0 = (size_t)blockIdx.y * TILE, n0 = (size_t)blockIdx.x * TILE;
     struct operand left = {(const float *)args.a.data, args.a.row_stride, args.a.col_stride, m0, args.M, args.K, false};
-    struct operand right = {(const float *)args.b.data, args.b.col_stride, args.b.row_stride, n0, args.N, args.K, false};
+    struct operand right = {
+        (const float *)args.b.data, args.b.col_stride, args.b.row_stride, n0, args.N, args.K, false};
     /* A warp has 4 x 8 threads of the 16 x 16, so that its reads of shared memory overlap. */
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     int tm = warp / 2 * 4 + lane / 8, tn = warp % 2 * 8 + lane % 8, now = 0;

@@ -1,6 +1,7 @@
-/* library - large bf16 products through cuBLASLt, at its speed and with our bits. At the first product of a shape every
- * algorithm that the library offers computes it, and its result is compared with that of our own kernel, bit by bit; the
- * fastest of those that agree is remembered. Where none agrees, or there is no library, our own kernel stays. */
+/* library - large bf16 products through cuBLASLt, at its speed and with our bits. At the first product of a shape
+ * every algorithm that the library offers computes it, and its result is compared with that of our own kernel, bit
+ * by bit; the fastest of those that agree is remembered. Where none agrees, or there is no library, our own kernel
+ * stays. */
 #ifndef ASH_COMPUTE_CUDA_LIBRARY_H
 #define ASH_COMPUTE_CUDA_LIBRARY_H
 

@@ -59,7 +59,8 @@ static bool is_lines(const struct ash_mat *mat, size_t line_stride, size_t k_str
            (uintptr_t)mat->data % 16 == 0;
 }
 
-/* An operand as lines of k: count of them, in room (of round_up(k, BF16_CHUNK) values each) unless it lies so already. */
+/* An operand as lines of k: count of them, in room (of round_up(k, BF16_CHUNK) values each) unless it lies so
+ * already. */
 static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_mat *mat, size_t line_stride,
                                       size_t k_stride, size_t count, size_t k, uint16_t *room)
 {

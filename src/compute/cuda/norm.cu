@@ -1,5 +1,5 @@
-/* norm - RMS and layer norm. Half a warp owns a row and adds it up in the canonical order; weight gradients walk rows in
- * order, a thread per column. */
+/* norm - RMS and layer norm. Half a warp owns a row and adds it up in the canonical order; weight gradients walk
+ * rows in order, a thread per column. */
 #include "compute/cuda/device.cuh"
 
 static __device__ inline size_t x_offset(const struct ash_norm_args &args, size_t unit)
@@ -12,7 +12,8 @@ static __device__ inline size_t y_offset(const struct ash_norm_args &args, size_
     return unit / args.groups * args.y_stride + unit % args.groups * args.cols;
 }
 
-/* The row of this half warp. Those past the end do row 0 again, and write nothing: all threads take part in shuffles. */
+/* The row of this half warp. Those past the end do row 0 again, and write nothing: all threads take part in
+ * shuffles. */
 struct row {
     size_t unit;
     int l;

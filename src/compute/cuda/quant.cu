@@ -1,5 +1,5 @@
-/* quant - products with a quantised matrix. Dot products of groups are exact integers, so a warp adds them in any order;
- * groups then join in one fused multiply-add chain, ascending, as compute/ops.h says. */
+/* quant - products with a quantised matrix. Dot products of groups are exact integers, so a warp adds them in any
+ * order; groups then join in one fused multiply-add chain, ascending, as compute/ops.h says. */
 #include "compute/cuda/device.cuh"
 
 #define WARPS 4

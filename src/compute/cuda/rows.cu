@@ -1,4 +1,5 @@
-/* rows - row arithmetic: sums, scaling, rounding, and the moves of rows to experts and back. A thread owns an element. */
+/* rows - row arithmetic: sums, scaling, rounding, and the moves of rows to experts and back. A thread owns an
+ * element. */
 #include "compute/cuda/device.cuh"
 
 #define EACH(i, count)                                                                                                 \

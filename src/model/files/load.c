@@ -1,6 +1,6 @@
-/* Reading and packing in one go. A cold model that is packed from mapped pages goes through memory three times: into the
- * page cache, out of it, and into the packed place. Here the disk writes to the same few buffers, which are packed out
- * of the processor's caches. */
+/* Reading and packing in one go. A cold model that is packed from mapped pages goes through memory three times: into
+ * the page cache, out of it, and into the packed place. Here the disk writes to the same few buffers, which are
+ * packed out of the processor's caches. */
 #include "model/files/load.h"
 
 #include <errno.h>
@@ -57,7 +57,7 @@ bool ash_load_wanted(const struct ash_model *model, const struct ash_exec *exec)
     return there < looked - looked / 2;
 }
 
-/* ---- chunks ------------------------------------------------------------------------------------------------------- */
+/* ---- chunks ------------------------------------------------------------------------------------------------------ */
 
 static size_t chunk_rows(size_t row_bytes)
 {

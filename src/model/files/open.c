@@ -9,7 +9,7 @@
 #include "model/files/load.h"
 #include "model/model_priv.h"
 
-/* ---- opening ------------------------------------------------------------------------------------------------------ */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 int ash_model_home(const char *path, char *buf, size_t buf_bytes)
 {
@@ -100,7 +100,7 @@ int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct
     return ash_err_set(err, -ENOTSUP, "'%s' is a GGUF file: training starts from a Hugging Face folder", file);
 }
 
-/* ---- reading ahead ------------------------------------------------------------------------------------------------ */
+/* ---- reading ahead ----------------------------------------------------------------------------------------------- */
 
 /* Parameters are listed in the order of use, but for an embedding: a few of its rows are looked up first, and all of it
  * is read last where it is the output matrix too. */

@@ -1,6 +1,6 @@
 /* Packing a model's matrices: from the file's layout to the one that a backend's GEMM reads fastest, in one block of
- * memory. Chunk by chunk that memory is written and the file's pages are released, so the two copies are never in memory
- * at once. */
+ * memory. Chunk by chunk that memory is written and the file's pages are released, so the two copies are never in
+ * memory at once. */
 #include "base/assert.h"
 #include "base/math.h"
 #include "model/model_priv.h"

@@ -1,8 +1,8 @@
-/* Q8_0 and Q8_W round to the nearest integer. Q4_0 has more to choose: the scale of a block decides how much is lost.
- * The usual scale (largest value / -8) is neither the best nor one that products are fast with, so scales are searched.
- * The blocks of a group of 256 weights get integer sub-scales, of at most ASH_QUANT_SUBSCALE_SMALL_MAX, of one group scale
- * (ops.h); the ones with the least loss are taken. They lose less than the usual scales in all but a few groups, which
- * keep the usual ones. The file is Q4_0 as any other.
+/* Q8_0 and Q8_W round to the nearest integer. Q4_0 has more to choose: the scale of a block decides how much is
+ * lost. The usual scale (largest value / -8) is neither the best nor one that products are fast with, so scales are
+ * searched. The blocks of a group of 256 weights get integer sub-scales, of at most ASH_QUANT_SUBSCALE_SMALL_MAX, of
+ * one group scale (ops.h); the ones with the least loss are taken. They lose less than the usual scales in all but a
+ * few groups, which keep the usual ones. The file is Q4_0 as any other.
  *
  * Every machine writes the same file: sums of errors have a fixed order. */
 #include "model/files/quantise.h"
@@ -136,8 +136,8 @@ struct q4_group {
     float group_scale, lost;
 };
 
-/* Take this group scale if it loses less. The block with the largest scale has the sub-scale ASH_QUANT_SUBSCALE_SMALL_MAX:
- * readers find the group scale by that. */
+/* Take this group scale if it loses less. The block with the largest scale has the sub-scale
+ * ASH_QUANT_SUBSCALE_SMALL_MAX: readers find the group scale by that. */
 static void try_group_scale(struct q4_group *group, float group_scale)
 {
     int sub_scales[ASH_QUANT_GROUP_BLOCKS] = {0};

@@ -1,4 +1,5 @@
-/* acts: the memory of activations, and the rows of a batch that are this rank's in what lies among the rows of others. */
+/* acts: the memory of activations, and the rows of a batch that are this rank's in what lies among the rows of
+ * others. */
 #include "model/pass/acts.h"
 
 #include <errno.h>
@@ -9,7 +10,7 @@
 #include "base/math.h"
 #include "model/pass/acts_layout.h"
 
-/* ---- size --------------------------------------------------------------------------------------------------------- */
+/* ---- size -------------------------------------------------------------------------------------------------------- */
 
 /* Of the memory that ranks share, a rank has its part. */
 static size_t rank_bytes(const struct ash_acts_layout *l)
@@ -65,8 +66,9 @@ end:
     return rc;
 }
 
-/* The memory of the ranks of a node: ASH_SPACE_TP of each tp group, ASH_SPACE_CP of each tp rank, ASH_SPACE_NODE, then ASH_SPACE_PRIVATE of each rank where
- * those of tp see it. base_out[space]: where this rank's begins; NULL where it is not there. */
+/* The memory of the ranks of a node: ASH_SPACE_TP of each tp group, ASH_SPACE_CP of each tp rank, ASH_SPACE_NODE,
+ * then ASH_SPACE_PRIVATE of each rank where those of tp see it. base_out[space]: where this rank's begins; NULL
+ * where it is not there. */
 static int open_shared(const struct ash_acts_layout *measured, struct ash_axes *axes, char *base_out[ASH_SPACES],
                        struct ash_err *err)
 {
@@ -140,7 +142,7 @@ void ash_acts_close(struct ash_acts *acts)
     memset(acts, 0, sizeof(*acts));
 }
 
-/* ---- the rows of a batch ------------------------------------------------------------------------------------------ */
+/* ---- the rows of a batch ----------------------------------------------------------------------------------------- */
 
 /* Norms, and the gradients of the stream and of a norm. skip: floats before this rank's rows of the stream. */
 static void bind_stream(struct ash_acts *acts, const struct ash_model *model, const struct ash_axes *axes,

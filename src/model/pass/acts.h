@@ -1,11 +1,12 @@
-/* acts - where the activations and gradients of a pass lie: one block of memory, laid out once for the largest batch.
+/* acts - where the activations and gradients of a pass lie: one block of memory, laid out once for the largest
+ * batch.
  *
- * Shapes: C hidden, F feed-forward width, H heads, D a head. "rows" are those of the batch that this rank computes (all,
- * unless cp splits them), "own rows" those of the stream that it keeps between blocks (all, unless tp splits them),
- * "batch rows" those of all ranks. Every activation is [rows, width] of float32 unless said otherwise.
+ * Shapes: C hidden, F feed-forward width, H heads, D a head. "rows" are those of the batch that this rank computes
+ * (all, unless cp splits them), "own rows" those of the stream that it keeps between blocks (all, unless tp splits
+ * them), "batch rows" those of all ranks. Every activation is [rows, width] of float32 unless said otherwise.
  *
- * Some lie among the rows of other ranks, in memory that ranks share. Those have two pointers: *_all is the first row of
- * the batch (set once), the other this rank's first row (set for each batch by ash_acts_bind). */
+ * Some lie among the rows of other ranks, in memory that ranks share. Those have two pointers: *_all is the first
+ * row of the batch (set once), the other this rank's first row (set for each batch by ash_acts_bind). */
 #ifndef ASH_MODEL_PASS_ACTS_H
 #define ASH_MODEL_PASS_ACTS_H
 
@@ -142,8 +143,8 @@ bool ash_acts_keeps(const struct ash_pass_opts *opts, enum ash_keep keep);
 /* Bytes that ash_acts_open would take of this rank, into *bytes_out. Returns 0 or -ENOMEM. */
 int ash_acts_measure(const struct ash_model *model, const struct ash_pass_opts *opts, const struct ash_axes *axes,
                      size_t *bytes_out, struct ash_err *err);
-/* Allocate and lay out everything; opens the memory that axes->node's ranks share, which axes own. Returns 0, -ENOMEM or
- * what the axis gave. */
+/* Allocate and lay out everything; opens the memory that axes->node's ranks share, which axes own. Returns 0,
+ * -ENOMEM or what the axis gave. */
 int ash_acts_open(struct ash_acts *acts, const struct ash_model *model, const struct ash_exec *exec,
                   const struct ash_pass_opts *opts, struct ash_axes *axes, struct ash_err *err);
 /* Free what open took. Accepts a zeroed or half-open struct. */

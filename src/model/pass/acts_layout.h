@@ -38,17 +38,22 @@ struct ash_acts_layout ash_acts_layout_init(const struct ash_model *model, const
                                             const struct ash_axes *axes, struct ash_acts *acts);
 /* Place everything: sets acts' strides, and its pointers where spaces have memory. */
 void ash_acts_layout_run(struct ash_acts_layout *l);
-/* acts_scratch.c, for ash_acts_layout_run: gradients and temporaries of the backward pass; what ranks of tp exchange. */
+/* acts_scratch.c, for ash_acts_layout_run: gradients and temporaries of the backward pass; what ranks of tp
+ * exchange. */
 void ash_acts_layout_gradients(struct ash_acts_layout *l);
+/* What ranks of tp exchange; acts_scratch.c, for ash_acts_layout_run. */
 void ash_acts_layout_exchanges(struct ash_acts_layout *l);
 /* Bytes of a space after a run. */
 size_t ash_acts_layout_space_bytes(const struct ash_acts_layout *l, enum ash_space space);
 
-/* Place size_bytes for the life of the pass, or for one layer at a time. Returns NULL where the layout only measures. */
+/* Place size_bytes for the life of the pass, or for one layer at a time. Returns NULL where the layout only
+ * measures. */
 void *ash_acts_layout_keep_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes);
+/* Place size_bytes for one layer at a time. Returns NULL where the layout only measures. */
 void *ash_acts_layout_reuse_bytes(struct ash_acts_layout *l, enum ash_space space, size_t size_bytes);
 /* The same for the life of the pass, by type; integers are private. */
 float *ash_acts_layout_keep_floats(struct ash_acts_layout *l, enum ash_space space, size_t count);
+/* Private integers for the life of the pass. */
 int32_t *ash_acts_layout_keep_ints(struct ash_acts_layout *l, size_t count);
 /* A column further right in the same rows; of NULL, NULL. */
 float *ash_acts_layout_columns(float *base, size_t columns);

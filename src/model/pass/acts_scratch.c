@@ -5,7 +5,7 @@
 #include "model/pass/reduce_shm.h"
 #include "model/pass/split.h"
 
-/* ---- gradients ---------------------------------------------------------------------------------------------------- */
+/* ---- gradients --------------------------------------------------------------------------------------------------- */
 
 /* Gradients of q, k, v and attention's output, of this rank's rows; or, where ranks of cp share memory, of all. */
 static void lay_attn_gradients(struct ash_acts_layout *l)
@@ -115,7 +115,7 @@ void ash_acts_layout_gradients(struct ash_acts_layout *l)
     lay_moe_gradients(l);
 }
 
-/* ---- exchanges ---------------------------------------------------------------------------------------------------- */
+/* ---- exchanges --------------------------------------------------------------------------------------------------- */
 
 /* What ranks of tp pass to each other in reductions. */
 static void lay_reductions(struct ash_acts_layout *l)

@@ -40,7 +40,8 @@ static struct low_norm kv_norm(const struct ash_pass_step *step, size_t layer)
                              c->kv_rank + c->rope_dim, c->kv_rank, a->kv_low_rstd};
 }
 
-/* Norms run over all rows in the forward pass (everyone has the compressed rows), over own rows in the backward pass. */
+/* Norms run over all rows in the forward pass (everyone has the compressed rows), over own rows in the backward
+ * pass. */
 static struct ash_norm_args low_norm_args(const struct ash_pass_step *step, const struct low_norm *norm,
                                           struct ash_range rows)
 {

@@ -13,6 +13,7 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
                                const float *x);
 /* The same for latent attention, whose norm is never fused. */
 void ash_attn_latent_forward(const struct ash_pass_step *step, size_t layer, const float *x);
+/* As ash_attn_grouped_backward. */
 void ash_attn_latent_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
                               const float *x);
 

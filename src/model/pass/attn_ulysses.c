@@ -1,13 +1,14 @@
-/* attn_ulysses: attention itself runs unchanged over whole documents, and no sum over keys is cut. Ranks hold rows in
- * the order of their numbers: what comes from all of them, one after the other, is the rows of the batch in order.
+/* attn_ulysses: attention itself runs unchanged over whole documents, and no sum over keys is cut. Ranks hold rows
+ * in the order of their numbers: what comes from all of them, one after the other, is the rows of the batch in
+ * order.
  *
- * The heads of a rank are taken in two chunks, if there are so many: while attention computes one, the rows of the other
- * are in flight, there or back.
+ * The heads of a rank are taken in two chunks, if there are so many: while attention computes one, the rows of the
+ * other are in flight, there or back.
  *
- * Where the ranks share memory nothing moves: the rows of all lie side by side in memory that all see, each rank writes
- * its own, and attention reads and writes the columns of its heads there. They meet before attention and after it. A
- * rank that has come to a barrier is through with what others have written for it since the one before, so each array
- * can be written again after the next. */
+ * Where the ranks share memory nothing moves: the rows of all lie side by side in memory that all see, each rank
+ * writes its own, and attention reads and writes the columns of its heads there. They meet before attention and
+ * after it. A rank that has come to a barrier is through with what others have written for it since the one before,
+ * so each array can be written again after the next. */
 #include "model/pass/attn_ulysses.h"
 
 #include <errno.h>

@@ -48,25 +48,30 @@ void ash_axes_all_to_all(struct ash_axes *axes, const struct ash_axis *axis, con
  * stay untouched until ash_axes_all_to_all_wait, which also completes it after a failure. */
 void ash_axes_all_to_all_start(struct ash_axes *axes, const struct ash_axis *axis, const float *in, const size_t *send,
                                float *out, const size_t *recv, void **started_out);
+/* Complete an exchange; started may be NULL. */
 void ash_axes_all_to_all_wait(struct ash_axes *axes, const struct ash_axis *axis, void *started);
 /* data [count] of rank root to all ranks of the axis. */
 void ash_axes_broadcast(struct ash_axes *axes, const struct ash_axis *axis, size_t root, float *data, size_t count);
 /* count floats to, or from, one rank of the axis, in messages of at most ASH_AXIS_MESSAGE floats. */
 void ash_axes_send(struct ash_axes *axes, const struct ash_axis *axis, size_t to, const float *data, size_t count);
+/* count floats from one rank of the axis, in the messages that it sends. */
 void ash_axes_recv(struct ash_axes *axes, const struct ash_axis *axis, size_t from, float *data, size_t count);
 
 /* Tell all who share memory that this rank's counter has reached value: they see what it wrote before. */
 void ash_axes_signal(struct ash_axes *axes, enum ash_axes_counter counter, uint64_t value);
 /* Wait until rank `rank` of tp (of cp) has signalled value. Of this rank itself: a no-op. */
 void ash_axes_wait_tp(struct ash_axes *axes, size_t rank, enum ash_axes_counter counter, uint64_t value);
+/* Wait until rank `rank` of cp has signalled value. */
 void ash_axes_wait_cp(struct ash_axes *axes, size_t rank, enum ash_axes_counter counter, uint64_t value);
 /* The same for all ranks of the axis. */
 void ash_axes_wait_all_tp(struct ash_axes *axes, enum ash_axes_counter counter, uint64_t value);
+/* Wait until all ranks of cp have signalled value. */
 void ash_axes_wait_all_cp(struct ash_axes *axes, enum ash_axes_counter counter, uint64_t value);
 /* All ranks of tp enter a batch: they are through with the one before it. For tp ranks that share memory. */
 void ash_axes_enter_batch(struct ash_axes *axes);
 /* All ranks of tp (of cp) that share memory meet. */
 void ash_axes_barrier_tp(struct ash_axes *axes);
+/* All ranks of cp that share memory meet. */
 void ash_axes_barrier_cp(struct ash_axes *axes);
 
 /* Keep rc as the pass's failure unless there is one already; 0 is ignored. err says why. */

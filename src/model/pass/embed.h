@@ -19,6 +19,7 @@ struct ash_embed_plan {
 /* Returns 0 or -ENOMEM. Without a tp axis nothing is allocated. */
 int ash_embed_open(struct ash_embed_plan *plan, const struct ash_model *model, const struct ash_axes *axes,
                    size_t max_rows, struct ash_err *err);
+/* Free; accepts a zeroed struct. */
 void ash_embed_close(struct ash_embed_plan *plan);
 /* Find out who looks up which of this rank's tokens: ids [rows], host. Returns 0 or what copying gave. */
 int ash_embed_begin(const struct ash_pass_step *step, const int32_t *ids, struct ash_err *err);

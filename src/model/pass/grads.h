@@ -45,8 +45,8 @@ struct ash_grad_sink {
     struct ash_grad_order *order;
     float *grads;        /* [ash_model_grad_size]; NULL: this rank has no rows, and adds nothing */
     float *expert_grads; /* [ash_model_expert_size]: experts' gradients go there; NULL: to grads */
-    /* Along ep the experts here compute for the batches of all ranks: [ep size], expert_grads of each rank's batch; NULL
-     * elements: that of this rank, to grads. NULL without an ep axis. ash_moe_source_sink picks one. */
+    /* Along ep the experts here compute for the batches of all ranks: [ep size], expert_grads of each rank's batch;
+     * NULL elements: that of this rank, to grads. NULL without an ep axis. ash_moe_source_sink picks one. */
     float *const *source_expert_grads;
     bool overwrite; /* the batch brings the first terms: products write what they would else add to zeros */
 };
@@ -57,6 +57,7 @@ enum ash_grad_rows { ASH_GRAD_ALL, ASH_GRAD_STREAM };
 /* Returns 0 or -ENOMEM. Borrows all three until close, which accepts a zeroed struct. */
 int ash_grad_order_open(struct ash_grad_order *order, const struct ash_model *model, struct ash_exec *exec,
                         struct ash_axes *axes, struct ash_err *err);
+/* Free; accepts a zeroed struct. */
 void ash_grad_order_close(struct ash_grad_order *order);
 /* A batch begins: no sum has terms of it. */
 void ash_grad_begin_batch(struct ash_grad_sink *sink);
@@ -72,16 +73,19 @@ struct ash_grad_sum ash_grad_sum_of(const struct ash_grad_sink *sink, int32_t pa
 bool ash_grad_overwrites(struct ash_grad_sink *sink, int32_t param);
 /* The same for ordered accumulation: only the first rank of cp overwrites. */
 bool ash_grad_overwrites_first(struct ash_grad_sink *sink, int32_t param);
-/* Zero those sums of a layer (-1: of the final norm and the head) that the batch should have overwritten and has not. */
+/* Zero those sums of a layer (-1: of the final norm and the head) that the batch should have overwritten and has
+ * not. */
 void ash_grad_zero_untouched(struct ash_grad_sink *sink, int layer);
 
 /* Acquire a parameter's sum; returns it, or NULL where none is wanted. Release it to the next rank. */
 float *ash_grad_acquire(struct ash_grad_sink *sink, int32_t param, enum ash_grad_rows rows);
+/* Release an acquired sum to the next rank. */
 void ash_grad_release(struct ash_grad_sink *sink, int32_t param, enum ash_grad_rows rows);
 /* Release two that were acquired together: a rank that waits for one must not hold up the other. */
 void ash_grad_release_both(struct ash_grad_sink *sink, int32_t one, int32_t other, enum ash_grad_rows rows);
 /* Part of a sum, along cp alone. */
 void ash_grad_acquire_part(struct ash_grad_sink *sink, struct ash_grad_sum part);
+/* Release an acquired part to the next rank of cp. */
 void ash_grad_release_part(struct ash_grad_sink *sink, struct ash_grad_sum part);
 
 /* Give all ranks of tp the deferred sums, before anyone reads them. */
@@ -90,6 +94,7 @@ void ash_grad_flush(struct ash_grad_sink *sink);
  * trained parameters but experts', or of the experts here, and accumulation goes on there. A no-op where ranks share
  * gradients, and without a cp axis. */
 void ash_grad_carry(struct ash_grad_sink *sink);
+/* The same for the sums of the experts here. */
 void ash_grad_carry_experts(struct ash_grad_sink *sink);
 
 #endif

@@ -126,7 +126,7 @@ void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec,
     exec->ops->matrix->gemm(exec, &args);
 }
 
-/* ---- a k-chunk of a product --------------------------------------------------------------------------------------------- */
+/* ---- a k-chunk of a product -------------------------------------------------------------------------------------- */
 
 struct ash_gemm_args ash_linear_chunk_gemm(const struct ash_model *model, const struct ash_linear_chunk *chunk)
 {

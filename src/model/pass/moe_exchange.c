@@ -207,7 +207,8 @@ bool ash_moe_source_has_rows(const struct ash_pass_step *step, size_t source)
     return step->axes->ep.size == 1 || step->moe->sources[source].has_rows;
 }
 
-/* This rank's own batch is one of them; where its experts' gradients have no place of their own, they are among grads. */
+/* This rank's own batch is one of them; where its experts' gradients have no place of their own, they are among
+ * grads. */
 void ash_moe_carry_grads(const struct ash_pass_step *step, struct ash_grad_sink *sink)
 {
     bool is_followed = step->rows > 0 && (step->batch->flags & ASH_BATCH_MORE_FOLLOW) != 0;
@@ -398,8 +399,8 @@ static void send_back(const struct ash_pass_step *step, size_t layer, float *pai
                                  step->moe->send[r] * sizeof(float));
 }
 
-/* All ranks of tp get what each has: of every rank of ep, one run of neighbours. Where they share memory they meet, also
- * where pairs are everywhere: others must be through with what this rank goes on to write. */
+/* All ranks of tp get what each has: of every rank of ep, one run of neighbours. Where they share memory they meet,
+ * also where pairs are everywhere: others must be through with what this rank goes on to write. */
 static void gather_pairs(const struct ash_pass_step *step, size_t layer, float *pairs)
 {
     const struct ash_axis *tp = &step->axes->tp;

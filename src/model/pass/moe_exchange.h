@@ -1,6 +1,7 @@
-/* moe_exchange - dispatch of pairs to the ranks that have their experts, and of what experts made of them back to their tokens.
- * Along ep ranks have different batches, so rows are exchanged, counts first; no pair is ever left out, the inbox grows
- * instead. Along tp they have the same rows, so each rank takes the pairs of its own experts, and results are gathered. */
+/* moe_exchange - dispatch of pairs to the ranks that have their experts, and of what experts made of them back to
+ * their tokens. Along ep ranks have different batches, so rows are exchanged, counts first; no pair is ever left
+ * out, the inbox grows instead. Along tp they have the same rows, so each rank takes the pairs of its own experts,
+ * and results are gathered. */
 #ifndef ASH_MODEL_PASS_MOE_EXCHANGE_H
 #define ASH_MODEL_PASS_MOE_EXCHANGE_H
 
@@ -12,6 +13,7 @@
  * open left, and a zeroed struct. */
 int ash_moe_open(struct ash_moe_exchange *moe, const struct ash_model *model, const struct ash_exec *exec,
                  const struct ash_pass_opts *opts, const struct ash_axes *axes, struct ash_err *err);
+/* Free; accepts a zeroed struct and what a failed open left. */
 void ash_moe_close(struct ash_moe_exchange *moe);
 /* Bytes of the inboxes and what goes with them when each rank gets as many pairs as it has itself. */
 size_t ash_moe_exchange_bytes(const struct ash_model *model, const struct ash_pass_opts *opts,
@@ -32,12 +34,14 @@ struct ash_expert_work {
 
 /* Send the rows of x to the experts that they chose (moe.order, route.offsets); then work is ready. */
 void ash_moe_dispatch(const struct ash_pass_step *step, size_t layer, const float *x);
+/* What the experts here compute on, after a dispatch. */
 struct ash_expert_work ash_moe_work(const struct ash_pass_step *step, size_t layer);
 /* moe.y of all pairs, from work's y. */
 void ash_moe_combine(const struct ash_pass_step *step, size_t layer);
 /* Backward: from dy, the gradient of the layer's output, to work's dy; and from there to scratch.dpair, the gradient of
  * all pairs' x. */
 void ash_moe_dispatch_grads(const struct ash_pass_step *step, size_t layer, const float *dy);
+/* From work's dy to scratch.dpair, the gradient of all pairs' x. */
 void ash_moe_combine_grads(const struct ash_pass_step *step, size_t layer);
 
 /* The sink of experts' gradients over the batch of one source (rank of ep). */

@@ -234,7 +234,7 @@ static size_t forwarded_pairs(const struct ash_pass_step *step, size_t layer, si
     return pairs;
 }
 
-/* ---- between nodes ------------------------------------------------------------------------------------------------------ */
+/* ---- between nodes ----------------------------------------------------------------------------------------------- */
 
 /* Make room; what was there may be gone. Without memory this rank is lost to the others. */
 static float *room(const struct ash_pass_step *step, struct ash_growing *floats, const size_t *counts, size_t size)
@@ -311,7 +311,7 @@ static void cross_nodes(const struct ash_pass_step *step, size_t layer, const fl
     ash_axes_all_to_all(step->axes, &step->axes->ep, nodes->out.memory.data, exchange->send, in, exchange->recv);
 }
 
-/* ---- inside a node ------------------------------------------------------------------------------------------------------ */
+/* ---- inside a node ----------------------------------------------------------------------------------------------- */
 
 /* Floats from and to the ranks of this node. */
 static void count_inside(const struct ash_pass_step *step, size_t layer)

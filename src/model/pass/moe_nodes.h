@@ -12,6 +12,7 @@ bool ash_moe_crosses_nodes(const struct ash_model *model, const struct ash_axes 
 /* Returns 0 or -ENOMEM; close takes what a failed open left, and a zeroed struct. */
 int ash_moe_nodes_open(struct ash_moe_nodes *nodes, const struct ash_model *model, const struct ash_exec *exec,
                        const struct ash_pass_opts *opts, const struct ash_axes *axes, struct ash_err *err);
+/* Free; accepts a zeroed struct and what a failed open left. */
 void ash_moe_nodes_close(struct ash_moe_nodes *nodes);
 /* As ash_moe_exchange_bytes. */
 size_t ash_moe_nodes_bytes(const struct ash_model *model, const struct ash_pass_opts *opts,

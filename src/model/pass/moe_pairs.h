@@ -1,5 +1,5 @@
-/* moe_pairs - pairs of tokens and experts: which ranks they go to, and the state of their exchange. Experts are split in
- * order, so the pairs of a rank, sorted by expert, are neighbours. */
+/* moe_pairs - pairs of tokens and experts: which ranks they go to, and the state of their exchange. Experts are
+ * split in order, so the pairs of a rank, sorted by expert, are neighbours. */
 #ifndef ASH_MODEL_PASS_MOE_PAIRS_H
 #define ASH_MODEL_PASS_MOE_PAIRS_H
 

@@ -36,6 +36,7 @@ void ash_column_parallel_backward(const struct ash_pass_step *step, struct ash_g
 /* The same, where weight_grads adds those of weights and biases. Not for a pass without a tp axis. */
 typedef void ash_weight_grads_fn(const struct ash_pass_step *step, struct ash_grad_sink *sink,
                                  const struct ash_column_parallel *columns);
+/* ash_column_parallel_backward with its own weight_grads. */
 void ash_column_parallel_backward_with(const struct ash_pass_step *step, struct ash_grad_sink *sink,
                                        const struct ash_column_parallel *columns, ash_weight_grads_fn *weight_grads);
 

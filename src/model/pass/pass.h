@@ -1,5 +1,6 @@
-/* pass - one pass over rows of tokens: a forward pass that can use a cache, and a backward pass. The same layer code runs
- * in training, evaluation and serving, so their logits agree to the bit. README.md says how the inside is built. */
+/* pass - one pass over rows of tokens: a forward pass that can use a cache, and a backward pass. The same layer code
+ * runs in training, evaluation and serving, so their logits agree to the bit. README.md says how the inside is
+ * built. */
 #ifndef ASH_MODEL_PASS_PASS_H
 #define ASH_MODEL_PASS_PASS_H
 
@@ -81,6 +82,7 @@ struct ash_pass_opts {
  * -ENOTSUP or -ENOMEM. All ranks of its axes open passes together. */
 int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
                   struct ash_pass **pass_out, struct ash_err *err);
+/* Free the activations; NULL is a no-op. All ranks of its axes close together. */
 void ash_pass_close(struct ash_pass *pass);
 /* Bytes of activations that a pass holds. */
 size_t ash_pass_bytes(const struct ash_pass *pass);
@@ -92,22 +94,24 @@ int ash_pass_measure(const struct ash_model *model, const struct ash_pass_opts *
 
 /* Forward and loss, no gradients: losses[r] is the cross-entropy of row r (0 where its target is -1). */
 int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *losses, struct ash_err *err);
-/* Forward, loss and backward. Adds the gradient of scale * sum(losses) to grads, sequence by sequence, tokens ascending:
- * calling it for some of a batch's sequences and then for the others gives the bits of one call.
- * The ranks of an axis call this (and eval) equally often. Along ep a rank that has no batch left serves the others
- * with an empty one (rows 0; its other fields and losses are not read). */
+/* Forward, loss and backward. Adds the gradient of scale * sum(losses) to grads, sequence by sequence, tokens
+ * ascending: calling it for some of a batch's sequences and then for the others gives the bits of one call. The
+ * ranks of an axis call this (and eval) equally often. Along ep a rank that has no batch left serves the others with
+ * an empty one (rows 0; its other fields and losses are not read). */
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale,
                    const struct ash_pass_grads *grads, float *losses, struct ash_err *err);
 
-/* ---- stages: a pass over some of a model's layers, its two directions apart, so that other passes run between them -- */
+/* ---- stages: some of a model's layers, the two directions apart, so that other passes run between them ------------ */
 
 /* Does the stage look tokens up, and does it end with the loss? */
 bool ash_pass_has_embed(const struct ash_pass *pass);
+/* Does the stage end with the loss? */
 bool ash_pass_has_head(const struct ash_pass *pass);
 /* The stream: floats that a stage sends to the next for a batch of so many rows. */
 size_t ash_pass_stream_count(const struct ash_pass *pass, size_t rows);
 /* Where they are put before ash_pass_forward, and where they are after it. */
 float *ash_pass_input(struct ash_pass *pass);
+/* Where the stream is after ash_pass_forward. */
 const float *ash_pass_output(const struct ash_pass *pass);
 /* Where gradients travel the other way: the next stage's into, this one's out of the same place. */
 float *ash_pass_gradient(struct ash_pass *pass);
@@ -124,8 +128,10 @@ int ash_pass_backward(struct ash_pass *pass, float scale, const struct ash_pass_
 
 struct ash_cache; /* keys and values of earlier tokens: slots sequences of up to max_tokens; memory grows with them */
 
+/* A cache of slots sequences of up to max_tokens. Returns 0 or -ENOMEM. */
 int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_tokens, struct ash_cache **cache_out,
                    struct ash_err *err);
+/* Free it; NULL is a no-op. */
 void ash_cache_close(struct ash_cache *cache);
 /* Forget what a slot holds; its memory serves other slots. */
 void ash_cache_release(struct ash_cache *cache, size_t slot);

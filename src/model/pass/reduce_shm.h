@@ -21,7 +21,9 @@ struct ash_range ash_reduce_shm_rows(const struct ash_pass_step *step, struct as
 /* Publish this rank's operands of count chunks; wait until all ranks have published theirs; read what rank published
  * for a chunk. What they point to stays as it is until all ranks of tp have met once more. */
 void ash_operands_publish(const struct ash_pass_step *step, const struct ash_operand *operands, size_t count);
+/* Wait until all ranks of tp have published theirs. */
 void ash_operands_wait(const struct ash_pass_step *step);
+/* What rank published for a chunk. */
 struct ash_operand ash_operand_of(const struct ash_pass_step *step, size_t rank, size_t chunk);
 /* The same operand's x, for ranks that agree on who writes which rows of it. */
 float *ash_operand_rows(const struct ash_pass_step *step, size_t rank, size_t chunk);

@@ -1,6 +1,7 @@
 /* reduction - a sum per row and column over k-chunks that ranks of tp have parts of: the inputs of a row-parallel
- * product, the outputs of a column-parallel one in its backward pass, the vocabulary of a loss. In one process each is a
- * chain of additions in ascending k; across ranks it is the same chain: chunk by chunk, in each the ranks in order. */
+ * product, the outputs of a column-parallel one in its backward pass, the vocabulary of a loss. In one process each
+ * is a chain of additions in ascending k; across ranks it is the same chain: chunk by chunk, in each the ranks in
+ * order. */
 #ifndef ASH_MODEL_PASS_REDUCTION_H
 #define ASH_MODEL_PASS_REDUCTION_H
 

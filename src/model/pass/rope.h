@@ -13,9 +13,11 @@ struct ash_rope {
 /* Make sure that the tables reach position count - 1. Returns 0 or -ENOMEM; on error the tables are as before. */
 int ash_rope_reserve(struct ash_rope *rope, const struct ash_model *model, const struct ash_exec *exec, size_t count,
                      struct ash_err *err);
+/* Free the tables; accepts a zeroed struct. */
 void ash_rope_fini(struct ash_rope *rope);
-/* The tables' two halves; NULL for a model without rotary positions. */
+/* Cosines, or NULL for a model without rotary positions. */
 const float *ash_rope_cos(const struct ash_rope *rope);
+/* Sines, or NULL for a model without rotary positions. */
 const float *ash_rope_sin(const struct ash_rope *rope);
 
 /* How heads lie in rows: floats between heads and between rows. */

@@ -19,10 +19,12 @@ struct ash_range ash_split_vocab_tp(const struct ash_model *model, const struct 
 
 /* Rows that this rank computes of a batch of max_rows, at most; and those of the stream that it keeps. */
 size_t ash_split_max_rows(const struct ash_pass_opts *opts, const struct ash_axes *axes);
+/* Rows of the stream that it keeps, at most. */
 size_t ash_split_max_own_rows(const struct ash_pass_opts *opts, const struct ash_axes *axes);
 
 /* Does this pipeline stage look tokens up; does it end with the output matrix? */
 bool ash_split_has_embed(const struct ash_model *model);
+/* Does this pipeline stage end with the output matrix? */
 bool ash_split_has_head(const struct ash_model *model);
 
 /* How many ranks of a tp group share the experts of one rank of ep: tp.size, or 1 where each has all of them. */
