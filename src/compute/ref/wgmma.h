@@ -51,9 +51,9 @@ static inline struct ash_wgmma_term ash_wgmma_product(float a, float b)
 static inline int64_t ash_wgmma_align(const struct ash_wgmma_term *term, int top)
 {
     int64_t units = term->significand << (ASH_WGMMA_FRACTION - term->fraction);
-    int down = top - term->exponent;
+    int down = top - term->exponent; /* at least 0, but for a zero, whose exponent says nothing */
 
-    units = down < 63 ? units >> down : 0;
+    units = units != 0 && down < 63 ? units >> down : 0;
     return term->negative ? -units : units;
 }
 
