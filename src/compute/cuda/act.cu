@@ -2,9 +2,6 @@
 #include "compute/cuda/device.cuh"
 #include "compute/gelu.h"
 
-#define EACH(i, count)                                                                                                 \
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (size_t)gridDim.x * blockDim.x)
-
 /* a: gate, b: up. */
 extern "C" __global__ void swiglu_forward(struct ash_cuda_rows op)
 {

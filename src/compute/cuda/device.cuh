@@ -12,6 +12,9 @@
 #include "compute/mathf.h"
 
 #define WARP 32
+/* A thread per element, in strides where there are more elements than threads. */
+#define EACH(i, count)                                                                                                 \
+    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (size_t)gridDim.x * blockDim.x)
 
 /* Element index of data (F32, BF16 or F16) as a float. */
 static __device__ inline float read_element(const void *data, int dtype, size_t index)

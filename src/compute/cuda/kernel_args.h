@@ -84,6 +84,13 @@ struct ash_cuda_to_lines {
     uint16_t *out;
 };
 
+/* bf16 values drawn for a test of products. */
+struct ash_cuda_draw {
+    uint16_t *out;
+    size_t count;
+    uint32_t seed;
+};
+
 /* How many words of two matrices differ; b is dense. */
 struct ash_cuda_compare {
     const float *a, *b;
@@ -96,7 +103,7 @@ struct ash_cuda_attn_tile {
     uint32_t seq, first, count;
 };
 
-/* A document as a kernel reads it: pages are indices into page_table, from first_page on. */
+/* A document as a kernel reads it. */
 struct ash_cuda_attn_seq {
     uint64_t q_row, q_count, pos;
     const void *k, *v;

@@ -94,7 +94,7 @@ static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, c
     return ash_cuda_timer_ms(exec->cuda->cuda) / ROUNDS;
 }
 
-/* Try every algorithm on this very product. want holds our own kernel's result. */
+/* Try every algorithm on a product. want holds our own kernel's result. */
 static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const float *want,
                       struct known *known)
 {
@@ -131,27 +131,72 @@ static struct known *look_up(struct ash_cuda_library *library, const struct ash_
     return NULL;
 }
 
+/* A product of the same shape, of operands that are drawn: those of a caller may be all zeros, with which every
+ * algorithm agrees. */
+struct trial {
+    struct ash_buffer a, b, c, want;
+};
+
+static void trial_fini(struct trial *trial)
+{
+    ash_buffer_fini(&trial->a);
+    ash_buffer_fini(&trial->b);
+    ash_buffer_fini(&trial->c);
+    ash_buffer_fini(&trial->want);
+}
+
+static int trial_init(struct trial *trial, const struct ash_lt_shape *shape)
+{
+    static const char what[] = "a product to compare with";
+    int rc = ash_buffer_init(&trial->a, &ash_memory_cuda, shape->M * shape->a_stride * sizeof(uint16_t), what, NULL);
+
+    if (rc == 0)
+        rc = ash_buffer_init(&trial->b, &ash_memory_cuda, shape->N * shape->b_stride * sizeof(uint16_t), what, NULL);
+    if (rc == 0)
+        rc = ash_buffer_init(&trial->c, &ash_memory_cuda, shape->M * shape->c_stride * sizeof(float), what, NULL);
+    if (rc == 0) rc = ash_buffer_init(&trial->want, &ash_memory_cuda, shape->M * shape->N * sizeof(float), what, NULL);
+    if (rc < 0) trial_fini(trial);
+    return rc;
+}
+
+static void draw(struct ash_exec *exec, const struct ash_buffer *buffer, uint32_t seed)
+{
+    struct ash_cuda_draw op = {.out = buffer->data, .count = buffer->size_bytes / sizeof(uint16_t), .seed = seed};
+
+    ash_cuda_run(exec, ASH_KERNEL_draw_bf16, ash_cuda_grid_elements(op.count), &op);
+}
+
+/* Find out how the library computes a shape with our bits. Where the GPU has no room for a trial, it does not. */
+static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const struct ash_lt_shape *shape,
+                           void (*reference)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op))
+{
+    struct known *known = remember(exec->cuda->library, shape);
+    struct ash_cuda_gemm_bf16 own = *op, theirs = *op;
+    struct trial trial = {0};
+
+    if (trial_init(&trial, shape) < 0) return known;
+    draw(exec, &trial.a, 1);
+    draw(exec, &trial.b, 2);
+    own.a.data = theirs.a.data = trial.a.data;
+    own.b.data = theirs.b.data = trial.b.data;
+    theirs.c = trial.c.data;
+    own.c = trial.want.data;
+    own.c_stride = shape->N;
+    reference(exec, &own);
+    try_algos(exec, &theirs, trial.want.data, known);
+    trial_fini(&trial);
+    return known;
+}
+
 bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op,
                            void (*reference)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op))
 {
     struct ash_cuda_library *library = exec->cuda->library;
     struct ash_lt_shape shape = shape_of(op);
-    struct ash_buffer want = {0};
-    struct ash_cuda_gemm_bf16 own = *op;
-    struct known *known;
+    const struct known *known;
 
     if (library == NULL || op->accumulate || op->bias != NULL || shape.M * shape.N * shape.K < WORTH_MIN) return false;
     known = look_up(library, &shape);
-    if (known == NULL) {
-        known = remember(library, &shape);
-        if (ash_buffer_init(&want, &ash_memory_cuda, shape.M * shape.N * sizeof(float), "a product to compare with",
-                            NULL) < 0)
-            return false;
-        own.c = want.data;
-        own.c_stride = shape.N;
-        reference(exec, &own);
-        try_algos(exec, op, want.data, known);
-        ash_buffer_fini(&want);
-    }
+    if (known == NULL) known = learn(exec, op, &shape, reference);
     return known->agrees && multiply(exec, &shape, &known->algo, op) == 0;
 }

@@ -1,9 +1,6 @@
 /* optim - AdamW (torch's formula and order), and sums of squares that have no order. */
 #include "compute/cuda/device.cuh"
 
-#define EACH(i, count)                                                                                                 \
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (size_t)gridDim.x * blockDim.x)
-
 extern "C" __global__ void adamw(struct ash_cuda_adamw op)
 {
     const struct ash_adamw_args &args = op.args;

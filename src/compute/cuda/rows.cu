@@ -2,9 +2,6 @@
  * element. */
 #include "compute/cuda/device.cuh"
 
-#define EACH(i, count)                                                                                                 \
-    for (size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x; i < (count); i += (size_t)gridDim.x * blockDim.x)
-
 extern "C" __global__ void row_add(struct ash_cuda_rows op)
 {
     EACH(i, op.count)
