@@ -184,7 +184,7 @@ static int offer(struct ash_channel *channel, struct ash_err *err)
     int rc = 0;
 
     pthread_mutex_lock(&link->net->control_lock);
-    while (rc == 0 && count_offered(channel) >= ASH_NET_CONTROL_SLOTS) /* there is room for so many answers */
+    while (rc == 0 && count_offered(channel) >= ASH_NET_CONTROL_SLOTS) /* slots for that many answers */
         rc = take_accept(channel, err);
     if (rc == 0) rc = send_control(channel, ASH_NET_OFFERS, &control, err);
     while (rc == 0 && *at != NULL)

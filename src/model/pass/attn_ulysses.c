@@ -2,7 +2,7 @@
  * in the order of their numbers: what comes from all of them, one after the other, is the rows of the batch in
  * order.
  *
- * The heads of a rank are taken in two chunks, if there are so many: while attention computes one, the rows of the
+ * The heads of a rank are taken in two chunks, if there are enough: while attention computes one, the rows of the
  * other are in flight, there or back.
  *
  * Where the ranks share memory nothing moves: the rows of all lie side by side in memory that all see, each rank

@@ -11,7 +11,7 @@
 #include "model/pass/grads.h"
 #include "model/pass/step.h"
 
-/* Where rows are exchanged, attention goes over its heads in so many chunks at most: the rows of one are in flight
+/* Where rows are exchanged, attention takes its heads in at most this many chunks: the rows of one are in flight
  * while another is computed. */
 #define ASH_ULYSSES_CHUNKS 2
 

@@ -91,7 +91,7 @@ void ash_grad_release_part(struct ash_grad_sink *sink, struct ash_grad_sum part)
 /* Give all ranks of tp the deferred sums, before anyone reads them. */
 void ash_grad_flush(struct ash_grad_sink *sink);
 /* After a batch that another one of the same sums follows: the first rank of cp gets from the last the sums of all
- * trained parameters but experts', or of the experts here, and accumulation goes on there. A no-op where ranks share
+ * trained parameters but experts', or of the experts here, and accumulation continues there. A no-op where ranks share
  * gradients, and without a cp axis. */
 void ash_grad_carry(struct ash_grad_sink *sink);
 /* The same for the sums of the experts here. */

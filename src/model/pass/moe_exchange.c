@@ -400,7 +400,7 @@ static void send_back(const struct ash_pass_step *step, size_t layer, float *pai
 }
 
 /* All ranks of tp get what each has: of every rank of ep, one run of neighbours. Where they share memory they meet,
- * also where pairs are everywhere: others must be through with what this rank goes on to write. */
+ * also where pairs are everywhere: others must have read what this rank writes next. */
 static void gather_pairs(const struct ash_pass_step *step, size_t layer, float *pairs)
 {
     const struct ash_axis *tp = &step->axes->tp;
