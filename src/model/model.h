@@ -28,6 +28,7 @@ struct ash_param {
     bool is_trained;    /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data;   /* the values the forward pass reads */
     enum ash_dtype dtype;
+    const void *mapped; /* the same in the file, where data is a copy of it on a device (ash_model_place); or NULL */
     const void *packed; /* the same for products of inference, laid out by ash_model_pack; or NULL */
     /* where the process holds a slice: */
     size_t full[2];           /* dims of the whole tensor */
@@ -104,6 +105,10 @@ void ash_model_round_bf16(struct ash_model *model, bool on);
  * owned model and the second time. Not while a pass runs. Returns 0, -ENOMEM, or what reading the files gave where
  * ash_model_prefetch was at it. */
 int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);
+/* Have all that passes read in the memory of exec: where the host cannot touch that, owned values move there and mapped
+ * ones are copied. Borrows exec until the model is closed. A no-op in host memory and the second time. Returns 0,
+ * -ENOMEM, -EINVAL (it is in another device's memory) or the error of a copy. */
+int ash_model_place(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);
 /* Small tensors (norms, biases) are kept as float32 copies; call after values changed under an owned model. */
 void ash_model_refresh(struct ash_model *model);
 

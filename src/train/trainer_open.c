@@ -240,6 +240,11 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     if (rc < 0) goto fail;
     rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
     if (rc < 0) goto fail;
+    if (group != NULL && ash_group_size(group) > 1 && !trainer->exec.memory->host_visible) {
+        rc = ash_err_set(err, -ENOTSUP, "runtime.backend=%s runs one process; %zu ranks train on the CPU",
+                         trainer->exec.ops->name, ash_group_size(group));
+        goto fail;
+    }
     name_arithmetic(trainer);
     rc = open_data(trainer, err);
     if (rc < 0) goto fail;

@@ -122,12 +122,13 @@ void ash_cache_release(struct ash_cache *cache, size_t slot)
 static int reserve(struct ash_cache *cache, size_t slot, size_t tokens, struct ash_err *err)
 {
     struct slot *s = &cache->slots[slot];
+    const struct ash_memory_ops *memory = cache->model->exec != NULL ? cache->model->exec->memory : &ash_memory_host;
     size_t page_bytes = PAGE_TOKENS * ash_cache_token_bytes(cache->model);
     int rc;
 
     for (; s->count * PAGE_TOKENS < tokens; s->count++) {
         if (cache->spare_count == 0) {
-            rc = ash_buffer_init(&cache->pages[cache->page_count], &ash_memory_host, page_bytes, "cached tokens", err);
+            rc = ash_buffer_init(&cache->pages[cache->page_count], memory, page_bytes, "cached tokens", err);
             if (rc < 0) return rc;
             cache->spare[cache->spare_count++] = cache->pages[cache->page_count++].data;
         }

@@ -17,8 +17,14 @@ struct ash_collect {
     size_t next;   /* the first tensor of the order that nobody has asked for yet */
     size_t total;  /* tensors in the order */
     size_t *order; /* [total]: 3 * parameter + kind */
-    float *tensor; /* room for the largest */
+    float *tensor; /* room for the largest; NULL: the state is whole, and where the host can read it */
 };
+
+/* What computes the state, and whose memory it is in. */
+static const struct ash_exec *exec_of(const struct ash_collect *collect)
+{
+    return collect->stages->chunks[0].state.exec;
+}
 
 static int list_order(struct ash_collect *collect, struct ash_err *err)
 {
@@ -36,7 +42,7 @@ static int list_order(struct ash_collect *collect, struct ash_err *err)
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_M;
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_V;
     }
-    if (collect->group == NULL) return 0;
+    if (collect->group == NULL && exec_of(collect)->memory->host_visible) return 0;
     collect->tensor = malloc(most * sizeof(float));
     return collect->tensor != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a tensor of %zu values", most);
 }
@@ -133,7 +139,12 @@ int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, 
     const struct ash_param *param = ash_model_param(state->model, index);
     struct ash_shard_part part = ash_shards_part(state->shards, param);
     *values_out = own_values(state, param, &part, kind);
-    return 0;
+    if (collect->tensor == NULL) return 0;
+    rc = exec_of(collect)->memory->copy(collect->tensor, *values_out, part.count * sizeof(float));
+    *values_out = collect->tensor;
+    return rc < 0 ? ash_err_set(err, rc, "cannot read %s from the memory of '%s'", param->name,
+                                exec_of(collect)->memory->name)
+                  : 0;
 }
 
 int ash_collect_close(struct ash_collect *collect, int rc, int *rc_out, struct ash_err *err)
