@@ -60,6 +60,7 @@
 
 struct ash_exec;
 struct ash_cuda_backend;
+struct ash_profile;
 
 /* ---- matrix products --------------------------------------------------------------------------------------------- */
 
@@ -391,10 +392,10 @@ struct ash_squares {
 struct ash_optim_ops {
     /* One AdamW step over count parameters. */
     void (*adamw)(struct ash_exec *exec, const struct ash_adamw_args *args);
-    /* Returns the bits of the largest |x| (0 for count 0); a NaN counts as larger than all. */
-    uint32_t (*max_abs)(struct ash_exec *exec, const float *x, size_t count);
+    /* *max becomes the larger of itself and the bits of the largest |x|; a NaN's are larger than all. */
+    void (*max_abs)(struct ash_exec *exec, const float *x, size_t count, uint32_t *max);
     /* *sum += the squares of x, each truncated to whole units of 2^(2 exponent - 62). All |x| are below 2^exponent. The
-     * sum is exact, so it has no order: compute/squares.h. sum is host memory. */
+     * sum is exact, so it has no order: compute/squares.h. How it is split into high and low may differ. */
     void (*sum_squares)(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum);
 };
 
@@ -430,6 +431,7 @@ struct ash_exec {
     struct ash_buffer broadcast;   /* likewise; see ash_exec_broadcast */
     size_t broadcast_at;           /* where the next slot begins */
     struct ash_cuda_backend *cuda; /* the GPU, its queue and kernels; NULL on the CPU */
+    struct ash_profile *profile;   /* what measures its ops; NULL: nobody (compute/profile/profile.h) */
 };
 
 /* Bind a backend to host memory and thread_count threads (as in ash_workers_open). backend: "ref", "cpu" (the best path

@@ -93,6 +93,8 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
         part != NULL ? *part : (struct ash_state_part){.is_counted = true, .is_dense_counted = true, .replicas = 1};
     rc = ash_model_place(model, exec, err);
     if (rc < 0) return rc;
+    rc = ash_buffer_init(&fresh.result, exec->memory, sizeof(struct ash_squares), "results", err);
+    if (rc < 0) return rc;
     rc = fresh.part.node_replicas != NULL ? ash_state_open_replicas(&fresh, bf16, err) : open_alone(&fresh, bf16, err);
     if (rc == 0 && fresh.window != NULL && fresh.part.tp_peers != NULL)
         rc = ash_group_window_show(fresh.part.tp_peers, fresh.window, 0, &fresh.tp_window, err);
@@ -112,6 +114,7 @@ void ash_state_fini(struct ash_state *state)
     ash_buffer_fini(&state->m);
     ash_buffer_fini(&state->v);
     ash_buffer_fini(&state->bf16);
+    ash_buffer_fini(&state->result);
     ash_window_close(state->tp_window);
     ash_window_close(state->window);
     memset(state, 0, sizeof(*state));
