@@ -58,12 +58,13 @@ same() {
 bits() {
     work=$(mktemp -d)
     local short="train.steps=40 train.valid_every=20 train.save_every=20 schedule.warmup=4" file
+    local tiny="train.steps=3 train.valid_every=3 schedule.warmup=1"
     ./ashlar data arithmetic --out "$work/train" --count 200k > "$work/log"
     ./ashlar data arithmetic --out "$work/valid" --count 4k --split valid --seed 2 >> "$work/log"
     local data="data.train=$work/train data.valid=$work/valid"
     same "train float32, 40 steps" "$(state cuda $data $short)" "$(state cpu $data $short)"
-    same "train bf16, 40 steps" "$(state cuda $data $short train.precision=bf16)" \
-        "$(state ref-wgmma $data $short train.precision=bf16)"
+    same "train bf16, 3 steps" "$(state cuda $data $tiny train.precision=bf16)" \
+        "$(state ref-wgmma $data $tiny train.precision=bf16)"
     for file in gguf/*.gguf; do
         same "text of $(basename "$file")" "$(./ashlar generate --model "$file" --backend cuda --prompt Once --max-tokens 48 --temperature 0 2>&1)" \
             "$(./ashlar generate --model "$file" --backend cpu --prompt Once --max-tokens 48 --temperature 0 2>&1)"
