@@ -38,7 +38,7 @@ static void rms_forward(struct ash_exec *exec, const struct ash_norm_args *args)
 static void rms_backward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
     if (args->dweight != NULL)
-        ash_cuda_run(exec, ASH_KERNEL_rms_backward_weight, ash_cuda_grid_columns(args->cols), args);
+        ash_cuda_run(exec, ASH_KERNEL_rms_backward_weight, ash_cuda_grid_chains(args->cols), args);
     ash_cuda_run(exec, ASH_KERNEL_rms_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
 }
 
@@ -50,7 +50,7 @@ static void layer_forward(struct ash_exec *exec, const struct ash_norm_args *arg
 static void layer_backward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
     if (args->dweight != NULL || args->dbias != NULL)
-        ash_cuda_run(exec, ASH_KERNEL_layer_backward_weight, ash_cuda_grid_columns(args->cols), args);
+        ash_cuda_run(exec, ASH_KERNEL_layer_backward_weight, ash_cuda_grid_chains(args->cols), args);
     ash_cuda_run(exec, ASH_KERNEL_layer_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
 }
 
@@ -165,7 +165,7 @@ static void cross_entropy(struct ash_exec *exec, float *logits, size_t rows, siz
     struct ash_cuda_loss op = {
         .logits = logits, .rows = rows, .vocab = vocab, .targets = targets, .scale = scale, .loss = loss};
 
-    ash_cuda_run(exec, ASH_KERNEL_cross_entropy, ash_cuda_grid_rows(rows), &op);
+    ash_cuda_run(exec, ASH_KERNEL_cross_entropy, (struct ash_cuda_grid){.x = rows, .y = 1, .threads = 256}, &op);
 }
 
 static void part_top(struct ash_exec *exec, const struct ash_loss_part *part)
