@@ -21,8 +21,8 @@ extern const struct ash_opt_table ash_engine_table;
 /* Open the model in dir as the flags say. */
 int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, struct ash_engine **engine_out,
                         struct ash_err *err);
-/* Close it (NULL is a no-op), and write the profile where flags ask for one. Returns 0, or an exit code after telling the
- * user. */
+/* Close it (NULL is a no-op), and write the profile where flags ask for one. Returns 0, or an exit code after telling
+ * the user. */
 int ash_cmd_engine_close(const struct ash_engine_flags *flags, struct ash_engine *engine);
 
 #endif

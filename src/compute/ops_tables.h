@@ -1,5 +1,5 @@
-/* ops_tables - the tables of a wrapper, of functions named FAMILY_OP: one for each OP of ops_list.h. Included once by the
- * file that defines them, as statics. */
+/* ops_tables - the tables of a wrapper, of functions named FAMILY_OP: one for each OP of ops_list.h. Included once by
+ * the file that defines them, as statics. */
 static const struct ash_matrix_ops matrix_ops = {
     .gemm = matrix_gemm, .quant_gemm = matrix_quant_gemm, .project = matrix_project, .column_sum = matrix_column_sum};
 static const struct ash_embed_ops embed_ops = {.gather = embed_gather, .scatter_add = embed_scatter_add};

@@ -66,7 +66,7 @@ static struct ash_op_cost norm_cost(const struct ash_norm_args *args, double pas
                                 0};
 }
 
-struct ash_op_cost ash_op_cost(enum ash_op_id id, const void *args)
+struct ash_op_cost ash_op_cost_of(enum ash_op_id id, const void *args)
 {
     switch (id) {
     case ASH_OP_matrix_gemm:

@@ -16,6 +16,6 @@ struct ash_op_cost {
 };
 
 /* The cost of a call; args is its first argument after exec, which is read where the op has all in one struct. */
-struct ash_op_cost ash_op_cost(enum ash_op_id id, const void *args);
+struct ash_op_cost ash_op_cost_of(enum ash_op_id id, const void *args);
 
 #endif

@@ -107,7 +107,7 @@ static void end(struct ash_profile *profile, enum ash_op_id id, double start_us,
                                                                                                                        \
         profile->inner->family->op arguments;                                                                          \
         end(profile, ASH_OP_##family##_##op, start_us,                                                                 \
-            ash_op_cost(ASH_OP_##family##_##op, (const void *)(uintptr_t)(FIRST arguments)));                          \
+            ash_op_cost_of(ASH_OP_##family##_##op, (const void *)(uintptr_t)(FIRST arguments)));                       \
     }
 #include "compute/ops_list.h"
 #undef OP
