@@ -26,7 +26,7 @@ struct flags {
 static const char *const precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", "fit", NULL};
 static const char *const zeros[] = {"any", "0", "1", "2", "3", NULL};
-static const char *const stacks[] = {"fused", "captured", "eager", "compiled", "early", NULL};
+static const char *const stacks[] = {"fused", "captured", "deepseek", "eager", "compiled", "early", NULL};
 static const char *const schedules[] = {"usual", "zb-h1", "dualpipe", "all", NULL};
 static const unsigned schedule_bits[] = {0, 1u << ASH_PLAN_ZB_H1, 1u << ASH_PLAN_DUALPIPE,
                                          1u << ASH_PLAN_ZB_H1 | 1u << ASH_PLAN_DUALPIPE};
@@ -110,7 +110,7 @@ static const struct ash_opt train_opts[] = {
     {.name = "overlap-dispatch",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(overlap_dispatch),
-     .help = "expert traffic overlaps with another micro-batch's compute"},
+     .help = "expert traffic overlaps with another micro-batch's compute (dualpipe does so by itself)"},
     {.name = "plain-dispatch",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(plain_dispatch),
