@@ -1,5 +1,5 @@
-/* Thrift's compact protocol, as far as Parquet's metadata need it. Sizes are held against the bytes that are there, so a
- * damaged message costs no memory and no time beyond its length. */
+/* Thrift's compact protocol, as far as Parquet's metadata need it. Sizes are held against the bytes that are there, so
+ * a damaged message costs no memory and no time beyond its length. */
 #include "storage/parquet_priv.h"
 
 #define VARINT_BITS_MAX 63

@@ -23,14 +23,8 @@ struct flags {
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt serve_opts[] = {
-    {.name = "model",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(model),
-     .help = "a well-known model (llama-3.1-70b) or a model folder"},
-    {.name = "cluster",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(cluster),
-     .help = "machines or GPUs: 4xp5.48xlarge, 8xH200"},
+    ASH_PLAN_OPT_MODEL(FIELD(model)),
+    ASH_PLAN_OPT_CLUSTER(FIELD(cluster)),
     {.name = "in",
      .type = ASH_OPT_INT,
      .offset = FIELD(in_tokens),
@@ -127,7 +121,7 @@ static const struct ash_opt serve_opts[] = {
      .help = "layouts of a replica to print",
      .min = 1,
      .max = ASH_SERVE_POINTS_MAX},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    ASH_PLAN_OPT_JSON(FIELD(json)),
     {.name = "svg",
      .type = ASH_OPT_STRING,
      .offset = FIELD(svg),
