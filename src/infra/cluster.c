@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/assert.h"
+
 /* The first machine with this GPU: machines that are sold (DGX) come after instances in the list, so look for
  * the one whose network is InfiniBand first: that is what published runs used. */
 static const struct ash_machine *machine_with(const struct ash_catalog *catalog, const struct ash_gpu *gpu)
@@ -80,6 +82,7 @@ int ash_cluster_parse(const struct ash_catalog *catalog, const char *text, struc
     if (rc < 0) return rc;
     rc = resolve(catalog, name, count, &cluster, err);
     if (rc < 0) return rc;
+    ash_assert(cluster.machine.gpus > 0);
     if (cluster.machines > ASH_CLUSTER_GPUS_MAX / cluster.machine.gpus)
         return ash_err_set(err, -ERANGE, "cluster '%.80s' has more than %d GPUs", text, ASH_CLUSTER_GPUS_MAX);
     cluster.gpus = cluster.machines * cluster.machine.gpus;

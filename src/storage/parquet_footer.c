@@ -55,18 +55,18 @@ struct element {
 
 struct schema {
     const char *column;
-    struct ash_thrift *thrift;
-    uint64_t left;        /* elements not read yet */
-    size_t leaf;          /* leaves so far */
-    bool is_found;        /* then these: */
-    struct element found; /* the column, */
-    size_t found_leaf;    /* and which leaf it is */
-    struct ash_str names; /* of the columns that could be read */
+    struct ash_thrift thrift; /* at the next element */
+    uint64_t left;            /* elements not read yet */
+    size_t leaf;              /* leaves so far */
+    bool is_found;            /* then these: */
+    struct element found;     /* the column, */
+    size_t found_leaf;        /* and which leaf it is */
+    struct ash_str names;     /* of the columns that could be read */
 };
 
 static void read_element(struct schema *schema, struct element *element)
 {
-    struct ash_thrift *thrift = schema->thrift;
+    struct ash_thrift *thrift = &schema->thrift;
     struct ash_thrift_field field = {0};
 
     *element = (struct element){.type = -1, .converted = CONVERTED_NONE, .name = ""};
@@ -113,12 +113,12 @@ static void read_top(struct schema *schema)
     read_element(schema, &top);
     pending = (uint64_t)top.children;
     schema->leaf += pending == 0;
-    while (pending > 0 && ash_thrift_ok(schema->thrift)) {
+    while (pending > 0 && ash_thrift_ok(&schema->thrift)) {
         read_element(schema, &below);
         pending += (uint64_t)below.children - 1;
         schema->leaf += below.children == 0;
     }
-    if (!ash_thrift_ok(schema->thrift)) return;
+    if (!ash_thrift_ok(&schema->thrift)) return;
     if (is_text(&top) && schema->names.size_bytes < NAMES_BYTES_MAX)
         ash_str_addf(&schema->names, "%s%.*s", schema->names.size_bytes > 0 ? ", " : "",
                      top.name_bytes < NAME_BYTES_MAX ? (int)top.name_bytes : NAME_BYTES_MAX, top.name);
@@ -147,15 +147,14 @@ static int refuse_column(const struct schema *schema, struct ash_err *err)
 
 static int find_column(const struct ash_thrift *message, struct schema *schema, struct ash_err *err)
 {
-    struct ash_thrift thrift = *message;
     struct element root;
 
-    schema->thrift = &thrift;
-    schema->left = find_list(&thrift, META_SCHEMA);
+    schema->thrift = *message;
+    schema->left = find_list(&schema->thrift, META_SCHEMA);
     read_element(schema, &root);
-    for (int64_t i = 0; i < root.children && ash_thrift_ok(&thrift); i++)
+    for (int64_t i = 0; i < root.children && ash_thrift_ok(&schema->thrift); i++)
         read_top(schema);
-    if (!ash_thrift_ok(&thrift)) return refuse_damaged(err);
+    if (!ash_thrift_ok(&schema->thrift)) return refuse_damaged(err);
     return schema->is_found && is_text(&schema->found) ? 0 : refuse_column(schema, err);
 }
 

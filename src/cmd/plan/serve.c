@@ -177,13 +177,15 @@ static void fill_curve(struct ash_serve_answer *answer)
 {
     const struct ash_infer *infer = &answer->points[0].infer;
     double most = fmin(floor(answer->points[0].capacity), answer->consts.infer_batch * fmax(1, infer->attn_dp));
+    double batch = answer->job.samples;
 
-    for (double batch = answer->job.samples; answer->curve_count + 1 < ASH_SERVE_CURVE_MAX; batch *= 2) {
+    while (answer->curve_count + 1 < ASH_SERVE_CURVE_MAX) {
         bool last = batch >= most;
 
         ash_serve_evaluate(&answer->consts, &answer->job, infer, last ? most : batch,
                            &answer->curve[answer->curve_count++]);
         if (last) return;
+        batch *= 2;
     }
 }
 

@@ -14,10 +14,11 @@
  * group is spread over several of them, or they hold several groups each, of which any may be chosen. */
 static double in_reach(const struct ash_dispatch *dispatch, double count)
 {
-    double held = fmax(1, dispatch->groups / count), missed = 1;
+    int held = (int)fmax(1, ceil(dispatch->groups / count));
+    double missed = 1;
 
     if (dispatch->groups <= 1 || dispatch->group_choices >= dispatch->groups) return count;
-    for (double i = 0; i < held; i++)
+    for (int i = 0; i < held && i < dispatch->groups; i++)
         missed *= fmax(0, 1 - dispatch->group_choices / (dispatch->groups - i));
     return fmax(1, count * (1 - missed));
 }
