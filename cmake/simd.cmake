@@ -33,6 +33,7 @@ set_source_files_properties(${CMAKE_SOURCE_DIR}/src/compute/cpu/gemm/gemm_blocks
 
 # Products with quantised matrices: a kernel per instruction, src/compute/cpu/quant/quant_<isa>.c, and their driver.
 set(QUANT_dot -march=armv8.2-a+dotprod)
+set(QUANT_open_dot ${QUANT_dot})
 set(QUANT_i8mm -march=armv8.2-a+dotprod+i8mm)
 set(QUANT_panel_i8mm -march=armv8.2-a+dotprod+i8mm+fp16)
 set(QUANT_q8_i8mm ${QUANT_panel_i8mm})
@@ -44,7 +45,7 @@ set(QUANT_panel_amx ${ISA_avx512} -mamx-tile)
 set(QUANT_q8_amx ${ISA_avx512} -mavx512fp16 -mamx-tile)
 set(QUANT_KERNELS)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "aarch64|arm64")
-  set(QUANT_KERNELS dot i8mm panel_i8mm q8_i8mm gemv_i8mm)
+  set(QUANT_KERNELS dot open_dot i8mm panel_i8mm q8_i8mm gemv_i8mm)
 elseif(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   set(QUANT_KERNELS avx2 pack_vnni panel_vnni panel_amx q8_amx)
 endif()
