@@ -95,31 +95,16 @@ INLINE void run(const struct ash_quant_args *args, enum ash_dtype dtype, const s
 void ash_quant_kernel_open_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
                                size_t end)
 {
+#define CASE(type)                                                                                                     \
+    case type:                                                                                                         \
+        run(args, type, x, begin, end);                                                                                \
+        break;
     switch (args->dtype) {
-    case ASH_Q4_1:
-        run(args, ASH_Q4_1, x, begin, end);
-        break;
-    case ASH_Q5_0:
-        run(args, ASH_Q5_0, x, begin, end);
-        break;
-    case ASH_Q5_1:
-        run(args, ASH_Q5_1, x, begin, end);
-        break;
-    case ASH_Q2_K:
-        run(args, ASH_Q2_K, x, begin, end);
-        break;
-    case ASH_Q3_K:
-        run(args, ASH_Q3_K, x, begin, end);
-        break;
-    case ASH_Q4_K:
-        run(args, ASH_Q4_K, x, begin, end);
-        break;
-    case ASH_Q5_K:
-        run(args, ASH_Q5_K, x, begin, end);
-        break;
+        ASH_QUANT_OPEN_TYPES(CASE)
     default:
-        run(args, ASH_Q6_K, x, begin, end);
+        break;
     }
+#undef CASE
 }
 
 #endif

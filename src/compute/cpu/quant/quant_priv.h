@@ -48,6 +48,17 @@ static inline bool ash_quant_is_open(enum ash_dtype dtype)
     return dtype != ASH_Q8_0 && dtype != ASH_Q8_W && dtype != ASH_Q4_0;
 }
 
+/* DO of each of these types: a kernel is compiled for each. */
+#define ASH_QUANT_OPEN_TYPES(DO)                                                                                       \
+    DO(ASH_Q4_1)                                                                                                       \
+    DO(ASH_Q5_0)                                                                                                       \
+    DO(ASH_Q5_1)                                                                                                       \
+    DO(ASH_Q2_K)                                                                                                       \
+    DO(ASH_Q3_K)                                                                                                       \
+    DO(ASH_Q4_K)                                                                                                       \
+    DO(ASH_Q5_K)                                                                                                       \
+    DO(ASH_Q6_K)
+
 /* Where the chains of row m of x and count rows of w from n on start: 0, or y. */
 static inline void ash_quant_load_sums(const struct ash_quant_args *args, size_t m, size_t n, size_t count, float *sums)
 {
