@@ -216,7 +216,9 @@ const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops
 {
     const struct ash_cpu *cpu = ash_cpu_get();
 
-    if (!cpu->avx512_vnni || ash_quant_is_open(dtype)) return NULL;
+    if (!cpu->avx512_vnni) return NULL;
+    if (ash_quant_is_open(dtype))
+        return ash_quant_group_blocks(dtype) > 1 ? &ash_quant_open_wide_vnni : &ash_quant_open_block_vnni;
     if (dtype == ASH_Q8_0) return ops == &ash_ops_amx && cpu->avx512_fp16 ? &ash_quant_q8_amx : &ash_quant_q8_vnni;
     if (ops != &ash_ops_amx || !cpu->amx_int8) return &ash_quant_wide_vnni;
     return dtype == ASH_Q4_0 ? &ash_quant_q4_amx : &ash_quant_q8w_amx;
