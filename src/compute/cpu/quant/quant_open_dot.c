@@ -49,8 +49,7 @@ INLINE float32x4_t add_group(const struct open_rows *w, enum ash_dtype dtype, co
             const int8_t *quants = w->rows[i].q + s * ASH_QUANT_SUB;
             int32x4_t dot = vdotq_s32(vdupq_n_s32(0), vld1q_s8(quants), vld1q_s8(q + s * ASH_QUANT_SUB));
 
-            if (sub == 2)
-                dot = vdotq_s32(dot, vld1q_s8(quants + ASH_QUANT_SUB), vld1q_s8(q + (s + 1) * ASH_QUANT_SUB));
+            if (sub == 2) dot = vdotq_s32(dot, vld1q_s8(quants + ASH_QUANT_SUB), vld1q_s8(q + (s + 1) * ASH_QUANT_SUB));
             total[i] = vmlaq_n_s32(total[i], dot, w->rows[i].subscales[s]);
         }
     }

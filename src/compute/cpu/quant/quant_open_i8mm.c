@@ -21,10 +21,10 @@
 
 /* An expanded group: vectors for the pairs of rows of a panel. A group of one block uses the first of quants alone. */
 struct open_group {
-    float scales[PAIRS][4], mins[PAIRS][4];        /* g0 g1 g0 g1, g2 g3 g2 g3, ... */
-    int8_t submins[2][PAIRS][VEC];                 /* of sub-blocks 0 to 7, 8 to 15: eight of a row, eight of the next */
-    int8_t quants[BLOCKS][CHUNKS][PAIRS][VEC];     /* as panels of Q8_W */
-    int32_t subscales[ASH_QUANT_SUBS][PAIRS][4];   /* like scales; as many as the type has */
+    float scales[PAIRS][4], mins[PAIRS][4];      /* g0 g1 g0 g1, g2 g3 g2 g3, ... */
+    int8_t submins[2][PAIRS][VEC];               /* of sub-blocks 0 to 7, 8 to 15: eight of a row, eight of the next */
+    int8_t quants[BLOCKS][CHUNKS][PAIRS][VEC];   /* as panels of Q8_W */
+    int32_t subscales[ASH_QUANT_SUBS][PAIRS][4]; /* like scales; as many as the type has */
 };
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
@@ -213,8 +213,8 @@ INLINE void group_dots(enum ash_dtype dtype, const struct open_group *group, con
         for (size_t i = 0; i < count * PAIRS; i++) {
             size_t s = i / PAIRS, p = i % PAIRS;
 
-            total[s][p] =
-                open_is_wide(dtype) ? vmlaq_s32(total[s][p], dots[s][p], vld1q_s32(group->subscales[sub][p])) : dots[s][p];
+            total[s][p] = open_is_wide(dtype) ? vmlaq_s32(total[s][p], dots[s][p], vld1q_s32(group->subscales[sub][p]))
+                                              : dots[s][p];
         }
     }
 }
@@ -248,8 +248,8 @@ INLINE void group_lows(enum ash_dtype dtype, const struct open_group *group, con
     }
 }
 
-INLINE void add_part(enum ash_dtype dtype, const struct open_group *group, const uint8_t *x, size_t micros, size_t first,
-                     size_t count, float *sums)
+INLINE void add_part(enum ash_dtype dtype, const struct open_group *group, const uint8_t *x, size_t micros,
+                     size_t first, size_t count, float *sums)
 {
     const struct part part = {.first = first, .count = count, .pairs = PAIRS};
     int32x4_t total[PART_MICROS][PAIRS];
@@ -269,7 +269,8 @@ INLINE void add_part(enum ash_dtype dtype, const struct open_group *group, const
 }
 
 /* A group times all micro-panels of a tile. */
-INLINE void add_group(enum ash_dtype dtype, const struct open_group *group, const uint8_t *x, size_t micros, float *sums)
+INLINE void add_group(enum ash_dtype dtype, const struct open_group *group, const uint8_t *x, size_t micros,
+                      float *sums)
 {
     size_t first = 0;
 
@@ -281,8 +282,8 @@ INLINE void add_group(enum ash_dtype dtype, const struct open_group *group, cons
         add_part(dtype, group, x, micros, first, 1, sums);
 }
 
-INLINE void tile_as(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t micros,
-                    size_t k, float *sums)
+INLINE void tile_as(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
+                    size_t micros, size_t k, float *sums)
 {
     const size_t micro_bytes = open_is_wide(dtype) ? WIDE_MICRO_BYTES : BLOCK_MICRO_BYTES;
     struct open_group own;

@@ -178,16 +178,15 @@ INLINE const struct sub_sums *row_sums(enum ash_dtype dtype, const struct rows *
 }
 
 /* Dots of a sub-block of 16 of all panels and rows are added: panel by panel, row by row. */
-INLINE void run_sub(enum ash_dtype dtype, const struct panels *panels, const struct rows *rows, size_t block, size_t sub,
-                    __m512i *dots)
+INLINE void run_sub(enum ash_dtype dtype, const struct panels *panels, const struct rows *rows, size_t block,
+                    size_t sub, __m512i *dots)
 {
     const size_t blocks = ash_quant_group_blocks(dtype), block_bytes = VNNI_ROWS * ash_quant_quants_bytes(dtype);
     const uint8_t *x = x_quants(blocks, rows->tile, rows->micros, rows->first) + block * ASH_QUANT_BLOCK;
 
     UNROLL
     for (size_t p = 0; p < panels->count; p++) {
-        const uint8_t *at =
-            panels->at[p] + ash_quant_panel_head(ASH_QUANT_LAYOUT_VNNI, dtype) + block * block_bytes;
+        const uint8_t *at = panels->at[p] + ash_quant_panel_head(ASH_QUANT_LAYOUT_VNNI, dtype) + block * block_bytes;
         __m512i k4[SUB_K4];
 
         if (panels->far) fetch(at + sub * block_bytes / 2, block_bytes / 2);
@@ -196,9 +195,8 @@ INLINE void run_sub(enum ash_dtype dtype, const struct panels *panels, const str
         for (size_t i = 0; i < SUB_K4; i++) {
             UNROLL
             for (size_t r = 0; r < rows->count; r++)
-                dots[p * rows->count + r] =
-                    _mm512_dpbusd_epi32(dots[p * rows->count + r], k4[i],
-                                        four_bytes(x + r * blocks * ASH_QUANT_BLOCK, sub * SUB_K4 + i));
+                dots[p * rows->count + r] = _mm512_dpbusd_epi32(
+                    dots[p * rows->count + r], k4[i], four_bytes(x + r * blocks * ASH_QUANT_BLOCK, sub * SUB_K4 + i));
         }
     }
 }
@@ -241,8 +239,8 @@ INLINE void run_block(enum ash_dtype dtype, const struct panels *panels, const s
             run_sub(dtype, panels, rows, block, first + half, dots);
         UNROLL
         for (size_t i = 0; i < count; i++)
-            totals[i] = add_dots(dtype, totals[i], dots[i], panels->at[i / rows->count],
-                                 (block * BLOCK_SUBS + first) / halves);
+            totals[i] =
+                add_dots(dtype, totals[i], dots[i], panels->at[i / rows->count], (block * BLOCK_SUBS + first) / halves);
     }
 }
 
