@@ -84,7 +84,8 @@ static int quantise(void *library, const char *from, const char *to, int file_ty
     init_fn init;
 
     if (find_function(library, "llama_model_quantize_default_params", &get_params) < 0 ||
-        find_function(library, "llama_model_quantize", &run) < 0 || find_function(library, "llama_backend_init", &init) < 0)
+        find_function(library, "llama_model_quantize", &run) < 0 ||
+        find_function(library, "llama_backend_init", &init) < 0)
         return -ENOENT;
     init();
     params = get_params();
@@ -131,8 +132,11 @@ static int write_values(void *library, const char *path)
         to_values(made.blocks[i], made.values[i], (int64_t)count);
         snprintf(names[2 * i], sizeof(names[0]), "%s.blocks", ash_dtype_name(kinds[i].dtype));
         snprintf(names[2 * i + 1], sizeof(names[0]), "%s.values", ash_dtype_name(kinds[i].dtype));
-        specs[2 * i] = (struct ash_tensor_spec){
-            .name = names[2 * i], .dtype = ASH_U8, .dim_count = 1, .dims = {ash_dtype_size(kinds[i].dtype, count)}, .data = made.blocks[i]};
+        specs[2 * i] = (struct ash_tensor_spec){.name = names[2 * i],
+                                                .dtype = ASH_U8,
+                                                .dim_count = 1,
+                                                .dims = {ash_dtype_size(kinds[i].dtype, count)},
+                                                .data = made.blocks[i]};
         specs[2 * i + 1] = (struct ash_tensor_spec){
             .name = names[2 * i + 1], .dtype = ASH_F32, .dim_count = 1, .dims = {count}, .data = made.values[i]};
     }
