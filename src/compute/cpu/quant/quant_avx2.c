@@ -111,7 +111,7 @@ static void open_row_q4(const uint8_t *blocks, size_t count, int16_t *to, float 
 /* Row i of a group of the types that quant_open.h reads. */
 static void open_row(const uint8_t *blocks, enum ash_dtype dtype, size_t i, struct group *group)
 {
-    struct ash_quant_opened row;
+    struct ash_quant_opened row = {0}; /* compilers cannot see that a group is opened whole */
 
     ash_quant_open(blocks, dtype, group->count, &row);
     group->group_scales[i] = row.scale;
