@@ -4,6 +4,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/library.h"
+#include "compute/quant.h"
 
 #define LARGE_MIN 64 /* rows of c that are worth a large tile */
 #define GRID_ROWS_MAX 65535
@@ -128,7 +129,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 /* Scratch holds x, quantised, and the scales of its groups. */
 static void quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
 {
-    size_t group = args->dtype == ASH_Q8_0 ? ASH_QUANT_BLOCK : ASH_QUANT_GROUP, groups = ash_div_up(args->K, group);
+    size_t groups = ash_quant_groups(args->dtype, args->K);
     size_t quants = ash_round_up(args->M * args->K, ASH_MEMORY_ALIGN);
     char *room;
     struct ash_cuda_quant op = {.M = args->M,
@@ -144,7 +145,7 @@ static void quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
                                 .bias = args->bias,
                                 .accumulate = args->accumulate};
 
-    ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
+    ash_assert(args->K % ash_dtype_block(args->dtype) == 0 && (args->bias == NULL || !args->accumulate));
     ash_assert(args->M <= (size_t)GRID_ROWS_MAX * QUANT_ROWS);
     if (args->M == 0 || args->N == 0) return;
     room = ash_cuda_scratch(exec, quants + args->M * groups * sizeof(float));
