@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "base/assert.h"
 #include "base/math.h"
@@ -13,6 +14,7 @@
 struct slot {
     struct ash_request *request; /* NULL: free */
     size_t cached;               /* its tokens in the cache */
+    struct ash_block_table table;
 };
 
 struct ash_batcher {
@@ -25,6 +27,7 @@ struct ash_batcher {
     int32_t *earlier;     /* [slot_tokens]: prompt and answer of one request, for the sampler's penalty */
     int32_t *ids;         /* [rows] */
     struct ash_doc *docs; /* [slots] */
+    size_t *doc_slots;    /* [slots]: whose they are */
     size_t doc_count;     /* of the present step */
     size_t *wanted;       /* [slots]: the last row of each slot that will have all its tokens in the cache */
     size_t wanted_count;
@@ -52,10 +55,11 @@ static bool take_memory(struct ash_batcher *batcher)
     batcher->earlier = calloc(opts->slot_tokens, sizeof(*batcher->earlier));
     batcher->ids = calloc(opts->rows, sizeof(*batcher->ids));
     batcher->docs = calloc(opts->slots, sizeof(*batcher->docs));
+    batcher->doc_slots = calloc(opts->slots, sizeof(*batcher->doc_slots));
     batcher->wanted = calloc(opts->slots, sizeof(*batcher->wanted));
     batcher->logits = calloc(opts->slots, batcher->vocab * sizeof(*batcher->logits));
     return batcher->slots != NULL && batcher->earlier != NULL && batcher->ids != NULL && batcher->docs != NULL &&
-           batcher->wanted != NULL && batcher->logits != NULL;
+           batcher->doc_slots != NULL && batcher->wanted != NULL && batcher->logits != NULL;
 }
 
 int ash_batcher_open(struct ash_model *model, struct ash_exec *exec, const struct ash_batcher_opts *opts,
@@ -79,8 +83,13 @@ int ash_batcher_open(struct ash_model *model, struct ash_exec *exec, const struc
     if (rc < 0) goto fail;
     rc = ash_pass_open(model, exec, &pass_opts, &batcher->pass, err);
     if (rc < 0) goto fail;
-    rc = ash_cache_open(model, opts->slots, opts->slot_tokens, &batcher->cache, err);
+    rc = ash_cache_open(model, opts->slots * ash_cache_pages_for(opts->slot_tokens), &batcher->cache, err);
     if (rc < 0) goto fail;
+    for (size_t s = 0; s < opts->slots; s++)
+        if (ash_block_table_init(&batcher->slots[s].table, opts->slot_tokens) < 0) {
+            rc = ash_err_set(err, -ENOMEM, "batcher: no memory for %zu slots", opts->slots);
+            goto fail;
+        }
     rc = ash_sampler_open(&opts->sampler, opts->vocab > 0 && opts->vocab < config->vocab ? opts->vocab : config->vocab,
                           &batcher->sampler, err);
     if (rc < 0) goto fail;
@@ -98,10 +107,13 @@ void ash_batcher_close(struct ash_batcher *batcher)
     ash_pass_close(batcher->pass);
     ash_cache_close(batcher->cache);
     ash_sampler_close(batcher->sampler);
+    for (size_t s = 0; batcher->slots != NULL && s < batcher->opts.slots; s++)
+        ash_block_table_fini(&batcher->slots[s].table);
     free(batcher->slots);
     free(batcher->earlier);
     free(batcher->ids);
     free(batcher->docs);
+    free(batcher->doc_slots);
     free(batcher->wanted);
     free(batcher->logits);
     free(batcher);
@@ -145,7 +157,10 @@ static size_t gather(struct ash_batcher *batcher, size_t s, size_t row)
     if (count == 0) return 0;
     for (size_t i = 0; i < count; i++)
         batcher->ids[row + i] = token_at(slot->request, slot->cached + i);
-    batcher->docs[batcher->doc_count++] = (struct ash_doc){.row = row, .count = count, .pos = slot->cached, .slot = s};
+    ash_assert(ash_block_table_grow(&slot->table, batcher->cache, slot->cached + count) == 0); /* slots have enough */
+    batcher->doc_slots[batcher->doc_count] = s;
+    batcher->docs[batcher->doc_count++] = (struct ash_doc){
+        .row = row, .count = count, .pos = slot->cached, .pages = slot->table.pages, .page_count = slot->table.count};
     if (count == missing) batcher->wanted[batcher->wanted_count++] = row + count - 1;
     return count;
 }
@@ -212,7 +227,7 @@ static int choose(struct ash_batcher *batcher, struct slot *slot, const float *l
     if (rc < 0) return rc;
     if (request->finish != ASH_FINISH_NOT_YET) {
         slot->request = NULL;
-        ash_cache_release(batcher->cache, (size_t)(slot - batcher->slots));
+        ash_block_table_cut(&slot->table, batcher->cache, 0);
     }
     return 0;
 }
@@ -226,7 +241,7 @@ static bool assign_slots(struct ash_batcher *batcher)
         struct slot *slot = &batcher->slots[s];
 
         if (slot->request == NULL && batcher->next < batcher->request_count)
-            *slot = (struct slot){.request = &batcher->requests[batcher->next++]};
+            *slot = (struct slot){.request = &batcher->requests[batcher->next++], .table = slot->table};
         any = any || slot->request != NULL;
     }
     return any;
@@ -238,7 +253,7 @@ int ash_batcher_start(struct ash_batcher *batcher, struct ash_request *requests,
 
     if (rc < 0) return rc;
     for (size_t s = 0; s < batcher->opts.slots; s++) {
-        if (batcher->slots[s].request != NULL) ash_cache_release(batcher->cache, s);
+        ash_block_table_cut(&batcher->slots[s].table, batcher->cache, 0);
         batcher->slots[s].request = NULL;
     }
     for (size_t i = 0; i < count; i++) {
@@ -264,7 +279,7 @@ int ash_batcher_step(struct ash_batcher *batcher, struct ash_err *err)
     rc = ash_pass_infer(batcher->pass, &batch, batcher->cache, batcher->wanted, batcher->wanted_count, batcher->logits,
                         err);
     for (size_t d = 0; d < batcher->doc_count && rc == 0; d++) {
-        struct slot *slot = &batcher->slots[batcher->docs[d].slot];
+        struct slot *slot = &batcher->slots[batcher->doc_slots[d]];
 
         slot->cached += batcher->docs[d].count;
         if (slot->cached < total_tokens(slot->request)) continue; /* more of the prompt follows */

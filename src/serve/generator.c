@@ -10,6 +10,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/str.h"
+#include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "serve/stops.h"
 
@@ -25,6 +26,7 @@ struct ash_generator {
     struct ash_exec *exec;
     struct ash_pass *pass;
     struct ash_cache *cache;
+    struct ash_block_table table;
     struct ash_sampler *sampler;
     struct ash_decoder *decoder;
     struct ash_ids tokens; /* the prompt and the answer */
@@ -85,8 +87,13 @@ int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const str
     pass_opts.max_rows = generator->prefill_rows;
     rc = ash_pass_open(model, exec, &pass_opts, &generator->pass, err);
     if (rc < 0) goto fail;
-    rc = ash_cache_open(model, 1, generator->context_tokens, &generator->cache, err);
+    rc = ash_cache_open(model, ash_cache_pages_for(generator->context_tokens), &generator->cache, err);
     if (rc < 0) goto fail;
+    rc = ash_block_table_init(&generator->table, generator->context_tokens);
+    if (rc < 0) {
+        rc = ash_err_set(err, rc, "generator: no memory for a block table");
+        goto fail;
+    }
     rc = ash_sampler_open(&opts->sampler, known_ids(tokenizer, config->vocab), &generator->sampler, err);
     if (rc < 0) goto fail;
     rc = ash_decoder_open(tokenizer, !opts->keep_special, &generator->decoder, err);
@@ -109,6 +116,7 @@ void ash_generator_close(struct ash_generator *generator)
     if (generator == NULL) return;
     ash_stops_fini(&generator->stops);
     ash_pass_close(generator->pass);
+    ash_block_table_fini(&generator->table);
     ash_cache_close(generator->cache);
     ash_sampler_close(generator->sampler);
     ash_decoder_close(generator->decoder);
@@ -185,11 +193,15 @@ static int compute(struct ash_generator *generator, struct ash_err *err)
 {
     size_t missing = generator->tokens.count - generator->cached;
     size_t rows = missing < generator->prefill_rows ? missing : generator->prefill_rows, last_row = rows - 1;
-    struct ash_doc doc = {.count = rows, .pos = generator->cached};
+    struct ash_doc doc = {.count = rows, .pos = generator->cached, .pages = generator->table.pages};
     struct ash_batch batch = {
         .rows = rows, .ids = generator->tokens.data + generator->cached, .docs = &doc, .doc_count = 1};
-    int rc = ash_pass_infer(generator->pass, &batch, generator->cache, &last_row, rows == missing ? 1 : 0,
-                            generator->logits, err);
+    int rc = ash_block_table_grow(&generator->table, generator->cache, generator->cached + rows);
+
+    if (rc < 0) return ash_err_set(err, rc, "generator: the context is full");
+    doc.page_count = generator->table.count;
+    rc = ash_pass_infer(generator->pass, &batch, generator->cache, &last_row, rows == missing ? 1 : 0,
+                        generator->logits, err);
 
     ash_assert(rows > 0 && generator->cached + rows <= generator->tokens.count);
     if (rc == 0) generator->cached += rows;
