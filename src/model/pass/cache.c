@@ -57,13 +57,15 @@ static int open_pages(struct ash_cache *cache, struct ash_err *err)
         return ash_err_set(err, -ENOMEM, "out of memory for a cache of %zu pages", cache->page_count);
     rc = ash_buffer_init(&cache->region, &ash_memory_host, bytes, "cached tokens", err);
     if (rc < 0) return rc;
-    ash_buffer_sparse(&cache->region);
+    if (cache->page_bytes < ASH_MEMORY_HUGE / 4) ash_buffer_sparse(&cache->region);
     for (size_t i = cache->page_count; i-- > 0;)
         cache->free[cache->free_count++] = (int32_t)i;
     return 0;
 }
 
-int ash_cache_open(const struct ash_model *model, size_t page_count, struct ash_cache **cache_out, struct ash_err *err)
+/* model NULL: pages hold nothing. */
+static int open_cache(const struct ash_model *model, size_t page_count, struct ash_cache **cache_out,
+                      struct ash_err *err)
 {
     struct ash_cache *cache;
     int rc;
@@ -73,12 +75,14 @@ int ash_cache_open(const struct ash_model *model, size_t page_count, struct ash_
                            INT32_MAX);
     cache = calloc(1, sizeof(*cache));
     if (cache == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a cache");
-    cache->model = model;
-    cache->k_width = key_width(&model->config);
-    cache->v_width = value_width(&model->config);
-    cache->dtype = ash_model_kv_dtype(model);
     cache->page_count = page_count;
-    cache->page_bytes = ASH_CACHE_PAGE_TOKENS * ash_cache_token_bytes(model);
+    if (model != NULL) {
+        cache->model = model;
+        cache->k_width = key_width(&model->config);
+        cache->v_width = value_width(&model->config);
+        cache->dtype = ash_model_kv_dtype(model);
+        cache->page_bytes = ASH_CACHE_PAGE_TOKENS * ash_cache_token_bytes(model);
+    }
     rc = open_pages(cache, err);
     if (rc < 0) {
         ash_cache_close(cache);
@@ -86,6 +90,17 @@ int ash_cache_open(const struct ash_model *model, size_t page_count, struct ash_
     }
     *cache_out = cache;
     return 0;
+}
+
+int ash_cache_open(const struct ash_model *model, size_t page_count, struct ash_cache **cache_out, struct ash_err *err)
+{
+    ash_assert(model != NULL);
+    return open_cache(model, page_count, cache_out, err);
+}
+
+int ash_cache_open_bare(size_t page_count, struct ash_cache **cache_out, struct ash_err *err)
+{
+    return open_cache(NULL, page_count, cache_out, err);
 }
 
 void ash_cache_close(struct ash_cache *cache)
@@ -144,6 +159,7 @@ static char *page_data(const struct ash_cache *cache, int32_t page)
 void ash_cache_copy_page(struct ash_cache *cache, int32_t from, int32_t to)
 {
     ash_assert(from != to && ash_cache_ref_count(cache, from) > 0 && ash_cache_ref_count(cache, to) > 0);
+    if (cache->page_bytes == 0) return;
     cache->region.memory->copy(page_data(cache, to), page_data(cache, from), cache->page_bytes);
 }
 

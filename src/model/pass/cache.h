@@ -16,6 +16,8 @@ struct ash_cache;
 /* A pool of page_count pages in the model's kv dtype (ash_model_kv_dtype) of now. Their memory is taken from the system
  * when they are first written. Borrows model. Returns 0, -EINVAL (no page, or more than INT32_MAX) or -ENOMEM. */
 int ash_cache_open(const struct ash_model *model, size_t page_count, struct ash_cache **cache_out, struct ash_err *err);
+/* Pages that hold nothing: numbers and counts alone. No pass runs on them. */
+int ash_cache_open_bare(size_t page_count, struct ash_cache **cache_out, struct ash_err *err);
 /* Free it; NULL is a no-op. */
 void ash_cache_close(struct ash_cache *cache);
 

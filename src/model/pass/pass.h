@@ -136,4 +136,14 @@ struct ash_cache; /* keys and values of earlier tokens: model/pass/cache.h */
 int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
                    size_t wanted_count, float *logits_out, struct ash_err *err);
 
+/* ash_pass_infer in parts: the layers first, and then what is wanted of which rows, as often as it takes. */
+int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache,
+                          struct ash_err *err);
+/* Logits [count, vocab] of some rows (ascending) of the batch at hand. */
+int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
+                          struct ash_err *err);
+/* Their states [count, hidden] after the last layer and the final norm. */
+int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
+                          struct ash_err *err);
+
 #endif
