@@ -9,6 +9,7 @@
 #include "serve/engine/core.h"
 #include "serve/engine/draft.h"
 #include "serve/engine/prefix.h"
+#include "serve/grammar/grammar.h"
 
 /* ---- a sequence -------------------------------------------------------------------------------------------------- */
 

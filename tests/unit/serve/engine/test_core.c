@@ -17,6 +17,7 @@
 #include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "serve/engine/core.h"
+#include "serve/grammar/grammar.h"
 #include "unit/sanitized.h"
 
 #define VOCAB 24
@@ -30,6 +31,9 @@
 /* ---- a model ----------------------------------------------------------------------------------------------------- */
 
 static struct ash_exec execs[3]; /* of 1, 2 and 3 threads */
+/* The ids as letters; the last one ends a text. */
+static struct ash_vocab_trie *trie;
+static struct ash_grammar *grammars[2];
 
 static struct ash_model *make_model(bool bf16, bool kv_bf16)
 {
@@ -128,6 +132,12 @@ static void draw_rest(struct work *work)
         request->allowed = work->allowed;
         request->allowed_count = 8 + draw(10); /* more than there are stop ids: something can always be chosen */
     }
+    if (draw(5) == 0) {
+        request->grammar = grammars[draw(2)];
+        request->allowed = NULL;
+        work->stop_ids[0] = VOCAB - 1;
+        request->stop_id_count = 1;
+    }
     request->wants_logprobs = draw(2) == 0;
     request->top_logprobs = request->wants_logprobs ? draw(TOP_MAX + 1) : 0;
     request->wants_prompt_logprobs = draw(5) == 0;
@@ -174,15 +184,24 @@ static int32_t choose(struct oracle *oracle, const struct ash_request *request, 
                                 .allowed_count = request->allowed_count,
                                 .forbidden = request->stop_ids};
     size_t window = request->sampler.repeat_last_n;
+    struct ash_matcher *matcher = NULL;
     struct ash_err err = {0};
     int32_t id = -1;
 
     if (oracle->count - request->prompt_count < request->min_tokens) choice.forbidden_count = request->stop_id_count;
+    if (request->grammar != NULL) { /* from its start, every time */
+        assert_int_equal(ash_matcher_open(request->grammar, trie, &matcher, &err), 0);
+        for (size_t i = request->prompt_count; i < oracle->count; i++)
+            assert_int_equal(ash_matcher_accept(matcher, oracle->ids[i]), 0);
+        choice.mask = ash_matcher_mask(matcher);
+        if (ash_matcher_must_end(matcher)) choice.forbidden_count = 0;
+    }
     assert_int_equal(ash_token_counts_init(&counts, oracle->count), 0);
     for (size_t i = window > 0 && oracle->count > window ? oracle->count - window : 0; i < oracle->count; i++)
         ash_token_counts_add(&counts, oracle->ids[i], i >= request->prompt_count);
     if (ash_sampler_next(sampler, &choice, &id, &err) < 0) fail_msg("%s", err.text);
     ash_token_counts_fini(&counts);
+    ash_matcher_close(matcher);
     return id;
 }
 
@@ -374,6 +393,7 @@ static struct shape draw_shape(const struct ash_model *model)
     struct shape shape = {.threads = 1 + draw(3), .cancels = draw(3) == 0 ? draw(REQUESTS) : 0};
     size_t least = ash_cache_pages_for(POSITIONS);
 
+    shape.opts.vocab_trie = trie;
     shape.opts.max_seqs = 1 + draw(draw(2) == 0 ? 4 : 16);
     shape.opts.max_batch_rows = shape.opts.max_seqs + draw(draw(2) == 0 ? 8 : 100);
     shape.pages = draw(2) == 0 ? least + draw(4) : least + draw(60);
@@ -623,6 +643,21 @@ static void a_broken_row_ends_its_own_request(void **state)
     free(works);
 }
 
+static int make_grammars(struct ash_err *err)
+{
+    static const char *const patterns[] = {"(ab|c[d-h]*e)+k?", "[a-f]{3,9}(gh|ij)*[k-w]"};
+    struct ash_vocab_token tokens[VOCAB];
+    int32_t eos = VOCAB - 1;
+    int rc = 0;
+
+    for (size_t i = 0; i < VOCAB; i++)
+        tokens[i] = (struct ash_vocab_token){&"abcdefghijklmnopqrstuvw$"[i], 1, i == VOCAB - 1};
+    rc = ash_vocab_trie_from_tokens(tokens, VOCAB, &eos, 1, &trie, err);
+    for (size_t i = 0; rc == 0 && i < 2; i++)
+        rc = ash_grammar_from_regex(patterns[i], strlen(patterns[i]), NULL, &grammars[i], err);
+    return rc;
+}
+
 static int setup(void **state)
 {
     struct ash_err err = {0};
@@ -630,7 +665,7 @@ static int setup(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         if (ash_exec_init(&execs[i], NULL, i + 1, &err) < 0) return -1;
-    return 0;
+    return make_grammars(&err);
 }
 
 static int teardown(void **state)
@@ -638,6 +673,9 @@ static int teardown(void **state)
     (void)state;
     for (int i = 0; i < 3; i++)
         ash_exec_fini(&execs[i]);
+    for (int i = 0; i < 2; i++)
+        ash_grammar_put(grammars[i]);
+    ash_vocab_trie_close(trie);
     return 0;
 }
 
