@@ -8,10 +8,9 @@
 
 #define LARGE_MIN 64 /* rows of c that are worth a large tile */
 #define GRID_ROWS_MAX 65535
-#define BF16_CHUNK 8 /* values of 16 bytes, which is how gemm_bf16 reads */
-#define BF16_TILE_M 128
-#define BF16_TILE_N 256
-#define BF16_SHARED_BYTES ((size_t)4 * (BF16_TILE_M + BF16_TILE_N) * 64 * sizeof(uint16_t)) /* four stages of 64 k */
+#define BF16_CHUNK 8                   /* values of 16 bytes, which is how gemm_bf16 reads */
+#define BF16_STAGES_K ((size_t)4 * 64) /* k of the stages that gemm_bf16 keeps in shared memory */
+#define BF16_LINES_BLOCK 64
 #define BF16_LINES_MAX ((size_t)32 * GRID_ROWS_MAX)
 #define QUANT_THREADS 128
 #define QUANT_COLS 4 /* outputs of a thread block of quant_gemm, one per warp */
@@ -75,19 +74,37 @@ static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_ma
 
     if (is_lines(mat, line_stride, k_stride, k))
         return (struct ash_cuda_lines){.data = mat->data, .count = count, .k = k, .stride = line_stride};
-    ash_cuda_run(exec, ASH_KERNEL_to_bf16_lines,
-                 (struct ash_cuda_grid){.x = ash_div_up(op.stride, 32), .y = ash_div_up(count, 32), .threads = 256},
-                 &op);
+    if (mat->dtype == ASH_F32 && k_stride == 1 && k % BF16_CHUNK == 0 && line_stride % 4 == 0 &&
+        (uintptr_t)mat->data % 16 == 0)
+        ash_cuda_run(exec, ASH_KERNEL_round_lines, ash_cuda_grid_elements(count * k / BF16_CHUNK), &op);
+    else
+        ash_cuda_run(exec, ASH_KERNEL_to_bf16_lines,
+                     (struct ash_cuda_grid){.x = ash_div_up(op.stride, BF16_LINES_BLOCK),
+                                            .y = ash_div_up(count, BF16_LINES_BLOCK),
+                                            .threads = 256},
+                     &op);
     return (struct ash_cuda_lines){.data = room, .count = count, .k = op.stride, .stride = op.stride};
 }
 
+/* A kernel of our own for bf16, by its tile of sums. */
+struct bf16_kernel {
+    enum ash_cuda_kernel_id id;
+    size_t M, N, threads;
+};
+
+/* Sums that make fewer large tiles than the GPU has multiprocessors take small ones. */
 static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
 {
-    ash_cuda_run(exec, ASH_KERNEL_gemm_bf16,
-                 (struct ash_cuda_grid){.x = ash_div_up(op->b.count, BF16_TILE_N),
-                                        .y = ash_div_up(op->a.count, BF16_TILE_M),
-                                        .threads = 256,
-                                        .shared_bytes = BF16_SHARED_BYTES},
+    static const struct bf16_kernel large = {ASH_KERNEL_gemm_bf16, 128, 256, 256},
+                                    small = {ASH_KERNEL_gemm_bf16_few, 64, 64, 128};
+    size_t tiles = ash_div_up(op->b.count, large.N) * ash_div_up(op->a.count, large.M);
+    const struct bf16_kernel *kernel = tiles < (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count ? &small : &large;
+
+    ash_cuda_run(exec, kernel->id,
+                 (struct ash_cuda_grid){.x = ash_div_up(op->b.count, kernel->N),
+                                        .y = ash_div_up(op->a.count, kernel->M),
+                                        .threads = kernel->threads,
+                                        .shared_bytes = BF16_STAGES_K * (kernel->M + kernel->N) * sizeof(uint16_t)},
                  op);
 }
 

@@ -119,6 +119,8 @@ static int open_model(struct ash_core *core, struct ash_err *err)
     int rc = choose_page_count(&core->opts, ash_cache_token_bytes(core->model), &pages, err);
 
     if (rc < 0) return rc;
+    rc = ash_model_place(core->model, core->exec, err); /* pages are where the weights are */
+    if (rc < 0) return rc;
     rc = ash_cache_open(core->model, pages, &core->cache, err);
     if (rc < 0) return rc;
     if (core->opts.pack == ASH_CORE_PACK_AT_OPEN) {
