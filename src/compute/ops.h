@@ -63,6 +63,7 @@
 
 struct ash_exec;
 struct ash_cuda_backend;
+struct ash_profile;
 
 /* ---- matrix products --------------------------------------------------------------------------------------------- */
 
@@ -218,9 +219,11 @@ struct ash_rope_ops {
  * j. Query i sees keys j with j <= pos + i and, under a window, j > pos + i - window. */
 struct ash_attn_seq {
     size_t q_row, q_count, pos;
-    const void *k, *v;  /* key 0 of this document; not used with pages */
-    void *const *pages; /* page j / page_tokens holds key j and its value; NULL: one run at k and v. Forward only. */
-    float *dk, *dv;     /* backward: likewise, += */
+    const void *k, *v; /* key 0 of this document; not used with pages */
+    /* Its block table, in host memory: page number pages[j / ASH_ATTN_BLOCK] of the pool holds key j and its value.
+     * NULL: one run at k and v. Forward only. */
+    const int32_t *pages;
+    float *dk, *dv; /* backward: likewise, += */
 };
 
 struct ash_attn_args {
@@ -229,9 +232,12 @@ struct ash_attn_args {
     float scale;
     size_t window;           /* 0: none */
     enum ash_dtype kv_dtype; /* of k and v: F32 or BF16 (a cache may be narrower; then forward only) */
-    size_t q_stride, k_stride, v_stride, out_stride; /* between rows; heads are adjacent */
-    size_t page_tokens;                              /* of a page; a multiple of ASH_ATTN_BLOCK */
-    size_t k_page, v_page;                           /* where in a page its first key and its first value are */
+    size_t q_stride, k_stride, v_stride, out_stride; /* between rows; heads are adjacent. Of k and v: without pages */
+    /* With pages: page n is at pool + n * page_bytes. From its element k_page on it has keys [kv_heads, dim_k,
+     * ASH_ATTN_BLOCK], a key is a column of its head, and from element v_page on values [kv_heads, ASH_ATTN_BLOCK,
+     * dim_v]. See attn_pages.h. */
+    void *pool;
+    size_t page_bytes, k_page, v_page;
     const float *q;
     float *out;
     float *lse; /* [query rows, heads]: log of the sum of exponentials; NULL: not wanted. Backward reads it. */
@@ -394,10 +400,10 @@ struct ash_squares {
 struct ash_optim_ops {
     /* One AdamW step over count parameters. */
     void (*adamw)(struct ash_exec *exec, const struct ash_adamw_args *args);
-    /* Returns the bits of the largest |x| (0 for count 0); a NaN counts as larger than all. */
-    uint32_t (*max_abs)(struct ash_exec *exec, const float *x, size_t count);
+    /* *max becomes the larger of itself and the bits of the largest |x|; a NaN's are larger than all. */
+    void (*max_abs)(struct ash_exec *exec, const float *x, size_t count, uint32_t *max);
     /* *sum += the squares of x, each truncated to whole units of 2^(2 exponent - 62). All |x| are below 2^exponent. The
-     * sum is exact, so it has no order: compute/squares.h. sum is host memory. */
+     * sum is exact, so it has no order: compute/squares.h. How it is split into high and low may differ. */
     void (*sum_squares)(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum);
 };
 
@@ -433,6 +439,7 @@ struct ash_exec {
     struct ash_buffer broadcast;   /* likewise; see ash_exec_broadcast */
     size_t broadcast_at;           /* where the next slot begins */
     struct ash_cuda_backend *cuda; /* the GPU, its queue and kernels; NULL on the CPU */
+    struct ash_profile *profile;   /* what measures its ops; NULL: nobody (compute/profile/profile.h) */
 };
 
 /* Bind a backend to host memory and thread_count threads (as in ash_workers_open). backend: "ref", "cpu" (the best path
