@@ -70,7 +70,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
 {
     struct ash_eval eval = *(const struct ash_eval *)ctx;
     struct ash_err err = {0};
-    int rc = check_flags(&eval);
+    int rc = check_flags(&eval), code;
 
     (void)opts;
     (void)word;
@@ -78,9 +78,9 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     ash_interrupt_install();
     rc = ash_cmd_engine_open(&eval.computing, eval.model, &eval.engine, &err);
     if (rc == 0) rc = eval.task == TASK_ARITHMETIC ? ash_eval_arithmetic(&eval, &err) : ash_eval_data(&eval, &err);
-    ash_engine_close(eval.engine);
+    code = ash_cmd_engine_close(&eval.computing, eval.engine);
     if (rc == -ECANCELED) return ash_cmd_stopped();
-    return rc < 0 ? ash_cmd_fail(&err) : 0;
+    return rc < 0 ? ash_cmd_fail(&err) : code;
 }
 
 static int run(int argc, char **argv)

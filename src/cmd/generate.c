@@ -205,7 +205,7 @@ static void check_context(const struct ash_generate *generate)
 static int run_engine(struct ash_generate *generate)
 {
     struct ash_err err = {0};
-    int code;
+    int code, closed;
 
     if (ash_cmd_engine_open(&generate->computing, generate->model, &generate->engine, &err) < 0)
         return ash_cmd_fail(&err);
@@ -221,8 +221,8 @@ static int run_engine(struct ash_generate *generate)
         generate->answer_opts.context_tokens = generate->context > 0 ? (size_t)generate->context : CONTEXT_DEFAULT;
         code = ash_generate_chat(generate);
     }
-    ash_engine_close(generate->engine);
-    return code;
+    closed = ash_cmd_engine_close(&generate->computing, generate->engine);
+    return code != 0 ? code : closed;
 }
 
 /* How many prompts are given: one is enough. */

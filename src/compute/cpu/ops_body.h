@@ -6,7 +6,7 @@
 
 #include "base/bf16.h"
 #include "compute/ref/ref.h"
-#include "compute/quant.h"
+#include "compute/quant_open.h"
 #include "compute/cpu/quant/quant_priv.h"
 #include "compute/cpu/vec/prefetch.h"
 #include "compute/cpu/vec/wide.h"
