@@ -23,7 +23,7 @@
 #define VOCAB 24
 #define HIDDEN 32
 #define POSITIONS 400
-#define REQUESTS 40
+#define REQUESTS (SANITIZED ? 16 : 40)
 #define ANSWER_MAX 48
 #define TOP_MAX 3
 #define CASES (SANITIZED ? 15 : 60)
