@@ -45,14 +45,9 @@ size_t ash_cache_pages_for(size_t tokens)
     return ash_div_up(tokens, ASH_CACHE_PAGE_TOKENS);
 }
 
-/* Where the model's weights are read. */
-static const struct ash_memory_ops *cache_memory(const struct ash_model *model)
-{
-    return model != NULL && model->exec != NULL ? model->exec->memory : &ash_memory_host;
-}
-
 static int open_pages(struct ash_cache *cache, struct ash_err *err)
 {
+    const struct ash_exec *exec = cache->model != NULL ? cache->model->exec : NULL;
     size_t bytes;
     int rc;
 
@@ -61,9 +56,9 @@ static int open_pages(struct ash_cache *cache, struct ash_err *err)
     if (cache->refs == NULL || cache->free == NULL ||
         __builtin_mul_overflow(cache->page_bytes, cache->page_count, &bytes))
         return ash_err_set(err, -ENOMEM, "out of memory for a cache of %zu pages", cache->page_count);
-    rc = ash_buffer_init(&cache->region, cache_memory(cache->model), bytes, "cached tokens", err);
+    rc = ash_buffer_init(&cache->region, exec != NULL ? exec->memory : &ash_memory_host, bytes, "cached tokens", err);
     if (rc < 0) return rc;
-    if (cache->page_bytes < ASH_MEMORY_HUGE / 4) ash_buffer_sparse(&cache->region);
+    if (exec == NULL && cache->page_bytes < ASH_MEMORY_HUGE / 4) ash_buffer_sparse(&cache->region);
     for (size_t i = cache->page_count; i-- > 0;)
         cache->free[cache->free_count++] = (int32_t)i;
     return 0;

@@ -117,8 +117,8 @@ static void check_model(struct ash_model *model, const char *backend, const json
         check_step(&walk, i, logits, vocab);
         ids[count++] = walk.want[i];
     }
-    ash_block_table_fini(&table);
     assert_true(walk.off < RATIO_MEAN_MAX * (double)wanted_count);
+    ash_block_table_fini(&table);
     ash_cache_close(cache);
     ash_pass_close(pass);
     ash_exec_fini(&exec);
