@@ -57,6 +57,7 @@ static struct ash_http_exchange *open_exchange(struct ash_http *http, struct MHD
     exchange->started_ns = ash_clock_ns();
     exchange->key = ash_keys_anonymous(http->opts.keys);
     pthread_mutex_init(&exchange->lock, NULL);
+    pthread_mutex_init(&exchange->gone_lock, NULL);
     snprintf(exchange->path, sizeof(exchange->path), "%s", url);
     snprintf(exchange->method, sizeof(exchange->method), "%s", method);
     set_id(exchange, MHD_lookup_connection_value(connection, MHD_HEADER_KIND, "X-Request-Id"));
@@ -79,6 +80,7 @@ void ash_http_exchange_put(struct ash_http_exchange *exchange)
     ash_str_fini(&exchange->body);
     ash_str_fini(&exchange->out);
     pthread_mutex_destroy(&exchange->lock);
+    pthread_mutex_destroy(&exchange->gone_lock);
     free(exchange);
 }
 
@@ -204,6 +206,7 @@ static void tell_gone(struct ash_http_exchange *exchange)
     void (*gone)(void *ctx) = NULL;
     void *ctx = NULL;
 
+    pthread_mutex_lock(&exchange->gone_lock);
     pthread_mutex_lock(&exchange->lock);
     if (!exchange->is_complete) {
         exchange->is_gone = true;
@@ -213,6 +216,7 @@ static void tell_gone(struct ash_http_exchange *exchange)
     }
     pthread_mutex_unlock(&exchange->lock);
     if (gone != NULL) gone(ctx);
+    pthread_mutex_unlock(&exchange->gone_lock);
 }
 
 void ash_http_exchange_gone(struct ash_http_exchange *exchange)
@@ -245,6 +249,37 @@ void ash_http_on_gone(struct ash_http_exchange *exchange, void (*gone)(void *ctx
     if (is_gone) gone(ctx);
 }
 
+void ash_http_on_end(struct ash_http_exchange *exchange, void (*end)(void *ctx), void *ctx)
+{
+    bool is_over;
+
+    pthread_mutex_lock(&exchange->lock);
+    is_over = exchange->is_over;
+    if (!is_over) {
+        exchange->end = end;
+        exchange->end_ctx = ctx;
+    }
+    pthread_mutex_unlock(&exchange->lock);
+    if (is_over) end(ctx);
+}
+
+/* The one call of end, after that of gone. */
+static void tell_end(struct ash_http_exchange *exchange)
+{
+    void (*end)(void *ctx);
+    void *ctx;
+
+    pthread_mutex_lock(&exchange->gone_lock);
+    pthread_mutex_lock(&exchange->lock);
+    exchange->is_over = true;
+    end = exchange->end;
+    ctx = exchange->end_ctx;
+    exchange->end = NULL;
+    pthread_mutex_unlock(&exchange->lock);
+    pthread_mutex_unlock(&exchange->gone_lock);
+    if (end != NULL) end(ctx);
+}
+
 static void count_down(struct ash_http *http)
 {
     pthread_mutex_lock(&http->lock);
@@ -268,6 +303,7 @@ void ash_http_on_completed(void *ctx, struct MHD_Connection *connection, void **
     exchange->connection = NULL;
     pthread_mutex_unlock(&exchange->lock);
     tell_gone(exchange);
+    tell_end(exchange);
     ash_http_watch_enter(http, exchange->record, ASH_HTTP_IDLE, http->opts.idle_seconds);
     if (http->opts.logs_access) ash_http_log(exchange, code);
     if (exchange->is_counted) count_down(http);
@@ -313,7 +349,7 @@ const char *ash_http_id(const struct ash_http_exchange *exchange)
     return exchange->id;
 }
 
-const struct ash_key *ash_http_key(const struct ash_http_exchange *exchange)
+struct ash_key *ash_http_key(const struct ash_http_exchange *exchange)
 {
     return exchange->key;
 }

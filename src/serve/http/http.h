@@ -84,7 +84,7 @@ const char *ash_http_query(struct ash_http_exchange *exchange, const char *name)
 /* The client's x-request-id, or one of ours. */
 const char *ash_http_id(const struct ash_http_exchange *exchange);
 /* The key that it came with; NULL where the server has none. */
-const struct ash_key *ash_http_key(const struct ash_http_exchange *exchange);
+struct ash_key *ash_http_key(const struct ash_http_exchange *exchange);
 /* When its header was read, on the clock of ash_clock_ns. */
 uint64_t ash_http_started_ns(const struct ash_http_exchange *exchange);
 
@@ -110,6 +110,9 @@ void ash_http_wake(struct ash_http_exchange *exchange);
 /* Call gone once when the client leaves, or is dropped, before its response is complete; perhaps before this returns.
  * On any thread; must not block. */
 void ash_http_on_gone(struct ash_http_exchange *exchange, void (*gone)(void *ctx), void *ctx);
+/* Call end once when the server is done with the exchange: gone was called, or will never be, and read will not be
+ * called again. Perhaps before this returns. On any thread; must not block. */
+void ash_http_on_end(struct ash_http_exchange *exchange, void (*end)(void *ctx), void *ctx);
 /* Has it gone? */
 bool ash_http_is_gone(struct ash_http_exchange *exchange);
 /* Run fn(ctx) on a worker thread: for what is too long for the calling one. */

@@ -135,6 +135,10 @@ struct ash_http_exchange {
     bool is_suspended, is_woken, is_gone, is_complete;
     void (*gone)(void *ctx);
     void *gone_ctx;
+    void (*end)(void *ctx);
+    void *end_ctx;
+    bool is_over;              /* libmicrohttpd is done with it */
+    pthread_mutex_t gone_lock; /* held while gone runs: end waits for it */
     /* the request: */
     char method[16], path[ASH_HTTP_PATH_BYTES], id[ASH_HTTP_ID_BYTES], client[64];
     struct ash_str body;

@@ -1,0 +1,18 @@
+/* grammars - constrained output: which grammar a request asks for, compiled where it was read. */
+#ifndef ASH_SERVE_API_GRAMMARS_H
+#define ASH_SERVE_API_GRAMMARS_H
+
+#include "serve/api/chat_call.h"
+
+struct ash_api_grammars;
+
+/* Compiled grammars that requests share. The caller owns *grammars_out. */
+int ash_api_grammars_open(struct ash_api *api, struct ash_api_grammars **grammars_out, struct ash_err *err);
+/* NULL is a no-op. */
+void ash_api_grammars_close(struct ash_api_grammars *grammars);
+/* Read every field that constrains the output into call->grammar. What is wrong is in request->err. */
+void ash_api_grammars_read(struct ash_call *call, struct ash_api_request *request);
+/* Where tool_choice asks for calls: the grammar of such an answer. */
+void ash_api_grammars_read_tools(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat);
+
+#endif
