@@ -35,26 +35,6 @@ static int pass(struct ash_decoder *decoder, size_t step, const char *text, size
 
 /* ---- byte level -------------------------------------------------------------------------------------------------- */
 
-/* Append the bytes that a token stands for: its characters' bytes, or where one stands for none, the token as it is. */
-static int token_bytes(struct ash_str *out, const char *text, size_t size_bytes)
-{
-    size_t before = out->size_bytes;
-
-    for (size_t at = 0; at < size_bytes;) {
-        uint32_t point = 0;
-        char byte;
-        int size = ash_utf8_decode(text + at, size_bytes - at, &point), value = ash_tok_byte_from_point(point);
-        if (size == 0 || value < 0) {
-            out->size_bytes = before;
-            return ash_str_add(out, text, size_bytes);
-        }
-        byte = (char)value;
-        if (ash_str_add(out, &byte, 1) < 0) return -ENOMEM;
-        at += (size_t)size;
-    }
-    return 0;
-}
-
 /* Bytes from at on that begin a character which the next byte breaks off: one U+FFFD stands for them all. */
 static size_t broken_size(const char *text, size_t size_bytes)
 {
@@ -91,30 +71,12 @@ static int flush_bytes(struct ash_decoder *decoder, size_t step, bool all)
 
 static int take_bytes(struct ash_decoder *decoder, size_t step, const char *text, size_t size_bytes)
 {
-    int rc = token_bytes(&decoder->states[step].held, text, size_bytes);
+    int rc = ash_tok_add_level_bytes(&decoder->states[step].held, text, size_bytes);
 
     return rc < 0 ? rc : flush_bytes(decoder, step, false);
 }
 
 /* ---- byte fallback ----------------------------------------------------------------------------------------------- */
-
-static int hex_value(char c)
-{
-    if (c >= '0' && c <= '9') return c - '0';
-    if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/* The byte that "<0x..>" names, or -1. The library takes "+F" for a number too. */
-static int fallback_byte(const char *text, size_t size_bytes)
-{
-    int high, low;
-
-    if (size_bytes != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
-    high = text[3] == '+' ? 0 : hex_value(text[3]);
-    low = hex_value(text[4]);
-    return high < 0 || low < 0 ? -1 : high << 4 | low;
-}
 
 static bool is_text(const char *bytes, size_t count)
 {
@@ -146,7 +108,7 @@ static int flush_fallback(struct ash_decoder *decoder, size_t step)
 
 static int take_fallback(struct ash_decoder *decoder, size_t step, const char *text, size_t size_bytes)
 {
-    int value = fallback_byte(text, size_bytes), rc;
+    int value = ash_tok_fallback_byte(text, size_bytes), rc;
     char byte = (char)value;
 
     if (value >= 0) return ash_str_add(&decoder->states[step].held, &byte, 1);
