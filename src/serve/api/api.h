@@ -41,12 +41,12 @@ struct ash_api_opts {
     const char *const *names; /* of the model; the first is what answers say */
     size_t name_count;
     const char *model_path;
-    bool is_strict;             /* unknown fields are refused */
-    size_t queue_max;           /* requests that may wait for the engine; 0: no limit */
-    size_t choices_max;         /* prompts times n of one request */
-    size_t depth_max;           /* of JSON */
+    bool is_strict;     /* unknown fields are refused */
+    size_t queue_max;   /* requests that may wait for the engine; 0: no limit */
+    size_t choices_max; /* prompts times n of one request */
+    size_t depth_max;   /* of JSON */
     size_t schema_bytes_max;
-    double stall_seconds;       /* work without a step for this long is no longer healthy */
+    double stall_seconds;         /* work without a step for this long is no longer healthy */
     const char *tool_parser;      /* NULL: by the chat template */
     const char *reasoning_parser; /* NULL: by the chat template; "none" */
 };

@@ -11,6 +11,7 @@
 #include "base/math.h"
 #include "serve/api/metrics.h"
 #include "serve/api/take.h"
+#include "serve/grammar/grammar.h"
 
 #define EVENT_STREAM "text/event-stream; charset=utf-8"
 
@@ -179,8 +180,7 @@ static int write_error(struct ash_call *call, struct ash_str *out)
 
     if (strncmp(ash_http_path(call->exchange), "/v1/messages", 12) == 0) rc = ash_str_adds(out, "event: error\n");
     if (rc == 0) rc = ash_event_begin(out);
-    if (rc == 0)
-        rc = ash_api_err_write(&call->err, ash_http_path(call->exchange), ash_http_id(call->exchange), out);
+    if (rc == 0) rc = ash_api_err_write(&call->err, ash_http_path(call->exchange), ash_http_id(call->exchange), out);
     return rc == 0 ? ash_event_end(out) : rc;
 }
 

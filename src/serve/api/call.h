@@ -15,8 +15,8 @@ struct ash_grammar;
 struct ash_api_choice {
     struct ash_call *call;
     struct ash_request request;
-    size_t index;        /* in the response */
-    size_t prompt_index; /* whose answer it is */
+    size_t index;                /* in the response */
+    size_t prompt_index;         /* whose answer it is */
     struct ash_decoder *decoder; /* the engine's thread alone uses it */
     struct ash_str held;         /* decoded, but perhaps the beginning of a stop string */
     /* under the call's lock: */
@@ -76,7 +76,7 @@ struct ash_call {
     struct ash_grammar *grammar;
     char id[80], model[128];
     int64_t created_s;
-    void *state; /* of the form */
+    void *state;          /* of the form */
     struct ash_str piece; /* the writer's copy of what is new */
     struct ash_token_list piece_tokens;
 };

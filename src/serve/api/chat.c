@@ -25,7 +25,8 @@ static int write_call(struct ash_call *call, struct ash_api_choice *choice, cons
     if (rc == 0) rc = ash_write_text(out, tool->name);
     if (rc == 0) rc = ash_str_adds(out, ",\"arguments\":");
     if (rc == 0)
-        rc = ash_write_string(out, tool->arguments.data != NULL ? tool->arguments.data : "", tool->arguments.size_bytes);
+        rc =
+            ash_write_string(out, tool->arguments.data != NULL ? tool->arguments.data : "", tool->arguments.size_bytes);
     return rc == 0 ? ash_str_adds(out, "}}") : rc;
 }
 
@@ -203,7 +204,8 @@ static int write_start(struct ash_call *call, struct ash_str *out)
     for (size_t i = 0; i < call->choice_count && rc == 0; i++) {
         rc = begin_event(call, &call->choices[i], out);
         if (rc == 0)
-            rc = ash_str_adds(out, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null");
+            rc =
+                ash_str_adds(out, "{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,\"finish_reason\":null");
         if (rc == 0) rc = end_event(call, out);
     }
     return rc;

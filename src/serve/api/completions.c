@@ -338,8 +338,9 @@ static const struct ash_form form = {.write = write_all,
 static void read_logprobs(struct ash_call *call, struct ash_api_request *request, struct completion *completion)
 {
     const json_t *value = ash_fields_any(&request->fields, "logprobs");
-    int64_t top = json_is_boolean(value) ? (json_is_true(value) ? 0 : -1)
-                                         : ash_fields_int(&request->fields, "logprobs", 0, ASH_SAMPLING_LOGPROBS_MAX, -1);
+    int64_t top = json_is_boolean(value)
+                      ? (json_is_true(value) ? 0 : -1)
+                      : ash_fields_int(&request->fields, "logprobs", 0, ASH_SAMPLING_LOGPROBS_MAX, -1);
 
     completion->has_logprobs = top >= 0;
     call->sampling.top_logprobs = (int)top;

@@ -95,8 +95,7 @@ static void unpack_arguments(json_t *call, struct ash_api_request *request, cons
         object = json_object();
     else
         object = json_loadb(json_string_value(arguments), json_string_length(arguments), 0, &where);
-    if (json_is_object(object))
-        json_object_set(function, "arguments", object);
+    if (json_is_object(object)) json_object_set(function, "arguments", object);
     json_decref(object);
 }
 

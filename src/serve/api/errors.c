@@ -70,7 +70,8 @@ static const char *anthropic_type(unsigned status)
 
 static int write_anthropic(const struct ash_api_err *err, const char *id, struct ash_str *out)
 {
-    int rc = ash_str_addf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", anthropic_type(err->status));
+    int rc =
+        ash_str_addf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", anthropic_type(err->status));
 
     if (rc == 0) rc = ash_write_text(out, err->text);
     if (rc == 0) rc = ash_str_adds(out, "},\"request_id\":");

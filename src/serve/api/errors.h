@@ -10,8 +10,8 @@
 
 /* Zero-initialise. */
 struct ash_api_err {
-    unsigned status;  /* of HTTP; 0: nothing is wrong */
-    const char *code; /* "context_length_exceeded"; a string that lives for good */
+    unsigned status;                 /* of HTTP; 0: nothing is wrong */
+    const char *code;                /* "context_length_exceeded"; a string that lives for good */
     char param[ASH_API_PARAM_BYTES]; /* the field, or empty */
     char text[ASH_ERR_TEXT_BYTES];
 };

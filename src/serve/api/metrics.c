@@ -12,10 +12,10 @@
 #include "base/metrics.h"
 #include "observe/process.h"
 
-static const double token_bounds[] = {1,    2,    5,    10,    20,    50,    100,   200,
-                                      500,  1000, 2000, 5000,  10000, 20000, 50000, 100000};
-static const double first_bounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5, 0.75,
-                                      1,     2.5,   5,    7.5,  10,   20,   40,   80,   160,  640, 2560};
+static const double token_bounds[] = {1,   2,    5,    10,   20,    50,    100,   200,
+                                      500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+static const double first_bounds[] = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
+                                      1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
 static const double inter_bounds[] = {0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5,
                                       0.75, 1,     2.5,  5,     7.5, 10,   20,  40,  80};
 static const double latency_bounds[] = {0.3, 0.5, 0.8, 1,  1.5, 2,   2.5, 5,   10,   15,  20,
@@ -77,13 +77,36 @@ struct place {
     const char *label, *value; /* one more label, or NULL */
 };
 
-#define PLACE(field) {&field, offsetof(struct series, field), NULL, NULL}
+#define PLACE(field)                                                                                                   \
+    {                                                                                                                  \
+        &field, offsetof(struct series, field), NULL, NULL                                                             \
+    }
 static const struct place places[] = {
-    PLACE(running),        PLACE(waiting),      PLACE(usage),         PLACE(queries),       PLACE(hits),
-    PLACE(preemptions),    PLACE(prompt_tokens), PLACE(cached_tokens), PLACE(answer_tokens), PLACE(drafted),
-    PLACE(accepted),       PLACE(request_prompt), PLACE(request_answer), PLACE(request_most), PLACE(request_n),
-    PLACE(first_token),    PLACE(inter_token),  PLACE(per_token),     PLACE(end_to_end),    PLACE(queue_time),
-    PLACE(inference_time), PLACE(prefill_time), PLACE(decode_time),   PLACE(failed),        PLACE(cancelled),
+    PLACE(running),
+    PLACE(waiting),
+    PLACE(usage),
+    PLACE(queries),
+    PLACE(hits),
+    PLACE(preemptions),
+    PLACE(prompt_tokens),
+    PLACE(cached_tokens),
+    PLACE(answer_tokens),
+    PLACE(drafted),
+    PLACE(accepted),
+    PLACE(request_prompt),
+    PLACE(request_answer),
+    PLACE(request_most),
+    PLACE(request_n),
+    PLACE(first_token),
+    PLACE(inter_token),
+    PLACE(per_token),
+    PLACE(end_to_end),
+    PLACE(queue_time),
+    PLACE(inference_time),
+    PLACE(prefill_time),
+    PLACE(decode_time),
+    PLACE(failed),
+    PLACE(cancelled),
     PLACE(engine_steps),
     {&success, offsetof(struct series, stop), "finished_reason", "stop"},
     {&success, offsetof(struct series, length), "finished_reason", "length"},
@@ -170,8 +193,7 @@ void ash_api_metrics_done(struct ash_api_metrics *metrics, const struct ash_api_
     ash_metric_observe(series->prefill_time, end->prefill_s);
     ash_metric_observe(series->decode_time, end->decode_s);
     if (end->answer_tokens > 0) ash_metric_observe(series->first_token, end->first_token_s);
-    if (end->answer_tokens > 1)
-        ash_metric_observe(series->per_token, end->decode_s / (double)(end->answer_tokens - 1));
+    if (end->answer_tokens > 1) ash_metric_observe(series->per_token, end->decode_s / (double)(end->answer_tokens - 1));
 }
 
 void ash_api_metrics_engine(struct ash_api_metrics *metrics, const struct ash_core_stats *stats)

@@ -66,9 +66,7 @@ int ash_openai_write_end(struct ash_call *call, const char *object, struct ash_s
 
 int ash_openai_token_text(const struct ash_api *api, int32_t id, struct ash_str *out)
 {
-    struct ash_err err = {0};
-
-    return ash_tokenizer_decode(api->engine.tokenizer, &id, 1, false, out, &err);
+    return ash_tokenizer_add_bytes(api->engine.tokenizer, id, out);
 }
 
 /* "token":…,"logprob":…,"bytes":[…] */

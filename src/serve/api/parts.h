@@ -26,11 +26,11 @@ struct ash_parts;
 
 /* What a call wants to know of answers. */
 struct ash_parts_opts {
-    bool has_tools;     /* look for tool calls */
-    bool has_reasoning; /* thoughts are parts of their own */
-    const json_t *tools; /* of the request; borrowed */
+    bool has_tools;         /* look for tool calls */
+    bool has_reasoning;     /* thoughts are parts of their own */
+    const json_t *tools;    /* of the request; borrowed */
     const char *prompt_end; /* the end of the rendered prompt: it may have opened the thoughts */
-    size_t calls_max;   /* tool calls beyond these are left out; 0: no limit */
+    size_t calls_max;       /* tool calls beyond these are left out; 0: no limit */
 };
 
 /* A parser for one answer, as the api's options and the chat template say. */

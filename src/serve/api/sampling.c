@@ -44,9 +44,8 @@ static void read_penalties(struct ash_sampler_opts *sampler, struct ash_fields *
 {
     static const char *const repetition[] = {"repetition_penalty", "repeat_penalty", NULL};
 
-    sampler->repetition_penalty =
-        ash_fields_double(fields, first_given(fields, repetition), 1e-3, ASH_SAMPLER_PENALTY_MAX,
-                          sampler->repetition_penalty);
+    sampler->repetition_penalty = ash_fields_double(fields, first_given(fields, repetition), 1e-3,
+                                                    ASH_SAMPLER_PENALTY_MAX, sampler->repetition_penalty);
     sampler->presence_penalty = ash_fields_double(fields, "presence_penalty", -2, 2, sampler->presence_penalty);
     sampler->frequency_penalty = ash_fields_double(fields, "frequency_penalty", -2, 2, sampler->frequency_penalty);
     sampler->repeat_last_n = (size_t)ash_fields_int(fields, "repeat_last_n", -1, INT32_MAX, 0);

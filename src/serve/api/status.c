@@ -147,8 +147,8 @@ void ash_api_slots(void *ctx, struct ash_http_exchange *exchange)
     api->engine.get_stats(api->engine.ctx, &stats);
     for (size_t i = 0; i < api->engine.sequences_max; i++)
         json_array_append_new(list, json_pack("{s:I, s:I, s:b, s:b}", "id", (json_int_t)i, "n_ctx",
-                                              (json_int_t)api->engine.context_tokens, "speculative",
-                                              stats.drafted > 0, "is_processing", i < stats.running));
+                                              (json_int_t)api->engine.context_tokens, "speculative", stats.drafted > 0,
+                                              "is_processing", i < stats.running));
     ash_api_respond_json(exchange, 200, list);
 }
 

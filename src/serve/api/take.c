@@ -34,8 +34,7 @@ static int release(struct ash_api_choice *choice, bool is_last)
     int rc;
 
     if (is_found) {
-        size_t bytes =
-            stop_at(&sampling->stops, held->data + given, held->size_bytes - given, &choice->stop_index);
+        size_t bytes = stop_at(&sampling->stops, held->data + given, held->size_bytes - given, &choice->stop_index);
 
         choice->has_stopped = true;
         if (sampling->shows_stop) given += bytes;

@@ -38,8 +38,7 @@ int ash_token_list_add(struct ash_token_list *list, const struct ash_token *toke
     if (list->count == list->capacity && grow_items(list) < 0) return -ENOMEM;
     if (list->top_count + token->top_count > list->top_capacity && grow_tops(list, token->top_count) < 0)
         return -ENOMEM;
-    if (token->top_count > 0)
-        memcpy(list->tops + list->top_count, token->top, token->top_count * sizeof(*token->top));
+    if (token->top_count > 0) memcpy(list->tops + list->top_count, token->top, token->top_count * sizeof(*token->top));
     list->items[list->count] = *token;
     list->items[list->count].top = NULL;
     list->tops_first[list->count] = list->top_count;

@@ -13,8 +13,8 @@ enum ash_tool_mode {
 
 struct ash_tool_choice {
     enum ash_tool_mode mode;
-    const char *name;     /* NAMED; borrowed from the request */
-    bool is_parallel;     /* more than one call in an answer */
+    const char *name; /* NAMED; borrowed from the request */
+    bool is_parallel; /* more than one call in an answer */
 };
 
 /* Read "tool_choice" and "parallel_tool_calls" of OpenAI's forms. What is wrong is in request->err. */
