@@ -15,8 +15,6 @@ struct ash_sampler_opts {
     double top_p;       /* keep the fewest tokens whose probabilities reach top_p; 1: all; at least one is kept */
     double min_p;       /* keep tokens at least this fraction as likely as the best one; 0: all */
     double repetition_penalty; /* divides (below 0: multiplies) logits of tokens that occurred; 1: off */
-    double typical_p, presence_penalty, frequency_penalty;
-    size_t repeat_last_n;
     uint64_t seed;
 };
 
