@@ -215,9 +215,11 @@ struct ash_rope_ops {
  * j. Query i sees keys j with j <= pos + i and, under a window, j > pos + i - window. */
 struct ash_attn_seq {
     size_t q_row, q_count, pos;
-    const void *k, *v;  /* key 0 of this document; not used with pages */
-    void *const *pages; /* page j / page_tokens holds key j and its value; NULL: one run at k and v. Forward only. */
-    float *dk, *dv;     /* backward: likewise, += */
+    const void *k, *v; /* key 0 of this document; not used with pages */
+    /* Its block table, in host memory: page number pages[j / ASH_ATTN_BLOCK] of the pool holds key j and its value.
+     * NULL: one run at k and v. Forward only. */
+    const int32_t *pages;
+    float *dk, *dv; /* backward: likewise, += */
 };
 
 struct ash_attn_args {
@@ -226,9 +228,12 @@ struct ash_attn_args {
     float scale;
     size_t window;           /* 0: none */
     enum ash_dtype kv_dtype; /* of k and v: F32 or BF16 (a cache may be narrower; then forward only) */
-    size_t q_stride, k_stride, v_stride, out_stride; /* between rows; heads are adjacent */
-    size_t page_tokens;                              /* of a page; a multiple of ASH_ATTN_BLOCK */
-    size_t k_page, v_page;                           /* where in a page its first key and its first value are */
+    size_t q_stride, k_stride, v_stride, out_stride; /* between rows; heads are adjacent. Of k and v: without pages */
+    /* With pages: page n is at pool + n * page_bytes. From its element k_page on it has keys [kv_heads, dim_k,
+     * ASH_ATTN_BLOCK], a key is a column of its head, and from element v_page on values [kv_heads, ASH_ATTN_BLOCK,
+     * dim_v]. See attn_pages.h. */
+    void *pool;
+    size_t page_bytes, k_page, v_page;
     const float *q;
     float *out;
     float *lse; /* [query rows, heads]: log of the sum of exponentials; NULL: not wanted. Backward reads it. */

@@ -87,6 +87,22 @@ void ash_model_use_bf16(struct ash_model *model, const uint16_t *values)
     ash_model_refresh(model);
 }
 
+void ash_model_use_kv_dtype(struct ash_model *model, enum ash_dtype dtype)
+{
+    ash_assert(dtype == ASH_F32 || dtype == ASH_BF16);
+    model->is_kv_dtype_given = true;
+    model->kv_dtype = dtype;
+}
+
+enum ash_dtype ash_model_kv_dtype(const struct ash_model *model)
+{
+    if (model->is_kv_dtype_given) return model->kv_dtype;
+    if (model->round_bf16) return ASH_BF16;
+    for (size_t i = 0; i < model->param_count; i++)
+        if (model->params[i].layer >= 0 && ash_dtype_block(model->params[i].dtype) > 1) return ASH_BF16;
+    return ASH_F32;
+}
+
 void ash_model_round_bf16(struct ash_model *model, bool on)
 {
     model->round_bf16 = on;

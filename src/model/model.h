@@ -98,6 +98,11 @@ void ash_model_use_bf16(struct ash_model *model, const uint16_t *values);
 /* Round matrix operands (and every weight that is not bf16 already) to bf16 when they are read: the arithmetic of a
  * model trained in bf16, on weights as they are mapped. */
 void ash_model_round_bf16(struct ash_model *model, bool on);
+/* What keys and values are rounded to before attention reads them, in a cache or not: ASH_F32 or ASH_BF16. */
+void ash_model_use_kv_dtype(struct ash_model *model, enum ash_dtype dtype);
+/* That dtype: ASH_BF16 where operands are rounded to bf16 or matrices are quantised, else ASH_F32, unless
+ * ash_model_use_kv_dtype said otherwise. */
+enum ash_dtype ash_model_kv_dtype(const struct ash_model *model);
 /* Lay the mapped matrices out as exec's products read them fastest, where those ask for it, in memory that the model
  * owns; the mapped copy's memory is released piece by piece as it goes. Changes no bit of any result. Only passes on an
  * exec with the same backend, in the current precision, read the new layout; others read the file again. A no-op on an

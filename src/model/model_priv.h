@@ -38,6 +38,8 @@ struct ash_model {
     struct ash_buffer vectors;     /* float32 copies of 1-D parameters whose values are narrower */
     size_t *vector_offset;         /* [param_count] element offset in vectors */
     bool round_bf16;
+    bool is_kv_dtype_given;                  /* by ash_model_use_kv_dtype */
+    enum ash_dtype kv_dtype;                 /* if so */
     struct ash_buffer packed;                /* see pack.c */
     const struct ash_matrix_ops *packed_for; /* whose pack() wrote it; NULL: nobody's */
     bool packed_bf16;                        /* round_bf16 when that was */

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "model/model.h"
+#include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "text/tokenizer.h"
 #include "storage/safetensors.h"
@@ -355,18 +356,22 @@ static int continue_greedy(struct golden *g, struct ash_ids *ids, size_t total, 
     struct ash_pass_opts opts = {.max_rows = ids->count};
     struct ash_pass *pass = NULL;
     struct ash_cache *cache = NULL;
+    struct ash_block_table table = {0};
     float *logits = malloc(vocab * sizeof(float));
     int rc = ash_pass_open(g->model, &g->exec, &opts, &pass, err);
 
-    if (rc == 0) rc = ash_cache_open(g->model, 1, total, &cache, err);
+    if (rc == 0) rc = ash_cache_open(g->model, ash_cache_pages_for(total), &cache, err);
+    if (rc == 0) rc = ash_block_table_init(&table, total);
+    if (rc == 0) rc = ash_block_table_grow(&table, cache, total);
     while (rc == 0 && ids->count < total) {
         size_t count = done == 0 && first > 0 ? first : ids->count - done, last = count - 1;
-        struct ash_doc doc = {.count = count, .pos = done};
+        struct ash_doc doc = {.count = count, .pos = done, .pages = table.pages, .page_count = table.count};
         struct ash_batch batch = {.rows = count, .ids = ids->data + done, .docs = &doc, .doc_count = 1};
         rc = ash_pass_infer(pass, &batch, cache, &last, 1, logits, err);
         done += count;
         if (rc == 0 && done == ids->count) rc = ash_ids_add(ids, argmax(logits, vocab));
     }
+    ash_block_table_fini(&table);
     ash_cache_close(cache);
     ash_pass_close(pass);
     free(logits);

@@ -214,11 +214,9 @@ int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float s
     return rc < 0 ? rc : ash_pass_backward(pass, scale, grads, losses, err);
 }
 
-int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
-                   size_t wanted_count, float *logits_out, struct ash_err *err)
+int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache,
+                          struct ash_err *err)
 {
-    size_t hidden = pass->model->config.hidden;
-    float *rows = pass->acts.scratch.residual;
     int rc;
 
     if (pass->axes.cp.size > 1 || pass->axes.tp.size > 1)
@@ -226,13 +224,52 @@ int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct 
     rc = ash_pass_begin(pass, batch, cache, err);
     if (rc < 0) return rc;
     ash_pass_run_forward(&pass->step);
-    /* only the wanted rows go through the norm and the head; one row's result does not depend on the others */
-    for (size_t i = 0; i < wanted_count; i++) {
-        ash_assert(wanted[i] < batch->rows && (i == 0 || wanted[i] > wanted[i - 1]));
-        rc = pass->exec->memory->copy(rows + i * hidden, pass->acts.final_in + wanted[i] * hidden,
-                                      hidden * sizeof(float));
+    return ash_load_check(pass->model->load, err);
+}
+
+/* Only the wanted rows go through the norm and the head; one row's result does not depend on the others. */
+static int gather_rows(struct ash_pass *pass, const size_t *rows, size_t count, float *out, struct ash_err *err)
+{
+    size_t hidden = pass->model->config.hidden;
+
+    for (size_t i = 0; i < count; i++) {
+        int rc;
+
+        ash_assert(rows[i] < pass->step.batch->rows && (i == 0 || rows[i] > rows[i - 1]));
+        rc = pass->exec->memory->copy(out + i * hidden, pass->acts.final_in + rows[i] * hidden, hidden * sizeof(float));
         if (rc < 0) return ash_err_set(err, rc, "cannot copy the wanted rows");
     }
-    if (wanted_count > 0) ash_pass_run_logits(&pass->step, rows, wanted_count, logits_out);
+    return 0;
+}
+
+int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
+                          struct ash_err *err)
+{
+    float *gathered = pass->acts.scratch.residual;
+    int rc = gather_rows(pass, rows, count, gathered, err);
+
+    if (rc < 0) return rc;
+    if (count > 0) ash_pass_run_logits(&pass->step, gathered, count, logits_out);
     return ash_load_check(pass->model->load, err);
+}
+
+int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
+                          struct ash_err *err)
+{
+    float *gathered = pass->acts.scratch.residual;
+    const float *normed;
+    int rc = gather_rows(pass, rows, count, gathered, err);
+
+    if (rc < 0 || count == 0) return rc;
+    normed = ash_pass_run_states(&pass->step, gathered, count);
+    rc = pass->exec->memory->copy(states_out, normed, count * pass->model->config.hidden * sizeof(float));
+    return rc < 0 ? ash_err_set(err, rc, "cannot copy the wanted states") : 0;
+}
+
+int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
+                   size_t wanted_count, float *logits_out, struct ash_err *err)
+{
+    int rc = ash_pass_infer_layers(pass, batch, cache, err);
+
+    return rc < 0 ? rc : ash_pass_infer_logits(pass, wanted, wanted_count, logits_out, err);
 }

@@ -79,15 +79,26 @@ static struct chain_right attn_padded_rows(const void *data, enum ash_dtype dtyp
     return (struct chain_right){copy, pad};
 }
 
-/* count rows of dim elements transposed: element d of row r is out[d * ASH_ATTN_BLOCK + r]. */
-static struct chain_right attn_transposed_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count,
-                                               size_t dim, float *out)
+/* count keys of dim elements as columns: element d of key r is out[d * ASH_ATTN_BLOCK + r]. */
+static struct chain_right attn_key_columns(const struct ash_attn_run *run, enum ash_dtype dtype, size_t count,
+                                           size_t dim, float *out)
 {
-    struct pack pack = {
-        .data = data, .dtype = dtype, .line_stride = stride, .k_stride = 1, .count = count, .k_count = dim};
+    struct pack pack = {.data = run->data,
+                        .dtype = dtype,
+                        .line_stride = run->token_stride,
+                        .k_stride = run->dim_stride,
+                        .count = count,
+                        .k_count = dim};
 
     pack_block(&pack, out, ASH_ATTN_BLOCK);
     return (struct chain_right){out, ASH_ATTN_BLOCK};
+}
+
+static struct chain_right attn_transposed_rows(const float *data, size_t stride, size_t count, size_t dim, float *out)
+{
+    struct ash_attn_run run = {(void *)data, stride, 1};
+
+    return attn_key_columns(&run, ASH_F32, count, dim, out);
 }
 
 /* dots[r * ASH_ATTN_BLOCK + n] = row r of x (count of them, dim wide) times column n < width of the transposed rows.
@@ -211,11 +222,10 @@ static void attn_forward_block(const struct attn_op *op, const struct attn_unit 
 {
     const struct ash_attn_args *args = op->args;
     const struct ash_attn_seq *seq = unit->seq;
-    const void *k = pack_at(ash_attn_key(args, seq, base), args->kv_dtype, unit->g * args->dim_k);
-    const void *v = pack_at(ash_attn_value(args, seq, base), args->kv_dtype, unit->g * args->dim_v);
-    struct chain_right keys =
-        attn_transposed_rows(k, args->kv_dtype, args->k_stride, count, args->dim_k, state->transposed);
-    struct chain_right values = attn_padded_rows(v, args->kv_dtype, args->v_stride, count, args->dim_v, state->copy);
+    struct ash_attn_run k = ash_attn_keys(args, seq, base, unit->g), v = ash_attn_values(args, seq, base, unit->g);
+    struct chain_right keys = attn_key_columns(&k, args->kv_dtype, count, args->dim_k, state->transposed);
+    struct chain_right values =
+        attn_padded_rows(v.data, args->kv_dtype, v.token_stride, count, args->dim_v, state->copy);
 
     for (size_t n = 0; n < op->group * unit->rows;) {
         struct chain_range seen[CHAIN_ROWS];
@@ -288,8 +298,7 @@ static void attn_forward(struct ash_exec *exec, const struct ash_attn_args *args
     for (size_t s = 0; s < args->seq_count; s++) {
         const struct ash_attn_seq *seq = &args->seqs[s];
 
-        ash_assert(seq->pages != NULL ? args->page_tokens > 0 && args->page_tokens % ASH_ATTN_BLOCK == 0
-                                      : seq->q_count == 0 || (seq->k != NULL && seq->v != NULL));
+        ash_assert(seq->pages != NULL ? args->pool != NULL : seq->q_count == 0 || (seq->k != NULL && seq->v != NULL));
         units += ash_div_up(seq->q_count, op.unit_rows) * args->kv_heads;
     }
     ash_workers_run(exec->workers, units, 1, attn_forward_units, &op);

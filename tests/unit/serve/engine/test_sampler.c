@@ -12,25 +12,48 @@
 #include <cmocka.h>
 
 #include "base/assert.h"
-#include "serve/sampler.h"
+#include "serve/engine/sampler.h"
 
-static struct ash_sampler *open_sampler(struct ash_sampler_opts opts, size_t vocab)
+static struct ash_sampler *open_sampler(size_t vocab)
 {
     struct ash_sampler *sampler = NULL;
     struct ash_err err = {0};
 
-    assert_int_equal(ash_sampler_open(&opts, vocab, &sampler, &err), 0);
+    assert_int_equal(ash_sampler_open(vocab, &sampler, &err), 0);
     return sampler;
 }
+
+/* Earlier tokens, all of them of the answer. */
+struct earlier {
+    const int32_t *ids;
+    size_t count;
+};
+
+static int next(struct ash_sampler *sampler, const struct ash_sampler_opts *opts, const float *logits,
+                struct earlier earlier, uint64_t position, int32_t *id_out, struct ash_err *err)
+{
+    struct ash_token_counts counts = {0};
+    struct ash_choice choice = {.opts = opts, .logits = logits, .position = position, .counts = &counts};
+    int rc;
+
+    assert_int_equal(ash_token_counts_init(&counts, earlier.count), 0);
+    for (size_t i = 0; i < earlier.count; i++)
+        ash_token_counts_add(&counts, earlier.ids[i], true);
+    rc = ash_sampler_next(sampler, &choice, id_out, err);
+    ash_token_counts_fini(&counts);
+    return rc;
+}
+
+static const struct earlier none = {NULL, 0};
 
 /* One choice with fresh state: what any position gives must not depend on the positions before. */
 static int32_t choose(struct ash_sampler_opts opts, const float *logits, size_t vocab, uint64_t position)
 {
-    struct ash_sampler *sampler = open_sampler(opts, vocab);
+    struct ash_sampler *sampler = open_sampler(vocab);
     struct ash_err err = {0};
     int32_t id = -1;
 
-    assert_int_equal(ash_sampler_next(sampler, logits, NULL, 0, position, &id, &err), 0);
+    assert_int_equal(next(sampler, &opts, logits, none, position, &id, &err), 0);
     ash_sampler_close(sampler);
     return id;
 }
@@ -38,14 +61,14 @@ static int32_t choose(struct ash_sampler_opts opts, const float *logits, size_t 
 /* How often each id is drawn over positions [0, draws). */
 static void count_draws(struct ash_sampler_opts opts, const float *logits, size_t vocab, size_t draws, size_t *hits)
 {
-    struct ash_sampler *sampler = open_sampler(opts, vocab);
+    struct ash_sampler *sampler = open_sampler(vocab);
     struct ash_err err = {0};
 
     memset(hits, 0, vocab * sizeof(*hits));
     for (size_t i = 0; i < draws; i++) {
         int32_t id = -1;
 
-        assert_int_equal(ash_sampler_next(sampler, logits, NULL, 0, i, &id, &err), 0);
+        assert_int_equal(next(sampler, &opts, logits, none, i, &id, &err), 0);
         assert_in_range(id, 0, vocab - 1);
         hits[id]++;
     }
@@ -245,15 +268,15 @@ static void penalty_counts_each_token_once(void **state)
 
     (void)state;
     opts.repetition_penalty = 1.25; /* 2 becomes 1.6, still the best; applied twice it would be 1.28 */
-    sampler = open_sampler(opts, 3);
-    assert_int_equal(ash_sampler_next(sampler, logits, earlier, 6, 0, &id, &err), 0);
+    sampler = open_sampler(3);
+    assert_int_equal(next(sampler, &opts, logits, (struct earlier){earlier, 6}, 0, &id, &err), 0);
     assert_int_equal(id, 0);
     ash_sampler_close(sampler);
     opts.repetition_penalty = 1.5; /* 1.33 */
-    sampler = open_sampler(opts, 3);
-    assert_int_equal(ash_sampler_next(sampler, logits, earlier, 6, 0, &id, &err), 0);
+    sampler = open_sampler(3);
+    assert_int_equal(next(sampler, &opts, logits, (struct earlier){earlier, 6}, 0, &id, &err), 0);
     assert_int_equal(id, 1);
-    assert_int_equal(ash_sampler_next(sampler, logits, NULL, 0, 0, &id, &err), 0);
+    assert_int_equal(next(sampler, &opts, logits, none, 0, &id, &err), 0);
     assert_int_equal(id, 0);
     ash_sampler_close(sampler);
 }
@@ -269,8 +292,8 @@ static void penalty_makes_negative_logits_more_negative(void **state)
 
     (void)state;
     opts.repetition_penalty = 2.0;
-    sampler = open_sampler(opts, 2);
-    assert_int_equal(ash_sampler_next(sampler, logits, earlier, 1, 0, &id, &err), 0);
+    sampler = open_sampler(2);
+    assert_int_equal(next(sampler, &opts, logits, (struct earlier){earlier, 1}, 0, &id, &err), 0);
     assert_int_equal(id, 1);
     ash_sampler_close(sampler);
 }
@@ -285,13 +308,13 @@ static void a_choice_depends_on_seed_and_position_alone(void **state)
     (void)state;
     opts.temperature = 2.0;
     opts.seed = 11;
-    sampler = open_sampler(opts, SMALL);
+    sampler = open_sampler(SMALL);
     for (uint64_t i = 0; i < 64; i++)
-        assert_int_equal(ash_sampler_next(sampler, small, NULL, 0, i, &forward[i], &err), 0);
+        assert_int_equal(next(sampler, &opts, small, none, i, &forward[i], &err), 0);
     for (uint64_t i = 64; i-- > 0;) {
         int32_t id = -1;
 
-        assert_int_equal(ash_sampler_next(sampler, small, NULL, 0, i, &id, &err), 0);
+        assert_int_equal(next(sampler, &opts, small, none, i, &id, &err), 0);
         assert_int_equal(id, forward[i]);
     }
     ash_sampler_close(sampler);
@@ -347,8 +370,8 @@ static void broken_logits_are_refused(void **state)
             int32_t id = 77;
 
             opts.temperature = sampled;
-            sampler = open_sampler(opts, vocabs[i]);
-            assert_int_equal(ash_sampler_next(sampler, rows[i], NULL, 0, 42, &id, &err), -EDOM);
+            sampler = open_sampler(vocabs[i]);
+            assert_int_equal(next(sampler, &opts, rows[i], none, 42, &id, &err), -EDOM);
             assert_non_null(strstr(err.text, words[i]));
             assert_int_equal(id, 77);
             ash_sampler_close(sampler);
@@ -358,9 +381,19 @@ static void broken_logits_are_refused(void **state)
 
 static void settings_out_of_range_are_refused(void **state)
 {
-    struct ash_sampler_opts bad[8];
-    const char *const words[] = {"temperature", "temperature", "top_p",   "top_p",
-                                 "min_p",       "min_p",       "penalty", "penalty"};
+    struct ash_sampler_opts bad[12];
+    const char *const words[] = {"temperature",
+                                 "temperature",
+                                 "top_p",
+                                 "top_p",
+                                 "min_p",
+                                 "min_p",
+                                 "penalty",
+                                 "penalty",
+                                 "typical_p",
+                                 "typical_p",
+                                 "presence_penalty",
+                                 "frequency_penalty"};
 
     (void)state;
     for (size_t i = 0; i < ASH_COUNT(bad); i++)
@@ -373,12 +406,14 @@ static void settings_out_of_range_are_refused(void **state)
     bad[5].min_p = 1.5;
     bad[6].repetition_penalty = 0.0;
     bad[7].repetition_penalty = (double)INFINITY;
+    bad[8].typical_p = 0.0;
+    bad[9].typical_p = (double)NAN;
+    bad[10].presence_penalty = 101.0;
+    bad[11].frequency_penalty = (double)NAN;
     for (size_t i = 0; i < ASH_COUNT(bad); i++) {
-        struct ash_sampler *sampler = NULL;
         struct ash_err err = {0};
 
-        assert_int_equal(ash_sampler_open(&bad[i], 10, &sampler, &err), -EINVAL);
-        assert_null(sampler);
+        assert_int_equal(ash_sampler_check(&bad[i], &err), -EINVAL);
         assert_non_null(strstr(err.text, words[i]));
     }
     ash_sampler_close(NULL);
@@ -415,6 +450,91 @@ static void large_vocabulary(void **state)
     free(sorted);
 }
 
+/* Typical sampling by its definition: sort by the distance of the surprise from the entropy, keep until the mass is
+ * reached. */
+static void typical_keeps_what_is_expected(void **state)
+{
+    const float logits[] = {logf(0.5f), logf(0.2f), logf(0.15f), logf(0.1f), logf(0.05f)};
+    /* entropy 1.333; surprises 0.693 1.609 1.897 2.303 2.996: distances 0.64 0.28 0.56 0.97 1.66 */
+    const bool keep[3][5] = {{0, 1, 0, 0, 0}, {0, 1, 1, 0, 0}, {1, 1, 1, 0, 0}};
+    const double masses[] = {0.2, 0.3, 0.4};
+
+    (void)state;
+    for (size_t i = 0; i < 3; i++) {
+        struct ash_sampler_opts opts = ash_sampler_defaults();
+        double probability[5];
+        size_t hits[5];
+
+        opts.temperature = 1.0;
+        opts.typical_p = masses[i] - 1e-3;
+        reference(logits, keep[i], 5, 1.0, probability);
+        count_draws(opts, logits, 5, DRAWS, hits);
+        check_hits(hits, probability, 5, DRAWS);
+    }
+}
+
+static void presence_and_frequency_count_the_answer(void **state)
+{
+    const float logits[] = {2.0f, 1.0f, 0.0f};
+    struct ash_sampler_opts opts = ash_sampler_defaults();
+    struct ash_token_counts counts = {0};
+    struct ash_choice choice = {.opts = &opts, .logits = logits, .counts = &counts};
+    struct ash_sampler *sampler = open_sampler(3);
+    struct ash_err err = {0};
+    int32_t id = -1;
+
+    (void)state;
+    assert_int_equal(ash_token_counts_init(&counts, 8), 0);
+    ash_token_counts_add(&counts, 0, false); /* in the prompt: no matter */
+    opts.presence_penalty = 1.5;
+    assert_int_equal(ash_sampler_next(sampler, &choice, &id, &err), 0);
+    assert_int_equal(id, 0);
+    ash_token_counts_add(&counts, 0, true);
+    assert_int_equal(ash_sampler_next(sampler, &choice, &id, &err), 0);
+    assert_int_equal(id, 1);
+    opts.presence_penalty = 0.0;
+    opts.frequency_penalty = 0.6;
+    assert_int_equal(ash_sampler_next(sampler, &choice, &id, &err), 0);
+    assert_int_equal(id, 0);
+    ash_token_counts_add(&counts, 0, true); /* twice 0.6 */
+    assert_int_equal(ash_sampler_next(sampler, &choice, &id, &err), 0);
+    assert_int_equal(id, 1);
+    ash_token_counts_remove(&counts, 0, true);
+    assert_int_equal(ash_sampler_next(sampler, &choice, &id, &err), 0);
+    assert_int_equal(id, 0);
+    ash_token_counts_fini(&counts);
+    ash_sampler_close(sampler);
+}
+
+static void bias_masks_and_lists_decide_what_may_come(void **state)
+{
+    const float logits[] = {2.0f, 1.0f, 0.0f, 0.5f};
+    const struct ash_logit_bias bias[] = {{2, 5.0f}, {99, 1.0f}, {-1, 1.0f}};
+    const int32_t allowed[] = {1, 3, 77}, forbidden[] = {0, 1};
+    const uint64_t mask[] = {1u << 3};
+    struct ash_sampler_opts opts = ash_sampler_defaults();
+    struct ash_choice with_bias = {.opts = &opts, .logits = logits, .bias = bias, .bias_count = 3};
+    struct ash_choice with_allowed = {.opts = &opts, .logits = logits, .allowed = allowed, .allowed_count = 3};
+    struct ash_choice with_forbidden = {.opts = &opts, .logits = logits, .forbidden = forbidden, .forbidden_count = 2};
+    struct ash_choice with_mask = {.opts = &opts, .logits = logits, .mask = mask};
+    struct ash_choice with_nothing = {.opts = &opts, .logits = logits, .allowed = allowed + 2, .allowed_count = 1};
+    struct ash_sampler *sampler = open_sampler(4);
+    struct ash_err err = {0};
+    int32_t id = -1;
+
+    (void)state;
+    assert_int_equal(ash_sampler_next(sampler, &with_bias, &id, &err), 0);
+    assert_int_equal(id, 2);
+    assert_int_equal(ash_sampler_next(sampler, &with_allowed, &id, &err), 0);
+    assert_int_equal(id, 1);
+    assert_int_equal(ash_sampler_next(sampler, &with_forbidden, &id, &err), 0);
+    assert_int_equal(id, 3);
+    assert_int_equal(ash_sampler_next(sampler, &with_mask, &id, &err), 0);
+    assert_int_equal(id, 3);
+    assert_int_equal(ash_sampler_next(sampler, &with_nothing, &id, &err), -EDOM);
+    ash_sampler_close(sampler);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -436,6 +556,9 @@ int main(void)
         cmocka_unit_test(broken_logits_are_refused),
         cmocka_unit_test(settings_out_of_range_are_refused),
         cmocka_unit_test(large_vocabulary),
+        cmocka_unit_test(typical_keeps_what_is_expected),
+        cmocka_unit_test(presence_and_frequency_count_the_answer),
+        cmocka_unit_test(bias_masks_and_lists_decide_what_may_come),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
