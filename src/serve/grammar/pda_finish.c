@@ -158,6 +158,7 @@ static uint32_t find_circle(const struct leftmost *left, uint32_t *scratch)
 {
     size_t rules = left->pda->rule_count, queued = 0;
     uint32_t *calls = scratch, *queue = calls + rules, *first = queue + rules, *by_callee = first + rules + 2;
+    uint32_t found = ASH_PDA_NONE;
 
     memset(scratch, 0, (3 * rules + 2) * sizeof(*scratch));
     for (size_t i = 0; i < left->count; i++) {
@@ -175,9 +176,14 @@ static uint32_t find_circle(const struct leftmost *left, uint32_t *scratch)
         for (uint32_t i = first[queue[done] + 1]; i < end; i++)
             if (--calls[by_callee[i]] == 0) queue[queued++] = by_callee[i];
     }
-    for (size_t r = 0; r < rules; r++)
-        if (calls[r] > 0) return (uint32_t)r;
-    return ASH_PDA_NONE;
+    for (size_t i = 0; i < left->count; i++) /* each that is left calls one that is left: following them leads round */
+        if (calls[left->from[i]] > 0 && calls[left->to[i]] > 0) {
+            queue[left->from[i]] = left->to[i];
+            found = left->from[i];
+        }
+    for (size_t r = 0; r < rules && found != ASH_PDA_NONE; r++)
+        found = queue[found];
+    return found;
 }
 
 static int refuse_left_recursion(const struct ash_pda *pda, const char *const *names, struct ash_err *err)
