@@ -96,11 +96,16 @@ int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, stru
 
     api->engine = *engine;
     api->created_s = ash_clock_wall_s();
-    snprintf(api->fingerprint, sizeof(api->fingerprint), "fp_%016llx", (unsigned long long)engine->fingerprint);
     rc = ash_api_grammars_open(api, &api->grammars, err);
     if (rc < 0) return rc;
     atomic_store(&api->is_ready, true);
     return 0;
+}
+
+void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash)
+{
+    snprintf(api->fingerprint, sizeof(api->fingerprint), "fp_%016llx", (unsigned long long)hash);
+    atomic_store(&api->has_fingerprint, true);
 }
 
 void ash_api_refuse(void *ctx, struct ash_http_exchange *exchange, unsigned status, const char *code, const char *text)

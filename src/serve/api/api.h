@@ -34,7 +34,6 @@ struct ash_api_engine {
     size_t vocab, hidden, context_tokens; /* context: prompt and answer together */
     size_t sequences_max;                 /* that run at the same time */
     int32_t bos;                          /* -1: none */
-    uint64_t fingerprint;                 /* of weights, arithmetic and cache type */
 };
 
 struct ash_api_opts {
@@ -60,6 +59,10 @@ int ash_api_open(const struct ash_api_opts *opts, struct ash_api **api_out, stru
 void ash_api_close(struct ash_api *api);
 /* The model is loaded: from now on requests are answered. Until then they get 503. Any thread, once. */
 int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, struct ash_err *err);
+
+/* What answers say as system_fingerprint: a hash of weights, arithmetic and cache type, so that equal ones mean equal
+ * answers. Until then they say null: to hash a large model takes longer than to load it. Any thread, once. */
+void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash);
 
 /* The routes, for ash_http_opts; their ctx is the api. */
 const struct ash_http_route *ash_api_routes(size_t *count_out);

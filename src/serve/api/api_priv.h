@@ -15,8 +15,9 @@ struct ash_api {
     struct ash_api_opts opts;
     struct ash_api_engine engine; /* valid once is_ready */
     _Atomic bool is_ready;
-    char fingerprint[32]; /* "fp_…": what answers say */
-    double created_s;     /* when the model was loaded, since 1970 */
+    char fingerprint[32]; /* "fp_…", valid once has_fingerprint */
+    _Atomic bool has_fingerprint;
+    double created_s; /* when the model was loaded, since 1970 */
     struct ash_api_metrics *metrics;
     struct ash_api_grammars *grammars;
     _Atomic size_t calls; /* that are being answered */

@@ -28,7 +28,9 @@ int ash_openai_write_head(const struct ash_call *call, const char *object, struc
                           call->created_s);
 
     if (rc == 0) rc = ash_write_text(out, call->model);
-    return rc == 0 ? ash_str_addf(out, ",\"system_fingerprint\":\"%s\"", call->api->fingerprint) : rc;
+    if (rc < 0 || !atomic_load(&call->api->has_fingerprint))
+        return rc == 0 ? ash_str_adds(out, ",\"system_fingerprint\":null") : rc;
+    return ash_str_addf(out, ",\"system_fingerprint\":\"%s\"", call->api->fingerprint);
 }
 
 int ash_openai_write_usage(struct ash_call *call, struct ash_str *out)

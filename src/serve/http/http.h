@@ -58,8 +58,11 @@ int ash_http_port(const struct ash_http *http);
 /* From now on refuse new requests (503, Retry-After) but for quick routes, and wait until the others have their answers,
  * `seconds` at most. Returns 0 or -ETIMEDOUT. */
 int ash_http_drain(struct ash_http *http, double seconds);
-/* End every exchange that is left as if its client had gone, and stop. Responses that handlers still owe are dropped:
- * their exchanges live until they are put. NULL is a no-op. */
+/* End every exchange that is left as if its client had gone, and stop all threads. Afterwards no handler runs; responses
+ * that are still owed may be given, and are dropped. */
+void ash_http_stop(struct ash_http *http);
+/* Stop, and free. Nobody may owe a response any more; exchanges that were kept live until they are put. NULL is a
+ * no-op. */
 void ash_http_close(struct ash_http *http);
 
 struct ash_http_stats {

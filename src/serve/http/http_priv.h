@@ -87,9 +87,11 @@ struct ash_http_workers {
 
 /* Start count threads. */
 int ash_http_workers_init(struct ash_http_workers *workers, size_t count, struct ash_err *err);
-/* Run a job. Returns 0 or -ENOMEM. */
+/* Run a job. Returns 0, -ENOMEM or -ESHUTDOWN. */
 int ash_http_workers_post(struct ash_http_workers *workers, void (*fn)(void *ctx), void *ctx);
-/* Run what is queued and end the threads. A zeroed struct is a no-op. */
+/* Run what is queued and end the threads; post fails from now on. A zeroed struct is a no-op. */
+void ash_http_workers_stop(struct ash_http_workers *workers);
+/* Free it, stopped. A zeroed struct is a no-op. */
 void ash_http_workers_fini(struct ash_http_workers *workers);
 
 /* ---- the server ----------------------------------------------------------------------------------------------------- */

@@ -183,19 +183,26 @@ static void end_exchanges(struct ash_http *http)
     }
 }
 
-void ash_http_close(struct ash_http *http)
+void ash_http_stop(struct ash_http *http)
 {
-    if (http == NULL) return;
+    uint64_t end_ns = ash_deadline_in(CLOSE_SECONDS);
+
     atomic_store(&http->is_draining, true);
     ash_http_watch_stop(http);
     if (http->daemon != NULL) {
-        uint64_t end_ns = ash_deadline_in(CLOSE_SECONDS);
-
         do
             end_exchanges(http); /* libmicrohttpd must not be stopped while a connection is suspended */
         while (wait_idle(http, 0.05) < 0 && ash_clock_ns() < end_ns);
         MHD_stop_daemon(http->daemon);
+        http->daemon = NULL;
     }
+    ash_http_workers_stop(&http->workers);
+}
+
+void ash_http_close(struct ash_http *http)
+{
+    if (http == NULL) return;
+    ash_http_stop(http);
     ash_http_workers_fini(&http->workers);
     ash_http_watch_fini(http);
     free(http->cert);

@@ -56,7 +56,8 @@ int ash_http_workers_post(struct ash_http_workers *workers, void (*fn)(void *ctx
     int rc = 0;
 
     pthread_mutex_lock(&workers->lock);
-    if (workers->count == workers->capacity) rc = grow(workers);
+    if (workers->is_stopping) rc = -ESHUTDOWN;
+    if (rc == 0 && workers->count == workers->capacity) rc = grow(workers);
     if (rc == 0) {
         workers->jobs[(workers->first + workers->count++) % workers->capacity] = (struct ash_http_job){fn, ctx};
         pthread_cond_signal(&workers->cond);
@@ -80,7 +81,7 @@ int ash_http_workers_init(struct ash_http_workers *workers, size_t count, struct
     return 0;
 }
 
-void ash_http_workers_fini(struct ash_http_workers *workers)
+void ash_http_workers_stop(struct ash_http_workers *workers)
 {
     if (workers->threads == NULL) return;
     pthread_mutex_lock(&workers->lock);
@@ -89,6 +90,12 @@ void ash_http_workers_fini(struct ash_http_workers *workers)
     pthread_mutex_unlock(&workers->lock);
     for (size_t i = 0; i < workers->thread_count; i++)
         pthread_join(workers->threads[i], NULL);
+    workers->thread_count = 0;
+}
+
+void ash_http_workers_fini(struct ash_http_workers *workers)
+{
+    if (workers->threads == NULL) return;
     free(workers->threads);
     free(workers->jobs);
     pthread_cond_destroy(&workers->cond);
