@@ -274,7 +274,7 @@ static void read_request(struct ash_call *call, struct ash_api_request *request,
     ash_sampling_read_max(&call->sampling, request, max_keys, ASH_SAMPLING_UNLIMITED);
     read_logprobs(call, request, chat);
     ash_conversation_read(&chat->conversation, request);
-    ash_tool_choice_read(&chat->choice, &chat->conversation, request);
+    ash_tool_policy_read(&chat->policy, &chat->conversation, request);
     chat->parts.has_reasoning = ash_fields_bool(&request->fields, "include_reasoning", true) &&
                                 ash_fields_bool(&request->fields, "separate_reasoning", true);
     ash_api_grammars_read(call, request);

@@ -24,9 +24,9 @@ void ash_chat_call_prepare(struct ash_call *call, struct ash_api_request *reques
     struct ash_str text = {0};
 
     chat->json = json_incref(request->json);
-    chat->parts.has_tools = chat->choice.mode != ASH_TOOLS_NONE;
+    chat->parts.has_tools = chat->policy.mode != ASH_TOOL_MODE_NONE;
     chat->parts.tools = chat->conversation.tools;
-    chat->parts.calls_max = chat->choice.is_parallel ? 0 : 1;
+    chat->parts.calls_max = chat->policy.is_parallel ? 0 : 1;
     ash_conversation_render(&chat->conversation, request, &text);
     if (request->err.status == 0) {
         keep_end(chat, &text);

@@ -6,12 +6,12 @@
 #include "serve/api/call.h"
 #include "serve/api/conversation.h"
 #include "serve/api/parts.h"
-#include "serve/api/tool_choice.h"
+#include "serve/api/tool_policy.h"
 
 /* In call->state, first in every form's own state. */
 struct ash_chat_call {
     struct ash_conversation conversation;
-    struct ash_tool_choice choice;
+    struct ash_tool_policy policy;
     struct ash_parts_opts parts;
     json_t *json; /* of the request, kept for what borrows from it */
     char prompt_end[64];

@@ -12,22 +12,29 @@ static void no_memory(struct ash_api_request *request)
     ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the request");
 }
 
-/* A new prompt, empty, or NULL after saying what is wrong. */
-static struct ash_ids *add_prompt(struct ash_prompts *prompts, struct ash_api_request *request)
+int ash_prompts_add_ids(struct ash_prompts *prompts, struct ash_ids *ids)
 {
     if (prompts->count == prompts->capacity) {
         size_t capacity = ash_max(4, 2 * prompts->capacity);
         struct ash_ids *items = realloc(prompts->items, capacity * sizeof(*items));
 
-        if (items == NULL) {
-            no_memory(request);
-            return NULL;
-        }
+        if (items == NULL) return -ENOMEM;
         prompts->items = items;
         prompts->capacity = capacity;
     }
-    prompts->items[prompts->count] = (struct ash_ids){0};
-    return &prompts->items[prompts->count++];
+    prompts->items[prompts->count++] = *ids;
+    *ids = (struct ash_ids){0};
+    return 0;
+}
+
+/* A new prompt, empty, or NULL after saying what is wrong. */
+static struct ash_ids *add_prompt(struct ash_prompts *prompts, struct ash_api_request *request)
+{
+    struct ash_ids none = {0};
+
+    if (ash_prompts_add_ids(prompts, &none) == 0) return &prompts->items[prompts->count - 1];
+    no_memory(request);
+    return NULL;
 }
 
 static void add_text(struct ash_ids *ids, struct ash_api_request *request, const char *key, const char *text,

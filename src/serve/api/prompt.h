@@ -16,8 +16,10 @@ void ash_prompts_read(struct ash_prompts *prompts, struct ash_api_request *reque
 /* Add the ids of a text. */
 void ash_prompts_add_text(struct ash_prompts *prompts, struct ash_api_request *request, const struct ash_str *text,
                           bool add_special);
-/* Shorten as the request asks, and check that each fits the context together with its answer. max_key names the
- * answer's limit for the message. */
+/* Add a prompt of these ids, which are taken: ids is empty then. Returns 0 or -ENOMEM. */
+int ash_prompts_add_ids(struct ash_prompts *prompts, struct ash_ids *ids);
+/* Shorten as the request asks, and check that each fits the context together with its answer. prompt_key
+ * names the prompt's field for the message. */
 void ash_prompts_fit(struct ash_prompts *prompts, struct ash_api_request *request, const struct ash_sampling *sampling,
                      const char *prompt_key);
 /* Free the ids. */
