@@ -1,0 +1,383 @@
+/* Grammars that make a model call tools in its own format: the marks as they are, the arguments by their schemas. Where
+ * a call is not required, text is free until a mark comes. */
+#include "serve/tools/tools.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/utf8.h"
+#include "serve/grammar/pda.h"
+#include "serve/grammar/schema.h"
+#include "serve/tools/tools_priv.h"
+
+struct builder {
+    const struct ash_tool_grammar_opts *opts;
+    struct ash_grammar_opts grammar;
+    struct ash_pda_draft *draft;
+    uint32_t *arguments; /* the rule of each tool's */
+    struct ash_err *err;
+};
+
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
+
+/* The bytes by which automata know a mark, in buf; their count. */
+static size_t mark_bytes(const struct builder *builder, const char *mark, char buf[64])
+{
+    size_t size = strlen(mark), at = 0;
+
+    if (ash_vocab_trie_has_special(builder->opts->trie, mark)) buf[at++] = (char)ASH_VOCAB_SPECIAL_BYTE;
+    memcpy(buf + at, mark, size);
+    return at + size;
+}
+
+static uint32_t text(struct builder *builder, uint32_t from, const char *bytes)
+{
+    uint32_t to = ash_pda_add_state(builder->draft);
+
+    ash_pda_add_text(builder->draft, from, to, bytes, strlen(bytes));
+    return to;
+}
+
+static uint32_t mark(struct builder *builder, uint32_t from, const char *name)
+{
+    uint32_t to = ash_pda_add_state(builder->draft);
+    char buf[64];
+
+    ash_pda_add_text(builder->draft, from, to, buf, mark_bytes(builder, name, buf));
+    return to;
+}
+
+static uint32_t call(struct builder *builder, uint32_t from, uint32_t rule)
+{
+    uint32_t to = ash_pda_add_state(builder->draft);
+
+    ash_pda_add_call(builder->draft, from, to, rule);
+    return to;
+}
+
+/* Up to two newlines or spaces. */
+static uint32_t space(struct builder *builder, uint32_t from)
+{
+    uint32_t to = ash_pda_add_state(builder->draft);
+
+    for (int i = 0; i < 2; i++) {
+        uint32_t next = ash_pda_add_state(builder->draft);
+        ash_pda_add_empty(builder->draft, from, to);
+        ash_pda_add_text(builder->draft, from, next, "\n", 1);
+        ash_pda_add_text(builder->draft, from, next, " ", 1);
+        from = next;
+    }
+    ash_pda_add_empty(builder->draft, from, to);
+    return to;
+}
+
+/* Any text from `from` (a state of its own) on up to the end of a mark, which leads to the state that is returned. may_end: a state that can
+ * be reached from everywhere before it, or ASH_PDA_UNBOUNDED. After i bytes of the mark, a wrong byte leads to the
+ * longest beginning of the mark that the text ends in. */
+static uint32_t free_until(struct builder *builder, uint32_t from, const char *name, uint32_t may_end)
+{
+    char buf[64];
+    size_t size = mark_bytes(builder, name, buf), longest[64] = {0};
+    uint32_t states[65];
+
+    for (size_t i = 0; i <= size; i++)
+        states[i] = i == 0 ? from : ash_pda_add_state(builder->draft);
+    for (size_t i = 0; i < size; i++) {
+        int next[256];
+        for (int byte = 0; byte < 256; byte++)
+            next[byte] = 0;
+        for (size_t k = i;; k = longest[k - 1]) { /* longer beginnings win */
+            if (next[(uint8_t)buf[k]] == 0) next[(uint8_t)buf[k]] = (int)k + 1;
+            if (k == 0) break;
+        }
+        for (int byte = 0, end; byte < 256; byte = end) {
+            for (end = byte + 1; end < 256 && next[end] == next[byte];)
+                end++;
+            ash_pda_add_bytes(builder->draft, states[i], states[next[byte]], (uint8_t)byte, (uint8_t)(end - 1));
+        }
+        if (may_end != ASH_PDA_UNBOUNDED) ash_pda_add_empty(builder->draft, states[i], may_end);
+        if (i > 0) { /* the longest beginning that is also the end of the first i + 1 bytes */
+            size_t k = longest[i - 1];
+            while (k > 0 && buf[k] != buf[i])
+                k = longest[k - 1];
+            longest[i] = k + (buf[k] == buf[i]);
+        }
+    }
+    return states[size];
+}
+
+/* ---- one call ---------------------------------------------------------------------------------------------------- */
+
+/* A call of tool `i` in its format, from behind the marks that begin calls. */
+static uint32_t one_call(struct builder *builder, size_t i, uint32_t at)
+{
+    const char *name = builder->opts->tools[i].name;
+    uint32_t rule = builder->arguments[i];
+
+    switch (builder->opts->format) {
+    case ASH_TOOLS_HERMES:
+        at = text(builder, text(builder, text(builder, at, "\n{\"name\": \""), name), "\", \"arguments\": ");
+        return mark(builder, text(builder, call(builder, at, rule), "}\n"), ASH_HERMES_CLOSE);
+    case ASH_TOOLS_LLAMA3:
+        at = text(builder, text(builder, text(builder, at, "{\"name\": \""), name), "\", \"parameters\": ");
+        return text(builder, call(builder, at, rule), "}");
+    case ASH_TOOLS_MISTRAL:
+        at = text(builder, text(builder, text(builder, at, "{\"name\": \""), name), "\", \"arguments\": ");
+        return text(builder, call(builder, at, rule), "}");
+    case ASH_TOOLS_MISTRAL_NAMED:
+        return call(builder, mark(builder, text(builder, at, name), ASH_MISTRAL_ARGS), rule);
+    case ASH_TOOLS_DEEPSEEK_V3:
+        at = mark(builder, text(builder, mark(builder, at, ASH_DEEPSEEK_CALL_BEGIN), "function"), ASH_DEEPSEEK_SEP);
+        at = text(builder, text(builder, at, name), "\n```json\n");
+        return mark(builder, text(builder, call(builder, at, rule), "\n```"), ASH_DEEPSEEK_CALL_END);
+    default:
+        at = mark(builder, text(builder, mark(builder, at, ASH_DEEPSEEK_CALL_BEGIN), name), ASH_DEEPSEEK_SEP);
+        return mark(builder, call(builder, at, rule), ASH_DEEPSEEK_CALL_END);
+    }
+}
+
+/* A call of any of the tools, as a rule. */
+static uint32_t any_call(struct builder *builder)
+{
+    uint32_t rule = ash_pda_add_rule(builder->draft);
+
+    for (size_t i = 0; i < builder->opts->count; i++)
+        ash_pda_add_empty(builder->draft, one_call(builder, i, ash_pda_rule_start(builder->draft, rule)),
+                          ash_pda_rule_end(builder->draft, rule));
+    return rule;
+}
+
+static const char *first_mark(enum ash_tool_format format)
+{
+    switch (format) {
+    case ASH_TOOLS_HERMES:
+        return ASH_HERMES_OPEN;
+    case ASH_TOOLS_MISTRAL:
+    case ASH_TOOLS_MISTRAL_NAMED:
+        return ASH_MISTRAL_CALLS;
+    case ASH_TOOLS_DEEPSEEK_V3:
+    case ASH_TOOLS_DEEPSEEK_V31:
+        return ASH_DEEPSEEK_CALLS_BEGIN;
+    default:
+        return NULL;
+    }
+}
+
+/* ---- several calls ----------------------------------------------------------------------------------------------- */
+
+/* What stands between two calls, from `from` to `to`. */
+static void between(struct builder *builder, uint32_t from, uint32_t to)
+{
+    switch (builder->opts->format) {
+    case ASH_TOOLS_HERMES:
+        ash_pda_add_empty(builder->draft, mark(builder, text(builder, from, "\n"), ASH_HERMES_OPEN), to);
+        break;
+    case ASH_TOOLS_LLAMA3:
+        ash_pda_add_text(builder->draft, from, to, "; ", 2);
+        break;
+    case ASH_TOOLS_MISTRAL:
+        ash_pda_add_text(builder->draft, from, to, ", ", 2);
+        break;
+    case ASH_TOOLS_MISTRAL_NAMED:
+        ash_pda_add_empty(builder->draft, mark(builder, from, ASH_MISTRAL_CALLS), to);
+        break;
+    case ASH_TOOLS_DEEPSEEK_V3:
+        ash_pda_add_text(builder->draft, from, to, "\n", 1);
+        break;
+    default:
+        ash_pda_add_empty(builder->draft, from, to);
+        break;
+    }
+}
+
+/* All calls behind the first mark, up to where text could go on. */
+static uint32_t all_calls(struct builder *builder, uint32_t at)
+{
+    enum ash_tool_format format = builder->opts->format;
+    uint32_t rule = any_call(builder), start, end;
+
+    if (format == ASH_TOOLS_MISTRAL) {
+        start = text(builder, at, "[");
+        ash_pda_add_text(builder->draft, at, start, " [", 2);
+        at = start;
+    }
+    start = ash_pda_add_state(builder->draft);
+    ash_pda_add_empty(builder->draft, at, start);
+    end = call(builder, start, rule);
+    if (builder->opts->is_parallel) between(builder, end, start);
+    if (format == ASH_TOOLS_MISTRAL) return text(builder, end, "]");
+    if (format == ASH_TOOLS_DEEPSEEK_V3 || format == ASH_TOOLS_DEEPSEEK_V31)
+        return mark(builder, end, ASH_DEEPSEEK_CALLS_END);
+    return end;
+}
+
+/* Thoughts come first, where the model has them. Returns the state behind them. */
+static uint32_t thoughts(struct builder *builder, uint32_t from)
+{
+    const struct ash_thought_tags *tags = &builder->opts->tags;
+    uint32_t inside, after;
+
+    if (tags->open == NULL) return from;
+    if (builder->opts->is_thinking)
+        return space(builder, free_until(builder, text(builder, from, ""), tags->close, ASH_PDA_UNBOUNDED));
+    after = ash_pda_add_state(builder->draft);
+    inside = mark(builder, from, tags->open);
+    ash_pda_add_empty(builder->draft, space(builder, free_until(builder, inside, tags->close, ASH_PDA_UNBOUNDED)),
+                      after);
+    ash_pda_add_empty(builder->draft, from, after);
+    return after;
+}
+
+/* ---- choices ----------------------------------------------------------------------------------------------------- */
+
+static void draw_required(struct builder *builder, uint32_t from, uint32_t to)
+{
+    const char *first = first_mark(builder->opts->format);
+    uint32_t at = thoughts(builder, from);
+
+    if (first != NULL) at = mark(builder, at, first);
+    ash_pda_add_empty(builder->draft, all_calls(builder, at), to);
+}
+
+/* The text up to the arguments in calls of Llama 3, as a tree: states, and what follows each by byte (0: nothing). */
+struct tree {
+    struct {
+        uint32_t state;
+        bool is_last;
+        uint32_t next[256];
+    } * nodes;
+    size_t count, capacity;
+};
+
+/* Add the text of one tool; its arguments and what follows them lead to `after`. */
+static void add_beginning(struct builder *builder, struct tree *tree, size_t tool, uint32_t after)
+{
+    const char *parts[] = {"{\"name\": \"", builder->opts->tools[tool].name, "\", \"parameters\": "};
+    uint32_t at = 0;
+
+    for (size_t p = 0; p < 3; p++)
+        for (const char *c = parts[p]; *c != '\0'; c++) {
+            uint32_t *next = &tree->nodes[at].next[(uint8_t)*c];
+            if (*next == 0) {
+                *next = (uint32_t)tree->count;
+                tree->nodes[tree->count++].state = text(builder, tree->nodes[at].state, (const char[]){*c, '\0'});
+            }
+            at = *next;
+        }
+    if (tree->nodes[at].is_last) return; /* the same name again */
+    tree->nodes[at].is_last = true;
+    ash_pda_add_text(builder->draft, call(builder, tree->nodes[at].state, builder->arguments[tool]), after, "}", 1);
+}
+
+/* Llama 3 has no mark: an answer that begins like a call of a known tool must go on as one. Any other is free. */
+static int draw_auto_llama(struct builder *builder, uint32_t from, uint32_t to)
+{
+    struct tree tree = {.count = 1, .capacity = 1};
+    uint32_t after = ash_pda_add_state(builder->draft), other = ash_pda_add_state(builder->draft);
+
+    for (size_t i = 0; i < builder->opts->count; i++)
+        tree.capacity += strlen(builder->opts->tools[i].name) + 40;
+    tree.nodes = calloc(tree.capacity, sizeof(*tree.nodes));
+    if (tree.nodes == NULL) return ash_err_set(builder->err, -ENOMEM, "out of memory for a grammar");
+    tree.nodes[0].state = text(builder, from, "");
+    for (size_t i = 0; i < builder->opts->count; i++)
+        add_beginning(builder, &tree, i, after);
+    for (size_t n = 0; n < tree.count; n++) {
+        if (tree.nodes[n].is_last) continue;
+        ash_pda_add_empty(builder->draft, tree.nodes[n].state, to);
+        for (int byte = 0; byte < 256; byte++)
+            if (tree.nodes[n].next[byte] == 0)
+                ash_pda_add_bytes(builder->draft, tree.nodes[n].state, other, (uint8_t)byte, (uint8_t)byte);
+    }
+    free(tree.nodes);
+    ash_pda_add_bytes(builder->draft, other, other, 0, 255);
+    ash_pda_add_empty(builder->draft, other, to);
+    ash_pda_add_empty(builder->draft, after, to);
+    if (builder->opts->is_parallel) {
+        uint32_t next = text(builder, after, "; ");
+        ash_pda_add_call(builder->draft, next, after, any_call(builder));
+    }
+    return 0;
+}
+
+static int draw_auto(struct builder *builder, uint32_t from, uint32_t to)
+{
+    const char *first = first_mark(builder->opts->format);
+    uint32_t before = ash_pda_add_state(builder->draft), calls;
+
+    if (builder->opts->tags.open != NULL) from = thoughts(builder, from);
+    if (first == NULL) return draw_auto_llama(builder, from, to);
+    ash_pda_add_empty(builder->draft, from, before);
+    calls = all_calls(builder, free_until(builder, before, first, to));
+    ash_pda_add_empty(builder->draft, calls, builder->opts->is_parallel ? before : to);
+    return 0;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+static int check_name(const struct builder *builder, const char *name)
+{
+    size_t size = strlen(name);
+
+    for (size_t i = 0; i < size; i++)
+        if ((uint8_t)name[i] < 0x20 || name[i] == '"' || name[i] == '\\') size = 0;
+    if (size == 0 || size > 256 || ash_utf8_valid_prefix(name, size) < size)
+        return ash_err_set(builder->err, -EINVAL, "'%.64s' cannot be the name of a tool", name);
+    return 0;
+}
+
+/* The rule of each tool's arguments. */
+static int draw_arguments(struct builder *builder)
+{
+    json_t *any = json_pack("{s:s}", "type", "object");
+    int rc = any == NULL ? ash_err_set(builder->err, -ENOMEM, "out of memory for a grammar") : 0;
+
+    for (size_t i = 0; i < builder->opts->count && rc == 0; i++) {
+        const struct ash_tool *tool = &builder->opts->tools[i];
+        uint32_t rule = builder->arguments[i] = ash_pda_add_rule(builder->draft);
+        rc = check_name(builder, tool->name);
+        if (rc < 0) break;
+        rc = ash_schema_draw(tool->parameters != NULL ? tool->parameters : any, builder->grammar.space, builder->draft,
+                             ash_pda_rule_start(builder->draft, rule), ash_pda_rule_end(builder->draft, rule),
+                             builder->err);
+        if (rc < 0) ash_err_prefix(builder->err, rc, "tool '%.64s'", tool->name);
+    }
+    json_decref(any);
+    return rc;
+}
+
+static int draw_all(struct builder *builder, struct ash_pda **pda_out)
+{
+    uint32_t root = ash_pda_add_rule(builder->draft), from = ash_pda_rule_start(builder->draft, root);
+    uint32_t to = ash_pda_rule_end(builder->draft, root);
+    int rc = draw_arguments(builder);
+
+    if (rc == 0) rc = ash_pda_draft_check(builder->draft, builder->err);
+    if (rc < 0) return rc;
+    if (builder->opts->choice == ASH_TOOL_AUTO)
+        rc = draw_auto(builder, from, to);
+    else
+        draw_required(builder, from, to);
+    return rc < 0 ? rc : ash_pda_finish(builder->draft, root, NULL, pda_out, builder->err);
+}
+
+int ash_tool_grammar(const struct ash_tool_grammar_opts *opts, const struct ash_grammar_opts *grammar_opts,
+                     struct ash_grammar **grammar_out, struct ash_err *err)
+{
+    struct builder builder = {
+        .opts = opts, .grammar = grammar_opts != NULL ? *grammar_opts : ash_grammar_default_opts(), .err = err};
+    struct ash_pda *pda = NULL;
+    int rc = 0;
+
+    if (opts->count == 0) return ash_err_set(err, -EINVAL, "there is no tool that could be called");
+    if (opts->format == ASH_TOOLS_NONE)
+        return ash_err_set(err, -ENOTSUP, "it is not known how this model writes calls of tools");
+    builder.draft = ash_pda_draft_open(&builder.grammar.limits);
+    builder.arguments = calloc(opts->count, sizeof(*builder.arguments));
+    rc = builder.draft == NULL || builder.arguments == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a grammar")
+                                                            : draw_all(&builder, &pda);
+    ash_pda_draft_close(builder.draft);
+    free(builder.arguments);
+    return rc < 0 ? rc : ash_grammar_from_pda(pda, &builder.grammar.limits, grammar_out, err);
+}

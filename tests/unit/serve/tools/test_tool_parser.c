@@ -1,0 +1,271 @@
+/* Tool calls and thoughts in answers: what each format gives out, and the same for every cut into pieces. */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#include "base/assert.h"
+#include "base/rng.h"
+#include "base/str.h"
+#include "serve/tools/tools.h"
+
+static const char *const known[] = {"get_weather", "add"};
+static const struct ash_thought_tags think = {"<think>", "</think>"};
+
+/* Events as text: T[thought] C[content] B[name] A[arguments] E, neighbours of a kind joined. */
+struct transcript {
+    struct ash_str text;
+    int last;
+    size_t begun, ended;
+    char ids[8][40];
+};
+
+static int take(void *ctx, const struct ash_tool_event *event)
+{
+    static const char *const letters[] = {"C[", "T[", "B[", "A[", "E"};
+    struct transcript *transcript = ctx;
+    bool is_text = event->kind != ASH_TOOL_CALL_BEGIN && event->kind != ASH_TOOL_CALL_END;
+
+    if (is_text) assert_true(event->size_bytes > 0);
+    if (is_text && transcript->last == (int)event->kind) {
+        transcript->text.size_bytes--; /* the bracket */
+    } else {
+        assert_int_equal(ash_str_adds(&transcript->text, letters[event->kind]), 0);
+    }
+    if (event->kind == ASH_TOOL_CALL_BEGIN) {
+        assert_int_equal(event->call, transcript->begun);
+        strcpy(transcript->ids[transcript->begun++], event->id);
+        assert_int_equal(ash_str_addf(&transcript->text, "%s]", event->name), 0);
+    } else if (event->kind == ASH_TOOL_CALL_END) {
+        assert_int_equal(event->call, transcript->ended++);
+    } else {
+        assert_int_equal(ash_str_add(&transcript->text, event->text, event->size_bytes), 0);
+        assert_int_equal(ash_str_adds(&transcript->text, "]"), 0);
+    }
+    transcript->last = (int)event->kind;
+    return 0;
+}
+
+/* Feed text cut by draw: seed 0 gives it whole, 1 byte by byte. */
+static void feed(struct ash_tool_parser_opts opts, const char *text, uint64_t seed, struct transcript *transcript)
+{
+    struct ash_tool_parser *parser = NULL;
+    struct ash_err err = {0};
+    size_t size = strlen(text);
+    uint64_t counter = 0;
+
+    *transcript = (struct transcript){.last = -1};
+    opts.take = take;
+    opts.ctx = transcript;
+    opts.names = known;
+    opts.name_count = ASH_COUNT(known);
+    opts.seed = 7;
+    assert_int_equal(ash_tool_parser_open(&opts, &parser, &err), 0);
+    for (size_t at = 0, bytes; at < size; at += bytes) {
+        bytes = seed == 0 ? size : seed == 1 ? 1 : 1 + ash_rng_below(seed, 0, counter++, 12);
+        if (bytes > size - at) bytes = size - at;
+        char *copy = malloc(bytes); /* a sanitizer sees a read beyond it */
+        memcpy(copy, text + at, bytes);
+        assert_int_equal(ash_tool_parser_push(parser, copy, bytes), 0);
+        free(copy);
+    }
+    assert_int_equal(ash_tool_parser_finish(parser), 0);
+    assert_int_equal(ash_tool_parser_calls(parser), transcript->begun);
+    assert_int_equal(transcript->begun, transcript->ended);
+    ash_tool_parser_close(parser);
+}
+
+static void check_opts(struct ash_tool_parser_opts opts, const char *text, const char *expected)
+{
+    for (uint64_t seed = 0; seed < 30; seed++) {
+        struct transcript transcript;
+        feed(opts, text, seed, &transcript);
+        if (strcmp(transcript.text.data != NULL ? transcript.text.data : "", expected) != 0)
+            fail_msg("seed %d, '%s': '%s' instead of '%s'", (int)seed, text, transcript.text.data, expected);
+        ash_str_fini(&transcript.text);
+    }
+}
+
+static void check(enum ash_tool_format format, const char *text, const char *expected)
+{
+    check_opts((struct ash_tool_parser_opts){.format = format}, text, expected);
+}
+
+static void hermes_calls(void **state)
+{
+    (void)state;
+    check(ASH_TOOLS_HERMES, "", "");
+    check(ASH_TOOLS_HERMES, "Hello <b>there</b>. ", "C[Hello <b>there</b>. ]");
+    check(ASH_TOOLS_HERMES, "<tool_call>\n{\"name\": \"add\", \"arguments\": {\"a\": [1, \"}\\\"\"]}}\n</tool_call>",
+          "B[add]A[{\"a\": [1, \"}\\\"\"]}]E");
+    check(ASH_TOOLS_HERMES,
+          "Let me see.\n\n<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>\n<tool_call>\n{\"arguments\": "
+          "{\"x\": 1}, \"name\": \"b\\u0063\"}\n</tool_call>\nDone.",
+          "C[Let me see.]B[a]A[{}]EB[bc]A[{\"x\": 1}]EC[Done.]");
+    check(ASH_TOOLS_HERMES, "<tool_call>{\"name\": \"a\"}</tool_call>", "B[a]E");
+    check(ASH_TOOLS_HERMES, "<tool_call>nonsense</tool_call> x", "C[<tool_call>nonsense</tool_call> x]");
+    check(ASH_TOOLS_HERMES, "<tool_call>{\"name\": 5, \"arguments\": {}}",
+          "C[<tool_call>{\"name\": 5, \"arguments\": {}}]");
+    check(ASH_TOOLS_HERMES, "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": ", "B[a]A[{\"x\": ]E");
+    check(ASH_TOOLS_HERMES, "a <tool_cal", "C[a <tool_cal]");
+    check(ASH_TOOLS_HERMES, "<tool_call>{\"name\": \"a\", \"arguments\": {\"x\": 1}</tool_call>ok",
+          "B[a]A[{\"x\": 1}]EC[ok]");
+    check(ASH_TOOLS_HERMES, "<<tool_call>{\"name\": \"a\", \"arguments\": 12 }<</tool_call>", "C[<]B[a]A[12]E");
+}
+
+static void llama3_calls(void **state)
+{
+    (void)state;
+    check(ASH_TOOLS_LLAMA3, "{\"name\": \"add\", \"parameters\": {\"a\": 1}}", "B[add]A[{\"a\": 1}]E");
+    check(ASH_TOOLS_LLAMA3, "<|python_tag|>{\"type\": \"function\", \"name\": \"add\", \"parameters\": {}}",
+          "B[add]A[{}]E");
+    check(ASH_TOOLS_LLAMA3,
+          "\n{\"name\": \"add\", \"parameters\": {}}; {\"name\": \"get_weather\", \"arguments\": {\"c\": \"x\"}}",
+          "B[add]A[{}]EB[get_weather]A[{\"c\": \"x\"}]E");
+    check(ASH_TOOLS_LLAMA3, "{\"name\": \"Bob\", \"age\": 5}", "C[{\"name\": \"Bob\", \"age\": 5}]");
+    check(ASH_TOOLS_LLAMA3, "{\"name\": \"Bob\", \"parameters\": {}} ", "C[{\"name\": \"Bob\", \"parameters\": {}} ]");
+    check(ASH_TOOLS_LLAMA3, "Use {\"name\": \"add\", \"parameters\": {}}",
+          "C[Use {\"name\": \"add\", \"parameters\": {}}]");
+    check(ASH_TOOLS_LLAMA3, "  hello", "C[  hello]");
+    check(ASH_TOOLS_LLAMA3, "<|python_tag|>print(1)", "C[<|python_tag|>print(1)]");
+    check(ASH_TOOLS_LLAMA3, "{\"name\": \"add\"}", "C[{\"name\": \"add\"}]");
+    check(ASH_TOOLS_LLAMA3, "{\"name\": \"ad", "C[{\"name\": \"ad]");
+}
+
+static void mistral_calls(void **state)
+{
+    (void)state;
+    check(ASH_TOOLS_MISTRAL,
+          "[TOOL_CALLS] [{\"name\": \"a\", \"arguments\": {\"x\": [1]}}, {\"name\": \"b\", "
+          "\"arguments\": {}, \"id\": \"123456789\"}]",
+          "B[a]A[{\"x\": [1]}]EB[b]A[{}]E");
+    check(ASH_TOOLS_MISTRAL, "Sure [1].[TOOL_CALLS][{\"name\":\"a\",\"arguments\":{}}]", "C[Sure [1].]B[a]A[{}]E");
+    check(ASH_TOOLS_MISTRAL_NAMED, "[TOOL_CALLS]add[ARGS]{\"a\": 1}[TOOL_CALLS]get_weather{\"c\": {}}",
+          "B[add]A[{\"a\": 1}]EB[get_weather]A[{\"c\": {}}]E");
+    check(ASH_TOOLS_MISTRAL_NAMED, "[TOOL_CALLS]add[CALL_ID]abc123XYZ[ARGS]{\"a\": 1}", "B[add]A[{\"a\": 1}]E");
+    check(ASH_TOOLS_MISTRAL, "[TOOL_CALLS] [5]", "C[[TOOL_CALLS] [5]]");
+    check(ASH_TOOLS_MISTRAL, "[TOOL_CAL", "C[[TOOL_CAL]");
+}
+
+#define BEGIN "<｜tool▁calls▁begin｜>"
+#define END "<｜tool▁calls▁end｜>"
+#define ONE "<｜tool▁call▁begin｜>"
+#define ONE_END "<｜tool▁call▁end｜>"
+#define SEP "<｜tool▁sep｜>"
+
+static void deepseek_calls(void **state)
+{
+    (void)state;
+    check(ASH_TOOLS_DEEPSEEK_V3,
+          "I will look." BEGIN ONE "function" SEP "get_weather\n```json\n{\"c\": \"x\"}\n```" ONE_END "\n" ONE
+          "function" SEP "add\n```json\n{}\n```" ONE_END END,
+          "C[I will look.]B[get_weather]A[{\"c\": \"x\"}]EB[add]A[{}]E");
+    check(ASH_TOOLS_DEEPSEEK_V31, BEGIN ONE "add" SEP "{\"a\": {\"b\": 1}}" ONE_END ONE "x" SEP "{}" ONE_END END "\nok",
+          "B[add]A[{\"a\": {\"b\": 1}}]EB[x]A[{}]EC[ok]");
+    check(ASH_TOOLS_DEEPSEEK_V3, "a " BEGIN "text", "C[a " BEGIN "text]");
+    check(ASH_TOOLS_DEEPSEEK_V3, "<｜tool", "C[<｜tool]");
+}
+
+static void thoughts(void **state)
+{
+    struct ash_tool_parser_opts opts = {.format = ASH_TOOLS_HERMES, .tags = think}, open = opts, plain = opts;
+
+    (void)state;
+    open.is_thinking = true;
+    plain.format = ASH_TOOLS_NONE;
+    check_opts(opts, "<think>\nI <b>think</b>.\n</think>\n\nHi  there ", "T[I <b>think</b>.]C[Hi  there ]");
+    check_opts(plain, "\n<think>a</think>b\n", "T[a]C[b\n]");
+    check_opts(open, "so\nI am</thin</think>\n\n<tool_call>{\"name\": \"a\", \"arguments\": {}}</tool_call>",
+               "T[so\nI am</thin]B[a]A[{}]E");
+    check_opts(open, "never closed <tool_call>", "T[never closed <tool_call>]");
+    check_opts(opts, "<thinking aloud", "C[<thinking aloud]");
+    check_opts(plain, " <th", "C[ <th]");
+    check_opts(opts, "<think></think>x", "C[x]");
+    check_opts(opts, "no <think>a</think>", "C[no <think>a</think>]");
+}
+
+static void templates_say_the_format(void **state)
+{
+    static const struct {
+        const char *template;
+        enum ash_tool_format format;
+        bool thinks;
+    } cases[] = {
+        {"{{ '<tool_call>\\n{\"name\": ' }} {% if x %}<think>", ASH_TOOLS_HERMES, true},
+        {"[AVAILABLE_TOOLS] ... [TOOL_CALLS] [{\"name\"", ASH_TOOLS_MISTRAL, false},
+        {"[TOOL_CALLS]' + name + '[ARGS]", ASH_TOOLS_MISTRAL_NAMED, false},
+        {BEGIN ONE "' + tool['type'] + '" SEP "\\n```json", ASH_TOOLS_DEEPSEEK_V3, false},
+        {BEGIN ONE "' + name + '" SEP "</think>", ASH_TOOLS_DEEPSEEK_V31, true},
+        {"<|start_header_id|> {\"name\": function name, \"parameters\": dictionary", ASH_TOOLS_LLAMA3, false},
+        {"<|im_start|>", ASH_TOOLS_NONE, false},
+        {"<tool_call>\n<function=", ASH_TOOLS_NONE, false},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(cases); i++) {
+        assert_int_equal(ash_tool_format_detect(cases[i].template), cases[i].format);
+        assert_int_equal(ash_thought_tags_detect(cases[i].template).open != NULL, cases[i].thinks);
+    }
+    for (int i = 0; i < ASH_TOOL_FORMATS; i++)
+        assert_int_equal(ash_tool_format_find(ash_tool_format_name((enum ash_tool_format)i)), i);
+    assert_int_equal(ash_tool_format_find("other"), -1);
+    assert_true(ash_thought_is_open(think, "assistant\n<think>\n", 18));
+    assert_false(ash_thought_is_open(think, "<think>\n\n</think>\n\n", 19));
+    assert_false(ash_thought_is_open((struct ash_thought_tags){0}, "x", 1));
+}
+
+static void ids_differ_and_come_back(void **state)
+{
+    const char *text = "[TOOL_CALLS][{\"name\":\"a\",\"arguments\":{}},{\"name\":\"b\",\"arguments\":{}}]";
+    struct transcript first, second;
+
+    (void)state;
+    feed((struct ash_tool_parser_opts){.format = ASH_TOOLS_MISTRAL}, text, 0, &first);
+    feed((struct ash_tool_parser_opts){.format = ASH_TOOLS_MISTRAL}, text, 1, &second);
+    assert_string_equal(first.ids[0], second.ids[0]);
+    assert_string_not_equal(first.ids[0], first.ids[1]);
+    assert_int_equal(strlen(first.ids[0]), 9);
+    ash_str_fini(&first.text);
+    ash_str_fini(&second.text);
+}
+
+static int refuse_event(void *ctx, const struct ash_tool_event *event)
+{
+    (void)ctx, (void)event;
+    return -EPIPE;
+}
+
+static void an_error_of_the_taker_ends_it(void **state)
+{
+    struct ash_tool_parser_opts opts = {.format = ASH_TOOLS_HERMES, .take = refuse_event};
+    struct ash_tool_parser *parser = NULL;
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_tool_parser_open(&opts, &parser, &err), 0);
+    assert_int_equal(ash_tool_parser_push(parser, "hello", 5), -EPIPE);
+    assert_int_equal(ash_tool_parser_push(parser, "hello", 5), -EPIPE);
+    assert_int_equal(ash_tool_parser_finish(parser), -EPIPE);
+    ash_tool_parser_close(parser);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(hermes_calls),
+        cmocka_unit_test(llama3_calls),
+        cmocka_unit_test(mistral_calls),
+        cmocka_unit_test(deepseek_calls),
+        cmocka_unit_test(thoughts),
+        cmocka_unit_test(templates_say_the_format),
+        cmocka_unit_test(ids_differ_and_come_back),
+        cmocka_unit_test(an_error_of_the_taker_ends_it),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
