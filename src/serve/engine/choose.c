@@ -123,11 +123,17 @@ static void keep_choice(struct ash_seq *seq, int32_t id)
 {
     const struct ash_request *request = seq->request;
     bool is_as_drafted = seq->accepted < seq->drafts && seq->tokens[seq->count] == id;
+    struct ash_err err = {0};
+    int rc;
 
     seq->has_missed = !is_as_drafted;
     if (is_stop(request, id)) {
         seq->end.stop_id = id;
         seq->finish = ASH_FINISH_EOS;
+        return;
+    }
+    if (seq->matcher != NULL && (rc = ash_matcher_accept(seq->matcher, id)) < 0) {
+        ash_seq_fail(seq, ash_err_set(&err, rc, "the grammar cannot go on after token id %d", id), &err);
         return;
     }
     seq->chosen[seq->chosen_count++].id = id;
@@ -137,12 +143,30 @@ static void keep_choice(struct ash_seq *seq, int32_t id)
     seq->accepted += is_as_drafted;
 }
 
+/* What the grammar allows; the request fails where that cannot be found out. NULL without a grammar as well. */
+static const uint64_t *find_mask(struct ash_seq *seq)
+{
+    const uint64_t *mask = seq->matcher != NULL ? ash_matcher_mask(seq->matcher) : NULL;
+    struct ash_err err = {0};
+
+    if (seq->matcher != NULL && mask == NULL)
+        ash_seq_fail(seq, ash_err_set(&err, -E2BIG, "the grammar is too ambiguous to go on at token %zu", seq->count),
+                     &err);
+    return mask;
+}
+
+/* No stop id comes too early, unless the grammar leaves nothing else. */
+static bool may_stop(const struct ash_seq *seq)
+{
+    return ash_seq_answer_count(seq) >= seq->request->min_tokens ||
+           (seq->matcher != NULL && ash_matcher_must_end(seq->matcher));
+}
+
 static void choose_token(const struct piece *piece, size_t i, int worker)
 {
     const struct ash_wanted_row *wanted = &piece->wanted[i];
     struct ash_seq *seq = wanted->seq;
     const struct ash_request *request = seq->request;
-    bool may_stop = ash_seq_answer_count(seq) >= request->min_tokens;
     struct ash_choice choice = {.opts = &request->sampler,
                                 .logits = piece_logits(piece, i),
                                 .position = seq->count,
@@ -151,14 +175,16 @@ static void choose_token(const struct piece *piece, size_t i, int worker)
                                 .bias_count = request->bias_count,
                                 .allowed = request->allowed,
                                 .allowed_count = request->allowed_count,
-                                .forbidden = request->stop_ids,
-                                .forbidden_count = may_stop ? 0 : request->stop_id_count};
+                                .forbidden = request->stop_ids};
     struct ash_err err = {0};
     int32_t id = -1;
     int rc;
 
     if (seq->has_missed || seq->finish != ASH_FINISH_NOT_YET) return;
     ash_assert(wanted->index + 1 == seq->count);
+    choice.mask = find_mask(seq);
+    if (seq->finish == ASH_FINISH_FAILED) return;
+    if (!may_stop(seq)) choice.forbidden_count = request->stop_id_count;
     rc = ash_sampler_next(piece->core->samplers[worker], &choice, &id, &err);
     if (rc < 0) {
         ash_seq_fail(seq, rc, &err);
@@ -226,7 +252,7 @@ static void hand_out_prompt(struct ash_seq *seq)
     const struct ash_request *request = seq->request;
     size_t tops = request->prompt_top_logprobs;
 
-    for (size_t i = 0; i < seq->prompt_chosen_count && seq->finish == ASH_FINISH_NOT_YET; i++) {
+    for (size_t i = 0; i < seq->prompt_chosen_count && seq->finish != ASH_FINISH_FAILED; i++) {
         struct ash_token token = {.id = seq->prompt_chosen[i].id,
                                   .logprob = seq->prompt_chosen[i].logprob,
                                   .top = seq->prompt_tops + i * tops,

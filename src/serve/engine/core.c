@@ -239,6 +239,9 @@ int ash_core_check(const struct ash_core *core, const struct ash_request *reques
         return ash_err_set(err, -EINVAL, "log-probabilities of more than %d tokens", ASH_CORE_TOP_LOGPROBS_MAX);
     if (request->pooling != ASH_POOLING_NONE && (request->hidden == NULL || core->model == NULL))
         return ash_err_set(err, -EINVAL, "there is no room for states");
+    if (request->grammar != NULL &&
+        (core->opts.vocab_trie == NULL || core->opts.vocab > 64 * ash_vocab_trie_mask_words(core->opts.vocab_trie)))
+        return ash_err_set(err, -EINVAL, "this engine was opened without a vocabulary for grammars");
     return check_ids(core, request, err);
 }
 

@@ -9,6 +9,7 @@
 #include "serve/engine/core.h"
 #include "serve/engine/draft.h"
 #include "serve/engine/prefix.h"
+#include "serve/grammar/grammar.h"
 
 /* ---- a sequence -------------------------------------------------------------------------------------------------- */
 
@@ -36,7 +37,7 @@ struct ash_seq {
     size_t computed;      /* tokens whose keys and values its pages hold */
     size_t shared;        /* of the prompt: those that came from the cache when it was first admitted */
     struct ash_block_table table;
-    bool may_share;                 /* it has computed nothing since it was admitted */
+    bool may_share;                 /* all its pages are nodes of the tree, and it has computed nothing */
     bool uses_cache;                /* its whole computed pages are nodes of the prefix tree */
     struct ash_seq *leader;         /* computes a prefix that this one waits for, or NULL */
     size_t leader_tokens;           /* of that prefix */

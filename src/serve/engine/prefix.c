@@ -110,6 +110,7 @@ static void add_node(struct ash_prefix *prefix, int32_t page, int32_t parent, ui
     int32_t *first = first_child(prefix, parent);
 
     ash_assert(node->count == 0 && count > 0 && count <= PAGE);
+    ash_assert(parent == NONE || prefix->nodes[parent].count == PAGE);
     *node = (struct node){.salt = salt,
                           .parent = parent,
                           .child = NONE,

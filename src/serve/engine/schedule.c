@@ -144,6 +144,7 @@ static void copy_part(struct ash_core *core, struct ash_seq *seq, struct ash_pre
         ash_cache_copy_page(core->cache, part.page, page);
         seq->table.pages[seq->table.count++] = page;
         seq->computed += part.tokens;
+        seq->may_share = false; /* it has a page that is no node */
     }
     ash_cache_unref(core->cache, part.page);
 }
@@ -213,6 +214,7 @@ static bool admit(struct ash_core *core, struct ash_seq *seq)
         return false;
     }
     core->next_admitted++;
+    seq->is_in_step = seq->is_passed_over = false;
     ash_queue_remove(&core->queue, seq);
     start_running(core, seq);
     return true;
@@ -349,9 +351,9 @@ static void add_prompts(struct ash_core *core)
 void ash_core_schedule(struct ash_core *core)
 {
     core->doc_count = core->row_count = core->prefill_rows = 0;
-    admit_all(core);
     for (size_t i = 0; i < core->running_count; i++)
         core->running[i]->is_in_step = core->running[i]->is_passed_over = false;
+    admit_all(core);
     add_answers(core);
     add_prompts(core);
     ash_assert(core->running_count == 0 || core->row_count > 0);

@@ -8,7 +8,7 @@
 #include "base/math.h"
 #include "serve/engine/core_priv.h"
 
-static int take_memory(const struct ash_core *core, struct ash_seq *seq)
+static int take_memory(const struct ash_core *core, struct ash_seq *seq, struct ash_err *err)
 {
     const struct ash_request *request = seq->request;
     size_t speculate = core->opts.speculate;
@@ -30,6 +30,10 @@ static int take_memory(const struct ash_core *core, struct ash_seq *seq)
         rc = ash_token_counts_init(&seq->counts, seq->capacity);
         if (rc < 0) return rc;
     }
+    if (request->grammar != NULL) {
+        rc = ash_matcher_open(request->grammar, core->opts.vocab_trie, &seq->matcher, err);
+        if (rc < 0) return rc;
+    }
     return speculate > 0 && seq->answer_limit > 1 ? ash_drafter_init(&seq->drafter, seq->capacity) : 0;
 }
 
@@ -49,15 +53,17 @@ int ash_seq_open(const struct ash_core *core, struct ash_request *request, struc
 {
     size_t room = core->opts.max_tokens - ash_min(request->prompt_count, core->opts.max_tokens);
     struct ash_seq *seq = calloc(1, sizeof(*seq));
+    int rc = ash_err_set(err, -ENOMEM, "no memory for a request of %zu tokens", request->prompt_count);
 
-    if (seq == NULL) goto fail;
+    if (seq == NULL) return rc;
     seq->request = request;
     seq->answer_limit = ash_min(request->max_tokens, room);
     seq->capacity = request->prompt_count + seq->answer_limit;
     seq->uses_cache = core->prefix != NULL && !request->skips_cache;
     seq->submit_ns = ash_clock_ns();
     seq->end.stop_id = -1;
-    if (take_memory(core, seq) < 0) goto fail;
+    rc = take_memory(core, seq, err);
+    if (rc < 0) goto fail;
     memcpy(seq->tokens, request->prompt, request->prompt_count * sizeof(*seq->tokens));
     for (seq->count = 0; seq->count < request->prompt_count; seq->count++)
         count_token(seq, seq->count);
@@ -67,7 +73,7 @@ int ash_seq_open(const struct ash_core *core, struct ash_request *request, struc
 
 fail:
     ash_seq_close(seq);
-    return ash_err_set(err, -ENOMEM, "no memory for a request of %zu tokens", request->prompt_count);
+    return rc;
 }
 
 void ash_seq_close(struct ash_seq *seq)
@@ -77,6 +83,7 @@ void ash_seq_close(struct ash_seq *seq)
     ash_block_table_fini(&seq->table);
     ash_token_counts_fini(&seq->counts);
     ash_drafter_fini(&seq->drafter);
+    ash_matcher_close(seq->matcher);
     free(seq->tokens);
     free(seq->chosen);
     free(seq->tops);
