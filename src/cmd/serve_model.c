@@ -105,6 +105,7 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
     model->api.vocab = opts.vocab;
     model->api.hidden = config->hidden;
     model->api.bos = config->bos;
+    model->api.trie = model->trie;
     return 0;
 }
 

@@ -90,12 +90,37 @@ void ash_api_close(struct ash_api *api)
     free(api);
 }
 
+/* How tool calls and thoughts are written: as the options say, or as the template does. */
+static int choose_parsers(struct ash_api *api, struct ash_err *err)
+{
+    const char *tools = api->opts.tool_parser, *thoughts = api->opts.reasoning_parser;
+    const char *source = api->engine.chat_source != NULL ? api->engine.chat_source : "";
+    int format = tools != NULL ? ash_tool_format_find(tools) : (int)ash_tool_format_detect(source);
+
+    if (format < 0)
+        return ash_err_set(err, -EINVAL,
+                           "--tool-call-parser %.40s: there are hermes, llama3_json, mistral, mistral_named, "
+                           "deepseek_v3, deepseek_v31 and none",
+                           tools);
+    api->tool_format = (enum ash_tool_format)format;
+    if (thoughts == NULL)
+        api->thought_tags = ash_thought_tags_detect(source);
+    else if (strcmp(thoughts, "think") == 0 || strcmp(thoughts, "deepseek_r1") == 0 || strcmp(thoughts, "qwen3") == 0)
+        api->thought_tags = (struct ash_thought_tags){"<think>", "</think>"};
+    else if (strcmp(thoughts, "none") != 0)
+        return ash_err_set(err, -EINVAL, "--reasoning-parser %.40s: there are think, qwen3, deepseek_r1 and none",
+                           thoughts);
+    return 0;
+}
+
 int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, struct ash_err *err)
 {
     int rc;
 
     api->engine = *engine;
     api->created_s = ash_clock_wall_s();
+    rc = choose_parsers(api, err);
+    if (rc < 0) return rc;
     rc = ash_api_grammars_open(api, &api->grammars, err);
     if (rc < 0) return rc;
     atomic_store(&api->is_ready, true);

@@ -15,6 +15,7 @@
 #include "text/tokenizer.h"
 
 struct ash_api;
+struct ash_vocab_trie;
 
 /* What computes, and what is known of its model. All borrowed until the api is closed. */
 struct ash_api_engine {
@@ -34,6 +35,7 @@ struct ash_api_engine {
     size_t vocab, hidden, context_tokens; /* context: prompt and answer together */
     size_t sequences_max;                 /* that run at the same time */
     int32_t bos;                          /* -1: none */
+    const struct ash_vocab_trie *trie;    /* says which marks of tool calls are special tokens */
 };
 
 struct ash_api_opts {

@@ -7,6 +7,7 @@
 #include "serve/api/api.h"
 #include "serve/api/errors.h"
 #include "serve/api/fields.h"
+#include "serve/tools/tools.h"
 
 struct ash_api_metrics;
 struct ash_api_grammars;
@@ -18,6 +19,8 @@ struct ash_api {
     char fingerprint[32]; /* "fp_…", valid once has_fingerprint */
     _Atomic bool has_fingerprint;
     double created_s; /* when the model was loaded, since 1970 */
+    enum ash_tool_format tool_format;
+    struct ash_thought_tags thought_tags;
     struct ash_api_metrics *metrics;
     struct ash_api_grammars *grammars;
     _Atomic size_t calls; /* that are being answered */

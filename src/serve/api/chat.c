@@ -14,14 +14,11 @@
 /* ---- the whole ----------------------------------------------------------------------------------------------------- */
 
 /* {"id":…,"type":"function","function":{"name":…,"arguments":…}} */
-static int write_call(struct ash_call *call, struct ash_api_choice *choice, const struct ash_tool_call *tool, size_t i,
-                      struct ash_str *out)
+static int write_call(const struct ash_tool_call *tool, size_t i, struct ash_str *out)
 {
-    char id[32];
-    int rc;
+    int rc =
+        ash_str_addf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", i > 0 ? "," : "", tool->id);
 
-    ash_tool_call_id(call, choice, i, id, sizeof(id));
-    rc = ash_str_addf(out, "%s{\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", i > 0 ? "," : "", id);
     if (rc == 0) rc = ash_write_text(out, tool->name);
     if (rc == 0) rc = ash_str_adds(out, ",\"arguments\":");
     if (rc == 0)
@@ -30,8 +27,7 @@ static int write_call(struct ash_call *call, struct ash_api_choice *choice, cons
     return rc == 0 ? ash_str_adds(out, "}}") : rc;
 }
 
-static int write_message(struct ash_call *call, struct ash_api_choice *choice, const struct ash_message_parts *message,
-                         struct ash_str *out)
+static int write_message(const struct ash_message_parts *message, struct ash_str *out)
 {
     const struct ash_str *content = &message->content, *reasoning = &message->reasoning;
     int rc = ash_str_adds(out, "{\"role\":\"assistant\",\"content\":");
@@ -48,7 +44,7 @@ static int write_message(struct ash_call *call, struct ash_api_choice *choice, c
     if (rc == 0 && message->call_count > 0) {
         rc = ash_str_adds(out, ",\"tool_calls\":[");
         for (size_t i = 0; i < message->call_count && rc == 0; i++)
-            rc = write_call(call, choice, &message->calls[i], i, out);
+            rc = write_call(&message->calls[i], i, out);
         if (rc == 0) rc = ash_str_adds(out, "]");
     }
     return rc == 0 ? ash_str_adds(out, "}") : rc;
@@ -87,7 +83,7 @@ static int write_choice(struct ash_call *call, struct ash_api_choice *choice, st
     int rc = ash_chat_call_read(call, choice, &message);
 
     if (rc == 0) rc = ash_str_addf(out, "%s{\"index\":%zu,\"message\":", choice->index > 0 ? "," : "", choice->index);
-    if (rc == 0) rc = write_message(call, choice, &message, out);
+    if (rc == 0) rc = write_message(&message, out);
     if (rc == 0) rc = write_tokens(call, ash_token_list_view(&choice->tokens), choice->tokens.count, out);
     if (rc == 0) rc = ash_str_adds(out, ",\"finish_reason\":");
     if (rc == 0) rc = ash_write_text(out, ash_chat_call_reason(choice, message.call_count));
@@ -166,12 +162,10 @@ static int end_sink_event(struct sink *sink)
 static int write_call_part(struct sink *sink, const struct ash_part *part)
 {
     struct ash_str *out = sink->out;
-    char id[32];
     int rc = ash_str_addf(out, "{\"tool_calls\":[{\"index\":%zu,", part->call);
 
     if (rc == 0 && part->kind == ASH_PART_CALL) {
-        ash_tool_call_id(sink->call, sink->choice, part->call, id, sizeof(id));
-        rc = ash_str_addf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", id);
+        rc = ash_str_addf(out, "\"id\":\"%s\",\"type\":\"function\",\"function\":{\"name\":", part->id);
         if (rc == 0) rc = ash_write_string(out, part->text, part->size_bytes);
         if (rc == 0) rc = ash_str_adds(out, ",\"arguments\":\"\"}}]}");
     } else if (rc == 0) {

@@ -6,17 +6,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/math.h"
+#include "base/hash.h"
 #include "serve/api/grammars.h"
 
-/* The end of the prompt's text: a template may have opened the thoughts there. */
-static void keep_end(struct ash_chat_call *chat, const struct ash_str *text)
+static void list_names(struct ash_chat_call *chat, struct ash_api_request *request)
 {
-    size_t bytes = ash_min(text->size_bytes, sizeof(chat->prompt_end) - 1);
+    size_t count = json_array_size(chat->conversation.tools);
 
-    if (bytes > 0) memcpy(chat->prompt_end, text->data + text->size_bytes - bytes, bytes);
-    chat->prompt_end[bytes] = '\0';
-    chat->parts.prompt_end = chat->prompt_end;
+    chat->names = calloc(count + 1, sizeof(*chat->names));
+    if (chat->names == NULL) ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the tools");
+    for (size_t i = 0; i < count && chat->names != NULL; i++) {
+        const json_t *function = json_object_get(json_array_get(chat->conversation.tools, i), "function");
+
+        chat->names[i] = json_string_value(json_object_get(function, "name"));
+    }
+    chat->parts.names = chat->names;
+    chat->parts.name_count = count;
 }
 
 void ash_chat_call_prepare(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
@@ -25,11 +30,13 @@ void ash_chat_call_prepare(struct ash_call *call, struct ash_api_request *reques
 
     chat->json = json_incref(request->json);
     chat->parts.has_tools = chat->policy.mode != ASH_TOOL_MODE_NONE;
-    chat->parts.tools = chat->conversation.tools;
     chat->parts.calls_max = chat->policy.is_parallel ? 0 : 1;
+    /* The marks of calls are special tokens in most families: the parser must see them. */
+    if (chat->parts.has_tools && request->api->tool_format != ASH_TOOLS_NONE) call->sampling.keep_special = true;
+    list_names(chat, request);
     ash_conversation_render(&chat->conversation, request, &text);
     if (request->err.status == 0) {
-        keep_end(chat, &text);
+        chat->parts.is_thinking = ash_thought_is_open(request->api->thought_tags, text.data, text.size_bytes);
         ash_prompts_add_text(&call->prompts, request, &text,
                              ash_fields_bool(&request->fields, "add_special_tokens", false));
     }
@@ -38,22 +45,32 @@ void ash_chat_call_prepare(struct ash_call *call, struct ash_api_request *reques
     if (request->err.status == 0) ash_prompts_fit(&call->prompts, request, &call->sampling, "messages");
 }
 
+/* Options for one choice: the ids of its calls are its own. */
+static struct ash_parts_opts opts_of(const struct ash_call *call, const struct ash_api_choice *choice)
+{
+    const struct ash_chat_call *chat = call->state;
+    struct ash_parts_opts opts = chat->parts;
+
+    opts.seed = ash_hash_bytes(call->id, strlen(call->id), choice->index);
+    return opts;
+}
+
 struct ash_parts *ash_chat_call_parser(struct ash_call *call, struct ash_api_choice *choice)
 {
-    struct ash_chat_call *chat = call->state;
+    struct ash_parts_opts opts = opts_of(call, choice);
     struct ash_parts *parts = choice->parser;
     struct ash_err err = {0};
 
-    if (parts == NULL && ash_parts_open(call->api, &chat->parts, &parts, &err) == 0) choice->parser = parts;
+    if (parts == NULL && ash_parts_open(call->api, &opts, &parts, &err) == 0) choice->parser = parts;
     return choice->parser;
 }
 
 int ash_chat_call_read(struct ash_call *call, struct ash_api_choice *choice, struct ash_message_parts *message)
 {
-    struct ash_chat_call *chat = call->state;
+    struct ash_parts_opts opts = opts_of(call, choice);
     struct ash_err err = {0};
 
-    return ash_message_read(call->api, &chat->parts, &choice->text, message, &err);
+    return ash_message_read(call->api, &opts, &choice->text, message, &err);
 }
 
 const char *ash_chat_call_reason(const struct ash_api_choice *choice, size_t call_count)
@@ -72,6 +89,7 @@ void ash_chat_call_free(struct ash_call *call)
     if (chat == NULL) return;
     ash_conversation_fini(&chat->conversation);
     json_decref(chat->json);
+    free(chat->names);
     free(chat);
 }
 

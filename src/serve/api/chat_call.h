@@ -13,8 +13,8 @@ struct ash_chat_call {
     struct ash_conversation conversation;
     struct ash_tool_policy policy;
     struct ash_parts_opts parts;
-    json_t *json; /* of the request, kept for what borrows from it */
-    char prompt_end[64];
+    json_t *json;       /* of the request, kept for what borrows from it */
+    const char **names; /* of the tools */
     bool has_logprobs;
 };
 

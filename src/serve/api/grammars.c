@@ -8,6 +8,7 @@
 
 #include "serve/api/write.h"
 #include "serve/grammar/grammar.h"
+#include "serve/tools/tools.h"
 
 #define CACHE_COUNT 64
 #define CHOICES_MAX 4096
@@ -192,7 +193,69 @@ void ash_api_grammars_read(struct ash_call *call, struct ash_api_request *reques
     ash_fields_ignore(&request->fields, "guided_decoding_backend guided_whitespace_pattern");
 }
 
+/* ---- tools --------------------------------------------------------------------------------------------------------- */
+
+/* The tools that may be called: all, or the one that was named. Returns how many; *is_strict_out: one asks for it. */
+static size_t list_tools(const struct ash_chat_call *chat, struct ash_tool *tools, bool *is_strict_out)
+{
+    size_t count = 0;
+
+    *is_strict_out = false;
+    for (size_t i = 0; i < json_array_size(chat->conversation.tools); i++) {
+        const json_t *function = json_object_get(json_array_get(chat->conversation.tools, i), "function");
+        const char *name = json_string_value(json_object_get(function, "name"));
+
+        if (chat->policy.mode == ASH_TOOL_MODE_NAMED && strcmp(name, chat->policy.name) != 0) continue;
+        tools[count++] = (struct ash_tool){name, json_object_get(function, "parameters")};
+        if (json_is_true(json_object_get(function, "strict"))) *is_strict_out = true;
+    }
+    return count;
+}
+
+static int compile_tools(struct ash_call *call, struct ash_api_request *request, const struct ash_chat_call *chat,
+                         const struct ash_tool_grammar_opts *opts, struct ash_err *err)
+{
+    struct ash_api_grammars *grammars = request->api->grammars;
+    struct ash_str key = {0};
+    int rc = ash_str_addf(&key, "tools %d %d %d %d %s ", (int)opts->format, (int)opts->choice, opts->is_parallel,
+                          opts->is_thinking, chat->policy.mode == ASH_TOOL_MODE_NAMED ? chat->policy.name : "");
+
+    if (rc == 0) rc = ash_write_json(&key, chat->conversation.tools);
+    if (rc == 0) call->grammar = ash_grammar_cache_find(grammars->cache, key.data, key.size_bytes);
+    if (rc == 0 && call->grammar == NULL) {
+        rc = ash_tool_grammar(opts, &grammars->opts, &call->grammar, err);
+        if (rc == 0) ash_grammar_cache_add(grammars->cache, key.data, key.size_bytes, call->grammar);
+    }
+    ash_str_fini(&key);
+    return rc;
+}
+
 void ash_api_grammars_read_tools(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
-    (void)call, (void)request, (void)chat;
+    bool is_auto = chat->policy.mode == ASH_TOOL_MODE_AUTO, is_strict = false;
+    struct ash_tool *tools = calloc(json_array_size(chat->conversation.tools) + 1, sizeof(*tools));
+    struct ash_tool_grammar_opts opts = {.format = request->api->tool_format,
+                                         .choice = is_auto ? ASH_TOOL_AUTO : ASH_TOOL_REQUIRED,
+                                         .tools = tools,
+                                         .is_parallel = chat->policy.is_parallel,
+                                         .tags = request->api->thought_tags,
+                                         .is_thinking = chat->parts.is_thinking,
+                                         .trie = request->api->engine.trie};
+    struct ash_err err = {0};
+    int rc = tools != NULL ? 0 : -ENOMEM;
+
+    if (rc == 0) opts.count = list_tools(chat, tools, &is_strict);
+    if (rc < 0) {
+        ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the tools");
+    } else if (chat->policy.mode == ASH_TOOL_MODE_NONE || (is_auto && call->grammar != NULL)) {
+        /* nothing to add: no calls, or the answer's form was given */
+    } else if (!is_auto && request->api->tool_format == ASH_TOOLS_NONE) {
+        ash_fields_wrong(&request->fields, "tool_choice",
+                         "asks for a call, but this model's template has no tool calls (--tool-call-parser)");
+    } else if (request->api->tool_format != ASH_TOOLS_NONE && is_first(call, request, "tool_choice")) {
+        rc = compile_tools(call, request, chat, &opts, &err);
+        /* Where nothing was promised, a schema that cannot be enforced leaves the model free. */
+        if (rc < 0 && (!is_auto || is_strict || rc != -ENOTSUP)) fail(request, "tools", &err);
+    }
+    free(tools);
 }

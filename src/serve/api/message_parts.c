@@ -6,8 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "base/hash.h"
-
 static int add_call(struct ash_message_parts *message, const struct ash_part *part)
 {
     struct ash_tool_call *calls = realloc(message->calls, (message->call_count + 1) * sizeof(*calls));
@@ -16,6 +14,7 @@ static int add_call(struct ash_message_parts *message, const struct ash_part *pa
     message->calls = calls;
     calls[message->call_count] = (struct ash_tool_call){.name = strndup(part->text, part->size_bytes)};
     if (calls[message->call_count].name == NULL) return -ENOMEM;
+    snprintf(calls[message->call_count].id, sizeof(calls->id), "%s", part->id);
     message->call_count++;
     return 0;
 }
@@ -59,12 +58,4 @@ void ash_message_fini(struct ash_message_parts *message)
     }
     free(message->calls);
     *message = (struct ash_message_parts){0};
-}
-
-void ash_tool_call_id(const struct ash_call *call, const struct ash_api_choice *choice, size_t index, char *buf,
-                      size_t buf_bytes)
-{
-    uint64_t hash = ash_hash_bytes(call->id, strlen(call->id), choice->index * 1000 + index);
-
-    snprintf(buf, buf_bytes, "call_%016llx", (unsigned long long)hash);
 }

@@ -99,16 +99,14 @@ static int write_input(const struct ash_str *arguments, struct ash_str *out)
     return rc;
 }
 
-static int write_calls(struct ash_call *call, const struct ash_message_parts *message, struct ash_str *out)
+static int write_calls(const struct ash_message_parts *message, struct ash_str *out)
 {
     bool has_texts = message->reasoning.size_bytes > 0 || message->content.size_bytes > 0;
     int rc = 0;
 
     for (size_t i = 0; i < message->call_count && rc == 0; i++) {
-        char id[32];
-
-        ash_tool_call_id(call, &call->choices[0], i, id, sizeof(id));
-        rc = ash_str_addf(out, "%s{\"type\":\"tool_use\",\"id\":\"%s\",\"name\":", has_texts || i > 0 ? "," : "", id);
+        rc = ash_str_addf(out, "%s{\"type\":\"tool_use\",\"id\":\"%s\",\"name\":", has_texts || i > 0 ? "," : "",
+                          message->calls[i].id);
         if (rc == 0) rc = ash_write_text(out, message->calls[i].name);
         if (rc == 0) rc = ash_str_adds(out, ",\"input\":");
         if (rc == 0) rc = write_input(&message->calls[i].arguments, out);
@@ -125,7 +123,7 @@ static int write_all(struct ash_call *call, struct ash_str *out)
 
     if (rc == 0) rc = write_head(call, out);
     if (rc == 0) rc = write_texts(&message, out);
-    if (rc == 0) rc = write_calls(call, &message, out);
+    if (rc == 0) rc = write_calls(&message, out);
     if (rc == 0) rc = ash_str_adds(out, "],");
     if (rc == 0) rc = write_stop(call, choice, message.call_count, out);
     if (rc == 0) rc = ash_str_adds(out, ",\"usage\":");
@@ -161,7 +159,6 @@ static int close_block(struct message_call *message, struct ash_str *out)
 static int open_block(struct ash_call *call, const struct ash_part *part, struct ash_str *out)
 {
     struct message_call *message = call->state;
-    char id[32];
     int rc;
 
     begin_event("content_block_start", out, &rc);
@@ -173,8 +170,7 @@ static int open_block(struct ash_call *call, const struct ash_part *part, struct
         rc = ash_str_adds(out, "{\"type\":\"thinking\",\"thinking\":\"\",\"signature\":\"\"}");
     if (rc == 0 && part->kind == ASH_PART_CONTENT) rc = ash_str_adds(out, "{\"type\":\"text\",\"text\":\"\"}");
     if (rc == 0 && part->kind == ASH_PART_CALL) {
-        ash_tool_call_id(call, &call->choices[0], part->call, id, sizeof(id));
-        rc = ash_str_addf(out, "{\"type\":\"tool_use\",\"id\":\"%s\",\"input\":{},\"name\":", id);
+        rc = ash_str_addf(out, "{\"type\":\"tool_use\",\"id\":\"%s\",\"input\":{},\"name\":", part->id);
         if (rc == 0) rc = ash_write_string(out, part->text, part->size_bytes);
         if (rc == 0) rc = ash_str_adds(out, "}");
     }

@@ -16,7 +16,8 @@ struct ash_part {
     enum ash_part_kind kind;
     const char *text;
     size_t size_bytes;
-    size_t call; /* which tool call, from 0 */
+    size_t call;    /* which tool call, from 0 */
+    const char *id; /* of a call that begins */
 };
 
 /* Sees parts in order. Returns 0 or a negative errno, which ends the reading. */
@@ -26,11 +27,13 @@ struct ash_parts;
 
 /* What a call wants to know of answers. */
 struct ash_parts_opts {
-    bool has_tools;         /* look for tool calls */
-    bool has_reasoning;     /* thoughts are parts of their own */
-    const json_t *tools;    /* of the request; borrowed */
-    const char *prompt_end; /* the end of the rendered prompt: it may have opened the thoughts */
-    size_t calls_max;       /* tool calls beyond these are left out; 0: no limit */
+    bool has_tools;           /* look for tool calls */
+    bool has_reasoning;       /* thoughts are parts of their own; else they stay where they are */
+    bool is_thinking;         /* the prompt has opened the thoughts */
+    const char *const *names; /* of the tools; borrowed */
+    size_t name_count;
+    size_t calls_max; /* tool calls beyond these are left out; 0: no limit */
+    uint64_t seed;    /* of the ids of tool calls */
 };
 
 /* A parser for one answer, as the api's options and the chat template say. */
@@ -47,7 +50,7 @@ size_t ash_parts_call_count(const struct ash_parts *parts);
 
 /* An answer with its parts put together. Zero-initialise; free with ash_message_fini. */
 struct ash_tool_call {
-    char *name;
+    char *name, id[48];
     struct ash_str arguments;
 };
 struct ash_message_parts {
@@ -61,8 +64,5 @@ int ash_message_read(const struct ash_api *api, const struct ash_parts_opts *opt
                      struct ash_message_parts *message, struct ash_err *err);
 /* Free it. */
 void ash_message_fini(struct ash_message_parts *message);
-/* The id of a tool call: the same for the same call of the same answer. */
-void ash_tool_call_id(const struct ash_call *call, const struct ash_api_choice *choice, size_t index, char *buf,
-                      size_t buf_bytes);
 
 #endif
