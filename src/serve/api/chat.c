@@ -32,7 +32,7 @@ static int write_message(const struct ash_message_parts *message, struct ash_str
     const struct ash_str *content = &message->content, *reasoning = &message->reasoning;
     int rc = ash_str_adds(out, "{\"role\":\"assistant\",\"content\":");
 
-    if (rc == 0 && content->size_bytes == 0 && message->call_count > 0)
+    if (rc == 0 && content->size_bytes == 0 && (message->call_count > 0 || reasoning->size_bytes > 0))
         rc = ash_str_adds(out, "null");
     else if (rc == 0)
         rc = ash_write_string(out, content->data != NULL ? content->data : "", content->size_bytes);

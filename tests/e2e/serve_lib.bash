@@ -1,0 +1,28 @@
+# What the tests of `ashlar serve` share. start_server FLAGS... sets $port and $server; it is stopped at the end.
+server=
+stop_server() { # signal
+    [ -n "$server" ] || return 0
+    kill "-${1:-TERM}" "$server" 2> /dev/null
+    server_code=0
+    wait "$server" || server_code=$?
+    server=
+}
+trap 'stop_server KILL' EXIT
+# Wait until `grep PATTERN FILE` finds something, 30 s at most.
+wait_for_line() { # pattern, file
+    local i
+    for ((i = 0; i < 600; i++)); do
+        grep -q "$1" "$2" 2> /dev/null && return 0
+        kill -0 "$server" 2> /dev/null || { echo "the server ended: $(tail -n 3 "$2")" >&2; return 1; }
+        sleep 0.05
+    done
+    echo "waited for '$1' in: $(tail -n 3 "$2")" >&2
+    return 1
+}
+start_server() {
+    : > "$SCRATCH/server.log"
+    "$ASHLAR" serve --port 0 "$@" > "$SCRATCH/server.out" 2> "$SCRATCH/server.log" &
+    server=$!
+    wait_for_line 'ready after' "$SCRATCH/server.log" || return 1
+    port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' "$SCRATCH/server.log")
+}
