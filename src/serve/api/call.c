@@ -291,7 +291,7 @@ static int init_choice(struct ash_call *call, size_t i, struct ash_err *err)
         .grammar = call->grammar,
         .wants_logprobs = sampling->top_logprobs >= 0 || sampling->best_of > sampling->n,
         .top_logprobs = sampling->top_logprobs > 0 ? (size_t)sampling->top_logprobs : 0,
-        .wants_prompt_logprobs = sampling->prompt_logprobs >= 0 && i % sampling->best_of == 0,
+        .wants_prompt_logprobs = sampling->prompt_logprobs >= 0,
         .prompt_top_logprobs = sampling->prompt_logprobs > 0 ? (size_t)sampling->prompt_logprobs : 0,
         .pooling = sampling->pooling,
         .hidden = choice->hidden,

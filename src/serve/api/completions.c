@@ -196,7 +196,7 @@ static int write_part(struct ash_call *call, struct ash_api_choice *choice, cons
 
     if (rc == 0) rc = ash_str_adds(out, ",\"logprobs\":");
     if (rc == 0) rc = write_run(call, choice, part, out);
-    if (rc == 0 && part->is_first && call->sampling.prompt_logprobs >= 0 && choice->request.wants_prompt_logprobs) {
+    if (rc == 0 && part->is_first && call->sampling.prompt_logprobs >= 0) {
         rc = ash_str_adds(out, ",\"prompt_logprobs\":");
         if (rc == 0) rc = ash_openai_write_prompt_logprobs(call->api, choice, out);
     }

@@ -100,11 +100,11 @@ static int write_settings(const struct ash_call *call, const struct ash_api_choi
     const struct ash_sampler_opts *sampler = &choice->request.sampler;
 
     return ash_str_addf(out,
-                        ",\"generation_settings\":{\"seed\":%llu,\"temperature\":%.9g,\"top_k\":%zu,\"top_p\":%.9g,"
+                        ",\"generation_settings\":{\"seed\":%lld,\"temperature\":%.9g,\"top_k\":%zu,\"top_p\":%.9g,"
                         "\"min_p\":%.9g,\"typical_p\":%.9g,\"repeat_last_n\":%zu,\"repeat_penalty\":%.9g,"
                         "\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g,\"n_predict\":%zu,\"ignore_eos\":%s,"
                         "\"stream\":%s}",
-                        (unsigned long long)sampler->seed, sampler->temperature, sampler->top_k, sampler->top_p,
+                        (long long)sampler->seed, sampler->temperature, sampler->top_k, sampler->top_p,
                         sampler->min_p, sampler->typical_p, sampler->repeat_last_n, sampler->repetition_penalty,
                         sampler->presence_penalty, sampler->frequency_penalty, choice->request.max_tokens,
                         call->sampling.ignores_eos ? "true" : "false", call->is_stream ? "true" : "false");

@@ -61,6 +61,8 @@ static void read_seed(struct ash_sampling *sampling, struct ash_fields *fields)
         sampling->sampler.seed = (uint64_t)seed;
     else if (getrandom(&sampling->sampler.seed, sizeof(sampling->sampler.seed), 0) < 0)
         ash_api_err_set(fields->err, 500, "no_random_numbers", "seed", "no random numbers: give a seed");
+    else
+        sampling->sampler.seed >>= 11; /* 53 bits: every JSON reader can give it back */
 }
 
 static void read_sampler(struct ash_sampling *sampling, struct ash_api_request *request, enum ash_dialect dialect)

@@ -263,8 +263,7 @@ void ash_http_on_end(struct ash_http_exchange *exchange, void (*end)(void *ctx),
     if (is_over) end(ctx);
 }
 
-/* The one call of end, after that of gone. */
-static void tell_end(struct ash_http_exchange *exchange)
+void ash_http_exchange_end(struct ash_http_exchange *exchange)
 {
     void (*end)(void *ctx);
     void *ctx;
@@ -303,7 +302,7 @@ void ash_http_on_completed(void *ctx, struct MHD_Connection *connection, void **
     exchange->connection = NULL;
     pthread_mutex_unlock(&exchange->lock);
     tell_gone(exchange);
-    tell_end(exchange);
+    ash_http_exchange_end(exchange);
     ash_http_watch_enter(http, exchange->record, ASH_HTTP_IDLE, http->opts.idle_seconds);
     if (http->opts.logs_access) ash_http_log(exchange, code);
     if (exchange->is_counted) count_down(http);
@@ -361,7 +360,7 @@ uint64_t ash_http_started_ns(const struct ash_http_exchange *exchange)
 
 void ash_http_post(struct ash_http_exchange *exchange, void (*fn)(void *ctx), void *ctx)
 {
-    if (ash_http_workers_post(&exchange->http->workers, fn, ctx) < 0) fn(ctx);
+    if (exchange->http == NULL || ash_http_workers_post(&exchange->http->workers, fn, ctx) < 0) fn(ctx);
 }
 
 void ash_http_note(struct ash_http_exchange *exchange, const char *text)

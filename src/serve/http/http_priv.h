@@ -126,7 +126,7 @@ struct ash_http_header {
 };
 
 struct ash_http_exchange {
-    struct ash_http *http;
+    struct ash_http *http;              /* NULL: it has no connection (detached.h) */
     const struct ash_http_route *route; /* NULL: refused */
     struct ash_http_connection *record;
     pthread_mutex_t lock;
@@ -172,6 +172,9 @@ void ash_http_on_completed(void *ctx, struct MHD_Connection *connection, void **
                            enum MHD_RequestTerminationCode code);
 /* The client of an exchange has gone (watch.c): tell its handler, and let libmicrohttpd close the connection. */
 void ash_http_exchange_gone(struct ash_http_exchange *exchange);
+
+/* The one call of end, after that of gone. */
+void ash_http_exchange_end(struct ash_http_exchange *exchange);
 
 /* routes.c: find the route and check key, limits, method and size. What is refused is in refused_*. */
 void ash_http_admit(struct ash_http_exchange *exchange, struct MHD_Connection *connection);
