@@ -16,7 +16,7 @@
 #define BODY_PER_SECOND 65536 /* bytes a client must take or send at least, for the deadlines of large bodies */
 #define DISCARD_BYTES_MAX ((size_t)1 << 20) /* of a refused body that are read, to keep the connection */
 
-/* ---- life ---------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static void set_id(struct ash_http_exchange *exchange, const char *given)
 {
@@ -84,7 +84,7 @@ void ash_http_exchange_put(struct ash_http_exchange *exchange)
     free(exchange);
 }
 
-/* ---- the request --------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
 static void refuse(struct ash_http_exchange *exchange)
 {
@@ -198,7 +198,7 @@ enum MHD_Result ash_http_on_request(void *ctx, struct MHD_Connection *connection
     return is_ready ? ash_http_queue(exchange, connection) : MHD_YES;
 }
 
-/* ---- its end ------------------------------------------------------------------------------------------------------- */
+/* ---- its end ----------------------------------------------------------------------------------------------------- */
 
 /* The one call of gone, where there is somebody to tell. */
 static void tell_gone(struct ash_http_exchange *exchange)
@@ -309,7 +309,7 @@ void ash_http_on_completed(void *ctx, struct MHD_Connection *connection, void **
     ash_http_exchange_put(exchange);
 }
 
-/* ---- what handlers see --------------------------------------------------------------------------------------------- */
+/* ---- what handlers see ------------------------------------------------------------------------------------------- */
 
 const char *ash_http_method(const struct ash_http_exchange *exchange)
 {

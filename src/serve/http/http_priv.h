@@ -12,7 +12,7 @@
 #define ASH_HTTP_ID_BYTES 65
 #define ASH_HTTP_PATH_BYTES 128
 
-/* ---- connections (watch.c) ------------------------------------------------------------------------------------------ */
+/* ---- connections (watch.c) --------------------------------------------------------------------------------------- */
 
 /* Where a connection is, and by when it must have left that place. */
 enum ash_http_phase {
@@ -67,7 +67,7 @@ void ash_http_watch_enter(struct ash_http *http, struct ash_http_connection *con
 bool ash_http_watch_bind(struct ash_http *http, struct ash_http_connection *connection,
                          struct ash_http_exchange *exchange);
 
-/* ---- workers (workers.c) ------------------------------------------------------------------------------------------- */
+/* ---- workers (workers.c) ----------------------------------------------------------------------------------------- */
 
 struct ash_http_job {
     void (*fn)(void *ctx);
@@ -94,7 +94,7 @@ void ash_http_workers_stop(struct ash_http_workers *workers);
 /* Free it, stopped. A zeroed struct is a no-op. */
 void ash_http_workers_fini(struct ash_http_workers *workers);
 
-/* ---- the server ----------------------------------------------------------------------------------------------------- */
+/* ---- the server -------------------------------------------------------------------------------------------------- */
 
 struct ash_http {
     struct ash_http_opts opts;
@@ -111,7 +111,7 @@ struct ash_http {
     pthread_cond_t idle;      /* an exchange ended */
 };
 
-/* ---- exchanges (exchange.c, respond.c, routes.c) -------------------------------------------------------------------- */
+/* ---- exchanges (exchange.c, respond.c, routes.c) ----------------------------------------------------------------- */
 
 enum ash_http_state {
     ASH_HTTP_TAKING_BODY,

@@ -13,7 +13,7 @@
 
 #define BLOCK_BYTES 16384
 
-/* ---- suspending and waking ----------------------------------------------------------------------------------------- */
+/* ---- suspending and waking --------------------------------------------------------------------------------------- */
 
 void ash_http_suspend(struct ash_http_exchange *exchange)
 {
@@ -41,7 +41,7 @@ void ash_http_wake(struct ash_http_exchange *exchange)
     pthread_mutex_unlock(&exchange->lock);
 }
 
-/* ---- what handlers say --------------------------------------------------------------------------------------------- */
+/* ---- what handlers say ------------------------------------------------------------------------------------------- */
 
 void ash_http_add_header(struct ash_http_exchange *exchange, const char *name, const char *value)
 {
@@ -83,7 +83,7 @@ void ash_http_stream(struct ash_http_exchange *exchange, unsigned status, const 
     pthread_mutex_unlock(&exchange->lock);
 }
 
-/* ---- what libmicrohttpd asks for ----------------------------------------------------------------------------------- */
+/* ---- what libmicrohttpd asks for --------------------------------------------------------------------------------- */
 
 /* Fill out from the handler's read. Returns what read does, or 2 when the connection was suspended. */
 static int pull(struct ash_http_exchange *exchange)

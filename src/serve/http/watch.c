@@ -36,7 +36,7 @@ static uint64_t tag_of(const struct ash_http_watch *watch, const struct ash_http
     return (uint64_t)connection->generation << 32 | (uint64_t)(connection - watch->slots);
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static struct ash_http_connection *take_slot(struct ash_http *http, int fd)
 {
@@ -117,7 +117,7 @@ bool ash_http_watch_bind(struct ash_http *http, struct ash_http_connection *conn
     return has_left;
 }
 
-/* ---- the thread ---------------------------------------------------------------------------------------------------- */
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 /* The exchange of a connection, kept for the caller, or NULL. The lock is held. */
 static struct ash_http_exchange *keep_exchange(const struct ash_http_connection *connection)
@@ -242,7 +242,7 @@ static void *watch_main(void *arg)
     return NULL;
 }
 
-/* ---- open and close ------------------------------------------------------------------------------------------------ */
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
 
 static int init_slots(struct ash_http *http)
 {
