@@ -73,19 +73,28 @@ static void put_call(struct ash_api_call *call)
 
 /* ---- the response ------------------------------------------------------------------------------------------------ */
 
-struct ash_usage ash_call_usage(struct ash_api_call *call)
+/* With the lock held. */
+static struct ash_usage count_usage(const struct ash_api_call *call)
 {
     struct ash_usage usage = {0};
 
     for (size_t i = 0; i < call->prompts.count; i++)
         usage.prompt_tokens += call->prompts.items[i].count;
-    pthread_mutex_lock(&call->lock);
     for (size_t i = 0; i < call->choice_count; i++) {
         const struct ash_api_choice *choice = &call->choices[i];
 
         usage.answer_tokens += choice->tokens.count;
         if (i % call->sampling.best_of == 0) usage.cached_tokens += choice->end.cached_tokens;
     }
+    return usage;
+}
+
+struct ash_usage ash_call_usage(struct ash_api_call *call)
+{
+    struct ash_usage usage;
+
+    pthread_mutex_lock(&call->lock);
+    usage = count_usage(call);
     pthread_mutex_unlock(&call->lock);
     return usage;
 }
@@ -95,9 +104,10 @@ const char *ash_api_choice_reason(const struct ash_api_choice *choice)
     return choice->has_stopped ? "stop" : ash_finish_reason(choice->end.finish);
 }
 
+/* For log and limits, before anybody sees that the call is done. With the lock held. */
 static void note_usage(struct ash_api_call *call)
 {
-    struct ash_usage usage = ash_call_usage(call);
+    struct ash_usage usage = count_usage(call);
     char text[100];
 
     snprintf(text, sizeof(text), "prompt_tokens=%zu cached_tokens=%zu answer_tokens=%zu", usage.prompt_tokens,
@@ -229,9 +239,9 @@ static void done(void *ctx, const struct ash_request_end *end)
                         choice->end.err.text);
     }
     is_last = call->done_count == call->choice_count;
-    pthread_mutex_unlock(&call->lock);
     ash_api_metrics_done(call->api->metrics, choice);
     if (is_last) note_usage(call);
+    pthread_mutex_unlock(&call->lock);
     if (call->is_stream)
         ash_http_wake(call->exchange);
     else if (is_last) {

@@ -28,7 +28,6 @@ void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *re
 {
     struct ash_str text = {0};
 
-    chat->json = json_incref(request->json);
     chat->parts.has_tools = chat->policy.mode != ASH_TOOL_MODE_NONE;
     chat->parts.calls_max = chat->policy.is_parallel ? 0 : 1;
     /* The marks of calls are special tokens in most families: the parser must see them. */
@@ -95,9 +94,14 @@ void ash_chat_call_free(struct ash_api_call *call)
 
 void ash_chat_call_start(struct ash_api_call *call, struct ash_api_request *request)
 {
-    if (ash_api_request_failed(request))
+    struct ash_chat_call *chat = call != NULL ? call->state : NULL;
+
+    if (ash_api_request_failed(request)) {
         ash_call_close(call);
-    else
+    } else {
+        chat->json = request->json; /* handed over: another thread drops it */
+        request->json = NULL;
         ash_call_start(call);
+    }
     ash_api_request_fini(request);
 }

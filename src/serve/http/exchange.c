@@ -179,23 +179,24 @@ enum MHD_Result ash_http_on_request(void *ctx, struct MHD_Connection *connection
                                     const char *version, const char *upload, size_t *upload_bytes, void **request)
 {
     struct ash_http_exchange *exchange = *request;
-    bool is_gone, is_ready;
+    enum ash_http_state state;
+    bool is_gone;
 
     (void)version;
     if (exchange == NULL) return begin(ctx, connection, url, method, request);
-    if (exchange->state == ASH_HTTP_TAKING_BODY && *upload_bytes > 0) {
+    pthread_mutex_lock(&exchange->lock);
+    state = exchange->state;
+    is_gone = exchange->is_gone;
+    if (!is_gone && state == ASH_HTTP_HANDLED) ash_http_suspend(exchange); /* woken too early */
+    pthread_mutex_unlock(&exchange->lock);
+    if (is_gone) return MHD_NO;
+    if (state == ASH_HTTP_TAKING_BODY && *upload_bytes > 0) {
         take_body(exchange, upload, *upload_bytes);
         *upload_bytes = 0;
         return MHD_YES;
     }
-    if (exchange->state == ASH_HTTP_TAKING_BODY) return handle(exchange, connection);
-    pthread_mutex_lock(&exchange->lock);
-    is_gone = exchange->is_gone;
-    is_ready = exchange->state == ASH_HTTP_READY;
-    if (!is_gone && exchange->state == ASH_HTTP_HANDLED) ash_http_suspend(exchange); /* woken too early */
-    pthread_mutex_unlock(&exchange->lock);
-    if (is_gone) return MHD_NO;
-    return is_ready ? ash_http_queue(exchange, connection) : MHD_YES;
+    if (state == ASH_HTTP_TAKING_BODY) return handle(exchange, connection);
+    return state == ASH_HTTP_READY ? ash_http_queue(exchange, connection) : MHD_YES;
 }
 
 /* ---- its end ----------------------------------------------------------------------------------------------------- */
