@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "serve/generator.h"
 
@@ -19,6 +20,7 @@ struct bench {
     struct ash_model *model;
     struct ash_pass *pass;
     struct ash_cache *cache;
+    struct ash_block_table table;
     float *logits; /* [vocab] */
     int32_t ids[TOKENS_MAX];
 };
@@ -37,7 +39,11 @@ static int bench_open(struct bench *bench, const char *path, int threads, struct
     if (rc < 0) return rc;
     rc = ash_pass_open(bench->model, &bench->exec, &opts, &bench->pass, err);
     if (rc < 0) return rc;
-    rc = ash_cache_open(bench->model, 1, TOKENS_MAX, &bench->cache, err);
+    rc = ash_cache_open(bench->model, ash_cache_pages_for(TOKENS_MAX), &bench->cache, err);
+    if (rc < 0) return rc;
+    rc = ash_block_table_init(&bench->table, TOKENS_MAX);
+    if (rc < 0) return ash_err_set(err, rc, "no memory for a block table");
+    rc = ash_block_table_grow(&bench->table, bench->cache, TOKENS_MAX);
     if (rc < 0) return rc;
     vocab = ash_model_get_config(bench->model)->vocab;
     bench->logits = malloc(vocab * sizeof(float));
@@ -50,6 +56,7 @@ static int bench_open(struct bench *bench, const char *path, int threads, struct
 static void bench_close(struct bench *bench)
 {
     free(bench->logits);
+    ash_block_table_fini(&bench->table);
     ash_cache_close(bench->cache);
     ash_pass_close(bench->pass);
     ash_model_close(bench->model);
@@ -68,7 +75,7 @@ static size_t token_weights(const struct ash_model *model)
 /* Run ids[first ...] at their positions; the last one's logits are kept. */
 static int run_rows(struct bench *bench, size_t first, size_t count, struct ash_err *err)
 {
-    struct ash_doc doc = {.count = count, .pos = first};
+    struct ash_doc doc = {.count = count, .pos = first, .pages = bench->table.pages, .page_count = bench->table.count};
     struct ash_batch batch = {.rows = count, .ids = bench->ids + first, .docs = &doc, .doc_count = 1};
     size_t last = count - 1;
 

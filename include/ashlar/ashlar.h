@@ -102,9 +102,11 @@ enum ash_finish {
     ASH_FINISH_STOP,       /* a stop string came */
     ASH_FINISH_MAX_TOKENS, /* it is as long as was asked for */
     ASH_FINISH_CONTEXT,    /* the context is full */
+    ASH_FINISH_CANCELLED,  /* nobody waits for it any more */
+    ASH_FINISH_FAILED,     /* an error says why */
 };
 
-/* "stop" or "length", the words of the OpenAI API; "" for ASH_FINISH_NOT_YET. */
+/* "stop" or "length", the words of the OpenAI API; "" for those that it has no word for. */
 const char *ash_finish_reason(enum ash_finish finish);
 
 struct ash_answer_opts {

@@ -13,10 +13,10 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "cmd/progress_bar.h"
-#include "serve/batcher.h"
+#include "serve/engine/core.h"
 
 #define ANSWER_TOKENS ASH_ARITHMETIC_TEXT_BYTES /* no answer has more characters, and a token has at least one */
-#define CHUNKS_PER_SLOT 8                       /* problems of one batcher run, per slot: how often progress is shown */
+#define CHUNKS_PER_SLOT 8                       /* problems of one run, per sequence: how often progress is shown */
 #define WILSON_Z 1.959964                       /* 95 % */
 #define PASS_ROWS 1024
 
@@ -38,13 +38,20 @@ struct score {
     size_t wrong_count, wrong_max;
 };
 
-/* The problems of one batcher run. */
+/* One problem's way through the core. */
+struct asked {
+    struct ash_request request;
+    struct ash_request_end end;
+    int32_t answer[ANSWER_TOKENS];
+    size_t answer_count;
+};
+
+/* The problems of one run. */
 struct chunk {
     size_t count;
     struct ash_problem *problems;
     struct ash_ids *prompts;
-    struct ash_request *requests;
-    int32_t *answers; /* [count, ANSWER_TOKENS] */
+    struct asked *asked;
 };
 
 struct interval {
@@ -77,12 +84,11 @@ static void fini_chunk(struct chunk *chunk)
         ash_ids_fini(&chunk->prompts[i]);
     free(chunk->problems);
     free(chunk->prompts);
-    free(chunk->requests);
-    free(chunk->answers);
+    free(chunk->asked);
 }
 
 /* Tokens of a prompt and its answer. */
-static size_t slot_tokens(const struct ash_engine *engine)
+static size_t seq_tokens(const struct ash_engine *engine)
 {
     size_t context = ash_engine_context(engine);
 
@@ -99,9 +105,24 @@ static int plan_request(struct ash_request *request, const struct ash_problem *p
     if (request->prompt_count >= limit_tokens)
         return ash_err_set(err, -EOVERFLOW, "'%s' has %zu tokens, and the model's context is %zu", problem->prompt,
                            request->prompt_count, limit_tokens);
-    request->answer_max =
+    request->max_tokens =
         limit_tokens - request->prompt_count < ANSWER_TOKENS ? limit_tokens - request->prompt_count : ANSWER_TOKENS;
     return 0;
+}
+
+static int take(void *ctx, const struct ash_token *token)
+{
+    struct asked *asked = ctx;
+
+    asked->answer[asked->answer_count++] = token->id; /* max_tokens is at most ANSWER_TOKENS */
+    return 0;
+}
+
+static void take_end(void *ctx, const struct ash_request_end *end)
+{
+    struct asked *asked = ctx;
+
+    asked->end = *end;
 }
 
 /* Problems [first, first + count) and their prompts as ids. */
@@ -113,19 +134,23 @@ static int init_chunk(struct chunk *chunk, const struct ash_arithmetic *arithmet
     *chunk = (struct chunk){.count = count};
     chunk->problems = calloc(count, sizeof(*chunk->problems));
     chunk->prompts = calloc(count, sizeof(*chunk->prompts));
-    chunk->requests = calloc(count, sizeof(*chunk->requests));
-    chunk->answers = calloc(count * ANSWER_TOKENS, sizeof(*chunk->answers));
-    if (chunk->problems == NULL || chunk->prompts == NULL || chunk->requests == NULL || chunk->answers == NULL)
+    chunk->asked = calloc(count, sizeof(*chunk->asked));
+    if (chunk->problems == NULL || chunk->prompts == NULL || chunk->asked == NULL)
         return ash_err_set(err, -ENOMEM, "no memory for %zu problems", count);
     for (size_t i = 0; i < count && rc == 0; i++) {
         const char *prompt = chunk->problems[i].prompt;
 
         ash_arithmetic_problem(arithmetic, first + i, &chunk->problems[i]);
         rc = ash_tokenizer_encode(ash_engine_tokenizer(engine), prompt, strlen(prompt), true, &chunk->prompts[i], err);
-        chunk->requests[i] = (struct ash_request){.prompt = chunk->prompts[i].data,
-                                                  .prompt_count = chunk->prompts[i].count,
-                                                  .answer = chunk->answers + i * ANSWER_TOKENS};
-        if (rc == 0) rc = plan_request(&chunk->requests[i], &chunk->problems[i], slot_tokens(engine), err);
+        chunk->asked[i].request = (struct ash_request){.prompt = chunk->prompts[i].data,
+                                                       .prompt_count = chunk->prompts[i].count,
+                                                       .sampler = ash_sampler_defaults(),
+                                                       .stop_ids = ash_engine_defaults(engine)->eos,
+                                                       .stop_id_count = ash_engine_defaults(engine)->eos_count,
+                                                       .take = take,
+                                                       .done = take_end,
+                                                       .ctx = &chunk->asked[i]};
+        if (rc == 0) rc = plan_request(&chunk->asked[i].request, &chunk->problems[i], seq_tokens(engine), err);
     }
     return rc;
 }
@@ -151,14 +176,14 @@ static int keep_wrong(struct score *score, const struct ash_problem *problem, co
 
 /* The answer is the text up to the end of its line. */
 static int mark(struct score *score, const struct ash_tokenizer *tokenizer, const struct ash_problem *problem,
-                const struct ash_request *request, struct ash_err *err)
+                const struct asked *asked, struct ash_err *err)
 {
     struct tally *tally = &score->by_operator[operator_of(problem)];
     struct ash_str text = {0};
     int rc = ash_str_adds(&text, "");
     bool right;
 
-    if (rc == 0) rc = ash_tokenizer_decode(tokenizer, request->answer, request->answer_count, true, &text, err);
+    if (rc == 0) rc = ash_tokenizer_decode(tokenizer, asked->answer, asked->answer_count, true, &text, err);
     if (rc < 0) {
         ash_str_fini(&text);
         return rc;
@@ -175,15 +200,35 @@ static int mark(struct score *score, const struct ash_tokenizer *tokenizer, cons
     return rc;
 }
 
-static int run_chunk(struct score *score, struct ash_batcher *batcher, const struct ash_arithmetic *arithmetic,
+/* Answer all problems of a chunk. */
+static int answer_chunk(struct chunk *chunk, struct ash_core *core, struct ash_err *err)
+{
+    for (size_t i = 0; i < chunk->count; i++) {
+        int rc = ash_core_submit(core, &chunk->asked[i].request, err);
+
+        while (rc < 0 && i > 0)
+            ash_core_cancel(core, &chunk->asked[--i].request);
+        if (rc < 0) return rc;
+    }
+    while (ash_core_step(core) > 0)
+        continue;
+    for (size_t i = 0; i < chunk->count; i++)
+        if (chunk->asked[i].end.rc < 0) {
+            *err = chunk->asked[i].end.err;
+            return chunk->asked[i].end.rc;
+        }
+    return 0;
+}
+
+static int run_chunk(struct score *score, struct ash_core *core, const struct ash_arithmetic *arithmetic,
                      const struct ash_engine *engine, size_t first, size_t count, struct ash_err *err)
 {
     struct chunk chunk;
     int rc = init_chunk(&chunk, arithmetic, engine, first, count, err);
 
-    if (rc == 0) rc = ash_batcher_run(batcher, chunk.requests, count, err);
+    if (rc == 0) rc = answer_chunk(&chunk, core, err);
     for (size_t i = 0; i < count && rc == 0; i++)
-        rc = mark(score, ash_engine_tokenizer(engine), &chunk.problems[i], &chunk.requests[i], err);
+        rc = mark(score, ash_engine_tokenizer(engine), &chunk.problems[i], &chunk.asked[i], err);
     fini_chunk(&chunk);
     return rc;
 }
@@ -240,24 +285,21 @@ static void print_score_json(const struct score *score)
 
 /* ---- the measure ------------------------------------------------------------------------------------------------- */
 
-static int open_batcher(const struct ash_eval *eval, struct ash_batcher **batcher_out, struct ash_err *err)
+static int open_core(const struct ash_eval *eval, struct ash_core **core_out, struct ash_err *err)
 {
-    const struct ash_defaults *defaults = ash_engine_defaults(eval->engine);
-    struct ash_batcher_opts opts = {
-        .sampler = ash_sampler_defaults(),
-        .slots = eval->count < eval->batch ? (size_t)eval->count : (size_t)eval->batch,
-        .slot_tokens = slot_tokens(eval->engine),
-        .rows = PASS_ROWS,
+    struct ash_core_opts opts = {
+        .max_seqs = eval->count < eval->batch ? (size_t)eval->count : (size_t)eval->batch,
+        .max_batch_rows = PASS_ROWS,
+        .max_tokens = seq_tokens(eval->engine),
         .vocab = ash_tokenizer_vocab_size(ash_engine_tokenizer(eval->engine)),
-        .eos = defaults->eos,
-        .eos_count = defaults->eos_count,
+        .pack = ASH_CORE_PACK_AT_OPEN,
     };
 
-    if (opts.rows < opts.slots) opts.rows = opts.slots;
-    return ash_batcher_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, batcher_out, err);
+    if (opts.max_batch_rows < opts.max_seqs) opts.max_batch_rows = opts.max_seqs;
+    return ash_core_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, core_out, err);
 }
 
-static int run_all(const struct ash_eval *eval, struct ash_batcher *batcher, const struct ash_arithmetic *arithmetic,
+static int run_all(const struct ash_eval *eval, struct ash_core *core, const struct ash_arithmetic *arithmetic,
                    struct score *score, struct ash_err *err)
 {
     size_t total = (size_t)eval->count, step = (size_t)eval->batch * CHUNKS_PER_SLOT;
@@ -269,7 +311,7 @@ static int run_all(const struct ash_eval *eval, struct ash_batcher *batcher, con
         size_t left = total - first;
 
         ash_progress_bar_count(&progress, first, total, "problems");
-        rc = run_chunk(score, batcher, arithmetic, eval->engine, first, left < step ? left : step, err);
+        rc = run_chunk(score, core, arithmetic, eval->engine, first, left < step ? left : step, err);
         if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
     }
     ash_progress_bar_clear(&progress);
@@ -279,22 +321,22 @@ static int run_all(const struct ash_eval *eval, struct ash_batcher *batcher, con
 int ash_eval_arithmetic(struct ash_eval *eval, struct ash_err *err)
 {
     struct score score = {.wrong_max = (size_t)eval->show};
-    struct ash_batcher *batcher = NULL;
+    struct ash_core *core = NULL;
     struct ash_arithmetic arithmetic;
     int rc = ash_arithmetic_init(&arithmetic, &eval->arithmetic, err);
 
     if (rc < 0) return rc;
     score.wrong = calloc(score.wrong_max + 1, sizeof(*score.wrong));
     if (score.wrong == NULL) return ash_err_set(err, -ENOMEM, "no memory for %zu wrong answers", score.wrong_max);
-    rc = open_batcher(eval, &batcher, err);
-    if (rc == 0) rc = run_all(eval, batcher, &arithmetic, &score, err);
+    rc = open_core(eval, &core, err);
+    if (rc == 0) rc = run_all(eval, core, &arithmetic, &score, err);
     if (rc == 0) {
         if (eval->json)
             print_score_json(&score);
         else
             print_score(&score);
     }
-    ash_batcher_close(batcher);
+    ash_core_close(core);
     for (size_t i = 0; i < score.wrong_count; i++)
         free(score.wrong[i].text);
     free(score.wrong);

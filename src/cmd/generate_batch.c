@@ -12,7 +12,7 @@
 #include "base/math.h"
 #include "cmd/cmd.h"
 #include "cmd/progress_bar.h"
-#include "serve/batcher.h"
+#include "serve/engine/core.h"
 #include "serve/stops.h"
 
 #define PASS_ROWS 256
@@ -25,7 +25,10 @@ struct item {
     struct ash_err err; /* why it has no answer */
     int32_t *ids;       /* the prompt */
     size_t count;
-    int32_t *answer;             /* [answer_max] */
+    struct ash_request request; /* to the core */
+    bool is_done;               /* the core has answered it */
+    struct ash_request_end end;
+    struct ash_ids answer;
     struct ash_decoder *decoder; /* while it is being answered */
     struct ash_str text;         /* decoded */
     bool has_stopped;            /* text ends before a stop string */
@@ -37,11 +40,10 @@ struct batch {
     struct item *items;
     size_t count, capacity;
     size_t context_tokens;
-    struct ash_request *requests; /* of the items without an error, in their order */
-    struct item **owners;         /* [request_count] */
-    size_t request_count;
+    size_t request_count;   /* items without an error */
     size_t printed, failed; /* items */
-    size_t answered;        /* requests whose items are printed */
+    int rc;                 /* why no answer can go on, or 0 */
+    struct ash_err err;
 };
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -166,11 +168,11 @@ static void look_for_stop(struct item *item)
     item->text.data[good] = '\0';
 }
 
-/* One more id of an answer. */
-static int take(void *ctx, int32_t id, struct ash_err *err)
+static int add_text(struct item *item, int32_t id, struct ash_err *err)
 {
-    struct item *item = ctx;
-    int rc = 0;
+    int rc = ash_ids_add(&item->answer, id);
+
+    if (rc < 0) return ash_err_set(err, rc, "no memory for an answer");
 
     if (item->decoder == NULL) {
         const struct ash_generate *generate = item->batch->generate;
@@ -182,53 +184,80 @@ static int take(void *ctx, int32_t id, struct ash_err *err)
     rc = ash_decoder_push(item->decoder, id, &item->text, err);
     if (rc < 0) return rc;
     look_for_stop(item);
-    return item->has_stopped;
+    return 0;
+}
+
+/* One more id of an answer. */
+static int take(void *ctx, const struct ash_token *token)
+{
+    struct item *item = ctx;
+    struct batch *batch = item->batch;
+
+    if (batch->rc == 0) batch->rc = add_text(item, token->id, &batch->err);
+    return batch->rc < 0 || item->has_stopped;
+}
+
+static void take_end(void *ctx, const struct ash_request_end *end)
+{
+    struct item *item = ctx;
+
+    item->is_done = true;
+    item->end = *end;
+    if (end->rc == 0 || item->batch->rc < 0) return;
+    item->batch->rc = end->rc;
+    item->batch->err = end->err;
 }
 
 /* The answer is over: what the decoder held comes out. */
-static int finish_text(struct item *item, struct ash_request *request, struct ash_err *err)
+static int finish_text(struct item *item, struct ash_err *err)
 {
     int rc = 0;
 
     if (item->decoder != NULL && !item->has_stopped) rc = ash_decoder_finish(item->decoder, &item->text, err);
     if (rc == 0 && !item->has_stopped) {
         look_for_stop(item);
-        if (item->has_stopped) request->finish = ASH_FINISH_STOP;
+        if (item->has_stopped) item->end.finish = ASH_FINISH_STOP;
     }
     ash_decoder_close(item->decoder);
     item->decoder = NULL;
     return rc;
 }
 
-static size_t answer_max(const struct batch *batch, const struct item *item)
+/* Tokens of an answer: until the context is full, unless fewer are asked for. */
+static size_t asked_tokens(const struct batch *batch)
 {
-    size_t room = batch->context_tokens - item->count, asked = (size_t)batch->generate->max_tokens;
-
-    return asked == 0 ? room : ash_min(asked, room);
+    return batch->generate->max_tokens > 0 ? (size_t)batch->generate->max_tokens : SIZE_MAX;
 }
 
-static int make_requests(struct batch *batch, struct ash_err *err)
+static int submit_all(struct batch *batch, struct ash_core *core, struct ash_err *err)
 {
-    batch->requests = calloc(batch->count, sizeof(*batch->requests));
-    batch->owners = calloc(batch->count, sizeof(*batch->owners));
-    if (batch->requests == NULL || batch->owners == NULL)
-        return ash_err_set(err, -ENOMEM, "no memory for %zu prompts", batch->count);
+    const struct ash_answer_opts *answer = &batch->generate->answer_opts;
+    const struct ash_defaults *defaults = ash_engine_defaults(batch->generate->engine);
+    struct ash_sampler_opts sampler = ash_sampler_defaults();
+    int rc;
+
+    sampler.temperature = answer->temperature;
+    sampler.top_k = answer->top_k;
+    sampler.top_p = answer->top_p;
+    sampler.min_p = answer->min_p;
+    sampler.repetition_penalty = answer->repetition_penalty;
+    sampler.seed = answer->seed;
     for (size_t i = 0; i < batch->count; i++) {
         struct item *item = &batch->items[i];
-        size_t most;
 
         item->batch = batch;
         if (item->err.code != 0) continue;
-        most = answer_max(batch, item);
-        item->answer = malloc((most + 1) * sizeof(*item->answer)); /* the end token has room too */
-        if (item->answer == NULL) return ash_err_set(err, -ENOMEM, "no memory for an answer of %zu tokens", most);
-        batch->owners[batch->request_count] = item;
-        batch->requests[batch->request_count++] = (struct ash_request){.prompt = item->ids,
-                                                                       .prompt_count = item->count,
-                                                                       .answer = item->answer,
-                                                                       .answer_max = most,
-                                                                       .take = take,
-                                                                       .ctx = item};
+        item->request = (struct ash_request){.prompt = item->ids,
+                                             .prompt_count = item->count,
+                                             .sampler = sampler,
+                                             .max_tokens = asked_tokens(batch),
+                                             .stop_ids = defaults->eos,
+                                             .stop_id_count = defaults->eos_count,
+                                             .take = take,
+                                             .done = take_end,
+                                             .ctx = item};
+        rc = ash_core_submit(core, &item->request, err);
+        if (rc < 0) return rc;
     }
     return 0;
 }
@@ -240,19 +269,17 @@ static json_t *error_json(const struct item *item, size_t index)
     return json_pack("{s:I, s:O*, s:s}", "index", (json_int_t)index, "id", item->id, "error", item->err.text);
 }
 
-static json_t *answer_json(const struct batch *batch, const struct item *item, const struct ash_request *request,
-                           size_t index)
+static json_t *answer_json(struct item *item, size_t index)
 {
-    enum ash_finish finish = request->finish;
-    size_t count = request->answer_count;
+    enum ash_finish finish = item->end.finish;
 
-    if (finish == ASH_FINISH_MAX_TOKENS && count != (size_t)batch->generate->max_tokens) finish = ASH_FINISH_CONTEXT;
-    if (request->eos_id >= 0) request->answer[count++] = request->eos_id; /* as for one prompt */
+    if (item->end.stop_id >= 0 && ash_ids_add(&item->answer, item->end.stop_id) < 0)
+        return NULL; /* as for one prompt */
     return json_pack("{s:I, s:O*, s:s%, s:o, s:s, s:s, s:{s:I, s:I}}", "index", (json_int_t)index, "id", item->id,
                      "text", item->text.data != NULL ? item->text.data : "", item->text.size_bytes, "ids",
-                     ash_generate_ids_json(request->answer, count), "finish_reason", ash_finish_reason(finish),
-                     "finish_detail", ash_generate_finish_detail(finish), "usage", "prompt_tokens",
-                     (json_int_t)item->count, "answer_tokens", (json_int_t)count);
+                     ash_generate_ids_json(item->answer.data, item->answer.count), "finish_reason",
+                     ash_finish_reason(finish), "finish_detail", ash_generate_finish_detail(finish), "usage",
+                     "prompt_tokens", (json_int_t)item->count, "answer_tokens", (json_int_t)item->answer.count);
 }
 
 static int print_line(json_t *json, struct ash_err *err)
@@ -272,65 +299,59 @@ static int print_done(struct batch *batch, struct ash_err *err)
 
     for (; rc == 0 && batch->printed < batch->count; batch->printed++) {
         struct item *item = &batch->items[batch->printed];
-        struct ash_request *request = &batch->requests[batch->answered];
 
         if (item->err.code != 0) {
             batch->failed++;
             rc = print_line(error_json(item, batch->printed), err);
             continue;
         }
-        ash_assert(batch->owners[batch->answered] == item);
-        if (request->finish == ASH_FINISH_NOT_YET) break;
-        rc = finish_text(item, request, err);
-        if (rc == 0) rc = print_line(answer_json(batch, item, request, batch->printed), err);
+        if (!item->is_done) break;
+        rc = finish_text(item, err);
+        if (rc == 0) rc = print_line(answer_json(item, batch->printed), err);
         ash_str_fini(&item->text);
-        batch->answered++;
     }
     return rc;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-static int open_batcher(const struct batch *batch, struct ash_batcher **batcher_out, struct ash_err *err)
+static int open_core(const struct batch *batch, struct ash_core **core_out, struct ash_err *err)
 {
     struct ash_engine *engine = batch->generate->engine;
-    const struct ash_answer_opts *answer = &batch->generate->answer_opts;
-    const struct ash_defaults *defaults = ash_engine_defaults(engine);
-    struct ash_batcher_opts opts = {
-        .sampler = {.temperature = answer->temperature,
-                    .top_k = answer->top_k,
-                    .top_p = answer->top_p,
-                    .min_p = answer->min_p,
-                    .repetition_penalty = answer->repetition_penalty,
-                    .seed = answer->seed},
-        .slots = ash_min((size_t)batch->generate->batch, batch->request_count),
+    struct ash_core_opts opts = {
+        .max_seqs = ash_min((size_t)batch->generate->batch, batch->request_count),
         .vocab = ash_tokenizer_vocab_size(ash_engine_tokenizer(engine)),
-        .eos = defaults->eos,
-        .eos_count = defaults->eos_count,
+        .pack = ASH_CORE_PACK_AT_OPEN,
     };
 
-    for (size_t i = 0; i < batch->request_count; i++)
-        opts.slot_tokens = ash_max(opts.slot_tokens, batch->requests[i].prompt_count + batch->requests[i].answer_max);
-    opts.rows = ash_max(PASS_ROWS, opts.slots);
-    return ash_batcher_open(ash_engine_model(engine), ash_engine_exec(engine), &opts, batcher_out, err);
+    for (size_t i = 0; i < batch->count; i++) {
+        size_t count = batch->items[i].count, room = batch->context_tokens - ash_min(count, batch->context_tokens);
+
+        if (batch->items[i].err.code == 0)
+            opts.max_tokens = ash_max(opts.max_tokens, count + ash_min(asked_tokens(batch), room));
+    }
+    opts.max_batch_rows = ash_max(PASS_ROWS, opts.max_seqs);
+    return ash_core_open(ash_engine_model(engine), ash_engine_exec(engine), &opts, core_out, err);
 }
 
 static int answer_all(struct batch *batch, struct ash_err *err)
 {
-    struct ash_batcher *batcher = NULL;
+    struct ash_core *core = NULL;
     struct ash_progress_bar progress;
-    int rc = open_batcher(batch, &batcher, err);
+    int rc = open_core(batch, &core, err);
 
-    if (rc == 0) rc = ash_batcher_start(batcher, batch->requests, batch->request_count, err);
+    if (rc == 0) rc = submit_all(batch, core, err);
     ash_progress_bar_init(&progress);
     while (rc == 0 && batch->printed < batch->count) {
-        rc = ash_batcher_step(batcher, err);
-        if (rc >= 0) rc = print_done(batch, err);
+        ash_core_step(core);
+        rc = batch->rc;
+        if (rc < 0) *err = batch->err;
+        if (rc == 0) rc = print_done(batch, err);
         ash_progress_bar_count(&progress, batch->printed, batch->count, "prompts");
         if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
     }
     ash_progress_bar_clear(&progress);
-    ash_batcher_close(batcher);
+    ash_core_close(core);
     return rc;
 }
 
@@ -341,14 +362,12 @@ static void fini_batch(struct batch *batch)
 
         json_decref(item->id);
         ash_free(item->ids);
-        free(item->answer);
+        ash_ids_fini(&item->answer);
         ash_decoder_close(item->decoder);
         ash_str_fini(&item->text);
     }
     ash_stops_fini(&batch->stops);
     free(batch->items);
-    free(batch->requests);
-    free(batch->owners);
 }
 
 int ash_generate_batch(struct ash_generate *generate)
@@ -361,7 +380,8 @@ int ash_generate_batch(struct ash_generate *generate)
     if (generate->context > 0) batch.context_tokens = ash_min((size_t)generate->context, most);
     rc = ash_stops_init(&batch.stops, generate->stop.items, generate->stop.count, &err);
     if (rc == 0) rc = read_prompts(&batch, &err);
-    if (rc == 0) rc = make_requests(&batch, &err);
+    for (size_t i = 0; i < batch.count; i++)
+        batch.request_count += batch.items[i].err.code == 0;
     if (rc == 0) rc = batch.request_count > 0 ? answer_all(&batch, &err) : print_done(&batch, &err);
     code = rc == -ECANCELED ? ash_cmd_stopped() : rc < 0 ? ash_cmd_fail(&err) : batch.failed > 0;
     fini_batch(&batch);

@@ -16,6 +16,7 @@
 #include "cmd/units.h"
 #include "model/family.h"
 #include "model/model.h"
+#include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "serve/defaults.h"
 #include "storage/gguf.h"

@@ -1,42 +1,45 @@
-/* attn_pages - where keys and values are: in one run, or in the pages of a cache. */
+/* attn_pages - where keys and values are: in one run, or in the pages of a cache. A page has its keys in the order in
+ * which scores are summed, so nothing is laid out anew when they are read. */
 #ifndef ASH_COMPUTE_ATTN_PAGES_H
 #define ASH_COMPUTE_ATTN_PAGES_H
 
 #include "compute/ops.h"
 
-static inline const void *ash_attn_at(const struct ash_attn_args *args, const void *run, void *const *pages, size_t j,
-                                      size_t stride, size_t page_first)
-{
-    size_t element = pages == NULL ? j * stride : page_first + j % args->page_tokens * stride;
-    const unsigned char *base = pages == NULL ? run : pages[j / args->page_tokens];
+/* Some keys (or values) of one head: element d of the n-th is number n * token_stride + d * dim_stride. */
+struct ash_attn_run {
+    void *data;
+    size_t token_stride, dim_stride;
+};
 
-    return base + element * ash_dtype_bytes(args->kv_dtype);
+/* Element `element` of the page that holds token j. */
+static inline void *ash_attn_page_at(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j,
+                                     size_t element)
+{
+    size_t page = (size_t)seq->pages[j / ASH_ATTN_BLOCK];
+
+    return (char *)args->pool + page * args->page_bytes + element * ash_dtype_bytes(args->kv_dtype);
 }
 
-/* Key j of a document, all heads. The keys of its block follow. */
-static inline const void *ash_attn_key(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
+/* Keys of kv head g from token j on, to the end of its block. */
+static inline struct ash_attn_run ash_attn_keys(const struct ash_attn_args *args, const struct ash_attn_seq *seq,
+                                                size_t j, size_t g)
 {
-    return ash_attn_at(args, seq->k, seq->pages, j, args->k_stride, args->k_page);
+    size_t element = args->k_page + g * args->dim_k * ASH_ATTN_BLOCK + j % ASH_ATTN_BLOCK;
+
+    if (seq->pages != NULL) return (struct ash_attn_run){ash_attn_page_at(args, seq, j, element), 1, ASH_ATTN_BLOCK};
+    element = j * args->k_stride + g * args->dim_k;
+    return (struct ash_attn_run){(char *)seq->k + element * ash_dtype_bytes(args->kv_dtype), args->k_stride, 1};
 }
 
-static inline const void *ash_attn_value(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
+/* The same of values. */
+static inline struct ash_attn_run ash_attn_values(const struct ash_attn_args *args, const struct ash_attn_seq *seq,
+                                                  size_t j, size_t g)
 {
-    return ash_attn_at(args, seq->v, seq->pages, j, args->v_stride, args->v_page);
-}
+    size_t element = args->v_page + (g * ASH_ATTN_BLOCK + j % ASH_ATTN_BLOCK) * args->dim_v;
 
-/* Where to write the key and the value of token j in their page; the next tokens of the page follow. */
-static inline void *ash_attn_key_slot(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
-{
-    size_t element = args->k_page + j % args->page_tokens * args->k_stride;
-
-    return (char *)seq->pages[j / args->page_tokens] + element * ash_dtype_bytes(args->kv_dtype);
-}
-
-static inline void *ash_attn_value_slot(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t j)
-{
-    size_t element = args->v_page + j % args->page_tokens * args->v_stride;
-
-    return (char *)seq->pages[j / args->page_tokens] + element * ash_dtype_bytes(args->kv_dtype);
+    if (seq->pages != NULL) return (struct ash_attn_run){ash_attn_page_at(args, seq, j, element), args->dim_v, 1};
+    element = j * args->v_stride + g * args->dim_v;
+    return (struct ash_attn_run){(char *)seq->v + element * ash_dtype_bytes(args->kv_dtype), args->v_stride, 1};
 }
 
 #endif

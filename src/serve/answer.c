@@ -68,6 +68,7 @@ int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opt
                     .top_k = taken.top_k,
                     .top_p = taken.top_p,
                     .min_p = taken.min_p,
+                    .typical_p = 1.0,
                     .repetition_penalty = taken.repetition_penalty,
                     .seed = taken.seed},
         .context_tokens = taken.context_tokens,

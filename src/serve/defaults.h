@@ -7,7 +7,7 @@
 #include "ashlar/err.h"
 #include "base/json.h"
 #include "model/config.h"
-#include "serve/sampler.h"
+#include "serve/engine/sampler.h"
 
 #define ASH_DEFAULTS_EOS_MAX 16
 

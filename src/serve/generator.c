@@ -1,6 +1,5 @@
-/* Generating: tokens holds the whole context, cached says how many of them the cache has. A step computes some of the
- * rest; when nothing is left the last row's logits choose the next token, whose text goes through the streaming decoder
- * and the stop strings. */
+/* Generation of text: a core with one sequence at a time computes, and keeps what it has seen in its prefix cache; here
+ * ids become text, and stop strings end it. */
 #include "serve/generator.h"
 
 #include <errno.h>
@@ -10,29 +9,27 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/str.h"
-#include "model/pass/pass.h"
+#include "model/pass/cache.h"
+#include "serve/engine/core.h"
 #include "serve/stops.h"
 
 #define NS_PER_S 1e9
-#define PACK_TOKENS_MIN 16
 
 struct ash_generator {
-    struct ash_generator_opts opts; /* stops is not valid here: see the copy below */
+    struct ash_generator_opts opts;
     struct ash_stops stops;
-    size_t context_tokens, prefill_rows, vocab;
-    const struct ash_tokenizer *tokenizer;
-    struct ash_model *model;
-    struct ash_exec *exec;
-    struct ash_pass *pass;
-    struct ash_cache *cache;
-    struct ash_sampler *sampler;
+    size_t context_tokens, vocab;
+    struct ash_core *core;
+    struct ash_request request; /* the answer that is being written */
+    bool is_running;            /* the core has it */
+    struct ash_request_end end; /* how it ended */
     struct ash_decoder *decoder;
+    int decode_rc; /* why an id could not become text */
+    struct ash_err decode_err;
     struct ash_ids tokens; /* the prompt and the answer */
     size_t prompt_count;
-    size_t cached;       /* tokens [0, cached) are in the cache */
     struct ash_str text; /* decoded; [0, given) was given out by the last next, the rest is held back */
     size_t given_bytes;
-    float *logits; /* [vocab] */
     enum ash_finish finish;
     bool started; /* an answer is being written or was ended properly */
     uint64_t start_ns, prompt_ns, first_ns, last_ns;
@@ -61,41 +58,40 @@ static size_t known_ids(const struct ash_tokenizer *tokenizer, size_t vocab)
     return limit(ash_tokenizer_vocab_size(tokenizer), vocab);
 }
 
+/* The pool: the context, and a page for what two texts have in common inside one. */
+static int open_core(struct ash_generator *generator, struct ash_model *model, struct ash_exec *exec,
+                     const struct ash_tokenizer *tokenizer, struct ash_err *err)
+{
+    size_t pages = ash_cache_pages_for(generator->context_tokens) + 1;
+    size_t rows = generator->opts.prefill_rows != 0 ? generator->opts.prefill_rows : ASH_GENERATOR_PREFILL_ROWS;
+    struct ash_core_opts opts = {.max_seqs = 1,
+                                 .max_batch_rows = limit(rows, generator->context_tokens),
+                                 .max_tokens = generator->context_tokens,
+                                 .kv_bytes = pages * ASH_CACHE_PAGE_TOKENS * ash_cache_token_bytes(model),
+                                 .vocab = known_ids(tokenizer, generator->vocab)};
+
+    return ash_core_open(model, exec, &opts, &generator->core, err);
+}
+
 int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const struct ash_tokenizer *tokenizer,
                        const struct ash_generator_opts *opts, struct ash_generator **generator_out, struct ash_err *err)
 {
     const struct ash_model_config *config = ash_model_get_config(model);
     struct ash_generator *generator;
-    struct ash_pass_opts pass_opts = {0};
     int rc = check_opts(opts, tokenizer, config->vocab, err);
 
     if (rc < 0) return rc;
     generator = calloc(1, sizeof(*generator));
     if (generator == NULL) return ash_err_set(err, -ENOMEM, "generator: out of memory");
     generator->opts = *opts;
-    generator->tokenizer = tokenizer;
-    generator->model = model;
-    generator->exec = exec;
     generator->vocab = config->vocab;
     generator->context_tokens = limit(opts->context_tokens, config->max_positions);
-    generator->prefill_rows =
-        limit(opts->prefill_rows != 0 ? opts->prefill_rows : ASH_GENERATOR_PREFILL_ROWS, generator->context_tokens);
     rc = ash_stops_init(&generator->stops, opts->stops, opts->stop_count, err);
     if (rc < 0) goto fail;
-    pass_opts.max_rows = generator->prefill_rows;
-    rc = ash_pass_open(model, exec, &pass_opts, &generator->pass, err);
-    if (rc < 0) goto fail;
-    rc = ash_cache_open(model, 1, generator->context_tokens, &generator->cache, err);
-    if (rc < 0) goto fail;
-    rc = ash_sampler_open(&opts->sampler, known_ids(tokenizer, config->vocab), &generator->sampler, err);
+    rc = open_core(generator, model, exec, tokenizer, err);
     if (rc < 0) goto fail;
     rc = ash_decoder_open(tokenizer, !opts->keep_special, &generator->decoder, err);
     if (rc < 0) goto fail;
-    generator->logits = calloc(config->vocab, sizeof(*generator->logits));
-    if (generator->logits == NULL) {
-        rc = ash_err_set(err, -ENOMEM, "generator: no memory for %zu logits", config->vocab);
-        goto fail;
-    }
     *generator_out = generator;
     return 0;
 
@@ -107,14 +103,11 @@ fail:
 void ash_generator_close(struct ash_generator *generator)
 {
     if (generator == NULL) return;
+    ash_core_close(generator->core);
     ash_stops_fini(&generator->stops);
-    ash_pass_close(generator->pass);
-    ash_cache_close(generator->cache);
-    ash_sampler_close(generator->sampler);
     ash_decoder_close(generator->decoder);
     ash_ids_fini(&generator->tokens);
     ash_str_fini(&generator->text);
-    free(generator->logits);
     free(generator);
 }
 
@@ -141,108 +134,122 @@ static int check_prompt(const struct ash_generator *generator, const int32_t *id
     return 0;
 }
 
-static size_t common_prefix(const int32_t *a, const int32_t *b, size_t count)
+static size_t answer_count(const struct ash_generator *generator)
 {
-    size_t same = 0;
+    return generator->tokens.count - generator->prompt_count;
+}
 
-    while (same < count && a[same] == b[same])
-        same++;
-    return same;
+/* What of the decoded text may be shown now? */
+static bool scan_stops(struct ash_generator *generator)
+{
+    bool found = false;
+
+    generator->given_bytes =
+        ash_stops_scan(&generator->stops, generator->text.data, generator->text.size_bytes, &found);
+    return found;
+}
+
+static void add_id(struct ash_generator *generator, int32_t id)
+{
+    generator->last_ns = ash_clock_ns();
+    if (generator->first_ns == 0) generator->first_ns = generator->last_ns;
+    if (ash_ids_add(&generator->tokens, id) < 0)
+        generator->decode_rc = ash_err_set(&generator->decode_err, -ENOMEM, "no memory for another token");
+}
+
+/* The core chose a token. */
+static int take(void *ctx, const struct ash_token *token)
+{
+    struct ash_generator *generator = ctx;
+
+    add_id(generator, token->id);
+    if (generator->decode_rc == 0)
+        generator->decode_rc =
+            ash_decoder_push(generator->decoder, token->id, &generator->text, &generator->decode_err);
+    return generator->decode_rc < 0 || scan_stops(generator);
+}
+
+static void take_end(void *ctx, const struct ash_request_end *end)
+{
+    struct ash_generator *generator = ctx;
+
+    generator->is_running = false;
+    generator->end = *end;
+}
+
+static int copy_ids(const int32_t *ids, size_t count, struct ash_ids *copy_out, struct ash_err *err)
+{
+    struct ash_ids copy = {0};
+
+    for (size_t i = 0; i < count; i++)
+        if (ash_ids_add(&copy, ids[i]) < 0) {
+            ash_ids_fini(&copy);
+            return ash_err_set(err, -ENOMEM, "no memory for a prompt of %zu tokens", count);
+        }
+    *copy_out = copy;
+    return 0;
+}
+
+/* The core reads the prompt's copy until the request is done. */
+static int submit(struct ash_generator *generator, struct ash_err *err)
+{
+    const struct ash_generator_opts *opts = &generator->opts;
+    int rc;
+
+    generator->request = (struct ash_request){.prompt = generator->tokens.data,
+                                              .prompt_count = generator->prompt_count,
+                                              .sampler = opts->sampler,
+                                              .max_tokens = opts->max_tokens != 0 ? opts->max_tokens : SIZE_MAX,
+                                              .stop_ids = opts->eos,
+                                              .stop_id_count = opts->eos_count,
+                                              .take = take,
+                                              .done = take_end,
+                                              .ctx = generator};
+    rc = ash_core_submit(generator->core, &generator->request, err);
+    generator->is_running = rc == 0;
+    return rc;
 }
 
 int ash_generator_start(struct ash_generator *generator, const int32_t *ids, size_t count, struct ash_err *err)
 {
     uint64_t now_ns = ash_clock_ns();
     struct ash_ids tokens = {0};
-    size_t cached;
     int rc = check_prompt(generator, ids, count, err);
 
+    if (rc == 0) rc = copy_ids(ids, count, &tokens, err);
     if (rc < 0) return rc;
-    for (size_t i = 0; i < count; i++)
-        if (ash_ids_add(&tokens, ids[i]) < 0) {
-            ash_ids_fini(&tokens);
-            return ash_err_set(err, -ENOMEM, "no memory for a prompt of %zu tokens", count);
-        }
-    cached = generator->cached < count ? generator->cached
-                                       : count - 1; /* the last one is computed in any case, for its logits */
-    generator->cached = common_prefix(generator->tokens.data, ids, cached);
+    if (generator->is_running) ash_core_cancel(generator->core, &generator->request);
     ash_ids_fini(&generator->tokens);
     generator->tokens = tokens;
     generator->prompt_count = count;
-    generator->reused = generator->cached;
+    generator->reused = ash_core_cached_tokens(generator->core, ids, count, 0);
     generator->finish = ASH_FINISH_NOT_YET;
     generator->start_ns = now_ns;
     generator->prompt_ns = generator->first_ns = generator->last_ns = 0;
+    generator->decode_rc = 0;
     ash_str_clear(&generator->text);
     generator->given_bytes = 0;
     rc = ash_decoder_start(generator->decoder, ids, count, err); /* the answer's text continues the prompt's */
+    if (rc == 0) rc = submit(generator, err);
     generator->started = rc == 0;
     return rc;
 }
 
-/* Compute the next chunk of what the cache lacks; the last row's logits when it is the last chunk. */
-static int compute(struct ash_generator *generator, struct ash_err *err)
+/* The answer is over: what the decoder held comes out, and may complete a stop string. */
+static int finish_answer(struct ash_generator *generator, struct ash_err *err)
 {
-    size_t missing = generator->tokens.count - generator->cached;
-    size_t rows = missing < generator->prefill_rows ? missing : generator->prefill_rows, last_row = rows - 1;
-    struct ash_doc doc = {.count = rows, .pos = generator->cached};
-    struct ash_batch batch = {
-        .rows = rows, .ids = generator->tokens.data + generator->cached, .docs = &doc, .doc_count = 1};
-    int rc = ash_pass_infer(generator->pass, &batch, generator->cache, &last_row, rows == missing ? 1 : 0,
-                            generator->logits, err);
+    int rc;
 
-    ash_assert(rows > 0 && generator->cached + rows <= generator->tokens.count);
-    if (rc == 0) generator->cached += rows;
-    return rc;
-}
-
-static bool is_eos(const struct ash_generator *generator, int32_t id)
-{
-    for (size_t i = 0; i < generator->opts.eos_count; i++)
-        if (generator->opts.eos[i] == id) return true;
-    return false;
-}
-
-static size_t answer_count(const struct ash_generator *generator)
-{
-    return generator->tokens.count - generator->prompt_count;
-}
-
-/* Choose a token and add it; sets finish where the answer ends with it. */
-static int choose(struct ash_generator *generator, struct ash_err *err)
-{
-    int32_t id = -1;
-    int rc = ash_sampler_next(generator->sampler, generator->logits, generator->tokens.data, generator->tokens.count,
-                              generator->tokens.count, &id, err);
-
+    if (generator->end.rc < 0) *err = generator->end.err;
+    if (generator->end.rc < 0) return generator->end.rc;
+    generator->finish = generator->end.finish;
+    if (generator->end.stop_id >= 0) add_id(generator, generator->end.stop_id);
+    if (generator->finish == ASH_FINISH_STOP) return 0;
+    rc = ash_decoder_finish(generator->decoder, &generator->text, err);
     if (rc < 0) return rc;
-    if (ash_ids_add(&generator->tokens, id) < 0) return ash_err_set(err, -ENOMEM, "no memory for another token");
-    generator->last_ns = ash_clock_ns();
-    if (generator->first_ns == 0) generator->first_ns = generator->last_ns;
-    if (is_eos(generator, id)) {
-        generator->finish = ASH_FINISH_EOS;
-        return 0;
-    }
-    if (answer_count(generator) == generator->opts.max_tokens)
-        generator->finish = ASH_FINISH_MAX_TOKENS;
-    else if (generator->tokens.count == generator->context_tokens)
-        generator->finish = ASH_FINISH_CONTEXT;
-    return ash_decoder_push(generator->decoder, id, &generator->text, err);
-}
-
-/* What of the decoded text may be shown now? */
-static int release(struct ash_generator *generator, struct ash_err *err)
-{
-    bool found = false;
-    int rc = 0;
-
-    if (generator->finish != ASH_FINISH_NOT_YET) rc = ash_decoder_finish(generator->decoder, &generator->text, err);
-    if (rc < 0) return rc;
-    generator->given_bytes =
-        ash_stops_scan(&generator->stops, generator->text.data, generator->text.size_bytes, &found);
-    if (found)
+    if (scan_stops(generator))
         generator->finish = ASH_FINISH_STOP;
-    else if (generator->finish != ASH_FINISH_NOT_YET)
+    else
         generator->given_bytes = generator->text.size_bytes; /* nothing will complete a stop string any more */
     return 0;
 }
@@ -259,29 +266,16 @@ static void drop_given(struct ash_generator *generator)
     generator->given_bytes = 0;
 }
 
-/* Weights are packed once the first token is out, so that it does not wait for that, and only for an answer that is
- * long enough to win the time back. */
-static int pack_weights(struct ash_generator *generator, struct ash_err *err)
-{
-    size_t most = generator->context_tokens - generator->prompt_count, asked = generator->opts.max_tokens;
-
-    if (answer_count(generator) == 0 || (asked != 0 && asked < PACK_TOKENS_MIN) || most < PACK_TOKENS_MIN) return 0;
-    return ash_model_pack(generator->model, generator->exec, err);
-}
-
 static int step(struct ash_generator *generator, struct ash_err *err)
 {
-    bool in_prompt = generator->cached < generator->prompt_count;
+    bool in_prompt = generator->first_ns == 0;
     uint64_t begin_ns = ash_clock_ns();
-    int rc = pack_weights(generator, err);
 
-    if (rc < 0) return rc;
-    rc = compute(generator, err);
-    if (rc < 0) return rc;
-    if (in_prompt) generator->prompt_ns += ash_clock_ns() - begin_ns;
-    if (generator->cached < generator->tokens.count) return 0;
-    rc = choose(generator, err);
-    return rc < 0 ? rc : release(generator, err);
+    ash_core_step(generator->core);
+    if (in_prompt) generator->prompt_ns += (generator->first_ns != 0 ? generator->first_ns : ash_clock_ns()) - begin_ns;
+    if (generator->decode_rc < 0) *err = generator->decode_err;
+    if (generator->decode_rc < 0) return generator->decode_rc;
+    return generator->is_running ? 0 : finish_answer(generator, err);
 }
 
 int ash_generator_next(struct ash_generator *generator, struct ash_text *piece_out, enum ash_finish *finish_out,
@@ -292,8 +286,11 @@ int ash_generator_next(struct ash_generator *generator, struct ash_text *piece_o
     if (!generator->started) return ash_err_set(err, -EINVAL, "no answer has been started");
     drop_given(generator);
     if (generator->finish == ASH_FINISH_NOT_YET) {
-        rc = step(generator, err);
+        struct ash_err cause = {0};
+
+        rc = step(generator, &cause);
         if (rc < 0) {
+            if (err != NULL) *err = cause;
             generator->started = false; /* what was computed so far is good, but this answer is over */
             return rc;
         }

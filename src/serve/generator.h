@@ -11,7 +11,7 @@
 #include "ashlar/ashlar.h"
 #include "model/model.h"
 #include "text/tokenizer.h"
-#include "serve/sampler.h"
+#include "serve/engine/sampler.h"
 
 #define ASH_GENERATOR_EOS_MAX 16
 #define ASH_GENERATOR_PREFILL_ROWS 256

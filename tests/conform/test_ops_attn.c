@@ -3,6 +3,8 @@
 #define PRODUCTS_UNDER_TEST PRODUCTS_NONE
 #include "conform/ops_harness.h"
 
+#include "compute/attn_pages.h"
+
 #define DOCS_MAX 4
 
 /* Packed documents with everything that attention reads and writes. */
@@ -223,27 +225,44 @@ static void test_packing(void **state)
     }
 }
 
-/* Cut the keys and values of a document into pages in which other things lie too. */
-static void *const *cut_pages(struct tape *tape, const struct ash_attn_args *args, const struct ash_attn_seq *seq)
+/* Put the keys and values of a document into pages of the pool, in which other things lie too; used is how many are
+ * taken, and pages are given out from the last one on. */
+static const int32_t *cut_pages(struct tape *tape, const struct ash_attn_args *args, const struct ash_attn_seq *seq,
+                                size_t *left)
 {
-    size_t tokens = seq->pos + seq->q_count, count = (tokens + args->page_tokens - 1) / args->page_tokens;
-    size_t width = ash_dtype_bytes(args->kv_dtype), v_end = args->v_page + args->page_tokens * args->v_stride;
-    void **pages = tape_alloc(tape, count * sizeof(*pages));
+    size_t tokens = seq->pos + seq->q_count, count = (tokens + ASH_ATTN_BLOCK - 1) / ASH_ATTN_BLOCK;
+    size_t width = ash_dtype_bytes(args->kv_dtype);
+    int32_t *pages = tape_alloc(tape, (count + 1) * sizeof(*pages));
+    struct ash_attn_seq there = {.pages = pages};
 
-    for (size_t p = 0; p < count; p++) {
-        pages[p] = tape_alloc(tape, v_end * width);
-        memset(pages[p], 0xff, v_end * width); /* NaN, should anyone read what is not there */
-    }
-    for (size_t j = 0; j < tokens; j++) {
-        char *page = pages[j / args->page_tokens];
-        size_t row = j % args->page_tokens;
+    for (size_t p = 0; p < count; p++)
+        pages[p] = (int32_t)-- * left;
+    for (size_t j = 0; j < tokens; j++)
+        for (size_t g = 0; g < args->kv_heads; g++) {
+            struct ash_attn_run k = ash_attn_keys(args, &there, j, g), v = ash_attn_values(args, &there, j, g);
 
-        memcpy(page + (args->k_page + row * args->k_stride) * width, (const char *)seq->k + j * args->k_stride * width,
-               args->kv_heads * args->dim_k * width);
-        memcpy(page + (args->v_page + row * args->v_stride) * width, (const char *)seq->v + j * args->v_stride * width,
-               args->kv_heads * args->dim_v * width);
-    }
+            for (size_t d = 0; d < args->dim_k; d++)
+                memcpy((char *)k.data + d * k.dim_stride * width,
+                       (const char *)seq->k + (j * args->k_stride + g * args->dim_k + d) * width, width);
+            memcpy(v.data, (const char *)seq->v + (j * args->v_stride + g * args->dim_v) * width, args->dim_v * width);
+        }
     return pages;
+}
+
+/* A pool with a page for every block of the documents' tokens. */
+static size_t draw_pool(struct tape *tape, struct ash_attn_args *args)
+{
+    size_t count = 0, width = ash_dtype_bytes(args->kv_dtype);
+
+    args->k_page = draw_below(tape, 9);
+    args->v_page = args->k_page + ASH_ATTN_BLOCK * args->kv_heads * args->dim_k;
+    args->page_bytes = (args->v_page + ASH_ATTN_BLOCK * args->kv_heads * args->dim_v + draw_below(tape, 9)) * width;
+    args->page_bytes = (args->page_bytes + 3) / 4 * 4;
+    for (size_t s = 0; s < args->seq_count; s++)
+        count += (args->seqs[s].pos + args->seqs[s].q_count + ASH_ATTN_BLOCK - 1) / ASH_ATTN_BLOCK;
+    args->pool = tape_alloc(tape, count * args->page_bytes);
+    memset(args->pool, 0xff, count * args->page_bytes); /* NaN, should anyone read what is not there */
+    return count;
 }
 
 /* Keys in pages give the bits of keys in one run. */
@@ -256,7 +275,7 @@ static void test_pages(void **state)
             struct tape tape;
             struct docs docs;
             float *out;
-            size_t bytes;
+            size_t bytes, left;
 
             exec_init(&exec, *name, 2);
             tape_init(&tape, &exec, seed);
@@ -266,11 +285,9 @@ static void test_pages(void **state)
             out = tape_alloc(&tape, bytes);
             tape_wait(&tape);
             memcpy(out, docs.out, bytes);
-            docs.args.page_tokens = (1 + draw_below(&tape, 2)) * ASH_ATTN_BLOCK;
-            docs.args.k_page = draw_below(&tape, 9);
-            docs.args.v_page = docs.args.k_page + docs.args.page_tokens * docs.args.k_stride;
+            left = draw_pool(&tape, &docs.args);
             for (size_t s = 0; s < docs.args.seq_count; s++) {
-                docs.seqs[s].pages = cut_pages(&tape, &docs.args, &docs.seqs[s]);
+                docs.seqs[s].pages = cut_pages(&tape, &docs.args, &docs.seqs[s], &left);
                 docs.seqs[s].k = docs.seqs[s].v = NULL;
             }
             exec.ops->attn->forward(&exec, &docs.args);
@@ -281,20 +298,65 @@ static void test_pages(void **state)
         }
 }
 
-/* Pages for the documents of attn, full of the same everywhere; returns how many of them there are. */
-static size_t draw_pages(struct tape *tape, struct ash_attn_args *attn, struct ash_attn_seq *seqs, size_t page_words,
-                         void **all)
+/* A new token of each of a few long documents: fewer heads than threads, so one head is several threads' work. */
+static void scenario_decode(struct ash_exec *exec, struct tape *tape)
 {
-    size_t total = 0;
+    struct docs docs;
+    struct ash_attn_args *args = &docs.args;
+    size_t key = 0, width, left;
 
+    memset(&docs, 0, sizeof(docs));
+    draw_heads(tape, args, draw_below(tape, 8) == 0);
+    if (args->kv_heads > 2) args->kv_heads = 1, args->heads = 1 + draw_below(tape, 9);
+    args->kv_dtype = draw_bool(tape) ? ASH_F32 : ASH_BF16;
+    args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
+    args->out_stride = args->heads * args->dim_v + draw_below(tape, 3);
+    args->k_stride = args->kv_heads * args->dim_k;
+    args->v_stride = args->kv_heads * args->dim_v;
+    args->window = draw_below(tape, 3) == 0 ? 100 + draw_below(tape, 400) : 0;
+    width = ash_dtype_bytes(args->kv_dtype);
+    args->seq_count = 1 + draw_below(tape, 3);
+    args->seqs = docs.seqs;
+    for (size_t s = 0; s < args->seq_count; s++) {
+        docs.seqs[s] = (struct ash_attn_seq){.q_row = s, .q_count = 1, .pos = 200 + draw_below(tape, 500)};
+        docs.keys[s] = key;
+        key += docs.seqs[s].pos + 1;
+    }
+    docs.rows = args->seq_count;
+    docs.k = draw_dtype(tape, args->kv_dtype, key * args->k_stride, 1.0f);
+    docs.v = draw_dtype(tape, args->kv_dtype, key * args->v_stride, 1.0f);
+    args->q = draw_floats(tape, docs.rows * args->q_stride, draw_below(tape, 3) == 0 ? 60.0f : 1.0f);
+    args->out = docs.out = draw_floats(tape, docs.rows * args->out_stride, 1.0f);
+    args->lse = docs.lse = draw_bool(tape) ? draw_floats(tape, docs.rows * args->heads, 1.0f) : NULL;
+    left = draw_pool(tape, args);
+    for (size_t s = 0; s < args->seq_count; s++) {
+        docs.seqs[s].k = (char *)docs.k + docs.keys[s] * args->k_stride * width;
+        docs.seqs[s].v = (char *)docs.v + docs.keys[s] * args->v_stride * width;
+        docs.seqs[s].pages = cut_pages(tape, args, &docs.seqs[s], &left);
+    }
+    exec->ops->attn->forward(exec, args);
+    tape_words(tape, docs.out, docs.rows * args->out_stride);
+    if (args->lse != NULL) tape_words(tape, docs.lse, docs.rows * args->heads);
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    check_scenario(scenario_decode, 80);
+}
+
+/* Block tables for the documents of attn, into all, on a pool that is full of the same everywhere. */
+static size_t draw_pages(struct tape *tape, struct ash_attn_args *attn, struct ash_attn_seq *seqs, int32_t *all)
+{
+    size_t total = draw_pool(tape, attn), left = total, at = 0;
+
+    memset(attn->pool, 0x5a, total * attn->page_bytes);
     for (size_t s = 0; s < attn->seq_count; s++) {
-        size_t count = (seqs[s].pos + seqs[s].q_count + attn->page_tokens - 1) / attn->page_tokens;
+        size_t count = (seqs[s].pos + seqs[s].q_count + ASH_ATTN_BLOCK - 1) / ASH_ATTN_BLOCK;
 
-        seqs[s].pages = all + total;
-        for (; count > 0; count--, total++) {
-            all[total] = tape_alloc(tape, page_words * sizeof(uint32_t));
-            memset(all[total], 0x5a, page_words * sizeof(uint32_t));
-        }
+        seqs[s].pages = all + at;
+        for (; count > 0; count--)
+            all[at++] = (int32_t)--left;
     }
     return total;
 }
@@ -302,18 +364,14 @@ static size_t draw_pages(struct tape *tape, struct ash_attn_args *attn, struct a
 /* From q, k and v to attention: the queries, and everything that pages hold afterwards. */
 static void scenario_place(struct ash_exec *exec, struct tape *tape)
 {
-    size_t dim = 2 * draw_size(tape, 33), rows = 0, total, page_words;
+    size_t dim = 2 * draw_size(tape, 33), rows = 0, total;
     struct ash_attn_seq seqs[DOCS_MAX] = {{0}};
     struct ash_attn_args attn = {.kv_heads = 1 + draw_below(tape, 3), .dim_k = dim, .dim_v = dim, .seqs = seqs};
     struct ash_kv_write_args args = {.attn = &attn, .round_bf16 = draw_bool(tape), .interleaved_in = draw_bool(tape)};
-    void *pages[DOCS_MAX * 8];
+    int32_t pages[DOCS_MAX * 8];
 
     attn.heads = attn.kv_heads * (1 + draw_below(tape, 3));
     attn.kv_dtype = draw_bool(tape) ? ASH_F32 : ASH_BF16;
-    attn.page_tokens = (1 + draw_below(tape, 2)) * ASH_ATTN_BLOCK;
-    attn.k_stride = attn.v_stride = attn.kv_heads * dim + draw_below(tape, 3);
-    attn.k_page = draw_below(tape, 9);
-    attn.v_page = attn.k_page + attn.page_tokens * attn.k_stride;
     attn.seq_count = 1 + draw_below(tape, DOCS_MAX);
     for (size_t s = 0; s < attn.seq_count; s++) {
         seqs[s].q_row = rows;
@@ -321,8 +379,7 @@ static void scenario_place(struct ash_exec *exec, struct tape *tape)
         seqs[s].pos = draw_below(tape, 150);
         rows += seqs[s].q_count;
     }
-    page_words = attn.v_page + attn.page_tokens * attn.v_stride;
-    total = draw_pages(tape, &attn, seqs, page_words, pages);
+    total = draw_pages(tape, &attn, seqs, pages);
     args.q_stride = (attn.heads + 2 * attn.kv_heads) * dim + draw_below(tape, 3);
     args.q = draw_floats(tape, rows * args.q_stride, 1.0f);
     args.dims = draw_below(tape, 4) == 0 ? 0 : dim - 2 * draw_below(tape, dim / 2);
@@ -332,8 +389,7 @@ static void scenario_place(struct ash_exec *exec, struct tape *tape)
     exec->ops->attn->kv_write(exec, &args);
     for (size_t r = 0; r < rows; r++)
         tape_words(tape, args.q + r * args.q_stride, attn.heads * dim);
-    for (size_t p = 0; p < total; p++)
-        tape_words(tape, pages[p], page_words);
+    tape_words(tape, attn.pool, total * attn.page_bytes / sizeof(uint32_t));
 }
 
 static void test_place(void **state)
@@ -346,8 +402,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_split),   cmocka_unit_test(test_packing),  cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_decode),  cmocka_unit_test(test_split),    cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_pages),   cmocka_unit_test(test_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -16,6 +16,7 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "model/model.h"
+#include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "text/tokenizer.h"
 #include "storage/safetensors.h"
@@ -216,20 +217,41 @@ static double grad_difference(const struct golden *g, const struct ash_tensor_vi
     return norm > 0 ? sqrt(diff / norm) : sqrt(diff);
 }
 
+/* Zeros in the memory of the kernels, as many floats as gradients have. */
+static struct ash_buffer open_floats(struct golden *g)
+{
+    struct ash_buffer buffer = {0};
+    struct ash_err err = {0};
+    int rc = ash_buffer_init(&buffer, g->exec.memory, ash_model_grad_size(g->model) * sizeof(float), "gradients", &err);
+
+    if (rc < 0) broken(g, "gradients", &err);
+    return buffer;
+}
+
+/* Their values, for the host to read and to free. */
+static float *read_floats(const struct golden *g, const struct ash_buffer *buffer)
+{
+    float *values = malloc(buffer->size_bytes);
+
+    if (values == NULL || g->exec.memory->copy(values, buffer->data, buffer->size_bytes) < 0) abort();
+    return values;
+}
+
 static void check_grads(struct golden *g, const struct rows *rows)
 {
     struct ash_pass_opts opts = {.max_rows = rows->batch.rows, .backward = true};
     struct ash_pass *pass = NULL;
     struct ash_err err = {0};
-    float *grads = calloc(ash_model_grad_size(g->model), sizeof(float));
-    float *losses = malloc(rows->batch.rows * sizeof(float));
+    struct ash_buffer sums = open_floats(g);
+    float *losses = malloc(rows->batch.rows * sizeof(float)), *grads = NULL;
 
     if (ash_pass_open(g->model, &g->exec, &opts, &pass, &err) < 0 ||
-        ash_pass_train(pass, &rows->batch, 1.0f / (float)rows->target_count, &(struct ash_pass_grads){.sums = grads},
-                       losses, &err) < 0) {
+        ash_pass_train(pass, &rows->batch, 1.0f / (float)rows->target_count,
+                       &(struct ash_pass_grads){.sums = sums.data}, losses, &err) < 0) {
         broken(g, "gradients", &err);
     } else {
-        ash_model_grad_fold(g->model, &g->exec, grads);
+        ash_model_grad_fold(g->model, &g->exec, sums.data);
+        grads = read_floats(g, &sums);
         report(g, "loss, relative difference",
                relative(mean_loss(losses, rows), json_number_value(json_object_get(g->json, "loss"))), LOSS_LIMIT);
         for (size_t i = 0; i < ash_safetensors_size(g->tensors); i++) {
@@ -239,6 +261,7 @@ static void check_grads(struct golden *g, const struct rows *rows)
         }
     }
     ash_pass_close(pass);
+    ash_buffer_fini(&sums);
     free(losses);
     free(grads);
 }
@@ -249,18 +272,26 @@ struct adamw {
     double lr, beta1, beta2, eps, decay, clip;
 };
 
-static double grad_norm(const struct golden *g, const float *grads)
+/* Gradients and moments, in the memory of the kernels. */
+struct optimizer_state {
+    struct ash_buffer grads, m, v;
+};
+
+static double grad_norm(const struct golden *g, const struct ash_buffer *sums)
 {
+    float *grads = read_floats(g, sums);
     double sum = 0;
 
     for (size_t i = 0; i < ash_model_size(g->model); i++)
         sum += (double)grads[i] * grads[i];
+    free(grads);
     return sqrt(sum);
 }
 
-static void adamw_step(struct golden *g, const struct adamw *o, size_t step, const float *grads, float *m, float *v)
+static void adamw_step(struct golden *g, const struct adamw *o, size_t step, const struct optimizer_state *state)
 {
-    double norm = grad_norm(g, grads), clip = o->clip / (norm + 1e-6);
+    double norm = grad_norm(g, &state->grads), clip = o->clip / (norm + 1e-6);
+    float *grads = state->grads.data, *m = state->m.data, *v = state->v.data;
 
     for (size_t i = 0; i < ash_model_param_count(g->model); i++) {
         const struct ash_param *param = ash_model_param(g->model, i);
@@ -288,8 +319,8 @@ static void adamw_step(struct golden *g, const struct adamw *o, size_t step, con
 
 static void train(struct golden *g, const struct adamw *o, const json_t *losses_wanted)
 {
-    size_t size = ash_model_grad_size(g->model);
-    float *grads = malloc(size * sizeof(float)), *m = calloc(size, sizeof(float)), *v = calloc(size, sizeof(float));
+    struct optimizer_state state = {open_floats(g), open_floats(g), open_floats(g)};
+    float *grads = state.grads.data;
     struct ash_err err = {0};
 
     for (size_t s = 0; s < json_array_size(losses_wanted); s++) {
@@ -298,7 +329,7 @@ static void train(struct golden *g, const struct adamw *o, const json_t *losses_
         char name[32], what[48];
         snprintf(name, sizeof(name), "train_ids.%zu", s);
         snprintf(what, sizeof(what), "adamw loss before step %zu", s);
-        memset(grads, 0, size * sizeof(float));
+        ash_exec_zero(&g->exec, grads, state.grads.size_bytes);
         int rc = rows_init(&rows, g, name, &err);
         float *losses = malloc((rows.batch.rows + 1) * sizeof(float));
         struct ash_pass_opts opts = {
@@ -313,15 +344,15 @@ static void train(struct golden *g, const struct adamw *o, const json_t *losses_
             ash_model_grad_fold(g->model, &g->exec, grads);
             report(g, what, relative(mean_loss(losses, &rows), json_number_value(json_array_get(losses_wanted, s))),
                    ADAMW_LIMIT);
-            adamw_step(g, o, s + 1, grads, m, v);
+            adamw_step(g, o, s + 1, &state);
         }
         ash_pass_close(pass);
         free(losses);
         rows_fini(&rows);
     }
-    free(grads);
-    free(m);
-    free(v);
+    ash_buffer_fini(&state.grads);
+    ash_buffer_fini(&state.m);
+    ash_buffer_fini(&state.v);
 }
 
 static void check_adamw(struct golden *g)
@@ -355,18 +386,22 @@ static int continue_greedy(struct golden *g, struct ash_ids *ids, size_t total, 
     struct ash_pass_opts opts = {.max_rows = ids->count};
     struct ash_pass *pass = NULL;
     struct ash_cache *cache = NULL;
+    struct ash_block_table table = {0};
     float *logits = malloc(vocab * sizeof(float));
     int rc = ash_pass_open(g->model, &g->exec, &opts, &pass, err);
 
-    if (rc == 0) rc = ash_cache_open(g->model, 1, total, &cache, err);
+    if (rc == 0) rc = ash_cache_open(g->model, ash_cache_pages_for(total), &cache, err);
+    if (rc == 0) rc = ash_block_table_init(&table, total);
+    if (rc == 0) rc = ash_block_table_grow(&table, cache, total);
     while (rc == 0 && ids->count < total) {
         size_t count = done == 0 && first > 0 ? first : ids->count - done, last = count - 1;
-        struct ash_doc doc = {.count = count, .pos = done};
+        struct ash_doc doc = {.count = count, .pos = done, .pages = table.pages, .page_count = table.count};
         struct ash_batch batch = {.rows = count, .ids = ids->data + done, .docs = &doc, .doc_count = 1};
         rc = ash_pass_infer(pass, &batch, cache, &last, 1, logits, err);
         done += count;
         if (rc == 0 && done == ids->count) rc = ash_ids_add(ids, argmax(logits, vocab));
     }
+    ash_block_table_fini(&table);
     ash_cache_close(cache);
     ash_pass_close(pass);
     free(logits);

@@ -28,7 +28,8 @@ static struct ash_cuda_attn kernel_args(const struct ash_attn_args *args)
         .k_stride = args->k_stride,
         .v_stride = args->v_stride,
         .out_stride = args->out_stride,
-        .page_tokens = args->page_tokens,
+        .pool = args->pool,
+        .page_bytes = args->page_bytes,
         .k_page = args->k_page,
         .v_page = args->v_page,
         .q = args->q,
@@ -39,7 +40,7 @@ static struct ash_cuda_attn kernel_args(const struct ash_attn_args *args)
     };
 }
 
-/* The documents, with their lists of pages, on the GPU. */
+/* The documents, with their block tables, on the GPU. */
 static const struct ash_cuda_attn_seq *upload_seqs(struct ash_exec *exec, const struct ash_attn_args *args)
 {
     struct ash_cuda_attn_seq *seqs = calloc(args->seq_count, sizeof(*seqs));
@@ -58,8 +59,8 @@ static const struct ash_cuda_attn_seq *upload_seqs(struct ash_exec *exec, const 
                                              .dk = seq->dk,
                                              .dv = seq->dv};
         if (seq->pages != NULL)
-            seqs[s].pages = ash_cuda_upload(exec->cuda->cuda, seq->pages,
-                                            ash_div_up(keys, args->page_tokens) * sizeof(*seq->pages));
+            seqs[s].pages =
+                ash_cuda_upload(exec->cuda->cuda, seq->pages, ash_div_up(keys, ASH_ATTN_BLOCK) * sizeof(*seq->pages));
     }
     there = ash_cuda_upload(exec->cuda->cuda, seqs, args->seq_count * sizeof(*seqs));
     free(seqs);

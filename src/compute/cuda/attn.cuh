@@ -29,12 +29,26 @@ static __device__ inline struct keys keys_within(struct keys keys, size_t first,
     return keys;
 }
 
-static __device__ inline float read_kv(const struct ash_cuda_attn &args, const void *run, void *const *pages,
-                                       size_t stride, size_t page_first, size_t j, size_t column)
+/* Element `element` of the page that holds token j. */
+static __device__ inline float read_page(const struct ash_cuda_attn &args, const int32_t *pages, size_t j,
+                                         size_t element)
 {
-    if (pages == NULL) return read_element(run, args.kv_dtype, j * stride + column);
-    return read_element(pages[j / args.page_tokens], args.kv_dtype,
-                        page_first + j % args.page_tokens * stride + column);
+    return read_element((const char *)args.pool + pages[j / ASH_ATTN_BLOCK] * args.page_bytes, args.kv_dtype, element);
+}
+
+/* Dim d of key j of kv head g; a page has keys as columns (attn_pages.h). */
+static __device__ inline float read_key(const struct ash_cuda_attn &args, const struct ash_cuda_attn_seq &seq, size_t j,
+                                        size_t g, size_t d)
+{
+    if (seq.pages == NULL) return read_element(seq.k, args.kv_dtype, j * args.k_stride + g * args.dim_k + d);
+    return read_page(args, seq.pages, j, args.k_page + (g * args.dim_k + d) * ASH_ATTN_BLOCK + j % ASH_ATTN_BLOCK);
+}
+
+static __device__ inline float read_value(const struct ash_cuda_attn &args, const struct ash_cuda_attn_seq &seq,
+                                          size_t j, size_t g, size_t d)
+{
+    if (seq.pages == NULL) return read_element(seq.v, args.kv_dtype, j * args.v_stride + g * args.dim_v + d);
+    return read_page(args, seq.pages, j, args.v_page + (g * ASH_ATTN_BLOCK + j % ASH_ATTN_BLOCK) * args.dim_v + d);
 }
 
 /* Keys (or values) first ... first + count - 1 of kv head g into tile [keys, dim + 1]; zeros past the last. */
@@ -44,9 +58,7 @@ static __device__ inline void load_keys(const struct ash_cuda_attn &args, const 
     for (size_t i = threadIdx.x; i < count * args.dim_k; i += blockDim.x) {
         size_t j = i / args.dim_k, d = i % args.dim_k;
 
-        tile[j * (args.dim_k + 1) + d] =
-            first + j < end ? read_kv(args, seq.k, seq.pages, args.k_stride, args.k_page, first + j, g * args.dim_k + d)
-                            : 0.0f;
+        tile[j * (args.dim_k + 1) + d] = first + j < end ? read_key(args, seq, first + j, g, d) : 0.0f;
     }
 }
 
@@ -56,9 +68,7 @@ static __device__ inline void load_values(const struct ash_cuda_attn &args, cons
     for (size_t i = threadIdx.x; i < count * args.dim_v; i += blockDim.x) {
         size_t j = i / args.dim_v, d = i % args.dim_v;
 
-        tile[j * (args.dim_v + 1) + d] =
-            first + j < end ? read_kv(args, seq.v, seq.pages, args.v_stride, args.v_page, first + j, g * args.dim_v + d)
-                            : 0.0f;
+        tile[j * (args.dim_v + 1) + d] = first + j < end ? read_value(args, seq, first + j, g, d) : 0.0f;
     }
 }
 

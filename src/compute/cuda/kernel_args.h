@@ -47,7 +47,7 @@ struct ash_cuda_squares {
     const float *x;
     size_t count;
     double scale;
-    uint64_t *sums; /* high, low */
+    struct ash_squares *sum;
     uint32_t *max;
 };
 
@@ -107,7 +107,7 @@ struct ash_cuda_attn_tile {
 struct ash_cuda_attn_seq {
     uint64_t q_row, q_count, pos;
     const void *k, *v;
-    void *const *pages; /* device copy of the list of pages, or NULL */
+    const int32_t *pages; /* device copy of the block table, or NULL */
     float *dk, *dv;
 };
 
@@ -117,7 +117,8 @@ struct ash_cuda_attn {
     size_t window;
     int kv_dtype;
     size_t q_stride, k_stride, v_stride, out_stride;
-    size_t page_tokens, k_page, v_page;
+    const void *pool;
+    size_t page_bytes, k_page, v_page;
     const float *q;
     float *out, *lse;
     const float *dout;

@@ -47,11 +47,11 @@ static const struct ash_attn_seq *find_seq(const struct ash_attn_args *args, siz
 /* Scaled score of query q (one head, dim_k) with key j of kv head g. */
 static float score(const struct ash_attn_args *args, const struct ash_attn_seq *seq, const float *q, size_t j, size_t g)
 {
-    const void *key = ash_attn_key(args, seq, j);
+    struct ash_attn_run key = ash_attn_keys(args, seq, j, g);
     float acc = 0.0f;
 
     for (size_t d = 0; d < args->dim_k; d++)
-        acc = fmaf(q[d], ref_read(key, args->kv_dtype, g * args->dim_k + d), acc);
+        acc = fmaf(q[d], ref_read(key.data, args->kv_dtype, d * key.dim_stride), acc);
     return acc * args->scale;
 }
 
@@ -84,8 +84,8 @@ static void forward_block(const struct ash_attn_args *args, const struct ash_att
     for (size_t d = 0; d < args->dim_v; d++) {
         run->acc[d] = run->acc[d] * alpha;
         for (size_t j = keys.begin; j < keys.end; j++)
-            run->acc[d] = fmaf(p[j - base], ref_read(ash_attn_value(args, seq, j), args->kv_dtype, g * args->dim_v + d),
-                               run->acc[d]);
+            run->acc[d] =
+                fmaf(p[j - base], ref_read(ash_attn_values(args, seq, j, g).data, args->kv_dtype, d), run->acc[d]);
     }
 }
 

@@ -16,18 +16,39 @@ static size_t row_count(const struct ash_attn_args *attn)
     return rows;
 }
 
-/* count rows of width floats, to pages. */
-static void write_rows(struct ash_exec *exec, const struct ash_kv_write_args *args, const float *from, size_t count,
-                       size_t width, void *to, size_t to_stride)
+/* Keys of count tokens become columns of their heads. */
+static void write_keys(struct ash_exec *exec, const struct ash_kv_write_args *args, const float *from, size_t count,
+                       void *to)
 {
+    const struct ash_attn_args *attn = args->attn;
     struct ash_copy_args copy = {.rows = count,
-                                 .blocks = 1,
-                                 .cols = width,
+                                 .blocks = attn->kv_heads * attn->dim_k,
+                                 .cols = 1,
                                  .src = from,
                                  .src_row = args->q_stride,
+                                 .src_block = 1,
                                  .dst = to,
-                                 .dst_dtype = args->attn->kv_dtype,
-                                 .dst_row = to_stride};
+                                 .dst_dtype = attn->kv_dtype,
+                                 .dst_row = 1,
+                                 .dst_block = ASH_ATTN_BLOCK};
+
+    exec->ops->row->copy(exec, &copy);
+}
+
+static void write_values(struct ash_exec *exec, const struct ash_kv_write_args *args, const float *from, size_t count,
+                         void *to)
+{
+    const struct ash_attn_args *attn = args->attn;
+    struct ash_copy_args copy = {.rows = count,
+                                 .blocks = attn->kv_heads,
+                                 .cols = attn->dim_v,
+                                 .src = from,
+                                 .src_row = args->q_stride,
+                                 .src_block = attn->dim_v,
+                                 .dst = to,
+                                 .dst_dtype = attn->kv_dtype,
+                                 .dst_row = attn->dim_v,
+                                 .dst_block = ASH_ATTN_BLOCK * attn->dim_v};
 
     exec->ops->row->copy(exec, &copy);
 }
@@ -36,15 +57,14 @@ static void write_rows(struct ash_exec *exec, const struct ash_kv_write_args *ar
 static void write_document(struct ash_exec *exec, const struct ash_kv_write_args *args, const struct ash_attn_seq *seq)
 {
     const struct ash_attn_args *attn = args->attn;
-    size_t width = attn->kv_heads * attn->dim_k;
 
     for (size_t row = 0, count; row < seq->q_count; row += count) {
-        size_t token = seq->pos + row, fit = attn->page_tokens - token % attn->page_tokens;
+        size_t token = seq->pos + row, fit = ASH_ATTN_BLOCK - token % ASH_ATTN_BLOCK;
         const float *k = args->q + (seq->q_row + row) * args->q_stride + attn->heads * attn->dim_k;
 
         count = ash_min(seq->q_count - row, fit);
-        write_rows(exec, args, k, count, width, ash_attn_key_slot(attn, seq, token), attn->k_stride);
-        write_rows(exec, args, k + width, count, width, ash_attn_value_slot(attn, seq, token), attn->v_stride);
+        write_keys(exec, args, k, count, ash_attn_keys(attn, seq, token, 0).data);
+        write_values(exec, args, k + attn->kv_heads * attn->dim_k, count, ash_attn_values(attn, seq, token, 0).data);
     }
 }
 

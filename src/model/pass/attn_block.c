@@ -4,7 +4,7 @@
 #include "base/assert.h"
 #include "model/pass/attn_qkv.h"
 #include "model/pass/attn_ulysses.h"
-#include "model/pass/cache.h"
+#include "model/pass/cache_step.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/norm.h"
 #include "model/pass/parallel_linear.h"

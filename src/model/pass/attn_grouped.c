@@ -26,6 +26,25 @@ static size_t list_projections(const struct ash_pass_step *step, size_t layer, s
     return 3;
 }
 
+/* What attention reads, where products round: queries, and keys and values as a cache would hold them. */
+static void round_rows(const struct ash_pass_step *step, size_t layer)
+{
+    const struct ash_model_config *c = &step->model->config;
+    const struct ash_row_ops *row = step->exec->ops->row;
+    bool rounds_q = step->model->round_bf16, rounds_kv = step->kv_dtype == ASH_BF16;
+    size_t q = c->heads * c->head_dim, stride = step->acts->q_stride;
+    float *rows = step->acts->layers[layer].attn.rows.q;
+
+    if (rounds_q && rounds_kv) {
+        row->round_bf16(step->exec, rows, step->rows * stride, rows);
+        return;
+    }
+    for (size_t r = 0; r < step->rows && rounds_q; r++)
+        row->round_bf16(step->exec, rows + r * stride, q, rows + r * stride);
+    for (size_t r = 0; r < step->rows && rounds_kv; r++)
+        row->round_bf16(step->exec, rows + r * stride + q, 2 * c->kv_heads * c->head_dim, rows + r * stride + q);
+}
+
 void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, const float *x, int32_t norm)
 {
     const struct ash_model_config *c = &step->model->config;
@@ -48,8 +67,7 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
     /* k's heads follow q's in the row, so one call rotates both */
     ash_rope_apply(step, acts->rows.q,
                    (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride}, false);
-    if (step->model->round_bf16)
-        step->exec->ops->row->round_bf16(step->exec, acts->rows.q, step->rows * step->acts->q_stride, acts->rows.q);
+    round_rows(step, layer);
 }
 
 void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,

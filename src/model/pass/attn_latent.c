@@ -213,8 +213,8 @@ void ash_attn_latent_forward(const struct ash_pass_step *step, size_t layer, con
     ash_assert(x != NULL && step->model->config.attn == ASH_ATTN_LATENT);
     forward_q(step, layer, x);
     forward_kv(step, layer, x);
-    if (!step->model->round_bf16) return;
-    row->round_bf16(step->exec, a->rows.q, step->rows * step->acts->q_stride, a->rows.q);
+    if (step->model->round_bf16) row->round_bf16(step->exec, a->rows.q, step->rows * step->acts->q_stride, a->rows.q);
+    if (step->kv_dtype != ASH_BF16) return;
     row->round_bf16(step->exec, a->rows.k, step->rows * step->acts->k_stride, a->rows.k);
     row->round_bf16(step->exec, a->rows.v, step->rows * step->acts->v_stride, a->rows.v);
 }

@@ -1,38 +1,27 @@
-/* The cache: keys and values of earlier tokens, in the precision the model computes in. A page holds some tokens of one
- * slot, of all layers; a slot gets pages as its text grows, from those that others gave back or from the system. */
-#include "model/pass/cache.h"
+/* The pool of pages, and block tables over it. Free pages are a stack, so the pages used last, which are in the caches
+ * and in memory, come first. */
+#include "model/pass/cache_step.h"
 
 #include <errno.h>
 #include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/attn_pages.h"
 #include "model/pass/rope.h"
-
-#define PAGE_TOKENS ASH_ATTN_BLOCK
-
-struct slot {
-    void **pages; /* [page_max] */
-    size_t count;
-};
 
 struct ash_cache {
     const struct ash_model *model;
-    size_t slot_count, max_tokens;
     size_t k_width, v_width; /* elements per token and layer */
     enum ash_dtype dtype;
-    size_t page_max; /* pages of a slot */
-    struct slot *slots;
-    struct ash_buffer *pages; /* all there are; room for slot_count * page_max */
-    size_t page_count;
-    void **spare; /* those that no slot has; as much room */
-    size_t spare_count;
+    struct ash_buffer region; /* [page_count] pages of page_bytes */
+    size_t page_bytes, page_count;
+    uint32_t *refs; /* [page_count] */
+    int32_t *free;  /* [page_count]: a stack */
+    size_t free_count;
 };
 
-static enum ash_dtype cache_dtype(const struct ash_model *model)
-{
-    return model->round_bf16 ? ASH_BF16 : ASH_F32;
-}
+/* ---- the pool ---------------------------------------------------------------------------------------------------- */
 
 static size_t key_width(const struct ash_model_config *config)
 {
@@ -48,90 +37,185 @@ size_t ash_cache_token_bytes(const struct ash_model *model)
 {
     const struct ash_model_config *config = &model->config;
 
-    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(cache_dtype(model));
+    return config->layers * (key_width(config) + value_width(config)) * ash_dtype_bytes(ash_model_kv_dtype(model));
 }
 
-static int open_tables(struct ash_cache *cache)
+size_t ash_cache_pages_for(size_t tokens)
 {
-    size_t total = cache->slot_count * cache->page_max;
+    return ash_div_up(tokens, ASH_CACHE_PAGE_TOKENS);
+}
 
-    if (total / cache->page_max != cache->slot_count) return -ENOMEM;
-    cache->pages = calloc(total, sizeof(*cache->pages));
-    cache->spare = calloc(total, sizeof(*cache->spare));
-    cache->slots = calloc(cache->slot_count, sizeof(*cache->slots));
-    if (cache->pages == NULL || cache->spare == NULL || cache->slots == NULL) return -ENOMEM;
-    for (size_t i = 0; i < cache->slot_count; i++) {
-        cache->slots[i].pages = calloc(cache->page_max, sizeof(*cache->slots[i].pages));
-        if (cache->slots[i].pages == NULL) return -ENOMEM;
-    }
+static int open_pages(struct ash_cache *cache, struct ash_err *err)
+{
+    const struct ash_exec *exec = cache->model != NULL ? cache->model->exec : NULL;
+    size_t bytes;
+    int rc;
+
+    cache->refs = calloc(cache->page_count, sizeof(*cache->refs));
+    cache->free = calloc(cache->page_count, sizeof(*cache->free));
+    if (cache->refs == NULL || cache->free == NULL ||
+        __builtin_mul_overflow(cache->page_bytes, cache->page_count, &bytes))
+        return ash_err_set(err, -ENOMEM, "out of memory for a cache of %zu pages", cache->page_count);
+    rc = ash_buffer_init(&cache->region, exec != NULL ? exec->memory : &ash_memory_host, bytes, "cached tokens", err);
+    if (rc < 0) return rc;
+    if (exec == NULL && cache->page_bytes < ASH_MEMORY_HUGE / 4) ash_buffer_sparse(&cache->region);
+    for (size_t i = cache->page_count; i-- > 0;)
+        cache->free[cache->free_count++] = (int32_t)i;
     return 0;
 }
 
-int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_tokens, struct ash_cache **cache_out,
-                   struct ash_err *err)
+/* model NULL: pages hold nothing. */
+static int open_cache(const struct ash_model *model, size_t page_count, struct ash_cache **cache_out,
+                      struct ash_err *err)
 {
-    const struct ash_model_config *c = &model->config;
     struct ash_cache *cache;
     int rc;
 
-    if (slots == 0 || max_tokens == 0)
-        return ash_err_set(err, -EINVAL, "a cache needs at least one slot and one token");
-    if (max_tokens > c->max_positions)
-        return ash_err_set(err, -EINVAL, "the model's context is %zu tokens, not %zu", c->max_positions, max_tokens);
+    if (page_count == 0 || page_count > INT32_MAX)
+        return ash_err_set(err, -EINVAL, "a cache of %zu pages: it needs at least one and at most %d", page_count,
+                           INT32_MAX);
     cache = calloc(1, sizeof(*cache));
     if (cache == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a cache");
-    cache->model = model;
-    cache->slot_count = slots;
-    cache->max_tokens = max_tokens;
-    cache->k_width = key_width(c);
-    cache->v_width = value_width(c);
-    cache->dtype = cache_dtype(model);
-    cache->page_max = ash_div_up(max_tokens, PAGE_TOKENS);
-    rc = open_tables(cache);
+    cache->page_count = page_count;
+    if (model != NULL) {
+        cache->model = model;
+        cache->k_width = key_width(&model->config);
+        cache->v_width = value_width(&model->config);
+        cache->dtype = ash_model_kv_dtype(model);
+        cache->page_bytes = ASH_CACHE_PAGE_TOKENS * ash_cache_token_bytes(model);
+    }
+    rc = open_pages(cache, err);
     if (rc < 0) {
         ash_cache_close(cache);
-        return ash_err_set(err, rc, "out of memory for a cache of %zu slots of %zu tokens", slots, max_tokens);
+        return rc;
     }
     *cache_out = cache;
     return 0;
 }
 
+int ash_cache_open(const struct ash_model *model, size_t page_count, struct ash_cache **cache_out, struct ash_err *err)
+{
+    ash_assert(model != NULL);
+    return open_cache(model, page_count, cache_out, err);
+}
+
+int ash_cache_open_bare(size_t page_count, struct ash_cache **cache_out, struct ash_err *err)
+{
+    return open_cache(NULL, page_count, cache_out, err);
+}
+
 void ash_cache_close(struct ash_cache *cache)
 {
     if (cache == NULL) return;
-    for (size_t i = 0; i < cache->page_count; i++)
-        ash_buffer_fini(&cache->pages[i]);
-    for (size_t i = 0; cache->slots != NULL && i < cache->slot_count; i++)
-        free(cache->slots[i].pages);
-    free(cache->slots);
-    free(cache->pages);
-    free(cache->spare);
+    ash_buffer_fini(&cache->region);
+    free(cache->refs);
+    free(cache->free);
     free(cache);
 }
 
-void ash_cache_release(struct ash_cache *cache, size_t slot)
+size_t ash_cache_page_count(const struct ash_cache *cache)
 {
-    struct slot *s = &cache->slots[slot];
-
-    ash_assert(slot < cache->slot_count);
-    while (s->count > 0)
-        cache->spare[cache->spare_count++] = s->pages[--s->count];
+    return cache->page_count;
 }
 
-/* Pages for the first tokens tokens of a slot. */
-static int reserve(struct ash_cache *cache, size_t slot, size_t tokens, struct ash_err *err)
+size_t ash_cache_free_count(const struct ash_cache *cache)
 {
-    struct slot *s = &cache->slots[slot];
-    size_t page_bytes = PAGE_TOKENS * ash_cache_token_bytes(cache->model);
-    int rc;
+    return cache->free_count;
+}
 
-    for (; s->count * PAGE_TOKENS < tokens; s->count++) {
-        if (cache->spare_count == 0) {
-            rc = ash_buffer_init(&cache->pages[cache->page_count], &ash_memory_host, page_bytes, "cached tokens", err);
-            if (rc < 0) return rc;
-            cache->spare[cache->spare_count++] = cache->pages[cache->page_count++].data;
-        }
-        s->pages[s->count] = cache->spare[--cache->spare_count];
+int32_t ash_cache_take(struct ash_cache *cache)
+{
+    int32_t page;
+
+    if (cache->free_count == 0) return -ENOSPC;
+    page = cache->free[--cache->free_count];
+    ash_assert(cache->refs[page] == 0);
+    cache->refs[page] = 1;
+    return page;
+}
+
+void ash_cache_ref(struct ash_cache *cache, int32_t page)
+{
+    ash_assert(page >= 0 && (size_t)page < cache->page_count && cache->refs[page] > 0);
+    cache->refs[page]++;
+}
+
+void ash_cache_unref(struct ash_cache *cache, int32_t page)
+{
+    ash_assert(page >= 0 && (size_t)page < cache->page_count && cache->refs[page] > 0);
+    if (--cache->refs[page] == 0) cache->free[cache->free_count++] = page;
+}
+
+uint32_t ash_cache_ref_count(const struct ash_cache *cache, int32_t page)
+{
+    ash_assert(page >= 0 && (size_t)page < cache->page_count);
+    return cache->refs[page];
+}
+
+static char *page_data(const struct ash_cache *cache, int32_t page)
+{
+    return (char *)cache->region.data + (size_t)page * cache->page_bytes;
+}
+
+void ash_cache_copy_page(struct ash_cache *cache, int32_t from, int32_t to)
+{
+    ash_assert(from != to && ash_cache_ref_count(cache, from) > 0 && ash_cache_ref_count(cache, to) > 0);
+    if (cache->page_bytes == 0) return;
+    cache->region.memory->copy(page_data(cache, to), page_data(cache, from), cache->page_bytes);
+}
+
+/* ---- block tables ------------------------------------------------------------------------------------------------ */
+
+int ash_block_table_init(struct ash_block_table *table, size_t max_tokens)
+{
+    size_t capacity = ash_cache_pages_for(max_tokens);
+    int32_t *pages = calloc(ash_max(capacity, 1), sizeof(*pages));
+
+    if (pages == NULL) return -ENOMEM;
+    *table = (struct ash_block_table){.pages = pages, .capacity = capacity};
+    return 0;
+}
+
+void ash_block_table_fini(struct ash_block_table *table)
+{
+    free(table->pages);
+    *table = (struct ash_block_table){0};
+}
+
+int ash_block_table_grow(struct ash_block_table *table, struct ash_cache *cache, size_t tokens)
+{
+    size_t wanted = ash_cache_pages_for(tokens);
+
+    ash_assert(wanted <= table->capacity);
+    if (wanted > table->count && wanted - table->count > cache->free_count) return -ENOSPC;
+    while (table->count < wanted)
+        table->pages[table->count++] = ash_cache_take(cache);
+    return 0;
+}
+
+void ash_block_table_cut(struct ash_block_table *table, struct ash_cache *cache, size_t tokens)
+{
+    size_t kept = ash_cache_pages_for(tokens);
+
+    while (table->count > kept)
+        ash_cache_unref(cache, table->pages[--table->count]);
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
+
+/* The pages that the document's rows are written to have been taken. */
+static int check_table(const struct ash_cache *cache, const struct ash_doc *doc, struct ash_err *err)
+{
+    size_t end = doc->pos + doc->count;
+
+    if (ash_cache_pages_for(end) > doc->page_count)
+        return ash_err_set(err, -EOVERFLOW, "the context is full: %zu tokens are wanted, %zu fit", end,
+                           doc->page_count * ASH_CACHE_PAGE_TOKENS);
+    for (size_t i = 0; i < ash_cache_pages_for(end); i++) {
+        int32_t page = doc->pages[i];
+
+        if (page < 0 || (size_t)page >= cache->page_count || cache->refs[page] == 0)
+            return ash_err_set(err, -EINVAL, "page %d of a cache of %zu is nobody's", page, cache->page_count);
     }
     return 0;
 }
@@ -140,74 +224,55 @@ int ash_cache_begin(struct ash_cache *cache, const struct ash_model *model, cons
                     struct ash_err *err)
 {
     if (cache->model != model) return ash_err_set(err, -EINVAL, "the cache belongs to another model");
-    if ((cache->dtype == ASH_BF16) != model->round_bf16)
+    if (cache->dtype != ash_model_kv_dtype(model))
         return ash_err_set(err, -EINVAL, "the cache was opened for another precision");
     for (size_t i = 0; i < batch->doc_count; i++) {
-        const struct ash_doc *doc = &batch->docs[i];
-        int rc;
+        int rc = check_table(cache, &batch->docs[i], err);
 
-        if (doc->slot >= cache->slot_count)
-            return ash_err_set(err, -EINVAL, "slot %zu of a cache of %zu", doc->slot, cache->slot_count);
-        if (doc->pos > cache->max_tokens || doc->count > cache->max_tokens - doc->pos)
-            return ash_err_set(err, -EOVERFLOW, "the context is full: %zu tokens are wanted, %zu fit",
-                               doc->pos + doc->count, cache->max_tokens);
-        rc = reserve(cache, doc->slot, doc->pos + doc->count, err);
         if (rc < 0) return rc;
     }
     return 0;
 }
 
-/* Where in a page the keys or values of a layer begin, in elements. */
-static size_t key_place(const struct ash_cache *cache, size_t layer)
+/* Latent attention's keys and values, already made, of rows that fit into one page. */
+static void write_page(const struct ash_pass_step *step, const struct ash_attn_args *args,
+                       const struct ash_attn_seq *seq, struct ash_range rows, const struct ash_attn_rows *from)
 {
-    return layer * PAGE_TOKENS * (cache->k_width + cache->v_width);
-}
-
-static size_t value_place(const struct ash_cache *cache, size_t layer)
-{
-    return key_place(cache, layer) + PAGE_TOKENS * cache->k_width;
-}
-
-/* Keys or values of a layer: rows that the batch has, and where in a page they go. */
-struct cached_rows {
-    const float *src; /* of the batch's first row */
-    size_t stride, width;
-    size_t place; /* in a page, in elements */
-};
-
-/* Rows of one document, counted in the document, that fit into one page. */
-static void write_page(const struct ash_pass_step *step, const struct ash_doc *doc, struct ash_range rows,
-                       const struct cached_rows *cached)
-{
-    const struct ash_cache *cache = step->cache;
-    size_t token = doc->pos + rows.first, element = cached->place + token % PAGE_TOKENS * cached->width;
-    char *page = cache->slots[doc->slot].pages[token / PAGE_TOKENS];
-    struct ash_copy_args args = {.rows = rows.count,
-                                 .blocks = 1,
-                                 .cols = cached->width,
-                                 .src = cached->src + (doc->row + rows.first) * cached->stride,
-                                 .src_row = cached->stride,
-                                 .dst = page + element * ash_dtype_bytes(cache->dtype),
-                                 .dst_dtype = cache->dtype,
-                                 .dst_row = cached->width};
-
-    step->exec->ops->row->copy(step->exec, &args);
-}
-
-static void write_document(const struct ash_pass_step *step, size_t layer, const struct ash_doc *doc,
-                           const struct ash_attn_args *args)
-{
-    const struct ash_cache *cache = step->cache;
     const struct ash_acts *acts = step->acts;
-    const struct ash_attn_rows *rows = &acts->layers[layer].attn.rows;
-    struct cached_rows keys = {rows->k, acts->k_stride, cache->k_width, args->k_page};
-    struct cached_rows values = {rows->v, acts->v_stride, cache->v_width, args->v_page};
+    size_t first = seq->q_row + rows.first, token = seq->pos + rows.first;
+    struct ash_copy_args keys = {.rows = rows.count,
+                                 .blocks = args->kv_heads * args->dim_k,
+                                 .cols = 1,
+                                 .src = from->k + first * acts->k_stride,
+                                 .src_row = acts->k_stride,
+                                 .src_block = 1,
+                                 .dst = ash_attn_keys(args, seq, token, 0).data,
+                                 .dst_dtype = args->kv_dtype,
+                                 .dst_row = 1,
+                                 .dst_block = ASH_ATTN_BLOCK};
+    struct ash_copy_args values = {.rows = rows.count,
+                                   .blocks = args->kv_heads,
+                                   .cols = args->dim_v,
+                                   .src = from->v + first * acts->v_stride,
+                                   .src_row = acts->v_stride,
+                                   .src_block = args->dim_v,
+                                   .dst = ash_attn_values(args, seq, token, 0).data,
+                                   .dst_dtype = args->kv_dtype,
+                                   .dst_row = args->dim_v,
+                                   .dst_block = ASH_ATTN_BLOCK * args->dim_v};
+
+    step->exec->ops->row->copy(step->exec, &keys);
+    step->exec->ops->row->copy(step->exec, &values);
+}
+
+static void write_document(const struct ash_pass_step *step, const struct ash_attn_args *args, size_t layer,
+                           const struct ash_attn_seq *seq)
+{
     struct ash_range page = {0};
 
-    for (; page.first < doc->count; page.first += page.count) {
-        page.count = ash_min(doc->count - page.first, PAGE_TOKENS - (doc->pos + page.first) % PAGE_TOKENS);
-        write_page(step, doc, page, &keys);
-        write_page(step, doc, page, &values);
+    for (; page.first < seq->q_count; page.first += page.count) {
+        page.count = ash_min(seq->q_count - page.first, ASH_ATTN_BLOCK - (seq->pos + page.first) % ASH_ATTN_BLOCK);
+        write_page(step, args, seq, page, &step->acts->layers[layer].attn.rows);
     }
 }
 
@@ -236,16 +301,13 @@ void ash_cache_write(const struct ash_pass_step *step, size_t layer, struct ash_
 
     ash_assert(cache->model == step->model && layer < step->model->config.layers);
     args->kv_dtype = cache->dtype;
-    args->k_stride = cache->k_width;
-    args->v_stride = cache->v_width;
-    args->page_tokens = PAGE_TOKENS;
-    args->k_page = key_place(cache, layer);
-    args->v_page = value_place(cache, layer);
+    args->pool = cache->region.data;
+    args->page_bytes = cache->page_bytes;
+    args->k_page = layer * ASH_CACHE_PAGE_TOKENS * (cache->k_width + cache->v_width);
+    args->v_page = args->k_page + ASH_CACHE_PAGE_TOKENS * cache->k_width;
     for (size_t i = 0; i < step->batch->doc_count; i++) {
-        const struct ash_doc *doc = &step->batch->docs[i];
-
-        step->seqs[i].pages = cache->slots[doc->slot].pages;
-        if (step->model->config.attn == ASH_ATTN_LATENT) write_document(step, layer, doc, args);
+        step->seqs[i].pages = step->batch->docs[i].pages;
+        if (step->model->config.attn == ASH_ATTN_LATENT) write_document(step, args, layer, &step->seqs[i]);
     }
     if (step->model->config.attn == ASH_ATTN_GROUPED) write_rows(step, layer, args);
 }

@@ -57,6 +57,8 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
     rc = check_axes(model, opts, err);
     if (rc < 0) return rc;
+    rc = ash_model_place(model, exec, err);
+    if (rc < 0) return rc;
     pass = calloc(1, sizeof(*pass));
     if (pass == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a pass");
     pass->model = model;
@@ -214,11 +216,9 @@ int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float s
     return rc < 0 ? rc : ash_pass_backward(pass, scale, grads, losses, err);
 }
 
-int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
-                   size_t wanted_count, float *logits_out, struct ash_err *err)
+int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache,
+                          struct ash_err *err)
 {
-    size_t hidden = pass->model->config.hidden;
-    float *rows = pass->acts.scratch.residual;
     int rc;
 
     if (pass->axes.cp.size > 1 || pass->axes.tp.size > 1)
@@ -226,13 +226,75 @@ int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct 
     rc = ash_pass_begin(pass, batch, cache, err);
     if (rc < 0) return rc;
     ash_pass_run_forward(&pass->step);
-    /* only the wanted rows go through the norm and the head; one row's result does not depend on the others */
-    for (size_t i = 0; i < wanted_count; i++) {
-        ash_assert(wanted[i] < batch->rows && (i == 0 || wanted[i] > wanted[i - 1]));
-        rc = pass->exec->memory->copy(rows + i * hidden, pass->acts.final_in + wanted[i] * hidden,
-                                      hidden * sizeof(float));
+    return ash_load_check(pass->model->load, err);
+}
+
+/* Only the wanted rows go through the norm and the head; one row's result does not depend on the others. */
+static int gather_rows(struct ash_pass *pass, const size_t *rows, size_t count, float *out, struct ash_err *err)
+{
+    size_t hidden = pass->model->config.hidden;
+
+    for (size_t i = 0; i < count; i++) {
+        int rc;
+
+        ash_assert(rows[i] < pass->step.batch->rows && (i == 0 || rows[i] > rows[i - 1]));
+        rc = pass->exec->memory->copy(out + i * hidden, pass->acts.final_in + rows[i] * hidden, hidden * sizeof(float));
         if (rc < 0) return ash_err_set(err, rc, "cannot copy the wanted rows");
     }
-    if (wanted_count > 0) ash_pass_run_logits(&pass->step, rows, wanted_count, logits_out);
+    return 0;
+}
+
+/* Logits of rows of the stream, which are on the device; logits_out is the host's. */
+static int logits_of(struct ash_pass *pass, const float *rows, size_t count, float *logits_out)
+{
+    const struct ash_memory_ops *memory = pass->exec->memory;
+    size_t hidden = pass->model->config.hidden, vocab = pass->model->config.vocab, some;
+    float *logits = pass->acts.scratch.logits;
+
+    if (memory->host_visible) {
+        ash_pass_run_logits(&pass->step, rows, count, logits_out);
+        return 0;
+    }
+    for (size_t first = 0; first < count; first += some) {
+        int rc;
+
+        some = ash_min(count - first, pass->acts.head_rows);
+        ash_pass_run_logits(&pass->step, rows + first * hidden, some, logits);
+        rc = memory->copy(logits_out + first * vocab, logits, some * vocab * sizeof(float));
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
+                          struct ash_err *err)
+{
+    float *gathered = pass->acts.scratch.residual;
+    int rc = gather_rows(pass, rows, count, gathered, err);
+
+    if (rc < 0) return rc;
+    rc = count > 0 ? logits_of(pass, gathered, count, logits_out) : 0;
+    if (rc < 0) return ash_err_set(err, rc, "cannot copy the logits");
     return ash_load_check(pass->model->load, err);
+}
+
+int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
+                          struct ash_err *err)
+{
+    float *gathered = pass->acts.scratch.residual;
+    const float *normed;
+    int rc = gather_rows(pass, rows, count, gathered, err);
+
+    if (rc < 0 || count == 0) return rc;
+    normed = ash_pass_run_states(&pass->step, gathered, count);
+    rc = pass->exec->memory->copy(states_out, normed, count * pass->model->config.hidden * sizeof(float));
+    return rc < 0 ? ash_err_set(err, rc, "cannot copy the wanted states") : 0;
+}
+
+int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
+                   size_t wanted_count, float *logits_out, struct ash_err *err)
+{
+    int rc = ash_pass_infer_layers(pass, batch, cache, err);
+
+    return rc < 0 ? rc : ash_pass_infer_logits(pass, wanted, wanted_count, logits_out, err);
 }

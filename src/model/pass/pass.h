@@ -9,10 +9,12 @@
 
 /* ---- a batch ----------------------------------------------------------------------------------------------------- */
 
-/* The rows of one document in a batch: count rows from row on, the first at position pos of the document. slot is its
- * place in the cache (ignored without one); without a cache pos is 0. */
+/* The rows of one document in a batch: count rows from row on, the first at position pos of the document. With a cache,
+ * pages is its block table (model/pass/cache.h), borrowed; without one pos is 0. */
 struct ash_doc {
-    size_t row, count, pos, slot;
+    size_t row, count, pos;
+    const int32_t *pages; /* [page_count]: page i has tokens from i * ASH_CACHE_PAGE_TOKENS on */
+    size_t page_count;
 };
 
 /* The place of a batch among those whose gradients are added up. */
@@ -101,7 +103,7 @@ int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *l
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale,
                    const struct ash_pass_grads *grads, float *losses, struct ash_err *err);
 
-/* ---- stages: some of a model's layers, the two directions apart, so that other passes run between them ------------ */
+/* ---- stages: some of a model's layers, the two directions apart, so that other passes run between them ----------- */
 
 /* Does the stage look tokens up, and does it end with the loss? */
 bool ash_pass_has_embed(const struct ash_pass *pass);
@@ -126,22 +128,22 @@ int ash_pass_backward(struct ash_pass *pass, float scale, const struct ash_pass_
 
 /* ---- inference --------------------------------------------------------------------------------------------------- */
 
-struct ash_cache; /* keys and values of earlier tokens: slots sequences of up to max_tokens; memory grows with them */
+struct ash_cache; /* keys and values of earlier tokens: model/pass/cache.h */
 
-/* A cache of slots sequences of up to max_tokens. Returns 0 or -ENOMEM. */
-int ash_cache_open(const struct ash_model *model, size_t slots, size_t max_tokens, struct ash_cache **cache_out,
-                   struct ash_err *err);
-/* Free it; NULL is a no-op. */
-void ash_cache_close(struct ash_cache *cache);
-/* Forget what a slot holds; its memory serves other slots. */
-void ash_cache_release(struct ash_cache *cache, size_t slot);
-/* Bytes that a cache opened now takes for one token of one slot. */
-size_t ash_cache_token_bytes(const struct ash_model *model);
-
-/* Run batch's rows on top of what the cache holds (doc.pos tokens of each slot) and add them to it. logits_out gets
+/* Run batch's rows on top of what the cache holds (doc.pos tokens of each document) and add them to it. logits_out gets
  * [wanted_count, vocab] for the rows listed in wanted (ascending). cache NULL: each doc starts at 0 and nothing is
- * kept. -EOVERFLOW when a slot is full, -EINVAL for an id outside the vocabulary. */
+ * kept. -EOVERFLOW when a block table is too short, -EINVAL for an id outside the vocabulary. */
 int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache, const size_t *wanted,
                    size_t wanted_count, float *logits_out, struct ash_err *err);
+
+/* ash_pass_infer in parts: the layers first, and then what is wanted of which rows, as often as it takes. */
+int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache,
+                          struct ash_err *err);
+/* Logits [count, vocab] of some rows (ascending) of the batch at hand. */
+int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
+                          struct ash_err *err);
+/* Their states [count, hidden] after the last layer and the final norm. */
+int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
+                          struct ash_err *err);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
-#include "model/pass/cache.h"
+#include "model/pass/cache_step.h"
 #include "model/pass/pass_priv.h"
 #include "model/pass/split.h"
 
@@ -119,6 +119,7 @@ static struct ash_pass_step empty_step(struct ash_pass *pass, const struct ash_b
                                   .moe = &pass->moe,
                                   .embed = &pass->embed,
                                   .seqs = pass->seqs,
+                                  .kv_dtype = ash_model_kv_dtype(pass->model),
                                   .batch = batch};
 }
 

@@ -38,6 +38,8 @@ void ash_pass_run_forward(const struct ash_pass_step *step);
 void ash_pass_run_losses(const struct ash_pass_step *step);
 /* The head with the gradient of scale * the sum of losses, then layers and embedding backward. */
 void ash_pass_run_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale);
+/* count rows [count, C] of the stream after the last layer, normed; valid until the next call. */
+const float *ash_pass_run_states(const struct ash_pass_step *step, const float *rows, size_t count);
 /* logits_out [count, vocab] of count rows [count, C] of the stream after the last layer. */
 void ash_pass_run_logits(const struct ash_pass_step *step, const float *rows, size_t count, float *logits_out);
 

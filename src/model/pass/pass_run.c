@@ -113,18 +113,21 @@ void ash_pass_run_losses(const struct ash_pass_step *step)
     done(step, ASH_UNIT_HEAD, false);
 }
 
-void ash_pass_run_logits(const struct ash_pass_step *step, const float *rows, size_t count, float *logits_out)
+const float *ash_pass_run_states(const struct ash_pass_step *step, const float *rows, size_t count)
 {
     struct ash_pass_step wanted = *step;
-    struct ash_norm_params norm = final_norm_params(step);
 
-    if (ash_norm_is_fused(step)) {
-        ash_head_logits(step, rows, norm.weight, count, logits_out);
-        return;
-    }
     wanted.rows = wanted.own.count = count;
-    ash_norm_forward(&wanted, norm, rows, &step->acts->final_norm);
-    ash_head_logits(&wanted, step->acts->final_norm.out, ASH_NO_PARAM, count, logits_out);
+    ash_norm_forward(&wanted, final_norm_params(step), rows, &step->acts->final_norm);
+    return step->acts->final_norm.out;
+}
+
+void ash_pass_run_logits(const struct ash_pass_step *step, const float *rows, size_t count, float *logits_out)
+{
+    if (ash_norm_is_fused(step))
+        ash_head_logits(step, rows, final_norm_params(step).weight, count, logits_out);
+    else
+        ash_head_logits(step, ash_pass_run_states(step, rows, count), ASH_NO_PARAM, count, logits_out);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */

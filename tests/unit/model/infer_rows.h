@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/math.h"
+#include "model/pass/cache.h"
 #include "model/pass/pass.h"
 
 #define INFER_ROWS_MAX 512
@@ -18,6 +19,7 @@ static inline float *infer_rows(struct ash_model *model, struct ash_exec *exec, 
     struct ash_pass_opts opts = {.max_rows = rows};
     struct ash_pass *pass = NULL;
     struct ash_cache *cache = NULL;
+    struct ash_block_table table = {0};
     struct ash_err err = {0};
     float *logits = calloc(rows * vocab, sizeof(float));
 
@@ -26,15 +28,18 @@ static inline float *infer_rows(struct ash_model *model, struct ash_exec *exec, 
     for (size_t i = 0; i < rows; i++)
         wanted[i] = i;
     if (ash_pass_open(model, exec, &opts, &pass, &err) < 0) fail_msg("%s", err.text);
-    if (ash_cache_open(model, 1, rows, &cache, &err) < 0) fail_msg("%s", err.text);
+    if (ash_cache_open(model, ash_cache_pages_for(rows), &cache, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(ash_block_table_init(&table, rows), 0);
+    assert_int_equal(ash_block_table_grow(&table, cache, rows), 0);
     for (size_t done = 0; done < rows; done += piece) {
         size_t count = ash_min(rows - done, piece);
-        struct ash_doc doc = {.count = count, .pos = done};
+        struct ash_doc doc = {.count = count, .pos = done, .pages = table.pages, .page_count = table.count};
         struct ash_batch batch = {.rows = count, .ids = ids + done, .docs = &doc, .doc_count = 1};
 
         if (ash_pass_infer(pass, &batch, cache, wanted, count, logits + done * vocab, &err) < 0)
             fail_msg("%s", err.text);
     }
+    ash_block_table_fini(&table);
     ash_cache_close(cache);
     ash_pass_close(pass);
     return logits;

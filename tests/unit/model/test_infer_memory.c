@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "model/model.h"
+#include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "unit/sanitized.h"
 
@@ -119,16 +120,18 @@ static int generate(const char *dir, bool bf16, size_t *cache_bytes_out)
     struct ash_model *model = NULL;
     struct ash_pass *pass = NULL;
     struct ash_cache *cache = NULL;
+    struct ash_block_table table = {0};
     static int32_t ids[PROMPT + ANSWER];
     static float logits[VOCAB];
 
     if (ash_exec_init(&exec, NULL, 2, &err) < 0 || ash_model_open(dir, &model, &err) < 0) return 1;
     ash_model_round_bf16(model, bf16);
     if (ash_pass_open(model, &exec, &opts, &pass, &err) < 0) return 2;
-    if (ash_cache_open(model, 1, CONTEXT, &cache, &err) < 0) return 3;
+    if (ash_cache_open(model, ash_cache_pages_for(CONTEXT), &cache, &err) < 0) return 3;
+    if (ash_block_table_init(&table, CONTEXT) < 0 || ash_block_table_grow(&table, cache, CONTEXT) < 0) return 3;
     for (size_t done = 0; done < PROMPT + ANSWER;) {
         size_t count = done == 0 ? PROMPT : 1, last = count - 1;
-        struct ash_doc doc = {.count = count, .pos = done};
+        struct ash_doc doc = {.count = count, .pos = done, .pages = table.pages, .page_count = table.count};
         struct ash_batch batch = {.rows = count, .ids = ids + done, .docs = &doc, .doc_count = 1};
 
         if (ash_pass_infer(pass, &batch, cache, &last, 1, logits, &err) < 0) return 4;
@@ -136,6 +139,7 @@ static int generate(const char *dir, bool bf16, size_t *cache_bytes_out)
         done += count;
     }
     *cache_bytes_out = ash_cache_token_bytes(model) * (PROMPT + ANSWER);
+    ash_block_table_fini(&table);
     ash_cache_close(cache);
     ash_pass_close(pass);
     ash_model_close(model);

@@ -176,8 +176,8 @@ static void attn_back_keys(struct attn_back *back)
     const float *k = (const float *)seq->k + at_k, *v = (const float *)seq->v + at_v;
     struct chain_right keys = attn_padded_rows(k, ASH_F32, args->k_stride, back->count, args->dim_k, back->keys_copy);
 
-    attn_transposed_rows(k, ASH_F32, args->k_stride, back->count, args->dim_k, back->keys_transposed);
-    attn_transposed_rows(v, ASH_F32, args->v_stride, back->count, args->dim_v, back->values_transposed);
+    attn_transposed_rows(k, args->k_stride, back->count, args->dim_k, back->keys_transposed);
+    attn_transposed_rows(v, args->v_stride, back->count, args->dim_v, back->values_transposed);
     attn_load_padded(back->dk, back->pad_k, seq->dk + at_k, args->k_stride, back->count, args->dim_k);
     attn_load_padded(back->dv, back->pad_v, seq->dv + at_v, args->v_stride, back->count, args->dim_v);
     if (args->window != 0 && end > back->base + back->count - 1 + args->window)

@@ -43,6 +43,28 @@ static void kv_write_store(enum ash_dtype dtype, void *to, const float *x, size_
     if (i < count) kv_write_narrow_step(narrow + i, x + i, count - i);
 }
 
+/* The key of one token: a column of each head. x becomes what is stored. */
+static void kv_write_key(const struct ash_attn_args *attn, const struct ash_attn_seq *seq, size_t token, float *x)
+{
+    void *to = ash_attn_keys(attn, seq, token, 0).data;
+    size_t count = attn->kv_heads * attn->dim_k;
+    uint16_t *narrow = (uint16_t *)(void *)x;
+
+    for (size_t d = 0; d < count && attn->kv_dtype == ASH_F32; d++)
+        ((float *)to)[d * ASH_ATTN_BLOCK] = x[d];
+    if (attn->kv_dtype == ASH_F32) return;
+    kv_write_store(ASH_BF16, narrow, x, count); /* in place: what is written was read before */
+    for (size_t d = 0; d < count; d++)
+        ((uint16_t *)to)[d * ASH_ATTN_BLOCK] = narrow[d];
+}
+
+static void kv_write_value(const struct ash_attn_args *attn, const struct ash_attn_seq *seq, size_t token,
+                           const float *x)
+{
+    for (size_t g = 0; g < attn->kv_heads; g++)
+        kv_write_store(attn->kv_dtype, ash_attn_values(attn, seq, token, g).data, x + g * attn->dim_v, attn->dim_v);
+}
+
 static void kv_write_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct kv_write_op *op = ctx;
@@ -62,8 +84,8 @@ static void kv_write_rows(void *ctx, size_t begin, size_t end, int worker)
         token = seq->pos + r - seq->q_row;
         kv_write_rotate(op, q, attn->heads + attn->kv_heads, r, copy);
         if (args->round_bf16) row_round_range(&round, 0, queries, worker);
-        kv_write_store(attn->kv_dtype, ash_attn_key_slot(attn, seq, token), k, width);
-        kv_write_store(attn->kv_dtype, ash_attn_value_slot(attn, seq, token), k + width, width);
+        kv_write_value(attn, seq, token, k + width);
+        kv_write_key(attn, seq, token, k);
     }
 }
 
@@ -76,7 +98,7 @@ static void attn_kv_write(struct ash_exec *exec, const struct ash_kv_write_args 
 
     ash_assert(args->dims % 2 == 0 && args->dims <= attn->dim_k && attn->dim_k == attn->dim_v);
     ash_assert(args->dims == 0 || (args->positions != NULL && args->cos != NULL && args->sin != NULL));
-    ash_assert(args->q_stride >= (attn->heads + 2 * attn->kv_heads) * attn->dim_k && attn->page_tokens > 0);
+    ash_assert(args->q_stride >= (attn->heads + 2 * attn->kv_heads) * attn->dim_k && attn->pool != NULL);
     ash_assert(attn->kv_dtype == ASH_F32 || attn->kv_dtype == ASH_BF16);
     for (size_t s = 0; s < attn->seq_count; s++) {
         ash_assert(attn->seqs[s].pages != NULL && attn->seqs[s].q_row == rows);

@@ -13,6 +13,7 @@
 #include "base/bf16.h"
 #include "base/rng.h"
 #include "model/model.h"
+#include "model/pass/cache.h"
 #include "model/pass/pass.h"
 #include "unit/model/golden_models.h"
 
@@ -51,11 +52,12 @@ static void fixture_close(struct fixture *f)
 }
 
 /* Logits of all rows of documents [0, doc_count), each a list of pieces given by piece length (0: whole, no cache). */
-static float *infer(struct fixture *f, const struct ash_doc *docs, size_t doc_count, size_t piece)
+static float *infer(struct fixture *f, const struct ash_doc *docs, size_t doc_count, size_t first_id, size_t piece)
 {
     struct ash_pass_opts opts = {.max_rows = ROWS};
     struct ash_pass *pass = NULL;
     struct ash_cache *cache = NULL;
+    struct ash_block_table table = {0};
     struct ash_err err = {0};
     float *logits = calloc(ROWS * f->vocab, sizeof(float));
     size_t wanted[ROWS];
@@ -67,19 +69,22 @@ static float *infer(struct fixture *f, const struct ash_doc *docs, size_t doc_co
         size_t rows = 0;
         for (size_t i = 0; i < doc_count; i++)
             rows += docs[i].count;
-        struct ash_batch batch = {
-            .rows = rows, .ids = f->ids + (doc_count == 1 ? docs[0].slot : 0), .docs = docs, .doc_count = doc_count};
+        struct ash_batch batch = {.rows = rows, .ids = f->ids + first_id, .docs = docs, .doc_count = doc_count};
         if (ash_pass_infer(pass, &batch, NULL, wanted, rows, logits, &err) < 0) fail_msg("%s", err.text);
     } else {
-        if (ash_cache_open(f->model, 2, DOC_A, &cache, &err) < 0) fail_msg("%s", err.text);
+        if (ash_cache_open(f->model, ash_cache_pages_for(DOC_A) + 1, &cache, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(ash_cache_take(cache), 0); /* somebody else's */
+        assert_int_equal(ash_block_table_init(&table, DOC_A), 0);
+        assert_int_equal(ash_block_table_grow(&table, cache, DOC_A), 0);
         for (size_t done = 0; done < docs[0].count; done += piece) {
             size_t count = docs[0].count - done < piece ? docs[0].count - done : piece;
-            struct ash_doc part = {.row = 0, .count = count, .pos = done, .slot = 1};
+            struct ash_doc part = {.count = count, .pos = done, .pages = table.pages, .page_count = table.count};
             struct ash_batch batch = {.rows = count, .ids = f->ids + done, .docs = &part, .doc_count = 1};
             if (ash_pass_infer(pass, &batch, cache, wanted, count, logits + done * f->vocab, &err) < 0)
                 fail_msg("%s", err.text);
         }
     }
+    ash_block_table_fini(&table);
     ash_cache_close(cache);
     ash_pass_close(pass);
     return logits;
@@ -90,15 +95,15 @@ static void check_batch_and_pieces(const char *name, bool bf16)
     static const size_t pieces[] = {1, 5, 16, 36};
     struct fixture f = {0};
     struct ash_doc both[2] = {{.row = 0, .count = DOC_A}, {.row = DOC_A, .count = DOC_B}};
-    struct ash_doc first = {.count = DOC_A, .slot = 0}, second = {.count = DOC_B, .slot = DOC_A};
+    struct ash_doc first = {.count = DOC_A}, second = {.count = DOC_B};
 
     fixture_open(&f, name, NULL, 2, bf16);
-    float *whole = infer(&f, both, 2, 0), *a = infer(&f, &first, 1, 0), *b = infer(&f, &second, 1, 0);
+    float *whole = infer(&f, both, 2, 0, 0), *a = infer(&f, &first, 1, 0, 0), *b = infer(&f, &second, 1, DOC_A, 0);
     size_t row = f.vocab * sizeof(float);
     assert_memory_equal(whole, a, DOC_A * row);
     assert_memory_equal(whole + DOC_A * f.vocab, b, DOC_B * row);
     for (size_t i = 0; i < sizeof(pieces) / sizeof(pieces[0]); i++) {
-        float *cut = infer(&f, &first, 1, pieces[i]);
+        float *cut = infer(&f, &first, 1, 0, pieces[i]);
         assert_memory_equal(whole, cut, DOC_A * row);
         free(cut);
     }
@@ -223,16 +228,16 @@ static void test_bf16_copy(void **state)
         struct fixture f = {0};
         struct ash_doc doc = {.count = DOC_A};
         fixture_open(&f, golden_models[i], NULL, 2, true);
-        float *rounded = infer(&f, &doc, 1, 0);
+        float *rounded = infer(&f, &doc, 1, 0, 0);
         size_t size = ash_model_size(f.model);
         uint16_t *copy = malloc(size * sizeof(*copy));
         for (size_t j = 0; j < size; j++)
             copy[j] = ash_f32_to_bf16(ash_model_values(f.model)[j]);
         ash_model_use_bf16(f.model, copy);
-        float *copied = infer(&f, &doc, 1, 0);
+        float *copied = infer(&f, &doc, 1, 0, 0);
         assert_memory_equal(rounded, copied, DOC_A * f.vocab * sizeof(float));
         ash_model_use_bf16(f.model, NULL);
-        float *plain = infer(&f, &doc, 1, 0);
+        float *plain = infer(&f, &doc, 1, 0, 0);
         assert_memory_not_equal(plain, copied, DOC_A * f.vocab * sizeof(float));
         free(plain);
         free(copied);
@@ -250,7 +255,8 @@ static void test_refusals(void **state)
     struct ash_cache *cache = NULL;
     struct ash_err err = {0};
     struct ash_pass_opts opts = {.max_rows = 8};
-    struct ash_doc doc = {.count = 4};
+    int32_t page = 0;
+    struct ash_doc doc = {.count = 4, .pages = &page, .page_count = 1};
     int32_t ids[16] = {1, 2, 3, 4};
     size_t last = 3;
     float logits[96];
@@ -258,10 +264,13 @@ static void test_refusals(void **state)
     (void)state;
     fixture_open(&f, "llama-gqa", NULL, 1, false);
     assert_int_equal(ash_pass_open(f.model, &f.exec, &opts, &pass, &err), 0);
-    assert_int_equal(ash_cache_open(f.model, 1, 6, &cache, &err), 0);
+    assert_int_equal(ash_cache_open(f.model, 1, &cache, &err), 0);
     struct ash_batch batch = {.rows = 4, .ids = ids, .docs = &doc, .doc_count = 1};
+    assert_int_equal(ash_pass_infer(pass, &batch, cache, &last, 1, logits, &err), -EINVAL); /* a page not taken */
+    assert_int_equal(ash_cache_take(cache), page);
+    assert_int_equal(ash_cache_take(cache), -ENOSPC);
     assert_int_equal(ash_pass_infer(pass, &batch, cache, &last, 1, logits, &err), 0);
-    doc.pos = 4;
+    doc.pos = ASH_CACHE_PAGE_TOKENS - 2;
     assert_int_equal(ash_pass_infer(pass, &batch, cache, &last, 1, logits, &err), -EOVERFLOW);
     doc.pos = 2;
     assert_int_equal(ash_pass_infer(pass, &batch, NULL, &last, 1, logits, &err), -EINVAL); /* a start without a cache */
@@ -279,8 +288,10 @@ static void test_refusals(void **state)
     batch.seq_rows = 0;
     batch.rows = 9;
     assert_int_equal(ash_pass_infer(pass, &batch, NULL, &last, 1, logits, &err), -EINVAL);
-    assert_int_equal(ash_cache_open(f.model, 1, 100000, &cache, &err), -EINVAL);
     ash_cache_close(cache);
+    cache = NULL;
+    assert_int_equal(ash_cache_open(f.model, 0, &cache, &err), -EINVAL);
+    assert_null(cache);
     ash_pass_close(pass);
     fixture_close(&f);
 }

@@ -1,0 +1,341 @@
+/* From rows of the pass to tokens. Logits of a limited number of rows exist at a time. The rows of a sequence are
+ * chosen from in order, by one thread: a drafted row counts only if the token before it was chosen as drafted. So a
+ * draft changes no answer, and counts and grammars never have to go back. */
+#include <errno.h>
+#include <math.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "serve/engine/core_priv.h"
+
+/* ---- log-probabilities ------------------------------------------------------------------------------------------- */
+
+static bool wants_logprobs(const struct ash_wanted_row *wanted)
+{
+    const struct ash_request *request = wanted->seq->request;
+
+    return wanted->is_prompt ? request->wants_prompt_logprobs : request->wants_logprobs;
+}
+
+struct piece {
+    struct ash_core *core;
+    const struct ash_wanted_row *wanted; /* of the piece's first row */
+    size_t count;
+};
+
+static const float *piece_logits(const struct piece *piece, size_t i)
+{
+    return piece->core->logits + i * piece->core->vocab;
+}
+
+/* The most likely id of each row that needs it. */
+static void find_best(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct piece *piece = ctx;
+    struct ash_core *core = piece->core;
+
+    (void)worker;
+    for (size_t i = begin; i < end; i++) {
+        const float *logits = piece_logits(piece, i);
+        int32_t best = 0;
+
+        core->best[i] = -1;
+        if (!wants_logprobs(&piece->wanted[i])) continue;
+        for (size_t v = 1; v < core->vocab; v++)
+            if (logits[v] > logits[best]) best = (int32_t)v;
+        core->best[i] = best;
+    }
+}
+
+/* The trainer's loss of the most likely id is log(sum) - 0: the log of the sum, to the bit. */
+static void find_log_sums(const struct piece *piece)
+{
+    struct ash_core *core = piece->core;
+    /* logits are the host's; the reference gives a device's bits */
+    const struct ash_loss_ops *loss = core->exec->memory->host_visible ? core->exec->ops->loss : ash_ops_ref.loss;
+    bool is_wanted = false;
+
+    for (size_t i = 0; i < piece->count; i++)
+        is_wanted |= wants_logprobs(&piece->wanted[i]);
+    if (!is_wanted) return;
+    ash_workers_run(core->exec->workers, piece->count, 1, find_best, (void *)piece);
+    loss->cross_entropy(core->exec, core->logits, piece->count, core->vocab, core->best, 0.0f, core->log_sums);
+}
+
+/* Minus the loss of an id, as cross_entropy computes it. */
+static float logprob_of(const struct piece *piece, size_t i, int32_t id)
+{
+    const float *logits = piece_logits(piece, i);
+
+    return -(piece->core->log_sums[i] - (logits[id] - logits[piece->core->best[i]]));
+}
+
+/* The count most likely ids, most likely first; the lower id wins a tie. */
+static void find_top(const struct piece *piece, size_t i, size_t count, struct ash_top_logprob *top)
+{
+    const float *logits = piece_logits(piece, i);
+    size_t filled = 0;
+
+    for (size_t v = 0; v < piece->core->vocab && count > 0; v++) {
+        size_t at;
+
+        if (filled == count && !(logits[v] > top[filled - 1].logprob)) continue;
+        at = filled < count ? filled++ : count - 1;
+        for (; at > 0 && logits[v] > top[at - 1].logprob; at--)
+            top[at] = top[at - 1];
+        top[at] = (struct ash_top_logprob){(int32_t)v, logits[v]};
+    }
+    for (size_t t = 0; t < filled; t++)
+        top[t].logprob = logprob_of(piece, i, top[t].id);
+}
+
+/* The log-probability of the token that follows in the prompt. */
+static void tell_prompt(const struct piece *piece, size_t i)
+{
+    const struct ash_wanted_row *wanted = &piece->wanted[i];
+    struct ash_seq *seq = wanted->seq;
+    size_t n = seq->prompt_chosen_count++, tops = seq->request->prompt_top_logprobs;
+    int32_t id = seq->tokens[wanted->index + 1];
+    float logprob = logprob_of(piece, i, id);
+    struct ash_err err = {0};
+
+    if (isnan(logprob))
+        ash_seq_fail(seq,
+                     ash_err_set(&err, -EDOM,
+                                 "the model's logits at position %zu are not numbers: its weights or its "
+                                 "input are broken",
+                                 wanted->index),
+                     &err);
+    seq->prompt_chosen[n] = (struct ash_chosen){id, logprob};
+    find_top(piece, i, tops, seq->prompt_tops + n * tops);
+}
+
+/* ---- choices ----------------------------------------------------------------------------------------------------- */
+
+static bool is_stop(const struct ash_request *request, int32_t id)
+{
+    for (size_t i = 0; i < request->stop_id_count; i++)
+        if (request->stop_ids[i] == id) return true;
+    return false;
+}
+
+/* The token is chosen: it ends the answer, or becomes a part of it. */
+static void keep_choice(struct ash_seq *seq, int32_t id)
+{
+    const struct ash_request *request = seq->request;
+    bool is_as_drafted = seq->accepted < seq->drafts && seq->tokens[seq->count] == id;
+    struct ash_err err = {0};
+    int rc;
+
+    seq->has_missed = !is_as_drafted;
+    if (is_stop(request, id)) {
+        seq->end.stop_id = id;
+        seq->finish = ASH_FINISH_EOS;
+        return;
+    }
+    if (seq->matcher != NULL && (rc = ash_matcher_accept(seq->matcher, id)) < 0) {
+        ash_seq_fail(seq, ash_err_set(&err, rc, "the grammar cannot go on after token id %d", id), &err);
+        return;
+    }
+    seq->chosen[seq->chosen_count++].id = id;
+    ash_seq_add(seq, id);
+    if (ash_seq_answer_count(seq) == seq->answer_limit)
+        seq->finish = seq->answer_limit == request->max_tokens ? ASH_FINISH_MAX_TOKENS : ASH_FINISH_CONTEXT;
+    seq->accepted += is_as_drafted;
+}
+
+/* What the grammar allows; the request fails where that cannot be found out. NULL without a grammar as well. */
+static const uint64_t *find_mask(struct ash_seq *seq)
+{
+    const uint64_t *mask = seq->matcher != NULL ? ash_matcher_mask(seq->matcher) : NULL;
+    struct ash_err err = {0};
+
+    if (seq->matcher != NULL && mask == NULL)
+        ash_seq_fail(seq, ash_err_set(&err, -E2BIG, "the grammar is too ambiguous to go on at token %zu", seq->count),
+                     &err);
+    return mask;
+}
+
+/* No stop id comes too early, unless the grammar leaves nothing else. */
+static bool may_stop(const struct ash_seq *seq)
+{
+    return ash_seq_answer_count(seq) >= seq->request->min_tokens ||
+           (seq->matcher != NULL && ash_matcher_must_end(seq->matcher));
+}
+
+static void choose_token(const struct piece *piece, size_t i, int worker)
+{
+    const struct ash_wanted_row *wanted = &piece->wanted[i];
+    struct ash_seq *seq = wanted->seq;
+    const struct ash_request *request = seq->request;
+    struct ash_choice choice = {.opts = &request->sampler,
+                                .logits = piece_logits(piece, i),
+                                .position = seq->count,
+                                .counts = &seq->counts,
+                                .bias = request->bias,
+                                .bias_count = request->bias_count,
+                                .allowed = request->allowed,
+                                .allowed_count = request->allowed_count,
+                                .forbidden = request->stop_ids};
+    struct ash_err err = {0};
+    int32_t id = -1;
+    int rc;
+
+    if (seq->has_missed || seq->finish != ASH_FINISH_NOT_YET) return;
+    ash_assert(wanted->index + 1 == seq->count);
+    choice.mask = find_mask(seq);
+    if (seq->finish == ASH_FINISH_FAILED) return;
+    if (!may_stop(seq)) choice.forbidden_count = request->stop_id_count;
+    rc = ash_sampler_next(piece->core->samplers[worker], &choice, &id, &err);
+    if (rc < 0) {
+        ash_seq_fail(seq, rc, &err);
+        return;
+    }
+    if (request->wants_logprobs) {
+        seq->chosen[seq->chosen_count].logprob = logprob_of(piece, i, id);
+        find_top(piece, i, request->top_logprobs, seq->tops + seq->chosen_count * request->top_logprobs);
+    }
+    keep_choice(seq, id);
+}
+
+/* Rows of the same sequence are one unit. */
+static void choose_runs(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct piece *piece = ctx;
+    const struct ash_core *core = piece->core;
+
+    for (size_t i = core->runs[begin]; i < core->runs[end]; i++)
+        if (piece->wanted[i].is_prompt)
+            tell_prompt(piece, i);
+        else
+            choose_token(piece, i, worker);
+}
+
+/* ---- the rows of a step ------------------------------------------------------------------------------------------ */
+
+static void want_rows(struct ash_core *core, struct ash_seq *seq)
+{
+    const struct ash_request *request = seq->request;
+
+    for (size_t r = 0; r < seq->rows; r++) {
+        size_t index = seq->computed + r;
+        bool is_prompt = index + 1 < request->prompt_count;
+
+        if (is_prompt ? !request->wants_prompt_logprobs || index + 1 <= seq->prompt_told
+                      : index + 1 < seq->count || seq->answer_limit == 0)
+            continue;
+        core->wanted[core->wanted_count++] = (struct ash_wanted_row){seq, seq->first_row + r, index, is_prompt};
+    }
+}
+
+static int compute_logits(struct ash_core *core, const struct piece *piece, struct ash_err *err)
+{
+    for (size_t i = 0; i < piece->count; i++)
+        core->piece[i] = piece->wanted[i].row;
+    if (core->null == NULL) return ash_pass_infer_logits(core->pass, core->piece, piece->count, core->logits, err);
+    for (size_t i = 0; i < piece->count && core->null->logits != NULL; i++)
+        core->null->logits(core->null->ctx, piece->wanted[i].seq->tokens, piece->wanted[i].index + 1,
+                           core->logits + i * core->vocab);
+    return 0;
+}
+
+static void find_runs(struct ash_core *core, const struct piece *piece)
+{
+    core->run_count = 0;
+    for (size_t i = 0; i < piece->count; i++)
+        if (i == 0 || piece->wanted[i].seq != piece->wanted[i - 1].seq) core->runs[core->run_count++] = i;
+    core->runs[core->run_count] = piece->count;
+}
+
+/* Hand out what is known of the prompt now. */
+static void hand_out_prompt(struct ash_seq *seq)
+{
+    const struct ash_request *request = seq->request;
+    size_t tops = request->prompt_top_logprobs;
+
+    for (size_t i = 0; i < seq->prompt_chosen_count && seq->finish != ASH_FINISH_FAILED; i++) {
+        struct ash_token token = {.id = seq->prompt_chosen[i].id,
+                                  .logprob = seq->prompt_chosen[i].logprob,
+                                  .top = seq->prompt_tops + i * tops,
+                                  .top_count = tops};
+
+        seq->prompt_told++;
+        if (request->take_prompt != NULL) request->take_prompt(request->ctx, seq->prompt_told, &token);
+    }
+    seq->prompt_chosen_count = 0;
+}
+
+static int choose_piece(struct ash_core *core, const struct piece *piece, struct ash_err *err)
+{
+    int rc = compute_logits(core, piece, err);
+
+    if (rc < 0) return rc;
+    find_log_sums(piece);
+    find_runs(core, piece);
+    ash_workers_run(core->exec->workers, core->run_count, 1, choose_runs, (void *)piece);
+    for (size_t run = 0; run < core->run_count; run++)
+        if (piece->wanted[core->runs[run]].is_prompt) hand_out_prompt(piece->wanted[core->runs[run]].seq);
+    return 0;
+}
+
+int ash_core_choose(struct ash_core *core, struct ash_err *err)
+{
+    core->wanted_count = 0;
+    for (size_t d = 0; d < core->doc_count; d++)
+        want_rows(core, core->doc_seqs[d]);
+    for (size_t first = 0; first < core->wanted_count; first += core->piece_rows) {
+        struct piece piece = {core, core->wanted + first, ash_min(core->piece_rows, core->wanted_count - first)};
+        int rc = choose_piece(core, &piece, err);
+
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+/* ---- states ------------------------------------------------------------------------------------------------------ */
+
+/* One row's state, the next of its prompt. */
+static void pool_row(const struct ash_core *core, struct ash_seq *seq, const float *state)
+{
+    const struct ash_request *request = seq->request;
+    size_t hidden = core->hidden;
+    float *out = request->hidden + (request->pooling == ASH_POOLING_ALL ? seq->pooled * hidden : 0);
+    bool adds = request->pooling == ASH_POOLING_MEAN && seq->pooled > 0;
+
+    seq->pooled++;
+    for (size_t i = 0; i < hidden; i++)
+        out[i] = adds ? out[i] + state[i] : state[i];
+    for (size_t i = 0; i < hidden && request->pooling == ASH_POOLING_MEAN && seq->pooled == request->prompt_count; i++)
+        out[i] = out[i] / (float)request->prompt_count;
+}
+
+static int pool_seq(struct ash_core *core, struct ash_seq *seq, struct ash_err *err)
+{
+    size_t prompt = seq->request->prompt_count, end = ash_min(seq->computed + seq->rows, prompt);
+
+    if (seq->request->pooling == ASH_POOLING_LAST && seq->pooled == 0) seq->pooled = prompt - 1;
+    for (size_t first = ash_max(seq->pooled, seq->computed); first < end;) {
+        size_t count = ash_min(end - first, ash_min(core->piece_rows, ASH_CORE_STATE_ROWS));
+        int rc;
+
+        for (size_t i = 0; i < count; i++)
+            core->piece[i] = seq->first_row + first + i - seq->computed;
+        rc = ash_pass_infer_states(core->pass, core->piece, count, core->states, err);
+        if (rc < 0) return rc;
+        for (size_t i = 0; i < count; i++)
+            pool_row(core, seq, core->states + i * core->hidden);
+        first += count;
+    }
+    return 0;
+}
+
+int ash_core_pool_states(struct ash_core *core, struct ash_err *err)
+{
+    for (size_t d = 0; d < core->doc_count; d++) {
+        struct ash_seq *seq = core->doc_seqs[d];
+        int rc = seq->request->pooling == ASH_POOLING_NONE ? 0 : pool_seq(core, seq, err);
+
+        if (rc < 0) return rc;
+    }
+    return 0;
+}

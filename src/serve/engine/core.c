@@ -1,0 +1,322 @@
+/* The engine loop's life: memory is taken at open, and for each request when it comes; a step takes none. */
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/cgroup.h"
+#include "base/math.h"
+#include "serve/engine/core_priv.h"
+
+#define LOGITS_BYTES ((size_t)32 << 20) /* of rows whose logits exist at once */
+#define LOGITS_ROWS_MIN 16
+
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
+
+/* Memory that could be used without taking it from anybody; INFINITY where nobody says. */
+static double free_memory(void)
+{
+    FILE *file = fopen("/proc/meminfo", "r");
+    double limit = ash_cgroup_limit("memory.max"), bytes = INFINITY;
+    char line[128];
+    unsigned long kib;
+
+    while (file != NULL && fgets(line, sizeof(line), file) != NULL)
+        if (sscanf(line, "MemAvailable: %lu kB", &kib) == 1) bytes = 1024.0 * (double)kib;
+    if (file != NULL) fclose(file);
+    return bytes < limit ? bytes : limit;
+}
+
+/* Pages of the pool; token_bytes of each token. */
+static int choose_page_count(const struct ash_core_opts *opts, size_t token_bytes, size_t *count_out,
+                             struct ash_err *err)
+{
+    double page_bytes = (double)(token_bytes * ASH_CACHE_PAGE_TOKENS);
+    double wanted = (double)opts->max_seqs * (double)ash_cache_pages_for(opts->max_tokens);
+    double pages = (double)opts->kv_bytes / page_bytes, most = 0.5 * free_memory() / page_bytes;
+
+    if (opts->kv_bytes == 0) pages = wanted < most ? wanted : most;
+    if (pages > 2147483647.0) pages = 2147483647.0;
+    if (pages < 1.0)
+        return ash_err_set(err, -EINVAL, "a key-value cache of %.3g MB has no room for a page of %.3g MB (%d tokens)",
+                           pages * page_bytes * 1e-6, page_bytes * 1e-6, ASH_CACHE_PAGE_TOKENS);
+    *count_out = (size_t)pages;
+    return 0;
+}
+
+static int fill_opts(struct ash_core *core, const struct ash_core_opts *given, size_t positions, struct ash_err *err)
+{
+    struct ash_core_opts *opts = &core->opts;
+
+    *opts = *given;
+    if (opts->max_seqs == 0) opts->max_seqs = ASH_CORE_MAX_SEQS;
+    if (opts->max_batch_rows == 0) opts->max_batch_rows = ash_max(ASH_CORE_MAX_BATCH_ROWS, opts->max_seqs);
+    if (opts->max_tokens == 0 || opts->max_tokens > positions) opts->max_tokens = positions;
+    if (opts->vocab == 0 || opts->vocab > core->vocab) opts->vocab = core->vocab;
+    if (opts->max_batch_rows < opts->max_seqs)
+        return ash_err_set(err, -EINVAL, "%zu rows of a step are too few for %zu sequences", opts->max_batch_rows,
+                           opts->max_seqs);
+    core->piece_rows = ash_max(LOGITS_BYTES / (core->vocab * sizeof(float)), LOGITS_ROWS_MIN);
+    core->piece_rows = ash_min(core->piece_rows, opts->max_batch_rows);
+    return 0;
+}
+
+static int open_samplers(struct ash_core *core, struct ash_err *err)
+{
+    size_t threads = (size_t)ash_workers_count(core->exec->workers);
+
+    core->samplers = calloc(threads + 1, sizeof(struct ash_sampler *));
+    if (core->samplers == NULL) return ash_err_set(err, -ENOMEM, "no memory for samplers");
+    for (size_t i = 0; i < threads; i++) {
+        int rc = ash_sampler_open(core->opts.vocab, &core->samplers[i], err);
+
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
+static int open_tables(struct ash_core *core, struct ash_err *err)
+{
+    size_t seqs = core->opts.max_seqs, rows = core->opts.max_batch_rows, piece = core->piece_rows;
+
+    core->running = calloc(seqs, sizeof(struct ash_seq *));
+    core->doc_seqs = calloc(seqs, sizeof(struct ash_seq *));
+    core->docs = calloc(seqs, sizeof(*core->docs));
+    core->ids = calloc(rows, sizeof(*core->ids));
+    core->wanted = calloc(rows, sizeof(*core->wanted));
+    core->logits = calloc(piece, core->vocab * sizeof(*core->logits));
+    core->piece = calloc(piece, sizeof(*core->piece));
+    core->best = calloc(piece, sizeof(*core->best));
+    core->log_sums = calloc(piece, sizeof(*core->log_sums));
+    core->runs = calloc(piece + 1, sizeof(*core->runs));
+    core->states = calloc(ASH_CORE_STATE_ROWS, (core->hidden + 1) * sizeof(*core->states));
+    if (core->running == NULL || core->doc_seqs == NULL || core->docs == NULL || core->ids == NULL ||
+        core->wanted == NULL || core->logits == NULL || core->piece == NULL || core->best == NULL ||
+        core->log_sums == NULL || core->runs == NULL || core->states == NULL)
+        return ash_err_set(err, -ENOMEM, "no memory for steps of %zu rows and %zu sequences", rows, seqs);
+    return 0;
+}
+
+/* Everything but the pass and the pool, once those are there. */
+static int open_rest(struct ash_core *core, struct ash_err *err)
+{
+    size_t pool = ash_cache_page_count(core->cache) * ASH_CACHE_PAGE_TOKENS;
+    int rc;
+
+    core->opts.max_tokens = ash_min(core->opts.max_tokens, pool);
+    rc = open_tables(core, err);
+    if (rc < 0) return rc;
+    rc = open_samplers(core, err);
+    if (rc < 0) return rc;
+    return core->opts.has_no_prefix_cache ? 0 : ash_prefix_open(core->cache, &core->prefix, err);
+}
+
+static int open_model(struct ash_core *core, struct ash_err *err)
+{
+    struct ash_pass_opts pass_opts = {.max_rows = core->opts.max_batch_rows};
+    size_t pages = 0;
+    int rc = choose_page_count(&core->opts, ash_cache_token_bytes(core->model), &pages, err);
+
+    if (rc < 0) return rc;
+    if (core->opts.pack == ASH_CORE_PACK_AT_OPEN) {
+        rc = ash_model_pack(core->model, core->exec, err);
+        if (rc < 0) return rc;
+    }
+    rc = ash_pass_open(core->model, core->exec, &pass_opts, &core->pass, err);
+    if (rc < 0) return rc;
+    rc = ash_cache_open(core->model, pages, &core->cache, err); /* in the memory that the pass put the model into */
+    return rc < 0 ? rc : open_rest(core, err);
+}
+
+int ash_core_open(struct ash_model *model, struct ash_exec *exec, const struct ash_core_opts *opts,
+                  struct ash_core **core_out, struct ash_err *err)
+{
+    const struct ash_model_config *config = ash_model_get_config(model);
+    struct ash_core *core = calloc(1, sizeof(*core));
+    int rc;
+
+    if (core == NULL) return ash_err_set(err, -ENOMEM, "core: out of memory");
+    core->model = model;
+    core->exec = exec;
+    core->vocab = config->vocab;
+    core->hidden = config->hidden;
+    rc = fill_opts(core, opts, config->max_positions, err);
+    if (rc == 0) rc = open_model(core, err);
+    if (rc < 0) {
+        ash_core_close(core);
+        return rc;
+    }
+    *core_out = core;
+    return 0;
+}
+
+int ash_core_open_null(const struct ash_null_model *null, struct ash_exec *exec, const struct ash_core_opts *opts,
+                       struct ash_core **core_out, struct ash_err *err)
+{
+    struct ash_core *core = calloc(1, sizeof(*core));
+    size_t pages = 0;
+    int rc;
+
+    if (core == NULL) return ash_err_set(err, -ENOMEM, "core: out of memory");
+    core->null = null;
+    core->exec = exec;
+    core->vocab = null->vocab;
+    rc = fill_opts(core, opts, null->max_positions, err);
+    if (rc == 0) rc = choose_page_count(&core->opts, 1, &pages, err);
+    if (rc == 0) rc = ash_cache_open_bare(pages, &core->cache, err);
+    if (rc == 0) rc = open_rest(core, err);
+    if (rc < 0) {
+        ash_core_close(core);
+        return rc;
+    }
+    *core_out = core;
+    return 0;
+}
+
+void ash_core_close(struct ash_core *core)
+{
+    if (core == NULL) return;
+    ash_assert(!core->is_in_step);
+    core->is_closing = true;
+    atomic_store(&core->has_cancels, true);
+    ash_core_end_cancelled(core);
+    ash_queue_fini(&core->queue);
+    ash_prefix_close(core->prefix);
+    ash_cache_close(core->cache);
+    ash_pass_close(core->pass);
+    for (size_t i = 0; core->samplers != NULL && core->samplers[i] != NULL; i++)
+        ash_sampler_close(core->samplers[i]);
+    free(core->samplers);
+    free(core->running);
+    free(core->doc_seqs);
+    free(core->docs);
+    free(core->ids);
+    free(core->wanted);
+    free(core->logits);
+    free(core->piece);
+    free(core->best);
+    free(core->log_sums);
+    free(core->runs);
+    free(core->states);
+    free(core);
+}
+
+size_t ash_core_max_tokens(const struct ash_core *core)
+{
+    return core->opts.max_tokens;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
+
+static int check_ids(const struct ash_core *core, const struct ash_request *request, struct ash_err *err)
+{
+    for (size_t i = 0; i < request->prompt_count; i++)
+        if (request->prompt[i] < 0 || (size_t)request->prompt[i] >= core->vocab)
+            return ash_err_set(err, -EINVAL, "the prompt has token id %d, but the model's vocabulary ends at %zu",
+                               request->prompt[i], core->vocab - 1);
+    for (size_t i = 0; i < request->bias_count; i++)
+        if (!isfinite(request->bias[i].bias))
+            return ash_err_set(err, -EINVAL, "the bias of token id %d is not a number", request->bias[i].id);
+    return 0;
+}
+
+int ash_core_check(const struct ash_core *core, const struct ash_request *request, struct ash_err *err)
+{
+    size_t most = core->opts.max_tokens;
+    int rc = ash_sampler_check(&request->sampler, err);
+
+    ash_assert(request->done != NULL);
+    if (rc < 0) return rc;
+    if (request->prompt_count == 0)
+        return ash_err_set(err, -EINVAL, "the prompt is empty: there is nothing to continue");
+    if (request->prompt_count > most || (request->max_tokens > 0 && request->prompt_count == most))
+        return ash_err_set(
+            err, -EOVERFLOW,
+            "the context is full: the prompt has %zu tokens, and prompt and answer together may have %zu",
+            request->prompt_count, most);
+    if (request->top_logprobs > ASH_CORE_TOP_LOGPROBS_MAX || request->prompt_top_logprobs > ASH_CORE_TOP_LOGPROBS_MAX)
+        return ash_err_set(err, -EINVAL, "log-probabilities of more than %d tokens", ASH_CORE_TOP_LOGPROBS_MAX);
+    if (request->pooling != ASH_POOLING_NONE && (request->hidden == NULL || core->model == NULL))
+        return ash_err_set(err, -EINVAL, "there is no room for states");
+    if (request->grammar != NULL &&
+        (core->opts.vocab_trie == NULL || core->opts.vocab > 64 * ash_vocab_trie_mask_words(core->opts.vocab_trie)))
+        return ash_err_set(err, -EINVAL, "this engine was opened without a vocabulary for grammars");
+    return check_ids(core, request, err);
+}
+
+int ash_core_enqueue(struct ash_core *core, struct ash_seq *seq, struct ash_err *err)
+{
+    struct ash_owner *owner = ash_queue_owner(&core->queue, seq->request->owner);
+
+    if (owner == NULL || ash_queue_reserve(owner) < 0)
+        return ash_err_set(err, -ENOMEM, "no memory for another request");
+    seq->owner = owner;
+    seq->number = core->next_number++;
+    owner->alive++;
+    ash_queue_push(&core->queue, seq);
+    return 0;
+}
+
+int ash_core_submit(struct ash_core *core, struct ash_request *request, struct ash_err *err)
+{
+    struct ash_seq *seq = NULL;
+    int rc = ash_core_check(core, request, err);
+
+    if (rc < 0) return rc;
+    atomic_store(&request->is_cancelled, false);
+    rc = ash_seq_open(core, request, &seq, err);
+    if (rc < 0) return rc;
+    rc = ash_core_enqueue(core, seq, err);
+    if (rc < 0) ash_seq_close(seq);
+    return rc;
+}
+
+void ash_core_cancel(struct ash_core *core, struct ash_request *request)
+{
+    atomic_store(&request->is_cancelled, true);
+    atomic_store(&core->has_cancels, true);
+    if (core->is_in_step) return;
+    ash_core_end_cancelled(core);
+}
+
+size_t ash_core_cached_tokens(struct ash_core *core, const int32_t *prompt, size_t count, uint64_t salt)
+{
+    struct ash_prefix_text text = {.tokens = prompt, .count = count - (count > 0), .salt = salt};
+
+    return core->prefix != NULL ? ash_prefix_peek(core->prefix, &text) : 0;
+}
+
+/* ---- what it holds ----------------------------------------------------------------------------------------------- */
+
+struct ash_core_stats ash_core_get_stats(const struct ash_core *core)
+{
+    struct ash_core_stats stats = core->stats;
+
+    stats.running = core->running_count;
+    stats.waiting = core->queue.count;
+    stats.pages = ash_cache_page_count(core->cache);
+    stats.pages_free = ash_cache_free_count(core->cache);
+    stats.pages_cached = core->prefix != NULL ? ash_prefix_cached_count(core->prefix) : 0;
+    stats.pages_held = stats.pages - stats.pages_free - stats.pages_cached;
+    return stats;
+}
+
+bool ash_core_is_consistent(const struct ash_core *core)
+{
+    struct ash_core_stats stats = ash_core_get_stats(core);
+    uint32_t *refs = calloc(stats.pages, sizeof(*refs));
+    size_t held = 0;
+    bool is_right = refs != NULL && (core->prefix == NULL || ash_prefix_is_consistent(core->prefix));
+
+    for (size_t i = 0; i < core->running_count && is_right; i++)
+        for (size_t p = 0; p < core->running[i]->table.count; p++) {
+            int32_t page = core->running[i]->table.pages[p];
+
+            held += refs[page]++ == 0;
+        }
+    for (size_t page = 0; page < stats.pages && is_right; page++) /* the tree has at most one more */
+        is_right = refs[page] == 0 || ash_cache_ref_count(core->cache, (int32_t)page) - refs[page] <= 1;
+    free(refs);
+    return is_right && held == stats.pages_held;
+}

@@ -1,0 +1,186 @@
+/* core_priv - the inside of the engine loop: sequences, the queue, the step at hand. */
+#ifndef ASH_SERVE_ENGINE_CORE_PRIV_H
+#define ASH_SERVE_ENGINE_CORE_PRIV_H
+
+#include <stdatomic.h>
+
+#include "model/pass/cache.h"
+#include "model/pass/pass.h"
+#include "serve/engine/core.h"
+#include "serve/engine/draft.h"
+#include "serve/engine/prefix.h"
+#include "serve/grammar/grammar.h"
+
+/* ---- a sequence -------------------------------------------------------------------------------------------------- */
+
+/* A token that a step chose, before it is handed out. */
+struct ash_chosen {
+    int32_t id;
+    float logprob;
+};
+
+enum ash_seq_state { ASH_SEQ_WAITING, ASH_SEQ_RUNNING, ASH_SEQ_OVER };
+
+/* A request and its tokens. */
+struct ash_seq {
+    struct ash_request *request;
+    enum ash_seq_state state;
+    struct ash_owner *owner;
+    uint64_t number;      /* in the order of arrival */
+    uint64_t admitted;    /* in the order of admission */
+    size_t heap_place;    /* while it waits */
+    struct ash_seq *next; /* on its way to the core (runner.c) */
+    int32_t *tokens;      /* [capacity]: prompt, answer; then drafts, which do not count */
+    size_t count;         /* tokens of prompt and answer */
+    size_t capacity;      /* the most they can be */
+    size_t answer_limit;  /* tokens of the answer at most */
+    size_t computed;      /* tokens whose keys and values its pages hold */
+    size_t shared;        /* of the prompt: those that came from the cache when it was first admitted */
+    struct ash_block_table table;
+    bool may_share;                 /* all its pages are nodes of the tree, and it has computed nothing */
+    bool uses_cache;                /* its whole computed pages are nodes of the prefix tree */
+    struct ash_seq *leader;         /* computes a prefix that this one waits for, or NULL */
+    size_t leader_tokens;           /* of that prefix */
+    struct ash_token_counts counts; /* with penalties */
+    struct ash_drafter drafter;     /* with speculation */
+    struct ash_matcher *matcher;    /* with a grammar */
+    size_t prompt_told;             /* tokens of the prompt whose log-probabilities were handed out */
+    size_t pooled;                  /* rows of the prompt that are in request->hidden */
+    /* this step: */
+    bool is_in_step, is_passed_over;     /* the latter: it gets no rows */
+    size_t rows, drafts;                 /* rows of it, of which the last `drafts` are drafted */
+    size_t first_row;                    /* of the batch */
+    struct ash_chosen *chosen;           /* [speculate + 1] */
+    struct ash_top_logprob *tops;        /* [speculate + 1, top_logprobs] */
+    struct ash_chosen *prompt_chosen;    /* [piece_rows]: tokens of the prompt, with log-probabilities */
+    struct ash_top_logprob *prompt_tops; /* [piece_rows, prompt_top_logprobs] */
+    size_t prompt_chosen_count;
+    size_t chosen_count;
+    bool has_missed; /* a draft was wrong: what follows is not looked at */
+    size_t accepted;
+    /* its end: */
+    enum ash_finish finish;
+    struct ash_request_end end;
+    uint64_t submit_ns, start_ns, first_ns, last_ns;
+};
+
+/* seq.c: a sequence for a checked request. Returns 0 or -ENOMEM. */
+int ash_seq_open(const struct ash_core *core, struct ash_request *request, struct ash_seq **seq_out,
+                 struct ash_err *err);
+/* Free it; its pages must have been given back. NULL is a no-op. */
+void ash_seq_close(struct ash_seq *seq);
+/* Tokens that the pages lack. */
+size_t ash_seq_missing(const struct ash_seq *seq);
+/* Tokens of the answer so far. */
+size_t ash_seq_answer_count(const struct ash_seq *seq);
+/* Add a token to the answer: counts and drafter follow. */
+void ash_seq_add(struct ash_seq *seq, int32_t id);
+/* Its text for the prefix tree: its first `count` tokens. */
+struct ash_prefix_text ash_seq_text(const struct ash_seq *seq, size_t count);
+
+/* ---- the queue --------------------------------------------------------------------------------------------------- */
+
+/* Who requests belong to. Waiting sequences of one are a heap by priority and arrival. */
+struct ash_owner {
+    uint64_t id;
+    double served; /* rows computed for it */
+    struct ash_seq **heap;
+    size_t count, capacity;
+    size_t alive; /* sequences, waiting or running */
+    struct ash_owner *next;
+};
+
+struct ash_queue {
+    struct ash_owner *owners; /* a list: they are few */
+    size_t count;             /* sequences that wait */
+};
+
+/* queue.c: the owner of this id, made where there is none; others that have no work may be forgotten. NULL without
+ * memory. */
+struct ash_owner *ash_queue_owner(struct ash_queue *queue, uint64_t id);
+/* Room for one more waiting sequence of the owner: a push never fails. Returns 0 or -ENOMEM. */
+int ash_queue_reserve(struct ash_owner *owner);
+/* Put a sequence in; it waits. */
+void ash_queue_push(struct ash_queue *queue, struct ash_seq *seq);
+/* The sequence that is next: the best priority, then the owner served least, then the first. NULL: none waits. */
+struct ash_seq *ash_queue_first(struct ash_queue *queue);
+/* Take one out. */
+void ash_queue_remove(struct ash_queue *queue, struct ash_seq *seq);
+/* Free the owners; nothing waits. */
+void ash_queue_fini(struct ash_queue *queue);
+
+/* ---- the core ---------------------------------------------------------------------------------------------------- */
+
+/* A row of the step whose logits are wanted. */
+struct ash_wanted_row {
+    struct ash_seq *seq;
+    size_t row;     /* of the batch */
+    size_t index;   /* of its token in the sequence */
+    bool is_prompt; /* for the log-probability of the prompt's next token; else to choose the next one */
+};
+
+#define ASH_CORE_STATE_ROWS 32
+
+struct ash_core {
+    struct ash_core_opts opts; /* with defaults filled in */
+    struct ash_model *model;   /* NULL: a null model */
+    struct ash_exec *exec;
+    const struct ash_null_model *null;
+    size_t vocab;  /* width of a row of logits */
+    size_t hidden; /* of a state */
+    struct ash_pass *pass;
+    struct ash_cache *cache;
+    struct ash_prefix *prefix; /* NULL: no prefix cache */
+    struct ash_queue queue;
+    struct ash_seq **running; /* [max_seqs], by priority, then in the order of admission */
+    size_t running_count;
+    struct ash_sampler **samplers; /* [threads] */
+    uint64_t next_number, next_admitted;
+    bool is_in_step, is_closing;
+    atomic_bool has_cancels;
+    bool has_answered; /* a token was handed out */
+    /* the step at hand: */
+    int32_t *ids;              /* [rows] */
+    struct ash_doc *docs;      /* [max_seqs] */
+    struct ash_seq **doc_seqs; /* [max_seqs]: whose they are */
+    size_t doc_count, row_count, prefill_rows;
+    struct ash_wanted_row *wanted; /* [rows] */
+    size_t wanted_count;
+    size_t piece_rows; /* rows whose logits exist at once */
+    float *logits;     /* [piece_rows, vocab] */
+    size_t *piece;     /* [piece_rows]: their rows */
+    int32_t *best;     /* [piece_rows]: the most likely id, or -1 */
+    float *log_sums;   /* [piece_rows]: logits minus their largest, log of the sum of exponentials */
+    size_t *runs;      /* [piece_rows + 1]: where in the piece the rows of the next sequence begin */
+    size_t run_count;
+    float *states; /* [ASH_CORE_STATE_ROWS, hidden] */
+    /* what rows cost: */
+    double decode_s, row_s;
+    struct ash_core_stats stats;
+};
+
+/* schedule.c: admit what waits, and gather the step's rows. */
+void ash_core_schedule(struct ash_core *core);
+/* Give a sequence's pages back; what is computed goes to the prefix cache. */
+void ash_core_release(struct ash_core *core, struct ash_seq *seq);
+/* Nobody waits for what seq would compute any more. */
+void ash_core_leave_followers(struct ash_core *core, const struct ash_seq *seq);
+
+/* choose.c: of the step's rows after the pass: choose tokens, tell the prompt's log-probabilities. Returns 0 or the
+ * error of the head, which is everybody's. */
+int ash_core_choose(struct ash_core *core, struct ash_err *err);
+/* States of the prompts' rows, where they are wanted. */
+int ash_core_pool_states(struct ash_core *core, struct ash_err *err);
+
+/* step.c: the sequence is over and runs or waits nowhere: pages back, done(), memory. */
+void ash_core_end(struct ash_core *core, struct ash_seq *seq);
+/* End what was cancelled. */
+void ash_core_end_cancelled(struct ash_core *core);
+/* core.c: 0, or why the core cannot take the request; reads nothing that changes. */
+int ash_core_check(const struct ash_core *core, const struct ash_request *request, struct ash_err *err);
+/* Queue a sequence of a checked request. Returns 0 or -ENOMEM; then it is the caller's still. */
+int ash_core_enqueue(struct ash_core *core, struct ash_seq *seq, struct ash_err *err);
+/* One request fails; the others do not notice. */
+void ash_seq_fail(struct ash_seq *seq, int rc, const struct ash_err *err);
+
+#endif
