@@ -11,10 +11,10 @@ modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib)
 # ... and the Debian packages that have it.
 packages=(build-essential cmake ninja-build pkg-config libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev
           libmicrohttpd-dev libutf8proc-dev zlib1g-dev)
-# Wanted, but a build does without: the network between machines, .zst files, line editing in the chat. Tests: networks and a
-# Slurm of their own, analysers, promtool for the server's metrics and openssl for its certificate.
-extras=(libfabric libzstd libedit)
-extra_packages=(libfabric-dev libzstd-dev libedit-dev)
+# Wanted, but a build does without: the network between machines, .zst files, compressed Parquet files, line editing in the
+# chat. Tests: networks and a Slurm of their own, analysers, promtool for the server's metrics and openssl for its certificate.
+extras=(libfabric libzstd snappy liblz4 libbrotlidec libedit)
+extra_packages=(libfabric-dev libzstd-dev libsnappy-dev liblz4-dev libbrotli-dev libedit-dev)
 if [ "$purpose" = test ]; then
     modules+=(cmocka)
     packages+=(libcmocka-dev)

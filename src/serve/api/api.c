@@ -12,12 +12,13 @@
 #include "serve/api/grammars.h"
 #include "serve/api/metrics.h"
 #include "serve/api/write.h"
+#include "serve/page/page.h"
 
 #define GENERATES .takes_requests = true
 #define QUICK .is_open = true, .is_quick = true
 
 static const struct ash_http_route routes[] = {
-    {.method = "GET", .path = "/", .handle = ash_api_page, QUICK},
+    {.method = "GET", .path = "/", .handle = ash_page_respond, QUICK},
     {.method = "GET", .path = "/health", .handle = ash_api_health, QUICK},
     {.method = "GET", .path = "/ping", .handle = ash_api_health, QUICK},
     {.method = "POST", .path = "/ping", .handle = ash_api_health, QUICK},

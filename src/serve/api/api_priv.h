@@ -85,8 +85,6 @@ void ash_api_version(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_props(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /slots. */
 void ash_api_slots(void *ctx, struct ash_http_exchange *exchange);
-/* status.c: GET /: the page. */
-void ash_api_page(void *ctx, struct ash_http_exchange *exchange);
 /* tokens.c: POST /tokenize. */
 void ash_api_tokenize(void *ctx, struct ash_http_exchange *exchange);
 /* tokens.c: POST /detokenize. */

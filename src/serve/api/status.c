@@ -8,14 +8,7 @@
 #include "observe/process.h"
 #include "serve/api/metrics.h"
 
-extern const char ash_embed_chat_html[];
-
-#define PAGE_TYPE "text/html; charset=utf-8"
 #define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
-/* The page runs what it holds and talks to its own server, nothing else. */
-#define PAGE_POLICY                                                                                                    \
-    "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; connect-src 'self'; img-src data:; "   \
-    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 static bool is_ready(struct ash_api *api)
 {
@@ -28,16 +21,6 @@ static void respond_loading(struct ash_http_exchange *exchange)
 
     ash_api_err_set(&err, 503, "model_loading", NULL, "the model is being loaded: try again");
     ash_api_respond_err(exchange, &err);
-}
-
-void ash_api_page(void *ctx, struct ash_http_exchange *exchange)
-{
-    struct ash_str body = {0};
-
-    (void)ctx;
-    (void)ash_str_adds(&body, ash_embed_chat_html);
-    ash_http_add_header(exchange, "Content-Security-Policy", PAGE_POLICY);
-    ash_http_respond(exchange, 200, PAGE_TYPE, &body);
 }
 
 void ash_api_health(void *ctx, struct ash_http_exchange *exchange)
