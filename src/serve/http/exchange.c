@@ -105,11 +105,15 @@ static void run_handler(void *ctx)
 /* Hand the request to a worker, with the connection suspended. */
 static enum MHD_Result dispatch(struct ash_http_exchange *exchange)
 {
+    bool is_gone;
+
     ash_http_watch_enter(exchange->http, exchange->record, ASH_HTTP_WORKING, 0);
     pthread_mutex_lock(&exchange->lock);
     exchange->state = ASH_HTTP_HANDLED;
-    ash_http_suspend(exchange);
+    is_gone = exchange->is_gone;
+    if (!is_gone) ash_http_suspend(exchange);
     pthread_mutex_unlock(&exchange->lock);
+    if (is_gone) return MHD_NO;
     ash_http_exchange_get(exchange);
     if (ash_http_workers_post(&exchange->http->workers, run_handler, exchange) == 0) return MHD_YES;
     ash_http_exchange_put(exchange);
@@ -187,7 +191,7 @@ enum MHD_Result ash_http_on_request(void *ctx, struct MHD_Connection *connection
     pthread_mutex_lock(&exchange->lock);
     state = exchange->state;
     is_gone = exchange->is_gone;
-    if (!is_gone && state == ASH_HTTP_HANDLED) ash_http_suspend(exchange); /* woken too early */
+    if (!is_gone && state == ASH_HTTP_HANDLED) ash_http_suspend(exchange); /* called without cause */
     pthread_mutex_unlock(&exchange->lock);
     if (is_gone) return MHD_NO;
     if (state == ASH_HTTP_TAKING_BODY && *upload_bytes > 0) {
@@ -223,6 +227,7 @@ static void tell_gone(struct ash_http_exchange *exchange)
 void ash_http_exchange_gone(struct ash_http_exchange *exchange)
 {
     tell_gone(exchange);
+    ash_http_watch_cut(exchange->http, exchange);
     ash_http_wake(exchange);
 }
 

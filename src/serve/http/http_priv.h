@@ -67,6 +67,9 @@ void ash_http_watch_enter(struct ash_http *http, struct ash_http_connection *con
 bool ash_http_watch_bind(struct ash_http *http, struct ash_http_connection *connection,
                          struct ash_http_exchange *exchange);
 
+/* Shut the socket of an exchange's connection down, where it is still its own. */
+void ash_http_watch_cut(struct ash_http *http, struct ash_http_exchange *exchange);
+
 /* ---- workers (workers.c) ----------------------------------------------------------------------------------------- */
 
 struct ash_http_job {
@@ -182,7 +185,7 @@ void ash_http_admit(struct ash_http_exchange *exchange, struct MHD_Connection *c
 void ash_http_add_cors(struct ash_http_exchange *exchange, struct MHD_Connection *connection);
 /* respond.c: hand the response, which is ready, to libmicrohttpd. */
 enum MHD_Result ash_http_queue(struct ash_http_exchange *exchange, struct MHD_Connection *connection);
-/* respond.c: suspend, with the lock held, unless something is there already. */
+/* respond.c: suspend, with the lock held. The caller has seen under it that there is nothing to do. */
 void ash_http_suspend(struct ash_http_exchange *exchange);
 /* log.c: a line of the access log. */
 void ash_http_log(struct ash_http_exchange *exchange, enum MHD_RequestTerminationCode code);

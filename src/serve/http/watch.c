@@ -117,6 +117,16 @@ bool ash_http_watch_bind(struct ash_http *http, struct ash_http_connection *conn
     return has_left;
 }
 
+void ash_http_watch_cut(struct ash_http *http, struct ash_http_exchange *exchange)
+{
+    struct ash_http_connection *connection = exchange->record;
+
+    if (connection == NULL) return;
+    pthread_mutex_lock(&http->watch.lock);
+    if (connection->fd >= 0 && connection->exchange == exchange) shutdown(connection->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&http->watch.lock);
+}
+
 /* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 /* The exchange of a connection, kept for the caller, or NULL. The lock is held. */
