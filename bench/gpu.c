@@ -70,10 +70,10 @@ static double measure(struct work *work, void (*run)(struct work *work))
     for (int i = 0; i < WARM_UPS; i++)
         run(work);
     for (int i = 0; i < ROUNDS; i++) {
-        ash_cuda_timer_start(cuda);
+        ash_cuda_mark(cuda, 0);
         run(work);
-        ash_cuda_timer_stop(cuda);
-        ms[i] = ash_cuda_timer_ms(cuda);
+        ash_cuda_mark(cuda, 1);
+        ms[i] = ash_cuda_mark_ms(cuda, 0, 1);
     }
     if (ash_exec_wait(work->exec, &err) < 0) {
         fprintf(stderr, "gpu: %s\n", err.text);

@@ -18,10 +18,11 @@
 #define ONE_ROW_K 2048
 #define ONE_ROW_BYTES ((size_t)256 << 20) /* of weights */
 #define SCALE_BITS 0x2000                 /* 0.0078125 as IEEE half */
-#define KINDS 3
+#define Q6_K_SCALE 208                    /* where a block has it; others begin with it */
+#define KINDS 6
 
-static const enum ash_dtype dtypes[KINDS] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
-static const char *const names[KINDS] = {"q8", "q4", "q8w"};
+static const enum ash_dtype dtypes[KINDS] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W, ASH_Q4_K, ASH_Q5_K, ASH_Q6_K};
+static const char *const names[KINDS] = {"q8", "q4", "q8w", "q4_k", "q5_k", "q6_k"};
 
 struct bench {
     struct ash_exec exec;
@@ -56,7 +57,7 @@ static int weight_init(struct bench *bench, struct product *product, enum ash_dt
     for (size_t i = 0; i < bytes; i++)
         ((uint8_t *)plain.data)[i] = (uint8_t)(ash_rng_u64(1, 2, i / 8) >> 8 * (i % 8));
     for (size_t at = 0; at < bytes; at += block_bytes)
-        *(uint16_t *)(void *)((char *)plain.data + at) = SCALE_BITS;
+        *(uint16_t *)(void *)((char *)plain.data + at + (dtype == ASH_Q6_K ? Q6_K_SCALE : 0)) = SCALE_BITS;
     product->weight = (struct ash_weight){.N = product->N, .mat = {.data = plain.data, .dtype = dtype}};
     packed = matrix->packed_bytes != NULL ? matrix->packed_bytes(dtype, product->N, product->K) : 0;
     if (packed == 0) {

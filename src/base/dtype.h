@@ -24,6 +24,16 @@ enum ash_dtype {
     ASH_Q8_0, /* 34 bytes: element i is d * int8 i */
     ASH_Q4_0, /* 18 bytes: element i is d * (low nibble of byte i - 8), element i + 16 the same of its high nibble */
     ASH_Q8_W, /* as ASH_Q8_0, but the blocks of a row have one scale per 256 elements (its last group may be shorter) */
+    /* The same with nibbles of 0 to 15, or a fifth bit each in 4 bytes before them; _1: plus a minimum, a half. */
+    ASH_Q4_1, /* 20 bytes */
+    ASH_Q5_0, /* 22 bytes, minus 16 */
+    ASH_Q5_1, /* 24 bytes */
+    /* Blocks of 256 elements in sub-blocks with integer scales, and perhaps minimums: compute/quant_open.h. */
+    ASH_Q2_K, /* 84 bytes, sub-blocks of 16, minimums */
+    ASH_Q3_K, /* 110 bytes, sub-blocks of 16 */
+    ASH_Q4_K, /* 144 bytes, sub-blocks of 32, minimums */
+    ASH_Q5_K, /* 176 bytes, sub-blocks of 32, minimums */
+    ASH_Q6_K, /* 210 bytes, sub-blocks of 16 */
     ASH_DTYPE_COUNT
 };
 

@@ -46,8 +46,8 @@ void ash_metric_set(struct ash_metric *metric, double value);
 void ash_metric_observe(struct ash_metric *metric, double value);
 
 /* The instrument with these labels (path="shm",rank="0") of a family: a static instrument without labels that nobody
- * bumps itself. It is made where it is new and lives as long as the program: keep the pointer, the look-up takes a lock.
- * Labels must come from a small fixed set, never from a client. The family itself where memory is out. */
+ * bumps itself. It is made where it is new and lives as long as the program: keep the pointer, the look-up takes a
+ * lock. Labels must come from a small fixed set, never from a client. The family itself where memory is out. */
 struct ash_metric *ash_metric_with(struct ash_metric *family, const char *labels);
 /* Append name="value" to labels, after a comma where it is not the first, with value escaped. Returns 0 or -ENOMEM. */
 int ash_metric_add_label(struct ash_str *labels, const char *name, const char *value);

@@ -15,13 +15,15 @@
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data tokenize --tokenizer DIR --out DIR FILE|FOLDER|-...",
     .about =
-        "Turns text (UTF-8) and JSON lines into a folder of token shards that `ashlar train` reads. Inputs may be\n"
-        "compressed (gzip, zstd), and may be folders (the .txt, .md, .jsonl and .json files below them), pipes,\n"
-        "or - for standard input. The work may be interrupted at any time: the same command again keeps the\n"
-        "shards that are complete. Only a run that reads a pipe must begin again, with --overwrite.",
+        "Turns text (UTF-8), JSON lines and Parquet files into a folder of token shards that `ashlar train` reads.\n"
+        "Text and JSON lines may be compressed (gzip, zstd), and may come from pipes, or - for standard input. Of a\n"
+        "folder the .parquet files below it are read; where there are none, its .txt, .md, .jsonl and .json files.\n"
+        "The work may be interrupted at any time: the same command again keeps the shards that are complete. Only a\n"
+        "run that reads a pipe must begin again, with --overwrite.",
     .examples =
         "  ashlar data tokenize --tokenizer models/gpt2 --out data/books books/*.txt\n"
         "  ashlar data tokenize --tokenizer models/qwen3 --out data/web --field content --on-error skip web-*.jsonl\n"
+        "  ashlar data tokenize --tokenizer models/qwen3 --out data/fineweb fineweb/sample/10BT/*.parquet\n"
         "  ashlar data tokenize --tokenizer models/gpt2 --out data/tales --split blank-line tales.txt.gz\n"
         "  zcat dump-*.gz | ashlar data tokenize --tokenizer models/gpt2 --out data/dump --split line -",
 };
@@ -150,4 +152,4 @@ static int run(int argc, char **argv)
     return code;
 }
 
-const struct ash_cmd ash_cmd_data_tokenize = {"tokenize", "text and JSON lines to token shards", run};
+const struct ash_cmd ash_cmd_data_tokenize = {"tokenize", "text, JSON lines and Parquet to token shards", run};

@@ -1,7 +1,11 @@
-/* --threads, --backend and --precision, for every command that runs a model. */
+/* --threads, --backend, --precision and --profile, for every command that runs a model. */
 #include "cmd/engine_flags.h"
 
+#include <stdio.h>
+
 #include "base/assert.h"
+#include "cmd/cmd.h"
+#include "compute/profile/profile.h"
 
 #define FIELD(name) offsetof(struct ash_engine_flags, name)
 
@@ -29,19 +33,52 @@ static const struct ash_opt opts[] = {
      .default_text = "fp32",
      .help = "bf16: round what is multiplied to bfloat16, as in bf16 training",
      .choices = precisions},
+    {.name = "profile",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(profile),
+     .help = "write every op with its time to this file, a Chrome trace, and print a table; slows it down"},
 };
 
 const struct ash_opt_table ash_engine_table = {
     .section = "", .help = "computing", .opts = opts, .count = ASH_COUNT(opts)};
 
+const char *const ash_cmd_kv_dtypes[] = {"auto", "fp32", "bf16", NULL};
+enum { KV_DTYPE_AUTO, KV_DTYPE_FP32 };
+
+void ash_cmd_use_kv_dtype(struct ash_engine *engine, int choice)
+{
+    if (choice == KV_DTYPE_AUTO) return;
+    ash_model_use_kv_dtype(ash_engine_model(engine), choice == KV_DTYPE_FP32 ? ASH_F32 : ASH_BF16);
+}
+
 int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, struct ash_engine **engine_out,
                         struct ash_err *err)
 {
     struct ash_engine_opts engine_opts;
+    struct ash_profile *profile = NULL;
+    int rc;
 
     ash_engine_opts_init(&engine_opts);
     engine_opts.backend = flags->backend;
     engine_opts.threads = (int)flags->threads;
     engine_opts.bf16 = flags->precision == PRECISION_BF16;
-    return ash_engine_open(dir, &engine_opts, engine_out, err);
+    rc = ash_engine_open(dir, &engine_opts, engine_out, err);
+    if (rc < 0 || flags->profile == NULL) return rc;
+    rc = ash_profile_start(ash_engine_exec(*engine_out), &profile, err);
+    if (rc < 0) {
+        ash_engine_close(*engine_out);
+        *engine_out = NULL;
+    }
+    return rc;
+}
+
+int ash_cmd_engine_close(const struct ash_engine_flags *flags, struct ash_engine *engine)
+{
+    struct ash_err err = {0};
+    int rc = engine == NULL || flags->profile == NULL
+                 ? 0
+                 : ash_profile_finish(ash_engine_exec(engine)->profile, flags->profile, stderr, &err);
+
+    ash_engine_close(engine);
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
 }

@@ -113,7 +113,7 @@ struct server {
     struct ash_err load_err;
 };
 
-/* ---- loading ------------------------------------------------------------------------------------------------------- */
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
 
 /* Weights are loaded while the port is open already: health checks see 503 instead of nothing. */
 static void *load(void *arg)
@@ -136,7 +136,7 @@ static void *load(void *arg)
     return NULL;
 }
 
-/* ---- opening ------------------------------------------------------------------------------------------------------- */
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 /* The last part of a path, without its .gguf: what the model is called. */
 static char *default_name(const char *path)
@@ -228,7 +228,7 @@ static void raise_limit(int64_t connections)
     setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-/* ---- running ------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 static void reload_keys(struct server *server)
 {

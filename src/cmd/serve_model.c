@@ -12,7 +12,7 @@
 
 enum { KV_AUTO, KV_FP32, KV_BF16 };
 
-/* ---- what the API calls -------------------------------------------------------------------------------------------- */
+/* ---- what the API calls ------------------------------------------------------------------------------------------ */
 
 static int submit(void *ctx, struct ash_request *request, struct ash_err *err)
 {
@@ -34,7 +34,7 @@ static double get_stalled_seconds(void *ctx)
     return ash_runner_stalled_seconds(ctx);
 }
 
-/* ---- the chat template --------------------------------------------------------------------------------------------- */
+/* ---- the chat template ------------------------------------------------------------------------------------------- */
 
 /* The content of a token that the template may write, or NULL. */
 static const char *content_of(const struct ash_engine *engine, int32_t id)
@@ -75,7 +75,7 @@ static int find_template(const struct ash_serve_flags *flags, struct ash_serve_m
     return rc;
 }
 
-/* ---- the engine ---------------------------------------------------------------------------------------------------- */
+/* ---- the engine -------------------------------------------------------------------------------------------------- */
 
 static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
 {

@@ -27,7 +27,7 @@ struct flags {
     bool resume, allow_change;
     int64_t metrics_port;
     const char *metrics_address;
-    const char *cpu;
+    const char *cpu, *profile;
 };
 
 static const struct ash_opt flag_opts[] = {
@@ -61,6 +61,10 @@ static const struct ash_opt flag_opts[] = {
      .help =
          "which kernels to use where runtime.backend does not say: ASHLAR_CPU=NAME in the environment holds for every "
          "command"},
+    {.name = "profile",
+     .type = ASH_OPT_STRING,
+     .offset = offsetof(struct flags, profile),
+     .help = "write every op with its time to this file, a Chrome trace, and print a table; slows steps down"},
 };
 static const struct ash_opt_table flag_table = {"", "flags", flag_opts, ASH_COUNT(flag_opts)};
 
@@ -144,6 +148,7 @@ static int train(const struct ash_job *job, const struct flags *flags, struct as
                                 .screen = stdout,
                                 .terminal = isatty(STDOUT_FILENO),
                                 .stop = ash_interrupt_requested,
+                                .profile = flags->profile,
                                 .group = group};
     struct ash_run_result result = {0};
     struct ash_exporter *exporter = NULL;

@@ -11,8 +11,8 @@
  *     ASH_K_GROUP is a multiple of it on every backend. A product whose k is cut elsewhere sets cut_anywhere and keeps
  *     the fma chain. Sums over tokens (weight gradients) cut k at the ends of sequences, and inside one at multiples of
  *     ASH_K_GROUP.
- *   - Product with a quantised matrix: goes by groups of k. A group is one block, ASH_QUANT_BLOCK (ASH_Q8_0), or
- *     ASH_QUANT_GROUP, of which a row's last one may be shorter (ASH_Q4_0, ASH_Q8_W).
+ *   - Product with a quantised matrix: goes by groups of k. A group is ASH_QUANT_BLOCK (ASH_Q8_0, ASH_Q4_1, ASH_Q5_0,
+ *     ASH_Q5_1), or ASH_QUANT_GROUP, of which a row's last one may be shorter (ASH_Q4_0, ASH_Q8_W).
  *       x: each group of a row is quantised. amax is the largest |x|, d = amax / 127, quant = x * (1 / d) rounded to
  *          nearest even. Where 1 / d is not finite (zeros, or nearly), quants and d are 0. Where x has an infinity or
  *          NaN, quants are 0 and d is NaN.
@@ -23,8 +23,11 @@
  *          ASH_QUANT_SUBSCALE_SMALL_MAX where that is exact for all blocks (sub-scale * top == S * scale), else
  *          ASH_QUANT_SUBSCALE_MAX. Where top is 0 both are 0. Where a scale is infinite or NaN, sub-scales are 0 and
  *          the group scale is NaN.
- *       Groups ascend, one chain per output element: acc = fma((float)dot, d * group scale, acc). dot is the exact
- *       integer sum, over the blocks of the group, of sub-scale times the dot product of quants.
+ *       w, others: group scale, sub-scales, and where the type has them a group minimum and integer sub-minimums, as
+ *          they are in the file (quant_open.h). Sub-blocks have 16 or 32 k.
+ *       Groups ascend, one chain per output element: acc = fma((float)dot, d * group scale, acc), and then, with
+ *       minimums, acc = fma((float)low, d * group minimum, acc). dot is the exact integer sum, over the sub-blocks of
+ *       the group, of sub-scale times the dot product of quants; low that of sub-minimum times the sum of x's quants.
  *   - Sum over a row (norms, softmax): ASH_LANES interleaved partial sums. Lane l takes elements l, l + ASH_LANES, ...
  *     in ascending order; then halves are added pairwise (l with l + 8, then + 4, + 2, + 1).
  *   - Sum over tokens (weight gradients): tokens ascend, one chain, from the value already there. So gradients do not
@@ -60,6 +63,7 @@
 
 struct ash_exec;
 struct ash_cuda_backend;
+struct ash_profile;
 
 /* ---- matrix products --------------------------------------------------------------------------------------------- */
 
@@ -84,11 +88,11 @@ struct ash_gemm_args {
 
 /* y[M,N] = x[M,K] w[N,K]^T (+ y) (+ bias), w quantised. Forward only: a quantised matrix is not trained. */
 struct ash_quant_args {
-    size_t M, N, K; /* K is a multiple of ASH_QUANT_BLOCK */
+    size_t M, N, K; /* K is whole blocks of dtype */
     const float *x;
     size_t x_stride;      /* between rows */
-    const void *w;        /* rows of K / ASH_QUANT_BLOCK blocks, one after the other, at an even address */
-    enum ash_dtype dtype; /* of w: ASH_Q8_0, ASH_Q4_0 or ASH_Q8_W */
+    const void *w;        /* rows of whole blocks, one after the other, at an even address */
+    enum ash_dtype dtype; /* of w: one with blocks */
     float *y;
     size_t y_stride;
     const float *bias; /* [N], added once after the last block; or NULL. Not together with accumulate. */
@@ -396,10 +400,10 @@ struct ash_squares {
 struct ash_optim_ops {
     /* One AdamW step over count parameters. */
     void (*adamw)(struct ash_exec *exec, const struct ash_adamw_args *args);
-    /* Returns the bits of the largest |x| (0 for count 0); a NaN counts as larger than all. */
-    uint32_t (*max_abs)(struct ash_exec *exec, const float *x, size_t count);
+    /* *max becomes the larger of itself and the bits of the largest |x|; a NaN's are larger than all. */
+    void (*max_abs)(struct ash_exec *exec, const float *x, size_t count, uint32_t *max);
     /* *sum += the squares of x, each truncated to whole units of 2^(2 exponent - 62). All |x| are below 2^exponent. The
-     * sum is exact, so it has no order: compute/squares.h. sum is host memory. */
+     * sum is exact, so it has no order: compute/squares.h. How it is split into high and low may differ. */
     void (*sum_squares)(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum);
 };
 
@@ -435,6 +439,7 @@ struct ash_exec {
     struct ash_buffer broadcast;   /* likewise; see ash_exec_broadcast */
     size_t broadcast_at;           /* where the next slot begins */
     struct ash_cuda_backend *cuda; /* the GPU, its queue and kernels; NULL on the CPU */
+    struct ash_profile *profile;   /* what measures its ops; NULL: nobody (compute/profile/profile.h) */
 };
 
 /* Bind a backend to host memory and thread_count threads (as in ash_workers_open). backend: "ref", "cpu" (the best path

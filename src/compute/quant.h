@@ -1,5 +1,6 @@
-/* quant - blocks of quants: making those of a row of activations, and reading those of a weight matrix. ops.h defines
- * the arithmetic. Only IEEE operations whose result does not depend on the machine. */
+/* quant - blocks of quants: making those of a row of activations, and reading those of a weight matrix of Q8_0, Q8_W
+ * and Q4_0. quant_open.h reads all types. ops.h defines the arithmetic. Only IEEE operations whose result does not
+ * depend on the machine. */
 #ifndef ASH_COMPUTE_QUANT_H
 #define ASH_COMPUTE_QUANT_H
 
@@ -13,7 +14,9 @@
 /* Blocks of a group (ops.h); a row's last group may have fewer. */
 static inline size_t ash_quant_group_blocks(enum ash_dtype dtype)
 {
-    return dtype == ASH_Q8_0 ? 1 : ASH_QUANT_GROUP_BLOCKS;
+    bool is_one = dtype == ASH_Q8_0 || dtype == ASH_Q4_1 || dtype == ASH_Q5_0 || dtype == ASH_Q5_1;
+
+    return is_one ? 1 : ASH_QUANT_GROUP_BLOCKS;
 }
 
 /* k of a group. */
@@ -117,31 +120,6 @@ static inline void ash_quant_unpack(const uint8_t *block, enum ash_dtype dtype, 
     for (int i = 0; i < ASH_QUANT_BLOCK / 2; i++) {
         q[i] = (int8_t)((bytes[i] & 15) - 8);
         q[i + ASH_QUANT_BLOCK / 2] = (int8_t)((bytes[i] >> 4) - 8);
-    }
-}
-
-/* The exact sum of products of two blocks. */
-static inline int32_t ash_quant_dot(const int8_t *a, const int8_t *b)
-{
-    int32_t dot = 0;
-
-    for (int i = 0; i < ASH_QUANT_BLOCK; i++)
-        dot += a[i] * b[i];
-    return dot;
-}
-
-/* count quantised elements (whole blocks) as floats; a scale times an integer of 8 bits is exact. */
-static inline void ash_quant_to_f32(const void *data, enum ash_dtype dtype, size_t count, float *out)
-{
-    const uint8_t *block = data;
-
-    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, block += ash_dtype_bytes(dtype)) {
-        float d = ash_quant_scale(block);
-        int8_t q[ASH_QUANT_BLOCK];
-
-        ash_quant_unpack(block, dtype, q);
-        for (int j = 0; j < ASH_QUANT_BLOCK; j++)
-            out[i + (size_t)j] = d * (float)q[j];
     }
 }
 

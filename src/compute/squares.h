@@ -56,12 +56,12 @@ static inline void ash_squares_sum_range(void *ctx, size_t begin, size_t end, in
     atomic_fetch_add_explicit(&op->low, low, memory_order_relaxed);
 }
 
-static inline uint32_t ash_squares_max(struct ash_exec *exec, const float *x, size_t count)
+static inline void ash_squares_max(struct ash_exec *exec, const float *x, size_t count, uint32_t *max)
 {
-    struct ash_squares_op op = {.x = x};
+    struct ash_squares_op op = {.x = x, .max = *max};
 
     ash_workers_run(exec->workers, count, ASH_SQUARES_MIN, ash_squares_max_range, &op);
-    return atomic_load(&op.max);
+    *max = atomic_load(&op.max);
 }
 
 static inline void ash_squares_add(struct ash_exec *exec, const float *x, size_t count, int exponent,

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <strings.h>
 
+#include "base/assert.h"
+
 /* The first machine with this GPU: machines that are sold (DGX) come after instances in the list, so look for
  * the one whose network is InfiniBand first: that is what published runs used. */
 static const struct ash_machine *machine_with(const struct ash_catalog *catalog, const struct ash_gpu *gpu)
@@ -49,26 +51,38 @@ static int resolve(const struct ash_catalog *catalog, const char *name, long cou
     return 0;
 }
 
+/* "64xp5.48xlarge": the count before the x, 1 without one; *name_out begins after it. */
+static int take_count(const char *text, long *count_out, const char **name_out, struct ash_err *err)
+{
+    char *end = NULL;
+    long count;
+
+    *count_out = 1;
+    *name_out = text;
+    if (!isdigit((unsigned char)text[0]) && text[0] != '-' && text[0] != '+') return 0;
+    errno = 0;
+    count = strtol(text, &end, 10);
+    if (errno != 0 || (*end != 'x' && *end != '*') || count < 1 || count > ASH_CLUSTER_GPUS_MAX)
+        return ash_err_set(err, -EINVAL,
+                           "cluster '%.80s' must be COUNTxNAME with 1 to %d machines, like 64xp5.48xlarge", text,
+                           ASH_CLUSTER_GPUS_MAX);
+    *count_out = count;
+    *name_out = end + 1;
+    return 0;
+}
+
 int ash_cluster_parse(const struct ash_catalog *catalog, const char *text, struct ash_cluster *cluster_out,
                       struct ash_err *err)
 {
     struct ash_cluster cluster = {0};
-    const char *name = text;
-    char *end = NULL;
-    long count = 1;
-    int rc;
+    const char *name;
+    long count;
+    int rc = take_count(text, &count, &name, err);
 
-    if (isdigit((unsigned char)text[0]) || text[0] == '-' || text[0] == '+') {
-        errno = 0;
-        count = strtol(text, &end, 10);
-        if (errno == 0 && (*end == 'x' || *end == '*')) name = end + 1;
-        if (name == text || count < 1 || count > ASH_CLUSTER_GPUS_MAX)
-            return ash_err_set(err, -EINVAL,
-                               "cluster '%.80s' must be COUNTxNAME with 1 to %d machines, like 64xp5.48xlarge", text,
-                               ASH_CLUSTER_GPUS_MAX);
-    }
+    if (rc < 0) return rc;
     rc = resolve(catalog, name, count, &cluster, err);
     if (rc < 0) return rc;
+    ash_assert(cluster.machine.gpus > 0);
     if (cluster.machines > ASH_CLUSTER_GPUS_MAX / cluster.machine.gpus)
         return ash_err_set(err, -ERANGE, "cluster '%.80s' has more than %d GPUs", text, ASH_CLUSTER_GPUS_MAX);
     cluster.gpus = cluster.machines * cluster.machine.gpus;

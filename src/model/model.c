@@ -23,6 +23,10 @@ static void refresh_vector(struct ash_model *model, size_t index)
     const struct ash_param *param = &model->params[index];
     float *copy = (float *)model->vectors.data + model->vector_offset[index];
 
+    if (model->exec != NULL) {
+        ash_model_refresh_placed(model, index, copy);
+        return;
+    }
     ash_weights_to_f32(param->data, param->dtype, 0, param->count, copy);
     for (size_t j = 0; model->round_bf16 && j < param->count; j++)
         copy[j] = ash_bf16_round(copy[j]);
@@ -36,7 +40,7 @@ void ash_model_refresh(struct ash_model *model)
 
 void ash_model_bind(struct ash_model *model, size_t index, const void *data)
 {
-    ash_assert(index < model->param_count);
+    ash_assert(index < model->param_count && model->exec == NULL);
     model->params[index].data = data;
     if (!model->params[index].is_matrix) refresh_vector(model, index);
 }
@@ -46,7 +50,7 @@ const float *ash_model_vector(const struct ash_model *model, int32_t param)
     return param == ASH_NO_PARAM ? NULL : (const float *)model->vectors.data + model->vector_offset[param];
 }
 
-static void bind_owned(struct ash_model *model)
+void ash_model_bind_owned(struct ash_model *model)
 {
     const float *values = model->values.data;
 
@@ -63,7 +67,7 @@ void ash_model_move(struct ash_model *model, float *values)
     ash_assert(model->values.data != NULL);
     ash_buffer_fini(&model->values);
     model->values = (struct ash_buffer){.data = values, .size_bytes = model->size * sizeof(float)};
-    if (read) bind_owned(model);
+    if (read) ash_model_bind_owned(model);
 }
 
 const void *ash_model_weights(const struct ash_model *model)
@@ -111,10 +115,11 @@ void ash_model_round_bf16(struct ash_model *model, bool on)
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static int open_vectors(struct ash_model *model, struct ash_err *err)
+int ash_model_open_vectors(struct ash_model *model, struct ash_err *err)
 {
     size_t total = 0;
 
+    free(model->vector_offset);
     model->vector_offset = calloc(model->param_count, sizeof(*model->vector_offset));
     if (model->vector_offset == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
     for (size_t i = 0; i < model->param_count; i++) {
@@ -144,7 +149,7 @@ int ash_model_alloc(const struct ash_model_config *config, const struct ash_slic
     rc = ash_shards_init(&model->shards, model, model->slice.shard_rank,
                          model->slice.shard_size > 1 ? model->slice.shard_size : 1, err);
     if (rc < 0) goto fail;
-    rc = open_vectors(model, err);
+    rc = ash_model_open_vectors(model, err);
     if (rc < 0) goto fail;
     *model_out = model;
     return 0;
@@ -257,7 +262,7 @@ int ash_model_create_slice(const struct ash_model_config *config, const struct a
     if (rc < 0) return rc;
     rc = open_values(model, err);
     if (rc < 0) goto fail;
-    bind_owned(model);
+    ash_model_bind_owned(model);
     for (size_t i = 0; i < model->param_count; i++)
         init_param(model, (int32_t)i, seed, workers);
     ash_model_refresh(model);
@@ -277,6 +282,8 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     if (model->values.data != NULL) return 0;
     if (model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
+    rc = ash_model_unplace(model, err);
+    if (rc < 0) return rc;
     rc = open_values(model, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < model->param_count; i++) {
@@ -288,7 +295,7 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
         }
     }
     ash_model_unpack(model);
-    bind_owned(model);
+    ash_model_bind_owned(model);
     ash_prefetcher_stop(model->prefetcher);
     model->prefetcher = NULL;
     ash_safetensors_close(model->files);
@@ -303,6 +310,7 @@ void ash_model_close(struct ash_model *model)
     ash_model_unpack(model);
     ash_buffer_fini(&model->values);
     ash_buffer_fini(&model->vectors);
+    ash_buffer_fini(&model->placed);
     ash_safetensors_close(model->files);
     ash_gguf_close(model->gguf);
     json_decref(model->generation);

@@ -28,6 +28,7 @@ struct ash_param {
     bool is_trained;    /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data;   /* the values the forward pass reads */
     enum ash_dtype dtype;
+    const void *mapped; /* the same in the file, where data is a copy of it on a device (ash_model_place); or NULL */
     const void *packed; /* the same for products of inference, laid out by ash_model_pack; or NULL */
     /* where the process holds a slice: */
     size_t full[2];           /* dims of the whole tensor */
@@ -53,10 +54,10 @@ struct ash_piece ash_param_piece(const struct ash_param *param, size_t index);
 /* Elements of the whole tensor. */
 size_t ash_param_full_count(const struct ash_param *param);
 
-/* Open a Hugging Face folder, or a GGUF file (its name ends in .gguf; architectures llama, qwen2 and qwen3; F32, F16,
- * BF16, Q8_0 and Q4_0, and Q8_0 with wide groups, which opens as ASH_Q8_W); weights stay mapped and are read in place,
- * in the file's dtype. A model from a GGUF file computes; it cannot be owned (trained) or saved. Returns 0, -ENOENT,
- * -EINVAL, -ENOTSUP or -ENOMEM; the caller closes *model_out. */
+/* Open a Hugging Face folder, or a GGUF file (its name ends in .gguf; architectures llama, qwen2 and qwen3; the
+ * types of storage/gguf.h, and Q8_0 with wide groups, which opens as ASH_Q8_W); weights stay mapped and are read in
+ * place, in the file's dtype. A model from a GGUF file computes; it cannot be owned (trained) or saved. Returns 0,
+ * -ENOENT, -EINVAL, -ENOTSUP or -ENOMEM; the caller closes *model_out. */
 int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on
  * success. */
@@ -109,6 +110,10 @@ enum ash_dtype ash_model_kv_dtype(const struct ash_model *model);
  * owned model and the second time. Not while a pass runs. Returns 0, -ENOMEM, or what reading the files gave where
  * ash_model_prefetch was at it. */
 int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);
+/* Have all that passes read in the memory of exec: where the host cannot touch that, owned values move there and mapped
+ * ones are copied. Borrows exec until the model is closed. A no-op in host memory and the second time. Returns 0,
+ * -ENOMEM, -EINVAL (it is in another device's memory) or the error of a copy. */
+int ash_model_place(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);
 /* Small tensors (norms, biases) are kept as float32 copies; call after values changed under an owned model. */
 void ash_model_refresh(struct ash_model *model);
 

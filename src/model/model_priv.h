@@ -36,6 +36,8 @@ struct ash_model {
     json_t *generation;            /* generation_config.json, or NULL */
     struct ash_buffer values;      /* owned float32 weights; empty while mapped */
     struct ash_buffer vectors;     /* float32 copies of 1-D parameters whose values are narrower */
+    struct ash_exec *exec;         /* in whose memory all of them are; NULL: the host's */
+    struct ash_buffer placed;      /* mapped weights, copied there: see place.c */
     size_t *vector_offset;         /* [param_count] element offset in vectors */
     bool round_bf16;
     bool is_kv_dtype_given;                  /* by ash_model_use_kv_dtype */
@@ -47,6 +49,16 @@ struct ash_model {
     struct ash_load *load;                   /* packs them from the disk, or NULL */
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
+
+/* model.c: have all parameters read where the owned values are. */
+void ash_model_bind_owned(struct ash_model *model);
+
+/* model.c: room for the float32 copies of vectors in host memory. Returns 0 or -ENOMEM. */
+int ash_model_open_vectors(struct ash_model *model, struct ash_err *err);
+/* place.c: have mapped weights read from the file again, and what a device had of them freed. Returns 0 or -ENOMEM. */
+int ash_model_unplace(struct ash_model *model, struct ash_err *err);
+/* place.c: the float32 copy of a vector whose model is in an exec's memory, as ash_model_refresh makes it. */
+void ash_model_refresh_placed(struct ash_model *model, size_t index, float *copy);
 
 /* files/pack.c: bytes that a parameter takes packed; 0 where it stays as it is. */
 size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index);

@@ -64,6 +64,8 @@ static void from_config(const struct ash_model_config *config, struct ash_shape 
     if (shape->sparse_layers > 0) {
         shape->experts = (double)config->expert.experts;
         shape->choices = (double)config->expert.choices;
+        shape->groups = (double)config->expert.groups;
+        shape->group_choices = (double)config->expert.top_groups;
         shape->expert_ffn = (double)config->expert.ffn;
         shape->shared_ffn = (double)config->expert.shared_ffn;
     }

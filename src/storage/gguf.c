@@ -26,17 +26,23 @@
 static const struct {
     uint32_t number;
     enum ash_dtype dtype;
-} tensor_types[] = {{0, ASH_F32},   {1, ASH_F16}, {2, ASH_Q4_0}, {8, ASH_Q8_0},
-                    {30, ASH_BF16}, {8, ASH_Q8_W}}; /* written alike; what is read is Q8_0 until metadata say more */
+} tensor_types
+    [] =
+        {
+            {0, ASH_F32},   {1, ASH_F16},   {2, ASH_Q4_0},  {3, ASH_Q4_1},  {6, ASH_Q5_0},
+            {7, ASH_Q5_1},  {8, ASH_Q8_0},  {10, ASH_Q2_K}, {11, ASH_Q3_K}, {12, ASH_Q4_K},
+            {13, ASH_Q5_K}, {14, ASH_Q6_K}, {30, ASH_BF16}, /* Q8_W is written like Q8_0; what is read is Q8_0 */
+            {8, ASH_Q8_W}};                                 /* until metadata say more */
 
 /* The names of all of GGML's types by their numbers, for messages; NULL: the number is not, or no longer, used. */
 static const char *const ggml_names[] = {
-    [0] = "F32",     [1] = "F16",    [2] = "Q4_0",     [3] = "Q4_1",    [6] = "Q5_0",     [7] = "Q5_1",
-    [8] = "Q8_0",    [9] = "Q8_1",   [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",    [13] = "Q5_K",
-    [14] = "Q6_K",   [15] = "Q8_K",  [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS", [19] = "IQ1_S",
-    [20] = "IQ4_NL", [21] = "IQ3_S", [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",      [25] = "I16",
-    [26] = "I32",    [27] = "I64",   [28] = "F64",     [29] = "IQ1_M",  [30] = "BF16",    [34] = "TQ1_0",
-    [35] = "TQ2_0",  [39] = "MXFP4",
+    [0] = "F32",         [1] = "F16",       [2] = "Q4_0",     [3] = "Q4_1",    [6] = "Q5_0",        [7] = "Q5_1",
+    [8] = "Q8_0",        [9] = "Q8_1",      [10] = "Q2_K",    [11] = "Q3_K",   [12] = "Q4_K",       [13] = "Q5_K",
+    [14] = "Q6_K",       [15] = "Q8_K",     [16] = "IQ2_XXS", [17] = "IQ2_XS", [18] = "IQ3_XXS",    [19] = "IQ1_S",
+    [20] = "IQ4_NL",     [21] = "IQ3_S",    [22] = "IQ2_S",   [23] = "IQ4_XS", [24] = "I8",         [25] = "I16",
+    [26] = "I32",        [27] = "I64",      [28] = "F64",     [29] = "IQ1_M",  [30] = "BF16",       [31] = "Q4_0_4_4",
+    [32] = "Q4_0_4_8",   [33] = "Q4_0_8_8", [34] = "TQ1_0",   [35] = "TQ2_0",  [36] = "IQ4_NL_4_4", [37] = "IQ4_NL_4_8",
+    [38] = "IQ4_NL_8_8", [39] = "MXFP4",    [40] = "NVFP4",   [41] = "Q1_0",   [42] = "Q2_0",
 };
 
 /* ---- tensors ----------------------------------------------------------------------------------------------------- */
@@ -55,8 +61,9 @@ static int read_type(uint64_t number, enum ash_dtype *dtype_out, struct ash_err 
     else
         snprintf(name, sizeof(name), "GGML's number %" PRIu64, number);
     return ash_err_set(err, -ENOTSUP,
-                       "its type, %s, is not read; F32, F16, BF16, Q8_0 and Q4_0 are: take a file of one of these, or "
-                       "make one of the Hugging Face folder (`ashlar model convert --quant`)",
+                       "its type, %s, is not read; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K are: "
+                       "take a file of these (Q4_K_M, say), or make one of the Hugging Face folder (`ashlar model "
+                       "convert --quant`)",
                        name);
 }
 

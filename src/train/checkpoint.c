@@ -326,13 +326,16 @@ int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out,
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* This rank's part of a moment, out of the whole tensor in the file. */
-static int read_moment(const struct ash_safetensors *set, char kind, const struct ash_param *param,
-                       const struct ash_shard_part *part, float *own, struct ash_err *err)
+/* This rank's part of a moment, out of the whole tensor in the file. kind: m or v. */
+static int read_moment(const struct ash_safetensors *set, const struct ash_state *state, char kind,
+                       const struct ash_param *param, struct ash_err *err)
 {
+    const struct ash_memory_ops *memory = state->exec->memory;
+    struct ash_shard_part part = ash_shards_part_in(state->shards, param, state->own);
+    float *own = (float *)(kind == 'm' ? state->m.data : state->v.data) + part.at;
     char name[sizeof(param->name) + 2];
     const struct ash_tensor_view *view;
-    size_t last = part->first + part->count;
+    struct ash_range held = {part.first, part.count};
 
     snprintf(name, sizeof(name), "%c.%s", kind, param->name);
     view = ash_safetensors_find(set, name);
@@ -342,10 +345,14 @@ static int read_moment(const struct ash_safetensors *set, char kind, const struc
                            ash_param_full_count(param));
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
         struct ash_piece piece = ash_param_piece(param, p);
-        size_t begin = ash_max(piece.local, part->first), end = ash_min(piece.local + piece.count, last);
-        if (begin < end)
-            memcpy(own + (begin - part->first), (const float *)view->data + piece.full + (begin - piece.local),
-                   (end - begin) * sizeof(float));
+        struct ash_range some = ash_range_overlap((struct ash_range){piece.local, piece.count}, held);
+        int rc;
+
+        if (some.count == 0) continue;
+        rc = memory->copy(own + (some.first - part.first),
+                          (const float *)view->data + piece.full + (some.first - piece.local),
+                          some.count * sizeof(float));
+        if (rc < 0) return ash_err_set(err, rc, "cannot copy %s to the memory of '%s'", name, memory->name);
     }
     return 0;
 }
@@ -354,13 +361,12 @@ static int read_moments(const struct ash_safetensors *set, struct ash_state *sta
 {
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part part = ash_shards_part_in(state->shards, param, state->own);
         int rc;
 
-        if (!param->is_trained || part.count == 0) continue;
-        rc = read_moment(set, 'm', param, &part, (float *)state->m.data + part.at, err);
+        if (!param->is_trained || ash_shards_part_in(state->shards, param, state->own).count == 0) continue;
+        rc = read_moment(set, state, 'm', param, err);
         if (rc < 0) return rc;
-        rc = read_moment(set, 'v', param, &part, (float *)state->v.data + part.at, err);
+        rc = read_moment(set, state, 'v', param, err);
         if (rc < 0) return rc;
     }
     return 0;

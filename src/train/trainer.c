@@ -71,6 +71,11 @@ struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer)
     return &trainer->stages;
 }
 
+struct ash_exec *ash_trainer_exec(struct ash_trainer *trainer)
+{
+    return &trainer->exec;
+}
+
 struct ash_state *ash_trainer_state(struct ash_trainer *trainer)
 {
     return &trainer->stages.chunks[0].state;

@@ -57,6 +57,8 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
  * call it. Returns as ash_trainer_step. */
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
 
+/* What it computes with; the trainer's. */
+struct ash_exec *ash_trainer_exec(struct ash_trainer *trainer);
 /* The state after the last step: its counters, and of the weights and moments what this rank holds first. */
 struct ash_state *ash_trainer_state(struct ash_trainer *trainer);
 /* All that this rank holds; a checkpoint is saved from it and loaded into it. */

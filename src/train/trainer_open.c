@@ -225,6 +225,27 @@ static int thread_count(const struct ash_trainer *trainer)
     return threads > 0 || here == 1 ? (int)threads : (int)ash_max(cores / here, 1);
 }
 
+/* A device is for one process so far. */
+static int check_device(const struct ash_trainer *trainer, struct ash_err *err)
+{
+    size_t ranks = trainer->group != NULL ? ash_group_size(trainer->group) : 1;
+
+    if (ranks == 1 || trainer->exec.memory->host_visible) return 0;
+    return ash_err_set(err, -ENOTSUP, "runtime.backend=%s runs one process; %zu ranks train on the CPU",
+                       trainer->exec.ops->name, ranks);
+}
+
+/* Threads and kernels. */
+static int open_exec(struct ash_trainer *trainer, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    int rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err);
+
+    if (rc < 0) return rc;
+    rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
+    return rc < 0 ? rc : check_device(trainer, err);
+}
+
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
                      struct ash_trainer **trainer_out, struct ash_err *err)
 {
@@ -236,9 +257,7 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     trainer->group = group;
     trainer->schedule = ash_job_get_schedule(job);
     trainer->guard = ash_job_get_guard(job);
-    rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err);
-    if (rc < 0) goto fail;
-    rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
+    rc = open_exec(trainer, err);
     if (rc < 0) goto fail;
     name_arithmetic(trainer);
     rc = open_data(trainer, err);

@@ -151,8 +151,8 @@ static void scenario_optim(struct ash_exec *exec, struct tape *tape)
                                   .weight_decay = 0.1f,
                                   .correction1 = 0.19f,
                                   .correction2 = 0.0975f};
-    struct ash_squares squares = {0};
-    uint32_t max;
+    struct ash_squares *squares, whole;
+    uint32_t *max;
 
     float *param = draw_floats(tape, count, 1.0f), *m = draw_floats(tape, count, 0.1f),
           *v = draw_floats(tape, count, 0.1f);
@@ -175,10 +175,16 @@ static void scenario_optim(struct ash_exec *exec, struct tape *tape)
         uint32_t word = args.param_bf16[i];
         tape_words(tape, &word, 1);
     }
-    max = exec->ops->optim->max_abs(exec, args.grad, count);
-    tape_words(tape, &max, 1);
-    exec->ops->optim->sum_squares(exec, args.grad, count, 8, &squares);
-    tape_words(tape, &squares, sizeof(squares) / sizeof(uint32_t));
+    max = tape_alloc(tape, sizeof(*max));
+    squares = tape_alloc(tape, sizeof(*squares));
+    *max = draw_bool(tape) ? 0 : 0x3f800000;
+    *squares = (struct ash_squares){draw_below(tape, 5), draw_below(tape, 7)};
+    exec->ops->optim->max_abs(exec, args.grad, count, max);
+    tape_words(tape, max, 1);
+    exec->ops->optim->sum_squares(exec, args.grad, count, 8, squares);
+    ash_exec_wait(exec, NULL);
+    whole = (struct ash_squares){squares->high + (squares->low >> 32), squares->low & 0xffffffff};
+    tape_words(tape, &whole, sizeof(whole) / sizeof(uint32_t));
 }
 
 static void test_act(void **state)

@@ -6,23 +6,49 @@
 #include <float.h>
 #include <math.h>
 
-#include "compute/quant.h"
+#include "compute/quant_open.h"
+
+static const enum ash_dtype kinds[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W, ASH_Q4_1, ASH_Q5_0, ASH_Q5_1,
+                                       ASH_Q2_K, ASH_Q3_K, ASH_Q4_K, ASH_Q5_K, ASH_Q6_K};
 
 static enum ash_dtype draw_kind(struct tape *tape)
 {
-    static const enum ash_dtype dtypes[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
+    return kinds[draw_below(tape, ASH_COUNT(kinds))];
+}
 
-    return dtypes[draw_below(tape, ASH_COUNT(dtypes))];
+/* k of about so many blocks of 32: whole blocks of the type. */
+static size_t whole_k(enum ash_dtype dtype, size_t blocks)
+{
+    size_t block = ash_dtype_block(dtype);
+
+    return (blocks * ASH_QUANT_BLOCK + block - 1) / block * block;
+}
+
+/* Where a block has its scale, and perhaps after it a minimum. */
+static size_t scale_at(enum ash_dtype dtype)
+{
+    return dtype == ASH_Q2_K ? 80 : dtype == ASH_Q3_K ? 108 : dtype == ASH_Q6_K ? 208 : 0;
 }
 
 /* Give the blocks of rows of cols their scales: each its own, or one to the blocks of a group. */
 static void set_scale(uint8_t *data, enum ash_dtype dtype, size_t cols, size_t block, uint16_t half)
 {
-    size_t in_row = block % (cols / ASH_QUANT_BLOCK), group = ASH_QUANT_GROUP / ASH_QUANT_BLOCK;
+    size_t in_row = block % (cols / ash_dtype_block(dtype)), group = ASH_QUANT_GROUP / ASH_QUANT_BLOCK;
 
     if (dtype == ASH_Q8_W && in_row % group != 0)
         memcpy(&half, data + (block - in_row % group) * ash_dtype_bytes(dtype), sizeof(half));
-    memcpy(data + block * ash_dtype_bytes(dtype), &half, sizeof(half));
+    memcpy(data + block * ash_dtype_bytes(dtype) + scale_at(dtype), &half, sizeof(half));
+}
+
+static void set_min(uint8_t *data, enum ash_dtype dtype, size_t block, uint16_t half)
+{
+    if (ash_quant_has_min(dtype))
+        memcpy(data + block * ash_dtype_bytes(dtype) + scale_at(dtype) + sizeof(half), &half, sizeof(half));
+}
+
+static uint16_t draw_half(struct tape *tape)
+{
+    return ash_f32_to_f16(0.01f * (float)ash_rng_normal(tape->seed, 2, tape->drawn++));
 }
 
 /* Scales of Q4_0 whose blocks have small sub-scales: in every row, in about half of them, or in none. */
@@ -57,8 +83,10 @@ static uint8_t *draw_blocks(struct tape *tape, enum ash_dtype dtype, size_t rows
 
         memcpy(data + i, &word, bytes - i < sizeof(word) ? bytes - i : sizeof(word));
     }
-    for (size_t b = 0; b < rows * cols / ASH_QUANT_BLOCK; b++)
-        set_scale(data, dtype, cols, b, ash_f32_to_f16(0.01f * (float)ash_rng_normal(tape->seed, 2, tape->drawn++)));
+    for (size_t b = 0; b < rows * cols / ash_dtype_block(dtype); b++) {
+        set_scale(data, dtype, cols, b, draw_half(tape));
+        set_min(data, dtype, b, draw_half(tape));
+    }
     if (dtype == ASH_Q4_0) draw_small_subscales(tape, data, rows, cols);
     return data;
 }
@@ -79,11 +107,12 @@ static void spoil(struct tape *tape, float *x, size_t count)
 
 static void run_quant(struct ash_exec *exec, struct tape *tape, size_t M, size_t N, size_t blocks)
 {
-    struct ash_quant_args args = {.M = M, .N = N, .K = blocks * ASH_QUANT_BLOCK};
+    struct ash_quant_args args = {.M = M, .N = N};
     size_t mode = draw_below(tape, 3);
     float *x;
 
     args.dtype = draw_kind(tape);
+    args.K = whole_k(args.dtype, blocks);
     args.x_stride = args.K + draw_below(tape, 5);
     args.y_stride = N + draw_below(tape, 5);
     args.x = x = draw_floats(tape, M * args.x_stride + 1, 3.0f);
@@ -142,8 +171,10 @@ static void spoil_scales(struct tape *tape, uint8_t *w, enum ash_dtype dtype, si
 {
     static const uint16_t odd[] = {0x0000, 0x8000, 0x0001, 0x83ff, 0x7bff, 0xfbff, 0x7c00, 0x7e00};
 
-    for (size_t b = 0; b < rows * cols / ASH_QUANT_BLOCK; b++)
+    for (size_t b = 0; b < rows * cols / ash_dtype_block(dtype); b++) {
         if (draw_below(tape, 16) == 0) set_scale(w, dtype, cols, b, odd[draw_below(tape, ASH_COUNT(odd))]);
+        if (draw_below(tape, 16) == 0) set_min(w, dtype, b, odd[draw_below(tape, ASH_COUNT(odd))]);
+    }
 }
 
 static void spoil_row(struct tape *tape, float *x, size_t cols)
@@ -161,8 +192,8 @@ enum { PLAIN, RESIDUAL, SWIGLU, IN_PLACE, PROJECT_KINDS };
 static void run_project(struct ash_exec *exec, struct tape *tape, size_t M, size_t N, size_t blocks, bool wild)
 {
     size_t kind = draw_below(tape, PROJECT_KINDS);
-    struct ash_project_args args = {.M = M, .K = blocks * ASH_QUANT_BLOCK, .norm_eps = 1e-5f};
     enum ash_dtype dtype = draw_kind(tape);
+    struct ash_project_args args = {.M = M, .K = whole_k(dtype, blocks), .norm_eps = 1e-5f};
     bool pack_it = draw_below(tape, 8) != 0, pieces = draw_bool(tape);
     float *x;
 
@@ -249,7 +280,7 @@ static void scenario_project_wild(struct ash_exec *exec, struct tape *tape)
 static void scenario_gather(struct ash_exec *exec, struct tape *tape)
 {
     enum ash_dtype dtype = draw_kind(tape);
-    size_t vocab = draw_size(tape, 65), rows = draw_size(tape, 33), cols = ASH_QUANT_BLOCK * (1 + draw_below(tape, 4));
+    size_t vocab = draw_size(tape, 65), rows = draw_size(tape, 33), cols = whole_k(dtype, 1 + draw_below(tape, 12));
     uint8_t *table = draw_blocks(tape, dtype, vocab, cols);
     float *out = draw_floats(tape, rows * cols, 1.0f);
 
@@ -429,7 +460,7 @@ static void test_blocks_apart(void **state)
         memcpy(block, &half, sizeof(half));
         block[sizeof(half) + i % 32] = (uint8_t)(1 + i % 3);
     }
-    for (size_t i = 0; i < (size_t)M * K; i++) /* of each block, the largest is 127 times a power of two */
+    for (size_t i = 0; i < M * K; i++) /* of each block, the largest is 127 times a power of two */
         x[i / K][i % K] = ldexpf(i % 32 == 5 ? 127.0f : (float)(i % 100), (int)(i % K / 32 + i / K) % 4 - 8);
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
@@ -455,22 +486,22 @@ static void test_blocks_apart(void **state)
 /* A row of a batch is the row alone, and near the product of the unquantised row with the weights. */
 static void test_rows_alone(void **state)
 {
-    enum { M = 67, N = 37, K = 416 };
-    static const enum ash_dtype kinds[] = {ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
+    enum { M = 67, N = 37, K_MAX = 512 };
 
     (void)state;
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         for (size_t kind = 0; kind < ASH_COUNT(kinds); kind++) {
             struct ash_exec exec;
             struct tape tape;
-            float *x, *all, *alone, wide[K];
+            float *x, *all, *alone, wide[K_MAX];
+            size_t K = ash_dtype_block(kinds[kind]) == ASH_QUANT_BLOCK ? 416 : K_MAX;
             struct ash_quant_args args = {.M = M, .N = N, .K = K, .x_stride = K, .y_stride = N};
             int32_t row = 0;
 
             exec_init(&exec, *name, 2);
             tape_init(&tape, &exec, 9);
             args.dtype = kinds[kind];
-            args.x = x = draw_floats(&tape, (size_t)M * K, 1.0f);
+            args.x = x = draw_floats(&tape, M * K, 1.0f);
             args.w = draw_blocks(&tape, args.dtype, N, K);
             args.y = all = draw_floats(&tape, (size_t)M * N, 1.0f);
             alone = draw_floats(&tape, (size_t)M * N, 1.0f);

@@ -121,8 +121,18 @@ run 1 "not the same: inputs" tokenize --out by-stdin --split line - < plain.txt
 run 1 "only once" tokenize --out x - - < plain.txt
 head -c 100 plain.txt.gz > cut.gz
 run 1 "ends in the middle" tokenize --out x --split line cut.gz
-printf 'PAR1xxxx' > web.parquet
-run 1 "web.parquet: this is a Parquet file" tokenize --out y web.parquet
+
+# ---- Parquet: rows as documents, whole or interrupted; parquet_world has files of all kinds ----
+table=$SOURCE/tests/golden/parquet/rs-plain-v1.parquet
+run 0 "left out 9 documents without a token" leaks tokenize --out table "$table"
+run 0 "31 documents" tokenize --out table2 --format parquet --shard-tokens 100 "$table"
+run 1 "there is no column 'body'; name one with --field (columns of text: text)" tokenize --out y --field body "$table"
+run 1 "standard input: this is a Parquet file, not text; name the file itself" tokenize --out y - < "$table"
+run 1 "this is a Parquet file, not text" tokenize --out y --format text "$table"
+run 1 "read from files, not from a pipe" tokenize --out y --format parquet - < "$table"
+run 1 "this is not a Parquet file" tokenize --out y --format parquet plain.txt
+head -c 700 "$table" > web.parquet
+run 1 "web.parquet: a Parquet file without an end" tokenize --out y web.parquet
 
 # ---- broken input is named ----
 printf 'fine\nalso fine\nbro\xffken\nfine\n' > bad.txt

@@ -23,11 +23,11 @@ expect 0 "measured routing"
 grep -qF "routing as measured" "$SCRATCH/out" || fail "does not say whose routing"
 leak_free audit --check
 expect 0 "check"
-grep -qE '^mean error 1?[0-9] % of 32 measurements$' "$SCRATCH/out" || fail "check: $(tail -1 "$SCRATCH/out")"
+grep -qE '^mean error 1?[0-9] % of 38 measurements$' "$SCRATCH/out" || fail "check: $(tail -1 "$SCRATCH/out")"
 
 leak_free audit --check --json
 expect 0 "check as JSON"
-[ "$(grep -c '"predicted"' "$SCRATCH/out")" -eq 32 ] || fail "check as JSON lacks rows"
+[ "$(grep -c '"predicted"' "$SCRATCH/out")" -eq 38 ] || fail "check as JSON lacks rows"
 try audit --check --model deepseek-v3
 expect_error 2 "a check of one model" "--check takes"
 try audit "${b300[@]}" --layout tp=1,pp=8,mbs=2 --micro-batch 4

@@ -3,20 +3,6 @@
 . "$SOURCE/tests/e2e/lib.bash"
 . "$SOURCE/tests/e2e/serve_lib.bash"
 
-# ask METHOD PATH [BODY [HEADER...]]: the answer is in $SCRATCH/answer, its status in $status.
-ask() {
-    local method=$1 path=$2 body=${3:-} header
-    shift $(($# < 3 ? $# : 3))
-    exec 3<> "/dev/tcp/127.0.0.1/$port" || { status=none; return; }
-    {
-        printf '%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n' "$method" "$path" "${#body}"
-        for header in "$@"; do printf '%s\r\n' "$header"; done
-        printf '\r\n%s' "$body"
-    } >&3
-    timeout 30 cat <&3 > "$SCRATCH/answer"
-    exec 3>&-
-    status=$(head -n 1 "$SCRATCH/answer" | cut -d' ' -f2)
-}
 asked() { # status, what, words...
     [ "$status" = "$1" ] || fail "$2: status $status instead of $1: $(head -c 600 "$SCRATCH/answer")"
     local what=$2 word

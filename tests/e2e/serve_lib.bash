@@ -26,3 +26,17 @@ start_server() {
     wait_for_line 'ready after' "$SCRATCH/server.log" || return 1
     port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' "$SCRATCH/server.log")
 }
+# ask METHOD PATH [BODY [HEADER...]]: the answer is in $SCRATCH/answer, its status in $status.
+ask() {
+    local method=$1 path=$2 body=${3:-} header
+    shift $(($# < 3 ? $# : 3))
+    exec 3<> "/dev/tcp/127.0.0.1/$port" || { status=none; return; }
+    {
+        printf '%s %s HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n' "$method" "$path" "${#body}"
+        for header in "$@"; do printf '%s\r\n' "$header"; done
+        printf '\r\n%s' "$body"
+    } >&3
+    timeout 30 cat <&3 > "$SCRATCH/answer"
+    exec 3>&-
+    status=$(head -n 1 "$SCRATCH/answer" | cut -d' ' -f2)
+}

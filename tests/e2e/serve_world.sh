@@ -12,10 +12,6 @@ cp "$SOURCE/tests/e2e/serve_world.mjs" "$SCRATCH" # modules are found from where
 start_server --model "$stories" --served-model-name stories,gpt-4o --chat-template "$SOURCE/tests/e2e/lib/chatml.jinja" \
     --tool-call-parser hermes --reasoning-parser none --api-key secret || exit 1
 (cd "$SCRATCH" && node serve_world.mjs "http://127.0.0.1:$port" secret) || fail "the clients found something"
-if command -v promtool > /dev/null; then
-    (cd "$SCRATCH" && node -e "fetch('http://127.0.0.1:$port/metrics').then((r) => r.text()).then((t) => process.stdout.write(t))") > "$SCRATCH/metrics.txt"
-    promtool check metrics < "$SCRATCH/metrics.txt" > "$SCRATCH/promtool.txt" 2>&1 || fail "promtool: $(cat "$SCRATCH/promtool.txt")"
-fi
 grep -q 'secret' "$SCRATCH/server.log" && fail "the log has the key"
 grep -q 'Once upon' "$SCRATCH/server.log" && fail "the log has a text"
 stop_server TERM

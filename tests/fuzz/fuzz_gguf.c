@@ -1,11 +1,12 @@
-/* Fuzzing the GGUF reader: whatever is accepted must lie inside the input, aligned, and be found again by its name; a
- * vocabulary that is accepted must encode and decode. */
+/* Fuzzing the GGUF reader: whatever is accepted must lie inside the input, aligned, and be found again by its name;
+ * quantised blocks of any bytes have values; a vocabulary that is accepted must encode and decode. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/str.h"
+#include "compute/quant_open.h"
 #include "text/tokenizer.h"
 #include "storage/gguf.h"
 
@@ -21,6 +22,19 @@ static void touch(const void *data, size_t size_bytes)
         sum = sum + bytes[i];
 }
 
+/* The values of all blocks: a group is whole wherever it is read. */
+static void read_blocks(const struct ash_tensor_view *view)
+{
+    size_t count = ash_dtype_block(view->dtype), bytes = ash_dtype_bytes(view->dtype);
+
+    for (size_t at = 0; count > 1 && at < view->size_bytes; at += bytes) {
+        float values[ASH_QUANT_GROUP];
+
+        ash_quant_to_f32((const uint8_t *)view->data + at, view->dtype, count, values);
+        touch(values, count * sizeof(*values));
+    }
+}
+
 static void check_tensors(const struct ash_gguf *file, size_t input_bytes)
 {
     for (size_t i = 0; i < ash_gguf_size(file); i++) {
@@ -31,6 +45,7 @@ static void check_tensors(const struct ash_gguf *file, size_t input_bytes)
         ash_assert((uintptr_t)view->data % 8 == 0);
         ash_assert(ash_gguf_find(file, view->name) == view);
         touch(view->data, view->size_bytes);
+        read_blocks(view);
     }
 }
 

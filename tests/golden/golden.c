@@ -217,20 +217,41 @@ static double grad_difference(const struct golden *g, const struct ash_tensor_vi
     return norm > 0 ? sqrt(diff / norm) : sqrt(diff);
 }
 
+/* Zeros in the memory of the kernels, as many floats as gradients have. */
+static struct ash_buffer open_floats(struct golden *g)
+{
+    struct ash_buffer buffer = {0};
+    struct ash_err err = {0};
+    int rc = ash_buffer_init(&buffer, g->exec.memory, ash_model_grad_size(g->model) * sizeof(float), "gradients", &err);
+
+    if (rc < 0) broken(g, "gradients", &err);
+    return buffer;
+}
+
+/* Their values, for the host to read and to free. */
+static float *read_floats(const struct golden *g, const struct ash_buffer *buffer)
+{
+    float *values = malloc(buffer->size_bytes);
+
+    if (values == NULL || g->exec.memory->copy(values, buffer->data, buffer->size_bytes) < 0) abort();
+    return values;
+}
+
 static void check_grads(struct golden *g, const struct rows *rows)
 {
     struct ash_pass_opts opts = {.max_rows = rows->batch.rows, .backward = true};
     struct ash_pass *pass = NULL;
     struct ash_err err = {0};
-    float *grads = calloc(ash_model_grad_size(g->model), sizeof(float));
-    float *losses = malloc(rows->batch.rows * sizeof(float));
+    struct ash_buffer sums = open_floats(g);
+    float *losses = malloc(rows->batch.rows * sizeof(float)), *grads = NULL;
 
     if (ash_pass_open(g->model, &g->exec, &opts, &pass, &err) < 0 ||
-        ash_pass_train(pass, &rows->batch, 1.0f / (float)rows->target_count, &(struct ash_pass_grads){.sums = grads},
-                       losses, &err) < 0) {
+        ash_pass_train(pass, &rows->batch, 1.0f / (float)rows->target_count,
+                       &(struct ash_pass_grads){.sums = sums.data}, losses, &err) < 0) {
         broken(g, "gradients", &err);
     } else {
-        ash_model_grad_fold(g->model, &g->exec, grads);
+        ash_model_grad_fold(g->model, &g->exec, sums.data);
+        grads = read_floats(g, &sums);
         report(g, "loss, relative difference",
                relative(mean_loss(losses, rows), json_number_value(json_object_get(g->json, "loss"))), LOSS_LIMIT);
         for (size_t i = 0; i < ash_safetensors_size(g->tensors); i++) {
@@ -240,6 +261,7 @@ static void check_grads(struct golden *g, const struct rows *rows)
         }
     }
     ash_pass_close(pass);
+    ash_buffer_fini(&sums);
     free(losses);
     free(grads);
 }
@@ -250,18 +272,26 @@ struct adamw {
     double lr, beta1, beta2, eps, decay, clip;
 };
 
-static double grad_norm(const struct golden *g, const float *grads)
+/* Gradients and moments, in the memory of the kernels. */
+struct optimizer_state {
+    struct ash_buffer grads, m, v;
+};
+
+static double grad_norm(const struct golden *g, const struct ash_buffer *sums)
 {
+    float *grads = read_floats(g, sums);
     double sum = 0;
 
     for (size_t i = 0; i < ash_model_size(g->model); i++)
         sum += (double)grads[i] * grads[i];
+    free(grads);
     return sqrt(sum);
 }
 
-static void adamw_step(struct golden *g, const struct adamw *o, size_t step, const float *grads, float *m, float *v)
+static void adamw_step(struct golden *g, const struct adamw *o, size_t step, const struct optimizer_state *state)
 {
-    double norm = grad_norm(g, grads), clip = o->clip / (norm + 1e-6);
+    double norm = grad_norm(g, &state->grads), clip = o->clip / (norm + 1e-6);
+    float *grads = state->grads.data, *m = state->m.data, *v = state->v.data;
 
     for (size_t i = 0; i < ash_model_param_count(g->model); i++) {
         const struct ash_param *param = ash_model_param(g->model, i);
@@ -289,8 +319,8 @@ static void adamw_step(struct golden *g, const struct adamw *o, size_t step, con
 
 static void train(struct golden *g, const struct adamw *o, const json_t *losses_wanted)
 {
-    size_t size = ash_model_grad_size(g->model);
-    float *grads = malloc(size * sizeof(float)), *m = calloc(size, sizeof(float)), *v = calloc(size, sizeof(float));
+    struct optimizer_state state = {open_floats(g), open_floats(g), open_floats(g)};
+    float *grads = state.grads.data;
     struct ash_err err = {0};
 
     for (size_t s = 0; s < json_array_size(losses_wanted); s++) {
@@ -299,7 +329,7 @@ static void train(struct golden *g, const struct adamw *o, const json_t *losses_
         char name[32], what[48];
         snprintf(name, sizeof(name), "train_ids.%zu", s);
         snprintf(what, sizeof(what), "adamw loss before step %zu", s);
-        memset(grads, 0, size * sizeof(float));
+        ash_exec_zero(&g->exec, grads, state.grads.size_bytes);
         int rc = rows_init(&rows, g, name, &err);
         float *losses = malloc((rows.batch.rows + 1) * sizeof(float));
         struct ash_pass_opts opts = {
@@ -314,15 +344,15 @@ static void train(struct golden *g, const struct adamw *o, const json_t *losses_
             ash_model_grad_fold(g->model, &g->exec, grads);
             report(g, what, relative(mean_loss(losses, &rows), json_number_value(json_array_get(losses_wanted, s))),
                    ADAMW_LIMIT);
-            adamw_step(g, o, s + 1, grads, m, v);
+            adamw_step(g, o, s + 1, &state);
         }
         ash_pass_close(pass);
         free(losses);
         rows_fini(&rows);
     }
-    free(grads);
-    free(m);
-    free(v);
+    ash_buffer_fini(&state.grads);
+    ash_buffer_fini(&state.m);
+    ash_buffer_fini(&state.v);
 }
 
 static void check_adamw(struct golden *g)

@@ -4,6 +4,7 @@
 #define ASH_TESTS_API_SERVER_H
 
 #include <math.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -36,6 +37,7 @@ struct api_server {
     struct ash_http *http;
     int port;
     const char *name, *template;
+    pthread_mutex_t lock; /* for script: an answer that was cancelled may still be at it */
     struct ash_ids script;
     _Atomic bool is_broken, is_stuck; /* logits are NaN; a pass takes until it is not */
     _Atomic int pause_us;             /* of a row */
@@ -62,7 +64,9 @@ static inline void api_logits(void *ctx, const int32_t *ids, size_t count, float
     if (pause_us > 0) nanosleep(&(struct timespec){.tv_nsec = pause_us * 1000L}, NULL);
     for (int i = 0; i < API_VOCAB; i++)
         logits[i] = atomic_load(&server->is_broken) ? NAN : -(float)(i % 7);
+    pthread_mutex_lock(&server->lock);
     if (!atomic_load(&server->is_broken)) logits[api_next(server, ids, count)] = 20;
+    pthread_mutex_unlock(&server->lock);
 }
 
 static inline int api_submit(void *ctx, struct ash_request *request, struct ash_err *err)
@@ -85,13 +89,15 @@ static inline double api_get_stalled(void *ctx)
     return ash_runner_stalled_seconds(ctx);
 }
 
-/* What the model says from now on. Not while it answers. */
+/* What the model says from now on. */
 static inline void api_say(struct api_server *server, const char *text)
 {
     struct ash_err err = {0};
 
+    pthread_mutex_lock(&server->lock);
     ash_ids_fini(&server->script);
     if (ash_tokenizer_encode(server->tokenizer, text, strlen(text), false, &server->script, &err) < 0) abort();
+    pthread_mutex_unlock(&server->lock);
 }
 
 /* Defaults, for the caller to change before it is opened. data is the folder of the tests. */
@@ -102,6 +108,7 @@ static inline void api_server_init(struct api_server *server)
                                   .http_opts = ash_http_defaults(),
                                   .core_opts = {.max_seqs = 16, .kv_bytes = 1 << 16},
                                   .null = {.vocab = API_VOCAB, .max_positions = 2048}};
+    pthread_mutex_init(&server->lock, NULL);
     server->http_opts.port = 0;
     server->http_opts.logs_access = false;
     server->template = "{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}<assistant>";

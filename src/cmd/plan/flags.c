@@ -5,6 +5,8 @@
 
 #define FIELD(name) offsetof(struct ash_plan_flags, name)
 
+const char *const ash_plan_precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
+
 static const struct ash_opt plan_opts[] = {
     {.name = "catalog",
      .type = ASH_OPT_LIST,

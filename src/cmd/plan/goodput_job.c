@@ -17,11 +17,8 @@ static const double rates[] = {419 / (54 * 24.0 * 16384), 1 / (1.8 * 16384), 1 /
 
 #define FIELD(name) offsetof(struct ash_goodput_flags, name)
 static const struct ash_opt goodput_opts[] = {
-    {.name = "model",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(model),
-     .help = "a well-known model (llama-3.1-405b) or a model folder"},
-    {.name = "cluster", .type = ASH_OPT_STRING, .offset = FIELD(cluster), .help = "machines: 2048xp5.48xlarge"},
+    ASH_PLAN_OPT_MODEL(FIELD(model)),
+    ASH_PLAN_OPT_CLUSTER(FIELD(cluster)),
     {.name = "params",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(params),
@@ -212,7 +209,7 @@ static const struct ash_opt goodput_opts[] = {
      .default_text = "1",
      .help = "seed of the simulation",
      .max = 9e15},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    ASH_PLAN_OPT_JSON(FIELD(json)),
     {.name = "svg",
      .type = ASH_OPT_STRING,
      .offset = FIELD(svg),

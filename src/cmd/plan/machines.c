@@ -24,15 +24,10 @@ struct flags {
     struct ash_plan_flags plan;
 };
 
-static const char *const precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
-
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt machines_opts[] = {
-    {.name = "model",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(model),
-     .help = "model folder or well-known name (ashlar plan models)"},
+    ASH_PLAN_OPT_MODEL(FIELD(model)),
     {.name = "tokens",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(tokens),
@@ -59,27 +54,10 @@ static const struct ash_opt machines_opts[] = {
      .type = ASH_OPT_BOOL,
      .offset = FIELD(unpriced),
      .help = "also compare machines without a price"},
-    {.name = "global-batch",
-     .type = ASH_OPT_INT,
-     .offset = FIELD(global_batch),
-     .default_text = "1024",
-     .help = "sequences per step, rounded where machines do not divide it",
-     .min = 1,
-     .max = 1e9},
-    {.name = "seq",
-     .type = ASH_OPT_INT,
-     .offset = FIELD(seq),
-     .default_text = "8192",
-     .help = "tokens per sequence",
-     .min = 1,
-     .max = 1e8},
-    {.name = "precision",
-     .type = ASH_OPT_CHOICE,
-     .offset = FIELD(precision),
-     .default_text = "any",
-     .help = "precision of matrix products; any is bf16 and fp8",
-     .choices = precisions},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    ASH_PLAN_OPT_GLOBAL_BATCH(FIELD(global_batch), "sequences per step, rounded where machines do not divide it"),
+    ASH_PLAN_OPT_SEQ(FIELD(seq), "8192"),
+    ASH_PLAN_OPT_PRECISION(FIELD(precision)),
+    ASH_PLAN_OPT_JSON(FIELD(json)),
 };
 
 static const struct ash_opt_table machines_table = {

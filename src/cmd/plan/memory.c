@@ -21,10 +21,7 @@ static const char *const recomputes[] = {"none", "selective", "full", NULL};
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt memory_opts[] = {
-    {.name = "model",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(model),
-     .help = "model folder or well-known name (ashlar plan models)"},
+    ASH_PLAN_OPT_MODEL(FIELD(model)),
     {.name = "seq",
      .type = ASH_OPT_INT,
      .offset = FIELD(seq),
@@ -65,7 +62,7 @@ static const struct ash_opt memory_opts[] = {
      .default_text = "none",
      .help = "activations to recompute (train.recompute)",
      .choices = recomputes},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    ASH_PLAN_OPT_JSON(FIELD(json)),
 };
 
 static const struct ash_opt_table memory_table = {

@@ -26,6 +26,38 @@ struct ash_plan_flags {
 
 extern const struct ash_opt_table ash_plan_table;
 
+/* Rows of the commands' own tables that mean the same in all of them; field: its offset. */
+#define ASH_PLAN_OPT_MODEL(field)                                                                                      \
+    {                                                                                                                  \
+        .name = "model", .type = ASH_OPT_STRING, .offset = (field),                                                    \
+        .help = "model folder or well-known name (ashlar plan models)"                                                 \
+    }
+#define ASH_PLAN_OPT_CLUSTER(field)                                                                                    \
+    {                                                                                                                  \
+        .name = "cluster", .type = ASH_OPT_STRING, .offset = (field),                                                  \
+        .help = "machines or GPUs: 64xp5.48xlarge, 512xH100 (ashlar catalog ls)"                                       \
+    }
+#define ASH_PLAN_OPT_GLOBAL_BATCH(field, meaning)                                                                      \
+    {                                                                                                                  \
+        .name = "global-batch", .type = ASH_OPT_INT, .offset = (field), .default_text = "1024", .help = (meaning),     \
+        .min = 1, .max = 1e9                                                                                           \
+    }
+#define ASH_PLAN_OPT_SEQ(field, tokens)                                                                                \
+    {                                                                                                                  \
+        .name = "seq", .type = ASH_OPT_INT, .offset = (field), .default_text = (tokens),                               \
+        .help = "tokens per sequence", .min = 1, .max = 1e8                                                            \
+    }
+#define ASH_PLAN_OPT_PRECISION(field)                                                                                  \
+    {                                                                                                                  \
+        .name = "precision", .type = ASH_OPT_CHOICE, .offset = (field), .default_text = "any",                         \
+        .help = "precision of matrix products; any is bf16 and fp8", .choices = ash_plan_precisions                    \
+    }
+#define ASH_PLAN_OPT_JSON(field)                                                                                       \
+    {                                                                                                                  \
+        .name = "json", .type = ASH_OPT_BOOL, .offset = (field), .help = "print one JSON object"                       \
+    }
+extern const char *const ash_plan_precisions[]; /* "any", then as enum ash_gpu_precision; NULL-terminated */
+
 /* What a prediction rests on. */
 struct ash_plan_facts {
     struct ash_consts consts;

@@ -22,11 +22,8 @@ static const char *const train_precisions[] = {"any", "bf16", "fp8", "fp4", NULL
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt rl_opts[] = {
-    {.name = "model",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(model),
-     .help = "model folder or well-known name (ashlar plan models)"},
-    {.name = "cluster", .type = ASH_OPT_STRING, .offset = FIELD(cluster), .help = "machines: 16xp5.48xlarge"},
+    ASH_PLAN_OPT_MODEL(FIELD(model)),
+    ASH_PLAN_OPT_CLUSTER(FIELD(cluster)),
     {.name = "prompts",
      .type = ASH_OPT_INT,
      .offset = FIELD(prompts),
@@ -90,7 +87,7 @@ static const struct ash_opt rl_opts[] = {
      .offset = FIELD(usd_gpu_hour),
      .help = "dollars per GPU-hour, instead of the catalog's",
      .max = 1e4},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    ASH_PLAN_OPT_JSON(FIELD(json)),
 };
 
 static const struct ash_opt_table rl_table = {

@@ -23,14 +23,8 @@ struct flags {
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt serve_opts[] = {
-    {.name = "model",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(model),
-     .help = "a well-known model (llama-3.1-70b) or a model folder"},
-    {.name = "cluster",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(cluster),
-     .help = "machines or GPUs: 4xp5.48xlarge, 8xH200"},
+    ASH_PLAN_OPT_MODEL(FIELD(model)),
+    ASH_PLAN_OPT_CLUSTER(FIELD(cluster)),
     {.name = "in",
      .type = ASH_OPT_INT,
      .offset = FIELD(in_tokens),
@@ -127,7 +121,7 @@ static const struct ash_opt serve_opts[] = {
      .help = "layouts of a replica to print",
      .min = 1,
      .max = ASH_SERVE_POINTS_MAX},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    ASH_PLAN_OPT_JSON(FIELD(json)),
     {.name = "svg",
      .type = ASH_OPT_STRING,
      .offset = FIELD(svg),
@@ -183,13 +177,15 @@ static void fill_curve(struct ash_serve_answer *answer)
 {
     const struct ash_infer *infer = &answer->points[0].infer;
     double most = fmin(floor(answer->points[0].capacity), answer->consts.infer_batch * fmax(1, infer->attn_dp));
+    double batch = answer->job.samples;
 
-    for (double batch = answer->job.samples; answer->curve_count + 1 < ASH_SERVE_CURVE_MAX; batch *= 2) {
+    while (answer->curve_count + 1 < ASH_SERVE_CURVE_MAX) {
         bool last = batch >= most;
 
         ash_serve_evaluate(&answer->consts, &answer->job, infer, last ? most : batch,
                            &answer->curve[answer->curve_count++]);
         if (last) return;
+        batch *= 2;
     }
 }
 

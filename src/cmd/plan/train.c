@@ -23,10 +23,9 @@ struct flags {
     struct ash_plan_flags plan;
 };
 
-static const char *const precisions[] = {"any", "bf16", "fp8", "fp4", NULL};
 static const char *const recomputes[] = {"none", "selective", "full", "fit", NULL};
 static const char *const zeros[] = {"any", "0", "1", "2", "3", NULL};
-static const char *const stacks[] = {"fused", "captured", "eager", "compiled", "early", NULL};
+static const char *const stacks[] = {"fused", "captured", "deepseek", "eager", "compiled", "early", NULL};
 static const char *const schedules[] = {"usual", "zb-h1", "dualpipe", "all", NULL};
 static const unsigned schedule_bits[] = {0, 1u << ASH_PLAN_ZB_H1, 1u << ASH_PLAN_DUALPIPE,
                                          1u << ASH_PLAN_ZB_H1 | 1u << ASH_PLAN_DUALPIPE};
@@ -35,34 +34,16 @@ static const char *const tunings[] = {"all", "lora", NULL};
 #define FIELD(name) offsetof(struct flags, name)
 
 static const struct ash_opt train_opts[] = {
-    {.name = "model",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(model),
-     .help = "model folder or well-known name (ashlar plan models)"},
-    {.name = "cluster",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(cluster),
-     .help = "64xp5.48xlarge, 512xH100 (ashlar catalog ls)"},
+    ASH_PLAN_OPT_MODEL(FIELD(model)),
+    ASH_PLAN_OPT_CLUSTER(FIELD(cluster)),
     {.name = "tokens",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(tokens),
      .help = "tokens to train on (15T, 15e12); without it no days and dollars",
      .min = 1,
      .max = 1e18},
-    {.name = "global-batch",
-     .type = ASH_OPT_INT,
-     .offset = FIELD(global_batch),
-     .default_text = "1024",
-     .help = "sequences per step",
-     .min = 1,
-     .max = 1e9},
-    {.name = "seq",
-     .type = ASH_OPT_INT,
-     .offset = FIELD(seq),
-     .default_text = "8192",
-     .help = "tokens per sequence",
-     .min = 1,
-     .max = 1e8},
+    ASH_PLAN_OPT_GLOBAL_BATCH(FIELD(global_batch), "sequences per step"),
+    ASH_PLAN_OPT_SEQ(FIELD(seq), "8192"),
     {.name = "layout",
      .type = ASH_OPT_STRING,
      .offset = FIELD(layout),
@@ -73,12 +54,7 @@ static const struct ash_opt train_opts[] = {
      .default_text = "usual",
      .help = "pipeline schedules to try; usual is 1F1B and interleaved, which every framework has",
      .choices = schedules},
-    {.name = "precision",
-     .type = ASH_OPT_CHOICE,
-     .offset = FIELD(precision),
-     .default_text = "any",
-     .help = "precision of matrix products; any is bf16 and fp8",
-     .choices = precisions},
+    ASH_PLAN_OPT_PRECISION(FIELD(precision)),
     {.name = "recompute",
      .type = ASH_OPT_CHOICE,
      .offset = FIELD(recompute),
@@ -110,7 +86,7 @@ static const struct ash_opt train_opts[] = {
     {.name = "overlap-dispatch",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(overlap_dispatch),
-     .help = "expert traffic overlaps with another micro-batch's compute"},
+     .help = "expert traffic overlaps with another micro-batch's compute (dualpipe does so by itself)"},
     {.name = "plain-dispatch",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(plain_dispatch),
@@ -140,7 +116,7 @@ static const struct ash_opt train_opts[] = {
      .min = 1,
      .max = ASH_PLANS_MAX},
     {.name = "svg", .type = ASH_OPT_STRING, .offset = FIELD(svg), .help = "draw the best layout's step into this file"},
-    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+    ASH_PLAN_OPT_JSON(FIELD(json)),
 };
 
 static const struct ash_opt_table train_table = {
@@ -267,7 +243,7 @@ static int find_plans(const struct ash_consts *consts, const struct flags *flags
                                   .schedules = schedule_bits[flags->schedules]};
     if (search->precision >= 0 && train->job.cluster.machine.gpu->flops[search->precision] <= 0)
         return ash_err_set(err, -EINVAL, "%s has no %s arithmetic; bf16 works", train->job.cluster.machine.gpu->name,
-                           precisions[flags->precision]);
+                           ash_plan_precisions[flags->precision]);
     return ash_search_run(consts, &train->job, search, train->plans, (size_t)flags->top, &train->found, err);
 }
 

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/apart/apart.h"
 #include "compute/backends.h"
 #include "compute/cuda/backend.h"
 #include "infra/device/cuda.h"
@@ -89,6 +90,8 @@ int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, 
     int rc;
 
     if (backend != NULL && strcmp(backend, ash_ops_cuda.name) == 0) return init_cuda(exec, err);
+    if (backend != NULL && strcmp(backend, ash_ops_apart.name) == 0)
+        made = (struct ash_exec){.ops = &ash_ops_apart, .memory = &ash_memory_apart};
     if (made.ops == NULL)
         return ash_err_set(err, -EINVAL, "compute: no backend '%s' here; this machine can run: cpu, %s", backend,
                            names_text);
@@ -180,5 +183,9 @@ void ash_exec_zero(struct ash_exec *exec, void *data, size_t size_bytes)
 {
     struct zero op = {exec->memory, data, size_bytes};
 
+    if (exec->cuda != NULL) {
+        ash_cuda_zero(ash_cuda_backend_device(exec->cuda), data, size_bytes);
+        return;
+    }
     ash_workers_run(exec->workers, ash_div_up(size_bytes, ZERO_BYTES), 1, zero_units, &op);
 }

@@ -6,7 +6,7 @@
 
 #include "base/bf16.h"
 #include "compute/ref/ref.h"
-#include "compute/quant.h"
+#include "compute/quant_open.h"
 #include "compute/cpu/quant/quant_priv.h"
 #include "compute/cpu/vec/prefetch.h"
 #include "compute/cpu/vec/wide.h"
@@ -22,6 +22,7 @@
 #include "compute/cpu/attn/chain_body.h"
 #include "compute/cpu/attn/softmax_body.h"
 #include "compute/cpu/attn/attn_body.h"
+#include "compute/cpu/attn/attn_split_body.h"
 #include "compute/cpu/attn/attn_back_body.h"
 #include "compute/cpu/attn/kv_write_body.h"
 #include "compute/cpu.h"

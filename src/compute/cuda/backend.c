@@ -133,6 +133,11 @@ struct ash_cuda_grid ash_cuda_grid_rows(size_t rows)
     return (struct ash_cuda_grid){.x = ash_div_up(rows * ASH_LANES, THREADS), .y = 1, .threads = THREADS};
 }
 
+struct ash_cuda_grid ash_cuda_grid_chains(size_t cols)
+{
+    return (struct ash_cuda_grid){.x = ash_div_up(cols, 32), .y = 1, .threads = 288};
+}
+
 struct ash_cuda_grid ash_cuda_grid_columns(size_t cols)
 {
     return (struct ash_cuda_grid){.x = ash_div_up(cols, COLUMN_THREADS), .y = 1, .threads = COLUMN_THREADS};

@@ -1,5 +1,5 @@
 /* embed - rows of a table by token id, and the gradient back into the table. */
-#include "compute/cuda/device.cuh"
+#include "compute/cuda/quant_types.cuh"
 
 static __device__ inline float table_read(const void *table, int dtype, size_t index)
 {
@@ -7,6 +7,10 @@ static __device__ inline float table_read(const void *table, int dtype, size_t i
     const uint8_t *block;
     int q;
 
+    if (is_open(dtype)) {
+        block = (const uint8_t *)table + index / file_block(dtype) * file_block_bytes(dtype);
+        return open_value(block, dtype, (int)(index % file_block(dtype)));
+    }
     if (dtype != ASH_Q8_0 && dtype != ASH_Q8_W && dtype != ASH_Q4_0) return read_element(table, dtype, index);
     block = (const uint8_t *)table + index / ASH_QUANT_BLOCK * block_bytes;
     if (dtype == ASH_Q4_0)

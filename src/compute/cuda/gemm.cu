@@ -1,6 +1,6 @@
 /* gemm - float32 products: one fused multiply-add chain per output element, k ascending, whatever the tile. Operands of
  * any stride and dtype pass through shared memory; a thread keeps a square of sums in registers. */
-#include "compute/cuda/device.cuh"
+#include "compute/cuda/chain.cuh"
 
 #define TILE_K 16
 
@@ -92,15 +92,8 @@ extern "C" __global__ void __launch_bounds__(128) gemm_small(const __grid_consta
 }
 
 /* sum[c] += x[r, c], rows ascending. */
-extern "C" __global__ void column_sum(struct ash_cuda_rows op)
+extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) column_sum(struct ash_cuda_rows op)
 {
-    size_t c = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    float sum;
-
-    if (c >= op.cols) return;
-    sum = op.out[c];
-#pragma unroll 8
-    for (size_t r = 0; r < op.rows; r++)
-        sum = sum + op.a[r * op.count + c];
-    op.out[c] = sum;
+    column_chains(op.rows, op.cols, NULL, op.out,
+                  [&](size_t r, size_t c) { return (struct chain_term){op.a[r * op.count + c], 0.0f}; });
 }

@@ -47,7 +47,7 @@ struct ash_cuda_squares {
     const float *x;
     size_t count;
     double scale;
-    uint64_t *sums; /* high, low */
+    struct ash_squares *sum;
     uint32_t *max;
 };
 

@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "infra/device/cublaslt.h"
 
+#define FIRST_MARK (ASH_CUDA_MARKS_MAX - 2) /* the last ones: a profile has the first */
 #define SHAPES_MAX 64
 #define WORTH_MIN ((size_t)1 << 24) /* multiply-adds: below, launching and looking up cost more than is gained */
 #define ROUNDS 5                    /* timed products of an algorithm */
@@ -87,11 +88,11 @@ static size_t differing(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *
 static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
                       const struct ash_cuda_gemm_bf16 *op)
 {
-    ash_cuda_timer_start(exec->cuda->cuda);
+    ash_cuda_mark(exec->cuda->cuda, FIRST_MARK);
     for (int i = 0; i < ROUNDS; i++)
         if (multiply(exec, shape, algo, op) < 0) return INFINITY;
-    ash_cuda_timer_stop(exec->cuda->cuda);
-    return ash_cuda_timer_ms(exec->cuda->cuda) / ROUNDS;
+    ash_cuda_mark(exec->cuda->cuda, FIRST_MARK + 1);
+    return ash_cuda_mark_ms(exec->cuda->cuda, FIRST_MARK, FIRST_MARK + 1) / ROUNDS;
 }
 
 /* Try every algorithm on a product. want holds our own kernel's result. */

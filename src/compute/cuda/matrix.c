@@ -4,14 +4,13 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "compute/cuda/library.h"
-#include "compute/ref/ref_priv.h"
+#include "compute/quant.h"
 
 #define LARGE_MIN 64 /* rows of c that are worth a large tile */
 #define GRID_ROWS_MAX 65535
-#define BF16_CHUNK 8 /* values of 16 bytes, which is how gemm_bf16 reads */
-#define BF16_TILE_M 128
-#define BF16_TILE_N 256
-#define BF16_SHARED_BYTES ((size_t)4 * (BF16_TILE_M + BF16_TILE_N) * 64 * sizeof(uint16_t)) /* four stages of 64 k */
+#define BF16_CHUNK 8                   /* values of 16 bytes, which is how gemm_bf16 reads */
+#define BF16_STAGES_K ((size_t)4 * 64) /* k of the stages that gemm_bf16 keeps in shared memory */
+#define BF16_LINES_BLOCK 64
 #define BF16_LINES_MAX ((size_t)32 * GRID_ROWS_MAX)
 #define QUANT_THREADS 128
 #define QUANT_COLS 4 /* outputs of a thread block of quant_gemm, one per warp */
@@ -75,19 +74,37 @@ static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_ma
 
     if (is_lines(mat, line_stride, k_stride, k))
         return (struct ash_cuda_lines){.data = mat->data, .count = count, .k = k, .stride = line_stride};
-    ash_cuda_run(exec, ASH_KERNEL_to_bf16_lines,
-                 (struct ash_cuda_grid){.x = ash_div_up(op.stride, 32), .y = ash_div_up(count, 32), .threads = 256},
-                 &op);
+    if (mat->dtype == ASH_F32 && k_stride == 1 && k % BF16_CHUNK == 0 && line_stride % 4 == 0 &&
+        (uintptr_t)mat->data % 16 == 0)
+        ash_cuda_run(exec, ASH_KERNEL_round_lines, ash_cuda_grid_elements(count * k / BF16_CHUNK), &op);
+    else
+        ash_cuda_run(exec, ASH_KERNEL_to_bf16_lines,
+                     (struct ash_cuda_grid){.x = ash_div_up(op.stride, BF16_LINES_BLOCK),
+                                            .y = ash_div_up(count, BF16_LINES_BLOCK),
+                                            .threads = 256},
+                     &op);
     return (struct ash_cuda_lines){.data = room, .count = count, .k = op.stride, .stride = op.stride};
 }
 
+/* A kernel of our own for bf16, by its tile of sums. */
+struct bf16_kernel {
+    enum ash_cuda_kernel_id id;
+    size_t M, N, threads;
+};
+
+/* Sums that make fewer large tiles than the GPU has multiprocessors take small ones. */
 static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
 {
-    ash_cuda_run(exec, ASH_KERNEL_gemm_bf16,
-                 (struct ash_cuda_grid){.x = ash_div_up(op->b.count, BF16_TILE_N),
-                                        .y = ash_div_up(op->a.count, BF16_TILE_M),
-                                        .threads = 256,
-                                        .shared_bytes = BF16_SHARED_BYTES},
+    static const struct bf16_kernel large = {ASH_KERNEL_gemm_bf16, 128, 256, 256},
+                                    small = {ASH_KERNEL_gemm_bf16_few, 64, 64, 128};
+    size_t tiles = ash_div_up(op->b.count, large.N) * ash_div_up(op->a.count, large.M);
+    const struct bf16_kernel *kernel = tiles < (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count ? &small : &large;
+
+    ash_cuda_run(exec, kernel->id,
+                 (struct ash_cuda_grid){.x = ash_div_up(op->b.count, kernel->N),
+                                        .y = ash_div_up(op->a.count, kernel->M),
+                                        .threads = kernel->threads,
+                                        .shared_bytes = BF16_STAGES_K * (kernel->M + kernel->N) * sizeof(uint16_t)},
                  op);
 }
 
@@ -129,7 +146,7 @@ static void gemm(struct ash_exec *exec, const struct ash_gemm_args *args)
 /* Scratch holds x, quantised, and the scales of its groups. */
 static void quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
 {
-    size_t group = args->dtype == ASH_Q8_0 ? ASH_QUANT_BLOCK : ASH_QUANT_GROUP, groups = ash_div_up(args->K, group);
+    size_t groups = ash_quant_groups(args->dtype, args->K);
     size_t quants = ash_round_up(args->M * args->K, ASH_MEMORY_ALIGN);
     char *room;
     struct ash_cuda_quant op = {.M = args->M,
@@ -145,7 +162,7 @@ static void quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
                                 .bias = args->bias,
                                 .accumulate = args->accumulate};
 
-    ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
+    ash_assert(args->K % ash_dtype_block(args->dtype) == 0 && (args->bias == NULL || !args->accumulate));
     ash_assert(args->M <= (size_t)GRID_ROWS_MAX * QUANT_ROWS);
     if (args->M == 0 || args->N == 0) return;
     room = ash_cuda_scratch(exec, quants + args->M * groups * sizeof(float));
@@ -166,8 +183,117 @@ static void column_sum(struct ash_exec *exec, const float *x, size_t stride, siz
 {
     struct ash_cuda_rows op = {.a = x, .count = stride, .rows = rows, .cols = cols, .out = sum};
 
-    ash_cuda_run(exec, ASH_KERNEL_column_sum, ash_cuda_grid_columns(cols), &op);
+    ash_cuda_run(exec, ASH_KERNEL_column_sum, ash_cuda_grid_chains(cols), &op);
+}
+
+/* ---- several products of one input ------------------------------------------------------------------------------- */
+
+#define PROJECT_BYTES ((size_t)256 << 20) /* of sums that are not outputs yet, about */
+
+/* sums [M, N] = x w^T + bias. */
+static void product(struct ash_exec *exec, const struct ash_project_args *args, const struct ash_project_out *out,
+                    float *sums, size_t stride)
+{
+    const struct ash_mat *w = &out->w.mat;
+
+    ash_assert(!out->w.packed);
+    if (ash_dtype_block(w->dtype) > 1) {
+        quant_gemm(exec, &(struct ash_quant_args){.M = args->M,
+                                                  .N = out->w.N,
+                                                  .K = args->K,
+                                                  .x = args->x,
+                                                  .x_stride = args->x_stride,
+                                                  .w = w->data,
+                                                  .dtype = w->dtype,
+                                                  .y = sums,
+                                                  .y_stride = stride,
+                                                  .bias = out->bias});
+        return;
+    }
+    gemm(exec, &(struct ash_gemm_args){.M = args->M,
+                                       .N = out->w.N,
+                                       .K = args->K,
+                                       .a = {args->x, ASH_F32, args->x_stride, 1},
+                                       .b = *w,
+                                       .c = sums,
+                                       .c_stride = stride,
+                                       .bias = out->bias,
+                                       .round_bf16 = args->round_bf16});
+}
+
+/* Sums [M, N] to an output, or added to it. */
+static void put_sums(struct ash_exec *exec, const struct ash_project_args *args, const struct ash_project_out *out,
+                     const float *sums)
+{
+    exec->ops->row->copy(exec, &(struct ash_copy_args){.rows = args->M,
+                                                       .blocks = 1,
+                                                       .cols = out->w.N,
+                                                       .src = sums,
+                                                       .src_row = out->w.N,
+                                                       .dst = out->y,
+                                                       .dst_dtype = ASH_F32,
+                                                       .dst_row = out->y_stride,
+                                                       .add = args->residual});
+}
+
+/* Rows that fit into room: x [M, K] where it is normed, and two outputs. */
+static void project_rows(struct ash_exec *exec, struct ash_project_args args, float *room)
+{
+    float *sums = room + (args.norm != NULL ? args.M * args.K : 0);
+
+    if (args.norm != NULL) {
+        exec->ops->norm->rms_forward(exec, &(struct ash_norm_args){.rows = args.M,
+                                                                   .groups = 1,
+                                                                   .cols = args.K,
+                                                                   .x_stride = args.x_stride,
+                                                                   .y_stride = args.K,
+                                                                   .x = args.x,
+                                                                   .weight = args.norm,
+                                                                   .eps = args.norm_eps,
+                                                                   .y = room});
+        args.x = room;
+        args.x_stride = args.K;
+    }
+    if (args.swiglu) {
+        size_t count = args.M * args.outs[0].w.N;
+
+        product(exec, &args, &args.outs[0], sums, args.outs[0].w.N);
+        product(exec, &args, &args.outs[1], sums + count, args.outs[1].w.N);
+        exec->ops->act->swiglu_forward(exec, sums, sums + count, count, sums);
+        put_sums(exec, &args, &args.outs[0], sums);
+        return;
+    }
+    for (size_t i = 0; i < args.out_count; i++) {
+        product(exec, &args, &args.outs[i], args.residual ? sums : args.outs[i].y,
+                args.residual ? args.outs[i].w.N : args.outs[i].y_stride);
+        if (args.residual) put_sums(exec, &args, &args.outs[i], sums);
+    }
+}
+
+static void project(struct ash_exec *exec, const struct ash_project_args *args)
+{
+    bool has_sums = args->swiglu || args->residual;
+    size_t wide = 0, width, most;
+    float *room;
+
+    ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
+    ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
+    if (args->M == 0) return;
+    for (size_t i = 0; i < args->out_count; i++)
+        wide = ash_max(wide, args->outs[i].w.N);
+    width = (args->norm != NULL ? args->K : 0) + (has_sums ? 2 * wide : 0);
+    most = ash_min(args->M, width == 0 ? args->M : ash_max(PROJECT_BYTES / (width * sizeof(float)), 1));
+    room = width > 0 ? ash_exec_shared(exec, most * width * sizeof(float)) : NULL;
+    for (size_t first = 0; first < args->M; first += most) {
+        struct ash_project_args part = *args;
+
+        part.M = ash_min(args->M - first, most);
+        part.x += first * args->x_stride;
+        for (size_t i = 0; i < args->out_count; i++)
+            part.outs[i].y += first * args->outs[i].y_stride;
+        project_rows(exec, part, room);
+    }
 }
 
 const struct ash_matrix_ops ash_cuda_matrix = {
-    .gemm = gemm, .quant_gemm = quant_gemm, .project = ash_ref_project, .column_sum = column_sum};
+    .gemm = gemm, .quant_gemm = quant_gemm, .project = project, .column_sum = column_sum};

@@ -1,14 +1,17 @@
 /* norm - RMS and layer norm. Half a warp owns a row and adds it up in the canonical order; weight gradients walk
- * rows in order, a thread per column. */
-#include "compute/cuda/device.cuh"
+ * rows in order, a thread per column (chain.cuh). */
+#include "compute/cuda/chain.cuh"
 
+/* A division costs more than all else here; most norms have one group. */
 static __device__ inline size_t x_offset(const struct ash_norm_args &args, size_t unit)
 {
+    if (args.groups == 1) return unit * args.x_stride;
     return unit / args.groups * args.x_stride + unit % args.groups * args.cols;
 }
 
 static __device__ inline size_t y_offset(const struct ash_norm_args &args, size_t unit)
 {
+    if (args.groups == 1) return unit * args.y_stride;
     return unit / args.groups * args.y_stride + unit % args.groups * args.cols;
 }
 
@@ -53,20 +56,13 @@ extern "C" __global__ void rms_forward(struct ash_norm_args args)
     if (args.rstd != NULL && row.l == 0) args.rstd[row.unit] = rstd;
 }
 
-extern "C" __global__ void rms_backward_weight(struct ash_norm_args args)
+extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) rms_backward_weight(struct ash_norm_args args)
 {
-    size_t c = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    float sum;
-
-    if (c >= args.cols) return;
-    sum = args.dweight[c];
-#pragma unroll 4
-    for (size_t unit = 0; unit < args.rows * args.groups; unit++) {
+    column_chains(args.rows * args.groups, args.cols, args.dweight, NULL, [&](size_t unit, size_t c) {
         float xhat = args.x[x_offset(args, unit) + c] * args.rstd[unit];
 
-        sum = fmaf(args.dy[y_offset(args, unit) + c], xhat, sum);
-    }
-    args.dweight[c] = sum;
+        return (struct chain_term){args.dy[y_offset(args, unit) + c], xhat};
+    });
 }
 
 extern "C" __global__ void rms_backward(struct ash_norm_args args)
@@ -108,24 +104,13 @@ extern "C" __global__ void layer_forward(struct ash_norm_args args)
     if (args.mean != NULL) args.mean[row.unit] = mean;
 }
 
-extern "C" __global__ void layer_backward_weight(struct ash_norm_args args)
+extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) layer_backward_weight(struct ash_norm_args args)
 {
-    size_t c = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
-    float weight, bias;
-
-    if (c >= args.cols) return;
-    weight = args.dweight != NULL ? args.dweight[c] : 0.0f;
-    bias = args.dbias != NULL ? args.dbias[c] : 0.0f;
-#pragma unroll 4
-    for (size_t unit = 0; unit < args.rows * args.groups; unit++) {
+    column_chains(args.rows * args.groups, args.cols, args.dweight, args.dbias, [&](size_t unit, size_t c) {
         float xhat = (args.x[x_offset(args, unit) + c] - args.mean[unit]) * args.rstd[unit];
-        float dy = args.dy[y_offset(args, unit) + c];
 
-        weight = fmaf(dy, xhat, weight);
-        bias = bias + dy;
-    }
-    if (args.dweight != NULL) args.dweight[c] = weight;
-    if (args.dbias != NULL) args.dbias[c] = bias;
+        return (struct chain_term){args.dy[y_offset(args, unit) + c], xhat};
+    });
 }
 
 extern "C" __global__ void layer_backward(struct ash_norm_args args)

@@ -53,6 +53,6 @@ extern "C" __global__ void squares_sum(struct ash_cuda_squares op)
         low += __shfl_down_sync(0xffffffffu, low, half);
     }
     if (threadIdx.x % WARP != 0) return;
-    atomicAdd((unsigned long long *)&op.sums[0], high);
-    atomicAdd((unsigned long long *)&op.sums[1], low);
+    atomicAdd((unsigned long long *)&op.sum->high, high);
+    atomicAdd((unsigned long long *)&op.sum->low, low);
 }

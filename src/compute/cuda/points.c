@@ -38,7 +38,7 @@ static void rms_forward(struct ash_exec *exec, const struct ash_norm_args *args)
 static void rms_backward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
     if (args->dweight != NULL)
-        ash_cuda_run(exec, ASH_KERNEL_rms_backward_weight, ash_cuda_grid_columns(args->cols), args);
+        ash_cuda_run(exec, ASH_KERNEL_rms_backward_weight, ash_cuda_grid_chains(args->cols), args);
     ash_cuda_run(exec, ASH_KERNEL_rms_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
 }
 
@@ -50,7 +50,7 @@ static void layer_forward(struct ash_exec *exec, const struct ash_norm_args *arg
 static void layer_backward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
     if (args->dweight != NULL || args->dbias != NULL)
-        ash_cuda_run(exec, ASH_KERNEL_layer_backward_weight, ash_cuda_grid_columns(args->cols), args);
+        ash_cuda_run(exec, ASH_KERNEL_layer_backward_weight, ash_cuda_grid_chains(args->cols), args);
     ash_cuda_run(exec, ASH_KERNEL_layer_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
 }
 
@@ -165,7 +165,7 @@ static void cross_entropy(struct ash_exec *exec, float *logits, size_t rows, siz
     struct ash_cuda_loss op = {
         .logits = logits, .rows = rows, .vocab = vocab, .targets = targets, .scale = scale, .loss = loss};
 
-    ash_cuda_run(exec, ASH_KERNEL_cross_entropy, ash_cuda_grid_rows(rows), &op);
+    ash_cuda_run(exec, ASH_KERNEL_cross_entropy, (struct ash_cuda_grid){.x = rows, .y = 1, .threads = 256}, &op);
 }
 
 static void part_top(struct ash_exec *exec, const struct ash_loss_part *part)
@@ -245,29 +245,18 @@ static void adamw(struct ash_exec *exec, const struct ash_adamw_args *args)
     ash_cuda_run(exec, ASH_KERNEL_adamw, ash_cuda_grid_elements(args->count), &op);
 }
 
-static uint32_t max_abs(struct ash_exec *exec, const float *x, size_t count)
+static void max_abs(struct ash_exec *exec, const float *x, size_t count, uint32_t *max)
 {
-    struct ash_cuda_squares op = {.x = x, .count = count, .max = exec->cuda->results.data};
-    uint32_t max = 0;
+    struct ash_cuda_squares op = {.x = x, .count = count, .max = max};
 
-    ash_cuda_zero(exec->cuda->cuda, op.max, sizeof(max));
     ash_cuda_run(exec, ASH_KERNEL_squares_max, ash_cuda_grid_elements(count), &op);
-    ash_cuda_read(exec->cuda->cuda, &max, op.max, sizeof(max), NULL);
-    return max;
 }
 
 static void sum_squares(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum)
 {
-    struct ash_cuda_squares op = {
-        .x = x, .count = count, .scale = ldexp(1.0, -exponent), .sums = exec->cuda->results.data};
-    uint64_t sums[2] = {0}, low;
+    struct ash_cuda_squares op = {.x = x, .count = count, .scale = ldexp(1.0, -exponent), .sum = sum};
 
-    ash_cuda_zero(exec->cuda->cuda, op.sums, sizeof(sums));
     ash_cuda_run(exec, ASH_KERNEL_squares_sum, ash_cuda_grid_elements(count), &op);
-    ash_cuda_read(exec->cuda->cuda, sums, op.sums, sizeof(sums), NULL);
-    low = sum->low + sums[1];
-    sum->high += sums[0] + (low >> 32);
-    sum->low = low & 0xffffffff;
 }
 
 const struct ash_optim_ops ash_cuda_optim = {.adamw = adamw, .max_abs = max_abs, .sum_squares = sum_squares};

@@ -1,18 +1,15 @@
 /* quant - products with a quantised matrix. Dot products of groups are exact integers, so a warp adds them in any
  * order; groups then join in one fused multiply-add chain, ascending, as compute/ops.h says. */
-#include "compute/cuda/device.cuh"
+#include "compute/cuda/quant_types.cuh"
 
 #define WARPS 4
 #define ROWS 8 /* of x, that share one reading of w */
 
-static __device__ inline size_t block_bytes(int dtype)
-{
-    return dtype == ASH_Q4_0 ? 18 : 34;
-}
-
 static __device__ inline size_t group_blocks(int dtype)
 {
-    return dtype == ASH_Q8_0 ? 1 : ASH_QUANT_GROUP_BLOCKS;
+    bool one = dtype == ASH_Q8_0 || dtype == ASH_Q4_1 || dtype == ASH_Q5_0 || dtype == ASH_Q5_1;
+
+    return one ? 1 : ASH_QUANT_GROUP_BLOCKS;
 }
 
 static __device__ inline int round_quant(float x)
@@ -53,11 +50,22 @@ static __device__ inline bool all_of_group(bool value, int width)
     return (__ballot_sync(0xffffffffu, value) & group) == group;
 }
 
-/* A lane's block of w: its integer sub-scale, and the scale of its group. */
+/* A lane's block of w: its integer sub-scale, and the scale and minimum of its group. */
 struct scales {
     int sub;
-    float group;
+    float group, min;
 };
+
+/* The same of the types of quant_types.cuh, whose sub-scales are part of the dots. */
+static __device__ inline struct scales read_scales(const uint8_t *block, bool real, int dtype)
+{
+    struct scales scales;
+
+    scales.sub = 1;
+    scales.group = real ? open_scale(block, dtype) : 0.0f;
+    scales.min = real && has_min(dtype) ? open_min(block, dtype) : 0.0f;
+    return scales;
+}
 
 static __device__ inline struct scales find_scales(const uint8_t *block, bool real, int dtype, int width)
 {
@@ -65,6 +73,7 @@ static __device__ inline struct scales find_scales(const uint8_t *block, bool re
     struct scales scales;
     bool finite, few;
 
+    scales.min = 0.0f;
     scales.sub = 1;
     scales.group = __shfl_sync(0xffffffffu, scale, 0, width);
     if (dtype != ASH_Q4_0) return scales;
@@ -97,12 +106,34 @@ static __device__ inline int dot_block(const uint8_t *block, int dtype, const in
     return dot;
 }
 
+/* The dot of elements first ... first + 31 of a block of these types, with sub-scales; and the sums of x with
+ * sub-minimums. */
+static __device__ inline int dot_open(const uint8_t *block, int dtype, int first, const int8_t *x, int *low)
+{
+    int dot = 0;
+
+    *low = 0;
+    for (int s = 0; s < ASH_QUANT_BLOCK / SUB; s++) {
+        int scale, min, part = 0, sum = 0;
+
+        open_sub(block, dtype, first / SUB + s, &scale, &min);
+        for (int i = s * SUB; i < (s + 1) * SUB; i++) {
+            part += open_quant(block, dtype, first + i) * x[i];
+            sum += x[i];
+        }
+        dot += scale * part;
+        *low += min * sum;
+    }
+    return dot;
+}
+
 /* A warp owns output n of ROWS rows; a lane has a block of every 32. */
 extern "C" __global__ void quant_gemm(struct ash_cuda_quant op)
 {
     size_t n = (size_t)blockIdx.x * WARPS + threadIdx.x / WARP, m0 = (size_t)blockIdx.y * ROWS;
     size_t blocks = op.K / ASH_QUANT_BLOCK, rows = op.M - m0 < ROWS ? op.M - m0 : ROWS;
-    const uint8_t *w = op.w + n * blocks * block_bytes(op.dtype);
+    size_t of_block = file_block(op.dtype) / ASH_QUANT_BLOCK, bytes = file_block_bytes(op.dtype);
+    const uint8_t *w = op.w + n * (blocks / of_block) * bytes;
     int lane = threadIdx.x % WARP, width = (int)group_blocks(op.dtype);
     float acc[ROWS];
 
@@ -112,24 +143,34 @@ extern "C" __global__ void quant_gemm(struct ash_cuda_quant op)
         acc[r] = op.accumulate && r < rows ? op.y[(m0 + r) * op.y_stride + n] : 0.0f;
     for (size_t b0 = 0; b0 < blocks; b0 += WARP) {
         bool real = b0 + lane < blocks;
-        const uint8_t *block = w + (b0 + lane) * block_bytes(op.dtype);
-        struct scales scales = find_scales(block, real, op.dtype, width);
+        const uint8_t *block = w + (b0 + lane) / of_block * bytes;
+        struct scales scales =
+            is_open(op.dtype) ? read_scales(block, real, op.dtype) : find_scales(block, real, op.dtype, width);
         int groups = (int)((blocks - b0 < WARP ? blocks - b0 : WARP) + width - 1) / width;
 
 #pragma unroll
         for (int r = 0; r < ROWS; r++) {
-            int dot = 0;
+            const int8_t *x = op.qx + (m0 + r) * op.K + (b0 + lane) * ASH_QUANT_BLOCK;
+            int dot = 0, low = 0;
 
             if (r >= rows) break;
-            if (real)
-                dot = scales.sub * dot_block(block, op.dtype, op.qx + (m0 + r) * op.K + (b0 + lane) * ASH_QUANT_BLOCK);
-            for (int half = width / 2; half > 0; half /= 2)
+            if (real && is_open(op.dtype))
+                dot = dot_open(block, op.dtype, (int)((b0 + lane) % of_block * ASH_QUANT_BLOCK), x, &low);
+            else if (real)
+                dot = scales.sub * dot_block(block, op.dtype, x);
+            for (int half = width / 2; half > 0; half /= 2) {
                 dot += __shfl_xor_sync(0xffffffffu, dot, half, width);
+                low += __shfl_xor_sync(0xffffffffu, low, half, width);
+            }
             for (int g = 0; g < groups; g++) {
                 float sum = (float)__shfl_sync(0xffffffffu, dot, g * width);
                 float scale = __shfl_sync(0xffffffffu, scales.group, g * width);
+                float dx = op.dx[(m0 + r) * op.groups + b0 / width + g];
 
-                acc[r] = fmaf(sum, op.dx[(m0 + r) * op.groups + b0 / width + g] * scale, acc[r]);
+                acc[r] = fmaf(sum, dx * scale, acc[r]);
+                sum = (float)__shfl_sync(0xffffffffu, low, g * width);
+                scale = __shfl_sync(0xffffffffu, scales.min, g * width);
+                if (has_min(op.dtype)) acc[r] = fmaf(sum, dx * scale, acc[r]);
             }
         }
     }

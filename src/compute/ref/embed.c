@@ -1,7 +1,7 @@
 /* Embedding in plain C: rows of a table by token id, and the gradient back into the table. */
 #include "compute/ref/ref_priv.h"
 
-#include "compute/quant.h"
+#include "compute/quant_open.h"
 
 #define GATHER_MIN_ROWS 8
 #define SCATTER_MIN_COLS 16
@@ -17,16 +17,18 @@ struct embed {
     float *dtable;
 };
 
-/* Element index of a table, which may be quantised. */
-static float table_read(const void *table, enum ash_dtype dtype, size_t index)
+/* A quantised row, out or added to it, block by block. */
+static void gather_quantised(const struct embed *op, size_t from, float *out)
 {
-    const uint8_t *block;
-    int8_t q[ASH_QUANT_BLOCK];
+    size_t block = ash_dtype_block(op->dtype);
 
-    if (ash_dtype_block(dtype) == 1) return ref_read(table, dtype, index);
-    block = (const uint8_t *)table + index / ASH_QUANT_BLOCK * ash_dtype_bytes(dtype);
-    ash_quant_unpack(block, dtype, q);
-    return ash_quant_scale(block) * (float)q[index % ASH_QUANT_BLOCK];
+    for (size_t c = 0; c < op->cols; c += block) {
+        float values[ASH_QUANT_GROUP];
+
+        ash_quant_to_f32((const uint8_t *)op->table + ash_dtype_size(op->dtype, from + c), op->dtype, block, values);
+        for (size_t i = 0; i < block; i++)
+            out[c + i] = op->add ? out[c + i] + values[i] : values[i];
+    }
 }
 
 static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
@@ -38,8 +40,12 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
         size_t from = (size_t)op->ids[r] * op->cols;
         float *out = &op->out[r * op->cols];
 
+        if (ash_dtype_block(op->dtype) > 1) {
+            gather_quantised(op, from, out);
+            continue;
+        }
         for (size_t c = 0; c < op->cols; c++) {
-            float value = table_read(op->table, op->dtype, from + c);
+            float value = ref_read(op->table, op->dtype, from + c);
             out[c] = op->add ? out[c] + value : value;
         }
     }

@@ -3,7 +3,7 @@
 
 #include "base/math.h"
 #include "base/assert.h"
-#include "compute/quant.h"
+#include "compute/quant_open.h"
 
 /* A unit is one output element; neighbours share a thread. Each quantises its row of x anew, to stay readable. */
 #define QUANT_MIN_ELEMENTS 16
@@ -11,16 +11,18 @@
 /* count inputs of a row, a group, added to acc. */
 static float add_group(const float *x, const uint8_t *w, enum ash_dtype dtype, size_t count, float acc)
 {
-    int8_t qx[ASH_QUANT_GROUP], qw[ASH_QUANT_BLOCK];
-    int32_t subscales[ASH_QUANT_GROUP_BLOCKS], dot = 0;
+    int8_t qx[ASH_QUANT_GROUP];
+    int32_t dot = 0, low = 0;
     float dx = ash_quant_quantise(x, count, qx);
-    float group_scale = ash_quant_subscales(w, count / ASH_QUANT_BLOCK, dtype, subscales);
+    struct ash_quant_opened group;
 
-    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, w += ash_dtype_bytes(dtype)) {
-        ash_quant_unpack(w, dtype, qw);
-        dot += subscales[i / ASH_QUANT_BLOCK] * ash_quant_dot(qx + i, qw);
+    ash_quant_open(w, dtype, count, &group);
+    for (size_t i = 0; i < count; i++) {
+        dot += group.subscales[i / ASH_QUANT_SUB] * group.q[i] * qx[i];
+        if (ash_quant_has_min(dtype)) low += group.submins[i / ASH_QUANT_SUB] * qx[i];
     }
-    return fmaf((float)dot, dx * group_scale, acc);
+    acc = fmaf((float)dot, dx * group.scale, acc);
+    return ash_quant_has_min(dtype) ? fmaf((float)low, dx * group.min, acc) : acc;
 }
 
 static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
@@ -47,7 +49,7 @@ static void quant_elements(void *ctx, size_t begin, size_t end, int worker)
 
 void ash_ref_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
 {
-    ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
-    ash_assert(ash_dtype_block(args->dtype) == ASH_QUANT_BLOCK);
+    ash_assert(ash_dtype_block(args->dtype) > 1 && args->K % ash_dtype_block(args->dtype) == 0);
+    ash_assert(args->bias == NULL || !args->accumulate);
     ash_workers_run(exec->workers, args->M * args->N, QUANT_MIN_ELEMENTS, quant_elements, (void *)args);
 }

@@ -20,7 +20,7 @@ struct ash_cuda {
     struct ash_cuda_facts facts;
     int device;
     void *context, *stream;
-    void *marks[2]; /* of the timer */
+    void **marks; /* [ASH_CUDA_MARKS_MAX], made when they are first used; NULL: none was */
     void *modules[MODULES_MAX];
     size_t module_count;
     char *upload_host;
@@ -77,9 +77,8 @@ static void open_queue(struct ash_cuda *cuda)
     check(cuda, driver->context_retain(&cuda->context, cuda->device), "opening the GPU");
     if (cuda->has_failed) return;
     check(cuda, driver->context_use(cuda->context), "taking the GPU for this thread");
-    check(cuda, driver->stream_create(&cuda->stream, ASH_CUDA_STREAM_NON_BLOCKING), "making a queue");
-    for (size_t i = 0; i < ASH_COUNT(cuda->marks); i++)
-        check(cuda, driver->event_create(&cuda->marks[i], 0), "making a timer");
+    /* copies of ash_memory_cuda go through the driver's own queue, which this kind waits for, and which waits for it */
+    check(cuda, driver->stream_create(&cuda->stream, ASH_CUDA_STREAM_DEFAULT), "making a queue");
     check(cuda, driver->host_alloc((void **)&cuda->upload_host, ASH_CUDA_UPLOAD_BYTES, ASH_CUDA_HOST_PORTABLE),
           "pinning memory");
     check(cuda, driver->alloc(&cuda->upload_device, ASH_CUDA_UPLOAD_BYTES), "allocating memory");
@@ -116,8 +115,9 @@ void ash_cuda_close(struct ash_cuda *cuda)
     if (cuda->stream != NULL) cuda->driver->stream_wait(cuda->stream);
     for (size_t i = 0; i < cuda->module_count; i++)
         cuda->driver->module_unload(cuda->modules[i]);
-    for (size_t i = 0; i < ASH_COUNT(cuda->marks); i++)
+    for (size_t i = 0; cuda->marks != NULL && i < ASH_CUDA_MARKS_MAX; i++)
         if (cuda->marks[i] != NULL) cuda->driver->event_destroy(cuda->marks[i]);
+    free(cuda->marks);
     if (cuda->upload_host != NULL) cuda->driver->host_free(cuda->upload_host);
     if (cuda->upload_device != 0) cuda->driver->free(cuda->upload_device);
     if (cuda->stream != NULL) cuda->driver->stream_destroy(cuda->stream);
@@ -305,21 +305,21 @@ void *ash_cuda_stream(struct ash_cuda *cuda)
     return cuda->stream;
 }
 
-void ash_cuda_timer_start(struct ash_cuda *cuda)
+void ash_cuda_mark(struct ash_cuda *cuda, size_t index)
 {
-    check(cuda, cuda->driver->event_record(cuda->marks[0], cuda->stream), "a timer");
+    ash_assert(index < ASH_CUDA_MARKS_MAX);
+    if (cuda->marks == NULL) cuda->marks = calloc(ASH_CUDA_MARKS_MAX, sizeof(*cuda->marks));
+    ash_assert(cuda->marks != NULL);
+    if (cuda->marks[index] == NULL) check(cuda, cuda->driver->event_create(&cuda->marks[index], 0), "making a mark");
+    if (!cuda->has_failed) check(cuda, cuda->driver->event_record(cuda->marks[index], cuda->stream), "a mark");
 }
 
-void ash_cuda_timer_stop(struct ash_cuda *cuda)
-{
-    check(cuda, cuda->driver->event_record(cuda->marks[1], cuda->stream), "a timer");
-}
-
-double ash_cuda_timer_ms(struct ash_cuda *cuda)
+double ash_cuda_mark_ms(struct ash_cuda *cuda, size_t first, size_t last)
 {
     float ms = 0.0f;
 
-    check(cuda, cuda->driver->event_wait(cuda->marks[1]), "a timer");
-    check(cuda, cuda->driver->event_ms(&ms, cuda->marks[0], cuda->marks[1]), "a timer");
+    if (!cuda->has_failed) check(cuda, cuda->driver->event_wait(cuda->marks[last]), "a mark");
+    if (!cuda->has_failed)
+        check(cuda, cuda->driver->event_ms(&ms, cuda->marks[first], cuda->marks[last]), "a measurement");
     return ms;
 }

@@ -56,11 +56,11 @@ int ash_cuda_wait(struct ash_cuda *cuda, struct ash_err *err);
 /* The queue, for libraries that enqueue work themselves. */
 void *ash_cuda_stream(struct ash_cuda *cuda);
 
-/* Enqueue the mark where a measurement begins. For benchmarks. */
-void ash_cuda_timer_start(struct ash_cuda *cuda);
-/* Enqueue the mark where it ends. */
-void ash_cuda_timer_stop(struct ash_cuda *cuda);
-/* Wait for the second mark. Returns the milliseconds of GPU time between the two. */
-double ash_cuda_timer_ms(struct ash_cuda *cuda);
+#define ASH_CUDA_MARKS_MAX 16384
+/* Enqueue a mark, number index (below ASH_CUDA_MARKS_MAX); the one before with this number is forgotten. For
+ * measurements. */
+void ash_cuda_mark(struct ash_cuda *cuda, size_t index);
+/* Wait for mark `last`. Returns the milliseconds of GPU time between two marks. */
+double ash_cuda_mark_ms(struct ash_cuda *cuda, size_t first, size_t last);
 
 #endif

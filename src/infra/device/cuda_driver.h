@@ -20,7 +20,7 @@ enum { /* CU_FUNC_ATTRIBUTE_... */
        ASH_CUDA_FUNC_STATIC_SHARED_BYTES = 1,
        ASH_CUDA_FUNC_DYNAMIC_SHARED_BYTES = 8,
 };
-enum { ASH_CUDA_STREAM_NON_BLOCKING = 1, ASH_CUDA_HOST_PORTABLE = 1 };
+enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_HOST_PORTABLE = 1 };
 
 /* The driver's functions: X(member, symbol, parameters). */
 #define ASH_CUDA_FUNCTIONS(X)                                                                                          \

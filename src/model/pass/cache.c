@@ -47,6 +47,7 @@ size_t ash_cache_pages_for(size_t tokens)
 
 static int open_pages(struct ash_cache *cache, struct ash_err *err)
 {
+    const struct ash_exec *exec = cache->model != NULL ? cache->model->exec : NULL;
     size_t bytes;
     int rc;
 
@@ -55,9 +56,9 @@ static int open_pages(struct ash_cache *cache, struct ash_err *err)
     if (cache->refs == NULL || cache->free == NULL ||
         __builtin_mul_overflow(cache->page_bytes, cache->page_count, &bytes))
         return ash_err_set(err, -ENOMEM, "out of memory for a cache of %zu pages", cache->page_count);
-    rc = ash_buffer_init(&cache->region, &ash_memory_host, bytes, "cached tokens", err);
+    rc = ash_buffer_init(&cache->region, exec != NULL ? exec->memory : &ash_memory_host, bytes, "cached tokens", err);
     if (rc < 0) return rc;
-    if (cache->page_bytes < ASH_MEMORY_HUGE / 4) ash_buffer_sparse(&cache->region);
+    if (exec == NULL && cache->page_bytes < ASH_MEMORY_HUGE / 4) ash_buffer_sparse(&cache->region);
     for (size_t i = cache->page_count; i-- > 0;)
         cache->free[cache->free_count++] = (int32_t)i;
     return 0;

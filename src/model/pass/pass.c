@@ -57,6 +57,8 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
     rc = check_axes(model, opts, err);
     if (rc < 0) return rc;
+    rc = ash_model_place(model, exec, err);
+    if (rc < 0) return rc;
     pass = calloc(1, sizeof(*pass));
     if (pass == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a pass");
     pass->model = model;
@@ -242,6 +244,28 @@ static int gather_rows(struct ash_pass *pass, const size_t *rows, size_t count, 
     return 0;
 }
 
+/* Logits of rows of the stream, which are on the device; logits_out is the host's. */
+static int logits_of(struct ash_pass *pass, const float *rows, size_t count, float *logits_out)
+{
+    const struct ash_memory_ops *memory = pass->exec->memory;
+    size_t hidden = pass->model->config.hidden, vocab = pass->model->config.vocab, some;
+    float *logits = pass->acts.scratch.logits;
+
+    if (memory->host_visible) {
+        ash_pass_run_logits(&pass->step, rows, count, logits_out);
+        return 0;
+    }
+    for (size_t first = 0; first < count; first += some) {
+        int rc;
+
+        some = ash_min(count - first, pass->acts.head_rows);
+        ash_pass_run_logits(&pass->step, rows + first * hidden, some, logits);
+        rc = memory->copy(logits_out + first * vocab, logits, some * vocab * sizeof(float));
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
+
 int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
                           struct ash_err *err)
 {
@@ -249,7 +273,8 @@ int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t coun
     int rc = gather_rows(pass, rows, count, gathered, err);
 
     if (rc < 0) return rc;
-    if (count > 0) ash_pass_run_logits(&pass->step, gathered, count, logits_out);
+    rc = count > 0 ? logits_of(pass, gathered, count, logits_out) : 0;
+    if (rc < 0) return ash_err_set(err, rc, "cannot copy the logits");
     return ash_load_check(pass->model->load, err);
 }
 

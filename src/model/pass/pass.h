@@ -103,7 +103,7 @@ int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *l
 int ash_pass_train(struct ash_pass *pass, const struct ash_batch *batch, float scale,
                    const struct ash_pass_grads *grads, float *losses, struct ash_err *err);
 
-/* ---- stages: some of a model's layers, the two directions apart, so that other passes run between them ------------ */
+/* ---- stages: some of a model's layers, the two directions apart, so that other passes run between them ----------- */
 
 /* Does the stage look tokens up, and does it end with the loss? */
 bool ash_pass_has_embed(const struct ash_pass *pass);

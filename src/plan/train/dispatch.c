@@ -3,16 +3,32 @@
 #include "plan/train/dispatch.h"
 
 #include <math.h>
+#include <strings.h>
 
 #define BACK_BYTES 2.0
 #define SHARE_MIN 0.3
 #define PCIE_RATE_MIN 10e9   /* bytes/s between GPUs of which nothing is known */
 #define NETWORK_RATE_MIN 1e8 /* of machines without a network worth the name */
 
-/* Ranks (or domains) other than its own that a token with evenly chosen experts is sent to. */
-static double others(double count, double choices)
+/* Of count ranks (or domains) the number that holds experts of the groups which a token may choose from, in the mean. A
+ * group is spread over several of them, or they hold several groups each, of which any may be chosen. */
+static double in_reach(const struct ash_dispatch *dispatch, double count)
 {
-    return (count - 1) * (1 - pow(1 - 1 / count, choices));
+    int held = (int)fmax(1, ceil(dispatch->groups / count));
+    double missed = 1;
+
+    if (dispatch->groups <= 1 || dispatch->group_choices >= dispatch->groups) return count;
+    for (int i = 0; i < held && i < dispatch->groups; i++)
+        missed *= fmax(0, 1 - dispatch->group_choices / (dispatch->groups - i));
+    return fmax(1, count * (1 - missed));
+}
+
+/* Ranks (or domains) other than its own that a token with evenly chosen experts is sent to. */
+static double others(const struct ash_dispatch *dispatch, double count)
+{
+    double reach = in_reach(dispatch, count);
+
+    return reach * (1 - pow(1 - 1 / reach, dispatch->choices)) * (count - 1) / count;
 }
 
 /* What the two levels do with one copy of every token and element. */
@@ -20,6 +36,7 @@ struct levels {
     double inner_elements, outer_elements, outer_messages; /* that one rank sends */
     double inner_rate, outer_rate;                         /* bytes/s */
     double inner_latency_s, outer_latency_s, message_s;
+    double outer_share; /* of the network's rate, of two-level dispatch */
 };
 
 static double inner_s(const struct levels *levels, double element_bytes)
@@ -53,14 +70,19 @@ static void set_two_level(const struct ash_consts *consts, const struct ash_disp
                           double network, struct levels *levels)
 {
     double tokens = dispatch->tokens * dispatch->imbalance;
-    double across = others(ceil(dispatch->ranks / local), dispatch->choices);
+    double across = others(dispatch, ceil(dispatch->ranks / local));
 
-    levels->inner_elements = tokens * dispatch->hidden * (others(dispatch->ranks, dispatch->choices) - across);
+    levels->inner_elements = tokens * dispatch->hidden * (others(dispatch, dispatch->ranks) - across);
     levels->outer_messages = tokens * across;
     levels->outer_elements = levels->outer_messages * dispatch->hidden;
-    levels->outer_rate = network * consts->dispatch_two_level;
+    levels->outer_rate = network * levels->outer_share;
     levels->outer_latency_s = consts->dispatch_two_level_us * 1e-6;
     levels->message_s = dispatch->message_s;
+}
+
+bool ash_dispatch_is_host_sent(const char *network)
+{
+    return strncasecmp(network, "EFA", 3) == 0;
 }
 
 void ash_dispatch_predict(const struct ash_consts *consts, const struct ash_cluster *cluster,
@@ -69,7 +91,9 @@ void ash_dispatch_predict(const struct ash_consts *consts, const struct ash_clus
     const struct ash_gpu *gpu = cluster->machine.gpu;
     double local = fmin(dispatch->ranks, cluster->domain_gpus), sent = dispatch->element_bytes;
     double network = cluster->machine.net_bandwidth / cluster->machine.gpus * dispatch->network_share;
-    struct levels levels = {.inner_latency_s = consts->dispatch_nvlink_us * 1e-6,
+    bool is_host_sent = ash_dispatch_is_host_sent(cluster->machine.network);
+    struct levels levels = {.outer_share = is_host_sent ? consts->dispatch_two_level : consts->dispatch_two_level_nic,
+                            .inner_latency_s = consts->dispatch_nvlink_us * 1e-6,
                             .inner_rate = gpu->nvlink_bandwidth * consts->dispatch_nvlink};
 
     *time_out = (struct ash_dispatch_time){.leaving = 1 - local / dispatch->ranks};

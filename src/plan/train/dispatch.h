@@ -12,6 +12,8 @@ struct ash_dispatch {
     double ranks;           /* that share the experts, neighbours in the order of GPUs */
     double tokens;          /* of one rank */
     double hidden, choices; /* of the model; choices: experts per token */
+    double groups;          /* that the experts are cut into, neighbours too; 0 or 1: none */
+    double group_choices;   /* of them, whose experts one token may choose */
     double element_bytes;   /* there: 2, or 1 and scales; back it is always 2 */
     bool two_level;         /* a token crosses to a domain once and is copied there */
     double imbalance;       /* load of the fullest rank over the mean, at least 1 */
@@ -30,6 +32,8 @@ struct ash_dispatch_time {
     double buffer_bytes;             /* that a rank must hold when every token chooses it */
 };
 
+/* Over EFA a host thread posts every send; elsewhere GPUs do. network is the machine's, as the catalog names it. */
+bool ash_dispatch_is_host_sent(const char *network);
 /* Predict one dispatch and its combination. Never fails. */
 void ash_dispatch_predict(const struct ash_consts *consts, const struct ash_cluster *cluster,
                           const struct ash_dispatch *dispatch, struct ash_dispatch_time *time_out);

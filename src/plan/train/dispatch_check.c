@@ -6,16 +6,20 @@
 #define TOKENS 4096.0
 #define HIDDEN 7168.0
 #define CHOICES 8.0
+#define GROUPS_MAX 4.0 /* domains that DeepEP's own test sends a token to */
 
 enum kind {
-    PLAIN_56, /* nccl-tests all_to_all, bus bandwidth at 56 MiB per rank */
-    PLAIN_64, /* the same at 64 MiB */
-    COUNTED,  /* DeepEP's count: a token once per domain it goes to, its own included; bf16 */
-    THERE_US, /* microseconds, fp8 there */
-    BACK_US,  /* bf16 back */
+    PLAIN_56,      /* nccl-tests all_to_all, bus bandwidth at 56 MiB per rank */
+    PLAIN_64,      /* the same at 64 MiB */
+    COUNTED,       /* DeepEP's count: a token once per domain it goes to, its own included; bf16 */
+    THERE_US,      /* microseconds, fp8 there */
+    BACK_US,       /* bf16 back */
+    GROUPED_THERE, /* DeepEP's count again, fp8 there; domains are groups of experts, and a token chooses four */
+    GROUPED_BACK,  /* bf16 back */
 };
 
 static const char aws[] = "awslabs/awsome-distributed-ai, micro-benchmarks/expert-parallelism/ep-backend-comparison";
+static const char deepep[] = "deepseek-ai/DeepEP, README.md";
 static const char uccl[] = "uccl-project/uccl, ep/README.md";
 
 static const struct {
@@ -47,6 +51,12 @@ static const struct {
     {"p5.48xlarge", "DeepEP NVSHMEM dispatch", COUNTED, 64, 39.6, aws},
     {"p5.48xlarge", "DeepEP NVSHMEM combine", COUNTED, 64, 39.2, aws},
     {"p5.48xlarge", "UCCL dispatch", COUNTED, 64, 29.9, aws},
+    {"hgx-h800", "DeepEP dispatch, fp8", GROUPED_THERE, 16, 43, deepep},
+    {"hgx-h800", "DeepEP dispatch, fp8", GROUPED_THERE, 32, 58, deepep},
+    {"hgx-h800", "DeepEP dispatch, fp8", GROUPED_THERE, 64, 51, deepep},
+    {"hgx-h800", "DeepEP combine", GROUPED_BACK, 16, 43, deepep},
+    {"hgx-h800", "DeepEP combine", GROUPED_BACK, 32, 57, deepep},
+    {"hgx-h800", "DeepEP combine", GROUPED_BACK, 64, 50, deepep},
     {"p5en.48xlarge", "UCCL dispatch, fp8", THERE_US, 8, 500, uccl},
     {"p5en.48xlarge", "UCCL dispatch, fp8", THERE_US, 16, 1196, uccl},
     {"p5en.48xlarge", "UCCL dispatch, fp8", THERE_US, 32, 2022, uccl},
@@ -63,14 +73,22 @@ static bool is_plain(enum kind kind)
     return kind == PLAIN_56 || kind == PLAIN_64;
 }
 
-/* The traffic of a row: plain ones send each byte once. */
-static struct ash_dispatch traffic(enum kind kind, double ranks)
+static bool is_grouped(enum kind kind)
 {
+    return kind == GROUPED_THERE || kind == GROUPED_BACK;
+}
+
+/* The traffic of a row between so many domains: plain ones send each byte once. */
+static struct ash_dispatch traffic(enum kind kind, double ranks, double domains)
+{
+    bool is_fp8 = kind == THERE_US || kind == GROUPED_THERE;
     struct ash_dispatch dispatch = {.ranks = ranks,
                                     .tokens = TOKENS,
                                     .hidden = HIDDEN,
                                     .choices = CHOICES,
-                                    .element_bytes = kind == THERE_US ? ASH_DISPATCH_FP8_BYTES : 2,
+                                    .groups = is_grouped(kind) ? domains : 0,
+                                    .group_choices = fmin(domains, GROUPS_MAX),
+                                    .element_bytes = is_fp8 ? ASH_DISPATCH_FP8_BYTES : 2,
                                     .two_level = true,
                                     .imbalance = 1,
                                     .network_share = 1};
@@ -82,6 +100,20 @@ static struct ash_dispatch traffic(enum kind kind, double ranks)
     return dispatch;
 }
 
+/* What was measured, predicted: GB/s as the source counts bytes, or microseconds. */
+static double predicted_of(enum kind kind, const struct ash_dispatch *dispatch, double domains,
+                           const struct ash_dispatch_time *time)
+{
+    double reached = is_grouped(kind) ? fmin(domains, GROUPS_MAX) : domains;
+    double tokens = TOKENS * HIDDEN * reached * (1 - pow(1 - 1 / reached, CHOICES));
+
+    if (is_plain(kind)) return dispatch->tokens * 2 * (dispatch->ranks - 1) / dispatch->ranks / time->there_s * 1e-9;
+    if (kind == THERE_US) return time->there_s * 1e6;
+    if (kind == BACK_US) return time->back_s * 1e6;
+    if (kind == GROUPED_BACK) return tokens * 2 / time->back_s * 1e-9;
+    return tokens * dispatch->element_bytes / time->there_s * 1e-9;
+}
+
 bool ash_dispatch_check_at(const struct ash_consts *consts, const struct ash_catalog *catalog, size_t index,
                            struct ash_dispatch_check *check_out)
 {
@@ -89,7 +121,7 @@ bool ash_dispatch_check_at(const struct ash_consts *consts, const struct ash_cat
     struct ash_cluster cluster = {0};
     struct ash_dispatch_time time;
     struct ash_dispatch dispatch;
-    double domains, bytes;
+    double domains;
 
     if (index >= sizeof(published) / sizeof(published[0])) return false;
     if (ash_catalog_machine(catalog, published[index].machine, &machine, NULL) < 0) return false;
@@ -97,7 +129,8 @@ bool ash_dispatch_check_at(const struct ash_consts *consts, const struct ash_cat
     cluster.machines = (int)ceil(published[index].ranks / machine->gpus);
     cluster.gpus = cluster.machines * machine->gpus;
     cluster.domain_gpus = machine->domain_gpus;
-    dispatch = traffic(published[index].kind, published[index].ranks);
+    domains = fmax(1, published[index].ranks / machine->domain_gpus);
+    dispatch = traffic(published[index].kind, published[index].ranks, domains);
     ash_dispatch_predict(consts, &cluster, &dispatch, &time);
     *check_out = (struct ash_dispatch_check){
         .machine = published[index].machine,
@@ -107,11 +140,6 @@ bool ash_dispatch_check_at(const struct ash_consts *consts, const struct ash_cat
         .measured = published[index].measured,
         .us = published[index].kind == THERE_US || published[index].kind == BACK_US,
     };
-    domains = fmax(1, published[index].ranks / machine->domain_gpus);
-    bytes = TOKENS * HIDDEN * 2 * domains * (1 - pow(1 - 1 / domains, CHOICES));
-    if (is_plain(published[index].kind)) bytes = dispatch.tokens * 2 * (dispatch.ranks - 1) / dispatch.ranks;
-    check_out->predicted = bytes / time.there_s * 1e-9;
-    if (published[index].kind == THERE_US) check_out->predicted = time.there_s * 1e6;
-    if (published[index].kind == BACK_US) check_out->predicted = time.back_s * 1e6;
+    check_out->predicted = predicted_of(published[index].kind, &dispatch, domains, &time);
     return true;
 }

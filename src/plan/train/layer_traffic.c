@@ -63,17 +63,11 @@ void ash_plan_layer_add_context_traffic(const struct ash_plan_layer_context *ctx
     add_comm(&layer->backward, comm, 2 * share * fmax(0.1, 1 - 2 * hidden / comm.total_s));
 }
 
-/* Over EFA a host thread posts every send; another launches kernels. */
-static bool is_host_sent(const char *network)
-{
-    return strncasecmp(network, "EFA", 3) == 0;
-}
-
 static void set_host_sends(const struct ash_consts *consts, const char *network, struct ash_dispatch *dispatch)
 {
     bool old;
 
-    if (!is_host_sent(network)) return;
+    if (!ash_dispatch_is_host_sent(network)) return;
     old = strcasestr(network, "EFA v1") != NULL || strcasestr(network, "EFA v2") != NULL;
     dispatch->network_share = consts->dispatch_efa;
     dispatch->message_s = 1e-6 * (old ? consts->dispatch_message_v2_us : consts->dispatch_message_us);
@@ -82,12 +76,16 @@ static void set_host_sends(const struct ash_consts *consts, const char *network,
 void ash_plan_layer_dispatch(const struct ash_consts *consts, const struct ash_plan_job *job,
                              const struct ash_layout *layout, struct ash_dispatch_time *time_out)
 {
+    const struct ash_stack *stack = job->stack != NULL ? job->stack : ash_stack_find(NULL);
+    bool is_fp8 = job->fp8_dispatch || (stack->fp8_dispatch && layout->precision == ASH_GPU_FP8);
     struct ash_dispatch dispatch = {
         .ranks = (double)layout->ep * layout->etp,
         .tokens = layout->micro_batch * job->seq_tokens / layout->cp / layout->tp,
         .hidden = job->shape.hidden,
         .choices = job->shape.choices,
-        .element_bytes = job->fp8_dispatch ? ASH_DISPATCH_FP8_BYTES : ASH_PLAN_ACTIVATION_BYTES,
+        .groups = job->shape.groups,
+        .group_choices = job->shape.group_choices,
+        .element_bytes = is_fp8 ? ASH_DISPATCH_FP8_BYTES : ASH_PLAN_ACTIVATION_BYTES,
         .two_level = job->dedup_dispatch,
         .imbalance = ash_plan_imbalance(consts, job),
         .network_share = 1,
@@ -112,7 +110,7 @@ void ash_plan_layer_add_expert_traffic(const struct ash_plan_layer_context *ctx,
     comm = (struct ash_comm){.nvlink_s = time.inner_s, .network_s = time.outer_s, .total_s = time.total_s};
     add_comm(&layer->forward, comm, exposed);
     add_comm(&layer->backward, comm, exposed);
-    if (ctx->job->dedup_dispatch && is_host_sent(ctx->job->cluster.machine.network) && time.outer_s > 0) {
+    if (ctx->job->dedup_dispatch && ash_dispatch_is_host_sent(ctx->job->cluster.machine.network) && time.outer_s > 0) {
         layer->forward.awaited += time.total_s * exposed;
         layer->backward.awaited += time.total_s * exposed;
     }

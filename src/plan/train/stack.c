@@ -6,7 +6,8 @@
 #include <string.h>
 #include <strings.h>
 
-static const char *const captured_names[] = {"captured", "HAI-LLM", NULL};
+static const char *const captured_names[] = {"captured", NULL};
+static const char *const deepseek_names[] = {"deepseek", "HAI-LLM", NULL};
 static const char *const fused_names[] = {"fused",     "Megatron",           "NeMo", "Primus",
                                           "MegaScale", "Transformer Engine", NULL};
 static const char *const eager_names[] = {
@@ -23,7 +24,7 @@ static const struct {
 } captured_since[] = {{"Megatron-Bridge ", 26.06}, {"NeMo ", 26.06}};
 
 /* In the order in which names are matched. */
-enum { EARLY, CAPTURED, FUSED, COMPILED, EAGER };
+enum { EARLY, CAPTURED, DEEPSEEK, FUSED, COMPILED, EAGER };
 
 static const struct ash_stack stacks[] = {
     [EARLY] = {.name = "early",
@@ -46,6 +47,16 @@ static const struct ash_stack stacks[] = {
          .fused_experts = true,
          .graphs = true,
          .fused = true},
+    [DEEPSEEK] = {.name = "deepseek",
+                  .meaning = "as fused, and tokens travel to their experts in fp8 (HAI-LLM, arXiv 2412.19437)",
+                  .like = deepseek_names,
+                  .flash = true,
+                  .new_attention = true,
+                  .overlap_dp = true,
+                  .overlap_tp = true,
+                  .sequence_parallel = true,
+                  .fp8_dispatch = true,
+                  .fused = true},
     [FUSED] = {.name = "fused",
                .meaning = "Megatron and its like: fused kernels, cuDNN attention, every collective overlapped",
                .like = fused_names,

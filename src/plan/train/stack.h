@@ -7,7 +7,7 @@
 #include "infra/catalog.h"
 
 struct ash_stack {
-    const char *name;        /* "captured", "fused", "eager", "compiled", "early" */
+    const char *name;        /* "captured", "deepseek", "fused", "eager", "compiled", "early" */
     const char *meaning;     /* one line */
     const char *const *like; /* substrings of framework names that belong here, NULL-terminated */
     bool flash;              /* attention never writes its scores; else they go through memory */
@@ -16,6 +16,7 @@ struct ash_stack {
     bool overlap_tp;         /* tensor-parallel collectives are split and overlap with matrix products */
     bool sequence_parallel;  /* norms and residuals are split over tensor-parallel ranks */
     bool overlap_dispatch;   /* expert traffic overlaps with another micro-batch's compute */
+    bool fp8_dispatch;       /* in fp8: tokens are quantised before they travel to their experts */
     bool fused_routing;      /* permutation of tokens is part of dispatch and of the experts' products */
     bool fused_experts;      /* in fp8 and less: one kernel for all experts, activation and quantisation inside it */
     bool graphs;             /* launches are recorded once: the host does not hold the GPU up */

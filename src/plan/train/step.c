@@ -12,6 +12,7 @@
 #include "plan/train/layer.h"
 #include "plan/train/pipeline.h"
 
+#define SMS 132         /* of a GPU whose multiprocessors are not known: Hopper's */
 #define ADAM_BYTES 30.0 /* per weight: gradient 4, master, two moments read and written 24, bf16 copy 2 */
 
 /* ---- the pipeline ------------------------------------------------------------------------------------------------ */
@@ -27,14 +28,15 @@ static double layers_of(double layers, int virtual_stages, int v)
 }
 
 /* What a forward pass of the mean stage saves by overlapping a backward pass (DualPipe): expert traffic of one overlaps
- * with the other's compute, at the price of slowing it. */
+ * with the other's compute, which meanwhile does without the multiprocessors that forward the traffic. */
 static double pair_saving(const struct ash_step_context *ctx)
 {
     const struct ash_plan_parts *f = &ctx->layer.forward, *b = &ctx->layer.backward;
-    double work = f->compute + f->memory + b->compute + b->memory, hidden = fmin(ctx->layer.dispatch_s, work);
+    double left = 1 - fmin(0.5, ctx->consts->dispatch_sms / ash_larger(1, ctx->gpu->sms > 0 ? ctx->gpu->sms : SMS));
+    double work = f->compute + f->memory + b->compute + b->memory, hidden = fmin(ctx->layer.dispatch_s, work / left);
 
     if (ctx->layout->schedule != ASH_PLAN_DUALPIPE) return 0;
-    return ctx->job->shape.layers / ctx->layout->pp * hidden * (1 - ctx->consts->interference);
+    return ctx->job->shape.layers / ctx->layout->pp * hidden * left;
 }
 
 /* One micro-batch's activations to the next stage. */

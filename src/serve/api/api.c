@@ -54,7 +54,7 @@ const struct ash_http_route *ash_api_routes(size_t *count_out)
     return routes;
 }
 
-/* ---- life ---------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 struct ash_api_opts ash_api_defaults(void)
 {
@@ -145,7 +145,7 @@ void ash_api_refuse(void *ctx, struct ash_http_exchange *exchange, unsigned stat
     ash_http_respond(exchange, status, status >= 400 ? "application/json" : NULL, &body);
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------------ */
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, struct ash_http_exchange *exchange)
 {
@@ -212,7 +212,7 @@ void ash_api_check_unknown(struct ash_api_request *request)
     ash_str_fini(&names);
 }
 
-/* ---- responses ----------------------------------------------------------------------------------------------------- */
+/* ---- responses --------------------------------------------------------------------------------------------------- */
 
 void ash_api_respond_text(struct ash_http_exchange *exchange, int rc, struct ash_str *body)
 {

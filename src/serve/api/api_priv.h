@@ -53,7 +53,7 @@ void ash_api_respond_text(struct ash_http_exchange *exchange, int rc, struct ash
 /* The name that answers give the model: the request's own, or the first. */
 const char *ash_api_model_name(const struct ash_api_request *request);
 
-/* ---- handlers, by file ---------------------------------------------------------------------------------------------- */
+/* ---- handlers, by file ------------------------------------------------------------------------------------------- */
 
 /* completions.c: POST /v1/completions. */
 void ash_api_completions(void *ctx, struct ash_http_exchange *exchange);

@@ -15,11 +15,11 @@
 
 #define EVENT_STREAM "text/event-stream; charset=utf-8"
 
-/* ---- life ---------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
-struct ash_call *ash_call_open(struct ash_api_request *request, const struct ash_form *form, const char *prefix)
+struct ash_api_call *ash_call_open(struct ash_api_request *request, const struct ash_form *form, const char *prefix)
 {
-    struct ash_call *call = calloc(1, sizeof(*call));
+    struct ash_api_call *call = calloc(1, sizeof(*call));
 
     if (call == NULL) {
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the request");
@@ -48,7 +48,7 @@ static void free_choice(struct ash_api_choice *choice)
     free(choice->hidden);
 }
 
-void ash_call_close(struct ash_call *call)
+void ash_call_close(struct ash_api_call *call)
 {
     if (call == NULL) return;
     if (call->form->free_state != NULL) call->form->free_state(call);
@@ -66,26 +66,35 @@ void ash_call_close(struct ash_call *call)
     free(call);
 }
 
-static void put_call(struct ash_call *call)
+static void put_call(struct ash_api_call *call)
 {
     if (atomic_fetch_sub(&call->refs, 1) == 1) ash_call_close(call);
 }
 
-/* ---- the response -------------------------------------------------------------------------------------------------- */
+/* ---- the response ------------------------------------------------------------------------------------------------ */
 
-struct ash_usage ash_call_usage(struct ash_call *call)
+/* With the lock held. */
+static struct ash_usage count_usage(const struct ash_api_call *call)
 {
     struct ash_usage usage = {0};
 
     for (size_t i = 0; i < call->prompts.count; i++)
         usage.prompt_tokens += call->prompts.items[i].count;
-    pthread_mutex_lock(&call->lock);
     for (size_t i = 0; i < call->choice_count; i++) {
         const struct ash_api_choice *choice = &call->choices[i];
 
         usage.answer_tokens += choice->tokens.count;
         if (i % call->sampling.best_of == 0) usage.cached_tokens += choice->end.cached_tokens;
     }
+    return usage;
+}
+
+struct ash_usage ash_call_usage(struct ash_api_call *call)
+{
+    struct ash_usage usage;
+
+    pthread_mutex_lock(&call->lock);
+    usage = count_usage(call);
     pthread_mutex_unlock(&call->lock);
     return usage;
 }
@@ -95,9 +104,10 @@ const char *ash_api_choice_reason(const struct ash_api_choice *choice)
     return choice->has_stopped ? "stop" : ash_finish_reason(choice->end.finish);
 }
 
-static void note_usage(struct ash_call *call)
+/* For log and limits, before anybody sees that the call is done. With the lock held. */
+static void note_usage(struct ash_api_call *call)
 {
-    struct ash_usage usage = ash_call_usage(call);
+    struct ash_usage usage = count_usage(call);
     char text[100];
 
     snprintf(text, sizeof(text), "prompt_tokens=%zu cached_tokens=%zu answer_tokens=%zu", usage.prompt_tokens,
@@ -109,7 +119,7 @@ static void note_usage(struct ash_call *call)
 /* All choices are done: on a worker thread, because a long answer takes long to write. */
 static void respond(void *ctx)
 {
-    struct ash_call *call = ctx;
+    struct ash_api_call *call = ctx;
     struct ash_str body = {0};
     int rc;
 
@@ -123,7 +133,7 @@ static void respond(void *ctx)
     put_call(call);
 }
 
-/* ---- the stream ---------------------------------------------------------------------------------------------------- */
+/* ---- the stream -------------------------------------------------------------------------------------------------- */
 
 int ash_event_begin(struct ash_str *out)
 {
@@ -136,7 +146,7 @@ int ash_event_end(struct ash_str *out)
 }
 
 /* Copy what is new in a choice. Returns 1 when it is also done, 0 or -ENOMEM. */
-static int copy_new(struct ash_call *call, struct ash_api_choice *choice)
+static int copy_new(struct ash_api_call *call, struct ash_api_choice *choice)
 {
     int rc;
 
@@ -150,7 +160,7 @@ static int copy_new(struct ash_call *call, struct ash_api_choice *choice)
     return rc;
 }
 
-static int write_new(struct ash_call *call, struct ash_api_choice *choice, struct ash_str *out)
+static int write_new(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     struct ash_delta delta;
     bool is_done, wants_tokens = call->form->wants_every_token;
@@ -174,7 +184,7 @@ static int write_new(struct ash_call *call, struct ash_api_choice *choice, struc
     return choice->end.rc < 0 ? 0 : call->form->write_finish(call, choice, out);
 }
 
-static int write_error(struct ash_call *call, struct ash_str *out)
+static int write_error(struct ash_api_call *call, struct ash_str *out)
 {
     int rc = 0;
 
@@ -187,7 +197,7 @@ static int write_error(struct ash_call *call, struct ash_str *out)
 /* What libmicrohttpd's thread pulls. */
 static int read_stream(void *ctx, struct ash_str *out)
 {
-    struct ash_call *call = ctx;
+    struct ash_api_call *call = ctx;
     size_t finished = 0;
     bool has_failed;
     int rc = 0;
@@ -210,12 +220,12 @@ static int read_stream(void *ctx, struct ash_str *out)
     return rc < 0 ? rc : 0;
 }
 
-/* ---- the engine's callbacks ---------------------------------------------------------------------------------------- */
+/* ---- the engine's callbacks -------------------------------------------------------------------------------------- */
 
 static void done(void *ctx, const struct ash_request_end *end)
 {
     struct ash_api_choice *choice = ctx;
-    struct ash_call *call = choice->call;
+    struct ash_api_call *call = choice->call;
     bool is_last;
 
     pthread_mutex_lock(&call->lock);
@@ -229,9 +239,9 @@ static void done(void *ctx, const struct ash_request_end *end)
                         choice->end.err.text);
     }
     is_last = call->done_count == call->choice_count;
-    pthread_mutex_unlock(&call->lock);
     ash_api_metrics_done(call->api->metrics, choice);
     if (is_last) note_usage(call);
+    pthread_mutex_unlock(&call->lock);
     if (call->is_stream)
         ash_http_wake(call->exchange);
     else if (is_last) {
@@ -242,7 +252,7 @@ static void done(void *ctx, const struct ash_request_end *end)
 }
 
 /* The client has gone: nobody wants the rest. */
-static void cancel_all(struct ash_call *call)
+static void cancel_all(struct ash_api_call *call)
 {
     pthread_mutex_lock(&call->lock);
     call->has_gone = true;
@@ -262,9 +272,9 @@ static void ended(void *ctx)
     put_call(ctx);
 }
 
-/* ---- submitting ---------------------------------------------------------------------------------------------------- */
+/* ---- submitting -------------------------------------------------------------------------------------------------- */
 
-static int init_choice(struct ash_call *call, size_t i, struct ash_err *err)
+static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
 {
     struct ash_sampling *sampling = &call->sampling;
     struct ash_api_choice *choice = &call->choices[i];
@@ -291,7 +301,7 @@ static int init_choice(struct ash_call *call, size_t i, struct ash_err *err)
         .grammar = call->grammar,
         .wants_logprobs = sampling->top_logprobs >= 0 || sampling->best_of > sampling->n,
         .top_logprobs = sampling->top_logprobs > 0 ? (size_t)sampling->top_logprobs : 0,
-        .wants_prompt_logprobs = sampling->prompt_logprobs >= 0 && i % sampling->best_of == 0,
+        .wants_prompt_logprobs = sampling->prompt_logprobs >= 0,
         .prompt_top_logprobs = sampling->prompt_logprobs > 0 ? (size_t)sampling->prompt_logprobs : 0,
         .pooling = sampling->pooling,
         .hidden = choice->hidden,
@@ -308,7 +318,7 @@ static int init_choice(struct ash_call *call, size_t i, struct ash_err *err)
 }
 
 /* May it wait for the engine? */
-static bool check_queue(struct ash_call *call)
+static bool check_queue(struct ash_api_call *call)
 {
     const struct ash_api *api = call->api;
     struct ash_core_stats stats;
@@ -322,7 +332,7 @@ static bool check_queue(struct ash_call *call)
     return false;
 }
 
-static int prepare(struct ash_call *call, struct ash_err *err)
+static int prepare(struct ash_api_call *call, struct ash_err *err)
 {
     int rc = 0;
 
@@ -339,7 +349,7 @@ static int prepare(struct ash_call *call, struct ash_err *err)
 }
 
 /* Submit the choices one by one; a failure cancels those before it. Returns 0 or the failure. */
-static int submit_all(struct ash_call *call, struct ash_err *err)
+static int submit_all(struct ash_api_call *call, struct ash_err *err)
 {
     const struct ash_api_engine *engine = &call->api->engine;
     int rc = 0;
@@ -363,7 +373,7 @@ static int submit_all(struct ash_call *call, struct ash_err *err)
 }
 
 /* The choices that were submitted lose their reader: when they are done the call is closed. */
-static void give_up(struct ash_call *call, const struct ash_err *err)
+static void give_up(struct ash_api_call *call, const struct ash_err *err)
 {
     struct ash_api_err shown = {0};
 
@@ -378,7 +388,7 @@ static void give_up(struct ash_call *call, const struct ash_err *err)
     put_call(call);
 }
 
-void ash_call_start(struct ash_call *call)
+void ash_call_start(struct ash_api_call *call)
 {
     struct ash_err err = {0};
     int rc = prepare(call, &err);

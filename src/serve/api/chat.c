@@ -11,7 +11,7 @@
 
 #define CHUNK "chat.completion.chunk"
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* {"id":…,"type":"function","function":{"name":…,"arguments":…}} */
 static int write_call(const struct ash_tool_call *tool, size_t i, struct ash_str *out)
@@ -27,31 +27,34 @@ static int write_call(const struct ash_tool_call *tool, size_t i, struct ash_str
     return rc == 0 ? ash_str_adds(out, "}}") : rc;
 }
 
+static int write_content(const struct ash_message_parts *message, struct ash_str *out)
+{
+    const struct ash_str *content = &message->content;
+    bool has_others = message->call_count > 0 || message->reasoning.size_bytes > 0;
+
+    if (content->size_bytes == 0 && has_others) return ash_str_adds(out, "null");
+    return ash_write_string(out, content->data != NULL ? content->data : "", content->size_bytes);
+}
+
 static int write_message(const struct ash_message_parts *message, struct ash_str *out)
 {
-    const struct ash_str *content = &message->content, *reasoning = &message->reasoning;
     int rc = ash_str_adds(out, "{\"role\":\"assistant\",\"content\":");
 
-    if (rc == 0 && content->size_bytes == 0 && (message->call_count > 0 || reasoning->size_bytes > 0))
-        rc = ash_str_adds(out, "null");
-    else if (rc == 0)
-        rc = ash_write_string(out, content->data != NULL ? content->data : "", content->size_bytes);
+    if (rc == 0) rc = write_content(message, out);
     if (rc == 0) rc = ash_str_adds(out, ",\"refusal\":null");
-    if (rc == 0 && reasoning->size_bytes > 0) {
+    if (rc == 0 && message->reasoning.size_bytes > 0) {
         rc = ash_str_adds(out, ",\"reasoning_content\":");
-        if (rc == 0) rc = ash_write_string(out, reasoning->data, reasoning->size_bytes);
+        if (rc == 0) rc = ash_write_string(out, message->reasoning.data, message->reasoning.size_bytes);
     }
-    if (rc == 0 && message->call_count > 0) {
-        rc = ash_str_adds(out, ",\"tool_calls\":[");
-        for (size_t i = 0; i < message->call_count && rc == 0; i++)
-            rc = write_call(&message->calls[i], i, out);
-        if (rc == 0) rc = ash_str_adds(out, "]");
-    }
-    return rc == 0 ? ash_str_adds(out, "}") : rc;
+    if (rc < 0 || message->call_count == 0) return rc == 0 ? ash_str_adds(out, "}") : rc;
+    rc = ash_str_adds(out, ",\"tool_calls\":[");
+    for (size_t i = 0; i < message->call_count && rc == 0; i++)
+        rc = write_call(&message->calls[i], i, out);
+    return rc == 0 ? ash_str_adds(out, "]}") : rc;
 }
 
 /* ,"logprobs":…,"token_ids":…: of these tokens. */
-static int write_tokens(struct ash_call *call, const struct ash_token *tokens, size_t count, struct ash_str *out)
+static int write_tokens(struct ash_api_call *call, const struct ash_token *tokens, size_t count, struct ash_str *out)
 {
     const struct ash_chat_call *chat = call->state;
     int rc = ash_str_adds(out, ",\"logprobs\":");
@@ -67,17 +70,7 @@ static int write_tokens(struct ash_call *call, const struct ash_token *tokens, s
     return rc;
 }
 
-/* ,"stop_reason":… as vLLM says it: the string or the id that ended the answer. */
-static int write_stop_reason(struct ash_call *call, const struct ash_api_choice *choice, struct ash_str *out)
-{
-    int rc = ash_str_adds(out, ",\"stop_reason\":");
-
-    if (rc == 0 && choice->has_stopped) return ash_write_text(out, call->sampling.stops.items[choice->stop_index]);
-    if (rc == 0 && choice->end.stop_id >= 0) return ash_str_addf(out, "%d", choice->end.stop_id);
-    return rc == 0 ? ash_str_adds(out, "null") : rc;
-}
-
-static int write_choice(struct ash_call *call, struct ash_api_choice *choice, struct ash_str *out)
+static int write_choice(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     struct ash_message_parts message = {0};
     int rc = ash_chat_call_read(call, choice, &message);
@@ -87,13 +80,13 @@ static int write_choice(struct ash_call *call, struct ash_api_choice *choice, st
     if (rc == 0) rc = write_tokens(call, ash_token_list_view(&choice->tokens), choice->tokens.count, out);
     if (rc == 0) rc = ash_str_adds(out, ",\"finish_reason\":");
     if (rc == 0) rc = ash_write_text(out, ash_chat_call_reason(choice, message.call_count));
-    if (rc == 0) rc = write_stop_reason(call, choice, out);
+    if (rc == 0) rc = ash_openai_write_stop_reason(call, choice, out);
     if (rc == 0) rc = ash_str_adds(out, "}");
     ash_message_fini(&message);
     return rc;
 }
 
-static int write_prompt_fields(struct ash_call *call, struct ash_str *out)
+static int write_prompt_fields(struct ash_api_call *call, struct ash_str *out)
 {
     const struct ash_ids *prompt = &call->prompts.items[0];
     int rc = 0;
@@ -109,7 +102,7 @@ static int write_prompt_fields(struct ash_call *call, struct ash_str *out)
     return rc;
 }
 
-static int write_all(struct ash_call *call, struct ash_str *out)
+static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     int rc = ash_openai_write_head(call, "chat.completion", out);
 
@@ -122,10 +115,10 @@ static int write_all(struct ash_call *call, struct ash_str *out)
     return rc == 0 ? ash_str_adds(out, "}") : rc;
 }
 
-/* ---- the stream ---------------------------------------------------------------------------------------------------- */
+/* ---- the stream -------------------------------------------------------------------------------------------------- */
 
 /* The event up to its delta, and from there on. */
-static int begin_event(struct ash_call *call, const struct ash_api_choice *choice, struct ash_str *out)
+static int begin_event(struct ash_api_call *call, const struct ash_api_choice *choice, struct ash_str *out)
 {
     int rc = ash_event_begin(out);
 
@@ -133,7 +126,7 @@ static int begin_event(struct ash_call *call, const struct ash_api_choice *choic
     return rc == 0 ? ash_str_addf(out, ",\"choices\":[{\"index\":%zu,\"delta\":", choice->index) : rc;
 }
 
-static int end_event(struct ash_call *call, struct ash_str *out)
+static int end_event(struct ash_api_call *call, struct ash_str *out)
 {
     int rc = ash_str_adds(out, "}]");
 
@@ -143,7 +136,7 @@ static int end_event(struct ash_call *call, struct ash_str *out)
 
 /* Where the parts of one delta go: tokens are told with the first event of it. */
 struct sink {
-    struct ash_call *call;
+    struct ash_api_call *call;
     struct ash_api_choice *choice;
     const struct ash_delta *delta; /* NULL: its tokens were told */
     struct ash_str *out;
@@ -191,7 +184,7 @@ static int see_part(void *ctx, const struct ash_part *part)
     return rc == 0 ? end_sink_event(sink) : rc;
 }
 
-static int write_start(struct ash_call *call, struct ash_str *out)
+static int write_start(struct ash_api_call *call, struct ash_str *out)
 {
     int rc = 0;
 
@@ -205,7 +198,7 @@ static int write_start(struct ash_call *call, struct ash_str *out)
     return rc;
 }
 
-static int write_delta(struct ash_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
+static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
                        struct ash_str *out)
 {
     const struct ash_chat_call *chat = call->state;
@@ -219,7 +212,7 @@ static int write_delta(struct ash_call *call, struct ash_api_choice *choice, con
     return rc == 0 ? end_sink_event(&sink) : rc;
 }
 
-static int write_finish(struct ash_call *call, struct ash_api_choice *choice, struct ash_str *out)
+static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     struct sink sink = {call, choice, NULL, out};
     struct ash_parts *parts = ash_chat_call_parser(call, choice);
@@ -228,11 +221,11 @@ static int write_finish(struct ash_call *call, struct ash_api_choice *choice, st
     if (rc == 0) rc = begin_event(call, choice, out);
     if (rc == 0) rc = ash_str_adds(out, "{},\"logprobs\":null,\"finish_reason\":");
     if (rc == 0) rc = ash_write_text(out, ash_chat_call_reason(choice, ash_parts_call_count(parts)));
-    if (rc == 0) rc = write_stop_reason(call, choice, out);
+    if (rc == 0) rc = ash_openai_write_stop_reason(call, choice, out);
     return rc == 0 ? end_event(call, out) : rc;
 }
 
-static int write_end(struct ash_call *call, struct ash_str *out)
+static int write_end(struct ash_api_call *call, struct ash_str *out)
 {
     return ash_openai_write_end(call, CHUNK, out);
 }
@@ -244,9 +237,9 @@ static const struct ash_form form = {.write = write_all,
                                      .write_end = write_end,
                                      .free_state = ash_chat_call_free};
 
-/* ---- the request --------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
-static void read_logprobs(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
+static void read_logprobs(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     int64_t top = ash_fields_int(&request->fields, "top_logprobs", 0, ASH_SAMPLING_LOGPROBS_MAX, 0);
 
@@ -257,7 +250,7 @@ static void read_logprobs(struct ash_call *call, struct ash_api_request *request
         ash_fields_wrong(&request->fields, "top_logprobs", "needs logprobs=true");
 }
 
-static void read_request(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
+static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     static const char *const max_keys[] = {"max_completion_tokens", "max_tokens", "n_predict", NULL};
 
@@ -281,7 +274,7 @@ void ash_api_chat(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api_request request;
     struct ash_chat_call *chat;
-    struct ash_call *call;
+    struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
     call = ash_call_open(&request, &form, "chatcmpl-");

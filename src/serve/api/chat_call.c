@@ -24,11 +24,10 @@ static void list_names(struct ash_chat_call *chat, struct ash_api_request *reque
     chat->parts.name_count = count;
 }
 
-void ash_chat_call_prepare(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
+void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     struct ash_str text = {0};
 
-    chat->json = json_incref(request->json);
     chat->parts.has_tools = chat->policy.mode != ASH_TOOL_MODE_NONE;
     chat->parts.calls_max = chat->policy.is_parallel ? 0 : 1;
     /* The marks of calls are special tokens in most families: the parser must see them. */
@@ -46,7 +45,7 @@ void ash_chat_call_prepare(struct ash_call *call, struct ash_api_request *reques
 }
 
 /* Options for one choice: the ids of its calls are its own. */
-static struct ash_parts_opts opts_of(const struct ash_call *call, const struct ash_api_choice *choice)
+static struct ash_parts_opts opts_of(const struct ash_api_call *call, const struct ash_api_choice *choice)
 {
     const struct ash_chat_call *chat = call->state;
     struct ash_parts_opts opts = chat->parts;
@@ -55,7 +54,7 @@ static struct ash_parts_opts opts_of(const struct ash_call *call, const struct a
     return opts;
 }
 
-struct ash_parts *ash_chat_call_parser(struct ash_call *call, struct ash_api_choice *choice)
+struct ash_parts *ash_chat_call_parser(struct ash_api_call *call, struct ash_api_choice *choice)
 {
     struct ash_parts_opts opts = opts_of(call, choice);
     struct ash_parts *parts = choice->parser;
@@ -65,7 +64,7 @@ struct ash_parts *ash_chat_call_parser(struct ash_call *call, struct ash_api_cho
     return choice->parser;
 }
 
-int ash_chat_call_read(struct ash_call *call, struct ash_api_choice *choice, struct ash_message_parts *message)
+int ash_chat_call_read(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_message_parts *message)
 {
     struct ash_parts_opts opts = opts_of(call, choice);
     struct ash_err err = {0};
@@ -80,7 +79,7 @@ const char *ash_chat_call_reason(const struct ash_api_choice *choice, size_t cal
     return call_count > 0 && strcmp(reason, "stop") == 0 ? "tool_calls" : reason;
 }
 
-void ash_chat_call_free(struct ash_call *call)
+void ash_chat_call_free(struct ash_api_call *call)
 {
     struct ash_chat_call *chat = call->state;
 
@@ -93,11 +92,16 @@ void ash_chat_call_free(struct ash_call *call)
     free(chat);
 }
 
-void ash_chat_call_start(struct ash_call *call, struct ash_api_request *request)
+void ash_chat_call_start(struct ash_api_call *call, struct ash_api_request *request)
 {
-    if (ash_api_request_failed(request))
+    struct ash_chat_call *chat = call != NULL ? call->state : NULL;
+
+    if (ash_api_request_failed(request)) {
         ash_call_close(call);
-    else
+    } else {
+        chat->json = request->json; /* handed over: another thread drops it */
+        request->json = NULL;
         ash_call_start(call);
+    }
     ash_api_request_fini(request);
 }

@@ -20,16 +20,16 @@ struct ash_chat_call {
 
 /* Render the conversation into the call's only prompt, see to tools and constrained output, and check that it fits.
  * chat is call->state. */
-void ash_chat_call_prepare(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat);
+void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat);
 /* The parser of a choice, made where there is none. NULL: out of memory. */
-struct ash_parts *ash_chat_call_parser(struct ash_call *call, struct ash_api_choice *choice);
+struct ash_parts *ash_chat_call_parser(struct ash_api_call *call, struct ash_api_choice *choice);
 /* Read the whole text of a choice. */
-int ash_chat_call_read(struct ash_call *call, struct ash_api_choice *choice, struct ash_message_parts *message);
+int ash_chat_call_read(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_message_parts *message);
 /* "tool_calls", "stop" or "length". */
 const char *ash_chat_call_reason(const struct ash_api_choice *choice, size_t call_count);
 /* For ash_form.free_state: frees parsers, what chat holds, and chat itself. */
-void ash_chat_call_free(struct ash_call *call);
+void ash_chat_call_free(struct ash_api_call *call);
 /* Start the call, or answer that it failed. */
-void ash_chat_call_start(struct ash_call *call, struct ash_api_request *request);
+void ash_chat_call_start(struct ash_api_call *call, struct ash_api_request *request);
 
 #endif

@@ -19,7 +19,7 @@ struct completion {
     size_t *offsets; /* [choice_count]: characters of tokens so far, for text_offset in a stream */
 };
 
-static void free_state(struct ash_call *call)
+static void free_state(struct ash_api_call *call)
 {
     struct completion *completion = call->state;
 
@@ -27,7 +27,7 @@ static void free_state(struct ash_call *call)
     free(completion);
 }
 
-/* ---- log-probabilities --------------------------------------------------------------------------------------------- */
+/* ---- log-probabilities ------------------------------------------------------------------------------------------- */
 
 /* Tokens of a prompt (the first without a log-probability) and of an answer, one after the other. */
 struct run {
@@ -136,10 +136,10 @@ static int write_logprobs(const struct run *run, struct ash_str *out)
     return rc == 0 ? ash_str_adds(out, "]}") : rc;
 }
 
-/* ---- a choice ------------------------------------------------------------------------------------------------------ */
+/* ---- a choice ---------------------------------------------------------------------------------------------------- */
 
 /* The text of the prompt, appended. */
-static int add_prompt_text(const struct ash_call *call, const struct ash_api_choice *choice, struct ash_str *text)
+static int add_prompt_text(const struct ash_api_call *call, const struct ash_api_choice *choice, struct ash_str *text)
 {
     const struct ash_ids *prompt = &call->prompts.items[choice->prompt_index];
     struct ash_err err = {0};
@@ -156,7 +156,7 @@ struct part {
     size_t index;
 };
 
-static int write_text(struct ash_call *call, struct ash_api_choice *choice, const struct part *part,
+static int write_text(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
                       struct ash_str *out)
 {
     const struct completion *completion = call->state;
@@ -171,7 +171,8 @@ static int write_text(struct ash_call *call, struct ash_api_choice *choice, cons
     return rc;
 }
 
-static int write_run(struct ash_call *call, struct ash_api_choice *choice, const struct part *part, struct ash_str *out)
+static int write_run(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                     struct ash_str *out)
 {
     const struct completion *completion = call->state;
     struct run run = {.api = call->api,
@@ -188,38 +189,40 @@ static int write_run(struct ash_call *call, struct ash_api_choice *choice, const
     return write_logprobs(&run, out);
 }
 
-static int write_part(struct ash_call *call, struct ash_api_choice *choice, const struct part *part,
-                      struct ash_str *out)
+/* What vLLM adds where it is asked for: log-probabilities of the prompt, and ids. */
+static int write_extras(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                        struct ash_str *out)
 {
     const struct ash_ids *prompt = &call->prompts.items[choice->prompt_index];
+    int rc = 0;
+
+    if (part->is_first && call->sampling.prompt_logprobs >= 0) {
+        rc = ash_str_adds(out, ",\"prompt_logprobs\":");
+        if (rc == 0) rc = ash_openai_write_prompt_logprobs(call->api, choice, out);
+    }
+    if (rc < 0 || !call->sampling.returns_ids) return rc;
+    rc = ash_str_adds(out, ",\"token_ids\":");
+    if (rc == 0) rc = ash_openai_write_token_ids(part->delta->tokens, part->delta->token_count, out);
+    if (rc < 0 || !part->is_first) return rc;
+    rc = ash_str_adds(out, ",\"prompt_token_ids\":");
+    return rc == 0 ? ash_openai_write_ids(prompt->data, prompt->count, out) : rc;
+}
+
+static int write_part(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                      struct ash_str *out)
+{
     int rc = write_text(call, choice, part, out);
 
     if (rc == 0) rc = ash_str_adds(out, ",\"logprobs\":");
     if (rc == 0) rc = write_run(call, choice, part, out);
-    if (rc == 0 && part->is_first && call->sampling.prompt_logprobs >= 0 && choice->request.wants_prompt_logprobs) {
-        rc = ash_str_adds(out, ",\"prompt_logprobs\":");
-        if (rc == 0) rc = ash_openai_write_prompt_logprobs(call->api, choice, out);
-    }
-    if (rc == 0 && call->sampling.returns_ids) {
-        rc = ash_str_adds(out, ",\"token_ids\":");
-        if (rc == 0) rc = ash_openai_write_token_ids(part->delta->tokens, part->delta->token_count, out);
-    }
-    if (rc == 0 && call->sampling.returns_ids && part->is_first) {
-        rc = ash_str_adds(out, ",\"prompt_token_ids\":");
-        if (rc == 0) rc = ash_openai_write_ids(prompt->data, prompt->count, out);
-    }
+    if (rc == 0) rc = write_extras(call, choice, part, out);
     if (rc == 0) rc = ash_str_adds(out, ",\"finish_reason\":");
     if (rc == 0) rc = part->reason != NULL ? ash_write_text(out, part->reason) : ash_str_adds(out, "null");
-    if (rc == 0 && part->reason != NULL && choice->has_stopped) {
-        rc = ash_str_adds(out, ",\"stop_reason\":");
-        if (rc == 0) rc = ash_write_text(out, call->sampling.stops.items[choice->stop_index]);
-    } else if (rc == 0 && part->reason != NULL && choice->end.stop_id >= 0) {
-        rc = ash_str_addf(out, ",\"stop_reason\":%d", choice->end.stop_id);
-    }
+    if (rc == 0 && part->reason != NULL) rc = ash_openai_write_stop_reason(call, choice, out);
     return rc == 0 ? ash_str_adds(out, "}") : rc;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 /* The mean log-probability of an answer's tokens. */
 static double mean_logprob(const struct ash_api_choice *choice)
@@ -242,7 +245,7 @@ static int by_logprob(const void *a, const void *b)
 }
 
 /* The n best of the best_of answers to a prompt, by log-probability where there are more than n. */
-static int write_best(struct ash_call *call, size_t prompt, struct ash_str *out)
+static int write_best(struct ash_api_call *call, size_t prompt, struct ash_str *out)
 {
     size_t n = call->sampling.n, most = call->sampling.best_of;
     struct ash_api_choice **order = calloc(most, sizeof(*order));
@@ -265,7 +268,7 @@ static int write_best(struct ash_call *call, size_t prompt, struct ash_str *out)
     return rc;
 }
 
-static int write_all(struct ash_call *call, struct ash_str *out)
+static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     int rc = ash_openai_write_head(call, OBJECT, out);
 
@@ -277,9 +280,9 @@ static int write_all(struct ash_call *call, struct ash_str *out)
     return rc == 0 ? ash_str_adds(out, "}") : rc;
 }
 
-/* ---- the stream ---------------------------------------------------------------------------------------------------- */
+/* ---- the stream -------------------------------------------------------------------------------------------------- */
 
-static int write_event(struct ash_call *call, struct ash_api_choice *choice, const struct part *part,
+static int write_event(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
                        struct ash_str *out)
 {
     int rc = ash_event_begin(out);
@@ -292,7 +295,7 @@ static int write_event(struct ash_call *call, struct ash_api_choice *choice, con
     return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
 }
 
-static int write_start(struct ash_call *call, struct ash_str *out)
+static int write_start(struct ash_api_call *call, struct ash_str *out)
 {
     (void)call, (void)out;
     return 0;
@@ -307,13 +310,13 @@ static bool take_first(struct ash_api_choice *choice)
     return is_first;
 }
 
-static int write_delta(struct ash_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
+static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
                        struct ash_str *out)
 {
     return write_event(call, choice, &(struct part){delta, NULL, take_first(choice), choice->index}, out);
 }
 
-static int write_finish(struct ash_call *call, struct ash_api_choice *choice, struct ash_str *out)
+static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     struct ash_delta none = {.text = ""};
 
@@ -321,7 +324,7 @@ static int write_finish(struct ash_call *call, struct ash_api_choice *choice, st
                        &(struct part){&none, ash_api_choice_reason(choice), take_first(choice), choice->index}, out);
 }
 
-static int write_end(struct ash_call *call, struct ash_str *out)
+static int write_end(struct ash_api_call *call, struct ash_str *out)
 {
     return ash_openai_write_end(call, OBJECT, out);
 }
@@ -333,9 +336,9 @@ static const struct ash_form form = {.write = write_all,
                                      .write_end = write_end,
                                      .free_state = free_state};
 
-/* ---- the request --------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
-static void read_logprobs(struct ash_call *call, struct ash_api_request *request, struct completion *completion)
+static void read_logprobs(struct ash_api_call *call, struct ash_api_request *request, struct completion *completion)
 {
     const json_t *value = ash_fields_any(&request->fields, "logprobs");
     int64_t top = json_is_boolean(value)
@@ -348,7 +351,7 @@ static void read_logprobs(struct ash_call *call, struct ash_api_request *request
         call->sampling.prompt_logprobs = (int)top;
 }
 
-static void read_best_of(struct ash_call *call, struct ash_api_request *request)
+static void read_best_of(struct ash_api_call *call, struct ash_api_request *request)
 {
     struct ash_sampling *sampling = &call->sampling;
 
@@ -358,7 +361,7 @@ static void read_best_of(struct ash_call *call, struct ash_api_request *request)
         ash_fields_wrong(&request->fields, "best_of", "cannot be streamed: which answers are best is known at the end");
 }
 
-static void read_request(struct ash_call *call, struct ash_api_request *request)
+static void read_request(struct ash_api_call *call, struct ash_api_request *request)
 {
     static const char *const max_keys[] = {"max_tokens", "max_completion_tokens", "n_predict", NULL};
     struct completion *completion = call->state;
@@ -384,7 +387,7 @@ void ash_api_completions(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api_request request;
     struct completion *completion;
-    struct ash_call *call;
+    struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
     call = ash_call_open(&request, &form, "cmpl-");

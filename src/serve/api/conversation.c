@@ -16,7 +16,7 @@ static void wrong(struct ash_api_request *request, const char *param, const char
     ash_api_err_set(&request->err, 400, "invalid_value", param, "'%s' %s", param, text);
 }
 
-/* ---- contents ------------------------------------------------------------------------------------------------------ */
+/* ---- contents ---------------------------------------------------------------------------------------------------- */
 
 /* The text of one part, or NULL after saying what is wrong. */
 static const char *part_text(const json_t *part, struct ash_api_request *request, const char *param)
@@ -77,7 +77,7 @@ static json_t *read_content(const json_t *message, struct ash_api_request *reque
     return json_string("");
 }
 
-/* ---- tool calls ---------------------------------------------------------------------------------------------------- */
+/* ---- tool calls -------------------------------------------------------------------------------------------------- */
 
 /* Arguments in a string become the object that they spell. */
 static void unpack_arguments(json_t *call, struct ash_api_request *request, const char *param)
@@ -120,7 +120,7 @@ static void read_calls(const json_t *message, json_t *copy, struct ash_api_reque
         json_decref(list);
 }
 
-/* ---- messages ------------------------------------------------------------------------------------------------------ */
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
 
 /* The role as templates know it, or NULL after saying what is wrong. */
 static const char *read_role(const json_t *message, struct ash_api_request *request, const char *param)
@@ -169,7 +169,7 @@ void ash_conversation_add(struct ash_conversation *conversation, struct ash_api_
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the messages");
 }
 
-/* ---- tools --------------------------------------------------------------------------------------------------------- */
+/* ---- tools ------------------------------------------------------------------------------------------------------- */
 
 static void read_tools(struct ash_conversation *conversation, struct ash_api_request *request)
 {
@@ -220,7 +220,7 @@ void ash_conversation_read(struct ash_conversation *conversation, struct ash_api
     read_tools(conversation, request);
 }
 
-/* ---- rendering ----------------------------------------------------------------------------------------------------- */
+/* ---- rendering --------------------------------------------------------------------------------------------------- */
 
 static json_t *variables_of(const struct ash_conversation *conversation)
 {

@@ -14,7 +14,7 @@ struct embedding {
     bool is_base64, is_normalized;
 };
 
-static void free_state(struct ash_call *call)
+static void free_state(struct ash_api_call *call)
 {
     free(call->state);
 }
@@ -44,7 +44,7 @@ static int write_vector(const struct embedding *embedding, const float *vector, 
     return rc == 0 ? ash_str_adds(out, embedding->is_base64 ? "\"" : "]") : rc;
 }
 
-static int write_all(struct ash_call *call, struct ash_str *out)
+static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     const struct embedding *embedding = call->state;
     struct ash_usage usage = ash_call_usage(call);
@@ -65,7 +65,7 @@ static int write_all(struct ash_call *call, struct ash_str *out)
 
 static const struct ash_form form = {.write = write_all, .free_state = free_state};
 
-/* ---- the request --------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
 static void read_format(struct embedding *embedding, struct ash_api_request *request)
 {
@@ -90,7 +90,7 @@ static enum ash_pooling read_pooling(struct ash_api_request *request)
 }
 
 /* Room for the states of every prompt. */
-static void take_room(struct ash_call *call, struct ash_api_request *request)
+static void take_room(struct ash_api_call *call, struct ash_api_request *request)
 {
     size_t hidden = request->api->engine.hidden;
 
@@ -104,7 +104,7 @@ static void take_room(struct ash_call *call, struct ash_api_request *request)
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the embeddings");
 }
 
-static void read_request(struct ash_call *call, struct ash_api_request *request, struct embedding *embedding)
+static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct embedding *embedding)
 {
     const char *key = ash_fields_has(&request->fields, "input") ? "input" : "content";
 
@@ -124,7 +124,7 @@ void ash_api_embeddings(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api_request request;
     struct embedding *embedding;
-    struct ash_call *call;
+    struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
     call = ash_call_open(&request, &form, "embd-");

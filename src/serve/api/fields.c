@@ -10,7 +10,7 @@
 
 #include "base/utf8.h"
 
-/* ---- parsing ------------------------------------------------------------------------------------------------------- */
+/* ---- parsing ----------------------------------------------------------------------------------------------------- */
 
 /* The deepest nesting of brackets outside strings. */
 static size_t depth_of(const char *text, size_t size_bytes)
@@ -58,7 +58,7 @@ int ash_fields_parse(const char *text, size_t size_bytes, size_t depth_max, json
     return 0;
 }
 
-/* ---- looking up ---------------------------------------------------------------------------------------------------- */
+/* ---- looking up -------------------------------------------------------------------------------------------------- */
 
 void ash_fields_init(struct ash_fields *fields, const json_t *object, const char *prefix, struct ash_api_err *err)
 {
@@ -196,7 +196,7 @@ const json_t *ash_fields_object(struct ash_fields *fields, const char *key)
     return NULL;
 }
 
-/* ---- what nobody asked for ------------------------------------------------------------------------------------------- */
+/* ---- what nobody asked for --------------------------------------------------------------------------------------- */
 
 /* Is word one of the space-separated words? */
 static bool is_among(const char *words, const char *word)

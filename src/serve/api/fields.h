@@ -25,7 +25,8 @@ int ash_fields_parse(const char *text, size_t size_bytes, size_t depth_max, json
 
 /* Look into object (borrowed). prefix and err as in the struct. */
 void ash_fields_init(struct ash_fields *fields, const json_t *object, const char *prefix, struct ash_api_err *err);
-/* Each returns the value, or `otherwise` where the field is absent, null or wrong; then err says what. true or false: */
+/* Each returns the value, or `otherwise` where the field is absent, null or wrong; then err says what. true or
+ * false: */
 bool ash_fields_bool(struct ash_fields *fields, const char *key, bool otherwise);
 /* An integer in [min, max]; 5.0 is one. */
 int64_t ash_fields_int(struct ash_fields *fields, const char *key, int64_t min, int64_t max, int64_t otherwise);

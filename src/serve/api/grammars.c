@@ -1,5 +1,5 @@
-/* Constrained output under all its names: OpenAI's response_format, vLLM's structured_outputs and guided_*, SGLang's and
- * llama.cpp's json_schema, regex and grammar. */
+/* Constrained output under all its names: OpenAI's response_format, vLLM's structured_outputs and guided_*, SGLang's
+ * and llama.cpp's json_schema, regex and grammar. */
 #include "serve/api/grammars.h"
 
 #include <errno.h>
@@ -40,7 +40,7 @@ void ash_api_grammars_close(struct ash_api_grammars *grammars)
     free(grammars);
 }
 
-/* ---- one grammar --------------------------------------------------------------------------------------------------- */
+/* ---- one grammar ------------------------------------------------------------------------------------------------- */
 
 static void fail(struct ash_api_request *request, const char *param, const struct ash_err *err)
 {
@@ -53,7 +53,7 @@ static void fail(struct ash_api_request *request, const char *param, const struc
 }
 
 /* Only one field may say what the answer looks like. */
-static bool is_first(struct ash_call *call, struct ash_api_request *request, const char *param)
+static bool is_first(struct ash_api_call *call, struct ash_api_request *request, const char *param)
 {
     if (call->grammar == NULL) return request->err.status == 0;
     ash_api_err_set(&request->err, 400, "invalid_value", param, "'%s' and another field both constrain the answer",
@@ -61,7 +61,7 @@ static bool is_first(struct ash_call *call, struct ash_api_request *request, con
     return false;
 }
 
-static void set_source(struct ash_call *call, struct ash_api_request *request, const char *param,
+static void set_source(struct ash_api_call *call, struct ash_api_request *request, const char *param,
                        const struct ash_grammar_source *source)
 {
     struct ash_api_grammars *grammars = request->api->grammars;
@@ -72,13 +72,13 @@ static void set_source(struct ash_call *call, struct ash_api_request *request, c
         fail(request, param, &err);
 }
 
-static void set_text(struct ash_call *call, struct ash_api_request *request, const char *param,
+static void set_text(struct ash_api_call *call, struct ash_api_request *request, const char *param,
                      enum ash_grammar_kind kind, const char *text)
 {
     set_source(call, request, param, &(struct ash_grammar_source){kind, text, strlen(text)});
 }
 
-void ash_api_grammars_set_schema(struct ash_call *call, struct ash_api_request *request, const json_t *schema,
+void ash_api_grammars_set_schema(struct ash_api_call *call, struct ash_api_request *request, const json_t *schema,
                                  const char *param)
 {
     struct ash_str text = {0};
@@ -97,12 +97,13 @@ void ash_api_grammars_set_schema(struct ash_call *call, struct ash_api_request *
     ash_str_fini(&text);
 }
 
-void ash_api_grammars_set_object(struct ash_call *call, struct ash_api_request *request, const char *param)
+void ash_api_grammars_set_object(struct ash_api_call *call, struct ash_api_request *request, const char *param)
 {
     set_text(call, request, param, ASH_GRAMMAR_JSON_OBJECT, "");
 }
 
-static void set_choice(struct ash_call *call, struct ash_api_request *request, const json_t *list, const char *param)
+static void set_choice(struct ash_api_call *call, struct ash_api_request *request, const json_t *list,
+                       const char *param)
 {
     size_t count = json_array_size(list);
     const char **items = calloc(count + 1, sizeof(*items));
@@ -124,10 +125,10 @@ static void set_choice(struct ash_call *call, struct ash_api_request *request, c
     free(items);
 }
 
-/* ---- the fields ---------------------------------------------------------------------------------------------------- */
+/* ---- the fields -------------------------------------------------------------------------------------------------- */
 
 /* {"type": "json_schema", "json_schema": {"schema": …}} and its relatives. */
-static void read_response_format(struct ash_call *call, struct ash_api_request *request)
+static void read_response_format(struct ash_api_call *call, struct ash_api_request *request)
 {
     const json_t *format = ash_fields_object(&request->fields, "response_format");
     const char *type = json_string_value(json_object_get(format, "type"));
@@ -151,7 +152,7 @@ struct names {
     const char *json, *regex, *choice, *grammar, *json_object;
 };
 
-static void read_named(struct ash_call *call, struct ash_api_request *request, struct ash_fields *fields,
+static void read_named(struct ash_api_call *call, struct ash_api_request *request, struct ash_fields *fields,
                        const struct names *names)
 {
     const json_t *schema = ash_fields_any(fields, names->json);
@@ -167,7 +168,7 @@ static void read_named(struct ash_call *call, struct ash_api_request *request, s
         ash_api_grammars_set_object(call, request, names->json_object);
 }
 
-void ash_api_grammars_read(struct ash_call *call, struct ash_api_request *request)
+void ash_api_grammars_read(struct ash_api_call *call, struct ash_api_request *request)
 {
     static const struct names structured = {"json", "regex", "choice", "grammar", "json_object"};
     static const struct names guided = {"guided_json", "guided_regex", "guided_choice", "guided_grammar",
@@ -193,7 +194,7 @@ void ash_api_grammars_read(struct ash_call *call, struct ash_api_request *reques
     ash_fields_ignore(&request->fields, "guided_decoding_backend guided_whitespace_pattern");
 }
 
-/* ---- tools --------------------------------------------------------------------------------------------------------- */
+/* ---- tools ------------------------------------------------------------------------------------------------------- */
 
 /* The tools that may be called: all, or the one that was named. Returns how many; *is_strict_out: one asks for it. */
 static size_t list_tools(const struct ash_chat_call *chat, struct ash_tool *tools, bool *is_strict_out)
@@ -212,7 +213,7 @@ static size_t list_tools(const struct ash_chat_call *chat, struct ash_tool *tool
     return count;
 }
 
-static int compile_tools(struct ash_call *call, struct ash_api_request *request, const struct ash_chat_call *chat,
+static int compile_tools(struct ash_api_call *call, struct ash_api_request *request, const struct ash_chat_call *chat,
                          const struct ash_tool_grammar_opts *opts, struct ash_err *err)
 {
     struct ash_api_grammars *grammars = request->api->grammars;
@@ -230,32 +231,43 @@ static int compile_tools(struct ash_call *call, struct ash_api_request *request,
     return rc;
 }
 
-void ash_api_grammars_read_tools(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
+/* Does a grammar of tools have a place here? */
+static bool wants_tools(const struct ash_api_call *call, struct ash_api_request *request,
+                        const struct ash_chat_call *chat)
+{
+    bool is_auto = chat->policy.mode == ASH_TOOL_MODE_AUTO;
+
+    if (chat->policy.mode == ASH_TOOL_MODE_NONE || (is_auto && call->grammar != NULL)) return false;
+    if (request->api->tool_format != ASH_TOOLS_NONE) return true;
+    if (!is_auto)
+        ash_fields_wrong(&request->fields, "tool_choice",
+                         "asks for a call, but this model's template has no tool calls (--tool-call-parser)");
+    return false;
+}
+
+void ash_api_grammars_read_tools(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     bool is_auto = chat->policy.mode == ASH_TOOL_MODE_AUTO, is_strict = false;
-    struct ash_tool *tools = calloc(json_array_size(chat->conversation.tools) + 1, sizeof(*tools));
     struct ash_tool_grammar_opts opts = {.format = request->api->tool_format,
                                          .choice = is_auto ? ASH_TOOL_AUTO : ASH_TOOL_REQUIRED,
-                                         .tools = tools,
                                          .is_parallel = chat->policy.is_parallel,
                                          .tags = request->api->thought_tags,
                                          .is_thinking = chat->parts.is_thinking,
                                          .trie = request->api->engine.trie};
+    struct ash_tool *tools;
     struct ash_err err = {0};
-    int rc = tools != NULL ? 0 : -ENOMEM;
+    int rc;
 
-    if (rc == 0) opts.count = list_tools(chat, tools, &is_strict);
-    if (rc < 0) {
+    if (!wants_tools(call, request, chat) || !is_first(call, request, "tool_choice")) return;
+    tools = calloc(json_array_size(chat->conversation.tools) + 1, sizeof(*tools));
+    if (tools == NULL) {
         ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the tools");
-    } else if (chat->policy.mode == ASH_TOOL_MODE_NONE || (is_auto && call->grammar != NULL)) {
-        /* nothing to add: no calls, or the answer's form was given */
-    } else if (!is_auto && request->api->tool_format == ASH_TOOLS_NONE) {
-        ash_fields_wrong(&request->fields, "tool_choice",
-                         "asks for a call, but this model's template has no tool calls (--tool-call-parser)");
-    } else if (request->api->tool_format != ASH_TOOLS_NONE && is_first(call, request, "tool_choice")) {
-        rc = compile_tools(call, request, chat, &opts, &err);
-        /* Where nothing was promised, a schema that cannot be enforced leaves the model free. */
-        if (rc < 0 && (!is_auto || is_strict || rc != -ENOTSUP)) fail(request, "tools", &err);
+        return;
     }
+    opts.tools = tools;
+    opts.count = list_tools(chat, tools, &is_strict);
+    rc = compile_tools(call, request, chat, &opts, &err);
+    /* Where nothing was promised, a schema that cannot be enforced leaves the model free. */
+    if (rc < 0 && (!is_auto || is_strict || rc != -ENOTSUP)) fail(request, "tools", &err);
     free(tools);
 }

@@ -16,12 +16,12 @@ struct llama {
     bool returns_tokens, has_timings, has_many; /* many: the answer is a list */
 };
 
-static void free_state(struct ash_call *call)
+static void free_state(struct ash_api_call *call)
 {
     free(call->state);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* "completion_probabilities":[{id, token, bytes, logprob, top_logprobs}]: as llama.cpp writes them. */
 static int write_entry(const struct ash_api *api, int32_t id, float logprob, struct ash_str *out)
@@ -40,7 +40,7 @@ static int write_entry(const struct ash_api *api, int32_t id, float logprob, str
     return rc;
 }
 
-static int write_probs(const struct ash_call *call, const struct ash_delta *delta, struct ash_str *out)
+static int write_probs(const struct ash_api_call *call, const struct ash_delta *delta, struct ash_str *out)
 {
     const struct llama *llama = call->state;
     int rc = ash_str_adds(out, ",\"completion_probabilities\":[");
@@ -62,7 +62,7 @@ static int write_probs(const struct ash_call *call, const struct ash_delta *delt
 }
 
 /* "content":…,"tokens":…: of what is new. */
-static int write_content(const struct ash_call *call, const struct ash_delta *delta, bool is_stream,
+static int write_content(const struct ash_api_call *call, const struct ash_delta *delta, bool is_stream,
                          struct ash_str *out)
 {
     const struct llama *llama = call->state;
@@ -95,22 +95,22 @@ static int write_timings(const struct ash_request_end *end, struct ash_str *out)
         per_second(end->answer_tokens, end->decode_s));
 }
 
-static int write_settings(const struct ash_call *call, const struct ash_api_choice *choice, struct ash_str *out)
+static int write_settings(const struct ash_api_call *call, const struct ash_api_choice *choice, struct ash_str *out)
 {
     const struct ash_sampler_opts *sampler = &choice->request.sampler;
 
     return ash_str_addf(out,
-                        ",\"generation_settings\":{\"seed\":%llu,\"temperature\":%.9g,\"top_k\":%zu,\"top_p\":%.9g,"
+                        ",\"generation_settings\":{\"seed\":%lld,\"temperature\":%.9g,\"top_k\":%zu,\"top_p\":%.9g,"
                         "\"min_p\":%.9g,\"typical_p\":%.9g,\"repeat_last_n\":%zu,\"repeat_penalty\":%.9g,"
                         "\"presence_penalty\":%.9g,\"frequency_penalty\":%.9g,\"n_predict\":%zu,\"ignore_eos\":%s,"
                         "\"stream\":%s}",
-                        (unsigned long long)sampler->seed, sampler->temperature, sampler->top_k, sampler->top_p,
-                        sampler->min_p, sampler->typical_p, sampler->repeat_last_n, sampler->repetition_penalty,
+                        (long long)sampler->seed, sampler->temperature, sampler->top_k, sampler->top_p, sampler->min_p,
+                        sampler->typical_p, sampler->repeat_last_n, sampler->repetition_penalty,
                         sampler->presence_penalty, sampler->frequency_penalty, choice->request.max_tokens,
                         call->sampling.ignores_eos ? "true" : "false", call->is_stream ? "true" : "false");
 }
 
-static int write_ending(struct ash_call *call, struct ash_api_choice *choice, struct ash_str *out)
+static int write_ending(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     const struct llama *llama = call->state;
     const char *type = choice->has_stopped ? "word" : choice->end.finish == ASH_FINISH_EOS ? "eos" : "limit";
@@ -130,7 +130,7 @@ static int write_ending(struct ash_call *call, struct ash_api_choice *choice, st
     return rc == 0 && llama->has_timings ? write_timings(&choice->end, out) : rc;
 }
 
-static int write_all(struct ash_call *call, struct ash_str *out)
+static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     const struct llama *llama = call->state;
     int rc = llama->has_many ? ash_str_adds(out, "[") : 0;
@@ -148,13 +148,13 @@ static int write_all(struct ash_call *call, struct ash_str *out)
     return rc == 0 && llama->has_many ? ash_str_adds(out, "]") : rc;
 }
 
-static int write_start(struct ash_call *call, struct ash_str *out)
+static int write_start(struct ash_api_call *call, struct ash_str *out)
 {
     (void)call, (void)out;
     return 0;
 }
 
-static int write_delta(struct ash_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
+static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
                        struct ash_str *out)
 {
     int rc = ash_str_addf(out, "data: {\"index\":%zu,", choice->index);
@@ -167,7 +167,7 @@ static int write_delta(struct ash_call *call, struct ash_api_choice *choice, con
                : rc;
 }
 
-static int write_finish(struct ash_call *call, struct ash_api_choice *choice, struct ash_str *out)
+static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     int rc = ash_str_adds(out, "data: {\"content\":\"\",\"tokens\":[]");
 
@@ -175,7 +175,7 @@ static int write_finish(struct ash_call *call, struct ash_api_choice *choice, st
     return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
 }
 
-static int write_end(struct ash_call *call, struct ash_str *out)
+static int write_end(struct ash_api_call *call, struct ash_str *out)
 {
     (void)call, (void)out; /* the event with "stop": true was the last */
     return 0;
@@ -188,9 +188,9 @@ static const struct ash_form form = {.write = write_all,
                                      .write_end = write_end,
                                      .free_state = free_state};
 
-/* ---- the request --------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
-static void read_settings(struct ash_call *call, struct ash_api_request *request, struct llama *llama)
+static void read_settings(struct ash_api_call *call, struct ash_api_request *request, struct llama *llama)
 {
     static const char *const max_keys[] = {"n_predict", "max_tokens", NULL};
     struct ash_fields *fields = &request->fields;
@@ -211,7 +211,7 @@ static void read_settings(struct ash_call *call, struct ash_api_request *request
 }
 
 /* Finish reading, and start. */
-static void start(struct ash_call *call, struct ash_api_request *request, const char *prompt_key)
+static void start(struct ash_api_call *call, struct ash_api_request *request, const char *prompt_key)
 {
     struct llama *llama = call->state;
 
@@ -221,9 +221,9 @@ static void start(struct ash_call *call, struct ash_api_request *request, const 
 }
 
 /* A call with its state, or NULL after saying what is wrong. */
-static struct ash_call *open_call(struct ash_api_request *request)
+static struct ash_api_call *open_call(struct ash_api_request *request)
 {
-    struct ash_call *call = ash_call_open(request, &form, "cmpl-");
+    struct ash_api_call *call = ash_call_open(request, &form, "cmpl-");
 
     if (call == NULL) return NULL;
     call->state = calloc(1, sizeof(struct llama));
@@ -233,7 +233,7 @@ static struct ash_call *open_call(struct ash_api_request *request)
     return NULL;
 }
 
-static void finish(struct ash_call *call, struct ash_api_request *request)
+static void finish(struct ash_api_call *call, struct ash_api_request *request)
 {
     if (ash_api_request_failed(request))
         ash_call_close(call);
@@ -245,7 +245,7 @@ static void finish(struct ash_call *call, struct ash_api_request *request)
 void ash_api_llama_completion(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api_request request;
-    struct ash_call *call;
+    struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
     call = open_call(&request);
@@ -257,7 +257,7 @@ void ash_api_llama_completion(void *ctx, struct ash_http_exchange *exchange)
     finish(call, &request);
 }
 
-/* ---- filling a gap ------------------------------------------------------------------------------------------------- */
+/* ---- filling a gap ----------------------------------------------------------------------------------------------- */
 
 /* The ids of the marks that a model was trained with, under the names that families give them. */
 static int32_t find_mark(const struct ash_api *api, const char *const *names)
@@ -317,7 +317,7 @@ static void build_infill(struct ash_prompts *prompts, struct ash_api_request *re
 void ash_api_infill(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api_request request;
-    struct ash_call *call;
+    struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
     call = open_call(&request);

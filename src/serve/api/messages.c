@@ -16,7 +16,7 @@ struct message_call {
     enum ash_part_kind kind;   /* of it */
 };
 
-/* ---- pieces -------------------------------------------------------------------------------------------------------- */
+/* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
 static const char *stop_reason(const struct ash_api_choice *choice, size_t call_count)
 {
@@ -25,7 +25,7 @@ static const char *stop_reason(const struct ash_api_choice *choice, size_t call_
     return call_count > 0 ? "tool_use" : "end_turn";
 }
 
-static int write_stop(const struct ash_call *call, const struct ash_api_choice *choice, size_t call_count,
+static int write_stop(const struct ash_api_call *call, const struct ash_api_choice *choice, size_t call_count,
                       struct ash_str *out)
 {
     int rc = ash_str_addf(out, "\"stop_reason\":\"%s\",\"stop_sequence\":", stop_reason(choice, call_count));
@@ -36,7 +36,7 @@ static int write_stop(const struct ash_call *call, const struct ash_api_choice *
 }
 
 /* {"input_tokens":…}: without those from the cache, which stand apart. */
-static int write_usage(struct ash_call *call, struct ash_str *out)
+static int write_usage(struct ash_api_call *call, struct ash_str *out)
 {
     struct ash_usage usage = ash_call_usage(call);
 
@@ -46,7 +46,7 @@ static int write_usage(struct ash_call *call, struct ash_str *out)
                         usage.prompt_tokens - usage.cached_tokens, usage.answer_tokens, usage.cached_tokens);
 }
 
-static int write_head(const struct ash_call *call, struct ash_str *out)
+static int write_head(const struct ash_api_call *call, struct ash_str *out)
 {
     int rc = ash_str_addf(out, "{\"id\":\"%s\",\"type\":\"message\",\"role\":\"assistant\",\"model\":", call->id);
 
@@ -60,7 +60,7 @@ static const char *begin_event(const char *name, struct ash_str *out, int *rc)
     return name;
 }
 
-/* ---- the whole ----------------------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
 
 static int write_texts(const struct ash_message_parts *message, struct ash_str *out)
 {
@@ -115,7 +115,7 @@ static int write_calls(const struct ash_message_parts *message, struct ash_str *
     return rc;
 }
 
-static int write_all(struct ash_call *call, struct ash_str *out)
+static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     struct ash_api_choice *choice = &call->choices[0];
     struct ash_message_parts message = {0};
@@ -132,9 +132,9 @@ static int write_all(struct ash_call *call, struct ash_str *out)
     return rc == 0 ? ash_str_adds(out, "}") : rc;
 }
 
-/* ---- the stream ---------------------------------------------------------------------------------------------------- */
+/* ---- the stream -------------------------------------------------------------------------------------------------- */
 
-static int write_start(struct ash_call *call, struct ash_str *out)
+static int write_start(struct ash_api_call *call, struct ash_str *out)
 {
     int rc;
 
@@ -156,7 +156,7 @@ static int close_block(struct message_call *message, struct ash_str *out)
     return rc == 0 ? ash_str_addf(out, ",\"index\":%zu}\n\n", message->blocks - 1) : rc;
 }
 
-static int open_block(struct ash_call *call, const struct ash_part *part, struct ash_str *out)
+static int open_block(struct ash_api_call *call, const struct ash_part *part, struct ash_str *out)
 {
     struct message_call *message = call->state;
     int rc;
@@ -193,7 +193,7 @@ static int write_block_delta(struct message_call *message, const struct ash_part
 
 /* Where parts go. */
 struct sink {
-    struct ash_call *call;
+    struct ash_api_call *call;
     struct ash_str *out;
 };
 
@@ -210,7 +210,7 @@ static int see_part(void *ctx, const struct ash_part *part)
     return rc == 0 && part->kind != ASH_PART_CALL ? write_block_delta(message, part, sink->out) : rc;
 }
 
-static int write_delta(struct ash_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
+static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
                        struct ash_str *out)
 {
     struct ash_parts *parts = ash_chat_call_parser(call, choice);
@@ -219,7 +219,7 @@ static int write_delta(struct ash_call *call, struct ash_api_choice *choice, con
     return ash_parts_push(parts, delta->text, delta->size_bytes, see_part, &(struct sink){call, out});
 }
 
-static int write_finish(struct ash_call *call, struct ash_api_choice *choice, struct ash_str *out)
+static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     struct ash_parts *parts = ash_chat_call_parser(call, choice);
     int rc = parts != NULL ? ash_parts_finish(parts, see_part, &(struct sink){call, out}) : -ENOMEM;
@@ -233,7 +233,7 @@ static int write_finish(struct ash_call *call, struct ash_api_choice *choice, st
     return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
 }
 
-static int write_end(struct ash_call *call, struct ash_str *out)
+static int write_end(struct ash_api_call *call, struct ash_str *out)
 {
     int rc;
 
@@ -249,7 +249,7 @@ static const struct ash_form form = {.write = write_all,
                                      .write_end = write_end,
                                      .free_state = ash_chat_call_free};
 
-/* ---- the request --------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
 /* {"type": "enabled" | "disabled"}: templates with a switch hear of it. */
 static void read_thinking(struct ash_chat_call *chat, struct ash_api_request *request)
@@ -266,7 +266,7 @@ static void read_thinking(struct ash_chat_call *chat, struct ash_api_request *re
     chat->conversation.kwargs = kwargs;
 }
 
-static void read_request(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
+static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     static const char *const max_keys[] = {"max_tokens", NULL};
 
@@ -290,7 +290,7 @@ void ash_api_messages(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api_request request;
     struct message_call *message;
-    struct ash_call *call;
+    struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
     call = ash_call_open(&request, &form, "msg_");

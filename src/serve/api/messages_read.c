@@ -19,7 +19,7 @@ static const char *type_of(const json_t *block)
     return type != NULL ? type : "";
 }
 
-/* ---- blocks -------------------------------------------------------------------------------------------------------- */
+/* ---- blocks ------------------------------------------------------------------------------------------------------ */
 
 /* What the blocks of one message become. */
 struct turn {
@@ -96,7 +96,7 @@ static void add_message(struct ash_conversation *conversation, struct ash_api_re
     json_decref(turn.calls);
 }
 
-/* ---- the request --------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
 static void read_system(struct ash_conversation *conversation, struct ash_api_request *request)
 {

@@ -163,7 +163,7 @@ void ash_api_metrics_token(struct ash_api_metrics *metrics, struct ash_api_choic
     ash_metric_add(metrics->series.answer_tokens, 1);
 }
 
-void ash_api_metrics_call(struct ash_api_metrics *metrics, const struct ash_call *call)
+void ash_api_metrics_call(struct ash_api_metrics *metrics, const struct ash_api_call *call)
 {
     ash_metric_observe(metrics->series.request_n, (double)call->sampling.n);
     if (call->sampling.max_tokens != ASH_SAMPLING_UNLIMITED)

@@ -15,7 +15,7 @@ void ash_api_metrics_token(struct ash_api_metrics *metrics, struct ash_api_choic
 /* A choice is done. On the engine's thread. */
 void ash_api_metrics_done(struct ash_api_metrics *metrics, const struct ash_api_choice *choice);
 /* A call was submitted. */
-void ash_api_metrics_call(struct ash_api_metrics *metrics, const struct ash_call *call);
+void ash_api_metrics_call(struct ash_api_metrics *metrics, const struct ash_api_call *call);
 /* Take over the engine's figures. */
 void ash_api_metrics_engine(struct ash_api_metrics *metrics, const struct ash_core_stats *stats);
 

@@ -6,7 +6,7 @@
 
 #include "serve/api/write.h"
 
-void ash_openai_read_stream(struct ash_call *call, struct ash_api_request *request)
+void ash_openai_read_stream(struct ash_api_call *call, struct ash_api_request *request)
 {
     struct ash_fields *fields = &request->fields, options;
     const json_t *object = ash_fields_object(fields, "stream_options");
@@ -22,7 +22,7 @@ void ash_openai_read_stream(struct ash_call *call, struct ash_api_request *reque
     call->wants_usage_always = ash_fields_bool(&options, "continuous_usage_stats", false);
 }
 
-int ash_openai_write_head(const struct ash_call *call, const char *object, struct ash_str *out)
+int ash_openai_write_head(const struct ash_api_call *call, const char *object, struct ash_str *out)
 {
     int rc = ash_str_addf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", call->id, object,
                           call->created_s);
@@ -33,7 +33,7 @@ int ash_openai_write_head(const struct ash_call *call, const char *object, struc
     return ash_str_addf(out, ",\"system_fingerprint\":\"%s\"", call->api->fingerprint);
 }
 
-int ash_openai_write_usage(struct ash_call *call, struct ash_str *out)
+int ash_openai_write_usage(struct ash_api_call *call, struct ash_str *out)
 {
     struct ash_usage usage = ash_call_usage(call);
 
@@ -44,13 +44,23 @@ int ash_openai_write_usage(struct ash_call *call, struct ash_str *out)
                         usage.cached_tokens);
 }
 
-int ash_openai_write_running_usage(struct ash_call *call, struct ash_str *out)
+int ash_openai_write_stop_reason(const struct ash_api_call *call, const struct ash_api_choice *choice,
+                                 struct ash_str *out)
+{
+    int rc = ash_str_adds(out, ",\"stop_reason\":");
+
+    if (rc == 0 && choice->has_stopped) return ash_write_text(out, call->sampling.stops.items[choice->stop_index]);
+    if (rc == 0 && choice->end.stop_id >= 0) return ash_str_addf(out, "%d", choice->end.stop_id);
+    return rc == 0 ? ash_str_adds(out, "null") : rc;
+}
+
+int ash_openai_write_running_usage(struct ash_api_call *call, struct ash_str *out)
 {
     if (call->wants_usage_always) return ash_openai_write_usage(call, out);
     return call->wants_usage ? ash_str_adds(out, ",\"usage\":null") : 0;
 }
 
-int ash_openai_write_end(struct ash_call *call, const char *object, struct ash_str *out)
+int ash_openai_write_end(struct ash_api_call *call, const char *object, struct ash_str *out)
 {
     int rc = 0;
 
@@ -64,7 +74,7 @@ int ash_openai_write_end(struct ash_call *call, const char *object, struct ash_s
     return rc == 0 ? ash_str_adds(out, "data: [DONE]\n\n") : rc;
 }
 
-/* ---- tokens -------------------------------------------------------------------------------------------------------- */
+/* ---- tokens ------------------------------------------------------------------------------------------------------ */
 
 int ash_openai_token_text(const struct ash_api *api, int32_t id, struct ash_str *out)
 {

@@ -1,5 +1,5 @@
-/* POST /v1/responses, without memory: what a client wants to be known it sends. Events are built as JSON values, because
- * a finished item appears in three of them. */
+/* POST /v1/responses, without memory: what a client wants to be known it sends. Events are built as JSON values,
+ * because a finished item appears in three of them. */
 #include "serve/api/responses_read.h"
 
 #include <errno.h>
@@ -22,7 +22,7 @@ struct response_call {
     char name[128], id[48];    /* of a call */
 };
 
-static void free_state(struct ash_call *call)
+static void free_state(struct ash_api_call *call)
 {
     struct response_call *response = call->state;
 
@@ -33,7 +33,7 @@ static void free_state(struct ash_call *call)
     ash_chat_call_free(call);
 }
 
-/* ---- items --------------------------------------------------------------------------------------------------------- */
+/* ---- items ------------------------------------------------------------------------------------------------------- */
 
 static json_t *text_value(const struct ash_str *text)
 {
@@ -41,7 +41,7 @@ static json_t *text_value(const struct ash_str *text)
 }
 
 /* The id of item `index`: "msg_…", "rs_…", "fc_…". */
-static json_t *item_id(const struct ash_call *call, enum ash_part_kind kind, size_t index)
+static json_t *item_id(const struct ash_api_call *call, enum ash_part_kind kind, size_t index)
 {
     static const char *const prefixes[] = {
         [ASH_PART_REASONING] = "rs", [ASH_PART_CONTENT] = "msg", [ASH_PART_CALL] = "fc", [ASH_PART_ARGUMENTS] = "fc"};
@@ -56,7 +56,7 @@ static json_t *part_json(enum ash_part_kind kind, json_t *text)
 }
 
 /* The item at work. status "in_progress": without its text. */
-static json_t *item_json(const struct ash_call *call, const char *status)
+static json_t *item_json(const struct ash_api_call *call, const char *status)
 {
     const struct response_call *response = call->state;
     size_t index = json_array_size(response->output);
@@ -76,9 +76,9 @@ static json_t *item_json(const struct ash_call *call, const char *status)
                      "content", content);
 }
 
-/* ---- the response -------------------------------------------------------------------------------------------------- */
+/* ---- the response ------------------------------------------------------------------------------------------------ */
 
-static json_t *usage_json(struct ash_call *call)
+static json_t *usage_json(struct ash_api_call *call)
 {
     struct ash_usage usage = ash_call_usage(call);
 
@@ -89,7 +89,7 @@ static json_t *usage_json(struct ash_call *call)
 }
 
 /* A field of the request as it came, or another value. */
-static void set_echo(json_t *json, const struct ash_call *call, const char *key, json_t *otherwise)
+static void set_echo(json_t *json, const struct ash_api_call *call, const char *key, json_t *otherwise)
 {
     const struct response_call *response = call->state;
     json_t *value = json_object_get(response->chat.json, key);
@@ -99,7 +99,7 @@ static void set_echo(json_t *json, const struct ash_call *call, const char *key,
 }
 
 /* status NULL: it is in progress. */
-static json_t *response_json(struct ash_call *call, const char *status)
+static json_t *response_json(struct ash_api_call *call, const char *status)
 {
     const struct response_call *response = call->state;
     json_t *output = status != NULL ? json_incref(response->output) : json_array();
@@ -125,15 +125,15 @@ static json_t *response_json(struct ash_call *call, const char *status)
     return json;
 }
 
-static const char *final_status(const struct ash_call *call)
+static const char *final_status(const struct ash_api_call *call)
 {
     return strcmp(ash_api_choice_reason(&call->choices[0]), "length") == 0 ? "incomplete" : "completed";
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 /* Write an event; takes json, which lacks its type and number. */
-static int write_event(struct ash_call *call, const char *type, json_t *json, struct ash_str *out)
+static int write_event(struct ash_api_call *call, const char *type, json_t *json, struct ash_str *out)
 {
     struct response_call *response = call->state;
     int rc;
@@ -148,7 +148,7 @@ static int write_event(struct ash_call *call, const char *type, json_t *json, st
 }
 
 /* An event of the item at work: its id and place, and one more field (taken). */
-static int write_item_event(struct ash_call *call, const char *type, const char *key, json_t *value,
+static int write_item_event(struct ash_api_call *call, const char *type, const char *key, json_t *value,
                             struct ash_str *out)
 {
     struct response_call *response = call->state;
@@ -162,7 +162,7 @@ static int write_item_event(struct ash_call *call, const char *type, const char 
     return write_event(call, type, json, out);
 }
 
-static int write_added(struct ash_call *call, const char *type, const char *status, struct ash_str *out)
+static int write_added(struct ash_api_call *call, const char *type, const char *status, struct ash_str *out)
 {
     struct response_call *response = call->state;
 
@@ -172,7 +172,7 @@ static int write_added(struct ash_call *call, const char *type, const char *stat
                        out);
 }
 
-static int open_item(struct ash_call *call, const struct ash_part *part, struct ash_str *out)
+static int open_item(struct ash_api_call *call, const struct ash_part *part, struct ash_str *out)
 {
     struct response_call *response = call->state;
     int rc;
@@ -189,7 +189,7 @@ static int open_item(struct ash_call *call, const struct ash_part *part, struct 
     return write_item_event(call, "response.content_part.added", "part", part_json(part->kind, json_string("")), out);
 }
 
-static int close_item(struct ash_call *call, const char *status, struct ash_str *out)
+static int close_item(struct ash_api_call *call, const char *status, struct ash_str *out)
 {
     static const char *const names[] = {[ASH_PART_REASONING] = "response.reasoning_text.done",
                                         [ASH_PART_CONTENT] = "response.output_text.done",
@@ -212,7 +212,7 @@ static int close_item(struct ash_call *call, const char *status, struct ash_str 
 
 /* Where parts go. */
 struct sink {
-    struct ash_call *call;
+    struct ash_api_call *call;
     struct ash_str *out;
 };
 
@@ -236,7 +236,7 @@ static int see_part(void *ctx, const struct ash_part *part)
                             sink->out);
 }
 
-static int write_start(struct ash_call *call, struct ash_str *out)
+static int write_start(struct ash_api_call *call, struct ash_str *out)
 {
     int rc = write_event(call, "response.created", json_pack("{s:o}", "response", response_json(call, NULL)), out);
 
@@ -244,7 +244,7 @@ static int write_start(struct ash_call *call, struct ash_str *out)
     return write_event(call, "response.in_progress", json_pack("{s:o}", "response", response_json(call, NULL)), out);
 }
 
-static int write_delta(struct ash_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
+static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
                        struct ash_str *out)
 {
     struct ash_parts *parts = ash_chat_call_parser(call, choice);
@@ -253,7 +253,7 @@ static int write_delta(struct ash_call *call, struct ash_api_choice *choice, con
     return ash_parts_push(parts, delta->text, delta->size_bytes, see_part, &(struct sink){call, out});
 }
 
-static int write_finish(struct ash_call *call, struct ash_api_choice *choice, struct ash_str *out)
+static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     struct ash_parts *parts = ash_chat_call_parser(call, choice);
     int rc = parts != NULL ? ash_parts_finish(parts, see_part, &(struct sink){call, out}) : -ENOMEM;
@@ -261,7 +261,7 @@ static int write_finish(struct ash_call *call, struct ash_api_choice *choice, st
     return rc == 0 ? close_item(call, final_status(call), out) : rc;
 }
 
-static int write_end(struct ash_call *call, struct ash_str *out)
+static int write_end(struct ash_api_call *call, struct ash_str *out)
 {
     const char *status = final_status(call);
 
@@ -270,7 +270,7 @@ static int write_end(struct ash_call *call, struct ash_str *out)
 }
 
 /* The whole is what a stream's events leave behind. */
-static int write_all(struct ash_call *call, struct ash_str *out)
+static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     struct ash_api_choice *choice = &call->choices[0];
     struct ash_delta delta = {.text = choice->text.data != NULL ? choice->text.data : "",
@@ -295,9 +295,9 @@ static const struct ash_form form = {.write = write_all,
                                      .write_end = write_end,
                                      .free_state = free_state};
 
-/* ---- the request --------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
-static void read_request(struct ash_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
+static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     static const char *const max_keys[] = {"max_output_tokens", NULL};
 
@@ -317,7 +317,7 @@ void ash_api_responses(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api_request request;
     struct response_call *response;
-    struct ash_call *call;
+    struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
     call = ash_call_open(&request, &form, "resp_");

@@ -19,7 +19,7 @@ static const char *string_of(const json_t *object, const char *key)
     return text != NULL ? text : "";
 }
 
-/* ---- items --------------------------------------------------------------------------------------------------------- */
+/* ---- items ------------------------------------------------------------------------------------------------------- */
 
 static void add(struct ash_conversation *conversation, struct ash_api_request *request, json_t *message,
                 const char *param)
@@ -92,7 +92,7 @@ static void read_input(struct ash_conversation *conversation, struct ash_api_req
     }
 }
 
-/* ---- tools and forms ----------------------------------------------------------------------------------------------- */
+/* ---- tools and forms --------------------------------------------------------------------------------------------- */
 
 /* Tools here are flat: {"type": "function", "name": …, "parameters": …}. */
 static void read_tools(struct ash_conversation *conversation, struct ash_api_request *request)
@@ -121,7 +121,7 @@ static void read_tools(struct ash_conversation *conversation, struct ash_api_req
 }
 
 /* {"format": {"type": "json_schema", "schema": …}} */
-static void read_text(struct ash_call *call, struct ash_api_request *request)
+static void read_text(struct ash_api_call *call, struct ash_api_request *request)
 {
     const json_t *text = ash_fields_object(&request->fields, "text"), *format = json_object_get(text, "format");
     const char *type = string_of(format, "type");
@@ -147,7 +147,7 @@ static void refuse_state(struct ash_api_request *request)
         ash_fields_wrong(&request->fields, "background", "needs a server that keeps responses");
 }
 
-void ash_responses_read(struct ash_call *call, struct ash_chat_call *chat, struct ash_api_request *request)
+void ash_responses_read(struct ash_api_call *call, struct ash_chat_call *chat, struct ash_api_request *request)
 {
     const json_t *kwargs = ash_fields_object(&request->fields, "chat_template_kwargs");
 

@@ -4,8 +4,8 @@
 
 #include "serve/api/chat_call.h"
 
-/* Read "instructions", "input", "tools", "tool_choice", "text" and what needs a server that remembers, which is refused.
- * What is wrong is in request->err. */
-void ash_responses_read(struct ash_call *call, struct ash_chat_call *chat, struct ash_api_request *request);
+/* Read "instructions", "input", "tools", "tool_choice", "text" and what needs a server that remembers, which is
+ * refused. What is wrong is in request->err. */
+void ash_responses_read(struct ash_api_call *call, struct ash_chat_call *chat, struct ash_api_request *request);
 
 #endif

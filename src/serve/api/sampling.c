@@ -23,7 +23,7 @@ static const char *first_given(struct ash_fields *fields, const char *const *key
     return found != NULL ? found : keys[0];
 }
 
-/* ---- the sampler --------------------------------------------------------------------------------------------------- */
+/* ---- the sampler ------------------------------------------------------------------------------------------------- */
 
 static struct ash_sampler_opts default_sampler(const struct ash_api *api, enum ash_dialect dialect)
 {
@@ -61,6 +61,8 @@ static void read_seed(struct ash_sampling *sampling, struct ash_fields *fields)
         sampling->sampler.seed = (uint64_t)seed;
     else if (getrandom(&sampling->sampler.seed, sizeof(sampling->sampler.seed), 0) < 0)
         ash_api_err_set(fields->err, 500, "no_random_numbers", "seed", "no random numbers: give a seed");
+    else
+        sampling->sampler.seed >>= 11; /* 53 bits: every JSON reader can give it back */
 }
 
 static void read_sampler(struct ash_sampling *sampling, struct ash_api_request *request, enum ash_dialect dialect)
@@ -90,7 +92,7 @@ struct ash_sampler_opts ash_sampling_of(const struct ash_sampling *sampling, siz
     return sampler;
 }
 
-/* ---- ids ----------------------------------------------------------------------------------------------------------- */
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
 
 /* An id of the vocabulary, or -1 after saying what is wrong. */
 static int32_t read_id(const json_t *value, struct ash_api_request *request, const char *key)
@@ -193,7 +195,7 @@ static void read_bias(struct ash_sampling *sampling, struct ash_api_request *req
         read_bias_array(sampling, request, value);
 }
 
-/* ---- ends ---------------------------------------------------------------------------------------------------------- */
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
 
 void ash_sampling_read_stops(struct ash_sampling *sampling, struct ash_api_request *request, const char *key)
 {
@@ -229,7 +231,7 @@ void ash_sampling_read_max(struct ash_sampling *sampling, struct ash_api_request
         ash_fields_wrong(&request->fields, "min_tokens", "is more than %s", key);
 }
 
-/* ---- all together -------------------------------------------------------------------------------------------------- */
+/* ---- all together ------------------------------------------------------------------------------------------------ */
 
 static void read_cache(struct ash_sampling *sampling, struct ash_api_request *request)
 {

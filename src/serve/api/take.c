@@ -61,7 +61,7 @@ static int add_token(struct ash_api_choice *choice, const struct ash_token *toke
 int ash_api_choice_take(void *ctx, const struct ash_token *token)
 {
     struct ash_api_choice *choice = ctx;
-    struct ash_call *call = choice->call;
+    struct ash_api_call *call = choice->call;
     struct ash_err err = {0};
     size_t before;
     bool is_new;

@@ -49,6 +49,20 @@ static int write_piece(const struct ash_api *api, int32_t id, struct ash_str *ou
     return rc == 0 ? ash_str_adds(out, "}") : rc;
 }
 
+/* ,"token_strs":[…]: as the vocabulary has them. */
+static int write_contents(const struct ash_api *api, const struct ash_ids *ids, struct ash_str *out)
+{
+    int rc = ash_str_adds(out, ",\"token_strs\":[");
+
+    for (size_t i = 0; i < ids->count && rc == 0; i++) {
+        const char *content = ash_tokenizer_content(api->engine.tokenizer, ids->data[i]);
+
+        if (i > 0) rc = ash_str_adds(out, ",");
+        if (rc == 0) rc = ash_write_text(out, content != NULL ? content : "");
+    }
+    return rc == 0 ? ash_str_adds(out, "]") : rc;
+}
+
 static int write_tokens(const struct ash_api *api, const struct ash_ids *ids, bool has_pieces, bool has_texts,
                         struct ash_str *out)
 {
@@ -60,16 +74,7 @@ static int write_tokens(const struct ash_api *api, const struct ash_ids *ids, bo
     }
     if (rc == 0)
         rc = ash_str_addf(out, "],\"count\":%zu,\"max_model_len\":%zu", ids->count, api->engine.context_tokens);
-    if (rc == 0 && has_texts) {
-        rc = ash_str_adds(out, ",\"token_strs\":[");
-        for (size_t i = 0; i < ids->count && rc == 0; i++) {
-            const char *content = ash_tokenizer_content(api->engine.tokenizer, ids->data[i]);
-
-            if (i > 0) rc = ash_str_adds(out, ",");
-            if (rc == 0) rc = ash_write_text(out, content != NULL ? content : "");
-        }
-        if (rc == 0) rc = ash_str_adds(out, "]");
-    }
+    if (rc == 0 && has_texts) rc = write_contents(api, ids, out);
     return rc == 0 ? ash_str_adds(out, "}") : rc;
 }
 

@@ -10,6 +10,7 @@
 
 #define PAGE ASH_CACHE_PAGE_TOKENS
 #define LEAST_PREFILL_ROWS 16 /* of a step, whatever they cost: fewer do not use the machine */
+#define PASSED_OVER_MOST 32   /* prompts that turn out to have to wait: the others are asked in the next step */
 #define FIRST_PREFILL_ROWS 64 /* of the first one, when nobody knows what they cost */
 
 /* ---- pages ------------------------------------------------------------------------------------------------------- */
@@ -137,6 +138,7 @@ static void ask_running(struct ash_core *core, struct ash_seq *seq, size_t end, 
 /* Its first tokens inside a page that others have too: a copy of that page. */
 static void copy_part(struct ash_core *core, struct ash_seq *seq, struct ash_prefix_part part)
 {
+    ash_prefix_touch(core->prefix, part.page);
     ash_cache_ref(core->cache, part.page); /* it may be evicted to make room for its copy */
     if (make_free(core, 1)) {
         int32_t page = ash_cache_take(core->cache);
@@ -173,24 +175,31 @@ static void share_prefix(struct ash_core *core, struct ash_seq *seq)
 
 /* ---- admission --------------------------------------------------------------------------------------------------- */
 
-/* Pages that running sequences still need for the tokens that they have. */
+/* Pages that a sequence still needs for the tokens that it has. */
+static size_t missing_pages(const struct ash_seq *seq)
+{
+    size_t pages = ash_cache_pages_for(seq->count);
+
+    return pages - ash_min(seq->table.count, pages);
+}
+
+/* The same of all that run. */
 static size_t promised_pages(const struct ash_core *core)
 {
     size_t pages = 0;
 
     for (size_t i = 0; i < core->running_count; i++)
-        pages += ash_cache_pages_for(core->running[i]->count) -
-                 ash_min(core->running[i]->table.count, ash_cache_pages_for(core->running[i]->count));
+        pages += missing_pages(core->running[i]);
     return pages;
 }
 
 /* Running sequences will grow: a few pages are kept for them. */
-static bool fits(const struct ash_core *core, const struct ash_seq *seq)
+static bool fits(const struct ash_core *core, const struct ash_seq *seq, size_t promised)
 {
     size_t wanted = ash_cache_pages_for(seq->count + 1), spare = ash_cache_page_count(core->cache) / 100;
 
     if (core->running_count == 0) return true;
-    return available_pages(core) + seq->table.count >= wanted + promised_pages(core) + spare;
+    return available_pages(core) + seq->table.count >= wanted + promised + spare;
 }
 
 static void start_running(struct ash_core *core, struct ash_seq *seq)
@@ -203,13 +212,13 @@ static void start_running(struct ash_core *core, struct ash_seq *seq)
     seq->state = ASH_SEQ_RUNNING;
 }
 
-/* Let the next waiting sequence run. Returns whether it does. */
-static bool admit(struct ash_core *core, struct ash_seq *seq)
+/* Let the next waiting sequence run, beside those to which *promised pages are promised. Returns whether it does. */
+static bool admit(struct ash_core *core, struct ash_seq *seq, size_t *promised)
 {
     if (core->running_count == core->opts.max_seqs) return false;
     seq->admitted = core->next_admitted;
     match_pages(core, seq);
-    if (!fits(core, seq)) {
+    if (!fits(core, seq, *promised)) {
         ash_core_release(core, seq);
         return false;
     }
@@ -217,19 +226,22 @@ static bool admit(struct ash_core *core, struct ash_seq *seq)
     seq->is_in_step = seq->is_passed_over = false;
     ash_queue_remove(&core->queue, seq);
     start_running(core, seq);
+    *promised += missing_pages(seq);
     return true;
 }
 
 static void admit_all(struct ash_core *core)
 {
+    size_t promised = core->queue.count > 0 ? promised_pages(core) : 0;
     struct ash_seq *seq;
 
     while ((seq = ash_queue_first(&core->queue)) != NULL) {
         size_t last = core->running_count;
 
-        if (admit(core, seq)) continue;
+        if (admit(core, seq, &promised)) continue;
         if (last == 0 || core->running[last - 1]->request->priority <= seq->request->priority) return;
         preempt(core, last - 1);
+        promised = promised_pages(core);
     }
 }
 
@@ -309,6 +321,12 @@ static size_t prefill_budget(const struct ash_core *core)
     return rows < 1e6 ? (size_t)rows / LEAST_PREFILL_ROWS * LEAST_PREFILL_ROWS : SIZE_MAX;
 }
 
+/* Does it wait for what another one is at? */
+static bool is_led(const struct ash_seq *seq)
+{
+    return seq->leader != NULL && seq->leader->computed < seq->leader_tokens;
+}
+
 /* The prompt that gets rows next: the best priority, the owner served least, the first. */
 static size_t next_prompt(const struct ash_core *core)
 {
@@ -317,7 +335,7 @@ static size_t next_prompt(const struct ash_core *core)
     for (size_t i = 0; i < core->running_count; i++) {
         const struct ash_seq *seq = core->running[i], *than = best != SIZE_MAX ? core->running[best] : NULL;
 
-        if (seq->is_in_step || seq->is_passed_over || !is_prefill(seq)) continue;
+        if (seq->is_in_step || seq->is_passed_over || !is_prefill(seq) || is_led(seq)) continue;
         if (than == NULL) {
             best = i;
             continue;
@@ -330,21 +348,24 @@ static size_t next_prompt(const struct ash_core *core)
 
 static void add_prompts(struct ash_core *core)
 {
-    size_t budget = prefill_budget(core), at;
+    size_t budget = prefill_budget(core), tries = PASSED_OVER_MOST, at;
 
-    while (budget > 0 && core->row_count < core->opts.max_batch_rows && (at = next_prompt(core)) != SIZE_MAX) {
+    while (budget > 0 && core->row_count < core->opts.max_batch_rows && (tries > 0 || core->row_count == 0) &&
+           (at = next_prompt(core)) != SIZE_MAX) {
         struct ash_seq *seq = core->running[at];
         size_t rows;
 
         seq->is_passed_over = true; /* unless it gets rows now */
-        if (seq->leader != NULL && seq->leader->computed < seq->leader_tokens) continue;
+        tries -= tries > 0;
         if (seq->may_share) share_prefix(core, seq);
-        if (seq->leader != NULL) continue;
+        if (is_led(seq)) continue;
+        seq->leader = NULL;
         rows = ash_min(ash_min(budget, core->opts.max_batch_rows - core->row_count), ash_seq_missing(seq));
         if (!grow_or_preempt(core, at, seq->computed + rows)) continue;
         add_rows(core, seq, rows, 0);
         core->prefill_rows += rows;
         budget -= rows;
+        tries++;
     }
 }
 

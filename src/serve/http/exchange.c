@@ -16,7 +16,7 @@
 #define BODY_PER_SECOND 65536 /* bytes a client must take or send at least, for the deadlines of large bodies */
 #define DISCARD_BYTES_MAX ((size_t)1 << 20) /* of a refused body that are read, to keep the connection */
 
-/* ---- life ---------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static void set_id(struct ash_http_exchange *exchange, const char *given)
 {
@@ -84,7 +84,7 @@ void ash_http_exchange_put(struct ash_http_exchange *exchange)
     free(exchange);
 }
 
-/* ---- the request --------------------------------------------------------------------------------------------------- */
+/* ---- the request ------------------------------------------------------------------------------------------------- */
 
 static void refuse(struct ash_http_exchange *exchange)
 {
@@ -105,11 +105,15 @@ static void run_handler(void *ctx)
 /* Hand the request to a worker, with the connection suspended. */
 static enum MHD_Result dispatch(struct ash_http_exchange *exchange)
 {
+    bool is_gone;
+
     ash_http_watch_enter(exchange->http, exchange->record, ASH_HTTP_WORKING, 0);
     pthread_mutex_lock(&exchange->lock);
     exchange->state = ASH_HTTP_HANDLED;
-    ash_http_suspend(exchange);
+    is_gone = exchange->is_gone;
+    if (!is_gone) ash_http_suspend(exchange);
     pthread_mutex_unlock(&exchange->lock);
+    if (is_gone) return MHD_NO;
     ash_http_exchange_get(exchange);
     if (ash_http_workers_post(&exchange->http->workers, run_handler, exchange) == 0) return MHD_YES;
     ash_http_exchange_put(exchange);
@@ -179,26 +183,27 @@ enum MHD_Result ash_http_on_request(void *ctx, struct MHD_Connection *connection
                                     const char *version, const char *upload, size_t *upload_bytes, void **request)
 {
     struct ash_http_exchange *exchange = *request;
-    bool is_gone, is_ready;
+    enum ash_http_state state;
+    bool is_gone;
 
     (void)version;
     if (exchange == NULL) return begin(ctx, connection, url, method, request);
-    if (exchange->state == ASH_HTTP_TAKING_BODY && *upload_bytes > 0) {
+    pthread_mutex_lock(&exchange->lock);
+    state = exchange->state;
+    is_gone = exchange->is_gone;
+    if (!is_gone && state == ASH_HTTP_HANDLED) ash_http_suspend(exchange); /* called without cause */
+    pthread_mutex_unlock(&exchange->lock);
+    if (is_gone) return MHD_NO;
+    if (state == ASH_HTTP_TAKING_BODY && *upload_bytes > 0) {
         take_body(exchange, upload, *upload_bytes);
         *upload_bytes = 0;
         return MHD_YES;
     }
-    if (exchange->state == ASH_HTTP_TAKING_BODY) return handle(exchange, connection);
-    pthread_mutex_lock(&exchange->lock);
-    is_gone = exchange->is_gone;
-    is_ready = exchange->state == ASH_HTTP_READY;
-    if (!is_gone && exchange->state == ASH_HTTP_HANDLED) ash_http_suspend(exchange); /* woken too early */
-    pthread_mutex_unlock(&exchange->lock);
-    if (is_gone) return MHD_NO;
-    return is_ready ? ash_http_queue(exchange, connection) : MHD_YES;
+    if (state == ASH_HTTP_TAKING_BODY) return handle(exchange, connection);
+    return state == ASH_HTTP_READY ? ash_http_queue(exchange, connection) : MHD_YES;
 }
 
-/* ---- its end ------------------------------------------------------------------------------------------------------- */
+/* ---- its end ----------------------------------------------------------------------------------------------------- */
 
 /* The one call of gone, where there is somebody to tell. */
 static void tell_gone(struct ash_http_exchange *exchange)
@@ -222,6 +227,7 @@ static void tell_gone(struct ash_http_exchange *exchange)
 void ash_http_exchange_gone(struct ash_http_exchange *exchange)
 {
     tell_gone(exchange);
+    ash_http_watch_cut(exchange->http, exchange);
     ash_http_wake(exchange);
 }
 
@@ -263,8 +269,7 @@ void ash_http_on_end(struct ash_http_exchange *exchange, void (*end)(void *ctx),
     if (is_over) end(ctx);
 }
 
-/* The one call of end, after that of gone. */
-static void tell_end(struct ash_http_exchange *exchange)
+void ash_http_exchange_end(struct ash_http_exchange *exchange)
 {
     void (*end)(void *ctx);
     void *ctx;
@@ -303,14 +308,14 @@ void ash_http_on_completed(void *ctx, struct MHD_Connection *connection, void **
     exchange->connection = NULL;
     pthread_mutex_unlock(&exchange->lock);
     tell_gone(exchange);
-    tell_end(exchange);
+    ash_http_exchange_end(exchange);
     ash_http_watch_enter(http, exchange->record, ASH_HTTP_IDLE, http->opts.idle_seconds);
     if (http->opts.logs_access) ash_http_log(exchange, code);
     if (exchange->is_counted) count_down(http);
     ash_http_exchange_put(exchange);
 }
 
-/* ---- what handlers see --------------------------------------------------------------------------------------------- */
+/* ---- what handlers see ------------------------------------------------------------------------------------------- */
 
 const char *ash_http_method(const struct ash_http_exchange *exchange)
 {
@@ -361,7 +366,7 @@ uint64_t ash_http_started_ns(const struct ash_http_exchange *exchange)
 
 void ash_http_post(struct ash_http_exchange *exchange, void (*fn)(void *ctx), void *ctx)
 {
-    if (ash_http_workers_post(&exchange->http->workers, fn, ctx) < 0) fn(ctx);
+    if (exchange->http == NULL || ash_http_workers_post(&exchange->http->workers, fn, ctx) < 0) fn(ctx);
 }
 
 void ash_http_note(struct ash_http_exchange *exchange, const char *text)

@@ -55,11 +55,11 @@ struct ash_http_opts ash_http_defaults(void);
 int ash_http_open(const struct ash_http_opts *opts, struct ash_http **http_out, struct ash_err *err);
 /* The port it listens on. */
 int ash_http_port(const struct ash_http *http);
-/* From now on refuse new requests (503, Retry-After) but for quick routes, and wait until the others have their answers,
- * `seconds` at most. Returns 0 or -ETIMEDOUT. */
+/* From now on refuse new requests (503, Retry-After) but for quick routes, and wait until the others have their
+ * answers, `seconds` at most. Returns 0 or -ETIMEDOUT. */
 int ash_http_drain(struct ash_http *http, double seconds);
-/* End every exchange that is left as if its client had gone, and stop all threads. Afterwards no handler runs; responses
- * that are still owed may be given, and are dropped. */
+/* End every exchange that is left as if its client had gone, and stop all threads. Afterwards no handler runs;
+ * responses that are still owed may be given, and are dropped. */
 void ash_http_stop(struct ash_http *http);
 /* Stop, and free. Nobody may owe a response any more; exchanges that were kept live until they are put. NULL is a
  * no-op. */
@@ -72,7 +72,7 @@ struct ash_http_stats {
 /* Figures of now. Any thread. */
 struct ash_http_stats ash_http_get_stats(struct ash_http *http);
 
-/* ---- what a handler sees; borrowed as long as the exchange is -------------------------------------------------------- */
+/* ---- what a handler sees; borrowed as long as the exchange is ---------------------------------------------------- */
 
 /* "POST". */
 const char *ash_http_method(const struct ash_http_exchange *exchange);
@@ -91,7 +91,7 @@ struct ash_key *ash_http_key(const struct ash_http_exchange *exchange);
 /* When its header was read, on the clock of ash_clock_ns. */
 uint64_t ash_http_started_ns(const struct ash_http_exchange *exchange);
 
-/* ---- answering; any thread ------------------------------------------------------------------------------------------ */
+/* ---- answering; any thread --------------------------------------------------------------------------------------- */
 
 /* Keep the exchange beyond the handler's call. */
 void ash_http_exchange_get(struct ash_http_exchange *exchange);

@@ -12,7 +12,7 @@
 #define ASH_HTTP_ID_BYTES 65
 #define ASH_HTTP_PATH_BYTES 128
 
-/* ---- connections (watch.c) ------------------------------------------------------------------------------------------ */
+/* ---- connections (watch.c) --------------------------------------------------------------------------------------- */
 
 /* Where a connection is, and by when it must have left that place. */
 enum ash_http_phase {
@@ -67,7 +67,10 @@ void ash_http_watch_enter(struct ash_http *http, struct ash_http_connection *con
 bool ash_http_watch_bind(struct ash_http *http, struct ash_http_connection *connection,
                          struct ash_http_exchange *exchange);
 
-/* ---- workers (workers.c) ------------------------------------------------------------------------------------------- */
+/* Shut the socket of an exchange's connection down, where it is still its own. */
+void ash_http_watch_cut(struct ash_http *http, struct ash_http_exchange *exchange);
+
+/* ---- workers (workers.c) ----------------------------------------------------------------------------------------- */
 
 struct ash_http_job {
     void (*fn)(void *ctx);
@@ -94,7 +97,7 @@ void ash_http_workers_stop(struct ash_http_workers *workers);
 /* Free it, stopped. A zeroed struct is a no-op. */
 void ash_http_workers_fini(struct ash_http_workers *workers);
 
-/* ---- the server ----------------------------------------------------------------------------------------------------- */
+/* ---- the server -------------------------------------------------------------------------------------------------- */
 
 struct ash_http {
     struct ash_http_opts opts;
@@ -111,7 +114,7 @@ struct ash_http {
     pthread_cond_t idle;      /* an exchange ended */
 };
 
-/* ---- exchanges (exchange.c, respond.c, routes.c) -------------------------------------------------------------------- */
+/* ---- exchanges (exchange.c, respond.c, routes.c) ----------------------------------------------------------------- */
 
 enum ash_http_state {
     ASH_HTTP_TAKING_BODY,
@@ -126,7 +129,7 @@ struct ash_http_header {
 };
 
 struct ash_http_exchange {
-    struct ash_http *http;
+    struct ash_http *http;              /* NULL: it has no connection (detached.h) */
     const struct ash_http_route *route; /* NULL: refused */
     struct ash_http_connection *record;
     pthread_mutex_t lock;
@@ -173,13 +176,16 @@ void ash_http_on_completed(void *ctx, struct MHD_Connection *connection, void **
 /* The client of an exchange has gone (watch.c): tell its handler, and let libmicrohttpd close the connection. */
 void ash_http_exchange_gone(struct ash_http_exchange *exchange);
 
+/* The one call of end, after that of gone. */
+void ash_http_exchange_end(struct ash_http_exchange *exchange);
+
 /* routes.c: find the route and check key, limits, method and size. What is refused is in refused_*. */
 void ash_http_admit(struct ash_http_exchange *exchange, struct MHD_Connection *connection);
 /* routes.c: headers that let a page of another origin read the response. */
 void ash_http_add_cors(struct ash_http_exchange *exchange, struct MHD_Connection *connection);
 /* respond.c: hand the response, which is ready, to libmicrohttpd. */
 enum MHD_Result ash_http_queue(struct ash_http_exchange *exchange, struct MHD_Connection *connection);
-/* respond.c: suspend, with the lock held, unless something is there already. */
+/* respond.c: suspend, with the lock held. The caller has seen under it that there is nothing to do. */
 void ash_http_suspend(struct ash_http_exchange *exchange);
 /* log.c: a line of the access log. */
 void ash_http_log(struct ash_http_exchange *exchange, enum MHD_RequestTerminationCode code);

@@ -30,9 +30,11 @@ void ash_http_log(struct ash_http_exchange *exchange, enum MHD_RequestTerminatio
 {
     char path[ASH_HTTP_PATH_BYTES], method[16], note[ASH_HTTP_NOTE_BYTES];
     const char *end;
+    unsigned status;
 
     pthread_mutex_lock(&exchange->lock);
     end = end_name(exchange, code);
+    status = exchange->status;
     memcpy(note, exchange->note, sizeof(note));
     pthread_mutex_unlock(&exchange->lock);
     copy_plain(exchange->path, path, sizeof(path));
@@ -40,7 +42,7 @@ void ash_http_log(struct ash_http_exchange *exchange, enum MHD_RequestTerminatio
     ash_log(
         ASH_LOG_INFO,
         "request id=%s method=%s path=%s status=%u end=%s ms=%.1f in_bytes=%llu out_bytes=%llu key=%s client=%s%s%s",
-        exchange->id, method, path, exchange->status, end, (double)(ash_clock_ns() - exchange->started_ns) / 1e6,
+        exchange->id, method, path, status, end, (double)(ash_clock_ns() - exchange->started_ns) / 1e6,
         (unsigned long long)exchange->received_bytes, (unsigned long long)exchange->sent_bytes,
         ash_key_name(exchange->key), exchange->client, note[0] != '\0' ? " " : "", note);
 }

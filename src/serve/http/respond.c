@@ -13,14 +13,11 @@
 
 #define BLOCK_BYTES 16384
 
-/* ---- suspending and waking ----------------------------------------------------------------------------------------- */
+/* ---- suspending and waking --------------------------------------------------------------------------------------- */
 
 void ash_http_suspend(struct ash_http_exchange *exchange)
 {
-    if (exchange->is_woken) {
-        exchange->is_woken = false;
-        return;
-    }
+    exchange->is_woken = false;
     exchange->is_suspended = true;
     MHD_suspend_connection(exchange->connection);
 }
@@ -37,11 +34,12 @@ static void resume(struct ash_http_exchange *exchange)
 void ash_http_wake(struct ash_http_exchange *exchange)
 {
     pthread_mutex_lock(&exchange->lock);
-    resume(exchange);
+    /* Before it has responded there is nobody to read: only its response, or its end, wakes the connection. */
+    if (exchange->state != ASH_HTTP_HANDLED || exchange->is_gone) resume(exchange);
     pthread_mutex_unlock(&exchange->lock);
 }
 
-/* ---- what handlers say --------------------------------------------------------------------------------------------- */
+/* ---- what handlers say ------------------------------------------------------------------------------------------- */
 
 void ash_http_add_header(struct ash_http_exchange *exchange, const char *name, const char *value)
 {
@@ -83,7 +81,15 @@ void ash_http_stream(struct ash_http_exchange *exchange, unsigned status, const 
     pthread_mutex_unlock(&exchange->lock);
 }
 
-/* ---- what libmicrohttpd asks for ----------------------------------------------------------------------------------- */
+/* ---- what libmicrohttpd asks for --------------------------------------------------------------------------------- */
+
+/* The client has gone and its socket is shut down: a byte that cannot be sent closes the connection at once, where an
+ * error of ours would leave it to libmicrohttpd's next event. */
+static int give_up(struct ash_http_exchange *exchange)
+{
+    exchange->read_ended = true;
+    return ash_str_adds(&exchange->out, "\n");
+}
 
 /* Fill out from the handler's read. Returns what read does, or 2 when the connection was suspended. */
 static int pull(struct ash_http_exchange *exchange)
@@ -99,7 +105,7 @@ static int pull(struct ash_http_exchange *exchange)
         exchange->is_woken = false;
         is_gone = exchange->is_gone;
         pthread_mutex_unlock(&exchange->lock);
-        if (is_gone) return -ECONNRESET;
+        if (is_gone) return give_up(exchange);
         rc = exchange->read(exchange->read_ctx, &exchange->out);
         if (rc <= 0) exchange->read_ended = true;
         if (rc <= 0 || exchange->out.size_bytes > 0) return rc;

@@ -16,7 +16,7 @@ static void set_refusal(struct ash_http_exchange *exchange, unsigned status, con
     snprintf(exchange->refused_text, sizeof(exchange->refused_text), "%s", text);
 }
 
-/* ---- routes -------------------------------------------------------------------------------------------------------- */
+/* ---- routes ------------------------------------------------------------------------------------------------------ */
 
 static bool serves(const struct ash_http_route *route, const char *method)
 {
@@ -55,7 +55,7 @@ static void find_route(struct ash_http_exchange *exchange)
     ash_http_add_header(exchange, MHD_HTTP_HEADER_ALLOW, methods);
 }
 
-/* ---- keys ---------------------------------------------------------------------------------------------------------- */
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 /* The key of a request: OpenAI's, Anthropic's and Azure's header. */
 static const char *given_key(struct MHD_Connection *connection)
@@ -101,7 +101,7 @@ static void check_limits(struct ash_http_exchange *exchange)
     ash_http_add_header(exchange, MHD_HTTP_HEADER_RETRY_AFTER, seconds);
 }
 
-/* ---- all together -------------------------------------------------------------------------------------------------- */
+/* ---- all together ------------------------------------------------------------------------------------------------ */
 
 static void check_size(struct ash_http_exchange *exchange, struct MHD_Connection *connection)
 {
@@ -148,7 +148,7 @@ void ash_http_admit(struct ash_http_exchange *exchange, struct MHD_Connection *c
     atomic_fetch_add(&exchange->http->exchanges, 1);
 }
 
-/* ---- other origins ------------------------------------------------------------------------------------------------- */
+/* ---- other origins ----------------------------------------------------------------------------------------------- */
 
 /* http or https, on this machine, at any port. */
 static bool is_local(const char *origin)

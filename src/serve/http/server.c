@@ -73,6 +73,8 @@ static int start_daemon(struct ash_http *http, struct ash_err *err)
     struct MHD_OptionItem tls[] = {{MHD_OPTION_HTTPS_MEM_CERT, 0, http->cert},
                                    {MHD_OPTION_HTTPS_MEM_KEY, 0, http->key},
                                    {MHD_OPTION_END, 0, NULL}};
+    /* Our deadlines come first; what libmicrohttpd itself lost sight of ends here. */
+    unsigned backstop = (unsigned)(2 * http->opts.idle_seconds + 2 * http->opts.stall_seconds) + 1;
     struct MHD_OptionItem none[] = {{MHD_OPTION_END, 0, NULL}};
     sigset_t all, before;
 
@@ -81,7 +83,7 @@ static int start_daemon(struct ash_http *http, struct ash_err *err)
     http->daemon = MHD_start_daemon(
         flags, 0, NULL, NULL, ash_http_on_request, http, MHD_OPTION_EXTERNAL_LOGGER, log_mhd, NULL,
         MHD_OPTION_NOTIFY_COMPLETED, ash_http_on_completed, http, MHD_OPTION_NOTIFY_CONNECTION, ash_http_watch_notify,
-        http, MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->watch.slot_count, MHD_OPTION_CONNECTION_TIMEOUT, 0u,
+        http, MHD_OPTION_CONNECTION_LIMIT, (unsigned)http->watch.slot_count, MHD_OPTION_CONNECTION_TIMEOUT, backstop,
         MHD_OPTION_CONNECTION_MEMORY_LIMIT, CONNECTION_BYTES, MHD_OPTION_ARRAY, has_tls ? tls : none, MHD_OPTION_END);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (http->daemon != NULL) return 0;

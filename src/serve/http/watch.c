@@ -36,7 +36,7 @@ static uint64_t tag_of(const struct ash_http_watch *watch, const struct ash_http
     return (uint64_t)connection->generation << 32 | (uint64_t)(connection - watch->slots);
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static struct ash_http_connection *take_slot(struct ash_http *http, int fd)
 {
@@ -117,7 +117,17 @@ bool ash_http_watch_bind(struct ash_http *http, struct ash_http_connection *conn
     return has_left;
 }
 
-/* ---- the thread ---------------------------------------------------------------------------------------------------- */
+void ash_http_watch_cut(struct ash_http *http, struct ash_http_exchange *exchange)
+{
+    struct ash_http_connection *connection = exchange->record;
+
+    if (connection == NULL) return;
+    pthread_mutex_lock(&http->watch.lock);
+    if (connection->fd >= 0 && connection->exchange == exchange) shutdown(connection->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&http->watch.lock);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 /* The exchange of a connection, kept for the caller, or NULL. The lock is held. */
 static struct ash_http_exchange *keep_exchange(const struct ash_http_connection *connection)
@@ -242,7 +252,7 @@ static void *watch_main(void *arg)
     return NULL;
 }
 
-/* ---- open and close ------------------------------------------------------------------------------------------------ */
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
 
 static int init_slots(struct ash_http *http)
 {

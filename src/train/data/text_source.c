@@ -33,9 +33,7 @@ static const struct foreign {
     size_t magic_bytes;
     const char *what, *instead;
 } foreign[] = {
-    {"PAR1", 4, "a Parquet file",
-     "write its text column as JSON lines, for example with python3 -c \"import pandas; "
-     "pandas.read_parquet('FILE').to_json('FILE.jsonl', orient='records', lines=True)\""},
+    {"PAR1", 4, "a Parquet file", "name the file itself (a pipe will not do), with --format auto or parquet"},
     {"\xfd"
      "7zXZ\0",
      6, "an xz file", "use: xz -dc FILE | ashlar data tokenize ... -"},

@@ -26,7 +26,7 @@
 #define LISTED_FILES_MAX 1000
 
 static const char *const split_names[] = {"none", "blank-line", "line", NULL};
-static const char *const format_names[] = {"auto", "text", "jsonl", NULL};
+static const char *const format_names[] = {"auto", "text", "jsonl", "parquet", NULL};
 static const char *const on_error_names[] = {"stop", "skip", NULL};
 
 static const struct ash_opt opts_list[] = {
@@ -37,10 +37,11 @@ static const struct ash_opt opts_list[] = {
     {"split", ASH_OPT_CHOICE, offsetof(struct ash_tokenize_opts, split), "none",
      "what a document is in a text file: the whole file, a block between blank lines, or a line", 0, 0, split_names},
     {"format", ASH_OPT_CHOICE, offsetof(struct ash_tokenize_opts, format), "auto",
-     "of the files: text, or jsonl (a JSON object per line is a document); auto: by the file's ending or first line", 0,
-     0, format_names},
-    {"field", ASH_OPT_STRING, offsetof(struct ash_tokenize_opts, field), "text", "jsonl: the key of the text", 0, 0,
-     NULL},
+     "of the files: text, jsonl (a JSON object per line is a document) or parquet (a row is a document); auto: by the "
+     "file's ending or beginning",
+     0, 0, format_names},
+    {"field", ASH_OPT_STRING, offsetof(struct ash_tokenize_opts, field), "text",
+     "jsonl: the key of the text; parquet: its column", 0, 0, NULL},
     {"eos", ASH_OPT_STRING, offsetof(struct ash_tokenize_opts, eos), "auto",
      "token after each document: its content, none, or auto (what the tokenizer's folder names, else <|endoftext|>, "
      "</s>)",

@@ -11,7 +11,7 @@
 #include "base/opts.h"
 
 enum ash_tokenize_split { ASH_SPLIT_NONE, ASH_SPLIT_BLANK_LINE, ASH_SPLIT_LINE };
-enum ash_tokenize_format { ASH_FORMAT_AUTO, ASH_FORMAT_TEXT, ASH_FORMAT_JSONL };
+enum ash_tokenize_format { ASH_FORMAT_AUTO, ASH_FORMAT_TEXT, ASH_FORMAT_JSONL, ASH_FORMAT_PARQUET };
 enum ash_tokenize_on_error { ASH_ON_ERROR_STOP, ASH_ON_ERROR_SKIP };
 
 /* The settings of ash_tokenize_table: the flags of `ashlar data tokenize`. */

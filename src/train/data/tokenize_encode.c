@@ -74,7 +74,11 @@ static int encode_plain(const struct ash_encoder *encoder, const struct ash_inpu
     const char *path = ash_input_file_at(encoder->input, doc->begin.file)->path;
     uint64_t line = doc->begin.line;
 
+    if (doc->is_null) return 0;
     if (valid == doc->size_bytes) return encode_text(encoder, text, doc->size_bytes, ids, err);
+    if (ash_input_file_at(encoder->input, doc->begin.file)->is_parquet)
+        return ash_err_set(err, -EILSEQ, "%s: row %" PRIu64 ": byte %zu of its '%s' is not UTF-8%s", path, line, valid,
+                           encoder->opts.field, encoder->opts.skip ? "" : "; leave such rows out with --on-error skip");
     for (size_t i = 0; i < valid; i++)
         line += text[i] == '\n';
     return ash_err_set(err, -EILSEQ, "%s:%" PRIu64 ": byte %" PRIu64 " of the file is not UTF-8%s", path, line,

@@ -1,5 +1,5 @@
 /* Which files a tokenizing run reads, and what each holds: folders become the files in them, in the order of their
- * names; a file's ending, or else its first line, says whether it is text or JSON lines. */
+ * names; a file's ending, or else its beginning, says whether it is text, JSON lines or Parquet. */
 #include "train/data/tokenize_priv.h"
 
 #include <dirent.h>
@@ -13,6 +13,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "storage/parquet.h"
 #include "train/data/text_source.h"
 
 #define FOLDER_DEPTH_MAX 32
@@ -24,14 +25,15 @@ enum content {
     CONTENT_TEXT,
     CONTENT_JSONL,
     CONTENT_JSON, /* JSON lines, or a document that cannot be read */
+    CONTENT_PARQUET,
 };
 
 static const struct {
     const char *ending;
     enum content content;
 } endings[] = {
-    {".txt", CONTENT_TEXT},    {".text", CONTENT_TEXT},    {".md", CONTENT_TEXT},
-    {".jsonl", CONTENT_JSONL}, {".ndjson", CONTENT_JSONL}, {".json", CONTENT_JSON},
+    {".txt", CONTENT_TEXT},     {".text", CONTENT_TEXT}, {".md", CONTENT_TEXT},         {".jsonl", CONTENT_JSONL},
+    {".ndjson", CONTENT_JSONL}, {".json", CONTENT_JSON}, {".parquet", CONTENT_PARQUET},
 };
 
 static bool has_ending(const char *name, size_t length, const char *ending)
@@ -126,6 +128,20 @@ static int64_t nanoseconds(const struct timespec *time)
     return (int64_t)time->tv_sec * 1000000000 + time->tv_nsec;
 }
 
+/* Find the column now, not when the work comes to this file. */
+static int look_at_table(struct ash_input_file *file, const struct ash_input_opts *opts, struct ash_err *err)
+{
+    struct ash_parquet *table = NULL;
+    int rc = ash_parquet_open(file->path, opts->field, &table, err);
+
+    if (rc < 0) return rc;
+    file->is_parquet = file->is_settled = true;
+    file->jsonl = false;
+    file->rows = ash_parquet_rows(table);
+    ash_parquet_close(table);
+    return 0;
+}
+
 /* A pipe is another one each time: its key is the moment. */
 static int describe(struct ash_input_file *file, const struct stat *st, const struct ash_input_opts *opts,
                     struct ash_err *err)
@@ -135,6 +151,8 @@ static int describe(struct ash_input_file *file, const struct stat *st, const st
     file->jsonl = opts->format == ASH_FORMAT_JSONL;
     file->is_settled = opts->format != ASH_FORMAT_AUTO;
     file->is_stream = !S_ISREG(st->st_mode);
+    if (file->is_stream && opts->format == ASH_FORMAT_PARQUET)
+        return ash_err_set(err, -EINVAL, "%s: Parquet is read from files, not from a pipe; name the file", file->path);
     if (file->is_stream) {
         clock_gettime(CLOCK_REALTIME, &now);
         file->mtime_ns = nanoseconds(&now);
@@ -142,6 +160,8 @@ static int describe(struct ash_input_file *file, const struct stat *st, const st
     }
     file->size_bytes = (uint64_t)st->st_size;
     file->mtime_ns = nanoseconds(&st->st_mtim);
+    if (opts->format == ASH_FORMAT_PARQUET || (opts->format == ASH_FORMAT_AUTO && ash_parquet_detect(file->path) == 1))
+        return look_at_table(file, opts, err);
     return look_inside(file, opts, err);
 }
 
@@ -177,26 +197,32 @@ static int select_visible(const struct dirent *entry)
     return entry->d_name[0] != '.';
 }
 
-static int add_folder(struct ash_input_files *files, const char *dir, int depth, const struct ash_input_opts *opts,
-                      struct ash_err *err);
+/* What a walk over folders takes. */
+struct walk {
+    struct ash_input_files *files;
+    const struct ash_input_opts *opts;
+    bool wants_parquet; /* only these; else only what is none */
+};
 
-/* One entry of a folder: what is below a folder, or a file that its ending calls text. */
-static int add_entry(struct ash_input_files *files, const char *dir, const char *name, int depth,
-                     const struct ash_input_opts *opts, struct ash_err *err)
+static int add_folder(const struct walk *walk, const char *dir, int depth, struct ash_err *err);
+
+/* One entry of a folder: what is below a folder, or a file that its ending says to take. */
+static int add_entry(const struct walk *walk, const char *dir, const char *name, int depth, struct ash_err *err)
 {
+    enum content content = content_of(name);
     char path[PATH_MAX];
     struct stat st;
 
     if (ash_path_join(path, sizeof(path), dir, name) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
     if (stat(path, &st) < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
-    if (S_ISDIR(st.st_mode)) return add_folder(files, path, depth + 1, opts, err);
-    if (!S_ISREG(st.st_mode) || content_of(name) == CONTENT_UNKNOWN) return 0;
-    return add_file(files, path, &st, opts, err);
+    if (S_ISDIR(st.st_mode)) return add_folder(walk, path, depth + 1, err);
+    if (!S_ISREG(st.st_mode) || content == CONTENT_UNKNOWN || (content == CONTENT_PARQUET) != walk->wants_parquet)
+        return 0;
+    return add_file(walk->files, path, &st, walk->opts, err);
 }
 
-static int add_folder(struct ash_input_files *files, const char *dir, int depth, const struct ash_input_opts *opts,
-                      struct ash_err *err)
+static int add_folder(const struct walk *walk, const char *dir, int depth, struct ash_err *err)
 {
     struct dirent **entries = NULL;
     int rc = 0, count;
@@ -206,30 +232,40 @@ static int add_folder(struct ash_input_files *files, const char *dir, int depth,
     count = scandir(dir, &entries, select_visible, by_name);
     if (count < 0) return ash_err_set(err, -errno, "%s: cannot list the folder: %s", dir, strerror(errno));
     for (int i = 0; i < count; i++) {
-        if (rc == 0) rc = add_entry(files, dir, entries[i]->d_name, depth, opts, err);
+        if (rc == 0) rc = add_entry(walk, dir, entries[i]->d_name, depth, err);
         free(entries[i]);
     }
     free(entries);
     return rc;
 }
 
+/* A folder with Parquet files is a dataset: what lies beside them (a README.md, facts in JSON) is no text of it. */
+static int walk_folder(struct ash_input_files *files, const char *path, const struct ash_input_opts *opts,
+                       struct ash_err *err)
+{
+    struct walk walk = {.files = files, .opts = opts, .wants_parquet = true};
+    size_t before = files->count;
+    int rc = 0;
+
+    if (opts->format == ASH_FORMAT_AUTO || opts->format == ASH_FORMAT_PARQUET) rc = add_folder(&walk, path, 1, err);
+    if (rc < 0 || files->count > before) return rc;
+    walk.wants_parquet = false;
+    if (opts->format != ASH_FORMAT_PARQUET) rc = add_folder(&walk, path, 1, err);
+    if (rc < 0 || files->count > before) return rc;
+    return ash_err_set(err, -ENOENT,
+                       "%s: there is no text in this folder (.parquet, or .txt, .text, .md, .jsonl, .ndjson, .json, or "
+                       "these with .gz or .zst); name other files one by one",
+                       path);
+}
+
 int ash_input_files_add(struct ash_input_files *files, const char *path, const struct ash_input_opts *opts,
                         struct ash_err *err)
 {
-    size_t before = files->count;
     struct stat st;
-    int rc;
 
     if (strcmp(path, "-") == 0) return add_file(files, path, &(struct stat){.st_mode = S_IFIFO}, opts, err);
     if (stat(path, &st) < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
-    if (!S_ISDIR(st.st_mode)) return add_file(files, path, &st, opts, err);
-    rc = add_folder(files, path, 1, opts, err);
-    if (rc == 0 && files->count == before)
-        rc = ash_err_set(err, -ENOENT,
-                         "%s: there is no text in this folder (.txt, .text, .md, .jsonl, .ndjson, .json, or these with "
-                         ".gz or .zst); name other files one by one",
-                         path);
-    return rc;
+    return S_ISDIR(st.st_mode) ? walk_folder(files, path, opts, err) : add_file(files, path, &st, opts, err);
 }
 
 void ash_input_files_fini(struct ash_input_files *files)

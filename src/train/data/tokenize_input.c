@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "storage/parquet.h"
 #include "train/data/text_source.h"
 
 #define READ_BYTES ((size_t)1 << 20)
@@ -16,6 +17,7 @@ struct ash_input {
     struct ash_input_files files;
     struct ash_input_opts opts;
     struct ash_text_source *source; /* of file pos.file, or NULL when it is not open yet */
+    struct ash_parquet *table;      /* of a Parquet file, in place of source */
     bool end;                       /* the file gives no more bytes */
     char *buf;
     size_t begin, filled, capacity; /* buf[begin..filled) lies ahead of pos */
@@ -119,10 +121,21 @@ fail:
     return rc;
 }
 
+/* Whatever is open of the present file; its buffer is empty then. */
+static void close_file(struct ash_input *input)
+{
+    ash_text_source_close(input->source);
+    ash_parquet_close(input->table);
+    input->source = NULL;
+    input->table = NULL;
+    input->end = false;
+    input->begin = input->filled = 0;
+}
+
 void ash_input_close(struct ash_input *input)
 {
     if (input == NULL) return;
-    ash_text_source_close(input->source);
+    close_file(input);
     ash_input_files_fini(&input->files);
     free(input->buf);
     free(input);
@@ -144,36 +157,49 @@ static const struct ash_input_file *current(const struct ash_input *input)
     return ash_input_file_at(input, input->pos.file);
 }
 
-/* Bytes of a file count as they lie on disk: what comes out of a compressed one has another length. */
+/* Bytes of a file count as they lie on disk: what comes out of a compressed one has another length. Rows of a Parquet
+ * file count as if all were equally long. */
 uint64_t ash_input_done_bytes(const struct ash_input *input, const struct ash_input_pos *pos)
 {
+    const struct ash_input_file *file;
     uint64_t done = 0;
 
     for (size_t i = 0; i < pos->file; i++)
         done += ash_input_file_at(input, i)->size_bytes;
-    if (pos->file >= input->files.count || ash_input_file_at(input, pos->file)->is_stream) return done;
-    if (!ash_input_file_at(input, pos->file)->is_packed) return done + pos->offset;
+    if (pos->file >= input->files.count) return done;
+    file = ash_input_file_at(input, pos->file);
+    if (file->is_stream) return done;
+    if (file->is_parquet)
+        return done + (uint64_t)((double)file->size_bytes * ((double)pos->offset / (double)(file->rows + 1)));
+    if (!file->is_packed) return done + pos->offset;
     return done +
            (input->source != NULL && pos->file == input->pos.file ? ash_text_source_file_bytes(input->source) : 0);
 }
 
+static bool holds_pos(const struct ash_input *input, const struct ash_input_pos *pos)
+{
+    const struct ash_input_file *file;
+
+    if (pos->file >= input->files.count) return pos->file == input->files.count && pos->offset == 0;
+    file = ash_input_file_at(input, pos->file);
+    return file->is_packed || pos->offset <= (file->is_parquet ? file->rows : file->size_bytes);
+}
+
 int ash_input_seek(struct ash_input *input, const struct ash_input_pos *pos, struct ash_err *err)
 {
-    bool is_inside = pos->file < input->files.count && (ash_input_file_at(input, pos->file)->is_packed ||
-                                                        pos->offset <= ash_input_file_at(input, pos->file)->size_bytes);
-
-    if (!is_inside && !(pos->file == input->files.count && pos->offset == 0))
-        return ash_err_set(err, -EINVAL, "there is no byte %" PRIu64 " in input %zu", pos->offset, pos->file);
-    ash_text_source_close(input->source);
-    input->source = NULL;
-    input->end = false;
-    input->begin = input->filled = 0;
+    if (!holds_pos(input, pos))
+        return ash_err_set(err, -EINVAL, "there is no byte or row %" PRIu64 " in input %zu", pos->offset, pos->file);
+    close_file(input);
     input->pos = *pos;
     return 0;
 }
 
 static int refuse_size(const struct ash_input *input, struct ash_err *err)
 {
+    if (current(input)->is_parquet)
+        return ash_err_set(err, -EFBIG,
+                           "%s: row %" PRIu64 ": this document is larger than %zu bytes; raise --max-document",
+                           current(input)->path, input->pos.line, input->opts.document_bytes_max);
     return ash_err_set(err, -EFBIG,
                        "%s:%" PRIu64
                        ": this document is larger than %zu bytes; cut the file with --split, or raise --max-document",
@@ -258,12 +284,13 @@ static void skip_byte_order_mark(struct ash_input *input)
         advance(input, 3);
 }
 
-static int add_doc(struct ash_input *input, const struct ash_input_cut *cut, struct ash_input_batch *batch,
-                   struct ash_err *err)
+/* A new document of the batch, with its text. */
+static int append(const struct ash_input *input, const char *text, size_t size_bytes, struct ash_input_batch *batch,
+                  struct ash_err *err)
 {
-    struct ash_input_doc doc = {.start = batch->text.size_bytes, .size_bytes = cut->size_bytes};
+    struct ash_input_doc doc = {.start = batch->text.size_bytes, .size_bytes = size_bytes};
 
-    if (cut->size_bytes > input->opts.document_bytes_max) return refuse_size(input, err);
+    if (size_bytes > input->opts.document_bytes_max) return refuse_size(input, err);
     if (batch->count == batch->capacity) {
         size_t capacity = batch->capacity == 0 ? 256 : 2 * batch->capacity;
         struct ash_input_doc *docs = realloc(batch->docs, capacity * sizeof(*docs));
@@ -272,23 +299,57 @@ static int add_doc(struct ash_input *input, const struct ash_input_cut *cut, str
         batch->docs = docs;
         batch->capacity = capacity;
     }
-    if (ash_str_add(&batch->text, input->buf + input->begin + cut->start, cut->size_bytes) < 0)
-        return ash_err_set(err, -ENOMEM, "out of memory");
-    advance(input, cut->start);
-    doc.begin = input->pos;
-    advance(input, cut->used_bytes - cut->start);
-    doc.next = input->pos;
+    if (ash_str_add(&batch->text, text, size_bytes) < 0) return ash_err_set(err, -ENOMEM, "out of memory");
     batch->docs[batch->count++] = doc;
+    return 0;
+}
+
+static int add_doc(struct ash_input *input, const struct ash_input_cut *cut, struct ash_input_batch *batch,
+                   struct ash_err *err)
+{
+    int rc = append(input, input->buf + input->begin + cut->start, cut->size_bytes, batch, err);
+
+    if (rc < 0) return rc;
+    advance(input, cut->start);
+    batch->docs[batch->count - 1].begin = input->pos;
+    advance(input, cut->used_bytes - cut->start);
+    batch->docs[batch->count - 1].next = input->pos;
     return 0;
 }
 
 static void next_file(struct ash_input *input)
 {
-    ash_text_source_close(input->source);
-    input->source = NULL;
-    input->end = false;
-    input->begin = input->filled = 0;
+    close_file(input);
     input->pos = (struct ash_input_pos){.file = input->pos.file + 1, .line = 1};
+}
+
+/* Take one row of a Parquet file. */
+static int take_row(struct ash_input *input, struct ash_input_batch *batch, struct ash_err *err)
+{
+    struct ash_parquet_value value;
+    struct ash_input_doc *doc;
+    int rc = 0;
+
+    if (input->table == NULL) {
+        rc = ash_parquet_open(current(input)->path, input->opts.field, &input->table, err);
+        if (rc == 0) rc = ash_parquet_seek(input->table, input->pos.offset, err);
+        return rc;
+    }
+    rc = ash_parquet_next(input->table, &value, err);
+    if (rc < 0) return rc;
+    if (rc == 0) {
+        next_file(input);
+        return 0;
+    }
+    rc = append(input, value.data, value.size_bytes, batch, err);
+    if (rc < 0) return rc;
+    doc = &batch->docs[batch->count - 1];
+    doc->is_null = value.is_null;
+    doc->begin = input->pos;
+    input->pos.offset++;
+    input->pos.line++;
+    doc->next = input->pos;
+    return 0;
 }
 
 /* Take one document or separator out of the buffer, or one step towards it. */
@@ -319,8 +380,9 @@ int ash_input_next(struct ash_input *input, size_t want_bytes, struct ash_input_
 {
     ash_str_clear(&batch->text);
     batch->count = 0;
-    while (input->pos.file < input->files.count && batch->text.size_bytes < want_bytes) {
-        int rc = take(input, batch, err);
+    while (input->pos.file < input->files.count && batch->text.size_bytes < want_bytes &&
+           batch->count * sizeof(*batch->docs) < want_bytes) {
+        int rc = current(input)->is_parquet ? take_row(input, batch, err) : take(input, batch, err);
 
         if (rc < 0) return rc;
     }

@@ -13,8 +13,10 @@ struct ash_input_file {
     char *path;          /* owned; "-" is standard input */
     uint64_t size_bytes; /* on disk; 0 for a stream */
     int64_t mtime_ns;    /* of a stream: when it was opened */
-    bool jsonl;          /* a JSON object per line; else text */
-    bool is_settled;     /* jsonl is certain: for a stream only after its beginning was read */
+    bool jsonl;          /* a JSON object per line; else text, or: */
+    bool is_parquet;     /* a document per row; offsets count rows */
+    uint64_t rows;       /* of a Parquet file */
+    bool is_settled;     /* what it is, is certain: for a stream only after its beginning was read */
     bool is_stream;      /* a pipe: it can be read once */
     bool is_packed;      /* compressed: offsets count what comes out */
 };
@@ -22,7 +24,7 @@ struct ash_input_file {
 struct ash_input_opts {
     enum ash_tokenize_format format;
     enum ash_tokenize_split split;
-    const char *field; /* of JSON lines: the key of the text; borrowed */
+    const char *field; /* of JSON lines: the key of the text; of Parquet: the column; borrowed */
     size_t document_bytes_max;
 };
 
@@ -33,15 +35,16 @@ struct ash_input_files {
 };
 /* Free the list. */
 void ash_input_files_fini(struct ash_input_files *files);
-/* Add a file, a pipe, "-" for standard input, or the text files below a folder in the order of their names. Regular
- * files are opened: what is no text is -EINVAL. */
+/* Add a file, a pipe, "-" for standard input, or the files below a folder in the order of their names: its Parquet
+ * files where it has some, else its text files. Regular files are opened: what is no text is -EINVAL. */
 int ash_input_files_add(struct ash_input_files *files, const char *path, const struct ash_input_opts *opts,
                         struct ash_err *err);
 /* Decide between text and JSON lines by the file's name and its first bytes. */
 int ash_input_file_settle(struct ash_input_file *file, const char *head, size_t size_bytes, const char *field,
                           struct ash_err *err);
 
-/* A place between two documents. Offsets count plain bytes: of a compressed file, what comes out of it. */
+/* A place between two documents. Offsets count plain bytes: of a compressed file, what comes out of it. Of a Parquet
+ * file both count rows. */
 struct ash_input_pos {
     size_t file;
     uint64_t offset, line; /* bytes from 0, lines from 1 */
@@ -51,6 +54,7 @@ struct ash_input_doc {
     size_t start, size_bytes;   /* of its bytes in the batch's text */
     struct ash_input_pos begin; /* where they lie in the file */
     struct ash_input_pos next;  /* where to continue */
+    bool is_null;               /* a row of a Parquet file without a text */
 };
 
 /* Zero-initialise; grows once and is used again. */
@@ -86,8 +90,8 @@ size_t ash_input_file_count(const struct ash_input *input);
 uint64_t ash_input_done_bytes(const struct ash_input *input, const struct ash_input_pos *pos);
 /* Continue at a place that a document gave as next. -EINVAL when the files have no such place. */
 int ash_input_seek(struct ash_input *input, const struct ash_input_pos *pos, struct ash_err *err);
-/* Fill batch with documents until they hold want_bytes of text, empty ones left out. Returns 1, or 0
- * when none is left. */
+/* Fill batch with documents until they hold want_bytes of text, and as much memory for the list at most. Empty ones of
+ * text files are left out. Returns 1, or 0 when none is left. */
 int ash_input_next(struct ash_input *input, size_t want_bytes, struct ash_input_batch *batch, struct ash_err *err);
 
 /* ---- documents to ids -------------------------------------------------------------------------------------------- */

@@ -16,9 +16,16 @@ struct ash_collect {
     bool moments;
     size_t next;   /* the first tensor of the order that nobody has asked for yet */
     size_t total;  /* tensors in the order */
+    size_t staged; /* 1 + the one that is in `tensor` from a device; 0: none */
     size_t *order; /* [total]: 3 * parameter + kind */
-    float *tensor; /* room for the largest */
+    float *tensor; /* room for the largest; NULL: the state is whole, and where the host can read it */
 };
+
+/* What computes the state, and whose memory it is in. */
+static const struct ash_exec *exec_of(const struct ash_collect *collect)
+{
+    return collect->stages->chunks[0].state.exec;
+}
 
 static int list_order(struct ash_collect *collect, struct ash_err *err)
 {
@@ -36,7 +43,7 @@ static int list_order(struct ash_collect *collect, struct ash_err *err)
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_M;
         collect->order[collect->total++] = 3 * i + ASH_COLLECT_V;
     }
-    if (collect->group == NULL) return 0;
+    if (collect->group == NULL && exec_of(collect)->memory->host_visible) return 0;
     collect->tensor = malloc(most * sizeof(float));
     return collect->tensor != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for a tensor of %zu values", most);
 }
@@ -113,6 +120,19 @@ static int gather_next(struct ash_collect *collect, struct ash_err *err)
                                 err);
 }
 
+/* Copy a whole tensor out of memory that the host cannot read, once however often parts of it are asked for. */
+static int stage(struct ash_collect *collect, size_t wanted, const struct ash_param *param, const float **values,
+                 size_t count, struct ash_err *err)
+{
+    const struct ash_memory_ops *memory = exec_of(collect)->memory;
+    int rc = collect->staged == wanted + 1 ? 0 : memory->copy(collect->tensor, *values, count * sizeof(float));
+
+    if (rc < 0) return ash_err_set(err, rc, "cannot read %s from the memory of '%s'", param->name, memory->name);
+    collect->staged = wanted + 1;
+    *values = collect->tensor;
+    return 0;
+}
+
 int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, size_t index, const float **values_out,
                        struct ash_err *err)
 {
@@ -133,7 +153,7 @@ int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, 
     const struct ash_param *param = ash_model_param(state->model, index);
     struct ash_shard_part part = ash_shards_part(state->shards, param);
     *values_out = own_values(state, param, &part, kind);
-    return 0;
+    return collect->tensor != NULL ? stage(collect, wanted, param, values_out, part.count, err) : 0;
 }
 
 int ash_collect_close(struct ash_collect *collect, int rc, int *rc_out, struct ash_err *err)

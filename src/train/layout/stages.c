@@ -28,12 +28,24 @@ static struct ash_pass_opts pass_opts(const struct ash_job *job, struct ash_mesh
     return opts;
 }
 
+#define DEVICE_LOGITS_BYTES ((size_t)8 << 30)
+
+/* On a device the logits of all rows at once, if they fit: then the output matrix's gradient is one product. 0: as the
+ * pass likes it. */
+static size_t head_rows(const struct ash_exec *exec, const struct ash_model_config *config, size_t max_rows)
+{
+    size_t most = DEVICE_LOGITS_BYTES / (config->vocab * sizeof(float));
+
+    return exec->memory->host_visible ? 0 : ash_min(max_rows, ash_max(most, ASH_K_GROUP));
+}
+
 static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
 {
     size_t hidden = ash_model_get_config(stage->state.model)->hidden;
     struct ash_pass_opts opts = pass_opts(stages->job, stages->mesh, hidden);
     int rc;
 
+    opts.head_rows = head_rows(stages->exec, ash_model_get_config(stage->state.model), opts.max_rows);
     opts.hooks = ash_stages_hooks(stage);
     opts.tp.weights = stage->tp_weights;
     stage->slots = calloc(stage->slot_count, sizeof(*stage->slots));

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/metrics.h"
+#include "compute/profile/profile.h"
 
 #define REPORT_NS 5000000000u /* between two reports */
 
@@ -260,6 +261,21 @@ static int train(struct ash_run *run, struct ash_run_result *result_out, struct 
     return 0;
 }
 
+/* The same with a trace of its ops. What ended the run counts before what ended the trace. */
+static int train_profiled(struct ash_run *run, struct ash_run_result *result_out, struct ash_err *err)
+{
+    struct ash_profile *profile = NULL;
+    struct ash_err late = {0};
+    int rc = ash_profile_start(ash_trainer_exec(run->trainer), &profile, err), written;
+
+    if (rc < 0) return rc;
+    rc = train(run, result_out, err);
+    written = ash_profile_finish(profile, run->opts->profile, run->opts->screen, &late);
+    if (rc < 0 || written == 0) return rc;
+    if (err != NULL) *err = late;
+    return written;
+}
+
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err)
 {
@@ -273,7 +289,9 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     /* ranks that disagree (-EBADE) all know it already */
     if (rc < 0 && rc != -EBADE && opts->group != NULL)
         ash_group_abort(opts->group, err != NULL ? err->text : "a rank could not start");
-    if (rc == 0) rc = train(&run, result_out, err);
+    if (rc == 0)
+        rc = opts->profile != NULL && run.is_leader ? train_profiled(&run, result_out, err)
+                                                    : train(&run, result_out, err);
     ash_runlog_close(run.log);
     ash_trainer_close(run.trainer);
     free(run.job_yaml);

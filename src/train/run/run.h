@@ -23,6 +23,7 @@ struct ash_run_opts {
     FILE *screen;            /* for people; NULL: silent */
     bool terminal;           /* screen is a terminal: one live line */
     bool (*stop)(void);      /* asked after each step: end early, saved; NULL: never */
+    const char *profile;     /* file for a trace of the ops of all steps, on the first rank; NULL: none */
     struct ash_group *group; /* the ranks that run the job together; the first one writes the folder; NULL: alone */
 };
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 
 void ash_optimizer_init(struct ash_optimizer *optimizer, const struct ash_optimizer_opts *opts, struct ash_state *state)
 {
@@ -35,32 +36,51 @@ static const float *grads_of(const struct ash_optimizer *optimizer, const float 
     return grads + (optimizer->flat ? param->offset + part->first : part->at);
 }
 
-static uint32_t largest(const struct ash_optimizer *optimizer, const float *grads)
+/* The results of the ops come back to the host once for all parameters. */
+static int read_result(const struct ash_state *state, void *out, size_t size_bytes, struct ash_err *err)
 {
-    const struct ash_state *state = optimizer->state;
-    uint32_t max = 0;
+    int rc = state->exec->memory->copy(out, state->result.data, size_bytes);
 
-    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        const struct ash_param *param = ash_model_param(state->model, i);
-        struct ash_shard_part own = counted(state, param);
-        uint32_t bits =
-            state->exec->ops->optim->max_abs(state->exec, grads_of(optimizer, grads, param, &own), own.count);
-        if (bits > max) max = bits;
-    }
-    return max;
+    return rc < 0 ? ash_err_set(err, rc, "cannot read the norm of the gradients") : 0;
 }
 
-static void add_squares(const struct ash_optimizer *optimizer, const float *grads, int exponent,
-                        struct ash_squares *sum)
+static int largest(const struct ash_optimizer *optimizer, const float *grads, uint32_t *max_out, struct ash_err *err)
 {
     const struct ash_state *state = optimizer->state;
 
+    ash_exec_zero(state->exec, state->result.data, sizeof(*max_out));
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
         struct ash_shard_part own = counted(state, param);
-        state->exec->ops->optim->sum_squares(state->exec, grads_of(optimizer, grads, param, &own), own.count, exponent,
-                                             sum);
+
+        if (own.count == 0) continue;
+        state->exec->ops->optim->max_abs(state->exec, grads_of(optimizer, grads, param, &own), own.count,
+                                         state->result.data);
     }
+    return read_result(state, max_out, sizeof(*max_out), err);
+}
+
+static int add_squares(const struct ash_optimizer *optimizer, const float *grads, int exponent, struct ash_squares *sum,
+                       struct ash_err *err)
+{
+    const struct ash_state *state = optimizer->state;
+    struct ash_squares here;
+    int rc;
+
+    ash_exec_zero(state->exec, state->result.data, sizeof(here));
+    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
+        const struct ash_param *param = ash_model_param(state->model, i);
+        struct ash_shard_part own = counted(state, param);
+
+        if (own.count == 0) continue;
+        state->exec->ops->optim->sum_squares(state->exec, grads_of(optimizer, grads, param, &own), own.count, exponent,
+                                             state->result.data);
+    }
+    rc = read_result(state, &here, sizeof(here), err);
+    if (rc < 0) return rc;
+    sum->high += here.high + (here.low >> 32);
+    sum->low += here.low & 0xffffffff;
+    return 0;
 }
 
 /* The whole sum as a number: its two halves are brought below 2^32 first, whoever added how much of each. */
@@ -95,8 +115,11 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
 
     ash_assert(count > 0 && ranks != NULL);
     for (size_t i = 0; i < count; i++) {
-        int64_t here = largest(optimizers[i], grads[i]);
-        if (here > max) max = here;
+        uint32_t here;
+
+        rc = largest(optimizers[i], grads[i], &here, err);
+        if (rc < 0) return rc;
+        max = ash_max(max, (int64_t)here);
     }
     rc = all_reduce(ranks, &max, 1, ASH_COLL_MAX, err);
     if (rc < 0) return rc;
@@ -107,8 +130,10 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
         return 0;
     }
     frexp((double)value, &exponent);
-    for (size_t i = 0; i < count; i++)
-        add_squares(optimizers[i], grads[i], exponent, &sum);
+    for (size_t i = 0; i < count; i++) {
+        rc = add_squares(optimizers[i], grads[i], exponent, &sum, err);
+        if (rc < 0) return rc;
+    }
     halves[0] = (int64_t)sum.high;
     halves[1] = (int64_t)sum.low;
     rc = all_reduce(ranks, halves, 2, ASH_COLL_SUM, err);

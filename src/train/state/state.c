@@ -4,11 +4,11 @@
 
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/math.h"
 #include "base/assert.h"
-#include "base/bf16.h"
 #include "base/hash.h"
 #include "collective/host/window.h"
 
@@ -39,28 +39,27 @@ static int open_alone(struct ash_state *state, bool bf16, struct ash_err *err)
     return 0;
 }
 
-struct convert_ctx {
-    const float *from;
-    uint16_t *to;
-    size_t count;
-};
-
-static void convert_range(void *ctx, size_t begin, size_t end, int worker)
-{
-    const struct convert_ctx *convert = ctx;
-    size_t last = ash_min(end * CHUNK_WORDS, convert->count);
-
-    (void)worker;
-    for (size_t i = begin * CHUNK_WORDS; i < last; i++)
-        convert->to[i] = ash_f32_to_bf16(convert->from[i]);
-}
-
+/* Round elements `run` of the weights to the working copy: whole rows of a chunk each, then the rest. */
 static void round_run(struct ash_state *state, struct ash_range run)
 {
-    struct convert_ctx ctx = {ash_model_values(state->model) + run.first, (uint16_t *)state->bf16.data + run.first,
-                              run.count};
+    struct ash_exec *exec = state->exec;
+    size_t whole = run.count / CHUNK_WORDS * CHUNK_WORDS;
+    struct ash_copy_args args = {.rows = run.count / CHUNK_WORDS,
+                                 .blocks = 1,
+                                 .cols = CHUNK_WORDS,
+                                 .src = ash_model_values(state->model) + run.first,
+                                 .src_row = CHUNK_WORDS,
+                                 .dst = (uint16_t *)state->bf16.data + run.first,
+                                 .dst_dtype = ASH_BF16,
+                                 .dst_row = CHUNK_WORDS};
 
-    ash_workers_run(state->exec->workers, ash_div_up(ctx.count, CHUNK_WORDS), 1, convert_range, &ctx);
+    if (args.rows > 0) exec->ops->row->copy(exec, &args);
+    if (whole == run.count) return;
+    args.rows = 1;
+    args.cols = args.src_row = args.dst_row = run.count - whole;
+    args.src += whole;
+    args.dst = (uint16_t *)args.dst + whole;
+    exec->ops->row->copy(exec, &args);
 }
 
 /* Make the working copies of what this process holds. */
@@ -92,6 +91,10 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
     ash_assert(part == NULL || part->node_replicas == NULL || part->node_shard_group == NULL);
     fresh.part =
         part != NULL ? *part : (struct ash_state_part){.is_counted = true, .is_dense_counted = true, .replicas = 1};
+    rc = ash_model_place(model, exec, err);
+    if (rc < 0) return rc;
+    rc = ash_buffer_init(&fresh.result, exec->memory, sizeof(struct ash_squares), "results", err);
+    if (rc < 0) return rc;
     rc = fresh.part.node_replicas != NULL ? ash_state_open_replicas(&fresh, bf16, err) : open_alone(&fresh, bf16, err);
     if (rc == 0 && fresh.window != NULL && fresh.part.tp_peers != NULL)
         rc = ash_group_window_show(fresh.part.tp_peers, fresh.window, 0, &fresh.tp_window, err);
@@ -111,6 +114,7 @@ void ash_state_fini(struct ash_state *state)
     ash_buffer_fini(&state->m);
     ash_buffer_fini(&state->v);
     ash_buffer_fini(&state->bf16);
+    ash_buffer_fini(&state->result);
     ash_window_close(state->tp_window);
     ash_window_close(state->window);
     memset(state, 0, sizeof(*state));
@@ -169,11 +173,37 @@ static void hash_range(void *ctx, size_t begin, size_t end, int worker)
     atomic_fetch_add_explicit(&hash->sum, part, memory_order_relaxed);
 }
 
-/* Elements [0, count) at values are full ... of the tensor. */
+#define STAGED_WORDS ((size_t)4 << 20)
+
+static uint64_t hash_piece(struct ash_exec *exec, const float *values, size_t count, size_t full, uint64_t seed);
+
+/* The same of values that the host cannot read: through a buffer, some at a time. */
+static uint64_t hash_staged(struct ash_exec *exec, const float *values, size_t count, size_t full, uint64_t seed)
+{
+    size_t most = ash_min(count, STAGED_WORDS);
+    float *host = malloc(most * sizeof(*host));
+    uint64_t sum = 0;
+
+    ash_assert(host != NULL);
+    for (size_t first = 0, some; first < count; first += some) {
+        int rc;
+
+        some = ash_min(count - first, most);
+        rc = exec->memory->copy(host, values + first, some * sizeof(*host));
+        ash_assert(rc == 0);
+        sum += hash_piece(NULL, host, some, full + first, seed);
+    }
+    free(host);
+    return sum;
+}
+
+/* Elements [0, count) at values are full ... of the tensor. exec NULL: in host memory, by this thread. */
 static uint64_t hash_piece(struct ash_exec *exec, const float *values, size_t count, size_t full, uint64_t seed)
 {
     struct hash_ctx ctx = {.values = values, .count = count, .full = full, .seed = seed};
 
+    if (exec != NULL && !exec->memory->host_visible) return hash_staged(exec, values, count, full, seed);
+    if (exec == NULL) return ash_hash_words((const uint32_t *)(const void *)values, count, full, seed);
     if (count < CHUNK_WORDS) return ash_hash_words((const uint32_t *)(const void *)values, count, full, seed);
     ash_workers_run(exec->workers, ash_div_up(count, CHUNK_WORDS), 1, hash_range, &ctx);
     return atomic_load(&ctx.sum);

@@ -36,7 +36,7 @@ static int use_gpu(void)
     x = ash_memory_cuda.alloc(COUNT * sizeof(*x));
     if (x != NULL) {
         exec.ops->row->scale(&exec, x, 2.0f, COUNT);
-        exec.ops->optim->max_abs(&exec, x, COUNT);
+        exec.ops->optim->max_abs(&exec, x, COUNT, (uint32_t *)(void *)x);
         ash_memory_cuda.free(x, COUNT * sizeof(*x));
     }
     rc = ash_exec_wait(&exec, &err);

@@ -196,11 +196,12 @@ static void test_rows(void **state)
 static void check_squares(struct ash_exec *exec, const float *x, size_t count)
 {
     struct ash_squares whole = {0}, cut = {0};
-    uint32_t bits = exec->ops->optim->max_abs(exec, x, count);
+    uint32_t bits = 0;
     double expected = 0;
     float max;
     int exponent;
 
+    exec->ops->optim->max_abs(exec, x, count, &bits);
     memcpy(&max, &bits, sizeof(max));
     frexp((double)max, &exponent);
     exec->ops->optim->sum_squares(exec, x, count, exponent, &whole);

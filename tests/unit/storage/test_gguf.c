@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
+#include "base/assert.h"
 #include "storage/gguf.h"
 #include "unit/storage/gguf_maker.h"
 
@@ -119,6 +120,36 @@ static void test_tensors(void **state)
 }
 
 /* A file cut anywhere is refused, with a sentence. */
+/* Every quantised type by its number in the format, with the bytes of its blocks. */
+static void test_quantised(void **state)
+{
+    static const struct {
+        uint32_t number;
+        enum ash_dtype dtype;
+        size_t block, bytes;
+    } types[] = {{2, ASH_Q4_0, 32, 18},    {3, ASH_Q4_1, 32, 20},   {6, ASH_Q5_0, 32, 22},    {7, ASH_Q5_1, 32, 24},
+                 {8, ASH_Q8_0, 32, 34},    {10, ASH_Q2_K, 256, 84}, {11, ASH_Q3_K, 256, 110}, {12, ASH_Q4_K, 256, 144},
+                 {13, ASH_Q5_K, 256, 176}, {14, ASH_Q6_K, 256, 210}};
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(types); i++) {
+        struct gguf_maker maker;
+        struct ash_gguf *file = NULL;
+        const struct ash_tensor_view *view;
+        struct ash_err err = {0};
+
+        maker_init(&maker, 3);
+        maker_tensor(&maker, "t", types[i].number, 2, (uint64_t[]){2 * types[i].block, 3}, 6 * types[i].bytes);
+        maker_finish(&maker);
+        assert_int_equal(ash_gguf_parse(maker.file, maker.file_bytes, "x.gguf", &file, &err), 0);
+        view = ash_gguf_find(file, "t");
+        assert_true(view->dtype == types[i].dtype && view->dims[0] == 3 && view->dims[1] == 2 * types[i].block);
+        assert_int_equal(view->size_bytes, 6 * types[i].bytes);
+        ash_gguf_close(file);
+        maker_fini(&maker);
+    }
+}
+
 static void test_truncated(void **state)
 {
     struct gguf_maker maker;
@@ -213,8 +244,14 @@ static void test_bad_tensors(void **state)
 
     (void)state;
     maker_init(&maker, 3);
-    maker_tensor(&maker, "t", 12, 1, (uint64_t[]){256}, 144);
-    refuse(&maker, "its type, Q4_K, is not read; F32, F16, BF16, Q8_0 and Q4_0 are");
+    maker_tensor(&maker, "t", 23, 1, (uint64_t[]){256}, 136);
+    refuse(&maker, "its type, IQ4_XS, is not read; F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K are");
+    maker_init(&maker, 3);
+    maker_tensor(&maker, "t", 39, 1, (uint64_t[]){32}, 17);
+    refuse(&maker, "its type, MXFP4, is not read");
+    maker_init(&maker, 3);
+    maker_tensor(&maker, "t", 12, 1, (uint64_t[]){128}, 144);
+    refuse(&maker, "rows of 128 elements are not whole blocks of Q4_K (256 elements)");
     maker_init(&maker, 3);
     maker_tensor(&maker, "t", 99, 1, (uint64_t[]){256}, 144);
     refuse(&maker, "GGML's number 99");
@@ -258,9 +295,9 @@ static void test_open(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_tensors),    cmocka_unit_test(test_truncated),
-        cmocka_unit_test(test_bad_header), cmocka_unit_test(test_bad_values), cmocka_unit_test(test_bad_tensors),
-        cmocka_unit_test(test_open),
+        cmocka_unit_test(test_values),      cmocka_unit_test(test_tensors),    cmocka_unit_test(test_quantised),
+        cmocka_unit_test(test_truncated),   cmocka_unit_test(test_bad_header), cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_bad_tensors), cmocka_unit_test(test_open),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -6,7 +6,7 @@
 #include "base/math.h"
 #include "compute/cpu.h"
 #include "compute/cpu/quant/quant_panels.h"
-#include "compute/quant.h"
+#include "compute/quant_open.h"
 #include "infra/cpu.h"
 
 #define QUANTISE_MIN_BLOCKS 256 /* fewer are not worth another thread */
@@ -31,10 +31,12 @@ static void store_plain(const struct quant_gemm *op, size_t row, size_t group, s
 
     memcpy(op->q + block * ASH_QUANT_BLOCK, q, count);
     op->scale[row * op->x.groups + group] = scale;
-    for (size_t i = 0; i < count; i += ASH_QUANT_BLOCK, block++) {
-        op->sum[block] = 0;
-        for (size_t j = 0; j < ASH_QUANT_BLOCK; j++)
-            op->sum[block] += q[i + j];
+    for (size_t i = 0; i < count; i += ASH_QUANT_SUB) {
+        int32_t *sum = op->sum + (block * ASH_QUANT_BLOCK + i) / ASH_QUANT_SUB;
+
+        *sum = 0;
+        for (size_t j = 0; j < ASH_QUANT_SUB; j++)
+            *sum += q[i + j];
     }
 }
 
@@ -71,11 +73,11 @@ static void quantise_units(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-/* Bytes of quants, scales and sums of the current rows: a plain row has a scale per group and a sum per block, a row of
- * the i8mm layout two scales per group and no sums. */
+/* Bytes of quants, scales and sums of the current rows: a plain row has a scale per group and two sums per block, a row
+ * of the i8mm layout two scales per group and no sums. */
 static size_t rows_bytes(const struct quant_gemm *op, size_t rows)
 {
-    size_t per_block = ASH_QUANT_BLOCK + sizeof(float) + sizeof(int32_t);
+    size_t per_block = ASH_QUANT_BLOCK + sizeof(float) + ASH_QUANT_BLOCK / ASH_QUANT_SUB * sizeof(int32_t);
 
     ash_assert(op->x.groups <= op->x.blocks);
     _Static_assert(sizeof(int32_t) == sizeof(float), "the second scales take the place of the sums");
@@ -112,8 +114,8 @@ static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_
 {
     struct quant_gemm op = {.args = args, .kernel = kernel, .i8mm_layout = i8mm_layout};
 
-    ash_assert(args->K % ASH_QUANT_BLOCK == 0 && (args->bias == NULL || !args->accumulate));
-    ash_assert(ash_dtype_block(args->dtype) == ASH_QUANT_BLOCK);
+    ash_assert(ash_dtype_block(args->dtype) > 1 && args->K % ash_dtype_block(args->dtype) == 0);
+    ash_assert(args->bias == NULL || !args->accumulate);
     op.x.blocks = args->K / ASH_QUANT_BLOCK;
     op.x.groups = ash_quant_groups(args->dtype, args->K);
     op.x.group_blocks = ash_quant_group_blocks(args->dtype);
@@ -127,7 +129,32 @@ static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_
 
 /* ---- plain C ----------------------------------------------------------------------------------------------------- */
 
-/* One row of w against all rows of x, so that each block is unpacked once. */
+/* A group of one row of x: subs sub-blocks. */
+struct plain_x {
+    const int8_t *q;
+    const int32_t *sums;
+    float scale;
+    size_t subs;
+};
+
+/* It times a group of one row of w, added to acc. */
+static float plain_group(const struct ash_quant_opened *w, bool has_min, const struct plain_x *x, float acc)
+{
+    int32_t dot = 0, low = 0;
+
+    for (size_t s = 0; s < x->subs; s++) {
+        int32_t part = 0;
+
+        for (size_t i = s * ASH_QUANT_SUB; i < (s + 1) * ASH_QUANT_SUB; i++)
+            part += w->q[i] * x->q[i];
+        dot += w->subscales[s] * part;
+        if (has_min) low += w->submins[s] * x->sums[s];
+    }
+    acc = fmaf((float)dot, x->scale * w->scale, acc);
+    return has_min ? fmaf((float)low, x->scale * w->min, acc) : acc;
+}
+
+/* One row of w against all rows of x, so that each group is opened once. */
 static void plain_row(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t n)
 {
     const uint8_t *w = (const uint8_t *)args->w + n * ash_dtype_size(args->dtype, args->K);
@@ -136,20 +163,19 @@ static void plain_row(const struct ash_quant_args *args, const struct ash_quant_
 
     for (size_t m = 0; m < x->rows; m++)
         sums[m] = args->accumulate ? y[m * args->y_stride] : 0.0f;
-    for (size_t group = 0, b = 0; group < x->groups; group++) {
-        size_t blocks = ash_quant_rows_blocks(x, group);
-        int32_t dots[ASH_QUANT_MC] = {0}, subscales[ASH_QUANT_GROUP_BLOCKS];
-        float group_scale = ash_quant_subscales(w, blocks, args->dtype, subscales);
+    for (size_t group = 0; group < x->groups; group++) {
+        size_t count = ash_quant_rows_blocks(x, group) * ASH_QUANT_BLOCK;
+        struct ash_quant_opened opened;
 
-        for (size_t i = 0; i < blocks; i++, b++, w += ash_dtype_bytes(args->dtype)) {
-            int8_t q[ASH_QUANT_BLOCK];
+        ash_quant_open(w, args->dtype, count, &opened);
+        w += ash_dtype_size(args->dtype, count);
+        for (size_t m = 0; m < x->rows; m++) {
+            size_t at = (m * x->blocks + group * x->group_blocks) * ASH_QUANT_BLOCK;
+            struct plain_x row = {x->q + at, x->sum + at / ASH_QUANT_SUB, x->scale[m * x->groups + group],
+                                  count / ASH_QUANT_SUB};
 
-            ash_quant_unpack(w, args->dtype, q);
-            for (size_t m = 0; m < x->rows; m++)
-                dots[m] += subscales[i] * ash_quant_dot(x->q + (m * x->blocks + b) * ASH_QUANT_BLOCK, q);
+            sums[m] = plain_group(&opened, ash_quant_has_min(args->dtype), &row, sums[m]);
         }
-        for (size_t m = 0; m < x->rows; m++)
-            sums[m] = fmaf((float)dots[m], x->scale[m * x->groups + group] * group_scale, sums[m]);
     }
     for (size_t m = 0; m < x->rows; m++)
         y[m * args->y_stride] = args->bias != NULL ? sums[m] + args->bias[n] : sums[m];
@@ -173,6 +199,8 @@ const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops, 
 {
     (void)ops;
     if (!ash_cpu_get()->i8mm) return NULL;
+    if (ash_quant_is_open(dtype))
+        return ash_quant_group_blocks(dtype) > 1 ? &ash_quant_open_wide_i8mm : &ash_quant_open_block_i8mm;
     if (dtype == ASH_Q8_0) return &ash_quant_q8_i8mm;
     return dtype == ASH_Q4_0 ? &ash_quant_q4_i8mm : &ash_quant_q8w_i8mm;
 }
@@ -181,7 +209,9 @@ void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *arg
 {
     const struct ash_cpu *cpu = ash_cpu_get();
 
-    if (cpu->i8mm && args->M > 1)
+    if (ash_quant_is_open(args->dtype))
+        drive(exec, args, cpu->dotprod ? ash_quant_kernel_open_dot : plain_kernel, false);
+    else if (cpu->i8mm && args->M > 1)
         drive(exec, args, ash_quant_kernel_i8mm, true);
     else if (cpu->dotprod)
         drive(exec, args, ash_quant_kernel_dot, false);
@@ -194,6 +224,8 @@ const struct ash_quant_panels *ash_quant_panels_avx512(const struct ash_ops *ops
     const struct ash_cpu *cpu = ash_cpu_get();
 
     if (!cpu->avx512_vnni) return NULL;
+    if (ash_quant_is_open(dtype))
+        return ash_quant_group_blocks(dtype) > 1 ? &ash_quant_open_wide_vnni : &ash_quant_open_block_vnni;
     if (dtype == ASH_Q8_0) return ops == &ash_ops_amx && cpu->avx512_fp16 ? &ash_quant_q8_amx : &ash_quant_q8_vnni;
     if (ops != &ash_ops_amx || !cpu->amx_int8) return &ash_quant_wide_vnni;
     return dtype == ASH_Q4_0 ? &ash_quant_q4_amx : &ash_quant_q8w_amx;

@@ -1,5 +1,5 @@
 /* The kernel of quantised products for x86-64 with AVX2, weights not packed: four rows of w at once, one group at a
- * time. Quants are widened to 16 bits, which hold them times their sub-scales (Q4_0). So each row of x costs products
+ * time. Quants are widened to 16 bits, which hold them times their sub-scales. So each row of x costs products
  * of 16 bits and sums of 32. (The instruction for bytes, vpmaddubsw, saturates, and the sums must be exact.) */
 #if defined(__x86_64__)
 
@@ -9,13 +9,16 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "compute/quant.h"
+#include "compute/quant_open.h"
 
 /* A group of four rows. */
 struct group {
     int16_t w[ASH_QUANT_NR][ASH_QUANT_GROUP]; /* quants, times their sub-scales if they have any */
     float group_scales[ASH_QUANT_NR];
     size_t count; /* of k */
+    bool has_min;
+    float mins[ASH_QUANT_NR];
+    int32_t submins[ASH_QUANT_SUBS][ASH_QUANT_NR];
 };
 
 /* The scales of the blocks at `at` of four rows. */
@@ -105,13 +108,36 @@ static void open_row_q4(const uint8_t *blocks, size_t count, int16_t *to, float 
         open_block_q4(blocks + b * ash_dtype_bytes(ASH_Q4_0), subscales[b], to + b * ASH_QUANT_BLOCK);
 }
 
+/* Row i of a group of the types that quant_open.h reads. */
+static void open_row(const uint8_t *blocks, enum ash_dtype dtype, size_t i, struct group *group)
+{
+    struct ash_quant_opened row = {0}; /* compilers cannot see that a group is opened whole */
+
+    ash_quant_open(blocks, dtype, group->count, &row);
+    group->group_scales[i] = row.scale;
+    group->mins[i] = row.min;
+    for (size_t s = 0; s < group->count / ASH_QUANT_SUB; s++) {
+        const __m256i factor = _mm256_set1_epi16(row.subscales[s]);
+        __m128i q = _mm_loadu_si128((const __m128i *)(const void *)(row.q + s * ASH_QUANT_SUB));
+
+        store_words(group->w[i] + s * ASH_QUANT_SUB, _mm256_mullo_epi16(_mm256_cvtepi8_epi16(q), factor));
+        if (group->has_min) group->submins[s][i] = row.submins[s];
+    }
+}
+
 /* Blocks first ... first + count - 1 of the rows. */
 static void open_group(const uint8_t *const *rows, enum ash_dtype dtype, size_t first, size_t count,
                        struct group *group)
 {
-    const size_t block_bytes = ash_dtype_bytes(dtype), at = first * block_bytes;
+    const size_t block_bytes = ash_dtype_bytes(dtype), at = ash_dtype_size(dtype, first * ASH_QUANT_BLOCK);
 
     group->count = count * ASH_QUANT_BLOCK;
+    group->has_min = ash_quant_has_min(dtype);
+    if (ash_quant_is_open(dtype)) {
+        for (size_t i = 0; i < ASH_QUANT_NR; i++)
+            open_row(rows[i] + at, dtype, i, group);
+        return;
+    }
     if (dtype == ASH_Q4_0) {
         for (size_t i = 0; i < ASH_QUANT_NR; i++)
             open_row_q4(rows[i] + at, count, group->w[i], &group->group_scales[i]);
@@ -128,6 +154,20 @@ static inline __m128i add_across(__m256i a, __m256i b, __m256i c, __m256i d)
     __m256i sums = _mm256_hadd_epi32(_mm256_hadd_epi32(a, b), _mm256_hadd_epi32(c, d));
 
     return _mm_add_epi32(_mm256_castsi256_si128(sums), _mm256_extracti128_si256(sums, 1));
+}
+
+/* The minimums of a group of one row of x. */
+static inline void add_min(const struct group *group, const int32_t *x_sums, float scale, float *sums)
+{
+    __m128 mins = _mm_mul_ps(_mm_set1_ps(scale), _mm_loadu_ps(group->mins));
+    __m128i low = _mm_setzero_si128();
+
+    for (size_t s = 0; s < group->count / ASH_QUANT_SUB; s++) {
+        __m128i submins = _mm_loadu_si128((const __m128i *)(const void *)group->submins[s]);
+
+        low = _mm_add_epi32(low, _mm_mullo_epi32(submins, _mm_set1_epi32(x_sums[s])));
+    }
+    _mm_storeu_ps(sums, _mm_fmadd_ps(_mm_cvtepi32_ps(low), mins, _mm_loadu_ps(sums)));
 }
 
 /* A group of one row of x. */
@@ -165,9 +205,12 @@ void ash_quant_kernel_avx2(const struct ash_quant_args *args, const struct ash_q
             struct group group;
 
             open_group(w, args->dtype, first, ash_quant_rows_blocks(x, g), &group);
-            for (size_t m = 0; m < x->rows; m++)
-                add_group(&group, x->q + (m * x->blocks + first) * ASH_QUANT_BLOCK, x->scale[m * x->groups + g],
-                          sums[m]);
+            for (size_t m = 0; m < x->rows; m++) {
+                size_t at = (m * x->blocks + first) * ASH_QUANT_BLOCK;
+
+                add_group(&group, x->q + at, x->scale[m * x->groups + g], sums[m]);
+                if (group.has_min) add_min(&group, x->sum + at / ASH_QUANT_SUB, x->scale[m * x->groups + g], sums[m]);
+            }
         }
         for (size_t m = 0; m < x->rows; m++)
             ash_quant_store_sums(args, x->first + m, n, count, sums[m]);

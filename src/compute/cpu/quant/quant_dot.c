@@ -91,7 +91,7 @@ INLINE void run_row(const uint8_t *const *w, enum ash_dtype dtype, const struct 
     const size_t block_bytes = dtype == ASH_Q4_0 ? 18 : 34, count = vecs * ASH_QUANT_NR;
     const int8_t *q = x->q + m * x->blocks * ASH_QUANT_BLOCK;
     const float *scale = x->scale + m * x->groups;
-    const int32_t *sum = x->sum + m * x->blocks;
+    const int32_t *sum = x->sum + m * x->blocks * 2; /* of sub-blocks, two a block */
     struct rows rows;
     float32x4_t acc[VECS_MAX];
 
@@ -110,7 +110,8 @@ INLINE void run_row(const uint8_t *const *w, enum ash_dtype dtype, const struct 
             partial[i] = vdupq_n_s32(0);
         load_subscales(&rows, count, dtype, first * block_bytes, blocks);
         for (size_t b = 0; b < blocks; b++, q += ASH_QUANT_BLOCK)
-            add_block(&rows, dtype, count, (first + b) * block_bytes, b, q, sum[first + b], partial);
+            add_block(&rows, dtype, count, (first + b) * block_bytes, b, q,
+                      sum[2 * (first + b)] + sum[2 * (first + b) + 1], partial);
         UNROLL
         for (size_t i = 0; i < vecs; i++)
             acc[i] = vfmaq_f32(acc[i], vcvtq_f32_s32(add_across(partial + i * ASH_QUANT_NR)),

@@ -67,17 +67,101 @@ static void place_head(const struct packing *op, const uint8_t *blocks, size_t c
         group[rows * sizeof(group_scale) + b * rows + row] = (uint8_t)subscales[b];
 }
 
+/* ---- the types of quant_open.h ----------------------------------------------------------------------------------- */
+
+/* Where the sub-scale of a sub-block is. */
+static size_t subscale_at(const struct packing *op, size_t sub, size_t row)
+{
+    size_t rows = ash_quant_panel_rows(op->layout), of_block = ASH_QUANT_BLOCK / ash_quant_sub(op->dtype);
+
+    if (op->layout == ASH_QUANT_LAYOUT_VNNI) return sub * rows + row;
+    return sub / of_block * of_block * rows + row * of_block + sub % of_block;
+}
+
+/* The head of a group: scale, minimum, sub-scales, sub-minimums. */
+static void place_open_head(const struct packing *op, const struct ash_quant_opened *opened, size_t row, uint8_t *group)
+{
+    size_t rows = ash_quant_panel_rows(op->layout), subs = ash_quant_packed_subs(op->dtype);
+    size_t repeats = ash_quant_sub(op->dtype) / ASH_QUANT_SUB, piece = op->layout == ASH_QUANT_LAYOUT_I8MM ? 8 : 4;
+    uint16_t scale = ash_f32_to_f16(opened->scale), min = ash_f32_to_f16(opened->min);
+
+    memcpy(group + row * sizeof(scale), &scale, sizeof(scale));
+    group += rows * sizeof(scale);
+    if (ash_quant_has_min(op->dtype)) {
+        memcpy(group + row * sizeof(min), &min, sizeof(min));
+        group += rows * sizeof(min);
+    }
+    for (size_t sub = 0; sub < subs; sub++)
+        group[subscale_at(op, sub, row)] = (uint8_t)opened->subscales[sub * repeats];
+    group += subs * rows;
+    for (size_t sub = 0; ash_quant_has_min(op->dtype) && sub < subs; sub++)
+        group[(sub / piece * rows + row) * piece + sub % piece] = (uint8_t)opened->submins[sub * repeats];
+}
+
+/* 32 quants in 16 bytes, or in 24. */
+static void squeeze(const int8_t *q, size_t bits, size_t piece, int offset, uint8_t *out)
+{
+    uint8_t raw[ASH_QUANT_BLOCK];
+
+    for (size_t i = 0; i < ASH_QUANT_BLOCK; i++)
+        raw[i] = (uint8_t)(q[i] + offset);
+    if (bits == 4) {
+        for (size_t i = 0; i < ASH_QUANT_BLOCK / 2; i++)
+            out[i] = (uint8_t)(raw[i] | raw[i + ASH_QUANT_BLOCK / 2] << 4);
+        return;
+    }
+    for (size_t at = 0; at < ASH_QUANT_BLOCK; at += 4 * piece, out += 3 * piece)
+        for (size_t third = 0; third < 3; third++)
+            for (size_t i = 0; i < piece; i++) {
+                uint8_t last = raw[at + 3 * piece + i];
+
+                out[third * piece + i] = (uint8_t)(raw[at + third * piece + i] | (last >> 2 * third & 3) << 6);
+            }
+}
+
+/* One group of one row. */
+static void pack_open_group(const struct packing *op, const uint8_t *blocks, size_t count, size_t row, uint8_t *group)
+{
+    size_t rows = ash_quant_panel_rows(op->layout), bytes = ash_quant_quants_bytes(op->dtype);
+    size_t piece = op->layout == ASH_QUANT_LAYOUT_I8MM ? 8 : 4;
+    struct ash_quant_opened opened;
+
+    ash_quant_open(blocks, op->dtype, count * ASH_QUANT_BLOCK, &opened);
+    place_open_head(op, &opened, row, group);
+    group += ash_quant_panel_head(op->layout, op->dtype);
+    for (size_t b = 0; b < count; b++, group += rows * bytes) {
+        uint8_t squeezed[ASH_QUANT_BLOCK];
+
+        squeeze(opened.q + b * ASH_QUANT_BLOCK, ash_quant_packed_bits(op->dtype), piece, ash_quant_offset(op->dtype),
+                squeezed);
+        place(squeezed, bytes, piece, 0, group + piece * row, piece * rows);
+    }
+}
+
+/* ---- panels ------------------------------------------------------------------------------------------------------ */
+
+static void pack_group(const struct packing *op, const uint8_t *block, size_t count, size_t row, uint8_t *group)
+{
+    size_t quants = ash_quant_panel_rows(op->layout) * ash_quant_quants_bytes(op->dtype);
+
+    place_head(op, block, count, row, group);
+    group += ash_quant_panel_head(op->layout, op->dtype);
+    for (size_t i = 0; i < count; i++, block += ash_dtype_bytes(op->dtype), group += quants)
+        place_block(op, block, row, group);
+}
+
 static void pack_row(const struct packing *op, const uint8_t *block, size_t row, uint8_t *group)
 {
-    size_t rows = ash_quant_panel_rows(op->layout), blocks = op->K / ASH_QUANT_BLOCK;
-    size_t quants = rows * ash_quant_quants_bytes(op->dtype), group_blocks = ash_quant_group_blocks(op->dtype);
+    size_t blocks = op->K / ASH_QUANT_BLOCK, group_blocks = ash_quant_group_blocks(op->dtype);
 
     for (size_t b = 0; b < blocks; b += group_blocks) {
         size_t count = ash_min(blocks - b, group_blocks);
 
-        place_head(op, block, count, row, group);
-        for (size_t i = 0; i < count; i++, block += ash_dtype_bytes(op->dtype))
-            place_block(op, block, row, group + ash_quant_panel_head(op->layout, op->dtype) + i * quants);
+        if (ash_quant_is_open(op->dtype))
+            pack_open_group(op, block, count, row, group);
+        else
+            pack_group(op, block, count, row, group);
+        block += ash_dtype_size(op->dtype, count * ASH_QUANT_BLOCK);
         group += ash_quant_panel_group(op->layout, op->dtype);
     }
 }
@@ -120,7 +204,7 @@ void ash_quant_pack(struct ash_exec *exec, const struct ash_quant_panels *kernel
     size_t rows = ash_quant_panel_rows(layout), row_bytes = ash_dtype_size(w->mat.dtype, K);
     struct packing op = {.kernels = kernels, .layout = layout, .dtype = w->mat.dtype, .count = count, .K = K};
 
-    ash_assert(K % ASH_QUANT_BLOCK == 0 && first % ASH_PACK_ROWS == 0 && !w->packed);
+    ash_assert(K % ash_dtype_block(w->mat.dtype) == 0 && first % ASH_PACK_ROWS == 0 && !w->packed);
     ash_assert(first + count <= w->N && (count % ASH_PACK_ROWS == 0 || first + count == w->N));
     op.rows = (const uint8_t *)w->mat.data + first * row_bytes;
     op.panels = (uint8_t *)packed + first / rows * ash_quant_panel_bytes(layout, op.dtype, K);

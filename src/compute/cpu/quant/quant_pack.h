@@ -7,6 +7,8 @@
  *     ASH_QUANT_GROUP_BLOCKS blocks, zeros where there are fewer;
  *   - quants, block by block, in the order in which the instruction takes them. A row's last group has only its own
  *     blocks, padded with zeros (but for Q8_0) to whole ASH_QUANT_PANEL_STEPs; padding has sub-scales of 0.
+ * The types of quant_open.h have group scales, and perhaps minimums, as they are in the file (float16), then sub-scales
+ * and sub-minimums (but for groups of one block), a byte each, and quants of 4 or 6 bits, too large by their offset.
  * So one panel is one stream of memory, read in order. Everything in it is aligned to 16 bytes (with 16 rows to 64, but
  * for Q8_0).
  *
@@ -18,7 +20,13 @@
  * ASH_QUANT_LAYOUT_VNNI (x86-64, VPDPBUSD and AMX multiply 4 k of a row at once): 16 rows.
  *   Q8_0, Q8_W, 512 bytes a block: for each 4 k (8 of them), for each row: 4 bytes.
  *   Q4_0, 256 bytes a block: for each 4 of the first 16 k (4 of them), for each row: 4 bytes as they are in the file:
- *   low nibbles are these k, high nibbles those 16 further, both plus 8. */
+ *   low nibbles are these k, high nibbles those 16 further, both plus 8.
+ *
+ * Types of quant_open.h, quants: 4 bits as Q4_0, but nibbles as they are. 6 bits: four pieces of a row's block lie in
+ * three: i8mm pieces of 8 bytes, or twice vnni pieces of 4. The low 6 bits of piece i are those of k piece i;
+ * the high 2 bits of the three are the last piece, lowest bits first.
+ *   Sub-scales, i8mm: for each block, for each row, those of its one or two sub-blocks. vnni: for each sub-block, of
+ *   all rows. Sub-minimums lie like quants of 8 bits do: eight (four) of a row, then of the next one. */
 #ifndef ASH_COMPUTE_QUANT_PACK_H
 #define ASH_COMPUTE_QUANT_PACK_H
 
@@ -26,7 +34,8 @@
 #include <stdint.h>
 #include "base/math.h"
 #include "compute/ops.h"
-#include "compute/quant.h"
+#include "compute/cpu/quant/quant_priv.h"
+#include "compute/quant_open.h"
 
 enum ash_quant_layout { ASH_QUANT_LAYOUT_I8MM, ASH_QUANT_LAYOUT_VNNI };
 
@@ -40,18 +49,33 @@ static inline size_t ash_quant_panel_rows(enum ash_quant_layout layout)
     return layout == ASH_QUANT_LAYOUT_I8MM ? 8 : 16;
 }
 
+/* Bits of a quant. */
+static inline size_t ash_quant_packed_bits(enum ash_dtype dtype)
+{
+    if (!ash_quant_is_open(dtype)) return dtype == ASH_Q4_0 ? 4 : 8;
+    return dtype == ASH_Q5_0 || dtype == ASH_Q5_1 || dtype == ASH_Q5_K || dtype == ASH_Q6_K ? 6 : 4;
+}
+
 /* Bytes of a block's quants, of one row. */
 static inline size_t ash_quant_quants_bytes(enum ash_dtype dtype)
 {
-    return dtype == ASH_Q4_0 ? ASH_QUANT_BLOCK / 2 : ASH_QUANT_BLOCK;
+    return ASH_QUANT_BLOCK * ash_quant_packed_bits(dtype) / 8;
+}
+
+/* Sub-scales of a group of one row; as many sub-minimums, if it has any. */
+static inline size_t ash_quant_packed_subs(enum ash_dtype dtype)
+{
+    if (dtype == ASH_Q4_0) return ASH_QUANT_GROUP_BLOCKS;
+    return ash_quant_is_open(dtype) && ash_quant_group_blocks(dtype) > 1 ? ASH_QUANT_GROUP / ash_quant_sub(dtype) : 0;
 }
 
 /* Bytes of a group of a panel before its quants: group scales and sub-scales. */
 static inline size_t ash_quant_panel_head(enum ash_quant_layout layout, enum ash_dtype dtype)
 {
-    size_t subscales = dtype == ASH_Q4_0 ? ASH_QUANT_GROUP_BLOCKS : 0;
+    size_t scale = dtype == ASH_Q8_0 || ash_quant_is_open(dtype) ? sizeof(uint16_t) : sizeof(float);
+    size_t parts = ash_quant_has_min(dtype) ? 2 : 1;
 
-    return ash_quant_panel_rows(layout) * ((dtype == ASH_Q8_0 ? sizeof(uint16_t) : sizeof(float)) + subscales);
+    return ash_quant_panel_rows(layout) * parts * (scale + ash_quant_packed_subs(dtype));
 }
 
 /* Bytes of a whole group of a panel. */
@@ -64,7 +88,7 @@ static inline size_t ash_quant_panel_group(enum ash_quant_layout layout, enum as
 /* Bytes of a whole panel. */
 static inline size_t ash_quant_panel_bytes(enum ash_quant_layout layout, enum ash_dtype dtype, size_t K)
 {
-    size_t step = dtype == ASH_Q8_0 ? ASH_QUANT_BLOCK : ASH_QUANT_PANEL_STEP;
+    size_t step = ash_quant_group_blocks(dtype) == 1 ? ASH_QUANT_BLOCK : ASH_QUANT_PANEL_STEP;
     size_t blocks = ash_div_up(K, step) * (step / ASH_QUANT_BLOCK);
 
     return ash_quant_groups(dtype, K) * ash_quant_panel_head(layout, dtype) +

@@ -97,9 +97,13 @@ struct ash_quant_panels {
 
 #if defined(__aarch64__)
 extern const struct ash_quant_panels ash_quant_q8_i8mm, ash_quant_q4_i8mm, ash_quant_q8w_i8mm;
+/* The types of quant_open.h: with groups of ASH_QUANT_GROUP, and of one block. */
+extern const struct ash_quant_panels ash_quant_open_wide_i8mm, ash_quant_open_block_i8mm;
 #elif defined(__x86_64__)
 extern const struct ash_quant_panels ash_quant_q8_vnni, ash_quant_wide_vnni; /* the second: Q4_0 and Q8_W */
 extern const struct ash_quant_panels ash_quant_q8_amx, ash_quant_q4_amx, ash_quant_q8w_amx;
+/* The types of quant_open.h: with groups of ASH_QUANT_GROUP, and of one block. */
+extern const struct ash_quant_panels ash_quant_open_wide_vnni, ash_quant_open_block_vnni;
 #endif
 
 #endif

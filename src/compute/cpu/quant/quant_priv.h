@@ -10,7 +10,7 @@
 #define ASH_QUANT_NR 4  /* rows of w that a kernel takes together: neighbours in a vector of sums */
 
 /* Quantised rows of x, from row `first` on.
- * Plain layout: q is [rows, blocks, 32], scale [rows, groups], sum (of a block's q) [rows, blocks].
+ * Plain layout: q is [rows, blocks, 32], scale [rows, groups], sum (of a sub-block's q) [rows, blocks, 2].
  * i8mm layout, for instructions that multiply 2 x 8 by 8 x 2: q is [rows / 2, blocks, 4, 2, 8], scale is
  * [rows / 2, groups, 4], each row's twice, with a row of zeros after an odd last one; no sum. */
 struct ash_quant_rows {
@@ -41,6 +41,23 @@ static inline void ash_quant_w_rows(const struct ash_quant_args *args, size_t n,
     for (size_t i = 0; i < ASH_QUANT_NR; i++)
         rows_out[i] = (const uint8_t *)args->w + (n + (i < count ? i : count - 1)) * row_bytes;
 }
+
+/* Is it one of the types whose sub-blocks and minimums quant_open.h reads? */
+static inline bool ash_quant_is_open(enum ash_dtype dtype)
+{
+    return dtype != ASH_Q8_0 && dtype != ASH_Q8_W && dtype != ASH_Q4_0;
+}
+
+/* DO of each of these types: a kernel is compiled for each. */
+#define ASH_QUANT_OPEN_TYPES(DO)                                                                                       \
+    DO(ASH_Q4_1)                                                                                                       \
+    DO(ASH_Q5_0)                                                                                                       \
+    DO(ASH_Q5_1)                                                                                                       \
+    DO(ASH_Q2_K)                                                                                                       \
+    DO(ASH_Q3_K)                                                                                                       \
+    DO(ASH_Q4_K)                                                                                                       \
+    DO(ASH_Q5_K)                                                                                                       \
+    DO(ASH_Q6_K)
 
 /* Where the chains of row m of x and count rows of w from n on start: 0, or y. */
 static inline void ash_quant_load_sums(const struct ash_quant_args *args, size_t m, size_t n, size_t count, float *sums)
@@ -78,6 +95,9 @@ const struct ash_quant_panels *ash_quant_panels_neon(const struct ash_ops *ops, 
 void ash_quant_gemm_neon(struct ash_exec *exec, const struct ash_quant_args *args);
 /* ash_quant_kernel_fn with SDOT. */
 void ash_quant_kernel_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end);
+/* The same for the types of quant_open.h, with SDOT. */
+void ash_quant_kernel_open_dot(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin,
+                               size_t end);
 /* ash_quant_kernel_fn with SMMLA; rows of x are interleaved by two. */
 void ash_quant_kernel_i8mm(const struct ash_quant_args *args, const struct ash_quant_rows *x, size_t begin, size_t end);
 #elif defined(__x86_64__)

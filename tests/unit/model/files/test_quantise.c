@@ -9,7 +9,7 @@
 #include "base/assert.h"
 #include "base/bf16.h"
 #include "base/rng.h"
-#include "compute/quant.h"
+#include "compute/quant_open.h"
 #include "model/files/quantise.h"
 
 enum { ROW = 2 * ASH_QUANT_GROUP + 96 }; /* the last group has three blocks */

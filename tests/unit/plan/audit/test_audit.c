@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/rng.h"
 #include "plan/audit/audit.h"
 
 static void test_what_leaves_the_domain(void **state)
@@ -59,6 +60,65 @@ static void test_kinds_of_dispatch(void **state)
     assert_true(b.total_s == 0 && b.leaving == 0);
 }
 
+/* Draw below bound, each number once. */
+static void draw(uint64_t token, uint64_t stream, int bound, int count, int *numbers_out)
+{
+    for (int i = 0; i < count; i++)
+        numbers_out[i] = (int)ash_rng_permute(token, stream, (uint64_t)i, (uint64_t)bound);
+}
+
+/* Domains other than the first that tokens go to in the mean, by drawing them: group_choices of the groups of experts,
+ * then eight of 256 experts in these. */
+static double drawn_copies(int domains, int groups, int group_choices)
+{
+    const int tokens = 4000, choices = 8;
+    int chosen[64], experts[8], copies = 0;
+
+    for (int token = 0; token < tokens; token++) {
+        int each = 256 / groups, home = (int)ash_rng_below((uint64_t)token, 3, 0, (uint64_t)domains);
+        bool seen[64] = {false};
+
+        draw((uint64_t)token, 1, groups, group_choices, chosen);
+        draw((uint64_t)token, 2, each * group_choices, choices, experts);
+        for (int c = 0; c < choices; c++)
+            seen[(chosen[experts[c] / each] * each + experts[c] % each) * domains / 256] = true;
+        for (int d = 0; d < domains; d++)
+            copies += seen[d] && d != home;
+    }
+    return (double)copies / tokens;
+}
+
+/* What groups of experts save across domains is what drawn tokens say. */
+static void test_groups_of_experts(void **state)
+{
+    static const struct {
+        int domains, groups, choices;
+    } cases[] = {{8, 8, 4}, {4, 8, 4}, {2, 8, 4}, {16, 8, 4}, {8, 8, 3}, {8, 8, 1}, {8, 1, 1}, {4, 4, 4}};
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(cases); i++) {
+        struct ash_cluster cluster = cluster_of("32xhgx-h800");
+        struct ash_dispatch dispatch = {.ranks = 8 * cases[i].domains,
+                                        .tokens = 1,
+                                        .hidden = 1,
+                                        .choices = 8,
+                                        .groups = cases[i].groups,
+                                        .group_choices = cases[i].choices,
+                                        .element_bytes = 1,
+                                        .two_level = true,
+                                        .imbalance = 1,
+                                        .network_share = 1};
+        double drawn = drawn_copies(cases[i].domains, cases[i].groups, cases[i].choices);
+        struct ash_dispatch_time time;
+
+        ash_dispatch_predict(&consts, &cluster, &dispatch, &time);
+        if (fabs(time.outer_bytes / drawn - 1) > 0.06)
+            fail_msg("%d domains, %d of %d groups: %.3f copies, drawn %.3f", cases[i].domains, cases[i].choices,
+                     cases[i].groups, time.outer_bytes, drawn);
+        assert_true(time.inner_bytes > 0);
+    }
+}
+
 static void test_published_traffic(void **state)
 {
     struct ash_dispatch_check check;
@@ -74,7 +134,7 @@ static void test_published_traffic(void **state)
                      check.measured);
         sum += error;
     }
-    assert_int_equal(count, 32);
+    assert_int_equal(count, 38);
     assert_true(sum / (double)count < 0.15);
 }
 
@@ -159,6 +219,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_what_leaves_the_domain),
         cmocka_unit_test(test_kinds_of_dispatch),
+        cmocka_unit_test(test_groups_of_experts),
         cmocka_unit_test(test_published_traffic),
         cmocka_unit_test(test_imbalance),
         cmocka_unit_test(test_audit),

@@ -50,7 +50,14 @@ static void wait_idle(void)
 {
     for (int i = 0; i < 6000 && !is_idle(); i++)
         nanosleep(&(struct timespec){.tv_nsec = 5000000}, NULL);
-    assert_true(is_idle());
+    if (!is_idle()) {
+        struct ash_core_stats stats = ash_runner_stats(server.runner);
+        struct ash_http_stats http = ash_http_get_stats(server.http);
+
+        fail_msg("not idle: %zu connections, %zu exchanges, %zu running, %zu waiting, %zu pages held, stalled %g s",
+                 http.connections, http.exchanges, stats.running, stats.waiting, stats.pages_held,
+                 ash_runner_stalled_seconds(server.runner));
+    }
 }
 
 static const char stream_body[] = "{\"prompt\":\"Once upon\",\"max_tokens\":24,\"temperature\":0,\"stream\":true}";

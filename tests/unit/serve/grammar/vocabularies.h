@@ -67,6 +67,20 @@ static inline bool mask_has(const uint64_t *mask, int32_t id)
     return (mask[(size_t)id / 64] >> (size_t)id % 64 & 1) != 0;
 }
 
+/* A token among those that the mask allows, drawn; -1 for none. */
+static inline int32_t mask_draw(const uint64_t *mask, size_t count, uint64_t seed, uint64_t counter)
+{
+    size_t allowed = 0, chosen;
+
+    for (size_t id = 0; id < count; id++)
+        allowed += mask_has(mask, (int32_t)id);
+    if (allowed == 0) return -1;
+    chosen = ash_rng_below(seed, 3, counter, allowed);
+    for (size_t id = 0; id < count; id++)
+        if (mask_has(mask, (int32_t)id) && chosen-- == 0) return (int32_t)id;
+    return -1;
+}
+
 /* Does grammar accept exactly this text, byte by byte? */
 static inline bool grammar_takes(struct ash_grammar *grammar, const struct vocabulary *vocabulary, const char *text,
                                  size_t size_bytes)

@@ -126,6 +126,38 @@ static void test_places(void **state)
     ash_input_close(NULL);
 }
 
+/* Rows of a Parquet file between text files: places count rows, and nulls are documents without a text. */
+static void test_table(void **state)
+{
+    static struct collected all, rest;
+    const char *paths[] = {scratch_path("a.txt"), TEST_DATA "/golden/parquet/rs-plain-v1.parquet",
+                           scratch_path("b.txt")};
+    struct ash_input *input = NULL;
+
+    (void)state;
+    scratch_write("a.txt", "first", 5);
+    scratch_write("b.txt", "last", 4);
+    assert_int_equal(open_input(paths, 3, ASH_SPLIT_LINE, 1000, &input), 0);
+    assert_true(ash_input_file_at(input, 1)->is_parquet);
+    assert_int_equal(collect(input, 1 << 20, &all), 0);
+    assert_int_equal(all.count, 42);
+    assert_string_equal(all.texts[0], "first");
+    assert_string_equal(all.texts[1], "row 0, ä ");
+    assert_string_equal(all.texts[41], "last");
+    assert_true(all.docs[4].is_null && !all.docs[6].is_null && all.docs[6].size_bytes == 0);
+    for (size_t d = 0; d < all.count; d++) {
+        assert_int_equal(ash_input_seek(input, &all.docs[d].next, &err), 0);
+        assert_int_equal(collect(input, 1, &rest), 0);
+        assert_int_equal(rest.count, all.count - d - 1);
+        for (size_t i = 0; i < rest.count; i++) {
+            assert_string_equal(rest.texts[i], all.texts[d + 1 + i]);
+            assert_memory_equal(&rest.docs[i].next, &all.docs[d + 1 + i].next, sizeof(rest.docs[i].next));
+        }
+    }
+    assert_int_equal(ash_input_seek(input, &(struct ash_input_pos){.file = 1, .offset = 41, .line = 1}, &err), -EINVAL);
+    ash_input_close(input);
+}
+
 /* Documents around the size of the read buffer, whole and in pieces. */
 static void test_large(void **state)
 {
@@ -290,7 +322,7 @@ static void test_formats(void **state)
     static const char *const refused[][3] = {
         {"b.json", "[\n{\"text\": 1}\n]\n", "not a JSON object per line"},
         {"c.json", "{\n \"text\": 1\n}\n", "--format text"},
-        {"d.parquet", "PAR1....", "a Parquet file"},
+        {"d.parquet", "PAR1....", "no Parquet file"},
         {"e.txt", "\xff\xfe=", "UTF-16"},
         {"f.txt", "BZh9....", "bzip2 -dc"},
     };
@@ -340,6 +372,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_cut),
         cmocka_unit_test_setup_teardown(test_places, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(test_table, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_large, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_refused_files, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_compressed, scratch_open, scratch_close),

@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# A device whose memory the host cannot touch (--backend apart): training, validation, checkpoints, resume, evaluation and
+# text have the CPU's bits there, so nothing reads or writes a device's memory without asking.
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+
+train cpu runtime.backend=ref train.save_every=20
+expect 0 "on the CPU"
+bits_of cpu > "$SCRATCH/expected"
+for variant in "" "train.micro_batch=1 train.recompute=full" "train.recompute=selective"; do
+    train apart runtime.backend=apart train.save_every=20 $variant
+    expect 0 "on the device, $variant"
+    bits_of apart | cmp -s - "$SCRATCH/expected" || fail "the device has other bits ($variant)"
+    cmp -s "$SCRATCH/cpu/checkpoints/step-000040/optimizer.safetensors" \
+        "$SCRATCH/apart/checkpoints/step-000040/optimizer.safetensors" || fail "the device saves other moments ($variant)"
+    [ "$variant" = "train.recompute=selective" ] || rm -rf "$SCRATCH/apart"
+done
+
+# Checkpoints move between the two: half on one, half on the other.
+train half runtime.backend=apart train.save_every=20 train.steps=40
+expect 0 "to be cut off"
+rm -rf "$SCRATCH/half/checkpoints/step-000040" "$SCRATCH/half/model"
+try "$ASHLAR" train --resume --out "$SCRATCH/half" runtime.backend=ref
+expect 0 "from the device to the CPU"
+bits_of half | tail -n 8 | cmp -s - <(tail -n 8 "$SCRATCH/expected") || fail "resumed on the CPU, the run has other bits"
+rm -rf "$SCRATCH/half/checkpoints/step-000040" "$SCRATCH/half/model"
+try "$ASHLAR" train --resume --out "$SCRATCH/half" runtime.backend=apart
+expect 0 "from the CPU to the device"
+bits_of half | tail -n 8 | cmp -s - <(tail -n 8 "$SCRATCH/expected") || fail "resumed on the device, the run has other bits"
+
+# bf16: the working copy, and its rounding.
+train bf16 runtime.backend=ref train.precision=bf16 train.steps=10
+bits_of bf16 > "$SCRATCH/expected"
+train bf16-apart runtime.backend=apart train.precision=bf16 train.steps=10
+bits_of bf16-apart | cmp -s - "$SCRATCH/expected" || fail "bf16: the device has other bits"
+
+# Text and evaluation, from mapped weights of every kind.
+for model in "$SCRATCH/cpu/model" "$SOURCE"/tests/golden/gguf/*.gguf; do
+    for backend in cpu apart; do
+        try "$ASHLAR" generate --model "$model" --backend $backend --prompt 12 --max-tokens 24 --temperature 0
+        expect 0 "text of $model on $backend"
+        cp "$SCRATCH/out" "$SCRATCH/text-$backend"
+    done
+    cmp -s "$SCRATCH/text-cpu" "$SCRATCH/text-apart" || fail "$model: the device writes other text"
+done
+try "$ASHLAR" eval --model "$SCRATCH/cpu/model" --data "$SCRATCH/valid" --backend apart
+expect 0 "evaluation on the device"
+
+# Several ranks are not for a device yet, and it says so.
+try "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/two" runtime.backend=apart
+grep -q "runs one process" "$SCRATCH/err" || fail "two ranks on a device: $(cat "$SCRATCH/err")"
+finish
