@@ -79,7 +79,7 @@ static const struct ash_cmd_usage usage = {
                 "  ashlar bench serve --trace conversation_trace.jsonl --trace-speed 10 --json result.json",
 };
 
-/* ---- what the server is like --------------------------------------------------------------------------------------- */
+/* ---- what the server is like ------------------------------------------------------------------------------------- */
 
 /* The first model of the server's list, as a new string. */
 static int find_model(const struct ash_load_opts *opts, char **name_out, struct ash_err *err)
@@ -140,7 +140,7 @@ static int calibrate(struct ash_load_opts *opts, struct ash_err *err)
     return 0;
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static int warm_up(const struct ash_load_opts *opts, const struct ash_workload_opts *like, size_t requests,
                    struct ash_err *err)

@@ -89,7 +89,7 @@ static bool is_good(const struct ash_load_result *result, const struct ash_bench
            (limits->e2e_ms == 0 || e2e_ms(result) <= limits->e2e_ms);
 }
 
-/* ---- sums ---------------------------------------------------------------------------------------------------------- */
+/* ---- sums -------------------------------------------------------------------------------------------------------- */
 
 struct sums {
     size_t sent, ok, failed, good, prompt_tokens, cached_tokens, answer_tokens, chunks;
@@ -187,7 +187,7 @@ json_t *ash_bench_serve_figures(const struct ash_load_results *results, const st
     return json;
 }
 
-/* ---- for people ---------------------------------------------------------------------------------------------------- */
+/* ---- for people -------------------------------------------------------------------------------------------------- */
 
 static double number(const json_t *figures, const char *key)
 {

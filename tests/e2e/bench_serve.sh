@@ -4,27 +4,27 @@
 . "$SOURCE/tests/e2e/lib.bash"
 . "$SOURCE/tests/e2e/serve_lib.bash"
 command -v python3 > /dev/null || exit 77
-# check NAME EXPRESSION: a Python expression over the figures r holds.
+# check NAME EXPRESSION...: Python expressions over the figures r and the rows each.
 check() {
-    python3 - "$SCRATCH/$1.json" "$2" <<'PY' || fail "$1: $2"
+    python3 - "$SCRATCH/$1.json" "${@:2}" <<'PY' || fail "$1"
 import json, sys
 r = json.load(open(sys.argv[1]))
-each = r["each"]
+each = r.pop("each")
 close = lambda a, b, part: abs(a - b) <= part * abs(b)
-if not eval(sys.argv[2]):
-    del r["each"]
-    sys.exit("not so: " + json.dumps(r))
+wrong = [text for text in sys.argv[2:] if not eval(text)]
+if wrong:
+    sys.exit(f"not so: {wrong}\n{json.dumps(r)}")
 PY
 }
 # What holds for every run: counts, sums, rates, orders of times and percentiles.
 sums() {
-    check "$1" 'r["requests"] == len(each) == r["completed"] + r["failed"]'
-    check "$1" 'all(r[k] == sum(e[k] for e in each if e["ok"]) for k in ("prompt_tokens", "output_tokens", "cached_tokens", "chunks"))'
-    check "$1" 'close(r["output_tokens_per_s"] * r["seconds"], r["output_tokens"], 1e-9)'
-    check "$1" 'all(e["due_s"] <= e["sent_s"] <= e["first_s"] <= e["end_s"] <= r["seconds"] for e in each if e["ok"])'
-    check "$1" 'all(r[k]["p50"] <= r[k]["p90"] <= r[k]["p95"] <= r[k]["p99"] <= r[k]["max"] for k in ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"))'
-    check "$1" 'close(r["e2e_ms"]["max"], 1e3 * max(e["end_s"] - e["due_s"] for e in each if e["ok"]), 1e-6)'
-    check "$1" 'close(r["ttft_ms"]["mean"], 1e3 * sum(e["first_s"] - e["due_s"] for e in each if e["ok"]) / r["completed"], 1e-6)'
+    check "$1" 'r["requests"] == len(each) == r["completed"] + r["failed"]' \
+        'all(r[k] == sum(e[k] for e in each if e["ok"]) for k in ("prompt_tokens", "output_tokens", "cached_tokens", "chunks"))' \
+        'close(r["output_tokens_per_s"] * r["seconds"], r["output_tokens"], 1e-9)' \
+        'all(e["due_s"] <= e["sent_s"] <= e["first_s"] <= e["end_s"] <= r["seconds"] for e in each if e["ok"])' \
+        'all(r[k]["p50"] <= r[k]["p90"] <= r[k]["p95"] <= r[k]["p99"] <= r[k]["max"] for k in ("ttft_ms", "tpot_ms", "itl_ms", "e2e_ms"))' \
+        'close(r["e2e_ms"]["max"], 1e3 * max(e["end_s"] - e["due_s"] for e in each if e["ok"]), 1e-6)' \
+        'close(r["ttft_ms"]["mean"], 1e3 * sum(e["first_s"] - e["due_s"] for e in each if e["ok"]) / r["completed"], 1e-6)'
 }
 metric() { # name: the server's own count
     python3 -c "import re, urllib.request; t = urllib.request.urlopen('http://127.0.0.1:$port/metrics').read().decode(); print(int(sum(float(v) for v in re.findall(r'^$1\{[^}]*\} (\S+)', t, re.M))))"

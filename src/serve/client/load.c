@@ -4,11 +4,8 @@
 #include "serve/client/load.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -63,7 +60,7 @@ static double now_s(const struct run *run)
     return (double)(ash_clock_ns() - run->start_ns) * 1e-9;
 }
 
-/* ---- ends of requests ---------------------------------------------------------------------------------------------- */
+/* ---- ends of requests -------------------------------------------------------------------------------------------- */
 
 static void close_conn(struct conn *conn)
 {
@@ -120,26 +117,11 @@ static void complete(struct conn *conn)
     }
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------- */
-
-static int add_gap(struct ash_load_results *results, double gap_s)
-{
-    if (results->gap_count == results->gap_capacity) {
-        size_t capacity = results->gap_capacity > 0 ? 2 * results->gap_capacity : 4096;
-        float *grown = realloc(results->gaps_s, capacity * sizeof(*grown));
-
-        if (grown == NULL) return -ENOMEM;
-        results->gaps_s = grown;
-        results->gap_capacity = capacity;
-    }
-    results->gaps_s[results->gap_count++] = (float)gap_s;
-    return 0;
-}
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 static int see_event(void *ctx, const char *data, size_t size_bytes)
 {
     struct conn *conn = ctx;
-    struct ash_load_result *result = &conn->run->results->items[conn->request];
     struct ash_load_event event;
     int rc = 0;
 
@@ -147,46 +129,10 @@ static int see_event(void *ctx, const char *data, size_t size_bytes)
     rc = ash_load_read_event(data, size_bytes, &event);
     if (rc < 0) return rc;
     if (event.is_error) return -EREMOTEIO;
-    if (event.has_text) {
-        if (result->chunks++ == 0)
-            result->first_s = conn->read_s;
-        else
-            rc = add_gap(conn->run->results, conn->read_s - result->last_s);
-        result->last_s = conn->read_s;
-    }
-    if (event.has_usage) {
-        result->prompt_tokens = event.prompt_tokens;
-        result->cached_tokens = event.cached_tokens;
-        result->answer_tokens = event.answer_tokens;
-    }
-    return rc;
+    return ash_load_results_note(conn->run->results, conn->request, &event, conn->read_s);
 }
 
-/* ---- connections --------------------------------------------------------------------------------------------------- */
-
-static int resolve(struct run *run, struct ash_err *err)
-{
-    const struct ash_load_url *url = &run->opts->url;
-    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
-    char port[16];
-    int code;
-
-    snprintf(port, sizeof(port), "%d", url->port);
-    code = getaddrinfo(url->host, port, &hints, &list);
-    if (code != 0) return ash_err_set(err, -ENOENT, "%s: %s", url->host, gai_strerror(code));
-    for (const struct addrinfo *at = list; at != NULL; at = at->ai_next) {
-        int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-        bool is_there = fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0;
-
-        if (fd >= 0) close(fd);
-        if (!is_there && at->ai_next != NULL) continue; /* a name with several addresses: the one that answers */
-        memcpy(&run->addr, at->ai_addr, at->ai_addrlen);
-        run->addr_bytes = at->ai_addrlen;
-        break;
-    }
-    freeaddrinfo(list);
-    return 0;
-}
+/* ---- connections ------------------------------------------------------------------------------------------------- */
 
 static int open_conn(struct conn *conn)
 {
@@ -221,7 +167,8 @@ static int send_some(struct conn *conn)
     return 0;
 }
 
-/* A server may close a connection that idles just when it is used again: that request is sent once more, on a new one. */
+/* A server may close a connection that idles just when it is used again: then the request is sent once more, on a new
+ * one. */
 static bool may_retry(const struct conn *conn)
 {
     return conn->was_used && conn->response.stage == ASH_RESPONSE_STATUS && conn->response.line.size_bytes == 0;
@@ -276,7 +223,7 @@ static void handle(struct conn *conn)
         complete(conn);
 }
 
-/* ---- what is due --------------------------------------------------------------------------------------------------- */
+/* ---- what is due ------------------------------------------------------------------------------------------------- */
 
 static int prepare(struct run *run)
 {
@@ -366,7 +313,7 @@ static void end_late(struct run *run)
             fail(&run->conns[i], -ETIMEDOUT, "a request failed");
 }
 
-/* ---- all of it ----------------------------------------------------------------------------------------------------- */
+/* ---- all of it --------------------------------------------------------------------------------------------------- */
 
 static int wait_events(struct run *run)
 {
@@ -405,7 +352,7 @@ static int loop(struct run *run)
 static int open_run(struct run *run, struct ash_err *err)
 {
     struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-    int rc = resolve(run, err);
+    int rc = ash_load_resolve(&run->opts->url, &run->addr, &run->addr_bytes, err);
 
     if (rc < 0) return rc;
     run->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
@@ -461,11 +408,4 @@ int ash_load_run(const struct ash_load_opts *opts, const struct ash_workload *wo
     else
         *results_out = results;
     return rc;
-}
-
-void ash_load_results_fini(struct ash_load_results *results)
-{
-    free(results->items);
-    free(results->gaps_s);
-    *results = (struct ash_load_results){0};
 }

@@ -59,8 +59,8 @@ struct ash_load_results {
     bool has_error;
 };
 
-/* GET path or, with a body, POST it, and wait for the JSON of the answer, which the caller owns. Returns 0 or a negative
- * errno with a sentence. */
+/* GET path or, with a body, POST it, and wait for the JSON of the answer, which the caller owns. Returns 0 or a
+ * negative errno with a sentence. */
 int ash_load_fetch(const struct ash_load_opts *opts, const char *path, const struct ash_str *body, json_t **json_out,
                    struct ash_err *err);
 /* Send everything and wait. Requests that fail are noted and no error. An interrupt (base/interrupt.h) ends it early.

@@ -2,6 +2,7 @@
 #ifndef ASH_SERVE_CLIENT_LOAD_PRIV_H
 #define ASH_SERVE_CLIENT_LOAD_PRIV_H
 
+#include <sys/socket.h>
 #include "serve/client/load.h"
 
 /* Append the head and body of a request. method "GET" has none. Returns 0 or -ENOMEM. */
@@ -20,5 +21,11 @@ struct ash_load_event {
 };
 /* Read it. Returns 0, or -EPROTO where it is not what the API says. */
 int ash_load_read_event(const char *text, size_t size_bytes, struct ash_load_event *event_out);
+/* Note an event of request `index` that was read at at_s. Returns 0 or -ENOMEM. */
+int ash_load_results_note(struct ash_load_results *results, size_t index, const struct ash_load_event *event,
+                          double at_s);
+/* The socket address of a server; of several that a name has, the first that answers. Returns 0 or -ENOENT. */
+int ash_load_resolve(const struct ash_load_url *url, struct sockaddr_storage *addr_out, socklen_t *bytes_out,
+                     struct ash_err *err);
 
 #endif

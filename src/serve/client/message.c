@@ -2,6 +2,7 @@
 #include "serve/client/load.h"
 
 #include <errno.h>
+#include <netdb.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,7 @@
 
 #define PORT_DEFAULT 80
 
-/* ---- addresses ----------------------------------------------------------------------------------------------------- */
+/* ---- addresses --------------------------------------------------------------------------------------------------- */
 
 /* The port after a colon, or the default where there is none. */
 static int read_port(const char *text, size_t bytes, int *port_out)
@@ -33,10 +34,33 @@ static int read_port(const char *text, size_t bytes, int *port_out)
     return 0;
 }
 
+/* Where the host of an address ends, brackets and all, and what it is without them. Returns its bytes, or 0. */
+static size_t read_host(const char *text, size_t all, char *host, size_t host_bytes)
+{
+    const char *end = text[0] == '[' ? memchr(text, ']', all) : NULL;
+    size_t bytes = end != NULL ? (size_t)(end - text) + 1 : strcspn(text, ":/?#");
+    size_t skip = end != NULL ? 1 : 0;
+
+    if ((text[0] == '[' && end == NULL) || bytes <= 2 * skip || bytes - 2 * skip >= host_bytes) return 0;
+    memcpy(host, text + skip, bytes - 2 * skip);
+    host[bytes - 2 * skip] = '\0';
+    return bytes;
+}
+
+/* The path of an address without slashes at its end, and without the /v1 that SDKs want. Returns its bytes. */
+static size_t path_bytes(const char *path)
+{
+    size_t bytes = strlen(path);
+
+    while (bytes > 0 && path[bytes - 1] == '/')
+        bytes--;
+    return bytes >= 3 && strncmp(path + bytes - 3, "/v1", 3) == 0 ? bytes - 3 : bytes;
+}
+
 int ash_load_url_parse(const char *text, struct ash_load_url *url_out, struct ash_err *err)
 {
     struct ash_load_url url = {0};
-    const char *host = text + 7, *end;
+    const char *host = text + 7;
     size_t all, bytes, path;
 
     if (strncmp(text, "https://", 8) == 0)
@@ -44,25 +68,42 @@ int ash_load_url_parse(const char *text, struct ash_load_url *url_out, struct as
     if (strncmp(text, "http://", 7) != 0)
         return ash_err_set(err, -EINVAL, "%.100s: an address like http://127.0.0.1:8000 is expected", text);
     all = strcspn(host, "/?#");
-    end = host[0] == '[' ? memchr(host, ']', all) : NULL;
-    bytes = end != NULL ? (size_t)(end - host) - 1 : strcspn(host, ":/?#");
-    path = strlen(host + all);
-    while (path > 0 && host[all + path - 1] == '/')
-        path--;
-    if (path >= 3 && strncmp(host + all + path - 3, "/v1", 3) == 0) path -= 3; /* as SDKs want it */
-    if (bytes == 0 || bytes >= sizeof(url.host) || path >= sizeof(url.path) ||
-        strcspn(text, " \r\n\t") < strlen(text) || (host[0] == '[' && end == NULL))
+    path = path_bytes(host + all);
+    bytes = read_host(host, all, url.host, sizeof(url.host));
+    if (bytes == 0 || path >= sizeof(url.path) || text[strcspn(text, " \r\n\t")] != '\0')
         return ash_err_set(err, -EINVAL, "%.100s: no address of a server", text);
-    memcpy(url.host, end != NULL ? host + 1 : host, bytes);
     memcpy(url.path, host + all, path);
-    if (end != NULL) bytes += 2;
     if (read_port(host + bytes, all - bytes, &url.port) < 0)
         return ash_err_set(err, -EINVAL, "%.100s: its port is no number from 1 to 65535", text);
     *url_out = url;
     return 0;
 }
 
-/* ---- requests ------------------------------------------------------------------------------------------------------ */
+int ash_load_resolve(const struct ash_load_url *url, struct sockaddr_storage *addr_out, socklen_t *bytes_out,
+                     struct ash_err *err)
+{
+    struct addrinfo hints = {.ai_socktype = SOCK_STREAM}, *list = NULL;
+    char port[16];
+    int code;
+
+    snprintf(port, sizeof(port), "%d", url->port);
+    code = getaddrinfo(url->host, port, &hints, &list);
+    if (code != 0) return ash_err_set(err, -ENOENT, "%s: %s", url->host, gai_strerror(code));
+    for (const struct addrinfo *at = list; at != NULL; at = at->ai_next) {
+        int fd = socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+        bool is_there = fd >= 0 && connect(fd, at->ai_addr, at->ai_addrlen) == 0;
+
+        if (fd >= 0) close(fd);
+        if (!is_there && at->ai_next != NULL) continue;
+        memcpy(addr_out, at->ai_addr, at->ai_addrlen);
+        *bytes_out = at->ai_addrlen;
+        break;
+    }
+    freeaddrinfo(list);
+    return 0;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 int ash_load_write_request(const struct ash_load_opts *opts, const char *path, const struct ash_str *body,
                            struct ash_str *out)
@@ -105,7 +146,7 @@ int ash_load_write_body(const struct ash_load_opts *opts, const struct ash_workl
     return rc == 0 ? ash_str_adds(out, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}}") : rc;
 }
 
-/* ---- answers ------------------------------------------------------------------------------------------------------- */
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
 
 int ash_load_server_err(unsigned status, const char *body, struct ash_err *err)
 {
@@ -160,7 +201,7 @@ int ash_load_read_event(const char *text, size_t size_bytes, struct ash_load_eve
     return 0;
 }
 
-/* ---- one at a time ------------------------------------------------------------------------------------------------- */
+/* ---- one at a time ----------------------------------------------------------------------------------------------- */
 
 static int read_response(int fd, uint64_t deadline_ns, struct ash_response *response)
 {

@@ -37,7 +37,7 @@ void ash_response_reset(struct ash_response *response)
     ash_str_clear(&response->event);
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 static int end_event(struct ash_response *response)
 {
@@ -95,7 +95,7 @@ static int push_body(struct ash_response *response, const char *bytes, size_t si
     return ash_str_add(&response->body, bytes, size_bytes);
 }
 
-/* ---- lines of the protocol ----------------------------------------------------------------------------------------- */
+/* ---- lines of the protocol --------------------------------------------------------------------------------------- */
 
 /* The value of a header of this name, or NULL. */
 static const char *value_of(const char *line, const char *name)
@@ -200,7 +200,7 @@ static int read_line(struct ash_response *response)
     return rc;
 }
 
-/* ---- bytes --------------------------------------------------------------------------------------------------------- */
+/* ---- bytes ------------------------------------------------------------------------------------------------------- */
 
 /* Take what belongs to the present line or run; *used_out says how much. */
 static int push_some(struct ash_response *response, const char *bytes, size_t size_bytes, size_t *used_out)

@@ -44,8 +44,9 @@ void ash_response_init(struct ash_response *response, ash_response_event_fn see,
 void ash_response_fini(struct ash_response *response);
 /* Forget the last response and expect another; memory is kept. */
 void ash_response_reset(struct ash_response *response);
-/* Read bytes. Returns 1 when the response is complete (bytes after it are an error), 0 when more must come, -EPROTO where
- * it is no HTTP, -EMSGSIZE beyond a limit, -ENOMEM, or what see returned. After an error only reset and fini may follow. */
+/* Read bytes. Returns 1 when the response is complete (bytes after it are an error), 0 when more must come, -EPROTO
+ * where it is no HTTP, -EMSGSIZE beyond a limit, -ENOMEM, or what see returned. After an error only reset and fini may
+ * follow. */
 int ash_response_push(struct ash_response *response, const char *bytes, size_t size_bytes);
 /* The connection ended. Returns 1 where that completes the response, else -ECONNRESET. */
 int ash_response_end(struct ash_response *response);

@@ -24,7 +24,7 @@ static uint64_t block_name(enum space space, uint64_t index)
     return index * 3 + (uint64_t)space;
 }
 
-/* ---- the list ------------------------------------------------------------------------------------------------------ */
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 static int add_block(struct ash_workload *workload, uint64_t name, size_t tokens)
 {
@@ -68,7 +68,7 @@ void ash_workload_fini(struct ash_workload *workload)
     *workload = (struct ash_workload){0};
 }
 
-/* ---- drawn --------------------------------------------------------------------------------------------------------- */
+/* ---- drawn ------------------------------------------------------------------------------------------------------- */
 
 static size_t draw_length(const struct ash_workload_opts *opts, enum stream stream, size_t i, size_t mean)
 {
@@ -97,7 +97,7 @@ static int draw_items(struct ash_workload *workload, const struct ash_workload_o
     return rc;
 }
 
-/* ---- traced -------------------------------------------------------------------------------------------------------- */
+/* ---- traced ------------------------------------------------------------------------------------------------------ */
 
 /* The blocks of a line: one for each hash, the last one with what is left of the prompt. */
 static int add_hashes(struct ash_workload *workload, const struct ash_workload_opts *opts, const json_t *hashes,
@@ -198,7 +198,7 @@ int ash_workload_make(const struct ash_workload_opts *opts, struct ash_workload 
     return rc;
 }
 
-/* ---- prompts ------------------------------------------------------------------------------------------------------- */
+/* ---- prompts ----------------------------------------------------------------------------------------------------- */
 
 /* Short common words: one token each in most vocabularies. */
 static const char *const words[ASH_PROMPT_WORDS] = {

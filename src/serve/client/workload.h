@@ -1,5 +1,5 @@
-/* workload - which requests a load test sends: when, how long their prompts and answers are, and what the prompts share.
- * A pure function of its options (and of the trace's lines). */
+/* workload - which requests a load test sends: when, how long their prompts and answers are, what prompts share. A
+ * pure function of its options (and of the trace's lines). */
 #ifndef ASH_SERVE_CLIENT_WORKLOAD_H
 #define ASH_SERVE_CLIENT_WORKLOAD_H
 
@@ -61,7 +61,8 @@ struct ash_prompt_form {
     double word_tokens, overhead_tokens;
     uint64_t seed;
 };
-/* Append every word of the list, all of them `times` times: what a word is in tokens, on average. Returns 0 or -ENOMEM. */
+/* Append every word of the list, all of them `times` times: for what a word is in tokens, on average. Returns 0 or
+ * -ENOMEM. */
 int ash_prompt_add_all_words(size_t times, struct ash_str *out);
 /* Append an item's prompt as JSON: a list of ids, or a string. Returns 0 or -ENOMEM. */
 int ash_prompt_add(const struct ash_prompt_form *form, const struct ash_workload *workload,
