@@ -57,7 +57,7 @@ static void vocabulary_init(struct vocabulary *vocabulary, uint64_t seed, size_t
                                           &err) == 0);
 }
 
-static void vocabulary_fini(struct vocabulary *vocabulary)
+static inline void vocabulary_fini(struct vocabulary *vocabulary)
 {
     ash_vocab_trie_close(vocabulary->trie);
 }
