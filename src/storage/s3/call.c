@@ -209,9 +209,24 @@ static void set_transfer(struct ash_s3 *s3, struct ash_s3_call *call, const char
     if (!is_head) curl->easy_setopt(call->easy, CURLOPT_CUSTOMREQUEST, call->method);
 }
 
+/* Everything of an attempt but its handle: the list of headers, and the address into url. */
+static int add_request(struct ash_s3 *s3, struct ash_s3_call *call, struct ash_str *url)
+{
+    struct ash_str path = {0}, host = {0};
+    int rc = add_address(s3, call, &path, &host);
+
+    if (rc == 0) rc = add_headers(s3, call, path.data, host.data);
+    if (rc == 0) rc = ash_str_addf(url, "%s://%s%s", s3->endpoint.is_https ? "https" : "http", host.data, path.data);
+    if (rc == 0 && call->query_count > 0) rc = ash_str_adds(url, "?");
+    if (rc == 0) rc = ash_sigv4_query(url, call->query, call->query_count);
+    ash_str_fini(&path);
+    ash_str_fini(&host);
+    return rc;
+}
+
 int ash_s3_call_prepare(struct ash_s3 *s3, struct ash_s3_call *call, struct ash_err *err)
 {
-    struct ash_str path = {0}, host = {0}, url = {0};
+    struct ash_str url = {0};
     int rc = ash_s3_renew_keys(s3, false, err);
 
     if (rc < 0) return rc;
@@ -220,16 +235,10 @@ int ash_s3_call_prepare(struct ash_s3 *s3, struct ash_s3_call *call, struct ash_
     call->got_bytes = 0;
     ash_str_clear(&call->text);
     if (call->payload_hash[0] == '\0') rc = ash_sha256_hex(call->body, call->body_bytes, call->payload_hash);
-    if (rc == 0) rc = add_address(s3, call, &path, &host);
-    if (rc == 0) rc = add_headers(s3, call, path.data, host.data);
-    if (rc == 0) rc = ash_str_addf(&url, "%s://%s%s", s3->endpoint.is_https ? "https" : "http", host.data, path.data);
-    if (rc == 0 && call->query_count > 0) rc = ash_str_adds(&url, "?");
-    if (rc == 0) rc = ash_sigv4_query(&url, call->query, call->query_count);
+    if (rc == 0) rc = add_request(s3, call, &url);
     call->easy = rc == 0 ? s3->curl->easy_init() : NULL;
-    if (call->easy != NULL) set_transfer(s3, call, url.data);
     if (rc == 0 && call->easy == NULL) rc = -ENOMEM;
-    ash_str_fini(&path);
-    ash_str_fini(&host);
+    if (rc == 0) set_transfer(s3, call, url.data);
     ash_str_fini(&url);
     return rc < 0 ? ash_err_set(err, rc, "cannot prepare a request to S3: %s", strerror(-rc)) : 0;
 }

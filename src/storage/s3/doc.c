@@ -246,24 +246,31 @@ static bool decode(char *text)
     return true;
 }
 
+/* What an item must have in a list of objects or of uploads, or NULL. */
+static const char *check_item(const struct ash_s3_item *item, bool is_list, bool is_uploads)
+{
+    if ((is_list || is_uploads) && !item->has_key) return "an object has no key";
+    if (is_list && !item->is_prefix && !item->has_size) return "an object has no size";
+    if (is_uploads && !item->is_prefix && item->upload_id == NULL) return "an upload has no id";
+    return NULL;
+}
+
 /* What the fields alone do not say. */
 static const char *check(struct ash_s3_doc *doc, const char *root)
 {
-    bool is_list = strcmp(doc->root, "ListBucketResult") == 0,
-         is_uploads = strcmp(doc->root, "ListMultipartUploadsResult") == 0;
+    bool is_list = strcmp(doc->root, "ListBucketResult") == 0;
+    bool is_uploads = strcmp(doc->root, "ListMultipartUploadsResult") == 0;
+    const char *why = NULL;
 
     if (root != NULL && strcmp(doc->root, root) != 0) return "it is another document";
     if (doc->is_truncated && doc->next[0] == '\0') return "it goes on, and does not say where";
     if (doc->is_encoded && is_uploads && !decode(doc->next)) return "a key is badly encoded";
-    for (size_t i = 0; i < doc->item_count; i++) {
-        struct ash_s3_item *item = &doc->items[i];
-
-        if ((is_list || is_uploads) && !item->has_key) return "an object has no key";
-        if (is_list && !item->is_prefix && !item->has_size) return "an object has no size";
-        if (is_uploads && !item->is_prefix && item->upload_id == NULL) return "an upload has no id";
-        if (doc->is_encoded && item->key != NULL && !decode(item->key)) return "a key is badly encoded";
+    for (size_t i = 0; why == NULL && i < doc->item_count; i++) {
+        why = check_item(&doc->items[i], is_list, is_uploads);
+        if (why == NULL && doc->is_encoded && doc->items[i].key != NULL && !decode(doc->items[i].key))
+            why = "a key is badly encoded";
     }
-    return NULL;
+    return why;
 }
 
 static void run(struct reader *reader, const char *text, size_t size_bytes, const char *root)

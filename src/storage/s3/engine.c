@@ -166,7 +166,7 @@ static size_t take_ended(struct ash_s3 *s3)
     return count;
 }
 
-/* One round of everything that does not wait. *wait_ms_out: how long the next may take to come, 0 where there is news. */
+/* One round of everything that does not wait. *wait_ms_out: how long the next may take, 0 where there is news. */
 static int turn(struct ash_s3 *s3, int *wait_ms_out, struct ash_err *err)
 {
     int running = 0, wait_ms = start_due(s3);

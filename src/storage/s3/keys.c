@@ -39,7 +39,7 @@ static int read_file(const char *variable, const char *name, const char *wanted,
     if (!ash_path_exists(path)) return 0;
     rc = ash_file_read(path, ASH_S3_PROFILE_FILE_BYTES, &text, &size_bytes, err);
     if (rc < 0) return rc;
-    rc = ash_s3_profile_parse(text, size_bytes, path, wanted, is_config, profile, err);
+    rc = ash_s3_profile_parse(&(struct ash_s3_profile_file){text, path, size_bytes, is_config}, wanted, profile, err);
     explicit_bzero(text, size_bytes);
     free(text);
     return rc;

@@ -36,10 +36,17 @@ static int list_page(struct ash_s3 *s3, const char *prefix, bool is_flat, const 
     return ask(s3, &call, "ListBucketResult", doc_out, err);
 }
 
-static int tell_page(const struct ash_s3_doc *doc, ash_s3_list_fn each, void *ctx)
+static int by_key(const void *a, const void *b)
+{
+    return strcmp(((const struct ash_s3_item *)a)->key, ((const struct ash_s3_item *)b)->key);
+}
+
+/* Objects and common prefixes come apart; pages are in order. */
+static int tell_page(struct ash_s3_doc *doc, ash_s3_list_fn each, void *ctx)
 {
     int rc = 0;
 
+    if (doc->item_count > 1) qsort(doc->items, doc->item_count, sizeof(*doc->items), by_key);
     for (size_t i = 0; rc >= 0 && i < doc->item_count; i++) {
         const struct ash_s3_item *item = &doc->items[i];
         struct ash_s3_object object = {.size_bytes = item->size_bytes, .modified_s = item->modified_s};

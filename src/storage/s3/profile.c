@@ -117,10 +117,12 @@ static int take_line(struct scan *scan, char *line, struct ash_err *err)
     return text[0] == '[' ? enter_section(scan, text, err) : take_setting(scan, text, is_indented, err);
 }
 
-int ash_s3_profile_parse(const char *text, size_t size_bytes, const char *path, const char *name, bool is_config,
-                         struct ash_s3_profile *profile, struct ash_err *err)
+int ash_s3_profile_parse(const struct ash_s3_profile_file *file, const char *name, struct ash_s3_profile *profile,
+                         struct ash_err *err)
 {
-    struct scan scan = {.path = path, .wanted = name, .is_config = is_config, .profile = profile};
+    struct scan scan = {.path = file->path, .wanted = name, .is_config = file->is_config, .profile = profile};
+    const char *text = file->text, *path = file->path;
+    size_t size_bytes = file->size_bytes;
     const char *end = text + size_bytes;
     int rc = 0;
 

@@ -19,9 +19,16 @@ struct ash_s3_profile {
     bool is_found;      /* the section is there */
 };
 
-/* Read profile `name` of text into *profile; fields that it does not have are left alone. is_config: its sections are
- * [profile NAME], but [default]. path is for messages. Returns 0 or -EINVAL with file and line. */
-int ash_s3_profile_parse(const char *text, size_t size_bytes, const char *path, const char *name, bool is_config,
-                         struct ash_s3_profile *profile, struct ash_err *err);
+/* A file in memory. */
+struct ash_s3_profile_file {
+    const char *text, *path; /* path is for messages */
+    size_t size_bytes;
+    bool is_config; /* its sections are [profile NAME], but [default] */
+};
+
+/* Read profile `name` of file into *profile; fields that it does not have are left alone. Returns 0 or -EINVAL with
+ * file and line. */
+int ash_s3_profile_parse(const struct ash_s3_profile_file *file, const char *name, struct ash_s3_profile *profile,
+                         struct ash_err *err);
 
 #endif

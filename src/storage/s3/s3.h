@@ -48,18 +48,28 @@ void ash_s3_close(struct ash_s3 *s3);
 
 /* What the server knows of an object. */
 int ash_s3_stat(struct ash_s3 *s3, const char *key, struct ash_s3_object *object_out, struct ash_err *err);
-/* Bytes [offset, offset + size_bytes) into data, in several ranges at a time where they are many. etag (may be NULL):
- * the version that it must be, else -ESTALE. Where it is the whole object in one request and the ETag is an MD5, that
- * is compared too (-EBADMSG). */
-int ash_s3_read(struct ash_s3 *s3, const char *key, uint64_t offset, size_t size_bytes, const char *etag, void *data,
-                struct ash_err *err);
+/* Bytes of an object. etag (may be NULL): the version that it must be. */
+struct ash_s3_range {
+    const char *key, *etag;
+    uint64_t offset;
+    size_t size_bytes;
+};
 
-enum ash_s3_condition { ASH_S3_ALWAYS, ASH_S3_IF_ABSENT, ASH_S3_IF_MATCH };
+/* Exactly the bytes of range into data, in several requests at a time where they are many. -ESTALE where the object is
+ * another version. Where it is the whole object in one request and the ETag is an MD5, that is compared too
+ * (-EBADMSG). */
+int ash_s3_read(struct ash_s3 *s3, const struct ash_s3_range *range, void *data, struct ash_err *err);
 
-/* Write an object in one request. With ASH_S3_IF_ABSENT it must not be there (-EEXIST); with ASH_S3_IF_MATCH it must
- * have this etag (-ESTALE). -ENOTSUP where the server does not know conditions. */
+/* What must be so for an object to be written: it is not there, or it is the one with this etag. */
+struct ash_s3_condition {
+    bool wants_absent;
+    const char *etag; /* NULL: any */
+};
+
+/* Write an object in one request. condition (may be NULL): -EEXIST where it is there and should not, -ESTALE where it
+ * is another version, -ENOTSUP where the server does not know conditions. */
 int ash_s3_write(struct ash_s3 *s3, const char *key, const void *data, size_t size_bytes,
-                 enum ash_s3_condition condition, const char *etag, struct ash_err *err);
+                 const struct ash_s3_condition *condition, struct ash_err *err);
 /* Remove an object. One that is not there is success, as S3 has it. */
 int ash_s3_remove(struct ash_s3 *s3, const char *key, struct ash_err *err);
 

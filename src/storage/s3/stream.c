@@ -1,5 +1,6 @@
-/* Reads an object from its first byte to its last and compares it with its ETag: the MD5 of the bytes, or the MD5 of the MD5s of its parts. Where
- * nobody says how large the parts were, the sizes that clients use are tried together, in one pass. */
+/* Reads an object from its first byte to its last and compares it with its ETag: the MD5 of the bytes, or the MD5 of the
+ * MD5s of its parts. Where nobody says how large the parts were, the sizes that clients use are tried together, in one
+ * pass. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -106,7 +107,7 @@ static int read_windows(struct ash_s3 *s3, const char *key, const struct ash_s3_
     for (uint64_t at = 0; rc == 0 && at < object->size_bytes;) {
         size_t bytes = ash_min(window_bytes, (size_t)(object->size_bytes - at));
 
-        rc = ash_s3_read(s3, key, at, bytes, object->etag, window, err);
+        rc = ash_s3_read(s3, &(struct ash_s3_range){key, object->etag, at, bytes}, window, err);
         for (size_t i = 0; rc == 0 && i < check->guess_count; i++)
             feed(&check->guesses[i], window, bytes);
         at += bytes;

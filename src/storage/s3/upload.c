@@ -309,7 +309,7 @@ int ash_s3_upload_finish(struct ash_s3_upload *upload, struct ash_err *err)
 
     if (upload->id == NULL && upload->part_count == 0) {
         rc = ash_s3_write(upload->s3, upload->key, slot != NULL ? slot->data : NULL,
-                          slot != NULL ? slot->size_bytes : 0, ASH_S3_ALWAYS, NULL, err);
+                          slot != NULL ? slot->size_bytes : 0, NULL, err);
     } else {
         if (slot != NULL && slot->size_bytes > 0) rc = send_part(upload, err);
         while (rc == 0 && (rc = reap(upload, &slot, err)) > 0)

@@ -115,21 +115,22 @@ static int read_fully(int fd, uint64_t offset, size_t size_bytes, uint8_t *data)
     return 0;
 }
 
-static int dir_read(struct ash_tier *tier, const char *key, uint64_t offset, size_t size_bytes, const char *version,
-                    void *data, struct ash_err *err)
+static int dir_read(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err)
 {
+    const char *root = self(tier)->root, *key = range->key;
     struct ash_tier_object object;
     int fd = open_object(tier, key, &object, err), rc;
 
     if (fd < 0) return fd;
-    if (version != NULL && strcmp(version, object.version) != 0)
-        rc = ash_err_set(err, -ESTALE, "%s/%s: the file has changed", self(tier)->root, key);
-    else if (offset > object.size_bytes || size_bytes > object.size_bytes - offset)
-        rc = ash_err_set(err, -ERANGE, "%s/%s: the range is not inside the file", self(tier)->root, key);
-    else
-        rc = read_fully(fd, offset, size_bytes, data);
+    if (range->version != NULL && strcmp(range->version, object.version) != 0) {
+        rc = ash_err_set(err, -ESTALE, "%s/%s: the file has changed", root, key);
+    } else if (range->offset > object.size_bytes || range->size_bytes > object.size_bytes - range->offset) {
+        rc = ash_err_set(err, -ERANGE, "%s/%s: the range is not inside the file", root, key);
+    } else {
+        rc = read_fully(fd, range->offset, range->size_bytes, data);
+        if (rc < 0) ash_io_fail(err, rc, key, "read");
+    }
     close(fd);
-    if (rc < 0 && (err == NULL || err->code != rc)) return ash_io_fail(err, rc, key, "read");
     return rc;
 }
 

@@ -68,12 +68,12 @@ static int s3_list(struct ash_tier *tier, const char *prefix, bool is_flat, ash_
     return ash_s3_list(self(tier)->s3, full_key(tier, prefix, full), is_flat, list_one, &listing, err);
 }
 
-static int s3_read(struct ash_tier *tier, const char *key, uint64_t offset, size_t size_bytes, const char *version,
-                   void *data, struct ash_err *err)
+static int s3_read(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err)
 {
     char full[FULL_BYTES];
+    struct ash_s3_range inside = {full_key(tier, range->key, full), range->version, range->offset, range->size_bytes};
 
-    return ash_s3_read(self(tier)->s3, full_key(tier, key, full), offset, size_bytes, version, data, err);
+    return ash_s3_read(self(tier)->s3, &inside, data, err);
 }
 
 static int s3_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err)

@@ -77,10 +77,9 @@ int ash_tier_list(struct ash_tier *tier, const char *prefix, bool is_flat, ash_t
     return tier->ops->list(tier, prefix, is_flat, each, ctx, err);
 }
 
-int ash_tier_read(struct ash_tier *tier, const char *key, uint64_t offset, size_t size_bytes, const char *version,
-                  void *data, struct ash_err *err)
+int ash_tier_read(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err)
 {
-    return tier->ops->read(tier, key, offset, size_bytes, version, data, err);
+    return tier->ops->read(tier, range, data, err);
 }
 
 int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err)

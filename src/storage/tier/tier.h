@@ -23,6 +23,13 @@ struct ash_tier_object {
     char version[ASH_TIER_VERSION_BYTES]; /* changes with the bytes: an ETag, or inode, size and time */
 };
 
+/* Bytes of an object. version (may be NULL): the one that it must have. */
+struct ash_tier_range {
+    const char *key, *version;
+    uint64_t offset;
+    size_t size_bytes;
+};
+
 /* Receives an object of a list, or (object NULL) the beginning of keys up to a slash. A negative result ends the list
  * and is returned. */
 typedef int (*ash_tier_list_fn)(void *ctx, const char *key, const struct ash_tier_object *object);
@@ -33,8 +40,7 @@ struct ash_tier_ops {
     int (*stat)(struct ash_tier *tier, const char *key, struct ash_tier_object *object_out, struct ash_err *err);
     int (*list)(struct ash_tier *tier, const char *prefix, bool is_flat, ash_tier_list_fn each, void *ctx,
                 struct ash_err *err);
-    int (*read)(struct ash_tier *tier, const char *key, uint64_t offset, size_t size_bytes, const char *version,
-                void *data, struct ash_err *err);
+    int (*read)(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err);
     int (*stream)(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
     int (*remove)(struct ash_tier *tier, const char *key, struct ash_err *err);
     int (*sweep)(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);
@@ -71,10 +77,8 @@ int ash_tier_stat(struct ash_tier *tier, const char *key, struct ash_tier_object
  * prefix come once, up to that slash. A place that is not there has no objects. */
 int ash_tier_list(struct ash_tier *tier, const char *prefix, bool is_flat, ash_tier_list_fn each, void *ctx,
                   struct ash_err *err);
-/* Exactly the bytes [offset, offset + size_bytes) into data; -ERANGE where the object has fewer. version (may be NULL)
- * is the one that it must have. */
-int ash_tier_read(struct ash_tier *tier, const char *key, uint64_t offset, size_t size_bytes, const char *version,
-                  void *data, struct ash_err *err);
+/* Exactly the bytes of range into data. An error where the object has fewer. */
+int ash_tier_read(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err);
 /* The whole object into sink. Returns 1 where a checksum of the place was right, 0 where it has none, -EBADMSG where it
  * was wrong. */
 int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);

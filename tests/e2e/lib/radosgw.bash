@@ -51,6 +51,7 @@ keyring = $radosgw_folder/osd.keyring
 [client.rgw]
 rgw frontends = beast endpoint=127.0.0.1:$radosgw_port
 rgw data = $radosgw_folder/rgw
+rgw dns name = localhost
 CONF
 }
 radosgw_ports() { # monitor's two and the server's, which nobody listens on

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""A proxy that breaks things on the way to an S3 server: s3_faults.py PORT_FILE UPSTREAM_PORT SEED RATE KINDS
+"""A proxy that breaks things on the way to an S3 server: s3_faults.py PORT_FILE UPSTREAM_PORT SEED RATE KINDS [CERTIFICATE KEY]
+With a certificate it speaks TLS.
 Each request, with probability RATE, meets one of KINDS (comma-separated): 503, 500, reset (before or after the server has
 done its work), cut (half of the body, then the end), flip (a bit of the body). The first request always does, so that a test
 that sees no fault fails. Writes its port to PORT_FILE, and one line per fault to standard output."""
+import os
 import random
 import socket
+import ssl
 import struct
 import sys
 import threading
@@ -17,7 +20,7 @@ def choose():
     global requests
     with lock:
         requests += 1
-        return rng.choice(kinds) if requests == 1 or rng.random() < rate else None
+        return rng.choice(kinds) if kinds != [""] and (requests == 1 or rng.random() < rate) else None
 
 
 def read_head(stream):
@@ -96,16 +99,20 @@ def serve(connection):
 
 def guard(connection):
     try:
+        if context:
+            connection = context.wrap_socket(connection, server_side=True)
         serve(connection)
     except (OSError, ValueError):
         connection.close()
 
 
+context = None
+if len(sys.argv) > 6:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(sys.argv[6], sys.argv[7])
 listener = socket.create_server(("127.0.0.1", 0), backlog=64)
 with open(port_file + ".new", "w") as f:
     f.write(str(listener.getsockname()[1]))
-import os
-
 os.rename(port_file + ".new", port_file)
 while True:
     threading.Thread(target=guard, args=(listener.accept()[0],), daemon=True).start()
