@@ -30,7 +30,7 @@ metric() { # name: the server's own count
     python3 -c "import re, urllib.request; t = urllib.request.urlopen('http://127.0.0.1:$port/metrics').read().decode(); print(int(sum(float(v) for v in re.findall(r'^$1\{[^}]*\} (\S+)', t, re.M))))"
 }
 
-start_server --model "$stories" --api-key secret || exit 1
+start_server --model "$stories" --chat-template "$SOURCE/tests/e2e/lib/chatml.jinja" --api-key secret || exit 1
 url=http://127.0.0.1:$port
 export ASHLAR_API_KEY=secret
 bench() { name=$1; shift; leak_free "$ASHLAR" bench serve --url "$url" --json "$SCRATCH/$name.json" "$@"; }
@@ -61,6 +61,11 @@ check trace 'close(each[-1]["due_s"], 12 / 20, 1e-6) and each[0]["prompt_tokens"
 bench again --trace "$SOURCE/tests/e2e/lib/trace.jsonl" --trace-speed 0 --trace-scale 0.005 --requests 10 --clients 2
 expect 0 "trace as a closed loop"
 check again 'r["requests"] == 10 and r["mode"] == "closed"'
+
+bench chat --endpoint chat --requests 8 --clients 4 --prompt-tokens 100 --answer-tokens 6
+expect 0 "chat"
+sums chat
+check chat 'r["output_tokens"] == 48 and close(r["prompt_tokens"], 800, 0.1)'
 
 # Mistakes.
 bench wrong --requests 3 --prompt-tokens 1000
