@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # A 1.1e9-parameter Llama with random weights: prefill of 512 tokens and of 8 (which is what a step of a batch of 8 takes), decode
 # of 128 and time to the first token, compared with llama.cpp on the same weights (ours in bf16, its in F16, which are as many bytes;
-# q8, q4 and q8w, which is Q8_0 to it, from the same GGUF file).
+# q8, q4 and q8w, which is Q8_0 to it, from the same GGUF file; q4_k_m from a file that its own quantiser made of the F16 one).
 # llama.cpp comes from npm and, where BENCH_LLAMA names a native build's llama-bench, from there too: a row takes the better of
 # the two and says which it was. All take turns. The files take 6 GB in build/bench-models; they are made once.
 # BENCH_LAYERS=N makes a smaller model (22): to try this script, not to compare.
@@ -24,6 +24,10 @@ make_model() {
 make_gguf() {
     local flags=(--quant "$1")
     [ -f "$model-$1.gguf" ] && return 0
+    if [ "$1" = q4_k_m ]; then
+        quantise "$1" 15
+        return
+    fi
     [ "$1" != f16 ] || flags=(--dtype f16 --gguf)
     note "writing ${model##*/}-$1.gguf"
     rm -rf "$model-$1.new"
@@ -31,6 +35,15 @@ make_gguf() {
         { note "cannot write it: $(tail -n 1 "$BUILD/bench-convert.log")"; return 1; }
     mv "$model-$1.new/model.gguf" "$model-$1.gguf"
     rm -rf "$model-$1.new"
+}
+
+# quantise TYPE NUMBER: by llama.cpp, as most files that people have are; NUMBER is its own of the type.
+quantise() {
+    $have_npm || return 1
+    make_gguf f16 || return 1
+    note "writing ${model##*/}-$1.gguf with llama.cpp"
+    "$BUILD/bench/llama_library" "$npm/node_modules/@node-llama-cpp/linux-$arch/bins/linux-$arch" quantise "$model-f16.gguf" \
+        "$model-$1.new" "$2" > "$BUILD/bench-convert.log" 2>&1 && mv "$model-$1.new" "$model-$1.gguf"
 }
 
 # type_name TYPE: as llama.cpp calls it.
@@ -222,4 +235,5 @@ bf16 f16 $model $model/model.safetensors 2 2 1.2
 q8 q8 $model-q8.gguf $model-q8.gguf 1.0625 2 1.2
 q4 q4 $model-q4.gguf $model-q4.gguf 0.5625 1.8 1.6
 q8w q8w $model-q8w.gguf $model-q8w.gguf 1.015625 2 1.2
+q4_k_m q4_k_m $model-q4_k_m.gguf $model-q4_k_m.gguf 0.61 1.5 1.2
 END

@@ -1,15 +1,23 @@
-/* Metrics: each instrument is a few atomic words that anyone may bump; a list without locks remembers those that
- * were. */
+/* Metrics: each instrument is a few atomic words that anyone may bump. Those that were are in an array sorted by name
+ * and labels, so that writing all of them is one walk; its lock is taken by the first bump of an instrument only. */
 #include "base/metrics.h"
 
+#include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 #include "base/number.h"
 
-static struct ash_metric *_Atomic instruments; /* newest first; an instrument is never taken out */
+/* Sorted by name, then by labels; an instrument is never taken out. */
+static struct {
+    pthread_mutex_t lock;
+    struct ash_metric **items;
+    size_t count, capacity;
+} instruments = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static double to_double(uint64_t bits)
 {
@@ -28,35 +36,129 @@ static uint64_t to_bits(double value)
 }
 
 /* By name, then by labels. */
-static int compare(const struct ash_metric *a, const struct ash_metric *b)
+static int compare(const struct ash_metric *metric, const char *name, const char *labels)
 {
-    int order = strcmp(a->name, b->name);
+    int order = strcmp(metric->name, name);
 
-    return order != 0 ? order : strcmp(a->labels != NULL ? a->labels : "", b->labels != NULL ? b->labels : "");
+    return order != 0 ? order : strcmp(metric->labels != NULL ? metric->labels : "", labels != NULL ? labels : "");
 }
 
-static void check_new(const struct ash_metric *metric)
+/* The place of name and labels in the array, whose lock is held: of the first instrument that is not before them. */
+static size_t place_of(const char *name, const char *labels)
 {
-    ash_assert(metric->labels == NULL || metric->type != ASH_METRIC_HISTOGRAM);
+    size_t begin = 0, end = instruments.count;
+
+    while (begin < end) {
+        size_t middle = begin + (end - begin) / 2;
+
+        if (compare(instruments.items[middle], name, labels) < 0)
+            begin = middle + 1;
+        else
+            end = middle;
+    }
+    return begin;
+}
+
+/* The instrument at a place, where it is the one of name and labels. */
+static struct ash_metric *at_place(size_t place, const char *name, const char *labels)
+{
+    bool is_it = place < instruments.count && compare(instruments.items[place], name, labels) == 0;
+
+    return is_it ? instruments.items[place] : NULL;
+}
+
+static int insert(size_t place, struct ash_metric *metric)
+{
+    if (instruments.count == instruments.capacity) {
+        size_t capacity = ash_max(64, 2 * instruments.capacity);
+        struct ash_metric **items = realloc(instruments.items, capacity * sizeof(*items));
+
+        if (items == NULL) return -ENOMEM;
+        instruments.items = items;
+        instruments.capacity = capacity;
+    }
+    memmove(instruments.items + place + 1, instruments.items + place,
+            (instruments.count - place) * sizeof(*instruments.items));
+    instruments.items[place] = metric;
+    instruments.count++;
+    return 0;
+}
+
+static void check_bounds(const struct ash_metric *metric)
+{
     ash_assert(metric->bound_count >= 0 && metric->bound_count <= ASH_METRIC_BUCKETS_MAX);
     for (int i = 1; i < metric->bound_count; i++)
         ash_assert(metric->bounds[i - 1] < metric->bounds[i]);
-    for (const struct ash_metric *other = atomic_load(&instruments); other != NULL; other = other->next)
-        ash_assert(compare(other, metric) != 0); /* two instruments of one name would hide each other */
 }
 
 static void register_once(struct ash_metric *metric)
 {
-    int expected = 0;
-    struct ash_metric *head;
+    size_t place;
 
     if (atomic_load_explicit(&metric->registered, memory_order_relaxed) != 0) return;
-    if (!atomic_compare_exchange_strong(&metric->registered, &expected, 1)) return; /* another thread does it */
-    check_new(metric);
-    head = atomic_load(&instruments);
-    do
-        metric->next = head;
-    while (!atomic_compare_exchange_weak(&instruments, &head, metric));
+    pthread_mutex_lock(&instruments.lock);
+    if (atomic_load(&metric->registered) == 0) {
+        check_bounds(metric);
+        place = place_of(metric->name, metric->labels);
+        ash_assert(at_place(place, metric->name, metric->labels) == NULL); /* two of one name would hide each other */
+        if (insert(place, metric) == 0) atomic_store(&metric->registered, 1);
+    }
+    pthread_mutex_unlock(&instruments.lock);
+}
+
+/* A new instrument of a family, or NULL. */
+static struct ash_metric *make(const struct ash_metric *family, const char *labels)
+{
+    struct ash_metric *metric = calloc(1, sizeof(*metric));
+
+    if (metric == NULL) return NULL;
+    metric->labels = strdup(labels);
+    if (metric->labels == NULL) {
+        free(metric);
+        return NULL;
+    }
+    metric->name = family->name;
+    metric->help = family->help;
+    metric->type = family->type;
+    metric->bounds = family->bounds;
+    metric->bound_count = family->bound_count;
+    metric->registered = 1;
+    return metric;
+}
+
+struct ash_metric *ash_metric_with(struct ash_metric *family, const char *labels)
+{
+    struct ash_metric *metric;
+    size_t place;
+
+    ash_assert(family->labels == NULL && labels != NULL);
+    check_bounds(family);
+    pthread_mutex_lock(&instruments.lock);
+    place = place_of(family->name, labels);
+    metric = at_place(place, family->name, labels);
+    if (metric == NULL) {
+        metric = make(family, labels);
+        if (metric != NULL && insert(place, metric) < 0) {
+            free((char *)(uintptr_t)metric->labels);
+            free(metric);
+            metric = NULL;
+        }
+    }
+    pthread_mutex_unlock(&instruments.lock);
+    return metric != NULL ? metric : family;
+}
+
+int ash_metric_add_label(struct ash_str *labels, const char *name, const char *value)
+{
+    int rc = ash_str_addf(labels, "%s%s=\"", labels->size_bytes > 0 ? "," : "", name);
+
+    for (; rc == 0 && *value != '\0'; value++) {
+        if (*value == '\n')
+            rc = ash_str_adds(labels, "\\n");
+        else
+            rc = ash_str_addf(labels, "%s%c", *value == '\\' || *value == '"' ? "\\" : "", *value);
+    }
+    return rc == 0 ? ash_str_adds(labels, "\"") : rc;
 }
 
 static void add_to(_Atomic uint64_t *bits, double value)
@@ -121,19 +223,30 @@ static void write_help(const char *help, FILE *out)
     }
 }
 
+/* name and suffix, and labels in braces where there are any. */
+static void write_name(const struct ash_metric *metric, const char *suffix, FILE *out)
+{
+    fprintf(out, "%s%s", metric->name, suffix);
+    if (metric->labels != NULL) fprintf(out, "{%s}", metric->labels);
+    fputc(' ', out);
+}
+
 static void write_histogram(const struct ash_metric *metric, FILE *out)
 {
     uint64_t count = 0;
 
     for (int i = 0; i <= metric->bound_count; i++) {
         count += atomic_load_explicit(&metric->buckets[i], memory_order_relaxed);
-        fprintf(out, "%s_bucket{le=\"", metric->name);
+        fprintf(out, "%s_bucket{%s%sle=\"", metric->name, metric->labels != NULL ? metric->labels : "",
+                metric->labels != NULL ? "," : "");
         write_number(i < metric->bound_count ? metric->bounds[i] : INFINITY, out);
         fprintf(out, "\"} %llu\n", (unsigned long long)count);
     }
-    fprintf(out, "%s_sum ", metric->name);
+    write_name(metric, "_sum", out);
     write_number(to_double(atomic_load_explicit(&metric->bits, memory_order_relaxed)), out);
-    fprintf(out, "\n%s_count %llu\n", metric->name, (unsigned long long)count);
+    fputc('\n', out);
+    write_name(metric, "_count", out);
+    fprintf(out, "%llu\n", (unsigned long long)count);
 }
 
 static void write_head(const struct ash_metric *metric, FILE *out)
@@ -152,32 +265,32 @@ static void write_metric(const struct ash_metric *metric, FILE *out)
         write_histogram(metric, out);
         return;
     }
-    fputs(metric->name, out);
-    if (metric->labels != NULL) fprintf(out, "{%s}", metric->labels);
-    fputc(' ', out);
+    write_name(metric, "", out);
     write_number(to_double(atomic_load_explicit(&metric->bits, memory_order_relaxed)), out);
     fputc('\n', out);
 }
 
-/* The first by name among those after `after` (NULL: of all). There are a few dozen: no need to sort. */
-static const struct ash_metric *next_by_name(const struct ash_metric *head, const struct ash_metric *after)
+/* A copy of the array, so that a slow reader holds nobody up. NULL where there are none, or no memory. */
+static struct ash_metric **copy_all(size_t *count_out)
 {
-    const struct ash_metric *next = NULL;
+    struct ash_metric **items;
 
-    for (const struct ash_metric *metric = head; metric != NULL; metric = metric->next) {
-        if (after != NULL && compare(metric, after) <= 0) continue;
-        if (next == NULL || compare(metric, next) < 0) next = metric;
-    }
-    return next;
+    pthread_mutex_lock(&instruments.lock);
+    items = instruments.count > 0 ? malloc(instruments.count * sizeof(struct ash_metric *)) : NULL;
+    *count_out = items != NULL ? instruments.count : 0;
+    if (items != NULL) memcpy(items, instruments.items, instruments.count * sizeof(*items));
+    pthread_mutex_unlock(&instruments.lock);
+    return items;
 }
 
 void ash_metrics_write(FILE *out)
 {
-    const struct ash_metric *head = atomic_load(&instruments), *metric = NULL, *before = NULL;
+    size_t count = 0;
+    struct ash_metric **items = copy_all(&count);
 
-    while ((metric = next_by_name(head, metric)) != NULL) {
-        if (before == NULL || strcmp(before->name, metric->name) != 0) write_head(metric, out);
-        write_metric(metric, out);
-        before = metric;
+    for (size_t i = 0; i < count; i++) {
+        if (i == 0 || strcmp(items[i - 1]->name, items[i]->name) != 0) write_head(items[i], out);
+        write_metric(items[i], out);
     }
+    free(items);
 }

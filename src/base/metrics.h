@@ -1,5 +1,7 @@
 /* metrics - instruments that any code may bump, from any thread, for a few nanoseconds: counters, gauges, histograms.
- * An instrument is a static object; the first bump registers it. `ash_metrics_write` renders all as Prometheus text. */
+ * An instrument is a static object; the first bump registers it. Where labels are known at run time only, it is a
+ * family, and ash_metric_with gives the instrument of one set of labels. `ash_metrics_write` renders all as Prometheus
+ * text. */
 #ifndef ASH_BASE_METRICS_H
 #define ASH_BASE_METRICS_H
 
@@ -7,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include "base/str.h"
 
 enum ash_metric_type { ASH_METRIC_COUNTER, ASH_METRIC_GAUGE, ASH_METRIC_HISTOGRAM };
 
@@ -16,11 +19,10 @@ struct ash_metric {
     const char *name; /* Prometheus name: a counter ends in _total, units are spelt out (_seconds, _bytes) */
     const char *help;
     enum ash_metric_type type;
-    const char *labels;   /* counter and gauge: path="shm"; NULL: none. Instruments of one name share help and type */
+    const char *labels;   /* path="shm"; NULL: none. Instruments of one name share help and type */
     const double *bounds; /* histogram: ascending upper bounds, bound_count of them */
     int bound_count;
     _Atomic int registered;
-    struct ash_metric *next;
     _Atomic uint64_t bits; /* counter and gauge: a double's bits; histogram: the sum's */
     _Atomic uint64_t buckets[ASH_METRIC_BUCKETS_MAX + 1];
 };
@@ -42,6 +44,13 @@ void ash_metric_add(struct ash_metric *metric, double value);
 void ash_metric_set(struct ash_metric *metric, double value);
 /* Count value in its bucket of a histogram. */
 void ash_metric_observe(struct ash_metric *metric, double value);
+
+/* The instrument with these labels (path="shm",rank="0") of a family: a static instrument without labels that nobody
+ * bumps itself. It is made where it is new and lives as long as the program: keep the pointer, the look-up takes a
+ * lock. Labels must come from a small fixed set, never from a client. The family itself where memory is out. */
+struct ash_metric *ash_metric_with(struct ash_metric *family, const char *labels);
+/* Append name="value" to labels, after a comma where it is not the first, with value escaped. Returns 0 or -ENOMEM. */
+int ash_metric_add_label(struct ash_str *labels, const char *name, const char *value);
 
 /* Prometheus text format 0.0.4 of every instrument bumped so far, sorted by name. */
 void ash_metrics_write(FILE *out);

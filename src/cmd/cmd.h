@@ -26,6 +26,7 @@ extern const struct ash_cmd ash_cmd_generate;
 extern const struct ash_cmd ash_cmd_launch;
 extern const struct ash_cmd ash_cmd_model;
 extern const struct ash_cmd ash_cmd_plan;
+extern const struct ash_cmd ash_cmd_serve;
 extern const struct ash_cmd ash_cmd_diagnose;
 extern const struct ash_cmd ash_cmd_xid;
 extern const struct ash_cmd ash_cmd_store;

@@ -42,6 +42,15 @@ static const struct ash_opt opts[] = {
 const struct ash_opt_table ash_engine_table = {
     .section = "", .help = "computing", .opts = opts, .count = ASH_COUNT(opts)};
 
+const char *const ash_cmd_kv_dtypes[] = {"auto", "fp32", "bf16", NULL};
+enum { KV_DTYPE_AUTO, KV_DTYPE_FP32 };
+
+void ash_cmd_use_kv_dtype(struct ash_engine *engine, int choice)
+{
+    if (choice == KV_DTYPE_AUTO) return;
+    ash_model_use_kv_dtype(ash_engine_model(engine), choice == KV_DTYPE_FP32 ? ASH_F32 : ASH_BF16);
+}
+
 int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, struct ash_engine **engine_out,
                         struct ash_err *err)
 {

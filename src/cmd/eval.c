@@ -29,6 +29,7 @@ static const struct ash_opt eval_opts[] = {
     {"show", ASH_OPT_INT, FIELD(show), "5", "with --task: how many wrong answers to show", 0, INFINITY, NULL},
     {"batch", ASH_OPT_INT, FIELD(batch), "64",
      "with --task: problems answered at once. Changes the speed, never the result", 1, 4096, NULL},
+    {"kv_dtype", ASH_OPT_CHOICE, FIELD(kv_dtype), "auto", ASH_CMD_KV_DTYPE_HELP, 0, 0, ash_cmd_kv_dtypes},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
 };
 
@@ -77,6 +78,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     if (rc != ASH_CMD_GO) return rc;
     ash_interrupt_install();
     rc = ash_cmd_engine_open(&eval.computing, eval.model, &eval.engine, &err);
+    if (rc == 0) ash_cmd_use_kv_dtype(eval.engine, eval.kv_dtype);
     if (rc == 0) rc = eval.task == TASK_ARITHMETIC ? ash_eval_arithmetic(&eval, &err) : ash_eval_data(&eval, &err);
     code = ash_cmd_engine_close(&eval.computing, eval.engine);
     if (rc == -ECANCELED) return ash_cmd_stopped();

@@ -11,7 +11,7 @@
 struct ash_eval {
     const char *model, *data;
     int64_t count, show, batch, seq_tokens, windows;
-    int task;
+    int task, kv_dtype;
     struct ash_engine_flags computing;
     bool json;
     struct ash_arithmetic_opts arithmetic;

@@ -53,6 +53,7 @@ static const struct ash_opt generate_opts[] = {
     {"echo", ASH_OPT_BOOL, FIELD(echo), NULL, "print the prompt too", 0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object per answer: text, ids, finish_reason, timings", 0,
      0, NULL},
+    {"kv_dtype", ASH_OPT_CHOICE, FIELD(kv_dtype), "auto", ASH_CMD_KV_DTYPE_HELP, 0, 0, ash_cmd_kv_dtypes},
     {"stats", ASH_OPT_BOOL, FIELD(stats), NULL, "print tokens per second to standard error", 0, 0, NULL},
 };
 
@@ -209,6 +210,7 @@ static int run_engine(struct ash_generate *generate)
 
     if (ash_cmd_engine_open(&generate->computing, generate->model, &generate->engine, &err) < 0)
         return ash_cmd_fail(&err);
+    ash_cmd_use_kv_dtype(generate->engine, generate->kv_dtype);
     choose_settings(generate);
     check_context(generate);
     if (generate->prompts != NULL) {

@@ -16,6 +16,7 @@ struct ash_generate {
     int64_t max_tokens, context, top_k, seed, batch;
     double temperature, top_p, min_p, repetition_penalty;
     struct ash_engine_flags computing;
+    int kv_dtype;
     struct ash_opt_list stop;
     bool chat, raw, echo, json, stats;
     /* state */

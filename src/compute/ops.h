@@ -26,8 +26,8 @@
  *       w, others: group scale, sub-scales, and where the type has them a group minimum and integer sub-minimums, as
  *          they are in the file (quant_open.h). Sub-blocks have 16 or 32 k.
  *       Groups ascend, one chain per output element: acc = fma((float)dot, d * group scale, acc), and then, with
- *       minimums, acc = fma((float)low, d * group minimum, acc). dot is the exact integer sum, over the sub-blocks of the
- *       group, of sub-scale times the dot product of quants; low that of sub-minimum times the sum of x's quants.
+ *       minimums, acc = fma((float)low, d * group minimum, acc). dot is the exact integer sum, over the sub-blocks of
+ *       the group, of sub-scale times the dot product of quants; low that of sub-minimum times the sum of x's quants.
  *   - Sum over a row (norms, softmax): ASH_LANES interleaved partial sums. Lane l takes elements l, l + ASH_LANES, ...
  *     in ascending order; then halves are added pairwise (l with l + 8, then + 4, + 2, + 1).
  *   - Sum over tokens (weight gradients): tokens ascend, one chain, from the value already there. So gradients do not

@@ -1,6 +1,6 @@
-/* quant - blocks of quants: making those of a row of activations, and reading those of a weight matrix of Q8_0, Q8_W and
- * Q4_0. quant_open.h reads all types. ops.h defines the arithmetic. Only IEEE operations whose result does not depend on
- * the machine. */
+/* quant - blocks of quants: making those of a row of activations, and reading those of a weight matrix of Q8_0, Q8_W
+ * and Q4_0. quant_open.h reads all types. ops.h defines the arithmetic. Only IEEE operations whose result does not
+ * depend on the machine. */
 #ifndef ASH_COMPUTE_QUANT_H
 #define ASH_COMPUTE_QUANT_H
 

@@ -20,6 +20,13 @@ bool ash_engine_has_chat(const struct ash_engine *engine)
     return engine->chat != NULL || engine->chat_err.code != 0;
 }
 
+const struct ash_chat_template *ash_engine_chat(const struct ash_engine *engine, const char **why_out)
+{
+    if (why_out != NULL && engine->chat == NULL)
+        *why_out = engine->chat_err.code != 0 ? engine->chat_err.text : "this model has no chat template";
+    return engine->chat;
+}
+
 static int render(const struct ash_engine *engine, const struct ash_message *messages, size_t count,
                   struct ash_str *text, struct ash_err *err)
 {

@@ -5,6 +5,7 @@
 
 #include "ashlar/ashlar.h"
 #include "model/model.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 #include "serve/defaults.h"
 
@@ -14,6 +15,8 @@ struct ash_model *ash_engine_model(struct ash_engine *engine);
 struct ash_exec *ash_engine_exec(struct ash_engine *engine);
 /* Its tokenizer. */
 const struct ash_tokenizer *ash_engine_tokenizer(const struct ash_engine *engine);
+/* Its chat template, or NULL: then *why_out (may be NULL) is a sentence that says why. */
+const struct ash_chat_template *ash_engine_chat(const struct ash_engine *engine, const char **why_out);
 /* How its makers want it to be sampled. */
 const struct ash_defaults *ash_engine_defaults(const struct ash_engine *engine);
 

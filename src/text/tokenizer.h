@@ -50,8 +50,8 @@ int32_t ash_tokenizer_id(const struct ash_tokenizer *tokenizer, const char *cont
 const char *ash_tokenizer_content(const struct ash_tokenizer *tokenizer, int32_t id);
 /* Is id an added token that the file calls special? False for ids that do not exist. */
 bool ash_tokenizer_is_special(const struct ash_tokenizer *tokenizer, int32_t id);
-/* Append the bytes that id adds to a text in its middle: part of a character perhaps. A special token's are its content.
- * None for ids that do not exist. 0 or -ENOMEM. */
+/* Append the bytes that id adds to a text in its middle: part of a character perhaps. A special token's are its
+ * content. None for ids that do not exist. 0 or -ENOMEM. */
 int ash_tokenizer_add_bytes(const struct ash_tokenizer *tokenizer, int32_t id, struct ash_str *bytes);
 /* A hash of everything that decides the ids: token shards remember it. */
 uint64_t ash_tokenizer_hash(const struct ash_tokenizer *tokenizer);

@@ -298,6 +298,53 @@ static void test_pages(void **state)
         }
 }
 
+/* A new token of each of a few long documents: fewer heads than threads, so one head is several threads' work. */
+static void scenario_decode(struct ash_exec *exec, struct tape *tape)
+{
+    struct docs docs;
+    struct ash_attn_args *args = &docs.args;
+    size_t key = 0, width, left;
+
+    memset(&docs, 0, sizeof(docs));
+    draw_heads(tape, args, draw_below(tape, 8) == 0);
+    if (args->kv_heads > 2) args->kv_heads = 1, args->heads = 1 + draw_below(tape, 9);
+    args->kv_dtype = draw_bool(tape) ? ASH_F32 : ASH_BF16;
+    args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
+    args->out_stride = args->heads * args->dim_v + draw_below(tape, 3);
+    args->k_stride = args->kv_heads * args->dim_k;
+    args->v_stride = args->kv_heads * args->dim_v;
+    args->window = draw_below(tape, 3) == 0 ? 100 + draw_below(tape, 400) : 0;
+    width = ash_dtype_bytes(args->kv_dtype);
+    args->seq_count = 1 + draw_below(tape, 3);
+    args->seqs = docs.seqs;
+    for (size_t s = 0; s < args->seq_count; s++) {
+        docs.seqs[s] = (struct ash_attn_seq){.q_row = s, .q_count = 1, .pos = 200 + draw_below(tape, 500)};
+        docs.keys[s] = key;
+        key += docs.seqs[s].pos + 1;
+    }
+    docs.rows = args->seq_count;
+    docs.k = draw_dtype(tape, args->kv_dtype, key * args->k_stride, 1.0f);
+    docs.v = draw_dtype(tape, args->kv_dtype, key * args->v_stride, 1.0f);
+    args->q = draw_floats(tape, docs.rows * args->q_stride, draw_below(tape, 3) == 0 ? 60.0f : 1.0f);
+    args->out = docs.out = draw_floats(tape, docs.rows * args->out_stride, 1.0f);
+    args->lse = docs.lse = draw_bool(tape) ? draw_floats(tape, docs.rows * args->heads, 1.0f) : NULL;
+    left = draw_pool(tape, args);
+    for (size_t s = 0; s < args->seq_count; s++) {
+        docs.seqs[s].k = (char *)docs.k + docs.keys[s] * args->k_stride * width;
+        docs.seqs[s].v = (char *)docs.v + docs.keys[s] * args->v_stride * width;
+        docs.seqs[s].pages = cut_pages(tape, args, &docs.seqs[s], &left);
+    }
+    exec->ops->attn->forward(exec, args);
+    tape_words(tape, docs.out, docs.rows * args->out_stride);
+    if (args->lse != NULL) tape_words(tape, docs.lse, docs.rows * args->heads);
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    check_scenario(scenario_decode, 80);
+}
+
 /* Block tables for the documents of attn, into all, on a pool that is full of the same everywhere. */
 static size_t draw_pages(struct tape *tape, struct ash_attn_args *attn, struct ash_attn_seq *seqs, int32_t *all)
 {
@@ -355,8 +402,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_split),   cmocka_unit_test(test_packing),  cmocka_unit_test(test_pages),
-        cmocka_unit_test(test_place),
+        cmocka_unit_test(test_decode),  cmocka_unit_test(test_split),    cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_pages),   cmocka_unit_test(test_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,9 @@
 
 #define CHAIN_COLS 32 /* of a block: a warp adds them up */
 #define CHAIN_ROWS 64
-#define CHAIN_THREADS 288 /* one warp adds, eight bring the next tile */
+#define CHAIN_LOADERS 8 /* warps that bring the next tile */
+#define CHAIN_THREADS ((CHAIN_LOADERS + 1) * WARP)
+#define CHAIN_EACH (CHAIN_ROWS / CHAIN_LOADERS) /* rows of a tile that a warp brings */
 
 /* What a row contributes to a column: weight += dy * xhat, bias += dy. */
 struct chain_term {
@@ -20,7 +22,7 @@ template <typename Source>
 static __device__ inline void column_chains(size_t rows, size_t cols, float *dweight, float *dbias, Source source)
 {
     __shared__ struct chain_term tiles[2][CHAIN_ROWS][CHAIN_COLS];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, loaders = CHAIN_THREADS / WARP - 1;
+    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     size_t c = (size_t)blockIdx.x * CHAIN_COLS + lane;
     bool real = c < cols;
     float weight = real && dweight != NULL ? dweight[c] : 0.0f, bias = real && dbias != NULL ? dbias[c] : 0.0f;
@@ -29,9 +31,17 @@ static __device__ inline void column_chains(size_t rows, size_t cols, float *dwe
         int now = (int)(first / CHAIN_ROWS % 2);
 
         if (warp > 0) {
-#pragma unroll 4
-            for (int r = warp - 1; r < CHAIN_ROWS; r += loaders)
-                if (real && first + r < rows) tiles[now][r][lane] = source(first + r, c);
+            struct chain_term terms[CHAIN_EACH]; /* all loads are on their way before the first store */
+
+#pragma unroll
+            for (int i = 0; i < CHAIN_EACH; i++) {
+                size_t r = first + warp - 1 + i * CHAIN_LOADERS;
+
+                terms[i] = real && r < rows ? source(r, c) : (struct chain_term){0.0f, 0.0f};
+            }
+#pragma unroll
+            for (int i = 0; i < CHAIN_EACH; i++)
+                tiles[now][warp - 1 + i * CHAIN_LOADERS][lane] = terms[i];
         } else if (first > 0) {
             int count = (int)(rows - (first - CHAIN_ROWS) < CHAIN_ROWS ? rows - (first - CHAIN_ROWS) : CHAIN_ROWS);
 

@@ -3,19 +3,22 @@
  * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
 #include "compute/cuda/device.cuh"
 
-#define TILE_M 128
-#define TILE_N 256
 #define TILE_K 64
 #define STAGES 4
-#define WARPS_M 2
-#define WARPS_N 4
-#define WARP_M (TILE_M / WARPS_M)
-#define WARP_N (TILE_N / WARPS_N)
-#define THREADS (WARPS_M * WARPS_N * WARP)
 #define CHUNK 8 /* values of 16 bytes */
 #define CHUNKS (TILE_K / CHUNK)
-#define A_BYTES (TILE_M * TILE_K * 2) /* of a stage */
-#define STAGE_BYTES ((TILE_M + TILE_N) * TILE_K * 2)
+
+/* A thread block's tile of sums, shared by M_WARPS x N_WARPS warps. */
+template <int M_SIZE, int N_SIZE, int M_WARPS, int N_WARPS> struct tile {
+    static constexpr int M = M_SIZE, N = N_SIZE, WARPS_N = N_WARPS;
+    static constexpr int WARP_M = M_SIZE / M_WARPS, WARP_N = N_SIZE / N_WARPS;
+    static constexpr int THREADS = M_WARPS * N_WARPS * WARP;
+    static constexpr int LINE_STEP = THREADS / CHUNKS;       /* lines between two chunks of a thread */
+    static constexpr int A_BYTES = M_SIZE * TILE_K * 2;      /* of a stage */
+    static constexpr int STAGE_BYTES = (M_SIZE + N_SIZE) * TILE_K * 2;
+};
+using large_tile = tile<128, 256, 2, 4>;
+using small_tile = tile<64, 64, 2, 2>; /* for few sums of long chains: more blocks, so more of the GPU is used */
 
 /* ---- shared memory ----------------------------------------------------------------------------------------------- */
 
@@ -33,8 +36,6 @@ static __device__ inline void copy_chunk(unsigned to, const void *from, bool ins
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(bytes));
 }
 
-#define LINE_STEP (THREADS / CHUNKS) /* lines between two chunks of a thread */
-
 /* What a thread copies of an operand: its chunk of every LINE_STEP-th line. */
 struct source {
     const uint16_t *from; /* k 0 of its first line */
@@ -42,7 +43,8 @@ struct source {
     unsigned stride, k;   /* k that are left from its chunk on */
 };
 
-template <int LINES> static __device__ inline struct source source_of(const struct ash_cuda_lines &lines, size_t line0)
+template <int LINES, int LINE_STEP>
+static __device__ inline struct source source_of(const struct ash_cuda_lines &lines, size_t line0)
 {
     unsigned line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
     struct source source;
@@ -58,7 +60,8 @@ template <int LINES> static __device__ inline struct source source_of(const stru
 }
 
 /* Enqueue a tile of LINES lines: TILE_K of k from k0 on. */
-template <int LINES> static __device__ inline void copy_tile(const struct source &source, unsigned k0, unsigned tile)
+template <int LINES, int LINE_STEP>
+static __device__ inline void copy_tile(const struct source &source, unsigned k0, unsigned tile)
 {
     int line = threadIdx.x / CHUNKS, chunk = threadIdx.x % CHUNKS;
 
@@ -91,6 +94,7 @@ static __device__ inline void mma(float d[4], const uint32_t a[4], const uint32_
 }
 
 /* 16 k of a warp's tile. */
+template <int WARP_M, int WARP_N>
 static __device__ inline void step(unsigned a, unsigned b, int wm, int wn, int k, float sum[WARP_M / 16][WARP_N / 8][4])
 {
     int lane = threadIdx.x % WARP, chunk = k / CHUNK;
@@ -109,28 +113,27 @@ static __device__ inline void step(unsigned a, unsigned b, int wm, int wn, int k
             mma(sum[i][j], x[i], &y[j / 2][j % 2 * 2]);
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1)
-    gemm_bf16(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
+template <typename T> static __device__ inline void multiply(const struct ash_cuda_gemm_bf16 &args)
 {
     extern __shared__ __align__(128) unsigned char shared[];
     unsigned base = (unsigned)__cvta_generic_to_shared(shared);
-    unsigned m0 = blockIdx.y * TILE_M, n0 = blockIdx.x * TILE_N;
+    unsigned m0 = blockIdx.y * T::M, n0 = blockIdx.x * T::N;
     int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = lane / 4, col = lane % 4 * 2;
-    int wm = warp / WARPS_N * WARP_M, wn = warp % WARPS_N * WARP_N;
+    int wm = warp / T::WARPS_N * T::WARP_M, wn = warp % T::WARPS_N * T::WARP_N;
     unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K;
-    struct source from_a = source_of<TILE_M>(args.a, m0), from_b = source_of<TILE_N>(args.b, n0);
-    float sum[WARP_M / 16][WARP_N / 8][4];
+    struct source from_a = source_of<T::M, T::LINE_STEP>(args.a, m0), from_b = source_of<T::N, T::LINE_STEP>(args.b, n0);
+    float sum[T::WARP_M / 16][T::WARP_N / 8][4];
 
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
-        copy_tile<TILE_M>(from_a, s * TILE_K, base + s * STAGE_BYTES);
-        copy_tile<TILE_N>(from_b, s * TILE_K, base + s * STAGE_BYTES + A_BYTES);
+        copy_tile<T::M, T::LINE_STEP>(from_a, s * TILE_K, base + s * T::STAGE_BYTES);
+        copy_tile<T::N, T::LINE_STEP>(from_b, s * TILE_K, base + s * T::STAGE_BYTES + T::A_BYTES);
         asm volatile("cp.async.commit_group;");
     }
 #pragma unroll
-    for (int i = 0; i < WARP_M / 16; i++)
+    for (int i = 0; i < T::WARP_M / 16; i++)
 #pragma unroll
-        for (int j = 0; j < WARP_N / 8; j++)
+        for (int j = 0; j < T::WARP_N / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 unsigned m = m0 + wm + i * 16 + row + e / 2 * 8, n = n0 + wn + j * 8 + col + e % 2;
@@ -140,21 +143,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
     for (unsigned t = 0; t < tiles; t++) {
         int now = (int)(t % STAGES), next = (int)((t + STAGES - 1) % STAGES);
-        unsigned a = base + now * STAGE_BYTES, b = a + A_BYTES;
+        unsigned a = base + now * T::STAGE_BYTES, b = a + T::A_BYTES;
 
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
         __syncthreads();
-        copy_tile<TILE_M>(from_a, (t + STAGES - 1) * TILE_K, base + next * STAGE_BYTES);
-        copy_tile<TILE_N>(from_b, (t + STAGES - 1) * TILE_K, base + next * STAGE_BYTES + A_BYTES);
+        copy_tile<T::M, T::LINE_STEP>(from_a, (t + STAGES - 1) * TILE_K, base + next * T::STAGE_BYTES);
+        copy_tile<T::N, T::LINE_STEP>(from_b, (t + STAGES - 1) * TILE_K, base + next * T::STAGE_BYTES + T::A_BYTES);
         asm volatile("cp.async.commit_group;");
 #pragma unroll 2
         for (int k = 0; k < TILE_K; k += 16)
-            step(a, b, wm, wn, k, sum);
+            step<T::WARP_M, T::WARP_N>(a, b, wm, wn, k, sum);
     }
 #pragma unroll
-    for (int i = 0; i < WARP_M / 16; i++)
+    for (int i = 0; i < T::WARP_M / 16; i++)
 #pragma unroll
-        for (int j = 0; j < WARP_N / 8; j++)
+        for (int j = 0; j < T::WARP_N / 8; j++)
 #pragma unroll
             for (int e = 0; e < 4; e++) {
                 unsigned m = m0 + wm + i * 16 + row + e / 2 * 8, n = n0 + wn + j * 8 + col + e % 2;
@@ -164,31 +167,69 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1)
             }
 }
 
+extern "C" __global__ void __launch_bounds__(large_tile::THREADS, 1)
+    gemm_bf16(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
+{
+    multiply<large_tile>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(small_tile::THREADS, 3)
+    gemm_bf16_few(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
+{
+    multiply<small_tile>(args);
+}
+
 /* ---- operands as lines of k -------------------------------------------------------------------------------------- */
 
-#define BLOCK 32
+#define BLOCK 64
 
-/* Round an operand to bf16 and lay it out as lines of k, zeros up to the stride. A thread block moves 32 x 32 values,
+static __device__ inline uint16_t read_bf16(const struct ash_cuda_to_lines &op, size_t at)
+{
+    if (op.dtype == ASH_BF16) return ((const uint16_t *)op.data)[at];
+    return ash_f32_to_bf16(read_element(op.data, op.dtype, at));
+}
+
+/* Round an operand to bf16 and lay it out as lines of k, zeros up to the stride. A thread block moves 64 x 64 values,
  * through shared memory where lines are adjacent in the operand. */
 extern "C" __global__ void __launch_bounds__(256) to_bf16_lines(const __grid_constant__ struct ash_cuda_to_lines op)
 {
     __shared__ uint16_t tile[BLOCK][BLOCK + 2];
     size_t line0 = (size_t)blockIdx.y * BLOCK, k0 = (size_t)blockIdx.x * BLOCK;
-    int fast = threadIdx.x % BLOCK, slow = threadIdx.x / BLOCK;
+    int fast = threadIdx.x % BLOCK, slow = threadIdx.x / BLOCK, pair = threadIdx.x % (BLOCK / 2) * 2;
 
+#pragma unroll 8
     for (int i = slow; i < BLOCK; i += 256 / BLOCK) {
         int line = op.k_stride == 1 ? i : fast, k = op.k_stride == 1 ? fast : i;
         bool inside = line0 + line < op.count && k0 + k < op.k;
-        size_t at = (line0 + line) * op.line_stride + (k0 + k) * op.k_stride;
 
-        tile[line][k] = !inside                ? 0
-                        : op.dtype == ASH_BF16 ? ((const uint16_t *)op.data)[at]
-                                               : ash_f32_to_bf16(read_element(op.data, op.dtype, at));
+        tile[line][k] = inside ? read_bf16(op, (line0 + line) * op.line_stride + (k0 + k) * op.k_stride) : 0;
     }
     __syncthreads();
-    for (int line = slow; line < BLOCK; line += 256 / BLOCK)
-        if (line0 + line < op.count && k0 + fast < op.stride)
-            op.out[(line0 + line) * op.stride + k0 + fast] = tile[line][fast];
+#pragma unroll 8
+    for (int line = threadIdx.x / (BLOCK / 2); line < BLOCK; line += 256 / (BLOCK / 2))
+        if (line0 + line < op.count && k0 + pair < op.stride) /* the stride is even */
+            *(uint32_t *)(op.out + (line0 + line) * op.stride + k0 + pair) =
+                tile[line][pair] | (uint32_t)tile[line][pair + 1] << 16;
+}
+
+/* The same where k is adjacent in float32 already: a thread rounds 8 values. */
+extern "C" __global__ void __launch_bounds__(256) round_lines(const __grid_constant__ struct ash_cuda_to_lines op)
+{
+    size_t chunks = op.stride / CHUNK;
+
+    EACH(i, op.count * chunks)
+    {
+        const float4 *from = (const float4 *)((const float *)op.data + i / chunks * op.line_stride) + i % chunks * 2;
+        float4 low = from[0], high = from[1];
+        float x[CHUNK] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+        uint32_t words[CHUNK / 2];
+
+#pragma unroll
+        for (int w = 0; w < CHUNK / 2; w++)
+            words[w] = ash_f32_to_bf16(x[2 * w]) | (uint32_t)ash_f32_to_bf16(x[2 * w + 1]) << 16;
+        *(uint4 *)(op.out + i / chunks * op.stride + i % chunks * CHUNK) =
+            make_uint4(words[0], words[1], words[2], words[3]);
+    }
 }
 
 /* Words, not values: a NaN equals itself, and 0 is not -0. */

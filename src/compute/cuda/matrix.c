@@ -8,10 +8,9 @@
 
 #define LARGE_MIN 64 /* rows of c that are worth a large tile */
 #define GRID_ROWS_MAX 65535
-#define BF16_CHUNK 8 /* values of 16 bytes, which is how gemm_bf16 reads */
-#define BF16_TILE_M 128
-#define BF16_TILE_N 256
-#define BF16_SHARED_BYTES ((size_t)4 * (BF16_TILE_M + BF16_TILE_N) * 64 * sizeof(uint16_t)) /* four stages of 64 k */
+#define BF16_CHUNK 8                   /* values of 16 bytes, which is how gemm_bf16 reads */
+#define BF16_STAGES_K ((size_t)4 * 64) /* k of the stages that gemm_bf16 keeps in shared memory */
+#define BF16_LINES_BLOCK 64
 #define BF16_LINES_MAX ((size_t)32 * GRID_ROWS_MAX)
 #define QUANT_THREADS 128
 #define QUANT_COLS 4 /* outputs of a thread block of quant_gemm, one per warp */
@@ -52,57 +51,78 @@ static struct choice choose(const struct ash_gemm_args *args)
     return (struct choice){ASH_KERNEL_gemm_small, 8, 64, 128};
 }
 
-/* Are the lines of an operand bf16 with adjacent k, at 16-byte borders? Then the kernel reads them where they are. */
-static bool is_lines(const struct ash_mat *mat, size_t line_stride, size_t k_stride, size_t k)
+/* An operand as it would be laid out: count lines of k, in `out` (of round_up(k, BF16_CHUNK) values each). */
+static struct ash_cuda_to_lines lines_wanted(const struct ash_gemm_args *args, bool is_a)
 {
-    return mat->dtype == ASH_BF16 && k_stride == 1 && line_stride % BF16_CHUNK == 0 && k % BF16_CHUNK == 0 &&
-           (uintptr_t)mat->data % 16 == 0;
+    const struct ash_mat *mat = is_a ? &args->a : &args->b;
+
+    return (struct ash_cuda_to_lines){.data = mat->data,
+                                      .dtype = mat->dtype,
+                                      .line_stride = is_a ? mat->row_stride : mat->col_stride,
+                                      .k_stride = is_a ? mat->col_stride : mat->row_stride,
+                                      .count = is_a ? args->M : args->N,
+                                      .k = args->K,
+                                      .stride = ash_round_up(args->K, BF16_CHUNK)};
 }
 
-/* An operand as lines of k: count of them, in room (of round_up(k, BF16_CHUNK) values each) unless it lies so
- * already. */
-static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_mat *mat, size_t line_stride,
-                                      size_t k_stride, size_t count, size_t k, uint16_t *room)
+/* Is it bf16 with adjacent k, at 16-byte borders? Then the kernel reads it where it is. */
+static bool is_lines(const struct ash_cuda_to_lines *op)
 {
-    struct ash_cuda_to_lines op = {.data = mat->data,
-                                   .dtype = mat->dtype,
-                                   .line_stride = line_stride,
-                                   .k_stride = k_stride,
-                                   .count = count,
-                                   .k = k,
-                                   .stride = ash_round_up(k, BF16_CHUNK),
-                                   .out = room};
-
-    if (is_lines(mat, line_stride, k_stride, k))
-        return (struct ash_cuda_lines){.data = mat->data, .count = count, .k = k, .stride = line_stride};
-    ash_cuda_run(exec, ASH_KERNEL_to_bf16_lines,
-                 (struct ash_cuda_grid){.x = ash_div_up(op.stride, 32), .y = ash_div_up(count, 32), .threads = 256},
-                 &op);
-    return (struct ash_cuda_lines){.data = room, .count = count, .k = op.stride, .stride = op.stride};
+    return op->dtype == ASH_BF16 && op->k_stride == 1 && op->line_stride % BF16_CHUNK == 0 && op->k % BF16_CHUNK == 0 &&
+           (uintptr_t)op->data % 16 == 0;
 }
 
+/* The operand as lines of k: where it lies, or laid out in op->out. */
+static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_cuda_to_lines *op)
+{
+    if (is_lines(op))
+        return (struct ash_cuda_lines){.data = op->data, .count = op->count, .k = op->k, .stride = op->line_stride};
+    if (op->dtype == ASH_F32 && op->k_stride == 1 && op->k % BF16_CHUNK == 0 && op->line_stride % 4 == 0 &&
+        (uintptr_t)op->data % 16 == 0)
+        ash_cuda_run(exec, ASH_KERNEL_round_lines, ash_cuda_grid_elements(op->count * op->k / BF16_CHUNK), op);
+    else
+        ash_cuda_run(exec, ASH_KERNEL_to_bf16_lines,
+                     (struct ash_cuda_grid){.x = ash_div_up(op->stride, BF16_LINES_BLOCK),
+                                            .y = ash_div_up(op->count, BF16_LINES_BLOCK),
+                                            .threads = 256},
+                     op);
+    return (struct ash_cuda_lines){.data = op->out, .count = op->count, .k = op->stride, .stride = op->stride};
+}
+
+/* A kernel of our own for bf16, by its tile of sums. */
+struct bf16_kernel {
+    enum ash_cuda_kernel_id id;
+    size_t M, N, threads;
+};
+
+/* Sums that make fewer large tiles than the GPU has multiprocessors take small ones. */
 static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
 {
-    ash_cuda_run(exec, ASH_KERNEL_gemm_bf16,
-                 (struct ash_cuda_grid){.x = ash_div_up(op->b.count, BF16_TILE_N),
-                                        .y = ash_div_up(op->a.count, BF16_TILE_M),
-                                        .threads = 256,
-                                        .shared_bytes = BF16_SHARED_BYTES},
+    static const struct bf16_kernel large = {ASH_KERNEL_gemm_bf16, 128, 256, 256},
+                                    small = {ASH_KERNEL_gemm_bf16_few, 64, 64, 128};
+    size_t tiles = ash_div_up(op->b.count, large.N) * ash_div_up(op->a.count, large.M);
+    const struct bf16_kernel *kernel = tiles < (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count ? &small : &large;
+
+    ash_cuda_run(exec, kernel->id,
+                 (struct ash_cuda_grid){.x = ash_div_up(op->b.count, kernel->N),
+                                        .y = ash_div_up(op->a.count, kernel->M),
+                                        .threads = kernel->threads,
+                                        .shared_bytes = BF16_STAGES_K * (kernel->M + kernel->N) * sizeof(uint16_t)},
                  op);
 }
 
 static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    size_t stride = ash_round_up(args->K, BF16_CHUNK);
-    size_t a_room = is_lines(&args->a, args->a.row_stride, args->a.col_stride, args->K) ? 0 : args->M * stride;
-    size_t b_room = is_lines(&args->b, args->b.col_stride, args->b.row_stride, args->K) ? 0 : args->N * stride;
-    uint16_t *room = ash_cuda_scratch(exec, (a_room + b_room) * sizeof(*room));
+    struct ash_cuda_to_lines a = lines_wanted(args, true), b = lines_wanted(args, false);
+    size_t a_room = is_lines(&a) ? 0 : a.count * a.stride, b_room = is_lines(&b) ? 0 : b.count * b.stride;
     struct ash_cuda_gemm_bf16 op = {
         .c = args->c, .c_stride = args->c_stride, .bias = args->bias, .accumulate = args->accumulate};
 
     ash_assert(args->M <= BF16_LINES_MAX && args->N <= BF16_LINES_MAX);
-    op.a = lines_of(exec, &args->a, args->a.row_stride, args->a.col_stride, args->M, args->K, room);
-    op.b = lines_of(exec, &args->b, args->b.col_stride, args->b.row_stride, args->N, args->K, room + a_room);
+    a.out = ash_cuda_scratch(exec, (a_room + b_room) * sizeof(uint16_t));
+    b.out = a.out + a_room;
+    op.a = lines_of(exec, &a);
+    op.b = lines_of(exec, &b);
     if (!ash_cuda_library_gemm(exec, &op, run_gemm_bf16)) run_gemm_bf16(exec, &op);
 }
 

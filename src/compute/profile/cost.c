@@ -9,7 +9,8 @@ static struct ash_op_cost gemm_cost(const struct ash_gemm_args *args)
            b = (double)args->K * (double)args->N * (double)ash_dtype_bytes(args->b.dtype),
            c = (double)args->M * (double)args->N * sizeof(float) * (args->accumulate ? 2 : 1);
 
-    return (struct ash_op_cost){a + b + c, 2.0 * (double)args->M * (double)args->N * (double)args->K};
+    return (struct ash_op_cost){a + b + c, 2.0 * (double)args->M * (double)args->N * (double)args->K, args->M, args->N,
+                                args->K};
 }
 
 static struct ash_op_cost quant_cost(const struct ash_quant_args *args)
@@ -17,18 +18,19 @@ static struct ash_op_cost quant_cost(const struct ash_quant_args *args)
     double w = (double)ash_dtype_size(args->dtype, args->N * args->K), x = (double)args->M * (double)args->K,
            y = (double)args->M * (double)args->N;
 
-    return (struct ash_op_cost){w + sizeof(float) * (x + y), 2.0 * y * (double)args->K};
+    return (struct ash_op_cost){w + sizeof(float) * (x + y), 2.0 * y * (double)args->K, args->M, args->N, args->K};
 }
 
 static struct ash_op_cost project_cost(const struct ash_project_args *args)
 {
-    struct ash_op_cost cost = {(double)args->M * (double)args->K * sizeof(float), 0};
+    struct ash_op_cost cost = {(double)args->M * (double)args->K * sizeof(float), 0, args->M, 0, args->K};
 
     for (size_t i = 0; i < args->out_count; i++) {
         const struct ash_weight *w = &args->outs[i].w;
 
         cost.bytes +=
             (double)ash_dtype_size(w->mat.dtype, w->N * args->K) + (double)args->M * (double)w->N * sizeof(float);
+        cost.N += w->N;
         cost.flops += 2.0 * (double)args->M * (double)w->N * (double)args->K;
     }
     return cost;
@@ -49,21 +51,21 @@ static struct ash_op_cost attn_cost(const struct ash_attn_args *args, double pro
 
     for (size_t i = 0; i < args->seq_count; i++)
         flops += products * (double)args->heads * pairs_of(args, &args->seqs[i]) * (double)(args->dim_k + args->dim_v);
-    return (struct ash_op_cost){0, flops};
+    return (struct ash_op_cost){.flops = flops};
 }
 
 static struct ash_op_cost adamw_cost(const struct ash_adamw_args *args)
 {
     size_t bytes = 7 * sizeof(float) + (args->param_bf16 != NULL ? sizeof(uint16_t) : 0);
 
-    return (struct ash_op_cost){(double)args->count * (double)bytes, 0};
+    return (struct ash_op_cost){.bytes = (double)args->count * (double)bytes};
 }
 
 /* forward: x and y; backward: x, dy and dx. */
 static struct ash_op_cost norm_cost(const struct ash_norm_args *args, double passes)
 {
-    return (struct ash_op_cost){passes * sizeof(float) * (double)args->rows * (double)args->groups * (double)args->cols,
-                                0};
+    return (struct ash_op_cost){.bytes = passes * sizeof(float) * (double)args->rows * (double)args->groups *
+                                         (double)args->cols};
 }
 
 struct ash_op_cost ash_op_cost_of(enum ash_op_id id, const void *args)

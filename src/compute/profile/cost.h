@@ -13,6 +13,7 @@ enum ash_op_id {
 
 struct ash_op_cost {
     double bytes, flops; /* 0: not counted */
+    size_t M, N, K;      /* of a product; 0: it is none */
 };
 
 /* The cost of a call; args is its first argument after exec, which is read where the op has all in one struct. */

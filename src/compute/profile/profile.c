@@ -17,6 +17,7 @@
 
 struct call {
     enum ash_op_id id;
+    uint32_t M, N, K;    /* of a product */
     double start_us, us; /* since the profile began */
 };
 
@@ -35,7 +36,7 @@ struct ash_profile {
     struct total totals[ASH_OP_COUNT];
     struct call *calls; /* [CALLS_MAX] */
     size_t call_count;
-    enum ash_op_id marked[MARKED_MAX]; /* of calls whose marks are in the GPU's queue: 2 i + 1 and 2 i + 2 */
+    struct call marked[MARKED_MAX]; /* calls whose marks are in the GPU's queue: 2 i + 1 and 2 i + 2 */
     size_t marked_count;
 };
 
@@ -46,10 +47,12 @@ static struct ash_cuda *gpu_of(const struct ash_profile *profile)
     return profile->exec->cuda != NULL ? ash_cuda_backend_device(profile->exec->cuda) : NULL;
 }
 
-static void add_call(struct ash_profile *profile, enum ash_op_id id, double start_us, double us)
+static void add_call(struct ash_profile *profile, struct call call, double start_us, double us)
 {
-    profile->totals[id].us += us;
-    if (profile->call_count < CALLS_MAX) profile->calls[profile->call_count++] = (struct call){id, start_us, us};
+    call.start_us = start_us;
+    call.us = us;
+    profile->totals[call.id].us += us;
+    if (profile->call_count < CALLS_MAX) profile->calls[profile->call_count++] = call;
 }
 
 /* Read the marks in the GPU's queue; mark 0 is the profile's beginning. */
@@ -84,17 +87,18 @@ static void end(struct ash_profile *profile, enum ash_op_id id, double start_us,
 {
     struct ash_cuda *gpu = gpu_of(profile);
     struct total *total = &profile->totals[id];
+    struct call call = {.id = id, .M = (uint32_t)cost.M, .N = (uint32_t)cost.N, .K = (uint32_t)cost.K};
 
     profile->exec->ops = &profile->ops;
     total->calls++;
     total->cost.bytes += cost.bytes;
     total->cost.flops += cost.flops;
     if (gpu == NULL) {
-        add_call(profile, id, start_us, now_us(profile) - start_us);
+        add_call(profile, call, start_us, now_us(profile) - start_us);
         return;
     }
     ash_cuda_mark(gpu, 2 * profile->marked_count + 2);
-    profile->marked[profile->marked_count++] = id;
+    profile->marked[profile->marked_count++] = call;
 }
 
 /* The first argument after exec: most ops have all of theirs in one struct. */
@@ -156,8 +160,10 @@ static int write_trace(const struct ash_profile *profile, const char *path, stru
     for (size_t i = 0; i < profile->call_count; i++) {
         const struct call *call = &profile->calls[i];
 
-        fprintf(file, "{\"name\": \"%s\", \"ph\": \"X\", \"pid\": 0, \"tid\": 0, \"ts\": %.3f, \"dur\": %.3f}%s\n",
-                op_names[call->id], call->start_us, call->us, i + 1 < profile->call_count ? "," : "");
+        fprintf(file, "{\"name\": \"%s\", \"ph\": \"X\", \"pid\": 0, \"tid\": 0, \"ts\": %.3f, \"dur\": %.3f",
+                op_names[call->id], call->start_us, call->us);
+        if (call->M > 0) fprintf(file, ", \"args\": {\"M\": %u, \"N\": %u, \"K\": %u}", call->M, call->N, call->K);
+        fprintf(file, "}%s\n", i + 1 < profile->call_count ? "," : "");
     }
     fprintf(file, "]}\n");
     is_written = ferror(file) == 0;

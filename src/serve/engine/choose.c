@@ -51,14 +51,15 @@ static void find_best(void *ctx, size_t begin, size_t end, int worker)
 static void find_log_sums(const struct piece *piece)
 {
     struct ash_core *core = piece->core;
+    /* logits are the host's; the reference gives a device's bits */
+    const struct ash_loss_ops *loss = core->exec->memory->host_visible ? core->exec->ops->loss : ash_ops_ref.loss;
     bool is_wanted = false;
 
     for (size_t i = 0; i < piece->count; i++)
         is_wanted |= wants_logprobs(&piece->wanted[i]);
     if (!is_wanted) return;
     ash_workers_run(core->exec->workers, piece->count, 1, find_best, (void *)piece);
-    core->exec->ops->loss->cross_entropy(core->exec, core->logits, piece->count, core->vocab, core->best, 0.0f,
-                                         core->log_sums);
+    loss->cross_entropy(core->exec, core->logits, piece->count, core->vocab, core->best, 0.0f, core->log_sums);
 }
 
 /* Minus the loss of an id, as cross_entropy computes it. */

@@ -119,13 +119,13 @@ static int open_model(struct ash_core *core, struct ash_err *err)
     int rc = choose_page_count(&core->opts, ash_cache_token_bytes(core->model), &pages, err);
 
     if (rc < 0) return rc;
-    rc = ash_cache_open(core->model, pages, &core->cache, err);
-    if (rc < 0) return rc;
     if (core->opts.pack == ASH_CORE_PACK_AT_OPEN) {
         rc = ash_model_pack(core->model, core->exec, err);
         if (rc < 0) return rc;
     }
     rc = ash_pass_open(core->model, core->exec, &pass_opts, &core->pass, err);
+    if (rc < 0) return rc;
+    rc = ash_cache_open(core->model, pages, &core->cache, err); /* in the memory that the pass put the model into */
     return rc < 0 ? rc : open_rest(core, err);
 }
 

@@ -239,6 +239,13 @@ size_t ash_prefix_match(struct ash_prefix *prefix, const struct ash_prefix_text 
     return at;
 }
 
+void ash_prefix_touch(struct ash_prefix *prefix, int32_t page)
+{
+    if (!prefix->nodes[page].is_cached) return;
+    list_remove(prefix, page);
+    list_add(prefix, page);
+}
+
 size_t ash_prefix_peek(struct ash_prefix *prefix, const struct ash_prefix_text *text)
 {
     int32_t parent = NONE, page;

@@ -37,6 +37,8 @@ size_t ash_prefix_match(struct ash_prefix *prefix, const struct ash_prefix_text 
                         struct ash_prefix_part *part_out);
 /* Tokens of the text that the tree has, to the token; nothing is taken. */
 size_t ash_prefix_peek(struct ash_prefix *prefix, const struct ash_prefix_text *text);
+/* A page that ash_prefix_match found was of use: it goes last. The pages before it are held by a sequence. */
+void ash_prefix_touch(struct ash_prefix *prefix, int32_t page);
 /* Page number index of the table holds whole tokens of the text, and the pages before it are nodes: put it into the
  * tree. Where the tree has those tokens already, the table takes the tree's page for its own. */
 void ash_prefix_insert(struct ash_prefix *prefix, const struct ash_prefix_text *text, struct ash_block_table *table,

@@ -138,6 +138,7 @@ static void ask_running(struct ash_core *core, struct ash_seq *seq, size_t end, 
 /* Its first tokens inside a page that others have too: a copy of that page. */
 static void copy_part(struct ash_core *core, struct ash_seq *seq, struct ash_prefix_part part)
 {
+    ash_prefix_touch(core->prefix, part.page);
     ash_cache_ref(core->cache, part.page); /* it may be evicted to make room for its copy */
     if (make_free(core, 1)) {
         int32_t page = ash_cache_take(core->cache);

@@ -9,10 +9,9 @@
 #include "base/hash.h"
 #include "base/str.h"
 #include "base/utf8.h"
+#include "serve/grammar/gbnf_priv.h"
 #include "serve/grammar/lang_priv.h"
 #include "serve/grammar/pda_priv.h"
-
-#define REPEAT_MAX 100000
 
 struct name {
     const char *text;
@@ -24,93 +23,20 @@ struct name {
 
 struct gbnf {
     struct ash_pda_draft *draft;
-    const char *text, *at, *end;
-    size_t line, depth_left;
+    struct ash_gbnf_source source;
+    size_t depth_left;
     struct name *names;
     size_t count, capacity;
     uint32_t *slots;
     size_t slot_count;
-    struct ash_err *err;
 };
-
-static int draw_alternatives(struct gbnf *gbnf, uint32_t from, uint32_t to, bool is_nested);
-
-/* ---- characters of the source ------------------------------------------------------------------------------------ */
 
 static bool is_name_char(char c)
 {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-static bool has(const struct gbnf *gbnf, char c)
-{
-    return gbnf->at < gbnf->end && *gbnf->at == c;
-}
-
-/* Space and comments; newlines too where a rule may go on over them. */
-static void skip_space(struct gbnf *gbnf, bool with_newlines)
-{
-    while (gbnf->at < gbnf->end) {
-        char c = *gbnf->at;
-        if (c == '#') {
-            while (gbnf->at < gbnf->end && *gbnf->at != '\n' && *gbnf->at != '\r')
-                gbnf->at++;
-        } else if (c == ' ' || c == '\t' || (with_newlines && (c == '\n' || c == '\r'))) {
-            gbnf->line += c == '\n';
-            gbnf->at++;
-        } else {
-            return;
-        }
-    }
-}
-
-static int bad(const struct gbnf *gbnf, const char *what)
-{
-    size_t left = (size_t)(gbnf->end - gbnf->at);
-
-    return ash_err_set(gbnf->err, -EINVAL, "line %zu of the grammar: %s at '%.*s'", gbnf->line, what,
-                       (int)(left < 20 ? left : 20), gbnf->at);
-}
-
-/* A character of a literal or a class, escapes decoded. */
-static int read_point(struct gbnf *gbnf, uint32_t *point_out)
-{
-    static const char *const letters = "tnr\\\"[]", *const values = "\t\n\r\\\"[]";
-    struct ash_regex_cursor cursor = {gbnf->at, (size_t)(gbnf->end - gbnf->at), 0};
-    int digits = 0;
-
-    if (gbnf->at == gbnf->end) return bad(gbnf, "it ends too early");
-    if (*gbnf->at != '\\') {
-        if (ash_regex_point(&cursor, point_out, NULL) < 0) return bad(gbnf, "a byte that is not UTF-8");
-        gbnf->line += *gbnf->at == '\n';
-        gbnf->at += cursor.at;
-        return 0;
-    }
-    if (gbnf->end - gbnf->at < 2) return bad(gbnf, "it ends too early");
-    if (gbnf->at[1] == 'x') digits = 2;
-    if (gbnf->at[1] == 'u') digits = 4;
-    if (gbnf->at[1] == 'U') digits = 8;
-    if (digits == 0) {
-        const char *found = gbnf->at[1] != '\0' ? strchr(letters, gbnf->at[1]) : NULL;
-        if (found == NULL) return bad(gbnf, "an unknown escape");
-        *point_out = (uint8_t)values[found - letters];
-        gbnf->at += 2;
-        return 0;
-    }
-    *point_out = 0;
-    if (gbnf->end - gbnf->at < 2 + digits) return bad(gbnf, "it ends too early");
-    for (int i = 0; i < digits; i++) {
-        char c = gbnf->at[2 + i];
-        const char *hex = "0123456789abcdef", *found;
-        if (c >= 'A' && c <= 'F') c = (char)(c - 'A' + 'a');
-        found = c != '\0' ? strchr(hex, c) : NULL;
-        if (found == NULL) return bad(gbnf, "an escape without its digits");
-        *point_out = *point_out << 4 | (uint32_t)(found - hex);
-    }
-    if (*point_out >= ASH_LANG_POINTS) return bad(gbnf, "no such character");
-    gbnf->at += 2 + digits;
-    return 0;
-}
+static int draw_alternatives(struct gbnf *gbnf, uint32_t from, uint32_t to, bool is_nested);
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
 
@@ -135,19 +61,19 @@ static int grow_names(struct gbnf *gbnf)
 /* The name at the cursor, which moves behind it; made where it is new. NULL: an error is set. */
 static struct name *read_name(struct gbnf *gbnf)
 {
-    const char *start = gbnf->at;
+    const char *start = gbnf->source.at;
     size_t size, at;
 
-    while (gbnf->at < gbnf->end && is_name_char(*gbnf->at))
-        gbnf->at++;
-    size = (size_t)(gbnf->at - start);
+    while (gbnf->source.at < gbnf->source.end && is_name_char(*gbnf->source.at))
+        gbnf->source.at++;
+    size = (size_t)(gbnf->source.at - start);
     if (size == 0) {
-        bad(gbnf, "no name of a rule");
+        ash_gbnf_bad(&gbnf->source, "no name of a rule");
         return NULL;
     }
     if ((2 * (gbnf->count + 1) > gbnf->slot_count && grow_names(gbnf) < 0) ||
         ash_pda_reserve((void **)&gbnf->names, &gbnf->capacity, gbnf->count + 1, sizeof(*gbnf->names)) < 0) {
-        ash_err_set(gbnf->err, -ENOMEM, "out of memory for a grammar");
+        ash_err_set(gbnf->source.err, -ENOMEM, "out of memory for a grammar");
         return NULL;
     }
     at = ash_hash_bytes(start, size, 0) & (gbnf->slot_count - 1);
@@ -155,8 +81,8 @@ static struct name *read_name(struct gbnf *gbnf)
         struct name *name = &gbnf->names[gbnf->slots[at] - 1];
         if (name->size_bytes == size && memcmp(name->text, start, size) == 0) return name;
     }
-    gbnf->names[gbnf->count++] =
-        (struct name){.text = start, .size_bytes = size, .rule = ash_pda_add_rule(gbnf->draft), .used = gbnf->line};
+    gbnf->names[gbnf->count++] = (struct name){
+        .text = start, .size_bytes = size, .rule = ash_pda_add_rule(gbnf->draft), .used = gbnf->source.line};
     gbnf->slots[at] = (uint32_t)gbnf->count;
     return &gbnf->names[gbnf->count - 1];
 }
@@ -168,16 +94,16 @@ static int draw_literal(struct gbnf *gbnf, uint32_t from, uint32_t to)
     struct ash_str text = {0};
     int rc = 0;
 
-    gbnf->at++;
-    while (rc == 0 && !has(gbnf, '"')) {
+    gbnf->source.at++;
+    while (rc == 0 && !ash_gbnf_has(&gbnf->source, '"')) {
         uint32_t point = 0;
         char buf[4];
-        rc = read_point(gbnf, &point);
-        if (rc == 0 && point >= 0xd800 && point < 0xe000) rc = bad(gbnf, "a surrogate");
+        rc = ash_gbnf_point(&gbnf->source, &point);
+        if (rc == 0 && point >= 0xd800 && point < 0xe000) rc = ash_gbnf_bad(&gbnf->source, "a surrogate");
         if (rc == 0 && ash_str_add(&text, buf, (size_t)ash_utf8_encode(point, buf)) < 0)
-            rc = ash_err_set(gbnf->err, -ENOMEM, "out of memory for a grammar");
+            rc = ash_err_set(gbnf->source.err, -ENOMEM, "out of memory for a grammar");
     }
-    gbnf->at++;
+    gbnf->source.at++;
     if (rc == 0) ash_pda_add_text(gbnf->draft, from, to, text.data, text.size_bytes);
     ash_str_fini(&text);
     return rc;
@@ -189,24 +115,25 @@ static int draw_class(struct gbnf *gbnf, uint32_t from, uint32_t to)
     bool wants_others;
     int rc = 0;
 
-    gbnf->at++;
-    wants_others = has(gbnf, '^');
-    gbnf->at += wants_others;
-    while (rc == 0 && !has(gbnf, ']')) {
+    gbnf->source.at++;
+    wants_others = ash_gbnf_has(&gbnf->source, '^');
+    gbnf->source.at += wants_others;
+    while (rc == 0 && !ash_gbnf_has(&gbnf->source, ']')) {
         uint32_t first = 0, last;
-        rc = read_point(gbnf, &first);
+        rc = ash_gbnf_point(&gbnf->source, &first);
         last = first;
-        if (rc == 0 && has(gbnf, '-') && gbnf->end - gbnf->at > 1 && gbnf->at[1] != ']') {
-            gbnf->at++;
-            rc = read_point(gbnf, &last);
+        if (rc == 0 && ash_gbnf_has(&gbnf->source, '-') && gbnf->source.end - gbnf->source.at > 1 &&
+            gbnf->source.at[1] != ']') {
+            gbnf->source.at++;
+            rc = ash_gbnf_point(&gbnf->source, &last);
         }
-        if (rc == 0 && last < first) rc = bad(gbnf, "a range that is the wrong way round, before");
+        if (rc == 0 && last < first) rc = ash_gbnf_bad(&gbnf->source, "a range that is the wrong way round, before");
         if (rc == 0 && ash_lang_set_add(&set, first, last) < 0)
-            rc = ash_err_set(gbnf->err, -ENOMEM, "out of memory for a grammar");
+            rc = ash_err_set(gbnf->source.err, -ENOMEM, "out of memory for a grammar");
     }
-    gbnf->at++;
+    gbnf->source.at++;
     if (rc == 0 && ash_lang_set_settle(&set, wants_others) < 0)
-        rc = ash_err_set(gbnf->err, -ENOMEM, "out of memory for a grammar");
+        rc = ash_err_set(gbnf->source.err, -ENOMEM, "out of memory for a grammar");
     for (size_t i = 0; i < set.count && rc == 0; i++)
         ash_pda_add_points(gbnf->draft, from, to, set.ranges[i][0], set.ranges[i][1]);
     free(set.ranges);
@@ -217,33 +144,34 @@ static int draw_group(struct gbnf *gbnf, uint32_t from, uint32_t to)
 {
     int rc;
 
-    if (gbnf->depth_left == 0) return ash_err_set(gbnf->err, -E2BIG, "too many groups in groups");
-    gbnf->at++;
+    if (gbnf->depth_left == 0) return ash_err_set(gbnf->source.err, -E2BIG, "too many groups in groups");
+    gbnf->source.at++;
     gbnf->depth_left--;
-    skip_space(gbnf, true);
+    ash_gbnf_skip(&gbnf->source, true);
     rc = draw_alternatives(gbnf, from, to, true);
     gbnf->depth_left++;
     if (rc < 0) return rc;
-    if (!has(gbnf, ')')) return bad(gbnf, "no ')'");
-    gbnf->at++;
+    if (!ash_gbnf_has(&gbnf->source, ')')) return ash_gbnf_bad(&gbnf->source, "no ')'");
+    gbnf->source.at++;
     return 0;
 }
 
 /* <name>: a special token by its content, or the same as text. */
 static int draw_token(struct gbnf *gbnf, uint32_t from, uint32_t to)
 {
-    const char *close = memchr(gbnf->at, '>', (size_t)(gbnf->end - gbnf->at));
-    size_t size = close != NULL ? (size_t)(close - gbnf->at) + 1 : 0;
+    const char *close = memchr(gbnf->source.at, '>', (size_t)(gbnf->source.end - gbnf->source.at));
+    size_t size = close != NULL ? (size_t)(close - gbnf->source.at) + 1 : 0;
     uint32_t marked = ash_pda_add_state(gbnf->draft);
 
-    if (size < 3 || memchr(gbnf->at, '\n', size) != NULL) return bad(gbnf, "a token without '>'");
-    if (gbnf->at[1] == '[')
-        return ash_err_set(gbnf->err, -ENOTSUP, "line %zu of the grammar: tokens by id are not supported, write <name>",
-                           gbnf->line);
+    if (size < 3 || memchr(gbnf->source.at, '\n', size) != NULL || ash_utf8_valid_prefix(gbnf->source.at, size) < size)
+        return ash_gbnf_bad(&gbnf->source, "a token without '>'");
+    if (gbnf->source.at[1] == '[')
+        return ash_err_set(gbnf->source.err, -ENOTSUP,
+                           "line %zu of the grammar: tokens by id are not supported, write <name>", gbnf->source.line);
     ash_pda_add_bytes(gbnf->draft, from, marked, ASH_VOCAB_SPECIAL_BYTE, ASH_VOCAB_SPECIAL_BYTE);
-    ash_pda_add_text(gbnf->draft, marked, to, gbnf->at, size);
-    ash_pda_add_text(gbnf->draft, from, to, gbnf->at, size);
-    gbnf->at += size;
+    ash_pda_add_text(gbnf->draft, marked, to, gbnf->source.at, size);
+    ash_pda_add_text(gbnf->draft, from, to, gbnf->source.at, size);
+    gbnf->source.at += size;
     return 0;
 }
 
@@ -252,21 +180,22 @@ static int draw_element(struct gbnf *gbnf, uint32_t from, uint32_t to)
 {
     int rc = 0;
 
-    if (gbnf->at == gbnf->end) return 0;
-    if (*gbnf->at == '"') {
+    if (gbnf->source.at == gbnf->source.end) return 0;
+    if (*gbnf->source.at == '"') {
         rc = draw_literal(gbnf, from, to);
-    } else if (*gbnf->at == '[') {
+    } else if (*gbnf->source.at == '[') {
         rc = draw_class(gbnf, from, to);
-    } else if (*gbnf->at == '(') {
+    } else if (*gbnf->source.at == '(') {
         rc = draw_group(gbnf, from, to);
-    } else if (*gbnf->at == '<') {
+    } else if (*gbnf->source.at == '<') {
         rc = draw_token(gbnf, from, to);
-    } else if (*gbnf->at == '.') {
-        gbnf->at++;
+    } else if (*gbnf->source.at == '.') {
+        gbnf->source.at++;
         ash_pda_add_points(gbnf->draft, from, to, 0, ASH_LANG_POINTS - 1);
-    } else if (is_name_char(*gbnf->at)) {
+    } else if (is_name_char(*gbnf->source.at)) {
         const struct name *name = read_name(gbnf);
-        if (name == NULL) return gbnf->err != NULL && gbnf->err->code < 0 ? gbnf->err->code : -EINVAL;
+        if (name == NULL)
+            return gbnf->source.err != NULL && gbnf->source.err->code < 0 ? gbnf->source.err->code : -EINVAL;
         ash_pda_add_call(gbnf->draft, from, to, name->rule);
     } else {
         return 0;
@@ -276,65 +205,28 @@ static int draw_element(struct gbnf *gbnf, uint32_t from, uint32_t to)
 
 /* ---- repetitions ------------------------------------------------------------------------------------------------- */
 
-static int read_count(struct gbnf *gbnf, uint32_t *count_out)
-{
-    const char *start = gbnf->at;
-    uint32_t count = 0;
-
-    for (; gbnf->at < gbnf->end && *gbnf->at >= '0' && *gbnf->at <= '9'; gbnf->at++)
-        count = count > REPEAT_MAX ? count : count * 10 + (uint32_t)(*gbnf->at - '0');
-    *count_out = count;
-    if (gbnf->at == start) return bad(gbnf, "no number");
-    return count > REPEAT_MAX ? ash_err_set(gbnf->err, -E2BIG, "line %zu of the grammar: more than %d repetitions",
-                                            gbnf->line, REPEAT_MAX)
-                              : 0;
-}
-
-/* {m}, {m,} or {m,n}; llama.cpp also takes {,n}. */
-static int read_braces(struct gbnf *gbnf, uint32_t *min_out, uint32_t *max_out)
-{
-    int rc = 0;
-
-    gbnf->at++;
-    skip_space(gbnf, true);
-    *min_out = 0;
-    if (!has(gbnf, ',')) rc = read_count(gbnf, min_out);
-    skip_space(gbnf, true);
-    *max_out = *min_out;
-    if (rc == 0 && has(gbnf, ',')) {
-        gbnf->at++;
-        skip_space(gbnf, true);
-        *max_out = ASH_PDA_UNBOUNDED;
-        if (!has(gbnf, '}')) rc = read_count(gbnf, max_out);
-        skip_space(gbnf, true);
-    }
-    if (rc < 0) return rc;
-    if (!has(gbnf, '}')) return bad(gbnf, "no '}'");
-    if (*min_out > *max_out) return bad(gbnf, "a repetition that is the wrong way round, before");
-    gbnf->at++;
-    return 0;
-}
-
 /* What was drawn between first and last, as often as the marks behind it say, from `from` to `to`. */
 static int draw_repeated(struct gbnf *gbnf, uint32_t first, uint32_t last, uint32_t from, uint32_t to)
 {
     struct ash_pda_draft *draft = gbnf->draft;
 
-    while (has(gbnf, '*') || has(gbnf, '+') || has(gbnf, '?') || has(gbnf, '{')) {
-        uint32_t min = has(gbnf, '+') ? 1 : 0, max = has(gbnf, '?') ? 1 : ASH_PDA_UNBOUNDED;
+    while (ash_gbnf_has(&gbnf->source, '*') || ash_gbnf_has(&gbnf->source, '+') || ash_gbnf_has(&gbnf->source, '?') ||
+           ash_gbnf_has(&gbnf->source, '{')) {
+        uint32_t min = ash_gbnf_has(&gbnf->source, '+') ? 1 : 0,
+                 max = ash_gbnf_has(&gbnf->source, '?') ? 1 : ASH_PDA_UNBOUNDED;
         uint32_t rule = ash_pda_add_rule(draft), before = ash_pda_add_state(draft), after = ash_pda_add_state(draft);
         int rc = 0;
-        if (has(gbnf, '{'))
-            rc = read_braces(gbnf, &min, &max);
+        if (ash_gbnf_has(&gbnf->source, '{'))
+            rc = ash_gbnf_braces(&gbnf->source, &min, &max);
         else
-            gbnf->at++;
+            gbnf->source.at++;
         if (rc < 0) return rc;
         ash_pda_add_empty(draft, ash_pda_rule_start(draft, rule), first);
         ash_pda_add_empty(draft, last, ash_pda_rule_end(draft, rule));
         ash_pda_add_repeat(draft, before, after, rule, min, max);
         first = before;
         last = after;
-        skip_space(gbnf, false);
+        ash_gbnf_skip(&gbnf->source, false);
     }
     ash_pda_add_empty(draft, from, first);
     ash_pda_add_empty(draft, last, to);
@@ -352,11 +244,11 @@ static int draw_sequence(struct gbnf *gbnf, uint32_t from, uint32_t to, bool is_
         int rc = draw_element(gbnf, first, last);
         if (rc < 0) return rc;
         if (rc == 0) break;
-        skip_space(gbnf, is_nested);
+        ash_gbnf_skip(&gbnf->source, is_nested);
         rc = draw_repeated(gbnf, first, last, from, after);
-        if (rc == 0) rc = ash_pda_draft_check(draft, gbnf->err);
+        if (rc == 0) rc = ash_pda_draft_check(draft, gbnf->source.err);
         if (rc < 0) return rc;
-        skip_space(gbnf, is_nested);
+        ash_gbnf_skip(&gbnf->source, is_nested);
         from = after;
     }
     ash_pda_add_empty(draft, from, to);
@@ -367,9 +259,9 @@ static int draw_alternatives(struct gbnf *gbnf, uint32_t from, uint32_t to, bool
 {
     int rc = draw_sequence(gbnf, from, to, is_nested);
 
-    while (rc == 0 && has(gbnf, '|')) {
-        gbnf->at++;
-        skip_space(gbnf, true);
+    while (rc == 0 && ash_gbnf_has(&gbnf->source, '|')) {
+        gbnf->source.at++;
+        ash_gbnf_skip(&gbnf->source, true);
         rc = draw_sequence(gbnf, from, to, is_nested);
     }
     return rc;
@@ -381,22 +273,25 @@ static int draw_rule(struct gbnf *gbnf)
     uint32_t rule;
     int rc;
 
-    if (name == NULL) return gbnf->err != NULL && gbnf->err->code < 0 ? gbnf->err->code : -EINVAL;
+    if (name == NULL) return gbnf->source.err != NULL && gbnf->source.err->code < 0 ? gbnf->source.err->code : -EINVAL;
     if (name->line > 0)
-        return ash_err_set(gbnf->err, -EINVAL, "line %zu of the grammar: rule '%.*s' was defined in line %zu already",
-                           gbnf->line, (int)name->size_bytes, name->text, name->line);
-    name->line = gbnf->line;
+        return ash_err_set(gbnf->source.err, -EINVAL,
+                           "line %zu of the grammar: rule '%.*s' was defined in line %zu already", gbnf->source.line,
+                           (int)name->size_bytes, name->text, name->line);
+    name->line = gbnf->source.line;
     rule = name->rule;
-    skip_space(gbnf, false);
-    if (gbnf->end - gbnf->at < 3 || memcmp(gbnf->at, "::=", 3) != 0) return bad(gbnf, "no '::='");
-    gbnf->at += 3;
-    skip_space(gbnf, true);
-    rc = ash_pda_draft_check(gbnf->draft, gbnf->err);
+    ash_gbnf_skip(&gbnf->source, false);
+    if (gbnf->source.end - gbnf->source.at < 3 || memcmp(gbnf->source.at, "::=", 3) != 0)
+        return ash_gbnf_bad(&gbnf->source, "no '::='");
+    gbnf->source.at += 3;
+    ash_gbnf_skip(&gbnf->source, true);
+    rc = ash_pda_draft_check(gbnf->draft, gbnf->source.err);
     if (rc == 0)
         rc = draw_alternatives(gbnf, ash_pda_rule_start(gbnf->draft, rule), ash_pda_rule_end(gbnf->draft, rule), false);
     if (rc < 0) return rc;
-    if (gbnf->at < gbnf->end && *gbnf->at != '\n' && *gbnf->at != '\r') return bad(gbnf, "something unexpected");
-    skip_space(gbnf, true);
+    if (gbnf->source.at < gbnf->source.end && *gbnf->source.at != '\n' && *gbnf->source.at != '\r')
+        return ash_gbnf_bad(&gbnf->source, "something unexpected");
+    ash_gbnf_skip(&gbnf->source, true);
     return 0;
 }
 
@@ -408,13 +303,13 @@ static int find_root(const struct gbnf *gbnf, uint32_t *root_out)
     for (size_t i = 0; i < gbnf->count; i++) {
         const struct name *name = &gbnf->names[i];
         if (name->line == 0)
-            return ash_err_set(gbnf->err, -EINVAL, "line %zu of the grammar: rule '%.*s' is not defined", name->used,
-                               (int)name->size_bytes, name->text);
+            return ash_err_set(gbnf->source.err, -EINVAL, "line %zu of the grammar: rule '%.*s' is not defined",
+                               name->used, (int)name->size_bytes, name->text);
         if (name->size_bytes != 4 || memcmp(name->text, "root", 4) != 0) continue;
         *root_out = name->rule;
         has_root = true;
     }
-    return has_root ? 0 : ash_err_set(gbnf->err, -EINVAL, "the grammar has no rule 'root'");
+    return has_root ? 0 : ash_err_set(gbnf->source.err, -EINVAL, "the grammar has no rule 'root'");
 }
 
 /* Names by rule, for messages; NULL when out of memory. Each is the caller's. */
@@ -433,14 +328,14 @@ static int compile(struct gbnf *gbnf, struct ash_pda **pda_out)
     char **names;
     int rc = 0;
 
-    skip_space(gbnf, true);
-    while (rc == 0 && gbnf->at < gbnf->end)
+    ash_gbnf_skip(&gbnf->source, true);
+    while (rc == 0 && gbnf->source.at < gbnf->source.end)
         rc = draw_rule(gbnf);
-    if (rc == 0) rc = ash_pda_draft_check(gbnf->draft, gbnf->err);
+    if (rc == 0) rc = ash_pda_draft_check(gbnf->draft, gbnf->source.err);
     if (rc == 0) rc = find_root(gbnf, &root);
     if (rc < 0) return rc;
     names = rule_names(gbnf);
-    rc = ash_pda_finish(gbnf->draft, root, (const char *const *)names, pda_out, gbnf->err);
+    rc = ash_pda_finish(gbnf->draft, root, (const char *const *)names, pda_out, gbnf->source.err);
     for (size_t i = 0; names != NULL && i < gbnf->draft->rule_count; i++)
         free(names[i]);
     free(names);
@@ -452,7 +347,7 @@ int ash_grammar_from_gbnf(const char *text, size_t size_bytes, const struct ash_
 {
     struct ash_grammar_limits limits = opts != NULL ? opts->limits : ash_grammar_default_limits();
     struct ash_err own = {0};
-    struct gbnf gbnf = {.text = text, .at = text, .end = text + size_bytes, .line = 1, .err = err != NULL ? err : &own};
+    struct gbnf gbnf = {.source = {.at = text, .end = text + size_bytes, .line = 1, .err = err != NULL ? err : &own}};
     struct ash_pda *pda = NULL;
     int rc;
 

@@ -17,7 +17,7 @@ struct ash_vocab_trie; /* the bytes of every token as a trie; read-only, shared 
 
 #define ASH_VOCAB_SPECIAL_BYTE 0xff /* stands before the content of a special token: no text has it */
 
-/* One token for ash_vocab_trie_from_tokens. Without bytes it is never allowed. */
+/* One token for ash_vocab_trie_from_tokens. Without bytes, or with that byte in them, it is never allowed. */
 struct ash_vocab_token {
     const char *bytes;
     size_t size_bytes;

@@ -10,16 +10,22 @@
 
 /* A node on the way down: what is below it, and the configs after it. */
 struct level {
-    uint32_t end;
+    uint32_t end, config;
     const uint32_t *next;
 };
 
-static void set_tokens(const struct ash_vocab_trie *trie, const struct ash_trie_node *node, uint64_t *mask)
+static void set_tokens(const struct ash_vocab_trie *trie, uint32_t first, uint32_t end, uint64_t *mask)
 {
-    for (uint32_t t = node->first_token; t < node->first_token + node->token_count; t++) {
+    for (uint32_t t = first; t < end; t++) {
         size_t id = (size_t)trie->tokens[t];
         mask[id / 64] |= UINT64_C(1) << id % 64;
     }
+}
+
+/* Are this many plain characters allowed in a row, whichever they are? */
+static bool is_all_text(struct ash_pda_cache *cache, uint32_t config, size_t characters)
+{
+    return ash_pda_cache_text_run(cache, config, characters) >= characters;
 }
 
 /* Set the bits of all tokens that can be read from config, but for plain ones of up to `plain` characters. levels: the
@@ -31,7 +37,8 @@ static int walk(struct ash_pda_cache *cache, uint32_t config, size_t plain, stru
     size_t depth = 0;
     int rc = 0;
 
-    levels[0] = (struct level){.end = (uint32_t)trie->node_count, .next = ash_pda_cache_next(cache, config, &rc)};
+    levels[0] = (struct level){
+        .end = (uint32_t)trie->node_count, .config = config, .next = ash_pda_cache_next(cache, config, &rc)};
     if (levels[0].next == NULL) return rc;
     for (uint32_t n = 0; n < trie->node_count;) {
         const struct ash_trie_node *node = &trie->nodes[n];
@@ -42,11 +49,17 @@ static int walk(struct ash_pda_cache *cache, uint32_t config, size_t plain, stru
             n = node->end;
             continue;
         }
-        if (node->token_count > 0) set_tokens(trie, node, mask);
+        if (node->characters > 0 && is_all_text(cache, after, node->plain - node->characters)) {
+            set_tokens(trie, node->first_token, ash_trie_tokens_end(trie, node), mask);
+            n = node->end;
+            continue;
+        }
+        if (node->token_count > 0) set_tokens(trie, node->first_token, node->first_token + node->token_count, mask);
         if (node->end > ++n) {
-            const uint32_t *next = ash_pda_cache_next(cache, after, &rc);
+            const uint32_t *next = levels[depth].next;
+            if (after != levels[depth].config) next = ash_pda_cache_next(cache, after, &rc);
             if (next == NULL) return rc;
-            levels[++depth] = (struct level){.end = node->end, .next = next};
+            levels[++depth] = (struct level){.end = node->end, .config = after, .next = next};
         }
     }
     return 0;
@@ -56,10 +69,12 @@ static int fill_mask(struct ash_pda_cache *cache, uint32_t number, struct level 
 {
     const struct ash_vocab_trie *trie = cache->trie;
     const struct ash_pda_config *config = ash_pda_cache_config(cache, number);
-    size_t plain = ash_min(config->text_depth, ASH_TRIE_PLAIN_MAX - 1);
+    size_t run =
+        config->text_depth > 0 ? config->text_depth : ash_pda_cache_text_run(cache, number, ASH_TRIE_PLAIN_MAX - 1);
+    size_t plain = ash_min(run, ASH_TRIE_PLAIN_MAX - 1);
     int rc;
 
-    if (config->text_depth == ASH_PDA_TEXT_UNBOUNDED) plain = ASH_PDA_TEXT_UNBOUNDED - 1;
+    if (run == ASH_PDA_TEXT_UNBOUNDED) plain = ASH_PDA_TEXT_UNBOUNDED - 1;
     memcpy(mask, trie->plain + ash_min(plain, ASH_TRIE_PLAIN_MAX) * trie->words, trie->words * sizeof(*mask));
     rc = walk(cache, number, plain, levels, mask);
     for (size_t i = 0; i < trie->eos_count; i++) { /* an eos id ends the answer; its bytes are no text */

@@ -84,6 +84,7 @@ struct ash_pda_config {
     bool is_complete;               /* the text may end here */
     uint8_t text_depth;             /* any so many plain characters are allowed; 255: any number */
     _Atomic(uint32_t *) next;       /* [class_count] configs; NULL: not looked for yet */
+    _Atomic(uint32_t) text_next;    /* ash_pda_cache_text_next and 1; 0: not looked for yet */
     _Atomic(const uint64_t *) mask; /* NULL: not computed yet */
 };
 
@@ -124,6 +125,10 @@ void ash_pda_cache_put(struct ash_pda_cache *cache);
 struct ash_pda_config *ash_pda_cache_config(const struct ash_pda_cache *cache, uint32_t config);
 /* The configs after a byte of each class. NULL: *rc_out is -ENOMEM, -ENOSPC (full) or -E2BIG (too many places). */
 const uint32_t *ash_pda_cache_next(struct ash_pda_cache *cache, uint32_t config, int *rc_out);
+/* The one config that any plain character leads to, or ASH_PDA_DEAD where there is no such. */
+uint32_t ash_pda_cache_text_next(struct ash_pda_cache *cache, uint32_t config);
+/* How many plain characters are certainly allowed in a row, up to most; ASH_PDA_TEXT_UNBOUNDED: any number. */
+size_t ash_pda_cache_text_run(struct ash_pda_cache *cache, uint32_t config, size_t most);
 /* The mask of a config, computed when it is asked for first. NULL: *rc_out as above. */
 const uint64_t *ash_pda_cache_mask(struct ash_pda_cache *cache, uint32_t config, int *rc_out);
 /* The same config in another cache of the same automaton. 0 or a negative errno as above. */
@@ -131,6 +136,7 @@ int ash_pda_cache_copy(struct ash_pda_cache *cache, uint32_t config, struct ash_
 
 /* ---- vocabulary -------------------------------------------------------------------------------------------------- */
 
+#define ASH_TRIE_LARGE 8      /* tokens below a node from which on it pays to look whether all are allowed */
 #define ASH_TRIE_PLAIN_MAX 32 /* plain tokens are grouped by their characters, up to so many */
 
 /* A node in preorder: what comes after a node is below it until `end`. */
@@ -138,6 +144,7 @@ struct ash_trie_node {
     uint32_t end;
     uint32_t first_token; /* of those at and below it, in the order of nodes */
     uint16_t token_count; /* that end here */
+    uint8_t characters;   /* up to here, when they are plain and complete and the node is large; else 0 */
     uint8_t byte;
     uint8_t plain; /* characters of the longest token at or below, when all are plain; else 255 */
 };
@@ -154,5 +161,7 @@ struct ash_vocab_trie {
     size_t eos_count;
     uint64_t *plain; /* [ASH_TRIE_PLAIN_MAX + 1][words] plain tokens of at most that many characters; last: all */
 };
+/* One after the last of the tokens at and below a node, which begin at its first_token. */
+uint32_t ash_trie_tokens_end(const struct ash_vocab_trie *trie, const struct ash_trie_node *node);
 
 #endif

@@ -169,35 +169,43 @@ static bool read_counts(const struct ash_regex_cursor *cursor, uint32_t *min_out
     return at < cursor->size_bytes && cursor->text[at] == '}';
 }
 
+static bool at_mark(const struct parser *parser)
+{
+    return has(parser, '*') || has(parser, '+') || has(parser, '?');
+}
+
+/* How often, at the cursor, which moves behind it. 1, 0 for nothing, or a negative errno. */
+static int parse_counts(struct parser *parser, uint32_t *min, uint32_t *max)
+{
+    struct ash_regex_cursor *cursor = &parser->cursor;
+    size_t end = cursor->at + 1;
+
+    *min = has(parser, '+') ? 1 : 0;
+    *max = has(parser, '?') ? 1 : ASH_PDA_UNBOUNDED;
+    if (!at_mark(parser) && (!has(parser, '{') || !read_counts(cursor, min, max, &end))) return 0; /* a plain brace */
+    if (*min > *max)
+        return ash_err_set(parser->err, -EINVAL, "{%u,%u} at byte %zu of the expression is the wrong way round", *min,
+                           *max, cursor->at);
+    if (*min > REPEAT_MAX || (*max > REPEAT_MAX && *max != ASH_PDA_UNBOUNDED))
+        return ash_err_set(parser->err, -E2BIG, "more than %d repetitions at byte %zu of the expression", REPEAT_MAX,
+                           cursor->at);
+    cursor->at = end;
+    if (has(parser, '?')) cursor->at++; /* lazy: the same texts */
+    return 1;
+}
+
 /* An atom and how often. */
 static int parse_repeat(struct parser *parser, uint32_t *node_out)
 {
-    struct ash_regex_cursor *cursor = &parser->cursor;
-    int rc = parse_atom(parser, node_out);
+    struct ash_regex_node node = {.kind = ASH_REGEX_REPEAT};
+    int rc = parse_atom(parser, &node.left);
 
-    while (rc == 0) {
-        uint32_t min = has(parser, '+') ? 1 : 0, max = has(parser, '?') ? 1 : ASH_PDA_UNBOUNDED;
-        size_t end = cursor->at + 1;
-        if (has(parser, '{')) {
-            if (!read_counts(cursor, &min, &max, &end)) return 0; /* a plain brace */
-        } else if (!has(parser, '*') && !has(parser, '+') && !has(parser, '?')) {
-            return 0;
-        }
-        if (min > max)
-            return ash_err_set(parser->err, -EINVAL, "{%u,%u} at byte %zu of the expression is the wrong way round",
-                               min, max, cursor->at);
-        if (min > REPEAT_MAX || (max > REPEAT_MAX && max != ASH_PDA_UNBOUNDED))
-            return ash_err_set(parser->err, -E2BIG, "more than %d repetitions at byte %zu of the expression",
-                               REPEAT_MAX, cursor->at);
-        cursor->at = end;
-        if (has(parser, '?')) cursor->at++; /* lazy: the same texts */
-        rc = add_node(parser,
-                      (struct ash_regex_node){.kind = ASH_REGEX_REPEAT, .left = *node_out, .min = min, .max = max},
-                      node_out);
-        if (has(parser, '*') || has(parser, '+') || has(parser, '?'))
-            return ash_err_set(parser->err, -EINVAL, "nothing to repeat at byte %zu of the expression", cursor->at);
-    }
-    return rc;
+    *node_out = node.left;
+    if (rc == 0) rc = parse_counts(parser, &node.min, &node.max);
+    if (rc <= 0) return rc;
+    if (at_mark(parser))
+        return ash_err_set(parser->err, -EINVAL, "nothing to repeat at byte %zu of the expression", parser->cursor.at);
+    return add_node(parser, node, node_out);
 }
 
 static int parse_concat(struct parser *parser, uint32_t *node_out)

@@ -129,7 +129,7 @@ static int grow_slots(struct ash_schema *schema)
     return 0;
 }
 
-int ash_schema_rule(struct ash_schema *schema, struct ash_schema_set *set, uint32_t *rule_out)
+int ash_schema_find_rule(struct ash_schema *schema, struct ash_schema_set *set, uint32_t *rule_out)
 {
     size_t at;
     int rc = 0;
@@ -258,7 +258,7 @@ static int draw_branches(struct ash_schema *schema, const struct ash_schema_set 
                 rc = set_put(schema, &own, set->parts[p]);
             if (rc == 0) own.parts[i / 2].decided |= kinds[i % 2].bit;
             if (rc == 0) rc = ash_schema_set_add(schema, &own, json_array_get(branches, b));
-            if (rc == 0) rc = ash_schema_rule(schema, &own, &rule);
+            if (rc == 0) rc = ash_schema_find_rule(schema, &own, &rule);
             ash_schema_set_fini(&own);
             if (rc < 0) return rc;
             ash_pda_add_call(schema->draft, place.from, place.to, rule);
@@ -335,7 +335,7 @@ int ash_schema_draw(const json_t *root, enum ash_json_space space, struct ash_pd
     if (!json_is_object(root) && !json_is_boolean(root))
         return ash_err_set(err, -EINVAL, "a schema must be an object, or true or false");
     rc = ash_schema_set_add(&schema, &set, root);
-    if (rc == 0) rc = ash_schema_rule(&schema, &set, &rule);
+    if (rc == 0) rc = ash_schema_find_rule(&schema, &set, &rule);
     ash_schema_set_fini(&set);
     if (rc == 0) ash_pda_add_call(draft, from, to, rule);
     for (; rc == 0 && schema.done < schema.rule_count; schema.done++)

@@ -36,7 +36,7 @@ static int item_rule(struct ash_schema *schema, const struct ash_schema_set *set
         if (item != NULL) rc = ash_schema_set_add(schema, &own, item);
     }
     *is_never_out = own.is_never;
-    if (rc == 0) rc = ash_schema_rule(schema, &own, rule_out);
+    if (rc == 0) rc = ash_schema_find_rule(schema, &own, rule_out);
     ash_schema_set_fini(&own);
     return rc;
 }

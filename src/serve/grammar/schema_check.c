@@ -172,39 +172,73 @@ static bool is_a_string(const json_t *value)
     return json_is_string(value);
 }
 
+static bool is_a_number(const json_t *value)
+{
+    return json_is_number(value);
+}
+
+static bool is_a_count(const json_t *value)
+{
+    return json_is_number(value) && json_number_value(value) >= 0;
+}
+
+static bool is_a_boolean(const json_t *value)
+{
+    return json_is_boolean(value);
+}
+
+static bool are_schemas(const json_t *value)
+{
+    return json_is_array(value) && json_array_size(value) > 0 && are_all(value, is_schema);
+}
+
+static bool are_named_schemas(const json_t *value)
+{
+    return json_is_object(value) && are_all(value, is_schema);
+}
+
+static bool are_strings(const json_t *value)
+{
+    return json_is_array(value) && are_all(value, is_a_string);
+}
+
+static bool are_values(const json_t *value)
+{
+    return json_is_array(value) && json_array_size(value) > 0;
+}
+
+static bool is_schema_or_list(const json_t *value)
+{
+    return is_schema(value) || (json_is_array(value) && are_all(value, is_schema));
+}
+
+static bool is_number_or_boolean(const json_t *value)
+{
+    return json_is_number(value) || json_is_boolean(value);
+}
+
 /* NULL, or what the value should have been. */
 static const char *expected(enum kind kind, const json_t *value)
 {
-    switch (kind) {
-    case A_STRING:
-        return json_is_string(value) ? NULL : "a string";
-    case A_NUMBER:
-        return json_is_number(value) ? NULL : "a number";
-    case A_COUNT:
-        return json_is_number(value) && json_number_value(value) >= 0 ? NULL : "an integer from 0 on";
-    case A_BOOLEAN:
-        return json_is_boolean(value) ? NULL : "true or false";
-    case A_SCHEMA:
-        return is_schema(value) ? NULL : "a schema";
-    case SCHEMAS:
-        return json_is_array(value) && json_array_size(value) > 0 && are_all(value, is_schema)
-                   ? NULL
-                   : "an array of schemas, not empty";
-    case NAMED_SCHEMAS:
-        return json_is_object(value) && are_all(value, is_schema) ? NULL : "an object of schemas";
-    case STRINGS:
-        return json_is_array(value) && are_all(value, is_a_string) ? NULL : "an array of strings";
-    case VALUES:
-        return json_is_array(value) && json_array_size(value) > 0 ? NULL : "an array, not empty";
-    case SCHEMA_OR_SCHEMAS:
-        return is_schema(value) || (json_is_array(value) && are_all(value, is_schema))
-                   ? NULL
-                   : "a schema or an array of schemas";
-    case NUMBER_OR_BOOLEAN:
-        return json_is_number(value) || json_is_boolean(value) ? NULL : "a number";
-    default:
-        return NULL;
-    }
+    static const struct {
+        bool (*is_right)(const json_t *value);
+        const char *what;
+    } kinds[] = {
+        [A_STRING] = {is_a_string, "a string"},
+        [A_NUMBER] = {is_a_number, "a number"},
+        [A_COUNT] = {is_a_count, "an integer from 0 on"},
+        [A_BOOLEAN] = {is_a_boolean, "true or false"},
+        [A_SCHEMA] = {is_schema, "a schema"},
+        [SCHEMAS] = {are_schemas, "an array of schemas, not empty"},
+        [NAMED_SCHEMAS] = {are_named_schemas, "an object of schemas"},
+        [STRINGS] = {are_strings, "an array of strings"},
+        [VALUES] = {are_values, "an array, not empty"},
+        [SCHEMA_OR_SCHEMAS] = {is_schema_or_list, "a schema or an array of schemas"},
+        [NUMBER_OR_BOOLEAN] = {is_number_or_boolean, "a number"},
+        [ANYTHING] = {NULL, NULL},
+    };
+
+    return kinds[kind].is_right == NULL || kinds[kind].is_right(value) ? NULL : kinds[kind].what;
 }
 
 int ash_schema_check(struct ash_schema *schema, const json_t *part)
@@ -269,6 +303,14 @@ static int decode_step(const char *text, size_t size_bytes, struct ash_str *step
     return rc;
 }
 
+/* What a step leads to from target; NULL for nothing. */
+static const json_t *follow_step(const json_t *target, const char *step)
+{
+    if (!json_is_array(target)) return json_object_get(target, step);
+    if (step[0] == '\0' || step[strspn(step, "0123456789")] != '\0') return NULL;
+    return json_array_get(target, strtoul(step, NULL, 10));
+}
+
 int ash_schema_refer(struct ash_schema *schema, const json_t *part, const json_t **target_out)
 {
     const char *ref = json_string_value(json_object_get(part, "$ref")), *at = ref + 1;
@@ -278,17 +320,11 @@ int ash_schema_refer(struct ash_schema *schema, const json_t *part, const json_t
 
     if (ref[0] != '#' || (ref[1] != '\0' && ref[1] != '/'))
         return ash_schema_fail(schema, -ENOTSUP, part, "$ref",
-                               "only references into the schema itself (#/...) are "
-                               "supported, not '%.100s'",
-                               ref);
+                               "only references into the schema itself (#/...) are supported, not '%.100s'", ref);
     while (rc == 0 && target != NULL && *at == '/') {
         size_t size = strcspn(at + 1, "/");
         rc = decode_step(at + 1, size, &step);
-        if (rc == 0 && json_is_array(target))
-            target = step.data[0] >= '0' && step.data[0] <= '9' ? json_array_get(target, strtoul(step.data, NULL, 10))
-                                                                : NULL;
-        else if (rc == 0)
-            target = json_object_get(target, step.data);
+        if (rc == 0) target = follow_step(target, step.data);
         at += size + 1;
     }
     ash_str_fini(&step);

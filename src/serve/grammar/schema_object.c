@@ -29,8 +29,9 @@ struct object {
     struct pattern patterns[PATTERNS_MAX];
     size_t pattern_count;
     uint32_t min, max;
-    bool is_open;   /* properties that nobody names are allowed */
-    uint32_t extra; /* the rule of one such property; ASH_PDA_NONE: none */
+    bool is_open;    /* properties that nobody names are allowed */
+    bool is_counted; /* max matters: the number of properties is counted exactly */
+    uint32_t extra;  /* the rule of one such property; ASH_PDA_NONE: none */
 };
 
 /* ---- which properties -------------------------------------------------------------------------------------------- */
@@ -119,7 +120,7 @@ static int find_rules(struct object *object)
         int rc = 0;
         for (size_t i = 0; i < object->set->count && rc == 0; i++)
             rc = add_part_value(object, object->set->parts[i].schema, object->properties[p].name, &own);
-        if (rc == 0) rc = ash_schema_rule(object->schema, &own, &object->properties[p].rule);
+        if (rc == 0) rc = ash_schema_find_rule(object->schema, &own, &object->properties[p].rule);
         ash_schema_set_fini(&own);
         if (rc < 0) return rc;
     }
@@ -217,7 +218,7 @@ static int find_extra(struct object *object, unsigned matched, const struct ash_
     int rc = add_extra_values(object, matched, &own);
 
     if (rc == 0 && own.is_never) goto out;
-    if (rc == 0) rc = ash_schema_rule(object->schema, &own, &value);
+    if (rc == 0) rc = ash_schema_find_rule(object->schema, &own, &value);
     if (rc == 0 && keys != NULL) {
         rc = ash_lang_from_length(0, ASH_PDA_UNBOUNDED, object->schema->limits, &lang, object->schema->err);
         if (rc == 0) rc = narrow(object, &lang, keys, false);
@@ -272,11 +273,11 @@ static int draw_property(struct object *object, const struct property *property,
 }
 
 /* What may follow `count` properties when all named ones are done. */
-static void draw_extras(struct object *object, uint32_t count, bool is_counted, struct ash_schema_place place)
+static void draw_extras(struct object *object, uint32_t count, struct ash_schema_place place)
 {
     struct ash_pda_draft *draft = object->schema->draft;
     uint32_t min = object->min > count ? object->min - count : 0, start = place.from;
-    uint32_t max = object->max == ASH_PDA_UNBOUNDED || !is_counted ? ASH_PDA_UNBOUNDED : object->max - count;
+    uint32_t max = object->max == ASH_PDA_UNBOUNDED || !object->is_counted ? ASH_PDA_UNBOUNDED : object->max - count;
 
     if (min == 0) ash_pda_add_empty(draft, place.from, place.to);
     if (object->extra == ASH_PDA_NONE || max == 0 || min > 1)
@@ -288,31 +289,53 @@ static void draw_extras(struct object *object, uint32_t count, bool is_counted, 
     ash_schema_draw_list(object->schema, object->extra, min, max, (struct ash_schema_place){start, place.to});
 }
 
-/* Columns: how many properties there were so far, up to `cap`, which stands for that many or more. */
-static int draw_grid(struct object *object, uint32_t cap, bool is_counted, uint32_t from, uint32_t to)
+/* One named property, from the states of `now` to those of `after`, by how many properties there were so far: 0 to
+ * cap, which stands for that many or more. */
+static int draw_column(struct object *object, const struct property *property, const uint32_t *now,
+                       const uint32_t *after, uint32_t cap)
+{
+    int rc = 0;
+
+    for (uint32_t c = 0; c <= cap && rc == 0; c++) {
+        if (!property->is_required) ash_pda_add_empty(object->schema->draft, now[c], after[c]);
+        if (object->is_counted && c >= object->max) continue;
+        rc = draw_property(object, property, c == 0, (struct ash_schema_place){now[c], after[c < cap ? c + 1 : cap]});
+    }
+    return rc;
+}
+
+/* All properties. now and after: room for cap + 1 states each. */
+static int draw_grid(struct object *object, uint32_t *now, uint32_t *after, uint32_t cap, struct ash_schema_place place)
 {
     struct ash_pda_draft *draft = object->schema->draft;
-    uint32_t *now = malloc((cap + 1) * sizeof(*now)), *after = malloc((cap + 1) * sizeof(*after));
-    int rc =
-        now == NULL || after == NULL ? ash_err_set(object->schema->err, -ENOMEM, "out of memory for a grammar") : 0;
+    int rc = 0;
 
-    for (uint32_t c = 0; rc == 0 && c <= cap; c++)
-        now[c] = c == 0 ? from : ash_pda_add_state(draft);
+    now[0] = place.from;
+    for (uint32_t c = 1; c <= cap; c++)
+        now[c] = ash_pda_add_state(draft);
     for (size_t p = 0; p < object->count && rc == 0; p++) {
         for (uint32_t c = 0; c <= cap; c++)
             after[c] = ash_pda_add_state(draft);
-        for (uint32_t c = 0; c <= cap && rc == 0; c++) {
-            uint32_t more = c < cap ? c + 1 : cap;
-            if (!object->properties[p].is_required) ash_pda_add_empty(draft, now[c], after[c]);
-            if (is_counted && c >= object->max) continue;
-            rc = draw_property(object, &object->properties[p], c == 0, (struct ash_schema_place){now[c], after[more]});
-        }
+        rc = draw_column(object, &object->properties[p], now, after, cap);
         memcpy(now, after, (cap + 1) * sizeof(*now));
     }
     for (uint32_t c = 0; c <= cap && rc == 0; c++)
-        if (!is_counted || c <= object->max) draw_extras(object, c, is_counted, (struct ash_schema_place){now[c], to});
-    free(now);
-    free(after);
+        if (!object->is_counted || c <= object->max)
+            draw_extras(object, c, (struct ash_schema_place){now[c], place.to});
+    return rc;
+}
+
+static int draw_properties(struct object *object, struct ash_schema_place place)
+{
+    uint32_t cap = object->is_counted ? (uint32_t)object->count : object->min > 1 ? object->min : 1, *states;
+    int rc;
+
+    if ((uint64_t)cap * object->count > GRID_MAX)
+        return ash_err_set(object->schema->err, -E2BIG, "counting %zu properties needs too many states", object->count);
+    states = malloc(2 * ((size_t)cap + 1) * sizeof(*states));
+    if (states == NULL) return ash_err_set(object->schema->err, -ENOMEM, "out of memory for a grammar");
+    rc = draw_grid(object, states, states + cap + 1, cap, place);
+    free(states);
     return rc;
 }
 
@@ -339,21 +362,17 @@ int ash_schema_draw_object(struct ash_schema *schema, const struct ash_schema_se
     struct ash_pda_draft *draft = schema->draft;
     struct object object = {.schema = schema, .set = set};
     uint32_t open = ash_pda_add_state(draft), first = ash_pda_add_state(draft), last = ash_pda_add_state(draft);
-    uint32_t close = ash_pda_add_state(draft), cap;
-    bool is_counted;
+    uint32_t close = ash_pda_add_state(draft);
     int rc = gather(&object);
 
     if (rc == 0) rc = find_rules(&object);
     if (rc == 0) rc = find_extras(&object);
     if (rc == 0) rc = check_counts(&object);
-    is_counted = object.max < object.count || (object.extra != ASH_PDA_NONE && object.max != ASH_PDA_UNBOUNDED);
-    cap = is_counted ? (uint32_t)object.count : object.min > 1 ? object.min : 1;
-    if (rc == 0 && (uint64_t)cap * object.count > GRID_MAX)
-        rc = ash_err_set(schema->err, -E2BIG, "counting %zu properties needs too many states", object.count);
+    object.is_counted = object.max < object.count || (object.extra != ASH_PDA_NONE && object.max != ASH_PDA_UNBOUNDED);
     if (rc == 0) {
         ash_pda_add_text(draft, place.from, open, "{", 1);
         ash_schema_draw_space(schema, open, first);
-        rc = draw_grid(&object, cap, is_counted, first, last);
+        rc = draw_properties(&object, (struct ash_schema_place){first, last});
         ash_schema_draw_space(schema, last, close);
         ash_pda_add_text(draft, close, place.to, "}", 1);
     }

@@ -63,7 +63,7 @@ int ash_schema_set_add(struct ash_schema *schema, struct ash_schema_set *set, co
 /* Free what a set holds. */
 void ash_schema_set_fini(struct ash_schema_set *set);
 /* The rule of a set, which is used up. 0 or a negative errno. */
-int ash_schema_rule(struct ash_schema *schema, struct ash_schema_set *set, uint32_t *rule_out);
+int ash_schema_find_rule(struct ash_schema *schema, struct ash_schema_set *set, uint32_t *rule_out);
 
 /* ---- messages ---------------------------------------------------------------------------------------------------- */
 
@@ -120,7 +120,7 @@ int ash_schema_draw_quoted(struct ash_schema *schema, const char *text, size_t s
                            struct ash_schema_place place);
 /* A JSON value as it is. */
 int ash_schema_draw_json(struct ash_schema *schema, const json_t *value, struct ash_schema_place place);
-/* item, then `rule` times a comma and item, all in all min to max (unbounded: ASH_PDA_UNBOUNDED) items, at least one. */
+/* item, commas and further items: min to max (or ASH_PDA_UNBOUNDED) of them, at least one. */
 void ash_schema_draw_list(struct ash_schema *schema, uint32_t item, uint32_t min, uint32_t max,
                           struct ash_schema_place place);
 

@@ -28,6 +28,8 @@ static int copy_tokens(struct ash_vocab_trie *trie, const struct ash_vocab_token
     for (size_t i = 0; i < count; i++) {
         trie->offsets[i] = (uint32_t)total;
         if (tokens[i].size_bytes == 0) continue;
+        if (!tokens[i].is_special && memchr(tokens[i].bytes, ASH_VOCAB_SPECIAL_BYTE, tokens[i].size_bytes) != NULL)
+            continue; /* no text, and not to be taken for a special token */
         if (tokens[i].is_special) trie->bytes[total++] = (char)ASH_VOCAB_SPECIAL_BYTE;
         memcpy(trie->bytes + total, tokens[i].bytes, tokens[i].size_bytes);
         total += tokens[i].size_bytes;
@@ -53,6 +55,11 @@ static size_t plain_characters(const char *text, size_t size_bytes)
     return characters < NOT_PLAIN ? characters : NOT_PLAIN;
 }
 
+uint32_t ash_trie_tokens_end(const struct ash_vocab_trie *trie, const struct ash_trie_node *node)
+{
+    return node->end < trie->node_count ? trie->nodes[node->end].first_token : (uint32_t)trie->token_count;
+}
+
 /* ---- building ---------------------------------------------------------------------------------------------------- */
 
 struct sorted_token {
@@ -70,6 +77,17 @@ static int compare_tokens(const void *a, const void *b)
     return order != 0 ? order : (left->id > right->id) - (left->id < right->id);
 }
 
+/* Characters in the first bytes of a token, or 0 where they end inside of one or are too many. */
+static uint8_t count_characters(const uint8_t *bytes, size_t size_bytes)
+{
+    size_t characters = 0;
+
+    if (ash_utf8_incomplete_tail((const char *)bytes, size_bytes) > 0) return 0;
+    for (size_t i = 0; i < size_bytes; i++)
+        characters += (bytes[i] & 0xc0) != 0x80;
+    return (uint8_t)(characters < NOT_PLAIN ? characters : 0);
+}
+
 /* Nodes for sorted tokens. open: the path of the token before. */
 static void add_nodes(struct ash_vocab_trie *trie, const struct sorted_token *tokens, size_t count, uint32_t *open)
 {
@@ -85,7 +103,9 @@ static void add_nodes(struct ash_vocab_trie *trie, const struct sorted_token *to
         for (; depth < token->size_bytes; depth++) {
             open[depth] = (uint32_t)trie->node_count;
             trie->nodes[trie->node_count++] =
-                (struct ash_trie_node){.byte = token->bytes[depth], .first_token = (uint32_t)i};
+                (struct ash_trie_node){.byte = token->bytes[depth],
+                                       .first_token = (uint32_t)i,
+                                       .characters = count_characters(token->bytes, depth + 1)};
         }
         if (trie->nodes[open[depth - 1]].token_count == 0) trie->nodes[open[depth - 1]].first_token = (uint32_t)i;
         trie->nodes[open[depth - 1]].token_count++;
@@ -164,6 +184,8 @@ static int find_plain(struct ash_vocab_trie *trie)
             set_bit(trie->plain + ASH_TRIE_PLAIN_MAX * trie->words, id);
         }
         node->plain = (uint8_t)most;
+        if (most == NOT_PLAIN || ash_trie_tokens_end(trie, node) - node->first_token < ASH_TRIE_LARGE)
+            node->characters = 0;
     }
     return 0;
 }

@@ -16,7 +16,7 @@ static const struct {
     [ASH_TOOLS_DEEPSEEK_V31] = {"deepseek_v31", &ash_tool_deepseek_ops},
 };
 
-const struct ash_tool_format_ops *ash_tool_format_ops(enum ash_tool_format format)
+const struct ash_tool_format_ops *ash_tool_format_get(enum ash_tool_format format)
 {
     return formats[format].ops;
 }

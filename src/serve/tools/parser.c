@@ -286,7 +286,7 @@ int ash_tool_parser_open(const struct ash_tool_parser_opts *opts, struct ash_too
 
     if (parser == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a parser");
     parser->opts = *opts;
-    parser->ops = ash_tool_format_ops(opts->format);
+    parser->ops = ash_tool_format_get(opts->format);
     parser->is_fresh = true;
     parser->phase = CONTENT;
     if (opts->tags.open != NULL) parser->phase = opts->is_thinking ? THOUGHT : BEFORE_THOUGHT;

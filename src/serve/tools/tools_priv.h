@@ -63,7 +63,7 @@ struct ash_tool_format_ops {
 extern const struct ash_tool_format_ops ash_tool_hermes_ops, ash_tool_llama3_ops, ash_tool_mistral_ops,
     ash_tool_deepseek_ops;
 /* The ops of a format; NULL for ASH_TOOLS_NONE. */
-const struct ash_tool_format_ops *ash_tool_format_ops(enum ash_tool_format format);
+const struct ash_tool_format_ops *ash_tool_format_get(enum ash_tool_format format);
 
 struct ash_tool_parser {
     struct ash_tool_parser_opts opts;

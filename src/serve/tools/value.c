@@ -4,29 +4,49 @@
 #include <errno.h>
 #include <string.h>
 
+static bool opens(char c)
+{
+    return c == '{' || c == '[' || c == '"';
+}
+
+/* Does c end a number or a word? */
+static bool ends_scalar(char c)
+{
+    return c == '\0' || strchr(",:}]", c) != NULL || ash_tool_is_space(c);
+}
+
+static enum ash_tool_step take_in_string(struct ash_tool_value *value, char c)
+{
+    if (value->is_escaped)
+        value->is_escaped = false;
+    else if (c == '\\')
+        value->is_escaped = true;
+    else if (c == '"')
+        value->in_string = false;
+    return !value->in_string && value->depth == 0 ? ASH_TOOL_DONE : ASH_TOOL_MORE;
+}
+
+/* The first byte of a value. */
+static enum ash_tool_step take_start(struct ash_tool_value *value, char c)
+{
+    if (ash_tool_is_space(c)) return ASH_TOOL_MORE;
+    if (ends_scalar(c)) return ASH_TOOL_NOT_ONE;
+    value->has_begun = true;
+    value->is_scalar = !opens(c);
+    value->in_string = c == '"';
+    value->depth = c == '{' || c == '[';
+    return ASH_TOOL_MORE;
+}
+
 enum ash_tool_step ash_tool_value_take(struct ash_tool_value *value, char c)
 {
-    if (value->in_string) {
-        if (value->is_escaped)
-            value->is_escaped = false;
-        else if (c == '\\')
-            value->is_escaped = true;
-        else if (c == '"')
-            value->in_string = false;
-        return !value->in_string && value->depth == 0 ? ASH_TOOL_DONE : ASH_TOOL_MORE;
-    }
-    if (!value->has_begun && ash_tool_is_space(c)) return ASH_TOOL_MORE;
-    if (value->is_scalar) {
-        if (strchr(",:}]", c) != NULL || ash_tool_is_space(c) || c == '\0') return ASH_TOOL_AGAIN;
-        return c == '{' || c == '[' || c == '"' ? ASH_TOOL_NOT_ONE : ASH_TOOL_MORE;
-    }
-    if (!value->has_begun && (c == '\0' || strchr(",:}]", c) != NULL)) return ASH_TOOL_NOT_ONE;
-    value->is_scalar = !value->has_begun && c != '{' && c != '[' && c != '"';
-    value->has_begun = true;
+    if (value->in_string) return take_in_string(value, c);
+    if (!value->has_begun) return take_start(value, c);
+    if (value->is_scalar) return ends_scalar(c) ? ASH_TOOL_AGAIN : opens(c) ? ASH_TOOL_NOT_ONE : ASH_TOOL_MORE;
     if (c == '"') value->in_string = true;
     if (c == '{' || c == '[') value->depth++;
     if (c == '}' || c == ']') value->depth--;
-    return value->depth == 0 && !value->in_string && !value->is_scalar ? ASH_TOOL_DONE : ASH_TOOL_MORE;
+    return value->depth == 0 ? ASH_TOOL_DONE : ASH_TOOL_MORE;
 }
 
 /* ---- objects ----------------------------------------------------------------------------------------------------- */
@@ -102,26 +122,35 @@ static enum ash_tool_step keep(struct ash_tool_parser *parser, struct ash_tool_o
     return rc < 0 ? fail(parser, rc) : ASH_TOOL_MORE;
 }
 
+/* The first byte of the value: of arguments, it may begin the call. */
+static enum ash_tool_step start_value(struct ash_tool_parser *parser, struct ash_tool_object *object, char c)
+{
+    if (object->kind == NAME) return c == '"' ? ASH_TOOL_MORE : ASH_TOOL_NOT_ONE;
+    if (object->kind != ARGUMENTS) return ASH_TOOL_MORE;
+    object->has_arguments = true;
+    return begin(parser, object);
+}
+
+/* The value is over: of a name, it may begin the call. */
+static enum ash_tool_step end_value(struct ash_tool_parser *parser, struct ash_tool_object *object)
+{
+    object->state = AFTER_VALUE;
+    if (object->kind != NAME) return ASH_TOOL_MORE;
+    object->has_name = true;
+    return begin(parser, object);
+}
+
 static enum ash_tool_step take_value(struct ash_tool_parser *parser, struct ash_tool_object *object, char c)
 {
     bool was_begun = object->value.has_begun;
     enum ash_tool_step step = ash_tool_value_take(&object->value, c), kept = ASH_TOOL_MORE;
 
-    if (step == ASH_TOOL_NOT_ONE) return step;
-    if (object->value.has_begun && !was_begun && object->kind == NAME && c != '"') return ASH_TOOL_NOT_ONE;
-    if (object->value.has_begun && !was_begun && object->kind == ARGUMENTS) {
-        object->has_arguments = true;
-        kept = begin(parser, object);
-        if (kept != ASH_TOOL_MORE) return kept;
-    }
-    if (object->value.has_begun && step != ASH_TOOL_AGAIN) kept = keep(parser, object, c);
+    if (step == ASH_TOOL_NOT_ONE || !object->value.has_begun) return step;
+    if (!was_begun) kept = start_value(parser, object, c);
+    if (kept == ASH_TOOL_MORE && step != ASH_TOOL_AGAIN) kept = keep(parser, object, c);
     if (kept != ASH_TOOL_MORE || step == ASH_TOOL_MORE) return kept;
-    object->state = AFTER_VALUE;
-    if (object->kind == NAME) object->has_name = true;
-    if (object->kind == NAME) kept = begin(parser, object);
-    return kept != ASH_TOOL_MORE    ? kept
-           : step == ASH_TOOL_AGAIN ? ash_tool_object_take(parser, object, c)
-                                    : ASH_TOOL_MORE;
+    kept = end_value(parser, object);
+    return kept == ASH_TOOL_MORE && step == ASH_TOOL_AGAIN ? ash_tool_object_take(parser, object, c) : kept;
 }
 
 static enum ash_tool_step take_key(struct ash_tool_parser *parser, struct ash_tool_object *object, char c)

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/utf8.h"
+#include "text/tokenizer/token_bytes_priv.h"
 
 #define REPLACEMENT "\xef\xbf\xbd" /* U+FFFD */
 

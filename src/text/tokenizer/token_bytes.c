@@ -1,10 +1,12 @@
-/* The bytes that one token adds to a text, whatever stands around it: what the steps of the decoder make of it alone. */
+/* The bytes that one token adds to a text, whatever stands around it: what the steps of the decoder make of it
+ * alone. */
 #include "text/tokenizer/tokenizer_priv.h"
 
 #include <errno.h>
 #include <string.h>
 
 #include "base/utf8.h"
+#include "text/tokenizer/token_bytes_priv.h"
 
 int ash_tok_add_level_bytes(struct ash_str *out, const char *text, size_t size_bytes)
 {

@@ -364,12 +364,6 @@ int ash_tok_decs_load(struct ash_tok_decs *decs, const json_t *root, struct ash_
 /* Free what load made. */
 void ash_tok_decs_fini(struct ash_tok_decs *decs);
 
-/* Append the bytes that a byte-level token stands for: its characters' bytes, or where one stands for none, the token
- * as it is. 0 or -ENOMEM. */
-int ash_tok_add_level_bytes(struct ash_str *out, const char *text, size_t size_bytes);
-/* The byte that "<0x..>" names, or -1. The library takes "+F" for a number too. */
-int ash_tok_fallback_byte(const char *text, size_t size_bytes);
-
 /* ---- scratch: the memory of one call, lent by the tokenizer ------------------------------------------------------ */
 
 #define ASH_TOK_CACHE_WORD_BYTES 31

@@ -23,9 +23,11 @@ ASH_HISTOGRAM(step_seconds, "test_a_step_seconds", "Time of a step.", seconds);
 ASH_COUNTER(never, "test_never_total", "Nobody bumps this.");
 ASH_COUNTER(shared, "test_shared_total", "Many threads bump this.");
 ASH_HISTOGRAM(shared_seconds, "test_shared_seconds", "And this.", seconds);
+ASH_HISTOGRAM(wait_seconds, "test_wait_seconds", "Waits by route.", seconds);
+ASH_COUNTER(many, "test_many_total", "Has many labels.");
 ASH_COUNTER(same_name, "test_steps_total", "Has another's name.");
 
-static char *render(void)
+__attribute__((noinline)) static char *render(void) /* inlined, gcc 12 takes its result for a local */
 {
     char *text = NULL;
     size_t size_bytes = 0;
@@ -121,6 +123,55 @@ static void test_no_bump_is_lost(void **state)
     free(text);
 }
 
+static void test_labels_at_run_time(void **state)
+{
+    struct ash_str labels = {0};
+    struct ash_metric *first, *second;
+    char *text;
+    (void)state;
+
+    assert_int_equal(ash_metric_add_label(&labels, "model", "a\"b\\c\nd"), 0);
+    assert_int_equal(ash_metric_add_label(&labels, "engine", "0"), 0);
+    assert_string_equal(labels.data, "model=\"a\\\"b\\\\c\\nd\",engine=\"0\"");
+    first = ash_metric_with(&wait_seconds, labels.data);
+    second = ash_metric_with(&wait_seconds, "model=\"z\"");
+    assert_true(first != second && first != &wait_seconds);
+    assert_ptr_equal(ash_metric_with(&wait_seconds, labels.data), first);
+    ash_str_fini(&labels);
+    ash_metric_observe(second, 0.05);
+    ash_metric_observe(first, 2);
+    text = render();
+    assert_non_null(strstr(text, "# TYPE test_wait_seconds histogram\n"
+                                 "test_wait_seconds_bucket{model=\"a\\\"b\\\\c\\nd\",engine=\"0\",le=\"0.005\"} 0\n"));
+    assert_non_null(strstr(text, "test_wait_seconds_bucket{model=\"z\",le=\"0.1\"} 1\n"));
+    assert_non_null(strstr(text, "test_wait_seconds_sum{model=\"z\"} 0.05\ntest_wait_seconds_count{model=\"z\"} 1\n"));
+    free(text);
+}
+
+/* Series in the order of their labels, whatever the order in which they were made, under one heading. */
+static void test_many_series(void **state)
+{
+    static const char heading[] = "# TYPE test_many_total counter\n";
+    char labels[32], *text;
+    const char *line;
+    (void)state;
+
+    for (int i = 0; i < 2000; i++) {
+        snprintf(labels, sizeof(labels), "n=\"%04d\"", i * 7 % 2000);
+        ash_metric_add(ash_metric_with(&many, labels), i * 7 % 2000);
+    }
+    text = render();
+    line = text + (strstr(text, heading) - text) + strlen(heading);
+    for (int i = 0; i < 2000; i++) {
+        char expected[64];
+
+        snprintf(expected, sizeof(expected), "test_many_total{n=\"%04d\"} %d\n", i, i);
+        assert_memory_equal(line, expected, strlen(expected));
+        line += strlen(expected);
+    }
+    free(text);
+}
+
 static void wrong_type(void)
 {
     ash_metric_set(&never, 1);
@@ -160,6 +211,8 @@ int main(void)
         cmocka_unit_test(test_text),
         cmocka_unit_test(test_odd_values),
         cmocka_unit_test(test_no_bump_is_lost),
+        cmocka_unit_test(test_labels_at_run_time),
+        cmocka_unit_test(test_many_series),
         cmocka_unit_test(test_misuse_is_caught),
     };
 

@@ -62,6 +62,23 @@ static void attn_store_padded(const float *from, size_t pad, float *to, size_t s
         memcpy(to + r * stride, from + r * pad, dim * sizeof(*to));
 }
 
+typedef uint16_t attn_u16x8 __attribute__((vector_size(16), aligned(2)));
+typedef uint32_t attn_u32x8 __attribute__((vector_size(32), aligned(4)));
+
+/* count bf16 as float32. */
+static void attn_widen(const uint16_t *from, size_t count, float *to)
+{
+    size_t i = 0;
+
+    for (; i + 8 <= count; i += 8) {
+        attn_u32x8 wide = __builtin_convertvector(*(const attn_u16x8 *)(from + i), attn_u32x8) << 16;
+
+        memcpy(to + i, &wide, sizeof(wide));
+    }
+    for (; i < count; i++)
+        to[i] = ash_bf16_to_f32(from[i]);
+}
+
 /* count rows of dim elements as padded float32 rows in copy. Rows of a tensor are far apart, often by nearly a multiple
  * of the size of a way of L1, so that few of them stay there; a copy does. */
 static struct chain_right attn_padded_rows(const void *data, enum ash_dtype dtype, size_t stride, size_t count,
@@ -69,6 +86,10 @@ static struct chain_right attn_padded_rows(const void *data, enum ash_dtype dtyp
 {
     size_t pad = attn_pad(dim);
 
+    if (dtype == ASH_BF16 && stride == dim && pad == dim) {
+        attn_widen(data, count * dim, copy);
+        return (struct chain_right){copy, pad};
+    }
     if (dtype == ASH_F32) attn_load_padded(copy, pad, data, stride, count, dim);
     for (size_t r = 0; r < count && dtype != ASH_F32; r++) {
         struct pack pack = {
@@ -90,7 +111,10 @@ static struct chain_right attn_key_columns(const struct ash_attn_run *run, enum 
                         .count = count,
                         .k_count = dim};
 
-    pack_block(&pack, out, ASH_ATTN_BLOCK);
+    if (dtype == ASH_BF16 && count == ASH_ATTN_BLOCK && run->token_stride == 1 && run->dim_stride == ASH_ATTN_BLOCK)
+        attn_widen(run->data, ASH_ATTN_BLOCK * dim, out); /* a page has them as columns already */
+    else
+        pack_block(&pack, out, ASH_ATTN_BLOCK);
     return (struct chain_right){out, ASH_ATTN_BLOCK};
 }
 
@@ -287,21 +311,6 @@ static void attn_init(struct attn_op *op, struct ash_exec *exec, const struct as
     op->group = args->heads / args->kv_heads;
     op->unit_rows = op->group < ATTN_ROWS ? ATTN_ROWS / op->group : 1;
     op->state_rows = op->group * op->unit_rows;
-}
-
-static void attn_forward(struct ash_exec *exec, const struct ash_attn_args *args)
-{
-    struct attn_op op;
-    size_t units = 0;
-
-    attn_init(&op, exec, args);
-    for (size_t s = 0; s < args->seq_count; s++) {
-        const struct ash_attn_seq *seq = &args->seqs[s];
-
-        ash_assert(seq->pages != NULL ? args->pool != NULL : seq->q_count == 0 || (seq->k != NULL && seq->v != NULL));
-        units += ash_div_up(seq->q_count, op.unit_rows) * args->kv_heads;
-    }
-    ash_workers_run(exec->workers, units, 1, attn_forward_units, &op);
 }
 
 #endif

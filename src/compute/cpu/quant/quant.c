@@ -129,22 +129,29 @@ static void drive(struct ash_exec *exec, const struct ash_quant_args *args, ash_
 
 /* ---- plain C ----------------------------------------------------------------------------------------------------- */
 
-/* A group of one row of w times one of x, added to acc. */
-static float plain_group(const struct ash_quant_opened *w, bool has_min, size_t subs, const int8_t *q,
-                         const int32_t *sums, float scale, float acc)
+/* A group of one row of x: subs sub-blocks. */
+struct plain_x {
+    const int8_t *q;
+    const int32_t *sums;
+    float scale;
+    size_t subs;
+};
+
+/* It times a group of one row of w, added to acc. */
+static float plain_group(const struct ash_quant_opened *w, bool has_min, const struct plain_x *x, float acc)
 {
     int32_t dot = 0, low = 0;
 
-    for (size_t s = 0; s < subs; s++) {
+    for (size_t s = 0; s < x->subs; s++) {
         int32_t part = 0;
 
         for (size_t i = s * ASH_QUANT_SUB; i < (s + 1) * ASH_QUANT_SUB; i++)
-            part += w->q[i] * q[i];
+            part += w->q[i] * x->q[i];
         dot += w->subscales[s] * part;
-        if (has_min) low += w->submins[s] * sums[s];
+        if (has_min) low += w->submins[s] * x->sums[s];
     }
-    acc = fmaf((float)dot, scale * w->scale, acc);
-    return has_min ? fmaf((float)low, scale * w->min, acc) : acc;
+    acc = fmaf((float)dot, x->scale * w->scale, acc);
+    return has_min ? fmaf((float)low, x->scale * w->min, acc) : acc;
 }
 
 /* One row of w against all rows of x, so that each group is opened once. */
@@ -157,17 +164,17 @@ static void plain_row(const struct ash_quant_args *args, const struct ash_quant_
     for (size_t m = 0; m < x->rows; m++)
         sums[m] = args->accumulate ? y[m * args->y_stride] : 0.0f;
     for (size_t group = 0; group < x->groups; group++) {
-        size_t count = ash_quant_rows_blocks(x, group) * ASH_QUANT_BLOCK, subs = count / ASH_QUANT_SUB;
+        size_t count = ash_quant_rows_blocks(x, group) * ASH_QUANT_BLOCK;
         struct ash_quant_opened opened;
 
         ash_quant_open(w, args->dtype, count, &opened);
         w += ash_dtype_size(args->dtype, count);
         for (size_t m = 0; m < x->rows; m++) {
-            size_t block = m * x->blocks + group * x->group_blocks;
+            size_t at = (m * x->blocks + group * x->group_blocks) * ASH_QUANT_BLOCK;
+            struct plain_x row = {x->q + at, x->sum + at / ASH_QUANT_SUB, x->scale[m * x->groups + group],
+                                  count / ASH_QUANT_SUB};
 
-            sums[m] = plain_group(&opened, ash_quant_has_min(args->dtype), subs, x->q + block * ASH_QUANT_BLOCK,
-                                  x->sum + block * (ASH_QUANT_BLOCK / ASH_QUANT_SUB), x->scale[m * x->groups + group],
-                                  sums[m]);
+            sums[m] = plain_group(&opened, ash_quant_has_min(args->dtype), &row, sums[m]);
         }
     }
     for (size_t m = 0; m < x->rows; m++)

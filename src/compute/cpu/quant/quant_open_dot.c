@@ -1,5 +1,5 @@
-/* The kernel of quantised products for arm64 with SDOT, of the types that quant_open.h reads, weights not packed: a group
- * of four rows of w is opened once and multiplied by all rows of x. */
+/* The kernel of quantised products for arm64 with SDOT, of the types that quant_open.h reads, weights not packed: a
+ * group of four rows of w is opened once and multiplied by all rows of x. */
 #if defined(__aarch64__)
 
 #include "base/math.h"

@@ -1,8 +1,8 @@
-/* GEMV with packed weights of the types of quant_open.h, for arm64 with SMMLA: the second row of an SMMLA makes the dots
- * of a block's two halves lanes of one vector. Bytes of 6 bits: chunks 0 and 1 times (x, 0), 2 and 3 times (0, x). Bytes
- * b = 16 high + low of 4 bits, as they are, times (0, x of high), and low = b & 15 times (x of low, -x of high) give
- * low . x in one lane and 16 high . x in the other. Lanes start from minus the offset of quants times the sum of x. Times
- * their sub-scales they are added to totals; the lanes of a row join at the end of a group.
+/* GEMV with packed weights of the types of quant_open.h, for arm64 with SMMLA: the second row of an SMMLA makes the
+ * dots of a block's two halves lanes of one vector. Bytes of 6 bits: chunks 0 and 1 times (x, 0), 2 and 3 times (0, x).
+ * Bytes b = 16 high + low of 4 bits, as they are, times (0, x of high), and low = b & 15 times (x of low, -x of high)
+ * give low . x in one lane and 16 high . x in the other. Lanes start from minus the offset of quants times the sum of
+ * x. Times their sub-scales they are added to totals; the lanes of a row join at the end of a group.
  *
  * Prepared x has for each group its scale, four times; two vectors of sums; for each block where its lanes start, and
  * four chunks. Sums of sub-blocks are OPEN_SUM_UNIT high + low, bytes that SMMLA multiplies by sub-minimums: high ones,

@@ -1,11 +1,11 @@
-/* Kernels of packed weights of the types of quant_open.h for arm64 with SMMLA (2 x 8 times 8 x 2), for two and more rows
- * of x. quant_pack.h has the layout (i8mm), quant_open_gemv_i8mm.c GEMV.
+/* Kernels of packed weights of the types of quant_open.h for arm64 with SMMLA (2 x 8 times 8 x 2), for two and more
+ * rows of x. quant_pack.h has the layout (i8mm), quant_open_gemv_i8mm.c GEMV.
  *
  * A group of a panel is expanded: quants as signed bytes, sub-scales and minimums as the tiles read them. A tile is 6
  * micro-panels (pairs of rows) of x; three of them times the four pairs of rows of a panel share the registers. Every
- * sub-block has dots of its own, multiplied by sub-scales. Prepared x has the scales of the micro-panels, chunks, and the
- * sums of sub-blocks of 16: high bytes of eight, their low bytes, then those of the next eight (quant_open_gemv_i8mm.c);
- * a group of one block has its sums themselves, each row's twice. */
+ * sub-block has dots of its own, multiplied by sub-scales. Prepared x has the scales of the micro-panels, chunks, and
+ * the sums of sub-blocks of 16: high bytes of eight, their low bytes, then those of the next eight
+ * (quant_open_gemv_i8mm.c); a group of one block has its sums themselves, each row's twice. */
 #if defined(__aarch64__)
 
 #include "base/math.h"
@@ -249,9 +249,8 @@ INLINE void group_lows(enum ash_dtype dtype, const struct open_group *group, con
 }
 
 INLINE void add_part(enum ash_dtype dtype, const struct open_group *group, const uint8_t *x, size_t micros,
-                     size_t first, size_t count, float *sums)
+                     const struct part part, float *sums)
 {
-    const struct part part = {.first = first, .count = count, .pairs = PAIRS};
     int32x4_t total[PART_MICROS][PAIRS];
     float32x4_t scales[PAIRS];
 
@@ -275,28 +274,33 @@ INLINE void add_group(enum ash_dtype dtype, const struct open_group *group, cons
     size_t first = 0;
 
     for (; first + 3 <= micros; first += 3)
-        add_part(dtype, group, x, micros, first, 3, sums);
+        add_part(dtype, group, x, micros, (struct part){first, 3, 0, PAIRS}, sums);
     if (micros - first == 2)
-        add_part(dtype, group, x, micros, first, 2, sums);
+        add_part(dtype, group, x, micros, (struct part){first, 2, 0, PAIRS}, sums);
     else if (micros - first == 1)
-        add_part(dtype, group, x, micros, first, 1, sums);
+        add_part(dtype, group, x, micros, (struct part){first, 1, 0, PAIRS}, sums);
 }
 
-INLINE void tile_as(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x,
-                    size_t micros, size_t k, float *sums)
+/* Groups of a panel, as expand() made them or, with expanded NULL, as they are packed. */
+struct open_panel {
+    const uint8_t *packed, *expanded;
+};
+
+INLINE void tile_as(enum ash_dtype dtype, struct open_panel panel, const uint8_t *x, size_t micros, size_t k,
+                    float *sums)
 {
     const size_t micro_bytes = open_is_wide(dtype) ? WIDE_MICRO_BYTES : BLOCK_MICRO_BYTES;
     struct open_group own;
 
     for (size_t done = 0; done < k; done += ash_quant_group(dtype), x += micros * micro_bytes) {
-        const struct open_group *group = (const struct open_group *)(const void *)expanded;
+        const struct open_group *group = (const struct open_group *)(const void *)panel.expanded;
 
-        if (expanded == NULL) {
-            expand_group(dtype, panel, &own);
-            panel += ash_quant_panel_group(ASH_QUANT_LAYOUT_I8MM, dtype);
+        if (panel.expanded == NULL) {
+            expand_group(dtype, panel.packed, &own);
+            panel.packed += ash_quant_panel_group(ASH_QUANT_LAYOUT_I8MM, dtype);
             group = &own;
         } else {
-            expanded += expanded_bytes(dtype);
+            panel.expanded += expanded_bytes(dtype);
         }
         add_group(dtype, group, x, micros, sums);
     }
@@ -323,7 +327,7 @@ static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expa
 {
 #define CASE(type)                                                                                                     \
     case type:                                                                                                         \
-        tile_as(type, panel, expanded, x, micros, k, sums);                                                            \
+        tile_as(type, (struct open_panel){panel, expanded}, x, micros, k, sums);                                       \
         break;
     switch (dtype) {
         ASH_QUANT_OPEN_TYPES(CASE)

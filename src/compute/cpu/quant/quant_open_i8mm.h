@@ -1,6 +1,6 @@
-/* quant_open_i8mm - what the kernels of the types of quant_open.h share, for arm64 with SMMLA: where things lie in a group
- * of a panel (quant_pack.h, i8mm layout), and how quants of 4 and 6 bits become bytes. All is inlined for a type that is
- * known when it is compiled. */
+/* quant_open_i8mm - what the kernels of the types of quant_open.h share, for arm64 with SMMLA: where things lie in a
+ * group of a panel (quant_pack.h, i8mm layout), and how quants of 4 and 6 bits become bytes. All is inlined for a type
+ * that is known when it is compiled. */
 #ifndef ASH_COMPUTE_QUANT_OPEN_I8MM_H
 #define ASH_COMPUTE_QUANT_OPEN_I8MM_H
 

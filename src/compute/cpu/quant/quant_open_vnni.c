@@ -1,8 +1,8 @@
 /* Kernels of packed weights of the types of quant_open.h for x86-64 with AVX-512 VNNI (VPDPBUSD: in each lane, four
  * unsigned bytes times four signed ones); quant_pack.h has the layout (vnni). A vector is 16 rows of weights. Dots of a
- * sub-block start from minus the offset of its quants times the sum of its x, and times sub-scales are added to those of
- * the group. A micro-panel is one row of x. Of a group, a tile of up to 16 of them holds their scales; what minimums and
- * offsets need of each row (struct sub_sums); and the quants, row by row. */
+ * sub-block start from minus the offset of its quants times the sum of its x, and times sub-scales are added to those
+ * of the group. A micro-panel is one row of x. Of a group, a tile of up to 16 of them holds their scales; what minimums
+ * and offsets need of each row (struct sub_sums); and the quants, row by row. */
 #if defined(__x86_64__)
 
 #include "compute/cpu/quant/quant_panels.h"
@@ -319,11 +319,9 @@ INLINE struct rows run_rows(enum ash_dtype dtype, struct panels panels, struct r
     return rows;
 }
 
-INLINE void tile_as(enum ash_dtype dtype, bool far, const uint8_t *panel, const uint8_t *x, size_t micros, size_t k,
-                    float *sums)
+INLINE void tile_as(enum ash_dtype dtype, bool far, const uint8_t *panel, struct rows rows, size_t k, float *sums)
 {
     const struct panels panels = {.at = {panel}, .count = 1, .far = far};
-    struct rows rows = {.tile = x, .micros = micros};
 
     rows = run_rows(dtype, panels, rows, 8, k, sums);
     rows = run_rows(dtype, panels, rows, 4, k, sums);
@@ -335,12 +333,14 @@ INLINE void tile_as(enum ash_dtype dtype, bool far, const uint8_t *panel, const 
 static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t micros,
                  size_t k, float *sums)
 {
+    const struct rows rows = {.tile = x, .micros = micros};
+
 #define CASE(type)                                                                                                     \
     case type:                                                                                                         \
         if (expanded == NULL)                                                                                          \
-            tile_as(type, true, panel, x, micros, k, sums);                                                            \
+            tile_as(type, true, panel, rows, k, sums);                                                                 \
         else                                                                                                           \
-            tile_as(type, false, panel, x, micros, k, sums);                                                           \
+            tile_as(type, false, panel, rows, k, sums);                                                                \
         break;
     switch (dtype) {
         ASH_QUANT_OPEN_TYPES(CASE)

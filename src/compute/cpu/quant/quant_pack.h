@@ -23,10 +23,10 @@
  *   low nibbles are these k, high nibbles those 16 further, both plus 8.
  *
  * Types of quant_open.h, quants: 4 bits as Q4_0, but nibbles as they are. 6 bits: four pieces of a row's block lie in
- * three, i8mm pieces of 8 bytes and two times four pieces of vnni of 4. The low 6 bits of piece i are those of k piece i;
+ * three: i8mm pieces of 8 bytes, or twice vnni pieces of 4. The low 6 bits of piece i are those of k piece i;
  * the high 2 bits of the three are the last piece, lowest bits first.
- *   Sub-scales, i8mm: for each block, for each row, those of its one or two sub-blocks. vnni: for each sub-block, of all
- *   rows. Sub-minimums lie like quants of 8 bits do: eight (four) of a row, then of the next one. */
+ *   Sub-scales, i8mm: for each block, for each row, those of its one or two sub-blocks. vnni: for each sub-block, of
+ *   all rows. Sub-minimums lie like quants of 8 bits do: eight (four) of a row, then of the next one. */
 #ifndef ASH_COMPUTE_QUANT_PACK_H
 #define ASH_COMPUTE_QUANT_PACK_H
 

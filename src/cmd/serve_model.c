@@ -1,0 +1,144 @@
+/* A model, ready to be served: weights, vocabulary trie, engine thread, chat template. */
+#include "cmd/serve_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "model/model.h"
+
+#define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
+
+enum { KV_AUTO, KV_FP32, KV_BF16 };
+
+/* ---- what the API calls ------------------------------------------------------------------------------------------ */
+
+static int submit(void *ctx, struct ash_request *request, struct ash_err *err)
+{
+    return ash_runner_submit(ctx, request, err);
+}
+
+static void cancel(void *ctx, struct ash_request *request)
+{
+    ash_runner_cancel(ctx, request);
+}
+
+static void get_stats(void *ctx, struct ash_core_stats *stats_out)
+{
+    *stats_out = ash_runner_stats(ctx);
+}
+
+static double get_stalled_seconds(void *ctx)
+{
+    return ash_runner_stalled_seconds(ctx);
+}
+
+/* ---- the chat template ------------------------------------------------------------------------------------------- */
+
+/* The content of a token that the template may write, or NULL. */
+static const char *content_of(const struct ash_engine *engine, int32_t id)
+{
+    return id >= 0 ? ash_tokenizer_content(ash_engine_tokenizer(engine), id) : NULL;
+}
+
+static int read_template(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
+{
+    const struct ash_model_config *config = ash_model_get_config(ash_engine_model(model->engine));
+    const struct ash_defaults *defaults = ash_engine_defaults(model->engine);
+    const char *eos = defaults->eos_count > 0 ? content_of(model->engine, defaults->eos[0]) : NULL;
+    char *text = NULL;
+    size_t size_bytes = 0;
+    int rc = ash_file_read(flags->chat_template, TEMPLATE_BYTES_MAX, &text, &size_bytes, err);
+
+    if (rc < 0) return rc;
+    rc = ash_chat_template_parse(text, size_bytes, flags->chat_template, content_of(model->engine, config->bos), eos,
+                                 &model->chat, err);
+    if (rc == 0) rc = ash_str_add(&model->chat_source, text, size_bytes);
+    free(text);
+    return rc;
+}
+
+static int find_template(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
+{
+    struct ash_err none = {0};
+    int rc = 0;
+
+    if (flags->chat_template != NULL) {
+        rc = read_template(flags, model, err);
+        model->api.chat = model->chat;
+    } else {
+        model->api.chat = ash_engine_chat(model->engine, &model->api.chat_text);
+        if (model->api.chat != NULL) (void)ash_chat_template_source(flags->model, &model->chat_source, &none);
+    }
+    model->api.chat_source = model->chat_source.data;
+    return rc;
+}
+
+/* ---- the engine -------------------------------------------------------------------------------------------------- */
+
+static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
+{
+    struct ash_model *weights = ash_engine_model(model->engine);
+    const struct ash_tokenizer *tokenizer = ash_engine_tokenizer(model->engine);
+    const struct ash_model_config *config = ash_model_get_config(weights);
+    const struct ash_defaults *defaults = ash_engine_defaults(model->engine);
+    size_t vocab = ash_tokenizer_vocab_size(tokenizer);
+    struct ash_core_opts opts = {.max_seqs = (size_t)flags->max_num_seqs,
+                                 .max_batch_rows = (size_t)flags->max_num_batched_tokens,
+                                 .max_tokens = (size_t)flags->max_model_len,
+                                 .kv_bytes = (size_t)flags->kv_cache_memory,
+                                 .has_no_prefix_cache = !flags->enable_prefix_caching,
+                                 .step_seconds = flags->step_ms / 1e3,
+                                 .speculate = (size_t)flags->num_speculative_tokens};
+    int rc;
+
+    opts.vocab = vocab < config->vocab ? vocab : config->vocab; /* ids without a text are never chosen */
+    rc = ash_vocab_trie_open(tokenizer, config->vocab, defaults->eos, defaults->eos_count, &model->trie, err);
+    if (rc < 0) return rc;
+    opts.vocab_trie = model->trie;
+    rc = ash_core_open(weights, ash_engine_exec(model->engine), &opts, &model->core, err);
+    if (rc < 0) return rc;
+    rc = ash_runner_open(model->core, &model->runner, err);
+    if (rc < 0) return rc;
+    model->core = NULL;
+    model->api.vocab = opts.vocab;
+    model->api.hidden = config->hidden;
+    model->api.bos = config->bos;
+    model->api.trie = model->trie;
+    return 0;
+}
+
+int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
+{
+    int rc = ash_cmd_engine_open(&flags->computing, flags->model, &model->engine, err);
+
+    if (rc < 0) return rc;
+    if (flags->kv_dtype != KV_AUTO)
+        ash_model_use_kv_dtype(ash_engine_model(model->engine), flags->kv_dtype == KV_BF16 ? ASH_BF16 : ASH_F32);
+    rc = open_runner(flags, model, err);
+    if (rc < 0) return rc;
+    rc = find_template(flags, model, err);
+    if (rc < 0) return rc;
+    model->api.ctx = model->runner;
+    model->api.submit = submit;
+    model->api.cancel = cancel;
+    model->api.get_stats = get_stats;
+    model->api.get_stalled_seconds = get_stalled_seconds;
+    model->api.tokenizer = ash_engine_tokenizer(model->engine);
+    model->api.defaults = ash_engine_defaults(model->engine);
+    model->api.context_tokens = ash_runner_max_tokens(model->runner);
+    model->api.sequences_max = (size_t)flags->max_num_seqs;
+    return 0;
+}
+
+void ash_serve_model_close(struct ash_serve_model *model)
+{
+    ash_runner_close(model->runner);
+    ash_core_close(model->core);
+    ash_vocab_trie_close(model->trie);
+    ash_chat_template_close(model->chat);
+    ash_str_fini(&model->chat_source);
+    ash_engine_close(model->engine);
+    *model = (struct ash_serve_model){0};
+}

@@ -1,0 +1,45 @@
+/* serve_priv - the parts of `ashlar serve`. */
+#ifndef ASH_CMD_SERVE_PRIV_H
+#define ASH_CMD_SERVE_PRIV_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "cmd/engine_flags.h"
+#include "serve/api/api.h"
+#include "serve/engine/runner.h"
+#include "serve/grammar/grammar.h"
+
+/* The flags. */
+struct ash_serve_flags {
+    const char *model, *host, *api_key_file, *admin_key, *ssl_certfile, *ssl_keyfile, *chat_template, *tool_call_parser,
+        *reasoning_parser;
+    struct ash_opt_list served_model_name, api_key, cors_origins;
+    int64_t port, max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens,
+        max_connections, max_queued_requests, max_body_bytes, max_choices, threads_http;
+    int kv_dtype;
+    bool enable_prefix_caching, strict, access_log;
+    double step_ms, requests_per_minute, tokens_per_minute, header_seconds, body_seconds, stall_seconds,
+        shutdown_timeout, health_seconds;
+    struct ash_engine_flags computing;
+};
+
+/* What the server computes with. Zero-initialise. */
+struct ash_serve_model {
+    struct ash_engine *engine;
+    struct ash_vocab_trie *trie;
+    struct ash_core *core; /* NULL once the runner has it */
+    struct ash_runner *runner;
+    struct ash_chat_template *chat; /* of --chat-template */
+    struct ash_str chat_source;
+    struct ash_api_engine api;
+};
+
+/* Load the model as flags say; *model is for ash_api_serve then. */
+int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
+/* End all requests and free everything. A zeroed struct is a no-op. */
+void ash_serve_model_close(struct ash_serve_model *model);
+/* A hash of weights, arithmetic and cache type: equal ones mean equal answers. Reads all files of the model. */
+int ash_serve_fingerprint(const struct ash_serve_flags *flags, struct ash_engine *engine, uint64_t *hash_out,
+                          struct ash_err *err);
+
+#endif

@@ -1,0 +1,74 @@
+/* api - what the server says: the request forms of OpenAI, Anthropic and llama.cpp over one engine. Handlers run on
+ * HTTP worker threads: they parse, render and tokenise; the engine's thread hands tokens back; the thread that
+ * writes makes events of them. */
+#ifndef ASH_SERVE_API_API_H
+#define ASH_SERVE_API_API_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "serve/defaults.h"
+#include "serve/engine/core.h"
+#include "serve/http/http.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+struct ash_api;
+struct ash_vocab_trie;
+
+/* What computes, and what is known of its model. All borrowed until the api is closed. */
+struct ash_api_engine {
+    void *ctx;
+    /* As ash_runner_submit and ash_runner_cancel. */
+    int (*submit)(void *ctx, struct ash_request *request, struct ash_err *err);
+    void (*cancel)(void *ctx, struct ash_request *request);
+    /* A consistent copy of its figures. */
+    void (*get_stats)(void *ctx, struct ash_core_stats *stats_out);
+    /* Seconds with work but without a step. */
+    double (*get_stalled_seconds)(void *ctx);
+    const struct ash_tokenizer *tokenizer;
+    const struct ash_defaults *defaults;
+    const struct ash_chat_template *chat; /* NULL: there is none, and chat_text says why */
+    const char *chat_source;              /* the template's text, for /props; may be NULL */
+    const char *chat_text;
+    size_t vocab, hidden, context_tokens; /* context: prompt and answer together */
+    size_t sequences_max;                 /* that run at the same time */
+    int32_t bos;                          /* -1: none */
+    const struct ash_vocab_trie *trie;    /* says which marks of tool calls are special tokens */
+};
+
+struct ash_api_opts {
+    const char *const *names; /* of the model; the first is what answers say */
+    size_t name_count;
+    const char *model_path;
+    bool is_strict;     /* unknown fields are refused */
+    size_t queue_max;   /* requests that may wait for the engine; 0: no limit */
+    size_t choices_max; /* prompts times n of one request */
+    size_t depth_max;   /* of JSON */
+    size_t schema_bytes_max;
+    double stall_seconds;         /* work without a step for this long is no longer healthy */
+    const char *tool_parser;      /* NULL: by the chat template */
+    const char *reasoning_parser; /* NULL: by the chat template; "none" */
+};
+
+/* Limits as the program has them by default. */
+struct ash_api_opts ash_api_defaults(void);
+
+/* opts is copied, what it points to is borrowed until close. */
+int ash_api_open(const struct ash_api_opts *opts, struct ash_api **api_out, struct ash_err *err);
+/* No handler may run any more. NULL is a no-op. */
+void ash_api_close(struct ash_api *api);
+/* The model is loaded: from now on requests are answered. Until then they get 503. Any thread, once. */
+int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, struct ash_err *err);
+
+/* What answers say as system_fingerprint: a hash of weights, arithmetic and cache type, so that equal ones mean equal
+ * answers. Until then they say null: to hash a large model takes longer than to load it. Any thread, once. */
+void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash);
+
+/* The routes, for ash_http_opts; their ctx is the api. */
+const struct ash_http_route *ash_api_routes(size_t *count_out);
+/* For ash_http_opts.refuse. */
+void ash_api_refuse(void *ctx, struct ash_http_exchange *exchange, unsigned status, const char *code, const char *text);
+
+#endif

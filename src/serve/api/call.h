@@ -1,0 +1,105 @@
+/* call - a request that generates, from submission to its last byte: choices that the engine fills with tokens, and
+ * the form that writes them. The engine's thread turns tokens into text and looks for stop strings; the thread that
+ * writes takes what is new as fast as the client reads. A call lives until the engine and the server have both let
+ * go of it. */
+#ifndef ASH_SERVE_API_CALL_H
+#define ASH_SERVE_API_CALL_H
+
+#include "serve/api/prompt.h"
+#include "serve/api/sampling.h"
+#include "serve/api/token_list.h"
+
+struct ash_api_call;
+struct ash_grammar;
+
+/* One answer. */
+struct ash_api_choice {
+    struct ash_api_call *call;
+    struct ash_request request;
+    size_t index;                /* in the response */
+    size_t prompt_index;         /* whose answer it is */
+    struct ash_decoder *decoder; /* the engine's thread alone uses it */
+    struct ash_str held;         /* decoded, but perhaps the beginning of a stop string */
+    /* under the call's lock: */
+    struct ash_str text;
+    struct ash_token_list tokens, prompt_tokens;
+    bool is_submitted, is_done, has_stopped; /* stopped: by a stop string */
+    size_t stop_index;                       /* which one */
+    struct ash_request_end end;
+    uint64_t last_token_ns;
+    /* the writer's: */
+    size_t sent_bytes, sent_tokens;
+    bool is_finished; /* its end was written */
+    void *parser;     /* of the form */
+    float *hidden;    /* embeddings */
+};
+
+/* What is new in a choice. */
+struct ash_delta {
+    const char *text;
+    size_t size_bytes;
+    const struct ash_token *tokens;
+    size_t token_count, first_token;
+};
+
+/* How a call is written. All return 0 or a negative errno. */
+struct ash_form {
+    /* The whole response, once all choices are done. */
+    int (*write)(struct ash_api_call *call, struct ash_str *out);
+    /* Events of a stream. Before the first: */
+    int (*write_start)(struct ash_api_call *call, struct ash_str *out);
+    /* New text or tokens of a choice (never neither). */
+    int (*write_delta)(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
+                       struct ash_str *out);
+    /* A choice is done. */
+    int (*write_finish)(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out);
+    /* After the last. */
+    int (*write_end)(struct ash_api_call *call, struct ash_str *out);
+    /* Free what the form keeps in call->state and choice->parser; NULL: nothing. */
+    void (*free_state)(struct ash_api_call *call);
+    bool wants_every_token; /* deltas for tokens without text too */
+};
+
+struct ash_api_call {
+    struct ash_api *api;
+    struct ash_http_exchange *exchange;
+    const struct ash_form *form;
+    _Atomic int refs;
+    pthread_mutex_t lock;
+    struct ash_sampling sampling;
+    struct ash_prompts prompts;
+    struct ash_api_choice *choices;
+    size_t choice_count, done_count;
+    bool is_stream, wants_usage, wants_usage_always, has_failed;
+    bool has_started; /* the stream's first event was written */
+    bool has_gone;
+    struct ash_api_err err; /* of a choice that failed */
+    struct ash_grammar *grammar;
+    char id[80], model[128];
+    int64_t created_s;
+    void *state;          /* of the form */
+    struct ash_str piece; /* the writer's copy of what is new */
+    struct ash_token_list piece_tokens;
+};
+
+/* A call for a request, with prefix before its id ("chatcmpl-"). NULL: out of memory, which was answered. The caller
+ * fills sampling, prompts and form, then starts it or closes it. */
+struct ash_api_call *ash_call_open(struct ash_api_request *request, const struct ash_form *form, const char *prefix);
+/* A call that was not started. NULL is a no-op. */
+void ash_call_close(struct ash_api_call *call);
+/* Submit all choices and answer when they are done, or stream. Takes the call, also where it answers with an error. */
+void ash_call_start(struct ash_api_call *call);
+
+struct ash_usage {
+    size_t prompt_tokens, cached_tokens, answer_tokens;
+};
+/* Tokens of all prompts, of those in the cache, and of all answers. After it is done, or for what there is so far. */
+struct ash_usage ash_call_usage(struct ash_api_call *call);
+/* "stop", "length": why a choice ended. */
+const char *ash_api_choice_reason(const struct ash_api_choice *choice);
+/* Append "data: ", and after it "\n\n": the frame of an event. */
+int ash_event_begin(struct ash_str *out);
+/* See above. */
+int ash_event_end(struct ash_str *out);
+
+#endif

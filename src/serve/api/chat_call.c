@@ -1,0 +1,107 @@
+/* What the chat forms share. */
+#include "serve/api/chat_call.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/hash.h"
+#include "serve/api/grammars.h"
+
+static void list_names(struct ash_chat_call *chat, struct ash_api_request *request)
+{
+    size_t count = json_array_size(chat->conversation.tools);
+
+    chat->names = calloc(count + 1, sizeof(*chat->names));
+    if (chat->names == NULL) ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the tools");
+    for (size_t i = 0; i < count && chat->names != NULL; i++) {
+        const json_t *function = json_object_get(json_array_get(chat->conversation.tools, i), "function");
+
+        chat->names[i] = json_string_value(json_object_get(function, "name"));
+    }
+    chat->parts.names = chat->names;
+    chat->parts.name_count = count;
+}
+
+void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
+{
+    struct ash_str text = {0};
+
+    chat->parts.has_tools = chat->policy.mode != ASH_TOOL_MODE_NONE;
+    chat->parts.calls_max = chat->policy.is_parallel ? 0 : 1;
+    /* The marks of calls are special tokens in most families: the parser must see them. */
+    if (chat->parts.has_tools && request->api->tool_format != ASH_TOOLS_NONE) call->sampling.keep_special = true;
+    list_names(chat, request);
+    ash_conversation_render(&chat->conversation, request, &text);
+    if (request->err.status == 0) {
+        chat->parts.is_thinking = ash_thought_is_open(request->api->thought_tags, text.data, text.size_bytes);
+        ash_prompts_add_text(&call->prompts, request, &text,
+                             ash_fields_bool(&request->fields, "add_special_tokens", false));
+    }
+    ash_str_fini(&text);
+    if (request->err.status == 0) ash_api_grammars_read_tools(call, request, chat);
+    if (request->err.status == 0) ash_prompts_fit(&call->prompts, request, &call->sampling, "messages");
+}
+
+/* Options for one choice: the ids of its calls are its own. */
+static struct ash_parts_opts opts_of(const struct ash_api_call *call, const struct ash_api_choice *choice)
+{
+    const struct ash_chat_call *chat = call->state;
+    struct ash_parts_opts opts = chat->parts;
+
+    opts.seed = ash_hash_bytes(call->id, strlen(call->id), choice->index);
+    return opts;
+}
+
+struct ash_parts *ash_chat_call_parser(struct ash_api_call *call, struct ash_api_choice *choice)
+{
+    struct ash_parts_opts opts = opts_of(call, choice);
+    struct ash_parts *parts = choice->parser;
+    struct ash_err err = {0};
+
+    if (parts == NULL && ash_parts_open(call->api, &opts, &parts, &err) == 0) choice->parser = parts;
+    return choice->parser;
+}
+
+int ash_chat_call_read(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_message_parts *message)
+{
+    struct ash_parts_opts opts = opts_of(call, choice);
+    struct ash_err err = {0};
+
+    return ash_message_read(call->api, &opts, &choice->text, message, &err);
+}
+
+const char *ash_chat_call_reason(const struct ash_api_choice *choice, size_t call_count)
+{
+    const char *reason = ash_api_choice_reason(choice);
+
+    return call_count > 0 && strcmp(reason, "stop") == 0 ? "tool_calls" : reason;
+}
+
+void ash_chat_call_free(struct ash_api_call *call)
+{
+    struct ash_chat_call *chat = call->state;
+
+    for (size_t i = 0; i < call->choice_count; i++)
+        ash_parts_close(call->choices[i].parser);
+    if (chat == NULL) return;
+    ash_conversation_fini(&chat->conversation);
+    json_decref(chat->json);
+    free(chat->names);
+    free(chat);
+}
+
+void ash_chat_call_start(struct ash_api_call *call, struct ash_api_request *request)
+{
+    struct ash_chat_call *chat = call != NULL ? call->state : NULL;
+
+    if (ash_api_request_failed(request)) {
+        ash_call_close(call);
+    } else {
+        chat->json = request->json; /* handed over: another thread drops it */
+        request->json = NULL;
+        ash_call_start(call);
+    }
+    ash_api_request_fini(request);
+}

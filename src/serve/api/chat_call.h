@@ -1,0 +1,35 @@
+/* chat_call - what the chat forms (OpenAI's two and Anthropic's) share: a conversation that becomes a prompt, and
+ * answers that are read as parts. */
+#ifndef ASH_SERVE_API_CHAT_CALL_H
+#define ASH_SERVE_API_CHAT_CALL_H
+
+#include "serve/api/call.h"
+#include "serve/api/conversation.h"
+#include "serve/api/parts.h"
+#include "serve/api/tool_policy.h"
+
+/* In call->state, first in every form's own state. */
+struct ash_chat_call {
+    struct ash_conversation conversation;
+    struct ash_tool_policy policy;
+    struct ash_parts_opts parts;
+    json_t *json;       /* of the request, kept for what borrows from it */
+    const char **names; /* of the tools */
+    bool has_logprobs;
+};
+
+/* Render the conversation into the call's only prompt, see to tools and constrained output, and check that it fits.
+ * chat is call->state. */
+void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat);
+/* The parser of a choice, made where there is none. NULL: out of memory. */
+struct ash_parts *ash_chat_call_parser(struct ash_api_call *call, struct ash_api_choice *choice);
+/* Read the whole text of a choice. */
+int ash_chat_call_read(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_message_parts *message);
+/* "tool_calls", "stop" or "length". */
+const char *ash_chat_call_reason(const struct ash_api_choice *choice, size_t call_count);
+/* For ash_form.free_state: frees parsers, what chat holds, and chat itself. */
+void ash_chat_call_free(struct ash_api_call *call);
+/* Start the call, or answer that it failed. */
+void ash_chat_call_start(struct ash_api_call *call, struct ash_api_request *request);
+
+#endif

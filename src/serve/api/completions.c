@@ -1,0 +1,407 @@
+/* POST /v1/completions: text that continues prompts. */
+#include "serve/api/openai.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/math.h"
+#include "base/utf8.h"
+#include "serve/api/grammars.h"
+#include "serve/api/write.h"
+
+#define OBJECT "text_completion"
+#define MAX_TOKENS_DEFAULT 16 /* OpenAI's */
+
+/* What only this form knows. */
+struct completion {
+    bool has_echo, has_logprobs;
+    size_t *offsets; /* [choice_count]: characters of tokens so far, for text_offset in a stream */
+};
+
+static void free_state(struct ash_api_call *call)
+{
+    struct completion *completion = call->state;
+
+    if (completion != NULL) free(completion->offsets);
+    free(completion);
+}
+
+/* ---- log-probabilities ------------------------------------------------------------------------------------------- */
+
+/* Tokens of a prompt (the first without a log-probability) and of an answer, one after the other. */
+struct run {
+    const struct ash_api *api;
+    const struct ash_ids *prompt; /* NULL: not shown */
+    const struct ash_token *prompt_tokens, *tokens;
+    size_t count;   /* of tokens */
+    size_t top;     /* most likely ones that are shown */
+    size_t *offset; /* characters before; is moved on */
+};
+
+static size_t run_count(const struct run *run)
+{
+    return run->count + (run->prompt != NULL ? run->prompt->count : 0);
+}
+
+/* Token i; *has_logprob_out is false for the first of a prompt. */
+static struct ash_token run_token(const struct run *run, size_t i, bool *has_logprob_out)
+{
+    size_t before = run->prompt != NULL ? run->prompt->count : 0;
+
+    *has_logprob_out = i >= before || (i > 0 && run->prompt_tokens != NULL);
+    if (i >= before) return run->tokens[i - before];
+    if (*has_logprob_out) return run->prompt_tokens[i - 1];
+    return (struct ash_token){.id = run->prompt->data[i]};
+}
+
+static int write_token_text(const struct run *run, int32_t id, struct ash_str *out)
+{
+    struct ash_str text = {0};
+    int rc = ash_openai_token_text(run->api, id, &text);
+
+    if (rc == 0) rc = ash_write_string(out, text.data != NULL ? text.data : "", text.size_bytes);
+    ash_str_fini(&text);
+    return rc;
+}
+
+static int write_top(const struct run *run, const struct ash_token *token, struct ash_str *out)
+{
+    bool is_shown = false;
+    int rc = ash_str_adds(out, "{");
+
+    for (size_t t = 0; t < ash_min(token->top_count, run->top) && rc == 0; t++) {
+        if (t > 0) rc = ash_str_adds(out, ",");
+        if (rc == 0) rc = write_token_text(run, token->top[t].id, out);
+        if (rc == 0) rc = ash_str_adds(out, ":");
+        if (rc == 0) rc = ash_write_float(out, token->top[t].logprob);
+        is_shown = is_shown || token->top[t].id == token->id;
+    }
+    if (rc == 0 && !is_shown) { /* the chosen one is always there */
+        if (ash_min(token->top_count, run->top) > 0) rc = ash_str_adds(out, ",");
+        if (rc == 0) rc = write_token_text(run, token->id, out);
+        if (rc == 0) rc = ash_str_adds(out, ":");
+        if (rc == 0) rc = ash_write_float(out, token->logprob);
+    }
+    return rc == 0 ? ash_str_adds(out, "}") : rc;
+}
+
+enum column { COLUMN_TOKENS, COLUMN_LOGPROBS, COLUMN_TOPS, COLUMN_OFFSETS, COLUMN_COUNT };
+
+/* The characters of a token's text. */
+static size_t count_points(const struct ash_str *text)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < text->size_bytes; i++)
+        count += ((unsigned char)text->data[i] & 0xc0) != 0x80;
+    return count;
+}
+
+static int write_offset(const struct run *run, int32_t id, struct ash_str *out)
+{
+    struct ash_str text = {0};
+    int rc = ash_str_addf(out, "%zu", *run->offset);
+
+    if (rc == 0) rc = ash_openai_token_text(run->api, id, &text);
+    *run->offset += count_points(&text);
+    ash_str_fini(&text);
+    return rc;
+}
+
+static int write_cell(const struct run *run, enum column column, size_t i, struct ash_str *out)
+{
+    bool has_logprob = false;
+    struct ash_token token = run_token(run, i, &has_logprob);
+
+    if (column == COLUMN_TOKENS) return write_token_text(run, token.id, out);
+    if (column == COLUMN_OFFSETS) return write_offset(run, token.id, out);
+    if (!has_logprob) return ash_str_adds(out, "null");
+    return column == COLUMN_LOGPROBS ? ash_write_float(out, token.logprob) : write_top(run, &token, out);
+}
+
+static int write_logprobs(const struct run *run, struct ash_str *out)
+{
+    static const char *const heads[] = {"{\"tokens\":[", "],\"token_logprobs\":[", "],\"top_logprobs\":[",
+                                        "],\"text_offset\":["};
+    int rc = 0;
+
+    for (int column = 0; column < COLUMN_COUNT && rc == 0; column++) {
+        rc = ash_str_adds(out, heads[column]);
+        for (size_t i = 0; i < run_count(run) && rc == 0; i++) {
+            if (i > 0) rc = ash_str_adds(out, ",");
+            if (rc == 0) rc = write_cell(run, (enum column)column, i, out);
+        }
+    }
+    return rc == 0 ? ash_str_adds(out, "]}") : rc;
+}
+
+/* ---- a choice ---------------------------------------------------------------------------------------------------- */
+
+/* The text of the prompt, appended. */
+static int add_prompt_text(const struct ash_api_call *call, const struct ash_api_choice *choice, struct ash_str *text)
+{
+    const struct ash_ids *prompt = &call->prompts.items[choice->prompt_index];
+    struct ash_err err = {0};
+
+    return ash_tokenizer_decode(call->api->engine.tokenizer, prompt->data, prompt->count, !call->sampling.keep_special,
+                                text, &err);
+}
+
+/* A choice with this much of its text and tokens. reason NULL: it goes on. is_first: with what echo shows. */
+struct part {
+    const struct ash_delta *delta;
+    const char *reason;
+    bool is_first;
+    size_t index;
+};
+
+static int write_text(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                      struct ash_str *out)
+{
+    const struct completion *completion = call->state;
+    struct ash_str text = {0};
+    int rc = 0;
+
+    if (part->is_first && completion->has_echo) rc = add_prompt_text(call, choice, &text);
+    if (rc == 0) rc = ash_str_add(&text, part->delta->text, part->delta->size_bytes);
+    if (rc == 0) rc = ash_str_addf(out, "{\"index\":%zu,\"text\":", part->index);
+    if (rc == 0) rc = ash_write_string(out, text.data != NULL ? text.data : "", text.size_bytes);
+    ash_str_fini(&text);
+    return rc;
+}
+
+static int write_run(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                     struct ash_str *out)
+{
+    const struct completion *completion = call->state;
+    struct run run = {.api = call->api,
+                      .tokens = part->delta->tokens,
+                      .count = part->delta->token_count,
+                      .top = call->sampling.top_logprobs > 0 ? (size_t)call->sampling.top_logprobs : 0,
+                      .offset = &completion->offsets[choice->index]};
+
+    if (!completion->has_logprobs) return ash_str_adds(out, "null");
+    if (part->is_first && completion->has_echo) {
+        run.prompt = &call->prompts.items[choice->prompt_index];
+        run.prompt_tokens = ash_token_list_view(&choice->prompt_tokens);
+    }
+    return write_logprobs(&run, out);
+}
+
+/* What vLLM adds where it is asked for: log-probabilities of the prompt, and ids. */
+static int write_extras(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                        struct ash_str *out)
+{
+    const struct ash_ids *prompt = &call->prompts.items[choice->prompt_index];
+    int rc = 0;
+
+    if (part->is_first && call->sampling.prompt_logprobs >= 0) {
+        rc = ash_str_adds(out, ",\"prompt_logprobs\":");
+        if (rc == 0) rc = ash_openai_write_prompt_logprobs(call->api, choice, out);
+    }
+    if (rc < 0 || !call->sampling.returns_ids) return rc;
+    rc = ash_str_adds(out, ",\"token_ids\":");
+    if (rc == 0) rc = ash_openai_write_token_ids(part->delta->tokens, part->delta->token_count, out);
+    if (rc < 0 || !part->is_first) return rc;
+    rc = ash_str_adds(out, ",\"prompt_token_ids\":");
+    return rc == 0 ? ash_openai_write_ids(prompt->data, prompt->count, out) : rc;
+}
+
+static int write_part(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                      struct ash_str *out)
+{
+    int rc = write_text(call, choice, part, out);
+
+    if (rc == 0) rc = ash_str_adds(out, ",\"logprobs\":");
+    if (rc == 0) rc = write_run(call, choice, part, out);
+    if (rc == 0) rc = write_extras(call, choice, part, out);
+    if (rc == 0) rc = ash_str_adds(out, ",\"finish_reason\":");
+    if (rc == 0) rc = part->reason != NULL ? ash_write_text(out, part->reason) : ash_str_adds(out, "null");
+    if (rc == 0 && part->reason != NULL) rc = ash_openai_write_stop_reason(call, choice, out);
+    return rc == 0 ? ash_str_adds(out, "}") : rc;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------------------------- */
+
+/* The mean log-probability of an answer's tokens. */
+static double mean_logprob(const struct ash_api_choice *choice)
+{
+    double sum = 0;
+
+    for (size_t i = 0; i < choice->tokens.count; i++)
+        sum += choice->tokens.items[i].logprob;
+    return choice->tokens.count > 0 ? sum / (double)choice->tokens.count : 0;
+}
+
+static int by_logprob(const void *a, const void *b)
+{
+    const struct ash_api_choice *x = *(const struct ash_api_choice *const *)a;
+    const struct ash_api_choice *y = *(const struct ash_api_choice *const *)b;
+    double mx = mean_logprob(x), my = mean_logprob(y);
+
+    if (mx != my) return mx > my ? -1 : 1;
+    return x->index < y->index ? -1 : 1;
+}
+
+/* The n best of the best_of answers to a prompt, by log-probability where there are more than n. */
+static int write_best(struct ash_api_call *call, size_t prompt, struct ash_str *out)
+{
+    size_t n = call->sampling.n, most = call->sampling.best_of;
+    struct ash_api_choice **order = calloc(most, sizeof(*order));
+    int rc = order != NULL ? 0 : -ENOMEM;
+
+    for (size_t i = 0; i < most && rc == 0; i++)
+        order[i] = &call->choices[prompt * most + i];
+    if (rc == 0 && most > n) qsort(order, most, sizeof(*order), by_logprob);
+    for (size_t i = 0; i < n && rc == 0; i++) {
+        struct ash_api_choice *choice = order[i];
+        struct ash_delta delta = {choice->text.data != NULL ? choice->text.data : "", choice->text.size_bytes,
+                                  ash_token_list_view(&choice->tokens), choice->tokens.count, 0};
+
+        if (prompt + i > 0) rc = ash_str_adds(out, ",");
+        if (rc == 0)
+            rc = write_part(call, choice, &(struct part){&delta, ash_api_choice_reason(choice), true, prompt * n + i},
+                            out);
+    }
+    free(order);
+    return rc;
+}
+
+static int write_all(struct ash_api_call *call, struct ash_str *out)
+{
+    int rc = ash_openai_write_head(call, OBJECT, out);
+
+    if (rc == 0) rc = ash_str_adds(out, ",\"choices\":[");
+    for (size_t i = 0; i < call->prompts.count && rc == 0; i++)
+        rc = write_best(call, i, out);
+    if (rc == 0) rc = ash_str_adds(out, "]");
+    if (rc == 0) rc = ash_openai_write_usage(call, out);
+    return rc == 0 ? ash_str_adds(out, "}") : rc;
+}
+
+/* ---- the stream -------------------------------------------------------------------------------------------------- */
+
+static int write_event(struct ash_api_call *call, struct ash_api_choice *choice, const struct part *part,
+                       struct ash_str *out)
+{
+    int rc = ash_event_begin(out);
+
+    if (rc == 0) rc = ash_openai_write_head(call, OBJECT, out);
+    if (rc == 0) rc = ash_str_adds(out, ",\"choices\":[");
+    if (rc == 0) rc = write_part(call, choice, part, out);
+    if (rc == 0) rc = ash_str_adds(out, "]");
+    if (rc == 0) rc = ash_openai_write_running_usage(call, out);
+    return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
+}
+
+static int write_start(struct ash_api_call *call, struct ash_str *out)
+{
+    (void)call, (void)out;
+    return 0;
+}
+
+/* The first event of a choice; choice->parser remembers that it was written. */
+static bool take_first(struct ash_api_choice *choice)
+{
+    bool is_first = choice->parser == NULL;
+
+    choice->parser = choice->call;
+    return is_first;
+}
+
+static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
+                       struct ash_str *out)
+{
+    return write_event(call, choice, &(struct part){delta, NULL, take_first(choice), choice->index}, out);
+}
+
+static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
+{
+    struct ash_delta none = {.text = ""};
+
+    return write_event(call, choice,
+                       &(struct part){&none, ash_api_choice_reason(choice), take_first(choice), choice->index}, out);
+}
+
+static int write_end(struct ash_api_call *call, struct ash_str *out)
+{
+    return ash_openai_write_end(call, OBJECT, out);
+}
+
+static const struct ash_form form = {.write = write_all,
+                                     .write_start = write_start,
+                                     .write_delta = write_delta,
+                                     .write_finish = write_finish,
+                                     .write_end = write_end,
+                                     .free_state = free_state};
+
+/* ---- the request ------------------------------------------------------------------------------------------------- */
+
+static void read_logprobs(struct ash_api_call *call, struct ash_api_request *request, struct completion *completion)
+{
+    const json_t *value = ash_fields_any(&request->fields, "logprobs");
+    int64_t top = json_is_boolean(value)
+                      ? (json_is_true(value) ? 0 : -1)
+                      : ash_fields_int(&request->fields, "logprobs", 0, ASH_SAMPLING_LOGPROBS_MAX, -1);
+
+    completion->has_logprobs = top >= 0;
+    call->sampling.top_logprobs = (int)top;
+    if (completion->has_echo && completion->has_logprobs && call->sampling.prompt_logprobs < top)
+        call->sampling.prompt_logprobs = (int)top;
+}
+
+static void read_best_of(struct ash_api_call *call, struct ash_api_request *request)
+{
+    struct ash_sampling *sampling = &call->sampling;
+
+    sampling->best_of = (size_t)ash_fields_int(&request->fields, "best_of", (int64_t)sampling->n,
+                                               (int64_t)request->api->opts.choices_max, (int64_t)sampling->n);
+    if (call->is_stream && sampling->best_of > sampling->n)
+        ash_fields_wrong(&request->fields, "best_of", "cannot be streamed: which answers are best is known at the end");
+}
+
+static void read_request(struct ash_api_call *call, struct ash_api_request *request)
+{
+    static const char *const max_keys[] = {"max_tokens", "max_completion_tokens", "n_predict", NULL};
+    struct completion *completion = call->state;
+    struct ash_fields *fields = &request->fields;
+
+    ash_api_check_model(request);
+    ash_openai_read_stream(call, request);
+    ash_sampling_read(&call->sampling, request, ASH_DIALECT_OPENAI);
+    ash_sampling_read_stops(&call->sampling, request, "stop");
+    ash_sampling_read_max(&call->sampling, request, max_keys, MAX_TOKENS_DEFAULT);
+    completion->has_echo = ash_fields_bool(fields, "echo", false);
+    read_logprobs(call, request, completion);
+    read_best_of(call, request);
+    if (ash_fields_string(fields, "suffix") != NULL && ash_fields_string(fields, "suffix")[0] != '\0')
+        ash_fields_wrong(fields, "suffix", "is not supported here: POST /infill fills a gap in a text");
+    ash_api_grammars_read(call, request);
+    ash_prompts_read(&call->prompts, request, "prompt", ash_fields_bool(fields, "add_special_tokens", true));
+    if (request->err.status == 0) ash_prompts_fit(&call->prompts, request, &call->sampling, "prompt");
+    ash_api_check_unknown(request);
+}
+
+void ash_api_completions(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api_request request;
+    struct completion *completion;
+    struct ash_api_call *call;
+
+    if (!ash_api_request_init(&request, ctx, exchange)) return;
+    call = ash_call_open(&request, &form, "cmpl-");
+    if (call != NULL) {
+        completion = call->state = calloc(1, sizeof(*completion));
+        if (completion != NULL) read_request(call, &request);
+        if (completion != NULL && request.err.status == 0)
+            completion->offsets = calloc(call->prompts.count * call->sampling.best_of, sizeof(*completion->offsets));
+        if (completion == NULL || (request.err.status == 0 && completion->offsets == NULL))
+            ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
+    }
+    if (ash_api_request_failed(&request))
+        ash_call_close(call);
+    else
+        ash_call_start(call);
+    ash_api_request_fini(&request);
+}

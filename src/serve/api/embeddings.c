@@ -1,0 +1,143 @@
+/* POST /v1/embeddings: the states of prompts after the last layer, pooled and of length 1. */
+#include "serve/api/call.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "serve/api/write.h"
+
+/* What only this form knows. */
+struct embedding {
+    size_t dimensions;
+    bool is_base64, is_normalized;
+};
+
+static void free_state(struct ash_api_call *call)
+{
+    free(call->state);
+}
+
+/* Cut and scale to length 1, as the models that allow to be cut were trained. */
+static void finish_vector(const struct embedding *embedding, float *vector)
+{
+    double sum = 0;
+    float scale;
+
+    for (size_t i = 0; i < embedding->dimensions; i++)
+        sum += (double)vector[i] * vector[i];
+    scale = sum > 0 ? (float)(1 / sqrt(sum)) : 0;
+    for (size_t i = 0; embedding->is_normalized && i < embedding->dimensions; i++)
+        vector[i] *= scale;
+}
+
+static int write_vector(const struct embedding *embedding, const float *vector, struct ash_str *out)
+{
+    int rc = ash_str_adds(out, embedding->is_base64 ? "\"" : "[");
+
+    if (rc == 0 && embedding->is_base64) rc = ash_write_base64(out, vector, embedding->dimensions * sizeof(*vector));
+    for (size_t i = 0; rc == 0 && !embedding->is_base64 && i < embedding->dimensions; i++) {
+        if (i > 0) rc = ash_str_adds(out, ",");
+        if (rc == 0) rc = ash_write_float(out, vector[i]);
+    }
+    return rc == 0 ? ash_str_adds(out, embedding->is_base64 ? "\"" : "]") : rc;
+}
+
+static int write_all(struct ash_api_call *call, struct ash_str *out)
+{
+    const struct embedding *embedding = call->state;
+    struct ash_usage usage = ash_call_usage(call);
+    int rc = ash_str_adds(out, "{\"object\":\"list\",\"data\":[");
+
+    for (size_t i = 0; i < call->choice_count && rc == 0; i++) {
+        finish_vector(embedding, call->choices[i].hidden);
+        rc = ash_str_addf(out, "%s{\"object\":\"embedding\",\"index\":%zu,\"embedding\":", i > 0 ? "," : "", i);
+        if (rc == 0) rc = write_vector(embedding, call->choices[i].hidden, out);
+        if (rc == 0) rc = ash_str_adds(out, "}");
+    }
+    if (rc == 0) rc = ash_str_adds(out, "],\"model\":");
+    if (rc == 0) rc = ash_write_text(out, call->model);
+    return rc == 0 ? ash_str_addf(out, ",\"usage\":{\"prompt_tokens\":%zu,\"total_tokens\":%zu}}", usage.prompt_tokens,
+                                  usage.prompt_tokens)
+                   : rc;
+}
+
+static const struct ash_form form = {.write = write_all, .free_state = free_state};
+
+/* ---- the request ------------------------------------------------------------------------------------------------- */
+
+static void read_format(struct embedding *embedding, struct ash_api_request *request)
+{
+    const char *format = ash_fields_string(&request->fields, "encoding_format");
+    size_t hidden = request->api->engine.hidden;
+
+    embedding->dimensions = (size_t)ash_fields_int(&request->fields, "dimensions", 1, (int64_t)hidden, (int64_t)hidden);
+    embedding->is_normalized = ash_fields_bool(&request->fields, "normalize", true);
+    embedding->is_base64 = format != NULL && strcmp(format, "base64") == 0;
+    if (format != NULL && !embedding->is_base64 && strcmp(format, "float") != 0)
+        ash_fields_wrong(&request->fields, "encoding_format", "must be float or base64");
+}
+
+static enum ash_pooling read_pooling(struct ash_api_request *request)
+{
+    const char *pooling = ash_fields_string(&request->fields, "pooling");
+
+    if (pooling == NULL || strcmp(pooling, "last") == 0) return ASH_POOLING_LAST;
+    if (strcmp(pooling, "mean") == 0) return ASH_POOLING_MEAN;
+    ash_fields_wrong(&request->fields, "pooling", "must be last or mean");
+    return ASH_POOLING_LAST;
+}
+
+/* Room for the states of every prompt. */
+static void take_room(struct ash_api_call *call, struct ash_api_request *request)
+{
+    size_t hidden = request->api->engine.hidden;
+
+    call->choices = calloc(call->prompts.count, sizeof(*call->choices));
+    for (size_t i = 0; i < call->prompts.count && call->choices != NULL; i++) {
+        call->choices[i].hidden = calloc(hidden, sizeof(float));
+        call->choice_count = i + 1;
+        if (call->choices[i].hidden == NULL) break;
+    }
+    if (call->choices == NULL || call->choices[call->choice_count - 1].hidden == NULL)
+        ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the embeddings");
+}
+
+static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct embedding *embedding)
+{
+    const char *key = ash_fields_has(&request->fields, "input") ? "input" : "content";
+
+    ash_api_check_model(request);
+    ash_sampling_read(&call->sampling, request, ASH_DIALECT_OPENAI);
+    call->sampling.n = call->sampling.best_of = 1;
+    call->sampling.max_tokens = 0;
+    call->sampling.pooling = read_pooling(request);
+    read_format(embedding, request);
+    ash_prompts_read(&call->prompts, request, ash_fields_has(&request->fields, key) ? key : "input", true);
+    if (request->err.status == 0) ash_prompts_fit(&call->prompts, request, &call->sampling, "input");
+    ash_api_check_unknown(request);
+    if (request->err.status == 0) take_room(call, request);
+}
+
+void ash_api_embeddings(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api_request request;
+    struct embedding *embedding;
+    struct ash_api_call *call;
+
+    if (!ash_api_request_init(&request, ctx, exchange)) return;
+    call = ash_call_open(&request, &form, "embd-");
+    embedding = call != NULL ? calloc(1, sizeof(*embedding)) : NULL;
+    if (embedding != NULL) {
+        call->state = embedding;
+        read_request(call, &request, embedding);
+    } else {
+        ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
+    }
+    if (ash_api_request_failed(&request))
+        ash_call_close(call);
+    else
+        ash_call_start(call);
+    ash_api_request_fini(&request);
+}

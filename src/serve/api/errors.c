@@ -1,0 +1,101 @@
+/* Errors in the shapes that official clients parse: OpenAI's for all forms but Anthropic's. */
+#include "serve/api/errors.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/api/write.h"
+
+void ash_api_param_set(char param[ASH_API_PARAM_BYTES], const char *fmt, ...)
+{
+    va_list args;
+
+    va_start(args, fmt);
+    vsnprintf(param, ASH_API_PARAM_BYTES, fmt, args);
+    va_end(args);
+}
+
+int ash_api_err_set(struct ash_api_err *err, unsigned status, const char *code, const char *param, const char *fmt, ...)
+{
+    va_list args;
+
+    if (err->status != 0) return -EINVAL;
+    err->status = status;
+    err->code = code;
+    snprintf(err->param, sizeof(err->param), "%s", param != NULL ? param : "");
+    va_start(args, fmt);
+    vsnprintf(err->text, sizeof(err->text), fmt, args);
+    va_end(args);
+    return -EINVAL;
+}
+
+int ash_api_err_take(struct ash_api_err *err, const char *param, const struct ash_err *cause)
+{
+    if (cause->code == -ENOMEM)
+        ash_api_err_set(err, 503, "out_of_memory", NULL, "%s", cause->text);
+    else
+        ash_api_err_set(err, 400, "invalid_value", param, "%s", cause->text);
+    return cause->code;
+}
+
+static const char *openai_type(unsigned status)
+{
+    switch (status) {
+    case 401:
+        return "authentication_error";
+    case 403:
+        return "permission_error";
+    case 404:
+        return "not_found_error";
+    case 429:
+        return "rate_limit_error";
+    default:
+        return status < 500 ? "invalid_request_error" : "server_error";
+    }
+}
+
+static const char *anthropic_type(unsigned status)
+{
+    switch (status) {
+    case 413:
+        return "request_too_large";
+    case 503:
+        return "overloaded_error";
+    default:
+        return status < 500 ? openai_type(status) : "api_error";
+    }
+}
+
+static int write_anthropic(const struct ash_api_err *err, const char *id, struct ash_str *out)
+{
+    int rc =
+        ash_str_addf(out, "{\"type\":\"error\",\"error\":{\"type\":\"%s\",\"message\":", anthropic_type(err->status));
+
+    if (rc == 0) rc = ash_write_text(out, err->text);
+    if (rc == 0) rc = ash_str_adds(out, "},\"request_id\":");
+    if (rc == 0) rc = ash_write_text(out, id);
+    return rc == 0 ? ash_str_adds(out, "}") : rc;
+}
+
+int ash_api_err_write(const struct ash_api_err *err, const char *path, const char *id, struct ash_str *out)
+{
+    int rc;
+
+    if (strncmp(path, "/v1/messages", 12) == 0) return write_anthropic(err, id, out);
+    rc = ash_str_adds(out, "{\"error\":{\"message\":");
+    if (rc == 0) rc = ash_write_text(out, err->text);
+    if (rc == 0) rc = ash_str_addf(out, ",\"type\":\"%s\",\"param\":", openai_type(err->status));
+    if (rc == 0) rc = err->param[0] != '\0' ? ash_write_text(out, err->param) : ash_str_adds(out, "null");
+    return rc == 0 ? ash_str_addf(out, ",\"code\":\"%s\"}}", err->code) : rc;
+}
+
+void ash_api_respond_err(struct ash_http_exchange *exchange, const struct ash_api_err *err)
+{
+    struct ash_str body = {0};
+
+    if (err->status == 429 || err->status == 503) ash_http_add_header(exchange, "Retry-After", "1");
+    (void)ash_api_err_write(err, ash_http_path(exchange), ash_http_id(exchange), &body); /* without memory: no body */
+    ash_http_respond(exchange, err->status, "application/json", &body);
+}

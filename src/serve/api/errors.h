@@ -1,0 +1,32 @@
+/* errors - what is wrong with a request, and how each form says it. */
+#ifndef ASH_SERVE_API_ERRORS_H
+#define ASH_SERVE_API_ERRORS_H
+
+#include "ashlar/err.h"
+#include "base/str.h"
+#include "serve/http/http.h"
+
+#define ASH_API_PARAM_BYTES 96
+
+/* Zero-initialise. */
+struct ash_api_err {
+    unsigned status;                 /* of HTTP; 0: nothing is wrong */
+    const char *code;                /* "context_length_exceeded"; a string that lives for good */
+    char param[ASH_API_PARAM_BYTES]; /* the field, or empty */
+    char text[ASH_ERR_TEXT_BYTES];
+};
+
+/* Name a part of a field, as printf: "messages[3].content". What is too long is cut. */
+void ash_api_param_set(char param[ASH_API_PARAM_BYTES], const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Say what is wrong, unless something else was before. param may be NULL. Returns -EINVAL. */
+int ash_api_err_set(struct ash_api_err *err, unsigned status, const char *code, const char *param, const char *fmt, ...)
+    __attribute__((format(printf, 5, 6)));
+/* The same from an error of a floor below: -ENOMEM is 503, anything else 400. Returns its code. */
+int ash_api_err_take(struct ash_api_err *err, const char *param, const struct ash_err *cause);
+
+/* Append the error as the JSON object that clients of path expect. id is the request's. Returns 0 or -ENOMEM. */
+int ash_api_err_write(const struct ash_api_err *err, const char *path, const char *id, struct ash_str *out);
+/* Respond with it. */
+void ash_api_respond_err(struct ash_http_exchange *exchange, const struct ash_api_err *err);
+
+#endif

@@ -1,0 +1,162 @@
+/* The items of a response's input: messages, calls and their outputs. */
+#include "serve/api/responses_read.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "serve/api/grammars.h"
+
+static void wrong(struct ash_api_request *request, const char *param, const char *text)
+{
+    ash_api_err_set(&request->err, 400, "invalid_value", param, "'%s' %s", param, text);
+}
+
+static const char *string_of(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text != NULL ? text : "";
+}
+
+/* ---- items ------------------------------------------------------------------------------------------------------- */
+
+static void add(struct ash_conversation *conversation, struct ash_api_request *request, json_t *message,
+                const char *param)
+{
+    if (message == NULL)
+        wrong(request, param, "lacks a field");
+    else
+        ash_conversation_add(conversation, request, message, param);
+    json_decref(message);
+}
+
+/* A call joins the assistant's message before it, where there is one: a turn may have several. */
+static void add_call(struct ash_conversation *conversation, struct ash_api_request *request, const json_t *item,
+                     const char *param)
+{
+    size_t count = json_array_size(conversation->messages);
+    json_t *last = count > 0 ? json_array_get(conversation->messages, count - 1) : NULL;
+    json_t *message = json_pack("{s:s, s:s, s:[{s:O*, s:s, s:{s:O, s:O}}]}", "role", "assistant", "content", "",
+                                "tool_calls", "id", json_object_get(item, "call_id"), "type", "function", "function",
+                                "name", json_object_get(item, "name"), "arguments", json_object_get(item, "arguments"));
+    json_t *calls = json_object_get(last, "tool_calls");
+
+    add(conversation, request, message, param);
+    if (request->err.status != 0 || strcmp(string_of(last, "role"), "assistant") != 0) return;
+    message = json_array_get(conversation->messages, count);
+    if (calls != NULL)
+        json_array_extend(calls, json_object_get(message, "tool_calls"));
+    else
+        json_object_set(last, "tool_calls", json_object_get(message, "tool_calls"));
+    json_array_remove(conversation->messages, count);
+}
+
+static void add_item(struct ash_conversation *conversation, struct ash_api_request *request, const json_t *item,
+                     const char *param)
+{
+    const char *type = string_of(item, "type");
+
+    if (type[0] == '\0' || strcmp(type, "message") == 0)
+        ash_conversation_add(conversation, request, item, param);
+    else if (strcmp(type, "function_call") == 0)
+        add_call(conversation, request, item, param);
+    else if (strcmp(type, "function_call_output") == 0)
+        add(conversation, request,
+            json_pack("{s:s, s:O, s:O}", "role", "tool", "tool_call_id", json_object_get(item, "call_id"), "content",
+                      json_object_get(item, "output")),
+            param);
+    else if (strcmp(type, "reasoning") != 0)
+        ash_api_err_set(&request->err, 400, "unsupported_content", param, "'%s' is of type %.40s, which is not served",
+                        param, type);
+}
+
+static void read_input(struct ash_conversation *conversation, struct ash_api_request *request)
+{
+    const json_t *input = ash_fields_any(&request->fields, "input");
+    const json_t *instructions = ash_fields_any(&request->fields, "instructions");
+
+    if (instructions != NULL)
+        add(conversation, request, json_pack("{s:s, s:O}", "role", "system", "content", instructions), "instructions");
+    if (json_is_string(input)) {
+        add(conversation, request, json_pack("{s:s, s:O}", "role", "user", "content", input), "input");
+    } else if (json_array_size(input) == 0) {
+        ash_api_err_set(&request->err, 400, input == NULL ? "missing_required_parameter" : "invalid_value", "input",
+                        "'input' must be a text or a list of items");
+    }
+    for (size_t i = 0; i < json_array_size(input) && request->err.status == 0; i++) {
+        char param[ASH_API_PARAM_BYTES];
+
+        ash_api_param_set(param, "input[%zu]", i);
+        add_item(conversation, request, json_array_get(input, i), param);
+    }
+}
+
+/* ---- tools and forms --------------------------------------------------------------------------------------------- */
+
+/* Tools here are flat: {"type": "function", "name": …, "parameters": …}. */
+static void read_tools(struct ash_conversation *conversation, struct ash_api_request *request)
+{
+    const json_t *tools = ash_fields_array(&request->fields, "tools");
+    json_t *list = json_array();
+
+    for (size_t i = 0; i < json_array_size(tools) && request->err.status == 0; i++) {
+        const json_t *tool = json_array_get(tools, i);
+        json_t *name = json_object_get(tool, "name");
+        char param[ASH_API_PARAM_BYTES];
+
+        ash_api_param_set(param, "tools[%zu]", i);
+        if (strcmp(string_of(tool, "type"), "function") != 0 || !json_is_string(name))
+            wrong(request, param, "must be a function with a name: this server has no tools of its own");
+        else
+            json_array_append_new(list, json_pack("{s:s, s:{s:O, s:O*, s:O*, s:O*}}", "type", "function", "function",
+                                                  "name", name, "description", json_object_get(tool, "description"),
+                                                  "parameters", json_object_get(tool, "parameters"), "strict",
+                                                  json_object_get(tool, "strict")));
+    }
+    if (json_array_size(list) > 0)
+        conversation->tools = list;
+    else
+        json_decref(list);
+}
+
+/* {"format": {"type": "json_schema", "schema": …}} */
+static void read_text(struct ash_api_call *call, struct ash_api_request *request)
+{
+    const json_t *text = ash_fields_object(&request->fields, "text"), *format = json_object_get(text, "format");
+    const char *type = string_of(format, "type");
+
+    if (format == NULL || strcmp(type, "text") == 0) return;
+    if (strcmp(type, "json_object") == 0)
+        ash_api_grammars_set_object(call, request, "text.format");
+    else if (strcmp(type, "json_schema") == 0)
+        ash_api_grammars_set_schema(call, request, json_object_get(format, "schema"), "text.format.schema");
+    else
+        wrong(request, "text.format", "must be of type text, json_object or json_schema");
+}
+
+/* This server keeps no responses. */
+static void refuse_state(struct ash_api_request *request)
+{
+    static const char *const keys[] = {"previous_response_id", "conversation", "prompt"};
+
+    for (size_t i = 0; i < sizeof(keys) / sizeof(keys[0]); i++)
+        if (ash_fields_has(&request->fields, keys[i]))
+            ash_fields_wrong(&request->fields, keys[i], "needs a server that keeps responses: send the whole input");
+    if (ash_fields_bool(&request->fields, "background", false))
+        ash_fields_wrong(&request->fields, "background", "needs a server that keeps responses");
+}
+
+void ash_responses_read(struct ash_api_call *call, struct ash_chat_call *chat, struct ash_api_request *request)
+{
+    const json_t *kwargs = ash_fields_object(&request->fields, "chat_template_kwargs");
+
+    refuse_state(request);
+    if (kwargs != NULL) chat->conversation.kwargs = json_incref((json_t *)(uintptr_t)kwargs);
+    read_input(&chat->conversation, request);
+    read_tools(&chat->conversation, request);
+    ash_tool_policy_read(&chat->policy, &chat->conversation, request);
+    read_text(call, request);
+    ash_fields_ignore(&request->fields, "include reasoning truncation max_tool_calls stream_options top_logprobs "
+                                        "prompt_cache_retention context_management");
+}

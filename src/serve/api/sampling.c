@@ -1,0 +1,281 @@
+/* Sampling settings. Names of vLLM, SGLang and llama.cpp beside OpenAI's: the first one that is given counts. */
+#include "serve/api/sampling.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+
+#include "base/hash.h"
+
+#define TEMPERATURE_MAX 100.0
+#define SALT_SEED 0x73616c74 /* "salt" */
+
+/* The first of keys (NULL-terminated) that is given, or the first. All of them are known then. */
+static const char *first_given(struct ash_fields *fields, const char *const *keys)
+{
+    const char *found = NULL;
+
+    for (size_t i = 0; keys[i] != NULL; i++)
+        if (ash_fields_has(fields, keys[i]) && found == NULL) found = keys[i];
+    return found != NULL ? found : keys[0];
+}
+
+/* ---- the sampler ------------------------------------------------------------------------------------------------- */
+
+static struct ash_sampler_opts default_sampler(const struct ash_api *api, enum ash_dialect dialect)
+{
+    struct ash_sampler_opts sampler = api->engine.defaults->sampler;
+
+    if (dialect == ASH_DIALECT_LLAMA) { /* llama-server's own */
+        sampler.temperature = 0.8;
+        sampler.top_k = 40;
+        sampler.top_p = 0.95;
+        sampler.min_p = 0.05;
+    } else if (sampler.temperature == 0) { /* the folder asks for nothing: OpenAI's default is to draw */
+        sampler.temperature = 1;
+    }
+    return sampler;
+}
+
+static void read_penalties(struct ash_sampler_opts *sampler, struct ash_fields *fields)
+{
+    static const char *const repetition[] = {"repetition_penalty", "repeat_penalty", NULL};
+
+    sampler->repetition_penalty = ash_fields_double(fields, first_given(fields, repetition), 1e-3,
+                                                    ASH_SAMPLER_PENALTY_MAX, sampler->repetition_penalty);
+    sampler->presence_penalty = ash_fields_double(fields, "presence_penalty", -2, 2, sampler->presence_penalty);
+    sampler->frequency_penalty = ash_fields_double(fields, "frequency_penalty", -2, 2, sampler->frequency_penalty);
+    sampler->repeat_last_n = (size_t)ash_fields_int(fields, "repeat_last_n", -1, INT32_MAX, 0);
+    if (sampler->repeat_last_n == (size_t)-1) sampler->repeat_last_n = 0; /* all of the context, as without it */
+}
+
+static void read_seed(struct ash_sampling *sampling, struct ash_fields *fields)
+{
+    int64_t seed = ash_fields_int(fields, "seed", INT64_MIN, INT64_MAX, -1);
+
+    sampling->has_seed = seed >= 0 || (seed < -1 && ash_fields_has(fields, "seed")); /* -1: llama.cpp's "draw one" */
+    if (sampling->has_seed)
+        sampling->sampler.seed = (uint64_t)seed;
+    else if (getrandom(&sampling->sampler.seed, sizeof(sampling->sampler.seed), 0) < 0)
+        ash_api_err_set(fields->err, 500, "no_random_numbers", "seed", "no random numbers: give a seed");
+    else
+        sampling->sampler.seed >>= 11; /* 53 bits: every JSON reader can give it back */
+}
+
+static void read_sampler(struct ash_sampling *sampling, struct ash_api_request *request, enum ash_dialect dialect)
+{
+    static const char *const typical[] = {"typical_p", "typ_p", NULL};
+    struct ash_fields *fields = &request->fields;
+    struct ash_sampler_opts *sampler = &sampling->sampler;
+    int64_t top_k;
+
+    *sampler = default_sampler(request->api, dialect);
+    sampler->temperature = ash_fields_double(fields, "temperature", 0, TEMPERATURE_MAX, sampler->temperature);
+    top_k = ash_fields_int(fields, "top_k", -1, INT32_MAX, (int64_t)sampler->top_k);
+    sampler->top_k = top_k > 0 ? (size_t)top_k : 0;
+    sampler->top_p = ash_fields_double(fields, "top_p", 0, 1, sampler->top_p);
+    if (sampler->top_p == 0) sampler->top_p = 1e-9; /* OpenAI allows 0: the most likely token */
+    sampler->min_p = ash_fields_double(fields, "min_p", 0, 1, sampler->min_p);
+    sampler->typical_p = ash_fields_double(fields, first_given(fields, typical), 1e-9, 1, sampler->typical_p);
+    read_penalties(sampler, fields);
+    read_seed(sampling, fields);
+}
+
+struct ash_sampler_opts ash_sampling_of(const struct ash_sampling *sampling, size_t index)
+{
+    struct ash_sampler_opts sampler = sampling->sampler;
+
+    if (index > 0) sampler.seed = ash_hash_mix(sampler.seed + 0x9e3779b97f4a7c15u * index);
+    return sampler;
+}
+
+/* ---- ids --------------------------------------------------------------------------------------------------------- */
+
+/* An id of the vocabulary, or -1 after saying what is wrong. */
+static int32_t read_id(const json_t *value, struct ash_api_request *request, const char *key)
+{
+    size_t vocab = request->api->engine.vocab;
+    json_int_t id = json_is_integer(value) ? json_integer_value(value) : -1;
+
+    if (id >= 0 && (uint64_t)id < vocab) return (int32_t)id;
+    ash_fields_wrong(&request->fields, key, "must hold token ids from 0 to %zu", vocab - 1);
+    return -1;
+}
+
+static void no_memory(struct ash_api_request *request)
+{
+    ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the request");
+}
+
+static void read_ids(struct ash_ids *ids, struct ash_api_request *request, const char *key)
+{
+    const json_t *array = ash_fields_array(&request->fields, key);
+    size_t count = array != NULL ? json_array_size(array) : 0;
+
+    if (count > request->api->engine.vocab) ash_fields_wrong(&request->fields, key, "has more ids than the vocabulary");
+    for (size_t i = 0; i < count && request->err.status == 0; i++) {
+        int32_t id = read_id(json_array_get(array, i), request, key);
+
+        if (id >= 0 && ash_ids_add(ids, id) < 0) no_memory(request);
+    }
+}
+
+static void add_eos(struct ash_sampling *sampling, struct ash_api_request *request)
+{
+    const struct ash_defaults *defaults = request->api->engine.defaults;
+
+    sampling->ignores_eos = ash_fields_bool(&request->fields, "ignore_eos", false);
+    for (size_t i = 0; i < defaults->eos_count && !sampling->ignores_eos; i++)
+        if (ash_ids_add(&sampling->stop_ids, defaults->eos[i]) < 0) no_memory(request);
+}
+
+/* One entry of logit_bias: an id as text or number, or a text of one token; false forbids. */
+static void add_bias(struct ash_sampling *sampling, struct ash_api_request *request, const json_t *id,
+                     const json_t *value)
+{
+    double bias = json_is_false(value) ? -INFINITY : json_is_number(value) ? json_number_value(value) : NAN;
+    int32_t number = read_id(id, request, "logit_bias");
+
+    if (isnan(bias) || (!isinf(bias) && fabs(bias) > 1e6))
+        ash_fields_wrong(&request->fields, "logit_bias", "must map token ids to numbers");
+    if (request->err.status != 0) return;
+    sampling->bias[sampling->bias_count++] = (struct ash_logit_bias){number, (float)bias};
+}
+
+/* {"50256": -100} as OpenAI has it. */
+static void read_bias_object(struct ash_sampling *sampling, struct ash_api_request *request, const json_t *object)
+{
+    const char *key;
+    json_t *value;
+
+    json_object_foreach((json_t *)(uintptr_t)object, key, value) {
+        char *end = NULL;
+        long long number = strtoll(key, &end, 10);
+        json_t *id = json_integer(key[0] != '\0' && *end == '\0' ? number : -1);
+
+        add_bias(sampling, request, id, value);
+        json_decref(id);
+    }
+}
+
+/* [[id, bias], …] as llama.cpp has it. */
+static void read_bias_array(struct ash_sampling *sampling, struct ash_api_request *request, const json_t *array)
+{
+    for (size_t i = 0; i < json_array_size(array); i++) {
+        const json_t *pair = json_array_get(array, i);
+
+        if (json_is_array(pair) && json_array_size(pair) == 2)
+            add_bias(sampling, request, json_array_get(pair, 0), json_array_get(pair, 1));
+        else
+            ash_fields_wrong(&request->fields, "logit_bias", "must be pairs of a token id and a number");
+    }
+}
+
+static void read_bias(struct ash_sampling *sampling, struct ash_api_request *request)
+{
+    const json_t *value = ash_fields_any(&request->fields, "logit_bias");
+    size_t count = json_is_object(value) ? json_object_size(value) : json_array_size(value);
+
+    if (value == NULL || count == 0) return;
+    if (!json_is_object(value) && !json_is_array(value))
+        ash_fields_wrong(&request->fields, "logit_bias", "must be an object, or pairs of a token id and a number");
+    if (count > ASH_SAMPLING_BIAS_MAX)
+        ash_fields_wrong(&request->fields, "logit_bias", "has %zu entries, and %d are the most", count,
+                         ASH_SAMPLING_BIAS_MAX);
+    if (request->err.status != 0) return;
+    sampling->bias = calloc(count, sizeof(*sampling->bias));
+    if (sampling->bias == NULL)
+        no_memory(request);
+    else if (json_is_object(value))
+        read_bias_object(sampling, request, value);
+    else
+        read_bias_array(sampling, request, value);
+}
+
+/* ---- ends -------------------------------------------------------------------------------------------------------- */
+
+void ash_sampling_read_stops(struct ash_sampling *sampling, struct ash_api_request *request, const char *key)
+{
+    const json_t *value = ash_fields_any(&request->fields, key);
+    size_t count = json_is_string(value) ? 1 : json_array_size(value);
+    const char *items[ASH_STOPS_MAX];
+    struct ash_err err = {0};
+
+    if (value == NULL) return;
+    if (!json_is_string(value) && !json_is_array(value))
+        ash_fields_wrong(&request->fields, key, "must be a string or a list of strings");
+    if (count > ASH_STOPS_MAX)
+        ash_fields_wrong(&request->fields, key, "has %zu strings, and %d are the most", count, ASH_STOPS_MAX);
+    for (size_t i = 0; i < count && request->err.status == 0; i++) {
+        const json_t *item = json_is_string(value) ? value : json_array_get(value, i);
+
+        items[i] = json_string_value(item);
+        if (items[i] == NULL || strlen(items[i]) != json_string_length(item))
+            ash_fields_wrong(&request->fields, key, "must be a string or a list of strings, without NUL");
+    }
+    if (request->err.status != 0) return;
+    if (ash_stops_init(&sampling->stops, items, count, &err) < 0) ash_api_err_take(&request->err, key, &err);
+}
+
+void ash_sampling_read_max(struct ash_sampling *sampling, struct ash_api_request *request, const char *const *keys,
+                           size_t otherwise)
+{
+    const char *key = first_given(&request->fields, keys);
+    int64_t most = ash_fields_int(&request->fields, key, -2, INT32_MAX, -3);
+
+    sampling->max_tokens = most >= 0 ? (size_t)most : most == -3 ? otherwise : ASH_SAMPLING_UNLIMITED;
+    if (sampling->max_tokens != ASH_SAMPLING_UNLIMITED && sampling->min_tokens > sampling->max_tokens)
+        ash_fields_wrong(&request->fields, "min_tokens", "is more than %s", key);
+}
+
+/* ---- all together ------------------------------------------------------------------------------------------------ */
+
+static void read_cache(struct ash_sampling *sampling, struct ash_api_request *request)
+{
+    struct ash_fields *fields = &request->fields;
+    const struct ash_key *key = ash_http_key(request->exchange);
+    const char *salt = ash_fields_string(fields, "cache_salt");
+
+    sampling->priority = (int)ash_fields_int(fields, "priority", INT32_MIN, INT32_MAX, 0);
+    sampling->salt = ash_key_id(key); /* what one key computes is not seen by another, not even as time */
+    if (salt != NULL) sampling->salt = ash_hash_bytes(salt, strlen(salt), sampling->salt ^ SALT_SEED);
+    sampling->skips_cache = !ash_fields_bool(fields, "cache_prompt", true);
+}
+
+void ash_sampling_read(struct ash_sampling *sampling, struct ash_api_request *request, enum ash_dialect dialect)
+{
+    struct ash_fields *fields = &request->fields;
+    int64_t most = (int64_t)request->api->opts.choices_max;
+
+    read_sampler(sampling, request, dialect);
+    add_eos(sampling, request);
+    read_ids(&sampling->stop_ids, request, "stop_token_ids");
+    read_ids(&sampling->allowed, request, "allowed_token_ids");
+    read_bias(sampling, request);
+    sampling->n = (size_t)ash_fields_int(fields, dialect == ASH_DIALECT_LLAMA ? "n_cmpl" : "n", 1, most, 1);
+    if (dialect == ASH_DIALECT_LLAMA && !ash_fields_has(fields, "n_cmpl"))
+        sampling->n = (size_t)ash_fields_int(fields, "n", 1, most, 1);
+    sampling->best_of = sampling->n;
+    sampling->min_tokens = (size_t)ash_fields_int(fields, "min_tokens", 0, INT32_MAX, 0);
+    sampling->shows_stop = ash_fields_bool(fields, "include_stop_str_in_output", false);
+    sampling->keep_special = !ash_fields_bool(fields, "skip_special_tokens", true);
+    sampling->returns_ids = ash_fields_bool(fields, "return_token_ids", false);
+    sampling->truncate_tokens = ash_fields_int(fields, "truncate_prompt_tokens", -1, INT32_MAX, 0);
+    sampling->top_logprobs = -1;
+    sampling->prompt_logprobs = (int)ash_fields_int(fields, "prompt_logprobs", 0, ASH_SAMPLING_LOGPROBS_MAX, -1);
+    read_cache(sampling, request);
+    ash_fields_ignore(fields, "spaces_between_special_tokens user metadata store service_tier safety_identifier "
+                              "prompt_cache_key request_id detokenize return_tokens_as_token_ids");
+}
+
+void ash_sampling_fini(struct ash_sampling *sampling)
+{
+    ash_ids_fini(&sampling->stop_ids);
+    ash_ids_fini(&sampling->allowed);
+    ash_stops_fini(&sampling->stops);
+    free(sampling->bias);
+    *sampling = (struct ash_sampling){0};
+}

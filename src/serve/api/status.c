@@ -1,0 +1,156 @@
+/* What the server says of itself: models, health, load, version, and llama.cpp's props and slots. */
+#include "serve/api/api_priv.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/metrics.h"
+#include "observe/process.h"
+#include "serve/api/metrics.h"
+
+#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
+
+static bool is_ready(struct ash_api *api)
+{
+    return atomic_load(&api->is_ready);
+}
+
+static void respond_loading(struct ash_http_exchange *exchange)
+{
+    struct ash_api_err err = {0};
+
+    ash_api_err_set(&err, 503, "model_loading", NULL, "the model is being loaded: try again");
+    ash_api_respond_err(exchange, &err);
+}
+
+void ash_api_health(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api *api = ctx;
+    struct ash_api_err err = {0};
+    double stalled;
+
+    if (!is_ready(api)) {
+        respond_loading(exchange);
+        return;
+    }
+    stalled = api->engine.get_stalled_seconds(api->engine.ctx);
+    if (stalled > api->opts.stall_seconds) {
+        ash_api_err_set(&err, 503, "engine_stalled", NULL, "there is work, but no step for %.0f s", stalled);
+        ash_api_respond_err(exchange, &err);
+        return;
+    }
+    ash_api_respond_json(exchange, 200, json_pack("{s:s}", "status", "ok"));
+}
+
+void ash_api_ready(void *ctx, struct ash_http_exchange *exchange)
+{
+    if (is_ready(ctx))
+        ash_api_respond_json(exchange, 200, json_pack("{s:s}", "status", "ok"));
+    else
+        respond_loading(exchange);
+}
+
+void ash_api_load(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api *api = ctx;
+    struct ash_core_stats stats = {0};
+
+    if (is_ready(api)) api->engine.get_stats(api->engine.ctx, &stats);
+    ash_api_respond_json(exchange, 200,
+                         json_pack("{s:I, s:I, s:I}", "server_load", (json_int_t)atomic_load(&api->calls), "running",
+                                   (json_int_t)stats.running, "waiting", (json_int_t)stats.waiting));
+}
+
+void ash_api_version(void *ctx, struct ash_http_exchange *exchange)
+{
+    (void)ctx;
+    ash_api_respond_json(exchange, 200, json_pack("{s:s}", "version", ash_version()));
+}
+
+static json_t *model_json(const struct ash_api *api, const char *name)
+{
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:{s:I, s:I, s:I}}", "id", name, "object", "model", "created",
+                     (json_int_t)api->created_s, "owned_by", "ashlar", "root",
+                     api->opts.model_path != NULL ? api->opts.model_path : name, "parent", "max_model_len",
+                     (json_int_t)api->engine.context_tokens, "meta", "n_vocab", (json_int_t)api->engine.vocab,
+                     "n_ctx_train", (json_int_t)api->engine.context_tokens, "n_embd", (json_int_t)api->engine.hidden);
+}
+
+void ash_api_models(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api *api = ctx;
+    json_t *list = json_array();
+
+    if (!is_ready(api)) {
+        json_decref(list);
+        respond_loading(exchange);
+        return;
+    }
+    for (size_t i = 0; i < api->opts.name_count; i++)
+        json_array_append_new(list, model_json(api, api->opts.names[i]));
+    ash_api_respond_json(exchange, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+}
+
+void ash_api_props(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api *api = ctx;
+    const struct ash_api_engine *engine = &api->engine;
+    const struct ash_tokenizer *tokenizer = engine->tokenizer;
+    const char *bos = NULL, *eos = NULL;
+
+    if (!is_ready(api)) {
+        respond_loading(exchange);
+        return;
+    }
+    if (engine->bos >= 0) bos = ash_tokenizer_content(tokenizer, engine->bos);
+    if (engine->defaults->eos_count > 0) eos = ash_tokenizer_content(tokenizer, engine->defaults->eos[0]);
+    ash_api_respond_json(
+        exchange, 200,
+        json_pack("{s:{s:I, s:{s:f, s:I, s:f, s:f, s:f, s:I}}, s:I, s:s, s:s, s:s, s:s, s:s, s:{s:b, s:b}, s:b}",
+                  "default_generation_settings", "n_ctx", (json_int_t)engine->context_tokens, "params", "temperature",
+                  0.8, "top_k", (json_int_t)40, "top_p", 0.95, "min_p", 0.05, "repeat_penalty", 1.0, "n_predict",
+                  (json_int_t)-1, "total_slots", (json_int_t)engine->sequences_max, "model_alias", api->opts.names[0],
+                  "model_path", api->opts.model_path != NULL ? api->opts.model_path : "", "chat_template",
+                  engine->chat_source != NULL ? engine->chat_source : "", "bos_token", bos != NULL ? bos : "",
+                  "eos_token", eos != NULL ? eos : "", "modalities", "vision", 0, "audio", 0, "is_sleeping", 0));
+}
+
+/* llama.cpp's list: there are as many slots as sequences may run, the first ones are those that do. */
+void ash_api_slots(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api *api = ctx;
+    struct ash_core_stats stats = {0};
+    json_t *list = json_array();
+
+    if (!is_ready(api)) {
+        json_decref(list);
+        respond_loading(exchange);
+        return;
+    }
+    api->engine.get_stats(api->engine.ctx, &stats);
+    for (size_t i = 0; i < api->engine.sequences_max; i++)
+        json_array_append_new(list, json_pack("{s:I, s:I, s:b, s:b}", "id", (json_int_t)i, "n_ctx",
+                                              (json_int_t)api->engine.context_tokens, "speculative", stats.drafted > 0,
+                                              "is_processing", i < stats.running));
+    ash_api_respond_json(exchange, 200, list);
+}
+
+void ash_api_metrics_page(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_api *api = ctx;
+    struct ash_core_stats stats = {0};
+    struct ash_str body = {0};
+    char *text = NULL;
+    size_t size_bytes = 0;
+    FILE *out = open_memstream(&text, &size_bytes);
+
+    if (is_ready(api)) api->engine.get_stats(api->engine.ctx, &stats);
+    ash_api_metrics_engine(api->metrics, &stats);
+    if (out != NULL) {
+        ash_metrics_write(out);
+        ash_process_write(out);
+        fclose(out);
+    }
+    body = (struct ash_str){.data = text, .size_bytes = size_bytes, .capacity_bytes = size_bytes + 1};
+    ash_http_respond(exchange, out != NULL ? 200 : 503, METRICS_TYPE, &body);
+}

@@ -1,0 +1,416 @@
+/* The request forms over a model that says what it is told: streams join to the whole answer for every script, stop string
+ * and form; what goes wrong in the engine is told and harms nobody else; health, queue, drain. */
+#include <stdarg.h>
+#include <setjmp.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "harness/api_server.h"
+
+static struct api_server server;
+
+static void pause_ms(int ms)
+{
+    nanosleep(&(struct timespec){.tv_sec = ms / 1000, .tv_nsec = ms % 1000 * 1000000L}, NULL);
+}
+
+/* POST, check the status, and give the answer's JSON. */
+static json_t *post(const char *path, const char *body, int status)
+{
+    struct http_answer answer = http_do(server.port, "POST", path, "", body);
+    json_error_t where;
+    json_t *json = json_loads(answer.body.data, 0, &where);
+
+    if (answer.status != status) fail_msg("%s %s: %d %s", path, body, answer.status, answer.body.data);
+    if (json == NULL) fail_msg("%s: not JSON: %s", path, answer.body.data);
+    http_answer_fini(&answer);
+    return json;
+}
+
+/* The value at a path like "choices.0.message.content", or NULL. */
+static json_t *at(json_t *json, const char *path)
+{
+    char name[64];
+
+    while (json != NULL && *path != '\0') {
+        size_t bytes = strcspn(path, ".");
+
+        snprintf(name, sizeof(name), "%.*s", (int)bytes, path);
+        json = json_is_array(json) ? json_array_get(json, (size_t)atoi(name)) : json_object_get(json, name);
+        path += bytes + (path[bytes] == '.');
+    }
+    return json;
+}
+
+static const char *text_at(json_t *json, const char *path)
+{
+    return json_string_value(at(json, path));
+}
+
+/* ---- streams ------------------------------------------------------------------------------------------------------- */
+
+/* Parts of an answer, from a whole response or joined from a stream. */
+struct joined {
+    struct ash_str content, reasoning, calls; /* calls: name(arguments);… */
+    char reason[32];
+};
+
+static void joined_fini(struct joined *joined)
+{
+    ash_str_fini(&joined->content);
+    ash_str_fini(&joined->reasoning);
+    ash_str_fini(&joined->calls);
+}
+
+static void add_text(struct ash_str *text, const json_t *value)
+{
+    if (json_is_string(value)) ash_str_add(text, json_string_value(value), json_string_length(value));
+}
+
+static void add_calls(struct joined *joined, const json_t *calls)
+{
+    for (size_t i = 0; i < json_array_size(calls); i++) {
+        const json_t *function = json_object_get(json_array_get(calls, i), "function");
+
+        if (json_object_get(function, "name") != NULL) {
+            ash_str_adds(&joined->calls, ";");
+            add_text(&joined->calls, json_object_get(function, "name"));
+            ash_str_adds(&joined->calls, "(");
+        }
+        add_text(&joined->calls, json_object_get(function, "arguments"));
+    }
+}
+
+static void add_message(struct joined *joined, const json_t *message, const json_t *reason)
+{
+    add_text(&joined->content, json_object_get(message, "content"));
+    add_text(&joined->reasoning, json_object_get(message, "reasoning_content"));
+    add_calls(joined, json_object_get(message, "tool_calls"));
+    if (json_is_string(reason)) snprintf(joined->reason, sizeof(joined->reason), "%s", json_string_value(reason));
+}
+
+static struct joined read_stream(const char *path, const char *body)
+{
+    struct http_answer answer = http_do(server.port, "POST", path, "", body);
+    struct joined joined = {0};
+    char *rest = NULL;
+
+    assert_int_equal(answer.status, 200);
+    for (char *line = strtok_r(answer.body.data, "\n", &rest); line != NULL; line = strtok_r(NULL, "\n", &rest)) {
+        json_error_t where;
+        json_t *json;
+
+        if (strncmp(line, "data: {", 7) != 0) continue;
+        json = json_loads(line + 6, 0, &where);
+        assert_non_null(json);
+        if (at(json, "choices.0.text") != NULL) add_text(&joined.content, at(json, "choices.0.text"));
+        add_message(&joined, at(json, "choices.0.delta"), at(json, "choices.0.finish_reason"));
+        json_decref(json);
+    }
+    http_answer_fini(&answer);
+    return joined;
+}
+
+static void same_text(const char *what, const struct ash_str *a, const struct ash_str *b)
+{
+    const char *x = a->data != NULL ? a->data : "", *y = b->data != NULL ? b->data : "";
+
+    if (strcmp(x, y) != 0) fail_msg("%s: whole '%s', streamed '%s'", what, x, y);
+}
+
+static const char *const scripts[] = {
+    "Hello there, a friend of the sea.",
+    "<think>Let me see: 1 < 2, so</think>The answer is 2.",
+    "<think>never ends",
+    "Well. <tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"R\\u00f6m \\\"x\\\"\"}}\n</tool_call>",
+    "<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"weather\", "
+    "\"arguments\": {\"city\": \"A\"}}\n</tool_call>",
+    "<tool_call>{\"name\": \"clo",
+    "<tool_call>this is none</tool_call> and text",
+    "a < b <tool and <think",
+    "\xc3\xa9\xe6\x9d\xb1\xf0\x9f\x99\x82 tokens of bytes",
+};
+
+#define TOOLS                                                                                                          \
+    "\"tools\":[{\"type\":\"function\",\"function\":{\"name\":\"weather\",\"parameters\":{\"type\":\"object\","        \
+    "\"properties\":{\"city\":{\"type\":\"string\"}},\"required\":[\"city\"]}}},{\"type\":\"function\",\"function\":{" \
+    "\"name\":\"clock\"}}]"
+
+/* Every script, with and without tools and stop strings: what is streamed joins to what is whole. */
+static void test_streams_join_to_the_whole(void **state)
+{
+    static const char *const extras[] = {"", "," TOOLS, ",\"stop\":[\"see\",\"none\",\"tool\"]", ",\"max_tokens\":7",
+                                         "," TOOLS ",\"parallel_tool_calls\":false"};
+    char body[1024];
+    (void)state;
+
+    for (size_t s = 0; s < ASH_COUNT(scripts); s++) {
+        api_say(&server, scripts[s]);
+        for (size_t e = 0; e < ASH_COUNT(extras); e++) {
+            struct joined whole = {0}, streamed;
+            json_t *json;
+
+            snprintf(body, sizeof(body), "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"temperature\":0%s}",
+                     extras[e]);
+            json = post("/v1/chat/completions", body, 200);
+            add_message(&whole, at(json, "choices.0.message"), at(json, "choices.0.finish_reason"));
+            json_decref(json);
+            body[strlen(body) - 1] = '\0';
+            strcat(body, ",\"stream\":true}");
+            streamed = read_stream("/v1/chat/completions", body);
+            same_text("content", &whole.content, &streamed.content);
+            same_text("reasoning", &whole.reasoning, &streamed.reasoning);
+            same_text("calls", &whole.calls, &streamed.calls);
+            assert_string_equal(whole.reason, streamed.reason);
+            joined_fini(&whole);
+            joined_fini(&streamed);
+        }
+    }
+}
+
+/* What the model says is what the parts say: nothing is lost between them. */
+static void test_parts(void **state)
+{
+    json_t *json;
+    (void)state;
+
+    api_say(&server, scripts[1]);
+    json =
+        post("/v1/chat/completions", "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"temperature\":0}", 200);
+    assert_string_equal(text_at(json, "choices.0.message.reasoning_content"), "Let me see: 1 < 2, so");
+    assert_string_equal(text_at(json, "choices.0.message.content"), "The answer is 2.");
+    json_decref(json);
+    api_say(&server, scripts[4]);
+    json = post("/v1/chat/completions",
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"temperature\":0," TOOLS "}", 200);
+    assert_string_equal(text_at(json, "choices.0.message.tool_calls.0.function.name"), "clock");
+    assert_string_equal(text_at(json, "choices.0.message.tool_calls.1.function.arguments"), "{\"city\": \"A\"}");
+    assert_string_equal(text_at(json, "choices.0.finish_reason"), "tool_calls");
+    json_decref(json);
+    json =
+        post("/v1/messages",
+             "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":200,\"temperature\":0,\"tools\":["
+             "{\"name\":\"clock\",\"input_schema\":{\"type\":\"object\"}},{\"name\":\"weather\",\"input_schema\":{"
+             "\"type\":\"object\"}}]}",
+             200);
+    assert_string_equal(text_at(json, "content.0.type"), "tool_use");
+    assert_string_equal(text_at(json, "content.1.input.city"), "A");
+    assert_string_equal(text_at(json, "stop_reason"), "tool_use");
+    json_decref(json);
+}
+
+/* Texts at drawn places of a drawn script as stop strings: the answer ends before the first, whole and streamed. */
+static void test_stops_anywhere(void **state)
+{
+    static const char text[] = "the little girl was happy and the dog was big and the sun was in the sky";
+    char body[256];
+    json_t *all;
+    (void)state;
+
+    api_say(&server, text);
+    all = post("/v1/completions", "{\"prompt\":\"Once\",\"max_tokens\":200,\"temperature\":0}", 200);
+    for (uint64_t i = 0; i < 60; i++) {
+        size_t begin = ash_rng_below(7, 0, i, sizeof(text) - 6), bytes = 1 + ash_rng_below(7, 1, i, 5);
+        struct joined streamed;
+        const char *expected;
+        json_t *json;
+        char stop[8];
+
+        snprintf(stop, sizeof(stop), "%.*s", (int)bytes, text + begin);
+        snprintf(body, sizeof(body), "{\"prompt\":\"Once\",\"max_tokens\":200,\"temperature\":0,\"stop\":\"%s\"}",
+                 stop);
+        json = post("/v1/completions", body, 200);
+        expected = text_at(json, "choices.0.text");
+        assert_null(strstr(expected, stop));
+        assert_int_equal(strlen(expected),
+                         strstr(text_at(all, "choices.0.text"), stop) - text_at(all, "choices.0.text"));
+        snprintf(body, sizeof(body),
+                 "{\"prompt\":\"Once\",\"max_tokens\":200,\"temperature\":0,\"stop\":\"%s\",\"stream\":true}", stop);
+        streamed = read_stream("/v1/completions", body);
+        assert_string_equal(streamed.content.data != NULL ? streamed.content.data : "", expected);
+        joined_fini(&streamed);
+        json_decref(json);
+    }
+    json_decref(all);
+}
+
+/* ---- what goes wrong ----------------------------------------------------------------------------------------------- */
+
+/* NaN logits end one request with an error, whole and streamed; the next one works. */
+static void test_broken_logits(void **state)
+{
+    struct http_answer answer;
+    json_t *json;
+    (void)state;
+
+    api_say(&server, "fine");
+    atomic_store(&server.is_broken, true);
+    json = post("/v1/completions", "{\"prompt\":\"x\"}", 500);
+    assert_string_equal(text_at(json, "error.code"), "engine_error");
+    json_decref(json);
+    answer = http_do(server.port, "POST", "/v1/completions", "", "{\"prompt\":\"x\",\"stream\":true}");
+    assert_int_equal(answer.status, 200);
+    assert_non_null(strstr(answer.body.data, "data: {\"error\":{"));
+    http_answer_fini(&answer);
+    answer = http_do(server.port, "POST", "/v1/messages", "",
+                     "{\"max_tokens\":5,\"stream\":true,\"messages\":[{\"role\":\"user\",\"content\":\"x\"}]}");
+    assert_non_null(strstr(answer.body.data, "event: error\ndata: {\"type\":\"error\""));
+    http_answer_fini(&answer);
+    atomic_store(&server.is_broken, false);
+    json = post("/v1/completions", "{\"prompt\":\"x\",\"temperature\":0}", 200);
+    assert_non_null(strstr(text_at(json, "choices.0.text"), "fine"));
+    json_decref(json);
+}
+
+static void wait_for_running(size_t running, size_t waiting)
+{
+    for (int i = 0; i < 4000; i++) {
+        struct ash_core_stats stats = ash_runner_stats(server.runner);
+
+        if (stats.running + stats.waiting == running + waiting) return;
+        pause_ms(5);
+    }
+    fail_msg("%zu running and %zu waiting are never reached", running, waiting);
+}
+
+/* A full queue is 429 with Retry-After; a stalled engine makes /health 503; both pass. */
+static void test_queue_and_health(void **state)
+{
+    struct http_answer answer;
+    int fds[8];
+    char value[32];
+    (void)state;
+
+    api_say(&server, "a b c d e f g h");
+    atomic_store(&server.is_stuck, true);
+    for (int i = 0; i < 8; i++) {
+        fds[i] = http_connect(server.port);
+        assert_true(http_send_request(fds[i], "POST", "/v1/completions", "", "{\"prompt\":\"x\",\"temperature\":0}"));
+        for (int t = 0; t < 400 && ash_http_get_stats(server.http).exchanges < (size_t)i + 1; t++)
+            pause_ms(5);
+    }
+    pause_ms(600);
+    answer = http_do(server.port, "GET", "/health", "", NULL);
+    assert_int_equal(answer.status, 503);
+    assert_non_null(strstr(answer.body.data, "engine_stalled"));
+    http_answer_fini(&answer);
+    answer = http_do(server.port, "POST", "/v1/completions", "", "{\"prompt\":\"x\"}");
+    assert_int_equal(answer.status, 429);
+    assert_non_null(http_header(&answer, "retry-after: ", value, sizeof(value)));
+    assert_non_null(strstr(answer.body.data, "queue_full"));
+    http_answer_fini(&answer);
+    atomic_store(&server.is_stuck, false);
+    for (int i = 0; i < 8; i++) {
+        answer = http_read(fds[i], false);
+        assert_int_equal(answer.status, i < 5 ? 200 : answer.status);
+        http_answer_fini(&answer);
+        close(fds[i]);
+    }
+    answer = http_do(server.port, "GET", "/health", "", NULL);
+    assert_int_equal(answer.status, 200);
+    http_answer_fini(&answer);
+}
+
+/* Clients leave at drawn moments; every page comes back. */
+static void test_clients_that_leave(void **state)
+{
+    (void)state;
+
+    api_say(&server, "the little girl was happy and the dog was big and the sun was in the sky");
+    atomic_store(&server.pause_us, 500);
+    for (uint64_t i = 0; i < 40; i++) {
+        int fd = http_connect(server.port);
+        struct ash_str text = {0};
+
+        assert_true(http_send_request(fd, "POST", "/v1/completions", "",
+                                      i % 2 == 0
+                                          ? "{\"prompt\":\"Once\",\"max_tokens\":500,\"ignore_eos\":true,"
+                                            "\"stream\":true,\"n\":3}"
+                                          : "{\"prompt\":\"Once\",\"max_tokens\":500,\"ignore_eos\":true,\"n\":2}"));
+        if (i % 2 == 0) http_read_until(fd, "data: ", &text);
+        pause_ms((int)ash_rng_below(3, 0, i, 5));
+        close(fd);
+        ash_str_fini(&text);
+    }
+    wait_for_running(0, 0);
+    assert_int_equal(ash_runner_stats(server.runner).pages_held, 0);
+    atomic_store(&server.pause_us, 0);
+}
+
+/* A client that never reads holds up nobody, and is dropped. */
+static void test_client_that_does_not_read(void **state)
+{
+    int fd = http_connect(server.port), small = 1024;
+    uint64_t begin_ns = ash_clock_ns();
+    json_t *json;
+    (void)state;
+
+    api_say(&server, "the little girl was happy");
+    setsockopt(fd, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+    assert_true(http_send_request(fd, "POST", "/v1/completions", "",
+                                  "{\"prompt\":\"Once\",\"max_tokens\":1500,\"ignore_eos\":true,\"stream\":true,"
+                                  "\"logprobs\":100,\"n\":4}"));
+    for (int i = 0; i < 5; i++) {
+        json = post("/v1/completions", "{\"prompt\":\"x\",\"temperature\":0}", 200);
+        json_decref(json);
+    }
+    wait_for_running(0, 0);
+    for (int i = 0; i < 2000 && ash_http_get_stats(server.http).exchanges > 0; i++)
+        pause_ms(5);
+    assert_int_equal(ash_http_get_stats(server.http).exchanges, 0);
+    assert_true(ash_clock_ns() - begin_ns > 500000000ull);
+    close(fd);
+}
+
+static void test_strict_and_unknown(void **state)
+{
+    struct http_answer answer =
+        http_do(server.port, "POST", "/v1/completions", "", "{\"prompt\":\"x\",\"max_tokens\":1,\"foo\":1,\"bar\":{}}");
+    char value[64];
+    (void)state;
+
+    assert_int_equal(answer.status, 200);
+    assert_string_equal(http_header(&answer, "x-ignored-fields: ", value, sizeof(value)), "foo, bar");
+    http_answer_fini(&answer);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    ash_log_set_level(ASH_LOG_WARN);
+    api_server_init(&server);
+    server.template = "{# <tool_call> <think> #}{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}";
+    server.api_opts.queue_max = 6;
+    server.api_opts.stall_seconds = 0.3;
+    server.http_opts.stall_seconds = 1;
+    api_server_open(&server, TEST_DATA);
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    api_server_close(&server);
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_streams_join_to_the_whole),
+        cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_stops_anywhere),
+        cmocka_unit_test(test_broken_logits),
+        cmocka_unit_test(test_queue_and_health),
+        cmocka_unit_test(test_clients_that_leave),
+        cmocka_unit_test(test_client_that_does_not_read),
+        cmocka_unit_test(test_strict_and_unknown),
+    };
+
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
