@@ -401,6 +401,7 @@ int main(void)
     int failed = cmocka_run_group_tests_name("tier of a folder", tests, NULL, NULL);
 
     server = ash_env_get("TIER_TEST_URL");
+    if (server != NULL) print_message("again in %s\n", server);
     if (server != NULL) failed += cmocka_run_group_tests_name("tier of a bucket", tests, NULL, NULL);
     return failed;
 }
