@@ -11,13 +11,15 @@ const proxy = http.createServer((from, to) => {
     const forward = http.request(server + from.url, { method: from.method, headers: from.headers }, async (answer) => {
         to.writeHead(answer.statusCode, answer.headers);
         to.on("close", () => { if (!to.writableFinished) { closed++; forward.destroy(); } });
-        for await (const chunk of answer)
-            for (const event of pause_ms ? chunk.toString("latin1").split(/(?<=\n\n)/) : [chunk]) {
-                if (to.destroyed) return;
-                if (pause_ms && --cutAfter === 0) { to.destroy(); forward.destroy(); return; }
-                to.write(event, "latin1");
-                if (pause_ms) await pause();
-            }
+        try {
+            for await (const chunk of answer)
+                for (const event of pause_ms ? chunk.toString("latin1").split(/(?<=\n\n)/) : [chunk]) {
+                    if (to.destroyed) return;
+                    if (pause_ms && --cutAfter === 0) { to.destroy(); forward.destroy(); return; }
+                    to.write(event, "latin1");
+                    if (pause_ms) await pause();
+                }
+        } catch { to.destroy(); } // one of the two has gone
         to.end();
     });
     forward.on("error", () => to.destroy());
