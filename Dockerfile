@@ -5,11 +5,11 @@ RUN /src/scripts/deps.sh build \
     && cmake -S /src -B /build -G Ninja && cmake --build /build --target installable \
     && DESTDIR=/image cmake --install /build --prefix /usr/local --strip
 
-# What the program is linked with, and libfabric, which it loads where there are several machines.
+# What the program is linked with, and what it loads: libfabric where there are several machines, libcurl for S3.
 FROM debian:bookworm-slim
 RUN apt-get update && apt-get install -y --no-install-recommends \
         libjansson4 libyaml-0-2 libpcre2-8-0 libxxhash0 libmicrohttpd12 libutf8proc2 zlib1g \
-        libzstd1 libsnappy1v5 liblz4-1 libbrotli1 libedit2 libfabric1 \
+        libzstd1 libsnappy1v5 liblz4-1 libbrotli1 libedit2 libfabric1 libcurl4 libssl3 libexpat1 ca-certificates \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /image /
 RUN ldconfig

@@ -7,6 +7,7 @@
 #include "collective/group.h"
 
 extern const struct ash_cmd ash_cmd_bench_collective;
+extern const struct ash_cmd ash_cmd_bench_serve;
 
 /* Copy size_bytes between 64-byte aligned places, past the caches where the machine has stores for that. */
 void ash_bench_copy(void *to, const void *from, size_t size_bytes);

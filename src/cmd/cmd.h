@@ -29,6 +29,7 @@ extern const struct ash_cmd ash_cmd_plan;
 extern const struct ash_cmd ash_cmd_serve;
 extern const struct ash_cmd ash_cmd_diagnose;
 extern const struct ash_cmd ash_cmd_xid;
+extern const struct ash_cmd ash_cmd_store;
 extern const struct ash_cmd ash_cmd_train;
 extern const struct ash_cmd ash_cmd_version;
 

@@ -5,6 +5,7 @@
 
 #include "base/assert.h"
 #include "cmd/cmd.h"
+#include "cmd/remote.h"
 #include "compute/profile/profile.h"
 
 #define FIELD(name) offsetof(struct ash_engine_flags, name)
@@ -56,13 +57,16 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
 {
     struct ash_engine_opts engine_opts;
     struct ash_profile *profile = NULL;
+    struct ash_str path = {0};
     int rc;
 
     ash_engine_opts_init(&engine_opts);
     engine_opts.backend = flags->backend;
     engine_opts.threads = (int)flags->threads;
     engine_opts.bf16 = flags->precision == PRECISION_BF16;
-    rc = ash_engine_open(dir, &engine_opts, engine_out, err);
+    rc = ash_cmd_fetch(dir, &path, err);
+    if (rc == 0) rc = ash_engine_open(path.data, &engine_opts, engine_out, err);
+    ash_str_fini(&path);
     if (rc < 0 || flags->profile == NULL) return rc;
     rc = ash_profile_start(ash_engine_exec(*engine_out), &profile, err);
     if (rc < 0) {

@@ -6,7 +6,8 @@
 #include "serve/engine.h"
 
 /* What --model takes, in every command that runs a model. */
-#define ASH_CMD_MODEL_HELP "the model: a Hugging Face folder, or a GGUF file (or the folder of a model.gguf)"
+#define ASH_CMD_MODEL_HELP                                                                                             \
+    "the model: a Hugging Face folder, or a GGUF file (or the folder of a model.gguf); a path or s3://bucket/prefix"
 
 struct ash_engine_flags {
     const char *backend;
@@ -18,7 +19,7 @@ struct ash_engine_flags {
 /* Bind it next to the command's own table: `{&ash_engine_table, &flags}`. */
 extern const struct ash_opt_table ash_engine_table;
 
-/* Open the model in dir as the flags say. */
+/* Open the model in dir (a path, or s3://bucket/prefix, which is fetched first) as the flags say. */
 int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, struct ash_engine **engine_out,
                         struct ash_err *err);
 /* What --kv-dtype takes, its help, and what it does to an engine that was just opened. */

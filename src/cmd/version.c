@@ -78,11 +78,11 @@ static json_t *gather(void)
     json_t *machine =
         json_pack("{s:s, s:i, s:s, s:o}", "machine", ash_cpu_describe(cpu, line, sizeof(line)), "cores",
                   cpu->core_count, "gpu", ash_cuda_backend_describe(gpu, sizeof(gpu)), "backends", backend_names());
-    json_t *parts =
-        json_pack("{s:s, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o, s:o}}", "families", ash_model_families(), "libraries",
-                  library_facts(), "optional", "libfabric", found(ASH_BUILD_FABRIC), "nvcc", found(ASH_BUILD_NVCC),
-                  "libzstd", found(ASH_BUILD_ZSTD), "snappy", found(ASH_BUILD_SNAPPY), "liblz4", found(ASH_BUILD_LZ4),
-                  "libbrotlidec", found(ASH_BUILD_BROTLI), "libedit", found(ASH_BUILD_EDIT));
+    json_t *parts = json_pack(
+        "{s:s, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}}", "families", ash_model_families(), "libraries",
+        library_facts(), "optional", "libfabric", found(ASH_BUILD_FABRIC), "nvcc", found(ASH_BUILD_NVCC), "libzstd",
+        found(ASH_BUILD_ZSTD), "snappy", found(ASH_BUILD_SNAPPY), "liblz4", found(ASH_BUILD_LZ4), "libbrotlidec",
+        found(ASH_BUILD_BROTLI), "libedit", found(ASH_BUILD_EDIT), "libcurl", found(ASH_BUILD_CURL));
 
     json_object_update(build, machine);
     json_object_update(build, parts);

@@ -1,6 +1,6 @@
 /* parquet - one column of texts out of a Parquet file, a row at a time. Memory is that of a page, its dictionary and
- * the footer, whatever the file's size. Read are flat columns of byte arrays (strings), required or optional, of any number
- * of row groups; data pages of both versions; the encodings PLAIN, dictionary, DELTA_LENGTH_BYTE_ARRAY and
+ * the footer, whatever the file's size. Read are flat columns of byte arrays (strings), required or optional, of any
+ * number of row groups; data pages of both versions; the encodings PLAIN, dictionary, DELTA_LENGTH_BYTE_ARRAY and
  * DELTA_BYTE_ARRAY. */
 #ifndef ASH_STORAGE_PARQUET_H
 #define ASH_STORAGE_PARQUET_H

@@ -7,7 +7,7 @@
 #define FUZZ_STEPS 24
 
 /* Limits that keep one input short. */
-static struct ash_grammar_opts fuzz_opts(void)
+static inline struct ash_grammar_opts fuzz_opts(void)
 {
     struct ash_grammar_opts opts = ash_grammar_default_opts();
 
@@ -18,7 +18,7 @@ static struct ash_grammar_opts fuzz_opts(void)
 }
 
 /* Walk: what the mask allows is accepted and what it forbids is not; a grammar that compiled has a text. */
-static void fuzz_steps(struct ash_grammar *grammar, uint64_t seed)
+static inline void fuzz_steps(struct ash_grammar *grammar, uint64_t seed)
 {
     static struct vocabulary vocabulary;
     struct ash_matcher *matcher = NULL;

@@ -51,39 +51,42 @@ static struct choice choose(const struct ash_gemm_args *args)
     return (struct choice){ASH_KERNEL_gemm_small, 8, 64, 128};
 }
 
-/* Are the lines of an operand bf16 with adjacent k, at 16-byte borders? Then the kernel reads them where they are. */
-static bool is_lines(const struct ash_mat *mat, size_t line_stride, size_t k_stride, size_t k)
+/* An operand as it would be laid out: count lines of k, in `out` (of round_up(k, BF16_CHUNK) values each). */
+static struct ash_cuda_to_lines lines_wanted(const struct ash_gemm_args *args, bool is_a)
 {
-    return mat->dtype == ASH_BF16 && k_stride == 1 && line_stride % BF16_CHUNK == 0 && k % BF16_CHUNK == 0 &&
-           (uintptr_t)mat->data % 16 == 0;
+    const struct ash_mat *mat = is_a ? &args->a : &args->b;
+
+    return (struct ash_cuda_to_lines){.data = mat->data,
+                                      .dtype = mat->dtype,
+                                      .line_stride = is_a ? mat->row_stride : mat->col_stride,
+                                      .k_stride = is_a ? mat->col_stride : mat->row_stride,
+                                      .count = is_a ? args->M : args->N,
+                                      .k = args->K,
+                                      .stride = ash_round_up(args->K, BF16_CHUNK)};
 }
 
-/* An operand as lines of k: count of them, in room (of round_up(k, BF16_CHUNK) values each) unless it lies so
- * already. */
-static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_mat *mat, size_t line_stride,
-                                      size_t k_stride, size_t count, size_t k, uint16_t *room)
+/* Is it bf16 with adjacent k, at 16-byte borders? Then the kernel reads it where it is. */
+static bool is_lines(const struct ash_cuda_to_lines *op)
 {
-    struct ash_cuda_to_lines op = {.data = mat->data,
-                                   .dtype = mat->dtype,
-                                   .line_stride = line_stride,
-                                   .k_stride = k_stride,
-                                   .count = count,
-                                   .k = k,
-                                   .stride = ash_round_up(k, BF16_CHUNK),
-                                   .out = room};
+    return op->dtype == ASH_BF16 && op->k_stride == 1 && op->line_stride % BF16_CHUNK == 0 && op->k % BF16_CHUNK == 0 &&
+           (uintptr_t)op->data % 16 == 0;
+}
 
-    if (is_lines(mat, line_stride, k_stride, k))
-        return (struct ash_cuda_lines){.data = mat->data, .count = count, .k = k, .stride = line_stride};
-    if (mat->dtype == ASH_F32 && k_stride == 1 && k % BF16_CHUNK == 0 && line_stride % 4 == 0 &&
-        (uintptr_t)mat->data % 16 == 0)
-        ash_cuda_run(exec, ASH_KERNEL_round_lines, ash_cuda_grid_elements(count * k / BF16_CHUNK), &op);
+/* The operand as lines of k: where it lies, or laid out in op->out. */
+static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_cuda_to_lines *op)
+{
+    if (is_lines(op))
+        return (struct ash_cuda_lines){.data = op->data, .count = op->count, .k = op->k, .stride = op->line_stride};
+    if (op->dtype == ASH_F32 && op->k_stride == 1 && op->k % BF16_CHUNK == 0 && op->line_stride % 4 == 0 &&
+        (uintptr_t)op->data % 16 == 0)
+        ash_cuda_run(exec, ASH_KERNEL_round_lines, ash_cuda_grid_elements(op->count * op->k / BF16_CHUNK), op);
     else
         ash_cuda_run(exec, ASH_KERNEL_to_bf16_lines,
-                     (struct ash_cuda_grid){.x = ash_div_up(op.stride, BF16_LINES_BLOCK),
-                                            .y = ash_div_up(count, BF16_LINES_BLOCK),
+                     (struct ash_cuda_grid){.x = ash_div_up(op->stride, BF16_LINES_BLOCK),
+                                            .y = ash_div_up(op->count, BF16_LINES_BLOCK),
                                             .threads = 256},
-                     &op);
-    return (struct ash_cuda_lines){.data = room, .count = count, .k = op.stride, .stride = op.stride};
+                     op);
+    return (struct ash_cuda_lines){.data = op->out, .count = op->count, .k = op->stride, .stride = op->stride};
 }
 
 /* A kernel of our own for bf16, by its tile of sums. */
@@ -110,16 +113,16 @@ static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16
 
 static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    size_t stride = ash_round_up(args->K, BF16_CHUNK);
-    size_t a_room = is_lines(&args->a, args->a.row_stride, args->a.col_stride, args->K) ? 0 : args->M * stride;
-    size_t b_room = is_lines(&args->b, args->b.col_stride, args->b.row_stride, args->K) ? 0 : args->N * stride;
-    uint16_t *room = ash_cuda_scratch(exec, (a_room + b_room) * sizeof(*room));
+    struct ash_cuda_to_lines a = lines_wanted(args, true), b = lines_wanted(args, false);
+    size_t a_room = is_lines(&a) ? 0 : a.count * a.stride, b_room = is_lines(&b) ? 0 : b.count * b.stride;
     struct ash_cuda_gemm_bf16 op = {
         .c = args->c, .c_stride = args->c_stride, .bias = args->bias, .accumulate = args->accumulate};
 
     ash_assert(args->M <= BF16_LINES_MAX && args->N <= BF16_LINES_MAX);
-    op.a = lines_of(exec, &args->a, args->a.row_stride, args->a.col_stride, args->M, args->K, room);
-    op.b = lines_of(exec, &args->b, args->b.col_stride, args->b.row_stride, args->N, args->K, room + a_room);
+    a.out = ash_cuda_scratch(exec, (a_room + b_room) * sizeof(uint16_t));
+    b.out = a.out + a_room;
+    op.a = lines_of(exec, &a);
+    op.b = lines_of(exec, &b);
     if (!ash_cuda_library_gemm(exec, &op, run_gemm_bf16)) run_gemm_bf16(exec, &op);
 }
 

@@ -163,7 +163,7 @@ static int draw_token(struct gbnf *gbnf, uint32_t from, uint32_t to)
     size_t size = close != NULL ? (size_t)(close - gbnf->source.at) + 1 : 0;
     uint32_t marked = ash_pda_add_state(gbnf->draft);
 
-    if (size < 3 || memchr(gbnf->source.at, '\n', size) != NULL)
+    if (size < 3 || memchr(gbnf->source.at, '\n', size) != NULL || ash_utf8_valid_prefix(gbnf->source.at, size) < size)
         return ash_gbnf_bad(&gbnf->source, "a token without '>'");
     if (gbnf->source.at[1] == '[')
         return ash_err_set(gbnf->source.err, -ENOTSUP,

@@ -1,6 +1,6 @@
 /* GET /: the chat page. Its parts are files of this folder (page.html, page.css, markdown.js, page.js), joined here. A
- * browser runs and paints what carries this response's nonce, talks to this server and loads nothing; the page writes no
- * HTML text (trusted types), so what a model writes stays text. */
+ * browser runs and paints what carries this response's nonce, talks to this server and loads nothing; the page writes
+ * no HTML text (trusted types), so what a model writes stays text. */
 #include "serve/page/page.h"
 
 #include <errno.h>

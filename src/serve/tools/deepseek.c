@@ -42,7 +42,7 @@ static enum ash_tool_step begin(struct ash_tool_parser *parser, size_t cut)
     while (word->size_bytes > 0 && ash_tool_is_space(word->data[word->size_bytes - 1]))
         word->size_bytes--;
     word->data[word->size_bytes] = '\0';
-    if (word->size_bytes == 0) return ASH_TOOL_NOT_ONE;
+    if (strlen(word->data) != word->size_bytes || word->size_bytes == 0) return ASH_TOOL_NOT_ONE;
     parser->state = BEFORE_ARGUMENTS;
     parser->value = (struct ash_tool_value){0};
     return ash_tool_begin(parser, word->data) < 0 ? ASH_TOOL_ERROR : ASH_TOOL_MORE;

@@ -295,7 +295,7 @@ static void equal_sources_are_compiled_once(void **state)
     assert_int_equal(ash_grammar_cache_get(cache, &source, NULL, &second, &err), 0);
     assert_ptr_equal(first, second);
     for (int i = 0; i < 3; i++) {
-        char text[8];
+        char text[16];
         snprintf(text, sizeof(text), "b{%d}", i);
         source = (struct ash_grammar_source){ASH_GRAMMAR_REGEX, text, 4};
         assert_int_equal(ash_grammar_cache_get(cache, &source, NULL, &other, &err), 0);

@@ -19,7 +19,7 @@ struct vocabulary {
     struct ash_vocab_trie *trie;
 };
 
-static void vocabulary_add(struct vocabulary *vocabulary, const char *bytes, size_t size_bytes, bool is_special)
+static inline void vocabulary_add(struct vocabulary *vocabulary, const char *bytes, size_t size_bytes, bool is_special)
 {
     memcpy(vocabulary->bytes[vocabulary->count], bytes, size_bytes);
     vocabulary->tokens[vocabulary->count] =
@@ -28,7 +28,7 @@ static void vocabulary_add(struct vocabulary *vocabulary, const char *bytes, siz
 }
 
 /* All bytes, pieces of JSON, and `more` drawn tokens from a small alphabet. */
-static void vocabulary_init(struct vocabulary *vocabulary, uint64_t seed, size_t more)
+static inline void vocabulary_init(struct vocabulary *vocabulary, uint64_t seed, size_t more)
 {
     static const char *const pieces[] = {"\"",     "{\"",  "\":",  "\": ", ", \"",  "\", \"", "\"}", "}}",
                                          "]}",     "[[",   "null", "true", "false", "12",     "00",  ".5",
@@ -57,7 +57,7 @@ static void vocabulary_init(struct vocabulary *vocabulary, uint64_t seed, size_t
                                           &err) == 0);
 }
 
-static void vocabulary_fini(struct vocabulary *vocabulary)
+static inline void vocabulary_fini(struct vocabulary *vocabulary)
 {
     ash_vocab_trie_close(vocabulary->trie);
 }

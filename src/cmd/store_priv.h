@@ -1,0 +1,58 @@
+/* store (private) - what the subcommands of `ashlar store` share. */
+#ifndef ASH_CMD_STORE_PRIV_H
+#define ASH_CMD_STORE_PRIV_H
+
+#include <stdbool.h>
+#include "cmd/cmd.h"
+#include "cmd/progress_bar.h"
+#include "storage/tier/tier.h"
+
+struct ash_store_flags {
+    bool is_recursive, wants_resume, wants_json;
+    double older_than_h;
+};
+
+extern const struct ash_cmd ash_cmd_store_ls;
+extern const struct ash_cmd ash_cmd_store_stat;
+extern const struct ash_cmd ash_cmd_store_put;
+extern const struct ash_cmd ash_cmd_store_get;
+extern const struct ash_cmd ash_cmd_store_rm;
+extern const struct ash_cmd ash_cmd_store_verify;
+extern const struct ash_cmd ash_cmd_store_gc;
+
+/* A subcommand: its flags, how many words it wants and what it does with them. */
+struct ash_store_form {
+    const struct ash_cmd_usage *usage;
+    const struct ash_opt *opts;
+    size_t opt_count, word_count; /* word_count: 1 or 2, all of them required */
+    const char *missing_word;
+    int (*respond)(const struct ash_store_flags *flags, struct ash_s3_opts *s3, const char *const *words,
+                   struct ash_err *err);
+};
+
+/* Read flags and words, install the handler of Ctrl-C, respond. Returns the exit code. */
+int ash_store_run(const struct ash_store_form *form, int argc, char **argv);
+
+/* Bytes of a long copy or check, with a line of progress. */
+struct ash_store_progress {
+    struct ash_progress_bar bar;
+    uint64_t done_bytes, total_bytes;
+};
+
+/* More bytes are done; shows a line when it is due. Returns 0, or -EINTR when the program was asked to end. */
+int ash_store_progress_add(struct ash_store_progress *progress, uint64_t bytes, struct ash_err *err);
+
+/* The keys below a place. */
+struct ash_store_keys {
+    char **keys; /* owned */
+    uint64_t *sizes;
+    size_t count, capacity;
+    uint64_t total_bytes;
+};
+
+/* Every key of tier that begins with prefix. The caller ends *keys in every case. */
+int ash_store_keys_read(struct ash_tier *tier, const char *prefix, struct ash_store_keys *keys, struct ash_err *err);
+/* Free what it holds; a zeroed one is a no-op. */
+void ash_store_keys_fini(struct ash_store_keys *keys);
+
+#endif

@@ -1,0 +1,317 @@
+/* The tier of a folder: keys are paths below it. Objects are written to a hidden name beside their own, flushed and
+ * renamed. Folders are made when they are needed and go with their last object, as keys have none. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/math.h"
+#include "base/utf8.h"
+#include "storage/io_priv.h"
+#include "storage/tier/dir_priv.h"
+
+#define WINDOW_BYTES ((size_t)8 << 20)
+
+static struct ash_tier_dir *self(struct ash_tier *tier)
+{
+    return (struct ash_tier_dir *)(void *)tier;
+}
+
+/* ---- keys -------------------------------------------------------------------------------------------------------- */
+
+/* A key that would leave the folder, or that another key names as well, is none. */
+static bool is_path(const char *key)
+{
+    const char *part = key;
+
+    if (key[0] == '\0') return false;
+    for (;;) {
+        size_t length = strcspn(part, "/");
+
+        if (length == 0 || length > NAME_MAX || (length == 1 && part[0] == '.') ||
+            (length == 2 && part[0] == '.' && part[1] == '.'))
+            return false;
+        if (part[length] == '\0') return true;
+        part += length + 1;
+    }
+}
+
+int ash_tier_dir_path(const struct ash_tier_dir *dir, const char *key, char *path, struct ash_err *err)
+{
+    size_t length = strlen(key);
+
+    if (length >= ASH_TIER_KEY_BYTES)
+        return ash_err_set(err, -EINVAL, "a key of %zu bytes is too long: the limit is 1024 (%.60s...)", length, key);
+    if (ash_utf8_valid_prefix(key, length) != length) return ash_err_set(err, -EINVAL, "a key must be UTF-8");
+    if (!is_path(key))
+        return ash_err_set(err, -EINVAL, "'%.200s' cannot be a file below %.200s: no empty names, no . and no ..", key,
+                           dir->root);
+    if (ash_path_join(path, PATH_MAX, dir->root, key) < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "the path of '%.200s' is too long", key);
+    return 0;
+}
+
+void ash_tier_dir_describe(const struct stat *info, struct ash_tier_object *object_out)
+{
+    *object_out =
+        (struct ash_tier_object){.size_bytes = (uint64_t)info->st_size,
+                                 .modified_s = (double)info->st_mtim.tv_sec + (double)info->st_mtim.tv_nsec / 1e9};
+    snprintf(object_out->version, sizeof(object_out->version), "%" PRIu64 "-%" PRIu64 "-%" PRId64 ".%09ld",
+             (uint64_t)info->st_ino, (uint64_t)info->st_size, (int64_t)info->st_mtim.tv_sec, info->st_mtim.tv_nsec);
+}
+
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
+
+/* Open an object; *object_out describes what was opened. Returns the descriptor or a negative errno. */
+static int open_object(struct ash_tier *tier, const char *key, struct ash_tier_object *object_out, struct ash_err *err)
+{
+    char path[PATH_MAX];
+    struct stat info;
+    int rc = ash_tier_dir_path(self(tier), key, path, err), fd;
+
+    if (rc < 0) return rc;
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+        ash_tier_dir_describe(&info, object_out);
+        return fd;
+    }
+    rc = fd < 0 ? -errno : -ENOENT;
+    if (fd >= 0) close(fd);
+    if (rc == -ENOENT || rc == -ENOTDIR || rc == -ENXIO)
+        return ash_err_set(err, -ENOENT, "%s: there is no such file", path);
+    return ash_io_fail(err, rc, path, "read");
+}
+
+static int dir_stat(struct ash_tier *tier, const char *key, struct ash_tier_object *object_out, struct ash_err *err)
+{
+    struct ash_tier_object object;
+    int fd = open_object(tier, key, &object, err);
+
+    if (fd < 0) return fd;
+    close(fd);
+    *object_out = object;
+    return 0;
+}
+
+static int read_fully(int fd, uint64_t offset, size_t size_bytes, uint8_t *data)
+{
+    while (size_bytes > 0) {
+        ssize_t bytes = pread(fd, data, size_bytes, (off_t)offset);
+
+        if (bytes < 0 && errno == EINTR) continue;
+        if (bytes < 0) return -errno;
+        if (bytes == 0) return -ESTALE; /* shorter than it was */
+        data += bytes;
+        offset += (uint64_t)bytes;
+        size_bytes -= (size_t)bytes;
+    }
+    return 0;
+}
+
+static int dir_read(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err)
+{
+    const char *root = self(tier)->root, *key = range->key;
+    struct ash_tier_object object;
+    int fd = open_object(tier, key, &object, err), rc;
+
+    if (fd < 0) return fd;
+    if (range->version != NULL && strcmp(range->version, object.version) != 0) {
+        rc = ash_err_set(err, -ESTALE, "%s/%s: the file has changed", root, key);
+    } else if (range->offset > object.size_bytes || range->size_bytes > object.size_bytes - range->offset) {
+        rc = ash_err_set(err, -ERANGE, "%s/%s: the range is not inside the file", root, key);
+    } else {
+        rc = read_fully(fd, range->offset, range->size_bytes, data);
+        if (rc < 0) ash_io_fail(err, rc, key, "read");
+    }
+    close(fd);
+    return rc;
+}
+
+static int dir_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err)
+{
+    struct ash_tier_object object;
+    uint8_t *window = NULL;
+    int fd = open_object(tier, key, &object, err), rc = 0;
+
+    if (fd < 0) return fd;
+    window = malloc(WINDOW_BYTES);
+    if (window == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory");
+    for (uint64_t at = 0; rc == 0 && at < object.size_bytes;) {
+        size_t bytes = ash_min(WINDOW_BYTES, (size_t)(object.size_bytes - at));
+
+        rc = read_fully(fd, at, bytes, window);
+        if (rc < 0)
+            rc = ash_io_fail(err, rc, key, "read");
+        else
+            rc = sink->take(sink->ctx, window, bytes, err);
+        at += bytes;
+    }
+    free(window);
+    close(fd);
+    return rc;
+}
+
+/* ---- removing ---------------------------------------------------------------------------------------------------- */
+
+/* Remove the folders of key that are empty now. */
+static void prune_folders(const struct ash_tier_dir *dir, char *path)
+{
+    size_t root_bytes = strlen(dir->root);
+
+    for (;;) {
+        char *slash = strrchr(path, '/');
+
+        if (slash == NULL || (size_t)(slash - path) <= root_bytes) return;
+        *slash = '\0';
+        if (rmdir(path) < 0) return;
+    }
+}
+
+static int dir_remove(struct ash_tier *tier, const char *key, struct ash_err *err)
+{
+    char path[PATH_MAX], parent[PATH_MAX];
+    int rc = ash_tier_dir_path(self(tier), key, path, err);
+
+    if (rc < 0) return rc;
+    if (unlink(path) < 0) {
+        rc = -errno;
+        if (rc == -ENOENT || rc == -ENOTDIR || rc == -EISDIR) return 0;
+        return ash_io_fail(err, rc, path, "remove");
+    }
+    if (ash_io_parent(parent, sizeof(parent), path) == 0) rc = ash_dir_sync(parent, err);
+    prune_folders(self(tier), path);
+    return rc;
+}
+
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
+
+struct dir_write {
+    int fd;
+    char path[PATH_MAX], temporary[PATH_MAX];
+};
+
+static struct dir_write *write_of(struct ash_tier_write *write)
+{
+    return (struct dir_write *)(void *)write;
+}
+
+static int open_temporary(struct dir_write *write, struct ash_err *err)
+{
+    static _Atomic unsigned serial;
+    char parent[PATH_MAX];
+    int rc = ash_io_parent(parent, sizeof(parent), write->path);
+
+    if (rc == 0) rc = ash_dir_make(parent, err);
+    if (rc < 0) return rc;
+    if ((size_t)snprintf(write->temporary, sizeof(write->temporary), "%s/.%s-%d-%u", parent, ASH_TIER_DIR_TEMPORARY,
+                         (int)getpid(), serial++) >= sizeof(write->temporary))
+        return ash_err_set(err, -ENAMETOOLONG, "the path is too long: %.200s", write->path);
+    write->fd = open(write->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    return write->fd < 0 ? ash_io_fail(err, -errno, write->path, "write") : 0;
+}
+
+static int dir_write_open(struct ash_tier *tier, const char *key, uint64_t total_bytes, bool wants_resume,
+                          struct ash_tier_write **write_out, struct ash_err *err)
+{
+    struct dir_write *write = calloc(1, sizeof(*write));
+    int rc;
+
+    (void)total_bytes;
+    (void)wants_resume;
+    if (write == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    write->fd = -1;
+    rc = ash_tier_dir_path(self(tier), key, write->path, err);
+    if (rc == 0) rc = open_temporary(write, err);
+    if (rc < 0) {
+        free(write);
+        return rc;
+    }
+    *write_out = (struct ash_tier_write *)(void *)write;
+    return 0;
+}
+
+static int dir_write_add(struct ash_tier_write *write, const void *data, size_t size_bytes, struct ash_err *err)
+{
+    int rc = ash_io_write(write_of(write)->fd, data, size_bytes);
+
+    return rc < 0 ? ash_io_fail(err, rc, write_of(write)->path, "write") : 0;
+}
+
+static int dir_write_finish(struct ash_tier_write *tier_write, struct ash_err *err)
+{
+    struct dir_write *write = write_of(tier_write);
+    char parent[PATH_MAX];
+    int rc = ash_io_flush_close(write->fd);
+
+    write->fd = -1;
+    if (rc == 0 && rename(write->temporary, write->path) < 0) rc = -errno;
+    if (rc < 0) return ash_io_fail(err, rc, write->path, "write");
+    write->temporary[0] = '\0';
+    rc = ash_io_parent(parent, sizeof(parent), write->path);
+    return rc < 0 ? rc : ash_dir_sync(parent, err);
+}
+
+static uint64_t dir_write_resumed_bytes(const struct ash_tier_write *write)
+{
+    (void)write;
+    return 0;
+}
+
+static void dir_write_close(struct ash_tier_write *tier_write, bool keeps_parts)
+{
+    struct dir_write *write = write_of(tier_write);
+
+    (void)keeps_parts;
+    if (write->fd >= 0) close(write->fd);
+    if (write->temporary[0] != '\0') unlink(write->temporary);
+    free(write);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static void dir_close(struct ash_tier *tier)
+{
+    free(self(tier)->root);
+    free(tier);
+}
+
+static const struct ash_tier_ops dir_tier_ops = {
+    .size = sizeof(dir_tier_ops),
+    .name = "dir",
+    .stat = dir_stat,
+    .list = ash_tier_dir_list,
+    .read = dir_read,
+    .stream = dir_stream,
+    .remove = dir_remove,
+    .sweep = ash_tier_dir_sweep,
+    .write_open = dir_write_open,
+    .write_add = dir_write_add,
+    .write_finish = dir_write_finish,
+    .write_resumed_bytes = dir_write_resumed_bytes,
+    .write_close = dir_write_close,
+    .close = dir_close,
+};
+
+int ash_tier_dir_open(const char *path, struct ash_tier **tier_out, struct ash_err *err)
+{
+    struct ash_tier_dir *dir = calloc(1, sizeof(*dir));
+    size_t length = strlen(path);
+
+    while (length > 1 && path[length - 1] == '/')
+        length--;
+    if (dir != NULL) dir->root = strndup(length > 0 ? path : ".", length > 0 ? length : 1);
+    if (dir == NULL || dir->root == NULL) {
+        free(dir);
+        return ash_err_set(err, -ENOMEM, "out of memory");
+    }
+    dir->base.ops = &dir_tier_ops;
+    *tier_out = &dir->base;
+    return 0;
+}

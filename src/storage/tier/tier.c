@@ -1,0 +1,125 @@
+/* Opening a place by its address, and the calls that every tier has. */
+#include "storage/tier/tier.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "storage/s3/url.h"
+#include "storage/tier/tier_priv.h"
+
+bool ash_tier_is_url(const char *text)
+{
+    return ash_s3_url_is(text);
+}
+
+int ash_tier_open(const char *url, const struct ash_s3_opts *s3, struct ash_tier **tier_out, struct ash_err *err)
+{
+    struct ash_s3_url parts;
+    char prefix[ASH_TIER_KEY_BYTES + 1];
+    size_t length;
+    int rc;
+
+    if (!ash_tier_is_url(url)) return ash_tier_dir_open(url, tier_out, err);
+    rc = ash_s3_url_parse(url, &parts, err);
+    if (rc < 0) return rc;
+    length = strlen(parts.key);
+    snprintf(prefix, sizeof(prefix), "%s%s", parts.key, length > 0 && parts.key[length - 1] != '/' ? "/" : "");
+    return ash_tier_s3_open(parts.bucket, prefix, s3, tier_out, err);
+}
+
+/* The folder and the name of a file's path. */
+static int open_file(const char *path, struct ash_tier **tier_out, char *key_out, struct ash_err *err)
+{
+    const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
+    char folder[PATH_MAX];
+
+    if (strlen(path) >= sizeof(folder)) return ash_err_set(err, -ENAMETOOLONG, "the path is too long: %.200s...", path);
+    if (name[0] == '\0' || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return ash_err_set(err, -EINVAL, "'%.200s' is a folder: name a file", path);
+    snprintf(folder, sizeof(folder), "%.*s",
+             slash == NULL   ? 1
+             : slash == path ? 1
+                             : (int)(slash - path),
+             slash == NULL ? "." : path);
+    snprintf(key_out, ASH_TIER_KEY_BYTES, "%s", name);
+    return ash_tier_dir_open(folder, tier_out, err);
+}
+
+int ash_tier_open_object(const char *url, const struct ash_s3_opts *s3, struct ash_tier **tier_out, char *key_out,
+                         struct ash_err *err)
+{
+    struct ash_s3_url parts;
+    int rc;
+
+    if (!ash_tier_is_url(url)) return open_file(url, tier_out, key_out, err);
+    rc = ash_s3_url_parse(url, &parts, err);
+    if (rc < 0) return rc;
+    if (parts.key[0] == '\0') return ash_err_set(err, -EINVAL, "'%.200s' is a bucket: name an object in it", url);
+    snprintf(key_out, ASH_TIER_KEY_BYTES, "%s", parts.key);
+    return ash_tier_s3_open(parts.bucket, "", s3, tier_out, err);
+}
+
+void ash_tier_close(struct ash_tier *tier)
+{
+    if (tier != NULL) tier->ops->close(tier);
+}
+
+int ash_tier_stat(struct ash_tier *tier, const char *key, struct ash_tier_object *object_out, struct ash_err *err)
+{
+    return tier->ops->stat(tier, key, object_out, err);
+}
+
+int ash_tier_list(struct ash_tier *tier, const char *prefix, bool is_flat, ash_tier_list_fn each, void *ctx,
+                  struct ash_err *err)
+{
+    return tier->ops->list(tier, prefix, is_flat, each, ctx, err);
+}
+
+int ash_tier_read(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err)
+{
+    return tier->ops->read(tier, range, data, err);
+}
+
+int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err)
+{
+    return tier->ops->stream(tier, key, sink, err);
+}
+
+int ash_tier_remove(struct ash_tier *tier, const char *key, struct ash_err *err)
+{
+    return tier->ops->remove(tier, key, err);
+}
+
+int ash_tier_sweep(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err)
+{
+    return tier->ops->sweep(tier, prefix, age_s, count_out, err);
+}
+
+int ash_tier_write_open(struct ash_tier *tier, const char *key, uint64_t total_bytes, bool wants_resume,
+                        struct ash_tier_write **write_out, struct ash_err *err)
+{
+    return tier->ops->write_open(tier, key, total_bytes, wants_resume, write_out, err);
+}
+
+int ash_tier_write_add(struct ash_tier *tier, struct ash_tier_write *write, const void *data, size_t size_bytes,
+                       struct ash_err *err)
+{
+    return tier->ops->write_add(write, data, size_bytes, err);
+}
+
+int ash_tier_write_finish(struct ash_tier *tier, struct ash_tier_write *write, struct ash_err *err)
+{
+    return tier->ops->write_finish(write, err);
+}
+
+uint64_t ash_tier_write_resumed_bytes(const struct ash_tier *tier, const struct ash_tier_write *write)
+{
+    return tier->ops->write_resumed_bytes(write);
+}
+
+void ash_tier_write_close(struct ash_tier *tier, struct ash_tier_write *write, bool keeps_parts)
+{
+    if (write != NULL) tier->ops->write_close(write, keeps_parts);
+}

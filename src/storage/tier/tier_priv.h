@@ -1,0 +1,13 @@
+/* tier (private) - the implementations. */
+#ifndef ASH_STORAGE_TIER_TIER_PRIV_H
+#define ASH_STORAGE_TIER_TIER_PRIV_H
+
+#include "storage/tier/tier.h"
+
+/* A folder. Borrows nothing. */
+int ash_tier_dir_open(const char *path, struct ash_tier **tier_out, struct ash_err *err);
+/* A bucket; every key gets prefix in front. */
+int ash_tier_s3_open(const char *bucket, const char *prefix, const struct ash_s3_opts *opts, struct ash_tier **tier_out,
+                     struct ash_err *err);
+
+#endif
