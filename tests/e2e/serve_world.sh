@@ -20,4 +20,5 @@ same "exit code after SIGTERM" 0 "$server_code"
 start_server --model "$stories" --served-model-name stories,gpt-4o --chat-template "$SOURCE/tests/e2e/lib/chatml.jinja" \
     --reasoning-parser think --max-num-seqs 2 --no-enable-prefix-caching || exit 1
 (cd "$SCRATCH" && node serve_world.mjs "http://127.0.0.1:$port" any 'a chat') || fail "the clients found something"
+stop_server TERM
 finish

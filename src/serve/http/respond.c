@@ -207,8 +207,10 @@ enum MHD_Result ash_http_queue(struct ash_http_exchange *exchange, struct MHD_Co
     struct MHD_Response *response;
     enum MHD_Result result;
 
+    pthread_mutex_lock(&exchange->lock);
     ash_assert(exchange->state == ASH_HTTP_READY);
     exchange->state = ASH_HTTP_QUEUED;
+    pthread_mutex_unlock(&exchange->lock);
     ash_http_exchange_get(exchange);
     if (exchange->out.size_bytes == 0 && !is_stream) {
         response = MHD_create_response_from_buffer(0, NULL, MHD_RESPMEM_PERSISTENT);

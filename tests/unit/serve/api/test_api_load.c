@@ -160,21 +160,25 @@ static void run_cancels(size_t count)
     wait_idle();
 }
 
+/* This process has 8 MB, of which malloc's fragments are some percent and come and go with how many are at it at once. A
+ * leak comes with every round. */
 static void test_memory_does_not_grow(void **state)
 {
-    size_t count = count_from("ASHLAR_TEST_CANCELS", CANCELS), before, after;
+    size_t count = count_from("ASHLAR_TEST_CANCELS", CANCELS), before, after, limit;
     (void)state;
 
     run_cancels(count);
     run_cancels(count);
     malloc_trim(0);
-    before = resident_bytes();
-    run_cancels(count);
-    malloc_trim(0);
-    after = resident_bytes();
-    print_message("%zu cancels: resident %zu, then %zu KiB\n", count, before >> 10, after >> 10);
-    /* This process has 8 MB, of which malloc's own fragments are some percent: a leak would be larger. */
-    if (!SANITIZED) assert_true(after < before + before / 100 + (256 << 10));
+    before = after = resident_bytes();
+    limit = before + before / 100 + (256 << 10);
+    for (int round = 0; round == 0 || (round < 5 && after >= limit); round++) {
+        run_cancels(count);
+        malloc_trim(0);
+        after = resident_bytes();
+        print_message("%zu cancels: resident %zu, then %zu KiB\n", count, before >> 10, after >> 10);
+    }
+    if (!SANITIZED) assert_true(after < limit);
 }
 
 static int setup(void **state)
