@@ -37,19 +37,20 @@ static void tell_retry(void *ctx, const char *why, double wait_s)
     ash_log(ASH_LOG_WARN, "%s; trying again in %.1f s", why, wait_s);
 }
 
-static int respond(const struct ash_store_form *form, const struct ash_store_flags *flags, struct ash_s3_opts *s3,
+static int respond(const struct ash_store_form *form, const struct ash_store_flags *flags, const struct ash_s3_opts *s3,
                    const char *const *words)
 {
     struct ash_progress_bar bar;
+    struct ash_s3_opts told = *s3; /* with somebody to tell of retries */
     struct ash_err err = {0};
     int rc;
 
     ash_interrupt_install();
     ash_progress_bar_init(&bar);
     bar.next_ns = 0; /* the first retry is told at once */
-    s3->on_retry = tell_retry;
-    s3->on_retry_ctx = &bar;
-    rc = form->respond(flags, s3, words, &err);
+    told.on_retry = tell_retry;
+    told.on_retry_ctx = &bar;
+    rc = form->respond(flags, &told, words, &err);
     if (rc == -EINTR && ash_interrupt_requested()) {
         ash_log(ASH_LOG_ERROR, "%s", err.text);
         return ash_cmd_stopped();
