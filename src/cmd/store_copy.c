@@ -103,7 +103,7 @@ static int copy_place(struct copy *copy, const struct ash_s3_opts *s3, const cha
     return rc;
 }
 
-static int copy_respond(const struct ash_store_flags *flags, struct ash_s3_opts *s3, const char *const *words,
+static int copy_respond(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                         struct ash_err *err)
 {
     struct copy copy = {.wants_resume = flags->wants_resume};

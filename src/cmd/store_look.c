@@ -103,7 +103,7 @@ static int ls_one(void *ctx, const char *key, const struct ash_tier_object *obje
     return 0;
 }
 
-static int ls_respond(const struct ash_store_flags *flags, struct ash_s3_opts *s3, const char *const *words,
+static int ls_respond(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                       struct ash_err *err)
 {
     struct ls_state state = {.list = flags->wants_json ? json_array() : NULL};
@@ -128,7 +128,7 @@ static const struct ash_cmd_usage stat_usage = {
 };
 static const struct ash_opt stat_opts[] = {JSON};
 
-static int stat_respond(const struct ash_store_flags *flags, struct ash_s3_opts *s3, const char *const *words,
+static int stat_respond(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                         struct ash_err *err)
 {
     struct ash_tier_object object = {0};
@@ -185,7 +185,7 @@ static int verify_one(struct ash_tier *tier, const char *key, struct ash_store_p
     return 0;
 }
 
-static int verify_respond(const struct ash_store_flags *flags, struct ash_s3_opts *s3, const char *const *words,
+static int verify_respond(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                           struct ash_err *err)
 {
     struct ash_store_progress progress = {0};
@@ -218,7 +218,7 @@ static const struct ash_cmd_usage rm_usage = {
 };
 static const struct ash_opt rm_opts[] = {RECURSIVE};
 
-static int rm_respond(const struct ash_store_flags *flags, struct ash_s3_opts *s3, const char *const *words,
+static int rm_respond(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                       struct ash_err *err)
 {
     struct ash_tier_object object;
@@ -253,7 +253,7 @@ static const struct ash_opt gc_opts[] = {
     {"older_than_h", ASH_OPT_DOUBLE, FLAG(older_than_h), "24", "hours since it was begun", 0, 1e6, NULL},
 };
 
-static int gc_respond(const struct ash_store_flags *flags, struct ash_s3_opts *s3, const char *const *words,
+static int gc_respond(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                       struct ash_err *err)
 {
     struct target target = {0};

@@ -26,7 +26,7 @@ struct ash_store_form {
     const struct ash_opt *opts;
     size_t opt_count, word_count; /* word_count: 1 or 2, all of them required */
     const char *missing_word;
-    int (*respond)(const struct ash_store_flags *flags, struct ash_s3_opts *s3, const char *const *words,
+    int (*respond)(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                    struct ash_err *err);
 };
 

@@ -114,6 +114,14 @@ try "$ASHLAR" generate --model s3://bucket/models/stories "${words[@]}"
 rclone deletefile r:bucket/models/stories/notes.txt
 try "$ASHLAR" generate --model s3://bucket/models/stories "${words[@]}"
 [ ! -e "$(dirname "$model")/notes.txt" ] || fail "an object that is gone is still in the cache"
+rm -r cache
+for turn in 1 2 3; do # together: one fetches, the others wait for it
+    "$ASHLAR" generate --model s3://bucket/models/stories "${words[@]}" > "together.$turn" 2> "together.$turn.err" < /dev/null &
+    pids[turn]=$!
+done
+for turn in 1 2 3; do
+    wait "${pids[turn]}" && cmp -s "together.$turn" expected || fail "three at a time: $(cat "together.$turn.err")"
+done
 try "$ASHLAR" generate --model s3://bucket/models/none "${words[@]}"
 expect_error 1 "no such model" "nothing at s3://bucket/models/none"
 

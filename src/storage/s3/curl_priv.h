@@ -8,14 +8,13 @@
 #include "base/str.h"
 
 /* The functions that are used, under their own names without the prefix. */
-#define ASH_CURL_FUNCTIONS(X)                                                                                          \
-    X(global_init)                                                                                                     \
-    X(easy_init)                                                                                                       \
-    X(easy_cleanup)                                                                                                    \
-    X(easy_setopt)                                                                                                     \
-    X(easy_getinfo) X(easy_perform) X(easy_strerror) X(slist_append) X(slist_free_all) X(multi_init) X(multi_cleanup)  \
-        X(multi_add_handle) X(multi_remove_handle) X(multi_perform) X(multi_poll) X(multi_info_read) X(multi_setopt)   \
-            X(getdate)
+/* clang-format off */
+#define ASH_CURL_FUNCTIONS(X) \
+    X(global_init) X(easy_init) X(easy_cleanup) X(easy_setopt) X(easy_getinfo) X(easy_perform) \
+    X(easy_strerror) X(slist_append) X(slist_free_all) X(multi_init) X(multi_cleanup) \
+    X(multi_add_handle) X(multi_remove_handle) X(multi_perform) X(multi_poll) X(multi_info_read) \
+    X(multi_setopt) X(getdate)
+/* clang-format on */
 
 struct ash_curl {
 #define ASH_CURL_FIELD(name) __typeof__(curl_##name) *name;

@@ -1,6 +1,6 @@
 /* Reads an object from its first byte to its last and compares it with its ETag: the MD5 of the bytes, or the MD5 of
- * the MD5s of its parts. Where nobody says how large the parts were, the sizes that clients use are tried together,
- * in one pass. */
+ * the MD5s of its parts. Where nobody says how large the parts were, the sizes that clients use are tried together, in
+ * one pass. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>

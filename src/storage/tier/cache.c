@@ -3,14 +3,18 @@
 #include "storage/tier/cache.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
 
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/interrupt.h"
 #include "base/json.h"
 #include "base/opts.h"
 #include "storage/s3/url.h"
@@ -181,17 +185,35 @@ static int place_path(const struct ash_tier_cache *cache, const char *bucket, co
     return rc;
 }
 
+/* Wait until no other process fetches this place. Returns a descriptor that holds the lock until it is closed, or a
+ * negative errno. File systems without locks do without. */
+static int lock_place(const char *folder, struct ash_err *err)
+{
+    struct ash_str path = {0};
+    int rc = ash_str_addf(&path, "%s.lock", folder), fd = -1;
+
+    if (rc == 0) fd = open(path.data, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (rc == 0 && fd < 0) rc = -errno;
+    while (rc == 0 && flock(fd, LOCK_EX) < 0 && errno == EINTR)
+        if (ash_interrupt_requested()) rc = -EINTR;
+    if (rc < 0) ash_err_set(err, rc, "cannot lock %.300s: %s", path.data != NULL ? path.data : folder, strerror(-rc));
+    if (rc < 0 && fd >= 0) close(fd);
+    ash_str_fini(&path);
+    return rc < 0 ? rc : fd;
+}
+
 /* Fetch `only` (NULL: everything) of the place s3://bucket/prefix into its folder, whose path is appended to path. */
 static int fetch_place(const struct ash_tier_cache *cache, const struct ash_s3_url *place, const char *only,
                        struct ash_str *path, struct ash_err *err)
 {
     struct fetch fetch = {.cache = cache, .only = only, .err = err, .wanted = json_object()};
     struct ash_str folder = {0}, record = {0};
-    int rc = place_path(cache, place->bucket, place->key, &folder, err);
+    int rc = place_path(cache, place->bucket, place->key, &folder, err), lock = -1;
 
     if (rc == 0) rc = ash_str_addf(&record, "%s.json", folder.data);
     if (rc == 0) rc = ash_dir_make(folder.data, err);
-    if (rc == 0) rc = ash_tier_s3_open(place->bucket, place->key, cache->s3, &fetch.from, err);
+    if (rc == 0) rc = lock = lock_place(folder.data, err);
+    if (rc >= 0) rc = ash_tier_s3_open(place->bucket, place->key, cache->s3, &fetch.from, err);
     if (rc == 0) rc = ash_tier_dir_open(folder.data, &fetch.to, err);
     if (rc == 0) {
         fetch.record_path = record.data;
@@ -199,6 +221,7 @@ static int fetch_place(const struct ash_tier_cache *cache, const struct ash_s3_u
         rc = fetch_all(&fetch);
     }
     if (rc == 0) rc = ash_str_addf(path, "%s%s%s", folder.data, only != NULL ? "/" : "", only != NULL ? only : "");
+    if (lock >= 0) close(lock);
     ash_tier_close(fetch.from);
     ash_tier_close(fetch.to);
     json_decref(fetch.wanted);

@@ -1,7 +1,6 @@
 /* cache - objects of a remote place as files of this machine: what is missing or has changed is fetched, the rest
- * stays. The folder has a record of which version each file is, written after the file, so that a process that is
- * killed leaves files that are fetched again, never wrong ones. Several processes may fetch the same place: each
- * file appears whole. */
+ * stays. The folder has a record of which version each file is, written after the file: a process that is killed leaves
+ * files that are fetched again, never wrong ones. Of several processes that want the same place, one fetches. */
 #ifndef ASH_STORAGE_TIER_CACHE_H
 #define ASH_STORAGE_TIER_CACHE_H
 
