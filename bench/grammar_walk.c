@@ -3,7 +3,8 @@
  * A request is a line of JSON: {"schema": ..., "gbnf": "...", "regex": "...", "any_space": bool, "walks": count,
  * "seed": number, "texts": [...]}; one of the first three. Its answer is one too: {"error": "..."} or {"compile_us":
  * ..., "walks": [texts, null where one did not end], "takes": [bool of each text], "mask_us": [of each mask]}. A walk
- * draws a token among those allowed, and leans towards the end. */
+ * draws a token among those allowed, and leans towards the end. With "masks": true a walk is {"ids": [...], "masks":
+ * [...]} instead. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -99,6 +100,38 @@ static int32_t draw(const struct world *world, const uint64_t *mask, uint64_t se
     return count > 0 ? best[ash_rng_below(seed, 2, step, count)] : draw_any(world, mask, seed, step);
 }
 
+/* A mask as hexadecimal digits, words from the first on. */
+static json_t *mask_text(const struct world *world, const uint64_t *mask)
+{
+    struct ash_str text = {0};
+    json_t *result;
+
+    for (size_t w = 0; w < ash_vocab_trie_mask_words(world->trie); w++)
+        ash_str_addf(&text, "%016llx", (unsigned long long)mask[w]);
+    result = json_stringn(text.data, text.size_bytes);
+    ash_str_fini(&text);
+    return result;
+}
+
+/* A walk as ids, and the mask before each. */
+static json_t *walk_masks(const struct world *world, struct ash_grammar *grammar, uint64_t seed)
+{
+    json_t *ids = json_array(), *masks = json_array();
+    struct ash_matcher *matcher = NULL;
+    struct ash_err err = {0};
+
+    for (size_t i = 0; i < 100 && (matcher != NULL || ash_matcher_open(grammar, world->trie, &matcher, &err) == 0);
+         i++) {
+        const uint64_t *mask = ash_matcher_mask(matcher);
+        int32_t id = mask != NULL ? draw(world, mask, seed, i) : -1;
+        if (mask != NULL) json_array_append_new(masks, mask_text(world, mask));
+        json_array_append_new(ids, json_integer(id));
+        if (id < 0 || id == world->eos || ash_matcher_accept(matcher, id) < 0) break;
+    }
+    ash_matcher_close(matcher);
+    return json_pack("{s:o, s:o}", "ids", ids, "masks", masks);
+}
+
 /* The text of one walk, or null. */
 static json_t *walk(const struct world *world, struct ash_grammar *grammar, uint64_t seed, json_t *times)
 {
@@ -171,8 +204,12 @@ static json_t *answer(const struct world *world, const json_t *request)
 
     if (compile(request, &grammar, &err) < 0) json_object_set_new(result, "error", json_string(err.text));
     json_object_set_new(result, "compile_us", json_real((double)(cpu_ns() - start) * 1e-3));
-    for (json_int_t i = 0; i < count && grammar != NULL; i++)
-        json_array_append_new(walks, walk(world, grammar, seed + (uint64_t)i * 1000003, times));
+    for (json_int_t i = 0; i < count && grammar != NULL; i++) {
+        uint64_t own = seed + (uint64_t)i * 1000003;
+        json_array_append_new(walks, json_is_true(json_object_get(request, "masks"))
+                                         ? walk_masks(world, grammar, own)
+                                         : walk(world, grammar, own, times));
+    }
     json_array_foreach(json_object_get(request, "texts"), index, text)
         if (grammar != NULL) json_array_append_new(taken, json_boolean(takes(world, grammar, json_string_value(text))));
     json_object_set_new(result, "walks", walks);

@@ -74,12 +74,16 @@ static size_t tokens_of(const struct ash_load_result *result)
     return result->answer_tokens > 0 ? result->answer_tokens : result->chunks;
 }
 
+/* An answer of one token has no time between tokens. */
+static bool has_tpot(const struct ash_load_result *result)
+{
+    return tokens_of(result) > 1 && result->chunks > 0;
+}
+
 /* From the first text to the last one, for each token but the first; 0 where there is none. */
 static double tpot_ms(const struct ash_load_result *result)
 {
-    size_t tokens = tokens_of(result);
-
-    return tokens > 1 && result->chunks > 1 ? (result->last_s - result->first_s) * 1e3 / (double)(tokens - 1) : 0;
+    return has_tpot(result) ? (result->last_s - result->first_s) * 1e3 / (double)(tokens_of(result) - 1) : 0;
 }
 
 static bool is_good(const struct ash_load_result *result, const struct ash_bench_limits *limits)
@@ -132,7 +136,7 @@ static void collect(const struct ash_load_results *results, enum latency latency
                        : latency == LATENCY_E2E  ? e2e_ms(result)
                                                  : (result->sent_s - result->due_s) * 1e3;
 
-        if (!result->is_ok || (latency == LATENCY_TPOT && value == 0)) continue;
+        if (!result->is_ok || (latency == LATENCY_TPOT && !has_tpot(result))) continue;
         sample->values[sample->count++] = value;
     }
 }

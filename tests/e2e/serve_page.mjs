@@ -5,18 +5,21 @@ import { chromium } from "playwright-core";
 
 const [executablePath, server, kind] = process.argv.slice(2);
 // Between browser and server: passes everything on, answers with pause_ms between their events, so that the test sees them grow.
-let pause_ms = 0, closed = 0;
+let pause_ms = 0, closed = 0, cutAfter = Infinity;
 const pause = () => new Promise((resolve) => setTimeout(resolve, pause_ms));
 const proxy = http.createServer((from, to) => {
     const forward = http.request(server + from.url, { method: from.method, headers: from.headers }, async (answer) => {
         to.writeHead(answer.statusCode, answer.headers);
         to.on("close", () => { if (!to.writableFinished) { closed++; forward.destroy(); } });
-        for await (const chunk of answer)
-            for (const event of pause_ms ? chunk.toString("latin1").split(/(?<=\n\n)/) : [chunk]) {
-                if (to.destroyed) return;
-                to.write(event, "latin1");
-                if (pause_ms) await pause();
-            }
+        try {
+            for await (const chunk of answer)
+                for (const event of pause_ms ? chunk.toString("latin1").split(/(?<=\n\n)/) : [chunk]) {
+                    if (to.destroyed) return;
+                    if (pause_ms && --cutAfter === 0) { to.destroy(); forward.destroy(); return; }
+                    to.write(event, "latin1");
+                    if (pause_ms) await pause();
+                }
+        } catch { to.destroy(); } // one of the two has gone
         to.end();
     });
     forward.on("error", () => to.destroy());
@@ -135,6 +138,18 @@ const tests = {
         pause_ms = 0;
         await until("the server goes on", async () => { const l = await load(); return l.running === 0 && l.waiting === 0; });
         extra = null;
+    },
+    async "an answer that is cut says so and keeps its text"() {
+        await page.locator("#new").click();
+        pause_ms = 5;
+        cutAfter = 12;
+        await ask("Once upon a time");
+        pause_ms = 0;
+        cutAfter = Infinity;
+        assert.match(await last().locator(".error").textContent(), /network|connection/);
+        assert.notEqual(await last().locator(".body").textContent(), "");
+        assert.match(await last().locator("footer").textContent(), /\d+ tokens/);
+        forgive(/ERR_|Failed to load/);
     },
     async "what a model writes stays text"() {
         await page.locator("#new").click();

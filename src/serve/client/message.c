@@ -14,6 +14,7 @@
 #include "serve/client/response.h"
 
 #define PORT_DEFAULT 80
+#define CONNECT_SECONDS 2 /* for a server that is just starting */
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
@@ -224,7 +225,7 @@ int ash_load_fetch(const struct ash_load_opts *opts, const char *path, const str
                    struct ash_err *err)
 {
     uint64_t deadline_ns = ash_deadline_in(opts->timeout_s);
-    int fd = ash_socket_connect(opts->url.host, opts->url.port, ash_deadline_in(5), err), rc;
+    int fd = ash_socket_connect(opts->url.host, opts->url.port, ash_deadline_in(CONNECT_SECONDS), err), rc;
     struct ash_response response;
     struct ash_str request = {0};
     char name[ASH_LOAD_HOST_BYTES];

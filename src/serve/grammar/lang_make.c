@@ -147,7 +147,7 @@ static void draw_control(struct ash_pda_draft *draft, uint32_t from, uint32_t to
 {
     static const char *const short_forms = "\b\f\n\r\t", *const letters = "bfnrt";
     const char *found = point != 0 ? strchr(short_forms, (int)point) : NULL;
-    char text[8];
+    char text[16];
 
     if (found != NULL) {
         snprintf(text, sizeof(text), "\\%c", letters[found - short_forms]);

@@ -208,7 +208,7 @@ static void add_sized(struct ash_pda_draft *draft, uint32_t states[2], uint32_t 
     }
     for (int i = 0; i < size; i++) {
         static const uint8_t marks[] = {0, 0, 0xc0, 0xe0, 0xf0};
-        int shift = 6 * (size - 1 - i);
+        unsigned shift = 6 * (unsigned)(size - 1 - i);
         uint8_t mark = i == 0 ? marks[size] : 0x80, mask = i == 0 ? 0xff : 0x3f;
         ranges[i][0] = (uint8_t)(mark | (low >> shift & mask));
         ranges[i][1] = (uint8_t)(mark | (high >> shift & mask));

@@ -8,6 +8,8 @@
 
 #include "base/assert.h"
 
+#define EMPTY_REPEATS_MAX 256
+
 /* Which states reach the end of their rule, and which rules therefore match something; by empty texts only, or by
  * any. */
 struct reach {
@@ -325,6 +327,19 @@ static int analyse(struct ash_pda *pda, struct ash_err *err)
     return rc;
 }
 
+/* Counting what may be empty makes as many places as it may be repeated: only few are allowed. */
+static int refuse_empty_repeats(const struct ash_pda *pda, struct ash_err *err)
+{
+    for (size_t i = 0; i < pda->edge_count; i++) {
+        const struct ash_pda_edge *edge = &pda->edges[i];
+        uint32_t counts = edge->max == ASH_PDA_UNBOUNDED ? edge->min : edge->max;
+        if (edge->kind == ASH_PDA_REPEAT && counts > EMPTY_REPEATS_MAX && pda->rules[edge->rule].can_be_empty)
+            return ash_err_set(err, -E2BIG, "what may be empty is repeated %u times, which is more than %d", counts,
+                               EMPTY_REPEATS_MAX);
+    }
+    return 0;
+}
+
 int ash_pda_finish(struct ash_pda_draft *draft, uint32_t root, const char *const *names, struct ash_pda **pda_out,
                    struct ash_err *err)
 {
@@ -341,6 +356,7 @@ int ash_pda_finish(struct ash_pda_draft *draft, uint32_t root, const char *const
     pda->root = root;
     rc = analyse(pda, err);
     if (rc == 0) rc = refuse_left_recursion(pda, names, err);
+    if (rc == 0) rc = refuse_empty_repeats(pda, err);
     if (rc < 0) goto fail;
     *pda_out = pda;
     return 0;

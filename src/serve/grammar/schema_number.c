@@ -252,8 +252,10 @@ static int join(struct ash_schema *schema, struct conditions *conditions, struct
 static int join_expression(struct ash_schema *schema, struct conditions *conditions, const char *expression)
 {
     struct ash_lang *own = NULL;
-    int rc = ash_lang_from_regex(expression, strlen(expression), ASH_LANG_WHOLE, schema->limits, &own, schema->err);
+    int rc = ash_pda_draft_check(schema->draft, schema->err);
 
+    if (rc == 0)
+        rc = ash_lang_from_regex(expression, strlen(expression), ASH_LANG_WHOLE, schema->limits, &own, schema->err);
     return rc < 0 ? rc : join(schema, conditions, own);
 }
 

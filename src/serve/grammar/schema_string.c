@@ -33,6 +33,8 @@ static int add_pattern(struct ash_schema *schema, const json_t *part, struct ash
     int rc;
 
     if (pattern == NULL) return 0;
+    rc = ash_pda_draft_check(schema->draft, schema->err);
+    if (rc < 0) return rc;
     rc = ash_lang_from_regex(json_string_value(pattern), json_string_length(pattern), ASH_LANG_PART, schema->limits,
                              &own, schema->err);
     if (rc == 0) rc = both(schema, lang, own);

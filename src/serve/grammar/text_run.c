@@ -45,7 +45,7 @@ static bool is_wide_text(struct ash_pda_cache *cache, uint32_t config, uint32_t 
 uint32_t ash_pda_cache_text_next(struct ash_pda_cache *cache, uint32_t config)
 {
     struct ash_pda_config *from = ash_pda_cache_config(cache, config);
-    uint32_t known = atomic_load_explicit(&from->text_next, memory_order_relaxed), target;
+    uint32_t known = atomic_load_explicit(&from->text_next, memory_order_acquire), target;
 
     if (known > 0) return known - 1;
     target = after_range(cache, config, 'a', 'z');
@@ -54,7 +54,7 @@ uint32_t ash_pda_cache_text_next(struct ash_pda_cache *cache, uint32_t config)
          after_range(cache, config, '"' + 1, '\\' - 1) != target ||
          after_range(cache, config, '\\' + 1, 0x7e) != target || !is_wide_text(cache, config, target)))
         target = ASH_PDA_DEAD;
-    atomic_store_explicit(&from->text_next, target + 1, memory_order_relaxed);
+    atomic_store_explicit(&from->text_next, target + 1, memory_order_release);
     return target;
 }
 

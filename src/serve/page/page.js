@@ -251,10 +251,11 @@ async function stream(message, meter) {
   let frame = 0;
   const draw = () => { frame = 0; if (meter.isDone) return; show(message); say(figures(meter, false)); follow(); };
   for await (const data of events(response)) {
-    if (data === "[DONE]") break;
+    if (data === "[DONE]") return;
     take(message, JSON.parse(data), meter);
     frame ||= requestAnimationFrame(draw);
   }
+  throw new Error("the connection ended before the answer did");
 }
 async function answer() {
   const message = { role: "assistant", content: "" }, meter = { start: performance.now(), chunks: 0 };
@@ -278,6 +279,7 @@ async function answer() {
   meter.isDone = true;
   message.stats = figures(meter, true) || (meter.finish ?? "");
   views.get(message).node.classList.remove("writing");
+  $("announce").textContent = message.error ? "" : `Answer complete. ${message.stats}`; // an error is announced by itself
   say(state.isBase ? "no chat template: continues your text" : "");
   keepMessages();
   showAll();

@@ -141,6 +141,7 @@ static void gbnf_grammars(void **state)
     refuse(GBNF, "root ::= \"a\" )", -EINVAL, "unexpected");
     refuse(GBNF, "root ::= \"a\"{3,1}", -EINVAL, "wrong way round");
     refuse(GBNF, "root ::= \"a\" root", -EINVAL, "no text at all");
+    refuse(GBNF, "root ::= (\"a\"?){0,1000}", -E2BIG, "may be empty");
     refuse(GBNF, "root = \"a\"", -EINVAL, "'::='");
 }
 
