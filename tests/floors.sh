@@ -17,6 +17,9 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         may["plan"] = "base infra model"
         may["orchestrate"] = may["observe"] = "base infra"
         may["cmd"] = "base infra fabric storage compute collective text model parallel train serve plan orchestrate observe"
+        # rooms that keep to less than their floor may
+        room["serve/grammar"] = "base text serve/grammar"
+        room["serve/tools"] = "base text serve/grammar serve/tools"
     }
     function violation(what) { print FILENAME ": " what; bad++ }
     FNR == 1 {
@@ -35,6 +38,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         if (header ~ /_priv\.h$/ && target != floor) violation("\"" header "\" is private to " target)
         here = folder(FILENAME)
         there = folder(header)
+        if (here in room && index(" " room[here] " ", " " there " ") == 0) violation("room \"" here "\" may not include \"" header "\"")
         folders[here] = folders[there] = 1
         if (here != there && !((here, there) in edge)) {
             edge[here, there] = FILENAME " includes " header

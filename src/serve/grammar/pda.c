@@ -206,12 +206,13 @@ static void add_sized(struct ash_pda_draft *draft, uint32_t states[2], uint32_t 
             return;
         }
     }
-    for (int i = 0; i < size; i++) {
+    for (int i = size - 1; i >= 0; i--) { /* six bits each, from the last byte on */
         static const uint8_t marks[] = {0, 0, 0xc0, 0xe0, 0xf0};
-        unsigned shift = 6 * (unsigned)(size - 1 - i);
         uint8_t mark = i == 0 ? marks[size] : 0x80, mask = i == 0 ? 0xff : 0x3f;
-        ranges[i][0] = (uint8_t)(mark | (low >> shift & mask));
-        ranges[i][1] = (uint8_t)(mark | (high >> shift & mask));
+        ranges[i][0] = (uint8_t)(mark | (low & mask));
+        ranges[i][1] = (uint8_t)(mark | (high & mask));
+        low >>= 6;
+        high >>= 6;
     }
     add_ranges(draft, states[0], states[1], ranges, (size_t)size);
 }

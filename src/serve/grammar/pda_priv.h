@@ -139,14 +139,20 @@ int ash_pda_cache_copy(struct ash_pda_cache *cache, uint32_t config, struct ash_
 #define ASH_TRIE_LARGE 8      /* tokens below a node from which on it pays to look whether all are allowed */
 #define ASH_TRIE_PLAIN_MAX 32 /* plain tokens are grouped by their characters, up to so many */
 
-/* A node in preorder: what comes after a node is below it until `end`. */
+/* A node in preorder: what comes after a node is below it until `end`. 16 bytes: walks are bound by memory. */
 struct ash_trie_node {
     uint32_t end;
     uint32_t first_token; /* of those at and below it, in the order of nodes */
     uint16_t token_count; /* that end here */
     uint8_t characters;   /* up to here, when they are plain and complete and the node is large; else 0 */
     uint8_t byte;
-    uint8_t plain; /* characters of the longest token at or below, when all are plain; else 255 */
+    uint32_t plain : 8; /* characters of the longest token at or below, when all are plain; else 255 */
+    uint32_t set : 24;  /* of a large node: the set of bytes below it; else 0 */
+};
+
+/* Bytes as bits. */
+struct ash_byte_set {
+    uint64_t words[4];
 };
 
 struct ash_vocab_trie {
@@ -159,6 +165,8 @@ struct ash_vocab_trie {
     char *bytes;       /* the special mark first, for those */
     int32_t *eos;
     size_t eos_count;
+    struct ash_byte_set *sets; /* the first is not used */
+    size_t set_count;
     uint64_t *plain; /* [ASH_TRIE_PLAIN_MAX + 1][words] plain tokens of at most that many characters; last: all */
 };
 /* One after the last of the tokens at and below a node, which begin at its first_token. */

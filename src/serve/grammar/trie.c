@@ -183,10 +183,29 @@ static int find_plain(struct ash_vocab_trie *trie)
                 set_bit(trie->plain + k * trie->words, id);
             set_bit(trie->plain + ASH_TRIE_PLAIN_MAX * trie->words, id);
         }
-        node->plain = (uint8_t)most;
+        node->plain = most & 0xff;
         if (most == NOT_PLAIN || ash_trie_tokens_end(trie, node) - node->first_token < ASH_TRIE_LARGE)
             node->characters = 0;
     }
+    return 0;
+}
+
+/* The bytes below each large node. */
+static int find_sets(struct ash_vocab_trie *trie)
+{
+    trie->set_count = 1;
+    for (size_t n = 0; n < trie->node_count; n++) {
+        struct ash_trie_node *node = &trie->nodes[n];
+        if (ash_trie_tokens_end(trie, node) - node->first_token >= ASH_TRIE_LARGE && trie->set_count < 1u << 24)
+            node->set = (uint32_t)trie->set_count++ & 0xffffff;
+    }
+    trie->sets = calloc(trie->set_count, sizeof(*trie->sets));
+    if (trie->sets == NULL) return -ENOMEM;
+    for (size_t n = 0; n < trie->node_count; n++)
+        for (uint32_t below = (uint32_t)n + 1; trie->nodes[n].set != 0 && below < trie->nodes[n].end; below++) {
+            uint8_t byte = trie->nodes[below].byte;
+            trie->sets[trie->nodes[n].set].words[byte / 64] |= UINT64_C(1) << byte % 64;
+        }
     return 0;
 }
 
@@ -212,7 +231,8 @@ int ash_vocab_trie_from_tokens(const struct ash_vocab_token *tokens, size_t coun
     if (trie == NULL) goto fail;
     trie->vocab = count;
     trie->words = ash_div_up(count, 64);
-    if (copy_tokens(trie, tokens, count) < 0 || build_nodes(trie) < 0 || find_plain(trie) < 0) goto fail;
+    if (copy_tokens(trie, tokens, count) < 0 || build_nodes(trie) < 0 || find_plain(trie) < 0 || find_sets(trie) < 0)
+        goto fail;
     rc = copy_eos(trie, eos_ids, eos_count, err);
     if (rc < 0) {
         ash_vocab_trie_close(trie);
@@ -259,6 +279,7 @@ void ash_vocab_trie_close(struct ash_vocab_trie *trie)
     free(trie->offsets);
     free(trie->bytes);
     free(trie->eos);
+    free(trie->sets);
     free(trie->plain);
     free(trie);
 }
