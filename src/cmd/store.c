@@ -42,7 +42,6 @@ static int respond(const struct ash_store_form *form, const struct ash_store_fla
 {
     struct ash_s3_opts told = *s3; /* for this call: it speaks to the bar below */
     struct ash_progress_bar bar;
-    struct ash_s3_opts told = *s3; /* with somebody to tell of retries */
     struct ash_err err = {0};
     int rc;
 
