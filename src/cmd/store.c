@@ -41,7 +41,6 @@ static int respond(const struct ash_store_form *form, const struct ash_store_fla
                    const char *const *words)
 {
     struct ash_progress_bar bar;
-    struct ash_s3_opts told = *s3; /* with somebody to tell of retries */
     struct ash_err err = {0};
     int rc;
 
