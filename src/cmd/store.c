@@ -40,6 +40,7 @@ static void tell_retry(void *ctx, const char *why, double wait_s)
 static int respond(const struct ash_store_form *form, const struct ash_store_flags *flags, const struct ash_s3_opts *s3,
                    const char *const *words)
 {
+    struct ash_s3_opts told = *s3; /* for this call: it speaks to the bar below */
     struct ash_progress_bar bar;
     struct ash_err err = {0};
     int rc;
