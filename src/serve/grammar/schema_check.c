@@ -284,13 +284,12 @@ static int decode_step(const char *text, size_t size_bytes, struct ash_str *step
     if (ash_str_adds(step, "") < 0) return -ENOMEM;
     for (size_t i = 0; i < size_bytes && rc == 0; i++) {
         char c = text[i];
-        unsigned byte;
         if (c == '%') {
             char hex[3] = {0};
             if (i + 2 >= size_bytes) return -EINVAL;
             memcpy(hex, text + i + 1, 2);
-            if (strspn(hex, "0123456789abcdefABCDEF") != 2 || sscanf(hex, "%x", &byte) != 1) return -EINVAL;
-            c = (char)byte;
+            if (strspn(hex, "0123456789abcdefABCDEF") != 2) return -EINVAL;
+            c = (char)strtoul(hex, NULL, 16);
             i += 2;
         }
         rc = ash_str_add(step, &c, 1);

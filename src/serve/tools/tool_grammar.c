@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/utf8.h"
 #include "serve/grammar/pda.h"
 #include "serve/grammar/schema.h"
@@ -26,8 +27,9 @@ static size_t mark_bytes(const struct builder *builder, const char *mark, char b
 {
     size_t size = strlen(mark), at = 0;
 
+    ash_assert(size + 2 <= 64);
     if (ash_vocab_trie_has_special(builder->opts->trie, mark)) buf[at++] = (char)ASH_VOCAB_SPECIAL_BYTE;
-    memcpy(buf + at, mark, size);
+    memcpy(buf + at, mark, size + 1);
     return at + size;
 }
 
