@@ -1,7 +1,7 @@
 /* cost: of the ops that take most of the time. */
 #include "compute/profile/cost.h"
 
-#include "base/math.h"
+#include <math.h>
 
 static struct ash_op_cost gemm_cost(const struct ash_gemm_args *args)
 {
@@ -42,7 +42,7 @@ static double pairs_of(const struct ash_attn_args *args, const struct ash_attn_s
     double all = (double)seq->q_count * ((double)seq->pos + ((double)seq->q_count + 1) / 2);
     double window = args->window > 0 ? (double)seq->q_count * (double)args->window : all;
 
-    return ash_min(all, window);
+    return fmin(all, window);
 }
 
 static struct ash_op_cost attn_cost(const struct ash_attn_args *args, double products)

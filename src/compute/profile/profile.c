@@ -2,12 +2,12 @@
 #include "compute/profile/profile.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
-#include "base/math.h"
 #include "compute/cuda/backend.h"
 #include "compute/profile/cost.h"
 #include "infra/device/cuda.h"
@@ -191,10 +191,10 @@ static void print_table(const struct ash_profile *profile, FILE *screen)
     fprintf(screen, "\n%-22s %9s %10s %7s %10s %10s\n", "op", "calls", "ms", "share", "GB/s", "GFLOP/s");
     for (size_t i = 0; i < ASH_OP_COUNT && sorted[i]->calls > 0; i++) {
         const struct total *total = sorted[i];
-        double seconds = ash_max(total->us, 1e-3) * 1e-6;
+        double seconds = fmax(total->us, 1e-3) * 1e-6;
 
         fprintf(screen, "%-22s %9zu %10.2f %6.1f%%", op_names[total - profile->totals], total->calls, total->us * 1e-3,
-                100 * total->us / ash_max(all, 1e-9));
+                100 * total->us / fmax(all, 1e-9));
         if (total->cost.bytes > 0) fprintf(screen, " %10.1f", total->cost.bytes / seconds * 1e-9);
         if (total->cost.flops > 0) fprintf(screen, " %10.1f", total->cost.flops / seconds * 1e-9);
         fprintf(screen, "\n");

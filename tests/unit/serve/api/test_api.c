@@ -128,8 +128,8 @@ static const char *const scripts[] = {
     "<think>Let me see: 1 < 2, so</think>The answer is 2.",
     "<think>never ends",
     "Well. <tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"R\\u00f6m \\\"x\\\"\"}}\n</tool_call>",
-    "<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"weather\", "
-    "\"arguments\": {\"city\": \"A\"}}\n</tool_call>",
+    ("<tool_call>\n{\"name\": \"clock\", \"arguments\": {}}\n</tool_call>\n<tool_call>\n{\"name\": \"weather\", "
+     "\"arguments\": {\"city\": \"A\"}}\n</tool_call>"),
     "<tool_call>{\"name\": \"clo",
     "<tool_call>this is none</tool_call> and text",
     "a < b <tool and <think",
