@@ -149,7 +149,7 @@ int ash_json_save(const char *path, const json_t *json, struct ash_err *err)
     return rc;
 }
 
-static const char *type_name(const json_t *value)
+const char *ash_json_type_name(const json_t *value)
 {
     switch (json_typeof(value)) {
     case JSON_OBJECT:
@@ -180,7 +180,7 @@ static const json_t *find(const json_t *obj, const char *key)
 
 static int wrong_type(struct ash_err *err, const char *key, const char *expected, const json_t *value)
 {
-    return ash_err_set(err, -EINVAL, "'%s' must be %s, but it is %s", key, expected, type_name(value));
+    return ash_err_set(err, -EINVAL, "'%s' must be %s, but it is %s", key, expected, ash_json_type_name(value));
 }
 
 int ash_json_int(const json_t *obj, const char *key, int64_t min, int64_t max, int64_t *value_out, struct ash_err *err)

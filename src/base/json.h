@@ -34,6 +34,8 @@ int ash_json_add_text(const json_t *json, struct ash_str *text);
 /* Write that text and a newline to path through ash_file_replace. */
 int ash_json_save(const char *path, const json_t *json, struct ash_err *err);
 
+/* What a value is, for messages: "an object", "true or false", "null". Static. */
+const char *ash_json_type_name(const json_t *value);
 /* Each looks key up in obj. Absent or null keeps *value_out and returns 0 (the caller put the default there). Present
  * sets it and returns 1. A wrong type or a value outside [min, max] is -EINVAL. Strings are borrowed from obj. First,
  * an integer in [min, max]. */

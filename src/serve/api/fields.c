@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/json.h"
 #include "base/utf8.h"
 
 /* ---- parsing ----------------------------------------------------------------------------------------------------- */
@@ -90,34 +91,13 @@ void ash_fields_wrong(struct ash_fields *fields, const char *key, const char *fm
     ash_api_err_set(fields->err, 400, "invalid_value", param, "'%s' %s", param, text);
 }
 
-static const char *type_name(const json_t *value)
-{
-    switch (json_typeof(value)) {
-    case JSON_OBJECT:
-        return "an object";
-    case JSON_ARRAY:
-        return "an array";
-    case JSON_STRING:
-        return "a string";
-    case JSON_INTEGER:
-        return "an integer";
-    case JSON_REAL:
-        return "a number with a fraction";
-    case JSON_TRUE:
-    case JSON_FALSE:
-        return "true or false";
-    default:
-        return "null";
-    }
-}
-
 static void wrong_type(struct ash_fields *fields, const char *key, const char *expected, const json_t *value)
 {
     char param[ASH_API_PARAM_BYTES];
 
     ash_api_param_set(param, "%s%s", fields->prefix, key);
     ash_api_err_set(fields->err, 400, "invalid_type", param, "'%s' must be %s, but it is %s", param, expected,
-                    type_name(value));
+                    ash_json_type_name(value));
 }
 
 bool ash_fields_bool(struct ash_fields *fields, const char *key, bool otherwise)

@@ -67,7 +67,7 @@ size_t ash_drafter_propose(struct ash_drafter *drafter, const int32_t *tokens, s
         return 0;
     }
     if (drafter->match == 0) return 0;
-    /* a text that repeats itself goes on as its own draft does */
+    /* a text that repeats itself continues as its own draft does */
     for (; drafted < ash_max(wanted, ash_min(most, 1)); drafted++) {
         size_t from = drafter->match + drafted;
 

@@ -279,7 +279,7 @@ static bool is_prefill(const struct ash_seq *seq)
     return ash_seq_missing(seq) > 1 || seq->leader != NULL;
 }
 
-/* Tokens that may follow, behind the sequence's own; as many as rows and the end of the answer allow. */
+/* Tokens that may follow, after the sequence's own; as many as rows and the end of the answer allow. */
 static size_t draft(struct ash_core *core, struct ash_seq *seq, size_t rows_left)
 {
     size_t most = ash_min(core->opts.speculate, seq->answer_limit - ash_seq_answer_count(seq));

@@ -67,7 +67,7 @@ int ash_regex_parse(struct ash_regex *regex, const char *pattern, size_t size_by
 /* Free what parse made. */
 void ash_regex_fini(struct ash_regex *regex);
 
-/* An escape or a class, from *at on, which moves behind it. Adds its characters to set. Used inside of [] too. */
+/* An escape or a class, from *at on, which moves past it. Adds its characters to set. Used inside of [] too. */
 struct ash_regex_cursor {
     const char *text;
     size_t size_bytes, at;

@@ -60,7 +60,7 @@ static int add_set(struct parser *parser, struct ash_lang_set set, uint32_t *nod
                     node_out);
 }
 
-/* What stands in parentheses; the cursor is behind the opening one. */
+/* What stands in parentheses; the cursor is after the opening one. */
 static int parse_group(struct parser *parser, uint32_t *node_out)
 {
     struct ash_regex_cursor *cursor = &parser->cursor;
@@ -174,7 +174,7 @@ static bool at_mark(const struct parser *parser)
     return has(parser, '*') || has(parser, '+') || has(parser, '?');
 }
 
-/* How often, at the cursor, which moves behind it. 1, 0 for nothing, or a negative errno. */
+/* How often, at the cursor, which moves past it. 1, 0 for nothing, or a negative errno. */
 static int parse_counts(struct parser *parser, uint32_t *min, uint32_t *max)
 {
     struct ash_regex_cursor *cursor = &parser->cursor;

@@ -96,7 +96,7 @@ static int add_whole_beyond(struct ash_str *out, const char *whole, bool wants_g
     return rc;
 }
 
-/* Fractions (behind the point) greater or less than `fraction`, each with a bar after it; not equal ones. */
+/* Fractions (after the point) greater or less than `fraction`, each with a bar after it; not equal ones. */
 static int add_fraction_beyond(struct ash_str *out, const char *fraction, bool wants_greater)
 {
     int rc = 0;
@@ -187,7 +187,7 @@ static int split_multiple(const json_t *number, uint32_t *factor_out, uint32_t *
 }
 
 /* Decimals by their remainder: state 1 is the start, 2 is after "-", then places + 1 blocks of factor remainders, by
- * the digits behind the point so far; the first block also has a state each after the point. */
+ * the digits after the point so far; the first block also has a state each after the point. */
 static int multiples(struct ash_schema *schema, uint32_t factor, uint32_t places, struct ash_lang **lang_out)
 {
     static const char chars[] = "0123456789-.";

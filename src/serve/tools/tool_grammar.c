@@ -111,7 +111,7 @@ static uint32_t free_until(struct builder *builder, uint32_t from, const char *n
 
 /* ---- one call ---------------------------------------------------------------------------------------------------- */
 
-/* A call of tool `i` in its format, from behind the marks that begin calls. */
+/* A call of tool `i` in its format, from after the marks that begin calls. */
 static uint32_t one_call(struct builder *builder, size_t i, uint32_t at)
 {
     const char *name = builder->opts->tools[i].name;
@@ -193,7 +193,7 @@ static void between(struct builder *builder, uint32_t from, uint32_t to)
     }
 }
 
-/* All calls behind the first mark, up to where text could go on. */
+/* All calls after the first mark, up to where text could go on. */
 static uint32_t all_calls(struct builder *builder, uint32_t at)
 {
     enum ash_tool_format format = builder->opts->format;
@@ -214,7 +214,7 @@ static uint32_t all_calls(struct builder *builder, uint32_t at)
     return end;
 }
 
-/* Thoughts come first, where the model has them. Returns the state behind them. */
+/* Thoughts come first, where the model has them. Returns the state after them. */
 static uint32_t thoughts(struct builder *builder, uint32_t from)
 {
     const struct ash_thought_tags *tags = &builder->opts->tags;

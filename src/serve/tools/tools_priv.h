@@ -53,7 +53,7 @@ struct ash_tool_format_ops {
     const char *mark; /* begins calls in a text; NULL: only the beginning of an answer can */
     /* Where there is no mark: may an answer that begins with this character be a call? */
     bool (*may_begin)(char c);
-    /* Calls begin, behind the mark. */
+    /* Calls begin, after the mark. */
     void (*start)(struct ash_tool_parser *parser);
     /* A byte of calls. ASH_TOOL_DONE and ASH_TOOL_AGAIN: text follows. */
     enum ash_tool_step (*take)(struct ash_tool_parser *parser, char c);

@@ -1,4 +1,4 @@
-/* Remote objects as local files. A place's folder is named by server, bucket and prefix; beside it lies its record, a
+/* Remote objects as local files. A place's folder is named by server, bucket and prefix; next to it is its record, a
  * JSON object of key to version. */
 #include "storage/tier/cache.h"
 

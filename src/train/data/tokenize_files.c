@@ -239,7 +239,7 @@ static int add_folder(const struct walk *walk, const char *dir, int depth, struc
     return rc;
 }
 
-/* A folder with Parquet files is a dataset: what lies beside them (a README.md, facts in JSON) is no text of it. */
+/* A folder with Parquet files is a dataset: what else is there (a README.md, facts in JSON) is no text of it. */
 static int walk_folder(struct ash_input_files *files, const char *path, const struct ash_input_opts *opts,
                        struct ash_err *err)
 {
