@@ -189,7 +189,7 @@ const tests = {
     async "tool calls are shown, and their results sent"() {
         await page.locator("#new").click();
         await set({ tools: JSON.stringify([{ type: "function", function: { name: "get_weather", parameters: { type: "object", properties: { city: { enum: ["Paris"] } }, required: ["city"], additionalProperties: false } } }]) });
-        extra = { tool_choice: "required" };
+        extra = { tool_choice: "required", parallel_tool_calls: false, temperature: 0, max_tokens: 200 }; // one call, whole
         await ask("Weather?");
         assert.equal(await last().locator(".call strong").textContent(), "get_weather");
         assert.deepEqual(JSON.parse(await last().locator(".call pre").textContent()), { city: "Paris" });
