@@ -19,7 +19,7 @@ struct jobs_flags {
 #define TO_OPT                                                                                                         \
     {                                                                                                                  \
         "to", ASH_OPT_STRING, FIELD(to), NULL,                                                                         \
-            "local, slurm or kubernetes; default: Slurm where one answers, else local", 0, 0, NULL                     \
+            "local, slurm or kubernetes; default: Slurm or Kubernetes where one is known, else local", 0, 0, NULL      \
     }
 static const struct ash_opt plain_opts[] = {TO_OPT};
 static const struct ash_opt ls_opts[] = {
@@ -198,6 +198,8 @@ static int respond_log(const void *flags_in, const struct ash_opts *opts, const 
 
     if (rc == 0 && flags->follow) {
         rc = ash_cmd_await_job(ops, id, true, &err);
+    } else if (rc == 0 && ops->output != NULL) {
+        return print_text(ops->output, id);
     } else if (rc == 0) {
         rc = ops->list(id, &list, &err);
         if (rc == 0 && list.entries[0].log[0] == '\0')

@@ -13,10 +13,23 @@
 #define LOOK_MS 200
 #define EXIT_INTERRUPTED 130
 
-/* A file that grows, or is not there yet. */
+/* Output that grows: a file, or what the back end gives. */
 struct tail {
-    int fd;
+    int fd;         /* -1: not open, or not there yet */
+    size_t printed; /* bytes of what the back end gives */
 };
+
+static void print_given(struct tail *tail, const struct ash_jobs_ops *ops, const char *id)
+{
+    struct ash_str text = {0};
+
+    if (ops->output(id, &text, NULL) == 0 && text.size_bytes > tail->printed) { /* none yet: later */
+        fwrite(text.data + tail->printed, 1, text.size_bytes - tail->printed, stdout);
+        tail->printed = text.size_bytes;
+        fflush(stdout);
+    }
+    ash_str_fini(&text);
+}
 
 static void print_more(struct tail *tail, const char *path)
 {
@@ -49,7 +62,10 @@ int ash_cmd_await_job(const struct ash_jobs_ops *ops, const char *id, bool print
         if (rc < 0) break;
         entry = list.entries[0];
         ash_jobs_free(&list);
-        if (print_output) print_more(&tail, entry.log);
+        if (print_output && ops->output != NULL)
+            print_given(&tail, ops, id);
+        else if (print_output)
+            print_more(&tail, entry.log);
         if (ash_jobs_has_ended(entry.phase)) {
             if (entry.phase != ASH_JOBS_DONE)
                 fprintf(stderr, "job %s %s%s%s\n", id, ash_jobs_phase_name(entry.phase),

@@ -16,17 +16,22 @@
 #include "train/job/job.h"
 
 struct submit_flags {
-    const char *to, *program;
+    const char *to, *program, *kind, *scheduler;
     bool dry_run, wait, follow;
 };
 
 #define FIELD(name) offsetof(struct submit_flags, name)
 static const struct ash_opt submit_opts[] = {
-    {"to", ASH_OPT_STRING, FIELD(to), NULL, "local, slurm or kubernetes; default: Slurm where one answers, else local",
-     0, 0, NULL},
+    {"to", ASH_OPT_STRING, FIELD(to), NULL,
+     "local, slurm or kubernetes; default: Slurm or Kubernetes where one is known, else local", 0, 0, NULL},
     {"dry_run", ASH_OPT_BOOL, FIELD(dry_run), NULL, "print exactly what would be sent, and send nothing", 0, 0, NULL},
     {"wait", ASH_OPT_BOOL, FIELD(wait), NULL, "wait for the end of the job; the exit code is the job's", 0, 0, NULL},
     {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "the same, and print what it prints", 0, 0, NULL},
+    {"kind", ASH_OPT_STRING, FIELD(kind), NULL,
+     "on Kubernetes: job, jobset, volcano, trainjob, pytorchjob, hyperpod or deployment; default: job, or deployment "
+     "for serve",
+     0, 0, NULL},
+    {"scheduler", ASH_OPT_STRING, FIELD(scheduler), NULL, "on Kubernetes: default, kueue, volcano or kai", 0, 0, NULL},
     {"program", ASH_OPT_STRING, FIELD(program), NULL, "path of ashlar on the nodes; default: this one's", 0, 0, NULL},
 };
 static const struct ash_opt_table submit_table = {"", "flags", submit_opts, ASH_COUNT(submit_opts)};
@@ -94,7 +99,9 @@ static int submit(const struct request *request, const char *job_file, struct as
                                         .job_file = file,
                                         .out = out,
                                         .settings = request->settings,
-                                        .setting_count = request->setting_count};
+                                        .setting_count = request->setting_count,
+                                        .kind = request->flags.kind,
+                                        .scheduler = request->flags.scheduler};
     struct ash_str text = {0};
     int rc = ash_jobs_choose(request->flags.to, &ops, err);
 

@@ -8,7 +8,7 @@
 #include "base/assert.h"
 
 /* In the order in which one is chosen. */
-static const struct ash_jobs_ops *const all[] = {&ash_jobs_slurm, &ash_jobs_local};
+static const struct ash_jobs_ops *const all[] = {&ash_jobs_slurm, &ash_jobs_kubernetes, &ash_jobs_local};
 
 const char *ash_jobs_phase_name(enum ash_jobs_phase phase)
 {

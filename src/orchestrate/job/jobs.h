@@ -53,6 +53,8 @@ struct ash_jobs_ops {
     int (*show)(const char *id, struct ash_str *text_out, struct ash_err *err);
     /* Append why it waits, who has what it waits for, when it would start and what would make that sooner. */
     int (*why)(const char *id, struct ash_str *text_out, struct ash_err *err);
+    /* Append its output so far. NULL: it is in the file that entries name. */
+    int (*output)(const char *id, struct ash_str *text_out, struct ash_err *err);
     /* Tell it to save and end. */
     int (*stop)(const char *id, struct ash_err *err);
     /* Keep it from starting, and let it again. NULL: the back end cannot. */
@@ -60,13 +62,13 @@ struct ash_jobs_ops {
     int (*release)(const char *id, struct ash_err *err);
 };
 
-extern const struct ash_jobs_ops ash_jobs_local, ash_jobs_slurm;
+extern const struct ash_jobs_ops ash_jobs_local, ash_jobs_slurm, ash_jobs_kubernetes;
 
 /* "waiting", "running", ... */
 const char *ash_jobs_phase_name(enum ash_jobs_phase phase);
 /* Has it ended, whichever way? */
 bool ash_jobs_has_ended(enum ash_jobs_phase phase);
-/* The back end called name; NULL: the one that is here (Slurm before this machine). -EINVAL where there is none of that
+/* The back end called name; NULL: the one that is here (Slurm before Kubernetes before this machine). -EINVAL where there is none of that
  * name, with those that there are. */
 int ash_jobs_choose(const char *name, const struct ash_jobs_ops **ops_out, struct ash_err *err);
 

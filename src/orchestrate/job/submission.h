@@ -16,6 +16,7 @@ struct ash_submission {
     const char *out;             /* folder of the run */
     const char *const *settings; /* key=value words that override the file */
     size_t setting_count;
+    const char *kind, *scheduler; /* of Kubernetes, by name; NULL: an Indexed Job, the default scheduler */
 };
 
 /* What differs between nodes, as text that the back end fills in when the node starts. */

@@ -1,5 +1,5 @@
 /* Loading libcurl by name, and one plain request with it. */
-#include "storage/s3/curl_priv.h"
+#include "http/curl.h"
 
 #include <dlfcn.h>
 #include <errno.h>
@@ -49,7 +49,8 @@ int ash_curl_get(const struct ash_curl **curl_out, struct ash_err *err)
 
     pthread_once(&once, load);
     if (!is_loaded)
-        return ash_err_set(err, -ENOTSUP, "S3 needs libcurl (on Debian: apt-get install libcurl4): %s", why_not);
+        return ash_err_set(err, -ENOTSUP,
+                           "servers are spoken to through libcurl (on Debian: apt-get install libcurl4): %s", why_not);
     *curl_out = &library;
     return 0;
 }

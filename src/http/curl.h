@@ -1,7 +1,7 @@
 /* curl - libcurl, loaded when the first client is opened: it draws in two dozen libraries that no other command
  * needs. */
-#ifndef ASH_STORAGE_S3_CURL_PRIV_H
-#define ASH_STORAGE_S3_CURL_PRIV_H
+#ifndef ASH_HTTP_CURL_H
+#define ASH_HTTP_CURL_H
 
 #include <curl/curl.h>
 #include "ashlar/err.h"
