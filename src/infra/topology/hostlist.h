@@ -1,6 +1,6 @@
 /* hostlist - names of hosts with brackets, as Slurm writes them: "n[0-3,07-12],login", "r[1-2]n[0-7]". */
-#ifndef ASH_PLAN_HOSTLIST_H
-#define ASH_PLAN_HOSTLIST_H
+#ifndef ASH_INFRA_HOSTLIST_H
+#define ASH_INFRA_HOSTLIST_H
 
 #include <stddef.h>
 #include "ashlar/err.h"

@@ -1,7 +1,7 @@
 /* topology - the tree of switches above the hosts of a cluster, as a scheduler or a cloud describes it. Read-only after
  * open: any thread may read. */
-#ifndef ASH_PLAN_TOPOLOGY_H
-#define ASH_PLAN_TOPOLOGY_H
+#ifndef ASH_INFRA_TOPOLOGY_H
+#define ASH_INFRA_TOPOLOGY_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -29,8 +29,12 @@ struct ash_topology {
 };
 
 /* Read a tree from one of
- * - Slurm's topology.conf: SwitchName=s1 Nodes=n[0-7] and SwitchName=top Switches=s[1-2] (or BlockName=... Nodes=...);
+ * - Slurm's topology.conf: SwitchName=s1 Nodes=n[0-7] and SwitchName=top Switches=s[1-2], or BlockName=b1 Nodes=... and
+ *   BlockSizes=4,16, which makes larger blocks of neighbours;
+ * - Slurm's topology.yaml (its tree or block topology);
  * - the JSON of EC2's DescribeInstanceTopology: InstanceId and NetworkNodes, from the top down, of every instance;
+ * - the JSON of `kubectl get nodes`: labels of zones, network nodes, blocks, racks, UltraServers and NVLink cliques;
+ * - HyperPod's resource_config.json: instance groups, and the network nodes of instances where they are given;
  * - plain lines, one per host: "host1 spine1/leaf3".
  * name is for messages. Hosts that hang on two domains, loops, and more than the limits above are -EINVAL. On 0 the
  * caller owns *topology_out. */

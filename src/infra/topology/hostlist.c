@@ -1,5 +1,5 @@
 /* Host lists: a pattern is expanded bracket by bracket, the last one fastest, in one buffer for the name. */
-#include "plan/place/hostlist.h"
+#include "infra/topology/hostlist.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,5 +1,5 @@
 /* The tree itself: nodes by name, heights and counts once all is read, and the questions that placement asks of it. */
-#include "plan/place/topology_priv.h"
+#include "infra/topology/topology_priv.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -9,7 +9,7 @@
 
 #include "base/file.h"
 #include "base/hash.h"
-#include "plan/place/hostlist.h"
+#include "infra/topology/hostlist.h"
 
 #define FILE_BYTES_MAX ((size_t)256 << 20)
 #define SLOTS_MIN 64
@@ -110,10 +110,7 @@ static int settle(struct ash_topology *topology, struct ash_err *err)
 
         if (rc < 0) return rc;
     }
-    if (topology->nodes[0].hosts == 0)
-        return ash_err_set(err, -EINVAL,
-                           "no hosts: expected SwitchName= lines of Slurm's topology.conf, the JSON of "
-                           "EC2's DescribeInstanceTopology, or lines of 'host spine1/leaf3'");
+    if (topology->nodes[0].hosts == 0) return ash_err_set(err, -EINVAL, "no hosts: " ASH_TOPOLOGY_FORMATS);
     return 0;
 }
 
@@ -133,11 +130,21 @@ static struct ash_topology *make_empty(void)
     return NULL;
 }
 
+/* A list of topologies begins with "---" or "- topology:"; comments may come first. */
+static bool is_yaml(const char *text)
+{
+    for (;; text += strcspn(text, "\n")) {
+        text += strspn(text, " \t\r\n");
+        if (*text != '#') return strncmp(text, "---", 3) == 0 || strncmp(text, "- ", 2) == 0;
+    }
+}
+
 static int read_text(struct ash_topology *topology, char *text, struct ash_err *err)
 {
     const char *first = text + strspn(text, " \t\r\n");
 
-    if (*first == '{' || *first == '[') return ash_topology_read_ec2(topology, text, err);
+    if (*first == '{' || *first == '[') return ash_topology_read_json(topology, text, err);
+    if (is_yaml(text)) return ash_topology_read_yaml(topology, text, err);
     if (strcasestr(text, "SwitchName=") != NULL || strcasestr(text, "BlockName=") != NULL)
         return ash_topology_read_slurm(topology, text, err);
     return ash_topology_read_plain(topology, text, err);
