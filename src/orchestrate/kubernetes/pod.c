@@ -165,8 +165,8 @@ static json_t *environment(const struct ash_kube_job *job, const struct ash_kube
     for (size_t i = 0; i < list->count; i++) {
         size_t length = strcspn(list->items[i], "=");
 
-        json_array_append_new(
-            env, json_pack("{ss% ss}", "name", list->items[i], length, "value", list->items[i] + length + 1));
+        json_array_append_new(env, json_pack("{ss% so}", "name", list->items[i], length, "value",
+                                             word(list->items[i] + length + 1, false)));
     }
     return env;
 }
