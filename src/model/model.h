@@ -144,6 +144,9 @@ size_t ash_model_expert_size(const struct ash_model *model);
 /* The list of a model's parameters, without weights: what files of it would hold. Shares config's json. Returns 0 or
  * -ENOMEM. */
 int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err);
+/* The same of a slice, with its shards. */
+int ash_model_outline_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                            struct ash_model **model_out, struct ash_err *err);
 
 /* Called with how many of all weights are written while a model is saved, on the calling thread. */
 struct ash_save_watch {
