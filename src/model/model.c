@@ -161,8 +161,14 @@ fail:
 
 int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err)
 {
+    return ash_model_outline_slice(config, NULL, model_out, err);
+}
+
+int ash_model_outline_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                            struct ash_model **model_out, struct ash_err *err)
+{
     json_incref(config->source);
-    return ash_model_alloc(config, NULL, model_out, err);
+    return ash_model_alloc(config, slice, model_out, err);
 }
 
 static bool role_is_residual_output(const struct ash_model *model, int32_t index)
