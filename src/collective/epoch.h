@@ -38,8 +38,9 @@ struct ash_epoch_opts {
     const void *offer;  /* [offer_bytes] what others should know of this rank (its newest steps, say); borrowed */
     size_t offer_bytes; /* at most ASH_EPOCH_OFFER_MAX */
     bool leaves;        /* this rank does not come along: it ends in good order */
-    double wait_s;      /* once all survivors have come: for joiners, up to min_size ranks; 0: those who wait already */
-    size_t min_size;    /* ranks without which there is no use to go on; 0: 1 */
+    double wait_s;      /* once all survivors have come: for joiners, until there are want_size ranks */
+    size_t want_size;   /* 0: whoever waits already comes along */
+    size_t min_size;    /* with fewer ranks after wait_s there is no use to go on */
 };
 
 /* Form the group of the next epoch with all that are left of old's and with joiners. Survivors need not agree on why.

@@ -16,8 +16,9 @@
  * One side. With a register (member/register.h: entry N can be written once) the view that is written as entry N is
  * epoch N and there is no other. A side with fewer than half of the ranks waits `yield_ns` before it tries, unless all
  * others are dead. Without a register only the majority of the last epoch may decide, of two equal halves that with
- * the lowest rank; and where members have accepted a view of which nobody knows whether it started, the majority of
- * that view too. Ranks that are dead count as missing: a dead rank may have agreed to something before it died.
+ * the lowest rank. A view counts as the last epoch once it is confirmed: all its members have started it. One that is
+ * not needs the majority of itself and of the last confirmed one. Dead ranks count as missing: they may have agreed
+ * to something before they died.
  *
  * Fencing. Whoever meets a newer epoch without itself in it ends (ASH_MEMBER_STALE): it was silent for too long.
  *
@@ -41,7 +42,8 @@ enum ash_member_kind {
     ASH_MEMBER_ACK,       /* of a hello: I coordinate, or `subject` does */
     ASH_MEMBER_PROPOSE,   /* a view */
     ASH_MEMBER_ACCEPT,    /* of that view */
-    ASH_MEMBER_START,     /* of that view */
+    ASH_MEMBER_START,     /* of that view, which all have accepted */
+    ASH_MEMBER_STARTED,   /* answer to it */
     ASH_MEMBER_LEAVE,     /* to rank 0: I want to leave; to a follower that leaves: you may */
     ASH_MEMBER_END,       /* the coordinator gives up, with a reason: so do its followers */
     ASH_MEMBER_STALE,     /* the job is at `epoch` without you */
@@ -50,9 +52,9 @@ enum ash_member_kind {
 
 /* How a rank was lost. */
 enum ash_member_loss {
-    ASH_MEMBER_DIED,    /* its connection was closed by its kernel: certain */
-    ASH_MEMBER_SILENT,  /* it may live */
-    ASH_MEMBER_ABORTED, /* a rank gave up, for which it has a reason */
+    ASH_MEMBER_DIED,         /* its connection was closed by its kernel: certain */
+    ASH_MEMBER_SILENT,       /* it may live */
+    ASH_MEMBER_ABORTED,      /* a rank gave up, for which it has a reason */
     ASH_MEMBER_RESTRUCTURED, /* nobody is lost: somebody forms the next epoch */
 };
 
@@ -60,19 +62,19 @@ enum ash_member_loss {
 struct ash_member_msg {
     enum ash_member_kind kind;
     uint64_t from;
-    uint32_t epoch;         /* of the sender's view; 0 where it has none */
-    uint64_t proposal;      /* of the view that it runs; propose, accept, start: that this is about */
-    uint64_t accepted;      /* hello: the proposal that it has accepted since, or 0, */
-    uint32_t accepted_epoch; /* and its epoch */
-    uint64_t subject;       /* lost: who; ack: who coordinates; join: who asks */
+    uint32_t epoch;          /* of the sender's view; 0 where it has none */
+    uint64_t proposal;       /* of the view that the sender runs; propose, accept, start, started: that this is about */
+    uint32_t accepted_epoch; /* hello: of what it has accepted since, or 0 */
+    uint64_t subject;        /* lost: who; ack: who coordinates; join: who asks */
     enum ash_member_loss loss;
-    int32_t code;           /* lost: error of all calls; end: why */
-    bool is_ready, leaves;  /* hello: its owner waits for the view; its owner will not come along */
+    int32_t code;  /* lost: error of all calls; end: why */
+    bool is_ready; /* hello: its owner waits for the view; ack: a hello has come; heartbeat: all have started */
+    bool leaves;   /* hello: its owner will not come along */
     uint32_t dead_count;
     uint64_t dead[ASH_MEMBER_DEAD_MAX]; /* hello: processes that are known to be dead */
-    struct ash_view *view;  /* propose; hello and ack: accepted one where the receiver may not know it */
-    const void *card;       /* join, hello: [card_bytes] */
-    const char *why;        /* lost, end: a sentence, or NULL */
+    struct ash_view *view;              /* propose; start, to one that may not know it */
+    const void *card;                   /* join, hello: [card_bytes] */
+    const char *why;                    /* lost, end: a sentence, or NULL */
 };
 
 /* What the machine tells its owner. */
@@ -87,11 +89,11 @@ struct ash_member_event {
     enum ash_member_event_kind kind;
     struct ash_view *view; /* the current one, borrowed */
     size_t rank;
-    uint64_t subject;      /* over: the process that was lost */
+    uint64_t subject; /* over: the process that was lost */
     enum ash_member_loss loss;
-    double silent_s;       /* over: how long it was silent */
-    int code;              /* over, ended: negative errno */
-    const char *why;       /* a sentence, or NULL; borrowed */
+    double silent_s; /* over: how long it was silent */
+    int code;        /* over, ended: negative errno */
+    const char *why; /* a sentence, or NULL; borrowed */
 };
 
 /* What the machine needs from its surroundings. */
@@ -122,8 +124,9 @@ struct ash_member;
 struct ash_member_terms {
     const void *card; /* [card_bytes] copied */
     bool leaves;
-    uint64_t wait_ns; /* as a coordinator, once all have come: for joiners up to min_size ranks */
-    size_t min_size;
+    uint64_t wait_ns; /* as a coordinator, once all have come: for joiners, until there are */
+    size_t want_size; /* so many ranks; */
+    size_t min_size;  /* with fewer the job ends */
 };
 
 /* A machine without an epoch. NULL: out of memory. */
@@ -146,6 +149,8 @@ void ash_member_want_leave(struct ash_member *member, uint64_t now_ns);
 void ash_member_receive(struct ash_member *member, const struct ash_member_msg *msg, uint64_t now_ns);
 /* The kernel of a peer has closed or refused a connection: the process is dead. */
 void ash_member_peer_died(struct ash_member *member, uint64_t id, uint64_t now_ns);
+/* The host of a peer answers nothing. Only shortens waits: the process may live. */
+void ash_member_peer_unreachable(struct ash_member *member, uint64_t id, uint64_t now_ns);
 /* Time passes. Call it at ash_member_next_ns or soon after, and after a pause. */
 void ash_member_tick(struct ash_member *member, uint64_t now_ns);
 /* When the next timer is due. */
