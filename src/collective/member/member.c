@@ -272,6 +272,7 @@ static void on_own_epoch(struct ash_member *member, const struct ash_member_msg 
     case ASH_MEMBER_ACK:
         if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, member->now_ns + patience_ns);
         if (member->state != ASH_MEMBER_OVER) break;
+        member->network_fails = member->network_fails || msg->network_fails;
         if (msg->kind == ASH_MEMBER_HELLO)
             ash_member_form_receive(member, msg);
         else

@@ -70,6 +70,7 @@ struct ash_member_msg {
     int32_t code;  /* lost: error of all calls; end: why */
     bool is_ready; /* hello: its owner waits for the view; ack: a hello has come; heartbeat: all have started */
     bool leaves;   /* hello: its owner will not come along */
+    bool network_fails; /* hello: somebody was silent, so hosts that do not answer are not waited for */
     uint32_t dead_count;
     uint64_t dead[ASH_MEMBER_DEAD_MAX]; /* hello: processes that are known to be dead */
     struct ash_view *view;              /* propose; start, to one that may not know it */

@@ -40,6 +40,7 @@ static void say_hello(struct ash_member *member)
     struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_HELLO);
 
     msg.is_ready = member->is_ready;
+    msg.network_fails = member->network_fails;
     msg.leaves = member->is_ready && member->terms.leaves;
     if (member->accepted != NULL) msg.accepted_epoch = member->accepted->epoch;
     if (member->is_ready && member->opts.card_bytes > 0) msg.card = member->card;
@@ -100,6 +101,7 @@ void ash_member_follow_tick(struct ash_member *member)
     }
     if (member->now_ns - member->candidate_ns > member->opts.silent_ns) {
         ash_member_ids_add(&member->suspects, member->view->members[member->candidate].id);
+        member->network_fails = true;
         ash_member_choose(member);
     }
     if (member->now_ns >= member->hello_at_ns && member->candidate != member->rank) say_hello(member);

@@ -274,13 +274,7 @@ static void on_event(void *ctx, const struct ash_member_event *event)
         sim->pending++;
         ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0.1, 0.5), ASH_SIM_RESTART, process->slot, 0);
         break;
-    case ASH_MEMBER_EVENT_NEWS:
-        if (process->view != NULL && process->view->has_run && !process->view->has_edge) {
-            process->view->has_edge = true;
-            ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0.001, 0.05), ASH_SIM_EDGE, process->slot,
-                         process->view->view->proposal);
-        }
-        break;
+    case ASH_MEMBER_EVENT_NEWS: break; /* asked for at every step's edge */
     }
 }
 
@@ -356,14 +350,15 @@ static void be_ready(struct ash_sim *sim, struct ash_sim_process *process)
     ash_member_reform(process->member, &terms, sim->now_ns);
 }
 
-/* All ranks of the view come to a step's edge and re-form. */
-static void meet_at_edge(struct ash_sim *sim, uint64_t proposal)
+/* All ranks of a view that runs come to a step's edge; where joiners or leavers wait, they re-form. */
+void ash_sim_meet_at_edge(struct ash_sim *sim, struct ash_sim_view *known)
 {
-    struct ash_sim_view *known = sim->views;
+    struct ash_sim_process *first = ash_sim_find(sim, known->view->members[0].id);
+    uint64_t proposal = known->view->proposal;
+    size_t joiners = 0, leavers = 0;
 
-    while (known != NULL && known->view->proposal != proposal)
-        known = known->next;
-    if (known == NULL || known->running < known->view->size) return;
+    if (first != NULL) ash_member_news(first->member, &joiners, &leavers);
+    if (joiners + leavers == 0) return;
     for (size_t r = 0; r < known->view->size; r++) {
         struct ash_sim_process *process = ash_sim_find(sim, known->view->members[r].id);
 
@@ -418,9 +413,6 @@ static void happen(struct ash_sim *sim, struct ash_sim_event *event)
     switch (event->kind) {
     case ASH_SIM_STEP:
         ash_sim_step(sim, event->other);
-        return;
-    case ASH_SIM_EDGE:
-        meet_at_edge(sim, event->other);
         return;
     case ASH_SIM_RESTART:
         sim->pending--;

@@ -165,6 +165,7 @@ void ash_sim_step(struct ash_sim *sim, uint64_t proposal)
         sim->last = known;
         sim->finished_step = ++known->step;
         sim->result->steps++;
+        ash_sim_meet_at_edge(sim, known);
     }
     for (const struct ash_sim_view *other = sim->views; other != NULL; other = other->next)
         if (other != known && other->running == other->view->size && known->running == known->view->size)

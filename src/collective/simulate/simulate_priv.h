@@ -15,7 +15,6 @@ enum ash_sim_event_kind {
     ASH_SIM_DIED,        /* `other` is known to be dead */
     ASH_SIM_UNREACHABLE, /* the host of `other` does not answer */
     ASH_SIM_READY,       /* the owner comes to the meeting */
-    ASH_SIM_EDGE,        /* a step's edge: rank 0 has news, all re-form as planned */
     ASH_SIM_STEP,        /* a view may finish a step: `other` is its proposal */
     ASH_SIM_FAULT,
     ASH_SIM_KILL,
@@ -61,7 +60,6 @@ struct ash_sim_view {
     size_t running; /* processes that run it and are awake */
     bool has_run;   /* all did, at some time */
     int64_t step;   /* the newest that it has, once it has run */
-    bool has_edge;  /* a planned meeting is coming */
     struct ash_sim_view *next;
 };
 
@@ -113,6 +111,9 @@ bool ash_sim_connects(const struct ash_sim *sim, uint32_t from, uint32_t to);
 void ash_sim_restart(struct ash_sim *sim, struct ash_sim_process *process);
 /* End a process at once. Its host says so, unless it is dead too. */
 void ash_sim_kill(struct ash_sim *sim, struct ash_sim_process *process);
+
+/* A view that runs has finished a step: where joiners or leavers wait, its members re-form. */
+void ash_sim_meet_at_edge(struct ash_sim *sim, struct ash_sim_view *known);
 
 /* ---- simulate_faults.c ---- */
 /* Draw when and what goes wrong. */
