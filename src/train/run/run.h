@@ -24,6 +24,8 @@ struct ash_run_opts {
     bool terminal;           /* screen is a terminal: one live line */
     bool (*stop)(void);      /* asked after each step: end early, saved; NULL: never */
     const char *profile;     /* file for a trace of the ops of all steps, on the first rank; NULL: none */
+    const char *pages;       /* folder for the ring of this rank's steps (base/step_ring.h); NULL or "": none */
+    const char *labels;      /* of the ring: job, rank, run */
     struct ash_group *group; /* the ranks that run the job together; the first one writes the folder; NULL: alone */
 };
 
