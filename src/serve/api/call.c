@@ -73,6 +73,25 @@ static void put_call(struct ash_api_call *call)
 
 /* ---- the response ------------------------------------------------------------------------------------------------ */
 
+/* Tokens whose text begins before the end of the thoughts, on the thread that writes. Without memory: 0. */
+static size_t count_thoughts(const struct ash_api_choice *choice)
+{
+    const struct ash_api_call *call = choice->call;
+    struct ash_decoder *decoder = NULL;
+    struct ash_str text = {0};
+    struct ash_err err = {0};
+    size_t count = 0;
+    int rc;
+
+    if (!choice->is_done || choice->thought_bytes == 0) return 0;
+    rc = ash_decoder_open(call->api->engine.tokenizer, !call->sampling.keep_special, &decoder, &err);
+    for (; rc == 0 && count < choice->tokens.count && text.size_bytes < choice->thought_bytes; count++)
+        rc = ash_decoder_push(decoder, choice->tokens.items[count].id, &text, &err);
+    ash_decoder_close(decoder);
+    ash_str_fini(&text);
+    return rc == 0 ? count : 0;
+}
+
 /* With the lock held. */
 static struct ash_usage count_usage(const struct ash_api_call *call)
 {
@@ -95,6 +114,8 @@ struct ash_usage ash_call_usage(struct ash_api_call *call)
 
     pthread_mutex_lock(&call->lock);
     usage = count_usage(call);
+    for (size_t i = 0; i < call->choice_count; i++)
+        usage.thought_tokens += count_thoughts(&call->choices[i]);
     pthread_mutex_unlock(&call->lock);
     return usage;
 }
