@@ -24,7 +24,7 @@ static const struct ash_opt cache_opts[] = {
     {"dir", ASH_OPT_STRING, offsetof(struct ash_cache_opts, dir), NULL,
      "folder of remote objects that were fetched (else XDG_CACHE_HOME/ashlar, ~/.cache/ashlar)", 0, 0, NULL},
     {"bytes", ASH_OPT_INT, offsetof(struct ash_cache_opts, bytes), "0",
-     "most bytes of one place that are kept; 0: as long as a tenth of the disk is free", 0, 1e18, NULL},
+     "most bytes of one bucket that are kept; 0: as long as a tenth of the disk is free", 0, 1e18, NULL},
 };
 
 const struct ash_opt_table ash_cache_table = {"cache", "cached objects", cache_opts, ASH_COUNT(cache_opts)};
@@ -49,48 +49,67 @@ int ash_namespace_root(struct ash_str *path, struct ash_err *err)
     return ash_err_set(err, -ENOENT, "there is no place for a cache: set ASHLAR_CACHE_DIR to a folder");
 }
 
-/* The folder of the place url at a server: <root>/s3/<bucket>-<hash of server, bucket and prefix>. */
-static int add_folder(const struct ash_namespace *space, struct ash_str *folder, struct ash_err *err)
+/* Split what the caller named into the bucket (or folder) and the prefix of keys. */
+static int set_place(struct ash_namespace *space, const char *url, struct ash_s3_url *parsed, struct ash_err *err)
+{
+    struct ash_str place = {0}, prefix = {0};
+    size_t length;
+    int rc = 0;
+
+    if (!ash_tier_is_url(url)) {
+        rc = ash_str_adds(&place, url);
+    } else {
+        rc = ash_s3_url_parse(url, parsed, err);
+        if (rc < 0) return rc;
+        length = strlen(parsed->key);
+        rc = ash_str_addf(&place, "s3://%s", parsed->bucket);
+        if (rc == 0)
+            rc = ash_str_addf(&prefix, "%s%s", parsed->key,
+                              length > 0 && parsed->key[length - 1] != '/' ? "/" : "");
+    }
+    if (rc == 0) rc = ash_str_adds(&prefix, "");
+    space->url = place.data;
+    space->prefix = prefix.data;
+    return rc;
+}
+
+/* The local folder of a bucket at a server: <root>/s3/<bucket>-<hash of both>. */
+static int add_folder(const struct ash_namespace *space, const char *bucket, struct ash_str *folder,
+                      struct ash_err *err)
 {
     const char *given = space->s3.endpoint, *server = given != NULL ? given : ash_env_get("AWS_ENDPOINT_URL_S3");
-    struct ash_s3_url url = {0};
+    bool is_bucket = bucket[0] != '\0';
     struct ash_str name = {0};
-    size_t length = strlen(space->url);
     int rc = space->cache.dir != NULL ? ash_str_adds(folder, space->cache.dir) : ash_namespace_root(folder, err);
 
     if (server == NULL) server = ash_env_get("AWS_ENDPOINT_URL");
-    if (rc == 0 && ash_tier_is_url(space->url)) rc = ash_s3_url_parse(space->url, &url, err);
-    while (length > 1 && space->url[length - 1] == '/')
-        length--;
-    if (rc == 0) rc = ash_str_addf(&name, "%s %.*s", server != NULL ? server : "", (int)length, space->url);
+    if (rc == 0) rc = ash_str_addf(&name, "%s %s", is_bucket && server != NULL ? server : "", space->url);
     if (rc == 0)
-        rc = ash_str_addf(folder, "/%s/%s-%016" PRIx64, url.bucket[0] != '\0' ? "s3" : "dir",
-                          url.bucket[0] != '\0' ? url.bucket : "place", ash_hash_str(name.data));
+        rc = ash_str_addf(folder, "/%s/%s-%016" PRIx64, is_bucket ? "s3" : "dir", is_bucket ? bucket : "place",
+                          ash_hash_str(name.data));
     ash_str_fini(&name);
     return rc;
 }
 
-static int make_folders(struct ash_namespace *space, struct ash_err *err)
+static int make_folders(struct ash_namespace *space, const char *bucket, struct ash_err *err)
 {
-    static const char *const names[] = {"data", "odd", "extents", "put"};
-    struct ash_str folder = {0};
+    static const char *const names[] = {"odd", "extents", "put", "data"};
+    struct ash_str folder = {0}, files = {0};
     char path[PATH_MAX];
-    int rc = add_folder(space, &folder, err);
+    int rc = add_folder(space, bucket, &folder, err);
 
-    if (rc == 0) {
-        space->folder = folder.data;
-        folder = (struct ash_str){0};
-    }
+    space->folder = folder.data;
     for (size_t i = 0; rc == 0 && i < ASH_COUNT(names); i++) {
         rc = ash_path_join(path, sizeof(path), space->folder, names[i]);
         if (rc == 0) rc = ash_dir_make(path, err);
-        if (rc == 0 && i == 0) space->files = strdup(path);
     }
+    if (rc == 0) rc = ash_tier_open(path, &space->s3, &space->local, err);
+    if (rc == 0) rc = ash_str_addf(&files, "%s/%s", path, space->prefix);
+    if (rc == 0) files.data[files.size_bytes - 1] = '\0'; /* no slash at its end */
+    space->files = files.data;
     if (rc == 0) rc = ash_path_join(path, sizeof(path), space->folder, "journal");
     if (rc == 0) rc = ash_journal_open(path, &space->journal, NULL, err);
     if (rc == 0) rc = ash_dir_sync(space->folder, err);
-    if (rc == 0) rc = space->files != NULL ? ash_tier_open(space->files, &space->s3, &space->local, err) : -ENOMEM;
-    ash_str_fini(&folder);
     return rc;
 }
 
@@ -98,15 +117,16 @@ int ash_namespace_open(const char *url, const struct ash_cache_opts *cache, cons
                        struct ash_namespace **space_out, struct ash_err *err)
 {
     struct ash_namespace *space = calloc(1, sizeof(*space));
-    int rc = -ENOMEM;
+    struct ash_s3_url parsed = {0};
+    int rc;
 
-    if (space == NULL) return ash_err_set(err, rc, "out of memory");
+    if (space == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     space->cache = *cache;
     space->s3 = *s3;
     pthread_mutex_init(&space->lock, NULL);
     ash_cond_init(&space->changed);
-    space->url = strdup(url);
-    if (space->url != NULL) rc = make_folders(space, err);
+    rc = set_place(space, url, &parsed, err);
+    if (rc == 0) rc = make_folders(space, parsed.bucket, err);
     if (rc < 0) {
         ash_namespace_close(space);
         return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
@@ -130,6 +150,7 @@ void ash_namespace_close(struct ash_namespace *space)
     ash_tier_close(space->local);
     pthread_cond_destroy(&space->changed);
     pthread_mutex_destroy(&space->lock);
+    free(space->prefix);
     free(space->files);
     free(space->folder);
     free(space->url);
@@ -149,6 +170,15 @@ const char *ash_namespace_folder(const struct ash_namespace *space)
 const char *ash_namespace_files(const struct ash_namespace *space)
 {
     return space->files;
+}
+
+int ash_namespace_full_key(const struct ash_namespace *space, const char *key, char full[ASH_TIER_KEY_BYTES],
+                           struct ash_err *err)
+{
+    int length = snprintf(full, ASH_TIER_KEY_BYTES, "%s%s", space->prefix, key);
+
+    if (key[0] != '\0' && length < ASH_TIER_KEY_BYTES) return 0;
+    return ash_err_set(err, -EINVAL, "a key has 1 to 1024 bytes, not %d", key[0] == '\0' ? 0 : length);
 }
 
 /* ---- paths ------------------------------------------------------------------------------------------------------- */
@@ -256,16 +286,17 @@ static void describe(const struct ash_extents *extents, struct ash_object_info *
     info->state = ash_extents_cover(extents) ? ASH_OBJECT_EXPORTED : ASH_OBJECT_RELEASED;
 }
 
-int ash_namespace_stat(struct ash_namespace *space, const char *key, struct ash_object_info *info_out,
+int ash_namespace_stat(struct ash_namespace *space, const char *name, struct ash_object_info *info_out,
                        struct ash_err *err)
 {
     struct ash_object_info info = {0};
     struct ash_journal_entry entry;
     struct ash_extents *extents = NULL;
     struct ash_tier_object remote;
-    char path[PATH_MAX], file[64];
-    int rc = ash_namespace_log_path(space, key, path, err);
+    char path[PATH_MAX], file[64], key[ASH_TIER_KEY_BYTES];
+    int rc = ash_namespace_full_key(space, name, key, err);
 
+    if (rc == 0) rc = ash_namespace_log_path(space, key, path, err);
     if (rc < 0) return rc;
     if (ash_namespace_waits(space, key, &entry, file)) {
         info = (struct ash_object_info){.state = ASH_OBJECT_LOCAL,
@@ -324,7 +355,7 @@ static int each_log(struct ash_namespace *space, const char *path, ash_object_ea
     return rc;
 }
 
-int ash_namespace_each(struct ash_namespace *space, ash_object_each_fn each, void *ctx, struct ash_err *err)
+int ash_namespace_each_full(struct ash_namespace *space, ash_object_each_fn each, void *ctx, struct ash_err *err)
 {
     char dir[PATH_MAX], path[PATH_MAX];
     DIR *folder;
@@ -342,4 +373,25 @@ int ash_namespace_each(struct ash_namespace *space, ash_object_each_fn each, voi
     pthread_mutex_unlock(&space->lock);
     closedir(folder);
     return rc;
+}
+
+struct below {
+    const struct ash_namespace *space;
+    ash_object_each_fn each;
+    void *ctx;
+};
+
+static int each_below(void *ctx, const char *key, const struct ash_object_info *info)
+{
+    const struct below *below = ctx;
+    size_t length = strlen(below->space->prefix);
+
+    return strncmp(key, below->space->prefix, length) == 0 ? below->each(below->ctx, key + length, info) : 0;
+}
+
+int ash_namespace_each(struct ash_namespace *space, ash_object_each_fn each, void *ctx, struct ash_err *err)
+{
+    struct below below = {space, each, ctx};
+
+    return ash_namespace_each_full(space, each_below, &below, err);
 }

@@ -17,7 +17,7 @@
 /* Settings of section "cache". */
 struct ash_cache_opts {
     const char *dir; /* NULL: ash_namespace_root's */
-    int64_t bytes;   /* of cached objects of one place; 0: as long as a tenth of the disk is free */
+    int64_t bytes;   /* of cached objects of one bucket; 0: as long as a tenth of the disk is free */
 };
 
 extern const struct ash_opt_table ash_cache_table;
@@ -48,24 +48,24 @@ struct ash_namespace_watch {
 /* $ASHLAR_CACHE_DIR, else $XDG_CACHE_HOME/ashlar, else $HOME/.cache/ashlar, appended to path. Returns 0, -ENOMEM, or
  * -ENOENT with a sentence where none is set. */
 int ash_namespace_root(struct ash_str *path, struct ash_err *err);
-/* Open the namespace of the place url (s3://bucket/prefix, or a path). cache and s3 are copied; what they point to is
- * borrowed until close. The server is not asked. The caller owns *space_out. */
+/* Open the namespace of a bucket or folder, for keys below url: s3://bucket, s3://bucket/prefix, or a path. cache and s3
+ * are copied; what they point to is borrowed until close. The server is not asked. The caller owns *space_out. */
 int ash_namespace_open(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
                        struct ash_namespace **space_out, struct ash_err *err);
 /* Stop exporting where it is (the journal knows the rest), and free. NULL is a no-op. */
 void ash_namespace_close(struct ash_namespace *space);
 /* Where it lives on this machine. Borrowed. */
 const char *ash_namespace_folder(const struct ash_namespace *space);
-/* Where files of this place are on this machine under their own names, once they were fetched. Borrowed. */
+/* Where the files of its keys are on this machine under their own names, once they were fetched. Borrowed. */
 const char *ash_namespace_files(const struct ash_namespace *space);
 
 /* What is known of an object; the server is asked only where nothing is known here. -ENOENT: no such object. */
-int ash_namespace_stat(struct ash_namespace *space, const char *key, struct ash_object_info *info_out,
+int ash_namespace_stat(struct ash_namespace *space, const char *name, struct ash_object_info *info_out,
                        struct ash_err *err);
 
 /* Receives an object that is known here. A negative result ends the list and is returned. */
 typedef int (*ash_object_each_fn)(void *ctx, const char *key, const struct ash_object_info *info);
-/* Every object that is known here, in no order; the server is not asked. */
+/* Every object below the namespace's prefix that is known here, in no order; the server is not asked. */
 int ash_namespace_each(struct ash_namespace *space, ash_object_each_fn each, void *ctx, struct ash_err *err);
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -95,7 +95,7 @@ int ash_namespace_read(struct ash_namespace *space, const struct ash_object_rang
  * to path (may be NULL). The file stays until the object is released. watch may be NULL. */
 int ash_namespace_fetch(struct ash_namespace *space, const char *key, const struct ash_namespace_watch *watch,
                         struct ash_str *path, struct ash_err *err);
-/* Bring every object of the place here; files whose object is gone go. -ENOENT where there is none. Of several
+/* Bring every object below the namespace's prefix here; files whose object is gone go. -ENOENT where there is none. Of several
  * processes one fetches and the others wait for it. */
 int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namespace_watch *watch, struct ash_err *err);
 /* Bring url, an object or all below a prefix, here and append the path of the file or folder to path. */
@@ -104,9 +104,9 @@ int ash_namespace_fetch_url(const char *url, const struct ash_cache_opts *cache,
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* The file at path becomes the object key: it is on this machine's disk when this returns 0, and waits for its export.
+/* The file at path becomes the object of this name: it is on this machine's disk when this returns 0, and waits for its export.
  * wants_move: the file itself is taken (it must be on the same file system), else a copy. */
-int ash_namespace_put(struct ash_namespace *space, const char *key, const char *path, bool wants_move,
+int ash_namespace_put(struct ash_namespace *space, const char *name, const char *path, bool wants_move,
                       struct ash_err *err);
 /* Export everything that waits. watch may be NULL. */
 int ash_namespace_export(struct ash_namespace *space, const struct ash_namespace_watch *watch, struct ash_err *err);

@@ -94,17 +94,18 @@ static int take_file(const char *path, const char *to, bool wants_move, struct a
     return rc < 0 ? ash_io_fail(err, rc, to, "write") : 0;
 }
 
-int ash_namespace_put(struct ash_namespace *space, const char *key, const char *path, bool wants_move,
+int ash_namespace_put(struct ash_namespace *space, const char *name, const char *path, bool wants_move,
                       struct ash_err *err)
 {
     static _Atomic unsigned serial;
-    struct ash_journal_entry entry = {.key = key, .put_s = ash_clock_wall_s()}, older;
-    char to[PATH_MAX], folder[PATH_MAX], file[64], older_file[64];
-    bool is_replaced = ash_namespace_waits(space, key, &older, older_file);
-    int rc;
+    struct ash_journal_entry entry = {.put_s = ash_clock_wall_s()}, older;
+    char to[PATH_MAX], folder[PATH_MAX], file[64], older_file[64], key[ASH_TIER_KEY_BYTES];
+    bool is_replaced;
+    int rc = ash_namespace_full_key(space, name, key, err);
 
-    if (key[0] == '\0' || strlen(key) >= ASH_TIER_KEY_BYTES)
-        return ash_err_set(err, -EINVAL, "a key has 1 to 1024 bytes, not %zu", strlen(key));
+    if (rc < 0) return rc;
+    entry.key = key;
+    is_replaced = ash_namespace_waits(space, key, &older, older_file);
     snprintf(file, sizeof(file), "%d-%016" PRIx64 "-%u", (int)getpid(), ash_hash_mix(ash_clock_ns()), serial++);
     entry.file = file;
     rc = ash_namespace_put_path(space, file, to, err);

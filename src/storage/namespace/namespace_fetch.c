@@ -186,6 +186,7 @@ static int note_gone(void *ctx, const char *key, const struct ash_object_info *i
 {
     const struct gone *gone = ctx;
 
+    if (strncmp(key, gone->space->prefix, strlen(gone->space->prefix)) != 0) return 0;
     if (info->state == ASH_OBJECT_LOCAL || json_object_get(gone->wanted, key) != NULL) return 0;
     return json_array_append_new(gone->keys, json_string(key)) < 0 ? -ENOMEM : 0;
 }
@@ -195,7 +196,7 @@ static int remove_gone(struct ash_namespace *space, const json_t *wanted, struct
 {
     struct gone gone = {space, wanted, json_array()};
     char path[PATH_MAX];
-    int rc = gone.keys == NULL ? -ENOMEM : ash_namespace_each(space, note_gone, &gone, err);
+    int rc = gone.keys == NULL ? -ENOMEM : ash_namespace_each_full(space, note_gone, &gone, err);
 
     for (size_t i = 0; rc == 0 && i < json_array_size(gone.keys); i++) {
         struct ash_extents *extents = NULL;
@@ -246,10 +247,10 @@ int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namesp
 
     lock = rc;
     if (rc >= 0) rc = ash_namespace_tier(space, err);
-    if (rc == 0) rc = ash_tier_list(space->tier, "", true, note_object, wanted, err);
+    if (rc == 0) rc = ash_tier_list(space->tier, space->prefix, true, note_object, wanted, err);
     if (rc == -ENOMEM) ash_err_set(err, rc, "out of memory");
     if (rc == 0 && json_object_size(wanted) == 0)
-        rc = ash_err_set(err, -ENOENT, "there is nothing at %.300s", space->url);
+        rc = ash_err_set(err, -ENOENT, "there is nothing at %.200s/%.200s", space->url, space->prefix);
     if (rc == 0) rc = remove_gone(space, wanted, err);
     space->keep_since_s = ash_clock_wall_s() - 1;
     if (rc == 0) rc = fetch_listed(&fetch, wanted, err);

@@ -11,11 +11,13 @@
 #include "storage/namespace/namespace.h"
 
 struct ash_namespace {
-    char *url, *folder, *files;
+    char *url;    /* of the bucket, or the path of the folder: one namespace for all prefixes */
+    char *prefix; /* of the caller's keys, "" or with a slash at its end; inside, keys are full */
+    char *folder, *files;
     struct ash_cache_opts cache;
     struct ash_s3_opts s3;
     struct ash_tier *tier;  /* the remote place; opened when it is needed */
-    struct ash_tier *local; /* data/ */
+    struct ash_tier *local; /* data/, whose keys are full */
     uint64_t since_bytes;   /* fetched since room was looked at */
     bool has_warned;        /* that the local folder takes no more */
     double keep_since_s;    /* objects used since then are not released; 0: no such time */
@@ -38,6 +40,11 @@ struct ash_object {
     char key[ASH_TIER_KEY_BYTES], version[ASH_TIER_VERSION_BYTES];
 };
 
+/* The full key of a caller's one into full. Returns 0 or -EINVAL where it is empty or too long. */
+int ash_namespace_full_key(const struct ash_namespace *space, const char *key, char full[ASH_TIER_KEY_BYTES],
+                           struct ash_err *err);
+/* Every object that is known here, with its full key. */
+int ash_namespace_each_full(struct ash_namespace *space, ash_object_each_fn each, void *ctx, struct ash_err *err);
 /* The remote place, opened where it is not. */
 int ash_namespace_tier(struct ash_namespace *space, struct ash_err *err);
 /* The path of the log of key. */
@@ -53,7 +60,7 @@ int ash_namespace_put_path(const struct ash_namespace *space, const char *file, 
  * descriptor or a negative errno. */
 int ash_namespace_open_file(const struct ash_namespace *space, const struct ash_tier_object *remote, const char *key,
                             bool *is_odd_out, struct ash_err *err);
-/* Open an object that the server just described. */
+/* Open an object, by its full key, that the server just described. */
 int ash_object_open_as(struct ash_namespace *space, const char *key, const struct ash_tier_object *remote,
                        struct ash_object **object_out, struct ash_err *err);
 /* A number that changes when a file does. */

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -78,7 +79,7 @@ static void mark_used(const struct ash_extents *extents)
     fcntl(ash_extents_fd(extents), F_OFD_SETLK, &lock);
 }
 
-/* known (may be NULL): what the server just said. */
+/* key is full. known (may be NULL): what the server just said. */
 static int open_object(struct ash_namespace *space, const char *key, bool wants_fresh,
                        const struct ash_tier_object *known, struct ash_object **object_out, struct ash_err *err)
 {
@@ -93,11 +94,7 @@ static int open_object(struct ash_namespace *space, const char *key, bool wants_
     object->space = space;
     object->fd = -1;
     object->id = ash_hash_str(key);
-    if (strlen(key) >= sizeof(object->key)) {
-        rc = ash_err_set(err, -EINVAL, "a key of %zu bytes is too long: the limit is 1024", strlen(key));
-        goto fail;
-    }
-    memcpy(object->key, key, strlen(key) + 1);
+    snprintf(object->key, sizeof(object->key), "%s", key);
     if (ash_namespace_waits(space, key, &entry, file)) {
         rc = open_waiting(object, &entry, err);
     } else {
@@ -120,7 +117,10 @@ fail:
 int ash_object_open(struct ash_namespace *space, const char *key, bool wants_fresh, struct ash_object **object_out,
                     struct ash_err *err)
 {
-    return open_object(space, key, wants_fresh, NULL, object_out, err);
+    char full[ASH_TIER_KEY_BYTES];
+    int rc = ash_namespace_full_key(space, key, full, err);
+
+    return rc < 0 ? rc : open_object(space, full, wants_fresh, NULL, object_out, err);
 }
 
 int ash_object_open_as(struct ash_namespace *space, const char *key, const struct ash_tier_object *remote,

@@ -253,7 +253,7 @@ int ash_namespace_release(struct ash_namespace *space, const char *key, struct a
 {
     struct ash_object_info info = {0};
     struct ash_extents *extents = NULL;
-    char path[PATH_MAX];
+    char path[PATH_MAX], full[ASH_TIER_KEY_BYTES];
     int rc = ash_namespace_stat(space, key, &info, err);
 
     if (rc < 0) return rc;
@@ -261,7 +261,8 @@ int ash_namespace_release(struct ash_namespace *space, const char *key, struct a
         return ash_err_set(err, -EBUSY, "%.200s is not exported yet: it would be lost", key);
     if (info.is_pinned) return ash_err_set(err, -EBUSY, "%.200s is pinned: unpin it first (store pin --off)", key);
     if (info.state == ASH_OBJECT_REMOTE) return 0;
-    rc = ash_namespace_log_path(space, key, path, err);
+    rc = ash_namespace_full_key(space, key, full, err);
+    if (rc == 0) rc = ash_namespace_log_path(space, full, path, err);
     if (rc == 0) rc = ash_extents_open(path, NULL, &extents, err);
     if (rc == 0) rc = ash_namespace_drop(space, extents, err);
     ash_extents_close(extents);
@@ -270,10 +271,12 @@ int ash_namespace_release(struct ash_namespace *space, const char *key, struct a
 
 int ash_namespace_pin(struct ash_namespace *space, const char *key, bool is_pinned, struct ash_err *err)
 {
-    int rc;
+    char full[ASH_TIER_KEY_BYTES];
+    int rc = ash_namespace_full_key(space, key, full, err);
 
+    if (rc < 0) return rc;
     pthread_mutex_lock(&space->lock);
-    rc = ash_journal_pin(space->journal, key, is_pinned, err);
+    rc = ash_journal_pin(space->journal, full, is_pinned, err);
     pthread_mutex_unlock(&space->lock);
     return rc;
 }
