@@ -6,17 +6,18 @@ cd "$1/src" || exit 1
 find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
     BEGIN { # folder -> folders it may include
         may["base"] = ""
-        may["infra"] = "base"
+        may["infra"] = may["http"] = "base"
         may["fabric"] = may["storage"] = may["compute"] = "base infra"
         may["collective"] = "base infra fabric"
         may["text"] = "base storage"
         may["model"] = "base infra compute storage text"
         may["parallel"] = "base infra fabric compute collective model"
         may["train"] = "base infra fabric storage compute collective text model parallel"
-        may["serve"] = may["train"] " observe"
+        may["serve"] = may["train"] " http observe"
         may["plan"] = "base infra model"
-        may["orchestrate"] = may["observe"] = "base infra"
-        may["cmd"] = "base infra fabric storage compute collective text model parallel train serve plan orchestrate observe"
+        may["orchestrate"] = "base infra"
+        may["observe"] = "base infra http"
+        may["cmd"] = "base infra http fabric storage compute collective text model parallel train serve plan orchestrate observe"
         # rooms that keep to less than their floor may
         room["serve/grammar"] = "base text serve/grammar"
         room["serve/tools"] = "base text serve/grammar serve/tools"

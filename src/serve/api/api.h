@@ -10,7 +10,7 @@
 #include "ashlar/err.h"
 #include "serve/defaults.h"
 #include "serve/engine/core.h"
-#include "serve/http/http.h"
+#include "http/http.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 

@@ -1,6 +1,6 @@
 /* keys - who may call: API keys from flags, environment and a file, each with its limits. Any thread may ask. */
-#ifndef ASH_SERVE_HTTP_KEYS_H
-#define ASH_SERVE_HTTP_KEYS_H
+#ifndef ASH_HTTP_KEYS_H
+#define ASH_HTTP_KEYS_H
 
 #include <stdbool.h>
 #include <stddef.h>

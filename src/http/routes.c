@@ -1,5 +1,5 @@
 /* Who may ask for what: routes, methods, keys, limits, sizes, and pages of other origins. */
-#include "serve/http/http_priv.h"
+#include "http/http_priv.h"
 
 #include <math.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* Worker threads: what takes longer than reading and writing runs here, so that streams never wait for it. */
-#include "serve/http/http_priv.h"
+#include "http/http_priv.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -1,11 +1,11 @@
 /* http_priv - the inside of the HTTP server: connections, exchanges, workers. */
-#ifndef ASH_SERVE_HTTP_HTTP_PRIV_H
-#define ASH_SERVE_HTTP_HTTP_PRIV_H
+#ifndef ASH_HTTP_HTTP_PRIV_H
+#define ASH_HTTP_HTTP_PRIV_H
 
 #include <microhttpd.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include "serve/http/http.h"
+#include "http/http.h"
 
 #define ASH_HTTP_HEADERS_MAX 24
 #define ASH_HTTP_NOTE_BYTES 128

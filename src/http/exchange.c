@@ -1,6 +1,6 @@
 /* An exchange from its header to its end: body, handler, response. libmicrohttpd calls in from its one thread; handlers
  * answer from others. A connection whose client waits for us is suspended, so it costs nothing. */
-#include "serve/http/http_priv.h"
+#include "http/http_priv.h"
 
 #include <arpa/inet.h>
 #include <errno.h>

@@ -1,9 +1,9 @@
 /* detached - exchanges without a connection: a handler called with a body from memory, its response in memory. For
  * fuzzing and for tests that need no socket. */
-#ifndef ASH_SERVE_HTTP_DETACHED_H
-#define ASH_SERVE_HTTP_DETACHED_H
+#ifndef ASH_HTTP_DETACHED_H
+#define ASH_HTTP_DETACHED_H
 
-#include "serve/http/http.h"
+#include "http/http.h"
 
 /* Call the handler of a route with this body and its ctx, as the key that everybody shares, and append the response,
  * of a stream all of it, to out. The handler's response must be there when it returns; of a stream, all its parts.

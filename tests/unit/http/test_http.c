@@ -1,5 +1,5 @@
 /* The HTTP server over real sockets: routes, keys, limits, deadlines, clients that leave or do not read, draining. */
-#include "serve/http/http.h"
+#include "http/http.h"
 
 #include <stdarg.h>
 #include <setjmp.h>

@@ -1,11 +1,11 @@
 /* Exchanges without a connection. */
-#include "serve/http/detached.h"
+#include "http/detached.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "serve/http/http_priv.h"
+#include "http/http_priv.h"
 
 /* What the handler left, all of it. */
 static int collect(struct ash_http_exchange *exchange, struct ash_str *out)

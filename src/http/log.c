@@ -1,5 +1,5 @@
 /* The access log: one line per request, values as fields, without texts, keys or queries. */
-#include "serve/http/http_priv.h"
+#include "http/http_priv.h"
 
 #include <ctype.h>
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* API keys: a list that only grows, so that a key's standing stays valid while requests use it; reading the file again
  * marks which of them may call. Limits are token buckets that hold a minute's worth. */
-#include "serve/http/keys.h"
+#include "http/keys.h"
 
 #include <errno.h>
 #include <pthread.h>

@@ -2,7 +2,7 @@
  * and without descriptors it spins: so connections are accepted here, every one has a deadline, and epoll tells who has
  * hung up. A connection is cut by shutting its socket down, which libmicrohttpd notices; the record is removed before
  * the descriptor is closed, so no other connection can be hit. */
-#include "serve/http/http_priv.h"
+#include "http/http_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -1,6 +1,6 @@
 /* Responses: one buffer, or a stream that is pulled. libmicrohttpd asks for bytes when the client takes them; where
  * there are none the connection sleeps until somebody wakes it. So a slow client holds up nobody but itself. */
-#include "serve/http/http_priv.h"
+#include "http/http_priv.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,15 +1,15 @@
 /* http - an HTTP server for handlers that take their time. libmicrohttpd reads and writes; a thread of ours accepts,
  * watches for clients that leave and keeps deadlines; worker threads run the handlers. A handler answers at once, later
  * from any thread, or with a stream that is pulled as fast as the client reads. */
-#ifndef ASH_SERVE_HTTP_HTTP_H
-#define ASH_SERVE_HTTP_HTTP_H
+#ifndef ASH_HTTP_HTTP_H
+#define ASH_HTTP_HTTP_H
 
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
 #include "base/str.h"
-#include "serve/http/keys.h"
+#include "http/keys.h"
 
 struct ash_http;          /* the server */
 struct ash_http_exchange; /* one request and its response */

@@ -1,6 +1,6 @@
 /* The server: a socket that we bind ourselves, libmicrohttpd with one thread for reading and writing, our thread that
  * accepts and watches, and workers. */
-#include "serve/http/http_priv.h"
+#include "http/http_priv.h"
 
 #include <errno.h>
 #include <signal.h>
