@@ -206,7 +206,7 @@ static bool is_here(void)
 static int print(const struct ash_submission *submission, struct ash_str *text_out, struct ash_err *err)
 {
     struct ash_submission_words words;
-    int rc = ash_submission_words(submission, &(struct ash_submission_place){0}, &words, err);
+    int rc = ash_submission_list_words(submission, &(struct ash_submission_place){0}, &words, err);
 
     for (size_t i = 0; i < submission->spec->env.count && rc == 0; i++) {
         rc = ash_command_quote(text_out, submission->spec->env.items[i]);
@@ -225,7 +225,7 @@ static int submit(const struct ash_submission *submission, char id_out[ASH_JOBS_
     struct ash_submission_words words;
     char record[PATH_MAX], end[PATH_MAX], log[PATH_MAX];
     struct keeper keeper = {.submission = submission, .record = record, .end = end, .log = log, .id = id_out};
-    int rc = ash_submission_words(submission, &(struct ash_submission_place){0}, &words, err);
+    int rc = ash_submission_list_words(submission, &(struct ash_submission_place){0}, &words, err);
 
     if (rc == 0) rc = ash_dir_make(submission->out, err);
     if (rc == 0) rc = make_id(submission->spec->name, id_out, err);

@@ -142,7 +142,7 @@ int ash_slurm_script(const struct ash_submission *submission, struct ash_str *sc
     struct writer writer = {.text = script_out};
     int rc = check_topology(&spec->topology, err);
 
-    if (rc == 0) rc = ash_submission_words(submission, &place, &words, err);
+    if (rc == 0) rc = ash_submission_list_words(submission, &place, &words, err);
     if (rc < 0) return rc;
     put(&writer, "#!/bin/bash\n");
     put_option(&writer, "job-name", spec->name);
