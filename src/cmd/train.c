@@ -18,10 +18,10 @@
 #include "base/ring_file.h"
 #include "cmd/publish.h"
 #include "observe/exporter.h"
+#include "orchestrate/node/ends.h"
 #include "train/job/job.h"
 #include "train/run/run.h"
 
-#define EXIT_BAD_SETTINGS 2 /* as for a job that is refused: starting it again does not help */
 #define STOPPING "ashlar: stopping after this step (Ctrl-C again: at once, without saving)\n"
 #define CLEAR_LINE "\r\033[K"
 
@@ -174,7 +174,8 @@ static int train(const struct ash_job *job, const struct flags *flags, const cha
         ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
     rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
-    return rc < 0 || !result.stopped ? rc : ash_cmd_stopped();
+    if (rc < 0 || !result.stopped) return rc;
+    return ash_interrupt_signal() == SIGINT ? ash_cmd_stopped() : ASH_END_SAVED; /* a scheduler starts it again */
 }
 
 /* Meet the other ranks and train. Returns the exit code. */
@@ -191,7 +192,7 @@ static int meet_and_train(const struct ash_job *job, const struct flags *flags, 
     rc = join_ranks(group_opts, flags, labels, &group, &err);
     if (rc == 0) rc = train(job, flags, labels, &group, &err);
     exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
-    if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
+    if (rc == -EBADE) exit_code = ASH_END_BAD_SETTINGS;
     if (rc == -EINTR) exit_code = ash_cmd_stopped(); /* a wait for other ranks that a signal has ended */
     ash_group_close(group);
     ash_publish_stop(rc < 0);
