@@ -2,12 +2,10 @@
 #include "train/recover/copies.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/hash.h"
 #include "collective/call.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */

@@ -75,6 +75,8 @@ void ash_run_remove_old(struct ash_run *run);
 
 /* Is it the error of ranks that are lost, so that the others can go on? */
 bool ash_run_is_loss(const struct ash_run *run, int code);
+/* Is it the error of copies that differ? Then the state in memory is not to be trusted, and the newest checkpoint is. */
+bool ash_run_is_damage(const struct ash_run *run, int code);
 /* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first rank
  * takes over the folder. Returns 0, or an error that ends the run. */
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
@@ -87,6 +89,8 @@ int ash_run_tell_spares(struct ash_run *run, bool is_over, struct ash_err *err);
 
 /* A first rank that has become one: lock the folder, whoever had it, and open the log. */
 int ash_run_take_over(struct ash_run *run, struct ash_err *err);
+/* Open the log anew at the present step: lines of later ones go. */
+int ash_run_open_log(struct ash_run *run, struct ash_err *err);
 /* All ranks: the newest checkpoint, or the beginning, in the mesh of run->group. */
 int ash_run_reload(struct ash_run *run, struct ash_err *err);
 

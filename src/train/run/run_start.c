@@ -177,9 +177,13 @@ static int start_or_resume(struct ash_run *run, struct ash_err *err)
 }
 
 /* Take up the numbers that an earlier part logged. */
-static int open_log(struct ash_run *run, struct ash_err *err)
+int ash_run_open_log(struct ash_run *run, struct ash_err *err)
 {
-    int rc = ash_runlog_open(run->log_path, ash_trainer_state(run->trainer)->step, &run->log, err);
+    int rc;
+
+    ash_runlog_close(run->log);
+    run->log = NULL;
+    rc = ash_runlog_open(run->log_path, ash_trainer_state(run->trainer)->step, &run->log, err);
 
     if (rc < 0) return rc;
     const struct ash_log_record *records = ash_runlog_records(run->log);
@@ -197,7 +201,7 @@ static int open_records(struct ash_run *run, struct ash_err *err)
     int rc = ash_run_check_disk(run, err);
 
     if (rc < 0) return rc;
-    rc = open_log(run, err);
+    rc = ash_run_open_log(run, err);
     if (rc < 0) return rc;
     run->has_log = true;
     if (ash_path_join(path, sizeof(path), run->opts->dir, "job.yaml") < 0)
@@ -217,7 +221,7 @@ int ash_run_take_over(struct ash_run *run, struct ash_err *err)
     }
     if (rc < 0) return rc;
     run->made_dir = false;
-    rc = open_log(run, err);
+    rc = ash_run_open_log(run, err);
     run->has_log = rc == 0;
     return rc;
 }
