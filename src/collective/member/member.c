@@ -292,6 +292,7 @@ void ash_member_receive(struct ash_member *member, const struct ash_member_msg *
 {
     member->now_ns = now_ns;
     if (member->state == ASH_MEMBER_ENDED || member->state == ASH_MEMBER_IDLE || msg->from == member->opts.id) return;
+    if (member->state == ASH_MEMBER_LEAVING && msg->kind != ASH_MEMBER_STARTED) return;
     if (msg->kind == ASH_MEMBER_JOIN) {
         ash_member_join_receive(member, msg);
     } else if (msg->kind == ASH_MEMBER_STALE) {

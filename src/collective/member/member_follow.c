@@ -41,6 +41,8 @@ static void say_hello(struct ash_member *member)
 
     msg.is_ready = member->is_ready;
     msg.network_fails = member->network_fails;
+    msg.is_confirmed = member->base == member->view;
+    if (!msg.is_confirmed) msg.view = member->base;
     msg.leaves = member->is_ready && member->terms.leaves;
     if (member->accepted != NULL) msg.accepted_epoch = member->accepted->epoch;
     if (member->is_ready && member->opts.card_bytes > 0) msg.card = member->card;

@@ -13,7 +13,8 @@ enum ash_member_state {
     ASH_MEMBER_IDLE,    /* neither in an epoch nor asking for one */
     ASH_MEMBER_JOINING, /* asks */
     ASH_MEMBER_RUNNING,
-    ASH_MEMBER_OVER, /* the epoch is over; the next one is formed, once the owner is ready */
+    ASH_MEMBER_OVER,    /* the epoch is over; the next one is formed, once the owner is ready */
+    ASH_MEMBER_LEAVING, /* it coordinated the next epoch without itself, and sees that it starts */
     ASH_MEMBER_ENDED,
 };
 
