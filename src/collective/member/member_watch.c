@@ -81,6 +81,7 @@ static void note_loss(struct ash_member *member, const struct ash_member_msg *ms
     if (msg->loss == ASH_MEMBER_DIED) ash_member_ids_add(&member->dead, msg->subject);
     if (msg->loss == ASH_MEMBER_SILENT) {
         ash_member_ids_add(&member->suspects, msg->subject);
+        if (msg->from == member->opts.id) ash_member_suspect(member, msg->subject);
         member->network_fails = true;
     }
 }
