@@ -35,9 +35,8 @@ static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct
     int rc;
 
     ash_meter_begin(meter);
-    rc = ash_feed_count(&stages->feed, &whole, &step->targets, err);
+    step->targets = ash_feed_count(&whole);
     ash_meter_end(meter, ASH_METER_DATA);
-    if (rc < 0) return rc;
     scale = step->targets > 0 ? (float)(1.0 / (double)step->targets) : 0.0f;
     rc = ash_stages_train(stages, trainer->train, before, scale, trainer->losses, err);
     if (rc < 0) return rc;
@@ -104,13 +103,13 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
     size_t sequences = trainer->valid_sequences;
     struct ash_feed_slice all = {.dataset = trainer->valid, .slots_per_step = sequences, .count = sequences};
     double *losses = calloc(sequences, sizeof(*losses)), sum = 0.0;
-    uint64_t targets = 0;
+    uint64_t targets;
     int rc;
 
     ash_assert(sequences > 0);
     if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
     rc = ash_stages_eval(&trainer->stages, trainer->valid, sequences, losses, err);
-    if (rc == 0) rc = ash_feed_count(&trainer->stages.feed, &all, &targets, err);
+    targets = ash_feed_count(&all);
     for (size_t s = 0; s < sequences; s++)
         sum += losses[s];
     free(losses);

@@ -26,6 +26,8 @@ static int open_data(struct ash_trainer *trainer, struct ash_err *err)
     int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train, err);
 
     if (rc < 0) return ash_err_prefix(err, rc, "data.train");
+    if (job->data.shuffle == ASH_JOB_SHUFFLE_BLOCK)
+        ash_dataset_order_by_blocks(trainer->train, (size_t)job->data.block_tokens, (size_t)job->data.mixed_blocks);
     if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
     rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid, err);
     if (rc < 0) return ash_err_prefix(err, rc, "data.valid");

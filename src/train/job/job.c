@@ -10,6 +10,7 @@
 const char *const ash_job_model_types[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", NULL};
 
 static const char *const precision_names[] = {"fp32", "bf16", NULL};
+static const char *const shuffle_names[] = {"full", "block", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
 static const char *const decay_names[] = {"matrices", "all", NULL};
 static const char *const schedule_names[] = {"cosine", "wsd", "constant", NULL};
@@ -47,12 +48,20 @@ static const struct ash_opt model_opts[] = {
 
 #define DATA(field) offsetof(struct ash_job_data, field)
 static const struct ash_opt data_opts[] = {
-    {"train", ASH_OPT_STRING, DATA(train), NULL, "token shards to learn from: a folder that `ashlar data` wrote", 0, 0,
+    {"train", ASH_OPT_STRING, DATA(train), NULL, "token shards to learn from: a folder that `ashlar data` wrote, or s3://bucket/prefix", 0, 0,
      NULL},
     {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on", 0, 0, NULL},
     {"tokenizer", ASH_OPT_STRING, DATA(tokenizer), NULL,
      "folder with tokenizer.json; default: that of model.from, or the one next to the data", 0, 0, NULL},
     {"seq", ASH_OPT_INT, DATA(seq_tokens), "256", "tokens in a sequence", 1, 1e7, NULL},
+    {"shuffle", ASH_OPT_CHOICE, DATA(shuffle), "full",
+     "order of the data in an epoch: any window after any other, or block by block, which reads remote data in few large "
+     "pieces",
+     0, 0, shuffle_names},
+    {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1, 1e12,
+     NULL},
+    {"mixed_blocks", ASH_OPT_INT, DATA(mixed_blocks), "64",
+     "data.shuffle=block: blocks whose sequences are mixed; that many are kept at hand", 1, 1e6, NULL},
 };
 
 #define TRAIN(field) offsetof(struct ash_job_train, field)

@@ -16,6 +16,7 @@
 #include "train/state/schedule.h"
 
 enum ash_job_precision { ASH_JOB_FP32, ASH_JOB_BF16 };
+enum ash_job_shuffle { ASH_JOB_SHUFFLE_FULL, ASH_JOB_SHUFFLE_BLOCK };
 
 struct ash_job_model {
     const char *from; /* a Hugging Face folder to start from; NULL: the architecture below with new weights */
@@ -29,6 +30,8 @@ struct ash_job_model {
 struct ash_job_data {
     const char *train, *valid, *tokenizer;
     int64_t seq_tokens;
+    int shuffle; /* enum ash_job_shuffle */
+    int64_t block_tokens, mixed_blocks;
 };
 
 struct ash_job_train {

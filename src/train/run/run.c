@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/metrics.h"
 #include "compute/profile/profile.h"
+#include "train/run/rank_steps.h"
 
 #define REPORT_NS 5000000000u /* between two reports */
 
@@ -187,6 +188,7 @@ static int step_once(struct ash_run *run, struct ash_err *err)
 
     if (rc < 0 && run->last.step == before) return rc; /* not made, or not by all */
     count_time(run, &run->last);
+    ash_rank_steps_add(run, &run->last, start_ns);
     run->last_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
     run->is_last_open = true;
     return rc;
@@ -329,9 +331,11 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     /* ranks that disagree (-EBADE) all know it already */
     if (rc < 0 && rc != -EBADE && run.group != NULL)
         ash_group_abort(run.group, err != NULL ? err->text : "a rank could not start");
+    if (rc == 0) ash_rank_steps_open(&run);
     if (rc == 0)
         rc = opts->profile != NULL && run.is_leader ? train_profiled(&run, result_out, err)
                                                     : train(&run, result_out, err);
+    ash_rank_steps_close(&run, rc < 0);
     ash_runlog_close(run.log);
     ash_trainer_close(run.trainer);
     free(run.job_yaml);

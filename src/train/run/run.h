@@ -17,13 +17,15 @@
 #include "train/job/job.h"
 
 struct ash_run_opts {
-    const char *dir;         /* made when missing; one run at a time may write to it */
-    bool resume;             /* continue from the newest checkpoint (from the beginning where there is none) */
-    bool allow_change;       /* resume although the job changed in something that changes bits */
-    FILE *screen;            /* for people; NULL: silent */
-    bool terminal;           /* screen is a terminal: one live line */
-    bool (*stop)(void);      /* asked after each step: end early, saved; NULL: never */
-    const char *profile;     /* file for a trace of the ops of all steps, on the first rank; NULL: none */
+    const char *dir;     /* made when missing; one run at a time may write to it */
+    bool resume;         /* continue from the newest checkpoint (from the beginning where there is none) */
+    bool allow_change;   /* resume although the job changed in something that changes bits */
+    FILE *screen;        /* for people; NULL: silent */
+    bool terminal;       /* screen is a terminal: one live line */
+    bool (*stop)(void);  /* asked after each step: end early, saved; NULL: never */
+    const char *profile; /* file for a trace of the ops of all steps, on the first rank; NULL: none */
+    const char *pages;   /* folder for the ring of this rank's steps (base/step_ring.h); NULL or "": none */
+    const char *labels;  /* of the ring: job, rank, run */
     /* the ranks that run the job together, of which the first writes the folder; when some are lost or join it is replaced
      * by what is then there (NULL: nothing), which the caller closes. NULL: alone */
     struct ash_group **group;

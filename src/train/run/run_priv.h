@@ -4,6 +4,7 @@
 #define ASH_TRAIN_RUN_PRIV_H
 
 #include <limits.h>
+#include "base/ring_file.h"
 #include "train/run/live.h"
 #include "train/run/run.h"
 #include "train/run/runlog.h"
@@ -40,10 +41,12 @@ struct ash_run {
     uint64_t report_ns;              /* when the report was last written */
     double spent_s[ASH_METER_KINDS]; /* of this part of the run, by kind */
     uint64_t spent_steps;
-    struct ash_step last;            /* the last step that this rank has made */
-    double last_s;                   /* and how long it took */
-    bool is_last_open;               /* what follows from it is not done yet */
+    struct ash_step last; /* the last step that this rank has made */
+    double last_s;        /* and how long it took */
+    bool is_last_open;    /* what follows from it is not done yet */
     struct ash_run_losses losses;
+    struct ash_ring_file *rank_steps;            /* this rank's last steps (rank_steps.h); NULL: not recorded */
+    uint64_t last_end_ns;                        /* when the last step of this process ended; 0: none has */
     bool log_failing, report_failing, disk_full; /* reported once, not every step */
 };
 
