@@ -27,7 +27,7 @@ int ash_copies_map_init(struct ash_copies_map *map, size_t ranks, size_t copies,
 void ash_copies_map_fini(struct ash_copies_map *map);
 
 /* One copy in this process. */
-struct ash_copy {
+struct ash_held_copy {
     size_t owner, turn;         /* whose, and which of its copies: the turn-th */
     struct ash_patches patches; /* all that the owner updates, and constants */
     float *memory;              /* values and gradients of all patches */
@@ -38,7 +38,7 @@ struct ash_copy {
 struct ash_copies {
     struct ash_group *group; /* of the mesh; borrowed; NULL: closed, or nobody has copies */
     struct ash_copies_map map;
-    struct ash_copy *held; /* [held_count] */
+    struct ash_held_copy *held; /* [held_count] */
     size_t held_count;
     struct ash_patches own; /* of this rank: what it sends gradients of */
     float *sent;            /* its gradients, on their way */

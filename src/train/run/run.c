@@ -201,6 +201,7 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
 
+    if (run->opts->stop != NULL && run->opts->stop()) ash_run_mark_stopped(run);
     if (run->group != NULL) ash_group_abort(run->group, cause->text);
     if (!run->is_leader || ash_trainer_stages(run->trainer)->chunks == NULL) return;
     /* a sharded state cannot be gathered any more: the last checkpoint remains */

@@ -95,6 +95,7 @@ static int try_recover(struct ash_run *run, const char *damage, struct ash_recov
     ash_trainer_suspend(run->trainer);
     if (damage != NULL) return go_back(run, damage, recovery, err);
     rc = reform(run, err);
+    if (rc == 0) rc = ash_run_check_stopped(run, err);
     if (rc < 0) return rc;
     rc = ash_trainer_resume(run->trainer, run->group, recovery, &missing);
     if (rc == -ENODATA) return go_back(run, missing.text, recovery, err);
