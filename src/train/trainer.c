@@ -123,6 +123,11 @@ struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer)
     return &trainer->stages;
 }
 
+int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err)
+{
+    return ash_copies_check(&trainer->copies, &trainer->stages, trainer->outline, err);
+}
+
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer)
 {
     return trainer->group;

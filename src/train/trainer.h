@@ -87,6 +87,9 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
  * call it. Returns as ash_trainer_step. */
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
 
+/* Do all copies of the state have the same bits? All ranks of the mesh call it. Returns 0, the group's error, or on all
+ * ranks -EUCLEAN naming a rank, its copy's and the tensor. */
+int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err);
 /* The ranks of the mesh; NULL: this process is alone, or a spare. */
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer);
 /* What it computes with; the trainer's. */

@@ -41,6 +41,8 @@ static void say_hello(struct ash_member *member)
 
     msg.is_ready = member->is_ready;
     msg.network_fails = member->network_fails;
+    msg.is_confirmed = member->base == member->view;
+    if (!msg.is_confirmed) msg.view = member->base;
     msg.leaves = member->is_ready && member->terms.leaves;
     if (member->accepted != NULL) msg.accepted_epoch = member->accepted->epoch;
     if (member->is_ready && member->opts.card_bytes > 0) msg.card = member->card;
@@ -100,7 +102,7 @@ void ash_member_follow_tick(struct ash_member *member)
         return;
     }
     if (member->now_ns - member->candidate_ns > member->opts.silent_ns) {
-        ash_member_ids_add(&member->suspects, member->view->members[member->candidate].id);
+        ash_member_suspect(member, member->view->members[member->candidate].id);
         member->network_fails = true;
         ash_member_choose(member);
     }
@@ -109,13 +111,15 @@ void ash_member_follow_tick(struct ash_member *member)
 
 /* ---- the coordinator's messages ---------------------------------------------------------------------------------- */
 
+/* One that others suspect, but that some follow, may be followed. */
 static bool is_trusted(const struct ash_member *member, uint64_t id)
 {
-    return !ash_member_ids_has(&member->dead, id) && !ash_member_ids_has(&member->suspects, id);
+    return !ash_member_ids_has(&member->dead, id) && !ash_member_ids_has(&member->deaf, id);
 }
 
 static void follow(struct ash_member *member, size_t rank)
 {
+    ash_member_ids_remove(&member->suspects, member->view->members[rank].id);
     member->candidate = rank;
     member->candidate_ns = member->now_ns;
     member->hello_at_ns = member->now_ns;
@@ -127,14 +131,10 @@ static void on_ack(struct ash_member *member, const struct ash_member_msg *msg)
     size_t sender = ash_view_find(member->view, msg->from), subject = ash_view_find(member->view, msg->subject);
 
     if (subject == SIZE_MAX) return;
-    if (sender == subject && sender < member->candidate && is_trusted(member, msg->from)) {
-        follow(member, sender); /* it coordinates, and comes first */
+    if (subject < member->candidate && is_trusted(member, msg->subject)) {
+        follow(member, subject); /* it coordinates, or somebody follows it, and it comes first */
     } else if (sender == member->candidate) {
-        if (subject != sender && subject < sender && is_trusted(member, msg->subject)) {
-            follow(member, subject);
-        } else if (msg->is_ready) {
-            member->candidate_ns = member->now_ns;
-        }
+        if (msg->is_ready) member->candidate_ns = member->now_ns;
     } else if (sender == subject && member->candidate != member->rank) { /* one that does not know the coordinator */
         struct ash_member_msg answer = ash_member_message(member, ASH_MEMBER_ACK);
 

@@ -286,7 +286,8 @@ static void start_all(struct ash_member *member)
         send_start(member, r);
     }
     if (!is_in) {
-        ash_member_end(member, 0, NULL); /* it leaves; the others help each other to start */
+        member->state = ASH_MEMBER_LEAVING;
+        meeting->since_ns = member->now_ns;
         return;
     }
     ash_member_start(member, view);
@@ -321,6 +322,18 @@ static void seat_changed(struct ash_member_meeting *meeting, const struct ash_me
     meeting->unresolved -= was_open;
 }
 
+/* What a follower knows of the last epoch that all had started: a newcomer knows nothing of it. */
+static void learn_base(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    if (msg->is_confirmed) {
+        ash_member_confirm(member);
+    } else if (msg->view != NULL && msg->view->epoch < member->view->epoch &&
+               (member->base == NULL || member->base->epoch < msg->view->epoch)) {
+        ash_view_put(member->base);
+        member->base = ash_view_get(msg->view);
+    }
+}
+
 static void on_hello(struct ash_member *member, const struct ash_member_msg *msg)
 {
     struct ash_member_meeting *meeting = member->meeting;
@@ -332,6 +345,7 @@ static void on_hello(struct ash_member *member, const struct ash_member_msg *msg
     answer.subject = member->view->members[member->candidate].id;
     answer.is_ready = true;
     ash_member_send(member, msg->from, &answer);
+    learn_base(member, msg);
     if (meeting == NULL || meeting->seats[rank].is_dead) return;
     seat = &meeting->seats[rank];
     was_open = is_open(seat);
@@ -369,16 +383,34 @@ static void on_accept(struct ash_member *member, const struct ash_member_msg *ms
     check_answers(member);
 }
 
+/* One that leaves is no neighbour of anybody: it tells the first rank, whose heartbeats tell the others. */
+static void tell_confirmed(struct ash_member *member)
+{
+    const struct ash_view *view = member->starting->proposed;
+    struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_STARTED);
+
+    msg.proposal = view->proposal;
+    msg.is_confirmed = true;
+    ash_member_send(member, view->members[0].id, &msg);
+}
+
 static void on_started(struct ash_member *member, const struct ash_member_msg *msg)
 {
     struct ash_member_meeting *starting = member->starting;
     size_t rank;
 
+    if (msg->is_confirmed && member->state == ASH_MEMBER_RUNNING && member->view->proposal == msg->proposal)
+        ash_member_confirm(member);
     if (starting == NULL || starting->proposed->proposal != msg->proposal) return;
     rank = ash_view_find(starting->proposed, msg->from);
     if (rank == SIZE_MAX || starting->answered[rank]) return;
     starting->answered[rank] = true;
     if (++starting->answered_count < starting->proposed->size) return;
+    if (member->state == ASH_MEMBER_LEAVING) {
+        tell_confirmed(member);
+        ash_member_end(member, 0, NULL);
+        return;
+    }
     ash_member_confirm(member);
     ash_member_meeting_close(member, starting);
 }
@@ -476,6 +508,10 @@ static void start_unanswered(struct ash_member *member)
     struct ash_member_meeting *starting = member->starting;
 
     if (member->now_ns < starting->retry_at_ns) return;
+    if (member->state == ASH_MEMBER_LEAVING && member->now_ns - starting->since_ns > member->opts.silent_ns) {
+        ash_member_end(member, 0, NULL); /* the others help each other */
+        return;
+    }
     starting->retry_at_ns = member->now_ns + ash_member_retry_ns(member);
     for (size_t r = 0; r < starting->proposed->size; r++)
         if (!starting->answered[r]) send_start(member, r);
@@ -486,6 +522,7 @@ void ash_member_form_tick(struct ash_member *member)
     struct ash_member_meeting *meeting = member->meeting;
 
     if (member->starting != NULL) start_unanswered(member);
+    if (member->state == ASH_MEMBER_ENDED) return;
     if (meeting == NULL || member->now_ns < meeting->retry_at_ns) return;
     meeting->retry_at_ns = member->now_ns + ash_member_retry_ns(member);
     ash_member_join_expire(member, 0);

@@ -13,7 +13,8 @@ enum ash_member_state {
     ASH_MEMBER_IDLE,    /* neither in an epoch nor asking for one */
     ASH_MEMBER_JOINING, /* asks */
     ASH_MEMBER_RUNNING,
-    ASH_MEMBER_OVER, /* the epoch is over; the next one is formed, once the owner is ready */
+    ASH_MEMBER_OVER,    /* the epoch is over; the next one is formed, once the owner is ready */
+    ASH_MEMBER_LEAVING, /* it coordinated the next epoch without itself, and sees that it starts */
     ASH_MEMBER_ENDED,
 };
 
@@ -75,11 +76,13 @@ struct ash_member {
     size_t joiner_count, joiner_room;
     uint64_t join_at_ns;
     /* one that is over */
-    struct ash_member_ids dead, suspects;
-    bool network_fails;     /* somebody was silent: hosts that do not answer are not waited for */
-    uint64_t over_since_ns; /* when this process knew, */
-    uint64_t tell_at_ns;    /* and when its owner is to be told; ASH_MEMBER_NEVER: it has been */
-    bool is_ready;          /* the owner has come, then and with: */
+    struct ash_member_ids dead;
+    struct ash_member_ids suspects; /* that somebody found silent, */
+    struct ash_member_ids deaf;     /* and this process itself */
+    bool network_fails;             /* somebody was silent: hosts that do not answer are not waited for */
+    uint64_t over_since_ns;         /* when this process knew, */
+    uint64_t tell_at_ns;            /* and when its owner is to be told; ASH_MEMBER_NEVER: it has been */
+    bool is_ready;                  /* the owner has come, then and with: */
     uint64_t ready_since_ns;
     struct ash_member_terms terms;
     char *card;
@@ -101,6 +104,10 @@ void ash_member_send(struct ash_member *member, uint64_t to, const struct ash_me
 void ash_member_ids_add(struct ash_member_ids *ids, uint64_t id);
 /* Is it in there? */
 bool ash_member_ids_has(const struct ash_member_ids *ids, uint64_t id);
+/* Forget an id. */
+void ash_member_ids_remove(struct ash_member_ids *ids, uint64_t id);
+/* This process itself has found one silent: it is followed no more. */
+void ash_member_suspect(struct ash_member *member, uint64_t id);
 /* This process is in no epoch any more. */
 void ash_member_end(struct ash_member *member, int code, const char *why);
 /* How long between repeated messages of a meeting: longer with many ranks, so that the coordinator keeps up. */

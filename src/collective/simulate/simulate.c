@@ -282,6 +282,7 @@ static void schedule(struct ash_sim *sim, struct ash_sim_process *process)
 {
     uint64_t next_ns = ash_member_next_ns(process->member);
 
+    if (next_ns < sim->now_ns) next_ns = sim->now_ns; /* overdue */
     if (next_ns >= process->tick_at_ns || process->life != ASH_SIM_ALIVE) return;
     process->tick_at_ns = next_ns;
     ash_sim_post(sim, next_ns, ASH_SIM_TICK, process->slot, 0);
@@ -534,6 +535,7 @@ int ash_simulate_run(const struct ash_simulate_opts *opts, struct ash_simulate_r
             if (sim.now_ns >= look_at_ns) look_at_ns = sim.now_ns + 5 * MS;
             if (sim.heap_count == 0 || sim.is_over || sim.is_out_of_memory) break;
             event = pop(&sim);
+            ash_assert(event.at_ns >= sim.now_ns);
             sim.now_ns = event.at_ns;
             result_out->events++;
             happen(&sim, &event);
