@@ -30,6 +30,7 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     if (rc < 0) return rc;
     loss_sum = ash_grains_fold(trainer->losses, (size_t)job->train.grains);
     step.loss = step.targets > 0 ? loss_sum / (double)step.targets : 0.0;
+    if (trainer->before_update != NULL) trainer->before_update(trainer->before_update_ctx);
     rc = ash_stages_norm(stages, &step.norm, err);
     if (rc < 0) return rc;
     step.lr = ash_lr_schedule_at(&trainer->schedule, state->step);
@@ -44,6 +45,12 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     step.meter = *meter;
     *step_out = step;
     return 0;
+}
+
+void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx)
+{
+    trainer->before_update = before;
+    trainer->before_update_ctx = ctx;
 }
 
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)

@@ -24,7 +24,9 @@ struct ash_trainer {
     double *losses; /* of the grains of a step */
     char arithmetic[ASH_ARITHMETIC_BYTES];
     struct ash_train_memory memory;
-    size_t weights; /* of the whole model */
+    size_t weights;                   /* of the whole model */
+    void (*before_update)(void *ctx); /* see ash_trainer_on_update; NULL: nobody asked */
+    void *before_update_ctx;
 };
 
 #endif

@@ -86,6 +86,20 @@ static const struct ash_opt train_opts[] = {
      "steps between state hashes in the log (and at saves and the end); 0: only there", 0, MAX_COUNT, NULL},
 };
 
+#define SAVE(field) offsetof(struct ash_job_save, field)
+static const struct ash_opt save_opts[] = {
+    {"to", ASH_OPT_LIST, SAVE(to), NULL,
+     "places of checkpoints: folders and s3://bucket/prefix. All ranks write to the first folder that works; the others "
+     "get copies. Default: checkpoints/ in the run's folder",
+     0, 0, NULL},
+    {"keep", ASH_OPT_LIST, SAVE(keep), NULL,
+     "newest checkpoints that are kept in each place of save.to, in its order; 0: all. Default: train.keep", 0, 0,
+     NULL},
+    {"memory", ASH_OPT_INT, SAVE(memory_bytes), "512mi",
+     "bytes that each process may take for copies of the state while they are written; with less, steps may wait", 16e6,
+     1e15, NULL},
+};
+
 #define MESH(field) offsetof(struct ash_job_mesh, field)
 static const struct ash_opt mesh_opts[] = {
     {"dp", ASH_OPT_INT, MESH(dp), "0", "replicas of the model; 0: as many as the other sizes leave ranks for", 0, 1e6,
@@ -158,6 +172,7 @@ static const struct ash_opt_table tables[ASH_JOB_SECTIONS] = {
     {"model", "what is trained", model_opts, ASH_COUNT(model_opts)},
     {"data", "what it learns from", data_opts, ASH_COUNT(data_opts)},
     {"train", "how long, in which pieces", train_opts, ASH_COUNT(train_opts)},
+    {"save", "where checkpoints go; nothing here changes a bit", save_opts, ASH_COUNT(save_opts)},
     {"mesh", "how ranks share the work; nothing here changes a bit", mesh_opts, ASH_COUNT(mesh_opts)},
     {"optimizer", "adamw", optimizer_opts, ASH_COUNT(optimizer_opts)},
     {"schedule", "the learning rate over time", schedule_opts, ASH_COUNT(schedule_opts)},
@@ -167,7 +182,7 @@ static const struct ash_opt_table tables[ASH_JOB_SECTIONS] = {
 
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS])
 {
-    void *const objects[ASH_JOB_SECTIONS] = {&job->model,     &job->data,     &job->train, &job->mesh,
+    void *const objects[ASH_JOB_SECTIONS] = {&job->model,     &job->data,     &job->train, &job->save,   &job->mesh,
                                              &job->optimizer, &job->schedule, &job->guard, &job->runtime};
 
     for (size_t i = 0; i < ASH_JOB_SECTIONS; i++)

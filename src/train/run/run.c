@@ -45,6 +45,7 @@ static struct due what_is_due(const struct ash_run *run, const struct ash_step *
     due.valid = run->facts.valid_sequences > 0 && (due.last || every(train->valid_every, step->step));
     due.save = due.last || due.stop || every(train->save_every, step->step);
     due.hash = due.save || every(train->hash_every, step->step);
+    due.save |= ash_run_save_is_overdue(run); /* when that is depends on the disk: it does not show in the log */
     return due;
 }
 
@@ -143,16 +144,19 @@ static int measure(struct ash_run *run, const struct due *due, struct ash_err *e
     int rc = 0;
 
     if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, err);
-    if (rc == 0 && due->hash) rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
+    if (rc == 0 && (due->hash || due->save))
+        rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
     return rc;
 }
 
 /* In the middle of the run: a checkpoint and a report, where they are due. */
-static void keep_records(struct ash_run *run, const struct due *due)
+static int keep_records(struct ash_run *run, const struct due *due, struct ash_err *err)
 {
-    if (due->save && ash_run_takes_part_in_saves(run)) ash_run_save_or_warn(run);
-    if (run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
+    int rc = due->save ? ash_run_begin_save(run, err) : 0;
+
+    if (rc == 0 && run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
         ash_run_report(run, "running");
+    return rc;
 }
 
 /* One step and everything that follows from it. Returns 1 when the run is over, 0 when more steps follow. */
@@ -169,6 +173,7 @@ static int step_once(struct ash_run *run, struct due *due_out, struct ash_err *e
     double step_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
     limit = ash_guard_limit(&guard, &ash_trainer_state(run->trainer)->guard, step.verdict, err);
     rc = agree_to_stop(run, &stop, err);
+    if (rc == 0) rc = ash_run_watch_saves(run, err);
     if (rc < 0) return rc;
     struct due due = what_is_due(run, &step, limit, stop);
     rc = measure(run, &due, err);
@@ -177,8 +182,7 @@ static int step_once(struct ash_run *run, struct due *due_out, struct ash_err *e
     if (limit < 0) return limit;
     *due_out = due;
     if (due.last || due.stop) return 1;
-    keep_records(run, &due);
-    return 0;
+    return keep_records(run, &due, err);
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -192,7 +196,7 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
     if (!run->is_leader) return;
     /* a sharded state cannot be gathered any more: the last checkpoint remains */
     if (run->facts.whole && ash_trainer_state(run->trainer)->step > run->start_step &&
-        ash_run_save_last(run, false, &save_err) < 0)
+        ash_run_save_alone(run, &save_err) < 0)
         ash_run_warn(run, "%s", save_err.text);
     ash_run_report(run, "stopped");
     ash_run_print_lost(run);
@@ -210,7 +214,7 @@ static int loop(struct ash_run *run, bool *stopped_out, struct ash_err *err)
         return rc;
     }
     *stopped_out = due.stop;
-    return ash_run_save_last(run, true, err);
+    return ash_run_save_last(run, err);
 }
 
 /* The mean over ranks of where time went. */
@@ -292,6 +296,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     if (rc == 0)
         rc = opts->profile != NULL && run.is_leader ? train_profiled(&run, result_out, err)
                                                     : train(&run, result_out, err);
+    ash_saver_close(run.saver);
     ash_runlog_close(run.log);
     ash_trainer_close(run.trainer);
     free(run.job_yaml);

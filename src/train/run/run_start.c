@@ -212,5 +212,8 @@ int ash_run_start(struct ash_run *run, struct ash_err *err)
     rc = start_or_resume(run, err);
     if (rc < 0) return rc;
     run->start_step = ash_trainer_state(run->trainer)->step;
-    return run->is_leader ? open_records(run, err) : 0;
+    rc = run->is_leader ? open_records(run, err) : 0;
+    if (rc < 0) return rc;
+    ash_run_remove_old(run); /* what a killed part of the run left in the way of the next saves */
+    return ash_run_open_saver(run, err);
 }
