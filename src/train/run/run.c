@@ -194,10 +194,7 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
 
     if (run->opts->group != NULL) ash_group_abort(run->opts->group, cause->text);
     if (!run->is_leader) return;
-    /* a sharded state cannot be gathered any more: the last checkpoint remains */
-    if (run->facts.whole && ash_trainer_state(run->trainer)->step > run->start_step &&
-        ash_run_save_alone(run, &save_err) < 0)
-        ash_run_warn(run, "%s", save_err.text);
+    if (ash_run_save_alone(run, &save_err) < 0) ash_run_warn(run, "%s", save_err.text);
     ash_run_report(run, "stopped");
     ash_run_print_lost(run);
 }

@@ -63,7 +63,8 @@ bool ash_run_save_is_overdue(const struct ash_run *run);
 /* The state must be on disk now, unless it is already; saves under way are waited for. All ranks call it. On a full
  * disk, wait for room (train.save_wait). */
 int ash_run_save_last(struct ash_run *run, struct ash_err *err);
-/* Other ranks are lost: this one, which holds everything, saves alone what is not saved yet. First rank only. */
+/* Other ranks are lost: saves under way end as well as they can. Where this rank holds everything, it saves what is not
+ * saved yet; of a sharded state the last checkpoint remains. First rank only. */
 int ash_run_save_alone(struct ash_run *run, struct ash_err *err);
 /* Write the finished model. All ranks call it. */
 int ash_run_export(struct ash_run *run, struct ash_err *err);

@@ -362,7 +362,7 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
 
     ash_saver_drop(run->saver);
     take_results(run);
-    if (run->saved_step == state->step) return 0;
+    if (run->saved_step == state->step || !run->facts.whole || state->step == run->start_step) return 0;
     run->state_hash = ash_state_hash(state);
     ash_live_clear(&run->live);
     return save_now(run, true, err);

@@ -86,6 +86,8 @@ void ash_saver_close(struct ash_saver *saver)
 {
     if (saver == NULL) return;
     pthread_mutex_lock(&saver->mutex);
+    while (saver->has_thread && saver->committing != NULL)
+        pthread_cond_wait(&saver->changed, &saver->mutex);
     saver->is_stopping = true;
     pthread_cond_broadcast(&saver->changed);
     pthread_mutex_unlock(&saver->mutex);
@@ -360,12 +362,12 @@ void ash_saver_drop(struct ash_saver *saver)
 {
     struct ash_save *save = saver->writing;
 
-    if (save == NULL) return;
     pthread_mutex_lock(&saver->mutex);
-    while (!save->is_written || saver->committing != NULL)
+    while (saver->committing != NULL || (save != NULL && !save->is_written))
         pthread_cond_wait(&saver->changed, &saver->mutex);
     saver->writing = NULL;
     pthread_mutex_unlock(&saver->mutex);
+    if (save == NULL) return;
     if (saver->rank == 0 && !save->opts.is_export) ash_commit_discard(save->dir, NULL);
     ash_save_free(save);
 }

@@ -35,7 +35,8 @@ struct ash_saver_opts {
 /* All ranks call it. Ranks that do not see root send what they hold to the first one, while the step waits. Returns 0,
  * -ENOMEM, -EAGAIN, or the group's or the folder's error. The caller owns *saver_out. */
 int ash_saver_open(const struct ash_saver_opts *opts, struct ash_saver **saver_out, struct ash_err *err);
-/* Stop the thread and free; a save that is under way is left unfinished, and what it wrote stays. NULL is a no-op. */
+/* End a save that waits for its manifest, stop the thread and free. A save that is being written is left unfinished.
+ * NULL is a no-op. */
 void ash_saver_close(struct ash_saver *saver);
 
 struct ash_save_opts {
@@ -80,7 +81,8 @@ bool ash_saver_is_busy(struct ash_saver *saver);
 /* Wait until everything is written and committed. waiting (may be NULL) is called about every second. Returns 0 or the
  * group's error; results are taken as ever. */
 int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *ctx, struct ash_err *err);
-/* Other ranks are lost: wait for this rank's part of a save and forget it. */
+/* Other ranks are lost: wait for the manifest of a save that all had written; of one that is being written, wait for
+ * this rank's part and forget it. */
 void ash_saver_drop(struct ash_saver *saver);
 /* The largest number of bytes that copies have taken so far. */
 size_t ash_saver_peak_bytes(const struct ash_saver *saver);
