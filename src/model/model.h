@@ -69,6 +69,9 @@ int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct
 /* ash_model_create for a slice (NULL: all of it), drawn by workers (NULL: the calling thread). */
 int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
                            struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err);
+/* The same with weights that are all zero, for values that come from elsewhere; ash_model_refresh follows them. */
+int ash_model_blank_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                          struct ash_model **model_out, struct ash_err *err);
 /* Free all of it; accepts NULL. No pass on it may be open. */
 void ash_model_close(struct ash_model *model);
 /* The folder of path's tokenizer, chat template and defaults, into buf: path itself, or the folder that a GGUF file

@@ -136,6 +136,17 @@ static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoin
     return 0;
 }
 
+int ash_checkpoint_newest(const char *root, uint64_t *step_out)
+{
+    struct ash_commit_found found = {0};
+    int rc = ash_commit_latest(root, PREFIX, false, &found, NULL);
+
+    if (rc < 0) return rc;
+    *step_out = found.number;
+    ash_commit_found_fini(&found);
+    return 0;
+}
+
 int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err)
 {
     struct ash_checkpoint checkpoint = {0};

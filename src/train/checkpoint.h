@@ -44,6 +44,8 @@ int ash_checkpoint_prune_complete(const char *root, size_t keep, uint64_t pinned
 int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_bytes);
 /* How many checkpoints there are, damaged ones too, but not those whose saving was killed. */
 size_t ash_checkpoint_count(const char *root);
+/* The step of the newest one that looks complete, without reading its files. Returns 0 or -ENOENT. */
+int ash_checkpoint_newest(const char *root, uint64_t *step_out);
 /* Find the newest complete checkpoint whose files are undamaged. Returns 0 or -ENOENT when there is none: err says what
  * is wrong with the newest, if there is one. */
 int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err);

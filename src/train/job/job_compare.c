@@ -23,10 +23,24 @@ struct exceptions {
 /* Between two parts of one run: settings that move work or files around, not bits. train.tokens, because train.steps is
  * compared. */
 static const char *const free_on_resume[] = {
-    "model.from",        "data.train",      "data.valid",        "data.tokenizer",       "train.tokens",
-    "train.micro_batch", "train.recompute", "train.valid_every", "train.valid_batches",  "train.save_every",
-    "train.keep",        "train.save_wait", "train.hash_every",  "schedule.decay_share", "mesh.",
-    "runtime.",          "save.",
+    "model.from",
+    "data.train",
+    "data.valid",
+    "data.tokenizer",
+    "train.tokens",
+    "train.micro_batch",
+    "train.recompute",
+    "train.valid_every",
+    "train.valid_batches",
+    "train.save_every",
+    "train.keep",
+    "train.save_wait",
+    "train.hash_every",
+    "schedule.decay_share",
+    "mesh.",
+    "recover.",
+    "runtime.",
+    "save.",
 };
 
 /* Between the ranks of a job: settings of a process. All others decide what is computed, or when ranks meet. */

@@ -4,11 +4,20 @@
 #define ASH_TRAIN_RUN_PRIV_H
 
 #include <limits.h>
+#include "base/ring_file.h"
 #include "train/run/live.h"
 #include "train/run/run.h"
 #include "train/run/runlog.h"
 #include "train/save/saver.h"
 #include "train/trainer.h"
+
+/* What losses of ranks have cost this part of the run. */
+struct ash_run_losses {
+    uint64_t count;     /* epochs that ended */
+    uint64_t redone;    /* steps that had begun and were made again */
+    uint64_t went_back; /* steps that had been finished and were lost: 0 unless a checkpoint had to help */
+    double down_s;      /* from a loss to the next step, together */
+};
 
 struct ash_run {
     const struct ash_job *job;
@@ -19,10 +28,11 @@ struct ash_run {
     bool has_log;   /* the run has begun: its folder stays */
     int lock_fd;    /* -1: not locked */
     char *job_yaml;
+    struct ash_group *group; /* all ranks, spares too; *opts->group; NULL: alone */
     struct ash_trainer *trainer;
     struct ash_trainer_facts facts;
     struct ash_runlog *log;
-    struct ash_saver *saver;
+    struct ash_saver *saver; /* of this epoch; NULL: this rank is a spare */
     bool said_waiting, is_saving_last;
     bool save_waits; /* a save was due while the one before was being written: the next edge begins it */
     struct ash_live live;
@@ -35,6 +45,12 @@ struct ash_run {
     uint64_t report_ns;              /* when the report was last written */
     double spent_s[ASH_METER_KINDS]; /* of this part of the run, by kind */
     uint64_t spent_steps;
+    struct ash_step last; /* the last step that this rank has made */
+    double last_s;        /* and how long it took */
+    bool is_last_open;    /* what follows from it is not done yet */
+    struct ash_run_losses losses;
+    struct ash_ring_file *rank_steps; /* this rank's last steps (rank_steps.h); NULL: not recorded */
+    uint64_t last_end_ns;             /* when the last step of this process ended; 0: none has */
     bool log_failing, report_failing, disk_full, save_stalled; /* reported once, not every step */
 };
 
@@ -51,10 +67,13 @@ void ash_run_release(struct ash_run *run);
 /* Is there room for what the run will save? Warns where there is not, and returns -ENOSPC where not even one checkpoint
  * fits. First rank only. */
 int ash_run_check_disk(struct ash_run *run, struct ash_err *err);
-/* Ready to save: where, and with how much memory. All ranks call it, after the trainer is open. */
+/* Ready to save in the epoch that begins: where, and with how much memory. All ranks of the mesh call it. */
 int ash_run_open_saver(struct ash_run *run, struct ash_err *err);
+/* The epoch is over: a save that all ranks had written is committed, one that was being written begins anew in the next
+ * epoch. */
+void ash_run_close_saver(struct ash_run *run);
 /* A save in the middle of a run begins, beside the steps. A failure is a warning, and the next save tries again. All
- * ranks call it. Returns 0 or the group's error. */
+ * ranks of the mesh call it. Returns 0 or the group's error. */
 int ash_run_begin_save(struct ash_run *run, struct ash_err *err);
 /* At the edge of each step, all ranks: how far is the save that is under way? Returns 0 or the group's error. */
 int ash_run_watch_saves(struct ash_run *run, struct ash_err *err);
@@ -70,6 +89,25 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err);
 int ash_run_export(struct ash_run *run, struct ash_err *err);
 /* Remove old checkpoints, and what a killed part of the run left of one. A failure is a warning. */
 void ash_run_remove_old(struct ash_run *run);
+
+/* ---- run_recover.c ----------------------------------------------------------------------------------------------- */
+
+/* Is it the error of ranks that are lost, so that the others can go on? */
+bool ash_run_is_loss(const struct ash_run *run, int code);
+/* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first rank
+ * takes over the folder. Returns 0, or an error that ends the run. */
+int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
+/* This rank is a spare: wait until the run is over (returns 1) or ranks are lost (the group's error). */
+int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err);
+/* First rank: tell the spares that a step is done, or that the run is over. Returns 0 or the group's error. */
+int ash_run_tell_spares(struct ash_run *run, bool is_over, struct ash_err *err);
+
+/* ---- run_start.c, again ------------------------------------------------------------------------------------------ */
+
+/* A first rank that has become one: lock the folder, whoever had it, and open the log. */
+int ash_run_take_over(struct ash_run *run, struct ash_err *err);
+/* All ranks: the newest checkpoint, or the beginning, in the mesh of run->group. */
+int ash_run_reload(struct ash_run *run, struct ash_err *err);
 
 /* ---- run_text.c -------------------------------------------------------------------------------------------------- */
 

@@ -149,20 +149,51 @@ static void before_update(void *ctx)
                      (double)ns * 1e-9, ash_live_bytes((double)run->job->save.memory_bytes, memory, sizeof(memory)));
 }
 
+/* The mesh of this epoch, as settings. */
+static struct ash_job_mesh mesh_of(const struct ash_run *run)
+{
+    const struct ash_mesh *mesh = run->facts.mesh;
+
+    return (struct ash_job_mesh){.dp = (int64_t)mesh->size[ASH_MESH_DP],
+                                 .fsdp = (int64_t)mesh->size[ASH_MESH_FSDP],
+                                 .tp = (int64_t)mesh->size[ASH_MESH_TP],
+                                 .pp = (int64_t)mesh->size[ASH_MESH_PP],
+                                 .cp = (int64_t)mesh->size[ASH_MESH_CP],
+                                 .ep = (int64_t)mesh->size[ASH_MESH_EP],
+                                 .zero = mesh->zero,
+                                 .interleave = (int64_t)ash_trainer_stages(run->trainer)->chunk_count};
+}
+
+static void take_results(struct ash_run *run);
+
 int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
 {
-    struct ash_job_mesh mesh = run->job->mesh;
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    struct ash_job_mesh mesh = mesh_of(run);
     struct ash_saver_opts opts = {.stages = ash_trainer_stages(run->trainer),
                                   .mesh = &mesh,
-                                  .group = run->opts->group,
+                                  .group = group,
                                   .root = run->checkpoints,
                                   .memory_bytes = (size_t)run->job->save.memory_bytes};
-    int rc;
+    int32_t waits = run->save_waits;
+    int rc = ash_saver_open(&opts, &run->saver, err);
 
-    mesh.dp = (int64_t)run->facts.mesh->size[ASH_MESH_DP];
-    rc = ash_saver_open(&opts, &run->saver, err);
-    if (rc == 0) ash_trainer_on_update(run->trainer, before_update, run);
+    if (rc < 0) return rc;
+    ash_trainer_on_update(run->trainer, before_update, run);
+    if (group != NULL) rc = ash_group_all_reduce(group, &waits, &waits, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+    run->save_waits = waits != 0;
+    if (run->is_leader && run->saved_step == UINT64_MAX) ash_checkpoint_newest(run->checkpoints, &run->saved_step);
     return rc;
+}
+
+void ash_run_close_saver(struct ash_run *run)
+{
+    if (run->saver == NULL) return;
+    run->save_waits |= ash_saver_drop(run->saver);
+    if (run->is_leader) take_results(run);
+    ash_trainer_on_update(run->trainer, NULL, NULL);
+    ash_saver_close(run->saver);
+    run->saver = NULL;
 }
 
 void ash_run_remove_old(struct ash_run *run)
@@ -293,7 +324,9 @@ static int finish_saves(struct ash_run *run, struct ash_err *err)
 static int share_result(const struct ash_run *run, int result, struct ash_err *err)
 {
     int32_t shared = result;
-    int rc = run->opts->group == NULL ? 0 : ash_group_broadcast(run->opts->group, &shared, sizeof(shared), 0, err);
+    int rc = ash_trainer_group(run->trainer) == NULL
+                 ? 0
+                 : ash_group_broadcast(ash_trainer_group(run->trainer), &shared, sizeof(shared), 0, err);
 
     if (rc < 0) return rc;
     if (shared < 0 && !run->is_leader) return ash_err_set(err, shared, "the first rank could not write");
@@ -318,7 +351,9 @@ static int finish_this(struct ash_run *run, bool is_alone, struct ash_err *err)
 static int agree_to_save(const struct ash_run *run, bool *wanted_out, struct ash_err *err)
 {
     int32_t wanted = run->saved_step != ash_trainer_state(run->trainer)->step;
-    int rc = run->opts->group == NULL ? 0 : ash_group_broadcast(run->opts->group, &wanted, sizeof(wanted), 0, err);
+    int rc = ash_trainer_group(run->trainer) == NULL
+                 ? 0
+                 : ash_group_broadcast(ash_trainer_group(run->trainer), &wanted, sizeof(wanted), 0, err);
 
     *wanted_out = wanted != 0;
     return rc;
@@ -360,6 +395,7 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
 {
     const struct ash_state *state = ash_trainer_state(run->trainer);
 
+    if (run->saver == NULL) return 0;
     ash_saver_drop(run->saver);
     take_results(run);
     if (run->saved_step == state->step || !run->facts.whole || state->step == run->start_step) return 0;

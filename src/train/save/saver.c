@@ -358,18 +358,21 @@ int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *
     }
 }
 
-void ash_saver_drop(struct ash_saver *saver)
+bool ash_saver_drop(struct ash_saver *saver)
 {
     struct ash_save *save = saver->writing;
 
+    atomic_store(&saver->is_giving_up, true);
     pthread_mutex_lock(&saver->mutex);
     while (saver->committing != NULL || (save != NULL && !save->is_written))
         pthread_cond_wait(&saver->changed, &saver->mutex);
     saver->writing = NULL;
     pthread_mutex_unlock(&saver->mutex);
-    if (save == NULL) return;
+    atomic_store(&saver->is_giving_up, false);
+    if (save == NULL) return false;
     if (saver->rank == 0 && !save->opts.is_export) ash_commit_discard(save->dir, NULL);
     ash_save_free(save);
+    return true;
 }
 
 size_t ash_saver_peak_bytes(const struct ash_saver *saver)

@@ -81,9 +81,9 @@ bool ash_saver_is_busy(struct ash_saver *saver);
 /* Wait until everything is written and committed. waiting (may be NULL) is called about every second. Returns 0 or the
  * group's error; results are taken as ever. */
 int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *ctx, struct ash_err *err);
-/* Other ranks are lost: wait for the manifest of a save that all had written; of one that is being written, wait for
- * this rank's part and forget it. */
-void ash_saver_drop(struct ash_saver *saver);
+/* Other ranks are lost: wait for the manifest of a save that all had written; give one up that is being
+ * written. Returns whether there was one. */
+bool ash_saver_drop(struct ash_saver *saver);
 /* The largest number of bytes that copies have taken so far. */
 size_t ash_saver_peak_bytes(const struct ash_saver *saver);
 

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <pthread.h>
+#include <stdatomic.h>
 #include "storage/commit.h"
 #include "storage/piece_writer.h"
 #include "train/layout/holdings.h"
@@ -49,7 +50,8 @@ struct ash_saver {
     struct ash_piece_writer *writer;
     pthread_t thread;
     bool has_thread;
-    pthread_mutex_t mutex; /* over all below */
+    atomic_bool is_giving_up; /* the thread stops writing as soon as it can */
+    pthread_mutex_t mutex;    /* over all below */
     pthread_cond_t changed;
     struct ash_save *writing;    /* until sums are added up */
     struct ash_save *committing; /* first rank: until the manifest is there, or the folder is gone */

@@ -61,6 +61,8 @@ static int put_holding(void *ctx, const struct ash_holding *holding)
     const char *data = (const char *)(save->sources[holding->chunk].kinds[holding->kind] + holding->at);
 
     if (file >= save->file_count || !holding->is_counted) return 0;
+    if (atomic_load_explicit(&walk->saver->is_giving_up, memory_order_relaxed))
+        return ash_err_set(walk->err, -ECANCELED, "the save was given up");
     while (left > 0) {
         uint64_t piece = offset / ASH_PIECE_BYTES, end = (piece + 1) * ASH_PIECE_BYTES;
         size_t some = left < end - offset ? left : (size_t)(end - offset);
@@ -122,6 +124,7 @@ int ash_save_write(struct ash_saver *saver, struct ash_save *save, struct ash_er
     if (saver->rank == 0) rc = put_headers(saver, save, err);
     if (rc == 0) rc = ash_holdings_each(saver->holdings, saver->rank, put_holding, &walk, err);
     set_copied(saver, save);
+    if (rc < 0) ash_piece_writer_cancel(saver->writer, rc);
     ended = ash_piece_writer_end(saver->writer, rc == 0 ? save->pieces : NULL, rc == 0 ? err : &late);
     if (rc == 0) rc = ended;
     if (rc == 0 && saver->rank == 0) rc = write_small_files(saver, save, err);
@@ -163,6 +166,7 @@ static int write_gathered(struct ash_saver *saver, struct ash_save *save, struct
     if (rc == 0) rc = ash_piece_writer_begin(saver->writer, save->dir, saver->plan.files, save->file_count, true, err);
     if (rc < 0) return rc;
     rc = put_tensors(saver, save, collect, err);
+    if (rc < 0) ash_piece_writer_cancel(saver->writer, rc);
     ended = ash_piece_writer_end(saver->writer, rc == 0 ? save->pieces : NULL, rc == 0 ? err : &late);
     if (rc == 0) rc = ended;
     return rc < 0 ? rc : write_small_files(saver, save, err);
