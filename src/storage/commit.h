@@ -66,6 +66,16 @@ bool ash_commit_is_unfinished(const char *dir);
  * instead of pieces. */
 int ash_commit_verify(const char *dir, bool deep, json_t **manifest_out, struct ash_err *err);
 
+/* Is text a manifest whose own checksum is right and whose list of files makes sense? name is for messages. Returns 0
+ * or -EBADMSG, -ENOTSUP or -ENOMEM. The caller owns *manifest_out. */
+int ash_commit_parse(const char *text, size_t size_bytes, const char *name, json_t **manifest_out, struct ash_err *err);
+/* A file of a manifest: its name (borrowed) and sums, which the caller frees. Returns 0, -EBADMSG or -ENOMEM, or
+ * -ENOTSUP for version 1, which has no sums of pieces. */
+int ash_commit_file(const json_t *manifest, size_t index, const char **name_out, struct ash_pieces *pieces_out,
+                    struct ash_err *err);
+/* How many files a manifest lists. */
+size_t ash_commit_file_count(const json_t *manifest);
+
 struct ash_commit_found {
     char *path;       /* the folder */
     uint64_t number;  /* from its name */

@@ -94,7 +94,7 @@ struct ash_job {
     struct ash_job_runtime runtime;
 };
 
-#define ASH_JOB_SECTIONS 9
+#define ASH_JOB_SECTIONS 10
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);
