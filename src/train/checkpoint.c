@@ -60,6 +60,18 @@ void ash_checkpoint_fini(struct ash_checkpoint *checkpoint)
     memset(checkpoint, 0, sizeof(*checkpoint));
 }
 
+/* The number of a folder "step-<digits>"; false for other names. */
+static bool parse_name(const char *name, uint64_t *step_out)
+{
+    char *end = NULL;
+
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || name[strlen(PREFIX)] < '0' || name[strlen(PREFIX)] > '9')
+        return false;
+    errno = 0;
+    *step_out = strtoull(name + strlen(PREFIX), &end, 10);
+    return errno == 0 && *end == '\0';
+}
+
 size_t ash_checkpoint_count(const char *root)
 {
     DIR *dir = opendir(root);
@@ -69,7 +81,9 @@ size_t ash_checkpoint_count(const char *root)
     for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
         char path[PATH_MAX];
 
-        if (strncmp(entry->d_name, PREFIX, strlen(PREFIX)) != 0) continue;
+        uint64_t number;
+
+        if (!parse_name(entry->d_name, &number)) continue;
         count += ash_path_join(path, sizeof(path), root, entry->d_name) < 0 || !ash_commit_is_unfinished(path);
     }
     closedir(dir);
@@ -111,7 +125,7 @@ static int read_members(const json_t *state, struct manifest_state *out, struct 
     return 0;
 }
 
-static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err)
+int ash_checkpoint_decode(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
     struct manifest_state found = {.step = -1, .updates = -1};
     const json_t *state = NULL;
@@ -147,24 +161,36 @@ int ash_checkpoint_newest(const char *root, uint64_t *step_out)
     return 0;
 }
 
-int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err)
+static int clear_folder(const char *root, const char *name, struct ash_err *err)
 {
-    struct ash_checkpoint checkpoint = {0};
-    struct ash_commit_found found = {0};
-    int rc = ash_commit_latest(root, PREFIX, true, &found, err);
+    char path[PATH_MAX], aside[PATH_MAX];
+    int used, rc;
 
+    if (ash_path_join(path, sizeof(path), root, name) < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", root);
+    if (ash_commit_is_unfinished(path)) return ash_commit_discard(path, err);
+    used = snprintf(aside, sizeof(aside), "%s.damaged", path);
+    if (used < 0 || (size_t)used >= sizeof(aside))
+        return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", root);
+    rc = ash_dir_remove(aside, err);
     if (rc < 0) return rc;
-    snprintf(checkpoint.dir, sizeof(checkpoint.dir), "%s", found.path);
-    rc = decode_state(found.manifest, &checkpoint, err);
-    if (rc < 0) {
-        ash_err_prefix(err, rc, "%s", found.path);
-        ash_checkpoint_fini(&checkpoint);
-    } else {
-        checkpoint.skipped = found.skipped;
-        found.skipped = NULL;
-        *checkpoint_out = checkpoint;
+    return rename(path, aside) == 0 ? 0 : ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+}
+
+int ash_checkpoint_clear_newer(const char *root, uint64_t step, struct ash_err *err)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(root, &entries, NULL, alphasort), rc = 0;
+
+    if (count < 0) return errno == ENOENT ? 0 : ash_err_set(err, -errno, "%s: %s", root, strerror(errno));
+    for (int i = 0; i < count; i++) {
+        uint64_t number;
+
+        if (rc == 0 && parse_name(entries[i]->d_name, &number) && number > step)
+            rc = clear_folder(root, entries[i]->d_name, err);
+        free(entries[i]);
     }
-    ash_commit_found_fini(&found);
+    free(entries);
     return rc;
 }
 

@@ -46,9 +46,11 @@ int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_b
 size_t ash_checkpoint_count(const char *root);
 /* The step of the newest one that looks complete, without reading its files. Returns 0 or -ENOENT. */
 int ash_checkpoint_newest(const char *root, uint64_t *step_out);
-/* Find the newest complete checkpoint whose files are undamaged. Returns 0 or -ENOENT when there is none: err says what
- * is wrong with the newest, if there is one. */
-int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err);
+/* What a manifest says of a checkpoint, into one whose dir is set. Returns 0, -EBADMSG or -ENOMEM. */
+int ash_checkpoint_decode(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err);
+/* A run goes on from step `step`: newer folders, which were passed over, are in the way of the next saves. Those whose
+ * saving was killed are removed, damaged ones are renamed to step-NNNNNN.damaged. */
+int ash_checkpoint_clear_newer(const char *root, uint64_t step, struct ash_err *err);
 /* Read moments and counters into a state whose weights were opened from checkpoint->dir, in any layout, and hold it to
  * the saved hash: -EBADMSG where they differ. All ranks call it. */
 int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stages *stages, struct ash_err *err);

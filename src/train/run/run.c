@@ -248,6 +248,7 @@ static int finish(struct ash_run *run, bool stopped, struct ash_err *err)
     if (rc == 0 && !stopped) rc = ash_run_export(run, err);
     if (rc == 0) rc = ash_run_tell_spares(run, true, err);
     if (rc < 0) return rc;
+    ash_run_finish_copies(run);
     ash_run_remove_old(run); /* the last save may have been killed in the middle of it */
     if (!run->is_leader) return 0;
     ash_run_report(run, stopped ? "stopped" : "finished");
@@ -338,6 +339,8 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
                                                     : train(&run, result_out, err);
     ash_rank_steps_close(&run, rc < 0);
     ash_saver_close(run.saver);
+    ash_copier_close(run.copier);
+    ash_places_fini(&run.places);
     ash_runlog_close(run.log);
     ash_trainer_close(run.trainer);
     free(run.job_yaml);

@@ -8,6 +8,8 @@
 #include "train/run/live.h"
 #include "train/run/run.h"
 #include "train/run/runlog.h"
+#include "train/save/copier.h"
+#include "train/save/places.h"
 #include "train/save/saver.h"
 #include "train/trainer.h"
 
@@ -32,9 +34,12 @@ struct ash_run {
     struct ash_trainer *trainer;
     struct ash_trainer_facts facts;
     struct ash_runlog *log;
-    struct ash_saver *saver; /* of this epoch; NULL: this rank is a spare */
+    struct ash_places places;  /* of checkpoints; run->checkpoints is the folder that ranks write to */
+    struct ash_copier *copier; /* first rank, where there are several */
+    struct ash_saver *saver;   /* of this epoch; NULL: this rank is a spare */
     bool said_waiting, is_saving_last;
-    bool save_waits; /* a save was due while the one before was being written: the next edge begins it */
+    int32_t wanted_place; /* first rank: of the next saves; the present one, or another after a failure */
+    bool save_waits;      /* a save was due while the one before was being written: the next edge begins it */
     struct ash_live live;
     uint64_t start_ns, start_step;   /* of this part of the run */
     double earlier_s;                /* time spent in earlier parts */
@@ -85,6 +90,8 @@ int ash_run_save_last(struct ash_run *run, struct ash_err *err);
 /* Other ranks are lost: saves under way end as well as they can. Where this rank holds everything, it saves what is not
  * saved yet; of a sharded state the last checkpoint remains. First rank only. */
 int ash_run_save_alone(struct ash_run *run, struct ash_err *err);
+/* Wait for copies of the last checkpoint. What fails is a warning. */
+void ash_run_finish_copies(struct ash_run *run);
 /* Write the finished model. All ranks call it. */
 int ash_run_export(struct ash_run *run, struct ash_err *err);
 /* Remove old checkpoints, and what a killed part of the run left of one. A failure is a warning. */

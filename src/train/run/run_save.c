@@ -182,6 +182,9 @@ int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
     ash_trainer_on_update(run->trainer, before_update, run);
     if (group != NULL) rc = ash_group_all_reduce(group, &waits, &waits, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
     run->save_waits = waits != 0;
+    run->wanted_place = (int32_t)run->places.current;
+    if (rc == 0 && run->is_leader && run->places.count > 1 && run->copier == NULL)
+        rc = ash_copier_open(&run->places, &run->copier, err);
     if (run->is_leader && run->saved_step == UINT64_MAX) ash_checkpoint_newest(run->checkpoints, &run->saved_step);
     return rc;
 }
@@ -200,19 +203,23 @@ void ash_run_remove_old(struct ash_run *run)
 {
     struct ash_err err = {0};
 
-    if (run->is_leader && ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, &err) < 0)
+    if (run->is_leader && ash_checkpoint_prune(run->checkpoints, run->places.keep[run->places.current], &err) < 0)
         ash_run_warn(run, "old checkpoints were not removed: %s", err.text);
 }
 
-/* In the saver's thread: a checkpoint is durable, so older ones may go. */
-static void remove_older(void *ctx, const char *dir, uint64_t number)
+/* In the saver's thread: a checkpoint is durable, so it is copied, and older ones may go. */
+static void follow_save(void *ctx, const char *dir, uint64_t number)
 {
     const struct ash_run *run = ctx;
+    uint64_t pinned = UINT64_MAX;
     struct ash_err err = {0};
 
     (void)dir;
-    (void)number;
-    if (ash_checkpoint_prune_complete(run->checkpoints, (size_t)run->job->train.keep, UINT64_MAX, &err) < 0)
+    if (run->copier != NULL) {
+        ash_copier_add(run->copier, run->places.current, number);
+        pinned = ash_copier_pinned(run->copier);
+    }
+    if (ash_checkpoint_prune_complete(run->checkpoints, run->places.keep[run->places.current], pinned, &err) < 0)
         ash_log(ASH_LOG_WARN, "old checkpoints were not removed: %s", err.text);
 }
 
@@ -232,7 +239,7 @@ static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
                                  .number = state->step,
                                  .flush_fd = -1,
                                  .refused = refused.text,
-                                 .committed = remove_older,
+                                 .committed = follow_save,
                                  .ctx = run};
     int rc = ash_checkpoint_path(run->checkpoints, state->step, dir, sizeof(dir));
 
@@ -290,7 +297,24 @@ static void take_results(struct ash_run *run)
             ash_run_warn(
                 run, "step %" PRIu64 " was not saved, the next save will try again and step %" PRIu64 " is kept: %s",
                 result.number, run->saved_step, result.err.text);
+        run->wanted_place = (int32_t)ash_places_next(&run->places);
     }
+}
+
+/* Where there are several folders: the first rank says to which saves go from now on. Nothing is under way. */
+static int choose_place(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    int rc = 0;
+
+    if (ash_places_next(&run->places) == run->places.current || ash_saver_is_writing(run->saver)) return 0;
+    if (group != NULL) rc = ash_group_broadcast(group, &run->wanted_place, sizeof(run->wanted_place), 0, err);
+    if (rc < 0 || (size_t)run->wanted_place == run->places.current) return rc;
+    run->places.current = (size_t)run->wanted_place;
+    run->save_waits = true;
+    snprintf(run->checkpoints, sizeof(run->checkpoints), "%s", ash_places_root(&run->places));
+    if (run->is_leader) ash_run_warn(run, "checkpoints go to %s from now on", run->checkpoints);
+    return 0;
 }
 
 int ash_run_watch_saves(struct ash_run *run, struct ash_err *err)
@@ -298,7 +322,7 @@ int ash_run_watch_saves(struct ash_run *run, struct ash_err *err)
     int rc = ash_saver_poll(run->saver, err);
 
     if (rc == 0 && run->is_leader) take_results(run);
-    return rc;
+    return rc < 0 ? rc : choose_place(run, err);
 }
 
 static void say_waiting(void *ctx)
@@ -402,6 +426,23 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
     run->state_hash = ash_state_hash(state);
     ash_live_clear(&run->live);
     return save_now(run, true, err);
+}
+
+/* A second Ctrl-C ends the program as ever. */
+static bool say_copying(void *ctx)
+{
+    struct ash_run *run = ctx;
+
+    if (!run->said_waiting) ash_run_warn(run, "waiting for copies of the last checkpoint");
+    run->said_waiting = true;
+    return true;
+}
+
+void ash_run_finish_copies(struct ash_run *run)
+{
+    if (run->copier == NULL) return;
+    run->said_waiting = false;
+    ash_copier_finish(run->copier, say_copying, run, NULL); /* failures were told */
 }
 
 int ash_run_export(struct ash_run *run, struct ash_err *err)
