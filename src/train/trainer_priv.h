@@ -51,6 +51,8 @@ struct ash_trainer {
     char arithmetic[ASH_ARITHMETIC_BYTES];
     size_t weights; /* of the whole model */
     struct ash_pending_step pending;
+    void (*before_update)(void *ctx); /* see ash_trainer_on_update; NULL: nobody asked */
+    void *before_update_ctx;
     struct ash_kept_state *kept; /* [kept_count] of epochs that are over, until the next one has it all */
     size_t kept_count;
 
