@@ -10,6 +10,7 @@
 #include "base/math.h"
 #include "base/cores.h"
 #include "base/file.h"
+#include "storage/namespace/settings.h"
 #include "text/tokenizer.h"
 #include "train/job/agree.h"
 
@@ -28,6 +29,8 @@ static int open_data(struct ash_trainer *trainer, struct ash_err *err)
     if (rc < 0) return ash_err_prefix(err, rc, "data.train");
     if (job->data.shuffle == ASH_JOB_SHUFFLE_BLOCK)
         ash_dataset_order_by_blocks(trainer->train, (size_t)job->data.block_tokens, (size_t)job->data.mixed_blocks);
+    if (trainer->group != NULL && ash_group_here(trainer->group) < ash_group_size(trainer->group))
+        ash_dataset_share_blocks(trainer->train);
     if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
     rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid, err);
     if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
@@ -38,6 +41,21 @@ static int open_data(struct ash_trainer *trainer, struct ash_err *err)
     trainer->valid_sequences = ash_dataset_windows(trainer->valid);
     trainer->valid_sequences = ash_min(trainer->valid_sequences, wanted);
     return 0;
+}
+
+/* Bring a folder that a setting names here, where it is in S3. path NULL: it is not set. */
+static int bring(const char *path, const char *setting, struct ash_str *here, struct ash_err *err)
+{
+    struct ash_namespace_settings settings = {0};
+    int rc;
+
+    if (path == NULL) return 0;
+    if (!ash_tier_is_url(path))
+        return ash_str_adds(here, path) < 0 ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
+    rc = ash_namespace_settings_init(&settings, err);
+    if (rc == 0) rc = ash_namespace_fetch_url(path, &settings.cache, &settings.s3, NULL, here, err);
+    ash_namespace_settings_fini(&settings);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", setting) : 0;
 }
 
 /* Does dir hold a tokenizer? Then remember it. */
@@ -68,10 +86,12 @@ static int find_tokenizer(struct ash_trainer *trainer, const char *weights_dir, 
     const struct ash_job *job = trainer->job;
 
     if (job->data.tokenizer != NULL) {
-        if (try_tokenizer(trainer, job->data.tokenizer)) return 0;
+        if (try_tokenizer(trainer, trainer->named.data)) return 0;
         return ash_err_set(err, -ENOENT, "data.tokenizer: %s holds no tokenizer.json", job->data.tokenizer);
     }
-    if (!try_tokenizer(trainer, job->model.from) && !try_tokenizer_beside(trainer, job->data.train))
+    if (try_tokenizer(trainer, trainer->from.data) || try_tokenizer(trainer, ash_dataset_folder(trainer->train)))
+        return 0;
+    if (ash_dataset_is_remote(trainer->train) || !try_tokenizer_beside(trainer, job->data.train))
         try_tokenizer(trainer, weights_dir);
     return 0;
 }
@@ -157,7 +177,7 @@ static int count_weights(struct ash_trainer *trainer, const struct ash_model_con
 
 static int open_stages(struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
 {
-    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
     struct ash_model_config config;
     struct ash_stages_source source = {.dir = dir, .config = &config};
     int rc = find_config(trainer, dir, &config, err);
@@ -198,7 +218,7 @@ static uint64_t hash_data(const struct ash_dataset *dataset)
 /* Do all ranks have the same job, data, weights and arithmetic? Before anything that they do together depends on it. */
 static int check_agreement(const struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
 {
-    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
     struct ash_str lines = {0};
     uint64_t weights = 0;
     int rc = 0;
@@ -264,6 +284,10 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     name_arithmetic(trainer);
     rc = open_data(trainer, err);
     if (rc < 0) goto fail;
+    rc = bring(job->model.from, "model.from", &trainer->from, err);
+    if (rc < 0) goto fail;
+    rc = bring(job->data.tokenizer, "data.tokenizer", &trainer->named, err);
+    if (rc < 0) goto fail;
     rc = find_tokenizer(trainer, weights_dir, err);
     if (rc < 0) goto fail;
     rc = check_tokenizer(trainer, err);
@@ -295,6 +319,8 @@ void ash_trainer_close(struct ash_trainer *trainer)
     ash_dataset_close(trainer->valid);
     ash_dataset_close(trainer->train);
     ash_exec_fini(&trainer->exec);
+    ash_str_fini(&trainer->from);
+    ash_str_fini(&trainer->named);
     free(trainer->losses);
     free(trainer);
 }
