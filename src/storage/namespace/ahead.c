@@ -44,6 +44,7 @@ struct ash_ahead {
     pthread_cond_t changed;
     struct want *wants;
     size_t want_count, held_bytes;
+    uint64_t read_bytes;
     pthread_t thread;
     bool is_running, is_stopping;
 };
@@ -129,6 +130,12 @@ uint64_t ash_ahead_size(const struct ash_ahead *ahead, size_t object)
 {
     ash_assert(object < ahead->object_count);
     return ash_object_size(ahead->readers.objects[object]);
+}
+
+struct ash_ahead_totals ash_ahead_get_totals(const struct ash_ahead *ahead)
+{
+    return (struct ash_ahead_totals){ahead->read_bytes, ash_namespace_fetched_bytes(ahead->readers.space) +
+                                                            ash_namespace_fetched_bytes(ahead->fetcher.space)};
 }
 
 /* ---- the list, under the lock ------------------------------------------------------------------------------------ */
@@ -291,6 +298,7 @@ static int take_fetched(struct ash_ahead *ahead, const struct ash_ahead_range *r
     int taken = 0;
 
     pthread_mutex_lock(&ahead->lock);
+    ahead->read_bytes += range->size_bytes;
     while ((want = find_want(ahead, range)) != NULL && want->state != WANT_READY) {
         const struct timespec deadline = ash_cond_deadline(TELL_NS / 10);
 

@@ -167,6 +167,11 @@ const char *ash_namespace_folder(const struct ash_namespace *space)
     return space->folder;
 }
 
+uint64_t ash_namespace_fetched_bytes(const struct ash_namespace *space)
+{
+    return space->fetched_bytes;
+}
+
 const char *ash_namespace_files(const struct ash_namespace *space)
 {
     return space->files;

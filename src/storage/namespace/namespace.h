@@ -56,6 +56,8 @@ int ash_namespace_open(const char *url, const struct ash_cache_opts *cache, cons
 void ash_namespace_close(struct ash_namespace *space);
 /* Where it lives on this machine. Borrowed. */
 const char *ash_namespace_folder(const struct ash_namespace *space);
+/* Bytes that it fetched from the remote place since it was opened. */
+uint64_t ash_namespace_fetched_bytes(const struct ash_namespace *space);
 /* Where the files of its keys are on this machine under their own names, once they were fetched. Borrowed. */
 const char *ash_namespace_files(const struct ash_namespace *space);
 

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "storage/namespace/ahead.h"
 #include "train/data/tokenizer_files.h"
 
@@ -24,7 +25,7 @@ struct ash_dataset_remote {
     struct ash_namespace_settings settings;
     struct ash_data_manifest manifest;
     bool has_manifest;
-    char *folder;
+    char *url, *folder;
     struct ash_ahead *ahead;
     struct range_source *sources;
     size_t count;
@@ -112,7 +113,9 @@ int ash_dataset_remote_open(const char *url, struct ash_dataset_remote **remote_
     int rc;
 
     if (remote == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    rc = ash_namespace_settings_init(&remote->settings, err);
+    remote->url = strdup(url);
+    rc = remote->url != NULL ? ash_namespace_settings_init(&remote->settings, err)
+                             : ash_err_set(err, -ENOMEM, "out of memory");
     remote->settings.s3.interrupt_s = INTERRUPT_S;
     if (rc == 0 && length > ending && strcmp(url + length - ending, ENDING) == 0)
         rc = open_file(remote, url, err);
@@ -129,11 +132,18 @@ int ash_dataset_remote_open(const char *url, struct ash_dataset_remote **remote_
 void ash_dataset_remote_close(struct ash_dataset_remote *remote)
 {
     if (remote == NULL) return;
+    if (remote->ahead != NULL) {
+        struct ash_ahead_totals totals = ash_ahead_get_totals(remote->ahead);
+
+        ash_log(ASH_LOG_INFO, "%s: read %llu bytes, fetched %llu of them from S3", remote->url,
+                (unsigned long long)totals.read_bytes, (unsigned long long)totals.fetched_bytes);
+    }
     ash_ahead_close(remote->ahead);
     ash_data_manifest_fini(&remote->manifest);
     ash_namespace_settings_fini(&remote->settings);
     free(remote->sources);
     free(remote->folder);
+    free(remote->url);
     free(remote);
 }
 
