@@ -111,6 +111,20 @@ static const struct ash_opt mesh_opts[] = {
      "chunks of layers on each stage: more of them leave less idle time and send more", 1, ASH_MODEL_LAYERS_MAX, NULL},
 };
 
+#define RECOVER(field) offsetof(struct ash_job_recover, field)
+static const struct ash_opt recover_opts[] = {
+    {"copies", ASH_OPT_INT, RECOVER(copies), "1",
+     "copies of every part of the state in the memory of other ranks, on other nodes where there are some; replicas "
+     "(dp, cp) count; 0: a lost part comes from the newest checkpoint",
+     0, 8, NULL},
+    {"check_every", ASH_OPT_INT, RECOVER(check_every), "100",
+     "steps between comparisons of copies with what they are copies of; 0: never", 0, MAX_COUNT, NULL},
+    {"min_ranks", ASH_OPT_INT, RECOVER(min_ranks), "1", "the run ends when fewer ranks than this are left", 1, 1e6,
+     NULL},
+    {"spares", ASH_OPT_INT, RECOVER(spares), "0",
+     "ranks that the mesh leaves idle at first, to take the places of lost ones", 0, 1e6, NULL},
+};
+
 #define OPTIM(field) offsetof(struct ash_optimizer_opts, field)
 static const struct ash_opt optimizer_opts[] = {
     {"lr", ASH_OPT_DOUBLE, OPTIM(lr), "3e-4", "peak learning rate of adamw", 0, 1e30, NULL},
@@ -168,6 +182,7 @@ static const struct ash_opt_table tables[ASH_JOB_SECTIONS] = {
     {"data", "what it learns from", data_opts, ASH_COUNT(data_opts)},
     {"train", "how long, in which pieces", train_opts, ASH_COUNT(train_opts)},
     {"mesh", "how ranks share the work; nothing here changes a bit", mesh_opts, ASH_COUNT(mesh_opts)},
+    {"recover", "when ranks are lost; nothing here changes a bit", recover_opts, ASH_COUNT(recover_opts)},
     {"optimizer", "adamw", optimizer_opts, ASH_COUNT(optimizer_opts)},
     {"schedule", "the learning rate over time", schedule_opts, ASH_COUNT(schedule_opts)},
     {"guard", "steps that must not touch the weights", guard_opts, ASH_COUNT(guard_opts)},
@@ -176,7 +191,7 @@ static const struct ash_opt_table tables[ASH_JOB_SECTIONS] = {
 
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS])
 {
-    void *const objects[ASH_JOB_SECTIONS] = {&job->model,     &job->data,     &job->train, &job->mesh,
+    void *const objects[ASH_JOB_SECTIONS] = {&job->model,   &job->data,      &job->train,    &job->mesh,   &job->recover,
                                              &job->optimizer, &job->schedule, &job->guard, &job->runtime};
 
     for (size_t i = 0; i < ASH_JOB_SECTIONS; i++)

@@ -49,6 +49,13 @@ struct ash_job_mesh {
     int64_t interleave;               /* chunks of layers per stage */
 };
 
+struct ash_job_recover {
+    int64_t copies;      /* of every part of the state, in other failure domains */
+    int64_t check_every; /* steps between comparisons of copies with their owners; 0: never */
+    int64_t min_ranks;   /* fewer end the run */
+    int64_t spares;      /* ranks beyond the mesh at the start */
+};
+
 struct ash_job_schedule {
     int kind; /* enum ash_lr_schedule_kind */
     int64_t warmup, decay_steps;
@@ -73,13 +80,14 @@ struct ash_job {
     struct ash_job_data data;
     struct ash_job_train train;
     struct ash_job_mesh mesh;
+    struct ash_job_recover recover;
     struct ash_optimizer_opts optimizer;
     struct ash_job_schedule schedule;
     struct ash_job_guard guard;
     struct ash_job_runtime runtime;
 };
 
-#define ASH_JOB_SECTIONS 8
+#define ASH_JOB_SECTIONS 9
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);
