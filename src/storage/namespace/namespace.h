@@ -65,6 +65,9 @@ const char *ash_namespace_files(const struct ash_namespace *space);
 int ash_namespace_stat(struct ash_namespace *space, const char *name, struct ash_object_info *info_out,
                        struct ash_err *err);
 
+/* The same without ever asking the server. False where nothing is known of it here. */
+bool ash_namespace_recall(struct ash_namespace *space, const char *name, struct ash_object_info *info_out);
+
 /* Receives an object that is known here. A negative result ends the list and is returned. */
 typedef int (*ash_object_each_fn)(void *ctx, const char *key, const struct ash_object_info *info);
 /* Every object below the namespace's prefix that is known here, in no order; the server is not asked. */
