@@ -3,6 +3,7 @@
 #define ASH_TRAIN_TRAINER_PRIV_H
 
 #include <limits.h>
+#include "base/str.h"
 #include "train/data/dataset.h"
 #include "train/layout/stages.h"
 #include "train/recover/copies.h"
@@ -43,6 +44,7 @@ struct ash_trainer {
     struct ash_exec exec;
     struct ash_dataset *train, *valid;
     size_t valid_sequences;
+    struct ash_str from, named;   /* model.from and data.tokenizer on this machine; of remote ones, their cached copies */
     char tokenizer_dir[PATH_MAX]; /* empty: none */
     size_t tokenizer_vocab;
     struct ash_model_config config; /* source NULL: not known yet */

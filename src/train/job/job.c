@@ -50,7 +50,8 @@ static const struct ash_opt model_opts[] = {
 static const struct ash_opt data_opts[] = {
     {"train", ASH_OPT_STRING, DATA(train), NULL,
      "token shards to learn from: a folder that `ashlar data` wrote, or s3://bucket/prefix", 0, 0, NULL},
-    {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on", 0, 0, NULL},
+    {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on, likewise", 0, 0,
+     NULL},
     {"tokenizer", ASH_OPT_STRING, DATA(tokenizer), NULL,
      "folder with tokenizer.json; default: that of model.from, or the one next to the data", 0, 0, NULL},
     {"seq", ASH_OPT_INT, DATA(seq_tokens), "256", "tokens in a sequence", 1, 1e7, NULL},
