@@ -472,8 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
         cmocka_unit_test(test_decode),  cmocka_unit_test(test_split),    cmocka_unit_test(test_packing),
-        cmocka_unit_test(test_pages),   cmocka_unit_test(test_shared),
-          cmocka_unit_test(test_place),
+        cmocka_unit_test(test_pages),   cmocka_unit_test(test_shared),   cmocka_unit_test(test_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -23,8 +23,8 @@ struct shared_cohort {
 
 struct attn_shared {
     struct attn_op *op;
-    struct shared_member *members; /* [seq_count] */
-    struct shared_cohort *cohorts; /* [seq_count] */
+    struct shared_member *members;           /* [seq_count] */
+    struct shared_cohort *cohorts;           /* [seq_count] */
     size_t member_count, cohort_count, most; /* most members of a cohort */
     uint32_t *next, *heads;                  /* [seq_count], [slots]: texts by their first page */
     size_t slots;
@@ -82,8 +82,7 @@ static void shared_chain(struct attn_shared *shared)
 
         if (!shared_may(&args->seqs[s])) continue;
         slot = (uint32_t)args->seqs[s].pages[0] * 2654435761u & (shared->slots - 1);
-        while (shared->heads[slot] != SHARED_NONE &&
-               args->seqs[shared->heads[slot]].pages[0] != args->seqs[s].pages[0])
+        while (shared->heads[slot] != SHARED_NONE && args->seqs[shared->heads[slot]].pages[0] != args->seqs[s].pages[0])
             slot = (slot + 1) & (shared->slots - 1);
         shared->next[s] = shared->heads[slot];
         shared->heads[slot] = (uint32_t)s;

@@ -316,7 +316,8 @@ static void test_reset_prefix(void **state)
         size_t pages = 0;
 
         json = post("/v1/completions", body, 200);
-        assert_int_equal(int_at(json, "usage.prompt_tokens_details.cached_tokens") > 1, i == 1); /* others begin with <s> too */
+        assert_int_equal(int_at(json, "usage.prompt_tokens_details.cached_tokens") > 1,
+                         i == 1); /* others begin with <s> too */
         json_decref(json);
         if (i != 1) continue;
         assert_int_equal(ash_runner_reset_prefix(server.runner, 10, &pages), 0);
@@ -483,8 +484,7 @@ static void test_keys_share(void **state)
     atomic_store(&own.is_stuck, true);
     for (size_t i = 0; i < MANY; i++) {
         fds[i] = http_connect(own.port);
-        assert_true(
-            http_send_request(fds[i], "POST", "/v1/completions", "Authorization: Bearer one\r\n", body));
+        assert_true(http_send_request(fds[i], "POST", "/v1/completions", "Authorization: Bearer one\r\n", body));
     }
     for (int i = 0; i < 2000 && ash_runner_stats(own.runner).waiting < MANY - 1; i++)
         pause_ms(5);
