@@ -17,6 +17,7 @@ struct ash_cmd {
     int (*run)(int argc, char **argv);
 };
 
+extern const struct ash_cmd ash_cmd_agent;
 extern const struct ash_cmd ash_cmd_bench;
 extern const struct ash_cmd ash_cmd_catalog;
 extern const struct ash_cmd ash_cmd_completion;
