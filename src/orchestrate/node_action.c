@@ -16,7 +16,7 @@
 #include "base/clock.h"
 #include "base/socket.h"
 
-#define OUTPUT_BYTES_MAX 65536
+#define OUTPUT_BYTES_MAX ((size_t)16 << 20)
 #define WORDS_MAX 16
 
 extern char **environ;
@@ -108,15 +108,17 @@ static int count_slurm(const struct ash_node_action_opts *opts, const char *node
 {
     struct command list = {{"sinfo", "-h", "-N", "-o", "%N %T", NULL}};
     struct ash_str output = {0};
-    char *cursor, *line, *last = NULL;
+    char *line, *last = NULL, before[256] = "";
     int rc = run(&list, NULL, opts->seconds, &output, err);
 
     *nodes_out = *out_out = 0;
-    for (cursor = output.data; rc == 0 && cursor != NULL && (line = strtok_r(cursor, "\n", &last)) != NULL;
-         cursor = NULL) {
+    line = rc == 0 && output.data != NULL ? strtok_r(output.data, "\n", &last) : NULL;
+    for (; line != NULL; line = strtok_r(NULL, "\n", &last)) {
         char name[256], state[64];
 
-        if (sscanf(line, "%255s %63s", name, state) != 2) continue;
+        /* sorted by node; one of several partitions comes several times */
+        if (sscanf(line, "%255s %63s", name, state) != 2 || strcmp(name, before) == 0) continue;
+        snprintf(before, sizeof(before), "%s", name);
         (*nodes_out)++;
         *out_out += strcmp(name, node) != 0 && (strstr(state, "drain") != NULL || strstr(state, "down") != NULL);
     }

@@ -60,7 +60,8 @@ killed=$(grep '^ashlar_process_up.*rank="1"' "$SCRATCH/metrics" | sed 's/.*pid="
 kill -KILL "$killed"
 wait "$trainer"
 trainer=
-same "a killed rank is down" 0 "$(value 'ashlar_process_up{')"
+killed_is_down() { [ "$(value "pid=\"$killed\"")" = 0 ]; }
+wait_for "the killed rank to be down" killed_is_down
 ! grep -q '^ashlar_rank_step{' "$SCRATCH/metrics" || fail "values of a killed rank are served"
 stop_agent TERM
 
