@@ -152,7 +152,7 @@ static int serve_metrics(const struct flags *flags, const struct ash_group *grou
 }
 
 /* Train with the ranks that have met. Returns a negative errno or the exit code. */
-static int train(const struct ash_job *job, const struct flags *flags, const char *labels, struct ash_group *group,
+static int train(const struct ash_job *job, const struct flags *flags, const char *labels, struct ash_group **group,
                  struct ash_err *err)
 {
     struct ash_run_opts opts = {.dir = flags->out,
@@ -164,13 +164,13 @@ static int train(const struct ash_job *job, const struct flags *flags, const cha
                                 .terminal = isatty(STDOUT_FILENO),
                                 .stop = ash_interrupt_requested,
                                 .profile = flags->profile,
-                                .group = group};
+                                .group = *group != NULL ? group : NULL};
     struct ash_run_result result = {0};
     struct ash_exporter *exporter = NULL;
-    int rc = serve_metrics(flags, group, &exporter, err);
+    int rc = serve_metrics(flags, *group, &exporter, err);
 
     if (rc < 0) return rc;
-    if (group == NULL || ash_group_rank(group) == 0)
+    if (*group == NULL || ash_group_rank(*group) == 0)
         ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
     rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
@@ -189,7 +189,7 @@ static int meet_and_train(const struct ash_job *job, const struct flags *flags, 
     signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
     ash_interrupt_install();
     rc = join_ranks(group_opts, flags, labels, &group, &err);
-    if (rc == 0) rc = train(job, flags, labels, group, &err);
+    if (rc == 0) rc = train(job, flags, labels, &group, &err);
     exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
     if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
     if (rc == -EINTR) exit_code = ash_cmd_stopped(); /* a wait for other ranks that a signal has ended */

@@ -159,14 +159,35 @@ static int copy_losses(struct ash_pass *pass, float *losses, struct ash_err *err
     return rc < 0 ? ash_err_set(err, rc, "cannot copy the losses") : 0;
 }
 
-int ash_pass_losses(struct ash_pass *pass, float *losses, struct ash_err *err)
+int ash_pass_losses(struct ash_pass *pass, float *losses, float *entropies, struct ash_err *err)
 {
+    size_t rows;
     int rc;
 
     ash_assert(pass->step.batch != NULL);
-    ash_pass_run_losses(&pass->step);
+    rows = pass->step.batch->rows;
+    ash_pass_run_losses(&pass->step, entropies != NULL);
     rc = ash_axes_result(&pass->axes, err);
-    return rc < 0 ? rc : copy_losses(pass, losses, err);
+    if (rc == 0) rc = copy_losses(pass, losses, err);
+    if (rc < 0 || entropies == NULL || rows == 0) return rc;
+    rc = pass->exec->memory->copy(entropies, pass->acts.entropies, rows * sizeof(float));
+    return rc < 0 ? ash_err_set(err, rc, "cannot copy the entropies") : 0;
+}
+
+/* An objective's scales of this rank's rows go to the device. */
+static int copy_scales(struct ash_pass *pass, struct ash_err *err)
+{
+    const struct ash_batch *batch = pass->step.batch;
+    const struct ash_batch_block *block = &pass->acts.block;
+    size_t first = pass->step.first_row, bytes = pass->step.rows * sizeof(float);
+    int rc = 0;
+
+    ash_assert(batch->entropy_scales == NULL || batch->scales != NULL);
+    if (batch->scales == NULL || bytes == 0 || !ash_pass_has_head(pass)) return 0;
+    rc = pass->exec->memory->copy(block->scales, batch->scales + first, bytes);
+    if (rc == 0 && batch->entropy_scales != NULL)
+        rc = pass->exec->memory->copy(block->entropy_scales, batch->entropy_scales + first, bytes);
+    return rc < 0 ? ash_err_set(err, rc, "cannot copy the scales of the losses") : 0;
 }
 
 /* Can the batch's products write what they would else add to zeros? Along ep, and along cp with buffers of their own,
@@ -189,6 +210,8 @@ int ash_pass_backward(struct ash_pass *pass, float scale, const struct ash_pass_
     sink.grads = step->rows > 0 ? grads->sums : NULL;
     sink.overwrite = step->rows > 0 && (step->batch->flags & ASH_BATCH_OVERWRITES) != 0;
     ash_assert(!sink.overwrite || may_overwrite(&pass->axes));
+    rc = copy_scales(pass, err);
+    if (rc < 0) return rc;
     ash_pass_run_backward(step, &sink, scale);
     rc = ash_axes_result(&pass->axes, err);
     if (rc < 0) return rc;
@@ -202,7 +225,7 @@ int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *l
     int rc = ash_pass_forward(pass, batch, err);
 
     if (rc < 0) return rc;
-    rc = ash_pass_losses(pass, losses, err);
+    rc = ash_pass_losses(pass, losses, NULL, err);
     return rc < 0 ? rc : ash_load_check(pass->model->load, err);
 }
 

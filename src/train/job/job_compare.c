@@ -26,7 +26,8 @@ static const char *const free_on_resume[] = {
     "model.from",          "data.train",           "data.valid",      "data.tokenizer",
     "train.tokens",        "train.micro_batch",    "train.recompute", "train.valid_every",
     "train.valid_batches", "train.save_every",     "train.keep",      "train.save_wait",
-    "train.hash_every",    "schedule.decay_share", "mesh.",           "runtime.",
+    "train.hash_every",    "schedule.decay_share", "mesh.",           "recover.",
+    "runtime.",
 };
 
 /* Between the ranks of a job: settings of a process. All others decide what is computed, or when ranks meet. */

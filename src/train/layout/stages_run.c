@@ -238,7 +238,7 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
         rc = ash_stages_send_output(stages, slot, err);
         if (rc < 0) return rc;
         if (!ash_pass_has_head(slot->pass)) continue;
-        rc = ash_pass_losses(slot->pass, slot->feed.losses, err);
+        rc = ash_pass_losses(slot->pass, slot->feed.losses, NULL, err);
         if (rc < 0) return rc;
         for (size_t s = 0; s < slice->count; s++)
             losses[s] = ash_feed_loss(&slot->feed, s);
