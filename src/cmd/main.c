@@ -26,6 +26,8 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_catalog,
     &ash_cmd_plan,
     &ash_cmd_agent,
+    &ash_cmd_check,
+    &ash_cmd_flight,
     &ash_cmd_diagnose,
     &ash_cmd_xid,
     &ash_cmd_chaos,
