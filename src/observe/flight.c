@@ -12,6 +12,7 @@
 #include "base/math.h"
 
 #define RANKS_MAX 65536
+#define WAIT_LEAST_S 1.0
 
 /* ---- reading ------------------------------------------------------------------------------------------------------- */
 
@@ -328,6 +329,7 @@ static int compare_group(const struct ash_flight_set *set, struct span group, st
     find_missing(set, group, last, has, &finding);
     find_waiter(set, last, &finding);
     if (finding.first_waiter == UINT32_MAX) return 0; /* the last call of a job that ended well is not waited for */
+    if (finding.since_s < WAIT_LEAST_S) return 0;     /* a job that runs is always in some call */
     if (finding.all_count == 0 && !find_ended(set, last, &finding)) finding.fault = ASH_FLIGHT_SLOW;
     rc = keep(report, &finding);
     return rc;
