@@ -23,6 +23,7 @@ extern const struct ash_cmd ash_cmd_catalog;
 extern const struct ash_cmd ash_cmd_chaos;
 extern const struct ash_cmd ash_cmd_check;
 extern const struct ash_cmd ash_cmd_completion;
+extern const struct ash_cmd ash_cmd_dash;
 extern const struct ash_cmd ash_cmd_data;
 extern const struct ash_cmd ash_cmd_eval;
 extern const struct ash_cmd ash_cmd_flight;
