@@ -1,6 +1,6 @@
 /* One host by a score: the policies of the openb experiment (fragmentation gradient descent and those it was compared
  * with, USENIX ATC'23) and our own packing of shares. Scores are whole numbers from 0 to 100 where the published ones
- * are; equal ones are drawn. */
+ * are; the first of equals is taken. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>
@@ -303,12 +303,13 @@ static double score_dot_product(const struct ash_policy_host_state *state, const
     return floor(SCORE_MAX * (1 - (cpu + gpu) / 2));
 }
 
-static double score_best_fit(const struct ash_policy_host_state *state, const struct ash_policy_job *job)
+/* 0 to 100: how little is left over of processors and GPUs. */
+static double fit_of(const struct ash_policy_host_state *state, const struct ash_policy_job *job)
 {
     double cpu = ((double)state->cpu_free - (double)job->cpu_milli) / CPU_SPEC_MAX;
     double gpu = (state->gpu_milli_free - milli_of(job)) / GPU_SPEC_MAX;
 
-    return floor(SCORE_MAX * (1 - (cpu + gpu) / 2));
+    return SCORE_MAX * (1 - (cpu + gpu) / 2);
 }
 
 /* Jobs on a host by what they ask for: how many kinds there are, and whether this one is among them. */
@@ -375,10 +376,10 @@ static double score_one(struct ash_policy *policy, struct memory *memory, int ho
     case ASH_POLICY_PLACE_GPU_PACKING:
         return score_gpu_packing(policy, host, job);
     case ASH_POLICY_PLACE_BEST_FIT:
-        return score_best_fit(state, job);
+        return floor(fit_of(state, job));
     case ASH_POLICY_PLACE_FGD:
         return floor(SCORE_MAX / (1 + exp(-remembered(policy, memory, host, job, gpu_out) / 1000)));
-    case ASH_POLICY_PLACE_FGD_EXACT:
+    case ASH_POLICY_PLACE_FGD_FIT:
         return remembered(policy, memory, host, job, gpu_out);
     case ASH_POLICY_PLACE_PACK:
         break;
@@ -416,7 +417,8 @@ int ash_policy_score_host(struct ash_policy *policy, const struct ash_room *room
 {
     struct ash_policy_score *score = score_of(policy);
     bool is_fgd =
-        policy->conf->placement == ASH_POLICY_PLACE_FGD || policy->conf->placement == ASH_POLICY_PLACE_FGD_EXACT;
+        policy->conf->placement == ASH_POLICY_PLACE_FGD || policy->conf->placement == ASH_POLICY_PLACE_FGD_FIT;
+    bool is_drawn = policy->conf->placement == ASH_POLICY_PLACE_RANDOM;
     struct memory *memory;
     double best_score = -INFINITY;
     int best = -1, ties = 0;
@@ -430,7 +432,7 @@ int ash_policy_score_host(struct ash_policy *policy, const struct ash_room *room
 
         if (!is_open(policy, room, host, job)) continue;
         value = score_one(policy, memory, host, job, &gpu);
-        if (value < best_score) continue;
+        if (value < best_score || (value == best_score && !is_drawn)) continue; /* the first of equals */
         ties = value > best_score ? 1 : ties + 1;
         best_score = value;
         if (ties > 1 && ash_rng_below(policy->conf->seed, 0, score->draws++, (uint64_t)ties) != 0) continue;
