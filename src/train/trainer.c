@@ -13,23 +13,27 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     struct ash_state *state = ash_trainer_state(trainer);
     uint64_t slots = (uint64_t)job->train.global_batch;
     struct ash_feed_slice whole = {
-        .dataset = trainer->train, .step = state->step, .slots_per_step = slots, .count = slots};
+        .source = &trainer->train, .step = state->step, .slots_per_step = slots, .count = slots};
     struct ash_step step = {.step = state->step + 1, .tokens = slots * (uint64_t)job->data.seq_tokens};
     struct ash_meter *meter = &trainer->mesh.meter;
+    struct ash_stages_task task = {.source = &trainer->train, .objective = trainer->parts.objective};
     double loss_sum;
-    float scale;
     int rc;
 
+    if (trainer->parts.prepare != NULL) {
+        rc = trainer->parts.prepare(trainer->parts.ctx, trainer, state->step, err);
+        if (rc < 0) return rc;
+    }
     ash_meter_open(meter);
     ash_meter_begin(meter);
     rc = ash_feed_count(&stages->feed, &whole, &step.targets, err);
     ash_meter_end(meter, ASH_METER_DATA);
     if (rc < 0) return rc;
-    scale = step.targets > 0 ? (float)(1.0 / (double)step.targets) : 0.0f;
-    rc = ash_stages_train(stages, trainer->train, state->step, scale, trainer->losses, err);
+    task.scale = step.targets > 0 ? (float)(1.0 / (double)step.targets) : 0.0f;
+    rc = ash_stages_train(stages, &task, state->step, trainer->losses, err);
     if (rc < 0) return rc;
     loss_sum = ash_grains_fold(trainer->losses, (size_t)job->train.grains);
-    step.loss = step.targets > 0 ? loss_sum / (double)step.targets : 0.0;
+    step.loss = step.targets > 0 && task.objective == NULL ? loss_sum / (double)step.targets : loss_sum;
     rc = ash_stages_norm(stages, &step.norm, err);
     if (rc < 0) return rc;
     step.lr = ash_lr_schedule_at(&trainer->schedule, state->step);
@@ -40,6 +44,10 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
         if (rc < 0) return rc;
     }
     ash_stages_count_step(stages);
+    if (trainer->parts.finish != NULL) {
+        rc = trainer->parts.finish(trainer->parts.ctx, trainer, step.step, err);
+        if (rc < 0) return rc;
+    }
     ash_meter_close(meter);
     step.meter = *meter;
     *step_out = step;
@@ -49,14 +57,14 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)
 {
     size_t sequences = trainer->valid_sequences;
-    struct ash_feed_slice all = {.dataset = trainer->valid, .slots_per_step = sequences, .count = sequences};
+    struct ash_feed_slice all = {.source = &trainer->valid, .slots_per_step = sequences, .count = sequences};
     double *losses = calloc(sequences, sizeof(*losses)), sum = 0.0;
     uint64_t targets = 0;
     int rc;
 
     ash_assert(sequences > 0);
     if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
-    rc = ash_stages_eval(&trainer->stages, trainer->valid, sequences, losses, err);
+    rc = ash_stages_eval(&trainer->stages, &trainer->valid, sequences, losses, err);
     if (rc == 0) rc = ash_feed_count(&trainer->stages.feed, &all, &targets, err);
     for (size_t s = 0; s < sequences; s++)
         sum += losses[s];
@@ -98,12 +106,12 @@ struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer
         .hidden = config->hidden,
         .heads = config->heads,
         .vocab = config->vocab,
-        .train_tokens = ash_dataset_tokens(trainer->train),
-        .train_windows = ash_dataset_windows(trainer->train),
-        .valid_tokens = trainer->valid != NULL ? ash_dataset_tokens(trainer->valid) : 0,
+        .train_tokens = trainer->train.tokens,
+        .train_windows = trainer->train.windows,
+        .valid_tokens = trainer->valid.tokens,
         .valid_sequences = trainer->valid_sequences,
         .memory = trainer->memory,
-        .data_hash = ash_dataset_hash(trainer->train),
+        .data_hash = trainer->train.hash,
         .arithmetic = trainer->arithmetic,
     };
 }

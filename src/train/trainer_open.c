@@ -19,21 +19,40 @@
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
+/* Windows of data.train and data.valid. */
+static int open_windows(struct ash_trainer *trainer, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    size_t seq_tokens = (size_t)job->data.seq_tokens;
+    int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train_data, err);
+
+    if (rc < 0) return ash_err_prefix(err, rc, "data.train");
+    trainer->train = ash_dataset_source(trainer->train_data);
+    if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
+    rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid_data, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
+    trainer->valid = ash_dataset_source(trainer->valid_data);
+    return 0;
+}
+
 static int open_data(struct ash_trainer *trainer, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
-    size_t seq_tokens = (size_t)job->data.seq_tokens, wanted;
-    int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train, err);
+    size_t wanted;
+    int rc = 0;
 
-    if (rc < 0) return ash_err_prefix(err, rc, "data.train");
-    if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
-    rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid, err);
-    if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
-    if (ash_dataset_tokenizer_hash(trainer->valid) != ash_dataset_tokenizer_hash(trainer->train))
+    if (trainer->parts.train != NULL) {
+        trainer->train = *trainer->parts.train;
+        if (trainer->parts.valid != NULL && job->train.valid_every > 0) trainer->valid = *trainer->parts.valid;
+    } else {
+        rc = open_windows(trainer, err);
+    }
+    if (rc < 0 || trainer->valid.ops == NULL) return rc;
+    if (trainer->valid.tokenizer_hash != trainer->train.tokenizer_hash)
         return ash_err_set(err, -EINVAL,
                            "data.valid was made with another tokenizer than data.train: tokenize its text again");
     wanted = (size_t)job->train.valid_batches * (size_t)job->train.global_batch;
-    trainer->valid_sequences = ash_dataset_windows(trainer->valid);
+    trainer->valid_sequences = trainer->valid.windows;
     trainer->valid_sequences = ash_min(trainer->valid_sequences, wanted);
     return 0;
 }
@@ -69,7 +88,8 @@ static int find_tokenizer(struct ash_trainer *trainer, const char *weights_dir, 
         if (try_tokenizer(trainer, job->data.tokenizer)) return 0;
         return ash_err_set(err, -ENOENT, "data.tokenizer: %s holds no tokenizer.json", job->data.tokenizer);
     }
-    if (!try_tokenizer(trainer, job->model.from) && !try_tokenizer_beside(trainer, job->data.train))
+    if (!try_tokenizer(trainer, job->model.from) &&
+        (job->data.train == NULL || !try_tokenizer_beside(trainer, job->data.train)))
         try_tokenizer(trainer, weights_dir);
     return 0;
 }
@@ -88,7 +108,7 @@ static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
     trainer->tokenizer_vocab = ash_tokenizer_vocab_size(tokenizer);
     hash = ash_tokenizer_hash(tokenizer);
     ash_tokenizer_close(tokenizer);
-    if (hash == ash_dataset_tokenizer_hash(trainer->train)) return 0;
+    if (hash == trainer->train.tokenizer_hash) return 0;
     return ash_err_set(err, -EINVAL,
                        "data.train was not made with the tokenizer in %s: tokenize the text again with it",
                        trainer->tokenizer_dir);
@@ -97,7 +117,7 @@ static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
 /* Rows that a new model's embedding needs: every id of the data and of the tokenizer. */
 static size_t needed_vocab(const struct ash_trainer *trainer)
 {
-    size_t vocab = ash_dataset_vocab_size(trainer->train);
+    size_t vocab = trainer->train.vocab_size;
 
     return ash_max(trainer->tokenizer_vocab, vocab);
 }
@@ -116,7 +136,7 @@ static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_
         return ash_err_set(err, -ENOTSUP, "model.from: '%s' is a GGUF file: training starts from a Hugging Face folder",
                            file);
     if (dir != NULL) return ash_model_config_load(dir, config_out, err);
-    rc = ash_job_config(&job->model, vocab, ash_dataset_eos_id(trainer->train), &json, err);
+    rc = ash_job_config(&job->model, vocab, trainer->train.eos_id, &json, err);
     if (rc < 0) return rc;
     rc = ash_model_config_parse(json, config_out, err);
     json_decref(json);
@@ -126,10 +146,9 @@ static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_
 /* Do the data fit the model? */
 static int check_fit(const struct ash_trainer *trainer, const struct ash_model_config *config, struct ash_err *err)
 {
-    size_t data_vocab = ash_dataset_vocab_size(trainer->train);
+    size_t data_vocab = trainer->train.vocab_size;
 
-    if (trainer->valid != NULL && ash_dataset_vocab_size(trainer->valid) > data_vocab)
-        data_vocab = ash_dataset_vocab_size(trainer->valid);
+    if (trainer->valid.vocab_size > data_vocab) data_vocab = trainer->valid.vocab_size;
     if (data_vocab > config->vocab)
         return ash_err_set(
             err, -EINVAL,
@@ -187,12 +206,6 @@ static void name_arithmetic(struct ash_trainer *trainer)
              plain ? "" : TOKEN_ORDER);
 }
 
-/* Identity of the data, or 0 where there are none. */
-static uint64_t hash_data(const struct ash_dataset *dataset)
-{
-    return dataset != NULL ? ash_dataset_hash(dataset) : 0;
-}
-
 /* Do all ranks have the same job, data, weights and arithmetic? Before anything that they do together depends on it. */
 static int check_agreement(const struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
 {
@@ -205,8 +218,8 @@ static int check_agreement(const struct ash_trainer *trainer, const char *weight
     if (dir != NULL) rc = ash_agree_hash_model(dir, &weights, err);
     if (rc < 0) return rc;
     if (ash_agree_add_job(&lines, trainer->job) < 0 ||
-        ash_agree_add_hash(&lines, "data.train", hash_data(trainer->train)) < 0 ||
-        ash_agree_add_hash(&lines, "data.valid", hash_data(trainer->valid)) < 0 ||
+        ash_agree_add_hash(&lines, "data.train", trainer->train.hash) < 0 ||
+        ash_agree_add_hash(&lines, "data.valid", trainer->valid.hash) < 0 ||
         ash_agree_add_hash(&lines, weights_dir != NULL ? "checkpoint" : "model.from", weights) < 0 ||
         ash_str_addf(&lines, "arithmetic %s\n", trainer->arithmetic) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for the settings that ranks compare");
@@ -247,7 +260,7 @@ static int open_exec(struct ash_trainer *trainer, struct ash_err *err)
 }
 
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
-                     struct ash_trainer **trainer_out, struct ash_err *err)
+                     const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err)
 {
     struct ash_trainer *trainer = calloc(1, sizeof(*trainer));
     int rc;
@@ -255,6 +268,7 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     trainer->job = job;
     trainer->group = group;
+    if (parts != NULL) trainer->parts = *parts;
     trainer->schedule = ash_job_get_schedule(job);
     trainer->guard = ash_job_get_guard(job);
     rc = open_exec(trainer, err);
@@ -290,8 +304,8 @@ void ash_trainer_close(struct ash_trainer *trainer)
     if (trainer == NULL) return;
     ash_stages_close(&trainer->stages);
     ash_mesh_close(&trainer->mesh);
-    ash_dataset_close(trainer->valid);
-    ash_dataset_close(trainer->train);
+    ash_dataset_close(trainer->valid_data);
+    ash_dataset_close(trainer->train_data);
     ash_exec_fini(&trainer->exec);
     free(trainer->losses);
     free(trainer);

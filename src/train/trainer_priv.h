@@ -16,7 +16,9 @@ struct ash_trainer {
     struct ash_exec exec;
     struct ash_group *group; /* who shares each step; NULL: nobody */
     struct ash_mesh mesh;    /* and how */
-    struct ash_dataset *train, *valid;
+    struct ash_dataset *train_data, *valid_data; /* NULL where parts give the sources */
+    struct ash_source train, valid;              /* valid.ops NULL: none */
+    struct ash_trainer_parts parts;
     size_t valid_sequences;
     char tokenizer_dir[PATH_MAX]; /* empty: none */
     size_t tokenizer_vocab;

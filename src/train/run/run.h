@@ -15,6 +15,7 @@
 #include "ashlar/err.h"
 #include "collective/group.h"
 #include "train/job/job.h"
+#include "train/trainer.h"
 
 struct ash_run_opts {
     const char *dir;         /* made when missing; one run at a time may write to it */
@@ -24,6 +25,7 @@ struct ash_run_opts {
     bool terminal;           /* screen is a terminal: one live line */
     bool (*stop)(void);      /* asked after each step: end early, saved; NULL: never */
     const char *profile;     /* file for a trace of the ops of all steps, on the first rank; NULL: none */
+    const struct ash_trainer_parts *parts; /* what takes the place of data.train (train/trainer.h); NULL: nothing */
     struct ash_group *group; /* the ranks that run the job together; the first one writes the folder; NULL: alone */
 };
 
