@@ -7,7 +7,8 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
     BEGIN { # folder -> folders it may include
         may["base"] = ""
         may["infra"] = may["http"] = "base"
-        may["fabric"] = may["storage"] = may["compute"] = "base infra"
+        may["fabric"] = may["compute"] = "base infra"
+        may["storage"] = "base infra http"
         may["collective"] = "base infra fabric"
         may["text"] = "base storage"
         may["model"] = "base infra compute storage text"
@@ -15,7 +16,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         may["train"] = "base infra fabric storage compute collective text model parallel"
         may["serve"] = may["train"] " http observe"
         may["plan"] = "base infra model"
-        may["orchestrate"] = "base infra"
+        may["orchestrate"] = "base infra http"
         may["observe"] = "base infra http"
         may["post"] = may["serve"] " serve"
         may["cmd"] = may["post"] " post plan orchestrate"

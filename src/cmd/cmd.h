@@ -19,10 +19,12 @@ struct ash_cmd {
 
 extern const struct ash_cmd ash_cmd_bench;
 extern const struct ash_cmd ash_cmd_catalog;
+extern const struct ash_cmd ash_cmd_chaos;
 extern const struct ash_cmd ash_cmd_completion;
 extern const struct ash_cmd ash_cmd_data;
 extern const struct ash_cmd ash_cmd_eval;
 extern const struct ash_cmd ash_cmd_generate;
+extern const struct ash_cmd ash_cmd_jobs;
 extern const struct ash_cmd ash_cmd_launch;
 extern const struct ash_cmd ash_cmd_model;
 extern const struct ash_cmd ash_cmd_plan;
@@ -30,6 +32,7 @@ extern const struct ash_cmd ash_cmd_serve;
 extern const struct ash_cmd ash_cmd_diagnose;
 extern const struct ash_cmd ash_cmd_xid;
 extern const struct ash_cmd ash_cmd_store;
+extern const struct ash_cmd ash_cmd_submit;
 extern const struct ash_cmd ash_cmd_train;
 extern const struct ash_cmd ash_cmd_sft;
 extern const struct ash_cmd ash_cmd_dpo;

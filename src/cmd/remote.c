@@ -4,10 +4,9 @@
 #include <errno.h>
 
 #include "base/log.h"
-#include "base/opts.h"
 #include "cmd/progress_bar.h"
 #include "cmd/units.h"
-#include "storage/tier/cache.h"
+#include "storage/namespace/settings.h"
 
 static int show(void *ctx, const char *key, uint64_t done_bytes, uint64_t total_bytes, struct ash_err *err)
 {
@@ -35,21 +34,17 @@ static void tell_retry(void *ctx, const char *why, double wait_s)
 int ash_cmd_fetch(const char *word, struct ash_str *path, struct ash_err *err)
 {
     struct ash_progress_bar bar;
-    struct ash_s3_opts s3 = {0};
-    const struct ash_opt_binding binding = {&ash_s3_table, &s3};
-    const struct ash_tier_cache cache = {.s3 = &s3, .progress = show, .ctx = &bar};
-    struct ash_opts *opts = NULL;
+    struct ash_namespace_settings settings = {0};
+    const struct ash_namespace_watch watch = {show, &bar};
     int rc;
 
     if (!ash_tier_is_url(word)) return ash_str_adds(path, word) < 0 ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
-    rc = ash_opts_open(&binding, 1, &opts, err);
-    if (rc < 0) return rc;
+    rc = ash_namespace_settings_init(&settings, err);
     ash_progress_bar_init(&bar);
-    s3.on_retry = tell_retry;
-    s3.on_retry_ctx = &bar;
-    rc = ash_opts_set_env(opts, err);
-    if (rc == 0) rc = ash_tier_cache_fetch(&cache, word, path, err);
+    settings.s3.on_retry = tell_retry;
+    settings.s3.on_retry_ctx = &bar;
+    if (rc == 0) rc = ash_namespace_fetch_url(word, &settings.cache, &settings.s3, &watch, path, err);
     ash_progress_bar_clear(&bar);
-    ash_opts_close(opts);
+    ash_namespace_settings_fini(&settings);
     return rc;
 }

@@ -14,6 +14,9 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "collective/group.h"
+#include "base/metrics_page.h"
+#include "base/ring_file.h"
+#include "cmd/publish.h"
 #include "observe/exporter.h"
 #include "post/post.h"
 #include "train/job/job.h"
@@ -28,7 +31,7 @@ struct flags {
     bool resume, allow_change;
     int64_t metrics_port;
     const char *metrics_address;
-    const char *cpu, *profile;
+    const char *cpu, *profile, *pages;
 };
 
 static const struct ash_opt flag_opts[] = {
@@ -56,6 +59,12 @@ static const struct ash_opt flag_opts[] = {
      .offset = offsetof(struct flags, metrics_address),
      .default_text = "127.0.0.1",
      .help = "address to serve metrics on; 0.0.0.0 or ::: all of this machine, for a Prometheus elsewhere"},
+    {.name = "pages",
+     .type = ASH_OPT_STRING,
+     .offset = offsetof(struct flags, pages),
+     .default_text = ASH_METRICS_PAGE_DIR,
+     .help = "folder in memory where every rank publishes metrics, steps and collective calls (ashlar agent, ashlar "
+             "flight); empty: nowhere"},
     {.name = "cpu",
      .type = ASH_OPT_STRING,
      .offset = offsetof(struct flags, cpu),
@@ -152,12 +161,15 @@ static int read_settings(const struct method *method, struct ash_opts *opts, con
 }
 
 /* Meet the other ranks, where this process was launched as one of several. */
-static int join_ranks(const struct ash_group_opts *opts, struct ash_group **group_out, struct ash_err *err)
+static int join_ranks(const struct ash_group_opts *opts, const struct flags *flags, char *labels,
+                      struct ash_group **group_out, struct ash_err *err)
 {
     struct ash_launch_env env;
     int rc = ash_launch_env_read(&env, err);
 
-    if (rc < 0 || env.size == 1) return rc;
+    if (rc < 0) return rc;
+    ash_publish_start(flags->pages, ash_publish_labels(&env, flags->out, labels, ASH_RING_LABELS_BYTES));
+    if (env.size == 1) return 0;
     return ash_group_open(&env, opts, group_out, err);
 }
 
@@ -178,29 +190,32 @@ static int serve_metrics(const struct flags *flags, const struct ash_group *grou
 }
 
 /* Train with the ranks that have met. Returns a negative errno or the exit code. */
-static int train(const struct ash_job *job, const struct flags *flags, struct ash_group *group, struct ash_err *err)
+static int train(const struct ash_job *job, const struct flags *flags, const char *labels, struct ash_group **group,
+                 struct ash_err *err)
 {
     struct ash_run_opts opts = {.dir = flags->out,
+                                .pages = flags->pages,
+                                .labels = labels,
                                 .resume = flags->resume,
                                 .allow_change = flags->allow_change,
                                 .screen = stdout,
                                 .terminal = isatty(STDOUT_FILENO),
                                 .stop = ash_interrupt_requested,
                                 .profile = flags->profile,
-                                .group = group};
+                                .group = *group != NULL ? group : NULL};
     struct ash_run_result result = {0};
     struct ash_exporter *exporter = NULL;
     struct ash_post *post = NULL;
-    int rc = ash_post_open(job, group, flags->out, stdout, &post, err);
+    int rc = ash_post_open(job, *group, flags->out, stdout, &post, err);
 
     if (rc < 0) return rc;
     opts.parts = ash_post_parts(post);
-    rc = serve_metrics(flags, group, &exporter, err);
+    rc = serve_metrics(flags, *group, &exporter, err);
     if (rc < 0) {
         ash_post_close(post);
         return rc;
     }
-    if (group == NULL || ash_group_rank(group) == 0)
+    if (*group == NULL || ash_group_rank(*group) == 0)
         ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
     rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
@@ -211,6 +226,7 @@ static int train(const struct ash_job *job, const struct flags *flags, struct as
 /* Meet the other ranks and train. Returns the exit code. */
 static int meet_and_train(const struct ash_job *job, const struct flags *flags, const struct ash_group_opts *group_opts)
 {
+    char labels[ASH_RING_LABELS_BYTES] = "";
     struct ash_group *group = NULL;
     struct ash_err err = {0};
     int rc, exit_code;
@@ -218,12 +234,13 @@ static int meet_and_train(const struct ash_job *job, const struct flags *flags, 
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed save, not the end */
     signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
     ash_interrupt_install();
-    rc = join_ranks(group_opts, &group, &err);
-    if (rc == 0) rc = train(job, flags, group, &err);
+    rc = join_ranks(group_opts, flags, labels, &group, &err);
+    if (rc == 0) rc = train(job, flags, labels, &group, &err);
     exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
     if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
     if (rc == -EINTR) exit_code = ash_cmd_stopped(); /* a wait for other ranks that a signal has ended */
     ash_group_close(group);
+    ash_publish_stop(rc < 0);
     return exit_code;
 }
 

@@ -11,6 +11,9 @@
 #include "base/str.h"
 #include "http/keys.h"
 
+#define ASH_HTTP_TYPE_TEXT "text/plain; charset=utf-8"
+#define ASH_HTTP_TYPE_METRICS "text/plain; version=0.0.4; charset=utf-8" /* what Prometheus reads */
+
 struct ash_http;          /* the server */
 struct ash_http_exchange; /* one request and its response */
 

@@ -138,6 +138,7 @@ struct ash_http_exchange {
     struct MHD_Connection *connection; /* NULL once libmicrohttpd is done with it */
     enum ash_http_state state;
     bool is_suspended, is_woken, is_gone, is_complete;
+    bool is_whole; /* libmicrohttpd has the last byte: who leaves from now on has missed nothing */
     void (*gone)(void *ctx);
     void *gone_ctx;
     void (*end)(void *ctx);

@@ -22,8 +22,8 @@ static void copy_plain(const char *text, char *buf, size_t buf_bytes)
 
 static const char *end_name(const struct ash_http_exchange *exchange, enum MHD_RequestTerminationCode code)
 {
-    if (exchange->is_gone) return "client_gone";
-    return code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "complete" : "broken";
+    if (exchange->is_gone && !exchange->is_whole) return "client_gone";
+    return exchange->is_whole || code == MHD_REQUEST_TERMINATED_COMPLETED_OK ? "complete" : "broken";
 }
 
 void ash_http_log(struct ash_http_exchange *exchange, enum MHD_RequestTerminationCode code)

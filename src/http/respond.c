@@ -119,6 +119,18 @@ static int pull(struct ash_http_exchange *exchange)
     }
 }
 
+/* size_bytes were copied; is_last: there will be no more. */
+static ssize_t note_sent(struct ash_http_exchange *exchange, size_t size_bytes, bool is_last)
+{
+    exchange->sent_bytes += size_bytes;
+    if (is_last) {
+        pthread_mutex_lock(&exchange->lock);
+        exchange->is_whole = !exchange->is_gone;
+        pthread_mutex_unlock(&exchange->lock);
+    }
+    return (ssize_t)size_bytes;
+}
+
 static ssize_t read_stream(void *ctx, uint64_t position, char *buf, size_t max)
 {
     struct ash_http_exchange *exchange = ctx;
@@ -141,8 +153,7 @@ static ssize_t read_stream(void *ctx, uint64_t position, char *buf, size_t max)
     left = ash_min(left, max);
     memcpy(buf, exchange->out.data + exchange->out_sent, left);
     exchange->out_sent += left;
-    exchange->sent_bytes += left;
-    return (ssize_t)left;
+    return note_sent(exchange, left, exchange->read_ended && exchange->out_sent == exchange->out.size_bytes);
 }
 
 /* A buffer, in blocks, so that a client which does not read is seen. */
@@ -155,8 +166,7 @@ static ssize_t read_buffer(void *ctx, uint64_t position, char *buf, size_t max)
     ash_http_watch_enter(exchange->http, exchange->record, ASH_HTTP_SENDING, exchange->http->opts.stall_seconds);
     left = ash_min(left, max);
     memcpy(buf, exchange->out.data + position, left);
-    exchange->sent_bytes += left;
-    return (ssize_t)left;
+    return note_sent(exchange, left, (size_t)position + left == exchange->out.size_bytes);
 }
 
 /* The response object gives its hold on the exchange back. */

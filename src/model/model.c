@@ -161,8 +161,14 @@ fail:
 
 int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err)
 {
+    return ash_model_outline_slice(config, NULL, model_out, err);
+}
+
+int ash_model_outline_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                            struct ash_model **model_out, struct ash_err *err)
+{
     json_incref(config->source);
-    return ash_model_alloc(config, NULL, model_out, err);
+    return ash_model_alloc(config, slice, model_out, err);
 }
 
 static bool role_is_residual_output(const struct ash_model *model, int32_t index)
@@ -250,8 +256,8 @@ int ash_model_create(const struct ash_model_config *config, uint64_t seed, struc
     return ash_model_create_slice(config, NULL, seed, NULL, model_out, err);
 }
 
-int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
-                           struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err)
+int ash_model_blank_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                          struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_model *model = NULL;
     struct ash_model_config copy = *config;
@@ -261,18 +267,28 @@ int ash_model_create_slice(const struct ash_model_config *config, const struct a
     rc = ash_model_alloc(&copy, slice, &model, err);
     if (rc < 0) return rc;
     rc = open_values(model, err);
-    if (rc < 0) goto fail;
+    if (rc < 0) {
+        ash_model_close(model);
+        return rc;
+    }
     ash_model_bind_owned(model);
-    for (size_t i = 0; i < model->param_count; i++)
-        init_param(model, (int32_t)i, seed, workers);
-    ash_model_refresh(model);
     json_decref(config->source);
     *model_out = model;
     return 0;
+}
 
-fail:
-    ash_model_close(model);
-    return rc;
+int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
+                           struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model *model = NULL;
+    int rc = ash_model_blank_slice(config, slice, &model, err);
+
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < model->param_count; i++)
+        init_param(model, (int32_t)i, seed, workers);
+    ash_model_refresh(model);
+    *model_out = model;
+    return 0;
 }
 
 int ash_model_own(struct ash_model *model, struct ash_err *err)

@@ -69,6 +69,9 @@ int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct
 /* ash_model_create for a slice (NULL: all of it), drawn by workers (NULL: the calling thread). */
 int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
                            struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err);
+/* The same with weights that are all zero, for values that come from elsewhere; ash_model_refresh follows them. */
+int ash_model_blank_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                          struct ash_model **model_out, struct ash_err *err);
 /* Free all of it; accepts NULL. No pass on it may be open. */
 void ash_model_close(struct ash_model *model);
 /* The folder of path's tokenizer, chat template and defaults, into buf: path itself, or the folder that a GGUF file
@@ -144,6 +147,9 @@ size_t ash_model_expert_size(const struct ash_model *model);
 /* The list of a model's parameters, without weights: what files of it would hold. Shares config's json. Returns 0 or
  * -ENOMEM. */
 int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err);
+/* The same of a slice, with its shards. */
+int ash_model_outline_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                            struct ash_model **model_out, struct ash_err *err);
 
 /* Called with how many of all weights are written while a model is saved, on the calling thread. */
 struct ash_save_watch {
@@ -162,6 +168,9 @@ typedef int (*ash_model_read)(void *ctx, size_t index, size_t first, size_t coun
 /* Save the model that outline lists; read gives its values. Returns 0, read's error or that of writing. */
 int ash_model_save_from(const struct ash_model *outline, ash_model_read read, void *ctx, const char *dir,
                         enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err);
+
+/* The files of such a folder that are not weights: config.json and generation_config.json, for weights of dtype. */
+int ash_model_save_config(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err);
 
 /* Write a llama, mistral, qwen2 or qwen3 model as a new GGUF file: matrices as dtype (F32, BF16, F16, Q8_0, Q4_0, Q8_W;
  * F32 where rows are not whole blocks), the rest F32. home: the folder of its tokenizer and chat template, which go

@@ -27,6 +27,9 @@ int ash_post_open(const struct ash_job *job, struct ash_group *group, const char
     case ASH_METHOD_SFT:
         rc = open_sft(post, err);
         break;
+    case ASH_METHOD_DPO:
+        rc = ash_post_open_dpo(post, err);
+        break;
     default:
         rc = ash_err_set(err, -ENOTSUP, "train.method=%s is not there yet", ash_job_method_names[job->train.method]);
     }
@@ -46,7 +49,7 @@ void ash_post_close(struct ash_post *post)
     ash_examples_close(post->train);
     ash_examples_close(post->valid);
     free(post->reference);
-    free(post->per_target);
+    free(post->targets);
     free(post->units);
     free(post);
 }

@@ -17,7 +17,7 @@ struct ash_post {
     struct ash_trainer_parts parts;
     /* pairs: */
     double *reference;             /* [examples]: log-probabilities of the answers under the reference; or NULL */
-    double *per_target;            /* [examples]: 1 / their targets */
+    double *targets;               /* [examples]: how many targets each has */
     struct ash_packed_unit *units; /* [ash_packed_units_max]: scratch */
     uint64_t weighed_step;         /* of step_units; UINT64_MAX: none yet */
     size_t step_units;             /* pairs in that step */
@@ -26,5 +26,7 @@ struct ash_post {
 
 /* examples.c: open data.train (and data.valid) as packed examples of a kind. */
 int ash_post_open_examples(struct ash_post *post, enum ash_examples_kind kind, struct ash_err *err);
+/* pairs.c: pairs, their objective, and the reference that it compares with. */
+int ash_post_open_dpo(struct ash_post *post, struct ash_err *err);
 
 #endif

@@ -63,6 +63,36 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
 /* Free; NULL is a no-op. All ranks close before the group. */
 void ash_trainer_close(struct ash_trainer *trainer);
 
+/* ---- when ranks are lost or join ---------------------------------------------------------------------------------- */
+
+/* What it took to get from one epoch to the next, on this rank. */
+struct ash_recovery {
+    uint64_t step;        /* steps done: the next one follows */
+    uint64_t moved_bytes; /* between processes, of all ranks */
+    bool has_newcomers;   /* a rank had no state */
+    bool has_finished;    /* the last step has been finished on the way, with these results */
+    struct ash_step finished;
+    double settle_s, open_s, transfer_s;
+};
+
+/* The ranks of the group are not complete any more: leave it, which the caller then closes or re-forms. The state stays
+ * in memory. Also after an error of ash_trainer_resume. */
+void ash_trainer_suspend(struct ash_trainer *trainer);
+/* Go on with the ranks of another group, of which all call it: the step that was being made is finished, or will be made
+ * again. The mesh is the wanted one or the largest that fits; ranks beyond it are spares. Returns 0, the group's error
+ * (suspend, and resume with what is then left), -ENODATA on all ranks (a part of the state is nowhere: suspend and
+ * restart), -EBADE (see open) or -EINVAL (no mesh fits). */
+int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
+                       struct ash_err *err);
+/* The same with weights of a folder (NULL: the job's), at step 0: the state in memory is dropped. A checkpoint is loaded
+ * next. */
+int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, const char *weights_dir,
+                        struct ash_err *err);
+/* Is this rank beyond the mesh? Then it makes no steps. */
+bool ash_trainer_is_spare(const struct ash_trainer *trainer);
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
 /* One step. All ranks call it. Returns 0, -EBADMSG for damaged data (the state is as it was before) or the group's
  * error. */
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err);
@@ -70,6 +100,8 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
  * call it. Returns as ash_trainer_step. */
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
 
+/* The ranks of the mesh; NULL: this process is alone, or a spare. */
+struct ash_group *ash_trainer_group(struct ash_trainer *trainer);
 /* What it computes with; the trainer's. */
 struct ash_exec *ash_trainer_exec(struct ash_trainer *trainer);
 /* The state after the last step: its counters, and of the weights and moments what this rank holds first. */

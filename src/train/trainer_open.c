@@ -27,6 +27,9 @@ static int open_windows(struct ash_trainer *trainer, struct ash_err *err)
     int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train_data, err);
 
     if (rc < 0) return ash_err_prefix(err, rc, "data.train");
+    if (job->data.shuffle == ASH_JOB_SHUFFLE_BLOCK)
+        ash_dataset_order_by_blocks(trainer->train_data, (size_t)job->data.block_tokens,
+                                    (size_t)job->data.mixed_blocks);
     trainer->train = ash_dataset_source(trainer->train_data);
     if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
     rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid_data, err);
@@ -161,39 +164,35 @@ static int check_fit(const struct ash_trainer *trainer, const struct ash_model_c
     return 0;
 }
 
-static int count_weights(struct ash_trainer *trainer, const struct ash_model_config *config, struct ash_err *err)
+/* The mesh that the job asks for; ranks beyond it are spares (recover.spares). */
+static int resolve_mesh(struct ash_trainer *trainer, size_t ranks, struct ash_err *err)
 {
-    struct ash_model *outline = NULL;
-    int rc = ash_model_outline(config, &outline, err);
+    size_t spares = (size_t)trainer->job->recover.spares;
 
-    if (rc < 0) return rc;
-    trainer->weights = ash_model_weight_count(outline);
-    ash_model_close(outline);
-    return 0;
+    if (spares >= ranks && spares > 0)
+        return ash_err_set(err, -EINVAL, "recover.spares=%zu leaves none of %zu ranks to train", spares, ranks);
+    return ash_mesh_resolve(&trainer->asked.mesh, ranks - spares, err);
 }
 
-static int open_stages(struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
+static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, struct ash_group *group,
+                      struct ash_err *err)
 {
     const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
-    struct ash_model_config config;
-    struct ash_stages_source source = {.dir = dir, .config = &config};
-    int rc = find_config(trainer, dir, &config, err);
+    struct ash_stages_source source = {.dir = dir, .config = &trainer->config};
+    int rc = find_config(trainer, dir, &trainer->config, err);
 
     if (rc < 0) return rc;
-    rc = check_fit(trainer, &config, err);
-    if (rc == 0) rc = count_weights(trainer, &config, err);
-    if (rc == 0) rc = ash_stages_open(&trainer->stages, trainer->job, &trainer->exec, &trainer->mesh, &source, err);
-    ash_model_config_fini(&config);
-    if (rc == 0) ash_train_memory_measure(&trainer->stages, &trainer->memory);
+    rc = check_fit(trainer, &trainer->config, err);
+    if (rc < 0) return rc;
+    rc = ash_model_outline(&trainer->config, &trainer->outline, err);
+    if (rc < 0) return rc;
+    trainer->weights = ash_model_weight_count(trainer->outline);
+    rc = resolve_mesh(trainer, group != NULL ? ash_group_size(group) : 1, err);
+    if (rc < 0) return rc;
+    trainer->current = trainer->asked;
+    rc = ash_trainer_begin_epoch(trainer, group, &source, err);
+    trainer->has_values = rc == 0;
     return rc;
-}
-
-static int open_mesh(struct ash_trainer *trainer, struct ash_err *err)
-{
-    struct ash_job_mesh sizes = trainer->job->mesh;
-    int rc = ash_mesh_resolve(&sizes, trainer->group != NULL ? ash_group_size(trainer->group) : 1, err);
-
-    return rc < 0 ? rc : ash_mesh_open(&trainer->mesh, &sizes, trainer->group, err);
 }
 
 /* What a resume must share to continue with the same bits. */
@@ -206,42 +205,41 @@ static void name_arithmetic(struct ash_trainer *trainer)
              plain ? "" : TOKEN_ORDER);
 }
 
-/* Do all ranks have the same job, data, weights and arithmetic? Before anything that they do together depends on it. */
-static int check_agreement(const struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
+int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_group *group, const char *name,
+                                const char *dir, struct ash_err *err)
 {
-    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
     struct ash_str lines = {0};
     uint64_t weights = 0;
     int rc = 0;
 
-    if (trainer->group == NULL) return 0;
+    if (group == NULL) return 0;
     if (dir != NULL) rc = ash_agree_hash_model(dir, &weights, err);
     if (rc < 0) return rc;
     if (ash_agree_add_job(&lines, trainer->job) < 0 ||
         ash_agree_add_hash(&lines, "data.train", trainer->train.hash) < 0 ||
         ash_agree_add_hash(&lines, "data.valid", trainer->valid.hash) < 0 ||
-        ash_agree_add_hash(&lines, weights_dir != NULL ? "checkpoint" : "model.from", weights) < 0 ||
+        ash_agree_add_hash(&lines, name, weights) < 0 ||
         ash_str_addf(&lines, "arithmetic %s\n", trainer->arithmetic) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for the settings that ranks compare");
     else
-        rc = ash_agree_check(trainer->group, &lines, err);
+        rc = ash_agree_check(group, &lines, err);
     ash_str_fini(&lines);
     return rc;
 }
 
 /* Threads of this process: as set, or its share of the machine. */
-static int thread_count(const struct ash_trainer *trainer)
+static int thread_count(const struct ash_trainer *trainer, const struct ash_group *group)
 {
     int64_t threads = trainer->job->runtime.threads;
-    size_t here = trainer->group != NULL ? ash_group_here(trainer->group) : 1, cores = (size_t)ash_cores_usable();
+    size_t here = group != NULL ? ash_group_here(group) : 1, cores = (size_t)ash_cores_usable();
 
     return threads > 0 || here == 1 ? (int)threads : (int)ash_max(cores / here, 1);
 }
 
 /* A device is for one process so far. */
-static int check_device(const struct ash_trainer *trainer, struct ash_err *err)
+static int check_device(const struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
 {
-    size_t ranks = trainer->group != NULL ? ash_group_size(trainer->group) : 1;
+    size_t ranks = group != NULL ? ash_group_size(group) : 1;
 
     if (ranks == 1 || trainer->exec.memory->host_visible) return 0;
     return ash_err_set(err, -ENOTSUP, "runtime.backend=%s runs one process; %zu ranks train on the CPU",
@@ -249,14 +247,14 @@ static int check_device(const struct ash_trainer *trainer, struct ash_err *err)
 }
 
 /* Threads and kernels. */
-static int open_exec(struct ash_trainer *trainer, struct ash_err *err)
+static int open_exec(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
-    int rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err);
+    int rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer, group), err);
 
     if (rc < 0) return rc;
     rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
-    return rc < 0 ? rc : check_device(trainer, err);
+    return rc < 0 ? rc : check_device(trainer, group, err);
 }
 
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
@@ -266,12 +264,12 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     int rc;
 
     if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    trainer->job = job;
-    trainer->group = group;
+    trainer->asked = *job;
+    trainer->job = &trainer->asked;
     if (parts != NULL) trainer->parts = *parts;
     trainer->schedule = ash_job_get_schedule(job);
     trainer->guard = ash_job_get_guard(job);
-    rc = open_exec(trainer, err);
+    rc = open_exec(trainer, group, err);
     if (rc < 0) goto fail;
     name_arithmetic(trainer);
     rc = open_data(trainer, err);
@@ -280,11 +278,10 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     if (rc < 0) goto fail;
     rc = check_tokenizer(trainer, err);
     if (rc < 0) goto fail;
-    rc = check_agreement(trainer, weights_dir, err);
+    rc = ash_trainer_check_agreement(trainer, group, weights_dir != NULL ? "checkpoint" : "model.from",
+                                     weights_dir != NULL ? weights_dir : job->model.from, err);
     if (rc < 0) goto fail;
-    rc = open_mesh(trainer, err);
-    if (rc < 0) goto fail;
-    rc = open_stages(trainer, weights_dir, err);
+    rc = open_epoch(trainer, weights_dir, group, err);
     if (rc < 0) goto fail;
     trainer->losses = calloc((size_t)job->train.grains, sizeof(*trainer->losses));
     if (trainer->losses == NULL) {
@@ -302,8 +299,10 @@ fail:
 void ash_trainer_close(struct ash_trainer *trainer)
 {
     if (trainer == NULL) return;
-    ash_stages_close(&trainer->stages);
-    ash_mesh_close(&trainer->mesh);
+    ash_trainer_end_epoch(trainer, false);
+    ash_trainer_drop_kept(trainer);
+    ash_model_close(trainer->outline);
+    ash_model_config_fini(&trainer->config);
     ash_dataset_close(trainer->valid_data);
     ash_dataset_close(trainer->train_data);
     ash_exec_fini(&trainer->exec);

@@ -141,7 +141,7 @@ static int save_json(const char *dir, const char *name, const json_t *json, stru
     return rc < 0 ? ash_err_set(err, rc, "%s: the path is too long", dir) : ash_json_save(path, json, err);
 }
 
-static int save_config(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err)
+static int save_config_json(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err)
 {
     json_t *json = json_copy(model->config.source);
     const char *key = json_object_get(json, "torch_dtype") != NULL ? "torch_dtype" : "dtype";
@@ -174,6 +174,13 @@ static int save_generation_config(const struct ash_model *model, const char *dir
     return rc;
 }
 
+int ash_model_save_config(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err)
+{
+    int rc = save_config_json(model, dir, dtype, err);
+
+    return rc < 0 ? rc : save_generation_config(model, dir, err);
+}
+
 int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
                    const struct ash_save_watch *watch, struct ash_err *err)
 {
@@ -204,8 +211,7 @@ int ash_model_save_from(const struct ash_model *model, ash_model_read read, void
     rc = ash_dir_make(dir, err);
     if (rc == 0)
         rc = ash_safetensors_write_folder(dir, specs, model->param_count, max_shard_bytes, fill_tensor, &writer, err);
-    if (rc == 0) rc = save_config(model, dir, dtype, err);
-    if (rc == 0) rc = save_generation_config(model, dir, err);
+    if (rc == 0) rc = ash_model_save_config(model, dir, dtype, err);
     free(specs);
     return rc;
 }

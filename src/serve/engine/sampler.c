@@ -258,6 +258,12 @@ static float weigh(float logit, float top, double temperature)
     return ash_expf((float)(((double)logit - (double)top) / temperature));
 }
 
+/* At which temperature the filters look at the weights. */
+static double filter_temperature(const struct ash_sampler_opts *opts)
+{
+    return opts->filters_first ? 1.0 : opts->temperature;
+}
+
 /* Index of the first weight at which the running sum exceeds a uniform share of total; last where rounding leaves
  * that share at the very end. A weight of 0 is never chosen. */
 static size_t draw(const struct ash_sampler *sampler, const struct ash_choice *choice, size_t count, double total,
@@ -287,7 +293,7 @@ static struct survivors survive_top_k(struct ash_sampler *sampler, const struct 
 
     keep_top_k(sampler->kept, k, logits, sampler->vocab);
     for (size_t i = 0; i < k; i++) {
-        sampler->weight[i] = weigh(sampler->kept[i].logit, sampler->kept[0].logit, opts->temperature);
+        sampler->weight[i] = weigh(sampler->kept[i].logit, sampler->kept[0].logit, filter_temperature(opts));
         total += (double)sampler->weight[i];
     }
     while (left.count < k && (left.count == 0 || left.total < opts->top_p * total)) {
@@ -306,7 +312,7 @@ static size_t keep_heavy(struct ash_sampler *sampler, const struct ash_sampler_o
     size_t count = 0;
 
     for (size_t i = 0; i < sampler->vocab; i++) {
-        sampler->weight[i] = weigh(logits[i], top, opts->temperature);
+        sampler->weight[i] = weigh(logits[i], top, filter_temperature(opts));
         total += (double)sampler->weight[i];
     }
     light = (1.0 - opts->top_p) * total / (double)sampler->vocab;
@@ -328,7 +334,7 @@ static struct survivors survive_top_p(struct ash_sampler *sampler, const struct 
     make_heap(heap, heavy, false);
     while (in_heap > 0 && (left.count == 0 || left.total < opts->top_p * total)) {
         struct candidate best = heap[0];
-        float weight = weigh(best.logit, top, opts->temperature);
+        float weight = weigh(best.logit, top, filter_temperature(opts));
 
         if ((double)weight < opts->min_p) break;
         left.total += (double)weight;
@@ -402,6 +408,18 @@ static struct survivors survive_typical(struct ash_sampler *sampler, double typi
     return left;
 }
 
+/* What the filters left, weighed anew at the temperature. */
+static struct survivors warm(struct ash_sampler *sampler, double temperature, float top, struct survivors all)
+{
+    struct survivors left = {.count = all.count};
+
+    for (size_t i = 0; i < all.count; i++) {
+        sampler->weight[i] = weigh(sampler->kept[i].logit, top, temperature);
+        left.total += (double)sampler->weight[i];
+    }
+    return left;
+}
+
 /* No filter but min-p: the order of ids does, nothing is sorted. */
 static int32_t sample_all(struct ash_sampler *sampler, const struct ash_choice *choice, const float *logits,
                           size_t best)
@@ -409,9 +427,11 @@ static int32_t sample_all(struct ash_sampler *sampler, const struct ash_choice *
     double total = 0.0;
 
     for (size_t i = 0; i < sampler->vocab; i++) {
-        float weight = weigh(logits[i], logits[best], choice->opts->temperature);
+        float weight = weigh(logits[i], logits[best], filter_temperature(choice->opts));
+        bool is_kept = (double)weight >= choice->opts->min_p;
 
-        sampler->weight[i] = (double)weight >= choice->opts->min_p ? weight : 0.0f;
+        if (choice->opts->filters_first) weight = weigh(logits[i], logits[best], choice->opts->temperature);
+        sampler->weight[i] = is_kept ? weight : 0.0f;
         total += (double)sampler->weight[i];
     }
     return (int32_t)draw(sampler, choice, sampler->vocab, total, best);
@@ -424,6 +444,7 @@ int ash_sampler_next(struct ash_sampler *sampler, const struct ash_choice *choic
     struct survivors left;
     const float *logits;
     size_t best = 0;
+    float top;
     int rc;
 
     ash_assert(choice->logits != NULL && (choice->counts != NULL || !ash_sampler_has_penalties(opts)));
@@ -438,13 +459,15 @@ int ash_sampler_next(struct ash_sampler *sampler, const struct ash_choice *choic
         *id_out = sample_all(sampler, choice, logits, best);
         return 0;
     }
+    top = logits[best]; /* typical writes over the logits */
     if (has_top_k)
         left = survive_top_k(sampler, opts, logits, opts->top_k);
     else if (opts->top_p < 1.0)
-        left = survive_top_p(sampler, opts, logits, logits[best]);
+        left = survive_top_p(sampler, opts, logits, top);
     else
         left = survive_min_p(sampler, opts, logits);
     if (opts->typical_p < 1.0) left = survive_typical(sampler, opts->typical_p, left);
+    if (opts->filters_first) left = warm(sampler, opts->temperature, top, left);
     *id_out = sampler->kept[draw(sampler, choice, left.count, left.total, 0)].id;
     return 0;
 }

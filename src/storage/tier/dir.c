@@ -288,6 +288,7 @@ static const struct ash_tier_ops dir_tier_ops = {
     .stat = dir_stat,
     .list = ash_tier_dir_list,
     .read = dir_read,
+    .read_pieces = ash_tier_read_one_by_one,
     .stream = dir_stream,
     .remove = dir_remove,
     .sweep = ash_tier_dir_sweep,

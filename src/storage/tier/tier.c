@@ -82,6 +82,21 @@ int ash_tier_read(struct ash_tier *tier, const struct ash_tier_range *range, voi
     return tier->ops->read(tier, range, data, err);
 }
 
+int ash_tier_read_pieces(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err)
+{
+    return tier->ops->read_pieces(tier, pieces, count, err);
+}
+
+int ash_tier_read_one_by_one(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count,
+                             struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = tier->ops->read(tier, &pieces[i].range, pieces[i].data, err);
+    return rc;
+}
+
 int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err)
 {
     return tier->ops->stream(tier, key, sink, err);

@@ -30,6 +30,12 @@ struct ash_tier_range {
     size_t size_bytes;
 };
 
+/* A range and where its bytes go. */
+struct ash_tier_piece {
+    struct ash_tier_range range;
+    void *data;
+};
+
 /* Receives an object of a list, or (object NULL) the beginning of keys up to a slash. A negative result ends the list
  * and is returned. */
 typedef int (*ash_tier_list_fn)(void *ctx, const char *key, const struct ash_tier_object *object);
@@ -41,6 +47,7 @@ struct ash_tier_ops {
     int (*list)(struct ash_tier *tier, const char *prefix, bool is_flat, ash_tier_list_fn each, void *ctx,
                 struct ash_err *err);
     int (*read)(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err);
+    int (*read_pieces)(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err);
     int (*stream)(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
     int (*remove)(struct ash_tier *tier, const char *key, struct ash_err *err);
     int (*sweep)(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);
@@ -79,6 +86,9 @@ int ash_tier_list(struct ash_tier *tier, const char *prefix, bool is_flat, ash_t
                   struct ash_err *err);
 /* Exactly the bytes of range into data. An error where the object has fewer. */
 int ash_tier_read(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err);
+/* Exactly the bytes of every piece (none is empty), of any objects, several at a time where the tier can. The first
+ * error ends all. */
+int ash_tier_read_pieces(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err);
 /* The whole object into sink. Returns 1 where a checksum of the place was right, 0 where it has none, -EBADMSG where it
  * was wrong. */
 int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);

@@ -10,4 +10,8 @@ int ash_tier_dir_open(const char *path, struct ash_tier **tier_out, struct ash_e
 int ash_tier_s3_open(const char *bucket, const char *prefix, const struct ash_s3_opts *opts, struct ash_tier **tier_out,
                      struct ash_err *err);
 
+/* read_pieces of a tier that gains nothing from several at a time. */
+int ash_tier_read_one_by_one(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count,
+                             struct ash_err *err);
+
 #endif

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "base/rng.h"
 #include "train/data/dataset_folder.h"
 #include "train/data/shard.h"
@@ -21,6 +22,7 @@ struct ash_dataset {
     size_t *starts; /* [shard_count + 1]: the first token of each shard in the whole sequence */
     size_t shard_count;
     size_t seq_tokens, windows, vocab_size;
+    size_t block_windows, mixed_blocks; /* 0: full order */
     uint64_t seed, hash, tokenizer_hash;
     int32_t eos_id;
 };
@@ -213,18 +215,74 @@ static void set_targets(struct ash_sample *sample, size_t rows, int32_t next)
     sample->targets[rows - 1] = next;
 }
 
-int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
-                     struct ash_sample *sample, struct ash_err *err)
+void ash_dataset_order_by_blocks(struct ash_dataset *dataset, size_t block_tokens, size_t mixed_blocks)
+{
+    ash_assert(block_tokens > 0 && mixed_blocks > 0);
+    dataset->block_windows = ash_max(block_tokens / dataset->seq_tokens, 1);
+    dataset->mixed_blocks = mixed_blocks;
+}
+
+/* Block order: the window at place index of an epoch. Whole blocks come first, mixed group by group; the windows after
+ * the last whole block come at the end, as a group of their own. */
+static size_t block_window(const struct ash_dataset *dataset, uint64_t epoch, uint64_t index)
+{
+    size_t block = dataset->block_windows, blocks = dataset->windows / block, whole = blocks * block;
+    size_t group_windows = dataset->mixed_blocks * block;
+    uint64_t group = index / group_windows, mixing;
+    size_t first = (size_t)group * group_windows, at, count;
+
+    if (index >= whole) {
+        group = blocks; /* no other group has this number */
+        first = whole;
+    }
+    mixing = ash_hash_mix(dataset->seed ^ ash_hash_mix(group + 1));
+    count = ash_min(group_windows, (index >= whole ? dataset->windows : whole) - first);
+    at = (size_t)ash_rng_permute(mixing, epoch, index - first, count);
+    if (index >= whole) return first + at;
+    return (size_t)ash_rng_permute(dataset->seed, epoch, (first + at) / block, blocks) * block + at % block;
+}
+
+/* The first token of sample (step, slot). */
+static size_t sample_token(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step)
 {
     uint64_t number = step * slots_per_step + slot;
     uint64_t epoch = number / dataset->windows, index = number % dataset->windows;
-    size_t token = ash_rng_permute(dataset->seed, epoch, index, dataset->windows) * dataset->seq_tokens;
+    size_t window;
+
+    ash_assert(slots_per_step > 0 && slot < slots_per_step);
+    if (dataset->block_windows > 0)
+        window = block_window(dataset, epoch, index);
+    else
+        window = (size_t)ash_rng_permute(dataset->seed, epoch, index, dataset->windows);
+    return window * dataset->seq_tokens;
+}
+
+size_t ash_dataset_count_targets(const struct ash_dataset *dataset, uint64_t step, uint64_t slot,
+                                 uint64_t slots_per_step)
+{
+    size_t token = sample_token(dataset, step, slot, slots_per_step), targets = dataset->seq_tokens;
+
+    for (size_t s = shard_at(dataset, token), left = dataset->seq_tokens, count; left > 0; left -= count, s++) {
+        size_t first = token - dataset->starts[s], doc;
+
+        count = ash_min(left, dataset->starts[s + 1] - token);
+        doc = ash_shard_doc_at(dataset->shards[s], first + count - 1);
+        targets -= doc - ash_shard_doc_at(dataset->shards[s], first);
+        targets -= ash_shard_doc_end(dataset->shards[s], doc) == first + count; /* ends with the window or the shard */
+        token += count;
+    }
+    return targets;
+}
+
+int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
+                     struct ash_sample *sample, struct ash_err *err)
+{
+    size_t token = sample_token(dataset, step, slot, slots_per_step);
     size_t s = shard_at(dataset, token), first = 0, end = 0;
     int32_t next = -1;
     int rc;
 
-    ash_assert(slots_per_step > 0 && slot < slots_per_step);
-    ash_assert(slot < slots_per_step);
+    ash_assert(s < dataset->shard_count);
     sample->doc_count = 0;
     for (size_t row = 0, count; row < dataset->seq_tokens; row += count, s++) {
         size_t left = dataset->starts[s + 1] - token;
@@ -253,7 +311,12 @@ static int read_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t s
     return ash_dataset_read(ctx, step, slot, slots_per_step, sample, err);
 }
 
-static const struct ash_source_ops source_ops = {.read = read_source};
+static uint64_t count_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    return ash_dataset_count_targets(ctx, step, slot, slots_per_step);
+}
+
+static const struct ash_source_ops source_ops = {.read = read_source, .count = count_source};
 
 struct ash_source ash_dataset_source(const struct ash_dataset *dataset)
 {

@@ -31,6 +31,11 @@ int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct 
 /* NULL is a no-op. */
 void ash_dataset_close(struct ash_dataset *dataset);
 
+/* The same windows in block order: windows come in blocks of block_tokens consecutive tokens (at least one window). A
+ * permutation named by (seed, epoch) orders the blocks; the windows of mixed_blocks blocks at a time are mixed. So an
+ * epoch reads every byte once with room for those blocks alone. Both counts are above 0. Before the first read. */
+void ash_dataset_order_by_blocks(struct ash_dataset *dataset, size_t block_tokens, size_t mixed_blocks);
+
 /* Of all shards together. */
 size_t ash_dataset_tokens(const struct ash_dataset *dataset);
 size_t ash_dataset_windows(const struct ash_dataset *dataset);    /* samples per epoch */
@@ -40,10 +45,14 @@ uint64_t ash_dataset_hash(const struct ash_dataset *dataset);     /* of the data
 uint64_t ash_dataset_tokenizer_hash(const struct ash_dataset *dataset);
 int32_t ash_dataset_eos_id(const struct ash_dataset *dataset); /* what ends each document, or -1: none, or not known */
 
-/* Fill sample for slot (< slots_per_step) of step (from 0): window permute(seed, n / windows, n % windows) with
- * n = step * slots_per_step + slot. Returns 0, or -EBADMSG when the shard holds an id outside its vocabulary (it was
+/* Fill sample for slot (< slots_per_step) of step (from 0): the window at place n % windows in the order of epoch
+ * n / windows, with n = step * slots_per_step + slot. Returns 0, or -EBADMSG when the shard holds an id outside its vocabulary (it was
  * damaged after it was written); err then names shard and token, and what sample points to is undefined. */
 int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
                      struct ash_sample *sample, struct ash_err *err);
+
+/* Rows of a sample that have a target, from the bounds of documents alone: no id is read. */
+size_t ash_dataset_count_targets(const struct ash_dataset *dataset, uint64_t step, uint64_t slot,
+                                 uint64_t slots_per_step);
 
 #endif

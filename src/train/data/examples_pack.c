@@ -333,17 +333,19 @@ static size_t first_learned(struct ash_example example, enum ash_learn learn)
     return first;
 }
 
+/* Is the token after row i learned? first as first_learned gives it. */
+static bool is_learned(struct ash_example example, size_t i, size_t first, enum ash_learn learn)
+{
+    return i + 1 < example.count && i + 1 >= first && (example.targets[i + 1] != 0 || learn == ASH_LEARN_ALL);
+}
+
 static void add_example(struct ash_sample *sample, size_t row, struct ash_example example, enum ash_learn learn)
 {
     size_t first = first_learned(example, learn);
 
     memcpy(sample->ids + row, example.ids, example.count * sizeof(*example.ids));
-    for (size_t i = 0; i < example.count; i++) {
-        bool is_learned =
-            i + 1 < example.count && i + 1 >= first && (example.targets[i + 1] != 0 || learn == ASH_LEARN_ALL);
-
-        sample->targets[row + i] = is_learned ? example.ids[i + 1] : -1;
-    }
+    for (size_t i = 0; i < example.count; i++)
+        sample->targets[row + i] = is_learned(example, i, first, learn) ? example.ids[i + 1] : -1;
     add_doc(sample, row, example.count);
 }
 
@@ -372,7 +374,25 @@ static int read_packed(const void *ctx, uint64_t step, uint64_t slot, uint64_t s
     return 0;
 }
 
-static const struct ash_source_ops packed_ops = {.read = read_packed};
+static uint64_t count_packed(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    struct ash_packed *packed = (struct ash_packed *)(uintptr_t)ctx;
+    const size_t *members = NULL;
+    struct ash_range bin = bin_of_slot(packed, step * slots_per_step + slot, &members);
+    uint64_t targets = 0;
+
+    for (size_t i = 0; i < bin.count; i++)
+        for (size_t k = 0; k < unit_size(packed); k++) {
+            struct ash_example example = example_of(packed, packed->units[members[i]], k);
+            size_t first = first_learned(example, packed->opts.learn);
+
+            for (size_t t = 0; t < example.count; t++)
+                targets += is_learned(example, t, first, packed->opts.learn);
+        }
+    return targets;
+}
+
+static const struct ash_source_ops packed_ops = {.read = read_packed, .count = count_packed};
 
 struct ash_source ash_packed_source(struct ash_packed *packed)
 {

@@ -1,6 +1,5 @@
-/* feed: puts sequences one after the other as rows of one batch. Reading copies a few bytes per token out of
- * mapped files, which is nothing compared with computing on them, so the targets of a step are counted by
- * reading it once more. */
+/* feed: puts sequences one after the other as rows of one batch. A rank reads its own sequences alone; the targets of
+ * the whole step are counted from the bounds of documents. */
 #include "train/data/feed.h"
 
 #include <errno.h>
@@ -77,23 +76,13 @@ int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, str
     return 0;
 }
 
-int ash_feed_count(struct ash_feed *feed, const struct ash_feed_slice *slice, uint64_t *targets_out,
-                   struct ash_err *err)
+uint64_t ash_feed_count(const struct ash_feed_slice *slice)
 {
     uint64_t targets = 0;
 
-    for (uint64_t done = 0; done < slice->count;) {
-        struct ash_feed_slice part = *slice;
-        part.first_slot = slice->first_slot + done;
-        part.count = slice->count - done < feed->max_sequences ? slice->count - done : feed->max_sequences;
-        int rc = ash_feed_read(feed, &part, err);
-        if (rc < 0) return rc;
-        for (size_t r = 0; r < feed->batch.rows; r++)
-            targets += feed->targets[r] >= 0;
-        done += part.count;
-    }
-    *targets_out = targets;
-    return 0;
+    for (uint64_t s = 0; s < slice->count; s++)
+        targets += slice->source->ops->count(slice->source->ctx, slice->step, slice->first_slot + s, slice->slots_per_step);
+    return targets;
 }
 
 double ash_feed_loss(const struct ash_feed *feed, size_t sequence)

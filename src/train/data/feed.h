@@ -37,9 +37,8 @@ void ash_feed_fini(struct ash_feed *feed);
 
 /* Fill feed->batch with a slice of at most max_sequences. */
 int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, struct ash_err *err);
-/* Rows with a target in a slice of any length. */
-int ash_feed_count(struct ash_feed *feed, const struct ash_feed_slice *slice, uint64_t *targets_out,
-                   struct ash_err *err);
+/* Rows with a target in a slice of any length. Nothing is read. */
+uint64_t ash_feed_count(const struct ash_feed_slice *slice);
 /* The loss of one sequence of the last batch. */
 double ash_feed_loss(const struct ash_feed *feed, size_t sequence);
 

@@ -16,6 +16,8 @@ struct ash_source_ops {
      * later ones of its grain. Returns 0 or -EBADMSG for damaged data. */
     int (*read)(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step, struct ash_sample *sample,
                 struct ash_err *err);
+    /* Rows of it with a target. */
+    uint64_t (*count)(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step);
 };
 
 struct ash_source {

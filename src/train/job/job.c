@@ -11,6 +11,7 @@
 const char *const ash_job_model_types[] = {"llama", "mistral", "qwen2", "qwen3", "gpt2", "mixtral", "qwen3_moe", NULL};
 
 static const char *const precision_names[] = {"fp32", "bf16", NULL};
+static const char *const shuffle_names[] = {"full", "block", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
 static const char *const decay_names[] = {"matrices", "all", NULL};
 static const char *const schedule_names[] = {"cosine", "wsd", "constant", NULL};
@@ -48,12 +49,20 @@ static const struct ash_opt model_opts[] = {
 
 #define DATA(field) offsetof(struct ash_job_data, field)
 static const struct ash_opt data_opts[] = {
-    {"train", ASH_OPT_STRING, DATA(train), NULL, "token shards to learn from: a folder that `ashlar data` wrote", 0, 0,
+    {"train", ASH_OPT_STRING, DATA(train), NULL, "token shards to learn from: a folder that `ashlar data` wrote, or s3://bucket/prefix", 0, 0,
      NULL},
     {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on", 0, 0, NULL},
     {"tokenizer", ASH_OPT_STRING, DATA(tokenizer), NULL,
      "folder with tokenizer.json; default: that of model.from, or the one next to the data", 0, 0, NULL},
     {"seq", ASH_OPT_INT, DATA(seq_tokens), "256", "tokens in a sequence", 1, 1e7, NULL},
+    {"shuffle", ASH_OPT_CHOICE, DATA(shuffle), "full",
+     "order of the data in an epoch: any window after any other, or block by block, which reads remote data in few large "
+     "pieces",
+     0, 0, shuffle_names},
+    {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1, 1e12,
+     NULL},
+    {"mixed_blocks", ASH_OPT_INT, DATA(mixed_blocks), "64",
+     "data.shuffle=block: blocks whose sequences are mixed; that many are kept at hand", 1, 1e6, NULL},
 };
 
 #define TRAIN(field) offsetof(struct ash_job_train, field)
@@ -104,6 +113,20 @@ static const struct ash_opt mesh_opts[] = {
      1, 3, NULL},
     {"interleave", ASH_OPT_INT, MESH(interleave), "1",
      "chunks of layers on each stage: more of them leave less idle time and send more", 1, ASH_MODEL_LAYERS_MAX, NULL},
+};
+
+#define RECOVER(field) offsetof(struct ash_job_recover, field)
+static const struct ash_opt recover_opts[] = {
+    {"copies", ASH_OPT_INT, RECOVER(copies), "1",
+     "copies of every part of the state in the memory of other ranks, on other nodes where there are some; replicas "
+     "(dp, cp) count; 0: a lost part comes from the newest checkpoint",
+     0, 8, NULL},
+    {"check_every", ASH_OPT_INT, RECOVER(check_every), "100",
+     "steps between comparisons of copies with what they are copies of; 0: never", 0, MAX_COUNT, NULL},
+    {"min_ranks", ASH_OPT_INT, RECOVER(min_ranks), "1", "the run ends when fewer ranks than this are left", 1, 1e6,
+     NULL},
+    {"spares", ASH_OPT_INT, RECOVER(spares), "0",
+     "ranks that the mesh leaves idle at first, to take the places of lost ones", 0, 1e6, NULL},
 };
 
 #define OPTIM(field) offsetof(struct ash_optimizer_opts, field)
@@ -164,6 +187,8 @@ static const struct ash_opt_table train_table = {"train", "how long, in which pi
                                                  ASH_COUNT(train_opts)};
 static const struct ash_opt_table mesh_table = {"mesh", "how ranks share the work; nothing here changes a bit",
                                                 mesh_opts, ASH_COUNT(mesh_opts)};
+static const struct ash_opt_table recover_table = {"recover", "when ranks are lost; nothing here changes a bit",
+                                                   recover_opts, ASH_COUNT(recover_opts)};
 static const struct ash_opt_table optimizer_table = {"optimizer", "adamw", optimizer_opts, ASH_COUNT(optimizer_opts)};
 static const struct ash_opt_table schedule_table = {"schedule", "the learning rate over time", schedule_opts,
                                                     ASH_COUNT(schedule_opts)};
@@ -179,6 +204,7 @@ void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_S
         {&data_table, &job->data},
         {&train_table, &job->train},
         {&mesh_table, &job->mesh},
+        {&recover_table, &job->recover},
         {&optimizer_table, &job->optimizer},
         {&schedule_table, &job->schedule},
         {&guard_table, &job->guard},

@@ -17,6 +17,7 @@
 #include "train/state/schedule.h"
 
 enum ash_job_precision { ASH_JOB_FP32, ASH_JOB_BF16 };
+enum ash_job_shuffle { ASH_JOB_SHUFFLE_FULL, ASH_JOB_SHUFFLE_BLOCK };
 
 struct ash_job_model {
     const char *from; /* a Hugging Face folder to start from; NULL: the architecture below with new weights */
@@ -30,6 +31,8 @@ struct ash_job_model {
 struct ash_job_data {
     const char *train, *valid, *tokenizer;
     int64_t seq_tokens;
+    int shuffle; /* enum ash_job_shuffle */
+    int64_t block_tokens, mixed_blocks;
 };
 
 struct ash_job_train {
@@ -46,6 +49,13 @@ struct ash_job_mesh {
     int64_t dp, fsdp, tp, pp, cp, ep; /* sizes of the axes; dp 0: what the others leave */
     int64_t zero;                     /* 1, 2 or 3: what fsdp shards */
     int64_t interleave;               /* chunks of layers per stage */
+};
+
+struct ash_job_recover {
+    int64_t copies;      /* of every part of the state, in other failure domains */
+    int64_t check_every; /* steps between comparisons of copies with their owners; 0: never */
+    int64_t min_ranks;   /* fewer end the run */
+    int64_t spares;      /* ranks beyond the mesh at the start */
 };
 
 struct ash_job_schedule {
@@ -72,6 +82,7 @@ struct ash_job {
     struct ash_job_data data;
     struct ash_job_train train;
     struct ash_job_mesh mesh;
+    struct ash_job_recover recover;
     struct ash_optimizer_opts optimizer;
     struct ash_job_schedule schedule;
     struct ash_job_guard guard;
@@ -84,7 +95,7 @@ struct ash_job {
     struct ash_job_rollout rollout;
 };
 
-#define ASH_JOB_SECTIONS 14
+#define ASH_JOB_SECTIONS 15
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);

@@ -26,9 +26,9 @@ static const char *const free_on_resume[] = {
     "model.from",          "data.train",           "data.valid",      "data.tokenizer",
     "train.tokens",        "train.micro_batch",    "train.recompute", "train.valid_every",
     "train.valid_batches", "train.save_every",     "train.keep",      "train.save_wait",
-    "train.hash_every",    "schedule.decay_share", "mesh.",           "runtime.",
-    "dpo.reference",       "rl.reference",         "lora.adapter",    "rollout.eval_every",
-    "rollout.eval_count",
+    "train.hash_every",    "schedule.decay_share", "mesh.",           "recover.",
+    "runtime.",            "dpo.reference",        "rl.reference",    "lora.adapter",
+    "rollout.eval_every",  "rollout.eval_count",
 };
 
 /* Between the ranks of a job: settings of a process. All others decide what is computed, or when ranks meet. */

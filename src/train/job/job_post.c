@@ -10,7 +10,7 @@
 const char *const ash_job_method_names[] = {"pretrain", "sft", "dpo", "reward", "rl", NULL};
 static const char *const truncate_names[] = {"never", "end", "start", "skip", NULL}; /* as enum ash_truncate */
 static const char *const train_on_names[] = {"assistant", "last", "all", NULL};
-static const char *const dpo_names[] = {"sigmoid", "robust", "hinge",        "ipo",      "kto", "orpo",
+static const char *const dpo_names[] = {"sigmoid", "robust",       "hinge",    "ipo", "orpo",
                                         "simpo",   "sigmoid_norm", "apo_zero", "nca", NULL};
 static const char *const algorithm_names[] = {"grpo", "rloo", "reinforce++", "ppo", NULL};
 static const char *const rl_loss_names[] = {"token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm", NULL};

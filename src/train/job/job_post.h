@@ -24,7 +24,6 @@ enum ash_dpo_loss {
     ASH_DPO_ROBUST,
     ASH_DPO_HINGE,
     ASH_DPO_IPO,
-    ASH_DPO_KTO,
     ASH_DPO_ORPO,
     ASH_DPO_SIMPO,
     ASH_DPO_SIGMOID_NORM,

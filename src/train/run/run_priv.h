@@ -4,10 +4,19 @@
 #define ASH_TRAIN_RUN_PRIV_H
 
 #include <limits.h>
+#include "base/ring_file.h"
 #include "train/run/live.h"
 #include "train/run/run.h"
 #include "train/run/runlog.h"
 #include "train/trainer.h"
+
+/* What losses of ranks have cost this part of the run. */
+struct ash_run_losses {
+    uint64_t count;     /* epochs that ended */
+    uint64_t redone;    /* steps that had begun and were made again */
+    uint64_t went_back; /* steps that had been finished and were lost: 0 unless a checkpoint had to help */
+    double down_s;      /* from a loss to the next step, together */
+};
 
 struct ash_run {
     const struct ash_job *job;
@@ -18,6 +27,7 @@ struct ash_run {
     bool has_log;   /* the run has begun: its folder stays */
     int lock_fd;    /* -1: not locked */
     char *job_yaml;
+    struct ash_group *group; /* all ranks, spares too; *opts->group; NULL: alone */
     struct ash_trainer *trainer;
     struct ash_trainer_facts facts;
     struct ash_runlog *log;
@@ -31,6 +41,12 @@ struct ash_run {
     uint64_t report_ns;              /* when the report was last written */
     double spent_s[ASH_METER_KINDS]; /* of this part of the run, by kind */
     uint64_t spent_steps;
+    struct ash_step last; /* the last step that this rank has made */
+    double last_s;        /* and how long it took */
+    bool is_last_open;    /* what follows from it is not done yet */
+    struct ash_run_losses losses;
+    struct ash_ring_file *rank_steps;            /* this rank's last steps (rank_steps.h); NULL: not recorded */
+    uint64_t last_end_ns;                        /* when the last step of this process ended; 0: none has */
     bool log_failing, report_failing, disk_full; /* reported once, not every step */
 };
 
@@ -57,6 +73,25 @@ int ash_run_save_last(struct ash_run *run, bool waits, struct ash_err *err);
 int ash_run_export(struct ash_run *run, struct ash_err *err);
 /* Remove old checkpoints, and what a killed part of the run left of one. A failure is a warning. */
 void ash_run_remove_old(struct ash_run *run);
+
+/* ---- run_recover.c ----------------------------------------------------------------------------------------------- */
+
+/* Is it the error of ranks that are lost, so that the others can go on? */
+bool ash_run_is_loss(const struct ash_run *run, int code);
+/* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first rank
+ * takes over the folder. Returns 0, or an error that ends the run. */
+int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
+/* This rank is a spare: wait until the run is over (returns 1) or ranks are lost (the group's error). */
+int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err);
+/* First rank: tell the spares that a step is done, or that the run is over. Returns 0 or the group's error. */
+int ash_run_tell_spares(struct ash_run *run, bool is_over, struct ash_err *err);
+
+/* ---- run_start.c, again ------------------------------------------------------------------------------------------ */
+
+/* A first rank that has become one: lock the folder, whoever had it, and open the log. */
+int ash_run_take_over(struct ash_run *run, struct ash_err *err);
+/* All ranks: the newest checkpoint, or the beginning, in the mesh of run->group. */
+int ash_run_reload(struct ash_run *run, struct ash_err *err);
 
 /* ---- run_text.c -------------------------------------------------------------------------------------------------- */
 

@@ -192,7 +192,7 @@ void ash_run_save_or_warn(struct ash_run *run)
 static int agree_to_save(const struct ash_run *run, bool *wanted_out, struct ash_err *err)
 {
     int32_t wanted = run->saved_step != ash_trainer_state(run->trainer)->step;
-    int rc = run->facts.whole ? 0 : ash_group_broadcast(run->opts->group, &wanted, sizeof(wanted), 0, err);
+    int rc = run->facts.whole ? 0 : ash_group_broadcast(ash_trainer_group(run->trainer), &wanted, sizeof(wanted), 0, err);
 
     *wanted_out = wanted != 0;
     return rc;

@@ -28,11 +28,17 @@ static int make_paths(struct ash_run *run, struct ash_err *err)
     return 0;
 }
 
-/* Open and lock the file of that name. Returns 1 where another process has removed it in between: try again. */
-static int try_lock(struct ash_run *run, struct ash_err *err)
+/* Is the file of that name the one that this process has locked? */
+static bool is_own_lock(const struct ash_run *run)
 {
     struct stat locked, named;
 
+    return fstat(run->lock_fd, &locked) == 0 && stat(run->lock_path, &named) == 0 && locked.st_ino == named.st_ino;
+}
+
+/* Open and lock the file of that name. Returns 1 where another process has removed it in between: try again. */
+static int try_lock(struct ash_run *run, struct ash_err *err)
+{
     run->lock_fd = open(run->lock_path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (run->lock_fd < 0) return ash_err_set(err, -errno, "%s: %s", run->lock_path, strerror(errno));
     if (flock(run->lock_fd, LOCK_EX | LOCK_NB) < 0) {
@@ -44,8 +50,7 @@ static int try_lock(struct ash_run *run, struct ash_err *err)
             return ash_err_set(err, -EBUSY, "%s: another process is training into this folder", run->opts->dir);
         return ash_err_set(err, -cause, "%s: %s", run->lock_path, strerror(cause));
     }
-    if (fstat(run->lock_fd, &locked) == 0 && stat(run->lock_path, &named) == 0 && locked.st_ino == named.st_ino)
-        return 0;
+    if (is_own_lock(run)) return 0;
     close(run->lock_fd);
     run->lock_fd = -1;
     return 1;
@@ -68,7 +73,8 @@ static int claim_folder(struct ash_run *run, struct ash_err *err)
 void ash_run_release(struct ash_run *run)
 {
     if (run->lock_fd < 0) return;
-    unlink(run->lock_path); /* before it is unlocked: whoever waits for it looks whether it is still there */
+    /* before it is unlocked: whoever waits for it looks whether it is still there */
+    if (is_own_lock(run)) unlink(run->lock_path);
     close(run->lock_fd);
     run->lock_fd = -1;
     if (run->made_dir && !run->has_log) rmdir(run->opts->dir); /* fails where something is in it, as it should */
@@ -122,7 +128,7 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
 
 static int open_trainer(struct ash_run *run, const char *weights_dir, struct ash_err *err)
 {
-    int rc = ash_trainer_open(run->job, weights_dir, run->opts->group, run->opts->parts, &run->trainer, err);
+    int rc = ash_trainer_open(run->job, weights_dir, run->group, run->opts->parts, &run->trainer, err);
 
     if (rc == 0) run->facts = ash_trainer_get_facts(run->trainer);
     return rc;
@@ -140,7 +146,8 @@ static int resume_from(struct ash_run *run, const struct ash_checkpoint *checkpo
     if (rc < 0) return rc;
     rc = check_same_arithmetic(run, checkpoint, err);
     if (rc < 0) return rc;
-    rc = ash_checkpoint_load(checkpoint, ash_trainer_stages(run->trainer), err);
+    if (!ash_trainer_is_spare(run->trainer))
+        rc = ash_checkpoint_load(checkpoint, ash_trainer_stages(run->trainer), err);
     if (rc < 0) return rc;
     run->saved_step = checkpoint->step;
     run->state_hash = checkpoint->state_hash;
@@ -172,7 +179,7 @@ static int start_or_resume(struct ash_run *run, struct ash_err *err)
 /* Take up the numbers that an earlier part logged. */
 static int open_log(struct ash_run *run, struct ash_err *err)
 {
-    int rc = ash_runlog_open(run->log_path, run->start_step, &run->log, err);
+    int rc = ash_runlog_open(run->log_path, ash_trainer_state(run->trainer)->step, &run->log, err);
 
     if (rc < 0) return rc;
     const struct ash_log_record *records = ash_runlog_records(run->log);
@@ -198,6 +205,49 @@ static int open_records(struct ash_run *run, struct ash_err *err)
     return ash_file_replace(path, run->job_yaml, strlen(run->job_yaml), err);
 }
 
+/* The first rank is lost, or has been silent for so long that the job has gone on without it. In that case its lock is
+ * still there, on a file that nobody will look for any more. */
+int ash_run_take_over(struct ash_run *run, struct ash_err *err)
+{
+    int rc = claim_folder(run, err);
+
+    if (rc == -EBUSY) {
+        unlink(run->lock_path);
+        rc = claim_folder(run, err);
+    }
+    if (rc < 0) return rc;
+    run->made_dir = false;
+    rc = open_log(run, err);
+    run->has_log = rc == 0;
+    return rc;
+}
+
+/* A checkpoint of this very run: nothing has to be compared. */
+static int load(struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+{
+    int rc = ash_trainer_restart(run->trainer, run->group, checkpoint->dir, err);
+
+    if (rc == 0 && !ash_trainer_is_spare(run->trainer))
+        rc = ash_checkpoint_load(checkpoint, ash_trainer_stages(run->trainer), err);
+    if (rc < 0) return rc;
+    run->saved_step = checkpoint->step;
+    run->state_hash = checkpoint->state_hash;
+    return 0;
+}
+
+int ash_run_reload(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_checkpoint checkpoint = {0};
+    int rc;
+
+    if (ash_checkpoint_count(run->checkpoints) == 0) return ash_trainer_restart(run->trainer, run->group, NULL, err);
+    rc = ash_checkpoint_find(run->checkpoints, &checkpoint, err);
+    if (rc < 0) return rc;
+    rc = load(run, &checkpoint, err);
+    ash_checkpoint_fini(&checkpoint);
+    return rc;
+}
+
 int ash_run_start(struct ash_run *run, struct ash_err *err)
 {
     int rc = make_paths(run, err);
@@ -205,12 +255,12 @@ int ash_run_start(struct ash_run *run, struct ash_err *err)
     if (rc < 0) return rc;
     if (run->is_leader) rc = claim_folder(run, err);
     if (rc < 0) return rc;
-    if (run->opts->group != NULL) rc = ash_group_barrier(run->opts->group, err);
+    if (run->group != NULL) rc = ash_group_barrier(run->group, err);
     if (rc < 0) return rc;
     rc = ash_job_print(run->job, &run->job_yaml, err);
     if (rc < 0) return rc;
     rc = start_or_resume(run, err);
     if (rc < 0) return rc;
-    run->start_step = ash_trainer_state(run->trainer)->step;
+    if (!ash_trainer_is_spare(run->trainer)) run->start_step = ash_trainer_state(run->trainer)->step;
     return run->is_leader ? open_records(run, err) : 0;
 }
