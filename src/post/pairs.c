@@ -134,3 +134,79 @@ int ash_post_open_dpo(struct ash_post *post, struct ash_err *err)
     post->parts.objective = &post->objective;
     return 0;
 }
+
+/* ---- a reward model ---------------------------------------------------------------------------------------------- */
+
+/* The packed examples with one target each: the row of the last token, where the score is. */
+static int read_scores(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step,
+                       struct ash_sample *sample, struct ash_err *err)
+{
+    struct ash_post *post = (struct ash_post *)(uintptr_t)ctx;
+    struct ash_source inner = ash_packed_source(post->packed);
+    int rc = inner.ops->read(inner.ctx, step, slot, slots_per_step, sample, err);
+    size_t count;
+
+    if (rc < 0) return rc;
+    for (size_t r = 0; r < (size_t)post->job->data.seq_tokens; r++)
+        sample->targets[r] = -1;
+    count = ash_packed_units(post->packed, step, slot, slots_per_step, post->units, ash_packed_units_max(post->packed));
+    for (size_t u = 0; u < count; u++) {
+        const struct ash_packed_unit *unit = &post->units[u];
+
+        sample->targets[unit->row + unit->count[0] - 1] = 0;
+        sample->targets[unit->row + unit->count[0] + unit->count[1] - 1] = 0;
+    }
+    return 0;
+}
+
+static uint64_t count_scores(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    struct ash_post *post = (struct ash_post *)(uintptr_t)ctx;
+
+    return 2 * ash_packed_units(post->packed, step, slot, slots_per_step, post->units,
+                                ash_packed_units_max(post->packed));
+}
+
+static const struct ash_source_ops score_ops = {.read = read_scores, .count = count_scores};
+
+static int weigh_scores(void *ctx, const struct ash_objective_rows *rows, double *loss_out, struct ash_err *err)
+{
+    struct ash_post *post = ctx;
+    size_t count;
+
+    (void)err;
+    count_step(post, rows->step);
+    count = ash_packed_units(post->packed, rows->step, rows->slot, (uint64_t)post->job->train.global_batch, post->units,
+                             ash_packed_units_max(post->packed));
+    for (size_t u = 0; u < count; u++) {
+        const struct ash_packed_unit *unit = &post->units[u];
+        size_t chosen = unit->row + unit->count[0] - 1, rejected = chosen + unit->count[1];
+        struct ash_pair_value value;
+
+        if (is_same(post, unit->unit)) continue;
+        value = ash_pair_reward_loss((double)rows->losses[chosen], (double)rows->losses[rejected],
+                                     (double)ash_examples_margin(post->train, unit->unit), post->job->reward.center);
+        *loss_out += value.loss / (double)post->step_units;
+        rows->scales[chosen] = (float)(value.chosen / (double)post->step_units);
+        rows->scales[rejected] = (float)(value.rejected / (double)post->step_units);
+    }
+    return 0;
+}
+
+int ash_post_open_reward(struct ash_post *post, struct ash_err *err)
+{
+    int rc;
+
+    if (post->job->model.from == NULL)
+        return ash_err_set(err, -EINVAL, "a reward model of what? give model.from");
+    rc = ash_post_open_examples(post, ASH_EXAMPLES_PAIRS, err);
+    if (rc == 0) rc = open_counts(post, err);
+    if (rc < 0) return rc;
+    post->source.ops = &score_ops;
+    post->source.ctx = post;
+    post->parts.valid = NULL;
+    post->parts.wants_scores = true;
+    post->objective = (struct ash_objective){.weigh = weigh_scores, .ctx = post, .needs_losses = true};
+    post->parts.objective = &post->objective;
+    return 0;
+}

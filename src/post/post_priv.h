@@ -2,6 +2,7 @@
 #ifndef ASH_POST_POST_PRIV_H
 #define ASH_POST_POST_PRIV_H
 
+#include "model/lora.h"
 #include "post/post.h"
 #include "train/data/examples.h"
 
@@ -10,6 +11,7 @@ struct ash_post {
     struct ash_group *group;
     const char *dir;
     FILE *screen; /* NULL: silent; only on the first rank */
+    struct ash_lora *lora; /* NULL: all weights are trained */
     struct ash_examples *train, *valid;
     struct ash_packed *packed, *valid_packed;
     struct ash_source source, valid_source;
@@ -28,5 +30,7 @@ struct ash_post {
 int ash_post_open_examples(struct ash_post *post, enum ash_examples_kind kind, struct ash_err *err);
 /* pairs.c: pairs, their objective, and the reference that it compares with. */
 int ash_post_open_dpo(struct ash_post *post, struct ash_err *err);
+/* pairs.c: the same for a reward model. */
+int ash_post_open_reward(struct ash_post *post, struct ash_err *err);
 
 #endif

@@ -10,6 +10,7 @@
 #include "base/math.h"
 #include "base/cores.h"
 #include "base/file.h"
+#include "model/lora.h"
 #include "text/tokenizer.h"
 #include "train/job/agree.h"
 
@@ -135,10 +136,19 @@ static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_
     char file[ASH_GGUF_PATH_BYTES];
     int rc;
 
+    if (trainer->parts.lora != NULL) {
+        rc = ash_model_config_load(trainer->parts.lora->base_dir, config_out, err);
+        if (rc == 0) config_out->lora = trainer->parts.lora;
+        return rc;
+    }
     if (dir != NULL && ash_gguf_locate(dir, file))
         return ash_err_set(err, -ENOTSUP, "model.from: '%s' is a GGUF file: training starts from a Hugging Face folder",
                            file);
-    if (dir != NULL) return ash_model_config_load(dir, config_out, err);
+    if (dir != NULL) {
+        rc = ash_model_config_load(dir, config_out, err);
+        if (rc < 0 || !trainer->parts.wants_scores) return rc;
+        return ash_model_config_score(config_out, err);
+    }
     rc = ash_job_config(&job->model, vocab, trainer->train.eos_id, &json, err);
     if (rc < 0) return rc;
     rc = ash_model_config_parse(json, config_out, err);
