@@ -151,7 +151,7 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
 
 static int open_trainer(struct ash_run *run, const char *weights_dir, struct ash_err *err)
 {
-    int rc = ash_trainer_open(run->job, weights_dir, run->group, &run->trainer, err);
+    int rc = ash_trainer_open(run->job, weights_dir, run->group, run->opts->parts, &run->trainer, err);
 
     if (rc == 0) run->facts = ash_trainer_get_facts(run->trainer);
     return rc;
