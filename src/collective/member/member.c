@@ -185,6 +185,7 @@ int ash_member_reform(struct ash_member *member, const struct ash_member_terms *
     if (terms->card != NULL) memcpy(member->card, terms->card, member->opts.card_bytes);
     member->terms.card = NULL;
     member->is_ready = true;
+    member->has_agreed = false;
     member->ready_since_ns = now_ns;
     if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, ASH_MEMBER_NEVER);
     member->tell_at_ns = ASH_MEMBER_NEVER; /* it knows */
