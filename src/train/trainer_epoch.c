@@ -36,8 +36,8 @@ int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root,
     if (rc < 0) return rc;
     rc = ash_stages_open(&trainer->stages, &trainer->current, &trainer->exec, &trainer->mesh, source, err);
     if (rc < 0) return rc;
-    rc = ash_copies_open(&trainer->copies, &trainer->stages, trainer->outline,
-                         (size_t)trainer->job->recover.copies, err);
+    rc = ash_copies_open(&trainer->copies, &trainer->stages, trainer->outline, (size_t)trainer->job->recover.copies,
+                         err);
     if (rc < 0) return rc;
     trainer->are_copies_new = true;
     ash_train_memory_measure(&trainer->stages, &trainer->memory);

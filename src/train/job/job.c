@@ -48,9 +48,10 @@ static const struct ash_opt model_opts[] = {
 
 #define DATA(field) offsetof(struct ash_job_data, field)
 static const struct ash_opt data_opts[] = {
-    {"train", ASH_OPT_STRING, DATA(train), NULL, "token shards to learn from: a folder that `ashlar data` wrote, or s3://bucket/prefix", 0, 0,
+    {"train", ASH_OPT_STRING, DATA(train), NULL,
+     "token shards to learn from: a folder that `ashlar data` wrote, or s3://bucket/prefix", 0, 0, NULL},
+    {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on, likewise", 0, 0,
      NULL},
-    {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on", 0, 0, NULL},
     {"tokenizer", ASH_OPT_STRING, DATA(tokenizer), NULL,
      "folder with tokenizer.json; default: that of model.from, or the one next to the data", 0, 0, NULL},
     {"seq", ASH_OPT_INT, DATA(seq_tokens), "256", "tokens in a sequence", 1, 1e7, NULL},
@@ -58,8 +59,8 @@ static const struct ash_opt data_opts[] = {
      "order of the data in an epoch: any window after any other, or block by block, which reads remote data in few large "
      "pieces",
      0, 0, shuffle_names},
-    {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1, 1e12,
-     NULL},
+    {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1,
+     1e12, NULL},
     {"mixed_blocks", ASH_OPT_INT, DATA(mixed_blocks), "64",
      "data.shuffle=block: blocks whose sequences are mixed; that many are kept at hand", 1, 1e6, NULL},
 };
@@ -93,6 +94,20 @@ static const struct ash_opt train_opts[] = {
      "seconds that the last checkpoint waits for room on a full disk; 0: it fails at once", 0, 1e6, NULL},
     {"hash_every", ASH_OPT_INT, TRAIN(hash_every), "100",
      "steps between state hashes in the log (and at saves and the end); 0: only there", 0, MAX_COUNT, NULL},
+};
+
+#define SAVE(field) offsetof(struct ash_job_save, field)
+static const struct ash_opt save_opts[] = {
+    {"to", ASH_OPT_LIST, SAVE(to), NULL,
+     "places of checkpoints: folders and s3://bucket/prefix. All ranks write to the first folder that works; the others "
+     "get copies. Default: checkpoints/ in the run's folder",
+     0, 0, NULL},
+    {"keep", ASH_OPT_LIST, SAVE(keep), NULL,
+     "newest checkpoints that are kept in each place of save.to, in its order; 0: all. Default: train.keep", 0, 0,
+     NULL},
+    {"memory", ASH_OPT_INT, SAVE(memory_bytes), "512mi",
+     "bytes that each process may take for copies of the state while they are written; with less, steps may wait", 16e6,
+     1e15, NULL},
 };
 
 #define MESH(field) offsetof(struct ash_job_mesh, field)
@@ -181,6 +196,7 @@ static const struct ash_opt_table tables[ASH_JOB_SECTIONS] = {
     {"model", "what is trained", model_opts, ASH_COUNT(model_opts)},
     {"data", "what it learns from", data_opts, ASH_COUNT(data_opts)},
     {"train", "how long, in which pieces", train_opts, ASH_COUNT(train_opts)},
+    {"save", "where checkpoints go; nothing here changes a bit", save_opts, ASH_COUNT(save_opts)},
     {"mesh", "how ranks share the work; nothing here changes a bit", mesh_opts, ASH_COUNT(mesh_opts)},
     {"recover", "when ranks are lost; nothing here changes a bit", recover_opts, ASH_COUNT(recover_opts)},
     {"optimizer", "adamw", optimizer_opts, ASH_COUNT(optimizer_opts)},
@@ -191,8 +207,9 @@ static const struct ash_opt_table tables[ASH_JOB_SECTIONS] = {
 
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS])
 {
-    void *const objects[ASH_JOB_SECTIONS] = {&job->model,   &job->data,      &job->train,    &job->mesh,   &job->recover,
-                                             &job->optimizer, &job->schedule, &job->guard, &job->runtime};
+    void *const objects[ASH_JOB_SECTIONS] = {&job->model, &job->data,    &job->train,     &job->save,
+                                             &job->mesh,  &job->recover, &job->optimizer, &job->schedule,
+                                             &job->guard, &job->runtime};
 
     for (size_t i = 0; i < ASH_JOB_SECTIONS; i++)
         bindings[i] = (struct ash_opt_binding){&tables[i], objects[i]};

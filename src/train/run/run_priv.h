@@ -8,6 +8,9 @@
 #include "train/run/live.h"
 #include "train/run/run.h"
 #include "train/run/runlog.h"
+#include "train/save/copier.h"
+#include "train/save/places.h"
+#include "train/save/saver.h"
 #include "train/trainer.h"
 
 /* What losses of ranks have cost this part of the run. */
@@ -23,7 +26,7 @@ struct ash_run {
     const struct ash_run_opts *opts;
     char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX],
         stop_path[PATH_MAX];
-    bool is_leader; /* the first rank: the only one that writes files and prints */
+    bool is_leader; /* the first rank: prints, and writes all files but the large ones of checkpoints */
     bool made_dir;  /* this process made opts->dir */
     bool has_log;   /* the run has begun: its folder stays */
     int lock_fd;    /* -1: not locked */
@@ -32,6 +35,12 @@ struct ash_run {
     struct ash_trainer *trainer;
     struct ash_trainer_facts facts;
     struct ash_runlog *log;
+    struct ash_places places;  /* of checkpoints; run->checkpoints is the folder that ranks write to */
+    struct ash_copier *copier; /* first rank, where there are several */
+    struct ash_saver *saver;   /* of this epoch; NULL: this rank is a spare */
+    bool said_waiting, is_saving_last;
+    int32_t wanted_place; /* first rank: of the next saves; the present one, or another after a failure */
+    bool save_waits;      /* a save was due while the one before was being written: the next edge begins it */
     struct ash_live live;
     uint64_t start_ns, start_step;   /* of this part of the run */
     double earlier_s;                /* time spent in earlier parts */
@@ -46,9 +55,9 @@ struct ash_run {
     double last_s;        /* and how long it took */
     bool is_last_open;    /* what follows from it is not done yet */
     struct ash_run_losses losses;
-    struct ash_ring_file *rank_steps;            /* this rank's last steps (rank_steps.h); NULL: not recorded */
-    uint64_t last_end_ns;                        /* when the last step of this process ended; 0: none has */
-    bool log_failing, report_failing, disk_full; /* reported once, not every step */
+    struct ash_ring_file *rank_steps; /* this rank's last steps (rank_steps.h); NULL: not recorded */
+    uint64_t last_end_ns;             /* when the last step of this process ended; 0: none has */
+    bool log_failing, report_failing, disk_full, save_stalled; /* reported once, not every step */
 };
 
 /* ---- run_start.c ------------------------------------------------------------------------------------------------- */
@@ -64,13 +73,27 @@ void ash_run_release(struct ash_run *run);
 /* Is there room for what the run will save? Warns where there is not, and returns -ENOSPC where not even one checkpoint
  * fits. First rank only. */
 int ash_run_check_disk(struct ash_run *run, struct ash_err *err);
-/* Has this rank a part in saving? The first one writes; the others send what it does not hold. */
-bool ash_run_takes_part_in_saves(const struct ash_run *run);
-/* A save in the middle of a run: a failure is a warning, and the next save tries again. */
-void ash_run_save_or_warn(struct ash_run *run);
-/* The state must be on disk now, unless it is already. waits: on a full disk, wait for room (train.save_wait). */
-int ash_run_save_last(struct ash_run *run, bool waits, struct ash_err *err);
-/* Write the finished model. */
+/* Ready to save in the epoch that begins: where, and with how much memory. All ranks of the mesh call it. */
+int ash_run_open_saver(struct ash_run *run, struct ash_err *err);
+/* The epoch is over: a save that all ranks had written is committed, one that was being written begins anew in the next
+ * epoch. */
+void ash_run_close_saver(struct ash_run *run);
+/* A save in the middle of a run begins, beside the steps. A failure is a warning, and the next save tries again. All
+ * ranks of the mesh call it. Returns 0 or the group's error. */
+int ash_run_begin_save(struct ash_run *run, struct ash_err *err);
+/* At the edge of each step, all ranks: how far is the save that is under way? Returns 0 or the group's error. */
+int ash_run_watch_saves(struct ash_run *run, struct ash_err *err);
+/* Is a save due because it had to wait? The same on all ranks. */
+bool ash_run_save_is_overdue(const struct ash_run *run);
+/* The state must be on disk now, unless it is already; saves under way are waited for. All ranks call it. On a full
+ * disk, wait for room (train.save_wait). */
+int ash_run_save_last(struct ash_run *run, struct ash_err *err);
+/* Other ranks are lost: saves under way end as well as they can. Where this rank holds everything, it saves what is not
+ * saved yet; of a sharded state the last checkpoint remains. First rank only. */
+int ash_run_save_alone(struct ash_run *run, struct ash_err *err);
+/* Wait for copies of the last checkpoint. What fails is a warning. */
+void ash_run_finish_copies(struct ash_run *run);
+/* Write the finished model. All ranks call it. */
 int ash_run_export(struct ash_run *run, struct ash_err *err);
 /* Remove old checkpoints, and what a killed part of the run left of one. A failure is a warning. */
 void ash_run_remove_old(struct ash_run *run);

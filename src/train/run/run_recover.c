@@ -92,6 +92,7 @@ static int try_recover(struct ash_run *run, const char *damage, struct ash_recov
     struct ash_err missing = {0};
     int rc;
 
+    ash_run_close_saver(run);
     ash_trainer_suspend(run->trainer);
     if (damage != NULL) return go_back(run, damage, recovery, err);
     rc = reform(run, err);
@@ -157,10 +158,9 @@ static void say(struct ash_run *run, const struct ash_err *cause, const struct a
     char mesh[192];
 
     if (!run->is_leader) return;
-    ash_run_warn(run,
-                 "%s; %zu ranks go on from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", cause->text,
-                 ash_group_size(run->group), recovery->step,
-                 ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)), down_s, (double)recovery->moved_bytes * 1e-6);
+    ash_run_warn(run, "%s; %zu ranks go on from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", cause->text,
+                 ash_group_size(run->group), recovery->step, ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)),
+                 down_s, (double)recovery->moved_bytes * 1e-6);
 }
 
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err)
@@ -183,6 +183,7 @@ int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash
     rc = adopt_step(run, &recovery, err);
     if (rc == 0 && !run->is_leader && ash_group_rank(run->group) == 0) rc = become_leader(run, err);
     if (rc == 0 && !ash_trainer_is_spare(run->trainer)) rc = agree_on_open_step(run, err);
+    if (rc == 0 && !ash_trainer_is_spare(run->trainer)) rc = ash_run_open_saver(run, err);
     if (rc < 0) return rc;
     down_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
     run->losses.count++;
