@@ -86,10 +86,10 @@ static const struct layout layouts[] = {
 };
 
 static const char *const models[] = {
-    "model.type=llama model.layers=4 model.hidden=32 model.heads=4 model.ffn=64 model.vocab=128",
-    "model.type=qwen3 model.layers=4 model.hidden=64 model.heads=4 model.ffn=64 model.vocab=128 model.tied=true",
-    "model.type=gpt2 model.layers=4 model.hidden=32 model.heads=4 model.vocab=128 model.max_positions=64",
-    "model.type=mixtral model.layers=4 model.hidden=32 model.heads=4 model.ffn=32 model.vocab=128 model.experts=4",
+    "model.type=llama model.layers=4 model.hidden=128 model.heads=4 model.ffn=128 model.vocab=128",
+    "model.type=qwen3 model.layers=4 model.hidden=128 model.heads=4 model.ffn=128 model.vocab=128 model.tied=true",
+    "model.type=gpt2 model.layers=4 model.hidden=128 model.heads=4 model.vocab=128 model.max_positions=64",
+    "model.type=mixtral model.layers=4 model.hidden=128 model.heads=4 model.ffn=64 model.vocab=128 model.experts=4",
 };
 #define EXPERTS_MODEL 3
 
@@ -327,7 +327,7 @@ static int run_case(uint64_t seed, const char *scratch, struct ash_err *err)
 /* ---- the campaign ------------------------------------------------------------------------------------------------ */
 
 #define JOB_YAML                                                                                                       \
-    "data: {train: %s/data, seq: 32}\n"                                                                               \
+    "data: {train: %s/data, seq: 64}\n"                                                                               \
     "train: {global_batch: 8, grains: 8, valid_every: 0, hash_every: 10, save_every: 0}\n"                            \
     "optimizer: {lr: 0.003}\n"                                                                                        \
     "schedule: {warmup: 5}\n"
