@@ -44,10 +44,11 @@ static const struct ash_opt_table campaign_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar chaos campaign [--seed S] [--runs N]",
-    .about = "Draws small models, layouts, saves and interruptions from seeds. Every job is run by one process and by "
-             "several of\nwhich some are killed at drawn moments. All losses and the final state must have the same "
-             "bits, and every step\nmust be in the log once. A run that fails is printed with the line that repeats it; "
-             "the exit code is then 1.",
+    .about =
+        "Draws small models, layouts, saves and interruptions from seeds. Every job is run by one process and by "
+        "several of\nwhich some are killed at drawn moments. All losses and the final state must have the same "
+        "bits, and every step\nmust be in the log once. A run that fails is printed with the line that repeats it; "
+        "the exit code is then 1.",
     .examples = "  ashlar chaos campaign --runs 100\n  ashlar chaos campaign --seed 4711 --runs 1 --keep",
 };
 
@@ -258,8 +259,7 @@ static void interrupt(struct drawn *drawn, const char *scratch, struct ash_chaos
         pid_t pids[ASH_CHAOS_RANKS_MAX];
         size_t count;
 
-        while (count_steps(scratch, "many") < drawn->at_step[k] && ash_clock_ns() < end_ns &&
-               !ash_chaos_job_ended(job))
+        while (count_steps(scratch, "many") < drawn->at_step[k] && ash_clock_ns() < end_ns && !ash_chaos_job_ended(job))
             ash_chaos_pause(0.002);
         ash_chaos_pause(drawn->after_s[k]);
         count = ash_chaos_job_ranks(job, pids);
@@ -327,9 +327,9 @@ static int run_case(uint64_t seed, const char *scratch, struct ash_err *err)
 /* ---- the campaign ------------------------------------------------------------------------------------------------ */
 
 #define JOB_YAML                                                                                                       \
-    "data: {train: %s/data, seq: 64}\n"                                                                               \
-    "train: {global_batch: 8, grains: 8, valid_every: 0, hash_every: 10, save_every: 0}\n"                            \
-    "optimizer: {lr: 0.003}\n"                                                                                        \
+    "data: {train: %s/data, seq: 64}\n"                                                                                \
+    "train: {global_batch: 8, grains: 8, valid_every: 0, hash_every: 10, save_every: 0}\n"                             \
+    "optimizer: {lr: 0.003}\n"                                                                                         \
     "schedule: {warmup: 5}\n"
 
 static int prepare(const char *scratch, struct ash_err *err)
@@ -397,4 +397,5 @@ static int run_campaign(int argc, char **argv)
     return code;
 }
 
-const struct ash_cmd ash_cmd_chaos_campaign = {"campaign", "drawn jobs, interrupted, against one process", run_campaign};
+const struct ash_cmd ash_cmd_chaos_campaign = {"campaign", "drawn jobs, interrupted, against one process",
+                                               run_campaign};

@@ -36,10 +36,12 @@ static const struct ash_opt_table run_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar chaos run [--seed S] [--every SECONDS] [--kills K] launch ...",
-    .about = "Launches a job and kills its ranks by real signals, at moments that are drawn from a seed. What it did is "
-             "printed;\nthe exit code is the job's.",
-    .examples = "  ashlar chaos run --seed 7 --every 5 --kills 3 launch --procs 4 train job.yaml mesh.fsdp=4 --out run\n"
-                "  ashlar chaos run --sleep 5 launch --procs 4 --nodes 2 train job.yaml --out run",
+    .about =
+        "Launches a job and kills its ranks by real signals, at moments that are drawn from a seed. What it did is "
+        "printed;\nthe exit code is the job's.",
+    .examples =
+        "  ashlar chaos run --seed 7 --every 5 --kills 3 launch --procs 4 train job.yaml mesh.fsdp=4 --out run\n"
+        "  ashlar chaos run --sleep 5 launch --procs 4 --nodes 2 train job.yaml --out run",
 };
 
 /* How many words, from argv[1] on, are flags of this command: the rest is the job. */
@@ -134,7 +136,8 @@ static int run_run(int argc, char **argv)
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, own + 1, argv, NULL, 0, &count);
     if (code == ASH_CMD_GO && (own + 1 >= argc || strcmp(argv[own + 1], "launch") != 0))
-        code = ash_cmd_misuse("chaos run", "it takes a job to disturb, such as `launch --procs 4 train job.yaml --out DIR`");
+        code = ash_cmd_misuse("chaos run",
+                              "it takes a job to disturb, such as `launch --procs 4 train job.yaml --out DIR`");
     if (code == ASH_CMD_GO) {
         argv[own] = name; /* argv[0] or a flag, which have been read */
         code = disturb(&flags, argv + own, &err);
