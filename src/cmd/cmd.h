@@ -20,6 +20,7 @@ struct ash_cmd {
 extern const struct ash_cmd ash_cmd_bench;
 extern const struct ash_cmd ash_cmd_catalog;
 extern const struct ash_cmd ash_cmd_chaos;
+extern const struct ash_cmd ash_cmd_checkpoint;
 extern const struct ash_cmd ash_cmd_completion;
 extern const struct ash_cmd ash_cmd_data;
 extern const struct ash_cmd ash_cmd_eval;

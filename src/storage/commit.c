@@ -201,6 +201,19 @@ int ash_commit_seal(const char *dir, const struct ash_commit_sums *known, size_t
     return 0;
 }
 
+int ash_commit_adopt(const char *dir, const char *text, size_t size_bytes, struct ash_err *err)
+{
+    char mark[PATH_MAX], path[PATH_MAX];
+    int rc;
+
+    if (ash_path_join(mark, sizeof(mark), dir, ASH_COMMIT_MARK) < 0 ||
+        ash_path_join(path, sizeof(path), dir, ASH_COMMIT_MANIFEST) < 0)
+        return ash_io_fail(err, -ENAMETOOLONG, dir, "write to");
+    rc = ash_file_replace(path, text, size_bytes, err);
+    if (rc == 0) unlink(mark);
+    return rc;
+}
+
 bool ash_commit_is_unfinished(const char *dir)
 {
     char path[PATH_MAX];

@@ -50,6 +50,9 @@ int ash_commit_claim(const char *dir, struct ash_err *err);
  * NULL: empty), and take the mark away. When it returns 0 the folder survives a loss of power. */
 int ash_commit_seal(const char *dir, const struct ash_commit_sums *known, size_t known_count, json_t *state,
                     struct ash_err *err);
+/* The files of a folder are on disk, copied from another whose manifest this text is: write it, and take the mark
+ * away. */
+int ash_commit_adopt(const char *dir, const char *text, size_t size_bytes, struct ash_err *err);
 /* Remove a folder, giving it a hidden name first, so that a removal that is cut short leaves nothing that looks like a
  * save. A missing one is success. */
 int ash_commit_discard(const char *path, struct ash_err *err);

@@ -329,12 +329,8 @@ static int prepare(const struct search *search, const struct proposal *proposal,
 static int complete(const struct search *search, const struct proposal *proposal, const char *dir,
                     const struct ash_place_manifest *manifest, struct ash_err *err)
 {
-    char path[PATH_MAX];
-
     if (!search->is_first || proposal->is_here) return 0;
-    if (ash_path_join(path, sizeof(path), dir, ASH_COMMIT_MANIFEST) < 0)
-        return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
-    return ash_file_replace(path, manifest->text, manifest->size_bytes, err);
+    return ash_commit_adopt(dir, manifest->text, manifest->size_bytes, err);
 }
 
 /* Check, and mend, one checkpoint. *result: 0, or why it is no good (the same on all ranks). */
