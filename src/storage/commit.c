@@ -173,16 +173,18 @@ fail:
 
 int ash_commit_claim(const char *dir, struct ash_err *err)
 {
-    char mark[PATH_MAX];
+    char mark[PATH_MAX], manifest[PATH_MAX];
     int rc = ash_dir_make(dir, err), fd;
 
     if (rc < 0) return rc;
-    if (ash_path_join(mark, sizeof(mark), dir, ASH_COMMIT_MARK) < 0)
+    if (ash_path_join(mark, sizeof(mark), dir, ASH_COMMIT_MARK) < 0 ||
+        ash_path_join(manifest, sizeof(manifest), dir, ASH_COMMIT_MANIFEST) < 0)
         return ash_io_fail(err, -ENAMETOOLONG, dir, "write to");
     fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return ash_io_fail(err, -errno, dir, "write to");
     close(fd);
-    return 0;
+    if (unlink(manifest) == 0) return ash_dir_sync(dir, err); /* what it says is true no longer */
+    return errno == ENOENT ? 0 : ash_io_fail(err, -errno, manifest, "remove");
 }
 
 int ash_commit_seal(const char *dir, const struct ash_commit_sums *known, size_t known_count, json_t *state,

@@ -44,7 +44,8 @@ void ash_commit_abort(struct ash_commit *commit);
 
 /* ---- in place ---------------------------------------------------------------------------------------------------- */
 
-/* Make dir (and the folders above it) and mark it as unfinished. All who write its files call it, in any order. */
+/* Make dir (and the folders above it) and mark it as unfinished; a manifest that is there goes. All who write its files
+ * call it before they write, in any order. */
 int ash_commit_claim(const char *dir, struct ash_err *err);
 /* All files are written: flush and sum those that are not known, write the manifest with state (an object, borrowed;
  * NULL: empty), and take the mark away. When it returns 0 the folder survives a loss of power. */
