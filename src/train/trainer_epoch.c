@@ -51,6 +51,7 @@ static bool keep_values(struct ash_trainer *trainer)
     struct ash_kept_state *kept = realloc(trainer->kept, (trainer->kept_count + 1) * sizeof(*kept));
 
     if (kept == NULL) return false;
+    if (trainer->are_copies_new) ash_copies_close(&trainer->copies); /* nothing is in them yet */
     trainer->kept = kept;
     kept[trainer->kept_count++] = (struct ash_kept_state){trainer->stages, trainer->copies};
     memset(&trainer->stages, 0, sizeof(trainer->stages));

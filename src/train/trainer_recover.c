@@ -214,7 +214,7 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
 int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, const char *weights_dir,
                         struct ash_err *err)
 {
-    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
     struct ash_stages_source source = {.dir = dir, .config = &trainer->config};
     int rc;
 

@@ -29,7 +29,7 @@ ASH_HISTOGRAM(time_metric, "ashlar_train_step_seconds", "Time of one step.", ste
 
 /* What is due after a step. */
 struct due {
-    bool last, stop, valid, save, hash;
+    bool last, stop, valid, save, hash, check;
 };
 
 static bool every(int64_t interval, uint64_t step)
@@ -45,6 +45,7 @@ static struct due what_is_due(const struct ash_run *run, const struct ash_step *
     due.stop = limit < 0 || (!due.last && stop);
     due.valid = run->facts.valid_sequences > 0 && (due.last || every(train->valid_every, step->step));
     due.save = due.last || due.stop || every(train->save_every, step->step);
+    due.check = due.save || every(run->job->recover.check_every, step->step);
     due.hash = due.save || every(train->hash_every, step->step);
     due.save |= ash_run_save_is_overdue(run); /* when that is depends on the disk: it does not show in the log */
     return due;
@@ -144,6 +145,7 @@ static int measure(struct ash_run *run, const struct due *due, struct ash_err *e
     int rc = 0;
 
     if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, err);
+    if (rc == 0 && due->check) rc = ash_trainer_check_copies(run->trainer, err);
     if (rc == 0 && (due->hash || due->save))
         rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
     return rc;
@@ -205,6 +207,7 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
 
+    if (run->opts->stop != NULL && run->opts->stop()) ash_run_mark_stopped(run);
     if (run->group != NULL) ash_group_abort(run->group, cause->text);
     if (!run->is_leader || ash_trainer_stages(run->trainer)->chunks == NULL) return;
     if (ash_run_save_alone(run, &save_err) < 0) ash_run_warn(run, "%s", save_err.text);
@@ -275,7 +278,7 @@ static int run_on_with_rest(struct ash_run *run, bool *stopped_out, struct ash_e
     struct ash_err cause = {0};
     int rc = run_on(run, stopped_out, &cause);
 
-    while (rc < 0 && ash_run_is_loss(run, rc)) {
+    while (rc < 0 && (ash_run_is_loss(run, rc) || ash_run_is_damage(run, rc))) {
         rc = ash_run_recover(run, &cause, &cause);
         if (rc == 0) rc = run_on(run, stopped_out, &cause);
     }

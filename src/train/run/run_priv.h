@@ -24,7 +24,8 @@ struct ash_run_losses {
 struct ash_run {
     const struct ash_job *job;
     const struct ash_run_opts *opts;
-    char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX];
+    char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX],
+        stop_path[PATH_MAX];
     bool is_leader; /* the first rank: prints, and writes all files but the large ones of checkpoints */
     bool made_dir;  /* this process made opts->dir */
     bool has_log;   /* the run has begun: its folder stays */
@@ -101,6 +102,8 @@ void ash_run_remove_old(struct ash_run *run);
 
 /* Is it the error of ranks that are lost, so that the others can go on? */
 bool ash_run_is_loss(const struct ash_run *run, int code);
+/* Is it the error of copies that differ? Then the state in memory is not to be trusted, and the newest checkpoint is. */
+bool ash_run_is_damage(const struct ash_run *run, int code);
 /* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first rank
  * takes over the folder. Returns 0, or an error that ends the run. */
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
@@ -109,10 +112,19 @@ int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err);
 /* First rank: tell the spares that a step is done, or that the run is over. Returns 0 or the group's error. */
 int ash_run_tell_spares(struct ash_run *run, bool is_over, struct ash_err *err);
 
+/* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and end
+ * too. */
+void ash_run_mark_stopped(const struct ash_run *run);
+/* After a re-form: has one of the lost ranks left such a mark? All ranks call it. Returns 0, the group's error, or
+ * -ECANCELED on all ranks. */
+int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err);
+
 /* ---- run_start.c, again ------------------------------------------------------------------------------------------ */
 
 /* A first rank that has become one: lock the folder, whoever had it, and open the log. */
 int ash_run_take_over(struct ash_run *run, struct ash_err *err);
+/* Open the log anew at the present step: lines of later ones go. */
+int ash_run_open_log(struct ash_run *run, struct ash_err *err);
 /* All ranks: the newest checkpoint, or the beginning, in the mesh of run->group. */
 int ash_run_reload(struct ash_run *run, struct ash_err *err);
 

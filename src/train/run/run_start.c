@@ -25,6 +25,7 @@ static int make_paths(struct ash_run *run, struct ash_err *err)
         ash_path_join(run->model, sizeof(run->model), dir, "model") < 0 ||
         ash_path_join(run->report, sizeof(run->report), dir, "report.html") < 0 ||
         ash_path_join(run->lock_path, sizeof(run->lock_path), dir, ".lock") < 0 ||
+        ash_path_join(run->stop_path, sizeof(run->stop_path), dir, ".stopped") < 0 ||
         ash_path_join(run->log_path, sizeof(run->log_path), dir, "log.jsonl") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
     rc = ash_places_init(&run->places, run->job, run->checkpoints, err);
@@ -75,6 +76,22 @@ static int claim_folder(struct ash_run *run, struct ash_err *err)
     return rc < 0 ? rc : ash_file_sweep(run->opts->dir, err);
 }
 
+void ash_run_mark_stopped(const struct ash_run *run)
+{
+    int fd = run->group != NULL ? open(run->stop_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
+
+    if (fd >= 0) close(fd); /* where it cannot be written the others go on: no harm but time */
+}
+
+int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err)
+{
+    int32_t is_stopped = ash_group_rank(run->group) == 0 && ash_path_exists(run->stop_path);
+    int rc = ash_group_broadcast(run->group, &is_stopped, sizeof(is_stopped), 0, err);
+
+    if (rc < 0 || is_stopped == 0) return rc;
+    return ash_err_set(err, -ECANCELED, "another rank was told to stop and has ended the run");
+}
+
 void ash_run_release(struct ash_run *run)
 {
     if (run->lock_fd < 0) return;
@@ -82,6 +99,7 @@ void ash_run_release(struct ash_run *run)
     if (is_own_lock(run)) unlink(run->lock_path);
     close(run->lock_fd);
     run->lock_fd = -1;
+    if (run->made_dir && !run->has_log) unlink(run->stop_path);
     if (run->made_dir && !run->has_log) rmdir(run->opts->dir); /* fails where something is in it, as it should */
 }
 
@@ -133,7 +151,7 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
 
 static int open_trainer(struct ash_run *run, const char *weights_dir, struct ash_err *err)
 {
-    int rc = ash_trainer_open(run->job, weights_dir, run->group, &run->trainer, err);
+    int rc = ash_trainer_open(run->job, weights_dir, run->group, run->opts->parts, &run->trainer, err);
 
     if (rc == 0) run->facts = ash_trainer_get_facts(run->trainer);
     return rc;
@@ -218,9 +236,13 @@ static int start_or_resume(struct ash_run *run, struct ash_err *err)
 }
 
 /* Take up the numbers that an earlier part logged. */
-static int open_log(struct ash_run *run, struct ash_err *err)
+int ash_run_open_log(struct ash_run *run, struct ash_err *err)
 {
-    int rc = ash_runlog_open(run->log_path, ash_trainer_state(run->trainer)->step, &run->log, err);
+    int rc;
+
+    ash_runlog_close(run->log);
+    run->log = NULL;
+    rc = ash_runlog_open(run->log_path, ash_trainer_state(run->trainer)->step, &run->log, err);
 
     if (rc < 0) return rc;
     const struct ash_log_record *records = ash_runlog_records(run->log);
@@ -238,7 +260,7 @@ static int open_records(struct ash_run *run, struct ash_err *err)
     int rc = ash_run_check_disk(run, err);
 
     if (rc < 0) return rc;
-    rc = open_log(run, err);
+    rc = ash_run_open_log(run, err);
     if (rc < 0) return rc;
     run->has_log = true;
     if (ash_path_join(path, sizeof(path), run->opts->dir, "job.yaml") < 0)
@@ -258,7 +280,7 @@ int ash_run_take_over(struct ash_run *run, struct ash_err *err)
     }
     if (rc < 0) return rc;
     run->made_dir = false;
-    rc = open_log(run, err);
+    rc = ash_run_open_log(run, err);
     run->has_log = rc == 0;
     return rc;
 }
@@ -297,6 +319,7 @@ int ash_run_start(struct ash_run *run, struct ash_err *err)
     if (rc < 0) return rc;
     if (run->is_leader) rc = claim_folder(run, err);
     if (rc < 0) return rc;
+    if (run->is_leader) unlink(run->stop_path);
     if (run->group != NULL) rc = ash_group_barrier(run->group, err);
     if (rc < 0) return rc;
     rc = ash_job_print(run->job, &run->job_yaml, err);
