@@ -13,12 +13,12 @@ if ! mkfs.ext4 -q -F "$SCRATCH/image" 2> /dev/null || ! mount -o loop,commit=1 "
 fi
 trap 'umount "$SCRATCH/after" 2> /dev/null; umount "$SCRATCH/disk" 2> /dev/null' EXIT
 "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/disk/run" mesh.fsdp=2 train.steps=100000000 train.save_every=5 train.valid_every=0 \
-    model.hidden=64 > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
+    model.hidden=64 runtime.log_level=debug > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
 job=$!
 newest() { "$ASHLAR" checkpoint ls "$1" --json 2> /dev/null | grep -o '"step": [0-9]*' | head -n 1 | grep -o '[0-9]*'; }
 wait_for "a checkpoint" sh -c "ls '$SCRATCH'/disk/run/checkpoints/step-*/manifest.json > /dev/null 2>&1"
 for i in $(seq "$moments"); do
-    before=$(newest "$SCRATCH/disk/run")
+    before=$(grep -o 'step [0-9]* is durable' "$SCRATCH/err" | tail -n 1 | grep -o '[0-9]*')
     pkill -STOP -P $job # nobody writes while the image is copied
     cp --sparse=always "$SCRATCH/image" "$SCRATCH/cut.$i"
     pkill -CONT -P $job
@@ -36,8 +36,8 @@ for i in $(seq "$moments"); do
     for dir in "$SCRATCH"/after/run/checkpoints/step-*; do
         [ -e "$dir/manifest.json" ] || continue
         step=$(basename "$dir" | sed 's/step-0*//')
-        "$ASHLAR" checkpoint verify "$SCRATCH/after/run" --step "$step" > "$SCRATCH/out" 2> "$SCRATCH/err" ||
-            fail "cut $i: step $step has a manifest and is no good: $(cat "$SCRATCH/err")"
+        "$ASHLAR" checkpoint verify "$SCRATCH/after/run" --step "$step" > "$SCRATCH/out" 2> "$SCRATCH/why" ||
+            fail "cut $i: step $step has a manifest and is no good: $(cat "$SCRATCH/why")"
         checked=$((checked + 1))
     done
     after=$(newest "$SCRATCH/after/run")

@@ -280,6 +280,8 @@ static void count_result(struct ash_run *run, const struct ash_save_result *resu
         run->checkpoint_bytes = disk_bytes(path);
     ash_metric_add(&saves_metric, 1);
     ash_metric_observe(&save_time_metric, result->seconds);
+    ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " is durable: %.1f MB in %.3f s, %.0f MB of copies at most", result->number,
+            (double)result->size_bytes * 1e-6, result->seconds, (double)ash_saver_peak_bytes(run->saver) * 1e-6);
 }
 
 /* First rank: count what has ended. Failures are warnings. */
