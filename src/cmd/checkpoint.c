@@ -126,7 +126,7 @@ static int choose_step(const struct flags *flags, struct ash_place *place, uint6
     else
         *step_out = flags->step >= 0 ? (uint64_t)flags->step : steps[0];
     free(steps);
-    if (rc == 0) rc = ash_place_manifest(place, *step_out, &manifest, err);
+    if (rc == 0) rc = ash_place_read_manifest(place, *step_out, &manifest, err);
     if (rc == 0) *bytes_out = ash_place_manifest_bytes(manifest.json);
     ash_place_manifest_fini(&manifest);
     return rc;
@@ -150,7 +150,7 @@ static int show_one(struct ash_place *place, uint64_t step, json_t *list, struct
     const char *hash;
     char size[ASH_UNITS_BYTES];
     uint64_t bytes;
-    int rc = ash_place_manifest(place, step, &manifest, err);
+    int rc = ash_place_read_manifest(place, step, &manifest, err);
 
     if (rc < 0 && list == NULL) printf("%10" PRIu64 "  %s\n", step, err->text);
     if (rc < 0) return rc == -EBADMSG || rc == -ENOTSUP ? 0 : rc;
