@@ -120,8 +120,8 @@ static char **words_again(char *const *argv, bool is_program)
     bool has_run = !is_program && argv[1] != NULL && strcmp(argv[1], "train") == 0, has_resume = false;
     char **words;
 
-    while (argv[count] != NULL)
-        has_resume = has_resume || strcmp(argv[count++], resume) == 0;
+    for (; argv[count] != NULL; count++)
+        has_resume = has_resume || strcmp(argv[count], resume) == 0;
     if (!has_run || has_resume) return NULL;
     words = calloc(count + 2, sizeof(*words));
     if (words == NULL) return NULL;
