@@ -74,7 +74,7 @@ function drawAlerts() {
     find("no-alerts").hidden = items.length > 0;
 }
 
-const median = (list) => { const s = [...list].sort((a, b) => a - b); return s.length ? s[s.length >> 1] : 0; };
+const median = (list) => { const s = [...list].sort((a, b) => a - b); return s.length ? s[(s.length - 1) >> 1] : 0; };
 function drawRanks() {
     const ranks = board.ranks.filter((r) => r.steps.length), section = find("ranks");
     section.hidden = ranks.length === 0;
