@@ -39,6 +39,10 @@ extern const struct ash_cmd ash_cmd_store;
 extern const struct ash_cmd ash_cmd_submit;
 extern const struct ash_cmd ash_cmd_trace;
 extern const struct ash_cmd ash_cmd_train;
+extern const struct ash_cmd ash_cmd_sft;
+extern const struct ash_cmd ash_cmd_dpo;
+extern const struct ash_cmd ash_cmd_reward;
+extern const struct ash_cmd ash_cmd_rl;
 extern const struct ash_cmd ash_cmd_version;
 
 /* Run the one of commands that argv[1] names, or print their list (--help, -h, help: exit code 0; nothing: 2; `help

@@ -15,6 +15,10 @@
 static const struct ash_cmd *const commands[] = {
     &ash_cmd_data,
     &ash_cmd_train,
+    &ash_cmd_sft,
+    &ash_cmd_dpo,
+    &ash_cmd_reward,
+    &ash_cmd_rl,
     &ash_cmd_launch,
     &ash_cmd_submit,
     &ash_cmd_jobs,
