@@ -37,8 +37,8 @@ static const struct ash_opt_table trace_table = {"", "flags", trace_opts, ASH_CO
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar trace [DIR] [--steps FIRST-LAST] [--out FILE]",
     .about =
-        "Writes what the ranks of a job did in their last steps as Chrome trace events: steps with their parts, collective\n"
-        "calls and messages, all ranks on one clock. Ranks record this always, in the folder of --pages, so it can be\n"
+        "Writes what the ranks of a job did in their last steps as Chrome trace events: steps with their parts,\n"
+        "collective calls and messages, all ranks on one clock. Ranks record this always, in --pages, so it can be\n"
         "asked for afterwards, also of a job that was killed. ashlar train --profile has every op of one rank.",
     .examples = "  ashlar trace --steps 100-105\n"
                 "  ashlar trace collected/ --job 4711 --out slow.json",

@@ -57,8 +57,8 @@ static void write_step(struct writer *writer, const struct ash_rank_steps *rank,
     begin_event(writer);
     ash_str_addf(
         writer->out,
-        "{\"name\":\"step %llu\",\"cat\":\"step\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%zu,\"tid\":%d,\"args\":{"
-        "\"compute_ms\":%.6g,\"data_ms\":%.6g,\"comm_ms\":%.6g,\"idle_ms\":%.6g,\"before_ms\":%.6g}}",
+        "{\"name\":\"step %llu\",\"cat\":\"step\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%zu,\"tid\":%d,"
+        "\"args\":{\"compute_ms\":%.6g,\"data_ms\":%.6g,\"comm_ms\":%.6g,\"idle_ms\":%.6g,\"before_ms\":%.6g}}",
         (unsigned long long)step->step, micros(writer, step->start_ns, rank->view.wall_ns),
         (double)step_ns(step) * 1e-3, rank->rank, ROW_STEPS, (double)step->ns[ASH_METER_COMPUTE] * 1e-6,
         (double)step->ns[ASH_METER_DATA] * 1e-6, (double)step->ns[ASH_METER_COMM] * 1e-6,
@@ -95,8 +95,8 @@ static void write_call(struct writer *writer, const struct ash_flight_rank *rank
     begin_event(writer);
     ash_str_addf(
         writer->out,
-        "{\"name\":\"%s %s\",\"cat\":\"collective\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%zu,\"tid\":%d,\"args\":{"
-        "\"group\":\"%s\",\"sequence\":%llu,\"bytes\":%llu,\"type\":\"%s\",\"ended\":%s}}",
+        "{\"name\":\"%s %s\",\"cat\":\"collective\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%zu,\"tid\":%d,"
+        "\"args\":{\"group\":\"%s\",\"sequence\":%llu,\"bytes\":%llu,\"type\":\"%s\",\"ended\":%s}}",
         ash_flight_op_name(call->op), group, start, duration, rank->rank, ROW_CALLS, group,
         (unsigned long long)call->sequence, (unsigned long long)call->bytes, dtype,
         call->end_ns != 0 ? "true" : "false");

@@ -154,7 +154,7 @@ static void test_sources(void **unused)
 {
     static const struct ash_collector_ops good = OPS(good), hanging = OPS(hanging), failing = OPS(failing);
     const struct ash_collector_ops *const list[] = {&hanging, &good, &failing};
-    struct ash_source source = {.root = ""};
+    struct ash_host_files source = {.root = ""};
     struct ash_sources *sources = NULL;
     struct ash_str out = {0};
     uint64_t start_ns;
