@@ -56,11 +56,11 @@ static void want_ahead(const struct ash_feed_slice *slice)
 {
     uint64_t steps = ash_min(slice->more_steps, AHEAD_STEPS), slots = slice->count;
 
-    if (!ash_dataset_is_remote(slice->dataset)) return;
+    if (slice->source->ops->want == NULL) return;
     if (steps == 0) slots = ash_min(AHEAD_SLICES * slice->count, slice->slots_per_step - slice->first_slot);
     for (uint64_t t = 0; t <= steps; t++)
         for (uint64_t s = 0; s < slots; s++)
-            ash_dataset_want(slice->dataset, slice->step + t, slice->first_slot + s, slice->slots_per_step);
+            slice->source->ops->want(slice->source->ctx, slice->step + t, slice->first_slot + s, slice->slots_per_step);
 }
 
 int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, struct ash_err *err)
@@ -98,7 +98,8 @@ uint64_t ash_feed_count(const struct ash_feed_slice *slice)
     uint64_t targets = 0;
 
     for (uint64_t s = 0; s < slice->count; s++)
-        targets += slice->source->ops->count(slice->source->ctx, slice->step, slice->first_slot + s, slice->slots_per_step);
+        targets +=
+            slice->source->ops->count(slice->source->ctx, slice->step, slice->first_slot + s, slice->slots_per_step);
     return targets;
 }
 
