@@ -421,6 +421,7 @@ void ash_policy_end(struct ash_policy *policy, int job, double now_s)
         end_run(policy, job);
     else
         end_wait(policy, job);
+    if (policy->reservation_count > 0 && entry->state == ASH_POLICY_WAITING) ash_policy_release_reservations(policy);
     entry->state = ASH_POLICY_UNUSED;
     for (int i = 0; i < policy->fresh_count; i++)
         if (policy->fresh[i] == job) policy->fresh[i--] = policy->fresh[--policy->fresh_count];
@@ -486,12 +487,14 @@ void ash_policy_host_down(struct ash_policy *policy, int host, double now_s)
     while (state->job_count > 0)
         lose_host(policy, state->jobs[0], host);
     ash_policy_host_refresh(policy, host);
+    ash_policy_release_reservations(policy); /* it may have been part of one */
 }
 
 void ash_policy_host_drain(struct ash_policy *policy, int host)
 {
     policy->states[host].is_drained = true;
     ash_policy_host_refresh(policy, host);
+    ash_policy_release_reservations(policy);
 }
 
 void ash_policy_host_up(struct ash_policy *policy, int host)

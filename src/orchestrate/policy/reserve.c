@@ -169,6 +169,7 @@ static int keep(struct ash_policy *policy, int job, int count, double start_s)
                                         .hosts = hosts,
                                         .host_count = count,
                                         .units = units};
+    policy->reserved_at_s = policy->now_s;
     policy->first_reserved_s = fmin(policy->first_reserved_s, start_s);
     for (int i = 0; i < count; i++) { /* what those that outlast start_s may have */
         int spare = policy->future_units[hosts[i]] - units;

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 
 #define SCORE_MAX 100
+#define FIT_LEVELS 50         /* of fragmentation that are told apart before fullness counts */
 #define CPU_SPEC_MAX 128000.0 /* thousandths of processors and GPUs of the largest host, as published */
 #define GPU_SPEC_MAX 8000.0
 #define TYPICAL_SHARE 0.95 /* of requests, the most frequent first, that fragmentation is measured by */
@@ -360,6 +361,13 @@ static double score_pack(const struct ash_policy *policy, int host, const struct
     return -(double)least * (ASH_POLICY_HOST_GPUS_MAX + 1) - state->whole;
 }
 
+/* Below 1: hosts with few whole GPUs first, then those with little free. */
+static double fullness(const struct ash_policy_host_state *state)
+{
+    return 0.8 * (1 - state->whole / (ASH_POLICY_HOST_GPUS_MAX + 1.0)) +
+           0.1 * (1 - state->gpu_milli_free / (ASH_POLICY_HOST_GPUS_MAX * ASH_POLICY_GPU_MILLI + 1.0));
+}
+
 static double score_one(struct ash_policy *policy, struct memory *memory, int host, const struct ash_policy_job *job,
                         int *gpu_out)
 {
@@ -380,7 +388,7 @@ static double score_one(struct ash_policy *policy, struct memory *memory, int ho
     case ASH_POLICY_PLACE_FGD:
         return floor(SCORE_MAX / (1 + exp(-remembered(policy, memory, host, job, gpu_out) / 1000)));
     case ASH_POLICY_PLACE_FGD_FIT:
-        return remembered(policy, memory, host, job, gpu_out);
+        return floor(FIT_LEVELS / (1 + exp(-remembered(policy, memory, host, job, gpu_out) / 1000))) + fullness(state);
     case ASH_POLICY_PLACE_PACK:
         break;
     }

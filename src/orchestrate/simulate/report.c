@@ -113,7 +113,7 @@ static void add_wait(struct ash_simulate_waits *waits, const struct ash_trace_jo
 {
     waits->jobs++;
     waits->mean_s += wait_s;
-    waits->slowdown += (wait_s + job->run_s) / fmax(job->run_s, SLOWDOWN_RUN_S);
+    waits->slowdown += fmax(1, (wait_s + job->run_s) / fmax(job->run_s, SLOWDOWN_RUN_S));
     waits->gpu_hours += (double)job->run_s * job->gpus * job->gpu_milli / 1000 / 3600;
 }
 
