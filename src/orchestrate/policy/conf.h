@@ -1,5 +1,5 @@
-/* conf - what a scheduling policy is made of: classes, queues with quotas, weights, backfill, preemption, placement. Read
- * from YAML or taken by name; plain data, no behaviour. */
+/* conf - what a scheduling policy is made of: classes, queues with quotas, weights, backfill, preemption, placement.
+ * Read from YAML or taken by name; plain data, no behaviour. */
 #ifndef ASH_ORCHESTRATE_POLICY_CONF_H
 #define ASH_ORCHESTRATE_POLICY_CONF_H
 

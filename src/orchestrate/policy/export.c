@@ -1,5 +1,5 @@
-/* A policy for other schedulers. Names become what they allow; every setting that a scheduler lacks is said in a comment
- * at the end of its text. */
+/* A policy for other schedulers. Names become what they allow; every setting that a scheduler lacks is said in a
+ * comment at the end of its text. */
 #include "orchestrate/policy/export.h"
 
 #include <ctype.h>
@@ -257,7 +257,8 @@ static void add_kueue_queue(struct writer *writer, int index)
     if (conf->fair == ASH_POLICY_FAIR_DOMINANT) add(writer, "  fairSharing:\n    weight: \"%g\"\n", queue->weight);
     add_quota(writer, queue, "  ");
     add(writer,
-        "---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata:\n  name: %s\n  namespace: default\nspec:\n"
+        "---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: LocalQueue\nmetadata:\n  name: %s\n  namespace: default\n"
+        "spec:\n"
         "  clusterQueue: %s\n",
         name, name);
     if (!queue->has_quota)
@@ -275,7 +276,8 @@ static void export_kueue(struct writer *writer)
     add_kueue_topology(writer);
     for (int i = 0; i < conf->class_count; i++)
         add(writer,
-            "---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: WorkloadPriorityClass\nmetadata:\n  name: %s\nvalue: %.0f\n",
+            "---\napiVersion: kueue.x-k8s.io/v1beta2\nkind: WorkloadPriorityClass\nmetadata:\n  name: %s\n"
+            "value: %.0f\n",
             kube_name(conf->classes[i].name, name), conf->classes[i].priority);
     for (int i = 0; i < conf->queue_count; i++) {
         const struct ash_policy_queue *queue = &conf->queues[i];
@@ -302,17 +304,33 @@ static void export_kueue(struct writer *writer)
 
 /* ---- Volcano ----------------------------------------------------------------------------------------------------- */
 
+/* What a queue may use at most: its cap, or its quota with all it may borrow. */
+static int64_t most_gpus(const struct ash_policy_queue *queue)
+{
+    int64_t most = queue->gpus_max;
+
+    if (queue->has_quota && queue->borrow[ASH_POLICY_GPU] != ASH_POLICY_UNLIMITED &&
+        queue->nominal[ASH_POLICY_GPU] + queue->borrow[ASH_POLICY_GPU] < most)
+        most = queue->nominal[ASH_POLICY_GPU] + queue->borrow[ASH_POLICY_GPU];
+    return most;
+}
+
+/* What of its quota nobody else gets. */
+static void add_guarantee(struct writer *writer, const struct ash_policy_queue *queue)
+{
+    double kept = gpus_of(queue->nominal[ASH_POLICY_GPU] - queue->lend[ASH_POLICY_GPU]);
+
+    add(writer, "  guarantee:\n    resource:\n      nvidia.com/gpu: \"%.0f\"\n", kept > 0 ? kept : 0);
+}
+
 static void add_volcano_queue(struct writer *writer, int index)
 {
     const struct ash_policy_conf *conf = writer->conf;
     const struct ash_policy_queue *queue = &conf->queues[index];
     char name[ASH_POLICY_NAME_BYTES], parent[ASH_POLICY_NAME_BYTES];
     double weight = queue->weight >= 1 && queue->weight <= 65535 ? queue->weight : 1;
-    int64_t cap = queue->gpus_max;
+    int64_t cap = most_gpus(queue);
 
-    if (queue->has_quota && queue->borrow[ASH_POLICY_GPU] != ASH_POLICY_UNLIMITED &&
-        queue->nominal[ASH_POLICY_GPU] + queue->borrow[ASH_POLICY_GPU] < cap)
-        cap = queue->nominal[ASH_POLICY_GPU] + queue->borrow[ASH_POLICY_GPU];
     add(writer, "%sapiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata:\n  name: %s\nspec:\n",
         index > 0 ? "---\n" : "", kube_name(queue->name, name));
     if (queue->parent >= 0) add(writer, "  parent: %s\n", kube_name(conf->queues[queue->parent].name, parent));
@@ -323,11 +341,7 @@ static void add_volcano_queue(struct writer *writer, int index)
     if (queue->has_quota && queue->nominal[ASH_POLICY_GPU] != ASH_POLICY_UNLIMITED)
         add(writer, "  deserved:\n    nvidia.com/gpu: \"%.0f\"\n", gpus_of(queue->nominal[ASH_POLICY_GPU]));
     if (cap != ASH_POLICY_UNLIMITED) add(writer, "  capability:\n    nvidia.com/gpu: \"%.0f\"\n", gpus_of(cap));
-    if (queue->lend[ASH_POLICY_GPU] != ASH_POLICY_UNLIMITED && queue->has_quota) {
-        double kept = gpus_of(queue->nominal[ASH_POLICY_GPU] - queue->lend[ASH_POLICY_GPU]);
-
-        add(writer, "  guarantee:\n    resource:\n      nvidia.com/gpu: \"%.0f\"\n", kept > 0 ? kept : 0);
-    }
+    if (queue->lend[ASH_POLICY_GPU] != ASH_POLICY_UNLIMITED && queue->has_quota) add_guarantee(writer, queue);
     if (queue->user_gpus_max != ASH_POLICY_UNLIMITED || queue->job_gpus_max != ASH_POLICY_UNLIMITED)
         miss(writer, "caps of queue %.63s per user or job", queue->name);
 }

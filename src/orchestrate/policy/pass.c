@@ -46,8 +46,8 @@ static void wait_for(struct ash_policy *policy, struct ash_policy_entry *entry, 
     if (policy->conf->queues[entry->job.queue].is_strict) policy->is_queue_blocked[entry->job.queue] = true;
 }
 
-/* It does not fit: say why, and hold hosts for it where the policy does. Returns 0, 1 where nothing behind it may start,
- * -ENOMEM. */
+/* It does not fit: say why, and hold hosts for it where the policy does. Returns 0, -ENOMEM, or 1 where nothing behind
+ * it may start. */
 static int queue_up(struct ash_policy *policy, int job)
 {
     struct ash_policy_entry *entry = &policy->jobs[job];

@@ -77,7 +77,7 @@ struct ash_policy {
     int host_count, units_max;
     int *host_of_node;
     struct ash_policy_host_state *states;
-    /* units are whole free GPUs: now; now less what reservations hold; scratch for looking ahead; of the empty cluster */
+    /* units are whole free GPUs: now; less what reservations hold; looking ahead; of the empty cluster */
     struct ash_room *room, *held, *future, *whole;
     int *mask;         /* by host: units that jobs which outlast a reservation may take; ASH_ROOM_UNITS_MAX: all */
     int *future_units; /* by host, while looking ahead */
@@ -197,6 +197,11 @@ void ash_policy_release_reservations(struct ash_policy *policy);
 /* Stop other jobs until this one fits, and start it. Returns 1, 0 where the rules or the topology do not allow it,
  * -ENOMEM. */
 int ash_policy_preempt(struct ash_policy *policy, int job);
+
+/* ---- submit.c ---------------------------------------------------------------------------------------------------- */
+
+/* Could this job ever start? -EINVAL says why not. */
+int ash_policy_check(const struct ash_policy *policy, const struct ash_policy_job *job, struct ash_err *err);
 
 /* ---- policy.c ---------------------------------------------------------------------------------------------------- */
 

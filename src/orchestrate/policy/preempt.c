@@ -271,7 +271,7 @@ static bool is_still_fair(const struct attempt *attempt, const struct candidate 
     return !policy->conf->queues[queue].has_quota || ash_quota_borrows(policy->quota, queue, NULL);
 }
 
-/* Candidates that turn out not to be needed are taken back, the last first. Hosts of a job that is stopped whole stay. */
+/* Candidates that are not needed after all are taken back, the last first. A job that is stopped whole gives all. */
 static int drop_needless(struct attempt *attempt)
 {
     for (int i = attempt->count - 1; i >= 0; i--) {
@@ -373,22 +373,31 @@ static bool may_try(const struct ash_policy *policy, const struct ash_policy_ent
     return entry->job.cpu_milli == 0 && entry->job.memory_mib == 0; /* these are not looked ahead */
 }
 
+/* Find out whom to stop; they are marked. Returns hosts found, 0 or -ENOMEM. */
+static int look_ahead(struct attempt *attempt)
+{
+    struct ash_policy *policy = attempt->policy;
+    int rc = list_candidates(attempt), found;
+
+    for (int i = 0; i < policy->reservation_count && rc == 0; i++)
+        for (int k = 0; k < policy->reservations[i].host_count; k++)
+            show_host(attempt, policy->reservations[i].hosts[k]);
+    found = rc < 0 ? rc : release_enough(attempt);
+    if (found > 0) {
+        rc = drop_needless(attempt);
+        found = rc < 0 ? rc : try_fit(attempt);
+    }
+    undo(attempt);
+    return found;
+}
+
 int ash_policy_preempt(struct ash_policy *policy, int job)
 {
     struct attempt attempt = {.policy = policy, .job = job, .is_held = policy->reservation_count > 0};
     int found, rc;
 
     if (!may_try(policy, &policy->jobs[job]) || is_hopeless(policy, job)) return 0;
-    rc = list_candidates(&attempt);
-    for (int i = 0; i < policy->reservation_count && rc == 0; i++)
-        for (int k = 0; k < policy->reservations[i].host_count; k++)
-            show_host(&attempt, policy->reservations[i].hosts[k]);
-    found = rc < 0 ? rc : release_enough(&attempt);
-    if (found > 0) {
-        rc = drop_needless(&attempt);
-        found = rc < 0 ? rc : try_fit(&attempt);
-    }
-    undo(&attempt);
+    found = look_ahead(&attempt);
     if (found > 0) {
         rc = stop_released(&attempt);
         /* what was found is where it goes: the look ahead and the present are now the same */

@@ -1,5 +1,5 @@
-/* Waiting jobs: a lane per class in the order of submission, and the order in which a pass looks at them. Three kinds of
- * order: by class and age, which never changes while jobs wait; by priority, where fair share or size count; queue by
+/* Waiting jobs: a lane per class in the order of submission, and the order in which a pass looks at them. There are
+ * three: by class and age, which never changes while jobs wait; by priority, where fair share or size count; queue by
  * queue, where the queue that has least goes first. Also the heap of running jobs by the end of their time limits. */
 #include "orchestrate/policy/policy_priv.h"
 

@@ -1,4 +1,4 @@
-/* What a simulation says: requests as the policy gets them, waits by size, class and queue, and the filling of a cluster
+/* What a simulation says: requests as the policy gets them, waits by size, class and queue, and filling a cluster
  * as the openb experiment does it. */
 #include "orchestrate/simulate/simulate_priv.h"
 

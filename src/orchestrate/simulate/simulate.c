@@ -1,4 +1,4 @@
-/* The simulation: a heap of events (ends of runs, failures and repairs of hosts, passes put off) beside the trace, which
+/* The simulation: a heap of events (ends of runs, failures and repairs of hosts, passes put off) and the trace, which
  * is in order already. The policy decides; what its decisions do to jobs is kept here. */
 #include "orchestrate/simulate/simulate_priv.h"
 
