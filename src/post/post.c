@@ -38,6 +38,17 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
     return 0;
 }
 
+static int open_rl(struct ash_post *post, struct ash_err *err)
+{
+    const struct ash_lora *lora = post->parts.lora;
+    int rc = ash_rl_open(post->job, post->group, post->dir, post->screen, &post->rl, err);
+
+    if (rc < 0) return rc;
+    post->parts = ash_rl_parts(post->rl);
+    post->parts.lora = lora;
+    return 0;
+}
+
 int ash_post_open(const struct ash_job *job, struct ash_group *group, const char *dir, FILE *screen,
                   struct ash_post **post_out, struct ash_err *err)
 {
@@ -67,8 +78,9 @@ int ash_post_open(const struct ash_job *job, struct ash_group *group, const char
     case ASH_METHOD_REWARD:
         rc = ash_post_open_reward(post, err);
         break;
-    default:
-        rc = ash_err_set(err, -ENOTSUP, "train.method=%s is not there yet", ash_job_method_names[job->train.method]);
+    case ASH_METHOD_RL:
+        rc = open_rl(post, err);
+        break;
     }
     if (rc < 0) {
         ash_post_close(post);
@@ -88,6 +100,7 @@ void ash_post_close(struct ash_post *post)
     free(post->reference);
     free(post->targets);
     free(post->units);
+    ash_rl_close(post->rl);
     ash_lora_close(post->lora);
     free(post);
 }
