@@ -21,7 +21,7 @@ if [ "$purpose" = test ]; then
     modules+=(cmocka)
     packages+=(libcmocka-dev)
     extra_packages+=(iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge clang-16 libclang-rt-16-dev
-                     cppcheck pmccabe prometheus openssl radosgw ceph-mon ceph-osd ceph-common awscli rclone)
+                     cppcheck pmccabe prometheus prometheus-node-exporter prometheus-alertmanager openssl radosgw ceph-mon ceph-osd ceph-common awscli rclone)
 fi
 
 missing=()
@@ -35,7 +35,7 @@ required=${#missing[@]}
 if command -v apt-get > /dev/null && { [ "$(id -u)" -eq 0 ] || [ "$required" -gt 0 ]; }; then
     for m in "${extras[@]}"; do pkg-config --exists "$m" 2> /dev/null || missing+=("$m"); done
     if [ "$purpose" = test ]; then
-        for c in ip srun slurmctld slurmd munged cppcheck pmccabe promtool openssl radosgw ceph-mon ceph-osd rclone; do
+        for c in ip srun slurmctld slurmd munged cppcheck pmccabe promtool prometheus-node-exporter prometheus-alertmanager openssl radosgw ceph-mon ceph-osd rclone; do
             command -v $c > /dev/null || missing+=($c)
         done
         scripts/clang.sh > /dev/null || missing+=(clang-16) # an older one takes seconds to look for leaks on arm64

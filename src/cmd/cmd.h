@@ -17,12 +17,16 @@ struct ash_cmd {
     int (*run)(int argc, char **argv);
 };
 
+extern const struct ash_cmd ash_cmd_agent;
 extern const struct ash_cmd ash_cmd_bench;
 extern const struct ash_cmd ash_cmd_catalog;
 extern const struct ash_cmd ash_cmd_chaos;
+extern const struct ash_cmd ash_cmd_check;
 extern const struct ash_cmd ash_cmd_completion;
+extern const struct ash_cmd ash_cmd_dash;
 extern const struct ash_cmd ash_cmd_data;
 extern const struct ash_cmd ash_cmd_eval;
+extern const struct ash_cmd ash_cmd_flight;
 extern const struct ash_cmd ash_cmd_generate;
 extern const struct ash_cmd ash_cmd_jobs;
 extern const struct ash_cmd ash_cmd_launch;

@@ -18,11 +18,11 @@
 #include "base/ring_file.h"
 #include "cmd/publish.h"
 #include "observe/exporter.h"
+#include "orchestrate/node/ends.h"
 #include "post/post.h"
 #include "train/job/job.h"
 #include "train/run/run.h"
 
-#define EXIT_BAD_SETTINGS 2 /* as for a job that is refused: starting it again does not help */
 #define STOPPING "ashlar: stopping after this step (Ctrl-C again: at once, without saving)\n"
 #define CLEAR_LINE "\r\033[K"
 
@@ -98,8 +98,9 @@ static const struct ash_cmd_usage sft_usage = {
 
 static const struct ash_cmd_usage dpo_usage = {
     .synopsis = "ashlar dpo JOB.yaml [section.setting=value ...] --out DIR\nashlar dpo --resume --out DIR",
-    .about = "Tunes a model on pairs of answers: `ashlar train` with train.method=dpo. Log-probabilities of the frozen\n"
-             "reference are computed once and kept beside the data, under a hash of the model.",
+    .about =
+        "Tunes a model on pairs of answers: `ashlar train` with train.method=dpo. Log-probabilities of the frozen\n"
+        "reference are computed once and kept beside the data, under a hash of the model.",
     .examples = "  ashlar dpo job.yaml model.from=runs/chat/model data.train=data/pairs dpo.beta=0.1 --out runs/dpo",
 };
 
@@ -112,9 +113,10 @@ static const struct ash_cmd_usage reward_usage = {
 
 static const struct ash_cmd_usage rl_usage = {
     .synopsis = "ashlar rl JOB.yaml [section.setting=value ...] --out DIR\nashlar rl --resume --out DIR",
-    .about = "Trains a model on its own answers and their rewards: `ashlar train` with train.method=rl. The sampler's\n"
-             "log-probabilities are the trainer's to the bit; a run that finds another ratio than 1 where both have the\n"
-             "same weights ends and names the token.",
+    .about =
+        "Trains a model on its own answers and their rewards: `ashlar train` with train.method=rl. The sampler's\n"
+        "log-probabilities are the trainer's to the bit; a run that finds another ratio than 1 where both have the\n"
+        "same weights ends and names the token.",
     .examples = "  ashlar rl examples/rl.yaml model.from=runs/quickstart/model --out runs/rl",
 };
 
@@ -220,7 +222,8 @@ static int train(const struct ash_job *job, const struct flags *flags, const cha
     rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
     ash_post_close(post);
-    return rc < 0 || !result.stopped ? rc : ash_cmd_stopped();
+    if (rc < 0 || !result.stopped) return rc;
+    return ash_interrupt_signal() == SIGINT ? ash_cmd_stopped() : ASH_END_SAVED; /* a scheduler starts it again */
 }
 
 /* Meet the other ranks and train. Returns the exit code. */
@@ -237,7 +240,7 @@ static int meet_and_train(const struct ash_job *job, const struct flags *flags, 
     rc = join_ranks(group_opts, flags, labels, &group, &err);
     if (rc == 0) rc = train(job, flags, labels, &group, &err);
     exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
-    if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
+    if (rc == -EBADE) exit_code = ASH_END_BAD_SETTINGS;
     if (rc == -EINTR) exit_code = ash_cmd_stopped(); /* a wait for other ranks that a signal has ended */
     ash_group_close(group);
     ash_publish_stop(rc < 0);

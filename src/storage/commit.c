@@ -141,7 +141,13 @@ static int put_in_place(const struct ash_commit *commit)
 
 int ash_commit_finish(struct ash_commit *commit, json_t *state, struct ash_err *err)
 {
-    int rc = ash_manifest_write(commit->temp, NULL, 0, state, err);
+    return ash_commit_finish_known(commit, NULL, 0, state, err);
+}
+
+int ash_commit_finish_known(struct ash_commit *commit, const struct ash_commit_sums *known, size_t known_count,
+                            json_t *state, struct ash_err *err)
+{
+    int rc = ash_manifest_write(commit->temp, known, known_count, state, err);
 
     if (rc < 0) goto fail;
     rc = put_in_place(commit);

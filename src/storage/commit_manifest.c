@@ -286,41 +286,26 @@ int ash_manifest_write(const char *dir, const struct ash_commit_sums *known, siz
     return rc;
 }
 
-/* Does the text end in the checksum of itself? (The digits are zeroed for a moment.) */
-static bool check_text(char *text, size_t size_bytes)
+/* Does the text end in the checksum of itself? */
+static bool check_text(const char *text, size_t size_bytes)
 {
-    char hex[HEX_BYTES + 1], found[HEX_BYTES], *tail, *digits;
+    char hex[HEX_BYTES + 1], *copy;
+    const char *tail, *digits;
+    bool is_right;
 
     if (size_bytes < TAIL_BYTES) return false;
     tail = text + size_bytes - TAIL_BYTES;
     digits = tail + sizeof(TAIL_KEY) - 1;
     if (memcmp(tail, TAIL_KEY, sizeof(TAIL_KEY) - 1) != 0) return false;
     if (memcmp(digits + HEX_BYTES, TAIL_END, sizeof(TAIL_END) - 1) != 0) return false;
-    memcpy(found, digits, HEX_BYTES);
-    memcpy(digits, HEX_ZEROS, HEX_BYTES);
-    print_hex(ash_hash_bytes(text, size_bytes, 0), hex);
-    memcpy(digits, found, HEX_BYTES);
-    return memcmp(found, hex, HEX_BYTES) == 0;
-}
-
-static int load_manifest(const char *dir, json_t **manifest_out, struct ash_err *err)
-{
-    char path[PATH_MAX], *text = NULL;
-    size_t size_bytes = 0;
-    int rc;
-
-    if (ash_path_join(path, sizeof(path), dir, ASH_COMMIT_MANIFEST) < 0)
-        return ash_io_fail(err, -ENAMETOOLONG, dir, "read");
-    rc = ash_file_read(path, MANIFEST_MAX_BYTES, &text, &size_bytes, err);
-    if (rc == -ENOENT || rc == -ENOTDIR)
-        return ash_err_set(err, -ENOENT, "%s: it has no " ASH_COMMIT_MANIFEST ": this save was not finished", dir);
-    if (rc < 0) return rc;
-    if (!check_text(text, size_bytes))
-        rc = ash_err_set(err, -EBADMSG, "%s: it is damaged: its content is not what was saved", path);
-    else if (ash_json_parse(text, size_bytes, path, manifest_out, NULL) < 0)
-        rc = ash_err_set(err, -EBADMSG, "%s: it is not a list of saved files", path);
-    free(text);
-    return rc;
+    copy = malloc(size_bytes);
+    if (copy == NULL) return false;
+    memcpy(copy, text, size_bytes);
+    memcpy(copy + (digits - text), HEX_ZEROS, HEX_BYTES);
+    print_hex(ash_hash_bytes(copy, size_bytes, 0), hex);
+    is_right = memcmp(digits, hex, HEX_BYTES) == 0;
+    free(copy);
+    return is_right;
 }
 
 /* A relative path that stays inside its folder. */
@@ -416,8 +401,7 @@ static int check_file(const char *dir, const json_t *entry, bool deep, struct as
     char path[PATH_MAX];
     struct stat st;
 
-    if (name == NULL || size < 0 || !is_inside(name) || ash_path_join(path, sizeof(path), dir, name) < 0)
-        return ash_err_set(err, -EBADMSG, "%s/" ASH_COMMIT_MANIFEST ": its list of files makes no sense", dir);
+    if (ash_path_join(path, sizeof(path), dir, name) < 0) return ash_io_fail(err, -ENAMETOOLONG, dir, "read");
     if (stat(path, &st) != 0) {
         if (errno != ENOENT && errno != ENOTDIR) return ash_io_fail(err, -errno, path, "read");
         return ash_err_set(err, -EBADMSG, "%s: this file is missing", path);
@@ -429,18 +413,87 @@ static int check_file(const char *dir, const json_t *entry, bool deep, struct as
     return deep ? check_content(path, entry, err) : 0;
 }
 
+/* Does what a manifest says make sense? */
+static int check_shape(const char *name, const json_t *manifest, struct ash_err *err)
+{
+    const json_t *files = json_object_get(manifest, "files"), *entry;
+    json_int_t version = json_integer_value(json_object_get(manifest, "version"));
+    size_t i;
+
+    if (version != MANIFEST_VERSION && version != MANIFEST_VERSION_FILE_SUMS)
+        return ash_err_set(err, -ENOTSUP, "%s: this save has another version of " ASH_COMMIT_MANIFEST " than %d", name,
+                           MANIFEST_VERSION);
+    if (!json_is_array(files) || !json_is_object(json_object_get(manifest, "state")))
+        return ash_err_set(err, -EBADMSG, "%s/" ASH_COMMIT_MANIFEST ": it lists no files or no state", name);
+    json_array_foreach(files, i, entry) {
+        const char *file = json_string_value(json_object_get(entry, "name"));
+
+        if (file == NULL || !is_inside(file) || json_integer_value(json_object_get(entry, "size")) < 0)
+            return ash_err_set(err, -EBADMSG, "%s/" ASH_COMMIT_MANIFEST ": its list of files makes no sense", name);
+    }
+    return 0;
+}
+
+int ash_commit_parse(const char *text, size_t size_bytes, const char *name, json_t **manifest_out, struct ash_err *err)
+{
+    json_t *manifest = NULL;
+    int rc;
+
+    if (!check_text(text, size_bytes))
+        return ash_err_set(err, -EBADMSG,
+                           "%s/" ASH_COMMIT_MANIFEST ": it is damaged: its content is not what was saved", name);
+    if (ash_json_parse(text, size_bytes, name, &manifest, NULL) < 0)
+        return ash_err_set(err, -EBADMSG, "%s/" ASH_COMMIT_MANIFEST ": it is not a list of saved files", name);
+    rc = check_shape(name, manifest, err);
+    if (rc == 0)
+        *manifest_out = manifest;
+    else
+        json_decref(manifest);
+    return rc;
+}
+
+size_t ash_commit_file_count(const json_t *manifest)
+{
+    return json_array_size(json_object_get(manifest, "files"));
+}
+
+int ash_commit_file(const json_t *manifest, size_t index, const char **name_out, struct ash_pieces *pieces_out,
+                    struct ash_err *err)
+{
+    const json_t *entry = json_array_get(json_object_get(manifest, "files"), index);
+    const char *name = json_string_value(json_object_get(entry, "name"));
+    int rc;
+
+    if (json_object_get(entry, "xxh3") != NULL)
+        return ash_err_set(err, -ENOTSUP, "%s: this save is of an older version, without checksums of pieces", name);
+    rc = decode_pieces(entry, (uint64_t)json_integer_value(json_object_get(entry, "size")), pieces_out);
+    if (rc < 0) return ash_err_set(err, rc, "%s: its checksums in " ASH_COMMIT_MANIFEST " make no sense", name);
+    *name_out = name;
+    return 0;
+}
+
+static int load_manifest(const char *dir, json_t **manifest_out, struct ash_err *err)
+{
+    char path[PATH_MAX], *text = NULL;
+    size_t size_bytes = 0;
+    int rc;
+
+    if (ash_path_join(path, sizeof(path), dir, ASH_COMMIT_MANIFEST) < 0)
+        return ash_io_fail(err, -ENAMETOOLONG, dir, "read");
+    rc = ash_file_read(path, MANIFEST_MAX_BYTES, &text, &size_bytes, err);
+    if (rc == -ENOENT || rc == -ENOTDIR)
+        return ash_err_set(err, -ENOENT, "%s: it has no " ASH_COMMIT_MANIFEST ": this save was not finished", dir);
+    if (rc < 0) return rc;
+    rc = ash_commit_parse(text, size_bytes, dir, manifest_out, err);
+    free(text);
+    return rc;
+}
+
 static int check_files(const char *dir, const json_t *manifest, bool deep, struct ash_err *err)
 {
     const json_t *files = json_object_get(manifest, "files"), *entry;
     size_t i;
 
-    json_int_t version = json_integer_value(json_object_get(manifest, "version"));
-
-    if (version != MANIFEST_VERSION && version != MANIFEST_VERSION_FILE_SUMS)
-        return ash_err_set(err, -ENOTSUP, "%s: this save has another version of " ASH_COMMIT_MANIFEST " than %d", dir,
-                           MANIFEST_VERSION);
-    if (!json_is_array(files) || !json_is_object(json_object_get(manifest, "state")))
-        return ash_err_set(err, -EBADMSG, "%s/" ASH_COMMIT_MANIFEST ": it lists no files or no state", dir);
     json_array_foreach(files, i, entry) {
         int rc = check_file(dir, entry, deep, err);
         if (rc < 0) return rc;

@@ -16,7 +16,5 @@
 /* Flush all files below dir, sum those that are not known, and write the manifest as the last of them. */
 int ash_manifest_write(const char *dir, const struct ash_commit_sums *known, size_t known_count, json_t *state,
                        struct ash_err *err);
-/* Has dir a mark, or nothing in it at all, and no manifest? */
-bool ash_commit_is_unfinished(const char *dir);
 
 #endif

@@ -88,6 +88,7 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
                           .tokens = (uint64_t)(trainer->job->train.global_batch * trainer->job->data.seq_tokens)};
     rc = run_passes(trainer, &pending->step, err);
     if (rc < 0) return rc;
+    if (trainer->before_update != NULL) trainer->before_update(trainer->before_update_ctx);
     pending->phase = ASH_PHASE_SUMMED;
     rc = ash_stages_norm(&trainer->stages, &pending->norm, err);
     if (rc < 0) return rc;
@@ -104,6 +105,12 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     pending->step.meter = *meter;
     *step_out = pending->step; /* done, also where the next call fails */
     return pending->is_updated ? ash_stages_spread(&trainer->stages, err) : 0;
+}
+
+void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx)
+{
+    trainer->before_update = before;
+    trainer->before_update_ctx = ctx;
 }
 
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)
@@ -129,6 +136,11 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
 struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer)
 {
     return &trainer->stages;
+}
+
+int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err)
+{
+    return ash_copies_check(&trainer->copies, &trainer->stages, trainer->outline, err);
 }
 
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer)

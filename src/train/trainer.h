@@ -100,10 +100,16 @@ bool ash_trainer_is_spare(const struct ash_trainer *trainer);
 /* One step. All ranks call it. Returns 0, -EBADMSG for damaged data (the state is as it was before) or the group's
  * error. */
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err);
+/* Have `before` called in each step, on the calling thread, when the gradients are there and before any rank changes
+ * weights or moments: whoever still reads them must be done when it returns. NULL: nobody. */
+void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx);
 /* Mean loss over the validation sequences, the same ones each time. Only where facts say that there are some. All ranks
  * call it. Returns as ash_trainer_step. */
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
 
+/* Do all copies of the state have the same bits? All ranks of the mesh call it. Returns 0, the group's error, or on all
+ * ranks -EUCLEAN naming a rank, its copy's and the tensor. */
+int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err);
 /* The ranks of the mesh; NULL: this process is alone, or a spare. */
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer);
 /* What it computes with; the trainer's. */

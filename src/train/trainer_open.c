@@ -11,6 +11,7 @@
 #include "base/cores.h"
 #include "base/file.h"
 #include "model/lora.h"
+#include "storage/namespace/settings.h"
 #include "text/tokenizer.h"
 #include "train/job/agree.h"
 
@@ -21,7 +22,7 @@
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 /* Windows of data.train and data.valid. */
-static int open_windows(struct ash_trainer *trainer, struct ash_err *err)
+static int open_windows(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
     size_t seq_tokens = (size_t)job->data.seq_tokens;
@@ -31,6 +32,7 @@ static int open_windows(struct ash_trainer *trainer, struct ash_err *err)
     if (job->data.shuffle == ASH_JOB_SHUFFLE_BLOCK)
         ash_dataset_order_by_blocks(trainer->train_data, (size_t)job->data.block_tokens,
                                     (size_t)job->data.mixed_blocks);
+    if (group != NULL && ash_group_here(group) < ash_group_size(group)) ash_dataset_share_blocks(trainer->train_data);
     trainer->train = ash_dataset_source(trainer->train_data);
     if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
     rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid_data, err);
@@ -39,7 +41,7 @@ static int open_windows(struct ash_trainer *trainer, struct ash_err *err)
     return 0;
 }
 
-static int open_data(struct ash_trainer *trainer, struct ash_err *err)
+static int open_data(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
     size_t wanted;
@@ -49,7 +51,7 @@ static int open_data(struct ash_trainer *trainer, struct ash_err *err)
         trainer->train = *trainer->parts.train;
         if (trainer->parts.valid != NULL && job->train.valid_every > 0) trainer->valid = *trainer->parts.valid;
     } else {
-        rc = open_windows(trainer, err);
+        rc = open_windows(trainer, group, err);
     }
     if (rc < 0 || trainer->valid.ops == NULL) return rc;
     if (trainer->valid.tokenizer_hash != trainer->train.tokenizer_hash)
@@ -59,6 +61,20 @@ static int open_data(struct ash_trainer *trainer, struct ash_err *err)
     trainer->valid_sequences = trainer->valid.windows;
     trainer->valid_sequences = ash_min(trainer->valid_sequences, wanted);
     return 0;
+}
+
+/* Bring a folder that a setting names here, where it is in S3. path NULL: it is not set. */
+static int bring(const char *path, const char *setting, struct ash_str *here, struct ash_err *err)
+{
+    struct ash_namespace_settings settings = {0};
+    int rc;
+
+    if (path == NULL) return 0;
+    if (!ash_tier_is_url(path)) return ash_str_adds(here, path) < 0 ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
+    rc = ash_namespace_settings_init(&settings, err);
+    if (rc == 0) rc = ash_namespace_fetch_url(path, &settings.cache, &settings.s3, NULL, here, err);
+    ash_namespace_settings_fini(&settings);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", setting) : 0;
 }
 
 /* Does dir hold a tokenizer? Then remember it. */
@@ -89,11 +105,14 @@ static int find_tokenizer(struct ash_trainer *trainer, const char *weights_dir, 
     const struct ash_job *job = trainer->job;
 
     if (job->data.tokenizer != NULL) {
-        if (try_tokenizer(trainer, job->data.tokenizer)) return 0;
+        if (try_tokenizer(trainer, trainer->named.data)) return 0;
         return ash_err_set(err, -ENOENT, "data.tokenizer: %s holds no tokenizer.json", job->data.tokenizer);
     }
-    if (!try_tokenizer(trainer, job->model.from) &&
-        (job->data.train == NULL || !try_tokenizer_beside(trainer, job->data.train)))
+    if (try_tokenizer(trainer, trainer->from.data) ||
+        (trainer->train_data != NULL && try_tokenizer(trainer, ash_dataset_folder(trainer->train_data))))
+        return 0;
+    if (trainer->train_data == NULL || ash_dataset_is_remote(trainer->train_data) ||
+        !try_tokenizer_beside(trainer, job->data.train))
         try_tokenizer(trainer, weights_dir);
     return 0;
 }
@@ -187,7 +206,7 @@ static int resolve_mesh(struct ash_trainer *trainer, size_t ranks, struct ash_er
 static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, struct ash_group *group,
                       struct ash_err *err)
 {
-    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
     struct ash_stages_source source = {.dir = dir, .config = &trainer->config};
     int rc = find_config(trainer, dir, &trainer->config, err);
 
@@ -282,14 +301,18 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     rc = open_exec(trainer, group, err);
     if (rc < 0) goto fail;
     name_arithmetic(trainer);
-    rc = open_data(trainer, err);
+    rc = open_data(trainer, group, err);
+    if (rc < 0) goto fail;
+    rc = bring(job->model.from, "model.from", &trainer->from, err);
+    if (rc < 0) goto fail;
+    rc = bring(job->data.tokenizer, "data.tokenizer", &trainer->named, err);
     if (rc < 0) goto fail;
     rc = find_tokenizer(trainer, weights_dir, err);
     if (rc < 0) goto fail;
     rc = check_tokenizer(trainer, err);
     if (rc < 0) goto fail;
     rc = ash_trainer_check_agreement(trainer, group, weights_dir != NULL ? "checkpoint" : "model.from",
-                                     weights_dir != NULL ? weights_dir : job->model.from, err);
+                                     weights_dir != NULL ? weights_dir : trainer->from.data, err);
     if (rc < 0) goto fail;
     rc = open_epoch(trainer, weights_dir, group, err);
     if (rc < 0) goto fail;
@@ -317,6 +340,8 @@ void ash_trainer_close(struct ash_trainer *trainer)
     ash_dataset_close(trainer->valid_data);
     ash_dataset_close(trainer->train_data);
     ash_exec_fini(&trainer->exec);
+    ash_str_fini(&trainer->from);
+    ash_str_fini(&trainer->named);
     free(trainer->losses);
     free(trainer);
 }

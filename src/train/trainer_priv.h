@@ -3,6 +3,7 @@
 #define ASH_TRAIN_TRAINER_PRIV_H
 
 #include <limits.h>
+#include "base/str.h"
 #include "train/data/dataset.h"
 #include "train/layout/stages.h"
 #include "train/recover/copies.h"
@@ -45,6 +46,7 @@ struct ash_trainer {
     struct ash_source train, valid;              /* valid.ops NULL: none */
     struct ash_trainer_parts parts;
     size_t valid_sequences;
+    struct ash_str from, named;   /* model.from and data.tokenizer on this machine; of remote ones, their cached copies */
     char tokenizer_dir[PATH_MAX]; /* empty: none */
     size_t tokenizer_vocab;
     struct ash_model_config config; /* source NULL: not known yet */
@@ -53,6 +55,8 @@ struct ash_trainer {
     char arithmetic[ASH_ARITHMETIC_BYTES];
     size_t weights; /* of the whole model */
     struct ash_pending_step pending;
+    void (*before_update)(void *ctx); /* see ash_trainer_on_update; NULL: nobody asked */
+    void *before_update_ctx;
     struct ash_kept_state *kept; /* [kept_count] of epochs that are over, until the next one has it all */
     size_t kept_count;
 

@@ -1,4 +1,5 @@
-/* Fuzz target: the journal of a namespace and its logs of extents, as they are and with right checksums. */
+/* Fuzz target: the journal of a namespace and its logs of extents, as they are and with right checksums; the outlines of
+ * striped objects. */
 #include <inttypes.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -9,6 +10,7 @@
 #include "base/str.h"
 #include "storage/namespace/extents_priv.h"
 #include "storage/namespace/journal_priv.h"
+#include "storage/tier/stripe_priv.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -58,6 +60,7 @@ static void read_sealed_journal(const char *text, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    struct ash_stripe_outline outline;
     uint8_t *copy = malloc(size + 1);
 
     if (copy == NULL) return 0;
@@ -68,5 +71,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ash_extents_seal(copy, size);
     read_extents(copy, size);
     free(copy);
+    (void)ash_stripe_parse((const char *)data, size, 3, &outline);
     return 0;
 }

@@ -34,6 +34,12 @@ bool ash_member_ids_has(const struct ash_member_ids *ids, uint64_t id)
     return false;
 }
 
+void ash_member_ids_remove(struct ash_member_ids *ids, uint64_t id)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->ids[i] == id) ids->ids[i--] = ids->ids[--ids->count];
+}
+
 void ash_member_ids_add(struct ash_member_ids *ids, uint64_t id)
 {
     if (ash_member_ids_has(ids, id)) return;
@@ -46,6 +52,12 @@ void ash_member_ids_add(struct ash_member_ids *ids, uint64_t id)
         ids->room = room;
     }
     ids->ids[ids->count++] = id;
+}
+
+void ash_member_suspect(struct ash_member *member, uint64_t id)
+{
+    ash_member_ids_add(&member->suspects, id);
+    ash_member_ids_add(&member->deaf, id);
 }
 
 uint64_t ash_member_retry_ns(const struct ash_member *member)
@@ -116,6 +128,7 @@ void ash_member_close(struct ash_member *member)
     free(member->joiners);
     free(member->dead.ids);
     free(member->suspects.ids);
+    free(member->deaf.ids);
     free(member->leavers.ids);
     free(member->card);
     drop_accepted(member);
@@ -137,7 +150,7 @@ void ash_member_start(struct ash_member *member, struct ash_view *view)
     ash_member_meeting_close(member, member->meeting);
     member->state = ASH_MEMBER_RUNNING;
     member->is_ready = member->wants_leave = member->network_fails = false;
-    member->dead.count = member->suspects.count = member->leavers.count = 0;
+    member->dead.count = member->suspects.count = member->deaf.count = member->leavers.count = 0;
     member->tell_at_ns = ASH_MEMBER_NEVER;
     ash_member_join_expire(member, 0);
     ash_member_watch_begin(member);
@@ -172,6 +185,7 @@ int ash_member_reform(struct ash_member *member, const struct ash_member_terms *
     if (terms->card != NULL) memcpy(member->card, terms->card, member->opts.card_bytes);
     member->terms.card = NULL;
     member->is_ready = true;
+    member->has_agreed = false;
     member->ready_since_ns = now_ns;
     if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, ASH_MEMBER_NEVER);
     member->tell_at_ns = ASH_MEMBER_NEVER; /* it knows */
@@ -292,6 +306,7 @@ void ash_member_receive(struct ash_member *member, const struct ash_member_msg *
 {
     member->now_ns = now_ns;
     if (member->state == ASH_MEMBER_ENDED || member->state == ASH_MEMBER_IDLE || msg->from == member->opts.id) return;
+    if (member->state == ASH_MEMBER_LEAVING && msg->kind != ASH_MEMBER_STARTED) return;
     if (msg->kind == ASH_MEMBER_JOIN) {
         ash_member_join_receive(member, msg);
     } else if (msg->kind == ASH_MEMBER_STALE) {
@@ -331,19 +346,26 @@ void ash_member_peer_unreachable(struct ash_member *member, uint64_t id, uint64_
     if (member->state != ASH_MEMBER_OVER || !member->network_fails) return;
     ash_member_form_lose(member, id, false);
     if (ash_view_find(member->view, id) == member->candidate && member->candidate != member->rank) {
-        ash_member_ids_add(&member->suspects, id);
+        ash_member_suspect(member, id);
         ash_member_choose(member);
     }
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
 }
 
 /* This process was asleep: the others' silence is not theirs. */
 static void forgive(struct ash_member *member, uint64_t gap_ns)
 {
+    uint64_t now_ns = member->now_ns;
+
     for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
-        member->neighbours[i].heard_ns += gap_ns;
-    member->candidate_ns += gap_ns;
+        member->neighbours[i].heard_ns = sooner(member->neighbours[i].heard_ns + gap_ns, now_ns);
+    member->candidate_ns = sooner(member->candidate_ns + gap_ns, now_ns);
     for (size_t r = 0; member->meeting != NULL && r < member->meeting->size; r++)
-        member->meeting->seats[r].heard_ns += gap_ns;
+        member->meeting->seats[r].heard_ns = sooner(member->meeting->seats[r].heard_ns + gap_ns, now_ns);
 }
 
 void ash_member_tick(struct ash_member *member, uint64_t now_ns)
@@ -355,11 +377,6 @@ void ash_member_tick(struct ash_member *member, uint64_t now_ns)
     if (member->state == ASH_MEMBER_RUNNING) ash_member_watch_tick(member);
     if (member->state == ASH_MEMBER_OVER || member->state == ASH_MEMBER_JOINING) ash_member_follow_tick(member);
     if (member->meeting != NULL || member->starting != NULL) ash_member_form_tick(member);
-}
-
-static uint64_t sooner(uint64_t a, uint64_t b)
-{
-    return a < b ? a : b;
 }
 
 uint64_t ash_member_next_ns(const struct ash_member *member)

@@ -67,15 +67,16 @@ struct ash_member_msg {
     uint32_t accepted_epoch; /* hello: of what it has accepted since, or 0 */
     uint64_t subject;        /* lost: who; ack: who coordinates; join: who asks */
     enum ash_member_loss loss;
-    int32_t code;  /* lost: error of all calls; end: why */
-    bool is_ready; /* hello: its owner waits for the view; ack: a hello has come; heartbeat: all have started */
-    bool leaves;   /* hello: its owner will not come along */
+    int32_t code;       /* lost: error of all calls; end: why */
+    bool is_ready;      /* hello: its owner waits for the view; ack: a hello has come */
+    bool is_confirmed;  /* hello, heartbeat: all have started the sender's view */
+    bool leaves;        /* hello: its owner will not come along */
     bool network_fails; /* hello: somebody was silent, so hosts that do not answer are not waited for */
     uint32_t dead_count;
     uint64_t dead[ASH_MEMBER_DEAD_MAX]; /* hello: processes that are known to be dead */
-    struct ash_view *view;              /* propose; start, to one that may not know it */
-    const void *card;                   /* join, hello: [card_bytes] */
-    const char *why;                    /* lost, end: a sentence, or NULL */
+    struct ash_view *view; /* propose; start, to one that may not know it; hello: the last confirmed one, if another */
+    const void *card;      /* join, hello: [card_bytes] */
+    const char *why;       /* lost, end: a sentence, or NULL */
 };
 
 /* What the machine tells its owner. */

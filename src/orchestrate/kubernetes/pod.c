@@ -183,9 +183,9 @@ static int add_words(const struct ash_kube_job *job, const struct ash_kube_place
     int rc;
 
     submission.job_file = ASH_KUBE_JOB_FILE;
-    rc = ash_submission_words(&submission,
-                              &(struct ash_submission_place){.node_rank = place->node_rank, .master = place->master},
-                              &words, err);
+    rc = ash_submission_list_words(
+        &submission, &(struct ash_submission_place){.node_rank = place->node_rank, .master = place->master}, &words,
+        err);
     if (rc == 0 && is_served) {
         json_array_append_new(args, json_string("serve"));
         json_array_append_new(args, json_string("--host"));

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -54,20 +55,24 @@ static int job_path(const char *id, const char *file, char *buf, size_t buf_byte
     return used > 0 && (size_t)used < buf_bytes ? 0 : ash_err_set(err, -ENAMETOOLONG, "the path of jobs is too long");
 }
 
-/* When a process began, in ticks since boot: with its id it names it for ever. 0: there is none. */
+/* When a process began, in ticks since boot: with its id it names it for ever. 0: there is none, or it has ended and
+ * nobody has asked how. */
 static int64_t process_start(pid_t pid)
 {
-    char path[64], *text = NULL, *at;
-    size_t size = 0;
+    char path[64], text[1024] = "", *at;
     int64_t start = 0;
+    FILE *file;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    if (ash_file_read(path, 4096, &text, &size, NULL) < 0) return 0;
+    file = fopen(path, "re");
+    if (file == NULL) return 0;
+    if (fgets(text, sizeof(text), file) == NULL) text[0] = '\0';
+    fclose(file);
     at = strrchr(text, ')'); /* behind the name, which may hold anything */
+    if (at != NULL && strncmp(at, ") Z", 3) == 0) at = NULL;
     for (int field = 2; at != NULL && field < 22; field++)
         at = strchr(at + 1, ' ');
     if (at != NULL) start = strtoll(at, NULL, 10);
-    free(text);
     return start;
 }
 
@@ -123,6 +128,7 @@ static pid_t start_job(const struct keeper *keeper, const sigset_t *usual)
     pid_t pid = fork();
 
     if (pid != 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* without its keeper it saves and ends */
     sigprocmask(SIG_SETMASK, usual, NULL);
     for (size_t i = 0; i < keeper->submission->spec->env.count; i++) {
         char *pair = strdup(keeper->submission->spec->env.items[i]), *value = pair != NULL ? strchr(pair, '=') : NULL;
@@ -206,7 +212,7 @@ static bool is_here(void)
 static int print(const struct ash_submission *submission, struct ash_str *text_out, struct ash_err *err)
 {
     struct ash_submission_words words;
-    int rc = ash_submission_words(submission, &(struct ash_submission_place){0}, &words, err);
+    int rc = ash_submission_list_words(submission, &(struct ash_submission_place){0}, &words, err);
 
     for (size_t i = 0; i < submission->spec->env.count && rc == 0; i++) {
         rc = ash_command_quote(text_out, submission->spec->env.items[i]);
@@ -225,7 +231,7 @@ static int submit(const struct ash_submission *submission, char id_out[ASH_JOBS_
     struct ash_submission_words words;
     char record[PATH_MAX], end[PATH_MAX], log[PATH_MAX];
     struct keeper keeper = {.submission = submission, .record = record, .end = end, .log = log, .id = id_out};
-    int rc = ash_submission_words(submission, &(struct ash_submission_place){0}, &words, err);
+    int rc = ash_submission_list_words(submission, &(struct ash_submission_place){0}, &words, err);
 
     if (rc == 0) rc = ash_dir_make(submission->out, err);
     if (rc == 0) rc = make_id(submission->spec->name, id_out, err);
@@ -245,7 +251,7 @@ static void judge(const json_t *record, const json_t *end, struct ash_jobs_entry
     char how[64] = "";
 
     if (end == NULL) {
-        bool is_alive = pid > 0 && process_start(pid) == start;
+        bool is_alive = pid > 0 && start > 0 && process_start(pid) == start;
 
         entry->phase = is_alive ? ASH_JOBS_RUNNING : ASH_JOBS_FAILED;
         if (!is_alive) snprintf(entry->reason, sizeof(entry->reason), "its keeper, process %d, was killed", (int)pid);

@@ -83,6 +83,24 @@ int ash_slurm_read_queue(const char *text, double now, struct ash_jobs_list *lis
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for the queue") : rc;
 }
 
+size_t ash_slurm_partition_nodes(const char *text, const char *name, char *buf, size_t buf_bytes)
+{
+    size_t nodes = 0;
+
+    buf[0] = '\0';
+    for (const char *line = text; *line != '\0'; line += strcspn(line, "\n") + (strchr(line, '\n') != NULL)) {
+        size_t length = strcspn(line, "*|\n");
+        bool is_default = line[length] == '*';
+        const char *count = line + length + (is_default ? 1 : 0);
+
+        if (*count != '|') continue;
+        if (name != NULL ? strlen(name) != length || strncmp(line, name, length) != 0 : !is_default) continue;
+        nodes += (size_t)strtoul(count + 1, NULL, 10);
+        snprintf(buf, buf_bytes, "%.*s", (int)length, line);
+    }
+    return nodes;
+}
+
 /* ---- why ----------------------------------------------------------------------------------------------------------- */
 
 struct meaning {

@@ -12,20 +12,20 @@
 #include "post/rl/rl_priv.h"
 #include "train/data/examples.h"
 
-struct ash_rollout *ash_rl_rollout_of(struct ash_rl *rl, uint64_t step)
+struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step)
 {
     return &rl->rollouts[step / (uint64_t)rl->job->rl.epochs % rl->rollout_count];
 }
 
 /* Does an answer count? */
-static bool counts(const struct ash_rl *rl, const struct ash_answer_row *row)
+static bool counts(const struct ash_policy_run *rl, const struct ash_answer_row *row)
 {
     return row->count > 0 && (row->has_ended || !rl->job->rl.mask_truncated);
 }
 
 /* ---- advantages -------------------------------------------------------------------------------------------------- */
 
-static int find_advantages(const struct ash_rl *rl, struct ash_rollout *rollout, struct ash_err *err)
+static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     size_t count = rl->answer_count, samples = (size_t)rl->job->rl.samples;
     double *rewards = calloc(count, sizeof(*rewards)), *advantages = calloc(count, sizeof(*advantages)),
@@ -63,7 +63,7 @@ static int find_advantages(const struct ash_rl *rl, struct ash_rollout *rollout,
     return 0;
 }
 
-static void summarise(const struct ash_rl *rl, struct ash_rollout *rollout)
+static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollout)
 {
     size_t samples = (size_t)rl->job->rl.samples;
     double n = (double)rl->answer_count;
@@ -96,7 +96,7 @@ static size_t rows_of(const struct ash_rollout *rollout, const struct ash_answer
 }
 
 /* Put answers together in sequences of at most size rows, at least `least` of those. */
-static ssize_t pack(const struct ash_rl *rl, struct ash_rollout *rollout, size_t *lengths, uint64_t *order)
+static ssize_t pack(const struct ash_policy_run *rl, struct ash_rollout *rollout, size_t *lengths, uint64_t *order)
 {
     size_t size = (size_t)rl->job->data.seq_tokens, longest = 1, least = (size_t)rl->job->train.grains;
     ssize_t bins;
@@ -116,7 +116,7 @@ static ssize_t pack(const struct ash_rl *rl, struct ash_rollout *rollout, size_t
     return bins > 0 && (size_t)bins < least ? (ssize_t)rl->answer_count : bins;
 }
 
-int ash_rl_arrange(struct ash_rl *rl, struct ash_rollout *rollout, struct ash_err *err)
+int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     size_t *lengths = calloc(rl->answer_count, sizeof(*lengths)), *used;
     uint64_t *order = calloc(rl->answer_count, sizeof(*order));
@@ -145,14 +145,14 @@ int ash_rl_arrange(struct ash_rl *rl, struct ash_rollout *rollout, struct ash_er
 }
 
 /* The bin of a slot: grains get bins in turn, so each has its share, filled ones first. */
-static size_t bin_of_slot(const struct ash_rl *rl, uint64_t slot)
+static size_t bin_of_slot(const struct ash_policy_run *rl, uint64_t slot)
 {
     size_t grains = (size_t)rl->job->train.grains, per_grain = (size_t)rl->job->train.global_batch / grains;
 
     return (size_t)slot % per_grain * grains + (size_t)slot / per_grain;
 }
 
-static void add_answer(const struct ash_rl *rl, const struct ash_rollout *rollout, size_t a, struct ash_sample *sample)
+static void add_answer(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t a, struct ash_sample *sample)
 {
     const struct ash_answer_row *row = &rollout->answers[a];
     const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
@@ -179,7 +179,7 @@ static int compare_rows(const void *a, const void *b)
 static int read_answers(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step,
                         struct ash_sample *sample, struct ash_err *err)
 {
-    struct ash_rl *rl = (struct ash_rl *)(uintptr_t)ctx;
+    struct ash_policy_run *rl = (struct ash_policy_run *)(uintptr_t)ctx;
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step);
     size_t bin = bin_of_slot(rl, slot), end = 0, seq = (size_t)rl->job->data.seq_tokens;
 
@@ -203,7 +203,7 @@ static int read_answers(const void *ctx, uint64_t step, uint64_t slot, uint64_t 
 
 static uint64_t count_answers(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
 {
-    struct ash_rl *rl = (struct ash_rl *)(uintptr_t)ctx;
+    struct ash_policy_run *rl = (struct ash_policy_run *)(uintptr_t)ctx;
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step);
     size_t bin = bin_of_slot(rl, slot);
     uint64_t count = 0;
@@ -218,7 +218,7 @@ static const struct ash_source_ops answer_ops = {.read = read_answers, .count = 
 
 /* ---- the objective ----------------------------------------------------------------------------------------------- */
 
-static double token_weight(const struct ash_rl *rl, const struct ash_rollout *rollout, const struct ash_answer_row *row)
+static double token_weight(const struct ash_policy_run *rl, const struct ash_rollout *rollout, const struct ash_answer_row *row)
 {
     double answers = (double)rl->answer_count;
 
@@ -234,7 +234,7 @@ static double token_weight(const struct ash_rl *rl, const struct ash_rollout *ro
 }
 
 /* Where sampler and trainer have the same weights, they have the same bits: a ratio other than 1 ends the run. */
-static int check_bits(struct ash_rl *rl, const struct ash_rollout *rollout, size_t a, const float *losses,
+static int check_bits(struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t a, const float *losses,
                       struct ash_err *err)
 {
     const struct ash_answer_row *row = &rollout->answers[a];
@@ -252,7 +252,7 @@ static int check_bits(struct ash_rl *rl, const struct ash_rollout *rollout, size
     return 0;
 }
 
-static struct ash_policy_opts policy_opts(const struct ash_rl *rl)
+static struct ash_policy_opts policy_opts(const struct ash_policy_run *rl)
 {
     const struct ash_job_rl *opts = &rl->job->rl;
 
@@ -264,7 +264,7 @@ static struct ash_policy_opts policy_opts(const struct ash_rl *rl)
 }
 
 /* One answer. rows: of its sequence; first: of its first token's loss. */
-static int weigh_answer(struct ash_rl *rl, struct ash_rollout *rollout, size_t a, const struct ash_objective_rows *rows,
+static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t a, const struct ash_objective_rows *rows,
                         size_t first, double *loss_out, struct ash_err *err)
 {
     struct ash_answer_row *row = &rollout->answers[a];
@@ -299,7 +299,7 @@ static int weigh_answer(struct ash_rl *rl, struct ash_rollout *rollout, size_t a
 
 static int weigh(void *ctx, const struct ash_objective_rows *rows, double *loss_out, struct ash_err *err)
 {
-    struct ash_rl *rl = ctx;
+    struct ash_policy_run *rl = ctx;
     struct ash_rollout *rollout = ash_rl_rollout_of(rl, rows->step);
     size_t bin = bin_of_slot(rl, rows->slot);
     int rc = 0;
@@ -317,7 +317,7 @@ static int weigh(void *ctx, const struct ash_objective_rows *rows, double *loss_
 /* After a backward pass that did not need the losses before it. */
 static int look(void *ctx, const struct ash_objective_rows *rows, struct ash_err *err)
 {
-    struct ash_rl *rl = ctx;
+    struct ash_policy_run *rl = ctx;
     struct ash_rollout *rollout = ash_rl_rollout_of(rl, rows->step);
     size_t bin = bin_of_slot(rl, rows->slot);
     int rc = 0;
@@ -332,7 +332,7 @@ static int look(void *ctx, const struct ash_objective_rows *rows, struct ash_err
     return rc;
 }
 
-void ash_rl_set_parts(struct ash_rl *rl)
+void ash_rl_set_parts(struct ash_policy_run *rl)
 {
     const struct ash_job *job = rl->job;
 

@@ -12,7 +12,7 @@
 #include "base/log.h"
 #include "post/rl/rl_priv.h"
 
-static int record_path(const struct ash_rl *rl, uint64_t number, char path[PATH_MAX])
+static int record_path(const struct ash_policy_run *rl, uint64_t number, char path[PATH_MAX])
 {
     char name[64];
 
@@ -20,7 +20,7 @@ static int record_path(const struct ash_rl *rl, uint64_t number, char path[PATH_
     return ash_path_join(path, PATH_MAX, rl->dir, name);
 }
 
-static json_t *row_json(const struct ash_rl *rl, const struct ash_rollout *rollout, const struct ash_answer_row *row)
+static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollout *rollout, const struct ash_answer_row *row)
 {
     const struct ash_prompt *prompt = &rollout->prompts[row->prompt];
     json_t *ids = json_array(), *logps = json_array(), *bits = json_array();
@@ -46,7 +46,7 @@ static json_t *row_json(const struct ash_rl *rl, const struct ash_rollout *rollo
     return json;
 }
 
-void ash_rl_record(const struct ash_rl *rl, const struct ash_rollout *rollout)
+void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *rollout)
 {
     struct ash_str all = {0};
     struct ash_err err = {0};
@@ -69,7 +69,7 @@ void ash_rl_record(const struct ash_rl *rl, const struct ash_rollout *rollout)
     ash_str_fini(&all);
 }
 
-static int read_row(struct ash_rl *rl, const json_t *json, struct ash_rollout *rollout, size_t a, struct ash_err *err)
+static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_rollout *rollout, size_t a, struct ash_err *err)
 {
     struct ash_answer_row *row = &rollout->answers[a];
     const json_t *ids = json_object_get(json, "ids"), *bits = json_object_get(json, "logprob_bits");
@@ -90,7 +90,7 @@ static int read_row(struct ash_rl *rl, const json_t *json, struct ash_rollout *r
     return 0;
 }
 
-int ash_rl_reread(struct ash_rl *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err)
+int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err)
 {
     struct ash_map map = {0};
     char path[PATH_MAX];

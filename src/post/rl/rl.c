@@ -15,7 +15,7 @@
 
 /* ---- the reference ----------------------------------------------------------------------------------------------- */
 
-static int open_frozen(struct ash_rl *rl, struct ash_trainer *trainer, struct ash_err *err)
+static int open_frozen(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
 {
     const struct ash_job *job = rl->job;
     const char *dir = job->rl.reference != NULL ? job->rl.reference : job->model.from;
@@ -29,7 +29,7 @@ static int open_frozen(struct ash_rl *rl, struct ash_trainer *trainer, struct as
     return ash_pass_open(rl->frozen, ash_trainer_exec(trainer), &opts, &rl->frozen_pass, err);
 }
 
-static int reference_row(struct ash_rl *rl, const struct ash_rollout *rollout, struct ash_answer_row *row,
+static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_answer_row *row,
                          struct ash_err *err)
 {
     const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
@@ -54,7 +54,7 @@ static int reference_row(struct ash_rl *rl, const struct ash_rollout *rollout, s
 }
 
 /* Ranks share the answers. */
-static int run_reference(struct ash_rl *rl, struct ash_trainer *trainer, struct ash_rollout *rollout,
+static int run_reference(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_rollout *rollout,
                          struct ash_err *err)
 {
     size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
@@ -82,7 +82,7 @@ static int run_reference(struct ash_rl *rl, struct ash_trainer *trainer, struct 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 /* A rollout, sampled now or by earlier weights and recorded. */
-static int make_rollout(struct ash_rl *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
+static int make_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                         struct ash_err *err)
 {
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
@@ -95,7 +95,7 @@ static int make_rollout(struct ash_rl *rl, struct ash_trainer *trainer, uint64_t
 }
 
 /* The rollouts that a resumed run finds begun: those that earlier weights sampled. */
-static int find_rollout(struct ash_rl *rl, struct ash_trainer *trainer, uint64_t number, struct ash_err *err)
+static int find_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, struct ash_err *err)
 {
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
     uint64_t seed = (uint64_t)rl->job->train.seed;
@@ -113,7 +113,7 @@ static int find_rollout(struct ash_rl *rl, struct ash_trainer *trainer, uint64_t
     return rc < 0 ? rc : ash_rl_arrange(rl, rollout, err);
 }
 
-static int evaluate(struct ash_rl *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
+static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
     double share = 0.0;
     int rc = ash_rl_evaluate(rl, trainer, (size_t)rl->job->rollout.eval_count, &share, err);
@@ -126,7 +126,7 @@ static int evaluate(struct ash_rl *rl, struct ash_trainer *trainer, uint64_t ste
 
 static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
-    struct ash_rl *rl = ctx;
+    struct ash_policy_run *rl = ctx;
     uint64_t epochs = (uint64_t)rl->job->rl.epochs, lag = (uint64_t)rl->job->rollout.lag, number = step / epochs;
     int rc = 0;
 
@@ -145,7 +145,7 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
 
 static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
-    struct ash_rl *rl = ctx;
+    struct ash_policy_run *rl = ctx;
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
     int64_t every = rl->job->rollout.eval_every;
 
@@ -162,7 +162,7 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
-static int open_rollout(const struct ash_rl *rl, struct ash_rollout *rollout)
+static int open_rollout(const struct ash_policy_run *rl, struct ash_rollout *rollout)
 {
     size_t samples = (size_t)rl->job->rl.samples;
 
@@ -186,7 +186,7 @@ static int open_rollout(const struct ash_rl *rl, struct ash_rollout *rollout)
     return 0;
 }
 
-static int open_text(struct ash_rl *rl, struct ash_err *err)
+static int open_text(struct ash_policy_run *rl, struct ash_err *err)
 {
     const struct ash_job *job = rl->job;
     const char *dir = job->data.tokenizer != NULL ? job->data.tokenizer : job->model.from;
@@ -205,9 +205,9 @@ static int open_text(struct ash_rl *rl, struct ash_err *err)
 }
 
 int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *dir, FILE *screen,
-                struct ash_rl **rl_out, struct ash_err *err)
+                struct ash_policy_run **rl_out, struct ash_err *err)
 {
-    struct ash_rl *rl;
+    struct ash_policy_run *rl;
     int rc;
 
     if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "rl: which model samples? give model.from");
@@ -236,7 +236,7 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
     return 0;
 }
 
-static void close_rollout(const struct ash_rl *rl, struct ash_rollout *rollout)
+static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *rollout)
 {
     for (size_t p = 0; rollout->prompts != NULL && p < rl->prompt_count; p++)
         ash_prompt_fini(&rollout->prompts[p]);
@@ -251,7 +251,7 @@ static void close_rollout(const struct ash_rl *rl, struct ash_rollout *rollout)
     free(rollout->row_of);
 }
 
-void ash_rl_close(struct ash_rl *rl)
+void ash_rl_close(struct ash_policy_run *rl)
 {
     if (rl == NULL) return;
     for (size_t i = 0; rl->rollouts != NULL && i < rl->rollout_count; i++)
@@ -267,7 +267,7 @@ void ash_rl_close(struct ash_rl *rl)
 /* Before the trainer, and with it the model and the exec that these borrow. */
 static void end(void *ctx)
 {
-    struct ash_rl *rl = ctx;
+    struct ash_policy_run *rl = ctx;
 
     ash_core_close(rl->core);
     rl->core = NULL;
@@ -278,7 +278,7 @@ static void end(void *ctx)
     rl->frozen = NULL;
 }
 
-struct ash_trainer_parts ash_rl_parts(struct ash_rl *rl)
+struct ash_trainer_parts ash_rl_parts(struct ash_policy_run *rl)
 {
     return (struct ash_trainer_parts){.train = &rl->source,
                                       .objective = &rl->objective,

@@ -32,7 +32,7 @@ struct ash_rollout {
     size_t same_groups;     /* groups whose rewards are all equal: nothing is learned from them */
 };
 
-struct ash_rl {
+struct ash_policy_run {
     const struct ash_job *job;
     struct ash_group *group; /* of the first epoch; NULL: alone */
     const char *dir;
@@ -57,20 +57,20 @@ struct ash_rl {
 };
 
 /* rollout.c: sample the answers of rollout `number` with the trainer's weights, and reward them. */
-int ash_rl_sample(struct ash_rl *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
+int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                   struct ash_err *err);
 /* rollout.c: greedy answers to count held-out prompts; *share_out: the mean reward. */
-int ash_rl_evaluate(struct ash_rl *rl, struct ash_trainer *trainer, size_t count, double *share_out,
+int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
                     struct ash_err *err);
 /* record.c: write rollouts/step-N.jsonl. A failure is a warning. */
-void ash_rl_record(const struct ash_rl *rl, const struct ash_rollout *rollout);
+void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *rollout);
 /* record.c: read it again; returns 1, or 0 where there is none of that number. */
-int ash_rl_reread(struct ash_rl *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err);
+int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err);
 /* learn.c: advantages of a rollout, and where its answers lie in sequences. */
-int ash_rl_arrange(struct ash_rl *rl, struct ash_rollout *rollout, struct ash_err *err);
+int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
 /* The rollout that a step learns from. */
-struct ash_rollout *ash_rl_rollout_of(struct ash_rl *rl, uint64_t step);
+struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step);
 /* learn.c: the source and the objective. */
-void ash_rl_set_parts(struct ash_rl *rl);
+void ash_rl_set_parts(struct ash_policy_run *rl);
 
 #endif

@@ -14,12 +14,12 @@
 struct asked {
     struct ash_request request;
     struct ash_answer_row *row;
-    const struct ash_rl *rl;
+    const struct ash_policy_run *rl;
     int rc;
     struct ash_err err;
 };
 
-static bool is_end(const struct ash_rl *rl, int32_t id)
+static bool is_end(const struct ash_policy_run *rl, int32_t id)
 {
     for (size_t i = 0; i < rl->eos_count; i++)
         if (rl->eos[i] == id) return true;
@@ -47,7 +47,7 @@ static void take_end(void *ctx, const struct ash_request_end *end)
     asked->err = end->err;
 }
 
-static int open_core(struct ash_rl *rl, struct ash_trainer *trainer, struct ash_err *err)
+static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
 {
     const struct ash_job *job = rl->job;
     struct ash_core_opts opts = {.max_seqs = ash_min(rl->answer_count, 256),
@@ -66,7 +66,7 @@ static int open_core(struct ash_rl *rl, struct ash_trainer *trainer, struct ash_
     return ash_core_open(model, ash_trainer_exec(trainer), &opts, &rl->core, err);
 }
 
-static struct asked *ask(struct ash_rl *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
+static struct asked *ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                          const struct ash_sampler_opts *sampler, uint64_t salt)
 {
     struct asked *asked = calloc(1, sizeof(*asked));
@@ -89,7 +89,7 @@ static struct asked *ask(struct ash_rl *rl, const struct ash_prompt *prompt, str
 }
 
 /* Run what was asked to its end. */
-static int answer_all(struct ash_rl *rl, struct asked **asked, size_t count, struct ash_err *err)
+static int answer_all(struct ash_policy_run *rl, struct asked **asked, size_t count, struct ash_err *err)
 {
     int rc = 0;
 
@@ -103,7 +103,7 @@ static int answer_all(struct ash_rl *rl, struct asked **asked, size_t count, str
 }
 
 /* Everyone gets every rank's answers: what a rank has not sampled is zeros. */
-static int share(struct ash_rl *rl, struct ash_rollout *rollout, struct ash_err *err)
+static int share(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     size_t width = 2 * rl->max_tokens + 2, count = rl->answer_count * width;
     int32_t *all = calloc(count, sizeof(*all));
@@ -135,7 +135,7 @@ static int share(struct ash_rl *rl, struct ash_rollout *rollout, struct ash_err 
     return rc;
 }
 
-static int reward_row(struct ash_rl *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
+static int reward_row(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                       struct ash_err *err)
 {
     struct ash_rewarded rewarded = {.answer = prompt->answer, .tokens = row->count, .has_ended = row->has_ended};
@@ -150,7 +150,7 @@ static int reward_row(struct ash_rl *rl, const struct ash_prompt *prompt, struct
     return rc;
 }
 
-static int get_prompts(struct ash_rl *rl, struct ash_rollout *rollout, uint64_t number, struct ash_err *err)
+static int get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, uint64_t number, struct ash_err *err)
 {
     uint64_t seed = (uint64_t)rl->job->train.seed;
 
@@ -167,7 +167,7 @@ static int get_prompts(struct ash_rl *rl, struct ash_rollout *rollout, uint64_t 
     return 0;
 }
 
-static int sample_own(struct ash_rl *rl, struct ash_rollout *rollout, struct ash_err *err)
+static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     size_t samples = (size_t)rl->job->rl.samples, count = 0;
     size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
@@ -199,7 +199,7 @@ static int sample_own(struct ash_rl *rl, struct ash_rollout *rollout, struct ash
     return rc;
 }
 
-int ash_rl_sample(struct ash_rl *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
+int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                   struct ash_err *err)
 {
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
@@ -220,7 +220,7 @@ int ash_rl_sample(struct ash_rl *rl, struct ash_trainer *trainer, uint64_t numbe
     return rc;
 }
 
-int ash_rl_evaluate(struct ash_rl *rl, struct ash_trainer *trainer, size_t count, double *share_out,
+int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
                     struct ash_err *err)
 {
     struct ash_sampler_opts sampler = ash_sampler_defaults();

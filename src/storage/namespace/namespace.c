@@ -167,6 +167,11 @@ const char *ash_namespace_folder(const struct ash_namespace *space)
     return space->folder;
 }
 
+uint64_t ash_namespace_fetched_bytes(const struct ash_namespace *space)
+{
+    return space->fetched_bytes;
+}
+
 const char *ash_namespace_files(const struct ash_namespace *space)
 {
     return space->files;
@@ -286,39 +291,59 @@ static void describe(const struct ash_extents *extents, struct ash_object_info *
     info->state = ash_extents_cover(extents) ? ASH_OBJECT_EXPORTED : ASH_OBJECT_RELEASED;
 }
 
-int ash_namespace_stat(struct ash_namespace *space, const char *name, struct ash_object_info *info_out,
-                       struct ash_err *err)
+/* key is full. */
+static bool recall(struct ash_namespace *space, const char *key, struct ash_object_info *info_out)
 {
     struct ash_object_info info = {0};
-    struct ash_journal_entry entry;
     struct ash_extents *extents = NULL;
-    struct ash_tier_object remote;
-    char path[PATH_MAX], file[64], key[ASH_TIER_KEY_BYTES];
-    int rc = ash_namespace_full_key(space, name, key, err);
+    struct ash_journal_entry entry;
+    char path[PATH_MAX], file[64];
+    bool is_known = true;
 
-    if (rc == 0) rc = ash_namespace_log_path(space, key, path, err);
-    if (rc < 0) return rc;
-    if (ash_namespace_waits(space, key, &entry, file)) {
+    if (ash_namespace_waits(space, key, &entry, file))
         info = (struct ash_object_info){.state = ASH_OBJECT_LOCAL,
                                         .size_bytes = entry.size_bytes,
                                         .here_bytes = entry.size_bytes,
                                         .waits_s = entry.put_s};
-    } else if (ash_extents_open(path, NULL, &extents, NULL) == 0 &&
-               strcmp(ash_extents_get_head(extents)->key, key) == 0) {
+    else if (ash_namespace_log_path(space, key, path, NULL) == 0 && ash_extents_open(path, NULL, &extents, NULL) == 0 &&
+             strcmp(ash_extents_get_head(extents)->key, key) == 0)
         describe(extents, &info);
-    } else {
-        rc = ash_namespace_tier(space, err);
-        if (rc == 0) rc = ash_tier_stat(space->tier, key, &remote, err);
-        info = (struct ash_object_info){.state = ASH_OBJECT_REMOTE};
-        if (rc == 0) info.size_bytes = remote.size_bytes;
-        if (rc == 0) memcpy(info.version, remote.version, sizeof(info.version));
-    }
+    else
+        is_known = false;
     ash_extents_close(extents);
     pthread_mutex_lock(&space->lock);
     info.is_pinned = ash_journal_is_pinned(space->journal, key);
     pthread_mutex_unlock(&space->lock);
-    if (rc == 0) *info_out = info;
-    return rc;
+    *info_out = info;
+    return is_known;
+}
+
+bool ash_namespace_recall(struct ash_namespace *space, const char *name, struct ash_object_info *info_out)
+{
+    char key[ASH_TIER_KEY_BYTES];
+
+    return ash_namespace_full_key(space, name, key, NULL) == 0 && recall(space, key, info_out);
+}
+
+int ash_namespace_stat(struct ash_namespace *space, const char *name, struct ash_object_info *info_out,
+                       struct ash_err *err)
+{
+    struct ash_object_info info = {0};
+    struct ash_tier_object remote;
+    char key[ASH_TIER_KEY_BYTES];
+    int rc = ash_namespace_full_key(space, name, key, err);
+
+    if (rc < 0) return rc;
+    if (!recall(space, key, &info)) {
+        rc = ash_namespace_tier(space, err);
+        if (rc == 0) rc = ash_tier_stat(space->tier, key, &remote, err);
+        if (rc < 0) return rc;
+        info.state = ASH_OBJECT_REMOTE;
+        info.size_bytes = remote.size_bytes;
+        memcpy(info.version, remote.version, sizeof(info.version));
+    }
+    *info_out = info;
+    return 0;
 }
 
 /* What waits. */

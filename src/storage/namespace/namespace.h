@@ -56,12 +56,17 @@ int ash_namespace_open(const char *url, const struct ash_cache_opts *cache, cons
 void ash_namespace_close(struct ash_namespace *space);
 /* Where it lives on this machine. Borrowed. */
 const char *ash_namespace_folder(const struct ash_namespace *space);
+/* Bytes that it fetched from the remote place since it was opened. */
+uint64_t ash_namespace_fetched_bytes(const struct ash_namespace *space);
 /* Where the files of its keys are on this machine under their own names, once they were fetched. Borrowed. */
 const char *ash_namespace_files(const struct ash_namespace *space);
 
 /* What is known of an object; the server is asked only where nothing is known here. -ENOENT: no such object. */
 int ash_namespace_stat(struct ash_namespace *space, const char *name, struct ash_object_info *info_out,
                        struct ash_err *err);
+
+/* The same without ever asking the server. False where nothing is known of it here. */
+bool ash_namespace_recall(struct ash_namespace *space, const char *name, struct ash_object_info *info_out);
 
 /* Receives an object that is known here. A negative result ends the list and is returned. */
 typedef int (*ash_object_each_fn)(void *ctx, const char *key, const struct ash_object_info *info);

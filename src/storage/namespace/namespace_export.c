@@ -84,7 +84,7 @@ static int take_file(const char *path, const char *to, bool wants_move, struct a
     if (!wants_move) out = open(to, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     rc = !wants_move && out < 0 ? -errno : copy_bytes(fd, out, &entry->size_bytes, &entry->hash);
     if (rc == 0 && wants_move && fsync(fd) < 0) rc = -errno;
-    if (rc == 0 && wants_move && rename(path, to) < 0) rc = -errno;
+    if (rc == 0 && wants_move && link(path, to) < 0) rc = -errno; /* under both names until the journal has it */
     if (out >= 0) {
         int flushed = ash_io_flush_close(out);
 
@@ -118,6 +118,7 @@ int ash_namespace_put(struct ash_namespace *space, const char *name, const char 
     measure_queue(space);
     pthread_cond_broadcast(&space->changed);
     pthread_mutex_unlock(&space->lock);
+    if (rc == 0 && wants_move && unlink(path) < 0) rc = ash_io_fail(err, -errno, path, "remove");
     if (rc == 0 && is_replaced && ash_namespace_put_path(space, older_file, to, NULL) == 0) unlink(to);
     return rc;
 }

@@ -241,6 +241,7 @@ void ash_namespace_count(struct ash_namespace *space, uint64_t bytes)
 {
     uint64_t step = space->cache.bytes > 0 ? (uint64_t)space->cache.bytes / LOOK_SHARE : LOOK_BYTES;
 
+    space->fetched_bytes += bytes;
     space->since_bytes += bytes;
     if (space->since_bytes <= step) return;
     space->since_bytes = 0;

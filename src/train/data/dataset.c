@@ -13,7 +13,9 @@
 #include "base/hash.h"
 #include "base/math.h"
 #include "base/rng.h"
+#include "storage/tier/tier.h"
 #include "train/data/dataset_folder.h"
+#include "train/data/dataset_remote.h"
 #include "train/data/shard.h"
 #include "train/data/source.h"
 
@@ -25,6 +27,8 @@ struct ash_dataset {
     size_t block_windows, mixed_blocks; /* 0: full order */
     uint64_t seed, hash, tokenizer_hash;
     int32_t eos_id;
+    struct ash_dataset_remote *remote; /* NULL: the shards are mapped files */
+    bool shares_blocks;
 };
 
 static int alloc_shards(struct ash_dataset *dataset, size_t count, struct ash_err *err)
@@ -101,18 +105,53 @@ static int open_folder(struct ash_dataset *dataset, const char *dir, struct ash_
     return rc;
 }
 
+static int open_remote(struct ash_dataset *dataset, const char *url, struct ash_err *err)
+{
+    const struct ash_data_manifest *manifest;
+    size_t count;
+    int rc = ash_dataset_remote_open(url, &dataset->remote, err);
+
+    if (rc < 0) return rc;
+    manifest = ash_dataset_remote_manifest(dataset->remote);
+    count = ash_dataset_remote_count(dataset->remote);
+    rc = alloc_shards(dataset, count, err);
+    if (rc == 0 && manifest != NULL)
+        set_vocabulary(dataset, manifest->vocab_size, manifest->tokenizer_hash, manifest->eos_id);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        const char *name = manifest != NULL ? manifest->shards[i].file : url;
+        struct ash_shard *shard = NULL;
+
+        rc = ash_shard_open_source(ash_dataset_remote_source(dataset->remote, i), name, &shard, err);
+        if (rc < 0) return rc;
+        if (manifest == NULL)
+            set_vocabulary(dataset, ash_shard_get_info(shard)->vocab_size, ash_shard_get_info(shard)->tokenizer_hash,
+                           -1);
+        append_shard(dataset, shard);
+        if (manifest != NULL) rc = ash_data_manifest_check(manifest, i, shard, name, err);
+    }
+    return rc;
+}
+
+/* A place in S3, a folder or a file. */
+static int open_path(struct ash_dataset *dataset, const char *path, struct ash_err *err)
+{
+    struct stat st;
+
+    if (ash_tier_is_url(path)) return open_remote(dataset, path, err);
+    if (stat(path, &st) < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    return S_ISDIR(st.st_mode) ? open_folder(dataset, path, err) : open_file(dataset, path, err);
+}
+
 int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out,
                      struct ash_err *err)
 {
     struct ash_dataset *dataset = NULL;
-    struct stat st;
     int rc;
 
     if (seq_tokens == 0) return ash_err_set(err, -EINVAL, "%s: a sequence needs at least one token", path);
-    if (stat(path, &st) < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
     dataset = calloc(1, sizeof(*dataset));
     if (dataset == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", path);
-    rc = S_ISDIR(st.st_mode) ? open_folder(dataset, path, err) : open_file(dataset, path, err);
+    rc = open_path(dataset, path, err);
     if (rc < 0) goto fail;
     dataset->seq_tokens = seq_tokens;
     dataset->seed = seed;
@@ -136,6 +175,7 @@ void ash_dataset_close(struct ash_dataset *dataset)
     if (dataset == NULL) return;
     for (size_t i = 0; i < dataset->shard_count; i++)
         ash_shard_close(dataset->shards[i]);
+    ash_dataset_remote_close(dataset->remote);
     free(dataset->shards);
     free(dataset->starts);
     free(dataset);
@@ -257,6 +297,50 @@ static size_t sample_token(const struct ash_dataset *dataset, uint64_t step, uin
     return window * dataset->seq_tokens;
 }
 
+bool ash_dataset_is_remote(const struct ash_dataset *dataset)
+{
+    return dataset->remote != NULL;
+}
+
+void ash_dataset_share_blocks(struct ash_dataset *dataset)
+{
+    dataset->shares_blocks = true;
+}
+
+const char *ash_dataset_folder(const struct ash_dataset *dataset)
+{
+    return dataset->remote != NULL ? ash_dataset_remote_folder(dataset->remote) : NULL;
+}
+
+/* Want tokens [token, end) and, inside a shard, the one after them: the last target. */
+static void want_tokens(const struct ash_dataset *dataset, size_t token, size_t end, uint64_t order, bool is_kept)
+{
+    for (size_t s = shard_at(dataset, token); token < end; s++) {
+        size_t stop = ash_min(end, dataset->starts[s + 1]), bytes;
+        size_t next = ash_min(stop + 1, dataset->starts[s + 1]);
+        uint64_t offset = ash_shard_bytes_of(dataset->shards[s], token - dataset->starts[s], next - token, &bytes);
+
+        ash_dataset_remote_want(dataset->remote, s, offset, bytes, order, is_kept);
+        token = stop;
+    }
+}
+
+void ash_dataset_want(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    uint64_t number = step * slots_per_step + slot, index = number % dataset->windows;
+    size_t token = sample_token(dataset, step, slot, slots_per_step), seq = dataset->seq_tokens;
+    size_t block_tokens = dataset->block_windows * seq, first;
+
+    if (dataset->remote == NULL) return;
+    if (block_tokens == 0 || dataset->shares_blocks) {
+        want_tokens(dataset, token, token + seq, number, false);
+        return;
+    }
+    first = token / block_tokens * block_tokens;
+    want_tokens(dataset, first, ash_min(first + block_tokens, dataset->windows * seq),
+                number - index % (dataset->mixed_blocks * dataset->block_windows), true);
+}
+
 size_t ash_dataset_count_targets(const struct ash_dataset *dataset, uint64_t step, uint64_t slot,
                                  uint64_t slots_per_step)
 {
@@ -316,11 +400,17 @@ static uint64_t count_source(const void *ctx, uint64_t step, uint64_t slot, uint
     return ash_dataset_count_targets(ctx, step, slot, slots_per_step);
 }
 
-static const struct ash_source_ops source_ops = {.read = read_source, .count = count_source};
+static void want_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    ash_dataset_want(ctx, step, slot, slots_per_step);
+}
+
+static const struct ash_source_ops source_ops = {.read = read_source, .count = count_source},
+                                   remote_ops = {.read = read_source, .count = count_source, .want = want_source};
 
 struct ash_source ash_dataset_source(const struct ash_dataset *dataset)
 {
-    return (struct ash_source){.ops = &source_ops,
+    return (struct ash_source){.ops = ash_dataset_is_remote(dataset) ? &remote_ops : &source_ops,
                                .ctx = dataset,
                                .tokens = ash_dataset_tokens(dataset),
                                .windows = ash_dataset_windows(dataset),

@@ -4,6 +4,7 @@
 #ifndef ASH_TRAIN_DATASET_H
 #define ASH_TRAIN_DATASET_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
@@ -21,7 +22,7 @@ struct ash_sample {
     size_t doc_count;
 };
 
-/* path: a token shard, or a folder of them as `ashlar data` writes it. The shards of a folder are one sequence of
+/* path: a token shard, or a folder of them as `ashlar data` writes it; s3://bucket/prefix names the same in S3. The shards of a folder are one sequence of
  * tokens in the order of its manifest; window w is the tokens [w * seq_tokens, (w + 1) * seq_tokens), a shorter rest at
  * the end is left out. Every epoch visits every window once, in the order of the permutation named by (seed, epoch).
  * Bounds of documents are checked here, ids when they are read (a pass over terabytes would keep a job from starting).
@@ -50,6 +51,16 @@ int32_t ash_dataset_eos_id(const struct ash_dataset *dataset); /* what ends each
  * damaged after it was written); err then names shard and token, and what sample points to is undefined. */
 int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
                      struct ash_sample *sample, struct ash_err *err);
+
+/* Sample (step, slot) will be read: data that are not here are fetched ahead. Of data in block order, whole blocks are
+ * (unless ash_dataset_share_blocks says otherwise). */
+void ash_dataset_want(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step);
+/* Are the data in S3? */
+bool ash_dataset_is_remote(const struct ash_dataset *dataset);
+/* Other machines read other windows of the same blocks: fetch windows, not blocks. Before the first read. */
+void ash_dataset_share_blocks(struct ash_dataset *dataset);
+/* The folder of this machine that has the files of a tokenizer next to remote data, or NULL. Borrowed. */
+const char *ash_dataset_folder(const struct ash_dataset *dataset);
 
 /* Rows of a sample that have a target, from the bounds of documents alone: no id is read. */
 size_t ash_dataset_count_targets(const struct ash_dataset *dataset, uint64_t step, uint64_t slot,

@@ -51,7 +51,8 @@ static int check_bounds(const struct ash_examples *examples, struct ash_err *err
     for (size_t i = 0; i <= examples->count; i++) {
         int64_t start = examples->starts[i];
 
-        if (start < 0 || (uint64_t)start > examples->tokens || (i > 0 && (size_t)start <= end) || (i == 0 && start != 0))
+        if (start < 0 || (uint64_t)start > examples->tokens || (i > 0 && (size_t)start <= end) ||
+            (i == 0 && start != 0))
             return ash_err_set(err, -EBADMSG, "example %zu starts at token %" PRId64 ": starts must ascend from 0", i,
                                start);
         end = (size_t)start;
@@ -130,8 +131,7 @@ static void find_hash(struct ash_examples *examples)
 
     hash = ash_hash_bytes(examples->targets, examples->tokens, hash);
     hash = ash_hash_bytes(examples->starts, (examples->count + 1) * sizeof(*examples->starts), hash);
-    if (examples->margins != NULL)
-        hash = ash_hash_bytes(examples->margins, examples->count / 2 * sizeof(float), hash);
+    if (examples->margins != NULL) hash = ash_hash_bytes(examples->margins, examples->count / 2 * sizeof(float), hash);
     examples->hash = hash;
 }
 

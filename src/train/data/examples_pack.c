@@ -206,8 +206,7 @@ static int choose_units(struct ash_packed *packed, struct ash_err *err)
 /* ---- epochs ------------------------------------------------------------------------------------------------------ */
 
 /* Sort members by bin; inside a bin longest first, as they were placed. */
-static void list_members(const struct ash_packed *packed, struct plan *plan, const size_t *bin_of,
-                         const uint64_t *rank)
+static void list_members(const struct ash_packed *packed, struct plan *plan, const size_t *bin_of, const uint64_t *rank)
 {
     memset(plan->starts, 0, (packed->bin_count + 1) * sizeof(*plan->starts));
     for (size_t i = 0; i < packed->unit_count; i++)
@@ -248,9 +247,8 @@ static int make_plan(struct ash_packed *packed, struct plan *plan, uint64_t epoc
             rank[i] = ash_rng_permute(packed->opts.seed, ash_hash_mix(STREAM_TIES + (epoch << 32)), i, count);
             bin_of[i] = i;
         }
-        bins = packed->opts.packing
-                   ? ash_pack_plan(packed->lengths, rank, count, packed->opts.seq_tokens, bin_of)
-                   : (ssize_t)count;
+        bins = packed->opts.packing ? ash_pack_plan(packed->lengths, rank, count, packed->opts.seq_tokens, bin_of)
+                                    : (ssize_t)count;
     }
     if (bins > 0) {
         packed->bin_count = (size_t)bins; /* the same in every epoch: lengths decide it */

@@ -7,6 +7,10 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/math.h"
+
+#define AHEAD_STEPS 8
+#define AHEAD_SLICES 4
 
 int ash_feed_init(struct ash_feed *feed, size_t seq_tokens, size_t max_sequences, struct ash_err *err)
 {
@@ -47,12 +51,25 @@ void ash_feed_fini(struct ash_feed *feed)
     memset(feed, 0, sizeof(*feed));
 }
 
+/* Say what will be read: this slice, and the same of the next steps, or what follows it where there are none. */
+static void want_ahead(const struct ash_feed_slice *slice)
+{
+    uint64_t steps = ash_min(slice->more_steps, AHEAD_STEPS), slots = slice->count;
+
+    if (slice->source->ops->want == NULL) return;
+    if (steps == 0) slots = ash_min(AHEAD_SLICES * slice->count, slice->slots_per_step - slice->first_slot);
+    for (uint64_t t = 0; t <= steps; t++)
+        for (uint64_t s = 0; s < slots; s++)
+            slice->source->ops->want(slice->source->ctx, slice->step + t, slice->first_slot + s, slice->slots_per_step);
+}
+
 int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, struct ash_err *err)
 {
     const struct ash_source *source = slice->source;
     size_t doc_count = 0, sequences = 0;
 
     ash_assert(slice->count <= feed->max_sequences);
+    want_ahead(slice);
     for (size_t s = 0; s < slice->count; s++) {
         size_t row = sequences * feed->seq_tokens;
         struct ash_sample sample = {
@@ -81,7 +98,8 @@ uint64_t ash_feed_count(const struct ash_feed_slice *slice)
     uint64_t targets = 0;
 
     for (uint64_t s = 0; s < slice->count; s++)
-        targets += slice->source->ops->count(slice->source->ctx, slice->step, slice->first_slot + s, slice->slots_per_step);
+        targets +=
+            slice->source->ops->count(slice->source->ctx, slice->step, slice->first_slot + s, slice->slots_per_step);
     return targets;
 }
 

@@ -28,6 +28,7 @@ struct ash_feed_slice {
     const struct ash_source *source;
     uint64_t step, slots_per_step;
     uint64_t first_slot, count;
+    uint64_t more_steps; /* that will want the same slots; remote data are fetched ahead for them */
 };
 
 /* Memory for batches of at most max_sequences sequences of seq_tokens. 0 or -ENOMEM. */

@@ -18,6 +18,8 @@ struct ash_source_ops {
                 struct ash_err *err);
     /* Rows of it with a target. */
     uint64_t (*count)(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step);
+    /* It will be read: what is not here is fetched ahead. NULL: all is here. */
+    void (*want)(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step);
 };
 
 struct ash_source {

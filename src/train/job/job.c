@@ -49,9 +49,10 @@ static const struct ash_opt model_opts[] = {
 
 #define DATA(field) offsetof(struct ash_job_data, field)
 static const struct ash_opt data_opts[] = {
-    {"train", ASH_OPT_STRING, DATA(train), NULL, "token shards to learn from: a folder that `ashlar data` wrote, or s3://bucket/prefix", 0, 0,
+    {"train", ASH_OPT_STRING, DATA(train), NULL,
+     "token shards to learn from: a folder that `ashlar data` wrote, or s3://bucket/prefix", 0, 0, NULL},
+    {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on, likewise", 0, 0,
      NULL},
-    {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on", 0, 0, NULL},
     {"tokenizer", ASH_OPT_STRING, DATA(tokenizer), NULL,
      "folder with tokenizer.json; default: that of model.from, or the one next to the data", 0, 0, NULL},
     {"seq", ASH_OPT_INT, DATA(seq_tokens), "256", "tokens in a sequence", 1, 1e7, NULL},
@@ -59,8 +60,8 @@ static const struct ash_opt data_opts[] = {
      "order of the data in an epoch: any window after any other, or block by block, which reads remote data in few large "
      "pieces",
      0, 0, shuffle_names},
-    {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1, 1e12,
-     NULL},
+    {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1,
+     1e12, NULL},
     {"mixed_blocks", ASH_OPT_INT, DATA(mixed_blocks), "64",
      "data.shuffle=block: blocks whose sequences are mixed; that many are kept at hand", 1, 1e6, NULL},
 };
@@ -97,6 +98,20 @@ static const struct ash_opt train_opts[] = {
      "seconds that the last checkpoint waits for room on a full disk; 0: it fails at once", 0, 1e6, NULL},
     {"hash_every", ASH_OPT_INT, TRAIN(hash_every), "100",
      "steps between state hashes in the log (and at saves and the end); 0: only there", 0, MAX_COUNT, NULL},
+};
+
+#define SAVE(field) offsetof(struct ash_job_save, field)
+static const struct ash_opt save_opts[] = {
+    {"to", ASH_OPT_LIST, SAVE(to), NULL,
+     "places of checkpoints: folders and s3://bucket/prefix. All ranks write to the first folder that works; the others "
+     "get copies. Default: checkpoints/ in the run's folder",
+     0, 0, NULL},
+    {"keep", ASH_OPT_LIST, SAVE(keep), NULL,
+     "newest checkpoints that are kept in each place of save.to, in its order; 0: all. Default: train.keep", 0, 0,
+     NULL},
+    {"memory", ASH_OPT_INT, SAVE(memory_bytes), "512mi",
+     "bytes that each process may take for copies of the state while they are written; with less, steps may wait", 16e6,
+     1e15, NULL},
 };
 
 #define MESH(field) offsetof(struct ash_job_mesh, field)
@@ -185,6 +200,8 @@ static const struct ash_opt_table model_table = {"model", "what is trained", mod
 static const struct ash_opt_table data_table = {"data", "what it learns from", data_opts, ASH_COUNT(data_opts)};
 static const struct ash_opt_table train_table = {"train", "how long, in which pieces", train_opts,
                                                  ASH_COUNT(train_opts)};
+static const struct ash_opt_table save_table = {"save", "where checkpoints go; nothing here changes a bit", save_opts,
+                                                ASH_COUNT(save_opts)};
 static const struct ash_opt_table mesh_table = {"mesh", "how ranks share the work; nothing here changes a bit",
                                                 mesh_opts, ASH_COUNT(mesh_opts)};
 static const struct ash_opt_table recover_table = {"recover", "when ranks are lost; nothing here changes a bit",
@@ -200,21 +217,14 @@ static const struct ash_opt_table runtime_table = {"runtime", "this process; not
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS])
 {
     const struct ash_opt_binding sections[] = {
-        {&model_table, &job->model},
-        {&data_table, &job->data},
-        {&train_table, &job->train},
-        {&mesh_table, &job->mesh},
-        {&recover_table, &job->recover},
-        {&optimizer_table, &job->optimizer},
-        {&schedule_table, &job->schedule},
-        {&guard_table, &job->guard},
-        {&runtime_table, &job->runtime},
-        {&ash_job_sft_table, &job->sft},
-        {&ash_job_lora_table, &job->lora},
-        {&ash_job_dpo_table, &job->dpo},
-        {&ash_job_reward_table, &job->reward},
-        {&ash_job_rl_table, &job->rl},
-        {&ash_job_rollout_table, &job->rollout},
+        {&model_table, &job->model},         {&data_table, &job->data},
+        {&train_table, &job->train},         {&save_table, &job->save},
+        {&mesh_table, &job->mesh},           {&recover_table, &job->recover},
+        {&optimizer_table, &job->optimizer}, {&schedule_table, &job->schedule},
+        {&guard_table, &job->guard},         {&runtime_table, &job->runtime},
+        {&ash_job_sft_table, &job->sft},     {&ash_job_lora_table, &job->lora},
+        {&ash_job_dpo_table, &job->dpo},     {&ash_job_reward_table, &job->reward},
+        {&ash_job_rl_table, &job->rl},       {&ash_job_rollout_table, &job->rollout},
         {&ash_arithmetic_table, &job->arithmetic},
     };
 

@@ -46,6 +46,12 @@ struct ash_job_train {
     int64_t valid_every, valid_batches, save_every, keep, save_wait, hash_every;
 };
 
+struct ash_job_save {
+    struct ash_opt_list to;   /* places: folders and s3://...; none: the run's folder */
+    struct ash_opt_list keep; /* of each place: newest checkpoints that are kept; missing: train.keep */
+    int64_t memory_bytes;     /* of a process, for copies of what is being written */
+};
+
 struct ash_job_mesh {
     int64_t dp, fsdp, tp, pp, cp, ep; /* sizes of the axes; dp 0: what the others leave */
     int64_t zero;                     /* 1, 2 or 3: what fsdp shards */
@@ -82,6 +88,7 @@ struct ash_job {
     struct ash_job_model model;
     struct ash_job_data data;
     struct ash_job_train train;
+    struct ash_job_save save;
     struct ash_job_mesh mesh;
     struct ash_job_recover recover;
     struct ash_optimizer_opts optimizer;
@@ -97,7 +104,7 @@ struct ash_job {
     struct ash_arithmetic_opts arithmetic; /* prompts of rl.prompts=arithmetic */
 };
 
-#define ASH_JOB_SECTIONS 16
+#define ASH_JOB_SECTIONS 17
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);

@@ -130,7 +130,8 @@ static int resolve_model(struct ash_job *job, struct ash_err *err)
 static int resolve_rl(struct ash_job *job, struct ash_err *err)
 {
     int64_t longest = job->rollout.max_prompt_tokens + job->rollout.max_tokens, fit = job->data.seq_tokens / longest;
-    int64_t answers = job->rl.prompts_per_step * job->rl.samples, grains = job->train.grains > 0 ? job->train.grains : 8;
+    int64_t answers = job->rl.prompts_per_step * job->rl.samples,
+            grains = job->train.grains > 0 ? job->train.grains : 8;
 
     if (fit == 0)
         return ash_err_set(err, -EINVAL,

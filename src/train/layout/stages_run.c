@@ -40,7 +40,8 @@ static int read_micro(const struct step *now, struct ash_stage_slot *slot, size_
                                    .step = now->step,
                                    .slots_per_step = (uint64_t)train->global_batch,
                                    .first_slot = grain * grain_slots + in_grain * stages->micro_batch,
-                                   .count = stages->micro_batch};
+                                   .count = stages->micro_batch,
+                                   .more_steps = (uint64_t)train->steps - ash_min(now->step + 1, (size_t)train->steps)};
 
     int rc = 0;
 

@@ -52,7 +52,8 @@ static int lose_one(struct ash_trainer *trainer, struct ash_group *group)
         ash_optimizer_update(&stage->optimizer, stage->grads, norm, 0.01);
         raise(SIGKILL);
     }
-    return ash_stages_update(stages, norm, 0.01, NULL) < 0 ? 0 : 3;
+    ash_stages_update(stages, norm, 0.01);
+    return ash_stages_commit(stages, true, NULL) < 0 ? 0 : 3;
 }
 
 static int run(struct ash_group *group, struct shared *shared, const void *arg)
