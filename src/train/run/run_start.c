@@ -27,6 +27,7 @@ static int make_paths(struct ash_run *run, struct ash_err *err)
         ash_path_join(run->report, sizeof(run->report), dir, "report.html") < 0 ||
         ash_path_join(run->lock_path, sizeof(run->lock_path), dir, ".lock") < 0 ||
         ash_path_join(run->stop_path, sizeof(run->stop_path), dir, ".stopped") < 0 ||
+        ash_path_join(run->ledger_path, sizeof(run->ledger_path), dir, "ledger.json") < 0 ||
         ash_path_join(run->log_path, sizeof(run->log_path), dir, "log.jsonl") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
     rc = ash_places_init(&run->places, run->job, run->checkpoints, err);
