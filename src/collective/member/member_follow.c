@@ -13,6 +13,10 @@ void ash_member_choose(struct ash_member *member)
     const struct ash_view *view = member->view;
     size_t rank = 0;
 
+    if (member->has_agreed) { /* its vote is given: whoever has it goes on, or nobody */
+        ash_member_end(member, 0, NULL);
+        return;
+    }
     while (rank != member->rank && (ash_member_ids_has(&member->dead, view->members[rank].id) ||
                                     ash_member_ids_has(&member->suspects, view->members[rank].id)))
         rank++;
@@ -106,7 +110,8 @@ void ash_member_follow_tick(struct ash_member *member)
         member->network_fails = true;
         ash_member_choose(member);
     }
-    if (member->now_ns >= member->hello_at_ns && member->candidate != member->rank) say_hello(member);
+    if (member->state == ASH_MEMBER_OVER && member->now_ns >= member->hello_at_ns && member->candidate != member->rank)
+        say_hello(member);
 }
 
 /* ---- the coordinator's messages ---------------------------------------------------------------------------------- */
@@ -119,6 +124,7 @@ static bool is_trusted(const struct ash_member *member, uint64_t id)
 
 static void follow(struct ash_member *member, size_t rank)
 {
+    if (member->has_agreed) return;
     ash_member_ids_remove(&member->suspects, member->view->members[rank].id);
     member->candidate = rank;
     member->candidate_ns = member->now_ns;
@@ -150,12 +156,26 @@ static bool is_acceptable(const struct ash_member *member, const struct ash_view
            (member->view == NULL || view->epoch > member->view->epoch);
 }
 
+/* Who leaves gives its vote for good: the view starts without it, so it could not take the vote back. */
+static void agree(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    struct ash_member_msg answer = ash_member_message(member, ASH_MEMBER_ACCEPT);
+
+    member->has_agreed = true;
+    answer.proposal = msg->view->proposal;
+    ash_member_send(member, msg->from, &answer);
+}
+
 static void on_propose(struct ash_member *member, const struct ash_member_msg *msg)
 {
     struct ash_member_msg answer = ash_member_message(member, ASH_MEMBER_ACCEPT);
-    bool is_follower = member->state == ASH_MEMBER_OVER && member->is_ready && !member->terms.leaves &&
-                       member->candidate != member->rank && member->view->members[member->candidate].id == msg->from;
+    bool is_follower = member->state == ASH_MEMBER_OVER && member->is_ready && member->candidate != member->rank &&
+                       member->view->members[member->candidate].id == msg->from;
 
+    if (is_follower && member->terms.leaves && msg->view != NULL) {
+        agree(member, msg);
+        return;
+    }
     if (!is_acceptable(member, msg->view) || (!is_follower && member->state != ASH_MEMBER_JOINING)) return;
     if (member->state == ASH_MEMBER_JOINING && member->accepted != NULL && member->accepted->epoch > msg->view->epoch)
         return;

@@ -37,6 +37,7 @@ static void withdraw(struct ash_member_meeting *meeting)
 void ash_member_form_begin(struct ash_member *member)
 {
     struct ash_member_meeting *meeting = calloc(1, sizeof(*meeting));
+    struct ash_member_event news = {.kind = ASH_MEMBER_EVENT_NEWS, .view = member->view, .rank = member->rank};
     size_t size = member->view->size;
     uint64_t short_ns = SUSPECT_RETRIES * ash_member_retry_ns(member), silent_ns = member->opts.silent_ns;
 
@@ -65,6 +66,7 @@ void ash_member_form_begin(struct ash_member *member)
         }
         if (!is_open(seat)) meeting->unresolved--;
     }
+    member->opts.ops->event(member->opts.ctx, &news);
 }
 
 /* ---- what is proposed -------------------------------------------------------------------------------------------- */
@@ -147,6 +149,37 @@ static void send_propose(struct ash_member *member, size_t rank)
     ash_member_send(member, msg.view->members[rank].id, &msg);
 }
 
+/* Does this rank leave, and is its vote needed? */
+static bool is_vote_missing(const struct ash_member *member, size_t rank)
+{
+    const struct ash_member_seat *seat = &member->meeting->seats[rank];
+
+    return member->opts.ops->decide == NULL && seat->leaves && !seat->has_agreed && !seat->is_dead &&
+           !seat->is_given_up && rank != member->rank;
+}
+
+/* Without a register those who leave have to agree. Returns how many have not. */
+static size_t call_leavers(struct ash_member *member)
+{
+    struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_PROPOSE);
+    size_t missing = 0;
+
+    msg.view = member->meeting->proposed;
+    for (size_t r = 0; r < member->meeting->size; r++) {
+        if (!is_vote_missing(member, r)) continue;
+        ash_member_send(member, member->view->members[r].id, &msg);
+        missing++;
+    }
+    return missing;
+}
+
+static bool have_leavers_agreed(const struct ash_member *member)
+{
+    for (size_t r = 0; r < member->meeting->size; r++)
+        if (is_vote_missing(member, r)) return false;
+    return true;
+}
+
 static void check_answers(struct ash_member *member);
 
 static void propose(struct ash_member *member, size_t size)
@@ -168,6 +201,10 @@ static void propose(struct ash_member *member, size_t size)
     }
     meeting->proposed = view;
     meeting->answered_count = 0;
+    for (size_t r = 0; r < meeting->size; r++)
+        meeting->seats[r].has_agreed = false;
+    meeting->proposed_ns = member->now_ns;
+    call_leavers(member);
     for (size_t r = 0; r < size; r++) {
         meeting->answer_heard_ns[r] = member->now_ns;
         meeting->answered[r] = view->members[r].id == member->opts.id;
@@ -203,7 +240,7 @@ static void advance(struct ash_member *member)
 {
     struct ash_member_meeting *meeting = member->meeting;
     const struct ash_member_terms *terms = &member->terms;
-    size_t size = member->joiner_count;
+    size_t size = member->joiner_count, survivors = 0;
     uint64_t waited_ns;
 
     if (!member->is_ready || meeting->proposed != NULL) return;
@@ -214,7 +251,12 @@ static void advance(struct ash_member *member)
     if (meeting->complete_ns == 0) meeting->complete_ns = member->now_ns;
     waited_ns = member->now_ns - meeting->complete_ns;
     for (size_t r = 0; r < meeting->size; r++)
-        size += comes_along(&meeting->seats[r]);
+        survivors += comes_along(&meeting->seats[r]);
+    if (survivors == 0 && size > 0) { /* newcomers have nothing to go on from: the coordinator stays with them */
+        member->terms.leaves = meeting->seats[member->rank].leaves = false;
+        survivors = 1;
+    }
+    size += survivors;
     if (!has_right(member)) {
         if (waited_ns >= member->opts.yield_ns && member->opts.ops->decide == NULL)
             give_up(member, -EHOSTUNREACH,
@@ -303,7 +345,7 @@ static void check_answers(struct ash_member *member)
     uint64_t winner = 0;
     int rc = 1;
 
-    if (meeting->answered_count < meeting->proposed->size) return;
+    if (meeting->answered_count < meeting->proposed->size || !have_leavers_agreed(member)) return;
     if (member->opts.ops->decide != NULL)
         rc = member->opts.ops->decide(member->opts.ctx, meeting->proposed->epoch, meeting->proposed->proposal, &winner);
     if (rc == 1)
@@ -377,9 +419,14 @@ static void on_accept(struct ash_member *member, const struct ash_member_msg *ms
 
     if (meeting == NULL || meeting->proposed == NULL || meeting->proposed->proposal != msg->proposal) return;
     rank = ash_view_find(meeting->proposed, msg->from);
-    if (rank == SIZE_MAX || meeting->answered[rank]) return;
-    meeting->answered[rank] = true;
-    meeting->answered_count++;
+    if (rank == SIZE_MAX) {
+        rank = ash_view_find(member->view, msg->from);
+        if (rank == SIZE_MAX || !meeting->seats[rank].leaves) return;
+        meeting->seats[rank].has_agreed = true;
+    } else if (!meeting->answered[rank]) {
+        meeting->answered[rank] = true;
+        meeting->answered_count++;
+    }
     check_answers(member);
 }
 
@@ -485,6 +532,11 @@ static void call_unanswered(struct ash_member *member)
     struct ash_member_meeting *meeting = member->meeting;
     bool is_void = false;
 
+    if (call_leavers(member) > 0 && member->now_ns - meeting->proposed_ns > member->opts.silent_ns) {
+        is_void = true;
+        for (size_t r = 0; r < meeting->size; r++)
+            if (is_vote_missing(member, r)) meeting->seats[r].is_given_up = true;
+    }
     for (size_t r = 0; r < meeting->proposed->size; r++) {
         uint64_t id = meeting->proposed->members[r].id;
         size_t rank = ash_view_find(member->view, id);
@@ -529,7 +581,7 @@ void ash_member_form_tick(struct ash_member *member)
     if (meeting->proposed == NULL) {
         call_missing(member);
         advance(member);
-    } else if (meeting->answered_count == meeting->proposed->size) {
+    } else if (meeting->answered_count == meeting->proposed->size && have_leavers_agreed(member)) {
         check_answers(member); /* the register did not answer */
     } else {
         call_unanswered(member);

@@ -41,6 +41,7 @@ struct ash_member_seat {
     uint64_t heard_ns;
     char *card; /* [card_bytes] of its hello, or NULL */
     bool has_come, is_ready, leaves, is_dead, is_given_up;
+    bool has_agreed; /* leaves, and gives its vote to what is proposed */
 };
 
 /* A meeting that this process coordinates. */
@@ -51,7 +52,8 @@ struct ash_member_meeting {
     uint64_t since_ns, complete_ns; /* complete: nobody is left to wait for; 0: not yet */
     uint64_t retry_at_ns;
     uint32_t epoch_max;        /* of everything that anybody has accepted */
-    struct ash_view *proposed; /* NULL: gathering */
+    struct ash_view *proposed; /* NULL: gathering, */
+    uint64_t proposed_ns;      /* and since when */
     bool *answered;            /* [proposed->size] has accepted it; once decided: has started it */
     size_t answered_count;
     uint64_t *answer_heard_ns; /* [proposed->size] */
@@ -70,6 +72,7 @@ struct ash_member {
     /* a running epoch */
     struct ash_member_neighbour neighbours[ASH_MEMBER_NEIGHBOURS];
     uint64_t heartbeat_at_ns;
+    struct ash_member_ids gone;    /* that have said goodbye */
     struct ash_member_ids leavers; /* that this one was told of */
     bool wants_leave;
     struct ash_member_joiner *joiners;
@@ -84,6 +87,7 @@ struct ash_member {
     uint64_t tell_at_ns;            /* and when its owner is to be told; ASH_MEMBER_NEVER: it has been */
     bool is_ready;                  /* the owner has come, then and with: */
     uint64_t ready_since_ns;
+    bool has_agreed; /* it leaves and has given its vote: it follows nobody else any more */
     struct ash_member_terms terms;
     char *card;
     size_t candidate;      /* rank of the coordinator */

@@ -274,7 +274,8 @@ static void on_event(void *ctx, const struct ash_member_event *event)
         sim->pending++;
         ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0.1, 0.5), ASH_SIM_RESTART, process->slot, 0);
         break;
-    case ASH_MEMBER_EVENT_NEWS: break; /* asked for at every step's edge */
+    case ASH_MEMBER_EVENT_NEWS:
+        break; /* asked for at every step's edge */
     }
 }
 
@@ -300,7 +301,7 @@ static void begin_process(struct ash_sim *sim, struct ash_sim_process *process)
     process->life = ASH_SIM_ALIVE;
     process->tick_at_ns = ASH_SIM_NEVER;
     process->waits_since_ns = ASH_SIM_NEVER;
-    process->held_step = -1;
+    process->held_step = process->kept_step = -1;
     process->over_ns = process->asleep_ns = process->free_ns = 0;
     process->is_leaving = false;
 }

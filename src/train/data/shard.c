@@ -21,9 +21,9 @@ struct ash_shard {
     struct ash_safetensors *set;
     char *name;
     struct ash_shard_source source; /* read NULL: everything is at tokens */
-    void *outline; /* of a source: address space for all of it, filled with header and bounds alone */
+    void *outline;                  /* of a source: address space for all of it, filled with header and bounds alone */
     uint64_t tokens_at;             /* the byte of the file where ids begin */
-    const void *tokens; /* [info.tokens] uint16_t or uint32_t */
+    const void *tokens;             /* [info.tokens] uint16_t or uint32_t */
     bool wide;
     const int64_t *ends; /* [info.documents] */
     struct ash_shard_info info;
@@ -169,8 +169,8 @@ int ash_shard_parse(const void *data, size_t size_bytes, const char *name, struc
 
 /* ---- files that are not here ------------------------------------------------------------------------------------- */
 
-#define LENGTH_BYTES 8                   /* of the header, which opens a file */
-#define FIRST_BYTES ((size_t)64 << 10)   /* header and, of small shards, bounds in one request */
+#define LENGTH_BYTES 8                 /* of the header, which opens a file */
+#define FIRST_BYTES ((size_t)64 << 10) /* header and, of small shards, bounds in one request */
 
 /* Read a part of a source to its place in the outline. */
 static int fill(const struct ash_shard_source *source, uint8_t *base, uint64_t offset, size_t size_bytes,
@@ -217,8 +217,8 @@ int ash_shard_open_source(const struct ash_shard_source *source, const char *nam
     if (source->size_bytes < LENGTH_BYTES || source->size_bytes > SIZE_MAX / 2)
         return ash_err_set(err, -EBADMSG, "%s: not a token shard: it has %llu bytes", name,
                            (unsigned long long)source->size_bytes);
-    base = mmap(NULL, (size_t)source->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
-                0);
+    base = mmap(NULL, (size_t)source->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                -1, 0);
     if (base == MAP_FAILED) return ash_err_set(err, -ENOMEM, "%s: no room for its outline", name);
     rc = fill_outline(source, base, name, &set, err);
     if (rc == 0) {

@@ -41,6 +41,11 @@ static const char *const free_on_resume[] = {
     "recover.",
     "runtime.",
     "save.",
+    "dpo.reference",
+    "rl.reference",
+    "lora.adapter",
+    "rollout.eval_every",
+    "rollout.eval_count",
 };
 
 /* Between the ranks of a job: settings of a process. All others decide what is computed, or when ranks meet. */

@@ -61,6 +61,19 @@ int ash_run_start(struct ash_run *run, struct ash_err *err);
 /* Unlock the folder; where the run never began, leave nothing of it behind. */
 void ash_run_release(struct ash_run *run);
 
+/* ---- run_room.c -------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a checkpoint on the disk: as the last one was, or an estimate. */
+double ash_run_checkpoint_bytes(const struct ash_run *run);
+/* What the files of a folder take on the disk; 0 where it cannot be read. */
+double ash_run_folder_bytes(const char *dir);
+/* Bytes of the finished model. */
+double ash_run_model_bytes(const struct ash_run *run);
+/* Where the disk has less than needed, the newest checkpoint alone is kept. train.keep=0 keeps all. */
+void ash_run_make_room(struct ash_run *run, double needed);
+/* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */
+void ash_run_wait_for_room(struct ash_run *run);
+
 /* ---- run_save.c -------------------------------------------------------------------------------------------------- */
 
 /* Is there room for what the run will save? Warns where there is not, and returns -ENOSPC where not even one checkpoint

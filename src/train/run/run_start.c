@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "train/checkpoint.h"
@@ -152,7 +153,7 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
 
 static int open_trainer(struct ash_run *run, const char *weights_dir, struct ash_err *err)
 {
-    int rc = ash_trainer_open(run->job, weights_dir, run->group, &run->trainer, err);
+    int rc = ash_trainer_open(run->job, weights_dir, run->group, run->opts->parts, &run->trainer, err);
 
     if (rc == 0) run->facts = ash_trainer_get_facts(run->trainer);
     return rc;
@@ -216,13 +217,17 @@ static int find_checkpoint(const struct ash_run *run, struct ash_checkpoint *che
 static int resume(struct ash_run *run, struct ash_err *err)
 {
     struct ash_checkpoint checkpoint = {0};
+    uint64_t start_ns = ash_clock_ns(), found_ns;
     int rc = find_checkpoint(run, &checkpoint, err);
 
+    found_ns = ash_clock_ns();
     if (rc == -ENODATA) return open_trainer(run, NULL, err);
     if (rc < 0) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
     if (checkpoint.skipped != NULL)
         ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", checkpoint.step, checkpoint.skipped);
     rc = resume_from(run, &checkpoint, err);
+    ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was checked in %.3f s and loaded in %.3f s", checkpoint.step,
+            (double)(found_ns - start_ns) * 1e-9, (double)(ash_clock_ns() - found_ns) * 1e-9);
     ash_checkpoint_fini(&checkpoint);
     return rc;
 }

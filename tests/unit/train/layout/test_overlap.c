@@ -45,7 +45,7 @@ static int open_trainer(struct tiny *tiny, const char *const *words, struct ash_
 
     add_words(all, add_words(all, 0, usual), words);
     tiny_open(tiny, all);
-    return ash_trainer_open(&tiny->job, NULL, group, trainer_out, err);
+    return ash_trainer_open(&tiny->job, NULL, group, NULL, trainer_out, err);
 }
 
 /* Some steps, each followed by a validation or not. The counts are those of the last. */
