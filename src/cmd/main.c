@@ -27,6 +27,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_eval,
     &ash_cmd_model,
     &ash_cmd_store,
+    &ash_cmd_checkpoint,
     &ash_cmd_catalog,
     &ash_cmd_plan,
     &ash_cmd_agent,

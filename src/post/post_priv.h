@@ -4,6 +4,7 @@
 
 #include "model/lora.h"
 #include "post/post.h"
+#include "post/rl/rl.h"
 #include "train/data/examples.h"
 
 struct ash_post {
@@ -12,6 +13,7 @@ struct ash_post {
     const char *dir;
     FILE *screen; /* NULL: silent; only on the first rank */
     struct ash_lora *lora; /* NULL: all weights are trained */
+    struct ash_policy_run *rl;     /* NULL: another method */
     struct ash_examples *train, *valid;
     struct ash_packed *packed, *valid_packed;
     struct ash_source source, valid_source;

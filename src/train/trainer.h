@@ -27,6 +27,8 @@ struct ash_trainer_parts {
     int (*prepare)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
     /* Called after each step that was counted, on every rank. NULL: nobody. */
     int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
+    /* Called before the model goes: what was made of it must go first. NULL: nothing. */
+    void (*end)(void *ctx);
     void *ctx;
 };
 

@@ -145,7 +145,8 @@ static const struct ash_param *find_param(const struct golden *g, const char *na
     char other[256];
 
     if (param != NULL) return param;
-    snprintf(other, sizeof(other), "%s", name); /* mixtral's file has its own names */
+    snprintf(other, sizeof(other), "%s", name); /* mixtral's file has its own names, and PEFT's in-memory ones differ */
+    replace(other, sizeof(other), ".modules_to_save.", ".");
     replace(other, sizeof(other), ".mlp.", ".block_sparse_moe.");
     return ash_model_find(g->model, other);
 }

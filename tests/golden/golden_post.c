@@ -588,7 +588,7 @@ static double cell_weight(const char *kind, double total, double length)
 {
     if (strcmp(kind, "token-mean") == 0) return 1 / total;
     if (strcmp(kind, "seq-mean-token-sum") == 0) return 1.0 / ANSWERS;
-    if (strcmp(kind, "seq-mean-token-mean") == 0) return 1 / (ANSWERS * length);
+    if (strcmp(kind, "seq-mean-token-mean") == 0) return 1 / (ANSWERS * (length + 1e-8)); /* as veRL divides */
     return 1.0 / WIDTH;
 }
 
@@ -597,7 +597,7 @@ static void check_array_ppo(struct golden *g)
     static const char *const kinds[] = {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean",
                                         "seq-mean-token-sum-norm"};
     const double *mask = cells(g, "mask"), *logps = cells(g, "logps"), *old = cells(g, "old_logps"),
-                 *advantages = cells(g, "grpo.advantages");
+                 *advantages = cells(g, "gae.advantages");
     const json_t *ppo = json_object_get(g->json, "ppo");
     struct ash_policy_opts opts = {
         .clip_low = number_of(ppo, "lo"), .clip_high = number_of(ppo, "hi"), .dual = number_of(ppo, "c")};

@@ -316,11 +316,12 @@ static int read_config(const char *dir, const char *base_dir, json_t *config, st
     int64_t rank = 0;
     int rc = refuse_others(config, err);
 
-    if (rc == 0) rc = ash_json_int(config, "r", 1, 65536, &rank, err);
-    if (rc == 0) rc = ash_json_double(config, "lora_alpha", 0, 1e9, &request.alpha, err);
-    if (rc == 0) rc = ash_json_bool(config, "use_rslora", &request.rslora, err);
-    if (rc == 0 && base_dir == NULL) rc = find_base(dir, config, found, err);
+    if (rc >= 0) rc = ash_json_int(config, "r", 1, 65536, &rank, err);
+    if (rc >= 0) rc = ash_json_double(config, "lora_alpha", 0, 1e9, &request.alpha, err);
+    if (rc >= 0) rc = ash_json_bool(config, "use_rslora", &request.rslora, err);
+    if (rc >= 0 && base_dir == NULL) rc = find_base(dir, config, found, err);
     if (rc < 0) return rc;
+    if (rank == 0) return ash_err_set(err, -EINVAL, "'r' is missing: the adapters' rank");
     request.rank = (size_t)rank;
     json_incref(config);
     return open_lora(&request, base_dir != NULL ? base_dir : found, config, lora_out, err);
