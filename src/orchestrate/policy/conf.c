@@ -21,7 +21,7 @@
 const char *const ash_policy_backfill_names[] = {"none", "greedy", "easy", "conservative", NULL};
 const char *const ash_policy_fair_names[] = {"none", "multifactor", "fair_tree", "dominant", "over_quota", NULL};
 const char *const ash_policy_place_names[] = {"pack",     "random", "dot_product", "clustering", "gpu_packing",
-                                              "best_fit", "fgd",    "fgd_fit",   NULL};
+                                              "best_fit", "fgd",    "fgd_fit",     NULL};
 const char *const ash_policy_reclaim_names[] = {"never", "lower", "any", NULL};
 const char *const ash_policy_victims_names[] = {"order", "cheapest", NULL};
 const char *const ash_policy_preset_names[] = {"fifo", "greedy", "easy", "conservative", "slurm", "kueue",

@@ -39,8 +39,8 @@ enum ash_policy_placement {
     ASH_POLICY_PLACE_CLUSTERING,
     ASH_POLICY_PLACE_GPU_PACKING,
     ASH_POLICY_PLACE_BEST_FIT,
-    ASH_POLICY_PLACE_FGD,       /* fragmentation gradient descent, in scores of 0 to 100 */
-    ASH_POLICY_PLACE_FGD_FIT,   /* the same, and of equals the best fit */
+    ASH_POLICY_PLACE_FGD,     /* fragmentation gradient descent, in scores of 0 to 100 */
+    ASH_POLICY_PLACE_FGD_FIT, /* the same, and of equals the best fit */
 };
 
 /* Whose running jobs a waiting one may stop. */

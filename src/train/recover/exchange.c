@@ -20,9 +20,9 @@ struct exchange {
     size_t rank, ranks;
     struct ash_move *moves;
     size_t move_count;
-    size_t *send, *recv;       /* [ranks] bytes of a round */
+    size_t *send, *recv;        /* [ranks] bytes of a round */
     size_t *load_in, *load_out; /* [ranks] bytes of a round, of every rank */
-    char *out, *in;            /* what is sent, what arrives */
+    char *out, *in;             /* what is sent, what arrives */
     size_t out_room, in_room;
 };
 
@@ -41,7 +41,8 @@ static void lists_fini(struct lists *lists)
 }
 
 /* Everyone's list: how long each is, then all of them, each with room for the longest. */
-static int gather_lists(struct ash_group *group, const struct ash_patches *own, struct lists *lists, struct ash_err *err)
+static int gather_lists(struct ash_group *group, const struct ash_patches *own, struct lists *lists,
+                        struct ash_err *err)
 {
     size_t ranks = ash_group_size(group), most = 1;
     uint64_t count = own->count, *counts = calloc(ranks, sizeof(*counts));
