@@ -129,6 +129,7 @@ void ash_member_close(struct ash_member *member)
     free(member->dead.ids);
     free(member->suspects.ids);
     free(member->deaf.ids);
+    free(member->gone.ids);
     free(member->leavers.ids);
     free(member->card);
     drop_accepted(member);
@@ -150,7 +151,7 @@ void ash_member_start(struct ash_member *member, struct ash_view *view)
     ash_member_meeting_close(member, member->meeting);
     member->state = ASH_MEMBER_RUNNING;
     member->is_ready = member->wants_leave = member->network_fails = false;
-    member->dead.count = member->suspects.count = member->deaf.count = member->leavers.count = 0;
+    member->dead.count = member->suspects.count = member->deaf.count = member->gone.count = member->leavers.count = 0;
     member->tell_at_ns = ASH_MEMBER_NEVER;
     ash_member_join_expire(member, 0);
     ash_member_watch_begin(member);
@@ -205,6 +206,15 @@ void ash_member_abort(struct ash_member *member, uint64_t subject, int code, con
     msg.code = code;
     msg.why = why;
     ash_member_lose(member, &msg, 0);
+}
+
+void ash_member_say_bye(struct ash_member *member)
+{
+    struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_BYE);
+
+    if (member->state != ASH_MEMBER_RUNNING) return;
+    for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
+        if (member->neighbours[i].id != 0) ash_member_send(member, member->neighbours[i].id, &msg);
 }
 
 void ash_member_want_leave(struct ash_member *member, uint64_t now_ns)
@@ -279,6 +289,11 @@ static void on_own_epoch(struct ash_member *member, const struct ash_member_msg 
     case ASH_MEMBER_LOST:
         ash_member_lose(member, msg, 0);
         break;
+    case ASH_MEMBER_BYE:
+        ash_member_ids_add(&member->gone, msg->from);
+        for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
+            if (member->neighbours[i].id == msg->from) member->neighbours[i].id = 0;
+        break;
     case ASH_MEMBER_LEAVE:
         on_leave(member, msg);
         break;
@@ -334,6 +349,7 @@ void ash_member_peer_died(struct ash_member *member, uint64_t id, uint64_t now_n
     ash_member_join_expire(member, id);
     if (member->state == ASH_MEMBER_OVER) ash_member_form_lose(member, id, true); /* a joiner, perhaps */
     if (member->view == NULL || ash_view_find(member->view, id) == SIZE_MAX || id == member->opts.id) return;
+    if (member->state == ASH_MEMBER_RUNNING && ash_member_ids_has(&member->gone, id)) return;
     msg.subject = id;
     msg.loss = ASH_MEMBER_DIED;
     msg.code = -ECONNRESET;
@@ -399,6 +415,11 @@ struct ash_view *ash_member_view(const struct ash_member *member)
 bool ash_member_is_running(const struct ash_member *member)
 {
     return member->state == ASH_MEMBER_RUNNING;
+}
+
+bool ash_member_is_coordinator(const struct ash_member *member)
+{
+    return member->meeting != NULL;
 }
 
 void ash_member_news(const struct ash_member *member, size_t *joiners_out, size_t *leavers_out)

@@ -72,6 +72,7 @@ struct ash_member {
     /* a running epoch */
     struct ash_member_neighbour neighbours[ASH_MEMBER_NEIGHBOURS];
     uint64_t heartbeat_at_ns;
+    struct ash_member_ids gone;    /* that have said goodbye */
     struct ash_member_ids leavers; /* that this one was told of */
     bool wants_leave;
     struct ash_member_joiner *joiners;

@@ -68,6 +68,7 @@ static int reform(struct ash_run *run, struct ash_err *err)
     run->group = *run->opts->group = NULL;
     rc = ash_group_reform(old, 0, &run->group, err);
     *run->opts->group = run->group;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_REFORM, ash_clock_ns());
     if (rc < 0) return rc;
     if (ash_group_size(run->group) >= (size_t)run->job->recover.min_ranks) return 0;
     return ash_err_set(err, -ENODATA, "%zu ranks are left, and recover.min_ranks is %" PRId64,
@@ -114,7 +115,7 @@ static int adopt_step(struct ash_run *run, const struct ash_recovery *recovery, 
         run->is_last_open = true;
     }
     if (recovery->step >= run->last.step) return 0;
-    run->losses.went_back += run->last.step - recovery->step;
+    ash_ledger_lose(&run->ledger, run->last.step - recovery->step);
     memset(&run->last, 0, sizeof(run->last));
     run->is_last_open = false;
     return run->is_leader ? ash_run_open_log(run, err) : 0;
@@ -186,9 +187,9 @@ int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash
     if (rc == 0 && !ash_trainer_is_spare(run->trainer)) rc = ash_run_open_saver(run, err);
     if (rc < 0) return rc;
     down_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
-    run->losses.count++;
-    run->losses.redone += !run->is_last_open;
-    run->losses.down_s += down_s;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
+    run->ledger.recoveries++;
+    run->ledger.redone_steps += !run->is_last_open;
     ash_metric_add(&losses_metric, 1);
     ash_metric_add(&redone_metric, !run->is_last_open);
     ash_metric_add(&down_metric, down_s);

@@ -21,6 +21,8 @@ void ash_place_close(struct ash_place *place);
 /* As it was opened. Borrowed. */
 const char *ash_place_url(const struct ash_place *place);
 
+/* The folder of a step in a place that is a folder: root/step-NNNNNN. Returns 0 or -ENAMETOOLONG. */
+int ash_place_dir(const char *root, uint64_t step, char *buf, size_t buf_bytes);
 /* The steps of all checkpoints that have a manifest, newest first. The caller frees *steps_out. A place that is not
  * there has none. */
 int ash_place_steps(struct ash_place *place, uint64_t **steps_out, size_t *count_out, struct ash_err *err);
@@ -32,8 +34,8 @@ struct ash_place_manifest {
     json_t *json; /* as ash_commit_parse gives it */
 };
 /* Read and check the manifest of a step. Returns 0, -ENOENT, -EBADMSG or the place's error. */
-int ash_place_manifest(struct ash_place *place, uint64_t step, struct ash_place_manifest *manifest_out,
-                       struct ash_err *err);
+int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_place_manifest *manifest_out,
+                            struct ash_err *err);
 /* Free what it holds. */
 void ash_place_manifest_fini(struct ash_place_manifest *manifest);
 
