@@ -387,7 +387,7 @@ struct ash_group_member ash_group_get_member(const struct ash_group *group, size
 void ash_group_propagate(struct ash_group *group, size_t failed_rank, int code, const char *why)
 {
     ash_group_root_lose(group->root, failed_rank, code, why);
-    if (group->root->agent != NULL) ash_member_agent_abort(group->root->agent, failed_rank, code, why);
+    if (group->root->agent != NULL) ash_agent_abort(group->root->agent, failed_rank, code, why);
 }
 
 void ash_group_abort(struct ash_group *group, const char *why)

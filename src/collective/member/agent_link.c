@@ -1,5 +1,5 @@
-/* Connections of an agent. Who accepts sends a nonce; every frame carries a proof over that nonce and its own number.
- * So a frame that was recorded is good for nothing, and what has no key gets no further than its first frame. */
+/* Connections of an agent. Who accepts sends a nonce; every frame carries a proof over that nonce and its own number. So
+ * a frame that was recorded is good for nothing, and what has no key gets no further than its first frame. */
 #include "collective/member/agent_priv.h"
 
 #include <errno.h>
@@ -33,9 +33,9 @@ struct frame_head {
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
-static void learn(struct ash_member_agent *agent, uint64_t id, const void *card)
+static void learn(struct ash_agent *agent, uint64_t id, const void *card)
 {
-    struct ash_member_agent_entry *entry = NULL;
+    struct ash_agent_entry *entry = NULL;
 
     if (id == agent->opts.id || id == 0) return;
     for (size_t i = 0; i < agent->book_count && entry == NULL; i++)
@@ -43,7 +43,7 @@ static void learn(struct ash_member_agent *agent, uint64_t id, const void *card)
     if (entry == NULL) {
         if (agent->book_count == agent->book_room) {
             size_t room = ash_max(2 * agent->book_room, 16);
-            struct ash_member_agent_entry *more = realloc(agent->book, room * sizeof(*more));
+            struct ash_agent_entry *more = realloc(agent->book, room * sizeof(*more));
 
             if (more == NULL) return;
             agent->book = more;
@@ -57,14 +57,14 @@ static void learn(struct ash_member_agent *agent, uint64_t id, const void *card)
     entry->address.host[sizeof(entry->address.host) - 1] = '\0';
 }
 
-void ash_member_agent_learn_view(struct ash_member_agent *agent, const struct ash_view *view)
+void ash_agent_learn_view(struct ash_agent *agent, const struct ash_view *view)
 {
     if (view->cards == NULL) return;
     for (size_t r = 0; r < view->size; r++)
         learn(agent, view->members[r].id, ash_view_card(view, r));
 }
 
-static const struct ash_member_agent_address *find_address(const struct ash_member_agent *agent, uint64_t id)
+static const struct ash_agent_address *find_address(const struct ash_agent *agent, uint64_t id)
 {
     for (size_t i = 0; i < agent->book_count; i++)
         if (agent->book[i].id == id) return &agent->book[i].address;
@@ -73,9 +73,9 @@ static const struct ash_member_agent_address *find_address(const struct ash_memb
 
 /* ---- links: what this process has to say ------------------------------------------------------------------------- */
 
-static void drop_link(struct ash_member_agent *agent, size_t i)
+static void drop_link(struct ash_agent *agent, size_t i)
 {
-    struct ash_member_agent_link *link = &agent->links[i];
+    struct ash_agent_link *link = &agent->links[i];
 
     if (link->fd >= 0) close(link->fd);
     ash_str_fini(&link->out);
@@ -84,7 +84,7 @@ static void drop_link(struct ash_member_agent *agent, size_t i)
 }
 
 /* Begin to connect. Returns a descriptor or a negative errno. */
-static int begin_connect(const struct ash_member_agent_address *address)
+static int begin_connect(const struct ash_agent_address *address)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     char service[16];
@@ -104,40 +104,39 @@ static int begin_connect(const struct ash_member_agent_address *address)
     return fd;
 }
 
-static struct ash_member_agent_link *get_link(struct ash_member_agent *agent, uint64_t id)
+static struct ash_agent_link *get_link(struct ash_agent *agent, uint64_t id)
 {
-    const struct ash_member_agent_address *known = id != 0 ? find_address(agent, id) : NULL;
-    struct ash_member_agent_address contact;
-    struct ash_member_agent_link *link;
+    const struct ash_agent_address *known = id != 0 ? find_address(agent, id) : NULL;
+    struct ash_agent_address contact;
+    struct ash_agent_link *link;
 
     for (size_t i = 0; i < agent->link_count && id != 0; i++)
         if (agent->links[i].id == id) return &agent->links[i];
     if (id != 0 && known == NULL) return NULL;
     if (agent->link_count == agent->link_room) {
         size_t room = ash_max(2 * agent->link_room, 8);
-        struct ash_member_agent_link *more = realloc(agent->links, room * sizeof(*more));
+        struct ash_agent_link *more = realloc(agent->links, room * sizeof(*more));
 
         if (more == NULL) return NULL;
         agent->links = more;
         agent->link_room = room;
     }
     if (id == 0) {
-        ash_member_agent_next_contact(agent, &contact);
+        ash_agent_next_contact(agent, &contact);
         known = &contact;
     }
     link = &agent->links[agent->link_count++];
-    *link = (struct ash_member_agent_link){.id = id, .address = *known, .since_ns = ash_clock_ns(), .fd = -1};
+    *link = (struct ash_agent_link){.id = id, .address = *known, .since_ns = ash_clock_ns(), .fd = -1};
     link->idle_ns = link->since_ns;
     link->fd = begin_connect(known);
     return link;
 }
 
 /* A frame with its proof, at the end of what goes out. */
-static void add_frame(struct ash_member_agent *agent, struct ash_member_agent_link *link, const void *body,
-                      size_t body_bytes)
+static void add_frame(struct ash_agent *agent, struct ash_agent_link *link, const void *body, size_t body_bytes)
 {
     struct frame_head head = {.magic = MAGIC, .body_bytes = (uint32_t)body_bytes};
-    uint8_t place[ASH_MEMBER_AGENT_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
+    uint8_t place[ASH_AGENT_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
 
     memcpy(place, link->nonce, sizeof(link->nonce));
     memcpy(place + sizeof(link->nonce), &link->sequence, sizeof(link->sequence));
@@ -149,7 +148,7 @@ static void add_frame(struct ash_member_agent *agent, struct ash_member_agent_li
                 sizeof(mac)); /* out of memory: the other end finds the frame bad, and all is repeated */
 }
 
-static void flush(struct ash_member_agent_link *link)
+static void flush(struct ash_agent_link *link)
 {
     while (link->state == ASH_LINK_OPEN && link->sent_bytes < link->out.size_bytes) {
         ssize_t done = send(link->fd, link->out.data + link->sent_bytes, link->out.size_bytes - link->sent_bytes,
@@ -164,10 +163,10 @@ static void flush(struct ash_member_agent_link *link)
     }
 }
 
-void ash_member_agent_post(struct ash_member_agent *agent, uint64_t to, const struct ash_member_msg *msg)
+void ash_agent_post(struct ash_agent *agent, uint64_t to, const struct ash_member_msg *msg)
 {
     struct ash_str body = {0};
-    struct ash_member_agent_link *link;
+    struct ash_agent_link *link;
     uint64_t one = 1;
 
     if (msg->kind == ASH_MEMBER_PROPOSE && msg->view->cards != NULL)
@@ -193,7 +192,7 @@ void ash_member_agent_post(struct ash_member_agent *agent, uint64_t to, const st
 }
 
 /* The nonce is there: what waited goes out. */
-static void open_link(struct ash_member_agent *agent, struct ash_member_agent_link *link)
+static void open_link(struct ash_agent *agent, struct ash_agent_link *link)
 {
     size_t at = 0;
 
@@ -210,7 +209,7 @@ static void open_link(struct ash_member_agent *agent, struct ash_member_agent_li
     flush(link);
 }
 
-static void close_link_end(struct ash_member_agent_link *link)
+static void close_link_end(struct ash_agent_link *link)
 {
     close(link->fd);
     link->fd = -1;
@@ -218,7 +217,7 @@ static void close_link_end(struct ash_member_agent_link *link)
 }
 
 /* Something has happened on a link: it is connected, has a nonce, is gone. */
-static void serve_link(struct ash_member_agent *agent, struct ash_member_agent_link *link)
+static void serve_link(struct ash_agent *agent, struct ash_agent_link *link)
 {
     char rest[64];
     ssize_t got;
@@ -253,14 +252,13 @@ static void serve_link(struct ash_member_agent *agent, struct ash_member_agent_l
         flush(link);
 }
 
-/* Hosts that do not answer, ends that nobody has announced, connections that nobody uses. Returns when to look
- * again. */
-static uint64_t review_links(struct ash_member_agent *agent, uint64_t now_ns)
+/* Hosts that do not answer, ends that nobody has announced, connections that nobody uses. Returns when to look again. */
+static uint64_t review_links(struct ash_agent *agent, uint64_t now_ns)
 {
     uint64_t next_ns = UINT64_MAX;
 
     for (size_t i = agent->link_count; i-- > 0;) {
-        struct ash_member_agent_link *link = &agent->links[i];
+        struct ash_agent_link *link = &agent->links[i];
         uint64_t id = link->id, wait_ns = link->is_reported ? AGAIN_NS : ANSWER_NS;
 
         if (link->closed_ns != 0 && now_ns >= link->closed_ns + FAREWELL_NS) {
@@ -293,23 +291,23 @@ static uint64_t review_links(struct ash_member_agent *agent, uint64_t now_ns)
 
 /* ---- inlets: what others say ------------------------------------------------------------------------------------- */
 
-static void drop_inlet(struct ash_member_agent *agent, size_t i)
+static void drop_inlet(struct ash_agent *agent, size_t i)
 {
     close(agent->inlets[i].fd);
     ash_str_fini(&agent->inlets[i].in);
     agent->inlets[i] = agent->inlets[--agent->inlet_count];
 }
 
-static void accept_all(struct ash_member_agent *agent, int listen_fd)
+static void accept_all(struct ash_agent *agent, int listen_fd)
 {
     int fd, one = 1;
 
     while ((fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        struct ash_member_agent_inlet inlet = {.fd = fd, .since_ns = ash_clock_ns()};
+        struct ash_agent_inlet inlet = {.fd = fd, .since_ns = ash_clock_ns()};
 
         if (agent->inlet_count == agent->inlet_room && agent->inlet_count < INLETS_MAX) {
             size_t room = ash_max(2 * agent->inlet_room, 8);
-            struct ash_member_agent_inlet *more = realloc(agent->inlets, room * sizeof(*more));
+            struct ash_agent_inlet *more = realloc(agent->inlets, room * sizeof(*more));
 
             if (more != NULL) {
                 agent->inlets = more;
@@ -326,7 +324,7 @@ static void accept_all(struct ash_member_agent *agent, int listen_fd)
     }
 }
 
-static void deliver(struct ash_member_agent *agent, const char *body, size_t body_bytes)
+static void deliver(struct ash_agent *agent, const char *body, size_t body_bytes)
 {
     struct ash_member_wire wire;
 
@@ -341,13 +339,13 @@ static void deliver(struct ash_member_agent *agent, const char *body, size_t bod
 }
 
 /* Take whole frames. Returns false where the sender is no member of this job, or sends nonsense. */
-static bool take_frames(struct ash_member_agent *agent, struct ash_member_agent_inlet *inlet)
+static bool take_frames(struct ash_agent *agent, struct ash_agent_inlet *inlet)
 {
     size_t at = 0;
 
     for (;;) {
         struct frame_head head;
-        uint8_t place[ASH_MEMBER_AGENT_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
+        uint8_t place[ASH_AGENT_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
         const char *body = inlet->in.data + at + sizeof(head);
         size_t whole;
 
@@ -376,7 +374,7 @@ static bool take_frames(struct ash_member_agent *agent, struct ash_member_agent_
 }
 
 /* Returns false where the connection is over. */
-static bool serve_inlet(struct ash_member_agent *agent, struct ash_member_agent_inlet *inlet)
+static bool serve_inlet(struct ash_agent *agent, struct ash_agent_inlet *inlet)
 {
     char buf[65536];
 
@@ -391,7 +389,7 @@ static bool serve_inlet(struct ash_member_agent *agent, struct ash_member_agent_
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-static size_t fill_polls(struct ash_member_agent *agent, size_t links, size_t inlets)
+static size_t fill_polls(struct ash_agent *agent, size_t links, size_t inlets)
 {
     size_t count = 3 + links + inlets;
 
@@ -406,7 +404,7 @@ static size_t fill_polls(struct ash_member_agent *agent, size_t links, size_t in
     agent->polls[1] = (struct pollfd){.fd = agent->opts.listen_fd, .events = POLLIN};
     agent->polls[2] = (struct pollfd){.fd = agent->door_fd, .events = POLLIN};
     for (size_t i = 0; i < links; i++) {
-        const struct ash_member_agent_link *link = &agent->links[i];
+        const struct ash_agent_link *link = &agent->links[i];
         bool wants_out = link->state == ASH_LINK_CONNECTING || link->sent_bytes < link->out.size_bytes;
 
         agent->polls[3 + i] = (struct pollfd){
@@ -418,7 +416,7 @@ static size_t fill_polls(struct ash_member_agent *agent, size_t links, size_t in
     return count;
 }
 
-void ash_member_agent_serve(struct ash_member_agent *agent, uint64_t until_ns)
+void ash_agent_serve(struct ash_agent *agent, uint64_t until_ns)
 {
     uint64_t now_ns = ash_clock_ns(), review_ns = review_links(agent, now_ns), wait_ns, count64;
     size_t links = agent->link_count, inlets = agent->inlet_count, count = fill_polls(agent, links, inlets);
@@ -448,7 +446,7 @@ void ash_member_agent_serve(struct ash_member_agent *agent, uint64_t until_ns)
     if (agent->polls[2].revents != 0 && agent->door_fd >= 0) accept_all(agent, agent->door_fd);
 }
 
-bool ash_member_agent_has_output(const struct ash_member_agent *agent)
+bool ash_agent_has_output(const struct ash_agent *agent)
 {
     for (size_t i = 0; i < agent->link_count; i++)
         if (agent->links[i].fd >= 0 && agent->links[i].state == ASH_LINK_OPEN && agent->links[i].out.size_bytes > 0)
@@ -456,7 +454,7 @@ bool ash_member_agent_has_output(const struct ash_member_agent *agent)
     return false;
 }
 
-void ash_member_agent_hang_up(struct ash_member_agent *agent)
+void ash_agent_hang_up(struct ash_agent *agent)
 {
     while (agent->link_count > 0)
         drop_link(agent, agent->link_count - 1);
