@@ -4,21 +4,23 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include "base/metrics.h"
 #include "base/node_map.h"
 #include "collective/core/coll_ops.h"
+#include "base/flight.h"
 #include "collective/group.h"
 #include "collective/host/local.h"
 #include "collective/net/net.h"
 #include "collective/epoch.h"
-#include "collective/member/agent.h"
+#include "collective/member/membership.h"
 
 #define ASH_GROUP_NAME_BYTES 64
 
 /* What a rank tells the others when a root group is opened. Plain data: processes of one job run one build. */
 struct ash_member_info {
-    struct ash_agent_address watch; /* first: the agent reads it */
-    uint64_t id;                    /* of the process */
-    int32_t net_port;               /* where the first rank's second rendezvous is, of jobs on several nodes */
+    struct ash_membership_address watch; /* first: the agent reads it */
+    uint64_t id;                         /* of the process */
+    int32_t net_port;                    /* where the first rank's second rendezvous is, of jobs on several nodes */
     char node[ASH_GROUP_NAME_BYTES];
     uint64_t machine;               /* ranks of equal node and machine share memory: ash_segment_machine */
     struct ash_segment_key control; /* of the root group */
@@ -47,7 +49,7 @@ struct ash_group_root {
     struct ash_group_card *cards;       /* [size] from the meeting; NULL in the first epoch */
     uint32_t *ranks_before;             /* [size] the same */
     int listen_fd, net_fd;              /* of the agent; of the second rendezvous */
-    struct ash_agent *agent;            /* NULL: a group of one that nobody can join */
+    struct ash_membership *membership;  /* NULL: a group of one that nobody can join */
     struct ash_progress *progress;      /* NULL where all ranks are on one node */
     struct ash_net_mailboxes mailboxes; /* of the group of all ranks, until it takes them, */
     struct ash_net_address *addresses;  /* [size] and everyone's */
@@ -72,6 +74,10 @@ struct ash_group {
     struct ash_net *net;                    /* NULL where all ranks are on one node */
     struct ash_channel **sends, **receives; /* [size] of ash_group_send and ash_group_recv, once there has been one */
     struct ash_call_queues *queues;         /* of calls that are started; NULL before the first */
+    char name[ASH_FLIGHT_NAME_BYTES];       /* for the flight recorder, zero-padded */
+    uint64_t id;                            /* equal for its ranks, and no others of the job */
+    _Atomic uint64_t calls, messages;       /* recorded so far */
+    _Atomic(struct ash_metric *) seconds[ASH_FLIGHT_OPS], bytes[ASH_FLIGHT_OPS]; /* NULL before the first call */
     struct ash_group *next;
 };
 
@@ -121,6 +127,11 @@ void ash_group_propagate(struct ash_group *group, size_t failed_rank, int code, 
  * group's first error, with its sentence in err. */
 int ash_group_fail(struct ash_group *group, int code, size_t failed_rank, const char *why, struct ash_err *err);
 
+/* record.c: a call of the group begins; op, dtype, peer and bytes of it are set, the rest is set here. Returns its
+ * number in the flight recorder. */
+uint64_t ash_group_record(struct ash_group *group, struct ash_flight_call *call);
+/* It has ended: its time and bytes are counted by the group's name and op. */
+void ash_group_recorded(struct ash_group *group, uint64_t number, const struct ash_flight_call *call, int rc);
 /* messages.c: close the channels that ash_group_send and ash_group_recv use. */
 void ash_group_messages_fini(struct ash_group *group);
 

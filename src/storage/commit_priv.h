@@ -10,11 +10,11 @@
 #define ASH_COMMIT_OLD ".old"
 #define ASH_COMMIT_TRASH ".trash"
 
-/* Remove a folder, giving it a .trash name first: a removal that is cut short then leaves nothing that looks like a
- * save, in place or aside. A missing one is success. */
-int ash_commit_discard(const char *path, struct ash_err *err);
+/* In a folder that is written in place, until its manifest is there. */
+#define ASH_COMMIT_MARK ".unfinished"
 
-/* Flush and checksum all files below dir, and write the manifest as the last of them. */
-int ash_manifest_write(const char *dir, json_t *state, struct ash_err *err);
+/* Flush all files below dir, sum those that are not known, and write the manifest as the last of them. */
+int ash_manifest_write(const char *dir, const struct ash_commit_sums *known, size_t known_count, json_t *state,
+                       struct ash_err *err);
 
 #endif

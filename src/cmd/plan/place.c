@@ -25,7 +25,8 @@ static const struct ash_opt place_opts[] = {
     {.name = "topology",
      .type = ASH_OPT_STRING,
      .offset = FIELD(topology),
-     .help = "Slurm's topology.conf, EC2's instance topology as JSON, or lines of 'host spine1/leaf3'"},
+     .help = "Slurm's topology.conf or topology.yaml, EC2's instance topology, kubectl's nodes or HyperPod's resource "
+             "config as JSON, or lines of 'host spine1/leaf3'"},
     ASH_PLAN_OPT_MODEL(FIELD(model)),
     {.name = "machine", .type = ASH_OPT_STRING, .offset = FIELD(machine), .help = "what a host is (ashlar catalog ls)"},
     {.name = "layout",
@@ -156,7 +157,7 @@ static int read_job(const struct flags *flags, const struct ash_plan_facts *fact
 static int examine_running(struct ash_placement_answer *answer)
 {
     const struct ash_placement_job *job = &answer->job;
-    struct ash_placement_domain same;
+    struct ash_room_domain same;
     size_t count = (size_t)job->job.cluster.machines;
     int rc;
 
@@ -166,8 +167,8 @@ static int examine_running(struct ash_placement_answer *answer)
     answer->span = answer->hosts[0];
     for (size_t i = 1; i < count; i++)
         answer->span = ash_topology_meet(answer->topology, answer->span, answer->hosts[i]);
-    rc = ash_placement_find(answer->topology, NULL, 0, (int)count, &answer->best, &same);
-    if (rc == 0) rc = ash_placement_measure(job, answer->topology, answer->hosts, &answer->given);
+    ash_room_find(answer->all, (int)count, &answer->best, &same);
+    rc = ash_placement_measure(job, answer->topology, answer->hosts, &answer->given);
     if (rc == 0) rc = ash_placement_reorder(job, answer->topology, answer->hosts, answer->order, &answer->reordered);
     if (rc == 0 && answer->given.worst_link >= 0)
         ash_placement_crossing(job, answer->topology, answer->hosts, answer->given.worst_link, answer->crossing);
@@ -175,15 +176,13 @@ static int examine_running(struct ash_placement_answer *answer)
 }
 
 /* The best that hosts of a domain could do, in their best order; those that are free, or any. */
-static int measure_domain(struct ash_placement_answer *answer, int domain, const int *free_hosts,
+static int measure_domain(struct ash_placement_answer *answer, int domain, const struct ash_room *room,
                           struct ash_placement *place_out)
 {
     int wanted = answer->job.job.cluster.machines, rc;
     int *order = calloc((size_t)wanted, sizeof(*order));
 
-    rc = order == NULL
-             ? -ENOMEM
-             : ash_placement_choose(answer->topology, domain, free_hosts, answer->free_count, wanted, answer->hosts);
+    rc = order == NULL ? -ENOMEM : ash_room_choose(room, domain, 1, wanted, answer->hosts);
     if (rc == 0) rc = ash_placement_reorder(&answer->job, answer->topology, answer->hosts, order, place_out);
     if (rc == 0) memcpy(answer->hosts, order, (size_t)wanted * sizeof(*order));
     free(order);
@@ -214,20 +213,32 @@ static int list_busy(struct ash_placement_answer *answer)
 static int examine_queued(struct ash_placement_answer *answer)
 {
     const struct ash_plan_job *job = &answer->job.job;
-    int rc = ash_placement_find(answer->topology, answer->free_hosts, answer->free_count, job->cluster.machines,
-                                &answer->now, &answer->best);
+    int rc;
 
-    if (rc < 0) return rc;
+    ash_room_find(answer->open, job->cluster.machines, &answer->now, &answer->best);
     answer->hosts = calloc((size_t)job->cluster.machines, sizeof(*answer->hosts));
     if (answer->hosts == NULL) return -ENOMEM;
     rc = list_busy(answer);
-    if (rc == 0) rc = measure_domain(answer, answer->best.domain, NULL, &answer->place_best);
+    if (rc == 0) rc = measure_domain(answer, answer->best.domain, answer->all, &answer->place_best);
     if (rc < 0 || answer->now.domain < 0) return rc;
-    rc = measure_domain(answer, answer->now.domain, answer->free_hosts, &answer->place_now);
+    rc = measure_domain(answer, answer->now.domain, answer->open, &answer->place_now);
     if (rc == 0 && answer->best.missing == 0) answer->place_best = answer->place_now; /* there is nothing to wait for */
     answer->worth_minutes = job->tokens / (job->global_batch * job->seq_tokens) *
                             (answer->place_now.step.time.total - answer->place_best.step.time.total) / 60;
     if (answer->worth_minutes < 0) answer->worth_minutes = 0;
+    return rc;
+}
+
+/* Every host, and the ones that are free. */
+static int open_rooms(struct ash_placement_answer *answer)
+{
+    int rc = ash_room_open(answer->topology, 1, &answer->all);
+
+    if (rc == 0) rc = ash_room_open(answer->topology, 1, &answer->open);
+    for (int node = 1; node < answer->topology->count && rc == 0; node++)
+        if (answer->topology->nodes[node].is_host) ash_room_set(answer->all, node, 1);
+    for (int i = 0; i < answer->free_count && rc == 0; i++)
+        ash_room_set(answer->open, answer->free_hosts[i], 1);
     return rc;
 }
 
@@ -249,7 +260,8 @@ static int examine(const struct flags *flags, const struct ash_plan_facts *facts
         rc = read_hosts(answer->topology, flags->hosts, &answer->hosts, &count, err);
     if (rc == 0) rc = read_job(flags, facts, count, &answer->job, err);
     if (rc < 0) return rc;
-    rc = answer->queued ? examine_queued(answer) : examine_running(answer);
+    rc = open_rooms(answer);
+    if (rc == 0) rc = answer->queued ? examine_queued(answer) : examine_running(answer);
     return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
 }
 
@@ -260,6 +272,8 @@ static void close_answer(struct ash_placement_answer *answer)
     free(answer->crossing);
     free(answer->free_hosts);
     free(answer->busy_hosts);
+    ash_room_close(answer->all);
+    ash_room_close(answer->open);
     ash_topology_close(answer->topology);
 }
 

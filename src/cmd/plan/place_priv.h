@@ -2,10 +2,12 @@
 #ifndef ASH_CMD_PLAN_PLACE_PRIV_H
 #define ASH_CMD_PLAN_PLACE_PRIV_H
 
+#include "infra/topology/room.h"
 #include "plan/place/place.h"
 
 struct ash_placement_answer {
     struct ash_topology *topology;
+    struct ash_room *all, *open; /* every host of it; those that are free */
     struct ash_placement_job job;
     /* a running job */
     int *hosts;     /* in the order of ranks */
@@ -16,8 +18,8 @@ struct ash_placement_answer {
     /* a job that waits */
     bool queued;
     int *free_hosts, free_count;
-    int *busy_hosts, busy_count;           /* of the domain that is worth waiting for */
-    struct ash_placement_domain now, best; /* best: the smallest that could hold it; of a running job, were all free */
+    int *busy_hosts, busy_count;      /* of the domain that is worth waiting for */
+    struct ash_room_domain now, best; /* best: the smallest that could hold it; of a running job, were all free */
     struct ash_placement place_now, place_best;
     double wait_minutes;  /* that the user expects to wait; 0: unknown */
     double worth_minutes; /* of waiting that the whole job pays back; 0: unknown */

@@ -3,7 +3,7 @@
 #ifndef ASH_PLAN_PLACE_H
 #define ASH_PLAN_PLACE_H
 
-#include "plan/place/topology.h"
+#include "infra/topology/topology.h"
 #include "plan/train/step.h"
 
 /* Oversubscription of one layer that nobody has measured. An assumption: EC2 publishes none; Meta says 1:7 for the top
@@ -61,22 +61,5 @@ void ash_placement_crossing(const struct ash_placement_job *job, const struct as
  * for all of them. Returns 0 or -ENOMEM. */
 int ash_placement_reorder(const struct ash_placement_job *job, const struct ash_topology *topology, const int *hosts,
                           int *order_out, struct ash_placement *place_out);
-
-/* ---- a job that waits -------------------------------------------------------------------------------------------- */
-
-/* The smallest domain that holds what is asked, and among equals the fullest. */
-struct ash_placement_domain {
-    int domain;  /* -1: none does, even when all of the cluster is free */
-    int missing; /* hosts that must become free there first; 0: it can start now */
-};
-
-/* Best domain now (best fit among free hosts) and the one worth waiting for: the lowest in the tree that is large
- * enough, with the fewest missing. free_hosts are nodes. Returns 0 or -ENOMEM. */
-int ash_placement_find(const struct ash_topology *topology, const int *free_hosts, int free_count, int wanted,
-                       struct ash_placement_domain *now_out, struct ash_placement_domain *best_out);
-/* Choose wanted hosts below domain, which has as many: whole parts first, the last part by best fit. Only free_hosts
- * are taken, or any where it is NULL. hosts_out has room for wanted. Returns 0 or -ENOMEM. */
-int ash_placement_choose(const struct ash_topology *topology, int domain, const int *free_hosts, int free_count,
-                         int wanted, int *hosts_out);
 
 #endif

@@ -133,32 +133,6 @@ static void test_worst_link(void **state)
         assert_int_equal(crossing[i], i == 0 || i == 3);
 }
 
-/* Best fit takes the leaf that is fullest; what fits nowhere waits for the leaf that lacks least. */
-static void test_domains(void **state)
-{
-    struct ash_placement_domain now, best;
-    int free_hosts[HOSTS], chosen[HOSTS];
-
-    (void)state;
-    list_hosts("n[0-2],n[4-5]", free_hosts, 5);
-    assert_int_equal(ash_placement_find(topology, free_hosts, 5, 2, &now, &best), 0);
-    assert_int_equal(now.domain, domain_of("n4"));
-    assert_int_equal(best.missing, 0);
-    assert_int_equal(ash_placement_find(topology, free_hosts, 5, 4, &now, &best), 0);
-    assert_int_equal(now.domain, 0);
-    assert_int_equal(best.domain, domain_of("n0"));
-    assert_int_equal(best.missing, 1);
-    assert_int_equal(ash_placement_choose(topology, 0, free_hosts, 5, 4, chosen), 0);
-    for (int i = 0; i < 3; i++)
-        assert_int_equal(topology->nodes[chosen[i]].parent, domain_of("n0"));
-    assert_int_equal(topology->nodes[chosen[3]].parent, domain_of("n4"));
-    assert_int_equal(ash_placement_find(topology, free_hosts, 5, 8, &now, &best), 0);
-    assert_int_equal(now.domain, -1);
-    assert_int_equal(best.missing, 3);
-    assert_int_equal(ash_placement_find(topology, free_hosts, 5, 9, &now, &best), 0);
-    assert_int_equal(best.domain, -1);
-}
-
 static void test_racks_are_machines(void **state)
 {
     struct ash_placement_job job = {.consts = &consts, .job = job_of("llama-3-8b", "8xp5.48xlarge", 1024, 4096)};
@@ -191,7 +165,6 @@ int main(void)
         cmocka_unit_test(test_reorder_gains),
         cmocka_unit_test(test_reorder_is_never_worse),
         cmocka_unit_test(test_worst_link),
-        cmocka_unit_test(test_domains),
         cmocka_unit_test(test_racks_are_machines),
     };
 

@@ -1,0 +1,81 @@
+#!/usr/bin/env bash
+# Training from a bucket: the same bits as from local files in every order, with a cache smaller than the data, on several
+# ranks, through faults; a model to start from in a bucket; tokenizing and converting into one. A real S3 server (radosgw).
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+. "$SOURCE/tests/e2e/lib/radosgw.bash" || exit 1
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+for tool in "${radosgw_tools[@]}" rclone python3; do
+    command -v "$tool" > "$SCRATCH/out" || skip "needs $tool (scripts/deps.sh test installs radosgw and rclone)"
+done
+"$ASHLAR" version | grep -q 'libcurl [0-9]' || skip "the build has no S3"
+. "$SOURCE/tests/e2e/lib/s3_client.bash" || exit 1
+s3_world_start
+
+# ---- data in a bucket: the same bits -------------------------------------------------------------------------------------
+"$ASHLAR" data arithmetic --out "$SCRATCH/train" --count 4000 --overwrite --shard-tokens 20000 > out 2>&1 || fail "data: $(cat out)"
+rclone copy train r:bucket/data/train && rclone copy valid r:bucket/data/valid || fail "rclone does not write"
+remote=(data.train=s3://bucket/data/train data.valid=s3://bucket/data/valid)
+for order in full block; do
+    words=(data.shuffle=$order data.block_tokens=512 data.mixed_blocks=4)
+    train "local_$order" "${words[@]}"
+    expect 0 "train from local files, $order order"
+    export ASHLAR_CACHE_DIR=$SCRATCH/cache_$order
+    train "remote_$order" "${words[@]}" "${remote[@]}"
+    expect 0 "train from a bucket, $order order"
+    same "the bits of $order order" "$(bits_of "local_$order")" "$(bits_of "remote_$order")"
+    ASHLAR_CACHE_BYTES=65536 train "small_$order" "${words[@]}" "${remote[@]}"
+    expect 0 "train with a small cache, $order order"
+    same "the bits with a small cache" "$(bits_of "local_$order")" "$(bits_of "small_$order")"
+done
+same "orders differ" 1 "$([ "$(bits_of local_full)" != "$(bits_of local_block)" ] && echo 1)"
+cmp -s local_full/model/tokenizer.json remote_full/model/tokenizer.json || fail "the tokenizer next to remote data was not taken along"
+train resumed "${remote[@]}" train.save_every=10
+expect 0 "a run that is gone on with later"
+rm -rf resumed/checkpoints/step-00000040 resumed/checkpoints/*40
+try "$ASHLAR" train --resume --out "$SCRATCH/resumed"
+expect 0 "resumed"
+same "the bits after a resume" "$(bits_of local_full | tail -n 2)" "$(bits_of resumed | tail -n 2)"
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_ranks
+try "$ASHLAR" launch --procs 4 train "$SCRATCH/job.yaml" --out "$SCRATCH/ranks" "${remote[@]}" mesh.pp=2
+expect 0 "four ranks: $(tail -n 3 err)"
+same "the bits of four ranks" "$(bits_of local_full)" "$(bits_of ranks)"
+
+# ---- tokenizing and converting into a bucket ----------------------------------------------------------------------------
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_write
+python3 -c 'for i in range(60000): print("once upon a time there was a", i, "and it was", i * 7919 % 1000)' > text.txt
+words=(--tokenizer "$stories" --split line --shard-tokens 100000 --threads 1 text.txt)
+try "$ASHLAR" data tokenize --out tokens "${words[@]}"
+expect 0 "tokenize into a folder"
+grep -v 'tokens in' out > facts
+leak_free "$ASHLAR" data tokenize --out s3://bucket/tokens "${words[@]}"
+expect 0 "tokenize into a bucket"
+rclone copy r:bucket/tokens by_rclone && diff -r -x state.json tokens by_rclone || fail "other shards in the bucket"
+[ ! -e "$ASHLAR_CACHE_DIR"/staging/* ] || fail "the staging folder is left: $(find "$ASHLAR_CACHE_DIR/staging")"
+try "$ASHLAR" data tokenize --out s3://bucket/tokens "${words[@]}"
+expect_error 1 "a place with finished data" "--overwrite"
+for round in $(seq 40); do # killed again and again, with a limit of two shards
+    ASHLAR_CACHE_BYTES=500000 timeout -s KILL "0.$((10 + 2 * round))" "$ASHLAR" data tokenize --out s3://bucket/killed "${words[@]}" > out 2> err
+    code=$?
+    [ $code -eq 137 ] || break
+done
+expect 0 "tokenize that was killed $((round - 1)) times"
+rclone copy r:bucket/killed by_killed && diff -r -x state.json tokens by_killed || fail "other shards after kills"
+try "$ASHLAR" store status s3://bucket/killed --json
+grep -q '"local": 0' out || fail "something still waits: $(cat out)"
+try "$ASHLAR" model convert "$stories" s3://bucket/models/bf16 --dtype bf16
+expect 0 "convert into a bucket"
+try "$ASHLAR" model convert "$stories" bf16 --dtype bf16
+rclone copy r:bucket/models/bf16 by_convert && cmp bf16/model.safetensors by_convert/model.safetensors || fail "another model in the bucket"
+try "$ASHLAR" model convert "$stories" s3://bucket/models/bf16 --dtype bf16
+expect_error 1 "a place with a model" "already exists"
+try "$ASHLAR" model convert s3://bucket/models/bf16 f32 --dtype f32
+expect 0 "convert out of a bucket: $(cat err)"
+try "$ASHLAR" train job.yaml --out from_local model.from="$SCRATCH/bf16" data.train=tokens train.valid_every=0 train.steps=3 schedule.warmup=0
+expect 0 "train from a local model: $(cat err)"
+try "$ASHLAR" train job.yaml --out from_remote model.from=s3://bucket/models/bf16 data.train=s3://bucket/tokens train.valid_every=0 train.steps=3 schedule.warmup=0
+expect 0 "train from a model in a bucket: $(cat err)"
+same "the bits of a model in a bucket" "$(bits_of from_local)" "$(bits_of from_remote)"
+finish
