@@ -50,6 +50,7 @@ docs: configure
 	@cmake --build $(BUILD) --target ashlar > /dev/null
 	@scripts/reference.sh $(BUILD)/ashlar docs/reference
 	@scripts/figures.py docs/figures
+	@scripts/dashboards.py deploy/grafana
 	@bench/history/plot.py bench/history docs/figures/performance-history.svg
 
 install: configure

@@ -18,7 +18,7 @@
 #define HEADS 32
 #define KV_HEADS 4
 #define FFN 5632
-#define POSITIONS 2048
+#define POSITIONS 8192
 #define TENSORS (LAYERS * 9 + 3)
 #define SPREAD 0.035f /* weights are uniform in [-SPREAD, SPREAD] */
 

@@ -11,5 +11,8 @@ uint64_t ash_clock_ns(void);
 double ash_clock_wall_s(void);
 /* "58s", "3m12s", "2h05m", "4d03h": a duration for people. Returns buf. */
 const char *ash_clock_format(double seconds, char *buf, size_t buf_bytes);
+/* A duration as people and schedulers write one, in seconds: "90", "90s", "30m", "24h", "1d12h", "500ms", and Slurm's
+ * "30:00" (minutes), "12:30:00", "2-00:00:00". Returns 0 or -EINVAL. */
+int ash_clock_parse(const char *text, double *seconds_out);
 
 #endif

@@ -311,6 +311,19 @@ int ash_dir_remove(const char *path, struct ash_err *err)
     return rc == 0 ? 0 : fail(err, rc, "remove", path);
 }
 
+bool ash_dir_is_empty(const char *path)
+{
+    DIR *dir = opendir(path);
+    struct dirent *entry;
+    bool is_empty = dir != NULL;
+
+    if (dir == NULL) return false;
+    while (is_empty && (entry = readdir(dir)) != NULL)
+        is_empty = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0;
+    closedir(dir);
+    return is_empty;
+}
+
 bool ash_path_exists(const char *path)
 {
     return access(path, F_OK) == 0;

@@ -42,6 +42,8 @@ int ash_dir_make(const char *path, struct ash_err *err);
 int ash_dir_sync(const char *path, struct ash_err *err);
 /* Remove a folder and all below it. A missing one is success. */
 int ash_dir_remove(const char *path, struct ash_err *err);
+/* Is it a folder with nothing in it? */
+bool ash_dir_is_empty(const char *path);
 /* Is there a file, folder or anything else of this name? */
 bool ash_path_exists(const char *path);
 /* "dir/name" into buf. Returns -ENAMETOOLONG when it does not fit. */

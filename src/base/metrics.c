@@ -1,6 +1,6 @@
 /* Metrics: each instrument is a few atomic words that anyone may bump. Those that were are in an array sorted by name
  * and labels, so that writing all of them is one walk; its lock is taken by the first bump of an instrument only. */
-#include "base/metrics.h"
+#include "base/metrics_priv.h"
 
 #include <errno.h>
 #include <math.h>
@@ -91,17 +91,47 @@ static void check_bounds(const struct ash_metric *metric)
         ash_assert(metric->bounds[i - 1] < metric->bounds[i]);
 }
 
-static void register_once(struct ash_metric *metric)
+/* The words of an instrument whose lock is held and that nobody bumps yet. */
+static _Atomic uint64_t *place_words(struct ash_metric *metric)
 {
+    _Atomic uint64_t *words = ash_metrics_page_place(metric);
+
+    return words != NULL ? words : metric->own;
+}
+
+/* The words of an instrument, which is registered where it is not yet. */
+static _Atomic uint64_t *words_of(struct ash_metric *metric)
+{
+    _Atomic uint64_t *words = atomic_load_explicit(&metric->words, memory_order_acquire);
     size_t place;
 
-    if (atomic_load_explicit(&metric->registered, memory_order_relaxed) != 0) return;
+    if (words != NULL) return words;
     pthread_mutex_lock(&instruments.lock);
-    if (atomic_load(&metric->registered) == 0) {
+    words = atomic_load(&metric->words);
+    if (words == NULL) {
         check_bounds(metric);
         place = place_of(metric->name, metric->labels);
         ash_assert(at_place(place, metric->name, metric->labels) == NULL); /* two of one name would hide each other */
-        if (insert(place, metric) == 0) atomic_store(&metric->registered, 1);
+        words = metric->own;
+        if (insert(place, metric) == 0) {
+            words = place_words(metric);
+            atomic_store(&metric->words, words);
+        }
+    }
+    pthread_mutex_unlock(&instruments.lock);
+    return words;
+}
+
+void ash_metrics_move(void)
+{
+    pthread_mutex_lock(&instruments.lock);
+    for (size_t i = 0; i < instruments.count; i++) {
+        struct ash_metric *metric = instruments.items[i];
+        _Atomic uint64_t *from = atomic_load(&metric->words), *to = place_words(metric);
+
+        for (int word = 0; to != from && word < metric->bound_count + 2; word++)
+            atomic_store(&to[word], atomic_load(&from[word]));
+        atomic_store(&metric->words, to);
     }
     pthread_mutex_unlock(&instruments.lock);
 }
@@ -122,7 +152,6 @@ static struct ash_metric *make(const struct ash_metric *family, const char *labe
     metric->type = family->type;
     metric->bounds = family->bounds;
     metric->bound_count = family->bound_count;
-    metric->registered = 1;
     return metric;
 }
 
@@ -143,6 +172,7 @@ struct ash_metric *ash_metric_with(struct ash_metric *family, const char *labels
             free(metric);
             metric = NULL;
         }
+        if (metric != NULL) atomic_store(&metric->words, place_words(metric));
     }
     pthread_mutex_unlock(&instruments.lock);
     return metric != NULL ? metric : family;
@@ -173,27 +203,26 @@ static void add_to(_Atomic uint64_t *bits, double value)
 void ash_metric_add(struct ash_metric *metric, double value)
 {
     ash_assert(metric->type == ASH_METRIC_COUNTER && value >= 0);
-    register_once(metric);
-    add_to(&metric->bits, value);
+    add_to(words_of(metric), value);
 }
 
 void ash_metric_set(struct ash_metric *metric, double value)
 {
     ash_assert(metric->type == ASH_METRIC_GAUGE);
-    register_once(metric);
-    atomic_store_explicit(&metric->bits, to_bits(value), memory_order_relaxed);
+    atomic_store_explicit(words_of(metric), to_bits(value), memory_order_relaxed);
 }
 
 void ash_metric_observe(struct ash_metric *metric, double value)
 {
+    _Atomic uint64_t *words;
     int bucket = 0;
 
     ash_assert(metric->type == ASH_METRIC_HISTOGRAM);
-    register_once(metric);
+    words = words_of(metric);
     while (bucket < metric->bound_count && !(value <= metric->bounds[bucket])) /* NaN goes to the last one */
         bucket++;
-    atomic_fetch_add_explicit(&metric->buckets[bucket], 1, memory_order_relaxed);
-    add_to(&metric->bits, value);
+    atomic_fetch_add_explicit(&words[1 + bucket], 1, memory_order_relaxed);
+    add_to(words, value);
 }
 
 /* ---- Prometheus text --------------------------------------------------------------------------------------------- */
@@ -233,17 +262,18 @@ static void write_name(const struct ash_metric *metric, const char *suffix, FILE
 
 static void write_histogram(const struct ash_metric *metric, FILE *out)
 {
+    _Atomic uint64_t *words = atomic_load(&metric->words);
     uint64_t count = 0;
 
     for (int i = 0; i <= metric->bound_count; i++) {
-        count += atomic_load_explicit(&metric->buckets[i], memory_order_relaxed);
+        count += atomic_load_explicit(&words[1 + i], memory_order_relaxed);
         fprintf(out, "%s_bucket{%s%sle=\"", metric->name, metric->labels != NULL ? metric->labels : "",
                 metric->labels != NULL ? "," : "");
         write_number(i < metric->bound_count ? metric->bounds[i] : INFINITY, out);
         fprintf(out, "\"} %llu\n", (unsigned long long)count);
     }
     write_name(metric, "_sum", out);
-    write_number(to_double(atomic_load_explicit(&metric->bits, memory_order_relaxed)), out);
+    write_number(to_double(atomic_load_explicit(words, memory_order_relaxed)), out);
     fputc('\n', out);
     write_name(metric, "_count", out);
     fprintf(out, "%llu\n", (unsigned long long)count);
@@ -266,7 +296,7 @@ static void write_metric(const struct ash_metric *metric, FILE *out)
         return;
     }
     write_name(metric, "", out);
-    write_number(to_double(atomic_load_explicit(&metric->bits, memory_order_relaxed)), out);
+    write_number(to_double(atomic_load_explicit(atomic_load(&metric->words), memory_order_relaxed)), out);
     fputc('\n', out);
 }
 

@@ -22,9 +22,10 @@ struct ash_metric {
     const char *labels;   /* path="shm"; NULL: none. Instruments of one name share help and type */
     const double *bounds; /* histogram: ascending upper bounds, bound_count of them */
     int bound_count;
-    _Atomic int registered;
-    _Atomic uint64_t bits; /* counter and gauge: a double's bits; histogram: the sum's */
-    _Atomic uint64_t buckets[ASH_METRIC_BUCKETS_MAX + 1];
+    /* The words that are bumped: [0] a double's bits, of a histogram the sum's, [1 + i] the count of bucket i. NULL before
+     * the first bump, then `own` or words of the process's page (metrics_page.h). */
+    _Atomic(_Atomic uint64_t *) words;
+    _Atomic uint64_t own[ASH_METRIC_BUCKETS_MAX + 2];
 };
 
 #define ASH_COUNTER(var, metric_name, metric_help)                                                                     \

@@ -14,6 +14,7 @@
 
 #define ARENA_BYTES 4096
 #define ENV_PREFIX "ASHLAR_"
+#define JOB_SECTION "job" /* what a job asks of a cluster: for `ashlar submit` */
 
 static char fold(char c)
 {
@@ -150,10 +151,29 @@ void ash_opts_close(struct ash_opts *opts)
     free(opts);
 }
 
+void ash_opts_pass_others(struct ash_opts *opts)
+{
+    opts->passes_others = true;
+}
+
+bool ash_opts_is_passed(const struct ash_opts *opts, const char *key)
+{
+    size_t length = strcspn(key, ".");
+
+    if (!opts->passes_others && (length != strlen(JOB_SECTION) || strncmp(key, JOB_SECTION, length) != 0)) return false;
+    for (size_t i = 0; i < opts->count; i++) {
+        const char *section = opts->slots[i].table->section;
+
+        if (strncmp(section, key, length) == 0 && (section[length] == '\0' || section[length] == '.')) return false;
+    }
+    return true;
+}
+
 int ash_opts_set(struct ash_opts *opts, const char *key, const char *value, const char *source, struct ash_err *err)
 {
     struct ash_opt_slot *slot = ash_opts_find(opts, key);
 
+    if (slot == NULL && strchr(key, '.') != NULL && ash_opts_is_passed(opts, key)) return 0;
     if (slot == NULL) return ash_opts_unknown(opts, key, source, err);
     opts->generation++;
     return ash_opts_store(opts, slot, value, source, err);

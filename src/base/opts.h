@@ -17,7 +17,7 @@ enum ash_opt_type {
     ASH_OPT_STRING, /* const char *, owned by the set; NULL when unset */
     ASH_OPT_CHOICE, /* int: index into choices */
     ASH_OPT_LIST,   /* struct ash_opt_list: a YAML sequence, or comma-separated text; a repeated flag appends */
-    ASH_OPT_TEXTS,  /* the same, but text is one item as it is, commas and all */
+    ASH_OPT_TEXTS,  /* the same, but text is one item as it is, commas and all; a YAML map gives items "key=value" */
 };
 
 struct ash_opt_list {
@@ -56,6 +56,10 @@ int ash_opts_open(const struct ash_opt_binding *bindings, size_t count, struct a
                   struct ash_err *err);
 /* Frees the strings too: the objects must not be used afterwards. */
 void ash_opts_close(struct ash_opts *opts);
+
+/* Pass over every section that no table has, instead of refusing it: for a command that reads a part of a job file. The
+ * section `job`, which says what a job asks of a cluster, is always passed over where no table has it. */
+void ash_opts_pass_others(struct ash_opts *opts);
 
 /* Set one value from text. key is "section.name" or, for the empty section, "name". source is for messages
  * ("job.yaml:12"); NULL is the command line. An unknown key is -ENOENT, and the sentence names a near one. */

@@ -85,6 +85,7 @@ static int take_setting(struct ash_opts *opts, const char *key, const char *valu
 {
     struct ash_opt_slot *slot = ash_opts_find(opts, key);
 
+    if (slot == NULL && strchr(key, '.') != NULL && ash_opts_is_passed(opts, key)) return 0;
     if (slot == NULL) return ash_opts_unknown(opts, key, NULL, err);
     return ash_opts_store(opts, slot, value, NULL, err);
 }

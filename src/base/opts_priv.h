@@ -25,6 +25,7 @@ struct ash_opts {
     struct ash_opt_slot *slots;
     size_t count;
     unsigned generation; /* counts sources: each file, command line, environment or single set is one */
+    bool passes_others;  /* sections that no table has are another command's */
 };
 
 /* Does the setting hold several strings? */
@@ -35,6 +36,8 @@ static inline bool ash_opt_is_list(const struct ash_opt *opt)
 
 /* Do two keys name the same setting? '-' and '_' are equal. */
 bool ash_opts_same_key(const char *a, const char *b);
+/* Does key ("section.name", or the section alone) belong to a section that is passed over? */
+bool ash_opts_is_passed(const struct ash_opts *opts, const char *key);
 /* The slot of key, or NULL. */
 struct ash_opt_slot *ash_opts_find(const struct ash_opts *opts, const char *key);
 /* The slot whose key, or name alone, is nearest to key; NULL when none is near (ash_spelling_nearness). */

@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "base/opts_priv.h"
 #include "base/spelling.h"
+#include "base/str.h"
 #include "base/utf8.h"
 
 #define FILE_BYTES_MAX ((size_t)1 << 20)
@@ -188,6 +189,31 @@ static int set_sequence(struct reader *reader, struct ash_opt_slot *slot)
     }
 }
 
+/* A map as a list of texts: "key=value" each. */
+static int set_pairs(struct reader *reader, struct ash_opt_slot *slot)
+{
+    char where[SOURCE_BYTES];
+    struct ash_str pair = {0};
+    int rc;
+
+    ash_opts_empty_list(reader->opts, slot);
+    for (bool is_key = true;; is_key = !is_key) {
+        rc = next(reader);
+        if (rc < 0 || reader->event.type == YAML_MAPPING_END_EVENT) break;
+        if (reader->event.type != YAML_SCALAR_EVENT)
+            rc = refuse(reader, "this map holds plain values, not lists or maps");
+        else if (scalar(reader) == NULL)
+            rc = refuse(reader, "the value contains a NUL character");
+        if (rc == 0) rc = is_key ? ash_str_addf(&pair, "%s=", scalar(reader)) : ash_str_adds(&pair, scalar(reader));
+        if (rc == 0 && !is_key)
+            rc = ash_opts_store_item(reader->opts, slot, pair.data, source(reader, where, sizeof(where)), reader->err);
+        if (rc < 0) break;
+        if (!is_key) ash_str_clear(&pair);
+    }
+    ash_str_fini(&pair);
+    return rc;
+}
+
 /* The value of a known setting; key_line is the line of its key. */
 static int set_value(struct reader *reader, struct ash_opt_slot *slot, size_t key_line)
 {
@@ -197,6 +223,7 @@ static int set_value(struct reader *reader, struct ash_opt_slot *slot, size_t ke
     slot->line = key_line;
     if (reader->event.type == YAML_SCALAR_EVENT) return set_scalar(reader, slot);
     if (reader->event.type == YAML_SEQUENCE_START_EVENT) return set_sequence(reader, slot);
+    if (slot->opt->type == ASH_OPT_TEXTS) return set_pairs(reader, slot);
     return ash_err_set(reader->err, -EINVAL, "%.200s:%zu: '%s' takes %s, not a map", reader->name, key_line, slot->key,
                        ash_opt_is_list(slot->opt) ? "a list" : "one value");
 }
@@ -218,6 +245,23 @@ static int remember_map(struct reader *reader, size_t line)
 
 static int read_map(struct reader *reader, int depth);
 
+/* Leave the value of the current event behind, whatever it is. */
+static int pass_over(struct reader *reader)
+{
+    size_t open = 0;
+    int rc = 0;
+
+    for (;;) {
+        yaml_event_type_t type = reader->event.type;
+
+        if (type == YAML_MAPPING_START_EVENT || type == YAML_SEQUENCE_START_EVENT) open++;
+        if (type == YAML_MAPPING_END_EVENT || type == YAML_SEQUENCE_END_EVENT) open--;
+        if (open == 0) return 0;
+        rc = next(reader);
+        if (rc < 0) return rc;
+    }
+}
+
 /* The value of a key that is not a setting: a section with a map below, or a mistake. reader->path is "...key". */
 static int read_section(struct reader *reader, size_t key_line, int depth)
 {
@@ -229,6 +273,7 @@ static int read_section(struct reader *reader, size_t key_line, int depth)
     reader->path[length + 1] = '\0';
     if (!is_section(reader->opts, reader->path)) {
         reader->path[length] = '\0';
+        if (ash_opts_is_passed(reader->opts, reader->path)) return pass_over(reader);
         if (reader->event.type == YAML_MAPPING_START_EVENT) return unknown_section(reader, reader->path, key_line);
         snprintf(where, sizeof(where), "%.200s:%zu", reader->name, key_line);
         return ash_opts_unknown(reader->opts, reader->path, where, reader->err);

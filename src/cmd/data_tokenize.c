@@ -9,7 +9,9 @@
 
 #include "base/interrupt.h"
 #include "base/log.h"
+#include "cmd/data_upload.h"
 #include "cmd/progress_bar.h"
+#include "storage/tier/tier.h"
 #include "train/data/tokenize.h"
 
 static const struct ash_cmd_usage usage = {
@@ -25,7 +27,8 @@ static const struct ash_cmd_usage usage = {
         "  ashlar data tokenize --tokenizer models/qwen3 --out data/web --field content --on-error skip web-*.jsonl\n"
         "  ashlar data tokenize --tokenizer models/qwen3 --out data/fineweb fineweb/sample/10BT/*.parquet\n"
         "  ashlar data tokenize --tokenizer models/gpt2 --out data/tales --split blank-line tales.txt.gz\n"
-        "  zcat dump-*.gz | ashlar data tokenize --tokenizer models/gpt2 --out data/dump --split line -",
+        "  zcat dump-*.gz | ashlar data tokenize --tokenizer models/gpt2 --out data/dump --split line -\n"
+        "  ashlar data tokenize --tokenizer models/gpt2 --out s3://data/books books/*.txt",
 };
 
 static const char *plural(uint64_t count)
@@ -55,7 +58,7 @@ static void show(struct ash_progress_bar *progress, const struct ash_tokenize_st
 }
 
 /* 0 when the work is done, -ECANCELED when it was interrupted. */
-static int drive(struct ash_tokenize *job, struct ash_err *err)
+static int drive(struct ash_tokenize *job, struct ash_data_upload *upload, struct ash_err *err)
 {
     struct ash_tokenize_status began, now;
     struct ash_progress_bar progress;
@@ -66,11 +69,16 @@ static int drive(struct ash_tokenize *job, struct ash_err *err)
     while ((rc = ash_tokenize_step(job, err)) > 0) {
         ash_tokenize_get_status(job, &now);
         show(&progress, &began, &now);
+        if (upload != NULL && now.shards > 0 && ash_data_upload_shards(upload, now.shards, err) < 0) {
+            rc = err->code;
+            break;
+        }
         if (ash_interrupt_requested()) {
             rc = -ECANCELED;
             break;
         }
     }
+    if (rc == -EINTR && ash_interrupt_requested()) rc = -ECANCELED;
     ash_progress_bar_clear(&progress);
     return rc;
 }
@@ -100,7 +108,9 @@ static void report_left_out(const struct ash_tokenize_status *status)
         ash_log(ASH_LOG_INFO, "left out %" PRIu64 " document%s without a token", status->empty, plural(status->empty));
 }
 
-static int tokenize(const struct ash_tokenize_opts *opts, const char *const *paths, size_t count)
+/* upload (may be NULL): where finished shards go. */
+static int tokenize(const struct ash_tokenize_opts *opts, const char *const *paths, size_t count,
+                    struct ash_data_upload *upload)
 {
     struct ash_tokenize *job = NULL;
     struct ash_tokenize_status status;
@@ -110,9 +120,10 @@ static int tokenize(const struct ash_tokenize_opts *opts, const char *const *pat
     if (rc < 0) return ash_cmd_fail(&err);
     ash_tokenize_get_status(job, &status);
     report_begin(&status, opts->out);
-    rc = drive(job, &err);
+    rc = drive(job, upload, &err);
     ash_tokenize_get_status(job, &status);
     if (rc == 0) report_left_out(&status);
+    if (rc == 0 && upload != NULL) rc = ash_data_upload_finish(upload, &err);
     ash_tokenize_close(job);
     if (rc == -ECANCELED) {
         ash_log(ASH_LOG_INFO, "stopped with %zu finished shard%s; the same command continues after %s", status.shards,
@@ -120,6 +131,20 @@ static int tokenize(const struct ash_tokenize_opts *opts, const char *const *pat
         return ash_cmd_stopped();
     }
     return rc < 0 ? ash_cmd_fail(&err) : ash_cmd_data_describe(opts->out);
+}
+
+/* The same into S3: shards are written to a folder here, and leave it as they are finished. */
+static int tokenize_remote(struct ash_tokenize_opts *opts, const char *const *paths, size_t count)
+{
+    struct ash_data_upload *upload = NULL;
+    struct ash_err err = {0};
+    int code;
+
+    if (ash_data_upload_open(opts->out, opts->overwrite, &upload, &err) < 0) return ash_cmd_fail(&err);
+    opts->out = ash_data_upload_folder(upload);
+    code = tokenize(opts, paths, count, upload);
+    ash_data_upload_close(upload);
+    return code;
 }
 
 static int run(int argc, char **argv)
@@ -145,7 +170,8 @@ static int run(int argc, char **argv)
                                                          : "no input: name files or folders, or - for standard input");
     if (code == ASH_CMD_GO) {
         ash_interrupt_install();
-        code = tokenize(&settings, paths, count);
+        code = ash_tier_is_url(settings.out) ? tokenize_remote(&settings, paths, count)
+                                             : tokenize(&settings, paths, count, NULL);
     }
     ash_opts_close(opts);
     free(paths);

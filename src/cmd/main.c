@@ -10,11 +10,38 @@
 #include "base/assert.h"
 #include "base/log.h"
 
+/* In the order of `ashlar --help`. */
+/* clang-format off */
 static const struct ash_cmd *const commands[] = {
-    &ash_cmd_data,     &ash_cmd_train, &ash_cmd_launch, &ash_cmd_generate, &ash_cmd_serve,
-    &ash_cmd_eval,     &ash_cmd_model, &ash_cmd_store,  &ash_cmd_catalog,  &ash_cmd_plan,
-    &ash_cmd_diagnose, &ash_cmd_xid,   &ash_cmd_bench,  &ash_cmd_version,  &ash_cmd_completion,
+    &ash_cmd_data,
+    &ash_cmd_train,
+    &ash_cmd_sft,
+    &ash_cmd_dpo,
+    &ash_cmd_reward,
+    &ash_cmd_rl,
+    &ash_cmd_launch,
+    &ash_cmd_submit,
+    &ash_cmd_jobs,
+    &ash_cmd_generate,
+    &ash_cmd_serve,
+    &ash_cmd_eval,
+    &ash_cmd_model,
+    &ash_cmd_store,
+    &ash_cmd_checkpoint,
+    &ash_cmd_catalog,
+    &ash_cmd_plan,
+    &ash_cmd_agent,
+    &ash_cmd_check,
+    &ash_cmd_dash,
+    &ash_cmd_flight,
+    &ash_cmd_diagnose,
+    &ash_cmd_xid,
+    &ash_cmd_chaos,
+    &ash_cmd_bench,
+    &ash_cmd_version,
+    &ash_cmd_completion,
 };
+/* clang-format on */
 
 const struct ash_cmd *const *ash_cmd_all(size_t *count_out)
 {

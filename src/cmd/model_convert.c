@@ -16,13 +16,16 @@
 #include "base/assert.h"
 #include "base/bf16.h"
 #include "base/file.h"
+#include "base/interrupt.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "cmd/cmd.h"
 #include "cmd/progress_bar.h"
+#include "cmd/remote.h"
 #include "cmd/units.h"
 #include "model/model.h"
 #include "storage/commit.h"
+#include "storage/tier/tier.h"
 
 #define COPY_MAX_BYTES ((size_t)256 << 20) /* tokenizers and notes are far smaller */
 #define PATH_BYTES 4096
@@ -78,7 +81,8 @@ static const struct ash_cmd_usage usage = {
              "appears complete or not at all: a failure or Ctrl-C leaves nothing behind. A GGUF file (llama,\n"
              "mistral, qwen2, qwen3) holds vocabulary and chat template too and can be moved alone. q4 looks\n"
              "for the scales that lose least, among those that prompts are read fast with. q8w is q8 with one\n"
-             "scale per 256 inputs instead of 32: prompts are read faster, a little less exactly.",
+             "scale per 256 inputs instead of 32: prompts are read faster, a little less exactly. SRC and DST\n"
+             "may be s3://bucket/prefix.",
     .examples = "  ashlar model convert stories stories-bf16 --dtype bf16\n"
                 "  ashlar model convert stories stories-q8 --quant q8 && ashlar generate --model stories-q8",
 };
@@ -317,6 +321,37 @@ static int convert_folder(struct convert *convert)
     return code;
 }
 
+/* The same where SRC or DST is in S3: a copy of SRC is brought here, DST is written here and sent. */
+static int convert_remote(struct convert *convert)
+{
+    const char *url = convert->target;
+    bool is_sent = ash_tier_is_url(url);
+    struct ash_str source = {0}, stage = {0};
+    struct ash_err err = {0};
+    int code = 1, rc;
+
+    ash_interrupt_install();
+    rc = ash_cmd_fetch(convert->source, &source, &err);
+    if (rc == 0 && is_sent) rc = ash_cmd_is_there(url, "config.json", &err);
+    if (rc == 1)
+        rc = ash_err_set(&err, -EEXIST, "'%s' already exists: remove it or choose another name", url);
+    if (rc == 0 && is_sent) rc = ash_cmd_stage(url, &stage, &err);
+    if (rc == 0 && is_sent) rc = ash_dir_remove(stage.data, &err);
+    if (rc == 0) {
+        convert->source = source.data;
+        if (is_sent) convert->target = stage.data;
+        code = convert_folder(convert);
+    }
+    if (rc == 0 && code == 0 && is_sent) {
+        ash_interrupt_install();
+        rc = ash_cmd_send_folder(stage.data, url, "config.json", &err);
+        if (rc == 0) printf("sent to %s\n", url);
+    }
+    ash_str_fini(&source);
+    ash_str_fini(&stage);
+    return rc < 0 ? ash_cmd_fail(&err) : code;
+}
+
 int ash_model_convert(int argc, char **argv)
 {
     struct convert convert = {0};
@@ -339,7 +374,8 @@ int ash_model_convert(int argc, char **argv)
         convert.gguf |= convert.quant >= 0;
         convert.source = dirs[0];
         convert.target = dirs[1];
-        code = convert_folder(&convert);
+        code = ash_tier_is_url(dirs[0]) || ash_tier_is_url(dirs[1]) ? convert_remote(&convert)
+                                                                    : convert_folder(&convert);
     }
     ash_opts_close(opts);
     return code;

@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <math.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,8 +21,6 @@
 #define FIELD(name) offsetof(struct ash_serve_flags, name)
 #define POLL_NS 100000000
 
-static const char *const kv_dtypes[] = {"auto", "fp32", "bf16", NULL};
-
 static const struct ash_opt serve_opts[] = {
     {"model", ASH_OPT_STRING, FIELD(model), NULL, ASH_CMD_MODEL_HELP, 0, 0, NULL},
     {"host", ASH_OPT_STRING, FIELD(host), "127.0.0.1", "address to listen on; 0.0.0.0: all", 0, 0, NULL},
@@ -36,8 +35,7 @@ static const struct ash_opt serve_opts[] = {
      "rows of one step; 0: 512. Changes the speed, never an answer", 0, 1 << 20, NULL},
     {"kv_cache_memory", ASH_OPT_INT, FIELD(kv_cache_memory), "0",
      "bytes of the cache of keys and values; 0: what is needed, half of the free memory at most", 0, INFINITY, NULL},
-    {"kv_dtype", ASH_OPT_CHOICE, FIELD(kv_dtype), "auto",
-     "what the cache holds; auto: bf16 for bf16 and quantised models, else fp32", 0, 0, kv_dtypes},
+    {"kv_dtype", ASH_OPT_CHOICE, FIELD(kv_dtype), "auto", ASH_CMD_KV_DTYPE_HELP, 0, 0, ash_cmd_kv_dtypes},
     {"enable_prefix_caching", ASH_OPT_BOOL, FIELD(enable_prefix_caching), "true",
      "keep what was computed for prompts that begin alike", 0, 0, NULL},
     {"step_ms", ASH_OPT_DOUBLE, FIELD(step_ms), "200",
@@ -217,6 +215,16 @@ static int open_server(struct server *server, const char *const *name, struct as
     return 0;
 }
 
+/* Somebody else's machine can reach it, and nobody needs a key. */
+static void warn_if_open(const struct server *server)
+{
+    const char *host = server->flags->host;
+
+    if (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0) return;
+    if (ash_keys_are_needed(server->keys)) return;
+    ash_log(ASH_LOG_WARN, "whoever can reach %s can use this server: --api-key-file asks for keys", host);
+}
+
 /* Every stream has a descriptor. */
 static void raise_limit(int64_t connections)
 {
@@ -294,12 +302,16 @@ static int serve(const struct ash_serve_flags *flags)
     sigaddset(&signals, SIGTERM);
     sigaddset(&signals, SIGHUP);
     pthread_sigmask(SIG_BLOCK, &signals, NULL);
+    /* Requests are made on one thread and freed on another: with a heap per thread, each of them grows to the most
+     * that ever met there. A step allocates nothing, so one heap is no bottleneck. */
+    mallopt(M_ARENA_MAX, 1);
     signal(SIGPIPE, SIG_IGN);
     raise_limit(flags->max_connections);
     rc = name != NULL ? open_server(&server, (const char *const *)&name, &err)
                       : ash_err_set(&err, -ENOMEM, "out of memory");
     if (rc == 0) {
         ash_log(ASH_LOG_INFO, "listening on %s port %d", flags->host, ash_http_port(server.http));
+        warn_if_open(&server);
         number = wait_for_end(&server, &signals);
         if (number != 0 && atomic_load(&server.load_state) == 0) _exit(ASH_CMD_EXIT_SIGNAL + number);
         if (number != 0) finish(&server, &signals);

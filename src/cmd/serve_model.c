@@ -10,8 +10,6 @@
 
 #define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
 
-enum { KV_AUTO, KV_FP32, KV_BF16 };
-
 /* ---- what the API calls ------------------------------------------------------------------------------------------ */
 
 static int submit(void *ctx, struct ash_request *request, struct ash_err *err)
@@ -32,6 +30,11 @@ static void get_stats(void *ctx, struct ash_core_stats *stats_out)
 static double get_stalled_seconds(void *ctx)
 {
     return ash_runner_stalled_seconds(ctx);
+}
+
+static int reset_prefix(void *ctx, double timeout_s, size_t *pages_out)
+{
+    return ash_runner_reset_prefix(ctx, timeout_s, pages_out);
 }
 
 /* ---- the chat template ------------------------------------------------------------------------------------------- */
@@ -114,8 +117,7 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     int rc = ash_cmd_engine_open(&flags->computing, flags->model, &model->engine, err);
 
     if (rc < 0) return rc;
-    if (flags->kv_dtype != KV_AUTO)
-        ash_model_use_kv_dtype(ash_engine_model(model->engine), flags->kv_dtype == KV_BF16 ? ASH_BF16 : ASH_F32);
+    ash_cmd_use_kv_dtype(model->engine, flags->kv_dtype);
     rc = open_runner(flags, model, err);
     if (rc < 0) return rc;
     rc = find_template(flags, model, err);
@@ -125,6 +127,7 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     model->api.cancel = cancel;
     model->api.get_stats = get_stats;
     model->api.get_stalled_seconds = get_stalled_seconds;
+    model->api.reset_prefix = reset_prefix;
     model->api.tokenizer = ash_engine_tokenizer(model->engine);
     model->api.defaults = ash_engine_defaults(model->engine);
     model->api.context_tokens = ash_runner_max_tokens(model->runner);

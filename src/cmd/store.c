@@ -13,7 +13,8 @@
 
 static const struct ash_cmd *const commands[] = {
     &ash_cmd_store_ls, &ash_cmd_store_stat,   &ash_cmd_store_put, &ash_cmd_store_get,
-    &ash_cmd_store_rm, &ash_cmd_store_verify, &ash_cmd_store_gc,
+    &ash_cmd_store_rm, &ash_cmd_store_verify, &ash_cmd_store_gc,  &ash_cmd_store_pin,
+    &ash_cmd_store_release, &ash_cmd_store_status,
 };
 
 static int run(int argc, char **argv)
@@ -21,7 +22,7 @@ static int run(int argc, char **argv)
     return ash_cmd_dispatch("ashlar store", commands, ASH_COUNT(commands), argc, argv);
 }
 
-const struct ash_cmd ash_cmd_store = {"store", "objects in folders and in S3: list, copy, check, remove", run};
+const struct ash_cmd ash_cmd_store = {"store", "objects in folders and in S3: list, copy, check, keep, remove", run};
 
 /* ---- flags and words --------------------------------------------------------------------------------------------- */
 
@@ -63,7 +64,7 @@ int ash_store_run(const struct ash_store_form *form, int argc, char **argv)
     const struct ash_opt_table table = {"", "options", form->opts, form->opt_count};
     struct ash_store_flags flags = {0};
     struct ash_s3_opts s3 = {0};
-    const struct ash_opt_binding bindings[] = {{&table, &flags}, {&ash_s3_table, &s3}};
+    const struct ash_opt_binding bindings[] = {{&table, &flags}, {&ash_s3_table, &s3}, {&ash_cache_table, &flags.cache}};
     const char *words[WORDS_MAX] = {0};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
@@ -101,12 +102,20 @@ int ash_store_progress_add(struct ash_store_progress *progress, uint64_t bytes, 
     return 0;
 }
 
+int ash_store_progress_watch(void *ctx, const char *key, uint64_t done_bytes, uint64_t total_bytes, struct ash_err *err)
+{
+    struct ash_store_progress *progress = ctx;
+
+    (void)key;
+    progress->total_bytes = total_bytes;
+    progress->done_bytes = done_bytes;
+    return ash_store_progress_add(progress, 0, err);
+}
+
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
-static int add_key(void *ctx, const char *key, const struct ash_tier_object *object)
+int ash_store_keys_add(struct ash_store_keys *keys, const char *key, uint64_t size_bytes)
 {
-    struct ash_store_keys *keys = ctx;
-
     if (keys->count == keys->capacity) {
         size_t capacity = ash_max(64, 2 * keys->capacity);
         char **names = realloc(keys->keys, capacity * sizeof(*names));
@@ -121,9 +130,14 @@ static int add_key(void *ctx, const char *key, const struct ash_tier_object *obj
     }
     keys->keys[keys->count] = strdup(key);
     if (keys->keys[keys->count] == NULL) return -ENOMEM;
-    keys->sizes[keys->count++] = object->size_bytes;
-    keys->total_bytes += object->size_bytes;
+    keys->sizes[keys->count++] = size_bytes;
+    keys->total_bytes += size_bytes;
     return 0;
+}
+
+static int add_key(void *ctx, const char *key, const struct ash_tier_object *object)
+{
+    return ash_store_keys_add(ctx, key, object->size_bytes);
 }
 
 int ash_store_keys_read(struct ash_tier *tier, const char *prefix, struct ash_store_keys *keys, struct ash_err *err)

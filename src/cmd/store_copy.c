@@ -103,6 +103,31 @@ static int copy_place(struct copy *copy, const struct ash_s3_opts *s3, const cha
     return rc;
 }
 
+/* Put one file into the namespace of its place: it is on this machine alone until it is exported. */
+static int defer_file(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
+                      struct ash_err *err)
+{
+    const char *slash = strrchr(words[1], '/'), *name = strrchr(words[0], '/');
+    struct ash_namespace *space = NULL;
+    char place[2 * ASH_TIER_KEY_BYTES], size[ASH_UNITS_BYTES];
+    struct stat info;
+    int rc;
+
+    if (!ash_tier_is_url(words[1]) || slash < words[1] + 6)
+        return ash_err_set(err, -EINVAL, "--defer is for s3://bucket/key, not '%.200s'", words[1]);
+    if (stat(words[0], &info) < 0 || !S_ISREG(info.st_mode))
+        return ash_err_set(err, -ENOENT, "%.300s: there is no such file", words[0]);
+    snprintf(place, sizeof(place), "%.*s", (int)(slash - words[1]), words[1]);
+    name = ends_with_slash(words[1]) ? (name != NULL ? name + 1 : words[0]) : slash + 1;
+    rc = ash_namespace_open(place, &flags->cache, s3, &space, err);
+    if (rc == 0) rc = ash_namespace_put(space, name, words[0], false, err);
+    if (rc == 0)
+        printf("1 object, %s, durable on this machine (%s), not yet in %s\n",
+               ash_units_bytes((size_t)info.st_size, size, sizeof(size)), ash_namespace_folder(space), place);
+    ash_namespace_close(space);
+    return rc;
+}
+
 static int copy_respond(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                         struct ash_err *err)
 {
@@ -114,6 +139,9 @@ static int copy_respond(const struct ash_store_flags *flags, const struct ash_s3
     ash_progress_bar_init(&copy.progress.bar);
     if (!flags->is_recursive && is_folder(words[0]))
         return ash_err_set(err, -EISDIR, "%.300s is a folder: --recursive copies what is in it", words[0]);
+    if (flags->wants_defer && flags->is_recursive)
+        return ash_err_set(err, -EINVAL, "--defer takes one file at a time, not --recursive");
+    if (flags->wants_defer) return defer_file(flags, s3, words, err);
     if (flags->is_recursive) {
         count = 0;
         rc = copy_place(&copy, s3, words, &count, err);
@@ -124,10 +152,11 @@ static int copy_respond(const struct ash_store_flags *flags, const struct ash_s3
     if (rc == 0) {
         double seconds = ash_progress_bar_seconds(&copy.progress.bar);
 
-        printf("%zu %s, %s in %s, %.0f MB/s\n", count, count == 1 ? "object" : "objects",
+        printf("%zu %s, %s in %s, %.0f MB/s, durable in %s\n", count, count == 1 ? "object" : "objects",
                ash_units_bytes(copy.progress.done_bytes, size, sizeof(size)),
                ash_clock_format(seconds, took, sizeof(took)),
-               (double)copy.progress.done_bytes / 1e6 / (seconds + 1e-9));
+               (double)copy.progress.done_bytes / 1e6 / (seconds + 1e-9),
+               ash_tier_is_url(words[1]) ? "S3" : "the folder");
         if (copy.resumed_bytes > 0)
             printf("%s of it were there from an earlier attempt\n",
                    ash_units_bytes(copy.resumed_bytes, resumed, sizeof(resumed)));
@@ -152,6 +181,8 @@ static const struct ash_cmd_usage put_usage = {
 static const struct ash_opt put_opts[] = {
     {"recursive", ASH_OPT_BOOL, FLAG(is_recursive), "false", "copy all below a folder", 0, 0, NULL},
     {"resume", ASH_OPT_BOOL, FLAG(wants_resume), "false", "go on with an interrupted upload", 0, 0, NULL},
+    {"defer", ASH_OPT_BOOL, FLAG(wants_defer), "false",
+     "end when the file is on this machine's disk; `store status --export` sends it", 0, 0, NULL},
 };
 
 static int put_run(int argc, char **argv)

@@ -34,8 +34,9 @@ static json_t *object_json(const char *key, const struct ash_tier_object *object
 {
     char when[32];
 
-    return json_pack("{s:s, s:I, s:s, s:s}", "key", key, "size", (json_int_t)object->size_bytes, "modified",
-                     format_time(object->modified_s, when, sizeof(when)), "version", object->version);
+    return json_pack("{s:s, s:I, s:s, s:s, s:b}", "key", key, "size", (json_int_t)object->size_bytes, "modified",
+                     format_time(object->modified_s, when, sizeof(when)), "version", object->version, "released",
+                     object->is_released);
 }
 
 /* What a subcommand works on: one object, or all whose key begins with one. */
@@ -128,21 +129,53 @@ static const struct ash_cmd_usage stat_usage = {
 };
 static const struct ash_opt stat_opts[] = {JSON};
 
+/* What of an object of S3 is on this machine. False where nothing is known of it here. */
+static bool find_here(const char *url, const struct ash_store_flags *flags, const struct ash_s3_opts *s3,
+                      struct ash_object_info *info_out)
+{
+    const char *slash = strchr(url + strlen("s3://"), '/');
+    struct ash_namespace *space = NULL;
+    char bucket[256];
+    bool is_known = false;
+
+    if (!ash_tier_is_url(url) || slash == NULL || slash[1] == '\0') return false;
+    snprintf(bucket, sizeof(bucket), "%.*s", (int)(slash - url), url);
+    if (ash_namespace_open(bucket, &flags->cache, s3, &space, NULL) < 0) return false;
+    is_known = ash_namespace_recall(space, slash + 1, info_out);
+    ash_namespace_close(space);
+    return is_known;
+}
+
+static void print_here(const struct ash_object_info *info)
+{
+    char here[ASH_UNITS_BYTES];
+
+    printf("  here      %s, %s%s\n", ash_object_state_name(info->state),
+           ash_units_bytes((size_t)info->here_bytes, here, sizeof(here)), info->is_pinned ? ", pinned" : "");
+}
+
 static int stat_respond(const struct ash_store_flags *flags, const struct ash_s3_opts *s3, const char *const *words,
                         struct ash_err *err)
 {
     struct ash_tier_object object = {0};
     struct target target = {0};
+    struct ash_object_info info = {0};
     char when[32], size[ASH_UNITS_BYTES];
+    bool is_here = find_here(words[0], flags, s3, &info);
     int rc = open_target(words[0], false, s3, &target, err);
 
-    if (rc == 0) rc = ash_tier_stat(target.tier, target.key, &object, err);
+    if (rc == 0 && is_here && info.state == ASH_OBJECT_LOCAL)
+        object = (struct ash_tier_object){.size_bytes = info.size_bytes, .modified_s = info.waits_s};
+    else if (rc == 0)
+        rc = ash_tier_stat(target.tier, target.key, &object, err);
     if (rc == 0 && flags->wants_json) {
         rc = ash_cmd_print_json(object_json(words[0], &object), err);
     } else if (rc == 0) {
         printf("%s\n  size      %llu bytes (%s)\n  modified  %s\n  version   %s\n", words[0],
                (unsigned long long)object.size_bytes, ash_units_bytes(object.size_bytes, size, sizeof(size)),
                format_time(object.modified_s, when, sizeof(when)), object.version);
+        if (object.is_released) printf("  archive   released: reading brings its bytes back\n");
+        if (is_here) print_here(&info);
     }
     ash_tier_close(target.tier);
     return rc;

@@ -5,11 +5,13 @@
 #include <stdbool.h>
 #include "cmd/cmd.h"
 #include "cmd/progress_bar.h"
+#include "storage/namespace/namespace.h"
 #include "storage/tier/tier.h"
 
 struct ash_store_flags {
-    bool is_recursive, wants_resume, wants_json;
+    bool is_recursive, wants_resume, wants_json, wants_defer, wants_export, is_off;
     double older_than_h;
+    struct ash_cache_opts cache;
 };
 
 extern const struct ash_cmd ash_cmd_store_ls;
@@ -19,6 +21,9 @@ extern const struct ash_cmd ash_cmd_store_get;
 extern const struct ash_cmd ash_cmd_store_rm;
 extern const struct ash_cmd ash_cmd_store_verify;
 extern const struct ash_cmd ash_cmd_store_gc;
+extern const struct ash_cmd ash_cmd_store_pin;
+extern const struct ash_cmd ash_cmd_store_release;
+extern const struct ash_cmd ash_cmd_store_status;
 
 /* A subcommand: its flags, how many words it wants and what it does with them. */
 struct ash_store_form {
@@ -42,6 +47,10 @@ struct ash_store_progress {
 /* More bytes are done; shows a line when it is due. Returns 0, or -EINTR when the program was asked to end. */
 int ash_store_progress_add(struct ash_store_progress *progress, uint64_t bytes, struct ash_err *err);
 
+/* The same as a watch of a namespace, whose ctx is the progress. */
+int ash_store_progress_watch(void *ctx, const char *key, uint64_t done_bytes, uint64_t total_bytes,
+                             struct ash_err *err);
+
 /* The keys below a place. */
 struct ash_store_keys {
     char **keys; /* owned */
@@ -50,6 +59,8 @@ struct ash_store_keys {
     uint64_t total_bytes;
 };
 
+/* Append a key, copied. Returns 0 or -ENOMEM. */
+int ash_store_keys_add(struct ash_store_keys *keys, const char *key, uint64_t size_bytes);
 /* Every key of tier that begins with prefix. The caller ends *keys in every case. */
 int ash_store_keys_read(struct ash_tier *tier, const char *prefix, struct ash_store_keys *keys, struct ash_err *err);
 /* Free what it holds; a zeroed one is a no-op. */

@@ -198,6 +198,7 @@ int ash_group_open_members(struct ash_group_root *root, const struct ash_group_m
         ash_group_close(group);
         return rc;
     }
+    ash_group_set_name(group, "group");
     *group_out = group;
     return 0;
 }
@@ -219,6 +220,7 @@ static int open_all(struct ash_group_root *root, struct ash_local *local, struct
     ash_group_members_fini(&members);
     if (rc < 0) goto fail;
     (*group_out)->owns_root = true;
+    ash_group_set_name(*group_out, "world");
     return 0;
 
 fail:

@@ -69,6 +69,8 @@ uint32_t ash_group_epoch(const struct ash_group *group);
 /* Every rank of the root group gets `why` as the error of all its calls. Any thread. */
 void ash_group_abort(struct ash_group *group, const char *why);
 
+/* A name of at most 8 bytes for the flight recorder: "tp". Without one it is "group", that of all ranks "world". */
+void ash_group_set_name(struct ash_group *group, const char *name);
 /* This rank's number in the group, from 0. */
 size_t ash_group_rank(const struct ash_group *group);
 /* How many ranks the group has. */

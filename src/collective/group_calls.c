@@ -1,37 +1,68 @@
 /* What the ranks of a group do together, by the operations of its communicator. */
 #include <errno.h>
+#include <stdio.h>
 
 #include "base/assert.h"
 #include "collective/call_priv.h"
+#include "base/flight.h"
 #include "collective/group_priv.h"
 #include "collective/host/window.h"
 
+/* A call that is under way. */
+struct call {
+    const struct ash_coll_ops *ops; /* the communicator's */
+    uint64_t number;                /* in the flight recorder */
+    struct ash_flight_call what;
+};
+
+/* Before a call: what was started before it comes first. `what` says what it is. */
+static struct call begin(struct ash_group *group, struct ash_flight_call what)
+{
+    struct call call = {.ops = group->ops, .what = what};
+
+    ash_assert(group->comm != NULL);
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    call.number = ash_group_record(group, &call.what);
+    return call;
+}
+
 /* An error that this rank has found ends the calls of all ranks, so that none waits until it finds the error itself. */
-static int settle(struct ash_group *group, int rc)
+static int settle(struct ash_group *group, const struct call *call, int rc)
 {
     struct ash_err first = {0};
 
+    if (call != NULL) ash_group_recorded(group, call->number, &call->what, rc);
     if (rc < 0 && rc != -ECONNRESET && ash_local_check(group->local, &first) < 0)
         ash_group_propagate(group, ash_local_failed_rank(group->local), first.code, first.text);
     return rc;
 }
 
-/* Before a call: what was started before it comes first. Returns the communicator's operations. */
-static const struct ash_coll_ops *begin(struct ash_group *group)
+/* What the recorder keeps of a call without a root. */
+static struct ash_flight_call sized(enum ash_flight_op op, size_t bytes)
 {
-    ash_assert(group != NULL && group->comm != NULL);
-    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
-    return group->ops;
+    return (struct ash_flight_call){.op = (uint16_t)op, .bytes = bytes, .peer = UINT32_MAX};
+}
+
+/* ... of a reduction. */
+static struct ash_flight_call reduction(enum ash_flight_op op, size_t count, enum ash_coll_dtype dtype)
+{
+    struct ash_flight_call what = sized(op, count * ash_coll_dtype_bytes(dtype));
+
+    snprintf(what.dtype, sizeof(what.dtype), "%s", ash_coll_dtype_name(dtype));
+    return what;
 }
 
 void ash_group_set_cost(struct ash_group *group, const struct ash_cost *cost)
 {
-    begin(group)->set_cost(group->comm, cost);
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    group->ops->set_cost(group->comm, cost);
 }
 
 int ash_group_barrier(struct ash_group *group, struct ash_err *err)
 {
-    return settle(group, begin(group)->barrier(group->comm, err));
+    struct call call = begin(group, sized(ASH_FLIGHT_BARRIER, 0));
+
+    return settle(group, &call, call.ops->barrier(group->comm, err));
 }
 
 int ash_group_all_reduce(struct ash_group *group, const void *in, void *out, size_t count, enum ash_coll_dtype dtype,
@@ -50,63 +81,82 @@ int ash_group_all_reduce_parts(struct ash_group *group, const void *const *parts
                                void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                struct ash_err *err)
 {
-    return settle(group, begin(group)->all_reduce(group->comm, parts, shares, out, count, dtype, op, err));
+    struct call call = begin(group, reduction(ASH_FLIGHT_ALL_REDUCE, count, dtype));
+
+    return settle(group, &call, call.ops->all_reduce(group->comm, parts, shares, out, count, dtype, op, err));
 }
 
 int ash_group_reduce_scatter_parts(struct ash_group *group, const void *const *parts, const struct ash_shares *shares,
                                    void *out, size_t count, enum ash_coll_dtype dtype, enum ash_coll_op op,
                                    struct ash_err *err)
 {
-    return settle(group, begin(group)->reduce_scatter(group->comm, parts, shares, out, count, dtype, op, err));
+    struct call call = begin(group, reduction(ASH_FLIGHT_REDUCE_SCATTER, count, dtype));
+
+    return settle(group, &call, call.ops->reduce_scatter(group->comm, parts, shares, out, count, dtype, op, err));
 }
 
 int ash_group_window_open(struct ash_group *group, size_t size_bytes, struct ash_window **window_out,
                           struct ash_err *err)
 {
-    begin(group);
-    return settle(group, ash_window_open(group->local, size_bytes, window_out, err));
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    return settle(group, NULL, ash_window_open(group->local, size_bytes, window_out, err));
 }
 
 int ash_group_window_show(struct ash_group *group, const struct ash_window *shown, size_t rank,
                           struct ash_window **window_out, struct ash_err *err)
 {
-    begin(group);
-    return settle(group, ash_window_show(group->local, shown, rank, window_out, err));
+    ash_call_drain(group, ASH_NATURE_COLLECTIVE);
+    return settle(group, NULL, ash_window_show(group->local, shown, rank, window_out, err));
 }
 
 int ash_group_window_wait(struct ash_group *group, struct ash_window *window, size_t rank, size_t counter,
                           uint64_t value, struct ash_err *err)
 {
-    return settle(group, ash_window_wait(window, rank, counter, value, err));
+    return settle(group, NULL, ash_window_wait(window, rank, counter, value, err));
 }
 
 int ash_group_window_all_reduce(struct ash_group *group, struct ash_window *const *windows,
                                 const struct ash_shares *shares, size_t count, enum ash_coll_dtype dtype,
                                 enum ash_coll_op op, struct ash_err *err)
 {
-    return settle(group, begin(group)->window_all_reduce(group->comm, windows, shares, count, dtype, op, err));
+    struct call call = begin(group, reduction(ASH_FLIGHT_WINDOW_ALL_REDUCE, count, dtype));
+
+    return settle(group, &call, call.ops->window_all_reduce(group->comm, windows, shares, count, dtype, op, err));
 }
 
 int ash_group_window_reduce(struct ash_group *group, struct ash_window *const *windows, const struct ash_shares *shares,
                             size_t count, const struct ash_range *runs, size_t run_count, enum ash_coll_dtype dtype,
                             enum ash_coll_op op, struct ash_err *err)
 {
-    return settle(group,
-                  begin(group)->window_reduce(group->comm, windows, shares, count, runs, run_count, dtype, op, err));
+    struct call call = begin(group, reduction(ASH_FLIGHT_WINDOW_REDUCE, count, dtype));
+
+    return settle(group, &call,
+                  call.ops->window_reduce(group->comm, windows, shares, count, runs, run_count, dtype, op, err));
 }
 
 int ash_group_all_gather(struct ash_group *group, const void *in, void *out, size_t size_bytes, struct ash_err *err)
 {
-    return settle(group, begin(group)->all_gather(group->comm, in, out, size_bytes, err));
+    struct call call = begin(group, sized(ASH_FLIGHT_ALL_GATHER, size_bytes));
+
+    return settle(group, &call, call.ops->all_gather(group->comm, in, out, size_bytes, err));
 }
 
 int ash_group_broadcast(struct ash_group *group, void *data, size_t size_bytes, size_t root, struct ash_err *err)
 {
-    return settle(group, begin(group)->broadcast(group->comm, data, size_bytes, root, err));
+    struct ash_flight_call what = sized(ASH_FLIGHT_BROADCAST, size_bytes);
+
+    what.peer = (uint32_t)root;
+    struct call call = begin(group, what);
+    return settle(group, &call, call.ops->broadcast(group->comm, data, size_bytes, root, err));
 }
 
 int ash_group_all_to_all(struct ash_group *group, const void *in, const size_t *send_bytes, void *out,
                          const size_t *recv_bytes, struct ash_err *err)
 {
-    return settle(group, begin(group)->all_to_all(group->comm, in, send_bytes, out, recv_bytes, err));
+    struct ash_flight_call what = sized(ASH_FLIGHT_ALL_TO_ALL, 0);
+
+    for (size_t r = 0; r < group->size; r++)
+        what.bytes += send_bytes[r]; /* differs from rank to rank */
+    struct call call = begin(group, what);
+    return settle(group, &call, call.ops->all_to_all(group->comm, in, send_bytes, out, recv_bytes, err));
 }

@@ -3,8 +3,11 @@
 #define ASH_COLLECTIVE_GROUP_PRIV_H
 
 #include <pthread.h>
+#include <stdatomic.h>
+#include "base/metrics.h"
 #include "base/node_map.h"
 #include "collective/core/coll_ops.h"
+#include "base/flight.h"
 #include "collective/group.h"
 #include "collective/host/local.h"
 #include "collective/net/net.h"
@@ -58,6 +61,10 @@ struct ash_group {
     struct ash_net *net;                    /* NULL where all ranks are on one node */
     struct ash_channel **sends, **receives; /* [size] of ash_group_send and ash_group_recv, once there has been one */
     struct ash_call_queues *queues;         /* of calls that are started; NULL before the first */
+    char name[ASH_FLIGHT_NAME_BYTES];       /* for the flight recorder, zero-padded */
+    uint64_t id;                            /* equal for its ranks, and no others of the job */
+    _Atomic uint64_t calls, messages;       /* recorded so far */
+    _Atomic(struct ash_metric *) seconds[ASH_FLIGHT_OPS], bytes[ASH_FLIGHT_OPS]; /* NULL before the first call */
     struct ash_group *next;
 };
 
@@ -107,6 +114,11 @@ void ash_group_propagate(struct ash_group *group, size_t failed_rank, int code, 
  * group's first error, with its sentence in err. */
 int ash_group_fail(struct ash_group *group, int code, size_t failed_rank, const char *why, struct ash_err *err);
 
+/* record.c: a call of the group begins; op, dtype, peer and bytes of it are set, the rest is set here. Returns its
+ * number in the flight recorder. */
+uint64_t ash_group_record(struct ash_group *group, struct ash_flight_call *call);
+/* It has ended: its time and bytes are counted by the group's name and op. */
+void ash_group_recorded(struct ash_group *group, uint64_t number, const struct ash_flight_call *call, int rc);
 /* messages.c: close the channels that ash_group_send and ash_group_recv use. */
 void ash_group_messages_fini(struct ash_group *group);
 

@@ -37,27 +37,40 @@ static int settle(struct ash_group *group, size_t peer, int rc, const struct ash
     return rc == 0 ? 0 : ash_err_set(err, rc, "%s", cause->text);
 }
 
+static struct ash_flight_call message(enum ash_flight_op op, size_t peer, size_t size_bytes)
+{
+    return (struct ash_flight_call){.op = (uint16_t)op, .is_message = 1, .peer = (uint32_t)peer, .bytes = size_bytes};
+}
+
 int ash_group_send(struct ash_group *group, size_t to, const void *data, size_t size_bytes, struct ash_err *err)
 {
+    struct ash_flight_call what = message(ASH_FLIGHT_SEND, to, size_bytes);
     struct ash_channel *channel = NULL;
     struct ash_err cause = {0};
+    uint64_t number;
     int rc;
 
     ash_call_drain(group, ASH_NATURE_SEND);
+    number = ash_group_record(group, &what);
     rc = get_channel(group, group->rank, to, &channel, &cause);
     if (rc == 0) rc = ash_channel_send(channel, data, size_bytes, &cause);
+    ash_group_recorded(group, number, &what, rc);
     return settle(group, to, rc, &cause, err);
 }
 
 int ash_group_recv(struct ash_group *group, size_t from, void *data, size_t size_bytes, struct ash_err *err)
 {
+    struct ash_flight_call what = message(ASH_FLIGHT_RECV, from, size_bytes);
     struct ash_channel *channel = NULL;
     struct ash_err cause = {0};
+    uint64_t number;
     int rc;
 
     ash_call_drain(group, ASH_NATURE_RECEIVE);
+    number = ash_group_record(group, &what);
     rc = get_channel(group, from, group->rank, &channel, &cause);
     if (rc == 0) rc = ash_channel_recv(channel, data, size_bytes, &cause);
+    ash_group_recorded(group, number, &what, rc);
     return settle(group, from, rc, &cause, err);
 }
 

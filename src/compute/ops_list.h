@@ -46,9 +46,7 @@ OP(row, slot_dot,
    (struct ash_exec * exec, const float *x, const float *y, size_t cols, const int32_t *where, size_t slots,
     size_t rows, float *out),
    (exec, x, y, cols, where, slots, rows, out))
-OP(loss, cross_entropy,
-   (struct ash_exec * exec, float *logits, size_t rows, size_t vocab, const int32_t *targets, float scale, float *loss),
-   (exec, logits, rows, vocab, targets, scale, loss))
+OP(loss, cross_entropy, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_top, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_sum, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_end, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))

@@ -14,6 +14,7 @@
 #include "base/math.h"
 #include "base/rng.h"
 #include "base/workers.h"
+#include "model/lora_priv.h"
 #include "model/weight.h"
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
@@ -34,8 +35,8 @@ static void refresh_vector(struct ash_model *model, size_t index)
 
 void ash_model_refresh(struct ash_model *model)
 {
-    for (size_t i = 0; i < model->param_count; i++)
-        if (!model->params[i].is_matrix) refresh_vector(model, i);
+    for (size_t i = 0; i < model->param_count + model->base_count; i++)
+        if (!model->params[i].is_matrix && model->params[i].data != NULL) refresh_vector(model, i);
 }
 
 void ash_model_bind(struct ash_model *model, size_t index, const void *data)
@@ -102,7 +103,7 @@ enum ash_dtype ash_model_kv_dtype(const struct ash_model *model)
 {
     if (model->is_kv_dtype_given) return model->kv_dtype;
     if (model->round_bf16) return ASH_BF16;
-    for (size_t i = 0; i < model->param_count; i++)
+    for (size_t i = 0; i < model->param_count + model->base_count; i++)
         if (model->params[i].layer >= 0 && ash_dtype_block(model->params[i].dtype) > 1) return ASH_BF16;
     return ASH_F32;
 }
@@ -120,9 +121,9 @@ int ash_model_open_vectors(struct ash_model *model, struct ash_err *err)
     size_t total = 0;
 
     free(model->vector_offset);
-    model->vector_offset = calloc(model->param_count, sizeof(*model->vector_offset));
+    model->vector_offset = calloc(model->param_count + model->base_count, sizeof(*model->vector_offset));
     if (model->vector_offset == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
-    for (size_t i = 0; i < model->param_count; i++) {
+    for (size_t i = 0; i < model->param_count + model->base_count; i++) {
         model->vector_offset[i] = total;
         if (!model->params[i].is_matrix) total += ash_round_up(model->params[i].count, ASH_PARAM_ALIGN);
     }
@@ -145,6 +146,7 @@ int ash_model_alloc(const struct ash_model_config *config, const struct ash_slic
     model->experts = ash_slice_experts(config, &model->slice);
     ash_slice_config(config, &model->slice, &model->config, model->layer_ids);
     rc = ash_model_list_params(model, err);
+    if (rc == 0 && model->config.lora != NULL) rc = ash_lora_list_params(model, err);
     if (rc < 0) goto fail;
     rc = ash_shards_init(&model->shards, model, model->slice.shard_rank,
                          model->slice.shard_size > 1 ? model->slice.shard_size : 1, err);
@@ -161,8 +163,14 @@ fail:
 
 int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err)
 {
+    return ash_model_outline_slice(config, NULL, model_out, err);
+}
+
+int ash_model_outline_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                            struct ash_model **model_out, struct ash_err *err)
+{
     json_incref(config->source);
-    return ash_model_alloc(config, NULL, model_out, err);
+    return ash_model_alloc(config, slice, model_out, err);
 }
 
 static bool role_is_residual_output(const struct ash_model *model, int32_t index)
@@ -250,8 +258,8 @@ int ash_model_create(const struct ash_model_config *config, uint64_t seed, struc
     return ash_model_create_slice(config, NULL, seed, NULL, model_out, err);
 }
 
-int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
-                           struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err)
+int ash_model_blank_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                          struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_model *model = NULL;
     struct ash_model_config copy = *config;
@@ -261,18 +269,33 @@ int ash_model_create_slice(const struct ash_model_config *config, const struct a
     rc = ash_model_alloc(&copy, slice, &model, err);
     if (rc < 0) return rc;
     rc = open_values(model, err);
-    if (rc < 0) goto fail;
+    if (rc < 0) {
+        ash_model_close(model);
+        return rc;
+    }
     ash_model_bind_owned(model);
-    for (size_t i = 0; i < model->param_count; i++)
-        init_param(model, (int32_t)i, seed, workers);
-    ash_model_refresh(model);
+    rc = config->lora != NULL ? ash_lora_bind_base(model, err) : 0;
+    if (rc < 0) {
+        ash_model_close(model);
+        return rc;
+    }
     json_decref(config->source);
     *model_out = model;
     return 0;
+}
 
-fail:
-    ash_model_close(model);
-    return rc;
+int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
+                           struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model *model = NULL;
+    int rc = ash_model_blank_slice(config, slice, &model, err);
+
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < model->param_count; i++)
+        init_param(model, (int32_t)i, seed, workers);
+    ash_model_refresh(model);
+    *model_out = model;
+    return 0;
 }
 
 int ash_model_own(struct ash_model *model, struct ash_err *err)
@@ -289,6 +312,7 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
         float *values = (float *)model->values.data + param->offset;
+        if (param->data == NULL) continue; /* a score that the folder lacks */
         for (size_t p = 0; p < ash_param_piece_count(param); p++) {
             struct ash_piece piece = held_piece(model, param, p);
             ash_weights_to_f32(param->data, param->dtype, piece.full, piece.count, values + piece.local);
@@ -311,6 +335,9 @@ void ash_model_close(struct ash_model *model)
     ash_buffer_fini(&model->values);
     ash_buffer_fini(&model->vectors);
     ash_buffer_fini(&model->placed);
+    ash_buffer_fini(&model->adapter_scratch);
+    ash_model_close(model->base);
+    free(model->adapters);
     ash_safetensors_close(model->files);
     ash_gguf_close(model->gguf);
     json_decref(model->generation);
@@ -387,7 +414,7 @@ size_t ash_model_expert_size(const struct ash_model *model)
 /* Elements of the sum that a tied output matrix has for itself: as many as its part of the embedding. */
 static size_t tied_count(const struct ash_model *model)
 {
-    bool both = model->config.tied && model->slice.embed && model->slice.head;
+    bool both = model->config.tied && model->slice.embed && model->slice.head && model->adapters == NULL;
 
     return both ? model->vocab.count * model->config.hidden : 0;
 }

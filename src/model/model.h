@@ -25,6 +25,7 @@ struct ash_param {
     bool before_layers; /* embedding and positions, where the slice starts with them */
     bool is_matrix;     /* 2-D: gets weight decay by default; norms and biases do not */
     bool is_expert;     /* of one expert of a layer; see struct ash_pass_grads */
+    bool is_adapter;    /* a factor of an adapter (model/lora.h): stored [out, in] in every family */
     bool is_trained;    /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data;   /* the values the forward pass reads */
     enum ash_dtype dtype;
@@ -66,9 +67,15 @@ int ash_model_create(const struct ash_model_config *config, uint64_t seed, struc
 /* ash_model_open for a slice of the model, which owns what it reads; slice NULL: all of it, mapped. */
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
                          struct ash_err *err);
+/* The same as a reward model (ash_model_config_score): where the folder has no score.weight, one is drawn from seed. */
+int ash_model_open_scorer(const char *path, const struct ash_slice *slice, uint64_t seed, struct ash_model **model_out,
+                          struct ash_err *err);
 /* ash_model_create for a slice (NULL: all of it), drawn by workers (NULL: the calling thread). */
 int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
                            struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err);
+/* The same with weights that are all zero, for values that come from elsewhere; ash_model_refresh follows them. */
+int ash_model_blank_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                          struct ash_model **model_out, struct ash_err *err);
 /* Free all of it; accepts NULL. No pass on it may be open. */
 void ash_model_close(struct ash_model *model);
 /* The folder of path's tokenizer, chat template and defaults, into buf: path itself, or the folder that a GGUF file
@@ -144,6 +151,9 @@ size_t ash_model_expert_size(const struct ash_model *model);
 /* The list of a model's parameters, without weights: what files of it would hold. Shares config's json. Returns 0 or
  * -ENOMEM. */
 int ash_model_outline(const struct ash_model_config *config, struct ash_model **model_out, struct ash_err *err);
+/* The same of a slice, with its shards. */
+int ash_model_outline_slice(const struct ash_model_config *config, const struct ash_slice *slice,
+                            struct ash_model **model_out, struct ash_err *err);
 
 /* Called with how many of all weights are written while a model is saved, on the calling thread. */
 struct ash_save_watch {
@@ -162,6 +172,9 @@ typedef int (*ash_model_read)(void *ctx, size_t index, size_t first, size_t coun
 /* Save the model that outline lists; read gives its values. Returns 0, read's error or that of writing. */
 int ash_model_save_from(const struct ash_model *outline, ash_model_read read, void *ctx, const char *dir,
                         enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err);
+
+/* The files of such a folder that are not weights: config.json and generation_config.json, for weights of dtype. */
+int ash_model_save_config(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err);
 
 /* Write a llama, mistral, qwen2 or qwen3 model as a new GGUF file: matrices as dtype (F32, BF16, F16, Q8_0, Q4_0, Q8_W;
  * F32 where rows are not whole blocks), the rest F32. home: the folder of its tokenizer and chat template, which go

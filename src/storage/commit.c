@@ -1,4 +1,5 @@
-/* Commits: a hidden folder next to the final one, renamed into place when it is whole and on disk. */
+/* Commits: a manifest that is written last, in a folder that is marked until then, or in a hidden folder next to the
+ * final one, renamed into place when it is whole and on disk. */
 #include "storage/commit_priv.h"
 
 #include <errno.h>
@@ -116,8 +117,8 @@ void ash_commit_abort(struct ash_commit *commit)
     free(commit);
 }
 
-/* Where names cannot be exchanged in one step: old aside, new in. A reader that comes between finds the old one
- * aside. */
+/* Not every file system exchanges two names in one step: old aside, new in. A reader that comes between finds the old
+ * one aside. */
 static int replace_in_two_steps(const struct ash_commit *commit)
 {
     int rc;
@@ -135,13 +136,18 @@ static int put_in_place(const struct ash_commit *commit)
 {
     if (rename(commit->temp, commit->final) == 0) return 0;
     if (errno != ENOTEMPTY && errno != EEXIST) return -errno;
-    if (renameat2(AT_FDCWD, commit->temp, AT_FDCWD, commit->final, RENAME_EXCHANGE) == 0) return 0;
     return replace_in_two_steps(commit);
 }
 
 int ash_commit_finish(struct ash_commit *commit, json_t *state, struct ash_err *err)
 {
-    int rc = ash_manifest_write(commit->temp, state, err);
+    return ash_commit_finish_known(commit, NULL, 0, state, err);
+}
+
+int ash_commit_finish_known(struct ash_commit *commit, const struct ash_commit_sums *known, size_t known_count,
+                            json_t *state, struct ash_err *err)
+{
+    int rc = ash_manifest_write(commit->temp, known, known_count, state, err);
 
     if (rc < 0) goto fail;
     rc = put_in_place(commit);
@@ -155,10 +161,67 @@ int ash_commit_finish(struct ash_commit *commit, json_t *state, struct ash_err *
         return rc;
     }
     ash_commit_discard(commit->old, NULL);
-    ash_commit_abort(commit); /* the hidden name holds the older folder now */
+    free(commit);
     return 0;
 
 fail:
     ash_commit_abort(commit);
     return rc;
+}
+
+/* ---- in place ---------------------------------------------------------------------------------------------------- */
+
+int ash_commit_claim(const char *dir, struct ash_err *err)
+{
+    char mark[PATH_MAX], manifest[PATH_MAX];
+    int rc = ash_dir_make(dir, err), fd;
+
+    if (rc < 0) return rc;
+    if (ash_path_join(mark, sizeof(mark), dir, ASH_COMMIT_MARK) < 0 ||
+        ash_path_join(manifest, sizeof(manifest), dir, ASH_COMMIT_MANIFEST) < 0)
+        return ash_io_fail(err, -ENAMETOOLONG, dir, "write to");
+    fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0) return ash_io_fail(err, -errno, dir, "write to");
+    close(fd);
+    if (unlink(manifest) == 0) return ash_dir_sync(dir, err); /* what it says is true no longer */
+    return errno == ENOENT ? 0 : ash_io_fail(err, -errno, manifest, "remove");
+}
+
+int ash_commit_seal(const char *dir, const struct ash_commit_sums *known, size_t known_count, json_t *state,
+                    struct ash_err *err)
+{
+    char mark[PATH_MAX], parent[PATH_MAX];
+    int rc;
+
+    if (ash_path_join(mark, sizeof(mark), dir, ASH_COMMIT_MARK) < 0 || ash_io_parent(parent, sizeof(parent), dir) < 0)
+        return ash_io_fail(err, -ENAMETOOLONG, dir, "write to");
+    rc = ash_dir_sync(parent, err);
+    if (rc < 0) return rc;
+    rc = ash_manifest_write(dir, known, known_count, state, err);
+    if (rc < 0) return rc;
+    unlink(mark); /* it counts for nothing any more */
+    return 0;
+}
+
+int ash_commit_adopt(const char *dir, const char *text, size_t size_bytes, struct ash_err *err)
+{
+    char mark[PATH_MAX], path[PATH_MAX];
+    int rc;
+
+    if (ash_path_join(mark, sizeof(mark), dir, ASH_COMMIT_MARK) < 0 ||
+        ash_path_join(path, sizeof(path), dir, ASH_COMMIT_MANIFEST) < 0)
+        return ash_io_fail(err, -ENAMETOOLONG, dir, "write to");
+    rc = ash_file_replace(path, text, size_bytes, err);
+    if (rc == 0) unlink(mark);
+    return rc;
+}
+
+bool ash_commit_is_unfinished(const char *dir)
+{
+    char path[PATH_MAX];
+
+    if (ash_path_join(path, sizeof(path), dir, ASH_COMMIT_MANIFEST) < 0 || ash_path_exists(path)) return false;
+    if (ash_path_join(path, sizeof(path), dir, ASH_COMMIT_MARK) < 0) return false;
+    if (ash_path_exists(path)) return true;
+    return ash_dir_is_empty(dir);
 }

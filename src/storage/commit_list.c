@@ -195,7 +195,11 @@ static int settle_aside(const char *parent, const char *name, struct ash_err *er
     if (rc == 0) rc = ash_path_join(place, sizeof(place), parent, bare);
     if (rc < 0) return ash_io_fail(err, rc, parent, "tidy up");
     if (ash_commit_verify(path, false, NULL, NULL) == -ENOENT) return 0;
-    if (ash_path_exists(place)) return ash_commit_discard(path, err);
+    if (ash_path_exists(place) && !ash_commit_is_unfinished(place)) return ash_commit_discard(path, err);
+    if (ash_path_exists(place)) {
+        rc = ash_commit_discard(place, err);
+        if (rc < 0) return rc;
+    }
     return rename(path, place) == 0 ? 0 : ash_io_fail(err, -errno, path, "move back");
 }
 
@@ -227,6 +231,8 @@ static int settle_leftovers(const char *parent, const char *prefix, struct ash_e
     return rc;
 }
 
+#define UNFINISHED 1 /* the status of what a killed save left in place */
+
 /* Set every candidate's status; returns how many are complete. */
 static size_t check_candidates(struct candidates *list, const char *parent)
 {
@@ -237,6 +243,7 @@ static size_t check_candidates(struct candidates *list, const char *parent)
         struct candidate *candidate = &list->items[i];
         candidate->status = ash_path_join(path, sizeof(path), parent, candidate->name);
         if (candidate->status == 0) candidate->status = ash_commit_verify(path, false, NULL, NULL);
+        if (candidate->status == -ENOENT && ash_commit_is_unfinished(path)) candidate->status = UNFINISHED;
         complete += candidate->status == 0;
     }
     return complete;
@@ -251,35 +258,62 @@ static int remove_candidate(const char *parent, const char *name, struct ash_err
     return ash_commit_discard(path, err);
 }
 
-static int remove_candidates(struct candidates *list, const char *parent, size_t keep, struct ash_err *err)
+/* What goes. */
+struct rule {
+    size_t keep;
+    uint64_t pinned;
+    bool is_quiet; /* no save is under way */
+};
+
+static bool goes(const struct candidate *candidate, const struct rule *rule, size_t complete, size_t *kept)
+{
+    if (candidate->status == 0 && *kept < rule->keep) {
+        ++*kept;
+        return false;
+    }
+    if (candidate->number == rule->pinned) return false;
+    if (candidate->status == 0) return true;
+    if (!rule->is_quiet) return false;
+    return candidate->status == UNFINISHED || (candidate->status == -EBADMSG && complete > 0);
+}
+
+static int remove_candidates(struct candidates *list, const char *parent, const struct rule *rule, struct ash_err *err)
 {
     size_t complete = check_candidates(list, parent), kept = 0;
     int rc = 0;
 
-    for (size_t i = 0; i < list->count; i++) {
-        const struct candidate *candidate = &list->items[i];
-        if (candidate->status == 0 && kept < keep) {
-            kept++;
-            continue;
-        }
-        if (candidate->status == 0 || (candidate->status == -EBADMSG && complete > 0))
-            rc = first_error(rc, remove_candidate(parent, candidate->name, rc == 0 ? err : NULL));
-    }
+    for (size_t i = 0; i < list->count; i++)
+        if (goes(&list->items[i], rule, complete, &kept))
+            rc = first_error(rc, remove_candidate(parent, list->items[i].name, rc == 0 ? err : NULL));
+    return rc;
+}
+
+static int prune(const char *parent, const char *prefix, const struct rule *rule, struct ash_err *err)
+{
+    struct candidates list;
+    int rc = 0;
+
+    if (rule->keep == 0) return ash_err_set(err, -EINVAL, "%s: at least one save must be kept", parent);
+    if (!ash_path_exists(parent)) return 0;
+    if (rule->is_quiet) rc = settle_leftovers(parent, prefix, err);
+    if (rc < 0) return rc;
+    rc = candidates_init(&list, parent, prefix, err);
+    if (rc < 0) return rc;
+    rc = remove_candidates(&list, parent, rule, err);
+    candidates_fini(&list);
     return rc;
 }
 
 int ash_commit_prune(const char *parent, const char *prefix, size_t keep, struct ash_err *err)
 {
-    struct candidates list;
-    int rc;
+    struct rule rule = {.keep = keep, .pinned = UINT64_MAX, .is_quiet = true};
 
-    if (keep == 0) return ash_err_set(err, -EINVAL, "%s: at least one save must be kept", parent);
-    if (!ash_path_exists(parent)) return 0;
-    rc = settle_leftovers(parent, prefix, err);
-    if (rc < 0) return rc;
-    rc = candidates_init(&list, parent, prefix, err);
-    if (rc < 0) return rc;
-    rc = remove_candidates(&list, parent, keep, err);
-    candidates_fini(&list);
-    return rc;
+    return prune(parent, prefix, &rule, err);
+}
+
+int ash_commit_prune_complete(const char *parent, const char *prefix, size_t keep, uint64_t pinned, struct ash_err *err)
+{
+    struct rule rule = {.keep = keep, .pinned = pinned};
+
+    return prune(parent, prefix, &rule, err);
 }

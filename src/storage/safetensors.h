@@ -61,6 +61,21 @@ struct ash_metadata {
     const char *key, *value;
 };
 
+/* Where everything of a file goes, before a byte of it is written: for those who write it in parts. Caller's storage;
+ * free with ash_safetensors_layout_fini. */
+struct ash_safetensors_layout {
+    char *header; /* the first header_bytes of the file */
+    size_t header_bytes;
+    uint64_t *offsets; /* [count]: of each tensor's first byte in the file */
+    uint64_t size_bytes;
+};
+/* Lay out the file that ash_safetensors_write would write. Returns 0, -EINVAL, -EOVERFLOW, -EFBIG or -ENOMEM. */
+int ash_safetensors_layout_init(struct ash_safetensors_layout *layout, const struct ash_tensor_spec *specs,
+                                size_t count, const struct ash_metadata *metadata, size_t metadata_count,
+                                struct ash_err *err);
+/* Free; a zeroed struct is a no-op. */
+void ash_safetensors_layout_fini(struct ash_safetensors_layout *layout);
+
 /* Write specs to path (through a temporary file, flushed and renamed; on error path is as it was, and the sentence says
  * which of "disk full", "no permission"... it was). Tensors are laid out in the order given, those with larger elements
  * first: the format allows no padding between tensors, and so each stays aligned. The header is padded to 8 bytes. */

@@ -178,6 +178,50 @@ fail:
     return rc;
 }
 
+/* Of a layout, nothing is read: no tensor needs data. */
+static int no_fill(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
+{
+    (void)ctx;
+    (void)index;
+    (void)first_byte;
+    (void)buf;
+    (void)size_bytes;
+    return -EINVAL;
+}
+
+int ash_safetensors_layout_init(struct ash_safetensors_layout *layout, const struct ash_tensor_spec *specs,
+                                size_t count, const struct ash_metadata *metadata, size_t metadata_count,
+                                struct ash_err *err)
+{
+    struct ash_tensor_source source = {.specs = specs, .count = count, .fill = no_fill};
+    struct plan plan;
+    int rc = plan_init(&plan, &source, metadata, metadata_count, err);
+
+    if (rc < 0) return rc;
+    *layout = (struct ash_safetensors_layout){.header = plan.header, .header_bytes = plan.header_bytes};
+    plan.header = NULL;
+    layout->offsets = calloc(count + 1, sizeof(*layout->offsets));
+    layout->size_bytes = layout->header_bytes;
+    if (layout->offsets == NULL) {
+        plan_fini(&plan);
+        ash_safetensors_layout_fini(layout);
+        return ash_err_set(err, -ENOMEM, "no memory to list %zu tensors", count);
+    }
+    for (size_t place = 0; place < count; place++) {
+        layout->offsets[plan.order[place]] = layout->size_bytes;
+        layout->size_bytes += plan.bytes[plan.order[place]];
+    }
+    plan_fini(&plan);
+    return 0;
+}
+
+void ash_safetensors_layout_fini(struct ash_safetensors_layout *layout)
+{
+    free(layout->header);
+    free(layout->offsets);
+    *layout = (struct ash_safetensors_layout){0};
+}
+
 /* One tensor through buf (CHUNK_BYTES, NULL where there is no fill). *fill_failed_out tells a failure of fill from one
  * of the disk. */
 static int write_tensor(int fd, const struct plan *plan, size_t i, void *buf, bool *fill_failed_out)

@@ -50,6 +50,12 @@ int32_t ash_tokenizer_id(const struct ash_tokenizer *tokenizer, const char *cont
 const char *ash_tokenizer_content(const struct ash_tokenizer *tokenizer, int32_t id);
 /* Is id an added token that the file calls special? False for ids that do not exist. */
 bool ash_tokenizer_is_special(const struct ash_tokenizer *tokenizer, int32_t id);
+/* The tokens around a gap that a model was trained to fill; -1: it has none. */
+struct ash_fim_marks {
+    int32_t prefix, suffix, middle;
+};
+/* As the metadata of the file says, else by the names that families give them. */
+struct ash_fim_marks ash_tokenizer_fim_marks(const struct ash_tokenizer *tokenizer);
 /* Append the bytes that id adds to a text in its middle: part of a character perhaps. A special token's are its
  * content. None for ids that do not exist. 0 or -ENOMEM. */
 int ash_tokenizer_add_bytes(const struct ash_tokenizer *tokenizer, int32_t id, struct ash_str *bytes);

@@ -5,59 +5,126 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "train/recover/exchange.h"
+
+/* The copies of a new mesh, or of a state that has just been loaded. */
+static int fill_copies(struct ash_trainer *trainer, struct ash_err *err)
+{
+    struct ash_patches have = {0}, need = {0};
+    struct ash_exchange_counts counts;
+    int rc = 0;
+
+    if (!trainer->are_copies_new || trainer->copies.group == NULL) return 0;
+    rc = ash_patches_add_stages(&have, &trainer->stages, trainer->outline, true, err);
+    if (rc == 0) rc = ash_copies_add_patches(&trainer->copies, &need, err);
+    if (rc == 0) rc = ash_exchange_run(trainer->group, trainer->outline, &have, &need, &counts, err);
+    ash_patches_fini(&have);
+    ash_patches_fini(&need);
+    trainer->are_copies_new = rc < 0;
+    return rc;
+}
+
+/* Gradients and loss of the next step: everything before its norm. */
+static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct ash_err *err)
+{
+    struct ash_stages *stages = &trainer->stages;
+    uint64_t slots = (uint64_t)trainer->job->train.global_batch, before = step->step - 1;
+    struct ash_feed_slice whole = {.source = &trainer->train, .step = before, .slots_per_step = slots, .count = slots};
+    struct ash_stages_task task = {.source = &trainer->train, .objective = trainer->parts.objective};
+    struct ash_meter *meter = &trainer->mesh.meter;
+    int rc;
+
+    if (trainer->parts.prepare != NULL) {
+        rc = trainer->parts.prepare(trainer->parts.ctx, trainer, before, err);
+        if (rc < 0) return rc;
+    }
+    ash_meter_begin(meter);
+    step->targets = ash_feed_count(&whole);
+    ash_meter_end(meter, ASH_METER_DATA);
+    task.scale = step->targets > 0 ? (float)(1.0 / (double)step->targets) : 0.0f;
+    rc = ash_stages_train(stages, &task, before, trainer->losses, err);
+    if (rc < 0) return rc;
+    step->loss = ash_grains_fold(trainer->losses, (size_t)trainer->job->train.grains);
+    if (task.objective == NULL) step->loss = step->targets > 0 ? step->loss / (double)step->targets : 0.0;
+    ash_meter_begin(meter);
+    rc = ash_copies_send(&trainer->copies, stages, err);
+    ash_meter_end(meter, ASH_METER_COMM);
+    return rc;
+}
+
+void ash_trainer_finish_update(struct ash_trainer *trainer, struct ash_kept_state *kept)
+{
+    struct ash_pending_step *pending = &trainer->pending;
+    struct ash_step *step = &pending->step;
+    struct ash_stages *stages = kept != NULL ? &kept->stages : &trainer->stages;
+    struct ash_copies *copies = kept != NULL ? &kept->copies : &trainer->copies;
+    struct ash_state *state = &stages->chunks[0].state;
+
+    ash_assert(pending->phase == ASH_PHASE_SUMMED && pending->norm_step == state->step + 1);
+    step->norm = pending->norm;
+    step->lr = ash_lr_schedule_at(&trainer->schedule, state->step);
+    step->verdict = ash_guard_check(&trainer->guard, &state->guard, step->targets, step->loss, step->norm);
+    ash_guard_describe(step->verdict, &state->guard, step->loss, step->norm, step->reason, sizeof(step->reason));
+    pending->is_updated = step->verdict == ASH_GUARD_OK;
+    if (pending->is_updated) {
+        ash_stages_update(stages, step->norm, step->lr);
+        ash_copies_update(copies, &stages->chunks[0].optimizer, trainer->outline, step->norm, step->lr);
+    }
+    pending->phase = ASH_PHASE_UPDATED;
+}
 
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
 {
-    const struct ash_job *job = trainer->job;
-    struct ash_stages *stages = &trainer->stages;
     struct ash_state *state = ash_trainer_state(trainer);
-    uint64_t slots = (uint64_t)job->train.global_batch;
-    struct ash_feed_slice whole = {
-        .dataset = trainer->train, .step = state->step, .slots_per_step = slots, .count = slots};
-    struct ash_step step = {.step = state->step + 1, .tokens = slots * (uint64_t)job->data.seq_tokens};
+    struct ash_pending_step *pending = &trainer->pending;
     struct ash_meter *meter = &trainer->mesh.meter;
-    double loss_sum;
-    float scale;
-    int rc;
+    int rc = fill_copies(trainer, err);
 
+    if (rc < 0) return rc;
     ash_meter_open(meter);
-    ash_meter_begin(meter);
-    rc = ash_feed_count(&stages->feed, &whole, &step.targets, err);
-    ash_meter_end(meter, ASH_METER_DATA);
+    pending->phase = ASH_PHASE_RUNNING;
+    pending->step =
+        (struct ash_step){.step = state->step + 1,
+                          .tokens = (uint64_t)(trainer->job->train.global_batch * trainer->job->data.seq_tokens)};
+    rc = run_passes(trainer, &pending->step, err);
     if (rc < 0) return rc;
-    scale = step.targets > 0 ? (float)(1.0 / (double)step.targets) : 0.0f;
-    rc = ash_stages_train(stages, trainer->train, state->step, scale, trainer->losses, err);
+    if (trainer->before_update != NULL) trainer->before_update(trainer->before_update_ctx);
+    pending->phase = ASH_PHASE_SUMMED;
+    rc = ash_stages_norm(&trainer->stages, &pending->norm, err);
     if (rc < 0) return rc;
-    loss_sum = ash_grains_fold(trainer->losses, (size_t)job->train.grains);
-    step.loss = step.targets > 0 ? loss_sum / (double)step.targets : 0.0;
-    rc = ash_stages_norm(stages, &step.norm, err);
+    pending->norm_step = pending->step.step;
+    ash_trainer_finish_update(trainer, NULL);
+    rc = ash_stages_commit(&trainer->stages, pending->is_updated, err);
     if (rc < 0) return rc;
-    step.lr = ash_lr_schedule_at(&trainer->schedule, state->step);
-    step.verdict = ash_guard_check(&trainer->guard, &state->guard, step.targets, step.loss, step.norm);
-    ash_guard_describe(step.verdict, &state->guard, step.loss, step.norm, step.reason, sizeof(step.reason));
-    if (step.verdict == ASH_GUARD_OK) {
-        rc = ash_stages_update(stages, step.norm, step.lr, err);
+    pending->phase = ASH_PHASE_NONE;
+    if (trainer->parts.finish != NULL) {
+        rc = trainer->parts.finish(trainer->parts.ctx, trainer, pending->step.step, err);
         if (rc < 0) return rc;
     }
-    ash_stages_count_step(stages);
     ash_meter_close(meter);
-    step.meter = *meter;
-    *step_out = step;
-    return 0;
+    pending->step.meter = *meter;
+    *step_out = pending->step; /* done, also where the next call fails */
+    return pending->is_updated ? ash_stages_spread(&trainer->stages, err) : 0;
+}
+
+void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx)
+{
+    trainer->before_update = before;
+    trainer->before_update_ctx = ctx;
 }
 
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)
 {
     size_t sequences = trainer->valid_sequences;
-    struct ash_feed_slice all = {.dataset = trainer->valid, .slots_per_step = sequences, .count = sequences};
+    struct ash_feed_slice all = {.source = &trainer->valid, .slots_per_step = sequences, .count = sequences};
     double *losses = calloc(sequences, sizeof(*losses)), sum = 0.0;
-    uint64_t targets = 0;
+    uint64_t targets;
     int rc;
 
     ash_assert(sequences > 0);
     if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
-    rc = ash_stages_eval(&trainer->stages, trainer->valid, sequences, losses, err);
-    if (rc == 0) rc = ash_feed_count(&trainer->stages.feed, &all, &targets, err);
+    rc = ash_stages_eval(&trainer->stages, &trainer->valid, sequences, losses, err);
+    targets = ash_feed_count(&all);
     for (size_t s = 0; s < sequences; s++)
         sum += losses[s];
     free(losses);
@@ -69,6 +136,16 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
 struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer)
 {
     return &trainer->stages;
+}
+
+int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err)
+{
+    return ash_copies_check(&trainer->copies, &trainer->stages, trainer->outline, err);
+}
+
+struct ash_group *ash_trainer_group(struct ash_trainer *trainer)
+{
+    return trainer->group;
 }
 
 struct ash_exec *ash_trainer_exec(struct ash_trainer *trainer)
@@ -83,7 +160,7 @@ struct ash_state *ash_trainer_state(struct ash_trainer *trainer)
 
 struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer)
 {
-    const struct ash_model_config *config = ash_model_get_config(trainer->stages.chunks[0].state.model);
+    const struct ash_model_config *config = &trainer->config;
     const json_t *type = json_object_get(config->source, "model_type");
 
     return (struct ash_trainer_facts){
@@ -98,12 +175,12 @@ struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer
         .hidden = config->hidden,
         .heads = config->heads,
         .vocab = config->vocab,
-        .train_tokens = ash_dataset_tokens(trainer->train),
-        .train_windows = ash_dataset_windows(trainer->train),
-        .valid_tokens = trainer->valid != NULL ? ash_dataset_tokens(trainer->valid) : 0,
+        .train_tokens = trainer->train.tokens,
+        .train_windows = trainer->train.windows,
+        .valid_tokens = trainer->valid.tokens,
         .valid_sequences = trainer->valid_sequences,
         .memory = trainer->memory,
-        .data_hash = ash_dataset_hash(trainer->train),
+        .data_hash = trainer->train.hash,
         .arithmetic = trainer->arithmetic,
     };
 }

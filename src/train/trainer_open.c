@@ -10,6 +10,8 @@
 #include "base/math.h"
 #include "base/cores.h"
 #include "base/file.h"
+#include "model/lora.h"
+#include "storage/namespace/settings.h"
 #include "text/tokenizer.h"
 #include "train/job/agree.h"
 
@@ -19,23 +21,60 @@
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static int open_data(struct ash_trainer *trainer, struct ash_err *err)
+/* Windows of data.train and data.valid. */
+static int open_windows(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
-    size_t seq_tokens = (size_t)job->data.seq_tokens, wanted;
-    int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train, err);
+    size_t seq_tokens = (size_t)job->data.seq_tokens;
+    int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train_data, err);
 
     if (rc < 0) return ash_err_prefix(err, rc, "data.train");
+    if (job->data.shuffle == ASH_JOB_SHUFFLE_BLOCK)
+        ash_dataset_order_by_blocks(trainer->train_data, (size_t)job->data.block_tokens,
+                                    (size_t)job->data.mixed_blocks);
+    if (group != NULL && ash_group_here(group) < ash_group_size(group)) ash_dataset_share_blocks(trainer->train_data);
+    trainer->train = ash_dataset_source(trainer->train_data);
     if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
-    rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid, err);
+    rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid_data, err);
     if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
-    if (ash_dataset_tokenizer_hash(trainer->valid) != ash_dataset_tokenizer_hash(trainer->train))
+    trainer->valid = ash_dataset_source(trainer->valid_data);
+    return 0;
+}
+
+static int open_data(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    size_t wanted;
+    int rc = 0;
+
+    if (trainer->parts.train != NULL) {
+        trainer->train = *trainer->parts.train;
+        if (trainer->parts.valid != NULL && job->train.valid_every > 0) trainer->valid = *trainer->parts.valid;
+    } else {
+        rc = open_windows(trainer, group, err);
+    }
+    if (rc < 0 || trainer->valid.ops == NULL) return rc;
+    if (trainer->valid.tokenizer_hash != trainer->train.tokenizer_hash)
         return ash_err_set(err, -EINVAL,
                            "data.valid was made with another tokenizer than data.train: tokenize its text again");
     wanted = (size_t)job->train.valid_batches * (size_t)job->train.global_batch;
-    trainer->valid_sequences = ash_dataset_windows(trainer->valid);
+    trainer->valid_sequences = trainer->valid.windows;
     trainer->valid_sequences = ash_min(trainer->valid_sequences, wanted);
     return 0;
+}
+
+/* Bring a folder that a setting names here, where it is in S3. path NULL: it is not set. */
+static int bring(const char *path, const char *setting, struct ash_str *here, struct ash_err *err)
+{
+    struct ash_namespace_settings settings = {0};
+    int rc;
+
+    if (path == NULL) return 0;
+    if (!ash_tier_is_url(path)) return ash_str_adds(here, path) < 0 ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
+    rc = ash_namespace_settings_init(&settings, err);
+    if (rc == 0) rc = ash_namespace_fetch_url(path, &settings.cache, &settings.s3, NULL, here, err);
+    ash_namespace_settings_fini(&settings);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", setting) : 0;
 }
 
 /* Does dir hold a tokenizer? Then remember it. */
@@ -66,10 +105,14 @@ static int find_tokenizer(struct ash_trainer *trainer, const char *weights_dir, 
     const struct ash_job *job = trainer->job;
 
     if (job->data.tokenizer != NULL) {
-        if (try_tokenizer(trainer, job->data.tokenizer)) return 0;
+        if (try_tokenizer(trainer, trainer->named.data)) return 0;
         return ash_err_set(err, -ENOENT, "data.tokenizer: %s holds no tokenizer.json", job->data.tokenizer);
     }
-    if (!try_tokenizer(trainer, job->model.from) && !try_tokenizer_beside(trainer, job->data.train))
+    if (try_tokenizer(trainer, trainer->from.data) ||
+        (trainer->train_data != NULL && try_tokenizer(trainer, ash_dataset_folder(trainer->train_data))))
+        return 0;
+    if (trainer->train_data == NULL || ash_dataset_is_remote(trainer->train_data) ||
+        !try_tokenizer_beside(trainer, job->data.train))
         try_tokenizer(trainer, weights_dir);
     return 0;
 }
@@ -88,7 +131,7 @@ static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
     trainer->tokenizer_vocab = ash_tokenizer_vocab_size(tokenizer);
     hash = ash_tokenizer_hash(tokenizer);
     ash_tokenizer_close(tokenizer);
-    if (hash == ash_dataset_tokenizer_hash(trainer->train)) return 0;
+    if (hash == trainer->train.tokenizer_hash) return 0;
     return ash_err_set(err, -EINVAL,
                        "data.train was not made with the tokenizer in %s: tokenize the text again with it",
                        trainer->tokenizer_dir);
@@ -97,7 +140,7 @@ static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
 /* Rows that a new model's embedding needs: every id of the data and of the tokenizer. */
 static size_t needed_vocab(const struct ash_trainer *trainer)
 {
-    size_t vocab = ash_dataset_vocab_size(trainer->train);
+    size_t vocab = trainer->train.vocab_size;
 
     return ash_max(trainer->tokenizer_vocab, vocab);
 }
@@ -112,11 +155,20 @@ static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_
     char file[ASH_GGUF_PATH_BYTES];
     int rc;
 
+    if (trainer->parts.lora != NULL) {
+        rc = ash_model_config_load(trainer->parts.lora->base_dir, config_out, err);
+        if (rc == 0) config_out->lora = trainer->parts.lora;
+        return rc;
+    }
     if (dir != NULL && ash_gguf_locate(dir, file))
         return ash_err_set(err, -ENOTSUP, "model.from: '%s' is a GGUF file: training starts from a Hugging Face folder",
                            file);
-    if (dir != NULL) return ash_model_config_load(dir, config_out, err);
-    rc = ash_job_config(&job->model, vocab, ash_dataset_eos_id(trainer->train), &json, err);
+    if (dir != NULL) {
+        rc = ash_model_config_load(dir, config_out, err);
+        if (rc < 0 || !trainer->parts.wants_scores) return rc;
+        return ash_model_config_score(config_out, err);
+    }
+    rc = ash_job_config(&job->model, vocab, trainer->train.eos_id, &json, err);
     if (rc < 0) return rc;
     rc = ash_model_config_parse(json, config_out, err);
     json_decref(json);
@@ -126,10 +178,9 @@ static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_
 /* Do the data fit the model? */
 static int check_fit(const struct ash_trainer *trainer, const struct ash_model_config *config, struct ash_err *err)
 {
-    size_t data_vocab = ash_dataset_vocab_size(trainer->train);
+    size_t data_vocab = trainer->train.vocab_size;
 
-    if (trainer->valid != NULL && ash_dataset_vocab_size(trainer->valid) > data_vocab)
-        data_vocab = ash_dataset_vocab_size(trainer->valid);
+    if (trainer->valid.vocab_size > data_vocab) data_vocab = trainer->valid.vocab_size;
     if (data_vocab > config->vocab)
         return ash_err_set(
             err, -EINVAL,
@@ -142,39 +193,35 @@ static int check_fit(const struct ash_trainer *trainer, const struct ash_model_c
     return 0;
 }
 
-static int count_weights(struct ash_trainer *trainer, const struct ash_model_config *config, struct ash_err *err)
+/* The mesh that the job asks for; ranks beyond it are spares (recover.spares). */
+static int resolve_mesh(struct ash_trainer *trainer, size_t ranks, struct ash_err *err)
 {
-    struct ash_model *outline = NULL;
-    int rc = ash_model_outline(config, &outline, err);
+    size_t spares = (size_t)trainer->job->recover.spares;
 
-    if (rc < 0) return rc;
-    trainer->weights = ash_model_weight_count(outline);
-    ash_model_close(outline);
-    return 0;
+    if (spares >= ranks && spares > 0)
+        return ash_err_set(err, -EINVAL, "recover.spares=%zu leaves none of %zu ranks to train", spares, ranks);
+    return ash_mesh_resolve(&trainer->asked.mesh, ranks - spares, err);
 }
 
-static int open_stages(struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
+static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, struct ash_group *group,
+                      struct ash_err *err)
 {
-    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
-    struct ash_model_config config;
-    struct ash_stages_source source = {.dir = dir, .config = &config};
-    int rc = find_config(trainer, dir, &config, err);
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
+    struct ash_stages_source source = {.dir = dir, .config = &trainer->config};
+    int rc = find_config(trainer, dir, &trainer->config, err);
 
     if (rc < 0) return rc;
-    rc = check_fit(trainer, &config, err);
-    if (rc == 0) rc = count_weights(trainer, &config, err);
-    if (rc == 0) rc = ash_stages_open(&trainer->stages, trainer->job, &trainer->exec, &trainer->mesh, &source, err);
-    ash_model_config_fini(&config);
-    if (rc == 0) ash_train_memory_measure(&trainer->stages, &trainer->memory);
+    rc = check_fit(trainer, &trainer->config, err);
+    if (rc < 0) return rc;
+    rc = ash_model_outline(&trainer->config, &trainer->outline, err);
+    if (rc < 0) return rc;
+    trainer->weights = ash_model_weight_count(trainer->outline);
+    rc = resolve_mesh(trainer, group != NULL ? ash_group_size(group) : 1, err);
+    if (rc < 0) return rc;
+    trainer->current = trainer->asked;
+    rc = ash_trainer_begin_epoch(trainer, group, &source, err);
+    trainer->has_values = rc == 0;
     return rc;
-}
-
-static int open_mesh(struct ash_trainer *trainer, struct ash_err *err)
-{
-    struct ash_job_mesh sizes = trainer->job->mesh;
-    int rc = ash_mesh_resolve(&sizes, trainer->group != NULL ? ash_group_size(trainer->group) : 1, err);
-
-    return rc < 0 ? rc : ash_mesh_open(&trainer->mesh, &sizes, trainer->group, err);
 }
 
 /* What a resume must share to continue with the same bits. */
@@ -187,48 +234,41 @@ static void name_arithmetic(struct ash_trainer *trainer)
              plain ? "" : TOKEN_ORDER);
 }
 
-/* Identity of the data, or 0 where there are none. */
-static uint64_t hash_data(const struct ash_dataset *dataset)
+int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_group *group, const char *name,
+                                const char *dir, struct ash_err *err)
 {
-    return dataset != NULL ? ash_dataset_hash(dataset) : 0;
-}
-
-/* Do all ranks have the same job, data, weights and arithmetic? Before anything that they do together depends on it. */
-static int check_agreement(const struct ash_trainer *trainer, const char *weights_dir, struct ash_err *err)
-{
-    const char *dir = weights_dir != NULL ? weights_dir : trainer->job->model.from;
     struct ash_str lines = {0};
     uint64_t weights = 0;
     int rc = 0;
 
-    if (trainer->group == NULL) return 0;
+    if (group == NULL) return 0;
     if (dir != NULL) rc = ash_agree_hash_model(dir, &weights, err);
     if (rc < 0) return rc;
     if (ash_agree_add_job(&lines, trainer->job) < 0 ||
-        ash_agree_add_hash(&lines, "data.train", hash_data(trainer->train)) < 0 ||
-        ash_agree_add_hash(&lines, "data.valid", hash_data(trainer->valid)) < 0 ||
-        ash_agree_add_hash(&lines, weights_dir != NULL ? "checkpoint" : "model.from", weights) < 0 ||
+        ash_agree_add_hash(&lines, "data.train", trainer->train.hash) < 0 ||
+        ash_agree_add_hash(&lines, "data.valid", trainer->valid.hash) < 0 ||
+        ash_agree_add_hash(&lines, name, weights) < 0 ||
         ash_str_addf(&lines, "arithmetic %s\n", trainer->arithmetic) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for the settings that ranks compare");
     else
-        rc = ash_agree_check(trainer->group, &lines, err);
+        rc = ash_agree_check(group, &lines, err);
     ash_str_fini(&lines);
     return rc;
 }
 
 /* Threads of this process: as set, or its share of the machine. */
-static int thread_count(const struct ash_trainer *trainer)
+static int thread_count(const struct ash_trainer *trainer, const struct ash_group *group)
 {
     int64_t threads = trainer->job->runtime.threads;
-    size_t here = trainer->group != NULL ? ash_group_here(trainer->group) : 1, cores = (size_t)ash_cores_usable();
+    size_t here = group != NULL ? ash_group_here(group) : 1, cores = (size_t)ash_cores_usable();
 
     return threads > 0 || here == 1 ? (int)threads : (int)ash_max(cores / here, 1);
 }
 
 /* A device is for one process so far. */
-static int check_device(const struct ash_trainer *trainer, struct ash_err *err)
+static int check_device(const struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
 {
-    size_t ranks = trainer->group != NULL ? ash_group_size(trainer->group) : 1;
+    size_t ranks = group != NULL ? ash_group_size(group) : 1;
 
     if (ranks == 1 || trainer->exec.memory->host_visible) return 0;
     return ash_err_set(err, -ENOTSUP, "runtime.backend=%s runs one process; %zu ranks train on the CPU",
@@ -236,41 +276,45 @@ static int check_device(const struct ash_trainer *trainer, struct ash_err *err)
 }
 
 /* Threads and kernels. */
-static int open_exec(struct ash_trainer *trainer, struct ash_err *err)
+static int open_exec(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
-    int rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer), err);
+    int rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer, group), err);
 
     if (rc < 0) return rc;
     rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
-    return rc < 0 ? rc : check_device(trainer, err);
+    return rc < 0 ? rc : check_device(trainer, group, err);
 }
 
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
-                     struct ash_trainer **trainer_out, struct ash_err *err)
+                     const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err)
 {
     struct ash_trainer *trainer = calloc(1, sizeof(*trainer));
     int rc;
 
     if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    trainer->job = job;
-    trainer->group = group;
+    trainer->asked = *job;
+    trainer->job = &trainer->asked;
+    if (parts != NULL) trainer->parts = *parts;
     trainer->schedule = ash_job_get_schedule(job);
     trainer->guard = ash_job_get_guard(job);
-    rc = open_exec(trainer, err);
+    rc = open_exec(trainer, group, err);
     if (rc < 0) goto fail;
     name_arithmetic(trainer);
-    rc = open_data(trainer, err);
+    rc = open_data(trainer, group, err);
+    if (rc < 0) goto fail;
+    rc = bring(job->model.from, "model.from", &trainer->from, err);
+    if (rc < 0) goto fail;
+    rc = bring(job->data.tokenizer, "data.tokenizer", &trainer->named, err);
     if (rc < 0) goto fail;
     rc = find_tokenizer(trainer, weights_dir, err);
     if (rc < 0) goto fail;
     rc = check_tokenizer(trainer, err);
     if (rc < 0) goto fail;
-    rc = check_agreement(trainer, weights_dir, err);
+    rc = ash_trainer_check_agreement(trainer, group, weights_dir != NULL ? "checkpoint" : "model.from",
+                                     weights_dir != NULL ? weights_dir : trainer->from.data, err);
     if (rc < 0) goto fail;
-    rc = open_mesh(trainer, err);
-    if (rc < 0) goto fail;
-    rc = open_stages(trainer, weights_dir, err);
+    rc = open_epoch(trainer, weights_dir, group, err);
     if (rc < 0) goto fail;
     trainer->losses = calloc((size_t)job->train.grains, sizeof(*trainer->losses));
     if (trainer->losses == NULL) {
@@ -288,11 +332,15 @@ fail:
 void ash_trainer_close(struct ash_trainer *trainer)
 {
     if (trainer == NULL) return;
-    ash_stages_close(&trainer->stages);
-    ash_mesh_close(&trainer->mesh);
-    ash_dataset_close(trainer->valid);
-    ash_dataset_close(trainer->train);
+    ash_trainer_end_epoch(trainer, false);
+    ash_trainer_drop_kept(trainer);
+    ash_model_close(trainer->outline);
+    ash_model_config_fini(&trainer->config);
+    ash_dataset_close(trainer->valid_data);
+    ash_dataset_close(trainer->train_data);
     ash_exec_fini(&trainer->exec);
+    ash_str_fini(&trainer->from);
+    ash_str_fini(&trainer->named);
     free(trainer->losses);
     free(trainer);
 }

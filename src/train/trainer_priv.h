@@ -1,30 +1,95 @@
-/* trainer_priv - between trainer_open.c and trainer.c. */
+/* trainer_priv - between trainer_open.c, trainer_epoch.c, trainer_recover.c and trainer.c. */
 #ifndef ASH_TRAIN_TRAINER_PRIV_H
 #define ASH_TRAIN_TRAINER_PRIV_H
 
 #include <limits.h>
+#include "base/str.h"
 #include "train/data/dataset.h"
 #include "train/layout/stages.h"
+#include "train/recover/copies.h"
 #include "train/trainer.h"
 
 #define ASH_ARITHMETIC_BYTES 64
 
+/* How far a step has come in this process. What was computed is kept when its ranks are lost, so it matters. */
+enum ash_step_phase {
+    ASH_PHASE_NONE,    /* between two steps: the state is that of the last one */
+    ASH_PHASE_RUNNING, /* gradients are not complete: the state is that of the last step */
+    ASH_PHASE_SUMMED,  /* this process's sums are complete, and so are those that its copies need */
+    ASH_PHASE_UPDATED  /* the norm is known and this process has made its update, which nobody has counted yet */
+};
+
+/* The step that is being made. */
+struct ash_pending_step {
+    enum ash_step_phase phase;
+    bool is_updated;      /* not skipped */
+    struct ash_step step; /* what is known of it */
+    /* of the last step that got that far; the step before it, plus 1: 0 is none */
+    double norm;
+    uint64_t norm_step;
+};
+
+/* What an epoch left in memory. */
+struct ash_kept_state {
+    struct ash_stages stages; /* detached */
+    struct ash_copies copies;
+};
+
 struct ash_trainer {
-    const struct ash_job *job;
+    /* with the process */
+    struct ash_job asked;      /* the job, with the mesh that it wants */
+    const struct ash_job *job; /* that one */
     struct ash_lr_schedule schedule;
     struct ash_guard_opts guard;
     struct ash_exec exec;
-    struct ash_group *group; /* who shares each step; NULL: nobody */
-    struct ash_mesh mesh;    /* and how */
-    struct ash_dataset *train, *valid;
+    struct ash_dataset *train_data, *valid_data; /* NULL where parts give the sources */
+    struct ash_source train, valid;              /* valid.ops NULL: none */
+    struct ash_trainer_parts parts;
     size_t valid_sequences;
+    struct ash_str from, named;   /* model.from and data.tokenizer on this machine; of remote ones, their cached copies */
     char tokenizer_dir[PATH_MAX]; /* empty: none */
     size_t tokenizer_vocab;
-    struct ash_stages stages;
-    double *losses; /* of the grains of a step */
+    struct ash_model_config config; /* source NULL: not known yet */
+    struct ash_model *outline;      /* of the whole model */
+    double *losses;                 /* of the grains of a step */
     char arithmetic[ASH_ARITHMETIC_BYTES];
-    struct ash_train_memory memory;
     size_t weights; /* of the whole model */
+    struct ash_pending_step pending;
+    void (*before_update)(void *ctx); /* see ash_trainer_on_update; NULL: nobody asked */
+    void *before_update_ctx;
+    struct ash_kept_state *kept; /* [kept_count] of epochs that are over, until the next one has it all */
+    size_t kept_count;
+
+    /* with an epoch */
+    struct ash_job current;  /* the job in the mesh that runs */
+    struct ash_group *root;  /* all ranks; borrowed; NULL: this process is alone, or between epochs */
+    struct ash_group *group; /* those of the mesh: root, or a part of it, which is the trainer's */
+    struct ash_mesh mesh;
+    struct ash_stages stages; /* no chunks: this rank is a spare */
+    struct ash_copies copies;
+    bool has_values;     /* the stages' values are there */
+    bool are_copies_new; /* the copies' are not */
+    struct ash_train_memory memory;
 };
+
+/* ---- trainer_epoch.c --------------------------------------------------------------------------------------------- */
+
+/* Open mesh, stages and copies of trainer->current for the ranks of root (NULL: alone). Ranks beyond the mesh become
+ * spares. On error trainer is for ash_trainer_end_epoch. */
+int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root, const struct ash_stages_source *source,
+                            struct ash_err *err);
+/* Close what begin_epoch opened; half-open is fine. keeps: the values stay, as trainer->kept. */
+void ash_trainer_end_epoch(struct ash_trainer *trainer, bool keeps);
+/* Free what earlier epochs left. */
+void ash_trainer_drop_kept(struct ash_trainer *trainer);
+/* Have all ranks the same job, data, weights and arithmetic? All ranks of group call it. dir: of the weights, or NULL;
+ * name: what they are. */
+int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_group *group, const char *name,
+                                const char *dir, struct ash_err *err);
+
+/* ---- trainer.c --------------------------------------------------------------------------------------------------- */
+
+/* The norm is known: guard and update, of which nothing is sent. kept: of an epoch that is over; NULL: the present. */
+void ash_trainer_finish_update(struct ash_trainer *trainer, struct ash_kept_state *kept);
 
 #endif

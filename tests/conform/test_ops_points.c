@@ -41,20 +41,35 @@ static void scenario_act(struct ash_exec *exec, struct tape *tape)
     tape_words(tape, dout, count);
 }
 
+/* Sometimes a scale for each row, a temperature, an entropy and a scale of that. */
+static void draw_objective(struct tape *tape, struct ash_loss_part *part)
+{
+    if (draw_bool(tape)) part->sharpness = (float)(1 + draw_below(tape, 40)) * 0.1f;
+    if (draw_bool(tape)) part->entropy = draw_floats(tape, part->rows, 1.0f);
+    if (draw_bool(tape)) part->scales = draw_floats(tape, part->rows, 1.0f);
+    if (part->entropy != NULL && part->scales != NULL && draw_bool(tape))
+        part->entropy_scales = draw_floats(tape, part->rows, 1.0f);
+    if (part->entropy != NULL) part->moments = draw_floats(tape, part->rows * ASH_LANES, 1.0f);
+}
+
 static void scenario_loss(struct ash_exec *exec, struct tape *tape)
 {
     size_t rows = draw_size(tape, 33), vocab = draw_size(tape, 400);
     float *logits = draw_floats(tape, rows * vocab, 5.0f), *loss = draw_floats(tape, rows, 1.0f);
     int32_t *targets = draw_ids(tape, rows, vocab);
+    struct ash_loss_part part = {.rows = rows, .cols = vocab, .logits = logits, .targets = targets, .loss = loss};
 
     for (size_t r = 0; r < rows; r++)
         if (draw_below(tape, 5) == 0) targets[r] = -1;
     if (draw_below(tape, 4) == 0) salt(tape, logits, rows * vocab);
-    exec->ops->loss->cross_entropy(exec, logits, rows, vocab, targets, 0.0f, loss);
+    exec->ops->loss->cross_entropy(exec, &part);
     tape_words(tape, loss, rows);
     tape_words(tape, logits, rows * vocab);
-    exec->ops->loss->cross_entropy(exec, logits, rows, vocab, targets, 0.25f, loss);
+    part.scale = 0.25f;
+    draw_objective(tape, &part);
+    exec->ops->loss->cross_entropy(exec, &part);
     tape_words(tape, loss, rows);
+    if (part.entropy != NULL) tape_words(tape, part.entropy, rows);
     tape_words(tape, logits, rows * vocab);
 }
 
@@ -64,9 +79,9 @@ static void scenario_loss_parts(struct ash_exec *exec, struct tape *tape)
     size_t rows = draw_size(tape, 33), vocab = draw_size(tape, 400), cut[4] = {0};
     float *logits = draw_floats(tape, rows * vocab, 5.0f), *loss = draw_floats(tape, rows, 1.0f);
     float *top = draw_floats(tape, rows * 2, 1.0f), *lanes = draw_floats(tape, rows * ASH_LANES, 1.0f);
-    float scale = draw_bool(tape) ? 0.25f : 0.0f, *copies[3], *part_loss = draw_floats(tape, rows, 1.0f);
+    float *copies[3], *part_loss = draw_floats(tape, rows, 1.0f), *part_entropy = draw_floats(tape, rows, 1.0f);
     int32_t *targets = draw_ids(tape, rows, vocab);
-    struct ash_loss_part parts[3];
+    struct ash_loss_part parts[3], whole = {.rows = rows, .cols = vocab, .logits = logits, .targets = targets, .loss = loss};
 
     for (size_t r = 0; r < rows; r++)
         if (draw_below(tape, 5) == 0) targets[r] = -1;
@@ -74,23 +89,34 @@ static void scenario_loss_parts(struct ash_exec *exec, struct tape *tape)
     cut[1] = draw_below(tape, vocab / ASH_LANES + 1) * ASH_LANES;
     cut[2] = cut[1] + draw_below(tape, (vocab - cut[1]) / ASH_LANES + 1) * ASH_LANES;
     cut[3] = vocab;
+    whole.scale = draw_bool(tape) ? 0.25f : 0.0f;
+    draw_objective(tape, &whole);
     for (size_t p = 0; p < 3; p++) {
         size_t cols = cut[p + 1] - cut[p];
         copies[p] = draw_floats(tape, rows * cols, 1.0f);
         for (size_t r = 0; r < rows && cols > 0; r++)
             memcpy(copies[p] + r * cols, logits + r * vocab + cut[p], cols * sizeof(float));
-        parts[p] = (struct ash_loss_part){rows, cols, cut[p], copies[p], targets, scale, p == 0, top, lanes, part_loss};
+        parts[p] = whole;
+        parts[p].cols = cols;
+        parts[p].first = cut[p];
+        parts[p].logits = copies[p];
+        parts[p].start = p == 0;
+        parts[p].top = top;
+        parts[p].lanes = lanes;
+        parts[p].loss = part_loss;
+        if (whole.entropy != NULL) parts[p].entropy = part_entropy;
     }
     for (size_t p = 0; p < 3; p++)
         exec->ops->loss->part_top(exec, &parts[p]);
     for (size_t p = 0; p < 3; p++)
         exec->ops->loss->part_sum(exec, &parts[p]);
-    exec->ops->loss->cross_entropy(exec, logits, rows, vocab, targets, scale, loss);
+    exec->ops->loss->cross_entropy(exec, &whole);
     for (size_t p = 0; p < 3; p++) {
         exec->ops->loss->part_end(exec, &parts[p]);
         tape_wait(tape);
         assert_floats_equal(loss, part_loss, rows);
-        for (size_t r = 0; r < rows && scale != 0.0f && parts[p].cols > 0; r++)
+        if (whole.entropy != NULL) assert_floats_equal(whole.entropy, part_entropy, rows);
+        for (size_t r = 0; r < rows && ash_loss_has_gradient(&whole) && parts[p].cols > 0; r++)
             assert_floats_equal(logits + r * vocab + cut[p], copies[p] + r * parts[p].cols, parts[p].cols);
         tape_words(tape, copies[p], rows * parts[p].cols);
     }

@@ -20,8 +20,9 @@
 
 #define BIG_BYTES ((size_t)17 * 1000 * 1000) /* four parts of 5 MiB */
 
-static char place[512];
-static const char *server; /* NULL: folders only */
+static char place[512], folder[256]; /* folder: where a place of this machine has all that it has */
+static const char *server;           /* NULL: folders only */
+static const char *kind = "";        /* what comes before folders, or "stripe" */
 static struct ash_tier *tier;
 
 static void expect_ok(int rc, const struct ash_err *err)
@@ -45,9 +46,15 @@ static int open_place(void **state)
     if (server != NULL) {
         snprintf(place, sizeof(place), "%s/conform-%d-%d", server, (int)getpid(), serial++);
     } else {
-        snprintf(place, sizeof(place), "%s/ashlar-tier-XXXXXX",
-                 access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp");
-        assert_non_null(mkdtemp(place));
+        const char *root = ash_env_get("TIER_TEST_FOLDER"); /* another file system */
+
+        if (root == NULL) root = access("/dev/shm", W_OK | X_OK) == 0 ? "/dev/shm" : "/tmp";
+        snprintf(folder, sizeof(folder), "%.200s/ashlar-tier-XXXXXX", root);
+        assert_non_null(mkdtemp(folder));
+        if (strcmp(kind, "stripe:") == 0)
+            snprintf(place, sizeof(place), "stripe:%.150s/a,%.150s/b,%.150s/c", folder, folder, folder);
+        else
+            snprintf(place, sizeof(place), "%s%s", kind, folder);
     }
     expect_ok(ash_tier_open(place, &opts, &tier, &err), &err);
     return 0;
@@ -65,7 +72,7 @@ static int close_place(void **state)
     (void)state;
     ash_tier_list(tier, "", true, remove_one, NULL, NULL);
     ash_tier_close(tier);
-    return server != NULL ? 0 : ash_dir_remove(place, NULL);
+    return server != NULL ? 0 : ash_dir_remove(folder, NULL);
 }
 
 static void put(const char *key, const void *data, size_t size_bytes)
@@ -382,8 +389,102 @@ static void bad_keys_are_refused(void **state)
 
 #define PLACED(test) cmocka_unit_test_setup_teardown(test, open_place, close_place)
 
+/* ---- several folders --------------------------------------------------------------------------------------------- */
+
+static size_t count_lines(const char *command)
+{
+    FILE *pipe = popen(command, "r");
+    size_t count = 0;
+
+    for (int c = fgetc(pipe); c != EOF; c = fgetc(pipe))
+        count += c == '\n';
+    pclose(pipe);
+    return count;
+}
+
+/* Every folder has a third of the bytes. */
+static void chunks_go_round(void **state)
+{
+    uint8_t *data = calloc(1, BIG_BYTES);
+    char command[512];
+
+    (void)state;
+    put("big", data, BIG_BYTES);
+    snprintf(command, sizeof(command), "find %.200s -path '*/.stripes/*' -type f -size +4095k", folder);
+    assert_int_equal(count_lines(command), 3);
+    free(data);
+}
+
+/* A folder goes away: what has chunks there says so, by name; what is written then is whole without it; what is smaller
+ * than a chunk and was elsewhere is still there; lists and sizes are as before. */
+static void a_folder_that_fails_is_left_out(void **state)
+{
+    uint8_t *data = calloc(1, BIG_BYTES), *back = calloc(1, BIG_BYTES);
+    struct ash_tier_range range = {.key = "before", .size_bytes = BIG_BYTES};
+    struct ash_tier_object object = {0};
+    struct ash_err err = {0};
+    char lost[300], moved[300];
+
+    (void)state;
+    for (size_t i = 0; i < BIG_BYTES; i++)
+        data[i] = (uint8_t)(i * 7 + i / 1000);
+    put("before", data, BIG_BYTES);
+    put("small", "small", 5);
+    snprintf(lost, sizeof(lost), "%.200s/b", folder);
+    snprintf(moved, sizeof(moved), "%.200s/gone", folder);
+    assert_int_equal(rename(lost, moved), 0);
+    { /* a file where the folder was: not even the superuser can write there */
+        FILE *file = fopen(lost, "w");
+
+        assert_non_null(file);
+        fclose(file);
+    }
+    assert_int_equal(ash_tier_read(tier, &range, back, &err), -EIO);
+    assert_non_null(strstr(err.text, lost));
+    expect_ok(ash_tier_stat(tier, "before", &object, &err), &err);
+    assert_int_equal(object.size_bytes, BIG_BYTES);
+    expect_bytes("small", 0, "small", 5);
+    put("after", data, BIG_BYTES);
+    put("after", data, BIG_BYTES - 1);
+    expect_bytes("after", 0, data, BIG_BYTES - 1);
+    expect_list("", true, "after|before|small|");
+    assert_int_equal(unlink(lost), 0);
+    assert_int_equal(rename(moved, lost), 0);
+    expect_bytes("before", 0, data, BIG_BYTES);
+    expect_bytes("after", 0, data, BIG_BYTES - 1);
+    free(data);
+    free(back);
+}
+
+/* Chunks without an object are swept. */
+static void chunks_of_nothing_are_swept(void **state)
+{
+    char path[400];
+    size_t count = 0;
+    struct ash_err err = {0};
+    FILE *file;
+
+    (void)state;
+    put("kept", "kept", 4);
+    snprintf(path, sizeof(path), "%.200s/a/.stripes/1-2-3", folder);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    expect_ok(ash_tier_sweep(tier, "", 3600, &count, &err), &err);
+    assert_int_equal(count, 0);
+    expect_ok(ash_tier_sweep(tier, "", -3600, &count, &err), &err);
+    assert_int_equal(count, 1);
+    assert_int_not_equal(access(path, F_OK), 0);
+    expect_bytes("kept", 0, "kept", 4);
+}
+
 int main(void)
 {
+    const struct CMUnitTest striped[] = {
+        PLACED(chunks_go_round),
+        PLACED(a_folder_that_fails_is_left_out),
+        PLACED(chunks_of_nothing_are_swept),
+    };
     const struct CMUnitTest tests[] = {
         PLACED(an_object_comes_back_as_it_was_written),
         PLACED(an_empty_object_is_an_object),
@@ -398,7 +499,16 @@ int main(void)
         PLACED(an_interrupted_write_may_be_gone_on_with),
         PLACED(bad_keys_are_refused),
     };
-    int failed = cmocka_run_group_tests_name("tier of a folder", tests, NULL, NULL);
+    int failed = 0;
+
+    if (ash_env_get("TIER_TEST_FOLDER") == NULL)
+        failed += cmocka_run_group_tests_name("tier of a folder", tests, NULL, NULL);
+    kind = "shared:";
+    failed += cmocka_run_group_tests_name("tier of a shared folder", tests, NULL, NULL);
+    if (ash_env_get("TIER_TEST_FOLDER") != NULL) return failed; /* slow, most likely: once */
+    kind = "stripe:";
+    failed += cmocka_run_group_tests_name("tier of several folders", tests, NULL, NULL);
+    failed += cmocka_run_group_tests_name("what only several folders have", striped, NULL, NULL);
 
     server = ash_env_get("TIER_TEST_URL");
     if (server != NULL) print_message("again in %s\n", server);

@@ -11,7 +11,7 @@
 #include "base/log.h"
 #include "serve/api/api.h"
 #include "serve/grammar/grammar.h"
-#include "serve/http/detached.h"
+#include "http/detached.h"
 
 #define FORM_VOCAB 259 /* <unk>, <s>, </s>, then every byte */
 

@@ -89,6 +89,11 @@ static inline double api_get_stalled(void *ctx)
     return ash_runner_stalled_seconds(ctx);
 }
 
+static inline int api_reset_prefix(void *ctx, double timeout_s, size_t *pages_out)
+{
+    return ash_runner_reset_prefix(ctx, timeout_s, pages_out);
+}
+
 /* What the model says from now on. */
 static inline void api_say(struct api_server *server, const char *text)
 {
@@ -162,6 +167,7 @@ static inline void api_server_open(struct api_server *server, const char *data)
                                      .cancel = api_cancel,
                                      .get_stats = api_get_stats,
                                      .get_stalled_seconds = api_get_stalled,
+                                     .reset_prefix = api_reset_prefix,
                                      .tokenizer = server->tokenizer,
                                      .defaults = &server->defaults,
                                      .chat = server->chat,

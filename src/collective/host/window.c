@@ -19,8 +19,9 @@ struct counter {
 };
 
 struct ash_window {
-    struct ash_local *local;
-    size_t size_bytes; /* of the data */
+    struct ash_local *local; /* may be closed before the window: then only its memory is used */
+    size_t rank, ranks;      /* there */
+    size_t size_bytes;       /* of the data */
     struct ash_segment own, peers[ASH_LOCAL_RANKS_MAX];
     struct ash_segment_key *keys;    /* of each rank's memory */
     char *data[ASH_LOCAL_RANKS_MAX]; /* of each rank */
@@ -51,6 +52,8 @@ static struct ash_window *new_window(struct ash_local *local, size_t size_bytes)
 
     if (window == NULL) return NULL;
     window->local = local;
+    window->rank = local->rank;
+    window->ranks = local->size;
     window->size_bytes = size_bytes;
     window->keys = calloc(local->size, sizeof(*window->keys));
     if (window->keys != NULL) return window;
@@ -85,8 +88,8 @@ int ash_window_show(struct ash_local *local, const struct ash_window *shown, siz
     int rc;
 
     if (window == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a window");
-    if (rank == ASH_WINDOW_OWN) rank = shown->local->rank;
-    ash_assert(rank < shown->local->size);
+    if (rank == ASH_WINDOW_OWN) rank = shown->rank;
+    ash_assert(rank < shown->ranks);
     rc = map_peers(window, &shown->keys[rank], err);
     if (rc < 0) {
         ash_window_close(window);
@@ -105,7 +108,7 @@ void ash_window_fill(struct ash_window *window)
 void ash_window_close(struct ash_window *window)
 {
     if (window == NULL) return;
-    for (size_t r = 0; window->local != NULL && r < window->local->size; r++)
+    for (size_t r = 0; r < window->ranks; r++)
         ash_segment_fini(&window->peers[r]);
     ash_segment_fini(&window->own);
     free(window->keys);
@@ -119,14 +122,14 @@ void *ash_window_data(const struct ash_window *window)
 
 void *ash_window_data_of(const struct ash_window *window, size_t rank)
 {
-    ash_assert(rank < window->local->size);
+    ash_assert(rank < window->ranks);
     return window->data[rank];
 }
 
 void ash_window_unmap_pages(const struct ash_window *window, size_t rank, size_t first_byte, size_t size_bytes)
 {
-    ash_assert(rank < window->local->size);
-    ash_segment_unmap_pages(rank == window->local->rank ? &window->own : &window->peers[rank], first_byte, size_bytes);
+    ash_assert(rank < window->ranks);
+    ash_segment_unmap_pages(rank == window->rank ? &window->own : &window->peers[rank], first_byte, size_bytes);
 }
 
 /* ---- counters ---------------------------------------------------------------------------------------------------- */

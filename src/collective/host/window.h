@@ -19,7 +19,8 @@ int ash_window_show(struct ash_local *local, const struct ash_window *shown, siz
                     struct ash_window **window_out, struct ash_err *err);
 /* This rank's memory will all be used: see ash_segment_fill. */
 void ash_window_fill(struct ash_window *window);
-/* No call on it may be under way on any rank. NULL is a no-op. */
+/* No call on it may be under way on any rank. NULL is a no-op. May come after the end of its group, and of the ranks
+ * that it had mapped: until then their memory is there to be read. */
 void ash_window_close(struct ash_window *window);
 /* This rank's memory. */
 void *ash_window_data(const struct ash_window *window);

@@ -29,14 +29,6 @@ struct ash_cuda_embed {
     float *dtable;     /* [vocab, cols] */
 };
 
-struct ash_cuda_loss {
-    float *logits;
-    size_t rows, vocab;
-    const int32_t *targets;
-    float scale;
-    float *loss;
-};
-
 /* AdamW's factors, rounded once on the host as the reference does. */
 struct ash_cuda_adamw {
     struct ash_adamw_args args;

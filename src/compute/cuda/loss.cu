@@ -1,4 +1,4 @@
-/* loss - cross-entropy: the loss of a row of logits and, in place, its gradient. */
+/* loss - cross-entropy and entropy of rows of logits and, in place, their gradient. */
 #include "compute/cuda/device.cuh"
 
 #define ROW_THREADS 256
@@ -21,58 +21,93 @@ static __device__ inline float max_block(float value)
     return value;
 }
 
-/* The sum of exp(x - max) over a row, in the canonical order of lanes: the first half warp adds up a tile while all
- * others compute the next one. */
-static __device__ inline float sum_exponentials(const float *x, size_t vocab, float max)
+/* What all columns of a row share. */
+struct loss_row {
+    float sharpness, max; /* max: of the sharpened logits */
+    float sum, log_sum, entropy;
+};
+
+/* A term of the entropy. */
+static __device__ inline float moment_of(float e, float d)
 {
-    __shared__ float tiles[2][ROW_TILE], total;
+    return e > 0.0f ? e * d : 0.0f;
+}
+
+/* The gradient of a column other than the target's. */
+static __device__ inline float gradient_of(const struct ash_loss_part &part, const struct loss_row &row, size_t r,
+                                           float e, float x)
+{
+    float gradient = e * (ash_loss_scale(&part, r) * row.sharpness / row.sum);
+
+    if (part.entropy_scales == NULL || !(e > 0.0f)) return gradient;
+    return gradient - (e * (part.entropy_scales[r] * row.sharpness / row.sum)) *
+                          (((x * row.sharpness - row.max) - row.log_sum) + row.entropy);
+}
+
+/* The sums over a row, in the canonical order of lanes: the first half warp adds up a tile while all others compute the
+ * next one; the second half warp adds up the terms of the entropy. */
+static __device__ inline void sum_row(const struct ash_loss_part &part, const float *x, struct loss_row *row)
+{
+    __shared__ float tiles[2][ROW_TILE], moments[2][ROW_TILE], totals[2];
     float lane = 0.0f;
 
-    for (size_t first = 0; first < vocab + ROW_TILE; first += ROW_TILE) {
+    for (size_t first = 0; first < part.cols + ROW_TILE; first += ROW_TILE) {
         int now = (int)(first / ROW_TILE % 2);
 
         if (threadIdx.x >= WARP) {
-            for (int i = (int)threadIdx.x - WARP; i < ROW_TILE && first + i < vocab; i += ROW_THREADS - WARP)
-                tiles[now][i] = ash_expf(x[first + i] - max);
-        } else if (first > 0 && threadIdx.x < ASH_LANES) {
-            size_t left = vocab - (first - ROW_TILE);
+            for (int i = (int)threadIdx.x - WARP; i < ROW_TILE && first + i < part.cols; i += ROW_THREADS - WARP) {
+                float d = x[first + i] * row->sharpness - row->max;
+
+                tiles[now][i] = ash_expf(d);
+                if (part.entropy != NULL) moments[now][i] = moment_of(tiles[now][i], d);
+            }
+        } else if (first > 0 && (threadIdx.x < ASH_LANES || part.entropy != NULL)) {
+            size_t left = part.cols - (first - ROW_TILE);
             int count = left < ROW_TILE ? (int)left : ROW_TILE;
+            const float *tile = threadIdx.x < ASH_LANES ? tiles[1 - now] : moments[1 - now];
 
 #pragma unroll 16
-            for (int i = threadIdx.x; i < count; i += ASH_LANES)
-                lane = lane + tiles[1 - now][i];
+            for (int i = threadIdx.x % ASH_LANES; i < count; i += ASH_LANES)
+                lane = lane + tile[i];
         }
         __syncthreads();
     }
     if (threadIdx.x < WARP) {
         lane = fold_lanes(lane);
-        if (threadIdx.x == 0) total = lane;
+        if (threadIdx.x % ASH_LANES == 0) totals[threadIdx.x / ASH_LANES] = lane;
     }
     __syncthreads();
-    return total;
+    row->sum = totals[0];
+    row->log_sum = ash_logf(row->sum);
+    row->entropy = part.entropy != NULL ? row->log_sum - totals[1] / row->sum : 0.0f;
 }
 
 /* A block per row. */
-extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct ash_cuda_loss op)
+extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct ash_loss_part part)
 {
     size_t r = blockIdx.x;
-    int32_t target = op.targets[r];
-    float *x = op.logits + r * op.vocab, max = -INFINITY, sum = 1.0f, at_target = 0.0f;
+    int32_t target = part.targets[r];
+    float *x = part.logits + r * part.cols, max = -INFINITY, at_target = 0.0f;
+    struct loss_row row = {ash_loss_sharpness(&part), 0.0f, 1.0f, 0.0f, 0.0f};
 
     if (target >= 0) {
-        for (size_t v = threadIdx.x; v < op.vocab; v += ROW_THREADS)
+        for (size_t v = threadIdx.x; v < part.cols; v += ROW_THREADS)
             max = x[v] > max ? x[v] : max;
-        max = max_block(max);
-        sum = sum_exponentials(x, op.vocab, max);
+        row.max = max_block(max) * row.sharpness;
+        sum_row(part, x, &row);
         at_target = x[target];
     }
-    if (threadIdx.x == 0) op.loss[r] = target >= 0 ? ash_logf(sum) - (at_target - max) : 0.0f;
-    if (op.scale == 0.0f) return;
+    if (threadIdx.x == 0) {
+        part.loss[r] = target >= 0 ? row.log_sum - (at_target * row.sharpness - row.max) : 0.0f;
+        if (part.entropy != NULL) part.entropy[r] = target >= 0 ? row.entropy : 0.0f;
+    }
+    if (!ash_loss_has_gradient(&part)) return;
     __syncthreads(); /* all have read the target's logit */
-    for (size_t v = threadIdx.x; v < op.vocab; v += ROW_THREADS) {
-        float value = target >= 0 ? ash_expf(x[v] - max) * (op.scale / sum) : 0.0f;
+    for (size_t v = threadIdx.x; v < part.cols; v += ROW_THREADS) {
+        float e = target >= 0 ? ash_expf(x[v] * row.sharpness - row.max) : 0.0f;
+        float value = target >= 0 ? gradient_of(part, row, r, e, x[v]) : 0.0f;
 
-        x[v] = target >= 0 && v == (size_t)target ? value - op.scale : value;
+        x[v] = target >= 0 && v == (size_t)target ? value - ash_loss_scale(&part, r) * row.sharpness : value;
     }
 }
 
@@ -112,17 +147,22 @@ extern "C" __global__ void loss_part_sum(struct ash_loss_part part)
 {
     size_t r = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / ASH_LANES;
     int l = threadIdx.x % ASH_LANES;
-    float lane;
+    float lane, moment = 0.0f, sharpness = ash_loss_sharpness(&part), max;
+    bool keeps_exponentials = ash_loss_has_gradient(&part) && part.entropy_scales == NULL;
 
     if (r >= part.rows) return;
+    max = part.top[2 * r] * sharpness;
     lane = part.start ? 0.0f : part.lanes[r * ASH_LANES + l];
+    if (part.entropy != NULL && !part.start) moment = part.moments[r * ASH_LANES + l];
     for (size_t v = l; part.targets[r] >= 0 && v < part.cols; v += ASH_LANES) {
-        float e = ash_expf(part.logits[r * part.cols + v] - part.top[2 * r]);
+        float d = part.logits[r * part.cols + v] * sharpness - max, e = ash_expf(d);
 
         lane = lane + e;
-        if (part.scale != 0.0f) part.logits[r * part.cols + v] = e;
+        if (part.entropy != NULL) moment = moment + moment_of(e, d);
+        if (keeps_exponentials) part.logits[r * part.cols + v] = e;
     }
     part.lanes[r * ASH_LANES + l] = lane;
+    if (part.entropy != NULL) part.moments[r * ASH_LANES + l] = moment;
 }
 
 extern "C" __global__ void loss_part_end(struct ash_loss_part part)
@@ -130,15 +170,22 @@ extern "C" __global__ void loss_part_end(struct ash_loss_part part)
     size_t r = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / ASH_LANES;
     int l = threadIdx.x % ASH_LANES;
     bool real = r < part.rows, counts = real && part.targets[r] >= 0;
-    float sum = fold_lanes(real ? part.lanes[r * ASH_LANES + l] : 0.0f);
+    struct loss_row row = {ash_loss_sharpness(&part), 0.0f, 1.0f, 0.0f, 0.0f};
+    float moment = fold_lanes(real && part.entropy != NULL ? part.moments[r * ASH_LANES + l] : 0.0f);
 
+    row.sum = fold_lanes(real ? part.lanes[r * ASH_LANES + l] : 0.0f);
     if (!real) return;
-    if (l == 0) part.loss[r] = counts ? ash_logf(sum) - (part.top[2 * r + 1] - part.top[2 * r]) : 0.0f;
-    if (part.scale == 0.0f) return;
+    row.max = part.top[2 * r] * row.sharpness;
+    row.log_sum = ash_logf(row.sum);
+    row.entropy = row.log_sum - moment / row.sum;
+    if (l == 0) part.loss[r] = counts ? row.log_sum - (part.top[2 * r + 1] * row.sharpness - row.max) : 0.0f;
+    if (l == 0 && part.entropy != NULL) part.entropy[r] = counts ? row.entropy : 0.0f;
+    if (!ash_loss_has_gradient(&part)) return;
     for (size_t v = l; v < part.cols; v += ASH_LANES) {
         float *x = part.logits + r * part.cols + v;
-        float value = counts ? *x * (part.scale / sum) : 0.0f;
+        float e = part.entropy_scales == NULL ? *x : ash_expf(*x * row.sharpness - row.max);
+        float value = counts ? gradient_of(part, row, r, e, *x) : 0.0f;
 
-        *x = counts && x == target_of(part, r) ? value - part.scale : value;
+        *x = counts && x == target_of(part, r) ? value - ash_loss_scale(&part, r) * row.sharpness : value;
     }
 }

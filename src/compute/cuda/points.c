@@ -159,13 +159,9 @@ const struct ash_row_ops ash_cuda_row = {.copy = row_copy,
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
-static void cross_entropy(struct ash_exec *exec, float *logits, size_t rows, size_t vocab, const int32_t *targets,
-                          float scale, float *loss)
+static void cross_entropy(struct ash_exec *exec, const struct ash_loss_part *part)
 {
-    struct ash_cuda_loss op = {
-        .logits = logits, .rows = rows, .vocab = vocab, .targets = targets, .scale = scale, .loss = loss};
-
-    ash_cuda_run(exec, ASH_KERNEL_cross_entropy, (struct ash_cuda_grid){.x = rows, .y = 1, .threads = 256}, &op);
+    ash_cuda_run(exec, ASH_KERNEL_cross_entropy, (struct ash_cuda_grid){.x = part->rows, .y = 1, .threads = 256}, part);
 }
 
 static void part_top(struct ash_exec *exec, const struct ash_loss_part *part)

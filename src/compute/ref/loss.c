@@ -1,4 +1,4 @@
-/* Cross-entropy in plain C: the loss of a row of logits and, in place, its gradient. */
+/* Cross-entropy and entropy in plain C: of rows of logits, whole or sharded, and in place their gradient. */
 #include "compute/ref/ref_priv.h"
 
 #include <string.h>
@@ -8,60 +8,7 @@
 
 #define LOSS_MIN_ROWS 1
 
-struct loss {
-    float *logits;
-    size_t vocab;
-    const int32_t *targets;
-    float scale;
-    float *loss;
-};
-
-static float cross_entropy_row(const struct loss *op, float *x, int32_t target)
-{
-    float lanes[ASH_LANES] = {0}, max = -INFINITY, sum, loss;
-
-    for (size_t v = 0; v < op->vocab; v++)
-        max = x[v] > max ? x[v] : max;
-    for (size_t v = 0; v < op->vocab; v++)
-        lanes[v % ASH_LANES] = lanes[v % ASH_LANES] + ash_expf(x[v] - max);
-    sum = ash_lanes_fold(lanes);
-    loss = ash_logf(sum) - (x[target] - max);
-    if (op->scale == 0.0f) return loss;
-    for (size_t v = 0; v < op->vocab; v++)
-        x[v] = ash_expf(x[v] - max) * (op->scale / sum);
-    x[target] = x[target] - op->scale;
-    return loss;
-}
-
-static void cross_entropy_rows(void *ctx, size_t begin, size_t end, int worker)
-{
-    const struct loss *op = ctx;
-
-    (void)worker;
-    for (size_t r = begin; r < end; r++) {
-        float *x = &op->logits[r * op->vocab];
-
-        if (op->targets[r] >= 0) {
-            op->loss[r] = cross_entropy_row(op, x, op->targets[r]);
-            continue;
-        }
-        op->loss[r] = 0.0f;
-        for (size_t v = 0; v < op->vocab && op->scale != 0.0f; v++)
-            x[v] = 0.0f;
-    }
-}
-
-static void cross_entropy(struct ash_exec *exec, float *logits, size_t rows, size_t vocab, const int32_t *targets,
-                          float scale, float *loss)
-{
-    struct loss op = {.logits = logits, .vocab = vocab, .targets = targets, .scale = scale, .loss = loss};
-
-    ash_workers_run(exec->workers, rows, LOSS_MIN_ROWS, cross_entropy_rows, &op);
-}
-
-/* ---- a sharded vocabulary ---------------------------------------------------------------------------------------- */
-
-/* The target's logit among this part's columns, or NULL. */
+/* The target's column among this part's, or NULL. */
 static float *target_of(const struct ash_loss_part *part, size_t r)
 {
     size_t column = (size_t)part->targets[r] - part->first; /* of another part: beyond this one's */
@@ -69,23 +16,124 @@ static float *target_of(const struct ash_loss_part *part, size_t r)
     return column < part->cols ? &part->logits[r * part->cols + column] : NULL;
 }
 
+/* What all columns of a row share. */
+struct row {
+    float sharpness, max; /* max: of the sharpened logits */
+    float sum, log_sum, entropy;
+};
+
+static float exponential(const struct row *row, float x)
+{
+    return ash_expf(x * row->sharpness - row->max);
+}
+
+/* Largest logit so far, and the target's. */
+static void find_top(const struct ash_loss_part *part, size_t r, float top[2])
+{
+    const float *x = &part->logits[r * part->cols];
+
+    for (size_t v = 0; v < part->cols; v++)
+        top[0] = x[v] > top[0] ? x[v] : top[0];
+    if (target_of(part, r) != NULL) top[1] = *target_of(part, r);
+}
+
+/* lanes and moments (may be NULL) += those of the part's columns. */
+static void add_sums(const struct ash_loss_part *part, size_t r, const struct row *row, float *lanes, float *moments)
+{
+    const float *x = &part->logits[r * part->cols];
+
+    for (size_t v = 0; v < part->cols; v++) {
+        float e = exponential(row, x[v]);
+
+        lanes[v % ASH_LANES] = lanes[v % ASH_LANES] + e;
+        if (moments != NULL)
+            moments[v % ASH_LANES] =
+                moments[v % ASH_LANES] + (e > 0.0f ? e * (x[v] * row->sharpness - row->max) : 0.0f);
+    }
+}
+
+/* Loss and entropy of a row from its sums; row gets what its gradient needs. */
+static void finish_row(const struct ash_loss_part *part, size_t r, struct row *row, float *lanes, float *moments,
+                       float target)
+{
+    row->sum = ash_lanes_fold(lanes);
+    row->log_sum = ash_logf(row->sum);
+    part->loss[r] = row->log_sum - (target * row->sharpness - row->max);
+    if (part->entropy == NULL) return;
+    row->entropy = row->log_sum - ash_lanes_fold(moments) / row->sum;
+    part->entropy[r] = row->entropy;
+}
+
+/* Logits become gradients; has_exponentials: they are exponentials by now. */
+static void grad_row(const struct ash_loss_part *part, size_t r, const struct row *row, bool has_exponentials)
+{
+    float *x = &part->logits[r * part->cols], *target = target_of(part, r);
+    float scale = ash_loss_scale(part, r) * row->sharpness, factor = scale / row->sum;
+    float entropy_factor =
+        part->entropy_scales != NULL ? part->entropy_scales[r] * row->sharpness / row->sum : 0.0f;
+
+    for (size_t v = 0; v < part->cols; v++) {
+        float e = has_exponentials ? x[v] : exponential(row, x[v]), gradient = e * factor;
+
+        if (part->entropy_scales != NULL && e > 0.0f)
+            gradient = gradient - (e * entropy_factor) *
+                                      (((x[v] * row->sharpness - row->max) - row->log_sum) + row->entropy);
+        x[v] = gradient;
+    }
+    if (target != NULL) *target = *target - scale;
+}
+
+static void skip_row(const struct ash_loss_part *part, size_t r)
+{
+    part->loss[r] = 0.0f;
+    if (part->entropy != NULL) part->entropy[r] = 0.0f;
+    for (size_t v = 0; v < part->cols && ash_loss_has_gradient(part); v++)
+        part->logits[r * part->cols + v] = 0.0f;
+}
+
+static void cross_entropy_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct ash_loss_part *part = ctx;
+
+    (void)worker;
+    for (size_t r = begin; r < end; r++) {
+        float lanes[ASH_LANES] = {0}, moments[ASH_LANES] = {0}, top[2] = {-INFINITY, 0.0f};
+        struct row row = {.sharpness = ash_loss_sharpness(part)};
+
+        if (part->targets[r] < 0) {
+            skip_row(part, r);
+            continue;
+        }
+        find_top(part, r, top);
+        row.max = top[0] * row.sharpness;
+        add_sums(part, r, &row, lanes, part->entropy != NULL ? moments : NULL);
+        finish_row(part, r, &row, lanes, moments, top[1]);
+        if (ash_loss_has_gradient(part)) grad_row(part, r, &row, false);
+    }
+}
+
+static void cross_entropy(struct ash_exec *exec, const struct ash_loss_part *part)
+{
+    struct ash_loss_part op = *part;
+
+    ash_workers_run(exec->workers, op.rows, LOSS_MIN_ROWS, cross_entropy_rows, &op);
+}
+
+/* ---- a sharded vocabulary ---------------------------------------------------------------------------------------- */
+
 static void part_top_rows(void *ctx, size_t begin, size_t end, int worker)
 {
     const struct ash_loss_part *part = ctx;
 
     (void)worker;
     for (size_t r = begin; r < end; r++) {
-        const float *x = &part->logits[r * part->cols];
         float *top = &part->top[2 * r];
 
         if (part->start) {
             top[0] = -INFINITY;
             top[1] = 0.0f;
         }
-        if (part->targets[r] < 0) continue;
-        for (size_t v = 0; v < part->cols; v++)
-            top[0] = x[v] > top[0] ? x[v] : top[0];
-        if (target_of(part, r) != NULL) top[1] = *target_of(part, r);
+        if (part->targets[r] >= 0) find_top(part, r, top);
     }
 }
 
@@ -96,15 +144,16 @@ static void part_sum_rows(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t r = begin; r < end; r++) {
         float *x = &part->logits[r * part->cols], *lanes = &part->lanes[r * ASH_LANES];
+        float *moments = part->entropy != NULL ? &part->moments[r * ASH_LANES] : NULL;
+        struct row row = {.sharpness = ash_loss_sharpness(part)};
 
-        for (size_t l = 0; part->start && l < ASH_LANES; l++)
-            lanes[l] = 0.0f;
-        for (size_t v = 0; part->targets[r] >= 0 && v < part->cols; v++) {
-            float e = ash_expf(x[v] - part->top[2 * r]);
-
-            lanes[v % ASH_LANES] = lanes[v % ASH_LANES] + e;
-            if (part->scale != 0.0f) x[v] = e;
-        }
+        if (part->start) memset(lanes, 0, ASH_LANES * sizeof(*lanes));
+        if (part->start && moments != NULL) memset(moments, 0, ASH_LANES * sizeof(*moments));
+        if (part->targets[r] < 0) continue;
+        row.max = part->top[2 * r] * row.sharpness;
+        add_sums(part, r, &row, lanes, moments);
+        for (size_t v = 0; ash_loss_has_gradient(part) && part->entropy_scales == NULL && v < part->cols; v++)
+            x[v] = exponential(&row, x[v]);
     }
 }
 
@@ -114,16 +163,18 @@ static void part_end_rows(void *ctx, size_t begin, size_t end, int worker)
 
     (void)worker;
     for (size_t r = begin; r < end; r++) {
-        float *x = &part->logits[r * part->cols], lanes[ASH_LANES], sum;
-        bool counts = part->targets[r] >= 0;
+        float lanes[ASH_LANES], moments[ASH_LANES];
+        struct row row = {.sharpness = ash_loss_sharpness(part)};
 
+        if (part->targets[r] < 0) {
+            skip_row(part, r);
+            continue;
+        }
         memcpy(lanes, &part->lanes[r * ASH_LANES], sizeof(lanes));
-        sum = ash_lanes_fold(lanes);
-        part->loss[r] = counts ? ash_logf(sum) - (part->top[2 * r + 1] - part->top[2 * r]) : 0.0f;
-        if (part->scale == 0.0f) continue;
-        for (size_t v = 0; v < part->cols; v++)
-            x[v] = counts ? x[v] * (part->scale / sum) : 0.0f;
-        if (counts && target_of(part, r) != NULL) *target_of(part, r) = *target_of(part, r) - part->scale;
+        if (part->entropy != NULL) memcpy(moments, &part->moments[r * ASH_LANES], sizeof(moments));
+        row.max = part->top[2 * r] * row.sharpness;
+        finish_row(part, r, &row, lanes, moments, part->top[2 * r + 1]);
+        if (ash_loss_has_gradient(part)) grad_row(part, r, &row, part->entropy_scales == NULL);
     }
 }
 

@@ -1,8 +1,10 @@
 /* A model's folder: finds each parameter in the mapped files, and writes weights, config.json and
  * generation_config.json. */
 #include "model/files/folder_priv.h"
+#include "model/lora.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +41,10 @@ static int bind_param(struct ash_model *model, struct ash_param *param, const ch
 {
     const struct ash_tensor_view *view = find_tensor(model, param->name);
 
+    if (view == NULL && model->config.labels > 0 && strcmp(param->name, "score.weight") == 0) {
+        model->lacks_score = true;
+        return 0;
+    }
     if (view == NULL) return ash_err_set(err, -ENOENT, "%s: the weights lack tensor '%s'", dir, param->name);
     if (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)
         return ash_err_set(err, -ENOTSUP, "%s: tensor '%s' is %s; F32, BF16 and F16 can be used", dir, param->name,
@@ -141,7 +147,7 @@ static int save_json(const char *dir, const char *name, const json_t *json, stru
     return rc < 0 ? ash_err_set(err, rc, "%s: the path is too long", dir) : ash_json_save(path, json, err);
 }
 
-static int save_config(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err)
+static int save_config_json(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err)
 {
     json_t *json = json_copy(model->config.source);
     const char *key = json_object_get(json, "torch_dtype") != NULL ? "torch_dtype" : "dtype";
@@ -174,12 +180,33 @@ static int save_generation_config(const struct ash_model *model, const char *dir
     return rc;
 }
 
+int ash_model_save_config(const struct ash_model *model, const char *dir, enum ash_dtype dtype, struct ash_err *err)
+{
+    int rc = save_config_json(model, dir, dtype, err);
+
+    return rc < 0 ? rc : save_generation_config(model, dir, err);
+}
+
 int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtype dtype, size_t max_shard_bytes,
                    const struct ash_save_watch *watch, struct ash_err *err)
 {
     struct own own = {.model = model, .watch = watch, .total = ash_model_weight_count(model)};
 
     return ash_model_save_from(model, read_own, &own, dir, dtype, max_shard_bytes, err);
+}
+
+/* PEFT's files: adapters are small, so they are one. */
+static int write_adapters(const struct ash_model *model, const char *dir, const struct ash_tensor_spec *specs,
+                          struct writer *writer, struct ash_err *err)
+{
+    const struct ash_metadata metadata = {"format", "pt"};
+    char path[PATH_MAX];
+    int rc = ash_lora_save_config(model->config.lora, dir, err);
+
+    if (rc < 0) return rc;
+    if (ash_path_join(path, sizeof(path), dir, ASH_LORA_WEIGHTS_FILE) < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "'%s' is too long a path", dir);
+    return ash_safetensors_write(path, specs, model->param_count, &metadata, 1, fill_tensor, writer, err);
 }
 
 int ash_model_save_from(const struct ash_model *model, ash_model_read read, void *ctx, const char *dir,
@@ -202,10 +229,11 @@ int ash_model_save_from(const struct ash_model *model, ash_model_read read, void
                                             .dims = {param->dims[0], param->dims[1]}};
     }
     rc = ash_dir_make(dir, err);
-    if (rc == 0)
+    if (rc == 0 && model->config.lora != NULL)
+        rc = write_adapters(model, dir, specs, &writer, err);
+    else if (rc == 0)
         rc = ash_safetensors_write_folder(dir, specs, model->param_count, max_shard_bytes, fill_tensor, &writer, err);
-    if (rc == 0) rc = save_config(model, dir, dtype, err);
-    if (rc == 0) rc = save_generation_config(model, dir, err);
+    if (rc == 0) rc = ash_model_save_config(model, dir, dtype, err);
     free(specs);
     return rc;
 }

@@ -110,12 +110,17 @@ struct ash_scratch {
     float *dweight, *dlogits; /* [rows, choices], [rows, experts] */
     float *logits;            /* [head_rows, own part of the vocabulary] */
     float *logits_all;        /* [batch rows, the same] where ranks of cp share gradients, or NULL */
-    float *top, *lanes;       /* [rows, 2], [rows, ASH_LANES]: see ash_loss_part */
+    float *top;               /* [rows, 2]: see ash_loss_part */
+    float *lanes, *moments;   /* [rows, ASH_LANES]: likewise */
 };
 
 /* The batch in the memory of exec: this rank's rows. */
 struct ash_batch_block {
     int32_t *ids, *targets, *positions; /* [rows] */
+    float *scales, *entropy_scales;     /* [rows]: of an objective; read by the head's backward pass */
+    /* where few rows have a target, those of the rows that the head computes: [rows] */
+    int32_t *few_targets;
+    float *few_losses, *few_entropies;
     /* where tp splits the vocabulary: see struct ash_embed_plan */
     int32_t *held_ids, *held_rows; /* [rows] */
     int32_t *own_index;            /* [own rows] */
@@ -132,10 +137,11 @@ struct ash_acts {
     struct ash_norm_acts final_norm;
     struct ash_scratch scratch;
     struct ash_batch_block block;
-    float *losses; /* [batch rows] */
+    float *losses, *entropies; /* [batch rows] */
     /* in memory that ranks of tp share: */
     struct ash_posted_operand *posted[2]; /* of the reduction at hand and of the one before it: see reduce_shm.c */
     float *shared_losses;                 /* [rows] */
+    float *shared_entropies;              /* [rows] */
 };
 
 /* Does an activation of this kind live until the backward pass? */

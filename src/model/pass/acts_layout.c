@@ -311,6 +311,13 @@ static void lay_batch(struct ash_acts_layout *l)
     block->targets = ash_acts_layout_keep_ints(l, l->rows);
     block->positions = ash_acts_layout_keep_ints(l, l->rows);
     l->acts->losses = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
+    l->acts->entropies = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->batch_rows);
+    block->few_targets = ash_acts_layout_keep_ints(l, l->rows);
+    block->few_losses = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows);
+    block->few_entropies = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows);
+    if (!l->opts->backward) return;
+    block->scales = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows);
+    block->entropy_scales = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows);
 }
 
 void ash_acts_layout_run(struct ash_acts_layout *l)

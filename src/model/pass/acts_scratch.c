@@ -133,6 +133,7 @@ static void lay_reductions(struct ash_acts_layout *l)
     for (size_t i = 0; i < 2; i++)
         l->acts->posted[i] = ash_acts_layout_keep_bytes(l, ASH_SPACE_TP, posted_bytes);
     l->acts->shared_losses = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows);
+    l->acts->shared_entropies = ash_acts_layout_keep_floats(l, ASH_SPACE_TP, l->rows);
 }
 
 /* What else they exchange: rows of the stream, parts of losses, looked-up rows, heads. */
@@ -149,6 +150,7 @@ void ash_acts_layout_exchanges(struct ash_acts_layout *l)
         s->dy_gathered = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * c->hidden);
     s->top = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * 2);
     s->lanes = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ASH_LANES);
+    s->moments = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->rows * ASH_LANES);
     block->held_ids = ash_acts_layout_keep_ints(l, l->rows);
     block->held_rows = ash_acts_layout_keep_ints(l, l->rows);
     block->own_index = ash_acts_layout_keep_ints(l, l->own);

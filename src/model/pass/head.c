@@ -23,6 +23,12 @@ static int32_t head_sum(const struct ash_model *model)
     return model->config.tied && model->slice.embed ? ASH_TIED_HEAD : head_param(model);
 }
 
+/* Outputs of a row here: its part of the vocabulary, or a classifier's labels. */
+static size_t head_width(const struct ash_model *model)
+{
+    return model->config.labels > 0 ? model->config.labels : model->vocab.count;
+}
+
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out)
 {
     ash_assert(x != NULL && logits_out != NULL && head_param(step->model) != ASH_NO_PARAM);
@@ -33,7 +39,7 @@ void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t n
                            .x_stride = step->model->config.hidden,
                            .norm = norm,
                            .out_count = 1,
-                           .outs[0] = {head_param(step->model), ASH_NO_PARAM, logits_out, step->model->vocab.count}});
+                           .outs[0] = {head_param(step->model), ASH_NO_PARAM, logits_out, head_width(step->model)}});
 }
 
 /* ---- the loss over a vocabulary that tp splits ------------------------------------------------------------------- */
@@ -57,7 +63,11 @@ static struct ash_loss_part part_of(const struct piece *piece, struct ash_range 
     part.targets += skip;
     part.top += 2 * skip;
     part.lanes += ASH_LANES * skip;
+    part.moments += ASH_LANES * skip;
     part.loss += skip;
+    if (part.scales != NULL) part.scales += skip;
+    if (part.entropy_scales != NULL) part.entropy_scales += skip;
+    if (part.entropy != NULL) part.entropy += skip;
     return part;
 }
 
@@ -78,6 +88,20 @@ static void accumulate_lanes(const struct ash_pass_step *step, void *ctx, const 
 
     (void)operand;
     part.lanes = sums;
+    part.entropy = NULL;
+    step->exec->ops->loss->part_sum(step->exec, &part);
+}
+
+/* The sums of the entropy: before the logits become exponentials. Those of the loss are made again beside them. */
+static void accumulate_moments(const struct ash_pass_step *step, void *ctx, const struct ash_operand *operand,
+                               struct ash_range rows, bool overwrite, float *sums)
+{
+    struct ash_loss_part part = part_of(ctx, rows, overwrite);
+
+    (void)operand;
+    part.scale = 0.0f;
+    part.scales = part.entropy_scales = NULL;
+    part.moments = sums;
     step->exec->ops->loss->part_sum(step->exec, &part);
 }
 
@@ -116,35 +140,29 @@ static void loss_shm(const struct ash_pass_step *step, const struct piece *piece
         theirs.part.first = vocab.first;
         theirs.part.cols = vocab.count;
         theirs.part.loss = step->acts->shared_losses + all.first;
+        if (piece->part.entropy != NULL) theirs.part.entropy = step->acts->shared_entropies + all.first;
         struct ash_loss_part part = part_of(&theirs, rows, rank == 0);
         steps[i / ranks](step->exec, &part);
     }
     ash_axes_barrier_tp(step->axes);
     step->exec->memory->copy(piece->part.loss, step->acts->shared_losses + all.first, all.count * sizeof(float));
+    if (piece->part.entropy != NULL)
+        step->exec->memory->copy(piece->part.entropy, step->acts->shared_entropies + all.first,
+                                 all.count * sizeof(float));
 }
 
-static void split_loss(const struct ash_pass_step *step, struct ash_range rows, float scale)
+static void split_loss(const struct ash_pass_step *step, struct piece *piece)
 {
-    const struct ash_range *vocab = &step->model->vocab;
     struct ash_scratch *s = &step->acts->scratch;
-    struct piece piece = {rows.first,
-                          {.rows = rows.count,
-                           .cols = vocab->count,
-                           .first = vocab->first,
-                           .logits = s->logits,
-                           .targets = step->acts->block.targets + rows.first,
-                           .scale = scale,
-                           .top = s->top + 2 * rows.first,
-                           .lanes = s->lanes + ASH_LANES * rows.first,
-                           .loss = step->acts->losses + step->first_row + rows.first}};
 
     if (step->axes->tp.same_node) {
-        loss_shm(step, &piece);
+        loss_shm(step, piece);
         return;
     }
-    reduce_piece(step, &piece, accumulate_top, s->top, 2);
-    reduce_piece(step, &piece, accumulate_lanes, s->lanes, ASH_LANES);
-    step->exec->ops->loss->part_end(step->exec, &piece.part);
+    reduce_piece(step, piece, accumulate_top, s->top, 2);
+    if (piece->part.entropy != NULL) reduce_piece(step, piece, accumulate_moments, s->moments, ASH_LANES);
+    reduce_piece(step, piece, accumulate_lanes, s->lanes, ASH_LANES);
+    step->exec->ops->loss->part_end(step->exec, &piece->part);
 }
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
@@ -171,6 +189,7 @@ static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink 
                                .seq_rows = columns->seq_rows,
                                .shared_rows = columns->shared_rows};
 
+    if (ash_grad_sum_of(sink, sum).data == NULL && step->model->adapters != NULL) return; /* frozen */
     if (is_one_piece(step)) {
         ash_linear_weight_backward(step, sink, sum, head, &io);
         return;
@@ -188,7 +207,7 @@ static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink
 {
     struct ash_scratch *s = &step->acts->scratch;
     int32_t head = head_param(step->model);
-    size_t hidden = step->model->config.hidden, vocab = step->model->vocab.count;
+    size_t hidden = step->model->config.hidden, vocab = head_width(step->model);
     struct ash_column_parallel columns = {.first = rows.first,
                                           .rows = rows.count,
                                           .in = hidden,
@@ -215,18 +234,59 @@ static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink
     if (!dx_first) ash_linear_input_grad(step->model, step->exec, head, &io);
 }
 
-/* The loss of rows of x, the normed stream (all rows); scale 0 leaves logits alone, else they become gradients. */
-static void loss_rows(const struct ash_pass_step *step, const float *x, struct ash_range rows, float scale)
-{
-    struct ash_scratch *s = &step->acts->scratch;
+/* What is wanted of the losses: their gradient, and their rows' entropies? */
+struct wanted {
+    bool has_gradient, has_entropies;
+    float scale; /* of the gradient, where the batch has no scales */
+};
 
-    ash_head_logits(step, x + rows.first * step->model->config.hidden, ASH_NO_PARAM, rows.count, s->logits);
-    if (step->axes->tp.size > 1)
-        split_loss(step, rows, scale);
-    else
-        step->exec->ops->loss->cross_entropy(step->exec, s->logits, rows.count, step->model->vocab.count,
-                                             step->acts->block.targets + rows.first, scale,
-                                             step->acts->losses + step->first_row + rows.first);
+/* Of a reward model the "loss" of a row is its score, and the gradient of the logits the rows' scales. */
+static void score_rows(const struct ash_pass_step *step, const struct piece *piece)
+{
+    const struct ash_memory_ops *memory = step->exec->memory;
+    size_t bytes = piece->part.rows * sizeof(float);
+    int rc = memory->copy(piece->part.loss, piece->part.logits, bytes);
+
+    if (rc == 0 && piece->part.scales != NULL) rc = memory->copy(piece->part.logits, piece->part.scales, bytes);
+    if (rc < 0 && step->axes->failed == 0)
+        step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy the scores");
+}
+
+/* Logits of rows of x, the normed stream (all rows), and their losses; logits become gradients where those are
+ * wanted. */
+static void loss_rows(const struct ash_pass_step *step, const float *x, struct ash_range rows,
+                      const struct wanted *wanted)
+{
+    const struct ash_batch_block *block = &step->acts->block;
+    struct ash_scratch *s = &step->acts->scratch;
+    bool has_scales = wanted->has_gradient && step->batch->scales != NULL;
+    bool has_entropy_scales = has_scales && step->batch->entropy_scales != NULL;
+    size_t first = rows.first;
+    struct piece piece = {first,
+                          {.rows = rows.count,
+                           .cols = step->model->vocab.count,
+                           .first = step->model->vocab.first,
+                           .logits = s->logits,
+                           .targets = block->targets + first,
+                           .scale = wanted->has_gradient ? wanted->scale : 0.0f,
+                           .scales = has_scales ? block->scales + first : NULL,
+                           .entropy_scales = has_entropy_scales ? block->entropy_scales + first : NULL,
+                           .sharpness = step->batch->sharpness,
+                           .loss = step->acts->losses + step->first_row + first}};
+
+    if (wanted->has_entropies || has_entropy_scales)
+        piece.part.entropy = step->acts->entropies + step->first_row + first;
+    ash_head_logits(step, x + first * step->model->config.hidden, ASH_NO_PARAM, rows.count, s->logits);
+    if (step->model->config.labels > 0) {
+        score_rows(step, &piece);
+    } else if (step->axes->tp.size > 1) {
+        piece.part.top = s->top + 2 * first;
+        piece.part.lanes = s->lanes + ASH_LANES * first;
+        piece.part.moments = s->moments + ASH_LANES * first;
+        split_loss(step, &piece);
+    } else {
+        step->exec->ops->loss->cross_entropy(step->exec, &piece.part);
+    }
 }
 
 /* The piece that starts at row first: as many rows as fit, of whole groups where sequences are that; else whole
@@ -245,32 +305,139 @@ static struct ash_range piece_rows(const struct ash_pass_step *step, size_t firs
     return (struct ash_range){first, ash_min(left, most)};
 }
 
+/* Losses of all rows of x, piece by piece; with a sink their gradients too. */
+static void run_rows(const struct ash_pass_step *step, const float *x, const struct wanted *wanted,
+                     struct ash_grad_sink *sink)
+{
+    for (struct ash_range rows = {0}; rows.first < step->rows; rows.first += rows.count) {
+        rows = piece_rows(step, rows.first);
+        loss_rows(step, x, rows, wanted);
+        if (!wanted->has_gradient) continue;
+        backward_rows(step, sink, x + rows.first * step->model->config.hidden, rows);
+        /* others have made sums of these logits, and sums for rows that this rank keeps */
+        if (step->axes->tp.same_node) ash_axes_barrier_tp(step->axes);
+    }
+}
+
 static const float *normed_rows(const struct ash_pass_step *step)
 {
     ash_assert(step->rows > 0 && step->batch->targets != NULL);
     return ash_stream_gather(step, step->acts->final_norm.out, step->acts->scratch.x_gathered);
 }
 
-void ash_head_losses(const struct ash_pass_step *step)
+/* ---- few targets ------------------------------------------------------------------------------------------------- */
+
+/* Rows without a target add nothing to a sum. In float32 each of them can be left out; in bf16 whole groups of k can,
+ * where sequences are made of those. So this changes no bit. Copies cost time: a few rows are not worth it. */
+static bool is_worth_it(size_t count, size_t rows)
+{
+    return 8 * count <= 7 * rows;
+}
+
+/* Rows that are computed or left out together; 0: none can be left out here. */
+static size_t skip_group(const struct ash_pass_step *step)
+{
+    if (step->axes->tp.size > 1 || step->axes->cp.size > 1) return 0;
+    if (!step->model->round_bf16) return 1;
+    return step->seq_rows % ASH_K_GROUP == 0 ? ASH_K_GROUP : 0;
+}
+
+/* The next run of groups with a target, from *row on, which goes behind it; count 0: there is none. */
+static struct ash_range next_run(const struct ash_pass_step *step, size_t group, size_t *row)
+{
+    const int32_t *targets = step->batch->targets + step->first_row;
+    struct ash_range run = {0};
+
+    for (; *row < step->rows; *row += group) {
+        bool has_target = false;
+
+        for (size_t r = *row; r < *row + group; r++)
+            has_target |= targets[r] >= 0;
+        if (has_target && run.count == 0) run.first = *row;
+        if (has_target) run.count += group;
+        if (!has_target && run.count > 0) break;
+    }
+    return run;
+}
+
+static size_t count_few(const struct ash_pass_step *step, size_t group)
+{
+    size_t count = 0, found;
+
+    for (size_t row = 0; (found = next_run(step, group, &row).count) > 0;)
+        count += found;
+    return count;
+}
+
+/* Copy the runs of rows of row_bytes together, or (apart) back to where they were. */
+static void copy_runs(const struct ash_pass_step *step, const void *from, void *to, size_t row_bytes, bool apart)
+{
+    struct ash_range run;
+    size_t done = 0;
+
+    for (size_t row = 0; (run = next_run(step, skip_group(step), &row)).count > 0; done += run.count) {
+        size_t source = apart ? done : run.first, sink = apart ? run.first : done;
+        int rc = step->exec->memory->copy((char *)to + sink * row_bytes, (const char *)from + source * row_bytes,
+                                          run.count * row_bytes);
+
+        if (rc < 0 && step->axes->failed == 0)
+            step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy the rows with targets");
+    }
+}
+
+/* Put what was computed of few rows among all of them; the others are 0. */
+static void spread(const struct ash_pass_step *step, const float *few, float *all, size_t width)
+{
+    ash_exec_zero(step->exec, all, step->rows * width * sizeof(float));
+    copy_runs(step, few, all, width * sizeof(float), true);
+}
+
+/* The head over count rows that have targets: the same step with those rows alone, put together. */
+static void run_few(const struct ash_pass_step *step, size_t count, const struct wanted *wanted,
+                    struct ash_grad_sink *sink)
+{
+    const struct ash_batch *batch = step->batch;
+    struct ash_acts *all = step->acts, acts = *all;
+    struct ash_pass_step few = *step;
+    size_t hidden = step->model->config.hidden, first = step->first_row;
+    float *x = all->scratch.residual; /* nobody's here, like dx */
+
+    copy_runs(step, all->final_norm.out, x, hidden * sizeof(float), false);
+    copy_runs(step, batch->targets + first, acts.block.few_targets, sizeof(int32_t), false);
+    if (wanted->has_gradient && batch->scales != NULL)
+        copy_runs(step, batch->scales + first, acts.block.scales, sizeof(float), false);
+    if (wanted->has_gradient && batch->entropy_scales != NULL)
+        copy_runs(step, batch->entropy_scales + first, acts.block.entropy_scales, sizeof(float), false);
+    acts.block.targets = acts.block.few_targets;
+    acts.losses = acts.block.few_losses;
+    acts.entropies = acts.block.few_entropies;
+    acts.scratch.dnorm = all->scratch.dx;
+    few.acts = &acts;
+    few.first_row = 0;
+    few.rows = few.seq_rows = few.own.count = count;
+    run_rows(&few, x, wanted, sink);
+    spread(step, acts.losses, all->losses + first, 1);
+    if (wanted->has_entropies) spread(step, acts.entropies, all->entropies + first, 1);
+    if (wanted->has_gradient) spread(step, acts.scratch.dnorm, all->scratch.dnorm, hidden);
+}
+
+static void run_head(const struct ash_pass_step *step, const struct wanted *wanted, struct ash_grad_sink *sink)
 {
     const float *x = normed_rows(step);
+    size_t group = skip_group(step), count = group > 0 ? count_few(step, group) : step->rows;
 
-    for (struct ash_range rows = {0}; rows.first < step->rows; rows.first += rows.count) {
-        rows = piece_rows(step, rows.first);
-        loss_rows(step, x, rows, 0);
-    }
+    if (is_worth_it(count, step->rows))
+        run_few(step, count, wanted, sink);
+    else
+        run_rows(step, x, wanted, sink);
+}
+
+void ash_head_losses(const struct ash_pass_step *step, bool has_entropies)
+{
+    run_head(step, &(struct wanted){.has_entropies = has_entropies}, NULL);
 }
 
 void ash_head_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale)
 {
-    const float *x = normed_rows(step);
-    size_t hidden = step->model->config.hidden;
-
-    for (struct ash_range rows = {0}; rows.first < step->rows; rows.first += rows.count) {
-        rows = piece_rows(step, rows.first);
-        loss_rows(step, x, rows, scale);
-        backward_rows(step, sink, x + rows.first * hidden, rows);
-        /* others have made sums of these logits, and sums for rows that this rank keeps */
-        if (step->axes->tp.same_node) ash_axes_barrier_tp(step->axes);
-    }
+    run_head(step, &(struct wanted){.has_gradient = true, .scale = scale}, sink);
 }

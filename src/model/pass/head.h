@@ -5,9 +5,10 @@
 #include "model/pass/grads.h"
 #include "model/pass/step.h"
 
-/* acts->losses of this rank's rows, from acts->final_norm. */
-void ash_head_losses(const struct ash_pass_step *step);
-/* The same, and the gradient of scale * their sum: of the normed stream to scratch.dnorm, of the output matrix to
+/* acts->losses of this rank's rows, from acts->final_norm; acts->entropies too, where they are wanted. Rows without a
+ * target cost no product where there are many of them. */
+void ash_head_losses(const struct ash_pass_step *step, bool has_entropies);
+/* The same, and the gradient of scale (or the batch's scales) * their sum: of the normed stream to scratch.dnorm, of the output matrix to
  * sink. */
 void ash_head_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale);
 /* logits_out [count, vocab] of rows x [count, C]. norm: the RMS norm that x goes through first, or ASH_NO_PARAM. */

@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "model/files/load.h"
+#include "model/lora_priv.h"
 #include "model/pass/pass_priv.h"
 #include "model/pass/split.h"
 
@@ -18,9 +19,21 @@ static int check_axes(const struct ash_model *model, const struct ash_pass_opts 
         return ash_err_set(err, -EINVAL,
                            "the model's slice is that of rank %zu of mesh.tp=%zu, but the pass is rank %zu of %zu",
                            slice->tp_rank, slice->tp_size, opts->tp.rank, opts->tp.size);
+    if (model->config.labels > 0 && slice->tp_size > 1)
+        return ash_err_set(err, -ENOTSUP, "a reward model is not split along tp: set mesh.tp=1");
     if (opts->cp.size <= model->config.kv_heads) return 0;
     return ash_err_set(err, -EINVAL, "mesh.cp=%zu wants more parts than there are key-value heads (%zu%s)",
                        opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");
+}
+
+/* Adapters are whole on every rank, and so are the rows that they see. */
+static int check_adapters(struct ash_model *model, const struct ash_exec *exec, const struct ash_pass_opts *opts,
+                          struct ash_err *err)
+{
+    if (model->adapters == NULL) return 0;
+    if (opts->tp.size > 1 || opts->cp.size > 1 || opts->ep.size > 1)
+        return ash_err_set(err, -ENOTSUP, "adapters are trained with mesh.dp, mesh.fsdp and mesh.pp: set tp, cp and ep to 1");
+    return ash_lora_reserve(model, exec, opts->max_rows, err);
 }
 
 static int open_parts(struct ash_pass *pass, struct ash_err *err)
@@ -53,6 +66,8 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     int rc;
 
     if (opts->max_rows == 0) return ash_err_set(err, -EINVAL, "a pass needs at least one row");
+    rc = check_adapters(model, exec, opts, err);
+    if (rc < 0) return rc;
     if (opts->backward && model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
     rc = check_axes(model, opts, err);
@@ -159,14 +174,35 @@ static int copy_losses(struct ash_pass *pass, float *losses, struct ash_err *err
     return rc < 0 ? ash_err_set(err, rc, "cannot copy the losses") : 0;
 }
 
-int ash_pass_losses(struct ash_pass *pass, float *losses, struct ash_err *err)
+int ash_pass_losses(struct ash_pass *pass, float *losses, float *entropies, struct ash_err *err)
 {
+    size_t rows;
     int rc;
 
     ash_assert(pass->step.batch != NULL);
-    ash_pass_run_losses(&pass->step);
+    rows = pass->step.batch->rows;
+    ash_pass_run_losses(&pass->step, entropies != NULL);
     rc = ash_axes_result(&pass->axes, err);
-    return rc < 0 ? rc : copy_losses(pass, losses, err);
+    if (rc == 0) rc = copy_losses(pass, losses, err);
+    if (rc < 0 || entropies == NULL || rows == 0) return rc;
+    rc = pass->exec->memory->copy(entropies, pass->acts.entropies, rows * sizeof(float));
+    return rc < 0 ? ash_err_set(err, rc, "cannot copy the entropies") : 0;
+}
+
+/* An objective's scales of this rank's rows go to the device. */
+static int copy_scales(struct ash_pass *pass, struct ash_err *err)
+{
+    const struct ash_batch *batch = pass->step.batch;
+    const struct ash_batch_block *block = &pass->acts.block;
+    size_t first = pass->step.first_row, bytes = pass->step.rows * sizeof(float);
+    int rc = 0;
+
+    ash_assert(batch->entropy_scales == NULL || batch->scales != NULL);
+    if (batch->scales == NULL || bytes == 0 || !ash_pass_has_head(pass)) return 0;
+    rc = pass->exec->memory->copy(block->scales, batch->scales + first, bytes);
+    if (rc == 0 && batch->entropy_scales != NULL)
+        rc = pass->exec->memory->copy(block->entropy_scales, batch->entropy_scales + first, bytes);
+    return rc < 0 ? ash_err_set(err, rc, "cannot copy the scales of the losses") : 0;
 }
 
 /* Can the batch's products write what they would else add to zeros? Along ep, and along cp with buffers of their own,
@@ -189,6 +225,8 @@ int ash_pass_backward(struct ash_pass *pass, float scale, const struct ash_pass_
     sink.grads = step->rows > 0 ? grads->sums : NULL;
     sink.overwrite = step->rows > 0 && (step->batch->flags & ASH_BATCH_OVERWRITES) != 0;
     ash_assert(!sink.overwrite || may_overwrite(&pass->axes));
+    rc = copy_scales(pass, err);
+    if (rc < 0) return rc;
     ash_pass_run_backward(step, &sink, scale);
     rc = ash_axes_result(&pass->axes, err);
     if (rc < 0) return rc;
@@ -202,7 +240,7 @@ int ash_pass_eval(struct ash_pass *pass, const struct ash_batch *batch, float *l
     int rc = ash_pass_forward(pass, batch, err);
 
     if (rc < 0) return rc;
-    rc = ash_pass_losses(pass, losses, err);
+    rc = ash_pass_losses(pass, losses, NULL, err);
     return rc < 0 ? rc : ash_load_check(pass->model->load, err);
 }
 

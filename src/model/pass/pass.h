@@ -38,6 +38,11 @@ struct ash_batch {
                         Weight gradients sum sequence by sequence, so this (and nothing else of the batch's shape) is
                         part of their order. */
     unsigned flags;  /* of enum ash_batch_flags; training only */
+    float sharpness; /* 1 / temperature of losses and entropies; 0 means 1 */
+    /* What an objective makes of a batch's losses; read by the backward pass, so it may be written after the forward
+     * pass. Host memory. */
+    const float *scales;         /* [rows]: of each row's loss, instead of the backward pass's scale; NULL: that */
+    const float *entropy_scales; /* [rows]: of each row's entropy, with scales only; NULL: none */
 };
 
 /* Where a backward pass adds gradients. */
@@ -119,10 +124,13 @@ const float *ash_pass_output(const struct ash_pass *pass);
 float *ash_pass_gradient(struct ash_pass *pass);
 /* Forward through the stage. batch (with its docs) is borrowed until the backward pass of the same batch. */
 int ash_pass_forward(struct ash_pass *pass, const struct ash_batch *batch, struct ash_err *err);
-/* Losses of the batch at hand, on a stage that ends with them. */
-int ash_pass_losses(struct ash_pass *pass, float *losses, struct ash_err *err);
+/* Losses of the batch at hand, on a stage that ends with them: minus the log-probability of each row's target at the
+ * batch's temperature. entropies [rows] gets those of the rows' distributions (0 where the target is -1); NULL: not
+ * wanted. */
+int ash_pass_losses(struct ash_pass *pass, float *losses, float *entropies, struct ash_err *err);
 /* Backward through the stage; losses is written where the stage ends with them; scale and grads are as in
- * ash_pass_train. */
+ * ash_pass_train. With the batch's scales it is the gradient of the sum of scales[r] * loss[r] + entropy_scales[r] *
+ * entropy[r]. */
 int ash_pass_backward(struct ash_pass *pass, float scale, const struct ash_pass_grads *grads, float *losses,
                       struct ash_err *err);
 

@@ -90,24 +90,25 @@ static struct ash_norm_params final_norm_params(const struct ash_pass_step *step
     return (struct ash_norm_params){param[ASH_ROLE_FINAL_NORM], param[ASH_ROLE_FINAL_NORM_BIAS]};
 }
 
-/* Along cp every rank gets the losses of all rows. */
-static void gather_losses(const struct ash_pass_step *step)
+/* Along cp every rank gets the losses (or entropies) of all rows. */
+static void gather_losses(const struct ash_pass_step *step, float *losses)
 {
     struct ash_axes *axes = step->axes;
 
     for (size_t r = 0; r < axes->cp.size; r++)
         axes->counts[r] = ash_split_rows_cp(axes, step->batch->rows, r).count;
-    ash_axes_all_gather(axes, &axes->cp, step->acts->losses, axes->counts);
+    ash_axes_all_gather(axes, &axes->cp, losses, axes->counts);
 }
 
-void ash_pass_run_losses(const struct ash_pass_step *step)
+void ash_pass_run_losses(const struct ash_pass_step *step, bool has_entropies)
 {
     ash_assert(ash_split_has_head(step->model));
     need_head(step, false);
     if (step->rows > 0) {
         ash_norm_forward(step, final_norm_params(step), step->acts->final_in, &step->acts->final_norm);
-        ash_head_losses(step);
-        gather_losses(step);
+        ash_head_losses(step, has_entropies);
+        gather_losses(step, step->acts->losses);
+        if (has_entropies) gather_losses(step, step->acts->entropies);
     }
     if (head_is_embedding(step)) done(step, ASH_UNIT_EMBED, false);
     done(step, ASH_UNIT_HEAD, false);
@@ -142,7 +143,7 @@ static void head_backward(const struct ash_pass_step *step, struct ash_grad_sink
     if (step->rows > 0) {
         ash_norm_forward(step, norm, acts->final_in, &acts->final_norm);
         ash_head_backward(step, sink, scale);
-        gather_losses(step);
+        gather_losses(step, step->acts->losses);
         ash_norm_backward(step, sink, norm, acts->final_in, &acts->final_norm, false);
     }
     ash_grad_zero_untouched(sink, -1);

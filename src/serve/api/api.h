@@ -10,7 +10,7 @@
 #include "ashlar/err.h"
 #include "serve/defaults.h"
 #include "serve/engine/core.h"
-#include "serve/http/http.h"
+#include "http/http.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -27,6 +27,8 @@ struct ash_api_engine {
     void (*get_stats)(void *ctx, struct ash_core_stats *stats_out);
     /* Seconds with work but without a step. */
     double (*get_stalled_seconds)(void *ctx);
+    /* As ash_runner_reset_prefix. */
+    int (*reset_prefix)(void *ctx, double timeout_s, size_t *pages_out);
     const struct ash_tokenizer *tokenizer;
     const struct ash_defaults *defaults;
     const struct ash_chat_template *chat; /* NULL: there is none, and chat_text says why */

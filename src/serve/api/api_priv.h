@@ -67,9 +67,9 @@ void ash_api_embeddings(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_messages(void *ctx, struct ash_http_exchange *exchange);
 /* messages.c: POST /v1/messages/count_tokens. */
 void ash_api_count_tokens(void *ctx, struct ash_http_exchange *exchange);
-/* llama.c: POST /completion. */
+/* llama_read.c: POST /completion. */
 void ash_api_llama_completion(void *ctx, struct ash_http_exchange *exchange);
-/* llama.c: POST /infill. */
+/* infill.c: POST /infill. */
 void ash_api_infill(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /v1/models. */
 void ash_api_models(void *ctx, struct ash_http_exchange *exchange);
@@ -85,6 +85,8 @@ void ash_api_version(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_props(void *ctx, struct ash_http_exchange *exchange);
 /* status.c: GET /slots. */
 void ash_api_slots(void *ctx, struct ash_http_exchange *exchange);
+/* admin.c: POST /reset_prefix_cache. */
+void ash_api_reset_prefix(void *ctx, struct ash_http_exchange *exchange);
 /* tokens.c: POST /tokenize. */
 void ash_api_tokenize(void *ctx, struct ash_http_exchange *exchange);
 /* tokens.c: POST /detokenize. */

@@ -73,6 +73,33 @@ static void put_call(struct ash_api_call *call)
 
 /* ---- the response ------------------------------------------------------------------------------------------------ */
 
+/* A decoder for the answer, which follows the prompt. */
+static int open_decoder(const struct ash_api_choice *choice, struct ash_decoder **decoder_out, struct ash_err *err)
+{
+    const struct ash_api_call *call = choice->call;
+    int rc = ash_decoder_open(call->api->engine.tokenizer, !call->sampling.keep_special, decoder_out, err);
+
+    return rc < 0 ? rc : ash_decoder_start(*decoder_out, choice->request.prompt, choice->request.prompt_count, err);
+}
+
+/* Tokens whose text begins before the end of the thoughts, on the thread that writes. Without memory: 0. */
+static size_t count_thoughts(const struct ash_api_choice *choice)
+{
+    struct ash_decoder *decoder = NULL;
+    struct ash_str text = {0};
+    struct ash_err err = {0};
+    size_t count = 0;
+    int rc;
+
+    if (!choice->is_done || choice->thought_bytes == 0) return 0;
+    rc = open_decoder(choice, &decoder, &err);
+    for (; rc == 0 && count < choice->tokens.count && text.size_bytes < choice->thought_bytes; count++)
+        rc = ash_decoder_push(decoder, choice->tokens.items[count].id, &text, &err);
+    ash_decoder_close(decoder);
+    ash_str_fini(&text);
+    return rc == 0 ? count : 0;
+}
+
 /* With the lock held. */
 static struct ash_usage count_usage(const struct ash_api_call *call)
 {
@@ -95,6 +122,8 @@ struct ash_usage ash_call_usage(struct ash_api_call *call)
 
     pthread_mutex_lock(&call->lock);
     usage = count_usage(call);
+    for (size_t i = 0; i < call->choice_count; i++)
+        usage.thought_tokens += count_thoughts(&call->choices[i]);
     pthread_mutex_unlock(&call->lock);
     return usage;
 }
@@ -281,7 +310,6 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
     const struct ash_ids *prompt = &call->prompts.items[i / sampling->best_of];
     size_t room = call->api->engine.context_tokens - prompt->count;
     size_t most = sampling->max_tokens == ASH_SAMPLING_UNLIMITED ? room : sampling->max_tokens;
-    int rc;
 
     choice->call = call;
     choice->index = i;
@@ -313,8 +341,7 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
         .take_prompt = ash_api_choice_take_prompt,
         .done = done,
         .ctx = choice};
-    rc = ash_decoder_open(call->api->engine.tokenizer, !sampling->keep_special, &choice->decoder, err);
-    return rc < 0 ? rc : ash_decoder_start(choice->decoder, prompt->data, prompt->count, err);
+    return open_decoder(choice, &choice->decoder, err);
 }
 
 /* May it wait for the engine? */

@@ -29,7 +29,8 @@ struct ash_api_choice {
     uint64_t last_token_ns;
     /* the writer's: */
     size_t sent_bytes, sent_tokens;
-    bool is_finished; /* its end was written */
+    bool is_finished;     /* its end was written */
+    size_t thought_bytes; /* of the text, up to the end of its thoughts */
     void *parser;     /* of the form */
     float *hidden;    /* embeddings */
 };
@@ -92,6 +93,7 @@ void ash_call_start(struct ash_api_call *call);
 
 struct ash_usage {
     size_t prompt_tokens, cached_tokens, answer_tokens;
+    size_t thought_tokens; /* of the answers that are done: those of thoughts and their tags */
 };
 /* Tokens of all prompts, of those in the cache, and of all answers. After it is done, or for what there is so far. */
 struct ash_usage ash_call_usage(struct ash_api_call *call);

@@ -203,8 +203,7 @@ static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice,
 {
     const struct ash_chat_call *chat = call->state;
     struct sink sink = {call, choice, delta, out};
-    struct ash_parts *parts = ash_chat_call_parser(call, choice);
-    int rc = parts != NULL ? ash_parts_push(parts, delta->text, delta->size_bytes, see_part, &sink) : -ENOMEM;
+    int rc = ash_chat_call_push(choice, delta, see_part, &sink);
 
     if (rc < 0 || sink.delta == NULL || !(chat->has_logprobs || call->sampling.returns_ids)) return rc;
     rc = begin_event(call, choice, out); /* the parser holds the text back, but the tokens are known */
@@ -215,12 +214,12 @@ static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice,
 static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
     struct sink sink = {call, choice, NULL, out};
-    struct ash_parts *parts = ash_chat_call_parser(call, choice);
-    int rc = parts != NULL ? ash_parts_finish(parts, see_part, &sink) : -ENOMEM;
+    size_t call_count = 0;
+    int rc = ash_chat_call_finish(choice, see_part, &sink, &call_count);
 
     if (rc == 0) rc = begin_event(call, choice, out);
     if (rc == 0) rc = ash_str_adds(out, "{},\"logprobs\":null,\"finish_reason\":");
-    if (rc == 0) rc = ash_write_text(out, ash_chat_call_reason(choice, ash_parts_call_count(parts)));
+    if (rc == 0) rc = ash_write_text(out, ash_chat_call_reason(choice, call_count));
     if (rc == 0) rc = ash_openai_write_stop_reason(call, choice, out);
     return rc == 0 ? end_event(call, out) : rc;
 }
@@ -273,17 +272,10 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
 void ash_api_chat(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api_request request;
-    struct ash_chat_call *chat;
     struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
-    call = ash_call_open(&request, &form, "chatcmpl-");
-    chat = call != NULL ? calloc(1, sizeof(*chat)) : NULL;
-    if (chat != NULL) {
-        call->state = chat;
-        read_request(call, &request, chat);
-    } else {
-        ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
-    }
+    call = ash_chat_call_open(&request, &form, "chatcmpl-", sizeof(struct ash_chat_call));
+    if (call != NULL) read_request(call, &request, call->state);
     ash_chat_call_start(call, &request);
 }

@@ -24,6 +24,32 @@ static void list_names(struct ash_chat_call *chat, struct ash_api_request *reque
     chat->parts.name_count = count;
 }
 
+struct ash_api_call *ash_chat_call_open(struct ash_api_request *request, const struct ash_form *form,
+                                        const char *prefix, size_t state_bytes)
+{
+    struct ash_api_call *call = ash_call_open(request, form, prefix);
+
+    if (call == NULL) return NULL;
+    call->state = calloc(1, state_bytes);
+    if (call->state != NULL) return call;
+    ash_call_close(call);
+    ash_api_err_set(&request->err, 503, "out_of_memory", NULL, "no memory for the request");
+    return NULL;
+}
+
+void ash_chat_call_read_single(struct ash_api_call *call, struct ash_api_request *request, const char *stop_key,
+                               const char *max_key)
+{
+    const char *const max_keys[] = {max_key, NULL};
+
+    ash_api_check_model(request);
+    call->is_stream = ash_fields_bool(&request->fields, "stream", false);
+    ash_sampling_read(&call->sampling, request, ASH_DIALECT_OPENAI);
+    call->sampling.n = call->sampling.best_of = 1;
+    ash_sampling_read_stops(&call->sampling, request, stop_key);
+    ash_sampling_read_max(&call->sampling, request, max_keys, ASH_SAMPLING_UNLIMITED);
+}
+
 void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     struct ash_str text = {0};
@@ -54,22 +80,43 @@ static struct ash_parts_opts opts_of(const struct ash_api_call *call, const stru
     return opts;
 }
 
-struct ash_parts *ash_chat_call_parser(struct ash_api_call *call, struct ash_api_choice *choice)
+/* The parser of a choice, made where there is none. NULL: out of memory. */
+static struct ash_parts *get_parser(struct ash_api_choice *choice)
 {
-    struct ash_parts_opts opts = opts_of(call, choice);
+    struct ash_parts_opts opts = opts_of(choice->call, choice);
     struct ash_parts *parts = choice->parser;
     struct ash_err err = {0};
 
-    if (parts == NULL && ash_parts_open(call->api, &opts, &parts, &err) == 0) choice->parser = parts;
+    if (parts == NULL && ash_parts_open(choice->call->api, &opts, &parts, &err) == 0) choice->parser = parts;
     return choice->parser;
+}
+
+int ash_chat_call_push(struct ash_api_choice *choice, const struct ash_delta *delta, ash_part_fn see, void *ctx)
+{
+    struct ash_parts *parts = get_parser(choice);
+    int rc = parts != NULL ? ash_parts_push(parts, delta->text, delta->size_bytes, see, ctx) : -ENOMEM;
+
+    if (rc == 0) choice->thought_bytes = ash_parts_thought_bytes(parts);
+    return rc;
+}
+
+int ash_chat_call_finish(struct ash_api_choice *choice, ash_part_fn see, void *ctx, size_t *call_count_out)
+{
+    struct ash_parts *parts = get_parser(choice);
+    int rc = parts != NULL ? ash_parts_finish(parts, see, ctx) : -ENOMEM;
+
+    if (rc == 0) *call_count_out = ash_parts_call_count(parts);
+    return rc;
 }
 
 int ash_chat_call_read(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_message_parts *message)
 {
     struct ash_parts_opts opts = opts_of(call, choice);
     struct ash_err err = {0};
+    int rc = ash_message_read(call->api, &opts, &choice->text, message, &err);
 
-    return ash_message_read(call->api, &opts, &choice->text, message, &err);
+    choice->thought_bytes = message->thought_bytes;
+    return rc;
 }
 
 const char *ash_chat_call_reason(const struct ash_api_choice *choice, size_t call_count)

@@ -4,7 +4,7 @@
 
 #include "ashlar/err.h"
 #include "base/str.h"
-#include "serve/http/http.h"
+#include "http/http.h"
 
 #define ASH_API_PARAM_BYTES 96
 

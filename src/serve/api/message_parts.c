@@ -44,6 +44,7 @@ int ash_message_read(const struct ash_api *api, const struct ash_parts_opts *opt
     if (rc < 0) return rc;
     rc = ash_parts_push(parts, text->data != NULL ? text->data : "", text->size_bytes, see_part, message);
     if (rc == 0) rc = ash_parts_finish(parts, see_part, message);
+    message->thought_bytes = ash_parts_thought_bytes(parts);
     ash_parts_close(parts);
     return rc;
 }

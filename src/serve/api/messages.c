@@ -213,21 +213,18 @@ static int see_part(void *ctx, const struct ash_part *part)
 static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
                        struct ash_str *out)
 {
-    struct ash_parts *parts = ash_chat_call_parser(call, choice);
-
-    if (parts == NULL) return -ENOMEM;
-    return ash_parts_push(parts, delta->text, delta->size_bytes, see_part, &(struct sink){call, out});
+    return ash_chat_call_push(choice, delta, see_part, &(struct sink){call, out});
 }
 
 static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
-    struct ash_parts *parts = ash_chat_call_parser(call, choice);
-    int rc = parts != NULL ? ash_parts_finish(parts, see_part, &(struct sink){call, out}) : -ENOMEM;
+    size_t call_count = 0;
+    int rc = ash_chat_call_finish(choice, see_part, &(struct sink){call, out}, &call_count);
 
     if (rc == 0) rc = close_block(call->state, out);
     if (rc == 0) begin_event("message_delta", out, &rc);
     if (rc == 0) rc = ash_str_adds(out, ",\"delta\":{");
-    if (rc == 0) rc = write_stop(call, choice, ash_parts_call_count(parts), out);
+    if (rc == 0) rc = write_stop(call, choice, call_count, out);
     if (rc == 0) rc = ash_str_adds(out, "},\"usage\":");
     if (rc == 0) rc = write_usage(call, out);
     return rc == 0 ? ash_str_adds(out, "}\n\n") : rc;
@@ -268,14 +265,7 @@ static void read_thinking(struct ash_chat_call *chat, struct ash_api_request *re
 
 static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
-    static const char *const max_keys[] = {"max_tokens", NULL};
-
-    ash_api_check_model(request);
-    call->is_stream = ash_fields_bool(&request->fields, "stream", false);
-    ash_sampling_read(&call->sampling, request, ASH_DIALECT_OPENAI);
-    call->sampling.n = call->sampling.best_of = 1;
-    ash_sampling_read_stops(&call->sampling, request, "stop_sequences");
-    ash_sampling_read_max(&call->sampling, request, max_keys, ASH_SAMPLING_UNLIMITED);
+    ash_chat_call_read_single(call, request, "stop_sequences", "max_tokens");
     if (!ash_fields_has(&request->fields, "max_tokens") && request->err.status == 0)
         ash_api_err_set(&request->err, 400, "missing_required_parameter", "max_tokens", "'max_tokens' is missing");
     ash_messages_read(chat, request);
@@ -289,18 +279,11 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
 void ash_api_messages(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api_request request;
-    struct message_call *message;
     struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
-    call = ash_call_open(&request, &form, "msg_");
-    message = call != NULL ? calloc(1, sizeof(*message)) : NULL;
-    if (message != NULL) {
-        call->state = message;
-        read_request(call, &request, &message->chat);
-    } else {
-        ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
-    }
+    call = ash_chat_call_open(&request, &form, "msg_", sizeof(struct message_call));
+    if (call != NULL) read_request(call, &request, call->state);
     ash_chat_call_start(call, &request);
 }
 

@@ -39,9 +39,10 @@ int ash_openai_write_usage(struct ash_api_call *call, struct ash_str *out)
 
     return ash_str_addf(out,
                         ",\"usage\":{\"prompt_tokens\":%zu,\"completion_tokens\":%zu,\"total_tokens\":%zu,"
-                        "\"prompt_tokens_details\":{\"cached_tokens\":%zu}}",
+                        "\"prompt_tokens_details\":{\"cached_tokens\":%zu},"
+                        "\"completion_tokens_details\":{\"reasoning_tokens\":%zu}}",
                         usage.prompt_tokens, usage.answer_tokens, usage.prompt_tokens + usage.answer_tokens,
-                        usage.cached_tokens);
+                        usage.cached_tokens, usage.thought_tokens);
 }
 
 int ash_openai_write_stop_reason(const struct ash_api_call *call, const struct ash_api_choice *choice,

@@ -91,6 +91,11 @@ int ash_parts_finish(struct ash_parts *parts, ash_part_fn see, void *ctx)
     return ash_tool_parser_finish(parts->parser);
 }
 
+size_t ash_parts_thought_bytes(const struct ash_parts *parts)
+{
+    return ash_tool_parser_thought_bytes(parts->parser);
+}
+
 size_t ash_parts_call_count(const struct ash_parts *parts)
 {
     return parts->call_count;

@@ -45,6 +45,8 @@ void ash_parts_close(struct ash_parts *parts);
 int ash_parts_push(struct ash_parts *parts, const char *text, size_t size_bytes, ash_part_fn see, void *ctx);
 /* The text is over. */
 int ash_parts_finish(struct ash_parts *parts, ash_part_fn see, void *ctx);
+/* Bytes of the text up to the end of its thoughts; 0: none. */
+size_t ash_parts_thought_bytes(const struct ash_parts *parts);
 /* Tool calls so far. */
 size_t ash_parts_call_count(const struct ash_parts *parts);
 
@@ -57,6 +59,7 @@ struct ash_message_parts {
     struct ash_str reasoning, content;
     struct ash_tool_call *calls;
     size_t call_count;
+    size_t thought_bytes; /* of the text, up to the end of its thoughts */
 };
 
 /* Read a whole text. */

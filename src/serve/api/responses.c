@@ -84,8 +84,8 @@ static json_t *usage_json(struct ash_api_call *call)
 
     return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)usage.prompt_tokens,
                      "input_tokens_details", "cached_tokens", (json_int_t)usage.cached_tokens, "output_tokens",
-                     (json_int_t)usage.answer_tokens, "output_tokens_details", "reasoning_tokens", (json_int_t)0,
-                     "total_tokens", (json_int_t)(usage.prompt_tokens + usage.answer_tokens));
+                     (json_int_t)usage.answer_tokens, "output_tokens_details", "reasoning_tokens",
+                     (json_int_t)usage.thought_tokens,                      "total_tokens", (json_int_t)(usage.prompt_tokens + usage.answer_tokens));
 }
 
 /* A field of the request as it came, or another value. */
@@ -247,16 +247,13 @@ static int write_start(struct ash_api_call *call, struct ash_str *out)
 static int write_delta(struct ash_api_call *call, struct ash_api_choice *choice, const struct ash_delta *delta,
                        struct ash_str *out)
 {
-    struct ash_parts *parts = ash_chat_call_parser(call, choice);
-
-    if (parts == NULL) return -ENOMEM;
-    return ash_parts_push(parts, delta->text, delta->size_bytes, see_part, &(struct sink){call, out});
+    return ash_chat_call_push(choice, delta, see_part, &(struct sink){call, out});
 }
 
 static int write_finish(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
 {
-    struct ash_parts *parts = ash_chat_call_parser(call, choice);
-    int rc = parts != NULL ? ash_parts_finish(parts, see_part, &(struct sink){call, out}) : -ENOMEM;
+    size_t call_count = 0;
+    int rc = ash_chat_call_finish(choice, see_part, &(struct sink){call, out}, &call_count);
 
     return rc == 0 ? close_item(call, final_status(call), out) : rc;
 }
@@ -299,14 +296,7 @@ static const struct ash_form form = {.write = write_all,
 
 static void read_request(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
-    static const char *const max_keys[] = {"max_output_tokens", NULL};
-
-    ash_api_check_model(request);
-    call->is_stream = ash_fields_bool(&request->fields, "stream", false);
-    ash_sampling_read(&call->sampling, request, ASH_DIALECT_OPENAI);
-    call->sampling.n = call->sampling.best_of = 1;
-    ash_sampling_read_stops(&call->sampling, request, "stop");
-    ash_sampling_read_max(&call->sampling, request, max_keys, ASH_SAMPLING_UNLIMITED);
+    ash_chat_call_read_single(call, request, "stop", "max_output_tokens");
     chat->parts.has_reasoning = true;
     ash_responses_read(call, chat, request);
     if (request->err.status == 0) ash_chat_call_prepare(call, request, chat);
@@ -320,14 +310,11 @@ void ash_api_responses(void *ctx, struct ash_http_exchange *exchange)
     struct ash_api_call *call;
 
     if (!ash_api_request_init(&request, ctx, exchange)) return;
-    call = ash_call_open(&request, &form, "resp_");
-    response = call != NULL ? calloc(1, sizeof(*response)) : NULL;
-    if (response != NULL) {
-        call->state = response;
+    call = ash_chat_call_open(&request, &form, "resp_", sizeof(*response));
+    if (call != NULL) {
+        response = call->state;
         response->output = json_array();
         read_request(call, &request, &response->chat);
-    } else {
-        ash_api_err_set(&request.err, 503, "out_of_memory", NULL, "no memory for the request");
     }
     ash_chat_call_start(call, &request);
 }

@@ -34,6 +34,7 @@ static struct ash_sampler_opts default_sampler(const struct ash_api *api, enum a
         sampler.top_k = 40;
         sampler.top_p = 0.95;
         sampler.min_p = 0.05;
+        sampler.filters_first = true;
     } else if (sampler.temperature == 0) { /* the folder asks for nothing: OpenAI's default is to draw */
         sampler.temperature = 1;
     }

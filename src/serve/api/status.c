@@ -8,7 +8,6 @@
 #include "observe/process.h"
 #include "serve/api/metrics.h"
 
-#define METRICS_TYPE "text/plain; version=0.0.4; charset=utf-8"
 
 static bool is_ready(struct ash_api *api)
 {
@@ -152,5 +151,5 @@ void ash_api_metrics_page(void *ctx, struct ash_http_exchange *exchange)
         fclose(out);
     }
     body = (struct ash_str){.data = text, .size_bytes = size_bytes, .capacity_bytes = size_bytes + 1};
-    ash_http_respond(exchange, out != NULL ? 200 : 503, METRICS_TYPE, &body);
+    ash_http_respond(exchange, out != NULL ? 200 : 503, ASH_HTTP_TYPE_METRICS, &body);
 }

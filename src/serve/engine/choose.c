@@ -59,7 +59,11 @@ static void find_log_sums(const struct piece *piece)
         is_wanted |= wants_logprobs(&piece->wanted[i]);
     if (!is_wanted) return;
     ash_workers_run(core->exec->workers, piece->count, 1, find_best, (void *)piece);
-    loss->cross_entropy(core->exec, core->logits, piece->count, core->vocab, core->best, 0.0f, core->log_sums);
+    loss->cross_entropy(core->exec, &(struct ash_loss_part){.rows = piece->count,
+                                                            .cols = core->vocab,
+                                                            .logits = core->logits,
+                                                            .targets = core->best,
+                                                            .loss = core->log_sums});
 }
 
 /* Minus the loss of an id, as cross_entropy computes it. */

@@ -287,6 +287,15 @@ size_t ash_core_cached_tokens(struct ash_core *core, const int32_t *prompt, size
     return core->prefix != NULL ? ash_prefix_peek(core->prefix, &text) : 0;
 }
 
+size_t ash_core_reset_prefix(struct ash_core *core)
+{
+    size_t before = ash_cache_free_count(core->cache);
+
+    ash_assert(!core->is_in_step);
+    if (core->prefix != NULL) (void)ash_prefix_evict(core->prefix, ash_cache_page_count(core->cache));
+    return ash_cache_free_count(core->cache) - before;
+}
+
 /* ---- what it holds ----------------------------------------------------------------------------------------------- */
 
 struct ash_core_stats ash_core_get_stats(const struct ash_core *core)

@@ -145,6 +145,8 @@ int ash_core_submit(struct ash_core *core, struct ash_request *request, struct a
 void ash_core_cancel(struct ash_core *core, struct ash_request *request);
 /* Tokens of a prompt that the prefix cache has now; the last one is never among them. */
 size_t ash_core_cached_tokens(struct ash_core *core, const int32_t *prompt, size_t count, uint64_t salt);
+/* Forget all prefixes that no running answer holds. Not during a step. Returns how many pages are free again. */
+size_t ash_core_reset_prefix(struct ash_core *core);
 /* One pass. Returns 1 while there is more to do, 0 when nothing runs or waits. A failure of the pass ends the requests
  * that took part in it. */
 int ash_core_step(struct ash_core *core);

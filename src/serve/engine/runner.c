@@ -17,12 +17,14 @@ struct ash_runner {
     pthread_t thread;
     bool has_lock, has_thread;
     pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t work, idle;
+    pthread_cond_t work, idle, reset;
     struct ash_seq *inbox, **inbox_end;
     size_t inbox_count;
     bool is_draining, is_stopping;
     bool has_work;        /* the core has some, or was about to */
     uint64_t progress_ns; /* when a step ended, or work began */
+    uint64_t resets_wanted, resets_done; /* of the prefix cache */
+    size_t reset_pages;                  /* that the last one made free */
     struct ash_core_stats stats;
 };
 
@@ -60,6 +62,23 @@ static struct ash_seq *take_inbox(struct ash_runner *runner)
     return seqs;
 }
 
+/* Work, cancels or a reset: is there anything to do? Under the lock. */
+static bool is_wanted(const struct ash_runner *runner)
+{
+    return runner->has_work || atomic_load(&runner->core->has_cancels) || runner->resets_wanted > runner->resets_done;
+}
+
+/* Move what came to the core, and make a step. Without the lock. Returns whether there is more to do. */
+static bool turn(struct ash_runner *runner, struct ash_seq *seqs, bool wants_reset, size_t *pages_out)
+{
+    bool more;
+
+    enqueue_all(runner, seqs);
+    more = ash_core_step(runner->core) > 0;
+    if (wants_reset) *pages_out = ash_core_reset_prefix(runner->core);
+    return more;
+}
+
 static void *run(void *arg)
 {
     struct ash_runner *runner = arg;
@@ -68,18 +87,22 @@ static void *run(void *arg)
 
     pthread_mutex_lock(&runner->lock);
     while (!runner->is_stopping) {
-        bool more;
+        uint64_t resets = runner->resets_wanted;
+        bool more, wants_reset = resets > runner->resets_done;
+        size_t pages = runner->reset_pages;
 
-        if (!runner->has_work && !atomic_load(&runner->core->has_cancels)) {
+        if (!is_wanted(runner)) {
             pthread_cond_broadcast(&runner->idle);
             pthread_cond_wait(&runner->work, &runner->lock);
             continue;
         }
         seqs = take_inbox(runner);
         pthread_mutex_unlock(&runner->lock);
-        enqueue_all(runner, seqs);
-        more = ash_core_step(runner->core) > 0;
+        more = turn(runner, seqs, wants_reset, &pages);
         pthread_mutex_lock(&runner->lock);
+        runner->resets_done = resets;
+        runner->reset_pages = pages;
+        if (wants_reset) pthread_cond_broadcast(&runner->reset);
         runner->has_work = more || runner->inbox != NULL;
         runner->stats = ash_core_get_stats(runner->core);
         runner->progress_ns = ash_clock_ns();
@@ -87,6 +110,7 @@ static void *run(void *arg)
     seqs = take_inbox(runner);
     runner->has_work = false;
     pthread_cond_broadcast(&runner->idle);
+    pthread_cond_broadcast(&runner->reset);
     pthread_mutex_unlock(&runner->lock);
     while (seqs != NULL) {
         struct ash_seq *next = seqs->next;
@@ -96,6 +120,19 @@ static void *run(void *arg)
     }
     ash_core_close(runner->core);
     return NULL;
+}
+
+static int init_conds(struct ash_runner *runner)
+{
+    pthread_cond_t *const conds[] = {&runner->work, &runner->idle, &runner->reset};
+    int rc = 0;
+
+    for (size_t i = 0; i < ASH_COUNT(conds) && rc == 0; i++) {
+        rc = ash_cond_init(conds[i]);
+        for (size_t j = 0; j < i && rc < 0; j++)
+            pthread_cond_destroy(conds[j]);
+    }
+    return rc;
 }
 
 int ash_runner_open(struct ash_core *core, struct ash_runner **runner_out, struct ash_err *err)
@@ -108,13 +145,8 @@ int ash_runner_open(struct ash_core *core, struct ash_runner **runner_out, struc
     runner->max_tokens = ash_core_max_tokens(core);
     runner->inbox_end = &runner->inbox;
     runner->stats = ash_core_get_stats(core);
-    rc = ash_cond_init(&runner->work);
+    rc = init_conds(runner);
     if (rc < 0) goto fail;
-    rc = ash_cond_init(&runner->idle);
-    if (rc < 0) {
-        pthread_cond_destroy(&runner->work);
-        goto fail;
-    }
     pthread_mutex_init(&runner->lock, NULL);
     runner->has_lock = true;
     rc = ash_thread_start(&runner->thread, run, runner);
@@ -142,6 +174,7 @@ void ash_runner_close(struct ash_runner *runner)
         pthread_mutex_destroy(&runner->lock);
         pthread_cond_destroy(&runner->work);
         pthread_cond_destroy(&runner->idle);
+        pthread_cond_destroy(&runner->reset);
     }
     free(runner);
 }
@@ -192,6 +225,27 @@ int ash_runner_drain(struct ash_runner *runner, double timeout_s)
         rc = pthread_cond_timedwait(&runner->idle, &runner->lock, &deadline);
     pthread_mutex_unlock(&runner->lock);
     return rc != 0 ? -ETIMEDOUT : 0;
+}
+
+int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t *pages_out)
+{
+    struct timespec deadline = ash_cond_deadline((uint64_t)(timeout_s * 1e9));
+    uint64_t mine;
+    int rc = 0;
+
+    pthread_mutex_lock(&runner->lock);
+    mine = ++runner->resets_wanted;
+    pthread_cond_signal(&runner->work);
+    while (runner->resets_done < mine && !runner->is_stopping && rc == 0)
+        rc = pthread_cond_timedwait(&runner->reset, &runner->lock, &deadline);
+    if (runner->resets_done >= mine) {
+        *pages_out = runner->reset_pages;
+        rc = 0;
+    } else {
+        rc = runner->is_stopping ? -ESHUTDOWN : -ETIMEDOUT;
+    }
+    pthread_mutex_unlock(&runner->lock);
+    return rc;
 }
 
 struct ash_core_stats ash_runner_stats(struct ash_runner *runner)

@@ -21,6 +21,9 @@ void ash_runner_cancel(struct ash_runner *runner, struct ash_request *request);
 /* Accept no request any more (submit gives -ESHUTDOWN) and wait until all are done, or timeout_s have passed. Returns 0
  * or -ETIMEDOUT. */
 int ash_runner_drain(struct ash_runner *runner, double timeout_s);
+/* As ash_core_reset_prefix, from any thread, between two steps; waits for that, timeout_s at most. Returns 0,
+ * -ETIMEDOUT or -ESHUTDOWN. */
+int ash_runner_reset_prefix(struct ash_runner *runner, double timeout_s, size_t *pages_out);
 /* The stats after the last step, with requests that the thread has not seen yet among the waiting. */
 struct ash_core_stats ash_runner_stats(struct ash_runner *runner);
 /* Seconds since the last step ended, where there is work; 0 where there is none. */

@@ -4,6 +4,7 @@
 #ifndef ASH_SERVE_ENGINE_SAMPLER_H
 #define ASH_SERVE_ENGINE_SAMPLER_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
@@ -21,6 +22,7 @@ struct ash_sampler_opts {
     double presence_penalty;   /* off the logits of tokens that occurred in the answer; 0: off */
     double frequency_penalty;  /* the same for each time that they occurred; 0: off */
     size_t repeat_last_n;      /* penalties look at the last n tokens only; 0: at all */
+    bool filters_first;        /* temperature comes after the filters, as in llama.cpp, not before them */
     uint64_t seed;
 };
 

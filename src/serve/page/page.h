@@ -3,7 +3,7 @@
 #ifndef ASH_SERVE_PAGE_PAGE_H
 #define ASH_SERVE_PAGE_PAGE_H
 
-#include "serve/http/http.h"
+#include "http/http.h"
 
 /* GET /: a handler (ash_http_handle_fn) that does not block; ctx is not used. */
 void ash_page_respond(void *ctx, struct ash_http_exchange *exchange);

@@ -192,6 +192,7 @@ static int take_first(struct ash_tool_parser *parser, char c)
     if (rc < 0 || found == -1) return rc;
     if (found >= 0) {
         parser->phase = THOUGHT;
+        parser->thought_bytes = parser->taken_bytes;
         ash_str_clear(&parser->held);
         ash_str_clear(&parser->space);
         return 0;
@@ -210,6 +211,7 @@ static int take_thought(struct ash_tool_parser *parser, char c)
 {
     int rc = watch(parser, parser->opts.tags.close, c, think);
 
+    parser->thought_bytes = parser->taken_bytes;
     if (rc > 0) start_content(parser, true);
     return rc < 0 ? rc : 0;
 }
@@ -312,8 +314,10 @@ int ash_tool_parser_push(struct ash_tool_parser *parser, const char *text, size_
                                                                              ash_tool_take_call};
     int rc = parser->rc;
 
-    for (size_t i = 0; i < size_bytes && rc == 0; i++)
+    for (size_t i = 0; i < size_bytes && rc == 0; i++) {
+        parser->taken_bytes++;
         rc = phases[parser->phase](parser, text[i]);
+    }
     if (rc == 0) rc = flush(parser);
     if (rc < 0 && parser->rc == 0) parser->rc = rc;
     return rc;
@@ -333,6 +337,11 @@ int ash_tool_parser_finish(struct ash_tool_parser *parser)
     if (rc == 0) rc = ash_tool_end(parser);
     if (rc == 0) rc = flush(parser);
     return rc;
+}
+
+size_t ash_tool_parser_thought_bytes(const struct ash_tool_parser *parser)
+{
+    return parser->thought_bytes;
 }
 
 size_t ash_tool_parser_calls(const struct ash_tool_parser *parser)

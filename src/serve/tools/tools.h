@@ -82,6 +82,8 @@ void ash_tool_parser_close(struct ash_tool_parser *parser);
 int ash_tool_parser_push(struct ash_tool_parser *parser, const char *text, size_t size_bytes);
 /* The answer is over: give out what was held back. A call that has begun ends here; what was to become one is text. */
 int ash_tool_parser_finish(struct ash_tool_parser *parser);
+/* Bytes of the text up to the end of its thoughts, with their tags; while it thinks, all so far; 0: no thoughts. */
+size_t ash_tool_parser_thought_bytes(const struct ash_tool_parser *parser);
 /* How many calls have begun. */
 size_t ash_tool_parser_calls(const struct ash_tool_parser *parser);
 

@@ -79,6 +79,7 @@ struct ash_tool_parser {
     struct ash_str delta;       /* of that kind, for the next event */
     size_t calls, calls_before; /* calls_before: when these calls' mark came */
     bool is_in_call;
+    size_t taken_bytes, thought_bytes; /* of the text; of it, up to the end of the thoughts */
     /* the formats' own */
     int state;
     struct ash_str word; /* a name, or perhaps a mark */

@@ -11,7 +11,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/opts.h"
-#include "storage/s3/curl_priv.h"
+#include "http/curl.h"
 #include "storage/s3/doc_priv.h"
 
 #define CONTAINER_HOST "http://169.254.170.2"

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/math.h"
 #include "storage/s3/s3_priv.h"
 
@@ -29,17 +30,18 @@ bool ash_s3_etag_matches(const char *etag, const uint8_t sum[ASH_MD5_BYTES], siz
 
 /* ---- stat -------------------------------------------------------------------------------------------------------- */
 
-/* HEAD has no body that says why it failed: ask for a byte of the object, whose refusal has one. */
-static int learn_why(struct ash_s3 *s3, const char *key, int rc, struct ash_err *err)
+/* HEAD has no body that says why it failed: ask for a byte of the object, whose refusal has one. Returns the cause, or 0
+ * where that works: the keys may have been renewed on the way. */
+static int learn_why(struct ash_s3 *s3, const char *key, struct ash_err *err)
 {
     struct ash_s3_call call = {.method = "GET", .key = key};
     struct ash_err why = {0};
+    int rc;
 
     ash_s3_call_tell(&call, "range", "bytes=0-0");
-    if (ash_s3_perform(s3, &call, &why) < 0 && why.code != -ERANGE) {
-        rc = why.code;
-        if (err != NULL) *err = why;
-    }
+    rc = ash_s3_perform(s3, &call, &why);
+    if (rc == -ERANGE) rc = 0; /* an empty object */
+    if (rc < 0 && err != NULL) *err = why;
     ash_s3_call_fini(s3, &call);
     return rc;
 }
@@ -51,10 +53,13 @@ int ash_s3_stat(struct ash_s3 *s3, const char *key, struct ash_s3_object *object
 
     if (rc < 0) return rc;
     rc = ash_s3_perform(s3, &call, err);
+    if (rc < 0 && rc != -EINTR && call.answer.status > 0 && call.answer.status < 500) {
+        rc = learn_why(s3, key, err);
+        ash_s3_call_fini(s3, &call);
+        if (rc == 0) rc = ash_s3_perform(s3, &call, err);
+    }
     if (rc == 0 && !call.answer.has_length)
         rc = ash_err_set(err, -EPROTO, "s3://%s/%.200s: the server does not tell the size", s3->bucket, key);
-    else if (rc < 0 && rc != -EINTR && call.answer.status > 0 && call.answer.status < 500)
-        rc = learn_why(s3, key, rc, err);
     if (rc == 0) {
         *object_out = (struct ash_s3_object){.size_bytes = call.answer.content_length,
                                              .modified_s = call.answer.modified_s,
@@ -71,31 +76,38 @@ int ash_s3_stat(struct ash_s3 *s3, const char *key, struct ash_s3_object *object
 /* One range that is being read. */
 struct range_slot {
     struct ash_s3_call call;
+    const struct ash_s3_piece *piece;
     char range[RANGE_BYTES], answer[RANGE_BYTES];
 };
 
 struct read_job {
     struct ash_s3 *s3;
-    struct ash_s3_range range;
-    uint8_t *data;
-    size_t next; /* the first byte that nobody reads yet */
+    const struct ash_s3_piece *pieces;
+    size_t piece_count, piece; /* piece: the first that is not all asked for */
+    size_t next;               /* the first byte of it that nobody reads yet */
 };
 
 static void start_range(struct read_job *job, struct range_slot *slot)
 {
-    size_t bytes = ash_min((size_t)job->s3->opts.part_bytes, job->range.size_bytes - job->next);
-    uint64_t first = job->range.offset + job->next;
+    const struct ash_s3_piece *piece = &job->pieces[job->piece];
+    size_t bytes = ash_min((size_t)job->s3->opts.part_bytes, piece->range.size_bytes - job->next);
+    uint64_t first = piece->range.offset + job->next;
 
+    slot->piece = piece;
     slot->call = (struct ash_s3_call){.method = "GET",
-                                      .key = job->range.key,
-                                      .into = job->data + job->next,
+                                      .key = piece->range.key,
+                                      .into = (char *)piece->data + job->next,
                                       .into_bytes = bytes,
                                       .range = slot->answer};
     snprintf(slot->range, sizeof(slot->range), "bytes=%" PRIu64 "-%" PRIu64, first, first + bytes - 1);
     snprintf(slot->answer, sizeof(slot->answer), "bytes %" PRIu64 "-%" PRIu64 "/", first, first + bytes - 1);
     ash_s3_call_tell(&slot->call, "range", slot->range);
-    if (job->range.etag != NULL) ash_s3_call_tell(&slot->call, "if-match", job->range.etag);
+    if (piece->range.etag != NULL) ash_s3_call_tell(&slot->call, "if-match", piece->range.etag);
     job->next += bytes;
+    if (job->next == piece->range.size_bytes) {
+        job->piece++;
+        job->next = 0;
+    }
     ash_s3_submit(job->s3, &slot->call);
 }
 
@@ -103,15 +115,16 @@ static void start_range(struct read_job *job, struct range_slot *slot)
 static int check_sum(const struct read_job *job, const struct range_slot *slot, struct ash_err *err)
 {
     const struct ash_s3_answer *answer = &slot->call.answer;
+    const struct ash_s3_piece *piece = slot->piece;
     const char *total = strchr(answer->content_range, '/');
-    size_t size_bytes = job->range.size_bytes;
+    size_t size_bytes = piece->range.size_bytes;
     uint8_t sum[ASH_MD5_BYTES];
 
-    if (job->range.offset != 0 || total == NULL || strtoull(total + 1, NULL, 10) != size_bytes) return 0;
+    if (piece->range.offset != 0 || total == NULL || strtoull(total + 1, NULL, 10) != size_bytes) return 0;
     if (slot->call.into_bytes != size_bytes || answer->is_encrypted || !ash_s3_etag_is_md5(answer->etag)) return 0;
-    if (ash_md5_of(job->data, size_bytes, sum) < 0 || ash_s3_etag_matches(answer->etag, sum, 0)) return 0;
+    if (ash_md5_of(piece->data, size_bytes, sum) < 0 || ash_s3_etag_matches(answer->etag, sum, 0)) return 0;
     return ash_err_set(err, -EBADMSG, "s3://%s/%.200s: the bytes do not have the MD5 that the server names",
-                       job->s3->bucket, job->range.key);
+                       job->s3->bucket, piece->range.key);
 }
 
 /* Take what a slot has, and give it the next range. Returns 1 where it is busy, 0 where not, or an error. */
@@ -125,7 +138,7 @@ static int turn_slot(struct read_job *job, struct range_slot *slot, struct ash_e
         ash_s3_call_fini(job->s3, &slot->call);
     }
     if (rc < 0) return rc;
-    if (slot->call.state == ASH_S3_CALL_NEW && job->next < job->range.size_bytes) start_range(job, slot);
+    if (slot->call.state == ASH_S3_CALL_NEW && job->piece < job->piece_count) start_range(job, slot);
     return slot->call.state != ASH_S3_CALL_NEW;
 }
 
@@ -147,26 +160,40 @@ static int read_all(struct read_job *job, struct range_slot *slots, size_t slot_
     return rc < 0 ? rc : 0;
 }
 
-int ash_s3_read(struct ash_s3 *s3, const struct ash_s3_range *range, void *data, struct ash_err *err)
+int ash_s3_read_pieces(struct ash_s3 *s3, const struct ash_s3_piece *pieces, size_t count, struct ash_err *err)
 {
-    struct read_job job = {.s3 = s3, .range = *range, .data = data};
-    size_t ranges = ash_div_up(range->size_bytes, (size_t)s3->opts.part_bytes);
-    size_t slot_count = ash_min(ranges, (size_t)s3->opts.connections);
-    struct ash_s3_object object = {0};
+    struct read_job job = {.s3 = s3, .pieces = pieces, .piece_count = count};
+    size_t ranges = 0, slot_count;
     struct range_slot *slots;
-    int rc = ash_s3_key_check(range->key, err);
+    int rc = 0;
 
-    if (rc < 0 || range->size_bytes == 0) return rc;
-    if (range->etag == NULL && ranges > 1) { /* all ranges must be of one version */
-        rc = ash_s3_stat(s3, range->key, &object, err);
-        if (rc < 0) return rc;
-        job.range.etag = object.etag;
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        ash_assert(pieces[i].range.size_bytes > 0);
+        rc = ash_s3_key_check(pieces[i].range.key, err);
+        ranges += ash_div_up(pieces[i].range.size_bytes, (size_t)s3->opts.part_bytes);
     }
-    slots = calloc(slot_count, sizeof(*slots));
+    if (rc < 0) return rc;
+    slot_count = ash_min(ranges, (size_t)s3->opts.connections);
+    slots = calloc(slot_count + 1, sizeof(*slots));
     if (slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     rc = read_all(&job, slots, slot_count, err);
     free(slots);
     return rc;
+}
+
+int ash_s3_read(struct ash_s3 *s3, const struct ash_s3_range *range, void *data, struct ash_err *err)
+{
+    struct ash_s3_piece piece = {*range, data};
+    struct ash_s3_object object = {0};
+    int rc = ash_s3_key_check(range->key, err);
+
+    if (rc < 0 || range->size_bytes == 0) return rc;
+    if (range->etag == NULL && range->size_bytes > (size_t)s3->opts.part_bytes) { /* all ranges of one version */
+        rc = ash_s3_stat(s3, range->key, &object, err);
+        if (rc < 0) return rc;
+        piece.range.etag = object.etag;
+    }
+    return ash_s3_read_pieces(s3, &piece, 1, err);
 }
 
 /* ---- write and remove -------------------------------------------------------------------------------------------- */

@@ -23,6 +23,7 @@ struct ash_s3_opts {
     int addressing; /* index into auto, path, host */
     int64_t connections, part_bytes;
     double retry_s;
+    double interrupt_s; /* after Ctrl-C requests go on for this long, for a program that ends in good order */
     /* Called when a request will be tried again: why (a sentence), and in how many seconds. May be NULL. */
     void (*on_retry)(void *ctx, const char *why, double wait_s);
     void *on_retry_ctx;
@@ -59,6 +60,16 @@ struct ash_s3_range {
  * another version. Where it is the whole object in one request and the ETag is an MD5, that is compared too
  * (-EBADMSG). */
 int ash_s3_read(struct ash_s3 *s3, const struct ash_s3_range *range, void *data, struct ash_err *err);
+
+/* A range and where its bytes go. */
+struct ash_s3_piece {
+    struct ash_s3_range range;
+    void *data;
+};
+
+/* Exactly the bytes of every piece, of any objects, several requests at a time. As ash_s3_read; the first error ends
+ * all. A piece without an etag must be at most one part long. */
+int ash_s3_read_pieces(struct ash_s3 *s3, const struct ash_s3_piece *pieces, size_t count, struct ash_err *err);
 
 /* What must be so for an object to be written: it is not there, or it is the one with this etag. */
 struct ash_s3_condition {

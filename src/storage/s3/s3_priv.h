@@ -3,7 +3,7 @@
 #define ASH_STORAGE_S3_S3_PRIV_H
 
 #include "base/str.h"
-#include "storage/s3/curl_priv.h"
+#include "http/curl.h"
 #include "storage/s3/digest_priv.h"
 #include "storage/s3/keys_priv.h"
 #include "storage/s3/s3.h"

@@ -1,5 +1,5 @@
-/* The tier of a folder: keys are paths below it. Objects are written to a hidden name beside their own, flushed and
- * renamed. Folders are made when they are needed and go with their last object, as keys have none. */
+/* The tier of a folder: keys are paths below it. Folders are made when they are needed and go with their last object, as
+ * keys have none. A shared folder (Lustre, FSx, NFS) is the same with less assumed: no O_DIRECT, no flushed folders. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,6 +16,7 @@
 #include "base/utf8.h"
 #include "storage/io_priv.h"
 #include "storage/tier/dir_priv.h"
+#include "storage/tier/lustre_priv.h"
 
 #define WINDOW_BYTES ((size_t)8 << 20)
 
@@ -92,10 +93,13 @@ static int open_object(struct ash_tier *tier, const char *key, struct ash_tier_o
 static int dir_stat(struct ash_tier *tier, const char *key, struct ash_tier_object *object_out, struct ash_err *err)
 {
     struct ash_tier_object object;
+    char path[PATH_MAX];
     int fd = open_object(tier, key, &object, err);
 
     if (fd < 0) return fd;
     close(fd);
+    if (self(tier)->is_lustre && ash_tier_dir_path(self(tier), key, path, NULL) == 0)
+        object.is_released = ash_lustre_is_released(path);
     *object_out = object;
     return 0;
 }
@@ -190,90 +194,6 @@ static int dir_remove(struct ash_tier *tier, const char *key, struct ash_err *er
     return rc;
 }
 
-/* ---- writing ----------------------------------------------------------------------------------------------------- */
-
-struct dir_write {
-    int fd;
-    char path[PATH_MAX], temporary[PATH_MAX];
-};
-
-static struct dir_write *write_of(struct ash_tier_write *write)
-{
-    return (struct dir_write *)(void *)write;
-}
-
-static int open_temporary(struct dir_write *write, struct ash_err *err)
-{
-    static _Atomic unsigned serial;
-    char parent[PATH_MAX];
-    int rc = ash_io_parent(parent, sizeof(parent), write->path);
-
-    if (rc == 0) rc = ash_dir_make(parent, err);
-    if (rc < 0) return rc;
-    if ((size_t)snprintf(write->temporary, sizeof(write->temporary), "%s/.%s-%d-%u", parent, ASH_TIER_DIR_TEMPORARY,
-                         (int)getpid(), serial++) >= sizeof(write->temporary))
-        return ash_err_set(err, -ENAMETOOLONG, "the path is too long: %.200s", write->path);
-    write->fd = open(write->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    return write->fd < 0 ? ash_io_fail(err, -errno, write->path, "write") : 0;
-}
-
-static int dir_write_open(struct ash_tier *tier, const char *key, uint64_t total_bytes, bool wants_resume,
-                          struct ash_tier_write **write_out, struct ash_err *err)
-{
-    struct dir_write *write = calloc(1, sizeof(*write));
-    int rc;
-
-    (void)total_bytes;
-    (void)wants_resume;
-    if (write == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    write->fd = -1;
-    rc = ash_tier_dir_path(self(tier), key, write->path, err);
-    if (rc == 0) rc = open_temporary(write, err);
-    if (rc < 0) {
-        free(write);
-        return rc;
-    }
-    *write_out = (struct ash_tier_write *)(void *)write;
-    return 0;
-}
-
-static int dir_write_add(struct ash_tier_write *write, const void *data, size_t size_bytes, struct ash_err *err)
-{
-    int rc = ash_io_write(write_of(write)->fd, data, size_bytes);
-
-    return rc < 0 ? ash_io_fail(err, rc, write_of(write)->path, "write") : 0;
-}
-
-static int dir_write_finish(struct ash_tier_write *tier_write, struct ash_err *err)
-{
-    struct dir_write *write = write_of(tier_write);
-    char parent[PATH_MAX];
-    int rc = ash_io_flush_close(write->fd);
-
-    write->fd = -1;
-    if (rc == 0 && rename(write->temporary, write->path) < 0) rc = -errno;
-    if (rc < 0) return ash_io_fail(err, rc, write->path, "write");
-    write->temporary[0] = '\0';
-    rc = ash_io_parent(parent, sizeof(parent), write->path);
-    return rc < 0 ? rc : ash_dir_sync(parent, err);
-}
-
-static uint64_t dir_write_resumed_bytes(const struct ash_tier_write *write)
-{
-    (void)write;
-    return 0;
-}
-
-static void dir_write_close(struct ash_tier_write *tier_write, bool keeps_parts)
-{
-    struct dir_write *write = write_of(tier_write);
-
-    (void)keeps_parts;
-    if (write->fd >= 0) close(write->fd);
-    if (write->temporary[0] != '\0') unlink(write->temporary);
-    free(write);
-}
-
 /* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static void dir_close(struct ash_tier *tier)
@@ -288,18 +208,19 @@ static const struct ash_tier_ops dir_tier_ops = {
     .stat = dir_stat,
     .list = ash_tier_dir_list,
     .read = dir_read,
+    .read_pieces = ash_tier_read_one_by_one,
     .stream = dir_stream,
     .remove = dir_remove,
     .sweep = ash_tier_dir_sweep,
-    .write_open = dir_write_open,
-    .write_add = dir_write_add,
-    .write_finish = dir_write_finish,
-    .write_resumed_bytes = dir_write_resumed_bytes,
-    .write_close = dir_write_close,
+    .write_open = ash_tier_dir_write_open,
+    .write_add = ash_tier_dir_write_add,
+    .write_finish = ash_tier_dir_write_finish,
+    .write_resumed_bytes = ash_tier_dir_write_resumed_bytes,
+    .write_close = ash_tier_dir_write_close,
     .close = dir_close,
 };
 
-int ash_tier_dir_open(const char *path, struct ash_tier **tier_out, struct ash_err *err)
+int ash_tier_dir_open(const char *path, bool is_shared, struct ash_tier **tier_out, struct ash_err *err)
 {
     struct ash_tier_dir *dir = calloc(1, sizeof(*dir));
     size_t length = strlen(path);
@@ -312,6 +233,8 @@ int ash_tier_dir_open(const char *path, struct ash_tier **tier_out, struct ash_e
         return ash_err_set(err, -ENOMEM, "out of memory");
     }
     dir->base.ops = &dir_tier_ops;
+    dir->is_shared = is_shared;
+    dir->is_lustre = is_shared && ash_lustre_is(dir->root);
     *tier_out = &dir->base;
     return 0;
 }

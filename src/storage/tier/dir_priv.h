@@ -11,6 +11,7 @@
 struct ash_tier_dir {
     struct ash_tier base;
     char *root; /* without a slash at its end, unless it is all */
+    bool is_shared, is_lustre;
 };
 
 /* The path of a key into path (PATH_MAX). Returns 0, or -EINVAL for what cannot be a file below the folder. */
@@ -20,6 +21,17 @@ void ash_tier_dir_describe(const struct stat *info, struct ash_tier_object *obje
 /* The list operation of the tier. */
 int ash_tier_dir_list(struct ash_tier *tier, const char *prefix, bool is_flat, ash_tier_list_fn each, void *ctx,
                       struct ash_err *err);
+/* The write operations of the tier. */
+int ash_tier_dir_write_open(struct ash_tier *tier, const char *key, uint64_t total_bytes, bool wants_resume,
+                            struct ash_tier_write **write_out, struct ash_err *err);
+/* The next bytes; those of large objects go past the page cache, in the background of the caller. */
+int ash_tier_dir_write_add(struct ash_tier_write *write, const void *data, size_t size_bytes, struct ash_err *err);
+/* Flushed to disk, then renamed. */
+int ash_tier_dir_write_finish(struct ash_tier_write *write, struct ash_err *err);
+/* Always 0. */
+uint64_t ash_tier_dir_write_resumed_bytes(const struct ash_tier_write *write);
+/* Free; what was not finished goes. */
+void ash_tier_dir_write_close(struct ash_tier_write *write, bool keeps_parts);
 /* The sweep operation of the tier. */
 int ash_tier_dir_sweep(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);
 

@@ -76,6 +76,26 @@ static int s3_read(struct ash_tier *tier, const struct ash_tier_range *range, vo
     return ash_s3_read(self(tier)->s3, &inside, data, err);
 }
 
+static int s3_read_pieces(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err)
+{
+    struct ash_s3_piece *inside = calloc(count + 1, sizeof(*inside));
+    char *fulls = malloc((count + 1) * FULL_BYTES);
+    int rc = -ENOMEM;
+
+    if (inside == NULL || fulls == NULL) goto fail;
+    for (size_t i = 0; i < count; i++) {
+        const struct ash_tier_range *range = &pieces[i].range;
+        const char *full = full_key(tier, range->key, fulls + i * FULL_BYTES);
+
+        inside[i] = (struct ash_s3_piece){{full, range->version, range->offset, range->size_bytes}, pieces[i].data};
+    }
+    rc = ash_s3_read_pieces(self(tier)->s3, inside, count, err);
+fail:
+    free(inside);
+    free(fulls);
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
+}
+
 static int s3_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err)
 {
     char full[FULL_BYTES];
@@ -147,6 +167,7 @@ static const struct ash_tier_ops s3_tier_ops = {
     .stat = s3_stat,
     .list = s3_list,
     .read = s3_read,
+    .read_pieces = s3_read_pieces,
     .stream = s3_stream,
     .remove = s3_remove,
     .sweep = s3_sweep,

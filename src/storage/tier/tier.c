@@ -9,6 +9,9 @@
 #include "storage/s3/url.h"
 #include "storage/tier/tier_priv.h"
 
+#define STRIPE "stripe:"
+#define SHARED "shared:"
+
 bool ash_tier_is_url(const char *text)
 {
     return ash_s3_url_is(text);
@@ -21,7 +24,9 @@ int ash_tier_open(const char *url, const struct ash_s3_opts *s3, struct ash_tier
     size_t length;
     int rc;
 
-    if (!ash_tier_is_url(url)) return ash_tier_dir_open(url, tier_out, err);
+    if (strncmp(url, STRIPE, strlen(STRIPE)) == 0) return ash_tier_stripe_open(url + strlen(STRIPE), tier_out, err);
+    if (strncmp(url, SHARED, strlen(SHARED)) == 0) return ash_tier_dir_open(url + strlen(SHARED), true, tier_out, err);
+    if (!ash_tier_is_url(url)) return ash_tier_dir_open(url, false, tier_out, err);
     rc = ash_s3_url_parse(url, &parts, err);
     if (rc < 0) return rc;
     length = strlen(parts.key);
@@ -30,7 +35,7 @@ int ash_tier_open(const char *url, const struct ash_s3_opts *s3, struct ash_tier
 }
 
 /* The folder and the name of a file's path. */
-static int open_file(const char *path, struct ash_tier **tier_out, char *key_out, struct ash_err *err)
+static int open_file(const char *path, bool is_shared, struct ash_tier **tier_out, char *key_out, struct ash_err *err)
 {
     const char *slash = strrchr(path, '/'), *name = slash != NULL ? slash + 1 : path;
     char folder[PATH_MAX];
@@ -44,7 +49,20 @@ static int open_file(const char *path, struct ash_tier **tier_out, char *key_out
                              : (int)(slash - path),
              slash == NULL ? "." : path);
     snprintf(key_out, ASH_TIER_KEY_BYTES, "%s", name);
-    return ash_tier_dir_open(folder, tier_out, err);
+    return ash_tier_dir_open(folder, is_shared, tier_out, err);
+}
+
+/* "/a,/b::key". */
+static int open_striped(const char *text, struct ash_tier **tier_out, char *key_out, struct ash_err *err)
+{
+    const char *key = strstr(text, "::");
+    char paths[PATH_MAX];
+
+    if (key == NULL || (size_t)(key - text) >= sizeof(paths) || strlen(key + 2) >= ASH_TIER_KEY_BYTES)
+        return ash_err_set(err, -EINVAL, "an object of a stripe is stripe:/a,/b::key, not '%.200s'", text);
+    snprintf(paths, sizeof(paths), "%.*s", (int)(key - text), text);
+    snprintf(key_out, ASH_TIER_KEY_BYTES, "%s", key + 2);
+    return ash_tier_stripe_open(paths, tier_out, err);
 }
 
 int ash_tier_open_object(const char *url, const struct ash_s3_opts *s3, struct ash_tier **tier_out, char *key_out,
@@ -53,7 +71,10 @@ int ash_tier_open_object(const char *url, const struct ash_s3_opts *s3, struct a
     struct ash_s3_url parts;
     int rc;
 
-    if (!ash_tier_is_url(url)) return open_file(url, tier_out, key_out, err);
+    if (strncmp(url, STRIPE, strlen(STRIPE)) == 0) return open_striped(url + strlen(STRIPE), tier_out, key_out, err);
+    if (strncmp(url, SHARED, strlen(SHARED)) == 0)
+        return open_file(url + strlen(SHARED), true, tier_out, key_out, err);
+    if (!ash_tier_is_url(url)) return open_file(url, false, tier_out, key_out, err);
     rc = ash_s3_url_parse(url, &parts, err);
     if (rc < 0) return rc;
     if (parts.key[0] == '\0') return ash_err_set(err, -EINVAL, "'%.200s' is a bucket: name an object in it", url);
@@ -80,6 +101,21 @@ int ash_tier_list(struct ash_tier *tier, const char *prefix, bool is_flat, ash_t
 int ash_tier_read(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err)
 {
     return tier->ops->read(tier, range, data, err);
+}
+
+int ash_tier_read_pieces(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err)
+{
+    return tier->ops->read_pieces(tier, pieces, count, err);
+}
+
+int ash_tier_read_one_by_one(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count,
+                             struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = tier->ops->read(tier, &pieces[i].range, pieces[i].data, err);
+    return rc;
 }
 
 int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err)

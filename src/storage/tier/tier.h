@@ -1,4 +1,5 @@
-/* tier - objects in a place: a folder of this machine or a bucket of S3, behind one table of operations. An object has
+/* tier - objects in a place: a folder, several folders as one (stripe:/a,/b), a folder of a shared file system
+ * (shared:/lustre/a) or a bucket of S3, behind one table of operations. An object has
  * a key ("a/b.bin"), a size and a version, appears whole or not at all, and is replaced as a whole. A tier belongs to
  * one thread at a time. Calls return 0 or a negative errno with a sentence in err; -ENOENT: there is no such object;
  * -ESTALE: the object is another version; -EINVAL: no tier of this kind can have such a key. */
@@ -21,6 +22,7 @@ struct ash_tier_object {
     uint64_t size_bytes;
     double modified_s;                    /* seconds since 1970; 0: unknown */
     char version[ASH_TIER_VERSION_BYTES]; /* changes with the bytes: an ETag, or inode, size and time */
+    bool is_released; /* Lustre says that the bytes are in its archive alone: reading brings them back, and takes time */
 };
 
 /* Bytes of an object. version (may be NULL): the one that it must have. */
@@ -28,6 +30,12 @@ struct ash_tier_range {
     const char *key, *version;
     uint64_t offset;
     size_t size_bytes;
+};
+
+/* A range and where its bytes go. */
+struct ash_tier_piece {
+    struct ash_tier_range range;
+    void *data;
 };
 
 /* Receives an object of a list, or (object NULL) the beginning of keys up to a slash. A negative result ends the list
@@ -41,6 +49,7 @@ struct ash_tier_ops {
     int (*list)(struct ash_tier *tier, const char *prefix, bool is_flat, ash_tier_list_fn each, void *ctx,
                 struct ash_err *err);
     int (*read)(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err);
+    int (*read_pieces)(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err);
     int (*stream)(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
     int (*remove)(struct ash_tier *tier, const char *key, struct ash_err *err);
     int (*sweep)(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);
@@ -60,12 +69,12 @@ struct ash_tier {
 
 /* Is it the address of a tier other than a path ("s3://...")? */
 bool ash_tier_is_url(const char *text);
-/* Open a place whose keys are below url: s3://bucket, s3://bucket/prefix or the path of a folder. A folder need not be
+/* Open a place whose keys are below url: s3://bucket, s3://bucket/prefix, stripe:/a,/b, shared:/a or a folder's path. A folder need not be
  * there before something is written. s3 is copied; what it points to is borrowed until close. The caller owns
  * *tier_out. */
 int ash_tier_open(const char *url, const struct ash_s3_opts *s3, struct ash_tier **tier_out, struct ash_err *err);
-/* Open the place of one object, and its key in there: s3://bucket/key or the path of a file. key_out has
- * ASH_TIER_KEY_BYTES. */
+/* Open the place of one object, and its key in there: s3://bucket/key, stripe:/a,/b::key, shared:/a/file or the path of
+ * a file. key_out has ASH_TIER_KEY_BYTES. */
 int ash_tier_open_object(const char *url, const struct ash_s3_opts *s3, struct ash_tier **tier_out, char *key_out,
                          struct ash_err *err);
 /* Free; NULL is a no-op. */
@@ -79,6 +88,9 @@ int ash_tier_list(struct ash_tier *tier, const char *prefix, bool is_flat, ash_t
                   struct ash_err *err);
 /* Exactly the bytes of range into data. An error where the object has fewer. */
 int ash_tier_read(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err);
+/* Exactly the bytes of every piece (none is empty), of any objects, several at a time where the tier can. The first
+ * error ends all. */
+int ash_tier_read_pieces(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err);
 /* The whole object into sink. Returns 1 where a checksum of the place was right, 0 where it has none, -EBADMSG where it
  * was wrong. */
 int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);

@@ -4,10 +4,16 @@
 
 #include "storage/tier/tier.h"
 
-/* A folder. Borrows nothing. */
-int ash_tier_dir_open(const char *path, struct ash_tier **tier_out, struct ash_err *err);
+/* A folder; is_shared: of a shared file system, of which less is assumed. Borrows nothing. */
+int ash_tier_dir_open(const char *path, bool is_shared, struct ash_tier **tier_out, struct ash_err *err);
+/* Several folders as one: paths, with commas between them. */
+int ash_tier_stripe_open(const char *paths, struct ash_tier **tier_out, struct ash_err *err);
 /* A bucket; every key gets prefix in front. */
 int ash_tier_s3_open(const char *bucket, const char *prefix, const struct ash_s3_opts *opts, struct ash_tier **tier_out,
                      struct ash_err *err);
+
+/* read_pieces of a tier that gains nothing from several at a time. */
+int ash_tier_read_one_by_one(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count,
+                             struct ash_err *err);
 
 #endif

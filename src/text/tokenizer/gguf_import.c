@@ -367,15 +367,33 @@ static json_t *added_json(const struct import *import)
     return list;
 }
 
+/* The ids under their names of today, or those of older files. */
+static int read_fim(const struct import *import, struct ash_fim_marks *marks, struct ash_err *err)
+{
+    static const char *const keys[][3] = {
+        {KEY("prefix_token_id"), KEY("suffix_token_id"), KEY("middle_token_id")},
+        {KEY("fim_pre_token_id"), KEY("fim_suf_token_id"), KEY("fim_mid_token_id")},
+    };
+    int64_t ids[3] = {-1, -1, -1};
+    int rc = 0;
+
+    for (size_t i = 0; i < 6 && rc >= 0; i++)
+        rc = read_id(import, keys[i / 3][i % 3], &ids[i % 3], err);
+    *marks = (struct ash_fim_marks){(int32_t)ids[0], (int32_t)ids[1], (int32_t)ids[2]};
+    return rc < 0 ? rc : 0;
+}
+
 int ash_tokenizer_from_gguf(struct ash_gguf *file, const char *name, struct ash_tokenizer **tokenizer_out,
                             struct ash_err *err)
 {
     struct import import = {.file = file, .bos = -1, .eos = -1, .unknown = -1};
+    struct ash_fim_marks fim;
     json_t *root;
     int rc = read_kind(&import, err);
 
     if (rc == 0) rc = read_lists(&import, err);
     if (rc == 0) rc = read_switches(&import, err);
+    if (rc == 0) rc = read_fim(&import, &fim, err);
     if (rc < 0) return ash_err_prefix(err, rc, "%s", name);
     root = json_pack("{s:o, s:o, s:o, s:o, s:o}", "added_tokens", added_json(&import), "normalizer",
                      normalizer_json(&import), "pre_tokenizer", pre_tokenizer_json(import.words), "post_processor",
@@ -383,5 +401,6 @@ int ash_tokenizer_from_gguf(struct ash_gguf *file, const char *name, struct ash_
     if (root == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory for its tokenizer", name);
     rc = ash_tok_assemble(root, import.words != NULL, load_model, &import, name, tokenizer_out, err);
     json_decref(root);
+    if (rc == 0) (*tokenizer_out)->fim = fim;
     return rc;
 }

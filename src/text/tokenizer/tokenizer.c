@@ -90,6 +90,7 @@ int ash_tok_assemble(const json_t *root, bool may_be_raw, ash_tok_model_fn load_
         free(tokenizer);
         return ash_err_set(err, -ENOMEM, "%s: out of memory", name);
     }
+    tokenizer->fim = (struct ash_fim_marks){-1, -1, -1};
     rc = load_parts(tokenizer, root, may_be_raw, load_model, ctx, err);
     if (rc < 0) {
         ash_tokenizer_close(tokenizer);

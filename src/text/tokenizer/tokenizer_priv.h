@@ -424,7 +424,8 @@ struct ash_tokenizer {
     struct ash_tok_post post;
     struct ash_tok_decs decs;
     uint64_t hash;
-    pthread_mutex_t lock; /* over idle */
+    struct ash_fim_marks fim; /* as a GGUF file says; each -1: it does not */
+    pthread_mutex_t lock;     /* over idle */
     struct ash_tok_scratch *idle;
 };
 

@@ -11,17 +11,24 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/math.h"
 #include "base/rng.h"
+#include "storage/tier/tier.h"
 #include "train/data/dataset_folder.h"
+#include "train/data/dataset_remote.h"
 #include "train/data/shard.h"
+#include "train/data/source.h"
 
 struct ash_dataset {
     struct ash_shard **shards;
     size_t *starts; /* [shard_count + 1]: the first token of each shard in the whole sequence */
     size_t shard_count;
     size_t seq_tokens, windows, vocab_size;
+    size_t block_windows, mixed_blocks; /* 0: full order */
     uint64_t seed, hash, tokenizer_hash;
     int32_t eos_id;
+    struct ash_dataset_remote *remote; /* NULL: the shards are mapped files */
+    bool shares_blocks;
 };
 
 static int alloc_shards(struct ash_dataset *dataset, size_t count, struct ash_err *err)
@@ -98,18 +105,53 @@ static int open_folder(struct ash_dataset *dataset, const char *dir, struct ash_
     return rc;
 }
 
+static int open_remote(struct ash_dataset *dataset, const char *url, struct ash_err *err)
+{
+    const struct ash_data_manifest *manifest;
+    size_t count;
+    int rc = ash_dataset_remote_open(url, &dataset->remote, err);
+
+    if (rc < 0) return rc;
+    manifest = ash_dataset_remote_manifest(dataset->remote);
+    count = ash_dataset_remote_count(dataset->remote);
+    rc = alloc_shards(dataset, count, err);
+    if (rc == 0 && manifest != NULL)
+        set_vocabulary(dataset, manifest->vocab_size, manifest->tokenizer_hash, manifest->eos_id);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        const char *name = manifest != NULL ? manifest->shards[i].file : url;
+        struct ash_shard *shard = NULL;
+
+        rc = ash_shard_open_source(ash_dataset_remote_source(dataset->remote, i), name, &shard, err);
+        if (rc < 0) return rc;
+        if (manifest == NULL)
+            set_vocabulary(dataset, ash_shard_get_info(shard)->vocab_size, ash_shard_get_info(shard)->tokenizer_hash,
+                           -1);
+        append_shard(dataset, shard);
+        if (manifest != NULL) rc = ash_data_manifest_check(manifest, i, shard, name, err);
+    }
+    return rc;
+}
+
+/* A place in S3, a folder or a file. */
+static int open_path(struct ash_dataset *dataset, const char *path, struct ash_err *err)
+{
+    struct stat st;
+
+    if (ash_tier_is_url(path)) return open_remote(dataset, path, err);
+    if (stat(path, &st) < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+    return S_ISDIR(st.st_mode) ? open_folder(dataset, path, err) : open_file(dataset, path, err);
+}
+
 int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out,
                      struct ash_err *err)
 {
     struct ash_dataset *dataset = NULL;
-    struct stat st;
     int rc;
 
     if (seq_tokens == 0) return ash_err_set(err, -EINVAL, "%s: a sequence needs at least one token", path);
-    if (stat(path, &st) < 0) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
     dataset = calloc(1, sizeof(*dataset));
     if (dataset == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", path);
-    rc = S_ISDIR(st.st_mode) ? open_folder(dataset, path, err) : open_file(dataset, path, err);
+    rc = open_path(dataset, path, err);
     if (rc < 0) goto fail;
     dataset->seq_tokens = seq_tokens;
     dataset->seed = seed;
@@ -133,6 +175,7 @@ void ash_dataset_close(struct ash_dataset *dataset)
     if (dataset == NULL) return;
     for (size_t i = 0; i < dataset->shard_count; i++)
         ash_shard_close(dataset->shards[i]);
+    ash_dataset_remote_close(dataset->remote);
     free(dataset->shards);
     free(dataset->starts);
     free(dataset);
@@ -212,18 +255,118 @@ static void set_targets(struct ash_sample *sample, size_t rows, int32_t next)
     sample->targets[rows - 1] = next;
 }
 
-int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
-                     struct ash_sample *sample, struct ash_err *err)
+void ash_dataset_order_by_blocks(struct ash_dataset *dataset, size_t block_tokens, size_t mixed_blocks)
+{
+    ash_assert(block_tokens > 0 && mixed_blocks > 0);
+    dataset->block_windows = ash_max(block_tokens / dataset->seq_tokens, 1);
+    dataset->mixed_blocks = mixed_blocks;
+}
+
+/* Block order: the window at place index of an epoch. Whole blocks come first, mixed group by group; the windows after
+ * the last whole block come at the end, as a group of their own. */
+static size_t block_window(const struct ash_dataset *dataset, uint64_t epoch, uint64_t index)
+{
+    size_t block = dataset->block_windows, blocks = dataset->windows / block, whole = blocks * block;
+    size_t group_windows = dataset->mixed_blocks * block;
+    uint64_t group = index / group_windows, mixing;
+    size_t first = (size_t)group * group_windows, at, count;
+
+    if (index >= whole) {
+        group = blocks; /* no other group has this number */
+        first = whole;
+    }
+    mixing = ash_hash_mix(dataset->seed ^ ash_hash_mix(group + 1));
+    count = ash_min(group_windows, (index >= whole ? dataset->windows : whole) - first);
+    at = (size_t)ash_rng_permute(mixing, epoch, index - first, count);
+    if (index >= whole) return first + at;
+    return (size_t)ash_rng_permute(dataset->seed, epoch, (first + at) / block, blocks) * block + at % block;
+}
+
+/* The first token of sample (step, slot). */
+static size_t sample_token(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step)
 {
     uint64_t number = step * slots_per_step + slot;
     uint64_t epoch = number / dataset->windows, index = number % dataset->windows;
-    size_t token = ash_rng_permute(dataset->seed, epoch, index, dataset->windows) * dataset->seq_tokens;
+    size_t window;
+
+    ash_assert(slots_per_step > 0 && slot < slots_per_step);
+    if (dataset->block_windows > 0)
+        window = block_window(dataset, epoch, index);
+    else
+        window = (size_t)ash_rng_permute(dataset->seed, epoch, index, dataset->windows);
+    return window * dataset->seq_tokens;
+}
+
+bool ash_dataset_is_remote(const struct ash_dataset *dataset)
+{
+    return dataset->remote != NULL;
+}
+
+void ash_dataset_share_blocks(struct ash_dataset *dataset)
+{
+    dataset->shares_blocks = true;
+}
+
+const char *ash_dataset_folder(const struct ash_dataset *dataset)
+{
+    return dataset->remote != NULL ? ash_dataset_remote_folder(dataset->remote) : NULL;
+}
+
+/* Want tokens [token, end) and, inside a shard, the one after them: the last target. */
+static void want_tokens(const struct ash_dataset *dataset, size_t token, size_t end, uint64_t order, bool is_kept)
+{
+    for (size_t s = shard_at(dataset, token); token < end; s++) {
+        size_t stop = ash_min(end, dataset->starts[s + 1]), bytes;
+        size_t next = ash_min(stop + 1, dataset->starts[s + 1]);
+        uint64_t offset = ash_shard_bytes_of(dataset->shards[s], token - dataset->starts[s], next - token, &bytes);
+
+        ash_dataset_remote_want(dataset->remote, s, offset, bytes, order, is_kept);
+        token = stop;
+    }
+}
+
+void ash_dataset_want(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    uint64_t number = step * slots_per_step + slot, index = number % dataset->windows;
+    size_t token = sample_token(dataset, step, slot, slots_per_step), seq = dataset->seq_tokens;
+    size_t block_tokens = dataset->block_windows * seq, first;
+
+    if (dataset->remote == NULL) return;
+    if (block_tokens == 0 || dataset->shares_blocks) {
+        want_tokens(dataset, token, token + seq, number, false);
+        return;
+    }
+    first = token / block_tokens * block_tokens;
+    want_tokens(dataset, first, ash_min(first + block_tokens, dataset->windows * seq),
+                number - index % (dataset->mixed_blocks * dataset->block_windows), true);
+}
+
+size_t ash_dataset_count_targets(const struct ash_dataset *dataset, uint64_t step, uint64_t slot,
+                                 uint64_t slots_per_step)
+{
+    size_t token = sample_token(dataset, step, slot, slots_per_step), targets = dataset->seq_tokens;
+
+    for (size_t s = shard_at(dataset, token), left = dataset->seq_tokens, count; left > 0; left -= count, s++) {
+        size_t first = token - dataset->starts[s], doc;
+
+        count = ash_min(left, dataset->starts[s + 1] - token);
+        doc = ash_shard_doc_at(dataset->shards[s], first + count - 1);
+        targets -= doc - ash_shard_doc_at(dataset->shards[s], first);
+        targets -= ash_shard_doc_end(dataset->shards[s], doc) == first + count; /* ends with the window or the shard */
+        token += count;
+    }
+    return targets;
+}
+
+int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
+                     struct ash_sample *sample, struct ash_err *err)
+{
+    size_t token = sample_token(dataset, step, slot, slots_per_step);
     size_t s = shard_at(dataset, token), first = 0, end = 0;
     int32_t next = -1;
     int rc;
 
-    ash_assert(slots_per_step > 0 && slot < slots_per_step);
-    ash_assert(slot < slots_per_step);
+    ash_assert(s < dataset->shard_count);
     sample->doc_count = 0;
     for (size_t row = 0, count; row < dataset->seq_tokens; row += count, s++) {
         size_t left = dataset->starts[s + 1] - token;
@@ -242,4 +385,37 @@ int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t 
     }
     set_targets(sample, dataset->seq_tokens, next);
     return 0;
+}
+
+/* ---- as a source ------------------------------------------------------------------------------------------------- */
+
+static int read_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step,
+                       struct ash_sample *sample, struct ash_err *err)
+{
+    return ash_dataset_read(ctx, step, slot, slots_per_step, sample, err);
+}
+
+static uint64_t count_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    return ash_dataset_count_targets(ctx, step, slot, slots_per_step);
+}
+
+static void want_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    ash_dataset_want(ctx, step, slot, slots_per_step);
+}
+
+static const struct ash_source_ops source_ops = {.read = read_source, .count = count_source},
+                                   remote_ops = {.read = read_source, .count = count_source, .want = want_source};
+
+struct ash_source ash_dataset_source(const struct ash_dataset *dataset)
+{
+    return (struct ash_source){.ops = ash_dataset_is_remote(dataset) ? &remote_ops : &source_ops,
+                               .ctx = dataset,
+                               .tokens = ash_dataset_tokens(dataset),
+                               .windows = ash_dataset_windows(dataset),
+                               .vocab_size = ash_dataset_vocab_size(dataset),
+                               .hash = ash_dataset_hash(dataset),
+                               .tokenizer_hash = ash_dataset_tokenizer_hash(dataset),
+                               .eos_id = ash_dataset_eos_id(dataset)};
 }

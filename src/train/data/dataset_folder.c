@@ -33,7 +33,10 @@ static bool is_named(const char *name, size_t length, const char *whole)
 
 static int select_shards(const struct dirent *entry)
 {
-    return is_shard(entry->d_name, strlen(entry->d_name));
+    size_t length = strlen(entry->d_name), ending = strlen(ASH_FOLDER_AWAY);
+
+    if (length > ending && strcmp(entry->d_name + length - ending, ASH_FOLDER_AWAY) == 0) length -= ending;
+    return is_shard(entry->d_name, length);
 }
 
 /* What a killed process leaves next to a file that it was replacing. */

@@ -13,6 +13,7 @@
 #define ASH_FOLDER_FORMAT "ashlar-data-1"
 #define ASH_FOLDER_MANIFEST "manifest.json"
 #define ASH_FOLDER_STATE "state.json" /* which run writes or wrote the folder, and how far it came */
+#define ASH_FOLDER_AWAY ".away" /* FILE.away: FILE was complete, and has been moved to another place since */
 #define ASH_FOLDER_SHARDS_MAX 100000
 #define ASH_FOLDER_NAME_BYTES 64
 
@@ -47,7 +48,7 @@ int ash_data_manifest_parse_shards(struct ash_data_manifest *manifest, const jso
 /* Is shard, open from path, what line index of manifest says? -EINVAL when not. */
 int ash_data_manifest_check(const struct ash_data_manifest *manifest, size_t index, const struct ash_shard *shard,
                             const char *path, struct ash_err *err);
-/* The same for every shard of dir. */
+/* The same for every shard of dir that has not been moved away. */
 int ash_data_manifest_check_all(const struct ash_data_manifest *manifest, const char *dir, struct ash_err *err);
 
 /* ---- building ---------------------------------------------------------------------------------------------------- */

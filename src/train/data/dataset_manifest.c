@@ -228,11 +228,13 @@ int ash_data_manifest_check_all(const struct ash_data_manifest *manifest, const 
 {
     for (size_t i = 0; i < manifest->shard_count; i++) {
         struct ash_shard *shard = NULL;
-        char path[PATH_MAX];
+        char path[PATH_MAX], away[PATH_MAX + sizeof(ASH_FOLDER_AWAY)];
         int rc;
 
         if (ash_path_join(path, sizeof(path), dir, manifest->shards[i].file) < 0)
             return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
+        snprintf(away, sizeof(away), "%s%s", path, ASH_FOLDER_AWAY);
+        if (!ash_path_exists(path) && ash_path_exists(away)) continue;
         rc = ash_shard_open(path, &shard, err);
         if (rc < 0) return rc;
         rc = ash_data_manifest_check(manifest, i, shard, path, err);

@@ -9,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "base/assert.h"
 #include "base/utf8.h"
@@ -19,7 +20,10 @@
 struct ash_shard {
     struct ash_safetensors *set;
     char *name;
-    const void *tokens; /* [info.tokens] uint16_t or uint32_t */
+    struct ash_shard_source source; /* read NULL: everything is at tokens */
+    void *outline;                  /* of a source: address space for all of it, filled with header and bounds alone */
+    uint64_t tokens_at;             /* the byte of the file where ids begin */
+    const void *tokens;             /* [info.tokens] uint16_t or uint32_t */
     bool wide;
     const int64_t *ends; /* [info.documents] */
     struct ash_shard_info info;
@@ -163,10 +167,86 @@ int ash_shard_parse(const void *data, size_t size_bytes, const char *name, struc
     return open_set(set, name, shard_out, err);
 }
 
+/* ---- files that are not here ------------------------------------------------------------------------------------- */
+
+#define LENGTH_BYTES 8                 /* of the header, which opens a file */
+#define FIRST_BYTES ((size_t)64 << 10) /* header and, of small shards, bounds in one request */
+
+/* Read a part of a source to its place in the outline. */
+static int fill(const struct ash_shard_source *source, uint8_t *base, uint64_t offset, size_t size_bytes,
+                struct ash_err *err)
+{
+    return size_bytes == 0 ? 0 : source->read(source->ctx, offset, size_bytes, base + offset, err);
+}
+
+/* Header and bounds of a source into base, which is as long as the file. *set_out is the caller's. */
+static int fill_outline(const struct ash_shard_source *source, uint8_t *base, const char *name,
+                        struct ash_safetensors **set_out, struct ash_err *err)
+{
+    size_t first = (size_t)(source->size_bytes < FIRST_BYTES ? source->size_bytes : FIRST_BYTES);
+    const struct ash_tensor_view *ends;
+    uint64_t length = 0, at;
+    int rc = fill(source, base, 0, first, err);
+
+    if (rc == 0 && first >= LENGTH_BYTES) memcpy(&length, base, sizeof(length));
+    if (rc == 0 && length > ASH_SAFETENSORS_HEADER_MAX) length = 0; /* the parser says what is wrong with it */
+    if (rc == 0 && length + LENGTH_BYTES > first && length + LENGTH_BYTES <= source->size_bytes) {
+        rc = fill(source, base, first, (size_t)length + LENGTH_BYTES - first, err);
+        first = (size_t)length + LENGTH_BYTES;
+    }
+    if (rc == 0) rc = ash_safetensors_parse(base, (size_t)source->size_bytes, name, set_out, err);
+    if (rc < 0) return rc;
+    ends = ash_safetensors_find(*set_out, "doc_ends");
+    if (ends == NULL) return 0; /* found missing later */
+    at = (uint64_t)((const uint8_t *)ends->data - base);
+    if ((const uint8_t *)ends->data < base || at >= source->size_bytes || ends->size_bytes > source->size_bytes - at)
+        return ash_err_set(err, -EBADMSG, "%s: its tensors are not aligned; tokenize the text again", name);
+    if (at + ends->size_bytes <= first) return 0;
+    if (at < first) return fill(source, base, first, (size_t)(at + ends->size_bytes - first), err);
+    return fill(source, base, at, ends->size_bytes, err);
+}
+
+int ash_shard_open_source(const struct ash_shard_source *source, const char *name, struct ash_shard **shard_out,
+                          struct ash_err *err)
+{
+    struct ash_safetensors *set = NULL;
+    struct ash_shard *shard = NULL;
+    void *base;
+    int rc;
+
+    if (source->size_bytes < LENGTH_BYTES || source->size_bytes > SIZE_MAX / 2)
+        return ash_err_set(err, -EBADMSG, "%s: not a token shard: it has %llu bytes", name,
+                           (unsigned long long)source->size_bytes);
+    base = mmap(NULL, (size_t)source->size_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
+                -1, 0);
+    if (base == MAP_FAILED) return ash_err_set(err, -ENOMEM, "%s: no room for its outline", name);
+    rc = fill_outline(source, base, name, &set, err);
+    if (rc == 0) {
+        rc = open_set(set, name, &shard, err);
+        set = NULL;
+    }
+    if (rc == 0) {
+        shard->tokens_at = (uint64_t)((const uint8_t *)shard->tokens - (const uint8_t *)base);
+        if ((const uint8_t *)shard->tokens < (const uint8_t *)base || shard->tokens_at >= source->size_bytes)
+            rc = ash_err_set(err, -EBADMSG, "%s: its tensors are not aligned; tokenize the text again", name);
+    }
+    if (rc < 0) {
+        ash_shard_close(shard);
+        ash_safetensors_close(set);
+        munmap(base, (size_t)source->size_bytes);
+        return rc;
+    }
+    shard->source = *source;
+    shard->outline = base;
+    *shard_out = shard;
+    return 0;
+}
+
 void ash_shard_close(struct ash_shard *shard)
 {
     if (shard == NULL) return;
     ash_safetensors_close(shard->set);
+    if (shard->outline != NULL) munmap(shard->outline, (size_t)shard->source.size_bytes);
     free(shard->name);
     free(shard);
 }
@@ -204,35 +284,64 @@ size_t ash_shard_doc_end(const struct ash_shard *shard, size_t document)
     return (size_t)shard->ends[document];
 }
 
-/* The largest of the ids, read as unsigned: one comparison at the end covers all. */
-static uint32_t copy_ids(const struct ash_shard *shard, size_t first, size_t count, int32_t *ids_out)
+/* Widen ids to ids_out, which may begin before them in the same memory. Returns the largest, read as unsigned: one
+ * comparison at the end covers all. */
+static uint32_t copy_ids(const void *from, bool is_wide, size_t count, int32_t *ids_out)
 {
     uint32_t largest = 0;
 
-    if (shard->wide) {
-        const uint32_t *ids = (const uint32_t *)shard->tokens + first;
+    if (is_wide) {
+        const uint32_t *ids = from;
 
         for (size_t i = 0; i < count; i++) {
             largest = ids[i] > largest ? ids[i] : largest;
             ids_out[i] = (int32_t)ids[i];
         }
     } else {
-        const uint16_t *ids = (const uint16_t *)shard->tokens + first;
+        const uint16_t *ids = from;
 
         for (size_t i = 0; i < count; i++) {
-            largest = ids[i] > largest ? ids[i] : largest;
-            ids_out[i] = ids[i];
+            uint16_t id = ids[i];
+
+            largest = id > largest ? id : largest;
+            ids_out[i] = id;
         }
     }
     return largest;
 }
 
+uint64_t ash_shard_bytes_of(const struct ash_shard *shard, size_t first, size_t count, size_t *size_out)
+{
+    size_t width = shard->wide ? sizeof(uint32_t) : sizeof(uint16_t);
+
+    *size_out = count * width;
+    return shard->tokens_at + first * width;
+}
+
+/* The place of ids in memory: where they are mapped, or read to the end of ids_out from a source. */
+static int locate_ids(const struct ash_shard *shard, size_t first, size_t count, int32_t *ids_out, const void **ids,
+                      struct ash_err *err)
+{
+    size_t width = shard->wide ? sizeof(uint32_t) : sizeof(uint16_t), bytes;
+    uint64_t offset = ash_shard_bytes_of(shard, first, count, &bytes);
+    char *end = (char *)(ids_out + count) - bytes;
+
+    *ids = (const char *)shard->tokens + first * width;
+    if (shard->source.read == NULL || count == 0) return 0;
+    *ids = end;
+    return shard->source.read(shard->source.ctx, offset, bytes, end, err);
+}
+
 int ash_shard_read(const struct ash_shard *shard, size_t first, size_t count, int32_t *ids_out, struct ash_err *err)
 {
+    const void *ids = NULL;
     size_t bad = 0;
+    int rc;
 
     ash_assert(first <= shard->info.tokens && count <= shard->info.tokens - first);
-    if (copy_ids(shard, first, count, ids_out) < shard->info.vocab_size || count == 0) return 0;
+    rc = locate_ids(shard, first, count, ids_out, &ids, err);
+    if (rc < 0) return rc;
+    if (copy_ids(ids, shard->wide, count, ids_out) < shard->info.vocab_size || count == 0) return 0;
     while ((uint32_t)ids_out[bad] < shard->info.vocab_size)
         bad++;
     return ash_err_set(err, -EBADMSG,

@@ -24,12 +24,24 @@ struct ash_shard; /* a mapped shard; immutable after open, any thread may read *
 /* Map a shard and check everything but the ids: shapes, types, metadata and the bounds of documents (-EBADMSG where
  * they are wrong). Ids are checked as they are read. */
 int ash_shard_open(const char *path, struct ash_shard **shard_out, struct ash_err *err);
+/* Bytes of a file that is not here. read: exactly [offset, offset + size_bytes), or a negative errno; any thread. */
+struct ash_shard_source {
+    int (*read)(void *ctx, uint64_t offset, size_t size_bytes, void *data, struct ash_err *err);
+    void *ctx; /* borrowed until the shard is closed */
+    uint64_t size_bytes;
+};
+
+/* The same of such a file: its header and bounds are read here, ids when they are asked for. name is for messages. */
+int ash_shard_open_source(const struct ash_shard_source *source, const char *name, struct ash_shard **shard_out,
+                          struct ash_err *err);
 /* The same over bytes in memory, borrowed until close. name is for messages. */
 int ash_shard_parse(const void *data, size_t size_bytes, const char *name, struct ash_shard **shard_out,
                     struct ash_err *err);
 /* NULL is a no-op. */
 void ash_shard_close(struct ash_shard *shard);
 
+/* Where ids [first, first + count) lie in the file: the first byte, and in *size_out how many. */
+uint64_t ash_shard_bytes_of(const struct ash_shard *shard, size_t first, size_t count, size_t *size_out);
 /* What it holds; borrowed until close. */
 const struct ash_shard_info *ash_shard_get_info(const struct ash_shard *shard);
 /* How generated data was made, or NULL. Borrowed. */

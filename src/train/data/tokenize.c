@@ -33,7 +33,7 @@ static const struct ash_opt opts_list[] = {
     {"tokenizer", ASH_OPT_STRING, offsetof(struct ash_tokenize_opts, tokenizer), NULL,
      "folder with a tokenizer.json (a model's folder will do), or the file itself", 0, 0, NULL},
     {"out", ASH_OPT_STRING, offsetof(struct ash_tokenize_opts, out), NULL,
-     "folder for the shards; the same command again continues where it stopped", 0, 0, NULL},
+     "folder for the shards, or s3://bucket/prefix; the same command again continues where it stopped", 0, 0, NULL},
     {"split", ASH_OPT_CHOICE, offsetof(struct ash_tokenize_opts, split), "none",
      "what a document is in a text file: the whole file, a block between blank lines, or a line", 0, 0, split_names},
     {"format", ASH_OPT_CHOICE, offsetof(struct ash_tokenize_opts, format), "auto",

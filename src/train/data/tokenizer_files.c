@@ -50,6 +50,11 @@ static int copy_file(const char *from_dir, const char *to_dir, const char *name,
     return rc < 0 ? rc : 1;
 }
 
+const char *ash_tokenizer_files_at(size_t index)
+{
+    return index < ASH_COUNT(names) ? names[index] : NULL;
+}
+
 const char *ash_tokenizer_files_first(const char *dir)
 {
     char path[PATH_MAX];

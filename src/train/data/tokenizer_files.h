@@ -13,6 +13,9 @@ int ash_tokenizer_files_dir(const char *name, char *dir, struct ash_err *err);
 /* The name of a file in dir that ash_tokenizer_files_copy could replace, or NULL. */
 const char *ash_tokenizer_files_first(const char *dir);
 
+/* The name of file index that a tokenizer may have, or NULL from the count on. */
+const char *ash_tokenizer_files_at(size_t index);
+
 /* Copy tokenizer.json, vocabulary, chat template and so on from one folder to another. Where there is no
  * tokenizer_config.json (data folders have none), one is written that names the end token of config, so that the
  * transformers library loads the result. from_dir NULL copies nothing. config NULL: plain copies. */

@@ -11,11 +11,13 @@
 #include "base/opts.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
+#include "train/job/job_post.h"
 #include "train/state/guard.h"
 #include "train/state/optimizer.h"
 #include "train/state/schedule.h"
 
 enum ash_job_precision { ASH_JOB_FP32, ASH_JOB_BF16 };
+enum ash_job_shuffle { ASH_JOB_SHUFFLE_FULL, ASH_JOB_SHUFFLE_BLOCK };
 
 struct ash_job_model {
     const char *from; /* a Hugging Face folder to start from; NULL: the architecture below with new weights */
@@ -29,9 +31,12 @@ struct ash_job_model {
 struct ash_job_data {
     const char *train, *valid, *tokenizer;
     int64_t seq_tokens;
+    int shuffle; /* enum ash_job_shuffle */
+    int64_t block_tokens, mixed_blocks;
 };
 
 struct ash_job_train {
+    int method; /* enum ash_job_method */
     int64_t steps, tokens;
     int64_t global_batch, grains, micro_batch; /* sequences, count, sequences */
     int precision;                             /* enum ash_job_precision */
@@ -40,10 +45,23 @@ struct ash_job_train {
     int64_t valid_every, valid_batches, save_every, keep, save_wait, hash_every;
 };
 
+struct ash_job_save {
+    struct ash_opt_list to;   /* places: folders and s3://...; none: the run's folder */
+    struct ash_opt_list keep; /* of each place: newest checkpoints that are kept; missing: train.keep */
+    int64_t memory_bytes;     /* of a process, for copies of what is being written */
+};
+
 struct ash_job_mesh {
     int64_t dp, fsdp, tp, pp, cp, ep; /* sizes of the axes; dp 0: what the others leave */
     int64_t zero;                     /* 1, 2 or 3: what fsdp shards */
     int64_t interleave;               /* chunks of layers per stage */
+};
+
+struct ash_job_recover {
+    int64_t copies;      /* of every part of the state, in other failure domains */
+    int64_t check_every; /* steps between comparisons of copies with their owners; 0: never */
+    int64_t min_ranks;   /* fewer end the run */
+    int64_t spares;      /* ranks beyond the mesh at the start */
 };
 
 struct ash_job_schedule {
@@ -69,14 +87,22 @@ struct ash_job {
     struct ash_job_model model;
     struct ash_job_data data;
     struct ash_job_train train;
+    struct ash_job_save save;
     struct ash_job_mesh mesh;
+    struct ash_job_recover recover;
     struct ash_optimizer_opts optimizer;
     struct ash_job_schedule schedule;
     struct ash_job_guard guard;
     struct ash_job_runtime runtime;
+    struct ash_job_sft sft;
+    struct ash_job_lora lora;
+    struct ash_job_dpo dpo;
+    struct ash_job_reward reward;
+    struct ash_job_rl rl;
+    struct ash_job_rollout rollout;
 };
 
-#define ASH_JOB_SECTIONS 8
+#define ASH_JOB_SECTIONS 16
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);

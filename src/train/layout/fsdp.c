@@ -93,13 +93,24 @@ int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mes
     return rc;
 }
 
-void ash_fsdp_fini(struct ash_fsdp *fsdp)
+void ash_fsdp_settle(struct ash_fsdp *fsdp)
 {
-    ash_fsdp_close_requests(fsdp);
+    ash_fsdp_drop_requests(fsdp);
     for (size_t i = 0; i < fsdp->slot_count; i++) {
         ash_call_wait(fsdp->slots[i].call, NULL);
-        ash_buffer_fini(&fsdp->slots[i].data);
+        fsdp->slots[i].call = NULL;
     }
+    ash_fsdp_drop_prefetch(fsdp);
+    ash_grains_settle(&fsdp->sums);
+    ash_grains_settle(&fsdp->experts);
+}
+
+void ash_fsdp_fini(struct ash_fsdp *fsdp)
+{
+    ash_fsdp_settle(fsdp);
+    ash_fsdp_close_requests(fsdp);
+    for (size_t i = 0; i < fsdp->slot_count; i++)
+        ash_buffer_fini(&fsdp->slots[i].data);
     ash_fsdp_close_prefetch(fsdp);
     ash_window_close(fsdp->slot_window);
     for (size_t strand = 0; fsdp->expert_grad_buffers != NULL && strand < fsdp->experts.opts.strand_count; strand++)

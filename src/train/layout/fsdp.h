@@ -110,6 +110,8 @@ int ash_fsdp_init(struct ash_fsdp *fsdp, struct ash_state *state, struct ash_mes
                   size_t grain_micros, struct ash_err *err);
 /* Wait for what is in flight and free; a zeroed struct is a no-op. */
 void ash_fsdp_fini(struct ash_fsdp *fsdp);
+/* Wait for what is in flight, and drop it; its group may then be closed before it. */
+void ash_fsdp_settle(struct ash_fsdp *fsdp);
 /* Bytes that gathered weights, gradients and their sums take; 0 where nothing is sharded. */
 size_t ash_fsdp_bytes(const struct ash_fsdp *fsdp);
 

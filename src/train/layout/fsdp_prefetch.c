@@ -102,10 +102,17 @@ int ash_fsdp_prefetch(struct ash_fsdp *fsdp, struct ash_err *err)
     return start_gathers(fsdp, err);
 }
 
+void ash_fsdp_drop_prefetch(struct ash_fsdp *fsdp)
+{
+    for (size_t i = 0; fsdp->gathers != NULL && i < fsdp->shards->unit_count; i++) {
+        ash_call_wait(fsdp->gathers[i], NULL);
+        fsdp->gathers[i] = NULL;
+    }
+}
+
 void ash_fsdp_close_prefetch(struct ash_fsdp *fsdp)
 {
-    for (size_t i = 0; fsdp->gathers != NULL && i < fsdp->shards->unit_count; i++)
-        ash_call_wait(fsdp->gathers[i], NULL);
+    ash_fsdp_drop_prefetch(fsdp);
     free(fsdp->gathers);
     free(fsdp->order);
 }

@@ -24,7 +24,9 @@ void ash_fsdp_bind(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, con
 bool ash_fsdp_prefetches(const struct ash_fsdp *fsdp);
 /* Allocate the lists of units. Returns 0 or -ENOMEM. */
 int ash_fsdp_open_prefetch(struct ash_fsdp *fsdp, struct ash_err *err);
-/* Wait for what is in flight and free. */
+/* Wait for what is in flight and drop it. */
+void ash_fsdp_drop_prefetch(struct ash_fsdp *fsdp);
+/* The same, and free. */
 void ash_fsdp_close_prefetch(struct ash_fsdp *fsdp);
 /* Start to gather all units, in the order in which passes use them. */
 int ash_fsdp_prefetch(struct ash_fsdp *fsdp, struct ash_err *err);

@@ -242,6 +242,11 @@ static int wait_requests(struct ash_grains *grains, struct ash_err *err)
     return rc;
 }
 
+void ash_grains_settle(struct ash_grains *grains)
+{
+    wait_requests(grains, NULL);
+}
+
 void ash_grains_fini(struct ash_grains *grains)
 {
     wait_requests(grains, NULL);

@@ -85,6 +85,8 @@ double ash_grains_fold(const double *values, size_t grain_count);
 
 /* Allocate memory for the sums. All ranks of the group call it. Returns 0, -EINVAL, -ENOMEM or the group's error. */
 int ash_grains_init(struct ash_grains *grains, const struct ash_grains_opts *opts, struct ash_err *err);
+/* Wait for requests in flight and drop them; the group may then be closed before this. */
+void ash_grains_settle(struct ash_grains *grains);
 /* Wait for requests in flight and free; a zeroed struct is a no-op. */
 void ash_grains_fini(struct ash_grains *grains);
 /* Bytes that the sums take. */

@@ -160,9 +160,11 @@ static int open_groups(struct ash_mesh *mesh, struct ash_err *err)
     for (size_t a = 0; a < ASH_MESH_AXES; a++) {
         rc = split(mesh, 1u << a, &mesh->groups[a], err);
         if (rc < 0) return rc;
+        if (mesh->groups[a] != NULL) ash_group_set_name(mesh->groups[a], axis_names[a]);
     }
     rc = split(mesh, data, &mesh->data, err);
     if (rc < 0) return rc;
+    if (mesh->data != NULL) ash_group_set_name(mesh->data, "data");
     rc = split(mesh, experts, &mesh->experts, err);
     if (rc < 0) return rc;
     if (mesh->zero > 1) {

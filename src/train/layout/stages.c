@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "model/lora.h"
 #include "base/math.h"
 #include "collective/host/window.h"
 #include "train/layout/stages_priv.h"
@@ -60,11 +61,43 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     return 0;
 }
 
+/* Adapters over a base that stays mapped: new ones, those of a PEFT folder, or of a checkpoint. */
+static int open_adapted(const struct ash_stages *stages, const struct ash_stages_source *source,
+                        const struct ash_slice *slice, struct ash_model **model_out, struct ash_err *err)
+{
+    const struct ash_job *job = stages->job;
+    const char *from = source->dir != NULL && ash_lora_exists(source->dir) ? source->dir : job->lora.adapter;
+    struct ash_model *model = NULL;
+    int rc;
+
+    json_incref(source->config->source); /* a new model takes over one reference */
+    rc = ash_model_blank_slice(source->config, slice, &model, err);
+    if (rc < 0) {
+        json_decref(source->config->source);
+        return rc;
+    }
+    if (!source->is_blank)
+        rc = from != NULL ? ash_lora_read(model, from, err) : ash_lora_init(model, (uint64_t)job->train.seed, err);
+    if (rc < 0) {
+        ash_model_close(model);
+        return rc;
+    }
+    *model_out = model;
+    return 0;
+}
+
 static int open_model(const struct ash_stages *stages, const struct ash_stages_source *source, size_t chunk,
                       struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_slice slice = ash_mesh_slice(stages->mesh, source->config, chunk, stages->chunk_count);
 
+    if (source->config->lora != NULL) return open_adapted(stages, source, &slice, model_out, err);
+    if (source->is_blank) {
+        json_incref(source->config->source); /* a new model takes over one reference */
+        return ash_model_blank_slice(source->config, &slice, model_out, err);
+    }
+    if (source->dir != NULL && source->config->labels > 0)
+        return ash_model_open_scorer(source->dir, &slice, (uint64_t)stages->job->train.seed, model_out, err);
     if (source->dir != NULL) return ash_model_open_slice(source->dir, &slice, model_out, err);
     json_incref(source->config->source); /* a new model takes over one reference */
     return ash_model_create_slice(source->config, &slice, (uint64_t)stages->job->train.seed, stages->exec->workers,
@@ -253,18 +286,24 @@ fail:
     return rc;
 }
 
-static void close_chunk(struct ash_stage *stage)
+static void close_slots(struct ash_stage *stage)
 {
-    ash_grains_fini(&stage->grains);
-    ash_grains_fini(&stage->experts);
-    free(stage->wanted);
-    free(stage->reduce_started);
-    free(stage->expert_grad_buffers);
     for (size_t i = 0; stage->slots != NULL && i < stage->slot_count; i++) {
         ash_pass_close(stage->slots[i].pass);
         ash_feed_fini(&stage->slots[i].feed);
     }
     free(stage->slots);
+    stage->slots = NULL;
+}
+
+static void close_chunk(struct ash_stage *stage)
+{
+    close_slots(stage);
+    ash_grains_fini(&stage->grains);
+    ash_grains_fini(&stage->experts);
+    free(stage->wanted);
+    free(stage->reduce_started);
+    free(stage->expert_grad_buffers);
     free(stage->tp_weights);
     ash_fsdp_fini(&stage->fsdp);
     ash_state_fini(&stage->state);
@@ -348,30 +387,95 @@ int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err 
     return ash_optimizer_norm(optimizers, grads, stages->chunk_count, &ranks, norm_out, err);
 }
 
-int ash_stages_update(struct ash_stages *stages, double norm, double lr, struct ash_err *err)
+void ash_stages_update(struct ash_stages *stages, double norm, double lr)
+{
+    for (size_t i = 0; i < stages->chunk_count; i++)
+        ash_optimizer_update(&stages->chunks[i].optimizer, stages->chunks[i].grads, norm, lr);
+}
+
+int ash_stages_commit(struct ash_stages *stages, bool updated, struct ash_err *err)
 {
     struct ash_meter *meter = &stages->mesh->meter;
+    int rc = 0;
 
-    for (size_t i = 0; i < stages->chunk_count; i++) {
-        int rc;
-
-        ash_optimizer_update(&stages->chunks[i].optimizer, stages->chunks[i].grads, norm, lr);
-        ash_meter_begin(meter);
-        rc = ash_state_advance(&stages->chunks[i].state, err);
-        if (rc == 0) rc = ash_fsdp_after_update(&stages->chunks[i].fsdp, err);
-        ash_meter_end(meter, ASH_METER_COMM);
-        if (rc < 0) return rc;
-    }
     ash_meter_begin(meter);
-    int rc = ash_stages_update_tied(stages, err);
+    if (updated) rc = ash_state_barrier(&stages->chunks[0].state, err); /* all chunks share their groups */
+    ash_meter_end(meter, ASH_METER_COMM);
+    if (rc < 0) return rc;
+    ash_stages_count_step(stages, updated);
+    return 0;
+}
+
+void ash_stages_count_step(struct ash_stages *stages, bool updated)
+{
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        if (updated) ash_state_advance(&stages->chunks[i].state);
+        stages->chunks[i].state.step++;
+    }
+}
+
+int ash_stages_spread(struct ash_stages *stages, struct ash_err *err)
+{
+    struct ash_meter *meter = &stages->mesh->meter;
+    int rc = 0;
+
+    ash_meter_begin(meter);
+    for (size_t i = 0; rc == 0 && i < stages->chunk_count; i++)
+        rc = ash_fsdp_after_update(&stages->chunks[i].fsdp, err);
+    if (rc == 0) rc = ash_stages_update_tied(stages, err);
     ash_meter_end(meter, ASH_METER_COMM);
     return rc;
 }
 
-void ash_stages_count_step(struct ash_stages *stages)
+int ash_stages_renew(struct ash_stages *stages, struct ash_err *err)
 {
-    for (size_t i = 0; i < stages->chunk_count; i++)
-        stages->chunks[i].state.step++;
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        int rc = ash_state_renew(&stages->chunks[i].state, err);
+        if (rc < 0) return rc;
+    }
+    return ash_stages_spread(stages, err);
+}
+
+/* ---- after the end of its groups --------------------------------------------------------------------------------- */
+
+void ash_stages_detach(struct ash_stages *stages)
+{
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        struct ash_stage *stage = &stages->chunks[i];
+
+        ash_fsdp_settle(&stage->fsdp);
+        ash_grains_settle(&stage->grains);
+        ash_grains_settle(&stage->experts);
+        close_slots(stage);
+        ash_state_detach(&stage->state);
+    }
+    ash_stages_close_channels(stages);
+}
+
+/* Node replicas each have the sums of their own part: bring those of all together. They lie in memory that is mapped
+ * here, whoever has been lost. */
+static void join_sums(struct ash_stage *stage)
+{
+    for (size_t mate = 0; stage->wanted_count > 0 && mate < stage->state.mates; mate++) {
+        struct ash_range run = ash_state_mate_run(&stage->state, mate);
+        const float *sums = ash_window_data_of(stage->grains.windows[0], mate);
+
+        if (sums != stage->grads)
+            memcpy(stage->grads + run.first, sums + run.first, run.count * sizeof(*sums));
+    }
+}
+
+void ash_stages_update_alone(struct ash_stages *stages, double norm, double lr)
+{
+    for (size_t i = 0; i < stages->chunk_count; i++) {
+        struct ash_stage *stage = &stages->chunks[i];
+
+        if (stage->state.mates > 0) {
+            join_sums(stage);
+            stage->state.own = (struct ash_range){0, stage->state.shards->total};
+        }
+        ash_optimizer_update(&stage->optimizer, stage->grads, norm, lr);
+    }
 }
 
 int ash_stages_hash(const struct ash_stages *stages, uint64_t *hash_out, struct ash_err *err)

@@ -4,7 +4,6 @@
 #ifndef ASH_TRAIN_STAGES_H
 #define ASH_TRAIN_STAGES_H
 
-#include "train/data/dataset.h"
 #include "train/data/feed.h"
 #include "train/layout/fsdp.h"
 #include "train/layout/grains.h"
@@ -67,6 +66,7 @@ struct ash_stages {
 struct ash_stages_source {
     const char *dir; /* NULL: new weights */
     const struct ash_model_config *config;
+    bool is_blank; /* zeros: the values come from elsewhere, and then ash_stages_renew */
 };
 
 /* Open this rank's chunks of the model that source names. Borrows job, exec and mesh until close. All ranks
@@ -77,19 +77,42 @@ int ash_stages_open(struct ash_stages *stages, const struct ash_job *job, struct
 /* Free; half-open is fine. */
 void ash_stages_close(struct ash_stages *stages);
 
-/* Compute the gradients of scale * loss over all sequences of a step and reduce them over all ranks. losses [grains]
- * gets the sums of all grains, on every rank. Returns 0, -EBADMSG for damaged data, or the group's error. */
-int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
-                     double *losses, struct ash_err *err);
+/* What a step learns. */
+struct ash_stages_task {
+    const struct ash_source *source;
+    const struct ash_objective *objective; /* NULL: the sum of all losses, times scale */
+    float scale;
+};
+/* Compute the gradients over all sequences of a step and reduce them over all ranks. losses [grains] gets the sums of
+ * all grains (of the objective's, where there is one), on every rank. Returns 0, -EBADMSG for damaged data, or the
+ * objective's or the group's error. */
+int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *task, uint64_t step, double *losses,
+                     struct ash_err *err);
 /* The norm of those gradients. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err *err);
-/* Clip, update, and bring every copy of the weights up to date. All ranks call it. Returns 0 or the group's error. */
-int ash_stages_update(struct ash_stages *stages, double norm, double lr, struct ash_err *err);
-/* Count a step: a skipped one, too. */
-void ash_stages_count_step(struct ash_stages *stages);
+/* Clip and update what this process does of the state, with the gradients that it has: nothing is sent or waited for.
+ * Whatever was there before has been overwritten afterwards, unless node replicas keep it. */
+void ash_stages_update(struct ash_stages *stages, double norm, double lr);
+/* The step is done here; updated: not skipped. Node replicas and node shard groups wait for each other first: on error
+ * the step has not been counted. Returns 0 or the group's error. */
+int ash_stages_commit(struct ash_stages *stages, bool updated, struct ash_err *err);
+/* Count a step without waiting for anyone. */
+void ash_stages_count_step(struct ash_stages *stages, bool updated);
+/* After an update: bring every copy of the weights up to date. All ranks call it. Returns 0 or the group's error. */
+int ash_stages_spread(struct ash_stages *stages, struct ash_err *err);
+/* The values of all states have been written from elsewhere: make what is derived from them. All ranks call it. Returns
+ * 0 or the group's error. */
+int ash_stages_renew(struct ash_stages *stages, struct ash_err *err);
 
-/* losses [count] of sequences 0 ... count - 1 of a dataset, without gradients, on every rank. */
-int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset, size_t count, double *losses,
+/* The groups of the mesh are about to be closed: waits for what is in flight and closes all but state and gradients,
+ * which ash_stages_close frees. */
+void ash_stages_detach(struct ash_stages *stages);
+/* Detached: ash_stages_update of all that is in this process's reach, also of what lost node replicas had to do. The
+ * norm must be known: then all sums are complete. */
+void ash_stages_update_alone(struct ash_stages *stages, double norm, double lr);
+
+/* losses [count] of sequences 0 ... count - 1 of a source, without gradients, on every rank. */
+int ash_stages_eval(struct ash_stages *stages, const struct ash_source *source, size_t count, double *losses,
                     struct ash_err *err);
 
 /* The state hash of the whole job. All ranks call it. Returns 0 or the group's error. */

@@ -93,6 +93,7 @@ void ash_stages_close_channels(struct ash_stages *stages)
     ash_channel_close(channels->tie_to);
     ash_channel_close(channels->tie_from);
     ash_buffer_fini(&stages->tie);
+    *channels = (struct ash_stage_channels){0};
 }
 
 /* ---- activations ------------------------------------------------------------------------------------------------- */

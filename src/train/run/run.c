@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/metrics.h"
 #include "compute/profile/profile.h"
+#include "train/run/rank_steps.h"
 
 #define REPORT_NS 5000000000u /* between two reports */
 
@@ -28,7 +29,7 @@ ASH_HISTOGRAM(time_metric, "ashlar_train_step_seconds", "Time of one step.", ste
 
 /* What is due after a step. */
 struct due {
-    bool last, stop, valid, save, hash;
+    bool last, stop, valid, save, hash, check;
 };
 
 static bool every(int64_t interval, uint64_t step)
@@ -44,7 +45,9 @@ static struct due what_is_due(const struct ash_run *run, const struct ash_step *
     due.stop = limit < 0 || (!due.last && stop);
     due.valid = run->facts.valid_sequences > 0 && (due.last || every(train->valid_every, step->step));
     due.save = due.last || due.stop || every(train->save_every, step->step);
+    due.check = due.save || every(run->job->recover.check_every, step->step);
     due.hash = due.save || every(train->hash_every, step->step);
+    due.save |= ash_run_save_is_overdue(run); /* when that is depends on the disk: it does not show in the log */
     return due;
 }
 
@@ -111,10 +114,9 @@ static void show(struct ash_run *run, const struct ash_step *step, const struct 
 /* Was anyone asked to stop? All ranks must leave the loop at the same step. */
 static int agree_to_stop(const struct ash_run *run, bool *stop_out, struct ash_err *err)
 {
+    struct ash_group *group = ash_trainer_group(run->trainer);
     int32_t stop = run->opts->stop != NULL && run->opts->stop();
-    int rc = run->opts->group == NULL
-                 ? 0
-                 : ash_group_all_reduce(run->opts->group, &stop, &stop, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+    int rc = group == NULL ? 0 : ash_group_all_reduce(group, &stop, &stop, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
 
     *stop_out = stop != 0;
     if (rc == 0 && stop != 0) ash_interrupt_take_up(); /* what is waited for from here on ends the run well */
@@ -143,42 +145,80 @@ static int measure(struct ash_run *run, const struct due *due, struct ash_err *e
     int rc = 0;
 
     if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, err);
-    if (rc == 0 && due->hash) rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
+    if (rc == 0 && due->check) rc = ash_trainer_check_copies(run->trainer, err);
+    if (rc == 0 && (due->hash || due->save))
+        rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
     return rc;
 }
 
-/* In the middle of the run: a checkpoint and a report, where they are due. */
-static void keep_records(struct ash_run *run, const struct due *due)
+/* The first rank's ledger goes to the folder. */
+static void write_ledger(struct ash_run *run)
 {
-    if (due->save && ash_run_takes_part_in_saves(run)) ash_run_save_or_warn(run);
-    if (run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
-        ash_run_report(run, "running");
+    struct ash_err err = {0};
+
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    if (ash_ledger_write(&run->ledger, run->ledger_path, &err) < 0 && !run->report_failing)
+        ash_run_warn(run, "the ledger was not written, training continues: %s", err.text);
 }
 
-/* One step and everything that follows from it. Returns 1 when the run is over, 0 when more steps follow. */
-static int step_once(struct ash_run *run, struct due *due_out, struct ash_err *err)
+/* In the middle of the run: a checkpoint and a report, where they are due. */
+static int keep_records(struct ash_run *run, const struct due *due, struct ash_err *err)
+{
+    int rc;
+
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    rc = due->save ? ash_run_begin_save(run, err) : 0;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
+    if (rc == 0 && run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS) {
+        ash_run_report(run, "running");
+        write_ledger(run);
+    }
+    return rc;
+}
+
+/* Everything that follows from the last step. Returns 1 when the run is over, 0 when more steps follow. */
+static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *err)
 {
     struct ash_guard_opts guard = ash_job_get_guard(run->job);
-    uint64_t start_ns = ash_clock_ns();
-    struct ash_step step;
+    const struct ash_step *step = &run->last;
     bool stop = false;
-    int limit, rc = ash_trainer_step(run->trainer, &step, err);
+    int limit, rc;
 
-    if (rc < 0) return rc;
-    count_time(run, &step);
-    double step_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
-    limit = ash_guard_limit(&guard, &ash_trainer_state(run->trainer)->guard, step.verdict, err);
+    limit = ash_guard_limit(&guard, &ash_trainer_state(run->trainer)->guard, step->verdict, err);
     rc = agree_to_stop(run, &stop, err);
+    if (rc == 0) rc = ash_run_watch_saves(run, err);
     if (rc < 0) return rc;
-    struct due due = what_is_due(run, &step, limit, stop);
+    struct due due = what_is_due(run, step, limit, stop);
     rc = measure(run, &due, err);
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
     if (rc < 0) return rc;
-    if (run->is_leader) report_step(run, &step, &due, step_s);
+    if (run->is_leader) report_step(run, step, &due, run->last_s);
+    run->is_last_open = false;
     if (limit < 0) return limit;
     *due_out = due;
     if (due.last || due.stop) return 1;
-    keep_records(run, &due);
-    return 0;
+    rc = keep_records(run, &due, err);
+    if (rc < 0) return rc;
+    return ash_run_tell_spares(run, false, err);
+}
+
+/* One step. */
+static int step_once(struct ash_run *run, struct ash_err *err)
+{
+    uint64_t start_ns = ash_clock_ns(), before = run->last.step;
+    int rc;
+
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
+    rc = ash_trainer_step(run->trainer, &run->last, err);
+    if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
+    if (rc < 0 && run->last.step == before) return rc; /* not made, or not by all */
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
+    run->ledger.steps++;
+    count_time(run, &run->last);
+    ash_rank_steps_add(run, &run->last, start_ns);
+    run->last_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
+    run->is_last_open = true;
+    return rc;
 }
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
@@ -188,42 +228,43 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
 
-    if (run->opts->group != NULL) ash_group_abort(run->opts->group, cause->text);
-    if (!run->is_leader) return;
-    /* a sharded state cannot be gathered any more: the last checkpoint remains */
-    if (run->facts.whole && ash_trainer_state(run->trainer)->step > run->start_step &&
-        ash_run_save_last(run, false, &save_err) < 0)
-        ash_run_warn(run, "%s", save_err.text);
-    ash_run_report(run, "stopped");
+    if (run->opts->stop != NULL && run->opts->stop()) ash_run_mark_stopped(run);
+    if (run->group != NULL) ash_group_abort(run->group, cause->text);
+    if (!run->is_leader || ash_trainer_stages(run->trainer)->chunks == NULL) return;
+    if (ash_run_save_alone(run, &save_err) < 0) ash_run_warn(run, "%s", save_err.text);
     ash_run_print_lost(run);
 }
 
+/* Steps until the last one, or until somebody wants to stop. */
 static int loop(struct ash_run *run, bool *stopped_out, struct ash_err *err)
 {
     struct due due = {.last = true};
     int rc = 0;
 
-    while (rc == 0 && ash_trainer_state(run->trainer)->step < (uint64_t)run->job->train.steps)
-        rc = step_once(run, &due, err);
-    if (rc < 0) {
-        give_up(run, err);
-        return rc;
+    while (rc == 0 && (run->is_last_open || ash_trainer_state(run->trainer)->step < (uint64_t)run->job->train.steps)) {
+        if (!run->is_last_open) rc = step_once(run, err);
+        if (rc == 0) rc = follow_up(run, &due, err);
     }
+    if (rc < 0) return rc;
     *stopped_out = due.stop;
-    return ash_run_save_last(run, true, err);
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    rc = ash_run_save_last(run, err);
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
+    return rc;
 }
 
 /* The mean over ranks of where time went. */
 static int share_meters(struct ash_run *run, struct ash_err *err)
 {
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    double spent_s[ASH_METER_KINDS];
     int rc;
 
-    if (run->opts->group == NULL) return 0;
-    rc = ash_group_all_reduce(run->opts->group, run->spent_s, run->spent_s, ASH_METER_KINDS, ASH_COLL_F64, ASH_COLL_SUM,
-                              err);
+    if (group == NULL) return 0;
+    rc = ash_group_all_reduce(group, run->spent_s, spent_s, ASH_METER_KINDS, ASH_COLL_F64, ASH_COLL_SUM, err);
     if (rc < 0) return rc;
     for (int kind = 0; kind < ASH_METER_KINDS; kind++)
-        run->spent_s[kind] /= (double)ash_group_size(run->opts->group);
+        run->spent_s[kind] = spent_s[kind] / (double)ash_group_size(group);
     return 0;
 }
 
@@ -232,18 +273,49 @@ static int finish(struct ash_run *run, bool stopped, struct ash_err *err)
     int rc = share_meters(run, err);
 
     if (rc == 0 && !stopped) rc = ash_run_export(run, err);
+    if (rc == 0) rc = ash_run_tell_spares(run, true, err);
     if (rc < 0) return rc;
+    ash_run_finish_copies(run);
     ash_run_remove_old(run); /* the last save may have been killed in the middle of it */
     if (!run->is_leader) return 0;
     ash_run_report(run, stopped ? "stopped" : "finished");
+    write_ledger(run);
     ash_run_print_end(run, stopped);
     return 0;
+}
+
+/* Everything up to the end, or up to an error. */
+static int run_on(struct ash_run *run, bool *stopped_out, struct ash_err *err)
+{
+    int rc;
+
+    if (ash_trainer_is_spare(run->trainer)) {
+        rc = ash_run_wait_as_spare(run, err);
+        return rc < 0 ? rc : 0;
+    }
+    rc = loop(run, stopped_out, err);
+    return rc < 0 ? rc : finish(run, *stopped_out, err);
+}
+
+/* The same, with whoever is left when ranks are lost. */
+static int run_on_with_rest(struct ash_run *run, bool *stopped_out, struct ash_err *err)
+{
+    struct ash_err cause = {0};
+    int rc = run_on(run, stopped_out, &cause);
+
+    while (rc < 0 && (ash_run_is_loss(run, rc) || ash_run_is_damage(run, rc))) {
+        rc = ash_run_recover(run, &cause, &cause);
+        if (rc == 0) rc = run_on(run, stopped_out, &cause);
+    }
+    if (rc < 0) give_up(run, &cause);
+    if (rc < 0 && err != NULL) *err = cause;
+    return rc;
 }
 
 /* Steps from wherever the start has left the run. */
 static int train(struct ash_run *run, struct ash_run_result *result_out, struct ash_err *err)
 {
-    const struct ash_state *state = ash_trainer_state(run->trainer);
+    const struct ash_state *state;
     bool stopped = false;
     int rc;
 
@@ -252,10 +324,9 @@ static int train(struct ash_run *run, struct ash_run_result *result_out, struct 
         ash_run_print_start(run);
         ash_live_start(&run->live, run->start_step, (uint64_t)run->job->train.steps);
     }
-    rc = loop(run, &stopped, err);
-    if (rc < 0) return rc;
-    rc = finish(run, stopped, err);
-    if (rc < 0) return rc;
+    rc = run_on_with_rest(run, &stopped, err);
+    if (rc < 0 || ash_trainer_is_spare(run->trainer)) return rc;
+    state = ash_trainer_state(run->trainer);
     *result_out = (struct ash_run_result){
         .step = state->step, .state_hash = run->state_hash, .skipped = state->guard.skipped, .stopped = stopped};
     return 0;
@@ -280,18 +351,26 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
                 struct ash_err *err)
 {
     struct ash_run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
+    uint64_t started_ns = ash_clock_ns();
     int rc;
 
     ash_assert(opts->dir != NULL && job->train.steps > 0 && job->data.train != NULL);
-    run.is_leader = opts->group == NULL || ash_group_rank(opts->group) == 0;
+    run.group = opts->group != NULL ? *opts->group : NULL;
+    run.is_leader = run.group == NULL || ash_group_rank(run.group) == 0;
     ash_live_init(&run.live, run.is_leader ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);
     rc = ash_run_start(&run, err);
+    ash_ledger_start(&run.ledger, run.ledger_path, started_ns);
     /* ranks that disagree (-EBADE) all know it already */
-    if (rc < 0 && rc != -EBADE && opts->group != NULL)
-        ash_group_abort(opts->group, err != NULL ? err->text : "a rank could not start");
+    if (rc < 0 && rc != -EBADE && run.group != NULL)
+        ash_group_abort(run.group, err != NULL ? err->text : "a rank could not start");
+    if (rc == 0) ash_rank_steps_open(&run);
     if (rc == 0)
         rc = opts->profile != NULL && run.is_leader ? train_profiled(&run, result_out, err)
                                                     : train(&run, result_out, err);
+    ash_rank_steps_close(&run, rc < 0);
+    ash_saver_close(run.saver);
+    ash_copier_close(run.copier);
+    ash_places_fini(&run.places);
     ash_runlog_close(run.log);
     ash_trainer_close(run.trainer);
     free(run.job_yaml);

@@ -15,16 +15,22 @@
 #include "ashlar/err.h"
 #include "collective/group.h"
 #include "train/job/job.h"
+#include "train/trainer.h"
 
 struct ash_run_opts {
-    const char *dir;         /* made when missing; one run at a time may write to it */
-    bool resume;             /* continue from the newest checkpoint (from the beginning where there is none) */
-    bool allow_change;       /* resume although the job changed in something that changes bits */
-    FILE *screen;            /* for people; NULL: silent */
-    bool terminal;           /* screen is a terminal: one live line */
-    bool (*stop)(void);      /* asked after each step: end early, saved; NULL: never */
-    const char *profile;     /* file for a trace of the ops of all steps, on the first rank; NULL: none */
-    struct ash_group *group; /* the ranks that run the job together; the first one writes the folder; NULL: alone */
+    const char *dir;     /* made when missing; one run at a time may write to it */
+    bool resume;         /* continue from the newest checkpoint (from the beginning where there is none) */
+    bool allow_change;   /* resume although the job changed in something that changes bits */
+    FILE *screen;        /* for people; NULL: silent */
+    bool terminal;       /* screen is a terminal: one live line */
+    bool (*stop)(void);  /* asked after each step: end early, saved; NULL: never */
+    const char *profile; /* file for a trace of the ops of all steps, on the first rank; NULL: none */
+    const char *pages;   /* folder for the ring of this rank's steps (base/step_ring.h); NULL or "": none */
+    const char *labels;  /* of the ring: job, rank, run */
+    const struct ash_trainer_parts *parts; /* what takes the place of data.train (train/trainer.h); NULL: nothing */
+    /* the ranks that run the job together, of which the first writes the folder; when some are lost or join it is replaced
+     * by what is then there (NULL: nothing), which the caller closes. NULL: alone */
+    struct ash_group **group;
 };
 
 struct ash_run_result {
@@ -32,9 +38,10 @@ struct ash_run_result {
     bool stopped; /* by opts->stop before the last step */
 };
 
-/* Run a resolved job (borrowed) to its end. All ranks of opts->group call it. Returns 0 when it got there or was
- * stopped and saved, and then sets *result_out. A refused start (-EBADE: ranks have different jobs), a guard that gave
- * up, damaged data, a lost rank or a failed last save is an error; what could be saved before it was. */
+/* Run a resolved job (borrowed) to its end. All ranks of *opts->group call it. Returns 0 when it got there or was
+ * stopped and saved, and then sets *result_out. When ranks are lost the others go on (recover.*). A
+ * refused start (-EBADE: ranks have different jobs), a guard that gave up, damaged data, too few ranks or a failed last
+ * save is an error; what could be saved before it was. */
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err);
 

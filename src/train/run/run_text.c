@@ -88,7 +88,7 @@ static void say_batch(const struct ash_run *run, char *buf)
 
 static size_t rank_count(const struct ash_run *run)
 {
-    return run->opts->group != NULL ? ash_group_size(run->opts->group) : 1;
+    return run->group != NULL ? ash_group_size(run->group) : 1;
 }
 
 /* Of one rank. */
@@ -112,7 +112,7 @@ static void say_memory(const struct ash_run *run, char *buf)
 
 static void say_mesh(const struct ash_run *run, char *buf)
 {
-    size_t nodes = run->opts->group != NULL ? ash_group_nodes(run->opts->group) : 1;
+    size_t nodes = run->group != NULL ? ash_group_nodes(run->group) : 1;
     char sizes[FACT_BYTES / 2];
 
     buf[0] = '\0';
@@ -142,7 +142,7 @@ static const struct {
  * machine's memory, or the limit of the container or job that the process runs in. */
 static void warn_of_memory(struct ash_run *run)
 {
-    size_t here = run->opts->group != NULL ? ash_group_here(run->opts->group) : 1;
+    size_t here = run->group != NULL ? ash_group_here(run->group) : 1;
     double present = (double)ash_cpu_get()->memory_bytes, needed = (double)here * needed_bytes(run);
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     char need[32], have[32];
@@ -243,7 +243,7 @@ static void print_spent(const struct ash_run *run, FILE *screen)
 static void print_resume(const struct ash_run *run, FILE *screen)
 {
     fprintf(screen, "resume with: ashlar ");
-    if (rank_count(run) > 1 && ash_group_nodes(run->opts->group) == 1)
+    if (rank_count(run) > 1 && ash_group_nodes(run->group) == 1)
         fprintf(screen, "launch --procs %zu ", rank_count(run));
     fprintf(screen, "train --resume --out %s\n", run->opts->dir);
 }

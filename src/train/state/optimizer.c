@@ -156,20 +156,52 @@ static double power(double base, uint64_t exponent)
     return result;
 }
 
-void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr)
+/* What is the same for all parameters in the next update. */
+static struct ash_adamw_args common_args(const struct ash_optimizer *optimizer, double norm, double lr)
 {
     const struct ash_optimizer_opts *opts = optimizer->opts;
+    uint64_t update = optimizer->state->updates + 1;
+
+    ash_assert(isfinite(norm));
+    return (struct ash_adamw_args){
+        .lr = (float)lr,
+        .beta1 = (float)opts->beta1,
+        .beta2 = (float)opts->beta2,
+        .eps = (float)opts->eps,
+        .grad_scale = opts->clip > 0.0 && norm > opts->clip ? (float)(opts->clip / norm) : 1.0f,
+        .correction1 = (float)(1.0 - power(opts->beta1, update)),
+        .correction2 = (float)(1.0 - power(opts->beta2, update))};
+}
+
+static float decay_of(const struct ash_optimizer_opts *opts, bool is_matrix)
+{
+    return is_matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
+}
+
+void ash_optimizer_update_run(const struct ash_optimizer *optimizer, const struct ash_optimizer_run *run, double norm,
+                              double lr)
+{
+    struct ash_exec *exec = optimizer->state->exec;
+    struct ash_adamw_args args = common_args(optimizer, norm, lr);
+
+    args.count = run->count;
+    args.grad = run->grads;
+    args.param = args.param_out = run->weights;
+    args.m = args.m_out = run->m;
+    args.v = args.v_out = run->v;
+    args.weight_decay = decay_of(optimizer->opts, run->is_matrix);
+    exec->ops->optim->adamw(exec, &args);
+}
+
+void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr)
+{
     struct ash_state *state = optimizer->state;
     struct ash_exec *exec = state->exec;
     const float *values = ash_model_values(state->model), *m = state->m.data, *v = state->v.data;
     uint16_t *bf16 = state->bf16.data;
-    struct ash_adamw_args args = {
-        .lr = (float)lr, .beta1 = (float)opts->beta1, .beta2 = (float)opts->beta2, .eps = (float)opts->eps};
+    struct ash_adamw_args args = common_args(optimizer, norm, lr);
 
-    ash_assert(grads != NULL && state->next.weights != NULL && isfinite(norm));
-    args.grad_scale = opts->clip > 0.0 && norm > opts->clip ? (float)(opts->clip / norm) : 1.0f;
-    args.correction1 = (float)(1.0 - power(opts->beta1, state->updates + 1));
-    args.correction2 = (float)(1.0 - power(opts->beta2, state->updates + 1));
+    ash_assert(grads != NULL && state->next.weights != NULL);
     for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
         const struct ash_param *param = ash_model_param(state->model, i);
         struct ash_shard_part own = ash_shards_part_in(state->shards, param, state->own);
@@ -184,7 +216,7 @@ void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, d
         args.m_out = state->next.m + own.at;
         args.v_out = state->next.v + own.at;
         args.grad = grads_of(optimizer, grads, param, &own);
-        args.weight_decay = param->is_matrix || opts->decay == ASH_DECAY_ALL ? (float)opts->weight_decay : 0.0f;
+        args.weight_decay = decay_of(optimizer->opts, param->is_matrix);
         args.param_bf16 = bf16 != NULL ? bf16 + at : NULL;
         exec->ops->optim->adamw(exec, &args);
     }

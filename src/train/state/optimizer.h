@@ -40,5 +40,15 @@ int ash_optimizer_norm(struct ash_optimizer *const *optimizers, const float *con
 /* Clip by norm and apply AdamW to what this process updates of the shard, with gradients grads [shard, or model where
  * flat], into state->next; ash_state_advance makes it count. */
 void ash_optimizer_update(struct ash_optimizer *optimizer, const float *grads, double norm, double lr);
+/* Elements that are not in a state: a copy of what another process updates. */
+struct ash_optimizer_run {
+    size_t count;
+    const float *grads;
+    float *weights, *m, *v; /* read and written, [count] each */
+    bool is_matrix;         /* the parameter that they are of */
+};
+/* The same for such elements, in place: the update that optimizer's state has not counted yet. */
+void ash_optimizer_update_run(const struct ash_optimizer *optimizer, const struct ash_optimizer_run *run, double norm,
+                              double lr);
 
 #endif

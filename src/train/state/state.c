@@ -130,15 +130,25 @@ int ash_state_barrier(const struct ash_state *state, struct ash_err *err)
     return group != NULL ? ash_group_barrier(group, err) : 0;
 }
 
-int ash_state_advance(struct ash_state *state, struct ash_err *err)
+void ash_state_advance(struct ash_state *state)
+{
+    if (state->mates > 0) ash_state_swap_places(state);
+    state->updates++;
+    ash_model_refresh(state->model);
+}
+
+int ash_state_renew(struct ash_state *state, struct ash_err *err)
 {
     int rc = ash_state_barrier(state, err);
 
     if (rc < 0) return rc;
-    if (state->part.node_replicas != NULL) ash_state_swap_places(state);
-    state->updates++;
-    ash_model_refresh(state->model);
-    return 0;
+    if (state->mates > 0) ash_state_copy_constants(state);
+    return make_copies(state, err);
+}
+
+void ash_state_detach(struct ash_state *state)
+{
+    state->part.node_replicas = state->part.node_shard_group = state->part.tp_peers = NULL;
 }
 
 size_t ash_state_bytes(const struct ash_state *state)

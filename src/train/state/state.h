@@ -46,6 +46,7 @@ struct ash_state {
     struct ash_state_part part;
     struct ash_range own; /* elements of the shard that this process updates: all, or its part among node replicas */
     struct ash_buffer m, v, bf16;
+    size_t mates;                 /* node replicas, this one among them; 0: nobody. Stays after ash_state_detach */
     struct ash_buffer result;     /* of an op over all parameters: an ash_squares, or the bits of a float */
     struct ash_state_values next; /* where an update is written: in place, or where node replicas have another step's */
     struct ash_window *window;    /* the shared memory of node replicas or of the node shard group */
@@ -69,9 +70,16 @@ int ash_state_barrier(const struct ash_state *state, struct ash_err *err);
 /* Node shard group: this process does not need elements `range` of the working copy, nor those of tp peers. Unmaps
  * their pages, which stay in shared memory, so that they do not count as resident here. */
 void ash_state_unmap(const struct ash_state *state, struct ash_range range);
-/* An update has been written to next: once all node replicas or the node shard group are here it counts. On error the
- * state of node replicas is as it was. */
-int ash_state_advance(struct ash_state *state, struct ash_err *err);
+/* An update has been written to next, and all node replicas or the node shard group have said so (ash_state_barrier):
+ * it counts from now on. */
+void ash_state_advance(struct ash_state *state);
+/* The values [own] have been written from elsewhere: make what is derived from them. All node replicas or the whole
+ * node shard group call it. Returns 0 or the group's error. */
+int ash_state_renew(struct ash_state *state, struct ash_err *err);
+/* The groups that it was opened with are about to be closed: the values stay, to be read and to be updated once more. */
+void ash_state_detach(struct ash_state *state);
+/* What replica `mate` of the node (< state->mates) updates of the shard. */
+struct ash_range ash_state_mate_run(const struct ash_state *state, size_t mate);
 /* Bytes of this process's share of the state. */
 size_t ash_state_bytes(const struct ash_state *state);
 

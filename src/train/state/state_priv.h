@@ -7,6 +7,8 @@
 /* Allocate the shared memory of a state with node replicas: the weights move there, and this process gets its part to
  * update. All of them call it. */
 int ash_state_open_replicas(struct ash_state *state, bool bf16, struct ash_err *err);
+/* Node replicas: what no update writes, of this process's part, is the same in both places. */
+void ash_state_copy_constants(struct ash_state *state);
 /* The places of the values of two steps change their roles. */
 void ash_state_swap_places(struct ash_state *state);
 /* Bytes of this process's share of the node replicas' memory. */

@@ -77,13 +77,25 @@ int ash_state_open_replicas(struct ash_state *state, bool bf16, struct ash_err *
     state->m = (struct ash_buffer){.data = now.m, .size_bytes = total * sizeof(float)};
     state->v = (struct ash_buffer){.data = now.v, .size_bytes = total * sizeof(float)};
     if (bf16) state->bf16 = (struct ash_buffer){.data = memory, .size_bytes = size * sizeof(uint16_t)};
-    state->own = own_run(total, ash_group_rank(node_replicas), ash_group_size(node_replicas));
+    state->mates = ash_group_size(node_replicas);
+    state->own = own_run(total, ash_group_rank(node_replicas), state->mates);
     memcpy(now.weights + state->own.first, values + state->own.first, state->own.count * sizeof(float));
     copy_constants(state, values, state->next.weights);
     rc = ash_state_barrier(state, err);
     if (rc < 0) return rc;
     ash_model_move(state->model, now.weights);
     return 0;
+}
+
+void ash_state_copy_constants(struct ash_state *state)
+{
+    copy_constants(state, ash_model_values(state->model), state->next.weights);
+}
+
+struct ash_range ash_state_mate_run(const struct ash_state *state, size_t mate)
+{
+    ash_assert(mate < state->mates);
+    return own_run(state->shards->total, mate, state->mates);
 }
 
 bool ash_state_is_partitioned(const struct ash_state *state)
@@ -95,7 +107,7 @@ void ash_state_swap_places(struct ash_state *state)
 {
     struct ash_state_values now = {ash_model_values(state->model), state->m.data, state->v.data};
 
-    ash_assert(state->part.node_replicas != NULL && state->next.weights != NULL);
+    ash_assert(state->mates > 0 && state->next.weights != NULL);
     ash_model_move(state->model, state->next.weights);
     state->m.data = state->next.m;
     state->v.data = state->next.v;

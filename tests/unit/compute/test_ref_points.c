@@ -126,6 +126,7 @@ static void test_cross_entropy(void **state)
     float x[3 * COUNT], kept[3 * COUNT], loss[3];
     double wide[COUNT];
     int32_t targets[3] = {op.target, -1, op.target};
+    struct ash_loss_part part = {.rows = 3, .cols = COUNT, .logits = x, .targets = targets, .loss = loss};
     struct ash_exec exec;
 
     (void)state;
@@ -134,14 +135,72 @@ static void test_cross_entropy(void **state)
     for (size_t v = 0; v < COUNT; v++)
         x[2 * COUNT + v] = x[v] + 1000.0f; /* a shift changes nothing but the rounding of the input */
     memcpy(kept, x, sizeof(x));
-    exec.ops->loss->cross_entropy(&exec, x, 3, COUNT, targets, 0.0f, loss);
+    exec.ops->loss->cross_entropy(&exec, &part);
     assert_memory_equal(kept, x, sizeof(x));
     widen(kept, COUNT, wide);
     check_close((double)loss[0], entropy_scalar(&op, wide) / op.scale, 1e-6, "loss", 0);
     check_close((double)loss[2], entropy_scalar(&op, wide) / op.scale, 1e-4, "loss", 2);
     assert_true(loss[1] == 0.0f);
-    exec.ops->loss->cross_entropy(&exec, x, 3, COUNT, targets, (float)op.scale, loss);
+    part.scale = (float)op.scale;
+    exec.ops->loss->cross_entropy(&exec, &part);
     check_gradient(entropy_scalar, &op, kept, COUNT, x, "gradient");
+    for (size_t v = 0; v < COUNT; v++)
+        assert_true(x[COUNT + v] == 0.0f);
+    ash_exec_fini(&exec);
+}
+
+/* The same at a temperature, with a share of the entropy. */
+struct objective {
+    int32_t target;
+    double sharpness, scale, entropy_scale;
+};
+
+static double objective_scalar(const void *ctx, const double *x)
+{
+    const struct objective *op = ctx;
+    double sum = 0.0, entropy = 0.0;
+
+    for (size_t v = 0; v < COUNT; v++)
+        sum += exp(op->sharpness * x[v]);
+    for (size_t v = 0; v < COUNT; v++)
+        entropy -= exp(op->sharpness * x[v]) / sum * (op->sharpness * x[v] - log(sum));
+    return op->scale * (log(sum) - op->sharpness * x[op->target]) + op->entropy_scale * entropy;
+}
+
+static void test_entropy(void **state)
+{
+    struct objective op = {.target = 5, .sharpness = 1.5};
+    float x[2 * COUNT], kept[2 * COUNT], loss[2], entropy[2], scales[2] = {0.5f, 0.5f}, entropies[2] = {-0.75f, 1.0f};
+    double wide[COUNT];
+    int32_t targets[2] = {op.target, -1};
+    struct ash_loss_part part = {.rows = 2,
+                                 .cols = COUNT,
+                                 .logits = x,
+                                 .targets = targets,
+                                 .sharpness = 1.5f,
+                                 .loss = loss,
+                                 .entropy = entropy};
+    struct ash_exec exec;
+
+    (void)state;
+    ref_init(&exec);
+    fill(x, 2 * COUNT, 1, 3.0f);
+    memcpy(kept, x, sizeof(x));
+    widen(kept, COUNT, wide);
+    exec.ops->loss->cross_entropy(&exec, &part);
+    assert_memory_equal(kept, x, sizeof(x));
+    op.scale = 1.0;
+    check_close((double)loss[0], objective_scalar(&op, wide), 1e-6, "loss", 0);
+    op.scale = 0.0;
+    op.entropy_scale = 1.0;
+    check_close((double)entropy[0], objective_scalar(&op, wide), 1e-6, "entropy", 0);
+    part.scales = scales;
+    part.entropy_scales = entropies;
+    op.scale = 0.5;
+    op.entropy_scale = -0.75;
+    exec.ops->loss->cross_entropy(&exec, &part);
+    check_gradient(objective_scalar, &op, kept, COUNT, x, "gradient");
+    assert_true(entropy[1] == 0.0f && loss[1] == 0.0f);
     for (size_t v = 0; v < COUNT; v++)
         assert_true(x[COUNT + v] == 0.0f);
     ash_exec_fini(&exec);
@@ -266,7 +325,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_gemm),          cmocka_unit_test(test_swiglu), cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_rows),   cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_entropy), cmocka_unit_test(test_rows),   cmocka_unit_test(test_adamw),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -220,6 +220,33 @@ static void test_bad_vocabularies(void **state)
     refuse(&entries, -EINVAL, "tokenizer.ggml.scores");
 }
 
+/* The marks of a gap, by the ids of the file, under their names of today and of older files. */
+static void test_fim_marks(void **state)
+{
+    static const float flat[TOKENS];
+    struct ash_tokenizer *tokenizer = NULL;
+    struct ash_gguf_entries entries = {0};
+    struct ash_fim_marks marks;
+    struct ash_err err = {0};
+
+    (void)state;
+    add_vocab(&entries, letters, flat);
+    if (ash_tokenizer_open(write_file(&entries), &tokenizer, &err) < 0) fail_msg("%s", err.text);
+    marks = ash_tokenizer_fim_marks(tokenizer);
+    assert_true(marks.prefix == -1 && marks.suffix == -1 && marks.middle == -1);
+    ash_tokenizer_close(tokenizer);
+    ash_gguf_add_number(&entries, "tokenizer.ggml.prefix_token_id", 1);
+    ash_gguf_add_number(&entries, "tokenizer.ggml.fim_pre_token_id", 2);
+    ash_gguf_add_number(&entries, "tokenizer.ggml.suffix_token_id", 3);
+    ash_gguf_add_number(&entries, "tokenizer.ggml.fim_mid_token_id", 4);
+    if (ash_tokenizer_open(write_file(&entries), &tokenizer, &err) < 0) fail_msg("%s", err.text);
+    marks = ash_tokenizer_fim_marks(tokenizer);
+    assert_true(marks.prefix == 2 && marks.suffix == 3 && marks.middle == 4);
+    ash_tokenizer_close(tokenizer);
+    ash_gguf_add_number(&entries, "tokenizer.ggml.fim_suf_token_id", TOKENS);
+    refuse(&entries, -EINVAL, "fim_suf_token_id");
+}
+
 static void test_chat_template(void **state)
 {
     static const float flat[TOKENS];
@@ -244,7 +271,8 @@ static void test_chat_template(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_golden), cmocka_unit_test(test_scores),
-                                       cmocka_unit_test(test_bad_vocabularies), cmocka_unit_test(test_chat_template)};
+                                       cmocka_unit_test(test_bad_vocabularies), cmocka_unit_test(test_fim_marks),
+                                       cmocka_unit_test(test_chat_template)};
 
     return cmocka_run_group_tests(tests, scratch_open, scratch_close);
 }

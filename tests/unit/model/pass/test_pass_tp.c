@@ -43,6 +43,8 @@ struct subject {
     const char *config; /* as json; each rank reads it for itself: its objects count who uses them, without locks */
     bool bf16;
     int32_t ids[ROWS], targets[ROWS];
+    bool has_objective; /* a temperature, a scale for each row's loss and entropy */
+    float scales[ROWS], entropy_scales[ROWS];
 };
 
 /* One rank, or the whole model (size 1). */
@@ -103,7 +105,10 @@ static struct ash_batch batch_of(const struct member *m, size_t part, struct ash
                               .targets = s->targets + first,
                               .docs = docs,
                               .doc_count = m->variant.split ? DOCS : 2 * DOCS,
-                              .seq_rows = SEQ};
+                              .seq_rows = SEQ,
+                              .sharpness = s->has_objective ? 1.25f : 0.0f,
+                              .scales = s->has_objective ? s->scales + first : NULL,
+                              .entropy_scales = s->has_objective ? s->entropy_scales + first : NULL};
 }
 
 static int train(struct member *m, struct ash_exec *exec)
@@ -229,10 +234,16 @@ static void check_ranks(const struct subject *subject, const struct member *whol
 
 static void draw_tokens(struct subject *subject, size_t vocab)
 {
+    static size_t drawn;
+
     for (size_t i = 0; i < ROWS; i++) {
         subject->ids[i] = (int32_t)ash_rng_below(7, 1, i, vocab);
         subject->targets[i] = i % 5 == 0 ? -1 : (int32_t)ash_rng_below(7, 2, i, vocab);
+        if (i >= ROWS / 2 && i < ROWS / 2 + 80) subject->targets[i] = -1; /* whole groups of k without a target */
+        subject->scales[i] = 0.01f * (float)((int)(i % 7) - 3);
+        subject->entropy_scales[i] = 0.002f * (float)((int)(i % 5) - 2);
     }
+    subject->has_objective = drawn++ % 2 == 0;
 }
 
 /* All sizes that the model allows, at least one. */

@@ -204,6 +204,129 @@ static void test_parts(void **state)
     json_decref(json);
 }
 
+static json_int_t int_at(json_t *json, const char *path)
+{
+    return json_integer_value(at(json, path));
+}
+
+/* The fewest tokens of an answer that hold its first `bytes` bytes; it follows a prompt after a space. */
+static size_t tokens_until(const char *text, size_t bytes)
+{
+    struct ash_ids ids = {0};
+    struct ash_err err = {0};
+    struct ash_str begun = {0};
+    size_t count = 0;
+
+    assert_int_equal(ash_tokenizer_encode(server.tokenizer, text, strlen(text), false, &ids, &err), 0);
+    while (bytes > 0 && begun.size_bytes < bytes + 1)
+        assert_int_equal(ash_tokenizer_add_bytes(server.tokenizer, ids.data[count++], &begun), 0);
+    ash_str_fini(&begun);
+    ash_ids_fini(&ids);
+    return count;
+}
+
+/* Tokens of thoughts are counted to the end of their closing tag, whole and streamed, in both of OpenAI's forms. */
+static void test_reasoning_tokens(void **state)
+{
+    static const char body[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"temperature\":0%s}";
+    char text[256];
+    struct http_answer answer;
+    json_t *json;
+    (void)state;
+
+    for (size_t i = 0; i < 3; i++) { /* none, closed, never closed */
+        size_t bytes = i == 0 ? 0 : i == 1 ? strlen("<think>Let me see: 1 < 2, so</think>") : strlen(scripts[2]);
+        size_t thoughts = tokens_until(scripts[i], bytes);
+        char count[64];
+
+        api_say(&server, scripts[i]);
+        snprintf(text, sizeof(text), body, "");
+        json = post("/v1/chat/completions", text, 200);
+        assert_int_equal(int_at(json, "usage.completion_tokens_details.reasoning_tokens"), thoughts);
+        assert_true(int_at(json, "usage.completion_tokens") >= (json_int_t)thoughts);
+        json_decref(json);
+        json = post("/v1/responses", "{\"input\":\"Hi\",\"temperature\":0}", 200);
+        assert_int_equal(int_at(json, "usage.output_tokens_details.reasoning_tokens"), thoughts);
+        json_decref(json);
+        snprintf(text, sizeof(text), body, ",\"stream\":true,\"stream_options\":{\"include_usage\":true}");
+        answer = http_do(server.port, "POST", "/v1/chat/completions", "", text);
+        snprintf(count, sizeof(count), "\"reasoning_tokens\":%zu}", thoughts);
+        assert_non_null(strstr(answer.body.data, count));
+        http_answer_fini(&answer);
+    }
+}
+
+/* llama.cpp's own settings: what is asked for is done, or refused by name. */
+static void test_llama_settings(void **state)
+{
+    static const struct {
+        const char *fields, *word; /* NULL: it works */
+    } cases[] = {
+        {"\"samplers\":[\"penalties\",\"dry\",\"top_n_sigma\",\"top_k\",\"typ_p\",\"top_p\",\"min_p\",\"xtc\","
+         "\"temperature\"]",
+         NULL},
+        {"\"samplers\":[\"temperature\",\"top_k\",\"top_p\"]", NULL},
+        {"\"samplers\":[]", NULL},
+        {"\"samplers\":[\"top_p\",\"top_k\"]", "order"},
+        {"\"samplers\":[\"top_k\",\"temperature\",\"top_p\"]", "between"},
+        {"\"samplers\":[\"magic\"]", "magic"},
+        {"\"samplers\":[7]", "no name"},
+        {"\"id_slot\":3", NULL},
+        {"\"id_slot\":16", "id_slot"},
+        {"\"mirostat\":0,\"xtc_probability\":0,\"dry_multiplier\":0.0,\"n_keep\":4", NULL},
+        {"\"mirostat\":2", "mirostat"},
+        {"\"xtc_probability\":0.5", "xtc_probability"},
+        {"\"post_sampling_probs\":true", "post_sampling_probs"},
+        {"\"t_max_predict_ms\":100", "t_max_predict_ms"},
+        {"\"response_fields\":[1]", "response_fields"},
+    };
+    char body[512];
+    json_t *json;
+    (void)state;
+
+    api_say(&server, scripts[0]);
+    for (size_t i = 0; i < ASH_COUNT(cases); i++) {
+        snprintf(body, sizeof(body), "{\"prompt\":\"Once\",\"n_predict\":4,%s}", cases[i].fields);
+        json = post("/completion", body, cases[i].word != NULL ? 400 : 200);
+        if (cases[i].word != NULL) assert_non_null(strstr(text_at(json, "error.message"), cases[i].word));
+        if (strcmp(cases[i].fields, "\"id_slot\":3") == 0) assert_int_equal(int_at(json, "id_slot"), 3);
+        json_decref(json);
+    }
+    json = post("/completion",
+                "{\"prompt\":\"Once\",\"n_predict\":4,\"response_fields\":[\"content\",\"none\",\"content/x\","
+                "\"generation_settings/n_predict\"]}",
+                200);
+    assert_int_equal(json_object_size(json), 2);
+    assert_non_null(text_at(json, "content"));
+    assert_int_equal(json_integer_value(json_object_get(json, "generation_settings/n_predict")), 4);
+    json_decref(json);
+}
+
+/* The prefix of a prompt is found again, until the cache is reset; that takes the admin key. */
+static void test_reset_prefix(void **state)
+{
+    char body[1024] = "{\"max_tokens\":1,\"prompt\":[1";
+    json_t *json;
+    (void)state;
+
+    for (size_t i = 0; i < 150; i++)
+        strcat(body, ",300");
+    strcat(body, "]}");
+    for (int i = 0; i < 3; i++) {
+        size_t pages = 0;
+
+        json = post("/v1/completions", body, 200);
+        assert_int_equal(int_at(json, "usage.prompt_tokens_details.cached_tokens") > 1,
+                         i == 1); /* others begin with <s> too */
+        json_decref(json);
+        if (i != 1) continue;
+        assert_int_equal(ash_runner_reset_prefix(server.runner, 10, &pages), 0);
+        assert_true(pages >= 2);
+        assert_int_equal(ash_runner_stats(server.runner).pages_cached, 0);
+    }
+    json_decref(post("/reset_prefix_cache", "", 401));
+}
+
 /* Texts at drawn places of a drawn script as stop strings: the answer ends before the first, whole and streamed. */
 static void test_stops_anywhere(void **state)
 {
@@ -342,6 +465,45 @@ static void test_clients_that_leave(void **state)
     atomic_store(&server.pause_us, 0);
 }
 
+/* Keys that wait get equal shares: the second key's only request does not wait for all of the first's. */
+static void test_keys_share(void **state)
+{
+    enum { MANY = 12 };
+    static const char *const keys[] = {"one", "two"};
+    static const char body[] = "{\"prompt\":\"Once\",\"max_tokens\":20,\"ignore_eos\":true}";
+    static struct api_server own;
+    struct http_answer answer;
+    int fds[MANY];
+    (void)state;
+
+    api_server_init(&own);
+    own.keys_opts = (struct ash_keys_opts){.keys = keys, .key_count = 2};
+    own.core_opts.max_seqs = 1;
+    api_server_open(&own, TEST_DATA);
+    api_say(&own, "the little girl was happy and the dog was big");
+    atomic_store(&own.is_stuck, true);
+    for (size_t i = 0; i < MANY; i++) {
+        fds[i] = http_connect(own.port);
+        assert_true(http_send_request(fds[i], "POST", "/v1/completions", "Authorization: Bearer one\r\n", body));
+    }
+    for (int i = 0; i < 2000 && ash_runner_stats(own.runner).waiting < MANY - 1; i++)
+        pause_ms(5);
+    atomic_store(&own.pause_us, 2000);
+    atomic_store(&own.is_stuck, false);
+    answer = http_do(own.port, "POST", "/v1/completions", "Authorization: Bearer two\r\n", body);
+    assert_int_equal(answer.status, 200);
+    assert_true(ash_runner_stats(own.runner).waiting >= MANY / 2);
+    http_answer_fini(&answer);
+    atomic_store(&own.pause_us, 0);
+    for (size_t i = 0; i < MANY; i++) {
+        answer = http_read(fds[i], false);
+        assert_int_equal(answer.status, 200);
+        http_answer_fini(&answer);
+        close(fds[i]);
+    }
+    api_server_close(&own);
+}
+
 /* A client that never reads holds up nobody, and is dropped. */
 static void test_client_that_does_not_read(void **state)
 {
@@ -404,10 +566,14 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_streams_join_to_the_whole),
         cmocka_unit_test(test_parts),
+        cmocka_unit_test(test_reasoning_tokens),
+        cmocka_unit_test(test_llama_settings),
+        cmocka_unit_test(test_reset_prefix),
         cmocka_unit_test(test_stops_anywhere),
         cmocka_unit_test(test_broken_logits),
         cmocka_unit_test(test_queue_and_health),
         cmocka_unit_test(test_clients_that_leave),
+        cmocka_unit_test(test_keys_share),
         cmocka_unit_test(test_client_that_does_not_read),
         cmocka_unit_test(test_strict_and_unknown),
     };

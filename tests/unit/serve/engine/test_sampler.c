@@ -257,6 +257,38 @@ static void min_p_of_one_leaves_the_best(void **state)
         assert_int_equal(choose(opts, logits, 3, position), 1);
 }
 
+/* Filters first: what is kept is decided at temperature 1, what is drawn follows the temperature. */
+static void filters_first_then_temperature(void **state)
+{
+    static const struct {
+        size_t top_k;
+        double top_p, min_p, typical_p;
+    } cases[] = {{3, 1, 0, 1}, {0, 0.7, 0, 1}, {0, 1, 0.3, 1}, {4, 0.7, 0.1, 1}, {0, 1, 0, 0.6}, {0, 1, 0, 1}};
+    const double temperature = 2.5;
+    (void)state;
+
+    for (size_t c = 0; c < ASH_COUNT(cases); c++) {
+        struct ash_sampler_opts opts = ash_sampler_defaults();
+        size_t cool[SMALL], warm[SMALL];
+        double probability[SMALL];
+        bool keep[SMALL];
+
+        opts.top_k = cases[c].top_k;
+        opts.top_p = cases[c].top_p;
+        opts.min_p = cases[c].min_p;
+        opts.typical_p = cases[c].typical_p;
+        opts.temperature = 1.0;
+        count_draws(opts, small, SMALL, DRAWS, cool);
+        for (size_t i = 0; i < SMALL; i++)
+            keep[i] = cool[i] > 0;
+        opts.temperature = temperature;
+        opts.filters_first = true;
+        count_draws(opts, small, SMALL, DRAWS, warm);
+        reference(small, keep, SMALL, temperature, probability);
+        check_hits(warm, probability, SMALL, DRAWS);
+    }
+}
+
 static void penalty_counts_each_token_once(void **state)
 {
     const float logits[] = {2.0f, 1.5f, -1.0f};
@@ -548,6 +580,7 @@ int main(void)
         cmocka_unit_test(top_p_applies_to_what_top_k_left),
         cmocka_unit_test(min_p_is_relative_to_the_best),
         cmocka_unit_test(min_p_of_one_leaves_the_best),
+        cmocka_unit_test(filters_first_then_temperature),
         cmocka_unit_test(penalty_counts_each_token_once),
         cmocka_unit_test(penalty_makes_negative_logits_more_negative),
         cmocka_unit_test(a_choice_depends_on_seed_and_position_alone),

@@ -101,12 +101,58 @@ static void test_windows(void **state)
         assert_int_equal(ash_dataset_vocab_size(dataset), TOKENS_MAX);
         assert_int_equal(ash_dataset_eos_id(dataset), EOS);
         for (size_t n = 0; n < 2 * ash_dataset_windows(dataset); n++) {
+            size_t targets = 0;
+
             read_sample(dataset, n, 0, 1, &b);
             check_window(&b, seqs[s]);
+            for (size_t i = 0; i < seqs[s]; i++)
+                targets += b.targets[i] >= 0;
+            assert_int_equal(ash_dataset_count_targets(dataset, n, 0, 1), targets);
         }
         ash_dataset_close(dataset);
     }
     ash_dataset_close(NULL);
+}
+
+/* Block order: every window once in an epoch, and never more blocks at a time than are mixed. */
+static void test_block_order(void **state)
+{
+    enum { SEQ = 4, BLOCK = 30 / SEQ, MIXED = 3, EPOCHS = 3 };
+    struct ash_dataset *dataset = NULL;
+    size_t windows, changed = 0, firsts[EPOCHS] = {0};
+    struct buffers b;
+
+    (void)state;
+    make_folder(scratch_dir, 80, 200);
+    assert_int_equal(ash_dataset_open(scratch_dir, SEQ, 5, &dataset, &err), 0);
+    ash_dataset_order_by_blocks(dataset, 30, MIXED);
+    windows = ash_dataset_windows(dataset);
+    assert_true(windows % BLOCK != 0 && windows / BLOCK % MIXED != 0); /* with rests at both levels */
+    for (size_t e = 0; e < EPOCHS; e++) {
+        bool seen[TOKENS_MAX / SEQ] = {false}, at_hand[TOKENS_MAX / SEQ] = {false};
+        size_t blocks = 0;
+
+        for (size_t i = 0; i < windows; i++) {
+            size_t window;
+
+            read_sample(dataset, e * windows + i, 0, 1, &b);
+            window = (size_t)b.ids[0] / SEQ;
+            assert_true(window < windows && !seen[window]);
+            seen[window] = true;
+            changed += window != i;
+            if (i == 0) firsts[e] = window;
+            if (i % (MIXED * BLOCK) == 0) {
+                memset(at_hand, 0, sizeof(at_hand));
+                blocks = 0;
+            }
+            blocks += !at_hand[window / BLOCK];
+            at_hand[window / BLOCK] = true;
+            assert_true(blocks <= MIXED + (i >= windows / BLOCK * BLOCK));
+        }
+    }
+    assert_true(changed > windows * EPOCHS / 2);
+    assert_true(firsts[0] != firsts[1] || firsts[1] != firsts[2]);
+    ash_dataset_close(dataset);
 }
 
 /* Every epoch is every window once, epochs differ, seeds differ, and step and slot are one number. */
@@ -421,6 +467,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_windows, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_epochs, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(test_block_order, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_threads, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_cut_does_not_matter, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(test_bad_folders, scratch_open, scratch_close),

@@ -1,0 +1,86 @@
+/* Waiting for a job, with its output as it comes. */
+#include "cmd/jobs_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/interrupt.h"
+
+#define LOOK_MS 200
+#define EXIT_INTERRUPTED 130
+
+/* Output that grows: a file, or what the back end gives. */
+struct tail {
+    int fd;         /* -1: not open, or not there yet */
+    size_t printed; /* bytes of what the back end gives */
+};
+
+static void print_given(struct tail *tail, const struct ash_jobs_ops *ops, const char *id)
+{
+    struct ash_str text = {0};
+
+    if (ops->output(id, &text, NULL) == 0 && text.size_bytes > tail->printed) { /* none yet: later */
+        fwrite(text.data + tail->printed, 1, text.size_bytes - tail->printed, stdout);
+        tail->printed = text.size_bytes;
+        fflush(stdout);
+    }
+    ash_str_fini(&text);
+}
+
+static void print_more(struct tail *tail, const char *path)
+{
+    char piece[65536];
+    ssize_t got;
+
+    if (tail->fd < 0 && path[0] != '\0') tail->fd = open(path, O_RDONLY | O_CLOEXEC);
+    while (tail->fd >= 0 && (got = read(tail->fd, piece, sizeof(piece))) > 0)
+        fwrite(piece, 1, (size_t)got, stdout);
+    fflush(stdout);
+}
+
+static int end_code(const struct ash_jobs_entry *entry)
+{
+    if (entry->code >= 0) return entry->code;
+    return entry->phase == ASH_JOBS_DONE ? 0 : 1;
+}
+
+int ash_cmd_await_job(const struct ash_jobs_ops *ops, const char *id, bool print_output, struct ash_err *err)
+{
+    struct tail tail = {.fd = -1};
+    int rc;
+
+    ash_interrupt_install();
+    for (;;) {
+        struct ash_jobs_list list = {0};
+        struct ash_jobs_entry entry;
+
+        rc = ops->list(id, &list, err);
+        if (rc < 0) break;
+        entry = list.entries[0];
+        ash_jobs_free(&list);
+        if (print_output && ops->output != NULL)
+            print_given(&tail, ops, id);
+        else if (print_output)
+            print_more(&tail, entry.log);
+        if (ash_jobs_has_ended(entry.phase)) {
+            if (entry.phase != ASH_JOBS_DONE)
+                fprintf(stderr, "job %s %s%s%s\n", id, ash_jobs_phase_name(entry.phase),
+                        entry.reason[0] != '\0' ? ": " : "", entry.reason);
+            rc = end_code(&entry);
+            break;
+        }
+        if (ash_interrupt_requested()) {
+            fprintf(stderr, "job %s goes on: `ashlar jobs wait %s` waits again, `ashlar jobs stop %s` ends it\n", id,
+                    id, id);
+            rc = EXIT_INTERRUPTED;
+            break;
+        }
+        poll(NULL, 0, LOOK_MS);
+    }
+    if (tail.fd >= 0) close(tail.fd);
+    return rc;
+}

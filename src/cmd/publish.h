@@ -1,0 +1,16 @@
+/* publish - what a process of a job tells its machine: its metrics, its steps and its collective calls, in mapped files
+ * that outlive it (base/metrics_page.h, base/ring_file.h). */
+#ifndef ASH_CMD_PUBLISH_H
+#define ASH_CMD_PUBLISH_H
+
+#include <stdbool.h>
+#include "collective/member/launch_env.h"
+
+/* Labels of a process of env's job: job, rank and run (NULL: none), into buf, which it returns. */
+const char *ash_publish_labels(const struct ash_launch_env *env, const char *run, char *buf, size_t buf_bytes);
+/* Publish metrics and collective calls in dir ("": do not). A failure is a warning: the job goes on unseen. */
+void ash_publish_start(const char *dir, const char *labels);
+/* Orderly end; is_failed: the calls stay for those who ask what happened. */
+void ash_publish_stop(bool is_failed);
+
+#endif

@@ -1,0 +1,188 @@
+/* ashlar submit: a job file to this machine, Slurm or Kubernetes. */
+#include "cmd/cmd.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "cmd/jobs_priv.h"
+#include "orchestrate/job/jobs.h"
+#include "orchestrate/job/spec.h"
+#include "train/job/job.h"
+
+struct submit_flags {
+    const char *to, *program, *kind, *scheduler;
+    bool dry_run, wait, follow;
+};
+
+#define FIELD(name) offsetof(struct submit_flags, name)
+static const struct ash_opt submit_opts[] = {
+    {"to", ASH_OPT_STRING, FIELD(to), NULL,
+     "local, slurm or kubernetes; default: Slurm or Kubernetes where one is known, else local", 0, 0, NULL},
+    {"dry_run", ASH_OPT_BOOL, FIELD(dry_run), NULL, "print exactly what would be sent, and send nothing", 0, 0, NULL},
+    {"wait", ASH_OPT_BOOL, FIELD(wait), NULL, "wait for the end of the job; the exit code is the job's", 0, 0, NULL},
+    {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "the same, and print what it prints", 0, 0, NULL},
+    {"kind", ASH_OPT_STRING, FIELD(kind), NULL,
+     "on Kubernetes: job, jobset, volcano, trainjob, pytorchjob, hyperpod or deployment; default: job, or deployment "
+     "for serve",
+     0, 0, NULL},
+    {"scheduler", ASH_OPT_STRING, FIELD(scheduler), NULL, "on Kubernetes: default, kueue, volcano or kai", 0, 0, NULL},
+    {"program", ASH_OPT_STRING, FIELD(program), NULL, "path of ashlar on the nodes; default: this one's", 0, 0, NULL},
+};
+static const struct ash_opt_table submit_table = {"", "flags", submit_opts, ASH_COUNT(submit_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar submit JOB.yaml [section.setting=value ...] [--to local|slurm|kubernetes]",
+    .about =
+        "Hands a job to a cluster. The section `job` of the file says what it asks for; the other sections are the\n"
+        "command's own. The same file runs alike everywhere: same ranks, same bits, same words for what went "
+        "wrong.",
+    .examples = "  ashlar submit job.yaml --dry-run\n"
+                "  ashlar submit job.yaml job.nodes=8 job.time=24h --to slurm --follow\n"
+                "  ashlar jobs why 1234",
+};
+
+/* What the words and the file say. */
+struct request {
+    struct submit_flags flags;
+    struct ash_spec spec;
+    char name[ASH_SPEC_NAME_MAX + 1];
+    const char *settings[ASH_SUBMISSION_WORDS_MAX];
+    size_t setting_count;
+};
+
+/* The words that override the file go to the nodes as they are; those of the section `job` are for us. */
+static void keep_settings(struct request *request, int argc, char **argv)
+{
+    for (int i = 1; i < argc && request->setting_count < ASH_COUNT(request->settings); i++)
+        if (argv[i][0] != '-' && strchr(argv[i], '=') != NULL && strncmp(argv[i], "job.", 4) != 0)
+            request->settings[request->setting_count++] = argv[i];
+}
+
+/* A training job that would be refused on every node is refused here. */
+static int check_training(const struct request *request, const char *job_file, struct ash_err *err)
+{
+    struct ash_job job;
+    struct ash_opt_binding bindings[ASH_JOB_SECTIONS];
+    struct ash_opts *opts = NULL;
+    int rc;
+
+    if (strcmp(request->spec.command, "train") != 0) return 0;
+    ash_job_bind(&job, bindings);
+    rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, err);
+    if (rc < 0) return rc;
+    ash_opts_pass_others(opts); /* sections that are not the training's (group, fabric): the nodes judge them */
+    rc = ash_opts_load_yaml(opts, job_file, err);
+    for (size_t i = 0; i < request->setting_count && rc == 0; i++) {
+        char key[256];
+        const char *equals = strchr(request->settings[i], '=');
+
+        snprintf(key, sizeof(key), "%.*s", (int)(equals - request->settings[i]), request->settings[i]);
+        rc = ash_opts_set(opts, key, equals + 1, NULL, err);
+    }
+    if (rc == 0) rc = ash_job_resolve(&job, err);
+    ash_opts_close(opts);
+    return rc;
+}
+
+/* Paths as nodes see them: absolute. */
+struct places {
+    char file[PATH_MAX], out[PATH_MAX], program[PATH_MAX];
+};
+
+static int find_places(const struct request *request, const char *job_file, struct places *places, struct ash_err *err)
+{
+    const char *out = request->spec.out;
+    char here[PATH_MAX];
+    bool is_absolute = out != NULL && (out[0] == '/' || strstr(out, "://") != NULL);
+    int used;
+
+    memset(places->program, 0, sizeof(places->program));
+    if (realpath(job_file, places->file) == NULL || getcwd(here, sizeof(here)) == NULL ||
+        readlink("/proc/self/exe", places->program, sizeof(places->program) - 1) < 0)
+        return ash_err_set(err, -errno, "%s: %s", job_file, strerror(errno));
+    used = out == NULL ? snprintf(places->out, sizeof(places->out), "%s/runs/%s", here, request->spec.name)
+                       : snprintf(places->out, sizeof(places->out), "%s%s%s", is_absolute ? "" : here,
+                                  is_absolute ? "" : "/", out);
+    if (used < 0 || (size_t)used >= sizeof(places->out))
+        return ash_err_set(err, -ENAMETOOLONG, "job.out: the path is too long");
+    return 0;
+}
+
+static int print_submission(const struct ash_jobs_ops *ops, const struct ash_submission *submission,
+                            struct ash_err *err)
+{
+    struct ash_str text = {0};
+    int rc = ops->print(submission, &text, err);
+
+    if (rc == 0) fputs(text.data, stdout);
+    ash_str_fini(&text);
+    return rc;
+}
+
+static int submit(const struct request *request, const char *job_file, struct ash_err *err)
+{
+    const struct submit_flags *flags = &request->flags;
+    char id[ASH_JOBS_ID_BYTES];
+    const struct ash_jobs_ops *ops = NULL;
+    struct places places;
+    struct ash_submission submission = {.spec = &request->spec,
+                                        .program = flags->program != NULL ? flags->program : places.program,
+                                        .job_file = places.file,
+                                        .out = places.out,
+                                        .settings = request->settings,
+                                        .setting_count = request->setting_count,
+                                        .kind = flags->kind,
+                                        .scheduler = flags->scheduler};
+    int rc = ash_jobs_choose(flags->to, &ops, err);
+
+    if (rc == 0) rc = find_places(request, job_file, &places, err);
+    if (rc < 0) return rc;
+    if (flags->dry_run) return print_submission(ops, &submission, err);
+    rc = ops->submit(&submission, id, err);
+    if (rc < 0) return rc;
+    printf("submitted %s to %s\n", id, ops->name);
+    fflush(stdout);
+    return flags->wait || flags->follow ? ash_cmd_await_job(ops, id, flags->follow, err) : 0;
+}
+
+static int run_submit(int argc, char **argv)
+{
+    struct request request = {0};
+    struct ash_opt_binding bindings[1 + ASH_SPEC_SECTIONS];
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    const char *words[1] = {NULL};
+    size_t count = 0;
+    bool help;
+    int code;
+
+    bindings[0] = (struct ash_opt_binding){&submit_table, &request.flags};
+    ash_spec_bind(&request.spec, bindings + 1);
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
+    ash_opts_pass_others(opts);
+    code = ash_cmd_parse(&usage, opts, argc, argv, words, ASH_COUNT(words), &count);
+    if (code == ASH_CMD_GO && count == 0) code = ash_cmd_misuse("submit", "what to submit? give a job file");
+    if (code == ASH_CMD_GO) {
+        keep_settings(&request, argc, argv);
+        if (ash_opts_load_yaml(opts, words[0], &err) < 0 || ash_opts_set_env(opts, &err) < 0 ||
+            ash_opts_parse_args(opts, argc - 1, argv + 1, words, ASH_COUNT(words), &count, &help, &err) < 0 ||
+            ash_spec_resolve(&request.spec, words[0], request.name, &err) < 0 ||
+            check_training(&request, words[0], &err) < 0) {
+            ash_cmd_fail(&err);
+            code = 2; /* starting it again does not help */
+        } else {
+            code = submit(&request, words[0], &err);
+            if (code < 0) code = ash_cmd_fail(&err);
+        }
+    }
+    ash_opts_close(opts);
+    return code;
+}
+
+const struct ash_cmd ash_cmd_submit = {"submit", "hand a job to this machine, Slurm or Kubernetes", run_submit};

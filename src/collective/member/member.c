@@ -1,0 +1,408 @@
+/* The membership machine: what goes in, and which part of it answers. */
+#include "collective/member/member_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+
+#define PAUSE_HEARTBEATS 5    /* a longer pause of this process is not the others' silence */
+#define PATIENCE_HEARTBEATS 3 /* for the owner to come to a planned meeting by itself */
+#define RETRY_RANK_NS 2000    /* what a coordinator needs for one message */
+
+/* ---- small things ------------------------------------------------------------------------------------------------ */
+
+struct ash_member_msg ash_member_message(const struct ash_member *member, enum ash_member_kind kind)
+{
+    return (struct ash_member_msg){.kind = kind,
+                                   .from = member->opts.id,
+                                   .epoch = member->view != NULL ? member->view->epoch : 0,
+                                   .proposal = member->view != NULL ? member->view->proposal : 0};
+}
+
+void ash_member_send(struct ash_member *member, uint64_t to, const struct ash_member_msg *msg)
+{
+    if (to != member->opts.id) member->opts.ops->send(member->opts.ctx, to, msg);
+}
+
+bool ash_member_ids_has(const struct ash_member_ids *ids, uint64_t id)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->ids[i] == id) return true;
+    return false;
+}
+
+void ash_member_ids_remove(struct ash_member_ids *ids, uint64_t id)
+{
+    for (size_t i = 0; i < ids->count; i++)
+        if (ids->ids[i] == id) ids->ids[i--] = ids->ids[--ids->count];
+}
+
+void ash_member_ids_add(struct ash_member_ids *ids, uint64_t id)
+{
+    if (ash_member_ids_has(ids, id)) return;
+    if (ids->count == ids->room) {
+        size_t room = ids->room > 0 ? 2 * ids->room : 4;
+        uint64_t *more = realloc(ids->ids, room * sizeof(*more));
+
+        if (more == NULL) return;
+        ids->ids = more;
+        ids->room = room;
+    }
+    ids->ids[ids->count++] = id;
+}
+
+void ash_member_suspect(struct ash_member *member, uint64_t id)
+{
+    ash_member_ids_add(&member->suspects, id);
+    ash_member_ids_add(&member->deaf, id);
+}
+
+uint64_t ash_member_retry_ns(const struct ash_member *member)
+{
+    size_t size = member->view != NULL ? member->view->size : 1;
+
+    return ash_max(member->opts.retry_ns, size * RETRY_RANK_NS);
+}
+
+void ash_member_meeting_close(struct ash_member *member, struct ash_member_meeting *meeting)
+{
+    if (meeting == NULL) return;
+    for (size_t r = 0; meeting->seats != NULL && r < meeting->size; r++)
+        free(meeting->seats[r].card);
+    free(meeting->seats);
+    free(meeting->answered);
+    free(meeting->answer_heard_ns);
+    ash_view_put(meeting->proposed);
+    if (member->meeting == meeting) member->meeting = NULL;
+    if (member->starting == meeting) member->starting = NULL;
+    free(meeting);
+}
+
+static void drop_accepted(struct ash_member *member)
+{
+    ash_view_put(member->accepted);
+    ash_view_put(member->accepted_before);
+    member->accepted = member->accepted_before = NULL;
+}
+
+void ash_member_end(struct ash_member *member, int code, const char *why)
+{
+    struct ash_member_event event = {
+        .kind = ASH_MEMBER_EVENT_ENDED, .view = member->view, .rank = member->rank, .code = code, .why = why};
+
+    if (member->state == ASH_MEMBER_ENDED) return;
+    ash_member_meeting_close(member, member->meeting);
+    ash_member_meeting_close(member, member->starting);
+    member->state = ASH_MEMBER_ENDED;
+    member->opts.ops->event(member->opts.ctx, &event);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+struct ash_member *ash_member_open(const struct ash_member_opts *opts, uint64_t now_ns)
+{
+    struct ash_member *member = calloc(1, sizeof(*member));
+
+    ash_assert(opts->id != 0 && opts->ops->send != NULL && opts->ops->event != NULL && opts->heartbeat_ns > 0);
+    if (member == NULL) return NULL;
+    member->opts = *opts;
+    member->now_ns = member->last_tick_ns = now_ns;
+    member->tell_at_ns = ASH_MEMBER_NEVER;
+    if (opts->card_bytes > 0 && (member->card = calloc(1, opts->card_bytes)) == NULL) {
+        free(member);
+        return NULL;
+    }
+    return member;
+}
+
+void ash_member_close(struct ash_member *member)
+{
+    if (member == NULL) return;
+    ash_member_meeting_close(member, member->meeting);
+    ash_member_meeting_close(member, member->starting);
+    for (size_t i = 0; i < member->joiner_count; i++)
+        free(member->joiners[i].card);
+    free(member->joiners);
+    free(member->dead.ids);
+    free(member->suspects.ids);
+    free(member->deaf.ids);
+    free(member->leavers.ids);
+    free(member->card);
+    drop_accepted(member);
+    ash_view_put(member->view);
+    ash_view_put(member->base);
+    free(member);
+}
+
+void ash_member_start(struct ash_member *member, struct ash_view *view)
+{
+    struct ash_member_event event = {.kind = ASH_MEMBER_EVENT_STARTED};
+
+    ash_view_get(view);
+    ash_view_put(member->view);
+    member->view = view;
+    member->rank = ash_view_find(view, member->opts.id);
+    ash_assert(member->rank < view->size);
+    drop_accepted(member);
+    ash_member_meeting_close(member, member->meeting);
+    member->state = ASH_MEMBER_RUNNING;
+    member->is_ready = member->wants_leave = member->network_fails = false;
+    member->dead.count = member->suspects.count = member->deaf.count = member->leavers.count = 0;
+    member->tell_at_ns = ASH_MEMBER_NEVER;
+    ash_member_join_expire(member, 0);
+    ash_member_watch_begin(member);
+    event.view = view;
+    event.rank = member->rank;
+    member->opts.ops->event(member->opts.ctx, &event);
+}
+
+void ash_member_begin(struct ash_member *member, struct ash_view *view, uint64_t now_ns)
+{
+    ash_assert(member->view == NULL);
+    member->now_ns = member->last_tick_ns = now_ns;
+    ash_member_start(member, view);
+    member->base = ash_view_get(view);
+}
+
+int ash_member_join(struct ash_member *member, const void *card, uint64_t now_ns)
+{
+    if (member->state != ASH_MEMBER_IDLE) return -EINVAL;
+    member->now_ns = member->last_tick_ns = now_ns;
+    if (card != NULL) memcpy(member->card, card, member->opts.card_bytes);
+    member->state = ASH_MEMBER_JOINING;
+    member->join_at_ns = now_ns;
+    return 0;
+}
+
+int ash_member_reform(struct ash_member *member, const struct ash_member_terms *terms, uint64_t now_ns)
+{
+    if (member->view == NULL || member->state == ASH_MEMBER_ENDED) return -EINVAL;
+    member->now_ns = now_ns;
+    member->terms = *terms;
+    if (terms->card != NULL) memcpy(member->card, terms->card, member->opts.card_bytes);
+    member->terms.card = NULL;
+    member->is_ready = true;
+    member->has_agreed = false;
+    member->ready_since_ns = now_ns;
+    if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, ASH_MEMBER_NEVER);
+    member->tell_at_ns = ASH_MEMBER_NEVER; /* it knows */
+    member->hello_at_ns = now_ns;
+    ash_member_form_ready(member);
+    return 0;
+}
+
+void ash_member_abort(struct ash_member *member, uint64_t subject, int code, const char *why, uint64_t now_ns)
+{
+    struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_LOST);
+
+    member->now_ns = now_ns;
+    if (member->state != ASH_MEMBER_RUNNING) return;
+    msg.subject = subject;
+    msg.loss = ASH_MEMBER_ABORTED;
+    msg.code = code;
+    msg.why = why;
+    ash_member_lose(member, &msg, 0);
+}
+
+void ash_member_want_leave(struct ash_member *member, uint64_t now_ns)
+{
+    member->now_ns = now_ns;
+    member->wants_leave = true;
+    member->heartbeat_at_ns = now_ns; /* says so with the next ones */
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+/* The sender has not heard of this epoch: if it belongs to it, it has accepted the view and may start it. */
+static void help_behind(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    bool is_in = ash_view_find(member->view, msg->from) != SIZE_MAX;
+    struct ash_member_msg answer;
+
+    if (msg->kind == ASH_MEMBER_ACCEPT || msg->kind == ASH_MEMBER_STARTED || msg->kind == ASH_MEMBER_STALE) return;
+    if (!is_in && (member->base != member->view || msg->epoch == 0)) return; /* not sure that this epoch runs */
+    answer = ash_member_message(member, is_in ? ASH_MEMBER_START : ASH_MEMBER_STALE);
+    if (is_in) answer.view = member->view;
+    ash_member_send(member, msg->from, &answer);
+}
+
+/* The sender is further. Returns true where this process has caught up, so that the message is of its own epoch. */
+static bool catch_up(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    struct ash_member_msg question = ash_member_message(member, ASH_MEMBER_HEARTBEAT);
+    struct ash_view *known = NULL;
+
+    if (member->state == ASH_MEMBER_OVER && member->accepted != NULL && member->accepted->proposal == msg->proposal)
+        known = member->accepted;
+    if (member->state == ASH_MEMBER_OVER && member->accepted_before != NULL &&
+        member->accepted_before->proposal == msg->proposal)
+        known = member->accepted_before;
+    if (known != NULL) {
+        ash_member_start(member, known);
+        return true;
+    }
+    ash_member_send(member, msg->from, &question); /* the answer is a start, or that this process is stale */
+    return false;
+}
+
+static void on_stale(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    if (member->view == NULL || msg->epoch <= member->view->epoch) return;
+    if (catch_up(member, msg)) return;
+    ash_member_end(member, -ESTALE, msg->why);
+}
+
+static void on_leave(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    struct ash_member_event news = {.kind = ASH_MEMBER_EVENT_NEWS, .view = member->view, .rank = member->rank};
+
+    if (member->state == ASH_MEMBER_OVER && member->is_ready && member->terms.leaves)
+        ash_member_end(member, 0, NULL);
+    else if (member->state == ASH_MEMBER_RUNNING && !ash_member_ids_has(&member->leavers, msg->from)) {
+        ash_member_ids_add(&member->leavers, msg->from);
+        member->opts.ops->event(member->opts.ctx, &news);
+    }
+}
+
+/* A message of this process's own epoch, from one of its members. */
+static void on_own_epoch(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    uint64_t patience_ns = PATIENCE_HEARTBEATS * member->opts.heartbeat_ns;
+
+    switch (msg->kind) {
+    case ASH_MEMBER_HEARTBEAT:
+        ash_member_watch_heartbeat(member, msg);
+        break;
+    case ASH_MEMBER_LOST:
+        ash_member_lose(member, msg, 0);
+        break;
+    case ASH_MEMBER_LEAVE:
+        on_leave(member, msg);
+        break;
+    case ASH_MEMBER_HELLO:
+    case ASH_MEMBER_ACK:
+        if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, member->now_ns + patience_ns);
+        if (member->state != ASH_MEMBER_OVER) break;
+        member->network_fails = member->network_fails || msg->network_fails;
+        if (msg->kind == ASH_MEMBER_HELLO)
+            ash_member_form_receive(member, msg);
+        else
+            ash_member_follow_receive(member, msg);
+        break;
+    case ASH_MEMBER_PROPOSE:
+    case ASH_MEMBER_START:
+    case ASH_MEMBER_END:
+        ash_member_follow_receive(member, msg);
+        break;
+    default:
+        break;
+    }
+}
+
+void ash_member_receive(struct ash_member *member, const struct ash_member_msg *msg, uint64_t now_ns)
+{
+    member->now_ns = now_ns;
+    if (member->state == ASH_MEMBER_ENDED || member->state == ASH_MEMBER_IDLE || msg->from == member->opts.id) return;
+    if (member->state == ASH_MEMBER_LEAVING && msg->kind != ASH_MEMBER_STARTED) return;
+    if (msg->kind == ASH_MEMBER_JOIN) {
+        ash_member_join_receive(member, msg);
+    } else if (msg->kind == ASH_MEMBER_STALE) {
+        on_stale(member, msg);
+    } else if (msg->kind == ASH_MEMBER_ACCEPT || msg->kind == ASH_MEMBER_STARTED) {
+        ash_member_form_receive(member, msg);
+    } else if (msg->kind == ASH_MEMBER_START || member->view == NULL) {
+        ash_member_follow_receive(member, msg);
+    } else if (msg->epoch < member->view->epoch) {
+        help_behind(member, msg);
+    } else if (msg->epoch == member->view->epoch || catch_up(member, msg)) {
+        if (msg->proposal == member->view->proposal && ash_view_find(member->view, msg->from) != SIZE_MAX)
+            on_own_epoch(member, msg);
+    }
+}
+
+/* ---- peers and time ---------------------------------------------------------------------------------------------- */
+
+void ash_member_peer_died(struct ash_member *member, uint64_t id, uint64_t now_ns)
+{
+    struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_LOST);
+
+    member->now_ns = now_ns;
+    if (member->state == ASH_MEMBER_ENDED) return;
+    ash_member_join_expire(member, id);
+    if (member->state == ASH_MEMBER_OVER) ash_member_form_lose(member, id, true); /* a joiner, perhaps */
+    if (member->view == NULL || ash_view_find(member->view, id) == SIZE_MAX || id == member->opts.id) return;
+    msg.subject = id;
+    msg.loss = ASH_MEMBER_DIED;
+    msg.code = -ECONNRESET;
+    ash_member_lose(member, &msg, 0);
+}
+
+void ash_member_peer_unreachable(struct ash_member *member, uint64_t id, uint64_t now_ns)
+{
+    member->now_ns = now_ns;
+    if (member->state != ASH_MEMBER_OVER || !member->network_fails) return;
+    ash_member_form_lose(member, id, false);
+    if (ash_view_find(member->view, id) == member->candidate && member->candidate != member->rank) {
+        ash_member_suspect(member, id);
+        ash_member_choose(member);
+    }
+}
+
+static uint64_t sooner(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+/* This process was asleep: the others' silence is not theirs. */
+static void forgive(struct ash_member *member, uint64_t gap_ns)
+{
+    uint64_t now_ns = member->now_ns;
+
+    for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
+        member->neighbours[i].heard_ns = sooner(member->neighbours[i].heard_ns + gap_ns, now_ns);
+    member->candidate_ns = sooner(member->candidate_ns + gap_ns, now_ns);
+    for (size_t r = 0; member->meeting != NULL && r < member->meeting->size; r++)
+        member->meeting->seats[r].heard_ns = sooner(member->meeting->seats[r].heard_ns + gap_ns, now_ns);
+}
+
+void ash_member_tick(struct ash_member *member, uint64_t now_ns)
+{
+    uint64_t gap_ns = now_ns - member->last_tick_ns;
+
+    member->now_ns = member->last_tick_ns = now_ns;
+    if (gap_ns > PAUSE_HEARTBEATS * member->opts.heartbeat_ns) forgive(member, gap_ns);
+    if (member->state == ASH_MEMBER_RUNNING) ash_member_watch_tick(member);
+    if (member->state == ASH_MEMBER_OVER || member->state == ASH_MEMBER_JOINING) ash_member_follow_tick(member);
+    if (member->meeting != NULL || member->starting != NULL) ash_member_form_tick(member);
+}
+
+uint64_t ash_member_next_ns(const struct ash_member *member)
+{
+    uint64_t next_ns = ASH_MEMBER_NEVER;
+
+    if (member->state == ASH_MEMBER_RUNNING) next_ns = member->heartbeat_at_ns;
+    if (member->state == ASH_MEMBER_JOINING) next_ns = member->join_at_ns;
+    if (member->state == ASH_MEMBER_OVER) next_ns = sooner(member->hello_at_ns, member->tell_at_ns);
+    if (member->meeting != NULL) next_ns = sooner(next_ns, member->meeting->retry_at_ns);
+    if (member->starting != NULL) next_ns = sooner(next_ns, member->starting->retry_at_ns);
+    return next_ns;
+}
+
+struct ash_view *ash_member_view(const struct ash_member *member)
+{
+    return member->view;
+}
+
+bool ash_member_is_running(const struct ash_member *member)
+{
+    return member->state == ASH_MEMBER_RUNNING;
+}
+
+void ash_member_news(const struct ash_member *member, size_t *joiners_out, size_t *leavers_out)
+{
+    *joiners_out = member->joiner_count;
+    *leavers_out = member->leavers.count;
+}

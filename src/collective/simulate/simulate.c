@@ -1,0 +1,549 @@
+/* Virtual time and network: a heap of events, one per message, timer and fault. */
+#include "collective/simulate/simulate_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/rng.h"
+
+#define MS 1000000ull
+#define TAKE_NS 2000 /* what a process needs for one message */
+#define UNREACHABLE_NS (60 * MS)
+#define SETTLE_LIMIT_S 60.0
+#define ID_SHIFT 24 /* of the incarnation in a process's id */
+#define SPARES_MAX 65536
+
+/* ---- random numbers and the queue -------------------------------------------------------------------------------- */
+
+uint64_t ash_sim_below(struct ash_sim *sim, uint64_t bound)
+{
+    return ash_rng_below(sim->opts.seed, 0, sim->draws++, bound);
+}
+
+uint64_t ash_sim_between(struct ash_sim *sim, double from_s, double to_s)
+{
+    return (uint64_t)((from_s + (to_s - from_s) * ash_rng_uniform(sim->opts.seed, 0, sim->draws++)) * 1e9);
+}
+
+static bool is_before(const struct ash_sim_event *a, const struct ash_sim_event *b)
+{
+    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
+}
+
+static void push(struct ash_sim *sim, const struct ash_sim_event *event)
+{
+    size_t at = sim->heap_count;
+
+    if (at == sim->heap_room) {
+        size_t room = ash_max(2 * sim->heap_room, 1024);
+        struct ash_sim_event *more = realloc(sim->heap, room * sizeof(*more));
+
+        if (more == NULL) {
+            sim->is_out_of_memory = true;
+            return;
+        }
+        sim->heap = more;
+        sim->heap_room = room;
+    }
+    sim->heap_count++;
+    while (at > 0 && is_before(event, &sim->heap[(at - 1) / 4])) {
+        sim->heap[at] = sim->heap[(at - 1) / 4];
+        at = (at - 1) / 4;
+    }
+    sim->heap[at] = *event;
+}
+
+static struct ash_sim_event pop(struct ash_sim *sim)
+{
+    struct ash_sim_event top = sim->heap[0], last = sim->heap[--sim->heap_count];
+    size_t at = 0;
+
+    for (;;) {
+        size_t first = 4 * at + 1, best = first;
+
+        if (first >= sim->heap_count) break;
+        for (size_t i = first + 1; i < first + 4 && i < sim->heap_count; i++)
+            if (is_before(&sim->heap[i], &sim->heap[best])) best = i;
+        if (!is_before(&sim->heap[best], &last)) break;
+        sim->heap[at] = sim->heap[best];
+        at = best;
+    }
+    sim->heap[at] = last;
+    return top;
+}
+
+static struct ash_sim_event make_event(struct ash_sim *sim, uint64_t at_ns, enum ash_sim_event_kind kind, uint32_t slot)
+{
+    return (struct ash_sim_event){.at_ns = at_ns,
+                                  .order = sim->order++,
+                                  .kind = kind,
+                                  .slot = slot,
+                                  .incarnation = sim->processes[slot].incarnation};
+}
+
+void ash_sim_post(struct ash_sim *sim, uint64_t at_ns, enum ash_sim_event_kind kind, uint32_t slot, uint64_t other)
+{
+    struct ash_sim_event event = make_event(sim, at_ns, kind, slot);
+
+    event.other = other;
+    push(sim, &event);
+}
+
+/* ---- messages ---------------------------------------------------------------------------------------------------- */
+
+static uint64_t id_of(const struct ash_sim_process *process)
+{
+    return ((uint64_t)process->incarnation << ID_SHIFT | process->slot) + 1;
+}
+
+struct ash_sim_process *ash_sim_find(struct ash_sim *sim, uint64_t id)
+{
+    size_t slot = (id - 1) & ((1u << ID_SHIFT) - 1);
+    struct ash_sim_process *process = slot < sim->opts.ranks ? &sim->processes[slot] : NULL;
+
+    return process != NULL && id_of(process) == id ? process : NULL;
+}
+
+static bool is_far(const struct ash_sim_cut *cut, uint32_t host)
+{
+    return host == cut->far_host || ash_rng_below(cut->salt, host, 0, 100) < cut->share;
+}
+
+bool ash_sim_connects(const struct ash_sim *sim, uint32_t from, uint32_t to)
+{
+    if (from == to) return true;
+    for (size_t i = 0; i < ASH_SIM_CUTS; i++) {
+        const struct ash_sim_cut *cut = &sim->cuts[i];
+        bool from_far, to_far;
+
+        if (!cut->is_set) continue;
+        from_far = is_far(cut, from);
+        to_far = is_far(cut, to);
+        if (from_far != to_far && (!cut->is_one_way || from_far)) return false;
+    }
+    return true;
+}
+
+static struct ash_member_msg *copy_message(struct ash_sim *sim, const struct ash_member_msg *msg)
+{
+    struct ash_member_msg *copy = sim->spare_count > 0 ? sim->spare[--sim->spare_count] : malloc(sizeof(*copy));
+
+    if (copy == NULL) {
+        sim->is_out_of_memory = true;
+        return NULL;
+    }
+    *copy = *msg;
+    copy->why = NULL; /* sentences are for people */
+    ash_view_get(copy->view);
+    return copy;
+}
+
+static void drop_message(struct ash_sim *sim, struct ash_member_msg *msg)
+{
+    ash_view_put(msg->view);
+    if (sim->spare_count < SPARES_MAX)
+        sim->spare[sim->spare_count++] = msg;
+    else
+        free(msg);
+}
+
+static uint64_t draw_delay(struct ash_sim *sim)
+{
+    uint64_t delay_ns = 20000 + ash_sim_below(sim, 80000);
+
+    if (sim->spike > 0 && ash_rng_uniform(sim->opts.seed, 1, sim->draws++) < sim->spike)
+        delay_ns += ash_sim_between(sim, 0.001, 0.3);
+    return delay_ns;
+}
+
+/* A contact for a joiner: somebody of the last view that ran. */
+static struct ash_sim_process *draw_contact(struct ash_sim *sim)
+{
+    const struct ash_sim_view *known = sim->last != NULL ? sim->last : sim->views;
+    struct ash_sim_process *process;
+
+    if (known == NULL) return NULL;
+    if (sim->views != NULL && ash_sim_below(sim, 2) == 0) known = sim->views;
+    process = ash_sim_find(sim, known->view->members[ash_sim_below(sim, known->view->size)].id);
+    return process;
+}
+
+static void post_message(struct ash_sim *sim, struct ash_sim_process *to, const struct ash_member_msg *msg)
+{
+    struct ash_sim_event event;
+    uint64_t at_ns = sim->now_ns + draw_delay(sim);
+
+    if (at_ns < to->free_ns) at_ns = to->free_ns;
+    to->free_ns = at_ns + TAKE_NS;
+    event = make_event(sim, at_ns, ASH_SIM_MESSAGE, to->slot);
+    event.msg = copy_message(sim, msg);
+    if (event.msg != NULL) push(sim, &event);
+}
+
+static void send(void *ctx, uint64_t to_id, const struct ash_member_msg *msg)
+{
+    struct ash_sim_process *from = ctx, *to;
+    struct ash_sim *sim = from->sim;
+    uint32_t host;
+
+    sim->result->messages++;
+    if (sim->opts.plant == ASH_SIMULATE_PLANT_DEAF && msg->kind == ASH_MEMBER_START) return;
+    to = to_id == ASH_MEMBER_ANY ? draw_contact(sim) : ash_sim_find(sim, to_id);
+    if (to == NULL && to_id == ASH_MEMBER_ANY) return;
+    host = sim->processes[(to_id == ASH_MEMBER_ANY ? to->slot : (to_id - 1) & ((1u << ID_SHIFT) - 1))].host;
+    if (sim->host_is_dead[host] || !ash_sim_connects(sim, from->host, host)) {
+        if (to_id != ASH_MEMBER_ANY)
+            ash_sim_post(sim, sim->now_ns + UNREACHABLE_NS, ASH_SIM_UNREACHABLE, from->slot, to_id);
+        return;
+    }
+    if (to == NULL || to->life == ASH_SIM_DEAD || to->life == ASH_SIM_ABSENT || to->life == ASH_SIM_OUT) {
+        if (to_id != ASH_MEMBER_ANY && ash_sim_connects(sim, host, from->host))
+            ash_sim_post(sim, sim->now_ns + draw_delay(sim), ASH_SIM_DIED, from->slot, to_id);
+        return;
+    }
+    if (sim->loss > 0 && ash_rng_uniform(sim->opts.seed, 2, sim->draws++) < sim->loss) return;
+    post_message(sim, to, msg);
+    if (sim->loss > 0 && ash_sim_below(sim, 50) == 0) post_message(sim, to, msg); /* twice */
+}
+
+/* ---- the register ------------------------------------------------------------------------------------------------ */
+
+/* It is on the first host, or on whichever network that belongs to. */
+static int decide(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t *winner_out)
+{
+    struct ash_sim_process *process = ctx;
+    struct ash_sim *sim = process->sim;
+
+    if (sim->opts.plant == ASH_SIMULATE_PLANT_RIGHT) return 1;
+    if (!ash_sim_connects(sim, process->host, 0) || !ash_sim_connects(sim, 0, process->host)) return -EHOSTUNREACH;
+    if (epoch >= sim->entry_room) {
+        size_t room = 2 * ((size_t)epoch + 16);
+        uint64_t *more = realloc(sim->entries, room * sizeof(*more));
+
+        if (more == NULL) return -ENOMEM;
+        memset(more + sim->entry_room, 0, (room - sim->entry_room) * sizeof(*more));
+        sim->entries = more;
+        sim->entry_room = room;
+    }
+    if (sim->entries[epoch] == 0) sim->entries[epoch] = proposal;
+    *winner_out = sim->entries[epoch];
+    return sim->entries[epoch] == proposal;
+}
+
+/* ---- processes --------------------------------------------------------------------------------------------------- */
+
+static void on_over(struct ash_sim *sim, struct ash_sim_process *process, const struct ash_member_event *event)
+{
+    uint64_t late_ns = ash_sim_below(sim, 20) == 0 ? ash_sim_between(sim, 0.05, 0.4) : ash_sim_between(sim, 0, 0.005);
+
+    ash_sim_leave(sim, process);
+    process->over_ns = sim->now_ns;
+    ash_sim_post(sim, sim->now_ns + late_ns, ASH_SIM_READY, process->slot, 0);
+    if (event->loss != ASH_MEMBER_RESTRUCTURED && (sim->opts.faults & ASH_SIMULATE_FOLLOW) != 0 &&
+        sim->faults_end_ns == 0 && event->rank == 1 && ash_sim_below(sim, 4) == 0) {
+        struct ash_sim_process *first = ash_sim_find(sim, event->view->members[0].id);
+
+        if (first != NULL) ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0, 0.03), ASH_SIM_KILL, first->slot, 0);
+    }
+}
+
+static void on_event(void *ctx, const struct ash_member_event *event)
+{
+    struct ash_sim_process *process = ctx;
+    struct ash_sim *sim = process->sim;
+
+    switch (event->kind) {
+    case ASH_MEMBER_EVENT_OVER:
+        on_over(sim, process, event);
+        break;
+    case ASH_MEMBER_EVENT_STARTED:
+        ash_sim_waited(sim, process);
+        if (process->over_ns > 0 && (double)(sim->now_ns - process->over_ns) * 1e-9 > sim->result->form_s)
+            sim->result->form_s = (double)(sim->now_ns - process->over_ns) * 1e-9;
+        process->over_ns = 0;
+        process->is_leaving = false;
+        ash_sim_enter(sim, process, event->view);
+        break;
+    case ASH_MEMBER_EVENT_ENDED:
+        ash_sim_waited(sim, process);
+        ash_sim_leave(sim, process);
+        process->life = ASH_SIM_OUT; /* its supervisor starts it again, as a joiner */
+        sim->pending++;
+        ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0.1, 0.5), ASH_SIM_RESTART, process->slot, 0);
+        break;
+    case ASH_MEMBER_EVENT_NEWS:
+        break; /* asked for at every step's edge */
+    }
+}
+
+static void schedule(struct ash_sim *sim, struct ash_sim_process *process)
+{
+    uint64_t next_ns = ash_member_next_ns(process->member);
+
+    if (next_ns < sim->now_ns) next_ns = sim->now_ns; /* overdue */
+    if (next_ns >= process->tick_at_ns || process->life != ASH_SIM_ALIVE) return;
+    process->tick_at_ns = next_ns;
+    ash_sim_post(sim, next_ns, ASH_SIM_TICK, process->slot, 0);
+}
+
+static void begin_process(struct ash_sim *sim, struct ash_sim_process *process)
+{
+    struct ash_member_opts opts = sim->machine;
+
+    opts.id = id_of(process);
+    opts.ctx = process;
+    ash_member_close(process->member);
+    process->member = ash_member_open(&opts, sim->now_ns);
+    if (process->member == NULL) sim->is_out_of_memory = true;
+    process->life = ASH_SIM_ALIVE;
+    process->tick_at_ns = ASH_SIM_NEVER;
+    process->waits_since_ns = ASH_SIM_NEVER;
+    process->held_step = process->kept_step = -1;
+    process->over_ns = process->asleep_ns = process->free_ns = 0;
+    process->is_leaving = false;
+}
+
+void ash_sim_restart(struct ash_sim *sim, struct ash_sim_process *process)
+{
+    if (sim->host_is_dead[process->host]) return;
+    process->incarnation++;
+    begin_process(sim, process);
+    if (sim->is_out_of_memory) return;
+    ash_member_join(process->member, NULL, sim->now_ns);
+    schedule(sim, process);
+}
+
+void ash_sim_kill(struct ash_sim *sim, struct ash_sim_process *process)
+{
+    static const int around[] = {-1, 1, 2};
+    const struct ash_view *view;
+    size_t rank;
+
+    if (process->life != ASH_SIM_ALIVE && process->life != ASH_SIM_ASLEEP) return;
+    view = ash_member_view(process->member);
+    rank = view != NULL ? ash_view_find(view, id_of(process)) : SIZE_MAX;
+    ash_sim_leave(sim, process);
+    process->life = ASH_SIM_DEAD;
+    for (size_t i = 0; rank != SIZE_MAX && i < 3; i++) { /* tree neighbours have a connection to it */
+        size_t other = around[i] < 0 ? (rank - 1) / 2 : 2 * rank + (size_t)around[i];
+        struct ash_sim_process *neighbour;
+
+        if ((around[i] < 0 && rank == 0) || other >= view->size) continue;
+        neighbour = ash_sim_find(sim, view->members[other].id);
+        if (neighbour != NULL && !sim->host_is_dead[process->host] &&
+            ash_sim_connects(sim, process->host, neighbour->host))
+            ash_sim_post(sim, sim->now_ns + draw_delay(sim), ASH_SIM_DIED, neighbour->slot, id_of(process));
+    }
+}
+
+/* ---- events ------------------------------------------------------------------------------------------------------ */
+
+static void be_ready(struct ash_sim *sim, struct ash_sim_process *process)
+{
+    struct ash_member_terms terms = {.leaves = process->is_leaving};
+
+    if (process->waits_since_ns == ASH_SIM_NEVER) process->waits_since_ns = sim->now_ns;
+    process->asleep_ns = 0;
+    if (process->over_ns == 0) process->over_ns = sim->now_ns;
+    ash_sim_leave(sim, process);
+    ash_member_reform(process->member, &terms, sim->now_ns);
+}
+
+/* All ranks of a view that runs come to a step's edge; where joiners or leavers wait, they re-form. */
+void ash_sim_meet_at_edge(struct ash_sim *sim, struct ash_sim_view *known)
+{
+    struct ash_sim_process *first = ash_sim_find(sim, known->view->members[0].id);
+    uint64_t proposal = known->view->proposal;
+    size_t joiners = 0, leavers = 0;
+
+    if (first != NULL) ash_member_news(first->member, &joiners, &leavers);
+    if (joiners + leavers == 0) return;
+    for (size_t r = 0; r < known->view->size; r++) {
+        struct ash_sim_process *process = ash_sim_find(sim, known->view->members[r].id);
+
+        if (process != NULL)
+            ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0, 0.005), ASH_SIM_READY, process->slot, proposal);
+    }
+}
+
+/* Something for the machine of an awake process. */
+static void feed(struct ash_sim *sim, struct ash_sim_process *process, const struct ash_sim_event *event)
+{
+    struct ash_member *member = process->member;
+
+    switch (event->kind) {
+    case ASH_SIM_MESSAGE:
+        ash_member_receive(member, event->msg, sim->now_ns);
+        break;
+    case ASH_SIM_TICK:
+        if (process->tick_at_ns == event->at_ns) process->tick_at_ns = ASH_SIM_NEVER;
+        ash_member_tick(member, sim->now_ns);
+        break;
+    case ASH_SIM_DIED:
+        ash_member_peer_died(member, event->other, sim->now_ns);
+        break;
+    case ASH_SIM_UNREACHABLE:
+        ash_member_peer_unreachable(member, event->other, sim->now_ns);
+        break;
+    case ASH_SIM_READY:
+        if (event->other == 0 || (process->view != NULL && process->view->view->proposal == event->other))
+            be_ready(sim, process);
+        break;
+    default:
+        break;
+    }
+    if (process->life == ASH_SIM_ALIVE) schedule(sim, process);
+}
+
+/* Of a process that sleeps: it finds everything when it wakes. */
+static void defer(struct ash_sim *sim, const struct ash_sim_process *process, const struct ash_sim_event *event)
+{
+    struct ash_sim_event later = *event;
+
+    later.at_ns = process->wake_ns + 1;
+    later.order = sim->order++;
+    push(sim, &later);
+}
+
+static void happen(struct ash_sim *sim, struct ash_sim_event *event)
+{
+    struct ash_sim_process *process = &sim->processes[event->slot];
+
+    switch (event->kind) {
+    case ASH_SIM_STEP:
+        ash_sim_step(sim, event->other);
+        return;
+    case ASH_SIM_RESTART:
+        sim->pending--;
+        if (process->life == ASH_SIM_DEAD || process->life == ASH_SIM_OUT) ash_sim_restart(sim, process);
+        return;
+    case ASH_SIM_FAULT:
+    case ASH_SIM_KILL:
+    case ASH_SIM_WAKE:
+    case ASH_SIM_HEAL:
+    case ASH_SIM_QUIET:
+        ash_sim_faults_happen(sim, event);
+        return;
+    default:
+        break;
+    }
+    if (event->incarnation == process->incarnation && process->life == ASH_SIM_ASLEEP) {
+        if (event->kind == ASH_SIM_TICK) process->tick_at_ns = process->wake_ns + 1;
+        defer(sim, process, event);
+        return;
+    }
+    if (event->incarnation == process->incarnation && process->life == ASH_SIM_ALIVE) feed(sim, process, event);
+    if (event->msg != NULL) drop_message(sim, event->msg);
+}
+
+/* ---- a run ------------------------------------------------------------------------------------------------------- */
+
+/* The first view, in which all have met. */
+static int begin_all(struct ash_sim *sim)
+{
+    struct ash_view *view = ash_view_new(sim->opts.ranks, 0);
+
+    if (view == NULL) return -ENOMEM;
+    for (size_t r = 0; r < sim->opts.ranks; r++) {
+        struct ash_sim_process *process = &sim->processes[r];
+
+        *process =
+            (struct ash_sim_process){.sim = sim, .slot = (uint32_t)r, .host = (uint32_t)(r / sim->opts.per_host)};
+        view->members[r] = (struct ash_view_member){.id = id_of(process), .rank_before = ASH_VIEW_NEW};
+    }
+    view->proposal = 1;
+    view->epoch = 1;
+    ash_assert(ash_view_seal(view) == 0);
+    for (size_t r = 0; r < sim->opts.ranks && !sim->is_out_of_memory; r++) {
+        begin_process(sim, &sim->processes[r]);
+        if (!sim->is_out_of_memory) ash_member_begin(sim->processes[r].member, view, 0);
+        if (!sim->is_out_of_memory) schedule(sim, &sim->processes[r]);
+    }
+    ash_view_put(view);
+    return sim->is_out_of_memory ? -ENOMEM : 0;
+}
+
+static int open_sim(struct ash_sim *sim, const struct ash_simulate_opts *opts, struct ash_simulate_result *result)
+{
+    uint64_t silent_ns = (uint64_t)(opts->silent_s * 1e9);
+
+    *sim = (struct ash_sim){.opts = *opts, .result = result, .finished_step = -1};
+    sim->opts.per_host = ash_max(opts->per_host, 1);
+    sim->hosts = ash_div_up(opts->ranks, sim->opts.per_host);
+    sim->processes = calloc(opts->ranks, sizeof(*sim->processes));
+    sim->host_is_dead = calloc(sim->hosts, sizeof(*sim->host_is_dead));
+    sim->spare = calloc(SPARES_MAX, sizeof(*sim->spare));
+    if (sim->processes == NULL || sim->host_is_dead == NULL || sim->spare == NULL) return -ENOMEM;
+    sim->has_register = opts->right == ASH_SIMULATE_RIGHT_DRAWN ? ash_sim_below(sim, 2) == 0
+                                                                : opts->right == ASH_SIMULATE_RIGHT_REGISTER;
+    if (opts->plant == ASH_SIMULATE_PLANT_RIGHT) sim->has_register = true;
+    if (opts->plant == ASH_SIMULATE_PLANT_FOREVER) silent_ns = UINT64_MAX / 16;
+    sim->ops = (struct ash_member_ops){.send = send, .event = on_event, .decide = sim->has_register ? decide : NULL};
+    sim->machine = (struct ash_member_opts){.ops = &sim->ops,
+                                            .heartbeat_ns = 100 * MS,
+                                            .silent_ns = silent_ns,
+                                            .retry_ns = 20 * MS,
+                                            .yield_ns = silent_ns < UINT64_MAX / 16 ? silent_ns : 3000 * MS,
+                                            .ready_ns = 5000 * MS};
+    return begin_all(sim);
+}
+
+static void close_sim(struct ash_sim *sim)
+{
+    for (size_t i = 0; i < sim->heap_count; i++)
+        if (sim->heap[i].msg != NULL) drop_message(sim, sim->heap[i].msg);
+    for (size_t r = 0; sim->processes != NULL && r < sim->opts.ranks; r++)
+        ash_member_close(sim->processes[r].member);
+    ash_sim_views_free(sim);
+    while (sim->spare_count > 0)
+        free(sim->spare[--sim->spare_count]);
+    free(sim->spare);
+    free(sim->heap);
+    free(sim->processes);
+    free(sim->host_is_dead);
+    free(sim->entries);
+}
+
+/* Once faults have ended, until all run one view. */
+static bool is_done(struct ash_sim *sim)
+{
+    if (sim->is_over || sim->is_out_of_memory || sim->heap_count == 0) return true;
+    if (sim->pending > 0) {
+        sim->faults_end_ns = 0;
+        return false;
+    }
+    if (sim->faults_end_ns == 0) sim->faults_end_ns = sim->now_ns;
+    return ash_sim_is_settled(sim) || (double)(sim->now_ns - sim->faults_end_ns) * 1e-9 > SETTLE_LIMIT_S;
+}
+
+int ash_simulate_run(const struct ash_simulate_opts *opts, struct ash_simulate_result *result_out)
+{
+    struct ash_sim sim;
+    uint64_t look_at_ns = 0;
+    int rc;
+
+    ash_assert(opts->ranks > 0 && opts->ranks < (1u << ID_SHIFT) && opts->silent_s > 0);
+    *result_out = (struct ash_simulate_result){.is_good = true};
+    rc = open_sim(&sim, opts, result_out);
+    if (rc == 0) {
+        ash_sim_faults_plan(&sim);
+        while (sim.now_ns < look_at_ns || !is_done(&sim)) {
+            struct ash_sim_event event;
+
+            if (sim.now_ns >= look_at_ns) look_at_ns = sim.now_ns + 5 * MS;
+            if (sim.heap_count == 0 || sim.is_over || sim.is_out_of_memory) break;
+            event = pop(&sim);
+            ash_assert(event.at_ns >= sim.now_ns);
+            sim.now_ns = event.at_ns;
+            result_out->events++;
+            happen(&sim, &event);
+        }
+        ash_sim_conclude(&sim);
+        if (sim.is_out_of_memory) rc = -ENOMEM;
+    }
+    close_sim(&sim);
+    return rc;
+}

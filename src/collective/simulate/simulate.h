@@ -1,0 +1,66 @@
+/* simulate - the membership code of this program (member/member.h) under a virtual clock and network: thousands of
+ * processes on hosts, messages that are late, lost and out of order, cuts in both or one direction, processes and hosts
+ * that die, sleep, come back and leave. Everything is drawn from a seed, so a run that fails can be repeated.
+ *
+ * Held to be true, at every moment:
+ *   one side    steps are finished by one view at a time, and never by an older one again
+ *   bounded     nobody waits for a view longer than its own limits allow
+ *   settled     once faults end, all that live run one view, within a limit
+ *   not lost    a view goes on from the last finished step, as long as one process lives that holds it */
+#ifndef ASH_COLLECTIVE_SIMULATE_SIMULATE_H
+#define ASH_COLLECTIVE_SIMULATE_SIMULATE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#define ASH_SIMULATE_TEXT_BYTES 256
+
+/* What happens to processes and network; a set of these. */
+enum ash_simulate_fault {
+    ASH_SIMULATE_CRASH = 1,   /* processes die; their hosts say so */
+    ASH_SIMULATE_HOST = 2,    /* hosts die without a word */
+    ASH_SIMULATE_PAUSE = 4,   /* processes sleep and wake */
+    ASH_SIMULATE_CUT = 8,     /* hosts cannot reach each other, in one or both directions */
+    ASH_SIMULATE_NOISE = 16,  /* messages are lost, late, out of order */
+    ASH_SIMULATE_LEAVE = 32,  /* processes leave as planned */
+    ASH_SIMULATE_FOLLOW = 64, /* the coordinator dies during the meeting */
+    ASH_SIMULATE_ALL = 127,
+};
+
+/* A mistake that is made on purpose, to see that it is caught. */
+enum ash_simulate_plant {
+    ASH_SIMULATE_NO_PLANT,
+    ASH_SIMULATE_PLANT_RIGHT,   /* every side is told that it may go on */
+    ASH_SIMULATE_PLANT_FOREVER, /* silence is never noticed */
+    ASH_SIMULATE_PLANT_DEAF,    /* a view's start is never delivered */
+    ASH_SIMULATE_PLANT_FORGET,  /* survivors drop the last step when they form a view */
+};
+
+enum ash_simulate_right { ASH_SIMULATE_RIGHT_DRAWN, ASH_SIMULATE_RIGHT_REGISTER, ASH_SIMULATE_RIGHT_MAJORITY };
+
+struct ash_simulate_opts {
+    size_t ranks, per_host;
+    uint64_t seed;
+    unsigned faults;    /* enum ash_simulate_fault */
+    size_t fault_count; /* at most so many; 0: drawn, up to 6 */
+    enum ash_simulate_right right;
+    enum ash_simulate_plant plant;
+    double silent_s;
+};
+
+struct ash_simulate_result {
+    bool is_good, has_ended;                 /* the job ended in good order: no side was allowed to continue */
+    char violation[ASH_SIMULATE_TEXT_BYTES]; /* which of the four, when and how; empty where none */
+    double settle_s;                         /* from the end of the last fault until all run one view */
+    double form_s;                           /* the longest time from a loss that is known to the next view */
+    double virtual_s;
+    size_t faults, epochs, steps, fallbacks; /* fallbacks: nobody who held the last step lived */
+    size_t final_size;
+    uint64_t messages, events;
+};
+
+/* Run one. Returns 0 (look at result_out->is_good) or -ENOMEM. */
+int ash_simulate_run(const struct ash_simulate_opts *opts, struct ash_simulate_result *result_out);
+
+#endif

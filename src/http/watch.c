@@ -1,0 +1,318 @@
+/* Accepting and watching. libmicrohttpd does not see that a suspended client leaves, its timeout counts idleness only,
+ * and without descriptors it spins: so connections are accepted here, every one has a deadline, and epoll tells who has
+ * hung up. A connection is cut by shutting its socket down, which libmicrohttpd notices; the record is removed before
+ * the descriptor is closed, so no other connection can be hit. */
+#include "http/http_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/math.h"
+#include "base/socket.h"
+#include "base/thread.h"
+
+#define SCAN_MS 250
+#define PAUSE_NS 200000000ull /* without descriptors, accepting waits this long */
+#define EVENTS_MAX 64
+#define ACCEPTS_MAX 64   /* in one go */
+#define REFUSALS_MAX 128 /* connections over the limit that are told so at the same time */
+#define NS_PER_S 1e9
+#define TAG_LISTEN UINT64_MAX
+#define TAG_WAKE (UINT64_MAX - 1)
+#define NONE UINT32_MAX
+
+static uint64_t tag_of(const struct ash_http_watch *watch, const struct ash_http_connection *connection)
+{
+    return (uint64_t)connection->generation << 32 | (uint64_t)(connection - watch->slots);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+static struct ash_http_connection *take_slot(struct ash_http *http, int fd)
+{
+    struct ash_http_watch *watch = &http->watch;
+    struct ash_http_connection *connection = NULL;
+
+    pthread_mutex_lock(&watch->lock);
+    if (watch->first_free != NONE) {
+        connection = &watch->slots[watch->first_free];
+        watch->first_free = connection->next_free;
+        *connection = (struct ash_http_connection){.fd = fd,
+                                                   .generation = connection->generation + 1,
+                                                   .deadline_ns = ash_clock_ns() +
+                                                                  (uint64_t)(http->opts.header_seconds * NS_PER_S),
+                                                   .is_over_limit = watch->used >= http->opts.connections_max};
+        watch->used++;
+        if (connection->is_over_limit) atomic_fetch_add(&watch->refused, 1);
+    }
+    pthread_mutex_unlock(&watch->lock);
+    return connection;
+}
+
+static void free_slot(struct ash_http_watch *watch, struct ash_http_connection *connection)
+{
+    pthread_mutex_lock(&watch->lock);
+    connection->fd = -1;
+    connection->exchange = NULL;
+    connection->next_free = watch->first_free;
+    watch->first_free = (uint32_t)(connection - watch->slots);
+    watch->used--;
+    pthread_mutex_unlock(&watch->lock);
+}
+
+void ash_http_watch_notify(void *ctx, struct MHD_Connection *mhd, void **socket_ctx,
+                           enum MHD_ConnectionNotificationCode code)
+{
+    struct ash_http *http = ctx;
+    struct epoll_event event = {.events = EPOLLRDHUP | EPOLLET};
+    struct ash_http_connection *connection = *socket_ctx;
+    const union MHD_ConnectionInfo *info;
+
+    if (code == MHD_CONNECTION_NOTIFY_CLOSED) {
+        if (connection == NULL) return;
+        epoll_ctl(http->watch.epoll_fd, EPOLL_CTL_DEL, connection->fd, NULL);
+        free_slot(&http->watch, connection);
+        *socket_ctx = NULL;
+        return;
+    }
+    info = MHD_get_connection_info(mhd, MHD_CONNECTION_INFO_CONNECTION_FD);
+    if (info == NULL) return;
+    connection = take_slot(http, info->connect_fd);
+    *socket_ctx = connection;
+    if (connection == NULL) return;
+    event.data.u64 = tag_of(&http->watch, connection);
+    epoll_ctl(http->watch.epoll_fd, EPOLL_CTL_ADD, info->connect_fd, &event);
+}
+
+void ash_http_watch_enter(struct ash_http *http, struct ash_http_connection *connection, enum ash_http_phase phase,
+                          double seconds)
+{
+    if (connection == NULL) return;
+    pthread_mutex_lock(&http->watch.lock);
+    connection->phase = phase;
+    connection->deadline_ns = seconds > 0 ? ash_clock_ns() + (uint64_t)(seconds * NS_PER_S) : 0;
+    pthread_mutex_unlock(&http->watch.lock);
+}
+
+bool ash_http_watch_bind(struct ash_http *http, struct ash_http_connection *connection,
+                         struct ash_http_exchange *exchange)
+{
+    bool has_left;
+
+    if (connection == NULL) return false;
+    pthread_mutex_lock(&http->watch.lock);
+    connection->exchange = exchange;
+    has_left = connection->has_left;
+    pthread_mutex_unlock(&http->watch.lock);
+    return has_left;
+}
+
+void ash_http_watch_cut(struct ash_http *http, struct ash_http_exchange *exchange)
+{
+    struct ash_http_connection *connection = exchange->record;
+
+    if (connection == NULL) return;
+    pthread_mutex_lock(&http->watch.lock);
+    if (connection->fd >= 0 && connection->exchange == exchange) shutdown(connection->fd, SHUT_RDWR);
+    pthread_mutex_unlock(&http->watch.lock);
+}
+
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
+
+/* The exchange of a connection, kept for the caller, or NULL. The lock is held. */
+static struct ash_http_exchange *keep_exchange(const struct ash_http_connection *connection)
+{
+    if (connection->exchange != NULL) ash_http_exchange_get(connection->exchange);
+    return connection->exchange;
+}
+
+/* The client behind tag has closed its end. */
+static void hang_up(struct ash_http *http, uint64_t tag)
+{
+    struct ash_http_watch *watch = &http->watch;
+    struct ash_http_connection *connection = &watch->slots[(uint32_t)tag];
+    struct ash_http_exchange *exchange = NULL;
+
+    pthread_mutex_lock(&watch->lock);
+    if (connection->fd >= 0 && connection->generation == tag >> 32) {
+        connection->has_left = true; /* the edge is seen once, perhaps before the request is read */
+        exchange = keep_exchange(connection);
+    }
+    pthread_mutex_unlock(&watch->lock);
+    if (exchange == NULL) return;
+    ash_http_exchange_gone(exchange);
+    ash_http_exchange_put(exchange);
+}
+
+/* Cut the connections whose deadline has passed. */
+static void cut_late(struct ash_http *http)
+{
+    struct ash_http_watch *watch = &http->watch;
+    uint64_t now_ns = ash_clock_ns();
+
+    for (size_t i = 0; i < watch->slot_count; i++) {
+        struct ash_http_connection *connection = &watch->slots[i];
+        struct ash_http_exchange *exchange = NULL;
+
+        pthread_mutex_lock(&watch->lock);
+        if (connection->fd >= 0 && connection->deadline_ns != 0 && now_ns > connection->deadline_ns &&
+            !connection->was_cut) {
+            connection->was_cut = true;
+            shutdown(connection->fd, SHUT_RDWR);
+            exchange = keep_exchange(connection);
+        }
+        pthread_mutex_unlock(&watch->lock);
+        if (exchange == NULL) continue;
+        ash_http_exchange_gone(exchange);
+        ash_http_exchange_put(exchange);
+    }
+}
+
+/* Listen, or do not. */
+static void set_listening(struct ash_http_watch *watch, bool wanted)
+{
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = TAG_LISTEN};
+
+    if (watch->is_listening == wanted) return;
+    watch->is_listening = wanted;
+    epoll_ctl(watch->epoll_fd, wanted ? EPOLL_CTL_ADD : EPOLL_CTL_DEL, watch->listen_fd, &event);
+}
+
+static bool has_room(struct ash_http_watch *watch)
+{
+    bool has;
+
+    pthread_mutex_lock(&watch->lock);
+    has = watch->used < watch->slot_count - ACCEPTS_MAX;
+    pthread_mutex_unlock(&watch->lock);
+    return has;
+}
+
+static void pause_accepting(struct ash_http_watch *watch)
+{
+    set_listening(watch, false);
+    watch->resume_accept_ns = ash_clock_ns() + PAUSE_NS;
+}
+
+static void accept_all(struct ash_http *http)
+{
+    struct ash_http_watch *watch = &http->watch;
+    struct sockaddr_storage address;
+    int one = 1;
+
+    for (int i = 0; i < ACCEPTS_MAX; i++) {
+        socklen_t bytes = sizeof(address);
+        int fd = accept4(watch->listen_fd, (struct sockaddr *)&address, &bytes, SOCK_CLOEXEC | SOCK_NONBLOCK);
+
+        if (fd < 0 && (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM)) {
+            ash_log(ASH_LOG_WARN, "cannot accept a connection: %s; trying again in %.1f s", strerror(errno),
+                    (double)PAUSE_NS / NS_PER_S);
+            pause_accepting(watch);
+        }
+        if (fd < 0) return;
+        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
+        atomic_fetch_add(&watch->accepted, 1);
+        (void)MHD_add_connection(http->daemon, fd, (struct sockaddr *)&address, bytes); /* closes fd where it fails */
+    }
+    if (!has_room(watch)) pause_accepting(watch);
+}
+
+static void *watch_main(void *arg)
+{
+    struct ash_http *http = arg;
+    struct ash_http_watch *watch = &http->watch;
+    struct epoll_event events[EVENTS_MAX];
+    uint64_t scanned_ns = ash_clock_ns();
+
+    while (!atomic_load(&watch->is_stopping)) {
+        int count = epoll_wait(watch->epoll_fd, events, EVENTS_MAX, SCAN_MS);
+
+        for (int i = 0; i < count; i++) {
+            if (events[i].data.u64 == TAG_LISTEN)
+                accept_all(http);
+            else if (events[i].data.u64 != TAG_WAKE)
+                hang_up(http, events[i].data.u64);
+        }
+        if (!watch->is_listening && ash_clock_ns() >= watch->resume_accept_ns && has_room(watch))
+            set_listening(watch, true);
+        if (ash_clock_ns() - scanned_ns < (uint64_t)SCAN_MS * 1000000) continue;
+        scanned_ns = ash_clock_ns();
+        cut_late(http);
+    }
+    return NULL;
+}
+
+/* ---- open and close ---------------------------------------------------------------------------------------------- */
+
+static int init_slots(struct ash_http *http)
+{
+    struct ash_http_watch *watch = &http->watch;
+
+    watch->slot_count = http->opts.connections_max + REFUSALS_MAX + ACCEPTS_MAX;
+    watch->slots = calloc(watch->slot_count, sizeof(*watch->slots));
+    if (watch->slots == NULL) return -ENOMEM;
+    for (size_t i = 0; i < watch->slot_count; i++) {
+        watch->slots[i].fd = -1;
+        watch->slots[i].next_free = i + 1 < watch->slot_count ? (uint32_t)i + 1 : NONE;
+    }
+    return 0;
+}
+
+int ash_http_watch_init(struct ash_http *http, struct ash_err *err)
+{
+    struct ash_http_watch *watch = &http->watch;
+    struct epoll_event event = {.events = EPOLLIN, .data.u64 = TAG_WAKE};
+    int rc = init_slots(http);
+
+    if (rc < 0) return ash_err_set(err, rc, "no memory for %zu connections", http->opts.connections_max);
+    watch->epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+    watch->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (watch->epoll_fd < 0 || watch->wake_fd < 0)
+        return ash_err_set(err, -errno, "cannot watch connections: %s", strerror(errno));
+    epoll_ctl(watch->epoll_fd, EPOLL_CTL_ADD, watch->wake_fd, &event);
+    return 0;
+}
+
+int ash_http_watch_start(struct ash_http *http, struct ash_err *err)
+{
+    int rc;
+
+    set_listening(&http->watch, true);
+    rc = ash_thread_start(&http->watch.thread, watch_main, http);
+    if (rc < 0) return ash_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));
+    http->watch.has_thread = true;
+    return 0;
+}
+
+void ash_http_watch_stop(struct ash_http *http)
+{
+    struct ash_http_watch *watch = &http->watch;
+    uint64_t one = 1;
+
+    if (!watch->has_thread) return;
+    atomic_store(&watch->is_stopping, true);
+    if (write(watch->wake_fd, &one, sizeof(one)) < 0) ash_log(ASH_LOG_DEBUG, "eventfd: %s", strerror(errno));
+    pthread_join(watch->thread, NULL);
+    watch->has_thread = false;
+}
+
+void ash_http_watch_fini(struct ash_http *http)
+{
+    struct ash_http_watch *watch = &http->watch;
+    int fds[] = {watch->listen_fd, watch->epoll_fd, watch->wake_fd};
+
+    for (size_t i = 0; i < sizeof(fds) / sizeof(fds[0]); i++)
+        if (fds[i] >= 0) close(fds[i]);
+    free(watch->slots);
+    watch->slots = NULL;
+}

@@ -1,0 +1,47 @@
+/* spec - the `job:` section of a job file: what a job asks of a cluster, in words that mean the same on this machine,
+ * under Slurm and on Kubernetes. `ashlar submit` reads it; every other command accepts it and looks away. */
+#ifndef ASH_ORCHESTRATE_JOB_SPEC_H
+#define ASH_ORCHESTRATE_JOB_SPEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "base/opts.h"
+
+#define ASH_SPEC_NAME_MAX 52 /* bytes: Kubernetes adds an index to it, and a label has at most 63 */
+
+enum ash_spec_check { ASH_SPEC_CHECK_NONE, ASH_SPEC_CHECK_QUICK, ASH_SPEC_CHECK_DEEP };
+
+struct ash_spec_topology {
+    const char *required;  /* every node in one domain of this level; NULL: anywhere */
+    const char *preferred; /* as few domains of this level as can be */
+    int64_t group;         /* every so many nodes in rank order share a preferred domain; 0: no groups */
+};
+
+struct ash_spec {
+    const char *name, *command, *out;
+    int64_t nodes, min_nodes, spares;
+    int64_t procs, gpus, efa, cpus; /* of a node; procs 0: one per GPU, or one */
+    const char *memory;             /* of a node, as Kubernetes and Slurm write it: "64G" */
+    const char *time, *notice;      /* as written */
+    double time_s, notice_s;        /* resolved; time_s 0: no limit */
+    const char *queue, *account, *priority;
+    int64_t restarts;
+    int check; /* enum ash_spec_check */
+    const char *image, *kube_namespace, *service_account;
+    struct ash_opt_list mounts, env, exclude, slurm; /* env: NAME=VALUE; slurm: words for sbatch, passed through */
+    struct ash_spec_topology topology;
+};
+
+#define ASH_SPEC_SECTIONS 2
+
+/* One binding per table (job, job.topology), bound to spec: for ash_opts_open. */
+void ash_spec_bind(struct ash_spec *spec, struct ash_opt_binding bindings[ASH_SPEC_SECTIONS]);
+/* Check what one table row cannot and put numbers where a setting says "choose". job_file names the job where
+ * job.name does not. Returns 0 or -EINVAL with the setting and what would do. Strings that it makes live in buf. */
+int ash_spec_resolve(struct ash_spec *spec, const char *job_file, char buf[ASH_SPEC_NAME_MAX + 1], struct ash_err *err);
+
+/* Nodes that are asked for: those that compute, and spares. */
+size_t ash_spec_all_nodes(const struct ash_spec *spec);
+
+#endif

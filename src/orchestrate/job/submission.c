@@ -1,0 +1,73 @@
+/* The words that start a node's processes are the same on every back end. */
+#include "orchestrate/job/submission.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+
+static void add(struct ash_submission_words *words, const char *word)
+{
+    if (words->count < ASH_SUBMISSION_WORDS_MAX) words->items[words->count] = word;
+    words->count++;
+}
+
+static void add_number(struct ash_submission_words *words, const char *flag, size_t value)
+{
+    char *text = words->numbers[words->number_count++];
+
+    ash_assert(words->number_count <= ASH_COUNT(words->numbers));
+    snprintf(text, sizeof(words->numbers[0]), "%zu", value);
+    add(words, flag);
+    add(words, text);
+}
+
+/* Commands that keep a folder of the run and go on from it. */
+static bool has_run(const char *command)
+{
+    static const char *const names[] = {"train", "sft", "dpo", "reward", "rl"};
+
+    for (size_t i = 0; i < ASH_COUNT(names); i++)
+        if (strcmp(command, names[i]) == 0) return true;
+    return false;
+}
+
+int ash_submission_list_words(const struct ash_submission *submission, const struct ash_submission_place *place,
+                              struct ash_submission_words *words_out, struct ash_err *err)
+{
+    const struct ash_spec *spec = submission->spec;
+    size_t nodes = ash_spec_all_nodes(spec);
+
+    *words_out = (struct ash_submission_words){0};
+    add(words_out, submission->program);
+    add(words_out, "launch");
+    add_number(words_out, "--procs", nodes * (size_t)spec->procs);
+    add_number(words_out, "--nodes", nodes);
+    if (place->node_rank != NULL) {
+        add(words_out, "--node-rank");
+        add(words_out, place->node_rank);
+        add(words_out, "--master");
+        add(words_out, place->master);
+    }
+    add_number(words_out, "--restarts", (size_t)spec->restarts);
+    add_number(words_out, "--elastic", (size_t)(spec->min_nodes * spec->procs));
+    add_number(words_out, "--grace", (size_t)spec->notice_s);
+    if (spec->check != ASH_SPEC_CHECK_NONE) {
+        add(words_out, "--check");
+        add(words_out, spec->check == ASH_SPEC_CHECK_QUICK ? "quick" : "deep");
+    }
+    add(words_out, spec->command);
+    add(words_out, submission->job_file);
+    if (has_run(spec->command)) {
+        add(words_out, "--out");
+        add(words_out, submission->out);
+        add(words_out, "--resume");
+    }
+    for (size_t i = 0; i < submission->setting_count; i++)
+        add(words_out, submission->settings[i]);
+    if (words_out->count > ASH_SUBMISSION_WORDS_MAX)
+        return ash_err_set(err, -E2BIG, "more than %d words of settings: write them into the job file",
+                           ASH_SUBMISSION_WORDS_MAX);
+    return 0;
+}

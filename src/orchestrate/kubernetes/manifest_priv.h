@@ -1,0 +1,53 @@
+/* manifest_priv - pieces that the kinds of jobs share. Functions that return json_t give the reference to the caller,
+ * or NULL where memory ran out; building goes on with NULL, and the end result says so. */
+#ifndef ASH_ORCHESTRATE_KUBERNETES_MANIFEST_PRIV_H
+#define ASH_ORCHESTRATE_KUBERNETES_MANIFEST_PRIV_H
+
+#include <jansson.h>
+#include "orchestrate/kubernetes/manifest.h"
+
+#define ASH_KUBE_TASK "node" /* name of the replicas: one per node */
+#define ASH_KUBE_EXIT_BAD_SETTINGS 2
+#define ASH_KUBE_EXIT_SAVED 75
+#define ASH_KUBE_PORT 29500
+
+/* Where a pod finds its number and the first pod. */
+struct ash_kube_place {
+    const char *node_rank;  /* word for --node-rank */
+    const char *rank_field; /* NODE_RANK from this field of the pod; NULL: the number comes otherwise */
+    const char *master;     /* HOST:PORT */
+};
+
+/* {"apiVersion", "kind", "metadata": {name, namespace, labels}, "spec"}; takes spec. */
+json_t *ash_kube_object(const struct ash_kube_job *job, const char *api_version, const char *kind, json_t *spec);
+/* A pod template: {"metadata", "spec"}. */
+json_t *ash_kube_pod_template(const struct ash_kube_job *job, const struct ash_kube_place *place, struct ash_err *err);
+/* Labels that select the pods of the job. */
+json_t *ash_kube_labels(const struct ash_kube_job *job);
+/* The headless service by which pods find each other. */
+json_t *ash_kube_service(const struct ash_kube_job *job);
+
+/* The job itself, per kind; NULL with err where it cannot be. */
+json_t *ash_kube_plain_job(const struct ash_kube_job *job, struct ash_err *err);
+/* JobSet: one Job per node, so that a failure restarts one. */
+json_t *ash_kube_jobset(const struct ash_kube_job *job, struct ash_err *err);
+/* Volcano. */
+json_t *ash_kube_volcano_job(const struct ash_kube_job *job, struct ash_err *err);
+/* A TrainingRuntime of the job's own, for a TrainJob that names it. */
+json_t *ash_kube_training_runtime(const struct ash_kube_job *job, struct ash_err *err);
+/* Kubeflow Trainer. */
+json_t *ash_kube_train_job(const struct ash_kube_job *job, struct ash_err *err);
+/* Kubeflow training operator. */
+json_t *ash_kube_pytorch_job(const struct ash_kube_job *job, struct ash_err *err);
+/* HyperPod. */
+json_t *ash_kube_hyperpod_job(const struct ash_kube_job *job, struct ash_err *err);
+/* ashlar serve: replicas behind a service. */
+json_t *ash_kube_deployment(const struct ash_kube_job *job, struct ash_err *err);
+/* How many of those there are, by requests that wait. */
+json_t *ash_kube_autoscaler(const struct ash_kube_job *job);
+/* The service that clients of ashlar serve speak to. */
+json_t *ash_kube_front_service(const struct ash_kube_job *job);
+/* Volcano's gang for pods of other kinds. */
+json_t *ash_kube_pod_group(const struct ash_kube_job *job);
+
+#endif

@@ -1,0 +1,247 @@
+/* Conditions, phases and events, in the words that jobs have on every back end. */
+#include "orchestrate/kubernetes/status.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/assert.h"
+
+const struct ash_kube_resource ash_kube_resources[ASH_KUBE_RESOURCES] = {
+    {"Job", "/apis/batch/v1", "jobs"},
+    {"JobSet", "/apis/jobset.x-k8s.io/v1alpha2", "jobsets"},
+    {"Job", "/apis/batch.volcano.sh/v1alpha1", "jobs"},
+    {"TrainJob", "/apis/trainer.kubeflow.org/v1alpha1", "trainjobs"},
+    {"PyTorchJob", "/apis/kubeflow.org/v1", "pytorchjobs"},
+    {"HyperPodPyTorchJob", "/apis/sagemaker.amazonaws.com/v1", "hyperpodpytorchjobs"},
+};
+
+/* What is created beside jobs. */
+static const struct ash_kube_resource others[] = {
+    {"ConfigMap", "/api/v1", "configmaps"},
+    {"Service", "/api/v1", "services"},
+    {"Deployment", "/apis/apps/v1", "deployments"},
+    {"HorizontalPodAutoscaler", "/apis/autoscaling/v2", "horizontalpodautoscalers"},
+    {"PodGroup", "/apis/scheduling.volcano.sh/v1beta1", "podgroups"},
+    {"TrainingRuntime", "/apis/trainer.kubeflow.org/v1alpha1", "trainingruntimes"},
+};
+
+/* "/apis/batch/v1" is the path of "batch/v1"; "/api/v1" of "v1". */
+static bool is_of_version(const struct ash_kube_resource *resource, const char *api_version)
+{
+    const char *tail = strncmp(resource->api, "/apis/", 6) == 0 ? resource->api + 6 : resource->api + 5;
+
+    return strcmp(tail, api_version) == 0;
+}
+
+const struct ash_kube_resource *ash_kube_resource_of(const char *kind, const char *api_version)
+{
+    for (size_t i = 0; i < ASH_COUNT(others); i++)
+        if (strcmp(others[i].kind, kind) == 0 && is_of_version(&others[i], api_version)) return &others[i];
+    for (size_t i = 0; i < ASH_KUBE_RESOURCES; i++)
+        if (strcmp(ash_kube_resources[i].kind, kind) == 0 && is_of_version(&ash_kube_resources[i], api_version))
+            return &ash_kube_resources[i];
+    return NULL;
+}
+
+/* ---- phases ------------------------------------------------------------------------------------------------------ */
+
+static const char *text_at(const json_t *object, const char *key)
+{
+    const char *text = json_string_value(json_object_get(object, key));
+
+    return text != NULL ? text : "";
+}
+
+static double seconds_of(const char *time)
+{
+    struct tm when = {0};
+
+    return strptime(time, "%Y-%m-%dT%H:%M:%SZ", &when) != NULL ? (double)timegm(&when) : -1;
+}
+
+/* The condition of that type, if it is true. */
+static const json_t *true_condition(const json_t *status, const char *type)
+{
+    const json_t *conditions = json_object_get(status, "conditions");
+
+    for (size_t i = 0; i < json_array_size(conditions); i++) {
+        const json_t *condition = json_array_get(conditions, i);
+
+        if (strcmp(text_at(condition, "type"), type) == 0 && strcmp(text_at(condition, "status"), "True") == 0)
+            return condition;
+    }
+    return NULL;
+}
+
+static const struct {
+    const char *type;
+    enum ash_jobs_phase phase;
+} condition_phases[] = {
+    {"Complete", ASH_JOBS_DONE}, {"Completed", ASH_JOBS_DONE},    {"Succeeded", ASH_JOBS_DONE},
+    {"Failed", ASH_JOBS_FAILED}, {"Suspended", ASH_JOBS_WAITING}, {"Running", ASH_JOBS_RUNNING},
+};
+
+static void read_conditions(const json_t *status, struct ash_jobs_entry *entry)
+{
+    for (size_t i = 0; i < ASH_COUNT(condition_phases); i++) {
+        const json_t *condition = true_condition(status, condition_phases[i].type);
+
+        if (condition == NULL) continue;
+        entry->phase = condition_phases[i].phase;
+        if (entry->phase != ASH_JOBS_DONE)
+            snprintf(entry->reason, sizeof(entry->reason), "%.100s%s%.390s", text_at(condition, "reason"),
+                     text_at(condition, "message")[0] != '\0' ? ": " : "", text_at(condition, "message"));
+        return;
+    }
+}
+
+/* Volcano has one phase. */
+static void read_state(const json_t *status, struct ash_jobs_entry *entry)
+{
+    static const struct {
+        const char *phase;
+        enum ash_jobs_phase is;
+    } phases[] = {{"Running", ASH_JOBS_RUNNING},     {"Completing", ASH_JOBS_RUNNING}, {"Restarting", ASH_JOBS_RUNNING},
+                  {"Completed", ASH_JOBS_DONE},      {"Failed", ASH_JOBS_FAILED},      {"Terminated", ASH_JOBS_FAILED},
+                  {"Terminating", ASH_JOBS_RUNNING}, {"Aborting", ASH_JOBS_STOPPED},   {"Aborted", ASH_JOBS_STOPPED}};
+    const json_t *state = json_object_get(status, "state");
+
+    for (size_t i = 0; i < ASH_COUNT(phases); i++)
+        if (strcmp(text_at(state, "phase"), phases[i].phase) == 0) entry->phase = phases[i].is;
+    snprintf(entry->reason, sizeof(entry->reason), "%.300s", text_at(state, "reason"));
+}
+
+static size_t node_count(const json_t *spec)
+{
+    static const char *const keys[] = {"completions", "parallelism"};
+    size_t count = 0;
+
+    for (size_t i = 0; i < ASH_COUNT(keys) && count == 0; i++)
+        count = (size_t)json_integer_value(json_object_get(spec, keys[i]));
+    if (count == 0) count = (size_t)json_integer_value(json_object_get(json_object_get(spec, "trainer"), "numNodes"));
+    if (count == 0)
+        count = (size_t)json_integer_value(
+            json_object_get(json_array_get(json_object_get(spec, "replicatedJobs"), 0), "replicas"));
+    if (count == 0)
+        count =
+            (size_t)json_integer_value(json_object_get(json_array_get(json_object_get(spec, "tasks"), 0), "replicas"));
+    if (count == 0)
+        count = (size_t)json_integer_value(
+            json_object_get(json_array_get(json_object_get(spec, "replicaSpecs"), 0), "replicas"));
+    return count;
+}
+
+void ash_kube_read_job(const json_t *object, double now, struct ash_jobs_entry *entry_out)
+{
+    const json_t *metadata = json_object_get(object, "metadata"), *status = json_object_get(object, "status");
+    double created = seconds_of(text_at(metadata, "creationTimestamp"));
+
+    *entry_out = (struct ash_jobs_entry){.code = -1, .phase = ASH_JOBS_WAITING};
+    snprintf(entry_out->id, sizeof(entry_out->id), "%.*s", ASH_JOBS_ID_BYTES - 1, text_at(metadata, "name"));
+    snprintf(entry_out->name, sizeof(entry_out->name), "%.*s", ASH_JOBS_ID_BYTES - 1, text_at(metadata, "name"));
+    entry_out->nodes = node_count(json_object_get(object, "spec"));
+    entry_out->age_s = created >= 0 ? now - created : -1;
+    if (json_integer_value(json_object_get(status, "ready")) > 0 ||
+        json_integer_value(json_object_get(status, "active")) > 0)
+        entry_out->phase = ASH_JOBS_RUNNING;
+    read_conditions(status, entry_out);
+    if (json_is_object(json_object_get(status, "state"))) read_state(status, entry_out);
+    if (entry_out->phase == ASH_JOBS_DONE) entry_out->code = 0;
+}
+
+/* ---- why --------------------------------------------------------------------------------------------------------- */
+
+/* Does Kueue's workload belong to the job? It has the job's name in its own, or is owned by it. */
+static bool is_workload_of(const json_t *workload, const char *name)
+{
+    const json_t *owners = json_object_get(json_object_get(workload, "metadata"), "ownerReferences");
+
+    for (size_t i = 0; i < json_array_size(owners); i++)
+        if (strcmp(text_at(json_array_get(owners, i), "name"), name) == 0) return true;
+    return false;
+}
+
+/* Kueue: which quota it waits for, in Kueue's words. */
+static int add_workloads(const struct ash_kube_evidence *evidence, struct ash_str *text)
+{
+    static const char *const types[] = {"QuotaReserved", "Admitted", "PodsReady", "Evicted", "Preempted"};
+    int rc = 0;
+
+    for (size_t i = 0; i < json_array_size(evidence->workloads); i++) {
+        const json_t *workload = json_array_get(evidence->workloads, i);
+        const json_t *conditions = json_object_get(json_object_get(workload, "status"), "conditions");
+
+        if (!is_workload_of(workload, evidence->job->name)) continue;
+        rc = ash_str_addf(text, "Kueue: queue %s\n", text_at(json_object_get(workload, "spec"), "queueName"));
+        for (size_t c = 0; c < json_array_size(conditions) && rc == 0; c++) {
+            const json_t *condition = json_array_get(conditions, c);
+
+            for (size_t t = 0; t < ASH_COUNT(types) && rc == 0; t++)
+                if (strcmp(text_at(condition, "type"), types[t]) == 0)
+                    rc = ash_str_addf(text, "  %s is %s: %s\n", types[t], text_at(condition, "status"),
+                                      text_at(condition, "message"));
+        }
+    }
+    return rc;
+}
+
+/* Pods that no node takes, by what the scheduler says; equal sentences once. */
+static int add_pods(const struct ash_kube_evidence *evidence, struct ash_str *text)
+{
+    size_t waiting = 0;
+    const char *said = "";
+    int rc = 0;
+
+    for (size_t i = 0; i < json_array_size(evidence->pods); i++) {
+        const json_t *status = json_object_get(json_array_get(evidence->pods, i), "status");
+        const json_t *conditions = json_object_get(status, "conditions");
+
+        if (strcmp(text_at(status, "phase"), "Pending") != 0) continue;
+        waiting++;
+        for (size_t c = 0; c < json_array_size(conditions); c++) {
+            const json_t *condition = json_array_get(conditions, c);
+
+            if (strcmp(text_at(condition, "type"), "PodScheduled") == 0 &&
+                strcmp(text_at(condition, "status"), "False") == 0 && text_at(condition, "message")[0] != '\0')
+                said = text_at(condition, "message");
+        }
+    }
+    if (waiting > 0)
+        rc = ash_str_addf(text, "%zu of %zu pods have no node%s%s\n", waiting, json_array_size(evidence->pods),
+                          said[0] != '\0' ? ": " : "", said);
+    return rc;
+}
+
+#define EVENTS_MAX 5
+
+/* The newest warnings. */
+static int add_events(const struct ash_kube_evidence *evidence, struct ash_str *text)
+{
+    size_t count = json_array_size(evidence->events), shown = 0;
+    int rc = 0;
+
+    for (size_t i = count; i > 0 && shown < EVENTS_MAX && rc == 0; i--) {
+        const json_t *event = json_array_get(evidence->events, i - 1);
+
+        if (strcmp(text_at(event, "type"), "Warning") != 0) continue;
+        rc = ash_str_addf(text, "%s %s: %s: %s\n", text_at(json_object_get(event, "involvedObject"), "kind"),
+                          text_at(json_object_get(event, "involvedObject"), "name"), text_at(event, "reason"),
+                          text_at(event, "message"));
+        shown++;
+    }
+    return rc;
+}
+
+int ash_kube_explain(const struct ash_kube_evidence *evidence, struct ash_str *text_out, struct ash_err *err)
+{
+    const struct ash_jobs_entry *job = evidence->job;
+    int rc = ash_str_addf(text_out, "job %s is %s%s%s\n", job->id, ash_jobs_phase_name(job->phase),
+                          job->reason[0] != '\0' ? ": " : "", job->reason);
+
+    if (rc == 0) rc = add_workloads(evidence, text_out);
+    if (rc == 0) rc = add_pods(evidence, text_out);
+    if (rc == 0) rc = add_events(evidence, text_out);
+    return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
+}

@@ -1,0 +1,34 @@
+/* status - what Kubernetes' objects say of a job, read and put into words. Nothing is asked of a cluster here. */
+#ifndef ASH_ORCHESTRATE_KUBERNETES_STATUS_H
+#define ASH_ORCHESTRATE_KUBERNETES_STATUS_H
+
+#include <jansson.h>
+#include "ashlar/err.h"
+#include "base/str.h"
+#include "orchestrate/job/jobs.h"
+
+/* A kind of object that a job can be. */
+struct ash_kube_resource {
+    const char *kind, *api, *plural; /* "Job", "/apis/batch/v1", "jobs" */
+};
+
+#define ASH_KUBE_RESOURCES 6
+extern const struct ash_kube_resource ash_kube_resources[ASH_KUBE_RESOURCES]; /* kinds of jobs */
+/* Where objects of a kind are created: of jobs and of what goes with them. NULL: not one of ours. */
+const struct ash_kube_resource *ash_kube_resource_of(const char *kind, const char *api_version);
+
+/* A job's entry from its object. now is seconds since 1970. */
+void ash_kube_read_job(const json_t *object, double now, struct ash_jobs_entry *entry_out);
+
+/* What a job waits for. */
+struct ash_kube_evidence {
+    const struct ash_jobs_entry *job;
+    const json_t *workloads; /* items of Kueue's workloads; NULL: no Kueue */
+    const json_t *pods;      /* items */
+    const json_t *events;    /* items, of the pods and the job */
+};
+
+/* Append, in sentences, what the job waits for and who says so. Returns 0 or -ENOMEM. */
+int ash_kube_explain(const struct ash_kube_evidence *evidence, struct ash_str *text_out, struct ash_err *err);
+
+#endif

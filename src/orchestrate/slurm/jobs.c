@@ -1,0 +1,202 @@
+/* Jobs under Slurm, through its own programs: sbatch, squeue, scontrol, scancel. Nothing is linked, so any version will
+ * do; what they print is asked for field by field. */
+#include <errno.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/command.h"
+#include "base/file.h"
+#include "base/opts.h"
+#include "orchestrate/job/jobs.h"
+#include "orchestrate/slurm/queue.h"
+#include "orchestrate/slurm/script.h"
+
+#define LIMIT_S 30.0 /* a controller that is busy answers late */
+
+/* Run one of Slurm's programs; what it printed comes back in *text_out (may be NULL), which the caller frees. An exit
+ * code other than 0 is -EIO with what it said. */
+static int run(const char *const *argv, const char *input, struct ash_str *text_out, struct ash_err *err)
+{
+    struct ash_command_result result;
+    int rc = ash_command_run(&(struct ash_command){argv, input, LIMIT_S}, &result, err);
+
+    if (rc == -ENOENT) ash_err_prefix(err, rc, "Slurm is not installed here");
+    if (rc == 0 && result.code != 0) {
+        size_t length = strcspn(result.err.data, "\n");
+
+        rc = ash_err_set(err, -EIO, "%s: %.*s", argv[0], (int)length, result.err.data);
+    }
+    if (rc == 0 && text_out != NULL) {
+        *text_out = result.out;
+        result.out = (struct ash_str){0};
+    }
+    ash_command_free(&result);
+    return rc;
+}
+
+static bool is_here(void)
+{
+    struct ash_str text = {0};
+    int rc = run((const char *const[]){"scontrol", "ping", NULL}, NULL, &text, NULL);
+    bool is_up = rc == 0 && text.data != NULL && strstr(text.data, "UP") != NULL;
+
+    ash_str_fini(&text);
+    return is_up;
+}
+
+static int print(const struct ash_submission *submission, struct ash_str *text_out, struct ash_err *err)
+{
+    return ash_slurm_script(submission, text_out, err);
+}
+
+/* A job that can never start is refused here: some Slurms would let it wait for ever. */
+static int check_room(const struct ash_spec *spec, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    char partition[128];
+    size_t nodes = 0;
+    const char *const argv[] = {"sinfo",     "--noheader", "--format=%P|%D", spec->queue != NULL ? "--partition" : NULL,
+                                spec->queue, NULL};
+    int rc = run(argv, NULL, &text, err);
+
+    if (rc == 0) nodes = ash_slurm_partition_nodes(text.data, spec->queue, partition, sizeof(partition));
+    ash_str_fini(&text);
+    if (rc < 0) return rc;
+    if (partition[0] == '\0' && spec->queue != NULL)
+        return ash_err_set(err, -EINVAL, "job.queue: Slurm has no partition '%.60s' (sinfo lists them)", spec->queue);
+    if (partition[0] != '\0' && ash_spec_all_nodes(spec) > nodes)
+        return ash_err_set(err, -EINVAL,
+                           "the job asks for %zu nodes (job.nodes and job.spares), and partition %s has %zu",
+                           ash_spec_all_nodes(spec), partition, nodes);
+    return 0;
+}
+
+static int submit(const struct ash_submission *submission, char id_out[ASH_JOBS_ID_BYTES], struct ash_err *err)
+{
+    struct ash_str script = {0}, answer = {0};
+    int rc = ash_slurm_script(submission, &script, err);
+
+    if (rc == 0) rc = check_room(submission->spec, err);
+    if (rc == 0) rc = ash_dir_make(submission->out, err); /* where its output goes */
+    if (rc == 0) rc = run((const char *const[]){"sbatch", "--parsable", NULL}, script.data, &answer, err);
+    if (rc == 0) {
+        answer.data[strcspn(answer.data, ";\n")] = '\0';
+        snprintf(id_out, ASH_JOBS_ID_BYTES, "%s", answer.data);
+    }
+    ash_str_fini(&script);
+    ash_str_fini(&answer);
+    return rc;
+}
+
+/* Jobs that squeue still has: of this user, or the one named. */
+static int list_queue(const char *id, struct ash_jobs_list *list_out, struct ash_err *err)
+{
+    char user[32];
+    struct ash_str text = {0};
+    const char *argv[] = {"squeue",
+                          "--noheader",
+                          "--states=all",
+                          "--format=" ASH_SLURM_QUEUE_FORMAT,
+                          id != NULL ? "--jobs" : "--user",
+                          id != NULL ? id : user,
+                          NULL};
+    int rc;
+
+    snprintf(user, sizeof(user), "%u", (unsigned)getuid());
+    rc = run(argv, NULL, &text, err);
+    if (rc == 0) rc = ash_slurm_read_queue(text.data, ash_clock_wall_s(), list_out, err);
+    ash_str_fini(&text);
+    return rc;
+}
+
+/* Where its output goes, and its exit code. */
+static void add_facts(const char *id, struct ash_jobs_entry *entry)
+{
+    struct ash_str text = {0};
+    char code[32];
+
+    if (run((const char *const[]){"scontrol", "--oneliner", "show", "job", id, NULL}, NULL, &text, NULL) == 0) {
+        ash_slurm_value(text.data, "StdOut", entry->log, sizeof(entry->log));
+        ash_slurm_value(text.data, "ExitCode", code, sizeof(code)); /* code:signal */
+        if (ash_jobs_has_ended(entry->phase)) entry->code = (int)strtol(code, NULL, 10);
+    }
+    ash_str_fini(&text);
+}
+
+static int list(const char *id, struct ash_jobs_list *list_out, struct ash_err *err)
+{
+    size_t before = list_out->count;
+    int rc = list_queue(id, list_out, err);
+
+    if (id == NULL || (rc < 0 && rc != -EIO)) return rc;
+    if (rc == -EIO || list_out->count == before)
+        return ash_err_set(err, -ENOENT, "Slurm knows no job %.60s (it forgets them some minutes after their end)", id);
+    add_facts(id, &list_out->entries[before]);
+    return 0;
+}
+
+static int show(const char *id, struct ash_str *text_out, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    int rc = run((const char *const[]){"scontrol", "show", "job", id, NULL}, NULL, &text, err);
+
+    if (rc == 0) rc = ash_str_adds(text_out, text.data);
+    ash_str_fini(&text);
+    return rc < 0 ? ash_err_prefix(err, rc, "job %.60s", id) : 0;
+}
+
+static int why(const char *id, struct ash_str *text_out, struct ash_err *err)
+{
+    struct ash_jobs_list jobs = {0};
+    struct ash_str facts = {0}, others = {0}, nodes = {0};
+    int rc = list(id, &jobs, err);
+
+    if (rc == 0) rc = run((const char *const[]){"scontrol", "--oneliner", "show", "job", id, NULL}, NULL, &facts, err);
+    if (rc == 0)
+        rc = run((const char *const[]){"squeue", "--noheader", "--states=running", "--format=%i|%j|%u|%D|%L|%P", NULL},
+                 NULL, &others, err);
+    if (rc == 0)
+        rc = run((const char *const[]){"sinfo", "--noheader", "--format=%P|%t|%D|%E", NULL}, NULL, &nodes, err);
+    if (rc == 0)
+        rc = ash_slurm_explain(
+            &(struct ash_slurm_evidence){
+                .job = &jobs.entries[0], .facts = facts.data, .running = others.data, .nodes = nodes.data},
+            text_out, err);
+    ash_str_fini(&facts);
+    ash_str_fini(&others);
+    ash_str_fini(&nodes);
+    ash_jobs_free(&jobs);
+    return rc;
+}
+
+/* The steps get the signal, and the batch script with them: it does not requeue what its user stopped. */
+static int stop(const char *id, struct ash_err *err)
+{
+    return run((const char *const[]){"scancel", id, NULL}, NULL, NULL, err);
+}
+
+static int hold(const char *id, struct ash_err *err)
+{
+    return run((const char *const[]){"scontrol", "hold", id, NULL}, NULL, NULL, err);
+}
+
+static int release(const char *id, struct ash_err *err)
+{
+    return run((const char *const[]){"scontrol", "release", id, NULL}, NULL, NULL, err);
+}
+
+const struct ash_jobs_ops ash_jobs_slurm = {.name = "slurm",
+                                            .is_here = is_here,
+                                            .print = print,
+                                            .submit = submit,
+                                            .list = list,
+                                            .show = show,
+                                            .why = why,
+                                            .stop = stop,
+                                            .hold = hold,
+                                            .release = release};

@@ -1,0 +1,37 @@
+/* queue - what Slurm's programs print about its queue, read and put into words. No program is run here. */
+#ifndef ASH_ORCHESTRATE_SLURM_QUEUE_H
+#define ASH_ORCHESTRATE_SLURM_QUEUE_H
+
+#include "ashlar/err.h"
+#include "base/str.h"
+#include "orchestrate/job/jobs.h"
+
+/* id, name, user, state, reason, nodes, when submitted: one line per job. */
+#define ASH_SLURM_QUEUE_FORMAT "%i|%j|%u|%T|%r|%D|%V"
+
+/* Append the jobs of squeue's lines. now is the time since 1970, in seconds. Returns 0, -ENOMEM, or -EINVAL for a line
+ * that is no job. */
+int ash_slurm_read_queue(const char *text, double now, struct ash_jobs_list *list_out, struct ash_err *err);
+
+/* Nodes of the partition called name (NULL: the default one) in sinfo's lines PARTITION|COUNT; its name comes back in
+ * buf, empty where there is none. */
+size_t ash_slurm_partition_nodes(const char *text, const char *name, char *buf, size_t buf_bytes);
+
+/* Reason in Slurm's word ("Resources") and what it means; NULL: a word that this version does not know. */
+const char *ash_slurm_reason(const char *word);
+/* The value of KEY=VALUE in a line of `scontrol --oneliner show`, up to the next space, in buf; "" where there is
+ * none. Returns buf. */
+const char *ash_slurm_value(const char *line, const char *key, char *buf, size_t buf_bytes);
+
+struct ash_slurm_evidence {
+    const struct ash_jobs_entry *job;
+    const char *facts;   /* scontrol --oneliner show job */
+    const char *running; /* squeue: id|name|user|nodes|time left|partition */
+    const char *nodes;   /* sinfo: partition|state|count|reason */
+};
+
+/* Append, in sentences: what the job waits for, who holds it, when it would start, what would make it sooner. Returns 0
+ * or -ENOMEM. */
+int ash_slurm_explain(const struct ash_slurm_evidence *evidence, struct ash_str *text_out, struct ash_err *err);
+
+#endif

@@ -1,0 +1,297 @@
+/* Whole objects brought here, as files under their own names: models, tokenizers, what programs open by path. */
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/math.h"
+#include "storage/io_priv.h"
+#include "storage/namespace/namespace_priv.h"
+#include "storage/s3/url.h"
+
+#define WINDOW_BYTES ((size_t)32 << 20)
+
+/* A fetch of one or many objects that is under way. */
+struct fetch {
+    struct ash_namespace *space;
+    const struct ash_namespace_watch *watch;
+    struct ash_object *object;
+    uint64_t at, done_bytes, total_bytes;
+};
+
+static int tell(struct fetch *fetch, size_t bytes, struct ash_err *err)
+{
+    fetch->done_bytes += bytes;
+    if (ash_interrupt_requested()) return ash_err_set(err, -EINTR, "stopped");
+    if (fetch->watch == NULL) return 0;
+    return fetch->watch->progress(fetch->watch->ctx, fetch->object->key, fetch->done_bytes,
+                                  ash_max(fetch->total_bytes, fetch->done_bytes), err);
+}
+
+static int take(void *ctx, const void *data, size_t size_bytes, struct ash_err *err)
+{
+    struct fetch *fetch = ctx;
+    struct ash_object *object = fetch->object;
+    const char *from = data;
+
+    for (size_t done = 0; done < size_bytes;) {
+        ssize_t bytes = pwrite(object->fd, from + done, size_bytes - done, (off_t)(fetch->at + done));
+
+        if (bytes < 0 && errno == EINTR) continue;
+        if (bytes <= 0) return ash_io_fail(err, bytes < 0 ? -errno : -EIO, fetch->space->folder, "write");
+        done += (size_t)bytes;
+    }
+    if (ash_extents_add(object->extents, fetch->at, data, size_bytes) < 0)
+        return ash_io_fail(err, -EIO, fetch->space->folder, "write");
+    fetch->at += size_bytes;
+    ash_namespace_count(fetch->space, size_bytes);
+    return tell(fetch, size_bytes, err);
+}
+
+/* Nothing is here yet: from the first byte to the last, compared with the checksum of the place. */
+static int stream(struct fetch *fetch, struct ash_err *err)
+{
+    const struct ash_s3_sink sink = {take, fetch};
+    int rc = ash_namespace_tier(fetch->space, err);
+
+    fetch->at = 0;
+    if (rc == 0) rc = ash_tier_stream(fetch->space->tier, fetch->object->key, &sink, err);
+    if (rc == -EBADMSG) ash_extents_drop(fetch->object->extents, 0, fetch->object->size_bytes);
+    if (rc >= 0 && fetch->at != fetch->object->size_bytes)
+        rc = ash_err_set(err, -ESTALE, "%.200s: the object has changed while it was read", fetch->object->key);
+    return rc < 0 ? rc : 0;
+}
+
+/* Something is here: it is checked, and the rest is fetched. */
+static int complete(struct fetch *fetch, struct ash_err *err)
+{
+    uint64_t size_bytes = fetch->object->size_bytes;
+    char *window = malloc(WINDOW_BYTES);
+    int rc = window != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory");
+
+    for (uint64_t at = 0; rc == 0 && at < size_bytes;) {
+        struct ash_object_range range = {fetch->object, at, ash_min(WINDOW_BYTES, (size_t)(size_bytes - at)), window};
+
+        rc = ash_namespace_read(fetch->space, &range, 1, err);
+        if (rc == 0) rc = tell(fetch, range.size_bytes, err);
+        at += range.size_bytes;
+    }
+    free(window);
+    return rc;
+}
+
+/* Is the file what it was when the object was all here? */
+static bool is_whole(const struct ash_object *object)
+{
+    struct stat info;
+
+    return object->extents == NULL || (ash_extents_whole(object->extents) != 0 && fstat(object->fd, &info) == 0 &&
+                                       (uint64_t)info.st_size == object->size_bytes &&
+                                       ash_namespace_stamp(&info) == ash_extents_whole(object->extents));
+}
+
+static int fetch_object(struct fetch *fetch, struct ash_object *object, struct ash_err *err)
+{
+    struct stat info;
+    int rc;
+
+    fetch->object = object;
+    if (is_whole(object)) return 0;
+    if (ftruncate(object->fd, (off_t)object->size_bytes) < 0) return ash_io_fail(err, -errno, object->key, "write");
+    rc = ash_extents_bytes(object->extents) == 0 ? stream(fetch, err) : complete(fetch, err);
+    if (rc == 0 && !ash_extents_cover(object->extents))
+        rc = ash_err_set(err, -ENOSPC, "%.200s: there is no room for it in %.200s", object->key, fetch->space->folder);
+    if (rc == 0 && fstat(object->fd, &info) == 0)
+        rc = ash_extents_set_whole(object->extents, ash_namespace_stamp(&info));
+    return rc;
+}
+
+static int add_path(const struct ash_object *object, struct ash_str *path, struct ash_err *err)
+{
+    struct ash_namespace *space = object->space;
+    struct ash_journal_entry entry;
+    char buf[PATH_MAX], file[64];
+    int rc;
+
+    if (path == NULL) return 0;
+    if (object->extents != NULL)
+        rc = ash_namespace_file_path(space, object->key, ash_extents_get_head(object->extents)->is_odd, buf, err);
+    else if (ash_namespace_waits(space, object->key, &entry, file))
+        rc = ash_namespace_put_path(space, file, buf, err);
+    else
+        rc = ash_err_set(err, -EAGAIN, "%.200s: it was exported just now; try again", object->key);
+    return rc < 0 ? rc : ash_str_adds(path, buf);
+}
+
+/* Wait until no other process fetches this place. Returns a descriptor that holds the lock until it is closed, or a
+ * negative errno. File systems without locks do without. */
+static int lock_place(const struct ash_namespace *space, struct ash_err *err)
+{
+    char path[PATH_MAX];
+    int rc = ash_path_join(path, sizeof(path), space->folder, "lock"), fd = -1;
+
+    if (rc == 0) fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (rc == 0 && fd < 0) rc = -errno;
+    while (rc == 0 && flock(fd, LOCK_EX) < 0 && errno == EINTR)
+        if (ash_interrupt_requested()) rc = -EINTR;
+    if (rc == 0) return fd;
+    if (fd >= 0) close(fd);
+    return ash_err_set(err, rc, "cannot lock %.300s: %s", space->folder, strerror(-rc));
+}
+
+int ash_namespace_fetch(struct ash_namespace *space, const char *key, const struct ash_namespace_watch *watch,
+                        struct ash_str *path, struct ash_err *err)
+{
+    struct fetch fetch = {.space = space, .watch = watch};
+    struct ash_object *object = NULL;
+    int lock, rc = ash_object_open(space, key, true, &object, err);
+
+    if (rc < 0) return rc;
+    rc = lock = lock_place(space, err);
+    fetch.total_bytes = object->size_bytes;
+    if (rc >= 0) rc = fetch_object(&fetch, object, err);
+    if (rc == 0) rc = add_path(object, path, err);
+    if (lock >= 0) close(lock);
+    ash_object_close(object);
+    return rc;
+}
+
+/* ---- a whole place ----------------------------------------------------------------------------------------------- */
+
+static int note_object(void *ctx, const char *key, const struct ash_tier_object *object)
+{
+    json_t *wanted = ctx;
+    size_t length = strlen(key);
+    json_t *facts;
+
+    if (length == 0 || key[length - 1] == '/') return 0; /* stands for a folder */
+    facts = json_pack("[s, I]", object->version, (json_int_t)object->size_bytes);
+    return facts == NULL || json_object_set_new(wanted, key, facts) < 0 ? -ENOMEM : 0;
+}
+
+struct gone {
+    struct ash_namespace *space;
+    const json_t *wanted;
+    json_t *keys;
+};
+
+static int note_gone(void *ctx, const char *key, const struct ash_object_info *info)
+{
+    const struct gone *gone = ctx;
+
+    if (strncmp(key, gone->space->prefix, strlen(gone->space->prefix)) != 0) return 0;
+    if (info->state == ASH_OBJECT_LOCAL || json_object_get(gone->wanted, key) != NULL) return 0;
+    return json_array_append_new(gone->keys, json_string(key)) < 0 ? -ENOMEM : 0;
+}
+
+/* Forget objects that the place has no more. */
+static int remove_gone(struct ash_namespace *space, const json_t *wanted, struct ash_err *err)
+{
+    struct gone gone = {space, wanted, json_array()};
+    char path[PATH_MAX];
+    int rc = gone.keys == NULL ? -ENOMEM : ash_namespace_each_full(space, note_gone, &gone, err);
+
+    for (size_t i = 0; rc == 0 && i < json_array_size(gone.keys); i++) {
+        struct ash_extents *extents = NULL;
+
+        rc = ash_namespace_log_path(space, json_string_value(json_array_get(gone.keys, i)), path, err);
+        if (rc == 0 && ash_extents_open(path, NULL, &extents, NULL) == 0) {
+            rc = ash_namespace_drop(space, extents, err);
+            unlink(path);
+        }
+        ash_extents_close(extents);
+    }
+    json_decref(gone.keys);
+    return rc;
+}
+
+/* Fetch what is listed. The limit is checked first: a part of a model is of no use. */
+static int fetch_listed(struct fetch *fetch, json_t *wanted, struct ash_err *err)
+{
+    const struct ash_cache_opts *cache = &fetch->space->cache;
+    const char *key;
+    json_t *facts;
+    int rc = 0;
+
+    json_object_foreach(wanted, key, facts)
+        fetch->total_bytes += (uint64_t)json_integer_value(json_array_get(facts, 1));
+    if (cache->bytes > 0 && fetch->total_bytes > (uint64_t)cache->bytes)
+        return ash_err_set(err, -ENOSPC, "%.200s has %llu bytes, but cache.bytes allows %lld: allow more",
+                           fetch->space->url, (unsigned long long)fetch->total_bytes, (long long)cache->bytes);
+    json_object_foreach(wanted, key, facts) {
+        struct ash_tier_object remote = {.size_bytes = (uint64_t)json_integer_value(json_array_get(facts, 1))};
+        struct ash_object *object = NULL;
+
+        if (rc < 0) continue;
+        snprintf(remote.version, sizeof(remote.version), "%s", json_string_value(json_array_get(facts, 0)));
+        rc = ash_object_open_as(fetch->space, key, &remote, &object, err);
+        if (rc == 0 && is_whole(object)) fetch->total_bytes -= object->size_bytes;
+        if (rc == 0) rc = fetch_object(fetch, object, err);
+        ash_object_close(object);
+    }
+    return rc;
+}
+
+int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namespace_watch *watch, struct ash_err *err)
+{
+    struct fetch fetch = {.space = space, .watch = watch};
+    json_t *wanted = json_object();
+    int lock, rc = lock_place(space, err);
+
+    lock = rc;
+    if (rc >= 0) rc = ash_namespace_tier(space, err);
+    if (rc == 0) rc = ash_tier_list(space->tier, space->prefix, true, note_object, wanted, err);
+    if (rc == -ENOMEM) ash_err_set(err, rc, "out of memory");
+    if (rc == 0 && json_object_size(wanted) == 0)
+        rc = ash_err_set(err, -ENOENT, "there is nothing at %.200s/%.200s", space->url, space->prefix);
+    if (rc == 0) rc = remove_gone(space, wanted, err);
+    space->keep_since_s = ash_clock_wall_s() - 1;
+    if (rc == 0) rc = fetch_listed(&fetch, wanted, err);
+    space->keep_since_s = 0;
+    if (lock >= 0) close(lock);
+    json_decref(wanted);
+    return rc;
+}
+
+/* The file of one object, whose name is what follows the last slash of url. */
+static int fetch_file(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
+                      const struct ash_namespace_watch *watch, struct ash_str *path, struct ash_err *err)
+{
+    const char *slash = strrchr(url, '/');
+    struct ash_namespace *space = NULL;
+    char *place = strndup(url, (size_t)(slash - url));
+    int rc = place != NULL ? ash_namespace_open(place, cache, s3, &space, err) : -ENOMEM;
+
+    if (rc == 0) rc = ash_namespace_fetch(space, slash + 1, watch, path, err);
+    ash_namespace_close(space);
+    free(place);
+    return rc;
+}
+
+int ash_namespace_fetch_url(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
+                            const struct ash_namespace_watch *watch, struct ash_str *path, struct ash_err *err)
+{
+    struct ash_namespace *space = NULL;
+    struct ash_s3_url parsed;
+    size_t length;
+    int rc = ash_s3_url_parse(url, &parsed, err);
+
+    if (rc < 0) return rc;
+    length = strlen(parsed.key);
+    if (length > 0 && parsed.key[length - 1] != '/') {
+        rc = fetch_file(url, cache, s3, watch, path, err); /* an object of this name? */
+        if (rc != -ENOENT) return rc;
+    }
+    rc = ash_namespace_open(url, cache, s3, &space, err);
+    if (rc == 0) rc = ash_namespace_fetch_all(space, watch, err);
+    if (rc == 0) rc = ash_str_adds(path, space->files);
+    ash_namespace_close(space);
+    return rc;
+}

@@ -1,0 +1,283 @@
+/* Room: what was read longest ago is released first. Files that nobody reads go as a whole; of files that are being
+ * read, the ranges that were fetched longest ago. Pinned objects and those that wait for their export stay. */
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/math.h"
+#include "base/metrics.h"
+#include "storage/io_priv.h"
+#include "storage/namespace/namespace_priv.h"
+
+#define LOOK_SHARE 16            /* room is looked at after this part of the limit has been fetched */
+#define LOOK_BYTES ((uint64_t)256 << 20) /* where there is no limit */
+#define FREE_SHARE 10            /* without a limit, a tenth of the disk stays free */
+#define OLDEST_MAX 65536         /* extents that are dropped at a time */
+#define BLOCK_BYTES ((uint64_t)4096)
+
+ASH_COUNTER(released_metric, "ashlar_namespace_released_bytes_total", "cached bytes that were released to make room");
+
+struct candidate {
+    char *log_path, *key;
+    double used_s;
+    uint64_t disk_bytes;
+};
+
+struct candidates {
+    struct candidate *items;
+    size_t count, capacity;
+    uint64_t disk_bytes;
+};
+
+static uint64_t disk_bytes_of(const struct ash_namespace *space, const struct ash_extents_head *head)
+{
+    char path[PATH_MAX];
+    struct stat info;
+
+    if (ash_namespace_file_path(space, head->key, head->is_odd, path, NULL) < 0 || stat(path, &info) < 0) return 0;
+    return (uint64_t)info.st_blocks * 512;
+}
+
+static int add_candidate(struct ash_namespace *space, struct candidates *all, const char *path)
+{
+    struct ash_extents *extents = NULL;
+    struct candidate item = {0};
+    struct stat info;
+
+    if (ash_extents_open(path, NULL, &extents, NULL) < 0 || stat(path, &info) < 0) {
+        ash_extents_close(extents);
+        return 0;
+    }
+    item.disk_bytes = disk_bytes_of(space, ash_extents_get_head(extents));
+    item.used_s = (double)info.st_mtim.tv_sec + (double)info.st_mtim.tv_nsec / 1e9;
+    item.log_path = strdup(path);
+    item.key = strdup(ash_extents_get_head(extents)->key);
+    ash_extents_close(extents);
+    if (all->count == all->capacity) {
+        size_t capacity = ash_max(64, 2 * all->capacity);
+        struct candidate *items = realloc(all->items, capacity * sizeof(*items));
+
+        if (items != NULL) all->items = items;
+        if (items != NULL) all->capacity = capacity;
+    }
+    if (item.log_path == NULL || item.key == NULL || all->count == all->capacity) {
+        free(item.log_path);
+        free(item.key);
+        return -ENOMEM;
+    }
+    all->items[all->count++] = item;
+    all->disk_bytes += item.disk_bytes;
+    return 0;
+}
+
+static int list_candidates(struct ash_namespace *space, struct candidates *all)
+{
+    char dir[PATH_MAX], path[PATH_MAX];
+    int rc = ash_path_join(dir, sizeof(dir), space->folder, "extents");
+    DIR *folder = rc == 0 ? opendir(dir) : NULL;
+
+    if (folder == NULL) return -EIO;
+    for (const struct dirent *entry = readdir(folder); rc == 0 && entry != NULL; entry = readdir(folder))
+        if (entry->d_name[0] != '.' && ash_path_join(path, sizeof(path), dir, entry->d_name) == 0)
+            rc = add_candidate(space, all, path);
+    closedir(folder);
+    return rc;
+}
+
+static int compare_used(const void *a, const void *b)
+{
+    const struct candidate *x = a, *y = b;
+
+    return (x->used_s > y->used_s) - (x->used_s < y->used_s);
+}
+
+/* ---- giving back ------------------------------------------------------------------------------------------------- */
+
+int ash_namespace_drop(struct ash_namespace *space, struct ash_extents *extents, struct ash_err *err)
+{
+    const struct ash_extents_head *head = ash_extents_get_head(extents);
+    char path[PATH_MAX];
+    int rc = ash_extents_drop(extents, 0, head->size_bytes);
+
+    if (rc < 0) return ash_io_fail(err, rc, space->folder, "write");
+    rc = ash_namespace_file_path(space, head->key, head->is_odd, path, err);
+    if (rc < 0) return rc;
+    if (head->is_odd) return unlink(path) < 0 && errno != ENOENT ? ash_io_fail(err, -errno, path, "remove") : 0;
+    return ash_tier_remove(space->local, head->key, err); /* with folders that are empty now */
+}
+
+static bool is_in_use(const struct ash_extents *extents)
+{
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = 0, .l_len = 1};
+
+    return fcntl(ash_extents_fd(extents), F_OFD_SETLK, &lock) < 0 && (errno == EAGAIN || errno == EACCES);
+}
+
+static int compare_offset(const void *a, const void *b)
+{
+    const struct ash_extent *x = a, *y = b;
+
+    return (x->offset > y->offset) - (x->offset < y->offset);
+}
+
+/* Free whole blocks of [first, end): the ends may be shared with ranges that stay. */
+static void punch(int fd, uint64_t first, uint64_t end)
+{
+    first = ash_div_up(first, BLOCK_BYTES) * BLOCK_BYTES;
+    end = end / BLOCK_BYTES * BLOCK_BYTES;
+    if (end <= first) return;
+    if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)(end - first)) == 0)
+        ash_metric_add(&released_metric, (double)(end - first));
+}
+
+/* Drop the oldest extents of a file that is being read. Ranges that follow each other go as one. */
+static void drop_oldest(struct ash_extents *extents, int fd, uint64_t bytes)
+{
+    struct ash_extent *oldest = calloc(OLDEST_MAX, sizeof(*oldest));
+    size_t count = oldest != NULL ? ash_extents_oldest(extents, bytes, oldest, OLDEST_MAX) : 0;
+
+    if (count > 0) qsort(oldest, count, sizeof(*oldest), compare_offset);
+    for (size_t i = 0, next; i < count; i = next) {
+        uint64_t first = oldest[i].offset, end = first + oldest[i].size_bytes;
+
+        for (next = i + 1; next < count && oldest[next].offset <= end; next++) {
+            uint64_t more = oldest[next].offset + oldest[next].size_bytes;
+
+            end = more > end ? more : end;
+        }
+        if (ash_extents_drop(extents, first, end - first) == 0) punch(fd, first, end);
+    }
+    free(oldest);
+}
+
+/* Release a part of a file that is being read, bytes of it at least where that is possible. */
+static void shrink(const struct ash_namespace *space, struct ash_extents *extents, uint64_t bytes)
+{
+    const struct ash_extents_head *head = ash_extents_get_head(extents);
+    uint64_t before = disk_bytes_of(space, head);
+    char path[PATH_MAX];
+    int fd;
+
+    if (ash_extents_whole(extents) != 0) return; /* programs may have mapped it */
+    if (ash_namespace_file_path(space, head->key, head->is_odd, path, NULL) < 0) return;
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if (fd < 0) return;
+    drop_oldest(extents, fd, bytes);
+    /* Small ranges all over the file free no block each: then all of them go. */
+    if (disk_bytes_of(space, head) + bytes / 4 > before && ash_extents_drop(extents, 0, head->size_bytes) == 0)
+        punch(fd, 0, head->size_bytes + BLOCK_BYTES);
+    close(fd);
+}
+
+/* Release from one object. */
+static void release_from(struct ash_namespace *space, const struct candidate *item, uint64_t bytes)
+{
+    struct ash_extents *extents = NULL;
+    bool is_kept;
+
+    pthread_mutex_lock(&space->lock);
+    is_kept = ash_journal_is_pinned(space->journal, item->key);
+    pthread_mutex_unlock(&space->lock);
+    if (is_kept || item->disk_bytes == 0) return;
+    if (space->keep_since_s > 0 && item->used_s >= space->keep_since_s) return;
+    if (ash_extents_open(item->log_path, NULL, &extents, NULL) < 0) return;
+    if (is_in_use(extents))
+        shrink(space, extents, ash_max(bytes, item->disk_bytes / 4));
+    else if (ash_namespace_drop(space, extents, NULL) == 0)
+        ash_metric_add(&released_metric, (double)item->disk_bytes);
+    ash_extents_close(extents);
+}
+
+/* Bytes that are too many by now. */
+static uint64_t excess(const struct ash_namespace *space, uint64_t used_bytes, uint64_t more_bytes)
+{
+    uint64_t limit = (uint64_t)space->cache.bytes, wanted, free_bytes;
+    struct statvfs disk;
+
+    if (limit > 0) return used_bytes + more_bytes > limit ? used_bytes + more_bytes - limit : 0;
+    if (statvfs(space->folder, &disk) < 0) return 0;
+    free_bytes = (uint64_t)disk.f_bavail * disk.f_frsize;
+    wanted = (uint64_t)disk.f_blocks * disk.f_frsize / FREE_SHARE + more_bytes;
+    return wanted > free_bytes ? wanted - free_bytes : 0;
+}
+
+int ash_namespace_make_room(struct ash_namespace *space, uint64_t more_bytes, struct ash_err *err)
+{
+    struct candidates all = {0};
+    uint64_t over;
+    int rc = 0;
+
+    if (space->cache.bytes == 0 && excess(space, 0, more_bytes) == 0) return 0;
+    rc = list_candidates(space, &all);
+    over = excess(space, all.disk_bytes, more_bytes);
+    if (all.count > 0) qsort(all.items, all.count, sizeof(*all.items), compare_used);
+    for (size_t i = 0; i < all.count && over > 0; i++) {
+        release_from(space, &all.items[i], over);
+        if (i + 1 < all.count || over > 0) {
+            struct ash_extents *extents = NULL;
+            uint64_t left = all.items[i].disk_bytes;
+
+            if (ash_extents_open(all.items[i].log_path, NULL, &extents, NULL) == 0)
+                left = disk_bytes_of(space, ash_extents_get_head(extents));
+            ash_extents_close(extents);
+            over -= ash_min(over, all.items[i].disk_bytes - ash_min(left, all.items[i].disk_bytes));
+        }
+    }
+    for (size_t i = 0; i < all.count; i++) {
+        free(all.items[i].log_path);
+        free(all.items[i].key);
+    }
+    free(all.items);
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : 0;
+}
+
+void ash_namespace_count(struct ash_namespace *space, uint64_t bytes)
+{
+    uint64_t step = space->cache.bytes > 0 ? (uint64_t)space->cache.bytes / LOOK_SHARE : LOOK_BYTES;
+
+    space->fetched_bytes += bytes;
+    space->since_bytes += bytes;
+    if (space->since_bytes <= step) return;
+    space->since_bytes = 0;
+    ash_namespace_make_room(space, step, NULL);
+}
+
+/* ---- by hand ----------------------------------------------------------------------------------------------------- */
+
+int ash_namespace_release(struct ash_namespace *space, const char *key, struct ash_err *err)
+{
+    struct ash_object_info info = {0};
+    struct ash_extents *extents = NULL;
+    char path[PATH_MAX], full[ASH_TIER_KEY_BYTES];
+    int rc = ash_namespace_stat(space, key, &info, err);
+
+    if (rc < 0) return rc;
+    if (info.state == ASH_OBJECT_LOCAL)
+        return ash_err_set(err, -EBUSY, "%.200s is not exported yet: it would be lost", key);
+    if (info.is_pinned) return ash_err_set(err, -EBUSY, "%.200s is pinned: unpin it first (store pin --off)", key);
+    if (info.state == ASH_OBJECT_REMOTE) return 0;
+    rc = ash_namespace_full_key(space, key, full, err);
+    if (rc == 0) rc = ash_namespace_log_path(space, full, path, err);
+    if (rc == 0) rc = ash_extents_open(path, NULL, &extents, err);
+    if (rc == 0) rc = ash_namespace_drop(space, extents, err);
+    ash_extents_close(extents);
+    return rc;
+}
+
+int ash_namespace_pin(struct ash_namespace *space, const char *key, bool is_pinned, struct ash_err *err)
+{
+    char full[ASH_TIER_KEY_BYTES];
+    int rc = ash_namespace_full_key(space, key, full, err);
+
+    if (rc < 0) return rc;
+    pthread_mutex_lock(&space->lock);
+    rc = ash_journal_pin(space->journal, full, is_pinned, err);
+    pthread_mutex_unlock(&space->lock);
+    return rc;
+}

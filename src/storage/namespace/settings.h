@@ -1,0 +1,21 @@
+/* settings - how remote places are reached and what of them is kept here, as the environment says: ASHLAR_S3_*,
+ * ASHLAR_CACHE_* and the variables of AWS's tools. For whatever takes s3://bucket/prefix where it takes a path. */
+#ifndef ASH_STORAGE_NAMESPACE_SETTINGS_H
+#define ASH_STORAGE_NAMESPACE_SETTINGS_H
+
+#include "storage/namespace/namespace.h"
+
+/* Zero-initialise. */
+struct ash_namespace_settings {
+    struct ash_s3_opts s3; /* on_retry warns every ten seconds, unless it is changed */
+    struct ash_cache_opts cache;
+    struct ash_opts *opts; /* owns their strings */
+    uint64_t warned_ns;
+};
+
+/* Read the environment. Stays where it is until fini: s3 points to it. */
+int ash_namespace_settings_init(struct ash_namespace_settings *settings, struct ash_err *err);
+/* Free; a zeroed one is a no-op. */
+void ash_namespace_settings_fini(struct ash_namespace_settings *settings);
+
+#endif

@@ -1,0 +1,266 @@
+/* copies: memory for them, gradients on their way, and the update that is made twice. */
+#include "train/recover/copies.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "collective/call.h"
+
+/* ---- opening ----------------------------------------------------------------------------------------------------- */
+
+/* Ranks with an equal number are replicas of each other: they differ along dp and cp only. */
+static uint32_t slice_of(const struct ash_mesh *mesh, size_t rank)
+{
+    size_t slice = 0, weight = 1;
+
+    for (size_t a = 0; a < ASH_MESH_AXES; a++) {
+        size_t at = rank % mesh->size[a];
+
+        rank /= mesh->size[a];
+        if (a == ASH_MESH_DP || a == ASH_MESH_CP) continue;
+        slice += at * weight;
+        weight *= mesh->size[a];
+    }
+    return (uint32_t)slice;
+}
+
+static int make_map(struct ash_copies *copies, const struct ash_mesh *mesh, size_t count, struct ash_err *err)
+{
+    size_t ranks = ash_group_size(mesh->world);
+    uint32_t *nodes = calloc(2 * ranks, sizeof(*nodes)), *slices = nodes + ranks;
+    int rc = nodes != NULL ? 0 : -ENOMEM;
+
+    for (size_t r = 0; rc == 0 && r < ranks; r++) {
+        nodes[r] = (uint32_t)ash_group_get_member(mesh->world, r).node_index;
+        slices[r] = slice_of(mesh, r);
+    }
+    if (rc == 0) rc = ash_copies_map_init(&copies->map, ranks, count, nodes, slices);
+    free(nodes);
+    return rc < 0 ? ash_err_set(err, rc, "out of memory for the copies of %zu ranks", ranks) : 0;
+}
+
+static bool has_holder(const struct ash_copies_map *map, size_t rank)
+{
+    for (size_t k = 0; k < map->copies; k++)
+        if (map->holders[rank * map->copies + k] != ASH_COPIES_NOBODY) return true;
+    return false;
+}
+
+/* Room for a copy of these ranges. */
+static int open_copy(struct ash_held_copy *copy, const struct ash_patch_range *ranges, size_t count, struct ash_err *err)
+{
+    size_t elements = 0;
+    float *at;
+    int rc = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        elements += (size_t)ranges[i].count * (ranges[i].has_moments != 0 ? ASH_PATCH_KINDS : 1);
+        if (ranges[i].has_moments != 0) copy->trained += (size_t)ranges[i].count;
+    }
+    copy->bytes = (elements + copy->trained) * sizeof(float);
+    copy->memory = at = calloc(elements + copy->trained + 1, sizeof(float));
+    if (at == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a copy of %zu bytes (recover.copies)", copy->bytes);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        struct ash_patch patch = {.range = ranges[i]};
+
+        for (size_t kind = 0; kind < (ranges[i].has_moments != 0 ? ASH_PATCH_KINDS : 1); kind++, at += ranges[i].count)
+            patch.values[kind] = at;
+        rc = ash_patches_add(&copy->patches, &patch, err);
+    }
+    copy->grads = at;
+    return rc;
+}
+
+/* The copies of this rank's list, once those of all are there. ranges: [ranks, most], of which each rank has counts. */
+static int open_held(struct ash_copies *copies, const struct ash_patch_range *ranges, size_t most,
+                     const uint64_t *counts, struct ash_err *err)
+{
+    const struct ash_copies_map *map = &copies->map;
+    size_t rank = ash_group_rank(copies->group);
+
+    copies->held = calloc(map->ranks * map->copies + 1, sizeof(*copies->held));
+    if (copies->held == NULL) return ash_err_set(err, -ENOMEM, "out of memory for copies");
+    for (size_t r = 0; r < map->ranks; r++)
+        for (size_t k = 0; k < map->copies; k++) {
+            struct ash_held_copy *copy = &copies->held[copies->held_count];
+            int rc;
+
+            if (map->holders[r * map->copies + k] != rank) continue;
+            copies->held_count++;
+            copy->owner = r;
+            copy->turn = k;
+            rc = open_copy(copy, ranges + r * most, (size_t)counts[r], err);
+            if (rc < 0) return rc;
+        }
+    return 0;
+}
+
+/* Everyone learns what the others update. */
+static int share_lists(struct ash_copies *copies, struct ash_err *err)
+{
+    size_t ranks = copies->map.ranks, most = 1;
+    uint64_t count = copies->own.count, *counts = calloc(ranks, sizeof(*counts));
+    struct ash_patch_range *mine = NULL, *all = NULL;
+    int rc = -ENOMEM;
+
+    if (counts == NULL) goto out;
+    rc = ash_group_all_gather(copies->group, &count, counts, sizeof(count), err);
+    if (rc < 0) goto out;
+    for (size_t r = 0; r < ranks; r++)
+        most = counts[r] > most ? (size_t)counts[r] : most;
+    rc = -ENOMEM;
+    mine = calloc(most, sizeof(*mine));
+    all = calloc(ranks * most, sizeof(*all));
+    if (mine == NULL || all == NULL) goto out;
+    for (size_t i = 0; i < copies->own.count; i++)
+        mine[i] = copies->own.items[i].range;
+    rc = ash_group_all_gather(copies->group, mine, all, most * sizeof(*mine), err);
+    if (rc == 0) rc = open_held(copies, all, most, counts, err);
+
+out:
+    free(counts);
+    free(mine);
+    free(all);
+    return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory for the copies of %zu ranks", ranks) : rc;
+}
+
+int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
+                    size_t count, struct ash_err *err)
+{
+    const struct ash_mesh *mesh = stages->mesh;
+    bool some = false;
+    int rc;
+
+    memset(copies, 0, sizeof(*copies));
+    if (mesh->world == NULL || count == 0) return 0;
+    rc = make_map(copies, mesh, count, err);
+    for (size_t r = 0; rc == 0 && r < copies->map.ranks; r++)
+        some = some || has_holder(&copies->map, r);
+    if (rc < 0 || !some) return rc;
+    copies->group = mesh->world;
+    rc = ash_patches_add_stages(&copies->own, stages, outline, false, err);
+    if (rc == 0) rc = share_lists(copies, err);
+    if (rc < 0 || !has_holder(&copies->map, ash_group_rank(mesh->world))) return rc;
+    for (size_t i = 0; i < copies->own.count; i++)
+        if (copies->own.items[i].range.has_moments != 0) copies->sent_count += (size_t)copies->own.items[i].range.count;
+    copies->sent = malloc(copies->sent_count * sizeof(float) + 1);
+    return copies->sent != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for gradients on their way");
+}
+
+void ash_copies_detach(struct ash_copies *copies)
+{
+    copies->group = NULL;
+}
+
+void ash_copies_close(struct ash_copies *copies)
+{
+    for (size_t i = 0; i < copies->held_count; i++) {
+        ash_patches_fini(&copies->held[i].patches);
+        free(copies->held[i].memory);
+    }
+    free(copies->held);
+    free(copies->sent);
+    ash_patches_fini(&copies->own);
+    ash_copies_map_fini(&copies->map);
+    memset(copies, 0, sizeof(*copies));
+}
+
+int ash_copies_add_patches(const struct ash_copies *copies, struct ash_patches *patches, struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t c = 0; c < copies->held_count; c++)
+        for (size_t i = 0; rc == 0 && i < copies->held[c].patches.count; i++)
+            rc = ash_patches_add(patches, &copies->held[c].patches.items[i], err);
+    return rc;
+}
+
+size_t ash_copies_bytes(const struct ash_copies *copies)
+{
+    size_t bytes = copies->sent_count * sizeof(float);
+
+    for (size_t i = 0; i < copies->held_count; i++)
+        bytes += copies->held[i].bytes;
+    return bytes;
+}
+
+/* ---- a step ------------------------------------------------------------------------------------------------------ */
+
+static void pack_grads(struct ash_copies *copies, const struct ash_stages *stages)
+{
+    float *at = copies->sent;
+
+    for (size_t i = 0; i < copies->own.count; i++) {
+        const struct ash_patch *patch = &copies->own.items[i];
+
+        if (patch->range.has_moments == 0) continue;
+        memcpy(at, stages->chunks[patch->chunk].grads + patch->grad_at, (size_t)patch->range.count * sizeof(float));
+        at += patch->range.count;
+    }
+}
+
+/* The turn-th copies of all ranks: each sends to one at most, so nobody waits in a circle. */
+static int send_turn(struct ash_copies *copies, size_t turn, struct ash_call **calls, struct ash_err *err)
+{
+    const struct ash_copies_map *map = &copies->map;
+    uint32_t holder = map->holders[ash_group_rank(copies->group) * map->copies + turn];
+    size_t started = 0;
+    int rc = 0;
+
+    if (holder != ASH_COPIES_NOBODY)
+        rc = ash_group_send_start(copies->group, holder, copies->sent, copies->sent_count * sizeof(float),
+                                  &calls[started++], err);
+    for (size_t i = 0; rc == 0 && i < copies->held_count; i++) {
+        const struct ash_held_copy *copy = &copies->held[i];
+
+        if (copy->turn == turn)
+            rc = ash_group_recv_start(copies->group, copy->owner, copy->grads, copy->trained * sizeof(float),
+                                      &calls[started++], err);
+    }
+    if (rc < 0) started--; /* the last one has not been started */
+    for (size_t i = 0; i < started; i++) {
+        int done = ash_call_wait(calls[i], rc == 0 ? err : NULL);
+        if (rc == 0) rc = done;
+    }
+    return rc;
+}
+
+int ash_copies_send(struct ash_copies *copies, const struct ash_stages *stages, struct ash_err *err)
+{
+    struct ash_call **calls;
+    int rc = 0;
+
+    if (copies->group == NULL) return 0;
+    calls = calloc(copies->held_count + 1, sizeof(struct ash_call *));
+    if (calls == NULL) return ash_err_set(err, -ENOMEM, "out of memory for calls");
+    if (copies->sent_count > 0) pack_grads(copies, stages);
+    for (size_t turn = 0; rc == 0 && turn < copies->map.copies; turn++)
+        rc = send_turn(copies, turn, calls, err);
+    free(calls);
+    return rc;
+}
+
+void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer, const struct ash_model *outline,
+                       double norm, double lr)
+{
+    for (size_t c = 0; c < copies->held_count; c++) {
+        const float *grads = copies->held[c].grads;
+
+        for (size_t i = 0; i < copies->held[c].patches.count; i++) {
+            const struct ash_patch *patch = &copies->held[c].patches.items[i];
+            const struct ash_param *param = ash_model_param(outline, patch->range.param);
+            struct ash_optimizer_run run = {.count = (size_t)patch->range.count,
+                                            .grads = grads,
+                                            .weights = patch->values[ASH_PATCH_WEIGHTS],
+                                            .m = patch->values[ASH_PATCH_M],
+                                            .v = patch->values[ASH_PATCH_V],
+                                            .is_matrix = param->is_matrix};
+
+            if (patch->range.has_moments == 0) continue;
+            ash_optimizer_update_run(optimizer, &run, norm, lr);
+            grads += patch->range.count;
+        }
+    }
+}

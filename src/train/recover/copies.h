@@ -1,0 +1,73 @@
+/* copies - what one rank updates of the state, a second time in the memory of another (recover.copies).
+ *
+ * The owner of a part sends its summed gradients, 4 bytes a parameter and step. The holder has them before the owner
+ * contributes to the gradient norm; so when the norm is known, the holder can make the owner's update, too. It does: the
+ * copy is always at the holder's own step. Where replicas (dp, cp) lie in another failure domain they are copies that
+ * cost nothing. A failure domain is a node, in a job on one node a process. One owner thread. */
+#ifndef ASH_TRAIN_RECOVER_COPIES_H
+#define ASH_TRAIN_RECOVER_COPIES_H
+
+#include "collective/group.h"
+#include "train/recover/patches.h"
+#include "train/state/optimizer.h"
+
+/* Where the copies of all ranks of a mesh are. */
+struct ash_copies_map {
+    size_t ranks, copies;
+    uint32_t *holders; /* [ranks * copies]: who has the k-th copy of a rank; ASH_COPIES_NOBODY: none, or free */
+};
+#define ASH_COPIES_NOBODY UINT32_MAX
+
+/* Who holds copies of whom: a pure function. nodes [ranks]: the node of each; slices [ranks]: ranks with equal ones are
+ * replicas of each other. In another failure domain where there is one, in
+ * another process always, not on a replica, as evenly as possible. Returns 0 or -ENOMEM. */
+int ash_copies_map_init(struct ash_copies_map *map, size_t ranks, size_t copies, const uint32_t *nodes,
+                        const uint32_t *slices);
+/* Free; a zeroed struct is a no-op. */
+void ash_copies_map_fini(struct ash_copies_map *map);
+
+/* One copy in this process. */
+struct ash_held_copy {
+    size_t owner, turn;         /* whose, and which of its copies: the turn-th */
+    struct ash_patches patches; /* all that the owner updates, and constants */
+    float *memory;              /* values and gradients of all patches */
+    float *grads;               /* [trained]: of the trained ones, in their order */
+    size_t trained, bytes;
+};
+
+struct ash_copies {
+    struct ash_group *group; /* of the mesh; borrowed; NULL: closed, or nobody has copies */
+    struct ash_copies_map map;
+    struct ash_held_copy *held; /* [held_count] */
+    size_t held_count;
+    struct ash_patches own; /* of this rank: what it sends gradients of */
+    float *sent;            /* its gradients, on their way */
+    size_t sent_count;
+};
+
+/* Make room for the copies that this rank holds in the mesh of stages. outline lists the whole model. All ranks of the
+ * mesh call it. Their values are not there yet: ash_copies_add_patches says where they belong. Returns 0, -ENOMEM or
+ * the group's error. */
+int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
+                    size_t count, struct ash_err *err);
+/* Its group is about to be closed; values and gradients stay. */
+void ash_copies_detach(struct ash_copies *copies);
+/* Free; a zeroed struct is a no-op. */
+void ash_copies_close(struct ash_copies *copies);
+/* Append all that the copies here hold. Returns 0 or -ENOMEM. */
+int ash_copies_add_patches(const struct ash_copies *copies, struct ash_patches *patches, struct ash_err *err);
+/* Bytes of the copies here. */
+size_t ash_copies_bytes(const struct ash_copies *copies);
+
+/* The sums of a step are complete: send those of this rank and receive those of the copies. All ranks of the mesh call
+ * it, before the norm. Returns 0 or the group's error. */
+int ash_copies_send(struct ash_copies *copies, const struct ash_stages *stages, struct ash_err *err);
+/* Make the owners' updates on their copies. optimizer: this rank's, which has not counted the update yet. */
+void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer, const struct ash_model *outline,
+                       double norm, double lr);
+/* Do owners and holders have the same bits? All ranks call it. Returns 0, the group's error, or on all ranks -EUCLEAN naming
+ * the ranks and the tensor. */
+int ash_copies_check(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
+                     struct ash_err *err);
+
+#endif

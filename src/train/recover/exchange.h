@@ -1,0 +1,22 @@
+/* exchange - pieces of a state from where they are to where they are needed, over the fabric, checksummed. One owner
+ * thread. */
+#ifndef ASH_TRAIN_RECOVER_EXCHANGE_H
+#define ASH_TRAIN_RECOVER_EXCHANGE_H
+
+#include "collective/group.h"
+#include "train/recover/moves.h"
+
+/* What an exchange did, on all ranks together. */
+struct ash_exchange_counts {
+    uint64_t moved_bytes; /* between processes */
+    uint64_t kept_bytes;  /* inside one */
+    uint64_t repeated;    /* rounds that arrived damaged and were sent again */
+};
+
+/* Everyone says what it has (have) and gets what it needs (need), whose memory is written. All ranks of group call it;
+ * outline lists the whole model, for messages. Returns 0, -ENOMEM, the group's error, -ENODATA on every rank where
+ * nobody has a piece (err names it), or -EBADMSG on every rank where one arrives damaged again and again. */
+int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, const struct ash_patches *have,
+                     const struct ash_patches *need, struct ash_exchange_counts *counts_out, struct ash_err *err);
+
+#endif

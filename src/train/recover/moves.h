@@ -1,0 +1,35 @@
+/* moves - which rank gives what to whom, so that everyone gets what it needs. A pure function of what all ranks have and
+ * need, so every rank comes to the same list. A piece comes from the process itself where it has it, else from its own
+ * node, else from the rank that has given least so far. */
+#ifndef ASH_TRAIN_RECOVER_MOVES_H
+#define ASH_TRAIN_RECOVER_MOVES_H
+
+#include "train/recover/patches.h"
+
+/* What ranks have or need: those of rank r are ranges[first[r]] ... ranges[first[r + 1] - 1]. Borrowed. */
+struct ash_patch_lists {
+    const struct ash_patch_range *ranges;
+    const size_t *first; /* [ranks + 1] */
+};
+
+struct ash_move {
+    uint32_t from, to; /* ranks */
+    struct ash_patch_range range;
+};
+
+/* Elements of a move at most: larger ones are cut. */
+#define ASH_MOVE_MAX ((size_t)1 << 20)
+
+/* What to find moves for. */
+struct ash_moves_opts {
+    size_t ranks;
+    const uint32_t *nodes; /* [ranks]: the node of each */
+    struct ash_patch_lists have, need;
+};
+
+/* All moves, by parameter and element. Returns 0, -ENOMEM, or -ENODATA where nobody has what a rank needs: then
+ * *missing_out says what. On 0 the caller frees *moves_out [*count_out]. */
+int ash_moves_plan(const struct ash_moves_opts *opts, struct ash_move **moves_out, size_t *count_out,
+                   struct ash_patch_range *missing_out);
+
+#endif

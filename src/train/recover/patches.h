@@ -1,0 +1,51 @@
+/* patches - runs of elements of a model's tensors that lie in this process's memory: what it can give to others, or what
+ * it has to be given. A patch of a trained parameter has weights and both moments, of a constant only weights. */
+#ifndef ASH_TRAIN_RECOVER_PATCHES_H
+#define ASH_TRAIN_RECOVER_PATCHES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "base/range.h"
+#include "model/model.h"
+#include "train/layout/stages.h"
+
+enum ash_patch_kind { ASH_PATCH_WEIGHTS, ASH_PATCH_M, ASH_PATCH_V, ASH_PATCH_KINDS };
+
+/* What other ranks are told of a patch. Plain data. */
+struct ash_patch_range {
+    uint32_t param;       /* of the whole model: index in its outline */
+    uint32_t has_moments; /* 1: moments, too */
+    uint64_t first, count;
+};
+
+/* One, and where it is. */
+struct ash_patch {
+    struct ash_patch_range range;
+    float *values[ASH_PATCH_KINDS]; /* each [count]; moments NULL where there are none */
+    size_t chunk, grad_at;          /* of this process's stages, and its first element in the gradients of that */
+};
+
+/* Zero-initialise; free with ash_patches_fini. */
+struct ash_patches {
+    struct ash_patch *items; /* [count], those of a parameter one after the other */
+    size_t count, room;
+};
+
+/* Free the list, not what it points to. A zeroed struct is a no-op. */
+void ash_patches_fini(struct ash_patches *patches);
+/* Append one. Returns 0 or -ENOMEM. */
+int ash_patches_add(struct ash_patches *patches, const struct ash_patch *patch, struct ash_err *err);
+/* Append what this process holds of all chunks (reads: what it can read of them, node replicas all of it; else what it
+ * alone has to write). outline lists the whole model. Returns 0 or -ENOMEM. */
+int ash_patches_add_stages(struct ash_patches *patches, const struct ash_stages *stages,
+                           const struct ash_model *outline, bool reads, struct ash_err *err);
+/* The first patch from index `from` on that holds all elements of range, or NULL. Several may: what all ranks of tp have
+ * is in a rank's own part and in its copy of another's. */
+const struct ash_patch *ash_patches_find(const struct ash_patches *patches, const struct ash_patch_range *range,
+                                         size_t from);
+/* Bytes of elements of a range, with its moments. */
+size_t ash_patch_bytes(const struct ash_patch_range *range);
+
+#endif

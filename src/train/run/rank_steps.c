@@ -1,0 +1,56 @@
+/* One record and a few counters for each step, on every rank. */
+#include "train/run/rank_steps.h"
+
+#include "base/metrics.h"
+#include "base/step_ring.h"
+
+ASH_GAUGE(rank_step_metric, "ashlar_rank_step", "The last step that this rank finished.");
+ASH_GAUGE(rank_own_metric, "ashlar_rank_own_seconds", "This rank's own work in its last step: computing and data.");
+#define PART_HELP "Time of this rank's steps, by part: own work (compute), data, exposed communication, idle stages."
+#define PART(part)                                                                                                     \
+    {                                                                                                                  \
+        .name = "ashlar_rank_part_seconds_total", .help = PART_HELP, .type = ASH_METRIC_COUNTER,                       \
+        .labels = "part=\"" part "\""                                                                                  \
+    }
+static struct ash_metric part_metrics[] = {[ASH_METER_DATA] = PART("data"),
+                                           [ASH_METER_COMM] = PART("comm"),
+                                           [ASH_METER_IDLE] = PART("idle"),
+                                           [ASH_METER_COMPUTE] = PART("compute")};
+static struct ash_metric other_metric = PART("other"); /* between steps: validation, saving, reports */
+
+void ash_rank_steps_open(struct ash_run *run)
+{
+    struct ash_ring_opts opts = {.dir = run->opts->pages,
+                                 .kind = ASH_STEP_RING_KIND,
+                                 .labels = run->opts->labels != NULL ? run->opts->labels : "",
+                                 .record_bytes = sizeof(struct ash_step_record),
+                                 .capacity = ASH_STEP_RING_CAPACITY};
+    struct ash_err err = {0};
+
+    if (opts.dir == NULL || opts.dir[0] == '\0') return;
+    if (ash_ring_open(&opts, &run->rank_steps, &err) < 0) ash_run_warn(run, "%s; steps are not recorded", err.text);
+}
+
+void ash_rank_steps_add(struct ash_run *run, const struct ash_step *step, uint64_t start_ns)
+{
+    uint64_t after_ns = run->last_end_ns != 0 ? start_ns - run->last_end_ns : 0;
+    struct ash_step_record record = {
+        .step = step->step, .start_ns = start_ns, .after_ns = after_ns, .tokens = step->tokens};
+
+    run->last_end_ns = ash_clock_ns();
+    ash_metric_set(&rank_step_metric, (double)step->step);
+    ash_metric_set(&rank_own_metric,
+                   (double)(step->meter.ns[ASH_METER_COMPUTE] + step->meter.ns[ASH_METER_DATA]) * 1e-9);
+    for (int kind = 0; kind < ASH_METER_KINDS; kind++) {
+        record.ns[kind] = step->meter.ns[kind];
+        ash_metric_add(&part_metrics[kind], (double)step->meter.ns[kind] * 1e-9);
+    }
+    ash_metric_add(&other_metric, (double)after_ns * 1e-9);
+    if (run->rank_steps != NULL) ash_ring_add(run->rank_steps, &record);
+}
+
+void ash_rank_steps_close(struct ash_run *run, bool keeps)
+{
+    ash_ring_close(run->rank_steps, keeps);
+    run->rank_steps = NULL;
+}

@@ -1,0 +1,229 @@
+/* trainer: from one epoch to the next. Survivors keep their memory. First they say how far each has come: if one knows
+ * the norm of the last step, all sums of it are complete, and everyone finishes it; else it is made again. So all are at
+ * one step. Then the new mesh is opened empty and an exchange fills it from what is left of the old one. */
+#include "train/trainer_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "train/recover/exchange.h"
+#include "train/recover/shape.h"
+
+void ash_trainer_suspend(struct ash_trainer *trainer)
+{
+    ash_trainer_end_epoch(trainer, true);
+}
+
+/* What a process says of itself when an epoch begins. Plain data. */
+struct standing {
+    uint32_t has_state;
+    uint64_t step, updates;
+    double norm;
+    uint64_t norm_step; /* see struct ash_pending_step */
+    struct ash_guard_stats guard;
+};
+
+static struct ash_state *kept_state(const struct ash_trainer *trainer)
+{
+    return trainer->kept_count > 0 ? &trainer->kept[trainer->kept_count - 1].stages.chunks[0].state : NULL;
+}
+
+static struct standing own_standing(const struct ash_trainer *trainer)
+{
+    const struct ash_state *state = kept_state(trainer);
+    struct standing own = {.norm = trainer->pending.norm, .norm_step = trainer->pending.norm_step};
+
+    if (state == NULL) return own;
+    own.has_state = 1;
+    own.step = state->step;
+    own.updates = state->updates;
+    own.guard = state->guard;
+    return own;
+}
+
+/* Everyone's standing, by rank; the caller frees *all_out. */
+static int share_standing(const struct ash_trainer *trainer, struct ash_group *group, struct standing **all_out,
+                          struct ash_err *err)
+{
+    struct standing own = own_standing(trainer), *all = calloc(ash_group_size(group), sizeof(*all));
+    int rc;
+
+    if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", ash_group_size(group));
+    rc = ash_group_all_gather(group, &own, all, sizeof(own), err);
+    if (rc < 0) {
+        free(all);
+        return rc;
+    }
+    *all_out = all;
+    return 0;
+}
+
+/* The last step, if anyone knows its norm. Nobody else is asked: all that it takes is here. */
+static void finish_step(struct ash_trainer *trainer, const struct standing *all, size_t ranks,
+                        struct ash_recovery *recovery)
+{
+    struct ash_pending_step *pending = &trainer->pending;
+    struct ash_kept_state *kept = trainer->kept_count > 0 ? &trainer->kept[0] : NULL;
+    struct ash_state *state = kept_state(trainer);
+
+    if (kept == NULL || pending->phase < ASH_PHASE_SUMMED) goto out;
+    ash_assert(trainer->kept_count == 1);
+    for (size_t r = 0; pending->phase == ASH_PHASE_SUMMED && r < ranks; r++) {
+        if (all[r].norm_step != state->step + 1) continue;
+        pending->norm = all[r].norm;
+        pending->norm_step = all[r].norm_step;
+        ash_trainer_finish_update(trainer, kept);
+    }
+    if (pending->phase != ASH_PHASE_UPDATED) goto out;
+    /* node replicas: in their memory is what all of them have made of it; what the lost ones had to do is not sure */
+    if (pending->is_updated && state->mates > 0)
+        ash_stages_update_alone(&kept->stages, pending->norm, ash_lr_schedule_at(&trainer->schedule, state->step));
+    recovery->finished = pending->step;
+    ash_stages_count_step(&kept->stages, pending->is_updated);
+    recovery->has_finished = true;
+
+out:
+    pending->phase = ASH_PHASE_NONE;
+}
+
+/* The newest step of all, and whose. SIZE_MAX: nobody has a state. */
+static size_t newest(const struct standing *all, size_t ranks)
+{
+    size_t best = SIZE_MAX;
+
+    for (size_t r = 0; r < ranks; r++)
+        if (all[r].has_state != 0 && (best == SIZE_MAX || all[r].step > all[best].step)) best = r;
+    return best;
+}
+
+/* Bring everyone to one step. *now_out: its counters. */
+static int settle_step(struct ash_trainer *trainer, struct ash_group *group, struct standing *now_out,
+                       struct ash_recovery *recovery, struct ash_err *err)
+{
+    size_t ranks = ash_group_size(group), best;
+    struct standing *all = NULL;
+    int rc = share_standing(trainer, group, &all, err);
+
+    if (rc < 0) return rc;
+    finish_step(trainer, all, ranks, recovery);
+    free(all);
+    rc = share_standing(trainer, group, &all, err);
+    if (rc < 0) return rc;
+    best = newest(all, ranks);
+    for (size_t r = 0; r < ranks; r++)
+        recovery->has_newcomers = recovery->has_newcomers || all[r].has_state == 0;
+    if (best == SIZE_MAX)
+        rc = ash_err_set(err, -ENODATA, "no process that is left holds any state");
+    else
+        *now_out = all[best];
+    free(all);
+    return rc;
+}
+
+/* What this process has, as far as it is of that step. */
+static int list_kept(const struct ash_trainer *trainer, uint64_t step, struct ash_patches *have, struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < trainer->kept_count; i++) {
+        const struct ash_kept_state *kept = &trainer->kept[i];
+
+        if (kept->stages.chunks[0].state.step != step) continue;
+        rc = ash_patches_add_stages(have, &kept->stages, trainer->outline, true, err);
+        if (rc == 0) rc = ash_copies_add_patches(&kept->copies, have, err);
+    }
+    return rc;
+}
+
+/* What it has to get. */
+static int list_needed(const struct ash_trainer *trainer, struct ash_patches *need, struct ash_err *err)
+{
+    int rc = ash_trainer_is_spare(trainer)
+                 ? 0
+                 : ash_patches_add_stages(need, &trainer->stages, trainer->outline, false, err);
+
+    return rc < 0 ? rc : ash_copies_add_patches(&trainer->copies, need, err);
+}
+
+static int fill(struct ash_trainer *trainer, const struct standing *now, struct ash_recovery *recovery,
+                struct ash_err *err)
+{
+    struct ash_patches have = {0}, need = {0};
+    struct ash_exchange_counts counts = {0};
+    int rc = list_kept(trainer, now->step, &have, err);
+
+    if (rc == 0) rc = list_needed(trainer, &need, err);
+    if (rc == 0) rc = ash_exchange_run(trainer->root, trainer->outline, &have, &need, &counts, err);
+    ash_patches_fini(&have);
+    ash_patches_fini(&need);
+    if (rc < 0) return rc;
+    recovery->moved_bytes = counts.moved_bytes;
+    for (size_t i = 0; i < trainer->stages.chunk_count; i++) {
+        trainer->stages.chunks[i].state.step = now->step;
+        trainer->stages.chunks[i].state.updates = now->updates;
+    }
+    if (trainer->stages.chunk_count > 0) trainer->stages.chunks[0].state.guard = now->guard;
+    trainer->has_values = true;
+    trainer->are_copies_new = false;
+    return 0;
+}
+
+/* From here on the old mesh is not needed: everyone has what the new one takes. */
+static int take_up(struct ash_trainer *trainer, struct ash_err *err)
+{
+    int rc = ash_group_barrier(trainer->root, err);
+
+    if (rc < 0) return rc;
+    ash_trainer_drop_kept(trainer);
+    return ash_trainer_is_spare(trainer) ? 0 : ash_stages_renew(&trainer->stages, err);
+}
+
+int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
+                       struct ash_err *err)
+{
+    struct ash_recovery recovery = {0};
+    struct ash_stages_source source = {.config = &trainer->config, .is_blank = true};
+    struct standing now = {0};
+    uint64_t start_ns = ash_clock_ns();
+    int rc;
+
+    ash_assert(group != NULL && trainer->root == NULL);
+    rc = settle_step(trainer, group, &now, &recovery, err);
+    if (rc == 0 && recovery.has_newcomers) rc = ash_trainer_check_agreement(trainer, group, "weights", NULL, err);
+    if (rc == 0)
+        rc = ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->current.mesh, err);
+    if (rc < 0) return rc;
+    recovery.settle_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
+    start_ns = ash_clock_ns();
+    rc = ash_trainer_begin_epoch(trainer, group, &source, err);
+    recovery.open_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
+    start_ns = ash_clock_ns();
+    if (rc == 0) rc = fill(trainer, &now, &recovery, err);
+    if (rc == 0) rc = take_up(trainer, err);
+    if (rc < 0) return rc;
+    recovery.transfer_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
+    recovery.step = now.step;
+    *recovery_out = recovery;
+    return 0;
+}
+
+int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, const char *weights_dir,
+                        struct ash_err *err)
+{
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
+    struct ash_stages_source source = {.dir = dir, .config = &trainer->config};
+    int rc;
+
+    ash_trainer_end_epoch(trainer, false);
+    ash_trainer_drop_kept(trainer);
+    trainer->pending = (struct ash_pending_step){0};
+    rc = ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->current.mesh, err);
+    if (rc < 0) return rc;
+    rc = ash_trainer_begin_epoch(trainer, group, &source, err);
+    trainer->has_values = rc == 0;
+    return rc;
+}
