@@ -43,7 +43,7 @@ struct ash_trainer {
     struct ash_guard_opts guard;
     struct ash_exec exec;
     struct ash_dataset *train_data, *valid_data; /* NULL where parts give the sources */
-    struct ash_source train, valid;              /* valid.ops NULL: none */
+    struct ash_train_source train, valid;        /* valid.ops NULL: none */
     struct ash_trainer_parts parts;
     size_t valid_sequences;
     struct ash_str from, named; /* model.from and data.tokenizer on this machine; of remote ones, their cached copies */
