@@ -10,7 +10,7 @@
 #include "base/command.h"
 #include "base/file.h"
 #include "base/number.h"
-#include "collective/member/agent.h"
+#include "collective/member/membership.h"
 #include "orchestrate/job/spec.h"
 #include "orchestrate/local/launch.h"
 #include "orchestrate/node/ends.h"
@@ -140,7 +140,7 @@ static int run_with_folder(const struct ash_launch *launch, struct ash_err *err)
     bool shares = launch->master == NULL && launch->restarts == 0 && launch->procs > 1 && mkdtemp(dir) != NULL;
     int rc;
 
-    if (shares && ash_member_agent_make_job_dir(dir, NULL) == 0) setenv("ASHLAR_GROUP_JOB_DIR", dir, 0);
+    if (shares && ash_membership_make_job_dir(dir, NULL) == 0) setenv("ASHLAR_GROUP_JOB_DIR", dir, 0);
     rc = ash_launch_run(launch, err);
     if (shares) ash_dir_remove(dir, NULL);
     return rc;
