@@ -8,7 +8,9 @@
 
 #include "base/assert.h"
 #include "base/command.h"
+#include "base/file.h"
 #include "base/number.h"
+#include "collective/member/membership.h"
 #include "orchestrate/job/spec.h"
 #include "orchestrate/local/launch.h"
 #include "orchestrate/node/ends.h"
@@ -130,6 +132,20 @@ static char **words_again(char *const *argv, bool is_program)
     return words;
 }
 
+/* All ranks are on this machine and start once: a folder that they share decides who goes on when some are lost, even
+ * where those are most of them. */
+static int run_with_folder(const struct ash_launch *launch, struct ash_err *err)
+{
+    char dir[] = "/tmp/ashlar-job-XXXXXX";
+    bool shares = launch->master == NULL && launch->restarts == 0 && launch->procs > 1 && mkdtemp(dir) != NULL;
+    int rc;
+
+    if (shares && ash_membership_make_job_dir(dir, NULL) == 0) setenv("ASHLAR_GROUP_JOB_DIR", dir, 0);
+    rc = ash_launch_run(launch, err);
+    if (shares) ash_dir_remove(dir, NULL);
+    return rc;
+}
+
 static int launch(const struct launch_flags *flags, char *const *argv, struct ash_err *err)
 {
     struct ash_launch launch = {.procs = (size_t)flags->procs,
@@ -149,7 +165,7 @@ static int launch(const struct launch_flags *flags, char *const *argv, struct as
 
     launch.again = again;
     if (rc == 0) rc = check_machine(flags->check, err);
-    if (rc == 0) rc = ash_launch_run(&launch, err);
+    if (rc == 0) rc = run_with_folder(&launch, err);
     free(again);
     return rc;
 }
