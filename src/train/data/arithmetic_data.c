@@ -62,11 +62,11 @@ static json_t *describe(const struct ash_arithmetic *arithmetic, uint64_t count,
     char ops[ASH_ARITHMETIC_OPS_MAX + 1] = {0};
 
     memcpy(ops, arithmetic->ops, (size_t)arithmetic->op_count);
-    json_t *json = json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:s, s:b, s:s, s:I}", "kind", "arithmetic", "count",
-                     (json_int_t)count, "seed", (json_int_t)arithmetic->seed, "ops", ops, "min_digits",
-                     arithmetic->min_digits, "max_digits", arithmetic->max_digits, "mul_digits", arithmetic->mul_digits,
-                     "sizes", sizes[arithmetic->sizes], "negative", (int)arithmetic->negative, "split",
-                     splits[arithmetic->split], "shard_tokens", (json_int_t)shard_tokens);
+    json_t *json = json_pack(
+        "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:s, s:b, s:s, s:I}", "kind", "arithmetic", "count", (json_int_t)count,
+        "seed", (json_int_t)arithmetic->seed, "ops", ops, "min_digits", arithmetic->min_digits, "max_digits",
+        arithmetic->max_digits, "mul_digits", arithmetic->mul_digits, "sizes", sizes[arithmetic->sizes], "negative",
+        (int)arithmetic->negative, "split", splits[arithmetic->split], "shard_tokens", (json_int_t)shard_tokens);
 
     if (json != NULL && arithmetic->mistakes > 0)
         json_object_set_new(json, "mistakes", json_real(arithmetic->mistakes));
@@ -81,8 +81,9 @@ static void spoil(const struct ash_arithmetic *arithmetic, uint64_t index, struc
 
     if (ash_rng_uniform(arithmetic->seed, STREAM_MISTAKES, 3 * index) >= arithmetic->mistakes) return;
     place = ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 3 * index + 1, count);
-    digits[place] =
-        (char)('0' + (digits[place] - '0' + 1 + (int)ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 3 * index + 2, 9)) % 10);
+    digits[place] = (char)('0' + (digits[place] - '0' + 1 +
+                                  (int)ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 3 * index + 2, 9)) %
+                                     10);
 }
 
 static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *arithmetic,
