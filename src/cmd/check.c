@@ -64,11 +64,11 @@ static const struct ash_opt check_opts[] = {
 static const struct ash_opt_table check_table = {"", "flags", check_opts, ASH_COUNT(check_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar check node [flags]",
+    .synopsis = "ashlar check WHAT [flags]",
     .about =
-        "Looks at this node: GPUs, driver, limits, clock, mounts and the kernel log, in two seconds at most; with\n"
-        "--deep also whether every core computes the known bits and memory gives back what was written. Exit code 0: fit\n"
-        "for work; 1: not. Good as a prolog of a scheduler and before a job.",
+        "WHAT is node: this one. GPUs, driver, limits, clock, mounts and the kernel log, in two seconds at most; with\n"
+        "--deep also whether every core computes the known bits and memory gives back what was written. Exit code 0:\n"
+        "fit for work; 1: not. Good as a prolog of a scheduler and before a job.",
     .examples = "  ashlar check node\n"
                 "  ashlar check node --machine p5.48xlarge --json\n"
                 "  ashlar check node --deep --seconds 30",

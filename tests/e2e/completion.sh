@@ -28,7 +28,7 @@ same "a setting" "[-o nospace] optimizer.lr=" "$(complete_bash train job.yaml op
 same "its choices" "constant cosine wsd" "$(complete_bash train job.yaml schedule.kind = | tr ' ' '\n' | sort | paste -sd' ' -)"
 same "a switch among settings" "true" "$(complete_bash train job.yaml model.tied = t)"
 same "the command that launch runs" "--metrics-port" "$(complete_bash launch --procs 2 train job.yaml --metrics-p)"
-same "a command after launch" "train" "$(complete_bash launch --procs 2 tra)"
+same "a command after launch" "train" "$(complete_bash launch --procs 2 trai)"
 same "a shell" "zsh" "$(complete_bash completion z)"
 # Every command and flag of the help is offered.
 for command in $(complete_bash ''); do

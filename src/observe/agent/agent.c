@@ -101,7 +101,7 @@ static void write_codes(const struct ash_node_state *state, struct ash_str *out)
         if (!has_head)
             ash_exp_family(out, "ashlar_xid_total", "counter", "XIDs in the kernel log, by code and PCI address.");
         has_head = true;
-        ash_exp_labels(labels, sizeof(labels), "code", code, "pci_bus_id", part, NULL);
+        ash_exp_labels(labels, sizeof(labels), "code", code, "pci_bus_id", part, (char *)NULL);
         ash_exp_count(out, "ashlar_xid_total", labels, finding->count);
     }
 }
@@ -113,12 +113,13 @@ void ash_agent_write_state(struct ash_agent *agent, struct ash_str *out)
     pthread_mutex_lock(&agent->lock);
     ash_exp_family(out, "ashlar_node_status", "gauge", "1 for the node's status, 0 for all others.");
     for (int status = 0; status <= ASH_NODE_TO_CHECK; status++) {
-        ash_exp_labels(labels, sizeof(labels), "status", ash_node_status_name((enum ash_node_status)status), NULL);
+        ash_exp_labels(labels, sizeof(labels), "status", ash_node_status_name((enum ash_node_status)status),
+                       (char *)NULL);
         ash_exp_value(out, "ashlar_node_status", labels, (int)agent->state.status == status);
     }
     ash_exp_family(out, "ashlar_kernel_events_total", "counter", "Events in the kernel log, by kind.");
     for (int kind = 1; kind < ASH_KERNEL_KINDS; kind++) {
-        ash_exp_labels(labels, sizeof(labels), "kind", ash_kernel_kind_name((enum ash_kernel_kind)kind), NULL);
+        ash_exp_labels(labels, sizeof(labels), "kind", ash_kernel_kind_name((enum ash_kernel_kind)kind), (char *)NULL);
         ash_exp_count(out, "ashlar_kernel_events_total", labels, agent->state.counts[kind]);
     }
     write_codes(&agent->state, out);

@@ -205,7 +205,7 @@ static void write_states(const struct ash_sources *sources, struct ash_str *out)
 
     ash_exp_family(out, "ashlar_collector_up", "gauge", "Whether the source was read for this scrape.");
     for (size_t i = 0; i < sources->count; i++) {
-        ash_exp_labels(labels, sizeof(labels), "collector", sources->readers[i].ops->name, NULL);
+        ash_exp_labels(labels, sizeof(labels), "collector", sources->readers[i].ops->name, (char *)NULL);
         ash_exp_value(out, "ashlar_collector_up", labels, is_fresh(sources, &sources->readers[i]));
     }
     ash_exp_family(out, "ashlar_collector_age_seconds", "gauge", "Time since the source was last read.");
@@ -213,7 +213,7 @@ static void write_states(const struct ash_sources *sources, struct ash_str *out)
         const struct reader *reader = &sources->readers[i];
 
         if (reader->answered_ns == 0) continue;
-        ash_exp_labels(labels, sizeof(labels), "collector", reader->ops->name, NULL);
+        ash_exp_labels(labels, sizeof(labels), "collector", reader->ops->name, (char *)NULL);
         ash_exp_value(out, "ashlar_collector_age_seconds", labels, (double)(now_ns - reader->answered_ns) * 1e-9);
     }
     ash_exp_family(out, "ashlar_collector_seconds", "gauge", "How long reading the source took.");
@@ -221,7 +221,7 @@ static void write_states(const struct ash_sources *sources, struct ash_str *out)
         const struct reader *reader = &sources->readers[i];
 
         if (!is_fresh(sources, reader)) continue;
-        ash_exp_labels(labels, sizeof(labels), "collector", reader->ops->name, NULL);
+        ash_exp_labels(labels, sizeof(labels), "collector", reader->ops->name, (char *)NULL);
         ash_exp_value(out, "ashlar_collector_seconds", labels, reader->seconds);
     }
 }

@@ -147,7 +147,7 @@ static void add_uname(struct ash_str *out)
     ash_exp_value(out, "node_uname_info",
                   ash_exp_labels(labels, sizeof(labels), "sysname", names.sysname, "release", names.release, "version",
                                  names.version, "machine", names.machine, "nodename", names.nodename, "domainname",
-                                 names.domainname, NULL),
+                                 names.domainname, (char *)NULL),
                   1);
 }
 
@@ -187,7 +187,7 @@ static void add_interfaces(const struct ash_host_files *source, struct ash_str *
     ash_names_list(source, "/sys/class/net", &names);
     for (size_t i = 0; i < names.count; i++) {
         snprintf(path, sizeof(path), "/sys/class/net/%s", names.items[i]);
-        ash_devices_add(&devices, path, ash_exp_labels(label, sizeof(label), "device", names.items[i], NULL));
+        ash_devices_add(&devices, path, ash_exp_labels(label, sizeof(label), "device", names.items[i], (char *)NULL));
     }
     if (devices.folders.count > 0)
         ash_exp_family(out, "node_network_up", "gauge", "Value is 1 if operstate is 'up', 0 otherwise.");

@@ -317,7 +317,7 @@ static void set_labels(struct gpus *gpus, struct gpu *gpu, unsigned index)
     snprintf(number, sizeof(number), "%u", index);
     snprintf(device, sizeof(device), "nvidia%u", minor);
     ash_exp_labels(gpu->labels, sizeof(gpu->labels), "gpu", number, "UUID", uuid, "pci_bus_id", pci.address, "device",
-                   device, "modelName", name, "Hostname", host, "DCGM_FI_DRIVER_VERSION", driver, NULL);
+                   device, "modelName", name, "Hostname", host, "DCGM_FI_DRIVER_VERSION", driver, (char *)NULL);
 }
 
 static void set_up_gpm(struct gpus *gpus, struct gpu *gpu)
@@ -411,7 +411,7 @@ static void add_job(const struct gpus *gpus, size_t index, char *labels, size_t 
     if (gpus->source->gpu_jobs == NULL) return;
     snprintf(path, sizeof(path), "%s/%zu", gpus->source->gpu_jobs, index);
     if (ash_host_line(&outside, path, job, sizeof(job)) < 0 || job[0] == '\0') return;
-    ash_exp_labels(text, sizeof(text), "hpc_job", job, NULL);
+    ash_exp_labels(text, sizeof(text), "hpc_job", job, (char *)NULL);
     if (used + strlen(text) + 2 < labels_bytes) snprintf(labels + used, labels_bytes - used, ",%s", text);
 }
 

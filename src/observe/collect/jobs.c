@@ -81,7 +81,7 @@ static void visit_group(void *ctx, const char *name)
     if (used + strlen(name) + 2 > sizeof(walk->path)) return;
     snprintf(walk->path + used, sizeof(walk->path) - used, "/%s", name);
     if (job_of(name, job, sizeof(job), &kind)) {
-        ash_exp_labels(labels, sizeof(labels), kind, job, NULL);
+        ash_exp_labels(labels, sizeof(labels), kind, job, (char *)NULL);
         ash_devices_add(&walk->found, walk->path, labels);
     } else {
         walk->depth++;

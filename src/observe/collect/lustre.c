@@ -27,10 +27,10 @@ void ash_lustre_stats(char *text, const char *fs, struct ash_lustre_out *out)
         if (count < 4 || strcmp(words[2], "samples") != 0) continue;
         if (strspn(words[0], "abcdefghijklmnopqrstuvwxyz_0123456789") != strlen(words[0])) continue;
         if (count == 7 && strcmp(words[3], "[bytes]") == 0) {
-            ash_exp_labels(labels, sizeof(labels), "fs", fs, "op", words[0], NULL);
+            ash_exp_labels(labels, sizeof(labels), "fs", fs, "op", words[0], (char *)NULL);
             ash_exp_value(&out->bytes, "ashlar_lustre_bytes_total", labels, strtod(words[6], NULL));
         }
-        ash_exp_labels(labels, sizeof(labels), "fs", fs, "op", words[0], NULL);
+        ash_exp_labels(labels, sizeof(labels), "fs", fs, "op", words[0], (char *)NULL);
         ash_exp_value(&out->calls, "ashlar_lustre_calls_total", labels, strtod(words[1], NULL));
         if (count == 7 && strncmp(words[3], "[usec", 5) == 0)
             ash_exp_value(&out->seconds, "ashlar_lustre_seconds_total", labels, strtod(words[6], NULL) / 1e6);
@@ -77,7 +77,7 @@ static void add_evictions(const struct ash_host_files *source, const char *root,
     for (size_t i = 0; i < names.count; i++) {
         snprintf(path, sizeof(path), "%s/%s/%s/state", root, kind, names.items[i]);
         if (ash_host_read(source, path, &text) < 0 || text.data == NULL) continue;
-        ash_exp_labels(labels, sizeof(labels), "target", names.items[i], NULL);
+        ash_exp_labels(labels, sizeof(labels), "target", names.items[i], (char *)NULL);
         ash_exp_count(samples, "ashlar_lustre_evictions", labels, ash_lustre_evictions(text.data));
     }
     ash_str_fini(&text);

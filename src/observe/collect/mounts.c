@@ -208,7 +208,7 @@ static struct probe *make_probe(const struct mounts *mounts, const struct ash_mo
         return NULL;
     }
     ash_exp_labels(probe->labels, sizeof(probe->labels), "device", mount->device, "fstype", mount->type, "mountpoint",
-                   mount->path, NULL);
+                   mount->path, (char *)NULL);
     return probe;
 }
 

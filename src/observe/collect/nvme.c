@@ -82,7 +82,7 @@ static int collect_nvme(void *state, struct ash_str *out, struct ash_err *err)
         last = read_log(state, device, log);
         if (last < 0) rc = ash_err_set(err, last, "%s cannot be asked: %s", device, strerror(-last));
         if (last < 0) continue;
-        ash_exp_labels(labels, sizeof(labels), "device", names.items[i], NULL);
+        ash_exp_labels(labels, sizeof(labels), "device", names.items[i], (char *)NULL);
         for (size_t f = 0; f < ASH_COUNT(fields); f++)
             ash_exp_value(&samples[f], fields[f].name, labels, field_of(log, f));
     }

@@ -31,7 +31,7 @@ static void add_row(struct columns *columns, const char *device, char *rest)
 {
     char labels[ASH_EXP_LABELS_BYTES];
 
-    ash_exp_labels(labels, sizeof(labels), "device", device, NULL);
+    ash_exp_labels(labels, sizeof(labels), "device", device, (char *)NULL);
     for (size_t i = 0; i < columns->count; i++) {
         const struct column *column = &columns->list[i];
         char *word = ash_text_word(&rest);

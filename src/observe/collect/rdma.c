@@ -96,7 +96,7 @@ static void add_port(struct ash_devices *ports, const char *device, const char *
     char path[PATH_MAX], labels[ASH_EXP_LABELS_BYTES];
 
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s", device, port);
-    ash_devices_add(ports, path, ash_exp_labels(labels, sizeof(labels), "device", device, "port", port, NULL));
+    ash_devices_add(ports, path, ash_exp_labels(labels, sizeof(labels), "device", device, "port", port, (char *)NULL));
 }
 
 static bool is_efa(const struct ash_host_files *source, const char *device, const char *port)

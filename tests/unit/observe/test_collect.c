@@ -104,7 +104,7 @@ static void test_labels(void **state)
     for (int i = 0; i < 255; i++)
         name[i] = (char)(i + 1);
     name[255] = '\0';
-    ash_exp_labels(labels, sizeof(labels), "device", name, "b", "x\\\"\n", NULL);
+    ash_exp_labels(labels, sizeof(labels), "device", name, "b", "x\\\"\n", (char *)NULL);
     ash_exp_value(&out, "node_test", labels, 0.1);
     assert_int_equal(ash_scrape_parse(out.data, out.size_bytes, "test", &scrape, NULL), 0);
     assert_int_equal(ash_scrape_count(scrape), 1);
@@ -114,7 +114,7 @@ static void test_labels(void **state)
     ash_scrape_close(scrape);
     ash_str_fini(&out);
     /* what does not fit is left out by pairs */
-    assert_string_equal(ash_exp_labels(labels, 20, "a", "1", "long", "0123456789abcdef", NULL), "a=\"1\"");
+    assert_string_equal(ash_exp_labels(labels, 20, "a", "1", "long", "0123456789abcdef", (char *)NULL), "a=\"1\"");
 }
 
 /* ---- sources that hang, fail and are slow ---------------------------------------------------------------------------- */
