@@ -254,6 +254,14 @@ run_schema() {
     close_server
     row serve/schema-16 tokens/s "the same without a schema" 0.95 higher "${ours[@]}" -- "${theirs[@]}"
 }
+# run_masks: of drawn schemas, with Qwen's vocabulary; as tests/e2e/grammar_world.sh walks through them.
+run_masks() {
+    local said
+    said=$(SCRATCH=$out/grammar GRAMMAR_WORLD_SCHEMAS=300 bash "$SOURCE/tests/e2e/grammar_world.sh" 2> "$out/grammar.err" | grep '^masks:') ||
+        { note "no masks: $(tail -n 1 "$out/grammar.err")"; return 0; }
+    row serve/mask-p50 us "50 us" 1 lower "$(sed 's/.*p50 \([0-9.]*\) us, p99.*/\1/' <<< "${said%%;*}")" -- 50
+    row serve/mask-p99 us "1 ms" 1 lower "$(sed 's/.*p99 \([0-9.]*\) us.*/\1/' <<< "${said%%;*}")" -- 1000
+}
 # run_drafts ROW GOAL BODIES: with prompt lookup and without, one client.
 run_drafts() {
     local round ours=() theirs=() speculate
@@ -272,7 +280,8 @@ run_all_drafts() {
     bodies 1 '{"max_tokens": 24}' > "$out/warm.jsonl"
     bodies 1 '{"max_tokens": 256, "temperature": 0, "allowed_token_ids": [300, 301, 302], "logit_bias": {"300": 90}}' > "$out/repeats.jsonl"
     bodies 1 '{"max_tokens": 128, "temperature": 1}' > "$out/other.jsonl"
-    ! wanted serve/drafts-repetitive || run_drafts serve/drafts-repetitive 1.8 "$out/repeats.jsonl"
+    ! wanted serve/mask-p50 serve/mask-p99 || run_masks
+! wanted serve/drafts-repetitive || run_drafts serve/drafts-repetitive 1.8 "$out/repeats.jsonl"
     ! wanted serve/drafts-other || run_drafts serve/drafts-other 0.97 "$out/other.jsonl"
 }
 # run_memory: the most that was resident, compared with weights and pool.

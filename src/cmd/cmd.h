@@ -17,12 +17,17 @@ struct ash_cmd {
     int (*run)(int argc, char **argv);
 };
 
+extern const struct ash_cmd ash_cmd_agent;
 extern const struct ash_cmd ash_cmd_bench;
 extern const struct ash_cmd ash_cmd_catalog;
 extern const struct ash_cmd ash_cmd_chaos;
+extern const struct ash_cmd ash_cmd_checkpoint;
+extern const struct ash_cmd ash_cmd_check;
 extern const struct ash_cmd ash_cmd_completion;
+extern const struct ash_cmd ash_cmd_dash;
 extern const struct ash_cmd ash_cmd_data;
 extern const struct ash_cmd ash_cmd_eval;
+extern const struct ash_cmd ash_cmd_flight;
 extern const struct ash_cmd ash_cmd_generate;
 extern const struct ash_cmd ash_cmd_jobs;
 extern const struct ash_cmd ash_cmd_launch;
@@ -33,7 +38,12 @@ extern const struct ash_cmd ash_cmd_diagnose;
 extern const struct ash_cmd ash_cmd_xid;
 extern const struct ash_cmd ash_cmd_store;
 extern const struct ash_cmd ash_cmd_submit;
+extern const struct ash_cmd ash_cmd_trace;
 extern const struct ash_cmd ash_cmd_train;
+extern const struct ash_cmd ash_cmd_sft;
+extern const struct ash_cmd ash_cmd_dpo;
+extern const struct ash_cmd ash_cmd_reward;
+extern const struct ash_cmd ash_cmd_rl;
 extern const struct ash_cmd ash_cmd_version;
 
 /* Run the one of commands that argv[1] names, or print their list (--help, -h, help: exit code 0; nothing: 2; `help

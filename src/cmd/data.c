@@ -7,6 +7,8 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_data_tokenize,
     &ash_cmd_data_arithmetic,
     &ash_cmd_data_info,
+    &ash_cmd_data_chat,
+    &ash_cmd_data_show,
 };
 
 static int run(int argc, char **argv)

@@ -7,6 +7,8 @@
 extern const struct ash_cmd ash_cmd_data_tokenize;
 extern const struct ash_cmd ash_cmd_data_arithmetic;
 extern const struct ash_cmd ash_cmd_data_info;
+extern const struct ash_cmd ash_cmd_data_chat;
+extern const struct ash_cmd ash_cmd_data_show;
 
 struct ash_data_manifest;
 

@@ -11,6 +11,7 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/str.h"
+#include "cmd/diagnose_live.h"
 #include "observe/health/diagnose.h"
 
 #define FILES_MAX 65536
@@ -24,6 +25,7 @@ struct flags {
     struct ash_opt_list before, logs;
     double seconds;
     bool json;
+    struct ash_diagnose_live live;
 };
 
 /* Scrapes of now; the paths are owned. */
@@ -49,6 +51,33 @@ static const struct ash_opt diagnose_opts[] = {
      .type = ASH_OPT_LIST,
      .offset = FIELD(logs),
      .help = "logs of the job (NCCL_DEBUG=INFO) or of the kernel; - is standard input"},
+    {.name = "agents",
+     .type = ASH_OPT_LIST,
+     .offset = FIELD(live.agents),
+     .help = "agents to ask, HOST:PORT each: their metrics, verdicts and ranks; twice, --wait seconds apart"},
+    {.name = "token",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(live.token),
+     .help = "what agents and Prometheus ask for"},
+    {.name = "wait",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(live.wait_s),
+     .default_text = "2",
+     .max = 3600,
+     .help = "seconds between the two answers of agents; 0: one is enough"},
+    {.name = "ranks",
+     .type = ASH_OPT_LIST,
+     .offset = FIELD(live.ranks),
+     .help = "folders where ranks publish their steps (ashlar train --pages): stragglers"},
+    {.name = "prometheus",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(live.prometheus),
+     .help = "a Prometheus to ask instead, http://HOST:PORT: series as of --to, and of --from before"},
+    {.name = "from",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(live.from),
+     .help = "time of the earlier series, as Prometheus reads it"},
+    {.name = "to", .type = ASH_OPT_STRING, .offset = FIELD(live.to), .help = "time of the series; default: now"},
     {.name = "json",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(json),
@@ -181,7 +210,7 @@ static int read_all(struct ash_diagnose *diagnose, const struct flags *flags, co
     }
     for (size_t i = 0; i < flags->logs.count && rc == 0; i++)
         rc = add_log(diagnose, flags->logs.items[i], err);
-    return rc;
+    return rc == 0 ? ash_diagnose_live_add(&flags->live, diagnose, err) : rc;
 }
 
 /* ---- folders ----------------------------------------------------------------------------------------------------- */
@@ -419,8 +448,9 @@ static int respond(const struct flags *flags, const char *const *words, size_t c
     struct ash_err err = {0};
     int rc;
 
-    if (count == 0 && flags->logs.count == 0)
-        return ash_cmd_misuse("diagnose", "which scrapes (node1.prom node2.prom ..., or their folder) or --log?");
+    if (count == 0 && flags->logs.count == 0 && !ash_diagnose_live_is_given(&flags->live))
+        return ash_cmd_misuse("diagnose",
+                              "which scrapes (node1.prom node2.prom ..., or their folder), --agents or --log?");
     if (count == 0 && flags->before.count > 0)
         return ash_cmd_misuse("diagnose", "--before is compared with scrapes of now: which ones?");
     rc = list_files(words, count, &files, &err);

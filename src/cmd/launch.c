@@ -1,20 +1,28 @@
 /* ashlar launch: several processes of one program on this machine, as the ranks of a job. */
 #include "cmd/cmd.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/assert.h"
+#include "base/command.h"
+#include "base/number.h"
+#include "orchestrate/job/spec.h"
 #include "orchestrate/local/launch.h"
+#include "orchestrate/node/ends.h"
 
 struct launch_flags {
-    int64_t procs, nodes;
+    int64_t procs, nodes, elastic, restarts;
     double grace;
-    const char *link_rate;
+    const char *link_rate, *node_rank, *master;
+    int check; /* enum ash_spec_check */
     bool program, netns;
 };
 
+static const char *const check_names[] = {"none", "quick", "deep", NULL}; /* as enum ash_spec_check */
+#define CHECK_LIMIT_S 300.0
 #define FIELD(name) offsetof(struct launch_flags, name)
 static const struct ash_opt launch_opts[] = {
     {"procs", ASH_OPT_INT, FIELD(procs), "2", "processes: the ranks of the job", 1, 4096, NULL},
@@ -26,6 +34,20 @@ static const struct ash_opt launch_opts[] = {
      "with --netns: what a node sends is limited to this, as tc reads it (1gbit); default: not limited", 0, 0, NULL},
     {"grace", ASH_OPT_DOUBLE, FIELD(grace), "5", "seconds between the first failure and the end of the others by force",
      0, 3600, NULL},
+    {"elastic", ASH_OPT_INT, FIELD(elastic), "-1",
+     "fewest processes that may go on when others are lost; 0: the first failure ends all; -1: 1, and 0 with --program",
+     -1, 65536, NULL},
+    {"restarts", ASH_OPT_INT, FIELD(restarts), "0",
+     "times that a job that failed is started again (train: from its newest checkpoint); bad settings never are", 0,
+     1e6, NULL},
+    {"node_rank", ASH_OPT_STRING, FIELD(node_rank), NULL,
+     "which of the nodes this machine is, from 0, or hostname: the number at the end of its name; default: all", 0, 0,
+     NULL},
+    {"master", ASH_OPT_STRING, FIELD(master), NULL, "HOST:PORT where the first rank listens, with --node-rank", 0, 0,
+     NULL},
+    {"check", ASH_OPT_CHOICE, FIELD(check), "none",
+     "look at this machine before anything starts (ashlar check node); one that is not fit ends with exit code 78", 0,
+     0, check_names},
     {"program", ASH_OPT_BOOL, FIELD(program), NULL, "the words name any program instead of an ashlar command", 0, 0,
      NULL},
 };
@@ -40,7 +62,8 @@ static const struct ash_cmd_usage usage = {
              "LOCAL_RANK, MASTER_ADDR,\n"
              "MASTER_PORT). The first one has the terminal; lines of the others come with their rank before them. The "
              "exit code is\n"
-             "that of the first process that failed. Nothing is left running.",
+             "0 where those that are left at the end did well, else that of the first process that failed. Nothing is "
+             "left running.",
     .examples = "  ashlar launch --procs 4 train job.yaml mesh.dp=2 mesh.tp=2 --out run\n"
                 "  ashlar launch --procs 4 --nodes 2 --netns --link-rate 1gbit bench collective\n"
                 "  ashlar launch --procs 2 --program python3 train.py",
@@ -57,6 +80,78 @@ static int count_flags(int argc, char **argv)
         at += alone ? 1 : 2;
     }
     return (at < argc ? at : argc) - 1;
+}
+
+/* Which node this is: a number, the one in its name, or all of them. */
+static int read_node_rank(const char *text, size_t *rank_out, struct ash_err *err)
+{
+    int64_t rank = 0;
+
+    *rank_out = ASH_LAUNCH_ALL_NODES;
+    if (text == NULL) return 0;
+    if (strcmp(text, "hostname") == 0) return ash_launch_rank_by_name(rank_out, err);
+    if (ash_number_parse_whole(text, &rank) < 0 || rank < 0)
+        return ash_err_set(err, -EINVAL, "--node-rank is '%.60s': give a number, or hostname", text);
+    *rank_out = (size_t)rank;
+    return 0;
+}
+
+/* Returns 0 where the machine is fit, else what `ashlar check node` said. */
+static int check_machine(int how, struct ash_err *err)
+{
+    const char *const words[] = {"/proc/self/exe", "check", "node", how == ASH_SPEC_CHECK_QUICK ? "--quick" : "--deep",
+                                 NULL};
+    struct ash_command_result result;
+    int rc;
+
+    if (how == ASH_SPEC_CHECK_NONE) return 0;
+    rc = ash_command_run(&(struct ash_command){.argv = words, .limit_s = CHECK_LIMIT_S}, &result, err);
+    if (rc == 0 && result.code != 0)
+        rc = ash_err_set(err, -ENODEV, "this machine is not fit for the job: %s%s", result.out.data, result.err.data);
+    ash_command_free(&result);
+    return rc;
+}
+
+/* argv with --resume behind it, for a command that has runs to go on with. NULL: argv as it is. The caller frees it. */
+static char **words_again(char *const *argv, bool is_program)
+{
+    static char resume[] = "--resume";
+    size_t count = 0;
+    bool has_run = !is_program && argv[1] != NULL && strcmp(argv[1], "train") == 0, has_resume = false;
+    char **words;
+
+    for (; argv[count] != NULL; count++)
+        has_resume = has_resume || strcmp(argv[count], resume) == 0;
+    if (!has_run || has_resume) return NULL;
+    words = calloc(count + 2, sizeof(*words));
+    if (words == NULL) return NULL;
+    memcpy(words, argv, count * sizeof(*words));
+    words[count] = resume;
+    return words;
+}
+
+static int launch(const struct launch_flags *flags, char *const *argv, struct ash_err *err)
+{
+    struct ash_launch launch = {.procs = (size_t)flags->procs,
+                                .nodes = (size_t)flags->nodes,
+                                .master = flags->master,
+                                .netns = flags->netns,
+                                .link_rate = flags->link_rate,
+                                .grace_s = flags->grace,
+                                .least = flags->elastic >= 0 ? (size_t)flags->elastic
+                                         : flags->program    ? 0
+                                                             : 1,
+                                .restarts = (size_t)flags->restarts,
+                                .argv = argv,
+                                .program = flags->program ? argv[0] : "/proc/self/exe"};
+    char **again = words_again(argv, flags->program);
+    int rc = read_node_rank(flags->node_rank, &launch.node_rank, err);
+
+    launch.again = again;
+    if (rc == 0) rc = check_machine(flags->check, err);
+    if (rc == 0) rc = ash_launch_run(&launch, err);
+    free(again);
+    return rc;
 }
 
 static int run_launch(int argc, char **argv)
@@ -76,17 +171,9 @@ static int run_launch(int argc, char **argv)
     if (code == ASH_CMD_GO && flags.link_rate != NULL && !flags.netns)
         code = ash_cmd_misuse("launch", "--link-rate limits the links that --netns makes: give both");
     if (code == ASH_CMD_GO) {
-        struct ash_launch launch = {.procs = (size_t)flags.procs,
-                                    .nodes = (size_t)flags.nodes,
-                                    .netns = flags.netns,
-                                    .link_rate = flags.link_rate,
-                                    .grace_s = flags.grace};
-
         argv[own] = name; /* argv[0] or a flag, which have been read: its place is free for the program's name */
-        launch.argv = argv + own + (flags.program ? 1 : 0);
-        launch.program = flags.program ? launch.argv[0] : "/proc/self/exe";
-        code = ash_launch_run(&launch, &err);
-        if (code < 0) code = ash_cmd_fail(&err);
+        code = launch(&flags, argv + own + (flags.program ? 1 : 0), &err);
+        if (code < 0) code = code == -ENODEV ? (ash_cmd_fail(&err), ASH_END_BAD_MACHINE) : ash_cmd_fail(&err);
     }
     ash_opts_close(opts);
     return code;

@@ -215,6 +215,16 @@ static int open_server(struct server *server, const char *const *name, struct as
     return 0;
 }
 
+/* Somebody else's machine can reach it, and nobody needs a key. */
+static void warn_if_open(const struct server *server)
+{
+    const char *host = server->flags->host;
+
+    if (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0) return;
+    if (ash_keys_are_needed(server->keys)) return;
+    ash_log(ASH_LOG_WARN, "whoever can reach %s can use this server: --api-key-file asks for keys", host);
+}
+
 /* Every stream has a descriptor. */
 static void raise_limit(int64_t connections)
 {
@@ -301,6 +311,7 @@ static int serve(const struct ash_serve_flags *flags)
                       : ash_err_set(&err, -ENOMEM, "out of memory");
     if (rc == 0) {
         ash_log(ASH_LOG_INFO, "listening on %s port %d", flags->host, ash_http_port(server.http));
+        warn_if_open(&server);
         number = wait_for_end(&server, &signals);
         if (number != 0 && atomic_load(&server.load_state) == 0) _exit(ASH_CMD_EXIT_SIGNAL + number);
         if (number != 0) finish(&server, &signals);

@@ -18,10 +18,11 @@
 #include "base/ring_file.h"
 #include "cmd/publish.h"
 #include "observe/exporter.h"
+#include "orchestrate/node/ends.h"
+#include "post/post.h"
 #include "train/job/job.h"
 #include "train/run/run.h"
 
-#define EXIT_BAD_SETTINGS 2 /* as for a job that is refused: starting it again does not help */
 #define STOPPING "ashlar: stopping after this step (Ctrl-C again: at once, without saving)\n"
 #define CLEAR_LINE "\r\033[K"
 
@@ -77,7 +78,7 @@ static const struct ash_opt flag_opts[] = {
 };
 static const struct ash_opt_table flag_table = {"", "flags", flag_opts, ASH_COUNT(flag_opts)};
 
-static const struct ash_cmd_usage usage = {
+static const struct ash_cmd_usage train_usage = {
     .synopsis = "ashlar train JOB.yaml [section.setting=value ...] --out DIR\nashlar train --resume --out DIR",
     .about =
         "Trains a language model. JOB.yaml holds the settings below, as one map per section; words of the form\n"
@@ -86,6 +87,44 @@ static const struct ash_cmd_usage usage = {
     .examples = "  ashlar train examples/quickstart.yaml --out runs/quickstart\n"
                 "  ashlar train job.yaml optimizer.lr=1e-3 train.steps=2000 --out runs/lr-1e-3 --metrics-port 9780\n"
                 "  ashlar train --resume --out runs/quickstart runtime.threads=4",
+};
+
+static const struct ash_cmd_usage sft_usage = {
+    .synopsis = "ashlar sft JOB.yaml [section.setting=value ...] --out DIR\nashlar sft --resume --out DIR",
+    .about = "Fine-tunes a model on examples that `ashlar data chat` wrote: `ashlar train` with train.method=sft. The\n"
+             "loss is the mean over what is learned in a step, however examples are packed.",
+    .examples = "  ashlar sft job.yaml model.from=models/qwen3 data.train=data/chat data.seq=2048 --out runs/chat",
+};
+
+static const struct ash_cmd_usage dpo_usage = {
+    .synopsis = "ashlar dpo JOB.yaml [section.setting=value ...] --out DIR\nashlar dpo --resume --out DIR",
+    .about =
+        "Tunes a model on pairs of answers: `ashlar train` with train.method=dpo. Log-probabilities of the frozen\n"
+        "reference are computed once and kept beside the data, under a hash of the model.",
+    .examples = "  ashlar dpo job.yaml model.from=runs/chat/model data.train=data/pairs dpo.beta=0.1 --out runs/dpo",
+};
+
+static const struct ash_cmd_usage reward_usage = {
+    .synopsis = "ashlar reward JOB.yaml [section.setting=value ...] --out DIR\nashlar reward --resume --out DIR",
+    .about = "Trains a reward model on pairs of answers: `ashlar train` with train.method=reward. The result is a\n"
+             "...ForSequenceClassification folder with one label, as transformers reads it.",
+    .examples = "  ashlar reward job.yaml model.from=runs/chat/model data.train=data/pairs --out runs/reward",
+};
+
+static const struct ash_cmd_usage rl_usage = {
+    .synopsis = "ashlar rl JOB.yaml [section.setting=value ...] --out DIR\nashlar rl --resume --out DIR",
+    .about =
+        "Trains a model on its own answers and their rewards: `ashlar train` with train.method=rl. The sampler's\n"
+        "log-probabilities are the trainer's to the bit; a run that finds another ratio than 1 where both have the\n"
+        "same weights ends and names the token.",
+    .examples = "  ashlar rl examples/rl.yaml model.from=runs/quickstart/model --out runs/rl",
+};
+
+/* A command of training: its name, its help, and the method that it sets. */
+struct method {
+    const char *name;
+    const struct ash_cmd_usage *usage;
+    enum ash_job_method method;
 };
 
 /* The job file: the one named, or the one that the run to resume left in its folder. */
@@ -103,17 +142,18 @@ static int load_job(struct ash_opts *opts, const struct flags *flags, const char
 
 /* Settings come from defaults, then the job file, then the environment, then the command line, whose words are read a
  * second time because they say where the file is. Returns ASH_CMD_GO or an exit code. */
-static int read_settings(struct ash_opts *opts, const struct flags *flags, int argc, char **argv)
+static int read_settings(const struct method *method, struct ash_opts *opts, const struct flags *flags, int argc,
+                         char **argv)
 {
     const char *words[1] = {NULL};
     struct ash_err err = {0};
     size_t count = 0;
     bool help;
-    int rc = ash_cmd_parse(&usage, opts, argc, argv, words, ASH_COUNT(words), &count);
+    int rc = ash_cmd_parse(method->usage, opts, argc, argv, words, ASH_COUNT(words), &count);
 
     if (rc != ASH_CMD_GO) return rc;
-    if (flags->out == NULL) return ash_cmd_misuse("train", "where to? give --out DIR");
-    if (count == 0 && !flags->resume) return ash_cmd_misuse("train", "what to train? give a job file");
+    if (flags->out == NULL) return ash_cmd_misuse(method->name, "where to? give --out DIR");
+    if (count == 0 && !flags->resume) return ash_cmd_misuse(method->name, "what to train? give a job file");
     if (load_job(opts, flags, words[0], &err) < 0 || ash_opts_set_env(opts, &err) < 0 ||
         ash_opts_parse_args(opts, argc - 1, argv + 1, words, ASH_COUNT(words), &count, &help, &err) < 0) {
         ash_log(ASH_LOG_ERROR, "%s", err.text);
@@ -167,14 +207,23 @@ static int train(const struct ash_job *job, const struct flags *flags, const cha
                                 .group = *group != NULL ? group : NULL};
     struct ash_run_result result = {0};
     struct ash_exporter *exporter = NULL;
-    int rc = serve_metrics(flags, *group, &exporter, err);
+    struct ash_post *post = NULL;
+    int rc = ash_post_open(job, *group, flags->out, stdout, &post, err);
 
     if (rc < 0) return rc;
+    opts.parts = ash_post_parts(post);
+    rc = serve_metrics(flags, *group, &exporter, err);
+    if (rc < 0) {
+        ash_post_close(post);
+        return rc;
+    }
     if (*group == NULL || ash_group_rank(*group) == 0)
         ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
     rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
-    return rc < 0 || !result.stopped ? rc : ash_cmd_stopped();
+    ash_post_close(post);
+    if (rc < 0 || !result.stopped) return rc;
+    return ash_interrupt_signal() == SIGINT ? ash_cmd_stopped() : ASH_END_SAVED; /* a scheduler starts it again */
 }
 
 /* Meet the other ranks and train. Returns the exit code. */
@@ -191,14 +240,14 @@ static int meet_and_train(const struct ash_job *job, const struct flags *flags, 
     rc = join_ranks(group_opts, flags, labels, &group, &err);
     if (rc == 0) rc = train(job, flags, labels, &group, &err);
     exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
-    if (rc == -EBADE) exit_code = EXIT_BAD_SETTINGS;
+    if (rc == -EBADE) exit_code = ASH_END_BAD_SETTINGS;
     if (rc == -EINTR) exit_code = ash_cmd_stopped(); /* a wait for other ranks that a signal has ended */
     ash_group_close(group);
     ash_publish_stop(rc < 0);
     return exit_code;
 }
 
-static int run(int argc, char **argv)
+static int run_method(const struct method *method, int argc, char **argv)
 {
     struct flags flags;
     struct ash_job job;
@@ -212,16 +261,46 @@ static int run(int argc, char **argv)
 
     ash_job_bind(&job, bindings + 3);
     if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
-    exit_code = read_settings(opts, &flags, argc, argv);
+    exit_code = read_settings(method, opts, &flags, argc, argv);
     if (exit_code == ASH_CMD_GO) {
         ash_log_set_level((enum ash_log_level)job.runtime.log_level);
         if (job.runtime.backend == NULL) job.runtime.backend = flags.cpu;
+        if (method->method != ASH_METHOD_PRETRAIN) job.train.method = method->method;
         group_opts.fabric = &fabric_opts;
-        exit_code = ash_job_resolve(&job, &err) < 0 ? ash_cmd_misuse("train", "%s", err.text)
+        exit_code = ash_job_resolve(&job, &err) < 0 ? ash_cmd_misuse(method->name, "%s", err.text)
                                                     : meet_and_train(&job, &flags, &group_opts);
     }
     ash_opts_close(opts);
     return exit_code;
 }
 
-const struct ash_cmd ash_cmd_train = {"train", "train a model from a job file", run};
+static int run_train(int argc, char **argv)
+{
+    return run_method(&(struct method){"train", &train_usage, ASH_METHOD_PRETRAIN}, argc, argv);
+}
+
+static int run_sft(int argc, char **argv)
+{
+    return run_method(&(struct method){"sft", &sft_usage, ASH_METHOD_SFT}, argc, argv);
+}
+
+static int run_dpo(int argc, char **argv)
+{
+    return run_method(&(struct method){"dpo", &dpo_usage, ASH_METHOD_DPO}, argc, argv);
+}
+
+static int run_reward(int argc, char **argv)
+{
+    return run_method(&(struct method){"reward", &reward_usage, ASH_METHOD_REWARD}, argc, argv);
+}
+
+static int run_rl(int argc, char **argv)
+{
+    return run_method(&(struct method){"rl", &rl_usage, ASH_METHOD_RL}, argc, argv);
+}
+
+const struct ash_cmd ash_cmd_train = {"train", "train a model from a job file", run_train};
+const struct ash_cmd ash_cmd_sft = {"sft", "fine-tune a model on examples", run_sft};
+const struct ash_cmd ash_cmd_dpo = {"dpo", "tune a model on pairs of answers", run_dpo};
+const struct ash_cmd ash_cmd_reward = {"reward", "train a reward model on pairs of answers", run_reward};
+const struct ash_cmd ash_cmd_rl = {"rl", "train a model on its own answers and their rewards", run_rl};

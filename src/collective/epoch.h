@@ -46,7 +46,8 @@ struct ash_epoch_opts {
 /* Form the group of the next epoch with all that are left of old's and with joiners. Survivors need not agree on why.
  * Every wait is bounded: by silent_timeout for ranks that neither come nor are known to be dead, and by wait_s. Ranks
  * that die meanwhile, also the coordinating one, are left out. old is closed in any case; groups split from it are
- * closed before. Returns 0 (*group_out is the caller's; NULL where opts->leaves), -EHOSTUNREACH (this side of a cut
+ * closed before. Returns 0 (*group_out is the caller's; NULL where opts->leaves, unless only joiners would be left: one
+ * stays to feed them), -EHOSTUNREACH (this side of a cut
  * network has no right to continue), -ESTALE (the job went on without this rank, which was silent too long: end, or
  * join anew), -ENODATA (fewer than min_size ranks are left after wait_s), -EINTR or another negative errno. */
 int ash_epoch_reform(struct ash_group *old, const struct ash_epoch_opts *opts, struct ash_group **group_out,

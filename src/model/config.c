@@ -10,6 +10,8 @@
 #include "base/assert.h"
 #include "model/family.h"
 
+#define SCORE_SUFFIX "ForSequenceClassification"
+
 int ash_config_size(const json_t *json, const char *key, size_t min, size_t max, size_t *value, struct ash_err *err)
 {
     int64_t number = 0;
@@ -202,6 +204,49 @@ static int read_common(const json_t *json, struct ash_model_config *config, stru
     return read_token_ids(json, config, err);
 }
 
+/* Is it a sequence classifier? With one label it is a reward model; others are not supported. */
+static int read_labels(const json_t *json, struct ash_model_config *config, struct ash_err *err)
+{
+    const char *name = json_string_value(json_array_get(json_object_get(json, "architectures"), 0));
+    size_t labels = json_object_size(json_object_get(json, "id2label"));
+    int64_t count = labels > 0 ? (int64_t)labels : 2;
+    int rc;
+
+    if (name == NULL || strstr(name, SCORE_SUFFIX) == NULL) return 0;
+    rc = ash_json_int(json, "num_labels", 1, 1 << 20, &count, err);
+    if (rc < 0) return rc;
+    if (count != 1)
+        return ash_err_set(err, -ENOTSUP, "%s with %lld labels is not supported: a reward model has one", name,
+                           (long long)count);
+    config->labels = 1;
+    config->tied = false;
+    return 0;
+}
+
+int ash_model_config_score(struct ash_model_config *config, struct ash_err *err)
+{
+    const char *name = config->family->architecture, *end = strstr(name, "For");
+    char text[128];
+    json_t *source;
+
+    if (config->labels > 0) return 0;
+    snprintf(text, sizeof(text), "%.*s%s", (int)(end != NULL ? end - name : (ptrdiff_t)strlen(name)), name,
+             SCORE_SUFFIX);
+    source = json_deep_copy(config->source);
+    if (source == NULL || json_object_set_new(source, "architectures", json_pack("[s]", text)) < 0 ||
+        json_object_set_new(source, "num_labels", json_integer(1)) < 0 ||
+        json_object_set_new(source, "id2label", json_pack("{s:s}", "0", "LABEL_0")) < 0 ||
+        json_object_set_new(source, "label2id", json_pack("{s:i}", "LABEL_0", 0)) < 0) {
+        json_decref(source);
+        return ash_err_set(err, -ENOMEM, "out of memory for a reward model's config");
+    }
+    json_decref(config->source);
+    config->source = source;
+    config->labels = 1;
+    config->tied = false;
+    return 0;
+}
+
 /* What config.json says in its family's own way. */
 static int read_family(const json_t *json, struct ash_model_config *config, struct ash_err *err)
 {
@@ -218,6 +263,8 @@ static int read_family(const json_t *json, struct ash_model_config *config, stru
     if (rc < 0) return rc;
     if (config->family->names[ASH_ROLE_EXPERT_GATE] != NULL && config->mlp != ASH_MLP_GATED)
         return ash_err_set(err, -ENOTSUP, "a gated feed-forward with this hidden_act is not supported (silu is)");
+    rc = read_labels(json, config, err);
+    if (rc < 0) return rc;
     if (config->attn_scale == 0) config->attn_scale = 1 / sqrt((double)config->head_dim);
     return 0;
 }

@@ -44,6 +44,8 @@ struct ash_expert_config {
     double scale;
 };
 
+struct ash_lora;
+
 struct ash_model_config {
     const struct ash_family *family;
     size_t vocab, hidden, layers, heads, kv_heads, ffn, max_positions;
@@ -53,6 +55,7 @@ struct ash_model_config {
     enum ash_mlp_kind mlp;
     double norm_eps;
     bool tied; /* the output matrix is the embedding */
+    size_t labels; /* outputs of a sequence classifier, whose head is score.weight; 0: a language model */
     bool qkv_bias, out_bias, mlp_bias, qk_norm;
     bool transposed; /* matrices are stored [in, out] (gpt2) */
     struct ash_rope_config rope;
@@ -67,6 +70,7 @@ struct ash_model_config {
     int32_t bos, eos[8];                   /* -1: none; eos_count of them */
     size_t eos_count;
     json_t *source; /* config.json as it was read: written back unchanged with the model */
+    const struct ash_lora *lora; /* adapters, which alone are parameters then (model/lora.h); borrowed; NULL: none */
 };
 
 /* Read a config.json (already parsed; referenced, not stolen). Refuses unknown model types and absurd values with a
@@ -75,6 +79,9 @@ int ash_model_config_parse(const json_t *json, struct ash_model_config *config_o
 /* The same of a model folder, or of a GGUF file (ash_gguf_locate): then for its sizes alone, rope.factors is NULL. A
  * path that is no model is -ENOENT, with a sentence that says what was perhaps meant. */
 int ash_model_config_load(const char *path, struct ash_model_config *config_out, struct ash_err *err);
+/* Make it the config of a reward model on the same layers: ...ForSequenceClassification with one label. Returns 0 or
+ * -ENOMEM. */
+int ash_model_config_score(struct ash_model_config *config, struct ash_err *err);
 /* Drop what a config refers to. A zeroed config is fine. */
 void ash_model_config_fini(struct ash_model_config *config);
 /* "llama, mistral, qwen2, ...": for messages and help. */

@@ -14,6 +14,7 @@
 #include "base/math.h"
 #include "base/rng.h"
 #include "base/workers.h"
+#include "model/lora_priv.h"
 #include "model/weight.h"
 
 /* ---- views ------------------------------------------------------------------------------------------------------- */
@@ -34,8 +35,8 @@ static void refresh_vector(struct ash_model *model, size_t index)
 
 void ash_model_refresh(struct ash_model *model)
 {
-    for (size_t i = 0; i < model->param_count; i++)
-        if (!model->params[i].is_matrix) refresh_vector(model, i);
+    for (size_t i = 0; i < model->param_count + model->base_count; i++)
+        if (!model->params[i].is_matrix && model->params[i].data != NULL) refresh_vector(model, i);
 }
 
 void ash_model_bind(struct ash_model *model, size_t index, const void *data)
@@ -102,7 +103,7 @@ enum ash_dtype ash_model_kv_dtype(const struct ash_model *model)
 {
     if (model->is_kv_dtype_given) return model->kv_dtype;
     if (model->round_bf16) return ASH_BF16;
-    for (size_t i = 0; i < model->param_count; i++)
+    for (size_t i = 0; i < model->param_count + model->base_count; i++)
         if (model->params[i].layer >= 0 && ash_dtype_block(model->params[i].dtype) > 1) return ASH_BF16;
     return ASH_F32;
 }
@@ -120,9 +121,9 @@ int ash_model_open_vectors(struct ash_model *model, struct ash_err *err)
     size_t total = 0;
 
     free(model->vector_offset);
-    model->vector_offset = calloc(model->param_count, sizeof(*model->vector_offset));
+    model->vector_offset = calloc(model->param_count + model->base_count, sizeof(*model->vector_offset));
     if (model->vector_offset == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of parameters");
-    for (size_t i = 0; i < model->param_count; i++) {
+    for (size_t i = 0; i < model->param_count + model->base_count; i++) {
         model->vector_offset[i] = total;
         if (!model->params[i].is_matrix) total += ash_round_up(model->params[i].count, ASH_PARAM_ALIGN);
     }
@@ -145,6 +146,7 @@ int ash_model_alloc(const struct ash_model_config *config, const struct ash_slic
     model->experts = ash_slice_experts(config, &model->slice);
     ash_slice_config(config, &model->slice, &model->config, model->layer_ids);
     rc = ash_model_list_params(model, err);
+    if (rc == 0 && model->config.lora != NULL) rc = ash_lora_list_params(model, err);
     if (rc < 0) goto fail;
     rc = ash_shards_init(&model->shards, model, model->slice.shard_rank,
                          model->slice.shard_size > 1 ? model->slice.shard_size : 1, err);
@@ -272,6 +274,11 @@ int ash_model_blank_slice(const struct ash_model_config *config, const struct as
         return rc;
     }
     ash_model_bind_owned(model);
+    rc = config->lora != NULL ? ash_lora_bind_base(model, err) : 0;
+    if (rc < 0) {
+        ash_model_close(model);
+        return rc;
+    }
     json_decref(config->source);
     *model_out = model;
     return 0;
@@ -305,6 +312,7 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
         float *values = (float *)model->values.data + param->offset;
+        if (param->data == NULL) continue; /* a score that the folder lacks */
         for (size_t p = 0; p < ash_param_piece_count(param); p++) {
             struct ash_piece piece = held_piece(model, param, p);
             ash_weights_to_f32(param->data, param->dtype, piece.full, piece.count, values + piece.local);
@@ -327,6 +335,9 @@ void ash_model_close(struct ash_model *model)
     ash_buffer_fini(&model->values);
     ash_buffer_fini(&model->vectors);
     ash_buffer_fini(&model->placed);
+    ash_buffer_fini(&model->adapter_scratch);
+    ash_model_close(model->base);
+    free(model->adapters);
     ash_safetensors_close(model->files);
     ash_gguf_close(model->gguf);
     json_decref(model->generation);
@@ -403,7 +414,7 @@ size_t ash_model_expert_size(const struct ash_model *model)
 /* Elements of the sum that a tied output matrix has for itself: as many as its part of the embedding. */
 static size_t tied_count(const struct ash_model *model)
 {
-    bool both = model->config.tied && model->slice.embed && model->slice.head;
+    bool both = model->config.tied && model->slice.embed && model->slice.head && model->adapters == NULL;
 
     return both ? model->vocab.count * model->config.hidden : 0;
 }

@@ -25,6 +25,7 @@ struct ash_param {
     bool before_layers; /* embedding and positions, where the slice starts with them */
     bool is_matrix;     /* 2-D: gets weight decay by default; norms and biases do not */
     bool is_expert;     /* of one expert of a layer; see struct ash_pass_grads */
+    bool is_adapter;    /* a factor of an adapter (model/lora.h): stored [out, in] in every family */
     bool is_trained;    /* false: a constant that travels with the weights (a router's choice bias) */
     const void *data;   /* the values the forward pass reads */
     enum ash_dtype dtype;
@@ -66,6 +67,9 @@ int ash_model_create(const struct ash_model_config *config, uint64_t seed, struc
 /* ash_model_open for a slice of the model, which owns what it reads; slice NULL: all of it, mapped. */
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
                          struct ash_err *err);
+/* The same as a reward model (ash_model_config_score): where the folder has no score.weight, one is drawn from seed. */
+int ash_model_open_scorer(const char *path, const struct ash_slice *slice, uint64_t seed, struct ash_model **model_out,
+                          struct ash_err *err);
 /* ash_model_create for a slice (NULL: all of it), drawn by workers (NULL: the calling thread). */
 int ash_model_create_slice(const struct ash_model_config *config, const struct ash_slice *slice, uint64_t seed,
                            struct ash_workers *workers, struct ash_model **model_out, struct ash_err *err);

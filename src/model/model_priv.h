@@ -9,6 +9,7 @@
 #include "storage/gguf.h"
 #include "storage/safetensors.h"
 
+struct ash_adapter;
 struct ash_load;
 
 #define ASH_PARAM_ALIGN 16 /* elements; each parameter starts on a cache line of the flat buffers */
@@ -47,6 +48,12 @@ struct ash_model {
     bool packed_bf16;                        /* round_bf16 when that was */
     struct ash_prefetcher *prefetcher;       /* brings mapped weights in, or NULL */
     struct ash_load *load;                   /* packs them from the disk, or NULL */
+    /* with adapters, params has those of the base behind its param_count own ones: for passes alone */
+    size_t base_count;
+    bool lacks_score;                  /* the folder has no score.weight: the caller draws one */
+    struct ash_adapter *adapters;      /* [base_count]: of the base's matrices */
+    struct ash_model *base;            /* whose values they are; NULL in an outline */
+    struct ash_buffer adapter_scratch; /* see ash_lora_reserve */
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };
 

@@ -229,6 +229,11 @@ static void add_head(struct ash_model *model)
     struct ash_param *head;
 
     add_norm(model, ASH_ROLE_FINAL_NORM, -1);
+    if (c->labels > 0) { /* one row: every rank of tp has it */
+        head = add_cut(model, ASH_ROLE_HEAD, -1, 0, c->labels, c->hidden, 0, WHOLE);
+        snprintf(head->name, sizeof(head->name), "score.weight");
+        return;
+    }
     if (c->tied && model->slice.embed) return;
     head = add_cut(model, role, -1, 0, c->vocab, c->hidden, 0, rows);
     head->is_counted = head->is_counted && !c->tied;

@@ -19,6 +19,12 @@
 
 struct ash_commit; /* a save that is under way */
 
+/* A file whose bytes are on disk already, and their sums. */
+struct ash_commit_sums {
+    const char *name; /* in the folder */
+    const struct ash_pieces *pieces;
+};
+
 /* ---- as a whole -------------------------------------------------------------------------------------------------- */
 
 /* Make the hidden folder next to dir_final (and the folders above it). dir_final itself is untouched until finish.
@@ -30,25 +36,30 @@ const char *ash_commit_dir(const struct ash_commit *commit);
  * into place, in exchange for an older one. Frees commit in every case. On error dir_final is as it was and the hidden
  * folder is gone; only when the last flush fails may the new one be in place already. */
 int ash_commit_finish(struct ash_commit *commit, json_t *state, struct ash_err *err);
+/* The same where the sums of some files are known: those are on disk already and not read. */
+int ash_commit_finish_known(struct ash_commit *commit, const struct ash_commit_sums *known, size_t known_count,
+                            json_t *state, struct ash_err *err);
 /* Remove what was written and free commit. NULL is a no-op. */
 void ash_commit_abort(struct ash_commit *commit);
 
 /* ---- in place ---------------------------------------------------------------------------------------------------- */
 
-/* Make dir (and the folders above it) and mark it as unfinished. All who write its files call it, in any order. */
+/* Make dir (and the folders above it) and mark it as unfinished; a manifest that is there goes. All who write its files
+ * call it before they write, in any order. */
 int ash_commit_claim(const char *dir, struct ash_err *err);
-/* A file whose bytes are on disk already, and their sums. */
-struct ash_commit_sums {
-    const char *name; /* in the folder */
-    const struct ash_pieces *pieces;
-};
 /* All files are written: flush and sum those that are not known, write the manifest with state (an object, borrowed;
  * NULL: empty), and take the mark away. When it returns 0 the folder survives a loss of power. */
 int ash_commit_seal(const char *dir, const struct ash_commit_sums *known, size_t known_count, json_t *state,
                     struct ash_err *err);
+/* The files of a folder are on disk, copied from another whose manifest this text is: write it, and take the mark
+ * away. */
+int ash_commit_adopt(const char *dir, const char *text, size_t size_bytes, struct ash_err *err);
 /* Remove a folder, giving it a hidden name first, so that a removal that is cut short leaves nothing that looks like a
  * save. A missing one is success. */
 int ash_commit_discard(const char *path, struct ash_err *err);
+
+/* Is dir a save that was killed: no manifest, and a mark or nothing at all in it? */
+bool ash_commit_is_unfinished(const char *dir);
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
@@ -58,6 +69,16 @@ int ash_commit_discard(const char *path, struct ash_err *err);
  * {"version", "files": [{"name", "size", "pieces": [...]}], "state": {...}, "manifest_xxh3"}; version 1 has "xxh3"
  * instead of pieces. */
 int ash_commit_verify(const char *dir, bool deep, json_t **manifest_out, struct ash_err *err);
+
+/* Is text a manifest whose own checksum is right and whose list of files makes sense? name is for messages. Returns 0
+ * or -EBADMSG, -ENOTSUP or -ENOMEM. The caller owns *manifest_out. */
+int ash_commit_parse(const char *text, size_t size_bytes, const char *name, json_t **manifest_out, struct ash_err *err);
+/* A file of a manifest: its name (borrowed) and sums, which the caller frees. Returns 0, -EBADMSG or -ENOMEM, or
+ * -ENOTSUP for version 1, which has no sums of pieces. */
+int ash_commit_file(const json_t *manifest, size_t index, const char **name_out, struct ash_pieces *pieces_out,
+                    struct ash_err *err);
+/* How many files a manifest lists. */
+size_t ash_commit_file_count(const json_t *manifest);
 
 struct ash_commit_found {
     char *path;       /* the folder */

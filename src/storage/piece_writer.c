@@ -362,6 +362,12 @@ void ash_piece_writer_filled(struct ash_piece_writer *writer)
     writer->room_bytes = 0;
 }
 
+void ash_piece_writer_cancel(struct ash_piece_writer *writer, int rc)
+{
+    ash_assert(rc < 0);
+    note_failure(writer, 0, rc);
+}
+
 int ash_piece_writer_end(struct ash_piece_writer *writer, struct ash_pieces *pieces_out, struct ash_err *err)
 {
     int rc;

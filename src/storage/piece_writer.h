@@ -44,6 +44,8 @@ ssize_t ash_piece_writer_room(struct ash_piece_writer *writer, size_t file, uint
                               void **data_out, struct ash_err *err);
 /* The bytes that room gave are filled. */
 void ash_piece_writer_filled(struct ash_piece_writer *writer);
+/* Give up: what waits is not written, and end returns rc, a negative errno. */
+void ash_piece_writer_cancel(struct ash_piece_writer *writer, int rc);
 /* Write what waits, flush the files to disk and close them. pieces_out[count] (may be NULL) gets the sums of what this
  * process wrote; the caller frees them. Returns 0 or the first error; then pieces_out is untouched. */
 int ash_piece_writer_end(struct ash_piece_writer *writer, struct ash_pieces *pieces_out, struct ash_err *err);

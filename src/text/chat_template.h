@@ -39,4 +39,22 @@ int ash_chat_template_render(const struct ash_chat_template *template, const str
 int ash_chat_template_render_json(const struct ash_chat_template *template, const json_t *variables,
                                   struct ash_str *text, struct ash_err *err);
 
+/* Bytes [start, end) of a rendered text. */
+struct ash_chat_span {
+    size_t start, end;
+};
+/* Spans in ascending order; zero-initialise, free with ash_chat_spans_fini. */
+struct ash_chat_spans {
+    struct ash_chat_span *items;
+    size_t count, capacity;
+};
+/* Append one. Returns 0 or -ENOMEM. */
+int ash_chat_spans_add(struct ash_chat_spans *spans, size_t start, size_t end);
+/* Free them and leave none. */
+void ash_chat_spans_fini(struct ash_chat_spans *spans);
+/* ash_chat_template_render_json that also says where the texts of {% generation %} blocks are: spans (NULL: nobody
+ * asks) gets them, counted from the first byte that this call appends. Blocks inside of macros are not among them. */
+int ash_chat_template_render_spans(const struct ash_chat_template *template, const json_t *variables,
+                                   struct ash_str *text, struct ash_chat_spans *spans, struct ash_err *err);
+
 #endif

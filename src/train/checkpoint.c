@@ -1,6 +1,6 @@
 /* checkpoint: a job's state as a committed folder and back. Weights are saved as a model, moments as one more
- * safetensors file next to them, counters in the manifest. Whole tensors are written, whoever holds which part, and
- * each rank reads its part of them: a checkpoint knows no layout. */
+ * safetensors file next to them (train/save/), counters in the manifest. Whole tensors are written, whoever holds which
+ * part, and each rank reads its part of them: a checkpoint knows no layout. */
 #include "train/checkpoint.h"
 
 #include <dirent.h>
@@ -14,174 +14,28 @@
 #include "base/file.h"
 #include "storage/commit.h"
 #include "storage/safetensors.h"
-#include "train/layout/collect.h"
-#include "train/data/tokenizer_files.h"
+#include "train/save/place.h"
+#include "train/save/saver.h"
 
 #define PREFIX "step-"
-#define MOMENTS_FILE "optimizer.safetensors"
-#define EXPORT_NAME "model"
+#define MOMENTS_FILE ASH_SAVER_MOMENTS_FILE
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
-/* What is being written, for the callbacks that read it. */
-struct source {
-    struct ash_collect *collect;
-    size_t *params; /* of each moment in the file: its parameter */
-    struct ash_err err;
-};
-
-static int copy_values(struct source *source, enum ash_collect_kind kind, size_t index, size_t first, size_t count,
-                       float *out)
-{
-    const float *values;
-    int rc = ash_collect_tensor(source->collect, kind, index, &values, &source->err);
-
-    if (rc == 0) memcpy(out, values + first, count * sizeof(float));
-    return rc;
-}
-
-static int read_weights(void *ctx, size_t index, size_t first, size_t count, float *out)
-{
-    return copy_values(ctx, ASH_COLLECT_WEIGHTS, index, first, count, out);
-}
-
-/* m and v of a parameter follow each other. */
-static int fill_moment(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
-{
-    struct source *source = ctx;
-
-    return copy_values(source, index % 2 == 0 ? ASH_COLLECT_M : ASH_COLLECT_V, source->params[index],
-                       first_byte / sizeof(float), size_bytes / sizeof(float), buf);
-}
-
-/* The moments as tensors to write: m.<name> and v.<name> of each trained parameter. */
-struct moments {
-    struct ash_tensor_spec *specs;
-    char (*names)[sizeof(((struct ash_param *)0)->name) + 2];
-    size_t count;
-};
-
-static void add_moment(struct moments *moments, struct source *source, char kind, const struct ash_param *param,
-                       size_t index)
-{
-    struct ash_tensor_spec *spec = &moments->specs[moments->count];
-
-    snprintf(moments->names[moments->count], sizeof(*moments->names), "%c.%s", kind, param->name);
-    *spec = (struct ash_tensor_spec){
-        .name = moments->names[moments->count], .dtype = ASH_F32, .dim_count = param->dim_count};
-    for (int d = 0; d < param->dim_count; d++)
-        spec->dims[d] = param->full[d];
-    source->params[moments->count++] = index;
-}
-
-static int write_moments(struct source *source, const char *dir, struct ash_err *err)
-{
-    const struct ash_model *outline = ash_collect_outline(source->collect);
-    size_t params = ash_model_param_count(outline);
-    struct moments moments = {0};
-    char path[PATH_MAX];
-    int rc = -ENOMEM;
-
-    moments.specs = calloc(2 * params + 1, sizeof(*moments.specs));
-    moments.names = calloc(2 * params + 1, sizeof(*moments.names));
-    source->params = calloc(2 * params + 1, sizeof(*source->params));
-    if (moments.specs == NULL || moments.names == NULL || source->params == NULL) {
-        ash_err_set(err, rc, "out of memory for the names of %zu tensors", 2 * params);
-        goto out;
-    }
-    for (size_t i = 0; i < params; i++) {
-        const struct ash_param *param = ash_model_param(outline, i);
-        if (!param->is_trained) continue;
-        add_moment(&moments, source, 'm', param, i);
-        add_moment(&moments, source, 'v', param, i);
-    }
-    rc = ash_path_join(path, sizeof(path), dir, MOMENTS_FILE);
-    if (rc < 0)
-        ash_err_set(err, rc, "%s: the path is too long", dir);
-    else
-        rc = ash_safetensors_write(path, moments.specs, moments.count, NULL, 0, fill_moment, source, err);
-
-out:
-    free(moments.specs);
-    free(moments.names);
-    free(source->params);
-    return rc;
-}
-
-static json_t *encode_state(const struct ash_state *state, const struct ash_checkpoint_save_opts *save)
+json_t *ash_checkpoint_encode(const struct ash_state *state, const struct ash_checkpoint_facts *facts)
 {
     char state_hash[24], data_hash[24];
 
-    snprintf(state_hash, sizeof(state_hash), "%016" PRIx64, save->state_hash);
-    snprintf(data_hash, sizeof(data_hash), "%016" PRIx64, save->data_hash);
+    snprintf(state_hash, sizeof(state_hash), "%016" PRIx64, facts->state_hash);
+    snprintf(data_hash, sizeof(data_hash), "%016" PRIx64, facts->data_hash);
     return json_pack("{s:I, s:I, s:s, s:s, s:o, s:s, s:s}", "step", (json_int_t)state->step, "updates",
                      (json_int_t)state->updates, "state_hash", state_hash, "data_hash", data_hash, "guard",
-                     ash_guard_encode(&state->guard), "arithmetic", save->arithmetic, "job", save->job_yaml);
+                     ash_guard_encode(&state->guard), "arithmetic", facts->arithmetic, "job", facts->job_yaml);
 }
 
 int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_bytes)
 {
-    char name[32];
-
-    snprintf(name, sizeof(name), PREFIX "%06" PRIu64, step);
-    return ash_path_join(buf, buf_bytes, root, name);
-}
-
-static int write_state(const struct ash_state *state, struct source *source,
-                       const struct ash_checkpoint_save_opts *save, struct ash_err *err)
-{
-    struct ash_commit *commit = NULL;
-    json_t *json = NULL;
-    char path[PATH_MAX];
-    int rc = ash_checkpoint_path(save->root, state->step, path, sizeof(path));
-
-    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", save->root);
-    rc = ash_commit_begin(path, &commit, err);
-    if (rc < 0) return rc;
-    rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
-                             ASH_F32, 0, err);
-    if (rc < 0) goto fail;
-    rc = write_moments(source, ash_commit_dir(commit), err);
-    if (rc < 0) goto fail;
-    rc = ash_tokenizer_files_copy(save->tokenizer_dir, ash_commit_dir(commit), ash_model_get_config(state->model), err);
-    if (rc < 0) goto fail;
-    json = encode_state(state, save);
-    if (json == NULL) {
-        rc = ash_err_set(err, -ENOMEM, "out of memory for a checkpoint's manifest");
-        goto fail;
-    }
-    rc = ash_commit_finish(commit, json, err);
-    json_decref(json);
-    return rc;
-
-fail:
-    ash_commit_abort(commit);
-    return rc;
-}
-
-/* All ranks know how it ended, the first one why. */
-static int end_collect(struct ash_collect *collect, int rc, struct ash_err *err)
-{
-    struct ash_err lost_err = {0};
-    int result = rc, lost = ash_collect_close(collect, rc, &result, &lost_err);
-
-    if (lost < 0) {
-        if (err != NULL) *err = lost_err;
-        return lost;
-    }
-    if (result < 0 && rc == 0) return ash_err_set(err, result, "the first rank could not write");
-    return result;
-}
-
-int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save_opts *save,
-                        struct ash_err *err)
-{
-    struct source source = {0};
-    int rc = ash_collect_open(stages, true, &source.collect, err);
-
-    if (rc < 0) return rc;
-    if (writes) rc = write_state(&stages->chunks[0].state, &source, save, err);
-    return end_collect(source.collect, rc, err);
+    return ash_place_dir(root, step, buf, buf_bytes);
 }
 
 int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err)
@@ -189,36 +43,9 @@ int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err)
     return ash_commit_prune(root, PREFIX, keep > 0 ? keep : SIZE_MAX, err);
 }
 
-static int write_export(const struct ash_state *state, struct source *source, const char *tokenizer_dir,
-                        const char *parent, struct ash_err *err)
+int ash_checkpoint_prune_complete(const char *root, size_t keep, uint64_t pinned, struct ash_err *err)
 {
-    struct ash_commit *commit = NULL;
-    char dir[PATH_MAX];
-    int rc = ash_path_join(dir, sizeof(dir), parent, EXPORT_NAME);
-
-    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", parent);
-    rc = ash_commit_prune(parent, EXPORT_NAME ".", SIZE_MAX, err);
-    if (rc < 0) return rc; /* what a killed export left */
-    rc = ash_commit_begin(dir, &commit, err);
-    if (rc < 0) return rc;
-    rc = ash_model_save_from(ash_collect_outline(source->collect), read_weights, source, ash_commit_dir(commit),
-                             ASH_F32, 0, err);
-    if (rc == 0)
-        rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), ash_model_get_config(state->model), err);
-    if (rc == 0) return ash_commit_finish(commit, NULL, err);
-    ash_commit_abort(commit);
-    return rc;
-}
-
-int ash_checkpoint_export(struct ash_stages *stages, bool writes, const char *tokenizer_dir, const char *parent,
-                          struct ash_err *err)
-{
-    struct source source = {0};
-    int rc = ash_collect_open(stages, false, &source.collect, err);
-
-    if (rc < 0) return rc;
-    if (writes) rc = write_export(&stages->chunks[0].state, &source, tokenizer_dir, parent, err);
-    return end_collect(source.collect, rc, err);
+    return ash_commit_prune_complete(root, PREFIX, keep > 0 ? keep : SIZE_MAX, pinned, err);
 }
 
 /* ---- finding ----------------------------------------------------------------------------------------------------- */
@@ -231,14 +58,32 @@ void ash_checkpoint_fini(struct ash_checkpoint *checkpoint)
     memset(checkpoint, 0, sizeof(*checkpoint));
 }
 
+/* The number of a folder "step-<digits>"; false for other names. */
+static bool parse_name(const char *name, uint64_t *step_out)
+{
+    char *end = NULL;
+
+    if (strncmp(name, PREFIX, strlen(PREFIX)) != 0 || name[strlen(PREFIX)] < '0' || name[strlen(PREFIX)] > '9')
+        return false;
+    errno = 0;
+    *step_out = strtoull(name + strlen(PREFIX), &end, 10);
+    return errno == 0 && *end == '\0';
+}
+
 size_t ash_checkpoint_count(const char *root)
 {
     DIR *dir = opendir(root);
     size_t count = 0;
 
     if (dir == NULL) return 0;
-    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir))
-        count += strncmp(entry->d_name, PREFIX, strlen(PREFIX)) == 0;
+    for (struct dirent *entry = readdir(dir); entry != NULL; entry = readdir(dir)) {
+        char path[PATH_MAX];
+
+        uint64_t number;
+
+        if (!parse_name(entry->d_name, &number)) continue;
+        count += ash_path_join(path, sizeof(path), root, entry->d_name) < 0 || !ash_commit_is_unfinished(path);
+    }
     closedir(dir);
     return count;
 }
@@ -278,7 +123,7 @@ static int read_members(const json_t *state, struct manifest_state *out, struct 
     return 0;
 }
 
-static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err)
+int ash_checkpoint_decode(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
     struct manifest_state found = {.step = -1, .updates = -1};
     const json_t *state = NULL;
@@ -303,24 +148,47 @@ static int decode_state(const json_t *manifest, struct ash_checkpoint *checkpoin
     return 0;
 }
 
-int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err)
+int ash_checkpoint_newest(const char *root, uint64_t *step_out)
 {
-    struct ash_checkpoint checkpoint = {0};
     struct ash_commit_found found = {0};
-    int rc = ash_commit_latest(root, PREFIX, true, &found, err);
+    int rc = ash_commit_latest(root, PREFIX, false, &found, NULL);
 
     if (rc < 0) return rc;
-    snprintf(checkpoint.dir, sizeof(checkpoint.dir), "%s", found.path);
-    rc = decode_state(found.manifest, &checkpoint, err);
-    if (rc < 0) {
-        ash_err_prefix(err, rc, "%s", found.path);
-        ash_checkpoint_fini(&checkpoint);
-    } else {
-        checkpoint.skipped = found.skipped;
-        found.skipped = NULL;
-        *checkpoint_out = checkpoint;
-    }
+    *step_out = found.number;
     ash_commit_found_fini(&found);
+    return 0;
+}
+
+static int clear_folder(const char *root, const char *name, struct ash_err *err)
+{
+    char path[PATH_MAX], aside[PATH_MAX];
+    int used, rc;
+
+    if (ash_path_join(path, sizeof(path), root, name) < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", root);
+    if (ash_commit_is_unfinished(path)) return ash_commit_discard(path, err);
+    used = snprintf(aside, sizeof(aside), "%s.damaged", path);
+    if (used < 0 || (size_t)used >= sizeof(aside))
+        return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", root);
+    rc = ash_dir_remove(aside, err);
+    if (rc < 0) return rc;
+    return rename(path, aside) == 0 ? 0 : ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+}
+
+int ash_checkpoint_clear_newer(const char *root, uint64_t step, struct ash_err *err)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(root, &entries, NULL, alphasort), rc = 0;
+
+    if (count < 0) return errno == ENOENT ? 0 : ash_err_set(err, -errno, "%s: %s", root, strerror(errno));
+    for (int i = 0; i < count; i++) {
+        uint64_t number;
+
+        if (rc == 0 && parse_name(entries[i]->d_name, &number) && number > step)
+            rc = clear_folder(root, entries[i]->d_name, err);
+        free(entries[i]);
+    }
+    free(entries);
     return rc;
 }
 

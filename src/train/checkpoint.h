@@ -24,38 +24,35 @@ struct ash_checkpoint {
 /* Free what it holds. */
 void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
 
-struct ash_checkpoint_save_opts {
-    const char *root;          /* DIR/checkpoints, made when missing */
-    const char *tokenizer_dir; /* its tokenizer files are copied; NULL: none */
+/* What a checkpoint's manifest says beside the state's counters. */
+struct ash_checkpoint_facts {
     const char *job_yaml;
     const char *arithmetic; /* as in struct ash_trainer_facts */
     uint64_t data_hash, state_hash;
 };
 
-/* Save the state of a job as root/step-NNNNNN. All its ranks call it, the first one writes. On error (a full disk)
- * nothing of it remains and older checkpoints are untouched; all ranks return it. */
-int ash_checkpoint_save(struct ash_stages *stages, bool writes, const struct ash_checkpoint_save_opts *save,
-                        struct ash_err *err);
+/* The state of a checkpoint's manifest; the caller's. NULL when out of memory. train/save/saver.h writes the rest. */
+json_t *ash_checkpoint_encode(const struct ash_state *state, const struct ash_checkpoint_facts *facts);
 
 /* Remove all but the newest `keep` complete ones (0: keep all), and what killed saves left. Returns 0 or a negative
  * errno. */
 int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err);
+/* The same of complete ones alone, while another may be written; that of step `pinned` stays (UINT64_MAX: none). */
+int ash_checkpoint_prune_complete(const char *root, size_t keep, uint64_t pinned, struct ash_err *err);
 
 /* Where the checkpoint of a step is: root/step-NNNNNN. Returns 0 or -ENAMETOOLONG. */
 int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_bytes);
-/* How many checkpoints there are, complete or not. */
+/* How many checkpoints there are, damaged ones too, but not those whose saving was killed. */
 size_t ash_checkpoint_count(const char *root);
-/* Find the newest complete checkpoint whose files are undamaged. Returns 0 or -ENOENT when there is none: err says what
- * is wrong with the newest, if there is one. */
-int ash_checkpoint_find(const char *root, struct ash_checkpoint *checkpoint_out, struct ash_err *err);
+/* The step of the newest one that looks complete, without reading its files. Returns 0 or -ENOENT. */
+int ash_checkpoint_newest(const char *root, uint64_t *step_out);
+/* What a manifest says of a checkpoint, into one whose dir is set. Returns 0, -EBADMSG or -ENOMEM. */
+int ash_checkpoint_decode(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err);
+/* A run goes on from step `step`: newer folders, which were passed over, are in the way of the next saves. Those whose
+ * saving was killed are removed, damaged ones are renamed to step-NNNNNN.damaged. */
+int ash_checkpoint_clear_newer(const char *root, uint64_t step, struct ash_err *err);
 /* Read moments and counters into a state whose weights were opened from checkpoint->dir, in any layout, and hold it to
  * the saved hash: -EBADMSG where they differ. All ranks call it. */
 int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stages *stages, struct ash_err *err);
-
-/* Write parent/model, a Hugging Face folder of the job's weights (float32) and the tokenizer of tokenizer_dir (NULL:
- * none); an older one is replaced in one step. All ranks call it, the first one writes. Returns as
- * ash_checkpoint_save. */
-int ash_checkpoint_export(struct ash_stages *stages, bool writes, const char *tokenizer_dir, const char *parent,
-                          struct ash_err *err);
 
 #endif

@@ -29,19 +29,23 @@ static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct
 {
     struct ash_stages *stages = &trainer->stages;
     uint64_t slots = (uint64_t)trainer->job->train.global_batch, before = step->step - 1;
-    struct ash_feed_slice whole = {.dataset = trainer->train, .step = before, .slots_per_step = slots, .count = slots};
+    struct ash_feed_slice whole = {.source = &trainer->train, .step = before, .slots_per_step = slots, .count = slots};
+    struct ash_stages_task task = {.source = &trainer->train, .objective = trainer->parts.objective};
     struct ash_meter *meter = &trainer->mesh.meter;
-    float scale;
     int rc;
 
+    if (trainer->parts.prepare != NULL) {
+        rc = trainer->parts.prepare(trainer->parts.ctx, trainer, before, err);
+        if (rc < 0) return rc;
+    }
     ash_meter_begin(meter);
     step->targets = ash_feed_count(&whole);
     ash_meter_end(meter, ASH_METER_DATA);
-    scale = step->targets > 0 ? (float)(1.0 / (double)step->targets) : 0.0f;
-    rc = ash_stages_train(stages, trainer->train, before, scale, trainer->losses, err);
+    task.scale = step->targets > 0 ? (float)(1.0 / (double)step->targets) : 0.0f;
+    rc = ash_stages_train(stages, &task, before, trainer->losses, err);
     if (rc < 0) return rc;
     step->loss = ash_grains_fold(trainer->losses, (size_t)trainer->job->train.grains);
-    step->loss = step->targets > 0 ? step->loss / (double)step->targets : 0.0;
+    if (task.objective == NULL) step->loss = step->targets > 0 ? step->loss / (double)step->targets : 0.0;
     ash_meter_begin(meter);
     rc = ash_copies_send(&trainer->copies, stages, err);
     ash_meter_end(meter, ASH_METER_COMM);
@@ -84,6 +88,7 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
                           .tokens = (uint64_t)(trainer->job->train.global_batch * trainer->job->data.seq_tokens)};
     rc = run_passes(trainer, &pending->step, err);
     if (rc < 0) return rc;
+    if (trainer->before_update != NULL) trainer->before_update(trainer->before_update_ctx);
     pending->phase = ASH_PHASE_SUMMED;
     rc = ash_stages_norm(&trainer->stages, &pending->norm, err);
     if (rc < 0) return rc;
@@ -92,23 +97,33 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     rc = ash_stages_commit(&trainer->stages, pending->is_updated, err);
     if (rc < 0) return rc;
     pending->phase = ASH_PHASE_NONE;
+    if (trainer->parts.finish != NULL) {
+        rc = trainer->parts.finish(trainer->parts.ctx, trainer, pending->step.step, err);
+        if (rc < 0) return rc;
+    }
     ash_meter_close(meter);
     pending->step.meter = *meter;
     *step_out = pending->step; /* done, also where the next call fails */
     return pending->is_updated ? ash_stages_spread(&trainer->stages, err) : 0;
 }
 
+void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx)
+{
+    trainer->before_update = before;
+    trainer->before_update_ctx = ctx;
+}
+
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err)
 {
     size_t sequences = trainer->valid_sequences;
-    struct ash_feed_slice all = {.dataset = trainer->valid, .slots_per_step = sequences, .count = sequences};
+    struct ash_feed_slice all = {.source = &trainer->valid, .slots_per_step = sequences, .count = sequences};
     double *losses = calloc(sequences, sizeof(*losses)), sum = 0.0;
     uint64_t targets;
     int rc;
 
     ash_assert(sequences > 0);
     if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
-    rc = ash_stages_eval(&trainer->stages, trainer->valid, sequences, losses, err);
+    rc = ash_stages_eval(&trainer->stages, &trainer->valid, sequences, losses, err);
     targets = ash_feed_count(&all);
     for (size_t s = 0; s < sequences; s++)
         sum += losses[s];
@@ -121,6 +136,11 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
 struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer)
 {
     return &trainer->stages;
+}
+
+int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err)
+{
+    return ash_copies_check(&trainer->copies, &trainer->stages, trainer->outline, err);
 }
 
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer)
@@ -155,12 +175,12 @@ struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer
         .hidden = config->hidden,
         .heads = config->heads,
         .vocab = config->vocab,
-        .train_tokens = ash_dataset_tokens(trainer->train),
-        .train_windows = ash_dataset_windows(trainer->train),
-        .valid_tokens = trainer->valid != NULL ? ash_dataset_tokens(trainer->valid) : 0,
+        .train_tokens = trainer->train.tokens,
+        .train_windows = trainer->train.windows,
+        .valid_tokens = trainer->valid.tokens,
         .valid_sequences = trainer->valid_sequences,
         .memory = trainer->memory,
-        .data_hash = ash_dataset_hash(trainer->train),
+        .data_hash = trainer->train.hash,
         .arithmetic = trainer->arithmetic,
     };
 }

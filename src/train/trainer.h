@@ -15,6 +15,23 @@
 
 struct ash_trainer;
 
+/* What a trainer is put together from, where it is not windows of data.train. All borrowed until close. */
+struct ash_trainer_parts {
+    const struct ash_source *train;        /* NULL: windows of data.train all the same */
+    bool wants_scores;                     /* train a reward model: a score in the place of the output matrix */
+    const struct ash_lora *lora;           /* adapters that are trained instead of the model; NULL: the model */
+    const struct ash_source *valid;        /* NULL: no validation */
+    const struct ash_objective *objective; /* NULL: the mean of all losses */
+    /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0 or a
+     * negative errno that ends the run. */
+    int (*prepare)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
+    /* Called after each step that was counted, on every rank. NULL: nobody. */
+    int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
+    /* Called before the model goes: what was made of it must go first. NULL: nothing. */
+    void (*end)(void *ctx);
+    void *ctx;
+};
+
 /* What one step did. */
 struct ash_step {
     uint64_t step; /* number of steps done with this one: 1 is the first */
@@ -41,12 +58,12 @@ struct ash_trainer_facts {
     const char *arithmetic;
 };
 
-/* Build everything that a resolved job needs. weights_dir: a Hugging Face folder whose weights to take (a
+/* Build everything that a resolved job needs. parts: NULL, or what takes the place of data.train. weights_dir: a Hugging Face folder whose weights to take (a
  * checkpoint's); NULL: those of job->model. group: the ranks that share each step, all of which open the same job;
  * NULL: this process is alone. Borrows job and group until close. Where ranks have different jobs, data, weights or
  * arithmetic, all of them get -EBADE and a sentence that names what differs. */
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
-                     struct ash_trainer **trainer_out, struct ash_err *err);
+                     const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err);
 /* Free; NULL is a no-op. All ranks close before the group. */
 void ash_trainer_close(struct ash_trainer *trainer);
 
@@ -83,10 +100,16 @@ bool ash_trainer_is_spare(const struct ash_trainer *trainer);
 /* One step. All ranks call it. Returns 0, -EBADMSG for damaged data (the state is as it was before) or the group's
  * error. */
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err);
+/* Have `before` called in each step, on the calling thread, when the gradients are there and before any rank changes
+ * weights or moments: whoever still reads them must be done when it returns. NULL: nobody. */
+void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx);
 /* Mean loss over the validation sequences, the same ones each time. Only where facts say that there are some. All ranks
  * call it. Returns as ash_trainer_step. */
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
 
+/* Do all copies of the state have the same bits? All ranks of the mesh call it. Returns 0, the group's error, or on all
+ * ranks -EUCLEAN naming a rank, its copy's and the tensor. */
+int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err);
 /* The ranks of the mesh; NULL: this process is alone, or a spare. */
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer);
 /* What it computes with; the trainer's. */

@@ -36,8 +36,8 @@ int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root,
     if (rc < 0) return rc;
     rc = ash_stages_open(&trainer->stages, &trainer->current, &trainer->exec, &trainer->mesh, source, err);
     if (rc < 0) return rc;
-    rc = ash_copies_open(&trainer->copies, &trainer->stages, trainer->outline,
-                         (size_t)trainer->job->recover.copies, err);
+    rc = ash_copies_open(&trainer->copies, &trainer->stages, trainer->outline, (size_t)trainer->job->recover.copies,
+                         err);
     if (rc < 0) return rc;
     trainer->are_copies_new = true;
     ash_train_memory_measure(&trainer->stages, &trainer->memory);
@@ -51,6 +51,7 @@ static bool keep_values(struct ash_trainer *trainer)
     struct ash_kept_state *kept = realloc(trainer->kept, (trainer->kept_count + 1) * sizeof(*kept));
 
     if (kept == NULL) return false;
+    if (trainer->are_copies_new) ash_copies_close(&trainer->copies); /* nothing is in them yet */
     trainer->kept = kept;
     kept[trainer->kept_count++] = (struct ash_kept_state){trainer->stages, trainer->copies};
     memset(&trainer->stages, 0, sizeof(trainer->stages));

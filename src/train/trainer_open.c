@@ -10,6 +10,7 @@
 #include "base/math.h"
 #include "base/cores.h"
 #include "base/file.h"
+#include "model/lora.h"
 #include "storage/namespace/settings.h"
 #include "text/tokenizer.h"
 #include "train/job/agree.h"
@@ -20,25 +21,44 @@
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
-static int open_data(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
+/* Windows of data.train and data.valid. */
+static int open_windows(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
-    size_t seq_tokens = (size_t)job->data.seq_tokens, wanted;
-    int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train, err);
+    size_t seq_tokens = (size_t)job->data.seq_tokens;
+    int rc = ash_dataset_open(job->data.train, seq_tokens, (uint64_t)job->train.seed, &trainer->train_data, err);
 
     if (rc < 0) return ash_err_prefix(err, rc, "data.train");
     if (job->data.shuffle == ASH_JOB_SHUFFLE_BLOCK)
-        ash_dataset_order_by_blocks(trainer->train, (size_t)job->data.block_tokens, (size_t)job->data.mixed_blocks);
-    if (group != NULL && ash_group_here(group) < ash_group_size(group))
-        ash_dataset_share_blocks(trainer->train);
+        ash_dataset_order_by_blocks(trainer->train_data, (size_t)job->data.block_tokens,
+                                    (size_t)job->data.mixed_blocks);
+    if (group != NULL && ash_group_here(group) < ash_group_size(group)) ash_dataset_share_blocks(trainer->train_data);
+    trainer->train = ash_dataset_source(trainer->train_data);
     if (job->data.valid == NULL || job->train.valid_every == 0) return 0;
-    rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid, err);
+    rc = ash_dataset_open(job->data.valid, seq_tokens, 0, &trainer->valid_data, err);
     if (rc < 0) return ash_err_prefix(err, rc, "data.valid");
-    if (ash_dataset_tokenizer_hash(trainer->valid) != ash_dataset_tokenizer_hash(trainer->train))
+    trainer->valid = ash_dataset_source(trainer->valid_data);
+    return 0;
+}
+
+static int open_data(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    size_t wanted;
+    int rc = 0;
+
+    if (trainer->parts.train != NULL) {
+        trainer->train = *trainer->parts.train;
+        if (trainer->parts.valid != NULL && job->train.valid_every > 0) trainer->valid = *trainer->parts.valid;
+    } else {
+        rc = open_windows(trainer, group, err);
+    }
+    if (rc < 0 || trainer->valid.ops == NULL) return rc;
+    if (trainer->valid.tokenizer_hash != trainer->train.tokenizer_hash)
         return ash_err_set(err, -EINVAL,
                            "data.valid was made with another tokenizer than data.train: tokenize its text again");
     wanted = (size_t)job->train.valid_batches * (size_t)job->train.global_batch;
-    trainer->valid_sequences = ash_dataset_windows(trainer->valid);
+    trainer->valid_sequences = trainer->valid.windows;
     trainer->valid_sequences = ash_min(trainer->valid_sequences, wanted);
     return 0;
 }
@@ -50,8 +70,7 @@ static int bring(const char *path, const char *setting, struct ash_str *here, st
     int rc;
 
     if (path == NULL) return 0;
-    if (!ash_tier_is_url(path))
-        return ash_str_adds(here, path) < 0 ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
+    if (!ash_tier_is_url(path)) return ash_str_adds(here, path) < 0 ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
     rc = ash_namespace_settings_init(&settings, err);
     if (rc == 0) rc = ash_namespace_fetch_url(path, &settings.cache, &settings.s3, NULL, here, err);
     ash_namespace_settings_fini(&settings);
@@ -89,9 +108,11 @@ static int find_tokenizer(struct ash_trainer *trainer, const char *weights_dir, 
         if (try_tokenizer(trainer, trainer->named.data)) return 0;
         return ash_err_set(err, -ENOENT, "data.tokenizer: %s holds no tokenizer.json", job->data.tokenizer);
     }
-    if (try_tokenizer(trainer, trainer->from.data) || try_tokenizer(trainer, ash_dataset_folder(trainer->train)))
+    if (try_tokenizer(trainer, trainer->from.data) ||
+        (trainer->train_data != NULL && try_tokenizer(trainer, ash_dataset_folder(trainer->train_data))))
         return 0;
-    if (ash_dataset_is_remote(trainer->train) || !try_tokenizer_beside(trainer, job->data.train))
+    if (trainer->train_data == NULL || ash_dataset_is_remote(trainer->train_data) ||
+        !try_tokenizer_beside(trainer, job->data.train))
         try_tokenizer(trainer, weights_dir);
     return 0;
 }
@@ -110,7 +131,7 @@ static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
     trainer->tokenizer_vocab = ash_tokenizer_vocab_size(tokenizer);
     hash = ash_tokenizer_hash(tokenizer);
     ash_tokenizer_close(tokenizer);
-    if (hash == ash_dataset_tokenizer_hash(trainer->train)) return 0;
+    if (hash == trainer->train.tokenizer_hash) return 0;
     return ash_err_set(err, -EINVAL,
                        "data.train was not made with the tokenizer in %s: tokenize the text again with it",
                        trainer->tokenizer_dir);
@@ -119,7 +140,7 @@ static int check_tokenizer(struct ash_trainer *trainer, struct ash_err *err)
 /* Rows that a new model's embedding needs: every id of the data and of the tokenizer. */
 static size_t needed_vocab(const struct ash_trainer *trainer)
 {
-    size_t vocab = ash_dataset_vocab_size(trainer->train);
+    size_t vocab = trainer->train.vocab_size;
 
     return ash_max(trainer->tokenizer_vocab, vocab);
 }
@@ -134,11 +155,20 @@ static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_
     char file[ASH_GGUF_PATH_BYTES];
     int rc;
 
+    if (trainer->parts.lora != NULL) {
+        rc = ash_model_config_load(trainer->parts.lora->base_dir, config_out, err);
+        if (rc == 0) config_out->lora = trainer->parts.lora;
+        return rc;
+    }
     if (dir != NULL && ash_gguf_locate(dir, file))
         return ash_err_set(err, -ENOTSUP, "model.from: '%s' is a GGUF file: training starts from a Hugging Face folder",
                            file);
-    if (dir != NULL) return ash_model_config_load(dir, config_out, err);
-    rc = ash_job_config(&job->model, vocab, ash_dataset_eos_id(trainer->train), &json, err);
+    if (dir != NULL) {
+        rc = ash_model_config_load(dir, config_out, err);
+        if (rc < 0 || !trainer->parts.wants_scores) return rc;
+        return ash_model_config_score(config_out, err);
+    }
+    rc = ash_job_config(&job->model, vocab, trainer->train.eos_id, &json, err);
     if (rc < 0) return rc;
     rc = ash_model_config_parse(json, config_out, err);
     json_decref(json);
@@ -148,10 +178,9 @@ static int find_config(struct ash_trainer *trainer, const char *dir, struct ash_
 /* Do the data fit the model? */
 static int check_fit(const struct ash_trainer *trainer, const struct ash_model_config *config, struct ash_err *err)
 {
-    size_t data_vocab = ash_dataset_vocab_size(trainer->train);
+    size_t data_vocab = trainer->train.vocab_size;
 
-    if (trainer->valid != NULL && ash_dataset_vocab_size(trainer->valid) > data_vocab)
-        data_vocab = ash_dataset_vocab_size(trainer->valid);
+    if (trainer->valid.vocab_size > data_vocab) data_vocab = trainer->valid.vocab_size;
     if (data_vocab > config->vocab)
         return ash_err_set(
             err, -EINVAL,
@@ -205,12 +234,6 @@ static void name_arithmetic(struct ash_trainer *trainer)
              plain ? "" : TOKEN_ORDER);
 }
 
-/* Identity of the data, or 0 where there are none. */
-static uint64_t hash_data(const struct ash_dataset *dataset)
-{
-    return dataset != NULL ? ash_dataset_hash(dataset) : 0;
-}
-
 int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_group *group, const char *name,
                                 const char *dir, struct ash_err *err)
 {
@@ -222,8 +245,8 @@ int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_gr
     if (dir != NULL) rc = ash_agree_hash_model(dir, &weights, err);
     if (rc < 0) return rc;
     if (ash_agree_add_job(&lines, trainer->job) < 0 ||
-        ash_agree_add_hash(&lines, "data.train", hash_data(trainer->train)) < 0 ||
-        ash_agree_add_hash(&lines, "data.valid", hash_data(trainer->valid)) < 0 ||
+        ash_agree_add_hash(&lines, "data.train", trainer->train.hash) < 0 ||
+        ash_agree_add_hash(&lines, "data.valid", trainer->valid.hash) < 0 ||
         ash_agree_add_hash(&lines, name, weights) < 0 ||
         ash_str_addf(&lines, "arithmetic %s\n", trainer->arithmetic) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for the settings that ranks compare");
@@ -264,7 +287,7 @@ static int open_exec(struct ash_trainer *trainer, const struct ash_group *group,
 }
 
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
-                     struct ash_trainer **trainer_out, struct ash_err *err)
+                     const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err)
 {
     struct ash_trainer *trainer = calloc(1, sizeof(*trainer));
     int rc;
@@ -272,6 +295,7 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     trainer->asked = *job;
     trainer->job = &trainer->asked;
+    if (parts != NULL) trainer->parts = *parts;
     trainer->schedule = ash_job_get_schedule(job);
     trainer->guard = ash_job_get_guard(job);
     rc = open_exec(trainer, group, err);
@@ -308,12 +332,13 @@ fail:
 void ash_trainer_close(struct ash_trainer *trainer)
 {
     if (trainer == NULL) return;
+    if (trainer->parts.end != NULL) trainer->parts.end(trainer->parts.ctx);
     ash_trainer_end_epoch(trainer, false);
     ash_trainer_drop_kept(trainer);
     ash_model_close(trainer->outline);
     ash_model_config_fini(&trainer->config);
-    ash_dataset_close(trainer->valid);
-    ash_dataset_close(trainer->train);
+    ash_dataset_close(trainer->valid_data);
+    ash_dataset_close(trainer->train_data);
     ash_exec_fini(&trainer->exec);
     ash_str_fini(&trainer->from);
     ash_str_fini(&trainer->named);

@@ -42,7 +42,9 @@ struct ash_trainer {
     struct ash_lr_schedule schedule;
     struct ash_guard_opts guard;
     struct ash_exec exec;
-    struct ash_dataset *train, *valid;
+    struct ash_dataset *train_data, *valid_data; /* NULL where parts give the sources */
+    struct ash_source train, valid;              /* valid.ops NULL: none */
+    struct ash_trainer_parts parts;
     size_t valid_sequences;
     struct ash_str from, named;   /* model.from and data.tokenizer on this machine; of remote ones, their cached copies */
     char tokenizer_dir[PATH_MAX]; /* empty: none */
@@ -53,6 +55,8 @@ struct ash_trainer {
     char arithmetic[ASH_ARITHMETIC_BYTES];
     size_t weights; /* of the whole model */
     struct ash_pending_step pending;
+    void (*before_update)(void *ctx); /* see ash_trainer_on_update; NULL: nobody asked */
+    void *before_update_ctx;
     struct ash_kept_state *kept; /* [kept_count] of epochs that are over, until the next one has it all */
     size_t kept_count;
 

@@ -193,8 +193,7 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
 
     ash_assert(group != NULL && trainer->root == NULL);
     rc = settle_step(trainer, group, &now, &recovery, err);
-    if (rc == 0 && recovery.has_newcomers)
-        rc = ash_trainer_check_agreement(trainer, group, "weights", NULL, err);
+    if (rc == 0 && recovery.has_newcomers) rc = ash_trainer_check_agreement(trainer, group, "weights", NULL, err);
     if (rc == 0)
         rc = ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->current.mesh, err);
     if (rc < 0) return rc;

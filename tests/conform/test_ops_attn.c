@@ -6,12 +6,13 @@
 #include "compute/attn_pages.h"
 
 #define DOCS_MAX 4
+#define DOCS_SHARED 12 /* that begin alike */
 
 /* Packed documents with everything that attention reads and writes. */
 struct docs {
     struct ash_attn_args args;
-    struct ash_attn_seq seqs[DOCS_MAX];
-    size_t rows, keys[DOCS_MAX], k_count, v_count;
+    struct ash_attn_seq seqs[DOCS_SHARED];
+    size_t rows, keys[DOCS_SHARED], k_count, v_count;
     float *q, *out, *lse;
     void *k, *v;
 };
@@ -249,6 +250,17 @@ static const int32_t *cut_pages(struct tape *tape, const struct ash_attn_args *a
     return pages;
 }
 
+/* The document begins with `blocks` whole blocks of another: the same pages, and the same keys and values in its run. */
+static void share_pages(const struct ash_attn_args *args, struct ash_attn_seq *seq, const struct ash_attn_seq *other,
+                        size_t blocks)
+{
+    size_t width = ash_dtype_bytes(args->kv_dtype), tokens = blocks * ASH_ATTN_BLOCK;
+
+    memcpy((void *)(uintptr_t)seq->k, other->k, tokens * args->k_stride * width);
+    memcpy((void *)(uintptr_t)seq->v, other->v, tokens * args->v_stride * width);
+    memcpy((void *)(uintptr_t)seq->pages, other->pages, blocks * sizeof(*seq->pages));
+}
+
 /* A pool with a page for every block of the documents' tokens. */
 static size_t draw_pool(struct tape *tape, struct ash_attn_args *args)
 {
@@ -339,6 +351,63 @@ static void scenario_decode(struct ash_exec *exec, struct tape *tape)
     if (args->lse != NULL) tape_words(tape, docs.lse, docs.rows * args->heads);
 }
 
+/* New tokens of documents that begin alike, in drawn depths, between parts of prompts and documents of their own. The
+ * reference reads every page for everybody; with pages and without it must give the same. */
+static void scenario_shared(struct ash_exec *exec, struct tape *tape)
+{
+    struct docs docs;
+    struct ash_attn_args *args = &docs.args;
+    size_t key = 0, width, left;
+
+    memset(&docs, 0, sizeof(docs));
+    draw_heads(tape, args, draw_below(tape, 8) == 0);
+    args->kv_dtype = draw_bool(tape) ? ASH_F32 : ASH_BF16;
+    args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
+    args->out_stride = args->heads * args->dim_v + draw_below(tape, 3);
+    args->k_stride = args->kv_heads * args->dim_k;
+    args->v_stride = args->kv_heads * args->dim_v;
+    args->window = draw_below(tape, 3) == 0 ? 50 + draw_below(tape, 200) : 0;
+    width = ash_dtype_bytes(args->kv_dtype);
+    args->seq_count = 2 + draw_below(tape, DOCS_SHARED - 1);
+    args->seqs = docs.seqs;
+    for (size_t s = 0; s < args->seq_count; s++) {
+        size_t rows = draw_below(tape, 5) == 0 ? 1 + draw_below(tape, 9) : 1;
+
+        docs.seqs[s] = (struct ash_attn_seq){.q_row = docs.rows, .q_count = rows, .pos = draw_below(tape, 300)};
+        docs.keys[s] = key;
+        docs.rows += rows;
+        key += docs.seqs[s].pos + rows;
+    }
+    docs.k = draw_dtype(tape, args->kv_dtype, key * args->k_stride, 1.0f);
+    docs.v = draw_dtype(tape, args->kv_dtype, key * args->v_stride, 1.0f);
+    args->q = draw_floats(tape, docs.rows * args->q_stride, draw_below(tape, 3) == 0 ? 60.0f : 1.0f);
+    args->out = docs.out = draw_floats(tape, docs.rows * args->out_stride, 1.0f);
+    args->lse = docs.lse = draw_bool(tape) ? draw_floats(tape, docs.rows * args->heads, 1.0f) : NULL;
+    left = draw_pool(tape, args);
+    for (size_t s = 0; s < args->seq_count; s++) {
+        const struct ash_attn_seq *other = s > 0 ? &docs.seqs[draw_below(tape, s)] : NULL;
+        size_t most = other != NULL && other->pos < docs.seqs[s].pos ? other->pos : docs.seqs[s].pos;
+
+        docs.seqs[s].k = (char *)docs.k + docs.keys[s] * args->k_stride * width;
+        docs.seqs[s].v = (char *)docs.v + docs.keys[s] * args->v_stride * width;
+        docs.seqs[s].pages = cut_pages(tape, args, &docs.seqs[s], &left);
+        if (other != NULL) share_pages(args, &docs.seqs[s], other, draw_below(tape, most / ASH_ATTN_BLOCK + 1));
+    }
+    exec->ops->attn->forward(exec, args);
+    tape_words(tape, docs.out, docs.rows * args->out_stride);
+    for (size_t s = 0; s < args->seq_count; s++)
+        docs.seqs[s].pages = NULL;
+    exec->ops->attn->forward(exec, args);
+    tape_words(tape, docs.out, docs.rows * args->out_stride);
+    if (args->lse != NULL) tape_words(tape, docs.lse, docs.rows * args->heads);
+}
+
+static void test_shared(void **state)
+{
+    (void)state;
+    check_scenario(scenario_shared, 60);
+}
+
 static void test_decode(void **state)
 {
     (void)state;
@@ -403,7 +472,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
         cmocka_unit_test(test_decode),  cmocka_unit_test(test_split),    cmocka_unit_test(test_packing),
-        cmocka_unit_test(test_pages),   cmocka_unit_test(test_place),
+        cmocka_unit_test(test_pages),   cmocka_unit_test(test_shared),   cmocka_unit_test(test_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

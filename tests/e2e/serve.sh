@@ -47,6 +47,20 @@ ask POST /v1/chat/completions '{"messages": [{"role": "user", "content": "x"}]}'
 ask GET /v1/completions; asked 405 "wrong method" "allow: POST"
 ask POST /v1/other '{}'; asked 404 "wrong route"
 
+# A client that closes right after the last byte has had all of it; one that leaves before has not.
+stream='{"prompt": "Once upon a time", "max_tokens": 8, "temperature": 0, "stream": true}'
+exec 4<> "/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nx-request-id: whole\r\nContent-Length: %d\r\n\r\n%s' ${#stream} "$stream" >&4
+while read -r -t 20 line <&4; do case $line in *DONE*) break ;; esac; done
+exec 4>&-
+stream='{"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "stream": true}'
+exec 4<> "/dev/tcp/127.0.0.1/$port"
+printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nx-request-id: leaves\r\nContent-Length: %d\r\n\r\n%s' ${#stream} "$stream" >&4
+read -r -t 20 line <&4
+exec 4>&-
+wait_for_line 'request id=whole .* end=complete' "$SCRATCH/server.log" || fail "a client that had all"
+wait_for_line 'request id=leaves .* end=client_gone' "$SCRATCH/server.log" || fail "a client that left"
+
 # SIGTERM: the stream that runs is finished, new requests are refused, and the code is 0.
 exec 4<> "/dev/tcp/127.0.0.1/$port"
 long='{"prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "stream": true}'
@@ -76,6 +90,8 @@ ask POST /v1/completions "$body" 'Authorization: Bearer two'; asked 200 "a new k
 ask POST /v1/completions "$body" 'Authorization: Bearer one'; asked 401 "an old key"
 ask POST /v1/completions '{"prompt": "x", "nonsense": 1}' 'Authorization: Bearer two'; asked 400 "strict" nonsense
 ask POST /v1/completions '{"prompt": "x", "max_tokens": 100}' 'Authorization: Bearer two'; asked 400 "too long" context_length_exceeded 64
+ask POST /reset_prefix_cache '' 'Authorization: Bearer two'; asked 401 "not the admin key" "admin"
+ask POST /reset_prefix_cache '' 'Authorization: Bearer root'; asked 200 "the admin key" pages_freed
 ask GET /health; asked 200 "health needs no key"
 grep -Eq 'env-key|Bearer|key=one' "$SCRATCH/server.log" && fail "the log has a key"
 grep -q 'key=alice' "$SCRATCH/server.log" || fail "the log has no key names"

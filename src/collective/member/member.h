@@ -45,6 +45,7 @@ enum ash_member_kind {
     ASH_MEMBER_START,     /* of that view, which all have accepted */
     ASH_MEMBER_STARTED,   /* answer to it */
     ASH_MEMBER_LEAVE,     /* to rank 0: I want to leave; to a follower that leaves: you may */
+    ASH_MEMBER_BYE,       /* to tree neighbours: this process ends in good order, and is no loss */
     ASH_MEMBER_END,       /* the coordinator gives up, with a reason: so do its followers */
     ASH_MEMBER_STALE,     /* the job is at `epoch` without you */
     ASH_MEMBER_KINDS
@@ -67,15 +68,16 @@ struct ash_member_msg {
     uint32_t accepted_epoch; /* hello: of what it has accepted since, or 0 */
     uint64_t subject;        /* lost: who; ack: who coordinates; join: who asks */
     enum ash_member_loss loss;
-    int32_t code;  /* lost: error of all calls; end: why */
-    bool is_ready; /* hello: its owner waits for the view; ack: a hello has come; heartbeat: all have started */
-    bool leaves;   /* hello: its owner will not come along */
+    int32_t code;       /* lost: error of all calls; end: why */
+    bool is_ready;      /* hello: its owner waits for the view; ack: a hello has come */
+    bool is_confirmed;  /* hello, heartbeat: all have started the sender's view */
+    bool leaves;        /* hello: its owner will not come along */
     bool network_fails; /* hello: somebody was silent, so hosts that do not answer are not waited for */
     uint32_t dead_count;
     uint64_t dead[ASH_MEMBER_DEAD_MAX]; /* hello: processes that are known to be dead */
-    struct ash_view *view;              /* propose; start, to one that may not know it */
-    const void *card;                   /* join, hello: [card_bytes] */
-    const char *why;                    /* lost, end: a sentence, or NULL */
+    struct ash_view *view; /* propose; start, to one that may not know it; hello: the last confirmed one, if another */
+    const void *card;      /* join, hello: [card_bytes] */
+    const char *why;       /* lost, end: a sentence, or NULL */
 };
 
 /* What the machine tells its owner. */
@@ -83,7 +85,7 @@ enum ash_member_event_kind {
     ASH_MEMBER_EVENT_OVER,    /* the epoch is over because of `subject` */
     ASH_MEMBER_EVENT_STARTED, /* a view runs: this process is rank `rank` of it */
     ASH_MEMBER_EVENT_ENDED,   /* this process is in no epoch any more: code and why */
-    ASH_MEMBER_EVENT_NEWS,    /* joiners or leavers have changed */
+    ASH_MEMBER_EVENT_NEWS,    /* joiners or leavers have changed, or this process coordinates */
 };
 
 struct ash_member_event {
@@ -143,6 +145,8 @@ int ash_member_join(struct ash_member *member, const void *card, uint64_t now_ns
 int ash_member_reform(struct ash_member *member, const struct ash_member_terms *terms, uint64_t now_ns);
 /* The owner gives up this epoch for all: because of `subject` (maybe itself). */
 void ash_member_abort(struct ash_member *member, uint64_t subject, int code, const char *why, uint64_t now_ns);
+/* This process ends in good order, as all do: tell the neighbours. */
+void ash_member_say_bye(struct ash_member *member);
 /* Rank 0 shall know that this process wants to leave. */
 void ash_member_want_leave(struct ash_member *member, uint64_t now_ns);
 
@@ -161,6 +165,8 @@ uint64_t ash_member_next_ns(const struct ash_member *member);
 struct ash_view *ash_member_view(const struct ash_member *member);
 /* Is this process part of a running epoch? */
 bool ash_member_is_running(const struct ash_member *member);
+/* Does it gather the next epoch? */
+bool ash_member_is_coordinator(const struct ash_member *member);
 /* Processes that wait to join, and that want to leave, as far as this one knows. */
 void ash_member_news(const struct ash_member *member, size_t *joiners_out, size_t *leavers_out);
 

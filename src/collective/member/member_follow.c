@@ -13,6 +13,10 @@ void ash_member_choose(struct ash_member *member)
     const struct ash_view *view = member->view;
     size_t rank = 0;
 
+    if (member->has_agreed) { /* its vote is given: whoever has it goes on, or nobody */
+        ash_member_end(member, 0, NULL);
+        return;
+    }
     while (rank != member->rank && (ash_member_ids_has(&member->dead, view->members[rank].id) ||
                                     ash_member_ids_has(&member->suspects, view->members[rank].id)))
         rank++;
@@ -41,6 +45,8 @@ static void say_hello(struct ash_member *member)
 
     msg.is_ready = member->is_ready;
     msg.network_fails = member->network_fails;
+    msg.is_confirmed = member->base == member->view;
+    if (!msg.is_confirmed) msg.view = member->base;
     msg.leaves = member->is_ready && member->terms.leaves;
     if (member->accepted != NULL) msg.accepted_epoch = member->accepted->epoch;
     if (member->is_ready && member->opts.card_bytes > 0) msg.card = member->card;
@@ -100,22 +106,26 @@ void ash_member_follow_tick(struct ash_member *member)
         return;
     }
     if (member->now_ns - member->candidate_ns > member->opts.silent_ns) {
-        ash_member_ids_add(&member->suspects, member->view->members[member->candidate].id);
+        ash_member_suspect(member, member->view->members[member->candidate].id);
         member->network_fails = true;
         ash_member_choose(member);
     }
-    if (member->now_ns >= member->hello_at_ns && member->candidate != member->rank) say_hello(member);
+    if (member->state == ASH_MEMBER_OVER && member->now_ns >= member->hello_at_ns && member->candidate != member->rank)
+        say_hello(member);
 }
 
 /* ---- the coordinator's messages ---------------------------------------------------------------------------------- */
 
+/* One that others suspect, but that some follow, may be followed. */
 static bool is_trusted(const struct ash_member *member, uint64_t id)
 {
-    return !ash_member_ids_has(&member->dead, id) && !ash_member_ids_has(&member->suspects, id);
+    return !ash_member_ids_has(&member->dead, id) && !ash_member_ids_has(&member->deaf, id);
 }
 
 static void follow(struct ash_member *member, size_t rank)
 {
+    if (member->has_agreed) return;
+    ash_member_ids_remove(&member->suspects, member->view->members[rank].id);
     member->candidate = rank;
     member->candidate_ns = member->now_ns;
     member->hello_at_ns = member->now_ns;
@@ -127,14 +137,10 @@ static void on_ack(struct ash_member *member, const struct ash_member_msg *msg)
     size_t sender = ash_view_find(member->view, msg->from), subject = ash_view_find(member->view, msg->subject);
 
     if (subject == SIZE_MAX) return;
-    if (sender == subject && sender < member->candidate && is_trusted(member, msg->from)) {
-        follow(member, sender); /* it coordinates, and comes first */
+    if (subject < member->candidate && is_trusted(member, msg->subject)) {
+        follow(member, subject); /* it coordinates, or somebody follows it, and it comes first */
     } else if (sender == member->candidate) {
-        if (subject != sender && subject < sender && is_trusted(member, msg->subject)) {
-            follow(member, subject);
-        } else if (msg->is_ready) {
-            member->candidate_ns = member->now_ns;
-        }
+        if (msg->is_ready) member->candidate_ns = member->now_ns;
     } else if (sender == subject && member->candidate != member->rank) { /* one that does not know the coordinator */
         struct ash_member_msg answer = ash_member_message(member, ASH_MEMBER_ACK);
 
@@ -150,12 +156,26 @@ static bool is_acceptable(const struct ash_member *member, const struct ash_view
            (member->view == NULL || view->epoch > member->view->epoch);
 }
 
+/* Who leaves gives its vote for good: the view starts without it, so it could not take the vote back. */
+static void agree(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    struct ash_member_msg answer = ash_member_message(member, ASH_MEMBER_ACCEPT);
+
+    member->has_agreed = true;
+    answer.proposal = msg->view->proposal;
+    ash_member_send(member, msg->from, &answer);
+}
+
 static void on_propose(struct ash_member *member, const struct ash_member_msg *msg)
 {
     struct ash_member_msg answer = ash_member_message(member, ASH_MEMBER_ACCEPT);
-    bool is_follower = member->state == ASH_MEMBER_OVER && member->is_ready && !member->terms.leaves &&
-                       member->candidate != member->rank && member->view->members[member->candidate].id == msg->from;
+    bool is_follower = member->state == ASH_MEMBER_OVER && member->is_ready && member->candidate != member->rank &&
+                       member->view->members[member->candidate].id == msg->from;
 
+    if (is_follower && member->terms.leaves && msg->view != NULL) {
+        agree(member, msg);
+        return;
+    }
     if (!is_acceptable(member, msg->view) || (!is_follower && member->state != ASH_MEMBER_JOINING)) return;
     if (member->state == ASH_MEMBER_JOINING && member->accepted != NULL && member->accepted->epoch > msg->view->epoch)
         return;

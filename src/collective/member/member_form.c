@@ -37,6 +37,7 @@ static void withdraw(struct ash_member_meeting *meeting)
 void ash_member_form_begin(struct ash_member *member)
 {
     struct ash_member_meeting *meeting = calloc(1, sizeof(*meeting));
+    struct ash_member_event news = {.kind = ASH_MEMBER_EVENT_NEWS, .view = member->view, .rank = member->rank};
     size_t size = member->view->size;
     uint64_t short_ns = SUSPECT_RETRIES * ash_member_retry_ns(member), silent_ns = member->opts.silent_ns;
 
@@ -65,6 +66,7 @@ void ash_member_form_begin(struct ash_member *member)
         }
         if (!is_open(seat)) meeting->unresolved--;
     }
+    member->opts.ops->event(member->opts.ctx, &news);
 }
 
 /* ---- what is proposed -------------------------------------------------------------------------------------------- */
@@ -147,6 +149,37 @@ static void send_propose(struct ash_member *member, size_t rank)
     ash_member_send(member, msg.view->members[rank].id, &msg);
 }
 
+/* Does this rank leave, and is its vote needed? */
+static bool is_vote_missing(const struct ash_member *member, size_t rank)
+{
+    const struct ash_member_seat *seat = &member->meeting->seats[rank];
+
+    return member->opts.ops->decide == NULL && seat->leaves && !seat->has_agreed && !seat->is_dead &&
+           !seat->is_given_up && rank != member->rank;
+}
+
+/* Without a register those who leave have to agree. Returns how many have not. */
+static size_t call_leavers(struct ash_member *member)
+{
+    struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_PROPOSE);
+    size_t missing = 0;
+
+    msg.view = member->meeting->proposed;
+    for (size_t r = 0; r < member->meeting->size; r++) {
+        if (!is_vote_missing(member, r)) continue;
+        ash_member_send(member, member->view->members[r].id, &msg);
+        missing++;
+    }
+    return missing;
+}
+
+static bool have_leavers_agreed(const struct ash_member *member)
+{
+    for (size_t r = 0; r < member->meeting->size; r++)
+        if (is_vote_missing(member, r)) return false;
+    return true;
+}
+
 static void check_answers(struct ash_member *member);
 
 static void propose(struct ash_member *member, size_t size)
@@ -168,6 +201,10 @@ static void propose(struct ash_member *member, size_t size)
     }
     meeting->proposed = view;
     meeting->answered_count = 0;
+    for (size_t r = 0; r < meeting->size; r++)
+        meeting->seats[r].has_agreed = false;
+    meeting->proposed_ns = member->now_ns;
+    call_leavers(member);
     for (size_t r = 0; r < size; r++) {
         meeting->answer_heard_ns[r] = member->now_ns;
         meeting->answered[r] = view->members[r].id == member->opts.id;
@@ -203,7 +240,7 @@ static void advance(struct ash_member *member)
 {
     struct ash_member_meeting *meeting = member->meeting;
     const struct ash_member_terms *terms = &member->terms;
-    size_t size = member->joiner_count;
+    size_t size = member->joiner_count, survivors = 0;
     uint64_t waited_ns;
 
     if (!member->is_ready || meeting->proposed != NULL) return;
@@ -214,7 +251,12 @@ static void advance(struct ash_member *member)
     if (meeting->complete_ns == 0) meeting->complete_ns = member->now_ns;
     waited_ns = member->now_ns - meeting->complete_ns;
     for (size_t r = 0; r < meeting->size; r++)
-        size += comes_along(&meeting->seats[r]);
+        survivors += comes_along(&meeting->seats[r]);
+    if (survivors == 0 && size > 0) { /* newcomers have nothing to go on from: the coordinator stays with them */
+        member->terms.leaves = meeting->seats[member->rank].leaves = false;
+        survivors = 1;
+    }
+    size += survivors;
     if (!has_right(member)) {
         if (waited_ns >= member->opts.yield_ns && member->opts.ops->decide == NULL)
             give_up(member, -EHOSTUNREACH,
@@ -286,7 +328,8 @@ static void start_all(struct ash_member *member)
         send_start(member, r);
     }
     if (!is_in) {
-        ash_member_end(member, 0, NULL); /* it leaves; the others help each other to start */
+        member->state = ASH_MEMBER_LEAVING;
+        meeting->since_ns = member->now_ns;
         return;
     }
     ash_member_start(member, view);
@@ -302,7 +345,7 @@ static void check_answers(struct ash_member *member)
     uint64_t winner = 0;
     int rc = 1;
 
-    if (meeting->answered_count < meeting->proposed->size) return;
+    if (meeting->answered_count < meeting->proposed->size || !have_leavers_agreed(member)) return;
     if (member->opts.ops->decide != NULL)
         rc = member->opts.ops->decide(member->opts.ctx, meeting->proposed->epoch, meeting->proposed->proposal, &winner);
     if (rc == 1)
@@ -321,6 +364,18 @@ static void seat_changed(struct ash_member_meeting *meeting, const struct ash_me
     meeting->unresolved -= was_open;
 }
 
+/* What a follower knows of the last epoch that all had started: a newcomer knows nothing of it. */
+static void learn_base(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    if (msg->is_confirmed) {
+        ash_member_confirm(member);
+    } else if (msg->view != NULL && msg->view->epoch < member->view->epoch &&
+               (member->base == NULL || member->base->epoch < msg->view->epoch)) {
+        ash_view_put(member->base);
+        member->base = ash_view_get(msg->view);
+    }
+}
+
 static void on_hello(struct ash_member *member, const struct ash_member_msg *msg)
 {
     struct ash_member_meeting *meeting = member->meeting;
@@ -332,6 +387,7 @@ static void on_hello(struct ash_member *member, const struct ash_member_msg *msg
     answer.subject = member->view->members[member->candidate].id;
     answer.is_ready = true;
     ash_member_send(member, msg->from, &answer);
+    learn_base(member, msg);
     if (meeting == NULL || meeting->seats[rank].is_dead) return;
     seat = &meeting->seats[rank];
     was_open = is_open(seat);
@@ -363,10 +419,26 @@ static void on_accept(struct ash_member *member, const struct ash_member_msg *ms
 
     if (meeting == NULL || meeting->proposed == NULL || meeting->proposed->proposal != msg->proposal) return;
     rank = ash_view_find(meeting->proposed, msg->from);
-    if (rank == SIZE_MAX || meeting->answered[rank]) return;
-    meeting->answered[rank] = true;
-    meeting->answered_count++;
+    if (rank == SIZE_MAX) {
+        rank = ash_view_find(member->view, msg->from);
+        if (rank == SIZE_MAX || !meeting->seats[rank].leaves) return;
+        meeting->seats[rank].has_agreed = true;
+    } else if (!meeting->answered[rank]) {
+        meeting->answered[rank] = true;
+        meeting->answered_count++;
+    }
     check_answers(member);
+}
+
+/* One that leaves is no neighbour of anybody: it tells the first rank, whose heartbeats tell the others. */
+static void tell_confirmed(struct ash_member *member)
+{
+    const struct ash_view *view = member->starting->proposed;
+    struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_STARTED);
+
+    msg.proposal = view->proposal;
+    msg.is_confirmed = true;
+    ash_member_send(member, view->members[0].id, &msg);
 }
 
 static void on_started(struct ash_member *member, const struct ash_member_msg *msg)
@@ -374,11 +446,18 @@ static void on_started(struct ash_member *member, const struct ash_member_msg *m
     struct ash_member_meeting *starting = member->starting;
     size_t rank;
 
+    if (msg->is_confirmed && member->state == ASH_MEMBER_RUNNING && member->view->proposal == msg->proposal)
+        ash_member_confirm(member);
     if (starting == NULL || starting->proposed->proposal != msg->proposal) return;
     rank = ash_view_find(starting->proposed, msg->from);
     if (rank == SIZE_MAX || starting->answered[rank]) return;
     starting->answered[rank] = true;
     if (++starting->answered_count < starting->proposed->size) return;
+    if (member->state == ASH_MEMBER_LEAVING) {
+        tell_confirmed(member);
+        ash_member_end(member, 0, NULL);
+        return;
+    }
     ash_member_confirm(member);
     ash_member_meeting_close(member, starting);
 }
@@ -453,6 +532,11 @@ static void call_unanswered(struct ash_member *member)
     struct ash_member_meeting *meeting = member->meeting;
     bool is_void = false;
 
+    if (call_leavers(member) > 0 && member->now_ns - meeting->proposed_ns > member->opts.silent_ns) {
+        is_void = true;
+        for (size_t r = 0; r < meeting->size; r++)
+            if (is_vote_missing(member, r)) meeting->seats[r].is_given_up = true;
+    }
     for (size_t r = 0; r < meeting->proposed->size; r++) {
         uint64_t id = meeting->proposed->members[r].id;
         size_t rank = ash_view_find(member->view, id);
@@ -476,6 +560,10 @@ static void start_unanswered(struct ash_member *member)
     struct ash_member_meeting *starting = member->starting;
 
     if (member->now_ns < starting->retry_at_ns) return;
+    if (member->state == ASH_MEMBER_LEAVING && member->now_ns - starting->since_ns > member->opts.silent_ns) {
+        ash_member_end(member, 0, NULL); /* the others help each other */
+        return;
+    }
     starting->retry_at_ns = member->now_ns + ash_member_retry_ns(member);
     for (size_t r = 0; r < starting->proposed->size; r++)
         if (!starting->answered[r]) send_start(member, r);
@@ -486,13 +574,14 @@ void ash_member_form_tick(struct ash_member *member)
     struct ash_member_meeting *meeting = member->meeting;
 
     if (member->starting != NULL) start_unanswered(member);
+    if (member->state == ASH_MEMBER_ENDED) return;
     if (meeting == NULL || member->now_ns < meeting->retry_at_ns) return;
     meeting->retry_at_ns = member->now_ns + ash_member_retry_ns(member);
     ash_member_join_expire(member, 0);
     if (meeting->proposed == NULL) {
         call_missing(member);
         advance(member);
-    } else if (meeting->answered_count == meeting->proposed->size) {
+    } else if (meeting->answered_count == meeting->proposed->size && have_leavers_agreed(member)) {
         check_answers(member); /* the register did not answer */
     } else {
         call_unanswered(member);

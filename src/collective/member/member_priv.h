@@ -13,7 +13,8 @@ enum ash_member_state {
     ASH_MEMBER_IDLE,    /* neither in an epoch nor asking for one */
     ASH_MEMBER_JOINING, /* asks */
     ASH_MEMBER_RUNNING,
-    ASH_MEMBER_OVER, /* the epoch is over; the next one is formed, once the owner is ready */
+    ASH_MEMBER_OVER,    /* the epoch is over; the next one is formed, once the owner is ready */
+    ASH_MEMBER_LEAVING, /* it coordinated the next epoch without itself, and sees that it starts */
     ASH_MEMBER_ENDED,
 };
 
@@ -40,6 +41,7 @@ struct ash_member_seat {
     uint64_t heard_ns;
     char *card; /* [card_bytes] of its hello, or NULL */
     bool has_come, is_ready, leaves, is_dead, is_given_up;
+    bool has_agreed; /* leaves, and gives its vote to what is proposed */
 };
 
 /* A meeting that this process coordinates. */
@@ -50,7 +52,8 @@ struct ash_member_meeting {
     uint64_t since_ns, complete_ns; /* complete: nobody is left to wait for; 0: not yet */
     uint64_t retry_at_ns;
     uint32_t epoch_max;        /* of everything that anybody has accepted */
-    struct ash_view *proposed; /* NULL: gathering */
+    struct ash_view *proposed; /* NULL: gathering, */
+    uint64_t proposed_ns;      /* and since when */
     bool *answered;            /* [proposed->size] has accepted it; once decided: has started it */
     size_t answered_count;
     uint64_t *answer_heard_ns; /* [proposed->size] */
@@ -69,18 +72,22 @@ struct ash_member {
     /* a running epoch */
     struct ash_member_neighbour neighbours[ASH_MEMBER_NEIGHBOURS];
     uint64_t heartbeat_at_ns;
+    struct ash_member_ids gone;    /* that have said goodbye */
     struct ash_member_ids leavers; /* that this one was told of */
     bool wants_leave;
     struct ash_member_joiner *joiners;
     size_t joiner_count, joiner_room;
     uint64_t join_at_ns;
     /* one that is over */
-    struct ash_member_ids dead, suspects;
-    bool network_fails;     /* somebody was silent: hosts that do not answer are not waited for */
-    uint64_t over_since_ns; /* when this process knew, */
-    uint64_t tell_at_ns;    /* and when its owner is to be told; ASH_MEMBER_NEVER: it has been */
-    bool is_ready;          /* the owner has come, then and with: */
+    struct ash_member_ids dead;
+    struct ash_member_ids suspects; /* that somebody found silent, */
+    struct ash_member_ids deaf;     /* and this process itself */
+    bool network_fails;             /* somebody was silent: hosts that do not answer are not waited for */
+    uint64_t over_since_ns;         /* when this process knew, */
+    uint64_t tell_at_ns;            /* and when its owner is to be told; ASH_MEMBER_NEVER: it has been */
+    bool is_ready;                  /* the owner has come, then and with: */
     uint64_t ready_since_ns;
+    bool has_agreed; /* it leaves and has given its vote: it follows nobody else any more */
     struct ash_member_terms terms;
     char *card;
     size_t candidate;      /* rank of the coordinator */
@@ -101,6 +108,10 @@ void ash_member_send(struct ash_member *member, uint64_t to, const struct ash_me
 void ash_member_ids_add(struct ash_member_ids *ids, uint64_t id);
 /* Is it in there? */
 bool ash_member_ids_has(const struct ash_member_ids *ids, uint64_t id);
+/* Forget an id. */
+void ash_member_ids_remove(struct ash_member_ids *ids, uint64_t id);
+/* This process itself has found one silent: it is followed no more. */
+void ash_member_suspect(struct ash_member *member, uint64_t id);
 /* This process is in no epoch any more. */
 void ash_member_end(struct ash_member *member, int code, const char *why);
 /* How long between repeated messages of a meeting: longer with many ranks, so that the coordinator keeps up. */

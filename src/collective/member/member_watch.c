@@ -19,7 +19,7 @@ static void send_heartbeats(struct ash_member *member)
 {
     struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_HEARTBEAT);
 
-    msg.is_ready = member->base == member->view;
+    msg.is_confirmed = member->base == member->view;
     for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
         if (member->neighbours[i].id != 0) ash_member_send(member, member->neighbours[i].id, &msg);
 }
@@ -71,7 +71,7 @@ void ash_member_watch_heartbeat(struct ash_member *member, const struct ash_memb
 {
     for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
         if (member->neighbours[i].id == msg->from) member->neighbours[i].heard_ns = member->now_ns;
-    if (msg->is_ready) ash_member_confirm(member);
+    if (msg->is_confirmed) ash_member_confirm(member);
 }
 
 /* What a loss says about its subject. */
@@ -81,6 +81,7 @@ static void note_loss(struct ash_member *member, const struct ash_member_msg *ms
     if (msg->loss == ASH_MEMBER_DIED) ash_member_ids_add(&member->dead, msg->subject);
     if (msg->loss == ASH_MEMBER_SILENT) {
         ash_member_ids_add(&member->suspects, msg->subject);
+        if (msg->from == member->opts.id) ash_member_suspect(member, msg->subject);
         member->network_fails = true;
     }
 }

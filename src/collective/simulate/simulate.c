@@ -274,7 +274,8 @@ static void on_event(void *ctx, const struct ash_member_event *event)
         sim->pending++;
         ash_sim_post(sim, sim->now_ns + ash_sim_between(sim, 0.1, 0.5), ASH_SIM_RESTART, process->slot, 0);
         break;
-    case ASH_MEMBER_EVENT_NEWS: break; /* asked for at every step's edge */
+    case ASH_MEMBER_EVENT_NEWS:
+        break; /* asked for at every step's edge */
     }
 }
 
@@ -282,6 +283,7 @@ static void schedule(struct ash_sim *sim, struct ash_sim_process *process)
 {
     uint64_t next_ns = ash_member_next_ns(process->member);
 
+    if (next_ns < sim->now_ns) next_ns = sim->now_ns; /* overdue */
     if (next_ns >= process->tick_at_ns || process->life != ASH_SIM_ALIVE) return;
     process->tick_at_ns = next_ns;
     ash_sim_post(sim, next_ns, ASH_SIM_TICK, process->slot, 0);
@@ -299,7 +301,7 @@ static void begin_process(struct ash_sim *sim, struct ash_sim_process *process)
     process->life = ASH_SIM_ALIVE;
     process->tick_at_ns = ASH_SIM_NEVER;
     process->waits_since_ns = ASH_SIM_NEVER;
-    process->held_step = -1;
+    process->held_step = process->kept_step = -1;
     process->over_ns = process->asleep_ns = process->free_ns = 0;
     process->is_leaving = false;
 }
@@ -534,6 +536,7 @@ int ash_simulate_run(const struct ash_simulate_opts *opts, struct ash_simulate_r
             if (sim.now_ns >= look_at_ns) look_at_ns = sim.now_ns + 5 * MS;
             if (sim.heap_count == 0 || sim.is_over || sim.is_out_of_memory) break;
             event = pop(&sim);
+            ash_assert(event.at_ns >= sim.now_ns);
             sim.now_ns = event.at_ns;
             result_out->events++;
             happen(&sim, &event);

@@ -71,12 +71,17 @@ static int64_t newest_held(struct ash_sim *sim, const struct ash_view *view)
     return newest;
 }
 
-static bool somebody_holds(const struct ash_sim *sim, int64_t step)
+/* Is there anybody who holds a step, is awake and can be reached by a view? One that sleeps or is cut off has failed,
+ * too. */
+static bool somebody_holds(struct ash_sim *sim, const struct ash_view *view, int64_t step)
 {
-    for (size_t r = 0; r < sim->opts.ranks; r++) {
+    const struct ash_sim_process *first = ash_sim_find(sim, view->members[0].id);
+
+    for (size_t r = 0; first != NULL && r < sim->opts.ranks; r++) {
         const struct ash_sim_process *process = &sim->processes[r];
 
-        if ((process->life == ASH_SIM_ALIVE || process->life == ASH_SIM_ASLEEP) && process->held_step >= step)
+        if (process->life == ASH_SIM_ALIVE && process->kept_step >= step &&
+            ash_sim_connects(sim, first->host, process->host) && ash_sim_connects(sim, process->host, first->host))
             return true;
     }
     return false;
@@ -88,12 +93,13 @@ static void run_first(struct ash_sim *sim, struct ash_sim_view *known)
     known->has_run = true;
     known->step = newest_held(sim, known->view);
     if (known->step < sim->finished_step) {
-        if (somebody_holds(sim, sim->finished_step))
+        if (somebody_holds(sim, known->view, sim->finished_step))
             ash_sim_violate(sim, "not lost: epoch %u goes on from step %lld, but step %lld was finished",
                             known->view->epoch, (long long)known->step, (long long)sim->finished_step);
         sim->result->fallbacks++;
         sim->finished_step = known->step;
     }
+    known->has_step_due = true;
     ash_sim_post(sim, sim->now_ns + STEP_NS, ASH_SIM_STEP, 0, known->view->proposal);
 }
 
@@ -114,7 +120,7 @@ void ash_sim_leave(struct ash_sim *sim, struct ash_sim_process *process)
     if (known == NULL) return;
     if (process->life == ASH_SIM_ALIVE) known->running--;
     process->view = NULL;
-    if (known->has_run) process->held_step = known->step;
+    if (known->has_run) process->held_step = process->kept_step = known->step;
     if (sim->opts.plant == ASH_SIMULATE_PLANT_FORGET && process->held_step > 0) process->held_step--;
 }
 
@@ -125,6 +131,10 @@ void ash_sim_count(struct ash_sim *sim, struct ash_sim_process *process, bool is
     if (known == NULL) return;
     known->running += is_awake;
     known->running -= !is_awake;
+    if (is_awake && known->has_run && !known->has_step_due) { /* all of it was asleep */
+        known->has_step_due = true;
+        ash_sim_post(sim, sim->now_ns + STEP_NS, ASH_SIM_STEP, 0, known->view->proposal);
+    }
     if (known->running == known->view->size && !known->has_run) run_first(sim, known);
 }
 
@@ -171,7 +181,8 @@ void ash_sim_step(struct ash_sim *sim, uint64_t proposal)
         if (other != known && other->running == other->view->size && known->running == known->view->size)
             ash_sim_violate(sim, "one side: epochs %u and %u run at the same time", known->view->epoch,
                             other->view->epoch);
-    if (known->running > 0) ash_sim_post(sim, sim->now_ns + STEP_NS, ASH_SIM_STEP, 0, proposal);
+    known->has_step_due = known->running > 0;
+    if (known->has_step_due) ash_sim_post(sim, sim->now_ns + STEP_NS, ASH_SIM_STEP, 0, proposal);
 }
 
 /* ---- waits ------------------------------------------------------------------------------------------------------- */

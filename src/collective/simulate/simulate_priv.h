@@ -50,6 +50,7 @@ struct ash_sim_process {
     uint64_t over_ns;          /* when it learnt that its epoch is over */
     struct ash_sim_view *view; /* that it runs; NULL: none */
     int64_t held_step;         /* the newest step whose state it has; -1: none */
+    int64_t kept_step;         /* the same, had no mistake been planted */
     uint64_t wake_ns;
     bool is_leaving;
 };
@@ -59,7 +60,8 @@ struct ash_sim_view {
     struct ash_view *view;
     size_t running; /* processes that run it and are awake */
     bool has_run;   /* all did, at some time */
-    int64_t step;   /* the newest that it has, once it has run */
+    bool has_step_due;
+    int64_t step; /* the newest that it has, once it has run */
     struct ash_sim_view *next;
 };
 

@@ -24,6 +24,7 @@
 #include "compute/cpu/attn/softmax_body.h"
 #include "compute/cpu/attn/attn_body.h"
 #include "compute/cpu/attn/attn_split_body.h"
+#include "compute/cpu/attn/attn_shared_body.h"
 #include "compute/cpu/attn/attn_back_body.h"
 #include "compute/cpu/attn/kv_write_body.h"
 #include "compute/cpu.h"

@@ -1,8 +1,10 @@
 /* A model's folder: finds each parameter in the mapped files, and writes weights, config.json and
  * generation_config.json. */
 #include "model/files/folder_priv.h"
+#include "model/lora.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -39,6 +41,10 @@ static int bind_param(struct ash_model *model, struct ash_param *param, const ch
 {
     const struct ash_tensor_view *view = find_tensor(model, param->name);
 
+    if (view == NULL && model->config.labels > 0 && strcmp(param->name, "score.weight") == 0) {
+        model->lacks_score = true;
+        return 0;
+    }
     if (view == NULL) return ash_err_set(err, -ENOENT, "%s: the weights lack tensor '%s'", dir, param->name);
     if (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16)
         return ash_err_set(err, -ENOTSUP, "%s: tensor '%s' is %s; F32, BF16 and F16 can be used", dir, param->name,
@@ -189,6 +195,20 @@ int ash_model_save(const struct ash_model *model, const char *dir, enum ash_dtyp
     return ash_model_save_from(model, read_own, &own, dir, dtype, max_shard_bytes, err);
 }
 
+/* PEFT's files: adapters are small, so they are one. */
+static int write_adapters(const struct ash_model *model, const char *dir, const struct ash_tensor_spec *specs,
+                          struct writer *writer, struct ash_err *err)
+{
+    const struct ash_metadata metadata = {"format", "pt"};
+    char path[PATH_MAX];
+    int rc = ash_lora_save_config(model->config.lora, dir, err);
+
+    if (rc < 0) return rc;
+    if (ash_path_join(path, sizeof(path), dir, ASH_LORA_WEIGHTS_FILE) < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "'%s' is too long a path", dir);
+    return ash_safetensors_write(path, specs, model->param_count, &metadata, 1, fill_tensor, writer, err);
+}
+
 int ash_model_save_from(const struct ash_model *model, ash_model_read read, void *ctx, const char *dir,
                         enum ash_dtype dtype, size_t max_shard_bytes, struct ash_err *err)
 {
@@ -209,7 +229,9 @@ int ash_model_save_from(const struct ash_model *model, ash_model_read read, void
                                             .dims = {param->dims[0], param->dims[1]}};
     }
     rc = ash_dir_make(dir, err);
-    if (rc == 0)
+    if (rc == 0 && model->config.lora != NULL)
+        rc = write_adapters(model, dir, specs, &writer, err);
+    else if (rc == 0)
         rc = ash_safetensors_write_folder(dir, specs, model->param_count, max_shard_bytes, fill_tensor, &writer, err);
     if (rc == 0) rc = ash_model_save_config(model, dir, dtype, err);
     free(specs);

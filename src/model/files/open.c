@@ -4,6 +4,8 @@
 #include <stdlib.h>
 
 #include "base/file.h"
+#include "base/hash.h"
+#include "base/rng.h"
 #include "model/files/folder_priv.h"
 #include "model/files/gguf_model_priv.h"
 #include "model/files/load.h"
@@ -55,7 +57,8 @@ static int open_gguf(const char *path, struct ash_model **model_out, struct ash_
     return 0;
 }
 
-static int open_folder(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
+/* scores: as a reward model. */
+static int open_folder(const char *path, const struct ash_slice *slice, bool scores, struct ash_model **model_out,
                        struct ash_err *err)
 {
     struct ash_model_config config;
@@ -64,6 +67,11 @@ static int open_folder(const char *path, const struct ash_slice *slice, struct a
 
     rc = ash_model_config_load(path, &config, err);
     if (rc < 0) return rc;
+    rc = scores ? ash_model_config_score(&config, err) : 0;
+    if (rc < 0) {
+        ash_model_config_fini(&config);
+        return rc;
+    }
     rc = ash_model_alloc(&config, slice, &model, err);
     if (rc < 0) return rc;
     rc = ash_folder_map(model, path, err);
@@ -87,7 +95,7 @@ int ash_model_open(const char *path, struct ash_model **model_out, struct ash_er
 {
     char file[ASH_GGUF_PATH_BYTES];
 
-    return ash_gguf_locate(path, file) ? open_gguf(file, model_out, err) : open_folder(path, NULL, model_out, err);
+    return ash_gguf_locate(path, file) ? open_gguf(file, model_out, err) : open_folder(path, NULL, false, model_out, err);
 }
 
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
@@ -96,8 +104,36 @@ int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct
     char file[ASH_GGUF_PATH_BYTES];
 
     if (slice == NULL) return ash_model_open(path, model_out, err);
-    if (!ash_gguf_locate(path, file)) return open_folder(path, slice, model_out, err);
+    if (!ash_gguf_locate(path, file)) return open_folder(path, slice, false, model_out, err);
     return ash_err_set(err, -ENOTSUP, "'%s' is a GGUF file: training starts from a Hugging Face folder", file);
+}
+
+int ash_model_open_scorer(const char *path, const struct ash_slice *slice, uint64_t seed, struct ash_model **model_out,
+                          struct ash_err *err)
+{
+    struct ash_slice whole;
+    struct ash_model_config config;
+    struct ash_model *model = NULL;
+    const struct ash_param *score;
+    float *values;
+    int rc;
+
+    if (slice == NULL) {
+        rc = ash_model_config_load(path, &config, err);
+        if (rc < 0) return rc;
+        whole = ash_slice_whole(&config);
+        ash_model_config_fini(&config);
+        slice = &whole;
+    }
+    rc = open_folder(path, slice, true, &model, err);
+    if (rc < 0) return rc;
+    score = ash_model_find(model, "score.weight");
+    values = score != NULL && model->lacks_score ? (float *)model->values.data + score->offset : NULL;
+    for (size_t i = 0; values != NULL && i < score->count; i++)
+        values[i] = (float)(model->config.init_std * ash_rng_normal(seed, ash_hash_str(score->name), i));
+    ash_model_refresh(model);
+    *model_out = model;
+    return 0;
 }
 
 /* ---- reading ahead ----------------------------------------------------------------------------------------------- */

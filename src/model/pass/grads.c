@@ -44,6 +44,9 @@ struct ash_grad_sum ash_grad_sum_of(const struct ash_grad_sink *sink, int32_t pa
     const struct ash_param *p = param >= 0 ? &model->params[param] : NULL;
 
     if (param == ASH_NO_PARAM) return (struct ash_grad_sum){0};
+    /* the base of adapters is frozen */
+    if (model->adapters != NULL && (param == ASH_TIED_HEAD || (size_t)param >= model->param_count))
+        return (struct ash_grad_sum){0};
     ash_assert(param == ASH_TIED_HEAD || (param >= 0 && (size_t)param < model->param_count));
     if (sink->expert_grads != NULL && p != NULL && p->is_expert)
         return (struct ash_grad_sum){sink->expert_grads + p->expert_offset, p->count};
@@ -83,7 +86,8 @@ void ash_grad_zero_untouched(struct ash_grad_sink *sink, int layer)
     if (sink->grads == NULL || !sink->overwrite) return;
     for (int32_t i = 0; i < (int32_t)model->param_count; i++)
         if (model->params[i].layer == layer) zero_untouched(sink, i);
-    if (layer < 0 && model->config.tied && model->slice.embed && model->slice.head) zero_untouched(sink, ASH_TIED_HEAD);
+    if (layer < 0 && model->config.tied && model->slice.embed && model->slice.head && model->adapters == NULL)
+        zero_untouched(sink, ASH_TIED_HEAD);
 }
 
 /* ---- ordered accumulation ---------------------------------------------------------------------------------------- */

@@ -23,6 +23,12 @@ static int32_t head_sum(const struct ash_model *model)
     return model->config.tied && model->slice.embed ? ASH_TIED_HEAD : head_param(model);
 }
 
+/* Outputs of a row here: its part of the vocabulary, or a classifier's labels. */
+static size_t head_width(const struct ash_model *model)
+{
+    return model->config.labels > 0 ? model->config.labels : model->vocab.count;
+}
+
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out)
 {
     ash_assert(x != NULL && logits_out != NULL && head_param(step->model) != ASH_NO_PARAM);
@@ -33,7 +39,7 @@ void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t n
                            .x_stride = step->model->config.hidden,
                            .norm = norm,
                            .out_count = 1,
-                           .outs[0] = {head_param(step->model), ASH_NO_PARAM, logits_out, step->model->vocab.count}});
+                           .outs[0] = {head_param(step->model), ASH_NO_PARAM, logits_out, head_width(step->model)}});
 }
 
 /* ---- the loss over a vocabulary that tp splits ------------------------------------------------------------------- */
@@ -183,6 +189,7 @@ static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink 
                                .seq_rows = columns->seq_rows,
                                .shared_rows = columns->shared_rows};
 
+    if (ash_grad_sum_of(sink, sum).data == NULL && step->model->adapters != NULL) return; /* frozen */
     if (is_one_piece(step)) {
         ash_linear_weight_backward(step, sink, sum, head, &io);
         return;
@@ -200,7 +207,7 @@ static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink
 {
     struct ash_scratch *s = &step->acts->scratch;
     int32_t head = head_param(step->model);
-    size_t hidden = step->model->config.hidden, vocab = step->model->vocab.count;
+    size_t hidden = step->model->config.hidden, vocab = head_width(step->model);
     struct ash_column_parallel columns = {.first = rows.first,
                                           .rows = rows.count,
                                           .in = hidden,
@@ -233,6 +240,18 @@ struct wanted {
     float scale; /* of the gradient, where the batch has no scales */
 };
 
+/* Of a reward model the "loss" of a row is its score, and the gradient of the logits the rows' scales. */
+static void score_rows(const struct ash_pass_step *step, const struct piece *piece)
+{
+    const struct ash_memory_ops *memory = step->exec->memory;
+    size_t bytes = piece->part.rows * sizeof(float);
+    int rc = memory->copy(piece->part.loss, piece->part.logits, bytes);
+
+    if (rc == 0 && piece->part.scales != NULL) rc = memory->copy(piece->part.logits, piece->part.scales, bytes);
+    if (rc < 0 && step->axes->failed == 0)
+        step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy the scores");
+}
+
 /* Logits of rows of x, the normed stream (all rows), and their losses; logits become gradients where those are
  * wanted. */
 static void loss_rows(const struct ash_pass_step *step, const float *x, struct ash_range rows,
@@ -258,7 +277,9 @@ static void loss_rows(const struct ash_pass_step *step, const float *x, struct a
     if (wanted->has_entropies || has_entropy_scales)
         piece.part.entropy = step->acts->entropies + step->first_row + first;
     ash_head_logits(step, x + first * step->model->config.hidden, ASH_NO_PARAM, rows.count, s->logits);
-    if (step->axes->tp.size > 1) {
+    if (step->model->config.labels > 0) {
+        score_rows(step, &piece);
+    } else if (step->axes->tp.size > 1) {
         piece.part.top = s->top + 2 * first;
         piece.part.lanes = s->lanes + ASH_LANES * first;
         piece.part.moments = s->moments + ASH_LANES * first;

@@ -3,6 +3,8 @@
 
 #include "base/assert.h"
 #include "model/files/load.h"
+#include "model/lora_priv.h"
+#include "model/pass/adapter.h"
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
@@ -10,6 +12,7 @@ bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec
 {
     size_t in;
 
+    if (ash_model_adapter(model, a) != NULL || ash_model_adapter(model, b) != NULL) return false;
     return model->params[a].dtype == model->params[b].dtype &&
            ash_weight_for(model, exec, a, &in).packed == ash_weight_for(model, exec, b, &in).packed;
 }
@@ -37,6 +40,14 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
         if (i + 1 < group->out_count && ash_linear_alike(model, exec, out->weight, out[1].weight)) continue;
         exec->ops->matrix->project(exec, &args);
         args.out_count = 0;
+        if (ash_model_adapter(model, out->weight) == NULL) continue;
+        ash_assert(group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu);
+        ash_adapter_forward(model, exec, out->weight,
+                            &(struct ash_linear_io){.rows = group->rows,
+                                                    .x = group->x,
+                                                    .x_stride = group->x_stride,
+                                                    .y = out->y,
+                                                    .y_stride = out->y_stride});
     }
 }
 
@@ -124,6 +135,7 @@ void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec,
                                  .round_bf16 = model->round_bf16};
 
     exec->ops->matrix->gemm(exec, &args);
+    ash_adapter_input_grad(model, exec, weight, io);
 }
 
 /* ---- a k-chunk of a product -------------------------------------------------------------------------------------- */

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "model/pass/adapter.h"
 #include "model/pass/grads_shared.h"
 
 /* Pieces of a matrix that are acquired one by one; a small one is one piece. */
@@ -66,4 +67,5 @@ void ash_linear_backward(const struct ash_pass_step *step, struct ash_grad_sink 
     if (dbias != NULL) ash_linear_bias_grad(step->model, step->exec, weight, io, dbias);
     ash_grad_release(sink, bias, ASH_GRAD_ALL);
     if (io->dx != NULL && !dx_first) ash_linear_input_grad(step->model, step->exec, weight, io);
+    ash_adapter_backward(step, sink, weight, io);
 }

@@ -2,6 +2,7 @@
 #include "model/pass/parallel_linear.h"
 
 #include "base/assert.h"
+#include "model/lora_priv.h"
 #include "model/pass/grads_shared.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/reduce.h"
@@ -31,7 +32,7 @@ void ash_row_parallel_add(const struct ash_pass_step *step, struct ash_linear_gr
     struct ash_linear_out *out = &group->outs[0];
 
     ash_assert(group->out_count == 1);
-    group->residual = before == after && !is_split;
+    group->residual = before == after && !is_split && ash_model_adapter(step->model, out->weight) == NULL;
     out->y = group->residual ? after : step->acts->scratch.residual;
     out->y_stride = hidden;
     if (is_split)

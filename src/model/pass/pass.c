@@ -5,6 +5,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "model/files/load.h"
+#include "model/lora_priv.h"
 #include "model/pass/pass_priv.h"
 #include "model/pass/split.h"
 
@@ -18,9 +19,21 @@ static int check_axes(const struct ash_model *model, const struct ash_pass_opts 
         return ash_err_set(err, -EINVAL,
                            "the model's slice is that of rank %zu of mesh.tp=%zu, but the pass is rank %zu of %zu",
                            slice->tp_rank, slice->tp_size, opts->tp.rank, opts->tp.size);
+    if (model->config.labels > 0 && slice->tp_size > 1)
+        return ash_err_set(err, -ENOTSUP, "a reward model is not split along tp: set mesh.tp=1");
     if (opts->cp.size <= model->config.kv_heads) return 0;
     return ash_err_set(err, -EINVAL, "mesh.cp=%zu wants more parts than there are key-value heads (%zu%s)",
                        opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");
+}
+
+/* Adapters are whole on every rank, and so are the rows that they see. */
+static int check_adapters(struct ash_model *model, const struct ash_exec *exec, const struct ash_pass_opts *opts,
+                          struct ash_err *err)
+{
+    if (model->adapters == NULL) return 0;
+    if (opts->tp.size > 1 || opts->cp.size > 1 || opts->ep.size > 1)
+        return ash_err_set(err, -ENOTSUP, "adapters are trained with mesh.dp and mesh.fsdp: set tp, cp and ep to 1");
+    return ash_lora_reserve(model, exec, opts->max_rows, err);
 }
 
 static int open_parts(struct ash_pass *pass, struct ash_err *err)
@@ -53,6 +66,8 @@ int ash_pass_open(struct ash_model *model, struct ash_exec *exec, const struct a
     int rc;
 
     if (opts->max_rows == 0) return ash_err_set(err, -EINVAL, "a pass needs at least one row");
+    rc = check_adapters(model, exec, opts, err);
+    if (rc < 0) return rc;
     if (opts->backward && model->gguf != NULL)
         return ash_err_set(err, -ENOTSUP, "a model from a GGUF file cannot be trained: use its Hugging Face folder");
     rc = check_axes(model, opts, err);

@@ -96,6 +96,8 @@ int ash_diagnose_add(struct ash_diagnose *diagnose, struct ash_scrape *scrape, c
  * is for the findings. */
 int ash_diagnose_log(struct ash_diagnose *diagnose, const char *text, size_t size_bytes, const char *name,
                      struct ash_err *err);
+/* Add a finding that somebody else has; its texts are made printable. Returns 0 or -ENOMEM. */
+int ash_diagnose_report(struct ash_diagnose *diagnose, const struct ash_finding *finding);
 /* Judge everything that was added; call it once. seconds: between the two scrapes; 0: from node_time_seconds, if it is
  * there. Returns 0 or -ENOMEM. */
 int ash_diagnose_run(struct ash_diagnose *diagnose, double seconds, struct ash_err *err);

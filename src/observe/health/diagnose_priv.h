@@ -34,9 +34,6 @@ struct ash_diagnose {
     size_t nodes, skipped, log_lines, log_good;
 };
 
-/* Add a finding; its texts are made printable. Returns 0 or -ENOMEM. */
-int ash_diagnose_report(struct ash_diagnose *diagnose, const struct ash_finding *finding);
-
 /* Hold one rule against all series and say what became of it. The sets must be sorted. Returns 0 or -ENOMEM. */
 int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rule, struct ash_check *check_out);
 

@@ -34,7 +34,7 @@ static bool has_run(const char *command)
 }
 
 int ash_submission_list_words(const struct ash_submission *submission, const struct ash_submission_place *place,
-                         struct ash_submission_words *words_out, struct ash_err *err)
+                              struct ash_submission_words *words_out, struct ash_err *err)
 {
     const struct ash_spec *spec = submission->spec;
     size_t nodes = ash_spec_all_nodes(spec);

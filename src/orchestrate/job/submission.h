@@ -36,6 +36,6 @@ struct ash_submission_words {
 /* Write the words of a node. Texts are borrowed from the submission, the place and words_out itself. Returns 0 or
  * -E2BIG where there are too many settings. */
 int ash_submission_list_words(const struct ash_submission *submission, const struct ash_submission_place *place,
-                         struct ash_submission_words *words_out, struct ash_err *err);
+                              struct ash_submission_words *words_out, struct ash_err *err);
 
 #endif

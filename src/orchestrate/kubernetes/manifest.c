@@ -48,7 +48,7 @@ static int check(const struct ash_kube_job *job, struct ash_err *err)
     const struct ash_spec *spec = job->submission->spec;
     bool is_served = strcmp(spec->command, "serve") == 0;
 
-    if (spec->image == NULL)
+    if (spec->image == NULL || spec->image[0] == '\0')
         return ash_err_set(err, -EINVAL,
                            "job.image is missing: pods run a container image (deploy/Dockerfile makes one)");
     if (spec->out == NULL && !is_served)

@@ -2,8 +2,7 @@
  * on, and writes down how it ended. What is known of a job is a folder:
  *
  *     STATE/ashlar/jobs/ID/record.json   name, keeper, output, when        (STATE: XDG_STATE_HOME or ~/.local/state)
- *     STATE/ashlar/jobs/ID/end.json      exit code, whether it was told to stop
- */
+ *     STATE/ashlar/jobs/ID/end.json      exit code, whether it was told to stop */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -29,7 +29,7 @@
 #define EXIT_SIGNAL 128
 #define EXIT_SAVED 75 /* saved and stopped */
 
-/* ---- records ------------------------------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 static int state_folder(char *buf, size_t buf_bytes, struct ash_err *err)
 {
@@ -54,20 +54,24 @@ static int job_path(const char *id, const char *file, char *buf, size_t buf_byte
     return used > 0 && (size_t)used < buf_bytes ? 0 : ash_err_set(err, -ENAMETOOLONG, "the path of jobs is too long");
 }
 
-/* When a process began, in ticks since boot: with its id it names it for ever. 0: there is none. */
+/* When a process began, in ticks since boot: with its id it names it for ever. 0: there is none, or it has ended and
+ * nobody has asked how. */
 static int64_t process_start(pid_t pid)
 {
-    char path[64], *text = NULL, *at;
-    size_t size = 0;
+    char path[64], text[1024] = "", *at;
     int64_t start = 0;
+    FILE *file;
 
     snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
-    if (ash_file_read(path, 4096, &text, &size, NULL) < 0) return 0;
+    file = fopen(path, "re");
+    if (file == NULL) return 0;
+    if (fgets(text, sizeof(text), file) == NULL) text[0] = '\0';
+    fclose(file);
     at = strrchr(text, ')'); /* behind the name, which may hold anything */
+    if (at != NULL && strncmp(at, ") Z", 3) == 0) at = NULL;
     for (int field = 2; at != NULL && field < 22; field++)
         at = strchr(at + 1, ' ');
     if (at != NULL) start = strtoll(at, NULL, 10);
-    free(text);
     return start;
 }
 
@@ -89,7 +93,7 @@ static int make_id(const char *name, char id_out[ASH_JOBS_ID_BYTES], struct ash_
                   : ash_err_set(err, -E2BIG, "there are too many jobs called %s: remove %s/%s-*", name, folder, name);
 }
 
-/* ---- the keeper ---------------------------------------------------------------------------------------------------- */
+/* ---- the keeper -------------------------------------------------------------------------------------------------- */
 
 struct keeper {
     const struct ash_submission *submission;
@@ -123,6 +127,7 @@ static pid_t start_job(const struct keeper *keeper, const sigset_t *usual)
     pid_t pid = fork();
 
     if (pid != 0) return pid;
+    prctl(PR_SET_PDEATHSIG, SIGTERM); /* without its keeper it saves and ends */
     sigprocmask(SIG_SETMASK, usual, NULL);
     for (size_t i = 0; i < keeper->submission->spec->env.count; i++) {
         char *pair = strdup(keeper->submission->spec->env.items[i]), *value = pair != NULL ? strchr(pair, '=') : NULL;
@@ -196,7 +201,7 @@ static int start_keeper(const struct keeper *keeper, struct ash_err *err)
     return cause < 0 ? ash_err_set(err, cause, "the job cannot be started: %s: %s", keeper->log, strerror(-cause)) : 0;
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static bool is_here(void)
 {
@@ -245,7 +250,7 @@ static void judge(const json_t *record, const json_t *end, struct ash_jobs_entry
     char how[64] = "";
 
     if (end == NULL) {
-        bool is_alive = pid > 0 && process_start(pid) == start;
+        bool is_alive = pid > 0 && start > 0 && process_start(pid) == start;
 
         entry->phase = is_alive ? ASH_JOBS_RUNNING : ASH_JOBS_FAILED;
         if (!is_alive) snprintf(entry->reason, sizeof(entry->reason), "its keeper, process %d, was killed", (int)pid);

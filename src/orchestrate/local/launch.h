@@ -1,7 +1,8 @@
-/* launch - the processes of a job on this machine, as one or several failure domains ("nodes"). Each gets the variables
- * that torchrun would set (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so any program
- * that knows those can be launched. The first rank has the terminal; what the others print comes line by line, with
- * their rank before it. However it ends, nothing is left running. */
+/* launch - the processes of a job: all of them on this machine, as one or several failure domains ("nodes"), or those
+ * of one node of a job that others start on other machines. Each process gets the variables that torchrun would set
+ * (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so any program that knows those can be
+ * launched. The first rank has the terminal; what the others print comes line by line, with their rank before it.
+ * However it ends, nothing is left running. */
 #ifndef ASH_ORCHESTRATE_LAUNCH_H
 #define ASH_ORCHESTRATE_LAUNCH_H
 
@@ -9,19 +10,27 @@
 #include <stddef.h>
 #include "ashlar/err.h"
 
+#define ASH_LAUNCH_ALL_NODES SIZE_MAX
+
 struct ash_launch {
     size_t procs;          /* of all nodes together */
     size_t nodes;          /* procs is a multiple of it */
+    size_t node_rank;      /* which of them this machine is; ASH_LAUNCH_ALL_NODES: all are here */
+    const char *master;    /* HOST:PORT where the first rank listens; NULL where all nodes are here */
     bool netns;            /* each node has a network of its own (orchestrate/local/netns.h) */
     const char *link_rate; /* ... and sends at most so much: "1gbit"; NULL: not limited */
     double grace_s;        /* between a failure and the end by force: time for the others to notice and say so */
+    size_t least;          /* processes that may go on when others are lost; 0: the first failure ends all */
+    size_t restarts;       /* starts after the first one, where all have failed */
     const char *program;   /* a path, or a name that is found in PATH */
     char *const *argv;     /* what it is called, and its arguments, NULL-terminated */
+    char *const *again;    /* the same for later starts; NULL: argv */
 };
 
-/* Run until all have ended. Returns the exit code of the process that failed first (128 + signal for one that was
- * killed), 0 if none did, 128 + signal where the launcher itself was told to stop, or a negative errno where they could
- * not be started. Installs ash_interrupt: Ctrl-C, SIGTERM and SIGHUP are passed on to all as SIGTERM. */
+/* Run until all have ended. Returns as ash_supervise. */
 int ash_launch_run(const struct ash_launch *launch, struct ash_err *err);
+/* The number at the end of this machine's name, as pods of a set have it ("job-node-3"): for node_rank. Returns 0 or
+ * -EINVAL. */
+int ash_launch_rank_by_name(size_t *rank_out, struct ash_err *err);
 
 #endif

@@ -54,11 +54,34 @@ static int print(const struct ash_submission *submission, struct ash_str *text_o
     return ash_slurm_script(submission, text_out, err);
 }
 
+/* A job that can never start is refused here: some Slurms would let it wait for ever. */
+static int check_room(const struct ash_spec *spec, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    char partition[128];
+    size_t nodes = 0;
+    const char *const argv[] = {"sinfo",     "--noheader", "--format=%P|%D", spec->queue != NULL ? "--partition" : NULL,
+                                spec->queue, NULL};
+    int rc = run(argv, NULL, &text, err);
+
+    if (rc == 0) nodes = ash_slurm_partition_nodes(text.data, spec->queue, partition, sizeof(partition));
+    ash_str_fini(&text);
+    if (rc < 0) return rc;
+    if (partition[0] == '\0' && spec->queue != NULL)
+        return ash_err_set(err, -EINVAL, "job.queue: Slurm has no partition '%.60s' (sinfo lists them)", spec->queue);
+    if (partition[0] != '\0' && ash_spec_all_nodes(spec) > nodes)
+        return ash_err_set(err, -EINVAL,
+                           "the job asks for %zu nodes (job.nodes and job.spares), and partition %s has %zu",
+                           ash_spec_all_nodes(spec), partition, nodes);
+    return 0;
+}
+
 static int submit(const struct ash_submission *submission, char id_out[ASH_JOBS_ID_BYTES], struct ash_err *err)
 {
     struct ash_str script = {0}, answer = {0};
     int rc = ash_slurm_script(submission, &script, err);
 
+    if (rc == 0) rc = check_room(submission->spec, err);
     if (rc == 0) rc = ash_dir_make(submission->out, err); /* where its output goes */
     if (rc == 0) rc = run((const char *const[]){"sbatch", "--parsable", NULL}, script.data, &answer, err);
     if (rc == 0) {
@@ -91,6 +114,20 @@ static int list_queue(const char *id, struct ash_jobs_list *list_out, struct ash
     return rc;
 }
 
+/* Where its output goes, and its exit code. */
+static void add_facts(const char *id, struct ash_jobs_entry *entry)
+{
+    struct ash_str text = {0};
+    char code[32];
+
+    if (run((const char *const[]){"scontrol", "--oneliner", "show", "job", id, NULL}, NULL, &text, NULL) == 0) {
+        ash_slurm_value(text.data, "StdOut", entry->log, sizeof(entry->log));
+        ash_slurm_value(text.data, "ExitCode", code, sizeof(code)); /* code:signal */
+        if (ash_jobs_has_ended(entry->phase)) entry->code = (int)strtol(code, NULL, 10);
+    }
+    ash_str_fini(&text);
+}
+
 static int list(const char *id, struct ash_jobs_list *list_out, struct ash_err *err)
 {
     size_t before = list_out->count;
@@ -99,6 +136,7 @@ static int list(const char *id, struct ash_jobs_list *list_out, struct ash_err *
     if (id == NULL || (rc < 0 && rc != -EIO)) return rc;
     if (rc == -EIO || list_out->count == before)
         return ash_err_set(err, -ENOENT, "Slurm knows no job %.60s (it forgets them some minutes after their end)", id);
+    add_facts(id, &list_out->entries[before]);
     return 0;
 }
 
@@ -109,7 +147,7 @@ static int show(const char *id, struct ash_str *text_out, struct ash_err *err)
 
     if (rc == 0) rc = ash_str_adds(text_out, text.data);
     ash_str_fini(&text);
-    return rc;
+    return rc < 0 ? ash_err_prefix(err, rc, "job %.60s", id) : 0;
 }
 
 static int why(const char *id, struct ash_str *text_out, struct ash_err *err)

@@ -13,6 +13,10 @@
  * that is no job. */
 int ash_slurm_read_queue(const char *text, double now, struct ash_jobs_list *list_out, struct ash_err *err);
 
+/* Nodes of the partition called name (NULL: the default one) in sinfo's lines PARTITION|COUNT; its name comes back in
+ * buf, empty where there is none. */
+size_t ash_slurm_partition_nodes(const char *text, const char *name, char *buf, size_t buf_bytes);
+
 /* Reason in Slurm's word ("Resources") and what it means; NULL: a word that this version does not know. */
 const char *ash_slurm_reason(const char *word);
 /* The value of KEY=VALUE in a line of `scontrol --oneliner show`, up to the next space, in buf; "" where there is

@@ -120,6 +120,17 @@ static void put_words(struct writer *writer, const struct ash_submission_words *
     put(writer, "\n");
 }
 
+/* Lost nodes make srun fail, not the job: it is done when its model is there. What was saved and stopped goes on when
+ * there is time again. */
+static void put_verdict(struct writer *writer, const struct ash_submission *submission)
+{
+    put(writer, "code=$?\n[ $code -eq 0 ] || [ ! -e ");
+    if (writer->rc == 0) writer->rc = ash_command_quote(writer->text, submission->out);
+    put(writer, "/model ] || code=0 # nodes were lost, the job was not\n"
+                "[ $code -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\" # saved and stopped\n"
+                "exit $code\n");
+}
+
 static int check_topology(const struct ash_spec_topology *topology, struct ash_err *err)
 {
     static const char *const levels[] = {"switch", "leaf", "block", "rack"};
@@ -155,11 +166,7 @@ int ash_slurm_script(const struct ash_submission *submission, struct ash_str *sc
     if (writer.rc == 0)
         writer.rc = ash_str_addf(script_out, "port=$((%d + SLURM_JOB_ID %% %d))\n", PORT_FIRST, PORT_COUNT);
     put_words(&writer, &words);
-    put(&writer,
-        "code=$?\n"
-        "# 75: saved and stopped, because the time or the nodes ran out. It goes on when there are some again.\n"
-        "[ $code -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\"\n"
-        "exit $code\n");
+    put_verdict(&writer, submission);
     if (writer.rc < 0) return ash_err_set(err, writer.rc, "out of memory for the batch script");
     return 0;
 }

@@ -1,32 +1,18 @@
 /* Sampling: scan, keep, draw. Costs a pass or two over the vocabulary plus the work on what is kept: top-k keeps a heap
  * of k, top-p takes tokens off a heap until they are enough, and with neither of them nothing is sorted at all.
  * Exponentials are ash_expf and sums are doubles added in one fixed order: every machine draws the same token. */
-#include "serve/engine/sampler.h"
+#include "serve/engine/sampler_priv.h"
 
 #include <errno.h>
 #include <math.h>
 #include <stdbool.h>
 #include <stdlib.h>
-#include <string.h>
 
 #include "base/assert.h"
 #include "base/rng.h"
 #include "compute/mathf.h"
 
 #define SAMPLER_STREAM 0x73616d706c657221ull /* keeps these draws apart from every other use of the same seed */
-
-struct candidate {
-    float logit;
-    int32_t id;
-};
-
-struct ash_sampler {
-    size_t vocab;
-    struct candidate *kept;  /* [vocab] */
-    float *weight;           /* [vocab] */
-    struct candidate *order; /* [vocab] */
-    float *edited;           /* [vocab]: logits with penalties, biases and masks */
-};
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
@@ -107,73 +93,6 @@ void ash_sampler_close(struct ash_sampler *sampler)
     free(sampler);
 }
 
-/* ---- edits of the logits ----------------------------------------------------------------------------------------- */
-
-static bool is_known(const struct ash_sampler *sampler, int32_t id)
-{
-    return id >= 0 && (size_t)id < sampler->vocab;
-}
-
-/* Each token that occurred is penalised once for occurring, and where asked for each time. */
-static void add_penalties(struct ash_sampler *sampler, const struct ash_choice *choice)
-{
-    const struct ash_sampler_opts *opts = choice->opts;
-    float repetition = (float)opts->repetition_penalty, presence = (float)opts->presence_penalty;
-    float frequency = (float)opts->frequency_penalty;
-
-    for (size_t i = 0; i < choice->counts->count; i++) {
-        const struct ash_token_count *item = &choice->counts->items[i];
-        float *logit;
-
-        if (!is_known(sampler, item->id)) continue;
-        logit = &sampler->edited[item->id];
-        if (item->in_text > 0) *logit = *logit > 0.0f ? *logit / repetition : *logit * repetition;
-        if (item->in_answer > 0) *logit = *logit - frequency * (float)item->in_answer - presence;
-    }
-}
-
-static void forbid_all_but(struct ash_sampler *sampler, const struct ash_choice *choice)
-{
-    float *kept = sampler->weight; /* free until something is drawn */
-
-    for (size_t i = 0; i < choice->allowed_count; i++)
-        if (is_known(sampler, choice->allowed[i])) kept[choice->allowed[i]] = sampler->edited[choice->allowed[i]];
-    for (size_t i = 0; i < sampler->vocab; i++)
-        sampler->edited[i] = -INFINITY;
-    for (size_t i = 0; i < choice->allowed_count; i++)
-        if (is_known(sampler, choice->allowed[i])) sampler->edited[choice->allowed[i]] = kept[choice->allowed[i]];
-}
-
-static void apply_mask(struct ash_sampler *sampler, const uint64_t *mask)
-{
-    for (size_t first = 0; first < sampler->vocab; first += 64) {
-        uint64_t word = mask[first / 64];
-        size_t count = sampler->vocab - first < 64 ? sampler->vocab - first : 64;
-
-        for (size_t i = 0; i < count && word != UINT64_MAX; i++)
-            if ((word >> i & 1) == 0) sampler->edited[first + i] = -INFINITY;
-    }
-}
-
-/* The logits to choose from. */
-static const float *edit(struct ash_sampler *sampler, const struct ash_choice *choice)
-{
-    bool has_penalties = ash_sampler_has_penalties(choice->opts);
-
-    if (!has_penalties && choice->bias_count == 0 && choice->allowed == NULL && choice->forbidden_count == 0 &&
-        choice->mask == NULL)
-        return choice->logits;
-    memcpy(sampler->edited, choice->logits, sampler->vocab * sizeof(*sampler->edited));
-    for (size_t i = 0; i < choice->bias_count; i++)
-        if (is_known(sampler, choice->bias[i].id)) sampler->edited[choice->bias[i].id] += choice->bias[i].bias;
-    if (has_penalties) add_penalties(sampler, choice);
-    if (choice->allowed != NULL) forbid_all_but(sampler, choice);
-    if (choice->mask != NULL) apply_mask(sampler, choice->mask);
-    for (size_t i = 0; i < choice->forbidden_count; i++)
-        if (is_known(sampler, choice->forbidden[i])) sampler->edited[choice->forbidden[i]] = -INFINITY;
-    return sampler->edited;
-}
-
 /* ---- what is left, and the draw ---------------------------------------------------------------------------------- */
 
 /* The most likely token, or the reason why there is none. */
@@ -201,15 +120,15 @@ static int find_best(const float *logits, size_t vocab, uint64_t position, size_
 }
 
 /* Is a likelier than b? The lower id wins a tie, so that the order is total and the same everywhere. */
-static bool likelier(struct candidate a, struct candidate b)
+static bool likelier(struct ash_candidate a, struct ash_candidate b)
 {
     return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
 }
 
 /* Restore the heap below node: the root is the least likely candidate where least is set, else the likeliest. */
-static void sift_down(struct candidate *heap, size_t count, size_t node, bool least)
+static void sift_down(struct ash_candidate *heap, size_t count, size_t node, bool least)
 {
-    struct candidate moved = heap[node];
+    struct ash_candidate moved = heap[node];
 
     for (;;) {
         size_t child = 2 * node + 1;
@@ -223,7 +142,7 @@ static void sift_down(struct candidate *heap, size_t count, size_t node, bool le
     heap[node] = moved;
 }
 
-static void make_heap(struct candidate *heap, size_t count, bool least)
+static void make_heap(struct ash_candidate *heap, size_t count, bool least)
 {
     for (size_t node = count / 2; node-- > 0;)
         sift_down(heap, count, node, least);
@@ -231,20 +150,20 @@ static void make_heap(struct candidate *heap, size_t count, bool least)
 
 /* kept[0..k): the k likeliest tokens, likeliest first. Most tokens of a vocabulary lose against the root and cost one
  * comparison. */
-static void keep_top_k(struct candidate *kept, size_t k, const float *logits, size_t vocab)
+static void keep_top_k(struct ash_candidate *kept, size_t k, const float *logits, size_t vocab)
 {
     for (size_t i = 0; i < k; i++)
-        kept[i] = (struct candidate){logits[i], (int32_t)i};
+        kept[i] = (struct ash_candidate){logits[i], (int32_t)i};
     make_heap(kept, k, true);
     for (size_t i = k; i < vocab; i++) {
-        struct candidate next = {logits[i], (int32_t)i};
+        struct ash_candidate next = {logits[i], (int32_t)i};
 
         if (!likelier(next, kept[0])) continue;
         kept[0] = next;
         sift_down(kept, k, 0, true);
     }
     for (size_t left = k; left > 1; left--) { /* the least likely goes to the end, again and again */
-        struct candidate least = kept[0];
+        struct ash_candidate least = kept[0];
 
         kept[0] = kept[left - 1];
         sift_down(kept, left - 1, 0, true);
@@ -317,7 +236,7 @@ static size_t keep_heavy(struct ash_sampler *sampler, const struct ash_sampler_o
     }
     light = (1.0 - opts->top_p) * total / (double)sampler->vocab;
     for (size_t i = 0; i < sampler->vocab; i++)
-        if ((double)sampler->weight[i] >= light) sampler->kept[count++] = (struct candidate){logits[i], (int32_t)i};
+        if ((double)sampler->weight[i] >= light) sampler->kept[count++] = (struct ash_candidate){logits[i], (int32_t)i};
     *total_out = total;
     return count;
 }
@@ -326,14 +245,14 @@ static size_t keep_heavy(struct ash_sampler *sampler, const struct ash_sampler_o
 static struct survivors survive_top_p(struct ash_sampler *sampler, const struct ash_sampler_opts *opts,
                                       const float *logits, float top)
 {
-    struct candidate *heap = sampler->kept;
+    struct ash_candidate *heap = sampler->kept;
     struct survivors left = {0};
     double total = 0.0;
     size_t heavy = keep_heavy(sampler, opts, logits, top, &total), in_heap = heavy;
 
     make_heap(heap, heavy, false);
     while (in_heap > 0 && (left.count == 0 || left.total < opts->top_p * total)) {
-        struct candidate best = heap[0];
+        struct ash_candidate best = heap[0];
         float weight = weigh(best.logit, top, filter_temperature(opts));
 
         if ((double)weight < opts->min_p) break;
@@ -345,7 +264,7 @@ static struct survivors survive_top_p(struct ash_sampler *sampler, const struct 
         heap[in_heap] = best; /* taken tokens are kept after the heap: the i-th one at heavy - 1 - i */
     }
     for (size_t i = 0, j = heavy - 1; i < j; i++, j--) {
-        struct candidate swapped = heap[i];
+        struct ash_candidate swapped = heap[i];
 
         heap[i] = heap[j];
         heap[j] = swapped;
@@ -378,18 +297,18 @@ static float expected_surprise(const struct ash_sampler *sampler, struct survivo
 static struct survivors survive_typical(struct ash_sampler *sampler, double typical_p, struct survivors all)
 {
     float expected = expected_surprise(sampler, all), *weights = sampler->edited; /* logits are not read any more */
-    struct candidate *heap = sampler->order;
+    struct ash_candidate *heap = sampler->order;
     struct survivors left = {0};
     size_t in_heap = all.count;
 
     for (size_t i = 0; i < all.count; i++) {
         float gap = -ash_logf((float)((double)sampler->weight[i] / all.total)) - expected;
 
-        heap[i] = (struct candidate){gap < 0.0f ? gap : -gap, (int32_t)i};
+        heap[i] = (struct ash_candidate){gap < 0.0f ? gap : -gap, (int32_t)i};
     }
     make_heap(heap, in_heap, false);
     while (in_heap > 0 && (left.count == 0 || left.total < typical_p * all.total)) {
-        struct candidate nearest = heap[0];
+        struct ash_candidate nearest = heap[0];
 
         weights[left.count++] = sampler->weight[nearest.id];
         left.total += (double)sampler->weight[nearest.id];
@@ -448,7 +367,7 @@ int ash_sampler_next(struct ash_sampler *sampler, const struct ash_choice *choic
     int rc;
 
     ash_assert(choice->logits != NULL && (choice->counts != NULL || !ash_sampler_has_penalties(opts)));
-    logits = edit(sampler, choice);
+    logits = ash_sampler_edit(sampler, choice);
     rc = find_best(logits, sampler->vocab, choice->position, &best, err);
     if (rc < 0) return rc;
     if (opts->temperature == 0.0) {

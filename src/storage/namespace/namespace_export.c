@@ -126,7 +126,8 @@ int ash_namespace_put(struct ash_namespace *space, const char *name, const char 
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
 /* An export that is under way. */
-struct export {
+struct export
+{
     struct ash_namespace *space;
     struct ash_tier *tier;
     const struct ash_namespace_watch *watch;

@@ -173,11 +173,17 @@ static int set_variables(struct ash_jinja_run *run, const json_t *variables)
 }
 
 static int render(const struct ash_chat_template *template, const struct request *request, struct ash_str *text,
-                  struct ash_err *err)
+                  struct ash_chat_spans *spans, struct ash_err *err)
 {
     struct ash_jinja_scope globals = {0};
     struct ash_str out = {0};
-    struct ash_jinja_run run = {.out = &out, .err = err, .globals = &globals, .scope = &globals, .line = 1};
+    struct ash_jinja_run run = {.out = &out,
+                                .text = &out,
+                                .spans = spans,
+                                .err = err,
+                                .globals = &globals,
+                                .scope = &globals,
+                                .line = 1};
     int rc;
 
     run.arena = ash_arena_open(ARENA_BYTES);
@@ -203,15 +209,41 @@ int ash_chat_template_render(const struct ash_chat_template *template, const str
             if (ash_utf8_valid_prefix(parts[k], strlen(parts[k])) < strlen(parts[k]))
                 return ash_err_set(err, -EILSEQ, "the %s of message %zu is not UTF-8", k == 0 ? "role" : "content", i);
     }
-    return render(template, &request, text, err);
+    return render(template, &request, text, NULL, err);
+}
+
+int ash_chat_spans_add(struct ash_chat_spans *spans, size_t start, size_t end)
+{
+    if (spans->count == spans->capacity) {
+        size_t capacity = spans->capacity == 0 ? 8 : 2 * spans->capacity;
+        struct ash_chat_span *items = realloc(spans->items, capacity * sizeof(*items));
+
+        if (items == NULL) return -ENOMEM;
+        spans->items = items;
+        spans->capacity = capacity;
+    }
+    spans->items[spans->count++] = (struct ash_chat_span){start, end};
+    return 0;
+}
+
+void ash_chat_spans_fini(struct ash_chat_spans *spans)
+{
+    free(spans->items);
+    *spans = (struct ash_chat_spans){0};
 }
 
 int ash_chat_template_render_json(const struct ash_chat_template *template, const json_t *variables,
                                   struct ash_str *text, struct ash_err *err)
 {
+    return ash_chat_template_render_spans(template, variables, text, NULL, err);
+}
+
+int ash_chat_template_render_spans(const struct ash_chat_template *template, const json_t *variables,
+                                   struct ash_str *text, struct ash_chat_spans *spans, struct ash_err *err)
+{
     struct request request = {.variables = variables};
 
     if (!json_is_object(variables))
         return ash_err_set(err, -EINVAL, "the variables of a chat template must be a JSON object");
-    return render(template, &request, text, err);
+    return render(template, &request, text, spans, err);
 }

@@ -114,6 +114,18 @@ int ash_jinja_call_macro(struct ash_jinja_run *run, const struct ash_jinja_node 
     return rc;
 }
 
+/* Run the body, and remember which part of the text it is. */
+static int exec_generation(struct ash_jinja_run *run, const struct ash_jinja_node *node)
+{
+    size_t start = run->out->size_bytes;
+    int rc = ash_jinja_exec(run, node->body);
+
+    if (rc < 0 || run->spans == NULL || run->out != run->text || run->out->size_bytes == start) return rc;
+    if (ash_chat_spans_add(run->spans, start, run->out->size_bytes) < 0)
+        return ash_jinja_fail(run, -ENOMEM, "out of memory for the spans of generation blocks");
+    return rc;
+}
+
 /* The body is written first; caller() gives what it wrote. */
 static int exec_call_block(struct ash_jinja_run *run, const struct ash_jinja_node *node)
 {
@@ -270,6 +282,8 @@ static int exec_one(struct ash_jinja_run *run, const struct ash_jinja_node *node
                                   (struct ash_jinja_value){ASH_JINJA_MACRO, {.macro = node}});
     case ASH_JINJA_CALLBLOCK:
         return exec_call_block(run, node);
+    case ASH_JINJA_GENERATION:
+        return exec_generation(run, node);
     case ASH_JINJA_BREAK:
         return JUMP_BREAK;
     case ASH_JINJA_CONTINUE:

@@ -12,6 +12,7 @@
 #include "ashlar/err.h"
 #include "base/arena.h"
 #include "base/str.h"
+#include "text/chat_template.h"
 
 #define ASH_JINJA_SOURCE_BYTES_MAX ((size_t)1 << 20)
 #define ASH_JINJA_DEPTH_MAX 100                        /* of nested expressions and blocks in the source */
@@ -108,6 +109,7 @@ enum ash_jinja_type {
     ASH_JINJA_SET,       /* set first… = a; without a the text of body */
     ASH_JINJA_DEFINE,    /* macro name(first…): body */
     ASH_JINJA_CALLBLOCK, /* call a: body, which is what caller() gives */
+    ASH_JINJA_GENERATION, /* generation: body, what a model learns to write */
     ASH_JINJA_BREAK,
     ASH_JINJA_CONTINUE,
 };
@@ -223,6 +225,8 @@ struct ash_jinja_scope {
 struct ash_jinja_run {
     struct ash_arena *arena;
     struct ash_str *out;
+    const struct ash_str *text;     /* what is rendered: where out goes but inside of macros and set blocks */
+    struct ash_chat_spans *spans;   /* of generation blocks in text; NULL: nobody asks */
     struct ash_err *err;
     struct ash_jinja_scope *globals, *scope;
     const struct ash_jinja_node *caller; /* for the macro that is called next: the text of a call block */

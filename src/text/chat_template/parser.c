@@ -236,17 +236,13 @@ static struct ash_jinja_node *parse_jump(struct ash_jinja_parser *parser, enum a
     return expect_block_end(parser) ? node : NULL;
 }
 
-/* Marks for training on a part of the text: their body is just a body. */
+/* What a model learns to write. */
 static struct ash_jinja_node *parse_generation(struct ash_jinja_parser *parser)
 {
     static const char *const ends[] = {"endgeneration", NULL};
-    struct ash_jinja_node *node = ash_jinja_node_new(parser, ASH_JINJA_IF), *yes;
+    struct ash_jinja_node *node = ash_jinja_node_new(parser, ASH_JINJA_GENERATION);
 
     if (node == NULL) return NULL;
-    yes = ash_jinja_node_new(parser, ASH_JINJA_CONST);
-    if (yes == NULL) return NULL;
-    yes->value = ash_jinja_bool(true);
-    node->a = yes;
     parse_body(parser, ends, &node->body);
     return expect_block_end(parser) ? node : NULL;
 }

@@ -17,6 +17,7 @@
 #include "train/data/dataset_folder.h"
 #include "train/data/dataset_remote.h"
 #include "train/data/shard.h"
+#include "train/data/source.h"
 
 struct ash_dataset {
     struct ash_shard **shards;
@@ -317,8 +318,7 @@ static void want_tokens(const struct ash_dataset *dataset, size_t token, size_t 
     for (size_t s = shard_at(dataset, token); token < end; s++) {
         size_t stop = ash_min(end, dataset->starts[s + 1]), bytes;
         size_t next = ash_min(stop + 1, dataset->starts[s + 1]);
-        uint64_t offset =
-            ash_shard_bytes_of(dataset->shards[s], token - dataset->starts[s], next - token, &bytes);
+        uint64_t offset = ash_shard_bytes_of(dataset->shards[s], token - dataset->starts[s], next - token, &bytes);
 
         ash_dataset_remote_want(dataset->remote, s, offset, bytes, order, is_kept);
         token = stop;
@@ -385,4 +385,37 @@ int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t 
     }
     set_targets(sample, dataset->seq_tokens, next);
     return 0;
+}
+
+/* ---- as a source ------------------------------------------------------------------------------------------------- */
+
+static int read_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step,
+                       struct ash_sample *sample, struct ash_err *err)
+{
+    return ash_dataset_read(ctx, step, slot, slots_per_step, sample, err);
+}
+
+static uint64_t count_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    return ash_dataset_count_targets(ctx, step, slot, slots_per_step);
+}
+
+static void want_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    ash_dataset_want(ctx, step, slot, slots_per_step);
+}
+
+static const struct ash_source_ops source_ops = {.read = read_source, .count = count_source},
+                                   remote_ops = {.read = read_source, .count = count_source, .want = want_source};
+
+struct ash_source ash_dataset_source(const struct ash_dataset *dataset)
+{
+    return (struct ash_source){.ops = ash_dataset_is_remote(dataset) ? &remote_ops : &source_ops,
+                               .ctx = dataset,
+                               .tokens = ash_dataset_tokens(dataset),
+                               .windows = ash_dataset_windows(dataset),
+                               .vocab_size = ash_dataset_vocab_size(dataset),
+                               .hash = ash_dataset_hash(dataset),
+                               .tokenizer_hash = ash_dataset_tokenizer_hash(dataset),
+                               .eos_id = ash_dataset_eos_id(dataset)};
 }

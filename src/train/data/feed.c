@@ -24,7 +24,12 @@ int ash_feed_init(struct ash_feed *feed, size_t seq_tokens, size_t max_sequences
     feed->targets = calloc(rows, sizeof(*feed->targets));
     feed->docs = calloc(rows, sizeof(*feed->docs));
     feed->losses = calloc(rows, sizeof(*feed->losses));
-    if (feed->ids == NULL || feed->targets == NULL || feed->docs == NULL || feed->losses == NULL) {
+    feed->entropies = calloc(rows, sizeof(*feed->entropies));
+    feed->scales = calloc(rows, sizeof(*feed->scales));
+    feed->entropy_scales = calloc(rows, sizeof(*feed->entropy_scales));
+    feed->slots = calloc(max_sequences, sizeof(*feed->slots));
+    if (feed->ids == NULL || feed->targets == NULL || feed->docs == NULL || feed->losses == NULL ||
+        feed->entropies == NULL || feed->scales == NULL || feed->entropy_scales == NULL || feed->slots == NULL) {
         ash_feed_fini(feed);
         return ash_err_set(err, -ENOMEM, "out of memory for a batch of %zu tokens", rows);
     }
@@ -39,6 +44,10 @@ void ash_feed_fini(struct ash_feed *feed)
     free(feed->targets);
     free(feed->docs);
     free(feed->losses);
+    free(feed->entropies);
+    free(feed->scales);
+    free(feed->entropy_scales);
+    free(feed->slots);
     memset(feed, 0, sizeof(*feed));
 }
 
@@ -47,31 +56,35 @@ static void want_ahead(const struct ash_feed_slice *slice)
 {
     uint64_t steps = ash_min(slice->more_steps, AHEAD_STEPS), slots = slice->count;
 
-    if (!ash_dataset_is_remote(slice->dataset)) return;
+    if (slice->source->ops->want == NULL) return;
     if (steps == 0) slots = ash_min(AHEAD_SLICES * slice->count, slice->slots_per_step - slice->first_slot);
     for (uint64_t t = 0; t <= steps; t++)
         for (uint64_t s = 0; s < slots; s++)
-            ash_dataset_want(slice->dataset, slice->step + t, slice->first_slot + s, slice->slots_per_step);
+            slice->source->ops->want(slice->source->ctx, slice->step + t, slice->first_slot + s, slice->slots_per_step);
 }
 
 int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, struct ash_err *err)
 {
-    size_t doc_count = 0;
+    const struct ash_source *source = slice->source;
+    size_t doc_count = 0, sequences = 0;
 
     ash_assert(slice->count <= feed->max_sequences);
     want_ahead(slice);
     for (size_t s = 0; s < slice->count; s++) {
-        size_t row = s * feed->seq_tokens;
+        size_t row = sequences * feed->seq_tokens;
         struct ash_sample sample = {
             .ids = feed->ids + row, .targets = feed->targets + row, .docs = feed->docs + doc_count};
-        int rc =
-            ash_dataset_read(slice->dataset, slice->step, slice->first_slot + s, slice->slots_per_step, &sample, err);
+        uint64_t slot = slice->first_slot + s;
+        int rc = source->ops->read(source->ctx, slice->step, slot, slice->slots_per_step, &sample, err);
         if (rc < 0) return rc;
+        if (sample.doc_count == 0) continue;
+        feed->slots[sequences++] = slot;
         for (size_t d = 0; d < sample.doc_count; d++)
             sample.docs[d].row += row;
         doc_count += sample.doc_count;
     }
-    feed->batch = (struct ash_batch){.rows = slice->count * feed->seq_tokens,
+    feed->sequences = sequences;
+    feed->batch = (struct ash_batch){.rows = sequences * feed->seq_tokens,
                                      .ids = feed->ids,
                                      .targets = feed->targets,
                                      .docs = feed->docs,
@@ -85,7 +98,8 @@ uint64_t ash_feed_count(const struct ash_feed_slice *slice)
     uint64_t targets = 0;
 
     for (uint64_t s = 0; s < slice->count; s++)
-        targets += ash_dataset_count_targets(slice->dataset, slice->step, slice->first_slot + s, slice->slots_per_step);
+        targets +=
+            slice->source->ops->count(slice->source->ctx, slice->step, slice->first_slot + s, slice->slots_per_step);
     return targets;
 }
 

@@ -1,6 +1,7 @@
 /* job: the settings tables of a training run. Names, defaults, limits and help live here and nowhere else. */
 #include "train/job/job.h"
 
+#include <assert.h>
 #include <stddef.h>
 
 #include "base/assert.h"
@@ -48,9 +49,10 @@ static const struct ash_opt model_opts[] = {
 
 #define DATA(field) offsetof(struct ash_job_data, field)
 static const struct ash_opt data_opts[] = {
-    {"train", ASH_OPT_STRING, DATA(train), NULL, "token shards to learn from: a folder that `ashlar data` wrote, or s3://bucket/prefix", 0, 0,
+    {"train", ASH_OPT_STRING, DATA(train), NULL,
+     "token shards to learn from: a folder that `ashlar data` wrote, or s3://bucket/prefix", 0, 0, NULL},
+    {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on, likewise", 0, 0,
      NULL},
-    {"valid", ASH_OPT_STRING, DATA(valid), NULL, "token shards to measure the validation loss on, likewise", 0, 0, NULL},
     {"tokenizer", ASH_OPT_STRING, DATA(tokenizer), NULL,
      "folder with tokenizer.json; default: that of model.from, or the one next to the data", 0, 0, NULL},
     {"seq", ASH_OPT_INT, DATA(seq_tokens), "256", "tokens in a sequence", 1, 1e7, NULL},
@@ -58,14 +60,17 @@ static const struct ash_opt data_opts[] = {
      "order of the data in an epoch: any window after any other, or block by block, which reads remote data in few large "
      "pieces",
      0, 0, shuffle_names},
-    {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1, 1e12,
-     NULL},
+    {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1,
+     1e12, NULL},
     {"mixed_blocks", ASH_OPT_INT, DATA(mixed_blocks), "64",
      "data.shuffle=block: blocks whose sequences are mixed; that many are kept at hand", 1, 1e6, NULL},
 };
 
 #define TRAIN(field) offsetof(struct ash_job_train, field)
 static const struct ash_opt train_opts[] = {
+    {"method", ASH_OPT_CHOICE, TRAIN(method), "pretrain",
+     "what is learned: text, examples, pairs, rewards of pairs, or rewarded answers; `ashlar sft` and the like set it",
+     0, 0, ash_job_method_names},
     {"steps", ASH_OPT_INT, TRAIN(steps), "0", "length of the run; 0: by train.tokens", 0, MAX_COUNT, NULL},
     {"tokens", ASH_OPT_INT, TRAIN(tokens), "0",
      "length of the run in tokens, rounded up to whole steps; 0: by train.steps", 0, MAX_COUNT, NULL},
@@ -93,6 +98,20 @@ static const struct ash_opt train_opts[] = {
      "seconds that the last checkpoint waits for room on a full disk; 0: it fails at once", 0, 1e6, NULL},
     {"hash_every", ASH_OPT_INT, TRAIN(hash_every), "100",
      "steps between state hashes in the log (and at saves and the end); 0: only there", 0, MAX_COUNT, NULL},
+};
+
+#define SAVE(field) offsetof(struct ash_job_save, field)
+static const struct ash_opt save_opts[] = {
+    {"to", ASH_OPT_LIST, SAVE(to), NULL,
+     "places of checkpoints: folders and s3://bucket/prefix. All ranks write to the first folder that works; the others "
+     "get copies. Default: checkpoints/ in the run's folder",
+     0, 0, NULL},
+    {"keep", ASH_OPT_LIST, SAVE(keep), NULL,
+     "newest checkpoints that are kept in each place of save.to, in its order; 0: all. Default: train.keep", 0, 0,
+     NULL},
+    {"memory", ASH_OPT_INT, SAVE(memory_bytes), "512mi",
+     "bytes that each process may take for copies of the state while they are written; with less, steps may wait", 16e6,
+     1e15, NULL},
 };
 
 #define MESH(field) offsetof(struct ash_job_mesh, field)
@@ -177,23 +196,47 @@ static const struct ash_opt runtime_opts[] = {
     {"log_level", ASH_OPT_CHOICE, RUNTIME(log_level), "info", "lines below this level are dropped", 0, 0, level_names},
 };
 
-static const struct ash_opt_table tables[ASH_JOB_SECTIONS] = {
-    {"model", "what is trained", model_opts, ASH_COUNT(model_opts)},
-    {"data", "what it learns from", data_opts, ASH_COUNT(data_opts)},
-    {"train", "how long, in which pieces", train_opts, ASH_COUNT(train_opts)},
-    {"mesh", "how ranks share the work; nothing here changes a bit", mesh_opts, ASH_COUNT(mesh_opts)},
-    {"recover", "when ranks are lost; nothing here changes a bit", recover_opts, ASH_COUNT(recover_opts)},
-    {"optimizer", "adamw", optimizer_opts, ASH_COUNT(optimizer_opts)},
-    {"schedule", "the learning rate over time", schedule_opts, ASH_COUNT(schedule_opts)},
-    {"guard", "steps that must not touch the weights", guard_opts, ASH_COUNT(guard_opts)},
-    {"runtime", "this process; nothing here changes a bit", runtime_opts, ASH_COUNT(runtime_opts)},
-};
+static const struct ash_opt_table model_table = {"model", "what is trained", model_opts, ASH_COUNT(model_opts)};
+static const struct ash_opt_table data_table = {"data", "what it learns from", data_opts, ASH_COUNT(data_opts)};
+static const struct ash_opt_table train_table = {"train", "how long, in which pieces", train_opts,
+                                                 ASH_COUNT(train_opts)};
+static const struct ash_opt_table save_table = {"save", "where checkpoints go; nothing here changes a bit", save_opts,
+                                                ASH_COUNT(save_opts)};
+static const struct ash_opt_table mesh_table = {"mesh", "how ranks share the work; nothing here changes a bit",
+                                                mesh_opts, ASH_COUNT(mesh_opts)};
+static const struct ash_opt_table recover_table = {"recover", "when ranks are lost; nothing here changes a bit",
+                                                   recover_opts, ASH_COUNT(recover_opts)};
+static const struct ash_opt_table optimizer_table = {"optimizer", "adamw", optimizer_opts, ASH_COUNT(optimizer_opts)};
+static const struct ash_opt_table schedule_table = {"schedule", "the learning rate over time", schedule_opts,
+                                                    ASH_COUNT(schedule_opts)};
+static const struct ash_opt_table guard_table = {"guard", "steps that must not touch the weights", guard_opts,
+                                                 ASH_COUNT(guard_opts)};
+static const struct ash_opt_table runtime_table = {"runtime", "this process; nothing here changes a bit", runtime_opts,
+                                                   ASH_COUNT(runtime_opts)};
 
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS])
 {
-    void *const objects[ASH_JOB_SECTIONS] = {&job->model,   &job->data,      &job->train,    &job->mesh,   &job->recover,
-                                             &job->optimizer, &job->schedule, &job->guard, &job->runtime};
+    const struct ash_opt_binding sections[] = {
+        {&model_table, &job->model},
+        {&data_table, &job->data},
+        {&train_table, &job->train},
+        {&save_table, &job->save},
+        {&mesh_table, &job->mesh},
+        {&recover_table, &job->recover},
+        {&optimizer_table, &job->optimizer},
+        {&schedule_table, &job->schedule},
+        {&guard_table, &job->guard},
+        {&runtime_table, &job->runtime},
+        {&ash_job_sft_table, &job->sft},
+        {&ash_job_lora_table, &job->lora},
+        {&ash_job_dpo_table, &job->dpo},
+        {&ash_job_reward_table, &job->reward},
+        {&ash_job_rl_table, &job->rl},
+        {&ash_job_rollout_table, &job->rollout},
+        {&ash_arithmetic_table, &job->arithmetic},
+    };
 
+    static_assert(ASH_COUNT(sections) == ASH_JOB_SECTIONS, "every section is bound");
     for (size_t i = 0; i < ASH_JOB_SECTIONS; i++)
-        bindings[i] = (struct ash_opt_binding){&tables[i], objects[i]};
+        bindings[i] = sections[i];
 }

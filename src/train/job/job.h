@@ -11,6 +11,8 @@
 #include "base/opts.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
+#include "train/data/arithmetic.h"
+#include "train/job/job_post.h"
 #include "train/state/guard.h"
 #include "train/state/optimizer.h"
 #include "train/state/schedule.h"
@@ -35,12 +37,19 @@ struct ash_job_data {
 };
 
 struct ash_job_train {
+    int method; /* enum ash_job_method */
     int64_t steps, tokens;
     int64_t global_batch, grains, micro_batch; /* sequences, count, sequences */
     int precision;                             /* enum ash_job_precision */
     int recompute;                             /* enum ash_recompute */
     int64_t seed;
     int64_t valid_every, valid_batches, save_every, keep, save_wait, hash_every;
+};
+
+struct ash_job_save {
+    struct ash_opt_list to;   /* places: folders and s3://...; none: the run's folder */
+    struct ash_opt_list keep; /* of each place: newest checkpoints that are kept; missing: train.keep */
+    int64_t memory_bytes;     /* of a process, for copies of what is being written */
 };
 
 struct ash_job_mesh {
@@ -79,15 +88,23 @@ struct ash_job {
     struct ash_job_model model;
     struct ash_job_data data;
     struct ash_job_train train;
+    struct ash_job_save save;
     struct ash_job_mesh mesh;
     struct ash_job_recover recover;
     struct ash_optimizer_opts optimizer;
     struct ash_job_schedule schedule;
     struct ash_job_guard guard;
     struct ash_job_runtime runtime;
+    struct ash_job_sft sft;
+    struct ash_job_lora lora;
+    struct ash_job_dpo dpo;
+    struct ash_job_reward reward;
+    struct ash_job_rl rl;
+    struct ash_job_rollout rollout;
+    struct ash_arithmetic_opts arithmetic; /* prompts of rl.prompts=arithmetic */
 };
 
-#define ASH_JOB_SECTIONS 9
+#define ASH_JOB_SECTIONS 17
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);

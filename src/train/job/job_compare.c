@@ -23,15 +23,34 @@ struct exceptions {
 /* Between two parts of one run: settings that move work or files around, not bits. train.tokens, because train.steps is
  * compared. */
 static const char *const free_on_resume[] = {
-    "model.from",          "data.train",           "data.valid",      "data.tokenizer",
-    "train.tokens",        "train.micro_batch",    "train.recompute", "train.valid_every",
-    "train.valid_batches", "train.save_every",     "train.keep",      "train.save_wait",
-    "train.hash_every",    "schedule.decay_share", "mesh.",           "recover.",
+    "model.from",
+    "data.train",
+    "data.valid",
+    "data.tokenizer",
+    "train.tokens",
+    "train.micro_batch",
+    "train.recompute",
+    "train.valid_every",
+    "train.valid_batches",
+    "train.save_every",
+    "train.keep",
+    "train.save_wait",
+    "train.hash_every",
+    "schedule.decay_share",
+    "mesh.",
+    "recover.",
     "runtime.",
+    "save.",
+    "dpo.reference",
+    "rl.reference",
+    "lora.adapter",
+    "rollout.eval_every",
+    "rollout.eval_count",
 };
 
 /* Between the ranks of a job: settings of a process. All others decide what is computed, or when ranks meet. */
-static const char *const free_per_rank[] = {"model.from", "data.train", "data.valid", "data.tokenizer", "runtime."};
+static const char *const free_per_rank[] = {"model.from",     "data.train",  "data.valid",
+                                            "data.tokenizer", "save.memory", "runtime."};
 
 static const struct exceptions on_resume = {free_on_resume, ASH_COUNT(free_on_resume)},
                                per_rank = {free_per_rank, ASH_COUNT(free_per_rank)};

@@ -126,11 +126,31 @@ static int resolve_model(struct ash_job *job, struct ash_err *err)
     return 0;
 }
 
+/* A step of answers fills as many sequences as its prompts and answers need at most. */
+static int resolve_rl(struct ash_job *job, struct ash_err *err)
+{
+    int64_t longest = job->rollout.max_prompt_tokens + job->rollout.max_tokens, fit = job->data.seq_tokens / longest;
+    int64_t answers = job->rl.prompts_per_step * job->rl.samples,
+            grains = job->train.grains > 0 ? job->train.grains : 8;
+
+    if (fit == 0)
+        return ash_err_set(err, -EINVAL,
+                           "data.seq=%lld is shorter than rollout.max_prompt_tokens + rollout.max_tokens = %lld",
+                           (long long)job->data.seq_tokens, (long long)longest);
+    if (answers < grains) grains = 1;
+    job->train.grains = grains;
+    job->train.global_batch = (int64_t)ash_round_up(ash_div_up((size_t)answers, (size_t)fit), (size_t)grains);
+    return 0;
+}
+
 int ash_job_resolve(struct ash_job *job, struct ash_err *err)
 {
     int rc;
 
-    if (job->data.train == NULL)
+    if (job->train.method == ASH_METHOD_RL) {
+        rc = resolve_rl(job, err);
+        if (rc < 0) return rc;
+    } else if (job->data.train == NULL)
         return ash_err_set(err, -EINVAL,
                            "data.train is missing: a folder of token shards (make one with `ashlar data`)");
     rc = resolve_length(job, err);

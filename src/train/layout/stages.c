@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "model/lora.h"
 #include "base/math.h"
 #include "collective/host/window.h"
 #include "train/layout/stages_priv.h"
@@ -60,15 +61,43 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     return 0;
 }
 
+/* Adapters over a base that stays mapped: new ones, those of a PEFT folder, or of a checkpoint. */
+static int open_adapted(const struct ash_stages *stages, const struct ash_stages_source *source,
+                        const struct ash_slice *slice, struct ash_model **model_out, struct ash_err *err)
+{
+    const struct ash_job *job = stages->job;
+    const char *from = source->dir != NULL && ash_lora_exists(source->dir) ? source->dir : job->lora.adapter;
+    struct ash_model *model = NULL;
+    int rc;
+
+    json_incref(source->config->source); /* a new model takes over one reference */
+    rc = ash_model_blank_slice(source->config, slice, &model, err);
+    if (rc < 0) {
+        json_decref(source->config->source);
+        return rc;
+    }
+    if (!source->is_blank)
+        rc = from != NULL ? ash_lora_read(model, from, err) : ash_lora_init(model, (uint64_t)job->train.seed, err);
+    if (rc < 0) {
+        ash_model_close(model);
+        return rc;
+    }
+    *model_out = model;
+    return 0;
+}
+
 static int open_model(const struct ash_stages *stages, const struct ash_stages_source *source, size_t chunk,
                       struct ash_model **model_out, struct ash_err *err)
 {
     struct ash_slice slice = ash_mesh_slice(stages->mesh, source->config, chunk, stages->chunk_count);
 
+    if (source->config->lora != NULL) return open_adapted(stages, source, &slice, model_out, err);
     if (source->is_blank) {
         json_incref(source->config->source); /* a new model takes over one reference */
         return ash_model_blank_slice(source->config, &slice, model_out, err);
     }
+    if (source->dir != NULL && source->config->labels > 0)
+        return ash_model_open_scorer(source->dir, &slice, (uint64_t)stages->job->train.seed, model_out, err);
     if (source->dir != NULL) return ash_model_open_slice(source->dir, &slice, model_out, err);
     json_incref(source->config->source); /* a new model takes over one reference */
     return ash_model_create_slice(source->config, &slice, (uint64_t)stages->job->train.seed, stages->exec->workers,

@@ -4,7 +4,6 @@
 #ifndef ASH_TRAIN_STAGES_H
 #define ASH_TRAIN_STAGES_H
 
-#include "train/data/dataset.h"
 #include "train/data/feed.h"
 #include "train/layout/fsdp.h"
 #include "train/layout/grains.h"
@@ -78,10 +77,17 @@ int ash_stages_open(struct ash_stages *stages, const struct ash_job *job, struct
 /* Free; half-open is fine. */
 void ash_stages_close(struct ash_stages *stages);
 
-/* Compute the gradients of scale * loss over all sequences of a step and reduce them over all ranks. losses [grains]
- * gets the sums of all grains, on every rank. Returns 0, -EBADMSG for damaged data, or the group's error. */
-int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
-                     double *losses, struct ash_err *err);
+/* What a step learns. */
+struct ash_stages_task {
+    const struct ash_source *source;
+    const struct ash_objective *objective; /* NULL: the sum of all losses, times scale */
+    float scale;
+};
+/* Compute the gradients over all sequences of a step and reduce them over all ranks. losses [grains] gets the sums of
+ * all grains (of the objective's, where there is one), on every rank. Returns 0, -EBADMSG for damaged data, or the
+ * objective's or the group's error. */
+int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *task, uint64_t step, double *losses,
+                     struct ash_err *err);
 /* The norm of those gradients. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_norm(struct ash_stages *stages, double *norm_out, struct ash_err *err);
 /* Clip and update what this process does of the state, with the gradients that it has: nothing is sent or waited for.
@@ -105,8 +111,8 @@ void ash_stages_detach(struct ash_stages *stages);
  * norm must be known: then all sums are complete. */
 void ash_stages_update_alone(struct ash_stages *stages, double norm, double lr);
 
-/* losses [count] of sequences 0 ... count - 1 of a dataset, without gradients, on every rank. */
-int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset, size_t count, double *losses,
+/* losses [count] of sequences 0 ... count - 1 of a source, without gradients, on every rank. */
+int ash_stages_eval(struct ash_stages *stages, const struct ash_source *source, size_t count, double *losses,
                     struct ash_err *err);
 
 /* The state hash of the whole job. All ranks call it. Returns 0 or the group's error. */

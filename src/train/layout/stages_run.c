@@ -10,9 +10,8 @@
 /* The step being computed. */
 struct step {
     struct ash_stages *stages;
-    const struct ash_dataset *dataset;
+    const struct ash_stages_task *task;
     uint64_t step;
-    float scale;
     double *losses; /* [grains] */
 };
 
@@ -37,7 +36,7 @@ static int read_micro(const struct step *now, struct ash_stage_slot *slot, size_
     const struct ash_job_train *train = &stages->job->train;
     uint64_t grain_slots = (uint64_t)(train->global_batch / train->grains);
     size_t grain = grain_of(stages, micro / stages->grain_micros), in_grain = micro % stages->grain_micros;
-    struct ash_feed_slice slice = {.dataset = now->dataset,
+    struct ash_feed_slice slice = {.source = now->task->source,
                                    .step = now->step,
                                    .slots_per_step = (uint64_t)train->global_batch,
                                    .first_slot = grain * grain_slots + in_grain * stages->micro_batch,
@@ -53,6 +52,12 @@ static int read_micro(const struct step *now, struct ash_stage_slot *slot, size_
     return rc;
 }
 
+/* Has nobody anything to do for a micro-batch without sequences? Ranks that serve others take part in any. */
+static bool is_empty(const struct ash_stages *stages, const struct ash_stage_slot *slot)
+{
+    return slot->feed.batch.rows == 0 && stages->mesh->size[ASH_MESH_EP] == 1 && stages->mesh->zero <= 1;
+}
+
 static int run_forward(struct step *now, struct ash_stage *stage, size_t micro, struct ash_err *err)
 {
     struct ash_stages *stages = now->stages;
@@ -65,6 +70,8 @@ static int run_forward(struct step *now, struct ash_stage *stage, size_t micro, 
     if (ash_mesh_can_overwrite_grads(stages->mesh) && micro % stages->grain_micros == 0)
         slot->feed.batch.flags |= ASH_BATCH_OVERWRITES;
     if ((micro + 1) % stages->grain_micros != 0) slot->feed.batch.flags |= ASH_BATCH_MORE_FOLLOW;
+    if (is_empty(stages, slot)) return 0;
+    if (now->task->objective != NULL) slot->feed.batch.sharpness = now->task->objective->sharpness;
     rc = ash_stages_recv_input(stages, slot, err);
     if (rc < 0) return rc;
     rc = ash_pass_forward(slot->pass, &slot->feed.batch, err);
@@ -144,6 +151,75 @@ static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t 
     return 0;
 }
 
+/* ---- the objective ----------------------------------------------------------------------------------------------- */
+
+/* The rows of sequence s of a micro-batch, as the objective sees them. */
+static struct ash_objective_rows objective_rows(const struct step *now, struct ash_feed *feed, size_t s,
+                                                bool has_losses)
+{
+    const struct ash_objective *objective = now->task->objective;
+    size_t first = s * feed->seq_tokens;
+
+    return (struct ash_objective_rows){.step = now->step,
+                                       .slot = feed->slots[s],
+                                       .rows = feed->seq_tokens,
+                                       .targets = feed->targets + first,
+                                       .losses = has_losses ? feed->losses + first : NULL,
+                                       .entropies =
+                                           objective->has_entropy && has_losses ? feed->entropies + first : NULL,
+                                       .scales = feed->scales + first,
+                                       .entropy_scales = objective->has_entropy ? feed->entropy_scales + first : NULL};
+}
+
+/* The scales of a micro-batch's rows, where this stage ends with their losses. */
+static int weigh(struct step *now, struct ash_stage_slot *slot, size_t grain, struct ash_err *err)
+{
+    const struct ash_objective *objective = now->task->objective;
+    struct ash_feed *feed = &slot->feed;
+    bool needs_losses;
+    int rc;
+
+    if (objective == NULL || grain == SIZE_MAX || feed->sequences == 0 || !ash_pass_has_head(slot->pass)) return 0;
+    needs_losses = objective->needs_losses || objective->has_entropy;
+    memset(feed->scales, 0, feed->batch.rows * sizeof(*feed->scales));
+    memset(feed->entropy_scales, 0, feed->batch.rows * sizeof(*feed->entropy_scales));
+    if (needs_losses) {
+        rc = ash_pass_losses(slot->pass, feed->losses, objective->has_entropy ? feed->entropies : NULL, err);
+        if (rc < 0) return rc;
+    }
+    for (size_t s = 0; s < feed->sequences; s++) {
+        struct ash_objective_rows rows = objective_rows(now, feed, s, needs_losses);
+
+        rc = objective->weigh(objective->ctx, &rows, &now->losses[grain], err);
+        if (rc < 0) return rc;
+    }
+    feed->batch.scales = feed->scales;
+    feed->batch.entropy_scales = objective->has_entropy ? feed->entropy_scales : NULL;
+    return 0;
+}
+
+/* After the backward pass: what the losses were. */
+static int note_losses(struct step *now, struct ash_stage_slot *slot, size_t grain, struct ash_err *err)
+{
+    const struct ash_objective *objective = now->task->objective;
+    struct ash_feed *feed = &slot->feed;
+    int rc = 0;
+
+    if (grain == SIZE_MAX || !ash_pass_has_head(slot->pass)) return 0;
+    for (size_t s = 0; rc == 0 && s < feed->sequences; s++) {
+        struct ash_objective_rows rows;
+
+        if (objective == NULL) {
+            now->losses[grain] += ash_feed_loss(feed, s);
+            continue;
+        }
+        if (objective->look == NULL) continue;
+        rows = objective_rows(now, feed, s, true);
+        rc = objective->look(objective->ctx, &rows, err);
+    }
+    return rc;
+}
+
 static int run_backward(struct step *now, struct ash_stage *stage, size_t micro, struct ash_err *err)
 {
     struct ash_stages *stages = now->stages;
@@ -160,17 +236,20 @@ static int run_backward(struct step *now, struct ash_stage *stage, size_t micro,
         rc = begin_grain(stages, stage, round, err);
         if (rc < 0) return rc;
     }
+    if (is_empty(stages, slot)) return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
     rc = ash_stages_recv_gradient(stages, slot, err);
+    if (rc < 0) return rc;
+    rc = weigh(now, slot, grain, err);
     if (rc < 0) return rc;
     grads =
         (struct ash_pass_grads){.sums = stage->grad_buffer,
                                 .expert_sums = stages->mesh->size[ASH_MESH_EP] > 1 ? stage->expert_grad_buffers : NULL};
-    rc = ash_pass_backward(slot->pass, now->scale, &grads, slot->feed.losses, err);
+    rc = ash_pass_backward(slot->pass, now->task->scale, &grads, slot->feed.losses, err);
     if (rc < 0) return rc;
     rc = ash_stages_send_gradient(stages, slot, err);
     if (rc < 0) return rc;
-    for (size_t s = 0; grain != SIZE_MAX && ash_pass_has_head(slot->pass) && s < stages->micro_batch; s++)
-        now->losses[grain] += ash_feed_loss(&slot->feed, s);
+    rc = note_losses(now, slot, grain, err);
+    if (rc < 0) return rc;
     return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
 }
 
@@ -197,10 +276,10 @@ static void reset(struct ash_stage *stage)
         memset(stage->reduce_started, 0, stage->state.shards->unit_count * sizeof(*stage->reduce_started));
 }
 
-int ash_stages_train(struct ash_stages *stages, const struct ash_dataset *dataset, uint64_t step, float scale,
-                     double *losses, struct ash_err *err)
+int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *task, uint64_t step, double *losses,
+                     struct ash_err *err)
 {
-    struct step now = {stages, dataset, step, scale, losses};
+    struct step now = {stages, task, step, losses};
     size_t grains = (size_t)stages->job->train.grains;
     int rc;
 
@@ -241,20 +320,20 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
         if (!ash_pass_has_head(slot->pass)) continue;
         rc = ash_pass_losses(slot->pass, slot->feed.losses, NULL, err);
         if (rc < 0) return rc;
-        for (size_t s = 0; s < slice->count; s++)
-            losses[s] = ash_feed_loss(&slot->feed, s);
+        for (size_t s = 0; s < slot->feed.sequences && slice->count > 0; s++)
+            losses[slot->feed.slots[s] - slice->first_slot] = ash_feed_loss(&slot->feed, s);
     }
     return 0;
 }
 
 /* Each data rank has equally many sequences (the last fewer, with empty batches instead: all serve all along ep). */
-int ash_stages_eval(struct ash_stages *stages, const struct ash_dataset *dataset, size_t count, double *losses,
+int ash_stages_eval(struct ash_stages *stages, const struct ash_source *source, size_t count, double *losses,
                     struct ash_err *err)
 {
     size_t rank = ash_mesh_data_rank(stages->mesh), size = ash_mesh_data_size(stages->mesh);
     size_t share = ash_div_up(count, size), first = ash_min(share * rank, count);
     size_t end = ash_min(first + share, count);
-    struct ash_feed_slice slice = {.dataset = dataset, .slots_per_step = count};
+    struct ash_feed_slice slice = {.source = source, .slots_per_step = count};
 
     memset(losses, 0, count * sizeof(*losses));
     for (size_t i = 0; i < stages->chunk_count; i++) { /* not all ranks may have a pass that asks for weights */

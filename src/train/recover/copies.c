@@ -2,12 +2,10 @@
 #include "train/recover/copies.h"
 
 #include <errno.h>
-#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
-#include "base/hash.h"
 #include "collective/call.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -51,7 +49,7 @@ static bool has_holder(const struct ash_copies_map *map, size_t rank)
 }
 
 /* Room for a copy of these ranges. */
-static int open_copy(struct ash_copy *copy, const struct ash_patch_range *ranges, size_t count, struct ash_err *err)
+static int open_copy(struct ash_held_copy *copy, const struct ash_patch_range *ranges, size_t count, struct ash_err *err)
 {
     size_t elements = 0;
     float *at;
@@ -86,7 +84,7 @@ static int open_held(struct ash_copies *copies, const struct ash_patch_range *ra
     if (copies->held == NULL) return ash_err_set(err, -ENOMEM, "out of memory for copies");
     for (size_t r = 0; r < map->ranks; r++)
         for (size_t k = 0; k < map->copies; k++) {
-            struct ash_copy *copy = &copies->held[copies->held_count];
+            struct ash_held_copy *copy = &copies->held[copies->held_count];
             int rc;
 
             if (map->holders[r * map->copies + k] != rank) continue;
@@ -215,7 +213,7 @@ static int send_turn(struct ash_copies *copies, size_t turn, struct ash_call **c
         rc = ash_group_send_start(copies->group, holder, copies->sent, copies->sent_count * sizeof(float),
                                   &calls[started++], err);
     for (size_t i = 0; rc == 0 && i < copies->held_count; i++) {
-        const struct ash_copy *copy = &copies->held[i];
+        const struct ash_held_copy *copy = &copies->held[i];
 
         if (copy->turn == turn)
             rc = ash_group_recv_start(copies->group, copy->owner, copy->grads, copy->trained * sizeof(float),

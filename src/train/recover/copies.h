@@ -19,14 +19,15 @@ struct ash_copies_map {
 #define ASH_COPIES_NOBODY UINT32_MAX
 
 /* Who holds copies of whom: a pure function. nodes [ranks]: the node of each; slices [ranks]: ranks with equal ones are
- * replicas of each other. In another failure domain, not on a replica, as evenly as possible. Returns 0 or -ENOMEM. */
+ * replicas of each other. In another failure domain where there is one, in
+ * another process always, not on a replica, as evenly as possible. Returns 0 or -ENOMEM. */
 int ash_copies_map_init(struct ash_copies_map *map, size_t ranks, size_t copies, const uint32_t *nodes,
                         const uint32_t *slices);
 /* Free; a zeroed struct is a no-op. */
 void ash_copies_map_fini(struct ash_copies_map *map);
 
 /* One copy in this process. */
-struct ash_copy {
+struct ash_held_copy {
     size_t owner, turn;         /* whose, and which of its copies: the turn-th */
     struct ash_patches patches; /* all that the owner updates, and constants */
     float *memory;              /* values and gradients of all patches */
@@ -37,7 +38,7 @@ struct ash_copy {
 struct ash_copies {
     struct ash_group *group; /* of the mesh; borrowed; NULL: closed, or nobody has copies */
     struct ash_copies_map map;
-    struct ash_copy *held; /* [held_count] */
+    struct ash_held_copy *held; /* [held_count] */
     size_t held_count;
     struct ash_patches own; /* of this rank: what it sends gradients of */
     float *sent;            /* its gradients, on their way */
@@ -64,8 +65,8 @@ int ash_copies_send(struct ash_copies *copies, const struct ash_stages *stages, 
 /* Make the owners' updates on their copies. optimizer: this rank's, which has not counted the update yet. */
 void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer, const struct ash_model *outline,
                        double norm, double lr);
-/* Do owners and holders have the same bits? All ranks call it. Returns 0, the group's error, or -EBADMSG naming the
- * ranks and the tensor. */
+/* Do owners and holders have the same bits? All ranks call it. Returns 0, the group's error, or on all ranks -EUCLEAN naming
+ * the ranks and the tensor. */
 int ash_copies_check(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
                      struct ash_err *err);
 

@@ -29,25 +29,35 @@ static size_t free_copies(const struct map_ctx *ctx, size_t rank)
     return count;
 }
 
-/* Is there already a copy of rank in r's failure domain? */
-static bool has_copy_near(const struct map_ctx *ctx, const uint32_t *holders, size_t count, size_t r)
+/* How good is r as the next holder? 0: it must not be one. Best in a failure domain that has nothing of it yet, then in
+ * another process of one that has a copy, then in another process of the rank's own domain. */
+static int suits(const struct map_ctx *ctx, size_t rank, const uint32_t *holders, size_t count, size_t r)
 {
-    for (size_t k = 0; k < count; k++)
-        if (holders[k] != ASH_COPIES_NOBODY && same_domain(ctx, holders[k], r)) return true;
-    return false;
+    int suit = same_domain(ctx, r, rank) ? 1 : 3;
+
+    if (r == rank || ctx->slices[r] == ctx->slices[rank]) return 0;
+    for (size_t k = 0; k < count; k++) {
+        if (holders[k] == ASH_COPIES_NOBODY) continue;
+        if (holders[k] == r) return 0;
+        if (suit > 2 && same_domain(ctx, holders[k], r)) suit = 2;
+    }
+    return suit;
 }
 
 /* The one with the fewest copies that may hold one, from the next rank on; ASH_COPIES_NOBODY: there is none. */
 static uint32_t choose_holder(const struct map_ctx *ctx, size_t rank, const uint32_t *holders, size_t count)
 {
     uint32_t best = ASH_COPIES_NOBODY;
+    int best_suit = 0;
 
     for (size_t i = 1; i < ctx->ranks; i++) {
         size_t r = (rank + i) % ctx->ranks;
+        int suit = suits(ctx, rank, holders, count, r);
 
-        if (same_domain(ctx, r, rank) || ctx->slices[r] == ctx->slices[rank]) continue;
-        if (has_copy_near(ctx, holders, count, r)) continue;
-        if (best == ASH_COPIES_NOBODY || ctx->loads[r] < ctx->loads[best]) best = (uint32_t)r;
+        if (suit == 0 || suit < best_suit) continue;
+        if (suit == best_suit && ctx->loads[r] >= ctx->loads[best]) continue;
+        best = (uint32_t)r;
+        best_suit = suit;
     }
     return best;
 }

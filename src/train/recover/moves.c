@@ -101,6 +101,22 @@ static const struct source *best_source(const struct plan *plan, const struct as
     return best;
 }
 
+/* Where a source ends for a need of `to`: at its own end, or where the process has the rest itself. */
+static size_t source_end(const struct plan *plan, const struct source *source, const struct ash_patch_range *need,
+                         size_t to)
+{
+    size_t end = (size_t)(source->range.first + source->range.count);
+
+    for (size_t i = first_source(plan, need->param); source->rank != to && i < plan->source_count; i++) {
+        const struct source *own = &plan->sources[i];
+
+        if (own->range.param != need->param || own->range.first >= end) break;
+        if (own->rank == to && own->range.first > need->first && own->range.has_moments >= need->has_moments)
+            return (size_t)own->range.first;
+    }
+    return end;
+}
+
 static int add_move(struct plan *plan, const struct ash_move *move)
 {
     if (plan->count == plan->room) {
@@ -128,7 +144,7 @@ static int cover(struct plan *plan, struct ash_patch_range need, size_t to, stru
             *missing_out = need;
             return -ENODATA;
         }
-        end = (size_t)(source->range.first + source->range.count);
+        end = source_end(plan, source, &need, to);
         move.from = source->rank;
         move.range.count = ash_min(ash_min(end - (size_t)need.first, (size_t)need.count), ASH_MOVE_MAX);
         rc = add_move(plan, &move);

@@ -29,7 +29,7 @@ ASH_HISTOGRAM(time_metric, "ashlar_train_step_seconds", "Time of one step.", ste
 
 /* What is due after a step. */
 struct due {
-    bool last, stop, valid, save, hash;
+    bool last, stop, valid, save, hash, check;
 };
 
 static bool every(int64_t interval, uint64_t step)
@@ -45,7 +45,9 @@ static struct due what_is_due(const struct ash_run *run, const struct ash_step *
     due.stop = limit < 0 || (!due.last && stop);
     due.valid = run->facts.valid_sequences > 0 && (due.last || every(train->valid_every, step->step));
     due.save = due.last || due.stop || every(train->save_every, step->step);
+    due.check = due.save || every(run->job->recover.check_every, step->step);
     due.hash = due.save || every(train->hash_every, step->step);
+    due.save |= ash_run_save_is_overdue(run); /* when that is depends on the disk: it does not show in the log */
     return due;
 }
 
@@ -143,16 +145,35 @@ static int measure(struct ash_run *run, const struct due *due, struct ash_err *e
     int rc = 0;
 
     if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, err);
-    if (rc == 0 && due->hash) rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
+    if (rc == 0 && due->check) rc = ash_trainer_check_copies(run->trainer, err);
+    if (rc == 0 && (due->hash || due->save))
+        rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
     return rc;
 }
 
-/* In the middle of the run: a checkpoint and a report, where they are due. */
-static void keep_records(struct ash_run *run, const struct due *due)
+/* The first rank's ledger goes to the folder. */
+static void write_ledger(struct ash_run *run)
 {
-    if (due->save && ash_run_takes_part_in_saves(run)) ash_run_save_or_warn(run);
-    if (run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
+    struct ash_err err = {0};
+
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    if (ash_ledger_write(&run->ledger, run->ledger_path, &err) < 0 && !run->report_failing)
+        ash_run_warn(run, "the ledger was not written, training continues: %s", err.text);
+}
+
+/* In the middle of the run: a checkpoint and a report, where they are due. */
+static int keep_records(struct ash_run *run, const struct due *due, struct ash_err *err)
+{
+    int rc;
+
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    rc = due->save ? ash_run_begin_save(run, err) : 0;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
+    if (rc == 0 && run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS) {
         ash_run_report(run, "running");
+        write_ledger(run);
+    }
+    return rc;
 }
 
 /* Everything that follows from the last step. Returns 1 when the run is over, 0 when more steps follow. */
@@ -165,16 +186,19 @@ static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *e
 
     limit = ash_guard_limit(&guard, &ash_trainer_state(run->trainer)->guard, step->verdict, err);
     rc = agree_to_stop(run, &stop, err);
+    if (rc == 0) rc = ash_run_watch_saves(run, err);
     if (rc < 0) return rc;
     struct due due = what_is_due(run, step, limit, stop);
     rc = measure(run, &due, err);
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
     if (rc < 0) return rc;
     if (run->is_leader) report_step(run, step, &due, run->last_s);
     run->is_last_open = false;
     if (limit < 0) return limit;
     *due_out = due;
     if (due.last || due.stop) return 1;
-    keep_records(run, &due);
+    rc = keep_records(run, &due, err);
+    if (rc < 0) return rc;
     return ash_run_tell_spares(run, false, err);
 }
 
@@ -182,9 +206,14 @@ static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *e
 static int step_once(struct ash_run *run, struct ash_err *err)
 {
     uint64_t start_ns = ash_clock_ns(), before = run->last.step;
-    int rc = ash_trainer_step(run->trainer, &run->last, err);
+    int rc;
 
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
+    rc = ash_trainer_step(run->trainer, &run->last, err);
+    if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
     if (rc < 0 && run->last.step == before) return rc; /* not made, or not by all */
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
+    run->ledger.steps++;
     count_time(run, &run->last);
     ash_rank_steps_add(run, &run->last, start_ns);
     run->last_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
@@ -199,12 +228,10 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
 
+    if (run->opts->stop != NULL && run->opts->stop()) ash_run_mark_stopped(run);
     if (run->group != NULL) ash_group_abort(run->group, cause->text);
     if (!run->is_leader || ash_trainer_stages(run->trainer)->chunks == NULL) return;
-    /* a sharded state cannot be gathered any more: the last checkpoint remains */
-    if (run->facts.whole && ash_trainer_state(run->trainer)->step > run->start_step &&
-        ash_run_save_last(run, false, &save_err) < 0)
-        ash_run_warn(run, "%s", save_err.text);
+    if (ash_run_save_alone(run, &save_err) < 0) ash_run_warn(run, "%s", save_err.text);
     ash_run_print_lost(run);
 }
 
@@ -220,7 +247,10 @@ static int loop(struct ash_run *run, bool *stopped_out, struct ash_err *err)
     }
     if (rc < 0) return rc;
     *stopped_out = due.stop;
-    return ash_run_save_last(run, true, err);
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    rc = ash_run_save_last(run, err);
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
+    return rc;
 }
 
 /* The mean over ranks of where time went. */
@@ -245,9 +275,11 @@ static int finish(struct ash_run *run, bool stopped, struct ash_err *err)
     if (rc == 0 && !stopped) rc = ash_run_export(run, err);
     if (rc == 0) rc = ash_run_tell_spares(run, true, err);
     if (rc < 0) return rc;
+    ash_run_finish_copies(run);
     ash_run_remove_old(run); /* the last save may have been killed in the middle of it */
     if (!run->is_leader) return 0;
     ash_run_report(run, stopped ? "stopped" : "finished");
+    write_ledger(run);
     ash_run_print_end(run, stopped);
     return 0;
 }
@@ -271,7 +303,7 @@ static int run_on_with_rest(struct ash_run *run, bool *stopped_out, struct ash_e
     struct ash_err cause = {0};
     int rc = run_on(run, stopped_out, &cause);
 
-    while (rc < 0 && ash_run_is_loss(run, rc)) {
+    while (rc < 0 && (ash_run_is_loss(run, rc) || ash_run_is_damage(run, rc))) {
         rc = ash_run_recover(run, &cause, &cause);
         if (rc == 0) rc = run_on(run, stopped_out, &cause);
     }
@@ -319,13 +351,16 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
                 struct ash_err *err)
 {
     struct ash_run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
+    uint64_t started_ns = ash_clock_ns();
     int rc;
 
-    ash_assert(opts->dir != NULL && job->train.steps > 0 && job->data.train != NULL);
+    ash_assert(opts->dir != NULL && job->train.steps > 0 &&
+               (job->data.train != NULL || opts->parts != NULL));
     run.group = opts->group != NULL ? *opts->group : NULL;
     run.is_leader = run.group == NULL || ash_group_rank(run.group) == 0;
     ash_live_init(&run.live, run.is_leader ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);
     rc = ash_run_start(&run, err);
+    ash_ledger_start(&run.ledger, run.ledger_path, started_ns);
     /* ranks that disagree (-EBADE) all know it already */
     if (rc < 0 && rc != -EBADE && run.group != NULL)
         ash_group_abort(run.group, err != NULL ? err->text : "a rank could not start");
@@ -334,6 +369,9 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
         rc = opts->profile != NULL && run.is_leader ? train_profiled(&run, result_out, err)
                                                     : train(&run, result_out, err);
     ash_rank_steps_close(&run, rc < 0);
+    ash_saver_close(run.saver);
+    ash_copier_close(run.copier);
+    ash_places_fini(&run.places);
     ash_runlog_close(run.log);
     ash_trainer_close(run.trainer);
     free(run.job_yaml);

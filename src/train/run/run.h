@@ -15,6 +15,7 @@
 #include "ashlar/err.h"
 #include "collective/group.h"
 #include "train/job/job.h"
+#include "train/trainer.h"
 
 struct ash_run_opts {
     const char *dir;     /* made when missing; one run at a time may write to it */
@@ -26,6 +27,7 @@ struct ash_run_opts {
     const char *profile; /* file for a trace of the ops of all steps, on the first rank; NULL: none */
     const char *pages;   /* folder for the ring of this rank's steps (base/step_ring.h); NULL or "": none */
     const char *labels;  /* of the ring: job, rank, run */
+    const struct ash_trainer_parts *parts; /* what takes the place of data.train (train/trainer.h); NULL: nothing */
     /* the ranks that run the job together, of which the first writes the folder; when some are lost or join it is replaced
      * by what is then there (NULL: nothing), which the caller closes. NULL: alone */
     struct ash_group **group;

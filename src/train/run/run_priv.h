@@ -5,24 +5,21 @@
 
 #include <limits.h>
 #include "base/ring_file.h"
+#include "train/run/ledger.h"
 #include "train/run/live.h"
 #include "train/run/run.h"
 #include "train/run/runlog.h"
+#include "train/save/copier.h"
+#include "train/save/places.h"
+#include "train/save/saver.h"
 #include "train/trainer.h"
-
-/* What losses of ranks have cost this part of the run. */
-struct ash_run_losses {
-    uint64_t count;     /* epochs that ended */
-    uint64_t redone;    /* steps that had begun and were made again */
-    uint64_t went_back; /* steps that had been finished and were lost: 0 unless a checkpoint had to help */
-    double down_s;      /* from a loss to the next step, together */
-};
 
 struct ash_run {
     const struct ash_job *job;
     const struct ash_run_opts *opts;
-    char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX];
-    bool is_leader; /* the first rank: the only one that writes files and prints */
+    char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX],
+        stop_path[PATH_MAX], ledger_path[PATH_MAX];
+    bool is_leader; /* the first rank: prints, and writes all files but the large ones of checkpoints */
     bool made_dir;  /* this process made opts->dir */
     bool has_log;   /* the run has begun: its folder stays */
     int lock_fd;    /* -1: not locked */
@@ -31,6 +28,12 @@ struct ash_run {
     struct ash_trainer *trainer;
     struct ash_trainer_facts facts;
     struct ash_runlog *log;
+    struct ash_places places;  /* of checkpoints; run->checkpoints is the folder that ranks write to */
+    struct ash_copier *copier; /* first rank, where there are several */
+    struct ash_saver *saver;   /* of this epoch; NULL: this rank is a spare */
+    bool said_waiting, is_saving_last;
+    int32_t wanted_place; /* first rank: of the next saves; the present one, or another after a failure */
+    bool save_waits;      /* a save was due while the one before was being written: the next edge begins it */
     struct ash_live live;
     uint64_t start_ns, start_step;   /* of this part of the run */
     double earlier_s;                /* time spent in earlier parts */
@@ -44,10 +47,10 @@ struct ash_run {
     struct ash_step last; /* the last step that this rank has made */
     double last_s;        /* and how long it took */
     bool is_last_open;    /* what follows from it is not done yet */
-    struct ash_run_losses losses;
-    struct ash_ring_file *rank_steps;            /* this rank's last steps (rank_steps.h); NULL: not recorded */
-    uint64_t last_end_ns;                        /* when the last step of this process ended; 0: none has */
-    bool log_failing, report_failing, disk_full; /* reported once, not every step */
+    struct ash_ledger ledger;
+    struct ash_ring_file *rank_steps; /* this rank's last steps (rank_steps.h); NULL: not recorded */
+    uint64_t last_end_ns;             /* when the last step of this process ended; 0: none has */
+    bool log_failing, report_failing, disk_full, save_stalled; /* reported once, not every step */
 };
 
 /* ---- run_start.c ------------------------------------------------------------------------------------------------- */
@@ -58,18 +61,45 @@ int ash_run_start(struct ash_run *run, struct ash_err *err);
 /* Unlock the folder; where the run never began, leave nothing of it behind. */
 void ash_run_release(struct ash_run *run);
 
+/* ---- run_room.c -------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a checkpoint on the disk: as the last one was, or an estimate. */
+double ash_run_checkpoint_bytes(const struct ash_run *run);
+/* What the files of a folder take on the disk; 0 where it cannot be read. */
+double ash_run_folder_bytes(const char *dir);
+/* Bytes of the finished model. */
+double ash_run_model_bytes(const struct ash_run *run);
+/* Where the disk has less than needed, the newest checkpoint alone is kept. train.keep=0 keeps all. */
+void ash_run_make_room(struct ash_run *run, double needed);
+/* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */
+void ash_run_wait_for_room(struct ash_run *run);
+
 /* ---- run_save.c -------------------------------------------------------------------------------------------------- */
 
 /* Is there room for what the run will save? Warns where there is not, and returns -ENOSPC where not even one checkpoint
  * fits. First rank only. */
 int ash_run_check_disk(struct ash_run *run, struct ash_err *err);
-/* Has this rank a part in saving? The first one writes; the others send what it does not hold. */
-bool ash_run_takes_part_in_saves(const struct ash_run *run);
-/* A save in the middle of a run: a failure is a warning, and the next save tries again. */
-void ash_run_save_or_warn(struct ash_run *run);
-/* The state must be on disk now, unless it is already. waits: on a full disk, wait for room (train.save_wait). */
-int ash_run_save_last(struct ash_run *run, bool waits, struct ash_err *err);
-/* Write the finished model. */
+/* Ready to save in the epoch that begins: where, and with how much memory. All ranks of the mesh call it. */
+int ash_run_open_saver(struct ash_run *run, struct ash_err *err);
+/* The epoch is over: a save that all ranks had written is committed, one that was being written begins anew in the next
+ * epoch. */
+void ash_run_close_saver(struct ash_run *run);
+/* A save in the middle of a run begins, beside the steps. A failure is a warning, and the next save tries again. All
+ * ranks of the mesh call it. Returns 0 or the group's error. */
+int ash_run_begin_save(struct ash_run *run, struct ash_err *err);
+/* At the edge of each step, all ranks: how far is the save that is under way? Returns 0 or the group's error. */
+int ash_run_watch_saves(struct ash_run *run, struct ash_err *err);
+/* Is a save due because it had to wait? The same on all ranks. */
+bool ash_run_save_is_overdue(const struct ash_run *run);
+/* The state must be on disk now, unless it is already; saves under way are waited for. All ranks call it. On a full
+ * disk, wait for room (train.save_wait). */
+int ash_run_save_last(struct ash_run *run, struct ash_err *err);
+/* Other ranks are lost: saves under way end as well as they can. Where this rank holds everything, it saves what is not
+ * saved yet; of a sharded state the last checkpoint remains. First rank only. */
+int ash_run_save_alone(struct ash_run *run, struct ash_err *err);
+/* Wait for copies of the last checkpoint. What fails is a warning. */
+void ash_run_finish_copies(struct ash_run *run);
+/* Write the finished model. All ranks call it. */
 int ash_run_export(struct ash_run *run, struct ash_err *err);
 /* Remove old checkpoints, and what a killed part of the run left of one. A failure is a warning. */
 void ash_run_remove_old(struct ash_run *run);
@@ -78,6 +108,8 @@ void ash_run_remove_old(struct ash_run *run);
 
 /* Is it the error of ranks that are lost, so that the others can go on? */
 bool ash_run_is_loss(const struct ash_run *run, int code);
+/* Is it the error of copies that differ? Then the state in memory is not to be trusted, and the newest checkpoint is. */
+bool ash_run_is_damage(const struct ash_run *run, int code);
 /* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first rank
  * takes over the folder. Returns 0, or an error that ends the run. */
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
@@ -86,10 +118,19 @@ int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err);
 /* First rank: tell the spares that a step is done, or that the run is over. Returns 0 or the group's error. */
 int ash_run_tell_spares(struct ash_run *run, bool is_over, struct ash_err *err);
 
+/* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and end
+ * too. */
+void ash_run_mark_stopped(const struct ash_run *run);
+/* After a re-form: has one of the lost ranks left such a mark? All ranks call it. Returns 0, the group's error, or
+ * -ECANCELED on all ranks. */
+int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err);
+
 /* ---- run_start.c, again ------------------------------------------------------------------------------------------ */
 
 /* A first rank that has become one: lock the folder, whoever had it, and open the log. */
 int ash_run_take_over(struct ash_run *run, struct ash_err *err);
+/* Open the log anew at the present step: lines of later ones go. */
+int ash_run_open_log(struct ash_run *run, struct ash_err *err);
 /* All ranks: the newest checkpoint, or the beginning, in the mesh of run->group. */
 int ash_run_reload(struct ash_run *run, struct ash_err *err);
 

@@ -5,6 +5,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -20,6 +21,11 @@ ASH_COUNTER(down_metric, "ashlar_train_down_seconds_total", "Time between losses
 bool ash_run_is_loss(const struct ash_run *run, int code)
 {
     return run->group != NULL && ash_group_size(run->group) > 1 && (code == -ECONNRESET || code == -ETIMEDOUT);
+}
+
+bool ash_run_is_damage(const struct ash_run *run, int code)
+{
+    return run->group != NULL && code == -EUCLEAN;
 }
 
 /* ---- spares ------------------------------------------------------------------------------------------------------ */
@@ -62,46 +68,57 @@ static int reform(struct ash_run *run, struct ash_err *err)
     run->group = *run->opts->group = NULL;
     rc = ash_group_reform(old, 0, &run->group, err);
     *run->opts->group = run->group;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_REFORM, ash_clock_ns());
     if (rc < 0) return rc;
     if (ash_group_size(run->group) >= (size_t)run->job->recover.min_ranks) return 0;
     return ash_err_set(err, -ENODATA, "%zu ranks are left, and recover.min_ranks is %" PRId64,
                        ash_group_size(run->group), run->job->recover.min_ranks);
 }
 
-/* One try. Returns as ash_trainer_resume. */
-static int try_recover(struct ash_run *run, struct ash_recovery *recovery, struct ash_err *err)
+/* What is in memory is not enough, or wrong. */
+static int go_back(struct ash_run *run, const char *why, struct ash_recovery *recovery, struct ash_err *err)
 {
-    struct ash_err missing = {0};
     int rc;
 
-    ash_trainer_suspend(run->trainer);
-    rc = reform(run, err);
-    if (rc < 0) return rc;
-    rc = ash_trainer_resume(run->trainer, run->group, recovery, &missing);
-    if (rc != -ENODATA) {
-        if (rc < 0 && err != NULL) *err = missing;
-        return rc;
-    }
-    if (ash_group_rank(run->group) == 0)
-        ash_log(ASH_LOG_WARN, "going back to the newest checkpoint: %s", missing.text);
+    if (ash_group_rank(run->group) == 0) ash_log(ASH_LOG_WARN, "going back to the newest checkpoint: %s", why);
     rc = ash_run_reload(run, err);
     recovery->has_finished = false;
     if (rc == 0 && !ash_trainer_is_spare(run->trainer)) recovery->step = ash_trainer_state(run->trainer)->step;
     return rc;
 }
 
-/* The step that the others have finished meanwhile is this rank's last one, too. */
-static void adopt_step(struct ash_run *run, const struct ash_recovery *recovery)
+/* One try. damage: of the state in memory; NULL: none. Returns as ash_trainer_resume. */
+static int try_recover(struct ash_run *run, const char *damage, struct ash_recovery *recovery, struct ash_err *err)
+{
+    struct ash_err missing = {0};
+    int rc;
+
+    ash_run_close_saver(run);
+    ash_trainer_suspend(run->trainer);
+    if (damage != NULL) return go_back(run, damage, recovery, err);
+    rc = reform(run, err);
+    if (rc == 0) rc = ash_run_check_stopped(run, err);
+    if (rc < 0) return rc;
+    rc = ash_trainer_resume(run->trainer, run->group, recovery, &missing);
+    if (rc == -ENODATA) return go_back(run, missing.text, recovery, err);
+    if (rc < 0 && err != NULL) *err = missing;
+    return rc;
+}
+
+/* The step that the others have finished meanwhile is this rank's last one, too. After an earlier checkpoint nothing that
+ * was logged later holds any more. */
+static int adopt_step(struct ash_run *run, const struct ash_recovery *recovery, struct ash_err *err)
 {
     if (recovery->has_finished) {
         run->last = recovery->finished;
         run->last_s = fmax(run->last_s, 1e-9);
         run->is_last_open = true;
     }
-    if (recovery->step < run->last.step) { /* an earlier checkpoint */
-        run->losses.went_back += run->last.step - recovery->step;
-        run->is_last_open = false;
-    }
+    if (recovery->step >= run->last.step) return 0;
+    ash_ledger_lose(&run->ledger, run->last.step - recovery->step);
+    memset(&run->last, 0, sizeof(run->last));
+    run->is_last_open = false;
+    return run->is_leader ? ash_run_open_log(run, err) : 0;
 }
 
 /* This rank has become the first. What the lost one may not have logged any more is open again. */
@@ -121,17 +138,20 @@ static int become_leader(struct ash_run *run, struct ash_err *err)
     return 0;
 }
 
-/* Does the first rank know that what follows from the last step is still to be done? Then it is, for all. */
+/* Does a rank know that what follows from the last step is still to be done? Then it is, for all; who has come only now
+ * is told what that step was. */
 static int agree_on_open_step(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
-    int32_t open = run->is_last_open;
-    int rc = ash_group_all_reduce(group, &open, &open, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+    uint64_t step = ash_trainer_state(run->trainer)->step;
+    int64_t known = run->last.step == step ? (int64_t)ash_group_size(group) - (int64_t)ash_group_rank(group) : 0,
+            values[2] = {run->is_last_open && run->last.step == step, known};
+    int rc = ash_group_all_reduce(group, values, values, 2, ASH_COLL_I64, ASH_COLL_MAX, err);
 
     if (rc < 0) return rc;
-    if (open != 0 && run->last.step != ash_trainer_state(run->trainer)->step) return 0; /* a newcomer: it knows nothing */
-    run->is_last_open = open != 0;
-    return 0;
+    run->is_last_open = values[0] != 0 && values[1] > 0;
+    if (!run->is_last_open) return 0;
+    return ash_group_broadcast(group, &run->last, sizeof(run->last), ash_group_size(group) - (size_t)values[1], err);
 }
 
 static void say(struct ash_run *run, const struct ash_err *cause, const struct ash_recovery *recovery, double down_s)
@@ -139,10 +159,9 @@ static void say(struct ash_run *run, const struct ash_err *cause, const struct a
     char mesh[192];
 
     if (!run->is_leader) return;
-    ash_run_warn(run,
-                 "%s; %zu ranks go on from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", cause->text,
-                 ash_group_size(run->group), recovery->step,
-                 ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)), down_s, (double)recovery->moved_bytes * 1e-6);
+    ash_run_warn(run, "%s; %zu ranks go on from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", cause->text,
+                 ash_group_size(run->group), recovery->step, ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)),
+                 down_s, (double)recovery->moved_bytes * 1e-6);
 }
 
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err)
@@ -150,25 +169,27 @@ int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash
     struct ash_err first = *cause;
     struct ash_recovery recovery = {0}, finished = {0};
     uint64_t start_ns = ash_clock_ns();
+    bool is_damage = ash_run_is_damage(run, first.code);
     double down_s;
     int rc = -ECONNRESET;
 
     for (size_t tries = 0; tries < TRIES && rc < 0 && (tries == 0 || ash_run_is_loss(run, rc)); tries++) {
-        rc = try_recover(run, &recovery, err);
+        rc = try_recover(run, tries == 0 && is_damage ? first.text : NULL, &recovery, err);
         if (recovery.has_finished) finished = recovery;
     }
     if (rc < 0) return rc;
     recovery.has_finished = finished.has_finished;
     recovery.finished = finished.finished;
     run->facts = ash_trainer_get_facts(run->trainer);
-    adopt_step(run, &recovery);
-    if (!run->is_leader && ash_group_rank(run->group) == 0) rc = become_leader(run, err);
+    rc = adopt_step(run, &recovery, err);
+    if (rc == 0 && !run->is_leader && ash_group_rank(run->group) == 0) rc = become_leader(run, err);
     if (rc == 0 && !ash_trainer_is_spare(run->trainer)) rc = agree_on_open_step(run, err);
+    if (rc == 0 && !ash_trainer_is_spare(run->trainer)) rc = ash_run_open_saver(run, err);
     if (rc < 0) return rc;
     down_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
-    run->losses.count++;
-    run->losses.redone += !run->is_last_open;
-    run->losses.down_s += down_s;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
+    run->ledger.recoveries++;
+    run->ledger.redone_steps += !run->is_last_open;
     ash_metric_add(&losses_metric, 1);
     ash_metric_add(&redone_metric, !run->is_last_open);
     ash_metric_add(&down_metric, down_s);

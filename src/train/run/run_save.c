@@ -1,232 +1,356 @@
-/* run: saves. A save that fails costs nothing but itself; a full disk costs older checkpoints before it costs the
- * newest, and the last save waits for room, because what it holds is nowhere else. */
+/* run: saves, beside the steps. One that fails costs nothing but itself. */
 #include "train/run/run_priv.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/metrics.h"
+#include "base/log.h"
+#include "storage/commit.h"
 #include "train/checkpoint.h"
 
-#define LOOK_NS 200000000 /* between two looks at a full disk */
+#define STALL_NS 50000000u /* a wait for a save that is worth a word */
+#define EXPORT_NAME "model"
 
 static const double save_bounds[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100};
 
 ASH_COUNTER(saves_metric, "ashlar_train_saves_total", "Checkpoints written.");
 ASH_COUNTER(save_errors_metric, "ashlar_train_save_errors_total", "Checkpoints that could not be written.");
-ASH_HISTOGRAM(save_time_metric, "ashlar_train_save_seconds", "Time of one checkpoint.", save_bounds);
-
-/* ---- room -------------------------------------------------------------------------------------------------------- */
-
-/* As the last one was. Before the first: float32 weights and two moments; the rest is small unless the model is. */
-static double checkpoint_bytes(const struct ash_run *run)
-{
-    if (run->checkpoint_bytes > 0) return run->checkpoint_bytes;
-    return 3.0 * sizeof(float) * (double)run->facts.weights;
-}
-
-/* What the files of a folder take on the disk; 0 where it cannot be read. */
-static double disk_bytes(const char *dir)
-{
-    DIR *folder = opendir(dir);
-    double sum = 0;
-
-    if (folder == NULL) return 0;
-    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        struct stat file;
-
-        if (fstatat(dirfd(folder), entry->d_name, &file, 0) == 0 && S_ISREG(file.st_mode))
-            sum += 512.0 * (double)file.st_blocks;
-    }
-    closedir(folder);
-    return sum;
-}
-
-static double model_bytes(const struct ash_run *run)
-{
-    return sizeof(float) * (double)run->facts.weights;
-}
-
-/* Bytes that this user may still write; 1e30 where the file system does not say. */
-static double free_bytes(const struct ash_run *run)
-{
-    struct statvfs disk;
-
-    if (statvfs(run->opts->dir, &disk) < 0 || disk.f_blocks == 0) return 1e30;
-    return (double)disk.f_bavail * (double)disk.f_frsize;
-}
-
-/* Checkpoints that will be on the disk at once, beyond those that are: a new one is written before an old one goes. */
-static double coming_count(const struct ash_run *run, size_t present)
-{
-    const struct ash_job_train *train = &run->job->train;
-    double left = (double)train->steps - (double)run->start_step;
-    double saves = train->save_every > 0 ? ceil(left / (double)train->save_every) : 1.0;
-
-    if (train->keep > 0) saves = fmin(saves, (double)train->keep + 1.0 - (double)present);
-    return fmax(saves, 1.0);
-}
-
-int ash_run_check_disk(struct ash_run *run, struct ash_err *err)
-{
-    size_t present = ash_checkpoint_count(run->checkpoints);
-    double one = checkpoint_bytes(run), present_free = free_bytes(run), count = coming_count(run, present);
-    double needed = count * one + model_bytes(run);
-    bool can_drop = run->job->train.keep > 0 && present > 1;
-    char need[32], each[32], have[32];
-
-    ash_live_bytes(needed, need, sizeof(need));
-    ash_live_bytes(one, each, sizeof(each));
-    ash_live_bytes(present_free, have, sizeof(have));
-    if (present_free < one && !can_drop)
-        return ash_err_set(err, -ENOSPC, "%s has %s free and a checkpoint takes %s: nothing could be saved",
-                           run->opts->dir, have, each);
-    if (present_free < needed)
-        ash_run_warn(run,
-                     "%s has %s free, and this run writes up to %s (%.0f checkpoint%s of %s at once, and the model): "
-                     "make room, or set train.keep or train.save_every",
-                     run->opts->dir, have, need, count, count == 1.0 ? "" : "s", each);
-    return 0;
-}
-
-/* Where the disk has less than needed, the newest checkpoint alone is kept. train.keep=0 keeps all. */
-static void make_room(struct ash_run *run, double needed)
-{
-    struct ash_err err = {0};
-
-    if (run->job->train.keep == 0 || free_bytes(run) >= needed) return;
-    if (ash_checkpoint_count(run->checkpoints) < 2) return;
-    if (!run->disk_full) ash_run_warn(run, "the disk is full: only the newest checkpoint is kept from now on");
-    run->disk_full = true;
-    if (ash_checkpoint_prune(run->checkpoints, 1, &err) < 0) ash_run_warn(run, "%s", err.text);
-}
-
-/* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */
-static void wait_for_room(struct ash_run *run)
-{
-    double needed = checkpoint_bytes(run);
-    uint64_t end_ns = ash_clock_ns() + (uint64_t)run->job->train.save_wait * 1000000000u;
-    bool was_stopped = run->opts->stop != NULL && run->opts->stop();
-    char need[32];
-
-    if (run->job->train.save_wait == 0 || free_bytes(run) >= needed) return;
-    ash_run_warn(run,
-                 "the disk is full: the last step waits for %s of room in %s, %" PRId64 " s at most (train.save_wait)",
-                 ash_live_bytes(needed, need, sizeof(need)), run->opts->dir, run->job->train.save_wait);
-    while (ash_clock_ns() < end_ns && free_bytes(run) < needed) {
-        if (!was_stopped && run->opts->stop != NULL && run->opts->stop()) return;
-        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
-    }
-}
+ASH_HISTOGRAM(save_time_metric, "ashlar_train_save_seconds", "Time from the edge of a step until it is durable.",
+              save_bounds);
+ASH_HISTOGRAM(stall_metric, "ashlar_train_save_stall_seconds", "Time that a step waited for a checkpoint.",
+              save_bounds);
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
-bool ash_run_takes_part_in_saves(const struct ash_run *run)
+/* The saver's last look at the state before an update. */
+static void before_update(void *ctx)
 {
-    return run->is_leader || !run->facts.whole;
+    struct ash_run *run = ctx;
+    uint64_t ns = ash_saver_release(run->saver);
+    char memory[32];
+
+    if (ns > 0) ash_metric_observe(&stall_metric, (double)ns * 1e-9);
+    if (ns < STALL_NS || run->save_stalled) return;
+    run->save_stalled = true;
+    if (run->is_leader)
+        ash_run_warn(run, "a step waited %.1f s for a checkpoint: raise save.memory (now %s), or save less often",
+                     (double)ns * 1e-9, ash_live_bytes((double)run->job->save.memory_bytes, memory, sizeof(memory)));
+}
+
+/* The mesh of this epoch, as settings. */
+static struct ash_job_mesh mesh_of(const struct ash_run *run)
+{
+    const struct ash_mesh *mesh = run->facts.mesh;
+
+    return (struct ash_job_mesh){.dp = (int64_t)mesh->size[ASH_MESH_DP],
+                                 .fsdp = (int64_t)mesh->size[ASH_MESH_FSDP],
+                                 .tp = (int64_t)mesh->size[ASH_MESH_TP],
+                                 .pp = (int64_t)mesh->size[ASH_MESH_PP],
+                                 .cp = (int64_t)mesh->size[ASH_MESH_CP],
+                                 .ep = (int64_t)mesh->size[ASH_MESH_EP],
+                                 .zero = mesh->zero,
+                                 .interleave = (int64_t)ash_trainer_stages(run->trainer)->chunk_count};
+}
+
+static void take_results(struct ash_run *run);
+
+int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    struct ash_job_mesh mesh = mesh_of(run);
+    struct ash_saver_opts opts = {.stages = ash_trainer_stages(run->trainer),
+                                  .mesh = &mesh,
+                                  .group = group,
+                                  .root = run->checkpoints,
+                                  .memory_bytes = (size_t)run->job->save.memory_bytes};
+    int32_t waits = run->save_waits;
+    int rc = ash_saver_open(&opts, &run->saver, err);
+
+    if (rc < 0) return rc;
+    ash_trainer_on_update(run->trainer, before_update, run);
+    if (group != NULL) rc = ash_group_all_reduce(group, &waits, &waits, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+    run->save_waits = waits != 0;
+    run->wanted_place = (int32_t)run->places.current;
+    if (rc == 0 && run->is_leader && run->places.count > 1 && run->copier == NULL)
+        rc = ash_copier_open(&run->places, &run->copier, err);
+    if (run->is_leader && run->saved_step == UINT64_MAX) ash_checkpoint_newest(run->checkpoints, &run->saved_step);
+    return rc;
+}
+
+void ash_run_close_saver(struct ash_run *run)
+{
+    if (run->saver == NULL) return;
+    run->save_waits |= ash_saver_drop(run->saver);
+    if (run->is_leader) take_results(run);
+    ash_trainer_on_update(run->trainer, NULL, NULL);
+    ash_saver_close(run->saver);
+    run->saver = NULL;
 }
 
 void ash_run_remove_old(struct ash_run *run)
 {
     struct ash_err err = {0};
 
-    if (run->is_leader && ash_checkpoint_prune(run->checkpoints, (size_t)run->job->train.keep, &err) < 0)
+    if (run->is_leader && ash_checkpoint_prune(run->checkpoints, run->places.keep[run->places.current], &err) < 0)
         ash_run_warn(run, "old checkpoints were not removed: %s", err.text);
 }
 
-static int save(struct ash_run *run, struct ash_err *err)
+/* In the saver's thread: a checkpoint is durable, so it is copied, and older ones may go. */
+static void follow_save(void *ctx, const char *dir, uint64_t number)
 {
-    struct ash_checkpoint_save_opts opts = {.root = run->checkpoints,
-                                            .tokenizer_dir = run->facts.tokenizer_dir,
-                                            .job_yaml = run->job_yaml,
-                                            .arithmetic = run->facts.arithmetic,
-                                            .data_hash = run->facts.data_hash,
-                                            .state_hash = run->state_hash};
-    uint64_t start_ns = ash_clock_ns();
-    struct ash_err unused = {0};
-    char path[PATH_MAX];
-    int logged = 0, rc;
+    const struct ash_run *run = ctx;
+    uint64_t pinned = UINT64_MAX;
+    struct ash_err err = {0};
 
+    (void)dir;
+    if (run->copier != NULL) {
+        ash_copier_add(run->copier, run->places.current, number);
+        pinned = ash_copier_pinned(run->copier);
+    }
+    if (ash_checkpoint_prune_complete(run->checkpoints, run->places.keep[run->places.current], pinned, &err) < 0)
+        ash_log(ASH_LOG_WARN, "old checkpoints were not removed: %s", err.text);
+}
+
+/* Begin to save the present step. */
+static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
+{
+    const struct ash_state *state = ash_trainer_state(run->trainer);
+    struct ash_checkpoint_facts facts = {.job_yaml = run->job_yaml,
+                                         .arithmetic = run->facts.arithmetic,
+                                         .data_hash = run->facts.data_hash,
+                                         .state_hash = run->state_hash};
+    char dir[PATH_MAX];
+    struct ash_err refused = {0};
+    struct ash_save_opts save = {.dir = dir,
+                                 .is_alone = is_alone,
+                                 .tokenizer_dir = run->facts.tokenizer_dir,
+                                 .number = state->step,
+                                 .flush_fd = -1,
+                                 .refused = refused.text,
+                                 .committed = follow_save,
+                                 .ctx = run};
+    int rc = ash_checkpoint_path(run->checkpoints, state->step, dir, sizeof(dir));
+
+    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", run->checkpoints);
     if (run->is_leader) {
-        make_room(run, checkpoint_bytes(run));
-        logged = ash_runlog_sync(run->log, err);
+        ash_run_make_room(run, ash_run_checkpoint_bytes(run));
+        save.refused_rc = ash_runlog_write(run->log, &save.flush_fd, &refused);
+        save.state = ash_checkpoint_encode(state, &facts);
+        if (save.state == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a checkpoint's manifest");
     }
-    rc = ash_checkpoint_save(ash_trainer_stages(run->trainer), run->is_leader && logged == 0, &opts,
-                             logged == 0 ? err : &unused);
-    if (logged < 0) rc = logged; /* the other ranks were waited for all the same */
-    if (rc < 0) {
+    rc = ash_saver_begin(run->saver, &save, err);
+    json_decref(save.state);
+    return rc;
+}
+
+int ash_run_begin_save(struct ash_run *run, struct ash_err *err)
+{
+    run->save_waits = ash_saver_is_writing(run->saver);
+    return run->save_waits ? 0 : begin(run, false, err);
+}
+
+bool ash_run_save_is_overdue(const struct ash_run *run)
+{
+    return run->save_waits && !ash_saver_is_writing(run->saver);
+}
+
+/* First rank: a save has ended, well or not. */
+static void count_result(struct ash_run *run, const struct ash_save_result *result)
+{
+    char path[PATH_MAX];
+
+    if (result->rc < 0) {
         ash_metric_add(&save_errors_metric, 1);
-        return rc;
+        return;
     }
-    run->saved_step = ash_trainer_state(run->trainer)->step;
-    if (run->is_leader && ash_checkpoint_path(run->checkpoints, run->saved_step, path, sizeof(path)) == 0)
-        run->checkpoint_bytes = disk_bytes(path);
+    run->saved_step = result->number;
+    if (ash_checkpoint_path(run->checkpoints, run->saved_step, path, sizeof(path)) == 0)
+        run->checkpoint_bytes = ash_run_folder_bytes(path);
     ash_metric_add(&saves_metric, 1);
-    ash_metric_observe(&save_time_metric, (double)(ash_clock_ns() - start_ns) * 1e-9);
-    ash_run_remove_old(run);
+    ash_metric_observe(&save_time_metric, result->seconds);
+    ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " is durable: %.1f MB in %.3f s, %.0f MB of copies at most", result->number,
+            (double)result->size_bytes * 1e-6, result->seconds, (double)ash_saver_peak_bytes(run->saver) * 1e-6);
+}
+
+/* First rank: count what has ended. Failures are warnings. */
+static void take_results(struct ash_run *run)
+{
+    struct ash_save_result result;
+
+    while (ash_saver_take_result(run->saver, &result)) {
+        count_result(run, &result);
+        if (result.rc == 0) continue;
+        if (run->saved_step == UINT64_MAX)
+            ash_run_warn(run, "step %" PRIu64 " was not saved, the next save will try again: %s", result.number,
+                         result.err.text);
+        else
+            ash_run_warn(
+                run, "step %" PRIu64 " was not saved, the next save will try again and step %" PRIu64 " is kept: %s",
+                result.number, run->saved_step, result.err.text);
+        run->wanted_place = (int32_t)ash_places_next(&run->places);
+    }
+}
+
+/* Where there are several folders: the first rank says to which saves go from now on. Nothing is under way. */
+static int choose_place(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    int rc = 0;
+
+    if (ash_places_next(&run->places) == run->places.current || ash_saver_is_writing(run->saver)) return 0;
+    if (group != NULL) rc = ash_group_broadcast(group, &run->wanted_place, sizeof(run->wanted_place), 0, err);
+    if (rc < 0 || (size_t)run->wanted_place == run->places.current) return rc;
+    run->places.current = (size_t)run->wanted_place;
+    run->save_waits = true;
+    snprintf(run->checkpoints, sizeof(run->checkpoints), "%s", ash_places_root(&run->places));
+    if (run->is_leader) ash_run_warn(run, "checkpoints go to %s from now on", run->checkpoints);
     return 0;
 }
 
-void ash_run_save_or_warn(struct ash_run *run)
+int ash_run_watch_saves(struct ash_run *run, struct ash_err *err)
 {
-    uint64_t step = ash_trainer_state(run->trainer)->step;
-    struct ash_err err = {0};
+    int rc = ash_saver_poll(run->saver, err);
 
-    if (save(run, &err) == 0 || !run->is_leader) return;
-    if (run->saved_step == UINT64_MAX)
-        ash_run_warn(run, "step %" PRIu64 " was not saved, the next save will try again: %s", step, err.text);
-    else
-        ash_run_warn(run,
-                     "step %" PRIu64 " was not saved, the next save will try again and step %" PRIu64 " is kept: %s",
-                     step, run->saved_step, err.text);
+    if (rc == 0 && run->is_leader) take_results(run);
+    return rc < 0 ? rc : choose_place(run, err);
 }
 
-/* Is there anything to save? Where all have a part in it, the first rank decides: it alone knows how earlier saves
- * went. */
+static void say_waiting(void *ctx)
+{
+    struct ash_run *run = ctx;
+
+    if (!run->is_leader || run->said_waiting) return;
+    run->said_waiting = true;
+    ash_run_warn(run, "waiting for a checkpoint to be written");
+}
+
+/* Wait for all that is under way. */
+static int finish_saves(struct ash_run *run, struct ash_err *err)
+{
+    int rc;
+
+    run->said_waiting = false;
+    rc = ash_saver_finish(run->saver, say_waiting, run, err);
+    return rc;
+}
+
+/* The first rank knows how something went; all get it. */
+static int share_result(const struct ash_run *run, int result, struct ash_err *err)
+{
+    int32_t shared = result;
+    int rc = ash_trainer_group(run->trainer) == NULL
+                 ? 0
+                 : ash_group_broadcast(ash_trainer_group(run->trainer), &shared, sizeof(shared), 0, err);
+
+    if (rc < 0) return rc;
+    if (shared < 0 && !run->is_leader) return ash_err_set(err, shared, "the first rank could not write");
+    return shared;
+}
+
+/* Wait for the save that was just begun. Returns its error on all ranks, with the first one's sentence there. */
+static int finish_this(struct ash_run *run, bool is_alone, struct ash_err *err)
+{
+    struct ash_save_result result = {0};
+    int rc = finish_saves(run, err);
+
+    if (rc < 0) return rc;
+    if (run->is_leader && ash_saver_take_result(run->saver, &result)) {
+        if (err != NULL && result.rc < 0) *err = result.err;
+        if (run->is_saving_last) count_result(run, &result);
+    }
+    return is_alone ? result.rc : share_result(run, result.rc, err);
+}
+
+/* Is there anything to save? The first rank decides: it alone knows how earlier saves went. */
 static int agree_to_save(const struct ash_run *run, bool *wanted_out, struct ash_err *err)
 {
     int32_t wanted = run->saved_step != ash_trainer_state(run->trainer)->step;
-    int rc = run->facts.whole ? 0 : ash_group_broadcast(ash_trainer_group(run->trainer), &wanted, sizeof(wanted), 0, err);
+    int rc = ash_trainer_group(run->trainer) == NULL
+                 ? 0
+                 : ash_group_broadcast(ash_trainer_group(run->trainer), &wanted, sizeof(wanted), 0, err);
 
     *wanted_out = wanted != 0;
     return rc;
 }
 
-int ash_run_save_last(struct ash_run *run, bool waits, struct ash_err *err)
+static int save_now(struct ash_run *run, bool is_alone, struct ash_err *err)
 {
-    bool wanted = false;
-    int rc;
+    int rc = begin(run, is_alone, err);
 
-    if (!ash_run_takes_part_in_saves(run)) return 0;
-    rc = agree_to_save(run, &wanted, err);
-    if (rc < 0 || !wanted) return rc;
-    rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
-    if (rc < 0) return rc;
-    ash_live_clear(&run->live);
-    if (waits && run->is_leader) {
-        make_room(run, checkpoint_bytes(run));
-        wait_for_room(run);
-    }
-    rc = save(run, err);
+    run->is_saving_last = true;
+    if (rc == 0) rc = finish_this(run, is_alone, err);
+    run->is_saving_last = false;
     if (rc < 0)
         return ash_err_prefix(err, rc, "the last step (%" PRIu64 ") could not be saved",
                               ash_trainer_state(run->trainer)->step);
     return 0;
 }
 
+int ash_run_save_last(struct ash_run *run, struct ash_err *err)
+{
+    bool wanted = false;
+    int rc = finish_saves(run, err);
+
+    if (rc < 0) return rc;
+    if (run->is_leader) take_results(run);
+    rc = agree_to_save(run, &wanted, err);
+    if (rc < 0 || !wanted) return rc;
+    rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
+    if (rc < 0) return rc;
+    ash_live_clear(&run->live);
+    if (run->is_leader) {
+        ash_run_make_room(run, ash_run_checkpoint_bytes(run));
+        ash_run_wait_for_room(run);
+    }
+    return save_now(run, false, err);
+}
+
+int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
+{
+    const struct ash_state *state = ash_trainer_state(run->trainer);
+
+    if (run->saver == NULL) return 0;
+    ash_saver_drop(run->saver);
+    take_results(run);
+    if (run->saved_step == state->step || !run->facts.whole || state->step == run->start_step) return 0;
+    run->state_hash = ash_state_hash(state);
+    ash_live_clear(&run->live);
+    return save_now(run, true, err);
+}
+
+/* A second Ctrl-C ends the program as ever. */
+static bool say_copying(void *ctx)
+{
+    struct ash_run *run = ctx;
+
+    if (!run->said_waiting) ash_run_warn(run, "waiting for copies of the last checkpoint");
+    run->said_waiting = true;
+    return true;
+}
+
+void ash_run_finish_copies(struct ash_run *run)
+{
+    if (run->copier == NULL) return;
+    run->said_waiting = false;
+    ash_copier_finish(run->copier, say_copying, run, NULL); /* failures were told */
+}
+
 int ash_run_export(struct ash_run *run, struct ash_err *err)
 {
+    struct ash_save_opts save = {
+        .dir = run->model, .is_export = true, .tokenizer_dir = run->facts.tokenizer_dir, .flush_fd = -1};
+    struct ash_err refused = {0};
     int rc;
 
-    if (!ash_run_takes_part_in_saves(run)) return 0;
-    if (run->is_leader) make_room(run, fmax(model_bytes(run), checkpoint_bytes(run) / 2));
-    rc = ash_checkpoint_export(ash_trainer_stages(run->trainer), run->is_leader, run->facts.tokenizer_dir,
-                               run->opts->dir, err);
+    save.refused = refused.text;
+    if (run->is_leader) {
+        ash_run_make_room(run, fmax(ash_run_model_bytes(run), ash_run_checkpoint_bytes(run) / 2));
+        save.refused_rc = ash_commit_prune(run->opts->dir, EXPORT_NAME ".", SIZE_MAX, &refused); /* of a killed one */
+    }
+    rc = ash_saver_begin(run->saver, &save, err);
+    if (rc == 0) rc = finish_this(run, false, err);
     return rc < 0 ? ash_err_prefix(err, rc, "the finished model could not be written") : 0;
 }

@@ -11,20 +11,28 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "train/checkpoint.h"
+#include "train/save/restore.h"
 
 static int make_paths(struct ash_run *run, struct ash_err *err)
 {
     const char *dir = run->opts->dir;
+    int rc;
 
     if (ash_path_join(run->checkpoints, sizeof(run->checkpoints), dir, "checkpoints") < 0 ||
         ash_path_join(run->model, sizeof(run->model), dir, "model") < 0 ||
         ash_path_join(run->report, sizeof(run->report), dir, "report.html") < 0 ||
         ash_path_join(run->lock_path, sizeof(run->lock_path), dir, ".lock") < 0 ||
+        ash_path_join(run->stop_path, sizeof(run->stop_path), dir, ".stopped") < 0 ||
+        ash_path_join(run->ledger_path, sizeof(run->ledger_path), dir, "ledger.json") < 0 ||
         ash_path_join(run->log_path, sizeof(run->log_path), dir, "log.jsonl") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
+    rc = ash_places_init(&run->places, run->job, run->checkpoints, err);
+    if (rc < 0) return rc;
+    snprintf(run->checkpoints, sizeof(run->checkpoints), "%s", ash_places_root(&run->places));
     return 0;
 }
 
@@ -70,6 +78,22 @@ static int claim_folder(struct ash_run *run, struct ash_err *err)
     return rc < 0 ? rc : ash_file_sweep(run->opts->dir, err);
 }
 
+void ash_run_mark_stopped(const struct ash_run *run)
+{
+    int fd = run->group != NULL ? open(run->stop_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
+
+    if (fd >= 0) close(fd); /* where it cannot be written the others go on: no harm but time */
+}
+
+int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err)
+{
+    int32_t is_stopped = ash_group_rank(run->group) == 0 && ash_path_exists(run->stop_path);
+    int rc = ash_group_broadcast(run->group, &is_stopped, sizeof(is_stopped), 0, err);
+
+    if (rc < 0 || is_stopped == 0) return rc;
+    return ash_err_set(err, -ECANCELED, "another rank was told to stop and has ended the run");
+}
+
 void ash_run_release(struct ash_run *run)
 {
     if (run->lock_fd < 0) return;
@@ -77,6 +101,7 @@ void ash_run_release(struct ash_run *run)
     if (is_own_lock(run)) unlink(run->lock_path);
     close(run->lock_fd);
     run->lock_fd = -1;
+    if (run->made_dir && !run->has_log) unlink(run->stop_path);
     if (run->made_dir && !run->has_log) rmdir(run->opts->dir); /* fails where something is in it, as it should */
 }
 
@@ -128,7 +153,7 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
 
 static int open_trainer(struct ash_run *run, const char *weights_dir, struct ash_err *err)
 {
-    int rc = ash_trainer_open(run->job, weights_dir, run->group, &run->trainer, err);
+    int rc = ash_trainer_open(run->job, weights_dir, run->group, run->opts->parts, &run->trainer, err);
 
     if (rc == 0) run->facts = ash_trainer_get_facts(run->trainer);
     return rc;
@@ -154,32 +179,76 @@ static int resume_from(struct ash_run *run, const struct ash_checkpoint *checkpo
     return 0;
 }
 
+/* What was passed over is in the way of the next saves. */
+static void clear_newer(struct ash_run *run, uint64_t step)
+{
+    struct ash_err err = {0};
+
+    if (ash_checkpoint_clear_newer(run->checkpoints, step, &err) < 0) ash_run_warn(run, "%s", err.text);
+}
+
+/* All ranks: the newest checkpoint that verifies. Returns as ash_restore. */
+static int find_checkpoint(const struct ash_run *run, struct ash_checkpoint *checkpoint_out, struct ash_err *err)
+{
+    const char *others[ASH_PLACES_MAX];
+    struct ash_restore_opts opts = {
+        .root = run->checkpoints, .others = others, .s3 = &run->places.settings.s3, .group = run->group};
+    struct ash_restored restored = {0};
+    struct ash_checkpoint checkpoint = {0};
+    int rc;
+
+    opts.other_count = ash_places_others(&run->places, others);
+    rc = ash_restore(&opts, &restored, err);
+    if (rc < 0) return rc;
+    snprintf(checkpoint.dir, sizeof(checkpoint.dir), "%s", restored.dir);
+    rc = ash_checkpoint_decode(restored.manifest, &checkpoint, err);
+    if (rc < 0) {
+        ash_err_prefix(err, rc, "%s", restored.dir);
+        ash_checkpoint_fini(&checkpoint);
+    } else {
+        checkpoint.skipped = restored.skipped;
+        restored.skipped = NULL;
+        *checkpoint_out = checkpoint;
+    }
+    ash_restored_fini(&restored);
+    return rc;
+}
+
 static int resume(struct ash_run *run, struct ash_err *err)
 {
     struct ash_checkpoint checkpoint = {0};
-    int rc = ash_checkpoint_find(run->checkpoints, &checkpoint, err);
+    uint64_t start_ns = ash_clock_ns(), found_ns;
+    int rc = find_checkpoint(run, &checkpoint, err);
 
+    found_ns = ash_clock_ns();
+    if (rc == -ENODATA) return open_trainer(run, NULL, err);
     if (rc < 0) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
     if (checkpoint.skipped != NULL)
         ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", checkpoint.step, checkpoint.skipped);
     rc = resume_from(run, &checkpoint, err);
+    ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was checked in %.3f s and loaded in %.3f s", checkpoint.step,
+            (double)(found_ns - start_ns) * 1e-9, (double)(ash_clock_ns() - found_ns) * 1e-9);
     ash_checkpoint_fini(&checkpoint);
     return rc;
 }
 
 static int start_or_resume(struct ash_run *run, struct ash_err *err)
 {
-    if (ash_checkpoint_count(run->checkpoints) == 0) return open_trainer(run, NULL, err);
     if (run->opts->resume) return resume(run, err);
+    if (ash_checkpoint_count(run->checkpoints) == 0) return open_trainer(run, NULL, err);
     return ash_err_set(err, -EEXIST,
                        "%s already holds a run: add --resume to continue it, or choose another folder with --out",
                        run->opts->dir);
 }
 
 /* Take up the numbers that an earlier part logged. */
-static int open_log(struct ash_run *run, struct ash_err *err)
+int ash_run_open_log(struct ash_run *run, struct ash_err *err)
 {
-    int rc = ash_runlog_open(run->log_path, ash_trainer_state(run->trainer)->step, &run->log, err);
+    int rc;
+
+    ash_runlog_close(run->log);
+    run->log = NULL;
+    rc = ash_runlog_open(run->log_path, ash_trainer_state(run->trainer)->step, &run->log, err);
 
     if (rc < 0) return rc;
     const struct ash_log_record *records = ash_runlog_records(run->log);
@@ -197,7 +266,7 @@ static int open_records(struct ash_run *run, struct ash_err *err)
     int rc = ash_run_check_disk(run, err);
 
     if (rc < 0) return rc;
-    rc = open_log(run, err);
+    rc = ash_run_open_log(run, err);
     if (rc < 0) return rc;
     run->has_log = true;
     if (ash_path_join(path, sizeof(path), run->opts->dir, "job.yaml") < 0)
@@ -217,7 +286,7 @@ int ash_run_take_over(struct ash_run *run, struct ash_err *err)
     }
     if (rc < 0) return rc;
     run->made_dir = false;
-    rc = open_log(run, err);
+    rc = ash_run_open_log(run, err);
     run->has_log = rc == 0;
     return rc;
 }
@@ -240,10 +309,11 @@ int ash_run_reload(struct ash_run *run, struct ash_err *err)
     struct ash_checkpoint checkpoint = {0};
     int rc;
 
-    if (ash_checkpoint_count(run->checkpoints) == 0) return ash_trainer_restart(run->trainer, run->group, NULL, err);
-    rc = ash_checkpoint_find(run->checkpoints, &checkpoint, err);
+    rc = find_checkpoint(run, &checkpoint, err);
+    if (rc == -ENODATA) return ash_trainer_restart(run->trainer, run->group, NULL, err);
     if (rc < 0) return rc;
     rc = load(run, &checkpoint, err);
+    if (rc == 0 && ash_group_rank(run->group) == 0) clear_newer(run, checkpoint.step);
     ash_checkpoint_fini(&checkpoint);
     return rc;
 }
@@ -255,6 +325,7 @@ int ash_run_start(struct ash_run *run, struct ash_err *err)
     if (rc < 0) return rc;
     if (run->is_leader) rc = claim_folder(run, err);
     if (rc < 0) return rc;
+    if (run->is_leader) unlink(run->stop_path);
     if (run->group != NULL) rc = ash_group_barrier(run->group, err);
     if (rc < 0) return rc;
     rc = ash_job_print(run->job, &run->job_yaml, err);
@@ -262,5 +333,8 @@ int ash_run_start(struct ash_run *run, struct ash_err *err)
     rc = start_or_resume(run, err);
     if (rc < 0) return rc;
     if (!ash_trainer_is_spare(run->trainer)) run->start_step = ash_trainer_state(run->trainer)->step;
-    return run->is_leader ? open_records(run, err) : 0;
+    rc = run->is_leader ? open_records(run, err) : 0;
+    if (rc < 0) return rc;
+    if (run->is_leader) clear_newer(run, run->start_step);
+    return ash_trainer_is_spare(run->trainer) ? 0 : ash_run_open_saver(run, err);
 }

@@ -213,13 +213,13 @@ int ash_runlog_add(struct ash_runlog *log, const struct ash_log_record *record, 
     return flush(log, err);
 }
 
-int ash_runlog_sync(struct ash_runlog *log, struct ash_err *err)
+int ash_runlog_write(struct ash_runlog *log, int *fd_out, struct ash_err *err)
 {
     int rc = flush(log, err);
 
     if (rc < 0) return rc;
-    if (fdatasync(log->fd) == 0 || errno == EINVAL) return 0;
-    return ash_err_set(err, -errno, "%s: %s", log->path, strerror(errno));
+    *fd_out = log->fd;
+    return 0;
 }
 
 size_t ash_runlog_count(const struct ash_runlog *log)

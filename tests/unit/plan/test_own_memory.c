@@ -17,7 +17,7 @@ static void compare_with_trainer(const char *const *settings, const struct ash_o
     double said;
 
     tiny_open(&tiny, settings);
-    if (ash_trainer_open(&tiny.job, NULL, NULL, &trainer, &err) < 0) fail_msg("%s", err.text);
+    if (ash_trainer_open(&tiny.job, NULL, NULL, NULL, &trainer, &err) < 0) fail_msg("%s", err.text);
     struct ash_trainer_facts facts = ash_trainer_get_facts(trainer);
     said = (double)ash_train_memory_total(&facts.memory);
     assert_int_equal(ash_shape_complete(&shape, &err), 0);

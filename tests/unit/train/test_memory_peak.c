@@ -21,7 +21,7 @@ static void train_in_child(const char *const *settings, int fd)
     size_t said;
 
     tiny_open(&tiny, settings);
-    if (ash_trainer_open(&tiny.job, NULL, NULL, &trainer, &err) < 0) _exit(1);
+    if (ash_trainer_open(&tiny.job, NULL, NULL, NULL, &trainer, &err) < 0) _exit(1);
     for (int i = 0; i < 2; i++)
         if (ash_trainer_step(trainer, &step, &err) < 0) _exit(2);
     struct ash_trainer_facts facts = ash_trainer_get_facts(trainer);

@@ -24,7 +24,7 @@ static struct outcome train(const char *const *settings)
     struct tiny tiny;
 
     tiny_open(&tiny, settings);
-    if (ash_trainer_open(&tiny.job, NULL, NULL, &trainer, &err) < 0) fail_msg("%s", err.text);
+    if (ash_trainer_open(&tiny.job, NULL, NULL, NULL, &trainer, &err) < 0) fail_msg("%s", err.text);
     for (int i = 0; i < STEPS; i++) {
         assert_int_equal(ash_trainer_step(trainer, &step, &err), 0);
         assert_int_equal(step.verdict, ASH_GUARD_OK);
@@ -151,7 +151,7 @@ static void test_learning_happens(void **state)
 
     (void)state;
     tiny_open(&tiny, SETTINGS("train.steps=60", "model.hidden=32", "model.ffn=64"));
-    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, &trainer, NULL), 0);
+    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, NULL, &trainer, NULL), 0);
     assert_int_equal(ash_trainer_validate(trainer, &before, NULL), 0);
     for (int i = 0; i < 60; i++) {
         assert_int_equal(ash_trainer_step(trainer, &step, NULL), 0);
@@ -176,7 +176,7 @@ static void test_padding_stays_zero(void **state)
 
     (void)state;
     tiny_open(&tiny, SETTINGS("model.hidden=24", "model.ffn=36"));
-    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, &trainer, NULL), 0);
+    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, NULL, &trainer, NULL), 0);
     for (int i = 0; i < 3; i++)
         assert_int_equal(ash_trainer_step(trainer, &step, NULL), 0);
     struct ash_state *run = ash_trainer_state(trainer);
@@ -204,7 +204,7 @@ static void test_a_bad_step_leaves_weights_and_moments_alone(void **state)
 
     (void)state;
     tiny_open(&tiny, SETTINGS("optimizer.lr=1e30", "schedule.kind=constant", "schedule.warmup=0"));
-    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, &trainer, NULL), 0);
+    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, NULL, &trainer, NULL), 0);
     struct ash_state *run = ash_trainer_state(trainer);
     size_t bytes = ash_model_size(run->model) * sizeof(float);
     float *weights = malloc(bytes), *m = malloc(bytes);
@@ -238,7 +238,7 @@ static void expect_refusal(const char *const *settings, int code, const char *pa
     struct tiny tiny;
 
     tiny_open(&tiny, settings);
-    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, &trainer, &err), code);
+    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, NULL, &trainer, &err), code);
     if (strstr(err.text, part) == NULL) fail_msg("'%s' does not say '%s'", err.text, part);
     assert_null(trainer);
     tiny_close(&tiny);

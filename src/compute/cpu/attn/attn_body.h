@@ -8,6 +8,7 @@
 #endif
 
 #include "base/math.h"
+#include "base/range.h"
 #include "compute/attn_pages.h"
 
 #define ATTN_ROWS 128 /* query rows, over all heads of a group, that share a packed block of keys */
@@ -19,6 +20,8 @@ struct attn_op {
     size_t group;      /* query heads per kv head */
     size_t unit_rows;  /* query rows of a unit of forward */
     size_t state_rows; /* group * unit_rows */
+    /* Documents whose query is computed elsewhere (attn_shared_body.h); NULL: none. */
+    const bool *is_elsewhere; /* [seq_count] */
 };
 
 static size_t attn_pad(size_t dim)
@@ -152,6 +155,13 @@ struct attn_unit {
     size_t g;           /* kv head */
 };
 
+/* Units of a document, of one kv head. */
+static size_t attn_unit_count(const struct attn_op *op, const struct ash_attn_seq *seq)
+{
+    if (op->is_elsewhere != NULL && op->is_elsewhere[seq - op->args->seqs]) return 0;
+    return ash_div_up(seq->q_count, op->unit_rows);
+}
+
 /* The unit of a number; units of a document follow each other, the last rows, which see most keys, first: threads
  * that have only short units left end at the same time. */
 static struct attn_unit attn_find_unit(const struct attn_op *op, size_t number)
@@ -162,7 +172,7 @@ static struct attn_unit attn_find_unit(const struct attn_op *op, size_t number)
 
     for (;; seq++) {
         ash_assert(seq < op->args->seqs + op->args->seq_count);
-        blocks = ash_div_up(seq->q_count, op->unit_rows);
+        blocks = attn_unit_count(op, seq);
         if (n < blocks) break;
         n -= blocks;
     }
@@ -180,6 +190,9 @@ struct attn_state {
     float *q;                 /* [state rows, padded dim_k] */
     float *transposed, *copy; /* a block's keys and values */
     size_t pad, pad_k;        /* of dim_v, dim_k */
+    /* of query r of the unit; rows of the state r * group to (r + 1) * group: */
+    size_t positions[ATTN_ROWS];
+    size_t out_rows[ATTN_ROWS]; /* of q and out */
 };
 
 static void attn_state_init(const struct attn_op *op, int worker, struct attn_state *state)
@@ -200,20 +213,20 @@ static void attn_state_init(const struct attn_op *op, int worker, struct attn_st
     ash_assert(2 * op->state_rows >= ASH_ATTN_BLOCK); /* chains read a row after transposed, and do not use it */
 }
 
-static void attn_state_reset(const struct attn_op *op, const struct attn_unit *unit, struct attn_state *state)
+/* The state of `count` queries whose positions and rows were filled in, before the first key. */
+static void attn_state_reset(const struct attn_op *op, size_t g, size_t count, struct attn_state *state)
 {
     const struct ash_attn_args *args = op->args;
-    const float *q = args->q + (unit->seq->q_row + unit->first) * args->q_stride + unit->g * op->group * args->dim_k;
-    size_t rows = op->group * unit->rows;
 
-    for (size_t r = 0; r < unit->rows; r++)
-        attn_load_padded(state->q + r * op->group * state->pad_k, state->pad_k, q + r * args->q_stride, args->dim_k,
+    for (size_t r = 0; r < count; r++)
+        attn_load_padded(state->q + r * op->group * state->pad_k, state->pad_k,
+                         args->q + state->out_rows[r] * args->q_stride + g * op->group * args->dim_k, args->dim_k,
                          op->group, args->dim_k);
-    for (size_t n = 0; n < rows; n++) {
+    for (size_t n = 0; n < op->group * count; n++) {
         state->max[n] = -INFINITY;
         state->sum[n] = 0.0f;
     }
-    memset(state->acc, 0, rows * state->pad * sizeof(*state->acc));
+    memset(state->acc, 0, op->group * count * state->pad * sizeof(*state->acc));
 }
 
 /* Fold the keys that rows n to n + count of the state see in this block into them. seen has CHAIN_ROWS entries: those
@@ -223,9 +236,12 @@ static void attn_forward_rows(const struct ash_attn_args *args, struct chain_rig
 {
     float score[CHAIN_ROWS * ASH_ATTN_BLOCK + CHAIN_SLACK_FLOATS], alpha[CHAIN_ROWS],
         *acc = state->acc + n * state->pad;
-    size_t width = attn_pad(seen[count - 1].end);
+    size_t last = seen[0].end, width;
     struct soft soft = {0};
 
+    for (size_t r = 1; r < count; r++)
+        last = ash_max(last, seen[r].end);
+    width = attn_pad(last);
     attn_dot_block(state->q + n * state->pad_k, state->pad_k, count, args->dim_k, keys, width, score);
     for (size_t r = 0; r < count; r++) {
         soft.max[r] = state->max[n + r];
@@ -240,23 +256,23 @@ static void attn_forward_rows(const struct ash_attn_args *args, struct chain_rig
     chain_rows(acc, state->pad, state->pad, (struct chain_left){score, ASH_ATTN_BLOCK, 1}, values, seen, count);
 }
 
-/* One block of keys, count of them from base on, for the rows of the unit that see any. */
-static void attn_forward_block(const struct attn_op *op, const struct attn_unit *unit, size_t base, size_t count,
-                               struct attn_state *state)
+/* One block of keys of a document, count of them from base on, for those of the state's queries that see any. */
+static void attn_forward_block(const struct attn_op *op, const struct ash_attn_seq *seq, size_t g,
+                               struct ash_range block, struct ash_range queries, struct attn_state *state)
 {
     const struct ash_attn_args *args = op->args;
-    const struct ash_attn_seq *seq = unit->seq;
-    struct ash_attn_run k = ash_attn_keys(args, seq, base, unit->g), v = ash_attn_values(args, seq, base, unit->g);
-    struct chain_right keys = attn_key_columns(&k, args->kv_dtype, count, args->dim_k, state->transposed);
+    struct ash_attn_run k = ash_attn_keys(args, seq, block.first, g), v = ash_attn_values(args, seq, block.first, g);
+    struct chain_right keys = attn_key_columns(&k, args->kv_dtype, block.count, args->dim_k, state->transposed);
     struct chain_right values =
-        attn_padded_rows(v.data, args->kv_dtype, v.token_stride, count, args->dim_v, state->copy);
+        attn_padded_rows(v.data, args->kv_dtype, v.token_stride, block.count, args->dim_v, state->copy);
+    size_t end = op->group * (queries.first + queries.count);
 
-    for (size_t n = 0; n < op->group * unit->rows;) {
+    for (size_t n = op->group * queries.first; n < end;) {
         struct chain_range seen[CHAIN_ROWS];
         size_t rows = 0;
 
-        for (; rows < CHAIN_ROWS && n + rows < op->group * unit->rows; rows++) {
-            seen[rows] = attn_in_block(attn_visible_keys(args, seq->pos + unit->first + (n + rows) / op->group), base);
+        for (; rows < CHAIN_ROWS && n + rows < end; rows++) {
+            seen[rows] = attn_in_block(attn_visible_keys(args, state->positions[(n + rows) / op->group]), block.first);
             if (seen[rows].begin >= seen[rows].end) break;
         }
         for (size_t r = rows; rows > 0 && r < CHAIN_ROWS; r++)
@@ -266,12 +282,12 @@ static void attn_forward_block(const struct attn_op *op, const struct attn_unit 
     }
 }
 
-static void attn_forward_finish(const struct attn_op *op, const struct attn_unit *unit, const struct attn_state *state)
+static void attn_forward_finish(const struct attn_op *op, size_t g, size_t count, const struct attn_state *state)
 {
     const struct ash_attn_args *args = op->args;
 
-    for (size_t n = 0; n < op->group * unit->rows; n++) {
-        size_t h = unit->g * op->group + n % op->group, row = unit->seq->q_row + unit->first + n / op->group;
+    for (size_t n = 0; n < op->group * count; n++) {
+        size_t h = g * op->group + n % op->group, row = state->out_rows[n / op->group];
         float *out = args->out + row * args->out_stride + h * args->dim_v;
         const float *acc = state->acc + n * state->pad;
 
@@ -279,6 +295,24 @@ static void attn_forward_finish(const struct attn_op *op, const struct attn_unit
             wide_store_n(out + d, wide_div(wide_load(acc + d), wide_set(state->sum[n])), args->dim_v - d);
         if (args->lse != NULL) args->lse[row * args->heads + h] = state->max[n] + ash_logf(state->sum[n]);
     }
+}
+
+/* The queries of a unit over all keys that they see. */
+static void attn_forward_unit(const struct attn_op *op, const struct attn_unit *unit, struct attn_state *state)
+{
+    const struct ash_attn_seq *seq = unit->seq;
+    size_t base = attn_visible_keys(op->args, seq->pos + unit->first).begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
+    size_t last = seq->pos + unit->first + unit->rows;
+
+    for (size_t r = 0; r < unit->rows; r++) {
+        state->positions[r] = seq->pos + unit->first + r;
+        state->out_rows[r] = seq->q_row + unit->first + r;
+    }
+    attn_state_reset(op, unit->g, unit->rows, state);
+    for (; base < last; base += ASH_ATTN_BLOCK)
+        attn_forward_block(op, seq, unit->g, (struct ash_range){base, ash_min(last - base, ASH_ATTN_BLOCK)},
+                           (struct ash_range){0, unit->rows}, state);
+    attn_forward_finish(op, unit->g, unit->rows, state);
 }
 
 static void attn_forward_units(void *ctx, size_t begin, size_t end, int worker)
@@ -289,13 +323,8 @@ static void attn_forward_units(void *ctx, size_t begin, size_t end, int worker)
     attn_state_init(op, worker, &state);
     for (size_t number = begin; number < end; number++) {
         struct attn_unit unit = attn_find_unit(op, number);
-        size_t base = attn_visible_keys(op->args, unit.seq->pos + unit.first).begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
-        size_t last = unit.seq->pos + unit.first + unit.rows;
 
-        attn_state_reset(op, &unit, &state);
-        for (; base < last; base += ASH_ATTN_BLOCK)
-            attn_forward_block(op, &unit, base, ash_min(last - base, ASH_ATTN_BLOCK), &state);
-        attn_forward_finish(op, &unit, &state);
+        attn_forward_unit(op, &unit, &state);
     }
 }
 
@@ -306,8 +335,7 @@ static void attn_init(struct attn_op *op, struct ash_exec *exec, const struct as
     ash_assert(args->kv_heads > 0 && args->heads > 0 && args->heads % args->kv_heads == 0);
     ash_assert(args->kv_dtype == ASH_F32 || args->kv_dtype == ASH_BF16);
     ash_assert(args->q_stride >= args->heads * args->dim_k && args->out_stride >= args->heads * args->dim_v);
-    op->exec = exec;
-    op->args = args;
+    *op = (struct attn_op){.exec = exec, .args = args};
     op->group = args->heads / args->kv_heads;
     op->unit_rows = op->group < ATTN_ROWS ? ATTN_ROWS / op->group : 1;
     op->state_rows = op->group * op->unit_rows;

@@ -239,22 +239,4 @@ static void attn_split_forward(struct attn_op *op)
     ash_workers_run(workers, heads * split.parts, 1, split_output, &split);
 }
 
-static void attn_forward(struct ash_exec *exec, const struct ash_attn_args *args)
-{
-    struct attn_op op;
-    size_t units = 0;
-
-    attn_init(&op, exec, args);
-    for (size_t s = 0; s < args->seq_count; s++) {
-        const struct ash_attn_seq *seq = &args->seqs[s];
-
-        ash_assert(seq->pages != NULL ? args->pool != NULL : seq->q_count == 0 || (seq->k != NULL && seq->v != NULL));
-        units += ash_div_up(seq->q_count, op.unit_rows) * args->kv_heads;
-    }
-    if (split_pays(exec, args))
-        attn_split_forward(&op);
-    else
-        ash_workers_run(exec->workers, units, 1, attn_forward_units, &op);
-}
-
 #endif

@@ -10,11 +10,9 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "compute/cpu/quant/quant_layout_vnni.h"
+#include "compute/cpu/quant/quant_rows_vnni.h"
 #include "compute/quant_open.h"
 
-#define TILE_MICROS 16
-#define AT_ONCE 8    /* products of a row and a panel whose dots and sums fit the registers */
 #define SUM_UNIT 64  /* sums are this times a high byte, plus a low one */
 #define AHEAD 2560   /* bytes of a stream of weights to fetch ahead */
 #define SUB_K4 4     /* of a sub-block of 16 */
@@ -35,11 +33,6 @@ struct sub_sums {
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
 /* Where things lie in a group of a tile; blocks are those of a group. */
-INLINE const float *x_scales(const uint8_t *x, size_t micro)
-{
-    return (const float *)(const void *)x + micro;
-}
-
 INLINE const struct sub_sums *x_sums(size_t blocks, const uint8_t *x, size_t micros, size_t micro)
 {
     size_t bytes = blocks > 1 ? WIDE_SUM_BYTES : BLOCK_SUM_BYTES;
@@ -93,15 +86,6 @@ static void quantise_wide(const float *const *rows, size_t k, size_t micro, size
 static void quantise_gemv(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x)
 {
     (ash_quant_group_blocks(dtype) == 1 ? quantise_blocks : quantise_wide)(&row, k, 0, 1, x);
-}
-
-/* Four bytes in every lane. */
-INLINE __m512i four_bytes(const void *bytes, size_t k4)
-{
-    int32_t four;
-
-    memcpy(&four, (const char *)bytes + 4 * k4, sizeof(four));
-    return _mm512_set1_epi32(four);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
@@ -159,19 +143,6 @@ INLINE void fetch(const uint8_t *at, size_t bytes)
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* Some panels, or parts of them; far: they come from memory. */
-struct panels {
-    const uint8_t *at[ASH_QUANT_STREAMS];
-    size_t count;
-    bool far;
-};
-
-/* Rows of a tile. */
-struct rows {
-    const uint8_t *tile;
-    size_t micros, first, count;
-};
-
 INLINE const struct sub_sums *row_sums(enum ash_dtype dtype, const struct rows *rows, size_t row)
 {
     return x_sums(ash_quant_group_blocks(dtype), rows->tile, rows->micros, rows->first + row);
@@ -196,7 +167,7 @@ INLINE void run_sub(enum ash_dtype dtype, const struct panels *panels, const str
             UNROLL
             for (size_t r = 0; r < rows->count; r++)
                 dots[p * rows->count + r] = _mm512_dpbusd_epi32(
-                    dots[p * rows->count + r], k4[i], four_bytes(x + r * blocks * ASH_QUANT_BLOCK, sub * SUB_K4 + i));
+                    dots[p * rows->count + r], k4[i], vnni_four(x + r * blocks * ASH_QUANT_BLOCK, sub * SUB_K4 + i));
         }
     }
 }
@@ -258,8 +229,8 @@ INLINE __m512i group_low(enum ash_dtype dtype, const uint8_t *group, const struc
     for (size_t i = 0; i < subs / 4; i++) {
         __m512i four = _mm512_loadu_si512(submins + i * VNNI_LINE);
 
-        high = _mm512_dpbusd_epi32(high, four, four_bytes(highs, i));
-        low = _mm512_dpbusd_epi32(low, four, four_bytes(lows, i));
+        high = _mm512_dpbusd_epi32(high, four, vnni_four(highs, i));
+        low = _mm512_dpbusd_epi32(low, four, vnni_four(lows, i));
     }
     return _mm512_add_epi32(_mm512_slli_epi32(high, 6), low);
 }
@@ -276,58 +247,31 @@ INLINE __m512 add_floats(enum ash_dtype dtype, __m512 acc, __m512i dots, const u
                            _mm512_mul_ps(scale, panel_scales(group, 1)), acc);
 }
 
-/* k of panels times rows, added to sums: panel by panel, row by row. How many there are of each is known when it is
- * compiled. */
-INLINE void run(enum ash_dtype dtype, struct panels panels, struct rows rows, size_t k, float *sums)
+INLINE size_t group_bytes(enum ash_dtype dtype, bool far)
 {
-    const size_t count = panels.count * rows.count, blocks = ash_quant_group_blocks(dtype);
-    __m512 acc[AT_ONCE];
-
-    UNROLL
-    for (size_t i = 0; i < count; i++)
-        acc[i] = _mm512_loadu_ps(sums + i * VNNI_ROWS);
-    for (size_t done = 0; done < k; done += ash_quant_group(dtype)) {
-        __m512i totals[AT_ONCE];
-
-        UNROLL
-        for (size_t i = 0; i < count; i++)
-            totals[i] = _mm512_setzero_si512();
-        UNROLL
-        for (size_t p = 0; p < panels.count; p++)
-            if (panels.far) fetch(panels.at[p], ash_quant_panel_head(ASH_QUANT_LAYOUT_VNNI, dtype));
-        for (size_t block = 0; block < blocks; block++)
-            run_block(dtype, &panels, &rows, block, totals);
-        UNROLL
-        for (size_t i = 0; i < count; i++)
-            acc[i] = add_floats(dtype, acc[i], totals[i], panels.at[i / rows.count], &rows, i % rows.count);
-        UNROLL
-        for (size_t p = 0; p < panels.count; p++)
-            panels.at[p] += ash_quant_panel_group(ASH_QUANT_LAYOUT_VNNI, dtype);
-        rows.tile += rows.micros * MICRO_BYTES(blocks);
-    }
-    UNROLL
-    for (size_t i = 0; i < count; i++)
-        _mm512_storeu_ps(sums + i * VNNI_ROWS, acc[i]);
+    (void)far;
+    return ash_quant_panel_group(ASH_QUANT_LAYOUT_VNNI, dtype);
 }
 
-/* count rows at a time, as long as there are as many; returns the rest. */
-INLINE struct rows run_rows(enum ash_dtype dtype, struct panels panels, struct rows rows, size_t count, size_t k,
-                            float *sums)
+/* Groups are whole. */
+INLINE size_t blocks_of(enum ash_dtype dtype, size_t left)
 {
-    for (rows.count = count; rows.first + count <= rows.micros; rows.first += count)
-        run(dtype, panels, rows, k, sums + rows.first * VNNI_ROWS);
-    return rows;
+    (void)left;
+    return ash_quant_group_blocks(dtype);
 }
 
-INLINE void tile_as(enum ash_dtype dtype, bool far, const uint8_t *panel, struct rows rows, size_t k, float *sums)
+INLINE void fetch_head(enum ash_dtype dtype, const uint8_t *group)
 {
-    const struct panels panels = {.at = {panel}, .count = 1, .far = far};
-
-    rows = run_rows(dtype, panels, rows, 8, k, sums);
-    rows = run_rows(dtype, panels, rows, 4, k, sums);
-    rows = run_rows(dtype, panels, rows, 2, k, sums);
-    run_rows(dtype, panels, rows, 1, k, sums);
+    fetch(group, ash_quant_panel_head(ASH_QUANT_LAYOUT_VNNI, dtype));
 }
+
+INLINE __m512 add_group(enum ash_dtype dtype, __m512 acc, __m512i total, const struct panels *panels,
+                        const struct rows *rows, size_t i)
+{
+    return add_floats(dtype, acc, total, panels->at[i / rows->count], rows, i % rows->count);
+}
+
+#include "compute/cpu/quant/quant_run_vnni_body.h"
 
 /* Panels that are used again soon are told by `expanded`, which is the panel itself. */
 static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t micros,
@@ -348,17 +292,6 @@ static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expa
         break;
     }
 #undef CASE
-}
-
-/* GEMV: panels as separate streams of memory. */
-INLINE void run_gemv(enum ash_dtype dtype, const uint8_t *const *at, size_t count, const uint8_t *x, size_t k, float *y)
-{
-    const struct rows row = {.tile = x, .micros = 1, .count = 1};
-    struct panels panels = {.count = count, .far = true};
-
-    memcpy(panels.at, at, count * sizeof(*at));
-    memset(y, 0, count * VNNI_ROWS * sizeof(*y));
-    run(dtype, panels, row, k, y);
 }
 
 INLINE void gemv_as(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,

@@ -11,13 +11,11 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "compute/cpu/quant/quant_layout_vnni.h"
+#include "compute/cpu/quant/quant_rows_vnni.h"
 #include "compute/quant.h"
 
-#define TILE_MICROS 16
 #define MICRO_BYTES(blocks) (sizeof(float) + (blocks) * (sizeof(int32_t) + ASH_QUANT_BLOCK)) /* of a group of x */
 #define EXPANDED_BYTES (VNNI_LINE + VNNI_K4 * VNNI_LINE)                                     /* of one of Q8_0 */
-#define AT_ONCE 8 /* products of a row and a panel whose dots and sums fit the registers */
 /* Bytes of a stream of weights to fetch ahead: the processor does not go far enough itself. */
 #define Q8_AHEAD 2048
 #define Q4_AHEAD 3072
@@ -25,11 +23,6 @@
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
 /* Where things lie in a group of a tile; blocks are those of a whole group. */
-INLINE const float *x_scales(const uint8_t *x, size_t micro)
-{
-    return (const float *)(const void *)x + micro;
-}
-
 /* Minus the sums. */
 INLINE const int32_t *x_sums(size_t blocks, const uint8_t *x, size_t micros, size_t micro)
 {
@@ -70,14 +63,6 @@ static void quantise_wide(const float *const *rows, size_t k, size_t micro, size
 static void quantise_gemv(enum ash_dtype dtype, const float *row, size_t k, uint8_t *x)
 {
     (dtype == ASH_Q8_0 ? quantise : quantise_wide)(&row, k, 0, 1, x);
-}
-
-INLINE __m512i x_k4(const uint8_t *quants, size_t k4)
-{
-    int32_t four;
-
-    memcpy(&four, quants + 4 * k4, sizeof(four));
-    return _mm512_set1_epi32(four);
 }
 
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
@@ -163,21 +148,8 @@ INLINE __m512i add_dots(enum ash_dtype dtype, __m512i total, __m512i dots, const
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* Some panels, or parts of them. */
-struct panels {
-    const uint8_t *at[ASH_QUANT_STREAMS];
-    size_t count;
-    bool far;
-};
-
-/* Rows of a tile. */
-struct rows {
-    const uint8_t *tile;
-    size_t micros, first, count;
-};
-
 /* A block of all panels times all rows, into the dots of the group: panel by panel, row by row. */
-INLINE void run_block(enum ash_dtype dtype, struct panels panels, const struct rows *rows, size_t block,
+INLINE void run_block(enum ash_dtype dtype, const struct panels *panels, const struct rows *rows, size_t block,
                       __m512i *totals)
 {
     const size_t blocks = ash_quant_group_blocks(dtype);
@@ -186,83 +158,43 @@ INLINE void run_block(enum ash_dtype dtype, struct panels panels, const struct r
     __m512i dots[AT_ONCE];
 
     UNROLL
-    for (size_t i = 0; i < panels.count * rows->count; i++)
+    for (size_t i = 0; i < panels->count * rows->count; i++)
         dots[i] = dots_start(dtype, sums[i % rows->count * blocks]);
     UNROLL
     for (size_t k4 = 0; k4 < VNNI_K4; k4++) {
         UNROLL
-        for (size_t p = 0; p < panels.count; p++) {
-            const uint8_t *w = panel_block(dtype, panels.far, panels.at[p], block);
-            __m512i four = panel_k4(dtype, panels.far, w, k4);
+        for (size_t p = 0; p < panels->count; p++) {
+            const uint8_t *w = panel_block(dtype, panels->far, panels->at[p], block);
+            __m512i four = panel_k4(dtype, panels->far, w, k4);
 
-            if (panels.far) fetch_k4(dtype, w, k4);
+            if (panels->far) fetch_k4(dtype, w, k4);
             UNROLL
             for (size_t i = 0; i < rows->count; i++)
                 dots[p * rows->count + i] = _mm512_dpbusd_epi32(dots[p * rows->count + i], four,
-                                                                x_k4(quants + i * blocks * ASH_QUANT_BLOCK, k4));
+                                                                vnni_four(quants + i * blocks * ASH_QUANT_BLOCK, k4));
         }
     }
     UNROLL
-    for (size_t i = 0; i < panels.count * rows->count; i++)
-        totals[i] = add_dots(dtype, totals[i], dots[i], panels.at[i / rows->count], block);
+    for (size_t i = 0; i < panels->count * rows->count; i++)
+        totals[i] = add_dots(dtype, totals[i], dots[i], panels->at[i / rows->count], block);
 }
 
-/* k of panels times rows, added to sums: panel by panel, row by row. How many there are of each is known when it is
- * compiled. */
-INLINE void run(enum ash_dtype dtype, struct panels panels, struct rows rows, size_t k, float *sums)
+/* The last group may be short. */
+INLINE size_t blocks_of(enum ash_dtype dtype, size_t left)
 {
-    const size_t count = panels.count * rows.count, group = ash_quant_group(dtype);
-    __m512 acc[AT_ONCE];
-
-    UNROLL
-    for (size_t i = 0; i < count; i++)
-        acc[i] = _mm512_loadu_ps(sums + i * VNNI_ROWS);
-    for (size_t done = 0; done < k; done += group) {
-        __m512i totals[AT_ONCE];
-
-        UNROLL
-        for (size_t i = 0; i < count; i++)
-            totals[i] = _mm512_setzero_si512();
-        UNROLL
-        for (size_t p = 0; p < panels.count; p++)
-            if (panels.far) fetch_head(dtype, panels.at[p]);
-        for (size_t block = 0; block < vnni_group_k(group, k - done) / ASH_QUANT_BLOCK; block++)
-            run_block(dtype, panels, &rows, block, totals);
-        UNROLL
-        for (size_t i = 0; i < count; i++) {
-            __m512 x_scale = _mm512_set1_ps(x_scales(rows.tile, rows.first)[i % rows.count]);
-            __m512 group_scales = panel_group_scales(dtype, panels.far, panels.at[i / rows.count]);
-
-            acc[i] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(totals[i]), _mm512_mul_ps(x_scale, group_scales), acc[i]);
-        }
-        UNROLL
-        for (size_t p = 0; p < panels.count; p++)
-            panels.at[p] += group_bytes(dtype, panels.far);
-        rows.tile += rows.micros * MICRO_BYTES(ash_quant_group_blocks(dtype));
-    }
-    UNROLL
-    for (size_t i = 0; i < count; i++)
-        _mm512_storeu_ps(sums + i * VNNI_ROWS, acc[i]);
+    return vnni_group_k(ash_quant_group(dtype), left) / ASH_QUANT_BLOCK;
 }
 
-/* count rows at a time, as long as there are as many; returns the rest. */
-INLINE struct rows run_rows(enum ash_dtype dtype, struct panels panels, struct rows rows, size_t count, size_t k,
-                            float *sums)
+INLINE __m512 add_group(enum ash_dtype dtype, __m512 acc, __m512i total, const struct panels *panels,
+                        const struct rows *rows, size_t i)
 {
-    for (rows.count = count; rows.first + count <= rows.micros; rows.first += count)
-        run(dtype, panels, rows, k, sums + rows.first * VNNI_ROWS);
-    return rows;
+    __m512 x_scale = _mm512_set1_ps(x_scales(rows->tile, rows->first)[i % rows->count]);
+    __m512 group_scales = panel_group_scales(dtype, panels->far, panels->at[i / rows->count]);
+
+    return _mm512_fmadd_ps(_mm512_cvtepi32_ps(total), _mm512_mul_ps(x_scale, group_scales), acc);
 }
 
-INLINE void tile_as(enum ash_dtype dtype, bool far, const uint8_t *panel, struct rows rows, size_t k, float *sums)
-{
-    const struct panels panels = {.at = {panel}, .count = 1, .far = far};
-
-    rows = run_rows(dtype, panels, rows, 8, k, sums);
-    rows = run_rows(dtype, panels, rows, 4, k, sums);
-    rows = run_rows(dtype, panels, rows, 2, k, sums);
-    run_rows(dtype, panels, rows, 1, k, sums);
-}
+#include "compute/cpu/quant/quant_run_vnni_body.h"
 
 static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expanded, const uint8_t *x, size_t micros,
                  size_t k, float *sums)
@@ -282,17 +214,6 @@ static void tile(enum ash_dtype dtype, const uint8_t *panel, const uint8_t *expa
         tile_as(ASH_Q4_0, false, expanded, rows, k, sums);
     else
         tile_as(ASH_Q4_0, true, panel, rows, k, sums);
-}
-
-/* GEMV: panels as separate streams of memory. */
-INLINE void run_gemv(enum ash_dtype dtype, const uint8_t *const *at, size_t count, const uint8_t *x, size_t k, float *y)
-{
-    const struct rows row = {.tile = x, .micros = 1, .count = 1};
-    struct panels panels = {.count = count, .far = true};
-
-    memcpy(panels.at, at, count * sizeof(*at));
-    memset(y, 0, count * VNNI_ROWS * sizeof(*y));
-    run(dtype, panels, row, k, y);
 }
 
 INLINE void gemv_as(enum ash_dtype dtype, const uint8_t *const *panels, size_t count, const uint8_t *x, size_t k,

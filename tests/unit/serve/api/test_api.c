@@ -316,7 +316,8 @@ static void test_reset_prefix(void **state)
         size_t pages = 0;
 
         json = post("/v1/completions", body, 200);
-        assert_int_equal(int_at(json, "usage.prompt_tokens_details.cached_tokens") > 1, i == 1); /* others begin with <s> too */
+        assert_int_equal(int_at(json, "usage.prompt_tokens_details.cached_tokens") > 1,
+                         i == 1); /* others begin with <s> too */
         json_decref(json);
         if (i != 1) continue;
         assert_int_equal(ash_runner_reset_prefix(server.runner, 10, &pages), 0);
@@ -464,6 +465,45 @@ static void test_clients_that_leave(void **state)
     atomic_store(&server.pause_us, 0);
 }
 
+/* Keys that wait get equal shares: the second key's only request does not wait for all of the first's. */
+static void test_keys_share(void **state)
+{
+    enum { MANY = 12 };
+    static const char *const keys[] = {"one", "two"};
+    static const char body[] = "{\"prompt\":\"Once\",\"max_tokens\":20,\"ignore_eos\":true}";
+    static struct api_server own;
+    struct http_answer answer;
+    int fds[MANY];
+    (void)state;
+
+    api_server_init(&own);
+    own.keys_opts = (struct ash_keys_opts){.keys = keys, .key_count = 2};
+    own.core_opts.max_seqs = 1;
+    api_server_open(&own, TEST_DATA);
+    api_say(&own, "the little girl was happy and the dog was big");
+    atomic_store(&own.is_stuck, true);
+    for (size_t i = 0; i < MANY; i++) {
+        fds[i] = http_connect(own.port);
+        assert_true(http_send_request(fds[i], "POST", "/v1/completions", "Authorization: Bearer one\r\n", body));
+    }
+    for (int i = 0; i < 2000 && ash_runner_stats(own.runner).waiting < MANY - 1; i++)
+        pause_ms(5);
+    atomic_store(&own.pause_us, 2000);
+    atomic_store(&own.is_stuck, false);
+    answer = http_do(own.port, "POST", "/v1/completions", "Authorization: Bearer two\r\n", body);
+    assert_int_equal(answer.status, 200);
+    assert_true(ash_runner_stats(own.runner).waiting >= MANY / 2);
+    http_answer_fini(&answer);
+    atomic_store(&own.pause_us, 0);
+    for (size_t i = 0; i < MANY; i++) {
+        answer = http_read(fds[i], false);
+        assert_int_equal(answer.status, 200);
+        http_answer_fini(&answer);
+        close(fds[i]);
+    }
+    api_server_close(&own);
+}
+
 /* A client that never reads holds up nobody, and is dropped. */
 static void test_client_that_does_not_read(void **state)
 {
@@ -533,6 +573,7 @@ int main(void)
         cmocka_unit_test(test_broken_logits),
         cmocka_unit_test(test_queue_and_health),
         cmocka_unit_test(test_clients_that_leave),
+        cmocka_unit_test(test_keys_share),
         cmocka_unit_test(test_client_that_does_not_read),
         cmocka_unit_test(test_strict_and_unknown),
     };

@@ -66,9 +66,9 @@ static int train(struct ash_group *group, struct shared *shared, const void *arg
     snprintf(fsdp, sizeof(fsdp), "mesh.fsdp=%zu", sharding->fsdp);
     snprintf(ep, sizeof(ep), "mesh.ep=%zu", sharding->ep);
     count = add_words(words, add_words(words, 0, sharding->model), usual);
-    add_words(words, count, SETTINGS(fsdp, ep, sharding->zero));
+    add_words(words, count, SETTINGS(fsdp, ep, sharding->zero, "recover.copies=0"));
     tiny_open(&tiny, words);
-    rc = ash_trainer_open(&tiny.job, NULL, ash_group_size(group) > 1 ? group : NULL, &trainer, &err);
+    rc = ash_trainer_open(&tiny.job, NULL, ash_group_size(group) > 1 ? group : NULL, NULL, &trainer, &err);
     for (int i = 0; rc == 0 && i < 2; i++)
         rc = ash_trainer_step(trainer, &step, &err);
     if (rc == 0) said[ash_group_rank(group)] = ash_trainer_get_facts(trainer).memory;

@@ -25,7 +25,7 @@ struct layout {
 #define EXPERTS "model.type=qwen3_moe", "model.experts=4"
 
 static const char *const usual[] = {
-    "model.layers=6",      "model.vocab=64",        "train.global_batch=6", "train.grains=6",    "train.micro_batch=1",
+    "recover.copies=0", "model.layers=6",      "model.vocab=64",        "train.global_batch=6", "train.grains=6",    "train.micro_batch=1",
     "train.valid_every=1", "train.valid_batches=1", "train.precision=fp32", "runtime.threads=1", NULL};
 
 static uint64_t *hash_of_one; /* of the layout that runs, for the ranks to compare with */
@@ -45,7 +45,7 @@ static int open_trainer(struct tiny *tiny, const char *const *words, struct ash_
 
     add_words(all, add_words(all, 0, usual), words);
     tiny_open(tiny, all);
-    return ash_trainer_open(&tiny->job, NULL, group, trainer_out, err);
+    return ash_trainer_open(&tiny->job, NULL, group, NULL, trainer_out, err);
 }
 
 /* Some steps, each followed by a validation or not. The counts are those of the last. */

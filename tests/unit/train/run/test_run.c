@@ -437,13 +437,20 @@ static void test_a_full_disk_does_not_end_the_run(void **state)
                                  .on_step = fill_disk},
              &result);
     assert_whole(&result, "full");
-    assert_true(exists("full", "checkpoints/step-000003") && exists("full", "checkpoints/step-000008"));
+    assert_true(exists("full", "checkpoints/step-000001") && exists("full", "checkpoints/step-000020"));
     for (int i = 4; i < 8; i++) {
         char name[64];
         snprintf(name, sizeof(name), "checkpoints/step-%06d", i);
         assert_false(exists("full", name));
     }
-    assert_int_equal(count_checkpoints("full"), STEPS - 4); /* and nothing half-written */
+    for (int i = 1; i <= STEPS;
+         i++) { /* saves that were due while one was written come later: any of them may be there */
+        char name[80];
+        snprintf(name, sizeof(name), "checkpoints/step-%06d", i);
+        if (!exists("full", name)) continue;
+        snprintf(name, sizeof(name), "checkpoints/step-%06d/manifest.json", i);
+        assert_true(exists("full", name)); /* nothing half-written */
+    }
 }
 
 static void test_a_failed_last_save_is_an_error(void **state)

@@ -71,12 +71,13 @@ static void test_resume_keeps_each_step_once(void **state)
 {
     const char *path;
     struct ash_runlog *log = NULL;
+    int fd = -1;
 
     (void)state;
     path = scratch_path("log.jsonl");
     assert_int_equal(ash_runlog_open(path, 0, &log, &err), 0);
     add_steps(log, 1, 25);
-    assert_int_equal(ash_runlog_sync(log, &err), 0);
+    assert_int_equal(ash_runlog_write(log, &fd, &err), 0);
     assert_steps(log, 25);
     ash_runlog_close(log);
     assert_int_equal(count_lines(path), 25);
@@ -147,7 +148,7 @@ static void test_a_full_disk_loses_nothing(void **state)
     struct ash_runlog *log = NULL;
     struct rlimit limit, small;
     struct ash_log_record record;
-    int failed = 0;
+    int failed = 0, fd = -1;
 
     (void)state;
     path = scratch_path("full.jsonl");
@@ -161,7 +162,7 @@ static void test_a_full_disk_loses_nothing(void **state)
         record = record_of(s);
         failed += ash_runlog_add(log, &record, &err) == -EFBIG;
     }
-    assert_true(ash_runlog_sync(log, &err) < 0);
+    assert_true(ash_runlog_write(log, &fd, &err) < 0);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
     assert_true(failed > 5);
     add_steps(log, 21, 21);

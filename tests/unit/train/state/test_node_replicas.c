@@ -12,7 +12,7 @@ static int open_trainer(struct tiny *tiny, const char *mesh, const char *precisi
                         struct ash_trainer **trainer_out, struct ash_err *err)
 {
     tiny_open(tiny, SETTINGS("runtime.threads=1", "train.valid_every=0", mesh, precision));
-    return ash_trainer_open(&tiny->job, NULL, group, trainer_out, err);
+    return ash_trainer_open(&tiny->job, NULL, group, NULL, trainer_out, err);
 }
 
 static int train(struct ash_trainer *trainer, uint64_t *hash_out, struct ash_err *err)
@@ -46,7 +46,7 @@ static int lose_one(struct ash_trainer *trainer, struct ash_group *group)
     struct ash_stage *stage = &stages->chunks[0];
     double losses[RANKS], norm = 0;
 
-    if (ash_stages_train(stages, trainer->train, STEPS, 1.0f, losses, NULL) < 0) return 1;
+    if (ash_stages_train(stages, &(struct ash_stages_task){.source = &trainer->train, .scale = 1.0f}, STEPS, losses, NULL) < 0) return 1;
     if (ash_stages_norm(stages, &norm, NULL) < 0) return 2;
     if (ash_group_rank(group) == RANKS - 1) {
         ash_optimizer_update(&stage->optimizer, stage->grads, norm, 0.01);

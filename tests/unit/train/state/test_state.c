@@ -13,7 +13,7 @@ static int open_trainer(void **state)
 
     if (tiny_setup(state) != 0) return -1;
     tiny_open(&tiny, SETTINGS("runtime.threads=3", "model.hidden=24", "model.ffn=36"));
-    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, &trainer, NULL), 0);
+    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, NULL, &trainer, NULL), 0);
     for (int i = 0; i < 2; i++)
         assert_int_equal(ash_trainer_step(trainer, &step, NULL), 0);
     return 0;

@@ -1,0 +1,291 @@
+/* ashlar agent: one daemon per node that watches every layer, says what is wrong, and acts where it is told to. */
+#include "cmd/cmd.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/log.h"
+#include "base/metrics_page.h"
+#include "infra/catalog.h"
+#include "observe/agent/agent.h"
+#include "orchestrate/node_action.h"
+
+enum act_mode { ACT_NONE, ACT_DRY, ACT_DRAIN, ACT_FULL };
+
+struct flags {
+    const char *address, *root, *pages, *log, *state, *node, *nvml, *gpu_jobs, *machine, *command, *admin_token;
+    int64_t port, gpus;
+    int act, scheduler;
+    double judge_seconds, share;
+    struct ash_opt_list tokens;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+static const char *const acts[] = {"none", "dry-run", "drain", "full", NULL};
+static const char *const schedulers[] = {"none", "slurm", "kubernetes", "command", NULL};
+
+static const struct ash_opt agent_opts[] = {
+    {.name = "address",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(address),
+     .default_text = "127.0.0.1",
+     .help = "address to serve on; 0.0.0.0 or ::: all of this machine, then give --token"},
+    {.name = "port",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(port),
+     .default_text = "9470",
+     .max = 65535,
+     .help = "port to serve on; 0: a free one"},
+    {.name = "token",
+     .type = ASH_OPT_LIST,
+     .offset = FIELD(tokens),
+     .help = "who may ask must send one of these (Authorization: Bearer); none: everybody who reaches the port"},
+    {.name = "admin_token",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(admin_token),
+     .help = "opens POST /v1/clear, which says that the node is good again"},
+    {.name = "root",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(root),
+     .default_text = "",
+     .help = "read /proc, /sys and /dev/kmsg below this folder: a container's view of its host, or a recorded tree"},
+    {.name = "pages",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(pages),
+     .default_text = ASH_METRICS_PAGE_DIR,
+     .help = "folder where Ashlar's processes publish themselves"},
+    {.name = "kernel_log",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(log),
+     .help = "kernel log to follow instead of /dev/kmsg: a device or a file that grows"},
+    {.name = "state",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(state),
+     .default_text = "/var/lib/ashlar/agent.json",
+     .help = "file that keeps the node's verdict across restarts; empty: nothing is kept"},
+    {.name = "node",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(node),
+     .help = "the node's name for the scheduler; default: the host's"},
+    {.name = "machine",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(machine),
+     .help = "what the node is (ashlar catalog ls): a missing GPU is then a finding"},
+    {.name = "gpus",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(gpus),
+     .default_text = "-1",
+     .min = -1,
+     .max = 64,
+     .help = "GPUs that the node must have; -1: as --machine says"},
+    {.name = "nvml",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(nvml),
+     .help = "NVIDIA's management library; default: the system's"},
+    {.name = "gpu_jobs",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(gpu_jobs),
+     .help = "folder where a prolog writes the job's id to a file named by GPU index: the label hpc_job"},
+    {.name = "judge_seconds",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(judge_seconds),
+     .default_text = "15",
+     .min = 0.1,
+     .max = 3600,
+     .help = "seconds between two looks at the node's own counters; the kernel log is judged at once"},
+    {.name = "act",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(act),
+     .choices = acts,
+     .default_text = "none",
+     .help = "what to do about a bad node: nothing, print it, drain it, or drain it and take it back when it is good"},
+    {.name = "scheduler",
+     .type = ASH_OPT_CHOICE,
+     .offset = FIELD(scheduler),
+     .choices = schedulers,
+     .default_text = "none",
+     .help = "whom to tell: slurm (scontrol), kubernetes (kubectl), command"},
+    {.name = "command",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(command),
+     .help = "with --scheduler command: run by sh, with NODE, FATE and REASON in its environment"},
+    {.name = "share",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(share),
+     .default_text = "0.1",
+     .max = 1,
+     .help = "share of the cluster's nodes that may be out at once; beyond it nothing is done"},
+};
+static const struct ash_opt_table agent_table = {"", "flags", agent_opts, ASH_COUNT(agent_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar agent [flags]",
+    .about =
+        "Watches one node: processors, memory, disks, mounts, network, InfiniBand and EFA, Lustre, NVMe, GPUs, jobs,\n"
+        "the kernel log, and every rank of Ashlar that runs there. Serves all of it to Prometheus under the names of\n"
+        "node_exporter, DCGM and AWS's EFA exporter, keeps one verdict with its evidence, and can drain the node.",
+    .examples = "  ashlar agent\n"
+                "  ashlar agent --machine p5.48xlarge --act drain --scheduler slurm --address 0.0.0.0 --token $TOKEN\n"
+                "  ashlar agent --act dry-run --scheduler kubernetes --root /host",
+};
+
+/* ---- acting ------------------------------------------------------------------------------------------------------ */
+
+struct actor {
+    const struct flags *flags;
+    struct ash_node_action_opts opts;
+    const char *node;
+    bool is_out; /* we took it out */
+};
+
+static enum ash_node_fate fate_of(enum ash_node_status status)
+{
+    switch (status) {
+    case ASH_NODE_DRAIN_RESET:
+        return ASH_FATE_RESET;
+    case ASH_NODE_DRAIN_REBOOT:
+        return ASH_FATE_REBOOT;
+    case ASH_NODE_DRAIN_REPLACE:
+        return ASH_FATE_REPLACE;
+    default:
+        return ASH_FATE_KEEP;
+    }
+}
+
+static void act(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason)
+{
+    struct actor *actor = ctx;
+    enum ash_node_fate fate = fate_of(state->status);
+    const char *why = reason != NULL ? reason->key : "no finding is left";
+    struct ash_str text = {0};
+    struct ash_err err = {0};
+
+    if (fate == ASH_FATE_KEEP &&
+        (!actor->is_out || state->status != ASH_NODE_HEALTHY || actor->flags->act == ACT_DRAIN))
+        return;
+    if (ash_node_action_describe(&actor->opts, actor->node, fate, why, &text) == 0)
+        ash_log(ASH_LOG_INFO, "%s%.*s",
+                actor->flags->act == ACT_DRY ? "would run: " : "running: ", (int)strcspn(text.data, "\n"), text.data);
+    ash_str_fini(&text);
+    if (actor->flags->act == ACT_DRY) return;
+    if (ash_node_action_run(&actor->opts, actor->node, fate, why, &err) < 0)
+        ash_log(ASH_LOG_ERROR, "node %s was not changed: %s", actor->node, err.text);
+    else
+        actor->is_out = fate != ASH_FATE_KEEP;
+}
+
+/* ---- the daemon -------------------------------------------------------------------------------------------------- */
+
+/* GPUs of the machine that --machine names. */
+static int find_gpus(const struct flags *flags, int64_t *gpus_out, struct ash_err *err)
+{
+    struct ash_catalog *catalog = NULL;
+    const struct ash_machine *machine = NULL;
+    int rc;
+
+    *gpus_out = flags->gpus;
+    if (flags->machine == NULL || flags->gpus >= 0) return 0;
+    rc = ash_catalog_open(NULL, 0, &catalog, err);
+    if (rc < 0) return rc;
+    rc = ash_catalog_machine(catalog, flags->machine, &machine, err);
+    if (rc == 0) *gpus_out = machine->gpus;
+    ash_catalog_close(catalog);
+    return rc;
+}
+
+/* The folder of the state file is made. */
+static int prepare_state(const char *path, struct ash_err *err)
+{
+    char folder[PATH_MAX];
+    char *slash;
+
+    if (path[0] == '\0') return 0;
+    snprintf(folder, sizeof(folder), "%s", path);
+    slash = strrchr(folder, '/');
+    if (slash == NULL || slash == folder) return 0;
+    *slash = '\0';
+    return ash_dir_make(folder, err);
+}
+
+static void wait_for_end(void)
+{
+    while (!ash_interrupt_requested())
+        poll(NULL, 0, 1000); /* a signal ends it */
+}
+
+static int serve(const struct flags *flags, const char *node, int64_t gpus, struct ash_err *err)
+{
+    struct actor actor = {.flags = flags,
+                          .opts = {.scheduler = (enum ash_scheduler)flags->scheduler,
+                                   .command = flags->command,
+                                   .share_max = flags->share,
+                                   .seconds = 10},
+                          .node = node};
+    struct ash_agent_opts opts = {.source = {.root = flags->root,
+                                             .pages = flags->pages[0] != '\0' ? flags->pages : NULL,
+                                             .nvml = flags->nvml,
+                                             .gpu_jobs = flags->gpu_jobs},
+                                  .host = flags->address,
+                                  .port = (int)flags->port,
+                                  .tokens = flags->tokens.items,
+                                  .token_count = flags->tokens.count,
+                                  .admin_token = flags->admin_token,
+                                  .kernel_log = flags->log,
+                                  .state_file = flags->state[0] != '\0' ? flags->state : NULL,
+                                  .node = node,
+                                  .judge_seconds = flags->judge_seconds,
+                                  .gpus = gpus,
+                                  .act = flags->act != ACT_NONE ? act : NULL,
+                                  .ctx = &actor};
+    struct ash_agent *agent = NULL;
+    int rc = prepare_state(flags->state, err);
+
+    if (rc == 0) rc = ash_agent_open(&opts, &agent, err);
+    if (rc < 0) return rc;
+    printf("agent of %s: http://%s%s%s:%d/\n", node, strchr(flags->address, ':') != NULL ? "[" : "", flags->address,
+           strchr(flags->address, ':') != NULL ? "]" : "", ash_agent_port(agent));
+    fflush(stdout);
+    wait_for_end();
+    ash_agent_close(agent);
+    return 0;
+}
+
+static int respond(const void *given, const struct ash_opts *opts, const char *word)
+{
+    const struct flags *flags = given;
+    struct ash_err err = {0};
+    char host[HOST_NAME_MAX + 1] = "localhost";
+    int64_t gpus = -1;
+
+    (void)opts, (void)word;
+    if (flags->act >= ACT_DRAIN && flags->scheduler == ASH_SCHEDULER_NONE)
+        return ash_cmd_misuse("agent", "--act %s needs --scheduler slurm, kubernetes or command", acts[flags->act]);
+    if (flags->scheduler == ASH_SCHEDULER_COMMAND && flags->command == NULL)
+        return ash_cmd_misuse("agent", "--scheduler command needs --command");
+    gethostname(host, sizeof(host) - 1);
+    signal(SIGPIPE, SIG_IGN);
+    ash_interrupt_install();
+    if (find_gpus(flags, &gpus, &err) < 0 || serve(flags, flags->node != NULL ? flags->node : host, gpus, &err) < 0)
+        return ash_cmd_fail(&err);
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    static struct flags flags;
+    const struct ash_cmd_form form = {
+        .usage = &usage, .bindings = {{&agent_table, &flags}}, .respond = respond, .flags = &flags};
+
+    return ash_cmd_run(&form, argc, argv);
+}
+
+const struct ash_cmd ash_cmd_agent = {"agent", "watch a node: metrics, kernel log, verdict", run};

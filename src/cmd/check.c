@@ -1,0 +1,150 @@
+/* ashlar check node: is this node fit for work? */
+#include "cmd/cmd.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "infra/catalog.h"
+#include "observe/check/check.h"
+
+struct flags {
+    bool deep, json;
+    const char *machine, *root, *nvml, *log;
+    int64_t gpus, fault_core;
+    double seconds;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+static const struct ash_opt check_opts[] = {
+    {.name = "deep",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(deep),
+     .help = "products and memory patterns on every core too, compared to the bit with the known answer"},
+    {.name = "seconds",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(seconds),
+     .default_text = "10",
+     .min = 0.01,
+     .max = 86400,
+     .help = "seconds of each deep check"},
+    {.name = "machine",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(machine),
+     .help = "what the node is (ashlar catalog ls): GPUs that it must have"},
+    {.name = "gpus",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(gpus),
+     .default_text = "-1",
+     .min = -1,
+     .max = 64,
+     .help = "GPUs that it must have; -1: as --machine says"},
+    {.name = "root",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(root),
+     .default_text = "",
+     .help = "read /proc, /sys and /dev/kmsg below this folder"},
+    {.name = "nvml",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(nvml),
+     .help = "NVIDIA's management library; default: the system's"},
+    {.name = "kernel_log",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(log),
+     .help = "kernel log to read instead of /dev/kmsg"},
+    {.name = "fault_core",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(fault_core),
+     .default_text = "-1",
+     .min = -1,
+     .max = 4096,
+     .help = "plant a wrong bit in this core's first product, to see that it is found"},
+    {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
+};
+static const struct ash_opt_table check_table = {"", "flags", check_opts, ASH_COUNT(check_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar check node [flags]",
+    .about =
+        "Looks at this node: GPUs, driver, limits, clock, mounts and the kernel log, in two seconds at most; with\n"
+        "--deep also whether every core computes the known bits and memory gives back what was written. Exit code 0: fit\n"
+        "for work; 1: not. Good as a prolog of a scheduler and before a job.",
+    .examples = "  ashlar check node\n"
+                "  ashlar check node --machine p5.48xlarge --json\n"
+                "  ashlar check node --deep --seconds 30",
+};
+
+static int find_gpus(const struct flags *flags, int64_t *gpus_out, struct ash_err *err)
+{
+    const struct ash_machine *machine = NULL;
+    struct ash_catalog *catalog = NULL;
+    int rc;
+
+    *gpus_out = flags->gpus;
+    if (flags->machine == NULL || flags->gpus >= 0) return 0;
+    rc = ash_catalog_open(NULL, 0, &catalog, err);
+    if (rc < 0) return rc;
+    rc = ash_catalog_machine(catalog, flags->machine, &machine, err);
+    if (rc == 0) *gpus_out = machine->gpus;
+    ash_catalog_close(catalog);
+    return rc;
+}
+
+static json_t *report_json(const struct ash_check_report *report)
+{
+    json_t *results = json_array();
+
+    for (size_t i = 0; i < report->count; i++)
+        json_array_append_new(results, json_pack("{s:s, s:s, s:s, s:s}", "name", report->results[i].name, "grade",
+                                                 ash_check_grade_name(report->results[i].grade), "found",
+                                                 report->results[i].found, "wanted", report->results[i].wanted));
+    return json_pack("{s:b, s:f, s:o}", "fit", ash_check_worst(report) < ASH_GRADE_BAD, "seconds", report->seconds,
+                     "results", results);
+}
+
+static void print_report(const struct ash_check_report *report)
+{
+    for (size_t i = 0; i < report->count; i++) {
+        const struct ash_check_result *result = &report->results[i];
+
+        printf("%-8s %-18s %s%s%s%s\n", ash_check_grade_name(result->grade), result->name, result->found,
+               result->wanted[0] != '\0' ? " (wanted: " : "", result->wanted, result->wanted[0] != '\0' ? ")" : "");
+    }
+    printf("%s, in %.2f s\n", ash_check_worst(report) < ASH_GRADE_BAD ? "fit for work" : "NOT fit for work",
+           report->seconds);
+}
+
+static int respond(const void *given, const struct ash_opts *opts, const char *word)
+{
+    const struct flags *flags = given;
+    struct ash_check_opts check = {.source = {.root = flags->root, .nvml = flags->nvml},
+                                   .kernel_log = flags->log,
+                                   .deep_seconds = flags->seconds,
+                                   .fault_core = flags->fault_core};
+    static struct ash_check_report report;
+    struct ash_err err = {0};
+
+    (void)opts;
+    if (strcmp(word, "node") != 0) return ash_cmd_misuse("check", "'%s' cannot be checked: ashlar check node", word);
+    if (find_gpus(flags, &check.gpus, &err) < 0) return ash_cmd_fail(&err);
+    ash_check_quick(&check, &report);
+    if (flags->deep) ash_check_deep(&check, &report);
+    if (flags->json && ash_cmd_print_json(report_json(&report), &err) < 0) return ash_cmd_fail(&err);
+    if (!flags->json) print_report(&report);
+    return ash_check_worst(&report) < ASH_GRADE_BAD ? 0 : 1;
+}
+
+static int run(int argc, char **argv)
+{
+    static struct flags flags;
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = {{&check_table, &flags}},
+                                      .takes_word = true,
+                                      .missing_word = "check what? ashlar check node",
+                                      .respond = respond,
+                                      .flags = &flags};
+
+    return ash_cmd_run(&form, argc, argv);
+}
+
+const struct ash_cmd ash_cmd_check = {"check", "is this node fit for work?", run};

@@ -1,0 +1,102 @@
+/* ashlar dash: one page for runs, ranks and nodes. */
+#include "cmd/cmd.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/interrupt.h"
+#include "base/metrics_page.h"
+#include "observe/page/board.h"
+
+#define RUNS_MAX 64
+
+struct flags {
+    const char *address, *token, *pages, *board;
+    int64_t port;
+    struct ash_opt_list agents;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+static const struct ash_opt dash_opts[] = {
+    {.name = "agents", .type = ASH_OPT_LIST, .offset = FIELD(agents), .help = "agents to ask, HOST:PORT each"},
+    {.name = "token", .type = ASH_OPT_STRING, .offset = FIELD(token), .help = "what the agents ask for"},
+    {.name = "pages",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(pages),
+     .default_text = ASH_METRICS_PAGE_DIR,
+     .help = "folder where ranks of this machine publish themselves; empty: none"},
+    {.name = "board",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(board),
+     .help = "show this file, a saved GET /v1/board, and nothing else"},
+    {.name = "address",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(address),
+     .default_text = "127.0.0.1",
+     .help = "address to serve on"},
+    {.name = "port",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(port),
+     .default_text = "9480",
+     .max = 65535,
+     .help = "port to serve on; 0: a free one"},
+};
+static const struct ash_opt_table dash_table = {"", "flags", dash_opts, ASH_COUNT(dash_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar dash [RUN ...] [--agents HOST:PORT,...] [flags]",
+    .about =
+        "Serves one page: runs (loss, validation, tokens/s, where time goes), ranks by steps, nodes by verdict with\n"
+        "their findings. It follows as things change, and needs nothing from elsewhere. Agents serve the same page\n"
+        "of their node.",
+    .examples = "  ashlar dash runs/quickstart\n"
+                "  ashlar dash runs/big --agents node1:9470,node2:9470 --token $TOKEN",
+};
+
+static int serve(const struct flags *flags, const char *const *runs, size_t run_count)
+{
+    struct ash_board_opts opts = {.host = flags->address,
+                                  .port = (int)flags->port,
+                                  .agents = flags->agents.items,
+                                  .agent_count = flags->agents.count,
+                                  .token = flags->token,
+                                  .runs = runs,
+                                  .run_count = run_count,
+                                  .pages = flags->pages[0] != '\0' ? flags->pages : NULL,
+                                  .frozen = flags->board};
+    struct ash_board *board = NULL;
+    struct ash_err err = {0};
+
+    signal(SIGPIPE, SIG_IGN);
+    ash_interrupt_install();
+    if (ash_board_open(&opts, &board, &err) < 0) return ash_cmd_fail(&err);
+    printf("page: http://%s:%d/\n", flags->address, ash_board_port(board));
+    fflush(stdout);
+    while (!ash_interrupt_requested())
+        poll(NULL, 0, 1000); /* a signal ends it */
+    ash_board_close(board);
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    const char *runs[RUNS_MAX];
+    struct flags flags;
+    struct ash_opt_binding bindings[] = {{&dash_table, &flags}};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, runs, RUNS_MAX, &count);
+    if (code == ASH_CMD_GO) code = serve(&flags, runs, count);
+    ash_opts_close(opts);
+    return code;
+}
+
+const struct ash_cmd ash_cmd_dash = {"dash", "a page for runs, ranks and nodes", run};

@@ -1,0 +1,83 @@
+/* ashlar data chat: conversations, completions and pairs as examples with marked targets. */
+#include "cmd/data_priv.h"
+
+#include <stdio.h>
+
+#include "base/assert.h"
+#include "post/chat/file.h"
+
+#define FILES_MAX 256
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar data chat --tokenizer DIR --out DIR FILE.jsonl...",
+    .about =
+        "Turns JSON lines into examples for `ashlar sft`, `ashlar dpo` and `ashlar reward`. Columns are TRL's: text;\n"
+        "messages (with tools); prompt and completion; chosen and rejected. The model's chat template writes\n"
+        "conversations. What an assistant says is learned: the template's {% generation %} blocks, or what an answer\n"
+        "adds to the conversation before it. A line without anything to learn is an error.",
+    .examples = "  ashlar data chat --tokenizer models/qwen3 --out data/chat chat.jsonl\n"
+                "  ashlar data chat --tokenizer models/qwen3 --out data/pairs --on-error skip pairs.jsonl\n"
+                "  ashlar data show data/chat",
+};
+
+static const char *const on_error_names[] = {"stop", "skip", NULL};
+
+struct settings {
+    const char *tokenizer, *out, *eos;
+    int on_error;
+};
+
+static const struct ash_opt opts_list[] = {
+    {"tokenizer", ASH_OPT_STRING, offsetof(struct settings, tokenizer), NULL,
+     "model folder with tokenizer.json and chat template", 0, 0, NULL},
+    {"out", ASH_OPT_STRING, offsetof(struct settings, out), NULL, "folder for the examples", 0, 0, NULL},
+    {"eos", ASH_OPT_STRING, offsetof(struct settings, eos), NULL,
+     "token after texts and completions; default: the tokenizer's own", 0, 0, NULL},
+    {"on_error", ASH_OPT_CHOICE, offsetof(struct settings, on_error), "stop",
+     "a line that cannot be used: end, or leave it out", 0, 0, on_error_names},
+};
+
+static int write_folder(const struct settings *settings, const char *const *paths, size_t count)
+{
+    struct ash_chat_file_opts opts = {
+        .tokenizer_dir = settings->tokenizer, .eos = settings->eos, .skip_bad = settings->on_error == 1};
+    struct ash_chat_file_result result = {0};
+    struct ash_err err = {0};
+
+    if (ash_chat_write(paths, count, &opts, settings->out, &result, &err) < 0) return ash_cmd_fail(&err);
+    printf("%s: %zu %s, %zu tokens, %zu of them learned (%.1f %%)\n", settings->out,
+           result.pairs > 0 ? result.pairs : result.examples, result.pairs > 0 ? "pairs" : "examples", result.tokens,
+           result.learned, 100.0 * (double)result.learned / (double)result.tokens);
+    if (result.same > 0) printf("%zu pairs have the same answer twice: nothing is learned from those\n", result.same);
+    if (result.skipped > 0) printf("%zu lines left out; the first: %s\n", result.skipped, result.first_skipped);
+    return 0;
+}
+
+static int run(int argc, char **argv)
+{
+    const struct ash_opt_table table = {"", "flags", opts_list, ASH_COUNT(opts_list)};
+    struct settings settings = {0};
+    struct ash_opt_binding bindings[] = {{&table, &settings}};
+    const char *paths[FILES_MAX];
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    size_t count = 0;
+    int exit_code;
+
+    if (ash_opts_open(bindings, ASH_COUNT(bindings), &opts, &err) < 0) return ash_cmd_fail(&err);
+    exit_code = ash_cmd_parse(&usage, opts, argc, argv, paths, ASH_COUNT(paths), &count);
+    if (exit_code == ASH_CMD_GO) {
+        if (settings.tokenizer == NULL)
+            exit_code = ash_cmd_misuse("data chat", "--tokenizer is missing: name the model's folder");
+        else if (settings.out == NULL)
+            exit_code = ash_cmd_misuse("data chat", "--out is missing: name a folder for the examples");
+        else if (count == 0)
+            exit_code = ash_cmd_misuse("data chat", "what to read? name a file of JSON lines");
+        else
+            exit_code = write_folder(&settings, paths, count);
+    }
+    ash_opts_close(opts);
+    return exit_code;
+}
+
+const struct ash_cmd ash_cmd_data_chat = {"chat", "conversations and pairs as examples with marked targets", run};

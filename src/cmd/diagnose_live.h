@@ -1,0 +1,20 @@
+/* diagnose_live - what `ashlar diagnose` reads from running things: agents, ranks and a Prometheus. */
+#ifndef ASH_CMD_DIAGNOSE_LIVE_H
+#define ASH_CMD_DIAGNOSE_LIVE_H
+
+#include <stdbool.h>
+#include "base/opts.h"
+#include "observe/health/diagnose.h"
+
+struct ash_diagnose_live {
+    struct ash_opt_list agents, ranks;
+    const char *token, *prometheus, *from, *to;
+    double wait_s;
+};
+
+/* Is there anything to read? */
+bool ash_diagnose_live_is_given(const struct ash_diagnose_live *live);
+/* Read all of it. An agent that does not answer is a finding, not an error. */
+int ash_diagnose_live_add(const struct ash_diagnose_live *live, struct ash_diagnose *diagnose, struct ash_err *err);
+
+#endif

@@ -1,0 +1,231 @@
+/* lora: adapters as the parameters of a model whose base lies behind them. */
+#include "model/lora_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/math.h"
+#include "base/rng.h"
+#include "model/weight.h"
+
+#define A_NAME ".lora_A.weight"
+#define B_NAME ".lora_B.weight"
+
+const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32_t weight)
+{
+    const struct ash_adapter *adapter;
+
+    if (model->adapters == NULL || weight < 0 || (size_t)weight < model->param_count) return NULL;
+    adapter = &model->adapters[(size_t)weight - model->param_count];
+    return adapter->rank > 0 ? adapter : NULL;
+}
+
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
+
+static const struct ash_lora_module *find_module(const struct ash_lora *lora, const char *name)
+{
+    size_t length = strlen(name), suffix = strlen(".weight");
+
+    if (length <= suffix || strcmp(name + length - suffix, ".weight") != 0) return NULL;
+    for (size_t i = 0; i < lora->count; i++)
+        if (strlen(lora->modules[i].name) == length - suffix &&
+            strncmp(lora->modules[i].name, name, length - suffix) == 0)
+            return &lora->modules[i];
+    return NULL;
+}
+
+/* One parameter of an adapter, at the end of the list so far. */
+static void add_param(struct ash_model *model, const struct ash_param *base, const char *suffix, size_t rows,
+                      size_t cols)
+{
+    struct ash_param *param = &model->params[model->param_count++];
+    int module = (int)(strlen(base->name) - strlen(".weight"));
+
+    *param = *base;
+    snprintf(param->name, sizeof(param->name), "%s%.*s%s", ASH_LORA_PREFIX, module, base->name, suffix);
+    param->dims[0] = param->full[0] = rows;
+    param->dims[1] = param->full[1] = cols;
+    param->count = rows * cols;
+    param->cut = -1;
+    param->run_count = 0;
+    param->is_adapter = strcmp(suffix, ".weight") != 0;
+    param->is_trained = true;
+    param->data = NULL;
+    param->dtype = ASH_F32;
+    param->offset = param->grad_offset = model->size;
+    model->size += ash_round_up(param->count, ASH_PARAM_ALIGN);
+    model->weight_count += param->count;
+}
+
+/* The base's parameter i (before they were moved) gets an adapter, or is trained whole. */
+static void adapt(struct ash_model *model, const struct ash_param *base, struct ash_adapter *adapter,
+                  const struct ash_lora_module *module)
+{
+    bool transposed = model->config.transposed && base->layer >= 0;
+    size_t in = base->dims[transposed ? 0 : 1], out = base->dims[transposed ? 1 : 0];
+
+    if (module->rank == 0) {
+        add_param(model, base, ".weight", base->dims[0], base->dims[1]);
+        return;
+    }
+    *adapter = (struct ash_adapter){(int32_t)model->param_count, (int32_t)model->param_count + 1, module->scale,
+                                    module->rank};
+    add_param(model, base, A_NAME, module->rank, in);
+    add_param(model, base, B_NAME, out, module->rank);
+}
+
+/* Roles point behind the adapters, but for modules that are trained whole. */
+static void move_roles(struct ash_model *model, struct ash_layer *layer, const int32_t *saved_as)
+{
+    for (int role = 0; role < ASH_ROLE_COUNT; role++) {
+        int32_t index = layer->param[role];
+
+        if (index == ASH_NO_PARAM) continue;
+        layer->param[role] = saved_as[index] >= 0 ? saved_as[index] : index + (int32_t)model->param_count;
+    }
+}
+
+int ash_lora_list_params(struct ash_model *model, struct ash_err *err)
+{
+    const struct ash_lora *lora = model->config.lora;
+    size_t base_count = model->param_count, capacity = 2 * lora->count + base_count;
+    struct ash_param *base = model->params;
+    int32_t *saved_as = calloc(base_count, sizeof(*saved_as));
+
+    model->params = calloc(capacity, sizeof(*model->params));
+    model->adapters = calloc(base_count, sizeof(*model->adapters));
+    if (saved_as == NULL || model->params == NULL || model->adapters == NULL) {
+        free(saved_as);
+        free(base);
+        return ash_err_set(err, -ENOMEM, "out of memory for the adapters of %zu modules", lora->count);
+    }
+    model->param_capacity = capacity;
+    model->param_count = model->size = model->weight_count = 0;
+    for (size_t i = 0; i < base_count; i++) {
+        const struct ash_lora_module *module = find_module(lora, base[i].name);
+
+        saved_as[i] = module != NULL && module->rank == 0 ? (int32_t)model->param_count : -1;
+        if (module != NULL) adapt(model, &base[i], &model->adapters[i], module);
+    }
+    memcpy(model->params + model->param_count, base, base_count * sizeof(*base));
+    model->base_count = base_count;
+    model->dense_size = model->size;
+    model->expert_size = 0;
+    model->tied_grad_offset = model->size;
+    move_roles(model, &model->top, saved_as);
+    for (size_t l = 0; l < model->config.layers; l++)
+        move_roles(model, &model->layers[l], saved_as);
+    free(saved_as);
+    free(base);
+    return 0;
+}
+
+/* ---- values ------------------------------------------------------------------------------------------------------ */
+
+int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
+{
+    int rc = ash_model_open(model->config.lora->base_dir, &model->base, err);
+
+    if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
+    for (size_t i = 0; i < model->base_count; i++) {
+        struct ash_param *param = &model->params[model->param_count + i];
+        const struct ash_param *source = ash_model_find(model->base, param->name);
+
+        if (source == NULL || source->count != param->count)
+            return ash_err_set(err, -EINVAL, "%s has no tensor '%s' of %zu elements", model->config.lora->base_dir,
+                               param->name, param->count);
+        param->data = source->data;
+        param->dtype = source->dtype;
+    }
+    ash_model_refresh(model);
+    return 0;
+}
+
+int ash_lora_reserve(struct ash_model *model, const struct ash_exec *exec, size_t max_rows, struct ash_err *err)
+{
+    size_t rank = 0, bytes;
+
+    if (model->adapters == NULL) return 0;
+    if (!exec->memory->host_visible)
+        return ash_err_set(err, -ENOTSUP, "adapters compute on the CPU: runtime.backend=%s cannot hold their base",
+                           exec->ops->name);
+    for (size_t i = 0; i < model->config.lora->count; i++)
+        rank = ash_max(rank, model->config.lora->modules[i].rank);
+    bytes = 2 * max_rows * rank * sizeof(float);
+    if (bytes <= model->adapter_scratch.size_bytes) return 0;
+    ash_buffer_fini(&model->adapter_scratch);
+    return ash_buffer_init(&model->adapter_scratch, exec->memory, bytes, "adapters' products", err);
+}
+
+static const struct ash_param *base_of(const struct ash_model *model, const struct ash_param *param)
+{
+    const char *name = param->name + strlen(ASH_LORA_PREFIX);
+
+    return ash_model_find(model->base, name);
+}
+
+int ash_lora_init(struct ash_model *model, uint64_t seed, struct ash_err *err)
+{
+    for (size_t i = 0; i < model->param_count; i++) {
+        const struct ash_param *param = &model->params[i];
+        float *values = (float *)model->values.data + param->offset;
+        uint64_t stream = ash_hash_str(param->name);
+        double bound = 1.0 / sqrt((double)param->dims[1]);
+        bool is_a = strstr(param->name, A_NAME) != NULL;
+
+        if (!param->is_adapter) {
+            const struct ash_param *base = base_of(model, param);
+
+            if (base == NULL || ash_dtype_block(base->dtype) > 1)
+                return ash_err_set(err, -ENOTSUP, "'%s' cannot be trained whole: the base is quantised", param->name);
+            ash_weights_to_f32(base->data, base->dtype, 0, param->count, values);
+            continue;
+        }
+        for (size_t k = 0; k < param->count; k++)
+            values[k] = is_a ? (float)((2.0 * ash_rng_uniform(seed, stream, k) - 1.0) * bound) : 0.0f;
+    }
+    ash_model_refresh(model);
+    return 0;
+}
+
+/* values += scale * B A, in float64, as the base's tensor lies in memory. */
+static void add_product(const struct ash_model *model, const struct ash_adapter *adapter, const struct ash_param *base,
+                        float *values)
+{
+    const float *all = model->values.data, *a = all + model->params[adapter->a].offset,
+                *b = all + model->params[adapter->b].offset;
+    bool transposed = model->config.transposed && base->layer >= 0;
+    size_t in = model->params[adapter->a].dims[1], out = model->params[adapter->b].dims[0];
+
+    for (size_t o = 0; o < out; o++)
+        for (size_t i = 0; i < in; i++) {
+            double sum = 0.0;
+            float *value = &values[transposed ? i * out + o : o * in + i];
+
+            for (size_t r = 0; r < adapter->rank; r++)
+                sum += (double)b[o * adapter->rank + r] * (double)a[r * in + i];
+            *value = (float)((double)*value + (double)adapter->scale * sum);
+        }
+}
+
+void ash_lora_merge(const struct ash_model *adapted, const char *name, float *values)
+{
+    for (size_t i = 0; i < adapted->base_count; i++) {
+        const struct ash_param *base = &adapted->params[adapted->param_count + i];
+        const struct ash_lora_module *module;
+
+        if (strcmp(base->name, name) != 0) continue;
+        module = find_module(adapted->config.lora, name);
+        if (adapted->adapters[i].rank > 0) add_product(adapted, &adapted->adapters[i], base, values);
+        for (size_t k = 0; module != NULL && module->rank == 0 && k < adapted->param_count; k++)
+            if (strcmp(adapted->params[k].name + strlen(ASH_LORA_PREFIX), name) == 0)
+                memcpy(values, (const float *)adapted->values.data + adapted->params[k].offset,
+                       base->count * sizeof(float));
+        return;
+    }
+}

@@ -1,0 +1,74 @@
+/* lora - adapters of low rank beside the matrices of a frozen model: y = x W^T + scale * (x A^T) B^T. A config that names
+ * adapters makes a model whose parameters are those of the adapters (and modules that are trained whole); the base's are
+ * behind them, mapped from their own file, for passes alone. PEFT's folders are read and written. */
+#ifndef ASH_MODEL_LORA_H
+#define ASH_MODEL_LORA_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "base/json.h"
+#include "model/config.h"
+
+struct ash_model;
+
+#define ASH_LORA_CONFIG_FILE "adapter_config.json"
+#define ASH_LORA_WEIGHTS_FILE "adapter_model.safetensors"
+#define ASH_LORA_PREFIX "base_model.model."
+
+/* What a user asks for; PEFT's meanings. Borrowed. */
+struct ash_lora_opts {
+    const char *base_dir;
+    size_t rank;
+    double alpha;
+    bool rslora;
+    const char *const *targets; /* ends of module names, one regular expression, or "all-linear" */
+    size_t target_count;
+    const char *const *rank_pattern; /* "NAME:RANK" */
+    size_t rank_pattern_count;
+    const char *const *saved; /* modules that are trained whole */
+    size_t saved_count;
+};
+
+/* One module with an adapter, or one that is trained whole (rank 0). */
+struct ash_lora_module {
+    char name[96]; /* as its weight is called, without ".weight" */
+    size_t rank;
+    float scale;
+};
+
+/* Adapters of a base. Shared by all models made of a config that points to it: close it last. */
+struct ash_lora {
+    char *base_dir;
+    struct ash_lora_module *modules;
+    size_t count;
+    json_t *config; /* adapter_config.json, to be written */
+};
+
+/* The modules of the base in opts->base_dir that opts name. -EINVAL where a name fits none. */
+int ash_lora_open(const struct ash_lora_opts *opts, struct ash_lora **lora_out, struct ash_err *err);
+/* The same of a PEFT folder. base_dir NULL: what its config names, relative to the folder or the working folder. What is
+ * not LoRA (DoRA, and so on) is -ENOTSUP by name; another base than the tensors fit is -EINVAL with the tensor. */
+int ash_lora_load(const char *dir, const char *base_dir, struct ash_lora **lora_out, struct ash_err *err);
+/* NULL is a no-op. */
+void ash_lora_close(struct ash_lora *lora);
+
+/* Is dir a PEFT folder? */
+bool ash_lora_exists(const char *dir);
+/* Give the adapters of a model made of such a config new values: A uniform, B zero, modules that are trained whole the
+ * base's; functions of (seed, name, element). */
+int ash_lora_init(struct ash_model *model, uint64_t seed, struct ash_err *err);
+/* The same from the adapter_model.safetensors of dir. -EINVAL names a tensor that is missing or has another shape. */
+int ash_lora_read(struct ash_model *model, const char *dir, struct ash_err *err);
+/* A model with the adapters of a PEFT folder, ready to compute and to be trained. Closes with ash_model_close, which
+ * leaves *lora_out (the caller's) alone. base_dir as in ash_lora_load. */
+int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora **lora_out,
+                        struct ash_model **model_out, struct ash_err *err);
+/* Write adapter_config.json into dir. */
+int ash_lora_save_config(const struct ash_lora *lora, const char *dir, struct ash_err *err);
+/* values [count of parameter index of the base's outline, as its file has it] += the adapter of the base's tensor of
+ * this name; nothing where it has none. Values of a module that was trained whole replace it. */
+void ash_lora_merge(const struct ash_model *adapted, const char *name, float *values);
+
+#endif

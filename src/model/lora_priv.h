@@ -1,0 +1,24 @@
+/* lora_priv - adapters inside a model: params.c lists them, passes compute with them. */
+#ifndef ASH_MODEL_LORA_PRIV_H
+#define ASH_MODEL_LORA_PRIV_H
+
+#include "model/lora.h"
+#include "model/model_priv.h"
+
+/* Of a matrix of the base: indices of A [rank, in] and B [out, rank]; ASH_NO_PARAM: it has none. */
+struct ash_adapter {
+    int32_t a, b;
+    float scale;
+    size_t rank;
+};
+
+/* The adapter of a weight, or NULL. */
+const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32_t weight);
+/* After all parameters of the base are listed: list those of the adapters before them. Returns 0 or -ENOMEM. */
+int ash_lora_list_params(struct ash_model *model, struct ash_err *err);
+/* Open the base and read its parameters there. Returns 0, -EINVAL, -ENOMEM or a file's error. */
+int ash_lora_bind_base(struct ash_model *model, struct ash_err *err);
+/* Room for x A^T and its gradient, of max_rows rows. Returns 0, -ENOTSUP or -ENOMEM. */
+int ash_lora_reserve(struct ash_model *model, const struct ash_exec *exec, size_t max_rows, struct ash_err *err);
+
+#endif

@@ -1,0 +1,41 @@
+/* agent - watches one machine: reads its sources, follows its kernel log, judges it, and serves all that over HTTP.
+ * GET /metrics: Prometheus text. GET /v1/verdict: status and findings as JSON. GET /v1/events: the same, as it changes
+ * (server-sent events). GET /v1/board: node and ranks, for the page at GET /. GET /healthz. POST /v1/clear:
+ * the node is good again. */
+#ifndef ASH_OBSERVE_AGENT_AGENT_H
+#define ASH_OBSERVE_AGENT_AGENT_H
+
+#include <stdbool.h>
+#include "ashlar/err.h"
+#include "observe/collect/source.h"
+#include "observe/health/node_state.h"
+
+struct ash_agent;
+
+struct ash_agent_opts {
+    struct ash_host_files source;
+    const char *host; /* address to listen on */
+    int port;         /* 0: any */
+    const char *const *tokens;
+    size_t token_count;
+    const char *admin_token; /* opens POST /v1/clear; NULL: nobody may */
+    const char *kernel_log;  /* NULL: /dev/kmsg below the root; "": none */
+    const char *state_file;  /* NULL: nothing is kept */
+    const char *node;        /* its name */
+    double judge_seconds;    /* between two looks at its own metrics */
+    int64_t gpus;            /* that it must have; negative: not known */
+    /* The status changed, or holds after a start: on the judging thread. reason: the finding that decided. */
+    void (*act)(void *ctx, const struct ash_node_state *state, const struct ash_node_finding *reason);
+    void *ctx;
+};
+
+/* Start. opts is copied, what it points to is borrowed until close. On 0 the caller owns *agent_out. */
+int ash_agent_open(const struct ash_agent_opts *opts, struct ash_agent **agent_out, struct ash_err *err);
+/* Stop all threads and keep the state. NULL is a no-op. */
+void ash_agent_close(struct ash_agent *agent);
+/* The port it listens on. */
+int ash_agent_port(const struct ash_agent *agent);
+/* Append what GET /metrics answers. Any thread. Returns 0 or -ENOMEM. */
+int ash_agent_scrape(struct ash_agent *agent, struct ash_str *out);
+
+#endif

@@ -1,0 +1,237 @@
+/* What collectors share, and the plain ones: files that are read and parsed. */
+#include "observe/collect/collector.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/utsname.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/math.h"
+#include "observe/collect/exposition.h"
+#include "observe/collect/parse.h"
+
+#define NAMES_MAX 10000
+
+int ash_collector_open_plain(const struct ash_host_files *source, void **state_out, struct ash_err *err)
+{
+    (void)err;
+    *state_out = (void *)(uintptr_t)source;
+    return 0;
+}
+
+void ash_collector_close_plain(void *state)
+{
+    (void)state;
+}
+
+/* ---- names ------------------------------------------------------------------------------------------------------- */
+
+int ash_names_add(struct ash_names *names, const char *name)
+{
+    if (names->count >= NAMES_MAX) return -E2BIG;
+    if (names->count == names->capacity) {
+        size_t capacity = ash_max(16, 2 * names->capacity);
+        char **items = realloc(names->items, capacity * sizeof(*items));
+
+        if (items == NULL) return -ENOMEM;
+        names->items = items;
+        names->capacity = capacity;
+    }
+    names->items[names->count] = strdup(name);
+    if (names->items[names->count] == NULL) return -ENOMEM;
+    names->count++;
+    return 0;
+}
+
+static int compare(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+void ash_names_sort(struct ash_names *names)
+{
+    if (names->count > 1) qsort(names->items, names->count, sizeof(*names->items), compare);
+}
+
+void ash_names_fini(struct ash_names *names)
+{
+    for (size_t i = 0; i < names->count; i++)
+        free(names->items[i]);
+    free(names->items);
+    *names = (struct ash_names){0};
+}
+
+static void keep_name(void *ctx, const char *name)
+{
+    ash_names_add(ctx, name);
+}
+
+void ash_names_list(const struct ash_host_files *source, const char *path, struct ash_names *names)
+{
+    ash_host_list(source, path, keep_name, names);
+    ash_names_sort(names);
+}
+
+int ash_devices_add(struct ash_devices *devices, const char *folder, const char *labels)
+{
+    int rc = ash_names_add(&devices->folders, folder);
+
+    if (rc < 0) return rc;
+    rc = ash_names_add(&devices->labels, labels);
+    if (rc < 0) free(devices->folders.items[--devices->folders.count]);
+    return rc;
+}
+
+void ash_devices_fini(struct ash_devices *devices)
+{
+    ash_names_fini(&devices->folders);
+    ash_names_fini(&devices->labels);
+}
+
+void ash_collect_files(const struct ash_host_files *source, const struct ash_sys_file *files, size_t file_count,
+                       const struct ash_devices *devices, struct ash_str *out)
+{
+    char path[PATH_MAX];
+    double value;
+
+    for (size_t f = 0; f < file_count; f++) {
+        bool has_head = false;
+
+        for (size_t d = 0; d < devices->folders.count; d++) {
+            snprintf(path, sizeof(path), "%s/%s", devices->folders.items[d], files[f].file);
+            if (ash_host_number(source, path, &value) < 0) continue;
+            if (!has_head) ash_exp_family(out, files[f].name, files[f].type, files[f].help);
+            has_head = true;
+            ash_exp_value(out, files[f].name, devices->labels.items[d], value * files[f].scale);
+        }
+    }
+}
+
+/* ---- files of /proc ---------------------------------------------------------------------------------------------- */
+
+/* Returns the error of the first file where none could be read. */
+static int parse_all(const struct ash_host_files *source, const struct ash_parser *parsers, size_t count,
+                     struct ash_str *out, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    size_t done = 0;
+    int first = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        int rc = ash_host_read(source, parsers[i].path, &text);
+
+        if (rc == 0 && text.data != NULL) {
+            parsers[i].parse(text.data, out);
+            done++;
+        } else if (first == 0) {
+            first = rc;
+        }
+    }
+    ash_str_fini(&text);
+    return done > 0 || count == 0 ? 0
+                                  : ash_err_set(err, first, "%s cannot be read: %s", parsers[0].path, strerror(-first));
+}
+
+static void add_uname(struct ash_str *out)
+{
+    char labels[ASH_EXP_LABELS_BYTES];
+    struct utsname names;
+
+    if (uname(&names) < 0) return;
+    ash_exp_family(out, "node_uname_info", "gauge", "Labeled system information as provided by the uname system call.");
+    ash_exp_value(out, "node_uname_info",
+                  ash_exp_labels(labels, sizeof(labels), "sysname", names.sysname, "release", names.release, "version",
+                                 names.version, "machine", names.machine, "nodename", names.nodename, "domainname",
+                                 names.domainname, NULL),
+                  1);
+}
+
+static int collect_host(void *state, struct ash_str *out, struct ash_err *err)
+{
+    const struct ash_host_files *source = state;
+    int rc = parse_all(source, ash_parsers_host, ash_parsers_host_count, out, err);
+
+    if (rc < 0) return rc;
+    ash_exp_single(out, "node_time_seconds", "gauge", "System time in seconds since epoch (1970).", ash_clock_wall_s());
+    if (source->root[0] == '\0') add_uname(out);
+    return 0;
+}
+
+/* ---- network interfaces ------------------------------------------------------------------------------------------ */
+
+static const struct ash_sys_file net_files[] = {
+    {"carrier", "node_network_carrier", "gauge", "carrier value of /sys/class/net/<iface>.", 1},
+    {"carrier_changes", "node_network_carrier_changes_total", "counter",
+     "carrier_changes_total value of /sys/class/net/<iface>.", 1},
+    {"carrier_down_count", "node_network_carrier_down_changes_total", "counter",
+     "carrier_down_changes_total value of /sys/class/net/<iface>.", 1},
+    {"carrier_up_count", "node_network_carrier_up_changes_total", "counter",
+     "carrier_up_changes_total value of /sys/class/net/<iface>.", 1},
+    {"mtu", "node_network_mtu_bytes", "gauge", "mtu_bytes value of /sys/class/net/<iface>.", 1},
+    {"speed", "node_network_speed_bytes", "gauge", "speed_bytes value of /sys/class/net/<iface>.", 125000},
+    {"tx_queue_len", "node_network_transmit_queue_length", "gauge",
+     "transmit_queue_length value of /sys/class/net/<iface>.", 1},
+};
+
+static void add_interfaces(const struct ash_host_files *source, struct ash_str *out)
+{
+    struct ash_devices devices = {0};
+    struct ash_names names = {0};
+    char path[PATH_MAX], label[ASH_EXP_LABELS_BYTES], state[32];
+
+    ash_names_list(source, "/sys/class/net", &names);
+    for (size_t i = 0; i < names.count; i++) {
+        snprintf(path, sizeof(path), "/sys/class/net/%s", names.items[i]);
+        ash_devices_add(&devices, path, ash_exp_labels(label, sizeof(label), "device", names.items[i], NULL));
+    }
+    if (devices.folders.count > 0)
+        ash_exp_family(out, "node_network_up", "gauge", "Value is 1 if operstate is 'up', 0 otherwise.");
+    for (size_t i = 0; i < devices.folders.count; i++) {
+        snprintf(path, sizeof(path), "%s/operstate", devices.folders.items[i]);
+        if (ash_host_line(source, path, state, sizeof(state)) == 0)
+            ash_exp_value(out, "node_network_up", devices.labels.items[i], strcmp(state, "up") == 0);
+    }
+    ash_collect_files(source, net_files, ASH_COUNT(net_files), &devices, out);
+    ash_names_fini(&names);
+    ash_devices_fini(&devices);
+}
+
+static int collect_net(void *state, struct ash_str *out, struct ash_err *err)
+{
+    int rc = parse_all(state, ash_parsers_net, ash_parsers_net_count, out, err);
+
+    if (rc == 0) add_interfaces(state, out);
+    return rc;
+}
+
+static int collect_disk(void *state, struct ash_str *out, struct ash_err *err)
+{
+    return parse_all(state, ash_parsers_disk, ash_parsers_disk_count, out, err);
+}
+
+const struct ash_collector_ops ash_collect_host = {.name = "host",
+                                                   .deadline_s = 1,
+                                                   .open = ash_collector_open_plain,
+                                                   .collect = collect_host,
+                                                   .close = ash_collector_close_plain};
+const struct ash_collector_ops ash_collect_net = {.name = "net",
+                                                  .deadline_s = 1,
+                                                  .open = ash_collector_open_plain,
+                                                  .collect = collect_net,
+                                                  .close = ash_collector_close_plain};
+const struct ash_collector_ops ash_collect_disk = {.name = "disk",
+                                                   .deadline_s = 1,
+                                                   .open = ash_collector_open_plain,
+                                                   .collect = collect_disk,
+                                                   .close = ash_collector_close_plain};
+
+const struct ash_collector_ops *const ash_collectors[] = {
+    &ash_collect_host, &ash_collect_net,    &ash_collect_disk, &ash_collect_mounts, &ash_collect_rdma,
+    &ash_collect_jobs, &ash_collect_lustre, &ash_collect_nvme, &ash_collect_gpu,    &ash_collect_pages,
+};
+const size_t ash_collector_count = ASH_COUNT(ash_collectors);

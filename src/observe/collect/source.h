@@ -1,0 +1,37 @@
+/* source - the files that a machine tells about itself in, below a root: "" for this machine, a folder for another's
+ * /proc and /sys (containers, recorded trees). */
+#ifndef ASH_OBSERVE_COLLECT_SOURCE_H
+#define ASH_OBSERVE_COLLECT_SOURCE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/str.h"
+
+struct ash_host_files {
+    const char *root;     /* "" or a folder, without a slash at its end */
+    const char *pages;    /* folder of mapped pages, below no root; NULL: none */
+    const char *nvml;     /* NVIDIA's library; NULL: where the system finds it */
+    const char *gpu_jobs; /* folder of files named by GPU index with a job's id; NULL: none */
+};
+
+/* root and path in buf. Returns buf, or NULL where it is too long. */
+char *ash_host_path(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes);
+/* Read a whole file of at most 4 MiB into text, which it replaces. Returns 0 or a negative errno. */
+int ash_host_read(const struct ash_host_files *source, const char *path, struct ash_str *text);
+/* A file of one number. Returns 0 or a negative errno. */
+int ash_host_number(const struct ash_host_files *source, const char *path, double *value_out);
+/* A file of one line, without its end, into buf. Returns 0 or a negative errno. */
+int ash_host_line(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes);
+/* Call visit with the name of every entry of a folder, in no order, but for those that begin with a dot. */
+void ash_host_list(const struct ash_host_files *source, const char *path, void (*visit)(void *ctx, const char *name),
+                   void *ctx);
+
+/* ---- text -------------------------------------------------------------------------------------------------------- */
+
+/* The next line of text from *cursor, NUL-terminated in place; NULL at the end. */
+char *ash_text_line(char **cursor);
+/* The next word of a line from *cursor, NUL-terminated in place; NULL at the end. */
+char *ash_text_word(char **cursor);
+
+#endif

@@ -1,0 +1,277 @@
+/* A few threads ask all agents in turn, so that one that does not answer holds up few; the page gets what is known. */
+#include "observe/page/board.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/math.h"
+#include "base/thread.h"
+#include "http/http.h"
+#include "observe/fetch.h"
+#include "observe/page/page.h"
+#include "observe/page/run_curves.h"
+#include "observe/rank_steps.h"
+
+#define ASKERS_MAX 16
+#define ANSWER_S 2.0
+#define ANSWER_BYTES_MAX ((size_t)16 << 20)
+#define PERIOD_NS 500000000u
+#define BOARD_BYTES_MAX ((size_t)256 << 20)
+#define STEPS_SHOWN 256
+
+struct asker {
+    struct ash_board *board;
+    size_t first; /* asks agents first, first + askers, ... */
+    pthread_t thread;
+    bool has_thread;
+};
+
+struct ash_board {
+    struct ash_board_opts opts;
+    struct ash_keys_opts keys_opts;
+    struct ash_keys *keys;
+    struct ash_http *http;
+    struct asker askers[ASKERS_MAX];
+    size_t asker_count;
+    pthread_mutex_t lock;
+    pthread_cond_t stopping;
+    bool is_stopping;
+    json_t **answers; /* [agent_count], NULL: none yet or it does not answer */
+    bool *was_asked;
+    struct ash_run_curves *runs; /* [run_count]; one request at a time reads them */
+    pthread_mutex_t runs_lock;
+    char *frozen;
+    size_t frozen_bytes;
+};
+
+/* ---- agents ------------------------------------------------------------------------------------------------------ */
+
+static void ask(struct ash_board *board, size_t index)
+{
+    struct ash_str body = {0};
+    json_t *answer = NULL, *old;
+    char url[512];
+    int rc;
+
+    snprintf(url, sizeof(url), "%s/v1/board", board->opts.agents[index]);
+    rc = ash_fetch(url, board->opts.token, ANSWER_S, ANSWER_BYTES_MAX, &body, NULL);
+    if (rc == 0 && ash_json_parse(body.data != NULL ? body.data : "", body.size_bytes, url, &answer, NULL) < 0)
+        answer = NULL;
+    ash_str_fini(&body);
+    pthread_mutex_lock(&board->lock);
+    old = board->answers[index];
+    board->answers[index] = answer;
+    board->was_asked[index] = true;
+    pthread_mutex_unlock(&board->lock);
+    json_decref(old);
+}
+
+static void *asker_main(void *arg)
+{
+    struct asker *asker = arg;
+    struct ash_board *board = asker->board;
+    bool is_stopping = false;
+
+    while (!is_stopping) {
+        struct timespec deadline = ash_cond_deadline(PERIOD_NS);
+        int rc = 0;
+
+        for (size_t i = asker->first; i < board->opts.agent_count && !is_stopping; i += board->asker_count) {
+            ask(board, i);
+            pthread_mutex_lock(&board->lock);
+            is_stopping = board->is_stopping;
+            pthread_mutex_unlock(&board->lock);
+        }
+        pthread_mutex_lock(&board->lock);
+        while (!board->is_stopping && rc == 0)
+            rc = pthread_cond_timedwait(&board->stopping, &board->lock, &deadline);
+        is_stopping = board->is_stopping;
+        pthread_mutex_unlock(&board->lock);
+    }
+    return NULL;
+}
+
+/* ---- what the page gets ------------------------------------------------------------------------------------------ */
+
+static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks)
+{
+    pthread_mutex_lock(&board->lock);
+    for (size_t i = 0; i < board->opts.agent_count; i++) {
+        const char *address = board->opts.agents[i];
+
+        if (board->answers[i] != NULL) {
+            json_array_extend(nodes, json_object_get(board->answers[i], "nodes"));
+            json_array_extend(ranks, json_object_get(board->answers[i], "ranks"));
+        } else if (board->was_asked[i]) {
+            json_array_append_new(
+                nodes, json_pack("{s:s, s:s, s:[]}", "node", address, "status", "not answering", "findings"));
+        }
+    }
+    pthread_mutex_unlock(&board->lock);
+}
+
+static void add_runs(struct ash_board *board, json_t *runs)
+{
+    pthread_mutex_lock(&board->runs_lock);
+    for (size_t i = 0; i < board->opts.run_count; i++) {
+        ash_run_curves_read(&board->runs[i], NULL);
+        json_array_append_new(runs, ash_run_curves_json(&board->runs[i]));
+    }
+    pthread_mutex_unlock(&board->runs_lock);
+}
+
+static void send_board(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_board *board = ctx;
+    json_t *nodes = json_array(), *ranks = json_array(), *runs = json_array(), *json;
+    struct ash_str body = {0};
+    char *text = NULL;
+
+    if (board->frozen == NULL) {
+        add_agents(board, nodes, ranks);
+        if (board->opts.pages != NULL) ash_rank_steps_json(board->opts.pages, STEPS_SHOWN, ranks);
+        add_runs(board, runs);
+        json = json_pack("{s:O, s:O, s:O}", "nodes", nodes, "ranks", ranks, "runs", runs);
+        text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
+        json_decref(json);
+        if (text != NULL) body = (struct ash_str){text, strlen(text), strlen(text) + 1};
+    } else {
+        ash_str_add(&body, board->frozen, board->frozen_bytes);
+    }
+    json_decref(nodes), json_decref(ranks), json_decref(runs);
+    ash_http_add_header(exchange, "Cache-Control", "no-store");
+    ash_http_respond(exchange, body.data != NULL ? 200 : 503, "application/json", &body);
+}
+
+static void send_refusal(void *ctx, struct ash_http_exchange *exchange, unsigned status, const char *code,
+                         const char *text)
+{
+    struct ash_str body = {0};
+
+    (void)ctx, (void)code;
+    ash_str_addf(&body, "%s\n", text);
+    ash_http_respond(exchange, status, ASH_HTTP_TYPE_TEXT, &body);
+}
+
+static const struct ash_http_route routes[] = {
+    {.method = "GET", .path = "/v1/board", .handle = send_board},
+    {.method = "GET", .path = "/", .handle = ash_board_page_respond, .is_open = true, .is_quick = true},
+};
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static int read_frozen(struct ash_board *board, struct ash_err *err)
+{
+    json_t *json = NULL;
+    int rc;
+
+    if (board->opts.frozen == NULL) return 0;
+    rc = ash_file_read(board->opts.frozen, BOARD_BYTES_MAX, &board->frozen, &board->frozen_bytes, err);
+    if (rc == 0) rc = ash_json_parse(board->frozen, board->frozen_bytes, board->opts.frozen, &json, err);
+    if (rc == 0 && !json_is_array(json_object_get(json, "nodes")))
+        rc = ash_err_set(err, -EINVAL, "%s: this is no board: it has no nodes", board->opts.frozen);
+    json_decref(json);
+    return rc;
+}
+
+static int serve(struct ash_board *board, struct ash_err *err)
+{
+    struct ash_http_opts opts = ash_http_defaults();
+    int rc = ash_keys_open(&board->keys_opts, &board->keys, err);
+
+    if (rc < 0) return rc;
+    opts.host = board->opts.host;
+    opts.port = board->opts.port;
+    opts.connections_max = 64;
+    opts.body_bytes_max = 4096;
+    opts.logs_access = false;
+    opts.keys = board->keys;
+    opts.routes = routes;
+    opts.route_count = ASH_COUNT(routes);
+    opts.refuse = send_refusal;
+    opts.ctx = board;
+    return ash_http_open(&opts, &board->http, err);
+}
+
+static int start_askers(struct ash_board *board, struct ash_err *err)
+{
+    int rc = 0;
+
+    board->asker_count = ash_min(board->opts.agent_count, (size_t)ASKERS_MAX);
+    for (size_t i = 0; i < board->asker_count && rc == 0; i++) {
+        board->askers[i] = (struct asker){.board = board, .first = i};
+        rc = ash_thread_start(&board->askers[i].thread, asker_main, &board->askers[i]);
+        board->askers[i].has_thread = rc == 0;
+    }
+    return rc < 0 ? ash_err_set(err, rc, "cannot start a thread: %s", strerror(-rc)) : 0;
+}
+
+int ash_board_open(const struct ash_board_opts *opts, struct ash_board **board_out, struct ash_err *err)
+{
+    struct ash_board *board = calloc(1, sizeof(*board));
+    int rc;
+
+    if (board == NULL) return ash_err_set(err, -ENOMEM, "no memory for the page");
+    board->opts = *opts;
+    pthread_mutex_init(&board->lock, NULL);
+    pthread_mutex_init(&board->runs_lock, NULL);
+    ash_cond_init(&board->stopping);
+    board->answers = calloc(opts->agent_count + 1, sizeof(*board->answers));
+    board->was_asked = calloc(opts->agent_count + 1, sizeof(*board->was_asked));
+    board->runs = calloc(opts->run_count + 1, sizeof(*board->runs));
+    rc = board->answers != NULL && board->was_asked != NULL && board->runs != NULL
+             ? 0
+             : ash_err_set(err, -ENOMEM, "no memory for the page");
+    for (size_t i = 0; rc == 0 && i < opts->run_count; i++) {
+        ash_run_curves_init(&board->runs[i], opts->runs[i]);
+        rc = ash_run_curves_read(&board->runs[i], err);
+    }
+    if (rc == 0) rc = read_frozen(board, err);
+    if (rc == 0) rc = serve(board, err);
+    if (rc == 0) rc = start_askers(board, err);
+    if (rc < 0) goto fail;
+    *board_out = board;
+    return 0;
+
+fail:
+    ash_board_close(board);
+    return rc;
+}
+
+void ash_board_close(struct ash_board *board)
+{
+    if (board == NULL) return;
+    pthread_mutex_lock(&board->lock);
+    board->is_stopping = true;
+    pthread_cond_broadcast(&board->stopping);
+    pthread_mutex_unlock(&board->lock);
+    for (size_t i = 0; i < board->asker_count; i++)
+        if (board->askers[i].has_thread) pthread_join(board->askers[i].thread, NULL);
+    ash_http_close(board->http);
+    ash_keys_close(board->keys);
+    for (size_t i = 0; board->answers != NULL && i < board->opts.agent_count; i++)
+        json_decref(board->answers[i]);
+    for (size_t i = 0; board->runs != NULL && i < board->opts.run_count; i++)
+        ash_run_curves_fini(&board->runs[i]);
+    free(board->answers);
+    free(board->was_asked);
+    free(board->runs);
+    free(board->frozen);
+    pthread_cond_destroy(&board->stopping);
+    pthread_mutex_destroy(&board->lock);
+    pthread_mutex_destroy(&board->runs_lock);
+    free(board);
+}
+
+int ash_board_port(const struct ash_board *board)
+{
+    return ash_http_port(board->http);
+}

@@ -1,0 +1,30 @@
+/* board - what the page shows of many things at once: agents that are asked every second, runs whose logs grow, ranks
+ * on this machine, or a file. */
+#ifndef ASH_OBSERVE_PAGE_BOARD_H
+#define ASH_OBSERVE_PAGE_BOARD_H
+
+#include <stddef.h>
+#include "ashlar/err.h"
+
+struct ash_board;
+
+struct ash_board_opts {
+    const char *host;
+    int port;                  /* 0: any */
+    const char *const *agents; /* HOST:PORT */
+    size_t agent_count;
+    const char *token;       /* of the agents; NULL: none */
+    const char *const *runs; /* folders */
+    size_t run_count;
+    const char *pages;  /* folder of ranks on this machine; NULL: none */
+    const char *frozen; /* a board as JSON, instead of everything else; NULL: none */
+};
+
+/* Serve the page and ask agents. opts is copied, what it points to is borrowed until close. */
+int ash_board_open(const struct ash_board_opts *opts, struct ash_board **board_out, struct ash_err *err);
+/* NULL is a no-op. */
+void ash_board_close(struct ash_board *board);
+/* The port it listens on. */
+int ash_board_port(const struct ash_board *board);
+
+#endif

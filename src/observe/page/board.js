@@ -1,0 +1,190 @@
+"use strict";
+/* The page of `ashlar agent` and `ashlar dash`. Text from nodes is only ever set as text, so it cannot become HTML. */
+const find = (id) => document.getElementById(id);
+const make = (tag, text, name) => { const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (name) e.className = name; return e; };
+const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
+const token = new URLSearchParams(location.hash.slice(1)).get("token");
+const headers = token ? { Authorization: "Bearer " + token } : {};
+let board = { nodes: [], ranks: [], runs: [] }, at = 0, opened = null, heard = 0;
+
+const kind = (status) => status === "healthy" ? "healthy" : status === "doubtful" ? "doubtful" : status === "to be checked" ? "tocheck" : status.startsWith("drain") ? "drain" : "gone";
+const paint = { healthy: "good", doubtful: "doubt", tocheck: "check", drain: "out", gone: "quiet" };
+const span = (s) => s < 90 ? Math.round(s) + " s" : s < 5400 ? Math.round(s / 60) + " min" : s < 172800 ? Math.round(s / 3600) + " h" : Math.round(s / 86400) + " d";
+const ago = (s) => span(Math.max(0, Date.now() / 1000 - s)) + " ago";
+const short = (v) => v === null || v === undefined ? "-" : Math.abs(v) >= 1e6 ? (v / 1e6).toFixed(2) + "M" : Math.abs(v) >= 1e4 ? (v / 1e3).toFixed(1) + "k" : Math.abs(v) >= 100 ? v.toFixed(0) : v.toPrecision(3);
+
+/* A canvas as sharp as the screen. */
+function fit(canvas, height) {
+    const width = Math.max(1, canvas.parentElement.clientWidth), ratio = devicePixelRatio || 1;
+    canvas.style.height = height + "px";
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+        canvas.width = Math.round(width * ratio);
+        canvas.height = Math.round(height * ratio);
+    }
+    const g = canvas.getContext("2d");
+    g.setTransform(ratio, 0, 0, ratio, 0, 0);
+    g.clearRect(0, 0, width, height);
+    return [g, width];
+}
+
+let cell = 14, columns = 1;
+function drawNodes() {
+    const nodes = board.nodes, canvas = find("nodes"), room = canvas.parentElement.clientWidth;
+    cell = nodes.length > 4000 ? 6 : nodes.length > 600 ? 9 : nodes.length > 60 ? 14 : 22;
+    columns = Math.max(1, Math.floor(room / cell));
+    const [g] = fit(canvas, Math.max(cell, Math.ceil(nodes.length / columns) * cell));
+    const colors = Object.fromEntries(Object.entries(paint).map(([k, v]) => [k, color(v)]));
+    nodes.forEach((node, i) => {
+        g.fillStyle = colors[kind(node.status)];
+        g.fillRect((i % columns) * cell, Math.floor(i / columns) * cell, cell - (cell > 8 ? 2 : 1), cell - (cell > 8 ? 2 : 1));
+    });
+    if (document.activeElement === canvas && nodes.length) {
+        g.strokeStyle = color("ink");
+        g.lineWidth = 2;
+        g.strokeRect((at % columns) * cell, Math.floor(at / columns) * cell, cell - 2, cell - 2);
+    }
+    const counts = {};
+    for (const node of nodes) counts[node.status] = (counts[node.status] || 0) + 1;
+    find("legend").replaceChildren(...Object.entries(counts).flatMap(([status, n]) => [make("span", "", "key " + kind(status)), document.createTextNode(n + " " + status)]));
+}
+
+function drawNode() {
+    const node = board.nodes.find((n) => n.node === opened), box = find("node");
+    if (!node) { box.replaceChildren(); return; }
+    const list = make("dl");
+    const row = (name, value) => list.append(make("dt", name), make("dd", value));
+    row("node", node.node);
+    row("status", node.status + (node.since ? ", for " + span(Date.now() / 1000 - node.since) : ""));
+    if (node.kernel_log) row("kernel log", node.kernel_log);
+    for (const f of node.findings || []) if (f.active) row(f.layer, f.key + ": " + f.means);
+    box.replaceChildren(list);
+}
+
+function drawAlerts() {
+    const items = [];
+    for (const node of board.nodes)
+        for (const f of node.findings || []) {
+            if (!f.active || (f.remedy === "watch" && node.status === "healthy")) continue;
+            const item = make("li", undefined, ["reset", "reboot", "replace"].includes(f.remedy) ? "out" : "");
+            item.append(make("strong", node.node + ": " + f.means), make("small", f.evidence), make("small", f.layer + ", " + f.source + ", " + f.count + " times, since " + ago(f.since) + "; " + (f.remedy === "watch" ? "watch it" : f.remedy)));
+            items.push([f.remedy === "watch" ? 1 : 0, item]);
+        }
+    items.sort((a, b) => a[0] - b[0]);
+    find("alert-list").replaceChildren(...items.slice(0, 50).map((i) => i[1]));
+    find("no-alerts").hidden = items.length > 0;
+}
+
+const median = (list) => { const s = [...list].sort((a, b) => a - b); return s.length ? s[(s.length - 1) >> 1] : 0; };
+function drawRanks() {
+    const ranks = board.ranks.filter((r) => r.steps.length), section = find("ranks");
+    section.hidden = ranks.length === 0;
+    if (!ranks.length) return;
+    const last = Math.max(...ranks.map((r) => r.steps[r.steps.length - 1][0])), shown = 240, first = Math.max(1, last - shown + 1);
+    const own = ranks.map((r) => new Map(r.steps.map((s) => [s[0], s[1] + s[2]])));
+    const row = Math.max(3, Math.min(20, Math.floor(320 / ranks.length)));
+    const [g, width] = fit(find("heat"), row * ranks.length), w = width / (last - first + 1);
+    for (let step = first; step <= last; step++) {
+        const middle = median(own.map((o) => o.get(step)).filter((v) => v !== undefined)) || 1;
+        own.forEach((o, i) => {
+            const v = o.get(step);
+            if (v === undefined) return;
+            const late = Math.min(1, Math.max(0, (v / middle - 1) * 2.5));
+            g.globalAlpha = 0.15 + 0.85 * late;
+            g.fillStyle = late > 0.2 ? color("out") : color("mark");
+            g.fillRect((step - first) * w, i * row, Math.max(1, w - 0.3), row - 1);
+        });
+    }
+    g.globalAlpha = 1;
+    const table = make("table"), head = make("tr");
+    for (const t of ["rank", "step", "own ms", "data", "comm", "idle", "between", ""]) head.append(make("th", t));
+    const top = make("thead");
+    top.append(head);
+    table.append(top);
+    const body = make("tbody");
+    for (const r of ranks.slice(0, 64)) {
+        const recent = r.steps.slice(-20), mean = (i) => recent.reduce((sum, s) => sum + s[i], 0) / recent.length, line = make("tr");
+        line.append(make("td", r.rank + (r.run ? " of " + r.run : "")), make("td", recent[recent.length - 1][0]));
+        for (const i of [1, 2, 3, 4, 5]) line.append(make("td", mean(i).toFixed(1)));
+        line.append(make("td", r.alive ? "" : "ended"));
+        body.append(line);
+    }
+    table.append(body);
+    const box = make("div", undefined, "scroll");
+    box.append(table);
+    find("rank-table").replaceChildren(box);
+}
+
+/* A line through points, at most one for each pixel: the least and the most of each column. */
+function chart(points, label) {
+    const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS(svg.namespaceURI, "path"), text = document.createElementNS(svg.namespaceURI, "text");
+    svg.setAttribute("viewBox", "0 0 600 130");
+    svg.setAttribute("preserveAspectRatio", "none");
+    const good = points.filter((p) => Number.isFinite(p[1]));
+    text.setAttribute("x", 2); text.setAttribute("y", 11);
+    text.textContent = label + (good.length ? " " + short(good[good.length - 1][1]) : "");
+    svg.append(text);
+    if (good.length < 2) return svg;
+    const x0 = good[0][0], x1 = good[good.length - 1][0], ys = good.map((p) => p[1]), low = ys.reduce((a, b) => Math.min(a, b)), high = ys.reduce((a, b) => Math.max(a, b));
+    const parts = [];
+    for (const [x, y] of good) parts.push(((x - x0) / (x1 - x0 || 1) * 600).toFixed(1) + " " + (126 - (y - low) / (high - low || 1) * 108).toFixed(1));
+    path.setAttribute("d", "M" + parts.join("L"));
+    svg.append(path);
+    return svg;
+}
+
+function drawRuns() {
+    find("runs").hidden = board.runs.length === 0;
+    find("run-list").replaceChildren(...board.runs.map((run) => {
+        const box = make("article");
+        box.append(make("h3", run.name), make("p", run.summary || ""));
+        const names = ["compute", "data", "communication", "idle", "other"], sum = (run.parts || []).reduce((a, b) => a + b, 0);
+        if (sum > 0) {
+            const bar = make("div", undefined, "parts");
+            run.parts.forEach((v, i) => { const p = make("span", undefined, "p" + i); p.style.flex = String(v / sum); p.title = names[i] + " " + (100 * v / sum).toFixed(0) + " %"; bar.append(p); });
+            box.append(bar, make("p", run.parts.map((v, i) => names[i] + " " + (100 * v / sum).toFixed(0) + " %").join(", ")));
+        }
+        for (const [key, label] of [["loss", "loss"], ["valid", "validation loss"], ["tokens_s", "tokens/s"], ["norm", "gradient norm"], ["lr", "learning rate"]])
+            if ((run[key] || []).length > 1) box.append(chart(run[key], label));
+        return box;
+    }));
+}
+
+function draw() {
+    const out = board.nodes.filter((n) => kind(n.status) === "drain").length, gone = board.nodes.filter((n) => kind(n.status) === "gone").length;
+    find("summary").textContent = board.nodes.length + (board.nodes.length === 1 ? " node" : " nodes") + (out ? ", " + out + " to drain" : "") + (gone ? ", " + gone + " not answering" : "") + (board.ranks.length ? ", " + board.ranks.length + " ranks" : "");
+    find("cluster").hidden = board.nodes.length === 0;
+    if (opened === null && board.nodes.length === 1) opened = board.nodes[0].node;
+    drawAlerts(); drawNodes(); drawNode(); drawRanks(); drawRuns();
+    document.body.dataset.ready = "yes";
+}
+
+const nodes = find("nodes");
+function open() { if (board.nodes[at]) { opened = board.nodes[at].node; drawNode(); } drawNodes(); }
+nodes.addEventListener("click", (e) => { const i = Math.floor(e.offsetY / cell) * columns + Math.floor(e.offsetX / cell); if (board.nodes[i]) { at = i; open(); } });
+nodes.addEventListener("keydown", (e) => {
+    const move = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Home: -at, End: board.nodes.length - 1 - at }[e.key];
+    if (e.key === "Enter" || e.key === " ") open();
+    else if (move !== undefined) { at = Math.min(board.nodes.length - 1, Math.max(0, at + move)); drawNodes(); }
+    else return;
+    e.preventDefault();
+});
+nodes.addEventListener("focus", drawNodes);
+nodes.addEventListener("blur", drawNodes);
+addEventListener("resize", draw);
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+
+async function follow() {
+    try {
+        const response = await fetch("v1/board", { headers, cache: "no-store" });
+        if (!response.ok) throw new Error(response.status === 401 ? "a token is needed: add #token=... to the address" : "the server answered " + response.status);
+        board = await response.json();
+        heard = Date.now();
+        find("age").textContent = "";
+        draw();
+    } catch (error) {
+        find("age").textContent = (heard ? "last heard " + ago(heard / 1000) + ": " : "") + error.message;
+    }
+    setTimeout(follow, 500);
+}
+const frozen = find("frozen").textContent.trim();
+if (frozen) { board = JSON.parse(frozen); draw(); } else follow();

@@ -1,0 +1,25 @@
+/* supervisor - the processes of one node of a job, from their start to their end, however they end. It knows nobody
+ * above it: this machine, Slurm and Kubernetes start it once per node. */
+#ifndef ASH_ORCHESTRATE_NODE_SUPERVISOR_H
+#define ASH_ORCHESTRATE_NODE_SUPERVISOR_H
+
+#include <stddef.h>
+#include "ashlar/err.h"
+#include "orchestrate/node/process.h"
+
+struct ash_supervisor {
+    struct ash_process_job job;
+    size_t first_rank, count; /* the ranks that are started here */
+    double grace_s;           /* between a failure, or being told to stop, and the end by force */
+    size_t least; /* processes here that may go on by themselves when others are lost; 0: the first failure ends all */
+    size_t restarts;    /* times that all are started again after all have failed; only where count is the world */
+    char *const *again; /* words of those later starts; NULL: job.argv */
+};
+
+/* Run until all have ended. Returns the exit code: 0 where those that were left ended well; else that of the process
+ * that failed first (128 + signal for one that was killed); 128 + signal where the supervisor itself was told to stop
+ * and they did not say otherwise (75: saved and stopped); or a negative errno where they could not be started. Installs
+ * ash_interrupt: Ctrl-C, SIGTERM and SIGHUP are passed on to all as SIGTERM. */
+int ash_supervise(const struct ash_supervisor *supervisor, struct ash_err *err);
+
+#endif

@@ -1,0 +1,269 @@
+/* Schedulers are told through their own commands, which have the rights and the settings of the machine. */
+#include "orchestrate/node_action.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/socket.h"
+
+#define OUTPUT_BYTES_MAX ((size_t)16 << 20)
+#define WORDS_MAX 16
+
+extern char **environ;
+
+/* A command and what it said. */
+struct command {
+    const char *words[WORDS_MAX];
+};
+
+/* ---- running ----------------------------------------------------------------------------------------------------- */
+
+/* Read what a child writes until it ends or the deadline. Returns 0 or -ETIMEDOUT. */
+static int read_output(int fd, uint64_t deadline_ns, struct ash_str *output)
+{
+    char block[4096];
+
+    for (;;) {
+        struct pollfd entry = {.fd = fd, .events = POLLIN};
+        int count = poll(&entry, 1, ash_deadline_ms(deadline_ns));
+        ssize_t got;
+
+        if (count == 0) return -ETIMEDOUT;
+        if (count < 0 && errno == EINTR) continue;
+        got = read(fd, block, sizeof(block));
+        if (got <= 0) return 0;
+        if (output->size_bytes < OUTPUT_BYTES_MAX) ash_str_add(output, block, (size_t)got);
+    }
+}
+
+static int start(const struct command *command, char *const *environment, int write_fd, pid_t *child_out)
+{
+    posix_spawn_file_actions_t actions;
+    posix_spawnattr_t attributes;
+    sigset_t none;
+    int rc;
+
+    sigemptyset(&none);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_addopen(&actions, 0, "/dev/null", O_RDONLY, 0);
+    posix_spawn_file_actions_adddup2(&actions, write_fd, 1);
+    posix_spawn_file_actions_adddup2(&actions, write_fd, 2);
+    posix_spawnattr_init(&attributes);
+    posix_spawnattr_setsigmask(&attributes, &none);
+    posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETPGROUP);
+    rc = posix_spawnp(child_out, command->words[0], &actions, &attributes, (char *const *)(uintptr_t)command->words,
+                      environment != NULL ? environment : environ);
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+    return -rc;
+}
+
+/* Run a command of its own process group, `seconds` at most. Returns 0 where it ended with 0. */
+static int run(const struct command *command, char *const *environment, double seconds, struct ash_str *output,
+               struct ash_err *err)
+{
+    int pipe_fds[2], status = 0, rc;
+    pid_t child = 0;
+
+    if (pipe2(pipe_fds, O_CLOEXEC) < 0) return ash_err_set(err, -errno, "no pipe: %s", strerror(errno));
+    rc = start(command, environment, pipe_fds[1], &child);
+    close(pipe_fds[1]);
+    if (rc < 0) {
+        close(pipe_fds[0]);
+        return ash_err_set(err, rc, "%s cannot be started: %s", command->words[0], strerror(-rc));
+    }
+    rc = read_output(pipe_fds[0], ash_deadline_in(seconds), output);
+    close(pipe_fds[0]);
+    if (rc < 0) kill(-child, SIGKILL);
+    while (waitpid(child, &status, 0) < 0 && errno == EINTR)
+        ;
+    if (rc < 0) return ash_err_set(err, rc, "%s took more than %g s and was stopped", command->words[0], seconds);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return 0;
+    return ash_err_set(err, -EIO, "%s failed: %.200s", command->words[0], output->data != NULL ? output->data : "");
+}
+
+/* ---- Slurm ------------------------------------------------------------------------------------------------------- */
+
+/* HyperPod acts on exactly these words. */
+static const char *slurm_reason(enum ash_node_fate fate)
+{
+    return fate == ASH_FATE_REPLACE  ? "Reason=Action:Replace"
+           : fate == ASH_FATE_REBOOT ? "Reason=Action:Reboot"
+                                     : "Reason=ashlar:reset";
+}
+
+/* How many nodes there are, and how many are out without this one. */
+static int count_slurm(const struct ash_node_action_opts *opts, const char *node, size_t *nodes_out, size_t *out_out,
+                       struct ash_err *err)
+{
+    struct command list = {{"sinfo", "-h", "-N", "-o", "%N %T", NULL}};
+    struct ash_str output = {0};
+    char *line, *last = NULL, before[256] = "";
+    int rc = run(&list, NULL, opts->seconds, &output, err);
+
+    *nodes_out = *out_out = 0;
+    line = rc == 0 && output.data != NULL ? strtok_r(output.data, "\n", &last) : NULL;
+    for (; line != NULL; line = strtok_r(NULL, "\n", &last)) {
+        char name[256], state[64];
+
+        /* sorted by node; one of several partitions comes several times */
+        if (sscanf(line, "%255s %63s", name, state) != 2 || strcmp(name, before) == 0) continue;
+        snprintf(before, sizeof(before), "%s", name);
+        (*nodes_out)++;
+        *out_out += strcmp(name, node) != 0 && (strstr(state, "drain") != NULL || strstr(state, "down") != NULL);
+    }
+    ash_str_fini(&output);
+    return rc;
+}
+
+static int run_slurm(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
+                     struct ash_err *err)
+{
+    char name[300];
+    struct command drain = {{"scontrol", "update", name, "State=DRAIN", slurm_reason(fate), NULL}};
+    struct command resume = {{"scontrol", "update", name, "State=RESUME", NULL}};
+    struct ash_str output = {0};
+    size_t nodes = 0, out = 0;
+    int rc = 0;
+
+    snprintf(name, sizeof(name), "NodeName=%s", node);
+    if (fate != ASH_FATE_KEEP) rc = count_slurm(opts, node, &nodes, &out, err);
+    if (rc == 0 && fate != ASH_FATE_KEEP && (double)(out + 1) > opts->share_max * (double)nodes && nodes > 0)
+        rc = ash_err_set(err, -EBUSY, "%zu of %zu nodes are out already, and %.3g of all may be: node %s stays", out,
+                         nodes, opts->share_max, node);
+    if (rc == 0) rc = run(fate == ASH_FATE_KEEP ? &resume : &drain, NULL, opts->seconds, &output, err);
+    ash_str_fini(&output);
+    return rc;
+}
+
+/* ---- Kubernetes -------------------------------------------------------------------------------------------------- */
+
+#define LABEL "sagemaker.amazonaws.com/"
+
+int ash_node_action_patch(enum ash_node_fate fate, const char *reason, struct ash_str *patch)
+{
+    const char *health = fate == ASH_FATE_KEEP      ? "Schedulable"
+                         : fate == ASH_FATE_REBOOT  ? "UnschedulablePendingReboot"
+                         : fate == ASH_FATE_REPLACE ? "UnschedulablePendingReplacement"
+                                                    : "Unschedulable";
+    json_t *taints = fate == ASH_FATE_KEEP ? json_array()
+                                           : json_pack("[{s:s, s:s, s:s}]", "key", "ashlar.dev/unhealthy", "value",
+                                                       fate == ASH_FATE_REPLACE  ? "replace"
+                                                       : fate == ASH_FATE_REBOOT ? "reboot"
+                                                                                 : "reset",
+                                                       "effect", "NoSchedule");
+    json_t *json = json_pack("{s:{s:{s:s}, s:{s:s}}, s:{s:o}}", "metadata", "labels", LABEL "node-health-status",
+                             health, "annotations", "ashlar.dev/reason", reason, "spec", "taints", taints);
+    char *text = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+    int rc = text != NULL ? ash_str_adds(patch, text) : -ENOMEM;
+
+    free(text);
+    json_decref(json);
+    return rc;
+}
+
+static int run_kubernetes(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
+                          const char *reason, struct ash_err *err)
+{
+    struct ash_str patch = {0}, output = {0};
+    int rc = ash_node_action_patch(fate, reason, &patch);
+
+    if (rc == 0) {
+        struct command command = {{"kubectl", "patch", "node", node, "--type=merge", "-p", patch.data, NULL}};
+
+        rc = run(&command, NULL, opts->seconds, &output, err);
+    } else {
+        ash_err_set(err, rc, "no memory for a patch");
+    }
+    ash_str_fini(&patch);
+    ash_str_fini(&output);
+    return rc;
+}
+
+/* ---- any command ------------------------------------------------------------------------------------------------- */
+
+static const char *fate_name(enum ash_node_fate fate)
+{
+    static const char *const names[] = {"keep", "reset", "reboot", "replace"};
+
+    return names[fate];
+}
+
+static int run_command(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
+                       const char *reason, struct ash_err *err)
+{
+    struct ash_str node_text = {0}, fate_text = {0}, reason_text = {0}, output = {0};
+    struct command command = {{"sh", "-c", opts->command, NULL}};
+    size_t count = 0;
+    char **all;
+    int rc;
+
+    while (environ[count] != NULL)
+        count++;
+    all = calloc(count + 4, sizeof(*all));
+    ash_str_addf(&node_text, "NODE=%s", node);
+    ash_str_addf(&fate_text, "FATE=%s", fate_name(fate));
+    ash_str_addf(&reason_text, "REASON=%s", reason);
+    rc = all != NULL && reason_text.data != NULL ? 0 : ash_err_set(err, -ENOMEM, "no memory for a command");
+    if (rc == 0) {
+        memcpy(all, environ, count * sizeof(*all));
+        all[count] = node_text.data;
+        all[count + 1] = fate_text.data;
+        all[count + 2] = reason_text.data;
+        rc = run(&command, all, opts->seconds, &output, err);
+    }
+    free(all);
+    ash_str_fini(&node_text), ash_str_fini(&fate_text), ash_str_fini(&reason_text), ash_str_fini(&output);
+    return rc;
+}
+
+/* ---- all --------------------------------------------------------------------------------------------------------- */
+
+int ash_node_action_run(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
+                        const char *reason, struct ash_err *err)
+{
+    switch (opts->scheduler) {
+    case ASH_SCHEDULER_SLURM:
+        return run_slurm(opts, node, fate, err);
+    case ASH_SCHEDULER_KUBERNETES:
+        return run_kubernetes(opts, node, fate, reason, err);
+    case ASH_SCHEDULER_COMMAND:
+        return run_command(opts, node, fate, reason, err);
+    default:
+        return ash_err_set(err, -EINVAL, "no scheduler is set: --scheduler slurm, kubernetes or command");
+    }
+}
+
+int ash_node_action_describe(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
+                             const char *reason, struct ash_str *text)
+{
+    struct ash_str patch = {0};
+    int rc;
+
+    switch (opts->scheduler) {
+    case ASH_SCHEDULER_SLURM:
+        return ash_str_addf(text, "scontrol update NodeName=%s %s %s\n", node,
+                            fate == ASH_FATE_KEEP ? "State=RESUME" : "State=DRAIN",
+                            fate == ASH_FATE_KEEP ? "" : slurm_reason(fate));
+    case ASH_SCHEDULER_KUBERNETES:
+        rc = ash_node_action_patch(fate, reason, &patch);
+        if (rc == 0) rc = ash_str_addf(text, "kubectl patch node %s --type=merge -p '%s'\n", node, patch.data);
+        ash_str_fini(&patch);
+        return rc;
+    case ASH_SCHEDULER_COMMAND:
+        return ash_str_addf(text, "NODE=%s FATE=%s REASON='%s' sh -c '%s'\n", node, fate_name(fate), reason,
+                            opts->command);
+    default:
+        return ash_str_addf(text, "node %s: %s (%s)\n", node, fate_name(fate), reason);
+    }
+}

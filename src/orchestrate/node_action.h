@@ -1,0 +1,34 @@
+/* node_action - takes a node out of service, and tells a scheduler why: Slurm's drain with HyperPod's reasons, a
+ * Kubernetes taint with its condition and labels, or any command. Nothing is done beyond a share of the cluster. */
+#ifndef ASH_ORCHESTRATE_NODE_ACTION_H
+#define ASH_ORCHESTRATE_NODE_ACTION_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "ashlar/err.h"
+#include "base/str.h"
+
+enum ash_scheduler { ASH_SCHEDULER_NONE, ASH_SCHEDULER_SLURM, ASH_SCHEDULER_KUBERNETES, ASH_SCHEDULER_COMMAND };
+
+/* What is to be done with the node. */
+enum ash_node_fate { ASH_FATE_KEEP, ASH_FATE_RESET, ASH_FATE_REBOOT, ASH_FATE_REPLACE };
+
+struct ash_node_action_opts {
+    enum ash_scheduler scheduler;
+    const char *command; /* of ASH_SCHEDULER_COMMAND: run by sh with NODE, FATE and REASON in its environment */
+    double share_max;    /* of the cluster's nodes that may be out at once, this one included */
+    double seconds;      /* that a command may take */
+};
+
+/* The command lines that would be run, one a line, into text: for a dry run and for logs. */
+int ash_node_action_describe(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
+                             const char *reason, struct ash_str *text);
+/* Do it. Returns 0, -EBUSY (as many nodes as may be out are out), -ETIMEDOUT or another negative errno with what the
+ * command said. */
+int ash_node_action_run(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
+                        const char *reason, struct ash_err *err);
+/* The JSON merge patch for a Kubernetes node: taint, condition, HyperPod's labels; fate ASH_FATE_KEEP takes them away.
+ * Returns 0 or -ENOMEM. */
+int ash_node_action_patch(enum ash_node_fate fate, const char *reason, struct ash_str *patch);
+
+#endif

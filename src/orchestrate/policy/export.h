@@ -1,0 +1,16 @@
+/* export - a policy in the words of the schedulers that people run, and what those cannot say. */
+#ifndef ASH_ORCHESTRATE_POLICY_EXPORT_H
+#define ASH_ORCHESTRATE_POLICY_EXPORT_H
+
+#include "base/str.h"
+#include "infra/topology/topology.h"
+#include "orchestrate/policy/conf.h"
+
+enum ash_policy_target { ASH_POLICY_SLURM, ASH_POLICY_KUEUE, ASH_POLICY_VOLCANO, ASH_POLICY_KAI };
+
+/* Append the configuration: slurm.conf lines and sacctmgr commands, or YAML documents. Lines that begin with "# not
+ * expressed:" say what is missing. Returns 0 or -ENOMEM. */
+int ash_policy_export(const struct ash_policy_conf *conf, const struct ash_topology *topology,
+                      enum ash_policy_target target, struct ash_str *text);
+
+#endif

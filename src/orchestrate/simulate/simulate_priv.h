@@ -1,0 +1,24 @@
+/* What the files of the simulation share. */
+#ifndef ASH_ORCHESTRATE_SIMULATE_PRIV_H
+#define ASH_ORCHESTRATE_SIMULATE_PRIV_H
+
+#include "orchestrate/simulate/simulate.h"
+
+/* A job of the trace on its way. */
+struct ash_simulate_run {
+    float wait_s;        /* in all, until now */
+    float since_s;       /* it waits or runs since: seconds after its submission */
+    float left_s;        /* of work */
+    float slow;          /* how much its place slows it */
+    int32_t number;      /* in the policy; -1: it is over, or was refused */
+    uint32_t generation; /* of its end event */
+    bool is_running, has_started, must_restart;
+};
+
+/* What the policy is asked for. */
+struct ash_policy_job ash_simulate_request(const struct ash_simulate_opts *opts, size_t index);
+/* Waits by size, class and queue, from what runs say. Returns 0 or -ENOMEM. */
+int ash_simulate_count(const struct ash_simulate_opts *opts, const struct ash_simulate_run *runs,
+                       struct ash_simulate_report *report);
+
+#endif

@@ -1,0 +1,46 @@
+/* rows - conversations and texts as token ids with a mark on those that are learned. TRL's columns: "text", "messages"
+ * (with "tools"), "prompt" and "completion", and for pairs "chosen" and "rejected" (with or without "prompt"), each a
+ * text or a list of messages. Rendering is the model's own template; marks come from its {% generation %} blocks, or,
+ * where it has none, from the difference between renderings with and without an answer. */
+#ifndef ASH_POST_CHAT_ROWS_H
+#define ASH_POST_CHAT_ROWS_H
+
+#include <jansson.h>
+#include "ashlar/err.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+#include "train/data/examples.h"
+
+/* What rendering needs; borrowed. */
+struct ash_chat_reader {
+    const struct ash_tokenizer *tokenizer;
+    const struct ash_chat_template *template; /* NULL: only texts can be read; template_why says why */
+    const char *template_why;
+    int32_t eos_id; /* ends a text, and a completion; -1: nothing does */
+};
+
+/* An example under construction. Zero-initialise, free with ash_chat_row_fini. */
+struct ash_chat_row {
+    struct ash_ids ids;
+    uint8_t *marks; /* [ids.count] */
+    size_t mark_capacity;
+};
+/* Free it and leave it empty. */
+void ash_chat_row_fini(struct ash_chat_row *row);
+
+/* Does the object hold a pair? */
+bool ash_chat_is_pair(const json_t *object);
+/* The example of one object, into row (emptied first). -EINVAL names the column, the turn or the role that is wrong, and
+ * says so where nothing would be learned. */
+int ash_chat_read(const struct ash_chat_reader *reader, const json_t *object, struct ash_chat_row *row,
+                  struct ash_err *err);
+/* The two examples of a pair. *margin_out gets its "margin", or NaN. */
+int ash_chat_read_pair(const struct ash_chat_reader *reader, const json_t *object, struct ash_chat_row *chosen,
+                       struct ash_chat_row *rejected, double *margin_out, struct ash_err *err);
+
+/* Ids of text, and marks on the tokens that spans touch: as transformers' return_assistant_tokens_mask has them.
+ * add_special as ash_tokenizer_encode. */
+int ash_chat_mark(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes, bool add_special,
+                  const struct ash_chat_spans *spans, struct ash_chat_row *row, struct ash_err *err);
+
+#endif

@@ -1,0 +1,27 @@
+/* advantages - what rewards say about answers, with veRL's and TRL's meanings. Pure functions in float64: sums run over
+ * answers in their order. A table has `answers` rows of `width` tokens, row by row; mask is 1 where an answer has a
+ * token. */
+#ifndef ASH_POST_OBJECTIVE_ADVANTAGES_H
+#define ASH_POST_OBJECTIVE_ADVANTAGES_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Of the rewards of groups of answers: minus the group's mean, and with eps > 0 divided by its deviation (n - 1) + eps.
+ * group [count] names each answer's group. A group of one: veRL takes mean 0 and deviation 1 (alone_is_whole), TRL
+ * mean the reward itself, so nothing is learned. */
+void ash_advantages_group(const double *rewards, const int64_t *group, size_t count, double eps, bool alone_is_whole,
+                          double *advantages);
+/* Minus the mean of the others of the group; a group of one keeps its reward. */
+void ash_advantages_rloo(const double *rewards, const int64_t *group, size_t count, double *advantages);
+/* Discounted sums of the tokens' rewards from each token on (returns), whitened over the mask. */
+void ash_advantages_reinforce(const double *rewards, const double *mask, size_t answers, size_t width, double gamma,
+                              double *returns, double *advantages);
+/* (values - mean) / deviation over the mask (n - 1, + 1e-8 under the root); 0 outside of it. */
+void ash_advantages_whiten(const double *values, const double *mask, size_t count, double *whitened);
+/* Generalised advantage estimation; advantages are whitened, returns are not. */
+void ash_advantages_gae(const double *rewards, const double *values, const double *mask, size_t answers, size_t width,
+                        double gamma, double lambda, double *returns, double *advantages);
+
+#endif

@@ -1,0 +1,113 @@
+/* post: the parts of a job, by its method. */
+#include "post/post_priv.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+static int open_sft(struct ash_post *post, struct ash_err *err)
+{
+    return ash_post_open_examples(post, ASH_EXAMPLES_SINGLE, err);
+}
+
+/* Adapters, where the job asks for them: as it describes them, or as a PEFT folder does. */
+static int open_lora(struct ash_post *post, struct ash_err *err)
+{
+    const struct ash_job *job = post->job;
+    const struct ash_job_lora *lora = &job->lora;
+    struct ash_lora_opts opts = {.base_dir = job->model.from,
+                                 .rank = (size_t)lora->rank,
+                                 .alpha = lora->alpha,
+                                 .rslora = lora->rslora,
+                                 .targets = (const char *const *)lora->targets.items,
+                                 .target_count = lora->targets.count,
+                                 .rank_pattern = (const char *const *)lora->rank_pattern.items,
+                                 .rank_pattern_count = lora->rank_pattern.count,
+                                 .saved = (const char *const *)lora->modules_to_save.items,
+                                 .saved_count = lora->modules_to_save.count};
+    int rc;
+
+    if (lora->rank == 0 && lora->adapter == NULL) return 0;
+    if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "lora: adapters of what? give model.from");
+    if (job->mesh.tp > 1 || job->mesh.cp > 1 || job->mesh.ep > 1 || job->mesh.pp > 1)
+        return ash_err_set(err, -ENOTSUP, "lora: adapters are trained with mesh.dp and mesh.fsdp: set tp, cp, pp and ep to 1");
+    if (lora->dropout > 0) return ash_err_set(err, -ENOTSUP, "lora.dropout is not supported: set it to 0");
+    rc = lora->adapter != NULL ? ash_lora_load(lora->adapter, job->model.from, &post->lora, err)
+                               : ash_lora_open(&opts, &post->lora, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "lora");
+    post->parts.lora = post->lora;
+    if (post->screen != NULL)
+        fprintf(post->screen, "adapters  of %zu modules of %s\n", post->lora->count, job->model.from);
+    return 0;
+}
+
+static int open_rl(struct ash_post *post, struct ash_err *err)
+{
+    const struct ash_lora *lora = post->parts.lora;
+    int rc = ash_rl_open(post->job, post->group, post->dir, post->screen, &post->rl, err);
+
+    if (rc < 0) return rc;
+    post->parts = ash_rl_parts(post->rl);
+    post->parts.lora = lora;
+    return 0;
+}
+
+int ash_post_open(const struct ash_job *job, struct ash_group *group, const char *dir, FILE *screen,
+                  struct ash_post **post_out, struct ash_err *err)
+{
+    struct ash_post *post = calloc(1, sizeof(*post));
+    int rc = 0;
+
+    if (post == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    post->job = job;
+    post->group = group;
+    post->dir = dir;
+    post->screen = group == NULL || ash_group_rank(group) == 0 ? screen : NULL;
+    post->weighed_step = UINT64_MAX;
+    rc = open_lora(post, err);
+    if (rc < 0) {
+        ash_post_close(post);
+        return rc;
+    }
+    switch ((enum ash_job_method)job->train.method) {
+    case ASH_METHOD_PRETRAIN:
+        break;
+    case ASH_METHOD_SFT:
+        rc = open_sft(post, err);
+        break;
+    case ASH_METHOD_DPO:
+        rc = ash_post_open_dpo(post, err);
+        break;
+    case ASH_METHOD_REWARD:
+        rc = ash_post_open_reward(post, err);
+        break;
+    case ASH_METHOD_RL:
+        rc = open_rl(post, err);
+        break;
+    }
+    if (rc < 0) {
+        ash_post_close(post);
+        return rc;
+    }
+    *post_out = post;
+    return 0;
+}
+
+void ash_post_close(struct ash_post *post)
+{
+    if (post == NULL) return;
+    ash_packed_close(post->packed);
+    ash_packed_close(post->valid_packed);
+    ash_examples_close(post->train);
+    ash_examples_close(post->valid);
+    free(post->reference);
+    free(post->targets);
+    free(post->units);
+    ash_rl_close(post->rl);
+    ash_lora_close(post->lora);
+    free(post);
+}
+
+const struct ash_trainer_parts *ash_post_parts(const struct ash_post *post)
+{
+    return post->parts.train != NULL || post->parts.lora != NULL ? &post->parts : NULL;
+}

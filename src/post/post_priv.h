@@ -1,0 +1,38 @@
+/* post_priv - the inside of a post-training job, and one opener per method. */
+#ifndef ASH_POST_POST_PRIV_H
+#define ASH_POST_POST_PRIV_H
+
+#include "model/lora.h"
+#include "post/post.h"
+#include "post/rl/rl.h"
+#include "train/data/examples.h"
+
+struct ash_post {
+    const struct ash_job *job;
+    struct ash_group *group;
+    const char *dir;
+    FILE *screen; /* NULL: silent; only on the first rank */
+    struct ash_lora *lora; /* NULL: all weights are trained */
+    struct ash_policy_run *rl;     /* NULL: another method */
+    struct ash_examples *train, *valid;
+    struct ash_packed *packed, *valid_packed;
+    struct ash_source source, valid_source;
+    struct ash_objective objective;
+    struct ash_trainer_parts parts;
+    /* pairs: */
+    double *reference;             /* [examples]: log-probabilities of the answers under the reference; or NULL */
+    double *targets;               /* [examples]: how many targets each has */
+    struct ash_packed_unit *units; /* [ash_packed_units_max]: scratch */
+    uint64_t weighed_step;         /* of step_units; UINT64_MAX: none yet */
+    size_t step_units;             /* pairs in that step */
+    double step_targets;           /* targets of chosen answers in that step */
+};
+
+/* examples.c: open data.train (and data.valid) as packed examples of a kind. */
+int ash_post_open_examples(struct ash_post *post, enum ash_examples_kind kind, struct ash_err *err);
+/* pairs.c: pairs, their objective, and the reference that it compares with. */
+int ash_post_open_dpo(struct ash_post *post, struct ash_err *err);
+/* pairs.c: the same for a reward model. */
+int ash_post_open_reward(struct ash_post *post, struct ash_err *err);
+
+#endif

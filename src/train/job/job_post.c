@@ -1,0 +1,112 @@
+/* job: the settings tables of post-training. */
+#include "train/job/job_post.h"
+
+#include <stddef.h>
+
+#include "base/assert.h"
+
+#define MAX_COUNT 1e15
+
+const char *const ash_job_method_names[] = {"pretrain", "sft", "dpo", "reward", "rl", NULL};
+static const char *const truncate_names[] = {"never", "end", "start", "skip", NULL}; /* as enum ash_truncate */
+static const char *const train_on_names[] = {"assistant", "last", "all", NULL};
+static const char *const dpo_names[] = {"sigmoid", "robust",       "hinge",    "ipo", "orpo",
+                                        "simpo",   "sigmoid_norm", "apo_zero", "nca", NULL};
+static const char *const algorithm_names[] = {"grpo", "rloo", "reinforce++", "ppo", NULL};
+static const char *const rl_loss_names[] = {"token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm", NULL};
+static const char *const ratio_names[] = {"token", "sequence", NULL};
+static const char *const estimator_names[] = {"k1", "k2", "k3", NULL};
+static const char *const kl_in_names[] = {"loss", "reward", NULL};
+
+#define SFT(field) offsetof(struct ash_job_sft, field)
+static const struct ash_opt sft_opts[] = {
+    {"packing", ASH_OPT_BOOL, SFT(packing), "true", "several examples in a sequence, none of which sees another", 0, 0,
+     NULL},
+    {"truncate", ASH_OPT_CHOICE, SFT(truncate), "never",
+     "an example longer than data.seq (half of it for each of a pair): never: an error; else cut, or leave it out", 0,
+     0, truncate_names},
+    {"train_on", ASH_OPT_CHOICE, SFT(train_on), "assistant",
+     "tokens that are learned: what the data marks, only the last such run of each example, or all", 0, 0,
+     train_on_names},
+};
+const struct ash_opt_table ash_job_sft_table = {"sft", "examples (train.method=sft, dpo, reward)", sft_opts,
+                                                ASH_COUNT(sft_opts)};
+
+#define DPO(field) offsetof(struct ash_job_dpo, field)
+static const struct ash_opt dpo_opts[] = {
+    {"loss", ASH_OPT_CHOICE, DPO(loss), "sigmoid", "loss of a pair", 0, 0, dpo_names},
+    {"beta", ASH_OPT_DOUBLE, DPO(beta), "0.1", "how far the policy may leave the reference", 0, 1e6, NULL},
+    {"label_smoothing", ASH_OPT_DOUBLE, DPO(label_smoothing), "0", "share of pairs that are labelled wrong (robust)", 0,
+     0.499999, NULL},
+    {"gamma", ASH_OPT_DOUBLE, DPO(gamma), "0.5", "margin of the rewards (simpo)", 0, 1e6, NULL},
+    {"sft_weight", ASH_OPT_DOUBLE, DPO(sft_weight), "0",
+     "weight of the chosen answers' mean cross-entropy, which is added", 0, 1e6, NULL},
+    {"reference", ASH_OPT_STRING, DPO(reference), NULL,
+     "model folder of the frozen reference; default: what training starts from", 0, 0, NULL},
+};
+const struct ash_opt_table ash_job_dpo_table = {"dpo", "pairs (train.method=dpo)", dpo_opts, ASH_COUNT(dpo_opts)};
+
+#define REWARD(field) offsetof(struct ash_job_reward, field)
+static const struct ash_opt reward_opts[] = {
+    {"center", ASH_OPT_DOUBLE, REWARD(center), "0", "weight of the squared sum of a pair's rewards", 0, 1e6, NULL},
+};
+const struct ash_opt_table ash_job_reward_table = {"reward", "a reward model (train.method=reward)", reward_opts,
+                                                   ASH_COUNT(reward_opts)};
+
+#define LORA(field) offsetof(struct ash_job_lora, field)
+static const struct ash_opt lora_opts[] = {
+    {"rank", ASH_OPT_INT, LORA(rank), "0", "rank of the adapters; 0: none, all weights are trained", 0, 65536, NULL},
+    {"alpha", ASH_OPT_DOUBLE, LORA(alpha), "16", "adapters are multiplied by alpha / rank", 0, 1e9, NULL},
+    {"targets", ASH_OPT_LIST, LORA(targets), "all-linear",
+     "matrices with adapters: names, one regular expression, or all-linear", 0, 0, NULL},
+    {"rslora", ASH_OPT_BOOL, LORA(rslora), "false", "multiply by alpha / sqrt(rank) instead", 0, 0, NULL},
+    {"rank_pattern", ASH_OPT_LIST, LORA(rank_pattern), "", "ranks of some matrices: NAME:RANK", 0, 0, NULL},
+    {"modules_to_save", ASH_OPT_LIST, LORA(modules_to_save), "", "modules that are trained whole", 0, 0, NULL},
+    {"dropout", ASH_OPT_DOUBLE, LORA(dropout), "0", "share of an adapter's inputs that is left out", 0, 0.999, NULL},
+    {"adapter", ASH_OPT_STRING, LORA(adapter), NULL, "PEFT folder to start from", 0, 0, NULL},
+};
+const struct ash_opt_table ash_job_lora_table = {"lora", "adapters instead of whole weights", lora_opts,
+                                                 ASH_COUNT(lora_opts)};
+
+#define RL(field) offsetof(struct ash_job_rl, field)
+static const struct ash_opt rl_opts[] = {
+    {"algorithm", ASH_OPT_CHOICE, RL(algorithm), "grpo", "how rewards become advantages", 0, 0, algorithm_names},
+    {"prompts", ASH_OPT_STRING, RL(prompts), "arithmetic",
+     "JSON lines with prompt and answer; or arithmetic: generated sums", 0, 0, NULL},
+    {"rewards", ASH_OPT_LIST, RL(rewards), "arithmetic", "KIND or KIND:WEIGHT: arithmetic, exact, length, regex=...", 0,
+     0, NULL},
+    {"prompts_per_step", ASH_OPT_INT, RL(prompts_per_step), "32", "prompts in a step", 1, 1e7, NULL},
+    {"samples", ASH_OPT_INT, RL(samples), "8", "answers to each prompt: a group", 1, 1e6, NULL},
+    {"clip", ASH_OPT_DOUBLE, RL(clip), "0.2", "ratios below 1 - clip (above 1 + clip) get no gradient", 0, 1e6, NULL},
+    {"clip_high", ASH_OPT_DOUBLE, RL(clip_high), "0", "the bound above; 0: the same as clip", 0, 1e6, NULL},
+    {"loss", ASH_OPT_CHOICE, RL(loss), "seq-mean-token-mean", "what the loss is a mean of", 0, 0, rl_loss_names},
+    {"ratio", ASH_OPT_CHOICE, RL(ratio), "token", "ratios of tokens, or of whole answers", 0, 0, ratio_names},
+    {"scale_rewards", ASH_OPT_BOOL, RL(scale_rewards), "true", "divide by the deviation in the group", 0, 0, NULL},
+    {"kl_coef", ASH_OPT_DOUBLE, RL(kl_coef), "0", "weight of the divergence from the reference", 0, 1e6, NULL},
+    {"kl_in", ASH_OPT_CHOICE, RL(kl_in), "loss", "where it is added", 0, 0, kl_in_names},
+    {"kl_estimator", ASH_OPT_CHOICE, RL(kl_estimator), "k3", "how it is estimated", 0, 0, estimator_names},
+    {"entropy", ASH_OPT_DOUBLE, RL(entropy), "0", "weight of the entropy, which is made larger", 0, 1e6, NULL},
+    {"epochs", ASH_OPT_INT, RL(epochs), "1", "updates on the answers of a step", 1, 1000, NULL},
+    {"mask_truncated", ASH_OPT_BOOL, RL(mask_truncated), "false", "learn nothing from answers without an end", 0, 0,
+     NULL},
+    {"reference", ASH_OPT_STRING, RL(reference), NULL,
+     "model folder of the frozen reference; default: what training starts from", 0, 0, NULL},
+};
+const struct ash_opt_table ash_job_rl_table = {"rl", "answers and rewards (train.method=rl)", rl_opts,
+                                               ASH_COUNT(rl_opts)};
+
+#define ROLLOUT(field) offsetof(struct ash_job_rollout, field)
+static const struct ash_opt rollout_opts[] = {
+    {"temperature", ASH_OPT_DOUBLE, ROLLOUT(temperature), "1", "of the policy, for sampler and trainer alike", 0.01,
+     100, NULL},
+    {"max_tokens", ASH_OPT_INT, ROLLOUT(max_tokens), "64", "of an answer", 1, 1e7, NULL},
+    {"max_prompt_tokens", ASH_OPT_INT, ROLLOUT(max_prompt_tokens), "64", "of a prompt; a longer one is an error", 1,
+     1e7, NULL},
+    {"lag", ASH_OPT_INT, ROLLOUT(lag), "0", "step s learns from what the weights of step s - lag sampled", 0, 1000,
+     NULL},
+    {"eval_every", ASH_OPT_INT, ROLLOUT(eval_every), "0", "steps between greedy evaluations; 0: never", 0, MAX_COUNT,
+     NULL},
+    {"eval_count", ASH_OPT_INT, ROLLOUT(eval_count), "500", "held-out prompts of an evaluation", 1, 1e9, NULL},
+};
+const struct ash_opt_table ash_job_rollout_table = {"rollout", "how answers are sampled (train.method=rl)",
+                                                    rollout_opts, ASH_COUNT(rollout_opts)};

@@ -1,0 +1,83 @@
+/* job_post - the sections of a job file that belong to post-training: examples, pairs, rewards, answers, adapters. */
+#ifndef ASH_TRAIN_JOB_POST_H
+#define ASH_TRAIN_JOB_POST_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/opts.h"
+
+/* What a run learns from: train.method. */
+enum ash_job_method { ASH_METHOD_PRETRAIN, ASH_METHOD_SFT, ASH_METHOD_DPO, ASH_METHOD_REWARD, ASH_METHOD_RL };
+extern const char *const ash_job_method_names[];
+
+/* Which tokens of an example are learned. */
+enum ash_train_on { ASH_TRAIN_ON_ASSISTANT, ASH_TRAIN_ON_LAST, ASH_TRAIN_ON_ALL };
+
+struct ash_job_sft {
+    bool packing;
+    int truncate; /* enum ash_truncate */
+    int train_on; /* enum ash_train_on */
+};
+
+enum ash_dpo_loss {
+    ASH_DPO_SIGMOID,
+    ASH_DPO_ROBUST,
+    ASH_DPO_HINGE,
+    ASH_DPO_IPO,
+    ASH_DPO_ORPO,
+    ASH_DPO_SIMPO,
+    ASH_DPO_SIGMOID_NORM,
+    ASH_DPO_APO_ZERO,
+    ASH_DPO_NCA,
+};
+
+struct ash_job_dpo {
+    int loss; /* enum ash_dpo_loss */
+    double beta, label_smoothing, gamma, sft_weight;
+    const char *reference; /* NULL: the model that training starts from */
+};
+
+struct ash_job_reward {
+    double center;
+};
+
+struct ash_job_lora {
+    int64_t rank; /* 0: all weights are trained */
+    double alpha, dropout;
+    struct ash_opt_list targets, modules_to_save, rank_pattern;
+    bool rslora;
+    const char *adapter; /* a PEFT folder to start from */
+};
+
+enum ash_rl_algorithm { ASH_RL_GRPO, ASH_RL_RLOO, ASH_RL_REINFORCE, ASH_RL_PPO };
+enum ash_rl_loss { ASH_RL_TOKEN_MEAN, ASH_RL_SEQ_MEAN_TOKEN_MEAN, ASH_RL_SEQ_MEAN_TOKEN_SUM_NORM };
+enum ash_rl_ratio { ASH_RL_RATIO_TOKEN, ASH_RL_RATIO_SEQUENCE };
+enum ash_rl_estimator { ASH_RL_K1, ASH_RL_K2, ASH_RL_K3 };
+enum ash_rl_kl_in { ASH_RL_KL_LOSS, ASH_RL_KL_REWARD };
+
+struct ash_job_rl {
+    int algorithm; /* enum ash_rl_algorithm */
+    const char *prompts;
+    struct ash_opt_list rewards;
+    int64_t prompts_per_step, samples;
+    double clip, clip_high;
+    int loss, ratio; /* enum ash_rl_loss, enum ash_rl_ratio */
+    bool scale_rewards;
+    double kl_coef;
+    int kl_in, kl_estimator; /* enum ash_rl_kl_in, enum ash_rl_estimator */
+    double entropy;
+    int64_t epochs;
+    bool mask_truncated;
+    const char *reference;
+};
+
+struct ash_job_rollout {
+    double temperature;
+    int64_t max_tokens, max_prompt_tokens, lag;
+    int64_t eval_every, eval_count;
+};
+
+extern const struct ash_opt_table ash_job_sft_table, ash_job_dpo_table, ash_job_reward_table, ash_job_lora_table,
+    ash_job_rl_table, ash_job_rollout_table;
+
+#endif

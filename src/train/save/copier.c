@@ -1,0 +1,178 @@
+/* copier: one step waits at most; a newer one takes its turn. */
+#include "train/save/copier.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/metrics.h"
+#include "base/thread.h"
+#include "train/save/place.h"
+
+#define WAITING_NS 1000000000u
+
+ASH_COUNTER(copies_metric, "ashlar_train_copies_total", "Checkpoints copied to further places.");
+ASH_COUNTER(copy_errors_metric, "ashlar_train_copy_errors_total", "Checkpoints that could not be copied.");
+
+struct ash_copier {
+    const struct ash_places *places;
+    pthread_t thread;
+    pthread_mutex_t mutex; /* over all below */
+    pthread_cond_t changed;
+    uint64_t waiting, copying; /* steps; UINT64_MAX: none */
+    size_t waiting_from;
+    bool is_stopping;
+    int rc; /* of the last copy */
+    struct ash_err err;
+    atomic_bool is_given_up;
+};
+
+static int look_up(void *ctx, uint64_t bytes, struct ash_err *err)
+{
+    struct ash_copier *copier = ctx;
+
+    (void)bytes;
+    return atomic_load(&copier->is_given_up) ? ash_err_set(err, -ECANCELED, "the copy was given up") : 0;
+}
+
+/* To one place. */
+static int copy_to(struct ash_copier *copier, struct ash_place *from, size_t index, uint64_t step, struct ash_err *err)
+{
+    const struct ash_places *places = copier->places;
+    struct ash_place *to = NULL;
+    struct ash_place_manifest there = {0};
+    int rc = ash_place_open(places->urls[index], &places->settings.s3, &to, err);
+
+    if (rc < 0) return rc;
+    if (ash_place_read_manifest(to, step, &there, NULL) < 0) rc = ash_place_copy(from, to, step, look_up, copier, err);
+    ash_place_manifest_fini(&there);
+    if (rc == 0) rc = ash_place_prune(to, places->keep[index], UINT64_MAX, NULL, err);
+    ash_place_close(to);
+    return rc;
+}
+
+/* To all places but that where it is. */
+static int copy_step(struct ash_copier *copier, size_t from, uint64_t step, struct ash_err *err)
+{
+    const struct ash_places *places = copier->places;
+    struct ash_place *source = NULL;
+    int rc = ash_place_open(places->urls[from], &places->settings.s3, &source, err), worst = rc;
+
+    for (size_t i = 0; rc == 0 && i < places->count; i++) {
+        struct ash_err why = {0};
+        int copied = i == from ? 0 : copy_to(copier, source, i, step, &why);
+
+        ash_metric_add(copied < 0 ? &copy_errors_metric : &copies_metric, i != from);
+        if (copied == 0) continue;
+        ash_log(ASH_LOG_WARN, "step %" PRIu64 " was not copied to %s, the next one will be: %s", step, places->urls[i],
+                why.text);
+        worst = copied;
+        if (err != NULL) *err = why;
+    }
+    ash_place_close(source);
+    return worst;
+}
+
+static void *copier_main(void *arg)
+{
+    struct ash_copier *copier = arg;
+
+    pthread_mutex_lock(&copier->mutex);
+    while (!copier->is_stopping) {
+        struct ash_err err = {0};
+        size_t from = copier->waiting_from;
+        int rc;
+
+        if (copier->waiting == UINT64_MAX) {
+            pthread_cond_wait(&copier->changed, &copier->mutex);
+            continue;
+        }
+        copier->copying = copier->waiting;
+        copier->waiting = UINT64_MAX;
+        pthread_mutex_unlock(&copier->mutex);
+        rc = copy_step(copier, from, copier->copying, &err);
+        pthread_mutex_lock(&copier->mutex);
+        copier->copying = UINT64_MAX;
+        copier->rc = rc;
+        copier->err = err;
+        pthread_cond_broadcast(&copier->changed);
+    }
+    pthread_mutex_unlock(&copier->mutex);
+    return NULL;
+}
+
+int ash_copier_open(const struct ash_places *places, struct ash_copier **copier_out, struct ash_err *err)
+{
+    struct ash_copier *copier = calloc(1, sizeof(*copier));
+    int rc;
+
+    if (copier == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    copier->places = places;
+    copier->waiting = copier->copying = UINT64_MAX;
+    pthread_mutex_init(&copier->mutex, NULL);
+    rc = ash_cond_init(&copier->changed);
+    if (rc == 0) rc = ash_thread_start(&copier->thread, copier_main, copier);
+    if (rc < 0) {
+        free(copier);
+        return ash_err_set(err, rc, "cannot start the thread that copies checkpoints: %s", strerror(-rc));
+    }
+    *copier_out = copier;
+    return 0;
+}
+
+void ash_copier_close(struct ash_copier *copier)
+{
+    if (copier == NULL) return;
+    atomic_store(&copier->is_given_up, true);
+    pthread_mutex_lock(&copier->mutex);
+    copier->is_stopping = true;
+    pthread_cond_broadcast(&copier->changed);
+    pthread_mutex_unlock(&copier->mutex);
+    pthread_join(copier->thread, NULL);
+    pthread_cond_destroy(&copier->changed);
+    pthread_mutex_destroy(&copier->mutex);
+    free(copier);
+}
+
+void ash_copier_add(struct ash_copier *copier, size_t from, uint64_t step)
+{
+    pthread_mutex_lock(&copier->mutex);
+    copier->waiting = step;
+    copier->waiting_from = from;
+    pthread_cond_broadcast(&copier->changed);
+    pthread_mutex_unlock(&copier->mutex);
+}
+
+uint64_t ash_copier_pinned(struct ash_copier *copier)
+{
+    uint64_t pinned;
+
+    pthread_mutex_lock(&copier->mutex);
+    pinned = copier->copying != UINT64_MAX ? copier->copying : copier->waiting;
+    pthread_mutex_unlock(&copier->mutex);
+    return pinned;
+}
+
+int ash_copier_finish(struct ash_copier *copier, bool (*waiting)(void *ctx), void *ctx, struct ash_err *err)
+{
+    int rc;
+
+    pthread_mutex_lock(&copier->mutex);
+    while (copier->waiting != UINT64_MAX || copier->copying != UINT64_MAX) {
+        struct timespec until = ash_cond_deadline(WAITING_NS);
+
+        if (pthread_cond_timedwait(&copier->changed, &copier->mutex, &until) != ETIMEDOUT || waiting == NULL) continue;
+        pthread_mutex_unlock(&copier->mutex);
+        if (!waiting(ctx)) atomic_store(&copier->is_given_up, true);
+        pthread_mutex_lock(&copier->mutex);
+    }
+    rc = copier->rc;
+    if (rc < 0 && err != NULL) *err = copier->err;
+    pthread_mutex_unlock(&copier->mutex);
+    return rc;
+}

@@ -1,0 +1,25 @@
+/* copier - copies of finished checkpoints to further places, in a thread: the newest first, each piece held to its sum.
+ * What fails is told and tried again with the next checkpoint. */
+#ifndef ASH_TRAIN_COPIER_H
+#define ASH_TRAIN_COPIER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "train/save/places.h"
+
+struct ash_copier;
+
+/* Start the thread. Borrows places until close. The caller owns *copier_out. Returns 0, -ENOMEM or -EAGAIN. */
+int ash_copier_open(const struct ash_places *places, struct ash_copier **copier_out, struct ash_err *err);
+/* Stop after the file that is being copied, and free. NULL is a no-op. */
+void ash_copier_close(struct ash_copier *copier);
+/* Checkpoint `step` is complete in place `from`: copy it to all others, and prune them. Any thread. */
+void ash_copier_add(struct ash_copier *copier, size_t from, uint64_t step);
+/* The step that is being copied, or will be: it must stay where it is. UINT64_MAX: none. Any thread. */
+uint64_t ash_copier_pinned(struct ash_copier *copier);
+/* Wait until all is copied, or has failed. waiting (may be NULL) is called about every second and returns false to give
+ * up. Returns 0, or the last error with its sentence. */
+int ash_copier_finish(struct ash_copier *copier, bool (*waiting)(void *ctx), void *ctx, struct ash_err *err);
+
+#endif

@@ -1,0 +1,65 @@
+/* place - where checkpoints are: a folder, or a prefix of a bucket, with step-NNNNNN/ in it. A checkpoint counts when its
+ * manifest is there, which is written last and removed first. One owner thread. */
+#ifndef ASH_TRAIN_PLACE_H
+#define ASH_TRAIN_PLACE_H
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "storage/pieces.h"
+#include "storage/tier/tier.h"
+
+struct ash_place;
+
+/* Open a place: a path or s3://bucket/prefix. Nothing is asked of a server. s3 is borrowed until close. The caller owns
+ * *place_out. */
+int ash_place_open(const char *url, const struct ash_s3_opts *s3, struct ash_place **place_out, struct ash_err *err);
+/* Free; NULL is a no-op. */
+void ash_place_close(struct ash_place *place);
+/* As it was opened. Borrowed. */
+const char *ash_place_url(const struct ash_place *place);
+
+/* The folder of a step in a place that is a folder: root/step-NNNNNN. Returns 0 or -ENAMETOOLONG. */
+int ash_place_dir(const char *root, uint64_t step, char *buf, size_t buf_bytes);
+/* The steps of all checkpoints that have a manifest, newest first. The caller frees *steps_out. A place that is not
+ * there has none. */
+int ash_place_steps(struct ash_place *place, uint64_t **steps_out, size_t *count_out, struct ash_err *err);
+
+/* A manifest as it was read. Zero-initialise, free with ash_place_manifest_fini. */
+struct ash_place_manifest {
+    char *text;
+    size_t size_bytes;
+    json_t *json; /* as ash_commit_parse gives it */
+};
+/* Read and check the manifest of a step. Returns 0, -ENOENT, -EBADMSG or the place's error. */
+int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_place_manifest *manifest_out,
+                            struct ash_err *err);
+/* Free what it holds. */
+void ash_place_manifest_fini(struct ash_place_manifest *manifest);
+
+/* One piece of a file of a step into buf [ASH_PIECE_BYTES, aligned to 4], and hold it to its sum: -EBADMSG where that is
+ * wrong, -ENOENT where the file is missing. */
+int ash_place_piece(struct ash_place *place, uint64_t step, const char *file, const struct ash_pieces *pieces,
+                    size_t index, void *buf, struct ash_err *err);
+/* Remove a checkpoint, its manifest first. One that is not there is success. */
+int ash_place_remove(struct ash_place *place, uint64_t step, struct ash_err *err);
+/* Remove all checkpoints but the newest keep (0: keep all), and that of step pinned (UINT64_MAX: none). *count_out (may
+ * be NULL): how many went. */
+int ash_place_prune(struct ash_place *place, size_t keep, uint64_t pinned, size_t *count_out, struct ash_err *err);
+
+/* Told while bytes are read. A negative result ends it. */
+typedef int (*ash_place_progress_fn)(void *ctx, uint64_t bytes, struct ash_err *err);
+
+/* Read all of a checkpoint and hold it to its sums. Returns 0, -EBADMSG naming the first file that is damaged, -ENOENT
+ * or the place's error. progress may be NULL. */
+int ash_place_verify(struct ash_place *place, uint64_t step, ash_place_progress_fn progress, void *ctx,
+                     struct ash_err *err);
+/* Copy a checkpoint, each piece held to its sum on the way, the manifest last. Returns as ash_place_verify. */
+int ash_place_copy(struct ash_place *from, struct ash_place *to, uint64_t step, ash_place_progress_fn progress,
+                   void *ctx, struct ash_err *err);
+/* Bytes of all files that a manifest lists. */
+uint64_t ash_place_manifest_bytes(const json_t *manifest);
+
+#endif

@@ -1,0 +1,102 @@
+/* places: the settings save.to and save.keep. */
+#include "train/save/places.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "storage/tier/tier.h"
+
+static int add_place(struct ash_places *places, const char *url, size_t keep, struct ash_err *err)
+{
+    if (places->count == ASH_PLACES_MAX)
+        return ash_err_set(err, -EINVAL, "save.to: more than %d places", ASH_PLACES_MAX);
+    if (url[0] == '\0') return ash_err_set(err, -EINVAL, "save.to: a place is empty");
+    for (size_t i = 0; i < places->count; i++)
+        if (strcmp(places->urls[i], url) == 0) return ash_err_set(err, -EINVAL, "save.to: %s is there twice", url);
+    places->urls[places->count] = strdup(url);
+    if (places->urls[places->count] == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    places->keep[places->count++] = keep;
+    places->has_remote = places->has_remote || ash_tier_is_url(url);
+    return 0;
+}
+
+/* save.keep of a place, or train.keep. */
+static int parse_keep(const struct ash_job *job, size_t index, size_t *keep_out, struct ash_err *err)
+{
+    const struct ash_opt_list *list = &job->save.keep;
+    char *end = NULL;
+
+    *keep_out = (size_t)job->train.keep;
+    if (index >= list->count) return 0;
+    *keep_out = (size_t)strtoul(list->items[index], &end, 10);
+    if (list->items[index][0] >= '0' && list->items[index][0] <= '9' && *end == '\0') return 0;
+    return ash_err_set(err, -EINVAL, "save.keep: '%s' is not a number of checkpoints", list->items[index]);
+}
+
+static int fill(struct ash_places *places, const struct ash_job *job, const char *home, struct ash_err *err)
+{
+    bool has_folder = false;
+    int rc = 0;
+
+    if (job->save.keep.count > job->save.to.count && job->save.keep.count > 1)
+        return ash_err_set(err, -EINVAL, "save.keep: it has %zu numbers for %zu places", job->save.keep.count,
+                           job->save.to.count);
+    for (size_t i = 0; rc == 0 && i < job->save.to.count; i++) {
+        size_t keep;
+
+        rc = parse_keep(job, i, &keep, err);
+        if (rc == 0) rc = add_place(places, job->save.to.items[i], keep, err);
+        if (rc == 0 && !has_folder && !ash_tier_is_url(job->save.to.items[i])) {
+            places->current = i;
+            has_folder = true;
+        }
+    }
+    if (rc < 0 || has_folder) return rc;
+    places->current = places->count; /* buckets get their copies from a folder of the run */
+    size_t keep;
+    rc = parse_keep(job, places->count, &keep, err);
+    return rc < 0 ? rc : add_place(places, home, keep, err);
+}
+
+int ash_places_init(struct ash_places *places, const struct ash_job *job, const char *home, struct ash_err *err)
+{
+    int rc = fill(places, job, home, err);
+
+    if (rc == 0) rc = ash_namespace_settings_init(&places->settings, err);
+    if (rc < 0) ash_places_fini(places);
+    return rc;
+}
+
+void ash_places_fini(struct ash_places *places)
+{
+    for (size_t i = 0; i < places->count; i++)
+        free(places->urls[i]);
+    ash_namespace_settings_fini(&places->settings);
+    *places = (struct ash_places){0};
+}
+
+const char *ash_places_root(const struct ash_places *places)
+{
+    return places->urls[places->current];
+}
+
+size_t ash_places_others(const struct ash_places *places, const char **others_out)
+{
+    size_t count = 0;
+
+    for (size_t pass = 0; pass < 2; pass++) /* folders are nearer than buckets */
+        for (size_t i = 0; i < places->count; i++)
+            if (i != places->current && ash_tier_is_url(places->urls[i]) == (pass == 1))
+                others_out[count++] = places->urls[i];
+    return count;
+}
+
+size_t ash_places_next(const struct ash_places *places)
+{
+    for (size_t i = 1; i < places->count; i++) {
+        size_t index = (places->current + i) % places->count;
+        if (!ash_tier_is_url(places->urls[index])) return index;
+    }
+    return places->current;
+}

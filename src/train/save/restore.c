@@ -1,0 +1,293 @@
+/* restore: the first rank lists and chooses, all ranks check. */
+#include "train/save/restore.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/str.h"
+#include "storage/commit.h"
+#include "train/save/restore_priv.h"
+
+void ash_restored_fini(struct ash_restored *restored)
+{
+    json_decref(restored->manifest);
+    free(restored->skipped);
+    *restored = (struct ash_restored){0};
+}
+
+/* ---- the first rank: which there are ----------------------------------------------------------------------------- */
+
+static int add_steps(struct ash_restore_search *search, struct ash_place *place, struct ash_err *err)
+{
+    uint64_t *steps = NULL, *grown;
+    size_t count = 0;
+    int rc = ash_place_steps(place, &steps, &count, err);
+
+    if (rc < 0) return rc;
+    grown = reallocarray(search->steps, search->step_count + count + 1, sizeof(*grown));
+    if (grown == NULL) {
+        free(steps);
+        return ash_err_set(err, -ENOMEM, "out of memory for a list of checkpoints");
+    }
+    if (count > 0) memcpy(grown + search->step_count, steps, count * sizeof(*steps));
+    search->steps = grown;
+    search->step_count += count;
+    free(steps);
+    return 0;
+}
+
+static int compare_down(const void *left, const void *right)
+{
+    uint64_t a, b;
+
+    memcpy(&a, left, sizeof(a));
+    memcpy(&b, right, sizeof(b));
+    return a > b ? -1 : a < b;
+}
+
+/* A place that cannot be asked now has nothing; that is said. */
+static int list_steps(struct ash_restore_search *search, struct ash_err *err)
+{
+    struct ash_err why = {0};
+    size_t unique = 0;
+    int rc = add_steps(search, search->root, err);
+
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < search->opts->other_count; i++)
+        if (search->others[i] != NULL && add_steps(search, search->others[i], &why) < 0)
+            ash_log(ASH_LOG_WARN, "looking for checkpoints elsewhere: %s", why.text);
+    if (search->step_count > 0) qsort(search->steps, search->step_count, sizeof(uint64_t), compare_down);
+    for (size_t i = 0; i < search->step_count; i++)
+        if (unique == 0 || search->steps[unique - 1] != search->steps[i]) search->steps[unique++] = search->steps[i];
+    search->step_count = unique;
+    return 0;
+}
+
+static int open_places(struct ash_restore_search *search, struct ash_err *err)
+{
+    const struct ash_restore_opts *opts = search->opts;
+    struct ash_err why = {0};
+    int rc = ash_place_open(opts->root, opts->s3, &search->root, err);
+
+    if (rc < 0) return rc;
+    search->others = calloc(opts->other_count + 1, sizeof(*search->others));
+    if (search->others == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    for (size_t i = 0; i < opts->other_count; i++)
+        if (ash_place_open(opts->others[i], opts->s3, &search->others[i], &why) < 0 && search->is_first)
+            ash_log(ASH_LOG_WARN, "looking for checkpoints elsewhere: %s", why.text);
+    return 0;
+}
+
+static int note_skipped(struct ash_restore_search *search, const char *why)
+{
+    return ash_str_addf(&search->skipped, "%s%s", search->skipped.size_bytes > 0 ? "\n" : "", why);
+}
+
+/* The manifest of a step from the nearest place that has it right. */
+static int find_manifest(struct ash_restore_search *search, uint64_t step, struct ash_restore_proposal *proposal,
+                         struct ash_place_manifest *manifest_out, struct ash_err *err)
+{
+    int rc = ash_place_read_manifest(search->root, step, manifest_out, err);
+
+    proposal->step = step;
+    proposal->is_here = rc == 0;
+    for (size_t i = 0; rc < 0 && i < search->opts->other_count; i++) {
+        struct ash_err other = {0};
+
+        if (search->others[i] == NULL) continue;
+        if (ash_place_read_manifest(search->others[i], step, manifest_out, &other) == 0) rc = 0;
+    }
+    if (rc == 0) proposal->text_bytes = manifest_out->size_bytes;
+    return rc;
+}
+
+/* ---- together ---------------------------------------------------------------------------------------------------- */
+
+/* What is wrong with a checkpoint: the same on all ranks. Plain data. */
+struct verdict {
+    int rc; /* 0: nothing */
+    struct ash_err err;
+};
+
+/* All ranks get the verdict of the first one that finds something wrong. */
+static int agree(struct ash_restore_search *search, struct verdict *verdict, struct ash_err *err)
+{
+    struct ash_group *group = search->opts->group;
+    int32_t worst;
+    int rc;
+
+    if (group == NULL) return 0;
+    worst = verdict->rc < 0 ? (int32_t)ash_group_rank(group) : INT32_MAX;
+    rc = ash_group_all_reduce(group, &worst, &worst, 1, ASH_COLL_I32, ASH_COLL_MIN, err);
+    if (rc < 0 || worst == INT32_MAX) return rc;
+    return ash_group_broadcast(group, verdict, sizeof(*verdict), (size_t)worst, err);
+}
+
+/* First rank: the folder is there to be filled, or to be completed by the manifest. */
+static int prepare(const struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
+                   const char *dir, struct ash_err *err)
+{
+    if (!search->is_first || proposal->is_here) return 0;
+    return ash_commit_claim(dir, err);
+}
+
+static int complete(const struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
+                    const char *dir, const struct ash_place_manifest *manifest, struct ash_err *err)
+{
+    if (!search->is_first || proposal->is_here) return 0;
+    return ash_commit_adopt(dir, manifest->text, manifest->size_bytes, err);
+}
+
+/* Check, and mend, one checkpoint. */
+static int try_one(struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
+                   const struct ash_place_manifest *manifest, struct ash_restored *restored, struct verdict *verdict,
+                   struct ash_err *err)
+{
+    char dir[PATH_MAX];
+    int rc = 0;
+
+    verdict->rc = ash_place_dir(search->opts->root, proposal->step, dir, sizeof(dir));
+    if (verdict->rc == 0) verdict->rc = prepare(search, proposal, dir, &verdict->err);
+    rc = agree(search, verdict, err);
+    if (rc < 0 || verdict->rc < 0) return rc;
+    verdict->rc = ash_restore_check(search, proposal, manifest->json, dir, &verdict->err);
+    rc = agree(search, verdict, err);
+    if (rc < 0 || verdict->rc < 0) return rc;
+    verdict->rc = complete(search, proposal, dir, manifest, &verdict->err);
+    rc = agree(search, verdict, err);
+    if (rc < 0 || verdict->rc < 0) return rc;
+    snprintf(restored->dir, sizeof(restored->dir), "%s", dir);
+    restored->step = proposal->step;
+    restored->manifest = json_incref(manifest->json);
+    return 0;
+}
+
+/* The first rank's proposal, to all. */
+static int share_proposal(const struct ash_restore_search *search, struct ash_restore_proposal *proposal,
+                          struct ash_place_manifest *manifest, struct ash_err *err)
+{
+    struct ash_group *group = search->opts->group;
+    int rc;
+
+    if (group == NULL) return 0;
+    rc = ash_group_broadcast(group, proposal, sizeof(*proposal), 0, err);
+    if (rc < 0 || proposal->text_bytes == 0) return rc;
+    if (!search->is_first) {
+        manifest->size_bytes = (size_t)proposal->text_bytes;
+        manifest->text = malloc(manifest->size_bytes);
+        if (manifest->text == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a manifest");
+    }
+    rc = ash_group_broadcast(group, manifest->text, manifest->size_bytes, 0, err);
+    if (rc < 0 || search->is_first) return rc;
+    return ash_commit_parse(manifest->text, manifest->size_bytes, "the first rank's manifest", &manifest->json, err);
+}
+
+/* First rank: the next checkpoint whose manifest some place has right. */
+static int propose(struct ash_restore_search *search, size_t *next, struct ash_restore_proposal *proposal,
+                   struct ash_place_manifest *manifest)
+{
+    *proposal = (struct ash_restore_proposal){0};
+    while (search->is_first && *next < search->step_count && proposal->text_bytes == 0) {
+        struct ash_err why = {0};
+
+        if (find_manifest(search, search->steps[(*next)++], proposal, manifest, &why) < 0) {
+            int rc = note_skipped(search, why.text);
+            if (rc < 0) return rc;
+        }
+    }
+    if (proposal->text_bytes == 0) proposal->is_here = search->step_count > 0;
+    return 0;
+}
+
+/* First rank: folders that are newer than what was found, and no checkpoints: their saving was killed. */
+static int note_unfinished(struct ash_restore_search *search, uint64_t found)
+{
+    struct dirent **entries = NULL;
+    int count = scandir(search->opts->root, &entries, NULL, alphasort), rc = 0;
+
+    for (int i = 0; i < count; i++) {
+        char path[PATH_MAX], why[PATH_MAX + 64];
+        const char *digits = entries[i]->d_name + strlen("step-");
+
+        if (rc == 0 && strncmp(entries[i]->d_name, "step-", strlen("step-")) == 0 &&
+            strtoull(digits, NULL, 10) > found &&
+            ash_path_join(path, sizeof(path), search->opts->root, entries[i]->d_name) == 0 &&
+            ash_commit_is_unfinished(path)) {
+            snprintf(why, sizeof(why), "%s: this save was not finished", path);
+            rc = note_skipped(search, why);
+        }
+        free(entries[i]);
+    }
+    free(entries);
+    return rc;
+}
+
+static int search_all(struct ash_restore_search *search, struct ash_restored *restored, struct ash_err *err)
+{
+    size_t next = 0;
+
+    for (;;) {
+        struct ash_place_manifest manifest = {0};
+        struct ash_restore_proposal proposal;
+        struct verdict verdict = {0};
+        int rc = propose(search, &next, &proposal, &manifest);
+
+        if (rc == 0) rc = share_proposal(search, &proposal, &manifest, err);
+        if (rc == 0 && proposal.text_bytes == 0) return proposal.is_here != 0 ? -ENOENT : -ENODATA;
+        if (rc == 0) rc = try_one(search, &proposal, &manifest, restored, &verdict, err);
+        if (rc == 0 && verdict.rc < 0 && search->is_first) rc = note_skipped(search, verdict.err.text);
+        ash_place_manifest_fini(&manifest);
+        if (rc < 0 || verdict.rc == 0) return rc;
+    }
+}
+
+static void search_fini(struct ash_restore_search *search)
+{
+    ash_place_close(search->root);
+    for (size_t i = 0; search->others != NULL && i < search->opts->other_count; i++)
+        ash_place_close(search->others[i]);
+    free(search->others);
+    free(search->steps);
+    ash_str_fini(&search->skipped);
+}
+
+int ash_restore(const struct ash_restore_opts *opts, struct ash_restored *restored_out, struct ash_err *err)
+{
+    struct ash_restore_search search = {.opts = opts, .size = 1, .is_first = true};
+    struct ash_restored restored = {0};
+    int rc;
+
+    if (opts->group != NULL) {
+        search.is_first = ash_group_rank(opts->group) == 0;
+        if (ash_group_nodes(opts->group) == 1) { /* elsewhere each node may have a disk of its own */
+            search.rank = ash_group_rank(opts->group);
+            search.size = ash_group_size(opts->group);
+        }
+    }
+    rc = open_places(&search, err);
+    if (rc == 0 && search.is_first) rc = list_steps(&search, err);
+    if (rc == 0) rc = search_all(&search, &restored, err);
+    if (search.is_first && (rc == 0 || rc == -ENOENT) && note_unfinished(&search, rc == 0 ? restored.step : 0) < 0)
+        rc = ash_err_set(err, -ENOMEM, "out of memory");
+    if (rc == -ENODATA) ash_err_set(err, rc, "%s: there is no checkpoint", opts->root);
+    if (rc == -ENOENT)
+        ash_err_set(err, rc, "%s: there is no complete checkpoint%s%.*s", opts->root,
+                    search.skipped.data != NULL ? "; the newest is no good: " : "",
+                    search.skipped.data != NULL ? (int)strcspn(search.skipped.data, "\n") : 0,
+                    search.skipped.data != NULL ? search.skipped.data : "");
+    if (rc == 0) {
+        restored.skipped = search.skipped.data;
+        search.skipped = (struct ash_str){0};
+        *restored_out = restored;
+    } else {
+        ash_restored_fini(&restored);
+    }
+    search_fini(&search);
+    return rc;
+}

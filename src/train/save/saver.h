@@ -1,0 +1,90 @@
+/* saver - saves of a job's state beside its steps. Each rank copies its own ranges into buffers and writes them to the
+ * files of one folder, in a thread of its own. The files are those of a Hugging Face folder, the same bytes in every
+ * layout. The first rank writes the manifest when all are done.
+ *
+ *     step 10        begin ──► copy, sum, write ...            the thread of each rank
+ *     step 11        forward, backward │ release: copied?      only then weights change
+ *                    poll: all written? ──► sums added up ──► manifest      the first rank's thread
+ *     step 12        result: step 10 is saved
+ *
+ * Calls are for one owner thread; where the job has several ranks, all make the same calls in the same order. */
+#ifndef ASH_TRAIN_SAVER_H
+#define ASH_TRAIN_SAVER_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+#include "base/json.h"
+#include "train/job/job.h"
+#include "train/layout/stages.h"
+
+#define ASH_SAVER_WEIGHTS_FILE "model.safetensors"
+#define ASH_SAVER_MOMENTS_FILE "optimizer.safetensors"
+
+struct ash_saver;
+
+struct ash_saver_opts {
+    struct ash_stages *stages;       /* borrowed until close */
+    const struct ash_job_mesh *mesh; /* its sizes, resolved */
+    struct ash_group *group;         /* the ranks of the job; NULL: alone. Borrowed until close */
+    const char *root;                /* a folder in which saves will be: do all ranks see it? Made when missing */
+    size_t memory_bytes;             /* for copies, in this process */
+};
+
+/* All ranks call it. Ranks that do not see root send what they hold to the first one, while the step waits. Returns 0,
+ * -ENOMEM, -EAGAIN, or the group's or the folder's error. The caller owns *saver_out. */
+int ash_saver_open(const struct ash_saver_opts *opts, struct ash_saver **saver_out, struct ash_err *err);
+/* End a save that waits for its manifest, stop the thread and free. A save that is being written is left unfinished.
+ * NULL is a no-op. */
+void ash_saver_close(struct ash_saver *saver);
+
+struct ash_save_opts {
+    const char *dir;           /* the folder that is written, in place; its name is used up when it fails */
+    bool is_export;            /* weights alone, and dir appears as a whole, in exchange for an older one */
+    bool is_alone;             /* the other ranks are lost; this one holds everything */
+    const char *tokenizer_dir; /* its tokenizer files are copied; NULL: none */
+    json_t *state;             /* first rank: for the manifest; borrowed until begin returns; NULL: empty */
+    uint64_t number;           /* for the result: the step */
+    int flush_fd;              /* first rank: flushed before the manifest is written; -1: none. The caller's */
+    int refused_rc;            /* first rank: a negative errno ends the save for all, with this sentence */
+    const char *refused;
+    /* First rank, may be NULL: called in the saver's thread when the save is durable. */
+    void (*committed)(void *ctx, const char *dir, uint64_t number);
+    void *ctx;
+};
+
+/* Begin a save. None may be under way but for one that only waits for its manifest. Returns 0; failures are in the
+ * result. */
+int ash_saver_begin(struct ash_saver *saver, const struct ash_save_opts *save, struct ash_err *err);
+/* Is a save being written? The same on all ranks. */
+bool ash_saver_is_writing(const struct ash_saver *saver);
+/* Wait until the state has been copied as far as a save needs it: before it changes. Returns the nanoseconds that took.
+ * No other rank takes part. */
+uint64_t ash_saver_release(struct ash_saver *saver);
+/* At the edge of a step, where a save is being written: have all ranks written their parts? Then their sums are added
+ * up and the first rank's thread commits. Returns 0 or the group's error. */
+int ash_saver_poll(struct ash_saver *saver, struct ash_err *err);
+
+/* How a save ended. */
+struct ash_save_result {
+    uint64_t number;
+    int rc; /* 0: it survives a loss of power */
+    struct ash_err err;
+    double seconds;      /* since begin */
+    uint64_t size_bytes; /* of the large files */
+};
+/* First rank: the next result that nobody took yet. Returns false where there is none. */
+bool ash_saver_take_result(struct ash_saver *saver, struct ash_save_result *result_out);
+/* First rank: is something under way or not yet taken? */
+bool ash_saver_is_busy(struct ash_saver *saver);
+/* Wait until everything is written and committed. waiting (may be NULL) is called about every second. Returns 0 or the
+ * group's error; results are taken as ever. */
+int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *ctx, struct ash_err *err);
+/* Other ranks are lost: wait for the manifest of a save that all had written; give one up that is being
+ * written. Returns whether there was one. */
+bool ash_saver_drop(struct ash_saver *saver);
+/* The largest number of bytes that copies have taken so far. */
+size_t ash_saver_peak_bytes(const struct ash_saver *saver);
+
+#endif

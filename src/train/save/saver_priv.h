@@ -1,0 +1,77 @@
+/* saver_priv - between the calls of a saver (saver.c) and its thread (saver_write.c). */
+#ifndef ASH_TRAIN_SAVER_PRIV_H
+#define ASH_TRAIN_SAVER_PRIV_H
+
+#include <limits.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include "storage/commit.h"
+#include "storage/piece_writer.h"
+#include "train/layout/holdings.h"
+#include "train/save/save_plan.h"
+#include "train/save/saver.h"
+
+/* Who writes a save. */
+enum ash_save_mode {
+    ASH_SAVE_SHARED,   /* all ranks, each what it holds */
+    ASH_SAVE_ALONE,    /* the first rank, which holds everything */
+    ASH_SAVE_GATHERED, /* the first rank, what others send it */
+};
+
+/* Where a chunk's values were when a save began: updates of node replicas go elsewhere. */
+struct ash_save_source {
+    const float *kinds[ASH_HOLDING_KINDS];
+};
+
+/* A save that is under way. */
+struct ash_save {
+    struct ash_save_opts opts; /* what it points to is the save's own, below */
+    char dir[PATH_MAX], tokenizer_dir[PATH_MAX];
+    json_t *state;
+    struct ash_commit *commit; /* of an export, with the first rank */
+    enum ash_save_mode mode;
+    size_t file_count;               /* weights, or moments too */
+    struct ash_save_source *sources; /* [chunks] */
+    uint64_t began_ns;
+    struct ash_pieces pieces[ASH_SAVE_FILES]; /* sums: of this rank, then of all */
+    bool is_copied, is_written;               /* under the saver's mutex */
+    int rc;
+    struct ash_err err;
+};
+
+struct ash_saver {
+    struct ash_stages *stages;
+    struct ash_group *group;
+    size_t rank;
+    bool is_shared; /* all ranks see the folder */
+    bool is_whole;  /* each rank holds everything */
+    struct ash_holdings *holdings;
+    struct ash_save_plan plan;
+    struct ash_piece_writer *writer;
+    pthread_t thread;
+    bool has_thread;
+    atomic_bool is_giving_up; /* the thread stops writing as soon as it can */
+    pthread_mutex_t mutex;    /* over all below */
+    pthread_cond_t changed;
+    struct ash_save *writing;    /* until sums are added up */
+    struct ash_save *committing; /* first rank: until the manifest is there, or the folder is gone */
+    bool has_results;
+    struct ash_save_result results[2]; /* that nobody took yet, oldest first */
+    size_t result_count;
+    bool is_stopping;
+};
+
+/* Copy and write all that this rank has to, then the small files. In the thread, or in the caller of begin where the
+ * host cannot read the state. Sets is_copied. */
+int ash_save_write(struct ash_saver *saver, struct ash_save *save, struct ash_err *err);
+/* First rank: what all ranks send it, in the caller of begin. All ranks call it. Returns 0 or the group's error; that of
+ * writing is in save->rc. */
+int ash_save_gather(struct ash_saver *saver, struct ash_save *save, struct ash_err *err);
+/* First rank: everything is on disk; the manifest. Or, where save->rc says that it failed, remove what is there. */
+void ash_save_commit(struct ash_saver *saver, struct ash_save *save);
+/* The thread. */
+void *ash_saver_main(void *arg);
+/* Free a save; NULL is a no-op. */
+void ash_save_free(struct ash_save *save);
+
+#endif

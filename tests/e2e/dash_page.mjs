@@ -1,0 +1,78 @@
+// Drives the page of `ashlar dash` with a real browser. usage: dash_page.mjs BROWSER DASH MANY AGENT KMSG PAGES; pictures are left here.
+import assert from "node:assert/strict";
+import fs from "node:fs";
+import { chromium } from "playwright-core";
+
+const [executablePath, dash, many, agent, kmsg, pages] = process.argv.slice(2);
+const browser = await chromium.launch({ executablePath, args: ["--no-sandbox", "--disable-gpu"] });
+const complaints = [];
+async function open(url, options = {}) {
+    const page = await (await browser.newContext({ viewport: { width: 1100, height: 900 }, ...options })).newPage();
+    page.setDefaultTimeout(30000);
+    page.on("console", (m) => { if (m.type() === "error") complaints.push(m.text()); });
+    page.on("pageerror", (e) => complaints.push(e.message));
+    const start = Date.now();
+    await page.goto(url);
+    await page.waitForSelector("body[data-ready=yes]");
+    return [page, Date.now() - start];
+}
+
+// ---- a live run, an agent, and one that does not answer --------------------------------------------------------------
+let [page, took] = await open(dash);
+await page.waitForFunction(() => /2 nodes/.test(document.getElementById("summary").textContent));
+assert.match(await page.textContent("#summary"), /1 not answering/);
+assert.match(await page.textContent("#legend"), /healthy/);
+await page.waitForFunction(() => document.querySelectorAll("#rank-table tbody tr").length === 2);
+const step = () => page.evaluate(() => Number(document.querySelector("#rank-table tbody td:nth-child(2)").textContent));
+const before = await step();
+await page.waitForFunction((old) => Number(document.querySelector("#rank-table tbody td:nth-child(2)").textContent) > old, before);
+assert.ok((await page.$$("#run-list svg path")).length >= 3, "curves of the run");
+// Something is painted: more than one colour.
+const colours = (id) => page.evaluate((id) => { const c = document.getElementById(id), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) if (d[i + 3]) s.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); return s.size; }, id);
+assert.ok(await colours("nodes") >= 2 && await colours("heat") >= 1);
+
+// ---- a bad node, and a line that looks like HTML ------------------------------------------------------------------------
+const told = Date.now();
+fs.appendFileSync(kmsg, '4,2,2,-;NVRM: Xid (PCI:0000:3b:00): 79, <img src=x onerror="document.title=1"> GPU has fallen off the bus.\n');
+await page.waitForSelector("#alert-list li.out");
+console.log(`kernel line to the page: ${Date.now() - told} ms`);
+assert.match(await page.textContent("#alert-list"), /<img src=x/);
+assert.equal(await page.$("#alert-list img"), null, "a log line became HTML");
+assert.match(await page.textContent("#summary"), /1 to drain/);
+// Keys: the canvas is reached and opens a node.
+await page.focus("#nodes");
+await page.keyboard.press("Home");
+await page.keyboard.press("Enter");
+await page.waitForFunction(() => /node-1/.test(document.getElementById("node").textContent));
+assert.match(await page.textContent("#node"), /drain for reboot/);
+await page.screenshot({ path: "dash.png", fullPage: true });
+
+// ---- a killed rank ---------------------------------------------------------------------------------------------------------
+const ring = fs.readdirSync(pages).find((name) => name.endsWith(".steps"));
+process.kill(Number(ring.split("-")[0]), "SIGKILL");
+await page.waitForFunction(() => /ended/.test(document.getElementById("rank-table").textContent));
+await page.context().close();
+
+// ---- small, dark -------------------------------------------------------------------------------------------------------------
+[page] = await open(dash, { viewport: { width: 380, height: 800 }, colorScheme: "dark" });
+assert.ok(await page.evaluate(() => document.documentElement.scrollWidth <= 380), "wider than 380 pixels");
+assert.equal(await page.evaluate(() => getComputedStyle(document.body).backgroundColor), "rgb(23, 24, 22)");
+await page.screenshot({ path: "dash-small-dark.png" });
+await page.context().close();
+
+// ---- 10,000 nodes ------------------------------------------------------------------------------------------------------------
+[page, took] = await open(many);
+console.log(`10,000 nodes: ${took} ms`);
+assert.match(await page.textContent("#summary"), /10000 nodes/);
+assert.ok(await colours("nodes") >= 4);
+assert.ok(took < 5000);
+await page.screenshot({ path: "dash-many.png" });
+await page.context().close();
+
+// ---- the agent's own page ----------------------------------------------------------------------------------------------------
+[page, took] = await open(agent);
+const paint = await page.evaluate(() => performance.getEntriesByName("first-contentful-paint")[0]?.startTime);
+console.log(`first paint: ${Math.round(paint)} ms`);
+assert.match(await page.textContent("#node"), /node-1/);
+assert.deepEqual(complaints, []);
+await browser.close();

@@ -1,0 +1,35 @@
+"""Every query of dashboards returns data from a Prometheus, within half a minute. usage: queries.py PROMETHEUS DASHBOARD.json..."""
+import json
+import sys
+import time
+import urllib.parse
+import urllib.request
+
+# What the dashboards that people have for DCGM ask (12239, and AWS's copy).
+KNOWN = ["DCGM_FI_DEV_GPU_TEMP", "avg(DCGM_FI_DEV_GPU_TEMP)", "DCGM_FI_DEV_POWER_USAGE", "sum(DCGM_FI_DEV_POWER_USAGE)",
+         "DCGM_FI_DEV_SM_CLOCK * 1000000", "DCGM_FI_DEV_GPU_UTIL", "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", "DCGM_FI_DEV_FB_USED",
+         'DCGM_FI_DEV_GPU_TEMP{Hostname=~".+", gpu=~"0|1"}', 'DCGM_FI_DEV_FB_USED{instance=~".+", gpu=~".+"}']
+
+
+def has_data(base, query):
+    url = base + "/api/v1/query?query=" + urllib.parse.quote(query)
+    try:
+        with urllib.request.urlopen(url, timeout=10) as answer:
+            return len(json.load(answer)["data"]["result"]) > 0
+    except (urllib.error.URLError, ConnectionError):
+        return False
+
+
+queries = [("known", query) for query in KNOWN]
+for path in sys.argv[2:]:
+    for panel in json.load(open(path, encoding="utf-8"))["panels"]:
+        queries += [(path.rsplit("/", 1)[1] + ": " + panel["title"], target["expr"]) for target in panel["targets"]]
+total, end = len(queries), time.time() + 40
+while queries and time.time() < end:
+    queries = [(where, query) for where, query in queries if not has_data(sys.argv[1], query)]
+    if queries:
+        time.sleep(0.3)
+print(f"{total} queries, {len(queries)} without data")
+for where, query in queries:
+    print("no data:", where, query)
+sys.exit(bool(queries))

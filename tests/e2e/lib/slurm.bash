@@ -1,0 +1,98 @@
+# A real Slurm on this machine, for tests. Sourced after lib.bash. slurm_start N makes N nodes, named after this host, and skips the
+# test where Slurm is not to be had or does not start; EXTRA_CONF holds more lines of slurm.conf. All of it ends with the script.
+skip() {
+    echo "skipped: $*"
+    exit 77
+}
+unset "${!SLURM_@}" "${!PMI@}" # of a cluster that this runs on
+slurm_daemons=()
+
+# Daemons, and what they started: all that has this cluster's configuration in its environment.
+slurm_stop() {
+    timeout 5 scancel --signal=KILL --user="$(id -un)" > "$cluster/scancel" 2>&1
+    [ ${#slurm_daemons[@]} -eq 0 ] || kill "${slurm_daemons[@]}" 2> "$cluster/kill"
+    local file
+    for file in $(grep -lsz "^SLURM_CONF=$SLURM_CONF\$" /proc/[0-9]*/environ); do
+        file=${file#/proc/}
+        [ "${file%/environ}" = "$BASHPID" ] || kill -9 "${file%/environ}" 2> "$cluster/kill"
+    done
+    wait
+    case $cluster in "$SCRATCH"/*) ;; *) rm -rf "$cluster" ;; esac
+}
+# Ports of the controller and count nodes, which nobody listens on; the first is $port.
+slurm_ports() {
+    local try i
+    for try in $(seq 20); do
+        port=$((30000 + RANDOM % 2000))
+        for i in $(seq 0 "$1"); do
+            if (: < "/dev/tcp/127.0.0.1/$((port + i))") 2> /dev/null; then continue 2; fi
+        done
+        return 0
+    done
+    return 1
+}
+slurm_daemon() { # name, program...
+    local name=$1
+    shift
+    "$@" > "$cluster/$name.out" 2>&1 < /dev/null &
+    slurm_daemons+=($!)
+}
+slurm_is_ready() { [ "$(timeout 5 sinfo --noheader --states=idle --format=%D 2> /dev/null)" = "$1" ]; }
+slurm_start() {
+    local count=$1 tool host i
+    for tool in slurmctld slurmd srun sbatch sinfo scancel munged; do
+        command -v $tool > "$SCRATCH/out" || skip "needs Slurm's $tool (scripts/deps.sh test installs it)"
+    done
+    host=$(hostname -s)
+    nodes=("$host") # ranks meet at the first node's name, so that is this host's
+    for i in $(seq 2 "$count"); do nodes+=("$host-$i"); done
+    cluster=$SCRATCH/slurm
+    [ ${#cluster} -le 60 ] || cluster=$(mktemp -d) # names of sockets are short
+    mkdir -p "$cluster"/{state,spool,tmp}
+    chmod 755 "$cluster"
+    export SLURM_CONF=$cluster/slurm.conf
+    trap slurm_stop EXIT
+    trap 'exit 1' INT TERM
+    slurm_ports "$count" || skip "no free ports"
+    cat > "$SLURM_CONF" << CONF
+ClusterName=ashlar
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=$port
+SlurmUser=$(id -un)
+SlurmdUser=$(id -un)
+AuthType=auth/munge
+AuthInfo=socket=$cluster/munge.sock,cred_expire=5
+StateSaveLocation=$cluster/state
+SlurmdSpoolDir=$cluster/spool/%n
+TmpFS=$cluster/tmp/%n
+SlurmctldPidFile=$cluster/slurmctld.pid
+SlurmdPidFile=$cluster/slurmd-%n.pid
+SlurmctldLogFile=$cluster/slurmctld.log
+SlurmdLogFile=$cluster/slurmd-%n.log
+MailProg=/bin/true
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+SelectType=select/linear
+SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0,sched_min_interval=0
+SlurmdParameters=config_overrides
+ReturnToService=2
+KillWait=1
+${EXTRA_CONF:-}
+CONF
+    for i in $(seq "$count"); do
+        echo "NodeName=${nodes[i - 1]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + i)) CPUs=4" >> "$SLURM_CONF"
+    done
+    echo "PartitionName=all Nodes=ALL Default=YES State=UP" >> "$SLURM_CONF"
+    (umask 077 && head -c 128 /dev/urandom > "$cluster/munge.key")
+    slurm_daemon munged munged --foreground --force --socket="$cluster/munge.sock" --key-file="$cluster/munge.key" \
+        --pid-file="$cluster/munged.pid" --seed-file="$cluster/munged.seed" --log-file="$cluster/munged.log"
+    for i in $(seq 250); do [ ! -S "$cluster/munge.sock" ] || break; sleep 0.02; done
+    slurm_daemon slurmctld slurmctld -D -c
+    for i in "${nodes[@]}"; do
+        mkdir -p "$cluster/spool/$i" "$cluster/tmp/$i"
+        slurm_daemon "slurmd-$i" slurmd -D -N "$i"
+    done
+    for i in $(seq 200); do ! slurm_is_ready "$count" || break; sleep 0.05; done
+    slurm_is_ready "$count" || skip "Slurm does not start: $(tail -n 2 "$cluster"/*.out)"
+}

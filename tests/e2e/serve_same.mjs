@@ -1,0 +1,159 @@
+// serve_same.mjs ASHLAR MODEL SCRATCH TOTAL SEED: TOTAL requests to servers of drawn shape, each compared with the answer that it gets
+// alone. Prints what the drawn cases met: without preemptions, shared prefixes and accepted drafts they would show nothing.
+import { spawn, spawnSync } from "node:child_process";
+import fs from "node:fs";
+import assert from "node:assert/strict";
+
+const [ashlar, model, scratch, totalText, seedText] = process.argv.slice(2);
+const total = +totalText, shapes = Math.max(4, Math.min(40, Math.round(total / 120))), each = Math.ceil(total / shapes);
+
+// ---- drawing
+
+let state = BigInt(seedText) * 0x9e3779b97f4a7c15n;
+function next() { // splitmix64
+    state = (state + 0x9e3779b97f4a7c15n) & 0xffffffffffffffffn;
+    let z = state;
+    z = ((z ^ (z >> 30n)) * 0xbf58476d1ce4e5b9n) & 0xffffffffffffffffn;
+    z = ((z ^ (z >> 27n)) * 0x94d049bb133111ebn) & 0xffffffffffffffffn;
+    return Number((z ^ (z >> 31n)) >> 11n) / 2 ** 53;
+}
+const below = (n) => Math.floor(next() * n);
+const pick = (list) => list[below(list.length)];
+const chance = (p) => next() < p;
+
+const schemas = [
+    { type: "object", properties: { name: { type: "string", maxLength: 12 }, age: { type: "integer", minimum: 0, maximum: 120 } }, required: ["name", "age"] },
+    { type: "array", items: { enum: ["red", "green", 7, null] }, minItems: 1, maxItems: 4 },
+    { anyOf: [{ type: "boolean" }, { type: "number" }] },
+];
+const texts = Array.from({ length: 4 }, () => Array.from({ length: 320 }, () => 3 + below(500)));
+const words = ["Once upon a time", "Lily and Tom went to the park.", "The dog said", "One day, a big red ball", "1, 2, 3, 1, 2, 3, 1, 2"];
+
+function drawPrompt() {
+    if (chance(0.4)) return pick(words);
+    const whole = 1 + below(chance(0.3) ? 300 : 90), same = Math.min(whole, below(330)), text = pick(texts);
+    return [1, ...text.slice(0, same), ...Array.from({ length: whole - same }, (_, i) => (chance(0.5) ? 3 + below(500) : 300 + (i % 3)))].slice(0, 310);
+}
+function drawRequest() {
+    const body = { prompt: drawPrompt(), max_tokens: 1 + below(chance(0.2) ? 120 : 40), return_token_ids: true, seed: below(1000) };
+    body.temperature = chance(0.4) ? 0 : 0.2 + next();
+    if (chance(0.3)) body.top_k = 1 + below(60);
+    if (chance(0.3)) body.top_p = 0.3 + 0.7 * next();
+    if (chance(0.2)) body.min_p = 0.2 * next();
+    if (chance(0.15)) body.typical_p = 0.5 + 0.5 * next();
+    if (chance(0.2)) body.repetition_penalty = 1 + 0.3 * next();
+    if (chance(0.2)) body.frequency_penalty = next();
+    if (chance(0.2)) body.repeat_last_n = 1 + below(30);
+    if (chance(0.3)) body.n = 1 + below(3);
+    if (chance(0.5)) body.logprobs = below(4);
+    if (chance(0.15)) body.prompt_logprobs = below(3);
+    if (chance(0.2)) body.stop = [pick([".", " the", "Lily", "x"])];
+    if (chance(0.2)) body.logit_bias = { [3 + below(500)]: 5 * (next() - 0.5) };
+    if (chance(0.2)) body.priority = below(3) - 1;
+    if (chance(0.1)) body.cache_salt = pick(["a", "b"]);
+    if (chance(0.25)) Object.assign(body, pick([{ guided_json: pick(schemas) }, { guided_regex: "(ab|c[0-9]{2}){1,5}!" }, { guided_choice: ["yes", "no", "perhaps"] },
+        { guided_grammar: 'root ::= "(" root ")" | [a-c]+' }]));
+    return body;
+}
+const pageBytes = 64 * 1280; // of this model
+function drawShape() {
+    const seqs = 1 + below(24);
+    return {
+        flags: ["--max-num-seqs", seqs, "--max-num-batched-tokens", seqs + below(chance(0.5) ? 20 : 300), "--kv-cache-memory", (8 + below(chance(0.5) ? 6 : 60)) * pageBytes,
+            chance(0.75) ? "--enable-prefix-caching" : "--no-enable-prefix-caching", "--num-speculative-tokens", chance(0.6) ? 1 + below(8) : 0,
+            "--threads", 1 + below(3), "--step-ms", pick([0, 1, 200])],
+        clients: 1 + below(32),
+    };
+}
+
+// ---- servers
+
+async function serve(flags, use) {
+    const child = spawn(ashlar, ["serve", "--model", model, "--port", "0", "--no-access-log", ...flags.map(String)], { stdio: ["ignore", "ignore", "pipe"] });
+    let log = "";
+    const port = await new Promise((resolve, reject) => {
+        child.stderr.on("data", (data) => { log += data; if (/ready after/.test(log)) resolve(/port (\d+)/.exec(log)[1]); });
+        child.on("exit", () => reject(new Error(`the server ended: ${log}`)));
+    });
+    try { return await use(`http://127.0.0.1:${port}`); } finally { child.removeAllListeners("exit"); child.kill("SIGKILL"); }
+}
+async function ask(url, body) {
+    const response = await fetch(`${url}/v1/completions`, { method: "POST", body: JSON.stringify(body) });
+    const json = await response.json();
+    assert.equal(response.status, 200, JSON.stringify([json, body]));
+    return { choices: json.choices, prompt: json.prompt_logprobs, prompt_ids: json.prompt_token_ids, tokens: json.usage.completion_tokens, fingerprint: json.system_fingerprint };
+}
+const plain = ({ fingerprint, ...answer }) => JSON.stringify(answer);
+
+// ---- the comparison
+
+const requests = Array.from({ length: each }, drawRequest);
+const alone = ["--max-num-seqs", 1, "--no-enable-prefix-caching", "--threads", 1];
+const wanted = await serve(alone, async (url) => {
+    const answers = [];
+    for (const body of requests) answers.push(await ask(url, body));
+    return answers;
+});
+const met = { preemptions: 0, hits: 0, accepted: 0 };
+for (let s = 0; s < shapes; s++) {
+    const shape = drawShape(), order = requests.map((_, i) => i).sort(() => next() - 0.5);
+    await serve(shape.flags, async (url) => {
+        const work = async () => {
+            for (let i; (i = order.pop()) !== undefined;) {
+                const got = plain(await ask(url, requests[i]));
+                assert.equal(got, plain(wanted[i]), `shape ${shape.flags.join(" ")}, ${shape.clients} clients: ${JSON.stringify(requests[i])}`);
+            }
+        };
+        await Promise.all(Array.from({ length: shape.clients }, work));
+        const metrics = await (await fetch(`${url}/metrics`)).text();
+        const count = (name) => Number(new RegExp(`^vllm:${name}\\{[^}]*\\} (\\S+)$`, "m").exec(metrics)?.[1] ?? 0);
+        met.preemptions += count("num_preemptions_total");
+        met.hits += count("prefix_cache_hits_total");
+        met.accepted += count("spec_decode_num_accepted_tokens_total");
+    });
+}
+console.log(`${shapes * each} answers in ${shapes} shapes: ${met.preemptions} preemptions, ${met.hits} tokens from the prefix cache, ${met.accepted} drafts accepted`);
+assert.ok(met.preemptions > 0 && met.hits > 0 && met.accepted > 0);
+
+// ---- the evaluation: what was drawn token by token, read as a text; and a text, read by `ashlar eval`
+
+function evaluate(text, name) {
+    fs.writeFileSync(`${scratch}/${name}.txt`, text);
+    const run = (...args) => spawnSync(ashlar, args, { encoding: "utf8" });
+    fs.rmSync(`${scratch}/${name}`, { recursive: true, force: true });
+    const made = run("data", "tokenize", "--tokenizer", model, "--out", `${scratch}/${name}`, `${scratch}/${name}.txt`);
+    assert.equal(made.status, 0, made.stderr);
+    const shard = fs.readFileSync(`${scratch}/${name}/shard-00000.safetensors`);
+    const header = JSON.parse(shard.subarray(8, 8 + Number(shard.readBigUInt64LE(0))).toString());
+    const first = 8 + Number(shard.readBigUInt64LE(0)) + header.tokens.data_offsets[0];
+    const tokens = Array.from({ length: header.tokens.shape[0] }, (_, i) => shard.readUInt16LE(first + 2 * i));
+    const result = run("eval", "--model", model, "--data", `${scratch}/${name}`, "--seq", String(tokens.length - 1), "--json");
+    assert.equal(result.status, 0, result.stderr);
+    return { tokens, loss: JSON.parse(result.stdout).loss };
+}
+const chosen = (entry, id) => Math.fround(entry[String(id)].logprob); // nine digits name one float32
+await serve(["--max-num-seqs", 8], async (url) => {
+    let compared = 0;
+    for (let i = 0; i < requests.length; i++) {
+        const [choice] = wanted[i].choices;
+        if (requests[i].logprobs === undefined || requests[i].logprobs === null || choice.token_ids.length === 0) continue;
+        const ids = [...wanted[i].prompt_ids ?? choice.prompt_token_ids, ...choice.token_ids];
+        const read = await ask(url, { prompt: ids, max_tokens: 1, prompt_logprobs: 0, temperature: 0, return_token_ids: true });
+        const told = read.prompt ?? read.choices[0].prompt_logprobs;
+        choice.logprobs.token_logprobs.forEach((logprob, t) => {
+            const at = ids.length - choice.token_ids.length + t;
+            if (t < choice.token_ids.length) assert.equal(Math.fround(logprob), chosen(told[at], ids[at]), `token ${t} of ${JSON.stringify(requests[i])}`);
+            compared++;
+        });
+        if (compared > 3000) break;
+    }
+    assert.ok(compared > 50);
+    for (const [name, text] of [["short", words.join(" ")], ["long", `${words.join(" ")} `.repeat(5)]]) {
+        const { tokens, loss } = evaluate(text, name);
+        const read = await ask(url, { prompt: tokens, max_tokens: 1, prompt_logprobs: 0, temperature: 0, return_token_ids: true });
+        const told = read.prompt ?? read.choices[0].prompt_logprobs;
+        const sum = tokens.slice(1).reduce((total, id, t) => total + -chosen(told[t + 1], id), 0);
+        assert.equal(sum / (tokens.length - 1), loss, `${name}: the loss of ashlar eval`);
+    }
+    console.log(`${compared} log-probabilities of answers are those of the same text read as a prompt; two texts have the loss of ashlar eval`);
+});

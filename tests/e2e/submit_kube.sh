@@ -1,0 +1,122 @@
+#!/usr/bin/env bash
+# Manifests of every kind under every scheduler, held against the schemas and rules of the projects that read them; planted mistakes are
+# refused. Then the client against a stand-in of the API: created, refused, busy, torn, gone. Skips without Node.js.
+. "$SOURCE/tests/e2e/lib/npm.sh"
+need_npm submit_kube ajv ajv-formats yaml @bufbuild/cel
+modules=$(readlink "$SCRATCH/node_modules")
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+ln -sfn "$modules" "$SCRATCH/node_modules"
+cp "$SOURCE/tests/kube/check.mjs" "$SOURCE/tests/e2e/lib/kube_api.mjs" "$SCRATCH"
+cd "$SCRATCH" || exit 1
+cat > job.yaml << YAML
+job:
+  {name: asked, nodes: 4, min_nodes: 2, spares: 2, gpus: 8, efa: 32, time: 24h, notice: 2m, queue: team-a, class: training, image: "registry/ashlar:1",
+   out: /data/run, mounts: ["fsx:/data", "/opt/models:/models:ro"], env: {A: "b \$c", YES: "yes"}, service_account: trainer}
+model: {hidden: 64, layers: 2, heads: 4, vocab: 128}
+data: {train: /data/tokens}
+train: {steps: 3}
+YAML
+submit() { try "$ASHLAR" submit job.yaml --to kubernetes "$@"; }
+label=topology.k8s.aws/network-node-layer-1
+for kind in job jobset trainjob pytorchjob hyperpod; do
+    for scheduler in default kueue volcano kai; do
+        for more in job.cpus=96 job.topology.required=$label "job.topology.preferred=$label job.topology.group=2"; do
+            submit --kind $kind --scheduler $scheduler --dry-run $more
+            expect 0 "$kind under $scheduler with $more"
+            cp out "$kind-$scheduler-${more//[^a-z]/}.yaml"
+        done
+    done
+done
+for more in job.cpus=96 job.topology.required=2 "job.topology.preferred=1 job.topology.group=2"; do
+    submit --kind volcano --dry-run $more
+    expect 0 "volcano with $more"
+    cp out "volcano-${more//[^a-z]/}.yaml"
+done
+submit --dry-run job.command=serve
+expect 0 "a deployment"
+grep -q '^kind: Deployment' out && grep -q '^kind: HorizontalPodAutoscaler' out || fail "serve is no deployment: $(grep kind: out)"
+try node check.mjs "$SOURCE/tests/kube" *-*.yaml
+expect 0 "the projects' schemas and rules: $(cat out)"
+grep -q ' 0 refused' out || fail "what the check says: $(tail -n 1 out)"
+[ "$(sed -n 's/ objects judged.*//p' out)" -ge 63 ] || fail "too few are judged: $(tail -n 1 out)"
+# The check can fail.
+for wrong in 's/completionMode/completionmode/' 's/backoffLimitPerIndex: 10/backoffLimitPerIndex: many/' 's/action: Ignore/act: Ignore/'; do
+    sed "$wrong" job-default-jobcpus.yaml > wrong.yaml
+    try node check.mjs "$SOURCE/tests/kube" wrong.yaml
+    expect 1 "a planted mistake: $wrong"
+done
+# A quoted text stays one, a dollar is not a variable of Kubernetes'.
+submit --dry-run
+grep -q 'value: b \$\$c' out && grep -q 'value: "yes"' out || fail "texts: $(grep value: out)"
+
+# What is missing or cannot be is said before anything is sent.
+submit --dry-run job.image=
+expect_error 1 "no image" "job.image"
+sed 's/, image: "[^"]*"//; s/^ *out: [^,]*,//' job.yaml > bare.yaml
+try "$ASHLAR" submit bare.yaml --to kubernetes --dry-run
+expect_error 1 "no image" "job.image is missing"
+submit --dry-run --kind volcano job.topology.required=$label
+expect_error 1 "a level that Volcano does not know" "tiers of HyperNodes"
+submit --dry-run --kind volcano --scheduler kueue
+expect_error 1 "Volcano's job under Kueue" "scheduled by Volcano"
+submit --dry-run job.mounts=nowhere
+expect_error 1 "a mount that is none" "CLAIM:/path"
+submit --dry-run --kind cron
+expect_error 1 "a kind that is not there" "--kind cron"
+
+# ---- the API -----------------------------------------------------------------------------------------------------------
+node kube_api.mjs > api.log 2>&1 &
+api=$!
+trap 'kill $api 2> /dev/null' EXIT
+for i in $(seq 500); do [ ! -s api.log ] || break; sleep 0.02; done
+url=$(head -n 1 api.log)
+cat > kubeconfig << YAML
+apiVersion: v1
+kind: Config
+clusters: [{name: k, cluster: {server: "$url"}}]
+users: [{name: u, user: {token: secret}}]
+contexts: [{name: c, context: {cluster: k, user: u, namespace: research}}]
+current-context: c
+YAML
+export KUBECONFIG=$SCRATCH/kubeconfig
+submit
+expect 0 "created"
+grep -q '^submitted asked to kubernetes$' out || fail "what was submitted: $(cat out)"
+submit
+expect_error 1 "a name that is taken" "called asked already"
+try "$ASHLAR" jobs ls --to kubernetes
+grep -q '^asked .* waiting ' out || fail "it is not listed: $(cat out)"
+curl -s "$url/_set?active=1" > /dev/null
+try "$ASHLAR" jobs ls --to kubernetes
+grep -q '^asked .* running ' out || fail "it does not run: $(cat out)"
+try "$ASHLAR" jobs why asked --to kubernetes
+grep -q '1 of 1 pods have no node: 0/4 nodes are available: insufficient nvidia.com/gpu' out || fail "why: $(cat out)"
+try "$ASHLAR" jobs log asked --to kubernetes
+same "its output" "step 1" "$(cat out)"
+try "$ASHLAR" jobs hold asked --to kubernetes
+expect 0 "hold"
+try "$ASHLAR" jobs show asked --to kubernetes
+grep -q 'suspend: true' out || fail "it is not suspended: $(cat out)"
+for fault in busy down reset; do # answered 429 and 500 twice, and cut off: tried again
+    curl -s "$url/_set?fault=$fault" > /dev/null
+    try "$ASHLAR" jobs ls --to kubernetes
+    expect 0 "a server that is $fault for a moment"
+done
+curl -s "$url/_set?done=1" > /dev/null
+try "$ASHLAR" jobs wait asked --to kubernetes
+expect 0 "the end of a job"
+try "$ASHLAR" jobs stop asked --to kubernetes
+expect 0 "stop"
+try "$ASHLAR" jobs show asked --to kubernetes
+expect_error 1 "a job that is gone" "no job 'asked' in namespace research"
+sed -i 's/token: secret/token: wrong/' kubeconfig
+try "$ASHLAR" jobs ls --to kubernetes
+expect_error 1 "a wrong token" "401"
+sed 's/current-context: c/current-context: d/' kubeconfig > other && KUBECONFIG=$SCRATCH/other try "$ASHLAR" jobs ls --to kubernetes
+expect_error 1 "a context that is not there" "there is no context 'd'"
+# A program that hands out tokens, as those of clouds do.
+printf '#!/bin/sh\necho "{\\"status\\": {\\"token\\": \\"$TOKEN\\"}}"\n' > give && chmod +x give
+sed "s|user: {token: wrong}|user: {exec: {command: $SCRATCH/give, env: [{name: TOKEN, value: secret}]}}|" kubeconfig > by_program
+KUBECONFIG=$SCRATCH/by_program try "$ASHLAR" jobs ls --to kubernetes
+expect 0 "a token from a program"
+finish

@@ -1,0 +1,122 @@
+/* Membership in a virtual network keeps its four promises for drawn faults, on few and many ranks; and a mistake that
+ * is planted against each of them is caught. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+#include <string.h>
+
+#include "collective/simulate/simulate.h"
+#include "unit/sanitized.h"
+
+#if SANITIZED
+#define SEEDS 60
+#else
+#define SEEDS 600
+#endif
+
+static struct ash_simulate_opts options(size_t ranks, uint64_t seed)
+{
+    return (struct ash_simulate_opts){
+        .ranks = ranks, .per_host = ranks < 16 ? 2 : 8, .seed = seed, .faults = ASH_SIMULATE_ALL, .silent_s = 3};
+}
+
+static void expect_good(const struct ash_simulate_opts *opts)
+{
+    struct ash_simulate_result result;
+
+    assert_int_equal(ash_simulate_run(opts, &result), 0);
+    if (!result.is_good)
+        fail_msg("%zu ranks, seed %llu: %s", opts->ranks, (unsigned long long)opts->seed, result.violation);
+}
+
+static void test_drawn_faults(void **state)
+{
+    static const size_t sizes[] = {2, 3, 4, 7, 16, 64};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        struct ash_simulate_opts opts = options(sizes[seed % 6], seed);
+
+        expect_good(&opts);
+    }
+}
+
+/* With a register a job whose processes die and come back never ends. */
+static void test_register_goes_on(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS / 4; seed++) {
+        struct ash_simulate_opts opts = options(8, seed);
+        struct ash_simulate_result result;
+
+        opts.right = ASH_SIMULATE_RIGHT_REGISTER;
+        opts.faults = ASH_SIMULATE_CRASH | ASH_SIMULATE_PAUSE | ASH_SIMULATE_LEAVE;
+        opts.fault_count = 3; /* of 8: at least one who holds the last step lives */
+        assert_int_equal(ash_simulate_run(&opts, &result), 0);
+        if (!result.is_good || result.has_ended)
+            fail_msg("seed %llu: %s", (unsigned long long)seed, result.is_good ? "ended" : result.violation);
+        assert_int_equal(result.final_size, 8);
+    }
+}
+
+static void test_many_ranks(void **state)
+{
+    struct ash_simulate_opts opts = options(SANITIZED ? 512 : 4096, 5);
+    struct ash_simulate_result result;
+
+    (void)state;
+    opts.faults = ASH_SIMULATE_CRASH | ASH_SIMULATE_FOLLOW;
+    assert_int_equal(ash_simulate_run(&opts, &result), 0);
+    assert_string_equal(result.violation, "");
+    assert_int_equal(result.final_size, opts.ranks);
+    assert_true(result.settle_s <= 1.0 && result.epochs > 2);
+}
+
+/* One run is the same again. */
+static void test_repeats(void **state)
+{
+    struct ash_simulate_opts opts = options(32, 77);
+    struct ash_simulate_result first, second;
+
+    (void)state;
+    assert_int_equal(ash_simulate_run(&opts, &first), 0);
+    assert_int_equal(ash_simulate_run(&opts, &second), 0);
+    assert_int_equal(first.events, second.events);
+    assert_int_equal(first.steps, second.steps);
+}
+
+static void expect_caught(enum ash_simulate_plant plant, const char *promise)
+{
+    struct ash_simulate_result result = {.is_good = true};
+    bool is_caught = false;
+
+    for (uint64_t seed = 1; seed <= 200 && !is_caught; seed++) {
+        struct ash_simulate_opts opts = options(16, seed);
+
+        opts.plant = plant;
+        opts.per_host = 2;
+        assert_int_equal(ash_simulate_run(&opts, &result), 0);
+        is_caught = strncmp(result.violation, promise, strlen(promise)) == 0; /* others may be broken with it */
+    }
+    if (!is_caught) fail_msg("'%s' was not found broken", promise);
+}
+
+static void test_planted(void **state)
+{
+    (void)state;
+    expect_caught(ASH_SIMULATE_PLANT_RIGHT, "one side");
+    expect_caught(ASH_SIMULATE_PLANT_FOREVER, "bounded");
+    expect_caught(ASH_SIMULATE_PLANT_DEAF, "settled");
+    expect_caught(ASH_SIMULATE_PLANT_FORGET, "not lost");
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_drawn_faults), cmocka_unit_test(test_register_goes_on),
+                                       cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_repeats),
+                                       cmocka_unit_test(test_planted)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
