@@ -20,9 +20,10 @@
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar model merge BASE ADAPTER NEW",
-    .about = "Adds the adapters of a PEFT folder to the weights of the model folder BASE and writes the new folder NEW,\n"
-             "in float32. It says how far the logits of drawn tokens move from those with the adapters beside the\n"
-             "weights: both are the same function, rounded in different places.",
+    .about =
+        "Adds the adapters of a PEFT folder to the weights of the model folder BASE and writes the new folder NEW,\n"
+        "in float32. It says how far the logits of drawn tokens move from those with the adapters beside the\n"
+        "weights: both are the same function, rounded in different places.",
     .examples = "  ashlar model merge models/qwen3 runs/chat/model models/qwen3-chat",
 };
 

@@ -16,14 +16,14 @@ void ash_epoch_get_news(struct ash_group *group, struct ash_epoch_news *news_out
     struct ash_group_root *root = group->root;
 
     *news_out = (struct ash_epoch_news){.is_over = atomic_load(&root->gives_up)};
-    if (root->agent == NULL) return;
-    ash_agent_news(root->agent, &news_out->joiners, &news_out->leavers, &news_out->is_over);
+    if (root->membership == NULL) return;
+    ash_membership_news(root->membership, &news_out->joiners, &news_out->leavers, &news_out->is_over);
     news_out->is_over = news_out->is_over || atomic_load(&root->gives_up);
 }
 
 void ash_epoch_want_leave(struct ash_group *group)
 {
-    if (group->root->agent != NULL) ash_agent_want_leave(group->root->agent);
+    if (group->root->membership != NULL) ash_membership_want_leave(group->root->membership);
 }
 
 int ash_epoch_wait(struct ash_group *group, double timeout_s)

@@ -301,7 +301,7 @@ int ash_epoch_reform(struct ash_group *lost, const struct ash_epoch_opts *opts, 
     if (!old->lost) ash_group_root_lose(old, SIZE_MAX, -ECONNRESET, "the group is formed again");
     lost->owns_root = false;
     ash_group_close(lost);
-    if (old->agent == NULL) {
+    if (old->membership == NULL) {
         ash_group_root_close(old);
         return ash_err_set(err, -ENOTSUP, "a process that nobody launched has nobody to form a group with");
     }
@@ -387,7 +387,7 @@ struct ash_group_member ash_group_get_member(const struct ash_group *group, size
 void ash_group_propagate(struct ash_group *group, size_t failed_rank, int code, const char *why)
 {
     ash_group_root_lose(group->root, failed_rank, code, why);
-    if (group->root->agent != NULL) ash_agent_abort(group->root->agent, failed_rank, code, why);
+    if (group->root->membership != NULL) ash_membership_abort(group->root->membership, failed_rank, code, why);
 }
 
 void ash_group_abort(struct ash_group *group, const char *why)

@@ -12,15 +12,15 @@
 #include "collective/host/local.h"
 #include "collective/net/net.h"
 #include "collective/epoch.h"
-#include "collective/member/agent.h"
+#include "collective/member/membership.h"
 
 #define ASH_GROUP_NAME_BYTES 64
 
 /* What a rank tells the others when a root group is opened. Plain data: processes of one job run one build. */
 struct ash_member_info {
-    struct ash_agent_address watch; /* first: the agent reads it */
-    uint64_t id;                    /* of the process */
-    int32_t net_port;               /* where the first rank's second rendezvous is, of jobs on several nodes */
+    struct ash_membership_address watch; /* first: the agent reads it */
+    uint64_t id;                         /* of the process */
+    int32_t net_port;                    /* where the first rank's second rendezvous is, of jobs on several nodes */
     char node[ASH_GROUP_NAME_BYTES];
     uint64_t machine;               /* ranks of equal node and machine share memory: ash_segment_machine */
     struct ash_segment_key control; /* of the root group */
@@ -49,7 +49,7 @@ struct ash_group_root {
     struct ash_group_card *cards;       /* [size] from the meeting; NULL in the first epoch */
     uint32_t *ranks_before;             /* [size] the same */
     int listen_fd, net_fd;              /* of the agent; of the second rendezvous */
-    struct ash_agent *agent;            /* NULL: a group of one that nobody can join */
+    struct ash_membership *membership;  /* NULL: a group of one that nobody can join */
     struct ash_progress *progress;      /* NULL where all ranks are on one node */
     struct ash_net_mailboxes mailboxes; /* of the group of all ranks, until it takes them, */
     struct ash_net_address *addresses;  /* [size] and everyone's */

@@ -134,21 +134,21 @@ static void leave_net(struct ash_group_root *root, size_t known)
     root->progress = NULL;
 }
 
-static int start_agent(struct ash_group_root *root, struct ash_err *err)
+static int start_membership(struct ash_group_root *root, struct ash_err *err)
 {
-    struct ash_agent_opts opts = {.job = root->job,
-                                  .id = root->id,
-                                  .card_bytes = sizeof(struct ash_group_card),
-                                  .listen_fd = root->listen_fd,
-                                  .job_dir = root->opts.job_dir,
-                                  .host = root->host,
-                                  .port = root->port,
-                                  .silent_s = root->opts.silent_timeout,
-                                  .ready_s = root->opts.call_timeout,
-                                  .on_over = on_over,
-                                  .ctx = root};
+    struct ash_membership_opts opts = {.job = root->job,
+                                       .id = root->id,
+                                       .card_bytes = sizeof(struct ash_group_card),
+                                       .listen_fd = root->listen_fd,
+                                       .job_dir = root->opts.job_dir,
+                                       .host = root->host,
+                                       .port = root->port,
+                                       .silent_s = root->opts.silent_timeout,
+                                       .ready_s = root->opts.call_timeout,
+                                       .on_over = on_over,
+                                       .ctx = root};
 
-    return ash_agent_open(&opts, &root->agent, err);
+    return ash_membership_open(&opts, &root->membership, err);
 }
 
 /* The first epoch, which the rendezvous has given. */
@@ -168,12 +168,12 @@ static int begin_first(struct ash_group_root *root, struct ash_err *err)
         rc = ash_view_seal(view);
         if (rc < 0) ash_err_set(err, rc, "two ranks have one identity");
     }
-    if (rc == 0) rc = start_agent(root, err);
+    if (rc == 0) rc = start_membership(root, err);
     if (rc < 0) {
         ash_view_put(view);
         return rc;
     }
-    ash_agent_begin(root->agent, view);
+    ash_membership_begin(root->membership, view);
     return 0;
 }
 
@@ -252,13 +252,13 @@ static int join_running(struct ash_group_root *root, const struct ash_local *loc
     card.info.control = ash_local_key(local);
     if (ash_progress_open(root->opts.fabric, card.info.node, address, &root->progress, NULL) < 0)
         root->progress = NULL; /* a job on one node does without; one on several will report why it cannot */
-    rc = start_agent(root, err);
+    rc = start_membership(root, err);
     if (rc < 0) return rc;
     ash_log(ASH_LOG_INFO, "process %d is ready and asks for a place", (int)getpid());
-    rc = ash_agent_join(root->agent, &card, 0, &view, err);
+    rc = ash_membership_join(root->membership, &card, 0, &view, err);
     if (rc < 0) return rc;
     rc = view != NULL ? take_view(root, view, err) : ash_err_set(err, -ESTALE, "the job has no place");
-    ash_agent_put_view(root->agent, view);
+    ash_membership_put_view(root->membership, view);
     return rc < 0 ? rc : settle(root, numeric(address), 0, err);
 }
 
@@ -343,11 +343,11 @@ static void hand_over(struct ash_group_root *old, struct ash_group_root *root)
     root->listen_fd = old->listen_fd;
     root->net_fd = old->net_fd;
     root->progress = old->progress;
-    root->agent = old->agent;
+    root->membership = old->membership;
     old->listen_fd = old->net_fd = -1;
     old->progress = NULL;
-    old->agent = NULL;
-    ash_agent_set_owner(root->agent, NULL); /* what comes now is of the old epoch */
+    old->membership = NULL;
+    ash_membership_set_owner(root->membership, NULL); /* what comes now is of the old epoch */
 }
 
 int ash_group_root_reform(struct ash_group_root *old, const struct ash_epoch_opts *opts, const struct ash_local *local,
@@ -371,12 +371,12 @@ int ash_group_root_reform(struct ash_group_root *old, const struct ash_epoch_opt
     card.offer_bytes = (uint32_t)opts->offer_bytes;
     if (opts->offer_bytes > 0) memcpy(card.offer, opts->offer, opts->offer_bytes);
     with_card.card = &card;
-    rc = ash_agent_reform(root->agent, &with_card, &view, err);
+    rc = ash_membership_reform(root->membership, &with_card, &view, err);
     if (rc < 0 || view == NULL) goto none;
     rc = take_view(root, view, err);
-    ash_agent_put_view(root->agent, view);
+    ash_membership_put_view(root->membership, view);
     if (rc < 0) goto none;
-    if (ash_agent_set_owner(root->agent, root))
+    if (ash_membership_set_owner(root->membership, root))
         ash_group_root_lose(root, SIZE_MAX, -ECONNRESET, "a rank was lost before the new group stood");
     if (atomic_load(&root->gives_up)) {
         *root_out = root; /* over before it began: the caller tries again */
@@ -395,7 +395,7 @@ none:
 void ash_group_root_close(struct ash_group_root *root)
 {
     if (root == NULL) return;
-    ash_agent_close(root->agent);
+    ash_membership_close(root->membership);
     ash_net_mailboxes_close(&root->mailboxes);
     free(root->addresses);
     ash_progress_close(root->progress);

@@ -29,7 +29,8 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
     if (lora->rank == 0 && lora->adapter == NULL) return 0;
     if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "lora: adapters of what? give model.from");
     if (job->mesh.tp > 1 || job->mesh.cp > 1 || job->mesh.ep > 1 || job->mesh.pp > 1)
-        return ash_err_set(err, -ENOTSUP, "lora: adapters are trained with mesh.dp and mesh.fsdp: set tp, cp, pp and ep to 1");
+        return ash_err_set(err, -ENOTSUP,
+                           "lora: adapters are trained with mesh.dp and mesh.fsdp: set tp, cp, pp and ep to 1");
     if (lora->dropout > 0) return ash_err_set(err, -ENOTSUP, "lora.dropout is not supported: set it to 0");
     rc = lora->adapter != NULL ? ash_lora_load(lora->adapter, job->model.from, &post->lora, err)
                                : ash_lora_open(&opts, &post->lora, err);

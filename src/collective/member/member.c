@@ -212,7 +212,7 @@ void ash_member_say_bye(struct ash_member *member)
 {
     struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_BYE);
 
-    if (member->state != ASH_MEMBER_RUNNING) return;
+    if (member->state != ASH_MEMBER_RUNNING && member->state != ASH_MEMBER_OVER) return;
     for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
         if (member->neighbours[i].id != 0) ash_member_send(member, member->neighbours[i].id, &msg);
 }
@@ -277,6 +277,16 @@ static void on_leave(struct ash_member *member, const struct ash_member_msg *msg
     }
 }
 
+/* A follower found somebody silent: do not follow that one, unless it shows that it lives. */
+static void hear_suspicion(struct ash_member *member, uint64_t id)
+{
+    size_t rank = ash_view_find(member->view, id);
+
+    if (rank == SIZE_MAX || rank == member->rank) return;
+    ash_member_ids_add(&member->suspects, id);
+    if (rank == member->candidate) ash_member_choose(member);
+}
+
 /* A message of this process's own epoch, from one of its members. */
 static void on_own_epoch(struct ash_member *member, const struct ash_member_msg *msg)
 {
@@ -302,6 +312,7 @@ static void on_own_epoch(struct ash_member *member, const struct ash_member_msg 
         if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, member->now_ns + patience_ns);
         if (member->state != ASH_MEMBER_OVER) break;
         member->network_fails = member->network_fails || msg->network_fails;
+        if (msg->kind == ASH_MEMBER_HELLO && msg->network_fails) hear_suspicion(member, msg->subject);
         if (msg->kind == ASH_MEMBER_HELLO)
             ash_member_form_receive(member, msg);
         else
@@ -401,7 +412,8 @@ uint64_t ash_member_next_ns(const struct ash_member *member)
 
     if (member->state == ASH_MEMBER_RUNNING) next_ns = member->heartbeat_at_ns;
     if (member->state == ASH_MEMBER_JOINING) next_ns = member->join_at_ns;
-    if (member->state == ASH_MEMBER_OVER) next_ns = sooner(member->hello_at_ns, member->tell_at_ns);
+    if (member->state == ASH_MEMBER_OVER)
+        next_ns = sooner(sooner(member->hello_at_ns, member->heartbeat_at_ns), member->tell_at_ns);
     if (member->meeting != NULL) next_ns = sooner(next_ns, member->meeting->retry_at_ns);
     if (member->starting != NULL) next_ns = sooner(next_ns, member->starting->retry_at_ns);
     return next_ns;

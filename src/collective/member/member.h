@@ -1,5 +1,5 @@
 /* member - membership as a state machine: messages, closed connections and the time go in; messages and events come
- * out. No socket, clock or thread is in it, so the same code runs over TCP (member/agent.h) and in a simulated network
+ * out. No socket, clock or thread is in it, so the same code runs over TCP (member/membership.h) and in a simulated network
  * (`ashlar chaos simulate`).
  *
  * Watch. Members of an epoch send heartbeats to their neighbours in a binary tree of ranks. Whoever finds a neighbour

@@ -578,6 +578,7 @@ void ash_member_form_tick(struct ash_member *member)
     if (meeting == NULL || member->now_ns < meeting->retry_at_ns) return;
     meeting->retry_at_ns = member->now_ns + ash_member_retry_ns(member);
     ash_member_join_expire(member, 0);
+    if (!member->is_ready) return;
     if (meeting->proposed == NULL) {
         call_missing(member);
         advance(member);

@@ -128,6 +128,8 @@ void ash_member_watch_begin(struct ash_member *member);
 void ash_member_watch_tick(struct ash_member *member);
 /* A heartbeat of the same view has come. */
 void ash_member_watch_heartbeat(struct ash_member *member, const struct ash_member_msg *msg);
+/* Tell the neighbours that this process lives. */
+void ash_member_send_heartbeats(struct ash_member *member);
 /* All members have started the view. */
 void ash_member_confirm(struct ash_member *member);
 /* The epoch is over because of what msg (a LOST) says; pass it on along the tree. The first time counts. */

@@ -152,7 +152,8 @@ static size_t bin_of_slot(const struct ash_policy_run *rl, uint64_t slot)
     return (size_t)slot % per_grain * grains + (size_t)slot / per_grain;
 }
 
-static void add_answer(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t a, struct ash_sample *sample)
+static void add_answer(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t a,
+                       struct ash_sample *sample)
 {
     const struct ash_answer_row *row = &rollout->answers[a];
     const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
@@ -162,9 +163,9 @@ static void add_answer(const struct ash_policy_run *rl, const struct ash_rollout
         size_t next = i + 1;
 
         sample->ids[first + i] = i < prompt->count ? prompt->data[i] : row->ids[i - prompt->count];
-        sample->targets[first + i] =
-            next >= prompt->count && next - prompt->count < row->count && counts(rl, row) ? row->ids[next - prompt->count]
-                                                                                          : -1;
+        sample->targets[first + i] = next >= prompt->count && next - prompt->count < row->count && counts(rl, row)
+                                         ? row->ids[next - prompt->count]
+                                         : -1;
     }
     sample->docs[sample->doc_count++] = (struct ash_doc){.row = first, .count = count};
 }
@@ -218,7 +219,8 @@ static const struct ash_source_ops answer_ops = {.read = read_answers, .count = 
 
 /* ---- the objective ----------------------------------------------------------------------------------------------- */
 
-static double token_weight(const struct ash_policy_run *rl, const struct ash_rollout *rollout, const struct ash_answer_row *row)
+static double token_weight(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
+                           const struct ash_answer_row *row)
 {
     double answers = (double)rl->answer_count;
 
@@ -264,8 +266,8 @@ static struct ash_policy_opts policy_opts(const struct ash_policy_run *rl)
 }
 
 /* One answer. rows: of its sequence; first: of its first token's loss. */
-static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t a, const struct ash_objective_rows *rows,
-                        size_t first, double *loss_out, struct ash_err *err)
+static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t a,
+                        const struct ash_objective_rows *rows, size_t first, double *loss_out, struct ash_err *err)
 {
     struct ash_answer_row *row = &rollout->answers[a];
     struct ash_policy_opts opts = policy_opts(rl);
@@ -336,19 +338,19 @@ void ash_rl_set_parts(struct ash_policy_run *rl)
 {
     const struct ash_job *job = rl->job;
 
-    rl->source = (struct ash_source){.ops = &answer_ops,
-                                     .ctx = rl,
-                                     .tokens = rl->answer_count * rl->max_tokens,
-                                     .windows = (size_t)job->train.global_batch,
-                                     .vocab_size = ash_tokenizer_vocab_size(rl->tokenizer),
-                                     .hash = ash_prompts_hash(rl->prompts),
-                                     .tokenizer_hash = ash_tokenizer_hash(rl->tokenizer),
-                                     .eos_id = rl->eos_count > 0 ? rl->eos[0] : -1};
-    rl->objective = (struct ash_objective){
-        .weigh = weigh,
-        .look = look,
-        .ctx = rl,
-        .needs_losses = job->rl.epochs > 1 || job->rollout.lag > 0 || (job->rl.kl_coef > 0 && job->rl.kl_in == ASH_RL_KL_LOSS),
-        .has_entropy = job->rl.entropy > 0,
-        .sharpness = (float)(1.0 / job->rollout.temperature)};
+    rl->source = (struct ash_train_source){.ops = &answer_ops,
+                                           .ctx = rl,
+                                           .tokens = rl->answer_count * rl->max_tokens,
+                                           .windows = (size_t)job->train.global_batch,
+                                           .vocab_size = ash_tokenizer_vocab_size(rl->tokenizer),
+                                           .hash = ash_prompts_hash(rl->prompts),
+                                           .tokenizer_hash = ash_tokenizer_hash(rl->tokenizer),
+                                           .eos_id = rl->eos_count > 0 ? rl->eos[0] : -1};
+    rl->objective = (struct ash_objective){.weigh = weigh,
+                                           .look = look,
+                                           .ctx = rl,
+                                           .needs_losses = job->rl.epochs > 1 || job->rollout.lag > 0 ||
+                                                           (job->rl.kl_coef > 0 && job->rl.kl_in == ASH_RL_KL_LOSS),
+                                           .has_entropy = job->rl.entropy > 0,
+                                           .sharpness = (float)(1.0 / job->rollout.temperature)};
 }

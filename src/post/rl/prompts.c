@@ -18,7 +18,7 @@ struct line {
     char *prompt, *answer;
 };
 
-struct ash_prompts {
+struct ash_prompt_list {
     const struct ash_tokenizer *tokenizer;
     bool is_arithmetic;
     struct ash_arithmetic train, valid;
@@ -35,7 +35,7 @@ void ash_prompt_fini(struct ash_prompt *prompt)
     *prompt = (struct ash_prompt){0};
 }
 
-void ash_prompts_close(struct ash_prompts *prompts)
+void ash_prompts_close(struct ash_prompt_list *prompts)
 {
     if (prompts == NULL) return;
     for (size_t i = 0; i < prompts->count; i++) {
@@ -46,7 +46,7 @@ void ash_prompts_close(struct ash_prompts *prompts)
     free(prompts);
 }
 
-static int open_arithmetic(struct ash_prompts *prompts, const struct ash_arithmetic_opts *opts, struct ash_err *err)
+static int open_arithmetic(struct ash_prompt_list *prompts, const struct ash_arithmetic_opts *opts, struct ash_err *err)
 {
     struct ash_arithmetic_opts held_out = *opts;
     int rc = ash_arithmetic_init(&prompts->train, opts, err);
@@ -73,14 +73,13 @@ static int render_prompt(const json_t *prompt, const json_t *object, const struc
     if (!json_is_array(prompt)) return ash_err_set(err, -EINVAL, "prompt must be a text or a list of messages");
     if (template == NULL) return ash_err_set(err, -EINVAL, "the model has no chat template: give prompts as text");
     variables = json_pack("{s:O, s:b}", "messages", prompt, "add_generation_prompt", 1);
-    if (json_object_get(object, "tools") != NULL)
-        json_object_set(variables, "tools", json_object_get(object, "tools"));
+    if (json_object_get(object, "tools") != NULL) json_object_set(variables, "tools", json_object_get(object, "tools"));
     rc = ash_chat_template_render_json(template, variables, text, err);
     json_decref(variables);
     return rc;
 }
 
-static int add_line(struct ash_prompts *prompts, const json_t *object, const struct ash_chat_template *template,
+static int add_line(struct ash_prompt_list *prompts, const json_t *object, const struct ash_chat_template *template,
                     struct ash_err *err)
 {
     const json_t *answer = json_object_get(object, "answer");
@@ -109,7 +108,7 @@ static int add_line(struct ash_prompts *prompts, const json_t *object, const str
     return 0;
 }
 
-static int open_file(struct ash_prompts *prompts, const char *path, const struct ash_chat_template *template,
+static int open_file(struct ash_prompt_list *prompts, const char *path, const struct ash_chat_template *template,
                      struct ash_err *err)
 {
     struct ash_map map = {0};
@@ -137,9 +136,9 @@ static int open_file(struct ash_prompts *prompts, const char *path, const struct
 
 int ash_prompts_open(const char *path, const struct ash_arithmetic_opts *arithmetic,
                      const struct ash_tokenizer *tokenizer, const struct ash_chat_template *template,
-                     struct ash_prompts **prompts_out, struct ash_err *err)
+                     struct ash_prompt_list **prompts_out, struct ash_err *err)
 {
-    struct ash_prompts *prompts = calloc(1, sizeof(*prompts));
+    struct ash_prompt_list *prompts = calloc(1, sizeof(*prompts));
     int rc;
 
     if (prompts == NULL) return ash_err_set(err, -ENOMEM, "out of memory for prompts");
@@ -154,7 +153,7 @@ int ash_prompts_open(const char *path, const struct ash_arithmetic_opts *arithme
     return 0;
 }
 
-int ash_prompts_get(const struct ash_prompts *prompts, uint64_t seed, uint64_t n, bool held_out,
+int ash_prompts_get(const struct ash_prompt_list *prompts, uint64_t seed, uint64_t n, bool held_out,
                     struct ash_prompt *prompt_out, struct ash_err *err)
 {
     struct ash_problem problem;
@@ -166,9 +165,9 @@ int ash_prompts_get(const struct ash_prompts *prompts, uint64_t seed, uint64_t n
         ash_arithmetic_problem(held_out ? &prompts->valid : &prompts->train, n, &problem);
     } else {
         uint64_t epoch = n / prompts->count;
-        uint64_t i = held_out ? n % prompts->count
-                              : ash_rng_permute(seed, ash_hash_mix(STREAM_ORDER + epoch), n % prompts->count,
-                                                prompts->count);
+        uint64_t i =
+            held_out ? n % prompts->count
+                     : ash_rng_permute(seed, ash_hash_mix(STREAM_ORDER + epoch), n % prompts->count, prompts->count);
 
         text = prompts->lines[i].prompt;
         answer = prompts->lines[i].answer;
@@ -188,7 +187,7 @@ int ash_prompts_get(const struct ash_prompts *prompts, uint64_t seed, uint64_t n
     return 0;
 }
 
-uint64_t ash_prompts_hash(const struct ash_prompts *prompts)
+uint64_t ash_prompts_hash(const struct ash_prompt_list *prompts)
 {
     return prompts->hash;
 }

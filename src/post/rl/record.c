@@ -20,7 +20,8 @@ static int record_path(const struct ash_policy_run *rl, uint64_t number, char pa
     return ash_path_join(path, PATH_MAX, rl->dir, name);
 }
 
-static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollout *rollout, const struct ash_answer_row *row)
+static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
+                        const struct ash_answer_row *row)
 {
     const struct ash_prompt *prompt = &rollout->prompts[row->prompt];
     json_t *ids = json_array(), *logps = json_array(), *bits = json_array();
@@ -69,7 +70,8 @@ void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *ro
     ash_str_fini(&all);
 }
 
-static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_rollout *rollout, size_t a, struct ash_err *err)
+static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_rollout *rollout, size_t a,
+                    struct ash_err *err)
 {
     struct ash_answer_row *row = &rollout->answers[a];
     const json_t *ids = json_object_get(json, "ids"), *bits = json_object_get(json, "logprob_bits");
@@ -110,7 +112,8 @@ int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout
         at += size + 1;
     }
     ash_map_close(&map);
-    if (rc == 0 && a < rl->answer_count) rc = ash_err_set(err, -EBADMSG, "%s has %zu answers of %zu", path, a, rl->answer_count);
+    if (rc == 0 && a < rl->answer_count)
+        rc = ash_err_set(err, -EBADMSG, "%s has %zu answers of %zu", path, a, rl->answer_count);
     rollout->number = number;
     return rc < 0 ? rc : 1;
 }

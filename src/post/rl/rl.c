@@ -37,7 +37,11 @@ static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *ro
     int32_t *ids = calloc(2 * longest, sizeof(*ids)), *targets = ids + longest;
     float *losses = calloc(longest, sizeof(*losses));
     struct ash_doc doc = {.count = rows};
-    struct ash_batch batch = {.rows = rows, .ids = ids, .targets = targets, .docs = &doc, .doc_count = 1,
+    struct ash_batch batch = {.rows = rows,
+                              .ids = ids,
+                              .targets = targets,
+                              .docs = &doc,
+                              .doc_count = 1,
                               .sharpness = (float)(1.0 / rl->job->rollout.temperature)};
     int rc = ids == NULL || losses == NULL ? ash_err_set(err, -ENOMEM, "out of memory for the reference") : 0;
 
@@ -154,7 +158,8 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
                 "rollout   step %llu: reward %.3f, %.1f tokens, %.0f %% ended, %zu of %zu groups agree; %llu ratios "
                 "exactly 1; sampling %.1f s, rewards %.1f s\n",
                 (unsigned long long)step, rollout->mean_reward, rollout->mean_length, 100 * rollout->ended_share,
-                rollout->same_groups, rl->prompt_count, (unsigned long long)rl->checked, rl->seconds[0], rl->seconds[1]);
+                rollout->same_groups, rl->prompt_count, (unsigned long long)rl->checked, rl->seconds[0],
+                rl->seconds[1]);
     if (every > 0 && (step % (uint64_t)every == 0 || step == (uint64_t)rl->job->train.steps))
         return evaluate(rl, trainer, step, err);
     return 0;
@@ -280,10 +285,6 @@ static void end(void *ctx)
 
 struct ash_trainer_parts ash_rl_parts(struct ash_policy_run *rl)
 {
-    return (struct ash_trainer_parts){.train = &rl->source,
-                                      .objective = &rl->objective,
-                                      .prepare = prepare,
-                                      .finish = finish,
-                                      .end = end,
-                                      .ctx = rl};
+    return (struct ash_trainer_parts){
+        .train = &rl->source, .objective = &rl->objective, .prepare = prepare, .finish = finish, .end = end, .ctx = rl};
 }

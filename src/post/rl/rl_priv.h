@@ -9,27 +9,27 @@
 
 /* One answer of a batch. */
 struct ash_answer_row {
-    size_t prompt;          /* of the batch */
-    int32_t *ids;           /* [max_tokens] */
-    float *logps;           /* [max_tokens]: the sampler's */
-    double *reference;      /* [max_tokens]: of the frozen reference; NULL: none */
-    size_t count;           /* tokens, with the end */
+    size_t prompt;     /* of the batch */
+    int32_t *ids;      /* [max_tokens] */
+    float *logps;      /* [max_tokens]: the sampler's */
+    double *reference; /* [max_tokens]: of the frozen reference; NULL: none */
+    size_t count;      /* tokens, with the end */
     bool has_ended;
     double reward, advantage;
 };
 
 /* What one step (or several, with rl.epochs) learns from. */
 struct ash_rollout {
-    uint64_t number;        /* 0 is the first; UINT64_MAX: empty */
-    uint64_t version;       /* steps that the weights had done when it was sampled */
-    struct ash_prompt *prompts; /* [prompts_per_step] */
+    uint64_t number;                /* 0 is the first; UINT64_MAX: empty */
+    uint64_t version;               /* steps that the weights had done when it was sampled */
+    struct ash_prompt *prompts;     /* [prompts_per_step] */
     struct ash_answer_row *answers; /* [prompts_per_step * samples], prompt by prompt */
-    size_t *bin_of;         /* [answers] */
-    size_t *row_of;         /* [answers]: first row in its sequence */
+    size_t *bin_of;                 /* [answers] */
+    size_t *row_of;                 /* [answers]: first row in its sequence */
     size_t bin_count;
-    double weight_tokens;   /* all tokens of the answers that count */
+    double weight_tokens; /* all tokens of the answers that count */
     double mean_reward, mean_length, ended_share;
-    size_t same_groups;     /* groups whose rewards are all equal: nothing is learned from them */
+    size_t same_groups; /* groups whose rewards are all equal: nothing is learned from them */
 };
 
 struct ash_policy_run {
@@ -39,20 +39,20 @@ struct ash_policy_run {
     FILE *screen;
     struct ash_tokenizer *tokenizer;
     struct ash_chat_template *template;
-    struct ash_prompts *prompts;
+    struct ash_prompt_list *prompts;
     struct ash_rewards *rewards;
     int32_t eos[16];
     size_t eos_count;
     struct ash_rollout *rollouts; /* [lag + 1]: number n in n % (lag + 1) */
     size_t rollout_count;
     size_t prompt_count, answer_count, max_tokens;
-    struct ash_core *core;        /* NULL: not open yet, or another rank samples */
-    struct ash_model *sampled;    /* what it reads: the trainer's model, borrowed */
-    struct ash_model *frozen;     /* the reference; NULL: none */
+    struct ash_core *core;     /* NULL: not open yet, or another rank samples */
+    struct ash_model *sampled; /* what it reads: the trainer's model, borrowed */
+    struct ash_model *frozen;  /* the reference; NULL: none */
     struct ash_pass *frozen_pass;
-    uint64_t checked;             /* tokens whose log-probability was the sampler's, to the bit */
-    double seconds[3];            /* rollout, reward, all else before an update */
-    struct ash_source source;
+    uint64_t checked;  /* tokens whose log-probability was the sampler's, to the bit */
+    double seconds[3]; /* rollout, reward, all else before an update */
+    struct ash_train_source source;
     struct ash_objective objective;
 };
 

@@ -58,8 +58,9 @@ static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, str
 
     if (rl->core != NULL && rl->sampled == model) return 0;
     if (!facts.whole)
-        return ash_err_set(err, -ENOTSUP,
-                           "rl: every rank samples with the whole model: use mesh.dp (and mesh.cp), not tp, fsdp, pp or ep");
+        return ash_err_set(
+            err, -ENOTSUP,
+            "rl: every rank samples with the whole model: use mesh.dp (and mesh.cp), not tp, fsdp, pp or ep");
     ash_core_close(rl->core);
     rl->core = NULL;
     rl->sampled = model;
@@ -98,7 +99,8 @@ static int answer_all(struct ash_policy_run *rl, struct asked **asked, size_t co
     while (ash_core_step(rl->core) > 0)
         ;
     for (size_t i = 0; rc == 0 && i < count; i++)
-        if (asked[i]->rc < 0) rc = ash_err_set(err, asked[i]->rc, "an answer could not be sampled: %s", asked[i]->err.text);
+        if (asked[i]->rc < 0)
+            rc = ash_err_set(err, asked[i]->rc, "an answer could not be sampled: %s", asked[i]->err.text);
     return rc;
 }
 
@@ -229,8 +231,9 @@ int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size
     struct asked **asked = calloc(count, sizeof(struct asked *));
     double sum = 0.0;
     size_t made = 0;
-    int rc = prompts == NULL || rows == NULL || asked == NULL ? ash_err_set(err, -ENOMEM, "out of memory for an evaluation")
-                                                              : open_core(rl, trainer, err);
+    int rc = prompts == NULL || rows == NULL || asked == NULL
+                 ? ash_err_set(err, -ENOMEM, "out of memory for an evaluation")
+                 : open_core(rl, trainer, err);
 
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rows[i].ids = calloc(rl->max_tokens, sizeof(int32_t));

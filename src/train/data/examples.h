@@ -31,6 +31,7 @@ struct ash_example {
     const uint8_t *targets; /* 1: this token is learned; its row is the one before */
     size_t count;
 };
+/* Examples, or pairs? */
 enum ash_examples_kind ash_examples_get_kind(const struct ash_examples *examples);
 /* Examples; two for each pair, chosen first. */
 size_t ash_examples_count(const struct ash_examples *examples);
@@ -88,7 +89,7 @@ int ash_packed_open(const struct ash_examples *examples, const struct ash_packed
 /* NULL is a no-op. */
 void ash_packed_close(struct ash_packed *packed);
 /* As a source; borrowed. One thread reads. */
-struct ash_source ash_packed_source(struct ash_packed *packed);
+struct ash_train_source ash_packed_source(struct ash_packed *packed);
 /* Examples that were cut, and those that were left out as too long. */
 size_t ash_packed_cut(const struct ash_packed *packed);
 /* Examples (or pairs) that were left out as too long. */

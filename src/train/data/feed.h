@@ -25,7 +25,7 @@ struct ash_feed {
 
 /* A batch of consecutive slots of one step. */
 struct ash_feed_slice {
-    const struct ash_source *source;
+    const struct ash_train_source *source;
     uint64_t step, slots_per_step;
     uint64_t first_slot, count;
     uint64_t more_steps; /* that will want the same slots; remote data are fetched ahead for them */

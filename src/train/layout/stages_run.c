@@ -327,7 +327,7 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
 }
 
 /* Each data rank has equally many sequences (the last fewer, with empty batches instead: all serve all along ep). */
-int ash_stages_eval(struct ash_stages *stages, const struct ash_source *source, size_t count, double *losses,
+int ash_stages_eval(struct ash_stages *stages, const struct ash_train_source *source, size_t count, double *losses,
                     struct ash_err *err)
 {
     size_t rank = ash_mesh_data_rank(stages->mesh), size = ash_mesh_data_size(stages->mesh);

@@ -1,6 +1,6 @@
 /* The folder of a job: `key`, `contacts` (who was in the last epoch), `epochs/N` (the register). All files appear whole
  * or not at all. */
-#include "collective/member/agent_priv.h"
+#include "collective/member/membership_priv.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -12,7 +12,7 @@
 
 #define PATH_BYTES 4096
 
-int ash_agent_make_job_dir(const char *path, struct ash_err *err)
+int ash_membership_make_job_dir(const char *path, struct ash_err *err)
 {
     char name[PATH_BYTES];
     uint8_t key[ASH_MAC_KEY_BYTES];
@@ -34,7 +34,7 @@ int ash_agent_make_job_dir(const char *path, struct ash_err *err)
     return rc < 0 ? ash_err_set(err, rc, "the job's folder '%s' cannot be made: %s", path, strerror(-rc)) : 0;
 }
 
-int ash_agent_read_key(struct ash_agent *agent, struct ash_err *err)
+int ash_membership_read_key(struct ash_membership *agent, struct ash_err *err)
 {
     char name[PATH_BYTES];
     ssize_t got;
@@ -52,17 +52,17 @@ int ash_agent_read_key(struct ash_agent *agent, struct ash_err *err)
     return 0;
 }
 
-void ash_agent_next_contact(struct ash_agent *agent, struct ash_agent_address *address_out)
+void ash_membership_next_contact(struct ash_membership *agent, struct ash_membership_address *address_out)
 {
     char name[PATH_BYTES];
-    struct ash_agent_address found[ASH_AGENT_CONTACTS_MAX];
+    struct ash_membership_address found[ASH_MEMBERSHIP_CONTACTS_MAX];
     size_t count = 0;
     FILE *file = NULL;
 
     snprintf(name, sizeof(name), "%s/contacts", agent->job_dir != NULL ? agent->job_dir : "");
     if (agent->job_dir != NULL) file = fopen(name, "re");
-    while (file != NULL && count < ASH_AGENT_CONTACTS_MAX) {
-        struct ash_agent_address *entry = &found[count];
+    while (file != NULL && count < ASH_MEMBERSHIP_CONTACTS_MAX) {
+        struct ash_membership_address *entry = &found[count];
 
         memset(entry, 0, sizeof(*entry));
         if (fscanf(file, "%63s %d", entry->address, &entry->port) != 2) break;
@@ -97,15 +97,15 @@ static int put_file(const char *path, const char *text, bool replaces, uint64_t 
     return rc;
 }
 
-void ash_agent_write_contacts(const struct ash_agent *agent, const struct ash_view *view)
+void ash_membership_write_contacts(const struct ash_membership *agent, const struct ash_view *view)
 {
     char name[PATH_BYTES];
     struct ash_str text = {0};
     int rc = 0;
 
     if (agent->job_dir == NULL || view->cards == NULL) return;
-    for (size_t r = 0; r < view->size && r < ASH_AGENT_CONTACTS_MAX && rc == 0; r++) {
-        const struct ash_agent_address *address = ash_view_card(view, r);
+    for (size_t r = 0; r < view->size && r < ASH_MEMBERSHIP_CONTACTS_MAX && rc == 0; r++) {
+        const struct ash_membership_address *address = ash_view_card(view, r);
 
         rc = ash_str_addf(&text, "%.63s %d\n", address->address, (int)address->port);
     }
@@ -114,9 +114,9 @@ void ash_agent_write_contacts(const struct ash_agent *agent, const struct ash_vi
     ash_str_fini(&text);
 }
 
-int ash_agent_decide(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t *winner_out)
+int ash_membership_decide(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t *winner_out)
 {
-    struct ash_agent *agent = ctx;
+    struct ash_membership *agent = ctx;
     char name[PATH_BYTES], text[32];
     unsigned long long winner = 0;
     FILE *file;

@@ -1,14 +1,16 @@
 /* Connections of an agent. Who accepts sends a nonce; every frame carries a proof over that nonce and its own number. So
  * a frame that was recorded is good for nothing, and what has no key gets no further than its first frame. */
-#include "collective/member/agent_priv.h"
+#include "collective/member/membership_priv.h"
 
 #include <errno.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <linux/sockios.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -19,6 +21,7 @@
 #define MAGIC 0x4d485341u /* "ASHM" */
 #define MS 1000000ull
 #define ANSWER_NS (60 * MS)  /* for a host to answer; a second connection is tried, a packet may be lost */
+#define STALL_NS (100 * MS)  /* for a host to take what was sent */
 #define AGAIN_NS (200 * MS)  /* between tries after that */
 #define FAREWELL_NS (5 * MS) /* a goodbye may be on its way while the connection is gone already */
 #define IDLE_NS (2000 * MS)  /* a connection that is not used is closed */
@@ -33,9 +36,9 @@ struct frame_head {
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
-static void learn(struct ash_agent *agent, uint64_t id, const void *card)
+static void learn(struct ash_membership *agent, uint64_t id, const void *card)
 {
-    struct ash_agent_entry *entry = NULL;
+    struct ash_membership_entry *entry = NULL;
 
     if (id == agent->opts.id || id == 0) return;
     for (size_t i = 0; i < agent->book_count && entry == NULL; i++)
@@ -43,7 +46,7 @@ static void learn(struct ash_agent *agent, uint64_t id, const void *card)
     if (entry == NULL) {
         if (agent->book_count == agent->book_room) {
             size_t room = ash_max(2 * agent->book_room, 16);
-            struct ash_agent_entry *more = realloc(agent->book, room * sizeof(*more));
+            struct ash_membership_entry *more = realloc(agent->book, room * sizeof(*more));
 
             if (more == NULL) return;
             agent->book = more;
@@ -57,14 +60,14 @@ static void learn(struct ash_agent *agent, uint64_t id, const void *card)
     entry->address.host[sizeof(entry->address.host) - 1] = '\0';
 }
 
-void ash_agent_learn_view(struct ash_agent *agent, const struct ash_view *view)
+void ash_membership_learn_view(struct ash_membership *agent, const struct ash_view *view)
 {
     if (view->cards == NULL) return;
     for (size_t r = 0; r < view->size; r++)
         learn(agent, view->members[r].id, ash_view_card(view, r));
 }
 
-static const struct ash_agent_address *find_address(const struct ash_agent *agent, uint64_t id)
+static const struct ash_membership_address *find_address(const struct ash_membership *agent, uint64_t id)
 {
     for (size_t i = 0; i < agent->book_count; i++)
         if (agent->book[i].id == id) return &agent->book[i].address;
@@ -73,9 +76,9 @@ static const struct ash_agent_address *find_address(const struct ash_agent *agen
 
 /* ---- links: what this process has to say ------------------------------------------------------------------------- */
 
-static void drop_link(struct ash_agent *agent, size_t i)
+static void drop_link(struct ash_membership *agent, size_t i)
 {
-    struct ash_agent_link *link = &agent->links[i];
+    struct ash_membership_link *link = &agent->links[i];
 
     if (link->fd >= 0) close(link->fd);
     ash_str_fini(&link->out);
@@ -84,7 +87,7 @@ static void drop_link(struct ash_agent *agent, size_t i)
 }
 
 /* Begin to connect. Returns a descriptor or a negative errno. */
-static int begin_connect(const struct ash_agent_address *address)
+static int begin_connect(const struct ash_membership_address *address)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     char service[16];
@@ -104,39 +107,40 @@ static int begin_connect(const struct ash_agent_address *address)
     return fd;
 }
 
-static struct ash_agent_link *get_link(struct ash_agent *agent, uint64_t id)
+static struct ash_membership_link *get_link(struct ash_membership *agent, uint64_t id)
 {
-    const struct ash_agent_address *known = id != 0 ? find_address(agent, id) : NULL;
-    struct ash_agent_address contact;
-    struct ash_agent_link *link;
+    const struct ash_membership_address *known = id != 0 ? find_address(agent, id) : NULL;
+    struct ash_membership_address contact;
+    struct ash_membership_link *link;
 
     for (size_t i = 0; i < agent->link_count && id != 0; i++)
         if (agent->links[i].id == id) return &agent->links[i];
     if (id != 0 && known == NULL) return NULL;
     if (agent->link_count == agent->link_room) {
         size_t room = ash_max(2 * agent->link_room, 8);
-        struct ash_agent_link *more = realloc(agent->links, room * sizeof(*more));
+        struct ash_membership_link *more = realloc(agent->links, room * sizeof(*more));
 
         if (more == NULL) return NULL;
         agent->links = more;
         agent->link_room = room;
     }
     if (id == 0) {
-        ash_agent_next_contact(agent, &contact);
+        ash_membership_next_contact(agent, &contact);
         known = &contact;
     }
     link = &agent->links[agent->link_count++];
-    *link = (struct ash_agent_link){.id = id, .address = *known, .since_ns = ash_clock_ns(), .fd = -1};
+    *link = (struct ash_membership_link){.id = id, .address = *known, .since_ns = ash_clock_ns(), .fd = -1};
     link->idle_ns = link->since_ns;
     link->fd = begin_connect(known);
     return link;
 }
 
 /* A frame with its proof, at the end of what goes out. */
-static void add_frame(struct ash_agent *agent, struct ash_agent_link *link, const void *body, size_t body_bytes)
+static void add_frame(struct ash_membership *agent, struct ash_membership_link *link, const void *body,
+                      size_t body_bytes)
 {
     struct frame_head head = {.magic = MAGIC, .body_bytes = (uint32_t)body_bytes};
-    uint8_t place[ASH_AGENT_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
+    uint8_t place[ASH_MEMBERSHIP_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
 
     memcpy(place, link->nonce, sizeof(link->nonce));
     memcpy(place + sizeof(link->nonce), &link->sequence, sizeof(link->sequence));
@@ -148,9 +152,9 @@ static void add_frame(struct ash_agent *agent, struct ash_agent_link *link, cons
                 sizeof(mac)); /* out of memory: the other end finds the frame bad, and all is repeated */
 }
 
-static void flush(struct ash_agent_link *link)
+static void flush(struct ash_membership_link *link)
 {
-    while (link->state == ASH_LINK_OPEN && link->sent_bytes < link->out.size_bytes) {
+    while (link->state == ASH_MEMBERSHIP_LINK_OPEN && link->sent_bytes < link->out.size_bytes) {
         ssize_t done = send(link->fd, link->out.data + link->sent_bytes, link->out.size_bytes - link->sent_bytes,
                             MSG_NOSIGNAL | MSG_DONTWAIT);
 
@@ -163,10 +167,10 @@ static void flush(struct ash_agent_link *link)
     }
 }
 
-void ash_agent_post(struct ash_agent *agent, uint64_t to, const struct ash_member_msg *msg)
+void ash_membership_post(struct ash_membership *agent, uint64_t to, const struct ash_member_msg *msg)
 {
     struct ash_str body = {0};
-    struct ash_agent_link *link;
+    struct ash_membership_link *link;
     uint64_t one = 1;
 
     if (msg->kind == ASH_MEMBER_PROPOSE && msg->view->cards != NULL)
@@ -178,7 +182,7 @@ void ash_agent_post(struct ash_agent *agent, uint64_t to, const struct ash_membe
         return;
     }
     link->idle_ns = ash_clock_ns();
-    if (link->state == ASH_LINK_OPEN) {
+    if (link->state == ASH_MEMBERSHIP_LINK_OPEN) {
         add_frame(agent, link, body.data, body.size_bytes);
         flush(link);
     } else if (link->waiting.size_bytes < STRANGER_BYTES * 64) { /* what is repeated need not pile up */
@@ -192,11 +196,11 @@ void ash_agent_post(struct ash_agent *agent, uint64_t to, const struct ash_membe
 }
 
 /* The nonce is there: what waited goes out. */
-static void open_link(struct ash_agent *agent, struct ash_agent_link *link)
+static void open_link(struct ash_membership *agent, struct ash_membership_link *link)
 {
     size_t at = 0;
 
-    link->state = ASH_LINK_OPEN;
+    link->state = ASH_MEMBERSHIP_LINK_OPEN;
     while (at + sizeof(uint32_t) <= link->waiting.size_bytes) {
         uint32_t bytes;
 
@@ -209,7 +213,7 @@ static void open_link(struct ash_agent *agent, struct ash_agent_link *link)
     flush(link);
 }
 
-static void close_link_end(struct ash_agent_link *link)
+static void close_link_end(struct ash_membership_link *link)
 {
     close(link->fd);
     link->fd = -1;
@@ -217,12 +221,12 @@ static void close_link_end(struct ash_agent_link *link)
 }
 
 /* Something has happened on a link: it is connected, has a nonce, is gone. */
-static void serve_link(struct ash_agent *agent, struct ash_agent_link *link)
+static void serve_link(struct ash_membership *agent, struct ash_membership_link *link)
 {
     char rest[64];
     ssize_t got;
 
-    if (link->state == ASH_LINK_CONNECTING) {
+    if (link->state == ASH_MEMBERSHIP_LINK_CONNECTING) {
         int cause = 0;
         socklen_t bytes = sizeof(cause);
 
@@ -236,10 +240,10 @@ static void serve_link(struct ash_agent *agent, struct ash_agent_link *link)
             link->fd = -1; /* tried again */
             return;
         }
-        link->state = ASH_LINK_GREETING;
+        link->state = ASH_MEMBERSHIP_LINK_GREETING;
         return;
     }
-    if (link->state == ASH_LINK_GREETING) {
+    if (link->state == ASH_MEMBERSHIP_LINK_GREETING) {
         got = recv(link->fd, link->nonce + link->nonce_bytes, sizeof(link->nonce) - link->nonce_bytes, MSG_DONTWAIT);
         if (got > 0) link->nonce_bytes += (size_t)got;
         if (link->nonce_bytes == sizeof(link->nonce)) open_link(agent, link);
@@ -252,13 +256,27 @@ static void serve_link(struct ash_agent *agent, struct ash_agent_link *link)
         flush(link);
 }
 
+/* Has the other host not taken bytes for a while? The kernel takes them, even of a process that sleeps. */
+static bool has_stalled(struct ash_membership_link *link, uint64_t now_ns)
+{
+    int unsent = 0;
+
+    if (link->state != ASH_MEMBERSHIP_LINK_OPEN || link->fd < 0 || ioctl(link->fd, SIOCOUTQ, &unsent) < 0 ||
+        unsent == 0) {
+        link->stalled_ns = 0;
+        return false;
+    }
+    if (link->stalled_ns == 0) link->stalled_ns = now_ns;
+    return now_ns >= link->stalled_ns + STALL_NS;
+}
+
 /* Hosts that do not answer, ends that nobody has announced, connections that nobody uses. Returns when to look again. */
-static uint64_t review_links(struct ash_agent *agent, uint64_t now_ns)
+static uint64_t review_links(struct ash_membership *agent, uint64_t now_ns)
 {
     uint64_t next_ns = UINT64_MAX;
 
     for (size_t i = agent->link_count; i-- > 0;) {
-        struct ash_agent_link *link = &agent->links[i];
+        struct ash_membership_link *link = &agent->links[i];
         uint64_t id = link->id, wait_ns = link->is_reported ? AGAIN_NS : ANSWER_NS;
 
         if (link->closed_ns != 0 && now_ns >= link->closed_ns + FAREWELL_NS) {
@@ -266,7 +284,7 @@ static uint64_t review_links(struct ash_agent *agent, uint64_t now_ns)
             if (id != 0) ash_member_peer_died(agent->member, id, now_ns);
         } else if (link->closed_ns != 0) {
             next_ns = link->closed_ns + FAREWELL_NS < next_ns ? link->closed_ns + FAREWELL_NS : next_ns;
-        } else if (link->state == ASH_LINK_CONNECTING && now_ns >= link->since_ns + wait_ns) {
+        } else if (link->state == ASH_MEMBERSHIP_LINK_CONNECTING && now_ns >= link->since_ns + wait_ns) {
             bool tells = link->has_retried && !link->is_reported;
 
             if (id == 0) {
@@ -280,10 +298,19 @@ static uint64_t review_links(struct ash_agent *agent, uint64_t now_ns)
             link->has_retried = true;
             if (tells) ash_member_peer_unreachable(agent->member, id, now_ns);
             next_ns = now_ns + ANSWER_NS < next_ns ? now_ns + ANSWER_NS : next_ns;
-        } else if (link->state == ASH_LINK_CONNECTING) {
+        } else if (link->state == ASH_MEMBERSHIP_LINK_CONNECTING) {
             next_ns = link->since_ns + wait_ns < next_ns ? link->since_ns + wait_ns : next_ns;
         } else if (link->out.size_bytes == 0 && now_ns >= link->idle_ns + IDLE_NS) {
             drop_link(agent, i);
+        } else if (id != 0 && has_stalled(link, now_ns)) { /* is the host still there? */
+            close(link->fd);
+            ash_str_clear(&link->out);
+            *link = (struct ash_membership_link){
+                .id = id, .address = link->address, .since_ns = now_ns, .idle_ns = now_ns, .fd = -1, .out = link->out};
+            link->fd = begin_connect(&link->address);
+            next_ns = now_ns + ANSWER_NS < next_ns ? now_ns + ANSWER_NS : next_ns;
+        } else if (link->stalled_ns != 0) {
+            next_ns = link->stalled_ns + STALL_NS < next_ns ? link->stalled_ns + STALL_NS : next_ns;
         }
     }
     return next_ns;
@@ -291,23 +318,23 @@ static uint64_t review_links(struct ash_agent *agent, uint64_t now_ns)
 
 /* ---- inlets: what others say ------------------------------------------------------------------------------------- */
 
-static void drop_inlet(struct ash_agent *agent, size_t i)
+static void drop_inlet(struct ash_membership *agent, size_t i)
 {
     close(agent->inlets[i].fd);
     ash_str_fini(&agent->inlets[i].in);
     agent->inlets[i] = agent->inlets[--agent->inlet_count];
 }
 
-static void accept_all(struct ash_agent *agent, int listen_fd)
+static void accept_all(struct ash_membership *agent, int listen_fd)
 {
     int fd, one = 1;
 
     while ((fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        struct ash_agent_inlet inlet = {.fd = fd, .since_ns = ash_clock_ns()};
+        struct ash_membership_inlet inlet = {.fd = fd, .since_ns = ash_clock_ns()};
 
         if (agent->inlet_count == agent->inlet_room && agent->inlet_count < INLETS_MAX) {
             size_t room = ash_max(2 * agent->inlet_room, 8);
-            struct ash_agent_inlet *more = realloc(agent->inlets, room * sizeof(*more));
+            struct ash_membership_inlet *more = realloc(agent->inlets, room * sizeof(*more));
 
             if (more != NULL) {
                 agent->inlets = more;
@@ -324,7 +351,7 @@ static void accept_all(struct ash_agent *agent, int listen_fd)
     }
 }
 
-static void deliver(struct ash_agent *agent, const char *body, size_t body_bytes)
+static void deliver(struct ash_membership *agent, const char *body, size_t body_bytes)
 {
     struct ash_member_wire wire;
 
@@ -339,13 +366,13 @@ static void deliver(struct ash_agent *agent, const char *body, size_t body_bytes
 }
 
 /* Take whole frames. Returns false where the sender is no member of this job, or sends nonsense. */
-static bool take_frames(struct ash_agent *agent, struct ash_agent_inlet *inlet)
+static bool take_frames(struct ash_membership *agent, struct ash_membership_inlet *inlet)
 {
     size_t at = 0;
 
     for (;;) {
         struct frame_head head;
-        uint8_t place[ASH_AGENT_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
+        uint8_t place[ASH_MEMBERSHIP_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
         const char *body = inlet->in.data + at + sizeof(head);
         size_t whole;
 
@@ -374,7 +401,7 @@ static bool take_frames(struct ash_agent *agent, struct ash_agent_inlet *inlet)
 }
 
 /* Returns false where the connection is over. */
-static bool serve_inlet(struct ash_agent *agent, struct ash_agent_inlet *inlet)
+static bool serve_inlet(struct ash_membership *agent, struct ash_membership_inlet *inlet)
 {
     char buf[65536];
 
@@ -389,7 +416,7 @@ static bool serve_inlet(struct ash_agent *agent, struct ash_agent_inlet *inlet)
 
 /* ---- waiting ----------------------------------------------------------------------------------------------------- */
 
-static size_t fill_polls(struct ash_agent *agent, size_t links, size_t inlets)
+static size_t fill_polls(struct ash_membership *agent, size_t links, size_t inlets)
 {
     size_t count = 3 + links + inlets;
 
@@ -404,19 +431,20 @@ static size_t fill_polls(struct ash_agent *agent, size_t links, size_t inlets)
     agent->polls[1] = (struct pollfd){.fd = agent->opts.listen_fd, .events = POLLIN};
     agent->polls[2] = (struct pollfd){.fd = agent->door_fd, .events = POLLIN};
     for (size_t i = 0; i < links; i++) {
-        const struct ash_agent_link *link = &agent->links[i];
-        bool wants_out = link->state == ASH_LINK_CONNECTING || link->sent_bytes < link->out.size_bytes;
+        const struct ash_membership_link *link = &agent->links[i];
+        bool wants_out = link->state == ASH_MEMBERSHIP_LINK_CONNECTING || link->sent_bytes < link->out.size_bytes;
 
-        agent->polls[3 + i] = (struct pollfd){
-            .fd = link->fd,
-            .events = (short)((link->state != ASH_LINK_CONNECTING ? POLLIN : 0) | (wants_out ? POLLOUT : 0))};
+        agent->polls[3 + i] =
+            (struct pollfd){.fd = link->fd,
+                            .events = (short)((link->state != ASH_MEMBERSHIP_LINK_CONNECTING ? POLLIN : 0) |
+                                              (wants_out ? POLLOUT : 0))};
     }
     for (size_t i = 0; i < inlets; i++)
         agent->polls[3 + links + i] = (struct pollfd){.fd = agent->inlets[i].fd, .events = POLLIN};
     return count;
 }
 
-void ash_agent_serve(struct ash_agent *agent, uint64_t until_ns)
+void ash_membership_serve(struct ash_membership *agent, uint64_t until_ns)
 {
     uint64_t now_ns = ash_clock_ns(), review_ns = review_links(agent, now_ns), wait_ns, count64;
     size_t links = agent->link_count, inlets = agent->inlet_count, count = fill_polls(agent, links, inlets);
@@ -446,15 +474,16 @@ void ash_agent_serve(struct ash_agent *agent, uint64_t until_ns)
     if (agent->polls[2].revents != 0 && agent->door_fd >= 0) accept_all(agent, agent->door_fd);
 }
 
-bool ash_agent_has_output(const struct ash_agent *agent)
+bool ash_membership_has_output(const struct ash_membership *agent)
 {
     for (size_t i = 0; i < agent->link_count; i++)
-        if (agent->links[i].fd >= 0 && agent->links[i].state == ASH_LINK_OPEN && agent->links[i].out.size_bytes > 0)
+        if (agent->links[i].fd >= 0 && agent->links[i].state == ASH_MEMBERSHIP_LINK_OPEN &&
+            agent->links[i].out.size_bytes > 0)
             return true;
     return false;
 }
 
-void ash_agent_hang_up(struct ash_agent *agent)
+void ash_membership_hang_up(struct ash_membership *agent)
 {
     while (agent->link_count > 0)
         drop_link(agent, agent->link_count - 1);

@@ -1,6 +1,6 @@
 /* The thread of an agent, and the calls of its owner. One lock covers the machine: calls are short, and the thread holds
  * it except while it waits for the network. */
-#include "collective/member/agent_priv.h"
+#include "collective/member/membership_priv.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -21,13 +21,13 @@
 
 static void post(void *ctx, uint64_t to, const struct ash_member_msg *msg)
 {
-    ash_agent_post(ctx, to, msg);
+    ash_membership_post(ctx, to, msg);
 }
 
 /* Why an epoch is over, in words. */
 static void explain(const struct ash_member_event *event, size_t rank, char *why, size_t why_bytes)
 {
-    const struct ash_agent_address *lost = event->view->cards != NULL ? ash_view_card(event->view, rank) : NULL;
+    const struct ash_membership_address *lost = event->view->cards != NULL ? ash_view_card(event->view, rank) : NULL;
     char name[128];
 
     snprintf(name, sizeof(name), "rank %zu (host %.60s, process %d)", rank, lost != NULL ? lost->host : "?",
@@ -44,7 +44,7 @@ static void explain(const struct ash_member_event *event, size_t rank, char *why
         snprintf(why, why_bytes, "the group is formed again");
 }
 
-static void on_over(struct ash_agent *agent, const struct ash_member_event *event)
+static void on_over(struct ash_membership *agent, const struct ash_member_event *event)
 {
     size_t rank = ash_view_find(event->view, event->subject);
     char why[ASH_ERR_TEXT_BYTES];
@@ -57,7 +57,7 @@ static void on_over(struct ash_agent *agent, const struct ash_member_event *even
 }
 
 /* The first rank also listens at the job's address, for joiners that know no other. */
-static void open_door(struct ash_agent *agent, bool is_first)
+static void open_door(struct ash_membership *agent, bool is_first)
 {
     if (is_first && agent->door_fd < 0 && agent->opts.port > 0)
         agent->door_fd = ash_socket_listen(NULL, agent->opts.port, NULL);
@@ -69,16 +69,16 @@ static void open_door(struct ash_agent *agent, bool is_first)
 
 static void on_event(void *ctx, const struct ash_member_event *event)
 {
-    struct ash_agent *agent = ctx;
+    struct ash_membership *agent = ctx;
 
     if (event->kind == ASH_MEMBER_EVENT_OVER) on_over(agent, event);
     if (event->kind == ASH_MEMBER_EVENT_NEWS && ash_member_is_coordinator(agent->member)) open_door(agent, true);
     if (event->kind == ASH_MEMBER_EVENT_STARTED) {
         agent->is_started = true;
         agent->is_over = false;
-        ash_agent_learn_view(agent, event->view);
+        ash_membership_learn_view(agent, event->view);
         open_door(agent, event->rank == 0);
-        if (event->rank == 0) ash_agent_write_contacts(agent, event->view);
+        if (event->rank == 0) ash_membership_write_contacts(agent, event->view);
     }
     if (event->kind == ASH_MEMBER_EVENT_ENDED) {
         agent->is_ended = agent->is_over = true;
@@ -90,9 +90,9 @@ static void on_event(void *ctx, const struct ash_member_event *event)
     pthread_cond_broadcast(&agent->changed);
 }
 
-static void *agent_main(void *arg)
+static void *membership_main(void *arg)
 {
-    struct ash_agent *agent = arg;
+    struct ash_membership *agent = arg;
     uint64_t flush_until_ns = 0;
 
     pthread_mutex_lock(&agent->lock);
@@ -103,24 +103,24 @@ static void *agent_main(void *arg)
             ash_member_say_bye(agent->member);
             flush_until_ns = ash_deadline_in(FLUSH_S);
         }
-        if (agent->stop && (!ash_agent_has_output(agent) || now_ns >= flush_until_ns)) break;
+        if (agent->stop && (!ash_membership_has_output(agent) || now_ns >= flush_until_ns)) break;
         if (!agent->stop) ash_member_tick(agent->member, now_ns);
-        ash_agent_serve(agent, agent->stop ? flush_until_ns : ash_member_next_ns(agent->member));
+        ash_membership_serve(agent, agent->stop ? flush_until_ns : ash_member_next_ns(agent->member));
     }
     pthread_mutex_unlock(&agent->lock);
     return NULL;
 }
 
-static void wake(struct ash_agent *agent)
+static void wake(struct ash_membership *agent)
 {
     uint64_t one = 1;
 
     if (write(agent->wake_fd, &one, sizeof(one)) < 0) return; /* it has been called already */
 }
 
-int ash_agent_open(const struct ash_agent_opts *opts, struct ash_agent **agent_out, struct ash_err *err)
+int ash_membership_open(const struct ash_membership_opts *opts, struct ash_membership **agent_out, struct ash_err *err)
 {
-    struct ash_agent *agent = calloc(1, sizeof(*agent));
+    struct ash_membership *agent = calloc(1, sizeof(*agent));
     struct ash_member_opts machine = {.id = opts->id,
                                       .card_bytes = opts->card_bytes,
                                       .heartbeat_ns = HEARTBEAT_NS,
@@ -130,7 +130,7 @@ int ash_agent_open(const struct ash_agent_opts *opts, struct ash_agent **agent_o
                                       .ready_ns = (uint64_t)(opts->ready_s * 1e9)};
     int rc = -ENOMEM;
 
-    ash_assert(opts->card_bytes >= sizeof(struct ash_agent_address));
+    ash_assert(opts->card_bytes >= sizeof(struct ash_membership_address));
     if (agent == NULL) return ash_err_set(err, -ENOMEM, "out of memory to watch the other ranks");
     agent->opts = *opts;
     agent->wake_fd = agent->door_fd = -1;
@@ -138,16 +138,16 @@ int ash_agent_open(const struct ash_agent_opts *opts, struct ash_agent **agent_o
     ash_cond_init(&agent->changed);
     snprintf(agent->host, sizeof(agent->host), "%s", opts->host != NULL ? opts->host : "127.0.0.1");
     if (opts->job_dir != NULL && (agent->job_dir = strdup(opts->job_dir)) == NULL) goto fail;
-    rc = ash_agent_read_key(agent, err);
+    rc = ash_membership_read_key(agent, err);
     if (rc < 0) goto fail;
     agent->ops = (struct ash_member_ops){
-        .send = post, .event = on_event, .decide = agent->job_dir != NULL ? ash_agent_decide : NULL};
+        .send = post, .event = on_event, .decide = agent->job_dir != NULL ? ash_membership_decide : NULL};
     machine.ops = &agent->ops;
     machine.ctx = agent;
     agent->member = ash_member_open(&machine, ash_clock_ns());
     agent->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     rc = agent->member == NULL ? -ENOMEM : agent->wake_fd < 0 ? -errno : 0;
-    if (rc == 0) rc = ash_thread_start(&agent->thread, agent_main, agent);
+    if (rc == 0) rc = ash_thread_start(&agent->thread, membership_main, agent);
     if (rc < 0) {
         ash_err_set(err, rc, "cannot watch the other ranks: %s", strerror(-rc));
         goto fail;
@@ -157,11 +157,11 @@ int ash_agent_open(const struct ash_agent_opts *opts, struct ash_agent **agent_o
     return 0;
 
 fail:
-    ash_agent_close(agent);
+    ash_membership_close(agent);
     return rc;
 }
 
-void ash_agent_close(struct ash_agent *agent)
+void ash_membership_close(struct ash_membership *agent)
 {
     if (agent == NULL) return;
     if (agent->has_thread) {
@@ -171,7 +171,7 @@ void ash_agent_close(struct ash_agent *agent)
         wake(agent);
         pthread_join(agent->thread, NULL);
     }
-    ash_agent_hang_up(agent);
+    ash_membership_hang_up(agent);
     ash_member_close(agent->member);
     if (agent->wake_fd >= 0) close(agent->wake_fd);
     if (agent->door_fd >= 0) close(agent->door_fd);
@@ -181,7 +181,7 @@ void ash_agent_close(struct ash_agent *agent)
     free(agent);
 }
 
-bool ash_agent_set_owner(struct ash_agent *agent, void *ctx)
+bool ash_membership_set_owner(struct ash_membership *agent, void *ctx)
 {
     bool is_over;
 
@@ -192,7 +192,7 @@ bool ash_agent_set_owner(struct ash_agent *agent, void *ctx)
     return is_over;
 }
 
-void ash_agent_begin(struct ash_agent *agent, struct ash_view *view)
+void ash_membership_begin(struct ash_membership *agent, struct ash_view *view)
 {
     pthread_mutex_lock(&agent->lock);
     ash_member_begin(agent->member, view, ash_clock_ns());
@@ -202,7 +202,7 @@ void ash_agent_begin(struct ash_agent *agent, struct ash_view *view)
 }
 
 /* Until a view starts or this process is in none, or the time is over. Called and returns with the lock held. */
-static int wait_view(struct ash_agent *agent, double timeout_s, struct ash_view **view_out, struct ash_err *err)
+static int wait_view(struct ash_membership *agent, double timeout_s, struct ash_view **view_out, struct ash_err *err)
 {
     uint64_t deadline_ns = timeout_s > 0 ? ash_deadline_in(timeout_s) : UINT64_MAX;
 
@@ -223,8 +223,8 @@ static int wait_view(struct ash_agent *agent, double timeout_s, struct ash_view 
     return 0;
 }
 
-int ash_agent_join(struct ash_agent *agent, const void *card, double timeout_s, struct ash_view **view_out,
-                   struct ash_err *err)
+int ash_membership_join(struct ash_membership *agent, const void *card, double timeout_s, struct ash_view **view_out,
+                        struct ash_err *err)
 {
     int rc;
 
@@ -236,8 +236,8 @@ int ash_agent_join(struct ash_agent *agent, const void *card, double timeout_s, 
     return rc;
 }
 
-int ash_agent_reform(struct ash_agent *agent, const struct ash_member_terms *terms, struct ash_view **view_out,
-                     struct ash_err *err)
+int ash_membership_reform(struct ash_membership *agent, const struct ash_member_terms *terms,
+                          struct ash_view **view_out, struct ash_err *err)
 {
     int rc;
 
@@ -253,14 +253,14 @@ int ash_agent_reform(struct ash_agent *agent, const struct ash_member_terms *ter
     return rc;
 }
 
-void ash_agent_put_view(struct ash_agent *agent, struct ash_view *view)
+void ash_membership_put_view(struct ash_membership *agent, struct ash_view *view)
 {
     pthread_mutex_lock(&agent->lock);
     ash_view_put(view);
     pthread_mutex_unlock(&agent->lock);
 }
 
-void ash_agent_abort(struct ash_agent *agent, size_t rank, int code, const char *why)
+void ash_membership_abort(struct ash_membership *agent, size_t rank, int code, const char *why)
 {
     const struct ash_view *view;
 
@@ -272,7 +272,7 @@ void ash_agent_abort(struct ash_agent *agent, size_t rank, int code, const char 
     wake(agent);
 }
 
-void ash_agent_news(struct ash_agent *agent, size_t *joiners_out, size_t *leavers_out, bool *is_over_out)
+void ash_membership_news(struct ash_membership *agent, size_t *joiners_out, size_t *leavers_out, bool *is_over_out)
 {
     pthread_mutex_lock(&agent->lock);
     ash_member_news(agent->member, joiners_out, leavers_out);
@@ -280,7 +280,7 @@ void ash_agent_news(struct ash_agent *agent, size_t *joiners_out, size_t *leaver
     pthread_mutex_unlock(&agent->lock);
 }
 
-void ash_agent_want_leave(struct ash_agent *agent)
+void ash_membership_want_leave(struct ash_membership *agent)
 {
     pthread_mutex_lock(&agent->lock);
     ash_member_want_leave(agent->member, ash_clock_ns());
