@@ -80,8 +80,9 @@ int ash_object_open(struct ash_namespace *space, const char *key, bool wants_fre
                     struct ash_err *err);
 /* Free; NULL is a no-op. */
 void ash_object_close(struct ash_object *object);
-/* Its size and version. Borrowed. */
+/* Its size in bytes. */
 uint64_t ash_object_size(const struct ash_object *object);
+/* Its version, as it was when it was opened. Borrowed. */
 const char *ash_object_version(const struct ash_object *object);
 
 /* Bytes of an open object, and where they go. */
