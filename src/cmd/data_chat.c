@@ -48,8 +48,7 @@ static int write_folder(const struct settings *settings, const char *const *path
     printf("%s: %zu %s, %zu tokens, %zu of them learned (%.1f %%)\n", settings->out,
            result.pairs > 0 ? result.pairs : result.examples, result.pairs > 0 ? "pairs" : "examples", result.tokens,
            result.learned, 100.0 * (double)result.learned / (double)result.tokens);
-    if (result.same > 0)
-        printf("%zu pairs have the same answer twice: nothing is learned from those\n", result.same);
+    if (result.same > 0) printf("%zu pairs have the same answer twice: nothing is learned from those\n", result.same);
     if (result.skipped > 0) printf("%zu lines left out; the first: %s\n", result.skipped, result.first_skipped);
     return 0;
 }

@@ -11,8 +11,9 @@
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data show DIR",
-    .about = "Prints examples that `ashlar data chat` wrote, token by token. What is learned is green on a terminal, and\n"
-             "stands between [[ and ]] elsewhere.",
+    .about =
+        "Prints examples that `ashlar data chat` wrote, token by token. What is learned is green on a terminal, and\n"
+        "stands between [[ and ]] elsewhere.",
     .examples = "  ashlar data show data/chat --count 3\n"
                 "  ashlar data show data/pairs --first 100 --ids",
 };

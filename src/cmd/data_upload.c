@@ -35,7 +35,8 @@ static int show(void *ctx, const char *key, uint64_t done_bytes, uint64_t total_
 
     (void)err;
     if (!ash_progress_bar_due(bar)) return 0;
-    ash_progress_bar_say(bar, "exporting to %.60s: %s of %s", key, ash_units_bytes((size_t)done_bytes, done, sizeof(done)),
+    ash_progress_bar_say(bar, "exporting to %.60s: %s of %s", key,
+                         ash_units_bytes((size_t)done_bytes, done, sizeof(done)),
                          ash_units_bytes((size_t)total_bytes, total, sizeof(total)));
     return 0;
 }

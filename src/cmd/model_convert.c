@@ -333,8 +333,7 @@ static int convert_remote(struct convert *convert)
     ash_interrupt_install();
     rc = ash_cmd_fetch(convert->source, &source, &err);
     if (rc == 0 && is_sent) rc = ash_cmd_is_there(url, "config.json", &err);
-    if (rc == 1)
-        rc = ash_err_set(&err, -EEXIST, "'%s' already exists: remove it or choose another name", url);
+    if (rc == 1) rc = ash_err_set(&err, -EEXIST, "'%s' already exists: remove it or choose another name", url);
     if (rc == 0 && is_sent) rc = ash_cmd_stage(url, &stage, &err);
     if (rc == 0 && is_sent) rc = ash_dir_remove(stage.data, &err);
     if (rc == 0) {
@@ -374,8 +373,8 @@ int ash_model_convert(int argc, char **argv)
         convert.gguf |= convert.quant >= 0;
         convert.source = dirs[0];
         convert.target = dirs[1];
-        code = ash_tier_is_url(dirs[0]) || ash_tier_is_url(dirs[1]) ? convert_remote(&convert)
-                                                                    : convert_folder(&convert);
+        code =
+            ash_tier_is_url(dirs[0]) || ash_tier_is_url(dirs[1]) ? convert_remote(&convert) : convert_folder(&convert);
     }
     ash_opts_close(opts);
     return code;

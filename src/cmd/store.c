@@ -12,9 +12,8 @@
 #include "cmd/units.h"
 
 static const struct ash_cmd *const commands[] = {
-    &ash_cmd_store_ls, &ash_cmd_store_stat,   &ash_cmd_store_put, &ash_cmd_store_get,
-    &ash_cmd_store_rm, &ash_cmd_store_verify, &ash_cmd_store_gc,  &ash_cmd_store_pin,
-    &ash_cmd_store_release, &ash_cmd_store_status,
+    &ash_cmd_store_ls,     &ash_cmd_store_stat, &ash_cmd_store_put, &ash_cmd_store_get,     &ash_cmd_store_rm,
+    &ash_cmd_store_verify, &ash_cmd_store_gc,   &ash_cmd_store_pin, &ash_cmd_store_release, &ash_cmd_store_status,
 };
 
 static int run(int argc, char **argv)
@@ -64,7 +63,8 @@ int ash_store_run(const struct ash_store_form *form, int argc, char **argv)
     const struct ash_opt_table table = {"", "options", form->opts, form->opt_count};
     struct ash_store_flags flags = {0};
     struct ash_s3_opts s3 = {0};
-    const struct ash_opt_binding bindings[] = {{&table, &flags}, {&ash_s3_table, &s3}, {&ash_cache_table, &flags.cache}};
+    const struct ash_opt_binding bindings[] = {
+        {&table, &flags}, {&ash_s3_table, &s3}, {&ash_cache_table, &flags.cache}};
     const char *words[WORDS_MAX] = {0};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};

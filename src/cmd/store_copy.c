@@ -154,8 +154,7 @@ static int copy_respond(const struct ash_store_flags *flags, const struct ash_s3
 
         printf("%zu %s, %s in %s, %.0f MB/s, durable in %s\n", count, count == 1 ? "object" : "objects",
                ash_units_bytes(copy.progress.done_bytes, size, sizeof(size)),
-               ash_clock_format(seconds, took, sizeof(took)),
-               (double)copy.progress.done_bytes / 1e6 / (seconds + 1e-9),
+               ash_clock_format(seconds, took, sizeof(took)), (double)copy.progress.done_bytes / 1e6 / (seconds + 1e-9),
                ash_tier_is_url(words[1]) ? "S3" : "the folder");
         if (copy.resumed_bytes > 0)
             printf("%s of it were there from an earlier attempt\n",

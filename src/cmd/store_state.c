@@ -205,14 +205,14 @@ static int print_status(const struct ash_store_flags *flags, const struct status
     char size[ASH_UNITS_BYTES], age[32];
 
     if (flags->wants_json)
-        return ash_cmd_print_json(
-            json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:O?}", "folder", folder, "local",
-                      (json_int_t)state->counts[ASH_OBJECT_LOCAL], "exported",
-                      (json_int_t)state->counts[ASH_OBJECT_EXPORTED], "released",
-                      (json_int_t)state->counts[ASH_OBJECT_RELEASED], "not_durable_bytes",
-                      (json_int_t)state->sizes[ASH_OBJECT_LOCAL], "oldest_waits_s", age_s, "pinned",
-                      (json_int_t)state->pinned, "here_bytes", (json_int_t)state->here_bytes, "objects", state->list),
-            err);
+        return ash_cmd_print_json(json_pack("{s:s, s:I, s:I, s:I, s:I, s:f, s:I, s:I, s:O?}", "folder", folder, "local",
+                                            (json_int_t)state->counts[ASH_OBJECT_LOCAL], "exported",
+                                            (json_int_t)state->counts[ASH_OBJECT_EXPORTED], "released",
+                                            (json_int_t)state->counts[ASH_OBJECT_RELEASED], "not_durable_bytes",
+                                            (json_int_t)state->sizes[ASH_OBJECT_LOCAL], "oldest_waits_s", age_s,
+                                            "pinned", (json_int_t)state->pinned, "here_bytes",
+                                            (json_int_t)state->here_bytes, "objects", state->list),
+                                  err);
     if (state->list != NULL) print_objects(state->list);
     for (size_t s = ASH_OBJECT_LOCAL; s < ASH_OBJECT_REMOTE; s++)
         printf("%-9s %zu objects, %s\n", ash_object_state_name((enum ash_object_state)s), state->counts[s],

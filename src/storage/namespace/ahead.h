@@ -23,11 +23,12 @@ int ash_ahead_open(const char *url, const char *const *keys, size_t count, struc
 void ash_ahead_close(struct ash_ahead *ahead);
 /* The size of an object. */
 uint64_t ash_ahead_size(const struct ash_ahead *ahead, size_t object);
-/* What was read through it so far, and what of that had to be fetched. Only when nobody reads or wants. */
+/* What was read through it, and what of that had to be fetched. */
 struct ash_ahead_totals {
     uint64_t read_bytes, fetched_bytes;
     uint64_t wanted; /* ranges */
 };
+/* The totals so far. Only when nobody reads or wants. */
 struct ash_ahead_totals ash_ahead_get_totals(const struct ash_ahead *ahead);
 /* A range will be read; those with a smaller order sooner. One that is wanted already changes nothing; a kept one
  * with another order is brought again. Where memory is out, what is wanted latest is forgotten. */

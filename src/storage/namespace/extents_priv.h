@@ -1,6 +1,6 @@
 /* extents - which ranges of an object are in its local file, and the hash of each. A log that several processes append
  * to and read: nothing of it is flushed, and nothing needs to be. A range whose bytes do not have the recorded hash is
- * not there: torn writes, flipped bits and ranges that another process dropped all read as missing. One owner thread. */
+ * not there: torn writes, flipped bits and ranges that another process dropped read as missing. One owner thread. */
 #ifndef ASH_STORAGE_NAMESPACE_EXTENTS_PRIV_H
 #define ASH_STORAGE_NAMESPACE_EXTENTS_PRIV_H
 

@@ -138,30 +138,36 @@ static bool is_file_name(const char *file)
     return file != NULL && file[0] != '\0' && file[0] != '.' && strchr(file, '/') == NULL && strlen(file) < 64;
 }
 
-/* 1: understood, 0: not, or -ENOMEM. */
-static int apply_json(struct ash_journal *journal, json_t *json)
+/* "put". Returns as apply_json. */
+static int apply_put(struct ash_journal *journal, const json_t *json, const char *key, const char *file)
 {
-    const char *op = json_string_value(json_object_get(json, "op"));
-    const char *key = json_string_value(json_object_get(json, "key"));
-    const char *file = json_string_value(json_object_get(json, "file"));
     const char *hash = json_string_value(json_object_get(json, "hash"));
     json_int_t size_bytes = json_integer_value(json_object_get(json, "size"));
     struct ash_journal_entry entry = {key, file, (uint64_t)size_bytes, 0,
                                       json_number_value(json_object_get(json, "time"))};
+
+    if (size_bytes < 0 || hash == NULL || strlen(hash) != HASH_DIGITS) return 0;
+    entry.hash = strtoull(hash, NULL, 16);
+    return add_entry(journal, &entry) < 0 ? -ENOMEM : 1;
+}
+
+/* 1: understood, 0: not, or -ENOMEM. */
+static int apply_json(struct ash_journal *journal, const json_t *json)
+{
+    const char *op = json_string_value(json_object_get(json, "op"));
+    const char *key = json_string_value(json_object_get(json, "key"));
+    const char *file = json_string_value(json_object_get(json, "file"));
     size_t index;
 
     if (op == NULL || key == NULL || key[0] == '\0') return 0;
-    if (strcmp(op, "pin") == 0 || strcmp(op, "unpin") == 0) return set_pin(journal, key, op[0] == 'p') < 0 ? -ENOMEM : 1;
+    if (strcmp(op, "pin") == 0 || strcmp(op, "unpin") == 0)
+        return set_pin(journal, key, op[0] == 'p') < 0 ? -ENOMEM : 1;
     if (!is_file_name(file)) return 0;
-    if (strcmp(op, "done") == 0) {
-        index = find_entry(journal, key);
-        if (index < journal->entry_count && strcmp(journal->entries[index].file, file) == 0)
-            remove_entry(journal, index);
-        return 1;
-    }
-    if (strcmp(op, "put") != 0 || size_bytes < 0 || hash == NULL || strlen(hash) != HASH_DIGITS) return 0;
-    entry.hash = strtoull(hash, NULL, 16);
-    return add_entry(journal, &entry) < 0 ? -ENOMEM : 1;
+    if (strcmp(op, "put") == 0) return apply_put(journal, json, key, file);
+    if (strcmp(op, "done") != 0) return 0;
+    index = find_entry(journal, key);
+    if (index < journal->entry_count && strcmp(journal->entries[index].file, file) == 0) remove_entry(journal, index);
+    return 1;
 }
 
 /* A line without its newline. Returns as apply_json. */

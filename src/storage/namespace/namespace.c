@@ -64,8 +64,7 @@ static int set_place(struct ash_namespace *space, const char *url, struct ash_s3
         length = strlen(parsed->key);
         rc = ash_str_addf(&place, "s3://%s", parsed->bucket);
         if (rc == 0)
-            rc = ash_str_addf(&prefix, "%s%s", parsed->key,
-                              length > 0 && parsed->key[length - 1] != '/' ? "/" : "");
+            rc = ash_str_addf(&prefix, "%s%s", parsed->key, length > 0 && parsed->key[length - 1] != '/' ? "/" : "");
     }
     if (rc == 0) rc = ash_str_adds(&prefix, "");
     space->url = place.data;

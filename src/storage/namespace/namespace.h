@@ -48,8 +48,8 @@ struct ash_namespace_watch {
 /* $ASHLAR_CACHE_DIR, else $XDG_CACHE_HOME/ashlar, else $HOME/.cache/ashlar, appended to path. Returns 0, -ENOMEM, or
  * -ENOENT with a sentence where none is set. */
 int ash_namespace_root(struct ash_str *path, struct ash_err *err);
-/* Open the namespace of a bucket or folder, for keys below url: s3://bucket, s3://bucket/prefix, or a path. cache and s3
- * are copied; what they point to is borrowed until close. The server is not asked. The caller owns *space_out. */
+/* Open the namespace of a bucket or folder, for keys below url: s3://bucket, s3://bucket/prefix, or a path. cache and
+ * s3 are copied; what they point to is borrowed until close. The server is not asked. The caller owns *space_out. */
 int ash_namespace_open(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
                        struct ash_namespace **space_out, struct ash_err *err);
 /* Stop exporting where it is (the journal knows the rest), and free. NULL is a no-op. */
@@ -80,8 +80,9 @@ int ash_object_open(struct ash_namespace *space, const char *key, bool wants_fre
                     struct ash_err *err);
 /* Free; NULL is a no-op. */
 void ash_object_close(struct ash_object *object);
-/* Its size and version. Borrowed. */
+/* Its size in bytes. */
 uint64_t ash_object_size(const struct ash_object *object);
+/* Its version, as it was when it was opened. Borrowed. */
 const char *ash_object_version(const struct ash_object *object);
 
 /* Bytes of an open object, and where they go. */
@@ -100,8 +101,8 @@ int ash_namespace_read(struct ash_namespace *space, const struct ash_object_rang
  * to path (may be NULL). The file stays until the object is released. watch may be NULL. */
 int ash_namespace_fetch(struct ash_namespace *space, const char *key, const struct ash_namespace_watch *watch,
                         struct ash_str *path, struct ash_err *err);
-/* Bring every object below the namespace's prefix here; files whose object is gone go. -ENOENT where there is none. Of several
- * processes one fetches and the others wait for it. */
+/* Bring every object below the namespace's prefix here; files whose object is gone go. -ENOENT where there is none. Of
+ * several processes one fetches and the others wait for it. */
 int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namespace_watch *watch, struct ash_err *err);
 /* Bring url, an object or all below a prefix, here and append the path of the file or folder to path. */
 int ash_namespace_fetch_url(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
@@ -109,8 +110,8 @@ int ash_namespace_fetch_url(const char *url, const struct ash_cache_opts *cache,
 
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
-/* The file at path becomes the object of this name: it is on this machine's disk when this returns 0, and waits for its export.
- * wants_move: the file itself is taken (it must be on the same file system), else a copy. */
+/* The file at path becomes the object of this name: it is on this machine's disk when this returns 0, and waits for
+ * its export. wants_move: the file itself is taken (it must be on the same file system), else a copy. */
 int ash_namespace_put(struct ash_namespace *space, const char *name, const char *path, bool wants_move,
                       struct ash_err *err);
 /* Export everything that waits. watch may be NULL. */

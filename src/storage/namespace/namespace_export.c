@@ -126,7 +126,8 @@ int ash_namespace_put(struct ash_namespace *space, const char *name, const char 
 /* ---- export ------------------------------------------------------------------------------------------------------ */
 
 /* An export that is under way. */
-struct export {
+struct export
+{
     struct ash_namespace *space;
     struct ash_tier *tier;
     const struct ash_namespace_watch *watch;
@@ -213,7 +214,8 @@ static void keep_copy(const struct export *export, const char *path, const struc
     rc = ash_namespace_log_path(space, export->key, log, NULL);
     if (rc == 0) rc = ash_namespace_file_path(space, export->key, head.is_odd, to, NULL);
     if (rc == 0) rc = ash_extents_open(log, &head, &extents, NULL);
-    if (rc == 0 && rename(path, to) < 0) rc = -errno;
+    /* under both names until the journal says that it does not wait any more */
+    if (rc == 0 && ((unlink(to) < 0 && errno != ENOENT) || link(path, to) < 0)) rc = -errno;
     for (uint64_t at = 0; rc == 0 && at < head.size_bytes; at += ASH_EXTENT_BYTES)
         rc = ash_extents_add_hash(extents, at, ash_min(ASH_EXTENT_BYTES, (size_t)(head.size_bytes - at)),
                                   export->hashes[at / ASH_EXTENT_BYTES]);
@@ -239,7 +241,7 @@ static int export_one(struct export *export, struct ash_err *err)
         measure_queue(space);
         pthread_cond_broadcast(&space->changed);
         pthread_mutex_unlock(&space->lock);
-        unlink(path); /* where it did not become the copy */
+        if (rc == 0) unlink(path);
         ash_metric_add(&exported_metric, (double)export->entry.size_bytes);
     }
     free(export->hashes);

@@ -15,10 +15,10 @@
 #include "storage/io_priv.h"
 #include "storage/namespace/namespace_priv.h"
 
-#define LOOK_SHARE 16            /* room is looked at after this part of the limit has been fetched */
+#define LOOK_SHARE 16                    /* room is looked at after this part of the limit has been fetched */
 #define LOOK_BYTES ((uint64_t)256 << 20) /* where there is no limit */
-#define FREE_SHARE 10            /* without a limit, a tenth of the disk stays free */
-#define OLDEST_MAX 65536         /* extents that are dropped at a time */
+#define FREE_SHARE 10                    /* without a limit, a tenth of the disk stays free */
+#define OLDEST_MAX 65536                 /* extents that are dropped at a time */
 #define BLOCK_BYTES ((uint64_t)4096)
 
 ASH_COUNTER(released_metric, "ashlar_namespace_released_bytes_total", "cached bytes that were released to make room");

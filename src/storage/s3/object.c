@@ -30,8 +30,8 @@ bool ash_s3_etag_matches(const char *etag, const uint8_t sum[ASH_MD5_BYTES], siz
 
 /* ---- stat -------------------------------------------------------------------------------------------------------- */
 
-/* HEAD has no body that says why it failed: ask for a byte of the object, whose refusal has one. Returns the cause, or 0
- * where that works: the keys may have been renewed on the way. */
+/* HEAD has no body that says why it failed: ask for a byte of the object, whose refusal has one. Returns the cause, or
+ * 0 where that works: the keys may have been renewed on the way. */
 static int learn_why(struct ash_s3 *s3, const char *key, struct ash_err *err)
 {
     struct ash_s3_call call = {.method = "GET", .key = key};

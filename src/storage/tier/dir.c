@@ -1,5 +1,6 @@
-/* The tier of a folder: keys are paths below it. Folders are made when they are needed and go with their last object, as
- * keys have none. A shared folder (Lustre, FSx, NFS) is the same with less assumed: no O_DIRECT, no flushed folders. */
+/* The tier of a folder: keys are paths below it. Folders are made when they are needed and go with their last object,
+ * as keys have none. A shared folder (Lustre, FSx, NFS) is the same with less assumed: no O_DIRECT, no flushed
+ * folders. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

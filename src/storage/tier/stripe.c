@@ -1,8 +1,8 @@
 /* Several folders as one place: an object's bytes go round them in chunks, each folder written and read by a thread of
- * its own. A folder gets one file of chunks per object, below .stripes/; a small JSON object under the key says where they
- * are, is written last and to every folder, so that lists and sizes survive the loss of any of them. A folder that
- * fails is left out of what is written from then on, and said; nothing is overwritten. There is no redundancy: the
- * chunks of a folder that is gone are gone, and reading them names it. */
+ * its own. A folder gets one file of chunks per object, below .stripes/; a small JSON object under the key says where
+ * they are, is written last and to every folder, so that lists and sizes survive the loss of any of them. A folder
+ * that fails is left out of what is written from then on, and said; nothing is overwritten. There is no redundancy:
+ * the chunks of a folder that is gone are gone, and reading them names it. */
 #include <errno.h>
 #include <jansson.h>
 #include <stdio.h>
@@ -39,7 +39,9 @@ int ash_stripe_parse(const char *text, size_t size_bytes, size_t folder_count, s
     int rc = -EBADMSG;
 
     if (format == NULL || strcmp(format, FORMAT) != 0 || id == NULL || strlen(id) >= sizeof(outline.id)) goto fail;
-    if (size < 0 || outline.folder_count == 0 || outline.folder_count > ASH_STRIPE_FOLDERS_MAX || strchr(id, '/') != NULL) goto fail;
+    if (size < 0 || outline.folder_count == 0 || outline.folder_count > ASH_STRIPE_FOLDERS_MAX ||
+        strchr(id, '/') != NULL)
+        goto fail;
     if (json_integer_value(json_object_get(json, "chunk")) != (json_int_t)ASH_STRIPE_CHUNK_BYTES) goto fail;
     for (size_t i = 0; i < outline.folder_count; i++) {
         json_int_t folder = json_integer_value(json_array_get(folders, i));
@@ -56,8 +58,8 @@ fail:
     return rc;
 }
 
-static int load_outline(struct ash_stripe *stripe, size_t folder, const char *key, struct ash_stripe_outline *outline_out,
-                        struct ash_err *err)
+static int load_outline(struct ash_stripe *stripe, size_t folder, const char *key,
+                        struct ash_stripe_outline *outline_out, struct ash_err *err)
 {
     struct ash_tier_object object = {0};
     struct ash_tier_range range = {.key = key};
@@ -77,7 +79,8 @@ static int load_outline(struct ash_stripe *stripe, size_t folder, const char *ke
 }
 
 /* The newest outline of key that any folder has. */
-int ash_stripe_find(struct ash_stripe *stripe, const char *key, struct ash_stripe_outline *outline_out, struct ash_err *err)
+int ash_stripe_find(struct ash_stripe *stripe, const char *key, struct ash_stripe_outline *outline_out,
+                    struct ash_err *err)
 {
     struct ash_err first = {0};
     bool is_found = false;
@@ -99,7 +102,7 @@ int ash_stripe_find(struct ash_stripe *stripe, const char *key, struct ash_strip
 }
 
 int ash_stripe_save(struct ash_stripe *stripe, size_t folder, const char *key, const struct ash_stripe_outline *outline,
-                        struct ash_err *err)
+                    struct ash_err *err)
 {
     struct ash_tier *tier = stripe->folders[folder];
     json_t *folders = json_array(), *json;

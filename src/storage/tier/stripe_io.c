@@ -33,23 +33,24 @@ static void read_folder(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     ash_stripe_part_key(outline, key);
     for (size_t turn = begin; turn < end; turn++)
-        for (uint64_t chunk = reading->offset / ASH_STRIPE_CHUNK_BYTES; chunk * ASH_STRIPE_CHUNK_BYTES < reading->end; chunk++) {
+        for (uint64_t chunk = reading->offset / ASH_STRIPE_CHUNK_BYTES; chunk * ASH_STRIPE_CHUNK_BYTES < reading->end;
+             chunk++) {
             uint64_t first = chunk * ASH_STRIPE_CHUNK_BYTES, last = first + ASH_STRIPE_CHUNK_BYTES;
             struct ash_tier_range range = {.key = key};
 
             if (chunk % outline->folder_count != turn || reading->rcs[turn] < 0) continue;
             first = first > reading->offset ? first : reading->offset;
             last = last < reading->end ? last : reading->end;
-            range.offset = chunk / outline->folder_count * ASH_STRIPE_CHUNK_BYTES + (first - chunk * ASH_STRIPE_CHUNK_BYTES);
+            range.offset =
+                chunk / outline->folder_count * ASH_STRIPE_CHUNK_BYTES + (first - chunk * ASH_STRIPE_CHUNK_BYTES);
             range.size_bytes = (size_t)(last - first);
-            reading->rcs[turn] =
-                ash_tier_read(reading->stripe->folders[outline->folders[turn]], &range,
-                              reading->data + (first - reading->offset), &reading->errs[turn]);
+            reading->rcs[turn] = ash_tier_read(reading->stripe->folders[outline->folders[turn]], &range,
+                                               reading->data + (first - reading->offset), &reading->errs[turn]);
         }
 }
 
-static int read_range(struct ash_stripe *stripe, const char *key, const struct ash_stripe_outline *outline, struct reading *reading,
-                      struct ash_err *err)
+static int read_range(struct ash_stripe *stripe, const char *key, const struct ash_stripe_outline *outline,
+                      struct reading *reading, struct ash_err *err)
 {
     reading->stripe = stripe;
     reading->outline = outline;
@@ -106,7 +107,7 @@ struct stripe_write {
     char *key;
     struct ash_stripe_outline outline;
     struct ash_tier_write *parts[ASH_STRIPE_FOLDERS_MAX]; /* in the order of the round */
-    uint8_t *row;                              /* a chunk of each */
+    uint8_t *row;                                         /* a chunk of each */
     size_t filled;
     int rcs[ASH_STRIPE_FOLDERS_MAX];
     struct ash_err errs[ASH_STRIPE_FOLDERS_MAX];
@@ -144,12 +145,12 @@ static int open_parts(struct stripe_write *write, uint64_t total_bytes, struct a
             outline->folders[outline->folder_count++] = i;
     }
     if (outline->folder_count > 0) return 0;
-    return ash_err_set(err, why.code != 0 ? why.code : -EIO, "none of %zu folders takes '%.150s': %.200s", stripe->count,
-                       write->key, why.code != 0 ? why.text : "all have failed before");
+    return ash_err_set(err, why.code != 0 ? why.code : -EIO, "none of %zu folders takes '%.150s': %.200s",
+                       stripe->count, write->key, why.code != 0 ? why.text : "all have failed before");
 }
 
 int ash_stripe_write_open(struct ash_tier *tier, const char *key, uint64_t total_bytes, bool wants_resume,
-                             struct ash_tier_write **write_out, struct ash_err *err)
+                          struct ash_tier_write **write_out, struct ash_err *err)
 {
     static _Atomic unsigned serial;
     struct stripe_write *write = calloc(1, sizeof(*write));
@@ -166,7 +167,8 @@ int ash_stripe_write_open(struct ash_tier *tier, const char *key, uint64_t total
              ash_hash_mix(ash_clock_ns()));
     rc = write->key == NULL || write->row == NULL ? ash_err_set(err, -ENOMEM, "out of memory")
                                                   : ash_tier_stat(ash_stripe_of(tier)->folders[0], key, &object, err);
-    if (rc != -EINVAL && rc != -ENOMEM) rc = strncmp(key, ASH_STRIPE_PARTS, strlen(ASH_STRIPE_PARTS)) == 0 ? -EINVAL : 0;
+    if (rc != -EINVAL && rc != -ENOMEM)
+        rc = strncmp(key, ASH_STRIPE_PARTS, strlen(ASH_STRIPE_PARTS)) == 0 ? -EINVAL : 0;
     if (rc == -EINVAL && strncmp(key, ASH_STRIPE_PARTS, strlen(ASH_STRIPE_PARTS)) == 0)
         ash_err_set(err, rc, "keys that begin with %s are the stripe's own", ASH_STRIPE_PARTS);
     if (rc == 0) rc = open_parts(write, total_bytes, err);
@@ -188,8 +190,9 @@ static void write_folder(void *ctx, size_t begin, size_t end, int worker)
         struct ash_tier *folder = write->stripe->folders[write->outline.folders[turn]];
 
         if (first >= write->filled) continue;
-        write->rcs[turn] = ash_tier_write_add(folder, write->parts[turn], write->row + first,
-                                              ash_min((size_t)ASH_STRIPE_CHUNK_BYTES, write->filled - first), &write->errs[turn]);
+        write->rcs[turn] =
+            ash_tier_write_add(folder, write->parts[turn], write->row + first,
+                               ash_min((size_t)ASH_STRIPE_CHUNK_BYTES, write->filled - first), &write->errs[turn]);
     }
 }
 
@@ -239,6 +242,23 @@ static void finish_folder(void *ctx, size_t begin, size_t end, int worker)
                                                  write->parts[turn], &write->errs[turn]);
 }
 
+/* The outline to every folder that takes it; one is enough. */
+static int save_outlines(struct stripe_write *write, struct ash_err *err)
+{
+    struct ash_stripe *stripe = write->stripe;
+    struct ash_err why = {0};
+    size_t saved = 0;
+
+    for (size_t i = 0; i < stripe->count; i++) {
+        if (stripe->is_failed[i]) continue;
+        if (ash_stripe_save(stripe, i, write->key, &write->outline, &why) == 0)
+            saved++;
+        else
+            ash_stripe_leave_out(stripe, i, &why);
+    }
+    return saved > 0 ? 0 : ash_err_set(err, why.code != 0 ? why.code : -EIO, "%s", why.text);
+}
+
 /* Chunks in every folder, flushed; then the outline in every folder that takes it; then the chunks before these go. */
 int ash_stripe_write_finish(struct ash_tier_write *tier_write, struct ash_err *err)
 {
@@ -247,7 +267,6 @@ int ash_stripe_write_finish(struct ash_tier_write *tier_write, struct ash_err *e
     struct ash_stripe_outline older;
     bool has_older = ash_stripe_find(stripe, write->key, &older, NULL) == 0;
     char part[ASH_STRIPE_PART_BYTES];
-    size_t saved = 0;
     int rc = write_row(write, err);
 
     if (rc < 0) return rc;
@@ -255,17 +274,8 @@ int ash_stripe_write_finish(struct ash_tier_write *tier_write, struct ash_err *e
     for (size_t turn = 0; turn < write->outline.folder_count; turn++)
         if (write->rcs[turn] < 0) return ash_err_set(err, write->rcs[turn], "%s", write->errs[turn].text);
     if (has_older && older.sequence >= write->outline.sequence) write->outline.sequence = older.sequence + 1;
-    for (size_t i = 0; i < stripe->count; i++) {
-        struct ash_err why = {0};
-
-        if (stripe->is_failed[i]) continue;
-        if (ash_stripe_save(stripe, i, write->key, &write->outline, &why) == 0)
-            saved++;
-        else
-            ash_stripe_leave_out(stripe, i, &why);
-        if (why.code != 0 && err != NULL) *err = why;
-    }
-    if (saved == 0) return err != NULL && err->code < 0 ? err->code : -EIO;
+    rc = save_outlines(write, err);
+    if (rc < 0) return rc;
     if (!has_older) return 0;
     ash_stripe_part_key(&older, part);
     for (size_t i = 0; i < older.folder_count; i++)

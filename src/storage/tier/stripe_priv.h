@@ -41,8 +41,8 @@ void ash_stripe_leave_out(struct ash_stripe *stripe, size_t folder, const struct
 int ash_stripe_find(struct ash_stripe *stripe, const char *key, struct ash_stripe_outline *outline_out,
                     struct ash_err *err);
 /* Write the outline of key to one folder. */
-int ash_stripe_save(struct ash_stripe *stripe, size_t folder, const char *key,
-                    const struct ash_stripe_outline *outline, struct ash_err *err);
+int ash_stripe_save(struct ash_stripe *stripe, size_t folder, const char *key, const struct ash_stripe_outline *outline,
+                    struct ash_err *err);
 /* The key of the files of chunks of an object. */
 void ash_stripe_part_key(const struct ash_stripe_outline *outline, char key[ASH_STRIPE_PART_BYTES]);
 /* Parse an outline for a stripe of folder_count folders. Returns 0 or -EBADMSG. */

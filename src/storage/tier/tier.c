@@ -72,8 +72,7 @@ int ash_tier_open_object(const char *url, const struct ash_s3_opts *s3, struct a
     int rc;
 
     if (strncmp(url, STRIPE, strlen(STRIPE)) == 0) return open_striped(url + strlen(STRIPE), tier_out, key_out, err);
-    if (strncmp(url, SHARED, strlen(SHARED)) == 0)
-        return open_file(url + strlen(SHARED), true, tier_out, key_out, err);
+    if (strncmp(url, SHARED, strlen(SHARED)) == 0) return open_file(url + strlen(SHARED), true, tier_out, key_out, err);
     if (!ash_tier_is_url(url)) return open_file(url, false, tier_out, key_out, err);
     rc = ash_s3_url_parse(url, &parts, err);
     if (rc < 0) return rc;

@@ -22,7 +22,8 @@ struct ash_tier_object {
     uint64_t size_bytes;
     double modified_s;                    /* seconds since 1970; 0: unknown */
     char version[ASH_TIER_VERSION_BYTES]; /* changes with the bytes: an ETag, or inode, size and time */
-    bool is_released; /* Lustre says that the bytes are in its archive alone: reading brings them back, and takes time */
+    bool
+        is_released; /* Lustre says that the bytes are in its archive alone: reading brings them back, and takes time */
 };
 
 /* Bytes of an object. version (may be NULL): the one that it must have. */
@@ -69,9 +70,9 @@ struct ash_tier {
 
 /* Is it the address of a tier other than a path ("s3://...")? */
 bool ash_tier_is_url(const char *text);
-/* Open a place whose keys are below url: s3://bucket, s3://bucket/prefix, stripe:/a,/b, shared:/a or a folder's path. A folder need not be
- * there before something is written. s3 is copied; what it points to is borrowed until close. The caller owns
- * *tier_out. */
+/* Open a place whose keys are below url: s3://bucket, s3://bucket/prefix, stripe:/a,/b, shared:/a or a folder's path.
+ * A folder need not be there before something is written. s3 is copied; what it points to is borrowed until close. The
+ * caller owns *tier_out. */
 int ash_tier_open(const char *url, const struct ash_s3_opts *s3, struct ash_tier **tier_out, struct ash_err *err);
 /* Open the place of one object, and its key in there: s3://bucket/key, stripe:/a,/b::key, shared:/a/file or the path of
  * a file. key_out has ASH_TIER_KEY_BYTES. */

@@ -13,7 +13,7 @@
 #define ASH_FOLDER_FORMAT "ashlar-data-1"
 #define ASH_FOLDER_MANIFEST "manifest.json"
 #define ASH_FOLDER_STATE "state.json" /* which run writes or wrote the folder, and how far it came */
-#define ASH_FOLDER_AWAY ".away" /* FILE.away: FILE was complete, and has been moved to another place since */
+#define ASH_FOLDER_AWAY ".away"       /* FILE.away: FILE was complete, and has been moved to another place since */
 #define ASH_FOLDER_SHARDS_MAX 100000
 #define ASH_FOLDER_NAME_BYTES 64
 

@@ -137,7 +137,7 @@ void ash_dataset_remote_close(struct ash_dataset_remote *remote)
 
         if (totals.wanted > 0)
             ash_log(ASH_LOG_INFO, "%s: read %llu bytes, fetched %llu of them from S3", remote->url,
-                (unsigned long long)totals.read_bytes, (unsigned long long)totals.fetched_bytes);
+                    (unsigned long long)totals.read_bytes, (unsigned long long)totals.fetched_bytes);
     }
     ash_ahead_close(remote->ahead);
     ash_data_manifest_fini(&remote->manifest);

@@ -179,30 +179,40 @@ static int fill(const struct ash_shard_source *source, uint8_t *base, uint64_t o
     return size_bytes == 0 ? 0 : source->read(source->ctx, offset, size_bytes, base + offset, err);
 }
 
+/* The header of a source into base. Returns how many bytes of the file are there, or a negative errno. */
+static int64_t fill_header(const struct ash_shard_source *source, uint8_t *base, struct ash_err *err)
+{
+    size_t first = (size_t)(source->size_bytes < FIRST_BYTES ? source->size_bytes : FIRST_BYTES);
+    uint64_t length = 0;
+    int rc = fill(source, base, 0, first, err);
+
+    if (rc < 0) return rc;
+    memcpy(&length, base, sizeof(length));
+    if (length > ASH_SAFETENSORS_HEADER_MAX || length + LENGTH_BYTES > source->size_bytes)
+        return (int64_t)first; /* the parser says what is wrong with it */
+    if (length + LENGTH_BYTES <= first) return (int64_t)first;
+    rc = fill(source, base, first, (size_t)length + LENGTH_BYTES - first, err);
+    return rc < 0 ? rc : (int64_t)length + LENGTH_BYTES;
+}
+
 /* Header and bounds of a source into base, which is as long as the file. *set_out is the caller's. */
 static int fill_outline(const struct ash_shard_source *source, uint8_t *base, const char *name,
                         struct ash_safetensors **set_out, struct ash_err *err)
 {
-    size_t first = (size_t)(source->size_bytes < FIRST_BYTES ? source->size_bytes : FIRST_BYTES);
     const struct ash_tensor_view *ends;
-    uint64_t length = 0, at;
-    int rc = fill(source, base, 0, first, err);
+    int64_t first = fill_header(source, base, err);
+    uint64_t at;
+    int rc = first < 0 ? (int)first : ash_safetensors_parse(base, (size_t)source->size_bytes, name, set_out, err);
 
-    if (rc == 0 && first >= LENGTH_BYTES) memcpy(&length, base, sizeof(length));
-    if (rc == 0 && length > ASH_SAFETENSORS_HEADER_MAX) length = 0; /* the parser says what is wrong with it */
-    if (rc == 0 && length + LENGTH_BYTES > first && length + LENGTH_BYTES <= source->size_bytes) {
-        rc = fill(source, base, first, (size_t)length + LENGTH_BYTES - first, err);
-        first = (size_t)length + LENGTH_BYTES;
-    }
-    if (rc == 0) rc = ash_safetensors_parse(base, (size_t)source->size_bytes, name, set_out, err);
     if (rc < 0) return rc;
     ends = ash_safetensors_find(*set_out, "doc_ends");
     if (ends == NULL) return 0; /* found missing later */
     at = (uint64_t)((const uint8_t *)ends->data - base);
     if ((const uint8_t *)ends->data < base || at >= source->size_bytes || ends->size_bytes > source->size_bytes - at)
         return ash_err_set(err, -EBADMSG, "%s: its tensors are not aligned; tokenize the text again", name);
-    if (at + ends->size_bytes <= first) return 0;
-    if (at < first) return fill(source, base, first, (size_t)(at + ends->size_bytes - first), err);
+    if (at + ends->size_bytes <= (uint64_t)first) return 0;
+    if (at < (uint64_t)first)
+        return fill(source, base, (uint64_t)first, (size_t)(at + ends->size_bytes - (uint64_t)first), err);
     return fill(source, base, at, ends->size_bytes, err);
 }
 
