@@ -39,7 +39,7 @@ foreach(codec ZSTD SNAPPY LZ4 BROTLI)
   endif()
 endforeach()
 if(S3_FOUND)
-  string(APPEND ASHLAR_REQUIRES " libcrypto expat")
+  string(APPEND ASHLAR_REQUIRES " expat")
 endif()
 file(RELATIVE_PATH PC_TO_PREFIX "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/") # the prefix is chosen when it is installed
 configure_file(cmake/ashlar.pc.in ${CMAKE_BINARY_DIR}/generated/ashlar.pc @ONLY)

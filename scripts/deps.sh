@@ -7,21 +7,22 @@ cd "$(dirname "$0")/.."
 
 # What is looked for, on any system ...
 commands=(cc cmake ninja pkg-config)
-modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib)
+modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib libcrypto)
 # ... and the Debian packages that have it.
 packages=(build-essential cmake ninja-build pkg-config libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev
-          libmicrohttpd-dev libutf8proc-dev zlib1g-dev)
+          libmicrohttpd-dev libutf8proc-dev zlib1g-dev libssl-dev)
 # Wanted, but a build does without: the network between machines, .zst files, compressed Parquet files, line editing in the
 # chat, S3, files through io_uring. Tests: networks, a Slurm and an S3 server of their own, other clients of S3, analysers, promtool for the server's
 # metrics and openssl for its certificate.
-extras=(libfabric libzstd snappy liblz4 libbrotlidec libedit libcurl libcrypto expat liburing)
+extras=(libfabric libzstd snappy liblz4 libbrotlidec libedit libcurl expat liburing)
 extra_packages=(libfabric-dev libzstd-dev libsnappy-dev liblz4-dev libbrotli-dev libedit-dev
-                libcurl4-openssl-dev libssl-dev libexpat1-dev liburing-dev)
+                libcurl4-openssl-dev libexpat1-dev liburing-dev)
 if [ "$purpose" = test ]; then
     modules+=(cmocka)
     packages+=(libcmocka-dev)
     extra_packages+=(iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge clang-16 libclang-rt-16-dev
-                     cppcheck pmccabe prometheus prometheus-node-exporter prometheus-alertmanager openssl radosgw ceph-mon ceph-osd ceph-common awscli rclone)
+                     cppcheck pmccabe prometheus prometheus-node-exporter prometheus-alertmanager openssl
+                     radosgw ceph-mon ceph-osd ceph-common awscli rclone bindfs fuse3)
 fi
 
 missing=()

@@ -38,6 +38,7 @@ extern const struct ash_cmd ash_cmd_diagnose;
 extern const struct ash_cmd ash_cmd_xid;
 extern const struct ash_cmd ash_cmd_store;
 extern const struct ash_cmd ash_cmd_submit;
+extern const struct ash_cmd ash_cmd_trace;
 extern const struct ash_cmd ash_cmd_train;
 extern const struct ash_cmd ash_cmd_sft;
 extern const struct ash_cmd ash_cmd_dpo;

@@ -34,6 +34,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_check,
     &ash_cmd_dash,
     &ash_cmd_flight,
+    &ash_cmd_trace,
     &ash_cmd_diagnose,
     &ash_cmd_xid,
     &ash_cmd_chaos,

@@ -2,6 +2,7 @@
 #include "collective/group.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,7 +16,7 @@ static const char *const algorithm_names[] = {"auto", "hierarchical", "flat", NU
 #define GROUP(field) offsetof(struct ash_group_opts, field)
 static const struct ash_opt group_opts[] = {
     {"join_timeout", ASH_OPT_DOUBLE, GROUP(join_timeout), "120", "seconds for all ranks to join", 0.1, 86400, NULL},
-    {"silent_timeout", ASH_OPT_DOUBLE, GROUP(silent_timeout), "10",
+    {"silent_timeout", ASH_OPT_DOUBLE, GROUP(silent_timeout), "3",
      "seconds without a heartbeat after which a rank counts as lost", 0.5, 86400, NULL},
     {"call_timeout", ASH_OPT_DOUBLE, GROUP(call_timeout), "1800",
      "seconds that a living rank may be late for a collective", 0.1, 1e6, NULL},
@@ -29,6 +30,10 @@ static const struct ash_opt group_opts[] = {
      "between nodes: hierarchical (inside a node first, then each byte crosses once) or flat (every rank with every "
      "other); auto: the cheaper one by the cost model; equal on all ranks",
      0, 0, algorithm_names},
+    {"job_dir", ASH_OPT_STRING, GROUP(job_dir), NULL,
+     "folder that all ranks of a job share, and no other job: its key, who is there and which epoch runs; `ashlar "
+     "launch` makes one",
+     0, 0, NULL},
     {"cost", ASH_OPT_STRING, GROUP(cost), NULL,
      "file with this machine's cost model, as `ashlar bench collective --tune` writes it; the first rank's counts", 0,
      0, NULL},
@@ -203,7 +208,7 @@ int ash_group_open_members(struct ash_group_root *root, const struct ash_group_m
     return 0;
 }
 
-/* The group of all ranks, after the rendezvous. Takes over root and local. */
+/* The group of all ranks, after the rendezvous. Takes over local, and root on success. */
 static int open_all(struct ash_group_root *root, struct ash_local *local, struct ash_group **group_out,
                     struct ash_err *err)
 {
@@ -225,11 +230,10 @@ static int open_all(struct ash_group_root *root, struct ash_local *local, struct
 
 fail:
     ash_local_close(local);
-    ash_group_root_close(root);
     return rc;
 }
 
-/* The group of a root, after the rendezvous. Takes over root and local. */
+/* The group of a root, after the rendezvous. Takes over local, and root on success. */
 static int open_root(struct ash_group_root *root, struct ash_local *local, struct ash_group **group_out,
                      struct ash_err *err)
 {
@@ -244,6 +248,7 @@ static int open_root(struct ash_group_root *root, struct ash_local *local, struc
         memset(&root->mailboxes, 0, sizeof(root->mailboxes));
     }
     if (rc < 0) {
+        group->owns_root = false;
         ash_group_close(group);
         return rc;
     }
@@ -264,29 +269,60 @@ int ash_group_open(const struct ash_launch_env *env, const struct ash_group_opts
         ash_local_close(local);
         return rc;
     }
-    return open_root(root, local, group_out, err);
+    rc = open_root(root, local, group_out, err);
+    if (rc < 0) ash_group_root_close(root);
+    return rc;
+}
+
+/* One try: the meeting, then the groups of what it gave. */
+static int reform_once(struct ash_group_root *old, const struct ash_epoch_opts *opts, struct ash_group_root **root_out,
+                       struct ash_group **group_out, struct ash_err *err)
+{
+    struct ash_local *local = NULL;
+    int rc = ash_group_open_local(&old->opts, &local, err);
+
+    *root_out = NULL;
+    if (rc == 0) rc = ash_group_root_reform(old, opts, local, root_out, err);
+    if (rc < 0 || *root_out == NULL || (*root_out)->gives_up) {
+        ash_local_close(local);
+        return rc < 0 || *root_out == NULL ? rc : -EAGAIN;
+    }
+    return open_root(*root_out, local, group_out, err);
+}
+
+int ash_epoch_reform(struct ash_group *lost, const struct ash_epoch_opts *opts, struct ash_group **group_out,
+                     struct ash_err *err)
+{
+    struct ash_group_root *old = lost->root;
+    int rc;
+
+    ash_assert(lost->owns_root && opts->offer_bytes <= ASH_EPOCH_OFFER_MAX);
+    *group_out = NULL;
+    if (!old->lost) ash_group_root_lose(old, SIZE_MAX, -ECONNRESET, "the group is formed again");
+    lost->owns_root = false;
+    ash_group_close(lost);
+    if (old->membership == NULL) {
+        ash_group_root_close(old);
+        return ash_err_set(err, -ENOTSUP, "a process that nobody launched has nobody to form a group with");
+    }
+    for (;;) { /* ranks may be lost before the new group stands: then again */
+        struct ash_group_root *root = NULL;
+
+        rc = reform_once(old, opts, &root, group_out, err);
+        ash_group_root_close(old);
+        if (rc == 0 || root == NULL) return rc;
+        old = root;
+        if (!atomic_load(&root->gives_up)) break;
+    }
+    ash_group_root_close(old);
+    return rc;
 }
 
 int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err)
 {
-    struct ash_group_root *old = lost->root, *root = NULL;
-    struct ash_local *local = NULL;
-    int rc;
+    const struct ash_epoch_opts opts = {.wait_s = wait_s, .want_size = wait_s > 0 ? lost->root->size : 0};
 
-    ash_assert(lost->owns_root && old->size > 1);
-    if (!old->lost) ash_group_root_lose(old, SIZE_MAX, -ECONNRESET, "the group is formed again");
-    lost->owns_root = false;
-    ash_group_close(lost);
-    ash_watch_close(old->watch);
-    old->watch = NULL;
-    rc = ash_group_open_local(&old->opts, &local, err);
-    if (rc == 0) rc = ash_group_root_reform(old, wait_s, local, &root, err);
-    ash_group_root_close(old);
-    if (rc < 0) {
-        ash_local_close(local);
-        return rc;
-    }
-    return open_root(root, local, group_out, err);
+    return ash_epoch_reform(lost, &opts, group_out, err);
 }
 
 uint32_t ash_group_epoch(const struct ash_group *group)
@@ -351,7 +387,7 @@ struct ash_group_member ash_group_get_member(const struct ash_group *group, size
 void ash_group_propagate(struct ash_group *group, size_t failed_rank, int code, const char *why)
 {
     ash_group_root_lose(group->root, failed_rank, code, why);
-    if (group->root->watch != NULL) ash_watch_abort(group->root->watch, failed_rank, code, why);
+    if (group->root->membership != NULL) ash_membership_abort(group->root->membership, failed_rank, code, why);
 }
 
 void ash_group_abort(struct ash_group *group, const char *why)

@@ -29,7 +29,7 @@ struct ash_group_opts {
     const char *node; /* failure domain of this process; NULL: the launcher's or the host's name */
     int algorithm; /* enum ash_net_algorithm (collective/net/net.h): of groups over several nodes, equal on all ranks */
     const char *cost; /* file of a cost model (collective/core/cost.h); the first rank's counts; NULL: a built-in one */
-    bool rejoin;      /* not a setting: this process replaces one that a running job has lost (ash_group_reform) */
+    const char *job_dir; /* folder that all ranks share: the job's key, who is there, which epoch runs; NULL: none */
     const struct ash_fabric_opts *fabric; /* section `fabric`, borrowed while the group lives; NULL: its defaults */
 };
 extern const struct ash_opt_table ash_group_table;
@@ -56,13 +56,8 @@ void ash_group_close(struct ash_group *group);
  * (*group_out NULL). Returns 0, -ENOMEM or the group's error; the caller owns *group_out. */
 int ash_group_split(struct ash_group *group, int64_t color, int64_t key, struct ash_group **group_out,
                     struct ash_err *err);
-/* After a loss: what is left of the group of all ranks (its parts are closed) and processes that replace lost ones
- * (they open with opts.rejoin and connect to the job's address on the first rank's host) form a new group, of the
- * next epoch. Addresses and endpoints of the survivors are known already, so it takes a moment. Every survivor calls
- * it. It ends when all ranks are replaced, or wait_s seconds after the last survivor has come: ranks that are
- * missing then are left out, those above move down and the size shrinks. Ranks on hosts that do not answer are not
- * waited for; they may live on the other side of a cut, so only the side with more ranks continues (of equal ones that
- * with the lowest rank), the other gets -EHOSTUNREACH or -EPERM. lost is closed in any case. */
+/* After a loss: ash_epoch_reform (collective/epoch.h) with nothing to offer, waiting up to wait_s seconds for joiners to
+ * fill the places of lost ranks. lost is closed in any case. */
 int ash_group_reform(struct ash_group *lost, double wait_s, struct ash_group **group_out, struct ash_err *err);
 /* How often its root group has been re-formed. */
 uint32_t ash_group_epoch(const struct ash_group *group);

@@ -11,17 +11,27 @@
 #include "collective/group.h"
 #include "collective/host/local.h"
 #include "collective/net/net.h"
-#include "collective/member/watch.h"
+#include "collective/epoch.h"
+#include "collective/member/membership.h"
 
 #define ASH_GROUP_NAME_BYTES 64
 
 /* What a rank tells the others when a root group is opened. Plain data: processes of one job run one build. */
 struct ash_member_info {
-    struct ash_watch_member watch;
+    struct ash_membership_address watch; /* first: the agent reads it */
+    uint64_t id;                         /* of the process */
+    int32_t net_port;                    /* where the first rank's second rendezvous is, of jobs on several nodes */
     char node[ASH_GROUP_NAME_BYTES];
     uint64_t machine;               /* ranks of equal node and machine share memory: ash_segment_machine */
     struct ash_segment_key control; /* of the root group */
     struct ash_cost cost;           /* that of the first rank counts */
+};
+
+/* What a process brings to the meeting of an epoch. */
+struct ash_group_card {
+    struct ash_member_info info;
+    uint32_t offer_bytes;
+    char offer[ASH_EPOCH_OFFER_MAX];
 };
 
 /* What all groups of a process that come from one rendezvous share. */
@@ -34,16 +44,19 @@ struct ash_group_root {
     int port;
     size_t rank, size;
     struct ash_cost cost;
-    struct ash_member_info *infos;    /* [size] */
-    struct ash_watch_member *watched; /* [size] */
-    int listen_fd;
-    struct ash_watch *watch;
+    uint64_t id;                        /* of this process */
+    struct ash_member_info *infos;      /* [size] */
+    struct ash_group_card *cards;       /* [size] from the meeting; NULL in the first epoch */
+    uint32_t *ranks_before;             /* [size] the same */
+    int listen_fd, net_fd;              /* of the agent; of the second rendezvous */
+    struct ash_membership *membership;  /* NULL: a group of one that nobody can join */
     struct ash_progress *progress;      /* NULL where all ranks are on one node */
     struct ash_net_mailboxes mailboxes; /* of the group of all ranks, until it takes them, */
     struct ash_net_address *addresses;  /* [size] and everyone's */
     pthread_mutex_t lock;               /* of what follows */
     struct ash_group *groups;           /* all that are open, through next */
     bool lost;
+    atomic_bool gives_up; /* lost, for waits that hold no lock */
     size_t failed_rank;
     int code;
     char why[ASH_ERR_TEXT_BYTES];
@@ -75,11 +88,11 @@ bool ash_group_same_node(const struct ash_group_root *root, size_t a, size_t b);
  * *root_out. */
 int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group_opts *opts, struct ash_local *local,
                         struct ash_group_root **root_out, struct ash_err *err);
-/* The root of what is left of `old`, of which only the data are needed; takes over its listening socket and
- * progress. */
-int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *local,
+/* The root of the next epoch; takes over the sockets, agent and progress of `old`, whatever the outcome. known: ranks
+ * that progress knows. *root_out is NULL where this process leaves. */
+int ash_group_root_reform(struct ash_group_root *old, const struct ash_epoch_opts *opts, const struct ash_local *local,
                           struct ash_group_root **root_out, struct ash_err *err);
-/* End the watch and free everything. NULL is a no-op. */
+/* End the agent and free everything. NULL is a no-op. */
 void ash_group_root_close(struct ash_group_root *root);
 /* Have the group's calls end when a rank is lost; at once if one has been. */
 void ash_group_root_add(struct ash_group_root *root, struct ash_group *group);

@@ -3,6 +3,7 @@
 #include "collective/group_priv.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +12,6 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "collective/net/join.h"
-#include "collective/member/reform.h"
 #include "collective/member/rendezvous.h"
 
 void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why)
@@ -19,6 +19,7 @@ void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, con
     pthread_mutex_lock(&root->lock);
     if (!root->lost) {
         root->lost = true;
+        atomic_store(&root->gives_up, true);
         root->failed_rank = rank;
         root->code = code;
         snprintf(root->why, sizeof(root->why), "%s", why);
@@ -28,8 +29,8 @@ void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, con
     pthread_mutex_unlock(&root->lock);
 }
 
-/* Runs on the watching thread. */
-static void on_loss(void *ctx, size_t rank, int code, const char *why)
+/* Runs on the agent's thread. */
+static void on_over(void *ctx, size_t rank, int code, const char *why)
 {
     ash_group_root_lose(ctx, rank, code, why);
 }
@@ -62,6 +63,8 @@ static void fill_info(const struct ash_group_root *root, const char *address, st
     if (gethostname(info->watch.host, sizeof(info->watch.host) - 1) < 0)
         snprintf(info->watch.host, sizeof(info->watch.host), "unknown");
     info->watch.pid = getpid();
+    info->id = root->id;
+    info->net_port = root->net_fd >= 0 ? ash_socket_port(root->net_fd) : 0;
     info->cost = root->cost;
     info->watch.port = ash_socket_port(root->listen_fd);
     info->machine = ash_segment_machine();
@@ -80,7 +83,6 @@ static void terminate_strings(struct ash_group_root *root)
         info->node[sizeof(info->node) - 1] = '\0';
         info->watch.address[sizeof(info->watch.address) - 1] = '\0';
         info->watch.host[sizeof(info->watch.host) - 1] = '\0';
-        root->watched[i] = info->watch;
     }
 }
 
@@ -112,9 +114,10 @@ static int join_net(struct ash_group_root *root, const char *own_address, size_t
                                      .rank = root->rank,
                                      .size = root->size,
                                      .host = first->watch.address,
-                                     .port = first->watch.port,
-                                     .listen_fd = root->rank == 0 ? root->listen_fd : -1,
+                                     .port = first->net_port,
+                                     .listen_fd = root->rank == 0 ? root->net_fd : -1,
                                      .timeout_s = root->opts.join_timeout,
+                                     .gives_up = &root->gives_up,
                                      .progress = root->progress,
                                      .known = known};
 
@@ -131,34 +134,55 @@ static void leave_net(struct ash_group_root *root, size_t known)
     root->progress = NULL;
 }
 
-static int start_watch(struct ash_group_root *root, struct ash_err *err)
+static int start_membership(struct ash_group_root *root, struct ash_err *err)
 {
-    struct ash_watch_opts opts = {.rank = root->rank,
-                                  .size = root->size,
-                                  .job = root->job,
-                                  .epoch = root->epoch,
-                                  .listen_fd = root->listen_fd,
-                                  .members = root->watched,
-                                  .silent_s = root->opts.silent_timeout,
-                                  .on_loss = on_loss,
-                                  .ctx = root};
+    struct ash_membership_opts opts = {.job = root->job,
+                                       .id = root->id,
+                                       .card_bytes = sizeof(struct ash_group_card),
+                                       .listen_fd = root->listen_fd,
+                                       .job_dir = root->opts.job_dir,
+                                       .host = root->host,
+                                       .port = root->port,
+                                       .silent_s = root->opts.silent_timeout,
+                                       .ready_s = root->opts.call_timeout,
+                                       .on_over = on_over,
+                                       .ctx = root};
 
-    return ash_watch_open(&opts, &root->watch, err);
+    return ash_membership_open(&opts, &root->membership, err);
 }
 
-/* Once the info of all ranks is there: reach other nodes, and watch. */
+/* The first epoch, which the rendezvous has given. */
+static int begin_first(struct ash_group_root *root, struct ash_err *err)
+{
+    struct ash_view *view = ash_view_new(root->size, sizeof(struct ash_group_card));
+    int rc = view != NULL ? 0 : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
+
+    for (size_t r = 0; r < root->size && rc == 0; r++) {
+        struct ash_group_card *card = ash_view_card(view, r);
+
+        card->info = root->infos[r];
+        view->members[r] = (struct ash_view_member){.id = root->infos[r].id, .rank_before = ASH_VIEW_NEW};
+    }
+    if (rc == 0) {
+        view->proposal = root->job | 1;
+        rc = ash_view_seal(view);
+        if (rc < 0) ash_err_set(err, rc, "two ranks have one identity");
+    }
+    if (rc == 0) rc = start_membership(root, err);
+    if (rc < 0) {
+        ash_view_put(view);
+        return rc;
+    }
+    ash_membership_begin(root->membership, view);
+    return 0;
+}
+
+/* Once the info of all ranks is there: reach other nodes. */
 static int settle(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
 {
-    int rc = 0;
-
-    root->watched = calloc(root->size, sizeof(*root->watched));
-    if (root->watched == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", root->size);
-    terminate_strings(root);
-    if (several_nodes(root))
-        rc = join_net(root, own_address, known, err);
-    else
-        leave_net(root, known);
-    return rc == 0 && root->size > 1 ? start_watch(root, err) : rc;
+    if (several_nodes(root)) return join_net(root, own_address, known, err);
+    leave_net(root, known);
+    return 0;
 }
 
 static int join(struct ash_group_root *root, const struct ash_local *local, struct ash_err *err)
@@ -181,57 +205,61 @@ static int join(struct ash_group_root *root, const struct ash_local *local, stru
         rc = ash_rendezvous_exchange(&meeting, &info, sizeof(info), root->infos, err);
     }
     ash_rendezvous_close(&meeting);
+    if (rc < 0) return rc;
+    terminate_strings(root);
+    rc = begin_first(root, err);
     return rc < 0 ? rc : settle(root, root->rank == 0 ? meeting.met_address : meeting.own_address, 0, err);
 }
 
-/* Meet what is left of `old`, as one of it or (NULL) as one that takes a lost rank's place. */
-static int join_again(struct ash_group_root *root, const struct ash_group_root *old, double wait_s,
-                      const struct ash_local *local, struct ash_err *err)
+/* Take over what the meeting of an epoch has given. */
+static int take_view(struct ash_group_root *root, const struct ash_view *view, struct ash_err *err)
 {
-    struct ash_reform reform = {.job = root->job,
-                                .epoch = old != NULL ? old->epoch : 0,
-                                .rank = root->rank,
-                                .size = root->size,
-                                .failed_rank = old != NULL && old->lost ? old->failed_rank : SIZE_MAX,
-                                .rejoins = old == NULL,
-                                .members = old != NULL ? old->watched : NULL,
-                                .listen_fd = root->listen_fd,
-                                .host = root->host,
-                                .port = root->port,
-                                .wait_s = wait_s,
-                                .timeout_s = root->opts.join_timeout,
-                                .address_offset = offsetof(struct ash_member_info, watch.address)};
-    struct ash_member_info info;
-    void *infos = NULL;
-    const char *address;
-    int rc;
-
-    fill_info(root, old != NULL ? old->infos[old->rank].watch.address : "", &info);
-    info.control = ash_local_key(local);
-    rc = ash_reform_exchange(&reform, &info, sizeof(info), &infos, err);
-    if (rc < 0) return rc;
-    root->infos = infos;
-    root->epoch = reform.new_epoch;
-    root->rank = reform.new_rank;
-    root->size = reform.new_size;
-    address = root->infos[root->rank].watch.address;
-    return settle(root, strspn(address, "0123456789abcdef.:") == strlen(address) ? address : "",
-                  old != NULL ? old->size : 0, err);
+    root->size = view->size;
+    root->epoch = view->epoch;
+    root->rank = ash_view_find(view, root->id);
+    root->infos = calloc(view->size, sizeof(*root->infos));
+    root->cards = calloc(view->size, sizeof(*root->cards));
+    root->ranks_before = calloc(view->size, sizeof(*root->ranks_before));
+    if (root->infos == NULL || root->cards == NULL || root->ranks_before == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", view->size);
+    for (size_t r = 0; r < view->size; r++) {
+        memcpy(&root->cards[r], ash_view_card(view, r), sizeof(root->cards[r]));
+        if (root->cards[r].offer_bytes > ASH_EPOCH_OFFER_MAX) root->cards[r].offer_bytes = 0;
+        root->infos[r] = root->cards[r].info;
+        root->ranks_before[r] = view->members[r].rank_before;
+    }
+    terminate_strings(root);
+    return 0;
 }
 
-/* Take the place of a lost rank. Whoever may have to wait for the loss opens its endpoint before, because that takes
- * longer than all the rest. */
-static int rejoin(struct ash_group_root *root, const struct ash_local *local, struct ash_err *err)
+static const char *numeric(const char *address)
 {
-    char address[ASH_SOCKET_ADDR_BYTES];
-    struct ash_member_info own;
+    return strspn(address, "0123456789abcdef.:") == strlen(address) ? address : "";
+}
 
-    fill_info(root, "", &own); /* for the name of this node */
-    if (ash_socket_address_towards(root->host, address, sizeof(address)) == 0 &&
-        ash_progress_open(root->opts.fabric, own.node, address, &root->progress, NULL) < 0)
+/* Ask a running job for a place. Whoever may have to wait opens its endpoint before, because that takes longer than all
+ * the rest. */
+static int join_running(struct ash_group_root *root, const struct ash_local *local, struct ash_err *err)
+{
+    struct ash_group_card card;
+    struct ash_view *view = NULL;
+    char address[ASH_SOCKET_ADDR_BYTES] = "127.0.0.1";
+    int rc;
+
+    ash_socket_address_towards(root->host, address, sizeof(address));
+    memset(&card, 0, sizeof(card));
+    fill_info(root, address, &card.info);
+    card.info.control = ash_local_key(local);
+    if (ash_progress_open(root->opts.fabric, card.info.node, address, &root->progress, NULL) < 0)
         root->progress = NULL; /* a job on one node does without; one on several will report why it cannot */
-    ash_log(ASH_LOG_INFO, "rank %zu is ready to replace the lost one", root->rank);
-    return join_again(root, NULL, 0, local, err);
+    rc = start_membership(root, err);
+    if (rc < 0) return rc;
+    ash_log(ASH_LOG_INFO, "process %d is ready and asks for a place", (int)getpid());
+    rc = ash_membership_join(root->membership, &card, 0, &view, err);
+    if (rc < 0) return rc;
+    rc = view != NULL ? take_view(root, view, err) : ash_err_set(err, -ESTALE, "the job has no place");
+    ash_membership_put_view(root->membership, view);
+    return rc < 0 ? rc : settle(root, numeric(address), 0, err);
 }
 
 static struct ash_group_root *new_root(const struct ash_group_opts *opts, size_t rank, size_t size, struct ash_err *err)
@@ -246,7 +274,7 @@ static struct ash_group_root *new_root(const struct ash_group_opts *opts, size_t
     root->opts = *opts;
     root->rank = rank;
     root->size = size;
-    root->listen_fd = -1;
+    root->listen_fd = root->net_fd = -1;
     return root;
 }
 
@@ -256,7 +284,17 @@ static int be_alone(struct ash_group_root *root, struct ash_err *err)
     root->infos = calloc(1, sizeof(*root->infos));
     if (root->infos == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
     fill_info(root, root->host, &root->infos[0]);
-    return settle(root, "", 0, err);
+    if (root->listen_fd < 0) return 0;
+    return begin_first(root, err); /* others may join it */
+}
+
+/* A socket that is polled: accepting from it must not wait. */
+static int listen_quietly(struct ash_err *err)
+{
+    int fd = ash_socket_listen(NULL, 0, err);
+
+    if (fd >= 0) fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    return fd;
 }
 
 int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group_opts *opts, struct ash_local *local,
@@ -274,13 +312,16 @@ int ash_group_root_open(const struct ash_launch_env *env, const struct ash_group
     root->cost = ash_cost_default;
     if (opts->cost != NULL) rc = ash_cost_load(opts->cost, &root->cost, err);
     if (rc < 0) goto fail;
-    if (env->size == 1) {
-        rc = be_alone(root, err);
-    } else {
-        rc = root->listen_fd = ash_socket_listen(NULL, 0, err);
+    rc = ash_mac_random(&root->id, sizeof(root->id));
+    if (rc < 0) goto fail;
+    root->id |= 1; /* not 0 */
+    if (env->size > 1 || env->joins || opts->job_dir != NULL) {
+        rc = root->listen_fd = listen_quietly(err);
         if (rc < 0) goto fail;
-        rc = opts->rejoin ? rejoin(root, local, err) : join(root, local, err);
+        rc = root->net_fd = ash_socket_listen(NULL, 0, err);
+        if (rc < 0) goto fail;
     }
+    rc = env->joins ? join_running(root, local, err) : env->size == 1 ? be_alone(root, err) : join(root, local, err);
     if (rc < 0) goto fail;
     *root_out = root;
     return 0;
@@ -290,41 +331,79 @@ fail:
     return rc;
 }
 
-int ash_group_root_reform(struct ash_group_root *old, double wait_s, const struct ash_local *local,
-                          struct ash_group_root **root_out, struct ash_err *err)
+/* What stays with the process goes to the next epoch's root. */
+static void hand_over(struct ash_group_root *old, struct ash_group_root *root)
 {
-    struct ash_group_root *root = new_root(&old->opts, old->rank, old->size, err);
-    int rc;
-
-    if (root == NULL) return -ENOMEM;
     root->job = old->job;
+    root->id = old->id;
     root->cost = old->cost;
     root->port = old->port;
     memcpy(root->node, old->node, sizeof(root->node));
     memcpy(root->host, old->host, sizeof(root->host));
     root->listen_fd = old->listen_fd;
+    root->net_fd = old->net_fd;
     root->progress = old->progress;
-    old->listen_fd = -1;
+    root->membership = old->membership;
+    old->listen_fd = old->net_fd = -1;
     old->progress = NULL;
-    rc = join_again(root, old, wait_s, local, err);
-    if (rc < 0) {
-        ash_group_root_close(root);
-        return rc;
+    old->membership = NULL;
+    ash_membership_set_owner(root->membership, NULL); /* what comes now is of the old epoch */
+}
+
+int ash_group_root_reform(struct ash_group_root *old, const struct ash_epoch_opts *opts, const struct ash_local *local,
+                          struct ash_group_root **root_out, struct ash_err *err)
+{
+    struct ash_group_root *root = new_root(&old->opts, old->rank, old->size, err);
+    const struct ash_member_terms terms = {.leaves = opts->leaves,
+                                           .wait_ns = (uint64_t)(opts->wait_s * 1e9),
+                                           .want_size = opts->want_size,
+                                           .min_size = opts->min_size};
+    struct ash_member_terms with_card = terms;
+    struct ash_group_card card;
+    struct ash_view *view = NULL;
+    int rc;
+
+    if (root == NULL) return -ENOMEM;
+    memset(&card, 0, sizeof(card));
+    hand_over(old, root);
+    fill_info(root, old->infos[old->rank].watch.address, &card.info);
+    card.info.control = ash_local_key(local);
+    card.offer_bytes = (uint32_t)opts->offer_bytes;
+    if (opts->offer_bytes > 0) memcpy(card.offer, opts->offer, opts->offer_bytes);
+    with_card.card = &card;
+    rc = ash_membership_reform(root->membership, &with_card, &view, err);
+    if (rc < 0 || view == NULL) goto none;
+    rc = take_view(root, view, err);
+    ash_membership_put_view(root->membership, view);
+    if (rc < 0) goto none;
+    if (ash_membership_set_owner(root->membership, root))
+        ash_group_root_lose(root, SIZE_MAX, -ECONNRESET, "a rank was lost before the new group stood");
+    if (atomic_load(&root->gives_up)) {
+        *root_out = root; /* over before it began: the caller tries again */
+        return 0;
     }
+    rc = settle(root, numeric(root->infos[root->rank].watch.address), old->size, err);
+    if (rc < 0 && !atomic_load(&root->gives_up)) goto none;
     *root_out = root;
     return 0;
+
+none:
+    ash_group_root_close(root);
+    return rc;
 }
 
 void ash_group_root_close(struct ash_group_root *root)
 {
     if (root == NULL) return;
-    ash_watch_close(root->watch);
+    ash_membership_close(root->membership);
     ash_net_mailboxes_close(&root->mailboxes);
     free(root->addresses);
     ash_progress_close(root->progress);
     if (root->listen_fd >= 0) close(root->listen_fd);
+    if (root->net_fd >= 0) close(root->net_fd);
     pthread_mutex_destroy(&root->lock);
-    free(root->watched);
+    free(root->cards);
+    free(root->ranks_before);
     free(root->infos);
     free(root);
 }

@@ -94,9 +94,10 @@ int ash_commit_latest(const char *parent, const char *prefix, bool deep, struct 
 /* Free what it holds; a zeroed struct is a no-op. */
 void ash_commit_found_fini(struct ash_commit_found *found);
 
-/* Remove all folders parent/<prefix><digits> but the newest `keep` (at least 1) complete ones, and what killed saves
- * left behind. Folders that were never a save (no manifest and no mark), or that cannot be read now, stay; damaged ones stay while there is no
- * complete one. No save below parent may be under way. A missing parent is success. */
+/* Remove all folders parent/<prefix><digits> but the newest `keep` (at least 1) complete ones, and what killed
+ * saves left behind. Folders that were never a save (no manifest and no mark), or that cannot be read now, stay;
+ * damaged ones stay while there is no complete one. No save below parent may be under way. A missing parent is
+ * success. */
 int ash_commit_prune(const char *parent, const char *prefix, size_t keep, struct ash_err *err);
 /* The same of complete folders alone, while another save may be under way. Number `pinned` stays (UINT64_MAX: none). */
 int ash_commit_prune_complete(const char *parent, const char *prefix, size_t keep, uint64_t pinned,

@@ -1,4 +1,4 @@
-/* Fuzz target: a checkpoint's manifest: as it is, and with its own checksum made right, so that what it says is read. */
+/* Fuzz target: a checkpoint's manifest, as it is and with its own checksum made right, so that its content is read. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>

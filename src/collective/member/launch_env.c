@@ -160,6 +160,23 @@ static bool is_slurm_task(void)
            read_number("SLURM_NTASKS", 1, RANKS_MAX, &tasks, NULL) == 0 && (size < 0 || size == tasks);
 }
 
+/* A process that a supervisor has started into a job that runs. */
+static int read_joiner(struct ash_launch_env *env, struct ash_err *err)
+{
+    const char *host = ash_env_get("MASTER_ADDR");
+    int64_t port = 0;
+    int rc = need_number("MASTER_PORT", "ASHLAR_JOIN", 1, 65534, &port, err);
+
+    if (rc < 0) return rc;
+    if (host == NULL) return ash_err_set(err, -EINVAL, "the environment has ASHLAR_JOIN but not MASTER_ADDR");
+    env->launcher = "ashlar";
+    env->joins = true;
+    snprintf(env->host, sizeof(env->host), "%s", host);
+    env->port = (int)port;
+    env->job = ash_hash_str(host) ^ ash_hash_mix((uint64_t)port);
+    return 0;
+}
+
 int ash_launch_env_read(struct ash_launch_env *env_out, struct ash_err *err)
 {
     static const char *const mpi_ranks[] = {"OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", NULL};
@@ -167,7 +184,9 @@ int ash_launch_env_read(struct ash_launch_env *env_out, struct ash_err *err)
     int64_t rank;
     int rc = 0;
 
-    if (ash_env_get("RANK") != NULL && ash_env_get("WORLD_SIZE") != NULL) {
+    if (ash_env_get("ASHLAR_JOIN") != NULL) {
+        rc = read_joiner(&env, err);
+    } else if (ash_env_get("RANK") != NULL && ash_env_get("WORLD_SIZE") != NULL) {
         rc = read_torchrun(&env, err);
     } else if (is_slurm_task()) {
         rc = read_slurm(&env, err);

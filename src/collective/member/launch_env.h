@@ -5,6 +5,7 @@
 #ifndef ASH_COLLECTIVE_MEMBER_LAUNCH_ENV_H
 #define ASH_COLLECTIVE_MEMBER_LAUNCH_ENV_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
@@ -14,6 +15,7 @@
 struct ash_launch_env {
     const char *launcher; /* "torchrun", "slurm", "mpi", or "none" */
     size_t rank, size;
+    bool joins;                           /* it has no rank yet, and asks a running job for one (ASHLAR_JOIN) */
     size_t local_rank, local_size;        /* among the processes of this host, where the launcher tells; else 0 of 0 */
     char node[ASH_LAUNCH_ENV_HOST_BYTES]; /* the launcher's name of this node; empty: it has none */
     char host[ASH_LAUNCH_ENV_HOST_BYTES]; /* where the first rank listens */

@@ -129,6 +129,7 @@ void ash_member_close(struct ash_member *member)
     free(member->dead.ids);
     free(member->suspects.ids);
     free(member->deaf.ids);
+    free(member->gone.ids);
     free(member->leavers.ids);
     free(member->card);
     drop_accepted(member);
@@ -150,7 +151,7 @@ void ash_member_start(struct ash_member *member, struct ash_view *view)
     ash_member_meeting_close(member, member->meeting);
     member->state = ASH_MEMBER_RUNNING;
     member->is_ready = member->wants_leave = member->network_fails = false;
-    member->dead.count = member->suspects.count = member->deaf.count = member->leavers.count = 0;
+    member->dead.count = member->suspects.count = member->deaf.count = member->gone.count = member->leavers.count = 0;
     member->tell_at_ns = ASH_MEMBER_NEVER;
     ash_member_join_expire(member, 0);
     ash_member_watch_begin(member);
@@ -205,6 +206,15 @@ void ash_member_abort(struct ash_member *member, uint64_t subject, int code, con
     msg.code = code;
     msg.why = why;
     ash_member_lose(member, &msg, 0);
+}
+
+void ash_member_say_bye(struct ash_member *member)
+{
+    struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_BYE);
+
+    if (member->state != ASH_MEMBER_RUNNING && member->state != ASH_MEMBER_OVER) return;
+    for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
+        if (member->neighbours[i].id != 0) ash_member_send(member, member->neighbours[i].id, &msg);
 }
 
 void ash_member_want_leave(struct ash_member *member, uint64_t now_ns)
@@ -267,6 +277,16 @@ static void on_leave(struct ash_member *member, const struct ash_member_msg *msg
     }
 }
 
+/* A follower found somebody silent: do not follow that one, unless it shows that it lives. */
+static void hear_suspicion(struct ash_member *member, uint64_t id)
+{
+    size_t rank = ash_view_find(member->view, id);
+
+    if (rank == SIZE_MAX || rank == member->rank) return;
+    ash_member_ids_add(&member->suspects, id);
+    if (rank == member->candidate) ash_member_choose(member);
+}
+
 /* A message of this process's own epoch, from one of its members. */
 static void on_own_epoch(struct ash_member *member, const struct ash_member_msg *msg)
 {
@@ -279,6 +299,11 @@ static void on_own_epoch(struct ash_member *member, const struct ash_member_msg 
     case ASH_MEMBER_LOST:
         ash_member_lose(member, msg, 0);
         break;
+    case ASH_MEMBER_BYE:
+        ash_member_ids_add(&member->gone, msg->from);
+        for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
+            if (member->neighbours[i].id == msg->from) member->neighbours[i].id = 0;
+        break;
     case ASH_MEMBER_LEAVE:
         on_leave(member, msg);
         break;
@@ -287,6 +312,7 @@ static void on_own_epoch(struct ash_member *member, const struct ash_member_msg 
         if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, member->now_ns + patience_ns);
         if (member->state != ASH_MEMBER_OVER) break;
         member->network_fails = member->network_fails || msg->network_fails;
+        if (msg->kind == ASH_MEMBER_HELLO && msg->network_fails) hear_suspicion(member, msg->subject);
         if (msg->kind == ASH_MEMBER_HELLO)
             ash_member_form_receive(member, msg);
         else
@@ -334,6 +360,7 @@ void ash_member_peer_died(struct ash_member *member, uint64_t id, uint64_t now_n
     ash_member_join_expire(member, id);
     if (member->state == ASH_MEMBER_OVER) ash_member_form_lose(member, id, true); /* a joiner, perhaps */
     if (member->view == NULL || ash_view_find(member->view, id) == SIZE_MAX || id == member->opts.id) return;
+    if (member->state == ASH_MEMBER_RUNNING && ash_member_ids_has(&member->gone, id)) return;
     msg.subject = id;
     msg.loss = ASH_MEMBER_DIED;
     msg.code = -ECONNRESET;
@@ -385,7 +412,8 @@ uint64_t ash_member_next_ns(const struct ash_member *member)
 
     if (member->state == ASH_MEMBER_RUNNING) next_ns = member->heartbeat_at_ns;
     if (member->state == ASH_MEMBER_JOINING) next_ns = member->join_at_ns;
-    if (member->state == ASH_MEMBER_OVER) next_ns = sooner(member->hello_at_ns, member->tell_at_ns);
+    if (member->state == ASH_MEMBER_OVER)
+        next_ns = sooner(sooner(member->hello_at_ns, member->heartbeat_at_ns), member->tell_at_ns);
     if (member->meeting != NULL) next_ns = sooner(next_ns, member->meeting->retry_at_ns);
     if (member->starting != NULL) next_ns = sooner(next_ns, member->starting->retry_at_ns);
     return next_ns;
@@ -399,6 +427,11 @@ struct ash_view *ash_member_view(const struct ash_member *member)
 bool ash_member_is_running(const struct ash_member *member)
 {
     return member->state == ASH_MEMBER_RUNNING;
+}
+
+bool ash_member_is_coordinator(const struct ash_member *member)
+{
+    return member->meeting != NULL;
 }
 
 void ash_member_news(const struct ash_member *member, size_t *joiners_out, size_t *leavers_out)

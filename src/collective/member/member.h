@@ -1,5 +1,5 @@
 /* member - membership as a state machine: messages, closed connections and the time go in; messages and events come
- * out. No socket, clock or thread is in it, so the same code runs over TCP (member/agent.h) and in a simulated network
+ * out. No socket, clock or thread is in it, so the same code runs over TCP (member/membership.h) and in a simulated network
  * (`ashlar chaos simulate`).
  *
  * Watch. Members of an epoch send heartbeats to their neighbours in a binary tree of ranks. Whoever finds a neighbour
@@ -45,6 +45,7 @@ enum ash_member_kind {
     ASH_MEMBER_START,     /* of that view, which all have accepted */
     ASH_MEMBER_STARTED,   /* answer to it */
     ASH_MEMBER_LEAVE,     /* to rank 0: I want to leave; to a follower that leaves: you may */
+    ASH_MEMBER_BYE,       /* to tree neighbours: this process ends in good order, and is no loss */
     ASH_MEMBER_END,       /* the coordinator gives up, with a reason: so do its followers */
     ASH_MEMBER_STALE,     /* the job is at `epoch` without you */
     ASH_MEMBER_KINDS
@@ -84,7 +85,7 @@ enum ash_member_event_kind {
     ASH_MEMBER_EVENT_OVER,    /* the epoch is over because of `subject` */
     ASH_MEMBER_EVENT_STARTED, /* a view runs: this process is rank `rank` of it */
     ASH_MEMBER_EVENT_ENDED,   /* this process is in no epoch any more: code and why */
-    ASH_MEMBER_EVENT_NEWS,    /* joiners or leavers have changed */
+    ASH_MEMBER_EVENT_NEWS,    /* joiners or leavers have changed, or this process coordinates */
 };
 
 struct ash_member_event {
@@ -144,6 +145,8 @@ int ash_member_join(struct ash_member *member, const void *card, uint64_t now_ns
 int ash_member_reform(struct ash_member *member, const struct ash_member_terms *terms, uint64_t now_ns);
 /* The owner gives up this epoch for all: because of `subject` (maybe itself). */
 void ash_member_abort(struct ash_member *member, uint64_t subject, int code, const char *why, uint64_t now_ns);
+/* This process ends in good order, as all do: tell the neighbours. */
+void ash_member_say_bye(struct ash_member *member);
 /* Rank 0 shall know that this process wants to leave. */
 void ash_member_want_leave(struct ash_member *member, uint64_t now_ns);
 
@@ -162,6 +165,8 @@ uint64_t ash_member_next_ns(const struct ash_member *member);
 struct ash_view *ash_member_view(const struct ash_member *member);
 /* Is this process part of a running epoch? */
 bool ash_member_is_running(const struct ash_member *member);
+/* Does it gather the next epoch? */
+bool ash_member_is_coordinator(const struct ash_member *member);
 /* Processes that wait to join, and that want to leave, as far as this one knows. */
 void ash_member_news(const struct ash_member *member, size_t *joiners_out, size_t *leavers_out);
 

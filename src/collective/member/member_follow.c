@@ -45,6 +45,7 @@ static void say_hello(struct ash_member *member)
 
     msg.is_ready = member->is_ready;
     msg.network_fails = member->network_fails;
+    if (member->suspects.count > 0) msg.subject = member->suspects.ids[member->suspects.count - 1];
     msg.is_confirmed = member->base == member->view;
     if (!msg.is_confirmed) msg.view = member->base;
     msg.leaves = member->is_ready && member->terms.leaves;
@@ -97,6 +98,15 @@ void ash_member_follow_tick(struct ash_member *member)
         return;
     }
     tell_owner(member);
+    if (member->now_ns >= member->heartbeat_at_ns) { /* neighbours that know of nothing must not take it for lost */
+        member->heartbeat_at_ns = member->now_ns + member->opts.heartbeat_ns;
+        ash_member_send_heartbeats(member);
+    }
+    if (!member->is_ready) { /* it answers who calls it, and calls nobody */
+        member->hello_at_ns = member->candidate_ns = member->now_ns;
+        member->hello_at_ns += member->opts.heartbeat_ns;
+        return;
+    }
     if (member->is_ready && member->now_ns - member->ready_since_ns > limit_ns(member)) {
         ash_member_end(member, -ETIMEDOUT, "the ranks that are left did not form a group in time");
         return;
@@ -137,6 +147,12 @@ static void on_ack(struct ash_member *member, const struct ash_member_msg *msg)
     size_t sender = ash_view_find(member->view, msg->from), subject = ash_view_find(member->view, msg->subject);
 
     if (subject == SIZE_MAX) return;
+    if (!member->is_ready && sender == subject && !msg->is_ready) { /* a call: it lives, but is not ready */
+        struct ash_member_msg answer = ash_member_message(member, ASH_MEMBER_HELLO);
+
+        ash_member_send(member, msg->from, &answer);
+        return;
+    }
     if (subject < member->candidate && is_trusted(member, msg->subject)) {
         follow(member, subject); /* it coordinates, or somebody follows it, and it comes first */
     } else if (sender == member->candidate) {

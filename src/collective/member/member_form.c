@@ -37,6 +37,7 @@ static void withdraw(struct ash_member_meeting *meeting)
 void ash_member_form_begin(struct ash_member *member)
 {
     struct ash_member_meeting *meeting = calloc(1, sizeof(*meeting));
+    struct ash_member_event news = {.kind = ASH_MEMBER_EVENT_NEWS, .view = member->view, .rank = member->rank};
     size_t size = member->view->size;
     uint64_t short_ns = SUSPECT_RETRIES * ash_member_retry_ns(member), silent_ns = member->opts.silent_ns;
 
@@ -65,6 +66,7 @@ void ash_member_form_begin(struct ash_member *member)
         }
         if (!is_open(seat)) meeting->unresolved--;
     }
+    member->opts.ops->event(member->opts.ctx, &news);
 }
 
 /* ---- what is proposed -------------------------------------------------------------------------------------------- */
@@ -576,6 +578,7 @@ void ash_member_form_tick(struct ash_member *member)
     if (meeting == NULL || member->now_ns < meeting->retry_at_ns) return;
     meeting->retry_at_ns = member->now_ns + ash_member_retry_ns(member);
     ash_member_join_expire(member, 0);
+    if (!member->is_ready) return;
     if (meeting->proposed == NULL) {
         call_missing(member);
         advance(member);

@@ -72,6 +72,7 @@ struct ash_member {
     /* a running epoch */
     struct ash_member_neighbour neighbours[ASH_MEMBER_NEIGHBOURS];
     uint64_t heartbeat_at_ns;
+    struct ash_member_ids gone;    /* that have said goodbye */
     struct ash_member_ids leavers; /* that this one was told of */
     bool wants_leave;
     struct ash_member_joiner *joiners;
@@ -127,6 +128,8 @@ void ash_member_watch_begin(struct ash_member *member);
 void ash_member_watch_tick(struct ash_member *member);
 /* A heartbeat of the same view has come. */
 void ash_member_watch_heartbeat(struct ash_member *member, const struct ash_member_msg *msg);
+/* Tell the neighbours that this process lives. */
+void ash_member_send_heartbeats(struct ash_member *member);
 /* All members have started the view. */
 void ash_member_confirm(struct ash_member *member);
 /* The epoch is over because of what msg (a LOST) says; pass it on along the tree. The first time counts. */

@@ -15,7 +15,7 @@ void ash_member_watch_begin(struct ash_member *member)
     member->heartbeat_at_ns = member->now_ns;
 }
 
-static void send_heartbeats(struct ash_member *member)
+void ash_member_send_heartbeats(struct ash_member *member)
 {
     struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_HEARTBEAT);
 
@@ -53,7 +53,7 @@ void ash_member_watch_tick(struct ash_member *member)
 {
     if (member->now_ns < member->heartbeat_at_ns) return;
     member->heartbeat_at_ns = member->now_ns + member->opts.heartbeat_ns;
-    send_heartbeats(member);
+    ash_member_send_heartbeats(member);
     if (member->wants_leave) tell_leave(member);
     ash_member_join_expire(member, 0);
     find_silence(member);
@@ -64,7 +64,7 @@ void ash_member_confirm(struct ash_member *member)
     if (member->base == member->view) return;
     ash_view_put(member->base);
     member->base = ash_view_get(member->view);
-    if (member->state == ASH_MEMBER_RUNNING) send_heartbeats(member);
+    if (member->state == ASH_MEMBER_RUNNING) ash_member_send_heartbeats(member);
 }
 
 void ash_member_watch_heartbeat(struct ash_member *member, const struct ash_member_msg *msg)

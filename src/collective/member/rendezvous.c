@@ -16,8 +16,8 @@
 #define MAGIC 0x52485341u /* "ASHR" */
 #define VERSION 1u
 #define HELLO_S 0.5
-#define SLICE_NS 100000000ull    /* between checks for stop requests */
-#define CONNECT_NS 1000000000ull /* the same while connecting: a host that is far away needs some time to answer */
+#define SLICE_NS 20000000ull    /* between checks for stop requests and lost ranks */
+#define CONNECT_NS 200000000ull /* the same while connecting: a host that is far away needs some time to answer */
 #define REASON_BYTES ASH_ERR_TEXT_BYTES
 #define MISSING_SHOWN 8
 
@@ -33,13 +33,20 @@ struct answer {
     char reason[REASON_BYTES];
 };
 
-int ash_rendezvous_wait(int fd, uint64_t deadline_ns)
+static bool gives_up(const struct ash_rendezvous *r)
+{
+    return r->gives_up != NULL && atomic_load(r->gives_up);
+}
+
+/* Wait until there is something to read from a descriptor, or somebody to accept. */
+static int wait_for(const struct ash_rendezvous *r, int fd, uint64_t deadline_ns)
 {
     for (;;) {
         uint64_t until_ns = ash_clock_ns() + SLICE_NS;
         int rc = ash_socket_wait(fd, until_ns < deadline_ns ? until_ns : deadline_ns);
 
         if (rc != -ETIMEDOUT) return rc;
+        if (gives_up(r)) return -ECONNRESET;
         if (ash_interrupt_ends_wait(0)) return -EINTR;
         if (ash_clock_ns() >= deadline_ns) return -ETIMEDOUT;
     }
@@ -53,6 +60,7 @@ static int connect_first(const struct ash_rendezvous *r, struct ash_err *err)
         int fd = ash_socket_connect(r->host, r->port, until_ns < r->deadline_ns ? until_ns : r->deadline_ns, err);
 
         if (fd >= 0 || ash_clock_ns() >= r->deadline_ns || fd == -ENOENT) return fd;
+        if (gives_up(r)) return ash_err_set(err, -ECONNRESET, "a rank was lost before all had met");
         if (ash_interrupt_ends_wait(0))
             return ash_err_set(err, -EINTR, "told to stop while it tried to connect to %s, port %d", r->host, r->port);
     }
@@ -204,7 +212,7 @@ static int coordinate(struct ash_rendezvous *r, size_t payload_bytes, char *payl
     for (size_t i = 0; i < r->size; i++)
         coordinator.joiners[i] = -1;
     while (rc == 0 && coordinator.here < r->size) {
-        int fd = ash_rendezvous_wait(r->fd, r->deadline_ns);
+        int fd = wait_for(r, r->fd, r->deadline_ns);
 
         if (fd == 0) fd = ash_socket_accept(r->fd, ash_deadline_in(HELLO_S));
         if (fd == -ETIMEDOUT || fd == -EINTR)
@@ -243,7 +251,7 @@ static int join(struct ash_rendezvous *r, const void *payload, size_t payload_by
     int rc = ash_socket_send(r->fd, &hello, sizeof(hello), deadline_ns);
 
     if (rc == 0) rc = ash_socket_send(r->fd, payload, payload_bytes, deadline_ns);
-    if (rc == 0) rc = ash_rendezvous_wait(r->fd, deadline_ns);
+    if (rc == 0) rc = wait_for(r, r->fd, deadline_ns);
     if (rc == 0) rc = ash_socket_recv(r->fd, &reply, sizeof(reply), deadline_ns);
     if (rc < 0) return ash_err_set(err, rc, "rank %zu waited for rank 0 to admit it: %s", r->rank, strerror(-rc));
     if (reply.magic != MAGIC)

@@ -4,6 +4,8 @@
 #ifndef ASH_COLLECTIVE_MEMBER_RENDEZVOUS_H
 #define ASH_COLLECTIVE_MEMBER_RENDEZVOUS_H
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
@@ -23,6 +25,7 @@ struct ash_rendezvous {
     char own_address[ASH_SOCKET_ADDR_BYTES]; /* under which the first rank's network knows this host */
     char met_address[ASH_SOCKET_ADDR_BYTES]; /* first rank: the same, numeric, as other hosts connected to it */
     uint64_t deadline_ns;
+    const atomic_bool *gives_up; /* ends all waits with -ECONNRESET once it is set; NULL: nothing does */
 };
 
 /* The first rank listens (or uses the listening socket listen_fd, if that is not -1); the others connect to it.
@@ -33,9 +36,6 @@ int ash_rendezvous_open(struct ash_rendezvous *rendezvous, int listen_fd, struct
  * -EPERM (refused by the first rank, with its reason). */
 int ash_rendezvous_exchange(struct ash_rendezvous *rendezvous, const void *payload, size_t payload_bytes,
                             void *payloads_out, struct ash_err *err);
-/* Wait until there is something to read from a descriptor, or somebody to accept. Returns 0, -ETIMEDOUT, -EINTR (a stop
- * request) or another negative errno. */
-int ash_rendezvous_wait(int fd, uint64_t deadline_ns);
 /* Close the connection, or the listening socket unless it was the caller's. Zeroed or failed: a no-op. */
 void ash_rendezvous_close(struct ash_rendezvous *rendezvous);
 

@@ -18,6 +18,7 @@ static int exchange(const struct ash_net_join_opts *join, const struct ash_net_e
                                      .host = join->host,
                                      .port = join->port,
                                      .timeout_s = join->timeout_s,
+                                     .gives_up = join->gives_up,
                                      .fd = -1};
     int rc = ash_rendezvous_open(&meeting, join->listen_fd, err);
 

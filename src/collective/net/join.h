@@ -2,6 +2,7 @@
 #ifndef ASH_COLLECTIVE_NET_JOIN_H
 #define ASH_COLLECTIVE_NET_JOIN_H
 
+#include <stdatomic.h>
 #include "collective/net/net.h"
 
 /* The endpoint of a rank, as it is exchanged. Plain data. */
@@ -19,6 +20,7 @@ struct ash_net_join_opts {
     const char *host; /* where the first rank listens, and its descriptor there (others: -1) */
     int port, listen_fd;
     double timeout_s;
+    const atomic_bool *gives_up;   /* ends the exchange; may be NULL */
     struct ash_progress *progress; /* from an earlier epoch; NULL: a new one is opened */
     size_t known;                  /* ranks 0 ... that it knew there, to be forgotten */
 };

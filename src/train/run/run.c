@@ -354,7 +354,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     uint64_t started_ns = ash_clock_ns();
     int rc;
 
-    ash_assert(opts->dir != NULL && job->train.steps > 0 && job->data.train != NULL);
+    ash_assert(opts->dir != NULL && job->train.steps > 0 && (job->data.train != NULL || opts->parts != NULL));
     run.group = opts->group != NULL ? *opts->group : NULL;
     run.is_leader = run.group == NULL || ash_group_rank(run.group) == 0;
     ash_live_init(&run.live, run.is_leader ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);

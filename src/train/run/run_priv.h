@@ -108,18 +108,18 @@ void ash_run_remove_old(struct ash_run *run);
 
 /* Is it the error of ranks that are lost, so that the others can go on? */
 bool ash_run_is_loss(const struct ash_run *run, int code);
-/* Is it the error of copies that differ? Then the state in memory is not to be trusted, and the newest checkpoint is. */
+/* Is it the error of copies that differ? Then the newest checkpoint is trusted, not the state in memory. */
 bool ash_run_is_damage(const struct ash_run *run, int code);
-/* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first rank
- * takes over the folder. Returns 0, or an error that ends the run. */
+/* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first
+ * rank takes over the folder. Returns 0, or an error that ends the run. */
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
 /* This rank is a spare: wait until the run is over (returns 1) or ranks are lost (the group's error). */
 int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err);
 /* First rank: tell the spares that a step is done, or that the run is over. Returns 0 or the group's error. */
 int ash_run_tell_spares(struct ash_run *run, bool is_over, struct ash_err *err);
 
-/* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and end
- * too. */
+/* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and
+ * end, too. */
 void ash_run_mark_stopped(const struct ash_run *run);
 /* After a re-form: has one of the lost ranks left such a mark? All ranks call it. Returns 0, the group's error, or
  * -ECANCELED on all ranks. */

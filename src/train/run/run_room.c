@@ -95,7 +95,7 @@ void ash_run_make_room(struct ash_run *run, double needed)
     if (ash_checkpoint_count(run->checkpoints) < 2) return;
     if (!run->disk_full) ash_run_warn(run, "the disk is full: only the newest checkpoint is kept from now on");
     run->disk_full = true;
-    if (ash_checkpoint_prune(run->checkpoints, 1, &err) < 0) ash_run_warn(run, "%s", err.text);
+    if (ash_checkpoint_prune_complete(run->checkpoints, 1, UINT64_MAX, &err) < 0) ash_run_warn(run, "%s", err.text);
 }
 
 /* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */

@@ -1,5 +1,5 @@
-/* place - where checkpoints are: a folder, or a prefix of a bucket, with step-NNNNNN/ in it. A checkpoint counts when its
- * manifest is there, which is written last and removed first. One owner thread. */
+/* place - where checkpoints are: a folder, or a prefix of a bucket, with step-NNNNNN/ in it. A checkpoint counts
+ * when its manifest is there, which is written last and removed first. One owner thread. */
 #ifndef ASH_TRAIN_PLACE_H
 #define ASH_TRAIN_PLACE_H
 
@@ -39,8 +39,8 @@ int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_p
 /* Free what it holds. */
 void ash_place_manifest_fini(struct ash_place_manifest *manifest);
 
-/* One piece of a file of a step into buf [ASH_PIECE_BYTES, aligned to 4], and hold it to its sum: -EBADMSG where that is
- * wrong, -ENOENT where the file is missing. */
+/* One piece of a file of a step into buf [ASH_PIECE_BYTES, aligned to 4], and hold it to its sum: -EBADMSG where
+ * that is wrong, -ENOENT where the file is missing. */
 int ash_place_piece(struct ash_place *place, uint64_t step, const char *file, const struct ash_pieces *pieces,
                     size_t index, void *buf, struct ash_err *err);
 /* Remove a checkpoint, its manifest first. One that is not there is success. */

@@ -257,6 +257,18 @@ static void search_fini(struct ash_restore_search *search)
     ash_str_fini(&search->skipped);
 }
 
+/* There is no checkpoint, or none that is any good. */
+static void say_nothing_found(const struct ash_restore_search *search, int rc, struct ash_err *err)
+{
+    const char *skipped = search->skipped.data != NULL ? search->skipped.data : "";
+
+    if (rc == -ENODATA)
+        ash_err_set(err, rc, "%s: there is no checkpoint", search->opts->root);
+    else
+        ash_err_set(err, rc, "%s: there is no complete checkpoint%s%.*s", search->opts->root,
+                    skipped[0] != '\0' ? "; the newest is no good: " : "", (int)strcspn(skipped, "\n"), skipped);
+}
+
 int ash_restore(const struct ash_restore_opts *opts, struct ash_restored *restored_out, struct ash_err *err)
 {
     struct ash_restore_search search = {.opts = opts, .size = 1, .is_first = true};
@@ -275,12 +287,7 @@ int ash_restore(const struct ash_restore_opts *opts, struct ash_restored *restor
     if (rc == 0) rc = search_all(&search, &restored, err);
     if (search.is_first && (rc == 0 || rc == -ENOENT) && note_unfinished(&search, rc == 0 ? restored.step : 0) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory");
-    if (rc == -ENODATA) ash_err_set(err, rc, "%s: there is no checkpoint", opts->root);
-    if (rc == -ENOENT)
-        ash_err_set(err, rc, "%s: there is no complete checkpoint%s%.*s", opts->root,
-                    search.skipped.data != NULL ? "; the newest is no good: " : "",
-                    search.skipped.data != NULL ? (int)strcspn(search.skipped.data, "\n") : 0,
-                    search.skipped.data != NULL ? search.skipped.data : "");
+    if (rc == -ENODATA || rc == -ENOENT) say_nothing_found(&search, rc, err);
     if (rc == 0) {
         restored.skipped = search.skipped.data;
         search.skipped = (struct ash_str){0};

@@ -25,8 +25,8 @@ struct ash_restore_proposal {
     int32_t is_here;     /* the root has a manifest of it; where nothing is left: there was something */
 };
 
-/* This rank's share of the pieces of a checkpoint: is each right in dir? What is not is mended from another place. Returns
- * 0, or what is wrong. */
+/* This rank's share of the pieces of a checkpoint: is each right in dir? What is not is mended from another place.
+ * Returns 0, or what is wrong. */
 int ash_restore_check(struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
                       const json_t *manifest, const char *dir, struct ash_err *err);
 

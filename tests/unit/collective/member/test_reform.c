@@ -5,6 +5,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
+#include "collective/epoch.h"
 #include "harness/group_ranks.h"
 #include "harness/networks.h"
 #include "unit/sanitized.h"
@@ -46,21 +47,34 @@ static int sum_is(struct ash_group *group, int64_t mine, int64_t want)
     return ash_group_all_reduce(group, &sum, &sum, 1, ASH_COLL_I64, ASH_COLL_SUM, NULL) == 0 && sum == want;
 }
 
+/* The rank of a survivor: the same, or that of a lost one where it would be too high. */
+static size_t rank_after(const struct plan *plan, size_t old_rank, size_t size)
+{
+    size_t moves = 0;
+
+    if (old_rank < size) return old_rank;
+    for (size_t r = size; r < old_rank; r++)
+        moves += !is_lost(plan, r);
+    for (size_t r = 0; r < size; r++)
+        if (is_lost(plan, r) && moves-- == 0) return r;
+    return SIZE_MAX;
+}
+
 /* In the new group: its size, ranks, epoch and sums; parts of it work, too. */
 static int check_new(struct ash_group *group, const struct plan *plan, size_t old_rank)
 {
-    size_t rank = ash_group_rank(group), size = 0, new_rank = 0;
+    size_t rank = ash_group_rank(group), size = 0;
     struct ash_group *part = NULL;
     int64_t sum = 0;
 
     for (size_t r = 0; r < RANKS; r++) {
         if (!plan->replaced && is_lost(plan, r)) continue;
-        new_rank += r < old_rank;
         sum += (int64_t)r;
         size++;
     }
     if (ash_group_size(group) != size || ash_group_epoch(group) != 1) return 1;
-    if (rank != new_rank) return 2;
+    if (rank != (plan->replaced ? old_rank : rank_after(plan, old_rank, size))) return 2;
+    if (ash_epoch_rank_before(group, rank) != (is_lost(plan, old_rank) ? SIZE_MAX : old_rank)) return 6;
     if (!sum_is(group, (int64_t)old_rank, sum)) return 3;
     if (ash_group_split(group, (int64_t)(rank % 2), 0, &part, NULL) != 0 || ash_group_barrier(part, NULL) != 0)
         return 4;
@@ -93,7 +107,9 @@ static int survivor(const struct plan *plan, struct timeline *timeline, const st
     atomic_store(&timeline->noticed_ns[env->rank], ash_clock_ns());
     rc = ash_group_reform(group, plan->replaced ? 10 : 0, &again, &err);
     if (is_lost(plan, env->rank)) /* on the smaller side of the cut, with the reason */
-        return (rc == -EHOSTUNREACH || rc == -EPERM) && strstr(err.text, "cannot be reached") != NULL ? 0 : 13;
+        return (rc == -EHOSTUNREACH || rc == -EPERM) && strstr(err.text, "cannot be reached") != NULL
+                   ? 0
+                   : (fprintf(stderr, "%s\n", err.text), 13);
     if (rc < 0) return fprintf(stderr, "rank %zu: %s\n", env->rank, err.text), 11;
     atomic_store(&timeline->formed_ns[env->rank], ash_clock_ns());
     rc = check_new(again, plan, env->rank);
@@ -106,13 +122,14 @@ static int replacement(const struct plan *plan, const struct ash_launch_env *env
 {
     char node[2];
     struct ash_group_opts opts = options(plan, env->rank, node);
+    struct ash_launch_env joiner = *env;
     struct ash_group *group = NULL;
     struct ash_err err = {0};
     int rc;
 
+    joiner.joins = true;
     dup2(fileno(log), STDERR_FILENO);
-    opts.rejoin = true;
-    rc = ash_group_open(env, &opts, &group, &err);
+    rc = ash_group_open(&joiner, &opts, &group, &err);
     if (rc < 0) return fprintf(stderr, "replacement: %s\n", err.text), 12;
     rc = check_new(group, plan, env->rank);
     ash_group_close(group);
@@ -187,7 +204,7 @@ static void start_job(struct reform_job *job, const struct plan *plan)
     if (!plan->replaced) return;
     assert_non_null(job->log = tmpfile());
     job->pids[RANKS] = start_rank(plan, job->timeline, job->port, plan->victim, job->log);
-    while (strstr(output_of(job), "is ready to replace") == NULL && ash_clock_ns() < limit_ns)
+    while (strstr(output_of(job), "asks for a place") == NULL && ash_clock_ns() < limit_ns)
         usleep(1000);
 }
 

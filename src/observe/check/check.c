@@ -1,0 +1,223 @@
+/* The quick checks: what a prolog can afford. */
+#include "observe/check/check.h"
+
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/timex.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "infra/device/nvml.h"
+#include "observe/agent/kmsg.h"
+#include "observe/collect/collector.h"
+#include "observe/health/kernel_log.h"
+
+#define MEMLOCK_BYTES (16.0 * 1073741824.0) /* what AWS's health check asks for where EFA is used */
+#define LOG_NS 500000000u                   /* for the kernel log */
+#define FREE_SHARE 0.05
+
+void ash_check_add(struct ash_check_report *report, const char *name, enum ash_check_grade grade, const char *wanted,
+                   const char *fmt, ...)
+{
+    struct ash_check_result *result;
+    va_list args;
+
+    if (report->count == ASH_CHECK_RESULTS_MAX) return;
+    result = &report->results[report->count++];
+    *result = (struct ash_check_result){.name = name, .grade = grade};
+    snprintf(result->wanted, sizeof(result->wanted), "%s", wanted);
+    va_start(args, fmt);
+    vsnprintf(result->found, sizeof(result->found), fmt, args);
+    va_end(args);
+}
+
+enum ash_check_grade ash_check_worst(const struct ash_check_report *report)
+{
+    enum ash_check_grade worst = ASH_GRADE_GOOD;
+
+    for (size_t i = 0; i < report->count; i++)
+        if (report->results[i].grade != ASH_GRADE_SKIPPED && report->results[i].grade > worst)
+            worst = report->results[i].grade;
+    return worst;
+}
+
+const char *ash_check_grade_name(enum ash_check_grade grade)
+{
+    static const char *const names[] = {"good", "warn", "BAD", "skipped"};
+
+    return names[grade];
+}
+
+/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
+
+static void check_rows(const struct ash_nvml *nvml, ash_nvml_device device, unsigned index,
+                       struct ash_check_report *report)
+{
+    unsigned corrected, uncorrected, pending, failed, width = 0, width_max = 0;
+    unsigned long long errors = 0;
+
+    if (nvml->remapped != NULL && nvml->remapped(device, &corrected, &uncorrected, &pending, &failed) == 0 &&
+        (pending != 0 || failed != 0))
+        ash_check_add(report, "GPU memory rows", failed != 0 ? ASH_GRADE_BAD : ASH_GRADE_WARN,
+                      "no remap pending or failed", "GPU %u: %s", index,
+                      failed != 0 ? "a remap failed: replace it" : "a remap waits for a reset");
+    if (nvml->ecc != NULL && nvml->ecc(device, 1, 0, &errors) == 0 && errors > 0)
+        ash_check_add(report, "GPU memory errors", ASH_GRADE_BAD, "0", "GPU %u: %llu that could not be corrected",
+                      index, errors);
+    if (nvml->link_width != NULL && nvml->link_width_max != NULL && nvml->link_width(device, &width) == 0 &&
+        nvml->link_width_max(device, &width_max) == 0 && width < width_max)
+        ash_check_add(report, "GPU link", ASH_GRADE_WARN, "all lanes", "GPU %u: %u of %u PCIe lanes", index, width,
+                      width_max);
+}
+
+static void check_gpus(const struct ash_check_opts *opts, struct ash_check_report *report)
+{
+    struct ash_nvml nvml;
+    struct ash_err err = {0};
+    unsigned count = 0, answering = 0;
+    char driver[96] = "", wanted[32] = "";
+    ash_nvml_device device;
+
+    if (ash_nvml_open(&nvml, opts->source.nvml, &err) < 0) {
+        ash_check_add(report, "GPUs", opts->gpus > 0 ? ASH_GRADE_BAD : ASH_GRADE_SKIPPED, "", "%s", err.text);
+        return;
+    }
+    nvml.count(&count);
+    for (unsigned i = 0; i < count; i++) {
+        if (nvml.handle(i, &device) != 0) continue;
+        answering++;
+        check_rows(&nvml, device, i, report);
+    }
+    if (opts->gpus >= 0) snprintf(wanted, sizeof(wanted), "%lld", (long long)opts->gpus);
+    ash_check_add(report, "GPUs", opts->gpus >= 0 && (int64_t)answering != opts->gpus ? ASH_GRADE_BAD : ASH_GRADE_GOOD,
+                  wanted, "%u that answer", answering);
+    if (nvml.driver_version != NULL && nvml.driver_version(driver, sizeof(driver)) == 0)
+        ash_check_add(report, "GPU driver", ASH_GRADE_GOOD, "", "%s", driver);
+    ash_nvml_close(&nvml);
+}
+
+/* ---- the host ---------------------------------------------------------------------------------------------------- */
+
+static size_t count_entries(const struct ash_host_files *source, const char *path)
+{
+    struct ash_names names = {0};
+    size_t count;
+
+    ash_names_list(source, path, &names);
+    count = names.count;
+    ash_names_fini(&names);
+    return count;
+}
+
+static void check_limits(const struct ash_check_opts *opts, struct ash_check_report *report)
+{
+    size_t devices = count_entries(&opts->source, "/sys/class/infiniband");
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_MEMLOCK, &limit) == 0) {
+        bool is_enough = limit.rlim_cur == RLIM_INFINITY || (double)limit.rlim_cur >= MEMLOCK_BYTES;
+
+        if (limit.rlim_cur == RLIM_INFINITY)
+            ash_check_add(report, "locked memory", ASH_GRADE_GOOD, "16 GiB", "no limit");
+        else
+            ash_check_add(report, "locked memory", devices > 0 && !is_enough ? ASH_GRADE_WARN : ASH_GRADE_GOOD,
+                          devices > 0 ? "16 GiB" : "", "%.3g GiB", (double)limit.rlim_cur / 1073741824.0);
+    }
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0)
+        ash_check_add(report, "open files", limit.rlim_max < 65536 ? ASH_GRADE_WARN : ASH_GRADE_GOOD, "65536", "%llu",
+                      (unsigned long long)limit.rlim_max);
+    ash_check_add(report, "RDMA devices", ASH_GRADE_GOOD, "", "%zu", devices);
+}
+
+static void check_time(struct ash_check_report *report)
+{
+    struct timex state = {0};
+    int rc = adjtimex(&state);
+
+    ash_check_add(
+        report, "clock", rc == TIME_ERROR || (state.status & STA_UNSYNC) != 0 ? ASH_GRADE_WARN : ASH_GRADE_GOOD,
+        "synchronised", "%s, within %.3g ms", (state.status & STA_UNSYNC) != 0 ? "not synchronised" : "synchronised",
+        (double)state.maxerror * 1e-3);
+}
+
+/* Slow, full and dead mounts, from the collector's own text. */
+static void check_mounts(const struct ash_check_opts *opts, struct ash_check_report *report)
+{
+    struct ash_str text = {0};
+    struct ash_err err = {0};
+    size_t dead = 0, count = 0;
+    void *state = NULL;
+    char *cursor, *line;
+
+    if (ash_collect_mounts.open(&opts->source, &state, &err) < 0 ||
+        ash_collect_mounts.collect(state, &text, &err) < 0) {
+        ash_check_add(report, "mounts", ASH_GRADE_SKIPPED, "", "%s", err.text);
+        ash_collect_mounts.close(state);
+        return;
+    }
+    cursor = text.data;
+    while (cursor != NULL && (line = ash_text_line(&cursor)) != NULL) {
+        const char *name = strstr(line, "mountpoint=\"");
+
+        if (strncmp(line, "node_filesystem_device_error{", 29) != 0 || name == NULL) continue;
+        count++;
+        if (line[strlen(line) - 1] == '0') continue;
+        dead++;
+        ash_check_add(report, "mounts", ASH_GRADE_BAD, "answers within 0.3 s", "%.*s does not answer",
+                      (int)strcspn(name + 12, "\""), name + 12);
+    }
+    if (dead == 0) ash_check_add(report, "mounts", ASH_GRADE_GOOD, "", "%zu answer", count);
+    ash_str_fini(&text);
+    ash_collect_mounts.close(state);
+}
+
+/* The worst event since the machine started. */
+static void check_log(const struct ash_check_opts *opts, struct ash_check_report *report)
+{
+    char path[PATH_MAX], line[ASH_KMSG_LINE_BYTES], worst_line[160] = "";
+    const char *log =
+        opts->kernel_log != NULL ? opts->kernel_log : ash_host_path(&opts->source, "/dev/kmsg", path, sizeof(path));
+    enum ash_node_remedy worst = ASH_REMEDY_NONE;
+    uint64_t number, end_ns = ash_clock_ns() + LOG_NS;
+    struct ash_kmsg *kmsg = NULL;
+    struct ash_err err = {0};
+    size_t events = 0;
+
+    if (log == NULL || ash_kmsg_open(log, 0, &kmsg, &err) < 0) {
+        ash_check_add(report, "kernel log", ASH_GRADE_SKIPPED, "", "%s", err.text);
+        return;
+    }
+    while (ash_clock_ns() < end_ns && ash_kmsg_next(kmsg, 0, -1, line, &number) == 1) {
+        struct ash_kernel_event event;
+
+        if (!ash_kernel_log_judge(line, &event)) continue;
+        events++;
+        if (event.remedy <= worst) continue;
+        worst = event.remedy;
+        snprintf(worst_line, sizeof(worst_line), "%.150s", line);
+    }
+    ash_kmsg_close(kmsg);
+    if (worst > ASH_REMEDY_WATCH)
+        ash_check_add(report, "kernel log", ASH_GRADE_BAD, "nothing that asks for more than watching", "%s: %s",
+                      ash_node_remedy_name(worst), worst_line);
+    else
+        ash_check_add(report, "kernel log", ASH_GRADE_GOOD, "", "%zu events since the start, none hard", events);
+}
+
+void ash_check_quick(const struct ash_check_opts *opts, struct ash_check_report *report)
+{
+    uint64_t start_ns = ash_clock_ns();
+
+    ash_check_add(report, "cores", ASH_GRADE_GOOD, "", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
+    check_gpus(opts, report);
+    check_limits(opts, report);
+    check_time(report);
+    check_mounts(opts, report);
+    check_log(opts, report);
+    report->seconds += (double)(ash_clock_ns() - start_ns) * 1e-9;
+}
