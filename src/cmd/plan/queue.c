@@ -240,14 +240,14 @@ static int read_trace(const struct flags *flags, const char *word, const struct 
 
 /* ---- simulating -------------------------------------------------------------------------------------------------- */
 
-static int fill_cluster(const struct flags *flags, struct ash_simulate_opts *opts, double *fill, struct ash_err *err)
+static int fill_cluster(const struct flags *flags, struct ash_replay_opts *opts, double *fill, struct ash_err *err)
 {
     double once[ASH_QUEUE_FILL_STEPS];
     int rc = 0;
 
     for (int64_t seed = 0; seed < flags->seeds && rc == 0; seed++) {
         opts->seed = (uint64_t)(flags->seed + seed);
-        rc = ash_simulate_fill(opts, (ASH_QUEUE_FILL_STEPS - 1) / 100.0, once, ASH_QUEUE_FILL_STEPS, err);
+        rc = ash_replay_fill(opts, (ASH_QUEUE_FILL_STEPS - 1) / 100.0, once, ASH_QUEUE_FILL_STEPS, err);
         for (int i = 0; i < ASH_QUEUE_FILL_STEPS && rc == 0; i++)
             fill[i] += once[i] / (double)flags->seeds;
     }
@@ -258,21 +258,21 @@ static int run_policy(const struct flags *flags, struct ash_queue_answer *answer
 {
     struct ash_policy_conf *conf = &answer->conf[which];
     int *queue_of = NULL, *class_of = NULL, rc = ash_queue_adopt_names(conf, answer->trace, err);
-    struct ash_simulate_opts opts = {.conf = conf,
-                                     .topology = answer->site.topology,
-                                     .hosts = answer->site.hosts,
-                                     .host_count = answer->site.host_count,
-                                     .trace = answer->trace,
-                                     .save_s = flags->save_minutes * 60,
-                                     .has_peer_copies = flags->peer_copies,
-                                     .host_mtbf_s = flags->failures ? flags->mtbf_days * DAY_S : 0,
-                                     .repair_s = flags->repair_hours * HOUR_S,
-                                     .comm_share = flags->comm_share,
-                                     .uplink_share = flags->uplink_share,
-                                     .required = (int)flags->required,
-                                     .group = (int)flags->group,
-                                     .spares = (int)flags->spares,
-                                     .seed = (uint64_t)flags->seed};
+    struct ash_replay_opts opts = {.conf = conf,
+                                   .topology = answer->site.topology,
+                                   .hosts = answer->site.hosts,
+                                   .host_count = answer->site.host_count,
+                                   .trace = answer->trace,
+                                   .save_s = flags->save_minutes * 60,
+                                   .has_peer_copies = flags->peer_copies,
+                                   .host_mtbf_s = flags->failures ? flags->mtbf_days * DAY_S : 0,
+                                   .repair_s = flags->repair_hours * HOUR_S,
+                                   .comm_share = flags->comm_share,
+                                   .uplink_share = flags->uplink_share,
+                                   .required = (int)flags->required,
+                                   .group = (int)flags->group,
+                                   .spares = (int)flags->spares,
+                                   .seed = (uint64_t)flags->seed};
     uint64_t start_ns = ash_clock_ns();
 
     if (rc == 0 && ash_queue_map_names(answer, conf, &queue_of, &class_of) < 0)
@@ -282,7 +282,7 @@ static int run_policy(const struct flags *flags, struct ash_queue_answer *answer
     conf->seed = (uint64_t)flags->seed;
     if (rc == 0)
         rc = flags->fill ? fill_cluster(flags, &opts, answer->fill[which], err)
-                         : ash_simulate(&opts, &answer->report[which], err);
+                         : ash_replay(&opts, &answer->report[which], err);
     answer->seconds[which] = (double)(ash_clock_ns() - start_ns) * 1e-9;
     free(queue_of);
     free(class_of);
@@ -333,7 +333,7 @@ static void close_answer(struct ash_queue_answer *answer)
 {
     for (int i = 0; i < ASH_QUEUE_POLICIES_MAX; i++) {
         ash_policy_conf_fini(&answer->conf[i]);
-        ash_simulate_fini(&answer->report[i]);
+        ash_replay_fini(&answer->report[i]);
     }
     ash_trace_close(answer->trace);
     ash_site_fini(&answer->site);

@@ -52,12 +52,12 @@ static double y_at(double share)
 
 /* ---- over time --------------------------------------------------------------------------------------------------- */
 
-static void add_line(struct ash_svg *svg, const struct ash_simulate_report *report, bool is_waiting, double most,
+static void add_line(struct ash_svg *svg, const struct ash_replay_report *report, bool is_waiting, double most,
                      const char *colour)
 {
     ash_svg_addf(svg, "<polyline fill=\"none\" stroke=\"%s\" points=\"", colour);
     for (int i = 0; i < report->sample_count; i++) {
-        const struct ash_simulate_sample *sample = &report->samples[i];
+        const struct ash_replay_sample *sample = &report->samples[i];
         double value = is_waiting ? sample->waiting : sample->used;
 
         ash_svg_addf(svg, "%.1f,%.1f ", x_at(sample->time_s / fmax(report->submit_span_s, 1)), y_at(value / most));
@@ -94,15 +94,15 @@ static void add_bar(struct ash_svg *svg, double x, double width, double share, c
 /* Mean waits by size, over a logarithm: they differ by orders of magnitude. */
 static void add_size_chart(struct ash_svg *svg, const struct ash_queue_answer *answer)
 {
-    double most = 60, slot = 1.0 / ASH_SIMULATE_SIZES;
+    double most = 60, slot = 1.0 / ASH_REPLAY_SIZES;
     char high[32];
 
     for (int i = 0; i < answer->count; i++)
-        for (int k = 0; k < ASH_SIMULATE_SIZES; k++)
+        for (int k = 0; k < ASH_REPLAY_SIZES; k++)
             most = fmax(most, answer->report[i].by_size[k].mean_s);
     snprintf(high, sizeof(high), "%.3g h", most / 3600);
     begin_chart(svg, answer, "Mean wait by GPUs asked for (logarithmic)", "1 s", high);
-    for (int k = 0; k < ASH_SIMULATE_SIZES; k++) {
+    for (int k = 0; k < ASH_REPLAY_SIZES; k++) {
         for (int i = 0; i < answer->count; i++) {
             double mean = answer->report[i].by_size[k].mean_s;
             double width = slot * (WIDTH - LEFT - RIGHT) * 0.8 / answer->count;
@@ -118,7 +118,7 @@ static void add_size_chart(struct ash_svg *svg, const struct ash_queue_answer *a
     ash_svg_addf(svg, "</svg>\n");
 }
 
-static double lost_hours(const struct ash_simulate_report *report, int kind)
+static double lost_hours(const struct ash_replay_report *report, int kind)
 {
     const double hours[] = {report->stopped_hours, report->failed_hours, report->restart_hours, report->spread_hours};
 

@@ -2,8 +2,8 @@
 #ifndef ASH_CMD_PLAN_QUEUE_PRIV_H
 #define ASH_CMD_PLAN_QUEUE_PRIV_H
 
-#include "orchestrate/simulate/simulate.h"
-#include "orchestrate/simulate/site.h"
+#include "orchestrate/replay/replay.h"
+#include "orchestrate/replay/site.h"
 
 #define ASH_QUEUE_POLICIES_MAX 12
 #define ASH_QUEUE_FILL_STEPS 131 /* 0 to 130 % */
@@ -12,7 +12,7 @@ struct ash_queue_answer {
     struct ash_site site;
     struct ash_trace *trace;
     struct ash_policy_conf conf[ASH_QUEUE_POLICIES_MAX];
-    struct ash_simulate_report report[ASH_QUEUE_POLICIES_MAX];
+    struct ash_replay_report report[ASH_QUEUE_POLICIES_MAX];
     double fill[ASH_QUEUE_POLICIES_MAX][ASH_QUEUE_FILL_STEPS]; /* shares of GPUs allocated, the mean of all seeds */
     double seconds[ASH_QUEUE_POLICIES_MAX];                    /* that the simulation took */
     int count;

@@ -17,7 +17,7 @@ static const char *span_text(double seconds, char *buf, size_t bytes)
 
 /* ---- people ------------------------------------------------------------------------------------------------------ */
 
-static void print_waits(const char *name, const struct ash_simulate_waits *waits)
+static void print_waits(const char *name, const struct ash_replay_waits *waits)
 {
     char mean[24], median[24], p95[24], most[24];
 
@@ -28,16 +28,15 @@ static void print_waits(const char *name, const struct ash_simulate_waits *waits
            waits->gpu_hours);
 }
 
-static void print_groups(const struct ash_queue_answer *answer, const struct ash_simulate_report *report)
+static void print_groups(const struct ash_queue_answer *answer, const struct ash_replay_report *report)
 {
     printf("  %-18s %9s %9s %9s %9s %9s %10s %12s\n", "waits", "jobs", "mean", "median", "p95", "longest", "slowdown",
            "GPU hours");
     print_waits("all", &report->all);
-    for (int i = 0; i < ASH_SIMULATE_SIZES; i++) {
+    for (int i = 0; i < ASH_REPLAY_SIZES; i++) {
         char name[24];
 
-        snprintf(name, sizeof(name), "%s%d GPU%s", i + 1 == ASH_SIMULATE_SIZES ? "from " : "", 1 << i,
-                 i == 0 ? "" : "s");
+        snprintf(name, sizeof(name), "%s%d GPU%s", i + 1 == ASH_REPLAY_SIZES ? "from " : "", 1 << i, i == 0 ? "" : "s");
         print_waits(name, &report->by_size[i]);
     }
     for (int i = 0; i < answer->trace->class_count && answer->trace->class_count > 1; i++)
@@ -48,15 +47,15 @@ static void print_groups(const struct ash_queue_answer *answer, const struct ash
         printf("  and %d queues more (--json has all)\n", answer->trace->queue_count - QUEUES_SHOWN);
 }
 
-static void print_places(const struct ash_simulate_report *report)
+static void print_places(const struct ash_replay_report *report)
 {
     size_t several = 0;
 
-    for (int i = 1; i < ASH_SIMULATE_HEIGHTS; i++)
+    for (int i = 1; i < ASH_REPLAY_HEIGHTS; i++)
         several += report->spread[i];
     if (several == 0) return;
     printf("  jobs on several hosts: %zu starts, inside domains of height", several);
-    for (int i = 1; i < ASH_SIMULATE_HEIGHTS; i++)
+    for (int i = 1; i < ASH_REPLAY_HEIGHTS; i++)
         if (report->spread[i] > 0) printf(" %d: %.1f%%", i, 100.0 * (double)report->spread[i] / (double)several);
     printf("; %.1f%% higher than needed; steps cost %.0f GPU hours more\n",
            100.0 * (double)report->needless / (double)several, report->spread_hours);
@@ -64,7 +63,7 @@ static void print_places(const struct ash_simulate_report *report)
 
 static void print_report(const struct ash_queue_answer *answer, int which)
 {
-    const struct ash_simulate_report *report = &answer->report[which];
+    const struct ash_replay_report *report = &answer->report[which];
     char span[24];
 
     printf("\n%s: %.1f%% of GPU time used over %s; while jobs waited, %.1f%% of GPUs were free on partly used hosts\n",
@@ -114,14 +113,14 @@ void ash_queue_print_table(const struct ash_queue_answer *answer)
 
 /* ---- programs ---------------------------------------------------------------------------------------------------- */
 
-static json_t *encode_waits(const char *name, const struct ash_simulate_waits *waits)
+static json_t *encode_waits(const char *name, const struct ash_replay_waits *waits)
 {
     return json_pack("{s:s, s:I, s:f, s:f, s:f, s:f, s:f, s:f}", "name", name, "jobs", (json_int_t)waits->jobs,
                      "mean_s", waits->mean_s, "median_s", waits->median_s, "p95_s", waits->p95_s, "max_s", waits->max_s,
                      "slowdown", waits->slowdown, "gpu_hours", waits->gpu_hours);
 }
 
-static json_t *encode_list(char *const *names, const struct ash_simulate_waits *waits, int count)
+static json_t *encode_list(char *const *names, const struct ash_replay_waits *waits, int count)
 {
     json_t *list = json_array();
 
@@ -134,13 +133,13 @@ static json_t *encode_list(char *const *names, const struct ash_simulate_waits *
     return list;
 }
 
-static json_t *encode_lost(const struct ash_simulate_report *report)
+static json_t *encode_lost(const struct ash_replay_report *report)
 {
     return json_pack("{s:f, s:f, s:f, s:f}", "preemption", report->stopped_hours, "failures", report->failed_hours,
                      "restarts", report->restart_hours, "spread", report->spread_hours);
 }
 
-static json_t *encode_counts(const struct ash_simulate_report *report)
+static json_t *encode_counts(const struct ash_replay_report *report)
 {
     return json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "starts", (json_int_t)report->starts,
                      "backfilled", (json_int_t)report->backfilled, "stopped", (json_int_t)report->stops, "shrunk",
@@ -149,24 +148,24 @@ static json_t *encode_counts(const struct ash_simulate_report *report)
                      (json_int_t)report->refused, "unfinished", (json_int_t)report->unfinished);
 }
 
-static json_t *encode_spread(const struct ash_simulate_report *report)
+static json_t *encode_spread(const struct ash_replay_report *report)
 {
     json_t *list = json_array();
 
-    for (int i = 0; i < ASH_SIMULATE_HEIGHTS; i++)
+    for (int i = 0; i < ASH_REPLAY_HEIGHTS; i++)
         json_array_append_new(list, json_integer((json_int_t)report->spread[i]));
     return json_pack("{s:o, s:I}", "starts_by_height", list, "higher_than_needed", (json_int_t)report->needless);
 }
 
 static json_t *encode_report(const struct ash_queue_answer *answer, int which)
 {
-    const struct ash_simulate_report *report = &answer->report[which];
+    const struct ash_replay_report *report = &answer->report[which];
     const struct ash_trace *trace = answer->trace;
 
     return json_pack("{s:s, s:f, s:f, s:f, s:f, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:f, s:f, s:I}", "policy",
                      answer->conf[which].name, "used", report->used, "stranded", report->stranded, "span_s",
                      report->span_s, "submit_span_s", report->submit_span_s, "waits", encode_waits("all", &report->all),
-                     "by_gpus", encode_list(NULL, report->by_size, ASH_SIMULATE_SIZES), "by_class",
+                     "by_gpus", encode_list(NULL, report->by_size, ASH_REPLAY_SIZES), "by_class",
                      encode_list(trace->classes, report->by_class, trace->class_count), "by_queue",
                      encode_list(trace->queues, report->by_queue, trace->queue_count), "domains", encode_spread(report),
                      "gpu_hours_lost", encode_lost(report), "counts", encode_counts(report), "jain", report->jain,

@@ -11,8 +11,8 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "orchestrate/simulate/simulate.h"
-#include "orchestrate/simulate/site.h"
+#include "orchestrate/replay/replay.h"
+#include "orchestrate/replay/site.h"
 
 #define STEPS 131
 #define SEEDS 3
@@ -85,13 +85,13 @@ static void fill(enum ash_policy_placement placement, double *at_100, double *at
 {
     static const int zero[1];
     struct ash_policy_conf conf;
-    struct ash_simulate_opts opts = {.conf = &conf,
-                                     .topology = site.topology,
-                                     .hosts = site.hosts,
-                                     .host_count = site.host_count,
-                                     .trace = &trace,
-                                     .queue_of = zero,
-                                     .class_of = zero};
+    struct ash_replay_opts opts = {.conf = &conf,
+                                   .topology = site.topology,
+                                   .hosts = site.hosts,
+                                   .host_count = site.host_count,
+                                   .trace = &trace,
+                                   .queue_of = zero,
+                                   .class_of = zero};
 
     assert_int_equal(ash_policy_conf_preset("greedy", &conf, NULL), 0);
     conf.placement = placement;
@@ -100,7 +100,7 @@ static void fill(enum ash_policy_placement placement, double *at_100, double *at
         double allocated[STEPS];
 
         opts.seed = conf.seed = seed;
-        assert_int_equal(ash_simulate_fill(&opts, 1.3, allocated, STEPS, NULL), 0);
+        assert_int_equal(ash_replay_fill(&opts, 1.3, allocated, STEPS, NULL), 0);
         *at_100 += 100 * allocated[100] / SEEDS;
         *at_130 += 100 * allocated[130] / SEEDS;
     }

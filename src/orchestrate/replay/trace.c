@@ -1,5 +1,5 @@
 /* A trace in memory: rows are appended, names become numbers, and all is sorted by submission at the end. */
-#include "orchestrate/simulate/trace_priv.h"
+#include "orchestrate/replay/trace_priv.h"
 
 #include <errno.h>
 #include <math.h>

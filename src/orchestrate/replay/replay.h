@@ -1,16 +1,16 @@
-/* simulate - a trace under a policy, event by event: who waits how long, what stays idle, what is lost. */
-#ifndef ASH_ORCHESTRATE_SIMULATE_H
-#define ASH_ORCHESTRATE_SIMULATE_H
+/* replay - a trace under a policy, event by event: who waits how long, what stays idle, what is lost. */
+#ifndef ASH_ORCHESTRATE_REPLAY_H
+#define ASH_ORCHESTRATE_REPLAY_H
 
 #include "infra/topology/topology.h"
 #include "orchestrate/policy/policy.h"
-#include "orchestrate/simulate/trace.h"
+#include "orchestrate/replay/trace.h"
 
-#define ASH_SIMULATE_SAMPLES 400
-#define ASH_SIMULATE_SIZES 12
-#define ASH_SIMULATE_HEIGHTS 17
+#define ASH_REPLAY_SAMPLES 400
+#define ASH_REPLAY_SIZES 12
+#define ASH_REPLAY_HEIGHTS 17
 
-struct ash_simulate_opts {
+struct ash_replay_opts {
     const struct ash_policy_conf *conf;
     const struct ash_topology *topology;
     const struct ash_policy_host *hosts;
@@ -29,46 +29,46 @@ struct ash_simulate_opts {
 };
 
 /* Waits of some of the jobs. */
-struct ash_simulate_waits {
+struct ash_replay_waits {
     size_t jobs;
     double mean_s, median_s, p95_s, max_s;
     double slowdown; /* mean of (wait + run) / max(run, 10 s), at least 1 */
     double gpu_hours;
 };
 
-struct ash_simulate_sample {
+struct ash_replay_sample {
     double time_s, used; /* share of all GPUs */
     int waiting;
 };
 
-struct ash_simulate_report {
+struct ash_replay_report {
     size_t jobs, refused, finished, unfinished;
     char refused_why[512]; /* of the first */
     double span_s;         /* from the first submission to the last end */
     double submit_span_s;  /* to the last submission */
     double used;           /* share of GPU time until the last submission */
     double stranded;       /* share of GPUs that were free on partly used hosts while jobs waited */
-    struct ash_simulate_waits all, by_size[ASH_SIMULATE_SIZES]; /* 1, 2, 4, ... GPUs */
-    struct ash_simulate_waits *by_queue, *by_class;             /* as the trace numbers them */
-    size_t spread[ASH_SIMULATE_HEIGHTS]; /* starts of jobs of several hosts, by height of the domain that held them */
-    size_t needless;                     /* of these, that would have fitted a lower domain of the empty cluster */
-    double spread_hours;                 /* GPU hours more that this cost their steps */
+    struct ash_replay_waits all, by_size[ASH_REPLAY_SIZES]; /* 1, 2, 4, ... GPUs */
+    struct ash_replay_waits *by_queue, *by_class;           /* as the trace numbers them */
+    size_t spread[ASH_REPLAY_HEIGHTS]; /* starts of jobs of several hosts, by height of the domain that held them */
+    size_t needless;                   /* of these, that would have fitted a lower domain of the empty cluster */
+    double spread_hours;               /* GPU hours more that this cost their steps */
     double stopped_hours, failed_hours, restart_hours; /* GPU hours lost to preemption, failures, starting again */
     size_t starts, backfilled, stops, shrinks, replaced, requeued, failures, passes;
     double jain; /* of the queues' mean slowdowns: 1 where all wait alike */
-    struct ash_simulate_sample samples[ASH_SIMULATE_SAMPLES];
+    struct ash_replay_sample samples[ASH_REPLAY_SAMPLES];
     int sample_count;
 };
 
 /* Run all of it. Returns 0 or a negative errno with the reason in err; on 0 the caller finis *report_out. */
-int ash_simulate(const struct ash_simulate_opts *opts, struct ash_simulate_report *report_out, struct ash_err *err);
+int ash_replay(const struct ash_replay_opts *opts, struct ash_replay_report *report_out, struct ash_err *err);
 /* Free what it owns. */
-void ash_simulate_fini(struct ash_simulate_report *report);
+void ash_replay_fini(struct ash_replay_report *report);
 
 /* The openb experiment: jobs come one by one in a drawn order, more of them drawn until they ask for limit times the
  * cluster's GPUs; those that do not fit are dropped, none ends. allocated_out: share of all GPUs at each 1 % that
  * arrived, up to limit (steps = 100 * limit + 1 values). Returns 0 or a negative errno. */
-int ash_simulate_fill(const struct ash_simulate_opts *opts, double limit, double *allocated_out, int steps,
-                      struct ash_err *err);
+int ash_replay_fill(const struct ash_replay_opts *opts, double limit, double *allocated_out, int steps,
+                    struct ash_err *err);
 
 #endif

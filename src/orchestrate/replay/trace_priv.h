@@ -2,7 +2,7 @@
 #ifndef ASH_ORCHESTRATE_TRACE_PRIV_H
 #define ASH_ORCHESTRATE_TRACE_PRIV_H
 
-#include "orchestrate/simulate/trace.h"
+#include "orchestrate/replay/trace.h"
 
 /* A trace that grows. */
 struct ash_trace_build {

@@ -1,6 +1,6 @@
 /* Tables with a header (Helios, Acme, openb, Philly's digest, sacct), the Standard Workload Format, and Philly's JSON.
  * Every table is a row of column names; what is missing is left out. */
-#include "orchestrate/simulate/trace_priv.h"
+#include "orchestrate/replay/trace_priv.h"
 
 #include <ctype.h>
 #include <errno.h>

@@ -1,6 +1,6 @@
 /* What a simulation says: requests as the policy gets them, waits by size, class and queue, and filling a cluster
  * as the openb experiment does it. */
-#include "orchestrate/simulate/simulate_priv.h"
+#include "orchestrate/replay/replay_priv.h"
 
 #include <errno.h>
 #include <math.h>
@@ -16,7 +16,7 @@
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
-struct ash_policy_job ash_simulate_request(const struct ash_simulate_opts *opts, size_t index)
+struct ash_policy_job ash_replay_request(const struct ash_replay_opts *opts, size_t index)
 {
     const struct ash_trace_job *from = &opts->trace->jobs[index];
     int host_gpus = opts->hosts[0].gpus > 0 ? opts->hosts[0].gpus : 1;
@@ -65,7 +65,7 @@ static int by_wait(const void *a, const void *b)
 }
 
 /* Percentiles of the bag's waits, which are sorted. */
-static void settle(struct ash_simulate_waits *waits, struct bag *bag)
+static void settle(struct ash_replay_waits *waits, struct bag *bag)
 {
     if (waits->jobs == 0) return;
     qsort(bag->waits, bag->count, sizeof(float), by_wait);
@@ -80,7 +80,7 @@ static int size_of(int gpus)
 {
     int size = 0;
 
-    while (size + 1 < ASH_SIMULATE_SIZES && 1 << size < gpus)
+    while (size + 1 < ASH_REPLAY_SIZES && 1 << size < gpus)
         size++;
     return size;
 }
@@ -109,7 +109,7 @@ static int group_class(const struct ash_trace_job *job)
     return job->class;
 }
 
-static void add_wait(struct ash_simulate_waits *waits, const struct ash_trace_job *job, double wait_s)
+static void add_wait(struct ash_replay_waits *waits, const struct ash_trace_job *job, double wait_s)
 {
     waits->jobs++;
     waits->mean_s += wait_s;
@@ -118,8 +118,8 @@ static void add_wait(struct ash_simulate_waits *waits, const struct ash_trace_jo
 }
 
 /* Fill waits_out by group; two walks over the jobs, so that each group's waits lie side by side. */
-static int count_groups(const struct ash_trace *trace, const struct ash_simulate_run *runs, group_fn group_of,
-                        struct ash_simulate_waits *waits_out, int groups)
+static int count_groups(const struct ash_trace *trace, const struct ash_replay_run *runs, group_fn group_of,
+                        struct ash_replay_waits *waits_out, int groups)
 {
     struct bag *bags = calloc((size_t)groups, sizeof(*bags));
     float *room = malloc((trace->count + 1) * sizeof(*room)), *at = room;
@@ -144,7 +144,7 @@ static int count_groups(const struct ash_trace *trace, const struct ash_simulate
 }
 
 /* Jain's index of the queues' slowdowns. */
-static double jain_of(const struct ash_simulate_waits *waits, int count)
+static double jain_of(const struct ash_replay_waits *waits, int count)
 {
     double sum = 0, squares = 0;
     int used = 0;
@@ -158,8 +158,8 @@ static double jain_of(const struct ash_simulate_waits *waits, int count)
     return used > 0 && squares > 0 ? sum * sum / (used * squares) : 1;
 }
 
-int ash_simulate_count(const struct ash_simulate_opts *opts, const struct ash_simulate_run *runs,
-                       struct ash_simulate_report *report)
+int ash_replay_count(const struct ash_replay_opts *opts, const struct ash_replay_run *runs,
+                     struct ash_replay_report *report)
 {
     const struct ash_trace *trace = opts->trace;
     int rc;
@@ -168,14 +168,14 @@ int ash_simulate_count(const struct ash_simulate_opts *opts, const struct ash_si
     report->by_class = calloc((size_t)trace->class_count, sizeof(*report->by_class));
     if (report->by_queue == NULL || report->by_class == NULL) return -ENOMEM;
     rc = count_groups(trace, runs, group_all, &report->all, 1);
-    if (rc == 0) rc = count_groups(trace, runs, group_size, report->by_size, ASH_SIMULATE_SIZES);
+    if (rc == 0) rc = count_groups(trace, runs, group_size, report->by_size, ASH_REPLAY_SIZES);
     if (rc == 0) rc = count_groups(trace, runs, group_queue, report->by_queue, trace->queue_count);
     if (rc == 0) rc = count_groups(trace, runs, group_class, report->by_class, trace->class_count);
     report->jain = jain_of(report->by_queue, trace->queue_count);
     return rc;
 }
 
-void ash_simulate_fini(struct ash_simulate_report *report)
+void ash_replay_fini(struct ash_replay_report *report)
 {
     free(report->by_queue);
     free(report->by_class);
@@ -185,7 +185,7 @@ void ash_simulate_fini(struct ash_simulate_report *report)
 /* ---- filling a cluster ------------------------------------------------------------------------------------------- */
 
 /* Kinds of requests of the trace, for fragmentation. */
-static int tell_typical(const struct ash_simulate_opts *opts, struct ash_policy *policy)
+static int tell_typical(const struct ash_replay_opts *opts, struct ash_policy *policy)
 {
     const struct ash_trace *trace = opts->trace;
     struct ash_policy_typical *typical = calloc(trace->count, sizeof(*typical));
@@ -193,7 +193,7 @@ static int tell_typical(const struct ash_simulate_opts *opts, struct ash_policy 
 
     if (typical == NULL) return -ENOMEM;
     for (size_t i = 0; i < trace->count; i++) {
-        struct ash_policy_job job = ash_simulate_request(opts, i);
+        struct ash_policy_job job = ash_replay_request(opts, i);
         int k = 0;
 
         if (job.gpus == 0) job.gpu_milli = 0;
@@ -209,7 +209,7 @@ static int tell_typical(const struct ash_simulate_opts *opts, struct ash_policy 
 }
 
 /* The order in which jobs of the trace arrive: all of it, shuffled, then more of them until they ask for enough. */
-static size_t *draw_order(const struct ash_simulate_opts *opts, double wanted_milli, size_t *count_out)
+static size_t *draw_order(const struct ash_replay_opts *opts, double wanted_milli, size_t *count_out)
 {
     const struct ash_trace *trace = opts->trace;
     size_t capacity = trace->count * 4 + 16, count = 0;
@@ -233,9 +233,9 @@ static size_t *draw_order(const struct ash_simulate_opts *opts, double wanted_mi
 }
 
 /* One job: it starts now or is dropped. Returns 0 or -ENOMEM. */
-static int offer(const struct ash_simulate_opts *opts, struct ash_policy *policy, size_t index, double now_s)
+static int offer(const struct ash_replay_opts *opts, struct ash_policy *policy, size_t index, double now_s)
 {
-    struct ash_policy_job job = ash_simulate_request(opts, index);
+    struct ash_policy_job job = ash_replay_request(opts, index);
     struct ash_err err = {0};
     int waiting, number = ash_policy_submit(policy, &job, now_s, &err), rc;
 
@@ -246,8 +246,8 @@ static int offer(const struct ash_simulate_opts *opts, struct ash_policy *policy
     return rc;
 }
 
-int ash_simulate_fill(const struct ash_simulate_opts *opts, double limit, double *allocated_out, int steps,
-                      struct ash_err *err)
+int ash_replay_fill(const struct ash_replay_opts *opts, double limit, double *allocated_out, int steps,
+                    struct ash_err *err)
 {
     struct ash_policy *policy = NULL;
     double total = 0, asked = 0;

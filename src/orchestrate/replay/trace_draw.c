@@ -1,6 +1,6 @@
 /* Drawn jobs: sizes in powers of two whose tail is set by the mean, log-normal run times from mean and median, and time
  * limits as people write them. Figures of the clusters: Acme's cluster_summary.csv (CC BY 4.0). */
-#include "orchestrate/simulate/trace_priv.h"
+#include "orchestrate/replay/trace_priv.h"
 
 #include <errno.h>
 #include <math.h>

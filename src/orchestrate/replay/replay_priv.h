@@ -1,11 +1,11 @@
 /* What the files of the simulation share. */
-#ifndef ASH_ORCHESTRATE_SIMULATE_PRIV_H
-#define ASH_ORCHESTRATE_SIMULATE_PRIV_H
+#ifndef ASH_ORCHESTRATE_REPLAY_PRIV_H
+#define ASH_ORCHESTRATE_REPLAY_PRIV_H
 
-#include "orchestrate/simulate/simulate.h"
+#include "orchestrate/replay/replay.h"
 
 /* A job of the trace on its way. */
-struct ash_simulate_run {
+struct ash_replay_run {
     float wait_s;        /* in all, until now */
     float since_s;       /* it waits or runs since: seconds after its submission */
     float left_s;        /* of work */
@@ -16,9 +16,9 @@ struct ash_simulate_run {
 };
 
 /* What the policy is asked for. */
-struct ash_policy_job ash_simulate_request(const struct ash_simulate_opts *opts, size_t index);
+struct ash_policy_job ash_replay_request(const struct ash_replay_opts *opts, size_t index);
 /* Waits by size, class and queue, from what runs say. Returns 0 or -ENOMEM. */
-int ash_simulate_count(const struct ash_simulate_opts *opts, const struct ash_simulate_run *runs,
-                       struct ash_simulate_report *report);
+int ash_replay_count(const struct ash_replay_opts *opts, const struct ash_replay_run *runs,
+                     struct ash_replay_report *report);
 
 #endif

@@ -1,5 +1,5 @@
 /* Clusters for simulations. All become a topology and a list of hosts in its order. */
-#include "orchestrate/simulate/site.h"
+#include "orchestrate/replay/site.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/str.h"
-#include "orchestrate/simulate/trace.h"
+#include "orchestrate/replay/trace.h"
 
 void ash_site_fini(struct ash_site *site)
 {

@@ -1,6 +1,6 @@
 /* The simulation: a heap of events (ends of runs, failures and repairs of hosts, passes put off) and the trace, which
  * is in order already. The policy decides; what its decisions do to jobs is kept here. */
-#include "orchestrate/simulate/simulate_priv.h"
+#include "orchestrate/replay/replay_priv.h"
 
 #include <errno.h>
 #include <math.h>
@@ -25,18 +25,18 @@ struct event {
 };
 
 struct simulation {
-    const struct ash_simulate_opts *opts;
+    const struct ash_replay_opts *opts;
     struct ash_policy *policy;
-    struct ash_simulate_run *runs;
+    struct ash_replay_run *runs;
     struct event *events;
     size_t event_count, event_capacity;
-    struct ash_simulate_report *report;
+    struct ash_replay_report *report;
     double now_s, passed_s, used_area, stranded_area, waiting_s;
     double sampled_s, sample_step_s;
     uint64_t failures;
     size_t left; /* jobs that are not over */
     bool is_freed, has_pass, is_out_of_memory;
-    double height_slow[ASH_SIMULATE_HEIGHTS];
+    double height_slow[ASH_REPLAY_HEIGHTS];
     int *lowest; /* by hosts wanted: the lowest height that holds so many, in the empty cluster */
 };
 
@@ -111,7 +111,7 @@ static double age(const struct simulation *sim, uint64_t key)
 
 static void set_end(struct simulation *sim, uint64_t key, double extra_s)
 {
-    struct ash_simulate_run *run = &sim->runs[key];
+    struct ash_replay_run *run = &sim->runs[key];
 
     run->generation++;
     push_or_note(sim, (struct event){.time_s = sim->now_s + extra_s + (double)run->left_s * run->slow,
@@ -133,7 +133,7 @@ static int spread_of(const struct simulation *sim, const struct ash_policy_decis
 
 static void place_run(struct simulation *sim, const struct ash_policy_decision *decision)
 {
-    struct ash_simulate_run *run = &sim->runs[decision->key];
+    struct ash_replay_run *run = &sim->runs[decision->key];
     int height = decision->host_count > 1 ? spread_of(sim, decision) : 0;
 
     run->slow = (float)sim->height_slow[height];
@@ -144,7 +144,7 @@ static void place_run(struct simulation *sim, const struct ash_policy_decision *
 
 static void start_run(struct simulation *sim, const struct ash_policy_decision *decision)
 {
-    struct ash_simulate_run *run = &sim->runs[decision->key];
+    struct ash_replay_run *run = &sim->runs[decision->key];
     double restart_s = run->must_restart ? sim->opts->conf->restart_s : 0;
 
     run->wait_s += (float)age(sim, decision->key) - run->since_s;
@@ -161,7 +161,7 @@ static void start_run(struct simulation *sim, const struct ash_policy_decision *
 /* It stops computing: what it did counts, but for what is lost. */
 static void bank_work(struct simulation *sim, uint64_t key, double lost_s, double *lost_hours)
 {
-    struct ash_simulate_run *run = &sim->runs[key];
+    struct ash_replay_run *run = &sim->runs[key];
     double ran_s = fmax(0, age(sim, key) - run->since_s), kept_s = fmax(0, ran_s - lost_s);
 
     run->left_s = (float)fmax(0, run->left_s - kept_s / run->slow);
@@ -173,7 +173,7 @@ static void bank_work(struct simulation *sim, uint64_t key, double lost_s, doubl
 static void decide(void *ctx, const struct ash_policy_decision *decision)
 {
     struct simulation *sim = ctx;
-    struct ash_simulate_run *run = &sim->runs[decision->key];
+    struct ash_replay_run *run = &sim->runs[decision->key];
     bool has_failed = decision->reason == ASH_POLICY_HOST_FAILED;
     double *lost = has_failed ? &sim->report->failed_hours : &sim->report->stopped_hours;
 
@@ -203,10 +203,10 @@ static void decide(void *ctx, const struct ash_policy_decision *decision)
 
 static void sample(struct simulation *sim, const struct ash_policy_state *state)
 {
-    struct ash_simulate_report *report = sim->report;
+    struct ash_replay_report *report = sim->report;
 
-    if (sim->now_s < sim->sampled_s || report->sample_count >= ASH_SIMULATE_SAMPLES) return;
-    report->samples[report->sample_count++] = (struct ash_simulate_sample){
+    if (sim->now_s < sim->sampled_s || report->sample_count >= ASH_REPLAY_SAMPLES) return;
+    report->samples[report->sample_count++] = (struct ash_replay_sample){
         sim->now_s, state->gpu_milli_total > 0 ? (double)state->gpu_milli_used / (double)state->gpu_milli_total : 0,
         state->waiting};
     sim->sampled_s = sim->now_s + sim->sample_step_s;
@@ -271,7 +271,7 @@ static void draw_failure(struct simulation *sim, uint32_t host)
 
 static void end_run(struct simulation *sim, const struct event *event)
 {
-    struct ash_simulate_run *run = &sim->runs[event->index];
+    struct ash_replay_run *run = &sim->runs[event->index];
     double unused = 0;
 
     if (run->generation != event->generation) return; /* it was stopped meanwhile */
@@ -309,11 +309,11 @@ static void happen(struct simulation *sim, const struct event *event)
 
 static int submit(struct simulation *sim, size_t index)
 {
-    struct ash_policy_job job = ash_simulate_request(sim->opts, index);
-    struct ash_simulate_run *run = &sim->runs[index];
+    struct ash_policy_job job = ash_replay_request(sim->opts, index);
+    struct ash_replay_run *run = &sim->runs[index];
     struct ash_err why = {0};
 
-    *run = (struct ash_simulate_run){.slow = 1, .left_s = job_of(sim, index)->run_s};
+    *run = (struct ash_replay_run){.slow = 1, .left_s = job_of(sim, index)->run_s};
     if (run->left_s > job_of(sim, index)->limit_s) run->left_s = job_of(sim, index)->limit_s;
     run->number = ash_policy_submit(sim->policy, &job, sim->now_s, &why);
     if (run->number == -ENOMEM) return -ENOMEM;
@@ -354,9 +354,9 @@ static int run_all(struct simulation *sim)
 /* A job's steps by the height of its domain: communication takes longer across each layer. */
 static void fill_slowness(struct simulation *sim)
 {
-    const struct ash_simulate_opts *opts = sim->opts;
+    const struct ash_replay_opts *opts = sim->opts;
 
-    for (int height = 0; height < ASH_SIMULATE_HEIGHTS; height++) {
+    for (int height = 0; height < ASH_REPLAY_HEIGHTS; height++) {
         double rate = height > 1 ? pow(opts->uplink_share, height - 1) : 1;
 
         sim->height_slow[height] = height > 1 ? 1 - opts->comm_share + opts->comm_share / rate : 1;
@@ -382,7 +382,7 @@ static int fill_lowest(struct simulation *sim)
 
 static int open_simulation(struct simulation *sim, struct ash_err *err)
 {
-    const struct ash_simulate_opts *opts = sim->opts;
+    const struct ash_replay_opts *opts = sim->opts;
     const struct ash_trace *trace = opts->trace;
     int rc = ash_policy_open(opts->conf, opts->topology, opts->hosts, opts->host_count, &sim->policy, err);
 
@@ -394,7 +394,7 @@ static int open_simulation(struct simulation *sim, struct ash_err *err)
     sim->left = trace->count;
     sim->report->jobs = trace->count;
     sim->report->submit_span_s = trace->jobs[trace->count - 1].submit_s;
-    sim->sample_step_s = sim->report->submit_span_s / (ASH_SIMULATE_SAMPLES - 1);
+    sim->sample_step_s = sim->report->submit_span_s / (ASH_REPLAY_SAMPLES - 1);
     sim->passed_s = -INFINITY;
     for (int host = 0; host < opts->host_count; host++)
         draw_failure(sim, (uint32_t)host);
@@ -403,7 +403,7 @@ static int open_simulation(struct simulation *sim, struct ash_err *err)
 
 static void summarise(struct simulation *sim)
 {
-    struct ash_simulate_report *report = sim->report;
+    struct ash_replay_report *report = sim->report;
     double capacity = 0;
 
     for (int i = 0; i < sim->opts->host_count; i++)
@@ -414,9 +414,9 @@ static void summarise(struct simulation *sim)
     if (sim->waiting_s > 0) report->stranded = sim->stranded_area / (capacity * sim->waiting_s);
 }
 
-int ash_simulate(const struct ash_simulate_opts *opts, struct ash_simulate_report *report_out, struct ash_err *err)
+int ash_replay(const struct ash_replay_opts *opts, struct ash_replay_report *report_out, struct ash_err *err)
 {
-    struct ash_simulate_report report = {0};
+    struct ash_replay_report report = {0};
     struct simulation sim = {.opts = opts, .report = &report};
     int rc;
 
@@ -424,7 +424,7 @@ int ash_simulate(const struct ash_simulate_opts *opts, struct ash_simulate_repor
     rc = open_simulation(&sim, err);
     if (rc == 0) {
         rc = run_all(&sim);
-        if (rc == 0) rc = ash_simulate_count(opts, sim.runs, &report);
+        if (rc == 0) rc = ash_replay_count(opts, sim.runs, &report);
         if (rc < 0) ash_err_set(err, rc, "out of memory");
     }
     if (rc == 0) summarise(&sim);
@@ -435,6 +435,6 @@ int ash_simulate(const struct ash_simulate_opts *opts, struct ash_simulate_repor
     if (rc == 0)
         *report_out = report;
     else
-        ash_simulate_fini(&report);
+        ash_replay_fini(&report);
     return rc;
 }
