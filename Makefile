@@ -7,7 +7,7 @@ comma  := ,
 BUILD  := build$(if $(SAN),-$(subst $(comma),-,$(SAN)))
 PREFIX ?= /usr/local
 
-.PHONY: help configure build run check test bench install dist fmt clean coverage docs gpu-bundle
+.PHONY: help configure build run check test bench install dist fmt clean coverage docs gpu-bundle rl
 help:
 	@echo "make run      install what is missing, build, train the quick-start model and talk to it"
 	@echo "make check    for every edit, a minute: format, floors, names, ratchets, lint, quick tests"
@@ -31,6 +31,10 @@ build: configure
 run: configure
 	@cmake --build $(BUILD) --target ashlar
 	@scripts/quickstart.sh $(BUILD)/ashlar
+
+rl: configure
+	@cmake --build $(BUILD) --target ashlar
+	@scripts/rl.sh $(BUILD)/ashlar
 
 check: build
 	@scripts/check.sh $(BUILD)

@@ -254,6 +254,14 @@ run_schema() {
     close_server
     row serve/schema-16 tokens/s "the same without a schema" 0.95 higher "${ours[@]}" -- "${theirs[@]}"
 }
+# run_masks: of drawn schemas, with Qwen's vocabulary; as tests/e2e/grammar_world.sh walks through them.
+run_masks() {
+    local said
+    said=$(SCRATCH=$out/grammar BENCH_ROWS='' GRAMMAR_WORLD_SCHEMAS=300 bash "$SOURCE/tests/e2e/grammar_world.sh" 2> "$out/grammar.err" | grep '^masks:') ||
+        { note "no masks: $(tail -n 1 "$out/grammar.err")"; return 0; }
+    row serve/mask-p50 us "50 us" 1 lower "$(sed 's/.*p50 \([0-9.]*\) us, p99.*/\1/' <<< "${said%%;*}")" -- 50
+    row serve/mask-p99 us "1 ms" 1 lower "$(sed 's/.*p99 \([0-9.]*\) us.*/\1/' <<< "${said%%;*}")" -- 1000
+}
 # run_drafts ROW GOAL BODIES: with prompt lookup and without, one client.
 run_drafts() {
     local round ours=() theirs=() speculate
@@ -318,6 +326,7 @@ for clients in 1 16; do ! wanted serve/step-$clients || run_step $clients; done
 ! wanted serve/schedule-1000 || run_schedule 1000 0.001
 ! wanted serve/prefix-trace || run_trace
 ! wanted serve/schema-16 || run_schema
+! wanted serve/mask-p50 serve/mask-p99 || run_masks
 ! wanted serve/drafts-repetitive serve/drafts-other || run_all_drafts
 ! wanted serve/resident || run_memory
 ! wanted serve/room || row serve/room-1000 share "4 percent" 1 lower "$("$BUILD/bench/serve_step" room 1000)" -- 0.04

@@ -100,11 +100,8 @@ static int bare_step(struct bare *bare, size_t pos, int32_t *ids, struct ash_err
     int rc;
 
     for (size_t r = 0; r < bare->rows; r++) {
-        docs[r] = (struct ash_doc){.row = r,
-                                   .count = 1,
-                                   .pos = pos,
-                                   .pages = bare->tables[r].pages,
-                                   .page_count = bare->tables[r].count};
+        docs[r] = (struct ash_doc){
+            .row = r, .count = 1, .pos = pos, .pages = bare->tables[r].pages, .page_count = bare->tables[r].count};
         wanted[r] = r;
     }
     rc = ash_pass_infer(bare->pass, &batch, bare->cache, wanted, bare->rows, bare->logits, err);
@@ -422,6 +419,7 @@ int main(int argc, char **argv)
         if (rc < 0) fprintf(stderr, "serve_step: error: %s\n", err.text[0] != '\0' ? err.text : strerror(-rc));
         return rc < 0;
     }
-    fprintf(stderr, "usage: serve_step bare MODEL THREADS ROWS | null SEQUENCES | room TOKENS | trace FILE REQUESTS PAGES\n");
+    fprintf(stderr,
+            "usage: serve_step bare MODEL THREADS ROWS | null SEQUENCES | room TOKENS | trace FILE REQUESTS PAGES\n");
     return 2;
 }

@@ -2,7 +2,8 @@
 # Runs bench/*.sh, each of which appends rows of JSON to $BENCH_ROWS, and prints them as one table; build/bench.json has the same rows.
 # An argument is an extended regular expression on row names (group/row): a group whose file cannot hold a match is not run.
 # Settings: BENCH_ROUNDS (measurements per figure; the median counts), BENCH_LONG=1 (larger shapes too),
-# BENCH_LLAMA=/path/to/llama-bench (a native build of llama.cpp, in addition to npm's).
+# BENCH_LLAMA=/path/to/llama-bench (a native build of llama.cpp, in addition to npm's), BENCH_LLAMA_SERVER=/path/to/llama-server
+# (the peer of rows about a server as its clients see it), BENCH_TRACE=/path/to/trace.jsonl (for serve/prefix-trace).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 pattern=${1:-}

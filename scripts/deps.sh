@@ -21,7 +21,8 @@ if [ "$purpose" = test ]; then
     modules+=(cmocka)
     packages+=(libcmocka-dev)
     extra_packages+=(iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge clang-16 libclang-rt-16-dev
-                     cppcheck pmccabe prometheus prometheus-node-exporter prometheus-alertmanager openssl radosgw ceph-mon ceph-osd ceph-common awscli rclone)
+                     cppcheck pmccabe prometheus prometheus-node-exporter prometheus-alertmanager openssl
+                     radosgw ceph-mon ceph-osd ceph-common awscli rclone bindfs fuse3)
 fi
 
 missing=()

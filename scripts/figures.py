@@ -201,10 +201,32 @@ def floors(folder):
     figure.write(folder / "floors.svg")
 
 
+def storage_tiers(folder):
+    figure = Figure(700, 330, "Commands, the namespace of this machine, and the tiers")
+    figure.box(60, 10, 580, 34, "work", "train · data tokenize · generate, serve, eval · model convert · store")
+    figure.box(60, 76, 580, 104, "none")
+    figure.text(70, 94, "namespace: one local folder per bucket", "bold")
+    for x, name, what in ((76, "ranges", "files and their hashes"), (268, "journal", "what waits, pins"), (460, "exports", "in the background")):
+        figure.box(x, 106, 164, 44, "own")
+        figure.text(x + 82, 125, name, "mid bold")
+        figure.text(x + 82, 141, what, "mid small")
+    figure.text(350, 170, "local → exported → released → exported; remote until somebody asks", "mid small quiet")
+    figure.box(60, 212, 580, 30, "back", "tier: stat, list, read ranges, stream, write whole or not at all, remove, sweep")
+    for i, (name, what) in enumerate((("dir", "a folder"), ("stripe", "several folders"), ("shared", "Lustre, FSx, NFS"), ("s3", "any S3 server"))):
+        figure.box(60 + 148 * i, 272, 136, 44, "part")
+        figure.text(128 + 148 * i, 291, name, "mid bold")
+        figure.text(128 + 148 * i, 307, what, "mid small")
+        figure.line([(128 + 148 * i, 242), (128 + 148 * i, 270)], True)
+    figure.line([(350, 44), (350, 74)], True)
+    figure.line([(350, 180), (350, 210)], True)
+    figure.line([(650, 27), (672, 27), (672, 227), (642, 227)], True)
+    figure.write(folder / "storage-tiers.svg")
+
+
 def main():
     folder = pathlib.Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for draw in (axes, pipeline, grain, floors):
+    for draw in (axes, pipeline, grain, floors, storage_tiers):
         draw(folder)
 
 

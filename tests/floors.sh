@@ -18,7 +18,7 @@ find . -name '*.[ch]' -o -name '*.cu' | sed 's|^\./||' | sort | xargs awk '
         may["plan"] = "base infra model"
         may["orchestrate"] = "base infra http"
         may["observe"] = "base infra http"
-        may["post"] = may["serve"] " serve"
+        may["post"] = may["serve"] " train serve"
         may["cmd"] = may["post"] " post plan orchestrate"
         # rooms that keep to less than their floor may
         room["serve/grammar"] = "base text serve/grammar"

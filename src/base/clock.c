@@ -45,7 +45,7 @@ const char *ash_clock_format(double seconds, char *buf, size_t buf_bytes)
     return buf;
 }
 
-/* ---- reading durations -------------------------------------------------------------------------------------------- */
+/* ---- reading durations ------------------------------------------------------------------------------------------- */
 
 #define DIGITS_MAX 12
 

@@ -22,8 +22,8 @@ struct ash_metric {
     const char *labels;   /* path="shm"; NULL: none. Instruments of one name share help and type */
     const double *bounds; /* histogram: ascending upper bounds, bound_count of them */
     int bound_count;
-    /* The words that are bumped: [0] a double's bits, of a histogram the sum's, [1 + i] the count of bucket i. NULL before
-     * the first bump, then `own` or words of the process's page (metrics_page.h). */
+    /* The words that are bumped: [0] a double's bits, of a histogram the sum's, [1 + i] the count of bucket i. NULL
+     * before the first bump, then `own` or words of the process's page (metrics_page.h). */
     _Atomic(_Atomic uint64_t *) words;
     _Atomic uint64_t own[ASH_METRIC_BUCKETS_MAX + 2];
 };

@@ -10,8 +10,9 @@
 #include "ashlar/err.h"
 #include "base/metrics.h"
 
-#define ASH_METRICS_PAGE_DIR "/dev/shm/ashlar"   /* where processes publish unless they are told otherwise */
-#define ASH_METRICS_PAGE_SUFFIX ".metrics"       /* of their files */
+#define ASH_METRICS_PAGE_DIR "/dev/shm/ashlar" /* where processes publish unless they are told otherwise */
+#define ASH_METRICS_PAGE_KIND "metrics"        /* the end of their files' names */
+#define ASH_METRICS_PAGE_SUFFIX "." ASH_METRICS_PAGE_KIND
 #define ASH_METRICS_PAGE_BYTES ((size_t)1 << 20) /* of a page; memory is taken as instruments come */
 #define ASH_METRICS_PAGE_LABELS_BYTES 512
 

@@ -2,6 +2,7 @@
  * stores the number last. */
 #include "base/ring_file.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,6 +21,7 @@
 
 #define MAGIC "ashring1"
 #define NAME_TRIES 100
+#define SWEEP_AGE_S 3600.0
 #define NS_PER_S 1e9
 
 struct ring_head {
@@ -136,6 +138,39 @@ void ash_ring_set(struct ash_ring_file *ring, uint64_t number, size_t offset, ui
     ash_assert(offset >= 8 && offset % 8 == 0 && offset < ring->head->record_bytes);
     if (atomic_load_explicit(place, memory_order_relaxed) == number)
         atomic_store_explicit(&place[offset / 8], value, memory_order_relaxed);
+}
+
+/* A file of a process that is gone is marked by its mode, at a time that its times keep. */
+static void sweep_file(int dir_fd, const char *name)
+{
+    int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    struct stat facts;
+
+    if (fd < 0) return;
+    if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode) && facts.st_uid == geteuid() &&
+        flock(fd, LOCK_EX | LOCK_NB) == 0) {
+        if ((facts.st_mode & S_IWUSR) != 0) {
+            if (fchmod(fd, 0444) == 0) futimens(fd, NULL);
+        } else if (ash_clock_wall_s() - (double)facts.st_mtim.tv_sec > SWEEP_AGE_S) {
+            unlinkat(dir_fd, name, 0);
+        }
+    }
+    close(fd);
+}
+
+void ash_ring_sweep(const char *dir, const char *const *kinds)
+{
+    DIR *folder = opendir(dir);
+    struct dirent *entry;
+
+    if (folder == NULL) return;
+    while ((entry = readdir(folder)) != NULL) {
+        const char *dot = strrchr(entry->d_name, '.');
+
+        for (size_t i = 0; dot != NULL && kinds[i] != NULL; i++)
+            if (strcmp(dot + 1, kinds[i]) == 0) sweep_file(dirfd(folder), entry->d_name);
+    }
+    closedir(folder);
 }
 
 /* ---- readers ----------------------------------------------------------------------------------------------------- */

@@ -31,6 +31,10 @@ uint64_t ash_ring_add(struct ash_ring_file *ring, const void *record);
 /* Set a word of a record that was added, where it has not been overwritten since. offset: bytes, a multiple of 8. */
 void ash_ring_set(struct ash_ring_file *ring, uint64_t number, size_t offset, uint64_t value);
 
+/* Remove what killed processes left in dir, an hour after they were first seen dead: until then somebody may ask what
+ * happened. Files whose names do not end in one of the NULL-terminated kinds, and those of others, stay. */
+void ash_ring_sweep(const char *dir, const char *const *kinds);
+
 /* What a reader gets: a copy. */
 struct ash_ring_view {
     char kind[ASH_RING_KIND_BYTES], labels[ASH_RING_LABELS_BYTES];

@@ -19,7 +19,7 @@
 #include "observe/agent/agent.h"
 #include "orchestrate/node_action.h"
 
-enum act { ACT_NONE, ACT_DRY, ACT_DRAIN, ACT_FULL };
+enum act_mode { ACT_NONE, ACT_DRY, ACT_DRAIN, ACT_FULL };
 
 struct flags {
     const char *address, *root, *pages, *log, *state, *node, *nvml, *gpu_jobs, *machine, *command, *admin_token;
@@ -130,15 +130,15 @@ static const struct ash_opt_table agent_table = {"", "flags", agent_opts, ASH_CO
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar agent [flags]",
     .about =
-        "Watches one node: processors, memory, disks, mounts, network, InfiniBand and EFA, Lustre, NVMe, GPUs, jobs, the\n"
-        "kernel log, and every rank of Ashlar that runs there. Serves all of it to Prometheus under the names of\n"
+        "Watches one node: processors, memory, disks, mounts, network, InfiniBand and EFA, Lustre, NVMe, GPUs, jobs,\n"
+        "the kernel log, and every rank of Ashlar that runs there. Serves all of it to Prometheus under the names of\n"
         "node_exporter, DCGM and AWS's EFA exporter, keeps one verdict with its evidence, and can drain the node.",
     .examples = "  ashlar agent\n"
                 "  ashlar agent --machine p5.48xlarge --act drain --scheduler slurm --address 0.0.0.0 --token $TOKEN\n"
                 "  ashlar agent --act dry-run --scheduler kubernetes --root /host",
 };
 
-/* ---- acting -------------------------------------------------------------------------------------------------------- */
+/* ---- acting ------------------------------------------------------------------------------------------------------ */
 
 struct actor {
     const struct flags *flags;
@@ -183,7 +183,7 @@ static void act(void *ctx, const struct ash_node_state *state, const struct ash_
         actor->is_out = fate != ASH_FATE_KEEP;
 }
 
-/* ---- the daemon ---------------------------------------------------------------------------------------------------- */
+/* ---- the daemon -------------------------------------------------------------------------------------------------- */
 
 /* GPUs of the machine that --machine names. */
 static int find_gpus(const struct flags *flags, int64_t *gpus_out, struct ash_err *err)

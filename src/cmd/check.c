@@ -6,7 +6,7 @@
 
 #include "base/assert.h"
 #include "infra/catalog.h"
-#include "observe/check.h"
+#include "observe/check/check.h"
 
 struct flags {
     bool deep, json;
@@ -66,9 +66,9 @@ static const struct ash_opt_table check_table = {"", "flags", check_opts, ASH_CO
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar check node [flags]",
     .about =
-        "Looks at this node: GPUs, driver, limits, clock, mounts and the kernel log, in two seconds at most; with --deep\n"
-        "also whether every core computes the known bits and memory gives back what was written. Exit code 0: fit for\n"
-        "work; 1: not. Good as a prolog of a scheduler and before a job.",
+        "Looks at this node: GPUs, driver, limits, clock, mounts and the kernel log, in two seconds at most; with\n"
+        "--deep also whether every core computes the known bits and memory gives back what was written. Exit code 0: fit\n"
+        "for work; 1: not. Good as a prolog of a scheduler and before a job.",
     .examples = "  ashlar check node\n"
                 "  ashlar check node --machine p5.48xlarge --json\n"
                 "  ashlar check node --deep --seconds 30",

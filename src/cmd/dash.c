@@ -50,8 +50,9 @@ static const struct ash_opt_table dash_table = {"", "flags", dash_opts, ASH_COUN
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar dash [RUN ...] [--agents HOST:PORT,...] [flags]",
     .about =
-        "Serves one page: runs (loss, validation, tokens/s, where time goes), ranks by steps, nodes by verdict with their\n"
-        "findings. It follows as things change, and needs nothing from elsewhere. Agents serve the same page of their node.",
+        "Serves one page: runs (loss, validation, tokens/s, where time goes), ranks by steps, nodes by verdict with\n"
+        "their findings. It follows as things change, and needs nothing from elsewhere. Agents serve the same page\n"
+        "of their node.",
     .examples = "  ashlar dash runs/quickstart\n"
                 "  ashlar dash runs/big --agents node1:9470,node2:9470 --token $TOKEN",
 };

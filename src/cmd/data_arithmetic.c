@@ -21,6 +21,7 @@ struct settings {
     const char *out;
     int64_t count, shard_tokens;
     bool overwrite;
+    double mistakes;
     struct ash_arithmetic_opts problems;
 };
 
@@ -28,6 +29,8 @@ static const struct ash_opt opts_list[] = {
     {"out", ASH_OPT_STRING, offsetof(struct settings, out), NULL, "folder for the shards", 0, 0, NULL},
     {"count", ASH_OPT_INT, offsetof(struct settings, count), "100k", "number of problems", 1, 1e12, NULL},
     {"shard_tokens", ASH_OPT_INT, offsetof(struct settings, shard_tokens), "100m", "tokens per shard", 1, 1e12, NULL},
+    {"mistakes", ASH_OPT_DOUBLE, offsetof(struct settings, mistakes), "0",
+     "share of the problems that have a wrong answer: something to unlearn (ashlar rl)", 0, 1, NULL},
     {"overwrite", ASH_OPT_BOOL, offsetof(struct settings, overwrite), "false", "replace the data that is in the folder",
      0, 0, NULL},
 };
@@ -45,6 +48,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
         return ash_cmd_misuse("data arithmetic", "--out is missing: name a folder for the shards");
     if (ash_arithmetic_init(&arithmetic, &settings->problems, &err) < 0)
         return ash_cmd_misuse("data arithmetic", "%s", err.text);
+    arithmetic.mistakes = settings->mistakes;
     rc = ash_arithmetic_write(&arithmetic, settings->out, (uint64_t)settings->count, (size_t)settings->shard_tokens,
                               settings->overwrite, &err);
     if (rc < 0) return ash_cmd_fail(&err);

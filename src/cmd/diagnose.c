@@ -12,13 +12,11 @@
 #include "base/file.h"
 #include "base/str.h"
 #include "cmd/diagnose_live.h"
+#include "cmd/diagnose_show.h"
 #include "observe/health/diagnose.h"
 
 #define FILES_MAX 65536
-#define FINDINGS_SHOWN 30
 #define PATH_BYTES 4096
-#define LINE_COLUMNS 110
-#define INDENT_COLUMNS 11
 #define LOG_MAX_BYTES ((size_t)1 << 30)
 
 struct flags {
@@ -266,180 +264,7 @@ static void list_fini(struct file_list *list)
     list->count = 0;
 }
 
-/* ---- people ------------------------------------------------------------------------------------------------------ */
-
-/* How many findings of which severity: "2 broken, 1 slow". */
-static size_t count_findings(const struct ash_diagnose *diagnose, enum ash_severity severity)
-{
-    size_t count = 0;
-
-    for (size_t i = 0; i < ash_diagnose_finding_count(diagnose); i++)
-        count += ash_diagnose_finding(diagnose, i)->severity == severity;
-    return count;
-}
-
-/* One line: the first abnormal layer, and what is worse further up. */
-static void write_verdict(const struct ash_diagnose *diagnose, char *text, size_t text_bytes)
-{
-    const struct ash_finding *first = ash_diagnose_first(diagnose), *worst;
-    int used;
-
-    if (first == NULL) {
-        snprintf(text, text_bytes, "nothing abnormal in what could be judged (nodes: %zu, series: %zu)",
-                 ash_diagnose_nodes(diagnose), ash_diagnose_series(diagnose));
-        return;
-    }
-    used = snprintf(text, text_bytes, "%s is the first abnormal layer: %s, %s: %s (normal: %s): %s",
-                    ash_health_layer_name(first->layer), first->where, first->metric, first->value, first->normal,
-                    first->means);
-    worst = ash_diagnose_finding(diagnose, 0);
-    if (worst->severity > first->severity && used > 0 && (size_t)used < text_bytes)
-        snprintf(text + used, text_bytes - (size_t)used, "; worse, in %s: %s: %s", ash_health_layer_name(worst->layer),
-                 worst->where, worst->means);
-}
-
-static void print_findings(const struct ash_diagnose *diagnose)
-{
-    size_t count = ash_diagnose_finding_count(diagnose);
-
-    if (count == 0) return;
-    printf("\nfindings: %zu broken, %zu slow, %zu to watch\n", count_findings(diagnose, ASH_BROKEN),
-           count_findings(diagnose, ASH_SLOW), count_findings(diagnose, ASH_WATCH));
-    for (size_t i = 0; i < count && i < FINDINGS_SHOWN; i++) {
-        const struct ash_finding *finding = ash_diagnose_finding(diagnose, i);
-
-        printf("  %-6s %-8s %-24s %s: %s\n", ash_severity_name(finding->severity),
-               ash_health_layer_name(finding->layer), finding->where, finding->metric, finding->value);
-        printf("  %-15s normal: %s. %s. Do: %s. [%s]\n", "", finding->normal, finding->means, finding->action,
-               finding->source);
-    }
-    if (count > FINDINGS_SHOWN) printf("  ... and %zu more (--json has all)\n", count - FINDINGS_SHOWN);
-}
-
-/* A list that continues on the next line when one is full. */
-struct wrapped {
-    size_t column, count;
-};
-
-static void print_item(struct wrapped *line, const char *text)
-{
-    if (line->count > 0 && line->column + strlen(text) + 2 > LINE_COLUMNS) {
-        printf(",\n%*s", INDENT_COLUMNS, "");
-        line->column = INDENT_COLUMNS;
-    } else if (line->count > 0) {
-        printf(", ");
-        line->column += 2;
-    }
-    line->column += (size_t)printf("%s", text);
-    line->count++;
-}
-
-/* A check as people name it: "GPUs seen", or its metric. */
-static const char *check_name(const struct ash_check *check)
-{
-    if (check->rule->kind != ASH_RULE_COUNT) return check->rule->metric;
-    return check->rule->layer == ASH_HEALTH_GPU ? "GPUs seen" : "network devices seen";
-}
-
-/* By layer: its normal checks. */
-static void print_ruled_out(const struct ash_diagnose *diagnose)
-{
-    char text[160];
-
-    printf("\nruled out (series looked at)\n");
-    for (int layer = 0; layer < ASH_HEALTH_COUNT; layer++) {
-        struct wrapped line = {0};
-
-        for (size_t i = 0; i < ash_diagnose_check_count(diagnose); i++) {
-            const struct ash_check *check = ash_diagnose_check(diagnose, i);
-
-            if ((int)check->rule->layer != layer || check->state != ASH_CHECK_NORMAL) continue;
-            if (line.count == 0)
-                line.column = (size_t)printf("  %-8s ", ash_health_layer_name((enum ash_health_layer)layer));
-            snprintf(text, sizeof(text), "%s (%zu)", check_name(check), check->series);
-            print_item(&line, text);
-        }
-        if (line.count > 0) printf("\n");
-    }
-    if (ash_diagnose_log_lines(diagnose) > 0)
-        printf("  %-8s every other trace in logs (lines: %zu, of which %zu show that EFA or IB is used)\n", "software",
-               ash_diagnose_log_lines(diagnose), ash_diagnose_log_good(diagnose));
-}
-
-/* By reason. */
-static void print_not_judged(const struct ash_diagnose *diagnose)
-{
-    printf("\nnot judged\n");
-    if (ash_diagnose_nodes(diagnose) == 0) printf("  every counter of a node: needs scrapes (node1.prom ...)\n");
-    for (int state = ASH_CHECK_ABSENT; state <= ASH_CHECK_UNPAIRED && ash_diagnose_nodes(diagnose) > 0; state++) {
-        struct wrapped line = {0};
-
-        for (size_t i = 0; i < ash_diagnose_check_count(diagnose); i++) {
-            const struct ash_check *check = ash_diagnose_check(diagnose, i);
-
-            if ((int)check->state != state) continue;
-            if (line.count == 0)
-                line.column = (size_t)printf("  %s: ", ash_check_state_text((enum ash_check_state)state));
-            print_item(&line, check_name(check));
-        }
-        if (line.count > 0) printf("\n");
-    }
-    if (ash_diagnose_log_lines(diagnose) == 0)
-        printf(
-            "  needs a log (--log): fabric manager (CUDA error 802), NCCL's transport, libraries of another version\n");
-    if (ash_diagnose_skipped(diagnose) > 0)
-        printf("  %zu lines of the files are no samples\n", ash_diagnose_skipped(diagnose));
-}
-
-/* ---- programs ---------------------------------------------------------------------------------------------------- */
-
-static json_t *encode_finding(const struct ash_finding *finding)
-{
-    return json_pack("{s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s, s:s}", "layer", ash_health_layer_name(finding->layer),
-                     "severity", ash_severity_name(finding->severity), "where", finding->where, "metric",
-                     finding->metric, "value", finding->value, "normal", finding->normal, "means", finding->means,
-                     "action", finding->action, "source", finding->source);
-}
-
-static json_t *encode_check(const struct ash_check *check)
-{
-    const struct ash_rule *rule = check->rule;
-
-    return json_pack("{s:s, s:s, s:s, s:s, s:I}", "layer", ash_health_layer_name(rule->layer), "metric", rule->metric,
-                     "normal", rule->normal, "state", ash_check_state_text(check->state), "series",
-                     (json_int_t)check->series);
-}
-
-static json_t *encode(const struct ash_diagnose *diagnose, const char *verdict)
-{
-    const struct ash_finding *first = ash_diagnose_first(diagnose);
-    json_t *findings = json_array(), *checks = json_array();
-
-    for (size_t i = 0; i < ash_diagnose_finding_count(diagnose); i++)
-        json_array_append_new(findings, encode_finding(ash_diagnose_finding(diagnose, i)));
-    for (size_t i = 0; i < ash_diagnose_check_count(diagnose); i++)
-        json_array_append_new(checks, encode_check(ash_diagnose_check(diagnose, i)));
-    return json_pack("{s:s, s:b, s:s?, s:I, s:I, s:I, s:I, s:o, s:o}", "verdict", verdict, "healthy", first == NULL,
-                     "first_layer", first == NULL ? NULL : ash_health_layer_name(first->layer), "nodes",
-                     (json_int_t)ash_diagnose_nodes(diagnose), "series", (json_int_t)ash_diagnose_series(diagnose),
-                     "unreadable_lines", (json_int_t)ash_diagnose_skipped(diagnose), "log_lines",
-                     (json_int_t)ash_diagnose_log_lines(diagnose), "findings", findings, "checks", checks);
-}
-
 /* ---- the command ------------------------------------------------------------------------------------------------- */
-
-static int print_answer(const struct ash_diagnose *diagnose, bool json, struct ash_err *err)
-{
-    char verdict[1024];
-
-    write_verdict(diagnose, verdict, sizeof(verdict));
-    if (json) return ash_cmd_print_json(encode(diagnose, verdict), err);
-    printf("%s\n", verdict);
-    print_findings(diagnose);
-    print_ruled_out(diagnose);
-    print_not_judged(diagnose);
-    return 0;
-}
 
 static int respond(const struct flags *flags, const char *const *words, size_t count)
 {
@@ -457,7 +282,7 @@ static int respond(const struct flags *flags, const char *const *words, size_t c
     if (rc == 0) rc = ash_diagnose_open(&diagnose, &err);
     if (rc == 0) rc = read_all(diagnose, flags, &files, &err);
     if (rc == 0) rc = ash_diagnose_run(diagnose, flags->seconds, &err);
-    if (rc == 0) rc = print_answer(diagnose, flags->json, &err);
+    if (rc == 0) rc = ash_diagnose_show(diagnose, flags->json, &err);
     ash_diagnose_close(diagnose);
     list_fini(&files);
     return rc < 0 ? ash_cmd_fail(&err) : 0;

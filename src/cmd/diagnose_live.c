@@ -25,7 +25,7 @@ bool ash_diagnose_live_is_given(const struct ash_diagnose_live *live)
     return live->agents.count > 0 || live->ranks.count > 0 || live->prometheus != NULL;
 }
 
-/* ---- stragglers ---------------------------------------------------------------------------------------------------- */
+/* ---- stragglers -------------------------------------------------------------------------------------------------- */
 
 /* Steps of ranks that are gathered from several places. */
 struct table {
@@ -147,7 +147,7 @@ static int add_ranks(const char *dir, struct ash_diagnose *diagnose, struct ash_
     return rc == -ENOMEM ? ash_err_set(err, rc, "no memory for the ranks of '%s'", dir) : rc;
 }
 
-/* ---- agents -------------------------------------------------------------------------------------------------------- */
+/* ---- agents ------------------------------------------------------------------------------------------------------ */
 
 static void name_node(const char *address, char *buf, size_t buf_bytes)
 {
@@ -317,7 +317,7 @@ static int add_agents(const struct ash_diagnose_live *live, struct ash_diagnose 
     return rc;
 }
 
-/* ---- Prometheus ---------------------------------------------------------------------------------------------------- */
+/* ---- Prometheus -------------------------------------------------------------------------------------------------- */
 
 static void add_series(const json_t *metric, const char *value, struct ash_str *text)
 {

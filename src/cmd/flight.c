@@ -40,7 +40,7 @@ static const struct ash_opt_table flight_table = {"", "flags", flight_opts, ASH_
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar flight [DIR] [flags]",
     .about =
-        "Every rank keeps its last 4,096 collective calls in a mapped file of its --pages folder (default " ASH_METRICS_PAGE_DIR
+        "Every rank keeps its last 4,096 collective calls in a mapped file of --pages (default " ASH_METRICS_PAGE_DIR
         ").\n"
         "The files outlive ranks that were killed. This compares them: the first call that differs, which ranks\n"
         "have not come to a call that others wait in, and for how long. For several nodes, copy their files together.",
@@ -49,7 +49,7 @@ static const struct ash_cmd_usage usage = {
                 "  ashlar flight collected/ --torch torch-format/",
 };
 
-/* ---- words --------------------------------------------------------------------------------------------------------- */
+/* ---- words ------------------------------------------------------------------------------------------------------- */
 
 static const char *describe(const struct ash_flight_call *call, char *buf, size_t buf_bytes)
 {
@@ -139,7 +139,7 @@ static void print_report(const struct ash_flight_set *set, const struct ash_flig
     if (report->count == 0) printf("all ranks made the same calls, and none waits\n");
 }
 
-/* ---- programs ------------------------------------------------------------------------------------------------------ */
+/* ---- programs ---------------------------------------------------------------------------------------------------- */
 
 static json_t *finding_json(const struct ash_flight_finding *finding)
 {

@@ -33,7 +33,7 @@ static const struct ash_opt_table plain_table = {"", "flags", plain_opts, ASH_CO
 static const struct ash_opt_table ls_table = {"", "flags", ls_opts, ASH_COUNT(ls_opts)};
 static const struct ash_opt_table log_table = {"", "flags", log_opts, ASH_COUNT(log_opts)};
 
-/* ---- ls ------------------------------------------------------------------------------------------------------------ */
+/* ---- ls ---------------------------------------------------------------------------------------------------------- */
 
 static json_t *entry_json(const struct ash_jobs_entry *entry)
 {
@@ -91,7 +91,7 @@ static int respond_ls(const void *flags_in, const struct ash_opts *opts, const c
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }
 
-/* ---- one job ------------------------------------------------------------------------------------------------------- */
+/* ---- one job ----------------------------------------------------------------------------------------------------- */
 
 static int print_text(int (*ask)(const char *, struct ash_str *, struct ash_err *), const char *id)
 {
@@ -210,7 +210,7 @@ static int respond_log(const void *flags_in, const struct ash_opts *opts, const 
     return rc < 0 ? ash_cmd_fail(&err) : rc;
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 #define JOBS_COMMAND(VERB, SUMMARY, SYNOPSIS, ABOUT, TABLE, WORD, MISSING)                                             \
     static int run_##VERB(int argc, char **argv)                                                                       \

@@ -6,7 +6,8 @@
 
 static const struct ash_cmd info = {"info", "what a model folder or GGUF file holds", ash_model_info};
 static const struct ash_cmd convert = {"convert", "write a model in another precision", ash_model_convert};
-static const struct ash_cmd *const commands[] = {&info, &convert};
+static const struct ash_cmd merge = {"merge", "add adapters to the weights of their base", ash_model_merge};
+static const struct ash_cmd *const commands[] = {&info, &convert, &merge};
 
 static int run(int argc, char **argv)
 {

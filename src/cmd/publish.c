@@ -8,6 +8,8 @@
 #include "base/log.h"
 #include "base/metrics_page.h"
 #include "base/opts.h"
+#include "base/ring_file.h"
+#include "base/step_ring.h"
 #include "base/str.h"
 
 /* The number that people know the job by: the scheduler's, or ours. */
@@ -38,9 +40,11 @@ const char *ash_publish_labels(const struct ash_launch_env *env, const char *run
 
 void ash_publish_start(const char *dir, const char *labels)
 {
+    static const char *const kinds[] = {ASH_METRICS_PAGE_KIND, ASH_FLIGHT_KIND, ASH_STEP_RING_KIND, NULL};
     struct ash_err err = {0};
 
     if (dir == NULL || dir[0] == '\0') return;
+    ash_ring_sweep(dir, kinds);
     if (ash_metrics_page_publish(dir, labels, &err) < 0 || ash_flight_start(dir, labels, &err) < 0)
         ash_log(ASH_LOG_WARN, "%s; nobody can see this process", err.text);
 }

@@ -90,43 +90,65 @@ static int check_training(const struct request *request, const char *job_file, s
     return rc;
 }
 
+/* Paths as nodes see them: absolute. */
+struct places {
+    char file[PATH_MAX], out[PATH_MAX], program[PATH_MAX];
+};
+
+static int find_places(const struct request *request, const char *job_file, struct places *places, struct ash_err *err)
+{
+    const char *out = request->spec.out;
+    char here[PATH_MAX];
+    bool is_absolute = out != NULL && (out[0] == '/' || strstr(out, "://") != NULL);
+    int used;
+
+    memset(places->program, 0, sizeof(places->program));
+    if (realpath(job_file, places->file) == NULL || getcwd(here, sizeof(here)) == NULL ||
+        readlink("/proc/self/exe", places->program, sizeof(places->program) - 1) < 0)
+        return ash_err_set(err, -errno, "%s: %s", job_file, strerror(errno));
+    used = out == NULL ? snprintf(places->out, sizeof(places->out), "%s/runs/%s", here, request->spec.name)
+                       : snprintf(places->out, sizeof(places->out), "%s%s%s", is_absolute ? "" : here,
+                                  is_absolute ? "" : "/", out);
+    if (used < 0 || (size_t)used >= sizeof(places->out))
+        return ash_err_set(err, -ENAMETOOLONG, "job.out: the path is too long");
+    return 0;
+}
+
+static int print_submission(const struct ash_jobs_ops *ops, const struct ash_submission *submission,
+                            struct ash_err *err)
+{
+    struct ash_str text = {0};
+    int rc = ops->print(submission, &text, err);
+
+    if (rc == 0) fputs(text.data, stdout);
+    ash_str_fini(&text);
+    return rc;
+}
+
 static int submit(const struct request *request, const char *job_file, struct ash_err *err)
 {
-    char file[PATH_MAX], out[PATH_MAX], here[PATH_MAX], program[PATH_MAX] = "", id[ASH_JOBS_ID_BYTES];
+    const struct submit_flags *flags = &request->flags;
+    char id[ASH_JOBS_ID_BYTES];
     const struct ash_jobs_ops *ops = NULL;
+    struct places places;
     struct ash_submission submission = {.spec = &request->spec,
-                                        .program = request->flags.program != NULL ? request->flags.program : program,
-                                        .job_file = file,
-                                        .out = out,
+                                        .program = flags->program != NULL ? flags->program : places.program,
+                                        .job_file = places.file,
+                                        .out = places.out,
                                         .settings = request->settings,
                                         .setting_count = request->setting_count,
-                                        .kind = request->flags.kind,
-                                        .scheduler = request->flags.scheduler};
-    struct ash_str text = {0};
-    int rc = ash_jobs_choose(request->flags.to, &ops, err);
+                                        .kind = flags->kind,
+                                        .scheduler = flags->scheduler};
+    int rc = ash_jobs_choose(flags->to, &ops, err);
 
+    if (rc == 0) rc = find_places(request, job_file, &places, err);
     if (rc < 0) return rc;
-    if (realpath(job_file, file) == NULL || getcwd(here, sizeof(here)) == NULL ||
-        readlink("/proc/self/exe", program, sizeof(program) - 1) < 0)
-        return ash_err_set(err, -errno, "%s: %s", job_file, strerror(errno));
-    if (request->spec.out == NULL)
-        rc = snprintf(out, sizeof(out), "%s/runs/%s", here, request->spec.name) < (int)sizeof(out) ? 0 : -ENAMETOOLONG;
-    else
-        rc = ash_path_join(out, sizeof(out),
-                           request->spec.out[0] == '/' || strstr(request->spec.out, "://") != NULL ? "" : here,
-                           request->spec.out);
-    if (rc < 0) return ash_err_set(err, rc, "job.out: the path is too long");
-    if (request->flags.dry_run) {
-        rc = ops->print(&submission, &text, err);
-        if (rc == 0) fputs(text.data, stdout);
-        ash_str_fini(&text);
-        return rc;
-    }
+    if (flags->dry_run) return print_submission(ops, &submission, err);
     rc = ops->submit(&submission, id, err);
     if (rc < 0) return rc;
     printf("submitted %s to %s\n", id, ops->name);
     fflush(stdout);
-    return request->flags.wait || request->flags.follow ? ash_cmd_await_job(ops, id, request->flags.follow, err) : 0;
+    return flags->wait || flags->follow ? ash_cmd_await_job(ops, id, flags->follow, err) : 0;
 }
 
 static int run_submit(int argc, char **argv)

@@ -14,7 +14,7 @@
 #define RANKS_MAX 65536
 #define WAIT_LEAST_S 1.0
 
-/* ---- reading ------------------------------------------------------------------------------------------------------- */
+/* ---- reading ----------------------------------------------------------------------------------------------------- */
 
 const struct ash_flight_call *ash_flight_call_at(const struct ash_flight_rank *rank, size_t index)
 {
@@ -130,7 +130,7 @@ void ash_flight_set_fini(struct ash_flight_set *set)
     *set = (struct ash_flight_set){0};
 }
 
-/* ---- comparing ----------------------------------------------------------------------------------------------------- */
+/* ---- comparing --------------------------------------------------------------------------------------------------- */
 
 /* A call and who made it. */
 struct entry {

@@ -1,4 +1,4 @@
-/* rank_steps - the last steps of ranks, from the rings that they leave (base/step_ring.h), and which of them is slow. */
+/* rank_steps - the last steps of ranks, from the rings that they leave (base/step_ring.h). */
 #ifndef ASH_OBSERVE_RANK_STEPS_H
 #define ASH_OBSERVE_RANK_STEPS_H
 

@@ -1,5 +1,5 @@
-/* straggler - which rank is slow, since which step, in which part of its work, and what that costs the job. A rank's own
- * work (waits taken out) is compared with its peers in the same step, and with its own past; a change that stays is
+/* straggler - which rank is slow, since which step, in which part of its work, and what that costs the job. A rank's
+ * own work (waits taken out) is compared with its peers in the same step, and with its own past; a change that stays is
  * found by its cumulative sum, noise is not. */
 #ifndef ASH_OBSERVE_STRAGGLER_H
 #define ASH_OBSERVE_STRAGGLER_H

@@ -26,7 +26,7 @@ struct command {
     const char *words[WORDS_MAX];
 };
 
-/* ---- running ------------------------------------------------------------------------------------------------------- */
+/* ---- running ----------------------------------------------------------------------------------------------------- */
 
 /* Read what a child writes until it ends or the deadline. Returns 0 or -ETIMEDOUT. */
 static int read_output(int fd, uint64_t deadline_ns, struct ash_str *output)
@@ -92,7 +92,7 @@ static int run(const struct command *command, char *const *environment, double s
     return ash_err_set(err, -EIO, "%s failed: %.200s", command->words[0], output->data != NULL ? output->data : "");
 }
 
-/* ---- Slurm --------------------------------------------------------------------------------------------------------- */
+/* ---- Slurm ------------------------------------------------------------------------------------------------------- */
 
 /* HyperPod acts on exactly these words. */
 static const char *slurm_reason(enum ash_node_fate fate)
@@ -146,7 +146,7 @@ static int run_slurm(const struct ash_node_action_opts *opts, const char *node, 
     return rc;
 }
 
-/* ---- Kubernetes ---------------------------------------------------------------------------------------------------- */
+/* ---- Kubernetes -------------------------------------------------------------------------------------------------- */
 
 #define LABEL "sagemaker.amazonaws.com/"
 
@@ -190,7 +190,7 @@ static int run_kubernetes(const struct ash_node_action_opts *opts, const char *n
     return rc;
 }
 
-/* ---- any command --------------------------------------------------------------------------------------------------- */
+/* ---- any command ------------------------------------------------------------------------------------------------- */
 
 static const char *fate_name(enum ash_node_fate fate)
 {
@@ -227,7 +227,7 @@ static int run_command(const struct ash_node_action_opts *opts, const char *node
     return rc;
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
 int ash_node_action_run(const struct ash_node_action_opts *opts, const char *node, enum ash_node_fate fate,
                         const char *reason, struct ash_err *err)

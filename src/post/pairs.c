@@ -46,7 +46,8 @@ static void count_step(struct ash_post *post, uint64_t step)
     post->step_units = 0;
     post->step_targets = 0;
     for (uint64_t slot = 0; slot < slots; slot++) {
-        size_t count = ash_packed_units(post->packed, step, slot, slots, post->units, ash_packed_units_max(post->packed));
+        size_t count =
+            ash_packed_units(post->packed, step, slot, slots, post->units, ash_packed_units_max(post->packed));
 
         post->step_units += count;
         for (size_t u = 0; u < count; u++)
@@ -111,7 +112,8 @@ static int open_reference(struct ash_post *post, struct ash_err *err)
 
     if (!ash_pair_loss_has_reference(job->dpo.loss)) return 0;
     if (dir == NULL)
-        return ash_err_set(err, -EINVAL, "which reference? give model.from, or dpo.reference (dpo.loss=orpo and simpo need none)");
+        return ash_err_set(err, -EINVAL,
+                           "which reference? give model.from, or dpo.reference (dpo.loss=orpo and simpo need none)");
     post->reference = calloc(ash_examples_count(post->train), sizeof(*post->reference));
     if (post->reference == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the reference");
     rc = ash_reference_logps(job, dir, post->train, post->packed, job->data.train, post->group, post->reference,
@@ -142,7 +144,7 @@ static int read_scores(const void *ctx, uint64_t step, uint64_t slot, uint64_t s
                        struct ash_sample *sample, struct ash_err *err)
 {
     struct ash_post *post = (struct ash_post *)(uintptr_t)ctx;
-    struct ash_source inner = ash_packed_source(post->packed);
+    struct ash_train_source inner = ash_packed_source(post->packed);
     int rc = inner.ops->read(inner.ctx, step, slot, slots_per_step, sample, err);
     size_t count;
 
@@ -163,8 +165,8 @@ static uint64_t count_scores(const void *ctx, uint64_t step, uint64_t slot, uint
 {
     struct ash_post *post = (struct ash_post *)(uintptr_t)ctx;
 
-    return 2 * ash_packed_units(post->packed, step, slot, slots_per_step, post->units,
-                                ash_packed_units_max(post->packed));
+    return 2 *
+           ash_packed_units(post->packed, step, slot, slots_per_step, post->units, ash_packed_units_max(post->packed));
 }
 
 static const struct ash_source_ops score_ops = {.read = read_scores, .count = count_scores};
@@ -197,8 +199,7 @@ int ash_post_open_reward(struct ash_post *post, struct ash_err *err)
 {
     int rc;
 
-    if (post->job->model.from == NULL)
-        return ash_err_set(err, -EINVAL, "a reward model of what? give model.from");
+    if (post->job->model.from == NULL) return ash_err_set(err, -EINVAL, "a reward model of what? give model.from");
     rc = ash_post_open_examples(post, ASH_EXAMPLES_PAIRS, err);
     if (rc == 0) rc = open_counts(post, err);
     if (rc < 0) return rc;

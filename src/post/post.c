@@ -28,6 +28,9 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
 
     if (lora->rank == 0 && lora->adapter == NULL) return 0;
     if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "lora: adapters of what? give model.from");
+    if (job->mesh.tp > 1 || job->mesh.cp > 1 || job->mesh.ep > 1 || job->mesh.pp > 1)
+        return ash_err_set(err, -ENOTSUP,
+                           "lora: adapters are trained with mesh.dp and mesh.fsdp: set tp, cp, pp and ep to 1");
     if (lora->dropout > 0) return ash_err_set(err, -ENOTSUP, "lora.dropout is not supported: set it to 0");
     rc = lora->adapter != NULL ? ash_lora_load(lora->adapter, job->model.from, &post->lora, err)
                                : ash_lora_open(&opts, &post->lora, err);
@@ -35,6 +38,17 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
     post->parts.lora = post->lora;
     if (post->screen != NULL)
         fprintf(post->screen, "adapters  of %zu modules of %s\n", post->lora->count, job->model.from);
+    return 0;
+}
+
+static int open_rl(struct ash_post *post, struct ash_err *err)
+{
+    const struct ash_lora *lora = post->parts.lora;
+    int rc = ash_rl_open(post->job, post->group, post->dir, post->screen, &post->rl, err);
+
+    if (rc < 0) return rc;
+    post->parts = ash_rl_parts(post->rl);
+    post->parts.lora = lora;
     return 0;
 }
 
@@ -67,8 +81,9 @@ int ash_post_open(const struct ash_job *job, struct ash_group *group, const char
     case ASH_METHOD_REWARD:
         rc = ash_post_open_reward(post, err);
         break;
-    default:
-        rc = ash_err_set(err, -ENOTSUP, "train.method=%s is not there yet", ash_job_method_names[job->train.method]);
+    case ASH_METHOD_RL:
+        rc = open_rl(post, err);
+        break;
     }
     if (rc < 0) {
         ash_post_close(post);
@@ -88,6 +103,7 @@ void ash_post_close(struct ash_post *post)
     free(post->reference);
     free(post->targets);
     free(post->units);
+    ash_rl_close(post->rl);
     ash_lora_close(post->lora);
     free(post);
 }

@@ -4,17 +4,19 @@
 
 #include "model/lora.h"
 #include "post/post.h"
+#include "post/rl/rl.h"
 #include "train/data/examples.h"
 
 struct ash_post {
     const struct ash_job *job;
     struct ash_group *group;
     const char *dir;
-    FILE *screen; /* NULL: silent; only on the first rank */
-    struct ash_lora *lora; /* NULL: all weights are trained */
+    FILE *screen;              /* NULL: silent; only on the first rank */
+    struct ash_lora *lora;     /* NULL: all weights are trained */
+    struct ash_policy_run *rl; /* NULL: another method */
     struct ash_examples *train, *valid;
     struct ash_packed *packed, *valid_packed;
-    struct ash_source source, valid_source;
+    struct ash_train_source source, valid_source;
     struct ash_objective objective;
     struct ash_trainer_parts parts;
     /* pairs: */

@@ -67,11 +67,10 @@ static double sum_rows(const float *losses, size_t first, size_t count)
 }
 
 /* The examples of one sequence. */
-static int run_sequence(struct frozen *frozen, struct ash_packed *packed, const struct ash_source *source,
+static int run_sequence(struct frozen *frozen, struct ash_packed *packed, const struct ash_train_source *source,
                         uint64_t slot, size_t per_unit, double *logps, struct ash_err *err)
 {
-    struct ash_feed_slice slice = {
-        .source = source, .slots_per_step = source->windows, .first_slot = slot, .count = 1};
+    struct ash_feed_slice slice = {.source = source, .slots_per_step = source->windows, .first_slot = slot, .count = 1};
     size_t count;
     int rc = ash_feed_read(&frozen->feed, &slice, err);
 
@@ -93,11 +92,12 @@ static int run_sequence(struct frozen *frozen, struct ash_packed *packed, const 
 static int compute(const struct ash_job *job, const char *dir, const struct ash_examples *examples,
                    struct ash_packed *packed, struct ash_group *group, double *logps, struct ash_err *err)
 {
-    struct ash_source source = ash_packed_source(packed);
+    struct ash_train_source source = ash_packed_source(packed);
     size_t rank = group != NULL ? ash_group_rank(group) : 0, size = group != NULL ? ash_group_size(group) : 1;
     size_t per_unit = ash_examples_get_kind(examples) == ASH_EXAMPLES_PAIRS ? 2 : 1;
     struct frozen frozen = {0};
-    int rc = open_frozen(&frozen, job, dir, ash_packed_units_max(packed), group != NULL ? ash_group_here(group) : 1, err);
+    int rc =
+        open_frozen(&frozen, job, dir, ash_packed_units_max(packed), group != NULL ? ash_group_here(group) : 1, err);
 
     for (uint64_t slot = rank; rc == 0 && slot < source.windows; slot += size)
         rc = run_sequence(&frozen, packed, &source, slot, per_unit, logps, err);

@@ -173,16 +173,18 @@ fail:
 
 int ash_commit_claim(const char *dir, struct ash_err *err)
 {
-    char mark[PATH_MAX];
+    char mark[PATH_MAX], manifest[PATH_MAX];
     int rc = ash_dir_make(dir, err), fd;
 
     if (rc < 0) return rc;
-    if (ash_path_join(mark, sizeof(mark), dir, ASH_COMMIT_MARK) < 0)
+    if (ash_path_join(mark, sizeof(mark), dir, ASH_COMMIT_MARK) < 0 ||
+        ash_path_join(manifest, sizeof(manifest), dir, ASH_COMMIT_MANIFEST) < 0)
         return ash_io_fail(err, -ENAMETOOLONG, dir, "write to");
     fd = open(mark, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
     if (fd < 0) return ash_io_fail(err, -errno, dir, "write to");
     close(fd);
-    return 0;
+    if (unlink(manifest) == 0) return ash_dir_sync(dir, err); /* what it says is true no longer */
+    return errno == ENOENT ? 0 : ash_io_fail(err, -errno, manifest, "remove");
 }
 
 int ash_commit_seal(const char *dir, const struct ash_commit_sums *known, size_t known_count, json_t *state,
@@ -199,6 +201,19 @@ int ash_commit_seal(const char *dir, const struct ash_commit_sums *known, size_t
     if (rc < 0) return rc;
     unlink(mark); /* it counts for nothing any more */
     return 0;
+}
+
+int ash_commit_adopt(const char *dir, const char *text, size_t size_bytes, struct ash_err *err)
+{
+    char mark[PATH_MAX], path[PATH_MAX];
+    int rc;
+
+    if (ash_path_join(mark, sizeof(mark), dir, ASH_COMMIT_MARK) < 0 ||
+        ash_path_join(path, sizeof(path), dir, ASH_COMMIT_MANIFEST) < 0)
+        return ash_io_fail(err, -ENAMETOOLONG, dir, "write to");
+    rc = ash_file_replace(path, text, size_bytes, err);
+    if (rc == 0) unlink(mark);
+    return rc;
 }
 
 bool ash_commit_is_unfinished(const char *dir)

@@ -44,12 +44,16 @@ void ash_commit_abort(struct ash_commit *commit);
 
 /* ---- in place ---------------------------------------------------------------------------------------------------- */
 
-/* Make dir (and the folders above it) and mark it as unfinished. All who write its files call it, in any order. */
+/* Make dir (and the folders above it) and mark it as unfinished; a manifest that is there goes. All who write its files
+ * call it before they write, in any order. */
 int ash_commit_claim(const char *dir, struct ash_err *err);
 /* All files are written: flush and sum those that are not known, write the manifest with state (an object, borrowed;
  * NULL: empty), and take the mark away. When it returns 0 the folder survives a loss of power. */
 int ash_commit_seal(const char *dir, const struct ash_commit_sums *known, size_t known_count, json_t *state,
                     struct ash_err *err);
+/* The files of a folder are on disk, copied from another whose manifest this text is: write it, and take the mark
+ * away. */
+int ash_commit_adopt(const char *dir, const char *text, size_t size_bytes, struct ash_err *err);
 /* Remove a folder, giving it a hidden name first, so that a removal that is cut short leaves nothing that looks like a
  * save. A missing one is success. */
 int ash_commit_discard(const char *path, struct ash_err *err);
@@ -90,9 +94,10 @@ int ash_commit_latest(const char *parent, const char *prefix, bool deep, struct 
 /* Free what it holds; a zeroed struct is a no-op. */
 void ash_commit_found_fini(struct ash_commit_found *found);
 
-/* Remove all folders parent/<prefix><digits> but the newest `keep` (at least 1) complete ones, and what killed saves
- * left behind. Folders that were never a save (no manifest and no mark), or that cannot be read now, stay; damaged ones stay while there is no
- * complete one. No save below parent may be under way. A missing parent is success. */
+/* Remove all folders parent/<prefix><digits> but the newest `keep` (at least 1) complete ones, and what killed
+ * saves left behind. Folders that were never a save (no manifest and no mark), or that cannot be read now, stay;
+ * damaged ones stay while there is no complete one. No save below parent may be under way. A missing parent is
+ * success. */
 int ash_commit_prune(const char *parent, const char *prefix, size_t keep, struct ash_err *err);
 /* The same of complete folders alone, while another save may be under way. Number `pinned` stays (UINT64_MAX: none). */
 int ash_commit_prune_complete(const char *parent, const char *prefix, size_t keep, uint64_t pinned,

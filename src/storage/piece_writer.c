@@ -1,6 +1,6 @@
-/* piece_writer: a buffer is one piece of a file. What of it was filled is a list of extents. An extent's whole blocks go
- * past the page cache through the queue; its ragged ends, and pieces of many small extents (columns of a matrix), go
- * through the page cache, which joins them with what other processes write next to them. */
+/* piece_writer: a buffer is one piece of a file. What of it was filled is a list of extents. An extent's whole
+ * blocks go past the page cache through the queue; its ragged ends, and pieces of many small extents (columns of a
+ * matrix), go through the page cache, which joins them with what other processes write next to them. */
 #include "storage/piece_writer.h"
 
 #include <errno.h>

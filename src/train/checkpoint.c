@@ -14,6 +14,7 @@
 #include "base/file.h"
 #include "storage/commit.h"
 #include "storage/safetensors.h"
+#include "train/save/place.h"
 #include "train/save/saver.h"
 
 #define PREFIX "step-"
@@ -34,10 +35,7 @@ json_t *ash_checkpoint_encode(const struct ash_state *state, const struct ash_ch
 
 int ash_checkpoint_path(const char *root, uint64_t step, char *buf, size_t buf_bytes)
 {
-    char name[32];
-
-    snprintf(name, sizeof(name), PREFIX "%06" PRIu64, step);
-    return ash_path_join(buf, buf_bytes, root, name);
+    return ash_place_dir(root, step, buf, buf_bytes);
 }
 
 int ash_checkpoint_prune(const char *root, size_t keep, struct ash_err *err)

@@ -17,16 +17,18 @@ struct ash_trainer;
 
 /* What a trainer is put together from, where it is not windows of data.train. All borrowed until close. */
 struct ash_trainer_parts {
-    const struct ash_source *train;        /* NULL: windows of data.train all the same */
+    const struct ash_train_source *train;  /* NULL: windows of data.train all the same */
     bool wants_scores;                     /* train a reward model: a score in the place of the output matrix */
     const struct ash_lora *lora;           /* adapters that are trained instead of the model; NULL: the model */
-    const struct ash_source *valid;        /* NULL: no validation */
+    const struct ash_train_source *valid;  /* NULL: no validation */
     const struct ash_objective *objective; /* NULL: the mean of all losses */
     /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0 or a
      * negative errno that ends the run. */
     int (*prepare)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
     /* Called after each step that was counted, on every rank. NULL: nobody. */
     int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
+    /* Called before the model goes: what was made of it must go first. NULL: nothing. */
+    void (*end)(void *ctx);
     void *ctx;
 };
 

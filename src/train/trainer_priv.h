@@ -43,10 +43,10 @@ struct ash_trainer {
     struct ash_guard_opts guard;
     struct ash_exec exec;
     struct ash_dataset *train_data, *valid_data; /* NULL where parts give the sources */
-    struct ash_source train, valid;              /* valid.ops NULL: none */
+    struct ash_train_source train, valid;        /* valid.ops NULL: none */
     struct ash_trainer_parts parts;
     size_t valid_sequences;
-    struct ash_str from, named;   /* model.from and data.tokenizer on this machine; of remote ones, their cached copies */
+    struct ash_str from, named; /* model.from and data.tokenizer on this machine; of remote ones, their cached copies */
     char tokenizer_dir[PATH_MAX]; /* empty: none */
     size_t tokenizer_vocab;
     struct ash_model_config config; /* source NULL: not known yet */

@@ -499,10 +499,13 @@ int main(void)
         PLACED(an_interrupted_write_may_be_gone_on_with),
         PLACED(bad_keys_are_refused),
     };
-    int failed = cmocka_run_group_tests_name("tier of a folder", tests, NULL, NULL);
+    int failed = 0;
 
+    if (ash_env_get("TIER_TEST_FOLDER") == NULL)
+        failed += cmocka_run_group_tests_name("tier of a folder", tests, NULL, NULL);
     kind = "shared:";
     failed += cmocka_run_group_tests_name("tier of a shared folder", tests, NULL, NULL);
+    if (ash_env_get("TIER_TEST_FOLDER") != NULL) return failed; /* slow, most likely: once */
     kind = "stripe:";
     failed += cmocka_run_group_tests_name("tier of several folders", tests, NULL, NULL);
     failed += cmocka_run_group_tests_name("what only several folders have", striped, NULL, NULL);

@@ -57,12 +57,15 @@ scrape
 grep -q '^ashlar_rank_part_seconds_total{job="[0-9a-f]*",rank="1",run="seen",part="compute"}' "$SCRATCH/metrics" || fail "no parts of rank 1"
 grep -q '^ashlar_collective_seconds_total{.*axis="world"' "$SCRATCH/metrics" || fail "no collectives by axis"
 killed=$(grep '^ashlar_process_up.*rank="1"' "$SCRATCH/metrics" | sed 's/.*pid="\([0-9]*\)".*/\1/')
+kill -STOP "$trainer" # it must not replace the rank meanwhile
 kill -KILL "$killed"
-wait "$trainer"
-trainer=
 killed_is_down() { [ "$(value "pid=\"$killed\"")" = 0 ]; }
 wait_for "the killed rank to be down" killed_is_down
-! grep -q '^ashlar_rank_step{' "$SCRATCH/metrics" || fail "values of a killed rank are served"
+! grep -q '^ashlar_rank_step{.*rank="1"' "$SCRATCH/metrics" || fail "values of a killed rank are served"
+others=$(grep '^ashlar_process_up.*rank="0"' "$SCRATCH/metrics" | sed 's/.*pid="\([0-9]*\)".*/\1/')
+kill -KILL "$trainer" $others
+wait "$trainer" 2> "$SCRATCH/kill"
+trainer=
 stop_agent TERM
 
 # ---- a recorded tree, and eight GPUs ---------------------------------------------------------------------------------

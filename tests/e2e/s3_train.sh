@@ -78,4 +78,93 @@ expect 0 "train from a local model: $(cat err)"
 try "$ASHLAR" train job.yaml --out from_remote model.from=s3://bucket/models/bf16 data.train=s3://bucket/tokens train.valid_every=0 train.steps=3 schedule.warmup=0
 expect 0 "train from a model in a bucket: $(cat err)"
 same "the bits of a model in a bucket" "$(bits_of from_local)" "$(bits_of from_remote)"
+
+# ---- what of a bucket is here --------------------------------------------------------------------------------------------
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_state
+head -c 9000000 /dev/urandom > blob
+leak_free "$ASHLAR" store put blob s3://bucket/states/blob --defer
+expect 0 "put that is deferred"
+grep -q 'durable on this machine .* not yet in s3://bucket/states' out || fail "where it is durable: $(cat out)"
+try "$ASHLAR" store stat s3://bucket/states/blob
+grep -q 'here *local, 9.00 MB' out || fail "stat of a local object: $(cat out err)"
+rclone lsf r:bucket/states | grep -q blob && fail "it is in the bucket already"
+try "$ASHLAR" store release s3://bucket/states/blob
+expect_error 1 "release of a local object" "not exported yet"
+try "$ASHLAR" store status s3://bucket/states/ --json
+grep -q '"not_durable_bytes": 9000000' out || fail "status: $(cat out)"
+leak_free "$ASHLAR" store status s3://bucket/ --export
+expect 0 "export"
+grep -q '^exported  1 objects' out || fail "status after the export: $(cat out)"
+rclone copyto r:bucket/states/blob blob_back && cmp -s blob blob_back || fail "other bytes after the export"
+try "$ASHLAR" store release s3://bucket/states/ --recursive
+same "release" "released 1 objects, 9.00 MB" "$(cat out)"
+try "$ASHLAR" store status s3://bucket/states --recursive
+grep -q '^released *9000000 *0 .*states/blob' out || fail "status of a released object: $(cat out)"
+leak_free "$ASHLAR" store pin s3://bucket/states/blob
+expect 0 "pin"
+try "$ASHLAR" store release s3://bucket/states/blob
+expect_error 1 "release of a pinned object" "pinned"
+cmp -s blob "$(find cache_state -path '*/data/states/blob')" || fail "a pinned object is not here"
+try "$ASHLAR" store pin s3://bucket/states/blob --off
+try "$ASHLAR" store release s3://bucket/states/blob
+expect 0 "release of what is not pinned any more"
+
+# ---- faults --------------------------------------------------------------------------------------------------------------
+direct=$AWS_ENDPOINT_URL
+faults() { # PORT_FILE SEED RATE KINDS
+    helper "port_$1" python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/port_$1" "${s3_endpoint##*:}" "$2" "$3" "$4"
+    export AWS_ENDPOINT_URL=http://127.0.0.1:$port ASHLAR_CACHE_DIR=$SCRATCH/cache_$1
+}
+faults broken 7 0.3 503,500,reset,cut,slow
+train broken "${remote[@]}"
+expect 0 "train through faults"
+same "the bits through faults" "$(bits_of local_full)" "$(bits_of broken)"
+[ "$(wc -l < port_broken.out)" -ge 10 ] || fail "only $(wc -l < port_broken.out) faults were met"
+faults down 8 0 ""
+longer=(train.steps=300 train.valid_every=0 train.hash_every=100)
+train long "${longer[@]}" data.train=tokens
+"$ASHLAR" train job.yaml --out "$SCRATCH/down" "${longer[@]}" data.train=s3://bucket/tokens > down.out 2> down.err & # the server goes away
+trainer=$!
+wait_for "the first steps" grep -qs '"step":20,' "$SCRATCH/down/log.jsonl"
+kill "${helpers[-1]}"
+sleep 3
+S3_FAULTS_PORT=$port helper port_again python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/port_again" "${s3_endpoint##*:}" 8 0 ""
+wait $trainer || fail "a server that was away for 3 s: $(cat down.err)"
+grep -q 'warning: s3://bucket/tokens.*again' down.err || fail "nobody said what it waits for: $(cat down.err)"
+same "the bits of a server that was away" "$(bits_of long)" "$(bits_of down)"
+kill "${helpers[-1]}"
+ASHLAR_S3_RETRY_S=1 train away "${remote[@]}"
+expect 1 "a server that is away for good"
+grep -q '^ashlar: error: .*s3://bucket/.*attempts' err || fail "a server that is away for good: $(cat err)"
+helper keys python3 "$SOURCE/tests/e2e/lib/keys_server.py" "$SCRATCH/keys"
+keys=(env -u AWS_ACCESS_KEY_ID -u AWS_SECRET_ACCESS_KEY AWS_CONTAINER_CREDENTIALS_FULL_URI="http://127.0.0.1:$port/creds"
+    AWS_CONTAINER_AUTHORIZATION_TOKEN=sesame)
+for kind in expired skewed; do
+    if [ $kind = expired ]; then
+        faults "$kind" 9 0 "$kind"
+        try "${keys[@]}" "$ASHLAR" store get s3://bucket/states/blob "by_$kind"
+        expect 0 "$kind"
+        cmp -s blob "by_$kind" || fail "other bytes with $kind"
+    fi
+    faults "${kind}_still" 9 1 "$kind"
+    try "${keys[@]}" "$ASHLAR" store get s3://bucket/states/blob "by_still"
+    expect_error 1 "$kind for ever" "$([ $kind = expired ] && echo "the keys have expired" || echo "clock")"
+done
+export AWS_ENDPOINT_URL=$direct ASHLAR_CACHE_DIR=$SCRATCH/cache_mistakes
+
+# ---- mistakes ------------------------------------------------------------------------------------------------------------
+train mistake data.train=s3://bucket/nothing
+expect_error 1 "no data there" "data.train" "s3://bucket/nothing" "manifest.json"
+train mistake data.train=s3://nobucket/data
+expect_error 1 "no such bucket" "data.train" "there is no bucket 'nobucket'"
+AWS_SECRET_ACCESS_KEY=wrong train mistake "${remote[@]}"
+expect_error 1 "a wrong key" "data.train" "secret key"
+train mistake model.from=s3://bucket/nothing "${remote[@]}"
+expect_error 1 "no model there" "model.from" "nothing"
+mkdir -p bad && cp train/* bad/ && echo '{"format":' > bad/manifest.json && rclone copy bad r:bucket/bad
+train mistake data.train=s3://bucket/bad
+expect 1 "a manifest that is none" && grep -q 'data.train.*manifest.json' err || fail "a manifest that is none: $(cat err)"
+cp train/manifest.json bad/ && head -c 1000 train/shard-00000.safetensors > bad/shard-00000.safetensors && rclone copy bad r:bucket/bad2
+train mistake data.train=s3://bucket/bad2
+expect 1 "a shard that is cut" && grep -q 'data.train.*shard-00000' err || fail "a shard that is cut: $(cat err)"
 finish

@@ -46,7 +46,8 @@ const fill = (i) => fetch(`http://127.0.0.1:${port}/v1/completions`, {
 }).then((response) => response.text());
 
 await round(120, 64, fill);
-const before = await round(count / 4, 64, one); // more at once than below: the heap is as large as it gets
+await round(count / 4, 64, one); // more at once than below: the heap is as large as it gets
+const before = await round(count / 4, 16, one);
 const sizes = [];
 for (let i = 0; i < 4; i++) sizes.push(await round(count / 4, 16, one));
 const growth = Math.max(...sizes) / before - 1;

@@ -228,8 +228,8 @@ static void weigh_dpo(struct docs *docs, void *ctx)
     }
 }
 
-static const char *const dpo_names[] = {"sigmoid", "robust", "hinge", "ipo", "orpo", "simpo", "sigmoid_norm", "apo_zero",
-                                        "nca_pair"};
+static const char *const dpo_names[] = {"sigmoid", "robust",       "hinge",    "ipo",     "orpo",
+                                        "simpo",   "sigmoid_norm", "apo_zero", "nca_pair"};
 
 static void check_dpo_case(struct golden *g, struct docs *docs, const char *name, const json_t *wanted)
 {
@@ -281,7 +281,8 @@ static void check_dpo(struct golden *g)
     if (open_base(g, &err) < 0)
         golden_broken(g, "dpo", &err);
     else
-        json_object_foreach(json_object_get(g->json, "cases"), name, wanted) check_dpo_case(g, docs, name, wanted);
+        json_object_foreach(json_object_get(g->json, "cases"), name, wanted)
+            check_dpo_case(g, docs, name, wanted);
     free(docs->grads);
     free(docs);
 }
@@ -400,7 +401,8 @@ static void weigh_rl(struct docs *docs, void *ctx)
         total += rl->mask[i] != 0;
     for (size_t a = 0; a < 8; a++) {
         double logps[64], old[64], reference[64], advantages[64], slopes[64];
-        struct ash_policy_answer answer = {.logps = logps, .old = old, .reference = reference, .advantages = advantages};
+        struct ash_policy_answer answer = {
+            .logps = logps, .old = old, .reference = reference, .advantages = advantages};
         size_t first = docs->docs[a].row + rl->prompt - 1;
 
         for (size_t t = 0; t < rl->width; t++) {
@@ -446,8 +448,8 @@ static void check_rl_case(struct golden *g, struct docs *docs, const char *name,
     for (size_t a = 0; a < 8; a++)
         for (size_t t = 0; t < rl->width; t++)
             if (rl->mask[a * rl->width + t] != 0)
-                note(&worst, (double)logps[a * rl->width + t] +
-                                 (double)docs->losses[docs->docs[a].row + rl->prompt - 1 + t]);
+                note(&worst,
+                     (double)logps[a * rl->width + t] + (double)docs->losses[docs->docs[a].row + rl->prompt - 1 + t]);
     snprintf(what, sizeof(what), "%s: log-probabilities", name);
     golden_report(g, what, worst, 1e-4);
     snprintf(what, sizeof(what), "%s: loss", name);
@@ -588,7 +590,7 @@ static double cell_weight(const char *kind, double total, double length)
 {
     if (strcmp(kind, "token-mean") == 0) return 1 / total;
     if (strcmp(kind, "seq-mean-token-sum") == 0) return 1.0 / ANSWERS;
-    if (strcmp(kind, "seq-mean-token-mean") == 0) return 1 / (ANSWERS * length);
+    if (strcmp(kind, "seq-mean-token-mean") == 0) return 1 / (ANSWERS * (length + 1e-8)); /* as veRL divides */
     return 1.0 / WIDTH;
 }
 
@@ -597,7 +599,7 @@ static void check_array_ppo(struct golden *g)
     static const char *const kinds[] = {"token-mean", "seq-mean-token-sum", "seq-mean-token-mean",
                                         "seq-mean-token-sum-norm"};
     const double *mask = cells(g, "mask"), *logps = cells(g, "logps"), *old = cells(g, "old_logps"),
-                 *advantages = cells(g, "grpo.advantages");
+                 *advantages = cells(g, "gae.advantages");
     const json_t *ppo = json_object_get(g->json, "ppo");
     struct ash_policy_opts opts = {
         .clip_low = number_of(ppo, "lo"), .clip_high = number_of(ppo, "hi"), .dual = number_of(ppo, "c")};
@@ -636,8 +638,8 @@ static void check_array_values(struct golden *g)
     for (size_t i = 0; i < CELLS; i++)
         total += mask[i];
     for (size_t i = 0; i < CELLS; i++) {
-        double one = ash_policy_value_loss(predicted[i], before[i], returns[i], number_of(value, "cliprange"),
-                                           &slopes[i]);
+        double one =
+            ash_policy_value_loss(predicted[i], before[i], returns[i], number_of(value, "cliprange"), &slopes[i]);
 
         loss += mask[i] * one / total;
         slopes[i] *= mask[i] / total;
@@ -684,10 +686,9 @@ static void check_lora(struct golden *g)
     find_model(g, text_of(g, "base"), base);
     rc = ash_lora_open_model(g->dir, base, &lora, &g->model, &err);
     if (rc == 0) {
-        golden_report_equal(g, "trainable parameters",
-                            (double)ash_model_weight_count(g->model) ==
-                                json_number_value(json_object_get(g->json, "trainable")),
-                            "");
+        golden_report_equal(
+            g, "trainable parameters",
+            (double)ash_model_weight_count(g->model) == json_number_value(json_object_get(g->json, "trainable")), "");
         golden_check_logits(g, "logits");
         golden_check_grads(g);
         rc = merge(g, base, &merged, &err);
@@ -712,7 +713,8 @@ static void check_lora(struct golden *g)
 static bool check_mask_row(const struct ash_tokenizer *tokenizer, const struct ash_chat_template *template,
                            const json_t *row)
 {
-    json_t *variables = json_pack("{s:O, s:b}", "messages", json_object_get(row, "messages"), "add_generation_prompt", 0);
+    json_t *variables =
+        json_pack("{s:O, s:b}", "messages", json_object_get(row, "messages"), "add_generation_prompt", 0);
     const json_t *ids = json_object_get(row, "ids"), *mask = json_object_get(row, "mask");
     struct ash_chat_spans spans = {0};
     struct ash_chat_row marked = {0};

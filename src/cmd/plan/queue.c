@@ -1,5 +1,4 @@
-/* ashlar plan queue: what a scheduling policy does to jobs, before a cluster has it; and that policy in the words of the
- * schedulers that people run. */
+/* ashlar plan queue: what a scheduling policy does to jobs, and that policy in the words of other schedulers. */
 #include "cmd/plan/queue_priv.h"
 
 #include <errno.h>
@@ -232,93 +231,11 @@ static int read_trace(const struct flags *flags, const char *word, const struct 
     const struct ash_trace_model *model;
 
     if (word != NULL) return ash_trace_open(word, trace_out, err);
-    model = ash_trace_model(flags->generate);
+    model = ash_trace_model_find(flags->generate);
     if (model == NULL)
         return ash_err_set(err, -EINVAL, "--generate is acme, helios or philly, not '%.40s'", flags->generate);
-    return ash_trace_draw(model, (size_t)flags->jobs, flags->load, ash_site_gpus(site), (uint64_t)flags->seed,
+    return ash_trace_draw(model, (size_t)flags->jobs, flags->load * ash_site_gpus(site), (uint64_t)flags->seed,
                           trace_out, err);
-}
-
-/* ---- names of the trace and of the policy ------------------------------------------------------------------------ */
-
-/* Priorities of classes that HyperPod's task governance has. */
-static double usual_priority(const char *name)
-{
-    static const struct {
-        const char *name;
-        double priority;
-    } usual[] = {{"inference", 90}, {"experimentation", 80}, {"training", 70}, {"fine-tuning", 50}};
-
-    for (size_t i = 0; i < ASH_COUNT(usual); i++)
-        if (strcmp(usual[i].name, name) == 0) return usual[i].priority;
-    return 0;
-}
-
-/* A policy that names no queues or classes of its own gets those of the trace. */
-static int adopt_names(struct ash_policy_conf *conf, const struct ash_trace *trace, struct ash_err *err)
-{
-    bool has_own = conf->queue_count > 1 || strcmp(conf->queues[0].name, "all") != 0;
-    int rc = 0;
-
-    if (!has_own && trace->queue_count > 1) {
-        ash_policy_conf_fini(conf);
-        for (int i = 0; i < trace->queue_count && rc >= 0; i++)
-            rc = ash_policy_conf_add_queue(conf, trace->queues[i], -1, err);
-        if (rc < 0) return rc;
-    }
-    if (conf->class_count > 1 || strcmp(conf->classes[0].name, "normal") != 0) return 0;
-    for (int i = 0; i < trace->class_count && i < ASH_POLICY_CLASSES_MAX; i++) {
-        conf->classes[i] = conf->classes[0];
-        conf->classes[i].priority = usual_priority(trace->classes[i]);
-        snprintf(conf->classes[i].name, sizeof(conf->classes[i].name), "%.63s", trace->classes[i]);
-        conf->class_count = i + 1;
-    }
-    return 0;
-}
-
-/* Leaves of the policy's tree of queues. */
-static int list_leaves(const struct ash_policy_conf *conf, int *leaves)
-{
-    int count = 0;
-
-    for (int i = 0; i < conf->queue_count; i++) {
-        bool is_leaf = true;
-
-        for (int k = i + 1; k < conf->queue_count && is_leaf; k++)
-            is_leaf = conf->queues[k].parent != i;
-        if (is_leaf) leaves[count++] = i;
-    }
-    return count;
-}
-
-/* Queues and classes of the trace by the policy's numbers; what it does not have goes to its queues in turn. */
-static int map_names(struct ash_queue_answer *answer, const struct ash_policy_conf *conf, int **queue_of,
-                     int **class_of)
-{
-    const struct ash_trace *trace = answer->trace;
-    int *leaves = calloc((size_t)conf->queue_count, sizeof(int)), leaf_count;
-
-    *queue_of = calloc((size_t)trace->queue_count, sizeof(int));
-    *class_of = calloc((size_t)trace->class_count, sizeof(int));
-    if (leaves == NULL || *queue_of == NULL || *class_of == NULL) {
-        free(leaves);
-        return -ENOMEM;
-    }
-    leaf_count = list_leaves(conf, leaves);
-    answer->mapped = 0;
-    for (int i = 0; i < trace->queue_count; i++) {
-        int found = ash_policy_conf_queue(conf, trace->queues[i]);
-
-        answer->mapped += found < 0;
-        (*queue_of)[i] = found >= 0 ? found : leaves[i % leaf_count];
-    }
-    for (int i = 0; i < trace->class_count; i++) {
-        int found = ash_policy_conf_class(conf, trace->classes[i]);
-
-        (*class_of)[i] = found >= 0 ? found : i % conf->class_count;
-    }
-    free(leaves);
-    return 0;
 }
 
 /* ---- simulating -------------------------------------------------------------------------------------------------- */
@@ -340,7 +257,7 @@ static int fill_cluster(const struct flags *flags, struct ash_simulate_opts *opt
 static int run_policy(const struct flags *flags, struct ash_queue_answer *answer, int which, struct ash_err *err)
 {
     struct ash_policy_conf *conf = &answer->conf[which];
-    int *queue_of = NULL, *class_of = NULL, rc = adopt_names(conf, answer->trace, err);
+    int *queue_of = NULL, *class_of = NULL, rc = ash_queue_adopt_names(conf, answer->trace, err);
     struct ash_simulate_opts opts = {.conf = conf,
                                      .topology = answer->site.topology,
                                      .hosts = answer->site.hosts,
@@ -358,7 +275,8 @@ static int run_policy(const struct flags *flags, struct ash_queue_answer *answer
                                      .seed = (uint64_t)flags->seed};
     uint64_t start_ns = ash_clock_ns();
 
-    if (rc == 0 && map_names(answer, conf, &queue_of, &class_of) < 0) rc = ash_err_set(err, -ENOMEM, "out of memory");
+    if (rc == 0 && ash_queue_map_names(answer, conf, &queue_of, &class_of) < 0)
+        rc = ash_err_set(err, -ENOMEM, "out of memory");
     opts.queue_of = queue_of;
     opts.class_of = class_of;
     conf->seed = (uint64_t)flags->seed;

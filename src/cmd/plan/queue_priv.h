@@ -20,6 +20,12 @@ struct ash_queue_answer {
     int mapped; /* queues of the trace that the policy does not have, and others stand for */
 };
 
+/* A policy that names no queues or classes of its own gets those of the trace. Returns 0 or a negative errno. */
+int ash_queue_adopt_names(struct ash_policy_conf *conf, const struct ash_trace *trace, struct ash_err *err);
+/* Queues and classes of the trace by the policy's numbers; what it does not have goes to its queues in turn. Returns 0
+ * or -ENOMEM; the caller frees both lists, then too. */
+int ash_queue_map_names(struct ash_queue_answer *answer, const struct ash_policy_conf *conf, int **queue_of,
+                        int **class_of);
 /* Print tables for people. */
 void ash_queue_print_table(const struct ash_queue_answer *answer);
 /* Print one JSON object. Returns 0 or a negative errno with the reason in err. */

@@ -263,7 +263,7 @@ int ash_room_choose(const struct ash_room *room, int domain, int units, int want
 
 /* ---- groups ------------------------------------------------------------------------------------------------------ */
 
-int ash_room_groups(const struct ash_room *room, int domain, int height, int units, int size)
+int ash_room_group_count(const struct ash_room *room, int domain, int height, int units, int size)
 {
     const int *counts = counts_of(room, units);
     int groups = 0;
@@ -297,18 +297,19 @@ static int list_group_parts(const struct ash_room *room, int domain, int height,
     return at;
 }
 
-int ash_room_choose_groups(const struct ash_room *room, int domain, int height, int units, int size, int groups,
+int ash_room_choose_groups(const struct ash_room *room, int domain, const struct ash_room_groups *groups,
                            int *hosts_out)
 {
     struct part *parts = NULL;
-    int count = list_group_parts(room, domain, height, units, size, &parts), rc = 0;
+    int count = list_group_parts(room, domain, groups->height, groups->units, groups->size, &parts), rc = 0;
+    int wanted = groups->count;
 
     if (count < 0) return count;
-    for (int i = 0; i < count && groups > 0 && rc == 0; i++) {
-        int last = pick_part(parts, i, count, groups), taken = parts[last].room < groups ? parts[last].room : groups;
+    for (int i = 0; i < count && wanted > 0 && rc == 0; i++) {
+        int last = pick_part(parts, i, count, wanted), taken = parts[last].room < wanted ? parts[last].room : wanted;
 
-        rc = fill(room, parts[last].node, units, taken * size, &hosts_out);
-        groups -= taken;
+        rc = fill(room, parts[last].node, groups->units, taken * groups->size, &hosts_out);
+        wanted -= taken;
     }
     free(parts);
     return rc;

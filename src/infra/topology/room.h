@@ -1,6 +1,6 @@
 /* room - what is free in every domain of a topology, kept up to date host by host. A host has units (GPUs); a domain
- * knows how many of its hosts have at least so many free, so that "does it fit below this switch" is one look. One owner
- * thread. */
+ * knows how many of its hosts have at least so many free, so that "does it fit below this switch" is one look. One
+ * owner thread. */
 #ifndef ASH_INFRA_ROOM_H
 #define ASH_INFRA_ROOM_H
 
@@ -39,10 +39,14 @@ int ash_room_tightest(const struct ash_room *room, int within, int units);
  * best fit. hosts_out has room for wanted. Returns 0 or -ENOMEM. */
 int ash_room_choose(const struct ash_room *room, int domain, int units, int wanted, int *hosts_out);
 /* Groups of `size` hosts that fit below domain, every group inside one domain of that height. */
-int ash_room_groups(const struct ash_room *room, int domain, int height, int units, int size);
-/* Choose `groups` such groups, one after the other in hosts_out (groups * size); domain has as many. Returns 0 or
- * -ENOMEM. */
-int ash_room_choose_groups(const struct ash_room *room, int domain, int height, int units, int size, int groups,
+int ash_room_group_count(const struct ash_room *room, int domain, int height, int units, int size);
+/* Groups that are wanted: inside domains of which height, with how many units, how large, how many. */
+struct ash_room_groups {
+    int height, units, size, count;
+};
+
+/* Choose such groups, one after the other in hosts_out (count * size); domain has as many. Returns 0 or -ENOMEM. */
+int ash_room_choose_groups(const struct ash_room *room, int domain, const struct ash_room_groups *groups,
                            int *hosts_out);
 
 /* Where whole hosts are wanted: the smallest domain that holds them, and among equals the fullest. */

@@ -26,8 +26,8 @@ struct ash_topology_blocks {
 
 /* Append a domain. Returns 0 or -ENOMEM. */
 int ash_topology_add_block(struct ash_topology_blocks *blocks, int node, struct ash_err *err);
-/* Once all blocks are known: neighbours become the larger blocks that sizes name. -EINVAL where a size is no multiple of
- * the one before it. */
+/* Once all blocks are known: neighbours become the larger blocks that sizes name. -EINVAL where a size is no multiple
+ * of the one before it. */
 int ash_topology_join_blocks(struct ash_topology *topology, struct ash_topology_blocks *blocks, struct ash_err *err);
 
 /* Slurm's topology.conf. text is NUL-terminated and may be written to. Returns 0, -EINVAL or -ENOMEM. */

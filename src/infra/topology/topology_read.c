@@ -125,17 +125,16 @@ static int read_switch(struct ash_topology *topology, char *line, struct ash_top
     for (char *word = strsep(&line, GAPS); word != NULL; word = strsep(&line, GAPS)) {
         const char *name = value_of(word, "SwitchName"), *block = value_of(word, "BlockName");
         const char *nodes = value_of(word, "Nodes"), *switches = value_of(word, "Switches");
-        const char *sizes = value_of(word, "BlockSizes");
+        const char *sizes = value_of(word, "BlockSizes"), *list = nodes != NULL ? nodes : switches;
         int rc = 0;
 
         if (name == NULL) name = block;
         if (name != NULL) rc = parent = ash_topology_add(topology, name, false, err);
         if (rc >= 0 && block != NULL) rc = ash_topology_add_block(blocks, parent, err);
         if (rc >= 0 && sizes != NULL) rc = read_block_sizes(sizes, blocks, err);
-        if ((nodes != NULL || switches != NULL) && parent < 0)
-            return ash_err_set(err, -EINVAL, "'%.80s' has no SwitchName= before it", word);
-        if (rc >= 0 && nodes != NULL) rc = ash_topology_hang_list(topology, nodes, true, parent, err);
-        if (rc >= 0 && switches != NULL) rc = ash_topology_hang_list(topology, switches, false, parent, err);
+        if (rc >= 0 && list != NULL && parent < 0)
+            rc = ash_err_set(err, -EINVAL, "'%.80s' has no SwitchName= before it", word);
+        if (rc >= 0 && list != NULL) rc = ash_topology_hang_list(topology, list, nodes != NULL, parent, err);
         if (rc < 0) return rc;
     }
     return 0;

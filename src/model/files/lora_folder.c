@@ -71,7 +71,8 @@ static bool names_layer(const json_t *layers, int layer)
 
     if (layers == NULL || json_is_null(layers)) return true;
     if (json_is_integer(layers)) return json_integer_value(layers) == layer;
-    json_array_foreach((json_t *)(uintptr_t)layers, i, item) if (json_integer_value(item) == layer) return true;
+    json_array_foreach((json_t *)(uintptr_t)layers, i, item)
+        if (json_integer_value(item) == layer) return true;
     return false;
 }
 
@@ -125,8 +126,8 @@ static int add_module(const struct request *request, const struct ash_param *par
         if (param->is_expert || strstr(module.name, ".mlp.gate.") != NULL)
             return ash_err_set(err, -ENOTSUP, "'%s': experts have no adapters", module.name);
         if (param->layer < 0)
-            return ash_err_set(err, -ENOTSUP, "'%s': embeddings and heads have no adapters: modules_to_save trains them",
-                               module.name);
+            return ash_err_set(err, -ENOTSUP,
+                               "'%s': embeddings and heads have no adapters: modules_to_save trains them", module.name);
         rank = number_or(pattern_value(request->rank_pattern, module.name), (double)request->rank);
         alpha = number_or(pattern_value(request->alpha_pattern, module.name), request->alpha);
         if (!(rank >= 1 && rank <= 65536))
@@ -254,9 +255,9 @@ int ash_lora_open(const struct ash_lora_opts *opts, struct ash_lora **lora_out, 
     config = json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:I, s:f, s:f, s:O, s:O, s:O, s:{}, s:b, s:n, s:n, s:b}",
                        "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", opts->base_dir, "bias",
                        "none", "inference_mode", 1, "use_rslora", (int)opts->rslora, "use_dora", 0, "r",
-                       (json_int_t)opts->rank, "lora_alpha", opts->alpha, "lora_dropout", 0.0, "target_modules", targets,
-                       "modules_to_save", json_array_size(saved) > 0 ? saved : json_null(), "rank_pattern", ranks,
-                       "alpha_pattern", "fan_in_fan_out", 0, "layers_to_transform", "layers_pattern",
+                       (json_int_t)opts->rank, "lora_alpha", opts->alpha, "lora_dropout", 0.0, "target_modules",
+                       targets, "modules_to_save", json_array_size(saved) > 0 ? saved : json_null(), "rank_pattern",
+                       ranks, "alpha_pattern", "fan_in_fan_out", 0, "layers_to_transform", "layers_pattern",
                        "init_lora_weights", 1);
     if (rc == 0 && config == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for adapters");
     if (rc == 0)
@@ -272,8 +273,14 @@ int ash_lora_open(const struct ash_lora_opts *opts, struct ash_lora **lora_out, 
 /* What this is not. */
 static int refuse_others(const json_t *config, struct ash_err *err)
 {
-    static const char *const kinds[] = {"use_dora", "use_qalora", "lora_bias", "use_bdlora", "alora_invocation_tokens",
-                                        "layer_replication", "trainable_token_indices", "megatron_config"};
+    static const char *const kinds[] = {"use_dora",
+                                        "use_qalora",
+                                        "lora_bias",
+                                        "use_bdlora",
+                                        "alora_invocation_tokens",
+                                        "layer_replication",
+                                        "trainable_token_indices",
+                                        "megatron_config"};
     const char *type = json_string_value(json_object_get(config, "peft_type"));
     const char *bias = json_string_value(json_object_get(config, "bias"));
 
@@ -316,11 +323,12 @@ static int read_config(const char *dir, const char *base_dir, json_t *config, st
     int64_t rank = 0;
     int rc = refuse_others(config, err);
 
-    if (rc == 0) rc = ash_json_int(config, "r", 1, 65536, &rank, err);
-    if (rc == 0) rc = ash_json_double(config, "lora_alpha", 0, 1e9, &request.alpha, err);
-    if (rc == 0) rc = ash_json_bool(config, "use_rslora", &request.rslora, err);
-    if (rc == 0 && base_dir == NULL) rc = find_base(dir, config, found, err);
+    if (rc >= 0) rc = ash_json_int(config, "r", 1, 65536, &rank, err);
+    if (rc >= 0) rc = ash_json_double(config, "lora_alpha", 0, 1e9, &request.alpha, err);
+    if (rc >= 0) rc = ash_json_bool(config, "use_rslora", &request.rslora, err);
+    if (rc >= 0 && base_dir == NULL) rc = find_base(dir, config, found, err);
     if (rc < 0) return rc;
+    if (rank == 0) return ash_err_set(err, -EINVAL, "'r' is missing: the adapters' rank");
     request.rank = (size_t)rank;
     json_incref(config);
     return open_lora(&request, base_dir != NULL ? base_dir : found, config, lora_out, err);
@@ -386,8 +394,8 @@ int ash_lora_read(struct ash_model *model, const char *dir, struct ash_err *err)
     return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
 }
 
-int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora **lora_out,
-                        struct ash_model **model_out, struct ash_err *err)
+int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora **lora_out, struct ash_model **model_out,
+                        struct ash_err *err)
 {
     struct ash_lora *lora = NULL;
     struct ash_model_config config = {0};

@@ -51,35 +51,46 @@ void ash_adapter_forward(const struct ash_model *model, struct ash_exec *exec, i
             (struct ash_mat){io->y, ASH_F32, io->y_stride, 1}, true);
 }
 
+/* dlow [rows, rank] = scale * dy B, beside low. */
+static float *lower_gradient(const struct ash_model *model, struct ash_exec *exec, const struct ash_adapter *adapter,
+                             const struct ash_linear_io *io)
+{
+    float *dlow = (float *)model->adapter_scratch.data + io->rows * adapter->rank;
+
+    ash_assert(2 * io->rows * adapter->rank * sizeof(float) <= model->adapter_scratch.size_bytes);
+    product(model, exec, io->rows, (struct ash_mat){io->dy, ASH_F32, io->dy_stride, 1}, adapter->b, false,
+            (struct ash_mat){dlow, ASH_F32, adapter->rank, 1}, false);
+    exec->ops->row->scale(exec, dlow, adapter->scale, io->rows * adapter->rank);
+    return dlow;
+}
+
+void ash_adapter_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
+                            const struct ash_linear_io *io)
+{
+    const struct ash_adapter *adapter = ash_model_adapter(model, weight);
+    const float *dlow;
+
+    if (adapter == NULL || io->rows == 0) return;
+    dlow = lower_gradient(model, exec, adapter, io);
+    product(model, exec, io->rows, (struct ash_mat){dlow, ASH_F32, adapter->rank, 1}, adapter->a, false,
+            (struct ash_mat){io->dx, ASH_F32, io->dx_stride, 1}, true);
+}
+
 void ash_adapter_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight,
                           const struct ash_linear_io *io)
 {
-    const struct ash_model *model = step->model;
-    const struct ash_adapter *adapter = ash_model_adapter(model, weight);
-    struct ash_linear_io part;
-    float *low, *dlow;
+    const struct ash_adapter *adapter = ash_model_adapter(step->model, weight);
+    struct ash_linear_io part = {.rows = io->rows, .seq_rows = io->seq_rows};
 
     if (adapter == NULL || io->rows == 0) return;
-    low = lower(model, step->exec, adapter, io);
-    dlow = low + io->rows * adapter->rank;
-    part = (struct ash_linear_io){.rows = io->rows,
-                                  .x = low,
-                                  .x_stride = adapter->rank,
-                                  .dy = io->dy,
-                                  .dy_stride = io->dy_stride,
-                                  .seq_rows = io->seq_rows};
+    part.x = lower(step->model, step->exec, adapter, io);
+    part.x_stride = adapter->rank;
+    part.dy = io->dy;
+    part.dy_stride = io->dy_stride;
     ash_linear_weight_backward(step, sink, adapter->b, adapter->b, &part);
-    product(model, step->exec, io->rows, (struct ash_mat){io->dy, ASH_F32, io->dy_stride, 1}, adapter->b, false,
-            (struct ash_mat){dlow, ASH_F32, adapter->rank, 1}, false);
-    step->exec->ops->row->scale(step->exec, dlow, adapter->scale, io->rows * adapter->rank);
-    part = (struct ash_linear_io){.rows = io->rows,
-                                  .x = io->x,
-                                  .x_stride = io->x_stride,
-                                  .dy = dlow,
-                                  .dy_stride = adapter->rank,
-                                  .seq_rows = io->seq_rows};
+    part.x = io->x;
+    part.x_stride = io->x_stride;
+    part.dy = lower_gradient(step->model, step->exec, adapter, io);
+    part.dy_stride = adapter->rank;
     ash_linear_weight_backward(step, sink, adapter->a, adapter->a, &part);
-    if (io->dx == NULL) return;
-    product(model, step->exec, io->rows, (struct ash_mat){dlow, ASH_F32, adapter->rank, 1}, adapter->a, false,
-            (struct ash_mat){io->dx, ASH_F32, io->dx_stride, 1}, true);
 }

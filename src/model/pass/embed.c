@@ -177,6 +177,7 @@ static void scatter_grad(const struct ash_pass_step *step, struct ash_grad_sink 
 {
     float *sum = ash_grad_acquire(sink, table, ASH_GRAD_ALL);
 
+    if (sum == NULL && step->model->adapters != NULL) return; /* frozen */
     ash_assert(sum != NULL);
     step->exec->ops->embed->scatter_add(step->exec, sum, step->model->config.hidden, ids, rows, grad);
     ash_grad_release(sink, table, ASH_GRAD_ALL);

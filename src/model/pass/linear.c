@@ -135,6 +135,7 @@ void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec,
                                  .round_bf16 = model->round_bf16};
 
     exec->ops->matrix->gemm(exec, &args);
+    ash_adapter_input_grad(model, exec, weight, io);
 }
 
 /* ---- a k-chunk of a product -------------------------------------------------------------------------------------- */

@@ -32,7 +32,7 @@ static int check_adapters(struct ash_model *model, const struct ash_exec *exec, 
 {
     if (model->adapters == NULL) return 0;
     if (opts->tp.size > 1 || opts->cp.size > 1 || opts->ep.size > 1)
-        return ash_err_set(err, -ENOTSUP, "adapters are trained with mesh.dp, mesh.fsdp and mesh.pp: set tp, cp and ep to 1");
+        return ash_err_set(err, -ENOTSUP, "adapters are trained with mesh.dp and mesh.fsdp: set tp, cp and ep to 1");
     return ash_lora_reserve(model, exec, opts->max_rows, err);
 }
 

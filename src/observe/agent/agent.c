@@ -20,7 +20,7 @@ static void read_boot(struct ash_agent *agent)
 {
     char boot[64] = "unknown";
 
-    ash_source_line(&agent->opts.source, "/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
+    ash_host_line(&agent->opts.source, "/proc/sys/kernel/random/boot_id", boot, sizeof(boot));
     ash_node_state_boot(&agent->state, boot, ash_clock_wall_s());
 }
 

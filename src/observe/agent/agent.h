@@ -13,7 +13,7 @@
 struct ash_agent;
 
 struct ash_agent_opts {
-    struct ash_source source;
+    struct ash_host_files source;
     const char *host; /* address to listen on */
     int port;         /* 0: any */
     const char *const *tokens;

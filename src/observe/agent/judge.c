@@ -50,7 +50,7 @@ static void publish(struct ash_agent *agent, bool has_new_status)
     if (agent->opts.act != NULL) agent->opts.act(agent->opts.ctx, &agent->state, reason);
 }
 
-/* ---- the kernel log ------------------------------------------------------------------------------------------------ */
+/* ---- the kernel log ---------------------------------------------------------------------------------------------- */
 
 void ash_agent_start_log(struct ash_agent *agent)
 {
@@ -59,7 +59,7 @@ void ash_agent_start_log(struct ash_agent *agent)
     struct ash_err err = {0};
 
     if (log != NULL && log[0] == '\0') return;
-    if (log == NULL) log = ash_source_path(&agent->opts.source, "/dev/kmsg", path, sizeof(path));
+    if (log == NULL) log = ash_host_path(&agent->opts.source, "/dev/kmsg", path, sizeof(path));
     agent->is_log_read = log != NULL && ash_kmsg_open(log, agent->state.kernel_number, &agent->kmsg, &err) == 0;
     if (agent->is_log_read) return;
     ash_log(ASH_LOG_WARN, "%s; XIDs and other kernel events are not seen", err.text);
@@ -80,7 +80,7 @@ static bool take_record(struct ash_agent *agent, const char *line, uint64_t numb
     return is_event;
 }
 
-/* ---- metrics ------------------------------------------------------------------------------------------------------- */
+/* ---- metrics ----------------------------------------------------------------------------------------------------- */
 
 /* What a rule's finding asks for. Rates and peers make a node doubtful; broken memory and a lost GPU take it out. */
 static enum ash_node_remedy remedy_of(const struct ash_finding *finding)
@@ -164,7 +164,7 @@ static bool judge_metrics(struct ash_agent *agent)
     return false;
 }
 
-/* ---- the thread ---------------------------------------------------------------------------------------------------- */
+/* ---- the thread -------------------------------------------------------------------------------------------------- */
 
 static int wait_ms(uint64_t until_ns)
 {

@@ -79,7 +79,7 @@ static void take_text(const struct ash_kernel_record *record, char *line)
     line[bytes] = '\0';
 }
 
-/* ---- the device ---------------------------------------------------------------------------------------------------- */
+/* ---- the device -------------------------------------------------------------------------------------------------- */
 
 /* Returns 1, 0 (nothing now), -EAGAIN (one was skipped) or another negative errno. */
 static int read_device(struct ash_kmsg *kmsg, char *line, uint64_t *number_out)
@@ -99,7 +99,7 @@ static int read_device(struct ash_kmsg *kmsg, char *line, uint64_t *number_out)
     return 1;
 }
 
-/* ---- a plain file -------------------------------------------------------------------------------------------------- */
+/* ---- a plain file ------------------------------------------------------------------------------------------------ */
 
 static void fill(struct ash_kmsg *kmsg)
 {
@@ -139,7 +139,7 @@ static int read_file(struct ash_kmsg *kmsg, char *line, uint64_t *number_out)
     return 1;
 }
 
-/* ---- both ---------------------------------------------------------------------------------------------------------- */
+/* ---- both -------------------------------------------------------------------------------------------------------- */
 
 static void wait_for_more(struct ash_kmsg *kmsg, int wait_ms, int wake_fd)
 {

@@ -112,7 +112,7 @@ static void send_refusal(void *ctx, struct ash_http_exchange *exchange, unsigned
     ash_http_respond(exchange, status, ASH_HTTP_TYPE_TEXT, &body);
 }
 
-/* ---- events -------------------------------------------------------------------------------------------------------- */
+/* ---- events ------------------------------------------------------------------------------------------------------ */
 
 struct ash_listener {
     struct ash_agent *agent;
@@ -189,7 +189,7 @@ void ash_agent_drop_listeners(struct ash_agent *agent)
     ash_assert(agent->listeners == NULL); /* a stopped server has ended every exchange */
 }
 
-/* ---- the server ---------------------------------------------------------------------------------------------------- */
+/* ---- the server -------------------------------------------------------------------------------------------------- */
 
 static const struct ash_http_route routes[] = {
     {.method = "GET", .path = "/metrics", .handle = send_metrics},

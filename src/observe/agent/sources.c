@@ -32,7 +32,7 @@ struct reader {
 };
 
 struct ash_sources {
-    const struct ash_source *source;
+    const struct ash_host_files *source;
     struct reader *readers;
     size_t count;
     pthread_mutex_t lock;
@@ -41,7 +41,7 @@ struct ash_sources {
     bool is_reading, is_stopping;
 };
 
-/* ---- a collector's thread ------------------------------------------------------------------------------------------ */
+/* ---- a collector's thread ---------------------------------------------------------------------------------------- */
 
 /* Open where it is not, and collect. */
 static int read_once(struct reader *reader, void **state, struct ash_str *text, struct ash_err *err)
@@ -90,9 +90,9 @@ static void *reader_main(void *arg)
     return NULL;
 }
 
-/* ---- all ----------------------------------------------------------------------------------------------------------- */
+/* ---- all --------------------------------------------------------------------------------------------------------- */
 
-int ash_sources_open(const struct ash_collector_ops *const *ops, size_t count, const struct ash_source *source,
+int ash_sources_open(const struct ash_collector_ops *const *ops, size_t count, const struct ash_host_files *source,
                      struct ash_sources **sources_out, struct ash_err *err)
 {
     struct ash_sources *sources = calloc(1, sizeof(*sources));
@@ -168,7 +168,7 @@ void ash_sources_close(struct ash_sources *sources)
     free(sources);
 }
 
-/* ---- a scrape ------------------------------------------------------------------------------------------------------ */
+/* ---- a scrape ---------------------------------------------------------------------------------------------------- */
 
 /* Ask every collector that is idle and wait for each, up to its deadline. The lock is held. */
 static void run_round(struct ash_sources *sources)

@@ -10,7 +10,7 @@
 struct ash_sources;
 
 /* Start a thread per collector. ops (count of them) and source are borrowed until close. */
-int ash_sources_open(const struct ash_collector_ops *const *ops, size_t count, const struct ash_source *source,
+int ash_sources_open(const struct ash_collector_ops *const *ops, size_t count, const struct ash_host_files *source,
                      struct ash_sources **sources_out, struct ash_err *err);
 /* Stop. A collector that hangs is left behind with its thread. NULL is a no-op. */
 void ash_sources_close(struct ash_sources *sources);

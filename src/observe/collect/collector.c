@@ -17,7 +17,7 @@
 
 #define NAMES_MAX 10000
 
-int ash_collector_open_plain(const struct ash_source *source, void **state_out, struct ash_err *err)
+int ash_collector_open_plain(const struct ash_host_files *source, void **state_out, struct ash_err *err)
 {
     (void)err;
     *state_out = (void *)(uintptr_t)source;
@@ -29,7 +29,7 @@ void ash_collector_close_plain(void *state)
     (void)state;
 }
 
-/* ---- names -------------------------------------------------------------------------------------------------------- */
+/* ---- names ------------------------------------------------------------------------------------------------------- */
 
 int ash_names_add(struct ash_names *names, const char *name)
 {
@@ -71,14 +71,30 @@ static void keep_name(void *ctx, const char *name)
     ash_names_add(ctx, name);
 }
 
-void ash_names_list(const struct ash_source *source, const char *path, struct ash_names *names)
+void ash_names_list(const struct ash_host_files *source, const char *path, struct ash_names *names)
 {
-    ash_source_list(source, path, keep_name, names);
+    ash_host_list(source, path, keep_name, names);
     ash_names_sort(names);
 }
 
-void ash_collect_files(const struct ash_source *source, const struct ash_sys_file *files, size_t file_count,
-                       char *const *devices, char *const *labels, size_t device_count, struct ash_str *out)
+int ash_devices_add(struct ash_devices *devices, const char *folder, const char *labels)
+{
+    int rc = ash_names_add(&devices->folders, folder);
+
+    if (rc < 0) return rc;
+    rc = ash_names_add(&devices->labels, labels);
+    if (rc < 0) free(devices->folders.items[--devices->folders.count]);
+    return rc;
+}
+
+void ash_devices_fini(struct ash_devices *devices)
+{
+    ash_names_fini(&devices->folders);
+    ash_names_fini(&devices->labels);
+}
+
+void ash_collect_files(const struct ash_host_files *source, const struct ash_sys_file *files, size_t file_count,
+                       const struct ash_devices *devices, struct ash_str *out)
 {
     char path[PATH_MAX];
     double value;
@@ -86,20 +102,20 @@ void ash_collect_files(const struct ash_source *source, const struct ash_sys_fil
     for (size_t f = 0; f < file_count; f++) {
         bool has_head = false;
 
-        for (size_t d = 0; d < device_count; d++) {
-            snprintf(path, sizeof(path), "%s/%s", devices[d], files[f].file);
-            if (ash_source_number(source, path, &value) < 0) continue;
+        for (size_t d = 0; d < devices->folders.count; d++) {
+            snprintf(path, sizeof(path), "%s/%s", devices->folders.items[d], files[f].file);
+            if (ash_host_number(source, path, &value) < 0) continue;
             if (!has_head) ash_exp_family(out, files[f].name, files[f].type, files[f].help);
             has_head = true;
-            ash_exp_value(out, files[f].name, labels[d], value * files[f].scale);
+            ash_exp_value(out, files[f].name, devices->labels.items[d], value * files[f].scale);
         }
     }
 }
 
-/* ---- files of /proc ------------------------------------------------------------------------------------------------ */
+/* ---- files of /proc ---------------------------------------------------------------------------------------------- */
 
 /* Returns the error of the first file where none could be read. */
-static int parse_all(const struct ash_source *source, const struct ash_parser *parsers, size_t count,
+static int parse_all(const struct ash_host_files *source, const struct ash_parser *parsers, size_t count,
                      struct ash_str *out, struct ash_err *err)
 {
     struct ash_str text = {0};
@@ -107,7 +123,7 @@ static int parse_all(const struct ash_source *source, const struct ash_parser *p
     int first = 0;
 
     for (size_t i = 0; i < count; i++) {
-        int rc = ash_source_read(source, parsers[i].path, &text);
+        int rc = ash_host_read(source, parsers[i].path, &text);
 
         if (rc == 0 && text.data != NULL) {
             parsers[i].parse(text.data, out);
@@ -137,7 +153,7 @@ static void add_uname(struct ash_str *out)
 
 static int collect_host(void *state, struct ash_str *out, struct ash_err *err)
 {
-    const struct ash_source *source = state;
+    const struct ash_host_files *source = state;
     int rc = parse_all(source, ash_parsers_host, ash_parsers_host_count, out, err);
 
     if (rc < 0) return rc;
@@ -146,7 +162,7 @@ static int collect_host(void *state, struct ash_str *out, struct ash_err *err)
     return 0;
 }
 
-/* ---- network interfaces -------------------------------------------------------------------------------------------- */
+/* ---- network interfaces ------------------------------------------------------------------------------------------ */
 
 static const struct ash_sys_file net_files[] = {
     {"carrier", "node_network_carrier", "gauge", "carrier value of /sys/class/net/<iface>.", 1},
@@ -162,29 +178,27 @@ static const struct ash_sys_file net_files[] = {
      "transmit_queue_length value of /sys/class/net/<iface>.", 1},
 };
 
-static void add_interfaces(const struct ash_source *source, struct ash_str *out)
+static void add_interfaces(const struct ash_host_files *source, struct ash_str *out)
 {
-    struct ash_names names = {0}, folders = {0}, labels = {0};
+    struct ash_devices devices = {0};
+    struct ash_names names = {0};
     char path[PATH_MAX], label[ASH_EXP_LABELS_BYTES], state[32];
 
     ash_names_list(source, "/sys/class/net", &names);
     for (size_t i = 0; i < names.count; i++) {
         snprintf(path, sizeof(path), "/sys/class/net/%s", names.items[i]);
-        ash_names_add(&folders, path);
-        ash_names_add(&labels, ash_exp_labels(label, sizeof(label), "device", names.items[i], NULL));
+        ash_devices_add(&devices, path, ash_exp_labels(label, sizeof(label), "device", names.items[i], NULL));
     }
-    if (labels.count == folders.count && folders.count > 0) {
+    if (devices.folders.count > 0)
         ash_exp_family(out, "node_network_up", "gauge", "Value is 1 if operstate is 'up', 0 otherwise.");
-        for (size_t i = 0; i < folders.count; i++) {
-            snprintf(path, sizeof(path), "%s/operstate", folders.items[i]);
-            if (ash_source_line(source, path, state, sizeof(state)) == 0)
-                ash_exp_value(out, "node_network_up", labels.items[i], strcmp(state, "up") == 0);
-        }
-        ash_collect_files(source, net_files, ASH_COUNT(net_files), folders.items, labels.items, folders.count, out);
+    for (size_t i = 0; i < devices.folders.count; i++) {
+        snprintf(path, sizeof(path), "%s/operstate", devices.folders.items[i]);
+        if (ash_host_line(source, path, state, sizeof(state)) == 0)
+            ash_exp_value(out, "node_network_up", devices.labels.items[i], strcmp(state, "up") == 0);
     }
+    ash_collect_files(source, net_files, ASH_COUNT(net_files), &devices, out);
     ash_names_fini(&names);
-    ash_names_fini(&folders);
-    ash_names_fini(&labels);
+    ash_devices_fini(&devices);
 }
 
 static int collect_net(void *state, struct ash_str *out, struct ash_err *err)

@@ -1,5 +1,5 @@
-/* collector - the sources of an agent. Each is read on a thread of its own (agent/sources.h), so it may take its time or
- * hang: that costs its own families, nobody else's. Those below open, collect and close on one thread. */
+/* collector - the sources of an agent. Each is read on a thread of its own (agent/sources.h), so it may take its time
+ * or hang: that costs its own families, nobody else's. Those below open, collect and close on one thread. */
 #ifndef ASH_OBSERVE_COLLECT_COLLECTOR_H
 #define ASH_OBSERVE_COLLECT_COLLECTOR_H
 
@@ -12,7 +12,7 @@ struct ash_collector_ops {
     double deadline_s; /* a scrape waits no longer */
     const char *needs; /* rights that it needs beyond a plain user's, for people; NULL: none */
     /* Make *state_out. A negative errno says why the source cannot be read; it is tried again at the next scrape. */
-    int (*open)(const struct ash_source *source, void **state_out, struct ash_err *err);
+    int (*open)(const struct ash_host_files *source, void **state_out, struct ash_err *err);
     /* Append families to out. Returns 0 (also where the machine has no such thing) or a negative errno. */
     int (*collect)(void *state, struct ash_str *out, struct ash_err *err);
     void (*close)(void *state); /* takes NULL */
@@ -44,21 +44,17 @@ extern const struct ash_collector_ops *const ash_collectors[];
 extern const size_t ash_collector_count;
 
 /* open and close of a collector that keeps nothing but its source. */
-int ash_collector_open_plain(const struct ash_source *source, void **state_out, struct ash_err *err);
+int ash_collector_open_plain(const struct ash_host_files *source, void **state_out, struct ash_err *err);
 /* Forgets it; the source is its owner's. */
 void ash_collector_close_plain(void *state);
 
-/* ---- many small files: one family per file name over many devices --------------------------------------------------- */
+/* ---- many small files: one family per file name over many devices ------------------------------------------------ */
 
 struct ash_sys_file {
     const char *file; /* below the device's folder */
     const char *name, *type, *help;
     double scale;
 };
-
-/* For every family, its sample of each device that has the file: devices[i] is a folder and labels[i] its labels. */
-void ash_collect_files(const struct ash_source *source, const struct ash_sys_file *files, size_t file_count,
-                       char *const *devices, char *const *labels, size_t device_count, struct ash_str *out);
 
 /* A list of names. */
 struct ash_names {
@@ -71,7 +67,19 @@ int ash_names_add(struct ash_names *names, const char *name);
 void ash_names_sort(struct ash_names *names);
 /* Free all. A zeroed list is fine. */
 void ash_names_fini(struct ash_names *names);
-/* ash_source_list into names, sorted. */
-void ash_names_list(const struct ash_source *source, const char *path, struct ash_names *names);
+/* ash_host_list into names, sorted. */
+void ash_names_list(const struct ash_host_files *source, const char *path, struct ash_names *names);
+
+/* Devices: their folders, and the labels of each. */
+struct ash_devices {
+    struct ash_names folders, labels;
+};
+/* Append one. On failure the list is as it was. */
+int ash_devices_add(struct ash_devices *devices, const char *folder, const char *labels);
+/* Free all. A zeroed list is fine. */
+void ash_devices_fini(struct ash_devices *devices);
+/* For every family, its sample of each device that has the file. */
+void ash_collect_files(const struct ash_host_files *source, const struct ash_sys_file *files, size_t file_count,
+                       const struct ash_devices *devices, struct ash_str *out);
 
 #endif

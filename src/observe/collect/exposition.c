@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/number.h"
+#include "base/utf8.h"
 
 void ash_exp_family(struct ash_str *out, const char *name, const char *type, const char *help)
 {
@@ -75,38 +76,26 @@ void ash_exp_single(struct ash_str *out, const char *name, const char *type, con
     ash_exp_value(out, name, NULL, value);
 }
 
-/* Bytes of the character at text, or 0 where it is none. */
-static size_t character_bytes(const unsigned char *text)
+/* What stands for a character of a label's value where it is not itself, or NULL. */
+static const char *escape_of(char character, int bytes)
 {
-    size_t bytes = text[0] < 0x80                            ? 1
-                   : (text[0] >> 5) == 6 && text[0] >= 0xc2  ? 2
-                   : (text[0] >> 4) == 14                    ? 3
-                   : (text[0] >> 3) == 30 && text[0] <= 0xf4 ? 4
-                                                             : 0;
-
-    for (size_t i = 1; i < bytes; i++)
-        if ((text[i] & 0xc0) != 0x80) return 0;
-    if (bytes == 3 && ((text[0] == 0xe0 && text[1] < 0xa0) || (text[0] == 0xed && text[1] > 0x9f))) return 0;
-    if (bytes == 4 && ((text[0] == 0xf0 && text[1] < 0x90) || (text[0] == 0xf4 && text[1] > 0x8f))) return 0;
-    return bytes;
+    if (bytes == 0) return "\xef\xbf\xbd";
+    return character == '\n' ? "\\n" : character == '"' ? "\\\"" : character == '\\' ? "\\\\" : NULL;
 }
 
 /* value, escaped, from *used on. Returns whether it fits. */
 static bool add_escaped(char *buf, size_t buf_bytes, size_t *used, const char *value)
 {
-    for (const unsigned char *at = (const unsigned char *)value; *at != '\0';) {
-        size_t bytes = character_bytes(at), room = buf_bytes - *used;
-        const char *text = bytes == 0    ? "\xef\xbf\xbd"
-                           : *at == '\n' ? "\\n"
-                           : *at == '"'  ? "\\\""
-                           : *at == '\\' ? "\\\\"
-                                         : NULL;
-        size_t text_bytes = text != NULL ? strlen(text) : bytes;
+    while (*value != '\0') {
+        uint32_t point;
+        int bytes = ash_utf8_decode(value, strnlen(value, 4), &point);
+        const char *text = escape_of(*value, bytes);
+        size_t text_bytes = text != NULL ? strlen(text) : (size_t)bytes;
 
-        if (room < text_bytes + 3) return false;
-        memcpy(buf + *used, text != NULL ? (const void *)text : at, text_bytes);
+        if (buf_bytes - *used < text_bytes + 3) return false;
+        memcpy(buf + *used, text != NULL ? text : value, text_bytes);
         *used += text_bytes;
-        at += bytes == 0 ? 1 : bytes;
+        value += bytes == 0 ? 1 : bytes;
     }
     return true;
 }

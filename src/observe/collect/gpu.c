@@ -26,7 +26,7 @@ struct gpu {
 };
 
 struct gpus {
-    const struct ash_source *source;
+    const struct ash_host_files *source;
     struct ash_nvml nvml;
     struct gpu list[GPUS_MAX];
     size_t count;
@@ -34,7 +34,7 @@ struct gpus {
     struct ash_nvml_gpm_get *gpm;
 };
 
-/* ---- families ------------------------------------------------------------------------------------------------------ */
+/* ---- families ---------------------------------------------------------------------------------------------------- */
 
 enum family {
     SM_CLOCK,
@@ -155,7 +155,7 @@ static void set(struct values *values, enum family family, double value)
     values->has[family] = true;
 }
 
-/* ---- one GPU ------------------------------------------------------------------------------------------------------- */
+/* ---- one GPU ----------------------------------------------------------------------------------------------------- */
 
 /* Getters of one unsigned number. */
 static void read_numbers(const struct ash_nvml *nvml, ash_nvml_device device, struct values *values)
@@ -299,7 +299,7 @@ static void read_events(struct gpus *gpus)
                 gpus->list[g].xid = (unsigned)event.data;
 }
 
-/* ---- all of them --------------------------------------------------------------------------------------------------- */
+/* ---- all of them ------------------------------------------------------------------------------------------------- */
 
 static void set_labels(struct gpus *gpus, struct gpu *gpu, unsigned index)
 {
@@ -370,7 +370,7 @@ static void find_gpus(struct gpus *gpus)
     }
 }
 
-static int open_gpus(const struct ash_source *source, void **state_out, struct ash_err *err)
+static int open_gpus(const struct ash_host_files *source, void **state_out, struct ash_err *err)
 {
     struct gpus *gpus = calloc(1, sizeof(*gpus));
     int rc;
@@ -405,12 +405,12 @@ static void read_gpu(struct gpus *gpus, struct gpu *gpu, struct values *values)
 static void add_job(const struct gpus *gpus, size_t index, char *labels, size_t labels_bytes)
 {
     char path[PATH_MAX], job[64], text[ASH_EXP_LABELS_BYTES];
-    struct ash_source outside = {.root = ""};
+    struct ash_host_files outside = {.root = ""};
     size_t used = strlen(labels);
 
     if (gpus->source->gpu_jobs == NULL) return;
     snprintf(path, sizeof(path), "%s/%zu", gpus->source->gpu_jobs, index);
-    if (ash_source_line(&outside, path, job, sizeof(job)) < 0 || job[0] == '\0') return;
+    if (ash_host_line(&outside, path, job, sizeof(job)) < 0 || job[0] == '\0') return;
     ash_exp_labels(text, sizeof(text), "hpc_job", job, NULL);
     if (used + strlen(text) + 2 < labels_bytes) snprintf(labels + used, labels_bytes - used, ",%s", text);
 }

@@ -24,16 +24,16 @@ struct stuck {
 };
 
 struct jobs {
-    const struct ash_source *source;
+    const struct ash_host_files *source;
     struct stuck stuck[STUCK_MAX];
     size_t stuck_count;
 };
 
-/* ---- control groups ------------------------------------------------------------------------------------------------ */
+/* ---- control groups ---------------------------------------------------------------------------------------------- */
 
 struct walk {
-    const struct ash_source *source;
-    struct ash_names folders, labels;
+    const struct ash_host_files *source;
+    struct ash_devices found;
     char path[PATH_MAX];
     size_t depth;
 };
@@ -60,6 +60,16 @@ static bool job_of(const char *name, char *job, size_t job_bytes, const char **k
     return false;
 }
 
+/* May a job's group lie in a folder of this name? */
+static bool is_way(const char *name)
+{
+    static const char *const starts[] = {"job_", "uid_", "slurm", "kubepods", "pod", "burstable", "besteffort"};
+
+    for (size_t i = 0; i < ASH_COUNT(starts); i++)
+        if (strncmp(name, starts[i], strlen(starts[i])) == 0) return true;
+    return strstr(name, ".slice") != NULL || strstr(name, ".scope") != NULL;
+}
+
 static void visit_group(void *ctx, const char *name)
 {
     struct walk *walk = ctx;
@@ -67,31 +77,26 @@ static void visit_group(void *ctx, const char *name)
     char job[64], labels[ASH_EXP_LABELS_BYTES];
     const char *kind = NULL;
 
-    if (walk->depth >= DEPTH_MAX || walk->folders.count >= JOBS_MAX || strchr(name, '.') == name) return;
-    if (strstr(name, ".slice") == NULL && strstr(name, ".scope") == NULL && strncmp(name, "job_", 4) != 0 &&
-        strncmp(name, "uid_", 4) != 0 && strncmp(name, "slurm", 5) != 0 && strncmp(name, "kubepods", 8) != 0 &&
-        strncmp(name, "pod", 3) != 0 && strcmp(name, "burstable") != 0 && strcmp(name, "besteffort") != 0)
-        return;
+    if (walk->depth >= DEPTH_MAX || walk->found.folders.count >= JOBS_MAX || !is_way(name)) return;
     if (used + strlen(name) + 2 > sizeof(walk->path)) return;
     snprintf(walk->path + used, sizeof(walk->path) - used, "/%s", name);
     if (job_of(name, job, sizeof(job), &kind)) {
         ash_exp_labels(labels, sizeof(labels), kind, job, NULL);
-        if (ash_names_add(&walk->folders, walk->path) == 0 && ash_names_add(&walk->labels, labels) < 0)
-            walk->folders.count--;
+        ash_devices_add(&walk->found, walk->path, labels);
     } else {
         walk->depth++;
-        ash_source_list(walk->source, walk->path, visit_group, walk);
+        ash_host_list(walk->source, walk->path, visit_group, walk);
         walk->depth--;
     }
     walk->path[used] = '\0';
 }
 
 /* A value of a file of "key value" lines. */
-static int read_key(const struct ash_source *source, const char *path, const char *key, double *value_out)
+static int read_key(const struct ash_host_files *source, const char *path, const char *key, double *value_out)
 {
     struct ash_str text = {0};
     char *cursor, *line;
-    int rc = ash_source_read(source, path, &text);
+    int rc = ash_host_read(source, path, &text);
 
     if (rc < 0) return rc;
     rc = -ENOENT;
@@ -108,11 +113,11 @@ static int read_key(const struct ash_source *source, const char *path, const cha
 }
 
 /* total= of a line of a pressure file. */
-static int read_pressure(const struct ash_source *source, const char *path, const char *kind, double *value_out)
+static int read_pressure(const struct ash_host_files *source, const char *path, const char *kind, double *value_out)
 {
     struct ash_str text = {0};
     char *cursor, *line;
-    int rc = ash_source_read(source, path, &text);
+    int rc = ash_host_read(source, path, &text);
 
     if (rc < 0) return rc;
     rc = -ENOENT;
@@ -149,12 +154,12 @@ static const struct {
      "Time in which all processes of a job waited for memory.", 1},
 };
 
-static int read_fact(const struct ash_source *source, const char *folder, size_t fact, double *value_out)
+static int read_fact(const struct ash_host_files *source, const char *folder, size_t fact, double *value_out)
 {
     char path[PATH_MAX + 32];
 
     snprintf(path, sizeof(path), "%s/%s", folder, facts[fact].file);
-    if (facts[fact].key == NULL) return ash_source_number(source, path, value_out);
+    if (facts[fact].key == NULL) return ash_host_number(source, path, value_out);
     if (strstr(facts[fact].file, ".pressure") != NULL) return read_pressure(source, path, facts[fact].key, value_out);
     return read_key(source, path, facts[fact].key, value_out);
 }
@@ -163,33 +168,32 @@ static int read_fact(const struct ash_source *source, const char *folder, size_t
 static const struct ash_sys_file memory_v1[] = {
     {"memory.usage_in_bytes", "ashlar_job_memory_bytes", "gauge", "Memory of a job's control group.", 1}};
 
-static void add_jobs(const struct ash_source *source, struct ash_str *out)
+static void add_jobs(const struct ash_host_files *source, struct ash_str *out)
 {
     struct walk walk = {.source = source, .path = "/sys/fs/cgroup"};
     struct walk old = {.source = source, .path = "/sys/fs/cgroup/memory"};
     double value;
 
-    ash_source_list(source, walk.path, visit_group, &walk);
+    ash_host_list(source, walk.path, visit_group, &walk);
     for (size_t f = 0; f < ASH_COUNT(facts); f++) {
         bool has_head = false;
 
-        for (size_t i = 0; i < walk.folders.count; i++) {
-            if (read_fact(source, walk.folders.items[i], f, &value) < 0) continue;
+        for (size_t i = 0; i < walk.found.folders.count; i++) {
+            if (read_fact(source, walk.found.folders.items[i], f, &value) < 0) continue;
             if (!has_head) ash_exp_family(out, facts[f].name, facts[f].type, facts[f].help);
             has_head = true;
-            ash_exp_value(out, facts[f].name, walk.labels.items[i], value * facts[f].scale);
+            ash_exp_value(out, facts[f].name, walk.found.labels.items[i], value * facts[f].scale);
         }
     }
-    if (walk.folders.count == 0) {
-        ash_source_list(source, old.path, visit_group, &old);
-        ash_collect_files(source, memory_v1, ASH_COUNT(memory_v1), old.folders.items, old.labels.items,
-                          old.folders.count, out);
+    if (walk.found.folders.count == 0) {
+        ash_host_list(source, old.path, visit_group, &old);
+        ash_collect_files(source, memory_v1, ASH_COUNT(memory_v1), &old.found, out);
     }
-    ash_names_fini(&walk.folders), ash_names_fini(&walk.labels);
-    ash_names_fini(&old.folders), ash_names_fini(&old.labels);
+    ash_devices_fini(&walk.found);
+    ash_devices_fini(&old.found);
 }
 
-/* ---- processes in D ------------------------------------------------------------------------------------------------ */
+/* ---- processes in D ---------------------------------------------------------------------------------------------- */
 
 static void visit_process(void *ctx, const char *name)
 {
@@ -200,7 +204,7 @@ static void visit_process(void *ctx, const char *name)
 
     if (pid <= 0 || strspn(name, "0123456789") != strlen(name) || strlen(name) > 10) return;
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
-    if (ash_source_line(jobs->source, path, line, sizeof(line)) < 0) return;
+    if (ash_host_line(jobs->source, path, line, sizeof(line)) < 0) return;
     state = strrchr(line, ')');
     if (state == NULL || strncmp(state, ") D", 3) != 0) return;
     for (size_t i = 0; i < jobs->stuck_count; i++)
@@ -221,7 +225,7 @@ static void add_stuck(struct jobs *jobs, struct ash_str *out)
         jobs->stuck[i].is_seen = false;
     /* all processes are looked at only where the kernel says that one is blocked, or one was */
     if (read_key(jobs->source, "/proc/stat", "procs_blocked", &blocked) < 0) return;
-    if (blocked > 0 || jobs->stuck_count > 0) ash_source_list(jobs->source, "/proc", visit_process, jobs);
+    if (blocked > 0 || jobs->stuck_count > 0) ash_host_list(jobs->source, "/proc", visit_process, jobs);
     for (size_t i = 0; i < jobs->stuck_count;) {
         if (!jobs->stuck[i].is_seen) {
             jobs->stuck[i] = jobs->stuck[--jobs->stuck_count];
@@ -234,7 +238,7 @@ static void add_stuck(struct jobs *jobs, struct ash_str *out)
                    "Processes that have been in uninterruptible sleep (D) for 10 seconds or more.", (double)long_ago);
 }
 
-static int open_jobs(const struct ash_source *source, void **state_out, struct ash_err *err)
+static int open_jobs(const struct ash_host_files *source, void **state_out, struct ash_err *err)
 {
     struct jobs *jobs = calloc(1, sizeof(*jobs));
 

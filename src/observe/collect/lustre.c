@@ -46,7 +46,7 @@ size_t ash_lustre_evictions(const char *text)
     return count;
 }
 
-static void add_stats(const struct ash_source *source, const char *root, struct ash_lustre_out *samples)
+static void add_stats(const struct ash_host_files *source, const char *root, struct ash_lustre_out *samples)
 {
     struct ash_names names = {0};
     struct ash_str text = {0};
@@ -57,7 +57,7 @@ static void add_stats(const struct ash_source *source, const char *root, struct 
     for (size_t i = 0; i < names.count; i++) {
         snprintf(path, sizeof(path), "%s/llite/%s/stats", root, names.items[i]);
         names.items[i][strcspn(names.items[i], "-")] = '\0'; /* lustre-ffff9a... */
-        if (ash_source_read(source, path, &text) == 0 && text.data != NULL)
+        if (ash_host_read(source, path, &text) == 0 && text.data != NULL)
             ash_lustre_stats(text.data, names.items[i], samples);
     }
     ash_str_fini(&text);
@@ -65,7 +65,8 @@ static void add_stats(const struct ash_source *source, const char *root, struct 
 }
 
 /* Clients of data (osc) and metadata (mdc) servers keep their last states: an eviction loses locks and dirty pages. */
-static void add_evictions(const struct ash_source *source, const char *root, const char *kind, struct ash_str *samples)
+static void add_evictions(const struct ash_host_files *source, const char *root, const char *kind,
+                          struct ash_str *samples)
 {
     struct ash_names names = {0};
     struct ash_str text = {0};
@@ -75,7 +76,7 @@ static void add_evictions(const struct ash_source *source, const char *root, con
     ash_names_list(source, path, &names);
     for (size_t i = 0; i < names.count; i++) {
         snprintf(path, sizeof(path), "%s/%s/%s/state", root, kind, names.items[i]);
-        if (ash_source_read(source, path, &text) < 0 || text.data == NULL) continue;
+        if (ash_host_read(source, path, &text) < 0 || text.data == NULL) continue;
         ash_exp_labels(labels, sizeof(labels), "target", names.items[i], NULL);
         ash_exp_count(samples, "ashlar_lustre_evictions", labels, ash_lustre_evictions(text.data));
     }

@@ -1,5 +1,5 @@
-/* File systems, each asked by a thread that may hang: a mount that does not answer costs that thread and itself, and the
- * next one is asked by a new thread. When it answers at last, it counts again. */
+/* File systems, each asked by a thread that may hang: a mount that does not answer costs that thread and itself, and
+ * the next one is asked by a new thread. When it answers at last, it counts again. */
 #include <errno.h>
 #include <limits.h>
 #include <pthread.h>
@@ -33,7 +33,7 @@ struct probe {
 };
 
 struct mounts {
-    const struct ash_source *source;
+    const struct ash_host_files *source;
     pthread_mutex_t lock;
     pthread_cond_t changed;
     struct probe *asked; /* what the present thread is asking */
@@ -42,7 +42,7 @@ struct mounts {
     struct probe *stuck_probes[STUCK_MAX];
 };
 
-/* ---- the table of mounts ------------------------------------------------------------------------------------------- */
+/* ---- the table of mounts ----------------------------------------------------------------------------------------- */
 
 static bool is_one_of(const char *word, const char *const *list)
 {
@@ -120,7 +120,7 @@ int ash_mounts_next(char **cursor, struct ash_mount *mount_out)
     return 0;
 }
 
-/* ---- asking -------------------------------------------------------------------------------------------------------- */
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
 
 static void put_probe(struct probe *probe)
 {
@@ -203,7 +203,7 @@ static struct probe *make_probe(const struct mounts *mounts, const struct ash_mo
     if (probe == NULL) return NULL;
     probe->refs = 1;
     probe->is_read_only = mount->is_read_only;
-    if (ash_source_path(mounts->source, mount->path, probe->path, sizeof(probe->path)) == NULL) {
+    if (ash_host_path(mounts->source, mount->path, probe->path, sizeof(probe->path)) == NULL) {
         free(probe);
         return NULL;
     }
@@ -212,7 +212,7 @@ static struct probe *make_probe(const struct mounts *mounts, const struct ash_mo
     return probe;
 }
 
-/* ---- what comes out ------------------------------------------------------------------------------------------------ */
+/* ---- what comes out ---------------------------------------------------------------------------------------------- */
 
 enum { SIZE, FREE, AVAIL, FILES, FILES_FREE, READ_ONLY, DEVICE_ERROR, SECONDS, FAMILIES };
 
@@ -246,7 +246,7 @@ static void add_mount(const struct probe *probe, struct ash_str *samples)
     ash_exp_value(&samples[SECONDS], families[SECONDS].name, labels, probe->seconds);
 }
 
-static int open_mounts(const struct ash_source *source, void **state_out, struct ash_err *err)
+static int open_mounts(const struct ash_host_files *source, void **state_out, struct ash_err *err)
 {
     struct mounts *mounts = calloc(1, sizeof(*mounts));
 
@@ -290,9 +290,9 @@ static int collect_mounts(void *state, struct ash_str *out, struct ash_err *err)
     struct ash_names seen = {0};
     struct ash_mount mount;
     char *cursor;
-    int rc = ash_source_read(mounts->source, "/proc/1/mounts", &text);
+    int rc = ash_host_read(mounts->source, "/proc/1/mounts", &text);
 
-    if (rc < 0) rc = ash_source_read(mounts->source, "/proc/mounts", &text);
+    if (rc < 0) rc = ash_host_read(mounts->source, "/proc/mounts", &text);
     if (rc < 0) return ash_err_set(err, rc, "/proc/mounts cannot be read: %s", strerror(-rc));
     cursor = text.data;
     while (seen.count < MOUNTS_MAX && ash_mounts_next(&cursor, &mount) == 1) {

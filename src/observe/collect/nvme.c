@@ -34,13 +34,13 @@ static const struct {
     {176, 8, "ashlar_nvme_error_log_entries_total", "counter", "Entries of the drive's error log.", 1, 0},
 };
 
-static int read_log(const struct ash_source *source, const char *device, uint8_t log[LOG_BYTES])
+static int read_log(const struct ash_host_files *source, const char *device, uint8_t log[LOG_BYTES])
 {
     char path[PATH_MAX];
     struct stat facts;
     int fd, rc;
 
-    if (ash_source_path(source, device, path, sizeof(path)) == NULL) return -ENAMETOOLONG;
+    if (ash_host_path(source, device, path, sizeof(path)) == NULL) return -ENAMETOOLONG;
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return -errno;
     if (fstat(fd, &facts) == 0 && S_ISREG(facts.st_mode)) {

@@ -28,13 +28,23 @@ struct all {
     size_t page_count, series_count, series_capacity;
 };
 
-/* ---- what is well-formed ------------------------------------------------------------------------------------------- */
+/* ---- what is well-formed ----------------------------------------------------------------------------------------- */
 
 /* One of our names: nobody may speak for the host. */
 static bool is_name(const char *name, size_t bytes)
 {
     if (bytes > 200 || (strncmp(name, "ashlar_", 7) != 0 && strncmp(name, "vllm:", 5) != 0)) return false;
     return strspn(name, LETTERS "0123456789:") == bytes;
+}
+
+/* The end of a value that begins at text: its closing quote, or NULL where it is not well-formed. */
+static const char *value_end(const char *text)
+{
+    for (; *text != '"'; text++) {
+        if (*text == '\0' || *text == '\n') return NULL;
+        if (*text == '\\' && (*++text == '\0' || strchr("\\\"n", *text) == NULL)) return NULL;
+    }
+    return text;
 }
 
 /* name="value",name="value", with values escaped. */
@@ -44,10 +54,8 @@ static bool are_labels(const char *text)
         size_t bytes = strspn(text, LETTERS "0123456789");
 
         if (bytes == 0 || (*text >= '0' && *text <= '9') || strncmp(text + bytes, "=\"", 2) != 0) return false;
-        for (text += bytes + 2; *text != '"'; text++) {
-            if (*text == '\0' || *text == '\n') return false;
-            if (*text == '\\' && *++text != '\\' && *text != '"' && *text != 'n') return false;
-        }
+        text = value_end(text + bytes + 2);
+        if (text == NULL) return false;
         if (*++text == '\0') return true;
         if (*text++ != ',' || *text == '\0') return false;
     }
@@ -64,7 +72,7 @@ static char *join_labels(const char *process, const struct ash_metrics_page_metr
     return used >= 0 ? labels : NULL;
 }
 
-/* ---- gathering ----------------------------------------------------------------------------------------------------- */
+/* ---- gathering --------------------------------------------------------------------------------------------------- */
 
 static int keep_series(struct all *all, const struct series *series)
 {
@@ -98,9 +106,9 @@ static void add_page(struct all *all, const struct ash_metrics_page *page)
     }
 }
 
-static void open_pages(const struct ash_source *source, struct all *all)
+static void open_pages(const struct ash_host_files *source, struct all *all)
 {
-    struct ash_source outside = {.root = ""};
+    struct ash_host_files outside = {.root = ""};
     struct ash_names names = {0};
     char path[PATH_MAX];
 
@@ -124,7 +132,7 @@ static int compare(const void *a, const void *b)
     return order != 0 ? order : strcmp(left->labels, right->labels);
 }
 
-/* ---- writing ------------------------------------------------------------------------------------------------------- */
+/* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 static void write_head(const struct series *series, struct ash_str *out)
 {
@@ -203,7 +211,7 @@ static void write_processes(const struct all *all, struct ash_str *out)
 
 static int collect_pages(void *state, struct ash_str *out, struct ash_err *err)
 {
-    const struct ash_source *source = state;
+    const struct ash_host_files *source = state;
     struct all all = {0};
 
     (void)err;

@@ -10,7 +10,7 @@
 #include "observe/collect/exposition.h"
 #include "observe/collect/source.h"
 
-/* ---- columns: one family per column of a table of devices --------------------------------------------------------- */
+/* ---- columns: one family per column of a table of devices -------------------------------------------------------- */
 
 #define COLUMNS_MAX 24
 #define SECTOR_BYTES 512
@@ -113,7 +113,7 @@ static bool is_part(const char *device)
     static const char *const prefixes[] = {"ram", "loop", "fd"};
     size_t digits = strlen(device);
 
-    while (digits > 0 && device[digits - 1] >= '0' && device[digits - 1] <= '9')
+    while (digits > 0 && strchr("0123456789", device[digits - 1]) != NULL)
         digits--;
     if (device[digits] == '\0') return false;
     for (size_t i = 0; i < ASH_COUNT(prefixes); i++)
@@ -138,7 +138,7 @@ static void parse_diskstats(char *text, struct ash_str *out)
     finish_columns(&columns, out);
 }
 
-/* ---- netstat: pairs of lines, names and values -------------------------------------------------------------------- */
+/* ---- netstat: pairs of lines, names and values ------------------------------------------------------------------- */
 
 /* What node_exporter shows of them by default. */
 static bool is_wanted(const char *protocol, const char *key)

@@ -91,31 +91,25 @@ static const char *const efa_counters[] = {"alloc_ah_err",
                                            "tx_pkts",
                                            "unresponsive_remote_events"};
 
-/* Ports of one kind of device. */
-struct ports {
-    struct ash_names folders, labels;
-};
-
-static void add_port(struct ports *ports, const char *device, const char *port)
+static void add_port(struct ash_devices *ports, const char *device, const char *port)
 {
     char path[PATH_MAX], labels[ASH_EXP_LABELS_BYTES];
 
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s", device, port);
-    ash_exp_labels(labels, sizeof(labels), "device", device, "port", port, NULL);
-    if (ash_names_add(&ports->folders, path) == 0 && ash_names_add(&ports->labels, labels) < 0) ports->folders.count--;
+    ash_devices_add(ports, path, ash_exp_labels(labels, sizeof(labels), "device", device, "port", port, NULL));
 }
 
-static bool is_efa(const struct ash_source *source, const char *device, const char *port)
+static bool is_efa(const struct ash_host_files *source, const char *device, const char *port)
 {
     char path[PATH_MAX];
     double value;
 
     snprintf(path, sizeof(path), "/sys/class/infiniband/%s/ports/%s/hw_counters/submitted_cmds", device, port);
-    return strncmp(device, "efa", 3) == 0 || ash_source_number(source, path, &value) == 0 ||
+    return strncmp(device, "efa", 3) == 0 || ash_host_number(source, path, &value) == 0 ||
            strncmp(device, "rdmap", 5) == 0;
 }
 
-static void find_ports(const struct ash_source *source, struct ports *ib, struct ports *efa)
+static void find_ports(const struct ash_host_files *source, struct ash_devices *ib, struct ash_devices *efa)
 {
     struct ash_names devices = {0};
 
@@ -133,7 +127,7 @@ static void find_ports(const struct ash_source *source, struct ports *ib, struct
     ash_names_fini(&devices);
 }
 
-static void add_efa(const struct ash_source *source, const struct ports *efa, struct ash_str *out)
+static void add_efa(const struct ash_host_files *source, const struct ash_devices *efa, struct ash_str *out)
 {
     for (size_t i = 0; i < ASH_COUNT(efa_counters); i++) {
         char file[96], name[96], help[128];
@@ -142,22 +136,20 @@ static void add_efa(const struct ash_source *source, const struct ports *efa, st
         snprintf(file, sizeof(file), "hw_counters/%s", efa_counters[i]);
         snprintf(name, sizeof(name), "node_amazonefa_%s", efa_counters[i]);
         snprintf(help, sizeof(help), "Counter %s of the EFA driver.", efa_counters[i]);
-        ash_collect_files(source, &entry, 1, efa->folders.items, efa->labels.items, efa->folders.count, out);
+        ash_collect_files(source, &entry, 1, efa, out);
     }
 }
 
 static int collect_rdma(void *state, struct ash_str *out, struct ash_err *err)
 {
-    struct ports ib = {0}, efa = {0};
+    struct ash_devices ib = {0}, efa = {0};
 
     (void)err;
     find_ports(state, &ib, &efa);
-    if (ib.folders.count > 0)
-        ash_collect_files(state, ib_files, ASH_COUNT(ib_files), ib.folders.items, ib.labels.items, ib.folders.count,
-                          out);
+    if (ib.folders.count > 0) ash_collect_files(state, ib_files, ASH_COUNT(ib_files), &ib, out);
     if (efa.folders.count > 0) add_efa(state, &efa, out);
-    ash_names_fini(&ib.folders), ash_names_fini(&ib.labels);
-    ash_names_fini(&efa.folders), ash_names_fini(&efa.labels);
+    ash_devices_fini(&ib);
+    ash_devices_fini(&efa);
     return 0;
 }
 

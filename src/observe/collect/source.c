@@ -13,7 +13,7 @@
 #define FILE_BYTES_MAX ((size_t)4 << 20)
 #define BLOCK_BYTES 16384
 
-char *ash_source_path(const struct ash_source *source, const char *path, char *buf, size_t buf_bytes)
+char *ash_host_path(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes)
 {
     int used = snprintf(buf, buf_bytes, "%s%s", source->root, path);
 
@@ -21,17 +21,17 @@ char *ash_source_path(const struct ash_source *source, const char *path, char *b
 }
 
 /* Not opened for waiting: a pipe in a recorded tree must not hang us. */
-static int open_file(const struct ash_source *source, const char *path)
+static int open_file(const struct ash_host_files *source, const char *path)
 {
     char full[PATH_MAX];
     int fd;
 
-    if (ash_source_path(source, path, full, sizeof(full)) == NULL) return -ENAMETOOLONG;
+    if (ash_host_path(source, path, full, sizeof(full)) == NULL) return -ENAMETOOLONG;
     fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     return fd >= 0 ? fd : -errno;
 }
 
-int ash_source_read(const struct ash_source *source, const char *path, struct ash_str *text)
+int ash_host_read(const struct ash_host_files *source, const char *path, struct ash_str *text)
 {
     int fd = open_file(source, path), rc = 0;
     char block[BLOCK_BYTES];
@@ -50,7 +50,7 @@ int ash_source_read(const struct ash_source *source, const char *path, struct as
     return rc < 0 ? rc : ash_str_add(text, "", 0);
 }
 
-int ash_source_line(const struct ash_source *source, const char *path, char *buf, size_t buf_bytes)
+int ash_host_line(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes)
 {
     int fd = open_file(source, path);
     ssize_t got;
@@ -65,11 +65,11 @@ int ash_source_line(const struct ash_source *source, const char *path, char *buf
     return 0;
 }
 
-int ash_source_number(const struct ash_source *source, const char *path, double *value_out)
+int ash_host_number(const struct ash_host_files *source, const char *path, double *value_out)
 {
     char line[128], *end = NULL;
     double value;
-    int rc = ash_source_line(source, path, line, sizeof(line));
+    int rc = ash_host_line(source, path, line, sizeof(line));
 
     if (rc < 0) return rc;
     value = strncmp(line, "0x", 2) == 0 ? (double)strtoull(line, &end, 16) : strtod(line, &end);
@@ -78,14 +78,14 @@ int ash_source_number(const struct ash_source *source, const char *path, double 
     return 0;
 }
 
-void ash_source_list(const struct ash_source *source, const char *path, void (*visit)(void *ctx, const char *name),
-                     void *ctx)
+void ash_host_list(const struct ash_host_files *source, const char *path, void (*visit)(void *ctx, const char *name),
+                   void *ctx)
 {
     char full[PATH_MAX];
     struct dirent *entry;
     DIR *folder;
 
-    if (ash_source_path(source, path, full, sizeof(full)) == NULL) return;
+    if (ash_host_path(source, path, full, sizeof(full)) == NULL) return;
     folder = opendir(full);
     if (folder == NULL) return;
     while ((entry = readdir(folder)) != NULL)

@@ -8,7 +8,7 @@
 #include <stdint.h>
 #include "base/str.h"
 
-struct ash_source {
+struct ash_host_files {
     const char *root;     /* "" or a folder, without a slash at its end */
     const char *pages;    /* folder of mapped pages, below no root; NULL: none */
     const char *nvml;     /* NVIDIA's library; NULL: where the system finds it */
@@ -16,16 +16,16 @@ struct ash_source {
 };
 
 /* root and path in buf. Returns buf, or NULL where it is too long. */
-char *ash_source_path(const struct ash_source *source, const char *path, char *buf, size_t buf_bytes);
+char *ash_host_path(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes);
 /* Read a whole file of at most 4 MiB into text, which it replaces. Returns 0 or a negative errno. */
-int ash_source_read(const struct ash_source *source, const char *path, struct ash_str *text);
+int ash_host_read(const struct ash_host_files *source, const char *path, struct ash_str *text);
 /* A file of one number. Returns 0 or a negative errno. */
-int ash_source_number(const struct ash_source *source, const char *path, double *value_out);
+int ash_host_number(const struct ash_host_files *source, const char *path, double *value_out);
 /* A file of one line, without its end, into buf. Returns 0 or a negative errno. */
-int ash_source_line(const struct ash_source *source, const char *path, char *buf, size_t buf_bytes);
+int ash_host_line(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes);
 /* Call visit with the name of every entry of a folder, in no order, but for those that begin with a dot. */
-void ash_source_list(const struct ash_source *source, const char *path, void (*visit)(void *ctx, const char *name),
-                     void *ctx);
+void ash_host_list(const struct ash_host_files *source, const char *path, void (*visit)(void *ctx, const char *name),
+                   void *ctx);
 
 /* ---- text -------------------------------------------------------------------------------------------------------- */
 

@@ -2,7 +2,7 @@
  * limit or floor that is not there is 0. Sources: DCGM is NVIDIA's field list, EFA the driver's hardware counters, node
  * node_exporter's collectors, AWS the health checks that AWS publishes for its GPU clusters, Ashlar docs/. */
 
-/* ---- GPU ----------------------------------------------------------------------------------------------------- */
+/* ---- GPU --------------------------------------------------------------------------------------------------------- */
 {.layer = ASH_HEALTH_GPU,
  .kind = ASH_RULE_COUNT,
  .severity = ASH_BROKEN,

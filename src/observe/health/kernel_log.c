@@ -197,12 +197,15 @@ static void find_part(const char *line, const struct pattern *pattern, char *buf
         snprintf(buf, buf_bytes, "%.*s", (int)(end - start), start);
         return;
     }
-    for (size_t i = 0; i < ASH_COUNT(devices) && buf[0] == '\0'; i++)
-        for (start = line; (start = strstr(start, devices[i])) != NULL && buf[0] == '\0'; start++)
-            if ((start == line || strchr(" ([", start[-1]) != NULL) && strpbrk(start, "0123456789") != NULL)
-                snprintf(buf, buf_bytes, "%.*s",
-                         (int)strcspn(start + strlen(devices[i]), " :,)]") + (int)strlen(devices[i]), start);
-    if (strcspn(buf, "0123456789") == strlen(buf)) buf[0] = '\0'; /* "send" is no device */
+    for (size_t i = 0; i < ASH_COUNT(devices); i++)
+        for (start = line; (start = strstr(start, devices[i])) != NULL; start++) {
+            size_t bytes = strlen(devices[i]) + strcspn(start + strlen(devices[i]), " :,)]");
+
+            if (start != line && strchr(" ([", start[-1]) == NULL) continue;
+            if (strcspn(start, "0123456789") >= bytes) continue; /* "send" is no device */
+            snprintf(buf, buf_bytes, "%.*s", (int)bytes, start);
+            return;
+        }
 }
 
 static enum ash_node_remedy remedy_of(enum ash_xid_verdict verdict)

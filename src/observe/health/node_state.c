@@ -25,7 +25,7 @@ const char *ash_node_status_name(enum ash_node_status status)
     return status_names[status];
 }
 
-/* ---- deciding ------------------------------------------------------------------------------------------------------ */
+/* ---- deciding ---------------------------------------------------------------------------------------------------- */
 
 static enum ash_node_status status_of(const struct ash_node_finding *finding)
 {
@@ -176,7 +176,7 @@ void ash_node_state_clear(struct ash_node_state *state, double now_s)
     decide(state, now_s);
 }
 
-/* ---- JSON ---------------------------------------------------------------------------------------------------------- */
+/* ---- JSON -------------------------------------------------------------------------------------------------------- */
 
 static json_t *finding_json(const struct ash_node_finding *finding)
 {
@@ -242,63 +242,88 @@ static int copy_text(const json_t *json, const char *key, char *buf, size_t buf_
     return rc < 0 ? rc : 0;
 }
 
-static int parse_finding(const json_t *json, struct ash_node_finding *finding, struct ash_err *err)
+static int parse_texts(const json_t *json, struct ash_node_finding *finding, struct ash_err *err)
 {
-    int64_t count = 0, window = 0, flaps = 0;
-    const char *layer = "", *remedy = "";
     int rc = copy_text(json, "key", finding->key, sizeof(finding->key), err);
 
     if (rc == 0) rc = copy_text(json, "evidence", finding->evidence, sizeof(finding->evidence), err);
     if (rc == 0) rc = copy_text(json, "means", finding->means, sizeof(finding->means), err);
-    if (rc == 0) rc = copy_text(json, "source", finding->source, sizeof(finding->source), err);
-    if (rc < 0 || ash_json_string(json, "layer", &layer, err) < 0 ||
-        ash_json_string(json, "remedy", &remedy, err) < 0 ||
-        ash_json_double(json, "since", 0, 1e12, &finding->since_s, err) < 0 ||
+    return rc == 0 ? copy_text(json, "source", finding->source, sizeof(finding->source), err) : rc;
+}
+
+static int parse_numbers(const json_t *json, struct ash_node_finding *finding, struct ash_err *err)
+{
+    int64_t count = 0, window = 0, flaps = 0;
+
+    if (ash_json_double(json, "since", 0, 1e12, &finding->since_s, err) < 0 ||
         ash_json_double(json, "last", 0, 1e12, &finding->last_s, err) < 0 ||
         ash_json_double(json, "window_start", 0, 1e12, &finding->window_start_s, err) < 0 ||
         ash_json_int(json, "count", 0, INT64_MAX, &count, err) < 0 ||
         ash_json_int(json, "window_count", 0, INT64_MAX, &window, err) < 0 ||
-        ash_json_int(json, "flaps", 0, 1000000, &flaps, err) < 0 ||
-        ash_json_bool(json, "active", &finding->is_active, err) < 0)
+        ash_json_int(json, "flaps", 0, 1000000, &flaps, err) < 0)
         return -EINVAL;
-    if (index_of(layer, layer_name, ASH_HEALTH_COUNT) < 0 || index_of(remedy, remedy_name, ASH_REMEDY_REPLACE + 1) < 0)
-        return ash_err_set(err, -EINVAL, "a finding has an unknown layer or remedy");
-    finding->layer = (enum ash_health_layer)index_of(layer, layer_name, ASH_HEALTH_COUNT);
-    finding->remedy = (enum ash_node_remedy)index_of(remedy, remedy_name, ASH_REMEDY_REPLACE + 1);
     finding->count = (uint64_t)count;
     finding->window_count = (uint64_t)window;
     finding->flaps = (uint32_t)flaps;
     return 0;
 }
 
-static int parse_all(const json_t *json, struct ash_node_state *state, struct ash_err *err)
+static int parse_finding(const json_t *json, struct ash_node_finding *finding, struct ash_err *err)
+{
+    const char *layer_text = "", *remedy_text = "";
+    int layer, remedy;
+
+    if (parse_texts(json, finding, err) < 0 || parse_numbers(json, finding, err) < 0 ||
+        ash_json_string(json, "layer", &layer_text, err) < 0 ||
+        ash_json_string(json, "remedy", &remedy_text, err) < 0 ||
+        ash_json_bool(json, "active", &finding->is_active, err) < 0)
+        return -EINVAL;
+    layer = index_of(layer_text, layer_name, ASH_HEALTH_COUNT);
+    remedy = index_of(remedy_text, remedy_name, ASH_REMEDY_REPLACE + 1);
+    if (layer < 0 || remedy < 0) return ash_err_set(err, -EINVAL, "a finding has an unknown layer or remedy");
+    finding->layer = (enum ash_health_layer)layer;
+    finding->remedy = (enum ash_node_remedy)remedy;
+    return 0;
+}
+
+static int parse_lists(const json_t *json, struct ash_node_state *state, struct ash_err *err)
 {
     const json_t *findings = NULL, *counts = NULL;
-    const char *status = status_names[0];
-    int64_t number = 0, count;
-    int rc = ash_json_string(json, "status", &status, err);
 
-    if (rc < 0 || index_of(status, name_of_status, ASH_COUNT(status_names)) < 0)
-        return ash_err_set(err, -EINVAL, "the status is unknown");
-    state->status = (enum ash_node_status)index_of(status, name_of_status, ASH_COUNT(status_names));
-    if (ash_json_double(json, "since", 0, 1e12, &state->since_s, err) < 0 ||
-        copy_text(json, "boot", state->boot, sizeof(state->boot), err) < 0 ||
-        ash_json_int(json, "kernel_number", 0, INT64_MAX, &number, err) < 0 ||
-        ash_json_bool(json, "needs_check", &state->needs_check, err) < 0 ||
-        ash_json_array(json, "findings", &findings, err) < 0 || ash_json_object(json, "counts", &counts, err) < 0)
+    if (ash_json_array(json, "findings", &findings, err) < 0 || ash_json_object(json, "counts", &counts, err) < 0)
         return -EINVAL;
-    state->kernel_number = (uint64_t)number;
     for (int kind = 1; counts != NULL && kind < ASH_KERNEL_KINDS; kind++) {
-        count = 0;
+        int64_t count = 0;
+
         if (ash_json_int(counts, ash_kernel_kind_name(kind), 0, INT64_MAX, &count, err) < 0) return -EINVAL;
         state->counts[kind] = (uint64_t)count;
     }
     for (size_t i = 0; findings != NULL && i < json_array_size(findings) && i < ASH_NODE_FINDINGS_MAX; i++) {
-        rc = parse_finding(json_array_get(findings, i), &state->findings[i], err);
+        int rc = parse_finding(json_array_get(findings, i), &state->findings[i], err);
+
         if (rc < 0) return rc;
         state->count = i + 1;
     }
     return 0;
+}
+
+static int parse_all(const json_t *json, struct ash_node_state *state, struct ash_err *err)
+{
+    const char *text = status_names[0];
+    int64_t number = 0;
+    int status;
+
+    if (ash_json_string(json, "status", &text, err) < 0) return -EINVAL;
+    status = index_of(text, name_of_status, ASH_COUNT(status_names));
+    if (status < 0) return ash_err_set(err, -EINVAL, "the status is unknown");
+    state->status = (enum ash_node_status)status;
+    if (ash_json_double(json, "since", 0, 1e12, &state->since_s, err) < 0 ||
+        copy_text(json, "boot", state->boot, sizeof(state->boot), err) < 0 ||
+        ash_json_int(json, "kernel_number", 0, INT64_MAX, &number, err) < 0 ||
+        ash_json_bool(json, "needs_check", &state->needs_check, err) < 0)
+        return -EINVAL;
+    state->kernel_number = (uint64_t)number;
+    return parse_lists(json, state, err);
 }
 
 int ash_node_state_parse(struct ash_node_state *state, const char *text, size_t size_bytes, struct ash_err *err)

@@ -1,5 +1,5 @@
 /* node_state - what is known against a node and what follows from it: one status with its evidence, kept in a file
- * across restarts. A finding that comes again and again keeps the node out for longer each time. One owner at a time. */
+ * across restarts. A finding that comes again and again keeps the node out for longer each time. One owner. */
 #ifndef ASH_OBSERVE_HEALTH_NODE_STATE_H
 #define ASH_OBSERVE_HEALTH_NODE_STATE_H
 

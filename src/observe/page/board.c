@@ -52,7 +52,7 @@ struct ash_board {
     size_t frozen_bytes;
 };
 
-/* ---- agents -------------------------------------------------------------------------------------------------------- */
+/* ---- agents ------------------------------------------------------------------------------------------------------ */
 
 static void ask(struct ash_board *board, size_t index)
 {
@@ -99,7 +99,7 @@ static void *asker_main(void *arg)
     return NULL;
 }
 
-/* ---- what the page gets -------------------------------------------------------------------------------------------- */
+/* ---- what the page gets ------------------------------------------------------------------------------------------ */
 
 static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks)
 {
@@ -166,7 +166,7 @@ static const struct ash_http_route routes[] = {
     {.method = "GET", .path = "/", .handle = ash_board_page_respond, .is_open = true, .is_quick = true},
 };
 
-/* ---- life ---------------------------------------------------------------------------------------------------------- */
+/* ---- life -------------------------------------------------------------------------------------------------------- */
 
 static int read_frozen(struct ash_board *board, struct ash_err *err)
 {

@@ -1,5 +1,5 @@
-/* board - what the page shows of many things at once: agents that are asked every second, runs whose logs grow, ranks on
- * this machine, or a file. */
+/* board - what the page shows of many things at once: agents that are asked every second, runs whose logs grow, ranks
+ * on this machine, or a file. */
 #ifndef ASH_OBSERVE_PAGE_BOARD_H
 #define ASH_OBSERVE_PAGE_BOARD_H
 

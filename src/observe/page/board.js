@@ -74,7 +74,7 @@ function drawAlerts() {
     find("no-alerts").hidden = items.length > 0;
 }
 
-const median = (list) => { const s = [...list].sort((a, b) => a - b); return s.length ? s[s.length >> 1] : 0; };
+const median = (list) => { const s = [...list].sort((a, b) => a - b); return s.length ? s[(s.length - 1) >> 1] : 0; };
 function drawRanks() {
     const ranks = board.ranks.filter((r) => r.steps.length), section = find("ranks");
     section.hidden = ranks.length === 0;
@@ -96,7 +96,7 @@ function drawRanks() {
     }
     g.globalAlpha = 1;
     const table = make("table"), head = make("tr");
-    for (const t of ["rank", "step", "own", "data", "comm", "idle", "between", ""]) head.append(make("th", t));
+    for (const t of ["rank", "step", "own ms", "data", "comm", "idle", "between", ""]) head.append(make("th", t));
     const top = make("thead");
     top.append(head);
     table.append(top);
@@ -104,7 +104,7 @@ function drawRanks() {
     for (const r of ranks.slice(0, 64)) {
         const recent = r.steps.slice(-20), mean = (i) => recent.reduce((sum, s) => sum + s[i], 0) / recent.length, line = make("tr");
         line.append(make("td", r.rank + (r.run ? " of " + r.run : "")), make("td", recent[recent.length - 1][0]));
-        for (const i of [1, 2, 3, 4, 5]) line.append(make("td", mean(i).toFixed(1) + " ms"));
+        for (const i of [1, 2, 3, 4, 5]) line.append(make("td", mean(i).toFixed(1)));
         line.append(make("td", r.alive ? "" : "ended"));
         body.append(line);
     }

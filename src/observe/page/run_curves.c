@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #define BLOCK_BYTES 262144
+#define NUMBER_MAX 1e30 /* sums of such stay finite */
 #define LINE_BYTES_MAX 65536
 #define READ_BYTES_MAX ((size_t)64 << 20) /* at one time: the page must not wait for a long log */
 
@@ -51,12 +52,14 @@ static double number_of(const char *line, const char *key)
 {
     char wanted[32];
     const char *at;
+    double value;
 
     snprintf(wanted, sizeof(wanted), "\"%s\":", key);
     at = strstr(line, wanted);
     if (at == NULL) return NAN;
     at += strlen(wanted);
-    return *at == '-' || (*at >= '0' && *at <= '9') ? strtod(at, NULL) : NAN;
+    value = *at == '-' || (*at >= '0' && *at <= '9') ? strtod(at, NULL) : NAN;
+    return fabs(value) < NUMBER_MAX ? value : NAN;
 }
 
 static double positive(double value)

@@ -68,8 +68,8 @@ extern const struct ash_jobs_ops ash_jobs_local, ash_jobs_slurm, ash_jobs_kubern
 const char *ash_jobs_phase_name(enum ash_jobs_phase phase);
 /* Has it ended, whichever way? */
 bool ash_jobs_has_ended(enum ash_jobs_phase phase);
-/* The back end called name; NULL: the one that is here (Slurm before Kubernetes before this machine). -EINVAL where there is none of that
- * name, with those that there are. */
+/* The back end called name; NULL: the one that is here (Slurm before Kubernetes before this machine). -EINVAL where
+ * there is none of that name, with those that there are. */
 int ash_jobs_choose(const char *name, const struct ash_jobs_ops **ops_out, struct ash_err *err);
 
 /* Append a copy of entry. Returns 0 or -ENOMEM. */

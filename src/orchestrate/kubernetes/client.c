@@ -65,7 +65,7 @@ const char *ash_kube_client_namespace(const struct ash_kube_client *client)
     return client->config.kube_namespace != NULL ? client->config.kube_namespace : "default";
 }
 
-/* ---- one attempt ---------------------------------------------------------------------------------------------------- */
+/* ---- one attempt ------------------------------------------------------------------------------------------------- */
 
 static size_t on_body(char *data, size_t size, size_t count, void *ctx)
 {
@@ -136,7 +136,7 @@ static int attempt(const struct ash_kube_client *client, const char *method, con
     return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
 }
 
-/* ---- judging it ----------------------------------------------------------------------------------------------------- */
+/* ---- judging it -------------------------------------------------------------------------------------------------- */
 
 static bool is_worth_another(const struct answer *answer, const char *method)
 {

@@ -16,8 +16,8 @@ void ash_kube_client_close(struct ash_kube_client *client);
 /* The namespace that requests are about where none is named. Borrowed. */
 const char *ash_kube_client_namespace(const struct ash_kube_client *client);
 
-/* One request. path begins with "/api"; body NULL: none. *answer_out (may be NULL; the caller's, json_decref) is the JSON
- * of the answer. Connections that fail, 429 and 5xx are tried again for half a minute, as the server asks for it.
+/* One request. path begins with "/api"; body NULL: none. *answer_out (may be NULL; the caller's, json_decref) is the
+ * JSON of the answer. Connections that fail, 429 and 5xx are tried again for half a minute, as the server asks for it.
  * Returns 0, -ENOENT (404), -EEXIST (409), -EACCES (401, 403), -EINVAL (400, 422: the server's sentence), -EIO. */
 int ash_kube_client_call(struct ash_kube_client *client, const char *method, const char *path, const json_t *body,
                          json_t **answer_out, struct ash_err *err);

@@ -24,7 +24,7 @@ struct parser {
     struct ash_err *err;
 };
 
-/* ---- base64 --------------------------------------------------------------------------------------------------------- */
+/* ---- base64 ------------------------------------------------------------------------------------------------------ */
 
 static int base64_value(char c)
 {
@@ -61,7 +61,7 @@ bad:
     return NULL;
 }
 
-/* ---- one secret ----------------------------------------------------------------------------------------------------- */
+/* ---- one secret -------------------------------------------------------------------------------------------------- */
 
 static int read_beside(const struct parser *parser, const char *path, char **text_out)
 {
@@ -100,7 +100,7 @@ static int copy_text(const struct parser *parser, const json_t *map, const char 
     return *text_out != NULL ? 0 : ash_err_set(parser->err, -ENOMEM, "%s: out of memory", parser->name);
 }
 
-/* ---- users ---------------------------------------------------------------------------------------------------------- */
+/* ---- users ------------------------------------------------------------------------------------------------------- */
 
 #define EXEC_WORDS_MAX 64
 
@@ -178,7 +178,7 @@ static int read_user(const struct parser *parser, const json_t *user)
     return rc;
 }
 
-/* ---- the file ------------------------------------------------------------------------------------------------------- */
+/* ---- the file ---------------------------------------------------------------------------------------------------- */
 
 /* The entry of list called name: {"name": ..., inner: {...}}. Borrowed; NULL: none. */
 static const json_t *entry_of(const json_t *root, const char *list, const char *inner, const char *name)
@@ -233,7 +233,7 @@ int ash_kube_config_parse(const char *text, size_t size_bytes, const char *name,
     return rc;
 }
 
-/* ---- where it is ---------------------------------------------------------------------------------------------------- */
+/* ---- where it is ------------------------------------------------------------------------------------------------- */
 
 static int from_pod(struct ash_kube_config *config, struct ash_err *err)
 {

@@ -28,7 +28,7 @@ static bool is_here(void)
     return is_known;
 }
 
-/* ---- submitting ----------------------------------------------------------------------------------------------------- */
+/* ---- submitting -------------------------------------------------------------------------------------------------- */
 
 static int find_name(const char *flag, const char *const *names, const char *name, int *index_out, struct ash_err *err)
 {
@@ -138,7 +138,7 @@ static int submit(const struct ash_submission *submission, char id_out[ASH_JOBS_
     return rc;
 }
 
-/* ---- looking -------------------------------------------------------------------------------------------------------- */
+/* ---- looking ----------------------------------------------------------------------------------------------------- */
 
 /* The object of a job, of whichever kind. The caller owns *object_out. */
 static int find_job(struct ash_kube_client *client, const char *id, json_t **object_out,
@@ -298,7 +298,7 @@ static int output(const char *id, struct ash_str *text_out, struct ash_err *err)
     return rc;
 }
 
-/* ---- telling -------------------------------------------------------------------------------------------------------- */
+/* ---- telling ----------------------------------------------------------------------------------------------------- */
 
 static int change(const char *id, const char *method, const json_t *body, struct ash_err *err)
 {

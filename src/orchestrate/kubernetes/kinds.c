@@ -35,7 +35,7 @@ static json_t *failure_rules(void)
     return json_pack("{s[ooo]}", "rules", disrupted, saved, bad);
 }
 
-/* ---- Kubernetes' own ------------------------------------------------------------------------------------------------ */
+/* ---- Kubernetes' own --------------------------------------------------------------------------------------------- */
 
 static json_t *indexed_job_spec(const struct ash_kube_job *job, json_t *template, json_int_t pods)
 {
@@ -62,7 +62,7 @@ json_t *ash_kube_plain_job(const struct ash_kube_job *job, struct ash_err *err)
     return ash_kube_object(job, "batch/v1", "Job", spec);
 }
 
-/* ---- JobSet --------------------------------------------------------------------------------------------------------- */
+/* ---- JobSet ------------------------------------------------------------------------------------------------------ */
 
 /* One Job of one pod per node: RestartJob then makes one pod again, and leaves the others alone. */
 static json_t *node_jobs(const struct ash_kube_job *job, json_t *template)
@@ -96,7 +96,7 @@ json_t *ash_kube_jobset(const struct ash_kube_job *job, struct ash_err *err)
     return ash_kube_object(job, "jobset.x-k8s.io/v1alpha2", "JobSet", spec);
 }
 
-/* ---- Volcano -------------------------------------------------------------------------------------------------------- */
+/* ---- Volcano ----------------------------------------------------------------------------------------------------- */
 
 /* Levels of Volcano's network are numbers: tiers, from the leaves. */
 static json_t *network_topology(const struct ash_spec_topology *topology, struct ash_err *err)
@@ -156,7 +156,7 @@ json_t *ash_kube_pod_group(const struct ash_kube_job *job)
     return ash_kube_object(job, "scheduling.volcano.sh/v1beta1", "PodGroup", spec);
 }
 
-/* ---- Kubeflow ------------------------------------------------------------------------------------------------------- */
+/* ---- Kubeflow ---------------------------------------------------------------------------------------------------- */
 
 json_t *ash_kube_training_runtime(const struct ash_kube_job *job, struct ash_err *err)
 {
@@ -217,7 +217,7 @@ json_t *ash_kube_pytorch_job(const struct ash_kube_job *job, struct ash_err *err
     return ash_kube_object(job, "kubeflow.org/v1", "PyTorchJob", spec);
 }
 
-/* ---- HyperPod ------------------------------------------------------------------------------------------------------- */
+/* ---- HyperPod ---------------------------------------------------------------------------------------------------- */
 
 /* Log rules that match our own lines: a step comes soon after the start, and then again and again. */
 static json_t *log_rules(void)
@@ -254,7 +254,7 @@ json_t *ash_kube_hyperpod_job(const struct ash_kube_job *job, struct ash_err *er
     return ash_kube_object(job, "sagemaker.amazonaws.com/v1", "HyperPodPyTorchJob", spec);
 }
 
-/* ---- ashlar serve --------------------------------------------------------------------------------------------------- */
+/* ---- ashlar serve ------------------------------------------------------------------------------------------------ */
 
 json_t *ash_kube_deployment(const struct ash_kube_job *job, struct ash_err *err)
 {

@@ -67,7 +67,7 @@ json_t *ash_kube_service(const struct ash_kube_job *job)
     return ash_kube_object(job, "v1", "Service", spec);
 }
 
-/* ---- what it may use ------------------------------------------------------------------------------------------------ */
+/* ---- what it may use --------------------------------------------------------------------------------------------- */
 
 static void set_count(json_t *object, const char *key, int64_t value)
 {
@@ -95,7 +95,7 @@ static json_t *resources(const struct ash_spec *spec)
     return json_pack("{so so}", "limits", limits, "requests", requests);
 }
 
-/* ---- what it sees --------------------------------------------------------------------------------------------------- */
+/* ---- what it sees ------------------------------------------------------------------------------------------------ */
 
 /* "CLAIM:/path[:ro]" or "/host/path:/path[:ro]". */
 static int add_mount(const char *text, size_t index, json_t *volumes, json_t *mounts, struct ash_err *err)
@@ -171,7 +171,7 @@ static json_t *environment(const struct ash_kube_job *job, const struct ash_kube
     return env;
 }
 
-/* ---- the container -------------------------------------------------------------------------------------------------- */
+/* ---- the container ----------------------------------------------------------------------------------------------- */
 
 static int add_words(const struct ash_kube_job *job, const struct ash_kube_place *place, json_t *container,
                      struct ash_err *err)

@@ -45,7 +45,7 @@ const struct ash_kube_resource *ash_kube_resource_of(const char *kind, const cha
     return NULL;
 }
 
-/* ---- phases --------------------------------------------------------------------------------------------------------- */
+/* ---- phases ------------------------------------------------------------------------------------------------------ */
 
 static const char *text_at(const json_t *object, const char *key)
 {
@@ -151,7 +151,7 @@ void ash_kube_read_job(const json_t *object, double now, struct ash_jobs_entry *
     if (entry_out->phase == ASH_JOBS_DONE) entry_out->code = 0;
 }
 
-/* ---- why ------------------------------------------------------------------------------------------------------------ */
+/* ---- why --------------------------------------------------------------------------------------------------------- */
 
 /* Does Kueue's workload belong to the job? It has the job's name in its own, or is owned by it. */
 static bool is_workload_of(const json_t *workload, const char *name)

@@ -2,8 +2,7 @@
  * on, and writes down how it ended. What is known of a job is a folder:
  *
  *     STATE/ashlar/jobs/ID/record.json   name, keeper, output, when        (STATE: XDG_STATE_HOME or ~/.local/state)
- *     STATE/ashlar/jobs/ID/end.json      exit code, whether it was told to stop
- */
+ *     STATE/ashlar/jobs/ID/end.json      exit code, whether it was told to stop */
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +29,7 @@
 #define EXIT_SIGNAL 128
 #define EXIT_SAVED 75 /* saved and stopped */
 
-/* ---- records ------------------------------------------------------------------------------------------------------- */
+/* ---- records ----------------------------------------------------------------------------------------------------- */
 
 static int state_folder(char *buf, size_t buf_bytes, struct ash_err *err)
 {
@@ -94,7 +93,7 @@ static int make_id(const char *name, char id_out[ASH_JOBS_ID_BYTES], struct ash_
                   : ash_err_set(err, -E2BIG, "there are too many jobs called %s: remove %s/%s-*", name, folder, name);
 }
 
-/* ---- the keeper ---------------------------------------------------------------------------------------------------- */
+/* ---- the keeper -------------------------------------------------------------------------------------------------- */
 
 struct keeper {
     const struct ash_submission *submission;
@@ -202,7 +201,7 @@ static int start_keeper(const struct keeper *keeper, struct ash_err *err)
     return cause < 0 ? ash_err_set(err, cause, "the job cannot be started: %s: %s", keeper->log, strerror(-cause)) : 0;
 }
 
-/* ---- the table ----------------------------------------------------------------------------------------------------- */
+/* ---- the table --------------------------------------------------------------------------------------------------- */
 
 static bool is_here(void)
 {

@@ -1,8 +1,8 @@
-/* launch - the processes of a job: all of them on this machine, as one or several failure domains ("nodes"), or those of
- * one node of a job that others start on other machines. Each process gets the variables that torchrun would set (RANK,
- * WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so any program that knows those can be launched.
- * The first rank has the terminal; what the others print comes line by line, with their rank before it. However it ends,
- * nothing is left running. */
+/* launch - the processes of a job: all of them on this machine, as one or several failure domains ("nodes"), or those
+ * of one node of a job that others start on other machines. Each process gets the variables that torchrun would set
+ * (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT), so any program that knows those can be
+ * launched. The first rank has the terminal; what the others print comes line by line, with their rank before it.
+ * However it ends, nothing is left running. */
 #ifndef ASH_ORCHESTRATE_LAUNCH_H
 #define ASH_ORCHESTRATE_LAUNCH_H
 

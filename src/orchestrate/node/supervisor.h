@@ -1,5 +1,5 @@
-/* supervisor - the processes of one node of a job, from their start to their end, however they end. It knows nobody above
- * it: this machine, Slurm and Kubernetes start it once per node. */
+/* supervisor - the processes of one node of a job, from their start to their end, however they end. It knows nobody
+ * above it: this machine, Slurm and Kubernetes start it once per node. */
 #ifndef ASH_ORCHESTRATE_NODE_SUPERVISOR_H
 #define ASH_ORCHESTRATE_NODE_SUPERVISOR_H
 
@@ -16,9 +16,9 @@ struct ash_supervisor {
     char *const *again; /* words of those later starts; NULL: job.argv */
 };
 
-/* Run until all have ended. Returns the exit code: 0 where those that were left ended well; else that of the process that
- * failed first (128 + signal for one that was killed); 128 + signal where the supervisor itself was told to stop and they
- * did not say otherwise (75: saved and stopped); or a negative errno where they could not be started. Installs
+/* Run until all have ended. Returns the exit code: 0 where those that were left ended well; else that of the process
+ * that failed first (128 + signal for one that was killed); 128 + signal where the supervisor itself was told to stop
+ * and they did not say otherwise (75: saved and stopped); or a negative errno where they could not be started. Installs
  * ash_interrupt: Ctrl-C, SIGTERM and SIGHUP are passed on to all as SIGTERM. */
 int ash_supervise(const struct ash_supervisor *supervisor, struct ash_err *err);
 

@@ -1,5 +1,5 @@
-/* conf - what a scheduling policy is made of: classes, queues with quotas, weights, backfill, preemption, placement. Read
- * from YAML or taken by name; plain data, no behaviour. */
+/* conf - what a scheduling policy is made of: classes, queues with quotas, weights, backfill, preemption, placement.
+ * Read from YAML or taken by name; plain data, no behaviour. */
 #ifndef ASH_ORCHESTRATE_POLICY_CONF_H
 #define ASH_ORCHESTRATE_POLICY_CONF_H
 
@@ -39,8 +39,8 @@ enum ash_policy_placement {
     ASH_POLICY_PLACE_CLUSTERING,
     ASH_POLICY_PLACE_GPU_PACKING,
     ASH_POLICY_PLACE_BEST_FIT,
-    ASH_POLICY_PLACE_FGD,       /* fragmentation gradient descent, in scores of 0 to 100 */
-    ASH_POLICY_PLACE_FGD_FIT,   /* the same, and of equals the best fit */
+    ASH_POLICY_PLACE_FGD,     /* fragmentation gradient descent, in scores of 0 to 100 */
+    ASH_POLICY_PLACE_FGD_FIT, /* the same in half as many steps, and of equals the fullest host */
 };
 
 /* Whose running jobs a waiting one may stop. */

@@ -73,8 +73,9 @@ static int fit_blind(struct ash_policy *policy, const struct ash_room *room, con
 static int fill_groups(struct ash_policy *policy, const struct ash_room *room, const struct ash_policy_job *job,
                        int domain, int height)
 {
-    int groups = job->nodes / job->group, filled = groups * job->group, wanted = ash_policy_wanted(job);
-    int rc = ash_room_choose_groups(room, domain, height, job->gpus, job->group, groups, policy->picked);
+    const struct ash_room_groups groups = {height, job->gpus, job->group, job->nodes / job->group};
+    int filled = job->nodes, wanted = ash_policy_wanted(job);
+    int rc = ash_room_choose_groups(room, domain, &groups, policy->picked);
 
     for (int host = 0; host < policy->host_count && rc == 0 && filled < wanted; host++) {
         int node = policy->hosts[host].node;
@@ -92,7 +93,7 @@ static int fill_groups(struct ash_policy *policy, const struct ash_room *room, c
 static int find_domain(const struct ash_policy *policy, const struct ash_room *room, const struct ash_policy_job *job,
                        int height, int group_height)
 {
-    int wanted = ash_policy_wanted(job), count, best = -1;
+    int wanted = ash_policy_wanted(job), groups = job->group > 0 ? job->nodes / job->group : 0, count, best = -1;
     const int *domains;
 
     if (job->group == 0) return ash_room_fullest(room, 0, height, job->gpus, wanted);
@@ -101,7 +102,7 @@ static int find_domain(const struct ash_policy *policy, const struct ash_room *r
         int hosts = ash_room_hosts(room, domains[i], job->gpus);
 
         if (hosts < wanted || (best >= 0 && hosts >= ash_room_hosts(room, best, job->gpus))) continue;
-        if (ash_room_groups(room, domains[i], group_height, job->gpus, job->group) < job->nodes / job->group) continue;
+        if (ash_room_group_count(room, domains[i], group_height, job->gpus, job->group) < groups) continue;
         best = domains[i];
     }
     (void)policy;

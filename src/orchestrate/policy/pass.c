@@ -7,6 +7,8 @@
 
 #include "base/assert.h"
 
+#define STRICT_DEPTH 16
+
 /* ---- limits ------------------------------------------------------------------------------------------------------ */
 
 /* Thousandths of GPUs above the lowest cap; 0: within all. */
@@ -44,8 +46,8 @@ static void wait_for(struct ash_policy *policy, struct ash_policy_entry *entry, 
     if (policy->conf->queues[entry->job.queue].is_strict) policy->is_queue_blocked[entry->job.queue] = true;
 }
 
-/* It does not fit: say why, and hold hosts for it where the policy does. Returns 0, 1 where nothing behind it may start,
- * -ENOMEM. */
+/* It does not fit: say why, and hold hosts for it where the policy does. Returns 0, -ENOMEM, or 1 where nothing behind
+ * it may start. */
 static int queue_up(struct ash_policy *policy, int job)
 {
     struct ash_policy_entry *entry = &policy->jobs[job];
@@ -70,7 +72,8 @@ static int consider(struct ash_policy *policy, int job)
     struct ash_policy_entry *entry = &policy->jobs[job];
     int64_t milli = (int64_t)ash_policy_wanted(&entry->job) * entry->job.gpus * entry->job.gpu_milli;
     int64_t above = above_caps(policy, entry, milli);
-    bool has_quota = is_in_quota(policy, entry), is_behind = policy->reservation_count > 0;
+    bool has_quota = is_in_quota(policy, entry);
+    bool is_behind = policy->reservation_count > 0 && policy->is_past_reserved;
     const struct ash_room *room =
         is_behind && policy->now_s + entry->job.limit_s > policy->first_reserved_s ? policy->held : policy->room;
     int found = 0;
@@ -104,16 +107,42 @@ static void begin(struct ash_policy *policy, double now_s)
     memset(policy->is_queue_blocked, 0, (size_t)policy->conf->queue_count * sizeof(*policy->is_queue_blocked));
 }
 
+/* A reservation stays as it is for an interval, as Slurm's backfill does: it is an upper bound that nothing delays. */
+static bool is_kept(const struct ash_policy *policy)
+{
+    return policy->conf->backfill == ASH_POLICY_BACKFILL_EASY && policy->reservation_count == 1 &&
+           policy->now_s < policy->reserved_at_s + policy->conf->interval_s &&
+           policy->jobs[policy->reservations[0].job].state == ASH_POLICY_WAITING;
+}
+
+/* Look at the jobs in order. Returns as queue_up. */
+static int consider_all(struct ash_policy *policy)
+{
+    int rc = 0;
+
+    for (int i = 0; i < policy->order_count && rc == 0; i++)
+        if (policy->jobs[policy->order[i]].state == ASH_POLICY_WAITING) {
+            rc = consider(policy, policy->order[i]);
+            if (policy->reservation_count > 0 && policy->reservations[0].job == policy->order[i])
+                policy->is_past_reserved = true;
+        }
+    return rc;
+}
+
 int ash_policy_pass(struct ash_policy *policy, double now_s)
 {
-    int rc = policy->is_out_of_memory ? -ENOMEM : 0;
+    bool is_strict = policy->conf->backfill == ASH_POLICY_BACKFILL_NONE;
+    int rc = policy->is_out_of_memory ? -ENOMEM : 0, waiting;
 
     begin(policy, now_s);
-    ash_policy_release_reservations(policy);
+    if (!is_kept(policy)) ash_policy_release_reservations(policy);
+    policy->is_past_reserved = policy->reservation_count == 0;
     if (rc == 0 && policy->waiting > 0) rc = ash_policy_settle_usage(policy);
-    if (rc == 0) rc = ash_policy_sort(policy);
-    for (int i = 0; i < policy->order_count && rc == 0; i++)
-        if (policy->jobs[policy->order[i]].state == ASH_POLICY_WAITING) rc = consider(policy, policy->order[i]);
+    do { /* strictly in order only a few are looked at, again as long as all of them start */
+        waiting = policy->waiting;
+        if (rc == 0) rc = ash_policy_sort(policy, is_strict ? STRICT_DEPTH : policy->conf->depth);
+        if (rc == 0) rc = consider_all(policy);
+    } while (rc == 0 && is_strict && policy->waiting > 0 && policy->waiting < waiting);
     return rc < 0 ? rc : 0;
 }
 
@@ -126,9 +155,9 @@ int ash_policy_pass_new(struct ash_policy *policy, double now_s)
     memcpy(policy->order, policy->fresh, (size_t)count * sizeof(*policy->order));
     policy->order_count = count;
     begin(policy, now_s);
+    policy->is_past_reserved = true;
     if (policy->conf->backfill == ASH_POLICY_BACKFILL_NONE && !is_first) return rc;
-    for (int i = 0; i < count && rc == 0; i++)
-        if (policy->jobs[policy->order[i]].state == ASH_POLICY_WAITING) rc = consider(policy, policy->order[i]);
+    if (rc == 0) rc = consider_all(policy);
     return rc < 0 ? rc : 0;
 }
 

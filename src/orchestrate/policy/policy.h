@@ -1,6 +1,6 @@
-/* policy - which job starts where and when, by rules that Slurm, Kueue, Volcano and KAI have. Events go in (a job comes,
- * ends, a host fails), decisions with reasons come out. No clock, socket or thread: time is what the events say, in
- * seconds, and never runs backwards. One owner thread. */
+/* policy - which job starts where and when, by rules that Slurm, Kueue, Volcano and KAI have. Events go in (a job
+ * comes, ends, a host fails), decisions with reasons come out. No clock, socket or thread: time is what the events say,
+ * in seconds, and never runs backwards. One owner thread. */
 #ifndef ASH_ORCHESTRATE_POLICY_H
 #define ASH_ORCHESTRATE_POLICY_H
 

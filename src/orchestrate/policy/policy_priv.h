@@ -32,6 +32,8 @@ struct ash_policy_entry {
     int grant_count; /* nodes, then spares */
     struct ash_policy_wait wait;
     double priority;
+    double preempt_from_s,
+        preempt_gap_s; /* after an attempt that came to nothing: not before, twice as long each time */
 };
 
 struct ash_policy_host_state {
@@ -75,7 +77,7 @@ struct ash_policy {
     int host_count, units_max;
     int *host_of_node;
     struct ash_policy_host_state *states;
-    /* units are whole free GPUs: now; now less what reservations hold; scratch for looking ahead; of the empty cluster */
+    /* units are whole free GPUs: now; less what reservations hold; looking ahead; of the empty cluster */
     struct ash_room *room, *held, *future, *whole;
     int *mask;         /* by host: units that jobs which outlast a reservation may take; ASH_ROOM_UNITS_MAX: all */
     int *future_units; /* by host, while looking ahead */
@@ -108,6 +110,7 @@ struct ash_policy {
 
     struct ash_policy_reservation *reservations;
     int reservation_count, reservation_capacity;
+    double reserved_at_s;    /* when the last one was made */
     double first_reserved_s; /* INFINITY: none */
     int *picked;             /* hosts that a fit found */
     int picked_gpu;          /* to share; -1: the fullest that fits */
@@ -117,6 +120,7 @@ struct ash_policy {
     int futile; /* attempts to preempt in this pass that came to nothing */
     double now_s;
     bool is_out_of_memory;
+    bool is_past_reserved; /* in this pass: those that come now may not delay the reservation */
     ash_policy_decide_fn decide;
     void *ctx;
 };
@@ -165,7 +169,7 @@ int ash_policy_lane_add(struct ash_policy *policy, int job);
 /* Take it out. */
 void ash_policy_lane_remove(struct ash_policy *policy, int job);
 /* Fill order with the waiting jobs in the order in which they are looked at, at most depth. Returns 0 or -ENOMEM. */
-int ash_policy_sort(struct ash_policy *policy);
+int ash_policy_sort(struct ash_policy *policy, int depth);
 /* Insert into, remove from the heap of running jobs. */
 void ash_policy_heap_add(struct ash_policy *policy, int job);
 /* Remove it, wherever it is. */
@@ -193,6 +197,11 @@ void ash_policy_release_reservations(struct ash_policy *policy);
 /* Stop other jobs until this one fits, and start it. Returns 1, 0 where the rules or the topology do not allow it,
  * -ENOMEM. */
 int ash_policy_preempt(struct ash_policy *policy, int job);
+
+/* ---- submit.c ---------------------------------------------------------------------------------------------------- */
+
+/* Could this job ever start? -EINVAL says why not. */
+int ash_policy_check(const struct ash_policy *policy, const struct ash_policy_job *job, struct ash_err *err);
 
 /* ---- policy.c ---------------------------------------------------------------------------------------------------- */
 

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #define FUTILE_MAX 16 /* attempts that come to nothing, in one pass */
+#define GAP_MAX_S 900 /* between two such attempts of one job */
 
 /* A running job, or hosts that it can do without. */
 struct candidate {
@@ -270,7 +271,7 @@ static bool is_still_fair(const struct attempt *attempt, const struct candidate 
     return !policy->conf->queues[queue].has_quota || ash_quota_borrows(policy->quota, queue, NULL);
 }
 
-/* Candidates that turn out not to be needed are taken back, the last first. Hosts of a job that is stopped whole stay. */
+/* Candidates that are not needed after all are taken back, the last first. A job that is stopped whole gives all. */
 static int drop_needless(struct attempt *attempt)
 {
     for (int i = attempt->count - 1; i >= 0; i--) {
@@ -335,39 +336,68 @@ static int stop_released(struct attempt *attempt)
     return 0;
 }
 
-/* Release until it fits. Returns hosts found, 0 or -ENOMEM. */
+/* Release in order, and look after the first, second, fourth, ...: what was too much is taken back later. Returns hosts
+ * found, 0 or -ENOMEM. */
 static int release_enough(struct attempt *attempt)
 {
-    int found = 0;
+    int found = 0, released = 0, look_at = 1;
 
     for (int i = 0; i < attempt->count && found == 0; i++) {
         if (!is_still_fair(attempt, &attempt->candidates[i])) continue;
         change(attempt, &attempt->candidates[i], 1);
+        if (++released < look_at) continue;
+        look_at *= 2;
         found = try_fit(attempt);
     }
+    return found == 0 && released > 0 ? try_fit(attempt) : found;
+}
+
+/* After an attempt in vain: not again for a while. */
+static void back_off(struct ash_policy *policy, struct ash_policy_entry *entry)
+{
+    double gap_s = entry->preempt_gap_s > 0 ? 2 * entry->preempt_gap_s : policy->conf->interval_s;
+
+    entry->preempt_gap_s = gap_s < GAP_MAX_S ? gap_s : GAP_MAX_S;
+    entry->preempt_from_s = policy->now_s + entry->preempt_gap_s;
+    policy->futile++;
+}
+
+static bool may_try(const struct ash_policy *policy, const struct ash_policy_entry *entry)
+{
+    const struct ash_policy_conf *conf = policy->conf;
+
+    if (!conf->classes[entry->job.class].may_preempt || policy->futile >= FUTILE_MAX) return false;
+    if (conf->within == ASH_POLICY_RECLAIM_NEVER && conf->cohort == ASH_POLICY_RECLAIM_NEVER) return false;
+    if (policy->now_s < entry->preempt_from_s) return false;
+    if (conf->failures_max > 0 && entry->failures >= conf->failures_max) return false;
+    return entry->job.cpu_milli == 0 && entry->job.memory_mib == 0; /* these are not looked ahead */
+}
+
+/* Find out whom to stop; they are marked. Returns hosts found, 0 or -ENOMEM. */
+static int look_ahead(struct attempt *attempt)
+{
+    struct ash_policy *policy = attempt->policy;
+    int rc = list_candidates(attempt), found;
+
+    for (int i = 0; i < policy->reservation_count && rc == 0; i++)
+        for (int k = 0; k < policy->reservations[i].host_count; k++)
+            show_host(attempt, policy->reservations[i].hosts[k]);
+    found = rc < 0 ? rc : release_enough(attempt);
+    if (found > 0) {
+        rc = drop_needless(attempt);
+        found = rc < 0 ? rc : try_fit(attempt);
+    }
+    undo(attempt);
     return found;
 }
 
 int ash_policy_preempt(struct ash_policy *policy, int job)
 {
     struct attempt attempt = {.policy = policy, .job = job, .is_held = policy->reservation_count > 0};
-    const struct ash_policy_entry *entry = &policy->jobs[job];
     int found, rc;
 
-    if (!policy->conf->classes[entry->job.class].may_preempt || policy->futile >= FUTILE_MAX) return 0;
-    if (policy->conf->failures_max > 0 && entry->failures >= policy->conf->failures_max) return 0;
-    if (entry->job.cpu_milli > 0 || entry->job.memory_mib > 0) return 0; /* these are not looked ahead */
-    if (is_hopeless(policy, job)) return 0;
-    rc = list_candidates(&attempt);
-    for (int i = 0; i < policy->reservation_count && rc == 0; i++)
-        for (int k = 0; k < policy->reservations[i].host_count; k++)
-            show_host(&attempt, policy->reservations[i].hosts[k]);
-    found = rc < 0 ? rc : release_enough(&attempt);
-    if (found > 0) {
-        rc = drop_needless(&attempt);
-        found = rc < 0 ? rc : try_fit(&attempt);
-    }
-    undo(&attempt);
+    if (!may_try(policy, &policy->jobs[job]) || is_hopeless(policy, job)) return 0;
+    found = look_ahead(&attempt);
     if (found > 0) {
         rc = stop_released(&attempt);
         /* what was found is where it goes: the look ahead and the present are now the same */
@@ -376,7 +406,7 @@ int ash_policy_preempt(struct ash_policy *policy, int job)
         if (rc == 0 && found > 0) rc = ash_policy_start(policy, job, found, ASH_POLICY_BY_PREEMPTION);
         found = rc < 0 ? rc : found > 0;
     } else if (found == 0) {
-        policy->futile += attempt.count > 0;
+        back_off(policy, &policy->jobs[job]);
     }
     free(attempt.candidates);
     return found;

@@ -1,6 +1,6 @@
 /* quota - nominal quotas in a tree of queues and cohorts, with borrowing and lending, by Kueue's rules: what is lent is
- * what its owner does not use, at most its lending limit; what is borrowed comes from the parent, at most the borrower's
- * limit. */
+ * what its owner does not use, at most its lending limit; what is borrowed comes from the parent, at most the
+ * borrower's limit. */
 #ifndef ASH_ORCHESTRATE_POLICY_QUOTA_H
 #define ASH_ORCHESTRATE_POLICY_QUOTA_H
 

@@ -1,5 +1,5 @@
 /* Reservations: what a job that does not fit now will run on, and when. Running jobs end at their time limits at the
- * latest; walking over these ends in order, the first time at which the job fits is its start, with its hosts named. Jobs
+ * latest; walking over these ends in order, the first time at which the job fits is its start, with named hosts. Jobs
  * that outlast that time may use of those hosts only what the reservation leaves (mask); others may use all. */
 #include "orchestrate/policy/policy_priv.h"
 
@@ -145,6 +145,23 @@ static bool step(struct walk *walk, int *ended, int *ended_count)
 
 /* ---- keeping it -------------------------------------------------------------------------------------------------- */
 
+/* Where any hosts will do, those that are busy now come first: what is free now stays free for others until then. */
+static void prefer_busy(struct ash_policy *policy, const struct ash_policy_job *job, int count)
+{
+    int found = 0;
+
+    if (job->required > 0 || job->group > 0) return;
+    for (int turn = 0; turn < 2; turn++) {
+        for (int host = 0; host < policy->host_count && found < count; host++) {
+            int node = policy->hosts[host].node;
+            bool is_busy = ash_room_units(policy->room, node) < job->gpus;
+
+            if (is_busy == (turn == 0) && ash_room_units(policy->future, node) >= job->gpus)
+                policy->picked[found++] = host;
+        }
+    }
+}
+
 static int keep(struct ash_policy *policy, int job, int count, double start_s)
 {
     const struct ash_policy_entry *entry = &policy->jobs[job];
@@ -169,6 +186,7 @@ static int keep(struct ash_policy *policy, int job, int count, double start_s)
                                         .hosts = hosts,
                                         .host_count = count,
                                         .units = units};
+    policy->reserved_at_s = policy->now_s;
     policy->first_reserved_s = fmin(policy->first_reserved_s, start_s);
     for (int i = 0; i < count; i++) { /* what those that outlast start_s may have */
         int spare = policy->future_units[hosts[i]] - units;
@@ -196,6 +214,7 @@ int ash_policy_reserve(struct ash_policy *policy, int job)
     while (found == 0 && step(&walk, ended, &ended_count))
         found = ash_policy_fit(policy, policy->future, &entry->job, false);
     count = found;
+    if (found > 1) prefer_busy(policy, &entry->job, count);
     if (found > 0) found = keep(policy, job, count, walk.time_s);
     restore(policy, ended, ended_count);
     if (found > 0) {

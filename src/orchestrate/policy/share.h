@@ -22,7 +22,8 @@ struct ash_share_node {
 
 /* Slurm's PriorityFlags=NO_FAIR_TREE: factor = 2^-(effective usage / norm shares / damping). */
 void ash_share_multifactor(struct ash_share_node *nodes, int count, double damping);
-/* Slurm's default: siblings ranked by shares over usage, level by level; factor = rank / users. Returns 0 or -ENOMEM. */
+/* Slurm's default: siblings ranked by shares over usage, level by level; factor = rank / users. Returns 0 or
+ * -ENOMEM. */
 int ash_share_fair_tree(struct ash_share_node *nodes, int count);
 /* What remains of usage after seconds, with that half-life (0: all of it). */
 double ash_share_decay(double seconds, double half_life_s);

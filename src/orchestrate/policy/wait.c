@@ -1,5 +1,5 @@
-/* Waiting jobs: a lane per class in the order of submission, and the order in which a pass looks at them. Three kinds of
- * order: by class and age, which never changes while jobs wait; by priority, where fair share or size count; queue by
+/* Waiting jobs: a lane per class in the order of submission, and the order in which a pass looks at them. There are
+ * three: by class and age, which never changes while jobs wait; by priority, where fair share or size count; queue by
  * queue, where the queue that has least goes first. Also the heap of running jobs by the end of their time limits. */
 #include "orchestrate/policy/policy_priv.h"
 
@@ -165,12 +165,12 @@ static struct ranked *rank_all(struct ash_policy *policy)
 }
 
 /* By class, then by age: the lanes one after the other. */
-static void order_lanes(struct ash_policy *policy)
+static void order_lanes(struct ash_policy *policy, int depth)
 {
     for (int i = 0; i < policy->conf->class_count; i++) {
         const struct ash_policy_lane *lane = &policy->lanes[policy->class_order[i]];
 
-        for (int at = lane->first; at < lane->end && policy->order_count < policy->conf->depth; at++)
+        for (int at = lane->first; at < lane->end && policy->order_count < depth; at++)
             if (lane->jobs[at] >= 0) policy->order[policy->order_count++] = lane->jobs[at];
     }
 }
@@ -229,7 +229,7 @@ static int make_cursors(const struct ash_policy *policy, const struct ranked *ra
 }
 
 /* The queue that would have least of what it is due goes first, as if each of its jobs started. */
-static int order_queues(struct ash_policy *policy, struct ranked *ranked)
+static int order_queues(struct ash_policy *policy, struct ranked *ranked, int depth)
 {
     struct cursor *cursors = malloc(((size_t)policy->conf->queue_count + 1) * sizeof(*cursors));
     int count;
@@ -239,7 +239,7 @@ static int order_queues(struct ash_policy *policy, struct ranked *ranked)
     count = make_cursors(policy, ranked, cursors);
     for (int i = count / 2; i >= 0; i--)
         sift_cursor(cursors, count, i, ranked);
-    while (count > 0 && policy->order_count < policy->conf->depth) {
+    while (count > 0 && policy->order_count < depth) {
         struct cursor *first = &cursors[0];
         const struct ash_policy_entry *entry = &policy->jobs[ranked[first->at].job];
 
@@ -279,7 +279,7 @@ static int divide_cluster(struct ash_policy *policy)
     return 0;
 }
 
-int ash_policy_sort(struct ash_policy *policy)
+int ash_policy_sort(struct ash_policy *policy, int depth)
 {
     const struct ash_policy_conf *conf = policy->conf;
     bool by_queues = conf->fair == ASH_POLICY_FAIR_DOMINANT || conf->fair == ASH_POLICY_FAIR_OVER_QUOTA;
@@ -289,17 +289,17 @@ int ash_policy_sort(struct ash_policy *policy)
 
     policy->order_count = 0;
     if (is_static) {
-        order_lanes(policy);
+        order_lanes(policy, depth);
         return 0;
     }
     if (conf->fair == ASH_POLICY_FAIR_OVER_QUOTA) rc = divide_cluster(policy);
     ranked = rc == 0 ? rank_all(policy) : NULL;
     if (ranked == NULL) return -ENOMEM;
     if (by_queues) {
-        rc = order_queues(policy, ranked);
+        rc = order_queues(policy, ranked, depth);
     } else {
         qsort(ranked, (size_t)policy->waiting, sizeof(*ranked), by_key);
-        for (int i = 0; i < policy->waiting && i < conf->depth; i++)
+        for (int i = 0; i < policy->waiting && i < depth; i++)
             policy->order[policy->order_count++] = ranked[i].job;
     }
     free(ranked);

@@ -1,4 +1,4 @@
-/* What a simulation says: requests as the policy gets them, waits by size, class and queue, and the filling of a cluster
+/* What a simulation says: requests as the policy gets them, waits by size, class and queue, and filling a cluster
  * as the openb experiment does it. */
 #include "orchestrate/simulate/simulate_priv.h"
 
@@ -113,7 +113,7 @@ static void add_wait(struct ash_simulate_waits *waits, const struct ash_trace_jo
 {
     waits->jobs++;
     waits->mean_s += wait_s;
-    waits->slowdown += (wait_s + job->run_s) / fmax(job->run_s, SLOWDOWN_RUN_S);
+    waits->slowdown += fmax(1, (wait_s + job->run_s) / fmax(job->run_s, SLOWDOWN_RUN_S));
     waits->gpu_hours += (double)job->run_s * job->gpus * job->gpu_milli / 1000 / 3600;
 }
 

@@ -1,4 +1,4 @@
-/* The simulation: a heap of events (ends of runs, failures and repairs of hosts, passes put off) beside the trace, which
+/* The simulation: a heap of events (ends of runs, failures and repairs of hosts, passes put off) and the trace, which
  * is in order already. The policy decides; what its decisions do to jobs is kept here. */
 #include "orchestrate/simulate/simulate_priv.h"
 
@@ -11,7 +11,8 @@
 #include "base/assert.h"
 #include "base/rng.h"
 
-#define QUICK_WAITING 64 /* with more jobs waiting passes are apart by the policy's interval */
+#define QUICK_WAITING 64 /* with more jobs waiting passes are apart by the policy's interval, else by */
+#define QUICK_S 1.0
 #define STREAM_FAILURE 0
 
 enum kind { END_RUN, FAIL_HOST, REPAIR_HOST, PASS };
@@ -245,11 +246,11 @@ static int pass(struct simulation *sim)
 static int pass_or_put_off(struct simulation *sim)
 {
     struct ash_policy_state state = ash_policy_look(sim->policy);
-    double next_s = sim->passed_s + sim->opts->conf->interval_s;
+    double interval_s = sim->opts->conf->interval_s, next_s;
 
     if (state.waiting == 0) return 0;
-    if (!sim->is_freed || state.waiting <= QUICK_WAITING || sim->now_s >= next_s ||
-        sim->opts->conf->backfill == ASH_POLICY_BACKFILL_NONE)
+    next_s = sim->passed_s + (state.waiting <= QUICK_WAITING ? fmin(interval_s, QUICK_S) : interval_s);
+    if (!sim->is_freed || sim->now_s >= next_s || sim->opts->conf->backfill == ASH_POLICY_BACKFILL_NONE)
         return pass(sim);
     if (sim->has_pass) return 0;
     sim->has_pass = true;

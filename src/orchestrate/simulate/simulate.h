@@ -32,7 +32,7 @@ struct ash_simulate_opts {
 struct ash_simulate_waits {
     size_t jobs;
     double mean_s, median_s, p95_s, max_s;
-    double slowdown; /* mean of (wait + run) / max(run, 10 s) */
+    double slowdown; /* mean of (wait + run) / max(run, 10 s), at least 1 */
     double gpu_hours;
 };
 

@@ -96,34 +96,51 @@ void ash_trace_build_close(struct ash_trace_build *build)
     close_names(build->users);
 }
 
+static int name_or(struct ash_trace_names *names, const char *name, const char *other)
+{
+    return number_of(names, name != NULL && *name != '\0' ? name : other);
+}
+
+/* Can no cluster run it? */
+static bool is_useless(const struct ash_trace_job *job)
+{
+    return job->gpus < 0 || !(job->run_s > 0) || job->run_s > RUN_MAX_S || (job->gpus == 0 && job->cpu_milli == 0);
+}
+
+/* Room for one job more. */
+static int grow_jobs(struct ash_trace_build *build)
+{
+    size_t capacity = build->capacity == 0 ? 1024 : 2 * build->capacity;
+    struct ash_trace_job *jobs;
+
+    if (build->trace->count < build->capacity) return 0;
+    jobs = realloc(build->trace->jobs, capacity * sizeof(*jobs));
+    if (jobs == NULL) return -ENOMEM;
+    build->trace->jobs = jobs;
+    build->capacity = capacity;
+    return 0;
+}
+
 int ash_trace_add(struct ash_trace_build *build, struct ash_trace_job job, const char *queue, const char *class,
                   const char *user, struct ash_err *err)
 {
     struct ash_trace *trace = build->trace;
-    int numbers[3] = {number_of(build->queues, queue != NULL && *queue != '\0' ? queue : "all"),
-                      number_of(build->classes, class != NULL && *class != '\0' ? class : "normal"),
-                      number_of(build->users, user != NULL && *user != '\0' ? user : "anyone")};
+    int queue_number = name_or(build->queues, queue, "all"), class_number = name_or(build->classes, class, "normal");
+    int user_number = name_or(build->users, user, "anyone");
 
-    if (numbers[0] < 0 || numbers[1] < 0 || numbers[2] < 0) return ash_err_set(err, -ENOMEM, "out of memory");
-    if (numbers[0] >= ASH_TRACE_NAMES_MAX || numbers[1] >= INT16_MAX)
+    if (queue_number < 0 || class_number < 0 || user_number < 0 || grow_jobs(build) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory");
+    if (queue_number >= ASH_TRACE_NAMES_MAX || class_number >= INT16_MAX)
         return ash_err_set(err, -EINVAL, "more than %d queues, or %d classes", ASH_TRACE_NAMES_MAX, INT16_MAX);
     if (job.run_s >= 0 && job.run_s < 1) job.run_s = 1;
-    if (job.gpus < 0 || !(job.run_s > 0) || job.run_s > RUN_MAX_S || (job.gpus == 0 && job.cpu_milli == 0)) {
+    if (is_useless(&job)) {
         trace->skipped++;
         return 0;
     }
     if (trace->count >= ASH_TRACE_JOBS_MAX) return ash_err_set(err, -EINVAL, "more than %d jobs", ASH_TRACE_JOBS_MAX);
-    if (trace->count == build->capacity) {
-        size_t capacity = build->capacity == 0 ? 1024 : 2 * build->capacity;
-        struct ash_trace_job *jobs = realloc(trace->jobs, capacity * sizeof(*jobs));
-
-        if (jobs == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-        trace->jobs = jobs;
-        build->capacity = capacity;
-    }
-    job.queue = numbers[0];
-    job.class = (int16_t)numbers[1];
-    job.user = numbers[2];
+    job.queue = queue_number;
+    job.class = (int16_t)class_number;
+    job.user = user_number;
     if (job.gpu_milli == 0) job.gpu_milli = 1000;
     if (!(job.limit_s > 0)) job.limit_s = job.run_s;
     trace->jobs[trace->count++] = job;

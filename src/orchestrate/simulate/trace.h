@@ -36,8 +36,8 @@ struct ash_trace {
     const char *format; /* "Philly", "SWF", ... */
 };
 
-/* Read a trace: Philly (JSON, or submit_s,duration_s,gpus,queue), Helios, Acme, openb, SWF, or `sacct -P` with a header.
- * name is for messages. -EINVAL says which line is wrong, or what a trace looks like. On 0 the caller owns
+/* Read a trace: Philly (JSON, or submit_s,duration_s,gpus,queue), Helios, Acme, openb, SWF, or `sacct -P` with a
+ * header. name is for messages. -EINVAL says which line is wrong, or what a trace looks like. On 0 the caller owns
  * *trace_out. */
 int ash_trace_parse(const char *text, size_t size_bytes, const char *name, struct ash_trace **trace_out,
                     struct ash_err *err);
@@ -58,11 +58,11 @@ struct ash_trace_model {
 };
 
 /* acme, helios or philly; NULL: none of that name. */
-const struct ash_trace_model *ash_trace_model(const char *name);
-/* Draw count jobs that ask for load times gpus on average: sizes in powers of two, log-normal run times, exponential
+const struct ash_trace_model *ash_trace_model_find(const char *name);
+/* Draw count jobs that keep busy_gpus GPUs busy on average: sizes in powers of two, log-normal run times, exponential
  * times between them, time limits as people set them. Teams, users and classes are drawn too. The same seed gives the
  * same jobs. */
-int ash_trace_draw(const struct ash_trace_model *model, size_t count, double load, double gpus, uint64_t seed,
+int ash_trace_draw(const struct ash_trace_model *model, size_t count, double busy_gpus, uint64_t seed,
                    struct ash_trace **trace_out, struct ash_err *err);
 
 #endif

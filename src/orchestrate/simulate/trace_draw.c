@@ -20,7 +20,7 @@ static const struct ash_trace_model models[] = {
     {"philly", 18006, 874, 1.9, 0.93, 128}, /* Microsoft, 2017 */
 };
 
-const struct ash_trace_model *ash_trace_model(const char *name)
+const struct ash_trace_model *ash_trace_model_find(const char *name)
 {
     for (size_t i = 0; i < ASH_COUNT(models); i++)
         if (strcmp(models[i].name, name) == 0) return &models[i];
@@ -131,7 +131,7 @@ static double mean_run(const struct ash_trace_model *model, uint64_t seed)
     return sum / draws;
 }
 
-int ash_trace_draw(const struct ash_trace_model *model, size_t count, double load, double gpus, uint64_t seed,
+int ash_trace_draw(const struct ash_trace_model *model, size_t count, double busy_gpus, uint64_t seed,
                    struct ash_trace **trace_out, struct ash_err *err)
 {
     struct ash_trace_build build;
@@ -140,7 +140,7 @@ int ash_trace_draw(const struct ash_trace_model *model, size_t count, double loa
     if (rc < 0)
         ash_err_set(err, rc, "out of memory");
     else
-        rc = draw_jobs(model, count, load * gpus / (model->gpus_mean * mean_run(model, seed)), seed, &build, err);
+        rc = draw_jobs(model, count, busy_gpus / (model->gpus_mean * mean_run(model, seed)), seed, &build, err);
     if (rc >= 0) {
         build.trace->format = model->name;
         ash_trace_keep_names(&build);

@@ -15,8 +15,8 @@ struct ash_trace_build {
 int ash_trace_build_open(struct ash_trace_build *build);
 /* Free what the build needed; the trace stays. */
 void ash_trace_build_close(struct ash_trace_build *build);
-/* Append a job; queue, class and user by name (NULL: none). Rows that no cluster can run are counted as skipped. Returns
- * 0, -EINVAL or -ENOMEM. */
+/* Append a job; queue, class and user by name (NULL: none). Rows that no cluster can run are counted as skipped.
+ * Returns 0, -EINVAL or -ENOMEM. */
 int ash_trace_add(struct ash_trace_build *build, struct ash_trace_job job, const char *queue, const char *class,
                   const char *user, struct ash_err *err);
 /* The names become the trace's own. */

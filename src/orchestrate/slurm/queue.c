@@ -101,7 +101,7 @@ size_t ash_slurm_partition_nodes(const char *text, const char *name, char *buf, 
     return nodes;
 }
 
-/* ---- why ----------------------------------------------------------------------------------------------------------- */
+/* ---- why --------------------------------------------------------------------------------------------------------- */
 
 struct meaning {
     const char *word, *means;
@@ -212,28 +212,41 @@ static int add_start(const char *facts, const char *reason, struct ash_str *text
     return ash_str_addf(text, "start: %s at the latest, as Slurm plans it now\n", start);
 }
 
-int ash_slurm_explain(const struct ash_slurm_evidence *evidence, struct ash_str *text_out, struct ash_err *err)
+static int add_head(const struct ash_slurm_evidence *evidence, const char *partition, struct ash_str *text)
 {
     const struct ash_jobs_entry *job = evidence->job;
     const char *means = ash_slurm_reason(job->reason);
-    char partition[128], limit[64];
+    char limit[64];
+    int rc;
+
+    ash_slurm_value(evidence->facts, "TimeLimit", limit, sizeof(limit));
+    if (means != NULL)
+        rc = ash_str_addf(text, "job %s (%s) waits in partition %s: %s (%s)\n", job->id, job->name, partition, means,
+                          job->reason);
+    else
+        rc = ash_str_addf(text, "job %s (%s) waits in partition %s: Slurm gives as reason %s\n", job->id, job->name,
+                          partition, job->reason);
+    return rc < 0 ? rc : ash_str_addf(text, "asked: %zu nodes for %s\n", job->nodes, limit);
+}
+
+int ash_slurm_explain(const struct ash_slurm_evidence *evidence, struct ash_str *text_out, struct ash_err *err)
+{
+    const struct ash_jobs_entry *job = evidence->job;
+    bool is_behind = strcmp(job->reason, "Resources") == 0 || strcmp(job->reason, "Priority") == 0;
+    char partition[128];
     int rc;
 
     ash_slurm_value(evidence->facts, "Partition", partition, sizeof(partition));
-    ash_slurm_value(evidence->facts, "TimeLimit", limit, sizeof(limit));
     if (job->phase != ASH_JOBS_WAITING && job->phase != ASH_JOBS_HELD) {
         rc = ash_str_addf(text_out, "job %s (%s) does not wait: it is %s%s%s\n", job->id, job->name,
                           ash_jobs_phase_name(job->phase), job->reason[0] != '\0' ? ": " : "", job->reason);
         return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
     }
-    rc = ash_str_addf(text_out, "job %s (%s) waits in partition %s: %s%s%s%s\n", job->id, job->name, partition,
-                      means != NULL ? means : "Slurm gives as reason", means != NULL ? " (" : " ", job->reason,
-                      means != NULL ? ")" : "");
-    if (rc == 0) rc = ash_str_addf(text_out, "asked: %zu nodes for %s\n", job->nodes, limit);
+    rc = add_head(evidence, partition, text_out);
     if (rc == 0) rc = add_start(evidence->facts, job->reason, text_out);
     if (rc == 0) rc = add_holders(evidence->running, partition, text_out);
     if (rc == 0) rc = add_lost_nodes(evidence->nodes, partition, text_out);
-    if (rc == 0 && (strcmp(job->reason, "Resources") == 0 || strcmp(job->reason, "Priority") == 0))
+    if (rc == 0 && is_behind)
         rc = ash_str_adds(text_out, "sooner: a shorter job.time or fewer job.nodes lets it start in a gap before "
                                     "larger jobs\n");
     return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;

@@ -3,6 +3,8 @@
 
 #include <math.h>
 
+#define TINY 1e-8 /* veRL adds it to counts and variances */
+
 static double group_mean(const double *rewards, const int64_t *group, size_t count, int64_t which, size_t *size_out)
 {
     double sum = 0.0;
@@ -38,7 +40,7 @@ void ash_advantages_group(const double *rewards, const int64_t *group, size_t co
             mean = alone_is_whole ? 0.0 : rewards[i];
         else if (eps > 0)
             deviation = group_deviation(rewards, group, count, group[i], mean, size) + eps;
-        if (size == 1 && eps > 0) deviation += eps;
+        if (size == 1 && eps > 0) deviation = (double)(1.0f + (float)eps); /* as veRL rounds it */
         advantages[i] = (rewards[i] - mean) / deviation;
     }
 }
@@ -61,12 +63,12 @@ void ash_advantages_whiten(const double *values, const double *mask, size_t coun
         sum += values[i] * mask[i];
         n += mask[i];
     }
-    mean = n > 0 ? sum / n : 0.0;
+    mean = sum / (n + TINY);
     for (size_t i = 0; i < count; i++)
         squares += (values[i] - mean) * (values[i] - mean) * mask[i];
-    variance = n > 1 ? squares / n * (n / (n - 1)) : 0.0;
+    variance = n > 1 ? squares / (n + TINY) * (n / (n - 1)) : 0.0;
     for (size_t i = 0; i < count; i++)
-        whitened[i] = (values[i] - mean) / sqrt(variance + 1e-8) * mask[i];
+        whitened[i] = (values[i] - mean) / sqrt(variance + TINY) * mask[i];
 }
 
 void ash_advantages_reinforce(const double *rewards, const double *mask, size_t answers, size_t width, double gamma,

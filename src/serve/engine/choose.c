@@ -63,6 +63,7 @@ static void find_log_sums(const struct piece *piece)
                                                             .cols = core->vocab,
                                                             .logits = core->logits,
                                                             .targets = core->best,
+                                                            .sharpness = core->opts.logprob_sharpness,
                                                             .loss = core->log_sums});
 }
 
@@ -70,8 +71,9 @@ static void find_log_sums(const struct piece *piece)
 static float logprob_of(const struct piece *piece, size_t i, int32_t id)
 {
     const float *logits = piece_logits(piece, i);
+    float sharpness = piece->core->opts.logprob_sharpness != 0.0f ? piece->core->opts.logprob_sharpness : 1.0f;
 
-    return -(piece->core->log_sums[i] - (logits[id] - logits[piece->core->best[i]]));
+    return -(piece->core->log_sums[i] - (logits[id] * sharpness - logits[piece->core->best[i]] * sharpness));
 }
 
 /* The count most likely ids, most likely first; the lower id wins a tie. */

@@ -36,6 +36,7 @@ struct ash_core_opts {
     double step_seconds;      /* a step with prefill in it should take no longer; 0: no limit */
     size_t speculate;         /* tokens drafted by prompt lookup at most; 0: none */
     size_t vocab;             /* ids that may be chosen: below this; 0: all of the model's */
+    float logprob_sharpness;  /* log-probabilities are those at temperature 1 / this; 0 means 1: the model's own */
     enum ash_core_pack pack;
     const struct ash_vocab_trie *vocab_trie; /* for requests with a grammar; borrowed */
 };

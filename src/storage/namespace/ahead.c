@@ -44,7 +44,7 @@ struct ash_ahead {
     pthread_cond_t changed;
     struct want *wants;
     size_t want_count, held_bytes;
-    uint64_t read_bytes;
+    uint64_t read_bytes, wanted;
     pthread_t thread;
     bool is_running, is_stopping;
 };
@@ -134,8 +134,10 @@ uint64_t ash_ahead_size(const struct ash_ahead *ahead, size_t object)
 
 struct ash_ahead_totals ash_ahead_get_totals(const struct ash_ahead *ahead)
 {
-    return (struct ash_ahead_totals){ahead->read_bytes, ash_namespace_fetched_bytes(ahead->readers.space) +
-                                                            ash_namespace_fetched_bytes(ahead->fetcher.space)};
+    return (struct ash_ahead_totals){.read_bytes = ahead->read_bytes,
+                                     .fetched_bytes = ash_namespace_fetched_bytes(ahead->readers.space) +
+                                                      ash_namespace_fetched_bytes(ahead->fetcher.space),
+                                     .wanted = ahead->wanted};
 }
 
 /* ---- the list, under the lock ------------------------------------------------------------------------------------ */
@@ -197,6 +199,7 @@ void ash_ahead_want(struct ash_ahead *ahead, const struct ash_ahead_range *range
 
     ash_assert(range->object < ahead->object_count && range->size_bytes > 0);
     pthread_mutex_lock(&ahead->lock);
+    ahead->wanted++;
     known = find_want(ahead, range);
     if (known != NULL && known->is_kept && known->state == WANT_READY && known->order != order) {
         forget(ahead, known); /* of an earlier time: it may have been released */

@@ -26,6 +26,7 @@ uint64_t ash_ahead_size(const struct ash_ahead *ahead, size_t object);
 /* What was read through it so far, and what of that had to be fetched. Only when nobody reads or wants. */
 struct ash_ahead_totals {
     uint64_t read_bytes, fetched_bytes;
+    uint64_t wanted; /* ranges */
 };
 struct ash_ahead_totals ash_ahead_get_totals(const struct ash_ahead *ahead);
 /* A range will be read; those with a smaller order sooner. One that is wanted already changes nothing; a kept one

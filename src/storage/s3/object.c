@@ -30,17 +30,18 @@ bool ash_s3_etag_matches(const char *etag, const uint8_t sum[ASH_MD5_BYTES], siz
 
 /* ---- stat -------------------------------------------------------------------------------------------------------- */
 
-/* HEAD has no body that says why it failed: ask for a byte of the object, whose refusal has one. */
-static int learn_why(struct ash_s3 *s3, const char *key, int rc, struct ash_err *err)
+/* HEAD has no body that says why it failed: ask for a byte of the object, whose refusal has one. Returns the cause, or 0
+ * where that works: the keys may have been renewed on the way. */
+static int learn_why(struct ash_s3 *s3, const char *key, struct ash_err *err)
 {
     struct ash_s3_call call = {.method = "GET", .key = key};
     struct ash_err why = {0};
+    int rc;
 
     ash_s3_call_tell(&call, "range", "bytes=0-0");
-    if (ash_s3_perform(s3, &call, &why) < 0 && why.code != -ERANGE) {
-        rc = why.code;
-        if (err != NULL) *err = why;
-    }
+    rc = ash_s3_perform(s3, &call, &why);
+    if (rc == -ERANGE) rc = 0; /* an empty object */
+    if (rc < 0 && err != NULL) *err = why;
     ash_s3_call_fini(s3, &call);
     return rc;
 }
@@ -52,10 +53,13 @@ int ash_s3_stat(struct ash_s3 *s3, const char *key, struct ash_s3_object *object
 
     if (rc < 0) return rc;
     rc = ash_s3_perform(s3, &call, err);
+    if (rc < 0 && rc != -EINTR && call.answer.status > 0 && call.answer.status < 500) {
+        rc = learn_why(s3, key, err);
+        ash_s3_call_fini(s3, &call);
+        if (rc == 0) rc = ash_s3_perform(s3, &call, err);
+    }
     if (rc == 0 && !call.answer.has_length)
         rc = ash_err_set(err, -EPROTO, "s3://%s/%.200s: the server does not tell the size", s3->bucket, key);
-    else if (rc < 0 && rc != -EINTR && call.answer.status > 0 && call.answer.status < 500)
-        rc = learn_why(s3, key, rc, err);
     if (rc == 0) {
         *object_out = (struct ash_s3_object){.size_bytes = call.answer.content_length,
                                              .modified_s = call.answer.modified_s,

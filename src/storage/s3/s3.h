@@ -117,7 +117,8 @@ int ash_s3_sweep(struct ash_s3 *s3, const char *prefix, double age_s, size_t *co
 
 /* ---- whole objects ---------------------------------------------------------------------------------------------- */
 
-/* Takes the bytes of an object, in order. A negative result, with a sentence in err, ends the reading. */
+/* Takes the bytes of an object, in order, perhaps in another thread than the caller's, one call at a time. A negative
+ * result, with a sentence in err, ends the reading. */
 struct ash_s3_sink {
     int (*take)(void *ctx, const void *data, size_t size_bytes, struct ash_err *err);
     void *ctx;

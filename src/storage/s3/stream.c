@@ -2,11 +2,13 @@
  * the MD5s of its parts. Where nobody says how large the parts were, the sizes that clients use are tried together, in
  * one pass. */
 #include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "base/thread.h"
 #include "storage/s3/s3_priv.h"
 
 #define MIB ((uint64_t)1 << 20)
@@ -95,26 +97,68 @@ static int verdict(struct check *check, const struct ash_s3 *s3, const char *key
                        s3->bucket, key, object->etag);
 }
 
+/* A window that was read: summed and passed on in a thread, while the next one is read. */
+struct passing {
+    struct check *check;
+    const struct ash_s3_sink *sink;
+    const uint8_t *data;
+    size_t size_bytes;
+    int rc;
+    struct ash_err err;
+    pthread_t thread;
+    bool is_running;
+};
+
+static void *pass_on(void *arg)
+{
+    struct passing *passing = arg;
+
+    for (size_t i = 0; i < passing->check->guess_count; i++)
+        feed(&passing->check->guesses[i], passing->data, passing->size_bytes);
+    passing->rc = passing->sink->take(passing->sink->ctx, passing->data, passing->size_bytes, &passing->err);
+    return NULL;
+}
+
+/* Wait for the window before. Returns what became of it. */
+static int await_passing(struct passing *passing, struct ash_err *err)
+{
+    if (passing->is_running) pthread_join(passing->thread, NULL);
+    passing->is_running = false;
+    return passing->rc < 0 ? ash_err_set(err, passing->rc, "%s", passing->err.text) : 0;
+}
+
+static void start_passing(struct passing *passing, const uint8_t *data, size_t size_bytes, bool is_last)
+{
+    passing->data = data;
+    passing->size_bytes = size_bytes;
+    passing->is_running = !is_last && ash_thread_start(&passing->thread, pass_on, passing) == 0;
+    if (!passing->is_running) pass_on(passing);
+}
+
 /* Read the whole object, window by window, into the check and to take. */
 static int read_windows(struct ash_s3 *s3, const char *key, const struct ash_s3_object *object, struct check *check,
                         const struct ash_s3_sink *sink, struct ash_err *err)
 {
     size_t window_bytes = ash_min((size_t)(s3->opts.part_bytes * s3->opts.connections), ash_max(object->size_bytes, 1));
-    uint8_t *window = malloc(window_bytes);
-    int rc = 0;
+    struct passing passing = {.check = check, .sink = sink};
+    uint8_t *windows[2] = {malloc(window_bytes), object->size_bytes > window_bytes ? malloc(window_bytes) : NULL};
+    size_t turn = 0;
+    int rc = 0, last;
 
-    if (window == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    for (uint64_t at = 0; rc == 0 && at < object->size_bytes;) {
+    if (windows[0] == NULL || (object->size_bytes > window_bytes && windows[1] == NULL))
+        rc = ash_err_set(err, -ENOMEM, "out of memory");
+    for (uint64_t at = 0; rc == 0 && at < object->size_bytes; turn ^= 1) {
         size_t bytes = ash_min(window_bytes, (size_t)(object->size_bytes - at));
 
-        rc = ash_s3_read(s3, &(struct ash_s3_range){key, object->etag, at, bytes}, window, err);
-        for (size_t i = 0; rc == 0 && i < check->guess_count; i++)
-            feed(&check->guesses[i], window, bytes);
+        rc = ash_s3_read(s3, &(struct ash_s3_range){key, object->etag, at, bytes}, windows[turn], err);
+        if (rc == 0) rc = await_passing(&passing, err);
         at += bytes;
-        if (rc == 0) rc = sink->take(sink->ctx, window, bytes, err);
+        if (rc == 0) start_passing(&passing, windows[turn], bytes, at == object->size_bytes);
     }
-    free(window);
-    return rc;
+    last = await_passing(&passing, rc == 0 ? err : NULL);
+    free(windows[0]);
+    free(windows[1]);
+    return rc < 0 ? rc : last;
 }
 
 int ash_s3_stream(struct ash_s3 *s3, const char *key, const struct ash_s3_sink *sink, struct ash_err *err)

@@ -17,7 +17,7 @@
 #include "base/clock.h"
 
 #define ANSWER_BYTES 4096
-#define ANSWER_MS 10000 /* a server that is away must not stop us for longer */
+#define ANSWER_MS 3000 /* a server that is away must not stop us for longer */
 #define STRIPE_BYTES ((uint64_t)256 << 20)
 #define STRIPES_MAX 16
 

@@ -40,6 +40,7 @@ struct ash_arithmetic {
     enum ash_arithmetic_sizes sizes;
     bool negative;
     enum ash_arithmetic_split split;
+    double mistakes; /* share of the problems that ash_arithmetic_write writes with a wrong answer; init sets 0 */
 };
 
 struct ash_problem {

@@ -7,10 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/rng.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "text/tokenizer.h"
 #include "train/data/dataset_folder.h"
+
+#define STREAM_MISTAKES 0x6d697374616b65u /* which answers are wrong, and how */
 
 static const char tokenizer_config[] = "{\n"
                                        "  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
@@ -59,11 +62,28 @@ static json_t *describe(const struct ash_arithmetic *arithmetic, uint64_t count,
     char ops[ASH_ARITHMETIC_OPS_MAX + 1] = {0};
 
     memcpy(ops, arithmetic->ops, (size_t)arithmetic->op_count);
-    return json_pack("{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:s, s:b, s:s, s:I}", "kind", "arithmetic", "count",
-                     (json_int_t)count, "seed", (json_int_t)arithmetic->seed, "ops", ops, "min_digits",
-                     arithmetic->min_digits, "max_digits", arithmetic->max_digits, "mul_digits", arithmetic->mul_digits,
-                     "sizes", sizes[arithmetic->sizes], "negative", (int)arithmetic->negative, "split",
-                     splits[arithmetic->split], "shard_tokens", (json_int_t)shard_tokens);
+    json_t *json = json_pack(
+        "{s:s, s:I, s:I, s:s, s:i, s:i, s:i, s:s, s:b, s:s, s:I}", "kind", "arithmetic", "count", (json_int_t)count,
+        "seed", (json_int_t)arithmetic->seed, "ops", ops, "min_digits", arithmetic->min_digits, "max_digits",
+        arithmetic->max_digits, "mul_digits", arithmetic->mul_digits, "sizes", sizes[arithmetic->sizes], "negative",
+        (int)arithmetic->negative, "split", splits[arithmetic->split], "shard_tokens", (json_int_t)shard_tokens);
+
+    if (json != NULL && arithmetic->mistakes > 0)
+        json_object_set_new(json, "mistakes", json_real(arithmetic->mistakes));
+    return json;
+}
+
+/* A wrong answer to problem index, where it is to have one: another digit in the place of one of its digits. */
+static void spoil(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem)
+{
+    char *digits = problem->answer + (problem->answer[0] == '-');
+    size_t count = strlen(digits), place;
+
+    if (ash_rng_uniform(arithmetic->seed, STREAM_MISTAKES, 3 * index) >= arithmetic->mistakes) return;
+    place = ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 3 * index + 1, count);
+    digits[place] = (char)('0' + (digits[place] - '0' + 1 +
+                                  (int)ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 3 * index + 2, 9)) %
+                                     10);
 }
 
 static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *arithmetic,
@@ -74,6 +94,7 @@ static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *a
     size_t count = 0;
 
     ash_arithmetic_problem(arithmetic, index, &problem);
+    spoil(arithmetic, index, &problem);
     for (const char *c = problem.prompt; *c != '\0'; c++)
         ids[count++] = alphabet->ids[(unsigned char)*c];
     for (const char *c = problem.answer; *c != '\0'; c++)

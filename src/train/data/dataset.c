@@ -408,14 +408,14 @@ static void want_source(const void *ctx, uint64_t step, uint64_t slot, uint64_t 
 static const struct ash_source_ops source_ops = {.read = read_source, .count = count_source},
                                    remote_ops = {.read = read_source, .count = count_source, .want = want_source};
 
-struct ash_source ash_dataset_source(const struct ash_dataset *dataset)
+struct ash_train_source ash_dataset_source(const struct ash_dataset *dataset)
 {
-    return (struct ash_source){.ops = ash_dataset_is_remote(dataset) ? &remote_ops : &source_ops,
-                               .ctx = dataset,
-                               .tokens = ash_dataset_tokens(dataset),
-                               .windows = ash_dataset_windows(dataset),
-                               .vocab_size = ash_dataset_vocab_size(dataset),
-                               .hash = ash_dataset_hash(dataset),
-                               .tokenizer_hash = ash_dataset_tokenizer_hash(dataset),
-                               .eos_id = ash_dataset_eos_id(dataset)};
+    return (struct ash_train_source){.ops = ash_dataset_is_remote(dataset) ? &remote_ops : &source_ops,
+                                     .ctx = dataset,
+                                     .tokens = ash_dataset_tokens(dataset),
+                                     .windows = ash_dataset_windows(dataset),
+                                     .vocab_size = ash_dataset_vocab_size(dataset),
+                                     .hash = ash_dataset_hash(dataset),
+                                     .tokenizer_hash = ash_dataset_tokenizer_hash(dataset),
+                                     .eos_id = ash_dataset_eos_id(dataset)};
 }

@@ -48,7 +48,7 @@ static int fetch_small(struct ash_dataset_remote *remote, const char *url, struc
     if (rc == 0) remote->folder = strdup(ash_namespace_files(space));
     if (rc == 0 && remote->folder == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory");
     if (rc == 0) rc = ash_namespace_fetch(space, ASH_FOLDER_MANIFEST, NULL, NULL, err);
-    if (rc == -ENOENT)
+    if (rc == -ENOENT && (err == NULL || strstr(err->text, "no bucket") == NULL))
         ash_err_set(err, rc, "%.300s: there is no %s: no token shards, or `ashlar data` did not finish them", url,
                     ASH_FOLDER_MANIFEST);
     for (size_t i = 0; rc == 0 && ash_tokenizer_files_at(i) != NULL; i++) {
@@ -135,7 +135,8 @@ void ash_dataset_remote_close(struct ash_dataset_remote *remote)
     if (remote->ahead != NULL) {
         struct ash_ahead_totals totals = ash_ahead_get_totals(remote->ahead);
 
-        ash_log(ASH_LOG_INFO, "%s: read %llu bytes, fetched %llu of them from S3", remote->url,
+        if (totals.wanted > 0)
+            ash_log(ASH_LOG_INFO, "%s: read %llu bytes, fetched %llu of them from S3", remote->url,
                 (unsigned long long)totals.read_bytes, (unsigned long long)totals.fetched_bytes);
     }
     ash_ahead_close(remote->ahead);

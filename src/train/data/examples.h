@@ -31,6 +31,7 @@ struct ash_example {
     const uint8_t *targets; /* 1: this token is learned; its row is the one before */
     size_t count;
 };
+/* Examples, or pairs? */
 enum ash_examples_kind ash_examples_get_kind(const struct ash_examples *examples);
 /* Examples; two for each pair, chosen first. */
 size_t ash_examples_count(const struct ash_examples *examples);
@@ -50,13 +51,11 @@ size_t ash_examples_vocab_size(const struct ash_examples *examples);
 struct ash_examples_writer; /* gathers examples in memory; one owner thread */
 
 /* A writer of examples of a kind. Returns 0 or -ENOMEM. */
-int ash_examples_writer_open(enum ash_examples_kind kind, struct ash_examples_writer **writer_out,
-                             struct ash_err *err);
+int ash_examples_writer_open(enum ash_examples_kind kind, struct ash_examples_writer **writer_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_examples_writer_close(struct ash_examples_writer *writer);
 /* Add one (of a pair first the chosen one). Copies. Returns 0 or -ENOMEM. */
-int ash_examples_writer_add(struct ash_examples_writer *writer, const struct ash_example *example,
-                            struct ash_err *err);
+int ash_examples_writer_add(struct ash_examples_writer *writer, const struct ash_example *example, struct ash_err *err);
 /* The margin of the pair that was added last. Returns 0 or -ENOMEM. */
 int ash_examples_writer_set_margin(struct ash_examples_writer *writer, float margin, struct ash_err *err);
 /* How many were added. */
@@ -90,7 +89,7 @@ int ash_packed_open(const struct ash_examples *examples, const struct ash_packed
 /* NULL is a no-op. */
 void ash_packed_close(struct ash_packed *packed);
 /* As a source; borrowed. One thread reads. */
-struct ash_source ash_packed_source(struct ash_packed *packed);
+struct ash_train_source ash_packed_source(struct ash_packed *packed);
 /* Examples that were cut, and those that were left out as too long. */
 size_t ash_packed_cut(const struct ash_packed *packed);
 /* Examples (or pairs) that were left out as too long. */
@@ -100,8 +99,8 @@ double ash_packed_fill(const struct ash_packed *packed);
 
 /* The units of a sequence: examples, or pairs (units count pairs then). */
 struct ash_packed_unit {
-    size_t unit;  /* example or pair */
-    size_t row;   /* its first, counted from the sequence's */
+    size_t unit;     /* example or pair */
+    size_t row;      /* its first, counted from the sequence's */
     size_t count[2]; /* rows of the example; of a pair, of chosen and then rejected */
 };
 /* Units of slot of step, ascending by row, into units [max]; returns how many there are. */

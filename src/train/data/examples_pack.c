@@ -392,18 +392,19 @@ static uint64_t count_packed(const void *ctx, uint64_t step, uint64_t slot, uint
 
 static const struct ash_source_ops packed_ops = {.read = read_packed, .count = count_packed};
 
-struct ash_source ash_packed_source(struct ash_packed *packed)
+struct ash_train_source ash_packed_source(struct ash_packed *packed)
 {
     uint64_t settings[] = {packed->opts.packing, packed->opts.truncate, packed->opts.seq_tokens, packed->opts.learn};
 
-    return (struct ash_source){.ops = &packed_ops,
-                               .ctx = packed,
-                               .tokens = packed->rows,
-                               .windows = packed->bin_count,
-                               .vocab_size = ash_examples_vocab_size(packed->examples),
-                               .hash = ash_hash_bytes(settings, sizeof(settings), ash_examples_hash(packed->examples)),
-                               .tokenizer_hash = ash_examples_tokenizer_hash(packed->examples),
-                               .eos_id = -1};
+    return (struct ash_train_source){
+        .ops = &packed_ops,
+        .ctx = packed,
+        .tokens = packed->rows,
+        .windows = packed->bin_count,
+        .vocab_size = ash_examples_vocab_size(packed->examples),
+        .hash = ash_hash_bytes(settings, sizeof(settings), ash_examples_hash(packed->examples)),
+        .tokenizer_hash = ash_examples_tokenizer_hash(packed->examples),
+        .eos_id = -1};
 }
 
 size_t ash_packed_cut(const struct ash_packed *packed)

@@ -65,7 +65,7 @@ static void want_ahead(const struct ash_feed_slice *slice)
 
 int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, struct ash_err *err)
 {
-    const struct ash_source *source = slice->source;
+    const struct ash_train_source *source = slice->source;
     size_t doc_count = 0, sequences = 0;
 
     ash_assert(slice->count <= feed->max_sequences);

@@ -13,10 +13,10 @@
 /* Caller's storage, for up to max_sequences sequences at a time. */
 struct ash_feed {
     size_t seq_tokens, max_sequences;
-    int32_t *ids, *targets; /* [max_sequences * seq_tokens] */
-    struct ash_doc *docs;   /* likewise: a document may be one token long */
-    float *losses;          /* likewise, filled by a pass */
-    float *entropies;       /* likewise */
+    int32_t *ids, *targets;         /* [max_sequences * seq_tokens] */
+    struct ash_doc *docs;           /* likewise: a document may be one token long */
+    float *losses;                  /* likewise, filled by a pass */
+    float *entropies;               /* likewise */
     float *scales, *entropy_scales; /* likewise, filled by an objective */
     uint64_t *slots;                /* [max_sequences]: of the sequences that the last read gave */
     size_t sequences;               /* how many those are: empty slots give none */
@@ -25,7 +25,7 @@ struct ash_feed {
 
 /* A batch of consecutive slots of one step. */
 struct ash_feed_slice {
-    const struct ash_source *source;
+    const struct ash_train_source *source;
     uint64_t step, slots_per_step;
     uint64_t first_slot, count;
     uint64_t more_steps; /* that will want the same slots; remote data are fetched ahead for them */

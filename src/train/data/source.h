@@ -22,7 +22,7 @@ struct ash_source_ops {
     void (*want)(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step);
 };
 
-struct ash_source {
+struct ash_train_source {
     const struct ash_source_ops *ops;
     const void *ctx;
     size_t tokens, windows;        /* windows: samples per epoch */
@@ -32,7 +32,7 @@ struct ash_source {
 };
 
 /* The windows of a dataset, which is borrowed. */
-struct ash_source ash_dataset_source(const struct ash_dataset *dataset);
+struct ash_train_source ash_dataset_source(const struct ash_dataset *dataset);
 
 /* A sequence of a step after its forward pass. Rows count from the sequence's first. */
 struct ash_objective_rows {

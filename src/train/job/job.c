@@ -217,14 +217,23 @@ static const struct ash_opt_table runtime_table = {"runtime", "this process; not
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS])
 {
     const struct ash_opt_binding sections[] = {
-        {&model_table, &job->model},         {&data_table, &job->data},
-        {&train_table, &job->train},         {&save_table, &job->save},
-        {&mesh_table, &job->mesh},           {&recover_table, &job->recover},
-        {&optimizer_table, &job->optimizer}, {&schedule_table, &job->schedule},
-        {&guard_table, &job->guard},         {&runtime_table, &job->runtime},
-        {&ash_job_sft_table, &job->sft},     {&ash_job_lora_table, &job->lora},
-        {&ash_job_dpo_table, &job->dpo},     {&ash_job_reward_table, &job->reward},
-        {&ash_job_rl_table, &job->rl},       {&ash_job_rollout_table, &job->rollout},
+        {&model_table, &job->model},
+        {&data_table, &job->data},
+        {&train_table, &job->train},
+        {&save_table, &job->save},
+        {&mesh_table, &job->mesh},
+        {&recover_table, &job->recover},
+        {&optimizer_table, &job->optimizer},
+        {&schedule_table, &job->schedule},
+        {&guard_table, &job->guard},
+        {&runtime_table, &job->runtime},
+        {&ash_job_sft_table, &job->sft},
+        {&ash_job_lora_table, &job->lora},
+        {&ash_job_dpo_table, &job->dpo},
+        {&ash_job_reward_table, &job->reward},
+        {&ash_job_rl_table, &job->rl},
+        {&ash_job_rollout_table, &job->rollout},
+        {&ash_arithmetic_table, &job->arithmetic},
     };
 
     static_assert(ASH_COUNT(sections) == ASH_JOB_SECTIONS, "every section is bound");

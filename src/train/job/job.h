@@ -11,6 +11,7 @@
 #include "base/opts.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
+#include "train/data/arithmetic.h"
 #include "train/job/job_post.h"
 #include "train/state/guard.h"
 #include "train/state/optimizer.h"
@@ -100,9 +101,10 @@ struct ash_job {
     struct ash_job_reward reward;
     struct ash_job_rl rl;
     struct ash_job_rollout rollout;
+    struct ash_arithmetic_opts arithmetic; /* prompts of rl.prompts=arithmetic */
 };
 
-#define ASH_JOB_SECTIONS 16
+#define ASH_JOB_SECTIONS 17
 
 /* One binding per section, bound to the parts of job: for ash_opts_open. */
 void ash_job_bind(struct ash_job *job, struct ash_opt_binding bindings[ASH_JOB_SECTIONS]);

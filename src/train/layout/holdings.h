@@ -1,15 +1,15 @@
 /* holdings - who holds what of a job's state: a pure function of a model's config, the sizes of a mesh and a rank.
- * No group, no memory and no message is needed for it, so any rank can say it of any other, and of a mesh that does not
- * run yet. Saving, loading, recovery and resizing ask it.
+ * No group, no memory and no message is needed for it, so any rank can say it of any other, and of a mesh that
+ * does not run yet. Saving, loading, recovery and resizing ask it.
  *
  *     tensor   the whole model's parameter (its index in ash_model_outline), one of three kinds: the float32 weights,
  *              the moments m and v
  *     holding  neighbouring elements of a tensor that are neighbours in one rank's memory, too
  *     replica  ranks that hold the same elements in the same holdings: dp and cp, and ep for what is not an expert's
  *
- * What each axis does to it: pp and interleaved chunks part the layers; tp cuts matrices by rows or columns and copies
- * the rest; ep parts experts; fsdp parts what is left, layer by layer, of the weights too whatever mesh.zero says, since
- * float32 weights are up to date only with the rank that updates them. One thread at a time. */
+ * What each axis does to it: pp and interleaved chunks part the layers; tp cuts matrices by rows or columns and
+ * copies the rest; ep parts experts; fsdp parts what is left, layer by layer, of the weights too whatever
+ * mesh.zero says, since float32 weights are up to date only with the rank that updates them. One thread at a time. */
 #ifndef ASH_TRAIN_HOLDINGS_H
 #define ASH_TRAIN_HOLDINGS_H
 

@@ -460,8 +460,7 @@ static void join_sums(struct ash_stage *stage)
         struct ash_range run = ash_state_mate_run(&stage->state, mate);
         const float *sums = ash_window_data_of(stage->grains.windows[0], mate);
 
-        if (sums != stage->grads)
-            memcpy(stage->grads + run.first, sums + run.first, run.count * sizeof(*sums));
+        if (sums != stage->grads) memcpy(stage->grads + run.first, sums + run.first, run.count * sizeof(*sums));
     }
 }
 

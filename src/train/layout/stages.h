@@ -79,7 +79,7 @@ void ash_stages_close(struct ash_stages *stages);
 
 /* What a step learns. */
 struct ash_stages_task {
-    const struct ash_source *source;
+    const struct ash_train_source *source;
     const struct ash_objective *objective; /* NULL: the sum of all losses, times scale */
     float scale;
 };
@@ -112,7 +112,7 @@ void ash_stages_detach(struct ash_stages *stages);
 void ash_stages_update_alone(struct ash_stages *stages, double norm, double lr);
 
 /* losses [count] of sequences 0 ... count - 1 of a source, without gradients, on every rank. */
-int ash_stages_eval(struct ash_stages *stages, const struct ash_source *source, size_t count, double *losses,
+int ash_stages_eval(struct ash_stages *stages, const struct ash_train_source *source, size_t count, double *losses,
                     struct ash_err *err);
 
 /* The state hash of the whole job. All ranks call it. Returns 0 or the group's error. */

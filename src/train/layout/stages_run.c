@@ -154,7 +154,8 @@ static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t 
 /* ---- the objective ----------------------------------------------------------------------------------------------- */
 
 /* The rows of sequence s of a micro-batch, as the objective sees them. */
-static struct ash_objective_rows objective_rows(const struct step *now, struct ash_feed *feed, size_t s, bool has_losses)
+static struct ash_objective_rows objective_rows(const struct step *now, struct ash_feed *feed, size_t s,
+                                                bool has_losses)
 {
     const struct ash_objective *objective = now->task->objective;
     size_t first = s * feed->seq_tokens;
@@ -164,8 +165,8 @@ static struct ash_objective_rows objective_rows(const struct step *now, struct a
                                        .rows = feed->seq_tokens,
                                        .targets = feed->targets + first,
                                        .losses = has_losses ? feed->losses + first : NULL,
-                                       .entropies = objective->has_entropy && has_losses ? feed->entropies + first
-                                                                                         : NULL,
+                                       .entropies =
+                                           objective->has_entropy && has_losses ? feed->entropies + first : NULL,
                                        .scales = feed->scales + first,
                                        .entropy_scales = objective->has_entropy ? feed->entropy_scales + first : NULL};
 }
@@ -235,8 +236,7 @@ static int run_backward(struct step *now, struct ash_stage *stage, size_t micro,
         rc = begin_grain(stages, stage, round, err);
         if (rc < 0) return rc;
     }
-    if (is_empty(stages, slot))
-        return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
+    if (is_empty(stages, slot)) return in_grain + 1 < stages->grain_micros ? 0 : end_grain(stages, stage, round, err);
     rc = ash_stages_recv_gradient(stages, slot, err);
     if (rc < 0) return rc;
     rc = weigh(now, slot, grain, err);
@@ -327,7 +327,7 @@ static int eval_some(struct ash_stages *stages, const struct ash_feed_slice *sli
 }
 
 /* Each data rank has equally many sequences (the last fewer, with empty batches instead: all serve all along ep). */
-int ash_stages_eval(struct ash_stages *stages, const struct ash_source *source, size_t count, double *losses,
+int ash_stages_eval(struct ash_stages *stages, const struct ash_train_source *source, size_t count, double *losses,
                     struct ash_err *err)
 {
     size_t rank = ash_mesh_data_rank(stages->mesh), size = ash_mesh_data_size(stages->mesh);

@@ -49,7 +49,8 @@ static bool has_holder(const struct ash_copies_map *map, size_t rank)
 }
 
 /* Room for a copy of these ranges. */
-static int open_copy(struct ash_held_copy *copy, const struct ash_patch_range *ranges, size_t count, struct ash_err *err)
+static int open_copy(struct ash_held_copy *copy, const struct ash_patch_range *ranges, size_t count,
+                     struct ash_err *err)
 {
     size_t elements = 0;
     float *at;
@@ -61,7 +62,8 @@ static int open_copy(struct ash_held_copy *copy, const struct ash_patch_range *r
     }
     copy->bytes = (elements + copy->trained) * sizeof(float);
     copy->memory = at = calloc(elements + copy->trained + 1, sizeof(float));
-    if (at == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a copy of %zu bytes (recover.copies)", copy->bytes);
+    if (at == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for a copy of %zu bytes (recover.copies)", copy->bytes);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         struct ash_patch patch = {.range = ranges[i]};
 
@@ -242,8 +244,8 @@ int ash_copies_send(struct ash_copies *copies, const struct ash_stages *stages, 
     return rc;
 }
 
-void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer, const struct ash_model *outline,
-                       double norm, double lr)
+void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer,
+                       const struct ash_model *outline, double norm, double lr)
 {
     for (size_t c = 0; c < copies->held_count; c++) {
         const float *grads = copies->held[c].grads;

@@ -63,8 +63,8 @@ size_t ash_copies_bytes(const struct ash_copies *copies);
  * it, before the norm. Returns 0 or the group's error. */
 int ash_copies_send(struct ash_copies *copies, const struct ash_stages *stages, struct ash_err *err);
 /* Make the owners' updates on their copies. optimizer: this rank's, which has not counted the update yet. */
-void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer, const struct ash_model *outline,
-                       double norm, double lr);
+void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer,
+                       const struct ash_model *outline, double norm, double lr);
 /* Do owners and holders have the same bits? All ranks call it. Returns 0, the group's error, or on all ranks -EUCLEAN naming
  * the ranks and the tensor. */
 int ash_copies_check(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,

@@ -20,8 +20,8 @@ static void hash_patches(const struct ash_patches *patches, uint64_t *hashes)
 }
 
 /* Compare one copy with its owner's hashes [copy->patches.count]. */
-static int compare(const struct ash_copies *copies, const struct ash_held_copy *copy, const uint64_t *theirs, uint64_t *mine,
-                   const struct ash_model *outline, struct ash_err *err)
+static int compare(const struct ash_copies *copies, const struct ash_held_copy *copy, const uint64_t *theirs,
+                   uint64_t *mine, const struct ash_model *outline, struct ash_err *err)
 {
     hash_patches(&copy->patches, mine);
     for (size_t i = 0; i < copy->patches.count; i++) {

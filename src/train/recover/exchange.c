@@ -20,9 +20,9 @@ struct exchange {
     size_t rank, ranks;
     struct ash_move *moves;
     size_t move_count;
-    size_t *send, *recv;       /* [ranks] bytes of a round */
+    size_t *send, *recv;        /* [ranks] bytes of a round */
     size_t *load_in, *load_out; /* [ranks] bytes of a round, of every rank */
-    char *out, *in;            /* what is sent, what arrives */
+    char *out, *in;             /* what is sent, what arrives */
     size_t out_room, in_room;
 };
 
@@ -41,7 +41,8 @@ static void lists_fini(struct lists *lists)
 }
 
 /* Everyone's list: how long each is, then all of them, each with room for the longest. */
-static int gather_lists(struct ash_group *group, const struct ash_patches *own, struct lists *lists, struct ash_err *err)
+static int gather_lists(struct ash_group *group, const struct ash_patches *own, struct lists *lists,
+                        struct ash_err *err)
 {
     size_t ranks = ash_group_size(group), most = 1;
     uint64_t count = own->count, *counts = calloc(ranks, sizeof(*counts));
@@ -118,16 +119,26 @@ static size_t kinds_of(const struct ash_patch_range *range)
     return range->has_moments != 0 ? ASH_PATCH_KINDS : 1;
 }
 
+/* Values of a kind go everywhere where this process needs them. */
+static void put(const struct exchange *exchange, const struct ash_patch_range *range, size_t kind, const void *values)
+{
+    const struct ash_patches *need = exchange->need;
+    const struct ash_patch *to = ash_patches_find(need, range, 0);
+
+    ash_assert(to != NULL);
+    for (; to != NULL; to = ash_patches_find(need, range, (size_t)(to - need->items) + 1))
+        if (place_of(to, range, kind) != values)
+            memcpy(place_of(to, range, kind), values, (size_t)range->count * sizeof(float));
+}
+
 /* Inside this process. */
 static void copy_own(const struct exchange *exchange, const struct ash_patch_range *range)
 {
-    const struct ash_patch *from = ash_patches_find(exchange->have, range),
-                           *to = ash_patches_find(exchange->need, range);
+    const struct ash_patch *from = ash_patches_find(exchange->have, range, 0);
 
-    ash_assert(from != NULL && to != NULL);
+    ash_assert(from != NULL);
     for (size_t kind = 0; kind < kinds_of(range); kind++)
-        if (place_of(from, range, kind) != place_of(to, range, kind))
-            memcpy(place_of(to, range, kind), place_of(from, range, kind), (size_t)range->count * sizeof(float));
+        put(exchange, range, kind, place_of(from, range, kind));
 }
 
 /* The moves of the next round, from `begin` on: as many as nobody has to send or to get too much for. Returns their
@@ -192,7 +203,7 @@ static void pack(const struct exchange *exchange, size_t begin, size_t end, size
         const struct ash_patch *patch;
 
         if (move->from != exchange->rank || move->to != to) continue;
-        patch = ash_patches_find(exchange->have, &move->range);
+        patch = ash_patches_find(exchange->have, &move->range, 0);
         ash_assert(patch != NULL);
         for (size_t kind = 0; kind < kinds_of(&move->range); kind++, at += bytes)
             memcpy(at, place_of(patch, &move->range, kind), bytes);
@@ -212,13 +223,10 @@ static bool unpack(const struct exchange *exchange, size_t begin, size_t end, si
     for (size_t i = begin; i < end; i++) {
         const struct ash_move *move = &exchange->moves[i];
         size_t bytes = (size_t)move->range.count * sizeof(float);
-        const struct ash_patch *patch;
 
         if (move->from != from || move->to != exchange->rank) continue;
-        patch = ash_patches_find(exchange->need, &move->range);
-        ash_assert(patch != NULL);
         for (size_t kind = 0; kind < kinds_of(&move->range); kind++, at += bytes)
-            memcpy(place_of(patch, &move->range, kind), at, bytes);
+            put(exchange, &move->range, kind, at);
     }
     return true;
 }

@@ -106,9 +106,10 @@ int ash_patches_add_stages(struct ash_patches *patches, const struct ash_stages 
     return rc;
 }
 
-const struct ash_patch *ash_patches_find(const struct ash_patches *patches, const struct ash_patch_range *range)
+const struct ash_patch *ash_patches_find(const struct ash_patches *patches, const struct ash_patch_range *range,
+                                         size_t from)
 {
-    for (size_t i = 0; i < patches->count; i++) {
+    for (size_t i = from; i < patches->count; i++) {
         const struct ash_patch_range *held = &patches->items[i].range;
 
         if (held->param == range->param && held->has_moments >= range->has_moments && held->first <= range->first &&

@@ -1,5 +1,5 @@
-/* patches - runs of elements of a model's tensors that lie in this process's memory: what it can give to others, or what
- * it has to be given. A patch of a trained parameter has weights and both moments, of a constant only weights. */
+/* patches - runs of elements of a model's tensors that lie in this process's memory: what it can give to others, or
+ * what it has to be given. A patch of a trained parameter has weights and both moments, of a constant only weights. */
 #ifndef ASH_TRAIN_RECOVER_PATCHES_H
 #define ASH_TRAIN_RECOVER_PATCHES_H
 
@@ -41,8 +41,10 @@ int ash_patches_add(struct ash_patches *patches, const struct ash_patch *patch, 
  * alone has to write). outline lists the whole model. Returns 0 or -ENOMEM. */
 int ash_patches_add_stages(struct ash_patches *patches, const struct ash_stages *stages,
                            const struct ash_model *outline, bool reads, struct ash_err *err);
-/* The patch that holds all elements of range, or NULL. */
-const struct ash_patch *ash_patches_find(const struct ash_patches *patches, const struct ash_patch_range *range);
+/* The first patch from index `from` on that holds all elements of range, or NULL. Several may: what all ranks of tp
+ * have is in a rank's own part and in its copy of another's. */
+const struct ash_patch *ash_patches_find(const struct ash_patches *patches, const struct ash_patch_range *range,
+                                         size_t from);
 /* Bytes of elements of a range, with its moments. */
 size_t ash_patch_bytes(const struct ash_patch_range *range);
 

@@ -151,13 +151,28 @@ static int measure(struct ash_run *run, const struct due *due, struct ash_err *e
     return rc;
 }
 
+/* The first rank's ledger goes to the folder. */
+static void write_ledger(struct ash_run *run)
+{
+    struct ash_err err = {0};
+
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    if (ash_ledger_write(&run->ledger, run->ledger_path, &err) < 0 && !run->report_failing)
+        ash_run_warn(run, "the ledger was not written, training continues: %s", err.text);
+}
+
 /* In the middle of the run: a checkpoint and a report, where they are due. */
 static int keep_records(struct ash_run *run, const struct due *due, struct ash_err *err)
 {
-    int rc = due->save ? ash_run_begin_save(run, err) : 0;
+    int rc;
 
-    if (rc == 0 && run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS)
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    rc = due->save ? ash_run_begin_save(run, err) : 0;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
+    if (rc == 0 && run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS) {
         ash_run_report(run, "running");
+        write_ledger(run);
+    }
     return rc;
 }
 
@@ -175,6 +190,7 @@ static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *e
     if (rc < 0) return rc;
     struct due due = what_is_due(run, step, limit, stop);
     rc = measure(run, &due, err);
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
     if (rc < 0) return rc;
     if (run->is_leader) report_step(run, step, &due, run->last_s);
     run->is_last_open = false;
@@ -190,9 +206,14 @@ static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *e
 static int step_once(struct ash_run *run, struct ash_err *err)
 {
     uint64_t start_ns = ash_clock_ns(), before = run->last.step;
-    int rc = ash_trainer_step(run->trainer, &run->last, err);
+    int rc;
 
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
+    rc = ash_trainer_step(run->trainer, &run->last, err);
+    if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
     if (rc < 0 && run->last.step == before) return rc; /* not made, or not by all */
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
+    run->ledger.steps++;
     count_time(run, &run->last);
     ash_rank_steps_add(run, &run->last, start_ns);
     run->last_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
@@ -226,7 +247,10 @@ static int loop(struct ash_run *run, bool *stopped_out, struct ash_err *err)
     }
     if (rc < 0) return rc;
     *stopped_out = due.stop;
-    return ash_run_save_last(run, err);
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
+    rc = ash_run_save_last(run, err);
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
+    return rc;
 }
 
 /* The mean over ranks of where time went. */
@@ -255,6 +279,7 @@ static int finish(struct ash_run *run, bool stopped, struct ash_err *err)
     ash_run_remove_old(run); /* the last save may have been killed in the middle of it */
     if (!run->is_leader) return 0;
     ash_run_report(run, stopped ? "stopped" : "finished");
+    write_ledger(run);
     ash_run_print_end(run, stopped);
     return 0;
 }
@@ -326,13 +351,15 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
                 struct ash_err *err)
 {
     struct ash_run run = {.job = job, .opts = opts, .lock_fd = -1, .valid_loss = NAN, .saved_step = UINT64_MAX};
+    uint64_t started_ns = ash_clock_ns();
     int rc;
 
-    ash_assert(opts->dir != NULL && job->train.steps > 0 && job->data.train != NULL);
+    ash_assert(opts->dir != NULL && job->train.steps > 0 && (job->data.train != NULL || opts->parts != NULL));
     run.group = opts->group != NULL ? *opts->group : NULL;
     run.is_leader = run.group == NULL || ash_group_rank(run.group) == 0;
     ash_live_init(&run.live, run.is_leader ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);
     rc = ash_run_start(&run, err);
+    ash_ledger_start(&run.ledger, run.ledger_path, started_ns);
     /* ranks that disagree (-EBADE) all know it already */
     if (rc < 0 && rc != -EBADE && run.group != NULL)
         ash_group_abort(run.group, err != NULL ? err->text : "a rank could not start");

@@ -5,6 +5,7 @@
 
 #include <limits.h>
 #include "base/ring_file.h"
+#include "train/run/ledger.h"
 #include "train/run/live.h"
 #include "train/run/run.h"
 #include "train/run/runlog.h"
@@ -13,19 +14,11 @@
 #include "train/save/saver.h"
 #include "train/trainer.h"
 
-/* What losses of ranks have cost this part of the run. */
-struct ash_run_losses {
-    uint64_t count;     /* epochs that ended */
-    uint64_t redone;    /* steps that had begun and were made again */
-    uint64_t went_back; /* steps that had been finished and were lost: 0 unless a checkpoint had to help */
-    double down_s;      /* from a loss to the next step, together */
-};
-
 struct ash_run {
     const struct ash_job *job;
     const struct ash_run_opts *opts;
     char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX],
-        stop_path[PATH_MAX];
+        stop_path[PATH_MAX], ledger_path[PATH_MAX];
     bool is_leader; /* the first rank: prints, and writes all files but the large ones of checkpoints */
     bool made_dir;  /* this process made opts->dir */
     bool has_log;   /* the run has begun: its folder stays */
@@ -54,7 +47,7 @@ struct ash_run {
     struct ash_step last; /* the last step that this rank has made */
     double last_s;        /* and how long it took */
     bool is_last_open;    /* what follows from it is not done yet */
-    struct ash_run_losses losses;
+    struct ash_ledger ledger;
     struct ash_ring_file *rank_steps; /* this rank's last steps (rank_steps.h); NULL: not recorded */
     uint64_t last_end_ns;             /* when the last step of this process ended; 0: none has */
     bool log_failing, report_failing, disk_full, save_stalled; /* reported once, not every step */
@@ -67,6 +60,19 @@ struct ash_run {
 int ash_run_start(struct ash_run *run, struct ash_err *err);
 /* Unlock the folder; where the run never began, leave nothing of it behind. */
 void ash_run_release(struct ash_run *run);
+
+/* ---- run_room.c -------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a checkpoint on the disk: as the last one was, or an estimate. */
+double ash_run_checkpoint_bytes(const struct ash_run *run);
+/* What the files of a folder take on the disk; 0 where it cannot be read. */
+double ash_run_folder_bytes(const char *dir);
+/* Bytes of the finished model. */
+double ash_run_model_bytes(const struct ash_run *run);
+/* Where the disk has less than needed, the newest checkpoint alone is kept. train.keep=0 keeps all. */
+void ash_run_make_room(struct ash_run *run, double needed);
+/* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */
+void ash_run_wait_for_room(struct ash_run *run);
 
 /* ---- run_save.c -------------------------------------------------------------------------------------------------- */
 
@@ -102,18 +108,18 @@ void ash_run_remove_old(struct ash_run *run);
 
 /* Is it the error of ranks that are lost, so that the others can go on? */
 bool ash_run_is_loss(const struct ash_run *run, int code);
-/* Is it the error of copies that differ? Then the state in memory is not to be trusted, and the newest checkpoint is. */
+/* Is it the error of copies that differ? Then the newest checkpoint is trusted, not the state in memory. */
 bool ash_run_is_damage(const struct ash_run *run, int code);
-/* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first rank
- * takes over the folder. Returns 0, or an error that ends the run. */
+/* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first
+ * rank takes over the folder. Returns 0, or an error that ends the run. */
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
 /* This rank is a spare: wait until the run is over (returns 1) or ranks are lost (the group's error). */
 int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err);
 /* First rank: tell the spares that a step is done, or that the run is over. Returns 0 or the group's error. */
 int ash_run_tell_spares(struct ash_run *run, bool is_over, struct ash_err *err);
 
-/* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and end
- * too. */
+/* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and
+ * end, too. */
 void ash_run_mark_stopped(const struct ash_run *run);
 /* After a re-form: has one of the lost ranks left such a mark? All ranks call it. Returns 0, the group's error, or
  * -ECANCELED on all ranks. */

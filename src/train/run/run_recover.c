@@ -68,6 +68,7 @@ static int reform(struct ash_run *run, struct ash_err *err)
     run->group = *run->opts->group = NULL;
     rc = ash_group_reform(old, 0, &run->group, err);
     *run->opts->group = run->group;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_REFORM, ash_clock_ns());
     if (rc < 0) return rc;
     if (ash_group_size(run->group) >= (size_t)run->job->recover.min_ranks) return 0;
     return ash_err_set(err, -ENODATA, "%zu ranks are left, and recover.min_ranks is %" PRId64,
@@ -104,17 +105,18 @@ static int try_recover(struct ash_run *run, const char *damage, struct ash_recov
     return rc;
 }
 
-/* The step that the others have finished meanwhile is this rank's last one, too. After an earlier checkpoint nothing that
- * was logged later holds any more. */
+/* The step that the others have finished meanwhile is this rank's last one, too. After an earlier checkpoint nothing
+ * that was logged later holds any more. */
 static int adopt_step(struct ash_run *run, const struct ash_recovery *recovery, struct ash_err *err)
 {
     if (recovery->has_finished) {
         run->last = recovery->finished;
         run->last_s = fmax(run->last_s, 1e-9);
         run->is_last_open = true;
+        run->ledger.steps++;
     }
     if (recovery->step >= run->last.step) return 0;
-    run->losses.went_back += run->last.step - recovery->step;
+    ash_ledger_lose(&run->ledger, run->last.step - recovery->step);
     memset(&run->last, 0, sizeof(run->last));
     run->is_last_open = false;
     return run->is_leader ? ash_run_open_log(run, err) : 0;
@@ -163,32 +165,49 @@ static void say(struct ash_run *run, const struct ash_err *cause, const struct a
                  down_s, (double)recovery->moved_bytes * 1e-6);
 }
 
-int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err)
+/* Try until a new epoch stands, whoever is lost on the way. A step that one try has finished stays finished. */
+static int try_all(struct ash_run *run, const struct ash_err *cause, struct ash_recovery *recovery, struct ash_err *err)
 {
-    struct ash_err first = *cause;
-    struct ash_recovery recovery = {0}, finished = {0};
-    uint64_t start_ns = ash_clock_ns();
-    bool is_damage = ash_run_is_damage(run, first.code);
-    double down_s;
+    struct ash_recovery finished = {0};
+    const char *damage = ash_run_is_damage(run, cause->code) ? cause->text : NULL;
     int rc = -ECONNRESET;
 
     for (size_t tries = 0; tries < TRIES && rc < 0 && (tries == 0 || ash_run_is_loss(run, rc)); tries++) {
-        rc = try_recover(run, tries == 0 && is_damage ? first.text : NULL, &recovery, err);
-        if (recovery.has_finished) finished = recovery;
+        rc = try_recover(run, tries == 0 ? damage : NULL, recovery, err);
+        if (recovery->has_finished) finished = *recovery;
     }
-    if (rc < 0) return rc;
-    recovery.has_finished = finished.has_finished;
-    recovery.finished = finished.finished;
-    run->facts = ash_trainer_get_facts(run->trainer);
-    rc = adopt_step(run, &recovery, err);
+    recovery->has_finished = finished.has_finished;
+    recovery->finished = finished.finished;
+    return rc;
+}
+
+/* What the run, as distinct from its trainer, does in a new epoch. */
+static int take_up(struct ash_run *run, const struct ash_recovery *recovery, struct ash_err *err)
+{
+    int rc = adopt_step(run, recovery, err);
+
     if (rc == 0 && !run->is_leader && ash_group_rank(run->group) == 0) rc = become_leader(run, err);
-    if (rc == 0 && !ash_trainer_is_spare(run->trainer)) rc = agree_on_open_step(run, err);
-    if (rc == 0 && !ash_trainer_is_spare(run->trainer)) rc = ash_run_open_saver(run, err);
+    if (rc < 0 || ash_trainer_is_spare(run->trainer)) return rc;
+    rc = agree_on_open_step(run, err);
+    return rc < 0 ? rc : ash_run_open_saver(run, err);
+}
+
+int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err)
+{
+    struct ash_err first = *cause;
+    struct ash_recovery recovery = {0};
+    uint64_t start_ns = ash_clock_ns();
+    double down_s;
+    int rc = try_all(run, &first, &recovery, err);
+
+    if (rc < 0) return rc;
+    run->facts = ash_trainer_get_facts(run->trainer);
+    rc = take_up(run, &recovery, err);
     if (rc < 0) return rc;
     down_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
-    run->losses.count++;
-    run->losses.redone += !run->is_last_open;
-    run->losses.down_s += down_s;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
+    run->ledger.recoveries++;
+    run->ledger.redone_steps += !run->is_last_open;
     ash_metric_add(&losses_metric, 1);
     ash_metric_add(&redone_metric, !run->is_last_open);
     ash_metric_add(&down_metric, down_s);

@@ -1,14 +1,9 @@
-/* run: saves. A save that fails costs nothing but itself; a full disk costs older checkpoints before it costs the
- * newest, and the last save waits for room, because what it holds is nowhere else. */
+/* run: saves, beside the steps. One that fails costs nothing but itself. */
 #include "train/run/run_priv.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/metrics.h"
@@ -16,7 +11,6 @@
 #include "storage/commit.h"
 #include "train/checkpoint.h"
 
-#define LOOK_NS 200000000  /* between two looks at a full disk */
 #define STALL_NS 50000000u /* a wait for a save that is worth a word */
 #define EXPORT_NAME "model"
 
@@ -28,109 +22,6 @@ ASH_HISTOGRAM(save_time_metric, "ashlar_train_save_seconds", "Time from the edge
               save_bounds);
 ASH_HISTOGRAM(stall_metric, "ashlar_train_save_stall_seconds", "Time that a step waited for a checkpoint.",
               save_bounds);
-
-/* ---- room -------------------------------------------------------------------------------------------------------- */
-
-/* As the last one was. Before the first: float32 weights and two moments; the rest is small unless the model is. */
-static double checkpoint_bytes(const struct ash_run *run)
-{
-    if (run->checkpoint_bytes > 0) return run->checkpoint_bytes;
-    return 3.0 * sizeof(float) * (double)run->facts.weights;
-}
-
-/* What the files of a folder take on the disk; 0 where it cannot be read. */
-static double disk_bytes(const char *dir)
-{
-    DIR *folder = opendir(dir);
-    double sum = 0;
-
-    if (folder == NULL) return 0;
-    for (struct dirent *entry = readdir(folder); entry != NULL; entry = readdir(folder)) {
-        struct stat file;
-
-        if (fstatat(dirfd(folder), entry->d_name, &file, 0) == 0 && S_ISREG(file.st_mode))
-            sum += 512.0 * (double)file.st_blocks;
-    }
-    closedir(folder);
-    return sum;
-}
-
-static double model_bytes(const struct ash_run *run)
-{
-    return sizeof(float) * (double)run->facts.weights;
-}
-
-/* Bytes that this user may still write; 1e30 where the file system does not say. */
-static double free_bytes(const struct ash_run *run)
-{
-    struct statvfs disk;
-
-    if (statvfs(run->opts->dir, &disk) < 0 || disk.f_blocks == 0) return 1e30;
-    return (double)disk.f_bavail * (double)disk.f_frsize;
-}
-
-/* Checkpoints that will be on the disk at once, beyond those that are: a new one is written before an old one goes. */
-static double coming_count(const struct ash_run *run, size_t present)
-{
-    const struct ash_job_train *train = &run->job->train;
-    double left = (double)train->steps - (double)run->start_step;
-    double saves = train->save_every > 0 ? ceil(left / (double)train->save_every) : 1.0;
-
-    if (train->keep > 0) saves = fmin(saves, (double)train->keep + 1.0 - (double)present);
-    return fmax(saves, 1.0);
-}
-
-int ash_run_check_disk(struct ash_run *run, struct ash_err *err)
-{
-    size_t present = ash_checkpoint_count(run->checkpoints);
-    double one = checkpoint_bytes(run), present_free = free_bytes(run), count = coming_count(run, present);
-    double needed = count * one + model_bytes(run);
-    bool can_drop = run->job->train.keep > 0 && present > 1;
-    char need[32], each[32], have[32];
-
-    ash_live_bytes(needed, need, sizeof(need));
-    ash_live_bytes(one, each, sizeof(each));
-    ash_live_bytes(present_free, have, sizeof(have));
-    if (present_free < one && !can_drop)
-        return ash_err_set(err, -ENOSPC, "%s has %s free and a checkpoint takes %s: nothing could be saved",
-                           run->opts->dir, have, each);
-    if (present_free < needed)
-        ash_run_warn(run,
-                     "%s has %s free, and this run writes up to %s (%.0f checkpoint%s of %s at once, and the model): "
-                     "make room, or set train.keep or train.save_every",
-                     run->opts->dir, have, need, count, count == 1.0 ? "" : "s", each);
-    return 0;
-}
-
-/* Where the disk has less than needed, the newest checkpoint alone is kept. train.keep=0 keeps all. */
-static void make_room(struct ash_run *run, double needed)
-{
-    struct ash_err err = {0};
-
-    if (run->job->train.keep == 0 || free_bytes(run) >= needed) return;
-    if (ash_checkpoint_count(run->checkpoints) < 2) return;
-    if (!run->disk_full) ash_run_warn(run, "the disk is full: only the newest checkpoint is kept from now on");
-    run->disk_full = true;
-    if (ash_checkpoint_prune(run->checkpoints, 1, &err) < 0) ash_run_warn(run, "%s", err.text);
-}
-
-/* Wait for room for the last checkpoint. Ends early when somebody asks the run to stop in the meantime. */
-static void wait_for_room(struct ash_run *run)
-{
-    double needed = checkpoint_bytes(run);
-    uint64_t end_ns = ash_clock_ns() + (uint64_t)run->job->train.save_wait * 1000000000u;
-    bool was_stopped = run->opts->stop != NULL && run->opts->stop();
-    char need[32];
-
-    if (run->job->train.save_wait == 0 || free_bytes(run) >= needed) return;
-    ash_run_warn(run,
-                 "the disk is full: the last step waits for %s of room in %s, %" PRId64 " s at most (train.save_wait)",
-                 ash_live_bytes(needed, need, sizeof(need)), run->opts->dir, run->job->train.save_wait);
-    while (ash_clock_ns() < end_ns && free_bytes(run) < needed) {
-        if (!was_stopped && run->opts->stop != NULL && run->opts->stop()) return;
-        nanosleep(&(struct timespec){.tv_nsec = LOOK_NS}, NULL);
-    }
-}
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
@@ -245,7 +136,7 @@ static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
 
     if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", run->checkpoints);
     if (run->is_leader) {
-        make_room(run, checkpoint_bytes(run));
+        ash_run_make_room(run, ash_run_checkpoint_bytes(run));
         save.refused_rc = ash_runlog_write(run->log, &save.flush_fd, &refused);
         save.state = ash_checkpoint_encode(state, &facts);
         if (save.state == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a checkpoint's manifest");
@@ -277,9 +168,11 @@ static void count_result(struct ash_run *run, const struct ash_save_result *resu
     }
     run->saved_step = result->number;
     if (ash_checkpoint_path(run->checkpoints, run->saved_step, path, sizeof(path)) == 0)
-        run->checkpoint_bytes = disk_bytes(path);
+        run->checkpoint_bytes = ash_run_folder_bytes(path);
     ash_metric_add(&saves_metric, 1);
     ash_metric_observe(&save_time_metric, result->seconds);
+    ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " is durable: %.1f MB in %.3f s, %.0f MB of copies at most", result->number,
+            (double)result->size_bytes * 1e-6, result->seconds, (double)ash_saver_peak_bytes(run->saver) * 1e-6);
 }
 
 /* First rank: count what has ended. Failures are warnings. */
@@ -409,8 +302,8 @@ int ash_run_save_last(struct ash_run *run, struct ash_err *err)
     if (rc < 0) return rc;
     ash_live_clear(&run->live);
     if (run->is_leader) {
-        make_room(run, checkpoint_bytes(run));
-        wait_for_room(run);
+        ash_run_make_room(run, ash_run_checkpoint_bytes(run));
+        ash_run_wait_for_room(run);
     }
     return save_now(run, false, err);
 }
@@ -454,7 +347,7 @@ int ash_run_export(struct ash_run *run, struct ash_err *err)
 
     save.refused = refused.text;
     if (run->is_leader) {
-        make_room(run, fmax(model_bytes(run), checkpoint_bytes(run) / 2));
+        ash_run_make_room(run, fmax(ash_run_model_bytes(run), ash_run_checkpoint_bytes(run) / 2));
         save.refused_rc = ash_commit_prune(run->opts->dir, EXPORT_NAME ".", SIZE_MAX, &refused); /* of a killed one */
     }
     rc = ash_saver_begin(run->saver, &save, err);

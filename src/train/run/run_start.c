@@ -11,6 +11,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "train/checkpoint.h"
@@ -26,6 +27,7 @@ static int make_paths(struct ash_run *run, struct ash_err *err)
         ash_path_join(run->report, sizeof(run->report), dir, "report.html") < 0 ||
         ash_path_join(run->lock_path, sizeof(run->lock_path), dir, ".lock") < 0 ||
         ash_path_join(run->stop_path, sizeof(run->stop_path), dir, ".stopped") < 0 ||
+        ash_path_join(run->ledger_path, sizeof(run->ledger_path), dir, "ledger.json") < 0 ||
         ash_path_join(run->log_path, sizeof(run->log_path), dir, "log.jsonl") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
     rc = ash_places_init(&run->places, run->job, run->checkpoints, err);
@@ -215,13 +217,17 @@ static int find_checkpoint(const struct ash_run *run, struct ash_checkpoint *che
 static int resume(struct ash_run *run, struct ash_err *err)
 {
     struct ash_checkpoint checkpoint = {0};
+    uint64_t start_ns = ash_clock_ns(), found_ns;
     int rc = find_checkpoint(run, &checkpoint, err);
 
+    found_ns = ash_clock_ns();
     if (rc == -ENODATA) return open_trainer(run, NULL, err);
     if (rc < 0) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
     if (checkpoint.skipped != NULL)
         ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", checkpoint.step, checkpoint.skipped);
     rc = resume_from(run, &checkpoint, err);
+    ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was checked in %.3f s and loaded in %.3f s", checkpoint.step,
+            (double)(found_ns - start_ns) * 1e-9, (double)(ash_clock_ns() - found_ns) * 1e-9);
     ash_checkpoint_fini(&checkpoint);
     return rc;
 }

@@ -49,7 +49,7 @@ static int copy_to(struct ash_copier *copier, struct ash_place *from, size_t ind
     int rc = ash_place_open(places->urls[index], &places->settings.s3, &to, err);
 
     if (rc < 0) return rc;
-    if (ash_place_manifest(to, step, &there, NULL) < 0) rc = ash_place_copy(from, to, step, look_up, copier, err);
+    if (ash_place_read_manifest(to, step, &there, NULL) < 0) rc = ash_place_copy(from, to, step, look_up, copier, err);
     ash_place_manifest_fini(&there);
     if (rc == 0) rc = ash_place_prune(to, places->keep[index], UINT64_MAX, NULL, err);
     ash_place_close(to);

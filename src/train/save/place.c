@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/file.h"
 #include "storage/commit.h"
 
 #define PREFIX "step-"
@@ -44,6 +45,14 @@ void ash_place_close(struct ash_place *place)
 const char *ash_place_url(const struct ash_place *place)
 {
     return place->url;
+}
+
+int ash_place_dir(const char *root, uint64_t step, char *buf, size_t buf_bytes)
+{
+    char name[32];
+
+    snprintf(name, sizeof(name), PREFIX "%06" PRIu64, step);
+    return ash_path_join(buf, buf_bytes, root, name);
 }
 
 /* "step-000010/FILE" into key. */
@@ -125,8 +134,8 @@ void ash_place_manifest_fini(struct ash_place_manifest *manifest)
     *manifest = (struct ash_place_manifest){0};
 }
 
-int ash_place_manifest(struct ash_place *place, uint64_t step, struct ash_place_manifest *manifest_out,
-                       struct ash_err *err)
+int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_place_manifest *manifest_out,
+                            struct ash_err *err)
 {
     struct ash_place_manifest manifest = {0};
     struct ash_tier_object object;
@@ -314,7 +323,7 @@ static int pass_manifest(const struct pass *pass, const struct ash_place_manifes
 static int pass_all(struct pass *pass, struct ash_err *err)
 {
     struct ash_place_manifest manifest = {0};
-    int rc = ash_place_manifest(pass->from, pass->step, &manifest, err);
+    int rc = ash_place_read_manifest(pass->from, pass->step, &manifest, err);
 
     if (rc < 0) return rc;
     pass->buf = aligned_alloc(4096, ASH_PIECE_BYTES);

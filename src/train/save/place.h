@@ -1,5 +1,5 @@
-/* place - where checkpoints are: a folder, or a prefix of a bucket, with step-NNNNNN/ in it. A checkpoint counts when its
- * manifest is there, which is written last and removed first. One owner thread. */
+/* place - where checkpoints are: a folder, or a prefix of a bucket, with step-NNNNNN/ in it. A checkpoint counts
+ * when its manifest is there, which is written last and removed first. One owner thread. */
 #ifndef ASH_TRAIN_PLACE_H
 #define ASH_TRAIN_PLACE_H
 
@@ -21,6 +21,8 @@ void ash_place_close(struct ash_place *place);
 /* As it was opened. Borrowed. */
 const char *ash_place_url(const struct ash_place *place);
 
+/* The folder of a step in a place that is a folder: root/step-NNNNNN. Returns 0 or -ENAMETOOLONG. */
+int ash_place_dir(const char *root, uint64_t step, char *buf, size_t buf_bytes);
 /* The steps of all checkpoints that have a manifest, newest first. The caller frees *steps_out. A place that is not
  * there has none. */
 int ash_place_steps(struct ash_place *place, uint64_t **steps_out, size_t *count_out, struct ash_err *err);
@@ -32,13 +34,13 @@ struct ash_place_manifest {
     json_t *json; /* as ash_commit_parse gives it */
 };
 /* Read and check the manifest of a step. Returns 0, -ENOENT, -EBADMSG or the place's error. */
-int ash_place_manifest(struct ash_place *place, uint64_t step, struct ash_place_manifest *manifest_out,
-                       struct ash_err *err);
+int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_place_manifest *manifest_out,
+                            struct ash_err *err);
 /* Free what it holds. */
 void ash_place_manifest_fini(struct ash_place_manifest *manifest);
 
-/* One piece of a file of a step into buf [ASH_PIECE_BYTES, aligned to 4], and hold it to its sum: -EBADMSG where that is
- * wrong, -ENOENT where the file is missing. */
+/* One piece of a file of a step into buf [ASH_PIECE_BYTES, aligned to 4], and hold it to its sum: -EBADMSG where
+ * that is wrong, -ENOENT where the file is missing. */
 int ash_place_piece(struct ash_place *place, uint64_t step, const char *file, const struct ash_pieces *pieces,
                     size_t index, void *buf, struct ash_err *err);
 /* Remove a checkpoint, its manifest first. One that is not there is success. */

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "model/lora.h"
 #include "train/save/saver.h"
 
 /* Tensors to lay out, with room for their names. */
@@ -67,8 +68,9 @@ int ash_save_plan_init(struct ash_save_plan *plan, const struct ash_model *outli
         ash_save_plan_fini(plan);
         return rc;
     }
-    plan->files[ASH_SAVE_WEIGHTS] =
-        (struct ash_piece_file){ASH_SAVER_WEIGHTS_FILE, plan->layouts[ASH_SAVE_WEIGHTS].size_bytes};
+    plan->files[ASH_SAVE_WEIGHTS] = (struct ash_piece_file){
+        ash_model_get_config(outline)->lora != NULL ? ASH_LORA_WEIGHTS_FILE : ASH_SAVER_WEIGHTS_FILE,
+        plan->layouts[ASH_SAVE_WEIGHTS].size_bytes};
     plan->files[ASH_SAVE_MOMENTS] =
         (struct ash_piece_file){ASH_SAVER_MOMENTS_FILE, plan->layouts[ASH_SAVE_MOMENTS].size_bytes};
     return 0;

@@ -64,8 +64,8 @@ struct ash_saver {
 /* Copy and write all that this rank has to, then the small files. In the thread, or in the caller of begin where the
  * host cannot read the state. Sets is_copied. */
 int ash_save_write(struct ash_saver *saver, struct ash_save *save, struct ash_err *err);
-/* First rank: what all ranks send it, in the caller of begin. All ranks call it. Returns 0 or the group's error; that of
- * writing is in save->rc. */
+/* First rank: what all ranks send it, in the caller of begin. All ranks call it. Returns 0 or the group's error;
+ * that of writing is in save->rc. */
 int ash_save_gather(struct ash_saver *saver, struct ash_save *save, struct ash_err *err);
 /* First rank: everything is on disk; the manifest. Or, where save->rc says that it failed, remove what is there. */
 void ash_save_commit(struct ash_saver *saver, struct ash_save *save);

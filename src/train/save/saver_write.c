@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "model/lora.h"
 #include "train/data/tokenizer_files.h"
 #include "train/layout/collect.h"
 #include "train/save/saver_priv.h"
@@ -93,8 +94,10 @@ static int put_headers(struct ash_saver *saver, const struct ash_save *save, str
 static int write_small_files(const struct ash_saver *saver, const struct ash_save *save, struct ash_err *err)
 {
     const struct ash_model *outline = ash_holdings_outline(saver->holdings);
+    const struct ash_lora *lora = ash_model_get_config(outline)->lora;
     int rc = ash_model_save_config(outline, save->dir, ASH_F32, err);
 
+    if (rc == 0 && lora != NULL) rc = ash_lora_save_config(lora, save->dir, err);
     if (rc < 0) return rc;
     return ash_tokenizer_files_copy(save->opts.tokenizer_dir, save->dir, ash_model_get_config(outline), err);
 }

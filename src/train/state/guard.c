@@ -101,7 +101,7 @@ int ash_guard_decode(const json_t *json, struct ash_guard_stats *stats_out, stru
     if (rc < 0) return rc;
     rc = ash_json_double(json, "norm_mean", 0.0, DBL_MAX, &norm_mean, err);
     if (rc < 0) return rc;
-    rc = ash_json_double(json, "loss_mean", 0.0, DBL_MAX, &loss_mean, err);
+    rc = ash_json_double(json, "loss_mean", -DBL_MAX, DBL_MAX, &loss_mean, err);
     if (rc < 0) return rc;
     *stats_out = (struct ash_guard_stats){.accepted = (uint64_t)accepted,
                                           .skipped = (uint64_t)skipped,

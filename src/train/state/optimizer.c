@@ -163,14 +163,14 @@ static struct ash_adamw_args common_args(const struct ash_optimizer *optimizer, 
     uint64_t update = optimizer->state->updates + 1;
 
     ash_assert(isfinite(norm));
-    return (struct ash_adamw_args){
-        .lr = (float)lr,
-        .beta1 = (float)opts->beta1,
-        .beta2 = (float)opts->beta2,
-        .eps = (float)opts->eps,
-        .grad_scale = opts->clip > 0.0 && norm > opts->clip ? (float)(opts->clip / norm) : 1.0f,
-        .correction1 = (float)(1.0 - power(opts->beta1, update)),
-        .correction2 = (float)(1.0 - power(opts->beta2, update))};
+    return (struct ash_adamw_args){.lr = (float)lr,
+                                   .beta1 = (float)opts->beta1,
+                                   .beta2 = (float)opts->beta2,
+                                   .eps = (float)opts->eps,
+                                   .grad_scale =
+                                       opts->clip > 0.0 && norm > opts->clip ? (float)(opts->clip / norm) : 1.0f,
+                                   .correction1 = (float)(1.0 - power(opts->beta1, update)),
+                                   .correction2 = (float)(1.0 - power(opts->beta2, update))};
 }
 
 static float decay_of(const struct ash_optimizer_opts *opts, bool is_matrix)

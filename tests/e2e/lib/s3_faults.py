@@ -2,8 +2,9 @@
 """A proxy that breaks things on the way to an S3 server: s3_faults.py PORT_FILE UPSTREAM_PORT SEED RATE KINDS [CERTIFICATE KEY]
 With a certificate it speaks TLS.
 Each request, with probability RATE, meets one of KINDS (comma-separated): 503, 500, reset (before or after the server has
-done its work), cut (half of the body, then the end), flip (a bit of the body). The first request always does, so that a test
-that sees no fault fails. Writes its port to PORT_FILE, and one line per fault to standard output."""
+done its work), cut (half of the body, then the end), flip (a bit of the body), slow (the answer comes late), expired (the
+keys, says the server), skewed (the clock). The first request always does, so that a test that sees no fault fails. Writes its
+port (S3_FAULTS_PORT, else any) to PORT_FILE, and one line per fault to standard output."""
 import os
 import random
 import socket
@@ -11,6 +12,7 @@ import ssl
 import struct
 import sys
 import threading
+import time
 
 port_file, upstream, seed, rate, kinds = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4]), sys.argv[5].split(",")
 rng, lock, requests = random.Random(seed), threading.Lock(), 0
@@ -58,9 +60,14 @@ def reset(connection):
 
 
 def refuse(connection, status):
-    code = {"503": "SlowDown", "500": "InternalError"}[status]
+    status, code, date = {
+        "503": ("503", "SlowDown", ""),
+        "500": ("500", "InternalError", ""),
+        "expired": ("403", "ExpiredToken", ""),
+        "skewed": ("403", "RequestTimeTooSkewed", time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(time.time() + 3000))),
+    }[status]
     body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>made up</Message></Error>".encode()
-    connection.sendall(f"HTTP/1.1 {status} no\r\nContent-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
+    connection.sendall(f"HTTP/1.1 {status} no\r\n{date}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
     connection.close()
 
 
@@ -76,8 +83,10 @@ def serve(connection):
         fault, method = choose(), head.split(b" ")[0].decode()
         if fault:
             print(fault, method, flush=True)
-        if fault in ("503", "500"):
+        if fault in ("503", "500", "expired", "skewed"):
             return refuse(connection, fault)
+        if fault == "slow":
+            time.sleep(0.2)
         if fault == "reset" and rng.random() < 0.5:
             return reset(connection)
         server.sendall(head + b"\r\n" + body)
@@ -110,7 +119,7 @@ context = None
 if len(sys.argv) > 6:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(sys.argv[6], sys.argv[7])
-listener = socket.create_server(("127.0.0.1", 0), backlog=64)
+listener = socket.create_server(("127.0.0.1", int(os.environ.get("S3_FAULTS_PORT", "0"))), backlog=64)
 with open(port_file + ".new", "w") as f:
     f.write(str(listener.getsockname()[1]))
 os.rename(port_file + ".new", port_file)

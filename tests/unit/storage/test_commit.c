@@ -253,8 +253,7 @@ static void test_manifests_that_make_no_sense(void **state)
         "{\"version\": 2, \"files\": [{\"name\": \"weights\", \"size\": 12, \"pieces\": []}], \"state\": {},\n",
         "{\"version\": 2, \"files\": [{\"name\": \"weights\", \"size\": 12, \"pieces\": [3]}], \"state\": {},\n",
         "{\"version\": 2, \"files\": [{\"name\": \"weights\", \"size\": 12, \"pieces\": [\"x\"]}], \"state\": {},\n",
-        "{\"version\": 2, \"files\": [{\"name\": \"weights\", \"size\": 12, \"pieces\": [\"0123456789abcdeg\"]}], "
-        "\"state\": {},\n",
+        "{\"version\": 2, \"files\": [{\"name\": \"w\", \"size\": 4, \"pieces\": [\"0123456789abcdeg\"]}], \"state\": {},\n",
     };
     char text[512], zeros[512];
 

@@ -399,7 +399,8 @@ static void test_killed(void **state)
                 snprintf(file, sizeof(file), "f%zu", i);
                 scratch_write(file, bytes + i, 200000 + i * 999);
                 number = (uint8_t)i;
-                if (ash_namespace_put(space, key, scratch_path(file), true, NULL) < 0 || write(pipes[1], &number, 1) != 1)
+                if (ash_namespace_put(space, key, scratch_path(file), true, NULL) < 0 ||
+                    write(pipes[1], &number, 1) != 1)
                     break;
             }
             _exit(0);

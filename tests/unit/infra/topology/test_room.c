@@ -53,13 +53,13 @@ static void check_chosen(const struct ash_room *room, const struct ash_topology 
 
 static void check_groups(const struct ash_room *room, const struct ash_topology *topology, int least, int size)
 {
-    int groups = ash_room_groups(room, 0, 1, least, size), hosts[64], expected = 0, count;
+    int groups = ash_room_group_count(room, 0, 1, least, size), hosts[64], expected = 0, count;
     const int *racks = ash_room_domains(room, 1, &count);
 
     for (int i = 0; i < count; i++)
         expected += ash_room_hosts(room, racks[i], least) / size;
     assert_int_equal(groups, expected);
-    assert_int_equal(ash_room_choose_groups(room, 0, 1, least, size, groups, hosts), 0);
+    assert_int_equal(ash_room_choose_groups(room, 0, &(struct ash_room_groups){1, least, size, groups}, hosts), 0);
     check_chosen(room, topology, hosts, groups * size, 0, least);
     for (int i = 0; i < groups * size; i++)
         assert_int_equal(topology->nodes[hosts[i]].parent, topology->nodes[hosts[i / size * size]].parent);

@@ -1,5 +1,5 @@
 /* The quick checks: what a prolog can afford. */
-#include "observe/check.h"
+#include "observe/check/check.h"
 
 #include <limits.h>
 #include <stdarg.h>
@@ -53,7 +53,7 @@ const char *ash_check_grade_name(enum ash_check_grade grade)
     return names[grade];
 }
 
-/* ---- GPUs ---------------------------------------------------------------------------------------------------------- */
+/* ---- GPUs -------------------------------------------------------------------------------------------------------- */
 
 static void check_rows(const struct ash_nvml *nvml, ash_nvml_device device, unsigned index,
                        struct ash_check_report *report)
@@ -101,9 +101,9 @@ static void check_gpus(const struct ash_check_opts *opts, struct ash_check_repor
     ash_nvml_close(&nvml);
 }
 
-/* ---- the host ------------------------------------------------------------------------------------------------------ */
+/* ---- the host ---------------------------------------------------------------------------------------------------- */
 
-static size_t count_entries(const struct ash_source *source, const char *path)
+static size_t count_entries(const struct ash_host_files *source, const char *path)
 {
     struct ash_names names = {0};
     size_t count;
@@ -181,7 +181,7 @@ static void check_log(const struct ash_check_opts *opts, struct ash_check_report
 {
     char path[PATH_MAX], line[ASH_KMSG_LINE_BYTES], worst_line[160] = "";
     const char *log =
-        opts->kernel_log != NULL ? opts->kernel_log : ash_source_path(&opts->source, "/dev/kmsg", path, sizeof(path));
+        opts->kernel_log != NULL ? opts->kernel_log : ash_host_path(&opts->source, "/dev/kmsg", path, sizeof(path));
     enum ash_node_remedy worst = ASH_REMEDY_NONE;
     uint64_t number, end_ns = ash_clock_ns() + LOG_NS;
     struct ash_kmsg *kmsg = NULL;

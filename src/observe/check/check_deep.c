@@ -15,7 +15,7 @@
 #include "base/hash.h"
 #include "base/math.h"
 #include "base/thread.h"
-#include "observe/check.h"
+#include "observe/check/check.h"
 
 #define SIDE 192 /* of the matrices: three of them fit a core's second cache */
 #define CORES_MAX 1024
@@ -34,7 +34,7 @@ struct core {
     bool is_pinned;
 };
 
-/* ---- products ------------------------------------------------------------------------------------------------------ */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* Elements of the factors: small whole numbers, so that sums of products are exact in float32 whatever their order. */
 static float element(uint64_t seed, size_t row, size_t column)
@@ -112,7 +112,7 @@ static int check_products(struct core *core)
     return rc;
 }
 
-/* ---- memory -------------------------------------------------------------------------------------------------------- */
+/* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static uint64_t pattern(size_t word, size_t pass)
 {
@@ -156,7 +156,7 @@ static void *core_main(void *arg)
     return NULL;
 }
 
-/* ---- all cores ----------------------------------------------------------------------------------------------------- */
+/* ---- all cores --------------------------------------------------------------------------------------------------- */
 
 static void report_cores(const struct core *cores, size_t count, struct ash_check_report *report)
 {

@@ -1,7 +1,7 @@
 /* check - is this node fit for work? Quick: counts, limits, clocks, mounts, what the kernel log says; two seconds at
  * most. Deep: matrix products and memory patterns on every core, compared to the bit with the known answer. */
-#ifndef ASH_OBSERVE_CHECK_H
-#define ASH_OBSERVE_CHECK_H
+#ifndef ASH_OBSERVE_CHECK_CHECK_H
+#define ASH_OBSERVE_CHECK_CHECK_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -27,7 +27,7 @@ struct ash_check_report {
 };
 
 struct ash_check_opts {
-    struct ash_source source;
+    struct ash_host_files source;
     int64_t gpus;           /* that there must be; negative: not known */
     const char *kernel_log; /* NULL: /dev/kmsg below the root */
     double deep_seconds;    /* of each deep check, on every core */

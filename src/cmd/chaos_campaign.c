@@ -1,0 +1,401 @@
+/* ashlar chaos campaign: drawn jobs, each interrupted several times, each held to one process. */
+#include "cmd/chaos_job.h"
+#include "cmd/chaos_priv.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/math.h"
+#include "base/rng.h"
+
+#define WORDS_MAX 40
+#define WORD_BYTES 256
+#define SCRATCH_BYTES (WORD_BYTES - 64)
+#define RUN_LIMIT_S 120.0
+#define START_LIMIT_S 60.0
+#define LOG_BYTES_MAX ((size_t)64 << 20)
+
+struct flags {
+    int64_t seed, runs;
+    const char *scratch;
+    bool keep;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+static const struct ash_opt campaign_opts[] = {
+    {"seed", ASH_OPT_INT, FIELD(seed), "1", "of the first run; the next ones have the next seeds", 0, 9e15, NULL},
+    {"runs", ASH_OPT_INT, FIELD(runs), "10", "jobs that are drawn", 1, 1e9, NULL},
+    {"scratch", ASH_OPT_STRING, FIELD(scratch), NULL, "folder for data and runs; default: a new one below /tmp", 0, 0,
+     NULL},
+    {"keep", ASH_OPT_BOOL, FIELD(keep), NULL, "leave the folders of runs that failed", 0, 0, NULL},
+};
+
+static const struct ash_opt_table campaign_table = {
+    .section = "", .help = "flags", .opts = campaign_opts, .count = ASH_COUNT(campaign_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar chaos campaign [--seed S] [--runs N]",
+    .about =
+        "Draws small models, layouts, saves and interruptions from seeds. Every job is run by one process and by "
+        "several of\nwhich some are killed at drawn moments. All losses and the final state must have the same "
+        "bits, and every step\nmust be in the log once. A run that fails is printed with the line that repeats it; "
+        "the exit code is then 1.",
+    .examples = "  ashlar chaos campaign --runs 100\n  ashlar chaos campaign --seed 4711 --runs 1 --keep",
+};
+
+/* ---- a drawn job ------------------------------------------------------------------------------------------------- */
+
+struct layout {
+    size_t procs;
+    const char *words; /* separated by spaces */
+    bool needs_experts;
+};
+
+static const struct layout layouts[] = {
+    {2, "mesh.dp=2", false},
+    {2, "mesh.fsdp=2", false},
+    {2, "mesh.tp=2", false},
+    {2, "mesh.pp=2", false},
+    {2, "mesh.cp=2", false},
+    {3, "mesh.dp=3", false},
+    {3, "mesh.fsdp=3 mesh.zero=1", false},
+    {3, "mesh.fsdp=3 mesh.zero=2", false},
+    {3, "mesh.tp=2 recover.spares=1", false},
+    {4, "mesh.dp=4", false},
+    {4, "mesh.fsdp=4 mesh.zero=1", false},
+    {4, "mesh.fsdp=4 mesh.zero=2", false},
+    {4, "mesh.fsdp=4 mesh.zero=3", false},
+    {4, "mesh.dp=2 mesh.fsdp=2", false},
+    {4, "mesh.tp=2 mesh.pp=2", false},
+    {4, "mesh.tp=2 mesh.dp=2", false},
+    {4, "mesh.tp=2 mesh.fsdp=2", false},
+    {4, "mesh.pp=2 mesh.fsdp=2 mesh.zero=2", false},
+    {4, "mesh.pp=2 mesh.interleave=2 mesh.dp=2", false},
+    {4, "mesh.cp=2 mesh.dp=2", false},
+    {4, "mesh.ep=4", true},
+    {4, "mesh.ep=2 mesh.fsdp=2", true},
+    {4, "mesh.ep=2 mesh.dp=2", true},
+};
+
+static const char *const models[] = {
+    "model.type=llama model.layers=4 model.hidden=64 model.heads=2 model.ffn=64 model.vocab=128",
+    "model.type=qwen3 model.layers=4 model.hidden=64 model.heads=2 model.ffn=64 model.vocab=128 model.tied=true",
+    "model.type=gpt2 model.layers=4 model.hidden=64 model.heads=2 model.vocab=128 model.max_positions=64",
+    "model.type=mixtral model.layers=4 model.hidden=64 model.heads=2 model.ffn=32 model.vocab=128 model.experts=4",
+};
+#define EXPERTS_MODEL 3
+
+#define KILLS_MAX 3
+
+struct drawn {
+    uint64_t seed, count;
+    const struct layout *layout;
+    const char *model;
+    uint64_t steps, save_every, nodes, copies;
+    bool is_bf16;
+    size_t kills;
+    uint64_t at_step[KILLS_MAX]; /* not before so many steps are logged, */
+    double after_s[KILLS_MAX];   /* and then so much later */
+};
+
+static uint64_t below(struct drawn *drawn, uint64_t bound)
+{
+    return ash_rng_below(drawn->seed, 11, drawn->count++, bound);
+}
+
+static struct drawn draw_job(uint64_t seed)
+{
+    struct drawn drawn = {.seed = seed};
+
+    drawn.layout = &layouts[below(&drawn, ASH_COUNT(layouts))];
+    drawn.model = models[drawn.layout->needs_experts ? EXPERTS_MODEL : below(&drawn, ASH_COUNT(models))];
+    drawn.is_bf16 = below(&drawn, 3) == 0;
+    drawn.steps = 30 + below(&drawn, 40);
+    drawn.save_every = below(&drawn, 2) == 0 ? 0 : 5 + below(&drawn, 10);
+    drawn.nodes = drawn.layout->procs % 2 == 0 && below(&drawn, 3) == 0 ? 2 : 1;
+    drawn.copies = 1 + below(&drawn, 2);
+    drawn.kills = 1 + below(&drawn, ash_min(KILLS_MAX, drawn.layout->procs - 1));
+    for (size_t k = 0, step = 0; k < drawn.kills; k++) {
+        step += 1 + below(&drawn, drawn.steps / (drawn.kills + 1));
+        drawn.at_step[k] = step;
+        drawn.after_s[k] = (double)below(&drawn, 1000) * 3e-5;
+    }
+    return drawn;
+}
+
+/* ---- words ------------------------------------------------------------------------------------------------------- */
+
+struct words {
+    char text[WORDS_MAX][WORD_BYTES];
+    char *list[WORDS_MAX + 1];
+    size_t count;
+};
+
+__attribute__((format(printf, 2, 3))) static void add(struct words *words, const char *fmt, ...)
+{
+    va_list args;
+
+    ash_assert(words->count < WORDS_MAX);
+    va_start(args, fmt);
+    vsnprintf(words->text[words->count], WORD_BYTES, fmt, args);
+    va_end(args);
+    words->list[words->count] = words->text[words->count];
+    words->list[++words->count] = NULL;
+}
+
+static void add_all(struct words *words, const char *text)
+{
+    while (*text != '\0') {
+        size_t length = strcspn(text, " ");
+
+        add(words, "%.*s", (int)length, text);
+        text += length + (text[length] == ' ');
+    }
+}
+
+/* The job itself, the same for both. */
+static void add_job(struct words *words, const struct drawn *drawn, const char *scratch, const char *name)
+{
+    add(words, "train");
+    add(words, "%s/job.yaml", scratch);
+    add(words, "--out");
+    add(words, "%s/%s", scratch, name);
+    add_all(words, drawn->model);
+    add(words, "train.steps=%" PRIu64, drawn->steps);
+    add(words, "train.precision=%s", drawn->is_bf16 ? "bf16" : "fp32");
+    add(words, "train.seed=%" PRIu64, drawn->seed % 1000);
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+static uint64_t count_steps(const char *scratch, const char *name)
+{
+    char path[PATH_MAX];
+    char *text = NULL;
+    size_t size = 0;
+    uint64_t count = 0;
+
+    snprintf(path, sizeof(path), "%s/%s/log.jsonl", scratch, name);
+    if (ash_file_read(path, LOG_BYTES_MAX, &text, &size, NULL) < 0) return 0;
+    for (size_t i = 0; i < size; i++)
+        count += text[i] == '\n';
+    free(text);
+    return count;
+}
+
+/* The value of a key in each line of a log, one after the other; lines without it are left out. */
+static char *values_of(const char *scratch, const char *name, const char *key)
+{
+    char path[PATH_MAX];
+    char *text = NULL, *values;
+    size_t size = 0, used = 0;
+
+    snprintf(path, sizeof(path), "%s/%s/log.jsonl", scratch, name);
+    if (ash_file_read(path, LOG_BYTES_MAX, &text, &size, NULL) < 0) return NULL;
+    values = malloc(size + 1);
+    for (char *at = text; values != NULL && (at = strstr(at, key)) != NULL;) {
+        size_t length;
+
+        at += strlen(key);
+        length = strcspn(at, ",}");
+        memcpy(values + used, at, length);
+        values[used + length] = ' ';
+        used += length + 1;
+    }
+    if (values != NULL) values[used] = '\0';
+    free(text);
+    return values;
+}
+
+/* Are the values of a key the same in both runs (last_only: the last ones)? */
+static bool same_values(const char *scratch, const char *key, bool last_only)
+{
+    char *one = values_of(scratch, "one", key), *many = values_of(scratch, "many", key);
+    const char *a = one, *b = many;
+    bool same = false;
+
+    if (last_only && one != NULL && many != NULL && strlen(one) > 20 && strlen(many) > 20) {
+        a = one + strlen(one) - 18;
+        b = many + strlen(many) - 18;
+    }
+    if (one != NULL && many != NULL) same = strcmp(a, b) == 0;
+    free(one);
+    free(many);
+    return same;
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+static int run_one(const struct drawn *drawn, const char *scratch, struct ash_err *err)
+{
+    struct words words = {0};
+    struct ash_chaos_job job;
+    char out[PATH_MAX];
+    int rc;
+
+    add(&words, "ashlar");
+    add_job(&words, drawn, scratch, "one");
+    snprintf(out, sizeof(out), "%s/one.txt", scratch);
+    rc = ash_chaos_job_start(&job, words.list, out, err);
+    if (rc == 0) rc = ash_chaos_job_wait(&job, RUN_LIMIT_S);
+    if (rc == 0 && job.code != 0) rc = -EIO;
+    return rc < 0 ? ash_err_set(err, rc, "one process fails: see %s", out) : 0;
+}
+
+/* Kill ranks as drawn. */
+static void interrupt(struct drawn *drawn, const char *scratch, struct ash_chaos_job *job)
+{
+    for (size_t k = 0; k < drawn->kills; k++) {
+        uint64_t end_ns = ash_clock_ns() + (uint64_t)(START_LIMIT_S * 1e9);
+        pid_t pids[ASH_CHAOS_RANKS_MAX];
+        size_t count;
+
+        while (count_steps(scratch, "many") < drawn->at_step[k] && ash_clock_ns() < end_ns && !ash_chaos_job_ended(job))
+            ash_chaos_pause(0.002);
+        ash_chaos_pause(drawn->after_s[k]);
+        count = ash_chaos_job_ranks(job, pids);
+        if (count > 1) kill(pids[below(drawn, count)], SIGKILL);
+    }
+}
+
+static int run_many(struct drawn *drawn, const char *scratch, struct ash_err *err)
+{
+    struct words words = {0};
+    struct ash_chaos_job job;
+    char out[PATH_MAX];
+    int rc;
+
+    add(&words, "ashlar");
+    add(&words, "launch");
+    add(&words, "--procs=%zu", drawn->layout->procs);
+    add(&words, "--nodes=%" PRIu64, drawn->nodes);
+    add_job(&words, drawn, scratch, "many");
+    add_all(&words, drawn->layout->words);
+    add(&words, "train.save_every=%" PRIu64, drawn->save_every);
+    add(&words, "recover.copies=%" PRIu64, drawn->copies);
+    add(&words, "recover.check_every=10");
+    add(&words, "runtime.threads=1");
+    snprintf(out, sizeof(out), "%s/many.txt", scratch);
+    rc = ash_chaos_job_start(&job, words.list, out, err);
+    if (rc < 0) return rc;
+    interrupt(drawn, scratch, &job);
+    rc = ash_chaos_job_wait(&job, RUN_LIMIT_S);
+    if (rc < 0) return ash_err_set(err, rc, "it hangs: see %s", out);
+    return job.code == 0 ? 0 : ash_err_set(err, -EIO, "it ends with %d: see %s", job.code, out);
+}
+
+static int compare(const struct drawn *drawn, const char *scratch, struct ash_err *err)
+{
+    if (count_steps(scratch, "many") != drawn->steps || !same_values(scratch, "\"step\":", false))
+        return ash_err_set(err, -EBADMSG, "the log does not have every step once");
+    if (!same_values(scratch, "\"loss_bits\":", false)) return ash_err_set(err, -EBADMSG, "losses differ");
+    if (!same_values(scratch, "\"state_hash\":", true)) return ash_err_set(err, -EBADMSG, "the states differ");
+    return 0;
+}
+
+static int run_case(uint64_t seed, const char *scratch, struct ash_err *err)
+{
+    struct drawn drawn = draw_job(seed);
+    uint64_t start_ns = ash_clock_ns();
+    char path[PATH_MAX];
+    int rc;
+
+    snprintf(path, sizeof(path), "%s/one", scratch);
+    ash_dir_remove(path, NULL);
+    snprintf(path, sizeof(path), "%s/many", scratch);
+    ash_dir_remove(path, NULL);
+    printf("%" PRIu64 ": %zu ranks on %" PRIu64 " node%s, %s, %s, %zu kills: ", seed, drawn.layout->procs, drawn.nodes,
+           drawn.nodes == 1 ? "" : "s", drawn.layout->words, drawn.is_bf16 ? "bf16" : "fp32", drawn.kills);
+    fflush(stdout);
+    rc = run_one(&drawn, scratch, err);
+    if (rc == 0) rc = run_many(&drawn, scratch, err);
+    if (rc == 0) rc = compare(&drawn, scratch, err);
+    printf("%s %.1f s\n", rc == 0 ? "same bits," : "FAILED,", (double)(ash_clock_ns() - start_ns) * 1e-9);
+    fflush(stdout);
+    return rc;
+}
+
+/* ---- the campaign ------------------------------------------------------------------------------------------------ */
+
+#define JOB_YAML                                                                                                       \
+    "data: {train: %s/data, seq: 64}\n"                                                                                \
+    "train: {global_batch: 8, grains: 8, valid_every: 0, hash_every: 10, save_every: 0}\n"                             \
+    "optimizer: {lr: 0.003}\n"                                                                                         \
+    "schedule: {warmup: 5}\n"
+
+static int prepare(const char *scratch, struct ash_err *err)
+{
+    struct words words = {0};
+    struct ash_chaos_job job;
+    char path[PATH_MAX], yaml[PATH_MAX + 512];
+    int rc = ash_dir_make(scratch, err);
+
+    if (rc < 0) return rc;
+    snprintf(path, sizeof(path), "%s/job.yaml", scratch);
+    snprintf(yaml, sizeof(yaml), JOB_YAML, scratch);
+    rc = ash_file_replace(path, yaml, strlen(yaml), err);
+    if (rc < 0) return rc;
+    add_all(&words, "ashlar data arithmetic --count 2000 --out");
+    add(&words, "%s/data", scratch);
+    snprintf(path, sizeof(path), "%s/data.txt", scratch);
+    rc = ash_chaos_job_start(&job, words.list, path, err);
+    if (rc == 0) rc = ash_chaos_job_wait(&job, RUN_LIMIT_S);
+    if (rc == 0 && job.code != 0) rc = -EIO;
+    return rc < 0 ? ash_err_set(err, rc, "no data can be made: see %s", path) : 0;
+}
+
+static int run_all(const struct flags *flags, const char *scratch)
+{
+    struct ash_err err = {0};
+    int64_t failed = 0;
+
+    if (prepare(scratch, &err) < 0) return ash_cmd_fail(&err);
+    for (int64_t i = 0; i < flags->runs; i++) {
+        struct ash_err why = {0};
+
+        if (run_case((uint64_t)(flags->seed + i), scratch, &why) == 0) continue;
+        failed++;
+        printf("    %s\n    again: ashlar chaos campaign --seed %" PRId64 " --runs 1 --keep\n", why.text,
+               flags->seed + i);
+    }
+    printf("%" PRId64 " of %" PRId64 " runs have the bits of one process\n", flags->runs - failed, flags->runs);
+    if (failed == 0 || !flags->keep) ash_dir_remove(scratch, NULL);
+    return failed == 0 ? 0 : 1;
+}
+
+static int run_campaign(int argc, char **argv)
+{
+    struct flags flags = {0};
+    struct ash_opt_binding binding = {&campaign_table, &flags};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    char scratch[SCRATCH_BYTES];
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
+    if (code == ASH_CMD_GO && flags.scratch != NULL && strlen(flags.scratch) >= sizeof(scratch))
+        code = ash_cmd_misuse("chaos campaign", "--scratch: the path is longer than %zu bytes", sizeof(scratch) - 1);
+    if (code == ASH_CMD_GO) {
+        if (flags.scratch != NULL)
+            snprintf(scratch, sizeof(scratch), "%s", flags.scratch);
+        else
+            snprintf(scratch, sizeof(scratch), "/tmp/ashlar-chaos-%d", (int)getpid());
+        code = run_all(&flags, scratch);
+    }
+    ash_opts_close(opts);
+    return code;
+}
+
+const struct ash_cmd ash_cmd_chaos_campaign = {"campaign", "drawn jobs, interrupted, against one process",
+                                               run_campaign};

@@ -1,0 +1,139 @@
+/* ashlar model merge: the weights of a base with adapters added, as a model folder; and how far that moves logits. */
+#include "cmd/model_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/rng.h"
+#include "cmd/cmd.h"
+#include "model/lora.h"
+#include "model/model.h"
+#include "model/pass/pass.h"
+#include "storage/commit.h"
+#include "train/data/tokenizer_files.h"
+
+#define ROWS 64 /* of the comparison */
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar model merge BASE ADAPTER NEW",
+    .about =
+        "Adds the adapters of a PEFT folder to the weights of the model folder BASE and writes the new folder NEW,\n"
+        "in float32. It says how far the logits of drawn tokens move from those with the adapters beside the\n"
+        "weights: both are the same function, rounded in different places.",
+    .examples = "  ashlar model merge models/qwen3 runs/chat/model models/qwen3-chat",
+};
+
+/* Logits [ROWS, vocab] of drawn tokens; the caller frees them. NULL on error. */
+static float *logits_of(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
+{
+    size_t vocab = ash_model_get_config(model)->vocab, wanted[ROWS];
+    struct ash_pass_opts opts = {.max_rows = ROWS};
+    float *logits = calloc(ROWS * vocab, sizeof(*logits));
+    struct ash_pass *pass = NULL;
+    struct ash_doc doc = {.count = ROWS};
+    int32_t ids[ROWS];
+    struct ash_batch batch = {.rows = ROWS, .ids = ids, .docs = &doc, .doc_count = 1};
+    int rc = logits == NULL ? ash_err_set(err, -ENOMEM, "out of memory for logits") : 0;
+
+    for (size_t i = 0; i < ROWS; i++) {
+        ids[i] = (int32_t)ash_rng_below(1, 2, i, vocab);
+        wanted[i] = i;
+    }
+    if (rc == 0) rc = ash_pass_open(model, exec, &opts, &pass, err);
+    if (rc == 0) rc = ash_pass_infer(pass, &batch, NULL, wanted, ROWS, logits, err);
+    ash_pass_close(pass);
+    if (rc == 0) return logits;
+    free(logits);
+    return NULL;
+}
+
+static int compare(struct ash_model *adapted, struct ash_model *merged, struct ash_err *err)
+{
+    size_t count = ROWS * ash_model_get_config(merged)->vocab;
+    struct ash_exec exec;
+    float *beside, *added;
+    double worst = 0.0;
+    int rc = ash_exec_init(&exec, NULL, 0, err);
+
+    if (rc < 0) return rc;
+    beside = logits_of(adapted, &exec, err);
+    added = beside != NULL ? logits_of(merged, &exec, err) : NULL;
+    for (size_t i = 0; added != NULL && i < count; i++) {
+        double far = fabs((double)beside[i] - (double)added[i]);
+
+        if (far > worst) worst = far;
+    }
+    if (added != NULL) printf("logits of %d drawn tokens move by %.3g at most\n", ROWS, worst);
+    rc = added != NULL ? 0 : -EIO;
+    free(beside);
+    free(added);
+    ash_exec_fini(&exec);
+    return rc;
+}
+
+static int save(struct ash_model *merged, const char *base, const char *target, struct ash_err *err)
+{
+    struct ash_commit *commit = NULL;
+    int rc;
+
+    if (ash_path_exists(target)) return ash_err_set(err, -EEXIST, "'%s' exists already: name a new folder", target);
+    rc = ash_commit_begin(target, &commit, err);
+    if (rc < 0) return rc;
+    rc = ash_model_save(merged, ash_commit_dir(commit), ASH_F32, 0, NULL, err);
+    if (rc == 0) rc = ash_tokenizer_files_copy(base, ash_commit_dir(commit), ash_model_get_config(merged), err);
+    if (rc < 0) {
+        ash_commit_abort(commit);
+        return rc;
+    }
+    return ash_commit_finish(commit, NULL, err);
+}
+
+static int merge(const char *base, const char *adapter, const char *target, struct ash_err *err)
+{
+    struct ash_lora *lora = NULL;
+    struct ash_model *adapted = NULL, *merged = NULL;
+    int rc = ash_lora_open_model(adapter, base, &lora, &adapted, err);
+
+    if (rc == 0) rc = ash_model_open(base, &merged, err);
+    if (rc == 0) rc = ash_model_own(merged, err);
+    for (size_t i = 0; rc == 0 && i < ash_model_param_count(merged); i++) {
+        const struct ash_param *param = ash_model_param(merged, i);
+
+        ash_lora_merge(adapted, param->name, ash_model_values(merged) + param->offset);
+    }
+    if (rc == 0) {
+        ash_model_refresh(merged);
+        rc = compare(adapted, merged, err);
+    }
+    if (rc == 0) rc = save(merged, base, target, err);
+    ash_model_close(merged);
+    ash_model_close(adapted);
+    ash_lora_close(lora);
+    return rc;
+}
+
+int ash_model_merge(int argc, char **argv)
+{
+    const struct ash_opt_table table = {"", "flags", NULL, 0};
+    struct ash_opt_binding bindings[] = {{&table, NULL}};
+    const char *words[3];
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    size_t count = 0;
+    int exit_code;
+
+    if (ash_opts_open(bindings, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
+    exit_code = ash_cmd_parse(&usage, opts, argc, argv, words, ASH_COUNT(words), &count);
+    if (exit_code == ASH_CMD_GO) {
+        if (count < 3)
+            exit_code = ash_cmd_misuse("model merge", "name BASE, ADAPTER and the NEW folder");
+        else
+            exit_code = merge(words[0], words[1], words[2], &err) < 0 ? ash_cmd_fail(&err) : 0;
+    }
+    ash_opts_close(opts);
+    return exit_code;
+}

@@ -1,0 +1,126 @@
+/* ashlar trace: the last steps of a job's ranks as a Chrome trace. */
+#include "cmd/cmd.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/metrics_page.h"
+#include "observe/trace.h"
+
+struct flags {
+    const char *steps, *out, *job;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+static const struct ash_opt trace_opts[] = {
+    {.name = "steps",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(steps),
+     .help = "which steps, FIRST-LAST; default: all that the rings hold"},
+    {.name = "job",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(job),
+     .help = "which job's ranks; default: the one that recorded last"},
+    {.name = "out",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(out),
+     .default_text = "trace.json",
+     .help = "file to write; Perfetto and speedscope open it"},
+};
+static const struct ash_opt_table trace_table = {"", "flags", trace_opts, ASH_COUNT(trace_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar trace [DIR] [--steps FIRST-LAST] [--out FILE]",
+    .about =
+        "Writes what the ranks of a job did in their last steps as Chrome trace events: steps with their parts,\n"
+        "collective calls and messages, all ranks on one clock. Ranks record this always, in --pages, so it can be\n"
+        "asked for afterwards, also of a job that was killed. ashlar train --profile has every op of one rank.",
+    .examples = "  ashlar trace --steps 100-105\n"
+                "  ashlar trace collected/ --job 4711 --out slow.json",
+};
+
+/* "100-105", "100". */
+static int parse_steps(const char *text, uint64_t *first_out, uint64_t *last_out)
+{
+    uint64_t first, last;
+    int used = 0;
+
+    *first_out = 0;
+    *last_out = UINT64_MAX;
+    if (text == NULL) return 0;
+    if (sscanf(text, "%" SCNu64 "-%" SCNu64 "%n", &first, &last, &used) == 2 && text[used] == '\0' && first <= last) {
+        *first_out = first;
+        *last_out = last;
+        return 0;
+    }
+    if (sscanf(text, "%" SCNu64 "%n", &first, &used) == 1 && text[used] == '\0') {
+        *first_out = *last_out = first;
+        return 0;
+    }
+    return -EINVAL;
+}
+
+/* Of the ranks of all jobs, those of one. */
+static void keep_job(struct ash_rank_set *set, const char *job)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < set->count; i++) {
+        struct ash_rank_steps rank = set->ranks[i];
+
+        if (strcmp(rank.job, job) == 0)
+            set->ranks[kept++] = rank;
+        else
+            ash_ring_view_fini(&rank.view);
+    }
+    set->count = kept;
+}
+
+static int write_trace(const struct flags *flags, const char *dir, uint64_t first, uint64_t last, struct ash_err *err)
+{
+    struct ash_flight_set calls = {0};
+    struct ash_rank_set steps = {0};
+    struct ash_str text = {0};
+    int rc = ash_flight_set_load(&calls, dir, flags->job, err);
+
+    if (rc == 0) rc = ash_rank_set_load(&steps, dir, err);
+    if (rc == 0) keep_job(&steps, calls.ranks[0].job);
+    if (rc == 0) rc = ash_trace_write(&calls, &steps, first, last, &text, err);
+    if (rc == 0) rc = ash_file_replace(flags->out, text.data, text.size_bytes, err);
+    if (rc == 0)
+        printf("%s: job %s, %zu ranks, %zu bytes; open it in https://ui.perfetto.dev or speedscope\n", flags->out,
+               calls.ranks[0].job, steps.count, text.size_bytes);
+    ash_str_fini(&text);
+    ash_rank_set_fini(&steps);
+    ash_flight_set_fini(&calls);
+    return rc;
+}
+
+static int respond(const void *given, const struct ash_opts *opts, const char *word)
+{
+    const struct flags *flags = given;
+    struct ash_err err = {0};
+    uint64_t first, last;
+
+    (void)opts;
+    if (parse_steps(flags->steps, &first, &last) < 0)
+        return ash_cmd_misuse("trace", "--steps %s is no range: 100-105", flags->steps);
+    return write_trace(flags, word != NULL ? word : ASH_METRICS_PAGE_DIR, first, last, &err) < 0 ? ash_cmd_fail(&err)
+                                                                                                 : 0;
+}
+
+static int run(int argc, char **argv)
+{
+    static struct flags flags;
+    const struct ash_cmd_form form = {
+        .usage = &usage, .bindings = {{&trace_table, &flags}}, .takes_word = true, .respond = respond, .flags = &flags};
+
+    return ash_cmd_run(&form, argc, argv);
+}
+
+const struct ash_cmd ash_cmd_trace = {"trace", "a job's last steps as a Chrome trace", run};

@@ -1,0 +1,27 @@
+/* What the files of export share. */
+#ifndef ASH_ORCHESTRATE_POLICY_EXPORT_PRIV_H
+#define ASH_ORCHESTRATE_POLICY_EXPORT_PRIV_H
+
+#include "orchestrate/policy/export.h"
+
+/* Text that grows; the first error is kept. */
+struct ash_export {
+    const struct ash_policy_conf *conf;
+    const struct ash_topology *topology;
+    struct ash_str *text;
+    struct ash_str missing; /* what the scheduler cannot say */
+    int rc;
+};
+
+/* Append as printf, at most a kilobyte. */
+void ash_export_add(struct ash_export *writer, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* Say at the end that this is not expressed. */
+void ash_export_miss(struct ash_export *writer, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* A name of lower-case letters, digits and '-', as Kubernetes wants it, in buf of ASH_POLICY_NAME_BYTES. */
+const char *ash_export_name(const char *name, char *buf);
+/* GPUs of thousandths. */
+double ash_export_gpus(int64_t milli);
+/* slurm.conf and sacctmgr. */
+void ash_export_slurm(struct ash_export *writer);
+
+#endif

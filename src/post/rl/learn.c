@@ -1,0 +1,356 @@
+/* learn: advantages, the sequences that answers are packed into, and the scale of each token's gradient. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/bits.h"
+#include "base/assert.h"
+#include "base/math.h"
+#include "post/objective/advantages.h"
+#include "post/objective/policy.h"
+#include "post/rl/rl_priv.h"
+#include "train/data/examples.h"
+
+struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step)
+{
+    return &rl->rollouts[step / (uint64_t)rl->job->rl.epochs % rl->rollout_count];
+}
+
+/* Does an answer count? */
+static bool counts(const struct ash_policy_run *rl, const struct ash_answer_row *row)
+{
+    return row->count > 0 && (row->has_ended || !rl->job->rl.mask_truncated);
+}
+
+/* ---- advantages -------------------------------------------------------------------------------------------------- */
+
+static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
+{
+    size_t count = rl->answer_count, samples = (size_t)rl->job->rl.samples;
+    double *rewards = calloc(count, sizeof(*rewards)), *advantages = calloc(count, sizeof(*advantages)),
+           *ones = calloc(count, sizeof(*ones));
+    int64_t *groups = calloc(count, sizeof(*groups));
+
+    if (rewards == NULL || advantages == NULL || groups == NULL || ones == NULL) {
+        free(rewards);
+        free(advantages);
+        free(groups);
+        free(ones);
+        return ash_err_set(err, -ENOMEM, "out of memory for advantages");
+    }
+    for (size_t a = 0; a < count; a++) {
+        rewards[a] = rollout->answers[a].reward;
+        groups[a] = (int64_t)(a / samples);
+        ones[a] = 1.0;
+    }
+    switch ((enum ash_rl_algorithm)rl->job->rl.algorithm) {
+    case ASH_RL_RLOO:
+        ash_advantages_rloo(rewards, groups, count, advantages);
+        break;
+    case ASH_RL_REINFORCE:
+        ash_advantages_whiten(rewards, ones, count, advantages);
+        break;
+    default:
+        ash_advantages_group(rewards, groups, count, rl->job->rl.scale_rewards ? 1e-4 : 0.0, false, advantages);
+    }
+    for (size_t a = 0; a < count; a++)
+        rollout->answers[a].advantage = advantages[a];
+    free(rewards);
+    free(advantages);
+    free(groups);
+    free(ones);
+    return 0;
+}
+
+static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollout)
+{
+    size_t samples = (size_t)rl->job->rl.samples;
+    double n = (double)rl->answer_count;
+
+    rollout->mean_reward = rollout->mean_length = rollout->ended_share = rollout->weight_tokens = 0.0;
+    rollout->same_groups = 0;
+    for (size_t a = 0; a < rl->answer_count; a++) {
+        const struct ash_answer_row *row = &rollout->answers[a];
+
+        rollout->mean_reward += row->reward / n;
+        rollout->mean_length += (double)row->count / n;
+        rollout->ended_share += row->has_ended / n;
+        if (counts(rl, row)) rollout->weight_tokens += (double)row->count;
+    }
+    for (size_t p = 0; p < rl->prompt_count; p++) {
+        bool is_same = true;
+
+        for (size_t s = 1; s < samples; s++)
+            is_same &= rollout->answers[p * samples + s].reward == rollout->answers[p * samples].reward;
+        rollout->same_groups += is_same;
+    }
+}
+
+/* ---- sequences --------------------------------------------------------------------------------------------------- */
+
+/* Rows of an answer with its prompt: nothing follows the last token, so it needs no row. */
+static size_t rows_of(const struct ash_rollout *rollout, const struct ash_answer_row *row)
+{
+    return rollout->prompts[row->prompt].ids.count + ash_max(row->count, 1) - 1;
+}
+
+/* Put answers together in sequences of at most size rows, at least `least` of those. */
+static ssize_t pack(const struct ash_policy_run *rl, struct ash_rollout *rollout, size_t *lengths, uint64_t *order)
+{
+    size_t size = (size_t)rl->job->data.seq_tokens, longest = 1, least = (size_t)rl->job->train.grains;
+    ssize_t bins;
+
+    for (size_t a = 0; a < rl->answer_count; a++) {
+        lengths[a] = rows_of(rollout, &rollout->answers[a]);
+        order[a] = a;
+        longest = ash_max(longest, lengths[a]);
+    }
+    bins = ash_pack_plan(lengths, order, rl->answer_count, size, rollout->bin_of);
+    while (bins > 0 && (size_t)bins < least && size > longest) {
+        size = ash_max(size / 2, longest);
+        bins = ash_pack_plan(lengths, order, rl->answer_count, size, rollout->bin_of);
+    }
+    for (size_t a = 0; bins > 0 && (size_t)bins < least && a < rl->answer_count; a++)
+        rollout->bin_of[a] = a; /* one each */
+    return bins > 0 && (size_t)bins < least ? (ssize_t)rl->answer_count : bins;
+}
+
+int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
+{
+    size_t *lengths = calloc(rl->answer_count, sizeof(*lengths)), *used;
+    uint64_t *order = calloc(rl->answer_count, sizeof(*order));
+    ssize_t bins = lengths != NULL && order != NULL ? pack(rl, rollout, lengths, order) : -ENOMEM;
+    int rc = find_advantages(rl, rollout, err);
+
+    used = bins > 0 ? calloc((size_t)bins, sizeof(*used)) : NULL;
+    if (used == NULL) {
+        free(lengths);
+        free(order);
+        return ash_err_set(err, -ENOMEM, "out of memory for the sequences of a step");
+    }
+    for (size_t a = 0; a < rl->answer_count; a++) {
+        rollout->row_of[a] = used[rollout->bin_of[a]];
+        used[rollout->bin_of[a]] += lengths[a];
+    }
+    rollout->bin_count = (size_t)bins;
+    summarise(rl, rollout);
+    free(lengths);
+    free(order);
+    free(used);
+    if (rc == 0 && rollout->bin_count > (size_t)rl->job->train.global_batch)
+        rc = ash_err_set(err, -EOVERFLOW, "the answers of a step fill %zu sequences, and there is room for %lld",
+                         rollout->bin_count, (long long)rl->job->train.global_batch);
+    return rc;
+}
+
+/* The bin of a slot: grains get bins in turn, so each has its share, filled ones first. */
+static size_t bin_of_slot(const struct ash_policy_run *rl, uint64_t slot)
+{
+    size_t grains = (size_t)rl->job->train.grains, per_grain = (size_t)rl->job->train.global_batch / grains;
+
+    return (size_t)slot % per_grain * grains + (size_t)slot / per_grain;
+}
+
+static void add_answer(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t a,
+                       struct ash_sample *sample)
+{
+    const struct ash_answer_row *row = &rollout->answers[a];
+    const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
+    size_t first = rollout->row_of[a], count = rows_of(rollout, row);
+
+    for (size_t i = 0; i < count; i++) {
+        size_t next = i + 1;
+
+        sample->ids[first + i] = i < prompt->count ? prompt->data[i] : row->ids[i - prompt->count];
+        sample->targets[first + i] = next >= prompt->count && next - prompt->count < row->count && counts(rl, row)
+                                         ? row->ids[next - prompt->count]
+                                         : -1;
+    }
+    sample->docs[sample->doc_count++] = (struct ash_doc){.row = first, .count = count};
+}
+
+static int compare_rows(const void *a, const void *b)
+{
+    const struct ash_doc *x = a, *y = b;
+
+    return x->row < y->row ? -1 : x->row > y->row;
+}
+
+static int read_answers(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step,
+                        struct ash_sample *sample, struct ash_err *err)
+{
+    struct ash_policy_run *rl = (struct ash_policy_run *)(uintptr_t)ctx;
+    const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step);
+    size_t bin = bin_of_slot(rl, slot), end = 0, seq = (size_t)rl->job->data.seq_tokens;
+
+    (void)slots_per_step;
+    (void)err;
+    sample->doc_count = 0;
+    if (bin >= rollout->bin_count) return 0;
+    for (size_t a = 0; a < rl->answer_count; a++) {
+        if (rollout->bin_of[a] != bin) continue;
+        add_answer(rl, rollout, a, sample);
+        end = ash_max(end, rollout->row_of[a] + rows_of(rollout, &rollout->answers[a]));
+    }
+    qsort(sample->docs, sample->doc_count, sizeof(*sample->docs), compare_rows);
+    for (size_t r = end; r < seq; r++) {
+        sample->ids[r] = 0;
+        sample->targets[r] = -1;
+    }
+    if (end < seq) sample->docs[sample->doc_count++] = (struct ash_doc){.row = end, .count = seq - end};
+    return 0;
+}
+
+static uint64_t count_answers(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step)
+{
+    struct ash_policy_run *rl = (struct ash_policy_run *)(uintptr_t)ctx;
+    const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step);
+    size_t bin = bin_of_slot(rl, slot);
+    uint64_t count = 0;
+
+    (void)slots_per_step;
+    for (size_t a = 0; a < rl->answer_count; a++)
+        if (rollout->bin_of[a] == bin && counts(rl, &rollout->answers[a])) count += rollout->answers[a].count;
+    return count;
+}
+
+static const struct ash_source_ops answer_ops = {.read = read_answers, .count = count_answers};
+
+/* ---- the objective ----------------------------------------------------------------------------------------------- */
+
+static double token_weight(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
+                           const struct ash_answer_row *row)
+{
+    double answers = (double)rl->answer_count;
+
+    switch ((enum ash_rl_loss)rl->job->rl.loss) {
+    case ASH_RL_TOKEN_MEAN:
+        return 1.0 / rollout->weight_tokens;
+    case ASH_RL_SEQ_MEAN_TOKEN_MEAN:
+        return 1.0 / (answers * (double)row->count);
+    case ASH_RL_SEQ_MEAN_TOKEN_SUM_NORM:
+        break;
+    }
+    return 1.0 / (answers * (double)rl->max_tokens);
+}
+
+/* Where sampler and trainer have the same weights, they have the same bits: a ratio other than 1 ends the run. */
+static int check_bits(struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t a, const float *losses,
+                      struct ash_err *err)
+{
+    const struct ash_answer_row *row = &rollout->answers[a];
+
+    for (size_t t = 0; t < row->count; t++) {
+        float trained = -losses[t];
+
+        if (memcmp(&trained, &row->logps[t], sizeof(trained)) != 0 && !(trained == 0.0f && row->logps[t] == 0.0f))
+            return ash_err_set(err, -EBADMSG,
+                               "rollout %" PRIu64 ", answer %zu, token %zu (id %d): the sampler's log-probability is "
+                               "%.9g and the trainer's %.9g, with the same weights",
+                               rollout->number, a, t, row->ids[t], (double)row->logps[t], (double)trained);
+        rl->checked++;
+    }
+    return 0;
+}
+
+static struct ash_policy_opts policy_opts(const struct ash_policy_run *rl)
+{
+    const struct ash_job_rl *opts = &rl->job->rl;
+
+    return (struct ash_policy_opts){.clip_low = opts->clip,
+                                    .clip_high = opts->clip_high > 0 ? opts->clip_high : opts->clip,
+                                    .is_sequence = opts->ratio == ASH_RL_RATIO_SEQUENCE,
+                                    .kl_coef = opts->kl_in == ASH_RL_KL_LOSS ? opts->kl_coef : 0.0,
+                                    .kl_estimator = (enum ash_kl_estimator)opts->kl_estimator};
+}
+
+/* One answer. rows: of its sequence; first: of its first token's loss. */
+static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t a,
+                        const struct ash_objective_rows *rows, size_t first, double *loss_out, struct ash_err *err)
+{
+    struct ash_answer_row *row = &rollout->answers[a];
+    struct ash_policy_opts opts = policy_opts(rl);
+    double *wide = calloc(4 * row->count + 1, sizeof(*wide)), *slopes = wide + 3 * row->count;
+    struct ash_policy_answer answer = {.count = row->count,
+                                       .logps = wide,
+                                       .old = wide + row->count,
+                                       .advantages = wide + 2 * row->count,
+                                       .reference = row->reference,
+                                       .weight = token_weight(rl, rollout, row)};
+    int rc = 0;
+
+    if (wide == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an answer");
+    for (size_t t = 0; t < row->count; t++) {
+        wide[row->count + t] = (double)row->logps[t];
+        wide[t] = rows->losses != NULL ? -(double)rows->losses[first + t] : (double)row->logps[t];
+        wide[2 * row->count + t] = row->advantage;
+    }
+    if (rows->losses != NULL && rollout->version == rows->step)
+        rc = check_bits(rl, rollout, a, rows->losses + first, err);
+    *loss_out += ash_policy_loss(&opts, &answer, slopes).loss;
+    for (size_t t = 0; t < row->count; t++) {
+        rows->scales[first + t] = (float)-slopes[t];
+        if (rows->entropy_scales == NULL) continue;
+        rows->entropy_scales[first + t] = (float)(-rl->job->rl.entropy / rollout->weight_tokens);
+        *loss_out -= rl->job->rl.entropy / rollout->weight_tokens * (double)rows->entropies[first + t];
+    }
+    free(wide);
+    return rc;
+}
+
+static int weigh(void *ctx, const struct ash_objective_rows *rows, double *loss_out, struct ash_err *err)
+{
+    struct ash_policy_run *rl = ctx;
+    struct ash_rollout *rollout = ash_rl_rollout_of(rl, rows->step);
+    size_t bin = bin_of_slot(rl, rows->slot);
+    int rc = 0;
+
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        const struct ash_answer_row *row = &rollout->answers[a];
+
+        if (rollout->bin_of[a] != bin || !counts(rl, row)) continue;
+        rc = weigh_answer(rl, rollout, a, rows, rollout->row_of[a] + rollout->prompts[row->prompt].ids.count - 1,
+                          loss_out, err);
+    }
+    return rc;
+}
+
+/* After a backward pass that did not need the losses before it. */
+static int look(void *ctx, const struct ash_objective_rows *rows, struct ash_err *err)
+{
+    struct ash_policy_run *rl = ctx;
+    struct ash_rollout *rollout = ash_rl_rollout_of(rl, rows->step);
+    size_t bin = bin_of_slot(rl, rows->slot);
+    int rc = 0;
+
+    if (rollout->version != rows->step || rl->objective.needs_losses) return 0;
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        const struct ash_answer_row *row = &rollout->answers[a];
+        size_t first = rollout->row_of[a] + rollout->prompts[row->prompt].ids.count - 1;
+
+        if (rollout->bin_of[a] == bin && counts(rl, row)) rc = check_bits(rl, rollout, a, rows->losses + first, err);
+    }
+    return rc;
+}
+
+void ash_rl_set_parts(struct ash_policy_run *rl)
+{
+    const struct ash_job *job = rl->job;
+
+    rl->source = (struct ash_train_source){.ops = &answer_ops,
+                                           .ctx = rl,
+                                           .tokens = rl->answer_count * rl->max_tokens,
+                                           .windows = (size_t)job->train.global_batch,
+                                           .vocab_size = ash_tokenizer_vocab_size(rl->tokenizer),
+                                           .hash = ash_prompts_hash(rl->prompts),
+                                           .tokenizer_hash = ash_tokenizer_hash(rl->tokenizer),
+                                           .eos_id = rl->eos_count > 0 ? rl->eos[0] : -1};
+    rl->objective = (struct ash_objective){.weigh = weigh,
+                                           .look = look,
+                                           .ctx = rl,
+                                           .needs_losses = job->rl.epochs > 1 || job->rollout.lag > 0 ||
+                                                           (job->rl.kl_coef > 0 && job->rl.kl_in == ASH_RL_KL_LOSS),
+                                           .has_entropy = job->rl.entropy > 0,
+                                           .sharpness = (float)(1.0 / job->rollout.temperature)};
+}

@@ -1,0 +1,119 @@
+/* record: rollouts/step-N.jsonl, an answer a line. They are for people, and for a run that resumes: answers that older
+ * weights sampled cannot be sampled again. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "post/rl/rl_priv.h"
+
+static int record_path(const struct ash_policy_run *rl, uint64_t number, char path[PATH_MAX])
+{
+    char name[64];
+
+    snprintf(name, sizeof(name), "rollouts/step-%" PRIu64 ".jsonl", number * (uint64_t)rl->job->rl.epochs + 1);
+    return ash_path_join(path, PATH_MAX, rl->dir, name);
+}
+
+static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
+                        const struct ash_answer_row *row)
+{
+    const struct ash_prompt *prompt = &rollout->prompts[row->prompt];
+    json_t *ids = json_array(), *logps = json_array(), *bits = json_array();
+    struct ash_str text = {0};
+    json_t *json;
+
+    for (size_t t = 0; t < row->count; t++) {
+        uint32_t word;
+
+        memcpy(&word, &row->logps[t], sizeof(word));
+        json_array_append_new(ids, json_integer(row->ids[t]));
+        json_array_append_new(logps, json_real((double)row->logps[t]));
+        json_array_append_new(bits, json_integer(word));
+    }
+    if (ash_str_adds(&text, "") < 0 ||
+        ash_tokenizer_decode(rl->tokenizer, row->ids, row->count - row->has_ended, true, &text, NULL) < 0)
+        ash_str_clear(&text);
+    json = json_pack("{s:I, s:I, s:s, s:s, s:s, s:f, s:f, s:b, s:o, s:o, s:o}", "version", (json_int_t)rollout->version,
+                     "prompt_index", (json_int_t)row->prompt, "prompt", prompt->text, "answer",
+                     text.data != NULL ? text.data : "", "wanted", prompt->answer, "reward", row->reward, "advantage",
+                     row->advantage, "ended", (int)row->has_ended, "ids", ids, "logprobs", logps, "logprob_bits", bits);
+    ash_str_fini(&text);
+    return json;
+}
+
+void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *rollout)
+{
+    struct ash_str all = {0};
+    struct ash_err err = {0};
+    char path[PATH_MAX], dir[PATH_MAX];
+    int rc = record_path(rl, rollout->number, path);
+
+    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        json_t *json = row_json(rl, rollout, &rollout->answers[a]);
+        char *line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+
+        rc = line == NULL || ash_str_adds(&all, line) < 0 || ash_str_adds(&all, "\n") < 0 ? -ENOMEM : 0;
+        free(line);
+        json_decref(json);
+    }
+    if (rc == 0) rc = ash_path_join(dir, sizeof(dir), rl->dir, "rollouts");
+    if (rc == 0) rc = ash_dir_make(dir, &err);
+    if (rc == 0) rc = ash_file_replace(path, all.data, all.size_bytes, &err);
+    if (rc < 0) ash_log(ASH_LOG_WARN, "the answers of a step cannot be written: %s", err.text);
+    ash_str_fini(&all);
+}
+
+static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_rollout *rollout, size_t a,
+                    struct ash_err *err)
+{
+    struct ash_answer_row *row = &rollout->answers[a];
+    const json_t *ids = json_object_get(json, "ids"), *bits = json_object_get(json, "logprob_bits");
+
+    if (json_array_size(ids) > rl->max_tokens || json_array_size(ids) != json_array_size(bits) ||
+        !json_is_number(json_object_get(json, "reward")))
+        return ash_err_set(err, -EBADMSG, "answer %zu is damaged", a);
+    row->count = json_array_size(ids);
+    row->has_ended = json_is_true(json_object_get(json, "ended"));
+    row->reward = json_number_value(json_object_get(json, "reward"));
+    rollout->version = (uint64_t)json_integer_value(json_object_get(json, "version"));
+    for (size_t t = 0; t < row->count; t++) {
+        uint32_t word = (uint32_t)json_integer_value(json_array_get(bits, t));
+
+        row->ids[t] = (int32_t)json_integer_value(json_array_get(ids, t));
+        memcpy(&row->logps[t], &word, sizeof(word));
+    }
+    return 0;
+}
+
+int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err)
+{
+    struct ash_map map = {0};
+    char path[PATH_MAX];
+    size_t a = 0;
+    int rc = record_path(rl, number, path);
+
+    if (rc < 0 || !ash_path_exists(path)) return 0;
+    rc = ash_map_open(path, &map, err);
+    for (size_t at = 0; rc == 0 && at < map.size_bytes && a < rl->answer_count; a++) {
+        const char *text = (const char *)map.base + at, *end = memchr(text, '\n', map.size_bytes - at);
+        size_t size = end != NULL ? (size_t)(end - text) : map.size_bytes - at;
+        json_t *json = NULL;
+
+        rc = ash_json_parse_line(text, size, path, a + 1, &json, err);
+        if (rc == 0) rc = read_row(rl, json, rollout, a, err);
+        json_decref(json);
+        at += size + 1;
+    }
+    ash_map_close(&map);
+    if (rc == 0 && a < rl->answer_count)
+        rc = ash_err_set(err, -EBADMSG, "%s has %zu answers of %zu", path, a, rl->answer_count);
+    rollout->number = number;
+    return rc < 0 ? rc : 1;
+}

@@ -1,0 +1,290 @@
+/* rl: what happens around the steps of a run. Step s learns from rollout s / epochs, which the weights of `lag` rollouts
+ * before sampled. */
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/math.h"
+#include "model/pass/pass.h"
+#include "post/rl/rl_priv.h"
+#include "train/data/tokenize_eos.h"
+
+#define REPORT_STEPS 20
+
+/* ---- the reference ----------------------------------------------------------------------------------------------- */
+
+static int open_frozen(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
+{
+    const struct ash_job *job = rl->job;
+    const char *dir = job->rl.reference != NULL ? job->rl.reference : job->model.from;
+    struct ash_pass_opts opts = {.max_rows = (size_t)(job->rollout.max_prompt_tokens + job->rollout.max_tokens)};
+    int rc;
+
+    if (rl->frozen != NULL) return 0;
+    rc = ash_model_open(dir, &rl->frozen, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "the reference");
+    ash_model_round_bf16(rl->frozen, job->train.precision == ASH_JOB_BF16);
+    return ash_pass_open(rl->frozen, ash_trainer_exec(trainer), &opts, &rl->frozen_pass, err);
+}
+
+static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_answer_row *row,
+                         struct ash_err *err)
+{
+    const struct ash_ids *prompt = &rollout->prompts[row->prompt].ids;
+    size_t rows = prompt->count + row->count - 1, longest = rl->max_tokens + (size_t)rl->job->rollout.max_prompt_tokens;
+    int32_t *ids = calloc(2 * longest, sizeof(*ids)), *targets = ids + longest;
+    float *losses = calloc(longest, sizeof(*losses));
+    struct ash_doc doc = {.count = rows};
+    struct ash_batch batch = {.rows = rows,
+                              .ids = ids,
+                              .targets = targets,
+                              .docs = &doc,
+                              .doc_count = 1,
+                              .sharpness = (float)(1.0 / rl->job->rollout.temperature)};
+    int rc = ids == NULL || losses == NULL ? ash_err_set(err, -ENOMEM, "out of memory for the reference") : 0;
+
+    for (size_t i = 0; rc == 0 && i < rows; i++) {
+        ids[i] = i < prompt->count ? prompt->data[i] : row->ids[i - prompt->count];
+        targets[i] = i + 1 >= prompt->count ? row->ids[i + 1 - prompt->count] : -1;
+    }
+    if (rc == 0) rc = ash_pass_eval(rl->frozen_pass, &batch, losses, err);
+    for (size_t t = 0; rc == 0 && t < row->count; t++)
+        row->reference[t] = -(double)losses[prompt->count - 1 + t];
+    free(ids);
+    free(losses);
+    return rc;
+}
+
+/* Ranks share the answers. */
+static int run_reference(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_rollout *rollout,
+                         struct ash_err *err)
+{
+    size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
+           size = rl->group != NULL ? ash_group_size(rl->group) : 1;
+    int rc;
+
+    if (rl->job->rl.kl_coef == 0) return 0;
+    rc = open_frozen(rl, trainer, err);
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        memset(rollout->answers[a].reference, 0, rl->max_tokens * sizeof(double));
+        if (a % size == rank && rollout->answers[a].count > 0)
+            rc = reference_row(rl, rollout, &rollout->answers[a], err);
+    }
+    for (size_t a = 0; rc == 0 && rl->group != NULL && a < rl->answer_count; a++)
+        rc = ash_group_all_reduce(rl->group, rollout->answers[a].reference, rollout->answers[a].reference,
+                                  rl->max_tokens, ASH_COLL_F64, ASH_COLL_SUM, err);
+    /* a divergence in the reward is the answer's whole */
+    for (size_t a = 0; rc == 0 && rl->job->rl.kl_in == ASH_RL_KL_REWARD && a < rl->answer_count; a++)
+        for (size_t t = 0; t < rollout->answers[a].count; t++)
+            rollout->answers[a].reward -=
+                rl->job->rl.kl_coef * ((double)rollout->answers[a].logps[t] - rollout->answers[a].reference[t]);
+    return rc;
+}
+
+/* ---- steps ------------------------------------------------------------------------------------------------------- */
+
+/* A rollout, sampled now or by earlier weights and recorded. */
+static int make_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
+                        struct ash_err *err)
+{
+    struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
+    int rc = ash_rl_sample(rl, trainer, number, version, err);
+
+    if (rc == 0) rc = run_reference(rl, trainer, rollout, err);
+    if (rc == 0) rc = ash_rl_arrange(rl, rollout, err);
+    if (rc == 0) ash_rl_record(rl, rollout);
+    return rc;
+}
+
+/* The rollouts that a resumed run finds begun: those that earlier weights sampled. */
+static int find_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, struct ash_err *err)
+{
+    struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
+    uint64_t seed = (uint64_t)rl->job->train.seed;
+    int rc = 0;
+
+    for (size_t p = 0; rc == 0 && p < rl->prompt_count; p++) {
+        ash_prompt_fini(&rollout->prompts[p]);
+        rc = ash_prompts_get(rl->prompts, seed, number * rl->prompt_count + p, false, &rollout->prompts[p], err);
+    }
+    if (rc == 0) rc = ash_rl_reread(rl, number, rollout, err);
+    if (rc == 0)
+        return ash_err_set(err, -ENOENT, "rollout %llu was sampled by earlier weights, and its record is gone",
+                           (unsigned long long)number);
+    if (rc > 0) rc = run_reference(rl, trainer, rollout, err);
+    return rc < 0 ? rc : ash_rl_arrange(rl, rollout, err);
+}
+
+static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
+{
+    double share = 0.0;
+    int rc = ash_rl_evaluate(rl, trainer, (size_t)rl->job->rollout.eval_count, &share, err);
+
+    if (rc == 0 && rl->screen != NULL)
+        fprintf(rl->screen, "eval      step %llu: mean reward %.4f of %lld held-out prompts, greedy\n",
+                (unsigned long long)step, share, (long long)rl->job->rollout.eval_count);
+    return rc;
+}
+
+static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
+{
+    struct ash_policy_run *rl = ctx;
+    uint64_t epochs = (uint64_t)rl->job->rl.epochs, lag = (uint64_t)rl->job->rollout.lag, number = step / epochs;
+    int rc = 0;
+
+    if (step == 0 && rl->job->rollout.eval_every > 0) rc = evaluate(rl, trainer, 0, err);
+    if (rc < 0) return rc;
+    if (number > 0 && ash_rl_rollout_of(rl, step)->number != number) { /* the run resumes here */
+        for (uint64_t n = number; rc == 0 && n < number + lag + (step % epochs != 0); n++)
+            rc = find_rollout(rl, trainer, n, err);
+        if (rc < 0) return rc;
+    }
+    if (step % epochs != 0) return 0;
+    for (uint64_t n = step == 0 ? 0 : number + lag; rc == 0 && n <= number + lag; n++)
+        rc = make_rollout(rl, trainer, n, step, err);
+    return rc;
+}
+
+static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
+{
+    struct ash_policy_run *rl = ctx;
+    const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
+    int64_t every = rl->job->rollout.eval_every;
+
+    if (rl->screen != NULL && (step % REPORT_STEPS == 0 || step == (uint64_t)rl->job->train.steps))
+        fprintf(rl->screen,
+                "rollout   step %llu: reward %.3f, %.1f tokens, %.0f %% ended, %zu of %zu groups agree; %llu ratios "
+                "exactly 1; sampling %.1f s, rewards %.1f s\n",
+                (unsigned long long)step, rollout->mean_reward, rollout->mean_length, 100 * rollout->ended_share,
+                rollout->same_groups, rl->prompt_count, (unsigned long long)rl->checked, rl->seconds[0],
+                rl->seconds[1]);
+    if (every > 0 && (step % (uint64_t)every == 0 || step == (uint64_t)rl->job->train.steps))
+        return evaluate(rl, trainer, step, err);
+    return 0;
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------------- */
+
+static int open_rollout(const struct ash_policy_run *rl, struct ash_rollout *rollout)
+{
+    size_t samples = (size_t)rl->job->rl.samples;
+
+    rollout->number = UINT64_MAX;
+    rollout->prompts = calloc(rl->prompt_count, sizeof(*rollout->prompts));
+    rollout->answers = calloc(rl->answer_count, sizeof(*rollout->answers));
+    rollout->bin_of = calloc(rl->answer_count, sizeof(*rollout->bin_of));
+    rollout->row_of = calloc(rl->answer_count, sizeof(*rollout->row_of));
+    if (rollout->prompts == NULL || rollout->answers == NULL || rollout->bin_of == NULL || rollout->row_of == NULL)
+        return -ENOMEM;
+    for (size_t a = 0; a < rl->answer_count; a++) {
+        struct ash_answer_row *row = &rollout->answers[a];
+
+        row->prompt = a / samples;
+        row->ids = calloc(rl->max_tokens, sizeof(*row->ids));
+        row->logps = calloc(rl->max_tokens, sizeof(*row->logps));
+        row->reference = rl->job->rl.kl_coef > 0 ? calloc(rl->max_tokens, sizeof(*row->reference)) : NULL;
+        if (row->ids == NULL || row->logps == NULL || (rl->job->rl.kl_coef > 0 && row->reference == NULL))
+            return -ENOMEM;
+    }
+    return 0;
+}
+
+static int open_text(struct ash_policy_run *rl, struct ash_err *err)
+{
+    const struct ash_job *job = rl->job;
+    const char *dir = job->data.tokenizer != NULL ? job->data.tokenizer : job->model.from;
+    int32_t eos = -1;
+    int rc = ash_tokenizer_open(dir, &rl->tokenizer, err);
+
+    if (rc < 0) return rc;
+    rc = ash_chat_template_open(dir, &rl->template, err);
+    if (rc < 0 && rc != -ENOENT) return rc;
+    rc = ash_tokenizer_find_eos(dir, rl->tokenizer, NULL, &eos, err);
+    if (rc < 0) return rc;
+    if (eos >= 0) rl->eos[rl->eos_count++] = eos;
+    rc = ash_prompts_open(job->rl.prompts, &job->arithmetic, rl->tokenizer, rl->template, &rl->prompts, err);
+    if (rc < 0) return ash_err_prefix(err, rc, "rl.prompts");
+    return ash_rewards_open((const char *const *)job->rl.rewards.items, job->rl.rewards.count, &rl->rewards, err);
+}
+
+int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *dir, FILE *screen,
+                struct ash_policy_run **rl_out, struct ash_err *err)
+{
+    struct ash_policy_run *rl;
+    int rc;
+
+    if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "rl: which model samples? give model.from");
+    if (job->rl.algorithm == ASH_RL_PPO)
+        return ash_err_set(err, -ENOTSUP, "rl.algorithm=ppo is not supported: grpo, rloo and reinforce++ are");
+    rl = calloc(1, sizeof(*rl));
+    if (rl == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    rl->job = job;
+    rl->group = group;
+    rl->dir = dir;
+    rl->screen = screen;
+    rl->prompt_count = (size_t)job->rl.prompts_per_step;
+    rl->answer_count = rl->prompt_count * (size_t)job->rl.samples;
+    rl->max_tokens = (size_t)job->rollout.max_tokens;
+    rl->rollout_count = (size_t)job->rollout.lag + 1;
+    rl->rollouts = calloc(rl->rollout_count, sizeof(*rl->rollouts));
+    rc = rl->rollouts == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : open_text(rl, err);
+    for (size_t i = 0; rc == 0 && i < rl->rollout_count; i++)
+        if (open_rollout(rl, &rl->rollouts[i]) < 0) rc = ash_err_set(err, -ENOMEM, "out of memory for answers");
+    if (rc < 0) {
+        ash_rl_close(rl);
+        return rc;
+    }
+    ash_rl_set_parts(rl);
+    *rl_out = rl;
+    return 0;
+}
+
+static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *rollout)
+{
+    for (size_t p = 0; rollout->prompts != NULL && p < rl->prompt_count; p++)
+        ash_prompt_fini(&rollout->prompts[p]);
+    for (size_t a = 0; rollout->answers != NULL && a < rl->answer_count; a++) {
+        free(rollout->answers[a].ids);
+        free(rollout->answers[a].logps);
+        free(rollout->answers[a].reference);
+    }
+    free(rollout->prompts);
+    free(rollout->answers);
+    free(rollout->bin_of);
+    free(rollout->row_of);
+}
+
+void ash_rl_close(struct ash_policy_run *rl)
+{
+    if (rl == NULL) return;
+    for (size_t i = 0; rl->rollouts != NULL && i < rl->rollout_count; i++)
+        close_rollout(rl, &rl->rollouts[i]);
+    free(rl->rollouts);
+    ash_rewards_close(rl->rewards);
+    ash_prompts_close(rl->prompts);
+    ash_chat_template_close(rl->template);
+    ash_tokenizer_close(rl->tokenizer);
+    free(rl);
+}
+
+/* Before the trainer, and with it the model and the exec that these borrow. */
+static void end(void *ctx)
+{
+    struct ash_policy_run *rl = ctx;
+
+    ash_core_close(rl->core);
+    rl->core = NULL;
+    rl->sampled = NULL;
+    ash_pass_close(rl->frozen_pass);
+    rl->frozen_pass = NULL;
+    ash_model_close(rl->frozen);
+    rl->frozen = NULL;
+}
+
+struct ash_trainer_parts ash_rl_parts(struct ash_policy_run *rl)
+{
+    return (struct ash_trainer_parts){
+        .train = &rl->source, .objective = &rl->objective, .prepare = prepare, .finish = finish, .end = end, .ctx = rl};
+}

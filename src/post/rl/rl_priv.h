@@ -1,0 +1,76 @@
+/* rl_priv - a run of reinforcement learning: prompts, sampler, answers, and what is learned from them. */
+#ifndef ASH_POST_RL_RL_PRIV_H
+#define ASH_POST_RL_RL_PRIV_H
+
+#include "post/rl/prompts.h"
+#include "post/rl/rewards.h"
+#include "post/rl/rl.h"
+#include "serve/engine/core.h"
+
+/* One answer of a batch. */
+struct ash_answer_row {
+    size_t prompt;     /* of the batch */
+    int32_t *ids;      /* [max_tokens] */
+    float *logps;      /* [max_tokens]: the sampler's */
+    double *reference; /* [max_tokens]: of the frozen reference; NULL: none */
+    size_t count;      /* tokens, with the end */
+    bool has_ended;
+    double reward, advantage;
+};
+
+/* What one step (or several, with rl.epochs) learns from. */
+struct ash_rollout {
+    uint64_t number;                /* 0 is the first; UINT64_MAX: empty */
+    uint64_t version;               /* steps that the weights had done when it was sampled */
+    struct ash_prompt *prompts;     /* [prompts_per_step] */
+    struct ash_answer_row *answers; /* [prompts_per_step * samples], prompt by prompt */
+    size_t *bin_of;                 /* [answers] */
+    size_t *row_of;                 /* [answers]: first row in its sequence */
+    size_t bin_count;
+    double weight_tokens; /* all tokens of the answers that count */
+    double mean_reward, mean_length, ended_share;
+    size_t same_groups; /* groups whose rewards are all equal: nothing is learned from them */
+};
+
+struct ash_policy_run {
+    const struct ash_job *job;
+    struct ash_group *group; /* of the first epoch; NULL: alone */
+    const char *dir;
+    FILE *screen;
+    struct ash_tokenizer *tokenizer;
+    struct ash_chat_template *template;
+    struct ash_prompt_list *prompts;
+    struct ash_rewards *rewards;
+    int32_t eos[16];
+    size_t eos_count;
+    struct ash_rollout *rollouts; /* [lag + 1]: number n in n % (lag + 1) */
+    size_t rollout_count;
+    size_t prompt_count, answer_count, max_tokens;
+    struct ash_core *core;     /* NULL: not open yet, or another rank samples */
+    struct ash_model *sampled; /* what it reads: the trainer's model, borrowed */
+    struct ash_model *frozen;  /* the reference; NULL: none */
+    struct ash_pass *frozen_pass;
+    uint64_t checked;  /* tokens whose log-probability was the sampler's, to the bit */
+    double seconds[3]; /* rollout, reward, all else before an update */
+    struct ash_train_source source;
+    struct ash_objective objective;
+};
+
+/* rollout.c: sample the answers of rollout `number` with the trainer's weights, and reward them. */
+int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
+                  struct ash_err *err);
+/* rollout.c: greedy answers to count held-out prompts; *share_out: the mean reward. */
+int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
+                    struct ash_err *err);
+/* record.c: write rollouts/step-N.jsonl. A failure is a warning. */
+void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *rollout);
+/* record.c: read it again; returns 1, or 0 where there is none of that number. */
+int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err);
+/* learn.c: advantages of a rollout, and where its answers lie in sequences. */
+int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
+/* The rollout that a step learns from. */
+struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step);
+/* learn.c: the source and the objective. */
+void ash_rl_set_parts(struct ash_policy_run *rl);
+
+#endif

@@ -1,0 +1,268 @@
+/* rollout: answers from the engine loop, in the trainer's process and on its weights. A draw is a function of (seed,
+ * rollout, prompt, sample, position). Ranks share the prompts; everyone gets all answers. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/math.h"
+#include "post/rl/rl_priv.h"
+
+/* One answer on its way. */
+struct asked {
+    struct ash_request request;
+    struct ash_answer_row *row;
+    const struct ash_policy_run *rl;
+    int rc;
+    struct ash_err err;
+};
+
+static bool is_end(const struct ash_policy_run *rl, int32_t id)
+{
+    for (size_t i = 0; i < rl->eos_count; i++)
+        if (rl->eos[i] == id) return true;
+    return false;
+}
+
+/* The end of an answer is one of its tokens: it is learned like any other. */
+static int take(void *ctx, const struct ash_token *token)
+{
+    struct asked *asked = ctx;
+    struct ash_answer_row *row = asked->row;
+
+    ash_assert(row->count < asked->rl->max_tokens);
+    row->ids[row->count] = token->id;
+    row->logps[row->count++] = token->logprob;
+    row->has_ended = is_end(asked->rl, token->id);
+    return row->has_ended;
+}
+
+static void take_end(void *ctx, const struct ash_request_end *end)
+{
+    struct asked *asked = ctx;
+
+    asked->rc = end->rc;
+    asked->err = end->err;
+}
+
+static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
+{
+    const struct ash_job *job = rl->job;
+    struct ash_core_opts opts = {.max_seqs = ash_min(rl->answer_count, 256),
+                                 .max_tokens = (size_t)(job->rollout.max_prompt_tokens + job->rollout.max_tokens),
+                                 .logprob_sharpness = (float)(1.0 / job->rollout.temperature)};
+    struct ash_trainer_facts facts = ash_trainer_get_facts(trainer);
+    struct ash_model *model = ash_trainer_state(trainer)->model;
+
+    if (rl->core != NULL && rl->sampled == model) return 0;
+    if (!facts.whole)
+        return ash_err_set(
+            err, -ENOTSUP,
+            "rl: every rank samples with the whole model: use mesh.dp (and mesh.cp), not tp, fsdp, pp or ep");
+    ash_core_close(rl->core);
+    rl->core = NULL;
+    rl->sampled = model;
+    return ash_core_open(model, ash_trainer_exec(trainer), &opts, &rl->core, err);
+}
+
+static struct asked *ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
+                         const struct ash_sampler_opts *sampler, uint64_t salt)
+{
+    struct asked *asked = calloc(1, sizeof(*asked));
+
+    if (asked == NULL) return NULL;
+    row->count = 0;
+    row->has_ended = false;
+    asked->row = row;
+    asked->rl = rl;
+    asked->request = (struct ash_request){.prompt = prompt->ids.data,
+                                          .prompt_count = prompt->ids.count,
+                                          .sampler = *sampler,
+                                          .max_tokens = rl->max_tokens,
+                                          .wants_logprobs = true,
+                                          .salt = salt,
+                                          .take = take,
+                                          .done = take_end,
+                                          .ctx = asked};
+    return asked;
+}
+
+/* Run what was asked to its end. */
+static int answer_all(struct ash_policy_run *rl, struct asked **asked, size_t count, struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = ash_core_submit(rl->core, &asked[i]->request, err);
+    while (ash_core_step(rl->core) > 0)
+        ;
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        if (asked[i]->rc < 0)
+            rc = ash_err_set(err, asked[i]->rc, "an answer could not be sampled: %s", asked[i]->err.text);
+    return rc;
+}
+
+/* Everyone gets every rank's answers: what a rank has not sampled is zeros. */
+static int share(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
+{
+    size_t width = 2 * rl->max_tokens + 2, count = rl->answer_count * width;
+    int32_t *all = calloc(count, sizeof(*all));
+    int rc;
+
+    if (rl->group == NULL) {
+        free(all);
+        return 0;
+    }
+    if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the answers of a step");
+    for (size_t a = 0; a < rl->answer_count; a++) {
+        struct ash_answer_row *row = &rollout->answers[a];
+
+        memcpy(all + a * width, row->ids, row->count * sizeof(int32_t));
+        memcpy(all + a * width + rl->max_tokens, row->logps, row->count * sizeof(float));
+        all[a * width + 2 * rl->max_tokens] = (int32_t)row->count;
+        all[a * width + 2 * rl->max_tokens + 1] = row->has_ended;
+    }
+    rc = ash_group_all_reduce(rl->group, all, all, count, ASH_COLL_I32, ASH_COLL_SUM, err);
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        struct ash_answer_row *row = &rollout->answers[a];
+
+        row->count = (size_t)all[a * width + 2 * rl->max_tokens];
+        row->has_ended = all[a * width + 2 * rl->max_tokens + 1] != 0;
+        memcpy(row->ids, all + a * width, row->count * sizeof(int32_t));
+        memcpy(row->logps, all + a * width + rl->max_tokens, row->count * sizeof(float));
+    }
+    free(all);
+    return rc;
+}
+
+static int reward_row(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
+                      struct ash_err *err)
+{
+    struct ash_rewarded rewarded = {.answer = prompt->answer, .tokens = row->count, .has_ended = row->has_ended};
+    struct ash_str text = {0};
+    int rc = ash_str_adds(&text, "");
+
+    if (rc < 0) return ash_err_set(err, rc, "out of memory for an answer");
+    rc = ash_tokenizer_decode(rl->tokenizer, row->ids, row->count - row->has_ended, true, &text, err);
+    rewarded.text = text.data;
+    if (rc == 0) row->reward = ash_rewards_of(rl->rewards, &rewarded);
+    ash_str_fini(&text);
+    return rc;
+}
+
+static int get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, uint64_t number, struct ash_err *err)
+{
+    uint64_t seed = (uint64_t)rl->job->train.seed;
+
+    for (size_t p = 0; p < rl->prompt_count; p++) {
+        int rc;
+
+        ash_prompt_fini(&rollout->prompts[p]);
+        rc = ash_prompts_get(rl->prompts, seed, number * rl->prompt_count + p, false, &rollout->prompts[p], err);
+        if (rc < 0) return rc;
+        if (rollout->prompts[p].ids.count > (size_t)rl->job->rollout.max_prompt_tokens)
+            return ash_err_set(err, -EOVERFLOW, "prompt '%.60s...' has %zu tokens: raise rollout.max_prompt_tokens",
+                               rollout->prompts[p].text, rollout->prompts[p].ids.count);
+    }
+    return 0;
+}
+
+static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
+{
+    size_t samples = (size_t)rl->job->rl.samples, count = 0;
+    size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
+           size = rl->group != NULL ? ash_group_size(rl->group) : 1;
+    struct ash_sampler_opts sampler = ash_sampler_defaults();
+    struct asked **asked = calloc(rl->answer_count, sizeof(struct asked *));
+    int rc = 0;
+
+    if (asked == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the answers of a step");
+    sampler.temperature = rl->job->rollout.temperature;
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        uint64_t words[4] = {(uint64_t)rl->job->train.seed, rollout->number, a / samples, a % samples};
+        struct ash_answer_row *row = &rollout->answers[a];
+
+        row->count = 0;
+        row->has_ended = false;
+        if (a / samples % size != rank) continue;
+        sampler.seed = ash_hash_bytes(words, sizeof(words), 0);
+        asked[count] = ask(rl, &rollout->prompts[a / samples], row, &sampler, rollout->version + 1);
+        if (asked[count] == NULL)
+            rc = ash_err_set(err, -ENOMEM, "out of memory for an answer");
+        else
+            count++;
+    }
+    if (rc == 0) rc = answer_all(rl, asked, count, err);
+    for (size_t i = 0; i < count; i++)
+        free(asked[i]);
+    free(asked);
+    return rc;
+}
+
+int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
+                  struct ash_err *err)
+{
+    struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
+    size_t samples = (size_t)rl->job->rl.samples;
+    uint64_t start_ns = ash_clock_ns(), sampled_ns;
+    int rc = open_core(rl, trainer, err);
+
+    rollout->number = number;
+    rollout->version = version;
+    if (rc == 0) rc = get_prompts(rl, rollout, number, err);
+    if (rc == 0) rc = sample_own(rl, rollout, err);
+    if (rc == 0) rc = share(rl, rollout, err);
+    sampled_ns = ash_clock_ns();
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
+        rc = reward_row(rl, &rollout->prompts[a / samples], &rollout->answers[a], err);
+    rl->seconds[0] += (double)(sampled_ns - start_ns) * 1e-9;
+    rl->seconds[1] += (double)(ash_clock_ns() - sampled_ns) * 1e-9;
+    return rc;
+}
+
+int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
+                    struct ash_err *err)
+{
+    struct ash_sampler_opts sampler = ash_sampler_defaults();
+    struct ash_prompt *prompts = calloc(count, sizeof(*prompts));
+    struct ash_answer_row *rows = calloc(count, sizeof(*rows));
+    struct asked **asked = calloc(count, sizeof(struct asked *));
+    double sum = 0.0;
+    size_t made = 0;
+    int rc = prompts == NULL || rows == NULL || asked == NULL
+                 ? ash_err_set(err, -ENOMEM, "out of memory for an evaluation")
+                 : open_core(rl, trainer, err);
+
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rows[i].ids = calloc(rl->max_tokens, sizeof(int32_t));
+        rows[i].logps = calloc(rl->max_tokens, sizeof(float));
+        rc = ash_prompts_get(rl->prompts, 0, i, true, &prompts[i], err);
+        if (rc == 0 && (rows[i].ids == NULL || rows[i].logps == NULL))
+            rc = ash_err_set(err, -ENOMEM, "out of memory for an evaluation");
+        if (rc < 0) break;
+        asked[made] = ask(rl, &prompts[i], &rows[i], &sampler, ash_trainer_state(trainer)->step + 1);
+        if (asked[made] == NULL)
+            rc = ash_err_set(err, -ENOMEM, "out of memory for an evaluation");
+        else
+            made++;
+    }
+    if (rc == 0) rc = answer_all(rl, asked, made, err);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        rc = reward_row(rl, &prompts[i], &rows[i], err);
+        sum += rows[i].reward;
+    }
+    for (size_t i = 0; prompts != NULL && rows != NULL && i < count; i++) {
+        ash_prompt_fini(&prompts[i]);
+        free(rows[i].ids);
+        free(rows[i].logps);
+    }
+    for (size_t i = 0; i < made; i++)
+        free(asked[i]);
+    free(asked);
+    free(prompts);
+    free(rows);
+    if (rc == 0) *share_out = sum / (double)count;
+    return rc;
+}

@@ -1,0 +1,105 @@
+/* ledger: a clock that is read at every change of what the run does. */
+#include "train/run/ledger.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/json.h"
+
+#define FILE_BYTES_MAX ((size_t)64 << 10)
+
+static const char *const names[ASH_LEDGER_KINDS] = {"productive_s", "detect_s", "reform_s", "transfer_s",
+                                                    "redone_s",     "save_s",   "idle_s"};
+
+/* A member that is a number, or 0. */
+static double number(const json_t *json, const char *name)
+{
+    double value = json_number_value(json_object_get(json, name));
+
+    return isfinite(value) && value > 0.0 ? value : 0.0;
+}
+
+void ash_ledger_start(struct ash_ledger *ledger, const char *path, uint64_t now_ns)
+{
+    char *text = NULL;
+    size_t size = 0;
+    json_t *json = NULL;
+
+    memset(ledger, 0, sizeof(*ledger));
+    ledger->last_ns = now_ns;
+    if (ash_file_read(path, FILE_BYTES_MAX, &text, &size, NULL) < 0) return;
+    json = json_loadb(text, size, 0, NULL);
+    free(text);
+    for (size_t kind = 0; kind < ASH_LEDGER_KINDS; kind++)
+        ledger->seconds[kind] = number(json, names[kind]);
+    ledger->steps = (uint64_t)number(json, "steps");
+    ledger->recoveries = (uint64_t)number(json, "recoveries");
+    ledger->redone_steps = (uint64_t)number(json, "redone_steps");
+    ledger->lost_steps = (uint64_t)number(json, "lost_steps");
+    json_decref(json);
+}
+
+void ash_ledger_charge(struct ash_ledger *ledger, enum ash_ledger_kind kind, uint64_t now_ns)
+{
+    ash_assert(kind < ASH_LEDGER_KINDS);
+    if (now_ns > ledger->last_ns) ledger->seconds[kind] += (double)(now_ns - ledger->last_ns) * 1e-9;
+    ledger->last_ns = now_ns;
+}
+
+/* What a step takes. */
+static double step_s(const struct ash_ledger *ledger)
+{
+    return ledger->steps > 0 ? ledger->seconds[ASH_LEDGER_PRODUCTIVE] / (double)ledger->steps : INFINITY;
+}
+
+void ash_ledger_charge_failed(struct ash_ledger *ledger, uint64_t now_ns)
+{
+    double spent = now_ns > ledger->last_ns ? (double)(now_ns - ledger->last_ns) * 1e-9 : 0.0,
+           work = fmin(spent, step_s(ledger));
+
+    ledger->seconds[ASH_LEDGER_REDONE] += work;
+    ledger->seconds[ASH_LEDGER_DETECT] += spent - work;
+    ledger->last_ns = now_ns;
+}
+
+void ash_ledger_lose(struct ash_ledger *ledger, uint64_t steps)
+{
+    uint64_t lost = steps < ledger->steps ? steps : ledger->steps;
+    double seconds = lost > 0 ? (double)lost * step_s(ledger) : 0.0;
+
+    ledger->seconds[ASH_LEDGER_PRODUCTIVE] -= seconds;
+    ledger->seconds[ASH_LEDGER_REDONE] += seconds;
+    ledger->steps -= lost;
+    ledger->lost_steps += steps;
+}
+
+double ash_ledger_wall_s(const struct ash_ledger *ledger)
+{
+    double sum = 0.0;
+
+    for (size_t kind = 0; kind < ASH_LEDGER_KINDS; kind++)
+        sum += ledger->seconds[kind];
+    return sum;
+}
+
+int ash_ledger_write(const struct ash_ledger *ledger, const char *path, struct ash_err *err)
+{
+    json_t *json = json_pack("{s:f, s:I, s:I, s:I, s:I}", "wall_s", ash_ledger_wall_s(ledger), "steps",
+                             (json_int_t)ledger->steps, "recoveries", (json_int_t)ledger->recoveries, "redone_steps",
+                             (json_int_t)ledger->redone_steps, "lost_steps", (json_int_t)ledger->lost_steps);
+    char *text = NULL;
+    int rc;
+
+    for (size_t kind = 0; json != NULL && kind < ASH_LEDGER_KINDS; kind++)
+        json_object_set_new(json, names[kind], json_real(ledger->seconds[kind]));
+    if (json != NULL) text = json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+    json_decref(json);
+    if (text == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %s", path);
+    rc = ash_file_replace(path, text, strlen(text), err);
+    free(text);
+    return rc;
+}

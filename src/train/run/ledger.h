@@ -1,0 +1,40 @@
+/* ledger - where the wall time of a run went: DIR/ledger.json. Every moment belongs to one kind, so the kinds add up to
+ * the wall time. One owner thread. */
+#ifndef ASH_TRAIN_RUN_LEDGER_H
+#define ASH_TRAIN_RUN_LEDGER_H
+
+#include <stdint.h>
+#include "ashlar/err.h"
+
+enum ash_ledger_kind {
+    ASH_LEDGER_PRODUCTIVE, /* steps that count, validation */
+    ASH_LEDGER_DETECT,     /* of a step that failed, what it took longer than a step takes: waiting for a lost rank */
+    ASH_LEDGER_REFORM,     /* finding who is left */
+    ASH_LEDGER_TRANSFER,   /* settling on a step, the new mesh, moving the state */
+    ASH_LEDGER_REDONE,     /* work that was lost: begun steps, and finished ones after which a checkpoint was loaded */
+    ASH_LEDGER_SAVE,       /* what steps waited for saves */
+    ASH_LEDGER_IDLE,       /* the rest: start, reports, waiting as a spare */
+    ASH_LEDGER_KINDS
+};
+
+/* Zero-initialise, then ash_ledger_start. */
+struct ash_ledger {
+    double seconds[ASH_LEDGER_KINDS];
+    uint64_t steps, recoveries, redone_steps, lost_steps; /* counted */
+    uint64_t last_ns;
+};
+
+/* Begin, at now_ns, with what earlier parts of the run have in path (a file that is not there has nothing). */
+void ash_ledger_start(struct ash_ledger *ledger, const char *path, uint64_t now_ns);
+/* The time since the last charge was of this kind. */
+void ash_ledger_charge(struct ash_ledger *ledger, enum ash_ledger_kind kind, uint64_t now_ns);
+/* The time since the last charge was a step that failed. */
+void ash_ledger_charge_failed(struct ash_ledger *ledger, uint64_t now_ns);
+/* So many finished steps are lost: their time was for nothing. */
+void ash_ledger_lose(struct ash_ledger *ledger, uint64_t steps);
+/* Seconds of all kinds. */
+double ash_ledger_wall_s(const struct ash_ledger *ledger);
+/* Write it. Returns 0 or a file's error. */
+int ash_ledger_write(const struct ash_ledger *ledger, const char *path, struct ash_err *err);
+
+#endif

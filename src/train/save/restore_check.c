@@ -1,0 +1,179 @@
+/* restore_check: the pieces of a checkpoint against their sums, several read at a time. */
+#include "train/save/restore_priv.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/file.h"
+#include "base/log.h"
+#include "storage/commit.h"
+#include "storage/io_queue.h"
+
+#define DEPTH 8 /* pieces that are read at a time */
+
+/* A file of a checkpoint that is being checked, and mended, by this rank. */
+struct check {
+    struct ash_restore_search *search;
+    uint64_t step;
+    const char *file;
+    const struct ash_pieces *pieces;
+    char path[PATH_MAX];
+    int fd; /* -1: not there */
+    bool is_mended;
+};
+
+/* The piece from another place into buf, and into the file. */
+static int mend(struct check *check, size_t index, void *buf, struct ash_err *err)
+{
+    struct ash_restore_search *search = check->search;
+    size_t bytes = ash_pieces_bytes(check->pieces, index), done = 0;
+    uint64_t offset = (uint64_t)index * ASH_PIECE_BYTES;
+    struct ash_err why = {0};
+    size_t source = 0;
+
+    while (source < search->opts->other_count &&
+           (search->others[source] == NULL ||
+            ash_place_piece(search->others[source], check->step, check->file, check->pieces, index, buf, &why) < 0))
+        source++;
+    if (source == search->opts->other_count)
+        return ash_err_set(err, -EBADMSG, "%s: it is damaged: bytes from %" PRIu64 " on are not what was saved",
+                           check->path, offset);
+    while (done < bytes) {
+        ssize_t some = check->fd < 0 ? -1 : pwrite(check->fd, (char *)buf + done, bytes - done, (off_t)(offset + done));
+
+        if (some < 0 && errno == EINTR) continue;
+        if (some <= 0)
+            return ash_err_set(err, -EIO, "%s: it is damaged, and cannot be mended from %s: %s", check->path,
+                               search->opts->others[source], strerror(errno));
+        done += (size_t)some;
+    }
+    if (!check->is_mended)
+        ash_log(ASH_LOG_WARN, "%s: what is damaged or missing there comes from %s", check->path,
+                search->opts->others[source]);
+    check->is_mended = true;
+    return 0;
+}
+
+/* The next piece that is this rank's to check, from `index` on. `before`: pieces of the files before this one. */
+static size_t own_piece(const struct ash_restore_search *search, size_t index, size_t before)
+{
+    while ((before + index) % search->size != search->rank)
+        index++;
+    return index;
+}
+
+static void submit(struct ash_io_queue *queue, const struct check *check, size_t index, struct ash_io_request *request)
+{
+    request->kind = ASH_IO_READ;
+    request->fd = check->fd;
+    request->plain_fd = -1;
+    request->size_bytes = ash_pieces_bytes(check->pieces, index);
+    request->offset = (uint64_t)index * ASH_PIECE_BYTES;
+    ash_io_queue_submit(queue, request);
+}
+
+/* A piece has been read, or not. */
+static int judge(struct check *check, const struct ash_io_request *request, struct ash_err *err)
+{
+    size_t index = (size_t)(request->offset / ASH_PIECE_BYTES);
+    bool is_right = request->rc == 0 && request->done_bytes == request->size_bytes &&
+                    ash_piece_sum(request->offset, request->data, request->size_bytes) == check->pieces->sums[index];
+
+    return is_right ? 0 : mend(check, index, request->data, err);
+}
+
+/* This rank's pieces of a file, several at a time. */
+static int check_pieces(struct check *check, struct ash_io_queue *queue, struct ash_io_request *requests, size_t before,
+                        struct ash_err *err)
+{
+    size_t next = own_piece(check->search, 0, before), count = check->pieces->count;
+    struct ash_io_request *done;
+    int rc = 0;
+
+    for (size_t i = 0; check->fd >= 0 && i < DEPTH && next < count; i++) {
+        submit(queue, check, next, &requests[i]);
+        next = own_piece(check->search, next + 1, before);
+    }
+    while ((done = ash_io_queue_wait(queue)) != NULL) {
+        if (rc == 0) rc = judge(check, done, err);
+        if (rc < 0 || next >= count) continue;
+        submit(queue, check, next, done);
+        next = own_piece(check->search, next + 1, before);
+    }
+    return rc;
+}
+
+/* Where there are other places, files are opened for mending; a missing one is made. */
+static int open_file(struct check *check, const char *dir, struct ash_err *err)
+{
+    bool can_mend = check->search->opts->other_count > 0;
+    struct stat st;
+
+    if (ash_path_join(check->path, sizeof(check->path), dir, check->file) < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
+    check->fd = can_mend ? open(check->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
+    if (check->fd < 0) check->fd = open(check->path, O_RDONLY | O_CLOEXEC);
+    if (check->fd < 0) return ash_err_set(err, -EBADMSG, "%s: this file is missing", check->path);
+    if (fstat(check->fd, &st) == 0 && (uint64_t)st.st_size == check->pieces->size_bytes) return 0;
+    if (can_mend && ftruncate(check->fd, (off_t)check->pieces->size_bytes) == 0) return 0;
+    return ash_err_set(err, -EBADMSG, "%s: it has %lld bytes but %" PRIu64 " were saved", check->path,
+                       (long long)st.st_size, check->pieces->size_bytes);
+}
+
+static int check_file(struct check *check, const char *dir, struct ash_io_queue *queue, struct ash_io_request *requests,
+                      size_t before, struct ash_err *err)
+{
+    int rc = open_file(check, dir, err);
+
+    if (rc == 0) rc = check_pieces(check, queue, requests, before, err);
+    if (rc == 0 && check->is_mended && fsync(check->fd) != 0)
+        rc = ash_err_set(err, -errno, "%s: %s", check->path, strerror(errno));
+    if (check->fd >= 0) close(check->fd);
+    return rc;
+}
+
+static int check_files(struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
+                       const json_t *manifest, const char *dir, struct ash_err *err)
+{
+    struct ash_io_request requests[DEPTH] = {0};
+    struct ash_io_queue *queue = NULL;
+    size_t before = 0;
+    char *bufs = aligned_alloc(ASH_IO_BLOCK_BYTES, DEPTH * ASH_PIECE_BYTES);
+    int rc = bufs != NULL ? ash_io_queue_open(DEPTH, true, &queue, err)
+                          : ash_err_set(err, -ENOMEM, "out of memory to check a checkpoint");
+
+    for (size_t i = 0; i < DEPTH; i++)
+        requests[i].data = bufs + i * ASH_PIECE_BYTES;
+    for (size_t i = 0; rc == 0 && i < ash_commit_file_count(manifest); i++) {
+        struct ash_pieces pieces = {0};
+        struct check check = {.search = search, .step = proposal->step, .pieces = &pieces, .fd = -1};
+
+        rc = ash_commit_file(manifest, i, &check.file, &pieces, err);
+        if (rc == 0) rc = check_file(&check, dir, queue, requests, before, err);
+        before += pieces.count;
+        ash_pieces_fini(&pieces);
+    }
+    ash_io_queue_close(queue);
+    free(bufs);
+    return rc;
+}
+
+/* Of a version without sums of pieces, the first rank reads everything. */
+static bool has_pieces(const json_t *manifest)
+{
+    const json_t *first = json_array_get(json_object_get(manifest, "files"), 0);
+
+    return first == NULL || json_object_get(first, "pieces") != NULL;
+}
+
+int ash_restore_check(struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
+                      const json_t *manifest, const char *dir, struct ash_err *err)
+{
+    if (has_pieces(manifest)) return check_files(search, proposal, manifest, dir, err);
+    return search->is_first ? ash_commit_verify(dir, true, NULL, err) : 0;
+}

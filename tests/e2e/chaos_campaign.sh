@@ -1,0 +1,20 @@
+#!/usr/bin/env bash
+# ashlar chaos campaign and run: drawn jobs whose ranks are killed by real signals end with the bits of one process; a job of one's own can be disturbed.
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+try "$ASHLAR" chaos campaign --seed 1 --runs 20 --scratch "$SCRATCH/campaign" --keep
+expect 0 "20 drawn runs: $(cat "$SCRATCH/out")"
+grep -q '^20 of 20 runs have the bits of one process$' "$SCRATCH/out" || fail "campaign: $(tail -n 3 "$SCRATCH/out")"
+[ -e "$SCRATCH/campaign" ] && fail "the campaign leaves its folder"
+
+train straight train.steps=200 train.valid_every=0
+expect 0 "one process"
+try "$ASHLAR" chaos run --seed 3 --first 0.3 --every 0.3 --kills 2 launch --procs 4 train "$SCRATCH/job.yaml" --out "$SCRATCH/hit" train.steps=200 train.valid_every=0 mesh.fsdp=4
+expect 0 "a disturbed job"
+grep -q '^chaos: [0-9]* ranks killed (seed 3)$' "$SCRATCH/out" || fail "it does not say what it did: $(tail -n 3 "$SCRATCH/out")"
+bits_of hit | cmp -s - <(bits_of straight) || fail "a disturbed job has other bits"
+
+try "$ASHLAR" chaos run train job.yaml
+expect_error 2 "a job that is not launched" "launch"
+try "$ASHLAR" chaos campaign --runs 0
+expect_error 2 "no runs" "runs"
+finish

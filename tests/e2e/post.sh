@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Post-training as a user runs it: examples from JSON lines, fine-tuning, adapters, pairs, rewards, answers; the same bits for any micro-batch,
+# layout and interruption; and what is wrong with data and settings.
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+
+mkdir "$SCRATCH/tok"
+cp "$SOURCE/tests/golden/tokenizers/qwen2-nfc/tokenizer.json" "$SCRATCH/tok/"
+cat > "$SCRATCH/tok/chat_template.jinja" << 'JINJA'
+{% for m in messages %}<|im_start|>{{ m.role }}
+{{ m.content }}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}
+JINJA
+printf '{"eos_token": "<|im_end|>"}' > "$SCRATCH/tok/tokenizer_config.json"
+for i in $(seq 60); do
+    printf '{"messages": [{"role": "user", "content": "What is %d+%d?"}, {"role": "assistant", "content": "%d"}]}\n' "$i" 7 $((i + 7))
+done > "$SCRATCH/chat.jsonl"
+for i in $(seq 40); do
+    printf '{"prompt": "%d+%d=", "chosen": "%d", "rejected": "%d"}\n' "$i" 5 $((i + 5)) $((i - 5))
+done > "$SCRATCH/pairs.jsonl"
+
+try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/chat" "$SCRATCH/chat.jsonl"
+expect 0 "data chat"
+grep -q '60 examples' "$SCRATCH/out" || fail "data chat: $(cat "$SCRATCH/out")"
+try "$ASHLAR" data show "$SCRATCH/chat" --count 1
+grep -q '\[\[8<|im_end|>' "$SCRATCH/out" || fail "data show marks no answer: $(cat "$SCRATCH/out")"
+try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/pairs" "$SCRATCH/pairs.jsonl"
+expect 0 "pairs"
+
+# mistakes in data
+echo '{"messages": [{"role": "user", "content": "Hello"}]}' > "$SCRATCH/bad.jsonl"
+try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/bad" "$SCRATCH/bad.jsonl"
+expect_error 1 "nothing to learn" "line 1" "no token of it would be learned"
+echo '{"messages": [{"role": "narrator", "content": "Hello"}]}' > "$SCRATCH/bad.jsonl"
+try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/bad" "$SCRATCH/bad.jsonl"
+expect_error 1 "a role" "line 1" "narrator"
+[ -e "$SCRATCH/bad" ] && fail "bad data left a folder behind"
+
+cat > "$SCRATCH/sft.yaml" << YAML
+model: {type: llama, hidden: 16, layers: 2, heads: 2, ffn: 32}
+data: {train: $SCRATCH/chat, seq: 64}
+train: {steps: 6, global_batch: 4, grains: 2, save_every: 3, hash_every: 3}
+optimizer: {lr: 0.01}
+YAML
+# post METHOD NAME JOB [words]: a run into $SCRATCH/NAME.
+post() {
+    local method=$1 name=$2 job=$3
+    shift 3
+    try "$ASHLAR" $method "$SCRATCH/$job" --out "$SCRATCH/$name" "$@"
+}
+# alike METHOD JOB [words]: one process, other micro-batches, two layouts and a resumed run have the same bits.
+alike() {
+    local method=$1 job=$2 mesh
+    shift 2
+    rm -rf "$SCRATCH/one" "$SCRATCH/other"
+    post $method one $job "$@"
+    expect 0 "$method $*"
+    post $method other $job train.micro_batch=1 train.recompute=full "$@"
+    same "$method $*: micro-batches" "$(bits_of one)" "$(bits_of other)"
+    for mesh in $meshes; do
+        rm -rf "$SCRATCH/other"
+        try "$ASHLAR" launch --procs 2 $method "$SCRATCH/$job" --out "$SCRATCH/other" $mesh "$@"
+        expect 0 "$method $* $mesh"
+        same "$method $* $mesh" "$(bits_of one)" "$(bits_of other)"
+    done
+    rm -rf "$SCRATCH/other"
+    cp -r "$SCRATCH/one" "$SCRATCH/other"
+    rm -rf "$SCRATCH/other/checkpoints/step-000006" "$SCRATCH/other/model"
+    try "$ASHLAR" $method --resume --out "$SCRATCH/other"
+    expect 0 "$method $*: resumed"
+    same "$method $*: resumed" "$(bits_of one)" "$(bits_of other)"
+}
+
+meshes="mesh.dp=2 mesh.fsdp=2 mesh.tp=2"
+alike sft sft.yaml
+cp -r "$SCRATCH/one/model" "$SCRATCH/start"
+sed "s|model: .*|model: {from: $SCRATCH/start}|" "$SCRATCH/sft.yaml" > "$SCRATCH/lora.yaml"
+sed "s|model: .*|model: {from: $SCRATCH/start}|; s|$SCRATCH/chat|$SCRATCH/pairs|" "$SCRATCH/sft.yaml" > "$SCRATCH/dpo.yaml"
+alike dpo dpo.yaml
+meshes="mesh.dp=2 mesh.fsdp=2"
+alike sft lora.yaml lora.rank=4
+[ -e "$SCRATCH/one/model/adapter_model.safetensors" ] || fail "no PEFT folder"
+try "$ASHLAR" model merge "$SCRATCH/start" "$SCRATCH/one/model" "$SCRATCH/merged"
+expect 0 "merge"
+grep -q '^logits of' "$SCRATCH/out" || fail "merge does not say how far logits move"
+meshes="mesh.dp=2"
+alike reward dpo.yaml
+grep -q ForSequenceClassification "$SCRATCH/one/model/config.json" || fail "no reward model"
+
+# mistakes in settings
+post sft long sft.yaml data.seq=8
+expect_error 1 "too long" "example 0" "data.seq"
+post sft wrong lora.yaml lora.rank=4 lora.targets=q_prj
+expect_error 1 "targets" "targets"
+post dpo wrong sft.yaml
+expect_error 1 "examples for dpo" "pairs"
+
+# answers: every ratio of sampler and trainer is exactly 1
+train base train.steps=60
+expect 0 "a model that samples"
+cat > "$SCRATCH/rl.yaml" << YAML
+model: {from: $SCRATCH/base/model}
+data: {seq: 32}
+train: {steps: 6, grains: 2, save_every: 3, hash_every: 3}
+optimizer: {lr: 1e-3}
+rl: {prompts_per_step: 4, samples: 4, rewards: [arithmetic, "ended:0.5"]}
+rollout: {max_tokens: 5, max_prompt_tokens: 8}
+YAML
+alike rl rl.yaml
+post rl said rl.yaml
+grep -q 'ratios exactly 1' "$SCRATCH/out" || fail "rl does not count ratios: $(tail -n 5 "$SCRATCH/out")"
+[ -e "$SCRATCH/said/rollouts/step-6.jsonl" ] || fail "no record of the answers"
+alike rl rl.yaml rollout.lag=2 rl.kl_coef=0.01
+alike rl rl.yaml rollout.temperature=0.7 rl.entropy=0.01 train.precision=bf16
+finish

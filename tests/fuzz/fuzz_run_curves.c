@@ -1,0 +1,27 @@
+/* Fuzz target: logs of runs, in pieces. Curves stay bounded and in order of what was read. */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+
+#include "observe/page/run_curves.h"
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    struct ash_run_curves *run = calloc(1, sizeof(*run));
+    json_t *json;
+
+    if (run == NULL) return 0;
+    ash_run_curves_init(run, "runs/fuzz");
+    ash_run_curves_take(run, (const char *)data, size / 2);
+    ash_run_curves_take(run, (const char *)data + size / 2, size - size / 2);
+    for (size_t i = 0; i < ASH_CURVES; i++)
+        if (run->curves[i].count > ASH_CURVE_POINTS || run->curves[i].stride == 0) abort();
+    json = ash_run_curves_json(run);
+    if (json == NULL) abort();
+    json_decref(json);
+    ash_run_curves_fini(run);
+    free(run);
+    return 0;
+}
