@@ -1,6 +1,6 @@
-/* lora - adapters of low rank beside the matrices of a frozen model: y = x W^T + scale * (x A^T) B^T. A config that names
- * adapters makes a model whose parameters are those of the adapters (and modules that are trained whole); the base's are
- * behind them, mapped from their own file, for passes alone. PEFT's folders are read and written. */
+/* lora - adapters of low rank beside the matrices of a frozen model: y = x W^T + scale * (x A^T) B^T. A config that
+ * names adapters makes a model whose parameters are those of the adapters (and modules that are trained whole); the
+ * base's are behind them, mapped from their own file, for passes alone. PEFT's folders are read and written. */
 #ifndef ASH_MODEL_LORA_H
 #define ASH_MODEL_LORA_H
 
@@ -48,8 +48,8 @@ struct ash_lora {
 
 /* The modules of the base in opts->base_dir that opts name. -EINVAL where a name fits none. */
 int ash_lora_open(const struct ash_lora_opts *opts, struct ash_lora **lora_out, struct ash_err *err);
-/* The same of a PEFT folder. base_dir NULL: what its config names, relative to the folder or the working folder. What is
- * not LoRA (DoRA, and so on) is -ENOTSUP by name; another base than the tensors fit is -EINVAL with the tensor. */
+/* The same of a PEFT folder. base_dir NULL: what its config names, relative to the folder or the working folder. What
+ * is not LoRA (DoRA, and so on) is -ENOTSUP by name; another base than the tensors fit is -EINVAL with the tensor. */
 int ash_lora_load(const char *dir, const char *base_dir, struct ash_lora **lora_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_lora_close(struct ash_lora *lora);
@@ -63,8 +63,8 @@ int ash_lora_init(struct ash_model *model, uint64_t seed, struct ash_err *err);
 int ash_lora_read(struct ash_model *model, const char *dir, struct ash_err *err);
 /* A model with the adapters of a PEFT folder, ready to compute and to be trained. Closes with ash_model_close, which
  * leaves *lora_out (the caller's) alone. base_dir as in ash_lora_load. */
-int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora **lora_out,
-                        struct ash_model **model_out, struct ash_err *err);
+int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora **lora_out, struct ash_model **model_out,
+                        struct ash_err *err);
 /* Write adapter_config.json into dir. */
 int ash_lora_save_config(const struct ash_lora *lora, const char *dir, struct ash_err *err);
 /* values [count of parameter index of the base's outline, as its file has it] += the adapter of the base's tensor of

@@ -22,8 +22,8 @@ struct ash_trainer_parts {
     const struct ash_lora *lora;           /* adapters that are trained instead of the model; NULL: the model */
     const struct ash_train_source *valid;  /* NULL: no validation */
     const struct ash_objective *objective; /* NULL: the mean of all losses */
-    /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0 or a
-     * negative errno that ends the run. */
+    /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0 or
+     * a negative errno that ends the run. */
     int (*prepare)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
     /* Called after each step that was counted, on every rank. NULL: nobody. */
     int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
@@ -58,16 +58,17 @@ struct ash_trainer_facts {
     const char *arithmetic;
 };
 
-/* Build everything that a resolved job needs. parts: NULL, or what takes the place of data.train. weights_dir: a Hugging Face folder whose weights to take (a
- * checkpoint's); NULL: those of job->model. group: the ranks that share each step, all of which open the same job;
- * NULL: this process is alone. Borrows job and group until close. Where ranks have different jobs, data, weights or
- * arithmetic, all of them get -EBADE and a sentence that names what differs. */
+/* Build everything that a resolved job needs. parts: NULL, or what takes the place of data.train. weights_dir: a
+ * Hugging Face folder whose weights to take (a checkpoint's); NULL: those of job->model. group: the ranks that share
+ * each step, all of which open the same job; NULL: this process is alone. Borrows job and group until close. Where
+ * ranks have different jobs, data, weights or arithmetic, all of them get -EBADE and a sentence that names what
+ * differs. */
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
                      const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err);
 /* Free; NULL is a no-op. All ranks close before the group. */
 void ash_trainer_close(struct ash_trainer *trainer);
 
-/* ---- when ranks are lost or join ---------------------------------------------------------------------------------- */
+/* ---- when ranks are lost or join --------------------------------------------------------------------------------- */
 
 /* What it took to get from one epoch to the next, on this rank. */
 struct ash_recovery {
@@ -82,14 +83,14 @@ struct ash_recovery {
 /* The ranks of the group are not complete any more: leave it, which the caller then closes or re-forms. The state stays
  * in memory. Also after an error of ash_trainer_resume. */
 void ash_trainer_suspend(struct ash_trainer *trainer);
-/* Go on with the ranks of another group, of which all call it: the step that was being made is finished, or will be made
- * again. The mesh is the wanted one or the largest that fits; ranks beyond it are spares. Returns 0, the group's error
- * (suspend, and resume with what is then left), -ENODATA on all ranks (a part of the state is nowhere: suspend and
- * restart), -EBADE (see open) or -EINVAL (no mesh fits). */
+/* Go on with the ranks of another group, of which all call it: the step that was being made is finished, or will be
+ * made again. The mesh is the wanted one or the largest that fits; ranks beyond it are spares. Returns 0, the group's
+ * error (suspend, and resume with what is then left), -ENODATA on all ranks (a part of the state is nowhere: suspend
+ * and restart), -EBADE (see open) or -EINVAL (no mesh fits). */
 int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
                        struct ash_err *err);
-/* The same with weights of a folder (NULL: the job's), at step 0: the state in memory is dropped. A checkpoint is loaded
- * next. */
+/* The same with weights of a folder (NULL: the job's), at step 0: the state in memory is dropped. A checkpoint is
+ * loaded next. */
 int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, const char *weights_dir,
                         struct ash_err *err);
 /* Is this rank beyond the mesh? Then it makes no steps. */

@@ -1,6 +1,6 @@
 /* trainer: from one epoch to the next. Survivors keep their memory. First they say how far each has come: if one knows
- * the norm of the last step, all sums of it are complete, and everyone finishes it; else it is made again. So all are at
- * one step. Then the new mesh is opened empty and an exchange fills it from what is left of the old one. */
+ * the norm of the last step, all sums of it are complete, and everyone finishes it; else it is made again. So all are
+ * at one step. Then the new mesh is opened empty and an exchange fills it from what is left of the old one. */
 #include "train/trainer_priv.h"
 
 #include <errno.h>

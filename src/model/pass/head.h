@@ -8,8 +8,8 @@
 /* acts->losses of this rank's rows, from acts->final_norm; acts->entropies too, where they are wanted. Rows without a
  * target cost no product where there are many of them. */
 void ash_head_losses(const struct ash_pass_step *step, bool has_entropies);
-/* The same, and the gradient of scale (or the batch's scales) * their sum: of the normed stream to scratch.dnorm, of the output matrix to
- * sink. */
+/* The same, and the gradient of scale (or the batch's scales) * their sum: of the normed stream to scratch.dnorm, of
+ * the output matrix to sink. */
 void ash_head_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale);
 /* logits_out [count, vocab] of rows x [count, C]. norm: the RMS norm that x goes through first, or ASH_NO_PARAM. */
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out);

@@ -305,7 +305,7 @@ static void set_row_counts(const struct ash_pass_step *step, size_t layer)
     }
 }
 
-/* ---- dispatch ----------------------------------------------------------------------------------------------- */
+/* ---- dispatch ---------------------------------------------------------------------------------------------------- */
 
 struct ash_expert_work ash_moe_work(const struct ash_pass_step *step, size_t layer)
 {
@@ -382,7 +382,7 @@ void ash_moe_dispatch_grads(const struct ash_pass_step *step, size_t layer, cons
     send_rows(step, layer, dy, true, step->acts->layers[layer].moe.x, step->moe->y);
 }
 
-/* ---- combine ---------------------------------------------------------------------------------------------------- */
+/* ---- combine ----------------------------------------------------------------------------------------------------- */
 
 /* Give every rank of ep the rows of its batch's pairs; those of this one's go to their places in pairs. */
 static void send_back(const struct ash_pass_step *step, size_t layer, float *pairs)

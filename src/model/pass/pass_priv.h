@@ -36,7 +36,8 @@ int ash_pass_begin(struct ash_pass *pass, const struct ash_batch *batch, struct 
 void ash_pass_run_forward(const struct ash_pass_step *step);
 /* The head, for losses (and entropies) alone. */
 void ash_pass_run_losses(const struct ash_pass_step *step, bool has_entropies);
-/* The head with the gradient of scale (or the batch's scales) * the sum of losses, then layers and embedding backward. */
+/* The head with the gradient of scale (or the batch's scales) * the sum of losses, then layers and embedding
+ * backward. */
 void ash_pass_run_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale);
 /* count rows [count, C] of the stream after the last layer, normed; valid until the next call. */
 const float *ash_pass_run_states(const struct ash_pass_step *step, const float *rows, size_t count);

@@ -12,7 +12,7 @@ struct ash_chat_file_opts {
 
 struct ash_chat_file_result {
     size_t examples, pairs, tokens, learned, skipped, same; /* same: pairs whose answers are equal */
-    char first_skipped[512]; /* why, of the first line that was left out */
+    char first_skipped[512];                                /* why, of the first line that was left out */
 };
 
 /* Read paths [count] and write dir. All lines must be of one kind: examples, or pairs. Returns 0 or an error that names
@@ -20,7 +20,8 @@ struct ash_chat_file_result {
 int ash_chat_write(const char *const *paths, size_t count, const struct ash_chat_file_opts *opts, const char *dir,
                    struct ash_chat_file_result *result_out, struct ash_err *err);
 
-/* Add one line to writer (opened for the first line's kind where it is NULL). For ash_chat_write and its fuzz target. */
+/* Add one line to writer (opened for the first line's kind where it is NULL). For ash_chat_write and its fuzz
+ * target. */
 int ash_chat_add_line(const struct ash_chat_reader *reader, const char *text, size_t size_bytes, const char *name,
                       uint64_t line, struct ash_examples_writer **writer, struct ash_chat_file_result *result,
                       struct ash_err *err);

@@ -1,5 +1,6 @@
-/* marks: which tokens of a text lie in spans of it. Where the bytes of the tokens are the text, they say where each token
- * begins. Where a normalizer changed the text, the tokens of the text up to a bound say how many come before it. */
+/* marks: which tokens of a text lie in spans of it. Where the bytes of the tokens are the text, they say where each
+ * token begins. Where a normalizer changed the text, the tokens of the text up to a bound say how many come before
+ * it. */
 #include "post/chat/rows.h"
 
 #include <errno.h>

@@ -91,7 +91,8 @@ static json_t *variables_of(const json_t *object, const json_t *messages, size_t
     for (size_t i = 0; i < 2; i++)
         if (json_object_get(object, taken[i]) != NULL)
             json_object_set(variables, taken[i], json_object_get(object, taken[i]));
-    json_object_foreach(json_object_get(object, taken[2]), name, item) json_object_set(variables, name, item);
+    json_object_foreach(json_object_get(object, taken[2]), name, item)
+        json_object_set(variables, name, item);
     return variables;
 }
 
@@ -114,8 +115,8 @@ static bool is_assistant(const json_t *messages, size_t i)
     return role != NULL && strcmp(role, "assistant") == 0;
 }
 
-/* Spans of answers as differences of renderings: what an answer adds to the conversation before it, which ends with what
- * comes before an answer. whole is the rendering of all turns; each earlier one must be its beginning. */
+/* Spans of answers as differences of renderings: what an answer adds to the conversation before it, which ends with
+ * what comes before an answer. whole is the rendering of all turns; each earlier one must be its beginning. */
 static int find_differences(const struct ash_chat_reader *reader, const json_t *object, const json_t *messages,
                             const struct ash_str *whole, struct ash_chat_spans *spans, struct ash_err *err)
 {

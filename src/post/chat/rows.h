@@ -30,8 +30,8 @@ void ash_chat_row_fini(struct ash_chat_row *row);
 
 /* Does the object hold a pair? */
 bool ash_chat_is_pair(const json_t *object);
-/* The example of one object, into row (emptied first). -EINVAL names the column, the turn or the role that is wrong, and
- * says so where nothing would be learned. */
+/* The example of one object, into row (emptied first). -EINVAL names the column, the turn or the role that is wrong,
+ * and says so where nothing would be learned. */
 int ash_chat_read(const struct ash_chat_reader *reader, const json_t *object, struct ash_chat_row *row,
                   struct ash_err *err);
 /* The two examples of a pair. *margin_out gets its "margin", or NaN. */

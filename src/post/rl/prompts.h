@@ -25,8 +25,8 @@ int ash_prompts_open(const char *path, const struct ash_arithmetic_opts *arithme
                      struct ash_prompt_list **prompts_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_prompts_close(struct ash_prompt_list *prompts);
-/* Prompt n of a run (any n: a file is gone through in an order that seed and epoch decide), or, of held_out ones, number
- * n of those that no n of a run gives (arithmetic), or of the same file. */
+/* Prompt n of a run (any n: a file is gone through in an order that seed and epoch decide), or, of held_out ones,
+ * number n of those that no n of a run gives (arithmetic), or of the same file. */
 int ash_prompts_get(const struct ash_prompt_list *prompts, uint64_t seed, uint64_t n, bool held_out,
                     struct ash_prompt *prompt_out, struct ash_err *err);
 /* A hash of what is asked. */

@@ -8,8 +8,8 @@
 
 struct ash_rewards;
 
-/* items: KIND or KIND:WEIGHT. arithmetic, exact (blanks around do not count): 1 for the prompt's answer; regex=PATTERN: 1
- * where it fits somewhere; length=N: minus the tokens beyond N, each 1 / N; ended: 1 for an answer with an end. */
+/* items: KIND or KIND:WEIGHT. arithmetic, exact (blanks around do not count): 1 for the prompt's answer; regex=PATTERN:
+ * 1 where it fits somewhere; length=N: minus the tokens beyond N, each 1 / N; ended: 1 for an answer with an end. */
 int ash_rewards_open(const char *const *items, size_t count, struct ash_rewards **rewards_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_rewards_close(struct ash_rewards *rewards);

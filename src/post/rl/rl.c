@@ -1,5 +1,5 @@
-/* rl: what happens around the steps of a run. Step s learns from rollout s / epochs, which the weights of `lag` rollouts
- * before sampled. */
+/* rl: what happens around the steps of a run. Step s learns from rollout s / epochs, which the weights of `lag`
+ * rollouts before sampled. */
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* rl - reinforcement learning from answers that the trained model samples itself, in the trainer's process: the sampler's
- * log-probabilities are the trainer's, to the bit. */
+/* rl - reinforcement learning from answers that the trained model samples itself, in the trainer's process: the
+ * sampler's log-probabilities are the trainer's, to the bit. */
 #ifndef ASH_POST_RL_RL_H
 #define ASH_POST_RL_RL_H
 
@@ -9,8 +9,8 @@
 
 struct ash_policy_run;
 
-/* Prompts, rewards, tokenizer and reference of a job. Borrows job, group and dir until close. Returns 0 or an error with a
- * sentence. */
+/* Prompts, rewards, tokenizer and reference of a job. Borrows job, group and dir until close. Returns 0 or an error
+ * with a sentence. */
 int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *dir, FILE *screen,
                 struct ash_policy_run **rl_out, struct ash_err *err);
 /* NULL is a no-op. */

@@ -31,8 +31,8 @@ struct ash_api_choice {
     size_t sent_bytes, sent_tokens;
     bool is_finished;     /* its end was written */
     size_t thought_bytes; /* of the text, up to the end of its thoughts */
-    void *parser;     /* of the form */
-    float *hidden;    /* embeddings */
+    void *parser;         /* of the form */
+    float *hidden;        /* embeddings */
 };
 
 /* What is new in a choice. */

@@ -132,10 +132,9 @@ static int write_ending(struct ash_api_call *call, struct ash_api_choice *choice
 /* The answer as an object. */
 static int write_object(struct ash_api_call *call, struct ash_api_choice *choice, bool has_content, struct ash_str *out)
 {
-    struct ash_delta delta = {choice->text.data != NULL && has_content ? choice->text.data : "",
-                              has_content ? choice->text.size_bytes : 0,
-                              has_content ? ash_token_list_view(&choice->tokens) : NULL,
-                              has_content ? choice->tokens.count : 0, 0};
+    struct ash_delta delta = {
+        choice->text.data != NULL && has_content ? choice->text.data : "", has_content ? choice->text.size_bytes : 0,
+        has_content ? ash_token_list_view(&choice->tokens) : NULL, has_content ? choice->tokens.count : 0, 0};
     int rc = ash_str_adds(out, "{");
 
     if (rc == 0) rc = write_content(call, &delta, false, out);
@@ -235,8 +234,8 @@ static int write_end(struct ash_api_call *call, struct ash_str *out)
 }
 
 const struct ash_form ash_llama_form = {.write = write_all,
-                                     .write_start = write_start,
-                                     .write_delta = write_delta,
-                                     .write_finish = write_finish,
-                                     .write_end = write_end,
-                                     .free_state = free_state};
+                                        .write_start = write_start,
+                                        .write_delta = write_delta,
+                                        .write_finish = write_finish,
+                                        .write_end = write_end,
+                                        .free_state = free_state};

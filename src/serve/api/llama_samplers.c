@@ -97,8 +97,10 @@ void ash_llama_samplers_read(struct ash_sampler_opts *sampler, struct ash_api_re
         enum stage stage = name != NULL ? stage_named(name) : UNKNOWN;
 
         if (stage == UNKNOWN)
-            ash_fields_wrong(&request->fields, "samplers", "has %.40s: there are penalties, top_k, top_p, min_p, "
-                             "typ_p and temperature", name != NULL ? name : "something that is no name");
+            ash_fields_wrong(&request->fields, "samplers",
+                             "has %.40s: there are penalties, top_k, top_p, min_p, "
+                             "typ_p and temperature",
+                             name != NULL ? name : "something that is no name");
         else if (stage != NOT_HERE && !is_listed[stage])
             order[count++] = stage;
         is_listed[stage] = true;

@@ -85,7 +85,8 @@ static json_t *usage_json(struct ash_api_call *call)
     return json_pack("{s:I, s:{s:I}, s:I, s:{s:I}, s:I}", "input_tokens", (json_int_t)usage.prompt_tokens,
                      "input_tokens_details", "cached_tokens", (json_int_t)usage.cached_tokens, "output_tokens",
                      (json_int_t)usage.answer_tokens, "output_tokens_details", "reasoning_tokens",
-                     (json_int_t)usage.thought_tokens,                      "total_tokens", (json_int_t)(usage.prompt_tokens + usage.answer_tokens));
+                     (json_int_t)usage.thought_tokens, "total_tokens",
+                     (json_int_t)(usage.prompt_tokens + usage.answer_tokens));
 }
 
 /* A field of the request as it came, or another value. */

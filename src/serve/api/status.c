@@ -8,7 +8,6 @@
 #include "observe/process.h"
 #include "serve/api/metrics.h"
 
-
 static bool is_ready(struct ash_api *api)
 {
     return atomic_load(&api->is_ready);

@@ -21,8 +21,8 @@ struct ash_runner {
     struct ash_seq *inbox, **inbox_end;
     size_t inbox_count;
     bool is_draining, is_stopping;
-    bool has_work;        /* the core has some, or was about to */
-    uint64_t progress_ns; /* when a step ended, or work began */
+    bool has_work;                       /* the core has some, or was about to */
+    uint64_t progress_ns;                /* when a step ended, or work began */
     uint64_t resets_wanted, resets_done; /* of the prefix cache */
     size_t reset_pages;                  /* that the last one made free */
     struct ash_core_stats stats;

@@ -22,11 +22,11 @@ struct ash_sample {
     size_t doc_count;
 };
 
-/* path: a token shard, or a folder of them as `ashlar data` writes it; s3://bucket/prefix names the same in S3. The shards of a folder are one sequence of
- * tokens in the order of its manifest; window w is the tokens [w * seq_tokens, (w + 1) * seq_tokens), a shorter rest at
- * the end is left out. Every epoch visits every window once, in the order of the permutation named by (seed, epoch).
- * Bounds of documents are checked here, ids when they are read (a pass over terabytes would keep a job from starting).
- * Empty or too short data is -EINVAL. */
+/* path: a token shard, or a folder of them as `ashlar data` writes it; s3://bucket/prefix names the same in S3. The
+ * shards of a folder are one sequence of tokens in the order of its manifest; window w is the tokens [w * seq_tokens,
+ * (w + 1) * seq_tokens), a shorter rest at the end is left out. Every epoch visits every window once, in the order of
+ * the permutation named by (seed, epoch). Bounds of documents are checked here, ids when they are read (a pass over
+ * terabytes would keep a job from starting). Empty or too short data is -EINVAL. */
 int ash_dataset_open(const char *path, size_t seq_tokens, uint64_t seed, struct ash_dataset **dataset_out,
                      struct ash_err *err);
 /* NULL is a no-op. */
@@ -46,9 +46,10 @@ uint64_t ash_dataset_hash(const struct ash_dataset *dataset);     /* of the data
 uint64_t ash_dataset_tokenizer_hash(const struct ash_dataset *dataset);
 int32_t ash_dataset_eos_id(const struct ash_dataset *dataset); /* what ends each document, or -1: none, or not known */
 
-/* Fill sample for slot (< slots_per_step) of step (from 0): the window at place n % windows in the order of epoch
- * n / windows, with n = step * slots_per_step + slot. Returns 0, or -EBADMSG when the shard holds an id outside its vocabulary (it was
- * damaged after it was written); err then names shard and token, and what sample points to is undefined. */
+/* Fill sample for slot (< slots_per_step) of step (from 0): the window at place n % windows in the order of epoch n /
+ * windows, with n = step * slots_per_step + slot. Returns 0, or -EBADMSG when the shard holds an id outside its
+ * vocabulary (it was damaged after it was written); err then names shard and token, and what sample points to is
+ * undefined. */
 int ash_dataset_read(const struct ash_dataset *dataset, uint64_t step, uint64_t slot, uint64_t slots_per_step,
                      struct ash_sample *sample, struct ash_err *err);
 

@@ -1,9 +1,8 @@
-/* copies - what one rank updates of the state, a second time in the memory of another (recover.copies).
- *
- * The owner of a part sends its summed gradients, 4 bytes a parameter and step. The holder has them before the owner
- * contributes to the gradient norm; so when the norm is known, the holder can make the owner's update, too. It does: the
- * copy is always at the holder's own step. Where replicas (dp, cp) lie in another failure domain they are copies that
- * cost nothing. A failure domain is a node, in a job on one node a process. One owner thread. */
+/* copies - what one rank updates of the state, a second time in the memory of another (recover.copies).  The owner of a
+ * part sends its summed gradients, 4 bytes a parameter and step. The holder has them before the owner contributes to
+ * the gradient norm; so when the norm is known, the holder can make the owner's update, too. It does: the copy is
+ * always at the holder's own step. Where replicas (dp, cp) lie in another failure domain they are copies that cost
+ * nothing. A failure domain is a node, in a job on one node a process. One owner thread. */
 #ifndef ASH_TRAIN_RECOVER_COPIES_H
 #define ASH_TRAIN_RECOVER_COPIES_H
 
@@ -65,8 +64,8 @@ int ash_copies_send(struct ash_copies *copies, const struct ash_stages *stages, 
 /* Make the owners' updates on their copies. optimizer: this rank's, which has not counted the update yet. */
 void ash_copies_update(struct ash_copies *copies, const struct ash_optimizer *optimizer,
                        const struct ash_model *outline, double norm, double lr);
-/* Do owners and holders have the same bits? All ranks call it. Returns 0, the group's error, or on all ranks -EUCLEAN naming
- * the ranks and the tensor. */
+/* Do owners and holders have the same bits? All ranks call it. Returns 0, the group's error, or on all ranks -EUCLEAN
+ * naming the ranks and the tensor. */
 int ash_copies_check(struct ash_copies *copies, const struct ash_stages *stages, const struct ash_model *outline,
                      struct ash_err *err);
 

@@ -1,6 +1,6 @@
-/* moves - which rank gives what to whom, so that everyone gets what it needs. A pure function of what all ranks have and
- * need, so every rank comes to the same list. A piece comes from the process itself where it has it, else from its own
- * node, else from the rank that has given least so far. */
+/* moves - which rank gives what to whom, so that everyone gets what it needs. A pure function of what all ranks have
+ * and need, so every rank comes to the same list. A piece comes from the process itself where it has it, else from its
+ * own node, else from the rank that has given least so far. */
 #ifndef ASH_TRAIN_RECOVER_MOVES_H
 #define ASH_TRAIN_RECOVER_MOVES_H
 

@@ -8,7 +8,8 @@
 
 /* The sizes of a mesh for at most `ranks` ranks, of a resolved job whose wanted sizes are job->mesh: those where they
  * fit. Else the data axes shrink first: of all layouts that the model can have, the one that splits a replica over most
- * ranks, then the one with most ranks. Ranks beyond it have nothing to do. Returns 0, or -EINVAL where no layout fits. */
+ * ranks, then the one with most ranks. Ranks beyond it have nothing to do. Returns 0, or -EINVAL where no layout
+ * fits. */
 int ash_shape_choose(const struct ash_job *job, const struct ash_model_config *config, size_t ranks,
                      struct ash_job_mesh *mesh_out, struct ash_err *err);
 /* How many ranks a mesh has. */

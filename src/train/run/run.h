@@ -28,8 +28,8 @@ struct ash_run_opts {
     const char *pages;   /* folder for the ring of this rank's steps (base/step_ring.h); NULL or "": none */
     const char *labels;  /* of the ring: job, rank, run */
     const struct ash_trainer_parts *parts; /* what takes the place of data.train (train/trainer.h); NULL: nothing */
-    /* the ranks that run the job together, of which the first writes the folder; when some are lost or join it is replaced
-     * by what is then there (NULL: nothing), which the caller closes. NULL: alone */
+    /* the ranks that run the job together, of which the first writes the folder; when some are lost or join it is
+     * replaced by what is then there (NULL: nothing), which the caller closes. NULL: alone */
     struct ash_group **group;
 };
 

@@ -76,7 +76,8 @@ void ash_state_advance(struct ash_state *state);
 /* The values [own] have been written from elsewhere: make what is derived from them. All node replicas or the whole
  * node shard group call it. Returns 0 or the group's error. */
 int ash_state_renew(struct ash_state *state, struct ash_err *err);
-/* The groups that it was opened with are about to be closed: the values stay, to be read and to be updated once more. */
+/* The groups that it was opened with are about to be closed: the values stay, to be read and to be updated once
+ * more. */
 void ash_state_detach(struct ash_state *state);
 /* What replica `mate` of the node (< state->mates) updates of the shard. */
 struct ash_range ash_state_mate_run(const struct ash_state *state, size_t mate);

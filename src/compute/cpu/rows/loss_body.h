@@ -108,8 +108,8 @@ static void skip_row(const struct ash_loss_part *part, size_t r)
     if (ash_loss_has_gradient(part)) memset(part->logits + r * part->cols, 0, part->cols * sizeof(float));
 }
 
-/* lanes += the sums of a row's part; moments too where an entropy is wanted. Logits become exponentials where a gradient
- * needs those. */
+/* lanes += the sums of a row's part; moments too where an entropy is wanted. Logits become exponentials where a
+ * gradient needs those. */
 INLINE void sum_row(const struct ash_loss_part *part, size_t r, const struct loss_row *row, float *lanes,
                     float *moments)
 {
