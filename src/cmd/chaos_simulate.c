@@ -75,14 +75,14 @@ static int read_faults(const char *list, unsigned *faults_out, struct ash_err *e
         if (i < ASH_COUNT(names))
             faults |= 1u << i;
         else if (bytes == 3 && strncmp(at, "all", 3) == 0)
-            faults |= ASH_SIMULATE_ALL;
+            faults |= ASH_FAULT_SIM_ALL;
         else
             return ash_err_set(err, -1,
                                "there is no fault '%.*s': crash, host, pause, cut, noise, leave, follow or all",
                                (int)bytes, at);
         at += bytes + (at[bytes] == ',');
     }
-    if (faults == ASH_SIMULATE_FOLLOW) faults |= ASH_SIMULATE_CRASH; /* there must be a meeting */
+    if (faults == ASH_FAULT_SIM_FOLLOW) faults |= ASH_FAULT_SIM_CRASH; /* there must be a meeting */
     *faults_out = faults;
     return 0;
 }
@@ -94,7 +94,7 @@ struct totals {
     uint64_t messages, events;
 };
 
-static void add(struct totals *totals, const struct ash_simulate_result *result)
+static void add(struct totals *totals, const struct ash_fault_sim_result *result)
 {
     totals->runs++;
     totals->settled += result->is_good && !result->has_ended;
@@ -134,7 +134,7 @@ static json_t *totals_json(const struct flags *flags, const struct totals *total
 }
 
 /* Say which run failed, how, and how to see it again. */
-static int report_failure(const struct flags *flags, uint64_t seed, const struct ash_simulate_result *result)
+static int report_failure(const struct flags *flags, uint64_t seed, const struct ash_fault_sim_result *result)
 {
     fprintf(stderr, "ashlar: error: seed %llu: %s\n", (unsigned long long)seed, result->violation);
     fprintf(stderr,
@@ -147,20 +147,20 @@ static int report_failure(const struct flags *flags, uint64_t seed, const struct
 
 static int simulate_all(const struct flags *flags, unsigned faults, struct totals *totals, struct ash_err *err)
 {
-    struct ash_simulate_opts opts = {.ranks = (size_t)flags->ranks,
-                                     .per_host = (size_t)flags->per_host,
-                                     .faults = faults,
-                                     .fault_count = (size_t)flags->count,
-                                     .right = (enum ash_simulate_right)flags->right,
-                                     .plant = (enum ash_simulate_plant)flags->plant,
-                                     .silent_s = flags->silent};
+    struct ash_fault_sim_opts opts = {.ranks = (size_t)flags->ranks,
+                                      .per_host = (size_t)flags->per_host,
+                                      .faults = faults,
+                                      .fault_count = (size_t)flags->count,
+                                      .right = (enum ash_fault_sim_right)flags->right,
+                                      .plant = (enum ash_fault_sim_plant)flags->plant,
+                                      .silent_s = flags->silent};
 
     for (int64_t i = 0; i < flags->seeds; i++) {
-        struct ash_simulate_result result;
+        struct ash_fault_sim_result result;
 
         opts.seed = (uint64_t)(flags->seed + i);
         if (ash_interrupt_requested()) return ash_cmd_stopped();
-        if (ash_simulate_run(&opts, &result) < 0) {
+        if (ash_fault_sim_run(&opts, &result) < 0) {
             ash_err_set(err, -1, "out of memory for %lld ranks", (long long)flags->ranks);
             return ash_cmd_fail(err);
         }

@@ -171,7 +171,7 @@ static int join_ranks(const struct ash_group_opts *opts, const struct flags *fla
 
     if (rc < 0) return rc;
     ash_publish_start(flags->pages, ash_publish_labels(&env, flags->out, labels, ASH_RING_LABELS_BYTES));
-    if (env.size == 1) return 0;
+    if (env.size == 1 && !env.joins) return 0;
     return ash_group_open(&env, opts, group_out, err);
 }
 

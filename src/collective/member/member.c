@@ -287,6 +287,19 @@ static void hear_suspicion(struct ash_member *member, uint64_t id)
     if (rank == member->candidate) ash_member_choose(member);
 }
 
+/* The same is news to a process whose epoch runs, and to its neighbours. */
+static void pass_suspicion(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    struct ash_member_msg lost = ash_member_message(member, ASH_MEMBER_LOST);
+
+    if (ash_view_find(member->view, msg->subject) == SIZE_MAX || msg->subject == member->opts.id) return;
+    lost.from = msg->from;
+    lost.subject = msg->subject;
+    lost.loss = ASH_MEMBER_SILENT;
+    lost.code = -ECONNRESET;
+    ash_member_lose(member, &lost, 0);
+}
+
 /* A message of this process's own epoch, from one of its members. */
 static void on_own_epoch(struct ash_member *member, const struct ash_member_msg *msg)
 {
@@ -309,6 +322,8 @@ static void on_own_epoch(struct ash_member *member, const struct ash_member_msg 
         break;
     case ASH_MEMBER_HELLO:
     case ASH_MEMBER_ACK:
+        if (member->state == ASH_MEMBER_RUNNING && msg->kind == ASH_MEMBER_HELLO && msg->network_fails)
+            pass_suspicion(member, msg);
         if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, member->now_ns + patience_ns);
         if (member->state != ASH_MEMBER_OVER) break;
         member->network_fails = member->network_fails || msg->network_fails;

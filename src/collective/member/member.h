@@ -118,6 +118,9 @@ struct ash_member_opts {
     uint64_t heartbeat_ns, silent_ns;
     uint64_t retry_ns; /* between repeated messages of a meeting */
     uint64_t yield_ns; /* of the smaller side, and how long a side without a right waits for others */
+    bool
+        trusts_deaths; /* without a register: where all that are missing are known to be dead, the others go on. Not safe
+                           where dead ones had gone on with newcomers, beyond a cut */
     uint64_t ready_ns; /* for owners that live but do not come to the meeting */
 };
 

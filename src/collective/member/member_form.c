@@ -105,6 +105,7 @@ static bool has_right(const struct ash_member *member)
     if (member->opts.ops->decide != NULL)
         return has_most || all_others_are_dead(member) ||
                member->now_ns - member->meeting->complete_ns >= member->opts.yield_ns;
+    if (member->opts.trusts_deaths && all_others_are_dead(member)) return true;
     return has_most && member->base != NULL && (member->base == member->view || has_majority(member, member->base));
 }
 

@@ -127,6 +127,7 @@ int ash_membership_open(const struct ash_membership_opts *opts, struct ash_membe
                                       .silent_ns = (uint64_t)(opts->silent_s * 1e9),
                                       .retry_ns = RETRY_NS,
                                       .yield_ns = (uint64_t)(opts->silent_s * 1e9),
+                                      .trusts_deaths = opts->job_dir == NULL,
                                       .ready_ns = (uint64_t)(opts->ready_s * 1e9)};
     int rc = -ENOMEM;
 

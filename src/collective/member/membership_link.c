@@ -285,7 +285,7 @@ static uint64_t review_links(struct ash_membership *agent, uint64_t now_ns)
         } else if (link->closed_ns != 0) {
             next_ns = link->closed_ns + FAREWELL_NS < next_ns ? link->closed_ns + FAREWELL_NS : next_ns;
         } else if (link->state == ASH_MEMBERSHIP_LINK_CONNECTING && now_ns >= link->since_ns + wait_ns) {
-            bool tells = link->has_retried && !link->is_reported;
+            bool tells = link->has_retried; /* again and again: it counts once a meeting is held */
 
             if (id == 0) {
                 drop_link(agent, i);

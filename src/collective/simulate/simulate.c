@@ -190,7 +190,7 @@ static void send(void *ctx, uint64_t to_id, const struct ash_member_msg *msg)
     uint32_t host;
 
     sim->result->messages++;
-    if (sim->opts.plant == ASH_SIMULATE_PLANT_DEAF && msg->kind == ASH_MEMBER_START) return;
+    if (sim->opts.plant == ASH_FAULT_SIM_PLANT_DEAF && msg->kind == ASH_MEMBER_START) return;
     to = to_id == ASH_MEMBER_ANY ? draw_contact(sim) : ash_sim_find(sim, to_id);
     if (to == NULL && to_id == ASH_MEMBER_ANY) return;
     host = sim->processes[(to_id == ASH_MEMBER_ANY ? to->slot : (to_id - 1) & ((1u << ID_SHIFT) - 1))].host;
@@ -217,7 +217,7 @@ static int decide(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t *winner
     struct ash_sim_process *process = ctx;
     struct ash_sim *sim = process->sim;
 
-    if (sim->opts.plant == ASH_SIMULATE_PLANT_RIGHT) return 1;
+    if (sim->opts.plant == ASH_FAULT_SIM_PLANT_RIGHT) return 1;
     if (!ash_sim_connects(sim, process->host, 0) || !ash_sim_connects(sim, 0, process->host)) return -EHOSTUNREACH;
     if (epoch >= sim->entry_room) {
         size_t room = 2 * ((size_t)epoch + 16);
@@ -242,7 +242,7 @@ static void on_over(struct ash_sim *sim, struct ash_sim_process *process, const 
     ash_sim_leave(sim, process);
     process->over_ns = sim->now_ns;
     ash_sim_post(sim, sim->now_ns + late_ns, ASH_SIM_READY, process->slot, 0);
-    if (event->loss != ASH_MEMBER_RESTRUCTURED && (sim->opts.faults & ASH_SIMULATE_FOLLOW) != 0 &&
+    if (event->loss != ASH_MEMBER_RESTRUCTURED && (sim->opts.faults & ASH_FAULT_SIM_FOLLOW) != 0 &&
         sim->faults_end_ns == 0 && event->rank == 1 && ash_sim_below(sim, 4) == 0) {
         struct ash_sim_process *first = ash_sim_find(sim, event->view->members[0].id);
 
@@ -466,7 +466,7 @@ static int begin_all(struct ash_sim *sim)
     return sim->is_out_of_memory ? -ENOMEM : 0;
 }
 
-static int open_sim(struct ash_sim *sim, const struct ash_simulate_opts *opts, struct ash_simulate_result *result)
+static int open_sim(struct ash_sim *sim, const struct ash_fault_sim_opts *opts, struct ash_fault_sim_result *result)
 {
     uint64_t silent_ns = (uint64_t)(opts->silent_s * 1e9);
 
@@ -477,10 +477,10 @@ static int open_sim(struct ash_sim *sim, const struct ash_simulate_opts *opts, s
     sim->host_is_dead = calloc(sim->hosts, sizeof(*sim->host_is_dead));
     sim->spare = calloc(SPARES_MAX, sizeof(*sim->spare));
     if (sim->processes == NULL || sim->host_is_dead == NULL || sim->spare == NULL) return -ENOMEM;
-    sim->has_register = opts->right == ASH_SIMULATE_RIGHT_DRAWN ? ash_sim_below(sim, 2) == 0
-                                                                : opts->right == ASH_SIMULATE_RIGHT_REGISTER;
-    if (opts->plant == ASH_SIMULATE_PLANT_RIGHT) sim->has_register = true;
-    if (opts->plant == ASH_SIMULATE_PLANT_FOREVER) silent_ns = UINT64_MAX / 16;
+    sim->has_register = opts->right == ASH_FAULT_SIM_RIGHT_DRAWN ? ash_sim_below(sim, 2) == 0
+                                                                 : opts->right == ASH_FAULT_SIM_RIGHT_REGISTER;
+    if (opts->plant == ASH_FAULT_SIM_PLANT_RIGHT) sim->has_register = true;
+    if (opts->plant == ASH_FAULT_SIM_PLANT_FOREVER) silent_ns = UINT64_MAX / 16;
     sim->ops = (struct ash_member_ops){.send = send, .event = on_event, .decide = sim->has_register ? decide : NULL};
     sim->machine = (struct ash_member_opts){.ops = &sim->ops,
                                             .heartbeat_ns = 100 * MS,
@@ -519,14 +519,14 @@ static bool is_done(struct ash_sim *sim)
     return ash_sim_is_settled(sim) || (double)(sim->now_ns - sim->faults_end_ns) * 1e-9 > SETTLE_LIMIT_S;
 }
 
-int ash_simulate_run(const struct ash_simulate_opts *opts, struct ash_simulate_result *result_out)
+int ash_fault_sim_run(const struct ash_fault_sim_opts *opts, struct ash_fault_sim_result *result_out)
 {
     struct ash_sim sim;
     uint64_t look_at_ns = 0;
     int rc;
 
     ash_assert(opts->ranks > 0 && opts->ranks < (1u << ID_SHIFT) && opts->silent_s > 0);
-    *result_out = (struct ash_simulate_result){.is_good = true};
+    *result_out = (struct ash_fault_sim_result){.is_good = true};
     rc = open_sim(&sim, opts, result_out);
     if (rc == 0) {
         ash_sim_faults_plan(&sim);

@@ -14,46 +14,46 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define ASH_SIMULATE_TEXT_BYTES 256
+#define ASH_FAULT_SIM_TEXT_BYTES 256
 
 /* What happens to processes and network; a set of these. */
-enum ash_simulate_fault {
-    ASH_SIMULATE_CRASH = 1,   /* processes die; their hosts say so */
-    ASH_SIMULATE_HOST = 2,    /* hosts die without a word */
-    ASH_SIMULATE_PAUSE = 4,   /* processes sleep and wake */
-    ASH_SIMULATE_CUT = 8,     /* hosts cannot reach each other, in one or both directions */
-    ASH_SIMULATE_NOISE = 16,  /* messages are lost, late, out of order */
-    ASH_SIMULATE_LEAVE = 32,  /* processes leave as planned */
-    ASH_SIMULATE_FOLLOW = 64, /* the coordinator dies during the meeting */
-    ASH_SIMULATE_ALL = 127,
+enum ash_fault_sim_fault {
+    ASH_FAULT_SIM_CRASH = 1,   /* processes die; their hosts say so */
+    ASH_FAULT_SIM_HOST = 2,    /* hosts die without a word */
+    ASH_FAULT_SIM_PAUSE = 4,   /* processes sleep and wake */
+    ASH_FAULT_SIM_CUT = 8,     /* hosts cannot reach each other, in one or both directions */
+    ASH_FAULT_SIM_NOISE = 16,  /* messages are lost, late, out of order */
+    ASH_FAULT_SIM_LEAVE = 32,  /* processes leave as planned */
+    ASH_FAULT_SIM_FOLLOW = 64, /* the coordinator dies during the meeting */
+    ASH_FAULT_SIM_ALL = 127,
 };
 
 /* A mistake that is made on purpose, to see that it is caught. */
-enum ash_simulate_plant {
-    ASH_SIMULATE_NO_PLANT,
-    ASH_SIMULATE_PLANT_RIGHT,   /* every side is told that it may go on */
-    ASH_SIMULATE_PLANT_FOREVER, /* silence is never noticed */
-    ASH_SIMULATE_PLANT_DEAF,    /* a view's start is never delivered */
-    ASH_SIMULATE_PLANT_FORGET,  /* survivors drop the last step when they form a view */
+enum ash_fault_sim_plant {
+    ASH_FAULT_SIM_NO_PLANT,
+    ASH_FAULT_SIM_PLANT_RIGHT,   /* every side is told that it may go on */
+    ASH_FAULT_SIM_PLANT_FOREVER, /* silence is never noticed */
+    ASH_FAULT_SIM_PLANT_DEAF,    /* a view's start is never delivered */
+    ASH_FAULT_SIM_PLANT_FORGET,  /* survivors drop the last step when they form a view */
 };
 
-enum ash_simulate_right { ASH_SIMULATE_RIGHT_DRAWN, ASH_SIMULATE_RIGHT_REGISTER, ASH_SIMULATE_RIGHT_MAJORITY };
+enum ash_fault_sim_right { ASH_FAULT_SIM_RIGHT_DRAWN, ASH_FAULT_SIM_RIGHT_REGISTER, ASH_FAULT_SIM_RIGHT_MAJORITY };
 
-struct ash_simulate_opts {
+struct ash_fault_sim_opts {
     size_t ranks, per_host;
     uint64_t seed;
-    unsigned faults;    /* enum ash_simulate_fault */
+    unsigned faults;    /* enum ash_fault_sim_fault */
     size_t fault_count; /* at most so many; 0: drawn, up to 6 */
-    enum ash_simulate_right right;
-    enum ash_simulate_plant plant;
+    enum ash_fault_sim_right right;
+    enum ash_fault_sim_plant plant;
     double silent_s;
 };
 
-struct ash_simulate_result {
-    bool is_good, has_ended;                 /* the job ended in good order: no side was allowed to continue */
-    char violation[ASH_SIMULATE_TEXT_BYTES]; /* which of the four, when and how; empty where none */
-    double settle_s;                         /* from the end of the last fault until all run one view */
-    double form_s;                           /* the longest time from a loss that is known to the next view */
+struct ash_fault_sim_result {
+    bool is_good, has_ended;                  /* the job ended in good order: no side was allowed to continue */
+    char violation[ASH_FAULT_SIM_TEXT_BYTES]; /* which of the four, when and how; empty where none */
+    double settle_s;                          /* from the end of the last fault until all run one view */
+    double form_s;                            /* the longest time from a loss that is known to the next view */
     double virtual_s;
     size_t faults, epochs, steps, fallbacks; /* fallbacks: nobody who held the last step lived */
     size_t final_size;
@@ -61,6 +61,6 @@ struct ash_simulate_result {
 };
 
 /* Run one. Returns 0 (look at result_out->is_good) or -ENOMEM. */
-int ash_simulate_run(const struct ash_simulate_opts *opts, struct ash_simulate_result *result_out);
+int ash_fault_sim_run(const struct ash_fault_sim_opts *opts, struct ash_fault_sim_result *result_out);
 
 #endif

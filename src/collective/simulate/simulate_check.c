@@ -121,7 +121,7 @@ void ash_sim_leave(struct ash_sim *sim, struct ash_sim_process *process)
     if (process->life == ASH_SIM_ALIVE) known->running--;
     process->view = NULL;
     if (known->has_run) process->held_step = process->kept_step = known->step;
-    if (sim->opts.plant == ASH_SIMULATE_PLANT_FORGET && process->held_step > 0) process->held_step--;
+    if (sim->opts.plant == ASH_FAULT_SIM_PLANT_FORGET && process->held_step > 0) process->held_step--;
 }
 
 void ash_sim_count(struct ash_sim *sim, struct ash_sim_process *process, bool is_awake)
@@ -234,7 +234,7 @@ static bool has_job_ended(const struct ash_sim *sim)
 
 void ash_sim_conclude(struct ash_sim *sim)
 {
-    struct ash_simulate_result *result = sim->result;
+    struct ash_fault_sim_result *result = sim->result;
 
     result->virtual_s = (double)sim->now_ns * 1e-9;
     if (!result->is_good || sim->is_out_of_memory) return;

@@ -126,10 +126,10 @@ void ash_sim_faults_happen(struct ash_sim *sim, const struct ash_sim_event *even
     if (event->kind != ASH_SIM_FAULT) return;
     sim->pending--;
     sim->result->faults++;
-    if (event->other == ASH_SIMULATE_CRASH) kill_some(sim);
-    if (event->other == ASH_SIMULATE_HOST) kill_host(sim);
-    if (event->other == ASH_SIMULATE_PAUSE) put_to_sleep(sim, draw_process(sim));
-    if (event->other == ASH_SIMULATE_CUT) cut_network(sim);
-    if (event->other == ASH_SIMULATE_NOISE) make_noise(sim);
-    if (event->other == ASH_SIMULATE_LEAVE) have_leave(sim);
+    if (event->other == ASH_FAULT_SIM_CRASH) kill_some(sim);
+    if (event->other == ASH_FAULT_SIM_HOST) kill_host(sim);
+    if (event->other == ASH_FAULT_SIM_PAUSE) put_to_sleep(sim, draw_process(sim));
+    if (event->other == ASH_FAULT_SIM_CUT) cut_network(sim);
+    if (event->other == ASH_FAULT_SIM_NOISE) make_noise(sim);
+    if (event->other == ASH_FAULT_SIM_LEAVE) have_leave(sim);
 }

@@ -73,8 +73,8 @@ struct ash_sim_cut {
 };
 
 struct ash_sim {
-    struct ash_simulate_opts opts;
-    struct ash_simulate_result *result;
+    struct ash_fault_sim_opts opts;
+    struct ash_fault_sim_result *result;
     struct ash_member_opts machine;
     struct ash_member_ops ops;
     uint64_t now_ns, order, draws;
@@ -126,8 +126,9 @@ void ash_sim_faults_happen(struct ash_sim *sim, const struct ash_sim_event *even
 /* ---- simulate_check.c ---- */
 /* The job is wrong: the first time counts. */
 void ash_sim_violate(struct ash_sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
-/* A process runs a view, or no longer does. */
+/* A process runs a view. */
 void ash_sim_enter(struct ash_sim *sim, struct ash_sim_process *process, struct ash_view *view);
+/* It no longer does, and keeps what it holds. */
 void ash_sim_leave(struct ash_sim *sim, struct ash_sim_process *process);
 /* It sleeps, or wakes: its view cannot finish steps meanwhile. */
 void ash_sim_count(struct ash_sim *sim, struct ash_sim_process *process, bool is_awake);

@@ -16,17 +16,17 @@
 #define SEEDS 600
 #endif
 
-static struct ash_simulate_opts options(size_t ranks, uint64_t seed)
+static struct ash_fault_sim_opts options(size_t ranks, uint64_t seed)
 {
-    return (struct ash_simulate_opts){
-        .ranks = ranks, .per_host = ranks < 16 ? 2 : 8, .seed = seed, .faults = ASH_SIMULATE_ALL, .silent_s = 3};
+    return (struct ash_fault_sim_opts){
+        .ranks = ranks, .per_host = ranks < 16 ? 2 : 8, .seed = seed, .faults = ASH_FAULT_SIM_ALL, .silent_s = 3};
 }
 
-static void expect_good(const struct ash_simulate_opts *opts)
+static void expect_good(const struct ash_fault_sim_opts *opts)
 {
-    struct ash_simulate_result result;
+    struct ash_fault_sim_result result;
 
-    assert_int_equal(ash_simulate_run(opts, &result), 0);
+    assert_int_equal(ash_fault_sim_run(opts, &result), 0);
     if (!result.is_good)
         fail_msg("%zu ranks, seed %llu: %s", opts->ranks, (unsigned long long)opts->seed, result.violation);
 }
@@ -37,7 +37,7 @@ static void test_drawn_faults(void **state)
 
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        struct ash_simulate_opts opts = options(sizes[seed % 6], seed);
+        struct ash_fault_sim_opts opts = options(sizes[seed % 6], seed);
 
         expect_good(&opts);
     }
@@ -48,13 +48,13 @@ static void test_register_goes_on(void **state)
 {
     (void)state;
     for (uint64_t seed = 1; seed <= SEEDS / 4; seed++) {
-        struct ash_simulate_opts opts = options(8, seed);
-        struct ash_simulate_result result;
+        struct ash_fault_sim_opts opts = options(8, seed);
+        struct ash_fault_sim_result result;
 
-        opts.right = ASH_SIMULATE_RIGHT_REGISTER;
-        opts.faults = ASH_SIMULATE_CRASH | ASH_SIMULATE_PAUSE | ASH_SIMULATE_LEAVE;
+        opts.right = ASH_FAULT_SIM_RIGHT_REGISTER;
+        opts.faults = ASH_FAULT_SIM_CRASH | ASH_FAULT_SIM_PAUSE | ASH_FAULT_SIM_LEAVE;
         opts.fault_count = 3; /* of 8: at least one who holds the last step lives */
-        assert_int_equal(ash_simulate_run(&opts, &result), 0);
+        assert_int_equal(ash_fault_sim_run(&opts, &result), 0);
         if (!result.is_good || result.has_ended)
             fail_msg("seed %llu: %s", (unsigned long long)seed, result.is_good ? "ended" : result.violation);
         assert_int_equal(result.final_size, 8);
@@ -63,12 +63,12 @@ static void test_register_goes_on(void **state)
 
 static void test_many_ranks(void **state)
 {
-    struct ash_simulate_opts opts = options(SANITIZED ? 512 : 4096, 5);
-    struct ash_simulate_result result;
+    struct ash_fault_sim_opts opts = options(SANITIZED ? 512 : 4096, 5);
+    struct ash_fault_sim_result result;
 
     (void)state;
-    opts.faults = ASH_SIMULATE_CRASH | ASH_SIMULATE_FOLLOW;
-    assert_int_equal(ash_simulate_run(&opts, &result), 0);
+    opts.faults = ASH_FAULT_SIM_CRASH | ASH_FAULT_SIM_FOLLOW;
+    assert_int_equal(ash_fault_sim_run(&opts, &result), 0);
     assert_string_equal(result.violation, "");
     assert_int_equal(result.final_size, opts.ranks);
     assert_true(result.settle_s <= 1.0 && result.epochs > 2);
@@ -77,27 +77,27 @@ static void test_many_ranks(void **state)
 /* One run is the same again. */
 static void test_repeats(void **state)
 {
-    struct ash_simulate_opts opts = options(32, 77);
-    struct ash_simulate_result first, second;
+    struct ash_fault_sim_opts opts = options(32, 77);
+    struct ash_fault_sim_result first, second;
 
     (void)state;
-    assert_int_equal(ash_simulate_run(&opts, &first), 0);
-    assert_int_equal(ash_simulate_run(&opts, &second), 0);
+    assert_int_equal(ash_fault_sim_run(&opts, &first), 0);
+    assert_int_equal(ash_fault_sim_run(&opts, &second), 0);
     assert_int_equal(first.events, second.events);
     assert_int_equal(first.steps, second.steps);
 }
 
-static void expect_caught(enum ash_simulate_plant plant, const char *promise)
+static void expect_caught(enum ash_fault_sim_plant plant, const char *promise)
 {
-    struct ash_simulate_result result = {.is_good = true};
+    struct ash_fault_sim_result result = {.is_good = true};
     bool is_caught = false;
 
     for (uint64_t seed = 1; seed <= 200 && !is_caught; seed++) {
-        struct ash_simulate_opts opts = options(16, seed);
+        struct ash_fault_sim_opts opts = options(16, seed);
 
         opts.plant = plant;
         opts.per_host = 2;
-        assert_int_equal(ash_simulate_run(&opts, &result), 0);
+        assert_int_equal(ash_fault_sim_run(&opts, &result), 0);
         is_caught = strncmp(result.violation, promise, strlen(promise)) == 0; /* others may be broken with it */
     }
     if (!is_caught) fail_msg("'%s' was not found broken", promise);
@@ -106,10 +106,10 @@ static void expect_caught(enum ash_simulate_plant plant, const char *promise)
 static void test_planted(void **state)
 {
     (void)state;
-    expect_caught(ASH_SIMULATE_PLANT_RIGHT, "one side");
-    expect_caught(ASH_SIMULATE_PLANT_FOREVER, "bounded");
-    expect_caught(ASH_SIMULATE_PLANT_DEAF, "settled");
-    expect_caught(ASH_SIMULATE_PLANT_FORGET, "not lost");
+    expect_caught(ASH_FAULT_SIM_PLANT_RIGHT, "one side");
+    expect_caught(ASH_FAULT_SIM_PLANT_FOREVER, "bounded");
+    expect_caught(ASH_FAULT_SIM_PLANT_DEAF, "settled");
+    expect_caught(ASH_FAULT_SIM_PLANT_FORGET, "not lost");
 }
 
 int main(void)
