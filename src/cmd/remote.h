@@ -12,8 +12,8 @@ int ash_cmd_fetch(const char *word, struct ash_str *path, struct ash_err *err);
 
 /* Append to path the folder of this machine where what goes to url is written first; made where it is missing. */
 int ash_cmd_stage(const char *url, struct ash_str *path, struct ash_err *err);
-/* Send all files of folder below url, the one called `last` (may be NULL) after all others, with a line of progress, and
- * remove the folder. */
+/* Send all files of folder below url, the one called `last` (may be NULL) after all others, with a line of progress,
+ * and remove the folder. */
 int ash_cmd_send_folder(const char *folder, const char *url, const char *last, struct ash_err *err);
 /* Is there an object at url/name? 1, 0, or a negative errno with a sentence. */
 int ash_cmd_is_there(const char *url, const char *name, struct ash_err *err);

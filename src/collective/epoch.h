@@ -15,7 +15,8 @@
  * process. A joiner is admitted as such a spare in the next epoch, is fed, and enters the mesh at a later step's edge.
  *
  * Ranks of the new epoch: survivors keep their ranks where those are below the new size. Places that are empty are
- * taken by survivors whose ranks are not, lowest first (spares are those), then by joiners. So the mesh moves little. */
+ * taken by survivors whose ranks are not, lowest first (spares are those), then by joiners. So the mesh moves
+ * little. */
 #ifndef ASH_COLLECTIVE_EPOCH_H
 #define ASH_COLLECTIVE_EPOCH_H
 

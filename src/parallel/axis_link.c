@@ -131,7 +131,7 @@ static void signal_value(void *ctx, const struct ash_shared_floats *shared, size
     ash_window_signal(shared->handle, counter, value);
 }
 
-/* ---- the same, timed -------------------------------------------------------------------------------------- */
+/* ---- the same, timed --------------------------------------------------------------------------------------------- */
 
 static int end(struct ash_axis_link *link, int rc)
 {

@@ -34,8 +34,8 @@ void ash_chat_template_close(struct ash_chat_template *template);
  * it was. */
 int ash_chat_template_render(const struct ash_chat_template *template, const struct ash_chat_message *messages,
                              size_t count, bool add_generation_prompt, struct ash_str *text, struct ash_err *err);
-/* The same with all variables from a JSON object ("messages", "add_generation_prompt", "tools", "enable_thinking", …),
- * for messages that have more to them than a role and a content. */
+/* The same with all variables from a JSON object ("messages", "add_generation_prompt", "tools", "enable_thinking", and
+ * so on), for messages that have more to them than a role and a content. */
 int ash_chat_template_render_json(const struct ash_chat_template *template, const json_t *variables,
                                   struct ash_str *text, struct ash_err *err);
 

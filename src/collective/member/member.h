@@ -1,6 +1,6 @@
 /* member - membership as a state machine: messages, closed connections and the time go in; messages and events come
- * out. No socket, clock or thread is in it, so the same code runs over TCP (member/membership.h) and in a simulated network
- * (`ashlar chaos simulate`).
+ * out. No socket, clock or thread is in it, so the same code runs over TCP (member/membership.h) and in a simulated
+ * network (`ashlar chaos simulate`).
  *
  * Watch. Members of an epoch send heartbeats to their neighbours in a binary tree of ranks. Whoever finds a neighbour
  * closed or silent tells the others along the tree; the epoch is then over for all.
@@ -105,8 +105,8 @@ struct ash_member_ops {
     void (*send)(void *ctx, uint64_t to, const struct ash_member_msg *msg);
     /* Handle an event. Must not call the machine. */
     void (*event)(void *ctx, const struct ash_member_event *event);
-    /* Write entry `epoch` of the register: 1 it is this proposal (now, or since an earlier try), 0 another (its proposal
-     * in *winner_out), negative: it cannot be reached. NULL: there is no register. */
+    /* Write entry `epoch` of the register: 1 it is this proposal (now, or since an earlier try), 0 another (its
+     * proposal in *winner_out), negative: it cannot be reached. NULL: there is no register. */
     int (*decide)(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t *winner_out);
 };
 
@@ -118,9 +118,9 @@ struct ash_member_opts {
     uint64_t heartbeat_ns, silent_ns;
     uint64_t retry_ns; /* between repeated messages of a meeting */
     uint64_t yield_ns; /* of the smaller side, and how long a side without a right waits for others */
-    bool
-        trusts_deaths; /* without a register: where all that are missing are known to be dead, the others go on. Not safe
-                           where dead ones had gone on with newcomers, beyond a cut */
+    /* without a register: where all that are missing are known to be dead, the others go on. Not safe where dead ones
+     * had gone on with newcomers, beyond a cut */
+    bool trusts_deaths;
     uint64_t ready_ns; /* for owners that live but do not come to the meeting */
 };
 

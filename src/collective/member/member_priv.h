@@ -99,7 +99,7 @@ struct ash_member {
     struct ash_member_meeting *starting;
 };
 
-/* ---- member.c ---- */
+/* ---- member.c ---------------------------------------------------------------------------------------------------- */
 /* A message with the sender's view in it. */
 struct ash_member_msg ash_member_message(const struct ash_member *member, enum ash_member_kind kind);
 /* Send it; a message to oneself is dropped. */
@@ -121,7 +121,7 @@ void ash_member_start(struct ash_member *member, struct ash_view *view);
 /* Free what a meeting holds. NULL is a no-op. */
 void ash_member_meeting_close(struct ash_member *member, struct ash_member_meeting *meeting);
 
-/* ---- member_watch.c ---- */
+/* ---- member_watch.c ---------------------------------------------------------------------------------------------- */
 /* Begin to watch the neighbours in the view. */
 void ash_member_watch_begin(struct ash_member *member);
 /* Heartbeats and silences that are due. */
@@ -135,7 +135,7 @@ void ash_member_confirm(struct ash_member *member);
 /* The epoch is over because of what msg (a LOST) says; pass it on along the tree. The first time counts. */
 void ash_member_lose(struct ash_member *member, const struct ash_member_msg *msg, double silent_s);
 
-/* ---- member_follow.c ---- */
+/* ---- member_follow.c --------------------------------------------------------------------------------------------- */
 /* The epoch is over; the owner is told at tell_at_ns. */
 void ash_member_over(struct ash_member *member, uint64_t tell_at_ns);
 /* Choose the coordinator anew: the lowest rank that is neither dead nor suspected. */
@@ -145,7 +145,7 @@ void ash_member_follow_tick(struct ash_member *member);
 /* The coordinator's messages: ACK, PROPOSE, START, END. */
 void ash_member_follow_receive(struct ash_member *member, const struct ash_member_msg *msg);
 
-/* ---- member_form.c ---- */
+/* ---- member_form.c ----------------------------------------------------------------------------------------------- */
 /* This process coordinates: begin to gather. */
 void ash_member_form_begin(struct ash_member *member);
 /* The owner of this process is ready: where it coordinates, that may be what was missing. */
@@ -157,7 +157,7 @@ void ash_member_form_receive(struct ash_member *member, const struct ash_member_
 /* A process is dead (or its host does not answer): do not wait for it. */
 void ash_member_form_lose(struct ash_member *member, uint64_t id, bool is_dead);
 
-/* ---- member_join.c ---- */
+/* ---- member_join.c ----------------------------------------------------------------------------------------------- */
 /* A JOIN has come: remember it, or pass it on to the lowest rank. */
 void ash_member_join_receive(struct ash_member *member, const struct ash_member_msg *msg);
 /* Forget joiners that have not asked again, and one that has got a place or is dead (0: none). */

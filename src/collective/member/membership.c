@@ -1,5 +1,5 @@
-/* The thread of an agent, and the calls of its owner. One lock covers the machine: calls are short, and the thread holds
- * it except while it waits for the network. */
+/* The thread of an agent, and the calls of its owner. One lock covers the machine: calls are short, and the thread
+ * holds it except while it waits for the network. */
 #include "collective/member/membership_priv.h"
 
 #include <errno.h>

@@ -1,5 +1,5 @@
-/* Connections of an agent. Who accepts sends a nonce; every frame carries a proof over that nonce and its own number. So
- * a frame that was recorded is good for nothing, and what has no key gets no further than its first frame. */
+/* Connections of an agent. Who accepts sends a nonce; every frame carries a proof over that nonce and its own number.
+ * So a frame that was recorded is good for nothing, and what has no key gets no further than its first frame. */
 #include "collective/member/membership_priv.h"
 
 #include <errno.h>
@@ -270,7 +270,8 @@ static bool has_stalled(struct ash_membership_link *link, uint64_t now_ns)
     return now_ns >= link->stalled_ns + STALL_NS;
 }
 
-/* Hosts that do not answer, ends that nobody has announced, connections that nobody uses. Returns when to look again. */
+/* Hosts that do not answer, ends that nobody has announced, connections that nobody uses. Returns when to look
+ * again. */
 static uint64_t review_links(struct ash_membership *agent, uint64_t now_ns)
 {
     uint64_t next_ns = UINT64_MAX;

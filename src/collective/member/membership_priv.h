@@ -75,7 +75,7 @@ struct ash_membership {
     size_t contact; /* the next one to ask */
 };
 
-/* ---- agent_link.c ---- */
+/* ---- agent_link.c ------------------------------------------------------------------------------------------------ */
 /* Queue a message for a process (ASH_MEMBER_ANY: for a contact). Drops it where there is no way. */
 void ash_membership_post(struct ash_membership *agent, uint64_t to, const struct ash_member_msg *msg);
 /* Remember where the members of a view are. */
@@ -87,7 +87,7 @@ bool ash_membership_has_output(const struct ash_membership *agent);
 /* Close all connections. */
 void ash_membership_hang_up(struct ash_membership *agent);
 
-/* ---- agent_dir.c ---- */
+/* ---- agent_dir.c ------------------------------------------------------------------------------------------------- */
 /* The key of the job, from its folder or else from its number. */
 int ash_membership_read_key(struct ash_membership *agent, struct ash_err *err);
 /* The next contact to ask: from the folder, or the job's address. */

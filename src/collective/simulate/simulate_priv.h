@@ -98,7 +98,7 @@ struct ash_sim {
     bool is_out_of_memory, is_over;
 };
 
-/* ---- simulate.c ---- */
+/* ---- simulate.c -------------------------------------------------------------------------------------------------- */
 /* A random number below bound. */
 uint64_t ash_sim_below(struct ash_sim *sim, uint64_t bound);
 /* Seconds between two bounds, in nanoseconds. */
@@ -117,13 +117,13 @@ void ash_sim_kill(struct ash_sim *sim, struct ash_sim_process *process);
 /* A view that runs has finished a step: where joiners or leavers wait, its members re-form. */
 void ash_sim_meet_at_edge(struct ash_sim *sim, struct ash_sim_view *known);
 
-/* ---- simulate_faults.c ---- */
+/* ---- simulate_faults.c ------------------------------------------------------------------------------------------- */
 /* Draw when and what goes wrong. */
 void ash_sim_faults_plan(struct ash_sim *sim);
 /* A fault, or the end of one. */
 void ash_sim_faults_happen(struct ash_sim *sim, const struct ash_sim_event *event);
 
-/* ---- simulate_check.c ---- */
+/* ---- simulate_check.c -------------------------------------------------------------------------------------------- */
 /* The job is wrong: the first time counts. */
 void ash_sim_violate(struct ash_sim *sim, const char *format, ...) __attribute__((format(printf, 2, 3)));
 /* A process runs a view. */

@@ -95,7 +95,8 @@ int ash_model_open(const char *path, struct ash_model **model_out, struct ash_er
 {
     char file[ASH_GGUF_PATH_BYTES];
 
-    return ash_gguf_locate(path, file) ? open_gguf(file, model_out, err) : open_folder(path, NULL, false, model_out, err);
+    if (ash_gguf_locate(path, file)) return open_gguf(file, model_out, err);
+    return open_folder(path, NULL, false, model_out, err);
 }
 
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,

@@ -93,7 +93,7 @@ typedef int (*ash_s3_list_fn)(void *ctx, const char *key, const struct ash_s3_ob
 int ash_s3_list(struct ash_s3 *s3, const char *prefix, bool is_flat, ash_s3_list_fn each, void *ctx,
                 struct ash_err *err);
 
-/* ---- uploads in parts ------------------------------------------------------------------------------------------ */
+/* ---- uploads in parts -------------------------------------------------------------------------------------------- */
 
 struct ash_s3_upload; /* an object that is being written, in order, parts of it at a time */
 
@@ -115,7 +115,7 @@ void ash_s3_upload_close(struct ash_s3_upload *upload, bool keeps_parts);
  * many. */
 int ash_s3_sweep(struct ash_s3 *s3, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);
 
-/* ---- whole objects ---------------------------------------------------------------------------------------------- */
+/* ---- whole objects ----------------------------------------------------------------------------------------------- */
 
 /* Takes the bytes of an object, in order, perhaps in another thread than the caller's, one call at a time. A negative
  * result, with a sentence in err, ends the reading. */

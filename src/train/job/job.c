@@ -57,7 +57,8 @@ static const struct ash_opt data_opts[] = {
      "folder with tokenizer.json; default: that of model.from, or the one next to the data", 0, 0, NULL},
     {"seq", ASH_OPT_INT, DATA(seq_tokens), "256", "tokens in a sequence", 1, 1e7, NULL},
     {"shuffle", ASH_OPT_CHOICE, DATA(shuffle), "full",
-     "order of the data in an epoch: any window after any other, or block by block, which reads remote data in few large "
+     "order of the data in an epoch: any window after any other, or block by block, which reads remote data in few "
+     "large "
      "pieces",
      0, 0, shuffle_names},
     {"block_tokens", ASH_OPT_INT, DATA(block_tokens), "524288", "data.shuffle=block: tokens that stay together", 1,
@@ -103,7 +104,8 @@ static const struct ash_opt train_opts[] = {
 #define SAVE(field) offsetof(struct ash_job_save, field)
 static const struct ash_opt save_opts[] = {
     {"to", ASH_OPT_LIST, SAVE(to), NULL,
-     "places of checkpoints: folders and s3://bucket/prefix. All ranks write to the first folder that works; the others "
+     "places of checkpoints: folders and s3://bucket/prefix. All ranks write to the first folder that works; the "
+     "others "
      "get copies. Default: checkpoints/ in the run's folder",
      0, 0, NULL},
     {"keep", ASH_OPT_LIST, SAVE(keep), NULL,
