@@ -9,7 +9,8 @@ RUN /src/scripts/deps.sh build \
 FROM debian:bookworm-slim
 RUN apt-get update && apt-get install -y --no-install-recommends \
         libjansson4 libyaml-0-2 libpcre2-8-0 libxxhash0 libmicrohttpd12 libutf8proc2 zlib1g \
-        libzstd1 libsnappy1v5 liblz4-1 libbrotli1 libedit2 libfabric1 libcurl4 libssl3 libexpat1 ca-certificates \
+        libzstd1 libsnappy1v5 liblz4-1 libbrotli1 libedit2 libfabric1 libcurl4 libssl3 libexpat1 liburing2 \
+        ca-certificates \
     && rm -rf /var/lib/apt/lists/*
 COPY --from=build /image /
 RUN ldconfig

@@ -89,7 +89,6 @@ static int read_node_rank(const char *text, size_t *rank_out, struct ash_err *er
 {
     int64_t rank = 0;
 
-    *rank_out = ASH_LAUNCH_ALL_NODES;
     if (text == NULL) return 0;
     if (strcmp(text, "hostname") == 0) return ash_launch_rank_by_name(rank_out, err);
     if (ash_number_parse_whole(text, &rank) < 0 || rank < 0)
@@ -148,7 +147,8 @@ static int run_with_folder(const struct ash_launch *launch, struct ash_err *err)
 
 static int launch(const struct launch_flags *flags, char *const *argv, struct ash_err *err)
 {
-    struct ash_launch launch = {.procs = (size_t)flags->procs,
+    struct ash_launch launch = {.is_one_node = flags->node_rank != NULL,
+                                .procs = (size_t)flags->procs,
                                 .nodes = (size_t)flags->nodes,
                                 .master = flags->master,
                                 .netns = flags->netns,

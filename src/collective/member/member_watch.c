@@ -106,7 +106,8 @@ void ash_member_lose(struct ash_member *member, const struct ash_member_msg *msg
         on.from = member->opts.id;
         for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
             if (member->neighbours[i].id != 0 && member->neighbours[i].id != msg->from &&
-                member->neighbours[i].id != msg->subject)
+                (msg->loss == ASH_MEMBER_ABORTED ||
+                 member->neighbours[i].id != msg->subject)) /* it lives, and is told */
                 ash_member_send(member, member->neighbours[i].id, &on);
         member->tell_at_ns = ASH_MEMBER_NEVER;
         member->opts.ops->event(member->opts.ctx, &event);

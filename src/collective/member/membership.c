@@ -3,6 +3,7 @@
 #include "collective/member/membership_priv.h"
 
 #include <errno.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -261,6 +262,21 @@ void ash_membership_put_view(struct ash_membership *agent, struct ash_view *view
     pthread_mutex_unlock(&agent->lock);
 }
 
+/* Until the thread has sent all that there is to say, for a moment at most: others shall hear why this process gives up
+ * before they see its connections close. */
+static void flush(struct ash_membership *agent)
+{
+    uint64_t until_ns = ash_deadline_in(FLUSH_S);
+    bool has_output;
+
+    do {
+        pthread_mutex_lock(&agent->lock);
+        has_output = ash_membership_has_output(agent);
+        pthread_mutex_unlock(&agent->lock);
+        if (has_output) poll(NULL, 0, 1);
+    } while (has_output && ash_clock_ns() < until_ns);
+}
+
 void ash_membership_abort(struct ash_membership *agent, size_t rank, int code, const char *why)
 {
     const struct ash_view *view;
@@ -271,6 +287,7 @@ void ash_membership_abort(struct ash_membership *agent, size_t rank, int code, c
         ash_member_abort(agent->member, view->members[rank < view->size ? rank : 0].id, code, why, ash_clock_ns());
     pthread_mutex_unlock(&agent->lock);
     wake(agent);
+    flush(agent);
 }
 
 void ash_membership_news(struct ash_membership *agent, size_t *joiners_out, size_t *leavers_out, bool *is_over_out)

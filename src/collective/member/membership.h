@@ -58,7 +58,7 @@ int ash_membership_reform(struct ash_membership *agent, const struct ash_member_
 /* Give back a view that join or reform returned. */
 void ash_membership_put_view(struct ash_membership *agent, struct ash_view *view);
 /* Tell all ranks that this one gives up: because of which rank (maybe itself), with what error, and why. The first
- * time counts. Returns at once. Any thread. */
+ * time counts. Returns when that is sent, or after a moment. Any thread but the agent's. */
 void ash_membership_abort(struct ash_membership *agent, size_t rank, int code, const char *why);
 /* Joiners and leavers that wait. Any thread. */
 void ash_membership_news(struct ash_membership *agent, size_t *joiners_out, size_t *leavers_out, bool *is_over_out);

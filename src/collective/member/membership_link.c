@@ -475,12 +475,11 @@ void ash_membership_serve(struct ash_membership *agent, uint64_t until_ns)
     if (agent->polls[2].revents != 0 && agent->door_fd >= 0) accept_all(agent, agent->door_fd);
 }
 
+/* A link that is only being opened has something to say, too: why this process gives up, perhaps. */
 bool ash_membership_has_output(const struct ash_membership *agent)
 {
     for (size_t i = 0; i < agent->link_count; i++)
-        if (agent->links[i].fd >= 0 && agent->links[i].state == ASH_MEMBERSHIP_LINK_OPEN &&
-            agent->links[i].out.size_bytes > 0)
-            return true;
+        if (agent->links[i].fd >= 0 && agent->links[i].sent_bytes < agent->links[i].out.size_bytes) return true;
     return false;
 }
 

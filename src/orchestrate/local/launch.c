@@ -41,7 +41,7 @@ static int check(const struct ash_launch *launch, struct ash_err *err)
     if (launch->procs == 0 || launch->nodes == 0 || launch->procs % launch->nodes != 0)
         return ash_err_set(err, -EINVAL, "%zu processes cannot be spread evenly over %zu nodes", launch->procs,
                            launch->nodes);
-    if (launch->node_rank == ASH_LAUNCH_ALL_NODES) return 0;
+    if (!launch->is_one_node) return 0;
     if (launch->node_rank >= launch->nodes)
         return ash_err_set(err, -EINVAL, "--node-rank is %zu, but the nodes are 0 to %zu", launch->node_rank,
                            launch->nodes - 1);
@@ -69,7 +69,7 @@ int ash_launch_run(const struct ash_launch *launch, struct ash_err *err)
     ash_assert(launch->program != NULL && launch->argv != NULL && launch->argv[0] != NULL);
     if (rc < 0) return rc;
     supervisor.job.per_node = launch->procs / launch->nodes;
-    if (launch->node_rank != ASH_LAUNCH_ALL_NODES) {
+    if (launch->is_one_node) {
         supervisor.count = supervisor.job.per_node;
         supervisor.first_rank = launch->node_rank * supervisor.count;
         if (supervisor.least > supervisor.count) supervisor.least = 1; /* the ranks elsewhere count, too */

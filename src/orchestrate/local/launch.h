@@ -10,12 +10,11 @@
 #include <stddef.h>
 #include "ashlar/err.h"
 
-#define ASH_LAUNCH_ALL_NODES SIZE_MAX
-
 struct ash_launch {
     size_t procs;          /* of all nodes together */
     size_t nodes;          /* procs is a multiple of it */
-    size_t node_rank;      /* which of them this machine is; ASH_LAUNCH_ALL_NODES: all are here */
+    bool is_one_node;      /* the others are started elsewhere */
+    size_t node_rank;      /* then: which of them this machine is */
     const char *master;    /* HOST:PORT where the first rank listens; NULL where all nodes are here */
     bool netns;            /* each node has a network of its own (orchestrate/local/netns.h) */
     const char *link_rate; /* ... and sends at most so much: "1gbit"; NULL: not limited */
