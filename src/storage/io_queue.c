@@ -105,7 +105,7 @@ struct ash_io_request *ash_io_queue_wait(struct ash_io_queue *queue)
 
         if (settle(request, result)) {
             queue->count--;
-            return request;
+            return request; /* cppcheck-suppress returnDanglingLifetime ; the caller's own, that it has given us */
         }
         queue->ops->start(queue->state, request);
     }

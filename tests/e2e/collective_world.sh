@@ -7,7 +7,8 @@ if ! command -v mpicc.openmpi > /dev/null || ! command -v mpirun.openmpi > /dev/
         { echo "skipped: needs Open MPI (Debian: openmpi-bin libopenmpi-dev)"; exit 77; }
 fi
 mpicc.openmpi -std=gnu17 -O2 -Wall -Wextra -Werror -I"$SOURCE/src" -I"$SOURCE/include" "$SOURCE/tests/e2e/lib/mpi_world.c" \
-    "$BUILD/libashlar.a" $(pkg-config --libs jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib $(pkg-config --exists libzstd && echo libzstd)) \
+    "$BUILD/libashlar.a" $(pkg-config --libs jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib libcrypto $(pkg-config --exists libzstd && echo libzstd) \
+        $(pkg-config --exists liburing && echo liburing)) \
     -lm -ldl -lpthread \
     -o "$SCRATCH/mpi_world" || { fail "mpi_world.c does not compile"; finish; }
 

@@ -67,8 +67,10 @@ grep -q '^ashlar: warning: the run reads its data [0-9]* times' "$SCRATCH/err" |
 
 # The examples are jobs: what they lack is the data (or the model) that they name.
 for example in "$SOURCE"/examples/*.yaml; do
-    (cd "$SCRATCH" && try "$ASHLAR" train "$example" --out "$SCRATCH/example") || true
-    grep -q '^ashlar: error: data.train: ' "$SCRATCH/err" || fail "$example: $(cat "$SCRATCH/err")"
+    command=train missing=data.train
+    ! grep -q '^rl:' "$example" || command=rl missing="cannot open 'runs/rl-start/model'"
+    (cd "$SCRATCH" && try "$ASHLAR" $command "$example" --out "$SCRATCH/example") || true
+    grep -q "^ashlar: error: $missing: " "$SCRATCH/err" || fail "$example: $(cat "$SCRATCH/err")"
 done
 
 # A folder that holds a run, and a job that changed.

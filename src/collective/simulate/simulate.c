@@ -192,8 +192,12 @@ static void send(void *ctx, uint64_t to_id, const struct ash_member_msg *msg)
     sim->result->messages++;
     if (sim->opts.plant == ASH_FAULT_SIM_PLANT_DEAF && msg->kind == ASH_MEMBER_START) return;
     to = to_id == ASH_MEMBER_ANY ? draw_contact(sim) : ash_sim_find(sim, to_id);
-    if (to == NULL && to_id == ASH_MEMBER_ANY) return;
-    host = sim->processes[(to_id == ASH_MEMBER_ANY ? to->slot : (to_id - 1) & ((1u << ID_SHIFT) - 1))].host;
+    if (to_id != ASH_MEMBER_ANY)
+        host = sim->processes[(to_id - 1) & ((1u << ID_SHIFT) - 1)].host;
+    else if (to != NULL)
+        host = sim->processes[to->slot].host;
+    else
+        return;
     if (sim->host_is_dead[host] || !ash_sim_connects(sim, from->host, host)) {
         if (to_id != ASH_MEMBER_ANY)
             ash_sim_post(sim, sim->now_ns + UNREACHABLE_NS, ASH_SIM_UNREACHABLE, from->slot, to_id);

@@ -211,14 +211,13 @@ static int run(struct watch *watch, struct ash_err *err)
 int ash_supervise(const struct ash_supervisor *supervisor, struct ash_err *err)
 {
     size_t per_node = supervisor->job.per_node;
-    struct watch watch = {.supervisor = supervisor,
-                          .job = supervisor->job,
-                          .node_count = (supervisor->first_rank + supervisor->count - 1) / per_node -
-                                        supervisor->first_rank / per_node + 1};
+    struct watch watch = {.supervisor = supervisor, .job = supervisor->job};
     int rc;
 
     ash_assert(supervisor->count > 0 && per_node > 0 && supervisor->job.argv[0] != NULL);
     ash_assert(supervisor->restarts == 0 || supervisor->count == supervisor->job.world);
+    watch.node_count =
+        (supervisor->first_rank + supervisor->count - 1) / per_node - supervisor->first_rank / per_node + 1;
     watch.processes = calloc(supervisor->count, sizeof(*watch.processes));
     watch.groups = calloc(watch.node_count, sizeof(*watch.groups));
     watch.polls = calloc(2 * supervisor->count, sizeof(*watch.polls));

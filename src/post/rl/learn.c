@@ -271,16 +271,16 @@ static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, 
 {
     struct ash_answer_row *row = &rollout->answers[a];
     struct ash_policy_opts opts = policy_opts(rl);
-    double *wide = calloc(4 * row->count + 1, sizeof(*wide)), *slopes = wide + 3 * row->count;
-    struct ash_policy_answer answer = {.count = row->count,
-                                       .logps = wide,
-                                       .old = wide + row->count,
-                                       .advantages = wide + 2 * row->count,
-                                       .reference = row->reference,
-                                       .weight = token_weight(rl, rollout, row)};
+    double *wide = calloc(4 * row->count + 1, sizeof(*wide)), *slopes;
+    struct ash_policy_answer answer = {
+        .count = row->count, .reference = row->reference, .weight = token_weight(rl, rollout, row)};
     int rc = 0;
 
     if (wide == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an answer");
+    answer.logps = wide;
+    answer.old = wide + row->count;
+    answer.advantages = wide + 2 * row->count;
+    slopes = wide + 3 * row->count;
     for (size_t t = 0; t < row->count; t++) {
         wide[row->count + t] = (double)row->logps[t];
         wide[t] = rows->losses != NULL ? -(double)rows->losses[first + t] : (double)row->logps[t];
