@@ -181,8 +181,10 @@ static int copy_new(struct ash_api_call *call, struct ash_api_choice *choice)
 
     ash_str_clear(&call->piece);
     pthread_mutex_lock(&call->lock);
-    rc = ash_str_add(&call->piece, choice->text.data + (choice->text.data != NULL ? choice->sent_bytes : 0),
-                     choice->text.size_bytes - choice->sent_bytes);
+    rc = 0;
+    if (choice->text.data != NULL)
+        rc = ash_str_add(&call->piece, choice->text.data + choice->sent_bytes,
+                         choice->text.size_bytes - choice->sent_bytes);
     if (rc == 0) rc = ash_token_list_copy(&call->piece_tokens, &choice->tokens, choice->sent_tokens);
     if (rc == 0) rc = choice->is_done;
     pthread_mutex_unlock(&call->lock);
