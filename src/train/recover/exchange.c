@@ -234,17 +234,16 @@ static bool unpack(const struct exchange *exchange, size_t begin, size_t end, si
 /* Send and receive once. *damaged_out: how many blocks of all ranks have arrived damaged. */
 static int try_round(struct exchange *exchange, size_t begin, size_t end, int64_t *damaged_out, struct ash_err *err)
 {
-    const char *arrived = exchange->in;
-    char *at = exchange->out;
+    size_t at = 0, arrived = 0; /* where there is nothing to move, there is no memory either */
     int64_t damaged = 0;
     int rc;
 
     for (size_t r = 0; r < exchange->ranks; at += exchange->send[r++])
-        if (exchange->send[r] > 0) pack(exchange, begin, end, r, at);
+        if (exchange->send[r] > 0) pack(exchange, begin, end, r, exchange->out + at);
     rc = ash_group_all_to_all(exchange->group, exchange->out, exchange->send, exchange->in, exchange->recv, err);
     if (rc < 0) return rc;
     for (size_t r = 0; r < exchange->ranks; arrived += exchange->recv[r++])
-        if (exchange->recv[r] > 0) damaged += !unpack(exchange, begin, end, r, arrived);
+        if (exchange->recv[r] > 0) damaged += !unpack(exchange, begin, end, r, exchange->in + arrived);
     rc = ash_group_all_reduce(exchange->group, &damaged, damaged_out, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
     return rc;
 }
