@@ -180,7 +180,7 @@ static void count_bytes(struct exchange *exchange, size_t begin, size_t end)
 
 static int make_room(char **buffer, size_t *room, const size_t *bytes, size_t ranks, struct ash_err *err)
 {
-    size_t sum = 0;
+    size_t sum = 1; /* a place even for nothing: others count from it */
 
     for (size_t r = 0; r < ranks; r++)
         sum += bytes[r];
