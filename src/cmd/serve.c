@@ -27,6 +27,10 @@ static const struct ash_opt serve_opts[] = {
     {"port", ASH_OPT_INT, FIELD(port), "8000", "port to listen on; 0: any that is free", 0, 65535, NULL},
     {"served_model_name", ASH_OPT_LIST, FIELD(served_model_name), NULL,
      "names that requests may use; default: the last part of --model", 0, 0, NULL},
+    {"lora_modules", ASH_OPT_LIST, FIELD(lora_modules), NULL,
+     "adapters as NAME=DIR (PEFT folders over --model): requests choose one with model=NAME; more can be loaded at run "
+     "time with --admin-key",
+     0, 0, NULL},
     {"max_model_len", ASH_OPT_INT, FIELD(max_model_len), "0",
      "tokens of prompt and answer together; 0: what the model can", 0, INFINITY, NULL},
     {"max_num_seqs", ASH_OPT_INT, FIELD(max_num_seqs), "256", "answers that are written at the same time", 1, 65536,
@@ -283,9 +287,10 @@ static void close_server(struct server *server)
 {
     if (server->has_loader) pthread_join(server->loader, NULL);
     if (server->http != NULL) ash_http_stop(server->http);
-    ash_serve_model_close(&server->model); /* every request ends here, and drops what it holds */
+    ash_serve_model_stop(&server->model);
     ash_http_close(server->http);
     ash_api_close(server->api);
+    ash_serve_model_close(&server->model);
     ash_keys_close(server->keys);
 }
 

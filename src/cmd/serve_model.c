@@ -7,6 +7,7 @@
 
 #include "base/file.h"
 #include "model/model.h"
+#include "serve/adapters.h"
 
 #define TEMPLATE_BYTES_MAX ((size_t)1 << 20)
 
@@ -102,6 +103,9 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
     opts.vocab_trie = model->trie;
     rc = ash_core_open(weights, ash_engine_exec(model->engine), &opts, &model->core, err);
     if (rc < 0) return rc;
+    rc = ash_adapters_open(weights, ash_engine_exec(model->engine), ash_core_max_rows(model->core), &model->adapters,
+                           err);
+    if (rc < 0) return rc;
     rc = ash_runner_open(model->core, &model->runner, err);
     if (rc < 0) return rc;
     model->core = NULL;
@@ -109,6 +113,26 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
     model->api.hidden = config->hidden;
     model->api.bos = config->bos;
     model->api.trie = model->trie;
+    return 0;
+}
+
+/* ---- adapters ---------------------------------------------------------------------------------------------------- */
+
+/* Those of --lora-modules: NAME=DIR. */
+static int load_adapters(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err)
+{
+    for (size_t i = 0; i < flags->lora_modules.count; i++) {
+        const char *item = flags->lora_modules.items[i], *equals = strchr(item, '=');
+        char name[128];
+        int rc;
+
+        if (equals == NULL || equals == item || (size_t)(equals - item) >= sizeof(name))
+            return ash_err_set(err, -EINVAL, "--lora-modules: '%.100s' is not NAME=DIR", item);
+        memcpy(name, item, (size_t)(equals - item));
+        name[equals - item] = '\0';
+        rc = ash_adapters_load(model->adapters, name, equals + 1, err);
+        if (rc < 0) return ash_err_prefix(err, rc, "--lora-modules: %.100s", name);
+    }
     return 0;
 }
 
@@ -122,6 +146,9 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     if (rc < 0) return rc;
     rc = find_template(flags, model, err);
     if (rc < 0) return rc;
+    rc = load_adapters(flags, model, err);
+    if (rc < 0) return rc;
+    model->api.adapters = model->adapters;
     model->api.ctx = model->runner;
     model->api.submit = submit;
     model->api.cancel = cancel;
@@ -135,9 +162,16 @@ int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_m
     return 0;
 }
 
-void ash_serve_model_close(struct ash_serve_model *model)
+void ash_serve_model_stop(struct ash_serve_model *model)
 {
     ash_runner_close(model->runner);
+    model->runner = NULL;
+}
+
+void ash_serve_model_close(struct ash_serve_model *model)
+{
+    ash_serve_model_stop(model);
+    ash_adapters_close(model->adapters);
     ash_core_close(model->core);
     ash_vocab_trie_close(model->trie);
     ash_chat_template_close(model->chat);

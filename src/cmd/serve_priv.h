@@ -13,7 +13,7 @@
 struct ash_serve_flags {
     const char *model, *host, *api_key_file, *admin_key, *ssl_certfile, *ssl_keyfile, *chat_template, *tool_call_parser,
         *reasoning_parser;
-    struct ash_opt_list served_model_name, api_key, cors_origins;
+    struct ash_opt_list served_model_name, lora_modules, api_key, cors_origins;
     int64_t port, max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens,
         max_connections, max_queued_requests, max_body_bytes, max_choices, threads_http;
     int kv_dtype;
@@ -31,12 +31,15 @@ struct ash_serve_model {
     struct ash_runner *runner;
     struct ash_chat_template *chat; /* of --chat-template */
     struct ash_str chat_source;
+    struct ash_adapters *adapters;
     struct ash_api_engine api;
 };
 
 /* Load the model as flags say; *model is for ash_api_serve then. */
 int ash_serve_model_open(const struct ash_serve_flags *flags, struct ash_serve_model *model, struct ash_err *err);
-/* End all requests and free everything. A zeroed struct is a no-op. */
+/* End all requests. Those that are not answered yet hold what they use until the server lets go of them. */
+void ash_serve_model_stop(struct ash_serve_model *model);
+/* Free everything; nobody holds a request any more. A zeroed struct is a no-op. */
 void ash_serve_model_close(struct ash_serve_model *model);
 /* A hash of weights, arithmetic and cache type: equal ones mean equal answers. Reads all files of the model. */
 int ash_serve_fingerprint(const struct ash_serve_flags *flags, struct ash_engine *engine, uint64_t *hash_out,

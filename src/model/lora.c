@@ -73,8 +73,8 @@ static void adapt(struct ash_model *model, const struct ash_param *base, struct 
         add_param(model, base, ".weight", base->dims[0], base->dims[1]);
         return;
     }
-    *adapter = (struct ash_adapter){(int32_t)model->param_count, (int32_t)model->param_count + 1, module->scale,
-                                    module->rank};
+    *adapter =
+        (struct ash_adapter){(int32_t)model->param_count, (int32_t)model->param_count + 1, module->scale, module->rank};
     add_param(model, base, A_NAME, module->rank, in);
     add_param(model, base, B_NAME, out, module->rank);
 }
@@ -129,12 +129,17 @@ int ash_lora_list_params(struct ash_model *model, struct ash_err *err)
 
 int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
 {
-    int rc = ash_model_open(model->config.lora->base_dir, &model->base, err);
+    const struct ash_model *base = model->config.lora->base;
+    int rc;
 
-    if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
+    if (base == NULL) {
+        rc = ash_model_open(model->config.lora->base_dir, &model->base, err);
+        if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
+        base = model->base;
+    }
     for (size_t i = 0; i < model->base_count; i++) {
         struct ash_param *param = &model->params[model->param_count + i];
-        const struct ash_param *source = ash_model_find(model->base, param->name);
+        const struct ash_param *source = ash_model_find(base, param->name);
 
         if (source == NULL || source->count != param->count)
             return ash_err_set(err, -EINVAL, "%s has no tensor '%s' of %zu elements", model->config.lora->base_dir,

@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "model/config.h"
 
+struct ash_exec;
 struct ash_model;
 
 #define ASH_LORA_CONFIG_FILE "adapter_config.json"
@@ -40,7 +41,8 @@ struct ash_lora_module {
 
 /* Adapters of a base. Shared by all models made of a config that points to it: close it last. */
 struct ash_lora {
-    char *base_dir;
+    char *base_dir;               /* empty with a base that is open already */
+    const struct ash_model *base; /* that one, borrowed; NULL: models open base_dir */
     struct ash_lora_module *modules;
     size_t count;
     json_t *config; /* adapter_config.json, to be written */
@@ -65,6 +67,17 @@ int ash_lora_read(struct ash_model *model, const char *dir, struct ash_err *err)
  * leaves *lora_out (the caller's) alone. base_dir as in ash_lora_load. */
 int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora **lora_out, struct ash_model **model_out,
                         struct ash_err *err);
+/* Adapters that documents of a batch may go through (model/pass/pass.h). */
+struct ash_lora_set {
+    struct ash_lora *lora;
+    struct ash_model *adapters;
+};
+/* Those of a PEFT folder for passes of exec over model, which stays as it is, with batches of max_rows rows at most.
+ * Borrows model until detached. -ENOTSUP for modules_to_save; else as ash_lora_load and ash_lora_read. Any thread. */
+int ash_lora_attach(const char *dir, const struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
+                    struct ash_lora_set *set_out, struct ash_err *err);
+/* Free them; no batch has them any more. A zeroed set is a no-op. */
+void ash_lora_detach(struct ash_lora_set *set);
 /* Write adapter_config.json into dir. */
 int ash_lora_save_config(const struct ash_lora *lora, const char *dir, struct ash_err *err);
 /* values [count of parameter index of the base's outline, as its file has it] += the adapter of the base's tensor of

@@ -184,24 +184,35 @@ bool ash_lora_exists(const char *dir)
     return ash_path_join(path, sizeof(path), dir, ASH_LORA_CONFIG_FILE) >= 0 && ash_path_exists(path);
 }
 
-/* Takes over a reference to config. */
+static int open_outline(const char *base_dir, struct ash_model **outline_out, struct ash_err *err)
+{
+    struct ash_model_config config = {0};
+    int rc = ash_model_config_load(base_dir, &config, err);
+
+    if (rc < 0) return rc;
+    rc = ash_model_outline(&config, outline_out, err);
+    ash_model_config_fini(&config);
+    return rc;
+}
+
+/* Takes over a reference to config. The base is the request's, or the one in base_dir. */
 static int open_lora(struct request *request, const char *base_dir, json_t *config, struct ash_lora **lora_out,
                      struct ash_err *err)
 {
     struct ash_lora *lora = calloc(1, sizeof(*lora));
-    struct ash_model_config base_config = {0};
     struct ash_model *outline = NULL;
     int rc = 0;
 
     if (lora == NULL || (lora->base_dir = strdup(base_dir)) == NULL)
         rc = ash_err_set(err, -ENOMEM, "out of memory for adapters");
-    if (lora != NULL) lora->config = config;
-    if (rc == 0) rc = ash_model_config_load(base_dir, &base_config, err);
-    if (rc == 0) {
-        rc = ash_model_outline(&base_config, &outline, err);
-        ash_model_config_fini(&base_config);
+    if (lora != NULL) {
+        lora->config = config;
+        lora->base = request->base;
     }
-    request->base = outline;
+    if (rc == 0 && request->base == NULL) {
+        rc = open_outline(base_dir, &outline, err);
+        request->base = outline;
+    }
     if (rc == 0) rc = find_modules(request, lora, err);
     ash_model_close(outline);
     if (rc < 0) {
@@ -311,10 +322,12 @@ static int find_base(const char *dir, const json_t *config, char path[PATH_MAX],
     return ash_err_set(err, -ENOENT, "its base '%s' is not there: name the folder", name);
 }
 
-static int read_config(const char *dir, const char *base_dir, json_t *config, struct ash_lora **lora_out,
-                       struct ash_err *err)
+/* base: one that is open already; else base_dir, or what the config names. */
+static int read_config(const char *dir, const struct ash_model *base, const char *base_dir, json_t *config,
+                       struct ash_lora **lora_out, struct ash_err *err)
 {
-    struct request request = {.targets = json_object_get(config, "target_modules"),
+    struct request request = {.base = base,
+                              .targets = json_object_get(config, "target_modules"),
                               .rank_pattern = json_object_get(config, "rank_pattern"),
                               .alpha_pattern = json_object_get(config, "alpha_pattern"),
                               .layers = json_object_get(config, "layers_to_transform"),
@@ -334,7 +347,8 @@ static int read_config(const char *dir, const char *base_dir, json_t *config, st
     return open_lora(&request, base_dir != NULL ? base_dir : found, config, lora_out, err);
 }
 
-int ash_lora_load(const char *dir, const char *base_dir, struct ash_lora **lora_out, struct ash_err *err)
+static int load(const char *dir, const struct ash_model *base, const char *base_dir, struct ash_lora **lora_out,
+                struct ash_err *err)
 {
     char path[PATH_MAX];
     json_t *config = NULL;
@@ -344,9 +358,14 @@ int ash_lora_load(const char *dir, const char *base_dir, struct ash_lora **lora_
         return ash_err_set(err, -ENAMETOOLONG, "'%s' is too long a path", dir);
     rc = ash_json_load(path, &config, err);
     if (rc < 0) return rc;
-    rc = read_config(dir, base_dir, config, lora_out, err);
+    rc = read_config(dir, base, base_dir, config, lora_out, err);
     json_decref(config);
     return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
+}
+
+int ash_lora_load(const char *dir, const char *base_dir, struct ash_lora **lora_out, struct ash_err *err)
+{
+    return load(dir, NULL, base_dir, lora_out, err);
 }
 
 int ash_lora_save_config(const struct ash_lora *lora, const char *dir, struct ash_err *err)
@@ -414,4 +433,51 @@ int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora *
     *lora_out = lora;
     *model_out = model;
     return 0;
+}
+
+/* ---- for documents of batches ------------------------------------------------------------------------------------ */
+
+static int refuse_whole_modules(const struct ash_lora *lora, struct ash_err *err)
+{
+    for (size_t i = 0; i < lora->count; i++)
+        if (lora->modules[i].rank == 0)
+            return ash_err_set(err, -ENOTSUP,
+                               "modules_to_save: '%s' was trained whole, so these adapters cannot share a base: "
+                               "`ashlar model merge` makes a model of its own",
+                               lora->modules[i].name);
+    return 0;
+}
+
+int ash_lora_attach(const char *dir, const struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
+                    struct ash_lora_set *set_out, struct ash_err *err)
+{
+    struct ash_lora_set set = {0};
+    struct ash_model_config config = *ash_model_get_config(model);
+    int rc = load(dir, model, "", &set.lora, err);
+
+    if (rc == 0) rc = refuse_whole_modules(set.lora, err);
+    if (rc == 0) {
+        config.lora = set.lora;
+        json_incref(config.source); /* the new model's */
+        rc = ash_model_blank_slice(&config, NULL, &set.adapters, err);
+        if (rc < 0) json_decref(config.source);
+    }
+    if (rc == 0) rc = ash_lora_read(set.adapters, dir, err);
+    if (rc == 0) {
+        ash_model_round_bf16(set.adapters, model->round_bf16);
+        rc = ash_lora_reserve(set.adapters, exec, max_rows, err);
+    }
+    if (rc < 0) {
+        ash_lora_detach(&set);
+        return rc;
+    }
+    *set_out = set;
+    return 0;
+}
+
+void ash_lora_detach(struct ash_lora_set *set)
+{
+    ash_model_close(set->adapters);
+    ash_lora_close(set->lora);
+    *set = (struct ash_lora_set){0};
 }

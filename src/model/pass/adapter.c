@@ -39,16 +39,60 @@ static float *lower(const struct ash_model *model, struct ash_exec *exec, const 
     return low;
 }
 
-void ash_adapter_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
+/* The adapter that a document's rows go through at a weight of the model, or NULL. */
+static const struct ash_adapter *doc_adapter(const struct ash_doc *doc, int32_t weight)
+{
+    if (doc->adapters == NULL) return NULL;
+    return ash_model_adapter(doc->adapters, weight + (int32_t)doc->adapters->param_count);
+}
+
+bool ash_adapter_applies(const struct ash_pass_step *step, int32_t weight)
+{
+    if (!step->has_adapters) return false;
+    for (size_t i = 0; i < step->batch->doc_count; i++)
+        if (doc_adapter(&step->batch->docs[i], weight) != NULL) return true;
+    return ash_model_adapter(step->model, weight) != NULL;
+}
+
+static void forward_rows(const struct ash_model *model, struct ash_exec *exec, const struct ash_adapter *adapter,
                          const struct ash_linear_io *io)
 {
-    const struct ash_adapter *adapter = ash_model_adapter(model, weight);
-    float *low;
+    float *low = lower(model, exec, adapter, io);
 
-    if (adapter == NULL || io->rows == 0) return;
-    low = lower(model, exec, adapter, io);
     product(model, exec, io->rows, (struct ash_mat){low, ASH_F32, adapter->rank, 1}, adapter->b, true,
             (struct ash_mat){io->y, ASH_F32, io->y_stride, 1}, true);
+}
+
+/* Neighbours with the same adapters are one product. */
+static void forward_docs(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io)
+{
+    const struct ash_batch *batch = step->batch;
+
+    for (size_t i = 0, next; i < batch->doc_count; i = next) {
+        const struct ash_doc *doc = &batch->docs[i];
+        const struct ash_adapter *adapter = doc_adapter(doc, weight);
+        struct ash_linear_io part = *io;
+
+        part.rows = 0;
+        for (next = i; next < batch->doc_count && batch->docs[next].adapters == doc->adapters; next++)
+            part.rows += batch->docs[next].count;
+        if (adapter == NULL) continue;
+        ash_assert(io->rows == batch->rows && step->rows == batch->rows);
+        part.x += doc->row * io->x_stride;
+        part.y += doc->row * io->y_stride;
+        forward_rows(doc->adapters, step->exec, adapter, &part);
+    }
+}
+
+void ash_adapter_forward(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io)
+{
+    const struct ash_adapter *adapter = ash_model_adapter(step->model, weight);
+
+    if (io->rows == 0) return;
+    if (adapter != NULL)
+        forward_rows(step->model, step->exec, adapter, io);
+    else
+        forward_docs(step, weight, io);
 }
 
 /* dlow [rows, rank] = scale * dy B, beside low. */

@@ -5,9 +5,10 @@
 #include "model/pass/grads.h"
 #include "model/pass/step.h"
 
-/* y += scale * (x A^T) B^T, where weight has an adapter. */
-void ash_adapter_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                         const struct ash_linear_io *io);
+/* Does weight have an adapter, of the model's own or of a document of the batch? */
+bool ash_adapter_applies(const struct ash_pass_step *step, int32_t weight);
+/* y += scale * (x A^T) B^T, where weight has an adapter: over io's rows, or those of documents that have one. */
+void ash_adapter_forward(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io);
 /* dx += scale * (dy B) A, where weight has an adapter. */
 void ash_adapter_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                             const struct ash_linear_io *io);

@@ -61,7 +61,7 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
                                                 (raw ? acts->qk_raw : acts->rows.q) + projections[i].column,
                                                 raw ? raw_stride : step->acts->q_stride};
     }
-    ash_linear_project(step->model, step->exec, &group);
+    ash_linear_project(step, &group);
     if (c->qk_norm) ash_qk_norm_forward(step, layer);
     if (step->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
     /* k's heads follow q's in the row, so one call rotates both */

@@ -81,7 +81,7 @@ static void low_norm_backward(const struct ash_pass_step *step, struct ash_grad_
 static void linear(const struct ash_pass_step *step, int32_t weight, int32_t bias, struct ash_rows_from x,
                    struct ash_rows_to y)
 {
-    ash_linear_forward(step->model, step->exec, weight, bias,
+    ash_linear_forward(step, weight, bias,
                        &(struct ash_linear_io){
                            .rows = step->rows, .x = x.data, .x_stride = x.stride, .y = y.data, .y_stride = y.stride});
 }

@@ -35,10 +35,9 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
     ash_assert(io->x != NULL && params->width > 0);
     group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, params->width};
     group.outs[group.out_count - 1] = (struct ash_linear_out){params->up, params->up_bias, acts->up, params->width};
-    group.swiglu = acts->gate != NULL && !step->opts->backward &&
-                   ash_linear_alike(step->model, step->exec, params->gate, params->up);
+    group.swiglu = acts->gate != NULL && !step->opts->backward && ash_linear_alike(step, params->gate, params->up);
     if (group.swiglu) group.outs[0].y = acts->hidden; /* nobody reads gate and up */
-    ash_linear_project(step->model, step->exec, &group);
+    ash_linear_project(step, &group);
     if (!group.swiglu) ash_ffn_activate(step, acts, io->rows * params->width);
 }
 
@@ -50,7 +49,7 @@ void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_para
         ash_row_parallel_forward(step, params->down, params->down_bias, io->acts.hidden, params->width, io->y);
         return;
     }
-    ash_linear_forward(step->model, step->exec, params->down, params->down_bias,
+    ash_linear_forward(step, params->down, params->down_bias,
                        &(struct ash_linear_io){.rows = io->rows,
                                                .x = io->acts.hidden,
                                                .x_stride = params->width,

@@ -32,14 +32,13 @@ static size_t head_width(const struct ash_model *model)
 void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t norm, size_t count, float *logits_out)
 {
     ash_assert(x != NULL && logits_out != NULL && head_param(step->model) != ASH_NO_PARAM);
-    ash_linear_project(step->model, step->exec,
-                       &(struct ash_linear_group){
-                           .rows = count,
-                           .x = x,
-                           .x_stride = step->model->config.hidden,
-                           .norm = norm,
-                           .out_count = 1,
-                           .outs[0] = {head_param(step->model), ASH_NO_PARAM, logits_out, head_width(step->model)}});
+    ash_linear_project(step, &(struct ash_linear_group){.rows = count,
+                                                        .x = x,
+                                                        .x_stride = step->model->config.hidden,
+                                                        .norm = norm,
+                                                        .out_count = 1,
+                                                        .outs[0] = {head_param(step->model), ASH_NO_PARAM, logits_out,
+                                                                    head_width(step->model)}});
 }
 
 /* ---- the loss over a vocabulary that tp splits ------------------------------------------------------------------- */

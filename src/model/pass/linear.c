@@ -3,22 +3,24 @@
 
 #include "base/assert.h"
 #include "model/files/load.h"
-#include "model/lora_priv.h"
 #include "model/pass/adapter.h"
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec, int32_t a, int32_t b)
+bool ash_linear_alike(const struct ash_pass_step *step, int32_t a, int32_t b)
 {
+    const struct ash_model *model = step->model;
     size_t in;
 
-    if (ash_model_adapter(model, a) != NULL || ash_model_adapter(model, b) != NULL) return false;
+    if (ash_adapter_applies(step, a) || ash_adapter_applies(step, b)) return false;
     return model->params[a].dtype == model->params[b].dtype &&
-           ash_weight_for(model, exec, a, &in).packed == ash_weight_for(model, exec, b, &in).packed;
+           ash_weight_for(model, step->exec, a, &in).packed == ash_weight_for(model, step->exec, b, &in).packed;
 }
 
-void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_group *group)
+void ash_linear_project(const struct ash_pass_step *step, const struct ash_linear_group *group)
 {
+    const struct ash_model *model = step->model;
+    struct ash_exec *exec = step->exec;
     struct ash_project_args args = {.M = group->rows,
                                     .x = group->x,
                                     .x_stride = group->x_stride,
@@ -37,12 +39,12 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
         args.outs[args.out_count++] =
             (struct ash_project_out){ash_weight_for(model, exec, out->weight, &args.K),
                                      ash_model_vector(model, out->bias), out->y, out->y_stride};
-        if (i + 1 < group->out_count && ash_linear_alike(model, exec, out->weight, out[1].weight)) continue;
+        if (i + 1 < group->out_count && ash_linear_alike(step, out->weight, out[1].weight)) continue;
         exec->ops->matrix->project(exec, &args);
         args.out_count = 0;
-        if (ash_model_adapter(model, out->weight) == NULL) continue;
+        if (!ash_adapter_applies(step, out->weight)) continue;
         ash_assert(group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu);
-        ash_adapter_forward(model, exec, out->weight,
+        ash_adapter_forward(step, out->weight,
                             &(struct ash_linear_io){.rows = group->rows,
                                                     .x = group->x,
                                                     .x_stride = group->x_stride,
@@ -51,8 +53,7 @@ void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, co
     }
 }
 
-void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
-                        const struct ash_linear_io *io)
+void ash_linear_forward(const struct ash_pass_step *step, int32_t weight, int32_t bias, const struct ash_linear_io *io)
 {
     struct ash_linear_group group = {.rows = io->rows,
                                      .x = io->x,
@@ -61,7 +62,7 @@ void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, in
                                      .out_count = 1,
                                      .outs[0] = {weight, bias, io->y, io->y_stride}};
 
-    ash_linear_project(model, exec, &group);
+    ash_linear_project(step, &group);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #define ASH_MODEL_PASS_LINEAR_H
 
 #include "model/model_priv.h"
+#include "model/pass/step.h"
 #include "model/weight.h"
 
 /* Where a matrix product reads and writes. Rows of x have x_stride elements between them, and so on. */
@@ -26,8 +27,7 @@ struct ash_linear_io {
 };
 
 /* weight and bias are parameter indices (bias may be ASH_NO_PARAM). */
-void ash_linear_forward(const struct ash_model *model, struct ash_exec *exec, int32_t weight, int32_t bias,
-                        const struct ash_linear_io *io);
+void ash_linear_forward(const struct ash_pass_step *step, int32_t weight, int32_t bias, const struct ash_linear_io *io);
 
 /* One of several products that share their input. */
 struct ash_linear_out {
@@ -47,10 +47,10 @@ struct ash_linear_group {
     struct ash_linear_out outs[ASH_PROJECT_OUTS_MAX];
 };
 
-/* Run a group's products; waits for weights that are still being read from disk. */
-void ash_linear_project(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_group *group);
+/* Run a group's products, with adapters where rows have them; waits for weights that are still being read from disk. */
+void ash_linear_project(const struct ash_pass_step *step, const struct ash_linear_group *group);
 /* Can one call read both weights, as swiglu demands? */
-bool ash_linear_alike(const struct ash_model *model, const struct ash_exec *exec, int32_t a, int32_t b);
+bool ash_linear_alike(const struct ash_pass_step *step, int32_t a, int32_t b);
 
 /* The gradient of some rows of a weight, as it is stored. */
 struct ash_weight_grad {

@@ -118,7 +118,7 @@ static void route(const struct ash_pass_step *step, size_t layer, const float *x
     struct ash_route_args args = route_args(step, layer);
 
     ash_linear_forward(
-        step->model, step->exec, step->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
+        step, step->model->layers[layer].param[ASH_ROLE_ROUTER], ASH_NO_PARAM,
         &(struct ash_linear_io){
             .rows = step->rows, .x = x, .x_stride = c->hidden, .y = moe->logits, .y_stride = c->expert.experts});
     ops->forward(step->exec, &args);

@@ -58,6 +58,6 @@ void ash_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *s
 
 bool ash_norm_is_fused(const struct ash_pass_step *step)
 {
-    return !step->opts->backward && step->axes->tp.size == 1 && step->model->adapters == NULL &&
+    return !step->opts->backward && step->axes->tp.size == 1 && !step->has_adapters &&
            step->model->config.norm == ASH_NORM_RMS;
 }

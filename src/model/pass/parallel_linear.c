@@ -2,7 +2,7 @@
 #include "model/pass/parallel_linear.h"
 
 #include "base/assert.h"
-#include "model/lora_priv.h"
+#include "model/pass/adapter.h"
 #include "model/pass/grads_shared.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/reduce.h"
@@ -32,13 +32,13 @@ void ash_row_parallel_add(const struct ash_pass_step *step, struct ash_linear_gr
     struct ash_linear_out *out = &group->outs[0];
 
     ash_assert(group->out_count == 1);
-    group->residual = before == after && !is_split && ash_model_adapter(step->model, out->weight) == NULL;
+    group->residual = before == after && !is_split && !ash_adapter_applies(step, out->weight);
     out->y = group->residual ? after : step->acts->scratch.residual;
     out->y_stride = hidden;
     if (is_split)
         ash_row_parallel_forward(step, out->weight, out->bias, group->x, group->x_stride, out->y);
     else
-        ash_linear_project(step->model, step->exec, group);
+        ash_linear_project(step, group);
     if (!group->residual) step->exec->ops->row->add(step->exec, before, out->y, step->own.count * hidden, after);
 }
 

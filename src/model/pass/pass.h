@@ -15,6 +15,9 @@ struct ash_doc {
     size_t row, count, pos;
     const int32_t *pages; /* [page_count]: page i has tokens from i * ASH_CACHE_PAGE_TOKENS on */
     size_t page_count;
+    /* Inference on one rank: adapters that its rows go through, a model that ash_lora_attach made for the pass's model;
+     * borrowed. NULL: none. Documents of one batch may have different ones. */
+    const struct ash_model *adapters;
 };
 
 /* The place of a batch among those whose gradients are added up. */

@@ -106,6 +106,13 @@ fail:
     return ash_err_set(err, rc, "cannot copy the batch");
 }
 
+static bool has_adapters(const struct ash_pass *pass, const struct ash_batch *batch)
+{
+    for (size_t i = 0; i < batch->doc_count; i++)
+        if (batch->docs[i].adapters != NULL) return true;
+    return pass->model->adapters != NULL;
+}
+
 /* A batch without rows on this rank. */
 static struct ash_pass_step empty_step(struct ash_pass *pass, const struct ash_batch *batch)
 {
@@ -120,6 +127,7 @@ static struct ash_pass_step empty_step(struct ash_pass *pass, const struct ash_b
                                   .embed = &pass->embed,
                                   .seqs = pass->seqs,
                                   .kv_dtype = ash_model_kv_dtype(pass->model),
+                                  .has_adapters = pass->model->adapters != NULL,
                                   .batch = batch};
 }
 
@@ -151,6 +159,7 @@ int ash_pass_begin(struct ash_pass *pass, const struct ash_batch *batch, struct 
     rc = copy_rows(pass, batch, rows, err);
     if (rc < 0) return rc;
     pass->step.cache = cache;
+    pass->step.has_adapters = has_adapters(pass, batch);
     pass->step.first_row = rows.first;
     pass->step.rows = rows.count;
     pass->step.seq_rows = batch->seq_rows != 0 ? ash_min(batch->seq_rows, rows.count) : rows.count;

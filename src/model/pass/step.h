@@ -28,6 +28,7 @@ struct ash_pass_step {
     /* the batch: */
     const struct ash_batch *batch; /* borrowed; all ranks of cp have the whole one */
     struct ash_cache *cache;       /* NULL: keys and values of the batch alone */
+    bool has_adapters;             /* the model has, or some of the batch's documents have */
     enum ash_dtype kv_dtype;       /* which keys and values are rounded to, with a cache or without */
     size_t first_row;              /* of the batch: this rank's first along cp */
     size_t rows;                   /* this rank's; 0: it only serves the experts of others */

@@ -46,6 +46,8 @@ static const struct ash_http_route routes[] = {
     {.method = "POST", .path = "/reset_prefix_cache", .handle = ash_api_reset_prefix, .needs_admin = true},
     {.method = "POST", .path = "/flush_cache", .handle = ash_api_reset_prefix, .needs_admin = true},
     {.method = "GET", .path = "/flush_cache", .handle = ash_api_reset_prefix, .needs_admin = true},
+    {.method = "POST", .path = "/v1/load_lora_adapter", .handle = ash_api_load_adapter, .needs_admin = true},
+    {.method = "POST", .path = "/v1/unload_lora_adapter", .handle = ash_api_unload_adapter, .needs_admin = true},
     {.method = "POST", .path = "/tokenize", .handle = ash_api_tokenize},
     {.method = "POST", .path = "/detokenize", .handle = ash_api_detokenize},
     {.method = "POST", .path = "/apply-template", .handle = ash_api_apply_template},
@@ -133,7 +135,7 @@ int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, stru
 
 void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash)
 {
-    snprintf(api->fingerprint, sizeof(api->fingerprint), "fp_%016llx", (unsigned long long)hash);
+    api->fingerprint = hash;
     atomic_store(&api->has_fingerprint, true);
 }
 
@@ -175,6 +177,8 @@ bool ash_api_request_failed(struct ash_api_request *request)
 
 void ash_api_request_fini(struct ash_api_request *request)
 {
+    ash_adapters_put(request->api->engine.adapters, request->adapter);
+    request->adapter = NULL;
     json_decref(request->json);
     request->json = NULL;
 }
@@ -186,6 +190,13 @@ const char *ash_api_model_name(const struct ash_api_request *request)
     return name != NULL && name[0] != '\0' ? name : request->api->opts.names[0];
 }
 
+const struct ash_served_adapter *ash_api_find_adapter(struct ash_api_request *request)
+{
+    if (request->adapter == NULL)
+        request->adapter = ash_adapters_get(request->api->engine.adapters, ash_api_model_name(request));
+    return request->adapter;
+}
+
 void ash_api_check_model(struct ash_api_request *request)
 {
     const struct ash_api_opts *opts = &request->api->opts;
@@ -194,6 +205,7 @@ void ash_api_check_model(struct ash_api_request *request)
     if (name == NULL || name[0] == '\0') return;
     for (size_t i = 0; i < opts->name_count; i++)
         if (strcmp(opts->names[i], name) == 0) return;
+    if (ash_api_find_adapter(request) != NULL) return;
     ash_api_err_set(&request->err, 404, "model_not_found", "model",
                     "The model `%.100s` does not exist: this server has `%.100s`", name, opts->names[0]);
 }

@@ -14,6 +14,7 @@
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
+struct ash_adapters;
 struct ash_api;
 struct ash_vocab_trie;
 
@@ -38,6 +39,7 @@ struct ash_api_engine {
     size_t sequences_max;                 /* that run at the same time */
     int32_t bos;                          /* -1: none */
     const struct ash_vocab_trie *trie;    /* says which marks of tool calls are special tokens */
+    struct ash_adapters *adapters;        /* that requests may name instead of the model; NULL: it can have none */
 };
 
 struct ash_api_opts {

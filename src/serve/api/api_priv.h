@@ -4,6 +4,7 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include "serve/adapters.h"
 #include "serve/api/api.h"
 #include "serve/api/errors.h"
 #include "serve/api/fields.h"
@@ -16,7 +17,7 @@ struct ash_api {
     struct ash_api_opts opts;
     struct ash_api_engine engine; /* valid once is_ready */
     _Atomic bool is_ready;
-    char fingerprint[32]; /* "fp_…", valid once has_fingerprint */
+    uint64_t fingerprint; /* valid once has_fingerprint */
     _Atomic bool has_fingerprint;
     double created_s; /* when the model was loaded, since 1970 */
     enum ash_tool_format tool_format;
@@ -33,11 +34,14 @@ struct ash_api_request {
     json_t *json;
     struct ash_fields fields;
     struct ash_api_err err;
+    const struct ash_served_adapter *adapter; /* that the model's name means, held; NULL: none */
 };
 
 /* Parse the body of a request that needs the model. False: it was refused, and answered. Release with
  * ash_api_request_fini. */
 bool ash_api_request_init(struct ash_api_request *request, struct ash_api *api, struct ash_http_exchange *exchange);
+/* Find the adapter that the model's name means, once. Returns request->adapter. */
+const struct ash_served_adapter *ash_api_find_adapter(struct ash_api_request *request);
 /* Check the model's name (field "model"; absent: the one that is served). */
 void ash_api_check_model(struct ash_api_request *request);
 /* After all fields were read: name the ones that nobody knows in log and header, or refuse them. */
@@ -87,6 +91,10 @@ void ash_api_props(void *ctx, struct ash_http_exchange *exchange);
 void ash_api_slots(void *ctx, struct ash_http_exchange *exchange);
 /* admin.c: POST /reset_prefix_cache. */
 void ash_api_reset_prefix(void *ctx, struct ash_http_exchange *exchange);
+/* admin.c: POST /v1/load_lora_adapter. */
+void ash_api_load_adapter(void *ctx, struct ash_http_exchange *exchange);
+/* admin.c: POST /v1/unload_lora_adapter. */
+void ash_api_unload_adapter(void *ctx, struct ash_http_exchange *exchange);
 /* tokens.c: POST /tokenize. */
 void ash_api_tokenize(void *ctx, struct ash_http_exchange *exchange);
 /* tokens.c: POST /detokenize. */

@@ -8,6 +8,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/math.h"
 #include "serve/api/metrics.h"
 #include "serve/api/take.h"
@@ -33,6 +34,7 @@ struct ash_api_call *ash_call_open(struct ash_api_request *request, const struct
     pthread_mutex_init(&call->lock, NULL);
     snprintf(call->id, sizeof(call->id), "%s%s", prefix, ash_http_id(request->exchange));
     snprintf(call->model, sizeof(call->model), "%s", ash_api_model_name(request));
+    call->adapter = ash_adapters_hold(call->api->engine.adapters, ash_api_find_adapter(request));
     ash_http_exchange_get(call->exchange);
     atomic_fetch_add(&call->api->calls, 1);
     return call;
@@ -58,6 +60,7 @@ void ash_call_close(struct ash_api_call *call)
     ash_sampling_fini(&call->sampling);
     ash_prompts_fini(&call->prompts);
     ash_grammar_put(call->grammar);
+    ash_adapters_put(call->api->engine.adapters, call->adapter);
     ash_str_fini(&call->piece);
     ash_token_list_fini(&call->piece_tokens);
     atomic_fetch_sub(&call->api->calls, 1);
@@ -305,6 +308,15 @@ static void ended(void *ctx)
 
 /* ---- submitting -------------------------------------------------------------------------------------------------- */
 
+/* Keys and values of an adapter are its own. */
+static uint64_t salt_of(const struct ash_api_call *call)
+{
+    const struct ash_served_adapter *adapter = call->adapter;
+
+    if (adapter == NULL) return call->sampling.salt;
+    return ash_hash_bytes(&adapter->hash, sizeof(adapter->hash), call->sampling.salt);
+}
+
 static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
 {
     struct ash_sampling *sampling = &call->sampling;
@@ -337,7 +349,8 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
         .hidden = choice->hidden,
         .priority = sampling->priority,
         .owner = ash_key_id(ash_http_key(call->exchange)),
-        .salt = sampling->salt,
+        .salt = salt_of(call),
+        .adapters = call->adapter != NULL ? call->adapter->set.adapters : NULL,
         .skips_cache = sampling->skips_cache,
         .take = ash_api_choice_take,
         .take_prompt = ash_api_choice_take_prompt,

@@ -76,6 +76,7 @@ struct ash_api_call {
     bool has_gone;
     struct ash_api_err err; /* of a choice that failed */
     struct ash_grammar *grammar;
+    const struct ash_served_adapter *adapter; /* held; NULL: the model alone answers */
     char id[80], model[128];
     int64_t created_s;
     void *state;          /* of the form */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 
+#include "base/hash.h"
 #include "serve/api/write.h"
 
 void ash_openai_read_stream(struct ash_api_call *call, struct ash_api_request *request)
@@ -26,11 +27,14 @@ int ash_openai_write_head(const struct ash_api_call *call, const char *object, s
 {
     int rc = ash_str_addf(out, "{\"id\":\"%s\",\"object\":\"%s\",\"created\":%" PRId64 ",\"model\":", call->id, object,
                           call->created_s);
+    uint64_t hash;
 
     if (rc == 0) rc = ash_write_text(out, call->model);
     if (rc < 0 || !atomic_load(&call->api->has_fingerprint))
         return rc == 0 ? ash_str_adds(out, ",\"system_fingerprint\":null") : rc;
-    return ash_str_addf(out, ",\"system_fingerprint\":\"%s\"", call->api->fingerprint);
+    hash = call->api->fingerprint;
+    if (call->adapter != NULL) hash = ash_hash_bytes(&call->adapter->hash, sizeof(call->adapter->hash), hash);
+    return ash_str_addf(out, ",\"system_fingerprint\":\"fp_%016llx\"", (unsigned long long)hash);
 }
 
 int ash_openai_write_usage(struct ash_api_call *call, struct ash_str *out)

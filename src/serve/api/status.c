@@ -65,28 +65,45 @@ void ash_api_version(void *ctx, struct ash_http_exchange *exchange)
     ash_api_respond_json(exchange, 200, json_pack("{s:s}", "version", ash_version()));
 }
 
-static json_t *model_json(const struct ash_api *api, const char *name)
+/* parent: of an adapter; NULL for the model itself. */
+static json_t *model_json(const struct ash_api *api, const char *name, const char *root, const char *parent)
 {
-    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:n, s:I, s:{s:I, s:I, s:I}}", "id", name, "object", "model", "created",
-                     (json_int_t)api->created_s, "owned_by", "ashlar", "root",
-                     api->opts.model_path != NULL ? api->opts.model_path : name, "parent", "max_model_len",
-                     (json_int_t)api->engine.context_tokens, "meta", "n_vocab", (json_int_t)api->engine.vocab,
-                     "n_ctx_train", (json_int_t)api->engine.context_tokens, "n_embd", (json_int_t)api->engine.hidden);
+    return json_pack("{s:s, s:s, s:I, s:s, s:s, s:s?, s:I, s:{s:I, s:I, s:I}}", "id", name, "object", "model",
+                     "created", (json_int_t)api->created_s, "owned_by", "ashlar", "root", root, "parent", parent,
+                     "max_model_len", (json_int_t)api->engine.context_tokens, "meta", "n_vocab",
+                     (json_int_t)api->engine.vocab, "n_ctx_train", (json_int_t)api->engine.context_tokens, "n_embd",
+                     (json_int_t)api->engine.hidden);
+}
+
+struct model_list {
+    const struct ash_api *api;
+    json_t *items;
+};
+
+static void add_adapter(void *ctx, const struct ash_served_adapter *adapter)
+{
+    struct model_list *list = ctx;
+
+    json_array_append_new(list->items, model_json(list->api, adapter->name, adapter->dir, list->api->opts.names[0]));
 }
 
 void ash_api_models(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api *api = ctx;
-    json_t *list = json_array();
+    const struct ash_api_opts *opts = &api->opts;
+    struct model_list list = {.api = api};
 
     if (!is_ready(api)) {
-        json_decref(list);
         respond_loading(exchange);
         return;
     }
-    for (size_t i = 0; i < api->opts.name_count; i++)
-        json_array_append_new(list, model_json(api, api->opts.names[i]));
-    ash_api_respond_json(exchange, 200, json_pack("{s:s, s:o}", "object", "list", "data", list));
+    list.items = json_array();
+    for (size_t i = 0; i < opts->name_count; i++)
+        json_array_append_new(
+            list.items,
+            model_json(api, opts->names[i], opts->model_path != NULL ? opts->model_path : opts->names[i], NULL));
+    ash_adapters_visit(api->engine.adapters, add_adapter, &list);
+    ash_api_respond_json(exchange, 200, json_pack("{s:s, s:o}", "object", "list", "data", list.items));
 }
 
 void ash_api_props(void *ctx, struct ash_http_exchange *exchange)

@@ -207,6 +207,11 @@ size_t ash_core_max_tokens(const struct ash_core *core)
     return core->opts.max_tokens;
 }
 
+size_t ash_core_max_rows(const struct ash_core *core)
+{
+    return core->opts.max_batch_rows;
+}
+
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
 static int check_ids(const struct ash_core *core, const struct ash_request *request, struct ash_err *err)

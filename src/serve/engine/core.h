@@ -105,6 +105,8 @@ struct ash_request {
     int priority;     /* lower runs first */
     uint64_t owner;   /* owners that wait get equal shares of the rows */
     uint64_t salt;    /* prefixes are shared only where salts agree */
+    /* Adapters for its tokens (struct ash_doc), borrowed until done(); NULL: none. The salt says which, too. */
+    const struct ash_model *adapters;
     bool skips_cache; /* neither look up its prefix nor keep it */
     /* On the owner thread of the core, during a step; they must not block. They may submit and cancel.
      * take sees each token of the answer, not the one of stop_ids that ended it. It returns 1 to end the answer with
@@ -137,6 +139,8 @@ int ash_core_open(struct ash_model *model, struct ash_exec *exec, const struct a
 void ash_core_close(struct ash_core *core);
 /* Prompt and answer together: what a request may have at most. */
 size_t ash_core_max_tokens(const struct ash_core *core);
+/* Rows of a step at most. */
+size_t ash_core_max_rows(const struct ash_core *core);
 
 /* Queue a request. Returns 0 (done() will be called), -EINVAL (a setting out of its range, an id that the vocabulary
  * does not have), -EOVERFLOW (it can never fit; err has both numbers) or -ENOMEM: then done() is not called. */

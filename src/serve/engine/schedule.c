@@ -268,7 +268,8 @@ static void add_rows(struct ash_core *core, struct ash_seq *seq, size_t rows, si
                                                      .count = rows,
                                                      .pos = seq->computed,
                                                      .pages = seq->table.pages,
-                                                     .page_count = seq->table.count};
+                                                     .page_count = seq->table.count,
+                                                     .adapters = request->adapters};
     core->row_count += rows;
     seq->owner->served += (double)rows;
     seq->may_share = false;

@@ -4,8 +4,8 @@
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
-#include "base/clock.h"
 #include "plan/train/search.h"
 
 #define PLANS 16
@@ -141,16 +141,24 @@ static void presets_are_among_the_best(void **state)
     assert_true(found);
 }
 
-/* The limit of a second on one core leaves room for sanitizers. */
+static double cpu_seconds(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+    return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+/* The limit of a second of one core leaves room for sanitizers. */
 static void a_trillion_on_4096_is_fast(void **state)
 {
     struct ash_plan_job job = job_of("kimi-k2", "512xp5.48xlarge", 8192, 4096);
     struct ash_plan plans[PLANS];
-    uint64_t start = ash_clock_ns();
+    double start = cpu_seconds();
 
     (void)state;
     assert_true(search(&job, -1, plans) > 0);
-    assert_true(ash_clock_ns() - start < 1000000000u);
+    assert_true(cpu_seconds() - start < 1.0);
 }
 
 static void too_little_says_how_much(void **state)
