@@ -283,6 +283,24 @@ run_all_drafts() {
     ! wanted serve/drafts-repetitive || run_drafts serve/drafts-repetitive 1.8 "$out/repeats.jsonl"
     ! wanted serve/drafts-other || run_drafts serve/drafts-other 0.97 "$out/other.jsonl"
 }
+# run_adapters: 16 clients of eight adapters of rank 16 over all projections, compared with the same without adapters.
+run_adapters() {
+    local round i modules='' ours=() theirs=()
+    for i in 1 2 3 4 5 6 7 8; do
+        python3 "$SOURCE/tests/e2e/lib/make_adapter.py" "$model" "$out/adapter-$i" "$i" 16 all
+        modules+=${modules:+,}a$i=$out/adapter-$i
+    done
+    open_ours "$model-q8.gguf" --max-num-seqs 16 --served-model-name base --lora-modules "$modules" || return 0
+    bodies 16 '{"model": "base"}' > "$out/base.jsonl"
+    for i in $(seq 16); do bodies 16 "{\"model\": \"a$((i % 8 + 1))\"}" | sed -n "${i}p"; done > "$out/adapters.jsonl"
+    posts "$out/adapters.jsonl" > /dev/null && posts "$out/base.jsonl" > /dev/null
+    for ((round = 0; round < rounds; round++)); do
+        ours+=("$(posts "$out/adapters.jsonl")")
+        theirs+=("$(posts "$out/base.jsonl")")
+    done
+    close_server
+    row serve/adapters-16 tokens/s "the same without adapters" 0.85 higher "${ours[@]}" -- "${theirs[@]}"
+}
 # run_memory: the most that was resident, compared with weights and pool.
 run_memory() {
     local peak weights pool=$((256 << 20)) gguf=$model-q8.gguf
@@ -328,5 +346,6 @@ for clients in 1 16; do ! wanted serve/step-$clients || run_step $clients; done
 ! wanted serve/schema-16 || run_schema
 ! wanted serve/mask-p50 serve/mask-p99 || run_masks
 ! wanted serve/drafts-repetitive serve/drafts-other || run_all_drafts
+! wanted serve/adapters-16 || run_adapters
 ! wanted serve/resident || run_memory
 ! wanted serve/room || row serve/room-1000 share "4 percent" 1 lower "$("$BUILD/bench/serve_step" room 1000)" -- 0.04
