@@ -12,6 +12,8 @@ struct ash_adapter {
     size_t rank;
 };
 
+/* As ash_lora_load, over a base that is open: borrowed until the adapters are closed. */
+int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash_lora **lora_out, struct ash_err *err);
 /* The adapter of a weight, or NULL. */
 const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32_t weight);
 /* After all parameters of the base are listed: list those of the adapters before them. Returns 0 or -ENOMEM. */

@@ -368,6 +368,11 @@ int ash_lora_load(const char *dir, const char *base_dir, struct ash_lora **lora_
     return load(dir, NULL, base_dir, lora_out, err);
 }
 
+int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash_lora **lora_out, struct ash_err *err)
+{
+    return load(dir, base, "", lora_out, err);
+}
+
 int ash_lora_save_config(const struct ash_lora *lora, const char *dir, struct ash_err *err)
 {
     char path[PATH_MAX];
@@ -433,51 +438,4 @@ int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora *
     *lora_out = lora;
     *model_out = model;
     return 0;
-}
-
-/* ---- for documents of batches ------------------------------------------------------------------------------------ */
-
-static int refuse_whole_modules(const struct ash_lora *lora, struct ash_err *err)
-{
-    for (size_t i = 0; i < lora->count; i++)
-        if (lora->modules[i].rank == 0)
-            return ash_err_set(err, -ENOTSUP,
-                               "modules_to_save: '%s' was trained whole, so these adapters cannot share a base: "
-                               "`ashlar model merge` makes a model of its own",
-                               lora->modules[i].name);
-    return 0;
-}
-
-int ash_lora_attach(const char *dir, const struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
-                    struct ash_lora_set *set_out, struct ash_err *err)
-{
-    struct ash_lora_set set = {0};
-    struct ash_model_config config = *ash_model_get_config(model);
-    int rc = load(dir, model, "", &set.lora, err);
-
-    if (rc == 0) rc = refuse_whole_modules(set.lora, err);
-    if (rc == 0) {
-        config.lora = set.lora;
-        json_incref(config.source); /* the new model's */
-        rc = ash_model_blank_slice(&config, NULL, &set.adapters, err);
-        if (rc < 0) json_decref(config.source);
-    }
-    if (rc == 0) rc = ash_lora_read(set.adapters, dir, err);
-    if (rc == 0) {
-        ash_model_round_bf16(set.adapters, model->round_bf16);
-        rc = ash_lora_reserve(set.adapters, exec, max_rows, err);
-    }
-    if (rc < 0) {
-        ash_lora_detach(&set);
-        return rc;
-    }
-    *set_out = set;
-    return 0;
-}
-
-void ash_lora_detach(struct ash_lora_set *set)
-{
-    ash_model_close(set->adapters);
-    ash_lora_close(set->lora);
-    *set = (struct ash_lora_set){0};
 }
