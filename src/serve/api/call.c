@@ -76,76 +76,9 @@ static void put_call(struct ash_api_call *call)
 
 /* ---- the response ------------------------------------------------------------------------------------------------ */
 
-/* A decoder for the answer, which follows the prompt. */
-static int open_decoder(const struct ash_api_choice *choice, struct ash_decoder **decoder_out, struct ash_err *err)
-{
-    const struct ash_api_call *call = choice->call;
-    int rc = ash_decoder_open(call->api->engine.tokenizer, !call->sampling.keep_special, decoder_out, err);
-
-    return rc < 0 ? rc : ash_decoder_start(*decoder_out, choice->request.prompt, choice->request.prompt_count, err);
-}
-
-/* Tokens whose text begins before the end of the thoughts, on the thread that writes. Without memory: 0. */
-static size_t count_thoughts(const struct ash_api_choice *choice)
-{
-    struct ash_decoder *decoder = NULL;
-    struct ash_str text = {0};
-    struct ash_err err = {0};
-    size_t count = 0;
-    int rc;
-
-    if (!choice->is_done || choice->thought_bytes == 0) return 0;
-    rc = open_decoder(choice, &decoder, &err);
-    for (; rc == 0 && count < choice->tokens.count && text.size_bytes < choice->thought_bytes; count++)
-        rc = ash_decoder_push(decoder, choice->tokens.items[count].id, &text, &err);
-    ash_decoder_close(decoder);
-    ash_str_fini(&text);
-    return rc == 0 ? count : 0;
-}
-
-/* With the lock held. */
-static struct ash_usage count_usage(const struct ash_api_call *call)
-{
-    struct ash_usage usage = {0};
-
-    for (size_t i = 0; i < call->prompts.count; i++)
-        usage.prompt_tokens += call->prompts.items[i].count;
-    for (size_t i = 0; i < call->choice_count; i++) {
-        const struct ash_api_choice *choice = &call->choices[i];
-
-        usage.answer_tokens += choice->tokens.count;
-        if (i % call->sampling.best_of == 0) usage.cached_tokens += choice->end.cached_tokens;
-    }
-    return usage;
-}
-
-struct ash_usage ash_call_usage(struct ash_api_call *call)
-{
-    struct ash_usage usage;
-
-    pthread_mutex_lock(&call->lock);
-    usage = count_usage(call);
-    for (size_t i = 0; i < call->choice_count; i++)
-        usage.thought_tokens += count_thoughts(&call->choices[i]);
-    pthread_mutex_unlock(&call->lock);
-    return usage;
-}
-
 const char *ash_api_choice_reason(const struct ash_api_choice *choice)
 {
     return choice->has_stopped ? "stop" : ash_finish_reason(choice->end.finish);
-}
-
-/* For log and limits, before anybody sees that the call is done. With the lock held. */
-static void note_usage(struct ash_api_call *call)
-{
-    struct ash_usage usage = count_usage(call);
-    char text[100];
-
-    snprintf(text, sizeof(text), "prompt_tokens=%zu cached_tokens=%zu answer_tokens=%zu", usage.prompt_tokens,
-             usage.cached_tokens, usage.answer_tokens);
-    ash_http_note(call->exchange, text);
-    ash_key_take_tokens(ash_http_key(call->exchange), (double)(usage.prompt_tokens + usage.answer_tokens));
 }
 
 /* All choices are done: on a worker thread, because a long answer takes long to write. */
@@ -274,7 +207,7 @@ static void done(void *ctx, const struct ash_request_end *end)
     }
     is_last = call->done_count == call->choice_count;
     ash_api_metrics_done(call->api->metrics, choice);
-    if (is_last) note_usage(call);
+    if (is_last) ash_call_note_usage(call);
     pthread_mutex_unlock(&call->lock);
     if (call->is_stream)
         ash_http_wake(call->exchange);
@@ -356,7 +289,7 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
         .take_prompt = ash_api_choice_take_prompt,
         .done = done,
         .ctx = choice};
-    return open_decoder(choice, &choice->decoder, err);
+    return ash_api_choice_open_decoder(choice, &choice->decoder, err);
 }
 
 /* May it wait for the engine? */

@@ -98,6 +98,11 @@ struct ash_usage {
 };
 /* Tokens of all prompts, of those in the cache, and of all answers. After it is done, or for what there is so far. */
 struct ash_usage ash_call_usage(struct ash_api_call *call);
+/* call_usage.c: the same for log and limits, before anybody sees that the call is done. With the lock held. */
+void ash_call_note_usage(struct ash_api_call *call);
+/* A decoder for the answer, which follows the prompt. The caller closes it, after a failure too. */
+int ash_api_choice_open_decoder(const struct ash_api_choice *choice, struct ash_decoder **decoder_out,
+                                struct ash_err *err);
 /* "stop", "length": why a choice ended. */
 const char *ash_api_choice_reason(const struct ash_api_choice *choice);
 /* Append "data: ", and after it "\n\n": the frame of an event. */
