@@ -101,10 +101,10 @@ struct ash_request {
     bool wants_prompt_logprobs; /* the same for the tokens of the prompt but the first */
     size_t prompt_top_logprobs;
     enum ash_pooling pooling;
-    float *hidden;    /* room for what pooling says; NULL without */
-    int priority;     /* lower runs first */
-    uint64_t owner;   /* owners that wait get equal shares of the rows */
-    uint64_t salt;    /* prefixes are shared only where salts agree */
+    float *hidden;  /* room for what pooling says; NULL without */
+    int priority;   /* lower runs first */
+    uint64_t owner; /* owners that wait get equal shares of the rows */
+    uint64_t salt;  /* prefixes are shared only where salts agree */
     /* Adapters for its tokens (struct ash_doc), borrowed until done(); NULL: none. The salt says which, too. */
     const struct ash_model *adapters;
     bool skips_cache; /* neither look up its prefix nor keep it */
