@@ -30,6 +30,7 @@ struct extent {
 
 struct buffer {
     char *data; /* [ASH_PIECE_BYTES], aligned */
+    struct ash_piece_set *set;
     size_t file;
     uint64_t piece;
     struct extent *extents;
@@ -51,8 +52,15 @@ struct ash_piece_writer {
     struct ash_io_queue *queue;
     size_t buffer_max, buffer_count, buffer_peak;
     struct buffer *idle;
+    struct ash_piece_set *filling; /* the one set whose buffers are being filled; NULL: none */
+    size_t set_count;
+};
+
+struct ash_piece_set {
+    struct ash_piece_writer *writer;
     struct file files[ASH_PIECE_WRITER_FILES_MAX];
     size_t file_count;
+    size_t pending;                           /* requests under way */
     size_t room_file, room_first, room_bytes; /* what room gave last */
     int rc;                                   /* of a write, the first that failed */
     char failed[PATH_MAX];                    /* its file */
@@ -82,11 +90,11 @@ static struct buffer *buffer_new(void)
     return buffer;
 }
 
-static void note_failure(struct ash_piece_writer *writer, size_t file, int rc)
+static void note_failure(struct ash_piece_set *set, size_t file, int rc)
 {
-    if (writer->rc < 0 || rc == 0) return;
-    writer->rc = rc;
-    snprintf(writer->failed, sizeof(writer->failed), "%s", writer->files[file].path);
+    if (set->rc < 0 || rc == 0) return;
+    set->rc = rc;
+    snprintf(set->failed, sizeof(set->failed), "%s", set->files[file].path);
 }
 
 static void put_idle(struct ash_piece_writer *writer, struct buffer *buffer)
@@ -104,7 +112,8 @@ static void wait_for_one(struct ash_piece_writer *writer)
 
     ash_assert(request != NULL);
     buffer = request->ctx;
-    note_failure(writer, buffer->file, request->rc);
+    buffer->set->pending--;
+    note_failure(buffer->set, buffer->file, request->rc);
     if (--buffer->pending == 0) put_idle(writer, buffer);
 }
 
@@ -131,17 +140,18 @@ static struct buffer *take_buffer(struct ash_piece_writer *writer)
 /* ---- writing ----------------------------------------------------------------------------------------------------- */
 
 /* Bytes of a piece through the page cache. */
-static void write_plain(struct ash_piece_writer *writer, const struct buffer *buffer, size_t first, size_t count)
+static void write_plain(const struct buffer *buffer, size_t first, size_t count)
 {
-    const struct file *file = &writer->files[buffer->file];
+    struct ash_piece_set *set = buffer->set;
+    const struct file *file = &set->files[buffer->file];
     uint64_t offset = buffer->piece * ASH_PIECE_BYTES + first;
 
-    while (count > 0 && writer->rc == 0) {
+    while (count > 0 && set->rc == 0) {
         ssize_t done = pwrite(file->fd, buffer->data + first, count, (off_t)offset);
 
         if (done < 0 && errno == EINTR) continue;
         if (done <= 0) {
-            note_failure(writer, buffer->file, done < 0 ? -errno : -EIO);
+            note_failure(set, buffer->file, done < 0 ? -errno : -EIO);
             return;
         }
         first += (size_t)done;
@@ -150,20 +160,21 @@ static void write_plain(struct ash_piece_writer *writer, const struct buffer *bu
     }
 }
 
-static void write_extent(struct ash_piece_writer *writer, struct buffer *buffer, size_t index)
+static void write_extent(struct buffer *buffer, size_t index)
 {
     struct extent extent = buffer->extents[index];
-    const struct file *file = &writer->files[buffer->file];
+    struct ash_piece_writer *writer = buffer->set->writer;
+    const struct file *file = &buffer->set->files[buffer->file];
     size_t end = extent.first + extent.count, begin = ash_round_up(extent.first, ASH_IO_BLOCK_BYTES),
            whole_end = end / ASH_IO_BLOCK_BYTES * ASH_IO_BLOCK_BYTES;
     struct ash_io_request *request = &buffer->requests[index];
 
     if (begin >= whole_end) {
-        write_plain(writer, buffer, extent.first, extent.count);
+        write_plain(buffer, extent.first, extent.count);
         return;
     }
-    write_plain(writer, buffer, extent.first, begin - extent.first);
-    write_plain(writer, buffer, whole_end, end - whole_end);
+    write_plain(buffer, extent.first, begin - extent.first);
+    write_plain(buffer, whole_end, end - whole_end);
     *request = (struct ash_io_request){.kind = ASH_IO_WRITE,
                                        .fd = file->direct_fd >= 0 ? file->direct_fd : file->fd,
                                        .plain_fd = file->fd,
@@ -174,23 +185,25 @@ static void write_extent(struct ash_piece_writer *writer, struct buffer *buffer,
     while (ash_io_queue_count(writer->queue) >= DEPTH)
         wait_for_one(writer);
     buffer->pending++;
+    buffer->set->pending++;
     ash_io_queue_submit(writer->queue, request);
 }
 
 /* What was filled of a piece goes to its file. */
-static void flush_buffer(struct ash_piece_writer *writer, struct buffer *buffer)
+static void flush_buffer(struct buffer *buffer)
 {
+    struct ash_piece_set *set = buffer->set;
     bool is_direct = buffer->extent_count <= EXTENTS_DIRECT;
 
-    writer->files[buffer->file].needs_flush = true;
+    set->files[buffer->file].needs_flush = true;
     buffer->pending = 1; /* until all are submitted */
-    for (size_t i = 0; i < buffer->extent_count && writer->rc == 0; i++) {
+    for (size_t i = 0; i < buffer->extent_count && set->rc == 0; i++) {
         if (is_direct)
-            write_extent(writer, buffer, i);
+            write_extent(buffer, i);
         else
-            write_plain(writer, buffer, buffer->extents[i].first, buffer->extents[i].count);
+            write_plain(buffer, buffer->extents[i].first, buffer->extents[i].count);
     }
-    if (--buffer->pending == 0) put_idle(writer, buffer);
+    if (--buffer->pending == 0) put_idle(set->writer, buffer);
 }
 
 static int add_extent(struct buffer *buffer, size_t first, size_t count)
@@ -244,31 +257,31 @@ static void trim_buffers(struct ash_piece_writer *writer, size_t keep)
     }
 }
 
-/* Nothing is under way any more. */
-static void close_files(struct ash_piece_writer *writer)
+void ash_piece_writer_close(struct ash_piece_writer *writer)
 {
-    for (size_t i = 0; i < writer->file_count; i++) {
-        struct file *file = &writer->files[i];
+    if (writer == NULL) return;
+    ash_assert(writer->set_count == 0);
+    trim_buffers(writer, 0);
+    ash_io_queue_close(writer->queue);
+    free(writer);
+}
+
+/* Nothing is under way any more. */
+static void set_free(struct ash_piece_set *set)
+{
+    struct ash_piece_writer *writer = set->writer;
+
+    for (size_t i = 0; i < set->file_count; i++) {
+        struct file *file = &set->files[i];
 
         if (file->current != NULL) put_idle(writer, file->current);
-        file->current = NULL;
         if (file->fd >= 0) close(file->fd);
         if (file->direct_fd >= 0) close(file->direct_fd);
         ash_pieces_fini(&file->pieces);
     }
-    writer->file_count = 0;
-    writer->room_bytes = 0;
-}
-
-void ash_piece_writer_close(struct ash_piece_writer *writer)
-{
-    if (writer == NULL) return;
-    while (ash_io_queue_count(writer->queue) > 0)
-        wait_for_one(writer);
-    close_files(writer);
-    trim_buffers(writer, 0);
-    ash_io_queue_close(writer->queue);
-    free(writer);
+    if (writer->filling == set) writer->filling = NULL;
+    writer->set_count--;
+    free(set);
 }
 
 /* Its size, and room for it on the disk, where the file system can say so. */
@@ -297,99 +310,123 @@ static int open_file(struct file *file, const char *dir, const struct ash_piece_
     return rc < 0 ? ash_io_fail(err, rc, file->path, "write") : 0;
 }
 
-int ash_piece_writer_begin(struct ash_piece_writer *writer, const char *dir, const struct ash_piece_file *files,
-                           size_t count, bool sets_sizes, struct ash_err *err)
+int ash_piece_set_open(struct ash_piece_writer *writer, const struct ash_piece_set_opts *opts,
+                       struct ash_piece_set **set_out, struct ash_err *err)
 {
+    struct ash_piece_set *set = calloc(1, sizeof(*set));
     int rc = 0;
 
-    ash_assert(writer->file_count == 0 && count <= ASH_PIECE_WRITER_FILES_MAX);
-    writer->rc = 0;
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = open_file(&writer->files[i], dir, &files[i], sets_sizes, err);
-        writer->file_count++;
+    ash_assert(writer->filling == NULL && opts->count <= ASH_PIECE_WRITER_FILES_MAX);
+    if (set == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    set->writer = writer;
+    writer->set_count++;
+    writer->filling = set;
+    while (rc == 0 && set->file_count < opts->count) {
+        size_t i = set->file_count++;
+
+        rc = open_file(&set->files[i], opts->dir, &opts->files[i], opts->sets_sizes, err);
     }
-    if (rc < 0) close_files(writer);
-    return rc;
+    if (rc < 0) {
+        set_free(set);
+        return rc;
+    }
+    *set_out = set;
+    return 0;
 }
 
 /* ---- filling ----------------------------------------------------------------------------------------------------- */
 
-static int failure(const struct ash_piece_writer *writer, struct ash_err *err)
+static int failure(const struct ash_piece_set *set, struct ash_err *err)
 {
-    return ash_io_fail(err, writer->rc, writer->failed, "write");
+    return ash_io_fail(err, set->rc, set->failed, "write");
 }
 
-ssize_t ash_piece_writer_room(struct ash_piece_writer *writer, size_t file, uint64_t offset, size_t size_bytes,
-                              void **data_out, struct ash_err *err)
+ssize_t ash_piece_set_room(struct ash_piece_set *set, size_t file, uint64_t offset, size_t size_bytes, void **data_out,
+                           struct ash_err *err)
 {
-    struct file *target = &writer->files[file];
+    struct file *target = &set->files[file];
     uint64_t piece = offset / ASH_PIECE_BYTES;
     size_t first = (size_t)(offset % ASH_PIECE_BYTES);
 
-    ash_assert(file < writer->file_count && writer->room_bytes == 0 && offset % 4 == 0 && size_bytes > 0);
-    ash_assert(offset + size_bytes <= target->pieces.size_bytes);
+    ash_assert(set->writer->filling == set && file < set->file_count && set->room_bytes == 0);
+    ash_assert(offset % 4 == 0 && size_bytes > 0 && offset + size_bytes <= target->pieces.size_bytes);
     if (target->current != NULL && target->current->piece != piece) {
         struct buffer *full = target->current;
 
         target->current = NULL;
-        flush_buffer(writer, full);
+        flush_buffer(full);
     }
-    if (writer->rc < 0) return failure(writer, err);
+    if (set->rc < 0) return failure(set, err);
     if (target->current == NULL) {
-        target->current = take_buffer(writer);
+        target->current = take_buffer(set->writer);
         if (target->current == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory for a buffer", target->path);
+        target->current->set = set;
         target->current->file = file;
         target->current->piece = piece;
     }
-    writer->room_file = file;
-    writer->room_first = first;
-    writer->room_bytes = ash_min(size_bytes, ASH_PIECE_BYTES - first);
+    set->room_file = file;
+    set->room_first = first;
+    set->room_bytes = ash_min(size_bytes, ASH_PIECE_BYTES - first);
     *data_out = target->current->data + first;
-    return (ssize_t)writer->room_bytes;
+    return (ssize_t)set->room_bytes;
 }
 
-void ash_piece_writer_filled(struct ash_piece_writer *writer)
+void ash_piece_set_filled(struct ash_piece_set *set)
 {
-    struct file *file = &writer->files[writer->room_file];
+    struct file *file = &set->files[set->room_file];
     struct buffer *buffer = file->current;
     int rc;
 
-    ash_assert(writer->room_bytes > 0 && buffer != NULL);
-    ash_pieces_add(&file->pieces, buffer->piece * ASH_PIECE_BYTES + writer->room_first,
-                   buffer->data + writer->room_first, writer->room_bytes);
-    rc = add_extent(buffer, writer->room_first, writer->room_bytes);
-    note_failure(writer, writer->room_file, rc);
-    writer->room_bytes = 0;
+    ash_assert(set->room_bytes > 0 && buffer != NULL);
+    ash_pieces_add(&file->pieces, buffer->piece * ASH_PIECE_BYTES + set->room_first, buffer->data + set->room_first,
+                   set->room_bytes);
+    rc = add_extent(buffer, set->room_first, set->room_bytes);
+    note_failure(set, set->room_file, rc);
+    set->room_bytes = 0;
 }
 
-void ash_piece_writer_cancel(struct ash_piece_writer *writer, int rc)
+void ash_piece_set_submit(struct ash_piece_set *set)
+{
+    if (set->writer->filling != set) return;
+    set->writer->filling = NULL;
+    set->room_bytes = 0;
+    for (size_t i = 0; i < set->file_count; i++) {
+        struct buffer *last = set->files[i].current;
+
+        set->files[i].current = NULL;
+        if (last != NULL) flush_buffer(last);
+    }
+}
+
+bool ash_piece_set_advance(struct ash_piece_set *set)
+{
+    if (set->pending == 0) return false;
+    wait_for_one(set->writer);
+    return true;
+}
+
+void ash_piece_set_cancel(struct ash_piece_set *set, int rc)
 {
     ash_assert(rc < 0);
-    note_failure(writer, 0, rc);
+    note_failure(set, 0, rc);
 }
 
-int ash_piece_writer_end(struct ash_piece_writer *writer, struct ash_pieces *pieces_out, struct ash_err *err)
+int ash_piece_set_close(struct ash_piece_set *set, struct ash_pieces *pieces_out, struct ash_err *err)
 {
+    struct ash_piece_writer *writer = set->writer;
     int rc;
 
-    writer->room_bytes = 0;
-    for (size_t i = 0; i < writer->file_count; i++) {
-        struct buffer *last = writer->files[i].current;
-
-        writer->files[i].current = NULL;
-        if (last != NULL) flush_buffer(writer, last);
+    ash_piece_set_submit(set);
+    while (ash_piece_set_advance(set))
+        ;
+    for (size_t i = 0; i < set->file_count; i++)
+        if (set->rc == 0 && set->files[i].needs_flush && fsync(set->files[i].fd) != 0) note_failure(set, i, -errno);
+    rc = set->rc < 0 ? failure(set, err) : 0;
+    for (size_t i = 0; rc == 0 && pieces_out != NULL && i < set->file_count; i++) {
+        pieces_out[i] = set->files[i].pieces;
+        set->files[i].pieces = (struct ash_pieces){0};
     }
-    while (ash_io_queue_count(writer->queue) > 0)
-        wait_for_one(writer);
-    for (size_t i = 0; i < writer->file_count; i++)
-        if (writer->rc == 0 && writer->files[i].needs_flush && fsync(writer->files[i].fd) != 0)
-            note_failure(writer, i, -errno);
-    rc = writer->rc < 0 ? failure(writer, err) : 0;
-    for (size_t i = 0; rc == 0 && pieces_out != NULL && i < writer->file_count; i++) {
-        pieces_out[i] = writer->files[i].pieces;
-        writer->files[i].pieces = (struct ash_pieces){0};
-    }
-    close_files(writer);
+    set_free(set);
     trim_buffers(writer, BUFFERS_MIN);
     return rc;
 }

@@ -1,7 +1,8 @@
 /* piece_writer - writes parts of large files in the background of its caller: bytes are copied into buffers of a
  * bounded size, summed while they are there, and written past the page cache while the caller fills the next ones.
  * Several processes may write parts of the same files at the same time; each gets the sums of its own parts, which add
- * up to those of the files. One owner thread. */
+ * up to those of the files. While a folder's files are on their way to the disk, those of the next may be filled, out of
+ * the same memory. One owner thread. */
 #ifndef ASH_STORAGE_PIECE_WRITER_H
 #define ASH_STORAGE_PIECE_WRITER_H
 
@@ -30,25 +31,41 @@ struct ash_piece_writer_opts {
 /* The caller owns *writer_out. Returns 0, -ENOMEM or -EAGAIN. */
 int ash_piece_writer_open(const struct ash_piece_writer_opts *opts, struct ash_piece_writer **writer_out,
                           struct ash_err *err);
-/* Wait for what is under way and free. NULL is a no-op. */
+/* Free; all sets are closed. NULL is a no-op. */
 void ash_piece_writer_close(struct ash_piece_writer *writer);
 
-/* Open `count` files of a folder that is there, created where they are not. sets_sizes: this process gives them their
- * sizes and the room on the disk, so that a full disk is known at once; one of all writers does. dir is for messages
- * too. On error nothing is open. */
-int ash_piece_writer_begin(struct ash_piece_writer *writer, const char *dir, const struct ash_piece_file *files,
-                           size_t count, bool sets_sizes, struct ash_err *err);
+/* Files of one folder that are being written. */
+struct ash_piece_set;
+
+struct ash_piece_set_opts {
+    const char *dir; /* it is there; for messages too */
+    const struct ash_piece_file *files;
+    size_t count;
+    /* This process gives the files their sizes and the room on the disk, so that a full disk is known at once. One of
+     * all writers does. */
+    bool sets_sizes;
+};
+
+/* Open files, created where they are not there. No other set is being filled. The caller owns *set_out. On error
+ * nothing is open. */
+int ash_piece_set_open(struct ash_piece_writer *writer, const struct ash_piece_set_opts *opts,
+                       struct ash_piece_set **set_out, struct ash_err *err);
 /* Memory for up to size_bytes of file `file` from offset (a multiple of 4) on: at least 4 bytes, never beyond a piece.
  * May wait for a buffer. Returns how many bytes there are at *data_out, or a negative errno of an earlier write. */
-ssize_t ash_piece_writer_room(struct ash_piece_writer *writer, size_t file, uint64_t offset, size_t size_bytes,
-                              void **data_out, struct ash_err *err);
+ssize_t ash_piece_set_room(struct ash_piece_set *set, size_t file, uint64_t offset, size_t size_bytes, void **data_out,
+                           struct ash_err *err);
 /* The bytes that room gave are filled. */
-void ash_piece_writer_filled(struct ash_piece_writer *writer);
-/* Give up: what waits is not written, and end returns rc, a negative errno. */
-void ash_piece_writer_cancel(struct ash_piece_writer *writer, int rc);
-/* Write what waits, flush the files to disk and close them. pieces_out[count] (may be NULL) gets the sums of what this
- * process wrote; the caller frees them. Returns 0 or the first error; then pieces_out is untouched. */
-int ash_piece_writer_end(struct ash_piece_writer *writer, struct ash_pieces *pieces_out, struct ash_err *err);
+void ash_piece_set_filled(struct ash_piece_set *set);
+/* Everything is filled and goes to the disk: the next set may be opened. */
+void ash_piece_set_submit(struct ash_piece_set *set);
+/* Wait for one write. Returns false where none of this set is under way. */
+bool ash_piece_set_advance(struct ash_piece_set *set);
+/* Give up: what waits is not written, and close returns rc, a negative errno. */
+void ash_piece_set_cancel(struct ash_piece_set *set, int rc);
+/* Write what waits, flush the files to disk, close them and free the set. pieces_out[count] (may be NULL) gets the
+ * sums of what this process wrote; the caller frees them. Returns 0 or the first error; then pieces_out is
+ * untouched. */
+int ash_piece_set_close(struct ash_piece_set *set, struct ash_pieces *pieces_out, struct ash_err *err);
 /* The largest number of bytes that buffers have taken so far. */
 size_t ash_piece_writer_peak_bytes(const struct ash_piece_writer *writer);
 

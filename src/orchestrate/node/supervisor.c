@@ -85,8 +85,9 @@ static void note_end(struct watch *watch, struct ash_process *process, int statu
     watch->running--;
     if (code == 0) watch->done++;
     if (code == 0 || watch->is_forced) return;
-    if (watch->is_interrupted && code != ASH_END_SAVED)
-        code = ASH_END_SIGNAL + ash_interrupt_signal(); /* it ended because we told it to */
+    /* it ended because we told it to: a notice that was heeded is another end than Ctrl-C */
+    if (watch->is_interrupted && (code != ASH_END_SAVED || ash_interrupt_signal() == SIGINT))
+        code = ASH_END_SIGNAL + ash_interrupt_signal();
     else if (!watch->is_interrupted)
         say_end(watch, process, code);
     if (watch->code == 0) {

@@ -33,7 +33,7 @@ struct ash_run {
     struct ash_saver *saver;   /* of this epoch; NULL: this rank is a spare */
     bool said_waiting, is_saving_last;
     int32_t wanted_place; /* first rank: of the next saves; the present one, or another after a failure */
-    bool save_waits;      /* a save was due while the one before was being written: the next edge begins it */
+    bool save_waits;      /* a save was given up, or has failed: the next edge begins one */
     struct ash_live live;
     uint64_t start_ns, start_step;   /* of this part of the run */
     double earlier_s;                /* time spent in earlier parts */
@@ -89,7 +89,7 @@ void ash_run_close_saver(struct ash_run *run);
 int ash_run_begin_save(struct ash_run *run, struct ash_err *err);
 /* At the edge of each step, all ranks: how far is the save that is under way? Returns 0 or the group's error. */
 int ash_run_watch_saves(struct ash_run *run, struct ash_err *err);
-/* Is a save due because it had to wait? The same on all ranks. */
+/* Is a save due because one was given up, or goes elsewhere now? The same on all ranks. */
 bool ash_run_save_is_overdue(const struct ash_run *run);
 /* The state must be on disk now, unless it is already; saves under way are waited for. All ranks call it. On a full
  * disk, wait for room (train.save_wait). */

@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <math.h>
+#include <string.h>
 
 #include "base/clock.h"
 #include "base/metrics.h"
@@ -25,11 +26,9 @@ ASH_HISTOGRAM(stall_metric, "ashlar_train_save_stall_seconds", "Time that a step
 
 /* ---- saving ------------------------------------------------------------------------------------------------------ */
 
-/* The saver's last look at the state before an update. */
-static void before_update(void *ctx)
+/* A step waited for a save, because an earlier one is under way and memory is short. */
+static void count_stall(struct ash_run *run, uint64_t ns)
 {
-    struct ash_run *run = ctx;
-    uint64_t ns = ash_saver_release(run->saver);
     char memory[32];
 
     if (ns > 0) ash_metric_observe(&stall_metric, (double)ns * 1e-9);
@@ -38,6 +37,14 @@ static void before_update(void *ctx)
     if (run->is_leader)
         ash_run_warn(run, "a step waited %.1f s for a checkpoint: raise save.memory (now %s), or save less often",
                      (double)ns * 1e-9, ash_live_bytes((double)run->job->save.memory_bytes, memory, sizeof(memory)));
+}
+
+/* The saver's last look at the state before an update. */
+static void before_update(void *ctx)
+{
+    struct ash_run *run = ctx;
+
+    count_stall(run, ash_saver_release(run->saver));
 }
 
 /* The mesh of this epoch, as settings. */
@@ -99,18 +106,20 @@ void ash_run_remove_old(struct ash_run *run)
 }
 
 /* In the saver's thread: a checkpoint is durable, so it is copied, and older ones may go. */
-static void follow_save(void *ctx, const char *dir, uint64_t number)
+static void follow_save(void *ctx, const struct ash_save_opts *save, int rc)
 {
     const struct ash_run *run = ctx;
+    size_t place = save->place; /* since it was begun, saves may have gone elsewhere */
     uint64_t pinned = UINT64_MAX;
     struct ash_err err = {0};
 
-    (void)dir;
+    ash_metric_add(rc < 0 ? &save_errors_metric : &saves_metric, 1);
+    if (rc < 0) return;
     if (run->copier != NULL) {
-        ash_copier_add(run->copier, run->places.current, number);
+        ash_copier_add(run->copier, place, save->number);
         pinned = ash_copier_pinned(run->copier);
     }
-    if (ash_checkpoint_prune_complete(run->checkpoints, run->places.keep[run->places.current], pinned, &err) < 0)
+    if (ash_checkpoint_prune_complete(run->places.urls[place], run->places.keep[place], pinned, &err) < 0)
         ash_log(ASH_LOG_WARN, "old checkpoints were not removed: %s", err.text);
 }
 
@@ -128,9 +137,10 @@ static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
                                  .is_alone = is_alone,
                                  .tokenizer_dir = run->facts.tokenizer_dir,
                                  .number = state->step,
+                                 .place = run->places.current,
                                  .flush_fd = -1,
                                  .refused = refused.text,
-                                 .committed = follow_save,
+                                 .ended = follow_save,
                                  .ctx = run};
     int rc = ash_checkpoint_path(run->checkpoints, state->step, dir, sizeof(dir));
 
@@ -148,13 +158,18 @@ static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
 
 int ash_run_begin_save(struct ash_run *run, struct ash_err *err)
 {
-    run->save_waits = ash_saver_is_writing(run->saver);
-    return run->save_waits ? 0 : begin(run, false, err);
+    uint64_t start_ns = ash_clock_ns();
+    int rc;
+
+    run->save_waits = false;
+    rc = begin(run, false, err);
+    if (ash_clock_ns() - start_ns >= STALL_NS) count_stall(run, ash_clock_ns() - start_ns);
+    return rc;
 }
 
 bool ash_run_save_is_overdue(const struct ash_run *run)
 {
-    return run->save_waits && !ash_saver_is_writing(run->saver);
+    return run->save_waits;
 }
 
 /* First rank: a save has ended, well or not. */
@@ -162,14 +177,10 @@ static void count_result(struct ash_run *run, const struct ash_save_result *resu
 {
     char path[PATH_MAX];
 
-    if (result->rc < 0) {
-        ash_metric_add(&save_errors_metric, 1);
-        return;
-    }
+    if (result->rc < 0) return;
     run->saved_step = result->number;
     if (ash_checkpoint_path(run->checkpoints, run->saved_step, path, sizeof(path)) == 0)
         run->checkpoint_bytes = ash_run_folder_bytes(path);
-    ash_metric_add(&saves_metric, 1);
     ash_metric_observe(&save_time_metric, result->seconds);
     ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " is durable: %.1f MB in %.3f s, %.0f MB of copies at most", result->number,
             (double)result->size_bytes * 1e-6, result->seconds, (double)ash_saver_peak_bytes(run->saver) * 1e-6);
@@ -190,17 +201,17 @@ static void take_results(struct ash_run *run)
             ash_run_warn(
                 run, "step %" PRIu64 " was not saved, the next save will try again and step %" PRIu64 " is kept: %s",
                 result.number, run->saved_step, result.err.text);
-        run->wanted_place = (int32_t)ash_places_next(&run->places);
+        if (result.place == run->places.current) run->wanted_place = (int32_t)ash_places_next(&run->places);
     }
 }
 
-/* Where there are several folders: the first rank says to which saves go from now on. Nothing is under way. */
+/* Where there are several folders: the first rank says to which saves go from now on. */
 static int choose_place(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
     int rc = 0;
 
-    if (ash_places_next(&run->places) == run->places.current || ash_saver_is_writing(run->saver)) return 0;
+    if (ash_places_next(&run->places) == run->places.current) return 0;
     if (group != NULL) rc = ash_group_broadcast(group, &run->wanted_place, sizeof(run->wanted_place), 0, err);
     if (rc < 0 || (size_t)run->wanted_place == run->places.current) return rc;
     run->places.current = (size_t)run->wanted_place;
@@ -313,6 +324,7 @@ int ash_run_save_alone(struct ash_run *run, struct ash_err *err)
     const struct ash_state *state = ash_trainer_state(run->trainer);
 
     if (run->saver == NULL) return 0;
+    if (run->group == NULL) finish_saves(run, NULL); /* nobody is lost: what was begun is good */
     ash_saver_drop(run->saver);
     take_results(run);
     if (run->saved_step == state->step || !run->facts.whole || state->step == run->start_step) return 0;

@@ -222,6 +222,7 @@ static int resume(struct ash_run *run, struct ash_err *err)
 
     found_ns = ash_clock_ns();
     if (rc == -ENODATA) return open_trainer(run, NULL, err);
+    if (rc == -EBADE) return rc;
     if (rc < 0) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
     if (checkpoint.skipped != NULL)
         ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", checkpoint.step, checkpoint.skipped);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/str.h"
 #include "storage/commit.h"
@@ -129,6 +130,23 @@ static int agree(struct ash_restore_search *search, struct verdict *verdict, str
     return ash_group_broadcast(group, verdict, sizeof(*verdict), (size_t)worst, err);
 }
 
+/* The first rank has it in its folder, and no other place is named to fetch it from: then all ranks must see it. */
+static int check_seen(const struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
+                      const struct ash_place_manifest *manifest, const char *dir, struct ash_err *err)
+{
+    struct ash_group *group = search->opts->group;
+    char path[PATH_MAX];
+
+    if (group == NULL || !proposal->is_here || search->opts->other_count > 0) return 0;
+    if (ash_path_join(path, sizeof(path), dir, ASH_COMMIT_MANIFEST) < 0) return -ENAMETOOLONG;
+    if (ash_path_exists(path)) return 0;
+    return ash_err_set(err, -EBADE,
+                       "ranks were given different jobs: checkpoint is %016" PRIx64
+                       " on rank 0 (%.64s: %s) and none on rank %zu (%.64s)",
+                       ash_hash_bytes(manifest->text, manifest->size_bytes, 0), ash_group_get_member(group, 0).host,
+                       dir, ash_group_rank(group), ash_group_get_member(group, ash_group_rank(group)).host);
+}
+
 /* First rank: the folder is there to be filled, or to be completed by the manifest. */
 static int prepare(const struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
                    const char *dir, struct ash_err *err)
@@ -153,6 +171,7 @@ static int try_one(struct ash_restore_search *search, const struct ash_restore_p
     int rc = 0;
 
     verdict->rc = ash_place_dir(search->opts->root, proposal->step, dir, sizeof(dir));
+    if (verdict->rc == 0) verdict->rc = check_seen(search, proposal, manifest, dir, &verdict->err);
     if (verdict->rc == 0) verdict->rc = prepare(search, proposal, dir, &verdict->err);
     rc = agree(search, verdict, err);
     if (rc < 0 || verdict->rc < 0) return rc;
@@ -243,6 +262,7 @@ static int search_all(struct ash_restore_search *search, struct ash_restored *re
         if (rc == 0) rc = try_one(search, &proposal, &manifest, restored, &verdict, err);
         if (rc == 0 && verdict.rc < 0 && search->is_first) rc = note_skipped(search, verdict.err.text);
         ash_place_manifest_fini(&manifest);
+        if (rc == 0 && verdict.rc == -EBADE) return ash_err_set(err, verdict.rc, "%s", verdict.err.text);
         if (rc < 0 || verdict.rc == 0) return rc;
     }
 }

@@ -30,7 +30,8 @@ struct ash_restored {
 void ash_restored_fini(struct ash_restored *restored);
 
 /* Find and mend. Returns 0, -ENODATA where there is no checkpoint at all, -ENOENT where none verifies (err says what is
- * wrong with the newest), or the group's error; the same on all ranks. */
+ * wrong with the newest), -EBADE where a rank does not see the first one's folder and nothing else is named, or the
+ * group's error; the same on all ranks. */
 int ash_restore(const struct ash_restore_opts *opts, struct ash_restored *restored_out, struct ash_err *err);
 
 #endif

@@ -82,24 +82,48 @@ int ash_saver_open(const struct ash_saver_opts *opts, struct ash_saver **saver_o
     return 0;
 }
 
+/* Does something of this rank wait for its thread? The mutex is held. */
+static bool has_work(const struct ash_saver *saver)
+{
+    for (const struct ash_save *save = saver->saves; save != NULL; save = save->next)
+        if (!save->is_written) return true;
+    return saver->saves != NULL && saver->saves->is_agreed;
+}
+
+/* Until the thread has nothing to do. What is not agreed yet stays. */
+static void wait_for_thread(struct ash_saver *saver)
+{
+    pthread_mutex_lock(&saver->mutex);
+    while (saver->has_thread && has_work(saver))
+        pthread_cond_wait(&saver->changed, &saver->mutex);
+    pthread_mutex_unlock(&saver->mutex);
+}
+
 void ash_saver_close(struct ash_saver *saver)
 {
     if (saver == NULL) return;
+    ash_saver_drop(saver);
     pthread_mutex_lock(&saver->mutex);
-    while (saver->has_thread && saver->committing != NULL)
-        pthread_cond_wait(&saver->changed, &saver->mutex);
     saver->is_stopping = true;
     pthread_cond_broadcast(&saver->changed);
     pthread_mutex_unlock(&saver->mutex);
     if (saver->has_thread) pthread_join(saver->thread, NULL);
-    ash_save_free(saver->writing);
-    ash_save_free(saver->committing);
     ash_piece_writer_close(saver->writer);
     ash_save_plan_fini(&saver->plan);
     ash_holdings_close(saver->holdings);
     pthread_cond_destroy(&saver->changed);
     pthread_mutex_destroy(&saver->mutex);
     free(saver);
+}
+
+/* Until this rank's thread has something to tell, or a look at the others is due. */
+static void wait_a_little(struct ash_saver *saver)
+{
+    struct timespec until = ash_cond_deadline(LOOK_NS);
+
+    pthread_mutex_lock(&saver->mutex);
+    pthread_cond_timedwait(&saver->changed, &saver->mutex, &until);
+    pthread_mutex_unlock(&saver->mutex);
 }
 
 /* ---- begin ------------------------------------------------------------------------------------------------------- */
@@ -175,9 +199,46 @@ static int write_now(struct ash_saver *saver, struct ash_save *save, struct ash_
     }
     if (save->mode == ASH_SAVE_GATHERED) return ash_save_gather(saver, save, err);
     if (saver->stages->exec->memory->host_visible) return 0;
-    save->rc = ash_save_write(saver, save, &save->err);
+    save->rc = ash_save_copy(saver, save, &save->err);
+    save->rc = ash_save_settle(saver, save, save->rc, &save->err);
     save->is_written = true;
     return 0;
+}
+
+static size_t count_unagreed(struct ash_saver *saver)
+{
+    size_t count = 0;
+
+    pthread_mutex_lock(&saver->mutex);
+    for (const struct ash_save *save = saver->saves; save != NULL; save = save->next)
+        count += !save->is_agreed;
+    pthread_mutex_unlock(&saver->mutex);
+    return count;
+}
+
+/* Until one of those under way is over: how many there are is the same on all ranks that write. */
+static int wait_for_turn(struct ash_saver *saver, struct ash_err *err)
+{
+    int rc = 0;
+
+    while (rc == 0 && count_unagreed(saver) >= ASH_SAVER_UNDER_WAY_MAX) {
+        rc = ash_saver_poll(saver, err);
+        if (rc == 0 && count_unagreed(saver) >= ASH_SAVER_UNDER_WAY_MAX) wait_a_little(saver);
+    }
+    return rc;
+}
+
+static void append(struct ash_saver *saver, struct ash_save *save)
+{
+    struct ash_save **last = &saver->saves;
+
+    pthread_mutex_lock(&saver->mutex);
+    while (*last != NULL)
+        last = &(*last)->next;
+    *last = save;
+    save->is_agreed = save->is_written && !ash_save_has_company(saver, save);
+    pthread_cond_broadcast(&saver->changed);
+    pthread_mutex_unlock(&saver->mutex);
 }
 
 int ash_saver_begin(struct ash_saver *saver, const struct ash_save_opts *opts, struct ash_err *err)
@@ -190,54 +251,43 @@ int ash_saver_begin(struct ash_saver *saver, const struct ash_save_opts *opts, s
         ash_save_free(save);
         return 0;
     }
-    if (opts->is_export) rc = begin_export(saver, save, err);
+    rc = wait_for_turn(saver, err);
+    /* the writer belongs to the thread while that has work */
+    if (rc == 0 && (save->mode == ASH_SAVE_GATHERED || !saver->stages->exec->memory->host_visible))
+        wait_for_thread(saver);
+    if (rc == 0 && opts->is_export) rc = begin_export(saver, save, err);
     if (rc == 0) rc = write_now(saver, save, err);
     if (rc < 0) {
         ash_save_free(save);
         return rc;
     }
-    pthread_mutex_lock(&saver->mutex);
-    ash_assert(saver->writing == NULL);
-    saver->writing = save;
-    pthread_cond_broadcast(&saver->changed);
-    pthread_mutex_unlock(&saver->mutex);
+    append(saver, save);
     return 0;
-}
-
-bool ash_saver_is_writing(const struct ash_saver *saver)
-{
-    return saver->writing != NULL; /* set and cleared by the owner alone */
 }
 
 uint64_t ash_saver_release(struct ash_saver *saver)
 {
-    uint64_t began_ns;
+    const struct ash_save *save;
+    uint64_t began_ns = 0;
 
-    if (saver->writing == NULL) return 0;
-    began_ns = ash_clock_ns();
     pthread_mutex_lock(&saver->mutex);
-    while (!saver->writing->is_copied)
+    for (;;) {
+        save = saver->saves;
+        while (save != NULL && save->is_copied)
+            save = save->next;
+        if (save == NULL) break;
+        if (began_ns == 0) began_ns = ash_clock_ns();
         pthread_cond_wait(&saver->changed, &saver->mutex);
+    }
     pthread_mutex_unlock(&saver->mutex);
-    return ash_clock_ns() - began_ns;
+    return began_ns == 0 ? 0 : ash_clock_ns() - began_ns;
 }
 
 /* ---- agreeing ---------------------------------------------------------------------------------------------------- */
 
-static bool has_company(const struct ash_saver *saver, const struct ash_save *save)
+bool ash_save_has_company(const struct ash_saver *saver, const struct ash_save *save)
 {
     return saver->group != NULL && save->mode != ASH_SAVE_ALONE;
-}
-
-/* Is this rank done with its part, and free for the next? The first rank commits one save at a time. */
-static bool is_ready(struct ash_saver *saver)
-{
-    bool ready;
-
-    pthread_mutex_lock(&saver->mutex);
-    ready = saver->writing->is_written && saver->committing == NULL;
-    pthread_mutex_unlock(&saver->mutex);
-    return ready;
 }
 
 /* The sums of all ranks are those of the files. */
@@ -283,23 +333,46 @@ static int agree(struct ash_saver *saver, struct ash_save *save, bool is_mine_ov
     return look[1] == INT32_MAX ? add_sums(saver, save, err) : share_failure(saver, save, (size_t)look[1], err);
 }
 
-int ash_saver_poll(struct ash_saver *saver, struct ash_err *err)
+/* The oldest save that not all ranks have written, as far as this one knows. *is_mine_over_out: it has, itself. */
+static struct ash_save *find_unagreed(struct ash_saver *saver, bool *is_mine_over_out)
 {
-    struct ash_save *save = saver->writing;
-    bool is_over;
-    int rc = 0;
+    struct ash_save *save;
 
-    if (save == NULL) return 0;
-    is_over = is_ready(saver);
-    if (has_company(saver, save)) rc = agree(saver, save, is_over, &is_over, err);
-    if (rc < 0 || !is_over) return rc;
     pthread_mutex_lock(&saver->mutex);
-    saver->writing = NULL;
-    if (saver->rank == 0) saver->committing = save;
+    save = saver->saves; /* alone, the thread decides, and frees it when it likes */
+    while (save != NULL && (save->is_agreed || !ash_save_has_company(saver, save)))
+        save = save->next;
+    *is_mine_over_out = save != NULL && save->is_written;
+    pthread_mutex_unlock(&saver->mutex);
+    return save;
+}
+
+/* All ranks have written it: the first one's thread goes on with it, for the others it is over. */
+static void set_agreed(struct ash_saver *saver, struct ash_save *save)
+{
+    pthread_mutex_lock(&saver->mutex);
+    save->is_agreed = true;
+    if (saver->rank != 0) {
+        ash_assert(saver->saves == save);
+        saver->saves = save->next;
+        ash_save_free(save);
+    }
     pthread_cond_broadcast(&saver->changed);
     pthread_mutex_unlock(&saver->mutex);
-    if (saver->rank != 0) ash_save_free(save);
-    return 0;
+}
+
+int ash_saver_poll(struct ash_saver *saver, struct ash_err *err)
+{
+    for (;;) {
+        bool is_over;
+        struct ash_save *save = find_unagreed(saver, &is_over);
+        int rc;
+
+        if (save == NULL) return 0;
+        rc = agree(saver, save, is_over, &is_over, err);
+        if (rc < 0 || !is_over) return rc;
+        set_agreed(saver, save);
+    }
 }
 
 bool ash_saver_take_result(struct ash_saver *saver, struct ash_save_result *result_out)
@@ -310,8 +383,7 @@ bool ash_saver_take_result(struct ash_saver *saver, struct ash_save_result *resu
     has_one = saver->result_count > 0;
     if (has_one) {
         *result_out = saver->results[0];
-        saver->results[0] = saver->results[1];
-        saver->result_count--;
+        memmove(&saver->results[0], &saver->results[1], --saver->result_count * sizeof(saver->results[0]));
     }
     pthread_mutex_unlock(&saver->mutex);
     return has_one;
@@ -322,19 +394,9 @@ bool ash_saver_is_busy(struct ash_saver *saver)
     bool is_busy;
 
     pthread_mutex_lock(&saver->mutex);
-    is_busy = saver->writing != NULL || saver->committing != NULL || saver->result_count > 0;
+    is_busy = saver->saves != NULL || saver->result_count > 0;
     pthread_mutex_unlock(&saver->mutex);
     return is_busy;
-}
-
-/* Until this rank's thread has something to tell, or a look at the others is due. */
-static void wait_a_little(struct ash_saver *saver)
-{
-    struct timespec until = ash_cond_deadline(LOOK_NS);
-
-    pthread_mutex_lock(&saver->mutex);
-    pthread_cond_timedwait(&saver->changed, &saver->mutex, &until);
-    pthread_mutex_unlock(&saver->mutex);
 }
 
 int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *ctx, struct ash_err *err)
@@ -342,14 +404,14 @@ int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *
     uint64_t said_ns = ash_clock_ns();
 
     for (;;) {
-        bool is_committing;
+        bool is_over;
         int rc = ash_saver_poll(saver, err);
 
         if (rc < 0) return rc;
         pthread_mutex_lock(&saver->mutex);
-        is_committing = saver->committing != NULL;
+        is_over = saver->saves == NULL;
         pthread_mutex_unlock(&saver->mutex);
-        if (saver->writing == NULL && !is_committing) return 0;
+        if (is_over) return 0;
         wait_a_little(saver);
         if (waiting != NULL && ash_clock_ns() - said_ns >= WAITING_NS) {
             waiting(ctx);
@@ -360,19 +422,25 @@ int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *
 
 bool ash_saver_drop(struct ash_saver *saver)
 {
-    struct ash_save *save = saver->writing;
+    struct ash_save *dropped;
+    bool has_any;
 
     atomic_store(&saver->is_giving_up, true);
+    wait_for_thread(saver);
     pthread_mutex_lock(&saver->mutex);
-    while (saver->committing != NULL || (save != NULL && !save->is_written))
-        pthread_cond_wait(&saver->changed, &saver->mutex);
-    saver->writing = NULL;
+    dropped = saver->saves;
+    saver->saves = NULL;
     pthread_mutex_unlock(&saver->mutex);
     atomic_store(&saver->is_giving_up, false);
-    if (save == NULL) return false;
-    if (saver->rank == 0 && !save->opts.is_export) ash_commit_discard(save->dir, NULL);
-    ash_save_free(save);
-    return true;
+    has_any = dropped != NULL;
+    while (dropped != NULL) {
+        struct ash_save *next = dropped->next;
+
+        if (saver->rank == 0 && !dropped->opts.is_export) ash_commit_discard(dropped->dir, NULL);
+        ash_save_free(dropped);
+        dropped = next;
+    }
+    return has_any;
 }
 
 size_t ash_saver_peak_bytes(const struct ash_saver *saver)

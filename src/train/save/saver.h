@@ -35,8 +35,8 @@ struct ash_saver_opts {
 /* All ranks call it. Ranks that do not see root send what they hold to the first one, while the step waits. Returns 0,
  * -ENOMEM, -EAGAIN, or the group's or the folder's error. The caller owns *saver_out. */
 int ash_saver_open(const struct ash_saver_opts *opts, struct ash_saver **saver_out, struct ash_err *err);
-/* End a save that waits for its manifest, stop the thread and free. A save that is being written is left unfinished.
- * NULL is a no-op. */
+/* End saves that wait for their manifests, give up those that are being written, stop the thread and free. NULL is a
+ * no-op. */
 void ash_saver_close(struct ash_saver *saver);
 
 struct ash_save_opts {
@@ -46,29 +46,30 @@ struct ash_save_opts {
     const char *tokenizer_dir; /* its tokenizer files are copied; NULL: none */
     json_t *state;             /* first rank: for the manifest; borrowed until begin returns; NULL: empty */
     uint64_t number;           /* for the result: the step */
+    size_t place;              /* the same: an index of the caller's */
     int flush_fd;              /* first rank: flushed before the manifest is written; -1: none. The caller's */
     int refused_rc;            /* first rank: a negative errno ends the save for all, with this sentence */
     const char *refused;
-    /* First rank, may be NULL: called in the saver's thread when the save is durable. */
-    void (*committed)(void *ctx, const char *dir, uint64_t number);
+    /* First rank, may be NULL: called in the saver's thread when the save is durable (rc 0), or has failed and its
+     * folder is gone. */
+    void (*ended)(void *ctx, const struct ash_save_opts *save, int rc);
     void *ctx;
 };
 
-/* Begin a save. None may be under way but for one that only waits for its manifest. Returns 0; failures are in the
- * result. */
+/* Begin a save. Earlier ones may be under way: they share the memory, and end in order. Waits for the oldest where there
+ * are many. Returns 0 or the group's error; the save's failures are in the result. */
 int ash_saver_begin(struct ash_saver *saver, const struct ash_save_opts *save, struct ash_err *err);
-/* Is a save being written? The same on all ranks. */
-bool ash_saver_is_writing(const struct ash_saver *saver);
 /* Wait until the state has been copied as far as a save needs it: before it changes. Returns the nanoseconds that took.
  * No other rank takes part. */
 uint64_t ash_saver_release(struct ash_saver *saver);
-/* At the edge of a step, where a save is being written: have all ranks written their parts? Then their sums are added
- * up and the first rank's thread commits. Returns 0 or the group's error. */
+/* At the edge of a step: of the saves under way, which have all ranks written? Their sums are added up and the first
+ * rank's thread commits them. A process that writes alone needs no such look. Returns 0 or the group's error. */
 int ash_saver_poll(struct ash_saver *saver, struct ash_err *err);
 
 /* How a save ended. */
 struct ash_save_result {
     uint64_t number;
+    size_t place;
     int rc; /* 0: it survives a loss of power */
     struct ash_err err;
     double seconds;      /* since begin */
@@ -81,8 +82,8 @@ bool ash_saver_is_busy(struct ash_saver *saver);
 /* Wait until everything is written and committed. waiting (may be NULL) is called about every second. Returns 0 or the
  * group's error; results are taken as ever. */
 int ash_saver_finish(struct ash_saver *saver, void (*waiting)(void *ctx), void *ctx, struct ash_err *err);
-/* Other ranks are lost: wait for the manifest of a save that all had written; give one up that is being
- * written. Returns whether there was one. */
+/* Other ranks are lost: wait for the manifests of saves that all had written; give up those that are being written.
+ * Returns whether there was one of these. */
 bool ash_saver_drop(struct ash_saver *saver);
 /* The largest number of bytes that copies have taken so far. */
 size_t ash_saver_peak_bytes(const struct ash_saver *saver);

@@ -23,8 +23,11 @@ struct ash_save_source {
     const float *kinds[ASH_HOLDING_KINDS];
 };
 
+#define ASH_SAVER_UNDER_WAY_MAX 4 /* saves that are being written, or wait for it, at a time */
+
 /* A save that is under way. */
 struct ash_save {
+    struct ash_save *next;     /* a later one */
     struct ash_save_opts opts; /* what it points to is the save's own, below */
     char dir[PATH_MAX], tokenizer_dir[PATH_MAX];
     json_t *state;
@@ -34,7 +37,9 @@ struct ash_save {
     struct ash_save_source *sources; /* [chunks] */
     uint64_t began_ns;
     struct ash_pieces pieces[ASH_SAVE_FILES]; /* sums: of this rank, then of all */
-    bool is_copied, is_written;               /* under the saver's mutex */
+    struct ash_piece_set *set;                /* the thread's: copied, and on the way to the disk */
+    bool is_copied, is_written;               /* by this rank; under the saver's mutex */
+    bool is_agreed;                           /* all ranks have written; the same */
     int rc;
     struct ash_err err;
 };
@@ -53,17 +58,19 @@ struct ash_saver {
     atomic_bool is_giving_up; /* the thread stops writing as soon as it can */
     pthread_mutex_t mutex;    /* over all below */
     pthread_cond_t changed;
-    struct ash_save *writing;    /* until sums are added up */
-    struct ash_save *committing; /* first rank: until the manifest is there, or the folder is gone */
-    bool has_results;
-    struct ash_save_result results[2]; /* that nobody took yet, oldest first */
+    struct ash_save *saves; /* oldest first; the first rank's until the manifest is there or the folder is gone */
+    struct ash_save_result results[2 * ASH_SAVER_UNDER_WAY_MAX]; /* that nobody took yet, oldest first */
     size_t result_count;
     bool is_stopping;
 };
 
-/* Copy and write all that this rank has to, then the small files. In the thread, or in the caller of begin where the
- * host cannot read the state. Sets is_copied. */
-int ash_save_write(struct ash_saver *saver, struct ash_save *save, struct ash_err *err);
+/* Copy all that this rank has to write, and send it on its way to the disk. Sets is_copied. In the thread, or in the
+ * caller of begin where the host cannot read the state. */
+int ash_save_copy(struct ash_saver *saver, struct ash_save *save, struct ash_err *err);
+/* Wait until it is on the disk, and write the small files. rc: what copy returned, for which err has the sentence. */
+int ash_save_settle(struct ash_saver *saver, struct ash_save *save, int rc, struct ash_err *err);
+/* Are other ranks asked before a save is complete? */
+bool ash_save_has_company(const struct ash_saver *saver, const struct ash_save *save);
 /* First rank: what all ranks send it, in the caller of begin. All ranks call it. Returns 0 or the group's error;
  * that of writing is in save->rc. */
 int ash_save_gather(struct ash_saver *saver, struct ash_save *save, struct ash_err *err);

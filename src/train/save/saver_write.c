@@ -21,14 +21,14 @@ struct walk {
 };
 
 /* Some values into a file, from memory that may be a device's (memory not NULL). */
-static int put_bytes(struct ash_saver *saver, size_t file, uint64_t offset, const void *data, size_t size_bytes,
+static int put_bytes(struct ash_piece_set *set, size_t file, uint64_t offset, const void *data, size_t size_bytes,
                      const struct ash_memory_ops *memory, struct ash_err *err)
 {
     const char *from = data;
 
     while (size_bytes > 0) {
         void *room;
-        ssize_t some = ash_piece_writer_room(saver->writer, file, offset, size_bytes, &room, err);
+        ssize_t some = ash_piece_set_room(set, file, offset, size_bytes, &room, err);
         int rc = 0;
 
         if (some < 0) return (int)some;
@@ -37,7 +37,7 @@ static int put_bytes(struct ash_saver *saver, size_t file, uint64_t offset, cons
         else
             memcpy(room, from, (size_t)some);
         if (rc < 0) return ash_err_set(err, rc, "cannot read the state from the memory of '%s'", memory->name);
-        ash_piece_writer_filled(saver->writer);
+        ash_piece_set_filled(set);
         from += some;
         offset += (uint64_t)some;
         size_bytes -= (size_t)some;
@@ -70,7 +70,7 @@ static int put_holding(void *ctx, const struct ash_holding *holding)
         int rc = 0;
 
         if (save->mode == ASH_SAVE_ALONE || ash_holding_is_writer(holding, piece))
-            rc = put_bytes(walk->saver, file, offset, data, some, device_memory(walk->saver), walk->err);
+            rc = put_bytes(save->set, file, offset, data, some, device_memory(walk->saver), walk->err);
         if (rc < 0) return rc;
         data += some;
         offset += some;
@@ -85,7 +85,7 @@ static int put_headers(struct ash_saver *saver, const struct ash_save *save, str
 
     for (size_t i = 0; rc == 0 && i < save->file_count; i++) {
         const struct ash_safetensors_layout *layout = &saver->plan.layouts[i];
-        rc = put_bytes(saver, i, 0, layout->header, layout->header_bytes, NULL, err);
+        rc = put_bytes(save->set, i, 0, layout->header, layout->header_bytes, NULL, err);
     }
     return rc;
 }
@@ -110,25 +110,36 @@ static void set_copied(struct ash_saver *saver, struct ash_save *save)
     pthread_mutex_unlock(&saver->mutex);
 }
 
-int ash_save_write(struct ash_saver *saver, struct ash_save *save, struct ash_err *err)
+static int open_set(struct ash_saver *saver, struct ash_save *save, bool sets_sizes, struct ash_err *err)
+{
+    struct ash_piece_set_opts opts = {save->dir, saver->plan.files, save->file_count, sets_sizes};
+    int rc = save->opts.is_export ? 0 : ash_commit_claim(save->dir, err);
+
+    return rc < 0 ? rc : ash_piece_set_open(saver->writer, &opts, &save->set, err);
+}
+
+int ash_save_copy(struct ash_saver *saver, struct ash_save *save, struct ash_err *err)
 {
     struct walk walk = {.saver = saver, .save = save, .err = err};
-    struct ash_err late = {0};
-    int rc = 0, ended;
+    int rc = open_set(saver, save, saver->rank == 0, err);
 
-    if (!save->opts.is_export) rc = ash_commit_claim(save->dir, err);
-    if (rc == 0)
-        rc = ash_piece_writer_begin(saver->writer, save->dir, saver->plan.files, save->file_count, saver->rank == 0,
-                                    err);
-    if (rc < 0) {
-        set_copied(saver, save);
-        return rc;
-    }
-    if (saver->rank == 0) rc = put_headers(saver, save, err);
+    if (rc == 0 && saver->rank == 0) rc = put_headers(saver, save, err);
     if (rc == 0) rc = ash_holdings_each(saver->holdings, saver->rank, put_holding, &walk, err);
+    if (rc == 0) ash_piece_set_submit(save->set);
     set_copied(saver, save);
-    if (rc < 0) ash_piece_writer_cancel(saver->writer, rc);
-    ended = ash_piece_writer_end(saver->writer, rc == 0 ? save->pieces : NULL, rc == 0 ? err : &late);
+    return rc;
+}
+
+int ash_save_settle(struct ash_saver *saver, struct ash_save *save, int rc, struct ash_err *err)
+{
+    struct ash_piece_set *set = save->set;
+    struct ash_err late = {0};
+    int ended;
+
+    save->set = NULL;
+    if (set == NULL) return rc;
+    if (rc < 0) ash_piece_set_cancel(set, rc);
+    ended = ash_piece_set_close(set, rc == 0 ? save->pieces : NULL, rc == 0 ? err : &late);
     if (rc == 0) rc = ended;
     if (rc == 0 && saver->rank == 0) rc = write_small_files(saver, save, err);
     return rc;
@@ -154,7 +165,7 @@ static int put_tensors(struct ash_saver *saver, const struct ash_save *save, str
                 if (ash_save_plan_file(kind) != file || !ash_holdings_has(saver->holdings, kind, t)) continue;
                 rc = ash_collect_tensor(collect, kinds[k], t, &values, err);
                 if (rc == 0)
-                    rc = put_bytes(saver, file, ash_save_plan_offset(&saver->plan, kind, t, 0), values, bytes, NULL,
+                    rc = put_bytes(save->set, file, ash_save_plan_offset(&saver->plan, kind, t, 0), values, bytes, NULL,
                                    err);
             }
     return rc;
@@ -163,16 +174,10 @@ static int put_tensors(struct ash_saver *saver, const struct ash_save *save, str
 static int write_gathered(struct ash_saver *saver, struct ash_save *save, struct ash_collect *collect,
                           struct ash_err *err)
 {
-    struct ash_err late = {0};
-    int rc = save->opts.is_export ? 0 : ash_commit_claim(save->dir, err), ended;
+    int rc = open_set(saver, save, true, err);
 
-    if (rc == 0) rc = ash_piece_writer_begin(saver->writer, save->dir, saver->plan.files, save->file_count, true, err);
-    if (rc < 0) return rc;
-    rc = put_tensors(saver, save, collect, err);
-    if (rc < 0) ash_piece_writer_cancel(saver->writer, rc);
-    ended = ash_piece_writer_end(saver->writer, rc == 0 ? save->pieces : NULL, rc == 0 ? err : &late);
-    if (rc == 0) rc = ended;
-    return rc < 0 ? rc : write_small_files(saver, save, err);
+    if (rc == 0) rc = put_tensors(saver, save, collect, err);
+    return ash_save_settle(saver, save, rc, err);
 }
 
 int ash_save_gather(struct ash_saver *saver, struct ash_save *save, struct ash_err *err)
@@ -210,17 +215,19 @@ void ash_save_commit(struct ash_saver *saver, struct ash_save *save)
 {
     if (save->rc == 0) save->rc = write_manifest(saver, save, &save->err);
     if (save->rc == 0) {
-        if (save->opts.committed != NULL) save->opts.committed(save->opts.ctx, save->dir, save->opts.number);
+        if (save->opts.ended != NULL) save->opts.ended(save->opts.ctx, &save->opts, 0);
         return;
     }
     ash_commit_abort(save->commit);
     save->commit = NULL;
     if (!save->opts.is_export) ash_commit_discard(save->dir, NULL);
+    if (save->opts.ended != NULL) save->opts.ended(save->opts.ctx, &save->opts, save->rc);
 }
 
 void ash_save_free(struct ash_save *save)
 {
     if (save == NULL) return;
+    ash_assert(save->set == NULL);
     for (size_t i = 0; i < ASH_SAVE_FILES; i++)
         ash_pieces_fini(&save->pieces[i]);
     ash_commit_abort(save->commit);
@@ -234,45 +241,95 @@ void ash_save_free(struct ash_save *save)
 static void add_result(struct ash_saver *saver, const struct ash_save *save)
 {
     struct ash_save_result result = {.number = save->opts.number,
+                                     .place = save->opts.place,
                                      .rc = save->rc,
                                      .err = save->err,
                                      .seconds = (double)(ash_clock_ns() - save->began_ns) * 1e-9};
 
     for (size_t i = 0; i < save->file_count; i++)
         result.size_bytes += saver->plan.files[i].size_bytes;
-    if (saver->result_count == sizeof(saver->results) / sizeof(saver->results[0])) { /* nobody asks: the newest count */
-        saver->results[0] = saver->results[1];
-        saver->result_count--;
-    }
+    if (saver->result_count == sizeof(saver->results) / sizeof(saver->results[0])) /* nobody asks: the newest count */
+        memmove(&saver->results[0], &saver->results[1], --saver->result_count * sizeof(saver->results[0]));
     saver->results[saver->result_count++] = result;
 }
 
-/* The mutex is held, but not while it works. Returns false where there is nothing to do. */
-static bool work_once(struct ash_saver *saver)
+/* This rank is done with a save, well or not. The mutex is held. */
+static void set_written(struct ash_saver *saver, struct ash_save *save, int rc, const struct ash_err *err)
 {
-    struct ash_save *save = saver->committing;
+    save->rc = rc;
+    save->err = *err;
+    save->is_written = true;
+    /* nobody has to be asked, unless the owner has given it up */
+    if (!ash_save_has_company(saver, save) && !atomic_load(&saver->is_giving_up)) save->is_agreed = true;
+    pthread_cond_broadcast(&saver->changed);
+}
+
+/* The mutex is held, but not while it works. */
+static void copy_once(struct ash_saver *saver, struct ash_save *save)
+{
     struct ash_err err = {0};
     int rc;
 
-    if (save != NULL) {
-        pthread_mutex_unlock(&saver->mutex);
-        ash_save_commit(saver, save);
+    pthread_mutex_unlock(&saver->mutex);
+    rc = ash_save_copy(saver, save, &err);
+    if (rc < 0) rc = ash_save_settle(saver, save, rc, &err);
+    pthread_mutex_lock(&saver->mutex);
+    if (rc < 0) set_written(saver, save, rc, &err);
+}
+
+/* The same. */
+static void commit_once(struct ash_saver *saver, struct ash_save *save)
+{
+    ash_assert(save == saver->saves);
+    pthread_mutex_unlock(&saver->mutex);
+    ash_save_commit(saver, save);
+    pthread_mutex_lock(&saver->mutex);
+    add_result(saver, save);
+    saver->saves = save->next;
+    ash_save_free(save);
+    pthread_cond_broadcast(&saver->changed);
+}
+
+/* The same. One write, or the end of all: a newer save may want to be copied in between. */
+static void advance_once(struct ash_saver *saver, struct ash_save *save)
+{
+    bool is_given_up = atomic_load(&saver->is_giving_up);
+    struct ash_err err = {0};
+    int rc = 0;
+
+    pthread_mutex_unlock(&saver->mutex);
+    if (is_given_up) rc = ash_err_set(&err, -ECANCELED, "the save was given up");
+    if (!is_given_up && ash_piece_set_advance(save->set)) {
         pthread_mutex_lock(&saver->mutex);
-        add_result(saver, save);
-        saver->committing = NULL;
-        ash_save_free(save);
-        pthread_cond_broadcast(&saver->changed);
+        return;
+    }
+    rc = ash_save_settle(saver, save, rc, &err);
+    pthread_mutex_lock(&saver->mutex);
+    set_written(saver, save, rc, &err);
+}
+
+/* What is most pressing: steps wait for copies, users for manifests. The mutex is held. Returns false where there is
+ * nothing to do. */
+static bool work_once(struct ash_saver *saver)
+{
+    struct ash_save *save = saver->saves;
+
+    while (save != NULL && save->is_copied)
+        save = save->next;
+    if (save != NULL) {
+        copy_once(saver, save);
         return true;
     }
-    save = saver->writing;
-    if (save == NULL || save->is_written) return false;
-    pthread_mutex_unlock(&saver->mutex);
-    rc = ash_save_write(saver, save, &err);
-    pthread_mutex_lock(&saver->mutex);
-    save->rc = rc;
-    save->err = err;
-    save->is_written = true;
-    pthread_cond_broadcast(&saver->changed);
+    save = saver->saves;
+    if (save == NULL) return false;
+    if (save->is_agreed) {
+        commit_once(saver, save);
+        return true;
+    }
+    while (save != NULL && save->is_written)
+        save = save->next;
+    if (save == NULL) return false;
+    advance_once(saver, save);
     return true;
 }
 

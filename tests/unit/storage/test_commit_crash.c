@@ -36,19 +36,23 @@ static int save_in_place(const char *name, int step, struct ash_err *err)
     struct ash_piece_file file = {"weights", sizeof(weights)};
     struct ash_commit_sums known = {.name = file.name};
     struct ash_piece_writer *writer = NULL;
+    struct ash_piece_set *set = NULL;
     struct ash_pieces pieces = {0};
     char path[PATH_MAX];
     const char *dir = scratch_path(name);
+    struct ash_piece_set_opts set_opts = {dir, &file, 1, true};
     json_t *state = json_pack("{s:i}", "step", step);
     void *room;
     int rc = ash_piece_writer_open(&opts, &writer, err);
 
     if (rc == 0) rc = ash_commit_claim(dir, err);
-    if (rc == 0) rc = ash_piece_writer_begin(writer, dir, &file, 1, true, err);
-    if (rc == 0 && ash_piece_writer_room(writer, 0, 0, sizeof(weights), &room, err) == sizeof(weights)) {
-        memcpy(room, weights, sizeof(weights));
-        ash_piece_writer_filled(writer);
-        rc = ash_piece_writer_end(writer, &pieces, err);
+    if (rc == 0) rc = ash_piece_set_open(writer, &set_opts, &set, err);
+    if (rc == 0) {
+        if (ash_piece_set_room(set, 0, 0, sizeof(weights), &room, err) == sizeof(weights)) {
+            memcpy(room, weights, sizeof(weights));
+            ash_piece_set_filled(set);
+        }
+        rc = ash_piece_set_close(set, &pieces, err);
     }
     if (rc == 0) rc = ash_path_join(path, sizeof(path), dir, "note");
     if (rc == 0) rc = ash_file_replace(path, "note", 4, err);

@@ -38,8 +38,8 @@ static uint8_t *draw_owners(size_t words)
 }
 
 /* All runs of one writer, in order. */
-static void put_runs(struct ash_piece_writer *writer, size_t file, const uint32_t *words, const uint8_t *owners,
-                     size_t count, uint8_t owner)
+static void put_runs(struct ash_piece_set *set, size_t file, const uint32_t *words, const uint8_t *owners, size_t count,
+                     uint8_t owner)
 {
     for (size_t at = 0; at < count;) {
         size_t end = at;
@@ -52,10 +52,10 @@ static void put_runs(struct ash_piece_writer *writer, size_t file, const uint32_
             at = end;
             continue;
         }
-        some = ash_piece_writer_room(writer, file, at * 4, (end - at) * 4, &room, NULL);
+        some = ash_piece_set_room(set, file, at * 4, (end - at) * 4, &room, NULL);
         assert_true(some >= 4 && some % 4 == 0 && (size_t)some <= (end - at) * 4);
         memcpy(room, words + at, (size_t)some);
-        ash_piece_writer_filled(writer);
+        ash_piece_set_filled(set);
         at += (size_t)some / 4;
     }
 }
@@ -94,14 +94,16 @@ static void fill_and_check(bool wants_uring)
         assert_int_equal(ash_pieces_init(&sums[f], counts[f] * 4, NULL), 0);
     }
     for (uint8_t w = 0; w < WRITERS; w++) {
+        struct ash_piece_set_opts set_opts = {scratch_dir, files, 2, w == 1};
         struct ash_piece_writer *writer = NULL;
+        struct ash_piece_set *set = NULL;
         struct ash_pieces own[2] = {{0}};
 
         assert_int_equal(ash_piece_writer_open(&opts, &writer, NULL), 0);
-        assert_int_equal(ash_piece_writer_begin(writer, scratch_dir, files, 2, w == 1, NULL), 0);
+        assert_int_equal(ash_piece_set_open(writer, &set_opts, &set, NULL), 0);
         for (size_t f = 0; f < 2; f++)
-            put_runs(writer, f, words[f], owners[f], counts[f], w);
-        assert_int_equal(ash_piece_writer_end(writer, own, NULL), 0);
+            put_runs(set, f, words[f], owners[f], counts[f], w);
+        assert_int_equal(ash_piece_set_close(set, own, NULL), 0);
         assert_true(ash_piece_writer_peak_bytes(writer) <=
                     (opts.memory_bytes > 16 << 20 ? opts.memory_bytes : 16 << 20));
         for (int f = 0; f < 2; f++) {
@@ -128,12 +130,48 @@ static void parts_of_several_writers_make_the_file(void **state)
     }
 }
 
+/* Two folders out of one small memory: the second is filled while the first is on its way. */
+static void the_next_files_are_filled_while_the_last_are_written(void **state)
+{
+    enum { COUNT = 9 << 18 }; /* words: 9 MiB */
+    struct ash_piece_writer_opts opts = {.wants_uring = true};
+    struct ash_piece_file files[2] = {{"one", COUNT * 4}, {"two", COUNT * 4}};
+    struct ash_piece_writer *writer = NULL;
+    struct ash_piece_set *sets[2] = {NULL, NULL};
+    struct ash_pieces sums = {0};
+    uint32_t *words = malloc(COUNT * 4);
+    uint8_t *owners = calloc(COUNT, 1);
+
+    (void)state;
+    for (size_t i = 0; i < COUNT; i++)
+        words[i] = (uint32_t)(i * 2654435761u);
+    assert_int_equal(ash_piece_writer_open(&opts, &writer, NULL), 0);
+    for (size_t i = 0; i < 2; i++) {
+        struct ash_piece_set_opts set_opts = {scratch_dir, &files[i], 1, true};
+
+        assert_int_equal(ash_piece_set_open(writer, &set_opts, &sets[i], NULL), 0);
+        put_runs(sets[i], 0, words, owners, COUNT, 0);
+        ash_piece_set_submit(sets[i]);
+    }
+    for (size_t i = 2; i-- > 0;) { /* whichever is closed first */
+        assert_int_equal(ash_piece_set_close(sets[i], &sums, NULL), 0);
+        check_file(files[i].name, words, COUNT, &sums);
+        ash_pieces_fini(&sums);
+    }
+    assert_true(ash_piece_writer_peak_bytes(writer) <= 16 << 20);
+    ash_piece_writer_close(writer);
+    free(owners);
+    free(words);
+}
+
 static void a_full_disk_is_an_error_with_a_sentence(void **state)
 {
     const struct rlimit small = {.rlim_cur = 6 << 20, .rlim_max = RLIM_INFINITY};
     struct ash_piece_writer_opts opts = {.wants_uring = true};
     struct ash_piece_file file = {"large", 64 << 20};
+    struct ash_piece_set_opts set_opts = {scratch_dir, &file, 1, false};
     struct ash_piece_writer *writer = NULL;
+    struct ash_piece_set *set = NULL;
     struct ash_err err = {0};
     struct rlimit before;
     ssize_t rc = 0;
@@ -142,24 +180,24 @@ static void a_full_disk_is_an_error_with_a_sentence(void **state)
     signal(SIGXFSZ, SIG_IGN);
     assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(ash_piece_writer_open(&opts, &writer, NULL), 0);
-    assert_int_equal(ash_piece_writer_begin(writer, scratch_dir, &file, 1, false, NULL), 0);
+    assert_int_equal(ash_piece_set_open(writer, &set_opts, &set, NULL), 0);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
     for (uint64_t at = 0; rc >= 0 && at < file.size_bytes;) {
         void *room;
 
-        rc = ash_piece_writer_room(writer, 0, at, (size_t)(file.size_bytes - at), &room, &err);
+        rc = ash_piece_set_room(set, 0, at, (size_t)(file.size_bytes - at), &room, &err);
         if (rc < 0) break;
         memset(room, 1, (size_t)rc);
-        ash_piece_writer_filled(writer);
+        ash_piece_set_filled(set);
         at += (uint64_t)rc;
     }
-    rc = ash_piece_writer_end(writer, NULL, &err);
+    rc = ash_piece_set_close(set, NULL, &err);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
     assert_int_equal(rc, -EFBIG);
     assert_non_null(strstr(err.text, "large"));
-    /* and it can be used again */
-    assert_int_equal(ash_piece_writer_begin(writer, scratch_dir, &file, 1, true, NULL), 0);
-    assert_int_equal(ash_piece_writer_end(writer, NULL, NULL), 0);
+    set_opts.sets_sizes = true; /* and it can be used again */
+    assert_int_equal(ash_piece_set_open(writer, &set_opts, &set, NULL), 0);
+    assert_int_equal(ash_piece_set_close(set, NULL, NULL), 0);
     ash_piece_writer_close(writer);
 }
 
@@ -204,6 +242,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(parts_of_several_writers_make_the_file, scratch_open, scratch_close),
+        cmocka_unit_test_setup_teardown(the_next_files_are_filled_while_the_last_are_written, scratch_open,
+                                        scratch_close),
         cmocka_unit_test_setup_teardown(a_full_disk_is_an_error_with_a_sentence, scratch_open, scratch_close),
         cmocka_unit_test_setup_teardown(a_queue_reads_to_the_end_of_a_file_and_says_what_works, scratch_open,
                                         scratch_close),
