@@ -7,11 +7,11 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
-#include "base/direct_reader.h"
 #include "base/math.h"
 #include "infra/cpu.h"
 #include "model/model_priv.h"
 #include "model/weight.h"
+#include "storage/direct_reader.h"
 
 #define CHUNK_BYTES (((size_t)2 << 20) - 8192) /* with the blocks around it, a huge page */
 #define SAMPLE_BYTES ((size_t)8 << 20)         /* of these, one page is looked at */

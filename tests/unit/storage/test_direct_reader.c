@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "base/direct_reader.h"
 #include "base/rng.h"
+#include "storage/direct_reader.h"
 
 #define FILE_BYTES ((size_t)3 * 1000 * 1000 + 17)
 #define PARTS 64
@@ -177,11 +177,6 @@ static void test_kept(void **state)
     fixture_close(&f);
 }
 
-static bool is_direct(const struct fixture *f)
-{
-    return (fcntl(f->map.fd, F_GETFL) & O_DIRECT) != 0;
-}
-
 /* From a disk that counts as slow, all but the first parts are in the page cache as soon as they are taken. */
 static void test_slow_disk(void **state)
 {
@@ -194,9 +189,9 @@ static void test_slow_disk(void **state)
     for (int slow = 0; slow < 2; slow++) {
         assert_int_equal(posix_fadvise(f.map.fd, 0, 0, POSIX_FADV_DONTNEED), 0);
         assert_int_equal(ash_direct_reader_open(f.parts, PARTS, slow ? UINT64_MAX : 1, take, &f, &reader, NULL), 0);
-        possible = possible || is_direct(&f);
+        possible = possible || ash_direct_reader_is_direct(reader);
         assert_int_equal(ash_direct_reader_wait(reader, PARTS, NULL), 0);
-        assert_int_equal(is_direct(&f), possible && !slow);
+        assert_int_equal(ash_direct_reader_is_direct(reader), possible && !slow);
         if (slow) assert_true(ash_map_cached(f.map.base + FILE_BYTES - 1));
         ash_direct_reader_close(reader);
     }

@@ -1,6 +1,7 @@
-/* Each thread reads a range, delivers it, then reads the next: while some deliver, others keep the disk busy. O_DIRECT,
- * where the file system supports it and the disk is fast; else plain reads, through the page cache. */
-#include "base/direct_reader.h"
+/* Each thread reads a range through an I/O queue of its own, delivers it, then reads the next: while some deliver, others
+ * keep the disk busy. O_DIRECT, where the file system supports it and the disk is fast; else plain reads, through the
+ * page cache. */
+#include "storage/direct_reader.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,9 +22,9 @@
 #include "base/clock.h"
 #include "base/math.h"
 #include "base/thread.h"
+#include "storage/io_queue.h"
 
 #define THREADS 4
-#define BLOCK_BYTES ((size_t)4096)            /* what O_DIRECT wants addresses, offsets and sizes to be multiples of */
 #define HUGE_BYTES ((size_t)2 << 20)          /* a buffer of whole huge pages is few pieces to the disk */
 #define CACHE_CHUNK_BYTES ((size_t)128 << 10) /* asked for at once: the least that systems read ahead */
 #define TRIAL_RANGES 16                       /* how often the speed of the disk is judged */
@@ -38,7 +40,8 @@ struct ash_direct_reader {
     uint64_t cache_if_slower_than_bytes_s;
     size_t disk_ranges; /* read so far, their bytes, and how long the threads waited for them */
     uint64_t disk_bytes, disk_ns;
-    bool is_disk_slow;
+    atomic_bool is_disk_slow;
+    int *direct_fds; /* [count] descriptors with O_DIRECT; -1: none, or as the range before */
     ash_direct_read_fn take;
     void *ctx;
     size_t range_bytes_max; /* of the largest one, with what is read around it */
@@ -51,57 +54,57 @@ struct ash_direct_reader {
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
 
-static bool set_direct(int fd, bool on)
-{
-    int flags = fcntl(fd, F_GETFL);
-
-    return flags >= 0 && fcntl(fd, F_SETFL, on ? flags | O_DIRECT : flags & ~O_DIRECT) == 0;
-}
-
-static void set_all_direct(const struct ash_direct_reader *reader, bool on)
+/* The files of the ranges again, with O_DIRECT where the file system knows it. */
+static void open_direct(struct ash_direct_reader *reader)
 {
     for (size_t i = 0; i < reader->count; i++) {
         const struct ash_map *map = reader->ranges[i].map;
+        char path[64];
 
-        if (map != NULL && (i == 0 || map != reader->ranges[i - 1].map)) set_direct(map->fd, on);
+        reader->direct_fds[i] = -1;
+        if (map == NULL || (i > 0 && map == reader->ranges[i - 1].map)) continue;
+        if ((fcntl(map->fd, F_GETFL) & O_ACCMODE) == O_WRONLY) continue; /* not to be read, then */
+        snprintf(path, sizeof(path), "/proc/self/fd/%d", map->fd);
+        reader->direct_fds[i] = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
     }
 }
 
-/* size_bytes from offset on, and up to room_bytes where the file is longer. -ENODATA: it is shorter. */
-static int read_bytes(int fd, char *buf, size_t offset, size_t size_bytes, size_t room_bytes)
+static void close_direct(struct ash_direct_reader *reader)
 {
-    size_t done = 0;
-    bool plain = false;
-
-    while (done < size_bytes) {
-        ssize_t got = pread(fd, buf + done, room_bytes - done, (off_t)(offset + done));
-
-        if (got < 0 && errno == EINTR) continue;
-        if (got < 0 && errno == EINVAL && !plain) { /* of O_DIRECT, unless it comes again */
-            plain = set_direct(fd, false);
-            if (plain) continue;
-        }
-        if (got < 0) return -errno;
-        if (got == 0) return -ENODATA;
-        done += (size_t)got;
-    }
-    return 0;
+    for (size_t i = 0; reader->direct_fds != NULL && i < reader->count; i++)
+        if (reader->direct_fds[i] >= 0) close(reader->direct_fds[i]);
+    free(reader->direct_fds);
 }
 
-/* Returns where the range's bytes are: in buf, or where they were all the time. */
-static int read_range(const struct ash_direct_range *range, char *buf, const void **bytes_out)
+static int find_direct(const struct ash_direct_reader *reader, size_t index)
 {
-    size_t offset, begin, end;
-    int rc;
+    while (index > 0 && reader->ranges[index].map == reader->ranges[index - 1].map)
+        index--;
+    return reader->direct_fds[index];
+}
+
+/* Returns where the range's bytes are: in buf, or where they were all the time. -ENODATA: the file is shorter. */
+static int read_range(const struct ash_direct_reader *reader, size_t index, struct ash_io_queue *queue, char *buf,
+                      const void **bytes_out)
+{
+    const struct ash_direct_range *range = &reader->ranges[index];
+    struct ash_io_request request = {.kind = ASH_IO_READ, .data = buf};
+    size_t offset, needed;
 
     *bytes_out = range->data;
     if (range->map == NULL || range->size_bytes == 0) return 0;
     offset = (size_t)((const uint8_t *)range->data - range->map->base);
-    begin = offset / BLOCK_BYTES * BLOCK_BYTES;
-    end = ash_round_up(offset + range->size_bytes, BLOCK_BYTES);
-    rc = read_bytes(range->map->fd, buf, begin, offset + range->size_bytes - begin, end - begin);
-    *bytes_out = buf + (offset - begin);
-    return rc;
+    request.offset = offset / ASH_IO_BLOCK_BYTES * ASH_IO_BLOCK_BYTES;
+    needed = offset + range->size_bytes - request.offset;
+    request.size_bytes = ash_round_up(needed, ASH_IO_BLOCK_BYTES);
+    request.plain_fd = range->map->fd;
+    request.fd = atomic_load(&reader->is_disk_slow) ? -1 : find_direct(reader, index);
+    if (request.fd < 0) request.fd = request.plain_fd;
+    ash_io_queue_submit(queue, &request);
+    ash_io_queue_wait(queue);
+    *bytes_out = buf + (offset - request.offset);
+    if (request.rc < 0) return request.rc;
+    return request.done_bytes >= needed ? 0 : -ENODATA;
 }
 
 /* A range was read in ns. All threads read at once, or could: each gets its share of what the disk gives. */
@@ -110,10 +113,9 @@ static void judge_disk(struct ash_direct_reader *reader, const struct ash_direct
     if (range->map == NULL) return;
     reader->disk_bytes += range->size_bytes;
     reader->disk_ns += ns;
-    if (++reader->disk_ranges % TRIAL_RANGES != 0 || reader->is_disk_slow) return;
-    reader->is_disk_slow = (double)reader->disk_bytes * THREADS * 1e9 <
-                           (double)reader->cache_if_slower_than_bytes_s * (double)reader->disk_ns;
-    if (reader->is_disk_slow) set_all_direct(reader, false);
+    if (++reader->disk_ranges % TRIAL_RANGES != 0 || atomic_load(&reader->is_disk_slow)) return;
+    atomic_store(&reader->is_disk_slow, (double)reader->disk_bytes * THREADS * 1e9 <
+                                            (double)reader->cache_if_slower_than_bytes_s * (double)reader->disk_ns);
 }
 
 /* ---- threads ----------------------------------------------------------------------------------------------------- */
@@ -156,6 +158,8 @@ static void *reader_main(void *arg)
     struct ash_direct_reader *reader = arg;
     size_t buf_bytes = ash_round_up(reader->range_bytes_max, HUGE_BYTES);
     char *buf = aligned_alloc(HUGE_BYTES, buf_bytes);
+    struct ash_io_queue *queue = NULL;
+    int started = buf == NULL ? -ENOMEM : ash_io_queue_open(1, true, &queue, NULL);
     bool last = false;
     size_t index;
 
@@ -163,13 +167,14 @@ static void *reader_main(void *arg)
     while (!atomic_load(&reader->stop) && (index = atomic_fetch_add(&reader->next, 1)) < reader->count) {
         const void *bytes = NULL;
         uint64_t began_ns = ash_clock_ns(), read_ns;
-        int rc = buf == NULL ? -ENOMEM : read_range(&reader->ranges[index], buf, &bytes);
+        int rc = started < 0 ? started : read_range(reader, index, queue, buf, &bytes);
 
         read_ns = ash_clock_ns() - began_ns;
         if (rc == 0) reader->take(reader->ctx, index, bytes);
         finish_range(reader, index, rc, read_ns);
         last = index + 1 == reader->count;
     }
+    ash_io_queue_close(queue);
     free(buf);
     if (last && reader->cache_if_slower_than_bytes_s > 0) cache_ranges(reader);
     return NULL;
@@ -198,7 +203,7 @@ static int reader_init(struct ash_direct_reader *reader)
 
 static void reader_free(struct ash_direct_reader *reader)
 {
-    set_all_direct(reader, false); /* as other readers of the file expect it */
+    close_direct(reader);
     free(reader->done);
     free(reader);
 }
@@ -212,7 +217,8 @@ int ash_direct_reader_open(const struct ash_direct_range *ranges, size_t count, 
 
     ash_assert(take != NULL && (count == 0 || ranges != NULL));
     if (reader != NULL) reader->done = calloc(count + 1, sizeof(*reader->done));
-    if (reader == NULL || reader->done == NULL) goto fail;
+    if (reader != NULL) reader->direct_fds = calloc(count + 1, sizeof(*reader->direct_fds));
+    if (reader == NULL || reader->done == NULL || reader->direct_fds == NULL) goto fail;
     rc = reader_init(reader);
     if (rc < 0) goto fail;
     reader->cache_if_slower_than_bytes_s = cache_if_slower_than_bytes_s;
@@ -220,10 +226,9 @@ int ash_direct_reader_open(const struct ash_direct_range *ranges, size_t count, 
     reader->ctx = ctx;
     reader->count = count;
     if (count > 0) memcpy(reader->ranges, ranges, count * sizeof(*ranges));
-    for (size_t i = 0; i < count; i++) {
-        reader->range_bytes_max = ash_max(reader->range_bytes_max, ranges[i].size_bytes + 2 * BLOCK_BYTES);
-    }
-    set_all_direct(reader, true);
+    for (size_t i = 0; i < count; i++)
+        reader->range_bytes_max = ash_max(reader->range_bytes_max, ranges[i].size_bytes + 2 * ASH_IO_BLOCK_BYTES);
+    open_direct(reader);
     rc = start_threads(reader);
     if (rc == 0) {
         *reader_out = reader;
@@ -267,6 +272,15 @@ int ash_direct_reader_wait(struct ash_direct_reader *reader, size_t count, struc
     rc = atomic_load(&reader->taken) >= count ? 0 : reader_error(reader, err);
     pthread_mutex_unlock(&reader->mutex);
     return rc;
+}
+
+bool ash_direct_reader_is_direct(const struct ash_direct_reader *reader)
+{
+    bool has_any = false;
+
+    for (size_t i = 0; i < reader->count; i++)
+        has_any = has_any || reader->direct_fds[i] >= 0;
+    return has_any && !atomic_load(&reader->is_disk_slow);
 }
 
 void ash_direct_reader_close(struct ash_direct_reader *reader)
