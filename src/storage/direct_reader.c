@@ -1,6 +1,6 @@
-/* Each thread reads a range through an I/O queue of its own, delivers it, then reads the next: while some deliver, others
- * keep the disk busy. O_DIRECT, where the file system supports it and the disk is fast; else plain reads, through the
- * page cache. */
+/* Each thread reads a range through an I/O queue of its own, delivers it, then reads the next: while some deliver,
+ * others keep the disk busy. O_DIRECT, where the file system supports it and the disk is fast; else plain reads,
+ * through the page cache. */
 #include "storage/direct_reader.h"
 
 #include <errno.h>

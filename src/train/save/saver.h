@@ -56,8 +56,8 @@ struct ash_save_opts {
     void *ctx;
 };
 
-/* Begin a save. Earlier ones may be under way: they share the memory, and end in order. Waits for the oldest where there
- * are many. Returns 0 or the group's error; the save's failures are in the result. */
+/* Begin a save. Earlier ones may be under way: they share the memory, and end in order. Waits for the oldest where
+ * there are many. Returns 0 or the group's error; the save's failures are in the result. */
 int ash_saver_begin(struct ash_saver *saver, const struct ash_save_opts *save, struct ash_err *err);
 /* Wait until the state has been copied as far as a save needs it: before it changes. Returns the nanoseconds that took.
  * No other rank takes part. */
