@@ -151,9 +151,7 @@ static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
         save.state = ash_checkpoint_encode(state, &facts);
         if (save.state == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a checkpoint's manifest");
     }
-    rc = ash_saver_begin(run->saver, &save, err);
-    json_decref(save.state);
-    return rc;
+    return ash_saver_begin(run->saver, &save, err);
 }
 
 int ash_run_begin_save(struct ash_run *run, struct ash_err *err)

@@ -160,7 +160,7 @@ static int save_new(const struct ash_saver *saver, const struct ash_save_opts *o
     save->opts = *opts;
     save->mode = mode_of(saver, opts);
     save->file_count = opts->is_export ? ASH_SAVE_MOMENTS : ASH_SAVE_FILES;
-    save->state = json_incref(opts->state);
+    save->state = opts->state;
     save->began_ns = ash_clock_ns();
     snprintf(save->dir, sizeof(save->dir), "%s", opts->dir);
     if (opts->tokenizer_dir != NULL) {
@@ -246,7 +246,10 @@ int ash_saver_begin(struct ash_saver *saver, const struct ash_save_opts *opts, s
     struct ash_save *save = NULL;
     int rc = save_new(saver, opts, &save, err);
 
-    if (rc < 0) return rc;
+    if (rc < 0) {
+        json_decref(opts->state);
+        return rc;
+    }
     if (save->mode == ASH_SAVE_ALONE && saver->rank != 0) { /* nothing to do for this one */
         ash_save_free(save);
         return 0;

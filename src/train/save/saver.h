@@ -44,7 +44,7 @@ struct ash_save_opts {
     bool is_export;            /* weights alone, and dir appears as a whole, in exchange for an older one */
     bool is_alone;             /* the other ranks are lost; this one holds everything */
     const char *tokenizer_dir; /* its tokenizer files are copied; NULL: none */
-    json_t *state;             /* first rank: for the manifest; borrowed until begin returns; NULL: empty */
+    json_t *state;             /* first rank: for the manifest; the saver's from begin on; NULL: empty */
     uint64_t number;           /* for the result: the step */
     size_t place;              /* the same: an index of the caller's */
     int flush_fd;              /* first rank: flushed before the manifest is written; -1: none. The caller's */
