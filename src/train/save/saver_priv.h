@@ -1,4 +1,4 @@
-/* saver_priv - between the calls of a saver (saver.c) and its thread (saver_write.c). */
+/* saver_priv - between the calls of a saver (saver.c, saver_agree.c) and its thread (saver_write.c). */
 #ifndef ASH_TRAIN_SAVER_PRIV_H
 #define ASH_TRAIN_SAVER_PRIV_H
 
