@@ -9,7 +9,7 @@
 #include "observe/check/check.h"
 
 struct flags {
-    bool deep, json;
+    bool quick, deep, json;
     const char *machine, *root, *nvml, *log;
     int64_t gpus, fault_core;
     double seconds;
@@ -17,6 +17,10 @@ struct flags {
 
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt check_opts[] = {
+    {.name = "quick",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(quick),
+     .help = "what takes two seconds at most: the default, unless --deep is given"},
     {.name = "deep",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(deep),
@@ -126,6 +130,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
 
     (void)opts;
     if (strcmp(word, "node") != 0) return ash_cmd_misuse("check", "'%s' cannot be checked: ashlar check node", word);
+    if (flags->quick && flags->deep) return ash_cmd_misuse("check", "--quick and --deep: give one of them");
     if (find_gpus(flags, &check.gpus, &err) < 0) return ash_cmd_fail(&err);
     ash_check_quick(&check, &report);
     if (flags->deep) ash_check_deep(&check, &report);

@@ -32,7 +32,8 @@ static const struct ash_opt submit_opts[] = {
      "for serve",
      0, 0, NULL},
     {"scheduler", ASH_OPT_STRING, FIELD(scheduler), NULL, "on Kubernetes: default, kueue, volcano or kai", 0, 0, NULL},
-    {"program", ASH_OPT_STRING, FIELD(program), NULL, "path of ashlar on the nodes; default: this one's", 0, 0, NULL},
+    {"program", ASH_OPT_STRING, FIELD(program), NULL,
+     "path of ashlar on the nodes; default: this one's, and /usr/bin/ashlar on Kubernetes", 0, 0, NULL},
 };
 static const struct ash_opt_table submit_table = {"", "flags", submit_opts, ASH_COUNT(submit_opts)};
 
@@ -90,6 +91,15 @@ static int check_training(const struct request *request, const char *job_file, s
     return rc;
 }
 
+/* A server has no job file: its settings are words, and the model is one that it cannot do without. */
+static int check_serving(const struct request *request, struct ash_err *err)
+{
+    if (strcmp(request->spec.command, "serve") != 0) return 0;
+    for (size_t i = 0; i < request->setting_count; i++)
+        if (strncmp(request->settings[i], "model=", 6) == 0) return 0;
+    return ash_err_set(err, -EINVAL, "job.command is serve: say which model, as the nodes see it: model=/path");
+}
+
 /* Paths as nodes see them: absolute. */
 struct places {
     char file[PATH_MAX], out[PATH_MAX], program[PATH_MAX];
@@ -133,6 +143,7 @@ static int submit(const struct request *request, const char *job_file, struct as
     struct places places;
     struct ash_submission submission = {.spec = &request->spec,
                                         .program = flags->program != NULL ? flags->program : places.program,
+                                        .is_program_given = flags->program != NULL,
                                         .job_file = places.file,
                                         .out = places.out,
                                         .settings = request->settings,
@@ -173,7 +184,7 @@ static int run_submit(int argc, char **argv)
         if (ash_opts_load_yaml(opts, words[0], &err) < 0 || ash_opts_set_env(opts, &err) < 0 ||
             ash_opts_parse_args(opts, argc - 1, argv + 1, words, ASH_COUNT(words), &count, &help, &err) < 0 ||
             ash_spec_resolve(&request.spec, words[0], request.name, &err) < 0 ||
-            check_training(&request, words[0], &err) < 0) {
+            check_training(&request, words[0], &err) < 0 || check_serving(&request, &err) < 0) {
             ash_cmd_fail(&err);
             code = 2; /* starting it again does not help */
         } else {

@@ -33,8 +33,11 @@ for more in job.cpus=96 job.topology.required=2 "job.topology.preferred=1 job.to
     cp out "volcano-${more//[^a-z]/}.yaml"
 done
 submit --dry-run job.command=serve
+expect_error 2 "a server without a model" "model=/path"
+submit --dry-run job.command=serve model=/models/chat --program /opt/ashlar
 expect 0 "a deployment"
 grep -q '^kind: Deployment' out && grep -q '^kind: HorizontalPodAutoscaler' out || fail "serve is no deployment: $(grep kind: out)"
+grep -q 'command: \[/opt/ashlar\]' out && grep -q 'args: \[serve, --host, "0.0.0.0", model=/models/chat\]' out || fail "what it runs: $(grep -A1 command: out)"
 try node check.mjs "$SOURCE/tests/kube" *-*.yaml
 expect 0 "the projects' schemas and rules: $(cat out)"
 grep -q ' 0 refused' out || fail "what the check says: $(tail -n 1 out)"

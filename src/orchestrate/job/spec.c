@@ -22,8 +22,8 @@ static const struct ash_opt spec_opts[] = {
     {"out", ASH_OPT_STRING, SPEC(out), NULL, "folder of the run, on storage that all nodes see; default: runs/NAME", 0,
      0, NULL},
     {"nodes", ASH_OPT_INT, SPEC(nodes), "1", "nodes that compute", 1, NODES_MAX, NULL},
-    {"min_nodes", ASH_OPT_INT, SPEC(min_nodes), "0", "fewest nodes to go on with after losses; 0: all of them", 0,
-     NODES_MAX, NULL},
+    {"min_nodes", ASH_OPT_INT, SPEC(min_nodes), "0", "fewest nodes to go on with after losses; 0: what is left goes on",
+     0, NODES_MAX, NULL},
     {"spares", ASH_OPT_INT, SPEC(spares), "0", "nodes beyond these that wait to take the place of a lost one", 0,
      NODES_MAX, NULL},
     {"procs", ASH_OPT_INT, SPEC(procs), "0", "processes of a node; 0: one per GPU, or one", 0, 4096, NULL},
@@ -170,8 +170,9 @@ int ash_spec_resolve(struct ash_spec *spec, const char *job_file, char buf[ASH_S
     if (spec->time_s > 0 && spec->notice_s >= spec->time_s)
         return ash_err_set(err, -EINVAL, "job.notice (%s) is as long as job.time (%s): nothing is left to compute in",
                            spec->notice, spec->time);
-    if (spec->min_nodes == 0) spec->min_nodes = spec->nodes;
     if (spec->procs == 0) spec->procs = spec->gpus > 0 ? spec->gpus : 1;
+    spec->min_ranks = spec->min_nodes * spec->procs;
+    if (spec->min_nodes == 0) spec->min_nodes = spec->nodes;
     return 0;
 }
 

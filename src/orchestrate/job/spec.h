@@ -21,6 +21,7 @@ struct ash_spec_topology {
 struct ash_spec {
     const char *name, *command, *out;
     int64_t nodes, min_nodes, spares;
+    int64_t min_ranks;              /* resolved: fewest that go on after losses; 0: what is left */
     int64_t procs, gpus, efa, cpus; /* of a node; procs 0: one per GPU, or one */
     const char *memory;             /* of a node, as Kubernetes and Slurm write it: "64G" */
     const char *time, *notice;      /* as written */

@@ -23,6 +23,18 @@ static void add_number(struct ash_submission_words *words, const char *flag, siz
     add(words, text);
 }
 
+/* A setting of the run that follows from what the job asks for; 0: the job file's. Words of the user come behind it. */
+static void add_setting(struct ash_submission_words *words, const char *key, int64_t value)
+{
+    char *text = words->numbers[words->number_count];
+
+    if (value == 0) return;
+    words->number_count++;
+    ash_assert(words->number_count <= ASH_COUNT(words->numbers));
+    snprintf(text, sizeof(words->numbers[0]), "%s=%lld", key, (long long)value);
+    add(words, text);
+}
+
 /* Commands that keep a folder of the run and go on from it. */
 static bool has_run(const char *command)
 {
@@ -51,9 +63,9 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
         add(words_out, place->master);
     }
     add_number(words_out, "--restarts", (size_t)spec->restarts);
-    add_number(words_out, "--elastic", (size_t)(spec->min_nodes * spec->procs));
+    add_number(words_out, "--elastic", spec->min_ranks > 0 ? (size_t)spec->min_ranks : 1);
     add_number(words_out, "--grace", (size_t)spec->notice_s);
-    if (spec->check != ASH_SPEC_CHECK_NONE) {
+    if (spec->check != ASH_SPEC_CHECK_NONE && !place->is_looked_at) {
         add(words_out, "--check");
         add(words_out, spec->check == ASH_SPEC_CHECK_QUICK ? "quick" : "deep");
     }
@@ -63,6 +75,8 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
         add(words_out, "--out");
         add(words_out, submission->out);
         add(words_out, "--resume");
+        add_setting(words_out, "recover.min_ranks", spec->min_ranks);
+        add_setting(words_out, "recover.spares", spec->spares * spec->procs);
     }
     for (size_t i = 0; i < submission->setting_count; i++)
         add(words_out, submission->settings[i]);

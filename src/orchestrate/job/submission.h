@@ -3,6 +3,7 @@
 #ifndef ASH_ORCHESTRATE_JOB_SUBMISSION_H
 #define ASH_ORCHESTRATE_JOB_SUBMISSION_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "base/str.h"
 #include "orchestrate/job/spec.h"
@@ -12,6 +13,7 @@
 struct ash_submission {
     const struct ash_spec *spec; /* resolved */
     const char *program;         /* path of ashlar, as the nodes see it */
+    bool is_program_given;       /* by the user; else it is this program's own */
     const char *job_file;        /* ... of the job file */
     const char *out;             /* folder of the run */
     const char *const *settings; /* key=value words that override the file */
@@ -23,13 +25,14 @@ struct ash_submission {
 struct ash_submission_place {
     const char *node_rank; /* "3", "$SLURM_NODEID", "$(NODE_RANK)"; NULL: all nodes are on this machine */
     const char *master;    /* HOST:PORT where the first rank listens; NULL with node_rank NULL */
+    bool is_looked_at;     /* the back end looks at the nodes itself (job.check) before it starts them */
 };
 
 /* Words of the supervisor of one node: ashlar launch ... train JOB --out DIR --resume key=value. */
 struct ash_submission_words {
     const char *items[ASH_SUBMISSION_WORDS_MAX + 1]; /* NULL-terminated */
     size_t count;
-    char numbers[8][24]; /* texts of the numbers among them */
+    char numbers[12][48]; /* texts of the numbers among them */
     size_t number_count;
 };
 

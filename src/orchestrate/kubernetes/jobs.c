@@ -55,7 +55,7 @@ static int make_manifests(const struct ash_submission *submission, json_t **obje
     if (rc < 0) return rc;
     if (submission->kind == NULL && strcmp(submission->spec->command, "serve") == 0) kind = ASH_KUBE_DEPLOYMENT;
     if (submission->spec->out != NULL) inside.out = submission->spec->out; /* a path of the pods, as it is written */
-    inside.program = "/usr/bin/ashlar";
+    if (!submission->is_program_given) inside.program = "/usr/bin/ashlar"; /* where the image has it */
     job.kind = (enum ash_kube_kind)kind;
     job.scheduler = (enum ash_kube_scheduler)scheduler;
     job.job_text = text;

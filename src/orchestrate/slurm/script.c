@@ -106,29 +106,96 @@ static void put_environment(struct writer *writer, const struct ash_opt_list *en
     }
 }
 
-/* Words of the node's supervisor, in a shell that knows the node's number. */
-static void put_words(struct writer *writer, const struct ash_submission_words *words)
+/* A word of a command line: texts with variables of the script stay open to the shell. */
+static void put_word(struct writer *writer, const char *word)
 {
-    put(writer, "srun --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1 bash -c 'exec \"${@/#@node/"
-                "$SLURM_NODEID}\"' bash \\\n    ");
-    for (size_t i = 0; i < words->count; i++) {
-        if (i > 0) put(writer, " ");
-        if (writer->rc == 0)
-            writer->rc = strchr(words->items[i], '$') != NULL ? ash_str_addf(writer->text, "\"%s\"", words->items[i])
-                                                              : ash_command_quote(writer->text, words->items[i]);
+    put(writer, " ");
+    if (writer->rc == 0)
+        writer->rc = strchr(word, '$') != NULL ? ash_str_addf(writer->text, "\"%s\"", word)
+                                               : ash_command_quote(writer->text, word);
+}
+
+/* `look`: what a node is asked before the start, and after a failure. */
+static void put_look(struct writer *writer, const struct ash_submission *submission)
+{
+    const struct ash_spec *spec = submission->spec;
+
+    put(writer, "look=(");
+    if (spec->check == ASH_SPEC_CHECK_NONE) put(writer, "true");
+    if (spec->check != ASH_SPEC_CHECK_NONE) {
+        put_word(writer, submission->program);
+        put(writer, spec->check == ASH_SPEC_CHECK_QUICK ? " check node --quick" : " check node --deep");
+        if (spec->gpus > 0 && writer->rc == 0)
+            writer->rc = ash_str_addf(writer->text, " --gpus %lld", (long long)spec->gpus);
+    }
+    put(writer, ")\nout=");
+    if (writer->rc == 0) writer->rc = ash_command_quote(writer->text, submission->out);
+    put(writer, "\nexclude=");
+    for (size_t i = 0; i < spec->exclude.count; i++) {
+        if (writer->rc == 0) writer->rc = ash_command_quote(writer->text, spec->exclude.items[i]);
+        put(writer, ",");
     }
     put(writer, "\n");
 }
 
-/* Lost nodes make srun fail, not the job: it is done when its model is there. What was saved and stopped goes on when
- * there is time again. */
-static void put_verdict(struct writer *writer, const struct ash_submission *submission)
+/* Shell functions. A requeue ends the script, so it ignores SIGTERM until the nodes are excluded; the job cannot start
+ * before the script has ended, so the exclusion is never too late. Each line of the list is one start. */
+static const char functions[] =
+    "each=(srun --overlap --no-kill --kill-on-bad-exit=0 --wait=0 --ntasks-per-node=1)\n"
+    "unfit() { # nodes that do not answer or are not fit, a line each with the reason\n"
+    "    local -A answers=()\n"
+    "    local node answer\n"
+    "    while read -r node answer; do answers[$node]=$answer; done < <(timeout 330 \"${each[@]}\" bash -c '\n"
+    "        said=$(\"$@\" 2>&1) && echo \"$SLURMD_NODENAME fit\" && exit\n"
+    "        grep -qm 1 \"^BAD\" <<< \"$said\" && said=$(grep \"^BAD\" <<< \"$said\")\n"
+    "        echo \"$SLURMD_NODENAME is not fit: \"$said' bash \"${look[@]}\" 2> /dev/null)\n"
+    "    for node in $(scontrol show hostnames \"$SLURM_JOB_NODELIST\"); do\n"
+    "        [ \"${answers[$node]:-}\" = fit ] || echo \"$node ${answers[$node]:-does not answer}\"\n"
+    "    done\n"
+    "}\n"
+    "elsewhere() { # exit code, what unfit said: the job starts again without those nodes\n"
+    "    sed 's/^/ashlar: node /' <<< \"$2\"\n"
+    "    cut -d ' ' -f 1 <<< \"$2\" | paste -sd , >> \"$out/unfit-$SLURM_JOB_ID\"\n"
+    "    if [ \"$(wc -l < \"$out/unfit-$SLURM_JOB_ID\")\" -ge 3 ]; then\n"
+    "        echo 'ashlar: error: three starts, and each had a node that is not fit: it is the job, not the nodes'\n"
+    "        exit \"$1\"\n"
+    "    fi\n"
+    "    trap '' TERM\n"
+    "    scontrol requeue \"$SLURM_JOB_ID\"\n"
+    "    scontrol update JobId=\"$SLURM_JOB_ID\" ExcNodeList=\"$exclude$(paste -sd , \"$out/unfit-$SLURM_JOB_ID\")\"\n"
+    "    exit \"$1\"\n"
+    "}\n";
+
+/* Words of the node's supervisor, in a shell that knows the node's number. */
+static void put_words(struct writer *writer, const struct ash_submission_words *words)
 {
-    put(writer, "code=$?\n[ $code -eq 0 ] || [ ! -e ");
-    if (writer->rc == 0) writer->rc = ash_command_quote(writer->text, submission->out);
-    put(writer, "/model ] || code=0 # nodes were lost, the job was not\n"
-                "[ $code -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\" # saved and stopped\n"
-                "exit $code\n");
+    put(writer, "    \"${each[@]}\" bash -c 'exec \"${@/#@node/$SLURM_NODEID}\"' bash \\\n       ");
+    for (size_t i = 0; i < words->count; i++)
+        put_word(writer, words->items[i]);
+    put(writer, "\n");
+}
+
+/* Lost nodes make srun fail, not the job: it is done when its model is there. What was saved and stopped goes on when
+ * there is time again. What failed is started again where it is, or without the nodes that are lost. */
+static void put_starts(struct writer *writer, const struct ash_submission *submission,
+                       const struct ash_submission_words *words)
+{
+    if (submission->spec->check != ASH_SPEC_CHECK_NONE)
+        put(writer, "bad=$(unfit)\n[ -z \"$bad\" ] || elsewhere 78 \"$bad\"\n");
+    put(writer, "for ((start = 1; ; start++)); do\n");
+    put_words(writer, words);
+    put(writer, "    code=$?\n"
+                "    [ $code -eq 0 ] || [ ! -e \"$out/model\" ] || code=0 # nodes were lost, the job was not\n"
+                "    [ $code -ne 75 ] || scontrol requeue \"$SLURM_JOB_ID\" # saved and stopped\n"
+                "    case $code in 0 | 2 | 75 | 130) exit $code ;; esac\n");
+    if (writer->rc == 0)
+        writer->rc =
+            ash_str_addf(writer->text, "    [ $((start + ${SLURM_RESTART_COUNT:-0})) -le %lld ] || exit $code\n",
+                         (long long)submission->spec->restarts);
+    put(writer, "    bad=$(unfit)\n"
+                "    [ -z \"$bad\" ] || elsewhere $code \"$bad\"\n"
+                "    echo \"ashlar: the job failed with exit code $code and is started again\"\n"
+                "done\n");
 }
 
 static int check_topology(const struct ash_spec_topology *topology, struct ash_err *err)
@@ -148,7 +215,7 @@ static int check_topology(const struct ash_spec_topology *topology, struct ash_e
 int ash_slurm_script(const struct ash_submission *submission, struct ash_str *script_out, struct ash_err *err)
 {
     const struct ash_spec *spec = submission->spec;
-    struct ash_submission_place place = {.node_rank = "@node", .master = "$master:$port"};
+    struct ash_submission_place place = {.node_rank = "@node", .master = "$master:$port", .is_looked_at = true};
     struct ash_submission_words words;
     struct writer writer = {.text = script_out};
     int rc = check_topology(&spec->topology, err);
@@ -165,8 +232,9 @@ int ash_slurm_script(const struct ash_submission *submission, struct ash_str *sc
     put(&writer, "master=${MASTER_ADDR:-$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)}\n");
     if (writer.rc == 0)
         writer.rc = ash_str_addf(script_out, "port=$((%d + SLURM_JOB_ID %% %d))\n", PORT_FIRST, PORT_COUNT);
-    put_words(&writer, &words);
-    put_verdict(&writer, submission);
+    put_look(&writer, submission);
+    put(&writer, functions);
+    put_starts(&writer, submission, &words);
     if (writer.rc < 0) return ash_err_set(err, writer.rc, "out of memory for the batch script");
     return 0;
 }

@@ -1,11 +1,19 @@
 # A real Slurm on this machine, for tests. Sourced after lib.bash. slurm_start N makes N nodes, named after this host, and skips the
-# test where Slurm is not to be had or does not start; EXTRA_CONF holds more lines of slurm.conf. All of it ends with the script.
+# test where Slurm is not to be had or does not start; EXTRA_CONF holds more lines of slurm.conf, slurm_parameters more of
+# SchedulerParameters. All of it ends with the script.
 skip() {
     echo "skipped: $*"
     exit 77
 }
 unset "${!SLURM_@}" "${!PMI@}" # of a cluster that this runs on
-slurm_daemons=()
+slurm_daemons=() slurm_node_pids=()
+# With NODE_WRAP="unshare ..." (set by slurm_with_namespaces) a node has processes of its own, which end together.
+slurm_with_namespaces() {
+    NODE_WRAP="unshare --pid --fork --kill-child --mount-proc"
+    $NODE_WRAP true 2> "$SCRATCH/out" || skip "needs the right to make namespaces: $(cat "$SCRATCH/out")"
+}
+# The node at this place in nodes loses its power: all that runs on it is gone at once.
+slurm_kill_node() { kill -9 "${slurm_node_pids[$1]}"; }
 
 # Daemons, and what they started: all that has this cluster's configuration in its environment.
 slurm_stop() {
@@ -74,7 +82,7 @@ MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 SelectType=select/linear
-SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0,sched_min_interval=0
+SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0,sched_min_interval=0${slurm_parameters:+,$slurm_parameters}
 SlurmdParameters=config_overrides
 ReturnToService=2
 KillWait=1
@@ -91,7 +99,8 @@ CONF
     slurm_daemon slurmctld slurmctld -D -c
     for i in "${nodes[@]}"; do
         mkdir -p "$cluster/spool/$i" "$cluster/tmp/$i"
-        slurm_daemon "slurmd-$i" slurmd -D -N "$i"
+        slurm_daemon "slurmd-$i" ${NODE_WRAP:-} slurmd -D -N "$i"
+        slurm_node_pids+=("${slurm_daemons[-1]}")
     done
     for i in $(seq 200); do ! slurm_is_ready "$count" || break; sleep 0.05; done
     slurm_is_ready "$count" || skip "Slurm does not start: $(tail -n 2 "$cluster"/*.out)"
