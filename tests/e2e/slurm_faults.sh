@@ -70,7 +70,7 @@ power=$job
 bad_node "${nodes[7]}"
 submit prologued 7 2 job.nodes=1 job.check=none
 prologued=$job
-has_save() { ls "$SCRATCH/power/checkpoints" 2> /dev/null | grep -q '^step-'; }
+has_save() { compgen -G "$SCRATCH/power/checkpoints/step-*/manifest.json" > "$SCRATCH/out"; }
 wait_for "a save" has_save
 slurm_kill_node 5
 train one
