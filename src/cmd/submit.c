@@ -91,13 +91,18 @@ static int check_training(const struct request *request, const char *job_file, s
     return rc;
 }
 
-/* A server has no job file: its settings are words, and the model is one that it cannot do without. */
-static int check_serving(const struct request *request, struct ash_err *err)
+/* A server has no job file: serve.model=/path becomes its word model=/path, and that is one it cannot do without. */
+static int check_serving(struct request *request, struct ash_err *err)
 {
+    bool has_model = false;
+
     if (strcmp(request->spec.command, "serve") != 0) return 0;
-    for (size_t i = 0; i < request->setting_count; i++)
-        if (strncmp(request->settings[i], "model=", 6) == 0) return 0;
-    return ash_err_set(err, -EINVAL, "job.command is serve: say which model, as the nodes see it: model=/path");
+    for (size_t i = 0; i < request->setting_count; i++) {
+        if (strncmp(request->settings[i], "serve.", 6) == 0) request->settings[i] += 6;
+        has_model = has_model || strncmp(request->settings[i], "model=", 6) == 0;
+    }
+    if (has_model) return 0;
+    return ash_err_set(err, -EINVAL, "job.command is serve: say which model, as the nodes see it: serve.model=/path");
 }
 
 /* Paths as nodes see them: absolute. */

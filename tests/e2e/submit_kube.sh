@@ -33,15 +33,26 @@ for more in job.cpus=96 job.topology.required=2 "job.topology.preferred=1 job.to
     cp out "volcano-${more//[^a-z]/}.yaml"
 done
 submit --dry-run job.command=serve
-expect_error 2 "a server without a model" "model=/path"
-submit --dry-run job.command=serve model=/models/chat --program /opt/ashlar
+expect_error 2 "a server without a model" "serve.model=/path"
+submit --dry-run job.command=serve serve.model=/models/chat serve.max_num_seqs=8 --program /opt/ashlar
 expect 0 "a deployment"
 grep -q '^kind: Deployment' out && grep -q '^kind: HorizontalPodAutoscaler' out || fail "serve is no deployment: $(grep kind: out)"
-grep -q 'command: \[/opt/ashlar\]' out && grep -q 'args: \[serve, --host, "0.0.0.0", model=/models/chat\]' out || fail "what it runs: $(grep -A1 command: out)"
+grep -q 'command: \[/opt/ashlar\]' out && grep -q 'args: \[serve, --host, "0.0.0.0", model=/models/chat, max_num_seqs=8\]' out || fail "what it runs: $(grep -A1 command: out)"
 try node check.mjs "$SOURCE/tests/kube" *-*.yaml
 expect 0 "the projects' schemas and rules: $(cat out)"
 grep -q ' 0 refused' out || fail "what the check says: $(tail -n 1 out)"
 [ "$(sed -n 's/ objects judged.*//p' out)" -ge 63 ] || fail "too few are judged: $(tail -n 1 out)"
+# deploy/kubernetes: every file is named by its kustomization, and passes too.
+for part in agent server; do
+    same "files of $part" "$(sed -n 's/^resources: \[\(.*\)\]$/\1/p' "$SOURCE/deploy/kubernetes/$part/kustomization.yaml" | tr -d ' ' | tr , '\n' | LC_ALL=C sort)" \
+        "$(cd "$SOURCE/deploy/kubernetes/$part" && ls | grep -v kustomization | LC_ALL=C sort)"
+done
+try node check.mjs "$SOURCE/tests/kube" "$SOURCE"/deploy/kubernetes/*/[!k]*.yaml
+expect 0 "deploy/kubernetes: $(cat out)"
+same "objects of deploy/kubernetes" "8 objects judged, 0 refused" "$(tail -n 1 out)"
+sed 's/maxUnavailable: 10%/maxUnavailabel: 10%/' "$SOURCE/deploy/kubernetes/agent/daemonset.yaml" > wrong.yaml
+try node check.mjs "$SOURCE/tests/kube" wrong.yaml
+expect 1 "a misspelt field of a DaemonSet"
 # The check can fail.
 for wrong in 's/completionMode/completionmode/' 's/backoffLimitPerIndex: 10/backoffLimitPerIndex: many/' 's/action: Ignore/act: Ignore/'; do
     sed "$wrong" job-default-jobcpus.yaml > wrong.yaml

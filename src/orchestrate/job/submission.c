@@ -70,7 +70,7 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
         add(words_out, spec->check == ASH_SPEC_CHECK_QUICK ? "quick" : "deep");
     }
     add(words_out, spec->command);
-    add(words_out, submission->job_file);
+    if (strcmp(spec->command, "serve") != 0) add(words_out, submission->job_file);
     if (has_run(spec->command)) {
         add(words_out, "--out");
         add(words_out, submission->out);
