@@ -3,6 +3,8 @@
 
 #include <dirent.h>
 #include <errno.h>
+#include <math.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,9 +12,12 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "base/interrupt.h"
+#include "base/log.h"
 #include "base/str.h"
 #include "cmd/diagnose_live.h"
 #include "cmd/diagnose_show.h"
+#include "cmd/diagnose_slurm.h"
 #include "observe/health/diagnose.h"
 
 #define FILES_MAX 65536
@@ -22,7 +27,9 @@
 struct flags {
     struct ash_opt_list before, logs;
     double seconds;
-    bool json;
+    bool json, watch;
+    const char *slurm;
+    int64_t agent_port;
     struct ash_diagnose_live live;
 };
 
@@ -52,7 +59,31 @@ static const struct ash_opt diagnose_opts[] = {
     {.name = "agents",
      .type = ASH_OPT_LIST,
      .offset = FIELD(live.agents),
-     .help = "agents to ask, HOST:PORT each: their metrics, verdicts and ranks; twice, --wait seconds apart"},
+     .help =
+         "agents to ask, HOST:PORT or NAME=HOST:PORT each: metrics, verdicts and ranks; twice, --wait seconds apart"},
+    {.name = "run",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(live.run),
+     .help = "folder of a run: its log, its ledger, and the ranks of it that publish on this machine or to --agents"},
+    {.name = "slurm",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(slurm),
+     .help = "a Slurm job: its nodes' states, their agents, its ranks and its log"},
+    {.name = "agent-port",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(agent_port),
+     .default_text = "9470",
+     .min = 1,
+     .max = 65535,
+     .help = "port of the agents on the nodes of --slurm"},
+    {.name = "here",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(live.here),
+     .help = "read this machine's own sources, as an agent would"},
+    {.name = "watch",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(watch),
+     .help = "go on until Ctrl-C; print the verdict when it changes, and findings as they come and go"},
     {.name = "token",
      .type = ASH_OPT_STRING,
      .offset = FIELD(live.token),
@@ -87,6 +118,7 @@ static const struct ash_opt_table diagnose_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar diagnose NODE.prom|DIR ... [--before DIR|FILE,...] [flags]\n"
+                "ashlar diagnose --run DIR | --slurm JOB | --agents HOST:PORT,... | --prometheus URL [--watch]\n"
                 "ashlar diagnose --log FILE,... [flags]",
     .about =
         "Says which part of a cluster is slow or broken: GPU, NVLink, network, storage, host, step (data loader\n"
@@ -97,6 +129,8 @@ static const struct ash_cmd_usage usage = {
     .examples = "  for n in node1 node2; do for p in 9100 9109 9400; do curl -s http://$n:$p/metrics; done > $n.prom; "
                 "done\n"
                 "  ashlar diagnose node*.prom\n"
+                "  ashlar diagnose --run runs/big --here\n"
+                "  ashlar diagnose --slurm 4711 --watch\n"
                 "  ashlar diagnose now/*.prom --before earlier/ --seconds 60 --log job.log --json",
 };
 
@@ -266,6 +300,60 @@ static void list_fini(struct file_list *list)
 
 /* ---- the command ------------------------------------------------------------------------------------------------- */
 
+/* All that was asked for, read and judged. On 0 the caller owns *diagnose_out. */
+static int look(const struct flags *flags, const struct file_list *files, struct ash_diagnose **diagnose_out,
+                struct ash_err *err)
+{
+    struct ash_diagnose *diagnose = NULL;
+    struct ash_slurm_job job = {0};
+    struct flags all = *flags;
+    int rc = ash_diagnose_open(&diagnose, err);
+
+    if (rc == 0 && flags->slurm != NULL) {
+        rc = ash_slurm_job_read(flags->slurm, (int)flags->agent_port, &job, diagnose, err);
+        if (all.live.agents.count == 0) all.live.agents = job.agents;
+        if (all.logs.count == 0) all.logs = job.logs;
+        all.live.job = flags->slurm;
+    }
+    if (rc == 0) rc = read_all(diagnose, &all, files, err);
+    if (rc == 0) rc = ash_diagnose_run(diagnose, flags->seconds, err);
+    ash_slurm_job_fini(&job);
+    if (rc < 0) {
+        ash_diagnose_close(diagnose);
+        return rc;
+    }
+    *diagnose_out = diagnose;
+    return 0;
+}
+
+/* Look until Ctrl-C, and say what changes. What cannot be read now may be there later. */
+static int watch(const struct flags *flags, const struct file_list *files, struct ash_err *err)
+{
+    struct ash_diagnose *before = NULL;
+    int rc = 0;
+
+    ash_interrupt_install();
+    while (rc == 0 && !ash_interrupt_requested()) {
+        struct ash_diagnose *now = NULL;
+
+        rc = look(flags, files, &now, err);
+        if (rc < 0 && before == NULL) break; /* a mistake in the words, not a moment */
+        if (rc == 0) {
+            ash_diagnose_show_change(before, now);
+            ash_diagnose_close(before);
+            before = now;
+        } else if (rc != -ENOMEM) {
+            ash_log(ASH_LOG_WARN, "%s; trying again", err->text);
+            rc = 0;
+        }
+        /* Agents and --here have waited already, between their two answers. */
+        if (flags->live.agents.count == 0 && flags->slurm == NULL && !flags->live.here)
+            poll(NULL, 0, (int)(fmax(flags->live.wait_s, 0.1) * 1000)); /* a signal ends it */
+    }
+    ash_diagnose_close(before);
+    return rc;
+}
+
 static int respond(const struct flags *flags, const char *const *words, size_t count)
 {
     static struct file_list files; /* large; one command per process */
@@ -273,17 +361,20 @@ static int respond(const struct flags *flags, const char *const *words, size_t c
     struct ash_err err = {0};
     int rc;
 
-    if (count == 0 && flags->logs.count == 0 && !ash_diagnose_live_is_given(&flags->live))
-        return ash_cmd_misuse("diagnose",
-                              "which scrapes (node1.prom node2.prom ..., or their folder), --agents or --log?");
+    if (count == 0 && flags->logs.count == 0 && flags->slurm == NULL && !ash_diagnose_live_is_given(&flags->live))
+        return ash_cmd_misuse("diagnose", "which scrapes (node1.prom node2.prom ..., or their folder), --run, --slurm, "
+                                          "--agents or --log?");
     if (count == 0 && flags->before.count > 0)
         return ash_cmd_misuse("diagnose", "--before is compared with scrapes of now: which ones?");
+    if (flags->watch && flags->json) return ash_cmd_misuse("diagnose", "--watch prints text: leave --json out");
     rc = list_files(words, count, &files, &err);
-    if (rc == 0) rc = ash_diagnose_open(&diagnose, &err);
-    if (rc == 0) rc = read_all(diagnose, flags, &files, &err);
-    if (rc == 0) rc = ash_diagnose_run(diagnose, flags->seconds, &err);
-    if (rc == 0) rc = ash_diagnose_show(diagnose, flags->json, &err);
-    ash_diagnose_close(diagnose);
+    if (rc == 0 && flags->watch) {
+        rc = watch(flags, &files, &err);
+    } else {
+        if (rc == 0) rc = look(flags, &files, &diagnose, &err);
+        if (rc == 0) rc = ash_diagnose_show(diagnose, flags->json, &err);
+        ash_diagnose_close(diagnose);
+    }
     list_fini(&files);
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }

@@ -9,6 +9,9 @@
 struct ash_diagnose_live {
     struct ash_opt_list agents, ranks;
     const char *token, *prometheus, *from, *to;
+    const char *run; /* folder */
+    const char *job; /* only ranks of this one; NULL: of all */
+    bool here;       /* this machine's own sources too */
     double wait_s;
 };
 

@@ -3,6 +3,7 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 
 #include "cmd/cmd.h"
 
@@ -81,6 +82,12 @@ static void print_item(struct wrapped *line, const char *text)
 /* A check as people name it: "GPUs seen", or its metric. */
 static const char *check_name(const struct ash_check *check)
 {
+    if (check->rule->only != NULL && check->rule->kind == ASH_RULE_GROWTH && strchr(check->rule->only, '=') != NULL) {
+        static char named[160];
+
+        snprintf(named, sizeof(named), "%s{%s}", check->rule->metric, check->rule->only);
+        return named;
+    }
     if (check->rule->kind != ASH_RULE_COUNT) return check->rule->metric;
     return check->rule->layer == ASH_HEALTH_GPU ? "GPUs seen" : "network devices seen";
 }
@@ -115,13 +122,14 @@ static void print_not_judged(const struct ash_diagnose *diagnose)
 {
     printf("\nnot judged\n");
     if (ash_diagnose_nodes(diagnose) == 0) printf("  every counter of a node: needs scrapes (node1.prom ...)\n");
-    for (int state = ASH_CHECK_ABSENT; state <= ASH_CHECK_UNPAIRED && ash_diagnose_nodes(diagnose) > 0; state++) {
+    for (int state = ASH_CHECK_ABSENT; state < ASH_CHECK_STATES; state++) {
         struct wrapped line = {0};
 
         for (size_t i = 0; i < ash_diagnose_check_count(diagnose); i++) {
             const struct ash_check *check = ash_diagnose_check(diagnose, i);
 
             if ((int)check->state != state) continue;
+            if (ash_diagnose_nodes(diagnose) == 0 && check->rule->kind != ASH_RULE_OTHER) continue;
             if (line.count == 0)
                 line.column = (size_t)printf("  %s: ", ash_check_state_text((enum ash_check_state)state));
             print_item(&line, check_name(check));
@@ -181,4 +189,54 @@ int ash_diagnose_show(const struct ash_diagnose *diagnose, bool json, struct ash
     print_ruled_out(diagnose);
     print_not_judged(diagnose);
     return 0;
+}
+
+/* ---- watching ---------------------------------------------------------------------------------------------------- */
+
+/* Is there a finding about the same place and counter? Its value may differ. */
+static bool has_finding(const struct ash_diagnose *diagnose, const struct ash_finding *like)
+{
+    for (size_t i = 0; diagnose != NULL && i < ash_diagnose_finding_count(diagnose); i++) {
+        const struct ash_finding *finding = ash_diagnose_finding(diagnose, i);
+
+        if (finding->layer == like->layer && strcmp(finding->metric, like->metric) == 0 &&
+            strcmp(finding->where, like->where) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Findings of `of` that `other` has not. Returns how many. */
+static size_t print_new(const struct ash_diagnose *of, const struct ash_diagnose *other, const char *when,
+                        const char *what)
+{
+    size_t printed = 0;
+
+    for (size_t i = 0; of != NULL && i < ash_diagnose_finding_count(of); i++) {
+        const struct ash_finding *finding = ash_diagnose_finding(of, i);
+
+        if (has_finding(other, finding)) continue;
+        printf("%s %s %-6s %s: %s, %s: %s\n", when, what, ash_severity_name(finding->severity),
+               ash_health_layer_name(finding->layer), finding->where, finding->metric, finding->value);
+        printed++;
+    }
+    return printed;
+}
+
+void ash_diagnose_show_change(const struct ash_diagnose *before, const struct ash_diagnose *now)
+{
+    char when[32], verdict[1024];
+    time_t seconds = time(NULL);
+    struct tm date;
+    size_t changes;
+
+    localtime_r(&seconds, &date);
+    strftime(when, sizeof(when), "%H:%M:%S", &date);
+    changes = print_new(now, before, when, "+");
+    changes += print_new(before, now, when, "-");
+    if (changes > 0 || before == NULL) {
+        write_verdict(now, verdict, sizeof(verdict));
+        printf("%s %s\n", when, verdict);
+    }
+    fflush(stdout);
 }

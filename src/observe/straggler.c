@@ -68,15 +68,15 @@ struct change {
     size_t since, named;
 };
 
-/* The last rise above `base` that has stayed until the end. */
-static struct change find_change(const double *ratio, size_t steps, double base, double noise)
+/* The last rise above `base`, by more than allowed, that has stayed until the end. */
+static struct change find_change(const double *ratio, size_t steps, double base, double noise, double allowed)
 {
     struct change change = {0};
     double sum = 0;
     size_t start = WARM_UP;
 
     for (size_t s = WARM_UP; s < steps; s++) {
-        double excess = isnan(ratio[s]) ? 0 : (ratio[s] - base - ALLOWED) / noise;
+        double excess = isnan(ratio[s]) ? 0 : (ratio[s] - base - allowed) / noise;
 
         sum += fmin(fmax(excess, -CUT), CUT);
         if (sum <= 0) {
@@ -89,6 +89,21 @@ static struct change find_change(const double *ratio, size_t steps, double base,
         sum = fmin(sum, 3 * LIMIT); /* so that the end of a slow time is seen too */
     }
     return change;
+}
+
+struct ash_rise ash_rise_find(const double *series, size_t count, double least, double *buf)
+{
+    double noise = noise_of(series, count, buf), base = base_of(series, count, buf), excess;
+    struct change change;
+    size_t seen = 0;
+
+    if (isnan(noise) || isnan(base)) return (struct ash_rise){0};
+    change = find_change(series, count, base, noise, least / 2);
+    if (!change.is_found || change.since < WARM_UP + BASE_STEPS) return (struct ash_rise){0};
+    for (size_t s = change.since; s < count; s++)
+        if (!isnan(series[s])) buf[seen++] = series[s];
+    excess = median(buf, seen) - base; /* a mean would follow single values */
+    return excess >= least ? (struct ash_rise){true, change.since, excess} : (struct ash_rise){0};
 }
 
 /* What the rank cost since a step, and in which part. */
@@ -135,9 +150,9 @@ static bool judge(const struct ash_work *work, size_t rank, double *ratio, doubl
     noise = noise_of(ratio, work->steps, buf);
     base = base_of(ratio, work->steps, buf);
     if (isnan(noise) || isnan(base)) return false;
-    change = find_change(ratio, work->steps, fmax(base, 1), noise); /* against its past */
+    change = find_change(ratio, work->steps, fmax(base, 1), noise, ALLOWED); /* against its past */
     if (!change.is_found) {
-        change = find_change(ratio, work->steps, 1, noise); /* against its peers */
+        change = find_change(ratio, work->steps, 1, noise, ALLOWED); /* against its peers */
         found.was_always = change.is_found && change.since <= WARM_UP + 2;
         if (change.is_found && !found.was_always) return false;
     }

@@ -29,4 +29,15 @@ struct ash_straggler {
 /* Find them, at most `most`, the slowest first. Returns how many, or -ENOMEM. */
 int ash_straggler_find(const struct ash_work *work, struct ash_straggler *found, size_t most);
 
+/* A series that went up and stayed up until its end. */
+struct ash_rise {
+    bool is_found;
+    size_t since;  /* index */
+    double excess; /* median, above what the first values were */
+};
+
+/* Find the rise of a series by `least` or more; noise and single values make none. NaN: no value. buf has room for
+ * count numbers. */
+struct ash_rise ash_rise_find(const double *series, size_t count, double least, double *buf);
+
 #endif

@@ -102,4 +102,19 @@ echo '4,2,2,-;NVRM: Xid (PCI:0000:b9:00): 79, pid=1384, name=python3' >> "$SCRAT
 refused() { grep -q 'nodes are out already' "$cluster/agent1.out"; }
 wait_for "the budget" refused
 ! drained 1 || fail "the budget did not hold"
+
+# ---- diagnose by job: the node that Slurm itself holds for drained is named, the job's log is read, its agent is asked --------------
+scontrol update NodeName="${nodes[1]}" State=RESUME
+job=$(sbatch --parsable -N 1 -w "${nodes[1]}" --output "$SCRATCH/job.log" --wrap "echo 'x: CUDA error 802: system not yet initialized'; exec sleep 600")
+logged() { grep -q 802 "$SCRATCH/job.log" 2> "$SCRATCH/kill"; }
+wait_for "the job" logged
+try "$ASHLAR" diagnose --slurm "$job" --agent-port "$(grep -o '[0-9]*/$' "$cluster/agent1.out" | tr -d /)" --wait 0.1
+expect 0 "a Slurm job"
+grep -q "broken software job.log:1 .*CUDA error 802" "$SCRATCH/out" || fail "the job's log: $(cat "$SCRATCH/out")"
+grep -q "broken GPU  *${nodes[1]} .*kernel log: .*Xid" "$SCRATCH/out" || fail "the job's agent: $(cat "$SCRATCH/out")"
+try "$ASHLAR" diagnose --slurm "$job" --agent-port 1 --wait 0
+grep -q "broken host  *${nodes[1]} .*agent: " "$SCRATCH/out" || fail "an agent that does not answer: $(cat "$SCRATCH/out")"
+try "$ASHLAR" diagnose --slurm 99999
+expect_error 1 "a job that is not there" "Slurm knows no job"
+scancel "$job"
 finish

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# diagnose at the command line: a verdict, what was ruled out and what not judged, JSON, mistakes.
-. "$SOURCE/tests/e2e/lib.bash" || exit 1
+# diagnose at the command line: a verdict, what was ruled out and what not judged, JSON, mistakes; a real run whose rank is stopped.
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 
 mkdir -p "$SCRATCH/now" "$SCRATCH/before"
 for when in before now; do
@@ -81,4 +81,49 @@ try "$ASHLAR" diagnose "$SCRATCH/none.prom"
 expect_error 1 "a missing file" none.prom
 try "$ASHLAR" diagnose "$SCRATCH/now/n1.prom" --before "$SCRATCH"
 expect_error 1 "a folder without earlier scrapes" n1.prom
+
+# ---- a run -----------------------------------------------------------------------------------------------------------
+trainer= watcher=
+end() {
+    local pid
+    for pid in $trainer $watcher $(sed -n 's/^.*pid //p' "$SCRATCH/ranks" 2> "$SCRATCH/kill"); do kill -KILL "$pid" 2> "$SCRATCH/kill"; done
+    wait 2> "$SCRATCH/kill"
+}
+trap end EXIT
+try "$ASHLAR" diagnose --run "$SCRATCH/now"
+expect_error 1 "a folder that is no run" "log.jsonl"
+try "$ASHLAR" diagnose --run "$SCRATCH/live" --watch --json
+expect_error 2 "--watch as JSON" "--json"
+try env PATH="$SCRATCH/no-slurm" "$ASHLAR" diagnose --slurm 4711
+expect_error 1 "--slurm without Slurm" "scontrol"
+"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/live" --pages "$SCRATCH/pages" train.steps=10000000 > "$SCRATCH/train.out" 2>&1 &
+trainer=$!
+some_steps() { [ "$(wc -l < "$SCRATCH/live/log.jsonl")" -gt 50 ]; }
+wait_for "the run's log" test -s "$SCRATCH/live/log.jsonl"
+wait_for "fifty steps" some_steps
+for ring in "$SCRATCH"/pages/*.steps; do ring=${ring##*/}; echo "pid ${ring%%-*}"; done > "$SCRATCH/ranks"
+same "ranks that publish" 2 "$(wc -l < "$SCRATCH/ranks")"
+try "$ASHLAR" diagnose --run "$SCRATCH/live" --ranks "$SCRATCH/pages" --here --wait 0.2
+expect 0 "a run and this machine"
+tr '\n' ' ' < "$SCRATCH/out" | grep -q 'ruled out .*step .*collective calls (2).*loss (' || fail "what was ruled out of the run: $(cat "$SCRATCH/out")"
+grep -q 'node_filesystem_device_error (' "$SCRATCH/out" || fail "this machine was not looked at: $(cat "$SCRATCH/out")"
+"$ASHLAR" diagnose --run "$SCRATCH/live" --ranks "$SCRATCH/pages" --watch --wait 0.2 > "$SCRATCH/watch.out" 2>&1 &
+watcher=$!
+wait_for "the first verdict" test -s "$SCRATCH/watch.out"
+kill -STOP "$trainer" # it must not take the rank for hung
+stopped=$(sed -n 's/^pid //p' "$SCRATCH/ranks" | head -n 1)
+kill -STOP "$stopped"
+said() { grep -q -e "$1 broken step: rank [01], collective calls" "$SCRATCH/watch.out"; }
+wait_for "the stopped rank" said +
+rank=$(sed -n 's/.*+ broken step: rank \([01]\), .*/\1/p' "$SCRATCH/watch.out" | head -n 1)
+grep -q "rank=\"$rank\"" <(strings "$SCRATCH/pages/$stopped"-*.steps) || fail "rank $rank is blamed, not process $stopped: $(cat "$SCRATCH/watch.out")"
+try "$ASHLAR" diagnose --run "$SCRATCH/live" --ranks "$SCRATCH/pages" --json
+grep -q '"first_layer": "step"' "$SCRATCH/out" || fail "a stopped rank: $(head -c 600 "$SCRATCH/out")"
+grep -q 'hangs or is stopped' "$SCRATCH/out" || fail "a stopped rank: $(head -c 600 "$SCRATCH/out")"
+kill -CONT "$stopped"
+wait_for "its end" said -
+kill -INT "$watcher"
+wait "$watcher" || fail "--watch ended with $?"
+watcher=
+kill -CONT "$trainer"
 finish

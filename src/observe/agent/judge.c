@@ -92,6 +92,8 @@ static enum ash_node_remedy remedy_of(const struct ash_finding *finding)
                 {"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", ASH_REMEDY_RESET},
                 {"ashlar_nvme_critical_warning", ASH_REMEDY_REPLACE}};
 
+    if (strcmp(finding->metric, "ashlar_nvme_critical_warning") == 0 && strcmp(finding->value, "2") == 0)
+        return ASH_REMEDY_WATCH; /* the bit for heat alone: the drive is hot, not dead */
     for (size_t i = 0; i < sizeof(hard) / sizeof(hard[0]); i++)
         if (strcmp(finding->metric, hard[i].metric) == 0) return hard[i].remedy;
     return ASH_REMEDY_WATCH;

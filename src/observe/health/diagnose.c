@@ -18,7 +18,7 @@ int ash_diagnose_open(struct ash_diagnose **diagnose_out, struct ash_err *err)
 {
     struct ash_diagnose *diagnose = calloc(1, sizeof(*diagnose));
 
-    if (diagnose != NULL) diagnose->checks = calloc(ASH_COUNT(rules), sizeof(diagnose->checks[0]));
+    if (diagnose != NULL) diagnose->checks = calloc(ASH_COUNT(rules) + ASH_DIAGNOSE_NOTES, sizeof(diagnose->checks[0]));
     if (diagnose == NULL || diagnose->checks == NULL) {
         ash_diagnose_close(diagnose);
         return ash_err_set(err, -ENOMEM, "diagnose: out of memory");
@@ -252,6 +252,30 @@ static int worst_first(const void *left, const void *right)
     return strcmp(a->where, b->where);
 }
 
+/* From the state that says least to the one that says most. */
+static int weight_of(enum ash_check_state state)
+{
+    if (state == ASH_CHECK_FOUND) return 3;
+    if (state == ASH_CHECK_CAUSED) return 2;
+    return state == ASH_CHECK_NORMAL;
+}
+
+void ash_diagnose_note(struct ash_diagnose *diagnose, const struct ash_rule *rule, enum ash_check_state state,
+                       size_t series)
+{
+    struct ash_check *note = diagnose->notes;
+
+    while (note < diagnose->notes + diagnose->note_count && note->rule != rule)
+        note++;
+    if (note == diagnose->notes + diagnose->note_count) {
+        if (diagnose->note_count == ASH_DIAGNOSE_NOTES) return;
+        diagnose->note_count++;
+        *note = (struct ash_check){.rule = rule, .state = state};
+    }
+    if (weight_of(state) > weight_of(note->state)) note->state = state;
+    note->series += series;
+}
+
 /* ---- the run ----------------------------------------------------------------------------------------------------- */
 
 static int compare_nodes(const void *left, const void *right)
@@ -306,6 +330,8 @@ int ash_diagnose_run(struct ash_diagnose *diagnose, double seconds, struct ash_e
     }
     if (rc < 0) return ash_err_set(err, rc, "diagnose: out of memory");
     diagnose->check_count = ASH_COUNT(rules);
+    for (size_t i = 0; i < diagnose->note_count; i++)
+        diagnose->checks[diagnose->check_count++] = diagnose->notes[i];
     if (diagnose->finding_count > 0)
         qsort(diagnose->findings, diagnose->finding_count, sizeof(diagnose->findings[0]), worst_first);
     return 0;
@@ -392,7 +418,9 @@ const char *ash_check_state_text(enum ash_check_state state)
                                         "needs the time between the scrapes (--seconds)",
                                         "needs four peers or more",
                                         "nothing runs there",
-                                        "a metric that it is compared with is missing"};
+                                        "a metric that it is compared with is missing",
+                                        "needs more steps",
+                                        "another finding is the cause"};
 
     return texts[state];
 }

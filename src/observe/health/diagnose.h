@@ -29,6 +29,7 @@ enum ash_severity { ASH_WATCH, ASH_SLOW, ASH_BROKEN };
 enum ash_rule_kind {
     ASH_RULE_MAX,       /* the value, or its share of another metric's, above limit */
     ASH_RULE_MIN,       /* ... below limit; a plain 0 is a part where nothing runs, and not judged */
+    ASH_RULE_ZERO,      /* a value of 0 */
     ASH_RULE_GROWTH,    /* a counter that grew by more than limit between two scrapes */
     ASH_RULE_SHARE,     /* a counter of time that grew by more than limit per second */
     ASH_RULE_PEER_LOW,  /* a value far below its peers': by a share of the median of at least limit */
@@ -37,6 +38,8 @@ enum ash_rule_kind {
     ASH_RULE_RATE_HIGH, /* ... above */
     ASH_RULE_COUNT,     /* a node with fewer of these series than other nodes or than before */
     ASH_RULE_XID,       /* the last XID of a GPU: harmless codes and old ones are only watched */
+    ASH_RULE_XID_COUNT, /* a counter of XIDs, label code: those that grew */
+    ASH_RULE_OTHER,     /* judged elsewhere, from ranks' steps and calls or a run's folder */
 };
 
 struct ash_rule {
@@ -45,7 +48,7 @@ struct ash_rule {
     enum ash_severity severity;
     const char *metric;
     const char *per;  /* the metric that it is divided by (same node and labels), NULL: none */
-    const char *only; /* "label=value|value": other series are none of its business; NULL: all */
+    const char *only; /* "label=value|value" or "label!start|start" (begins with none): its series; NULL: all */
     bool busy;        /* only GPUs that work, and nodes that have one (DCGM_FI_DEV_GPU_UTIL, where there is one) */
     double limit;
     double floor;       /* peers: a distance that is never too far, in the metric's unit */
@@ -73,6 +76,9 @@ enum ash_check_state {
     ASH_CHECK_PEERS,    /* too few peers to compare with */
     ASH_CHECK_IDLE,     /* nothing works there */
     ASH_CHECK_UNPAIRED, /* what it is divided by is missing */
+    ASH_CHECK_STEPS,    /* needs more steps of the run */
+    ASH_CHECK_CAUSED,   /* another finding is the cause of what was seen */
+    ASH_CHECK_STATES,
 };
 
 struct ash_check {
@@ -98,6 +104,10 @@ int ash_diagnose_log(struct ash_diagnose *diagnose, const char *text, size_t siz
                      struct ash_err *err);
 /* Add a finding that somebody else has; its texts are made printable. Returns 0 or -ENOMEM. */
 int ash_diagnose_report(struct ash_diagnose *diagnose, const struct ash_finding *finding);
+/* Say what became of a check that was made elsewhere; rule is static, of kind ASH_RULE_OTHER. Of two with one rule the
+ * worse state counts. Beyond 32 rules they are dropped. */
+void ash_diagnose_note(struct ash_diagnose *diagnose, const struct ash_rule *rule, enum ash_check_state state,
+                       size_t series);
 /* Judge everything that was added; call it once. seconds: between the two scrapes; 0: from node_time_seconds, if it is
  * there. Returns 0 or -ENOMEM. */
 int ash_diagnose_run(struct ash_diagnose *diagnose, double seconds, struct ash_err *err);

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "observe/health/xid.h"
 
 #define PEERS_MIN 4
 #define BUSY_PERCENT 50
@@ -29,39 +28,27 @@ struct points {
     enum ash_check_state missing; /* why the others are not here */
 };
 
-const char *ash_diagnose_explain_xid(struct ash_finding *finding, int code)
-{
-    const struct ash_xid_setting setting = {.remaps_left = -1, .corrected_per_day = -1};
-    const struct ash_xid_gpu gpu = {.action = ASH_XID_ACTION_ABSENT, .seen = {{code, 1}}, .count = 1};
-    struct ash_xid_answer answer;
-
-    ash_xid_judge(&setting, &gpu, &answer);
-    if (answer.verdict == ASH_XID_MONITOR) finding->severity = ASH_WATCH;
-    if (answer.verdict != ASH_XID_UNKNOWN) {
-        finding->means = answer.findings[0].meaning;
-        finding->action = answer.findings[0].next;
-    }
-    return ash_xid_verdict_name(answer.verdict);
-}
-
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-/* only is "label=value|value". */
+/* only is "label=value|value", or "label!start|start": the label's value begins with none of them. */
 static bool concerns(const char *only, const struct ash_scrape_sample *sample)
 {
-    const char *equals = only == NULL ? NULL : strchr(only, '=');
+    size_t label_bytes = only == NULL ? 0 : strcspn(only, "=!"), bytes;
+    bool is_barred;
     char label[32];
     const char *value;
-    size_t bytes;
 
-    if (equals == NULL) return true;
-    snprintf(label, sizeof(label), "%.*s", (int)(equals - only), only);
+    if (only == NULL) return true;
+    is_barred = only[label_bytes] == '!';
+    snprintf(label, sizeof(label), "%.*s", (int)label_bytes, only);
     value = ash_scrape_label_of(sample, label);
     bytes = strlen(value);
-    for (const char *at = equals; *at != '\0'; at += 1 + strcspn(at + 1, "|")) {
-        if (strcspn(at + 1, "|") == bytes && memcmp(at + 1, value, bytes) == 0) return true;
+    for (const char *at = only + label_bytes; *at != '\0'; at += 1 + strcspn(at + 1, "|")) {
+        size_t wanted = strcspn(at + 1, "|");
+
+        if ((wanted == bytes || (is_barred && wanted < bytes)) && memcmp(at + 1, value, wanted) == 0) return !is_barred;
     }
-    return false;
+    return is_barred;
 }
 
 /* Is a GPU idle, or, of what is not a GPU's, every GPU of the node? A spare node sends little, and may. */
@@ -155,7 +142,7 @@ static void collect(const struct ash_diagnose *diagnose, const struct ash_rule *
 
 /* ---- findings ---------------------------------------------------------------------------------------------------- */
 
-static struct ash_finding finding_of(const struct ash_rule *rule)
+struct ash_finding ash_finding_of(const struct ash_rule *rule)
 {
     return (struct ash_finding){.layer = rule->layer,
                                 .severity = rule->severity,
@@ -166,10 +153,10 @@ static struct ash_finding finding_of(const struct ash_rule *rule)
                                 .source = rule->source};
 }
 
-/* "node gpu 3": the labels that say which part of a node it is. */
-static void name_part(const struct ash_series *series, char *where, size_t where_bytes)
+void ash_series_name(const struct ash_series *series, char *where, size_t where_bytes)
 {
-    static const char *const parts[] = {"gpu", "device", "port", "mountpoint", "cpu", "package", "rank", "controller"};
+    static const char *const parts[] = {"gpu",  "device",     "port", "mountpoint", "cpu",      "package",
+                                        "rank", "controller", "job",  "fs",         "collector"};
     size_t used = (size_t)snprintf(where, where_bytes, "%.*s", series->node.bytes, series->node.text);
 
     for (size_t i = 0; i < ASH_COUNT(parts) && used < where_bytes; i++) {
@@ -177,12 +164,15 @@ static void name_part(const struct ash_series *series, char *where, size_t where
 
         if (value[0] != '\0') used += (size_t)snprintf(where + used, where_bytes - used, " %s %s", parts[i], value);
     }
+    if (ash_scrape_label_of(series->sample, "gpu")[0] == '\0' && used < where_bytes &&
+        ash_scrape_label_of(series->sample, "pci_bus_id")[0] != '\0')
+        snprintf(where + used, where_bytes - used, " GPU at %s", ash_scrape_label_of(series->sample, "pci_bus_id"));
 }
 
 /* Report a point whose value is text already. */
 static int report_point(struct ash_diagnose *diagnose, struct ash_finding *finding, const struct point *point)
 {
-    name_part(point->series, finding->where, sizeof(finding->where));
+    ash_series_name(point->series, finding->where, sizeof(finding->where));
     return ash_diagnose_report(diagnose, finding);
 }
 
@@ -209,33 +199,15 @@ static int judge_limit(struct ash_diagnose *diagnose, const struct ash_rule *rul
 {
     for (size_t i = 0; i < points->count; i++) {
         double value = points->items[i].value;
-        double excess = rule->kind == ASH_RULE_MIN ? rule->limit - value : value - rule->limit;
-        struct ash_finding finding = finding_of(rule);
+        double excess = rule->kind == ASH_RULE_MIN    ? rule->limit - value
+                        : rule->kind == ASH_RULE_ZERO ? (double)(value == 0)
+                                                      : value - rule->limit;
+        struct ash_finding finding = ash_finding_of(rule);
 
         if (!(excess > 0)) continue;
         finding.excess = rule->limit > 0 ? excess / rule->limit : excess;
         say_value(diagnose, rule, value, finding.value, sizeof(finding.value));
         if (report_point(diagnose, &finding, &points->items[i]) < 0) return -ENOMEM;
-    }
-    return 0;
-}
-
-static int judge_xid(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct points *points)
-{
-    for (size_t i = 0; i < points->count; i++) {
-        const struct point *point = &points->items[i];
-        const struct ash_series *before = ash_series_find(&diagnose->before, rule->metric, point->series);
-        int code = point->value > 0 && point->value < 10000 ? (int)point->value : 0;
-        bool old = before != NULL && before->sample->value == point->value;
-        const char *when = old ? "there before the earlier scrape" : "new", *verdict;
-        struct ash_finding finding = finding_of(rule);
-
-        if (code == 0) continue;
-        if (diagnose->before.count == 0) when = "perhaps long ago: the gauge keeps the last code";
-        verdict = ash_diagnose_explain_xid(&finding, code);
-        if (old) finding.severity = ASH_WATCH;
-        snprintf(finding.value, sizeof(finding.value), "XID %d (%s), %s", code, verdict, when);
-        if (report_point(diagnose, &finding, point) < 0) return -ENOMEM;
     }
     return 0;
 }
@@ -268,7 +240,7 @@ static int judge_group(struct ash_diagnose *diagnose, const struct ash_rule *rul
     bound = fmax(fmax(SIGMAS * MAD_TO_SIGMA * median_of(scratch, count), rule->limit * fabs(median)), rule->floor);
     for (size_t i = 0; i < count; i++) {
         double distance = low ? median - points[i].value : points[i].value - median;
-        struct ash_finding finding = finding_of(rule);
+        struct ash_finding finding = ash_finding_of(rule);
 
         if (!(distance > bound)) continue;
         finding.excess = bound > 0 ? distance / bound : distance;
@@ -357,7 +329,7 @@ static size_t usual_count(const struct ash_series *series, size_t count, size_t 
 static int report_count(struct ash_diagnose *diagnose, const struct ash_rule *rule, struct ash_node_name node,
                         size_t found, size_t wanted, const char *when)
 {
-    struct ash_finding finding = finding_of(rule);
+    struct ash_finding finding = ash_finding_of(rule);
 
     if (found >= wanted) return 0;
     finding.excess = (double)(wanted - found);
@@ -403,7 +375,6 @@ static int judge_points(struct ash_diagnose *diagnose, const struct ash_rule *ru
     check->series = points->count;
     check->state = points->count > 0 ? ASH_CHECK_NORMAL : points->missing;
     if (points->count == 0) return 0;
-    if (rule->kind == ASH_RULE_XID) return judge_xid(diagnose, rule, points);
     if (rule->kind < ASH_RULE_PEER_LOW) return judge_limit(diagnose, rule, points);
     rc = judge_peers(diagnose, rule, points, &check->series);
     if (check->series == 0) check->state = ASH_CHECK_PEERS;
@@ -421,6 +392,12 @@ int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rul
     if (rule->kind == ASH_RULE_COUNT) {
         rc = judge_count(diagnose, rule, series, count, &check);
         if (count == 0) check.state = ASH_CHECK_ABSENT;
+    } else if (rule->kind == ASH_RULE_XID || rule->kind == ASH_RULE_XID_COUNT) {
+        bool is_blind = rule->kind == ASH_RULE_XID_COUNT && diagnose->before.count == 0;
+
+        rc = is_blind ? 0 : ash_diagnose_judge_xid(diagnose, rule, series, count);
+        check.series = count;
+        check.state = count == 0 ? ASH_CHECK_ABSENT : is_blind ? ASH_CHECK_SECOND : ASH_CHECK_NORMAL;
     } else {
         points.items = calloc(count + 1, sizeof(points.items[0]));
         if (points.items == NULL) return -ENOMEM;

@@ -21,6 +21,8 @@ struct ash_series_set {
     size_t count;
 };
 
+#define ASH_DIAGNOSE_NOTES 32
+
 struct ash_diagnose {
     struct ash_scrape **scrapes; /* owned, and the node names in the same order */
     char **names;
@@ -31,11 +33,21 @@ struct ash_diagnose {
     size_t finding_count, finding_capacity;
     struct ash_check *checks;
     size_t check_count;
+    struct ash_check notes[ASH_DIAGNOSE_NOTES];
+    size_t note_count;
     size_t nodes, skipped, log_lines, log_good;
 };
 
 /* Hold one rule against all series and say what became of it. The sets must be sorted. Returns 0 or -ENOMEM. */
 int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rule, struct ash_check *check_out);
+
+/* A rule of XIDs. Returns 0 or -ENOMEM. */
+int ash_diagnose_judge_xid(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *series,
+                           size_t count);
+/* A finding with a rule's words. */
+struct ash_finding ash_finding_of(const struct ash_rule *rule);
+/* "node gpu 3": node and labels that say which part of it a series is of, in where. */
+void ash_series_name(const struct ash_series *series, char *where, size_t where_bytes);
 
 /* The series of a metric: *count_out of them from the returned one on. */
 const struct ash_series *ash_series_range(const struct ash_series_set *set, const char *metric, size_t *count_out);

@@ -10,8 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "observe/run_log.h"
+
 #define BLOCK_BYTES 262144
-#define NUMBER_MAX 1e30 /* sums of such stay finite */
 #define LINE_BYTES_MAX 65536
 #define READ_BYTES_MAX ((size_t)64 << 20) /* at one time: the page must not wait for a long log */
 
@@ -47,21 +48,6 @@ static void add_point(struct ash_curve *curve, double x, double y)
     curve->y[curve->count++] = y;
 }
 
-/* The number of a key of a flat line of JSON, or NaN. */
-static double number_of(const char *line, const char *key)
-{
-    char wanted[32];
-    const char *at;
-    double value;
-
-    snprintf(wanted, sizeof(wanted), "\"%s\":", key);
-    at = strstr(line, wanted);
-    if (at == NULL) return NAN;
-    at += strlen(wanted);
-    value = *at == '-' || (*at >= '0' && *at <= '9') ? strtod(at, NULL) : NAN;
-    return fabs(value) < NUMBER_MAX ? value : NAN;
-}
-
 static double positive(double value)
 {
     return value > 0 ? value : 0;
@@ -70,18 +56,18 @@ static double positive(double value)
 static void take_line(struct ash_run_curves *run, const char *line)
 {
     static const char *const parts[] = {"compute_s", "data_s", "comm_s", "idle_s"};
-    double step = number_of(line, "step");
+    double step = ash_run_log_number(line, "step");
 
     if (!(step >= 0 && step < 1e15)) return;
     run->step = (uint64_t)step;
     for (size_t i = 0; i < ASH_CURVES; i++) {
-        double value = number_of(line, keys[i]);
+        double value = ash_run_log_number(line, keys[i]);
 
         if (isfinite(value)) add_point(&run->curves[i], step, value);
     }
     for (size_t i = 0; i < 4; i++)
-        run->parts[i] += positive(number_of(line, parts[i]));
-    run->time_s = fmax(run->time_s, positive(number_of(line, "time_s")));
+        run->parts[i] += positive(ash_run_log_number(line, parts[i]));
+    run->time_s = fmax(run->time_s, positive(ash_run_log_number(line, "time_s")));
     run->skipped += strstr(line, "\"skipped\":true") != NULL;
 }
 
