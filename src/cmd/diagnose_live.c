@@ -224,25 +224,41 @@ static int add_moment(const struct ash_diagnose_live *live, const char *time, bo
 
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
-/* Ranks' rings: of the folders that were named, or, for a run, of this machine's. */
+/* Where ranks left their rings: the folders that were named, or, for a run, this machine's. */
+static struct ash_opt_list rings_of(const struct ash_diagnose_live *live)
+{
+    static const char *own[] = {ASH_METRICS_PAGE_DIR};
+    bool is_own = live->ranks.count == 0 && live->run != NULL && ash_path_exists(ASH_METRICS_PAGE_DIR);
+
+    return is_own ? (struct ash_opt_list){own, 1} : live->ranks;
+}
+
+/* Calls are compared where they lie: of the job whose ranks were found, or of the last one. */
+static int judge_calls(const struct ash_diagnose_live *live, const struct ash_opt_list *rings,
+                       const struct ash_rank_list *ranks, struct ash_diagnose *diagnose)
+{
+    const char *job = live->job != NULL ? live->job : ranks->count > 0 ? ranks->records[0].job : NULL;
+    int rc = 0;
+
+    if (live->run != NULL && ranks->count == 0) return 0; /* none of them is the run's */
+    for (size_t i = 0; rc == 0 && i < rings->count; i++)
+        rc = ash_calls_judge(rings->items[i], live->run != NULL ? job : live->job, diagnose);
+    return rc;
+}
+
 static int judge_ranks(const struct ash_diagnose_live *live, const struct ash_run_record *run,
                        struct ash_rank_list *ranks, struct ash_diagnose *diagnose, struct ash_err *err)
 {
-    bool is_own = live->ranks.count == 0 && live->run != NULL && ash_path_exists(ASH_METRICS_PAGE_DIR);
-    const char *own = ASH_METRICS_PAGE_DIR, *const *dirs = is_own ? &own : live->ranks.items, *job = live->job;
-    size_t count = is_own ? 1 : live->ranks.count;
+    struct ash_opt_list rings = rings_of(live);
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = ash_rank_list_add_dir(ranks, dirs[i], "", err);
+    for (size_t i = 0; rc == 0 && i < rings.count; i++)
+        rc = ash_rank_list_add_dir(ranks, rings.items[i], "", err);
     ash_rank_list_keep(ranks, live->job, live->run != NULL ? run->name : NULL);
     if (live->run != NULL)
         ash_rank_list_keep_last(ranks, run->count > 0 ? run->steps[run->count - 1].step : 0, run->end_s);
     if (rc == 0) rc = ash_rank_list_judge(ranks, diagnose);
-    if (live->run != NULL && job == NULL && ranks->count > 0) job = ranks->records[0].job;
-    /* Calls are compared where they lie: of the job whose ranks were found, or of the last one. */
-    for (size_t i = 0; rc == 0 && i < count && (live->run == NULL || ranks->count > 0); i++)
-        rc = ash_calls_judge(dirs[i], job, diagnose);
+    if (rc == 0) rc = judge_calls(live, &rings, ranks, diagnose);
     return rc == -ENOMEM ? ash_err_set(err, rc, "no memory for the ranks") : rc;
 }
 

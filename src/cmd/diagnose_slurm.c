@@ -97,7 +97,7 @@ int ash_slurm_job_read(const char *id, int agent_port, struct ash_slurm_job *job
                        struct ash_err *err)
 {
     struct ash_command_result facts = {0}, nodes = {0};
-    char *list = malloc(NODES_BYTES), log[4096];
+    char *list = malloc(NODES_BYTES), log[4096] = "";
     int rc = list == NULL ? ash_err_set(err, -ENOMEM, "no memory for the job") : show("job", id, &facts, err);
 
     if (rc == 0) {

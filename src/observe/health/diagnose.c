@@ -12,6 +12,7 @@
 
 static const struct ash_rule rules[] = {
 #include "observe/health/diagnose_list.h"
+#include "observe/health/diagnose_node_list.h"
 };
 
 int ash_diagnose_open(struct ash_diagnose **diagnose_out, struct ash_err *err)
