@@ -14,15 +14,34 @@
 #include "collective/net/join.h"
 #include "collective/member/rendezvous.h"
 
+/* What has ended a rank's calls is in its control block before it leaves: whatever is seen of it later follows from
+ * that. Returns the error, or 0 where no rank of this node has one. */
+static int find_cause(struct ash_group_root *root, size_t *rank_out, struct ash_err *err)
+{
+    for (struct ash_group *group = root->groups; group != NULL; group = group->next) {
+        int rc = group->local != NULL ? ash_local_check_node(group->local, err) : 0;
+
+        if (rc < 0) {
+            *rank_out = ash_local_failed_rank(group->local);
+            return rc;
+        }
+    }
+    return 0;
+}
+
 void ash_group_root_lose(struct ash_group_root *root, size_t rank, int code, const char *why)
 {
+    struct ash_err cause = {0};
+    int rc;
+
     pthread_mutex_lock(&root->lock);
     if (!root->lost) {
+        rc = find_cause(root, &rank, &cause);
         root->lost = true;
         atomic_store(&root->gives_up, true);
         root->failed_rank = rank;
-        root->code = code;
-        snprintf(root->why, sizeof(root->why), "%s", why);
+        root->code = rc < 0 ? rc : code;
+        snprintf(root->why, sizeof(root->why), "%s", rc < 0 ? cause.text : why);
     }
     for (struct ash_group *group = root->groups; group != NULL; group = group->next)
         if (group->local != NULL) ash_local_fail(group->local, root->code, root->failed_rank, root->why, NULL);

@@ -63,7 +63,7 @@ int ash_local_check(struct ash_local *local, struct ash_err *err)
     return atomic_load(&local->state) == 0 ? 0 : ash_local_fail(local, -ECONNRESET, 0, "", err);
 }
 
-int ash_control_check(struct ash_local *local, struct ash_err *err)
+int ash_local_check_node(struct ash_local *local, struct ash_err *err)
 {
     for (size_t r = 0; r < local->size && atomic_load(&local->state) == 0; r++) {
         const struct ash_control *control = local->controls[r];
@@ -171,7 +171,7 @@ static int on_progress(void *ctx, uint64_t waited_ns, struct ash_err *err)
     struct ash_local *local = wait->local;
     size_t peer = wait->peer;
     const struct ash_control *control = local->controls[peer];
-    int rc = ash_control_check(local, err);
+    int rc = ash_local_check_node(local, err);
 
     if (rc < 0) return rc;
     if (differs(local, atomic_load(&control->flag)) ||

@@ -73,8 +73,6 @@ int ash_control_wait(struct ash_local *local, size_t peer, const _Atomic uint64_
                      struct ash_err *err);
 /* Wait until peer makes the present call, and compare the two calls: -EPROTO where they differ. */
 int ash_control_wait_flag(struct ash_local *local, size_t peer, const _Atomic uint64_t *flag, struct ash_err *err);
-/* For waits: the error that has ended this rank's calls, or those of any other rank, which are then over here, too. */
-int ash_control_check(struct ash_local *local, struct ash_err *err);
 /* Begin a call: give it a number and a flag and describe it in the control block. Fails where an earlier one has. */
 int ash_control_begin(struct ash_local *local, struct ash_coll_call call, struct ash_err *err);
 

@@ -68,6 +68,9 @@ void ash_local_set_cost(struct ash_local *local, const struct ash_cost *cost);
 int ash_local_fail(struct ash_local *local, int code, size_t rank, const char *why, struct ash_err *err);
 /* 0, or the error that all calls return from now on. Any thread. */
 int ash_local_check(struct ash_local *local, struct ash_err *err);
+/* The same, or the error that has ended the calls of another rank of this node, which are then over here, too. Any
+ * thread. */
+int ash_local_check_node(struct ash_local *local, struct ash_err *err);
 /* The label of the rank that failed, after a call returned an error. */
 size_t ash_local_failed_rank(const struct ash_local *local);
 

@@ -71,7 +71,7 @@ static int on_progress(void *ctx, uint64_t waited_ns, struct ash_err *err)
     const struct wait *wait = ctx;
     struct ash_channel *channel = wait->channel;
     struct link *link = channel->link;
-    int rc = ash_control_check(link->local, err);
+    int rc = ash_local_check_node(link->local, err);
 
     if (rc < 0) return rc;
     if (is_gone(channel) && atomic_load(wait->counter) < wait->value)
@@ -158,7 +158,7 @@ static int owner_gone(struct ash_channel *channel, int rc, struct ash_err *err)
     char why[ASH_ERR_TEXT_BYTES];
 
     for (int tries = 0; tries < NEWS_MS; tries++) {
-        if (ash_control_check(link->local, NULL) < 0) return ash_local_check(link->local, err);
+        if (ash_local_check_node(link->local, NULL) < 0) return ash_local_check(link->local, err);
         nanosleep(&pause, NULL);
     }
     snprintf(why, sizeof(why), "rank %zu cannot open its end of a channel: the memory of %s cannot be had (%s)",

@@ -160,7 +160,7 @@ static int on_progress(void *ctx, uint64_t waited_ns, struct ash_err *err)
     struct ash_local *local = wait->local;
     bool left = atomic_load(&local->controls[wait->rank]->left) != 0 && atomic_load(wait->counter) < wait->value;
     char why[ASH_ERR_TEXT_BYTES];
-    int rc = ash_control_check(local, err);
+    int rc = ash_local_check_node(local, err);
 
     if (rc < 0) return rc;
     rc = left ? -EPROTO : ash_wait_limits_check(&local->limits, waited_ns);

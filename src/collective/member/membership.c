@@ -18,7 +18,7 @@
 #define HEARTBEAT_NS 100000000ull
 #define RETRY_NS 10000000ull
 #define SLICE_NS 100000000ull /* between checks for stop requests */
-#define FLUSH_S 0.2           /* for the last words of a process that ends */
+#define FLUSH_S 1.0           /* for the last words of a process that ends, to hosts that answer */
 
 static void post(void *ctx, uint64_t to, const struct ash_member_msg *msg)
 {

@@ -475,11 +475,17 @@ void ash_membership_serve(struct ash_membership *agent, uint64_t until_ns)
     if (agent->polls[2].revents != 0 && agent->door_fd >= 0) accept_all(agent, agent->door_fd);
 }
 
-/* A link that is only being opened has something to say, too: why this process gives up, perhaps. */
+/* A link that is only being opened has something to say, too: why this process gives up, perhaps. Not to a host that
+ * does not answer, and a contact is asked again by others. */
 bool ash_membership_has_output(const struct ash_membership *agent)
 {
-    for (size_t i = 0; i < agent->link_count; i++)
-        if (agent->links[i].fd >= 0 && agent->links[i].sent_bytes < agent->links[i].out.size_bytes) return true;
+    for (size_t i = 0; i < agent->link_count; i++) {
+        const struct ash_membership_link *link = &agent->links[i];
+        bool is_deaf = link->state == ASH_MEMBERSHIP_LINK_CONNECTING && link->has_retried;
+
+        if (link->fd < 0 || link->id == 0 || is_deaf) continue;
+        if (link->sent_bytes < link->out.size_bytes || link->waiting.size_bytes > 0) return true;
+    }
     return false;
 }
 

@@ -32,7 +32,8 @@ struct queue {
 /* The peer is lost for this reason; the first time counts. */
 static void lose(struct queue *queue, int status)
 {
-    if (atomic_load(&queue->gone) == 0) atomic_store(&queue->gone_ns, ash_clock_ns());
+    if (atomic_load(&queue->gone) != 0) return;
+    atomic_store(&queue->gone_ns, ash_clock_ns());
     atomic_store(&queue->gone, status);
 }
 
@@ -46,6 +47,7 @@ struct ash_mailbox {
     struct ash_region *inbox, *outbox;
     uint64_t *posted;           /* of each buffer: times that it was sent */
     _Atomic uint64_t *finished; /* ... and times that the network has finished with it */
+    bool has_failed;
 };
 
 /* What is sent to a rank: 32 bits of handle, 16 of kind, 16 of count. */
@@ -95,7 +97,7 @@ static void on_word(struct ash_progress *progress, uint32_t member, uint64_t wor
         atomic_fetch_add(&queue->credits, word & COUNT_MAX);
         break;
     case KIND_CLOSED:
-        lose(queue, -EPIPE);
+        lose(queue, (word & COUNT_MAX) != 0 ? -ECONNABORTED : -EPIPE);
         break;
     }
 }
@@ -215,6 +217,11 @@ static void finish_sends(struct ash_mailbox *mailbox)
         ash_progress_wait(mailbox->progress, &mailbox->finished[b], mailbox->posted[b], until_ns);
 }
 
+void ash_mailbox_fail(struct ash_mailbox *mailbox)
+{
+    if (mailbox != NULL) mailbox->has_failed = true;
+}
+
 void ash_mailbox_close(struct ash_mailbox *mailbox)
 {
     if (mailbox == NULL) return;
@@ -229,7 +236,8 @@ void ash_mailbox_close(struct ash_mailbox *mailbox)
         const struct queue *queue = &mailbox->queues[r];
 
         if (queue->remote != NULL) /* a peer that cannot be notified now finds out by itself */
-            ash_fabric_notify(mailbox->progress->fabric, mailbox->members[r], word_of(queue->handle, KIND_CLOSED, 0));
+            ash_fabric_notify(mailbox->progress->fabric, mailbox->members[r],
+                              word_of(queue->handle, KIND_CLOSED, mailbox->has_failed));
         ash_remote_close(queue->remote);
     }
     ash_region_close(mailbox->inbox);

@@ -34,12 +34,15 @@ int ash_mailbox_open(const struct ash_mailbox_opts *opts, struct ash_mailbox **m
 void ash_mailbox_get_address(const struct ash_mailbox *mailbox, struct ash_mailbox_address *address_out);
 /* All ranks have opened theirs: addresses[r] is rank r's. Returns 0 or the fabric's error. */
 int ash_mailbox_connect(struct ash_mailbox *mailbox, const struct ash_mailbox_address *addresses, struct ash_err *err);
+/* An error has ended this rank's calls: peers shall not take the coming close for an end in good order, but wait for
+ * the error. NULL is a no-op. */
+void ash_mailbox_fail(struct ash_mailbox *mailbox);
 /* Wait, a moment at most, until what was sent has left, and notify the peers. NULL is a no-op. */
 void ash_mailbox_close(struct ash_mailbox *mailbox);
 
 /* Timeout callback of a wait, called from time to time: 0 to keep waiting, or the negative errno to return. rank is
- * waited for; gone: 0, or why nothing will come from it (negative errno; -EPIPE: it has closed its mailbox); then
- * waited_ns counts from when that was noticed. */
+ * waited for; gone: 0, or why nothing will come from it (negative errno; -EPIPE: it has closed its mailbox;
+ * -ECONNABORTED: so, after an error that is still to come); then waited_ns counts from when that was noticed. */
 typedef int (*ash_mailbox_timeout_fn)(void *ctx, size_t rank, uint64_t waited_ns, int gone);
 
 struct ash_mailbox_wait {

@@ -384,7 +384,11 @@ static void leave(struct ash_net *net)
 void ash_net_close(struct ash_net *net)
 {
     if (net == NULL) return;
-    if (net->connected && ash_local_check(net->opts.local, NULL) == 0) leave(net);
+    if (ash_local_check(net->opts.local, NULL) < 0)
+        for (size_t i = 0; i < ASH_NET_MAILBOXES; i++)
+            ash_mailbox_fail(net->mailboxes.mailboxes[i]);
+    else if (net->connected)
+        leave(net);
     ash_net_mailboxes_close(&net->mailboxes);
     for (size_t i = 0; i < ASH_LOCAL_RANKS_MAX; i++)
         ash_segment_fini(&net->peer_shared[i]);

@@ -56,7 +56,7 @@ static int on_timeout(void *ctx, size_t rank, uint64_t waited_ns, int gone)
 
     (void)rank;
     if (rc < 0) return rc;
-    if (gone == -EPIPE || gone == -ESHUTDOWN)
+    if (gone == -EPIPE || (gone == -ESHUTDOWN && waited_ns > NEWS_NS))
         return ash_err_set(wait->err, -EPIPE, "%s has closed its end of a channel that rank %zu %s", channel->peer_text,
                            channel->own, channel->sends ? "sends into" : "receives from");
     if (gone < 0 && waited_ns > NEWS_NS) {
@@ -263,6 +263,7 @@ static void close_link(struct ash_channel *channel)
             break;
         }
     pthread_mutex_unlock(&link->net->control_lock);
+    if (link->own && ash_local_check(link->net->opts.local, NULL) < 0) ash_mailbox_fail(link->mailbox);
     if (link->own) ash_mailbox_close(link->mailbox);
     free(link);
 }
