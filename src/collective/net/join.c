@@ -47,8 +47,6 @@ static int connect_all(const struct ash_net_join_opts *join, struct ash_progress
 {
     int rc = 0;
 
-    for (size_t r = 0; r < join->known; r++)
-        ash_progress_disconnect(progress, (uint32_t)r); /* the same endpoints may have other numbers now */
     for (size_t r = 0; r < join->size && rc == 0; r++) {
         addresses[r] = endpoints[r].mailboxes;
         if (r != join->rank) rc = ash_progress_connect(progress, (uint32_t)r, &endpoints[r].addr, err);
@@ -76,6 +74,8 @@ int ash_net_join(const struct ash_net_join_opts *join, struct ash_progress **pro
     rc = open_mailboxes(progress, join->rank, join->size, &mailboxes, &own.mailboxes, err);
     if (rc < 0) goto fail;
     ash_progress_get_addr(progress, &own.addr);
+    for (size_t r = 0; r < join->known; r++) /* the same endpoints may have other numbers now: forgotten before anybody */
+        ash_progress_disconnect(progress, (uint32_t)r); /* can send, else what comes is taken for another rank's */
     rc = exchange(join, &own, endpoints, err);
     if (rc < 0) goto fail;
     rc = connect_all(join, progress, endpoints, addresses, err);
