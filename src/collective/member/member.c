@@ -292,9 +292,9 @@ static void pass_suspicion(struct ash_member *member, const struct ash_member_ms
 {
     struct ash_member_msg lost = ash_member_message(member, ASH_MEMBER_LOST);
 
-    if (ash_view_find(member->view, msg->subject) == SIZE_MAX || msg->subject == member->opts.id) return;
+    if (ash_view_find(member->view, msg->suspect) == SIZE_MAX || msg->suspect == member->opts.id) return;
     lost.from = msg->from;
-    lost.subject = msg->subject;
+    lost.subject = msg->suspect;
     lost.loss = ASH_MEMBER_SILENT;
     lost.code = -ECONNRESET;
     ash_member_lose(member, &lost, 0);
@@ -322,12 +322,11 @@ static void on_own_epoch(struct ash_member *member, const struct ash_member_msg 
         break;
     case ASH_MEMBER_HELLO:
     case ASH_MEMBER_ACK:
-        if (member->state == ASH_MEMBER_RUNNING && msg->kind == ASH_MEMBER_HELLO && msg->network_fails)
-            pass_suspicion(member, msg);
+        if (member->state == ASH_MEMBER_RUNNING && msg->network_fails) pass_suspicion(member, msg);
         if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, member->now_ns + patience_ns);
         if (member->state != ASH_MEMBER_OVER) break;
         member->network_fails = member->network_fails || msg->network_fails;
-        if (msg->kind == ASH_MEMBER_HELLO && msg->network_fails) hear_suspicion(member, msg->subject);
+        if (msg->network_fails) hear_suspicion(member, msg->suspect);
         if (msg->kind == ASH_MEMBER_HELLO)
             ash_member_form_receive(member, msg);
         else

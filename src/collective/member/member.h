@@ -72,7 +72,8 @@ struct ash_member_msg {
     bool is_ready;      /* hello: its owner waits for the view; ack: a hello has come */
     bool is_confirmed;  /* hello, heartbeat: all have started the sender's view */
     bool leaves;        /* hello: its owner will not come along */
-    bool network_fails; /* hello: somebody was silent, so hosts that do not answer are not waited for */
+    bool network_fails; /* hello, ack: somebody was silent, so hosts that do not answer are not waited for */
+    uint64_t suspect;   /* hello, ack: one that was found silent, or 0 */
     uint32_t dead_count;
     uint64_t dead[ASH_MEMBER_DEAD_MAX]; /* hello: processes that are known to be dead */
     struct ash_view *view; /* propose; start, to one that may not know it; hello: the last confirmed one, if another */

@@ -39,13 +39,18 @@ void ash_member_over(struct ash_member *member, uint64_t tell_at_ns)
     ash_member_choose(member);
 }
 
+void ash_member_tell_suspicion(const struct ash_member *member, struct ash_member_msg *msg)
+{
+    msg->network_fails = member->network_fails;
+    if (member->suspects.count > 0) msg->suspect = member->suspects.ids[member->suspects.count - 1];
+}
+
 static void say_hello(struct ash_member *member)
 {
     struct ash_member_msg msg = ash_member_message(member, ASH_MEMBER_HELLO);
 
     msg.is_ready = member->is_ready;
-    msg.network_fails = member->network_fails;
-    if (member->suspects.count > 0) msg.subject = member->suspects.ids[member->suspects.count - 1];
+    ash_member_tell_suspicion(member, &msg);
     msg.is_confirmed = member->base == member->view;
     if (!msg.is_confirmed) msg.view = member->base;
     msg.leaves = member->is_ready && member->terms.leaves;

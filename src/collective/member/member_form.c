@@ -513,6 +513,7 @@ static void call_missing(struct ash_member *member)
     struct ash_member_msg call = ash_member_message(member, ASH_MEMBER_ACK);
 
     call.subject = member->opts.id;
+    ash_member_tell_suspicion(member, &call);
     for (size_t r = 0; r < meeting->size && meeting->unresolved > 0; r++) {
         struct ash_member_seat *seat = &meeting->seats[r];
 

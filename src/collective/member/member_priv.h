@@ -138,6 +138,8 @@ void ash_member_lose(struct ash_member *member, const struct ash_member_msg *msg
 /* ---- member_follow.c --------------------------------------------------------------------------------------------- */
 /* The epoch is over; the owner is told at tell_at_ns. */
 void ash_member_over(struct ash_member *member, uint64_t tell_at_ns);
+/* Who was found silent, for a message of a meeting. */
+void ash_member_tell_suspicion(const struct ash_member *member, struct ash_member_msg *msg);
 /* Choose the coordinator anew: the lowest rank that is neither dead nor suspected. */
 void ash_member_choose(struct ash_member *member);
 /* What is due for a process whose epoch is over, or that asks for a place. */

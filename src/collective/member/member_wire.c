@@ -6,11 +6,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define VERSION 1u
+#define VERSION 2u
 
 struct head {
     uint32_t version, kind;
-    uint64_t from, proposal, subject;
+    uint64_t from, proposal, subject, suspect;
     uint32_t epoch, accepted_epoch;
     int32_t loss, code;
     uint32_t flags; /* is_ready, is_confirmed, leaves, network_fails */
@@ -27,6 +27,7 @@ int ash_member_wire_encode(const struct ash_member_msg *msg, size_t card_bytes, 
                         .from = msg->from,
                         .proposal = msg->proposal,
                         .subject = msg->subject,
+                        .suspect = msg->suspect,
                         .epoch = msg->epoch,
                         .accepted_epoch = msg->accepted_epoch,
                         .loss = (int32_t)msg->loss,
@@ -103,6 +104,7 @@ int ash_member_wire_decode(const void *data, size_t size_bytes, size_t card_byte
                                    .from = head.from,
                                    .proposal = head.proposal,
                                    .subject = head.subject,
+                                   .suspect = head.suspect,
                                    .epoch = head.epoch,
                                    .accepted_epoch = head.accepted_epoch,
                                    .loss = (enum ash_member_loss)head.loss,

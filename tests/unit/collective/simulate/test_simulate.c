@@ -74,6 +74,27 @@ static void test_many_ranks(void **state)
     assert_true(result.settle_s <= 1.0 && result.epochs > 2);
 }
 
+/* A host is gone without a word, or cut off: once one process knows, all are soon in the next view. Nobody who has not
+ * noticed by itself waits for the silent ones anew. */
+static void test_silence_is_known_to_all(void **state)
+{
+    static const size_t sizes[] = {4, 6, 9, 16, 64};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= SEEDS / 2; seed++) {
+        struct ash_fault_sim_opts opts = options(sizes[seed % 5], seed);
+        struct ash_fault_sim_result result;
+
+        opts.faults = ASH_FAULT_SIM_HOST;
+        opts.fault_count = 1;
+        opts.per_host = 1 + seed % 2;
+        assert_int_equal(ash_fault_sim_run(&opts, &result), 0);
+        if (!result.is_good || result.form_s > 0.2)
+            fail_msg("%zu ranks, seed %llu: %.3f s to form a view; %s", opts.ranks, (unsigned long long)seed,
+                     result.form_s, result.violation);
+    }
+}
+
 /* One run is the same again. */
 static void test_repeats(void **state)
 {
@@ -114,9 +135,10 @@ static void test_planted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_drawn_faults), cmocka_unit_test(test_register_goes_on),
-                                       cmocka_unit_test(test_many_ranks), cmocka_unit_test(test_repeats),
-                                       cmocka_unit_test(test_planted)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_drawn_faults), cmocka_unit_test(test_register_goes_on),
+        cmocka_unit_test(test_many_ranks),   cmocka_unit_test(test_silence_is_known_to_all),
+        cmocka_unit_test(test_repeats),      cmocka_unit_test(test_planted)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
