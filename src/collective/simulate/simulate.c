@@ -11,6 +11,7 @@
 
 #define MS 1000000ull
 #define TAKE_NS 2000 /* what a process needs for one message */
+#define HEARTBEAT_NS (100 * MS)
 #define UNREACHABLE_NS (60 * MS)
 #define SETTLE_LIMIT_S 60.0
 #define ID_SHIFT 24 /* of the incarnation in a process's id */
@@ -462,8 +463,11 @@ static int begin_all(struct ash_sim *sim)
     view->epoch = 1;
     ash_assert(ash_view_seal(view) == 0);
     for (size_t r = 0; r < sim->opts.ranks && !sim->is_out_of_memory; r++) {
+        uint64_t phase_ns =
+            ash_sim_below(sim, HEARTBEAT_NS); /* who beats in step with others finds silence with them */
+
         begin_process(sim, &sim->processes[r]);
-        if (!sim->is_out_of_memory) ash_member_begin(sim->processes[r].member, view, 0);
+        if (!sim->is_out_of_memory) ash_member_begin(sim->processes[r].member, view, phase_ns);
         if (!sim->is_out_of_memory) schedule(sim, &sim->processes[r]);
     }
     ash_view_put(view);
@@ -487,7 +491,7 @@ static int open_sim(struct ash_sim *sim, const struct ash_fault_sim_opts *opts, 
     if (opts->plant == ASH_FAULT_SIM_PLANT_FOREVER) silent_ns = UINT64_MAX / 16;
     sim->ops = (struct ash_member_ops){.send = send, .event = on_event, .decide = sim->has_register ? decide : NULL};
     sim->machine = (struct ash_member_opts){.ops = &sim->ops,
-                                            .heartbeat_ns = 100 * MS,
+                                            .heartbeat_ns = HEARTBEAT_NS,
                                             .silent_ns = silent_ns,
                                             .retry_ns = 20 * MS,
                                             .yield_ns = silent_ns < UINT64_MAX / 16 ? silent_ns : 3000 * MS,

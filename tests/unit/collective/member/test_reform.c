@@ -11,9 +11,9 @@
 #include "unit/sanitized.h"
 
 #define RANKS 4
+#define RENUMBER_RUNS 4
 #define JOIN_S 30
-#define CUT_LIMIT_S 5.0 /* silence is judged first, and a side waits for the other */
-#define TRIES 6         /* to be in time on a machine that may be busy with something else */
+#define TRIES 6 /* to be in time on a machine that may be busy with something else */
 #if SANITIZED
 #define LIMIT_S 2.0 /* sanitizers take their time */
 #define CUT_SILENT_S 5
@@ -226,11 +226,6 @@ static double finish_job(struct reform_job *job)
         if (bad != 0) print_message("the replacement says: %s\n", output_of(job));
         fclose(job->log);
     }
-    if (bad != 0 && plan->netns != NULL) { /* a cut that nobody outlived: another try */
-        print_message("nodes %s, rank %zu cut off: %d processes ended\n", plan->nodes, plan->victim, bad);
-        munmap(job->timeline, sizeof(*job->timeline));
-        return 2 * CUT_LIMIT_S;
-    }
     assert_int_equal(bad, 0);
     took = slowest(job->timeline, plan);
     print_message("nodes %s, rank %zu %s: %.0f ms\n", plan->nodes, plan->victim,
@@ -272,6 +267,16 @@ static void test_shrink(void **state)
     if (has_network()) tell_in_time(&(struct plan){.nodes = "aabb", .victim = 1});
 }
 
+/* The last rank gets the number of the first, whose endpoint some know longer than others: no message of the new group
+ * may be taken for one of the old. */
+static void test_renumber(void **state)
+{
+    (void)state;
+    if (!has_network()) skip();
+    for (int i = 0; i < RENUMBER_RUNS; i++)
+        tell(&(struct plan){.nodes = "abcc", .victim = 0});
+}
+
 static void test_replace(void **state)
 {
     (void)state;
@@ -286,11 +291,11 @@ static void test_cut(void **state)
 {
     struct plan plans[] = {{.nodes = "abbc", .victim = 0}, {.nodes = "aabb", .victim = 2}};
     struct reform_job tales[2];
-    double best = CUT_LIMIT_S;
+    double best = LIMIT_S;
 
     (void)state;
     if (!has_network()) skip();
-    for (int i = 0; i < TRIES && best >= CUT_LIMIT_S; i++) {
+    for (int i = 0; i < TRIES && best >= LIMIT_S; i++) {
         best = 0;
         for (size_t t = 0; t < 2; t++) {
             plans[t].netns = open_networks(3);
@@ -305,13 +310,13 @@ static void test_cut(void **state)
             ash_netns_close(plans[t].netns);
         }
     }
-    assert_true(best < CUT_LIMIT_S);
+    assert_true(best < LIMIT_S);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shrink), cmocka_unit_test(test_replace),
-                                       cmocka_unit_test(test_cut)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_shrink), cmocka_unit_test(test_renumber),
+                                       cmocka_unit_test(test_replace), cmocka_unit_test(test_cut)};
 
     become_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
