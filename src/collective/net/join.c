@@ -74,8 +74,10 @@ int ash_net_join(const struct ash_net_join_opts *join, struct ash_progress **pro
     rc = open_mailboxes(progress, join->rank, join->size, &mailboxes, &own.mailboxes, err);
     if (rc < 0) goto fail;
     ash_progress_get_addr(progress, &own.addr);
-    for (size_t r = 0; r < join->known; r++) /* the same endpoints may have other numbers now: forgotten before anybody */
-        ash_progress_disconnect(progress, (uint32_t)r); /* can send, else what comes is taken for another rank's */
+    /* The same endpoints may have other numbers now. They are forgotten before anybody can send in this epoch: else
+     * what comes is taken for another rank's. */
+    for (size_t r = 0; r < join->known; r++)
+        ash_progress_disconnect(progress, (uint32_t)r);
     rc = exchange(join, &own, endpoints, err);
     if (rc < 0) goto fail;
     rc = connect_all(join, progress, endpoints, addresses, err);

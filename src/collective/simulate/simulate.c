@@ -463,8 +463,7 @@ static int begin_all(struct ash_sim *sim)
     view->epoch = 1;
     ash_assert(ash_view_seal(view) == 0);
     for (size_t r = 0; r < sim->opts.ranks && !sim->is_out_of_memory; r++) {
-        uint64_t phase_ns =
-            ash_sim_below(sim, HEARTBEAT_NS); /* who beats in step with others finds silence with them */
+        uint64_t phase_ns = ash_sim_below(sim, HEARTBEAT_NS); /* in step, all would find a silence at once */
 
         begin_process(sim, &sim->processes[r]);
         if (!sim->is_out_of_memory) ash_member_begin(sim->processes[r].member, view, phase_ns);
