@@ -13,12 +13,12 @@
  * A process that dies on the way is left out, and the coordinator proposes again; when the coordinator dies the next
  * one gathers anew. A view can run only when all its members have started it.
  *
- * One side. With a register (member/register.h: entry N can be written once) the view that is written as entry N is
- * epoch N and there is no other. A side with fewer than half of the ranks waits `yield_ns` before it tries, unless all
- * others are dead. Without a register only the majority of the last epoch may decide, of two equal halves that with
- * the lowest rank. A view counts as the last epoch once it is confirmed: all its members have started it. One that is
- * not needs the majority of itself and of the last confirmed one. Dead ranks count as missing: they may have agreed
- * to something before they died.
+ * One side. With a register (decide of struct ash_member_ops: entry N can be written once) the view that is written as
+ * entry N is epoch N and there is no other. A side with fewer than half of the ranks waits `yield_ns` before it tries,
+ * unless all others are dead. Without a register only the majority of the last epoch may decide, of two equal halves
+ * that with the lowest rank. A view counts as the last epoch once it is confirmed: all its members have started it. One
+ * that is not needs the majority of itself and of the last confirmed one. Dead ranks count as missing: they may have
+ * agreed to something before they died.
  *
  * Fencing. Whoever meets a newer epoch without itself in it ends (ASH_MEMBER_STALE): it was silent for too long.
  *

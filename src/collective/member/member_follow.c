@@ -187,31 +187,41 @@ static void agree(struct ash_member *member, const struct ash_member_msg *msg)
     ash_member_send(member, msg->from, &answer);
 }
 
+/* Remember a view that was accepted, and one before it from another coordinator. */
+static void keep_accepted(struct ash_member *member, struct ash_view *view, uint64_t from)
+{
+    bool same_coordinator = member->accepted != NULL && member->accepted_from == from;
+
+    if (member->accepted != NULL && member->accepted->proposal == view->proposal) return;
+    if (!same_coordinator) { /* who proposes again has given up what it proposed before */
+        ash_view_put(member->accepted_before);
+        member->accepted_before = member->accepted;
+        member->accepted = NULL;
+    }
+    ash_view_put(member->accepted);
+    member->accepted = ash_view_get(view);
+    member->accepted_from = from;
+}
+
+/* Does this process follow the one with this id, and is its owner ready? */
+static bool follows(const struct ash_member *member, uint64_t id)
+{
+    return member->state == ASH_MEMBER_OVER && member->is_ready && member->candidate != member->rank &&
+           member->view->members[member->candidate].id == id;
+}
+
 static void on_propose(struct ash_member *member, const struct ash_member_msg *msg)
 {
     struct ash_member_msg answer = ash_member_message(member, ASH_MEMBER_ACCEPT);
-    bool is_follower = member->state == ASH_MEMBER_OVER && member->is_ready && member->candidate != member->rank &&
-                       member->view->members[member->candidate].id == msg->from;
+    bool is_follower = follows(member, msg->from), is_joiner = member->state == ASH_MEMBER_JOINING;
 
     if (is_follower && member->terms.leaves && msg->view != NULL) {
         agree(member, msg);
         return;
     }
-    if (!is_acceptable(member, msg->view) || (!is_follower && member->state != ASH_MEMBER_JOINING)) return;
-    if (member->state == ASH_MEMBER_JOINING && member->accepted != NULL && member->accepted->epoch > msg->view->epoch)
-        return;
-    if (member->accepted == NULL || member->accepted->proposal != msg->view->proposal) {
-        bool same_coordinator = member->accepted != NULL && member->accepted_from == msg->from;
-
-        if (!same_coordinator) { /* who proposes again has given up what it proposed before */
-            ash_view_put(member->accepted_before);
-            member->accepted_before = member->accepted;
-            member->accepted = NULL;
-        }
-        ash_view_put(member->accepted);
-        member->accepted = ash_view_get(msg->view);
-        member->accepted_from = msg->from;
-    }
+    if (!is_acceptable(member, msg->view) || (!is_follower && !is_joiner)) return;
+    if (is_joiner && member->accepted != NULL && member->accepted->epoch > msg->view->epoch) return;
+    keep_accepted(member, msg->view, msg->from);
     member->candidate_ns = member->now_ns;
     answer.proposal = msg->view->proposal;
     ash_member_send(member, msg->from, &answer);

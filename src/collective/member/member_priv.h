@@ -1,5 +1,12 @@
-/* member_priv - the inside of the membership machine: member.c (inputs, timers), member_watch.c (a running epoch),
- * member_follow.c (a meeting, as one of many), member_form.c (a meeting, as its coordinator). */
+/* member_priv - the inside of the membership machine:
+ *   member.c          life, calls of the owner, peers, timers
+ *   member_receive.c  messages: of which epoch they are, and who answers
+ *   member_watch.c    a running epoch
+ *   member_join.c     processes that ask for a place
+ *   member_follow.c   a meeting, as one of many
+ *   member_form.c     a meeting, as its coordinator: who has come,
+ *   member_propose.c  what is proposed and accepted,
+ *   member_start.c    the decision and the start */
 #ifndef ASH_COLLECTIVE_MEMBER_MEMBER_PRIV_H
 #define ASH_COLLECTIVE_MEMBER_MEMBER_PRIV_H
 
@@ -158,6 +165,31 @@ void ash_member_form_tick(struct ash_member *member);
 void ash_member_form_receive(struct ash_member *member, const struct ash_member_msg *msg);
 /* A process is dead (or its host does not answer): do not wait for it. */
 void ash_member_form_lose(struct ash_member *member, uint64_t id, bool is_dead);
+
+/* ---- member_form.c, member_propose.c, member_start.c ------------------------------------------------------------- */
+/* Is this rank of the last epoch part of the next view? */
+bool ash_member_comes_along(const struct ash_member_seat *seat);
+/* Something about the seats has changed. Once nobody is left to wait for: propose, wait for joiners or for the others,
+ * or give up. */
+void ash_member_advance(struct ash_member *member);
+/* A proposal is void: gather again. */
+void ash_member_withdraw(struct ash_member_meeting *meeting);
+/* Propose again to those who have not accepted; without those who have been silent since. */
+void ash_member_call_unanswered(struct ash_member *member);
+/* An ACCEPT has come. */
+void ash_member_on_accept(struct ash_member *member, const struct ash_member_msg *msg);
+/* Have all who leave, and whose votes are needed, agreed to the proposal? */
+bool ash_member_have_leavers_agreed(const struct ash_member *member);
+/* All that leave may go. */
+void ash_member_release_leavers(struct ash_member *member);
+/* Decide and start the proposed view, if all have accepted it. */
+void ash_member_check_answers(struct ash_member *member);
+/* A STARTED has come. */
+void ash_member_on_started(struct ash_member *member, const struct ash_member_msg *msg);
+/* Tell those again who have not started the view that was decided. */
+void ash_member_start_unanswered(struct ash_member *member);
+/* The view with this proposal, if this process has accepted it, borrowed; NULL: it has not. */
+struct ash_view *ash_member_find_accepted(const struct ash_member *member, uint64_t proposal);
 
 /* ---- member_join.c ----------------------------------------------------------------------------------------------- */
 /* A JOIN has come: remember it, or pass it on to the lowest rank. */

@@ -86,7 +86,22 @@ static void note_loss(struct ash_member *member, const struct ash_member_msg *ms
     }
 }
 
-void ash_member_lose(struct ash_member *member, const struct ash_member_msg *msg, double silent_s)
+/* Along the tree; not back, and not to the lost one, unless it lives and is told why others gave up. */
+static void pass_loss(struct ash_member *member, const struct ash_member_msg *msg)
+{
+    struct ash_member_msg on = *msg;
+
+    on.from = member->opts.id;
+    for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++) {
+        uint64_t id = member->neighbours[i].id;
+
+        if (id == 0 || id == msg->from || (id == msg->subject && msg->loss != ASH_MEMBER_ABORTED)) continue;
+        ash_member_send(member, id, &on);
+    }
+}
+
+/* The epoch is over: neighbours and owner hear why. */
+static void report_loss(struct ash_member *member, const struct ash_member_msg *msg, double silent_s)
 {
     struct ash_member_event event = {.kind = ASH_MEMBER_EVENT_OVER,
                                      .view = member->view,
@@ -96,25 +111,22 @@ void ash_member_lose(struct ash_member *member, const struct ash_member_msg *msg
                                      .silent_s = silent_s,
                                      .code = msg->code,
                                      .why = msg->why};
-    bool is_news = member->state == ASH_MEMBER_RUNNING ||
-                   (member->state == ASH_MEMBER_OVER && member->tell_at_ns != ASH_MEMBER_NEVER);
-    struct ash_member_msg on = *msg;
+
+    pass_loss(member, msg);
+    member->tell_at_ns = ASH_MEMBER_NEVER;
+    member->opts.ops->event(member->opts.ctx, &event);
+    if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, ASH_MEMBER_NEVER);
+}
+
+void ash_member_lose(struct ash_member *member, const struct ash_member_msg *msg, double silent_s)
+{
+    bool is_news = member->state == ASH_MEMBER_RUNNING || member->tell_at_ns != ASH_MEMBER_NEVER;
+    bool is_certain = msg->loss == ASH_MEMBER_DIED, is_gone = is_certain || msg->loss == ASH_MEMBER_SILENT;
 
     if (member->state != ASH_MEMBER_RUNNING && member->state != ASH_MEMBER_OVER) return;
     note_loss(member, msg);
-    if (is_news) {
-        on.from = member->opts.id;
-        for (size_t i = 0; i < ASH_MEMBER_NEIGHBOURS; i++)
-            if (member->neighbours[i].id != 0 && member->neighbours[i].id != msg->from &&
-                (msg->loss == ASH_MEMBER_ABORTED ||
-                 member->neighbours[i].id != msg->subject)) /* it lives, and is told */
-                ash_member_send(member, member->neighbours[i].id, &on);
-        member->tell_at_ns = ASH_MEMBER_NEVER;
-        member->opts.ops->event(member->opts.ctx, &event);
-        if (member->state == ASH_MEMBER_RUNNING) ash_member_over(member, ASH_MEMBER_NEVER);
-    }
-    if (msg->loss == ASH_MEMBER_DIED && member->meeting != NULL) ash_member_form_lose(member, msg->subject, true);
-    if (member->state == ASH_MEMBER_OVER && msg->subject == member->view->members[member->candidate].id &&
-        (msg->loss == ASH_MEMBER_DIED || msg->loss == ASH_MEMBER_SILENT))
+    if (is_news) report_loss(member, msg, silent_s);
+    if (is_certain && member->meeting != NULL) ash_member_form_lose(member, msg->subject, true);
+    if (is_gone && member->state == ASH_MEMBER_OVER && msg->subject == member->view->members[member->candidate].id)
         ash_member_choose(member);
 }

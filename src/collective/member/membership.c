@@ -119,6 +119,24 @@ static void wake(struct ash_membership *agent)
     if (write(agent->wake_fd, &one, sizeof(one)) < 0) return; /* it has been called already */
 }
 
+/* The machine and the thread that runs it. */
+static int start_machine(struct ash_membership *agent, struct ash_member_opts *machine)
+{
+    int rc;
+
+    agent->ops = (struct ash_member_ops){
+        .send = post, .event = on_event, .decide = agent->job_dir != NULL ? ash_membership_decide : NULL};
+    machine->ops = &agent->ops;
+    machine->ctx = agent;
+    agent->member = ash_member_open(machine, ash_clock_ns());
+    if (agent->member == NULL) return -ENOMEM;
+    agent->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+    if (agent->wake_fd < 0) return -errno;
+    rc = ash_thread_start(&agent->thread, membership_main, agent);
+    agent->has_thread = rc == 0;
+    return rc;
+}
+
 int ash_membership_open(const struct ash_membership_opts *opts, struct ash_membership **agent_out, struct ash_err *err)
 {
     struct ash_membership *agent = calloc(1, sizeof(*agent));
@@ -142,19 +160,11 @@ int ash_membership_open(const struct ash_membership_opts *opts, struct ash_membe
     if (opts->job_dir != NULL && (agent->job_dir = strdup(opts->job_dir)) == NULL) goto fail;
     rc = ash_membership_read_key(agent, err);
     if (rc < 0) goto fail;
-    agent->ops = (struct ash_member_ops){
-        .send = post, .event = on_event, .decide = agent->job_dir != NULL ? ash_membership_decide : NULL};
-    machine.ops = &agent->ops;
-    machine.ctx = agent;
-    agent->member = ash_member_open(&machine, ash_clock_ns());
-    agent->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-    rc = agent->member == NULL ? -ENOMEM : agent->wake_fd < 0 ? -errno : 0;
-    if (rc == 0) rc = ash_thread_start(&agent->thread, membership_main, agent);
+    rc = start_machine(agent, &machine);
     if (rc < 0) {
         ash_err_set(err, rc, "cannot watch the other ranks: %s", strerror(-rc));
         goto fail;
     }
-    agent->has_thread = true;
     *agent_out = agent;
     return 0;
 

@@ -1,11 +1,11 @@
-/* agent - the membership machine (member/member.h) over TCP, in a thread of its own. Every process listens at one port
- * and connects to those it has something to say to. A frame proves that its sender has the job's key, and is good for
- * one connection and one place in it: what is made up, repeated or too long closes the connection. The register is a
- * folder that all processes share, where entry N is a file that can be made once.
+/* membership - the membership machine (member/member.h) over TCP, in a thread of its own: the agent of a process. Every
+ * process listens at one port and connects to those it has something to say to. A frame proves that its sender has the
+ * job's key, and is good for one connection and one place in it: what is made up, repeated or too long closes the
+ * connection. The register is a folder that all processes share, where entry N is a file that can be made once.
  *
  * One owner thread; calls that say so may come from any. */
-#ifndef ASH_COLLECTIVE_MEMBER_AGENT_H
-#define ASH_COLLECTIVE_MEMBER_AGENT_H
+#ifndef ASH_COLLECTIVE_MEMBER_MEMBERSHIP_H
+#define ASH_COLLECTIVE_MEMBER_MEMBERSHIP_H
 
 #include "ashlar/err.h"
 #include "base/mac.h"

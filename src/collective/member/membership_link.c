@@ -1,5 +1,6 @@
-/* Connections of an agent. Who accepts sends a nonce; every frame carries a proof over that nonce and its own number.
- * So a frame that was recorded is good for nothing, and what has no key gets no further than its first frame. */
+/* Connections of an agent, for what this process has to say: whom they lead to, what goes out, and hosts that do not
+ * answer. Who accepts sends a nonce; every frame carries a proof over that nonce and its own number. So a frame that
+ * was recorded is good for nothing, and what has no key gets no further than its first frame. */
 #include "collective/member/membership_priv.h"
 
 #include <errno.h>
@@ -18,25 +19,19 @@
 #include "base/math.h"
 #include "collective/member/member_wire.h"
 
-#define MAGIC 0x4d485341u /* "ASHM" */
 #define MS 1000000ull
 #define ANSWER_NS (60 * MS)  /* for a host to answer; a second connection is tried, a packet may be lost */
 #define STALL_NS (100 * MS)  /* for a host to take what was sent */
 #define AGAIN_NS (200 * MS)  /* between tries after that */
 #define FAREWELL_NS (5 * MS) /* a goodbye may be on its way while the connection is gone already */
 #define IDLE_NS (2000 * MS)  /* a connection that is not used is closed */
-#define STRANGER_NS (1000 * MS)
-#define STRANGER_BYTES 65536 /* of a frame whose sender has proved nothing yet */
-#define INLETS_MAX 8192
 #define OUT_MAX ((size_t)512 << 20)
-
-struct frame_head {
-    uint32_t magic, body_bytes;
-};
+#define WAITING_MAX                                                                                                    \
+    ((size_t)4 << 20) /* of frames for a connection that is being opened: what is repeated need not pile up */
 
 /* ---- addresses --------------------------------------------------------------------------------------------------- */
 
-static void learn(struct ash_membership *agent, uint64_t id, const void *card)
+void ash_membership_learn(struct ash_membership *agent, uint64_t id, const void *card)
 {
     struct ash_membership_entry *entry = NULL;
 
@@ -64,7 +59,7 @@ void ash_membership_learn_view(struct ash_membership *agent, const struct ash_vi
 {
     if (view->cards == NULL) return;
     for (size_t r = 0; r < view->size; r++)
-        learn(agent, view->members[r].id, ash_view_card(view, r));
+        ash_membership_learn(agent, view->members[r].id, ash_view_card(view, r));
 }
 
 static const struct ash_membership_address *find_address(const struct ash_membership *agent, uint64_t id)
@@ -74,9 +69,9 @@ static const struct ash_membership_address *find_address(const struct ash_member
     return NULL;
 }
 
-/* ---- links: what this process has to say ------------------------------------------------------------------------- */
+/* ---- what goes out ----------------------------------------------------------------------------------------------- */
 
-static void drop_link(struct ash_membership *agent, size_t i)
+void ash_membership_drop_link(struct ash_membership *agent, size_t i)
 {
     struct ash_membership_link *link = &agent->links[i];
 
@@ -139,7 +134,7 @@ static struct ash_membership_link *get_link(struct ash_membership *agent, uint64
 static void add_frame(struct ash_membership *agent, struct ash_membership_link *link, const void *body,
                       size_t body_bytes)
 {
-    struct frame_head head = {.magic = MAGIC, .body_bytes = (uint32_t)body_bytes};
+    struct ash_membership_frame head = {.magic = ASH_MEMBERSHIP_MAGIC, .body_bytes = (uint32_t)body_bytes};
     uint8_t place[ASH_MEMBERSHIP_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
 
     memcpy(place, link->nonce, sizeof(link->nonce));
@@ -175,7 +170,7 @@ void ash_membership_post(struct ash_membership *agent, uint64_t to, const struct
 
     if (msg->kind == ASH_MEMBER_PROPOSE && msg->view->cards != NULL)
         for (size_t r = 0; r < msg->view->size; r++)
-            if (msg->view->members[r].id == to) learn(agent, to, ash_view_card(msg->view, r));
+            if (msg->view->members[r].id == to) ash_membership_learn(agent, to, ash_view_card(msg->view, r));
     link = get_link(agent, to);
     if (link == NULL || ash_member_wire_encode(msg, agent->opts.card_bytes, &body) < 0) {
         ash_str_fini(&body);
@@ -185,7 +180,7 @@ void ash_membership_post(struct ash_membership *agent, uint64_t to, const struct
     if (link->state == ASH_MEMBERSHIP_LINK_OPEN) {
         add_frame(agent, link, body.data, body.size_bytes);
         flush(link);
-    } else if (link->waiting.size_bytes < STRANGER_BYTES * 64) { /* what is repeated need not pile up */
+    } else if (link->waiting.size_bytes < WAITING_MAX) {
         uint32_t bytes = (uint32_t)body.size_bytes;
 
         ash_str_add(&link->waiting, &bytes, sizeof(bytes));
@@ -220,8 +215,7 @@ static void close_link_end(struct ash_membership_link *link)
     link->closed_ns = ash_clock_ns();
 }
 
-/* Something has happened on a link: it is connected, has a nonce, is gone. */
-static void serve_link(struct ash_membership *agent, struct ash_membership_link *link)
+void ash_membership_serve_link(struct ash_membership *agent, struct ash_membership_link *link)
 {
     char rest[64];
     ssize_t got;
@@ -256,225 +250,6 @@ static void serve_link(struct ash_membership *agent, struct ash_membership_link 
         flush(link);
 }
 
-/* Has the other host not taken bytes for a while? The kernel takes them, even of a process that sleeps. */
-static bool has_stalled(struct ash_membership_link *link, uint64_t now_ns)
-{
-    int unsent = 0;
-
-    if (link->state != ASH_MEMBERSHIP_LINK_OPEN || link->fd < 0 || ioctl(link->fd, SIOCOUTQ, &unsent) < 0 ||
-        unsent == 0) {
-        link->stalled_ns = 0;
-        return false;
-    }
-    if (link->stalled_ns == 0) link->stalled_ns = now_ns;
-    return now_ns >= link->stalled_ns + STALL_NS;
-}
-
-/* Hosts that do not answer, ends that nobody has announced, connections that nobody uses. Returns when to look
- * again. */
-static uint64_t review_links(struct ash_membership *agent, uint64_t now_ns)
-{
-    uint64_t next_ns = UINT64_MAX;
-
-    for (size_t i = agent->link_count; i-- > 0;) {
-        struct ash_membership_link *link = &agent->links[i];
-        uint64_t id = link->id, wait_ns = link->is_reported ? AGAIN_NS : ANSWER_NS;
-
-        if (link->closed_ns != 0 && now_ns >= link->closed_ns + FAREWELL_NS) {
-            drop_link(agent, i);
-            if (id != 0) ash_member_peer_died(agent->member, id, now_ns);
-        } else if (link->closed_ns != 0) {
-            next_ns = link->closed_ns + FAREWELL_NS < next_ns ? link->closed_ns + FAREWELL_NS : next_ns;
-        } else if (link->state == ASH_MEMBERSHIP_LINK_CONNECTING && now_ns >= link->since_ns + wait_ns) {
-            bool tells = link->has_retried; /* again and again: it counts once a meeting is held */
-
-            if (id == 0) {
-                drop_link(agent, i);
-                continue;
-            }
-            if (link->fd >= 0) close(link->fd);
-            link->fd = begin_connect(&link->address);
-            link->since_ns = now_ns;
-            link->is_reported = link->has_retried;
-            link->has_retried = true;
-            if (tells) ash_member_peer_unreachable(agent->member, id, now_ns);
-            next_ns = now_ns + ANSWER_NS < next_ns ? now_ns + ANSWER_NS : next_ns;
-        } else if (link->state == ASH_MEMBERSHIP_LINK_CONNECTING) {
-            next_ns = link->since_ns + wait_ns < next_ns ? link->since_ns + wait_ns : next_ns;
-        } else if (link->out.size_bytes == 0 && now_ns >= link->idle_ns + IDLE_NS) {
-            drop_link(agent, i);
-        } else if (id != 0 && has_stalled(link, now_ns)) { /* is the host still there? */
-            close(link->fd);
-            ash_str_clear(&link->out);
-            *link = (struct ash_membership_link){
-                .id = id, .address = link->address, .since_ns = now_ns, .idle_ns = now_ns, .fd = -1, .out = link->out};
-            link->fd = begin_connect(&link->address);
-            next_ns = now_ns + ANSWER_NS < next_ns ? now_ns + ANSWER_NS : next_ns;
-        } else if (link->stalled_ns != 0) {
-            next_ns = link->stalled_ns + STALL_NS < next_ns ? link->stalled_ns + STALL_NS : next_ns;
-        }
-    }
-    return next_ns;
-}
-
-/* ---- inlets: what others say ------------------------------------------------------------------------------------- */
-
-static void drop_inlet(struct ash_membership *agent, size_t i)
-{
-    close(agent->inlets[i].fd);
-    ash_str_fini(&agent->inlets[i].in);
-    agent->inlets[i] = agent->inlets[--agent->inlet_count];
-}
-
-static void accept_all(struct ash_membership *agent, int listen_fd)
-{
-    int fd, one = 1;
-
-    while ((fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
-        struct ash_membership_inlet inlet = {.fd = fd, .since_ns = ash_clock_ns()};
-
-        if (agent->inlet_count == agent->inlet_room && agent->inlet_count < INLETS_MAX) {
-            size_t room = ash_max(2 * agent->inlet_room, 8);
-            struct ash_membership_inlet *more = realloc(agent->inlets, room * sizeof(*more));
-
-            if (more != NULL) {
-                agent->inlets = more;
-                agent->inlet_room = room;
-            }
-        }
-        setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
-        if (agent->inlet_count == agent->inlet_room || ash_mac_random(inlet.nonce, sizeof(inlet.nonce)) < 0 ||
-            send(fd, inlet.nonce, sizeof(inlet.nonce), MSG_NOSIGNAL | MSG_DONTWAIT) != (ssize_t)sizeof(inlet.nonce)) {
-            close(fd);
-            continue;
-        }
-        agent->inlets[agent->inlet_count++] = inlet;
-    }
-}
-
-static void deliver(struct ash_membership *agent, const char *body, size_t body_bytes)
-{
-    struct ash_member_wire wire;
-
-    if (ash_member_wire_decode(body, body_bytes, agent->opts.card_bytes, &wire) < 0) return;
-    if (wire.msg.card != NULL)
-        learn(agent, wire.msg.kind == ASH_MEMBER_JOIN ? wire.msg.subject : wire.msg.from, wire.msg.card);
-    if (wire.msg.view != NULL && wire.msg.view->cards != NULL)
-        for (size_t r = 0; r < wire.msg.view->size; r++)
-            learn(agent, wire.msg.view->members[r].id, ash_view_card(wire.msg.view, r));
-    ash_member_receive(agent->member, &wire.msg, ash_clock_ns());
-    ash_member_wire_fini(&wire);
-}
-
-/* Take whole frames. Returns false where the sender is no member of this job, or sends nonsense. */
-static bool take_frames(struct ash_membership *agent, struct ash_membership_inlet *inlet)
-{
-    size_t at = 0;
-
-    for (;;) {
-        struct frame_head head;
-        uint8_t place[ASH_MEMBERSHIP_NONCE_BYTES + sizeof(uint64_t)], mac[ASH_MAC_BYTES];
-        const char *body = inlet->in.data + at + sizeof(head);
-        size_t whole;
-
-        if (inlet->in.size_bytes - at < sizeof(head)) break;
-        memcpy(&head, inlet->in.data + at, sizeof(head));
-        if (head.magic != MAGIC || head.body_bytes > ASH_MEMBER_WIRE_MAX ||
-            (!inlet->is_trusted && head.body_bytes > STRANGER_BYTES))
-            return false;
-        whole = sizeof(head) + head.body_bytes + sizeof(mac);
-        if (inlet->in.size_bytes - at < whole) break;
-        memcpy(place, inlet->nonce, sizeof(inlet->nonce));
-        memcpy(place + sizeof(inlet->nonce), &inlet->sequence, sizeof(inlet->sequence));
-        if (ash_mac(agent->key, place, sizeof(place), body, head.body_bytes, mac) < 0 ||
-            !ash_mac_equal(mac, (const uint8_t *)body + head.body_bytes))
-            return false;
-        inlet->sequence++;
-        inlet->is_trusted = true;
-        deliver(agent, body, head.body_bytes);
-        at += whole;
-    }
-    if (at > 0) {
-        memmove(inlet->in.data, inlet->in.data + at, inlet->in.size_bytes - at);
-        inlet->in.size_bytes -= at;
-    }
-    return true;
-}
-
-/* Returns false where the connection is over. */
-static bool serve_inlet(struct ash_membership *agent, struct ash_membership_inlet *inlet)
-{
-    char buf[65536];
-
-    for (;;) {
-        ssize_t got = recv(inlet->fd, buf, sizeof(buf), MSG_DONTWAIT);
-
-        if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return true;
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0 || ash_str_add(&inlet->in, buf, (size_t)got) < 0 || !take_frames(agent, inlet)) return false;
-    }
-}
-
-/* ---- waiting ----------------------------------------------------------------------------------------------------- */
-
-static size_t fill_polls(struct ash_membership *agent, size_t links, size_t inlets)
-{
-    size_t count = 3 + links + inlets;
-
-    if (count > agent->poll_room) {
-        struct pollfd *more = realloc(agent->polls, 2 * count * sizeof(*more));
-
-        if (more == NULL) return 0;
-        agent->polls = more;
-        agent->poll_room = 2 * count;
-    }
-    agent->polls[0] = (struct pollfd){.fd = agent->wake_fd, .events = POLLIN};
-    agent->polls[1] = (struct pollfd){.fd = agent->opts.listen_fd, .events = POLLIN};
-    agent->polls[2] = (struct pollfd){.fd = agent->door_fd, .events = POLLIN};
-    for (size_t i = 0; i < links; i++) {
-        const struct ash_membership_link *link = &agent->links[i];
-        bool wants_out = link->state == ASH_MEMBERSHIP_LINK_CONNECTING || link->sent_bytes < link->out.size_bytes;
-
-        agent->polls[3 + i] =
-            (struct pollfd){.fd = link->fd,
-                            .events = (short)((link->state != ASH_MEMBERSHIP_LINK_CONNECTING ? POLLIN : 0) |
-                                              (wants_out ? POLLOUT : 0))};
-    }
-    for (size_t i = 0; i < inlets; i++)
-        agent->polls[3 + links + i] = (struct pollfd){.fd = agent->inlets[i].fd, .events = POLLIN};
-    return count;
-}
-
-void ash_membership_serve(struct ash_membership *agent, uint64_t until_ns)
-{
-    uint64_t now_ns = ash_clock_ns(), review_ns = review_links(agent, now_ns), wait_ns, count64;
-    size_t links = agent->link_count, inlets = agent->inlet_count, count = fill_polls(agent, links, inlets);
-    struct timespec wait;
-    int ready;
-
-    if (review_ns < until_ns) until_ns = review_ns;
-    wait_ns = until_ns > now_ns ? until_ns - now_ns : 0;
-    if (wait_ns > 1000 * MS) wait_ns = 1000 * MS;
-    wait = (struct timespec){.tv_sec = (time_t)(wait_ns / 1000000000u), .tv_nsec = (long)(wait_ns % 1000000000u)};
-    pthread_mutex_unlock(&agent->lock);
-    ready = ppoll(agent->polls, count, &wait, NULL); /* polls belong to this thread */
-    pthread_mutex_lock(&agent->lock);
-    now_ns = ash_clock_ns();
-    for (size_t i = inlets; i-- > 0;) {
-        bool is_over = ready > 0 && agent->polls[3 + links + i].revents != 0 && !serve_inlet(agent, &agent->inlets[i]);
-
-        if (is_over || (!agent->inlets[i].is_trusted && now_ns > agent->inlets[i].since_ns + STRANGER_NS))
-            drop_inlet(agent, i);
-    }
-    if (ready <= 0) return;
-    if (read(agent->wake_fd, &count64, sizeof(count64)) < 0) count64 = 0; /* nobody called */
-    for (size_t i = links; i-- > 0;)                                      /* others only add links, at the end */
-        if (agent->polls[3 + i].revents != 0 && agent->links[i].fd == agent->polls[3 + i].fd && agent->links[i].fd >= 0)
-            serve_link(agent, &agent->links[i]);
-    if (agent->polls[1].revents != 0) accept_all(agent, agent->opts.listen_fd);
-    if (agent->polls[2].revents != 0 && agent->door_fd >= 0) accept_all(agent, agent->door_fd);
-}
-
 /* A link that is only being opened has something to say, too: why this process gives up, perhaps. Not to a host that
  * does not answer, and a contact is asked again by others. */
 bool ash_membership_has_output(const struct ash_membership *agent)
@@ -489,14 +264,88 @@ bool ash_membership_has_output(const struct ash_membership *agent)
     return false;
 }
 
-void ash_membership_hang_up(struct ash_membership *agent)
+/* ---- hosts that do not answer ------------------------------------------------------------------------------------ */
+
+/* Has the other host not taken bytes for a while? The kernel takes them, even of a process that sleeps. */
+static bool has_stalled(struct ash_membership_link *link, uint64_t now_ns)
 {
-    while (agent->link_count > 0)
-        drop_link(agent, agent->link_count - 1);
-    while (agent->inlet_count > 0)
-        drop_inlet(agent, agent->inlet_count - 1);
-    free(agent->links);
-    free(agent->inlets);
-    free(agent->book);
-    free(agent->polls);
+    int unsent = 0;
+
+    if (link->state != ASH_MEMBERSHIP_LINK_OPEN || link->fd < 0 || ioctl(link->fd, SIOCOUTQ, &unsent) < 0 ||
+        unsent == 0) {
+        link->stalled_ns = 0;
+        return false;
+    }
+    if (link->stalled_ns == 0) link->stalled_ns = now_ns;
+    return now_ns >= link->stalled_ns + STALL_NS;
+}
+
+/* What is due for a connection whose other end is gone. Each of these returns when to look again. */
+static uint64_t review_closed(struct ash_membership *agent, size_t i, uint64_t now_ns)
+{
+    uint64_t id = agent->links[i].id, until_ns = agent->links[i].closed_ns + FAREWELL_NS;
+
+    if (now_ns < until_ns) return until_ns;
+    ash_membership_drop_link(agent, i);
+    if (id != 0) ash_member_peer_died(agent->member, id, now_ns);
+    return UINT64_MAX;
+}
+
+/* For one that is being opened: a host that does not answer is tried again and again, which counts once a meeting is
+ * held. */
+static uint64_t review_connecting(struct ash_membership *agent, size_t i, uint64_t now_ns)
+{
+    struct ash_membership_link *link = &agent->links[i];
+    uint64_t id = link->id, until_ns = link->since_ns + (link->is_reported ? AGAIN_NS : ANSWER_NS);
+    bool tells = link->has_retried;
+
+    if (now_ns < until_ns) return until_ns;
+    if (id == 0) {
+        ash_membership_drop_link(agent, i);
+        return UINT64_MAX;
+    }
+    if (link->fd >= 0) close(link->fd);
+    link->fd = begin_connect(&link->address);
+    link->since_ns = now_ns;
+    link->is_reported = tells;
+    link->has_retried = true;
+    if (tells) ash_member_peer_unreachable(agent->member, id, now_ns);
+    return now_ns + ANSWER_NS;
+}
+
+/* For one that is open: nobody uses it, or the other host takes nothing any more and is asked whether it is there. */
+static uint64_t review_open(struct ash_membership *agent, size_t i, uint64_t now_ns)
+{
+    struct ash_membership_link *link = &agent->links[i];
+
+    if (link->out.size_bytes == 0 && now_ns >= link->idle_ns + IDLE_NS) {
+        ash_membership_drop_link(agent, i);
+        return UINT64_MAX;
+    }
+    if (link->id == 0 || !has_stalled(link, now_ns))
+        return link->stalled_ns != 0 ? link->stalled_ns + STALL_NS : UINT64_MAX;
+    close(link->fd);
+    ash_str_clear(&link->out);
+    *link = (struct ash_membership_link){.id = link->id,
+                                         .address = link->address,
+                                         .since_ns = now_ns,
+                                         .idle_ns = now_ns,
+                                         .fd = begin_connect(&link->address),
+                                         .out = link->out};
+    return now_ns + ANSWER_NS;
+}
+
+uint64_t ash_membership_review_links(struct ash_membership *agent, uint64_t now_ns)
+{
+    uint64_t next_ns = UINT64_MAX;
+
+    for (size_t i = agent->link_count; i-- > 0;) {
+        const struct ash_membership_link *link = &agent->links[i];
+        uint64_t at_ns = link->closed_ns != 0                            ? review_closed(agent, i, now_ns)
+                         : link->state == ASH_MEMBERSHIP_LINK_CONNECTING ? review_connecting(agent, i, now_ns)
+                                                                         : review_open(agent, i, now_ns);
+
+        if (at_ns < next_ns) next_ns = at_ns;
+    }
+    return next_ns;
 }

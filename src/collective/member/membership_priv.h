@@ -1,7 +1,8 @@
-/* agent_priv - the inside of an agent: agent.c (calls, thread, events), agent_link.c (connections and frames),
- * agent_dir.c (key, contacts, register). */
-#ifndef ASH_COLLECTIVE_MEMBER_AGENT_PRIV_H
-#define ASH_COLLECTIVE_MEMBER_AGENT_PRIV_H
+/* membership_priv - the inside of an agent: membership.c (calls, thread, events), membership_serve.c (its wait),
+ * membership_link.c (connections to others), membership_inlet.c (connections from others), membership_dir.c (key,
+ * contacts, register). */
+#ifndef ASH_COLLECTIVE_MEMBER_MEMBERSHIP_PRIV_H
+#define ASH_COLLECTIVE_MEMBER_MEMBERSHIP_PRIV_H
 
 #include <poll.h>
 #include <pthread.h>
@@ -10,6 +11,12 @@
 
 #define ASH_MEMBERSHIP_NONCE_BYTES 16
 #define ASH_MEMBERSHIP_CONTACTS_MAX 64
+#define ASH_MEMBERSHIP_MAGIC 0x4d485341u /* "ASHM" */
+
+/* In front of a message; behind it is its proof. */
+struct ash_membership_frame {
+    uint32_t magic, body_bytes;
+};
 
 enum ash_membership_link_state {
     ASH_MEMBERSHIP_LINK_CONNECTING,
@@ -75,19 +82,38 @@ struct ash_membership {
     size_t contact; /* the next one to ask */
 };
 
-/* ---- agent_link.c ------------------------------------------------------------------------------------------------ */
+/* ---- membership_link.c ------------------------------------------------------------------------------------------- */
 /* Queue a message for a process (ASH_MEMBER_ANY: for a contact). Drops it where there is no way. */
 void ash_membership_post(struct ash_membership *agent, uint64_t to, const struct ash_member_msg *msg);
+/* Remember where a process is: card begins with its address. */
+void ash_membership_learn(struct ash_membership *agent, uint64_t id, const void *card);
 /* Remember where the members of a view are. */
 void ash_membership_learn_view(struct ash_membership *agent, const struct ash_view *view);
-/* Wait for and handle what the network has, until until_ns. Called with the lock held, which it drops to wait. */
-void ash_membership_serve(struct ash_membership *agent, uint64_t until_ns);
+/* Something has happened on a link: it is connected, has a nonce, is gone. */
+void ash_membership_serve_link(struct ash_membership *agent, struct ash_membership_link *link);
+/* Hosts that do not answer, ends that nobody has announced, connections that nobody uses. Returns when to look
+ * again. */
+uint64_t ash_membership_review_links(struct ash_membership *agent, uint64_t now_ns);
 /* Is anything left to send? */
 bool ash_membership_has_output(const struct ash_membership *agent);
+/* Close link i; the last one takes its place. */
+void ash_membership_drop_link(struct ash_membership *agent, size_t i);
+
+/* ---- membership_inlet.c ------------------------------------------------------------------------------------------ */
+/* Take all that wait at a port. */
+void ash_membership_accept(struct ash_membership *agent, int listen_fd);
+/* Take what has come. Returns false where the connection is over. */
+bool ash_membership_serve_inlet(struct ash_membership *agent, struct ash_membership_inlet *inlet);
+/* Close inlet i; the last one takes its place. */
+void ash_membership_drop_inlet(struct ash_membership *agent, size_t i);
+
+/* ---- membership_serve.c ------------------------------------------------------------------------------------------ */
+/* Wait for and handle what the network has, until until_ns. Called with the lock held, which it drops to wait. */
+void ash_membership_serve(struct ash_membership *agent, uint64_t until_ns);
 /* Close all connections. */
 void ash_membership_hang_up(struct ash_membership *agent);
 
-/* ---- agent_dir.c ------------------------------------------------------------------------------------------------- */
+/* ---- membership_dir.c -------------------------------------------------------------------------------------------- */
 /* The key of the job, from its folder or else from its number. */
 int ash_membership_read_key(struct ash_membership *agent, struct ash_err *err);
 /* The next contact to ask: from the folder, or the job's address. */

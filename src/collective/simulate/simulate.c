@@ -1,4 +1,4 @@
-/* Virtual time and network: a heap of events, one per message, timer and fault. */
+/* Simulated processes, what happens to them one event after the other, and a run from begin to end. */
 #include "collective/simulate/simulate_priv.h"
 
 #include <errno.h>
@@ -7,236 +7,10 @@
 
 #include "base/assert.h"
 #include "base/math.h"
-#include "base/rng.h"
 
 #define MS 1000000ull
-#define TAKE_NS 2000 /* what a process needs for one message */
 #define HEARTBEAT_NS (100 * MS)
-#define UNREACHABLE_NS (60 * MS)
 #define SETTLE_LIMIT_S 60.0
-#define ID_SHIFT 24 /* of the incarnation in a process's id */
-#define SPARES_MAX 65536
-
-/* ---- random numbers and the queue -------------------------------------------------------------------------------- */
-
-uint64_t ash_sim_below(struct ash_sim *sim, uint64_t bound)
-{
-    return ash_rng_below(sim->opts.seed, 0, sim->draws++, bound);
-}
-
-uint64_t ash_sim_between(struct ash_sim *sim, double from_s, double to_s)
-{
-    return (uint64_t)((from_s + (to_s - from_s) * ash_rng_uniform(sim->opts.seed, 0, sim->draws++)) * 1e9);
-}
-
-static bool is_before(const struct ash_sim_event *a, const struct ash_sim_event *b)
-{
-    return a->at_ns != b->at_ns ? a->at_ns < b->at_ns : a->order < b->order;
-}
-
-static void push(struct ash_sim *sim, const struct ash_sim_event *event)
-{
-    size_t at = sim->heap_count;
-
-    if (at == sim->heap_room) {
-        size_t room = ash_max(2 * sim->heap_room, 1024);
-        struct ash_sim_event *more = realloc(sim->heap, room * sizeof(*more));
-
-        if (more == NULL) {
-            sim->is_out_of_memory = true;
-            return;
-        }
-        sim->heap = more;
-        sim->heap_room = room;
-    }
-    sim->heap_count++;
-    while (at > 0 && is_before(event, &sim->heap[(at - 1) / 4])) {
-        sim->heap[at] = sim->heap[(at - 1) / 4];
-        at = (at - 1) / 4;
-    }
-    sim->heap[at] = *event;
-}
-
-static struct ash_sim_event pop(struct ash_sim *sim)
-{
-    struct ash_sim_event top = sim->heap[0], last = sim->heap[--sim->heap_count];
-    size_t at = 0;
-
-    for (;;) {
-        size_t first = 4 * at + 1, best = first;
-
-        if (first >= sim->heap_count) break;
-        for (size_t i = first + 1; i < first + 4 && i < sim->heap_count; i++)
-            if (is_before(&sim->heap[i], &sim->heap[best])) best = i;
-        if (!is_before(&sim->heap[best], &last)) break;
-        sim->heap[at] = sim->heap[best];
-        at = best;
-    }
-    sim->heap[at] = last;
-    return top;
-}
-
-static struct ash_sim_event make_event(struct ash_sim *sim, uint64_t at_ns, enum ash_sim_event_kind kind, uint32_t slot)
-{
-    return (struct ash_sim_event){.at_ns = at_ns,
-                                  .order = sim->order++,
-                                  .kind = kind,
-                                  .slot = slot,
-                                  .incarnation = sim->processes[slot].incarnation};
-}
-
-void ash_sim_post(struct ash_sim *sim, uint64_t at_ns, enum ash_sim_event_kind kind, uint32_t slot, uint64_t other)
-{
-    struct ash_sim_event event = make_event(sim, at_ns, kind, slot);
-
-    event.other = other;
-    push(sim, &event);
-}
-
-/* ---- messages ---------------------------------------------------------------------------------------------------- */
-
-static uint64_t id_of(const struct ash_sim_process *process)
-{
-    return ((uint64_t)process->incarnation << ID_SHIFT | process->slot) + 1;
-}
-
-struct ash_sim_process *ash_sim_find(struct ash_sim *sim, uint64_t id)
-{
-    size_t slot = (id - 1) & ((1u << ID_SHIFT) - 1);
-    struct ash_sim_process *process = slot < sim->opts.ranks ? &sim->processes[slot] : NULL;
-
-    return process != NULL && id_of(process) == id ? process : NULL;
-}
-
-static bool is_far(const struct ash_sim_cut *cut, uint32_t host)
-{
-    return host == cut->far_host || ash_rng_below(cut->salt, host, 0, 100) < cut->share;
-}
-
-bool ash_sim_connects(const struct ash_sim *sim, uint32_t from, uint32_t to)
-{
-    if (from == to) return true;
-    for (size_t i = 0; i < ASH_SIM_CUTS; i++) {
-        const struct ash_sim_cut *cut = &sim->cuts[i];
-        bool from_far, to_far;
-
-        if (!cut->is_set) continue;
-        from_far = is_far(cut, from);
-        to_far = is_far(cut, to);
-        if (from_far != to_far && (!cut->is_one_way || from_far)) return false;
-    }
-    return true;
-}
-
-static struct ash_member_msg *copy_message(struct ash_sim *sim, const struct ash_member_msg *msg)
-{
-    struct ash_member_msg *copy = sim->spare_count > 0 ? sim->spare[--sim->spare_count] : malloc(sizeof(*copy));
-
-    if (copy == NULL) {
-        sim->is_out_of_memory = true;
-        return NULL;
-    }
-    *copy = *msg;
-    copy->why = NULL; /* sentences are for people */
-    ash_view_get(copy->view);
-    return copy;
-}
-
-static void drop_message(struct ash_sim *sim, struct ash_member_msg *msg)
-{
-    ash_view_put(msg->view);
-    if (sim->spare_count < SPARES_MAX)
-        sim->spare[sim->spare_count++] = msg;
-    else
-        free(msg);
-}
-
-static uint64_t draw_delay(struct ash_sim *sim)
-{
-    uint64_t delay_ns = 20000 + ash_sim_below(sim, 80000);
-
-    if (sim->spike > 0 && ash_rng_uniform(sim->opts.seed, 1, sim->draws++) < sim->spike)
-        delay_ns += ash_sim_between(sim, 0.001, 0.3);
-    return delay_ns;
-}
-
-/* A contact for a joiner: somebody of the last view that ran. */
-static struct ash_sim_process *draw_contact(struct ash_sim *sim)
-{
-    const struct ash_sim_view *known = sim->last != NULL ? sim->last : sim->views;
-    struct ash_sim_process *process;
-
-    if (known == NULL) return NULL;
-    if (sim->views != NULL && ash_sim_below(sim, 2) == 0) known = sim->views;
-    process = ash_sim_find(sim, known->view->members[ash_sim_below(sim, known->view->size)].id);
-    return process;
-}
-
-static void post_message(struct ash_sim *sim, struct ash_sim_process *to, const struct ash_member_msg *msg)
-{
-    struct ash_sim_event event;
-    uint64_t at_ns = sim->now_ns + draw_delay(sim);
-
-    if (at_ns < to->free_ns) at_ns = to->free_ns;
-    to->free_ns = at_ns + TAKE_NS;
-    event = make_event(sim, at_ns, ASH_SIM_MESSAGE, to->slot);
-    event.msg = copy_message(sim, msg);
-    if (event.msg != NULL) push(sim, &event);
-}
-
-static void send(void *ctx, uint64_t to_id, const struct ash_member_msg *msg)
-{
-    struct ash_sim_process *from = ctx, *to;
-    struct ash_sim *sim = from->sim;
-    uint32_t host;
-
-    sim->result->messages++;
-    if (sim->opts.plant == ASH_FAULT_SIM_PLANT_DEAF && msg->kind == ASH_MEMBER_START) return;
-    to = to_id == ASH_MEMBER_ANY ? draw_contact(sim) : ash_sim_find(sim, to_id);
-    if (to_id != ASH_MEMBER_ANY)
-        host = sim->processes[(to_id - 1) & ((1u << ID_SHIFT) - 1)].host;
-    else if (to != NULL)
-        host = sim->processes[to->slot].host;
-    else
-        return;
-    if (sim->host_is_dead[host] || !ash_sim_connects(sim, from->host, host)) {
-        if (to_id != ASH_MEMBER_ANY)
-            ash_sim_post(sim, sim->now_ns + UNREACHABLE_NS, ASH_SIM_UNREACHABLE, from->slot, to_id);
-        return;
-    }
-    if (to == NULL || to->life == ASH_SIM_DEAD || to->life == ASH_SIM_ABSENT || to->life == ASH_SIM_OUT) {
-        if (to_id != ASH_MEMBER_ANY && ash_sim_connects(sim, host, from->host))
-            ash_sim_post(sim, sim->now_ns + draw_delay(sim), ASH_SIM_DIED, from->slot, to_id);
-        return;
-    }
-    if (sim->loss > 0 && ash_rng_uniform(sim->opts.seed, 2, sim->draws++) < sim->loss) return;
-    post_message(sim, to, msg);
-    if (sim->loss > 0 && ash_sim_below(sim, 50) == 0) post_message(sim, to, msg); /* twice */
-}
-
-/* ---- the register ------------------------------------------------------------------------------------------------ */
-
-/* It is on the first host, or on whichever network that belongs to. */
-static int decide(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t *winner_out)
-{
-    struct ash_sim_process *process = ctx;
-    struct ash_sim *sim = process->sim;
-
-    if (sim->opts.plant == ASH_FAULT_SIM_PLANT_RIGHT) return 1;
-    if (!ash_sim_connects(sim, process->host, 0) || !ash_sim_connects(sim, 0, process->host)) return -EHOSTUNREACH;
-    if (epoch >= sim->entry_room) {
-        size_t room = 2 * ((size_t)epoch + 16);
-        uint64_t *more = realloc(sim->entries, room * sizeof(*more));
-
-        if (more == NULL) return -ENOMEM;
-        memset(more + sim->entry_room, 0, (room - sim->entry_room) * sizeof(*more));
-        sim->entries = more;
-        sim->entry_room = room;
-    }
-    if (sim->entries[epoch] == 0) sim->entries[epoch] = proposal;
-    *winner_out = sim->entries[epoch];
-    return sim->entries[epoch] == proposal;
-}
 
 /* ---- processes --------------------------------------------------------------------------------------------------- */
 
@@ -298,7 +72,7 @@ static void begin_process(struct ash_sim *sim, struct ash_sim_process *process)
 {
     struct ash_member_opts opts = sim->machine;
 
-    opts.id = id_of(process);
+    opts.id = ash_sim_id(process);
     opts.ctx = process;
     ash_member_close(process->member);
     process->member = ash_member_open(&opts, sim->now_ns);
@@ -329,7 +103,7 @@ void ash_sim_kill(struct ash_sim *sim, struct ash_sim_process *process)
 
     if (process->life != ASH_SIM_ALIVE && process->life != ASH_SIM_ASLEEP) return;
     view = ash_member_view(process->member);
-    rank = view != NULL ? ash_view_find(view, id_of(process)) : SIZE_MAX;
+    rank = view != NULL ? ash_view_find(view, ash_sim_id(process)) : SIZE_MAX;
     ash_sim_leave(sim, process);
     process->life = ASH_SIM_DEAD;
     for (size_t i = 0; rank != SIZE_MAX && i < 3; i++) { /* tree neighbours have a connection to it */
@@ -340,7 +114,8 @@ void ash_sim_kill(struct ash_sim *sim, struct ash_sim_process *process)
         neighbour = ash_sim_find(sim, view->members[other].id);
         if (neighbour != NULL && !sim->host_is_dead[process->host] &&
             ash_sim_connects(sim, process->host, neighbour->host))
-            ash_sim_post(sim, sim->now_ns + draw_delay(sim), ASH_SIM_DIED, neighbour->slot, id_of(process));
+            ash_sim_post(sim, sim->now_ns + ash_sim_draw_delay(sim), ASH_SIM_DIED, neighbour->slot,
+                         ash_sim_id(process));
     }
 }
 
@@ -410,7 +185,7 @@ static void defer(struct ash_sim *sim, const struct ash_sim_process *process, co
 
     later.at_ns = process->wake_ns + 1;
     later.order = sim->order++;
-    push(sim, &later);
+    ash_sim_push(sim, &later);
 }
 
 static void happen(struct ash_sim *sim, struct ash_sim_event *event)
@@ -441,7 +216,7 @@ static void happen(struct ash_sim *sim, struct ash_sim_event *event)
         return;
     }
     if (event->incarnation == process->incarnation && process->life == ASH_SIM_ALIVE) feed(sim, process, event);
-    if (event->msg != NULL) drop_message(sim, event->msg);
+    if (event->msg != NULL) ash_sim_drop_message(sim, event->msg);
 }
 
 /* ---- a run ------------------------------------------------------------------------------------------------------- */
@@ -457,7 +232,7 @@ static int begin_all(struct ash_sim *sim)
 
         *process =
             (struct ash_sim_process){.sim = sim, .slot = (uint32_t)r, .host = (uint32_t)(r / sim->opts.per_host)};
-        view->members[r] = (struct ash_view_member){.id = id_of(process), .rank_before = ASH_VIEW_NEW};
+        view->members[r] = (struct ash_view_member){.id = ash_sim_id(process), .rank_before = ASH_VIEW_NEW};
     }
     view->proposal = 1;
     view->epoch = 1;
@@ -482,13 +257,14 @@ static int open_sim(struct ash_sim *sim, const struct ash_fault_sim_opts *opts, 
     sim->hosts = ash_div_up(opts->ranks, sim->opts.per_host);
     sim->processes = calloc(opts->ranks, sizeof(*sim->processes));
     sim->host_is_dead = calloc(sim->hosts, sizeof(*sim->host_is_dead));
-    sim->spare = calloc(SPARES_MAX, sizeof(*sim->spare));
+    sim->spare = calloc(ASH_SIM_SPARES, sizeof(*sim->spare));
     if (sim->processes == NULL || sim->host_is_dead == NULL || sim->spare == NULL) return -ENOMEM;
     sim->has_register = opts->right == ASH_FAULT_SIM_RIGHT_DRAWN ? ash_sim_below(sim, 2) == 0
                                                                  : opts->right == ASH_FAULT_SIM_RIGHT_REGISTER;
     if (opts->plant == ASH_FAULT_SIM_PLANT_RIGHT) sim->has_register = true;
     if (opts->plant == ASH_FAULT_SIM_PLANT_FOREVER) silent_ns = UINT64_MAX / 16;
-    sim->ops = (struct ash_member_ops){.send = send, .event = on_event, .decide = sim->has_register ? decide : NULL};
+    sim->ops = (struct ash_member_ops){
+        .send = ash_sim_send, .event = on_event, .decide = sim->has_register ? ash_sim_decide : NULL};
     sim->machine = (struct ash_member_opts){.ops = &sim->ops,
                                             .heartbeat_ns = HEARTBEAT_NS,
                                             .silent_ns = silent_ns,
@@ -501,7 +277,7 @@ static int open_sim(struct ash_sim *sim, const struct ash_fault_sim_opts *opts, 
 static void close_sim(struct ash_sim *sim)
 {
     for (size_t i = 0; i < sim->heap_count; i++)
-        if (sim->heap[i].msg != NULL) drop_message(sim, sim->heap[i].msg);
+        if (sim->heap[i].msg != NULL) ash_sim_drop_message(sim, sim->heap[i].msg);
     for (size_t r = 0; sim->processes != NULL && r < sim->opts.ranks; r++)
         ash_member_close(sim->processes[r].member);
     ash_sim_views_free(sim);
@@ -532,7 +308,7 @@ int ash_fault_sim_run(const struct ash_fault_sim_opts *opts, struct ash_fault_si
     uint64_t look_at_ns = 0;
     int rc;
 
-    ash_assert(opts->ranks > 0 && opts->ranks < (1u << ID_SHIFT) && opts->silent_s > 0);
+    ash_assert(opts->ranks > 0 && opts->ranks < (1u << ASH_SIM_ID_SHIFT) && opts->silent_s > 0);
     *result_out = (struct ash_fault_sim_result){.is_good = true};
     rc = open_sim(&sim, opts, result_out);
     if (rc == 0) {
@@ -542,7 +318,7 @@ int ash_fault_sim_run(const struct ash_fault_sim_opts *opts, struct ash_fault_si
 
             if (sim.now_ns >= look_at_ns) look_at_ns = sim.now_ns + 5 * MS;
             if (sim.heap_count == 0 || sim.is_over || sim.is_out_of_memory) break;
-            event = pop(&sim);
+            event = ash_sim_pop(&sim);
             ash_assert(event.at_ns >= sim.now_ns);
             sim.now_ns = event.at_ns;
             result_out->events++;

@@ -1,5 +1,6 @@
-/* simulate_priv - the inside of a simulated job: simulate.c (time, network, processes), simulate_faults.c (what goes
- * wrong), simulate_check.c (what must be true). */
+/* simulate_priv - the inside of a simulated job: simulate.c (processes, events, a run), simulate_queue.c (time),
+ * simulate_network.c (who reaches whom, messages, the register), simulate_faults.c (what goes wrong), simulate_check.c
+ * (what must be true). */
 #ifndef ASH_COLLECTIVE_SIMULATE_SIMULATE_PRIV_H
 #define ASH_COLLECTIVE_SIMULATE_SIMULATE_PRIV_H
 
@@ -8,6 +9,8 @@
 
 #define ASH_SIM_CUTS 4
 #define ASH_SIM_NEVER UINT64_MAX
+#define ASH_SIM_ID_SHIFT 24  /* of the incarnation in a process's id */
+#define ASH_SIM_SPARES 65536 /* messages that are kept to be used again */
 
 enum ash_sim_event_kind {
     ASH_SIM_MESSAGE,
@@ -98,17 +101,38 @@ struct ash_sim {
     bool is_out_of_memory, is_over;
 };
 
-/* ---- simulate.c -------------------------------------------------------------------------------------------------- */
+/* ---- simulate_queue.c -------------------------------------------------------------------------------------------- */
 /* A random number below bound. */
 uint64_t ash_sim_below(struct ash_sim *sim, uint64_t bound);
 /* Seconds between two bounds, in nanoseconds. */
 uint64_t ash_sim_between(struct ash_sim *sim, double from_s, double to_s);
-/* Put an event into the queue. */
+/* An event for the process that is in this place now. */
+struct ash_sim_event ash_sim_make_event(struct ash_sim *sim, uint64_t at_ns, enum ash_sim_event_kind kind,
+                                        uint32_t slot);
+/* Put it into the queue; out of memory is noted in sim. */
+void ash_sim_push(struct ash_sim *sim, const struct ash_sim_event *event);
+/* Make an event and put it into the queue. */
 void ash_sim_post(struct ash_sim *sim, uint64_t at_ns, enum ash_sim_event_kind kind, uint32_t slot, uint64_t other);
+/* Take the next event; there is one. */
+struct ash_sim_event ash_sim_pop(struct ash_sim *sim);
+
+/* ---- simulate_network.c ------------------------------------------------------------------------------------------ */
+/* The id of the process that is in a place now. */
+uint64_t ash_sim_id(const struct ash_sim_process *process);
 /* The process whose id this is, if it is the one in its place now; NULL: another one is. */
 struct ash_sim_process *ash_sim_find(struct ash_sim *sim, uint64_t id);
 /* Can a message go from one host to the other? */
 bool ash_sim_connects(const struct ash_sim *sim, uint32_t from, uint32_t to);
+/* How long the next message takes. */
+uint64_t ash_sim_draw_delay(struct ash_sim *sim);
+/* As send of struct ash_member_ops; ctx is the process that sends. */
+void ash_sim_send(void *ctx, uint64_t to_id, const struct ash_member_msg *msg);
+/* A message that was delivered, or never will be. */
+void ash_sim_drop_message(struct ash_sim *sim, struct ash_member_msg *msg);
+/* As decide of struct ash_member_ops. The register is on the first host, or on whichever network that belongs to. */
+int ash_sim_decide(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t *winner_out);
+
+/* ---- simulate.c -------------------------------------------------------------------------------------------------- */
 /* Put a new process into a place: a joiner. */
 void ash_sim_restart(struct ash_sim *sim, struct ash_sim_process *process);
 /* End a process at once. Its host says so, unless it is dead too. */
