@@ -112,4 +112,17 @@ grep -q 'ratios exactly 1' "$SCRATCH/out" || fail "rl does not count ratios: $(t
 [ -e "$SCRATCH/said/rollouts/step-6.jsonl" ] || fail "no record of the answers"
 alike rl rl.yaml rollout.lag=2 rl.kl_coef=0.01
 alike rl rl.yaml rollout.temperature=0.7 rl.entropy=0.01 train.precision=bf16
+# several steps a rollout, groups that agree are sampled again, long answers cost
+alike rl rl.yaml rl.epochs=2 rl.minibatches=2 rl.sampling_rounds=3 rl.overlong_buffer=2
+grep -q '"replaced_groups":[1-9]' "$SCRATCH/one/rl.jsonl" || fail "no group was sampled again: $(cat "$SCRATCH/one/rl.jsonl")"
+same "lines of rl.jsonl after a resume" "$(cut -d, -f1-8 "$SCRATCH/one/rl.jsonl")" "$(cut -d, -f1-8 "$SCRATCH/other/rl.jsonl")"
+post rl uneven rl.yaml rl.minibatches=3
+expect_error 1 "minibatches" "rl.minibatches=3" "multiple"
+# a policy that collapses is not trained on
+for bound in min_entropy=9 max_length=1 min_length=6; do
+    post rl "collapse-$bound" rl.yaml rl.$bound
+    expect_error 1 "rl.$bound" "collapses" "rl.${bound%=*}" "rollout 0"
+done
+post rl collapse-kl rl.yaml rl.max_kl=1e-9 rollout.max_tokens=5
+expect_error 1 "rl.max_kl" "collapses" "divergence from the reference" "rollout 1"
 finish

@@ -7,6 +7,7 @@
 #include "base/bits.h"
 #include "base/assert.h"
 #include "base/math.h"
+#include "base/range.h"
 #include "post/objective/advantages.h"
 #include "post/objective/policy.h"
 #include "post/rl/rl_priv.h"
@@ -14,7 +15,25 @@
 
 struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step)
 {
-    return &rl->rollouts[step / (uint64_t)rl->job->rl.epochs % rl->rollout_count];
+    return &rl->rollouts[step / ash_rl_steps_per_rollout(rl) % rl->rollout_count];
+}
+
+uint64_t ash_rl_steps_per_rollout(const struct ash_policy_run *rl)
+{
+    return (uint64_t)rl->epochs * rl->minibatches;
+}
+
+/* The minibatch of a step, and its answers. */
+static size_t minibatch_of(const struct ash_policy_run *rl, uint64_t step)
+{
+    return (size_t)(step % ash_rl_steps_per_rollout(rl)) % rl->minibatches;
+}
+
+static struct ash_range answers_of(const struct ash_policy_run *rl, size_t minibatch)
+{
+    size_t count = rl->answer_count / rl->minibatches;
+
+    return (struct ash_range){minibatch * count, count};
 }
 
 /* Does an answer count? */
@@ -63,28 +82,46 @@ static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *
     return 0;
 }
 
+/* Means over all tokens: entropy and divergence, both estimated from what was sampled. */
+static void measure_tokens(const struct ash_policy_run *rl, struct ash_rollout *rollout)
+{
+    double count = 0.0, slope;
+
+    rollout->entropy = rollout->kl = 0.0;
+    for (size_t a = 0; a < rl->answer_count; a++) {
+        const struct ash_answer_row *row = &rollout->answers[a];
+
+        count += (double)row->count;
+        for (size_t t = 0; t < row->count; t++) {
+            rollout->entropy -= (double)row->logps[t];
+            if (rl->has_reference)
+                rollout->kl += ash_policy_kl(ASH_KL_K3, (double)row->logps[t] - row->reference[t], &slope);
+        }
+    }
+    if (count > 0) {
+        rollout->entropy /= count;
+        rollout->kl /= count;
+    }
+}
+
 static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollout)
 {
-    size_t samples = (size_t)rl->job->rl.samples;
     double n = (double)rl->answer_count;
 
-    rollout->mean_reward = rollout->mean_length = rollout->ended_share = rollout->weight_tokens = 0.0;
+    rollout->mean_reward = rollout->mean_length = rollout->ended_share = 0.0;
     rollout->same_groups = 0;
+    memset(rollout->weight_tokens, 0, rl->minibatches * sizeof(*rollout->weight_tokens));
     for (size_t a = 0; a < rl->answer_count; a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
 
         rollout->mean_reward += row->reward / n;
         rollout->mean_length += (double)row->count / n;
         rollout->ended_share += row->has_ended / n;
-        if (counts(rl, row)) rollout->weight_tokens += (double)row->count;
+        if (counts(rl, row)) rollout->weight_tokens[a / (rl->answer_count / rl->minibatches)] += (double)row->count;
     }
-    for (size_t p = 0; p < rl->prompt_count; p++) {
-        bool is_same = true;
-
-        for (size_t s = 1; s < samples; s++)
-            is_same &= rollout->answers[p * samples + s].reward == rollout->answers[p * samples].reward;
-        rollout->same_groups += is_same;
-    }
+    measure_tokens(rl, rollout);
+    for (size_t p = 0; p < rl->prompt_count; p++)
+        rollout->same_groups += ash_rl_is_same_group(rl, rollout, p);
 }
 
 /* ---- sequences --------------------------------------------------------------------------------------------------- */
@@ -95,52 +132,61 @@ static size_t rows_of(const struct ash_rollout *rollout, const struct ash_answer
     return rollout->prompts[row->prompt].ids.count + ash_max(row->count, 1) - 1;
 }
 
-/* Put answers together in sequences of at most size rows, at least `least` of those. */
-static ssize_t pack(const struct ash_policy_run *rl, struct ash_rollout *rollout, size_t *lengths, uint64_t *order)
+/* Put the answers of a minibatch together in sequences of at most size rows, at least `least` of those. lengths and
+ * order have room for its answers. */
+static ssize_t pack(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_range answers,
+                    size_t *lengths, uint64_t *order)
 {
     size_t size = (size_t)rl->job->data.seq_tokens, longest = 1, least = (size_t)rl->job->train.grains;
+    size_t count = answers.count, *bin_of = rollout->bin_of + answers.first;
     ssize_t bins;
 
-    for (size_t a = 0; a < rl->answer_count; a++) {
-        lengths[a] = rows_of(rollout, &rollout->answers[a]);
+    for (size_t a = 0; a < count; a++) {
+        lengths[a] = rows_of(rollout, &rollout->answers[answers.first + a]);
         order[a] = a;
         longest = ash_max(longest, lengths[a]);
     }
-    bins = ash_pack_plan(lengths, order, rl->answer_count, size, rollout->bin_of);
+    bins = ash_pack_plan(lengths, order, count, size, bin_of);
     while (bins > 0 && (size_t)bins < least && size > longest) {
         size = ash_max(size / 2, longest);
-        bins = ash_pack_plan(lengths, order, rl->answer_count, size, rollout->bin_of);
+        bins = ash_pack_plan(lengths, order, count, size, bin_of);
     }
-    for (size_t a = 0; bins > 0 && (size_t)bins < least && a < rl->answer_count; a++)
-        rollout->bin_of[a] = a; /* one each */
-    return bins > 0 && (size_t)bins < least ? (ssize_t)rl->answer_count : bins;
+    for (size_t a = 0; bins > 0 && (size_t)bins < least && a < count; a++)
+        bin_of[a] = a; /* one each */
+    return bins > 0 && (size_t)bins < least ? (ssize_t)count : bins;
+}
+
+static int arrange_minibatch(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t minibatch,
+                             struct ash_err *err)
+{
+    struct ash_range answers = answers_of(rl, minibatch);
+    size_t *lengths = calloc(rl->answer_count, sizeof(*lengths)), *used;
+    uint64_t *order = calloc(rl->answer_count, sizeof(*order));
+    ssize_t bins = lengths != NULL && order != NULL ? pack(rl, rollout, answers, lengths, order) : -ENOMEM;
+
+    used = bins > 0 ? calloc((size_t)bins, sizeof(*used)) : NULL;
+    for (size_t a = answers.first; used != NULL && a < ash_range_end(answers); a++) {
+        rollout->row_of[a] = used[rollout->bin_of[a]];
+        used[rollout->bin_of[a]] += lengths[a - answers.first];
+    }
+    free(lengths);
+    free(order);
+    free(used);
+    if (used == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the sequences of a step");
+    if (bins > (ssize_t)rl->job->train.global_batch)
+        return ash_err_set(err, -EOVERFLOW, "the answers of a step fill %zd sequences, and there is room for %lld",
+                           bins, (long long)rl->job->train.global_batch);
+    rollout->bin_counts[minibatch] = (size_t)bins;
+    return 0;
 }
 
 int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
-    size_t *lengths = calloc(rl->answer_count, sizeof(*lengths)), *used;
-    uint64_t *order = calloc(rl->answer_count, sizeof(*order));
-    ssize_t bins = lengths != NULL && order != NULL ? pack(rl, rollout, lengths, order) : -ENOMEM;
     int rc = find_advantages(rl, rollout, err);
 
-    used = bins > 0 ? calloc((size_t)bins, sizeof(*used)) : NULL;
-    if (used == NULL) {
-        free(lengths);
-        free(order);
-        return ash_err_set(err, -ENOMEM, "out of memory for the sequences of a step");
-    }
-    for (size_t a = 0; a < rl->answer_count; a++) {
-        rollout->row_of[a] = used[rollout->bin_of[a]];
-        used[rollout->bin_of[a]] += lengths[a];
-    }
-    rollout->bin_count = (size_t)bins;
+    for (size_t m = 0; rc == 0 && m < rl->minibatches; m++)
+        rc = arrange_minibatch(rl, rollout, m, err);
     summarise(rl, rollout);
-    free(lengths);
-    free(order);
-    free(used);
-    if (rc == 0 && rollout->bin_count > (size_t)rl->job->train.global_batch)
-        rc = ash_err_set(err, -EOVERFLOW, "the answers of a step fill %zu sequences, and there is room for %lld",
-                         rollout->bin_count, (long long)rl->job->train.global_batch);
     return rc;
 }
 
@@ -183,12 +229,14 @@ static int read_answers(const void *ctx, uint64_t step, uint64_t slot, uint64_t 
     struct ash_policy_run *rl = (struct ash_policy_run *)(uintptr_t)ctx;
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step);
     size_t bin = bin_of_slot(rl, slot), end = 0, seq = (size_t)rl->job->data.seq_tokens;
+    size_t minibatch = minibatch_of(rl, step);
+    struct ash_range answers = answers_of(rl, minibatch);
 
     (void)slots_per_step;
     (void)err;
     sample->doc_count = 0;
-    if (bin >= rollout->bin_count) return 0;
-    for (size_t a = 0; a < rl->answer_count; a++) {
+    if (bin >= rollout->bin_counts[minibatch]) return 0;
+    for (size_t a = answers.first; a < ash_range_end(answers); a++) {
         if (rollout->bin_of[a] != bin) continue;
         add_answer(rl, rollout, a, sample);
         end = ash_max(end, rollout->row_of[a] + rows_of(rollout, &rollout->answers[a]));
@@ -206,11 +254,12 @@ static uint64_t count_answers(const void *ctx, uint64_t step, uint64_t slot, uin
 {
     struct ash_policy_run *rl = (struct ash_policy_run *)(uintptr_t)ctx;
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step);
+    struct ash_range answers = answers_of(rl, minibatch_of(rl, step));
     size_t bin = bin_of_slot(rl, slot);
     uint64_t count = 0;
 
     (void)slots_per_step;
-    for (size_t a = 0; a < rl->answer_count; a++)
+    for (size_t a = answers.first; a < ash_range_end(answers); a++)
         if (rollout->bin_of[a] == bin && counts(rl, &rollout->answers[a])) count += rollout->answers[a].count;
     return count;
 }
@@ -220,13 +269,13 @@ static const struct ash_source_ops answer_ops = {.read = read_answers, .count = 
 /* ---- the objective ----------------------------------------------------------------------------------------------- */
 
 static double token_weight(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
-                           const struct ash_answer_row *row)
+                           const struct ash_answer_row *row, size_t minibatch)
 {
-    double answers = (double)rl->answer_count;
+    double answers = (double)(rl->answer_count / rl->minibatches);
 
     switch ((enum ash_rl_loss)rl->job->rl.loss) {
     case ASH_RL_TOKEN_MEAN:
-        return 1.0 / rollout->weight_tokens;
+        return 1.0 / rollout->weight_tokens[minibatch];
     case ASH_RL_SEQ_MEAN_TOKEN_MEAN:
         return 1.0 / (answers * (double)row->count);
     case ASH_RL_SEQ_MEAN_TOKEN_SUM_NORM:
@@ -271,9 +320,12 @@ static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, 
 {
     struct ash_answer_row *row = &rollout->answers[a];
     struct ash_policy_opts opts = policy_opts(rl);
+    struct ash_policy_value value;
+    size_t minibatch = minibatch_of(rl, rows->step);
+    double entropy = rl->job->rl.entropy / rollout->weight_tokens[minibatch];
     double *wide = calloc(4 * row->count + 1, sizeof(*wide)), *slopes;
     struct ash_policy_answer answer = {
-        .count = row->count, .reference = row->reference, .weight = token_weight(rl, rollout, row)};
+        .count = row->count, .reference = row->reference, .weight = token_weight(rl, rollout, row, minibatch)};
     int rc = 0;
 
     if (wide == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an answer");
@@ -288,12 +340,16 @@ static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, 
     }
     if (rows->losses != NULL && rollout->version == rows->step)
         rc = check_bits(rl, rollout, a, rows->losses + first, err);
-    *loss_out += ash_policy_loss(&opts, &answer, slopes).loss;
+    value = ash_policy_loss(&opts, &answer, slopes);
+    *loss_out += value.loss;
+    rl->clips[0] += (double)value.clipped_low;
+    rl->clips[1] += (double)value.clipped_high;
+    rl->clips[2] += (double)row->count;
     for (size_t t = 0; t < row->count; t++) {
         rows->scales[first + t] = (float)-slopes[t];
         if (rows->entropy_scales == NULL) continue;
-        rows->entropy_scales[first + t] = (float)(-rl->job->rl.entropy / rollout->weight_tokens);
-        *loss_out -= rl->job->rl.entropy / rollout->weight_tokens * (double)rows->entropies[first + t];
+        rows->entropy_scales[first + t] = (float)-entropy;
+        *loss_out -= entropy * (double)rows->entropies[first + t];
     }
     free(wide);
     return rc;
@@ -303,10 +359,11 @@ static int weigh(void *ctx, const struct ash_objective_rows *rows, double *loss_
 {
     struct ash_policy_run *rl = ctx;
     struct ash_rollout *rollout = ash_rl_rollout_of(rl, rows->step);
+    struct ash_range answers = answers_of(rl, minibatch_of(rl, rows->step));
     size_t bin = bin_of_slot(rl, rows->slot);
     int rc = 0;
 
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+    for (size_t a = answers.first; rc == 0 && a < ash_range_end(answers); a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
 
         if (rollout->bin_of[a] != bin || !counts(rl, row)) continue;
@@ -321,11 +378,12 @@ static int look(void *ctx, const struct ash_objective_rows *rows, struct ash_err
 {
     struct ash_policy_run *rl = ctx;
     struct ash_rollout *rollout = ash_rl_rollout_of(rl, rows->step);
+    struct ash_range answers = answers_of(rl, minibatch_of(rl, rows->step));
     size_t bin = bin_of_slot(rl, rows->slot);
     int rc = 0;
 
     if (rollout->version != rows->step || rl->objective.needs_losses) return 0;
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+    for (size_t a = answers.first; rc == 0 && a < ash_range_end(answers); a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
         size_t first = rollout->row_of[a] + rollout->prompts[row->prompt].ids.count - 1;
 
@@ -349,7 +407,7 @@ void ash_rl_set_parts(struct ash_policy_run *rl)
     rl->objective = (struct ash_objective){.weigh = weigh,
                                            .look = look,
                                            .ctx = rl,
-                                           .needs_losses = job->rl.epochs > 1 || job->rollout.lag > 0 ||
+                                           .needs_losses = ash_rl_steps_per_rollout(rl) > 1 || job->rollout.lag > 0 ||
                                                            (job->rl.kl_coef > 0 && job->rl.kl_in == ASH_RL_KL_LOSS),
                                            .has_entropy = job->rl.entropy > 0,
                                            .sharpness = (float)(1.0 / job->rollout.temperature)};

@@ -16,7 +16,7 @@ static int record_path(const struct ash_policy_run *rl, uint64_t number, char pa
 {
     char name[64];
 
-    snprintf(name, sizeof(name), "rollouts/step-%" PRIu64 ".jsonl", number * (uint64_t)rl->job->rl.epochs + 1);
+    snprintf(name, sizeof(name), "rollouts/step-%" PRIu64 ".jsonl", number * ash_rl_steps_per_rollout(rl) + 1);
     return ash_path_join(path, PATH_MAX, rl->dir, name);
 }
 
@@ -39,8 +39,9 @@ static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollou
     if (ash_str_adds(&text, "") < 0 ||
         ash_tokenizer_decode(rl->tokenizer, row->ids, row->count - row->has_ended, true, &text, NULL) < 0)
         ash_str_clear(&text);
-    json = json_pack("{s:I, s:I, s:s, s:s, s:s, s:f, s:f, s:b, s:o, s:o, s:o}", "version", (json_int_t)rollout->version,
-                     "prompt_index", (json_int_t)row->prompt, "prompt", prompt->text, "answer",
+    json = json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:f, s:f, s:b, s:o, s:o, s:o}", "version",
+                     (json_int_t)rollout->version, "prompt_index", (json_int_t)row->prompt, "prompt_number",
+                     (json_int_t)rollout->prompt_numbers[row->prompt], "prompt", prompt->text, "answer",
                      text.data != NULL ? text.data : "", "wanted", prompt->answer, "reward", row->reward, "advantage",
                      row->advantage, "ended", (int)row->has_ended, "ids", ids, "logprobs", logps, "logprob_bits", bits);
     ash_str_fini(&text);
@@ -83,6 +84,7 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
     row->has_ended = json_is_true(json_object_get(json, "ended"));
     row->reward = json_number_value(json_object_get(json, "reward"));
     rollout->version = (uint64_t)json_integer_value(json_object_get(json, "version"));
+    rollout->prompt_numbers[row->prompt] = (uint64_t)json_integer_value(json_object_get(json, "prompt_number"));
     for (size_t t = 0; t < row->count; t++) {
         uint32_t word = (uint32_t)json_integer_value(json_array_get(bits, t));
 

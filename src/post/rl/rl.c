@@ -65,7 +65,7 @@ static int run_reference(struct ash_policy_run *rl, struct ash_trainer *trainer,
            size = rl->group != NULL ? ash_group_size(rl->group) : 1;
     int rc;
 
-    if (rl->job->rl.kl_coef == 0) return 0;
+    if (!rl->has_reference) return 0;
     rc = open_frozen(rl, trainer, err);
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
         memset(rollout->answers[a].reference, 0, rl->max_tokens * sizeof(double));
@@ -76,7 +76,8 @@ static int run_reference(struct ash_policy_run *rl, struct ash_trainer *trainer,
         rc = ash_group_all_reduce(rl->group, rollout->answers[a].reference, rollout->answers[a].reference,
                                   rl->max_tokens, ASH_COLL_F64, ASH_COLL_SUM, err);
     /* a divergence in the reward is the answer's whole */
-    for (size_t a = 0; rc == 0 && rl->job->rl.kl_in == ASH_RL_KL_REWARD && a < rl->answer_count; a++)
+    for (size_t a = 0;
+         rc == 0 && rl->job->rl.kl_in == ASH_RL_KL_REWARD && rl->job->rl.kl_coef > 0 && a < rl->answer_count; a++)
         for (size_t t = 0; t < rollout->answers[a].count; t++)
             rollout->answers[a].reward -=
                 rl->job->rl.kl_coef * ((double)rollout->answers[a].logps[t] - rollout->answers[a].reference[t]);
@@ -95,7 +96,7 @@ static int make_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     if (rc == 0) rc = run_reference(rl, trainer, rollout, err);
     if (rc == 0) rc = ash_rl_arrange(rl, rollout, err);
     if (rc == 0) ash_rl_record(rl, rollout);
-    return rc;
+    return rc < 0 ? rc : ash_rl_guard(rl, rollout, err);
 }
 
 /* The rollouts that a resumed run finds begun: those that earlier weights sampled. */
@@ -103,13 +104,15 @@ static int find_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, 
 {
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
     uint64_t seed = (uint64_t)rl->job->train.seed;
-    int rc = 0;
+    int rc = ash_rl_reread(rl, number, rollout, err);
 
-    for (size_t p = 0; rc == 0 && p < rl->prompt_count; p++) {
+    for (size_t p = 0; rc > 0 && p < rl->prompt_count; p++) {
+        int got;
+
         ash_prompt_fini(&rollout->prompts[p]);
-        rc = ash_prompts_get(rl->prompts, seed, number * rl->prompt_count + p, false, &rollout->prompts[p], err);
+        got = ash_prompts_get(rl->prompts, seed, rollout->prompt_numbers[p], false, &rollout->prompts[p], err);
+        if (got < 0) rc = got;
     }
-    if (rc == 0) rc = ash_rl_reread(rl, number, rollout, err);
     if (rc == 0)
         return ash_err_set(err, -ENOENT, "rollout %llu was sampled by earlier weights, and its record is gone",
                            (unsigned long long)number);
@@ -117,11 +120,13 @@ static int find_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     return rc < 0 ? rc : ash_rl_arrange(rl, rollout, err);
 }
 
-static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
+static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, double *share_out,
+                    struct ash_err *err)
 {
     double share = 0.0;
     int rc = ash_rl_evaluate(rl, trainer, (size_t)rl->job->rollout.eval_count, &share, err);
 
+    *share_out = share;
     if (rc == 0 && rl->screen != NULL)
         fprintf(rl->screen, "eval      step %llu: mean reward %.4f of %lld held-out prompts, greedy\n",
                 (unsigned long long)step, share, (long long)rl->job->rollout.eval_count);
@@ -131,17 +136,22 @@ static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint
 static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
     struct ash_policy_run *rl = ctx;
-    uint64_t epochs = (uint64_t)rl->job->rl.epochs, lag = (uint64_t)rl->job->rollout.lag, number = step / epochs;
+    uint64_t steps = ash_rl_steps_per_rollout(rl), lag = (uint64_t)rl->job->rollout.lag, number = step / steps;
+    double share = NAN;
     int rc = 0;
 
-    if (step == 0 && rl->job->rollout.eval_every > 0) rc = evaluate(rl, trainer, 0, err);
+    if (step == 0 && rl->job->rollout.eval_every > 0) {
+        rc = evaluate(rl, trainer, 0, &share, err);
+        if (rc == 0) rc = ash_rl_add_curves(rl, 0, share, err);
+    }
     if (rc < 0) return rc;
+    memset(rl->clips, 0, sizeof(rl->clips));
     if (number > 0 && ash_rl_rollout_of(rl, step)->number != number) { /* the run resumes here */
-        for (uint64_t n = number; rc == 0 && n < number + lag + (step % epochs != 0); n++)
+        for (uint64_t n = number; rc == 0 && n < number + lag + (step % steps != 0); n++)
             rc = find_rollout(rl, trainer, n, err);
         if (rc < 0) return rc;
     }
-    if (step % epochs != 0) return 0;
+    if (step % steps != 0) return 0;
     for (uint64_t n = step == 0 ? 0 : number + lag; rc == 0 && n <= number + lag; n++)
         rc = make_rollout(rl, trainer, n, step, err);
     return rc;
@@ -152,17 +162,19 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
     struct ash_policy_run *rl = ctx;
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
     int64_t every = rl->job->rollout.eval_every;
+    double share = NAN;
+    int rc = 0;
 
     if (rl->screen != NULL && (step % REPORT_STEPS == 0 || step == (uint64_t)rl->job->train.steps))
         fprintf(rl->screen,
-                "rollout   step %llu: reward %.3f, %.1f tokens, %.0f %% ended, %zu of %zu groups agree; %llu ratios "
-                "exactly 1; sampling %.1f s, rewards %.1f s\n",
+                "rollout   step %llu: reward %.3f, %.1f tokens, %.0f %% ended, entropy %.3f, %zu of %zu groups agree; "
+                "%llu ratios exactly 1; sampling %.1f s, rewards %.1f s\n",
                 (unsigned long long)step, rollout->mean_reward, rollout->mean_length, 100 * rollout->ended_share,
-                rollout->same_groups, rl->prompt_count, (unsigned long long)rl->checked, rl->seconds[0],
-                rl->seconds[1]);
+                rollout->entropy, rollout->same_groups, rl->prompt_count, (unsigned long long)rl->checked,
+                rl->seconds[0], rl->seconds[1]);
     if (every > 0 && (step % (uint64_t)every == 0 || step == (uint64_t)rl->job->train.steps))
-        return evaluate(rl, trainer, step, err);
-    return 0;
+        rc = evaluate(rl, trainer, step, &share, err);
+    return rc < 0 ? rc : ash_rl_add_curves(rl, step, share, err);
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -173,10 +185,14 @@ static int open_rollout(const struct ash_policy_run *rl, struct ash_rollout *rol
 
     rollout->number = UINT64_MAX;
     rollout->prompts = calloc(rl->prompt_count, sizeof(*rollout->prompts));
+    rollout->prompt_numbers = calloc(rl->prompt_count, sizeof(*rollout->prompt_numbers));
+    rollout->bin_counts = calloc(rl->minibatches, sizeof(*rollout->bin_counts));
+    rollout->weight_tokens = calloc(rl->minibatches, sizeof(*rollout->weight_tokens));
     rollout->answers = calloc(rl->answer_count, sizeof(*rollout->answers));
     rollout->bin_of = calloc(rl->answer_count, sizeof(*rollout->bin_of));
     rollout->row_of = calloc(rl->answer_count, sizeof(*rollout->row_of));
-    if (rollout->prompts == NULL || rollout->answers == NULL || rollout->bin_of == NULL || rollout->row_of == NULL)
+    if (rollout->prompts == NULL || rollout->answers == NULL || rollout->bin_of == NULL || rollout->row_of == NULL ||
+        rollout->prompt_numbers == NULL || rollout->bin_counts == NULL || rollout->weight_tokens == NULL)
         return -ENOMEM;
     for (size_t a = 0; a < rl->answer_count; a++) {
         struct ash_answer_row *row = &rollout->answers[a];
@@ -184,9 +200,8 @@ static int open_rollout(const struct ash_policy_run *rl, struct ash_rollout *rol
         row->prompt = a / samples;
         row->ids = calloc(rl->max_tokens, sizeof(*row->ids));
         row->logps = calloc(rl->max_tokens, sizeof(*row->logps));
-        row->reference = rl->job->rl.kl_coef > 0 ? calloc(rl->max_tokens, sizeof(*row->reference)) : NULL;
-        if (row->ids == NULL || row->logps == NULL || (rl->job->rl.kl_coef > 0 && row->reference == NULL))
-            return -ENOMEM;
+        row->reference = rl->has_reference ? calloc(rl->max_tokens, sizeof(*row->reference)) : NULL;
+        if (row->ids == NULL || row->logps == NULL || (rl->has_reference && row->reference == NULL)) return -ENOMEM;
     }
     return 0;
 }
@@ -227,6 +242,9 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
     rl->prompt_count = (size_t)job->rl.prompts_per_step;
     rl->answer_count = rl->prompt_count * (size_t)job->rl.samples;
     rl->max_tokens = (size_t)job->rollout.max_tokens;
+    rl->epochs = (size_t)job->rl.epochs;
+    rl->minibatches = (size_t)job->rl.minibatches;
+    rl->has_reference = job->rl.kl_coef > 0 || job->rl.max_kl > 0;
     rl->rollout_count = (size_t)job->rollout.lag + 1;
     rl->rollouts = calloc(rl->rollout_count, sizeof(*rl->rollouts));
     rc = rl->rollouts == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : open_text(rl, err);
@@ -252,6 +270,9 @@ static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *r
     }
     free(rollout->prompts);
     free(rollout->answers);
+    free(rollout->prompt_numbers);
+    free(rollout->bin_counts);
+    free(rollout->weight_tokens);
     free(rollout->bin_of);
     free(rollout->row_of);
 }
@@ -262,6 +283,7 @@ void ash_rl_close(struct ash_policy_run *rl)
     for (size_t i = 0; rl->rollouts != NULL && i < rl->rollout_count; i++)
         close_rollout(rl, &rl->rollouts[i]);
     free(rl->rollouts);
+    if (rl->curves != NULL) fclose(rl->curves);
     ash_rewards_close(rl->rewards);
     ash_prompts_close(rl->prompts);
     ash_chat_template_close(rl->template);

@@ -18,18 +18,22 @@ struct ash_answer_row {
     double reward, advantage;
 };
 
-/* What one step (or several, with rl.epochs) learns from. */
+/* What one step (or several, with rl.epochs and rl.minibatches) learns from. */
 struct ash_rollout {
     uint64_t number;                /* 0 is the first; UINT64_MAX: empty */
     uint64_t version;               /* steps that the weights had done when it was sampled */
     struct ash_prompt *prompts;     /* [prompts_per_step] */
+    uint64_t *prompt_numbers;       /* [prompts_per_step]: which ones they are (prompts.h) */
     struct ash_answer_row *answers; /* [prompts_per_step * samples], prompt by prompt */
     size_t *bin_of;                 /* [answers] */
     size_t *row_of;                 /* [answers]: first row in its sequence */
-    size_t bin_count;
-    double weight_tokens; /* all tokens of the answers that count */
+    size_t *bin_counts;    /* [minibatches] */
+    double *weight_tokens; /* [minibatches]: all tokens of the answers that count */
     double mean_reward, mean_length, ended_share;
+    double entropy;     /* mean of minus log-probabilities of all tokens: an estimate of it */
+    double kl;          /* mean divergence of a token from the reference (k3); 0 without one */
     size_t same_groups; /* groups whose rewards are all equal: nothing is learned from them */
+    size_t replaced;    /* groups that dynamic sampling replaced */
 };
 
 struct ash_policy_run {
@@ -46,11 +50,15 @@ struct ash_policy_run {
     struct ash_rollout *rollouts; /* [lag + 1]: number n in n % (lag + 1) */
     size_t rollout_count;
     size_t prompt_count, answer_count, max_tokens;
+    size_t epochs, minibatches;
+    bool has_reference; /* log-probabilities of the reference are wanted */
     struct ash_core *core;     /* NULL: not open yet, or another rank samples */
     struct ash_model *sampled; /* what it reads: the trainer's model, borrowed */
     struct ash_model *frozen;  /* the reference; NULL: none */
     struct ash_pass *frozen_pass;
     uint64_t checked;  /* tokens whose log-probability was the sampler's, to the bit */
+    double clips[3];   /* of the step: tokens whose ratio was out of bounds below, above; all tokens */
+    FILE *curves;      /* rl.jsonl; NULL: another rank's, or not open yet */
     double seconds[3]; /* rollout, reward, all else before an update */
     struct ash_train_source source;
     struct ash_objective objective;
@@ -59,6 +67,8 @@ struct ash_policy_run {
 /* rollout.c: sample the answers of rollout `number` with the trainer's weights, and reward them. */
 int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                   struct ash_err *err);
+/* rollout.c: are the rewards of a prompt's group all equal? */
+bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt);
 /* rollout.c: greedy answers to count held-out prompts; *share_out: the mean reward. */
 int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
                     struct ash_err *err);
@@ -70,6 +80,14 @@ int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout
 int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
 /* The rollout that a step learns from. */
 struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step);
+/* Steps that learn from one rollout. */
+uint64_t ash_rl_steps_per_rollout(const struct ash_policy_run *rl);
+/* curves.c: one line of rl.jsonl for a step that was counted. eval: mean reward of the evaluation, NaN for none. All
+ * ranks call it; the first one writes. Returns 0 or the group's error; a full disk is a warning. */
+int ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval, struct ash_err *err);
+/* guard.c: has the policy collapsed, by the bounds of the job? Returns 0, or -ECANCELED with a sentence that says which
+ * bound, what it was, and what to change. */
+int ash_rl_guard(const struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_err *err);
 /* learn.c: the source and the objective. */
 void ash_rl_set_parts(struct ash_policy_run *rl);
 

@@ -137,6 +137,14 @@ static int share(struct ash_policy_run *rl, struct ash_rollout *rollout, struct 
     return rc;
 }
 
+/* What an answer loses that ends near the limit, or there (DAPO's soft punishment). */
+static double overlong_cost(const struct ash_policy_run *rl, size_t tokens)
+{
+    double buffer = (double)rl->job->rl.overlong_buffer, beyond = (double)tokens - ((double)rl->max_tokens - buffer);
+
+    return buffer > 0 && beyond > 0 ? rl->job->rl.overlong_penalty * beyond / buffer : 0.0;
+}
+
 static int reward_row(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                       struct ash_err *err)
 {
@@ -147,20 +155,25 @@ static int reward_row(struct ash_policy_run *rl, const struct ash_prompt *prompt
     if (rc < 0) return ash_err_set(err, rc, "out of memory for an answer");
     rc = ash_tokenizer_decode(rl->tokenizer, row->ids, row->count - row->has_ended, true, &text, err);
     rewarded.text = text.data;
-    if (rc == 0) row->reward = ash_rewards_of(rl->rewards, &rewarded);
+    if (rc == 0) row->reward = ash_rewards_of(rl->rewards, &rewarded) - overlong_cost(rl, row->count);
     ash_str_fini(&text);
     return rc;
 }
 
-static int get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, uint64_t number, struct ash_err *err)
+/* Prompts for the groups that are open. Each rollout has prompts for all of its rounds, whether it needs them or not:
+ * which ones they are does not depend on what other rollouts found. */
+static int get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
+                       struct ash_err *err)
 {
-    uint64_t seed = (uint64_t)rl->job->train.seed;
+    uint64_t seed = (uint64_t)rl->job->train.seed, rounds = (uint64_t)rl->job->rl.sampling_rounds;
 
     for (size_t p = 0; p < rl->prompt_count; p++) {
         int rc;
 
+        if (!is_open[p]) continue;
+        rollout->prompt_numbers[p] = (rollout->number * rounds + round) * rl->prompt_count + p;
         ash_prompt_fini(&rollout->prompts[p]);
-        rc = ash_prompts_get(rl->prompts, seed, number * rl->prompt_count + p, false, &rollout->prompts[p], err);
+        rc = ash_prompts_get(rl->prompts, seed, rollout->prompt_numbers[p], false, &rollout->prompts[p], err);
         if (rc < 0) return rc;
         if (rollout->prompts[p].ids.count > (size_t)rl->job->rollout.max_prompt_tokens)
             return ash_err_set(err, -EOVERFLOW, "prompt '%.60s...' has %zu tokens: raise rollout.max_prompt_tokens",
@@ -169,7 +182,8 @@ static int get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, u
     return 0;
 }
 
-static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
+static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
+                      struct ash_err *err)
 {
     size_t samples = (size_t)rl->job->rl.samples, count = 0;
     size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
@@ -181,9 +195,14 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, st
     if (asked == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the answers of a step");
     sampler.temperature = rl->job->rollout.temperature;
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
-        uint64_t words[4] = {(uint64_t)rl->job->train.seed, rollout->number, a / samples, a % samples};
+        uint64_t prompt = round * rl->prompt_count + a / samples;
+        uint64_t words[4] = {(uint64_t)rl->job->train.seed, rollout->number, prompt, a % samples};
         struct ash_answer_row *row = &rollout->answers[a];
 
+        if (!is_open[a / samples]) {
+            if (rank != 0) row->count = 0; /* everyone has it already: one rank shares it again */
+            continue;
+        }
         row->count = 0;
         row->has_ended = false;
         if (a / samples % size != rank) continue;
@@ -201,24 +220,57 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, st
     return rc;
 }
 
+/* Sample and reward the groups that are open. */
+static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
+                     struct ash_err *err)
+{
+    size_t samples = (size_t)rl->job->rl.samples;
+    uint64_t start_ns = ash_clock_ns(), sampled_ns;
+    int rc = get_prompts(rl, rollout, round, is_open, err);
+
+    if (rc == 0) rc = sample_own(rl, rollout, round, is_open, err);
+    if (rc == 0) rc = share(rl, rollout, err);
+    sampled_ns = ash_clock_ns();
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
+        if (is_open[a / samples]) rc = reward_row(rl, &rollout->prompts[a / samples], &rollout->answers[a], err);
+    rl->seconds[0] += (double)(sampled_ns - start_ns) * 1e-9;
+    rl->seconds[1] += (double)(ash_clock_ns() - sampled_ns) * 1e-9;
+    return rc;
+}
+
+bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt)
+{
+    size_t samples = (size_t)rl->job->rl.samples;
+    const struct ash_answer_row *group = &rollout->answers[prompt * samples];
+
+    for (size_t s = 1; s < samples; s++)
+        if (group[s].reward != group[0].reward) return false;
+    return true;
+}
+
 int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                   struct ash_err *err)
 {
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
-    size_t samples = (size_t)rl->job->rl.samples;
-    uint64_t start_ns = ash_clock_ns(), sampled_ns;
-    int rc = open_core(rl, trainer, err);
+    bool *is_open = calloc(rl->prompt_count, sizeof(*is_open));
+    size_t open = rl->prompt_count, rounds = (size_t)rl->job->rl.sampling_rounds;
+    int rc = is_open == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a rollout") : open_core(rl, trainer, err);
 
     rollout->number = number;
     rollout->version = version;
-    if (rc == 0) rc = get_prompts(rl, rollout, number, err);
-    if (rc == 0) rc = sample_own(rl, rollout, err);
-    if (rc == 0) rc = share(rl, rollout, err);
-    sampled_ns = ash_clock_ns();
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
-        rc = reward_row(rl, &rollout->prompts[a / samples], &rollout->answers[a], err);
-    rl->seconds[0] += (double)(sampled_ns - start_ns) * 1e-9;
-    rl->seconds[1] += (double)(ash_clock_ns() - sampled_ns) * 1e-9;
+    rollout->replaced = 0;
+    for (size_t p = 0; rc == 0 && p < rl->prompt_count; p++)
+        is_open[p] = true;
+    for (size_t round = 0; rc == 0 && round < rounds && open > 0; round++) {
+        rollout->replaced += round > 0 ? open : 0;
+        rc = run_round(rl, rollout, round, is_open, err);
+        open = 0;
+        for (size_t p = 0; rc == 0 && p < rl->prompt_count; p++) {
+            is_open[p] = ash_rl_is_same_group(rl, rollout, p);
+            open += is_open[p];
+        }
+    }
+    free(is_open);
     return rc;
 }
 

@@ -130,13 +130,19 @@ static int resolve_model(struct ash_job *job, struct ash_err *err)
 static int resolve_rl(struct ash_job *job, struct ash_err *err)
 {
     int64_t longest = job->rollout.max_prompt_tokens + job->rollout.max_tokens, fit = job->data.seq_tokens / longest;
-    int64_t answers = job->rl.prompts_per_step * job->rl.samples,
+    int64_t answers = job->rl.prompts_per_step * job->rl.samples / job->rl.minibatches,
             grains = job->train.grains > 0 ? job->train.grains : 8;
 
     if (fit == 0)
         return ash_err_set(err, -EINVAL,
                            "data.seq=%lld is shorter than rollout.max_prompt_tokens + rollout.max_tokens = %lld",
                            (long long)job->data.seq_tokens, (long long)longest);
+    if (job->rl.prompts_per_step % job->rl.minibatches != 0)
+        return ash_err_set(err, -EINVAL, "rl.prompts_per_step=%lld is not a multiple of rl.minibatches=%lld",
+                           (long long)job->rl.prompts_per_step, (long long)job->rl.minibatches);
+    if (job->rl.overlong_buffer > job->rollout.max_tokens)
+        return ash_err_set(err, -EINVAL, "rl.overlong_buffer=%lld is more than rollout.max_tokens=%lld",
+                           (long long)job->rl.overlong_buffer, (long long)job->rollout.max_tokens);
     if (answers < grains) grains = 1;
     job->train.grains = grains;
     job->train.global_batch = (int64_t)ash_round_up(ash_div_up((size_t)answers, (size_t)fit), (size_t)grains);

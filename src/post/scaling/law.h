@@ -1,0 +1,57 @@
+/* law - Chinchilla's law of the loss, loss = E + A / params^alpha + B / tokens^beta, fitted to training runs: Huber losses
+ * of the logarithms, the best of many starts. Pure functions of runs and options; any thread may call. */
+#ifndef ASH_POST_SCALING_LAW_H
+#define ASH_POST_SCALING_LAW_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "ashlar/err.h"
+
+#define ASH_SCALING_RUNS_LEAST 5
+
+/* One run. All are positive. */
+struct ash_scaling_run {
+    double params, tokens, loss;
+};
+
+/* ln loss = logsumexp(a - alpha ln params, b - beta ln tokens, e). */
+struct ash_scaling_law {
+    double a, b, e, alpha, beta;
+};
+
+struct ash_scaling_opts {
+    bool is_tied; /* alpha = beta: what few or small runs can tell */
+    double huber; /* residuals of ln loss beyond it count linearly; 0: 1e-3 */
+};
+
+struct ash_scaling_fit {
+    struct ash_scaling_law law;
+    double objective; /* sum of the Huber losses */
+};
+
+/* The law that fits runs [count] best. Returns 0, -EINVAL (too few runs, a number that is not positive; err says which)
+ * or -ENOMEM. */
+int ash_scaling_fit(const struct ash_scaling_run *runs, size_t count, const struct ash_scaling_opts *opts,
+                    struct ash_scaling_fit *fit_out, struct ash_err *err);
+/* Laws of `count` samples of the runs, drawn with replacement from seed, into laws [count]; each fit starts where fit
+ * ends. Returns as ash_scaling_fit. */
+int ash_scaling_bootstrap(const struct ash_scaling_run *runs, size_t run_count, const struct ash_scaling_opts *opts,
+                          const struct ash_scaling_fit *fit, uint64_t seed, struct ash_scaling_law *laws, size_t count,
+                          struct ash_err *err);
+/* The loss that a law expects. */
+double ash_scaling_loss(const struct ash_scaling_law *law, double params, double tokens);
+/* The sum of the Huber losses of a law. */
+double ash_scaling_objective(const struct ash_scaling_law *law, const struct ash_scaling_run *runs, size_t count,
+                             double huber);
+/* Parameters and tokens that give the lowest loss for flops = 6 * params * tokens. */
+void ash_scaling_optimum(const struct ash_scaling_law *law, double flops, double *params_out, double *tokens_out);
+
+/* An interval of values. */
+struct ash_scaling_interval {
+    double low, high;
+};
+/* The middle `share` of values [count], which are sorted. count > 0. */
+struct ash_scaling_interval ash_scaling_middle(double *values, size_t count, double share);
+
+#endif
