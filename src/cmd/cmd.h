@@ -33,6 +33,7 @@ extern const struct ash_cmd ash_cmd_jobs;
 extern const struct ash_cmd ash_cmd_launch;
 extern const struct ash_cmd ash_cmd_model;
 extern const struct ash_cmd ash_cmd_plan;
+extern const struct ash_cmd ash_cmd_scaling;
 extern const struct ash_cmd ash_cmd_serve;
 extern const struct ash_cmd ash_cmd_diagnose;
 extern const struct ash_cmd ash_cmd_xid;

@@ -1,4 +1,4 @@
-/* ashlar eval: how good is a model? Mean loss on token shards, or right answers to arithmetic problems. */
+/* ashlar eval: how good is a model? Mean loss on token shards, right answers to arithmetic problems, tasks. */
 #include "cmd/cmd.h"
 
 #include <errno.h>
@@ -8,6 +8,7 @@
 #include "base/assert.h"
 #include "base/interrupt.h"
 #include "cmd/eval_priv.h"
+#include "post/search/votes.h"
 
 #define PROBLEM_FLAGS_MAX 32
 
@@ -25,6 +26,18 @@ static const struct ash_opt eval_opts[] = {
     {"windows", ASH_OPT_INT, FIELD(windows), "0", "with --data: how many windows, drawn evenly; 0: all", 0, INFINITY,
      NULL},
     {"task", ASH_OPT_CHOICE, FIELD(task), "none", "arithmetic: count exact answers to generated problems", 0, 0, tasks},
+    {"tasks", ASH_OPT_STRING, FIELD(tasks), NULL,
+     "a task of lm-evaluation-harness as YAML, over local JSON lines, JSON or CSV", 0, 0, NULL},
+    {"limit", ASH_OPT_INT, FIELD(limit), "0", "with --tasks: only the first documents; 0: all", 0, INFINITY, NULL},
+    {"num_fewshot", ASH_OPT_INT, FIELD(num_fewshot), "-1", "with --tasks: examples before each; -1: as the task says",
+     -1, 10000, NULL},
+    {"output", ASH_OPT_STRING, FIELD(output), NULL, "with --tasks: write the harness's JSON to this file", 0, 0, NULL},
+    {"strategy", ASH_OPT_CHOICE, FIELD(strategy), "greedy",
+     "with --task: several answers to each problem, of which one counts", 0, 0, ash_strategy_names},
+    {"n", ASH_OPT_LIST, FIELD(n), "1,2,4,8,16", "with --strategy: how many answers", 0, 0, NULL},
+    {"temperature", ASH_OPT_DOUBLE, FIELD(temperature), "1", "with --strategy: of the answers", 0.01, 100, NULL},
+    {"plot", ASH_OPT_STRING, FIELD(plot), NULL, "with --strategy: draw accuracy over tokens to this SVG file", 0, 0,
+     NULL},
     {"count", ASH_OPT_INT, FIELD(count), "1000", "with --task: how many problems", 1, INFINITY, NULL},
     {"show", ASH_OPT_INT, FIELD(show), "5", "with --task: how many wrong answers to show", 0, INFINITY, NULL},
     {"batch", ASH_OPT_INT, FIELD(batch), "64",
@@ -38,21 +51,30 @@ static const struct ash_opt_table eval_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis =
-        "ashlar eval --model DIR --data SHARDS [flags]\nashlar eval --model DIR --task arithmetic [--count N] [flags]",
-    .about = "With --data: mean loss, perplexity and bits per byte of the model on token shards.\n"
-             "With --task arithmetic: exact-match accuracy on generated problems, by default held-out ones\n"
-             "(--split valid), with a 95 % confidence interval (Wilson).",
+        "ashlar eval --model DIR --data SHARDS [flags]\nashlar eval --model DIR --task arithmetic [--count N] [flags]\n"
+        "ashlar eval --model DIR --tasks TASK.yaml [flags]",
+    .about =
+        "With --data: mean loss, perplexity and bits per byte of the model on token shards.\n"
+        "With --task arithmetic: exact-match accuracy on generated problems, by default held-out ones\n"
+        "(--split valid), with a 95 % confidence interval (Wilson).\n"
+        "With --tasks: scores of a task of lm-evaluation-harness, with its JSON. Python in a task is refused.\n"
+        "With --strategy: accuracy over the number of answers: the best by the checker (an upper bound), the most\n"
+        "frequent one, or the most frequent one weighed by log-probability; and unbiased pass@k.",
     .examples = "  ashlar eval --model run/model --task arithmetic --count 1000\n"
-                "  ashlar eval --model run/model --data data/valid --json",
+                "  ashlar eval --model run/model --data data/valid --json\n"
+                "  ashlar eval --model run/model --tasks task.yaml --output results.json\n"
+                "  ashlar eval --model run/model --task arithmetic --strategy majority --n 1,4,16 --plot curve.svg",
 };
 
 static int check_flags(const struct ash_eval *eval)
 {
     if (eval->model == NULL) return ash_cmd_misuse("eval", "--model DIR is missing");
-    if (eval->data == NULL && eval->task == TASK_NONE)
-        return ash_cmd_misuse("eval", "say what to measure: --data DIR or --task arithmetic");
-    if (eval->data != NULL && eval->task != TASK_NONE)
-        return ash_cmd_misuse("eval", "--data and --task exclude each other");
+    if (eval->data == NULL && eval->task == TASK_NONE && eval->tasks == NULL)
+        return ash_cmd_misuse("eval", "say what to measure: --data DIR, --task arithmetic or --tasks FILE.yaml");
+    if ((eval->data != NULL) + (eval->task != TASK_NONE) + (eval->tasks != NULL) > 1)
+        return ash_cmd_misuse("eval", "--data, --task and --tasks exclude each other");
+    if (eval->strategy != 0 && eval->task == TASK_NONE)
+        return ash_cmd_misuse("eval", "--strategy needs answers that can be checked: give --task arithmetic");
     return ASH_CMD_GO;
 }
 
@@ -67,6 +89,13 @@ static size_t problem_flags(struct ash_opt *flags, size_t max)
     return ash_arithmetic_table.count;
 }
 
+static int measure(struct ash_eval *eval, struct ash_err *err)
+{
+    if (eval->tasks != NULL) return ash_eval_tasks(eval, err);
+    if (eval->strategy != 0) return ash_eval_strategy(eval, err);
+    return eval->task == TASK_ARITHMETIC ? ash_eval_arithmetic(eval, err) : ash_eval_data(eval, err);
+}
+
 static int respond(const void *ctx, const struct ash_opts *opts, const char *word)
 {
     struct ash_eval eval = *(const struct ash_eval *)ctx;
@@ -79,7 +108,7 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     ash_interrupt_install();
     rc = ash_cmd_engine_open(&eval.computing, eval.model, &eval.engine, &err);
     if (rc == 0) ash_cmd_use_kv_dtype(eval.engine, eval.kv_dtype);
-    if (rc == 0) rc = eval.task == TASK_ARITHMETIC ? ash_eval_arithmetic(&eval, &err) : ash_eval_data(&eval, &err);
+    if (rc == 0) rc = measure(&eval, &err);
     code = ash_cmd_engine_close(&eval.computing, eval.engine);
     if (rc == -ECANCELED) return ash_cmd_stopped();
     return rc < 0 ? ash_cmd_fail(&err) : code;

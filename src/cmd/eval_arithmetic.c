@@ -13,11 +13,11 @@
 #include "base/json.h"
 #include "base/str.h"
 #include "cmd/progress_bar.h"
+#include "post/search/votes.h"
 #include "serve/engine/core.h"
 
 #define ANSWER_TOKENS ASH_ARITHMETIC_TEXT_BYTES /* no answer has more characters, and a token has at least one */
 #define CHUNKS_PER_SLOT 8                       /* problems of one run, per sequence: how often progress is shown */
-#define WILSON_Z 1.959964                       /* 95 % */
 #define PASS_ROWS 1024
 
 static const char operators[] = {'+', '-', '*'};
@@ -54,21 +54,9 @@ struct chunk {
     struct asked *asked;
 };
 
-struct interval {
-    double low, high;
-};
-
-/* The Wilson score interval: honest for small counts and for shares near 0 and 1. */
-static struct interval wilson(struct tally tally)
+static struct ash_share_interval wilson(struct tally tally)
 {
-    double n = (double)tally.asked, share, centre, half, scale;
-
-    if (tally.asked == 0) return (struct interval){0.0, 1.0};
-    share = (double)tally.right / n;
-    scale = 1.0 / (1.0 + WILSON_Z * WILSON_Z / n);
-    centre = (share + WILSON_Z * WILSON_Z / (2.0 * n)) * scale;
-    half = WILSON_Z * scale * sqrt(share * (1.0 - share) / n + WILSON_Z * WILSON_Z / (4.0 * n * n));
-    return (struct interval){fmax(0.0, centre - half), fmin(1.0, centre + half)};
+    return ash_wilson((double)tally.right, (double)tally.asked);
 }
 
 static double share(struct tally tally)
@@ -237,7 +225,7 @@ static int run_chunk(struct score *score, struct ash_core *core, const struct as
 
 static void print_tally(const char *name, struct tally tally)
 {
-    struct interval interval = wilson(tally);
+    struct ash_share_interval interval = wilson(tally);
 
     printf("%-10s %6.2f %%  (%zu of %zu; 95 %% between %.2f and %.2f)\n", name, 100.0 * share(tally), tally.right,
            tally.asked, 100.0 * interval.low, 100.0 * interval.high);
@@ -258,7 +246,7 @@ static void print_score(const struct score *score)
 
 static json_t *tally_json(struct tally tally)
 {
-    struct interval interval = wilson(tally);
+    struct ash_share_interval interval = wilson(tally);
 
     return json_pack("{s:f, s:I, s:I, s:[f, f]}", "accuracy", share(tally), "right", (json_int_t)tally.right, "asked",
                      (json_int_t)tally.asked, "interval", interval.low, interval.high);

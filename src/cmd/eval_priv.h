@@ -1,5 +1,5 @@
-/* eval - what the two measures of `ashlar eval` share: loss on data (eval_data.c) and right answers
- * (eval_arithmetic.c). */
+/* eval - what the measures of `ashlar eval` share: loss on data (eval_data.c), right answers (eval_arithmetic.c), tasks
+ * of lm-evaluation-harness (eval_tasks.c), answers by more computing (eval_strategy.c). */
 #ifndef ASH_CMD_EVAL_PRIV_H
 #define ASH_CMD_EVAL_PRIV_H
 
@@ -9,7 +9,12 @@
 #include "train/data/arithmetic.h"
 
 struct ash_eval {
-    const char *model, *data;
+    const char *model, *data, *tasks, *output;
+    int64_t limit, num_fewshot;
+    int strategy; /* enum ash_strategy */
+    struct ash_opt_list n;
+    const char *plot;
+    double temperature;
     int64_t count, show, batch, seq_tokens, windows;
     int task, kv_dtype;
     struct ash_engine_flags computing;
@@ -20,6 +25,10 @@ struct ash_eval {
 
 /* Measure the loss on eval->data and print it. Returns 0 or an error; -ECANCELED after Ctrl-C. */
 int ash_eval_data(struct ash_eval *eval, struct ash_err *err);
+/* Run eval->tasks and print its scores, likewise. */
+int ash_eval_tasks(struct ash_eval *eval, struct ash_err *err);
+/* Right answers to problems by best of n, majority or budget, over n, likewise. */
+int ash_eval_strategy(struct ash_eval *eval, struct ash_err *err);
 /* Count right answers to problems and print them, likewise. */
 int ash_eval_arithmetic(struct ash_eval *eval, struct ash_err *err);
 

@@ -25,6 +25,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_generate,
     &ash_cmd_serve,
     &ash_cmd_eval,
+    &ash_cmd_scaling,
     &ash_cmd_model,
     &ash_cmd_store,
     &ash_cmd_checkpoint,

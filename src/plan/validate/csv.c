@@ -224,6 +224,16 @@ void ash_csv_close(struct ash_csv *csv)
     free(csv);
 }
 
+size_t ash_csv_columns(const struct ash_csv *csv)
+{
+    return csv->columns;
+}
+
+const char *ash_csv_column(const struct ash_csv *csv, size_t index)
+{
+    return csv->fields[index];
+}
+
 size_t ash_csv_rows(const struct ash_csv *csv)
 {
     return csv->rows;

@@ -23,6 +23,10 @@ void ash_csv_close(struct ash_csv *csv);
 /* Let the column `other`, if there is one, be read as `column`, if there is none. column must outlive the table. */
 void ash_csv_alias(struct ash_csv *csv, const char *column, const char *other);
 
+/* Columns of the header. */
+size_t ash_csv_columns(const struct ash_csv *csv);
+/* The name of one, as the header has it; index < ash_csv_columns. */
+const char *ash_csv_column(const struct ash_csv *csv, size_t index);
 /* Rows below the header. */
 size_t ash_csv_rows(const struct ash_csv *csv);
 /* Columns are found whatever their case, spaces and dashes. */

@@ -146,7 +146,7 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
     }
     if (rc < 0) return rc;
     memset(rl->clips, 0, sizeof(rl->clips));
-    if (number > 0 && ash_rl_rollout_of(rl, step)->number != number) { /* the run resumes here */
+    if (step > 0 && ash_rl_rollout_of(rl, step)->number != number) { /* the run resumes here */
         for (uint64_t n = number; rc == 0 && n < number + lag + (step % steps != 0); n++)
             rc = find_rollout(rl, trainer, n, err);
         if (rc < 0) return rc;

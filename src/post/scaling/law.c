@@ -220,11 +220,11 @@ static int check_runs(const struct ash_scaling_run *runs, size_t count, struct a
 }
 
 int ash_scaling_fit(const struct ash_scaling_run *runs, size_t count, const struct ash_scaling_opts *opts,
-                    struct ash_scaling_fit *fit_out, struct ash_err *err)
+                    struct ash_scaling_fitted *fit_out, struct ash_err *err)
 {
     struct problem problem = {
         .runs = runs, .count = count, .huber = opts->huber > 0 ? opts->huber : HUBER_DEFAULT, .is_tied = opts->is_tied};
-    struct ash_scaling_fit best = {.objective = INFINITY};
+    struct ash_scaling_fitted best = {.objective = INFINITY};
     struct start *starts;
     size_t start_count;
     int rc = check_runs(runs, count, err);
@@ -236,7 +236,7 @@ int ash_scaling_fit(const struct ash_scaling_run *runs, size_t count, const stru
     for (size_t i = 0; i < ash_min(start_count, STARTS); i++) {
         double value = descend(&problem, starts[i].x);
 
-        if (value < best.objective) best = (struct ash_scaling_fit){law_of(starts[i].x), value};
+        if (value < best.objective) best = (struct ash_scaling_fitted){law_of(starts[i].x), value};
     }
     free(starts);
     *fit_out = best;
@@ -244,7 +244,7 @@ int ash_scaling_fit(const struct ash_scaling_run *runs, size_t count, const stru
 }
 
 int ash_scaling_bootstrap(const struct ash_scaling_run *runs, size_t run_count, const struct ash_scaling_opts *opts,
-                          const struct ash_scaling_fit *fit, uint64_t seed, struct ash_scaling_law *laws, size_t count,
+                          const struct ash_scaling_fitted *fit, uint64_t seed, struct ash_scaling_law *laws, size_t count,
                           struct ash_err *err)
 {
     uint32_t *weights = calloc(run_count, sizeof(*weights));

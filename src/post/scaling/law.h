@@ -25,7 +25,7 @@ struct ash_scaling_opts {
     double huber; /* residuals of ln loss beyond it count linearly; 0: 1e-3 */
 };
 
-struct ash_scaling_fit {
+struct ash_scaling_fitted {
     struct ash_scaling_law law;
     double objective; /* sum of the Huber losses */
 };
@@ -33,11 +33,11 @@ struct ash_scaling_fit {
 /* The law that fits runs [count] best. Returns 0, -EINVAL (too few runs, a number that is not positive; err says which)
  * or -ENOMEM. */
 int ash_scaling_fit(const struct ash_scaling_run *runs, size_t count, const struct ash_scaling_opts *opts,
-                    struct ash_scaling_fit *fit_out, struct ash_err *err);
+                    struct ash_scaling_fitted *fit_out, struct ash_err *err);
 /* Laws of `count` samples of the runs, drawn with replacement from seed, into laws [count]; each fit starts where fit
  * ends. Returns as ash_scaling_fit. */
 int ash_scaling_bootstrap(const struct ash_scaling_run *runs, size_t run_count, const struct ash_scaling_opts *opts,
-                          const struct ash_scaling_fit *fit, uint64_t seed, struct ash_scaling_law *laws, size_t count,
+                          const struct ash_scaling_fitted *fit, uint64_t seed, struct ash_scaling_law *laws, size_t count,
                           struct ash_err *err);
 /* The loss that a law expects. */
 double ash_scaling_loss(const struct ash_scaling_law *law, double params, double tokens);

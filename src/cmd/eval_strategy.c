@@ -1,0 +1,278 @@
+/* What more computing at test time brings: many answers to each arithmetic problem, of which one counts. A prompt is
+ * computed once for all of its answers. An answer is a function of (seed, problem, sample). */
+#include "cmd/eval_priv.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/hash.h"
+#include "base/interrupt.h"
+#include "base/json.h"
+#include "base/math.h"
+#include "base/number.h"
+#include "base/str.h"
+#include "cmd/cmd.h"
+#include "cmd/progress_bar.h"
+#include "plan/chart.h"
+#include "post/search/votes.h"
+#include "serve/engine/core.h"
+
+#define ANSWER_TOKENS ASH_ARITHMETIC_TEXT_BYTES
+#define SIZES_MAX 32
+#define SAMPLES_MAX 4096
+#define PROBLEMS_AT_ONCE 16
+
+struct sample {
+    struct ash_request request;
+    struct ash_request_end end;
+    int32_t ids[ANSWER_TOKENS];
+    size_t count;
+    double logprob;
+    char *text;
+    bool is_right;
+};
+
+/* What n answers to each problem brought. */
+struct point {
+    size_t n;
+    double right, tokens, pass;
+};
+
+struct study {
+    struct ash_eval *eval;
+    struct ash_arithmetic arithmetic;
+    struct ash_core *core;
+    struct point points[SIZES_MAX];
+    size_t point_count, samples; /* samples: of each problem */
+};
+
+/* ---- answers ----------------------------------------------------------------------------------------------------- */
+
+static int take(void *ctx, const struct ash_token *token)
+{
+    struct sample *sample = ctx;
+
+    sample->ids[sample->count++] = token->id; /* max_tokens is at most ANSWER_TOKENS */
+    sample->logprob += (double)token->logprob;
+    return 0;
+}
+
+static void take_end(void *ctx, const struct ash_request_end *end)
+{
+    struct sample *sample = ctx;
+
+    sample->end = *end;
+}
+
+static void ask(const struct study *study, const struct ash_ids *prompt, uint64_t problem, uint64_t index,
+                struct sample *sample)
+{
+    const struct ash_defaults *defaults = ash_engine_defaults(study->eval->engine);
+    struct ash_sampler_opts sampler = ash_sampler_defaults();
+    uint64_t words[3] = {(uint64_t)study->eval->arithmetic.seed, problem, index};
+
+    sampler.temperature = study->eval->temperature;
+    sampler.seed = ash_hash_bytes(words, sizeof(words), 0);
+    sample->request =
+        (struct ash_request){.prompt = prompt->data,
+                             .prompt_count = prompt->count,
+                             .sampler = sampler,
+                             .max_tokens = ash_min(ANSWER_TOKENS, ash_core_max_tokens(study->core) - prompt->count),
+                             .wants_logprobs = true,
+                             .stop_ids = defaults->eos,
+                             .stop_id_count = defaults->eos_count,
+                             .take = take,
+                             .done = take_end,
+                             .ctx = sample};
+}
+
+static int read_answer(const struct study *study, const struct ash_problem *problem, struct sample *sample,
+                       struct ash_err *err)
+{
+    struct ash_str text = {0};
+    int rc = ash_str_adds(&text, "");
+
+    if (rc == 0)
+        rc = ash_tokenizer_decode(ash_engine_tokenizer(study->eval->engine), sample->ids, sample->count, true, &text,
+                                  err);
+    if (rc < 0) {
+        ash_str_fini(&text);
+        return rc;
+    }
+    text.data[strcspn(text.data, "\n")] = '\0';
+    sample->text = text.data;
+    sample->is_right = ash_arithmetic_check(problem, text.data, strlen(text.data));
+    return 0;
+}
+
+/* ---- counting ---------------------------------------------------------------------------------------------------- */
+
+/* Add what the answers to one problem say. */
+static int count_problem(struct study *study, const struct sample *samples, struct ash_err *err)
+{
+    struct ash_vote *votes = calloc(study->samples, sizeof(*votes));
+    size_t right = 0;
+
+    if (votes == NULL) return ash_err_set(err, -ENOMEM, "out of memory for votes");
+    for (size_t i = 0; i < study->samples; i++) {
+        double mean = samples[i].logprob / (double)ash_max(1, samples[i].count);
+
+        votes[i] = (struct ash_vote){samples[i].text, exp(mean), samples[i].is_right};
+        right += samples[i].is_right;
+    }
+    for (size_t p = 0; p < study->point_count; p++) {
+        struct point *point = &study->points[p];
+
+        point->right += votes[ash_votes_choose(votes, point->n, (enum ash_strategy)study->eval->strategy)].is_right;
+        point->pass += ash_pass_at(study->samples, right, point->n);
+        for (size_t i = 0; i < point->n; i++)
+            point->tokens += (double)samples[i].count + 1.0; /* with its end */
+    }
+    free(votes);
+    return 0;
+}
+
+/* Problems [first, first + count): all samples of each. */
+static int run_problems(struct study *study, uint64_t first, size_t count, struct ash_err *err)
+{
+    struct sample *samples = calloc(count * study->samples, sizeof(*samples));
+    struct ash_problem problems[PROBLEMS_AT_ONCE];
+    struct ash_ids prompts[PROBLEMS_AT_ONCE] = {{0}};
+    int rc = samples == NULL ? ash_err_set(err, -ENOMEM, "out of memory for answers") : 0;
+
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        ash_arithmetic_problem(&study->arithmetic, first + i, &problems[i]);
+        rc = ash_tokenizer_encode(ash_engine_tokenizer(study->eval->engine), problems[i].prompt,
+                                  strlen(problems[i].prompt), true, &prompts[i], err);
+        if (rc == 0 && (prompts[i].count == 0 || prompts[i].count >= ash_core_max_tokens(study->core)))
+            rc =
+                ash_err_set(err, -EINVAL, "the model cannot be asked '%s': no tokens, or too many", problems[i].prompt);
+        for (size_t s = 0; rc == 0 && s < study->samples; s++) {
+            ask(study, &prompts[i], first + i, s, &samples[i * study->samples + s]);
+            rc = ash_core_submit(study->core, &samples[i * study->samples + s].request, err);
+        }
+    }
+    while (ash_core_step(study->core) > 0)
+        continue;
+    for (size_t i = 0; rc == 0 && i < count * study->samples; i++) {
+        if (samples[i].end.rc < 0) *err = samples[i].end.err;
+        rc = samples[i].end.rc < 0 ? samples[i].end.rc
+                                   : read_answer(study, &problems[i / study->samples], &samples[i], err);
+    }
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = count_problem(study, &samples[i * study->samples], err);
+    for (size_t i = 0; samples != NULL && i < count * study->samples; i++)
+        free(samples[i].text);
+    for (size_t i = 0; i < count; i++)
+        ash_ids_fini(&prompts[i]);
+    free(samples);
+    return rc;
+}
+
+/* ---- what is printed --------------------------------------------------------------------------------------------- */
+
+static int draw(const struct study *study, struct ash_err *err)
+{
+    double x[SIZES_MAX], right[SIZES_MAX], pass[SIZES_MAX], count = (double)study->eval->count, least = 1.0;
+    const struct ash_chart_line lines[] = {{ash_strategy_names[study->eval->strategy], right}, {"pass@n", pass}};
+    struct ash_chart chart = {.title = "Accuracy over tokens of answers",
+                              .x_label = "tokens per problem",
+                              .y_label = "accuracy, per cent",
+                              .x = x,
+                              .count = study->point_count,
+                              .lines = lines,
+                              .line_count = ASH_COUNT(lines),
+                              .y_max = 1.0,
+                              .y_scale = 100.0};
+
+    if (study->point_count < 2) return ash_err_set(err, -EINVAL, "--plot needs at least two numbers of answers in --n");
+    for (size_t p = 0; p < study->point_count; p++) {
+        x[p] = study->points[p].tokens / count;
+        right[p] = study->points[p].right / count;
+        pass[p] = study->points[p].pass / count;
+        least = fmin(least, fmin(right[p], pass[p]));
+    }
+    chart.y_min = floor(10.0 * fmin(least, 0.9)) / 10.0;
+    return ash_chart_write(study->eval->plot, &chart, err);
+}
+
+static json_t *point_json(const struct study *study, const struct point *point)
+{
+    double count = (double)study->eval->count;
+    struct ash_share_interval interval = ash_wilson(point->right, count);
+
+    return json_pack("{s:I, s:f, s:[f, f], s:f, s:f}", "n", (json_int_t)point->n, "accuracy", point->right / count,
+                     "interval", interval.low, interval.high, "pass", point->pass / count, "tokens",
+                     point->tokens / count);
+}
+
+static int print_study(const struct study *study, struct ash_err *err)
+{
+    json_t *json, *points = json_array();
+    double count = (double)study->eval->count;
+
+    for (size_t p = 0; p < study->point_count; p++) {
+        const struct point *point = &study->points[p];
+        struct ash_share_interval interval = ash_wilson(point->right, count);
+
+        json_array_append_new(points, point_json(study, point));
+        if (!study->eval->json)
+            printf("%-9s of %-4zu %6.2f %%  (95 %% between %.2f and %.2f)  pass@%zu %.2f %%  %.1f tokens\n",
+                   ash_strategy_names[study->eval->strategy], point->n, 100 * point->right / count, 100 * interval.low,
+                   100 * interval.high, point->n, 100 * point->pass / count, point->tokens / count);
+    }
+    json = json_pack("{s:s, s:I, s:o}", "strategy", ash_strategy_names[study->eval->strategy], "asked",
+                     (json_int_t)study->eval->count, "points", points);
+    if (study->eval->json) return ash_cmd_print_json(json, err);
+    json_decref(json);
+    return 0;
+}
+
+/* ---- the study --------------------------------------------------------------------------------------------------- */
+
+static int read_sizes(struct study *study, struct ash_err *err)
+{
+    const struct ash_opt_list *list = &study->eval->n;
+
+    if (list->count == 0 || list->count > SIZES_MAX)
+        return ash_err_set(err, -EINVAL, "--n needs one to %d numbers of answers", SIZES_MAX);
+    for (size_t i = 0; i < list->count; i++) {
+        int64_t n = 0;
+
+        if (ash_number_parse_whole(list->items[i], &n) < 0 || n < 1 || n > SAMPLES_MAX ||
+            (i > 0 && (size_t)n <= study->points[i - 1].n))
+            return ash_err_set(err, -EINVAL, "--n: '%s' is none of ascending numbers from 1 to %d", list->items[i],
+                               SAMPLES_MAX);
+        study->points[study->point_count++].n = study->samples = (size_t)n;
+    }
+    return 0;
+}
+
+int ash_eval_strategy(struct ash_eval *eval, struct ash_err *err)
+{
+    struct ash_core_opts opts = {.max_seqs = (size_t)eval->batch,
+                                 .max_tokens = ash_min(ash_engine_context(eval->engine), 2 * ANSWER_TOKENS),
+                                 .logprob_sharpness = (float)(1.0 / eval->temperature)};
+    struct study study = {.eval = eval};
+    struct ash_progress_bar bar;
+    int rc = read_sizes(&study, err);
+
+    if (rc == 0) rc = ash_arithmetic_init(&study.arithmetic, &eval->arithmetic, err);
+    if (rc == 0)
+        rc = ash_core_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, &study.core, err);
+    ash_progress_bar_init(&bar);
+    for (uint64_t at = 0; rc == 0 && at < (uint64_t)eval->count; at += PROBLEMS_AT_ONCE) {
+        ash_progress_bar_count(&bar, at, (size_t)eval->count, "problems");
+        rc = run_problems(&study, at, ash_min(PROBLEMS_AT_ONCE, (size_t)eval->count - (size_t)at), err);
+        if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
+    }
+    ash_progress_bar_clear(&bar);
+    ash_core_close(study.core);
+    if (rc == 0) rc = print_study(&study, err);
+    if (rc == 0 && eval->plot != NULL) rc = draw(&study, err);
+    return rc;
+}

@@ -1,0 +1,222 @@
+/* Tasks of lm-evaluation-harness: documents from local files, put to the model, scored, and written as it writes them. */
+#include "cmd/eval_priv.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/interrupt.h"
+#include "base/json.h"
+#include "base/math.h"
+#include "cmd/cmd.h"
+#include "cmd/progress_bar.h"
+#include "plan/validate/csv.h"
+#include "post/eval/ask.h"
+
+/* ---- documents --------------------------------------------------------------------------------------------------- */
+
+static bool ends_with(const char *text, const char *end)
+{
+    size_t size = strlen(text), end_size = strlen(end);
+
+    return size >= end_size && strcmp(text + size - end_size, end) == 0;
+}
+
+/* Every column of every row, as text. */
+static int load_csv(const char *path, json_t *docs, struct ash_err *err)
+{
+    struct ash_csv *csv = NULL;
+    int rc = ash_csv_load(path, &csv, err);
+
+    for (size_t row = 0; rc == 0 && row < ash_csv_rows(csv); row++) {
+        json_t *doc = json_object();
+
+        for (size_t column = 0; column < ash_csv_columns(csv); column++)
+            json_object_set_new(doc, ash_csv_column(csv, column),
+                                json_string(ash_csv_field(csv, row, ash_csv_column(csv, column))));
+        json_array_append_new(docs, doc);
+    }
+    ash_csv_close(csv);
+    return rc;
+}
+
+static int load_lines(const char *path, json_t *docs, struct ash_err *err)
+{
+    struct ash_map map = {0};
+    uint64_t line = 0;
+    int rc = ash_map_open(path, &map, err);
+
+    for (size_t at = 0; rc == 0 && at < map.size_bytes;) {
+        const char *text = (const char *)map.base + at, *end = memchr(text, '\n', map.size_bytes - at);
+        size_t size = end != NULL ? (size_t)(end - text) : map.size_bytes - at;
+        json_t *doc = NULL;
+
+        line++;
+        at += size + 1;
+        if (size == 0) continue;
+        rc = ash_json_parse_line(text, size, path, line, &doc, err);
+        if (rc == 0) json_array_append_new(docs, doc);
+    }
+    ash_map_close(&map);
+    return rc;
+}
+
+/* A list of objects, or an object that has it in `field`. */
+static int load_json(const char *path, const char *field, json_t *docs, struct ash_err *err)
+{
+    json_t *json = NULL, *list;
+    int rc = ash_json_load(path, &json, err);
+
+    if (rc < 0) return rc;
+    list = field != NULL ? json_object_get(json, field) : json;
+    if (json_is_array(list))
+        json_array_extend(docs, list);
+    else
+        rc = ash_err_set(err, -EINVAL, "%s: a list of documents is missing", path);
+    json_decref(json);
+    return rc;
+}
+
+/* The documents of a split: next to the task's file, or as the path says. */
+static int load_split(const struct ash_task *task, const char *task_path, const char *split, json_t **docs_out,
+                      struct ash_err *err)
+{
+    const char *file = ash_task_data_file(task, split), *slash = strrchr(task_path, '/'),
+               *field = json_string_value(json_object_get(json_object_get(task->json, "dataset_kwargs"), "field"));
+    json_t *docs = json_array();
+    char path[PATH_MAX];
+    int rc;
+
+    if (file == NULL) {
+        json_decref(docs);
+        return ash_err_set(err, -EINVAL,
+                           "%s: split '%s' has no local file: give dataset_path: json and dataset_kwargs.data_files",
+                           task_path, split);
+    }
+    if (file[0] == '/' || slash == NULL || ash_path_exists(file))
+        snprintf(path, sizeof(path), "%s", file);
+    else
+        snprintf(path, sizeof(path), "%.*s/%s", (int)(slash - task_path), task_path, file);
+    rc = ends_with(path, ".csv")    ? load_csv(path, docs, err)
+         : ends_with(path, ".json") ? load_json(path, field, docs, err)
+                                    : load_lines(path, docs, err);
+    if (rc == 0 && json_array_size(docs) == 0) rc = ash_err_set(err, -EINVAL, "%s has no documents", path);
+    if (rc < 0)
+        json_decref(docs);
+    else
+        *docs_out = docs;
+    return rc;
+}
+
+/* ---- asking ------------------------------------------------------------------------------------------------------ */
+
+struct watch {
+    struct ash_progress_bar bar;
+    size_t total;
+};
+
+static bool look(void *ctx, size_t done)
+{
+    struct watch *watch = ctx;
+
+    ash_progress_bar_count(&watch->bar, done, watch->total, "documents");
+    return !ash_interrupt_requested();
+}
+
+static int ask(struct ash_eval *eval, const struct ash_task *task, const json_t *docs, const json_t *few,
+               struct ash_task_answers *answers, struct ash_err *err)
+{
+    const struct ash_defaults *defaults = ash_engine_defaults(eval->engine);
+    const struct ash_model_config *config = ash_model_get_config(ash_engine_model(eval->engine));
+    struct ash_core_opts opts = {.max_seqs = (size_t)eval->batch, .max_tokens = ash_engine_context(eval->engine)};
+    struct watch watch = {.total = json_array_size(docs)};
+    struct ash_task_model model = {.tokenizer = ash_engine_tokenizer(eval->engine),
+                                   .prefix = config->bos >= 0 ? config->bos : config->eos[0],
+                                   .eos = defaults->eos,
+                                   .eos_count = defaults->eos_count,
+                                   .progress = look,
+                                   .ctx = &watch};
+    int rc;
+
+    if (eval->limit > 0) watch.total = ash_min(watch.total, (size_t)eval->limit);
+    rc = ash_core_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, &model.core, err);
+    if (rc < 0) return rc;
+    ash_progress_bar_init(&watch.bar);
+    rc = ash_task_ask(task, &model, docs, few, watch.total, answers, err);
+    ash_progress_bar_clear(&watch.bar);
+    ash_core_close(model.core);
+    return rc;
+}
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+static json_t *as_harness(const struct ash_eval *eval, const struct ash_task *task, json_t *results, size_t original,
+                          size_t asked)
+{
+    return json_pack("{s:{s:o}, s:{s:O}, s:{s:I}, s:{s:{s:I, s:I}}, s:s}", "results", task->name, results, "configs",
+                     task->name, task->json, "n-shot", task->name, (json_int_t)task->fewshot, "n-samples", task->name,
+                     "original", (json_int_t)original, "effective", (json_int_t)asked, "model_name", eval->model);
+}
+
+static void print_results(const struct ash_task *task, const json_t *results, size_t count)
+{
+    const char *key;
+    json_t *value;
+
+    printf("task       %s, %zu documents, %zu examples before each\n", task->name, count, task->fewshot);
+    json_object_foreach((json_t *)(uintptr_t)results, key, value) {
+        const char *comma = strchr(key, ',');
+        struct ash_str other = {0};
+        const json_t *error = NULL;
+
+        if (comma == NULL || strstr(key, "_stderr,") != NULL) continue;
+        if (ash_str_addf(&other, "%.*s_stderr%s", (int)(comma - key), key, comma) == 0)
+            error = json_object_get(results, other.data);
+        ash_str_fini(&other);
+        if (json_is_number(error))
+            printf("%-20s %.4f  (standard error %.4f)\n", key, json_number_value(value), json_number_value(error));
+        else
+            printf("%-20s %.4f\n", key, json_number_value(value));
+    }
+}
+
+static int score(const struct ash_eval *eval, const struct ash_task *task, const struct ash_task_answers *answers,
+                 size_t original, struct ash_err *err)
+{
+    json_t *results = NULL, *all;
+    int rc = ash_task_score(task, answers->answers, answers->count, &results, err);
+
+    if (rc < 0) return rc;
+    if (!eval->json) print_results(task, results, answers->count);
+    all = as_harness(eval, task, results, original, answers->count);
+    if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for results");
+    if (eval->output != NULL) rc = ash_json_save(eval->output, all, err);
+    if (rc == 0 && eval->json) return ash_cmd_print_json(all, err);
+    json_decref(all);
+    return rc;
+}
+
+int ash_eval_tasks(struct ash_eval *eval, struct ash_err *err)
+{
+    struct ash_task_answers answers = {0};
+    struct ash_task *task = NULL;
+    json_t *docs = NULL, *few = NULL;
+    int rc = ash_task_open(eval->tasks, &task, err);
+
+    if (rc < 0) return rc;
+    if (eval->num_fewshot >= 0) task->fewshot = (size_t)eval->num_fewshot;
+    rc = load_split(task, eval->tasks, task->test_split, &docs, err);
+    if (rc == 0 && task->fewshot > 0 && strcmp(task->fewshot_split, task->test_split) != 0)
+        rc = load_split(task, eval->tasks, task->fewshot_split, &few, err);
+    if (rc == 0) rc = ask(eval, task, docs, few != NULL ? few : docs, &answers, err);
+    if (rc == 0) rc = score(eval, task, &answers, json_array_size(docs), err);
+    ash_task_answers_fini(&answers);
+    json_decref(docs);
+    json_decref(few);
+    ash_task_close(task);
+    return rc;
+}
