@@ -117,7 +117,7 @@ alike rl rl.yaml rl.epochs=2 rl.minibatches=2 rl.sampling_rounds=3 rl.overlong_b
 grep -q '"replaced_groups":[1-9]' "$SCRATCH/one/rl.jsonl" || fail "no group was sampled again: $(cat "$SCRATCH/one/rl.jsonl")"
 same "lines of rl.jsonl after a resume" "$(cut -d, -f1-8 "$SCRATCH/one/rl.jsonl")" "$(cut -d, -f1-8 "$SCRATCH/other/rl.jsonl")"
 post rl uneven rl.yaml rl.minibatches=3
-expect_error 1 "minibatches" "rl.minibatches=3" "multiple"
+expect_error 2 "minibatches" "rl.minibatches=3" "multiple"
 # a policy that collapses is not trained on
 for bound in min_entropy=9 max_length=1 min_length=6; do
     post rl "collapse-$bound" rl.yaml rl.$bound

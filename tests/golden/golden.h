@@ -35,7 +35,11 @@ void golden_check_logits(struct golden *g, const char *name);
 /* Loss and gradients of the mean over "input_ids". */
 void golden_check_grads(struct golden *g);
 
-/* A folder of post-training: sft, dpo, rl, reward, lora, masks or arrays. Returns 0 where dir is none. */
+/* golden_eval.c: scores of a harness; published fits. */
+void golden_check_eval(struct golden *g);
+void golden_check_scaling(struct golden *g);
+
+/* A folder of post-training: sft, dpo, rl, reward, lora, masks, arrays, eval or scaling. Returns 0 where dir is none. */
 int golden_post(struct golden *g, const char *dir);
 
 #endif

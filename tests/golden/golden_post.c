@@ -768,8 +768,9 @@ static void check_masks(struct golden *g)
 static const struct {
     const char *part;
     void (*check)(struct golden *g);
-} parts[] = {{"/sft/", check_sft},   {"/dpo/", check_dpo},     {"/reward/", check_reward}, {"/rl/", check_rl},
-             {"/lora/", check_lora}, {"/masks/", check_masks}, {"/arrays", check_arrays}};
+} parts[] = {{"/sft/", check_sft},      {"/dpo/", check_dpo},         {"/reward/", check_reward},
+             {"/rl/", check_rl},        {"/lora/", check_lora},       {"/masks/", check_masks},
+             {"/arrays", check_arrays}, {"/eval", golden_check_eval}, {"/scaling", golden_check_scaling}};
 
 int golden_post(struct golden *g, const char *dir)
 {

@@ -34,6 +34,18 @@ static int refuse_functions(const char *path, const char *text, struct ash_err *
                        path, line, (int)ash_min(size, 80), found + skip);
 }
 
+static int parse_text(const char *text, size_t size, const char *path, json_t **json_out, struct ash_err *err)
+{
+    int rc = refuse_functions(path, text, err);
+
+    if (rc == 0) rc = ash_yaml_parse(text, size, path, json_out, err);
+    if (rc == 0 && !json_is_object(*json_out)) {
+        json_decref(*json_out);
+        return ash_err_set(err, -EINVAL, "%s: a task is a mapping", path);
+    }
+    return rc;
+}
+
 static int load_file(const char *path, json_t **json_out, struct ash_err *err)
 {
     struct ash_map map = {0};
@@ -48,13 +60,8 @@ static int load_file(const char *path, json_t **json_out, struct ash_err *err)
         ash_str_fini(&text);
         return ash_err_set(err, -ENOMEM, "out of memory for %s", path);
     }
-    rc = refuse_functions(path, text.data, err);
-    if (rc == 0) rc = ash_yaml_parse(text.data, text.size_bytes, path, json_out, err);
+    rc = parse_text(text.data, text.size_bytes, path, json_out, err);
     ash_str_fini(&text);
-    if (rc == 0 && !json_is_object(*json_out)) {
-        json_decref(*json_out);
-        return ash_err_set(err, -EINVAL, "%s: a task is a mapping", path);
-    }
     return rc;
 }
 
@@ -205,23 +212,40 @@ static int read_keys(struct ash_task *task, struct ash_err *err)
     return rc < 0 ? rc : ash_task_check(task, err);
 }
 
-int ash_task_open(const char *path, struct ash_task **task_out, struct ash_err *err)
+/* A task of json, which it takes over. */
+static int make_task(json_t *json, const char *path, struct ash_task **task_out, struct ash_err *err)
 {
     struct ash_task *task = calloc(1, sizeof(*task));
     int rc;
 
-    if (task == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a task");
-    rc = load_task(path, 0, &task->json, err);
-    if (rc == 0) {
-        rc = read_keys(task, err);
-        if (rc < 0) rc = ash_err_prefix(err, rc, "%s", path);
+    if (task == NULL) {
+        json_decref(json);
+        return ash_err_set(err, -ENOMEM, "out of memory for a task");
     }
+    task->json = json;
+    rc = read_keys(task, err);
     if (rc < 0) {
         ash_task_close(task);
-        return rc;
+        return ash_err_prefix(err, rc, "%s", path);
     }
     *task_out = task;
     return 0;
+}
+
+int ash_task_open(const char *path, struct ash_task **task_out, struct ash_err *err)
+{
+    json_t *json = NULL;
+    int rc = load_task(path, 0, &json, err);
+
+    return rc < 0 ? rc : make_task(json, path, task_out, err);
+}
+
+int ash_task_parse(const char *text, const char *name, struct ash_task **task_out, struct ash_err *err)
+{
+    json_t *json = NULL;
+    int rc = parse_text(text, strlen(text), name, &json, err);
+
+    return rc < 0 ? rc : make_task(json, name, task_out, err);
 }
 
 void ash_task_close(struct ash_task *task)

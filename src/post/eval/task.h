@@ -38,6 +38,8 @@ struct ash_task {
 
 /* Read FILE.yaml with the files that it includes. Returns 0, or -EINVAL with file and key. The caller closes it. */
 int ash_task_open(const char *path, struct ash_task **task_out, struct ash_err *err);
+/* The same from its text; what it includes is not read. name is for messages. */
+int ash_task_parse(const char *text, const char *name, struct ash_task **task_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_task_close(struct ash_task *task);
 /* The file of a split ("test"), as dataset_kwargs.data_files has it; NULL: there is none. */

@@ -44,6 +44,17 @@ static bool counts(const struct ash_policy_run *rl, const struct ash_answer_row 
 
 /* ---- advantages -------------------------------------------------------------------------------------------------- */
 
+/* A divergence in the reward is the answer's whole. It is no part of the record: a run that resumes computes it. */
+static double kl_cost(const struct ash_policy_run *rl, const struct ash_answer_row *row)
+{
+    double sum = 0.0;
+
+    if (rl->job->rl.kl_in != ASH_RL_KL_REWARD || !rl->has_reference) return 0.0;
+    for (size_t t = 0; t < row->count; t++)
+        sum += (double)row->logps[t] - row->reference[t];
+    return rl->job->rl.kl_coef * sum;
+}
+
 static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     size_t count = rl->answer_count, samples = (size_t)rl->job->rl.samples;
@@ -59,7 +70,7 @@ static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *
         return ash_err_set(err, -ENOMEM, "out of memory for advantages");
     }
     for (size_t a = 0; a < count; a++) {
-        rewards[a] = rollout->answers[a].reward;
+        rewards[a] = rollout->answers[a].reward - kl_cost(rl, &rollout->answers[a]);
         groups[a] = (int64_t)(a / samples);
         ones[a] = 1.0;
     }

@@ -94,6 +94,45 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
     return 0;
 }
 
+/* Is a recorded answer this one? */
+static bool is_row(const json_t *json, const struct ash_answer_row *row, uint64_t prompt_number, uint64_t version)
+{
+    const json_t *ids = json_object_get(json, "ids");
+
+    if (json_array_size(ids) != row->count || !json_is_number(json_object_get(json, "reward")) ||
+        (uint64_t)json_integer_value(json_object_get(json, "prompt_number")) != prompt_number ||
+        (uint64_t)json_integer_value(json_object_get(json, "version")) != version)
+        return false;
+    for (size_t t = 0; t < row->count; t++)
+        if (json_integer_value(json_array_get(ids, t)) != row->ids[t]) return false;
+    return true;
+}
+
+bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round)
+{
+    struct ash_map map = {0};
+    char path[PATH_MAX];
+    size_t a = 0;
+    bool is_same = round == 0 && rl->job->rl.sampling_rounds == 1 && !ash_rewards_is_pure(rl->rewards) &&
+                   record_path(rl, rollout->number, path) == 0 && ash_path_exists(path) &&
+                   ash_map_open(path, &map, NULL) == 0;
+
+    for (size_t at = 0; is_same && at < map.size_bytes && a < rl->answer_count; a++) {
+        const char *text = (const char *)map.base + at, *end = memchr(text, '\n', map.size_bytes - at);
+        size_t size = end != NULL ? (size_t)(end - text) : map.size_bytes - at;
+        struct ash_answer_row *row = &rollout->answers[a];
+        json_t *json = NULL;
+
+        is_same = ash_json_parse_line(text, size, path, a + 1, &json, NULL) == 0 &&
+                  is_row(json, row, rollout->prompt_numbers[row->prompt], rollout->version);
+        if (is_same) row->reward = json_number_value(json_object_get(json, "reward"));
+        json_decref(json);
+        at += size + 1;
+    }
+    ash_map_close(&map);
+    return is_same && a == rl->answer_count;
+}
+
 int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err)
 {
     struct ash_map map = {0};

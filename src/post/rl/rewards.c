@@ -1,4 +1,4 @@
-/* rewards: the checks, one case each. */
+/* rewards: the checks, one case each; programs and models have files of their own. */
 #include "post/rl/rewards.h"
 
 #include <ctype.h>
@@ -9,13 +9,22 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum kind { KIND_EXACT, KIND_REGEX, KIND_LENGTH, KIND_ENDED };
+#include "base/json.h"
+#include "post/reward/json_form.h"
+#include "post/reward/program.h"
+#include "post/reward/scorer.h"
+
+enum kind { KIND_EXACT, KIND_REGEX, KIND_LENGTH, KIND_ENDED, KIND_SCHEMA, KIND_PROGRAM, KIND_MODEL };
 
 struct reward {
     enum kind kind;
     double weight, length;
     regex_t regex;
     bool has_regex;
+    struct ash_json_form *form;  /* of a schema */
+    struct ash_program *program; /* NULL: not started yet */
+    struct ash_scorer *scorer;   /* NULL: not open yet */
+    char *source;                /* the program's command, the model's folder */
 };
 
 struct ash_rewards {
@@ -26,8 +35,15 @@ struct ash_rewards {
 void ash_rewards_close(struct ash_rewards *rewards)
 {
     if (rewards == NULL) return;
-    for (size_t i = 0; i < rewards->count; i++)
-        if (rewards->items[i].has_regex) regfree(&rewards->items[i].regex);
+    for (size_t i = 0; i < rewards->count; i++) {
+        struct reward *reward = &rewards->items[i];
+
+        if (reward->has_regex) regfree(&reward->regex);
+        ash_json_form_close(reward->form);
+        ash_program_close(reward->program);
+        ash_scorer_close(reward->scorer);
+        free(reward->source);
+    }
     free(rewards->items);
     free(rewards);
 }
@@ -43,31 +59,58 @@ static double cut_weight(char *text)
     return weight;
 }
 
+/* What follows NAME= in text; NULL: it is another kind. */
+static const char *value_of(const char *text, const char *name)
+{
+    size_t size = strlen(name);
+
+    return strncmp(text, name, size) == 0 && text[size] == '=' ? text + size + 1 : NULL;
+}
+
+/* Kinds with a value. Returns 0, 1 (none of them) or an error. */
+static int parse_valued(const char *text, struct reward *reward, struct ash_err *err)
+{
+    const char *value;
+
+    if ((value = value_of(text, "length")) != NULL) {
+        reward->kind = KIND_LENGTH;
+        reward->length = strtod(value, NULL);
+        return reward->length >= 1 ? 0 : ash_err_set(err, -EINVAL, "rl.rewards: '%s' needs a number of tokens", text);
+    }
+    if ((value = value_of(text, "regex")) != NULL) {
+        reward->kind = KIND_REGEX;
+        if (regcomp(&reward->regex, value, REG_EXTENDED | REG_NOSUB) != 0)
+            return ash_err_set(err, -EINVAL, "rl.rewards: '%s' is no regular expression", value);
+        reward->has_regex = true;
+        return 0;
+    }
+    if ((value = value_of(text, "schema")) != NULL) {
+        reward->kind = KIND_SCHEMA;
+        return ash_json_form_open(value, &reward->form, err);
+    }
+    if ((value = value_of(text, "program")) == NULL && (value = value_of(text, "model")) == NULL) return 1;
+    reward->kind = text[0] == 'p' ? KIND_PROGRAM : KIND_MODEL;
+    reward->source = strdup(value);
+    return reward->source == NULL ? ash_err_set(err, -ENOMEM, "out of memory for rewards") : 0;
+}
+
 static int parse_reward(const char *item, struct reward *reward, struct ash_err *err)
 {
     char text[512];
+    int rc;
 
     snprintf(text, sizeof(text), "%s", item);
     reward->weight = cut_weight(text);
-    if (strcmp(text, "arithmetic") == 0 || strcmp(text, "exact") == 0) {
-        reward->kind = KIND_EXACT;
-    } else if (strcmp(text, "ended") == 0) {
-        reward->kind = KIND_ENDED;
-    } else if (strncmp(text, "length=", 7) == 0) {
-        reward->kind = KIND_LENGTH;
-        reward->length = strtod(text + 7, NULL);
-        if (!(reward->length >= 1)) return ash_err_set(err, -EINVAL, "rl.rewards: '%s' needs a number of tokens", item);
-    } else if (strncmp(text, "regex=", 6) == 0) {
-        reward->kind = KIND_REGEX;
-        if (regcomp(&reward->regex, text + 6, REG_EXTENDED | REG_NOSUB) != 0)
-            return ash_err_set(err, -EINVAL, "rl.rewards: '%s' is no regular expression", text + 6);
-        reward->has_regex = true;
-    } else {
-        return ash_err_set(err, -EINVAL,
-                           "rl.rewards: '%s' is not known; arithmetic, exact, ended, length=N and regex=PATTERN are",
-                           item);
-    }
-    return 0;
+    reward->kind = KIND_EXACT;
+    if (strcmp(text, "arithmetic") == 0 || strcmp(text, "exact") == 0) return 0;
+    reward->kind = KIND_ENDED;
+    if (strcmp(text, "ended") == 0) return 0;
+    rc = parse_valued(text, reward, err);
+    if (rc <= 0) return rc;
+    return ash_err_set(err, -EINVAL,
+                       "rl.rewards: '%s' is not known; arithmetic, exact, ended, length=N, regex=PATTERN, schema=FILE, "
+                       "program=COMMAND and model=DIR are",
+                       item);
 }
 
 int ash_rewards_open(const char *const *items, size_t count, struct ash_rewards **rewards_out, struct ash_err *err)
@@ -81,7 +124,7 @@ int ash_rewards_open(const char *const *items, size_t count, struct ash_rewards 
     }
     for (size_t i = 0; rc == 0 && i < count; i++) {
         rc = parse_reward(items[i], &rewards->items[rewards->count], err);
-        if (rc == 0) rewards->count++;
+        rewards->count++;
     }
     if (rc == 0 && rewards->count == 0) rc = ash_err_set(err, -EINVAL, "rl.rewards is empty: nothing would be learned");
     if (rc < 0) {
@@ -110,7 +153,7 @@ static bool is_same(const char *a, const char *b)
     return a_size == b_size && memcmp(a, b, a_size) == 0;
 }
 
-static double reward_of(const struct reward *reward, const struct ash_rewarded *answer)
+static double check(const struct reward *reward, const struct ash_rewarded *answer)
 {
     double beyond;
 
@@ -122,17 +165,81 @@ static double reward_of(const struct reward *reward, const struct ash_rewarded *
     case KIND_LENGTH:
         beyond = (double)answer->tokens - reward->length;
         return beyond > 0 ? -beyond / reward->length : 0.0;
-    case KIND_ENDED:
-        break;
+    default:
+        return answer->has_ended ? 1.0 : 0.0;
     }
-    return answer->has_ended ? 1.0 : 0.0;
 }
 
-double ash_rewards_of(const struct ash_rewards *rewards, const struct ash_rewarded *answer)
+/* The program starts with its first answer: a run that asks nothing needs none. */
+static int ask_program(struct reward *reward, const struct ash_rewarded *answer, double *value, struct ash_err *err)
+{
+    json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:b}", "prompt", answer->prompt, "answer", answer->text, "wanted",
+                             answer->answer, "tokens", (json_int_t)answer->tokens, "ended", (int)answer->has_ended);
+    char *line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
+    int rc = line == NULL ? ash_err_set(err, -ENOMEM, "out of memory for an answer") : 0;
+
+    if (rc == 0 && reward->program == NULL) rc = ash_program_open(reward->source, NULL, &reward->program, err);
+    if (rc == 0) rc = ash_program_ask(reward->program, line, value, err);
+    free(line);
+    json_decref(json);
+    return rc;
+}
+
+static int reward_of(struct reward *reward, const struct ash_rewarded *answer, double *value, struct ash_err *err)
+{
+    bool is_fit = false;
+    int rc;
+
+    switch (reward->kind) {
+    case KIND_SCHEMA:
+        rc = ash_json_form_fits(reward->form, answer->text, &is_fit, err);
+        *value = answer->has_ended && is_fit ? 1.0 : 0.0;
+        return rc;
+    case KIND_PROGRAM:
+        return ask_program(reward, answer, value, err);
+    case KIND_MODEL:
+        return ash_scorer_score(reward->scorer, answer->prompt_ids, answer->prompt_tokens, answer->ids, answer->tokens,
+                                value, err);
+    default:
+        *value = check(reward, answer);
+        return 0;
+    }
+}
+
+int ash_rewards_use(struct ash_rewards *rewards, struct ash_exec *exec, uint64_t tokenizer_hash, size_t max_tokens,
+                    struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < rewards->count; i++) {
+        struct reward *reward = &rewards->items[i];
+
+        if (reward->kind == KIND_MODEL && reward->scorer == NULL)
+            rc = ash_scorer_open(reward->source, exec, tokenizer_hash, max_tokens, &reward->scorer, err);
+    }
+    return rc;
+}
+
+bool ash_rewards_is_pure(const struct ash_rewards *rewards)
+{
+    for (size_t i = 0; i < rewards->count; i++)
+        if (rewards->items[i].kind == KIND_PROGRAM || rewards->items[i].kind == KIND_MODEL) return false;
+    return true;
+}
+
+int ash_rewards_get(struct ash_rewards *rewards, const struct ash_rewarded *answer, double *reward_out,
+                    struct ash_err *err)
 {
     double sum = 0.0;
+    int rc = 0;
 
-    for (size_t i = 0; i < rewards->count; i++)
-        sum += rewards->items[i].weight * reward_of(&rewards->items[i], answer);
-    return sum;
+    for (size_t i = 0; rc == 0 && i < rewards->count; i++) {
+        double value = 0.0;
+
+        rc = reward_of(&rewards->items[i], answer, &value, err);
+        sum += rewards->items[i].weight * value;
+    }
+    if (rc == 0 && !isfinite(sum)) rc = ash_err_set(err, -ERANGE, "the reward is not a finite number");
+    if (rc == 0) *reward_out = sum;
+    return rc;
 }

@@ -75,12 +75,6 @@ static int run_reference(struct ash_policy_run *rl, struct ash_trainer *trainer,
     for (size_t a = 0; rc == 0 && rl->group != NULL && a < rl->answer_count; a++)
         rc = ash_group_all_reduce(rl->group, rollout->answers[a].reference, rollout->answers[a].reference,
                                   rl->max_tokens, ASH_COLL_F64, ASH_COLL_SUM, err);
-    /* a divergence in the reward is the answer's whole */
-    for (size_t a = 0;
-         rc == 0 && rl->job->rl.kl_in == ASH_RL_KL_REWARD && rl->job->rl.kl_coef > 0 && a < rl->answer_count; a++)
-        for (size_t t = 0; t < rollout->answers[a].count; t++)
-            rollout->answers[a].reward -=
-                rl->job->rl.kl_coef * ((double)rollout->answers[a].logps[t] - rollout->answers[a].reference[t]);
     return rc;
 }
 

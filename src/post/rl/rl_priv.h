@@ -27,8 +27,8 @@ struct ash_rollout {
     struct ash_answer_row *answers; /* [prompts_per_step * samples], prompt by prompt */
     size_t *bin_of;                 /* [answers] */
     size_t *row_of;                 /* [answers]: first row in its sequence */
-    size_t *bin_counts;    /* [minibatches] */
-    double *weight_tokens; /* [minibatches]: all tokens of the answers that count */
+    size_t *bin_counts;             /* [minibatches] */
+    double *weight_tokens;          /* [minibatches]: all tokens of the answers that count */
     double mean_reward, mean_length, ended_share;
     double entropy;     /* mean of minus log-probabilities of all tokens: an estimate of it */
     double kl;          /* mean divergence of a token from the reference (k3); 0 without one */
@@ -51,7 +51,7 @@ struct ash_policy_run {
     size_t rollout_count;
     size_t prompt_count, answer_count, max_tokens;
     size_t epochs, minibatches;
-    bool has_reference; /* log-probabilities of the reference are wanted */
+    bool has_reference;        /* log-probabilities of the reference are wanted */
     struct ash_core *core;     /* NULL: not open yet, or another rank samples */
     struct ash_model *sampled; /* what it reads: the trainer's model, borrowed */
     struct ash_model *frozen;  /* the reference; NULL: none */
@@ -76,6 +76,10 @@ int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size
 void ash_rl_record(const struct ash_policy_run *rl, const struct ash_rollout *rollout);
 /* record.c: read it again; returns 1, or 0 where there is none of that number. */
 int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout *rollout, struct ash_err *err);
+/* record.c: take the rewards of a rollout that was rewarded before, by a run that ended before it had learned from it:
+ * nobody is asked twice. Only where every answer is the same, and nothing was sampled again (round 0 of one). Returns
+ * whether it did. */
+bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round);
 /* learn.c: advantages of a rollout, and where its answers lie in sequences. */
 int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
 /* The rollout that a step learns from. */

@@ -55,6 +55,7 @@ static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, str
                                  .logprob_sharpness = (float)(1.0 / job->rollout.temperature)};
     struct ash_trainer_facts facts = ash_trainer_get_facts(trainer);
     struct ash_model *model = ash_trainer_state(trainer)->model;
+    int rc;
 
     if (rl->core != NULL && rl->sampled == model) return 0;
     if (!facts.whole)
@@ -64,6 +65,9 @@ static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, str
     ash_core_close(rl->core);
     rl->core = NULL;
     rl->sampled = model;
+    rc = ash_rewards_use(rl->rewards, ash_trainer_exec(trainer), ash_tokenizer_hash(rl->tokenizer), opts.max_tokens,
+                         err);
+    if (rc < 0) return rc;
     return ash_core_open(model, ash_trainer_exec(trainer), &opts, &rl->core, err);
 }
 
@@ -148,14 +152,21 @@ static double overlong_cost(const struct ash_policy_run *rl, size_t tokens)
 static int reward_row(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                       struct ash_err *err)
 {
-    struct ash_rewarded rewarded = {.answer = prompt->answer, .tokens = row->count, .has_ended = row->has_ended};
+    struct ash_rewarded rewarded = {.prompt = prompt->text,
+                                    .answer = prompt->answer,
+                                    .prompt_ids = prompt->ids.data,
+                                    .prompt_tokens = prompt->ids.count,
+                                    .ids = row->ids,
+                                    .tokens = row->count,
+                                    .has_ended = row->has_ended};
     struct ash_str text = {0};
     int rc = ash_str_adds(&text, "");
 
     if (rc < 0) return ash_err_set(err, rc, "out of memory for an answer");
     rc = ash_tokenizer_decode(rl->tokenizer, row->ids, row->count - row->has_ended, true, &text, err);
     rewarded.text = text.data;
-    if (rc == 0) row->reward = ash_rewards_of(rl->rewards, &rewarded) - overlong_cost(rl, row->count);
+    if (rc == 0) rc = ash_rewards_get(rl->rewards, &rewarded, &row->reward, err);
+    if (rc == 0) row->reward -= overlong_cost(rl, row->count);
     ash_str_fini(&text);
     return rc;
 }
@@ -220,19 +231,63 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
     return rc;
 }
 
+static int reward_own(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
+                      struct ash_err *err)
+{
+    size_t samples = (size_t)rl->job->rl.samples;
+    int rc = 0;
+
+    if (ash_rl_recall(rl, rollout, round)) return 0;
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        if (!is_open[a / samples]) continue;
+        rc = reward_row(rl, &rollout->prompts[a / samples], &rollout->answers[a], err);
+        if (rc < 0)
+            ash_err_prefix(err, rc, "rollout %llu, prompt %zu, sample %zu", (unsigned long long)rollout->number,
+                           a / samples, a % samples);
+    }
+    return rc;
+}
+
+/* Rewards of the open groups. What a program says may differ from one time to the next: the first rank asks, all get
+ * what it heard, its error too. */
+static int reward_open(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
+                       struct ash_err *err)
+{
+    size_t count = rl->answer_count;
+    double *all;
+    int rc = 0, shared;
+
+    if (rl->group == NULL || ash_rewards_is_pure(rl->rewards)) return reward_own(rl, rollout, round, is_open, err);
+    all = calloc(count + 1, sizeof(*all));
+    if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for rewards");
+    if (ash_group_rank(rl->group) == 0) {
+        rc = reward_own(rl, rollout, round, is_open, err);
+        all[count] = rc;
+        for (size_t a = 0; a < count; a++)
+            all[a] = rollout->answers[a].reward;
+    }
+    shared = ash_group_all_reduce(rl->group, all, all, count + 1, ASH_COLL_F64, ASH_COLL_SUM, err);
+    for (size_t a = 0; shared == 0 && a < count; a++)
+        rollout->answers[a].reward = all[a];
+    if (shared < 0)
+        rc = shared;
+    else if (rc == 0 && all[count] < 0)
+        rc = ash_err_set(err, (int)all[count], "the first rank has no rewards");
+    free(all);
+    return rc;
+}
+
 /* Sample and reward the groups that are open. */
 static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
                      struct ash_err *err)
 {
-    size_t samples = (size_t)rl->job->rl.samples;
     uint64_t start_ns = ash_clock_ns(), sampled_ns;
     int rc = get_prompts(rl, rollout, round, is_open, err);
 
     if (rc == 0) rc = sample_own(rl, rollout, round, is_open, err);
     if (rc == 0) rc = share(rl, rollout, err);
     sampled_ns = ash_clock_ns();
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
-        if (is_open[a / samples]) rc = reward_row(rl, &rollout->prompts[a / samples], &rollout->answers[a], err);
+    if (rc == 0) rc = reward_open(rl, rollout, round, is_open, err);
     rl->seconds[0] += (double)(sampled_ns - start_ns) * 1e-9;
     rl->seconds[1] += (double)(ash_clock_ns() - sampled_ns) * 1e-9;
     return rc;

@@ -4,9 +4,12 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
+#include "base/number.h"
 #include "base/rng.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -68,22 +71,24 @@ static json_t *describe(const struct ash_arithmetic *arithmetic, uint64_t count,
         arithmetic->max_digits, "mul_digits", arithmetic->mul_digits, "sizes", sizes[arithmetic->sizes], "negative",
         (int)arithmetic->negative, "split", splits[arithmetic->split], "shard_tokens", (json_int_t)shard_tokens);
 
-    if (json != NULL && arithmetic->mistakes > 0)
+    if (json != NULL && arithmetic->mistakes > 0) {
         json_object_set_new(json, "mistakes", json_real(arithmetic->mistakes));
+        json_object_set_new(json, "mistakes_away", json_pack("[i, i]", 1, 10));
+    }
     return json;
 }
 
-/* A wrong answer to problem index, where it is to have one: another digit in the place of one of its digits. */
+/* A wrong answer to problem index, where it is to have one: near the right one, 1 or 10 away. So each of the wrong ones
+ * is nearly as frequent as the right one, and a model that learns from them knows sums, but not which of five is it. */
 static void spoil(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem)
 {
-    char *digits = problem->answer + (problem->answer[0] == '-');
-    size_t count = strlen(digits), place;
+    static const int64_t away[] = {1, -1, 10, -10};
+    int64_t value = 0;
 
-    if (ash_rng_uniform(arithmetic->seed, STREAM_MISTAKES, 3 * index) >= arithmetic->mistakes) return;
-    place = ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 3 * index + 1, count);
-    digits[place] = (char)('0' + (digits[place] - '0' + 1 +
-                                  (int)ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 3 * index + 2, 9)) %
-                                     10);
+    if (ash_rng_uniform(arithmetic->seed, STREAM_MISTAKES, 2 * index) >= arithmetic->mistakes) return;
+    if (ash_number_parse_whole(problem->answer, &value) < 0) return;
+    value += away[ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 2 * index + 1, ASH_COUNT(away))];
+    snprintf(problem->answer, sizeof(problem->answer), "%lld", (long long)value);
 }
 
 static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *arithmetic,

@@ -1,0 +1,35 @@
+/* program - another program that says what an answer is worth. It gets a JSON object a line and writes a number (or an
+ * object with "reward") a line. It runs in namespaces of its own, on a root that is read-only, without network, with
+ * limits on time, memory, files and output; when it ends, everything that it started ends with it. One owner thread. */
+#ifndef ASH_POST_REWARD_PROGRAM_H
+#define ASH_POST_REWARD_PROGRAM_H
+
+#include <stddef.h>
+#include "ashlar/err.h"
+
+struct ash_program;
+
+/* Zeroes are the defaults. */
+struct ash_program_limits {
+    double line_s;       /* for one answer; 0: 10 */
+    size_t memory_bytes; /* of address space; 0: 1 GiB */
+    size_t file_bytes;   /* of what it writes to /tmp, which is its own; 0: 16 MiB */
+    size_t output_bytes; /* of one line; 0: 64 KiB */
+};
+
+/* Start it. command: the program and its words, separated by blanks. Returns 0, -ENOENT, or -ENOTSUP where the kernel
+ * gives no namespaces. The caller owns *program_out. */
+int ash_program_open(const char *command, const struct ash_program_limits *limits, struct ash_program **program_out,
+                     struct ash_err *err);
+/* Kill it with everything that it started. NULL is a no-op. */
+void ash_program_close(struct ash_program *program);
+
+/* Ask for the worth of one answer. line: a JSON object without line ends. Returns 0, or an error that says what the
+ * program did (-ETIMEDOUT, -EPIPE it ended, -EFBIG too much output, -EBADMSG no number): it is dead then, and what it
+ * printed last is in the sentence. */
+int ash_program_ask(struct ash_program *program, const char *line, double *reward_out, struct ash_err *err);
+
+/* What a line says: a finite number, or {"reward": number}. Returns 0 or -EBADMSG. */
+int ash_program_parse(const char *line, size_t size_bytes, double *reward_out, struct ash_err *err);
+
+#endif
