@@ -136,40 +136,65 @@ static int count_problem(struct study *study, const struct sample *samples, stru
     return 0;
 }
 
+/* Some problems, and all answers to each. */
+struct batch {
+    struct ash_problem problems[PROBLEMS_AT_ONCE];
+    struct ash_ids prompts[PROBLEMS_AT_ONCE];
+    struct sample *samples; /* [count][study->samples] */
+    size_t count;
+};
+
+/* Ask problem i of a batch, which is problem `number` of all. */
+static int submit_problem(struct study *study, struct batch *batch, size_t i, uint64_t number, struct ash_err *err)
+{
+    struct ash_problem *problem = &batch->problems[i];
+    struct ash_ids *prompt = &batch->prompts[i];
+    int rc;
+
+    ash_arithmetic_problem(&study->arithmetic, number, problem);
+    rc = ash_tokenizer_encode(ash_engine_tokenizer(study->eval->engine), problem->prompt, strlen(problem->prompt), true,
+                              prompt, err);
+    if (rc == 0 && (prompt->count == 0 || prompt->count >= ash_core_max_tokens(study->core)))
+        rc = ash_err_set(err, -EINVAL, "the model cannot be asked '%s': no tokens, or too many", problem->prompt);
+    for (size_t s = 0; rc == 0 && s < study->samples; s++) {
+        ask(study, prompt, number, s, &batch->samples[i * study->samples + s]);
+        rc = ash_core_submit(study->core, &batch->samples[i * study->samples + s].request, err);
+    }
+    return rc;
+}
+
+static int read_batch(struct study *study, struct batch *batch, struct ash_err *err)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < batch->count * study->samples; i++) {
+        struct sample *sample = &batch->samples[i];
+
+        if (sample->end.rc < 0) *err = sample->end.err;
+        rc =
+            sample->end.rc < 0 ? sample->end.rc : read_answer(study, &batch->problems[i / study->samples], sample, err);
+    }
+    for (size_t i = 0; rc == 0 && i < batch->count; i++)
+        rc = count_problem(study, &batch->samples[i * study->samples], err);
+    return rc;
+}
+
 /* Problems [first, first + count): all samples of each. */
 static int run_problems(struct study *study, uint64_t first, size_t count, struct ash_err *err)
 {
-    struct sample *samples = calloc(count * study->samples, sizeof(*samples));
-    struct ash_problem problems[PROBLEMS_AT_ONCE];
-    struct ash_ids prompts[PROBLEMS_AT_ONCE] = {{0}};
-    int rc = samples == NULL ? ash_err_set(err, -ENOMEM, "out of memory for answers") : 0;
+    struct batch batch = {.samples = calloc(count * study->samples, sizeof(struct sample)), .count = count};
+    int rc = batch.samples == NULL ? ash_err_set(err, -ENOMEM, "out of memory for answers") : 0;
 
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        ash_arithmetic_problem(&study->arithmetic, first + i, &problems[i]);
-        rc = ash_tokenizer_encode(ash_engine_tokenizer(study->eval->engine), problems[i].prompt,
-                                  strlen(problems[i].prompt), true, &prompts[i], err);
-        if (rc == 0 && (prompts[i].count == 0 || prompts[i].count >= ash_core_max_tokens(study->core)))
-            rc =
-                ash_err_set(err, -EINVAL, "the model cannot be asked '%s': no tokens, or too many", problems[i].prompt);
-        for (size_t s = 0; rc == 0 && s < study->samples; s++) {
-            ask(study, &prompts[i], first + i, s, &samples[i * study->samples + s]);
-            rc = ash_core_submit(study->core, &samples[i * study->samples + s].request, err);
-        }
-    }
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        rc = submit_problem(study, &batch, i, first + i, err);
     while (ash_core_step(study->core) > 0)
         continue;
-    for (size_t i = 0; rc == 0 && i < count * study->samples; i++) {
-        if (samples[i].end.rc < 0) *err = samples[i].end.err;
-        rc = samples[i].end.rc < 0 ? samples[i].end.rc
-                                   : read_answer(study, &problems[i / study->samples], &samples[i], err);
-    }
-    for (size_t i = 0; rc == 0 && i < count; i++)
-        rc = count_problem(study, &samples[i * study->samples], err);
-    for (size_t i = 0; samples != NULL && i < count * study->samples; i++)
-        free(samples[i].text);
+    if (rc == 0) rc = read_batch(study, &batch, err);
+    for (size_t i = 0; batch.samples != NULL && i < count * study->samples; i++)
+        free(batch.samples[i].text);
     for (size_t i = 0; i < count; i++)
-        ash_ids_fini(&prompts[i]);
-    free(samples);
+        ash_ids_fini(&batch.prompts[i]);
+    free(batch.samples);
     return rc;
 }
 

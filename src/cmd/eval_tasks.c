@@ -1,4 +1,5 @@
-/* Tasks of lm-evaluation-harness: documents from local files, put to the model, scored, and written as it writes them. */
+/* Tasks of lm-evaluation-harness: documents from local files, put to the model, scored, and written as it writes
+ * them. */
 #include "cmd/eval_priv.h"
 
 #include <errno.h>
@@ -146,7 +147,7 @@ static int ask(struct ash_eval *eval, const struct ash_task *task, const json_t 
     rc = ash_core_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, &model.core, err);
     if (rc < 0) return rc;
     ash_progress_bar_init(&watch.bar);
-    rc = ash_task_ask(task, &model, docs, few, watch.total, answers, err);
+    rc = ash_task_ask(&(struct ash_task_asked){task, &model, docs, few, watch.total}, answers, err);
     ash_progress_bar_clear(&watch.bar);
     ash_core_close(model.core);
     return rc;

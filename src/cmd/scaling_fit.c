@@ -1,4 +1,5 @@
-/* ashlar scaling fit: the law of a table of runs, with intervals, and how well it predicts runs that it has not seen. */
+/* ashlar scaling fit: the law of a table of runs, with intervals, and how well it predicts runs that it has not
+ * seen. */
 #include "cmd/scaling_priv.h"
 
 #include <errno.h>

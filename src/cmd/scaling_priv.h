@@ -31,8 +31,8 @@ int ash_scaling_study_init(struct ash_scaling_study *study, const struct ash_sca
                            struct ash_err *err);
 /* Free what it holds; also half-built ones. */
 void ash_scaling_study_fini(struct ash_scaling_study *study);
-/* Where flags->share of the predictions for a run lie: laws of the bootstrap, each with a residual of the fit. Returns 0
- * or -ENOMEM. */
+/* Where flags->share of the predictions for a run lie: laws of the bootstrap, each with a residual of the fit.
+ * Returns 0 or -ENOMEM. */
 int ash_scaling_study_interval(const struct ash_scaling_study *study, const struct ash_scaling_flags *flags,
                                double params, double tokens, struct ash_scaling_interval *interval_out);
 

@@ -88,7 +88,7 @@ static void choose_runs(struct ash_scaling_study *study, const struct ash_scalin
 int ash_scaling_study_init(struct ash_scaling_study *study, const struct ash_scaling_flags *flags, const char *path,
                            struct ash_err *err)
 {
-    struct ash_scaling_opts opts = {.is_tied = flags->tied, .huber = flags->huber};
+    struct ash_scaling_opts opts = {.is_tied = flags->tied, .huber = flags->huber, .seed = (uint64_t)flags->seed};
     int rc = read_runs(study, path, err);
 
     if (rc < 0) return rc;
@@ -97,9 +97,10 @@ int ash_scaling_study_init(struct ash_scaling_study *study, const struct ash_sca
     if (rc < 0) return ash_err_prefix(err, rc, "%s", path);
     study->law_count = (size_t)flags->bootstrap;
     study->laws = calloc(study->law_count, sizeof(*study->laws));
-    if (study->laws == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a bootstrap");
-    return ash_scaling_bootstrap(study->runs, study->count, &opts, &study->fit, (uint64_t)flags->seed, study->laws,
-                                 study->law_count, err);
+    if (study->laws == NULL ||
+        ash_scaling_bootstrap(study->runs, study->count, &opts, &study->fit, study->laws, study->law_count) < 0)
+        return ash_err_set(err, -ENOMEM, "out of memory for a bootstrap");
+    return 0;
 }
 
 void ash_scaling_study_fini(struct ash_scaling_study *study)

@@ -51,7 +51,8 @@ static void check_task(struct golden *g, const struct ash_task_model *model, con
     const char *key;
     int rc = ash_task_parse(yaml, "task", &task, &err);
 
-    if (rc == 0) rc = ash_task_ask(task, model, docs, docs, json_array_size(docs), &answers, &err);
+    if (rc == 0)
+        rc = ash_task_ask(&(struct ash_task_asked){task, model, docs, docs, json_array_size(docs)}, &answers, &err);
     if (rc == 0) rc = ash_task_score(task, answers.answers, answers.count, &results, &err);
     if (rc < 0) golden_broken(g, yaml, &err);
     for (size_t i = 0; rc == 0 && i < answers.count; i++) {

@@ -237,10 +237,12 @@ static int add_generation(struct asked_list *list, const struct ash_task *task, 
 
 /* ---- documents --------------------------------------------------------------------------------------------------- */
 
-/* Requests of document index; *count_out: how many. */
-static int add_document(struct asked_list *list, const struct ash_task *task, const struct ash_task_model *model,
-                        const struct ash_task_item *item, const char *context, uint64_t index, struct ash_err *err)
+/* Requests of document index. */
+static int add_document(struct asked_list *list, const struct ash_task_asked *asked, const struct ash_task_item *item,
+                        const char *context, uint64_t index, struct ash_err *err)
 {
+    const struct ash_task *task = asked->task;
+    const struct ash_task_model *model = asked->model;
     struct ash_str continuation = {0};
     const char *delimiter = task->target_delimiter;
     int rc = 0;
@@ -316,9 +318,10 @@ static int keep_answer(const struct ash_task *task, const struct asked_list *lis
 }
 
 /* Documents [chunk.first, ...) from question to answer. */
-static int ask_chunk(const struct ash_task *task, const struct ash_task_model *model, const json_t *docs,
-                     const json_t *few, struct ash_range chunk, struct ash_task_answers *answers, struct ash_err *err)
+static int ask_chunk(const struct ash_task_asked *asked, struct ash_range chunk, struct ash_task_answers *answers,
+                     struct ash_err *err)
 {
+    const struct ash_task *task = asked->task;
     struct asked_list list = {0};
     size_t starts[CHUNK + 1] = {0};
     int rc = 0;
@@ -327,14 +330,14 @@ static int ask_chunk(const struct ash_task *task, const struct ash_task_model *m
         struct ash_task_item *item = &answers->items[chunk.first + i];
         struct ash_str context = {0};
 
-        rc = ash_task_item_init(task, json_array_get(docs, chunk.first + i), item, err);
-        if (rc == 0) rc = ash_task_context(task, few, docs, chunk.first + i, &context, err);
-        if (rc == 0) rc = add_document(&list, task, model, item, context.data, chunk.first + i, err);
+        rc = ash_task_item_init(task, json_array_get(asked->docs, chunk.first + i), item, err);
+        if (rc == 0) rc = ash_task_context(task, asked->few, asked->docs, chunk.first + i, &context, err);
+        if (rc == 0) rc = add_document(&list, asked, item, context.data, chunk.first + i, err);
         ash_str_fini(&context);
         starts[i + 1] = list.count;
         if (rc < 0) ash_err_prefix(err, rc, "document %zu", chunk.first + i);
     }
-    if (rc == 0) rc = run_all(&list, model->core, err);
+    if (rc == 0) rc = run_all(&list, asked->model->core, err);
     for (size_t i = 0; rc == 0 && i < chunk.count; i++) {
         struct ash_task_answer *answer = &answers->answers[chunk.first + i];
 
@@ -346,20 +349,21 @@ static int ask_chunk(const struct ash_task *task, const struct ash_task_model *m
     return rc;
 }
 
-int ash_task_ask(const struct ash_task *task, const struct ash_task_model *model, const json_t *docs, const json_t *few,
-                 size_t count, struct ash_task_answers *answers_out, struct ash_err *err)
+int ash_task_ask(const struct ash_task_asked *asked, struct ash_task_answers *answers_out, struct ash_err *err)
 {
+    const struct ash_task_model *model = asked->model;
+    size_t count = asked->count;
     int rc = 0;
 
-    ash_assert(count <= json_array_size(docs));
+    ash_assert(count <= json_array_size(asked->docs));
     *answers_out = (struct ash_task_answers){.items = calloc(count + 1, sizeof(*answers_out->items)),
                                              .answers = calloc(count + 1, sizeof(*answers_out->answers)),
                                              .count = count,
-                                             .repeats = task->repeats};
+                                             .repeats = asked->task->repeats};
     if (answers_out->items == NULL || answers_out->answers == NULL)
         rc = ash_err_set(err, -ENOMEM, "out of memory for %zu documents", count);
     for (size_t at = 0; rc == 0 && at < count; at += CHUNK) {
-        rc = ask_chunk(task, model, docs, few, (struct ash_range){at, ash_min(CHUNK, count - at)}, answers_out, err);
+        rc = ask_chunk(asked, (struct ash_range){at, ash_min(CHUNK, count - at)}, answers_out, err);
         if (rc == 0 && model->progress != NULL && !model->progress(model->ctx, ash_min(count, at + CHUNK)))
             rc = -ECANCELED;
     }

@@ -19,16 +19,22 @@ struct ash_task_model {
     void *ctx;
 };
 
-/* Answers of a model to the first `count` of docs. Zero-initialise, free with ash_task_answers_fini. */
+/* Answers of a model. Zero-initialise, free with ash_task_answers_fini. */
 struct ash_task_answers {
     struct ash_task_item *items;
     struct ash_task_answer *answers;
     size_t count, repeats;
 };
-/* Ask. few: where examples come from (docs itself, where they are the same). Returns 0, -ECANCELED, or an error that
- * names the document. */
-int ash_task_ask(const struct ash_task *task, const struct ash_task_model *model, const json_t *docs, const json_t *few,
-                 size_t count, struct ash_task_answers *answers_out, struct ash_err *err);
+/* What is asked: the first `count` of docs. few: where examples come from (docs itself, where they are the same). All
+ * borrowed. */
+struct ash_task_asked {
+    const struct ash_task *task;
+    const struct ash_task_model *model;
+    const json_t *docs, *few;
+    size_t count;
+};
+/* Ask. Returns 0, -ECANCELED, or an error that names the document. */
+int ash_task_ask(const struct ash_task_asked *asked, struct ash_task_answers *answers_out, struct ash_err *err);
 /* Free them; also half-built ones. */
 void ash_task_answers_fini(struct ash_task_answers *answers);
 

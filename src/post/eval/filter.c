@@ -107,44 +107,45 @@ int ash_pattern_remove(const struct ash_pattern *pattern, const char *text, stru
     return rc < 0 ? rc : ash_str_adds(out, text + kept);
 }
 
-/* Python's findall: match number `select` (from the end where negative), its first group that is not empty, or the
- * whole. Stripped. */
+/* Match number `wanted` of Python's findall: its first group that is not empty, or the whole. Returns how many matches
+ * there are up to it (all of them for -1). */
+static long find_match(const struct ash_pattern *pattern, const char *text, long wanted, size_t bounds[2])
+{
+    size_t size = strlen(text);
+    long at = 0;
+    int groups;
+
+    for (size_t from = 0; from <= size && (groups = find(pattern, text, from)) > 0;) {
+        const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(pattern->data);
+        int group = groups > 1 ? 1 : 0;
+
+        while (group > 0 && group + 1 < groups && ends[2 * group] == ends[2 * group + 1])
+            group++;
+        if (at++ == wanted) {
+            bounds[0] = ends[2 * group];
+            bounds[1] = ends[2 * group + 1];
+            break;
+        }
+        if (ends[0] == ends[1] && ends[1] == size) break;
+        from = after(pattern, text);
+    }
+    return at;
+}
+
+/* The match that a step selects (from the end where negative), stripped; or its fallback. */
 static int take_match(const struct step *step, const char *text, struct ash_str *out)
 {
-    size_t from = 0, size = strlen(text), begin = 0, end = 0;
-    long count = 0;
-    bool is_found = false;
+    size_t bounds[2] = {0, 0};
+    long wanted = step->group_select, count = wanted < 0 ? find_match(step->pattern, text, -1, bounds) : 0;
 
-    for (int pass = 0; pass < 2; pass++) {
-        long wanted = step->group_select >= 0 ? step->group_select : count + step->group_select, at = 0;
-        int groups;
-
-        from = 0;
-        for (; from <= size && (groups = find(step->pattern, text, from)) > 0; at++) {
-            const PCRE2_SIZE *ends = pcre2_get_ovector_pointer(step->pattern->data);
-            int group = groups > 1 ? 1 : 0;
-
-            while (group + 1 < groups && group > 0 && ends[2 * group] == ends[2 * group + 1])
-                group++;
-            if (pass == 1 && at == wanted && ends[2 * group] != PCRE2_UNSET) {
-                begin = ends[2 * group];
-                end = ends[2 * group + 1];
-                is_found = true;
-            }
-            if (ends[1] == size && ends[0] == ends[1]) {
-                at++;
-                break;
-            }
-            from = after(step->pattern, text);
-        }
-        count = at;
-    }
-    if (!is_found) return ash_str_adds(out, step->fallback);
-    while (begin < end && isspace((unsigned char)text[begin]))
-        begin++;
-    while (end > begin && isspace((unsigned char)text[end - 1]))
-        end--;
-    return ash_str_add(out, text + begin, end - begin);
+    if (wanted < 0) wanted += count;
+    if (wanted < 0 || find_match(step->pattern, text, wanted, bounds) <= wanted || bounds[0] == PCRE2_UNSET)
+        return ash_str_adds(out, step->fallback);
+    while (bounds[0] < bounds[1] && isspace((unsigned char)text[bounds[0]]))
+        bounds[0]++;
+    while (bounds[1] > bounds[0] && isspace((unsigned char)text[bounds[1] - 1]))
+        bounds[1]--;
+    return ash_str_add(out, text + bounds[0], bounds[1] - bounds[0]);
 }
 
 /* ---- pipelines --------------------------------------------------------------------------------------------------- */

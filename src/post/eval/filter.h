@@ -1,5 +1,5 @@
-/* filter - answers made comparable, as lm-evaluation-harness's filters do: a pipeline of functions over the texts of one
- * document. */
+/* filter - answers made comparable, as lm-evaluation-harness's filters do: a pipeline of functions over the texts of
+ * one document. */
 #ifndef ASH_POST_EVAL_FILTER_H
 #define ASH_POST_EVAL_FILTER_H
 

@@ -281,27 +281,35 @@ static int score_texts(const struct ash_task *task, const struct ash_filter *fil
     return rc;
 }
 
+/* What is scored, and where to. */
+struct scoring {
+    const struct ash_task *task;
+    const struct ash_task_answer *answers;
+    size_t count;
+    json_t *results; /* NULL: only checked */
+};
+
 /* One metric of generated texts after one filter. */
-static int score_filtered(const struct ash_task *task, size_t filter_index, size_t metric_index,
-                          const struct ash_task_answer *answers, size_t count, json_t *results, struct ash_err *err)
+static int score_filtered(const struct scoring *scoring, size_t filter_index, size_t metric_index, struct ash_err *err)
 {
+    const struct ash_task *task = scoring->task;
     struct ash_filter *filter = NULL;
     struct ignored ignored = {0};
     struct sums sums = {0};
     int rc = ash_filter_open(json_array_get(task->filters, filter_index), &filter, err);
 
     if (rc == 0) rc = open_ignored(json_array_get(task->metrics, metric_index), &ignored, err);
-    if (rc == 0 && score_texts(task, filter, &ignored, answers, count, &sums) < 0)
+    if (rc == 0 && score_texts(task, filter, &ignored, scoring->answers, scoring->count, &sums) < 0)
         rc = ash_err_set(err, -ENOMEM, "out of memory for scores");
-    if (rc == 0 && results != NULL) set_result(results, EXACT_MATCH, ash_filter_name(filter), &sums);
+    if (rc == 0 && scoring->results != NULL) set_result(scoring->results, EXACT_MATCH, ash_filter_name(filter), &sums);
     close_ignored(&ignored);
     ash_filter_close(filter);
     return rc;
 }
 
-static int score_all(const struct ash_task *task, const struct ash_task_answer *answers, size_t count, json_t *results,
-                     struct ash_err *err)
+static int score_all(const struct scoring *scoring, struct ash_err *err)
 {
+    const struct ash_task *task = scoring->task;
     size_t filter_count = task->filters != NULL ? json_array_size(task->filters) : 1;
     enum metric metric = ACC;
     int rc = 0, more;
@@ -311,25 +319,25 @@ static int score_all(const struct ash_task *task, const struct ash_task_answer *
 
         if (more < 0) return more;
         for (size_t f = 0; rc == 0 && task->output == ASH_TASK_GENERATE && f < filter_count; f++)
-            rc = score_filtered(task, f, m, answers, count, results, err);
+            rc = score_filtered(scoring, f, m, err);
         if (task->output == ASH_TASK_GENERATE) continue;
-        for (size_t i = 0; i < count; i++)
-            add_likelihood(metric, &answers[i], &sums);
-        if (results != NULL) set_result(results, metric, "none", &sums);
+        for (size_t i = 0; i < scoring->count; i++)
+            add_likelihood(metric, &scoring->answers[i], &sums);
+        if (scoring->results != NULL) set_result(scoring->results, metric, "none", &sums);
     }
     return rc;
 }
 
 int ash_task_check(const struct ash_task *task, struct ash_err *err)
 {
-    return score_all(task, NULL, 0, NULL, err);
+    return score_all(&(struct scoring){.task = task}, err);
 }
 
 int ash_task_score(const struct ash_task *task, const struct ash_task_answer *answers, size_t count,
                    json_t **results_out, struct ash_err *err)
 {
     json_t *results = json_pack("{s:s}", "alias", task->name);
-    int rc = score_all(task, answers, count, results, err);
+    int rc = score_all(&(struct scoring){task, answers, count, results}, err);
 
     if (rc < 0) {
         json_decref(results);

@@ -101,8 +101,8 @@ static int load_task(const char *path, size_t depth, json_t **json_out, struct a
 
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
-/* Jinja as the harness sets it up: line ends after blocks and blanks before them are text. Our engine, as chat templates
- * want it, drops both: an empty expression between them keeps them. */
+/* Jinja as the harness sets it up: line ends after blocks and blanks before them are text. Our engine, as chat
+ * templates want it, drops both: an empty expression between them keeps them. */
 static int keep_blanks(const char *source, struct ash_str *out)
 {
     int rc = ash_str_adds(out, "");
@@ -179,6 +179,18 @@ static void read_generation(struct ash_task *task)
         task->temperature = json_number_value(json_object_get(settings, "temperature"));
 }
 
+static int open_fields(struct ash_task *task, struct ash_err *err)
+{
+    int rc = open_field(task, "doc_to_text", &task->text, err);
+
+    if (rc == 0) rc = open_field(task, "doc_to_target", &task->target, err);
+    if (rc == 0) rc = open_field(task, "doc_to_choice", &task->choice, err);
+    if (rc == 0 && task->target.source == NULL) rc = ash_err_set(err, -EINVAL, "doc_to_target is missing");
+    if (rc == 0 && task->output == ASH_TASK_MULTIPLE_CHOICE && task->choice.source == NULL && task->choice.list == NULL)
+        rc = ash_err_set(err, -EINVAL, "doc_to_choice is missing");
+    return rc;
+}
+
 static int read_keys(struct ash_task *task, struct ash_err *err)
 {
     static const char *const unknown[] = {"process_docs", "process_results", "custom_dataset", "group", "class"};
@@ -203,12 +215,7 @@ static int read_keys(struct ash_task *task, struct ash_err *err)
     task->filters = json_object_get(json, "filter_list");
     task->metrics = json_object_get(json, "metric_list");
     read_generation(task);
-    if (rc == 0) rc = open_field(task, "doc_to_text", &task->text, err);
-    if (rc == 0) rc = open_field(task, "doc_to_target", &task->target, err);
-    if (rc == 0) rc = open_field(task, "doc_to_choice", &task->choice, err);
-    if (rc == 0 && task->target.source == NULL) rc = ash_err_set(err, -EINVAL, "doc_to_target is missing");
-    if (rc == 0 && task->output == ASH_TASK_MULTIPLE_CHOICE && task->choice.source == NULL && task->choice.list == NULL)
-        rc = ash_err_set(err, -EINVAL, "doc_to_choice is missing");
+    if (rc == 0) rc = open_fields(task, err);
     return rc < 0 ? rc : ash_task_check(task, err);
 }
 

@@ -1,5 +1,5 @@
-/* task - an evaluation as lm-evaluation-harness describes it in YAML, over documents that are JSON objects: what a model
- * is asked, how its answers are filtered, and what is counted. Python (`!function`) is refused by name. */
+/* task - an evaluation as lm-evaluation-harness describes it in YAML, over documents that are JSON objects: what a
+ * model is asked, how its answers are filtered, and what is counted. Python (`!function`) is refused by name. */
 #ifndef ASH_POST_EVAL_TASK_H
 #define ASH_POST_EVAL_TASK_H
 

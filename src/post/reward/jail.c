@@ -1,5 +1,5 @@
-/* jail: two forks. The first enters the namespaces; the second is the first process of the new ones, builds the rest and
- * becomes the program. Whatever goes wrong travels back through a pipe that exec closes. Between fork and exec only
+/* jail: two forks. The first enters the namespaces; the second is the first process of the new ones, builds the rest
+ * and becomes the program. Whatever goes wrong travels back through a pipe that exec closes. Between fork and exec only
  * system calls are made: other threads may have held any lock. */
 #include "post/reward/jail.h"
 

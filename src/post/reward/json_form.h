@@ -1,5 +1,5 @@
-/* json_form - does a text have the form of a JSON schema? The automaton of constrained output answers, byte by byte. One
- * owner thread. */
+/* json_form - does a text have the form of a JSON schema? The automaton of constrained output answers, byte by byte.
+ * One owner thread. */
 #ifndef ASH_POST_REWARD_JSON_FORM_H
 #define ASH_POST_REWARD_JSON_FORM_H
 

@@ -86,10 +86,9 @@ void ash_scorer_close(struct ash_scorer *scorer)
     free(scorer);
 }
 
-int ash_scorer_score(struct ash_scorer *scorer, const int32_t *prompt, size_t prompt_count, const int32_t *answer,
-                     size_t answer_count, double *score_out, struct ash_err *err)
+int ash_scorer_score(struct ash_scorer *scorer, const struct ash_scored *scored, double *score_out, struct ash_err *err)
 {
-    size_t rows = prompt_count + answer_count;
+    size_t rows = scored->prompt_count + scored->answer_count;
     struct ash_doc doc = {.count = rows};
     struct ash_batch batch = {
         .rows = rows, .ids = scorer->ids, .targets = scorer->targets, .docs = &doc, .doc_count = 1};
@@ -98,8 +97,8 @@ int ash_scorer_score(struct ash_scorer *scorer, const int32_t *prompt, size_t pr
     if (rows == 0 || rows > scorer->max_tokens)
         return ash_err_set(err, -EOVERFLOW, "an answer of %zu tokens cannot be scored: there is room for %zu", rows,
                            scorer->max_tokens);
-    memcpy(scorer->ids, prompt, prompt_count * sizeof(*prompt));
-    memcpy(scorer->ids + prompt_count, answer, answer_count * sizeof(*answer));
+    memcpy(scorer->ids, scored->prompt, scored->prompt_count * sizeof(*scored->prompt));
+    memcpy(scorer->ids + scored->prompt_count, scored->answer, scored->answer_count * sizeof(*scored->answer));
     for (size_t i = 0; i < rows; i++)
         scorer->targets[i] = i + 1 == rows ? 0 : -1;
     rc = ash_pass_eval(scorer->pass, &batch, scorer->losses, err);

@@ -1,5 +1,5 @@
-/* scorer - a frozen reward model: a ...ForSequenceClassification folder with one label, as `ashlar reward` writes it. The
- * score of an answer is that of its last token. One owner thread. */
+/* scorer - a frozen reward model: a ...ForSequenceClassification folder with one label, as `ashlar reward` writes
+ * it. The score of an answer is that of its last token. One owner thread. */
 #ifndef ASH_POST_REWARD_SCORER_H
 #define ASH_POST_REWARD_SCORER_H
 
@@ -16,8 +16,13 @@ int ash_scorer_open(const char *dir, struct ash_exec *exec, uint64_t tokenizer_h
                     struct ash_scorer **scorer_out, struct ash_err *err);
 /* NULL is a no-op. */
 void ash_scorer_close(struct ash_scorer *scorer);
-/* The score of an answer after its prompt. */
-int ash_scorer_score(struct ash_scorer *scorer, const int32_t *prompt, size_t prompt_count, const int32_t *answer,
-                     size_t answer_count, double *score_out, struct ash_err *err);
+/* An answer after its prompt, as ids. */
+struct ash_scored {
+    const int32_t *prompt, *answer;
+    size_t prompt_count, answer_count;
+};
+/* Its score. Returns 0, -EOVERFLOW (longer than max_tokens) or the pass's error. */
+int ash_scorer_score(struct ash_scorer *scorer, const struct ash_scored *scored, double *score_out,
+                     struct ash_err *err);
 
 #endif

@@ -1,5 +1,5 @@
-/* curves: rl.jsonl, a line a step: reward, lengths, entropy, divergence, shares of clipped tokens, seconds by part. Each
- * step is in it once: a run that resumes drops what came after the step that it resumes from. */
+/* curves: rl.jsonl, a line a step: reward, lengths, entropy, divergence, shares of clipped tokens, seconds by part.
+ * Each step is in it once: a run that resumes drops what came after the step that it resumes from. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>

@@ -198,7 +198,11 @@ static int reward_of(struct reward *reward, const struct ash_rewarded *answer, d
     case KIND_PROGRAM:
         return ask_program(reward, answer, value, err);
     case KIND_MODEL:
-        return ash_scorer_score(reward->scorer, answer->prompt_ids, answer->prompt_tokens, answer->ids, answer->tokens,
+        return ash_scorer_score(reward->scorer,
+                                &(struct ash_scored){.prompt = answer->prompt_ids,
+                                                     .answer = answer->ids,
+                                                     .prompt_count = answer->prompt_tokens,
+                                                     .answer_count = answer->tokens},
                                 value, err);
     default:
         *value = check(reward, answer);

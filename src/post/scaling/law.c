@@ -244,8 +244,7 @@ int ash_scaling_fit(const struct ash_scaling_run *runs, size_t count, const stru
 }
 
 int ash_scaling_bootstrap(const struct ash_scaling_run *runs, size_t run_count, const struct ash_scaling_opts *opts,
-                          const struct ash_scaling_fitted *fit, uint64_t seed, struct ash_scaling_law *laws, size_t count,
-                          struct ash_err *err)
+                          const struct ash_scaling_fitted *fit, struct ash_scaling_law *laws, size_t count)
 {
     uint32_t *weights = calloc(run_count, sizeof(*weights));
     struct problem problem = {.runs = runs,
@@ -253,20 +252,19 @@ int ash_scaling_bootstrap(const struct ash_scaling_run *runs, size_t run_count, 
                               .count = run_count,
                               .huber = opts->huber > 0 ? opts->huber : HUBER_DEFAULT,
                               .is_tied = opts->is_tied};
-    int rc = check_runs(runs, run_count, err);
 
-    if (weights == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a bootstrap");
-    for (size_t s = 0; rc == 0 && s < count; s++) {
+    if (weights == NULL) return -ENOMEM;
+    for (size_t s = 0; s < count; s++) {
         double x[UNKNOWNS] = {fit->law.a, fit->law.b, fit->law.e, fit->law.alpha, fit->law.beta};
 
         memset(weights, 0, run_count * sizeof(*weights));
         for (size_t i = 0; i < run_count; i++)
-            weights[ash_rng_below(seed, STREAM_BOOTSTRAP, s * run_count + i, run_count)]++;
+            weights[ash_rng_below(opts->seed, STREAM_BOOTSTRAP, s * run_count + i, run_count)]++;
         descend(&problem, x);
         laws[s] = law_of(x);
     }
     free(weights);
-    return rc;
+    return 0;
 }
 
 /* ---- what a law says --------------------------------------------------------------------------------------------- */

@@ -1,5 +1,5 @@
-/* law - Chinchilla's law of the loss, loss = E + A / params^alpha + B / tokens^beta, fitted to training runs: Huber losses
- * of the logarithms, the best of many starts. Pure functions of runs and options; any thread may call. */
+/* law - Chinchilla's law of the loss, loss = E + A / params^alpha + B / tokens^beta, fitted to training runs: Huber
+ * losses of the logarithms, the best of many starts. Pure functions of runs and options; any thread may call. */
 #ifndef ASH_POST_SCALING_LAW_H
 #define ASH_POST_SCALING_LAW_H
 
@@ -21,8 +21,9 @@ struct ash_scaling_law {
 };
 
 struct ash_scaling_opts {
-    bool is_tied; /* alpha = beta: what few or small runs can tell */
-    double huber; /* residuals of ln loss beyond it count linearly; 0: 1e-3 */
+    bool is_tied;  /* alpha = beta: what few or small runs can tell */
+    double huber;  /* residuals of ln loss beyond it count linearly; 0: 1e-3 */
+    uint64_t seed; /* of the bootstrap */
 };
 
 struct ash_scaling_fitted {
@@ -34,11 +35,10 @@ struct ash_scaling_fitted {
  * or -ENOMEM. */
 int ash_scaling_fit(const struct ash_scaling_run *runs, size_t count, const struct ash_scaling_opts *opts,
                     struct ash_scaling_fitted *fit_out, struct ash_err *err);
-/* Laws of `count` samples of the runs, drawn with replacement from seed, into laws [count]; each fit starts where fit
- * ends. Returns as ash_scaling_fit. */
+/* Laws of `count` samples of the runs that fit is of, drawn with replacement from opts->seed, into laws [count]; each
+ * starts where fit ends. Returns 0 or -ENOMEM. */
 int ash_scaling_bootstrap(const struct ash_scaling_run *runs, size_t run_count, const struct ash_scaling_opts *opts,
-                          const struct ash_scaling_fitted *fit, uint64_t seed, struct ash_scaling_law *laws, size_t count,
-                          struct ash_err *err);
+                          const struct ash_scaling_fitted *fit, struct ash_scaling_law *laws, size_t count);
 /* The loss that a law expects. */
 double ash_scaling_loss(const struct ash_scaling_law *law, double params, double tokens);
 /* The sum of the Huber losses of a law. */

@@ -68,10 +68,10 @@ struct ash_job_rl {
     double entropy;
     int64_t epochs, minibatches;
     bool mask_truncated;
-    int64_t overlong_buffer; /* tokens before the limit that cost reward; 0: none */
-    double overlong_penalty; /* of an answer at the limit */
-    int64_t sampling_rounds; /* 1: a group whose rewards are all equal is kept */
-    double min_entropy, max_kl;     /* the guard's bounds; 0: none */
+    int64_t overlong_buffer;    /* tokens before the limit that cost reward; 0: none */
+    double overlong_penalty;    /* of an answer at the limit */
+    int64_t sampling_rounds;    /* 1: a group whose rewards are all equal is kept */
+    double min_entropy, max_kl; /* the guard's bounds; 0: none */
     double min_length, max_length;
     const char *reference;
 };
