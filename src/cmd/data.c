@@ -9,6 +9,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_data_info,
     &ash_cmd_data_chat,
     &ash_cmd_data_show,
+    &ash_cmd_data_dedup,
 };
 
 static int run(int argc, char **argv)

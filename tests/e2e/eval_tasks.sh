@@ -1,0 +1,102 @@
+#!/usr/bin/env bash
+# `ashlar eval --tasks` and `--strategy`, `ashlar scaling` and `ashlar data dedup` as a user runs them, and what is wrong with tasks and tables.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+model=$SOURCE/tests/golden/stories260K
+cd "$SCRATCH" || exit 1
+
+printf '%s\n' 'context,good,bad,gold' 'Once upon a time there was a little girl named,Lily,because,0' 'The dog was very,of,happy,1' > docs.csv
+cat > base.yaml << 'YAML'
+dataset_path: csv
+dataset_kwargs: {data_files: {test: docs.csv}}
+output_type: multiple_choice
+test_split: test
+doc_to_text: "{{context}}"
+doc_to_target: "{{gold | int}}"
+YAML
+cat > task.yaml << 'YAML'
+include: base.yaml
+task: stories
+doc_to_choice: "{{[good, bad]}}"
+YAML
+try "$ASHLAR" eval --model "$model" --tasks task.yaml --json --output results.json
+expect 0 "a task"
+grep -q '"acc,none": 1.0' "$SCRATCH/out" || fail "accuracy: $(cat "$SCRATCH/out")"
+grep -q '"acc_norm,none": 1.0' results.json || fail "no results in the file: $(cat results.json)"
+try "$ASHLAR" eval --model "$model" --tasks task.yaml --json --batch 1 --threads 1 --output other.json
+same "another batch and one thread" "$(cat results.json)" "$(cat other.json)"
+try "$ASHLAR" eval --model "$model" --tasks task.yaml --num-fewshot 1
+expect 0 "with an example"
+try "$ASHLAR" eval --model "$model" --tasks task.yaml --num-fewshot 2
+expect_error 1 "too few examples" "num_fewshot is 2"
+printf '{"q": "Once upon a time there was a little girl named", "a": "Lily"}\n' > docs.jsonl
+cat > generate.yaml << 'YAML'
+task: names
+dataset_path: json
+dataset_kwargs: {data_files: docs.jsonl}
+doc_to_text: q
+doc_to_target: a
+generation_kwargs: {until: ["."], max_gen_toks: 8}
+filter_list:
+  - name: word
+    filter:
+      - {function: regex, regex_pattern: "^ *(\\w+)"}
+      - {function: take_first}
+YAML
+try "$ASHLAR" eval --model "$model" --tasks generate.yaml
+expect 0 "generated text"
+grep -q '^exact_match,word  *1.0000' "$SCRATCH/out" || fail "generated text: $(cat "$SCRATCH/out")"
+echo 'process_docs: !function utils.clean' >> generate.yaml
+try "$ASHLAR" eval --model "$model" --tasks generate.yaml
+expect_error 1 "Python" "!function utils.clean"
+try "$ASHLAR" eval --model "$model" --tasks nowhere.yaml
+expect_error 1 "no task" "nowhere.yaml"
+try "$ASHLAR" eval --model "$model" --tasks task.yaml --data here
+expect_error 2 "two things" "exclude"
+
+# dedup
+printf '%s\n' '{"text": "a b c d e f g"}' '{"text": "other"}' '{"text": "a b c d e f g"}' '{"text": "A, b c d e f g!"}' > lines.jsonl
+try "$ASHLAR" data dedup --out clean.jsonl lines.jsonl
+expect 0 "dedup"
+same "equal lines" 3 "$(wc -l < clean.jsonl)"
+try "$ASHLAR" data dedup --near 0.9 --out clean.jsonl lines.jsonl
+same "near lines" 2 "$(wc -l < clean.jsonl)"
+echo '{"text": ' >> lines.jsonl
+try "$ASHLAR" data dedup --out damaged.jsonl lines.jsonl
+expect_error 1 "a damaged line" "lines.jsonl" 5
+[ -e damaged.jsonl ] && fail "damaged lines left a file behind"
+
+# scaling laws
+table=$SOURCE/tests/golden/post/scaling/testbed-rpj.csv
+try "$ASHLAR" scaling fit "$table" --tied --below-params 1e9 --bootstrap 50
+expect 0 "fit"
+same "predictions" 3 "$(grep -c '^predicted ' "$SCRATCH/out")"
+grep -q '(+0.31 %)' "$SCRATCH/out" || fail "fit: $(cat "$SCRATCH/out")"
+try "$ASHLAR" scaling predict "$table" --tied --flops 1e22 --bootstrap 50 --json
+expect 0 "predict"
+try "$ASHLAR" scaling predict "$table"
+expect_error 2 "which run" "--params"
+printf 'params,loss\n1,2\n' > bad.csv
+try "$ASHLAR" scaling fit bad.csv
+expect_error 1 "a column" "tokens"
+cat > job.yaml << YAML
+model: {type: llama, hidden: 8, layers: 1, heads: 2, ffn: 16}
+data: {train: $SCRATCH/sums, seq: 16}
+train: {steps: 4, global_batch: 2, grains: 1, save_every: 0}
+YAML
+printf 'job: job.yaml\nruns:\n  - {name: a, set: {model.hidden: 8}}\n  - {name: b, set: {model.hidden: 16, train.steps: 6}}\n' > ladder.yaml
+try "$ASHLAR" data arithmetic --out sums --count 500
+try "$ASHLAR" scaling run ladder.yaml --out ladder
+expect 0 "a ladder"
+same "its table" 3 "$(wc -l < ladder/runs.csv)"
+grep -q '^b,[0-9]*,192,' ladder/runs.csv || fail "runs: $(cat ladder/runs.csv)"
+cp ladder/runs.csv first.csv
+try "$ASHLAR" scaling run ladder.yaml --out ladder
+same "nothing is made twice" "$(cat first.csv)" "$(cat ladder/runs.csv)"
+
+# strategies
+try "$ASHLAR" eval --model ladder/b/model --task arithmetic --count 20 --strategy best --n 1,4 --plot curve.svg
+expect 0 "best of n"
+grep -q '<svg' curve.svg || fail "no plot"
+try "$ASHLAR" eval --model ladder/b/model --task arithmetic --count 20 --strategy majority --n 4,1
+expect_error 1 "n that falls" "ascending"
+finish
