@@ -14,13 +14,14 @@
 
 #define WORDS 400
 
-/* A text of WORDS drawn words, of which each is another with the chance `share`. */
-static size_t write_text(char *text, size_t bytes, uint64_t seed, double share, uint64_t change)
+/* A text of WORDS drawn words, of which one in `every` (0: none) is another. */
+static size_t write_text(char *text, size_t bytes, uint64_t seed, uint64_t every, uint64_t change)
 {
     size_t size = 0;
 
     for (uint64_t i = 0; i < WORDS; i++) {
-        uint64_t drawn = ash_rng_uniform(change, 7, i) < share ? change * WORDS + i : ash_rng_below(seed, 1, i, 100000);
+        uint64_t drawn =
+            every > 0 && i % every == change % every ? change * WORDS + i : ash_rng_below(seed, 1, i, 100000);
 
         size += (size_t)snprintf(text + size, bytes - size, "w%llu ", (unsigned long long)drawn);
     }
@@ -69,10 +70,10 @@ static void test_near_texts_are_found_and_others_are_not(void **state)
         assert_int_equal(add(dedup, text, &like), ASH_DEDUP_NEW);
     }
     for (uint64_t seed = 0; seed < 50; seed++) {
-        write_text(text, sizeof(text), seed, 0.01, 1000 + seed); /* about 0.9 of the runs */
+        write_text(text, sizeof(text), seed, 100, 1000 + seed); /* about 0.9 of the runs */
         assert_int_equal(add(dedup, text, &like), ASH_DEDUP_NEAR);
         assert_int_equal(like, seed);
-        write_text(text, sizeof(text), seed, 0.2, 2000 + seed); /* about 0.2 */
+        write_text(text, sizeof(text), seed, 5, 2000 + seed); /* none */
         assert_int_equal(add(dedup, text, &like), ASH_DEDUP_NEW);
     }
     assert_int_equal(add(dedup, "two words", &like), ASH_DEDUP_NEW);
@@ -90,12 +91,11 @@ static void test_signatures_estimate_the_share_of_common_runs(void **state)
 
     (void)state;
     for (uint64_t draw = 1; draw <= 40; draw++) {
-        double share = 0.005 * (double)draw, kept = 0, same = 0, wanted;
+        uint64_t every = 200 / draw;
+        double kept = WORDS - (double)WORDS / (double)every, same = 0, wanted;
 
         ash_dedup_sign(text, write_text(text, sizeof(text), draw, 0, 0), 1, a);
-        ash_dedup_sign(text, write_text(text, sizeof(text), draw, share, draw), 1, b);
-        for (uint64_t i = 0; i < WORDS; i++)
-            kept += ash_rng_uniform(draw, 7, i) >= share;
+        ash_dedup_sign(text, write_text(text, sizeof(text), draw, every, draw), 1, b);
         wanted = kept / (2 * WORDS - kept); /* runs of one word, nearly all different */
         for (size_t k = 0; k < ASH_DEDUP_HASHES; k++)
             same += a[k] == b[k];
