@@ -10,6 +10,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_data_chat,
     &ash_cmd_data_show,
     &ash_cmd_data_dedup,
+    &ash_cmd_data_mix,
 };
 
 static int run(int argc, char **argv)

@@ -10,6 +10,7 @@ extern const struct ash_cmd ash_cmd_data_info;
 extern const struct ash_cmd ash_cmd_data_chat;
 extern const struct ash_cmd ash_cmd_data_show;
 extern const struct ash_cmd ash_cmd_data_dedup;
+extern const struct ash_cmd ash_cmd_data_mix;
 
 struct ash_data_manifest;
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# `ashlar eval --tasks` and `--strategy`, `ashlar scaling` and `ashlar data dedup` as a user runs them, and what is wrong with tasks and tables.
+# `ashlar eval --tasks` and `--strategy`, `ashlar scaling`, `ashlar data dedup` and `mix` as a user runs them, and what is wrong with tasks and tables.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 model=$SOURCE/tests/golden/stories260K
 cd "$SCRATCH" || exit 1
@@ -64,6 +64,22 @@ echo '{"text": ' >> lines.jsonl
 try "$ASHLAR" data dedup --out damaged.jsonl lines.jsonl
 expect_error 1 "a damaged line" "lines.jsonl" 5
 [ -e damaged.jsonl ] && fail "damaged lines left a file behind"
+
+# mix
+try "$ASHLAR" data arithmetic --out plus --count 300 --ops add
+try "$ASHLAR" data arithmetic --out minus --count 300 --ops sub --shard-tokens 500
+try "$ASHLAR" data mix --out mixed --tokens 3000 plus:3 minus:1
+expect 0 "mix"
+grep -qE '^plus +22[0-9][0-9] tokens' "$SCRATCH/out" || fail "weights of a mix: $(cat "$SCRATCH/out")"
+grep -qE '^minus +7[0-9][0-9] tokens' "$SCRATCH/out" || fail "weights of a mix: $(cat "$SCRATCH/out")"
+try "$ASHLAR" data mix --out again --tokens 3000 plus:3 minus:1
+same "the same mix twice" "$(sha256sum < mixed/shard-00000.safetensors)" "$(sha256sum < again/shard-00000.safetensors)"
+try "$ASHLAR" data mix --out mixed --tokens 3000 plus:3 minus:1
+grep -q 'complete already' "$SCRATCH/out" || fail "a mix is made twice: $(cat "$SCRATCH/out")"
+try "$ASHLAR" data mix --out mixed --tokens 3000 plus:1 minus:1
+expect_error 1 "another mix in the folder" "mixed"
+try "$ASHLAR" data mix --out other plus:0
+expect_error 1 "a weight" "'0' is no weight"
 
 # scaling laws
 table=$SOURCE/tests/golden/post/scaling/testbed-rpj.csv
