@@ -13,6 +13,10 @@ if [ ! -d runs/rl-start/model ]; then
 fi
 rm -rf runs/rl
 "$ashlar" rl examples/rl.yaml --out runs/rl
+if command -v python3 > /dev/null; then
+    scripts/rl_plot.py runs/rl/rl.jsonl runs/rl/curves.svg
+    echo "curves    runs/rl/curves.svg"
+fi
 echo
 echo "1,000 problems that it has never seen, before and after:"
 "$ashlar" eval --model runs/rl-start/model --task arithmetic --count 1000

@@ -127,15 +127,20 @@ static void set_limit(int pipe, int what, rlim_t most)
     if (setrlimit((__rlimit_resource_t)what, &limit) < 0) fail_with(pipe, "limits");
 }
 
-/* Everything that can be seen becomes read-only; /tmp is new, small, and forgotten. */
+/* Everything that can be seen becomes read-only, and no device is one, except for /dev/null; /tmp is new, small, and
+ * forgotten. */
 static void make_root(int pipe, size_t file_bytes)
 {
     struct mount_attr attr = {.attr_set = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV};
+    struct mount_attr null_attr = {.attr_clr = MOUNT_ATTR_RDONLY | MOUNT_ATTR_NODEV};
     char size[48];
 
     if (mount(NULL, "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0) fail_with(pipe, "private mounts");
+    if (mount("/dev/null", "/dev/null", NULL, MS_BIND, NULL) < 0) fail_with(pipe, "/dev/null");
     if (syscall(SYS_mount_setattr, AT_FDCWD, "/", 0x8000 /* AT_RECURSIVE */, &attr, sizeof(attr)) < 0)
         fail_with(pipe, "a read-only root");
+    if (syscall(SYS_mount_setattr, AT_FDCWD, "/dev/null", 0, &null_attr, sizeof(null_attr)) < 0)
+        fail_with(pipe, "/dev/null");
     snprintf(size, sizeof(size), "size=%zu,nr_inodes=1024,mode=1777", file_bytes);
     if (mount("tmpfs", "/tmp", "tmpfs", MS_NOSUID | MS_NODEV, size) < 0) fail_with(pipe, "a /tmp of its own");
 }
