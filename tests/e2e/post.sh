@@ -118,6 +118,44 @@ grep -q '"replaced_groups":[1-9]' "$SCRATCH/one/rl.jsonl" || fail "no group was 
 same "lines of rl.jsonl after a resume" "$(cut -d, -f1-8 "$SCRATCH/one/rl.jsonl")" "$(cut -d, -f1-8 "$SCRATCH/other/rl.jsonl")"
 post rl uneven rl.yaml rl.minibatches=3
 expect_error 2 "minibatches" "rl.minibatches=3" "multiple"
+# rewards by a program, a schema and a reward model; nobody is asked twice
+cat > "$SCRATCH/reward.sh" << 'SH'
+while read -r line; do
+    case $line in *'"ended":true'*) echo 0.5 ;; *) echo '{"reward": -1}' ;; esac
+done
+SH
+echo '{"type": "integer"}' > "$SCRATCH/schema.json"
+rewards="program=sh $SCRATCH/reward.sh,schema=$SCRATCH/schema.json:2,arithmetic"
+post rl program rl.yaml "rl.rewards=$rewards"
+if grep -q 'namespaces of its own' "$SCRATCH/err"; then
+    echo "no namespaces here: rewards by programs are left out"
+else
+    expect 0 "a reward program"
+    rm -rf "$SCRATCH/other"
+    try "$ASHLAR" launch --procs 2 rl "$SCRATCH/rl.yaml" --out "$SCRATCH/other" mesh.dp=2 "rl.rewards=$rewards"
+    same "a reward program, two processes" "$(bits_of program)" "$(bits_of other)"
+    rm -rf "$SCRATCH/other"
+    cp -r "$SCRATCH/program" "$SCRATCH/other"
+    rm -rf "$SCRATCH/other/checkpoints/step-000006" "$SCRATCH/other/model"
+    echo 'exit 3' > "$SCRATCH/reward.sh"
+    try "$ASHLAR" rl --resume --out "$SCRATCH/other"
+    expect 0 "a reward program that is gone is not asked again"
+    same "a reward program, resumed" "$(bits_of program)" "$(bits_of other)"
+    post rl dead rl.yaml "rl.rewards=$rewards"
+    expect_error 1 "a program that dies" "rollout 0, prompt 0, sample 0" "ended without an answer"
+fi
+post rl wrong rl.yaml "rl.rewards=model=$SCRATCH/base/model"
+expect_error 1 "a language model as reward model" "no reward model"
+try "$ASHLAR" data chat --tokenizer "$SCRATCH/base/model" --out "$SCRATCH/sums" "$SCRATCH/pairs.jsonl"
+post reward scores dpo.yaml model.from="$SCRATCH/base/model" data.train="$SCRATCH/sums" train.save_every=0
+expect 0 "a reward model of the policy's tokens"
+post rl scored rl.yaml "rl.rewards=model=$SCRATCH/scores/model"
+expect 0 "a reward model's rewards"
+grep -q '"reward":-*0\.[0-9]*[1-9]' "$SCRATCH/scored/rollouts/step-1.jsonl" || fail "no scores: $(head -n 1 "$SCRATCH/scored/rollouts/step-1.jsonl")"
+post rl wrong rl.yaml "rl.rewards=model=$SCRATCH/one/model"
+expect_error 1 "no reward model, or another tokenizer" "reward model"
+post rl wrong rl.yaml "rl.rewards=magic"
+expect_error 1 "a reward" "magic"
 # a policy that collapses is not trained on
 for bound in min_entropy=9 max_length=1 min_length=6; do
     post rl "collapse-$bound" rl.yaml rl.$bound
