@@ -17,7 +17,7 @@
 #include "serve/engine/core.h"
 #include "unit/sanitized.h"
 
-#define ANSWERS (SANITIZED ? 8 : 48)
+#define ANSWERS (SANITIZED ? 4 : 32)
 #define TOKENS (SANITIZED ? 8 : 24)
 #define PROMPT_MAX 24
 
