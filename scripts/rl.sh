@@ -14,7 +14,7 @@ fi
 rm -rf runs/rl
 "$ashlar" rl examples/rl.yaml --out runs/rl
 if command -v python3 > /dev/null; then
-    scripts/rl_plot.py runs/rl/rl.jsonl runs/rl/curves.svg
+    scripts/rl_plot.py runs/rl/curves.jsonl runs/rl/curves.svg
     echo "curves    runs/rl/curves.svg"
 fi
 echo

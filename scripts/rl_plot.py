@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Curves of a run of `ashlar rl`: mean reward of sampled answers, greedy accuracy, entropy, as one SVG.
-usage: rl_plot.py RUN/rl.jsonl OUT.svg"""
+usage: rl_plot.py RUN/curves.jsonl OUT.svg"""
 import json
 import sys
 

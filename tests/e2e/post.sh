@@ -114,8 +114,8 @@ alike rl rl.yaml rollout.lag=2 rl.kl_coef=0.01
 alike rl rl.yaml rollout.temperature=0.7 rl.entropy=0.01 train.precision=bf16
 # several steps a rollout, groups that agree are sampled again, long answers cost
 alike rl rl.yaml rl.epochs=2 rl.minibatches=2 rl.sampling_rounds=3 rl.overlong_buffer=2
-grep -q '"replaced_groups":[1-9]' "$SCRATCH/one/rl.jsonl" || fail "no group was sampled again: $(cat "$SCRATCH/one/rl.jsonl")"
-same "lines of rl.jsonl after a resume" "$(cut -d, -f1-8 "$SCRATCH/one/rl.jsonl")" "$(cut -d, -f1-8 "$SCRATCH/other/rl.jsonl")"
+grep -q '"replaced_groups":[1-9]' "$SCRATCH/one/curves.jsonl" || fail "no group was sampled again: $(cat "$SCRATCH/one/curves.jsonl")"
+same "lines of curves.jsonl after a resume" "$(cut -d, -f1-8 "$SCRATCH/one/curves.jsonl")" "$(cut -d, -f1-8 "$SCRATCH/other/curves.jsonl")"
 post rl uneven rl.yaml rl.minibatches=3
 expect_error 2 "minibatches" "rl.minibatches=3" "multiple"
 # rewards by a program, a schema and a reward model; nobody is asked twice

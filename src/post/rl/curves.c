@@ -1,4 +1,4 @@
-/* curves: rl.jsonl, a line a step: reward, lengths, entropy, divergence, shares of clipped tokens, seconds by part.
+/* curves: curves.jsonl, a line a step: reward, lengths, entropy, divergence, shares of clipped tokens, seconds by part.
  * Each step is in it once: a run that resumes drops what came after the step that it resumes from. */
 #include <errno.h>
 #include <limits.h>
@@ -21,7 +21,7 @@ static size_t kept_bytes(const char *text, size_t size, uint64_t step)
         const char *end = memchr(text + at, '\n', size - at);
         size_t line = end != NULL ? (size_t)(end - (text + at)) : 0;
         json_t *json = NULL;
-        bool is_kept = end != NULL && ash_json_parse_line(text + at, line, "rl.jsonl", 0, &json, NULL) == 0 &&
+        bool is_kept = end != NULL && ash_json_parse_line(text + at, line, "curves.jsonl", 0, &json, NULL) == 0 &&
                        json_integer_value(json_object_get(json, "step")) < (json_int_t)step;
 
         json_decref(json);
@@ -36,7 +36,7 @@ static int open_curves(struct ash_policy_run *rl, uint64_t step, struct ash_err 
     struct ash_map map = {0};
     char path[PATH_MAX];
     size_t kept = 0;
-    int rc = ash_path_join(path, sizeof(path), rl->dir, "rl.jsonl");
+    int rc = ash_path_join(path, sizeof(path), rl->dir, "curves.jsonl");
 
     if (rc == 0 && ash_path_exists(path) && ash_map_open(path, &map, NULL) == 0) {
         kept = kept_bytes((const char *)map.base, map.size_bytes, step);
@@ -86,7 +86,7 @@ int ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval, str
     line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
     if (line != NULL && (fprintf(rl->curves, "%s\n", line) < 0 || fflush(rl->curves) != 0))
         rc = ash_err_set(&why, -errno, "%s", strerror(errno));
-    if (rc < 0) ash_log(ASH_LOG_WARN, "rl.jsonl cannot be written: %s", why.text);
+    if (rc < 0) ash_log(ASH_LOG_WARN, "curves.jsonl cannot be written: %s", why.text);
     free(line);
     json_decref(json);
     return 0;

@@ -58,7 +58,7 @@ struct ash_policy_run {
     struct ash_pass *frozen_pass;
     uint64_t checked;  /* tokens whose log-probability was the sampler's, to the bit */
     double clips[3];   /* of the step: tokens whose ratio was out of bounds below, above; all tokens */
-    FILE *curves;      /* rl.jsonl; NULL: another rank's, or not open yet */
+    FILE *curves;      /* curves.jsonl; NULL: another rank's, or not open yet */
     double seconds[3]; /* rollout, reward, all else before an update */
     struct ash_train_source source;
     struct ash_objective objective;
@@ -86,8 +86,8 @@ int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struc
 struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step);
 /* Steps that learn from one rollout. */
 uint64_t ash_rl_steps_per_rollout(const struct ash_policy_run *rl);
-/* curves.c: one line of rl.jsonl for a step that was counted. eval: mean reward of the evaluation, NaN for none. All
- * ranks call it; the first one writes. Returns 0 or the group's error; a full disk is a warning. */
+/* curves.c: one line of curves.jsonl for a step that was counted. eval: mean reward of the evaluation, NaN for none.
+ * All ranks call it; the first one writes. Returns 0 or the group's error; a full disk is a warning. */
 int ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval, struct ash_err *err);
 /* guard.c: has the policy collapsed, by the bounds of the job? Returns 0, or -ECANCELED with a sentence that says which
  * bound, what it was, and what to change. */
