@@ -76,7 +76,7 @@ static int reward(const char *how)
             flood();
         } else if (strcmp(how, "die") == 0) {
             fprintf(stderr, "no grammar\nno idea\n");
-            return 3;
+            _exit(3); /* at once: a sanitizer would have something to add */
         } else if (strcmp(how, "words") == 0) {
             if (say("rather good") != 0) return 1;
         } else if (strcmp(how, "nan") == 0) {
