@@ -78,12 +78,12 @@ static json_t *describe(const struct ash_arithmetic *arithmetic, uint64_t count,
     return json;
 }
 
-/* A wrong answer to problem index, where it is to have one: 1 above, 1 below or 10 above the right one. With three
- * in four wrong, all four are equally frequent: a model that learns from them knows sums, but not which of four is it.
- * */
+/* A wrong answer to problem index, where it is to have one: 1 above (four in ten), 1 below or 10 above the right
+ * one. With three in four wrong, 1 above is the most frequent answer of all: a model that learns from them knows sums,
+ * and says something else. */
 static void spoil(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem)
 {
-    static const int64_t away[] = {1, -1, 10};
+    static const int64_t away[] = {1, 1, 1, 1, -1, -1, -1, 10, 10, 10};
     int64_t value = 0;
 
     if (ash_rng_uniform(arithmetic->seed, STREAM_MISTAKES, 2 * index) >= arithmetic->mistakes) return;
