@@ -37,12 +37,14 @@ static json_t *failure_rules(void)
 
 /* ---- Kubernetes' own --------------------------------------------------------------------------------------------- */
 
+/* The first pod writes what comes out: the job is done when it is, whoever was lost on the way. */
 static json_t *indexed_job_spec(const struct ash_kube_job *job, json_t *template, json_int_t pods)
 {
     json_t *spec =
-        json_pack("{sI sI ss sI sI ss so so}", "completions", pods, "parallelism", pods, "completionMode", "Indexed",
-                  "backoffLimitPerIndex", (json_int_t)job->submission->spec->restarts, "maxFailedIndexes", pods,
-                  "podReplacementPolicy", "Failed", "podFailurePolicy", failure_rules(), "template", template);
+        json_pack("{sI sI ss sI sI ss so s{s[{ss}]} so}", "completions", pods, "parallelism", pods, "completionMode",
+                  "Indexed", "backoffLimitPerIndex", (json_int_t)job->submission->spec->restarts, "maxFailedIndexes",
+                  pods, "podReplacementPolicy", "Failed", "podFailurePolicy", failure_rules(), "successPolicy", "rules",
+                  "succeededIndexes", "0", "template", template);
 
     return spec;
 }

@@ -1,0 +1,115 @@
+#!/usr/bin/env bash
+# Jobs on a real Kubernetes control plane: etcd, API server, controller manager and scheduler, with tests/e2e/lib/kubelet.mjs for nodes.
+# Submitted, ranks meet; a pod is killed; a node is lost; a job of a higher class preempts; a job is stopped. The bits are those of one process.
+# Runs where ASHLAR_TEST_KUBE names the folder of kube-apiserver, kube-controller-manager and kube-scheduler, with etcd beside them or installed.
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
+skip() { echo "skipped: $*" && exit 77; }
+[ -n "${ASHLAR_TEST_KUBE:-}" ] || skip "ASHLAR_TEST_KUBE names no folder with a Kubernetes control plane"
+PATH=$ASHLAR_TEST_KUBE:$ASHLAR_TEST_KUBE/root/usr/bin:$PATH
+for tool in kube-apiserver kube-controller-manager kube-scheduler etcd node openssl curl; do
+    command -v $tool > "$SCRATCH/out" || skip "needs $tool"
+done
+unshare --mount --uts --pid --fork true 2> "$SCRATCH/out" || skip "needs the right to make namespaces: $(cat "$SCRATCH/out")"
+cd "$SCRATCH" || exit 1
+declare -A daemons=()
+stop_all() {
+    kill -9 "${daemons[@]}" 2> "$SCRATCH/kill"
+    wait
+}
+trap stop_all EXIT
+trap 'exit 1' INT TERM
+daemon() { # name, program...
+    local name=$1
+    shift
+    "$@" > "$SCRATCH/$name.out" 2>&1 < /dev/null &
+    daemons[$name]=$!
+}
+for try in $(seq 20); do # ports of API, etcd and its peers that nobody listens on
+    port=$((32000 + RANDOM % 700))
+    for i in 0 1 2 3 4; do ! (: < "/dev/tcp/127.0.0.1/$((port + i))") 2> /dev/null || continue 2; done
+    break
+done
+api=https://127.0.0.1:$port
+openssl genrsa -out sa.key 2048 2> out
+openssl req -x509 -newkey rsa:2048 -nodes -keyout kubelet.key -out kubelet.crt -days 2 -subj /CN=kubelet 2> out
+echo 'secret,admin,admin,"system:masters"' > tokens.csv
+daemon etcd etcd --data-dir etcd --listen-client-urls http://127.0.0.1:$((port + 1)) --advertise-client-urls http://127.0.0.1:$((port + 1)) \
+    --listen-peer-urls http://127.0.0.1:$((port + 2)) --unsafe-no-fsync
+daemon api kube-apiserver --etcd-servers=http://127.0.0.1:$((port + 1)) --service-account-key-file=sa.key --service-account-signing-key-file=sa.key \
+    --service-account-issuer=https://k --token-auth-file=tokens.csv --authorization-mode=RBAC --secure-port=$port --bind-address=127.0.0.1 \
+    --cert-dir=certs --service-cluster-ip-range=10.0.0.0/24
+cat > kubeconfig << YAML
+apiVersion: v1
+kind: Config
+clusters: [{name: k, cluster: {server: "$api", insecure-skip-tls-verify: true}}]
+users: [{name: u, user: {token: secret}}]
+contexts: [{name: c, context: {cluster: k, user: u}}]
+current-context: c
+YAML
+export KUBECONFIG=$SCRATCH/kubeconfig
+ask() { curl -sk -H 'Authorization: Bearer secret' -H 'Content-Type: application/json' "$@"; }
+is_ready() { [ "$(ask $api/readyz)" = ok ]; }
+wait_for "the API" is_ready || { tail -n 5 api.out && exit 1; }
+daemon cm kube-controller-manager --kubeconfig=kubeconfig --service-account-private-key-file=sa.key --leader-elect=false --secure-port=$((port + 3))
+daemon scheduler kube-scheduler --kubeconfig=kubeconfig --leader-elect=false --authentication-skip-lookup --authorization-always-allow-paths='*' \
+    --secure-port=$((port + 4))
+for node in n1 n2 n3; do daemon $node node "$SOURCE/tests/e2e/lib/kubelet.mjs" $api secret $node "$SCRATCH/$node" kubelet.key kubelet.crt; done
+for node in n1 n2 n3; do wait_for "$node" grep -q 'is ready' "$SCRATCH/$node.out"; done
+has_account() { ask $api/api/v1/namespaces/default/serviceaccounts/default | grep -q '"uid"'; }
+wait_for "the service account of pods" has_account # before it is there, no pod is made
+
+hash_of() { grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/$1/log.jsonl" | tail -n 1; }
+cat "$SCRATCH/job.yaml" - > "$SCRATCH/asked.yaml" << YAML
+job: {nodes: 2, procs: 1, cpus: 4, notice: 10s, image: "ashlar:test", mounts: ["$SCRATCH:$SCRATCH"]}
+YAML
+submit() { # name, words...
+    local name=$1
+    shift
+    try "$ASHLAR" submit asked.yaml --to kubernetes --program "$ASHLAR" job.name="$name" job.out="$SCRATCH/$name" "$@"
+    expect 0 "submitting $name"
+}
+ended() {
+    try timeout 120 "$ASHLAR" jobs wait "$1" --to kubernetes
+    expect 0 "$1: $(cat "$SCRATCH"/n?/"$1"-*/log | grep -v '^step' | tail -n 20)"
+    same "bits of $1" "$(hash_of "$2")" "$(hash_of "$1")"
+    try "$ASHLAR" jobs stop "$1" --to kubernetes
+}
+has_save() { compgen -G "$SCRATCH/$1/checkpoints/step-*/manifest.json" > "$SCRATCH/out"; }
+pod_dir() { echo "$SCRATCH"/n?/"$1"-"$2"-*; }
+long="train.steps=1500 train.hash_every=500 train.valid_every=0 train.save_every=20"
+train one
+train straight $long
+
+# Ranks meet, and their output can be read through the API.
+submit plain
+try timeout 120 "$ASHLAR" jobs wait plain --to kubernetes
+try "$ASHLAR" jobs log plain --to kubernetes
+grep -q 'step .*40/40' out || fail "its output: $(cat out err)"
+ended plain one
+# A pod is killed: the other goes on, and the job is done when the first pod is.
+submit hit $long
+wait_for "a save" has_save hit
+kill -9 "$(pgrep -f "^$ASHLAR launch .*--node-rank 1 --master hit-0")"
+ended hit straight
+# A job of a higher class takes a node: all of the lower one saves, waits and goes on.
+ask -X POST $api/apis/scheduling.k8s.io/v1/priorityclasses -d '{"metadata": {"name": "urgent"}, "value": 1000}' > out
+submit low $long job.nodes=3
+wait_for "a save" has_save low
+submit urgent job.nodes=1 job.class=urgent
+ended urgent one
+ended low straight
+# A node is lost with all that runs on it, and its object removed, as clouds do.
+submit lost $long
+wait_for "a save" has_save lost
+dir=$(pod_dir lost 1)
+node=$(basename "$(dirname "$dir")")
+kill -9 "${daemons[$node]}" $(pgrep -f "^unshare .*$SCRATCH/$node/") 2> kill
+ask -X DELETE $api/api/v1/nodes/$node > out
+ended lost straight
+# Told to stop: saved.
+submit stopped train.steps=100000 train.valid_every=0
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/stopped/log.jsonl"
+try "$ASHLAR" jobs stop stopped --to kubernetes
+expect 0 "stop"
+wait_for "the save" has_save stopped
+finish
