@@ -11,7 +11,7 @@
 #include "cmd/jobs_priv.h"
 
 struct jobs_flags {
-    const char *to;
+    const char *to, *space;
     bool json, follow, all;
 };
 
@@ -21,17 +21,30 @@ struct jobs_flags {
         "to", ASH_OPT_STRING, FIELD(to), NULL,                                                                         \
             "local, slurm or kubernetes; default: Slurm or Kubernetes where one is known, else local", 0, 0, NULL      \
     }
-static const struct ash_opt plain_opts[] = {TO_OPT};
+#define SPACE_OPT                                                                                                      \
+    {                                                                                                                  \
+        "namespace", ASH_OPT_STRING, FIELD(space), NULL, "of Kubernetes; default: the context's", 0, 0, NULL           \
+    }
+static const struct ash_opt plain_opts[] = {TO_OPT, SPACE_OPT};
 static const struct ash_opt ls_opts[] = {
     TO_OPT,
+    SPACE_OPT,
     {"all", ASH_OPT_BOOL, FIELD(all), NULL, "those that have ended, too", 0, 0, NULL},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "as JSON", 0, 0, NULL},
 };
 static const struct ash_opt log_opts[] = {
-    TO_OPT, {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "go on printing until the job ends", 0, 0, NULL}};
+    TO_OPT, SPACE_OPT, {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "go on printing until the job ends", 0, 0, NULL}};
 static const struct ash_opt_table plain_table = {"", "flags", plain_opts, ASH_COUNT(plain_opts)};
 static const struct ash_opt_table ls_table = {"", "flags", ls_opts, ASH_COUNT(ls_opts)};
 static const struct ash_opt_table log_table = {"", "flags", log_opts, ASH_COUNT(log_opts)};
+
+/* The back end that the flags name, or that is here. */
+static int choose(const struct jobs_flags *flags, const struct ash_jobs_ops **ops_out, struct ash_err *err)
+{
+    int rc = ash_jobs_choose(flags->to, ops_out, err);
+
+    return rc == 0 ? ash_jobs_use_namespace(*ops_out, flags->space, err) : rc;
+}
 
 /* ---- ls ---------------------------------------------------------------------------------------------------------- */
 
@@ -79,7 +92,7 @@ static int respond_ls(const void *flags_in, const struct ash_opts *opts, const c
     const struct ash_jobs_ops *ops = NULL;
     struct ash_jobs_list list = {0};
     struct ash_err err = {0};
-    int rc = ash_jobs_choose(flags->to, &ops, &err);
+    int rc = choose(flags, &ops, &err);
     (void)opts, (void)word;
 
     if (rc == 0) rc = ops->list(NULL, &list, &err);
@@ -110,7 +123,7 @@ static int respond_show(const void *flags, const struct ash_opts *opts, const ch
     struct ash_err err = {0};
     (void)opts;
 
-    if (ash_jobs_choose(((const struct jobs_flags *)flags)->to, &ops, &err) < 0) return ash_cmd_fail(&err);
+    if (choose(flags, &ops, &err) < 0) return ash_cmd_fail(&err);
     return print_text(ops->show, id);
 }
 
@@ -120,7 +133,7 @@ static int respond_why(const void *flags, const struct ash_opts *opts, const cha
     struct ash_err err = {0};
     (void)opts;
 
-    if (ash_jobs_choose(((const struct jobs_flags *)flags)->to, &ops, &err) < 0) return ash_cmd_fail(&err);
+    if (choose(flags, &ops, &err) < 0) return ash_cmd_fail(&err);
     return print_text(ops->why, id);
 }
 
@@ -130,7 +143,7 @@ static int tell(const struct jobs_flags *flags, const char *id, const char *verb
     const struct ash_jobs_ops *ops = NULL;
     struct ash_err err = {0};
     int (*call)(const char *, struct ash_err *) = NULL;
-    int rc = ash_jobs_choose(flags->to, &ops, &err);
+    int rc = choose(flags, &ops, &err);
 
     if (rc < 0) return ash_cmd_fail(&err);
     call = strcmp(verb, "stop") == 0 ? ops->stop : strcmp(verb, "hold") == 0 ? ops->hold : ops->release;
@@ -167,7 +180,7 @@ static int respond_wait(const void *flags, const struct ash_opts *opts, const ch
 {
     const struct ash_jobs_ops *ops = NULL;
     struct ash_err err = {0};
-    int rc = ash_jobs_choose(((const struct jobs_flags *)flags)->to, &ops, &err);
+    int rc = choose(flags, &ops, &err);
     (void)opts;
 
     if (rc == 0) rc = ash_cmd_await_job(ops, id, false, &err);
@@ -193,7 +206,7 @@ static int respond_log(const void *flags_in, const struct ash_opts *opts, const 
     const struct ash_jobs_ops *ops = NULL;
     struct ash_jobs_list list = {0};
     struct ash_err err = {0};
-    int rc = ash_jobs_choose(flags->to, &ops, &err);
+    int rc = choose(flags, &ops, &err);
     (void)opts;
 
     if (rc == 0 && flags->follow) {

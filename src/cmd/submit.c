@@ -164,6 +164,8 @@ static int submit(const struct request *request, const char *job_file, struct as
     if (rc < 0) return rc;
     printf("submitted %s to %s\n", id, ops->name);
     fflush(stdout);
+    if (ops->use_namespace != NULL) rc = ash_jobs_use_namespace(ops, request->spec.kube_namespace, err);
+    if (rc < 0) return rc;
     return flags->wait || flags->follow ? ash_cmd_await_job(ops, id, flags->follow, err) : 0;
 }
 

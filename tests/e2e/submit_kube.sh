@@ -123,6 +123,17 @@ try "$ASHLAR" jobs stop asked --to kubernetes
 expect 0 "stop"
 try "$ASHLAR" jobs show asked --to kubernetes
 expect_error 1 "a job that is gone" "no job 'asked' in namespace research"
+# Another namespace than the context's, to its end.
+submit job.name=there job.namespace=other --wait
+expect 0 "a job of another namespace"
+try "$ASHLAR" jobs show there --to kubernetes
+expect_error 1 "a job of another namespace" "no job 'there' in namespace research"
+try "$ASHLAR" jobs ls --all --to kubernetes --namespace other
+grep -q '^there ' out || fail "jobs of a namespace: $(cat out err)"
+try "$ASHLAR" jobs ls --to kubernetes --namespace 'a/b'
+expect_error 1 "a namespace that is none" "'a/b' is no namespace"
+try "$ASHLAR" jobs ls --to local --namespace other
+expect_error 1 "a namespace of this machine" "a namespace is for Kubernetes"
 sed -i 's/token: secret/token: wrong/' kubeconfig
 try "$ASHLAR" jobs ls --to kubernetes
 expect_error 1 "a wrong token" "401"

@@ -35,6 +35,14 @@ int ash_jobs_choose(const char *name, const struct ash_jobs_ops **ops_out, struc
     return ash_err_set(err, -EINVAL, "--to %.60s: jobs go to local, slurm or kubernetes", name != NULL ? name : "?");
 }
 
+int ash_jobs_use_namespace(const struct ash_jobs_ops *ops, const char *space, struct ash_err *err)
+{
+    if (space == NULL) return 0;
+    if (ops->use_namespace == NULL)
+        return ash_err_set(err, -EINVAL, "a namespace is for Kubernetes, and this is %s", ops->name);
+    return ops->use_namespace(space, err);
+}
+
 int ash_jobs_add(struct ash_jobs_list *list, const struct ash_jobs_entry *entry)
 {
     if (list->count == list->capacity) {

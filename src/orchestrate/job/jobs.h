@@ -60,6 +60,8 @@ struct ash_jobs_ops {
     /* Keep it from starting, and let it again. NULL: the back end cannot. */
     int (*hold)(const char *id, struct ash_err *err);
     int (*release)(const char *id, struct ash_err *err);
+    /* All other calls are about this namespace from now on; space is borrowed. NULL: the back end has none. */
+    int (*use_namespace)(const char *space, struct ash_err *err);
 };
 
 extern const struct ash_jobs_ops ash_jobs_local, ash_jobs_slurm, ash_jobs_kubernetes;
@@ -71,6 +73,10 @@ bool ash_jobs_has_ended(enum ash_jobs_phase phase);
 /* The back end called name; NULL: the one that is here (Slurm before Kubernetes before this machine). -EINVAL where
  * there is none of that name, with those that there are. */
 int ash_jobs_choose(const char *name, const struct ash_jobs_ops **ops_out, struct ash_err *err);
+
+/* Let calls of ops be about a namespace; NULL: the user's own. Returns 0, or -EINVAL where it is no name, or where ops
+ * has no namespaces. */
+int ash_jobs_use_namespace(const struct ash_jobs_ops *ops, const char *space, struct ash_err *err);
 
 /* Append a copy of entry. Returns 0 or -ENOMEM. */
 int ash_jobs_add(struct ash_jobs_list *list, const struct ash_jobs_entry *entry);

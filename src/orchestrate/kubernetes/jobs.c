@@ -16,6 +16,7 @@
 #include "orchestrate/kubernetes/status.h"
 
 #define PATH_BYTES 1024
+#define SPACE_MAX 63                                                 /* letters of a namespace */
 #define SELECTOR "labelSelector=app.kubernetes.io%%2Fname%%3Dashlar" /* for printf */
 #define JOB_FILE_MAX ((size_t)1 << 20)
 
@@ -26,6 +27,23 @@ static bool is_here(void)
 
     if (is_known) ash_kube_config_free(&config);
     return is_known;
+}
+
+static const char *space_asked; /* by the user; NULL: the context's. One thread */
+
+static int use_namespace(const char *space, struct ash_err *err)
+{
+    size_t length = strlen(space);
+
+    if (length == 0 || length > SPACE_MAX || strspn(space, "abcdefghijklmnopqrstuvwxyz0123456789-") != length)
+        return ash_err_set(err, -EINVAL, "'%.70s' is no namespace: it has small letters, digits and '-'", space);
+    space_asked = space;
+    return 0;
+}
+
+static const char *space_of(const struct ash_kube_client *client)
+{
+    return space_asked != NULL ? space_asked : ash_kube_client_namespace(client);
 }
 
 /* ---- submitting -------------------------------------------------------------------------------------------------- */
@@ -80,8 +98,8 @@ static void objects_path(const struct ash_kube_client *client, const struct ash_
 {
     const char *space = json_string_value(json_object_get(json_object_get(object, "metadata"), "namespace"));
 
-    snprintf(path, PATH_BYTES, "%s/namespaces/%s/%s", resource->api,
-             space != NULL ? space : ash_kube_client_namespace(client), resource->plural);
+    snprintf(path, PATH_BYTES, "%s/namespaces/%s/%s", resource->api, space != NULL ? space : space_of(client),
+             resource->plural);
 }
 
 static int create(struct ash_kube_client *client, const json_t *object, struct ash_err *err)
@@ -149,13 +167,13 @@ static int find_job(struct ash_kube_client *client, const char *id, json_t **obj
         int rc;
 
         if (strchr(id, '/') != NULL || strlen(id) > ASH_SPEC_NAME_MAX) break;
-        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", ash_kube_resources[i].api,
-                 ash_kube_client_namespace(client), ash_kube_resources[i].plural, id);
+        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", ash_kube_resources[i].api, space_of(client),
+                 ash_kube_resources[i].plural, id);
         rc = ash_kube_client_call(client, "GET", path, NULL, object_out, err);
         *resource_out = &ash_kube_resources[i];
         if (rc != -ENOENT) return rc;
     }
-    return ash_err_set(err, -ENOENT, "there is no job '%.60s' in namespace %s", id, ash_kube_client_namespace(client));
+    return ash_err_set(err, -ENOENT, "there is no job '%.60s' in namespace %s", id, space_of(client));
 }
 
 static int list_kind(struct ash_kube_client *client, const struct ash_kube_resource *resource,
@@ -166,8 +184,7 @@ static int list_kind(struct ash_kube_client *client, const struct ash_kube_resou
     const json_t *items;
     int rc;
 
-    snprintf(path, sizeof(path), "%s/namespaces/%s/%s?" SELECTOR, resource->api, ash_kube_client_namespace(client),
-             resource->plural);
+    snprintf(path, sizeof(path), "%s/namespaces/%s/%s?" SELECTOR, resource->api, space_of(client), resource->plural);
     rc = ash_kube_client_call(client, "GET", path, NULL, &answer, err);
     if (rc == -ENOENT) return 0; /* the cluster has no such kind */
     if (rc < 0) return rc;
@@ -234,7 +251,7 @@ static const json_t *items_at(struct ash_kube_client *client, const char *path, 
 static void pods_path(const struct ash_kube_client *client, const char *id, char path[PATH_BYTES])
 {
     snprintf(path, PATH_BYTES, "/api/v1/namespaces/%s/pods?labelSelector=app.kubernetes.io%%2Finstance%%3D%s",
-             ash_kube_client_namespace(client), id);
+             space_of(client), id);
 }
 
 static int why(const char *id, struct ash_str *text_out, struct ash_err *err)
@@ -250,12 +267,11 @@ static int why(const char *id, struct ash_str *text_out, struct ash_err *err)
     if (rc == 0) rc = find_job(client, id, &object, &resource, err);
     if (rc == 0) {
         ash_kube_read_job(object, ash_clock_wall_s(), &entry);
-        snprintf(path, sizeof(path), "/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/workloads",
-                 ash_kube_client_namespace(client));
+        snprintf(path, sizeof(path), "/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/workloads", space_of(client));
         evidence.workloads = items_at(client, path, &workloads);
         pods_path(client, id, path);
         evidence.pods = items_at(client, path, &pods);
-        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/events", ash_kube_client_namespace(client));
+        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/events", space_of(client));
         evidence.events = items_at(client, path, &events);
         rc = ash_kube_explain(&evidence, text_out, err);
     }
@@ -290,7 +306,7 @@ static int output(const char *id, struct ash_str *text_out, struct ash_err *err)
         rc = ash_err_set(err, -ENOENT, "job %.60s has no pods yet: `ashlar jobs why %.60s` says what it waits for", id,
                          id);
     } else {
-        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/log", ash_kube_client_namespace(client), first);
+        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/log", space_of(client), first);
         rc = ash_kube_client_text(client, path, text_out, err);
     }
     json_decref(answer);
@@ -310,8 +326,7 @@ static int change(const char *id, const char *method, const json_t *body, struct
 
     if (rc == 0) rc = find_job(client, id, &object, &resource, err);
     if (rc == 0) {
-        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", resource->api, ash_kube_client_namespace(client),
-                 resource->plural, id);
+        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", resource->api, space_of(client), resource->plural, id);
         rc = ash_kube_client_call(client, method, path, body, NULL, err);
     }
     json_decref(object);
@@ -331,7 +346,7 @@ static int stop(const char *id, struct ash_err *err)
     if (rc < 0) return rc;
     rc = ash_kube_client_open(&client, err);
     for (size_t i = 0; i < 2 && rc == 0; i++) {
-        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/%s/%s", ash_kube_client_namespace(client),
+        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/%s/%s", space_of(client),
                  i == 0 ? "services" : "configmaps", id);
         rc = ash_kube_client_call(client, "DELETE", path, NULL, NULL, err);
         if (rc == -ENOENT) rc = 0;
@@ -369,4 +384,5 @@ const struct ash_jobs_ops ash_jobs_kubernetes = {.name = "kubernetes",
                                                  .output = output,
                                                  .stop = stop,
                                                  .hold = hold,
-                                                 .release = release};
+                                                 .release = release,
+                                                 .use_namespace = use_namespace};

@@ -3,7 +3,6 @@ import http from "node:http";
 
 const objects = new Map();
 let fault = "", left = 0, active = 0, done = false;
-const jobs = "/apis/batch/v1/namespaces/research/jobs";
 const status = (code, message) => [code, { kind: "Status", message }];
 const withStatus = (object) => ({ ...object, status: { active, conditions: done ? [{ type: "Complete", status: "True" }] : [] } });
 const pod = { metadata: { name: "asked-0-x" }, status: { phase: "Pending", conditions: [{ type: "PodScheduled", status: "False", message: "0/4 nodes are available: insufficient nvidia.com/gpu" }] } };
@@ -19,7 +18,7 @@ const answer = (method, path, body) => {
     }
     if (path.endsWith("/pods")) return [200, { items: [pod] }];
     if (path.endsWith("/events")) return [200, { items: [] }];
-    if (list && path === jobs) return [200, { items: [...objects].filter(([key]) => key.startsWith(`${jobs}/`)).map(([, object]) => withStatus(object)) }];
+    if (list && /^\/apis\/batch\/v1\/namespaces\/[^/]+\/jobs$/.test(path)) return [200, { items: [...objects].filter(([key]) => key.startsWith(`${path}/`)).map(([, object]) => withStatus(object)) }];
     if (!objects.has(path)) return status(404, "not found");
     if (method === "DELETE") { objects.delete(path); return [200, {}]; }
     if (method === "PATCH") { const object = objects.get(path); Object.assign(object.spec, body.spec); return [200, object]; }
