@@ -127,30 +127,6 @@ int ash_lora_list_params(struct ash_model *model, struct ash_err *err)
 
 /* ---- values ------------------------------------------------------------------------------------------------------ */
 
-int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
-{
-    const struct ash_model *base = model->config.lora->base;
-    int rc;
-
-    if (base == NULL) {
-        rc = ash_model_open(model->config.lora->base_dir, &model->base, err);
-        if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
-        base = model->base;
-    }
-    for (size_t i = 0; i < model->base_count; i++) {
-        struct ash_param *param = &model->params[model->param_count + i];
-        const struct ash_param *source = ash_model_find(base, param->name);
-
-        if (source == NULL || source->count != param->count)
-            return ash_err_set(err, -EINVAL, "%s has no tensor '%s' of %zu elements", model->config.lora->base_dir,
-                               param->name, param->count);
-        param->data = source->data;
-        param->dtype = source->dtype;
-    }
-    ash_model_refresh(model);
-    return 0;
-}
-
 int ash_lora_reserve(struct ash_model *model, const struct ash_exec *exec, size_t max_rows, struct ash_err *err)
 {
     size_t rank = 0, bytes;

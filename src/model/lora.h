@@ -30,6 +30,7 @@ struct ash_lora_opts {
     size_t rank_pattern_count;
     const char *const *saved; /* modules that are trained whole */
     size_t saved_count;
+    enum ash_dtype quant; /* as in struct ash_lora */
 };
 
 /* One module with an adapter, or one that is trained whole (rank 0). */
@@ -43,6 +44,7 @@ struct ash_lora_module {
 struct ash_lora {
     char *base_dir;               /* empty with a base that is open already */
     const struct ash_model *base; /* that one, borrowed; NULL: models open base_dir */
+    enum ash_dtype quant;         /* what models hold the base's matrices as; ASH_F32: as its files have them */
     struct ash_lora_module *modules;
     size_t count;
     json_t *config; /* adapter_config.json, to be written */

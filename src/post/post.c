@@ -12,6 +12,7 @@ static int open_sft(struct ash_post *post, struct ash_err *err)
 /* Adapters, where the job asks for them: as it describes them, or as a PEFT folder does. */
 static int open_lora(struct ash_post *post, struct ash_err *err)
 {
+    static const enum ash_dtype quants[] = {ASH_F32, ASH_Q8_0, ASH_Q4_0, ASH_Q8_W}; /* by enum ash_job_quant */
     const struct ash_job *job = post->job;
     const struct ash_job_lora *lora = &job->lora;
     struct ash_lora_opts opts = {.base_dir = job->model.from,
@@ -23,10 +24,14 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
                                  .rank_pattern = (const char *const *)lora->rank_pattern.items,
                                  .rank_pattern_count = lora->rank_pattern.count,
                                  .saved = (const char *const *)lora->modules_to_save.items,
-                                 .saved_count = lora->modules_to_save.count};
+                                 .saved_count = lora->modules_to_save.count,
+                                 .quant = quants[job->model.quant]};
     int rc;
 
-    if (lora->rank == 0 && lora->adapter == NULL) return 0;
+    if (lora->rank == 0 && lora->adapter == NULL)
+        return job->model.quant == ASH_JOB_QUANT_NONE
+                   ? 0
+                   : ash_err_set(err, -EINVAL, "model.quant: only a frozen model is held quantised: give lora.rank");
     if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "lora: adapters of what? give model.from");
     if (job->mesh.tp > 1 || job->mesh.cp > 1 || job->mesh.ep > 1 || job->mesh.pp > 1)
         return ash_err_set(err, -ENOTSUP,
@@ -35,6 +40,7 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
     rc = lora->adapter != NULL ? ash_lora_load(lora->adapter, job->model.from, &post->lora, err)
                                : ash_lora_open(&opts, &post->lora, err);
     if (rc < 0) return ash_err_prefix(err, rc, "lora");
+    post->lora->quant = opts.quant;
     post->parts.lora = post->lora;
     if (post->screen != NULL)
         fprintf(post->screen, "adapters  of %zu modules of %s\n", post->lora->count, job->model.from);

@@ -23,6 +23,7 @@ struct request {
     const json_t *rank_pattern, *alpha_pattern;
     const json_t *layers; /* layers_to_transform: null, a number or an array */
     const json_t *saved;
+    enum ash_dtype quant;
 };
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
@@ -208,6 +209,7 @@ static int open_lora(struct request *request, const char *base_dir, json_t *conf
     if (lora != NULL) {
         lora->config = config;
         lora->base = request->base;
+        lora->quant = request->quant;
     }
     if (rc == 0 && request->base == NULL) {
         rc = open_outline(base_dir, &outline, err);
@@ -259,7 +261,8 @@ int ash_lora_open(const struct ash_lora_opts *opts, struct ash_lora **lora_out, 
                               .rslora = opts->rslora,
                               .targets = targets,
                               .rank_pattern = ranks,
-                              .saved = saved};
+                              .saved = saved,
+                              .quant = opts->quant};
     json_t *config;
     int rc = pattern_object(opts->rank_pattern, opts->rank_pattern_count, ranks, err);
 

@@ -3,6 +3,7 @@
 
 #include "base/assert.h"
 #include "model/files/load.h"
+#include "model/lora_priv.h"
 #include "model/pass/adapter.h"
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
@@ -129,7 +130,7 @@ void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec,
                                  .N = shape.in,
                                  .K = shape.out,
                                  .a = {io->dy, ASH_F32, io->dy_stride, 1},
-                                 .b = ash_weight_matrix(model, weight, true),
+                                 .b = ash_weight_dense(model, exec, weight),
                                  .c = io->dx,
                                  .c_stride = io->dx_stride,
                                  .accumulate = io->dx_add,

@@ -30,10 +30,13 @@ static int check_axes(const struct ash_model *model, const struct ash_pass_opts 
 static int check_adapters(struct ash_model *model, const struct ash_exec *exec, const struct ash_pass_opts *opts,
                           struct ash_err *err)
 {
+    int rc;
+
     if (model->adapters == NULL) return 0;
     if (opts->tp.size > 1 || opts->cp.size > 1 || opts->ep.size > 1)
         return ash_err_set(err, -ENOTSUP, "adapters are trained with mesh.dp and mesh.fsdp: set tp, cp and ep to 1");
-    return ash_lora_reserve(model, exec, opts->max_rows, err);
+    rc = opts->backward ? ash_lora_reserve_dense(model, exec, err) : 0;
+    return rc < 0 ? rc : ash_lora_reserve(model, exec, opts->max_rows, err);
 }
 
 static int open_parts(struct ash_pass *pass, struct ash_err *err)

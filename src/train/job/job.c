@@ -13,6 +13,7 @@ const char *const ash_job_model_types[] = {"llama", "mistral", "qwen2", "qwen3",
 static const char *const precision_names[] = {"fp32", "bf16", NULL};
 static const char *const shuffle_names[] = {"full", "block", NULL};
 static const char *const recompute_names[] = {"none", "selective", "full", NULL};
+static const char *const quant_names[] = {"none", "q8", "q4", "q8w", NULL};
 static const char *const decay_names[] = {"matrices", "all", NULL};
 static const char *const schedule_names[] = {"cosine", "wsd", "constant", NULL};
 static const char *const nan_names[] = {"skip", "stop", NULL};
@@ -22,6 +23,8 @@ static const char *const level_names[] = {"debug", "info", "warn", "error", NULL
 static const struct ash_opt model_opts[] = {
     {"from", ASH_OPT_STRING, MODEL(from), NULL,
      "hugging face folder to start from; without it a new model of the sizes below", 0, 0, NULL},
+    {"quant", ASH_OPT_CHOICE, MODEL(quant), "none",
+     "with adapters: hold the matrices of the frozen model's layers quantised, in memory", 0, 0, quant_names},
     {"type", ASH_OPT_CHOICE, MODEL(type), "llama", "architecture of a new model", 0, 0, ash_job_model_types},
     {"vocab", ASH_OPT_INT, MODEL(vocab), "0", "rows of the embedding; 0: exactly as many as the tokenizer has ids", 0,
      1e8, NULL},

@@ -20,9 +20,12 @@
 enum ash_job_precision { ASH_JOB_FP32, ASH_JOB_BF16 };
 enum ash_job_shuffle { ASH_JOB_SHUFFLE_FULL, ASH_JOB_SHUFFLE_BLOCK };
 
+enum ash_job_quant { ASH_JOB_QUANT_NONE, ASH_JOB_QUANT_Q8, ASH_JOB_QUANT_Q4, ASH_JOB_QUANT_Q8W };
+
 struct ash_job_model {
     const char *from; /* a Hugging Face folder to start from; NULL: the architecture below with new weights */
     int type;         /* index into ash_job_model_types */
+    int quant;        /* enum ash_job_quant: with adapters, what the base is held as */
     int64_t vocab, hidden, layers, heads, kv_heads, head_dim, ffn, max_positions;
     int64_t experts, experts_per_token, expert_ffn;
     bool tied;

@@ -1,0 +1,202 @@
+/* lora_base: the frozen base of adapters, whose matrices may be held quantised. Products of the forward pass read them
+ * as they are; those of the backward pass, which only needs the gradient of the input, read them written out, one matrix
+ * at a time. */
+#include <errno.h>
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/math.h"
+#include "base/workers.h"
+#include "compute/quant_open.h"
+#include "model/files/quantise.h"
+#include "model/lora_priv.h"
+#include "model/weight.h"
+
+#define F16_MAX 65504.0f
+
+/* ---- the values ---------------------------------------------------------------------------------------------------- */
+
+int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
+{
+    const struct ash_lora *lora = model->config.lora;
+    const struct ash_model *base = lora->base;
+    int rc;
+
+    if (base == NULL) {
+        rc = ash_model_open(lora->base_dir, &model->base, err);
+        if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
+        base = model->base;
+        if (base->gguf != NULL && base->config.rope.interleaved)
+            return ash_err_set(err, -ENOTSUP,
+                               "%s: this file has the rows of q and k in another order than PEFT's modules: name the "
+                               "Hugging Face folder, with model.quant if it shall be small",
+                               lora->base_dir);
+    }
+    for (size_t i = 0; i < model->base_count; i++) {
+        struct ash_param *param = &model->params[model->param_count + i];
+        const struct ash_param *source = ash_model_find(base, param->name);
+
+        if (source == NULL || source->count != param->count)
+            return ash_err_set(err, -EINVAL, "%s has no tensor '%s' of %zu elements", lora->base_dir, param->name,
+                               param->count);
+        param->data = source->data;
+        param->dtype = source->dtype;
+    }
+    rc = lora->quant != ASH_F32 ? ash_lora_quantise_base(model, err) : 0;
+    if (rc < 0) return rc;
+    ash_model_refresh(model);
+    return 0;
+}
+
+/* ---- quantising ---------------------------------------------------------------------------------------------------- */
+
+/* One matrix on its way. */
+struct quantising {
+    const struct ash_param *param;
+    enum ash_dtype dtype;
+    size_t cols;
+    float *rows; /* [workers, cols] */
+    uint8_t *out;
+    atomic_bool has_overflow; /* a weight that no block can hold */
+};
+
+static void quantise_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    struct quantising *work = ctx;
+    float *values = work->rows + (size_t)worker * work->cols;
+    size_t row_bytes = ash_dtype_size(work->dtype, work->cols);
+
+    for (size_t row = begin; row < end; row++) {
+        bool fits = true;
+
+        ash_weights_to_f32(work->param->data, work->param->dtype, row * work->cols, work->cols, values);
+        for (size_t c = 0; c < work->cols; c++)
+            fits &= fabsf(values[c]) <= F16_MAX;
+        if (fits)
+            ash_quantise_row(values, work->cols, work->dtype, work->out + row * row_bytes);
+        else
+            atomic_store_explicit(&work->has_overflow, true, memory_order_relaxed);
+    }
+}
+
+/* Matrices of layers; embeddings and heads stay as they are. */
+static bool is_quantised(const struct ash_model *model, const struct ash_param *param)
+{
+    return param->layer >= 0 && param->is_matrix && param->dim_count == 2 &&
+           param->dims[1] % ash_dtype_block(model->config.lora->quant) == 0;
+}
+
+static int check_quantised(const struct ash_model *model, struct ash_err *err)
+{
+    if (model->config.transposed || model->config.expert.experts > 0)
+        return ash_err_set(err, -ENOTSUP, "model.quant: a base of this family cannot be held quantised: leave it out");
+    for (size_t i = 0; i < model->base_count; i++)
+        if (ash_dtype_block(model->params[model->param_count + i].dtype) > 1)
+            return ash_err_set(err, -EINVAL, "model.quant: the base is quantised already: leave it out");
+    return 0;
+}
+
+/* The pages of the file that were read are not needed any more. */
+static void forget_pages(const struct ash_param *param)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)param->data,
+              end = begin + ash_dtype_size(param->dtype, param->count);
+
+    begin = (begin + page - 1) / page * page;
+    end = end / page * page;
+    if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED); /* a hint: nothing depends on it */
+}
+
+static int quantise_all(struct ash_model *model, struct ash_workers *workers, float *rows, struct ash_err *err)
+{
+    struct quantising work = {.dtype = model->config.lora->quant, .rows = rows, .out = model->base_quant};
+
+    for (size_t i = 0; i < model->base_count; i++) {
+        struct ash_param *param = &model->params[model->param_count + i];
+
+        if (!is_quantised(model, param)) continue;
+        work.param = param;
+        work.cols = param->dims[1];
+        ash_workers_run(workers, param->dims[0], 1, quantise_rows, &work);
+        if (work.has_overflow)
+            return ash_err_set(err, -ERANGE, "model.quant: '%s' has a weight that is not finite, or too large",
+                               param->name);
+        forget_pages(param);
+        param->data = work.out;
+        param->dtype = work.dtype;
+        work.out += ash_dtype_size(work.dtype, param->count);
+    }
+    return 0;
+}
+
+int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err)
+{
+    struct ash_workers *workers = NULL;
+    size_t bytes = 0, cols = 0;
+    float *rows = NULL;
+    int rc = check_quantised(model, err);
+
+    if (rc < 0) return rc;
+    for (size_t i = 0; i < model->base_count; i++) {
+        const struct ash_param *param = &model->params[model->param_count + i];
+
+        if (!is_quantised(model, param)) continue;
+        bytes += ash_dtype_size(model->config.lora->quant, param->count);
+        cols = ash_max(cols, param->dims[1]);
+    }
+    if (bytes == 0)
+        return ash_err_set(err, -ENOTSUP, "model.quant: no matrix of the base has rows of whole blocks: leave it out");
+    rc = ash_workers_open(0, &workers, err);
+    if (rc < 0) return rc;
+    model->base_quant = malloc(bytes);
+    rows = malloc((size_t)ash_workers_count(workers) * cols * sizeof(*rows));
+    rc = model->base_quant == NULL || rows == NULL
+             ? ash_err_set(err, -ENOMEM, "out of memory for a quantised base of %zu bytes", bytes)
+             : quantise_all(model, workers, rows, err);
+    free(rows);
+    ash_workers_close(workers);
+    return rc;
+}
+
+/* ---- written out --------------------------------------------------------------------------------------------------- */
+
+int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
+{
+    size_t most = 0;
+
+    for (size_t i = 0; i < model->base_count; i++) {
+        const struct ash_param *param = &model->params[model->param_count + i];
+
+        if (ash_dtype_block(param->dtype) > 1) most = ash_max(most, param->count);
+    }
+    if (most * sizeof(float) <= model->dense_scratch.size_bytes) return 0;
+    ash_buffer_fini(&model->dense_scratch);
+    return ash_buffer_init(&model->dense_scratch, exec->memory, most * sizeof(float), "a matrix written out", err);
+}
+
+static void write_out_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct quantising *work = ctx;
+    size_t block = ash_dtype_block(work->dtype);
+
+    (void)worker;
+    for (size_t at = begin * work->cols; at < end * work->cols; at += block)
+        ash_quant_to_f32((const uint8_t *)work->param->data + ash_dtype_size(work->dtype, at), work->dtype, block,
+                         work->rows + at);
+}
+
+struct ash_mat ash_weight_dense(const struct ash_model *model, struct ash_exec *exec, int32_t weight)
+{
+    const struct ash_param *param = &model->params[weight];
+    struct quantising work = {
+        .param = param, .dtype = param->dtype, .cols = param->dims[1], .rows = model->dense_scratch.data};
+
+    if (ash_dtype_block(param->dtype) == 1) return ash_weight_matrix(model, weight, true);
+    ash_assert(param->count * sizeof(float) <= model->dense_scratch.size_bytes);
+    ash_workers_run(exec->workers, param->dims[0], 1, write_out_rows, &work);
+    return (struct ash_mat){model->dense_scratch.data, ASH_F32, param->dims[1], 1};
+}
