@@ -143,6 +143,19 @@ int ash_lora_reserve(struct ash_model *model, const struct ash_exec *exec, size_
     return ash_buffer_init(&model->adapter_scratch, exec->memory, bytes, "adapters' products", err);
 }
 
+int ash_lora_reserve_dropout(struct ash_model *model, const struct ash_exec *exec, size_t max_rows, struct ash_err *err)
+{
+    size_t cols = 0, bytes;
+
+    if (model->config.lora->dropout <= 0.0) return 0;
+    for (size_t i = 0; i < model->base_count; i++)
+        if (model->adapters[i].rank > 0) cols = ash_max(cols, model->params[model->adapters[i].a].dims[1]);
+    bytes = max_rows * cols * sizeof(float);
+    if (bytes <= model->dropout_scratch.size_bytes) return 0;
+    ash_buffer_fini(&model->dropout_scratch);
+    return ash_buffer_init(&model->dropout_scratch, exec->memory, bytes, "inputs of adapters", err);
+}
+
 static const struct ash_param *base_of(const struct ash_model *model, const struct ash_param *param)
 {
     const char *name = param->name + strlen(ASH_LORA_PREFIX);

@@ -30,7 +30,8 @@ struct ash_lora_opts {
     size_t rank_pattern_count;
     const char *const *saved; /* modules that are trained whole */
     size_t saved_count;
-    enum ash_dtype quant; /* as in struct ash_lora */
+    enum ash_dtype quant; /* as in struct ash_lora, and so is dropout */
+    double dropout;
 };
 
 /* One module with an adapter, or one that is trained whole (rank 0). */
@@ -45,6 +46,7 @@ struct ash_lora {
     char *base_dir;               /* empty with a base that is open already */
     const struct ash_model *base; /* that one, borrowed; NULL: models open base_dir */
     enum ash_dtype quant;         /* what models hold the base's matrices as; ASH_F32: as its files have them */
+    double dropout;               /* share of an adapter's inputs that training batches leave out */
     struct ash_lora_module *modules;
     size_t count;
     json_t *config; /* adapter_config.json, to be written */

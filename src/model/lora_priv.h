@@ -18,13 +18,16 @@ int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash
 const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32_t weight);
 /* After all parameters of the base are listed: list those of the adapters before them. Returns 0 or -ENOMEM. */
 int ash_lora_list_params(struct ash_model *model, struct ash_err *err);
-/* lora_base.c: open the base and read its parameters there, quantised where config.lora says so. Returns 0, -EINVAL, -ENOMEM or a file's error. */
+/* files/lora_base.c: open the base and read its parameters there, quantised where config.lora says so. Returns 0, -EINVAL, -ENOMEM or a file's error. */
 int ash_lora_bind_base(struct ash_model *model, struct ash_err *err);
 /* Hold the matrices of the base's layers as config.lora->quant, in the model's own memory. Returns 0, -ENOTSUP, -EINVAL
  * (it is quantised already), -ERANGE or -ENOMEM. */
 int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err);
 /* Room for the largest quantised matrix of the base, written out. Returns 0 or -ENOMEM. */
 int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
+/* Room for an adapter's input with parts left out, of max_rows rows. Returns 0 or -ENOMEM. */
+int ash_lora_reserve_dropout(struct ash_model *model, const struct ash_exec *exec, size_t max_rows,
+                             struct ash_err *err);
 /* As ash_weight_matrix(model, weight, true); a quantised matrix is written out first, into memory that the next call
  * overwrites. */
 struct ash_mat ash_weight_dense(const struct ash_model *model, struct ash_exec *exec, int32_t weight);

@@ -337,6 +337,7 @@ void ash_model_close(struct ash_model *model)
     ash_buffer_fini(&model->placed);
     ash_buffer_fini(&model->adapter_scratch);
     ash_buffer_fini(&model->dense_scratch);
+    ash_buffer_fini(&model->dropout_scratch);
     free(model->base_quant);
     ash_model_close(model->base);
     free(model->adapters);

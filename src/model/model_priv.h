@@ -54,6 +54,7 @@ struct ash_model {
     struct ash_adapter *adapters;      /* [base_count]: of the base's matrices */
     struct ash_model *base;            /* whose values they are; NULL in an outline */
     struct ash_buffer adapter_scratch; /* see ash_lora_reserve */
+    struct ash_buffer dropout_scratch; /* see ash_lora_reserve_dropout */
     void *base_quant;                  /* the base's matrices, where they are held quantised */
     struct ash_buffer dense_scratch;   /* see ash_lora_reserve_dense */
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */

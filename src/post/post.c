@@ -25,7 +25,8 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
                                  .rank_pattern_count = lora->rank_pattern.count,
                                  .saved = (const char *const *)lora->modules_to_save.items,
                                  .saved_count = lora->modules_to_save.count,
-                                 .quant = quants[job->model.quant]};
+                                 .quant = quants[job->model.quant],
+                                 .dropout = lora->dropout};
     int rc;
 
     if (lora->rank == 0 && lora->adapter == NULL)
@@ -36,11 +37,13 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
     if (job->mesh.tp > 1 || job->mesh.cp > 1 || job->mesh.ep > 1 || job->mesh.pp > 1)
         return ash_err_set(err, -ENOTSUP,
                            "lora: adapters are trained with mesh.dp and mesh.fsdp: set tp, cp, pp and ep to 1");
-    if (lora->dropout > 0) return ash_err_set(err, -ENOTSUP, "lora.dropout is not supported: set it to 0");
+    if (lora->dropout > 0 && job->train.method == ASH_METHOD_RL)
+        return ash_err_set(err, -EINVAL, "lora.dropout: the policy that samples is the one that learns: set it to 0");
     rc = lora->adapter != NULL ? ash_lora_load(lora->adapter, job->model.from, &post->lora, err)
                                : ash_lora_open(&opts, &post->lora, err);
     if (rc < 0) return ash_err_prefix(err, rc, "lora");
     post->lora->quant = opts.quant;
+    post->lora->dropout = opts.dropout;
     post->parts.lora = post->lora;
     if (post->screen != NULL)
         fprintf(post->screen, "adapters  of %zu modules of %s\n", post->lora->count, job->model.from);

@@ -30,6 +30,10 @@ for quant in q8 q4 q8w; do
     expect 0 "$quant"
     awk "BEGIN { d = $(loss_of $quant) / $(loss_of plain) - 1; exit !(d != 0 && d < 0.01 && d > -0.01) }" || fail "$quant: loss $(loss_of $quant), $(loss_of plain) without"
 done
+lora+=(lora.dropout=0.1) # drawn by the number of a sequence, so that layouts draw alike
+mv "$SCRATCH/q4" "$SCRATCH/whole"
+run q4 "${lora[@]}" model.quant=q4
+[ "$(bits_of q4)" != "$(bits_of whole)" ] || fail "lora.dropout leaves nothing out"
 run other "${lora[@]}" model.quant=q4 train.micro_batch=1 train.recompute=full
 same "micro-batches" "$(bits_of q4)" "$(bits_of other)"
 try "$ASHLAR" launch --procs 2 sft "$SCRATCH/sft.yaml" --out "$SCRATCH/sharded" "${lora[@]}" model.quant=q4 mesh.fsdp=2

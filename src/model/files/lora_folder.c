@@ -24,6 +24,7 @@ struct request {
     const json_t *layers; /* layers_to_transform: null, a number or an array */
     const json_t *saved;
     enum ash_dtype quant;
+    double dropout;
 };
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
@@ -210,6 +211,7 @@ static int open_lora(struct request *request, const char *base_dir, json_t *conf
         lora->config = config;
         lora->base = request->base;
         lora->quant = request->quant;
+        lora->dropout = request->dropout;
     }
     if (rc == 0 && request->base == NULL) {
         rc = open_outline(base_dir, &outline, err);
@@ -262,17 +264,18 @@ int ash_lora_open(const struct ash_lora_opts *opts, struct ash_lora **lora_out, 
                               .targets = targets,
                               .rank_pattern = ranks,
                               .saved = saved,
-                              .quant = opts->quant};
+                              .quant = opts->quant,
+                              .dropout = opts->dropout};
     json_t *config;
     int rc = pattern_object(opts->rank_pattern, opts->rank_pattern_count, ranks, err);
 
     config = json_pack("{s:s, s:s, s:s, s:s, s:b, s:b, s:b, s:I, s:f, s:f, s:O, s:O, s:O, s:{}, s:b, s:n, s:n, s:b}",
                        "peft_type", "LORA", "task_type", "CAUSAL_LM", "base_model_name_or_path", opts->base_dir, "bias",
                        "none", "inference_mode", 1, "use_rslora", (int)opts->rslora, "use_dora", 0, "r",
-                       (json_int_t)opts->rank, "lora_alpha", opts->alpha, "lora_dropout", 0.0, "target_modules",
-                       targets, "modules_to_save", json_array_size(saved) > 0 ? saved : json_null(), "rank_pattern",
-                       ranks, "alpha_pattern", "fan_in_fan_out", 0, "layers_to_transform", "layers_pattern",
-                       "init_lora_weights", 1);
+                       (json_int_t)opts->rank, "lora_alpha", opts->alpha, "lora_dropout", opts->dropout,
+                       "target_modules", targets, "modules_to_save", json_array_size(saved) > 0 ? saved : json_null(),
+                       "rank_pattern", ranks, "alpha_pattern", "fan_in_fan_out", 0, "layers_to_transform",
+                       "layers_pattern", "init_lora_weights", 1);
     if (rc == 0 && config == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for adapters");
     if (rc == 0)
         rc = open_lora(&request, opts->base_dir, config, lora_out, err);

@@ -2,6 +2,10 @@
 #include "model/pass/adapter.h"
 
 #include "base/assert.h"
+#include "base/hash.h"
+#include "base/math.h"
+#include "base/rng.h"
+#include "base/workers.h"
 #include "model/lora_priv.h"
 #include "model/pass/linear_grads.h"
 
@@ -25,6 +29,87 @@ static void product(const struct ash_model *model, struct ash_exec *exec, size_t
 
     exec->ops->matrix->gemm(exec, &args);
 }
+
+/* ---- dropout ----------------------------------------------------------------------------------------------------- */
+
+#define DRAWS 4 /* decisions of 16 bits in one draw */
+
+struct dropping {
+    const struct ash_dropout *dropout;
+    size_t seq_rows, cols;
+    uint64_t seed;      /* of the matrix */
+    uint16_t threshold; /* draws below it leave a value out */
+    float scale;
+    const float *from;
+    size_t from_stride;
+    float *to;
+    size_t to_stride;
+    bool add;
+};
+
+static void drop_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct dropping *drop = ctx;
+
+    (void)worker;
+    for (size_t r = begin; r < end; r++) {
+        const float *from = drop->from + r * drop->from_stride;
+        float *to = drop->to + r * drop->to_stride;
+        uint64_t sequence = drop->dropout->numbers[r / drop->seq_rows], row = r % drop->seq_rows, draws = 0;
+
+        for (size_t c = 0; c < drop->cols; c++, draws >>= 16) {
+            if (c % DRAWS == 0)
+                draws = ash_rng_u64(drop->seed, sequence, row * ash_div_up(drop->cols, DRAWS) + c / DRAWS);
+            float value = (draws & 0xffff) < drop->threshold ? 0.0f : from[c] * drop->scale;
+            to[c] = drop->add ? to[c] + value : value;
+        }
+    }
+}
+
+static bool drops(const struct ash_pass_step *step)
+{
+    return step->batch->dropout.numbers != NULL && step->model->config.lora->dropout > 0.0;
+}
+
+/* to [rows, cols] = (add: +=) from with the inputs left out that the batch leaves out at this weight. */
+static void drop(const struct ash_pass_step *step, int32_t weight, struct ash_mat from, struct ash_mat to, size_t cols,
+                 bool add)
+{
+    double share = step->model->config.lora->dropout;
+    struct dropping drop = {.dropout = &step->batch->dropout,
+                            .seq_rows = step->batch->seq_rows != 0 ? step->batch->seq_rows : step->batch->rows,
+                            .cols = cols,
+                            .seed = ash_hash_bytes(&weight, sizeof(weight), step->batch->dropout.seed),
+                            .threshold = (uint16_t)(share * 65536.0),
+                            .scale = (float)(1.0 / (1.0 - share)),
+                            .from = from.data,
+                            .from_stride = from.row_stride,
+                            .to = (float *)(uintptr_t)to.data,
+                            .to_stride = to.row_stride,
+                            .add = add};
+
+    ash_assert(step->rows == step->batch->rows);
+    ash_workers_run(step->exec->workers, step->rows, 1, drop_rows, &drop);
+}
+
+/* io with the input that the adapter sees: where a batch drops values, a copy without them. */
+static struct ash_linear_io seen(const struct ash_pass_step *step, int32_t weight, const struct ash_adapter *adapter,
+                                 const struct ash_linear_io *io)
+{
+    struct ash_linear_io part = *io;
+    size_t cols = step->model->params[adapter->a].dims[1];
+    float *kept = step->model->dropout_scratch.data;
+
+    if (!drops(step)) return part;
+    ash_assert(io->rows == step->rows && io->rows * cols * sizeof(float) <= step->model->dropout_scratch.size_bytes);
+    drop(step, weight, (struct ash_mat){io->x, ASH_F32, io->x_stride, 1}, (struct ash_mat){kept, ASH_F32, cols, 1},
+         cols, false);
+    part.x = kept;
+    part.x_stride = cols;
+    return part;
+}
+
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* low [rows, rank] = scale * x A^T. */
 static float *lower(const struct ash_model *model, struct ash_exec *exec, const struct ash_adapter *adapter,
@@ -87,12 +172,15 @@ static void forward_docs(const struct ash_pass_step *step, int32_t weight, const
 void ash_adapter_forward(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io)
 {
     const struct ash_adapter *adapter = ash_model_adapter(step->model, weight);
+    struct ash_linear_io part;
 
     if (io->rows == 0) return;
-    if (adapter != NULL)
-        forward_rows(step->model, step->exec, adapter, io);
-    else
+    if (adapter == NULL) {
         forward_docs(step, weight, io);
+        return;
+    }
+    part = seen(step, weight, adapter, io);
+    forward_rows(step->model, step->exec, adapter, &part);
 }
 
 /* dlow [rows, rank] = scale * dy B, beside low. */
@@ -108,32 +196,36 @@ static float *lower_gradient(const struct ash_model *model, struct ash_exec *exe
     return dlow;
 }
 
-void ash_adapter_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                            const struct ash_linear_io *io)
+void ash_adapter_input_grad(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io)
 {
+    const struct ash_model *model = step->model;
     const struct ash_adapter *adapter = ash_model_adapter(model, weight);
-    const float *dlow;
+    struct ash_mat dx = {io->dx, ASH_F32, io->dx_stride, 1}, kept = {model->dropout_scratch.data, ASH_F32, 0, 1}, dlow;
+    bool is_dropped;
 
     if (adapter == NULL || io->rows == 0) return;
-    dlow = lower_gradient(model, exec, adapter, io);
-    product(model, exec, io->rows, (struct ash_mat){dlow, ASH_F32, adapter->rank, 1}, adapter->a, false,
-            (struct ash_mat){io->dx, ASH_F32, io->dx_stride, 1}, true);
+    is_dropped = drops(step);
+    kept.row_stride = model->params[adapter->a].dims[1];
+    dlow = (struct ash_mat){lower_gradient(model, step->exec, adapter, io), ASH_F32, adapter->rank, 1};
+    product(model, step->exec, io->rows, dlow, adapter->a, false, is_dropped ? kept : dx, !is_dropped);
+    if (is_dropped) drop(step, weight, kept, dx, kept.row_stride, true);
 }
 
 void ash_adapter_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight,
                           const struct ash_linear_io *io)
 {
     const struct ash_adapter *adapter = ash_model_adapter(step->model, weight);
-    struct ash_linear_io part = {.rows = io->rows, .seq_rows = io->seq_rows};
+    struct ash_linear_io part = {.rows = io->rows, .seq_rows = io->seq_rows}, input;
 
     if (adapter == NULL || io->rows == 0) return;
-    part.x = lower(step->model, step->exec, adapter, io);
+    input = seen(step, weight, adapter, io);
+    part.x = lower(step->model, step->exec, adapter, &input);
     part.x_stride = adapter->rank;
     part.dy = io->dy;
     part.dy_stride = io->dy_stride;
     ash_linear_weight_backward(step, sink, adapter->b, adapter->b, &part);
-    part.x = io->x;
-    part.x_stride = io->x_stride;
+    part.x = input.x;
+    part.x_stride = input.x_stride;
     part.dy = lower_gradient(step->model, step->exec, adapter, io);
     part.dy_stride = adapter->rank;
     ash_linear_weight_backward(step, sink, adapter->a, adapter->a, &part);

@@ -10,8 +10,7 @@ bool ash_adapter_applies(const struct ash_pass_step *step, int32_t weight);
 /* y += scale * (x A^T) B^T, where weight has an adapter: over io's rows, or those of documents that have one. */
 void ash_adapter_forward(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io);
 /* dx += scale * (dy B) A, where weight has an adapter. */
-void ash_adapter_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                            const struct ash_linear_io *io);
+void ash_adapter_input_grad(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io);
 /* Gradients of A and B over io's rows to sink. */
 void ash_adapter_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight,
                           const struct ash_linear_io *io);

@@ -102,7 +102,7 @@ static void linear_grads(const struct ash_pass_step *step, struct ash_grad_sink 
 /* dnorm = (add: +=) dy W over own rows; dy has all. */
 static void linear_input_grad(const struct ash_pass_step *step, int32_t weight, const float *dy, size_t out, bool add)
 {
-    ash_linear_input_grad(step->model, step->exec, weight,
+    ash_linear_input_grad(step, weight,
                           &(struct ash_linear_io){.rows = step->own.count,
                                                   .dy = dy + step->own.first * out,
                                                   .dy_stride = out,

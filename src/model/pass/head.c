@@ -228,9 +228,9 @@ static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink
     }
     /* as in ash_linear_backward: a rank that has to wait for the sum computes dx first */
     bool dx_first = step->axes->cp.rank > 0 && !columns.shared_rows;
-    if (dx_first) ash_linear_input_grad(step->model, step->exec, head, &io);
+    if (dx_first) ash_linear_input_grad(step, head, &io);
     weight_grads(step, sink, &columns);
-    if (!dx_first) ash_linear_input_grad(step->model, step->exec, head, &io);
+    if (!dx_first) ash_linear_input_grad(step, head, &io);
 }
 
 /* What is wanted of the losses: their gradient, and their rows' entropies? */

@@ -122,9 +122,10 @@ void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, 
     exec->ops->matrix->column_sum(exec, io->dy, io->dy_stride, io->rows, ash_weight_shape_of(model, weight).out, dbias);
 }
 
-void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                           const struct ash_linear_io *io)
+void ash_linear_input_grad(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io)
 {
+    const struct ash_model *model = step->model;
+    struct ash_exec *exec = step->exec;
     struct ash_weight_shape shape = ash_weight_shape_of(model, weight);
     struct ash_gemm_args args = {.M = io->rows,
                                  .N = shape.in,
@@ -137,7 +138,7 @@ void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec,
                                  .round_bf16 = model->round_bf16};
 
     exec->ops->matrix->gemm(exec, &args);
-    ash_adapter_input_grad(model, exec, weight, io);
+    ash_adapter_input_grad(step, weight, io);
 }
 
 /* ---- a k-chunk of a product -------------------------------------------------------------------------------------- */

@@ -69,8 +69,7 @@ void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec
 void ash_linear_bias_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
                           const struct ash_linear_io *io, float *dbias);
 /* dx = (dx_add: +=) dy W. */
-void ash_linear_input_grad(const struct ash_model *model, struct ash_exec *exec, int32_t weight,
-                           const struct ash_linear_io *io);
+void ash_linear_input_grad(const struct ash_pass_step *step, int32_t weight, const struct ash_linear_io *io);
 
 /* A k-chunk of a product that other ranks have chunks of: x W^T over the inputs that are here, or (backward) x W over
  * outputs outs.first ... of the part that is here. */

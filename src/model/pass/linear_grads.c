@@ -58,14 +58,14 @@ void ash_linear_backward(const struct ash_pass_step *step, struct ash_grad_sink 
     ash_assert(io->x != NULL && io->dy != NULL);
     if (io->shared_rows) {
         ash_shared_grads_publish(step, sink, weight, weight, bias, io);
-        if (io->dx != NULL) ash_linear_input_grad(step->model, step->exec, weight, io);
+        if (io->dx != NULL) ash_linear_input_grad(step, weight, io);
         return;
     }
-    if (io->dx != NULL && dx_first) ash_linear_input_grad(step->model, step->exec, weight, io);
+    if (io->dx != NULL && dx_first) ash_linear_input_grad(step, weight, io);
     accumulate(sink, weight, weight, io);
     dbias = ash_grad_acquire(sink, bias, ASH_GRAD_ALL);
     if (dbias != NULL) ash_linear_bias_grad(step->model, step->exec, weight, io, dbias);
     ash_grad_release(sink, bias, ASH_GRAD_ALL);
-    if (io->dx != NULL && !dx_first) ash_linear_input_grad(step->model, step->exec, weight, io);
+    if (io->dx != NULL && !dx_first) ash_linear_input_grad(step, weight, io);
     ash_adapter_backward(step, sink, weight, io);
 }

@@ -223,7 +223,7 @@ static void router_backward(const struct ash_pass_step *step, struct ash_grad_si
     io.rows = step->own.count;
     io.dy += step->own.first * c->expert.experts;
     io.dx = dx;
-    ash_linear_input_grad(step->model, step->exec, router, &io);
+    ash_linear_input_grad(step, router, &io);
 }
 
 void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer, const float *x,

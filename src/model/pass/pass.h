@@ -30,6 +30,13 @@ enum ash_batch_flags {
     ASH_BATCH_MORE_FOLLOW = 2,
 };
 
+/* Which inputs of adapters a training batch leaves out: a pure function of the seed, the sequence's number, the row in
+ * it, the matrix and the column; the share is the adapters' (struct ash_lora). */
+struct ash_dropout {
+    uint64_t seed;
+    const uint64_t *numbers; /* [rows / seq_rows] of the sequences; NULL: nothing is left out */
+};
+
 /* All ranks of tp and cp get the whole batch; each computes some of it. Along cp it is one sequence. */
 struct ash_batch {
     size_t rows;
@@ -46,6 +53,7 @@ struct ash_batch {
      * pass. Host memory. */
     const float *scales;         /* [rows]: of each row's loss, instead of the backward pass's scale; NULL: that */
     const float *entropy_scales; /* [rows]: of each row's entropy, with scales only; NULL: none */
+    struct ash_dropout dropout;  /* training with adapters only */
 };
 
 /* Where a backward pass adds gradients. */

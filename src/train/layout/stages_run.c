@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/math.h"
 
 /* The step being computed. */
@@ -49,6 +50,8 @@ static int read_micro(const struct step *now, struct ash_stage_slot *slot, size_
     ash_meter_begin(&stages->mesh->meter);
     if (grain != SIZE_MAX) rc = ash_feed_read(&slot->feed, &slice, err);
     ash_meter_end(&stages->mesh->meter, ASH_METER_DATA);
+    slot->feed.batch.dropout = (struct ash_dropout){
+        .seed = ash_hash_bytes(&now->step, sizeof(now->step), (uint64_t)train->seed), .numbers = slot->feed.slots};
     return rc;
 }
 

@@ -1,6 +1,6 @@
 /* lora_base: the frozen base of adapters, whose matrices may be held quantised. Products of the forward pass read them
- * as they are; those of the backward pass, which only needs the gradient of the input, read them written out, one matrix
- * at a time. */
+ * as they are; those of the backward pass, which only needs the gradient of the input, read them written out, one
+ * matrix at a time. */
 #include <errno.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -18,7 +18,7 @@
 
 #define F16_MAX 65504.0f
 
-/* ---- the values ---------------------------------------------------------------------------------------------------- */
+/* ---- the values -------------------------------------------------------------------------------------------------- */
 
 int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
 {
@@ -52,7 +52,7 @@ int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
     return 0;
 }
 
-/* ---- quantising ---------------------------------------------------------------------------------------------------- */
+/* ---- quantising -------------------------------------------------------------------------------------------------- */
 
 /* One matrix on its way. */
 struct quantising {
@@ -162,7 +162,7 @@ int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err)
     return rc;
 }
 
-/* ---- written out --------------------------------------------------------------------------------------------------- */
+/* ---- written out ------------------------------------------------------------------------------------------------- */
 
 int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
 {
