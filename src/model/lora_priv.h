@@ -18,7 +18,8 @@ int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash
 const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32_t weight);
 /* After all parameters of the base are listed: list those of the adapters before them. Returns 0 or -ENOMEM. */
 int ash_lora_list_params(struct ash_model *model, struct ash_err *err);
-/* files/lora_base.c: open the base and read its parameters there, quantised where config.lora says so. Returns 0, -EINVAL, -ENOMEM or a file's error. */
+/* files/lora_base.c: open the base and read its parameters there, quantised where config.lora says so. Returns 0,
+ * -EINVAL, -ENOMEM or a file's error. */
 int ash_lora_bind_base(struct ash_model *model, struct ash_err *err);
 /* Hold the matrices of the base's layers as config.lora->quant, in the model's own memory. Returns 0, -ENOTSUP, -EINVAL
  * (it is quantised already), -ERANGE or -ENOMEM. */

@@ -1,5 +1,5 @@
-/* Dropout of adapters: what is left out depends on the sequence's number alone, and gradients are those of the loss with
- * the same inputs left out, as differences of losses say. */
+/* Dropout of adapters: what is left out depends on the sequence's number alone, and gradients are those of the loss
+ * with the same inputs left out, as differences of losses say. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
