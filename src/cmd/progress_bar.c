@@ -13,17 +13,18 @@
 
 void ash_progress_bar_init(struct ash_progress_bar *progress)
 {
-    *progress = (struct ash_progress_bar){.is_live = isatty(STDERR_FILENO) == 1, .began_ns = ash_clock_ns()};
-    progress->next_ns = progress->began_ns + (progress->is_live ? 0 : PLAIN_NS);
+    progress->is_live = isatty(STDERR_FILENO) == 1;
+    progress->began_ns = ash_clock_ns();
+    atomic_store(&progress->next_ns, progress->began_ns + (progress->is_live ? 0 : PLAIN_NS));
 }
 
 bool ash_progress_bar_due(struct ash_progress_bar *progress)
 {
-    uint64_t now_ns = ash_clock_ns();
+    uint64_t now_ns = ash_clock_ns(), next_ns = atomic_load(&progress->next_ns);
 
-    if (now_ns < progress->next_ns) return false;
-    progress->next_ns = now_ns + (progress->is_live ? LIVE_NS : PLAIN_NS);
-    return true;
+    if (now_ns < next_ns) return false;
+    return atomic_compare_exchange_strong(&progress->next_ns, &next_ns,
+                                          now_ns + (progress->is_live ? LIVE_NS : PLAIN_NS));
 }
 
 void ash_progress_bar_say(const struct ash_progress_bar *progress, const char *format, ...)

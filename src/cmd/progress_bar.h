@@ -3,18 +3,20 @@
 #ifndef ASH_CMD_PROGRESS_BAR_H
 #define ASH_CMD_PROGRESS_BAR_H
 
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
 struct ash_progress_bar {
     bool is_live; /* stderr is a terminal */
-    uint64_t began_ns, next_ns;
+    uint64_t began_ns;
+    _Atomic uint64_t next_ns; /* bytes come in one thread while another tells of a server that is waited for */
 };
 
 /* Begin to measure; finds out whether standard error is a terminal. */
 void ash_progress_bar_init(struct ash_progress_bar *progress);
-/* Is it time for the next line? Then the caller says it. */
+/* Is it time for the next line? Then the caller says it. Any thread; one of them is told so. */
 bool ash_progress_bar_due(struct ash_progress_bar *progress);
 /* Show a line: over the last one on a terminal, else in the log. */
 void ash_progress_bar_say(const struct ash_progress_bar *progress, const char *format, ...)

@@ -9,8 +9,6 @@
 #include "base/math.h"
 #include "storage/s3/s3_priv.h"
 
-#define RANGE_BYTES 64
-
 bool ash_s3_etag_is_md5(const char *etag)
 {
     return strlen(etag) == 34 && etag[0] == '"' && etag[33] == '"' && strspn(etag + 1, "0123456789abcdef") == 32;
@@ -75,9 +73,8 @@ int ash_s3_stat(struct ash_s3 *s3, const char *key, struct ash_s3_object *object
 
 /* One range that is being read. */
 struct range_slot {
-    struct ash_s3_call call;
+    struct ash_s3_range_call reading;
     const struct ash_s3_piece *piece;
-    char range[RANGE_BYTES], answer[RANGE_BYTES];
 };
 
 struct read_job {
@@ -87,41 +84,48 @@ struct read_job {
     size_t next;               /* the first byte of it that nobody reads yet */
 };
 
+void ash_s3_submit_range(struct ash_s3 *s3, struct ash_s3_range_call *call, const struct ash_s3_range *range,
+                         void *data)
+{
+    uint64_t first = range->offset, last = range->offset + range->size_bytes - 1;
+
+    ash_assert(range->size_bytes > 0);
+    call->call = (struct ash_s3_call){
+        .method = "GET", .key = range->key, .into = data, .into_bytes = range->size_bytes, .range = call->answer};
+    snprintf(call->range, sizeof(call->range), "bytes=%" PRIu64 "-%" PRIu64, first, last);
+    snprintf(call->answer, sizeof(call->answer), "bytes %" PRIu64 "-%" PRIu64 "/", first, last);
+    ash_s3_call_tell(&call->call, "range", call->range);
+    if (range->etag != NULL) ash_s3_call_tell(&call->call, "if-match", range->etag);
+    ash_s3_submit(s3, &call->call);
+}
+
 static void start_range(struct read_job *job, struct range_slot *slot)
 {
     const struct ash_s3_piece *piece = &job->pieces[job->piece];
     size_t bytes = ash_min((size_t)job->s3->opts.part_bytes, piece->range.size_bytes - job->next);
-    uint64_t first = piece->range.offset + job->next;
+    const struct ash_s3_range range = {piece->range.key, piece->range.etag, piece->range.offset + job->next, bytes};
 
     slot->piece = piece;
-    slot->call = (struct ash_s3_call){.method = "GET",
-                                      .key = piece->range.key,
-                                      .into = (char *)piece->data + job->next,
-                                      .into_bytes = bytes,
-                                      .range = slot->answer};
-    snprintf(slot->range, sizeof(slot->range), "bytes=%" PRIu64 "-%" PRIu64, first, first + bytes - 1);
-    snprintf(slot->answer, sizeof(slot->answer), "bytes %" PRIu64 "-%" PRIu64 "/", first, first + bytes - 1);
-    ash_s3_call_tell(&slot->call, "range", slot->range);
-    if (piece->range.etag != NULL) ash_s3_call_tell(&slot->call, "if-match", piece->range.etag);
+    ash_s3_submit_range(job->s3, &slot->reading, &range, (char *)piece->data + job->next);
     job->next += bytes;
     if (job->next == piece->range.size_bytes) {
         job->piece++;
         job->next = 0;
     }
-    ash_s3_submit(job->s3, &slot->call);
 }
 
 /* Where one answer was the whole object and its ETag is an MD5, the bytes must have it. */
 static int check_sum(const struct read_job *job, const struct range_slot *slot, struct ash_err *err)
 {
-    const struct ash_s3_answer *answer = &slot->call.answer;
+    const struct ash_s3_answer *answer = &slot->reading.call.answer;
     const struct ash_s3_piece *piece = slot->piece;
     const char *total = strchr(answer->content_range, '/');
     size_t size_bytes = piece->range.size_bytes;
     uint8_t sum[ASH_MD5_BYTES];
 
     if (piece->range.offset != 0 || total == NULL || strtoull(total + 1, NULL, 10) != size_bytes) return 0;
-    if (slot->call.into_bytes != size_bytes || answer->is_encrypted || !ash_s3_etag_is_md5(answer->etag)) return 0;
+    if (slot->reading.call.into_bytes != size_bytes || answer->is_encrypted || !ash_s3_etag_is_md5(answer->etag))
+        return 0;
     if (ash_md5_of(piece->data, size_bytes, sum) < 0 || ash_s3_etag_matches(answer->etag, sum, 0)) return 0;
     return ash_err_set(err, -EBADMSG, "s3://%s/%.200s: the bytes do not have the MD5 that the server names",
                        job->s3->bucket, piece->range.key);
@@ -132,14 +136,14 @@ static int turn_slot(struct read_job *job, struct range_slot *slot, struct ash_e
 {
     int rc = 0;
 
-    if (slot->call.state == ASH_S3_CALL_DONE) {
-        rc = slot->call.rc < 0 ? ash_err_set(err, slot->call.rc, "%s", slot->call.err.text) : 0;
+    if (slot->reading.call.state == ASH_S3_CALL_DONE) {
+        rc = slot->reading.call.rc < 0 ? ash_err_set(err, slot->reading.call.rc, "%s", slot->reading.call.err.text) : 0;
         if (rc == 0) rc = check_sum(job, slot, err);
-        ash_s3_call_fini(job->s3, &slot->call);
+        ash_s3_call_fini(job->s3, &slot->reading.call);
     }
     if (rc < 0) return rc;
-    if (slot->call.state == ASH_S3_CALL_NEW && job->piece < job->piece_count) start_range(job, slot);
-    return slot->call.state != ASH_S3_CALL_NEW;
+    if (slot->reading.call.state == ASH_S3_CALL_NEW && job->piece < job->piece_count) start_range(job, slot);
+    return slot->reading.call.state != ASH_S3_CALL_NEW;
 }
 
 static int read_all(struct read_job *job, struct range_slot *slots, size_t slot_count, struct ash_err *err)
@@ -156,7 +160,7 @@ static int read_all(struct read_job *job, struct range_slot *slots, size_t slot_
         if (rc >= 0 && is_busy) rc = ash_s3_drive(job->s3, err);
     }
     for (size_t i = 0; i < slot_count; i++)
-        ash_s3_call_fini(job->s3, &slots[i].call);
+        ash_s3_call_fini(job->s3, &slots[i].reading.call);
     return rc < 0 ? rc : 0;
 }
 

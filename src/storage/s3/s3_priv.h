@@ -10,6 +10,7 @@
 #include "storage/s3/url.h"
 
 #define ASH_S3_PAIRS_MAX 8
+#define ASH_S3_RANGE_BYTES 64 /* of the text of a range */
 #define ASH_S3_PART_HEADER "x-amz-meta-ashlar-part-bytes"
 
 struct ash_s3 {
@@ -87,6 +88,15 @@ int ash_s3_drive_now(struct ash_s3 *s3, struct ash_err *err);
 int ash_s3_wait(struct ash_s3 *s3, struct ash_s3_call *call, struct ash_err *err);
 /* Submit and wait. */
 int ash_s3_perform(struct ash_s3 *s3, struct ash_s3_call *call, struct ash_err *err);
+/* A range that is being read, and the texts that its call borrows. */
+struct ash_s3_range_call {
+    struct ash_s3_call call;
+    char range[ASH_S3_RANGE_BYTES], answer[ASH_S3_RANGE_BYTES];
+};
+/* Start to read range, which is not empty, into data. call->call is new; end it with ash_s3_call_fini. */
+void ash_s3_submit_range(struct ash_s3 *s3, struct ash_s3_range_call *call, const struct ash_s3_range *range,
+                         void *data);
+
 /* Free what it holds, and drop it where it is under way. A zeroed one is a no-op. */
 void ash_s3_call_fini(struct ash_s3 *s3, struct ash_s3_call *call);
 

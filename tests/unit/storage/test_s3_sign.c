@@ -7,9 +7,11 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/rng.h"
 #include "storage/s3/digest_priv.h"
 #include "storage/s3/doc_priv.h"
 #include "storage/s3/keys_priv.h"
@@ -313,6 +315,31 @@ static void keys_of_endpoints_are_read(void **state)
     assert_true(ash_s3_keys_parse("[", 1, "endpoint", &keys, NULL) < 0);
 }
 
+static void many_sums_at_once_are_those_of_openssl(void **state)
+{
+    static const size_t blocks[] = {0, 1, 2, 55, 1024};
+    uint8_t *bytes = malloc((size_t)ASH_MD5_LANES * 1024 * ASH_MD5_BLOCK_BYTES);
+
+    (void)state;
+    assert_non_null(bytes);
+    for (size_t i = 0; i < (size_t)ASH_MD5_LANES * 1024 * ASH_MD5_BLOCK_BYTES; i++)
+        bytes[i] = (uint8_t)ash_rng_u64(7, 0, i);
+    for (size_t n = 0; n < ASH_COUNT(blocks); n++) {
+        size_t size_bytes = blocks[n] * ASH_MD5_BLOCK_BYTES;
+        uint8_t sums[ASH_MD5_LANES][ASH_MD5_BYTES], expected[ASH_MD5_BYTES];
+        const uint8_t *texts[ASH_MD5_LANES];
+
+        for (size_t i = 0; i < ASH_MD5_LANES; i++)
+            texts[i] = bytes + i * (size_bytes + 1) % 4096; /* at odd addresses too */
+        ash_md5_lanes(texts, size_bytes, sums);
+        for (size_t i = 0; i < ASH_MD5_LANES; i++) {
+            assert_int_equal(ash_md5_of(texts[i], size_bytes, expected), 0);
+            assert_memory_equal(sums[i], expected, ASH_MD5_BYTES);
+        }
+    }
+    free(bytes);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -328,6 +355,7 @@ int main(void)
         cmocka_unit_test(profiles_are_read),
         cmocka_unit_test(bad_profiles_name_their_line),
         cmocka_unit_test(keys_of_endpoints_are_read),
+        cmocka_unit_test(many_sums_at_once_are_those_of_openssl),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
