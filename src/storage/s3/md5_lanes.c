@@ -1,6 +1,6 @@
 /* MD5 of several texts at once. One MD5 is a chain of operations that each wait for the one before, so a processor
- * idles through most of it; eight chains in vectors keep it busy. OpenSSL has no such thing, and the ETag of an object in
- * parts is made of independent MD5s: reading is bound by them. The rounds are those of RFC 1321. */
+ * idles through most of it; eight chains in vectors keep it busy. OpenSSL has no such thing, and the ETag of an object
+ * in parts is made of independent MD5s: reading is bound by them. The rounds are those of RFC 1321. */
 #include <string.h>
 
 #include "base/assert.h"

@@ -336,7 +336,11 @@ static bool say_copying(void *ctx)
 {
     struct ash_run *run = ctx;
 
-    if (!run->said_waiting) ash_run_warn(run, "waiting for copies of the last checkpoint");
+    if (!run->said_waiting) {
+        const char *target = ash_copier_target(run->copier);
+
+        ash_run_warn(run, "waiting for the copy of the last checkpoint to %s", target != NULL ? target : "its places");
+    }
     run->said_waiting = true;
     return true;
 }

@@ -64,11 +64,13 @@ static int try_lock(struct ash_run *run, struct ash_err *err)
     return 1;
 }
 
-/* Make and lock the folder, and remove what an earlier process, which may have been killed, left half-written. */
+/* Ask the places first: where one is wrong, nothing is begun. Make and lock the folder, and remove what an earlier
+ * process, which may have been killed, left half-written. */
 static int claim_folder(struct ash_run *run, struct ash_err *err)
 {
-    int rc;
+    int rc = ash_places_check(&run->places, err);
 
+    if (rc < 0) return rc;
     run->made_dir = !ash_path_exists(run->opts->dir);
     rc = ash_dir_make(run->opts->dir, err);
     if (rc < 0) return rc;

@@ -26,6 +26,7 @@ struct ash_copier {
     pthread_cond_t changed;
     uint64_t waiting, copying; /* steps; UINT64_MAX: none */
     size_t waiting_from;
+    const char *target; /* NULL: nothing is copied */
     bool is_stopping;
     int rc; /* of the last copy */
     struct ash_err err;
@@ -56,6 +57,13 @@ static int copy_to(struct ash_copier *copier, struct ash_place *from, size_t ind
     return rc;
 }
 
+static void set_target(struct ash_copier *copier, const char *target)
+{
+    pthread_mutex_lock(&copier->mutex);
+    copier->target = target;
+    pthread_mutex_unlock(&copier->mutex);
+}
+
 /* To all places but that where it is. */
 static int copy_step(struct ash_copier *copier, size_t from, uint64_t step, struct ash_err *err)
 {
@@ -65,8 +73,10 @@ static int copy_step(struct ash_copier *copier, size_t from, uint64_t step, stru
 
     for (size_t i = 0; rc == 0 && i < places->count; i++) {
         struct ash_err why = {0};
-        int copied = i == from ? 0 : copy_to(copier, source, i, step, &why);
+        int copied = 0;
 
+        set_target(copier, i == from ? NULL : places->urls[i]);
+        if (i != from) copied = copy_to(copier, source, i, step, &why);
         ash_metric_add(copied < 0 ? &copy_errors_metric : &copies_metric, i != from);
         if (copied == 0) continue;
         ash_log(ASH_LOG_WARN, "step %" PRIu64 " was not copied to %s, the next one will be: %s", step, places->urls[i],
@@ -74,6 +84,7 @@ static int copy_step(struct ash_copier *copier, size_t from, uint64_t step, stru
         worst = copied;
         if (err != NULL) *err = why;
     }
+    set_target(copier, NULL);
     ash_place_close(source);
     return worst;
 }
@@ -156,6 +167,16 @@ uint64_t ash_copier_pinned(struct ash_copier *copier)
     pinned = copier->copying != UINT64_MAX ? copier->copying : copier->waiting;
     pthread_mutex_unlock(&copier->mutex);
     return pinned;
+}
+
+const char *ash_copier_target(struct ash_copier *copier)
+{
+    const char *target;
+
+    pthread_mutex_lock(&copier->mutex);
+    target = copier->target;
+    pthread_mutex_unlock(&copier->mutex);
+    return target;
 }
 
 int ash_copier_finish(struct ash_copier *copier, bool (*waiting)(void *ctx), void *ctx, struct ash_err *err)

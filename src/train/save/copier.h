@@ -18,6 +18,8 @@ void ash_copier_close(struct ash_copier *copier);
 void ash_copier_add(struct ash_copier *copier, size_t from, uint64_t step);
 /* The step that is being copied, or will be: it must stay where it is. UINT64_MAX: none. Any thread. */
 uint64_t ash_copier_pinned(struct ash_copier *copier);
+/* The place that a copy is on its way to, or NULL. Borrowed from places. Any thread. */
+const char *ash_copier_target(struct ash_copier *copier);
 /* Wait until all is copied, or has failed. waiting (may be NULL) is called about every second and returns false to give
  * up. Returns 0, or the last error with its sentence. */
 int ash_copier_finish(struct ash_copier *copier, bool (*waiting)(void *ctx), void *ctx, struct ash_err *err);

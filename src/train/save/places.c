@@ -5,7 +5,11 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/log.h"
+#include "storage/s3/url.h"
 #include "storage/tier/tier.h"
+
+#define CHECK_S 2.0 /* a server that does not answer for so long is away */
 
 static int add_place(struct ash_places *places, const char *url, size_t keep, struct ash_err *err)
 {
@@ -66,6 +70,41 @@ int ash_places_init(struct ash_places *places, const struct ash_job *job, const 
     if (rc == 0) rc = ash_namespace_settings_init(&places->settings, err);
     if (rc < 0) ash_places_fini(places);
     return rc;
+}
+
+static int pass_over(void *ctx, const char *key, const struct ash_tier_object *object)
+{
+    (void)ctx;
+    (void)key;
+    (void)object;
+    return 0;
+}
+
+/* Does it stay wrong, however often it is tried? */
+static bool is_mistake(int rc)
+{
+    return rc == -ENOENT || rc == -EACCES || rc == -EINVAL || rc == -EHOSTUNREACH || rc == -EPROTO;
+}
+
+int ash_places_check(const struct ash_places *places, struct ash_err *err)
+{
+    struct ash_s3_opts s3 = places->settings.s3;
+
+    s3.retry_s = s3.retry_s < CHECK_S ? s3.retry_s : CHECK_S;
+    for (size_t i = 0; i < places->count; i++) {
+        struct ash_tier *tier = NULL;
+        struct ash_err why = {0};
+        int rc;
+
+        if (!ash_s3_url_is(places->urls[i])) continue;
+        rc = ash_tier_open(places->urls[i], &s3, &tier, &why);
+        if (rc == 0) rc = ash_tier_list(tier, "step-", false, pass_over, NULL, &why);
+        ash_tier_close(tier);
+        if (rc == -EINTR || is_mistake(rc)) return ash_err_set(err, rc, "save.to: %s", why.text);
+        if (rc < 0)
+            ash_log(ASH_LOG_WARN, "save.to: %s; checkpoints wait for it in %s", why.text, ash_places_root(places));
+    }
+    return 0;
 }
 
 void ash_places_fini(struct ash_places *places)

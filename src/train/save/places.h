@@ -21,6 +21,10 @@ struct ash_places {
 /* Of a job. home: the folder where save.to is not set, and where all of it are buckets. Returns 0, -EINVAL naming the
  * setting, or -ENOMEM. */
 int ash_places_init(struct ash_places *places, const struct ash_job *job, const char *home, struct ash_err *err);
+/* Ask every bucket once, for a few seconds at most. Returns 0, or a negative errno naming save.to where bucket, keys,
+ * region, clock, certificate or address are wrong: no later save would arrive. A server that is only away is warned
+ * of. */
+int ash_places_check(const struct ash_places *places, struct ash_err *err);
 /* Free what it holds. */
 void ash_places_fini(struct ash_places *places);
 /* The folder that ranks write to. */

@@ -102,7 +102,9 @@ static int find_manifest(struct ash_restore_search *search, uint64_t step, struc
         struct ash_err other = {0};
 
         if (search->others[i] == NULL) continue;
-        if (ash_place_read_manifest(search->others[i], step, manifest_out, &other) == 0) rc = 0;
+        if (ash_place_read_manifest(search->others[i], step, manifest_out, &other) < 0) continue;
+        ash_log(ASH_LOG_INFO, "step %" PRIu64 " comes from %s", step, search->opts->others[i]);
+        rc = 0;
     }
     if (rc == 0) proposal->text_bytes = manifest_out->size_bytes;
     return rc;

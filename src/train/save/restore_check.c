@@ -25,6 +25,7 @@ struct check {
     char path[PATH_MAX];
     int fd; /* -1: not there */
     bool is_mended;
+    bool is_told; /* what is missing was said already: nothing of this step was here */
 };
 
 /* The piece from another place into buf, and into the file. */
@@ -52,7 +53,7 @@ static int mend(struct check *check, size_t index, void *buf, struct ash_err *er
                                search->opts->others[source], strerror(errno));
         done += (size_t)some;
     }
-    if (!check->is_mended)
+    if (!check->is_mended && !check->is_told)
         ash_log(ASH_LOG_WARN, "%s: what is damaged or missing there comes from %s", check->path,
                 search->opts->others[source]);
     check->is_mended = true;
@@ -151,7 +152,8 @@ static int check_files(struct ash_restore_search *search, const struct ash_resto
         requests[i].data = bufs + i * ASH_PIECE_BYTES;
     for (size_t i = 0; rc == 0 && i < ash_commit_file_count(manifest); i++) {
         struct ash_pieces pieces = {0};
-        struct check check = {.search = search, .step = proposal->step, .pieces = &pieces, .fd = -1};
+        struct check check = {
+            .search = search, .step = proposal->step, .pieces = &pieces, .fd = -1, .is_told = proposal->is_here == 0};
 
         rc = ash_commit_file(manifest, i, &check.file, &pieces, err);
         if (rc == 0) rc = check_file(&check, dir, queue, requests, before, err);

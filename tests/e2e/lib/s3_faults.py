@@ -3,8 +3,8 @@
 With a certificate it speaks TLS.
 Each request, with probability RATE, meets one of KINDS (comma-separated): 503, 500, reset (before or after the server has
 done its work), cut (half of the body, then the end), flip (a bit of the body), slow (the answer comes late), expired (the
-keys, says the server), skewed (the clock). The first request always does, so that a test that sees no fault fails. Writes its
-port (S3_FAULTS_PORT, else any) to PORT_FILE, and one line per fault to standard output."""
+keys, says the server), skewed (the clock), region (the bucket is in eu-west-1). The first request always does, so that a test
+that sees no fault fails. Writes its port (S3_FAULTS_PORT, else any) to PORT_FILE, and one line per fault to standard output."""
 import os
 import random
 import socket
@@ -65,8 +65,10 @@ def refuse(connection, status):
         "500": ("500", "InternalError", ""),
         "expired": ("403", "ExpiredToken", ""),
         "skewed": ("403", "RequestTimeTooSkewed", time.strftime("Date: %a, %d %b %Y %H:%M:%S GMT\r\n", time.gmtime(time.time() + 3000))),
+        "region": ("400", "AuthorizationHeaderMalformed", ""),
     }[status]
-    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>made up</Message></Error>".encode()
+    region = "<Region>eu-west-1</Region>" if code == "AuthorizationHeaderMalformed" else ""
+    body = f"<?xml version='1.0'?><Error><Code>{code}</Code><Message>made up</Message>{region}</Error>".encode()
     connection.sendall(f"HTTP/1.1 {status} no\r\n{date}Content-Length: {len(body)}\r\nConnection: close\r\n\r\n".encode() + body)
     connection.close()
 
@@ -83,7 +85,7 @@ def serve(connection):
         fault, method = choose(), head.split(b" ")[0].decode()
         if fault:
             print(fault, method, flush=True)
-        if fault in ("503", "500", "expired", "skewed"):
+        if fault in ("503", "500", "expired", "skewed", "region"):
             return refuse(connection, fault)
         if fault == "slow":
             time.sleep(0.2)
