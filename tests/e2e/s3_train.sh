@@ -43,6 +43,24 @@ try "$ASHLAR" launch --procs 4 train "$SCRATCH/job.yaml" --out "$SCRATCH/ranks" 
 expect 0 "four ranks: $(tail -n 3 err)"
 same "the bits of four ranks" "$(bits_of local_full)" "$(bits_of ranks)"
 
+# ---- bytes: a cache of a quarter of the data ---------------------------------------------------------------------------------
+"$ASHLAR" data arithmetic --out "$SCRATCH/epoch" --count 20000 > out 2>&1 || fail "data: $(cat out)"
+rclone copy epoch r:bucket/epoch || fail "rclone does not write"
+bytes=$(cat epoch/* | wc -c)
+tokens=$(grep -o '"tokens": *[0-9]*' epoch/manifest.json | head -n 1 | grep -o '[0-9]*$')
+for order in full block; do # a request per window, for a while; an epoch of blocks
+    steps=$([ $order = full ] && echo 6 || echo $((tokens / 4096)))
+    ASHLAR_CACHE_DIR=$SCRATCH/cache_epoch_$order ASHLAR_CACHE_BYTES=$((bytes / 4)) train "epoch_$order" data.train=s3://bucket/epoch data.seq=64 \
+        train.global_batch=64 "train.steps=$steps" train.valid_every=0 train.hash_every=0 data.shuffle=$order data.block_tokens=4096 data.mixed_blocks=2 runtime.threads=1
+    expect 0 "a cache of a quarter of the data, $order order"
+    read -r used fetched < <(sed -n 's/.*read \([0-9]*\) bytes, fetched \([0-9]*\) .*/\1 \2/p' err)
+    if [ $order = full ]; then
+        [ $((10 * fetched)) -le $((11 * used)) ] || fail "full order: fetched $fetched bytes for $used that were read"
+    else
+        [ $((100 * fetched)) -le $((102 * bytes)) ] || fail "block order: fetched $fetched bytes of data of $bytes"
+    fi
+done
+
 # ---- tokenizing and converting into a bucket ----------------------------------------------------------------------------
 export ASHLAR_CACHE_DIR=$SCRATCH/cache_write
 python3 -c 'for i in range(60000): print("once upon a time there was a", i, "and it was", i * 7919 % 1000)' > text.txt

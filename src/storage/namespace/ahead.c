@@ -16,6 +16,7 @@
 #define BATCH_MAX 32 /* ranges that are fetched together */
 #define BATCH_BYTES ((size_t)8 << 20)
 #define WANTS_MAX 4096
+#define KEEP_SHARE 2 /* of the cache may be kept ranges that are fetched and not read yet: others must fit too */
 #define TELL_NS ((uint64_t)10 * 1000 * 1000 * 1000)
 
 enum want_state { WANT_QUEUED, WANT_BUSY, WANT_READY };
@@ -36,8 +37,9 @@ struct side {
 
 struct ash_ahead {
     char *url;
-    size_t object_count, memory_bytes;
+    size_t object_count, memory_bytes, keep_bytes; /* keep_bytes: of kept ranges that are not read yet */
     struct side readers, fetcher;
+    struct ash_namespace_guard guard;
     pthread_mutex_t reading; /* of readers */
 
     pthread_mutex_t lock; /* of all below */
@@ -45,6 +47,7 @@ struct ash_ahead {
     struct want *wants;
     size_t want_count, held_bytes;
     uint64_t read_bytes, wanted;
+    uint64_t now; /* the order of what is being read: kept ranges before it are done with */
     pthread_t thread;
     bool is_running, is_stopping;
 };
@@ -74,6 +77,30 @@ static void close_side(struct ash_ahead *ahead, struct side *side)
 
 static void *fetch_main(void *arg);
 
+/* A kept range that has been fetched, or is on its way, and will be read. Under the lock. */
+static bool is_outstanding(const struct ash_ahead *ahead, const struct want *want)
+{
+    return want->is_kept && want->state != WANT_QUEUED && want->order >= ahead->now;
+}
+
+/* For the guard: ranges that will be read stay where they are. */
+static bool needs(void *ctx, const char *key, uint64_t offset, size_t size_bytes)
+{
+    struct ash_ahead *ahead = ctx;
+    bool is_needed = false;
+
+    pthread_mutex_lock(&ahead->lock);
+    for (size_t i = 0; !is_needed && i < ahead->want_count; i++) {
+        const struct want *want = &ahead->wants[i];
+
+        is_needed = is_outstanding(ahead, want) && offset < want->range.offset + want->range.size_bytes &&
+                    want->range.offset < offset + size_bytes &&
+                    strcmp(ash_object_key(ahead->fetcher.objects[want->range.object]), key) == 0;
+    }
+    pthread_mutex_unlock(&ahead->lock);
+    return is_needed;
+}
+
 int ash_ahead_open(const char *url, const char *const *keys, size_t count, struct ash_namespace_settings *settings,
                    size_t memory_bytes, struct ash_ahead **ahead_out, struct ash_err *err)
 {
@@ -91,7 +118,11 @@ int ash_ahead_open(const char *url, const char *const *keys, size_t count, struc
     rc = ahead->url == NULL || ahead->wants == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
     if (rc == 0) rc = open_side(ahead, &ahead->readers, keys, settings, err);
     if (rc == 0) rc = open_side(ahead, &ahead->fetcher, keys, settings, err);
+    ahead->keep_bytes = settings->cache.bytes > 0 ? (size_t)settings->cache.bytes / KEEP_SHARE : SIZE_MAX;
     if (rc == 0) {
+        ahead->guard = (struct ash_namespace_guard){needs, ahead};
+        ash_namespace_set_guard(ahead->readers.space, &ahead->guard);
+        ash_namespace_set_guard(ahead->fetcher.space, &ahead->guard);
         rc = ash_thread_start(&ahead->thread, fetch_main, ahead);
         if (rc < 0) ash_err_set(err, rc, "cannot start the thread that fetches ahead: %s", strerror(-rc));
         ahead->is_running = rc == 0;
@@ -221,8 +252,20 @@ struct batch {
     size_t count, bytes;
 };
 
+/* Bytes of kept ranges that wait to be read. */
+static size_t outstanding_bytes(const struct ash_ahead *ahead)
+{
+    size_t bytes = 0;
+
+    for (size_t i = 0; i < ahead->want_count; i++)
+        if (is_outstanding(ahead, &ahead->wants[i])) bytes += ahead->wants[i].range.size_bytes;
+    return bytes;
+}
+
+/* What is to be fetched next. Of kept ranges no more than fit, but for what somebody waits for, or will next. */
 static struct want *soonest(struct ash_ahead *ahead)
 {
+    size_t bytes = outstanding_bytes(ahead);
     struct want *best = NULL;
 
     for (size_t i = 0; i < ahead->want_count; i++) {
@@ -231,6 +274,9 @@ static struct want *soonest(struct ash_ahead *ahead)
         if (want->state != WANT_QUEUED || (best != NULL && best->is_urgent)) continue;
         if (best == NULL || want->is_urgent || want->order < best->order) best = want;
     }
+    if (best != NULL && best->is_kept && !best->is_urgent && best->order > ahead->now && bytes > 0 &&
+        bytes + best->range.size_bytes > ahead->keep_bytes)
+        return NULL;
     return best;
 }
 
@@ -316,6 +362,10 @@ static int take_fetched(struct ash_ahead *ahead, const struct ash_ahead_range *r
         taken = 1;
     }
     if (want != NULL) want->is_used = true;
+    if (want != NULL && want->is_kept && want->order > ahead->now) {
+        ahead->now = want->order;
+        pthread_cond_broadcast(&ahead->changed); /* there is room for more */
+    }
     pthread_mutex_unlock(&ahead->lock);
     return taken;
 }

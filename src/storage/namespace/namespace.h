@@ -128,6 +128,15 @@ int ash_namespace_export_wait(struct ash_namespace *space, const struct ash_name
 int ash_namespace_release(struct ash_namespace *space, const char *key, struct ash_err *err);
 /* Keep the bytes of an object here (fetch it too for that), or no longer. */
 int ash_namespace_pin(struct ash_namespace *space, const char *key, bool is_pinned, struct ash_err *err);
+/* Will bytes of an object (by its full key) be read soon? Called from the thread that reads. */
+struct ash_namespace_guard {
+    bool (*needs)(void *ctx, const char *key, uint64_t offset, size_t size_bytes);
+    void *ctx;
+};
+/* Ranges that guard needs are not released to make room. Borrowed until close; NULL: none. */
+void ash_namespace_set_guard(struct ash_namespace *space, const struct ash_namespace_guard *guard);
+/* The full key of an open object. Borrowed. */
+const char *ash_object_key(const struct ash_object *object);
 /* Release what was read longest ago until there is room for more_bytes. Success also where that is not possible. */
 int ash_namespace_make_room(struct ash_namespace *space, uint64_t more_bytes, struct ash_err *err);
 

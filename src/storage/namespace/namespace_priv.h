@@ -16,12 +16,13 @@ struct ash_namespace {
     char *folder, *files;
     struct ash_cache_opts cache;
     struct ash_s3_opts s3;
-    struct ash_tier *tier;  /* the remote place; opened when it is needed */
-    struct ash_tier *local; /* data/, whose keys are full */
-    uint64_t fetched_bytes; /* in all */
-    uint64_t since_bytes;   /* fetched since room was looked at */
-    bool has_warned;        /* that the local folder takes no more */
-    double keep_since_s;    /* objects used since then are not released; 0: no such time */
+    struct ash_tier *tier;                   /* the remote place; opened when it is needed */
+    struct ash_tier *local;                  /* data/, whose keys are full */
+    uint64_t fetched_bytes;                  /* in all */
+    uint64_t since_bytes;                    /* fetched since room was looked at */
+    bool has_warned;                         /* that the local folder takes no more */
+    const struct ash_namespace_guard *guard; /* may be NULL */
+    double keep_since_s;                     /* objects used since then are not released; 0: no such time */
 
     pthread_mutex_t lock; /* of all below */
     pthread_cond_t changed;

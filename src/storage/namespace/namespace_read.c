@@ -137,6 +137,11 @@ void ash_object_close(struct ash_object *object)
     free(object);
 }
 
+const char *ash_object_key(const struct ash_object *object)
+{
+    return object->key;
+}
+
 uint64_t ash_object_size(const struct ash_object *object)
 {
     return object->size_bytes;

@@ -126,21 +126,46 @@ static int compare_offset(const void *a, const void *b)
     return (x->offset > y->offset) - (x->offset < y->offset);
 }
 
-/* Free whole blocks of [first, end): the ends may be shared with ranges that stay. */
-static void punch(int fd, uint64_t first, uint64_t end)
+/* Does anything that stays lie in [first, end)? */
+static bool holds_any(const struct ash_extents *extents, uint64_t first, uint64_t end)
 {
-    first = ash_div_up(first, BLOCK_BYTES) * BLOCK_BYTES;
-    end = end / BLOCK_BYTES * BLOCK_BYTES;
+    return first < end && (ash_extents_find(extents, first) != NULL || ash_extents_next(extents, first, end) < end);
+}
+
+/* Free the blocks of [first, end), which was dropped, but for blocks at its ends that ranges which stay share. */
+static void punch(const struct ash_extents *extents, int fd, uint64_t first, uint64_t end)
+{
+    uint64_t below = first / BLOCK_BYTES * BLOCK_BYTES, above = ash_div_up(end, BLOCK_BYTES) * BLOCK_BYTES;
+
+    first = holds_any(extents, below, first) ? below + BLOCK_BYTES : below;
+    end = holds_any(extents, end, above) ? above - BLOCK_BYTES : above;
     if (end <= first) return;
     if (fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)(end - first)) == 0)
         ash_metric_add(&released_metric, (double)(end - first));
 }
 
-/* Drop the oldest extents of a file that is being read. Ranges that follow each other go as one. */
-static void drop_oldest(struct ash_extents *extents, int fd, uint64_t bytes)
+/* The oldest extents whose sizes add up to bytes, but for those that the guard needs. Returns how many. */
+static size_t choose_oldest(const struct ash_namespace *space, const struct ash_extents *extents, uint64_t bytes,
+                            struct ash_extent *oldest)
+{
+    size_t count = ash_extents_oldest(extents, UINT64_MAX, oldest, OLDEST_MAX), chosen = 0;
+    const char *key = ash_extents_get_head(extents)->key;
+    const struct ash_namespace_guard *guard = space->guard;
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < count && sum < bytes; i++) {
+        if (guard != NULL && guard->needs(guard->ctx, key, oldest[i].offset, oldest[i].size_bytes)) continue;
+        sum += oldest[i].size_bytes;
+        oldest[chosen++] = oldest[i];
+    }
+    return chosen;
+}
+
+/* Drop the oldest extents of a file that is being read. Ranges that follow each other go as one. Returns how many. */
+static size_t drop_oldest(const struct ash_namespace *space, struct ash_extents *extents, int fd, uint64_t bytes)
 {
     struct ash_extent *oldest = calloc(OLDEST_MAX, sizeof(*oldest));
-    size_t count = oldest != NULL ? ash_extents_oldest(extents, bytes, oldest, OLDEST_MAX) : 0;
+    size_t count = oldest != NULL ? choose_oldest(space, extents, bytes, oldest) : 0;
 
     if (count > 0) qsort(oldest, count, sizeof(*oldest), compare_offset);
     for (size_t i = 0, next; i < count; i = next) {
@@ -151,12 +176,13 @@ static void drop_oldest(struct ash_extents *extents, int fd, uint64_t bytes)
 
             end = more > end ? more : end;
         }
-        if (ash_extents_drop(extents, first, end - first) == 0) punch(fd, first, end);
+        if (ash_extents_drop(extents, first, end - first) == 0) punch(extents, fd, first, end);
     }
     free(oldest);
+    return count;
 }
 
-/* Release a part of a file that is being read, bytes of it at least where that is possible. */
+/* Release about so many bytes of a file that is being read. */
 static void shrink(const struct ash_namespace *space, struct ash_extents *extents, uint64_t bytes)
 {
     const struct ash_extents_head *head = ash_extents_get_head(extents);
@@ -168,30 +194,41 @@ static void shrink(const struct ash_namespace *space, struct ash_extents *extent
     if (ash_namespace_file_path(space, head->key, head->is_odd, path, NULL) < 0) return;
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0) return;
-    drop_oldest(extents, fd, bytes);
-    /* Small ranges all over the file free no block each: then all of them go. */
-    if (disk_bytes_of(space, head) + bytes / 4 > before && ash_extents_drop(extents, 0, head->size_bytes) == 0)
-        punch(fd, 0, head->size_bytes + BLOCK_BYTES);
+    /* Small ranges between others that stay free no block each: then more of them go. */
+    for (uint64_t more = bytes; drop_oldest(space, extents, fd, more) > 0; more *= 2)
+        if (disk_bytes_of(space, head) + bytes / 2 <= before) break;
     close(fd);
 }
 
-/* Release from one object. */
-static void release_from(struct ash_namespace *space, const struct candidate *item, uint64_t bytes)
+/* May it be released at all? */
+static bool is_free(struct ash_namespace *space, const struct candidate *item)
 {
-    struct ash_extents *extents = NULL;
-    bool is_kept;
+    bool is_pinned;
 
     pthread_mutex_lock(&space->lock);
-    is_kept = ash_journal_is_pinned(space->journal, item->key);
+    is_pinned = ash_journal_is_pinned(space->journal, item->key);
     pthread_mutex_unlock(&space->lock);
-    if (is_kept || item->disk_bytes == 0) return;
-    if (space->keep_since_s > 0 && item->used_s >= space->keep_since_s) return;
-    if (ash_extents_open(item->log_path, NULL, &extents, NULL) < 0) return;
-    if (is_in_use(extents))
-        shrink(space, extents, ash_max(bytes, item->disk_bytes / 4));
-    else if (ash_namespace_drop(space, extents, NULL) == 0)
+    return !is_pinned && item->disk_bytes > 0 && (space->keep_since_s <= 0 || item->used_s < space->keep_since_s);
+}
+
+/* Release an object that nobody reads, or (bytes > 0) a part of one that is being read. Returns what that freed; where
+ * bytes is 0 and it is being read, nothing, and *in_use_out is true. */
+static uint64_t release_from(struct ash_namespace *space, const struct candidate *item, uint64_t bytes,
+                             bool *in_use_out)
+{
+    struct ash_extents *extents = NULL;
+    uint64_t left;
+
+    *in_use_out = false;
+    if (!is_free(space, item) || ash_extents_open(item->log_path, NULL, &extents, NULL) < 0) return 0;
+    *in_use_out = is_in_use(extents);
+    if (*in_use_out && bytes > 0)
+        shrink(space, extents, bytes);
+    else if (!*in_use_out && ash_namespace_drop(space, extents, NULL) == 0)
         ash_metric_add(&released_metric, (double)item->disk_bytes);
+    left = disk_bytes_of(space, ash_extents_get_head(extents));
     ash_extents_close(extents);
+    return item->disk_bytes - ash_min(left, item->disk_bytes);
 }
 
 /* Bytes that are too many by now. */
@@ -207,28 +244,38 @@ static uint64_t excess(const struct ash_namespace *space, uint64_t used_bytes, u
     return wanted > free_bytes ? wanted - free_bytes : 0;
 }
 
+/* What nobody reads goes first, used longest ago first. Then all that are being read give their share: which of their
+ * ranges is the oldest of all, nobody knows. */
+static void release_some(struct ash_namespace *space, const struct candidates *all, uint64_t over)
+{
+    uint64_t in_use_bytes = 0;
+    bool is_in_use;
+
+    for (size_t i = 0; i < all->count && over > 0; i++) {
+        over -= ash_min(over, release_from(space, &all->items[i], 0, &is_in_use));
+        if (is_in_use) in_use_bytes += all->items[i].disk_bytes;
+    }
+    for (size_t i = 0; i < all->count && over > 0 && in_use_bytes > 0; i++) {
+        double share = (double)all->items[i].disk_bytes / (double)in_use_bytes;
+
+        release_from(space, &all->items[i], (uint64_t)((double)over * share) + 1, &is_in_use);
+    }
+}
+
+void ash_namespace_set_guard(struct ash_namespace *space, const struct ash_namespace_guard *guard)
+{
+    space->guard = guard;
+}
+
 int ash_namespace_make_room(struct ash_namespace *space, uint64_t more_bytes, struct ash_err *err)
 {
     struct candidates all = {0};
-    uint64_t over;
     int rc = 0;
 
     if (space->cache.bytes == 0 && excess(space, 0, more_bytes) == 0) return 0;
     rc = list_candidates(space, &all);
-    over = excess(space, all.disk_bytes, more_bytes);
     if (all.count > 0) qsort(all.items, all.count, sizeof(*all.items), compare_used);
-    for (size_t i = 0; i < all.count && over > 0; i++) {
-        release_from(space, &all.items[i], over);
-        if (i + 1 < all.count || over > 0) {
-            struct ash_extents *extents = NULL;
-            uint64_t left = all.items[i].disk_bytes;
-
-            if (ash_extents_open(all.items[i].log_path, NULL, &extents, NULL) == 0)
-                left = disk_bytes_of(space, ash_extents_get_head(extents));
-            ash_extents_close(extents);
-            over -= ash_min(over, all.items[i].disk_bytes - ash_min(left, all.items[i].disk_bytes));
-        }
-    }
+    release_some(space, &all, excess(space, all.disk_bytes, more_bytes));
     for (size_t i = 0; i < all.count; i++) {
         free(all.items[i].log_path);
         free(all.items[i].key);
