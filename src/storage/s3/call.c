@@ -1,9 +1,13 @@
 /* One attempt of a request: its address, headers and signature, and where its answer goes. */
 #include <errno.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -82,6 +86,34 @@ static void take_header(const struct ash_curl *curl, struct ash_s3_call *call, c
     if (value != NULL) answer->retry_after_s = (double)strtoul(value, NULL, 10);
 }
 
+void ash_s3_acknowledge(struct ash_s3 *s3)
+{
+    const int is_quick = 1;
+
+    for (size_t i = 0; s3->wants_ack && i < s3->socket_count; i++) /* where it is refused, it only takes longer */
+        (void)setsockopt(s3->sockets[i], IPPROTO_TCP, TCP_QUICKACK, &is_quick, sizeof(is_quick));
+    s3->wants_ack = false;
+}
+
+/* libcurl does not say which socket a transfer has, so all of the client's are noted. */
+static int on_socket(void *ctx, curl_socket_t socket, curlsocktype purpose)
+{
+    struct ash_s3 *s3 = ctx;
+
+    (void)purpose;
+    if (s3->socket_count < ASH_S3_SOCKETS_MAX) s3->sockets[s3->socket_count++] = socket;
+    return CURL_SOCKOPT_OK;
+}
+
+static int on_close(void *ctx, curl_socket_t socket)
+{
+    struct ash_s3 *s3 = ctx;
+
+    for (size_t i = 0; i < s3->socket_count; i++)
+        if (s3->sockets[i] == socket) s3->sockets[i] = s3->sockets[--s3->socket_count];
+    return close(socket);
+}
+
 static size_t on_header(char *data, size_t size, size_t count, void *ctx)
 {
     struct ash_s3_call *call = ctx;
@@ -94,6 +126,7 @@ static size_t on_header(char *data, size_t size, size_t count, void *ctx)
     line[length] = '\0';
     line[strcspn(line, "\r\n")] = '\0';
     take_header(curl, call, line);
+    if (line[0] == '\0') call->s3->wants_ack = true;
     return size * count;
 }
 
@@ -200,6 +233,10 @@ static void set_transfer(struct ash_s3 *s3, struct ash_s3_call *call, const char
     curl->easy_setopt(call->easy, CURLOPT_WRITEFUNCTION, on_body);
     curl->easy_setopt(call->easy, CURLOPT_WRITEDATA, call);
     curl->easy_setopt(call->easy, CURLOPT_PRIVATE, call);
+    curl->easy_setopt(call->easy, CURLOPT_SOCKOPTFUNCTION, on_socket);
+    curl->easy_setopt(call->easy, CURLOPT_SOCKOPTDATA, s3);
+    curl->easy_setopt(call->easy, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+    curl->easy_setopt(call->easy, CURLOPT_CLOSESOCKETDATA, s3);
     if (s3->ca_file[0] != '\0') curl->easy_setopt(call->easy, CURLOPT_CAINFO, s3->ca_file);
     if (is_head) curl->easy_setopt(call->easy, CURLOPT_NOBODY, 1L);
     if (strcmp(call->method, "PUT") == 0 || strcmp(call->method, "POST") == 0) {
@@ -231,6 +268,7 @@ int ash_s3_call_prepare(struct ash_s3 *s3, struct ash_s3_call *call, struct ash_
 
     if (rc < 0) return rc;
     ash_assert(call->easy == NULL && call->list == NULL);
+    call->s3 = s3;
     call->answer = (struct ash_s3_answer){0};
     call->got_bytes = 0;
     ash_str_clear(&call->text);

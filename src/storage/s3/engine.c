@@ -174,6 +174,7 @@ static int turn(struct ash_s3 *s3, int *wait_ms_out, struct ash_err *err)
     if (ash_interrupt_ends_wait((uint64_t)(s3->opts.interrupt_s * NS_PER_S)))
         return ash_err_set(err, -EINTR, "stopped");
     if (s3->curl->multi_perform(s3->multi, &running) != CURLM_OK) return ash_err_set(err, -EIO, "libcurl fails");
+    ash_s3_acknowledge(s3);
     *wait_ms_out = take_ended(s3) > 0 ? 0 : wait_ms;
     return 0;
 }

@@ -10,7 +10,8 @@
 #include "storage/s3/url.h"
 
 #define ASH_S3_PAIRS_MAX 8
-#define ASH_S3_RANGE_BYTES 64 /* of the text of a range */
+#define ASH_S3_SOCKETS_MAX 257 /* connections and one */
+#define ASH_S3_RANGE_BYTES 64  /* of the text of a range */
 #define ASH_S3_PART_HEADER "x-amz-meta-ashlar-part-bytes"
 
 struct ash_s3 {
@@ -23,6 +24,9 @@ struct ash_s3 {
     uint64_t keys_read_ns; /* when they were looked for last */
     double skew_s;         /* the server's clock less this one */
     CURLM *multi;
+    curl_socket_t sockets[ASH_S3_SOCKETS_MAX]; /* that are open, as far as there is room for them */
+    size_t socket_count;
+    bool wants_ack;            /* the head of an answer came: see ash_s3_acknowledge */
     struct ash_s3_call *calls; /* those that are not done */
     uint64_t jitter;           /* counter of random numbers */
 };
@@ -55,6 +59,7 @@ struct ash_s3_call {
     struct ash_err err;
 
     enum ash_s3_state state; /* from here on the engine's */
+    struct ash_s3 *s3;
     CURL *easy;
     struct curl_slist *list;
     char payload_hash[ASH_SHA256_HEX_BYTES];
@@ -72,6 +77,9 @@ enum ash_s3_verdict { ASH_S3_GOOD, ASH_S3_BAD, ASH_S3_AGAIN, ASH_S3_AGAIN_AT_ONC
 int ash_s3_call_prepare(struct ash_s3 *s3, struct ash_s3_call *call, struct ash_err *err);
 /* Judge an attempt that ended with code. Fills call->rc and call->err but for ASH_S3_GOOD. */
 enum ash_s3_verdict ash_s3_call_judge(struct ash_s3 *s3, struct ash_s3_call *call, CURLcode code);
+/* Acknowledge at once what came, where the head of an answer did. Some servers send it by itself and hold a short body
+ * back until it is acknowledged, which the system would delay by 40 ms. */
+void ash_s3_acknowledge(struct ash_s3 *s3);
 /* Add a parameter of the query; value is borrowed. */
 void ash_s3_call_ask(struct ash_s3_call *call, const char *name, const char *value);
 /* Add a header; its name is in lower case, and both are borrowed. */
