@@ -3,7 +3,8 @@
 
 #include "base/assert.h"
 
-static const struct ash_cmd *const commands[] = {&ash_cmd_chaos_campaign, &ash_cmd_chaos_run, &ash_cmd_chaos_simulate};
+static const struct ash_cmd *const commands[] = {&ash_cmd_chaos_campaign, &ash_cmd_chaos_matrix, &ash_cmd_chaos_run,
+                                                 &ash_cmd_chaos_simulate};
 
 static int run(int argc, char **argv)
 {

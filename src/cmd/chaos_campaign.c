@@ -1,12 +1,12 @@
 /* ashlar chaos campaign: drawn jobs, each interrupted several times, each held to one process. */
 #include "cmd/chaos_job.h"
+#include "cmd/chaos_words.h"
 #include "cmd/chaos_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <signal.h>
-#include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -17,9 +17,7 @@
 #include "base/math.h"
 #include "base/rng.h"
 
-#define WORDS_MAX 40
-#define WORD_BYTES 256
-#define SCRATCH_BYTES (WORD_BYTES - 64)
+#define SCRATCH_BYTES (ASH_CHAOS_WORD_BYTES - 64)
 #define RUN_LIMIT_S 120.0
 #define START_LIMIT_S 60.0
 #define LOG_BYTES_MAX ((size_t)64 << 20)
@@ -132,47 +130,17 @@ static struct drawn draw_job(uint64_t seed)
     return drawn;
 }
 
-/* ---- words ------------------------------------------------------------------------------------------------------- */
-
-struct words {
-    char text[WORDS_MAX][WORD_BYTES];
-    char *list[WORDS_MAX + 1];
-    size_t count;
-};
-
-__attribute__((format(printf, 2, 3))) static void add(struct words *words, const char *fmt, ...)
-{
-    va_list args;
-
-    ash_assert(words->count < WORDS_MAX);
-    va_start(args, fmt);
-    vsnprintf(words->text[words->count], WORD_BYTES, fmt, args);
-    va_end(args);
-    words->list[words->count] = words->text[words->count];
-    words->list[++words->count] = NULL;
-}
-
-static void add_all(struct words *words, const char *text)
-{
-    while (*text != '\0') {
-        size_t length = strcspn(text, " ");
-
-        add(words, "%.*s", (int)length, text);
-        text += length + (text[length] == ' ');
-    }
-}
-
 /* The job itself, the same for both. */
-static void add_job(struct words *words, const struct drawn *drawn, const char *scratch, const char *name)
+static void add_job(struct ash_chaos_words *words, const struct drawn *drawn, const char *scratch, const char *name)
 {
-    add(words, "train");
-    add(words, "%s/job.yaml", scratch);
-    add(words, "--out");
-    add(words, "%s/%s", scratch, name);
-    add_all(words, drawn->model);
-    add(words, "train.steps=%" PRIu64, drawn->steps);
-    add(words, "train.precision=%s", drawn->is_bf16 ? "bf16" : "fp32");
-    add(words, "train.seed=%" PRIu64, drawn->seed % 1000);
+    ash_chaos_add(words, "train");
+    ash_chaos_add(words, "%s/job.yaml", scratch);
+    ash_chaos_add(words, "--out");
+    ash_chaos_add(words, "%s/%s", scratch, name);
+    ash_chaos_add_all(words, drawn->model);
+    ash_chaos_add(words, "train.steps=%" PRIu64, drawn->steps);
+    ash_chaos_add(words, "train.precision=%s", drawn->is_bf16 ? "bf16" : "fp32");
+    ash_chaos_add(words, "train.seed=%" PRIu64, drawn->seed % 1000);
 }
 
 /* ---- results ----------------------------------------------------------------------------------------------------- */
@@ -237,12 +205,12 @@ static bool same_values(const char *scratch, const char *key, bool last_only)
 
 static int run_one(const struct drawn *drawn, const char *scratch, struct ash_err *err)
 {
-    struct words words = {0};
+    struct ash_chaos_words words = {0};
     struct ash_chaos_job job;
     char out[PATH_MAX];
     int rc;
 
-    add(&words, "ashlar");
+    ash_chaos_add(&words, "ashlar");
     add_job(&words, drawn, scratch, "one");
     snprintf(out, sizeof(out), "%s/one.txt", scratch);
     rc = ash_chaos_job_start(&job, words.list, out, err);
@@ -269,21 +237,21 @@ static void interrupt(struct drawn *drawn, const char *scratch, struct ash_chaos
 
 static int run_many(struct drawn *drawn, const char *scratch, struct ash_err *err)
 {
-    struct words words = {0};
+    struct ash_chaos_words words = {0};
     struct ash_chaos_job job;
     char out[PATH_MAX];
     int rc;
 
-    add(&words, "ashlar");
-    add(&words, "launch");
-    add(&words, "--procs=%zu", drawn->layout->procs);
-    add(&words, "--nodes=%" PRIu64, drawn->nodes);
+    ash_chaos_add(&words, "ashlar");
+    ash_chaos_add(&words, "launch");
+    ash_chaos_add(&words, "--procs=%zu", drawn->layout->procs);
+    ash_chaos_add(&words, "--nodes=%" PRIu64, drawn->nodes);
     add_job(&words, drawn, scratch, "many");
-    add_all(&words, drawn->layout->words);
-    add(&words, "train.save_every=%" PRIu64, drawn->save_every);
-    add(&words, "recover.copies=%" PRIu64, drawn->copies);
-    add(&words, "recover.check_every=10");
-    add(&words, "runtime.threads=1");
+    ash_chaos_add_all(&words, drawn->layout->words);
+    ash_chaos_add(&words, "train.save_every=%" PRIu64, drawn->save_every);
+    ash_chaos_add(&words, "recover.copies=%" PRIu64, drawn->copies);
+    ash_chaos_add(&words, "recover.check_every=10");
+    ash_chaos_add(&words, "runtime.threads=1");
     snprintf(out, sizeof(out), "%s/many.txt", scratch);
     rc = ash_chaos_job_start(&job, words.list, out, err);
     if (rc < 0) return rc;
@@ -326,39 +294,12 @@ static int run_case(uint64_t seed, const char *scratch, struct ash_err *err)
 
 /* ---- the campaign ------------------------------------------------------------------------------------------------ */
 
-#define JOB_YAML                                                                                                       \
-    "data: {train: %s/data, seq: 64}\n"                                                                                \
-    "train: {global_batch: 8, grains: 8, valid_every: 0, hash_every: 10, save_every: 0}\n"                             \
-    "optimizer: {lr: 0.003}\n"                                                                                         \
-    "schedule: {warmup: 5}\n"
-
-static int prepare(const char *scratch, struct ash_err *err)
-{
-    struct words words = {0};
-    struct ash_chaos_job job;
-    char path[PATH_MAX], yaml[PATH_MAX + 512];
-    int rc = ash_dir_make(scratch, err);
-
-    if (rc < 0) return rc;
-    snprintf(path, sizeof(path), "%s/job.yaml", scratch);
-    snprintf(yaml, sizeof(yaml), JOB_YAML, scratch);
-    rc = ash_file_replace(path, yaml, strlen(yaml), err);
-    if (rc < 0) return rc;
-    add_all(&words, "ashlar data arithmetic --count 2000 --out");
-    add(&words, "%s/data", scratch);
-    snprintf(path, sizeof(path), "%s/data.txt", scratch);
-    rc = ash_chaos_job_start(&job, words.list, path, err);
-    if (rc == 0) rc = ash_chaos_job_wait(&job, RUN_LIMIT_S);
-    if (rc == 0 && job.code != 0) rc = -EIO;
-    return rc < 0 ? ash_err_set(err, rc, "no data can be made: see %s", path) : 0;
-}
-
 static int run_all(const struct flags *flags, const char *scratch)
 {
     struct ash_err err = {0};
     int64_t failed = 0;
 
-    if (prepare(scratch, &err) < 0) return ash_cmd_fail(&err);
+    if (ash_chaos_prepare(scratch, &err) < 0) return ash_cmd_fail(&err);
     for (int64_t i = 0; i < flags->runs; i++) {
         struct ash_err why = {0};
 

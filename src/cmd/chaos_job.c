@@ -62,12 +62,15 @@ bool ash_chaos_job_ended(struct ash_chaos_job *job)
 int ash_chaos_job_wait(struct ash_chaos_job *job, double limit_s)
 {
     uint64_t end_ns = ash_clock_ns() + (uint64_t)(limit_s * 1e9);
+    pid_t pids[ASH_CHAOS_RANKS_MAX];
     bool late = false;
 
     while (!ash_chaos_job_ended(job)) {
         if (!late && ash_clock_ns() >= end_ns) {
             late = true;
-            kill(job->launcher, SIGKILL); /* its ranks end with it */
+            for (size_t i = ash_chaos_job_ranks(job, pids); i > 0; i--)
+                kill(pids[i - 1], SIGKILL);
+            kill(job->launcher, SIGKILL);
         }
         ash_chaos_pause(LOOK_S);
     }

@@ -5,6 +5,7 @@
 #include "cmd/cmd.h"
 
 extern const struct ash_cmd ash_cmd_chaos_campaign;
+extern const struct ash_cmd ash_cmd_chaos_matrix;
 extern const struct ash_cmd ash_cmd_chaos_run;
 extern const struct ash_cmd ash_cmd_chaos_simulate;
 

@@ -2,21 +2,24 @@
 #include "cmd/cmd.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "base/assert.h"
 #include "base/command.h"
+#include "base/opts.h"
 #include "base/file.h"
 #include "base/number.h"
 #include "collective/member/membership.h"
 #include "orchestrate/job/spec.h"
 #include "orchestrate/local/launch.h"
 #include "orchestrate/node/ends.h"
+#include "train/run/control.h"
 
 struct launch_flags {
-    int64_t procs, nodes, elastic, restarts;
+    int64_t procs, nodes, elastic, restarts, spares;
     double grace;
     const char *link_rate, *node_rank, *master;
     int check; /* enum ash_spec_check */
@@ -40,8 +43,11 @@ static const struct ash_opt launch_opts[] = {
      "fewest processes that may go on when others are lost; 0: the first failure ends all; -1: 1, and 0 with --program",
      -1, 65536, NULL},
     {"restarts", ASH_OPT_INT, FIELD(restarts), "0",
-     "times that a job that failed is started again (train: from its newest checkpoint); bad settings never are", 0,
-     1e6, NULL},
+     "equal failures in a row after which nothing is started again. Before that a lost process is, and joins the "
+     "others; where none is left all are (train: from the newest checkpoint). Bad settings never are",
+     0, 1e6, NULL},
+    {"spares", ASH_OPT_INT, FIELD(spares), "0",
+     "processes beyond --procs that wait to take the place of lost ones (train: recover.spares)", 0, 4096, NULL},
     {"node_rank", ASH_OPT_STRING, FIELD(node_rank), NULL,
      "which of the nodes this machine is, from 0, or hostname: the number at the end of its name; default: all", 0, 0,
      NULL},
@@ -131,24 +137,78 @@ static char **words_again(char *const *argv, bool is_program)
     return words;
 }
 
-/* All ranks are on this machine and start once: a folder that they share decides who goes on when some are lost, even
- * where those are most of them. */
-static int run_with_folder(const struct ash_launch *launch, struct ash_err *err)
+/* What the supervisor asks about a job. */
+struct job_facts {
+    char dir[64];    /* the job's folder; empty: it has none */
+    int64_t resizes; /* of that run that have been heeded */
+    const char *out; /* of a training run; NULL: it is none, or does not say */
+};
+
+/* The folder decides who goes on when ranks are lost, even where those are most of them. Epochs begin anew with each
+ * start of all. */
+static int renew_folder(void *ctx)
 {
-    char dir[] = "/tmp/ashlar-job-XXXXXX";
-    bool shares = launch->master == NULL && launch->restarts == 0 && launch->procs > 1 && mkdtemp(dir) != NULL;
+    struct job_facts *facts = ctx;
+
+    if (facts->dir[0] == '\0') return 0;
+    ash_dir_remove(facts->dir, NULL);
+    return ash_membership_make_job_dir(facts->dir, NULL);
+}
+
+static uint64_t read_progress(void *ctx)
+{
+    const struct job_facts *facts = ctx;
+
+    return ash_run_newest_step(facts->out, NULL, NULL);
+}
+
+/* What `ashlar run resize` has asked for, and the run has heard. */
+static size_t read_wanted(void *ctx)
+{
+    struct job_facts *facts = ctx;
+    struct ash_run_status status;
+
+    if (ash_run_status_read(facts->out, &status, NULL) < 0 || status.wanted_ranks > ASH_RUN_RANKS_MAX) return 0;
+    if (status.resizes == facts->resizes) return 0;
+    facts->resizes = status.resizes;
+    return (size_t)status.wanted_ranks;
+}
+
+/* The folder of a run, in the words of its command. */
+static const char *find_out(char *const *argv)
+{
+    for (size_t i = 0; argv[i] != NULL; i++) {
+        if (strcmp(argv[i], "--out") == 0) return argv[i + 1];
+        if (strncmp(argv[i], "--out=", strlen("--out=")) == 0) return argv[i] + strlen("--out=");
+    }
+    return NULL;
+}
+
+static int run_with_folder(const struct ash_launch *asked, bool is_program, struct ash_err *err)
+{
+    struct ash_launch launch = *asked;
+    struct job_facts facts = {.dir = "/tmp/ashlar-job-XXXXXX", .out = is_program ? NULL : find_out(launch.argv)};
+    bool shares = launch.master == NULL && launch.procs > 1 && !is_program && mkdtemp(facts.dir) != NULL;
     int rc;
 
-    if (shares && ash_membership_make_job_dir(dir, NULL) == 0) setenv("ASHLAR_GROUP_JOB_DIR", dir, 0);
-    rc = ash_launch_run(launch, err);
-    if (shares) ash_dir_remove(dir, NULL);
+    if (!shares || renew_folder(&facts) < 0) facts.dir[0] = '\0';
+    if (facts.dir[0] != '\0') setenv("ASHLAR_GROUP_JOB_DIR", facts.dir, 0);
+    launch.job_dir = facts.dir[0] != '\0' ? facts.dir : is_program ? NULL : ash_env_get("ASHLAR_GROUP_JOB_DIR");
+    launch.progress = facts.out != NULL ? read_progress : NULL;
+    launch.wanted = facts.out != NULL ? read_wanted : NULL;
+    launch.renew = renew_folder;
+    launch.ctx = &facts;
+    launch.saves_alone = facts.out != NULL;
+    if (facts.out != NULL) read_wanted(&facts); /* what an earlier part of the run was asked for is over */
+    rc = ash_launch_run(&launch, err);
+    if (facts.dir[0] != '\0') ash_dir_remove(facts.dir, NULL);
     return rc;
 }
 
 static int launch(const struct launch_flags *flags, char *const *argv, struct ash_err *err)
 {
     struct ash_launch launch = {.is_one_node = flags->node_rank != NULL,
-                                .procs = (size_t)flags->procs,
+                                .procs = (size_t)(flags->procs + flags->spares),
                                 .nodes = (size_t)flags->nodes,
                                 .master = flags->master,
                                 .netns = flags->netns,
@@ -160,12 +220,14 @@ static int launch(const struct launch_flags *flags, char *const *argv, struct as
                                 .restarts = (size_t)flags->restarts,
                                 .argv = argv,
                                 .program = flags->program ? argv[0] : "/proc/self/exe"};
-    char **again = words_again(argv, flags->program);
+    char **again = words_again(argv, flags->program), spares[24];
     int rc = read_node_rank(flags->node_rank, &launch.node_rank, err);
 
     launch.again = again;
+    snprintf(spares, sizeof(spares), "%lld", (long long)flags->spares);
+    if (flags->spares > 0) setenv("ASHLAR_RECOVER_SPARES", spares, 0);
     if (rc == 0) rc = check_machine(flags->check, err);
-    if (rc == 0) rc = run_with_folder(&launch, err);
+    if (rc == 0) rc = run_with_folder(&launch, flags->program, err);
     free(again);
     return rc;
 }

@@ -20,6 +20,7 @@ static const struct ash_cmd *const commands[] = {
     &ash_cmd_reward,
     &ash_cmd_rl,
     &ash_cmd_launch,
+    &ash_cmd_runs,
     &ash_cmd_submit,
     &ash_cmd_jobs,
     &ash_cmd_generate,

@@ -162,26 +162,50 @@ static int read_settings(const struct method *method, struct ash_opts *opts, con
     return ASH_CMD_GO;
 }
 
-/* Meet the other ranks, where this process was launched as one of several. */
-static int join_ranks(const struct ash_group_opts *opts, const struct flags *flags, char *labels,
-                      struct ash_group **group_out, struct ash_err *err)
-{
+/* Where this process stands among others. */
+struct train_ranks {
     struct ash_launch_env env;
-    int rc = ash_launch_env_read(&env, err);
+    const struct ash_group_opts *opts;
+    char labels[ASH_RING_LABELS_BYTES];
+    struct ash_group *group; /* NULL: alone, or without a place yet */
+};
+
+/* Meet the other ranks, where this process was launched as one of several. One that joins does so when it is ready. */
+static int meet_ranks(struct train_ranks *ranks, const struct flags *flags, struct ash_err *err)
+{
+    int rc = ash_launch_env_read(&ranks->env, err);
 
     if (rc < 0) return rc;
-    ash_publish_start(flags->pages, ash_publish_labels(&env, flags->out, labels, ASH_RING_LABELS_BYTES));
-    if (env.size == 1 && !env.joins) return 0;
-    return ash_group_open(&env, opts, group_out, err);
+    ash_publish_start(flags->pages, ash_publish_labels(&ranks->env, flags->out, ranks->labels, ASH_RING_LABELS_BYTES));
+    if (ranks->env.size == 1 || ranks->env.joins) return 0;
+    return ash_group_open(&ranks->env, ranks->opts, &ranks->group, err);
+}
+
+/* Whoever started this process knows by a file that it is a rank now (orchestrate/node/supervisor.h). */
+static void mark_placed(const char *job_dir)
+{
+    char path[PATH_MAX], name[32];
+
+    snprintf(name, sizeof(name), "placed-%d", (int)getpid());
+    if (job_dir != NULL && ash_path_join(path, sizeof(path), job_dir, name) == 0) ash_file_replace(path, "", 0, NULL);
+}
+
+/* See ash_run_opts. */
+static int join_run(void *ctx, struct ash_group **group_out, struct ash_err *err)
+{
+    struct train_ranks *ranks = ctx;
+    int rc = ash_group_open(&ranks->env, ranks->opts, group_out, err);
+
+    if (rc == 0) mark_placed(ranks->opts->job_dir);
+    return rc;
 }
 
 /* Serve metrics where they were asked for: from the first rank, whose steps are everyone's. */
-static int serve_metrics(const struct flags *flags, const struct ash_group *group, struct ash_exporter **exporter_out,
-                         struct ash_err *err)
+static int serve_metrics(const struct flags *flags, struct ash_exporter **exporter_out, struct ash_err *err)
 {
     int rc;
 
-    if (flags->metrics_port < 0 || (group != NULL && ash_group_rank(group) != 0)) return 0;
+    if (flags->metrics_port < 0) return 0;
     rc = ash_exporter_open(flags->metrics_address, (int)flags->metrics_port, exporter_out, err);
     if (rc < 0) return ash_err_prefix(err, rc, "--metrics-address, --metrics-port");
     bool v6 = strchr(flags->metrics_address, ':') != NULL;
@@ -191,58 +215,75 @@ static int serve_metrics(const struct flags *flags, const struct ash_group *grou
     return 0;
 }
 
-/* Train with the ranks that have met. Returns a negative errno or the exit code. */
-static int train(const struct ash_job *job, const struct flags *flags, const char *labels, struct ash_group **group,
-                 struct ash_err *err)
+/* What takes the place of data.train. A process that joins reads what the others have made. */
+static int open_post(const struct ash_job *job, const struct flags *flags, const struct train_ranks *ranks,
+                     struct ash_post **post_out, struct ash_err *err)
 {
+    if (ranks->env.joins && job->train.method == ASH_METHOD_RL)
+        return ash_err_set(err, -EBADE, "a job with train.method=rl takes no newcomers");
+    return ash_post_open(job, ranks->group, flags->out, ranks->env.joins ? NULL : stdout, post_out, err);
+}
+
+/* The exit code of a run that was stopped before its last step. */
+static int stopped_code(const struct ash_run_result *result)
+{
+    if (ash_interrupt_signal() == 0 && !result->has_left) return 0;              /* ashlar run stop */
+    return ash_interrupt_signal() == SIGINT ? ash_cmd_stopped() : ASH_END_SAVED; /* a scheduler starts it again */
+}
+
+/* Train with the ranks that have met. Returns a negative errno or the exit code. */
+static int train(const struct ash_job *job, const struct flags *flags, struct train_ranks *ranks, struct ash_err *err)
+{
+    struct ash_group **group = &ranks->group;
+    bool joins = ranks->env.joins, is_first = !joins && (*group == NULL || ash_group_rank(*group) == 0);
     struct ash_run_opts opts = {.dir = flags->out,
                                 .pages = flags->pages,
-                                .labels = labels,
+                                .labels = ranks->labels,
                                 .resume = flags->resume,
                                 .allow_change = flags->allow_change,
                                 .screen = stdout,
                                 .terminal = isatty(STDOUT_FILENO),
                                 .stop = ash_interrupt_requested,
                                 .profile = flags->profile,
-                                .group = *group != NULL ? group : NULL};
+                                .group = *group != NULL || joins ? group : NULL,
+                                .join = joins ? join_run : NULL,
+                                .join_ctx = ranks,
+                                .here = ranks->env.local_size};
     struct ash_run_result result = {0};
     struct ash_exporter *exporter = NULL;
     struct ash_post *post = NULL;
-    int rc = ash_post_open(job, *group, flags->out, stdout, &post, err);
+    int rc = open_post(job, flags, ranks, &post, err);
 
     if (rc < 0) return rc;
     opts.parts = ash_post_parts(post);
-    rc = serve_metrics(flags, *group, &exporter, err);
+    rc = is_first ? serve_metrics(flags, &exporter, err) : 0;
     if (rc < 0) {
         ash_post_close(post);
         return rc;
     }
-    if (*group == NULL || ash_group_rank(*group) == 0)
-        ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
+    if (is_first) ash_interrupt_announce(isatty(STDERR_FILENO) ? CLEAR_LINE STOPPING : STOPPING);
     rc = ash_run_job(job, &opts, &result, err);
     ash_exporter_close(exporter);
     ash_post_close(post);
-    if (rc < 0 || !result.stopped) return rc;
-    return ash_interrupt_signal() == SIGINT ? ash_cmd_stopped() : ASH_END_SAVED; /* a scheduler starts it again */
+    return rc < 0 || !result.stopped ? rc : stopped_code(&result);
 }
 
 /* Meet the other ranks and train. Returns the exit code. */
 static int meet_and_train(const struct ash_job *job, const struct flags *flags, const struct ash_group_opts *group_opts)
 {
-    char labels[ASH_RING_LABELS_BYTES] = "";
-    struct ash_group *group = NULL;
+    struct train_ranks ranks = {.opts = group_opts};
     struct ash_err err = {0};
     int rc, exit_code;
 
     signal(SIGXFSZ, SIG_IGN); /* a file-size limit is a failed save, not the end */
     signal(SIGPIPE, SIG_IGN); /* nor is a reader of the screen who left */
     ash_interrupt_install();
-    rc = join_ranks(group_opts, flags, labels, &group, &err);
-    if (rc == 0) rc = train(job, flags, labels, &group, &err);
+    rc = meet_ranks(&ranks, flags, &err);
+    if (rc == 0) rc = train(job, flags, &ranks, &err);
     exit_code = rc < 0 ? ash_cmd_fail(&err) : rc;
     if (rc == -EBADE) exit_code = ASH_END_BAD_SETTINGS;
     if (rc == -EINTR) exit_code = ash_cmd_stopped(); /* a wait for other ranks that a signal has ended */
-    ash_group_close(group);
+    ash_group_close(ranks.group);
     ash_publish_stop(rc < 0);
     return exit_code;
 }

@@ -36,6 +36,9 @@ extern const struct ash_opt_table ash_group_table;
 
 struct ash_group;
 
+/* In the error of a group that is over because others form the next epoch, though nobody was lost. */
+#define ASH_GROUP_FORMED_AGAIN "the group is formed again"
+
 /* One rank, for messages and placement. */
 struct ash_group_member {
     size_t rank; /* in the root group */

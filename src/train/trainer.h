@@ -65,6 +65,11 @@ struct ash_trainer_facts {
  * differs. */
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
                      const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err);
+/* The same for a process that asks a running job for a place: everything that needs no other rank, so that the others
+ * wait for little once it has one. here: processes of the job on this machine, which share its cores. Then
+ * ash_trainer_resume, with the group that it has joined. */
+int ash_trainer_open_joining(const struct ash_job *job, size_t here, const struct ash_trainer_parts *parts,
+                             struct ash_trainer **trainer_out, struct ash_err *err);
 /* Free; NULL is a no-op. All ranks close before the group. */
 void ash_trainer_close(struct ash_trainer *trainer);
 
@@ -83,10 +88,12 @@ struct ash_recovery {
 /* The ranks of the group are not complete any more: leave it, which the caller then closes or re-forms. The state stays
  * in memory. Also after an error of ash_trainer_resume. */
 void ash_trainer_suspend(struct ash_trainer *trainer);
-/* Go on with the ranks of another group, of which all call it: the step that was being made is finished, or will be
- * made again. The mesh is the wanted one or the largest that fits; ranks beyond it are spares. Returns 0, the group's
- * error (suspend, and resume with what is then left), -ENODATA on all ranks (a part of the state is nowhere: suspend
- * and restart), -EBADE (see open) or -EINVAL (no mesh fits). */
+/* From the next ash_trainer_resume on this rank is in no mesh, though it gives what it holds: it is about to leave. */
+void ash_trainer_stay_out(struct ash_trainer *trainer, bool stays_out);
+/* Go on with the ranks of another group, or of the same one, of which all call it: the step that was being made is
+ * finished, or will be made again. The mesh is the wanted one or the largest that fits; ranks beyond it are spares.
+ * Returns 0, the group's error (suspend, and resume with what is then left), -ENODATA on all ranks (a part of the state
+ * is nowhere: suspend and restart), -EBADE (see open) or -EINVAL (no mesh fits). */
 int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
                        struct ash_err *err);
 /* The same with weights of a folder (NULL: the job's), at step 0: the state in memory is dropped. A checkpoint is

@@ -12,14 +12,14 @@
 /* The ranks of the mesh; the others are spares. */
 static int split_spares(struct ash_trainer *trainer, struct ash_err *err)
 {
-    size_t ranks = ash_shape_ranks(&trainer->current.mesh), rank;
+    size_t ranks = ash_shape_ranks(&trainer->current.mesh), place = trainer->place;
 
     trainer->group = trainer->root;
     if (trainer->root == NULL || ash_group_size(trainer->root) == ranks) return 0;
     ash_assert(ranks < ash_group_size(trainer->root));
-    rank = ash_group_rank(trainer->root);
     trainer->group = NULL;
-    return ash_group_split(trainer->root, rank < ranks ? 0 : -1, (int64_t)rank, &trainer->group, err);
+    return ash_group_split(trainer->root, place < ranks ? 0 : -1, place < ranks ? (int64_t)place : 0, &trainer->group,
+                           err);
 }
 
 int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root, const struct ash_stages_source *source,

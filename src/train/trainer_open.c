@@ -203,11 +203,9 @@ static int resolve_mesh(struct ash_trainer *trainer, size_t ranks, struct ash_er
     return ash_mesh_resolve(&trainer->asked.mesh, ranks - spares, err);
 }
 
-static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, struct ash_group *group,
-                      struct ash_err *err)
+/* The model's shape, without its values. */
+static int open_outline(struct ash_trainer *trainer, const char *dir, struct ash_err *err)
 {
-    const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
-    struct ash_stages_source source = {.dir = dir, .config = &trainer->config};
     int rc = find_config(trainer, dir, &trainer->config, err);
 
     if (rc < 0) return rc;
@@ -216,9 +214,21 @@ static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, stru
     rc = ash_model_outline(&trainer->config, &trainer->outline, err);
     if (rc < 0) return rc;
     trainer->weights = ash_model_weight_count(trainer->outline);
+    return 0;
+}
+
+static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, struct ash_group *group,
+                      struct ash_err *err)
+{
+    const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
+    struct ash_stages_source source = {.dir = dir, .config = &trainer->config};
+    int rc = open_outline(trainer, dir, err);
+
+    if (rc < 0) return rc;
     rc = resolve_mesh(trainer, group != NULL ? ash_group_size(group) : 1, err);
     if (rc < 0) return rc;
     trainer->current = trainer->asked;
+    trainer->place = group != NULL ? ash_group_rank(group) : 0;
     rc = ash_trainer_begin_epoch(trainer, group, &source, err);
     trainer->has_values = rc == 0;
     return rc;
@@ -256,71 +266,108 @@ int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_gr
     return rc;
 }
 
-/* Threads of this process: as set, or its share of the machine. */
-static int thread_count(const struct ash_trainer *trainer, const struct ash_group *group)
+/* Threads of this process: as set, or its share of the machine. here: processes of the job on it. */
+static int thread_count(const struct ash_trainer *trainer, size_t here)
 {
     int64_t threads = trainer->job->runtime.threads;
-    size_t here = group != NULL ? ash_group_here(group) : 1, cores = (size_t)ash_cores_usable();
+    size_t cores = (size_t)ash_cores_usable();
 
     return threads > 0 || here == 1 ? (int)threads : (int)ash_max(cores / here, 1);
 }
 
 /* A device is for one process so far. */
-static int check_device(const struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
+static int check_device(const struct ash_trainer *trainer, size_t ranks, struct ash_err *err)
 {
-    size_t ranks = group != NULL ? ash_group_size(group) : 1;
-
     if (ranks == 1 || trainer->exec.memory->host_visible) return 0;
     return ash_err_set(err, -ENOTSUP, "runtime.backend=%s runs one process; %zu ranks train on the CPU",
                        trainer->exec.ops->name, ranks);
 }
 
 /* Threads and kernels. */
-static int open_exec(struct ash_trainer *trainer, const struct ash_group *group, struct ash_err *err)
+static int open_exec(struct ash_trainer *trainer, const struct ash_group *group, size_t here, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
-    int rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer, group), err);
+    int rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer, here), err);
 
     if (rc < 0) return rc;
     rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
-    return rc < 0 ? rc : check_device(trainer, group, err);
+    return rc < 0 ? rc : check_device(trainer, group != NULL ? ash_group_size(group) : here, err);
+}
+
+/* Everything that needs no other rank: threads, data, tokenizer. On error *trainer is for ash_trainer_close. */
+static int prepare(struct ash_trainer *trainer, const char *weights_dir, const struct ash_group *group, size_t here,
+                   struct ash_err *err)
+{
+    const struct ash_job *job = trainer->job;
+    int rc;
+
+    trainer->schedule = ash_job_get_schedule(job);
+    trainer->guard = ash_job_get_guard(job);
+    trainer->losses = calloc((size_t)job->train.grains, sizeof(*trainer->losses));
+    if (trainer->losses == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for the losses of %lld grains", (long long)job->train.grains);
+    rc = open_exec(trainer, group, here, err);
+    if (rc < 0) return rc;
+    name_arithmetic(trainer);
+    rc = open_data(trainer, group, err);
+    if (rc < 0) return rc;
+    rc = bring(job->model.from, "model.from", &trainer->from, err);
+    if (rc < 0) return rc;
+    rc = bring(job->data.tokenizer, "data.tokenizer", &trainer->named, err);
+    if (rc < 0) return rc;
+    rc = find_tokenizer(trainer, weights_dir, err);
+    return rc < 0 ? rc : check_tokenizer(trainer, err);
+}
+
+static struct ash_trainer *new_trainer(const struct ash_job *job, const struct ash_trainer_parts *parts,
+                                       struct ash_err *err)
+{
+    struct ash_trainer *trainer = calloc(1, sizeof(*trainer));
+
+    if (trainer == NULL) {
+        ash_err_set(err, -ENOMEM, "out of memory");
+        return NULL;
+    }
+    trainer->asked = *job;
+    trainer->job = &trainer->asked;
+    if (parts != NULL) trainer->parts = *parts;
+    return trainer;
 }
 
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
                      const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err)
 {
-    struct ash_trainer *trainer = calloc(1, sizeof(*trainer));
+    struct ash_trainer *trainer = new_trainer(job, parts, err);
     int rc;
 
-    if (trainer == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    trainer->asked = *job;
-    trainer->job = &trainer->asked;
-    if (parts != NULL) trainer->parts = *parts;
-    trainer->schedule = ash_job_get_schedule(job);
-    trainer->guard = ash_job_get_guard(job);
-    rc = open_exec(trainer, group, err);
-    if (rc < 0) goto fail;
-    name_arithmetic(trainer);
-    rc = open_data(trainer, group, err);
-    if (rc < 0) goto fail;
-    rc = bring(job->model.from, "model.from", &trainer->from, err);
-    if (rc < 0) goto fail;
-    rc = bring(job->data.tokenizer, "data.tokenizer", &trainer->named, err);
-    if (rc < 0) goto fail;
-    rc = find_tokenizer(trainer, weights_dir, err);
-    if (rc < 0) goto fail;
-    rc = check_tokenizer(trainer, err);
+    if (trainer == NULL) return -ENOMEM;
+    rc = prepare(trainer, weights_dir, group, group != NULL ? ash_group_here(group) : 1, err);
     if (rc < 0) goto fail;
     rc = ash_trainer_check_agreement(trainer, group, weights_dir != NULL ? "checkpoint" : "model.from",
                                      weights_dir != NULL ? weights_dir : trainer->from.data, err);
     if (rc < 0) goto fail;
     rc = open_epoch(trainer, weights_dir, group, err);
     if (rc < 0) goto fail;
-    trainer->losses = calloc((size_t)job->train.grains, sizeof(*trainer->losses));
-    if (trainer->losses == NULL) {
-        rc = ash_err_set(err, -ENOMEM, "out of memory for the losses of %lld grains", (long long)job->train.grains);
-        goto fail;
-    }
+    *trainer_out = trainer;
+    return 0;
+
+fail:
+    ash_trainer_close(trainer);
+    return rc;
+}
+
+int ash_trainer_open_joining(const struct ash_job *job, size_t here, const struct ash_trainer_parts *parts,
+                             struct ash_trainer **trainer_out, struct ash_err *err)
+{
+    struct ash_trainer *trainer = new_trainer(job, parts, err);
+    int rc;
+
+    if (trainer == NULL) return -ENOMEM;
+    rc = prepare(trainer, NULL, NULL, here, err);
+    if (rc < 0) goto fail;
+    rc = open_outline(trainer, trainer->from.data, err);
+    if (rc < 0) goto fail;
+    trainer->current = trainer->asked;
     *trainer_out = trainer;
     return 0;
 

@@ -57,6 +57,7 @@ struct ash_trainer {
     struct ash_pending_step pending;
     void (*before_update)(void *ctx); /* see ash_trainer_on_update; NULL: nobody asked */
     void *before_update_ctx;
+    bool stays_out;              /* see ash_trainer_stay_out */
     struct ash_kept_state *kept; /* [kept_count] of epochs that are over, until the next one has it all */
     size_t kept_count;
 
@@ -64,6 +65,7 @@ struct ash_trainer {
     struct ash_job current;  /* the job in the mesh that runs */
     struct ash_group *root;  /* all ranks; borrowed; NULL: this process is alone, or between epochs */
     struct ash_group *group; /* those of the mesh: root, or a part of it, which is the trainer's */
+    size_t place;            /* of this rank among those that may be in the mesh; SIZE_MAX: it stays out */
     struct ash_mesh mesh;
     struct ash_stages stages; /* no chunks: this rank is a spare */
     struct ash_copies copies;

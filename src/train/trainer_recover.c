@@ -20,12 +20,24 @@ void ash_trainer_suspend(struct ash_trainer *trainer)
 
 /* What a process says of itself when an epoch begins. Plain data. */
 struct standing {
-    uint32_t has_state;
+    uint32_t has_state, stays_out;
     uint64_t step, updates;
     double norm;
     uint64_t norm_step; /* see struct ash_pending_step */
     struct ash_guard_stats guard;
 };
+
+/* What all of them together say. */
+struct settled {
+    struct standing now; /* counters of the step that all come to */
+    size_t newest;       /* a rank that holds it */
+    size_t eligible;     /* ranks that may be in the mesh */
+};
+
+void ash_trainer_stay_out(struct ash_trainer *trainer, bool stays_out)
+{
+    trainer->stays_out = stays_out;
+}
 
 static struct ash_state *kept_state(const struct ash_trainer *trainer)
 {
@@ -35,7 +47,8 @@ static struct ash_state *kept_state(const struct ash_trainer *trainer)
 static struct standing own_standing(const struct ash_trainer *trainer)
 {
     const struct ash_state *state = kept_state(trainer);
-    struct standing own = {.norm = trainer->pending.norm, .norm_step = trainer->pending.norm_step};
+    struct standing own = {
+        .stays_out = trainer->stays_out, .norm = trainer->pending.norm, .norm_step = trainer->pending.norm_step};
 
     if (state == NULL) return own;
     own.has_state = 1;
@@ -100,8 +113,21 @@ static size_t newest(const struct standing *all, size_t ranks)
     return best;
 }
 
-/* Bring everyone to one step. *now_out: its counters. */
-static int settle_step(struct ash_trainer *trainer, struct ash_group *group, struct standing *now_out,
+/* Where this rank is among those that may be in the mesh, and how many they are. */
+static void find_place(struct ash_trainer *trainer, const struct ash_group *group, const struct standing *all,
+                       struct settled *settled)
+{
+    size_t rank = ash_group_rank(group), before = 0;
+
+    for (size_t r = 0; r < ash_group_size(group); r++) {
+        settled->eligible += all[r].stays_out == 0;
+        before += r < rank && all[r].stays_out == 0;
+    }
+    trainer->place = all[rank].stays_out == 0 ? before : SIZE_MAX;
+}
+
+/* Bring everyone to one step. */
+static int settle_step(struct ash_trainer *trainer, struct ash_group *group, struct settled *settled,
                        struct ash_recovery *recovery, struct ash_err *err)
 {
     size_t ranks = ash_group_size(group), best;
@@ -116,12 +142,24 @@ static int settle_step(struct ash_trainer *trainer, struct ash_group *group, str
     best = newest(all, ranks);
     for (size_t r = 0; r < ranks; r++)
         recovery->has_newcomers = recovery->has_newcomers || all[r].has_state == 0;
+    find_place(trainer, group, all, settled);
     if (best == SIZE_MAX)
         rc = ash_err_set(err, -ENODATA, "no process that is left holds any state");
     else
-        *now_out = all[best];
+        settled->now = all[best];
+    settled->newest = best;
     free(all);
     return rc;
+}
+
+/* Newcomers learn which mesh is wanted: their settings may leave it to the number of ranks at the start. Then they are
+ * held to what the others train. */
+static int admit_newcomers(struct ash_trainer *trainer, struct ash_group *group, const struct settled *settled,
+                           struct ash_err *err)
+{
+    int rc = ash_group_broadcast(group, &trainer->asked.mesh, sizeof(trainer->asked.mesh), settled->newest, err);
+
+    return rc < 0 ? rc : ash_trainer_check_agreement(trainer, group, "weights", NULL, err);
 }
 
 /* What this process has, as far as it is of that step. */
@@ -187,26 +225,25 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
 {
     struct ash_recovery recovery = {0};
     struct ash_stages_source source = {.config = &trainer->config, .is_blank = true};
-    struct standing now = {0};
+    struct settled settled = {0};
     uint64_t start_ns = ash_clock_ns();
     int rc;
 
     ash_assert(group != NULL && trainer->root == NULL);
-    rc = settle_step(trainer, group, &now, &recovery, err);
-    if (rc == 0 && recovery.has_newcomers) rc = ash_trainer_check_agreement(trainer, group, "weights", NULL, err);
-    if (rc == 0)
-        rc = ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->current.mesh, err);
+    rc = settle_step(trainer, group, &settled, &recovery, err);
+    if (rc == 0 && recovery.has_newcomers) rc = admit_newcomers(trainer, group, &settled, err);
+    if (rc == 0) rc = ash_shape_choose(trainer->job, &trainer->config, settled.eligible, &trainer->current.mesh, err);
     if (rc < 0) return rc;
     recovery.settle_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
     start_ns = ash_clock_ns();
     rc = ash_trainer_begin_epoch(trainer, group, &source, err);
     recovery.open_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
     start_ns = ash_clock_ns();
-    if (rc == 0) rc = fill(trainer, &now, &recovery, err);
+    if (rc == 0) rc = fill(trainer, &settled.now, &recovery, err);
     if (rc == 0) rc = take_up(trainer, err);
     if (rc < 0) return rc;
     recovery.transfer_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
-    recovery.step = now.step;
+    recovery.step = settled.now.step;
     *recovery_out = recovery;
     return 0;
 }
@@ -221,6 +258,7 @@ int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, co
     ash_trainer_end_epoch(trainer, false);
     ash_trainer_drop_kept(trainer);
     trainer->pending = (struct ash_pending_step){0};
+    trainer->place = ash_group_rank(group);
     rc = ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->current.mesh, err);
     if (rc < 0) return rc;
     rc = ash_trainer_begin_epoch(trainer, group, &source, err);

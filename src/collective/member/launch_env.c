@@ -164,7 +164,7 @@ static bool is_slurm_task(void)
 static int read_joiner(struct ash_launch_env *env, struct ash_err *err)
 {
     const char *host = ash_env_get("MASTER_ADDR");
-    int64_t port = 0;
+    int64_t port = 0, local = 0;
     int rc = need_number("MASTER_PORT", "ASHLAR_JOIN", 1, 65534, &port, err);
 
     if (rc < 0) return rc;
@@ -174,6 +174,7 @@ static int read_joiner(struct ash_launch_env *env, struct ash_err *err)
     snprintf(env->host, sizeof(env->host), "%s", host);
     env->port = (int)port;
     env->job = ash_hash_str(host) ^ ash_hash_mix((uint64_t)port);
+    if (read_number("LOCAL_WORLD_SIZE", 1, RANKS_MAX, &local, NULL) == 0) env->local_size = (size_t)local;
     return 0;
 }
 

@@ -50,18 +50,30 @@ static int check(const struct ash_launch *launch, struct ash_err *err)
     return 0;
 }
 
+/* What the supervisor is told, of a job whose nodes are all here. */
+static struct ash_supervisor describe(const struct ash_launch *launch)
+{
+    return (struct ash_supervisor){.job = {.world = launch->procs,
+                                           .master = "127.0.0.1",
+                                           .has_nodes = launch->nodes > 1,
+                                           .saves_alone = launch->saves_alone,
+                                           .program = launch->program,
+                                           .argv = launch->argv},
+                                   .count = launch->procs,
+                                   .grace_s = launch->grace_s,
+                                   .least = launch->least,
+                                   .restarts = launch->restarts,
+                                   .again = launch->again,
+                                   .job_dir = launch->job_dir,
+                                   .progress = launch->progress,
+                                   .wanted = launch->wanted,
+                                   .renew = launch->renew,
+                                   .ctx = launch->ctx};
+}
+
 int ash_launch_run(const struct ash_launch *launch, struct ash_err *err)
 {
-    struct ash_supervisor supervisor = {.job = {.world = launch->procs,
-                                                .master = "127.0.0.1",
-                                                .has_nodes = launch->nodes > 1,
-                                                .program = launch->program,
-                                                .argv = launch->argv},
-                                        .count = launch->procs,
-                                        .grace_s = launch->grace_s,
-                                        .least = launch->least,
-                                        .restarts = launch->restarts,
-                                        .again = launch->again};
+    struct ash_supervisor supervisor = describe(launch);
     char host[HOST_BYTES];
     struct ash_netns *netns = NULL;
     int rc = check(launch, err);
@@ -73,7 +85,6 @@ int ash_launch_run(const struct ash_launch *launch, struct ash_err *err)
         supervisor.count = supervisor.job.per_node;
         supervisor.first_rank = launch->node_rank * supervisor.count;
         if (supervisor.least > supervisor.count) supervisor.least = 1; /* the ranks elsewhere count, too */
-        if (supervisor.count < launch->procs) supervisor.restarts = 0; /* who started the nodes starts them again */
     }
     if (launch->netns) {
         rc = ash_netns_open(launch->nodes, launch->link_rate, &netns, err);

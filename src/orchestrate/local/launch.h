@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "ashlar/err.h"
 
 struct ash_launch {
@@ -20,10 +21,16 @@ struct ash_launch {
     const char *link_rate; /* ... and sends at most so much: "1gbit"; NULL: not limited */
     double grace_s;        /* between a failure and the end by force: time for the others to notice and say so */
     size_t least;          /* processes that may go on when others are lost; 0: the first failure ends all */
-    size_t restarts;       /* starts after the first one, where all have failed */
-    const char *program;   /* a path, or a name that is found in PATH */
-    char *const *argv;     /* what it is called, and its arguments, NULL-terminated */
-    char *const *again;    /* the same for later starts; NULL: argv */
+    size_t restarts;       /* equal failures in a row that are answered with another start; see node/supervisor.h */
+    const char *job_dir;   /* folder of the job, which tells who has met; NULL: nobody can join the job */
+    bool saves_alone;      /* processes save and end by themselves when this one dies; else they are killed */
+    uint64_t (*progress)(void *ctx); /* steps done; NULL: not known */
+    size_t (*wanted)(void *ctx);     /* processes that somebody has newly asked for; 0: nobody has */
+    int (*renew)(void *ctx);         /* before all are started again; NULL: nothing to do */
+    void *ctx;
+    const char *program; /* a path, or a name that is found in PATH */
+    char *const *argv;   /* what it is called, and its arguments, NULL-terminated */
+    char *const *again;  /* the same for later starts; NULL: argv */
 };
 
 /* Run until all have ended. Returns as ash_supervise. */

@@ -1,5 +1,5 @@
-/* Starting a process: fork, exec, and a pipe that says why exec failed. The kernel ends it when its supervisor dies
- * (PR_SET_PDEATHSIG), so that even a supervisor that is killed leaves nothing behind. */
+/* Starting a process: fork, exec, and a pipe that says why exec failed. The kernel ends it, or tells it to save and
+ * end, when its supervisor dies (PR_SET_PDEATHSIG), so that even a supervisor that is killed leaves nothing behind. */
 #include "orchestrate/node/process.h"
 
 #include <errno.h>
@@ -35,7 +35,8 @@ static _Noreturn void become(const struct ash_process *process, const struct ash
     char node[32];
     int cause = 0;
 
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    prctl(PR_SET_PDEATHSIG, job->saves_alone ? SIGTERM : SIGKILL);
+    if (process->joins) setenv("ASHLAR_JOIN", "1", 1);
     set_number("RANK", process->rank);
     set_number("WORLD_SIZE", job->world);
     set_number("LOCAL_RANK", process->rank % job->per_node);

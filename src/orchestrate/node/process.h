@@ -21,6 +21,7 @@ struct ash_process_stream {
 struct ash_process {
     pid_t pid; /* 0: not running */
     size_t rank, node;
+    bool joins;                           /* it comes to a job that runs, and asks for a rank (ASHLAR_JOIN) */
     struct ash_process_stream streams[2]; /* stdout, stderr */
 };
 
@@ -29,6 +30,7 @@ struct ash_process_job {
     size_t world, per_node;
     const char *master; /* where the first rank listens */
     int port;
+    bool saves_alone;    /* its processes save and end by themselves when the supervisor dies; else they are killed */
     bool has_nodes;      /* several nodes: ranks of different ones reach each other through the network */
     const char *program; /* a path, or a name that is found in PATH */
     char *const *argv;   /* what it is called, and its arguments, NULL-terminated */

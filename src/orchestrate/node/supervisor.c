@@ -2,16 +2,20 @@
 #include "orchestrate/node/supervisor.h"
 
 #include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "orchestrate/node/ends.h"
@@ -19,11 +23,23 @@
 #define LOOK_MS 50 /* a signal interrupts the wait; this bounds what that might miss */
 #define BACK_OFF_FIRST_S 1.0
 #define BACK_OFF_MAX_S 60.0
+#define LOOK_WANTED_NS 200000000u
+#define SHORT_LIFE_S 60.0 /* a process that fails sooner each time is not worth another start */
+#define SAVE_S 60.0       /* for the others to save, where a job is ended because it fails again and again */
+
+/* What has become of one process over its starts. */
+struct life {
+    uint64_t start_ns, again_ns; /* when it was started, and when it is to be started again; 0: not */
+    size_t failures;             /* in a row, after a short life */
+    bool is_placed;              /* it is a rank of the job */
+    bool is_dropped;             /* killed, because it waits in vain */
+};
 
 struct watch {
     const struct ash_supervisor *supervisor;
     struct ash_process_job job; /* its words are those of this start */
     struct ash_process *processes;
+    struct life *lives; /* as processes */
     struct pollfd *polls;
     pid_t *groups; /* of each node: its first process's id */
     size_t node_count, running;
@@ -34,6 +50,10 @@ struct watch {
     struct ash_process_said said;
     uint64_t force_ns; /* when to end by force; 0: not yet */
     bool is_interrupted, is_forced;
+    uint64_t look_ns;                     /* when to ask again what is wanted */
+    bool is_hopeless;                     /* it has failed in the same way too often */
+    int equal_code;                       /* of the last failure, */
+    uint64_t equal_progress, equal_count; /* how far the job was, and how many in a row were like it */
 };
 
 static pid_t *group_of(struct watch *watch, size_t node)
@@ -65,37 +85,127 @@ static void say_end(struct watch *watch, const struct ash_process *process, int 
 {
     char how[128];
 
-    if (code == watch->code && code < ASH_END_SIGNAL)
+    if (code == ASH_END_SAVED && watch->running > 0)
+        ash_log(ASH_LOG_WARN, "rank %zu has left, as it was told to; %zu are left", process->rank, watch->running);
+    else if (code == watch->code && code < ASH_END_SIGNAL)
         watch->likewise++;
     else
         ash_log(ASH_LOG_ERROR, "rank %zu %s", process->rank, ash_end_describe(code, how, sizeof(how)));
 }
 
-/* May those that are left go on by themselves? They know better than we do what they lost. */
+/* ---- failures ---------------------------------------------------------------------------------------------------- */
+
+static bool has_file(const struct watch *watch, const char *name)
+{
+    char path[PATH_MAX];
+
+    return watch->supervisor->job_dir != NULL &&
+           ash_path_join(path, sizeof(path), watch->supervisor->job_dir, name) == 0 && ash_path_exists(path);
+}
+
+/* Is it one of the ranks, as far as anybody knows? */
+static bool is_placed(const struct watch *watch, size_t i)
+{
+    char name[32];
+
+    if (watch->lives[i].is_placed || !watch->processes[i].joins) return true;
+    snprintf(name, sizeof(name), "placed-%d", (int)watch->processes[i].pid);
+    watch->lives[i].is_placed = has_file(watch, name);
+    return watch->lives[i].is_placed;
+}
+
+static double back_off_s(size_t failures)
+{
+    double wait_s = failures > 1 ? BACK_OFF_FIRST_S : 0;
+
+    for (size_t i = 2; i < failures && wait_s < BACK_OFF_MAX_S; i++)
+        wait_s *= 2;
+    return wait_s < BACK_OFF_MAX_S ? wait_s : BACK_OFF_MAX_S;
+}
+
+/* A rank has failed while others go on. Once too often in the same way, at the same step? */
+static void count_equal(struct watch *watch, const struct ash_process *process, int code)
+{
+    const struct ash_supervisor *supervisor = watch->supervisor;
+    uint64_t progress = supervisor->progress != NULL ? supervisor->progress(supervisor->ctx) : 0;
+    bool is_equal = supervisor->progress != NULL && code == watch->equal_code && progress == watch->equal_progress;
+    char how[128];
+
+    watch->equal_count = is_equal ? watch->equal_count + 1 : 1;
+    watch->equal_code = code;
+    watch->equal_progress = progress;
+    if (supervisor->restarts == 0 || watch->equal_count <= supervisor->restarts) return;
+    ash_log(ASH_LOG_ERROR,
+            "%" PRIu64 " times in a row a rank %s after step %" PRIu64
+            ", the last time rank %zu: the job cannot get beyond it and ends",
+            watch->equal_count, ash_end_describe(code, how, sizeof(how)), progress, process->rank);
+    watch->is_hopeless = true;
+    signal_all(watch, SIGTERM);
+    watch->force_ns = ash_clock_ns() + (uint64_t)(SAVE_S * 1e9);
+}
+
+/* May a process that has failed come back? Then it will. */
+static bool plan_return(struct watch *watch, size_t i, int code)
+{
+    struct life *life = &watch->lives[i];
+    uint64_t now_ns = ash_clock_ns();
+    double wait_s;
+    char how[128];
+
+    if (watch->supervisor->restarts == 0 || watch->is_hopeless || watch->done > 0 || !ash_end_of(code)->is_worth_more ||
+        code == ASH_END_SAVED || !has_file(watch, "contacts"))
+        return false;
+    life->failures = (double)(now_ns - life->start_ns) * 1e-9 < SHORT_LIFE_S ? life->failures + 1 : 1;
+    if (life->failures > watch->supervisor->restarts) {
+        ash_log(ASH_LOG_ERROR, "rank %zu %s, %zu times in a row soon after its start: it is not started again",
+                watch->processes[i].rank, ash_end_describe(code, how, sizeof(how)), life->failures);
+        return false;
+    }
+    wait_s = back_off_s(life->failures);
+    life->again_ns = now_ns + (uint64_t)(wait_s * 1e9);
+    ash_log(ASH_LOG_WARN, "rank %zu is started again in %.0f s, to join the others (%zu of %zu)",
+            watch->processes[i].rank, wait_s, life->failures, watch->supervisor->restarts);
+    return true;
+}
+
+/* May those that are left go on by themselves? They know better than we do what they lost, once they have met. */
 static bool may_go_on(const struct watch *watch, int code)
 {
+    if (watch->supervisor->job_dir != NULL && !has_file(watch, "contacts")) return false;
     return watch->supervisor->least > 0 && watch->running >= watch->supervisor->least && code != ASH_END_BAD_SETTINGS;
 }
 
-static void note_end(struct watch *watch, struct ash_process *process, int status)
+/* A process has ended by itself, and not well. */
+static void note_failure(struct watch *watch, size_t i, int code)
 {
-    int code = WIFEXITED(status) ? WEXITSTATUS(status) : ASH_END_SIGNAL + WTERMSIG(status);
+    struct ash_process *process = &watch->processes[i];
+    bool was_rank = watch->lives[i].is_placed, goes_on;
 
-    process->pid = 0;
-    watch->running--;
-    if (code == 0) watch->done++;
-    if (code == 0 || watch->is_forced) return;
     /* it ended because we told it to: a notice that was heeded is another end than Ctrl-C */
     if (watch->is_interrupted && (code != ASH_END_SAVED || ash_interrupt_signal() == SIGINT))
         code = ASH_END_SIGNAL + ash_interrupt_signal();
     else if (!watch->is_interrupted)
         say_end(watch, process, code);
-    if (watch->code == 0) {
+    if (watch->code == 0 && was_rank) {
         watch->code = code;
         watch->failed_rank = process->rank;
     }
-    if (watch->force_ns == 0 && !may_go_on(watch, code))
+    if (watch->is_interrupted || watch->is_hopeless) return;
+    if (was_rank && watch->running > 0 && code != ASH_END_SAVED) count_equal(watch, process, code);
+    goes_on = plan_return(watch, i, code) || !was_rank || may_go_on(watch, code);
+    if (watch->force_ns == 0 && !goes_on)
         watch->force_ns = ash_clock_ns() + (uint64_t)(watch->supervisor->grace_s * 1e9);
+}
+
+static void note_end(struct watch *watch, size_t i, int status)
+{
+    int code = WIFEXITED(status) ? WEXITSTATUS(status) : ASH_END_SIGNAL + WTERMSIG(status);
+
+    watch->lives[i].is_placed = is_placed(watch, i);
+    watch->processes[i].pid = 0;
+    watch->running--;
+    if (code == 0) watch->done++;
+    if (code != 0 && !watch->is_forced && !watch->lives[i].is_dropped) note_failure(watch, i, code);
 }
 
 static void reap(struct watch *watch)
@@ -104,8 +214,7 @@ static void reap(struct watch *watch)
         struct ash_process *process = &watch->processes[i];
         int status = 0;
 
-        if (process->pid > 0 && waitpid(process->pid, &status, WNOHANG) == process->pid)
-            note_end(watch, process, status);
+        if (process->pid > 0 && waitpid(process->pid, &status, WNOHANG) == process->pid) note_end(watch, i, status);
     }
 }
 
@@ -114,11 +223,83 @@ static void pass_on(struct watch *watch)
 {
     if (ash_interrupt_requested() && !watch->is_interrupted) {
         watch->is_interrupted = true;
+        if (watch->force_ns == 0) watch->code = 0; /* the job has outlived what failed before */
         signal_all(watch, SIGTERM);
     }
     if (watch->force_ns != 0 && ash_clock_ns() >= watch->force_ns && !watch->is_forced) {
         watch->is_forced = true;
         signal_all(watch, SIGKILL);
+    }
+}
+
+/* Start one, as a rank or to join. Returns 0 or a negative errno. */
+static int start_one(struct watch *watch, size_t i, bool joins, struct ash_err *err)
+{
+    struct ash_process *process = &watch->processes[i];
+    pid_t *group = group_of(watch, process->node);
+    int rc;
+
+    if (joins && kill(-*group, 0) < 0) *group = 0; /* all of its node are gone, and their process group with them */
+    ash_process_drain(process, &watch->said);
+    process->joins = joins;
+    watch->lives[i].start_ns = ash_clock_ns();
+    watch->lives[i].again_ns = 0;
+    watch->lives[i].is_placed = !joins;
+    watch->lives[i].is_dropped = false;
+    rc = ash_process_start(process, &watch->job, group, err);
+    if (process->pid > 0) watch->running++;
+    return rc;
+}
+
+/* Those that wait for a place in a job that is over, or whose ranks are all lost, wait in vain. They hold nothing. */
+static void drop_joiners(struct watch *watch)
+{
+    size_t count = watch->supervisor->count;
+
+    for (size_t i = 0; i < count; i++)
+        if (watch->processes[i].pid > 0 && is_placed(watch, i)) return;
+    for (size_t i = 0; i < count; i++) {
+        watch->lives[i].again_ns = 0;
+        watch->lives[i].is_dropped = true;
+        if (watch->processes[i].pid > 0) kill(watch->processes[i].pid, SIGKILL);
+    }
+}
+
+/* Somebody wants more processes than there are: those that have left, or failed for good, come back. */
+static void heed_wanted(struct watch *watch)
+{
+    const struct ash_supervisor *supervisor = watch->supervisor;
+    size_t wanted, coming = watch->running;
+
+    if (supervisor->wanted == NULL || ash_clock_ns() < watch->look_ns) return;
+    watch->look_ns = ash_clock_ns() + LOOK_WANTED_NS;
+    wanted = supervisor->wanted(supervisor->ctx);
+    if (wanted == 0) return;
+    for (size_t i = 0; i < supervisor->count; i++)
+        coming += watch->lives[i].again_ns != 0;
+    for (size_t i = 0; i < supervisor->count && coming < wanted; i++) {
+        if (watch->processes[i].pid > 0 || watch->lives[i].again_ns != 0) continue;
+        watch->lives[i].again_ns = ash_clock_ns();
+        watch->lives[i].failures = 0;
+        coming++;
+    }
+    if (coming < wanted)
+        ash_log(ASH_LOG_WARN, "%zu processes are wanted, and --procs and --spares give %zu", wanted, supervisor->count);
+}
+
+/* Start what is due. */
+static void tend_joiners(struct watch *watch)
+{
+    struct ash_err err = {0};
+
+    drop_joiners(watch);
+    heed_wanted(watch);
+    for (size_t i = 0; i < watch->supervisor->count; i++) {
+        if (watch->lives[i].again_ns == 0 || watch->lives[i].again_ns > ash_clock_ns()) continue;
+        if (watch->done > 0 || watch->is_interrupted || watch->is_hopeless)
+            watch->lives[i].again_ns = 0;
+        else if (start_one(watch, i, true, &err) < 0)
+            ash_log(ASH_LOG_ERROR, "%s", err.text);
     }
 }
 
@@ -140,6 +321,7 @@ static void prepare(struct watch *watch)
     watch->said = (struct ash_process_said){0};
     watch->force_ns = 0;
     watch->is_forced = false;
+    memset(watch->lives, 0, supervisor->count * sizeof(*watch->lives));
 }
 
 /* Start all and see them to their end. Returns the exit code or a negative errno. */
@@ -148,12 +330,8 @@ static int run_once(struct watch *watch, struct ash_err *err)
     int rc = 0;
 
     prepare(watch);
-    for (size_t i = 0; i < watch->supervisor->count && rc == 0; i++) {
-        struct ash_process *process = &watch->processes[i];
-
-        rc = ash_process_start(process, &watch->job, group_of(watch, process->node), err);
-        if (process->pid > 0) watch->running++;
-    }
+    for (size_t i = 0; i < watch->supervisor->count && rc == 0; i++)
+        rc = start_one(watch, i, false, err);
     if (rc < 0) {
         watch->is_forced = true;
         signal_all(watch, SIGKILL);
@@ -162,6 +340,7 @@ static int run_once(struct watch *watch, struct ash_err *err)
         wait_output(watch);
         reap(watch);
         pass_on(watch);
+        tend_joiners(watch);
     }
     signal_all(watch, SIGKILL); /* what the ranks themselves have left */
     for (size_t i = 0; i < watch->supervisor->count; i++)
@@ -170,7 +349,8 @@ static int run_once(struct watch *watch, struct ash_err *err)
         ash_log(ASH_LOG_ERROR, "%zu other rank%s ended with exit code %d too", watch->likewise,
                 watch->likewise == 1 ? "" : "s", watch->code);
     if (rc < 0) return rc;
-    return watch->supervisor->least > 0 && watch->done >= watch->supervisor->least ? 0 : watch->code;
+    return watch->supervisor->least > 0 && !watch->is_hopeless && watch->done >= watch->supervisor->least ? 0
+                                                                                                          : watch->code;
 }
 
 /* ---- starting again ---------------------------------------------------------------------------------------------- */
@@ -185,27 +365,42 @@ static bool back_off(double seconds)
     return !ash_interrupt_requested();
 }
 
-static int run(struct watch *watch, struct ash_err *err)
+/* All have failed. Are they to be started once more? starts: after failures without progress, of which this is one
+ * more. */
+static bool wants_again(struct watch *watch, int code, size_t starts)
 {
-    double wait_s = BACK_OFF_FIRST_S;
+    const struct ash_supervisor *supervisor = watch->supervisor;
+    double wait_s = back_off_s(starts + 1);
     char how[128];
 
-    for (size_t starts = 0;; starts++) {
-        int code = run_once(watch, err);
+    if (watch->is_interrupted || watch->is_hopeless || !ash_end_of(code)->is_worth_more || supervisor->restarts == 0 ||
+        supervisor->count != supervisor->job.world)
+        return false;
+    if (starts > supervisor->restarts) {
+        ash_log(ASH_LOG_ERROR, "the job has failed %zu times; the last time rank %zu %s: it is not started again",
+                starts, watch->failed_rank, ash_end_describe(code, how, sizeof(how)));
+        return false;
+    }
+    ash_log(ASH_LOG_WARN, "all ranks are started again in %.0f s (%zu of %zu)", wait_s, starts, supervisor->restarts);
+    return back_off(wait_s);
+}
 
-        if (code <= 0 || watch->is_interrupted || !ash_end_of(code)->is_worth_more) return code;
-        if (starts >= watch->supervisor->restarts) {
-            if (starts > 0)
-                ash_log(ASH_LOG_ERROR,
-                        "the job has failed %zu times; the last time rank %zu %s: it is not started again", starts + 1,
-                        watch->failed_rank, ash_end_describe(code, how, sizeof(how)));
-            return code;
-        }
-        ash_log(ASH_LOG_WARN, "all ranks are started again in %.0f s (%zu of %zu)", wait_s, starts + 1,
-                watch->supervisor->restarts);
-        if (!back_off(wait_s)) return code;
-        if (watch->supervisor->again != NULL) watch->job.argv = watch->supervisor->again;
-        wait_s = 2 * wait_s < BACK_OFF_MAX_S ? 2 * wait_s : BACK_OFF_MAX_S;
+static int run(struct watch *watch, struct ash_err *err)
+{
+    const struct ash_supervisor *supervisor = watch->supervisor;
+    uint64_t before = 0;
+    size_t starts = 0;
+
+    for (;;) {
+        int code = run_once(watch, err);
+        uint64_t progress = supervisor->progress != NULL && code > 0 ? supervisor->progress(supervisor->ctx) : 0;
+
+        if (code <= 0) return code;
+        starts = progress > before ? 1 : starts + 1;
+        before = progress;
+        if (!wants_again(watch, code, starts)) return code;
+        if (supervisor->renew != NULL && supervisor->renew(supervisor->ctx) < 0) return code;
+        if (supervisor->again != NULL) watch->job.argv = supervisor->again;
     }
 }
 
@@ -216,19 +411,20 @@ int ash_supervise(const struct ash_supervisor *supervisor, struct ash_err *err)
     int rc;
 
     ash_assert(supervisor->count > 0 && per_node > 0 && supervisor->job.argv[0] != NULL);
-    ash_assert(supervisor->restarts == 0 || supervisor->count == supervisor->job.world);
     watch.node_count =
         (supervisor->first_rank + supervisor->count - 1) / per_node - supervisor->first_rank / per_node + 1;
     watch.processes = calloc(supervisor->count, sizeof(*watch.processes));
+    watch.lives = calloc(supervisor->count, sizeof(*watch.lives));
     watch.groups = calloc(watch.node_count, sizeof(*watch.groups));
     watch.polls = calloc(2 * supervisor->count, sizeof(*watch.polls));
     ash_interrupt_install();
-    if (watch.processes == NULL || watch.groups == NULL || watch.polls == NULL)
+    if (watch.processes == NULL || watch.lives == NULL || watch.groups == NULL || watch.polls == NULL)
         rc = ash_err_set(err, -ENOMEM, "out of memory for %zu processes", supervisor->count);
     else
         rc = run(&watch, err);
     free(watch.polls);
     free(watch.groups);
+    free(watch.lives);
     free(watch.processes);
     return rc;
 }

@@ -12,8 +12,18 @@ struct ash_supervisor {
     size_t first_rank, count; /* the ranks that are started here */
     double grace_s;           /* between a failure, or being told to stop, and the end by force */
     size_t least; /* processes here that may go on by themselves when others are lost; 0: the first failure ends all */
-    size_t restarts;    /* times that all are started again after all have failed; only where count is the world */
-    char *const *again; /* words of those later starts; NULL: job.argv */
+    /* A process that fails is started again and joins the others (below); where none is left, all are. So many equal
+     * failures in a row, without progress in between, and it is not tried again. 0: never. All are started again only
+     * where count is the world. */
+    size_t restarts;
+    char *const *again; /* words of starts after all have failed; NULL: job.argv */
+    /* The job's folder (collective/member/membership.h): `contacts` is in it once the ranks have met, `placed-PID` once
+     * a process that joins has a place. NULL: nobody can join. */
+    const char *job_dir;
+    uint64_t (*progress)(void *ctx); /* how far the job has come, in steps; NULL: not known */
+    size_t (*wanted)(void *ctx);     /* processes that somebody has newly asked for; 0: nobody has */
+    int (*renew)(void *ctx);         /* before all are started again; 0 or a negative errno. NULL: nothing to do */
+    void *ctx;
 };
 
 /* Run until all have ended. Returns the exit code: 0 where those that were left ended well; else that of the process

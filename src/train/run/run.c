@@ -111,18 +111,6 @@ static void show(struct ash_run *run, const struct ash_step *step, const struct 
     ash_live_step(&run->live, &view);
 }
 
-/* Was anyone asked to stop? All ranks must leave the loop at the same step. */
-static int agree_to_stop(const struct ash_run *run, bool *stop_out, struct ash_err *err)
-{
-    struct ash_group *group = ash_trainer_group(run->trainer);
-    int32_t stop = run->opts->stop != NULL && run->opts->stop();
-    int rc = group == NULL ? 0 : ash_group_all_reduce(group, &stop, &stop, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
-
-    *stop_out = stop != 0;
-    if (rc == 0 && stop != 0) ash_interrupt_take_up(); /* what is waited for from here on ends the run well */
-    return rc;
-}
-
 /* The first rank's log, metrics and screen of a step. */
 static void report_step(struct ash_run *run, const struct ash_step *step, const struct due *due, double step_s)
 {
@@ -176,19 +164,30 @@ static int keep_records(struct ash_run *run, const struct due *due, struct ash_e
     return rc;
 }
 
-/* Everything that follows from the last step. Returns 1 when the run is over, 0 when more steps follow. */
+/* Ranks come and go at the edge that the run is at. Returns as follow_up. */
+static int change_ranks(struct ash_run *run, const struct ash_run_edge *edge, struct ash_err *err)
+{
+    int rc = ash_run_tell_spares(run, edge->changes ? ASH_SPARE_CHANGE : ASH_SPARE_STEP, err);
+
+    if (rc < 0 || !edge->changes) return rc;
+    rc = ash_run_change(run, err);
+    return rc < 0 ? rc : run->has_left;
+}
+
+/* Everything that follows from the last step. Returns 1 when the run is over for this rank, 0 when more steps
+ * follow. */
 static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *err)
 {
     struct ash_guard_opts guard = ash_job_get_guard(run->job);
     const struct ash_step *step = &run->last;
-    bool stop = false;
+    struct ash_run_edge edge;
     int limit, rc;
 
     limit = ash_guard_limit(&guard, &ash_trainer_state(run->trainer)->guard, step->verdict, err);
-    rc = agree_to_stop(run, &stop, err);
+    rc = ash_run_meet_edge(run, &edge, err);
     if (rc == 0) rc = ash_run_watch_saves(run, err);
     if (rc < 0) return rc;
-    struct due due = what_is_due(run, step, limit, stop);
+    struct due due = what_is_due(run, step, limit, edge.stop);
     rc = measure(run, &due, err);
     ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
     if (rc < 0) return rc;
@@ -198,8 +197,7 @@ static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *e
     *due_out = due;
     if (due.last || due.stop) return 1;
     rc = keep_records(run, &due, err);
-    if (rc < 0) return rc;
-    return ash_run_tell_spares(run, false, err);
+    return rc < 0 ? rc : change_ranks(run, &edge, err);
 }
 
 /* One step. */
@@ -228,8 +226,12 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
 
-    if (run->opts->stop != NULL && run->opts->stop()) ash_run_mark_stopped(run);
+    bool is_told = run->opts->stop != NULL && run->opts->stop();
+
+    if (is_told && ash_trainer_is_spare(run->trainer)) return; /* nobody misses it */
+    if (is_told) ash_run_mark_stopped(run);
     if (run->group != NULL) ash_group_abort(run->group, cause->text);
+    ash_run_write_status(run, "failed");
     if (!run->is_leader || ash_trainer_stages(run->trainer)->chunks == NULL) return;
     if (ash_run_save_alone(run, &save_err) < 0) ash_run_warn(run, "%s", save_err.text);
     ash_run_print_lost(run);
@@ -241,11 +243,12 @@ static int loop(struct ash_run *run, bool *stopped_out, struct ash_err *err)
     struct due due = {.last = true};
     int rc = 0;
 
-    while (rc == 0 && (run->is_last_open || ash_trainer_state(run->trainer)->step < (uint64_t)run->job->train.steps)) {
+    while (rc == 0 && !ash_trainer_is_spare(run->trainer) &&
+           (run->is_last_open || ash_trainer_state(run->trainer)->step < (uint64_t)run->job->train.steps)) {
         if (!run->is_last_open) rc = step_once(run, err);
         if (rc == 0) rc = follow_up(run, &due, err);
     }
-    if (rc < 0) return rc;
+    if (rc < 0 || run->has_left || ash_trainer_is_spare(run->trainer)) return rc;
     *stopped_out = due.stop;
     ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
     rc = ash_run_save_last(run, err);
@@ -273,36 +276,43 @@ static int finish(struct ash_run *run, bool stopped, struct ash_err *err)
     int rc = share_meters(run, err);
 
     if (rc == 0 && !stopped) rc = ash_run_export(run, err);
-    if (rc == 0) rc = ash_run_tell_spares(run, true, err);
+    if (rc == 0) rc = ash_run_tell_spares(run, ASH_SPARE_OVER, err);
     if (rc < 0) return rc;
     ash_run_finish_copies(run);
     ash_run_remove_old(run); /* the last save may have been killed in the middle of it */
     if (!run->is_leader) return 0;
     ash_run_report(run, stopped ? "stopped" : "finished");
+    ash_run_write_status(run, stopped ? "stopped" : "finished");
     write_ledger(run);
     ash_run_print_end(run, stopped);
     return 0;
 }
 
-/* Everything up to the end, or up to an error. */
+/* Everything up to the end, or up to an error. A rank may become a spare and a spare a rank, again and again. */
 static int run_on(struct ash_run *run, bool *stopped_out, struct ash_err *err)
 {
-    int rc;
+    int rc = 0;
 
-    if (ash_trainer_is_spare(run->trainer)) {
-        rc = ash_run_wait_as_spare(run, err);
-        return rc < 0 ? rc : 0;
+    while (rc >= 0 && !run->has_left) {
+        if (ash_trainer_is_spare(run->trainer)) {
+            rc = ash_run_wait_as_spare(run, err);
+            if (rc > 0) return 0;
+            if (rc == 0) rc = ash_run_change(run, err);
+            continue;
+        }
+        rc = loop(run, stopped_out, err);
+        if (rc >= 0 && !run->has_left && !ash_trainer_is_spare(run->trainer)) return finish(run, *stopped_out, err);
     }
-    rc = loop(run, stopped_out, err);
-    return rc < 0 ? rc : finish(run, *stopped_out, err);
+    return rc < 0 ? rc : 0;
 }
 
 /* The same, with whoever is left when ranks are lost. */
 static int run_on_with_rest(struct ash_run *run, bool *stopped_out, struct ash_err *err)
 {
     struct ash_err cause = {0};
-    int rc = run_on(run, stopped_out, &cause);
+    int rc = run->opts->join != NULL ? ash_run_begin_joined(run, &cause) : 0;
 
+    if (rc == 0) rc = run_on(run, stopped_out, &cause);
     while (rc < 0 && (ash_run_is_loss(run, rc) || ash_run_is_damage(run, rc))) {
         rc = ash_run_recover(run, &cause, &cause);
         if (rc == 0) rc = run_on(run, stopped_out, &cause);
@@ -322,10 +332,13 @@ static int train(struct ash_run *run, struct ash_run_result *result_out, struct 
     run->start_ns = ash_clock_ns();
     if (run->is_leader) {
         ash_run_print_start(run);
+        ash_run_write_status(run, "running");
         ash_live_start(&run->live, run->start_step, (uint64_t)run->job->train.steps);
     }
     rc = run_on_with_rest(run, &stopped, err);
-    if (rc < 0 || ash_trainer_is_spare(run->trainer)) return rc;
+    if (rc == 0 && run->has_left)
+        *result_out = (struct ash_run_result){.step = run->last.step, .stopped = true, .has_left = true};
+    if (rc < 0 || run->has_left || ash_trainer_is_spare(run->trainer)) return rc;
     state = ash_trainer_state(run->trainer);
     *result_out = (struct ash_run_result){
         .step = state->step, .state_hash = run->state_hash, .skipped = state->guard.skipped, .stopped = stopped};
@@ -347,6 +360,17 @@ static int train_profiled(struct ash_run *run, struct ash_run_result *result_out
     return written;
 }
 
+/* As one of the ranks, or as one that will be. */
+static int start(struct ash_run *run, struct ash_err *err)
+{
+    const struct ash_run_opts *opts = run->opts;
+
+    run->group = opts->group != NULL ? *opts->group : NULL;
+    run->is_leader = opts->join == NULL && (run->group == NULL || ash_group_rank(run->group) == 0);
+    ash_live_init(&run->live, run->is_leader ? opts->screen : NULL, opts->terminal, 0, (uint64_t)run->job->train.steps);
+    return opts->join != NULL ? ash_run_start_joining(run, err) : ash_run_start(run, err);
+}
+
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err)
 {
@@ -355,10 +379,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     int rc;
 
     ash_assert(opts->dir != NULL && job->train.steps > 0 && (job->data.train != NULL || opts->parts != NULL));
-    run.group = opts->group != NULL ? *opts->group : NULL;
-    run.is_leader = run.group == NULL || ash_group_rank(run.group) == 0;
-    ash_live_init(&run.live, run.is_leader ? opts->screen : NULL, opts->terminal, 0, (uint64_t)job->train.steps);
-    rc = ash_run_start(&run, err);
+    rc = start(&run, err);
     ash_ledger_start(&run.ledger, run.ledger_path, started_ns);
     /* ranks that disagree (-EBADE) all know it already */
     if (rc < 0 && rc != -EBADE && run.group != NULL)

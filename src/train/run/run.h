@@ -5,6 +5,7 @@
  *     DIR/log.jsonl                   one object per step
  *     DIR/checkpoints/step-NNNNNN/    states to resume from
  *     DIR/report.html                 curves
+ *     DIR/run.json                    what it is at, for others (train/run/control.h)
  *     DIR/model/                      the finished model, a Hugging Face folder */
 #ifndef ASH_TRAIN_RUN_H
 #define ASH_TRAIN_RUN_H
@@ -31,15 +32,22 @@ struct ash_run_opts {
     /* the ranks that run the job together, of which the first writes the folder; when some are lost or join it is
      * replaced by what is then there (NULL: nothing), which the caller closes. NULL: alone */
     struct ash_group **group;
+    /* This process is no rank yet: once it is ready to work it calls this, which waits for a place in the job and sets
+     * *group_out. Returns 0, -ESTALE (the job is over, or wants nobody) or a negative errno. NULL: *group is there. */
+    int (*join)(void *ctx, struct ash_group **group_out, struct ash_err *err);
+    void *join_ctx;
+    size_t here; /* with join: processes of the job on this machine */
 };
 
 struct ash_run_result {
     uint64_t step, state_hash, skipped;
-    bool stopped; /* by opts->stop before the last step */
+    bool stopped;  /* by opts->stop or by a request (train/run/control.h) before the last step */
+    bool has_left; /* only this rank has stopped: the others go on */
 };
 
 /* Run a resolved job (borrowed) to its end. All ranks of *opts->group call it. Returns 0 when it got there or was
- * stopped and saved, and then sets *result_out. When ranks are lost the others go on (recover.*). A
+ * stopped and saved, and then sets *result_out. When ranks are lost the others go on (recover.*);
+ * when some are told to stop those leave at a step's edge, and when new ones ask for a place they get one there. A
  * refused start (-EBADE: ranks have different jobs), a guard that gave up, damaged data, too few ranks or a failed last
  * save is an error; what could be saved before it was. */
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,

@@ -50,6 +50,16 @@ struct ash_run {
     struct ash_ledger ledger;
     struct ash_ring_file *rank_steps; /* this rank's last steps (rank_steps.h); NULL: not recorded */
     uint64_t last_end_ns;             /* when the last step of this process ended; 0: none has */
+    bool is_joining;                  /* it has a group, and no part in it yet */
+    bool has_joined;                  /* it was not there when the run began */
+    bool is_leaving;                  /* told to go, at this edge */
+    char change_why[128];             /* why ranks change at this edge; empty: they do not */
+    bool hands_over;                  /* ranks of the mesh leave at this edge */
+    bool has_left;                    /* the others go on without it */
+    int64_t wanted_ranks, resizes;    /* of the last resize (0: none), and how many there were */
+    int64_t kept_ranks;               /* ranks from this one on leave at this edge */
+    uint64_t asked_ns;                /* first rank: when it last looked for a request */
+    uint64_t told_ns; /* first rank: when it first saw that some, but not all, were told to stop; 0: not */
     bool log_failing, report_failing, disk_full, save_stalled; /* reported once, not every step */
 };
 
@@ -58,6 +68,8 @@ struct ash_run {
 /* Make and lock the folder, find what to resume, build the trainer, open the log. On error run is for
  * ash_run_release all the same. */
 int ash_run_start(struct ash_run *run, struct ash_err *err);
+/* The same for a process that joins a run: all that can be done before it has a place, then opts->join. */
+int ash_run_start_joining(struct ash_run *run, struct ash_err *err);
 /* Unlock the folder; where the run never began, leave nothing of it behind. */
 void ash_run_release(struct ash_run *run);
 
@@ -113,10 +125,39 @@ bool ash_run_is_damage(const struct ash_run *run, int code);
 /* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first
  * rank takes over the folder. Returns 0, or an error that ends the run. */
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
-/* This rank is a spare: wait until the run is over (returns 1) or ranks are lost (the group's error). */
+/* A process that opts->join has given a place: take part from the step that the others are at. Returns as
+ * ash_run_recover. */
+int ash_run_begin_joined(struct ash_run *run, struct ash_err *err);
+/* At a step's edge, all ranks and spares: processes join, and run->is_leaving ones leave (run->has_left). Nothing is
+ * redone. Returns 0 or an error that ash_run_recover may know a way out of. */
+int ash_run_change(struct ash_run *run, struct ash_err *err);
+
+/* ---- run_status.c ------------------------------------------------------------------------------------------------ */
+
+/* First rank: write DIR/run.json. state: as in struct ash_run_status. A failure is a warning. */
+void ash_run_write_status(struct ash_run *run, const char *state);
+/* A new first rank: what its predecessor was asked for. */
+void ash_run_read_status(struct ash_run *run);
+
+/* ---- run_edge.c -------------------------------------------------------------------------------------------------- */
+
+/* What all ranks of the mesh know at the edge of a step. */
+struct ash_run_edge {
+    bool stop;    /* the run ends here, saved */
+    bool changes; /* processes join or leave: ash_run_change */
+};
+
+/* Who was told to stop, who waits for a place? All ranks of the mesh call it. Returns 0 or the group's error. */
+int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct ash_err *err);
+
+/* What the first rank tells spares. */
+enum ash_spare_word { ASH_SPARE_STEP, ASH_SPARE_CHANGE, ASH_SPARE_OVER };
+/* First rank: tell the spares that a step is done, that ranks change at this edge, or that the run is over. Returns 0
+ * or the group's error. */
+int ash_run_tell_spares(struct ash_run *run, enum ash_spare_word word, struct ash_err *err);
+/* This rank is a spare: wait until the run is over (returns 1), ranks change (0; then ash_run_change) or are lost (the
+ * group's error). */
 int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err);
-/* First rank: tell the spares that a step is done, or that the run is over. Returns 0 or the group's error. */
-int ash_run_tell_spares(struct ash_run *run, bool is_over, struct ash_err *err);
 
 /* This rank ends because it was told to, and not all have agreed to: the others find it when they miss this one, and
  * end, too. */

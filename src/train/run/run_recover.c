@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/metrics.h"
+#include "collective/epoch.h"
 
 #define TRIES 64 /* losses in the middle of a recovery, one after the other */
 
@@ -28,48 +29,24 @@ bool ash_run_is_damage(const struct ash_run *run, int code)
     return run->group != NULL && code == -EUCLEAN;
 }
 
-/* ---- spares ------------------------------------------------------------------------------------------------------ */
-
-/* What the first rank tells spares. Plain data. */
-struct spare_note {
-    uint64_t step;
-    uint32_t is_over;
-};
-
-int ash_run_tell_spares(struct ash_run *run, bool is_over, struct ash_err *err)
-{
-    struct ash_group *mesh = ash_trainer_group(run->trainer);
-    struct spare_note note = {ash_trainer_state(run->trainer)->step, is_over};
-    int rc = 0;
-
-    if (mesh == NULL || !run->is_leader) return 0;
-    for (size_t r = ash_group_size(mesh); rc == 0 && r < ash_group_size(run->group); r++)
-        rc = ash_group_send(run->group, r, &note, sizeof(note), err);
-    return rc;
-}
-
-int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err)
-{
-    struct spare_note note = {0};
-    int rc = 0;
-
-    while (rc == 0 && note.is_over == 0)
-        rc = ash_group_recv(run->group, 0, &note, sizeof(note), err);
-    return rc < 0 ? rc : 1;
-}
-
 /* ---- recovery ---------------------------------------------------------------------------------------------------- */
 
+/* Form the next epoch, with processes that wait for a place. Where this one leaves, run->group is NULL afterwards,
+ * unless it is the last that knows anything. */
 static int reform(struct ash_run *run, struct ash_err *err)
 {
+    const struct ash_epoch_opts opts = {.leaves = run->is_leaving};
     struct ash_group *old = run->group;
     int rc;
 
     run->group = *run->opts->group = NULL;
-    rc = ash_group_reform(old, 0, &run->group, err);
+    rc = ash_epoch_reform(old, &opts, &run->group, err);
     *run->opts->group = run->group;
+    run->is_leaving = false;
     ash_ledger_charge(&run->ledger, ASH_LEDGER_REFORM, ash_clock_ns());
     if (rc < 0) return rc;
+    run->has_left = run->group == NULL;
+    if (run->has_left) return 0;
     if (ash_group_size(run->group) >= (size_t)run->job->recover.min_ranks) return 0;
     return ash_err_set(err, -ENODATA, "%zu ranks are left, and recover.min_ranks is %" PRId64,
                        ash_group_size(run->group), run->job->recover.min_ranks);
@@ -96,8 +73,10 @@ static int try_recover(struct ash_run *run, const char *damage, struct ash_recov
     ash_run_close_saver(run);
     ash_trainer_suspend(run->trainer);
     if (damage != NULL) return go_back(run, damage, recovery, err);
-    rc = reform(run, err);
-    if (rc == 0) rc = ash_run_check_stopped(run, err);
+    rc = run->is_joining ? 0 : reform(run, err);
+    run->is_joining = false;
+    if (rc < 0 || run->has_left) return rc;
+    rc = ash_run_check_stopped(run, err);
     if (rc < 0) return rc;
     rc = ash_trainer_resume(run->trainer, run->group, recovery, &missing);
     if (rc == -ENODATA) return go_back(run, missing.text, recovery, err);
@@ -133,9 +112,13 @@ static int become_leader(struct ash_run *run, struct ash_err *err)
     ash_live_init(&run->live, run->opts->screen, run->opts->terminal, 0, (uint64_t)run->job->train.steps);
     rc = ash_run_take_over(run, err);
     if (rc < 0) return rc;
+    ash_run_read_status(run);
+    run->start_ns = ash_clock_ns(); /* what the log has is counted as earlier */
+    if (run->has_joined) ash_ledger_start(&run->ledger, run->ledger_path, ash_clock_ns());
     records = ash_runlog_records(run->log);
     count = ash_runlog_count(run->log);
-    if (run->last.step > 0 && (count == 0 || records[count - 1].step < run->last.step)) run->is_last_open = true;
+    /* this rank may have been a spare meanwhile: agree_on_open_step tells it what that step was */
+    if ((count > 0 ? records[count - 1].step : 0) < ash_trainer_state(run->trainer)->step) run->is_last_open = true;
     return 0;
 }
 
@@ -146,7 +129,7 @@ static int agree_on_open_step(struct ash_run *run, struct ash_err *err)
     struct ash_group *group = ash_trainer_group(run->trainer);
     uint64_t step = ash_trainer_state(run->trainer)->step;
     int64_t known = run->last.step == step ? (int64_t)ash_group_size(group) - (int64_t)ash_group_rank(group) : 0,
-            values[2] = {run->is_last_open && run->last.step == step, known};
+            values[2] = {run->is_last_open && (run->last.step == step || run->is_leader), known};
     int rc = ash_group_all_reduce(group, values, values, 2, ASH_COLL_I64, ASH_COLL_MAX, err);
 
     if (rc < 0) return rc;
@@ -155,14 +138,15 @@ static int agree_on_open_step(struct ash_run *run, struct ash_err *err)
     return ash_group_broadcast(group, &run->last, sizeof(run->last), ash_group_size(group) - (size_t)values[1], err);
 }
 
-static void say(struct ash_run *run, const struct ash_err *cause, const struct ash_recovery *recovery, double down_s)
+static void say(struct ash_run *run, const char *why, const struct ash_recovery *recovery, double down_s)
 {
     char mesh[192];
 
     if (!run->is_leader) return;
-    ash_run_warn(run, "%s; %zu ranks go on from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", cause->text,
+    ash_run_warn(run, "%s; %zu ranks go on from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", why,
                  ash_group_size(run->group), recovery->step, ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)),
                  down_s, (double)recovery->moved_bytes * 1e-6);
+    ash_run_write_status(run, "running");
 }
 
 /* Try until a new epoch stands, whoever is lost on the way. A step that one try has finished stays finished. */
@@ -181,36 +165,116 @@ static int try_all(struct ash_run *run, const struct ash_err *cause, struct ash_
     return rc;
 }
 
+/* Where saves go: newcomers cannot know. */
+static int share_place(struct ash_run *run, struct ash_err *err)
+{
+    uint64_t place = run->places.current;
+    int rc = ash_group_broadcast(ash_trainer_group(run->trainer), &place, sizeof(place), 0, err);
+
+    if (rc < 0 || place >= run->places.count) return rc;
+    run->places.current = (size_t)place;
+    snprintf(run->checkpoints, sizeof(run->checkpoints), "%s", ash_places_root(&run->places));
+    return 0;
+}
+
 /* What the run, as distinct from its trainer, does in a new epoch. */
 static int take_up(struct ash_run *run, const struct ash_recovery *recovery, struct ash_err *err)
 {
-    int rc = adopt_step(run, recovery, err);
+    int rc;
 
+    run->facts = ash_trainer_get_facts(run->trainer);
+    rc = adopt_step(run, recovery, err);
     if (rc == 0 && !run->is_leader && ash_group_rank(run->group) == 0) rc = become_leader(run, err);
     if (rc < 0 || ash_trainer_is_spare(run->trainer)) return rc;
     rc = agree_on_open_step(run, err);
+    if (rc == 0 && recovery->has_newcomers) rc = share_place(run, err);
     return rc < 0 ? rc : ash_run_open_saver(run, err);
 }
 
-int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err)
+static void count_recovery(struct ash_run *run, double down_s)
 {
-    struct ash_err first = *cause;
-    struct ash_recovery recovery = {0};
-    uint64_t start_ns = ash_clock_ns();
-    double down_s;
-    int rc = try_all(run, &first, &recovery, err);
-
-    if (rc < 0) return rc;
-    run->facts = ash_trainer_get_facts(run->trainer);
-    rc = take_up(run, &recovery, err);
-    if (rc < 0) return rc;
-    down_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
-    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
     run->ledger.recoveries++;
     run->ledger.redone_steps += !run->is_last_open;
     ash_metric_add(&losses_metric, 1);
     ash_metric_add(&redone_metric, !run->is_last_open);
     ash_metric_add(&down_metric, down_s);
-    say(run, &first, &recovery, down_s);
+}
+
+int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err)
+{
+    struct ash_err first = *cause;
+    /* others that were faster have begun what all had agreed on */
+    bool is_planned = run->change_why[0] != '\0' && strstr(cause->text, ASH_GROUP_FORMED_AGAIN) != NULL;
+    struct ash_recovery recovery = {0};
+    uint64_t start_ns = ash_clock_ns();
+    double down_s;
+    int rc;
+
+    if (!ash_trainer_is_spare(run->trainer))
+        run->is_leaving = false; /* what it holds may be needed; it can ask again */
+    if (is_planned) ash_err_set(&first, first.code, "%s", run->change_why);
+    run->change_why[0] = '\0';
+    rc = try_all(run, &first, &recovery, err);
+
+    if (rc < 0 || run->has_left) return rc;
+    rc = take_up(run, &recovery, err);
+    if (rc < 0) return rc;
+    down_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
+    if (!is_planned) count_recovery(run, down_s);
+    say(run, first.text, &recovery, down_s);
+    return 0;
+}
+
+/* ---- joining and leaving ----------------------------------------------------------------------------------------- */
+
+int ash_run_begin_joined(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_recovery recovery = {0};
+    int rc;
+
+    run->is_joining = run->has_joined = true;
+    rc = try_recover(run, NULL, &recovery, err);
+    if (rc == 0) rc = take_up(run, &recovery, err);
+    if (rc < 0) return rc;
+    run->start_step = recovery.step;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
+    return 0;
+}
+
+/* Before ranks leave, the others get what those hold: a mesh without them, in the same group. */
+static int hand_over(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_recovery recovery = {0};
+    int rc;
+
+    ash_trainer_stay_out(run->trainer, run->is_leaving);
+    ash_trainer_suspend(run->trainer);
+    rc = ash_trainer_resume(run->trainer, run->group, &recovery, err);
+    if (rc < 0) run->is_leaving = false;
+    ash_trainer_stay_out(run->trainer, false);
+    /* who gets beyond this may leave, which ends the group for those that are still in it: but they have all by then */
+    if (rc < 0) return rc;
+    rc = ash_group_barrier(run->group, err);
+    return ash_run_is_loss(run, rc) ? 0 : rc;
+}
+
+int ash_run_change(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_recovery recovery = {0};
+    uint64_t start_ns = ash_clock_ns();
+    int rc;
+
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
+    ash_run_close_saver(run);
+    rc = run->hands_over ? hand_over(run, err) : 0;
+    if (rc == 0) rc = try_recover(run, NULL, &recovery, err);
+    if (rc < 0 || run->has_left) return rc;
+    rc = take_up(run, &recovery, err);
+    if (rc < 0) return rc;
+    ash_ledger_charge(&run->ledger, ASH_LEDGER_TRANSFER, ash_clock_ns());
+    say(run, run->change_why[0] != '\0' ? run->change_why : "ranks change", &recovery,
+        (double)(ash_clock_ns() - start_ns) * 1e-9);
+    run->change_why[0] = '\0';
     return 0;
 }

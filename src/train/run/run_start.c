@@ -341,3 +341,17 @@ int ash_run_start(struct ash_run *run, struct ash_err *err)
     if (run->is_leader) clear_newer(run, run->start_step);
     return ash_trainer_is_spare(run->trainer) ? 0 : ash_run_open_saver(run, err);
 }
+
+int ash_run_start_joining(struct ash_run *run, struct ash_err *err)
+{
+    int rc = make_paths(run, err);
+
+    if (rc < 0) return rc;
+    rc = ash_job_print(run->job, &run->job_yaml, err);
+    if (rc < 0) return rc;
+    rc = ash_trainer_open_joining(run->job, run->opts->here, run->opts->parts, &run->trainer, err);
+    if (rc < 0) return rc;
+    rc = run->opts->join(run->opts->join_ctx, run->opts->group, err);
+    run->group = *run->opts->group;
+    return rc;
+}

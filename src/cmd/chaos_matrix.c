@@ -1,0 +1,478 @@
+/* ashlar chaos matrix: each fault in each layout, held to one process; a table of what it cost. */
+#include "cmd/chaos_job.h"
+#include "cmd/chaos_priv.h"
+#include "cmd/chaos_words.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/rng.h"
+#include "train/run/control.h"
+
+#define STEPS_MAX 1500 /* of the undisturbed run; a cell ends much sooner */
+#define FAULT_STEP 20
+#define STEPS_AFTER 10
+#define CELL_LIMIT_S 120.0
+#define LOOK_S 0.005
+#define TEXT_BYTES_MAX ((size_t)64 << 20)
+#define SCRATCH_BYTES (ASH_CHAOS_WORD_BYTES - 64)
+
+struct flags {
+    int64_t seed, cells;
+    const char *scratch;
+    bool keep;
+};
+
+#define FIELD(name) offsetof(struct flags, name)
+static const struct ash_opt matrix_opts[] = {
+    {"seed", ASH_OPT_INT, FIELD(seed), "1", "which cells are drawn", 0, 9e15, NULL},
+    {"cells", ASH_OPT_INT, FIELD(cells), "0", "so many cells of the table, drawn; 0: all of them", 0, 1e6, NULL},
+    {"scratch", ASH_OPT_STRING, FIELD(scratch), NULL, "folder for data and runs; default: a new one below /tmp", 0, 0,
+     NULL},
+    {"keep", ASH_OPT_BOOL, FIELD(keep), NULL, "leave that folder where a cell has failed", 0, 0, NULL},
+};
+static const struct ash_opt_table matrix_table = {
+    .section = "", .help = "flags", .opts = matrix_opts, .count = ASH_COUNT(matrix_opts)};
+
+static const struct ash_cmd_usage usage = {
+    .synopsis = "ashlar chaos matrix [--cells N] [--seed S]",
+    .about =
+        "Makes each fault happen to small jobs in each layout: four ranks on two nodes. Losses and states of every "
+        "step must be\nthose of one process. Prints a Markdown table: steps lost, and seconds to notice, to form "
+        "the next group, to move\nthe state and of work redone, each the most of all layouts. A cell that fails "
+        "makes the exit code 1.",
+    .examples = "  ashlar chaos matrix\n  ashlar chaos matrix --cells 6 --seed 3",
+};
+
+struct layout {
+    const char *name, *words;
+    bool has_experts;
+};
+
+static const struct layout layouts[] = {
+    {"dp", "mesh.dp=4", false},
+    {"fsdp 1", "mesh.fsdp=4 mesh.zero=1", false},
+    {"fsdp 2", "mesh.fsdp=4 mesh.zero=2", false},
+    {"fsdp 3", "mesh.fsdp=4 mesh.zero=3", false},
+    {"tp*pp", "mesh.tp=2 mesh.pp=2", false},
+    {"cp*dp", "mesh.cp=2 mesh.dp=2", false},
+    {"dp*fsdp", "mesh.dp=2 mesh.fsdp=2", false},
+    {"ep", "mesh.ep=4", true},
+};
+
+static const char *const models[] = {
+    "model.type=llama model.layers=4 model.hidden=32 model.heads=2 model.ffn=64 model.vocab=128",
+    "model.type=mixtral model.layers=4 model.hidden=32 model.heads=2 model.ffn=32 model.vocab=128 model.experts=4",
+};
+
+/* ---- a cell ------------------------------------------------------------------------------------------------------ */
+
+struct cell {
+    const char *scratch;
+    const struct layout *layout;
+    struct ash_chaos_job job;
+    uint64_t deadline_ns;
+    char dir[PATH_MAX], out[PATH_MAX];
+};
+
+/* How often a text is in what the job has printed. */
+static size_t count_text(const struct cell *cell, const char *text)
+{
+    char *said = NULL;
+    size_t size = 0, count = 0;
+
+    if (ash_file_read(cell->out, TEXT_BYTES_MAX, &said, &size, NULL) < 0) return 0;
+    for (const char *at = strstr(said, text); at != NULL; at = strstr(at + 1, text))
+        count++;
+    free(said);
+    return count;
+}
+
+/* Until so many steps are logged. Returns 0, -ETIMEDOUT, or -ESRCH where the job has ended. */
+static int wait_steps(struct cell *cell, uint64_t steps)
+{
+    while (ash_run_newest_step(cell->dir, NULL, NULL) < steps) {
+        if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
+        if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
+        ash_chaos_pause(LOOK_S);
+    }
+    return 0;
+}
+
+/* Until the job has said something so often. */
+static int wait_text(struct cell *cell, const char *text, size_t times)
+{
+    while (count_text(cell, text) < times) {
+        if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
+        if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
+        ash_chaos_pause(LOOK_S);
+    }
+    return 0;
+}
+
+/* Send a signal to so many ranks, from the first-th process on. */
+static void strike(const struct cell *cell, size_t first, size_t count, int number)
+{
+    pid_t pids[ASH_CHAOS_RANKS_MAX];
+    size_t ranks = ash_chaos_job_ranks(&cell->job, pids);
+
+    for (size_t i = first; i < first + count && i < ranks; i++)
+        kill(pids[i], number);
+}
+
+/* ---- faults ------------------------------------------------------------------------------------------------------ */
+
+#define GO_ON "go on from step"
+
+static int kill_one(struct cell *cell)
+{
+    strike(cell, 1, 1, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+static int kill_first(struct cell *cell)
+{
+    strike(cell, 0, 1, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+static int kill_node(struct cell *cell)
+{
+    strike(cell, 2, 2, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+static int kill_first_node(struct cell *cell)
+{
+    strike(cell, 0, 2, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+/* The next one while the group is being formed again. */
+static int kill_three(struct cell *cell)
+{
+    int rc;
+
+    strike(cell, 3, 1, SIGKILL);
+    rc = wait_text(cell, "was killed", 1);
+    strike(cell, 1, 1, SIGKILL);
+    if (rc == 0) rc = wait_text(cell, "was killed", 2);
+    strike(cell, 0, 1, SIGKILL);
+    return rc < 0 ? rc
+                  : wait_text(cell,
+                              "1 "
+                              "ranks " GO_ON,
+                              1);
+}
+
+static int kill_and_return(struct cell *cell)
+{
+    strike(cell, 1, 1, SIGKILL);
+    return wait_text(cell, "joins; 4 ranks " GO_ON, 1);
+}
+
+static int sleep_one(struct cell *cell)
+{
+    int rc;
+
+    strike(cell, 1, 1, SIGSTOP);
+    rc = wait_text(cell, GO_ON, 1);
+    strike(cell, 1, 1, SIGCONT);
+    return rc < 0 ? rc : wait_text(cell, "rank 1 ended with", 1); /* it is fenced */
+}
+
+static int leave_one(struct cell *cell)
+{
+    strike(cell, 1, 1, SIGTERM);
+    return wait_text(cell, "leaves; 3 ranks " GO_ON, 1);
+}
+
+static int resize(struct cell *cell, int64_t ranks, const char *said)
+{
+    const struct ash_run_request request = {.ranks = ranks};
+
+    if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
+    return wait_text(cell, said, 1);
+}
+
+static int shrink_and_grow(struct cell *cell)
+{
+    int rc = resize(cell, 3, "; 3 ranks " GO_ON);
+
+    if (rc == 0) rc = resize(cell, 2, "; 2 ranks " GO_ON);
+    if (rc == 0) rc = resize(cell, 1, "; 1 ranks " GO_ON);
+    return rc < 0 ? rc : resize(cell, 4, "; 4 ranks " GO_ON);
+}
+
+struct fault {
+    const char *name, *launch, *words;
+    int (*happen)(struct cell *cell);
+};
+
+static const struct fault faults[] = {
+    {"kill a rank; smaller layout", "", "", kill_one},
+    {"kill a rank; a spare takes over", "--spares=2", "", kill_one},
+    {"kill a rank; it comes back", "--restarts=3", "", kill_and_return},
+    {"kill the first rank", "", "", kill_first},
+    {"kill a node", "", "", kill_node},
+    {"kill the first node", "", "", kill_first_node},
+    {"kill three of four, one after the other (recover.copies=3)", "", "recover.copies=3", kill_three},
+    {"SIGSTOP, then SIGCONT", "", "group.silent_timeout=1", sleep_one},
+    {"SIGTERM to a rank (planned leave)", "", "", leave_one},
+    {"shrink 4, 3, 2, 1, grow to 4", "", "", shrink_and_grow},
+};
+
+/* ---- results ----------------------------------------------------------------------------------------------------- */
+
+/* What one cell, or the worst of several, has cost. */
+struct cost {
+    double detect_s, reform_s, transfer_s, redone_s;
+    int64_t lost;
+};
+
+static int read_cost(const struct cell *cell, struct cost *cost, struct ash_err *err)
+{
+    char path[PATH_MAX];
+    json_t *json = NULL;
+    int rc;
+
+    if (ash_path_join(path, sizeof(path), cell->dir, "ledger.json") < 0) return -ENAMETOOLONG;
+    rc = ash_json_load(path, &json, err);
+    if (rc == 0) rc = ash_json_double(json, "detect_s", 0, 1e9, &cost->detect_s, err);
+    if (rc >= 0) rc = ash_json_double(json, "reform_s", 0, 1e9, &cost->reform_s, err);
+    if (rc >= 0) rc = ash_json_double(json, "transfer_s", 0, 1e9, &cost->transfer_s, err);
+    if (rc >= 0) rc = ash_json_double(json, "redone_s", 0, 1e9, &cost->redone_s, err);
+    if (rc >= 0) rc = ash_json_int(json, "lost_steps", 0, INT64_MAX, &cost->lost, err);
+    json_decref(json);
+    return rc < 0 ? rc : 0;
+}
+
+/* The value of a key in a line, up to the next comma. Returns its length; 0: it is not there. */
+static size_t find_value(const char *line, const char *end, const char *key, const char **value_out)
+{
+    const char *at = memmem(line, (size_t)(end - line), key, strlen(key));
+
+    if (at == NULL) return 0;
+    *value_out = at + strlen(key);
+    return strcspn(*value_out, ",}");
+}
+
+static bool same_line(const char *a, const char *a_end, const char *b, const char *b_end)
+{
+    static const char *const keys[] = {"\"step\":", "\"loss_bits\":", "\"state_hash\":"};
+
+    for (size_t i = 0; i < ASH_COUNT(keys); i++) {
+        const char *one = NULL, *other = NULL;
+        size_t length = find_value(a, a_end, keys[i], &one);
+
+        if (length == 0 || length != find_value(b, b_end, keys[i], &other) || memcmp(one, other, length) != 0)
+            return false;
+    }
+    return true;
+}
+
+/* Is every step of the job the same as that of one process? */
+static int compare(const struct cell *cell, const char *reference, struct ash_err *err)
+{
+    char path[PATH_MAX];
+    char *one = NULL, *many = NULL;
+    size_t size = 0, line = 0;
+    int rc = ash_path_join(path, sizeof(path), cell->dir, "log.jsonl");
+
+    if (rc == 0) rc = ash_file_read(path, TEXT_BYTES_MAX, &many, &size, err);
+    if (rc == 0 && ash_path_join(path, sizeof(path), reference, "log.jsonl") < 0) rc = -ENAMETOOLONG;
+    if (rc == 0) rc = ash_file_read(path, TEXT_BYTES_MAX, &one, &size, err);
+    for (const char *a = one, *b = many; rc == 0 && b != NULL && *b != '\0'; line++) {
+        const char *a_end = a != NULL ? strchr(a, '\n') : NULL, *b_end = strchr(b, '\n');
+
+        if (a_end == NULL || b_end == NULL || !same_line(a, a_end, b, b_end))
+            rc = ash_err_set(err, -EBADMSG, "line %zu of the log is not that of one process", line + 1);
+        a = a_end != NULL ? a_end + 1 : NULL;
+        b = b_end != NULL ? b_end + 1 : NULL;
+    }
+    free(one);
+    free(many);
+    return rc;
+}
+
+/* ---- runs -------------------------------------------------------------------------------------------------------- */
+
+static void add_job(struct ash_chaos_words *words, const char *scratch, const char *dir, bool has_experts)
+{
+    ash_chaos_add(words, "train");
+    ash_chaos_add(words, "%s/job.yaml", scratch);
+    ash_chaos_add(words, "--out");
+    ash_chaos_add(words, "%s", dir);
+    ash_chaos_add_all(words, models[has_experts]);
+    ash_chaos_add(words, "train.steps=%d", STEPS_MAX);
+    ash_chaos_add_all(words, "train.hash_every=1 schedule.kind=constant runtime.threads=1");
+}
+
+/* One process, for comparison; once for each model. */
+static int run_reference(const char *scratch, bool has_experts, char dir[PATH_MAX], struct ash_err *err)
+{
+    struct ash_chaos_words words = {0};
+    struct ash_chaos_job job;
+    char out[PATH_MAX];
+    int rc;
+
+    snprintf(dir, PATH_MAX, "%s/one-%d", scratch, has_experts);
+    if (ash_path_exists(dir)) return 0;
+    ash_chaos_add(&words, "ashlar");
+    add_job(&words, scratch, dir, has_experts);
+    snprintf(out, sizeof(out), "%s/one-%d.txt", scratch, has_experts);
+    rc = ash_chaos_job_start(&job, words.list, out, err);
+    if (rc == 0) rc = ash_chaos_job_wait(&job, CELL_LIMIT_S);
+    if (rc == 0 && job.code != 0) rc = -EIO;
+    return rc < 0 ? ash_err_set(err, rc, "one process fails: see %s", out) : 0;
+}
+
+static int start_cell(struct cell *cell, const struct fault *fault, struct ash_err *err)
+{
+    struct ash_chaos_words words = {0};
+
+    snprintf(cell->dir, sizeof(cell->dir), "%s/many", cell->scratch);
+    snprintf(cell->out, sizeof(cell->out), "%s/many.txt", cell->scratch);
+    ash_dir_remove(cell->dir, NULL);
+    ash_chaos_add_all(&words, "ashlar launch --procs=4 --nodes=2");
+    ash_chaos_add_all(&words, fault->launch);
+    add_job(&words, cell->scratch, cell->dir, cell->layout->has_experts);
+    ash_chaos_add_all(&words, cell->layout->words);
+    ash_chaos_add_all(&words, fault->words);
+    cell->deadline_ns = ash_clock_ns() + (uint64_t)(CELL_LIMIT_S * 1e9);
+    return ash_chaos_job_start(&cell->job, words.list, cell->out, err);
+}
+
+/* The fault has happened and the job goes on: a few more steps, then it is told to stop. */
+static int end_cell(struct cell *cell)
+{
+    const struct ash_run_request request = {.stop = true};
+    int rc = wait_steps(cell, ash_run_newest_step(cell->dir, NULL, NULL) + STEPS_AFTER);
+
+    if (rc == 0) rc = ash_run_request_write(cell->dir, &request, NULL);
+    return rc == -ESRCH ? 0 : rc;
+}
+
+static int run_cell(struct cell *cell, const struct fault *fault, struct cost *cost, struct ash_err *err)
+{
+    char reference[PATH_MAX];
+    int rc = run_reference(cell->scratch, cell->layout->has_experts, reference, err), ended;
+
+    if (rc == 0) rc = start_cell(cell, fault, err);
+    if (rc < 0) return rc;
+    rc = wait_steps(cell, FAULT_STEP);
+    if (rc == 0) rc = fault->happen(cell);
+    if (rc == 0) rc = end_cell(cell);
+    ended = ash_chaos_job_wait(&cell->job, rc == 0 ? CELL_LIMIT_S : 0);
+    if (rc < 0 || ended < 0)
+        return ash_err_set(err, -ETIMEDOUT, "%s: see %s", rc == -ESRCH ? "it has ended too early" : "it hangs",
+                           cell->out);
+    if (cell->job.code != 0) return ash_err_set(err, -EIO, "it ends with %d: see %s", cell->job.code, cell->out);
+    rc = compare(cell, reference, err);
+    return rc < 0 ? rc : read_cost(cell, cost, err);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+/* Is this cell among those that were drawn? */
+static bool is_drawn(const struct flags *flags, size_t cell)
+{
+    size_t all = ASH_COUNT(faults) * ASH_COUNT(layouts), better = 0;
+    uint64_t own = ash_rng_below((uint64_t)flags->seed, 21, cell, UINT32_MAX);
+
+    if (flags->cells == 0) return true;
+    for (size_t i = 0; i < all; i++) {
+        uint64_t other = ash_rng_below((uint64_t)flags->seed, 21, i, UINT32_MAX);
+
+        better += other < own || (other == own && i < cell);
+    }
+    return better < (size_t)flags->cells;
+}
+
+static void raise_cost(struct cost *worst, const struct cost *cost)
+{
+    worst->detect_s = fmax(worst->detect_s, cost->detect_s);
+    worst->reform_s = fmax(worst->reform_s, cost->reform_s);
+    worst->transfer_s = fmax(worst->transfer_s, cost->transfer_s);
+    worst->redone_s = fmax(worst->redone_s, cost->redone_s);
+    if (cost->lost > worst->lost) worst->lost = cost->lost;
+}
+
+/* One row. Returns how many of its cells failed. */
+static size_t run_row(const struct flags *flags, const char *scratch, size_t row)
+{
+    struct cost worst = {0};
+    size_t failed = 0, cells = 0;
+
+    for (size_t i = 0; i < ASH_COUNT(layouts); i++) {
+        struct cell cell = {.scratch = scratch, .layout = &layouts[i]};
+        struct cost cost = {0};
+        struct ash_err err = {0};
+
+        if (!is_drawn(flags, row * ASH_COUNT(layouts) + i)) continue;
+        cells++;
+        if (run_cell(&cell, &faults[row], &cost, &err) == 0) {
+            raise_cost(&worst, &cost);
+            continue;
+        }
+        failed++;
+        fprintf(stderr, "ashlar: error: %s, %s: %s\n", faults[row].name, layouts[i].name, err.text);
+        if (flags->keep) return failed;
+    }
+    if (cells == 0) return 0;
+    printf("| %s | %zu of %zu | %" PRId64 " | %.2f | %.2f | %.2f | %.2f |\n", faults[row].name, cells - failed, cells,
+           worst.lost, worst.detect_s, worst.reform_s, worst.transfer_s, worst.redone_s);
+    fflush(stdout);
+    return failed;
+}
+
+static int run_all(const struct flags *flags, const char *scratch)
+{
+    struct ash_err err = {0};
+    size_t failed = 0;
+
+    if (ash_chaos_prepare(scratch, &err) < 0) return ash_cmd_fail(&err);
+    printf("| fault | same bits, layouts | steps lost | detect s | re-form s | transfer s | redone s |\n"
+           "|---|---|---|---|---|---|---|\n");
+    for (size_t row = 0; row < ASH_COUNT(faults) && (failed == 0 || !flags->keep); row++)
+        failed += run_row(flags, scratch, row);
+    if (failed == 0 || !flags->keep) ash_dir_remove(scratch, NULL);
+    return failed == 0 ? 0 : 1;
+}
+
+static int run_matrix(int argc, char **argv)
+{
+    struct flags flags = {0};
+    struct ash_opt_binding binding = {&matrix_table, &flags};
+    struct ash_opts *opts = NULL;
+    struct ash_err err = {0};
+    char scratch[SCRATCH_BYTES];
+    size_t count = 0;
+    int code;
+
+    if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
+    code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
+    if (code == ASH_CMD_GO && flags.scratch != NULL && strlen(flags.scratch) >= sizeof(scratch))
+        code = ash_cmd_misuse("chaos matrix", "--scratch: the path is longer than %zu bytes", sizeof(scratch) - 1);
+    if (code == ASH_CMD_GO) {
+        if (flags.scratch != NULL)
+            snprintf(scratch, sizeof(scratch), "%s", flags.scratch);
+        else
+            snprintf(scratch, sizeof(scratch), "/tmp/ashlar-matrix-%d", (int)getpid());
+        code = run_all(&flags, scratch);
+    }
+    ash_opts_close(opts);
+    return code;
+}
+
+const struct ash_cmd ash_cmd_chaos_matrix = {"matrix", "each fault in each layout, as a table", run_matrix};

@@ -1,0 +1,157 @@
+/* run: the edge of a step, where ranks come and go. The first rank knows who asks for a place; every rank knows whether
+ * it was told to stop. One sum tells all of them, so all of them decide the same. */
+#include "train/run/run_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/clock.h"
+#include "base/interrupt.h"
+#include "collective/epoch.h"
+#include "train/run/control.h"
+
+#define LOOK_NS 100000000u     /* between two looks for a request */
+#define TOGETHER_NS 200000000u /* stop requests that come within this are one request, for all ranks */
+
+/* What ranks add up. */
+enum edge_value {
+    EDGE_TOLD, /* ranks that were told to stop */
+    EDGE_JOIN, /* processes that wait for a place; spares that want to leave; the first rank's word counts */
+    EDGE_LEAVE,
+    EDGE_STOP,   /* somebody asks the run to stop, */
+    EDGE_RANKS,  /* or to have so many ranks; 0: as they are */
+    EDGE_SETTLE, /* some were told to stop, long enough ago that it was not meant for all */
+    EDGE_VALUES
+};
+
+static bool is_told(const struct ash_run *run)
+{
+    return run->opts->stop != NULL && run->opts->stop();
+}
+
+/* First rank. */
+static void look_around(struct ash_run *run, int64_t values[EDGE_VALUES])
+{
+    struct ash_epoch_news news = {0};
+    struct ash_run_request request = {0};
+
+    if (ash_clock_ns() - run->asked_ns >= LOOK_NS) {
+        run->asked_ns = ash_clock_ns();
+        ash_run_request_take(run->opts->dir, &request);
+    }
+    values[EDGE_STOP] = request.stop;
+    values[EDGE_RANKS] = run->group != NULL ? request.ranks : 0;
+
+    if (run->group != NULL) ash_epoch_get_news(run->group, &news);
+    values[EDGE_JOIN] = (int64_t)news.joiners;
+    values[EDGE_LEAVE] = (int64_t)news.leavers;
+    values[EDGE_SETTLE] = run->told_ns != 0 && ash_clock_ns() - run->told_ns >= TOGETHER_NS;
+}
+
+/* Is this one of the ranks that a resize leaves out? */
+static bool is_dropped(const struct ash_run *run)
+{
+    return run->group != NULL && (int64_t)ash_group_rank(run->group) >= run->kept_ranks;
+}
+
+static void describe(struct ash_run *run, int64_t joiners, int64_t leavers)
+{
+    size_t used = 0;
+
+    if (joiners > 0)
+        used = (size_t)snprintf(run->change_why, sizeof(run->change_why), "%lld process%s join%s", (long long)joiners,
+                                joiners == 1 ? "" : "es", joiners == 1 ? "s" : "");
+    if (leavers > 0)
+        snprintf(run->change_why + used, sizeof(run->change_why) - used, "%s%lld rank%s leave%s", used > 0 ? ", " : "",
+                 (long long)leavers, leavers == 1 ? "" : "s", leavers == 1 ? "s" : "");
+}
+
+/* Does the run end here? */
+static bool wants_stop(const struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t mesh_ranks, int64_t all)
+{
+    int64_t told = values[EDGE_TOLD];
+
+    if (values[EDGE_STOP] != 0 || told == mesh_ranks) return true;
+    return told > 0 && all - told - values[EDGE_LEAVE] < run->job->recover.min_ranks;
+}
+
+/* Decide, from what all have added up: the same on all ranks. */
+static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], struct ash_run_edge *edge)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    int64_t mesh_ranks = group != NULL ? (int64_t)ash_group_size(group) : 1,
+            all = run->group != NULL ? (int64_t)ash_group_size(run->group) : 1,
+            told = values[EDGE_SETTLE] != 0 ? values[EDGE_TOLD] : 0, wanted = values[EDGE_RANKS], leavers;
+
+    if (wanted > 0) {
+        run->wanted_ranks = wanted;
+        run->resizes++;
+    }
+    run->kept_ranks = wanted > 0 && wanted < all ? wanted : all;
+    leavers = told + values[EDGE_LEAVE] + all - run->kept_ranks;
+    edge->stop = wants_stop(run, values, mesh_ranks, all);
+    edge->changes = !edge->stop && values[EDGE_JOIN] + leavers > 0;
+    run->hands_over = edge->changes && (told > 0 || run->kept_ranks < mesh_ranks);
+    run->change_why[0] = '\0';
+    if (edge->changes) describe(run, values[EDGE_JOIN], leavers);
+}
+
+int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct ash_err *err)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    int64_t values[EDGE_VALUES] = {is_told(run)};
+    bool was_told = values[EDGE_TOLD] != 0;
+    int rc = 0;
+
+    *edge_out = (struct ash_run_edge){0};
+    if (run->is_leader) look_around(run, values);
+    if (group != NULL) rc = ash_group_all_reduce(group, values, values, EDGE_VALUES, ASH_COLL_I64, ASH_COLL_SUM, err);
+    if (rc < 0) return rc;
+    if (values[EDGE_TOLD] == 0) run->told_ns = 0;
+    if (values[EDGE_TOLD] > 0 && run->told_ns == 0) run->told_ns = ash_clock_ns();
+    decide(run, values, edge_out);
+    if (run->is_leader && values[EDGE_RANKS] > 0) ash_run_write_status(run, "running");
+    run->is_leaving = edge_out->changes && ((was_told && values[EDGE_SETTLE] != 0) || is_dropped(run));
+    if (edge_out->stop || run->is_leaving) ash_interrupt_take_up(); /* what is waited for from here on ends it well */
+    return 0;
+}
+
+/* ---- spares ------------------------------------------------------------------------------------------------------ */
+
+/* Plain data. */
+struct spare_note {
+    uint64_t step;
+    int64_t kept_ranks;
+    uint32_t word, hands_over;
+};
+
+int ash_run_tell_spares(struct ash_run *run, enum ash_spare_word word, struct ash_err *err)
+{
+    struct ash_group *mesh = ash_trainer_group(run->trainer);
+    struct spare_note note = {ash_trainer_state(run->trainer)->step, run->kept_ranks, word, run->hands_over};
+    int rc = 0;
+
+    if (mesh == NULL || !run->is_leader) return 0;
+    for (size_t r = ash_group_size(mesh); rc == 0 && r < ash_group_size(run->group); r++)
+        rc = ash_group_send(run->group, r, &note, sizeof(note), err);
+    return rc;
+}
+
+int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err)
+{
+    struct spare_note note = {0};
+    bool wants_leave = false;
+    int rc = 0;
+
+    while (rc == 0 && note.word == ASH_SPARE_STEP) {
+        if (is_told(run) && !wants_leave) {
+            ash_epoch_want_leave(run->group);
+            wants_leave = true;
+        }
+        rc = ash_group_recv(run->group, 0, &note, sizeof(note), err);
+    }
+    run->hands_over = note.hands_over != 0;
+    run->kept_ranks = note.kept_ranks;
+    run->is_leaving = wants_leave || (rc == 0 && note.word == ASH_SPARE_CHANGE && is_dropped(run));
+    return rc < 0 ? rc : note.word == ASH_SPARE_OVER;
+}
