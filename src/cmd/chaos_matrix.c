@@ -1,5 +1,6 @@
 /* ashlar chaos matrix: each fault in each layout, held to one process; a table of what it cost. */
 #include "cmd/chaos_job.h"
+#include "cmd/chaos_log.h"
 #include "cmd/chaos_priv.h"
 #include "cmd/chaos_words.h"
 
@@ -19,7 +20,7 @@
 #include "base/rng.h"
 #include "train/run/control.h"
 
-#define STEPS_MAX 1500 /* of the undisturbed run; a cell ends much sooner */
+#define STEPS_MORE 100 /* of the undisturbed run, beyond those of the cell that needed it: others are longer */
 #define FAULT_STEP 20
 #define STEPS_AFTER 10
 #define CELL_LIMIT_S 120.0
@@ -257,56 +258,9 @@ static int read_cost(const struct cell *cell, struct cost *cost, struct ash_err 
     return rc < 0 ? rc : 0;
 }
 
-/* The value of a key in a line, up to the next comma. Returns its length; 0: it is not there. */
-static size_t find_value(const char *line, const char *end, const char *key, const char **value_out)
-{
-    const char *at = memmem(line, (size_t)(end - line), key, strlen(key));
-
-    if (at == NULL) return 0;
-    *value_out = at + strlen(key);
-    return strcspn(*value_out, ",}");
-}
-
-static bool same_line(const char *a, const char *a_end, const char *b, const char *b_end)
-{
-    static const char *const keys[] = {"\"step\":", "\"loss_bits\":", "\"state_hash\":"};
-
-    for (size_t i = 0; i < ASH_COUNT(keys); i++) {
-        const char *one = NULL, *other = NULL;
-        size_t length = find_value(a, a_end, keys[i], &one);
-
-        if (length == 0 || length != find_value(b, b_end, keys[i], &other) || memcmp(one, other, length) != 0)
-            return false;
-    }
-    return true;
-}
-
-/* Is every step of the job the same as that of one process? */
-static int compare(const struct cell *cell, const char *reference, struct ash_err *err)
-{
-    char path[PATH_MAX];
-    char *one = NULL, *many = NULL;
-    size_t size = 0, line = 0;
-    int rc = ash_path_join(path, sizeof(path), cell->dir, "log.jsonl");
-
-    if (rc == 0) rc = ash_file_read(path, TEXT_BYTES_MAX, &many, &size, err);
-    if (rc == 0 && ash_path_join(path, sizeof(path), reference, "log.jsonl") < 0) rc = -ENAMETOOLONG;
-    if (rc == 0) rc = ash_file_read(path, TEXT_BYTES_MAX, &one, &size, err);
-    for (const char *a = one, *b = many; rc == 0 && b != NULL && *b != '\0'; line++) {
-        const char *a_end = a != NULL ? strchr(a, '\n') : NULL, *b_end = strchr(b, '\n');
-
-        if (a_end == NULL || b_end == NULL || !same_line(a, a_end, b, b_end))
-            rc = ash_err_set(err, -EBADMSG, "line %zu of the log is not that of one process", line + 1);
-        a = a_end != NULL ? a_end + 1 : NULL;
-        b = b_end != NULL ? b_end + 1 : NULL;
-    }
-    free(one);
-    free(many);
-    return rc;
-}
-
 /* ---- runs -------------------------------------------------------------------------------------------------------- */
 
+/* A cell has no last step: it is stopped. So the learning rate must not depend on one. */
 static void add_job(struct ash_chaos_words *words, const char *scratch, const char *dir, bool has_experts)
 {
     ash_chaos_add(words, "train");
@@ -314,12 +268,11 @@ static void add_job(struct ash_chaos_words *words, const char *scratch, const ch
     ash_chaos_add(words, "--out");
     ash_chaos_add(words, "%s", dir);
     ash_chaos_add_all(words, models[has_experts]);
-    ash_chaos_add(words, "train.steps=%d", STEPS_MAX);
-    ash_chaos_add_all(words, "train.hash_every=1 schedule.kind=constant runtime.threads=1");
+    ash_chaos_add_all(words, "train.steps=1000000 train.hash_every=1 schedule.kind=constant runtime.threads=1");
 }
 
-/* One process, for comparison; once for each model. */
-static int run_reference(const char *scratch, bool has_experts, char dir[PATH_MAX], struct ash_err *err)
+/* One process, for comparison, for at least so many steps; once for each model where that is enough. */
+static int run_reference(const char *scratch, bool has_experts, uint64_t steps, char dir[PATH_MAX], struct ash_err *err)
 {
     struct ash_chaos_words words = {0};
     struct ash_chaos_job job;
@@ -327,9 +280,11 @@ static int run_reference(const char *scratch, bool has_experts, char dir[PATH_MA
     int rc;
 
     snprintf(dir, PATH_MAX, "%s/one-%d", scratch, has_experts);
-    if (ash_path_exists(dir)) return 0;
+    if (ash_run_newest_step(dir, NULL, NULL) >= steps) return 0;
+    ash_dir_remove(dir, NULL);
     ash_chaos_add(&words, "ashlar");
     add_job(&words, scratch, dir, has_experts);
+    ash_chaos_add(&words, "train.steps=%" PRIu64, steps + STEPS_MORE);
     snprintf(out, sizeof(out), "%s/one-%d.txt", scratch, has_experts);
     rc = ash_chaos_job_start(&job, words.list, out, err);
     if (rc == 0) rc = ash_chaos_job_wait(&job, CELL_LIMIT_S);
@@ -366,9 +321,8 @@ static int end_cell(struct cell *cell)
 static int run_cell(struct cell *cell, const struct fault *fault, struct cost *cost, struct ash_err *err)
 {
     char reference[PATH_MAX];
-    int rc = run_reference(cell->scratch, cell->layout->has_experts, reference, err), ended;
+    int rc = start_cell(cell, fault, err), ended;
 
-    if (rc == 0) rc = start_cell(cell, fault, err);
     if (rc < 0) return rc;
     rc = wait_steps(cell, FAULT_STEP);
     if (rc == 0) rc = fault->happen(cell);
@@ -378,7 +332,9 @@ static int run_cell(struct cell *cell, const struct fault *fault, struct cost *c
         return ash_err_set(err, -ETIMEDOUT, "%s: see %s", rc == -ESRCH ? "it has ended too early" : "it hangs",
                            cell->out);
     if (cell->job.code != 0) return ash_err_set(err, -EIO, "it ends with %d: see %s", cell->job.code, cell->out);
-    rc = compare(cell, reference, err);
+    rc = run_reference(cell->scratch, cell->layout->has_experts, ash_run_newest_step(cell->dir, NULL, NULL), reference,
+                       err);
+    if (rc == 0) rc = ash_chaos_compare_logs(reference, cell->dir, err);
     return rc < 0 ? rc : read_cost(cell, cost, err);
 }
 

@@ -175,26 +175,33 @@ static bool may_go_on(const struct watch *watch, int code)
     return watch->supervisor->least > 0 && watch->running >= watch->supervisor->least && code != ASH_END_BAD_SETTINGS;
 }
 
+/* What the end of a process means for the others. */
+static void judge(struct watch *watch, size_t i, int code)
+{
+    bool was_rank = watch->lives[i].is_placed, goes_on;
+
+    if (watch->is_interrupted || watch->is_hopeless) return;
+    if (was_rank && watch->running > 0 && code != ASH_END_SAVED) count_equal(watch, &watch->processes[i], code);
+    goes_on = plan_return(watch, i, code) || !was_rank || may_go_on(watch, code);
+    if (watch->force_ns == 0 && !goes_on)
+        watch->force_ns = ash_clock_ns() + (uint64_t)(watch->supervisor->grace_s * 1e9);
+}
+
 /* A process has ended by itself, and not well. */
 static void note_failure(struct watch *watch, size_t i, int code)
 {
-    struct ash_process *process = &watch->processes[i];
-    bool was_rank = watch->lives[i].is_placed, goes_on;
+    const struct ash_process *process = &watch->processes[i];
 
     /* it ended because we told it to: a notice that was heeded is another end than Ctrl-C */
     if (watch->is_interrupted && (code != ASH_END_SAVED || ash_interrupt_signal() == SIGINT))
         code = ASH_END_SIGNAL + ash_interrupt_signal();
     else if (!watch->is_interrupted)
         say_end(watch, process, code);
-    if (watch->code == 0 && was_rank) {
+    if (watch->code == 0 && watch->lives[i].is_placed) {
         watch->code = code;
         watch->failed_rank = process->rank;
     }
-    if (watch->is_interrupted || watch->is_hopeless) return;
-    if (was_rank && watch->running > 0 && code != ASH_END_SAVED) count_equal(watch, process, code);
-    goes_on = plan_return(watch, i, code) || !was_rank || may_go_on(watch, code);
-    if (watch->force_ns == 0 && !goes_on)
-        watch->force_ns = ash_clock_ns() + (uint64_t)(watch->supervisor->grace_s * 1e9);
+    judge(watch, i, code);
 }
 
 static void note_end(struct watch *watch, size_t i, int status)
