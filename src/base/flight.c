@@ -28,6 +28,12 @@ void ash_flight_stop(bool keeps)
     ash_ring_close(stopped, keeps);
 }
 
+int ash_flight_copy(const char *path, struct ash_err *err)
+{
+    if (ring == NULL) return ash_err_set(err, -ENOENT, "the flight recorder is off");
+    return ash_ring_copy(ring, path, err);
+}
+
 uint64_t ash_flight_begin(const struct ash_flight_call *call)
 {
     return ring != NULL ? ash_ring_add(ring, call) : 0;

@@ -45,6 +45,9 @@ struct ash_flight_call {
 int ash_flight_start(const char *dir, const char *labels, struct ash_err *err);
 /* End it. keeps: leave the ring for those who ask what happened. A no-op where there is none. */
 void ash_flight_stop(bool keeps);
+/* Write the calls recorded so far to path (ash_ring_copy). Returns 0, -ENOENT (the recorder is off) or a negative
+ * errno. */
+int ash_flight_copy(const char *path, struct ash_err *err);
 /* A call begins. Returns its number, 0 where nothing is recorded. Any thread. */
 uint64_t ash_flight_begin(const struct ash_flight_call *call);
 /* It has ended. */

@@ -165,3 +165,18 @@ int ash_number_add(struct ash_str *str, double value)
 
     return ash_str_adds(str, ash_number_format(value, text));
 }
+
+int ash_number_range(const char *text, uint64_t *first_out, uint64_t *last_out)
+{
+    char *end = NULL;
+    uint64_t first, last;
+
+    if (!isdigit((unsigned char)text[0])) return -EINVAL;
+    errno = 0;
+    first = last = strtoull(text, &end, 10);
+    if (*end == '-' && isdigit((unsigned char)end[1])) last = strtoull(end + 1, &end, 10);
+    if (errno != 0 || *end != '\0' || first > last) return -EINVAL;
+    *first_out = first;
+    *last_out = last;
+    return 0;
+}

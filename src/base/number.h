@@ -19,4 +19,7 @@ const char *ash_number_format(double value, char *buf);
 /* Append the same to str. Returns 0 or -ENOMEM. */
 int ash_number_add(struct ash_str *str, double value);
 
+/* "100-105" or "100": two whole numbers, the first not above the last. Returns 0 or -EINVAL. */
+int ash_number_range(const char *text, uint64_t *first_out, uint64_t *last_out);
+
 #endif

@@ -110,6 +110,11 @@ void ash_ring_close(struct ash_ring_file *ring, bool keeps)
     free(ring);
 }
 
+int ash_ring_copy(const struct ash_ring_file *ring, const char *path, struct ash_err *err)
+{
+    return ash_file_replace(path, ring->head, ring->size_bytes, err);
+}
+
 static _Atomic uint64_t *place_of(struct ash_ring_file *ring, uint64_t number)
 {
     size_t index = (size_t)((number - 1) & (ring->head->capacity - 1));

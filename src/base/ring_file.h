@@ -31,6 +31,9 @@ uint64_t ash_ring_add(struct ash_ring_file *ring, const void *record);
 /* Set a word of a record that was added, where it has not been overwritten since. offset: bytes, a multiple of 8. */
 void ash_ring_set(struct ash_ring_file *ring, uint64_t number, size_t offset, uint64_t value);
 
+/* Write the ring as it is now to path, for readers as the file itself. Returns 0 or a negative errno. */
+int ash_ring_copy(const struct ash_ring_file *ring, const char *path, struct ash_err *err);
+
 /* Remove what killed processes left in dir, an hour after they were first seen dead: until then somebody may ask what
  * happened. Files whose names do not end in one of the NULL-terminated kinds, and those of others, stay. */
 void ash_ring_sweep(const char *dir, const char *const *kinds);

@@ -2,14 +2,14 @@
 #include "cmd/cmd.h"
 
 #include <errno.h>
-#include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/metrics_page.h"
+#include "base/number.h"
 #include "observe/trace.h"
 
 struct flags {
@@ -35,35 +35,16 @@ static const struct ash_opt trace_opts[] = {
 static const struct ash_opt_table trace_table = {"", "flags", trace_opts, ASH_COUNT(trace_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar trace [DIR] [--steps FIRST-LAST] [--out FILE]",
+    .synopsis = "ashlar trace [RUN|DIR] [--steps FIRST-LAST] [--out FILE]",
     .about =
         "Writes what the ranks of a job did in their last steps as Chrome trace events: steps with their parts,\n"
         "collective calls and messages, all ranks on one clock. Ranks record this always, in --pages, so it can be\n"
-        "asked for afterwards, also of a job that was killed. ashlar train --profile has every op of one rank.",
-    .examples = "  ashlar trace --steps 100-105\n"
+        "asked for afterwards, also of a job that was killed. A run that was trained with train.trace=100-105 has these\n"
+        "steps in its folder, with every op of every rank.",
+    .examples = "  ashlar trace runs/big --out big.json\n"
+                "  ashlar trace --steps 100-105\n"
                 "  ashlar trace collected/ --job 4711 --out slow.json",
 };
-
-/* "100-105", "100". */
-static int parse_steps(const char *text, uint64_t *first_out, uint64_t *last_out)
-{
-    uint64_t first, last;
-    int used = 0;
-
-    *first_out = 0;
-    *last_out = UINT64_MAX;
-    if (text == NULL) return 0;
-    if (sscanf(text, "%" SCNu64 "-%" SCNu64 "%n", &first, &last, &used) == 2 && text[used] == '\0' && first <= last) {
-        *first_out = first;
-        *last_out = last;
-        return 0;
-    }
-    if (sscanf(text, "%" SCNu64 "%n", &first, &used) == 1 && text[used] == '\0') {
-        *first_out = *last_out = first;
-        return 0;
-    }
-    return -EINVAL;
-}
 
 /* Of the ranks of all jobs, those of one. */
 static void keep_job(struct ash_rank_set *set, const char *job)
@@ -90,7 +71,7 @@ static int write_trace(const struct flags *flags, const char *dir, uint64_t firs
 
     if (rc == 0) rc = ash_rank_set_load(&steps, dir, err);
     if (rc == 0) keep_job(&steps, calls.ranks[0].job);
-    if (rc == 0) rc = ash_trace_write(&calls, &steps, first, last, &text, err);
+    if (rc == 0) rc = ash_trace_write(&(struct ash_trace_sources){&calls, &steps, dir}, first, last, &text, err);
     if (rc == 0) rc = ash_file_replace(flags->out, text.data, text.size_bytes, err);
     if (rc == 0)
         printf("%s: job %s, %zu ranks, %zu bytes; open it in https://ui.perfetto.dev or speedscope\n", flags->out,
@@ -101,17 +82,33 @@ static int write_trace(const struct flags *flags, const char *dir, uint64_t firs
     return rc;
 }
 
+/* Where the rings are: of a run, in its trace/. */
+static int find_rings(const char *word, char *buf, size_t buf_bytes, struct ash_err *err)
+{
+    char log[PATH_MAX];
+
+    if (ash_path_join(buf, buf_bytes, word, "trace") == 0 && ash_path_exists(buf)) return 0;
+    if (ash_path_join(log, sizeof(log), word, "log.jsonl") == 0 && ash_path_exists(log))
+        return ash_err_set(err, -ENOENT,
+                           "the run '%s' has no trace: train with train.trace=100-105; while it runs, "
+                           "`ashlar trace` without a folder has its last steps",
+                           word);
+    snprintf(buf, buf_bytes, "%s", word);
+    return 0;
+}
+
 static int respond(const void *given, const struct ash_opts *opts, const char *word)
 {
     const struct flags *flags = given;
     struct ash_err err = {0};
-    uint64_t first, last;
+    uint64_t first = 0, last = UINT64_MAX;
+    char dir[PATH_MAX];
 
     (void)opts;
-    if (parse_steps(flags->steps, &first, &last) < 0)
+    if (flags->steps != NULL && ash_number_range(flags->steps, &first, &last) < 0)
         return ash_cmd_misuse("trace", "--steps %s is no range: 100-105", flags->steps);
-    return write_trace(flags, word != NULL ? word : ASH_METRICS_PAGE_DIR, first, last, &err) < 0 ? ash_cmd_fail(&err)
-                                                                                                 : 0;
+    if (find_rings(word != NULL ? word : ASH_METRICS_PAGE_DIR, dir, sizeof(dir), &err) < 0) return ash_cmd_fail(&err);
+    return write_trace(flags, dir, first, last, &err) < 0 ? ash_cmd_fail(&err) : 0;
 }
 
 static int run(int argc, char **argv)

@@ -7,8 +7,9 @@
 #include <string.h>
 
 #include "base/hash.h"
+#include "base/json.h"
 
-enum { ROW_STEPS = 1, ROW_CALLS = 2 };
+enum { ROW_STEPS = 1, ROW_CALLS = 2, ROW_OPS = 3 };
 
 struct writer {
     struct ash_str *out;
@@ -29,13 +30,13 @@ static double micros(const struct writer *writer, uint64_t clock_ns, int64_t wal
 
 static void name_rank(struct writer *writer, size_t rank)
 {
-    static const char *const rows[] = {"steps", "collectives"};
+    static const char *const rows[] = {"steps", "collectives", "ops"};
 
     begin_event(writer);
     ash_str_addf(writer->out,
                  "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%zu,\"tid\":0,\"args\":{\"name\":\"rank %zu\"}}",
                  rank, rank);
-    for (int row = 0; row < 2; row++) {
+    for (int row = 0; row < 3; row++) {
         begin_event(writer);
         ash_str_addf(writer->out,
                      "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%zu,\"tid\":%d,\"args\":{\"name\":\"%s\"}}", rank,
@@ -141,17 +142,64 @@ static void write_rank(struct writer *writer, const struct ash_rank_steps *rank,
     }
 }
 
-int ash_trace_write(const struct ash_flight_set *calls, const struct ash_rank_set *steps, uint64_t first, uint64_t last,
-                    struct ash_str *out, struct ash_err *err)
+/* One op of a rank's file. Its times count from clock_ns. */
+static void write_op(struct writer *writer, const struct ash_rank_steps *rank, const json_t *op, uint64_t clock_ns)
 {
+    const char *name = json_string_value(json_object_get(op, "name"));
+    double start = json_number_value(json_object_get(op, "ts")),
+           duration = json_number_value(json_object_get(op, "dur"));
+    const json_t *args = json_object_get(op, "args");
+
+    if (name == NULL || strpbrk(name, "\"\\") != NULL ||
+        !(start >= 0 && start < 1e15 && duration >= 0 && duration < 1e15))
+        return;
+    begin_event(writer);
+    ash_str_addf(writer->out,
+                 "{\"name\":\"%s\",\"cat\":\"op\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%zu,\"tid\":%d", name,
+                 micros(writer, clock_ns, rank->view.wall_ns) + start, duration, rank->rank, ROW_OPS);
+    if (args != NULL)
+        ash_str_addf(writer->out, ",\"args\":{\"M\":%lld,\"N\":%lld,\"K\":%lld}",
+                     (long long)json_integer_value(json_object_get(args, "M")),
+                     (long long)json_integer_value(json_object_get(args, "N")),
+                     (long long)json_integer_value(json_object_get(args, "K")));
+    ash_str_adds(writer->out, "}");
+}
+
+static void write_ops(struct writer *writer, const struct ash_rank_steps *rank, const char *dir, int64_t to_ns)
+{
+    json_t *trace = NULL;
+    const json_t *ops;
+    uint64_t clock_ns;
+    char path[4200];
+
+    snprintf(path, sizeof(path), "%s/rank-%zu.ops.json", dir, rank->rank);
+    if (ash_json_load(path, &trace, NULL) < 0) return;
+    clock_ns = (uint64_t)json_integer_value(json_object_get(json_object_get(trace, "otherData"), "clock_ns"));
+    ops = json_object_get(trace, "traceEvents");
+    for (size_t i = 0; i < json_array_size(ops); i++) {
+        const json_t *op = json_array_get(ops, i);
+        double at = micros(writer, clock_ns, rank->view.wall_ns) + json_number_value(json_object_get(op, "ts"));
+
+        if (at >= 0 && at <= (double)(to_ns - writer->start_ns) * 1e-3) write_op(writer, rank, op, clock_ns);
+    }
+    json_decref(trace);
+}
+
+int ash_trace_write(const struct ash_trace_sources *sources, uint64_t first, uint64_t last, struct ash_str *out,
+                    struct ash_err *err)
+{
+    const struct ash_flight_set *calls = sources->calls;
+    const struct ash_rank_set *steps = sources->steps;
     struct writer writer = {.out = out};
     int64_t to;
 
     if (!find_span(steps, first, last, &writer.start_ns, &to))
         return ash_err_set(err, -ENOENT, "no rank has such a step: its ring keeps the last 4096");
     ash_str_adds(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
-    for (size_t r = 0; r < steps->count; r++)
+    for (size_t r = 0; r < steps->count; r++) {
         write_rank(&writer, &steps->ranks[r], first, last);
+        if (sources->ops_dir != NULL) write_ops(&writer, &steps->ranks[r], sources->ops_dir, to);
+    }
     for (size_t r = 0; r < calls->count; r++)
         for (size_t i = 0; i < calls->ranks[r].view.count; i++) {
             const struct ash_flight_call *call = ash_flight_call_at(&calls->ranks[r], i);

@@ -10,9 +10,16 @@
 #include "observe/flight.h"
 #include "observe/rank_steps.h"
 
-/* Append the trace of steps first ... last of these ranks (0 and UINT64_MAX: all that is there). Returns 0, -ENOENT (no
- * such step) or -ENOMEM. */
-int ash_trace_write(const struct ash_flight_set *calls, const struct ash_rank_set *steps, uint64_t first, uint64_t last,
-                    struct ash_str *out, struct ash_err *err);
+/* What a trace is made of. All are borrowed. */
+struct ash_trace_sources {
+    const struct ash_flight_set *calls;
+    const struct ash_rank_set *steps;
+    const char *ops_dir; /* folder with ranks' ops, rank-N.ops.json (train.trace); NULL: none */
+};
+
+/* Append the trace of steps first ... last of these ranks (0 and UINT64_MAX: all that is there). Ranks without ops, or
+ * whose ops cannot be read, have none. Returns 0, -ENOENT (no such step) or -ENOMEM. */
+int ash_trace_write(const struct ash_trace_sources *sources, uint64_t first, uint64_t last, struct ash_str *out,
+                    struct ash_err *err);
 
 #endif

@@ -156,7 +156,8 @@ static int write_trace(const struct ash_profile *profile, const char *path, stru
     bool is_written;
 
     if (file == NULL) return ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
-    fprintf(file, "{\"displayTimeUnit\": \"ms\", \"traceEvents\": [\n");
+    fprintf(file, "{\"displayTimeUnit\": \"ms\", \"otherData\": {\"clock_ns\": %llu}, \"traceEvents\": [\n",
+            (unsigned long long)profile->start_ns);
     for (size_t i = 0; i < profile->call_count; i++) {
         const struct call *call = &profile->calls[i];
 

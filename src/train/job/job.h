@@ -47,6 +47,7 @@ struct ash_job_train {
     int recompute;                             /* enum ash_recompute */
     int64_t seed;
     int64_t valid_every, valid_batches, save_every, keep, save_wait, hash_every;
+    const char *trace; /* "100-105": steps whose trace is left in the run's folder; NULL: none */
 };
 
 struct ash_job_save {

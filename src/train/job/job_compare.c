@@ -36,6 +36,7 @@ static const char *const free_on_resume[] = {
     "train.keep",
     "train.save_wait",
     "train.hash_every",
+    "train.trace",
     "schedule.decay_share",
     "mesh.",
     "recover.",

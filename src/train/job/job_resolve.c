@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/number.h"
 #include "base/math.h"
 
 #define WARMUP_STEPS 100    /* where the run has room for them */
@@ -151,6 +152,7 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
 
 int ash_job_resolve(struct ash_job *job, struct ash_err *err)
 {
+    uint64_t first, last;
     int rc;
 
     if (job->train.method == ASH_METHOD_RL) {
@@ -161,6 +163,8 @@ int ash_job_resolve(struct ash_job *job, struct ash_err *err)
                            "data.train is missing: a folder of token shards (make one with `ashlar data`)");
     rc = resolve_length(job, err);
     if (rc < 0) return rc;
+    if (job->train.trace != NULL && ash_number_range(job->train.trace, &first, &last) < 0)
+        return ash_err_set(err, -EINVAL, "train.trace=%s is no range of steps: 100-105", job->train.trace);
     rc = resolve_batch(job, err);
     if (rc < 0) return rc;
     rc = resolve_schedule(job, err);

@@ -12,6 +12,7 @@
 #include "base/metrics.h"
 #include "compute/profile/profile.h"
 #include "train/run/rank_steps.h"
+#include "train/run/run_trace.h"
 
 #define REPORT_NS 5000000000u /* between two reports */
 
@@ -207,6 +208,7 @@ static int step_once(struct ash_run *run, struct ash_err *err)
     int rc;
 
     ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
+    ash_run_trace_begin(run);
     rc = ash_trainer_step(run->trainer, &run->last, err);
     if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
     if (rc < 0 && run->last.step == before) return rc; /* not made, or not by all */
@@ -214,6 +216,7 @@ static int step_once(struct ash_run *run, struct ash_err *err)
     run->ledger.steps++;
     count_time(run, &run->last);
     ash_rank_steps_add(run, &run->last, start_ns);
+    ash_run_trace_end(run);
     run->last_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
     run->is_last_open = true;
     return rc;
@@ -388,6 +391,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     if (rc == 0)
         rc = opts->profile != NULL && run.is_leader ? train_profiled(&run, result_out, err)
                                                     : train(&run, result_out, err);
+    ash_run_trace_close(&run);
     ash_rank_steps_close(&run, rc < 0);
     ash_saver_close(run.saver);
     ash_copier_close(run.copier);

@@ -49,6 +49,8 @@ struct ash_run {
     bool is_last_open;    /* what follows from it is not done yet */
     struct ash_ledger ledger;
     struct ash_ring_file *rank_steps; /* this rank's last steps (rank_steps.h); NULL: not recorded */
+    struct ash_profile *trace;        /* of train.trace, while it is on */
+    uint64_t trace_last;              /* its last step */
     uint64_t last_end_ns;             /* when the last step of this process ended; 0: none has */
     bool is_joining;                  /* it has a group, and no part in it yet */
     bool has_joined;                  /* it was not there when the run began */
