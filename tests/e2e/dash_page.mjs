@@ -27,6 +27,8 @@ const step = () => page.evaluate(() => Number(document.querySelector("#rank-tabl
 const before = await step();
 await page.waitForFunction((old) => Number(document.querySelector("#rank-table tbody td:nth-child(2)").textContent) > old, before);
 assert.ok((await page.$$("#run-list svg path")).length >= 3, "curves of the run");
+// The ledger: productive first, and what the rest went into.
+await page.waitForFunction(() => /^wall time .*: productive [0-9.]+ %/.test(document.querySelector("#run-list .goodput")?.textContent ?? ""));
 // Something is painted: more than one colour.
 const colours = (id) => page.evaluate((id) => { const c = document.getElementById(id), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) if (d[i + 3]) s.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); return s.size; }, id);
 assert.ok(await colours("nodes") >= 2 && await colours("heat") >= 1);

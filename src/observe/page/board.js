@@ -143,6 +143,12 @@ function drawRuns() {
             run.parts.forEach((v, i) => { const p = make("span", undefined, "p" + i); p.style.flex = String(v / sum); p.title = names[i] + " " + (100 * v / sum).toFixed(0) + " %"; bar.append(p); });
             box.append(bar, make("p", run.parts.map((v, i) => names[i] + " " + (100 * v / sum).toFixed(0) + " %").join(", ")));
         }
+        const wall = (run.ledger || []).reduce((a, [, v]) => a + v, 0);
+        if (wall > 0) {
+            const bar = make("div", undefined, "parts ledger");
+            run.ledger.forEach(([name, v], i) => { const p = make("span", undefined, "p" + i % 5); p.style.flex = String(v / wall); p.title = name + " " + span(v); bar.append(p); });
+            box.append(bar, make("p", "wall time " + span(wall) + ": " + run.ledger.map(([name, v]) => name + " " + (100 * v / wall).toFixed(1) + " %").join(", "), "goodput"));
+        }
         for (const [key, label] of [["loss", "loss"], ["valid", "validation loss"], ["tokens_s", "tokens/s"], ["norm", "gradient norm"], ["lr", "learning rate"]])
             if ((run[key] || []).length > 1) box.append(chart(run[key], label));
         return box;

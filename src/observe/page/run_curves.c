@@ -29,6 +29,8 @@ void ash_run_curves_init(struct ash_run_curves *run, const char *dir)
 void ash_run_curves_fini(struct ash_run_curves *run)
 {
     ash_str_fini(&run->rest);
+    json_decref(run->ledger);
+    run->ledger = NULL;
 }
 
 static void add_point(struct ash_curve *curve, double x, double y)
@@ -87,6 +89,35 @@ void ash_run_curves_take(struct ash_run_curves *run, const char *text, size_t si
     }
 }
 
+/* Where the wall time went; a ledger that cannot be read is none. */
+static void read_ledger(struct ash_run_curves *run)
+{
+    char path[4200];
+    json_t *ledger = NULL;
+
+    snprintf(path, sizeof(path), "%s/ledger.json", run->dir);
+    if (ash_json_load(path, &ledger, NULL) < 0) ledger = NULL;
+    json_decref(run->ledger);
+    run->ledger = ledger;
+}
+
+/* [["productive", 97.2], ...]: kinds with time in them. */
+static json_t *ledger_json(const json_t *ledger)
+{
+    static const char *const kinds[] = {"productive", "save", "redone", "detect", "reform", "transfer", "idle"};
+    json_t *list = json_array();
+    char key[32];
+
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        double seconds;
+
+        snprintf(key, sizeof(key), "%s_s", kinds[i]);
+        seconds = json_number_value(json_object_get(ledger, key));
+        if (seconds > 0 && seconds < 1e15) json_array_append_new(list, json_pack("[s,f]", kinds[i], seconds));
+    }
+    return list;
+}
+
 int ash_run_curves_read(struct ash_run_curves *run, struct ash_err *err)
 {
     char path[4200], *block;
@@ -113,6 +144,7 @@ int ash_run_curves_read(struct ash_run_curves *run, struct ash_err *err)
     }
     free(block);
     close(fd);
+    read_ledger(run);
     return got < 0 ? ash_err_set(err, -EIO, "cannot read '%s'", path) : 0;
 }
 
@@ -141,5 +173,6 @@ json_t *ash_run_curves_json(const struct ash_run_curves *run)
                      positive(run->time_s - known));
     for (size_t i = 0; json != NULL && i < ASH_CURVES; i++)
         json_object_set_new(json, names[i], curve_json(&run->curves[i]));
+    if (json != NULL) json_object_set_new(json, "ledger", ledger_json(run->ledger));
     return json;
 }

@@ -25,6 +25,7 @@ struct ash_run_curves {
     struct ash_curve curves[ASH_CURVES]; /* loss, valid, tokens_s, norm, lr */
     double parts[4], time_s;             /* seconds of computing, data, communication, idle; of all */
     uint64_t step, skipped;
+    json_t *ledger; /* of ledger.json, owned; NULL: there is none */
 };
 
 /* A zeroed struct becomes that of a run's folder. */

@@ -9,11 +9,22 @@
 #include "base/assert.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/metrics.h"
 
 #define FILE_BYTES_MAX ((size_t)64 << 10)
 
 static const char *const names[ASH_LEDGER_KINDS] = {"productive_s", "detect_s", "reform_s", "transfer_s",
                                                     "redone_s",     "save_s",   "idle_s"};
+
+#define LEDGER_HELP "Wall time of the run so far, over all its parts, by what it went into."
+#define LEDGER(kind)                                                                                                   \
+    {                                                                                                                  \
+        .name = "ashlar_train_ledger_seconds", .help = LEDGER_HELP, .type = ASH_METRIC_GAUGE,                          \
+        .labels = "kind=\"" kind "\""                                                                                  \
+    }
+static struct ash_metric ledger_metrics[ASH_LEDGER_KINDS] = {LEDGER("productive"), LEDGER("detect"), LEDGER("reform"),
+                                                             LEDGER("transfer"),   LEDGER("redone"), LEDGER("save"),
+                                                             LEDGER("idle")};
 
 /* A member that is a number, or 0. */
 static double number(const json_t *json, const char *name)
@@ -96,6 +107,8 @@ int ash_ledger_write(const struct ash_ledger *ledger, const char *path, struct a
 
     for (size_t kind = 0; json != NULL && kind < ASH_LEDGER_KINDS; kind++)
         json_object_set_new(json, names[kind], json_real(ledger->seconds[kind]));
+    for (size_t kind = 0; kind < ASH_LEDGER_KINDS; kind++)
+        ash_metric_set(&ledger_metrics[kind], ledger->seconds[kind]);
     if (json != NULL) text = json_dumps(json, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
     json_decref(json);
     if (text == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %s", path);

@@ -34,7 +34,7 @@ void ash_ledger_charge_failed(struct ash_ledger *ledger, uint64_t now_ns);
 void ash_ledger_lose(struct ash_ledger *ledger, uint64_t steps);
 /* Seconds of all kinds. */
 double ash_ledger_wall_s(const struct ash_ledger *ledger);
-/* Write it. Returns 0 or a file's error. */
+/* Write it, and show it in the metrics (ashlar_train_ledger_seconds). Returns 0 or a file's error. */
 int ash_ledger_write(const struct ash_ledger *ledger, const char *path, struct ash_err *err);
 
 #endif
