@@ -39,8 +39,8 @@ static const struct ash_cmd_usage usage = {
     .about =
         "Writes what the ranks of a job did in their last steps as Chrome trace events: steps with their parts,\n"
         "collective calls and messages, all ranks on one clock. Ranks record this always, in --pages, so it can be\n"
-        "asked for afterwards, also of a job that was killed. A run that was trained with train.trace=100-105 has these\n"
-        "steps in its folder, with every op of every rank.",
+        "asked for afterwards, also of a job that was killed. A run that was trained with\n"
+        "train.trace=100-105 has these steps in its folder, with every op of every rank.",
     .examples = "  ashlar trace runs/big --out big.json\n"
                 "  ashlar trace --steps 100-105\n"
                 "  ashlar trace collected/ --job 4711 --out slow.json",

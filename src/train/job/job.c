@@ -103,8 +103,8 @@ static const struct ash_opt train_opts[] = {
     {"hash_every", ASH_OPT_INT, TRAIN(hash_every), "100",
      "steps between state hashes in the log (and at saves and the end); 0: only there", 0, MAX_COUNT, NULL},
     {"trace", ASH_OPT_STRING, TRAIN(trace), NULL,
-     "steps to trace, FIRST-LAST: every rank's ops, calls and parts go to trace/ in the run's folder, for `ashlar trace`",
-     0, 0, NULL},
+     "steps to trace, FIRST-LAST: every rank's ops, calls and parts, in trace/ of the run's folder (`ashlar trace`)", 0,
+     0, NULL},
 };
 
 #define SAVE(field) offsetof(struct ash_job_save, field)
