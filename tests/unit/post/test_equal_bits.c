@@ -152,6 +152,7 @@ static void test_every_family_in_both_precisions(void **state)
         free(names[i]);
         if (!ash_path_exists(config)) continue;
         models++;
+        if (SANITIZED && models % 4 != 0) continue; /* each is opened four times slower */
         check_model(path, false, (uint64_t)(2 * i));
         check_model(path, true, (uint64_t)(2 * i + 1));
     }
@@ -168,7 +169,7 @@ static void test_quantised_bases(void **state)
         char path[1024];
 
         snprintf(path, sizeof(path), "%s/golden/gguf/llama-%s.gguf", TEST_DATA, files[i]);
-        for (uint64_t seed = 0; seed < 3; seed++)
+        for (uint64_t seed = 0; seed < (SANITIZED ? 1 : 3); seed++)
             check_model(path, false, 100 + 3 * i + seed);
     }
     print_message("%llu log-probabilities of sampler and trainer compared\n", (unsigned long long)checked);
