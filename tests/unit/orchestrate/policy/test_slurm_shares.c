@@ -1,0 +1,93 @@
+/* Fair tree held to Slurm's own: accounts and users with what sshare of a real Slurm 22.05 and its database printed after drawn jobs.
+ * Usage, levels and factors agree to the digits that it prints. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "orchestrate/policy/share.h"
+
+#define NODES_MAX 64
+#define DEPTH_MAX 8
+#define PRINTED 1e-6 /* digits of sshare */
+
+struct tree {
+    struct ash_share_node nodes[NODES_MAX];
+    double effective[NODES_MAX], factor[NODES_MAX], level[NODES_MAX]; /* as printed; level < 0: none */
+    char names[NODES_MAX][64];
+    int count;
+};
+
+/* Lines `depth,account,user,shares,usage,factor,level`; parents first. Usage is a share of what is used above. */
+static void read_tree(const char *name, struct tree *tree)
+{
+    char path[512], line[256], account[32], user[32], factor[32], level[32];
+    int above[DEPTH_MAX + 1] = {0}, depth;
+    double shares, whole[NODES_MAX];
+    FILE *file;
+
+    *tree = (struct tree){0};
+    snprintf(path, sizeof(path), TEST_DATA "/plan/queue/%s", name);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        int at = tree->count, parent;
+
+        if (sscanf(line, "%d,%31[^,],%31[^,],%lf,%lf,%31[^,],%31[^,\n]", &depth, account, user, &shares,
+                   &tree->effective[at], factor, level) != 7)
+            continue; /* the header */
+        assert_in_range(depth, 0, DEPTH_MAX);
+        parent = depth > 0 ? above[depth - 1] : -1;
+        above[depth] = at;
+        whole[at] = (parent >= 0 ? whole[parent] : 1) * tree->effective[at];
+        tree->nodes[at] = (struct ash_share_node){
+            .parent = parent, .shares = shares, .usage = whole[at], .is_user = strcmp(user, "-") != 0};
+        tree->factor[at] = strtod(factor, NULL);
+        tree->level[at] = strtod(level, NULL);
+        snprintf(tree->names[at], sizeof(tree->names[0]), "%.30s/%.30s", account, user);
+        assert_true(++tree->count < NODES_MAX);
+    }
+    fclose(file);
+    assert_true(tree->count > 10);
+}
+
+static void compare(const struct tree *tree, int at, const char *what, double expected, double found, double slack)
+{
+    if (isinf(expected) && isinf(found)) return;
+    if (!(fabs(expected - found) <= slack))
+        fail_msg("%s of %s: Slurm says %.9g, found %.9g", what, tree->names[at], expected, found);
+}
+
+static void fair_tree_is_slurms(void **state)
+{
+    static struct tree tree;
+
+    (void)state;
+    read_tree("slurm_fair_tree.csv", &tree);
+    assert_int_equal(ash_share_fair_tree(tree.nodes, tree.count), 0);
+    for (int i = 1; i < tree.count; i++) {
+        const struct ash_share_node *node = &tree.nodes[i];
+
+        compare(&tree, i, "usage", tree.effective[i], node->effective_usage, 2 * PRINTED);
+        /* the level divides by a usage of six digits */
+        if (!isinf(node->level_fs))
+            compare(&tree, i, "level", tree.level[i], node->level_fs,
+                    PRINTED + 2 * PRINTED * node->level_fs / node->effective_usage);
+        if (node->is_user) compare(&tree, i, "factor", tree.factor[i], node->factor, PRINTED);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fair_tree_is_slurms),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
