@@ -32,8 +32,9 @@ openb() {
         "$data/openb_requests.csv" > "$work/pods.csv"
     printf 'preset: greedy\nplacement: fgd_fit\n' > "$work/policy.yaml"
     fill() { seconds "$ASHLAR" plan queue "$work/pods.csv" --cluster "$work/hosts.csv" --policy "$work/policy.yaml" --fill --seed $((i + 1)) --json; }
-    allocated() { fill > "$work/seconds" && python3 -c "import json; print(100 * json.load(open('$work/out'))['policies'][0]['allocated_by_percent_arrived'][100])"; }
-    row queue/openb-allocated % "FGD, as published" 1 higher $(repeat allocated) -- 95.2
+    seconds "$ASHLAR" plan queue "$work/pods.csv" --cluster "$work/hosts.csv" --policy "$work/policy.yaml" --fill --seeds 10 --json > "$work/seconds"
+    allocated=$(python3 -c "import json; print(100 * json.load(open('$work/out'))['policies'][0]['allocated_by_percent_arrived'][100])")
+    row queue/openb-allocated % "FGD, as published; both means of 10 seeds" 1 higher "$allocated" -- 95.2
     row queue/openb-experiment s "its authors' simulator, as published" 600 lower $(repeat fill) -- 600
 }
 if wants openb-experiment || wants openb-allocated; then openb; fi

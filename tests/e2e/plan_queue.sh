@@ -78,4 +78,8 @@ try queue philly.csv --cluster 4x8 --topology 3,7
 expect_error 1 "racks that do not divide a block" "multiple"
 try queue philly.csv --cluster 4x99
 expect_error 1 "hosts with too many GPUs" "1 to 16 GPUs"
+# A file that is called like a preset is not in its way.
+echo 'no: policy' > ashlar
+try "$ASHLAR" plan queue --generate acme --jobs 100 --cluster 10x8 --json
+expect 0 "a preset beside a file of its name"
 finish

@@ -162,7 +162,8 @@ int ash_policy_conf_open(const char *path, struct ash_policy_conf *conf_out, str
     size_t bytes = 0;
     int rc;
 
-    if (!ash_path_exists(path)) return ash_policy_conf_preset(path, conf_out, err);
+    if (ash_policy_name_index(ash_policy_preset_names, path) >= 0 || !ash_path_exists(path))
+        return ash_policy_conf_preset(path, conf_out, err); /* the program beside us may be called ashlar, too */
     rc = ash_file_read(path, ASH_YAML_MAX_BYTES, &text, &bytes, err);
     if (rc < 0) return rc;
     rc = ash_policy_conf_parse(text, bytes, path, conf_out, err);

@@ -103,7 +103,7 @@ int ash_policy_conf_preset(const char *name, struct ash_policy_conf *conf_out, s
 /* Read YAML: `preset:` first, then what differs. -EINVAL says which key is wrong and what it may be. The same. */
 int ash_policy_conf_parse(const char *text, size_t size_bytes, const char *name, struct ash_policy_conf *conf_out,
                           struct ash_err *err);
-/* The same from a file; or a preset, where no file has that name. */
+/* A preset by name, else the same from a file (one that is called like a preset: ./easy). */
 int ash_policy_conf_open(const char *path, struct ash_policy_conf *conf_out, struct ash_err *err);
 /* Free what it owns. A zeroed conf is fine. */
 void ash_policy_conf_fini(struct ash_policy_conf *conf);
