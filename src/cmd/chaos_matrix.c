@@ -30,7 +30,7 @@
 
 struct flags {
     int64_t seed, cells;
-    const char *scratch;
+    const char *scratch, *fault;
     bool keep;
 };
 
@@ -38,6 +38,7 @@ struct flags {
 static const struct ash_opt matrix_opts[] = {
     {"seed", ASH_OPT_INT, FIELD(seed), "1", "which cells are drawn", 0, 9e15, NULL},
     {"cells", ASH_OPT_INT, FIELD(cells), "0", "so many cells of the table, drawn; 0: all of them", 0, 1e6, NULL},
+    {"fault", ASH_OPT_STRING, FIELD(fault), NULL, "only faults with this in their names", 0, 0, NULL},
     {"scratch", ASH_OPT_STRING, FIELD(scratch), NULL, "folder for data and runs; default: a new one below /tmp", 0, 0,
      NULL},
     {"keep", ASH_OPT_BOOL, FIELD(keep), NULL, "leave that folder where a cell has failed", 0, 0, NULL},
@@ -401,7 +402,8 @@ static int run_all(const struct flags *flags, const char *scratch)
     printf("| fault | same bits, layouts | steps lost | detect s | re-form s | transfer s | redone s |\n"
            "|---|---|---|---|---|---|---|\n");
     for (size_t row = 0; row < ASH_COUNT(faults) && (failed == 0 || !flags->keep); row++)
-        failed += run_row(flags, scratch, row);
+        if (flags->fault == NULL || strstr(faults[row].name, flags->fault) != NULL)
+            failed += run_row(flags, scratch, row);
     if (failed == 0 || !flags->keep) ash_dir_remove(scratch, NULL);
     return failed == 0 ? 0 : 1;
 }

@@ -19,6 +19,7 @@
 #include "cmd/publish.h"
 #include "observe/exporter.h"
 #include "orchestrate/node/ends.h"
+#include "orchestrate/node/supervisor.h"
 #include "post/post.h"
 #include "train/job/job.h"
 #include "train/run/run.h"
@@ -184,9 +185,9 @@ static int meet_ranks(struct train_ranks *ranks, const struct flags *flags, stru
 /* Whoever started this process knows by a file that it is a rank now (orchestrate/node/supervisor.h). */
 static void mark_placed(const char *job_dir)
 {
-    char path[PATH_MAX], name[32];
+    char path[PATH_MAX], name[ASH_PLACED_NAME_BYTES];
 
-    snprintf(name, sizeof(name), "placed-%d", (int)getpid());
+    ash_supervisor_placed_name(getpid(), name);
     if (job_dir != NULL && ash_path_join(path, sizeof(path), job_dir, name) == 0) ash_file_replace(path, "", 0, NULL);
 }
 

@@ -312,6 +312,8 @@ int ash_epoch_reform(struct ash_group *lost, const struct ash_epoch_opts *opts, 
         ash_group_root_close(old);
         if (rc == 0 || root == NULL) return rc;
         old = root;
+        if (rc == -ESRCH) /* its memory says that a process is gone, before its connections do */
+            ash_group_root_lose(root, SIZE_MAX, -ECONNRESET, "a rank was lost before the new group stood");
         if (!atomic_load(&root->gives_up)) break;
     }
     ash_group_root_close(old);

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -106,12 +107,20 @@ static bool has_file(const struct watch *watch, const char *name)
 /* Is it one of the ranks, as far as anybody knows? */
 static bool is_placed(const struct watch *watch, size_t i)
 {
-    char name[32];
+    char name[ASH_PLACED_NAME_BYTES];
 
     if (watch->lives[i].is_placed || !watch->processes[i].joins) return true;
-    snprintf(name, sizeof(name), "placed-%d", (int)watch->processes[i].pid);
+    ash_supervisor_placed_name(watch->processes[i].pid, name);
     watch->lives[i].is_placed = has_file(watch, name);
     return watch->lives[i].is_placed;
+}
+
+void ash_supervisor_placed_name(pid_t pid, char name[ASH_PLACED_NAME_BYTES])
+{
+    char host[65] = "";
+
+    gethostname(host, sizeof(host) - 1);
+    snprintf(name, ASH_PLACED_NAME_BYTES, "placed-%s-%d", host, (int)pid);
 }
 
 static double back_off_s(size_t failures)

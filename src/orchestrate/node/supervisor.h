@@ -17,8 +17,8 @@ struct ash_supervisor {
      * where count is the world. */
     size_t restarts;
     char *const *again; /* words of starts after all have failed; NULL: job.argv */
-    /* The job's folder (collective/member/membership.h): `contacts` is in it once the ranks have met, `placed-PID` once
-     * a process that joins has a place. NULL: nobody can join. */
+    /* The job's folder (collective/member/membership.h): `contacts` is in it once the ranks have met, and a file by
+     * ash_supervisor_placed_name once a process that joins has a place. NULL: nobody can join. */
     const char *job_dir;
     uint64_t (*progress)(void *ctx); /* how far the job has come, in steps; NULL: not known */
     size_t (*wanted)(void *ctx);     /* processes that somebody has newly asked for; 0: nobody has */
@@ -26,6 +26,10 @@ struct ash_supervisor {
     void *ctx;
 };
 
+#define ASH_PLACED_NAME_BYTES 96
+
+/* The name of the file by which a process of this machine says that it has a place in the job. */
+void ash_supervisor_placed_name(pid_t pid, char name[ASH_PLACED_NAME_BYTES]);
 /* Run until all have ended. Returns the exit code: 0 where those that were left ended well; else that of the process
  * that failed first (128 + signal for one that was killed); 128 + signal where the supervisor itself was told to stop
  * and they did not say otherwise (75: saved and stopped); or a negative errno where they could not be started. Installs

@@ -21,7 +21,9 @@ ASH_COUNTER(down_metric, "ashlar_train_down_seconds_total", "Time between losses
 
 bool ash_run_is_loss(const struct ash_run *run, int code)
 {
-    return run->group != NULL && ash_group_size(run->group) > 1 && (code == -ECONNRESET || code == -ETIMEDOUT);
+    bool is_loss = code == -ECONNRESET || code == -ETIMEDOUT || code == -ESRCH; /* -ESRCH: known by its memory */
+
+    return run->group != NULL && ash_group_size(run->group) > 1 && is_loss;
 }
 
 bool ash_run_is_damage(const struct ash_run *run, int code)

@@ -74,7 +74,7 @@ static void test_a_lost_one_joins(void **state)
 
     (void)state;
     start(&fixture,
-          "if [ -n \"$ASHLAR_JOIN\" ]; then touch $0/placed-$$ $0/back; exit 0; fi\n"
+          "if [ -n \"$ASHLAR_JOIN\" ]; then touch $0/placed-$(uname -n)-$$ $0/back; exit 0; fi\n"
           "[ $RANK = 1 ] && kill -9 $$\n"
           "until [ -e $0/back ]; do sleep 0.01; done",
           true);
@@ -88,7 +88,7 @@ static void test_equal_failures_end_the_job(void **state)
     (void)state;
     start(&fixture,
           "if [ $RANK = 0 ]; then trap 'exit 75' TERM; while :; do sleep 0.01; done; fi\n"
-          "touch $0/placed-$$; echo x >> /tmp/ashlar-supervisor-count-$PPID; exit 7",
+          "touch $0/placed-$(uname -n)-$$; echo x >> /tmp/ashlar-supervisor-count-$PPID; exit 7",
           true);
     fixture.supervisor.progress = no_progress;
     assert_int_equal(supervise(&fixture), 7);
