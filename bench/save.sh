@@ -63,7 +63,7 @@ for _ in $(seq "$rounds"); do
     sync
     echo 3 > /proc/sys/vm/drop_caches 2> /dev/null || continue
     "$ASHLAR" train --resume --out "$dir/run" > /dev/null 2> "$dir/load.err"
-    loads+=("$(grep -oE 'was checked in [0-9.]+ s and loaded in [0-9.]+' "$dir/load.err" | awk -v b="$bytes" '{ print b / ($4 + $9) }')")
+    loads+=("$(grep -oE 'was loaded in [0-9.]+' "$dir/load.err" | awk -v b="$bytes" '{ print b / $4 }')")
     reads+=("$(fio_rate read)")
 done
 row save/write-of-fio B/s "fio, direct, io_uring" 0.85 higher "${saves[@]}" -- "${writes[@]}"

@@ -54,7 +54,6 @@ void ash_checkpoint_fini(struct ash_checkpoint *checkpoint)
 {
     free(checkpoint->job_yaml);
     free(checkpoint->arithmetic);
-    free(checkpoint->skipped);
     memset(checkpoint, 0, sizeof(*checkpoint));
 }
 
@@ -194,70 +193,6 @@ int ash_checkpoint_clear_newer(const char *root, uint64_t step, struct ash_err *
 
 /* ---- loading ----------------------------------------------------------------------------------------------------- */
 
-/* This rank's part of a moment, out of the whole tensor in the file. kind: m or v. */
-static int read_moment(const struct ash_safetensors *set, const struct ash_state *state, char kind,
-                       const struct ash_param *param, struct ash_err *err)
-{
-    const struct ash_memory_ops *memory = state->exec->memory;
-    struct ash_shard_part part = ash_shards_part_in(state->shards, param, state->own);
-    float *own = (float *)(kind == 'm' ? state->m.data : state->v.data) + part.at;
-    char name[sizeof(param->name) + 2];
-    const struct ash_tensor_view *view;
-    struct ash_range held = {part.first, part.count};
-
-    snprintf(name, sizeof(name), "%c.%s", kind, param->name);
-    view = ash_safetensors_find(set, name);
-    if (view == NULL) return ash_err_set(err, -EBADMSG, MOMENTS_FILE " has no tensor %s", name);
-    if (view->dtype != ASH_F32 || ash_tensor_count(view) != ash_param_full_count(param))
-        return ash_err_set(err, -EBADMSG, MOMENTS_FILE ": %s is not the float32 moment of a tensor of %zu values", name,
-                           ash_param_full_count(param));
-    for (size_t p = 0; p < ash_param_piece_count(param); p++) {
-        struct ash_piece piece = ash_param_piece(param, p);
-        struct ash_range some = ash_range_overlap((struct ash_range){piece.local, piece.count}, held);
-        int rc;
-
-        if (some.count == 0) continue;
-        rc = memory->copy(own + (some.first - part.first),
-                          (const float *)view->data + piece.full + (some.first - piece.local),
-                          some.count * sizeof(float));
-        if (rc < 0) return ash_err_set(err, rc, "cannot copy %s to the memory of '%s'", name, memory->name);
-    }
-    return 0;
-}
-
-static int read_moments(const struct ash_safetensors *set, struct ash_state *state, struct ash_err *err)
-{
-    for (size_t i = 0; i < ash_model_param_count(state->model); i++) {
-        const struct ash_param *param = ash_model_param(state->model, i);
-        int rc;
-
-        if (!param->is_trained || ash_shards_part_in(state->shards, param, state->own).count == 0) continue;
-        rc = read_moment(set, state, 'm', param, err);
-        if (rc < 0) return rc;
-        rc = read_moment(set, state, 'v', param, err);
-        if (rc < 0) return rc;
-    }
-    return 0;
-}
-
-static int read_state(const struct ash_checkpoint *checkpoint, struct ash_state *state, struct ash_err *err)
-{
-    struct ash_safetensors *set = NULL;
-    char path[PATH_MAX];
-    int rc = ash_path_join(path, sizeof(path), checkpoint->dir, MOMENTS_FILE);
-
-    if (rc < 0) return ash_err_set(err, rc, "%s: the path is too long", checkpoint->dir);
-    rc = ash_safetensors_open(path, &set, err);
-    if (rc < 0) return rc;
-    rc = read_moments(set, state, err);
-    ash_safetensors_close(set);
-    if (rc < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
-    state->step = checkpoint->step;
-    state->updates = checkpoint->updates;
-    state->guard = checkpoint->guard;
-    return 0;
-}
-
 int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stages *stages, struct ash_err *err)
 {
     uint64_t hash;
@@ -265,15 +200,17 @@ int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stag
 
     for (size_t i = 0; i < stages->chunk_count; i++) {
         struct ash_state *state = &stages->chunks[i].state;
-        rc = read_state(checkpoint, state, err);
-        if (rc < 0) return rc;
-        rc = ash_state_barrier(state, err);
-        if (rc < 0) return rc;
+
+        state->step = checkpoint->step;
+        state->updates = checkpoint->updates;
+        state->guard = checkpoint->guard;
     }
+    rc = ash_stages_renew(stages, err);
+    if (rc < 0) return rc;
     rc = ash_stages_hash(stages, &hash, err);
     if (rc < 0) return rc;
     if (hash == checkpoint->state_hash) return 0;
-    return ash_err_set(err, -EBADMSG,
+    return ash_err_set(err, -EUCLEAN,
                        "%s: the state that was read has hash %016" PRIx64 " but %016" PRIx64
                        " was saved; files or memory are damaged",
                        checkpoint->dir, hash, checkpoint->state_hash);

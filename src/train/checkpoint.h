@@ -19,7 +19,6 @@ struct ash_checkpoint {
     struct ash_guard_stats guard;
     char *job_yaml;   /* the effective job that made it */
     char *arithmetic; /* as in struct ash_trainer_facts */
-    char *skipped;    /* a sentence a line for each newer one that is damaged; NULL: none */
 };
 /* Free what it holds. */
 void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
@@ -51,8 +50,8 @@ int ash_checkpoint_decode(const json_t *manifest, struct ash_checkpoint *checkpo
 /* A run goes on from step `step`: newer folders, which were passed over, are in the way of the next saves. Those whose
  * saving was killed are removed, damaged ones are renamed to step-NNNNNN.damaged. */
 int ash_checkpoint_clear_newer(const char *root, uint64_t step, struct ash_err *err);
-/* Read moments and counters into a state whose weights were opened from checkpoint->dir, in any layout, and hold it to
- * the saved hash: -EBADMSG where they differ. All ranks call it. */
+/* ash_restore_read has brought the values: take over the counters, make what is derived, and hold the state to the
+ * saved hash: -EUCLEAN where they differ. All ranks call it. */
 int ash_checkpoint_load(const struct ash_checkpoint *checkpoint, struct ash_stages *stages, struct ash_err *err);
 
 #endif

@@ -133,6 +133,11 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
     return 0;
 }
 
+const struct ash_model *ash_trainer_outline(const struct ash_trainer *trainer)
+{
+    return trainer->outline;
+}
+
 struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer)
 {
     return &trainer->stages;

@@ -59,10 +59,10 @@ struct ash_trainer_facts {
 };
 
 /* Build everything that a resolved job needs. parts: NULL, or what takes the place of data.train. weights_dir: a
- * Hugging Face folder whose weights to take (a checkpoint's); NULL: those of job->model. group: the ranks that share
- * each step, all of which open the same job; NULL: this process is alone. Borrows job and group until close. Where
- * ranks have different jobs, data, weights or arithmetic, all of them get -EBADE and a sentence that names what
- * differs. */
+ * checkpoint's folder, whose model it is; its values are read next (train/save/restore.h). NULL: those of job->model.
+ * group: the ranks that share each step, all of which open the same job; NULL: this process is alone. Borrows job and
+ * group until close. Where ranks have different jobs, data, weights or arithmetic, all of them get -EBADE and a
+ * sentence that names what differs. */
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
                      const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err);
 /* The same for a process that asks a running job for a place: everything that needs no other rank, so that the others
@@ -96,10 +96,11 @@ void ash_trainer_stay_out(struct ash_trainer *trainer, bool stays_out);
  * is nowhere: suspend and restart), -EBADE (see open) or -EINVAL (no mesh fits). */
 int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
                        struct ash_err *err);
-/* The same with weights of a folder (NULL: the job's), at step 0: the state in memory is dropped. A checkpoint is
- * loaded next. */
-int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, const char *weights_dir,
-                        struct ash_err *err);
+/* The same with the job's weights, at step 0; is_blank: zeros, and a checkpoint is read next. The state in memory is
+ * dropped. */
+int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, bool is_blank, struct ash_err *err);
+/* The whole model's list of tensors. Borrowed until close. */
+const struct ash_model *ash_trainer_outline(const struct ash_trainer *trainer);
 /* Is this rank beyond the mesh? Then it makes no steps. */
 bool ash_trainer_is_spare(const struct ash_trainer *trainer);
 

@@ -221,7 +221,7 @@ static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, stru
                       struct ash_err *err)
 {
     const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
-    struct ash_stages_source source = {.dir = dir, .config = &trainer->config};
+    struct ash_stages_source source = {.dir = dir, .config = &trainer->config, .is_blank = weights_dir != NULL};
     int rc = open_outline(trainer, dir, err);
 
     if (rc < 0) return rc;

@@ -248,11 +248,10 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
     return 0;
 }
 
-int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, const char *weights_dir,
-                        struct ash_err *err)
+int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, bool is_blank, struct ash_err *err)
 {
-    const char *dir = weights_dir != NULL ? weights_dir : trainer->from.data;
-    struct ash_stages_source source = {.dir = dir, .config = &trainer->config};
+    const char *dir = trainer->from.data;
+    struct ash_stages_source source = {.dir = dir, .config = &trainer->config, .is_blank = is_blank};
     int rc;
 
     ash_trainer_end_epoch(trainer, false);

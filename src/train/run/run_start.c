@@ -161,24 +161,24 @@ static int open_trainer(struct ash_run *run, const char *weights_dir, struct ash
     return rc;
 }
 
-static int resume_from(struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+/* The run that a checkpoint is of: this one? Its values follow. */
+static int open_as(struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
 {
     int rc = check_same_run(run, checkpoint, err);
 
     if (rc < 0) return rc;
-    rc = open_trainer(run, checkpoint->dir, err);
+    if (run->trainer == NULL) rc = open_trainer(run, checkpoint->dir, err);
     if (rc == -EBADE) return rc;
     if (rc < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
     rc = check_same_data(run, checkpoint, err);
-    if (rc < 0) return rc;
-    rc = check_same_arithmetic(run, checkpoint, err);
-    if (rc < 0) return rc;
-    if (!ash_trainer_is_spare(run->trainer))
-        rc = ash_checkpoint_load(checkpoint, ash_trainer_stages(run->trainer), err);
-    if (rc < 0) return rc;
-    run->saved_step = checkpoint->step;
-    run->state_hash = checkpoint->state_hash;
-    return 0;
+    return rc < 0 ? rc : check_same_arithmetic(run, checkpoint, err);
+}
+
+/* A checkpoint of this very run: nothing has to be compared. */
+static int reopen(struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
+{
+    (void)checkpoint;
+    return ash_trainer_restart(run->trainer, run->group, true, err);
 }
 
 /* What was passed over is in the way of the next saves. */
@@ -189,49 +189,80 @@ static void clear_newer(struct ash_run *run, uint64_t step)
     if (ash_checkpoint_clear_newer(run->checkpoints, step, &err) < 0) ash_run_warn(run, "%s", err.text);
 }
 
-/* All ranks: the newest checkpoint that verifies. Returns as ash_restore. */
-static int find_checkpoint(const struct ash_run *run, struct ash_checkpoint *checkpoint_out, struct ash_err *err)
+/* Makes ready for the values of a checkpoint. */
+typedef int (*open_fn)(struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err);
+
+static int decode(const struct ash_restored *restored, struct ash_checkpoint *checkpoint, struct ash_err *err)
+{
+    int rc;
+
+    snprintf(checkpoint->dir, sizeof(checkpoint->dir), "%s", restored->dir);
+    rc = ash_checkpoint_decode(restored->manifest, checkpoint, err);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", restored->dir) : 0;
+}
+
+/* One checkpoint. Returns -EBADMSG on all ranks where its values are damaged. */
+static int take_one(struct ash_run *run, struct ash_restore *restore, const struct ash_restored *restored, open_fn open,
+                    struct ash_err *err)
+{
+    struct ash_checkpoint checkpoint = {0};
+    bool is_spare;
+    int rc = decode(restored, &checkpoint, err);
+
+    if (rc == -EBADMSG) rc = -EUCLEAN; /* its checksum is right: not damage, but not ours */
+    if (rc == 0 && open != NULL) rc = open(run, &checkpoint, err);
+    is_spare = rc == 0 && ash_trainer_is_spare(run->trainer);
+    if (rc == 0)
+        rc = ash_restore_read(restore, restored, is_spare ? NULL : ash_trainer_stages(run->trainer),
+                              ash_trainer_outline(run->trainer), err);
+    if (rc == 0 && !is_spare) rc = ash_checkpoint_load(&checkpoint, ash_trainer_stages(run->trainer), err);
+    if (rc == 0) {
+        run->saved_step = checkpoint.step;
+        run->state_hash = checkpoint.state_hash;
+    }
+    ash_checkpoint_fini(&checkpoint);
+    return rc;
+}
+
+/* All ranks: the state of the newest checkpoint that verifies. Returns as ash_restore_next. */
+static int take_newest(struct ash_run *run, open_fn open, struct ash_err *err)
 {
     const char *others[ASH_PLACES_MAX];
     struct ash_restore_opts opts = {
         .root = run->checkpoints, .others = others, .s3 = &run->places.settings.s3, .group = run->group};
-    struct ash_restored restored = {0};
-    struct ash_checkpoint checkpoint = {0};
+    struct ash_restore *restore = NULL;
+    char *skipped = NULL;
     int rc;
 
     opts.other_count = ash_places_others(&run->places, others);
-    rc = ash_restore(&opts, &restored, err);
+    rc = ash_restore_open(&opts, &restore, err);
     if (rc < 0) return rc;
-    snprintf(checkpoint.dir, sizeof(checkpoint.dir), "%s", restored.dir);
-    rc = ash_checkpoint_decode(restored.manifest, &checkpoint, err);
-    if (rc < 0) {
-        ash_err_prefix(err, rc, "%s", restored.dir);
-        ash_checkpoint_fini(&checkpoint);
-    } else {
-        checkpoint.skipped = restored.skipped;
-        restored.skipped = NULL;
-        *checkpoint_out = checkpoint;
-    }
-    ash_restored_fini(&restored);
+    do {
+        struct ash_restored restored = {0};
+
+        rc = ash_restore_next(restore, &restored, err);
+        if (rc < 0) break;
+        rc = take_one(run, restore, &restored, open, err);
+        if (rc == -EBADMSG) open = NULL; /* all is ready for the one before */
+        ash_restored_fini(&restored);
+    } while (rc == -EBADMSG);
+    if (rc == 0) skipped = ash_restore_take_skipped(restore);
+    if (skipped != NULL) ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", run->saved_step, skipped);
+    free(skipped);
+    ash_restore_close(restore);
     return rc;
 }
 
 static int resume(struct ash_run *run, struct ash_err *err)
 {
-    struct ash_checkpoint checkpoint = {0};
-    uint64_t start_ns = ash_clock_ns(), found_ns;
-    int rc = find_checkpoint(run, &checkpoint, err);
+    uint64_t start_ns = ash_clock_ns();
+    int rc = take_newest(run, open_as, err);
 
-    found_ns = ash_clock_ns();
     if (rc == -ENODATA) return open_trainer(run, NULL, err);
-    if (rc == -EBADE) return rc;
-    if (rc < 0) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
-    if (checkpoint.skipped != NULL)
-        ash_log(ASH_LOG_WARN, "going back to step %" PRIu64 ": %s", checkpoint.step, checkpoint.skipped);
-    rc = resume_from(run, &checkpoint, err);
-    ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was checked in %.3f s and loaded in %.3f s", checkpoint.step,
-            (double)(found_ns - start_ns) * 1e-9, (double)(ash_clock_ns() - found_ns) * 1e-9);
-    ash_checkpoint_fini(&checkpoint);
+    if (rc == -ENOENT) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
+    if (rc == 0)
+        ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was loaded in %.3f s", run->saved_step,
+                (double)(ash_clock_ns() - start_ns) * 1e-9);
     return rc;
 }
 
@@ -294,31 +325,14 @@ int ash_run_take_over(struct ash_run *run, struct ash_err *err)
     return rc;
 }
 
-/* A checkpoint of this very run: nothing has to be compared. */
-static int load(struct ash_run *run, const struct ash_checkpoint *checkpoint, struct ash_err *err)
-{
-    int rc = ash_trainer_restart(run->trainer, run->group, checkpoint->dir, err);
-
-    if (rc == 0 && !ash_trainer_is_spare(run->trainer))
-        rc = ash_checkpoint_load(checkpoint, ash_trainer_stages(run->trainer), err);
-    if (rc < 0) return rc;
-    run->saved_step = checkpoint->step;
-    run->state_hash = checkpoint->state_hash;
-    return 0;
-}
-
 int ash_run_reload(struct ash_run *run, struct ash_err *err)
 {
-    struct ash_checkpoint checkpoint = {0};
-    int rc;
+    int rc = take_newest(run, reopen, err);
 
-    rc = find_checkpoint(run, &checkpoint, err);
-    if (rc == -ENODATA) return ash_trainer_restart(run->trainer, run->group, NULL, err);
+    if (rc == -ENODATA) return ash_trainer_restart(run->trainer, run->group, false, err);
     if (rc < 0) return rc;
-    rc = load(run, &checkpoint, err);
-    if (rc == 0 && ash_group_rank(run->group) == 0) clear_newer(run, checkpoint.step);
-    ash_checkpoint_fini(&checkpoint);
-    return rc;
+    if (ash_group_rank(run->group) == 0) clear_newer(run, run->saved_step);
+    return 0;
 }
 
 int ash_run_start(struct ash_run *run, struct ash_err *err)

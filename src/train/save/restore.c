@@ -18,13 +18,12 @@
 void ash_restored_fini(struct ash_restored *restored)
 {
     json_decref(restored->manifest);
-    free(restored->skipped);
     *restored = (struct ash_restored){0};
 }
 
 /* ---- the first rank: which there are ----------------------------------------------------------------------------- */
 
-static int add_steps(struct ash_restore_search *search, struct ash_place *place, struct ash_err *err)
+static int add_steps(struct ash_restore *search, struct ash_place *place, struct ash_err *err)
 {
     uint64_t *steps = NULL, *grown;
     size_t count = 0;
@@ -53,7 +52,7 @@ static int compare_down(const void *left, const void *right)
 }
 
 /* A place that cannot be asked now has nothing; that is said. */
-static int list_steps(struct ash_restore_search *search, struct ash_err *err)
+static int list_steps(struct ash_restore *search, struct ash_err *err)
 {
     struct ash_err why = {0};
     size_t unique = 0;
@@ -70,7 +69,7 @@ static int list_steps(struct ash_restore_search *search, struct ash_err *err)
     return 0;
 }
 
-static int open_places(struct ash_restore_search *search, struct ash_err *err)
+static int open_places(struct ash_restore *search, struct ash_err *err)
 {
     const struct ash_restore_opts *opts = search->opts;
     struct ash_err why = {0};
@@ -85,13 +84,13 @@ static int open_places(struct ash_restore_search *search, struct ash_err *err)
     return 0;
 }
 
-static int note_skipped(struct ash_restore_search *search, const char *why)
+static int note_skipped(struct ash_restore *search, const char *why)
 {
     return ash_str_addf(&search->skipped, "%s%s", search->skipped.size_bytes > 0 ? "\n" : "", why);
 }
 
 /* The manifest of a step from the nearest place that has it right. */
-static int find_manifest(struct ash_restore_search *search, uint64_t step, struct ash_restore_proposal *proposal,
+static int find_manifest(struct ash_restore *search, uint64_t step, struct ash_restore_proposal *proposal,
                          struct ash_place_manifest *manifest_out, struct ash_err *err)
 {
     int rc = ash_place_read_manifest(search->root, step, manifest_out, err);
@@ -119,7 +118,7 @@ struct verdict {
 };
 
 /* All ranks get the verdict of the first one that finds something wrong. */
-static int agree(struct ash_restore_search *search, struct verdict *verdict, struct ash_err *err)
+static int agree(struct ash_restore *search, struct verdict *verdict, struct ash_err *err)
 {
     struct ash_group *group = search->opts->group;
     int32_t worst;
@@ -133,7 +132,7 @@ static int agree(struct ash_restore_search *search, struct verdict *verdict, str
 }
 
 /* The first rank has it in its folder, and no other place is named to fetch it from: then all ranks must see it. */
-static int check_seen(const struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
+static int check_seen(const struct ash_restore *search, const struct ash_restore_proposal *proposal,
                       const struct ash_place_manifest *manifest, const char *dir, struct ash_err *err)
 {
     struct ash_group *group = search->opts->group;
@@ -150,22 +149,22 @@ static int check_seen(const struct ash_restore_search *search, const struct ash_
 }
 
 /* First rank: the folder is there to be filled, or to be completed by the manifest. */
-static int prepare(const struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
-                   const char *dir, struct ash_err *err)
+static int prepare(const struct ash_restore *search, const struct ash_restore_proposal *proposal, const char *dir,
+                   struct ash_err *err)
 {
     if (!search->is_first || proposal->is_here) return 0;
     return ash_commit_claim(dir, err);
 }
 
-static int complete(const struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
-                    const char *dir, const struct ash_place_manifest *manifest, struct ash_err *err)
+static int complete(const struct ash_restore *search, const struct ash_restore_proposal *proposal, const char *dir,
+                    const struct ash_place_manifest *manifest, struct ash_err *err)
 {
     if (!search->is_first || proposal->is_here) return 0;
     return ash_commit_adopt(dir, manifest->text, manifest->size_bytes, err);
 }
 
 /* Check, and mend, one checkpoint. */
-static int try_one(struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
+static int try_one(struct ash_restore *search, const struct ash_restore_proposal *proposal,
                    const struct ash_place_manifest *manifest, struct ash_restored *restored, struct verdict *verdict,
                    struct ash_err *err)
 {
@@ -190,7 +189,7 @@ static int try_one(struct ash_restore_search *search, const struct ash_restore_p
 }
 
 /* The first rank's proposal, to all. */
-static int share_proposal(const struct ash_restore_search *search, struct ash_restore_proposal *proposal,
+static int share_proposal(const struct ash_restore *search, struct ash_restore_proposal *proposal,
                           struct ash_place_manifest *manifest, struct ash_err *err)
 {
     struct ash_group *group = search->opts->group;
@@ -210,14 +209,14 @@ static int share_proposal(const struct ash_restore_search *search, struct ash_re
 }
 
 /* First rank: the next checkpoint whose manifest some place has right. */
-static int propose(struct ash_restore_search *search, size_t *next, struct ash_restore_proposal *proposal,
+static int propose(struct ash_restore *search, struct ash_restore_proposal *proposal,
                    struct ash_place_manifest *manifest)
 {
     *proposal = (struct ash_restore_proposal){0};
-    while (search->is_first && *next < search->step_count && proposal->text_bytes == 0) {
+    while (search->is_first && search->next < search->step_count && proposal->text_bytes == 0) {
         struct ash_err why = {0};
 
-        if (find_manifest(search, search->steps[(*next)++], proposal, manifest, &why) < 0) {
+        if (find_manifest(search, search->steps[search->next++], proposal, manifest, &why) < 0) {
             int rc = note_skipped(search, why.text);
             if (rc < 0) return rc;
         }
@@ -227,7 +226,7 @@ static int propose(struct ash_restore_search *search, size_t *next, struct ash_r
 }
 
 /* First rank: folders that are newer than what was found, and no checkpoints: their saving was killed. */
-static int note_unfinished(struct ash_restore_search *search, uint64_t found)
+static int note_unfinished(struct ash_restore *search, uint64_t found)
 {
     struct dirent **entries = NULL;
     int count = scandir(search->opts->root, &entries, NULL, alphasort), rc = 0;
@@ -237,7 +236,7 @@ static int note_unfinished(struct ash_restore_search *search, uint64_t found)
         const char *digits = entries[i]->d_name + strlen("step-");
 
         if (rc == 0 && strncmp(entries[i]->d_name, "step-", strlen("step-")) == 0 &&
-            strtoull(digits, NULL, 10) > found &&
+            strtoull(digits, NULL, 10) > found && strtoull(digits, NULL, 10) < search->noted &&
             ash_path_join(path, sizeof(path), search->opts->root, entries[i]->d_name) == 0 &&
             ash_commit_is_unfinished(path)) {
             snprintf(why, sizeof(why), "%s: this save was not finished", path);
@@ -246,18 +245,17 @@ static int note_unfinished(struct ash_restore_search *search, uint64_t found)
         free(entries[i]);
     }
     free(entries);
+    search->noted = found + 1;
     return rc;
 }
 
-static int search_all(struct ash_restore_search *search, struct ash_restored *restored, struct ash_err *err)
+static int search_on(struct ash_restore *search, struct ash_restored *restored, struct ash_err *err)
 {
-    size_t next = 0;
-
     for (;;) {
         struct ash_place_manifest manifest = {0};
         struct ash_restore_proposal proposal;
         struct verdict verdict = {0};
-        int rc = propose(search, &next, &proposal, &manifest);
+        int rc = propose(search, &proposal, &manifest);
 
         if (rc == 0) rc = share_proposal(search, &proposal, &manifest, err);
         if (rc == 0 && proposal.text_bytes == 0) return proposal.is_here != 0 ? -ENOENT : -ENODATA;
@@ -269,18 +267,8 @@ static int search_all(struct ash_restore_search *search, struct ash_restored *re
     }
 }
 
-static void search_fini(struct ash_restore_search *search)
-{
-    ash_place_close(search->root);
-    for (size_t i = 0; search->others != NULL && i < search->opts->other_count; i++)
-        ash_place_close(search->others[i]);
-    free(search->others);
-    free(search->steps);
-    ash_str_fini(&search->skipped);
-}
-
 /* There is no checkpoint, or none that is any good. */
-static void say_nothing_found(const struct ash_restore_search *search, int rc, struct ash_err *err)
+static void say_nothing_found(const struct ash_restore *search, int rc, struct ash_err *err)
 {
     const char *skipped = search->skipped.data != NULL ? search->skipped.data : "";
 
@@ -291,32 +279,77 @@ static void say_nothing_found(const struct ash_restore_search *search, int rc, s
                     skipped[0] != '\0' ? "; the newest is no good: " : "", (int)strcspn(skipped, "\n"), skipped);
 }
 
-int ash_restore(const struct ash_restore_opts *opts, struct ash_restored *restored_out, struct ash_err *err)
+int ash_restore_open(const struct ash_restore_opts *opts, struct ash_restore **restore_out, struct ash_err *err)
 {
-    struct ash_restore_search search = {.opts = opts, .size = 1, .is_first = true};
-    struct ash_restored restored = {0};
+    struct ash_restore *search = calloc(1, sizeof(*search));
     int rc;
 
+    if (search == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
+    search->opts = opts;
+    search->size = 1;
+    search->noted = UINT64_MAX;
+    search->is_first = true;
     if (opts->group != NULL) {
-        search.is_first = ash_group_rank(opts->group) == 0;
+        search->is_first = ash_group_rank(opts->group) == 0;
         if (ash_group_nodes(opts->group) == 1) { /* elsewhere each node may have a disk of its own */
-            search.rank = ash_group_rank(opts->group);
-            search.size = ash_group_size(opts->group);
+            search->rank = ash_group_rank(opts->group);
+            search->size = ash_group_size(opts->group);
         }
     }
-    rc = open_places(&search, err);
-    if (rc == 0 && search.is_first) rc = list_steps(&search, err);
-    if (rc == 0) rc = search_all(&search, &restored, err);
-    if (search.is_first && (rc == 0 || rc == -ENOENT) && note_unfinished(&search, rc == 0 ? restored.step : 0) < 0)
-        rc = ash_err_set(err, -ENOMEM, "out of memory");
-    if (rc == -ENODATA || rc == -ENOENT) say_nothing_found(&search, rc, err);
-    if (rc == 0) {
-        restored.skipped = search.skipped.data;
-        search.skipped = (struct ash_str){0};
-        *restored_out = restored;
-    } else {
-        ash_restored_fini(&restored);
+    rc = open_places(search, err);
+    if (rc == 0 && search->is_first) rc = list_steps(search, err);
+    if (rc < 0) {
+        ash_restore_close(search);
+        return rc;
     }
-    search_fini(&search);
+    *restore_out = search;
+    return 0;
+}
+
+void ash_restore_close(struct ash_restore *restore)
+{
+    if (restore == NULL) return;
+    ash_place_close(restore->root);
+    for (size_t i = 0; restore->others != NULL && i < restore->opts->other_count; i++)
+        ash_place_close(restore->others[i]);
+    free(restore->others);
+    free(restore->steps);
+    ash_str_fini(&restore->skipped);
+    free(restore);
+}
+
+int ash_restore_next(struct ash_restore *restore, struct ash_restored *restored_out, struct ash_err *err)
+{
+    struct ash_restored restored = {0};
+    int rc = search_on(restore, &restored, err);
+
+    if (restore->is_first && (rc == 0 || rc == -ENOENT) && note_unfinished(restore, rc == 0 ? restored.step : 0) < 0)
+        rc = ash_err_set(err, -ENOMEM, "out of memory");
+    if (rc == -ENODATA || rc == -ENOENT) say_nothing_found(restore, rc, err);
+    if (rc == 0)
+        *restored_out = restored;
+    else
+        ash_restored_fini(&restored);
     return rc;
+}
+
+int ash_restore_read(struct ash_restore *restore, const struct ash_restored *restored, const struct ash_stages *stages,
+                     const struct ash_model *outline, struct ash_err *err)
+{
+    struct verdict verdict = {0};
+    int rc;
+
+    if (stages != NULL) verdict.rc = ash_restore_load(restore, restored, stages, outline, &verdict.err);
+    rc = agree(restore, &verdict, err);
+    if (rc < 0 || verdict.rc == 0) return rc;
+    if (restore->is_first && note_skipped(restore, verdict.err.text) < 0) return -ENOMEM;
+    return ash_err_set(err, verdict.rc, "%s", verdict.err.text);
+}
+
+char *ash_restore_take_skipped(struct ash_restore *restore)
+{
+    char *skipped = restore->skipped.data;
+
+    restore->skipped = (struct ash_str){0};
+    return skipped;
 }

@@ -1,7 +1,8 @@
-/* restore - the newest checkpoint that verifies, out of all places, for all ranks of a job. Ranks share the reading:
- * each holds its part of the pieces to their sums. A piece that is damaged, or missing, in the folder that ranks load
- * from is written there again from the nearest other place that has it right; where none has, the checkpoint before is
- * tried. */
+/* restore - the newest checkpoint that verifies, out of all places, for all ranks of a job, read in one pass: each rank
+ * reads the pieces of the files that hold something of its own and holds them to their sums as they come. A piece that
+ * is damaged, or missing, in the folder that ranks load from is taken from the nearest other place that has it right,
+ * and written to the folder again; where none has, the checkpoint before is tried. One owner thread; all ranks make the
+ * same calls. */
 #ifndef ASH_TRAIN_RESTORE_H
 #define ASH_TRAIN_RESTORE_H
 
@@ -10,6 +11,7 @@
 #include "base/json.h"
 #include "collective/group.h"
 #include "storage/s3/s3.h"
+#include "train/layout/stages.h"
 
 struct ash_restore_opts {
     const char *root;          /* the folder that ranks load from; missing checkpoints are fetched to it */
@@ -24,14 +26,28 @@ struct ash_restored {
     char dir[PATH_MAX]; /* the checkpoint's folder */
     uint64_t step;
     json_t *manifest;
-    char *skipped; /* a sentence a line for each newer one that was passed over; NULL: none */
 };
 /* Free what it holds. */
 void ash_restored_fini(struct ash_restored *restored);
 
-/* Find and mend. Returns 0, -ENODATA where there is no checkpoint at all, -ENOENT where none verifies (err says what is
- * wrong with the newest), -EBADE where a rank does not see the first one's folder and nothing else is named, or the
- * group's error; the same on all ranks. */
-int ash_restore(const struct ash_restore_opts *opts, struct ash_restored *restored_out, struct ash_err *err);
+struct ash_restore;
+
+/* Look for checkpoints. Borrows opts and what it points to until close. The caller owns *restore_out. Returns 0 or an
+ * error. */
+int ash_restore_open(const struct ash_restore_opts *opts, struct ash_restore **restore_out, struct ash_err *err);
+/* The newest checkpoint, and in further calls the one before: its small files are right and its large ones are there.
+ * One that is only in another place is fetched. Returns 0, -ENODATA where there is no checkpoint at all, -ENOENT where
+ * none verifies (err says what is wrong with the newest), -EBADE where a rank does not see the first one's folder and
+ * nothing else is named, or the group's error; the same on all ranks. The caller frees what restored_out holds. */
+int ash_restore_next(struct ash_restore *restore, struct ash_restored *restored_out, struct ash_err *err);
+/* Read its weights and moments into stages, which were opened blank; ash_checkpoint_load follows. stages NULL: this
+ * rank is a spare. Returns 0, -EBADMSG where a piece is wrong in all places (then the one before is next; err says
+ * what), or another error; the same on all ranks. */
+int ash_restore_read(struct ash_restore *restore, const struct ash_restored *restored, const struct ash_stages *stages,
+                     const struct ash_model *outline, struct ash_err *err);
+/* Free; NULL is a no-op. */
+void ash_restore_close(struct ash_restore *restore);
+/* What was passed over so far, a sentence a line; NULL: nothing. The caller frees it. */
+char *ash_restore_take_skipped(struct ash_restore *restore);
 
 #endif

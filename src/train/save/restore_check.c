@@ -11,64 +11,59 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "model/lora.h"
 #include "storage/commit.h"
 #include "storage/io_queue.h"
+#include "train/save/saver.h"
 
-#define DEPTH 8 /* pieces that are read at a time */
+#define DEPTH 8         /* pieces that are read at a time */
+#define HEADER_PIECES 1 /* of a large file: what says where its tensors are */
 
-/* A file of a checkpoint that is being checked, and mended, by this rank. */
-struct check {
-    struct ash_restore_search *search;
-    uint64_t step;
-    const char *file;
-    const struct ash_pieces *pieces;
-    char path[PATH_MAX];
-    int fd; /* -1: not there */
-    bool is_mended;
-    bool is_told; /* what is missing was said already: nothing of this step was here */
-};
-
-/* The piece from another place into buf, and into the file. */
-static int mend(struct check *check, size_t index, void *buf, struct ash_err *err)
+int ash_restore_fetch(struct ash_restore_file *file, size_t index, void *buf, struct ash_err *err)
 {
-    struct ash_restore_search *search = check->search;
-    size_t bytes = ash_pieces_bytes(check->pieces, index), done = 0;
-    uint64_t offset = (uint64_t)index * ASH_PIECE_BYTES;
+    struct ash_restore *search = file->search;
     struct ash_err why = {0};
-    size_t source = 0;
 
-    while (source < search->opts->other_count &&
-           (search->others[source] == NULL ||
-            ash_place_piece(search->others[source], check->step, check->file, check->pieces, index, buf, &why) < 0))
-        source++;
-    if (source == search->opts->other_count)
-        return ash_err_set(err, -EBADMSG, "%s: it is damaged: bytes from %" PRIu64 " on are not what was saved",
-                           check->path, offset);
+    for (size_t i = 0; i < search->opts->other_count; i++) {
+        if (search->others[i] == NULL) continue;
+        if (ash_place_piece(search->others[i], file->step, file->name, file->pieces, index, buf, &why) < 0) continue;
+        if (!file->is_mended && !file->is_told)
+            ash_log(ASH_LOG_WARN, "%s: what is damaged or missing there comes from %s", file->path,
+                    search->opts->others[i]);
+        file->is_mended = true;
+        return 0;
+    }
+    return ash_err_set(err, -EBADMSG, "%s: it is damaged: bytes from %" PRIu64 " on are not what was saved", file->path,
+                       (uint64_t)index * ASH_PIECE_BYTES);
+}
+
+int ash_restore_mend(struct ash_restore_file *file, size_t index, const void *buf, struct ash_err *err)
+{
+    size_t bytes = ash_pieces_bytes(file->pieces, index), done = 0;
+    uint64_t offset = (uint64_t)index * ASH_PIECE_BYTES;
+
     while (done < bytes) {
-        ssize_t some = check->fd < 0 ? -1 : pwrite(check->fd, (char *)buf + done, bytes - done, (off_t)(offset + done));
+        ssize_t some =
+            file->fd < 0 ? -1 : pwrite(file->fd, (const char *)buf + done, bytes - done, (off_t)(offset + done));
 
         if (some < 0 && errno == EINTR) continue;
         if (some <= 0)
-            return ash_err_set(err, -EIO, "%s: it is damaged, and cannot be mended from %s: %s", check->path,
-                               search->opts->others[source], strerror(errno));
+            return ash_err_set(err, -EIO, "%s: it is damaged, and cannot be mended: %s", file->path, strerror(errno));
         done += (size_t)some;
     }
-    if (!check->is_mended && !check->is_told)
-        ash_log(ASH_LOG_WARN, "%s: what is damaged or missing there comes from %s", check->path,
-                search->opts->others[source]);
-    check->is_mended = true;
     return 0;
 }
 
 /* The next piece that is this rank's to check, from `index` on. `before`: pieces of the files before this one. */
-static size_t own_piece(const struct ash_restore_search *search, size_t index, size_t before)
+static size_t own_piece(const struct ash_restore *search, size_t index, size_t before)
 {
     while ((before + index) % search->size != search->rank)
         index++;
     return index;
 }
 
-static void submit(struct ash_io_queue *queue, const struct check *check, size_t index, struct ash_io_request *request)
+static void submit(struct ash_io_queue *queue, const struct ash_restore_file *check, size_t index,
+                   struct ash_io_request *request)
 {
     request->kind = ASH_IO_READ;
     request->fd = check->fd;
@@ -79,20 +74,22 @@ static void submit(struct ash_io_queue *queue, const struct check *check, size_t
 }
 
 /* A piece has been read, or not. */
-static int judge(struct check *check, const struct ash_io_request *request, struct ash_err *err)
+static int judge(struct ash_restore_file *check, const struct ash_io_request *request, struct ash_err *err)
 {
     size_t index = (size_t)(request->offset / ASH_PIECE_BYTES);
     bool is_right = request->rc == 0 && request->done_bytes == request->size_bytes &&
                     ash_piece_sum(request->offset, request->data, request->size_bytes) == check->pieces->sums[index];
 
-    return is_right ? 0 : mend(check, index, request->data, err);
+    if (is_right) return 0;
+    int rc = ash_restore_fetch(check, index, request->data, err);
+    return rc < 0 ? rc : ash_restore_mend(check, index, request->data, err);
 }
 
-/* This rank's pieces of a file, several at a time. */
-static int check_pieces(struct check *check, struct ash_io_queue *queue, struct ash_io_request *requests, size_t before,
-                        struct ash_err *err)
+/* This rank's of the first `count` pieces of a file, several at a time. */
+static int check_pieces(struct ash_restore_file *check, struct ash_io_queue *queue, struct ash_io_request *requests,
+                        size_t before, size_t count, struct ash_err *err)
 {
-    size_t next = own_piece(check->search, 0, before), count = check->pieces->count;
+    size_t next = own_piece(check->search, 0, before);
     struct ash_io_request *done;
     int rc = 0;
 
@@ -110,36 +107,47 @@ static int check_pieces(struct check *check, struct ash_io_queue *queue, struct 
 }
 
 /* Where there are other places, files are opened for mending; a missing one is made. */
-static int open_file(struct check *check, const char *dir, struct ash_err *err)
+static int open_file(struct ash_restore_file *check, const char *dir, struct ash_err *err)
 {
     bool can_mend = check->search->opts->other_count > 0;
     struct stat st;
 
-    if (ash_path_join(check->path, sizeof(check->path), dir, check->file) < 0)
+    if (ash_path_join(check->path, sizeof(check->path), dir, check->name) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", dir);
     check->fd = can_mend ? open(check->path, O_RDWR | O_CREAT | O_CLOEXEC, 0666) : -1;
     if (check->fd < 0) check->fd = open(check->path, O_RDONLY | O_CLOEXEC);
     if (check->fd < 0) return ash_err_set(err, -EBADMSG, "%s: this file is missing", check->path);
     if (fstat(check->fd, &st) == 0 && (uint64_t)st.st_size == check->pieces->size_bytes) return 0;
-    if (can_mend && ftruncate(check->fd, (off_t)check->pieces->size_bytes) == 0) return 0;
+    check->is_resized = can_mend && ftruncate(check->fd, (off_t)check->pieces->size_bytes) == 0;
+    if (check->is_resized) return 0;
     return ash_err_set(err, -EBADMSG, "%s: it has %lld bytes but %" PRIu64 " were saved", check->path,
                        (long long)st.st_size, check->pieces->size_bytes);
 }
 
-static int check_file(struct check *check, const char *dir, struct ash_io_queue *queue, struct ash_io_request *requests,
-                      size_t before, struct ash_err *err)
+/* Those that ash_restore_load reads. */
+static bool is_large(const char *name)
 {
+    return strcmp(name, ASH_SAVER_WEIGHTS_FILE) == 0 || strcmp(name, ASH_SAVER_MOMENTS_FILE) == 0 ||
+           strcmp(name, ASH_LORA_WEIGHTS_FILE) == 0;
+}
+
+static int check_file(struct ash_restore_file *check, const char *dir, struct ash_io_queue *queue,
+                      struct ash_io_request *requests, size_t before, struct ash_err *err)
+{
+    bool is_read_later;
     int rc = open_file(check, dir, err);
 
-    if (rc == 0) rc = check_pieces(check, queue, requests, before, err);
+    is_read_later = check->is_here && !check->is_resized && is_large(check->name);
+    if (rc == 0)
+        rc = check_pieces(check, queue, requests, before, is_read_later ? HEADER_PIECES : check->pieces->count, err);
     if (rc == 0 && check->is_mended && fsync(check->fd) != 0)
         rc = ash_err_set(err, -errno, "%s: %s", check->path, strerror(errno));
     if (check->fd >= 0) close(check->fd);
     return rc;
 }
 
-static int check_files(struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
-                       const json_t *manifest, const char *dir, struct ash_err *err)
+static int check_files(struct ash_restore *search, const struct ash_restore_proposal *proposal, const json_t *manifest,
+                       const char *dir, struct ash_err *err)
 {
     struct ash_io_request requests[DEPTH] = {0};
     struct ash_io_queue *queue = NULL;
@@ -152,10 +160,14 @@ static int check_files(struct ash_restore_search *search, const struct ash_resto
         requests[i].data = bufs + i * ASH_PIECE_BYTES;
     for (size_t i = 0; rc == 0 && i < ash_commit_file_count(manifest); i++) {
         struct ash_pieces pieces = {0};
-        struct check check = {
-            .search = search, .step = proposal->step, .pieces = &pieces, .fd = -1, .is_told = proposal->is_here == 0};
+        struct ash_restore_file check = {.search = search,
+                                         .step = proposal->step,
+                                         .pieces = &pieces,
+                                         .fd = -1,
+                                         .is_here = proposal->is_here != 0,
+                                         .is_told = proposal->is_here == 0};
 
-        rc = ash_commit_file(manifest, i, &check.file, &pieces, err);
+        rc = ash_commit_file(manifest, i, &check.name, &pieces, err);
         if (rc == 0) rc = check_file(&check, dir, queue, requests, before, err);
         before += pieces.count;
         ash_pieces_fini(&pieces);
@@ -173,8 +185,8 @@ static bool has_pieces(const json_t *manifest)
     return first == NULL || json_object_get(first, "pieces") != NULL;
 }
 
-int ash_restore_check(struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
-                      const json_t *manifest, const char *dir, struct ash_err *err)
+int ash_restore_check(struct ash_restore *search, const struct ash_restore_proposal *proposal, const json_t *manifest,
+                      const char *dir, struct ash_err *err)
 {
     if (has_pieces(manifest)) return check_files(search, proposal, manifest, dir, err);
     return search->is_first ? ash_commit_verify(dir, true, NULL, err) : 0;

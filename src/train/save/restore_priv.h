@@ -1,4 +1,5 @@
-/* restore_priv - between the search for a checkpoint (restore.c) and its check (restore_check.c). */
+/* restore_priv - between the search for a checkpoint (restore.c), its check (restore_check.c) and the reading of its
+ * values (restore_load.c). */
 #ifndef ASH_TRAIN_RESTORE_PRIV_H
 #define ASH_TRAIN_RESTORE_PRIV_H
 
@@ -7,14 +8,15 @@
 #include "train/save/restore.h"
 
 /* The search. */
-struct ash_restore_search {
+struct ash_restore {
     const struct ash_restore_opts *opts;
     size_t rank, size; /* of those who share the reading */
     bool is_first;
     struct ash_place *root;
     struct ash_place **others; /* [other_count]; NULL: not opened, or not reachable */
     uint64_t *steps;           /* first rank: all there are, newest first */
-    size_t step_count;
+    size_t step_count, next;   /* next: the first that was not proposed yet */
+    uint64_t noted;            /* unfinished saves of this step and newer ones are in skipped */
     struct ash_str skipped;
 };
 
@@ -25,9 +27,31 @@ struct ash_restore_proposal {
     int32_t is_here;     /* the root has a manifest of it; where nothing is left: there was something */
 };
 
-/* This rank's share of the pieces of a checkpoint: is each right in dir? What is not is mended from another place.
+/* A file of a checkpoint in the folder that ranks load from. */
+struct ash_restore_file {
+    struct ash_restore *search;
+    uint64_t step;
+    const char *name;
+    const struct ash_pieces *pieces;
+    char path[PATH_MAX];
+    int fd;       /* -1: not there */
+    bool is_here; /* the folder has the whole checkpoint, as far as its manifest says */
+    bool is_mended, is_resized;
+    bool is_told; /* what is missing was said already: nothing of this step was here */
+};
+
+/* A piece from the nearest other place that has it right into buf [ASH_PIECE_BYTES]. Returns 0 or -EBADMSG. */
+int ash_restore_fetch(struct ash_restore_file *file, size_t index, void *buf, struct ash_err *err);
+/* Write a piece that fetch gave to the file. Returns 0 or the error. */
+int ash_restore_mend(struct ash_restore_file *file, size_t index, const void *buf, struct ash_err *err);
+
+/* This rank's share of the pieces of a checkpoint: is each right in dir? What is not is mended from another place. Of
+ * large files that are in the folder anyway only the beginning is looked at: whoever reads them checks the rest.
  * Returns 0, or what is wrong. */
-int ash_restore_check(struct ash_restore_search *search, const struct ash_restore_proposal *proposal,
-                      const json_t *manifest, const char *dir, struct ash_err *err);
+int ash_restore_check(struct ash_restore *search, const struct ash_restore_proposal *proposal, const json_t *manifest,
+                      const char *dir, struct ash_err *err);
+/* This rank's values of a checkpoint. Returns 0, or what is wrong. */
+int ash_restore_load(struct ash_restore *search, const struct ash_restored *restored, const struct ash_stages *stages,
+                     const struct ash_model *outline, struct ash_err *err);
 
 #endif
