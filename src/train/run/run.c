@@ -112,10 +112,18 @@ static void show(struct ash_run *run, const struct ash_step *step, const struct 
     ash_live_step(&run->live, &view);
 }
 
+/* Has the first rank, which is lost now, logged the step before others could follow it up? */
+static bool is_logged(const struct ash_run *run, uint64_t step)
+{
+    size_t count = ash_runlog_count(run->log);
+
+    return count > 0 && ash_runlog_records(run->log)[count - 1].step >= step;
+}
+
 /* The first rank's log, metrics and screen of a step. */
 static void report_step(struct ash_run *run, const struct ash_step *step, const struct due *due, double step_s)
 {
-    write_log(run, step, due, step_s);
+    if (!is_logged(run, step->step)) write_log(run, step, due, step_s);
     count_metrics(run, step, step_s);
     if (step->verdict != ASH_GUARD_OK) ash_run_warn(run, "step %" PRIu64 " skipped: %s", step->step, step->reason);
     show(run, step, due, step_s);
