@@ -402,6 +402,8 @@ int ash_group_root_reform(struct ash_group_root *old, const struct ash_epoch_opt
         return 0;
     }
     rc = settle(root, numeric(root->infos[root->rank].watch.address), old->size, err);
+    if (rc == -ECONNRESET || rc == -EPIPE || rc == -ECONNREFUSED) /* known here before the membership knows it */
+        ash_group_root_lose(root, SIZE_MAX, -ECONNRESET, "a rank was lost before the new group stood");
     if (rc < 0 && !atomic_load(&root->gives_up)) goto none;
     *root_out = root;
     return 0;
