@@ -47,9 +47,10 @@
 #include "base/device_code.h"
 #include "base/dtype.h"
 #include "base/workers.h"
+#include "compute/ops_loss.h"
+#include "compute/ops_route.h"
 #include "infra/memory.h"
 
-#define ASH_LANES 16   /* partial sums of a row */
 #define ASH_K_GROUP 32 /* k of products may be cut at multiples of it: of what any bf16 instruction adds at once */
 #define ASH_QUANT_BLOCK 32
 #define ASH_QUANT_GROUP 256
@@ -59,8 +60,6 @@
 #define ASH_PACK_ROWS 16                /* packing starts at multiples of it: a multiple of any panel's rows */
 #define ASH_ATTN_BLOCK 64
 #define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
-#define ASH_ROUTE_EXPERTS_MAX 1024
-#define ASH_ROUTE_CHOICES_MAX 64
 
 struct ash_exec;
 struct ash_cuda_backend;
@@ -153,11 +152,19 @@ struct ash_matrix_ops {
 
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
 
+/* Rows of a table by their ids. */
+struct ash_embed_args {
+    const void *table; /* [vocab, cols] of any dtype, quantised ones too */
+    enum ash_dtype dtype;
+    size_t cols, rows;
+    const int32_t *ids; /* [rows], below vocab */
+    float *out;         /* [rows, cols] */
+    bool add;           /* to out; else it is written */
+};
+
 struct ash_embed_ops {
-    /* out[r, :] = table[ids[r], :] (add: out += instead), r < rows. table is [vocab, cols] of any dtype, quantised ones
-     * too; ids are in range. */
-    void (*gather)(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols, const int32_t *ids,
-                   size_t rows, bool add, float *out);
+    /* out[r, :] = table[ids[r], :] (add: out += instead), r < rows. */
+    void (*gather)(struct ash_exec *exec, const struct ash_embed_args *args);
     /* table[ids[r], :] += grad[r, :], r ascending; table is float32 [vocab, cols]. The gradient of gather. */
     void (*scatter_add)(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
                         const float *grad);
@@ -276,12 +283,18 @@ struct ash_attn_ops {
 
 enum ash_gelu { ASH_GELU_TANH, ASH_GELU_ERF };
 
+/* The gradient of swiglu; all [count]. Outputs may alias gate, up or dout element by element. */
+struct ash_swiglu_grad_args {
+    size_t count;
+    const float *gate, *up, *dout;
+    float *dgate, *dup;
+};
+
 struct ash_act_ops {
     /* out = silu(gate) * up; all [count]. out may be gate or up. */
     void (*swiglu_forward)(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out);
-    /* dgate and dup from gate, up and dout. Outputs may alias gate, up or dout element by element. */
-    void (*swiglu_backward)(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
-                            float *dgate, float *dup);
+    /* dgate and dup from gate, up and dout. */
+    void (*swiglu_backward)(struct ash_exec *exec, const struct ash_swiglu_grad_args *args);
     /* out = gelu(x), in the form of kind; [count]. */
     void (*gelu_forward)(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out);
     /* dx = dout * gelu'(x). dx may alias x or dout. */
@@ -302,6 +315,19 @@ struct ash_copy_args {
     bool add;
 };
 
+/* Rows of y that tokens have in slots: a token's weighted sum of them, and that sum's gradient. */
+struct ash_slots_args {
+    size_t rows, slots, cols;
+    const float *y;       /* rows of cols elements */
+    const int32_t *where; /* [rows, slots]: which row of y */
+    float *out;           /* combine: [rows, cols]; slot_dot: [rows, slots] */
+    /* combine: */
+    const float *weight; /* [rows, slots]; NULL: all 1 */
+    bool add;            /* to out; else it is written */
+    /* slot_dot: */
+    const float *x; /* [rows, cols] */
+};
+
 struct ash_row_ops {
     /* Move blocks between strided places: see ash_copy_args. */
     void (*copy)(struct ash_exec *exec, const struct ash_copy_args *args);
@@ -313,99 +339,10 @@ struct ash_row_ops {
     void (*round_bf16)(struct ash_exec *exec, const float *x, size_t count, float *out);
     /* out[r, :] = x[index[r], :] */
     void (*gather)(struct ash_exec *exec, const float *x, size_t cols, const int32_t *index, size_t rows, float *out);
-    /* out[t, :] = (add ? out : 0) + sum over s < slots, ascending, of weight[t, s] * y[where[t, s], :]; weight NULL
-     * means 1. */
-    void (*combine)(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
-                    size_t slots, size_t rows, bool add, float *out);
+    /* out[t, :] = (add ? out : 0) + sum over s < slots, ascending, of weight[t, s] * y[where[t, s], :]. */
+    void (*combine)(struct ash_exec *exec, const struct ash_slots_args *args);
     /* out[t, s] = dot(x[t, :], y[where[t, s], :]), a row sum: the gradient of combine's weights. */
-    void (*slot_dot)(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where,
-                     size_t slots, size_t rows, float *out);
-};
-
-/* ---- loss -------------------------------------------------------------------------------------------------------- */
-
-/* The loss of rows of logits: over a whole vocabulary (first 0, cols all), or over columns first ... first + cols - 1
- * of a sharded one. Partial results go from shard to shard in the order of the vocabulary.
- *
- * With y = sharpness * logits, and p the softmax of y:
- *   loss = log(sum of exp(y - max)) - (y[target] - max): minus the target's log-probability at temperature
- *   1 / sharpness. entropy = log(sum of exp(y - max)) - (sum of exp(y - max) * (y - max)) / sum of exp(y - max).
- *   The gradient of scale * loss + entropy_scale * entropy replaces the logits, where there is one:
- *   exp(y - max) * (scale * sharpness / sum) - exp(y - max) * (entropy_scale * sharpness / sum) * (y - max - log(sum) +
- *   entropy), and minus scale * sharpness at the target.
- * A row whose target is < 0 has loss, entropy and gradient 0. A term of an exponential that is 0 is 0. */
-struct ash_loss_part {
-    size_t rows, cols, first;    /* first is a multiple of ASH_LANES */
-    float *logits;               /* [rows, cols] */
-    const int32_t *targets;      /* [rows], of the whole vocabulary; < 0: none */
-    float scale;                 /* of every row's loss; 0, and scales NULL: no gradient, logits stay as they are */
-    bool start;                  /* this is the first shard: top and sums begin here; others continue them */
-    float *top;                  /* [rows, 2]: the largest logit, and the target's. Read for shards only */
-    float *lanes;                /* [rows, ASH_LANES]: partial sums of exp(y - max). Read for shards only */
-    float *loss;                 /* [rows] */
-    const float *scales;         /* [rows]: of each row's loss, instead of scale; or NULL */
-    const float *entropy_scales; /* [rows]: of each row's entropy; or NULL. Not without scales and entropy */
-    float sharpness;             /* 1 / temperature; 0 means 1 */
-    float *entropy;              /* [rows]; NULL: not wanted */
-    float *moments;              /* [rows, ASH_LANES]: partial sums for the entropy, where a shard has one */
-};
-
-/* What logits are multiplied by. */
-ASH_INLINE float ash_loss_sharpness(const struct ash_loss_part *part)
-{
-    return part->sharpness != 0.0f ? part->sharpness : 1.0f;
-}
-/* Do logits become gradients? */
-ASH_INLINE bool ash_loss_has_gradient(const struct ash_loss_part *part)
-{
-    return part->scales != NULL || part->scale != 0.0f;
-}
-/* The scale of a row's loss. */
-ASH_INLINE float ash_loss_scale(const struct ash_loss_part *part, size_t row)
-{
-    return part->scales != NULL ? part->scales[row] : part->scale;
-}
-
-struct ash_loss_ops {
-    /* Loss, entropy and gradient over a whole vocabulary. */
-    void (*cross_entropy)(struct ash_exec *exec, const struct ash_loss_part *part);
-    /* The same over a sharded one, to the bit, in three steps. All shards finish one before the next.
-     * Step 1: top, the largest logit so far and the target's. */
-    void (*part_top)(struct ash_exec *exec, const struct ash_loss_part *part);
-    /* Step 2: lanes (and moments), the partial sums; with a gradient, and no entropy in it, logits become the
-     * exponentials. */
-    void (*part_sum)(struct ash_exec *exec, const struct ash_loss_part *part);
-    /* Step 3: loss and entropy, and this shard of the gradient in logits. */
-    void (*part_end)(struct ash_exec *exec, const struct ash_loss_part *part);
-};
-
-/* ---- expert routing ---------------------------------------------------------------------------------------------- */
-
-struct ash_route_args {
-    size_t rows, experts, choices; /* choices: experts per token */
-    bool sigmoid;                  /* scores are sigmoids (deepseek); else a softmax over experts */
-    bool normalize;                /* divide the chosen weights by their sum */
-    size_t groups, top_groups;     /* groups > 1: choose among the top_groups with the largest sum of their best two */
-    const float *choice_bias;      /* [experts], added for choosing only; may be NULL */
-    float scale;                   /* factor on the chosen weights */
-    const float *logits;           /* [rows, experts] */
-    int32_t *index;                /* [rows, choices], by descending score; ties go to the lower expert */
-    float *weight;                 /* [rows, choices] */
-    /* backward: */
-    const float *dweight; /* [rows, choices] */
-    float *dlogits;       /* [rows, experts], written */
-};
-
-struct ash_route_ops {
-    /* Choose experts for every row: index and weight from logits. */
-    void (*forward)(struct ash_exec *exec, const struct ash_route_args *args);
-    /* dlogits from logits, index and dweight; which experts are chosen counts as constant. */
-    void (*backward)(struct ash_exec *exec, const struct ash_route_args *args);
-    /* Sort the chosen pairs (token, slot) by expert, tokens ascending within one. Pair p of the result is token
-     * order[p] with flat[p] = token * choices + slot, and where[flat[p]] = p. Expert e has pairs offsets[e] ...
-     * offsets[e + 1] - 1. offsets has experts + 1 entries in host memory: the host sizes the products by it. */
-    void (*group)(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts,
-                  int32_t *order, int32_t *flat, int32_t *where, size_t *offsets);
+    void (*slot_dot)(struct ash_exec *exec, const struct ash_slots_args *args);
 };
 
 /* ---- optimizer --------------------------------------------------------------------------------------------------- */

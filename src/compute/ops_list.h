@@ -5,10 +5,7 @@ OP(matrix, quant_gemm, (struct ash_exec * exec, const struct ash_quant_args *arg
 OP(matrix, project, (struct ash_exec * exec, const struct ash_project_args *args), (exec, args))
 OP(matrix, column_sum, (struct ash_exec * exec, const float *x, size_t stride, size_t rows, size_t cols, float *sum),
    (exec, x, stride, rows, cols, sum))
-OP(embed, gather,
-   (struct ash_exec * exec, const void *table, enum ash_dtype dtype, size_t cols, const int32_t *ids, size_t rows,
-    bool add, float *out),
-   (exec, table, dtype, cols, ids, rows, add, out))
+OP(embed, gather, (struct ash_exec * exec, const struct ash_embed_args *args), (exec, args))
 OP(embed, scatter_add,
    (struct ash_exec * exec, float *table, size_t cols, const int32_t *ids, size_t rows, const float *grad),
    (exec, table, cols, ids, rows, grad))
@@ -22,10 +19,7 @@ OP(attn, backward, (struct ash_exec * exec, const struct ash_attn_args *args), (
 OP(attn, kv_write, (struct ash_exec * exec, const struct ash_kv_write_args *args), (exec, args))
 OP(act, swiglu_forward, (struct ash_exec * exec, const float *gate, const float *up, size_t count, float *out),
    (exec, gate, up, count, out))
-OP(act, swiglu_backward,
-   (struct ash_exec * exec, const float *gate, const float *up, const float *dout, size_t count, float *dgate,
-    float *dup),
-   (exec, gate, up, dout, count, dgate, dup))
+OP(act, swiglu_backward, (struct ash_exec * exec, const struct ash_swiglu_grad_args *args), (exec, args))
 OP(act, gelu_forward, (struct ash_exec * exec, enum ash_gelu kind, const float *x, size_t count, float *out),
    (exec, kind, x, count, out))
 OP(act, gelu_backward,
@@ -38,24 +32,15 @@ OP(row, scale, (struct ash_exec * exec, float *x, float factor, size_t count), (
 OP(row, round_bf16, (struct ash_exec * exec, const float *x, size_t count, float *out), (exec, x, count, out))
 OP(row, gather, (struct ash_exec * exec, const float *x, size_t cols, const int32_t *index, size_t rows, float *out),
    (exec, x, cols, index, rows, out))
-OP(row, combine,
-   (struct ash_exec * exec, const float *y, size_t cols, const int32_t *where, const float *weight, size_t slots,
-    size_t rows, bool add, float *out),
-   (exec, y, cols, where, weight, slots, rows, add, out))
-OP(row, slot_dot,
-   (struct ash_exec * exec, const float *x, const float *y, size_t cols, const int32_t *where, size_t slots,
-    size_t rows, float *out),
-   (exec, x, y, cols, where, slots, rows, out))
+OP(row, combine, (struct ash_exec * exec, const struct ash_slots_args *args), (exec, args))
+OP(row, slot_dot, (struct ash_exec * exec, const struct ash_slots_args *args), (exec, args))
 OP(loss, cross_entropy, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_top, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_sum, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(loss, part_end, (struct ash_exec * exec, const struct ash_loss_part *part), (exec, part))
 OP(route, forward, (struct ash_exec * exec, const struct ash_route_args *args), (exec, args))
 OP(route, backward, (struct ash_exec * exec, const struct ash_route_args *args), (exec, args))
-OP(route, group,
-   (struct ash_exec * exec, const int32_t *index, size_t rows, size_t choices, size_t experts, int32_t *order,
-    int32_t *flat, int32_t *where, size_t *offsets),
-   (exec, index, rows, choices, experts, order, flat, where, offsets))
+OP(route, group, (struct ash_exec * exec, const struct ash_route_group_args *args), (exec, args))
 OP(optim, adamw, (struct ash_exec * exec, const struct ash_adamw_args *args), (exec, args))
 OP(optim, sum_squares, (struct ash_exec * exec, const float *x, size_t count, int exponent, struct ash_squares *sum),
    (exec, x, count, exponent, sum))

@@ -27,7 +27,8 @@ static void scenario_act(struct ash_exec *exec, struct tape *tape)
     if (draw_bool(tape)) salt(tape, gate, count);
     act->swiglu_forward(exec, gate, up, count, out);
     tape_words(tape, out, count);
-    act->swiglu_backward(exec, gate, up, dout, count, out, dup);
+    act->swiglu_backward(exec, &(struct ash_swiglu_grad_args){
+                                   .count = count, .gate = gate, .up = up, .dout = dout, .dgate = out, .dup = dup});
     tape_words(tape, out, count);
     tape_words(tape, dup, count);
     for (int kind = ASH_GELU_TANH; kind <= ASH_GELU_ERF; kind++) {
@@ -36,7 +37,9 @@ static void scenario_act(struct ash_exec *exec, struct tape *tape)
         act->gelu_backward(exec, (enum ash_gelu)kind, gate, dout, count, out);
         tape_words(tape, out, count);
     }
-    act->swiglu_backward(exec, gate, up, dout, count, gate, dout); /* in place */
+    act->swiglu_backward(
+        exec, &(struct ash_swiglu_grad_args){
+                  .count = count, .gate = gate, .up = up, .dout = dout, .dgate = gate, .dup = dout}); /* in place */
     tape_words(tape, gate, count);
     tape_words(tape, dout, count);
 }
@@ -81,7 +84,8 @@ static void scenario_loss_parts(struct ash_exec *exec, struct tape *tape)
     float *top = draw_floats(tape, rows * 2, 1.0f), *lanes = draw_floats(tape, rows * ASH_LANES, 1.0f);
     float *copies[3], *part_loss = draw_floats(tape, rows, 1.0f), *part_entropy = draw_floats(tape, rows, 1.0f);
     int32_t *targets = draw_ids(tape, rows, vocab);
-    struct ash_loss_part parts[3], whole = {.rows = rows, .cols = vocab, .logits = logits, .targets = targets, .loss = loss};
+    struct ash_loss_part parts[3],
+        whole = {.rows = rows, .cols = vocab, .logits = logits, .targets = targets, .loss = loss};
 
     for (size_t r = 0; r < rows; r++)
         if (draw_below(tape, 5) == 0) targets[r] = -1;
@@ -158,7 +162,14 @@ static void scenario_group(struct ash_exec *exec, struct tape *tape)
     int32_t *index = draw_ids(tape, pairs, experts), *order = draw_ids(tape, pairs, 1);
     int32_t *flat = draw_ids(tape, pairs, 1), *where = draw_ids(tape, pairs, 1);
 
-    exec->ops->route->group(exec, index, rows, choices, experts, order, flat, where, offsets);
+    exec->ops->route->group(exec, &(struct ash_route_group_args){.rows = rows,
+                                                                 .choices = choices,
+                                                                 .experts = experts,
+                                                                 .index = index,
+                                                                 .order = order,
+                                                                 .flat = flat,
+                                                                 .where = where,
+                                                                 .offsets = offsets});
     tape_words(tape, order, pairs);
     tape_words(tape, flat, pairs);
     tape_words(tape, where, pairs);

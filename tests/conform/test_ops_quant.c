@@ -284,7 +284,13 @@ static void scenario_gather(struct ash_exec *exec, struct tape *tape)
     uint8_t *table = draw_blocks(tape, dtype, vocab, cols);
     float *out = draw_floats(tape, rows * cols, 1.0f);
 
-    exec->ops->embed->gather(exec, table, dtype, cols, draw_ids(tape, rows, vocab), rows, draw_bool(tape), out);
+    exec->ops->embed->gather(exec, &(struct ash_embed_args){.table = table,
+                                                            .dtype = dtype,
+                                                            .cols = cols,
+                                                            .rows = rows,
+                                                            .ids = draw_ids(tape, rows, vocab),
+                                                            .add = draw_bool(tape),
+                                                            .out = out});
     tape_words(tape, out, rows * cols);
 }
 
@@ -514,7 +520,9 @@ static void test_rows_alone(void **state)
             }
             tape_wait(&tape);
             assert_memory_equal(all, alone, (size_t)M * N * sizeof(*all));
-            exec.ops->embed->gather(&exec, args.w, args.dtype, K, &row, 1, false, wide);
+            exec.ops->embed->gather(
+                &exec, &(struct ash_embed_args){
+                           .table = args.w, .dtype = args.dtype, .cols = K, .rows = 1, .ids = &row, .out = wide});
             double sum = 0, size = 0;
             for (size_t k = 0; k < K; k++) {
                 sum += (double)x[k] * (double)wide[k];

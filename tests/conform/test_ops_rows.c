@@ -95,7 +95,13 @@ static void scenario_embed(struct ash_exec *exec, struct tape *tape)
     const int32_t *ids = draw_ids(tape, rows, vocab);
     float *out = draw_floats(tape, rows * cols, 1.0f), *dtable = draw_floats(tape, vocab * cols, 1.0f);
 
-    exec->ops->embed->gather(exec, table, dtype, cols, ids, rows, draw_bool(tape), out);
+    exec->ops->embed->gather(exec, &(struct ash_embed_args){.table = table,
+                                                            .dtype = dtype,
+                                                            .cols = cols,
+                                                            .rows = rows,
+                                                            .ids = ids,
+                                                            .add = draw_bool(tape),
+                                                            .out = out});
     tape_words(tape, out, rows * cols);
     exec->ops->embed->scatter_add(exec, dtable, cols, ids, rows, out);
     tape_words(tape, dtable, vocab * cols);
@@ -134,9 +140,18 @@ static void scenario_experts(struct ash_exec *exec, struct tape *tape)
 
     exec->ops->row->gather(exec, y, cols, index, rows, out);
     tape_words(tape, out, rows * cols);
-    exec->ops->row->combine(exec, y, cols, where, weight, slots, rows, draw_bool(tape), out);
+    exec->ops->row->combine(exec, &(struct ash_slots_args){.rows = rows,
+                                                           .slots = slots,
+                                                           .cols = cols,
+                                                           .y = y,
+                                                           .where = where,
+                                                           .weight = weight,
+                                                           .add = draw_bool(tape),
+                                                           .out = out});
     tape_words(tape, out, rows * cols);
-    exec->ops->row->slot_dot(exec, x, y, cols, where, slots, rows, dots);
+    exec->ops->row->slot_dot(
+        exec, &(struct ash_slots_args){
+                  .rows = rows, .slots = slots, .cols = cols, .x = x, .y = y, .where = where, .out = dots});
     tape_words(tape, dots, rows * slots);
 }
 

@@ -1,5 +1,4 @@
-/* kernel_args - what the host passes to each kernel, by value. Plain C, read by both compilers. Sizes are in elements.
- */
+/* kernel_args - what the host passes to each kernel, by value. Plain C that both compilers read. Sizes in elements. */
 #ifndef ASH_COMPUTE_CUDA_KERNEL_ARGS_H
 #define ASH_COMPUTE_CUDA_KERNEL_ARGS_H
 

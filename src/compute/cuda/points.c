@@ -8,13 +8,17 @@
 
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
 
-static void embed_gather(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols,
-                         const int32_t *ids, size_t rows, bool add, float *out)
+static void embed_gather(struct ash_exec *exec, const struct ash_embed_args *args)
 {
-    struct ash_cuda_embed op = {
-        .table = table, .dtype = dtype, .cols = cols, .rows = rows, .ids = ids, .add = add, .out = out};
+    struct ash_cuda_embed op = {.table = args->table,
+                                .dtype = args->dtype,
+                                .cols = args->cols,
+                                .rows = args->rows,
+                                .ids = args->ids,
+                                .add = args->add,
+                                .out = args->out};
 
-    ash_cuda_run(exec, ASH_KERNEL_embed_gather, ash_cuda_grid_elements(rows * cols), &op);
+    ash_cuda_run(exec, ASH_KERNEL_embed_gather, ash_cuda_grid_elements(args->rows * args->cols), &op);
 }
 
 static void embed_scatter_add(struct ash_exec *exec, float *table, size_t cols, const int32_t *ids, size_t rows,
@@ -68,12 +72,12 @@ static void swiglu_forward(struct ash_exec *exec, const float *gate, const float
     ash_cuda_run(exec, ASH_KERNEL_swiglu_forward, ash_cuda_grid_elements(count), &op);
 }
 
-static void swiglu_backward(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
-                            float *dgate, float *dup)
+static void swiglu_backward(struct ash_exec *exec, const struct ash_swiglu_grad_args *args)
 {
-    struct ash_cuda_rows op = {.a = gate, .b = up, .c = dout, .count = count, .out = dgate, .out2 = dup};
+    struct ash_cuda_rows op = {
+        .a = args->gate, .b = args->up, .c = args->dout, .count = args->count, .out = args->dgate, .out2 = args->dup};
 
-    ash_cuda_run(exec, ASH_KERNEL_swiglu_backward, ash_cuda_grid_elements(count), &op);
+    ash_cuda_run(exec, ASH_KERNEL_swiglu_backward, ash_cuda_grid_elements(args->count), &op);
 }
 
 static void gelu_forward(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out)
@@ -132,21 +136,31 @@ static void row_gather(struct ash_exec *exec, const float *x, size_t cols, const
     ash_cuda_run(exec, ASH_KERNEL_row_gather, ash_cuda_grid_elements(rows * cols), &op);
 }
 
-static void row_combine(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
-                        size_t slots, size_t rows, bool add, float *out)
+static void row_combine(struct ash_exec *exec, const struct ash_slots_args *args)
 {
-    struct ash_cuda_rows op = {
-        .a = y, .cols = cols, .rows = rows, .slots = slots, .index = where, .weight = weight, .add = add, .out = out};
+    struct ash_cuda_rows op = {.a = args->y,
+                               .cols = args->cols,
+                               .rows = args->rows,
+                               .slots = args->slots,
+                               .index = args->where,
+                               .weight = args->weight,
+                               .add = args->add,
+                               .out = args->out};
 
-    ash_cuda_run(exec, ASH_KERNEL_row_combine, ash_cuda_grid_elements(rows * cols), &op);
+    ash_cuda_run(exec, ASH_KERNEL_row_combine, ash_cuda_grid_elements(args->rows * args->cols), &op);
 }
 
-static void row_slot_dot(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where,
-                         size_t slots, size_t rows, float *out)
+static void row_slot_dot(struct ash_exec *exec, const struct ash_slots_args *args)
 {
-    struct ash_cuda_rows op = {.a = x, .b = y, .cols = cols, .rows = rows, .slots = slots, .index = where, .out = out};
+    struct ash_cuda_rows op = {.a = args->x,
+                               .b = args->y,
+                               .cols = args->cols,
+                               .rows = args->rows,
+                               .slots = args->slots,
+                               .index = args->where,
+                               .out = args->out};
 
-    ash_cuda_run(exec, ASH_KERNEL_row_slot_dot, ash_cuda_grid_rows(rows * slots), &op);
+    ash_cuda_run(exec, ASH_KERNEL_row_slot_dot, ash_cuda_grid_rows(args->rows * args->slots), &op);
 }
 
 const struct ash_row_ops ash_cuda_row = {.copy = row_copy,
@@ -204,22 +218,22 @@ static void route_backward(struct ash_exec *exec, const struct ash_route_args *a
 }
 
 /* Waits: the host sizes the products by the offsets. */
-static void route_group(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts,
-                        int32_t *order, int32_t *flat, int32_t *where, size_t *offsets)
+static void route_group(struct ash_exec *exec, const struct ash_route_group_args *args)
 {
-    struct ash_cuda_group op = {.index = index,
-                                .rows = rows,
-                                .choices = choices,
-                                .experts = experts,
-                                .order = order,
-                                .flat = flat,
-                                .where = where,
+    struct ash_cuda_group op = {.index = args->index,
+                                .rows = args->rows,
+                                .choices = args->choices,
+                                .experts = args->experts,
+                                .order = args->order,
+                                .flat = args->flat,
+                                .where = args->where,
                                 .offsets = exec->cuda->results.data};
+    size_t offsets_bytes = (args->experts + 1) * sizeof(*args->offsets);
 
-    ash_assert(experts <= ASH_ROUTE_EXPERTS_MAX && (experts + 1) * sizeof(*offsets) <= ASH_CUDA_RESULTS_BYTES);
+    ash_assert(args->experts <= ASH_ROUTE_EXPERTS_MAX && offsets_bytes <= ASH_CUDA_RESULTS_BYTES);
     ash_cuda_run(exec, ASH_KERNEL_route_group, (struct ash_cuda_grid){.x = 1, .y = 1, .threads = ASH_ROUTE_EXPERTS_MAX},
                  &op);
-    ash_cuda_read(exec->cuda->cuda, offsets, exec->cuda->results.data, (experts + 1) * sizeof(*offsets), NULL);
+    ash_cuda_read(exec->cuda->cuda, args->offsets, exec->cuda->results.data, offsets_bytes, NULL);
 }
 
 const struct ash_route_ops ash_cuda_route = {

@@ -51,12 +51,17 @@ static void gather_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void gather(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols, const int32_t *ids,
-                   size_t rows, bool add, float *out)
+static void gather(struct ash_exec *exec, const struct ash_embed_args *args)
 {
-    struct embed op = {.table = table, .dtype = dtype, .cols = cols, .rows = rows, .ids = ids, .add = add, .out = out};
+    struct embed op = {.table = args->table,
+                       .dtype = args->dtype,
+                       .cols = args->cols,
+                       .rows = args->rows,
+                       .ids = args->ids,
+                       .add = args->add,
+                       .out = args->out};
 
-    ash_workers_run(exec->workers, rows, GATHER_MIN_ROWS, gather_rows, &op);
+    ash_workers_run(exec->workers, args->rows, GATHER_MIN_ROWS, gather_rows, &op);
 }
 
 /* A unit is a column, so that one thread adds all rows of an id, in order. */

@@ -172,24 +172,23 @@ static void backward(struct ash_exec *exec, const struct ash_route_args *args)
 }
 
 /* A counting sort: pairs are few, and one thread keeps the order plain to see. */
-static void group(struct ash_exec *exec, const int32_t *index, size_t rows, size_t choices, size_t experts,
-                  int32_t *order, int32_t *flat, int32_t *where, size_t *offsets)
+static void group(struct ash_exec *exec, const struct ash_route_group_args *args)
 {
-    size_t next[ASH_ROUTE_EXPERTS_MAX], pairs = rows * choices;
+    size_t next[ASH_ROUTE_EXPERTS_MAX], pairs = args->rows * args->choices, *offsets = args->offsets;
 
     (void)exec;
-    memset(offsets, 0, (experts + 1) * sizeof(*offsets));
+    memset(offsets, 0, (args->experts + 1) * sizeof(*offsets));
     for (size_t i = 0; i < pairs; i++)
-        offsets[index[i] + 1]++;
-    for (size_t e = 0; e < experts; e++) {
+        offsets[args->index[i] + 1]++;
+    for (size_t e = 0; e < args->experts; e++) {
         offsets[e + 1] += offsets[e];
         next[e] = offsets[e];
     }
     for (size_t i = 0; i < pairs; i++) {
-        size_t at = next[index[i]]++;
-        order[at] = (int32_t)(i / choices);
-        flat[at] = (int32_t)i;
-        where[i] = (int32_t)at;
+        size_t at = next[args->index[i]]++;
+        args->order[at] = (int32_t)(i / args->choices);
+        args->flat[at] = (int32_t)i;
+        args->where[i] = (int32_t)at;
     }
 }
 

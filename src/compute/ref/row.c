@@ -99,13 +99,17 @@ static void combine_rows(void *ctx, size_t begin, size_t end, int worker)
         }
 }
 
-static void combine(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
-                    size_t slots, size_t rows, bool add_out, float *out)
+static void combine(struct ash_exec *exec, const struct ash_slots_args *args)
 {
-    struct row op = {
-        .a = y, .out = out, .cols = cols, .slots = slots, .index = where, .weight = weight, .add = add_out};
+    struct row op = {.a = args->y,
+                     .out = args->out,
+                     .cols = args->cols,
+                     .slots = args->slots,
+                     .index = args->where,
+                     .weight = args->weight,
+                     .add = args->add};
 
-    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, combine_rows, &op);
+    ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, combine_rows, &op);
 }
 
 static void slot_dot_rows(void *ctx, size_t begin, size_t end, int worker)
@@ -124,12 +128,12 @@ static void slot_dot_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void slot_dot(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where,
-                     size_t slots, size_t rows, float *out)
+static void slot_dot(struct ash_exec *exec, const struct ash_slots_args *args)
 {
-    struct row op = {.a = x, .b = y, .out = out, .cols = cols, .slots = slots, .index = where};
+    struct row op = {
+        .a = args->x, .b = args->y, .out = args->out, .cols = args->cols, .slots = args->slots, .index = args->where};
 
-    ash_workers_run(exec->workers, rows * slots, ROW_MIN_ROWS, slot_dot_rows, &op);
+    ash_workers_run(exec->workers, args->rows * args->slots, ROW_MIN_ROWS, slot_dot_rows, &op);
 }
 
 static void copy_rows(void *ctx, size_t begin, size_t end, int worker)

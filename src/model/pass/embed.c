@@ -133,6 +133,20 @@ static void want_rows(const struct ash_pass_step *step, const struct ash_param *
         ash_map_want((const char *)table->data + (size_t)step->acts->block.ids[i] * row_bytes, row_bytes);
 }
 
+/* out [count, hidden]: the rows of a table that ids name. */
+static void gather(const struct ash_pass_step *step, const struct ash_param *table, const int32_t *ids, size_t count,
+                   float *out)
+{
+    struct ash_embed_args args = {.table = table->data,
+                                  .dtype = table->dtype,
+                                  .cols = step->model->config.hidden,
+                                  .rows = count,
+                                  .ids = ids,
+                                  .out = out};
+
+    step->exec->ops->embed->gather(step->exec, &args);
+}
+
 static void look_up(const struct ash_pass_step *step, const struct ash_param *table, float *x)
 {
     const struct ash_ops *ops = step->exec->ops;
@@ -142,11 +156,10 @@ static void look_up(const struct ash_pass_step *step, const struct ash_param *ta
 
     if (step->axes->tp.size == 1) {
         want_rows(step, table);
-        ops->embed->gather(step->exec, table->data, table->dtype, hidden, step->acts->block.ids, step->rows, false, x);
+        gather(step, table, step->acts->block.ids, step->rows, x);
         return;
     }
-    ops->embed->gather(step->exec, table->data, table->dtype, hidden, step->acts->block.held_ids, plan->held_count,
-                       false, s->x_gathered);
+    gather(step, table, step->acts->block.held_ids, plan->held_count, s->x_gathered);
     ash_axes_all_to_all(step->axes, &step->axes->tp, s->x_gathered, plan->send, s->residual, plan->recv);
     ops->row->gather(step->exec, s->residual, hidden, step->acts->block.own_index, step->own.count, x);
 }
@@ -163,8 +176,7 @@ void ash_embed_forward(const struct ash_pass_step *step, float *x)
     if (!ash_layer_has(&model->top, ASH_ROLE_POSITION)) return;
     const struct ash_param *places = &model->params[model->top.param[ASH_ROLE_POSITION]];
     float *place = step->acts->scratch.residual;
-    ops->embed->gather(step->exec, places->data, places->dtype, hidden, step->acts->block.positions + step->own.first,
-                       step->own.count, false, place);
+    gather(step, places, step->acts->block.positions + step->own.first, step->own.count, place);
     round_rows(step, places->dtype, place);
     ops->row->add(step->exec, x, place, step->own.count * hidden, x);
 }

@@ -81,7 +81,12 @@ void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
                                                 .shared_rows = shared_rows});
     if (shared_rows) ash_shared_grads_fence(sink); /* the layer after this one had its gradients in the same place */
     if (acts->gate != NULL) {
-        act->swiglu_backward(step->exec, acts->gate, acts->up, dacts->hidden, io->rows * width, dacts->gate, dacts->up);
+        act->swiglu_backward(step->exec, &(struct ash_swiglu_grad_args){.count = io->rows * width,
+                                                                        .gate = acts->gate,
+                                                                        .up = acts->up,
+                                                                        .dout = dacts->hidden,
+                                                                        .dgate = dacts->gate,
+                                                                        .dup = dacts->up});
         columns.outputs[columns.count++] =
             (struct ash_column_output){params->gate, params->gate_bias, dacts->gate, width};
     } else {

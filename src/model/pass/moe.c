@@ -122,8 +122,14 @@ static void route(const struct ash_pass_step *step, size_t layer, const float *x
         &(struct ash_linear_io){
             .rows = step->rows, .x = x, .x_stride = c->hidden, .y = moe->logits, .y_stride = c->expert.experts});
     ops->forward(step->exec, &args);
-    ops->group(step->exec, moe->index, step->rows, c->expert.choices, c->expert.experts, moe->order, moe->flat,
-               moe->where, step->moe->routes[layer].offsets);
+    ops->group(step->exec, &(struct ash_route_group_args){.rows = step->rows,
+                                                          .choices = c->expert.choices,
+                                                          .experts = c->expert.experts,
+                                                          .index = moe->index,
+                                                          .order = moe->order,
+                                                          .flat = moe->flat,
+                                                          .where = moe->where,
+                                                          .offsets = step->moe->routes[layer].offsets});
 }
 
 void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float *x, float *y)
@@ -146,8 +152,14 @@ void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float
         struct ash_ffn_params params = shared_params(step, layer);
         ash_ffn_forward(step, &params, &(struct ash_ffn_io){.rows = step->rows, .x = x, .acts = moe->shared, .y = y});
     }
-    step->exec->ops->row->combine(step->exec, moe->y, c->hidden, moe->where + own, moe->weight + own, c->expert.choices,
-                                  step->own.count, has_shared, y);
+    step->exec->ops->row->combine(step->exec, &(struct ash_slots_args){.rows = step->own.count,
+                                                                       .slots = c->expert.choices,
+                                                                       .cols = c->hidden,
+                                                                       .y = moe->y,
+                                                                       .where = moe->where + own,
+                                                                       .weight = moe->weight + own,
+                                                                       .add = has_shared,
+                                                                       .out = y});
 }
 
 /* Along cp accumulation is ordered, whether tokens here chose the expert or not. */
@@ -197,8 +209,13 @@ static void route_backward(const struct ash_pass_step *step, size_t layer, const
     struct ash_scratch *s = &step->acts->scratch;
     struct ash_route_args args = route_args(step, layer);
 
-    step->exec->ops->row->slot_dot(step->exec, dy, moe->y, c->hidden, moe->where, c->expert.choices, step->rows,
-                                   s->dweight);
+    step->exec->ops->row->slot_dot(step->exec, &(struct ash_slots_args){.rows = step->rows,
+                                                                        .slots = c->expert.choices,
+                                                                        .cols = c->hidden,
+                                                                        .x = dy,
+                                                                        .y = moe->y,
+                                                                        .where = moe->where,
+                                                                        .out = s->dweight});
     args.dweight = s->dweight;
     args.dlogits = s->dlogits;
     step->exec->ops->route->backward(step->exec, &args);
@@ -251,7 +268,13 @@ void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
                                 .dx = dx};
         ash_ffn_backward(step, sink, &params, &io);
     }
-    step->exec->ops->row->combine(step->exec, s->dpair, c->hidden, moe->where + step->own.first * c->expert.choices,
-                                  NULL, c->expert.choices, step->own.count, has_shared, dx);
+    step->exec->ops->row->combine(step->exec,
+                                  &(struct ash_slots_args){.rows = step->own.count,
+                                                           .slots = c->expert.choices,
+                                                           .cols = c->hidden,
+                                                           .y = s->dpair,
+                                                           .where = moe->where + step->own.first * c->expert.choices,
+                                                           .add = has_shared,
+                                                           .out = dx});
     router_backward(step, sink, layer, x, dx);
 }

@@ -345,7 +345,13 @@ static size_t unpack(const struct ash_pass_step *step, size_t layer, size_t sour
         lists += forwarded[1 + before];
     index = (const int32_t *)(const void *)lists;
     if (count > 0 && weighted)
-        row->combine(step->exec, from, hidden, index, lists + pairs, 1, count, false, out);
+        row->combine(step->exec, &(struct ash_slots_args){.rows = count,
+                                                          .slots = 1,
+                                                          .cols = hidden,
+                                                          .y = from,
+                                                          .where = index,
+                                                          .weight = lists + pairs,
+                                                          .out = out});
     else if (count > 0)
         row->gather(step->exec, from, hidden, index, count, out);
     return count * hidden;

@@ -35,7 +35,13 @@ void ash_moe_gather_rows(const struct ash_pass_step *step, size_t layer, const f
         return;
     }
     row->gather(step->exec, moe->weight, 1, moe->flat + pairs.first, pairs.count, weight);
-    row->combine(step->exec, x, hidden, moe->order + pairs.first, weight, 1, pairs.count, false, out);
+    row->combine(step->exec, &(struct ash_slots_args){.rows = pairs.count,
+                                                      .slots = 1,
+                                                      .cols = hidden,
+                                                      .y = x,
+                                                      .where = moe->order + pairs.first,
+                                                      .weight = weight,
+                                                      .out = out});
 }
 
 int ash_moe_reserve(struct ash_growing *growing, const struct ash_exec *exec, size_t count, size_t width,

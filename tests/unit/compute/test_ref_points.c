@@ -77,7 +77,9 @@ static void test_swiglu(void **state)
     exec.ops->act->swiglu_forward(&exec, in, in + COUNT, COUNT, out);
     for (size_t i = 0; i < COUNT; i++)
         check_close((double)out[i], silu((double)in[i]) * (double)in[COUNT + i], 1e-6, "swiglu", i);
-    exec.ops->act->swiglu_backward(&exec, in, in + COUNT, op.dout, COUNT, grad, grad + COUNT);
+    exec.ops->act->swiglu_backward(
+        &exec, &(struct ash_swiglu_grad_args){
+                   .count = COUNT, .gate = in, .up = in + COUNT, .dout = op.dout, .dgate = grad, .dup = grad + COUNT});
     check_gradient(act_scalar, &op, in, 2 * COUNT, grad, "gradient");
     ash_exec_fini(&exec);
 }
@@ -173,13 +175,8 @@ static void test_entropy(void **state)
     float x[2 * COUNT], kept[2 * COUNT], loss[2], entropy[2], scales[2] = {0.5f, 0.5f}, entropies[2] = {-0.75f, 1.0f};
     double wide[COUNT];
     int32_t targets[2] = {op.target, -1};
-    struct ash_loss_part part = {.rows = 2,
-                                 .cols = COUNT,
-                                 .logits = x,
-                                 .targets = targets,
-                                 .sharpness = 1.5f,
-                                 .loss = loss,
-                                 .entropy = entropy};
+    struct ash_loss_part part = {
+        .rows = 2, .cols = COUNT, .logits = x, .targets = targets, .sharpness = 1.5f, .loss = loss, .entropy = entropy};
     struct ash_exec exec;
 
     (void)state;
@@ -222,8 +219,12 @@ static void test_rows(void **state)
     fill(y, 5 * COLS, 1, 1.0f);
     fill(x, ROWS * COLS, 2, 1.0f);
     fill(weight, ROWS * SLOTS, 3, 1.0f);
-    exec.ops->row->combine(&exec, y, COLS, where, weight, SLOTS, ROWS, false, out);
-    exec.ops->row->slot_dot(&exec, x, y, COLS, where, SLOTS, ROWS, dots);
+    exec.ops->row->combine(
+        &exec, &(struct ash_slots_args){
+                   .rows = ROWS, .slots = SLOTS, .cols = COLS, .y = y, .where = where, .weight = weight, .out = out});
+    exec.ops->row->slot_dot(
+        &exec, &(struct ash_slots_args){
+                   .rows = ROWS, .slots = SLOTS, .cols = COLS, .x = x, .y = y, .where = where, .out = dots});
     for (size_t t = 0; t < ROWS; t++)
         for (size_t s = 0; s < SLOTS; s++) {
             double dot = 0.0;
@@ -324,8 +325,9 @@ static void test_adamw(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gemm),          cmocka_unit_test(test_swiglu), cmocka_unit_test(test_gelu),
-        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_entropy), cmocka_unit_test(test_rows),   cmocka_unit_test(test_adamw),
+        cmocka_unit_test(test_gemm),          cmocka_unit_test(test_swiglu),  cmocka_unit_test(test_gelu),
+        cmocka_unit_test(test_cross_entropy), cmocka_unit_test(test_entropy), cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_adamw),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -137,7 +137,14 @@ static void test_group(void **state)
 
     (void)state;
     ref_init(&exec);
-    exec.ops->route->group(&exec, index, 3, 2, 4, order, flat, where, offsets);
+    exec.ops->route->group(&exec, &(struct ash_route_group_args){.rows = 3,
+                                                                 .choices = 2,
+                                                                 .experts = 4,
+                                                                 .index = index,
+                                                                 .order = order,
+                                                                 .flat = flat,
+                                                                 .where = where,
+                                                                 .offsets = offsets});
     assert_memory_equal(flat, want_flat, sizeof(flat));
     assert_memory_equal(where, want_where, sizeof(where));
     assert_memory_equal(offsets, want_offsets, sizeof(offsets));

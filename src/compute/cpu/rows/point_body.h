@@ -67,12 +67,11 @@ static void swiglu_backward_range(void *ctx, size_t begin, size_t end, int worke
     if (i < end) swiglu_back_step(&op, i, end - i);
 }
 
-static void swiglu_backward(struct ash_exec *exec, const float *gate, const float *up, const float *dout, size_t count,
-                            float *dgate, float *dup)
+static void swiglu_backward(struct ash_exec *exec, const struct ash_swiglu_grad_args *args)
 {
-    struct act_op op = {.x = gate, .up = up, .dout = dout, .dx = dgate, .dup = dup};
+    struct act_op op = {.x = args->gate, .up = args->up, .dout = args->dout, .dx = args->dgate, .dup = args->dup};
 
-    ash_workers_run(exec->workers, count, ACT_MIN_COUNT, swiglu_backward_range, &op);
+    ash_workers_run(exec->workers, args->count, ACT_MIN_COUNT, swiglu_backward_range, &op);
 }
 
 /* The tanh of the approximate form, or the erf. */

@@ -50,14 +50,19 @@ static void embed_gather_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void embed_gather(struct ash_exec *exec, const void *table, enum ash_dtype dtype, size_t cols,
-                         const int32_t *ids, size_t rows, bool add, float *out)
+static void embed_gather(struct ash_exec *exec, const struct ash_embed_args *args)
 {
-    struct embed_op op = {
-        .exec = exec, .table = table, .dtype = dtype, .cols = cols, .ids = ids, .rows = rows, .add = add, .out = out};
+    struct embed_op op = {.exec = exec,
+                          .table = args->table,
+                          .dtype = args->dtype,
+                          .cols = args->cols,
+                          .ids = args->ids,
+                          .rows = args->rows,
+                          .add = args->add,
+                          .out = args->out};
 
-    ash_assert(cols % ash_dtype_block(dtype) == 0);
-    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, embed_gather_rows, &op);
+    ash_assert(args->cols % ash_dtype_block(args->dtype) == 0);
+    ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, embed_gather_rows, &op);
 }
 
 /* A unit is some columns, so that one thread adds all rows of an id, in order. */
@@ -272,12 +277,17 @@ static void row_combine_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void row_combine(struct ash_exec *exec, const float *y, size_t cols, const int32_t *where, const float *weight,
-                        size_t slots, size_t rows, bool add, float *out)
+static void row_combine(struct ash_exec *exec, const struct ash_slots_args *args)
 {
-    struct row_op op = {.a = y, .out = out, .cols = cols, .slots = slots, .index = where, .weight = weight, .add = add};
+    struct row_op op = {.a = args->y,
+                        .out = args->out,
+                        .cols = args->cols,
+                        .slots = args->slots,
+                        .index = args->where,
+                        .weight = args->weight,
+                        .add = args->add};
 
-    ash_workers_run(exec->workers, rows, ROW_MIN_ROWS, row_combine_rows, &op);
+    ash_workers_run(exec->workers, args->rows, ROW_MIN_ROWS, row_combine_rows, &op);
 }
 
 static void row_slot_dot_units(void *ctx, size_t begin, size_t end, int worker)
@@ -290,12 +300,12 @@ static void row_slot_dot_units(void *ctx, size_t begin, size_t end, int worker)
             dot_row(op->a + unit / op->slots * op->cols, op->b + (size_t)op->index[unit] * op->cols, op->cols);
 }
 
-static void row_slot_dot(struct ash_exec *exec, const float *x, const float *y, size_t cols, const int32_t *where,
-                         size_t slots, size_t rows, float *out)
+static void row_slot_dot(struct ash_exec *exec, const struct ash_slots_args *args)
 {
-    struct row_op op = {.a = x, .b = y, .out = out, .cols = cols, .slots = slots, .index = where};
+    struct row_op op = {
+        .a = args->x, .b = args->y, .out = args->out, .cols = args->cols, .slots = args->slots, .index = args->where};
 
-    ash_workers_run(exec->workers, rows * slots, ROW_MIN_ROWS, row_slot_dot_units, &op);
+    ash_workers_run(exec->workers, args->rows * args->slots, ROW_MIN_ROWS, row_slot_dot_units, &op);
 }
 
 static const struct ash_row_ops vec_row = {

@@ -1,0 +1,69 @@
+/* ops_loss - the ops of a loss over logits: part of ops.h, whose contract holds here too. */
+#ifndef ASH_COMPUTE_OPS_LOSS_H
+#define ASH_COMPUTE_OPS_LOSS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/device_code.h"
+
+#define ASH_LANES 16 /* partial sums of a row */
+
+struct ash_exec;
+
+/* The loss of rows of logits: over a whole vocabulary (first 0, cols all), or over columns first ... first + cols - 1
+ * of a sharded one. Partial results go from shard to shard in the order of the vocabulary.
+ *
+ * With y = sharpness * logits, and p the softmax of y:
+ *   loss = log(sum of exp(y - max)) - (y[target] - max): minus the target's log-probability at temperature
+ *   1 / sharpness. entropy = log(sum of exp(y - max)) - (sum of exp(y - max) * (y - max)) / sum of exp(y - max).
+ *   The gradient of scale * loss + entropy_scale * entropy replaces the logits, where there is one:
+ *   exp(y - max) * (scale * sharpness / sum) - exp(y - max) * (entropy_scale * sharpness / sum) * (y - max - log(sum) +
+ *   entropy), and minus scale * sharpness at the target.
+ * A row whose target is < 0 has loss, entropy and gradient 0. A term of an exponential that is 0 is 0. */
+struct ash_loss_part {
+    size_t rows, cols, first;    /* first is a multiple of ASH_LANES */
+    float *logits;               /* [rows, cols] */
+    const int32_t *targets;      /* [rows], of the whole vocabulary; < 0: none */
+    float scale;                 /* of every row's loss; 0, and scales NULL: no gradient, logits stay as they are */
+    bool start;                  /* this is the first shard: top and sums begin here; others continue them */
+    float *top;                  /* [rows, 2]: the largest logit, and the target's. Read for shards only */
+    float *lanes;                /* [rows, ASH_LANES]: partial sums of exp(y - max). Read for shards only */
+    float *loss;                 /* [rows] */
+    const float *scales;         /* [rows]: of each row's loss, instead of scale; or NULL */
+    const float *entropy_scales; /* [rows]: of each row's entropy; or NULL. Not without scales and entropy */
+    float sharpness;             /* 1 / temperature; 0 means 1 */
+    float *entropy;              /* [rows]; NULL: not wanted */
+    float *moments;              /* [rows, ASH_LANES]: partial sums for the entropy, where a shard has one */
+};
+
+/* What logits are multiplied by. */
+ASH_INLINE float ash_loss_sharpness(const struct ash_loss_part *part)
+{
+    return part->sharpness != 0.0f ? part->sharpness : 1.0f;
+}
+/* Do logits become gradients? */
+ASH_INLINE bool ash_loss_has_gradient(const struct ash_loss_part *part)
+{
+    return part->scales != NULL || part->scale != 0.0f;
+}
+/* The scale of a row's loss. */
+ASH_INLINE float ash_loss_scale(const struct ash_loss_part *part, size_t row)
+{
+    return part->scales != NULL ? part->scales[row] : part->scale;
+}
+
+struct ash_loss_ops {
+    /* Loss, entropy and gradient over a whole vocabulary. */
+    void (*cross_entropy)(struct ash_exec *exec, const struct ash_loss_part *part);
+    /* The same over a sharded one, to the bit, in three steps. All shards finish one before the next.
+     * Step 1: top, the largest logit so far and the target's. */
+    void (*part_top)(struct ash_exec *exec, const struct ash_loss_part *part);
+    /* Step 2: lanes (and moments), the partial sums; with a gradient, and no entropy in it, logits become the
+     * exponentials. */
+    void (*part_sum)(struct ash_exec *exec, const struct ash_loss_part *part);
+    /* Step 3: loss and entropy, and this shard of the gradient in logits. */
+    void (*part_end)(struct ash_exec *exec, const struct ash_loss_part *part);
+};
+
+#endif
