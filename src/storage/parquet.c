@@ -243,28 +243,27 @@ static int read_header(struct ash_parquet *file, struct ash_parquet_page_header 
     return 0;
 }
 
-/* Read a page's body and unpack what follows its first head_bytes (levels of version 2). at moves on. */
-static int read_body(struct ash_parquet *file, const struct ash_parquet_page_header *header, struct buffer *packed,
-                     struct buffer *plain, struct ash_parquet_bytes *values_out, struct ash_err *err)
+/* Read the packed bytes of a page and compare them with their checksum. at moves on. */
+static int read_packed(struct ash_parquet *file, const struct ash_parquet_page_header *header, struct buffer *packed,
+                       struct ash_err *err)
 {
-    size_t head_bytes = (size_t)(header->definition_bytes + header->repetition_bytes);
-    size_t packed_bytes = (size_t)header->packed_bytes, plain_bytes = (size_t)header->plain_bytes;
-    int codec = file->footer.chunks[file->chunk].codec;
-    struct ash_parquet_block block;
-    int rc;
+    size_t packed_bytes = (size_t)header->packed_bytes;
+    int rc = reserve(file, packed, packed_bytes, err);
 
-    if (header->type == ASH_PARQUET_DATA_PAGE_V2 && !header->is_compressed) codec = ASH_PARQUET_UNCOMPRESSED;
-    if (packed_bytes > PAGE_BYTES_MAX || plain_bytes > PAGE_BYTES_MAX ||
-        plain_bytes - head_bytes > ash_parquet_codec_bound(codec, packed_bytes - head_bytes))
-        return refuse_page(file, "the sizes of a page cannot be", err);
-    rc = reserve(file, packed, packed_bytes, err);
     if (rc == 0) rc = read_at(file, file->at, packed->data, packed_bytes, err);
     if (rc < 0) return rc;
     if (header->has_crc && crc32(0, packed->data, (uInt)packed_bytes) != header->crc)
         return refuse_page(file, "a page does not match its checksum", err);
     file->at += packed_bytes;
-    block = (struct ash_parquet_block){
-        .in = packed->data + head_bytes, .in_bytes = packed_bytes - head_bytes, .out_bytes = plain_bytes - head_bytes};
+    return 0;
+}
+
+/* Unpack a block, whose bytes go to plain; values_out is where they are. */
+static int unpack(struct ash_parquet *file, int codec, struct ash_parquet_block block, struct buffer *plain,
+                  struct ash_parquet_bytes *values_out, struct ash_err *err)
+{
+    int rc;
+
     *values_out = (struct ash_parquet_bytes){block.in, block.in + block.in_bytes};
     if (codec == ASH_PARQUET_UNCOMPRESSED)
         return block.in_bytes == block.out_bytes ? 0 : refuse_page(file, "the sizes of a page cannot be", err);
@@ -276,6 +275,27 @@ static int read_body(struct ash_parquet *file, const struct ash_parquet_page_hea
     if (rc < 0) return refuse_page(file, "a page cannot be unpacked", err);
     *values_out = (struct ash_parquet_bytes){plain->data, plain->data + block.out_bytes};
     return 0;
+}
+
+/* Read a page's body and unpack what follows its first head_bytes (levels of version 2). at moves on. */
+static int read_body(struct ash_parquet *file, const struct ash_parquet_page_header *header, struct buffer *packed,
+                     struct buffer *plain, struct ash_parquet_bytes *values_out, struct ash_err *err)
+{
+    size_t head_bytes = (size_t)(header->definition_bytes + header->repetition_bytes);
+    size_t packed_bytes = (size_t)header->packed_bytes, plain_bytes = (size_t)header->plain_bytes;
+    int codec = file->footer.chunks[file->chunk].codec, rc;
+
+    if (header->type == ASH_PARQUET_DATA_PAGE_V2 && !header->is_compressed) codec = ASH_PARQUET_UNCOMPRESSED;
+    if (packed_bytes > PAGE_BYTES_MAX || plain_bytes > PAGE_BYTES_MAX ||
+        plain_bytes - head_bytes > ash_parquet_codec_bound(codec, packed_bytes - head_bytes))
+        return refuse_page(file, "the sizes of a page cannot be", err);
+    rc = read_packed(file, header, packed, err);
+    if (rc < 0) return rc;
+    return unpack(file, codec,
+                  (struct ash_parquet_block){.in = packed->data + head_bytes,
+                                             .in_bytes = packed_bytes - head_bytes,
+                                             .out_bytes = plain_bytes - head_bytes},
+                  plain, values_out, err);
 }
 
 static int refuse_encoding(const struct ash_parquet *file, int64_t encoding, struct ash_err *err)

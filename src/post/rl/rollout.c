@@ -329,47 +329,74 @@ int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64
     return rc;
 }
 
+/* Held-out prompts that are answered greedily, each with its row. */
+struct evaluation {
+    struct ash_prompt *prompts;
+    struct ash_answer_row *rows;
+    struct asked **asked;
+    size_t count, asked_count;
+};
+
+static void close_evaluation(struct evaluation *evaluation)
+{
+    for (size_t i = 0; evaluation->prompts != NULL && evaluation->rows != NULL && i < evaluation->count; i++) {
+        ash_prompt_fini(&evaluation->prompts[i]);
+        free(evaluation->rows[i].ids);
+        free(evaluation->rows[i].logps);
+    }
+    for (size_t i = 0; i < evaluation->asked_count; i++)
+        free(evaluation->asked[i]);
+    free(evaluation->asked);
+    free(evaluation->prompts);
+    free(evaluation->rows);
+}
+
+static int ask_held_out(struct ash_policy_run *rl, struct evaluation *evaluation, size_t i, uint64_t salt,
+                        struct ash_err *err)
+{
+    struct ash_sampler_opts sampler = ash_sampler_defaults();
+    struct ash_answer_row *row = &evaluation->rows[i];
+    int rc = ash_prompts_get(rl->prompts, 0, i, true, &evaluation->prompts[i], err);
+
+    if (rc < 0) return rc;
+    row->ids = calloc(rl->max_tokens, sizeof(int32_t));
+    row->logps = calloc(rl->max_tokens, sizeof(float));
+    if (row->ids == NULL || row->logps == NULL) return -ENOMEM;
+    evaluation->asked[i] = ask(rl, &evaluation->prompts[i], row, &sampler, salt);
+    if (evaluation->asked[i] == NULL) return -ENOMEM;
+    evaluation->asked_count++;
+    return 0;
+}
+
+/* Answer all of them, and add up their rewards. */
+static int run_evaluation(struct ash_policy_run *rl, struct evaluation *evaluation, uint64_t salt, double *sum_out,
+                          struct ash_err *err)
+{
+    int rc = evaluation->prompts != NULL && evaluation->rows != NULL && evaluation->asked != NULL ? 0 : -ENOMEM;
+
+    for (size_t i = 0; rc == 0 && i < evaluation->count; i++)
+        rc = ask_held_out(rl, evaluation, i, salt, err);
+    if (rc == -ENOMEM) return ash_err_set(err, rc, "out of memory for an evaluation");
+    if (rc == 0) rc = answer_all(rl, evaluation->asked, evaluation->asked_count, err);
+    for (size_t i = 0; rc == 0 && i < evaluation->count; i++) {
+        rc = reward_row(rl, &evaluation->prompts[i], &evaluation->rows[i], err);
+        *sum_out += evaluation->rows[i].reward;
+    }
+    return rc;
+}
+
 int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
                     struct ash_err *err)
 {
-    struct ash_sampler_opts sampler = ash_sampler_defaults();
-    struct ash_prompt *prompts = calloc(count, sizeof(*prompts));
-    struct ash_answer_row *rows = calloc(count, sizeof(*rows));
-    struct asked **asked = calloc(count, sizeof(struct asked *));
+    struct evaluation evaluation = {.prompts = calloc(count, sizeof(*evaluation.prompts)),
+                                    .rows = calloc(count, sizeof(*evaluation.rows)),
+                                    .asked = calloc(count, sizeof(struct asked *)),
+                                    .count = count};
     double sum = 0.0;
-    size_t made = 0;
-    int rc = prompts == NULL || rows == NULL || asked == NULL
-                 ? ash_err_set(err, -ENOMEM, "out of memory for an evaluation")
-                 : open_core(rl, trainer, err);
+    int rc = open_core(rl, trainer, err);
 
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rows[i].ids = calloc(rl->max_tokens, sizeof(int32_t));
-        rows[i].logps = calloc(rl->max_tokens, sizeof(float));
-        rc = ash_prompts_get(rl->prompts, 0, i, true, &prompts[i], err);
-        if (rc == 0 && (rows[i].ids == NULL || rows[i].logps == NULL))
-            rc = ash_err_set(err, -ENOMEM, "out of memory for an evaluation");
-        if (rc < 0) break;
-        asked[made] = ask(rl, &prompts[i], &rows[i], &sampler, ash_trainer_state(trainer)->step + 1);
-        if (asked[made] == NULL)
-            rc = ash_err_set(err, -ENOMEM, "out of memory for an evaluation");
-        else
-            made++;
-    }
-    if (rc == 0) rc = answer_all(rl, asked, made, err);
-    for (size_t i = 0; rc == 0 && i < count; i++) {
-        rc = reward_row(rl, &prompts[i], &rows[i], err);
-        sum += rows[i].reward;
-    }
-    for (size_t i = 0; prompts != NULL && rows != NULL && i < count; i++) {
-        ash_prompt_fini(&prompts[i]);
-        free(rows[i].ids);
-        free(rows[i].logps);
-    }
-    for (size_t i = 0; i < made; i++)
-        free(asked[i]);
-    free(asked);
-    free(prompts);
-    free(rows);
+    if (rc == 0) rc = run_evaluation(rl, &evaluation, ash_trainer_state(trainer)->step + 1, &sum, err);
+    close_evaluation(&evaluation);
     if (rc == 0) *share_out = sum / (double)count;
     return rc;
 }
