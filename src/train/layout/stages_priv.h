@@ -1,4 +1,4 @@
-/* stages_priv - between stages.c, stages_run.c, stages_channels.c and stages_hooks.c. */
+/* stages_priv - between stages.c, stages_run.c, stages_update.c, stages_channels.c and stages_hooks.c. */
 #ifndef ASH_TRAIN_STAGES_PRIV_H
 #define ASH_TRAIN_STAGES_PRIV_H
 
@@ -33,6 +33,11 @@ int ash_stages_open_overlap(const struct ash_stages *stages, struct ash_stage *s
 int ash_stages_reduce_rest(struct ash_stage *stage, struct ash_err *err);
 
 /* ---- stages.c ---------------------------------------------------------------------------------------------------- */
+
+/* Close the passes and batches of a stage's micro-batches; those not opened are fine. */
+void ash_stage_close_slots(struct ash_stage *stage);
+
+/* ---- stages_update.c --------------------------------------------------------------------------------------------- */
 
 /* Reduce the gradients of all chunks over all ranks' grains. */
 int ash_stages_reduce(struct ash_stages *stages, struct ash_err *err);
