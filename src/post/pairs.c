@@ -116,8 +116,13 @@ static int open_reference(struct ash_post *post, struct ash_err *err)
                            "which reference? give model.from, or dpo.reference (dpo.loss=orpo and simpo need none)");
     post->reference = calloc(ash_examples_count(post->train), sizeof(*post->reference));
     if (post->reference == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the reference");
-    rc = ash_reference_logps(job, dir, post->train, post->packed, job->data.train, post->group, post->reference,
-                             &was_cached, err);
+    rc = ash_reference_logps(&(struct ash_reference_opts){.job = job,
+                                                          .model_dir = dir,
+                                                          .examples = post->train,
+                                                          .packed = post->packed,
+                                                          .cache_dir = job->data.train,
+                                                          .group = post->group},
+                             post->reference, &was_cached, err);
     if (rc < 0) return ash_err_prefix(err, rc, "the reference %s", dir);
     if (post->screen != NULL)
         fprintf(post->screen, "reference %s, %s\n", dir, was_cached ? "log-probabilities known" : "computed once");

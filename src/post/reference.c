@@ -28,22 +28,23 @@ struct frozen {
     struct ash_packed_unit *units;
 };
 
-static int open_frozen(struct frozen *frozen, const struct ash_job *job, const char *dir, size_t units_max,
-                       size_t ranks_here, struct ash_err *err)
+static int open_frozen(struct frozen *frozen, const struct ash_reference_opts *opts, struct ash_err *err)
 {
-    struct ash_pass_opts opts = {.max_rows = (size_t)job->data.seq_tokens};
+    const struct ash_job *job = opts->job;
+    struct ash_pass_opts pass_opts = {.max_rows = (size_t)job->data.seq_tokens};
+    size_t ranks_here = opts->group != NULL ? ash_group_here(opts->group) : 1;
     int64_t threads = job->runtime.threads;
     int rc;
 
     if (threads == 0 && ranks_here > 1) threads = (int64_t)ash_max((size_t)ash_cores_usable() / ranks_here, 1);
     rc = ash_exec_init(&frozen->exec, job->runtime.backend, (int)threads, err);
     if (rc < 0) return rc;
-    rc = ash_model_open(dir, &frozen->model, err);
+    rc = ash_model_open(opts->model_dir, &frozen->model, err);
     if (rc < 0) return rc;
     ash_model_round_bf16(frozen->model, job->train.precision == ASH_JOB_BF16);
-    rc = ash_pass_open(frozen->model, &frozen->exec, &opts, &frozen->pass, err);
+    rc = ash_pass_open(frozen->model, &frozen->exec, &pass_opts, &frozen->pass, err);
     if (rc < 0) return rc;
-    frozen->units = calloc(units_max, sizeof(*frozen->units));
+    frozen->units = calloc(ash_packed_units_max(opts->packed), sizeof(*frozen->units));
     if (frozen->units == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the reference");
     return ash_feed_init(&frozen->feed, (size_t)job->data.seq_tokens, 1, err);
 }
@@ -67,16 +68,16 @@ static double sum_rows(const float *losses, size_t first, size_t count)
 }
 
 /* The examples of one sequence. */
-static int run_sequence(struct frozen *frozen, struct ash_packed *packed, const struct ash_train_source *source,
-                        uint64_t slot, size_t per_unit, double *logps, struct ash_err *err)
+static int run_sequence(struct frozen *frozen, const struct ash_reference_opts *opts,
+                        const struct ash_train_source *source, uint64_t slot, double *logps, struct ash_err *err)
 {
     struct ash_feed_slice slice = {.source = source, .slots_per_step = source->windows, .first_slot = slot, .count = 1};
-    size_t count;
+    size_t per_unit = ash_examples_get_kind(opts->examples) == ASH_EXAMPLES_PAIRS ? 2 : 1, count;
     int rc = ash_feed_read(&frozen->feed, &slice, err);
 
     if (rc == 0) rc = ash_pass_eval(frozen->pass, &frozen->feed.batch, frozen->feed.losses, err);
     if (rc < 0) return rc;
-    count = ash_packed_units(packed, 0, slot, source->windows, frozen->units, ash_packed_units_max(packed));
+    count = ash_packed_units(opts->packed, 0, slot, source->windows, frozen->units, ash_packed_units_max(opts->packed));
     for (size_t u = 0; u < count; u++) {
         const struct ash_packed_unit *unit = &frozen->units[u];
         size_t row = unit->row;
@@ -89,39 +90,38 @@ static int run_sequence(struct frozen *frozen, struct ash_packed *packed, const 
     return 0;
 }
 
-static int compute(const struct ash_job *job, const char *dir, const struct ash_examples *examples,
-                   struct ash_packed *packed, struct ash_group *group, double *logps, struct ash_err *err)
+static int compute(const struct ash_reference_opts *opts, double *logps, struct ash_err *err)
 {
-    struct ash_train_source source = ash_packed_source(packed);
+    struct ash_train_source source = ash_packed_source(opts->packed);
+    struct ash_group *group = opts->group;
     size_t rank = group != NULL ? ash_group_rank(group) : 0, size = group != NULL ? ash_group_size(group) : 1;
-    size_t per_unit = ash_examples_get_kind(examples) == ASH_EXAMPLES_PAIRS ? 2 : 1;
     struct frozen frozen = {0};
-    int rc =
-        open_frozen(&frozen, job, dir, ash_packed_units_max(packed), group != NULL ? ash_group_here(group) : 1, err);
+    int rc = open_frozen(&frozen, opts, err);
 
     for (uint64_t slot = rank; rc == 0 && slot < source.windows; slot += size)
-        rc = run_sequence(&frozen, packed, &source, slot, per_unit, logps, err);
+        rc = run_sequence(&frozen, opts, &source, slot, logps, err);
     close_frozen(&frozen);
     if (rc < 0 || group == NULL) return rc;
-    return ash_group_all_reduce(group, logps, logps, ash_examples_count(examples), ASH_COLL_F64, ASH_COLL_SUM, err);
+    return ash_group_all_reduce(group, logps, logps, ash_examples_count(opts->examples), ASH_COLL_F64, ASH_COLL_SUM,
+                                err);
 }
 
 /* ---- the cache --------------------------------------------------------------------------------------------------- */
 
-static int cache_path(const struct ash_job *job, const char *model_dir, const struct ash_examples *examples,
-                      const char *cache_dir, char path[PATH_MAX], struct ash_err *err)
+static int cache_path(const struct ash_reference_opts *opts, char path[PATH_MAX], struct ash_err *err)
 {
-    uint64_t settings[] = {ash_examples_hash(examples), (uint64_t)job->train.precision, (uint64_t)job->sft.truncate,
-                           (uint64_t)job->sft.train_on, (uint64_t)job->data.seq_tokens};
+    const struct ash_job *job = opts->job;
+    uint64_t settings[] = {ash_examples_hash(opts->examples), (uint64_t)job->train.precision,
+                           (uint64_t)job->sft.truncate, (uint64_t)job->sft.train_on, (uint64_t)job->data.seq_tokens};
     uint64_t model = 0;
     char name[64];
-    int rc = ash_agree_hash_model(model_dir, &model, err);
+    int rc = ash_agree_hash_model(opts->model_dir, &model, err);
 
     if (rc < 0) return rc;
     snprintf(name, sizeof(name), "reference-%016" PRIx64 ".safetensors",
              ash_hash_bytes(settings, sizeof(settings), model));
-    rc = ash_path_join(path, PATH_MAX, cache_dir, name);
-    return rc < 0 ? ash_err_set(err, rc, "'%s' is too long a path", cache_dir) : 0;
+    rc = ash_path_join(path, PATH_MAX, opts->cache_dir, name);
+    return rc < 0 ? ash_err_set(err, rc, "'%s' is too long a path", opts->cache_dir) : 0;
 }
 
 /* Returns true where the cache had them. */
@@ -150,15 +150,14 @@ static void write_cache(const char *path, size_t count, const double *logps)
         ash_log(ASH_LOG_WARN, "the reference's log-probabilities cannot be kept for the next time: %s", err.text);
 }
 
-int ash_reference_logps(const struct ash_job *job, const char *model_dir, const struct ash_examples *examples,
-                        struct ash_packed *packed, const char *cache_dir, struct ash_group *group, double *logps,
-                        bool *was_cached_out, struct ash_err *err)
+int ash_reference_logps(const struct ash_reference_opts *opts, double *logps, bool *was_cached_out, struct ash_err *err)
 {
+    struct ash_group *group = opts->group;
     bool is_first = group == NULL || ash_group_rank(group) == 0;
-    size_t count = ash_examples_count(examples);
+    size_t count = ash_examples_count(opts->examples);
     char path[PATH_MAX];
     int32_t has_it;
-    int rc = cache_path(job, model_dir, examples, cache_dir, path, err);
+    int rc = cache_path(opts, path, err);
 
     if (rc < 0) return rc;
     has_it = read_cache(path, count, logps);
@@ -169,7 +168,7 @@ int ash_reference_logps(const struct ash_job *job, const char *model_dir, const 
     *was_cached_out = has_it != 0;
     if (has_it != 0) return 0;
     memset(logps, 0, count * sizeof(*logps));
-    rc = compute(job, model_dir, examples, packed, group, logps, err);
+    rc = compute(opts, logps, err);
     if (rc == 0 && is_first) write_cache(path, count, logps);
     return rc;
 }

@@ -558,7 +558,7 @@ static void check_array_advantages(struct golden *g)
     compare_answers(g, "dr_grpo.advantages", advantages);
     ash_advantages_rloo(rewards, index, ANSWERS, advantages);
     compare_answers(g, "rloo.advantages", advantages);
-    ash_advantages_reinforce(scores, mask, ANSWERS, WIDTH, 0.98, returns, table);
+    ash_advantages_reinforce(&(struct ash_advantages_table){scores, NULL, mask, ANSWERS, WIDTH}, 0.98, returns, table);
     compare_cells(g, "reinforce_pp.returns", returns);
     compare_cells(g, "reinforce_pp.advantages", table);
     ash_advantages_group(rewards, index, ANSWERS, 0, true, advantages);
@@ -566,7 +566,8 @@ static void check_array_advantages(struct golden *g)
         spread[i] = advantages[i / WIDTH] * mask[i];
     ash_advantages_whiten(spread, mask, CELLS, table);
     compare_cells(g, "reinforce_pp_baseline.advantages", table);
-    ash_advantages_gae(scores, cells(g, "values"), mask, ANSWERS, WIDTH, 0.99, 0.95, returns, table);
+    ash_advantages_gae(&(struct ash_advantages_table){scores, cells(g, "values"), mask, ANSWERS, WIDTH}, 0.99, 0.95,
+                       returns, table);
     compare_cells(g, "gae.returns", returns);
     compare_cells(g, "gae.advantages", table);
 }
@@ -721,7 +722,8 @@ static bool check_mask_row(const struct ash_tokenizer *tokenizer, const struct a
     struct ash_str text = {0};
     struct ash_err err = {0};
     bool is_equal = ash_chat_template_render_spans(template, variables, &text, &spans, &err) == 0 &&
-                    ash_chat_mark(tokenizer, text.data, text.size_bytes, false, &spans, &marked, &err) == 0 &&
+                    ash_chat_mark(&(struct ash_chat_text){tokenizer, text.data, text.size_bytes, false}, &spans,
+                                  &marked, &err) == 0 &&
                     strcmp(text.data, json_string_value(json_object_get(row, "text"))) == 0 &&
                     marked.ids.count == json_array_size(ids);
 

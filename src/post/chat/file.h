@@ -20,10 +20,15 @@ struct ash_chat_file_result {
 int ash_chat_write(const char *const *paths, size_t count, const struct ash_chat_file_opts *opts, const char *dir,
                    struct ash_chat_file_result *result_out, struct ash_err *err);
 
-/* Add one line to writer (opened for the first line's kind where it is NULL). For ash_chat_write and its fuzz
- * target. */
-int ash_chat_add_line(const struct ash_chat_reader *reader, const char *text, size_t size_bytes, const char *name,
-                      uint64_t line, struct ash_examples_writer **writer, struct ash_chat_file_result *result,
-                      struct ash_err *err);
+/* Lines on their way into examples. The caller closes writer. */
+struct ash_chat_lines {
+    const struct ash_chat_reader *reader;
+    struct ash_examples_writer *writer; /* NULL before the first line, whose kind it has */
+    struct ash_chat_file_result result;
+};
+/* Add one line: size_bytes of text, line number `line` of file `name`. Returns 0 or an error that names both. For
+ * ash_chat_write and its fuzz target. */
+int ash_chat_add_line(struct ash_chat_lines *lines, const char *text, size_t size_bytes, const char *name,
+                      uint64_t line, struct ash_err *err);
 
 #endif

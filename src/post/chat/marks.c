@@ -26,38 +26,37 @@ static int reserve_marks(struct ash_chat_row *row)
     return 0;
 }
 
-/* Where token i of ids [first, ...) begins in the text, into starts [count + 1]. Returns 1, 0 where the bytes of the
- * tokens are not the text, or -ENOMEM. */
-static int find_starts(const struct ash_tokenizer *tokenizer, const struct ash_ids *ids, size_t first, const char *text,
-                       size_t size_bytes, size_t *starts)
+/* Where token i of ids begins in the text, into starts [count + 1]. Returns 1, 0 where the bytes of the tokens are not
+ * the text, or -ENOMEM. */
+static int find_starts(const struct ash_chat_text *text, const struct ash_ids *ids, size_t *starts)
 {
     struct ash_str bytes = {0};
     size_t at = 0;
     int rc = 1;
 
-    for (size_t i = first; rc == 1 && i < ids->count; i++) {
+    for (size_t i = 0; rc == 1 && i < ids->count; i++) {
         ash_str_clear(&bytes);
-        starts[i - first] = at;
-        if (ash_tokenizer_add_bytes(tokenizer, ids->data[i], &bytes) < 0)
+        starts[i] = at;
+        if (ash_tokenizer_add_bytes(text->tokenizer, ids->data[i], &bytes) < 0)
             rc = -ENOMEM;
-        else if (bytes.size_bytes > size_bytes - at || memcmp(bytes.data, text + at, bytes.size_bytes) != 0)
+        else if (bytes.size_bytes > text->size_bytes - at || memcmp(bytes.data, text->data + at, bytes.size_bytes) != 0)
             rc = 0;
         else
             at += bytes.size_bytes;
     }
-    starts[ids->count - first] = at;
+    starts[ids->count] = at;
     ash_str_fini(&bytes);
-    return rc == 1 && at != size_bytes ? 0 : rc;
+    return rc == 1 && at != text->size_bytes ? 0 : rc;
 }
 
 /* Tokens that begin the tokens of both the text and of its first size_bytes bytes; *whole_out: those are all of the
  * latter. */
-static int count_before(const struct ash_tokenizer *tokenizer, const struct ash_chat_row *row, const char *text,
-                        size_t size_bytes, bool add_special, size_t *count_out, bool *whole_out, struct ash_err *err)
+static int count_before(const struct ash_chat_text *text, const struct ash_chat_row *row, size_t size_bytes,
+                        size_t *count_out, bool *whole_out, struct ash_err *err)
 {
     struct ash_ids part = {0};
     size_t count = 0;
-    int rc = ash_tokenizer_encode(tokenizer, text, size_bytes, add_special, &part, err);
+    int rc = ash_tokenizer_encode(text->tokenizer, text->data, size_bytes, text->add_special, &part, err);
 
     while (rc == 0 && count < part.count && count < row->ids.count && part.data[count] == row->ids.data[count])
         count++;
@@ -80,26 +79,26 @@ static void mark_by_starts(struct ash_chat_row *row, const size_t *starts, const
         if (starts[i + 1] > span->start && starts[i] < span->end) row->marks[i] = 1;
 }
 
-static int mark_by_prefix(const struct ash_tokenizer *tokenizer, struct ash_chat_row *row, const char *text,
-                          bool add_special, const struct ash_chat_span *span, struct ash_err *err)
+static int mark_by_prefix(const struct ash_chat_text *text, struct ash_chat_row *row, const struct ash_chat_span *span,
+                          struct ash_err *err)
 {
     size_t first = 0, end = 0;
     bool is_whole = false;
-    int rc = count_before(tokenizer, row, text, span->start, add_special, &first, &is_whole, err);
+    int rc = count_before(text, row, span->start, &first, &is_whole, err);
 
-    if (rc == 0) rc = count_before(tokenizer, row, text, span->end, add_special, &end, &is_whole, err);
+    if (rc == 0) rc = count_before(text, row, span->end, &end, &is_whole, err);
     if (rc == 0) mark_range(row, first, is_whole ? end : end + 1);
     return rc;
 }
 
-int ash_chat_mark(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes, bool add_special,
-                  const struct ash_chat_spans *spans, struct ash_chat_row *row, struct ash_err *err)
+int ash_chat_mark(const struct ash_chat_text *text, const struct ash_chat_spans *spans, struct ash_chat_row *row,
+                  struct ash_err *err)
 {
     size_t *starts;
     int rc;
 
     row->ids.count = 0;
-    rc = ash_tokenizer_encode(tokenizer, text, size_bytes, add_special, &row->ids, err);
+    rc = ash_tokenizer_encode(text->tokenizer, text->data, text->size_bytes, text->add_special, &row->ids, err);
     if (rc < 0) return rc;
     starts = calloc(row->ids.count + 1, sizeof(*starts));
     if (starts == NULL || reserve_marks(row) < 0) {
@@ -107,7 +106,7 @@ int ash_chat_mark(const struct ash_tokenizer *tokenizer, const char *text, size_
         return ash_err_set(err, -ENOMEM, "out of memory for the marks of %zu tokens", row->ids.count);
     }
     if (row->ids.count > 0) memset(row->marks, 0, row->ids.count);
-    rc = find_starts(tokenizer, &row->ids, 0, text, size_bytes, starts);
+    rc = find_starts(text, &row->ids, starts);
     if (rc < 0) ash_err_set(err, rc, "out of memory for the bytes of tokens");
     for (size_t i = 0; rc >= 0 && i < spans->count; i++) {
         int failed = 0;
@@ -115,7 +114,7 @@ int ash_chat_mark(const struct ash_tokenizer *tokenizer, const char *text, size_
         if (rc == 1)
             mark_by_starts(row, starts, &spans->items[i]);
         else
-            failed = mark_by_prefix(tokenizer, row, text, add_special, &spans->items[i], err);
+            failed = mark_by_prefix(text, row, &spans->items[i], err);
         if (failed < 0) rc = failed;
     }
     free(starts);

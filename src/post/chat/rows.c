@@ -68,7 +68,9 @@ static int read_texts(const struct ash_chat_reader *reader, const char *prompt, 
     if (rc == 0) rc = ash_str_adds(&whole, text);
     if (rc < 0) rc = ash_err_set(err, rc, "out of memory for an example");
     span.end = whole.size_bytes;
-    if (rc == 0) rc = ash_chat_mark(reader->tokenizer, whole.data, whole.size_bytes, true, &spans, row, err);
+    if (rc == 0)
+        rc = ash_chat_mark(&(struct ash_chat_text){reader->tokenizer, whole.data, whole.size_bytes, true}, &spans, row,
+                           err);
     ash_str_fini(&whole);
     if (rc < 0) return rc;
     if (reader->eos_id >= 0 && (row->ids.count == 0 || row->ids.data[row->ids.count - 1] != reader->eos_id))
@@ -96,14 +98,23 @@ static json_t *variables_of(const json_t *object, const json_t *messages, size_t
     return variables;
 }
 
-static int render(const struct ash_chat_reader *reader, const json_t *object, const json_t *messages, size_t count,
-                  bool add_generation_prompt, struct ash_str *text, struct ash_chat_spans *spans, struct ash_err *err)
+/* A column of an object and what it holds: a text, or messages. */
+struct column {
+    const struct ash_chat_reader *reader;
+    const json_t *object;
+    const char *name;
+    const json_t *value;
+};
+
+/* The first count messages of a column as text. */
+static int render(const struct column *column, size_t count, bool add_generation_prompt, struct ash_str *text,
+                  struct ash_chat_spans *spans, struct ash_err *err)
 {
-    json_t *variables = variables_of(object, messages, count, add_generation_prompt);
+    json_t *variables = variables_of(column->object, column->value, count, add_generation_prompt);
     int rc;
 
     ash_str_clear(text);
-    rc = ash_chat_template_render_spans(reader->template, variables, text, spans, err);
+    rc = ash_chat_template_render_spans(column->reader->template, variables, text, spans, err);
     json_decref(variables);
     return rc;
 }
@@ -117,17 +128,17 @@ static bool is_assistant(const json_t *messages, size_t i)
 
 /* Spans of answers as differences of renderings: what an answer adds to the conversation before it, which ends with
  * what comes before an answer. whole is the rendering of all turns; each earlier one must be its beginning. */
-static int find_differences(const struct ash_chat_reader *reader, const json_t *object, const json_t *messages,
-                            const struct ash_str *whole, struct ash_chat_spans *spans, struct ash_err *err)
+static int find_differences(const struct column *column, const struct ash_str *whole, struct ash_chat_spans *spans,
+                            struct ash_err *err)
 {
     struct ash_str before = {0}, after = {0};
-    size_t count = json_array_size(messages);
+    size_t count = json_array_size(column->value);
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        if (!is_assistant(messages, i)) continue;
-        rc = render(reader, object, messages, i, true, &before, NULL, err);
-        if (rc == 0) rc = render(reader, object, messages, i + 1, false, &after, NULL, err);
+        if (!is_assistant(column->value, i)) continue;
+        rc = render(column, i, true, &before, NULL, err);
+        if (rc == 0) rc = render(column, i + 1, false, &after, NULL, err);
         if (rc < 0) break;
         if (after.size_bytes > whole->size_bytes || memcmp(after.data, whole->data, after.size_bytes) != 0 ||
             before.size_bytes > after.size_bytes || memcmp(before.data, after.data, before.size_bytes) != 0)
@@ -143,26 +154,28 @@ static int find_differences(const struct ash_chat_reader *reader, const json_t *
     return rc;
 }
 
-/* All turns of messages; those from turn `first` on are learned, of assistants. */
-static int read_messages(const struct ash_chat_reader *reader, const json_t *object, const json_t *messages,
-                         const char *column, size_t first, struct ash_chat_row *row, struct ash_err *err)
+/* All turns of a column's messages; those from turn `first` on are learned, of assistants. */
+static int read_messages(const struct column *column, size_t first, struct ash_chat_row *row, struct ash_err *err)
 {
     struct ash_str text = {0}, prompt = {0};
     struct ash_chat_spans spans = {0};
-    int rc = check_messages(messages, column, err);
+    int rc = check_messages(column->value, column->name, err);
 
     if (rc < 0) return rc;
-    if (reader->template == NULL)
-        return ash_err_set(err, -EINVAL, "%s: there is no chat template: %s", column, reader->template_why);
-    rc = render(reader, object, messages, json_array_size(messages), false, &text, &spans, err);
-    if (rc == 0 && spans.count == 0) rc = find_differences(reader, object, messages, &text, &spans, err);
-    if (rc == 0 && first > 0) rc = render(reader, object, messages, first, false, &prompt, NULL, err);
+    if (column->reader->template == NULL)
+        return ash_err_set(err, -EINVAL, "%s: there is no chat template: %s", column->name,
+                           column->reader->template_why);
+    rc = render(column, json_array_size(column->value), false, &text, &spans, err);
+    if (rc == 0 && spans.count == 0) rc = find_differences(column, &text, &spans, err);
+    if (rc == 0 && first > 0) rc = render(column, first, false, &prompt, NULL, err);
     for (size_t i = 0; rc == 0 && i < spans.count && first > 0;)
         if (spans.items[i].start < prompt.size_bytes)
             memmove(&spans.items[i], &spans.items[i + 1], (--spans.count - i) * sizeof(*spans.items));
         else
             i++;
-    if (rc == 0) rc = ash_chat_mark(reader->tokenizer, text.data, text.size_bytes, false, &spans, row, err);
+    if (rc == 0)
+        rc = ash_chat_mark(&(struct ash_chat_text){column->reader->tokenizer, text.data, text.size_bytes, false},
+                           &spans, row, err);
     ash_chat_spans_fini(&spans);
     ash_str_fini(&text);
     ash_str_fini(&prompt);
@@ -171,23 +184,25 @@ static int read_messages(const struct ash_chat_reader *reader, const json_t *obj
 
 /* ---- columns ----------------------------------------------------------------------------------------------------- */
 
-/* A prompt (NULL: none) and what follows it, each a text or messages. */
-static int read_both(const struct ash_chat_reader *reader, const json_t *object, const json_t *prompt,
-                     const json_t *completion, const char *column, struct ash_chat_row *row, struct ash_err *err)
+/* A prompt (NULL: none) and the column that follows it, each a text or messages. */
+static int read_both(const struct column *column, const json_t *prompt, struct ash_chat_row *row, struct ash_err *err)
 {
+    const json_t *completion = column->value;
+    struct column both = *column;
     json_t *joined;
     int rc;
 
     if (json_is_string(completion) && (prompt == NULL || json_is_string(prompt)))
-        return read_texts(reader, json_string_value(prompt), json_string_value(completion), row, err);
+        return read_texts(column->reader, json_string_value(prompt), json_string_value(completion), row, err);
     if (!json_is_array(completion) || (prompt != NULL && !json_is_array(prompt)))
-        return ash_err_set(err, -EINVAL, "%s must be a text or a list of messages, and prompt the same", column);
+        return ash_err_set(err, -EINVAL, "%s must be a text or a list of messages, and prompt the same", column->name);
     joined = prompt != NULL ? json_copy((json_t *)(uintptr_t)prompt) : json_array();
     if (joined == NULL || json_array_extend(joined, (json_t *)(uintptr_t)completion) < 0) {
         json_decref(joined);
         return ash_err_set(err, -ENOMEM, "out of memory for a conversation");
     }
-    rc = read_messages(reader, object, joined, column, json_array_size(prompt), row, err);
+    both.value = joined;
+    rc = read_messages(&both, json_array_size(prompt), row, err);
     json_decref(joined);
     return rc;
 }
@@ -206,9 +221,10 @@ int ash_chat_read(const struct ash_chat_reader *reader, const json_t *object, st
 
     if (!json_is_object(object)) return ash_err_set(err, -EINVAL, "it is not a JSON object");
     if (json_is_array(messages))
-        rc = read_messages(reader, object, messages, "messages", 0, row, err);
+        rc = read_messages(&(struct column){reader, object, "messages", messages}, 0, row, err);
     else if (completion != NULL)
-        rc = read_both(reader, object, json_object_get(object, "prompt"), completion, "completion", row, err);
+        rc = read_both(&(struct column){reader, object, "completion", completion}, json_object_get(object, "prompt"),
+                       row, err);
     else if (json_is_string(text))
         rc = read_texts(reader, NULL, json_string_value(text), row, err);
     else
@@ -228,19 +244,20 @@ static size_t shared_turns(const json_t *chosen, const json_t *rejected)
     return shared;
 }
 
-static int read_side(const struct ash_chat_reader *reader, const json_t *object, const char *column, size_t shared,
+static int read_side(const struct ash_chat_reader *reader, const json_t *object, const char *name, size_t shared,
                      struct ash_chat_row *row, struct ash_err *err)
 {
-    const json_t *side = json_object_get(object, column), *prompt = json_object_get(object, "prompt");
+    struct column side = {reader, object, name, json_object_get(object, name)};
+    const json_t *prompt = json_object_get(object, "prompt");
     int rc;
 
-    if (side == NULL) return ash_err_set(err, -EINVAL, "a pair needs both chosen and rejected");
-    if (prompt == NULL && json_is_array(side))
-        rc = read_messages(reader, object, side, column, shared, row, err);
+    if (side.value == NULL) return ash_err_set(err, -EINVAL, "a pair needs both chosen and rejected");
+    if (prompt == NULL && json_is_array(side.value))
+        rc = read_messages(&side, shared, row, err);
     else
-        rc = read_both(reader, object, prompt, side, column, row, err);
+        rc = read_both(&side, prompt, row, err);
     if (rc == 0) rc = check_learned(row, err);
-    return rc < 0 ? ash_err_prefix(err, rc, "%s", column) : 0;
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", name) : 0;
 }
 
 int ash_chat_read_pair(const struct ash_chat_reader *reader, const json_t *object, struct ash_chat_row *chosen,

@@ -38,9 +38,16 @@ int ash_chat_read(const struct ash_chat_reader *reader, const json_t *object, st
 int ash_chat_read_pair(const struct ash_chat_reader *reader, const json_t *object, struct ash_chat_row *chosen,
                        struct ash_chat_row *rejected, double *margin_out, struct ash_err *err);
 
-/* Ids of text, and marks on the tokens that spans touch: as transformers' return_assistant_tokens_mask has them.
- * add_special as ash_tokenizer_encode. */
-int ash_chat_mark(const struct ash_tokenizer *tokenizer, const char *text, size_t size_bytes, bool add_special,
-                  const struct ash_chat_spans *spans, struct ash_chat_row *row, struct ash_err *err);
+/* A text and how it becomes tokens; borrowed. */
+struct ash_chat_text {
+    const struct ash_tokenizer *tokenizer;
+    const char *data;
+    size_t size_bytes;
+    bool add_special; /* as in ash_tokenizer_encode */
+};
+/* Ids of text into row (emptied first), and marks on the tokens that spans touch: as transformers'
+ * return_assistant_tokens_mask has them. Returns 0 or an error with a sentence. */
+int ash_chat_mark(const struct ash_chat_text *text, const struct ash_chat_spans *spans, struct ash_chat_row *row,
+                  struct ash_err *err);
 
 #endif

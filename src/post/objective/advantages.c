@@ -71,32 +71,34 @@ void ash_advantages_whiten(const double *values, const double *mask, size_t coun
         whitened[i] = (values[i] - mean) / sqrt(variance + TINY) * mask[i];
 }
 
-void ash_advantages_reinforce(const double *rewards, const double *mask, size_t answers, size_t width, double gamma,
-                              double *returns, double *advantages)
+void ash_advantages_reinforce(const struct ash_advantages_table *table, double gamma, double *returns,
+                              double *advantages)
 {
-    for (size_t a = 0; a < answers; a++) {
+    for (size_t a = 0; a < table->answers; a++) {
         double running = 0.0;
 
-        for (size_t t = width; t-- > 0;) {
-            size_t i = a * width + t;
+        for (size_t t = table->width; t-- > 0;) {
+            size_t i = a * table->width + t;
 
-            running = rewards[i] + gamma * running;
+            running = table->rewards[i] + gamma * running;
             returns[i] = running;
-            running = running * mask[i];
+            running = running * table->mask[i];
         }
     }
-    ash_advantages_whiten(returns, mask, answers * width, advantages);
+    ash_advantages_whiten(returns, table->mask, table->answers * table->width, advantages);
 }
 
-void ash_advantages_gae(const double *rewards, const double *values, const double *mask, size_t answers, size_t width,
-                        double gamma, double lambda, double *returns, double *advantages)
+void ash_advantages_gae(const struct ash_advantages_table *table, double gamma, double lambda, double *returns,
+                        double *advantages)
 {
-    for (size_t a = 0; a < answers; a++) {
+    const double *values = table->values, *mask = table->mask;
+
+    for (size_t a = 0; a < table->answers; a++) {
         double next = 0.0, last = 0.0;
 
-        for (size_t t = width; t-- > 0;) {
-            size_t i = a * width + t;
-            double now = rewards[i] + gamma * next - values[i] + gamma * lambda * last;
+        for (size_t t = table->width; t-- > 0;) {
+            size_t i = a * table->width + t;
+            double now = table->rewards[i] + gamma * next - values[i] + gamma * lambda * last;
 
             next = values[i] * mask[i] + (1 - mask[i]) * next;
             last = now * mask[i] + (1 - mask[i]) * last;
@@ -104,5 +106,5 @@ void ash_advantages_gae(const double *rewards, const double *values, const doubl
             advantages[i] = last;
         }
     }
-    ash_advantages_whiten(advantages, mask, answers * width, advantages);
+    ash_advantages_whiten(advantages, mask, table->answers * table->width, advantages);
 }

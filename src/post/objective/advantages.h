@@ -15,13 +15,20 @@ void ash_advantages_group(const double *rewards, const int64_t *group, size_t co
                           double *advantages);
 /* Minus the mean of the others of the group; a group of one keeps its reward. */
 void ash_advantages_rloo(const double *rewards, const int64_t *group, size_t count, double *advantages);
+/* What is known of the tokens of answers; each [answers, width]. */
+struct ash_advantages_table {
+    const double *rewards;
+    const double *values; /* of a critic; NULL where no function reads it */
+    const double *mask;
+    size_t answers, width;
+};
 /* Discounted sums of the tokens' rewards from each token on (returns), whitened over the mask. */
-void ash_advantages_reinforce(const double *rewards, const double *mask, size_t answers, size_t width, double gamma,
-                              double *returns, double *advantages);
+void ash_advantages_reinforce(const struct ash_advantages_table *table, double gamma, double *returns,
+                              double *advantages);
 /* (values - mean) / deviation over the mask (n - 1, + 1e-8 under the root); 0 outside of it. */
 void ash_advantages_whiten(const double *values, const double *mask, size_t count, double *whitened);
 /* Generalised advantage estimation; advantages are whitened, returns are not. */
-void ash_advantages_gae(const double *rewards, const double *values, const double *mask, size_t answers, size_t width,
-                        double gamma, double lambda, double *returns, double *advantages);
+void ash_advantages_gae(const struct ash_advantages_table *table, double gamma, double lambda, double *returns,
+                        double *advantages);
 
 #endif

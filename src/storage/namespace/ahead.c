@@ -101,9 +101,9 @@ static bool needs(void *ctx, const char *key, uint64_t offset, size_t size_bytes
     return is_needed;
 }
 
-int ash_ahead_open(const char *url, const char *const *keys, size_t count, struct ash_namespace_settings *settings,
-                   size_t memory_bytes, struct ash_ahead **ahead_out, struct ash_err *err)
+int ash_ahead_open(const struct ash_ahead_opts *opts, struct ash_ahead **ahead_out, struct ash_err *err)
 {
+    const struct ash_namespace_settings *settings = opts->settings;
     struct ash_ahead *ahead = calloc(1, sizeof(*ahead));
     int rc;
 
@@ -111,13 +111,13 @@ int ash_ahead_open(const char *url, const char *const *keys, size_t count, struc
     pthread_mutex_init(&ahead->lock, NULL);
     pthread_mutex_init(&ahead->reading, NULL);
     ash_cond_init(&ahead->changed);
-    ahead->object_count = count;
-    ahead->memory_bytes = memory_bytes;
-    ahead->url = strdup(url);
+    ahead->object_count = opts->count;
+    ahead->memory_bytes = opts->memory_bytes;
+    ahead->url = strdup(opts->url);
     ahead->wants = calloc(WANTS_MAX, sizeof(*ahead->wants));
     rc = ahead->url == NULL || ahead->wants == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
-    if (rc == 0) rc = open_side(ahead, &ahead->readers, keys, settings, err);
-    if (rc == 0) rc = open_side(ahead, &ahead->fetcher, keys, settings, err);
+    if (rc == 0) rc = open_side(ahead, &ahead->readers, opts->keys, opts->settings, err);
+    if (rc == 0) rc = open_side(ahead, &ahead->fetcher, opts->keys, opts->settings, err);
     ahead->keep_bytes = settings->cache.bytes > 0 ? (size_t)settings->cache.bytes / KEEP_SHARE : SIZE_MAX;
     if (rc == 0) {
         ahead->guard = (struct ash_namespace_guard){needs, ahead};

@@ -15,10 +15,16 @@ struct ash_ahead_range {
     size_t size_bytes;
 };
 
-/* Open objects (their keys below url) for reading, and the thread. The server is asked for the present version of each.
- * settings are borrowed until close; memory_bytes: held at most. The caller owns *ahead_out. */
-int ash_ahead_open(const char *url, const char *const *keys, size_t count, struct ash_namespace_settings *settings,
-                   size_t memory_bytes, struct ash_ahead **ahead_out, struct ash_err *err);
+struct ash_ahead_opts {
+    const char *url;
+    const char *const *keys; /* [count]: the objects below url */
+    size_t count;
+    struct ash_namespace_settings *settings; /* borrowed until close */
+    size_t memory_bytes;                     /* held at most */
+};
+/* Open objects for reading, and the thread. The server is asked for the present version of each. The caller owns
+ * *ahead_out. */
+int ash_ahead_open(const struct ash_ahead_opts *opts, struct ash_ahead **ahead_out, struct ash_err *err);
 /* Stop the thread and free. NULL is a no-op. */
 void ash_ahead_close(struct ash_ahead *ahead);
 /* The size of an object. */

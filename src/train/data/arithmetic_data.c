@@ -127,8 +127,13 @@ static int fill(const struct job *job, struct ash_err *err)
     int rc;
 
     if (description == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", job->dir);
-    rc = ash_folder_begin(job->folder, alphabet->vocab_size, alphabet->tokenizer_hash, alphabet->eos, job->shard_tokens,
-                          description, err);
+    rc = ash_folder_begin(job->folder,
+                          &(struct ash_folder_opts){.vocab_size = alphabet->vocab_size,
+                                                    .tokenizer_hash = alphabet->tokenizer_hash,
+                                                    .eos_id = alphabet->eos,
+                                                    .shard_tokens = job->shard_tokens,
+                                                    .description = description},
+                          err);
     free(description);
     for (uint64_t i = 0; rc >= 0 && i < job->count; i++)
         rc = add_problem(job->folder, job->arithmetic, alphabet, i, err);

@@ -134,18 +134,17 @@ int ash_folder_has_shards(struct ash_folder *folder, struct ash_err *err)
     return count > 0;
 }
 
-int ash_folder_begin(struct ash_folder *folder, size_t vocab_size, uint64_t tokenizer_hash, int32_t eos_id,
-                     size_t shard_tokens, const char *description, struct ash_err *err)
+int ash_folder_begin(struct ash_folder *folder, const struct ash_folder_opts *opts, struct ash_err *err)
 {
-    ash_assert(shard_tokens > 0 && folder->shard_tokens == 0);
-    if (description != NULL) {
-        folder->description = strdup(description);
+    ash_assert(opts->shard_tokens > 0 && folder->shard_tokens == 0);
+    if (opts->description != NULL) {
+        folder->description = strdup(opts->description);
         if (folder->description == NULL) return ash_err_set(err, -ENOMEM, "%s: out of memory", folder->dir);
     }
-    folder->manifest.vocab_size = vocab_size;
-    folder->manifest.tokenizer_hash = tokenizer_hash;
-    folder->manifest.eos_id = eos_id;
-    folder->shard_tokens = shard_tokens;
+    folder->manifest.vocab_size = opts->vocab_size;
+    folder->manifest.tokenizer_hash = opts->tokenizer_hash;
+    folder->manifest.eos_id = opts->eos_id;
+    folder->shard_tokens = opts->shard_tokens;
     return ash_data_manifest_check_all(&folder->manifest, folder->dir, err);
 }
 

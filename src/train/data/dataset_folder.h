@@ -72,11 +72,15 @@ int ash_folder_save_state(struct ash_folder *folder, const json_t *state, struct
 /* Had the claimed run written its manifest? */
 bool ash_folder_is_complete(const struct ash_folder *folder);
 
-/* Start writing, after the shards of the claimed run when it has saved some. A shard is complete with the first
- * document that brings it to shard_tokens. vocab_size, tokenizer_hash and description as in ash_shard_writer_open;
- * eos_id may be -1. */
-int ash_folder_begin(struct ash_folder *folder, size_t vocab_size, uint64_t tokenizer_hash, int32_t eos_id,
-                     size_t shard_tokens, const char *description, struct ash_err *err);
+struct ash_folder_opts {
+    size_t vocab_size; /* this and the next two: as in ash_shard_writer_open */
+    uint64_t tokenizer_hash;
+    const char *description;
+    int32_t eos_id;      /* -1: none */
+    size_t shard_tokens; /* a shard is complete with the first document that brings it there */
+};
+/* Start writing, after the shards of the claimed run when it has saved some. Returns 0 or an error with a sentence. */
+int ash_folder_begin(struct ash_folder *folder, const struct ash_folder_opts *opts, struct ash_err *err);
 /* Add one document. Returns 1 when it completed a shard, which is now on disk, else 0. */
 int ash_folder_add(struct ash_folder *folder, const int32_t *ids, size_t count, struct ash_err *err);
 /* Complete the last shard and write the manifest with source (borrowed, may be NULL). No document at all is -EINVAL. */

@@ -69,7 +69,12 @@ static int open_shards(struct ash_dataset_remote *remote, const char *place, con
 
     remote->sources = calloc(remote->count, sizeof(*remote->sources));
     if (remote->sources == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
-    rc = ash_ahead_open(place, keys, remote->count, &remote->settings, MEMORY_BYTES, &remote->ahead, err);
+    rc = ash_ahead_open(&(struct ash_ahead_opts){.url = place,
+                                                 .keys = keys,
+                                                 .count = remote->count,
+                                                 .settings = &remote->settings,
+                                                 .memory_bytes = MEMORY_BYTES},
+                        &remote->ahead, err);
     for (size_t i = 0; rc == 0 && i < remote->count; i++)
         remote->sources[i] =
             (struct range_source){.source = {read_range, &remote->sources[i], ash_ahead_size(remote->ahead, i)},

@@ -60,10 +60,16 @@ int ash_examples_writer_add(struct ash_examples_writer *writer, const struct ash
 int ash_examples_writer_set_margin(struct ash_examples_writer *writer, float margin, struct ash_err *err);
 /* How many were added. */
 size_t ash_examples_writer_count(const struct ash_examples_writer *writer);
-/* Write the folder, whole or not at all. tokenizer_dir's tokenizer and template are copied into it; tokenizer_hash and
- * vocab_size are its. source (borrowed) says where the examples come from. Returns 0 or an error with a sentence. */
-int ash_examples_writer_save(struct ash_examples_writer *writer, const char *dir, const char *tokenizer_dir,
-                             uint64_t tokenizer_hash, size_t vocab_size, json_t *source, struct ash_err *err);
+/* The tokenizer that examples were made with. */
+struct ash_examples_tokenizer {
+    const char *dir; /* its folder */
+    uint64_t hash;
+    size_t vocab_size;
+};
+/* Write the folder, whole or not at all, with a copy of the tokenizer and its chat template. source (borrowed) says
+ * where the examples come from. Returns 0 or an error with a sentence. */
+int ash_examples_writer_save(struct ash_examples_writer *writer, const char *dir,
+                             const struct ash_examples_tokenizer *tokenizer, json_t *source, struct ash_err *err);
 
 /* ---- as a source ------------------------------------------------------------------------------------------------- */
 

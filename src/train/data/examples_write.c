@@ -102,8 +102,8 @@ size_t ash_examples_writer_count(const struct ash_examples_writer *writer)
     return writer->count;
 }
 
-static int write_tensors(const struct ash_examples_writer *writer, const char *dir, uint64_t tokenizer_hash,
-                         size_t vocab_size, struct ash_err *err)
+static int write_tensors(const struct ash_examples_writer *writer, const char *dir,
+                         const struct ash_examples_tokenizer *tokenizer, struct ash_err *err)
 {
     struct ash_tensor_spec specs[4] = {
         {.name = "starts", .dtype = ASH_I64, .dim_count = 1, .dims = {writer->count + 1}, .data = writer->starts},
@@ -116,16 +116,16 @@ static int write_tensors(const struct ash_examples_writer *writer, const char *d
                                       {"tokenizer_hash", hash},
                                       {"vocab_size", vocab}};
 
-    snprintf(hash, sizeof(hash), "%016" PRIx64, tokenizer_hash);
-    snprintf(vocab, sizeof(vocab), "%zu", vocab_size);
+    snprintf(hash, sizeof(hash), "%016" PRIx64, tokenizer->hash);
+    snprintf(vocab, sizeof(vocab), "%zu", tokenizer->vocab_size);
     if (ash_path_join(path, sizeof(path), dir, ASH_EXAMPLES_FILE) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "'%s' is too long a path", dir);
     return ash_safetensors_write(path, specs, writer->has_margins ? 4 : 3, metadata, ASH_COUNT(metadata), NULL, NULL,
                                  err);
 }
 
-int ash_examples_writer_save(struct ash_examples_writer *writer, const char *dir, const char *tokenizer_dir,
-                             uint64_t tokenizer_hash, size_t vocab_size, json_t *source, struct ash_err *err)
+int ash_examples_writer_save(struct ash_examples_writer *writer, const char *dir,
+                             const struct ash_examples_tokenizer *tokenizer, json_t *source, struct ash_err *err)
 {
     struct ash_commit *commit = NULL;
     int rc;
@@ -133,8 +133,8 @@ int ash_examples_writer_save(struct ash_examples_writer *writer, const char *dir
     if (writer->count == 0) return ash_err_set(err, -EINVAL, "there is not one example to write");
     rc = ash_commit_begin(dir, &commit, err);
     if (rc < 0) return rc;
-    rc = write_tensors(writer, ash_commit_dir(commit), tokenizer_hash, vocab_size, err);
-    if (rc == 0) rc = ash_tokenizer_files_copy(tokenizer_dir, ash_commit_dir(commit), NULL, err);
+    rc = write_tensors(writer, ash_commit_dir(commit), tokenizer, err);
+    if (rc == 0) rc = ash_tokenizer_files_copy(tokenizer->dir, ash_commit_dir(commit), NULL, err);
     if (rc < 0) {
         ash_commit_abort(commit);
         return rc;

@@ -183,8 +183,13 @@ static int write_all(struct mix *mix, struct ash_err *err)
     int rc = claim(mix, err);
 
     if (rc != 0) return rc;
-    rc = ash_folder_begin(mix->folder, first->vocab_size, first->tokenizer_hash, first->eos_id, mix->opts->shard_tokens,
-                          NULL, err);
+    rc = ash_folder_begin(mix->folder,
+                          &(struct ash_folder_opts){.vocab_size = first->vocab_size,
+                                                    .tokenizer_hash = first->tokenizer_hash,
+                                                    .description = NULL,
+                                                    .eos_id = first->eos_id,
+                                                    .shard_tokens = mix->opts->shard_tokens},
+                          err);
     if (rc >= 0) rc = copy_documents(mix, err);
     if (rc >= 0) rc = ash_tokenizer_files_copy(mix->sources[0].of->dir, mix->dir, NULL, err);
     if (rc >= 0) rc = ash_folder_finish(mix->folder, mix->key, err);

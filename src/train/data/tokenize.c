@@ -225,8 +225,12 @@ static int open_folder(struct ash_tokenize *job, struct ash_err *err)
     if (rc < 0) return rc;
     rc = ash_folder_claim(job->folder, job->key, job->opts.overwrite, &state, err);
     if (rc < 0) return rc;
-    rc = ash_folder_begin(job->folder, ash_tokenizer_vocab_size(job->tokenizer), ash_tokenizer_hash(job->tokenizer),
-                          job->status.eos_id, (size_t)job->opts.shard_tokens, NULL, err);
+    rc = ash_folder_begin(job->folder,
+                          &(struct ash_folder_opts){.vocab_size = ash_tokenizer_vocab_size(job->tokenizer),
+                                                    .tokenizer_hash = ash_tokenizer_hash(job->tokenizer),
+                                                    .eos_id = job->status.eos_id,
+                                                    .shard_tokens = (size_t)job->opts.shard_tokens},
+                          err);
     if (rc == 0) rc = resume(job, state, err);
     json_decref(state);
     return rc;

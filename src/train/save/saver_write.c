@@ -20,11 +20,20 @@ struct walk {
     struct ash_err *err;
 };
 
-/* Some values into a file, from memory that may be a device's (memory not NULL). */
-static int put_bytes(struct ash_piece_set *set, size_t file, uint64_t offset, const void *data, size_t size_bytes,
-                     const struct ash_memory_ops *memory, struct ash_err *err)
+/* Bytes to write. memory: of the device that they are on; NULL: the host. */
+struct bytes {
+    const void *data;
+    size_t size_bytes;
+    const struct ash_memory_ops *memory;
+};
+
+/* Some bytes into a file. */
+static int put_bytes(struct ash_piece_set *set, size_t file, uint64_t offset, const struct bytes *bytes,
+                     struct ash_err *err)
 {
-    const char *from = data;
+    const struct ash_memory_ops *memory = bytes->memory;
+    const char *from = bytes->data;
+    size_t size_bytes = bytes->size_bytes;
 
     while (size_bytes > 0) {
         void *room;
@@ -70,7 +79,7 @@ static int put_holding(void *ctx, const struct ash_holding *holding)
         int rc = 0;
 
         if (save->mode == ASH_SAVE_ALONE || ash_holding_is_writer(holding, piece))
-            rc = put_bytes(save->set, file, offset, data, some, device_memory(walk->saver), walk->err);
+            rc = put_bytes(save->set, file, offset, &(struct bytes){data, some, device_memory(walk->saver)}, walk->err);
         if (rc < 0) return rc;
         data += some;
         offset += some;
@@ -85,7 +94,7 @@ static int put_headers(struct ash_saver *saver, const struct ash_save *save, str
 
     for (size_t i = 0; rc == 0 && i < save->file_count; i++) {
         const struct ash_safetensors_layout *layout = &saver->plan.layouts[i];
-        rc = put_bytes(save->set, i, 0, layout->header, layout->header_bytes, NULL, err);
+        rc = put_bytes(save->set, i, 0, &(struct bytes){layout->header, layout->header_bytes, NULL}, err);
     }
     return rc;
 }
@@ -165,8 +174,8 @@ static int put_tensors(struct ash_saver *saver, const struct ash_save *save, str
                 if (ash_save_plan_file(kind) != file || !ash_holdings_has(saver->holdings, kind, t)) continue;
                 rc = ash_collect_tensor(collect, kinds[k], t, &values, err);
                 if (rc == 0)
-                    rc = put_bytes(save->set, file, ash_save_plan_offset(&saver->plan, kind, t, 0), values, bytes, NULL,
-                                   err);
+                    rc = put_bytes(save->set, file, ash_save_plan_offset(&saver->plan, kind, t, 0),
+                                   &(struct bytes){values, bytes, NULL}, err);
             }
     return rc;
 }

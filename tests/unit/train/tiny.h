@@ -35,7 +35,12 @@ static inline void tiny_data(const char *dir, uint64_t seed, size_t problems)
 
     assert_int_equal(ash_folder_open(dir, &folder, NULL), 0);
     assert_int_equal(ash_folder_claim(folder, key, true, &saved, NULL), 0);
-    assert_int_equal(ash_folder_begin(folder, TINY_VOCAB, 5, TINY_EOS, 1000, NULL, NULL), 0);
+    assert_int_equal(
+        ash_folder_begin(folder,
+                         &(struct ash_folder_opts){
+                             .vocab_size = TINY_VOCAB, .tokenizer_hash = 5, .eos_id = TINY_EOS, .shard_tokens = 1000},
+                         NULL),
+        0);
     for (size_t i = 0; i < problems; i++)
         assert_true(ash_folder_add(folder, ids, tiny_problem(seed, i, ids), NULL) >= 0);
     assert_int_equal(ash_folder_finish(folder, NULL, NULL), 0);

@@ -32,7 +32,13 @@ static void make_folder(const char *dir, size_t documents, size_t shard_tokens)
     all_count = 0;
     assert_int_equal(ash_folder_open(dir, &folder, &err), 0);
     assert_int_equal(ash_folder_claim(folder, key, true, &saved, &err), 0);
-    assert_int_equal(ash_folder_begin(folder, TOKENS_MAX, 99, EOS, shard_tokens, NULL, &err), 0);
+    assert_int_equal(ash_folder_begin(folder,
+                                      &(struct ash_folder_opts){.vocab_size = TOKENS_MAX,
+                                                                .tokenizer_hash = 99,
+                                                                .eos_id = EOS,
+                                                                .shard_tokens = shard_tokens},
+                                      &err),
+                     0);
     for (size_t d = 0; d < documents; d++) {
         size_t count = 1 + d * 17 % 40;
 
@@ -419,7 +425,11 @@ static void test_folder_is_resumed(void **state)
     (void)state;
     assert_int_equal(ash_folder_open(scratch_dir, &folder, &err), 0);
     assert_int_equal(ash_folder_claim(folder, key, false, &saved, &err), 0);
-    assert_int_equal(ash_folder_begin(folder, 50, 1, -1, 20, NULL, &err), 0);
+    assert_int_equal(
+        ash_folder_begin(
+            folder, &(struct ash_folder_opts){.vocab_size = 50, .tokenizer_hash = 1, .eos_id = -1, .shard_tokens = 20},
+            &err),
+        0);
     assert_int_equal(ash_folder_add(folder, ids, 10, &err), 0);
     assert_int_equal(ash_folder_add(folder, ids, 10, &err), 1);
     assert_int_equal(ash_folder_save_state(folder, progress, &err), 0);
@@ -436,7 +446,11 @@ static void test_folder_is_resumed(void **state)
     folder = NULL;
     assert_int_equal(ash_folder_open(scratch_dir, &folder, &err), 0);
     assert_int_equal(ash_folder_claim(folder, key, false, &saved, &err), 1);
-    assert_int_equal(ash_folder_begin(folder, 51, 1, -1, 20, NULL, &err), -EINVAL);
+    assert_int_equal(
+        ash_folder_begin(
+            folder, &(struct ash_folder_opts){.vocab_size = 51, .tokenizer_hash = 1, .eos_id = -1, .shard_tokens = 20},
+            &err),
+        -EINVAL);
     ash_folder_close(folder);
     json_decref(saved);
 
@@ -444,7 +458,11 @@ static void test_folder_is_resumed(void **state)
     assert_int_equal(ash_folder_open(scratch_dir, &folder, &err), 0);
     assert_int_equal(ash_folder_claim(folder, key, false, &saved, &err), 1);
     assert_false(ash_folder_is_complete(folder));
-    assert_int_equal(ash_folder_begin(folder, 50, 1, -1, 20, NULL, &err), 0);
+    assert_int_equal(
+        ash_folder_begin(
+            folder, &(struct ash_folder_opts){.vocab_size = 50, .tokenizer_hash = 1, .eos_id = -1, .shard_tokens = 20},
+            &err),
+        0);
     assert_int_equal(ash_folder_add(folder, ids, 10, &err), 0);
     assert_int_equal(ash_folder_finish(folder, key, &err), 0);
     ash_folder_close(folder);
