@@ -63,7 +63,7 @@ int main(int argc, char **argv)
     ash_engine_opts_init(&opts);
     opts.threads = 1; /* the answers are the same with any number */
     rc = ash_engine_open(argv[1], &opts, &engine, &err);
-    if (rc == 0) rc = print_all(engine, argv[2], atoi(argv[3]), &err);
+    if (rc == 0) rc = print_all(engine, argv[2], (int)strtol(argv[3], NULL, 10), &err);
     ash_engine_close(engine);
     if (rc < 0) fprintf(stderr, "%s: %s\n", argv[0], err.text);
     return rc < 0 ? 1 : 0;

@@ -1,11 +1,17 @@
 #!/usr/bin/env bash
-# Static analysis: cppcheck over all sources (it remembers what it has seen in BUILD/cppcheck); with --changed also clang-tidy
-# (.clang-tidy) over the files that differ from the last commit or changed in it, with --all over every file, which takes
-# minutes. Says which of the two is missing.
+# Static analysis: calls that nobody should make; cppcheck over all sources (it remembers what it has seen in
+# BUILD/cppcheck); with --changed also clang-tidy (.clang-tidy) over the files that differ from the last commit or changed
+# in it, with --all over every file, which takes minutes. Says which of the two is missing.
 # usage: scripts/lint.sh BUILD [--changed | --all]
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1 status=0
+
+# Calls that check no size, hide errors or keep state between threads: base/number.h and base/str.h have better ones.
+if grep -nE '\b(atoi|atol|atof|strcpy|strcat|sprintf|vsprintf|strtok|gets)\(' -r src include examples --include='*.[ch]'; then
+    echo "lint: use snprintf, memcpy, strtok_r, ash_number_parse or struct ash_str instead of these"
+    status=1
+fi
 
 if command -v cppcheck > /dev/null; then
     mkdir -p "$build/cppcheck"

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/number.h"
 #include "observe/collect/collector.h"
 #include "observe/collect/exposition.h"
 
@@ -200,9 +201,12 @@ static void visit_process(void *ctx, const char *name)
     struct jobs *jobs = ctx;
     char path[64], line[512];
     const char *state;
-    int pid = atoi(name);
+    int64_t number;
+    int pid;
 
-    if (pid <= 0 || strspn(name, "0123456789") != strlen(name) || strlen(name) > 10) return;
+    if (strspn(name, "0123456789") != strlen(name) || ash_number_parse_whole(name, &number) < 0) return;
+    if (number <= 0 || number > INT_MAX) return;
+    pid = (int)number;
     snprintf(path, sizeof(path), "/proc/%d/stat", pid);
     if (ash_host_line(jobs->source, path, line, sizeof(line)) < 0) return;
     state = strrchr(line, ')');

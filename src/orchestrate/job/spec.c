@@ -100,7 +100,7 @@ static void name_after(const char *job_file, char buf[ASH_SPEC_NAME_MAX + 1])
     while (used > 0 && buf[used - 1] == '-')
         used--;
     buf[used] = '\0';
-    if (used == 0) strcpy(buf, "job");
+    if (used == 0) memcpy(buf, "job", sizeof("job"));
 }
 
 static int check_name(const char *name, struct ash_err *err)

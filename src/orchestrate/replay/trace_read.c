@@ -255,10 +255,11 @@ static int read_swf_line(struct ash_trace_build *build, char *line, struct ash_e
 {
     double field[SWF_FIELDS];
     struct ash_trace_job job = {0};
-    char queue[32], user[32];
+    char queue[32], user[32], *rest = NULL;
     int count = 0;
 
-    for (char *word = strtok(line, " \t\r"); word != NULL && count < SWF_FIELDS; word = strtok(NULL, " \t\r"))
+    for (char *word = strtok_r(line, " \t\r", &rest); word != NULL && count < SWF_FIELDS;
+         word = strtok_r(NULL, " \t\r", &rest))
         if (ash_number_parse(word, &field[count++]) < 0)
             return ash_err_set(err, -EINVAL, "'%.40s' is not a number: SWF has %d of them in a line", word, SWF_FIELDS);
     if (count < 12) return ash_err_set(err, -EINVAL, "%d numbers: SWF has %d in a line", count, SWF_FIELDS);

@@ -146,7 +146,7 @@ static int find_gold(const struct ash_task *task, struct ash_task_item *item, st
     item->gold = -1;
     if (item->choices == NULL) return 0;
     if (is_digits(item->target) && strlen(item->target) < 9) {
-        item->gold = atol(item->target);
+        item->gold = strtol(item->target, NULL, 10);
     } else {
         for (long i = 0; i < count && item->gold < 0; i++)
             if (strcmp(json_string_value(json_array_get(item->choices, (size_t)i)), item->target) == 0) item->gold = i;
