@@ -18,6 +18,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/math.h"
 
 #define MAGIC "ashring1"
 #define NAME_TRIES 100
@@ -253,6 +254,54 @@ void ash_ring_view_fini(struct ash_ring_view *view)
 {
     free(view->records);
     *view = (struct ash_ring_view){0};
+}
+
+/* Append a view where there is room, or make some. Returns 0 or -ENOMEM. */
+static int add_view(struct ash_ring_view **views, size_t count, struct ash_ring_view view)
+{
+    if (count == 0 || (count >= 16 && (count & (count - 1)) == 0)) { /* full: 16, 32, 64, ... */
+        struct ash_ring_view *grown = realloc(*views, ash_max(16, 2 * count) * sizeof(*grown));
+
+        if (grown == NULL) return -ENOMEM;
+        *views = grown;
+    }
+    (*views)[count] = view;
+    return 0;
+}
+
+int ash_ring_read_dir(const char *dir, const char *kind, size_t record_bytes, struct ash_ring_view **views_out,
+                      size_t *count_out, struct ash_err *err)
+{
+    struct ash_ring_view *views = NULL;
+    DIR *folder = opendir(dir);
+    struct dirent *entry;
+    char path[PATH_MAX];
+    size_t count = 0;
+    int rc = 0;
+
+    if (folder == NULL) return ash_err_set(err, -errno, "cannot read '%s': %s", dir, strerror(errno));
+    while (rc == 0 && count < ASH_RING_FILES_MAX && (entry = readdir(folder)) != NULL) {
+        const char *dot = strrchr(entry->d_name, '.');
+        struct ash_ring_view view = {0};
+
+        if (dot == NULL || strcmp(dot + 1, kind) != 0) continue;
+        if (ash_path_join(path, sizeof(path), dir, entry->d_name) < 0) continue;
+        if (ash_ring_read(path, kind, &view, NULL) < 0) continue;
+        rc = view.record_bytes == record_bytes ? add_view(&views, count, view) : -ESTALE;
+        if (rc < 0) ash_ring_view_fini(&view);
+        count += rc == 0;
+        if (rc == -ESTALE) rc = 0; /* of another version */
+    }
+    closedir(folder);
+    if (rc < 0) {
+        for (size_t i = 0; i < count; i++)
+            ash_ring_view_fini(&views[i]);
+        free(views);
+        return ash_err_set(err, rc, "no memory for the records of '%s'", dir);
+    }
+    *views_out = views;
+    *count_out = count;
+    return 0;
 }
 
 int ash_ring_label(const struct ash_ring_view *view, const char *name, char *buf, size_t buf_bytes)

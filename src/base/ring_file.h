@@ -11,6 +11,7 @@
 #define ASH_RING_LABELS_BYTES 512
 #define ASH_RING_KIND_BYTES 16
 #define ASH_RING_BYTES_MAX ((size_t)64 << 20)
+#define ASH_RING_FILES_MAX 65536
 
 struct ash_ring_file; /* of a writer; any thread adds */
 
@@ -57,6 +58,10 @@ int ash_ring_read(const char *path, const char *kind, struct ash_ring_view *view
 int ash_ring_parse(const void *data, size_t size_bytes, struct ash_ring_view *view_out, struct ash_err *err);
 /* A zeroed view is fine. */
 void ash_ring_view_fini(struct ash_ring_view *view);
+/* Every file of a kind in dir whose records have record_bytes, at most ASH_RING_FILES_MAX; damaged ones are left out.
+ * Returns 0 or a negative errno; on 0 the caller owns *views_out [*count_out] (NULL for none) and each view. */
+int ash_ring_read_dir(const char *dir, const char *kind, size_t record_bytes, struct ash_ring_view **views_out,
+                      size_t *count_out, struct ash_err *err);
 /* The value of a label of a view (rank="3"), into buf. Returns 0 or -ENOENT. */
 int ash_ring_label(const struct ash_ring_view *view, const char *name, char *buf, size_t buf_bytes);
 

@@ -1,17 +1,13 @@
 /* All calls of all ranks, sorted by group, number and rank: what belongs together lies together. */
 #include "observe/flight.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
-#include "base/math.h"
 
-#define RANKS_MAX 65536
 #define WAIT_LEAST_S 1.0
 
 /* ---- reading ----------------------------------------------------------------------------------------------------- */
@@ -19,33 +15,6 @@
 const struct ash_flight_call *ash_flight_call_at(const struct ash_flight_rank *rank, size_t index)
 {
     return (const struct ash_flight_call *)(const void *)(rank->view.records + index * rank->view.record_bytes);
-}
-
-static int add_file(struct ash_flight_set *set, size_t *capacity, const char *path)
-{
-    struct ash_flight_rank rank = {0};
-    char number[32] = "0";
-
-    if (ash_ring_read(path, ASH_FLIGHT_KIND, &rank.view, NULL) < 0) return 0;
-    if (rank.view.record_bytes != sizeof(struct ash_flight_call)) {
-        ash_ring_view_fini(&rank.view);
-        return 0;
-    }
-    if (set->count == *capacity) {
-        struct ash_flight_rank *list = realloc(set->ranks, ash_max(16, 2 * *capacity) * sizeof(*list));
-
-        if (list == NULL) {
-            ash_ring_view_fini(&rank.view);
-            return -ENOMEM;
-        }
-        set->ranks = list;
-        *capacity = ash_max(16, 2 * *capacity);
-    }
-    ash_ring_label(&rank.view, "rank", number, sizeof(number));
-    ash_ring_label(&rank.view, "job", rank.job, sizeof(rank.job));
-    rank.rank = strtoul(number, NULL, 10);
-    set->ranks[set->count++] = rank;
-    return 0;
 }
 
 static int compare_ranks(const void *a, const void *b)
@@ -92,30 +61,44 @@ static void keep_job(struct ash_flight_set *set, const char *job)
     set->count = kept;
 }
 
+/* The recorders of all ranks and jobs in dir. */
+static int load_all(struct ash_flight_set *set, const char *dir, struct ash_err *err)
+{
+    struct ash_ring_view *views = NULL;
+    size_t count = 0;
+    int rc = ash_ring_read_dir(dir, ASH_FLIGHT_KIND, sizeof(struct ash_flight_call), &views, &count, err);
+
+    if (rc < 0) return rc;
+    set->ranks = calloc(count + 1, sizeof(*set->ranks));
+    for (size_t i = 0; i < count; i++) {
+        char number[32] = "0";
+
+        if (set->ranks == NULL) {
+            ash_ring_view_fini(&views[i]);
+            continue;
+        }
+        set->ranks[i].view = views[i];
+        ash_ring_label(&views[i], "rank", number, sizeof(number));
+        ash_ring_label(&views[i], "job", set->ranks[i].job, sizeof(set->ranks[i].job));
+        set->ranks[i].rank = strtoul(number, NULL, 10);
+    }
+    free(views);
+    if (set->ranks == NULL) return ash_err_set(err, -ENOMEM, "no memory for the recorders of '%s'", dir);
+    set->count = count;
+    return 0;
+}
+
 int ash_flight_set_load(struct ash_flight_set *set, const char *dir, const char *job, struct ash_err *err)
 {
     struct ash_flight_set loaded = {0};
-    DIR *folder = opendir(dir);
-    struct dirent *entry;
-    char path[PATH_MAX];
-    size_t capacity = 0;
-    int rc = 0;
+    int rc = load_all(&loaded, dir, err);
 
-    if (folder == NULL) return ash_err_set(err, -errno, "cannot read '%s': %s", dir, strerror(errno));
-    while (rc == 0 && loaded.count < RANKS_MAX && (entry = readdir(folder)) != NULL) {
-        const char *dot = strrchr(entry->d_name, '.');
-
-        if (dot == NULL || strcmp(dot + 1, ASH_FLIGHT_KIND) != 0) continue;
-        if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) < sizeof(path))
-            rc = add_file(&loaded, &capacity, path);
-    }
-    closedir(folder);
-    if (rc == 0) keep_job(&loaded, job);
-    if (rc < 0 || loaded.count == 0) {
+    if (rc < 0) return rc;
+    keep_job(&loaded, job);
+    if (loaded.count == 0) {
         ash_flight_set_fini(&loaded);
-        return rc < 0 ? ash_err_set(err, rc, "no memory for the recorders of '%s'", dir)
-                      : ash_err_set(err, -ENOENT, "'%s' holds no flight recorder%s%s: jobs leave theirs in --pages DIR",
-                                    dir, job != NULL ? " of job " : "", job != NULL ? job : "");
+        return ash_err_set(err, -ENOENT, "'%s' holds no flight recorder%s%s: jobs leave theirs in --pages DIR", dir,
+                           job != NULL ? " of job " : "", job != NULL ? job : "");
     }
     qsort(loaded.ranks, loaded.count, sizeof(*loaded.ranks), compare_ranks);
     *set = loaded;

@@ -1,16 +1,9 @@
 /* Rings of a folder, rank by rank. */
 #include "observe/rank_steps.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <limits.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#include "base/math.h"
-
-#define RANKS_MAX 65536
 
 static int compare(const void *a, const void *b)
 {
@@ -22,58 +15,34 @@ static int compare(const void *a, const void *b)
     return left->rank < right->rank ? -1 : left->rank > right->rank;
 }
 
-static int add_file(struct ash_rank_set *set, size_t *capacity, const char *path)
+static struct ash_rank_steps rank_of(const struct ash_ring_view *view)
 {
-    struct ash_rank_steps rank = {0};
+    struct ash_rank_steps rank = {.pid = view->pid, .is_alive = view->is_alive, .view = *view};
     char number[32] = "0";
 
-    if (ash_ring_read(path, ASH_STEP_RING_KIND, &rank.view, NULL) < 0) return 0;
-    if (rank.view.record_bytes != sizeof(struct ash_step_record)) {
-        ash_ring_view_fini(&rank.view);
-        return 0;
-    }
-    if (set->count == *capacity) {
-        struct ash_rank_steps *list = realloc(set->ranks, ash_max(16, 2 * *capacity) * sizeof(*list));
-
-        if (list == NULL) {
-            ash_ring_view_fini(&rank.view);
-            return -ENOMEM;
-        }
-        set->ranks = list;
-        *capacity = ash_max(16, 2 * *capacity);
-    }
-    ash_ring_label(&rank.view, "rank", number, sizeof(number));
-    ash_ring_label(&rank.view, "job", rank.job, sizeof(rank.job));
-    ash_ring_label(&rank.view, "run", rank.run, sizeof(rank.run));
+    ash_ring_label(view, "rank", number, sizeof(number));
+    ash_ring_label(view, "job", rank.job, sizeof(rank.job));
+    ash_ring_label(view, "run", rank.run, sizeof(rank.run));
     rank.rank = strtoul(number, NULL, 10);
-    rank.pid = rank.view.pid;
-    rank.is_alive = rank.view.is_alive;
-    set->ranks[set->count++] = rank;
-    return 0;
+    return rank;
 }
 
 int ash_rank_set_load(struct ash_rank_set *set, const char *dir, struct ash_err *err)
 {
+    struct ash_ring_view *views = NULL;
     struct ash_rank_set loaded = {0};
-    DIR *folder = opendir(dir);
-    struct dirent *entry;
-    char path[PATH_MAX];
-    size_t capacity = 0;
-    int rc = 0;
+    size_t count = 0;
+    int rc = ash_ring_read_dir(dir, ASH_STEP_RING_KIND, sizeof(struct ash_step_record), &views, &count, err);
 
-    if (folder == NULL) return ash_err_set(err, -errno, "cannot read '%s': %s", dir, strerror(errno));
-    while (rc == 0 && loaded.count < RANKS_MAX && (entry = readdir(folder)) != NULL) {
-        const char *dot = strrchr(entry->d_name, '.');
-
-        if (dot == NULL || strcmp(dot + 1, ASH_STEP_RING_KIND) != 0) continue;
-        if ((size_t)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name) < sizeof(path))
-            rc = add_file(&loaded, &capacity, path);
-    }
-    closedir(folder);
-    if (rc < 0) {
-        ash_rank_set_fini(&loaded);
-        return ash_err_set(err, rc, "no memory for the ranks of '%s'", dir);
-    }
+    if (rc < 0) return rc;
+    loaded.ranks = calloc(count + 1, sizeof(*loaded.ranks));
+    for (size_t i = 0; i < count; i++)
+        if (loaded.ranks != NULL)
+            loaded.ranks[loaded.count++] = rank_of(&views[i]);
+        else
+            ash_ring_view_fini(&views[i]);
+    free(views);
+    if (loaded.ranks == NULL) return ash_err_set(err, -ENOMEM, "no memory for the ranks of '%s'", dir);
     if (loaded.count > 1) qsort(loaded.ranks, loaded.count, sizeof(*loaded.ranks), compare);
     *set = loaded;
     return 0;

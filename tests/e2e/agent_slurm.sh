@@ -2,88 +2,15 @@
 # A line in a node's kernel log drains it in a real Slurm of two nodes, with the reason that HyperPod acts on; a job then runs on the
 # other node and gives the same bits. The budget holds: a second node stays. Skips where Slurm is not to be had or does not start.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
-skip() {
-    echo "skipped: $*"
-    exit 77
-}
-for tool in slurmctld slurmd srun sinfo scontrol scancel munged; do
-    command -v $tool > "$SCRATCH/out" || skip "needs Slurm's $tool (scripts/deps.sh test installs it)"
-done
-unset "${!SLURM_@}" "${!PMI@}" # of a cluster that this runs on
-host=$(hostname -s)
-nodes=("$host" "$host-second")
-cluster=$SCRATCH/slurm
-[ ${#cluster} -le 60 ] || cluster=$(mktemp -d) # names of sockets are short
-mkdir -p "$cluster"/{state,spool,tmp}
-chmod 755 "$cluster"
-export SLURM_CONF=$cluster/slurm.conf
-daemons=()
-stop_cluster() {
-    timeout 5 scancel --signal=KILL --user="$(id -un)" > "$cluster/scancel" 2>&1
-    [ ${#daemons[@]} -eq 0 ] || kill "${daemons[@]}" 2> "$cluster/kill"
-    local file
-    for file in $(grep -lsz "^SLURM_CONF=$SLURM_CONF\$" /proc/[0-9]*/environ); do
-        file=${file#/proc/}
-        [ "${file%/environ}" = "$BASHPID" ] || kill -9 "${file%/environ}" 2> "$cluster/kill"
-    done
-    wait
-    case $cluster in "$SCRATCH"/*) ;; *) rm -rf "$cluster" ;; esac
-}
-trap stop_cluster EXIT
-trap 'exit 1' INT TERM
-port=$((28000 + $$ % 1500))
-cat > "$SLURM_CONF" << CONF
-ClusterName=ashlar
-SlurmctldHost=$host(127.0.0.1)
-SlurmctldPort=$port
-SlurmUser=$(id -un)
-SlurmdUser=$(id -un)
-AuthType=auth/munge
-AuthInfo=socket=$cluster/munge.sock
-StateSaveLocation=$cluster/state
-SlurmdSpoolDir=$cluster/spool/%n
-TmpFS=$cluster/tmp/%n
-SlurmctldPidFile=$cluster/slurmctld.pid
-SlurmdPidFile=$cluster/slurmd-%n.pid
-SlurmctldLogFile=$cluster/slurmctld.log
-SlurmdLogFile=$cluster/slurmd-%n.log
-MailProg=/bin/true
-MpiDefault=none
-ProctrackType=proctrack/linuxproc
-TaskPlugin=task/none
-SelectType=select/linear
-SlurmdParameters=config_overrides
-ReturnToService=1
-KillWait=1
-NodeName=${nodes[0]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 1)) CPUs=4
-NodeName=${nodes[1]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + 2)) CPUs=4
-PartitionName=all Nodes=ALL Default=YES State=UP
-CONF
-start() {
-    local name=$1
-    shift
-    "$@" > "$cluster/$name.out" 2>&1 < /dev/null &
-    daemons+=($!)
-}
-(umask 077 && head -c 128 /dev/urandom > "$cluster/munge.key")
-start munged munged --foreground --force --socket="$cluster/munge.sock" --key-file="$cluster/munge.key" \
-    --pid-file="$cluster/munged.pid" --seed-file="$cluster/munged.seed" --log-file="$cluster/munged.log"
-for i in $(seq 250); do [ ! -S "$cluster/munge.sock" ] || break; sleep 0.02; done
-start slurmctld slurmctld -D -c
-for node in "${nodes[@]}"; do
-    mkdir -p "$cluster/spool/$node" "$cluster/tmp/$node"
-    start "slurmd-$node" slurmd -D -N "$node"
-done
-ready() { [ "$(timeout 5 sinfo --noheader --states=idle --format=%D 2> /dev/null)" = 2 ]; }
-for i in $(seq 200); do ! ready || break; sleep 0.05; done
-ready || skip "Slurm does not start: $(tail -n 2 "$cluster"/*.out)"
+. "$SOURCE/tests/e2e/lib/slurm.bash" || exit 1
+slurm_start 2
 
 train alone
 bits_of alone > "$SCRATCH/expected"
 for i in 0 1; do
     mkdir -p "$SCRATCH/tree$i/dev"
     echo '6,1,1,-;Linux version 6.1' > "$SCRATCH/tree$i/dev/kmsg"
-    start "agent$i" "$ASHLAR" agent --port 0 --pages "$SCRATCH/pages" --root "$SCRATCH/tree$i" --state "$SCRATCH/agent$i.json" \
+    slurm_daemon "agent$i" "$ASHLAR" agent --port 0 --pages "$SCRATCH/pages" --root "$SCRATCH/tree$i" --state "$SCRATCH/agent$i.json" \
         --node "${nodes[i]}" --act drain --scheduler slurm --share 0.5
     wait_for "agent $i" grep -q http "$cluster/agent$i.out"
 done
