@@ -15,18 +15,19 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "base/metrics_page.h"
-#include "infra/catalog.h"
+#include "cmd/node_flags.h"
 #include "observe/agent/agent.h"
 #include "orchestrate/node_action.h"
 
 enum act_mode { ACT_NONE, ACT_DRY, ACT_DRAIN, ACT_FULL };
 
 struct flags {
-    const char *address, *root, *pages, *log, *state, *node, *nvml, *gpu_jobs, *machine, *command, *admin_token;
-    int64_t port, gpus;
+    const char *address, *pages, *state, *name, *gpu_jobs, *command, *admin_token;
+    int64_t port;
     int act, scheduler;
     double judge_seconds, share;
     struct ash_opt_list tokens;
+    struct ash_node_flags node;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -53,20 +54,11 @@ static const struct ash_opt agent_opts[] = {
      .type = ASH_OPT_STRING,
      .offset = FIELD(admin_token),
      .help = "opens POST /v1/clear, which says that the node is good again"},
-    {.name = "root",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(root),
-     .default_text = "",
-     .help = "read /proc, /sys and /dev/kmsg below this folder: a container's view of its host, or a recorded tree"},
     {.name = "pages",
      .type = ASH_OPT_STRING,
      .offset = FIELD(pages),
      .default_text = ASH_METRICS_PAGE_DIR,
      .help = "folder where Ashlar's processes publish themselves"},
-    {.name = "kernel_log",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(log),
-     .help = "kernel log to follow instead of /dev/kmsg: a device or a file that grows"},
     {.name = "state",
      .type = ASH_OPT_STRING,
      .offset = FIELD(state),
@@ -74,23 +66,8 @@ static const struct ash_opt agent_opts[] = {
      .help = "file that keeps the node's verdict across restarts; empty: nothing is kept"},
     {.name = "node",
      .type = ASH_OPT_STRING,
-     .offset = FIELD(node),
+     .offset = FIELD(name),
      .help = "the node's name for the scheduler; default: the host's"},
-    {.name = "machine",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(machine),
-     .help = "what the node is (ashlar catalog ls): a missing GPU is then a finding"},
-    {.name = "gpus",
-     .type = ASH_OPT_INT,
-     .offset = FIELD(gpus),
-     .default_text = "-1",
-     .min = -1,
-     .max = 64,
-     .help = "GPUs that the node must have; -1: as --machine says"},
-    {.name = "nvml",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(nvml),
-     .help = "NVIDIA's management library; default: the system's"},
     {.name = "gpu_jobs",
      .type = ASH_OPT_STRING,
      .offset = FIELD(gpu_jobs),
@@ -185,23 +162,6 @@ static void act(void *ctx, const struct ash_node_state *state, const struct ash_
 
 /* ---- the daemon -------------------------------------------------------------------------------------------------- */
 
-/* GPUs of the machine that --machine names. */
-static int find_gpus(const struct flags *flags, int64_t *gpus_out, struct ash_err *err)
-{
-    struct ash_catalog *catalog = NULL;
-    const struct ash_machine *machine = NULL;
-    int rc;
-
-    *gpus_out = flags->gpus;
-    if (flags->machine == NULL || flags->gpus >= 0) return 0;
-    rc = ash_catalog_open(NULL, 0, &catalog, err);
-    if (rc < 0) return rc;
-    rc = ash_catalog_machine(catalog, flags->machine, &machine, err);
-    if (rc == 0) *gpus_out = machine->gpus;
-    ash_catalog_close(catalog);
-    return rc;
-}
-
 /* The folder of the state file is made. */
 static int prepare_state(const char *path, struct ash_err *err)
 {
@@ -230,16 +190,16 @@ static int serve(const struct flags *flags, const char *node, int64_t gpus, stru
                                    .share_max = flags->share,
                                    .seconds = 10},
                           .node = node};
-    struct ash_agent_opts opts = {.source = {.root = flags->root,
+    struct ash_agent_opts opts = {.source = {.root = flags->node.root,
                                              .pages = flags->pages[0] != '\0' ? flags->pages : NULL,
-                                             .nvml = flags->nvml,
+                                             .nvml = flags->node.nvml,
                                              .gpu_jobs = flags->gpu_jobs},
                                   .host = flags->address,
                                   .port = (int)flags->port,
                                   .tokens = flags->tokens.items,
                                   .token_count = flags->tokens.count,
                                   .admin_token = flags->admin_token,
-                                  .kernel_log = flags->log,
+                                  .kernel_log = flags->node.kernel_log,
                                   .state_file = flags->state[0] != '\0' ? flags->state : NULL,
                                   .node = node,
                                   .judge_seconds = flags->judge_seconds,
@@ -274,7 +234,8 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     gethostname(host, sizeof(host) - 1);
     signal(SIGPIPE, SIG_IGN);
     ash_interrupt_install();
-    if (find_gpus(flags, &gpus, &err) < 0 || serve(flags, flags->node != NULL ? flags->node : host, gpus, &err) < 0)
+    if (ash_node_flags_gpus(&flags->node, &gpus, &err) < 0 ||
+        serve(flags, flags->name != NULL ? flags->name : host, gpus, &err) < 0)
         return ash_cmd_fail(&err);
     return 0;
 }
@@ -282,8 +243,10 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
 static int run(int argc, char **argv)
 {
     static struct flags flags;
-    const struct ash_cmd_form form = {
-        .usage = &usage, .bindings = {{&agent_table, &flags}}, .respond = respond, .flags = &flags};
+    const struct ash_cmd_form form = {.usage = &usage,
+                                      .bindings = {{&agent_table, &flags}, {&ash_node_table, &flags.node}},
+                                      .respond = respond,
+                                      .flags = &flags};
 
     return ash_cmd_run(&form, argc, argv);
 }

@@ -5,14 +5,14 @@
 #include <string.h>
 
 #include "base/assert.h"
-#include "infra/catalog.h"
+#include "cmd/node_flags.h"
 #include "observe/check/check.h"
 
 struct flags {
     bool quick, deep, json;
-    const char *machine, *root, *nvml, *log;
-    int64_t gpus, fault_core;
+    int64_t fault_core;
     double seconds;
+    struct ash_node_flags node;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -32,30 +32,6 @@ static const struct ash_opt check_opts[] = {
      .min = 0.01,
      .max = 86400,
      .help = "seconds of each deep check"},
-    {.name = "machine",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(machine),
-     .help = "what the node is (ashlar catalog ls): GPUs that it must have"},
-    {.name = "gpus",
-     .type = ASH_OPT_INT,
-     .offset = FIELD(gpus),
-     .default_text = "-1",
-     .min = -1,
-     .max = 64,
-     .help = "GPUs that it must have; -1: as --machine says"},
-    {.name = "root",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(root),
-     .default_text = "",
-     .help = "read /proc, /sys and /dev/kmsg below this folder"},
-    {.name = "nvml",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(nvml),
-     .help = "NVIDIA's management library; default: the system's"},
-    {.name = "kernel_log",
-     .type = ASH_OPT_STRING,
-     .offset = FIELD(log),
-     .help = "kernel log to read instead of /dev/kmsg"},
     {.name = "fault_core",
      .type = ASH_OPT_INT,
      .offset = FIELD(fault_core),
@@ -77,22 +53,6 @@ static const struct ash_cmd_usage usage = {
                 "  ashlar check node --machine p5.48xlarge --json\n"
                 "  ashlar check node --deep --seconds 30",
 };
-
-static int find_gpus(const struct flags *flags, int64_t *gpus_out, struct ash_err *err)
-{
-    const struct ash_machine *machine = NULL;
-    struct ash_catalog *catalog = NULL;
-    int rc;
-
-    *gpus_out = flags->gpus;
-    if (flags->machine == NULL || flags->gpus >= 0) return 0;
-    rc = ash_catalog_open(NULL, 0, &catalog, err);
-    if (rc < 0) return rc;
-    rc = ash_catalog_machine(catalog, flags->machine, &machine, err);
-    if (rc == 0) *gpus_out = machine->gpus;
-    ash_catalog_close(catalog);
-    return rc;
-}
 
 static json_t *report_json(const struct ash_check_report *report)
 {
@@ -121,8 +81,8 @@ static void print_report(const struct ash_check_report *report)
 static int respond(const void *given, const struct ash_opts *opts, const char *word)
 {
     const struct flags *flags = given;
-    struct ash_check_opts check = {.source = {.root = flags->root, .nvml = flags->nvml},
-                                   .kernel_log = flags->log,
+    struct ash_check_opts check = {.source = {.root = flags->node.root, .nvml = flags->node.nvml},
+                                   .kernel_log = flags->node.kernel_log,
                                    .deep_seconds = flags->seconds,
                                    .fault_core = flags->fault_core};
     static struct ash_check_report report;
@@ -131,7 +91,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     (void)opts;
     if (strcmp(word, "node") != 0) return ash_cmd_misuse("check", "'%s' cannot be checked: ashlar check node", word);
     if (flags->quick && flags->deep) return ash_cmd_misuse("check", "--quick and --deep: give one of them");
-    if (find_gpus(flags, &check.gpus, &err) < 0) return ash_cmd_fail(&err);
+    if (ash_node_flags_gpus(&flags->node, &check.gpus, &err) < 0) return ash_cmd_fail(&err);
     ash_check_quick(&check, &report);
     if (flags->deep) ash_check_deep(&check, &report);
     if (flags->json && ash_cmd_print_json(report_json(&report), &err) < 0) return ash_cmd_fail(&err);
@@ -143,7 +103,7 @@ static int run(int argc, char **argv)
 {
     static struct flags flags;
     const struct ash_cmd_form form = {.usage = &usage,
-                                      .bindings = {{&check_table, &flags}},
+                                      .bindings = {{&check_table, &flags}, {&ash_node_table, &flags.node}},
                                       .takes_word = true,
                                       .missing_word = "check what? ashlar check node",
                                       .respond = respond,

@@ -1,0 +1,19 @@
+/* node_flags - the flags of commands that look at one node: where its files are, and what it must have. */
+#ifndef ASH_CMD_NODE_FLAGS_H
+#define ASH_CMD_NODE_FLAGS_H
+
+#include "base/opts.h"
+
+/* Bind it next to the command's own table: `{&ash_node_table, &flags.node}`. */
+struct ash_node_flags {
+    const char *root, *kernel_log, *nvml, *machine;
+    int64_t gpus;
+};
+
+extern const struct ash_opt_table ash_node_table;
+
+/* GPUs that the node must have: as --gpus says, or the machine that --machine names; -1 where neither is given. Returns
+ * 0, or an error for a machine that the catalog does not have. */
+int ash_node_flags_gpus(const struct ash_node_flags *flags, int64_t *gpus_out, struct ash_err *err);
+
+#endif
