@@ -3,13 +3,13 @@
 # mistakes do not. Skips where Node.js or the npm registry is not to be had.
 set -uo pipefail
 . "$SOURCE/tests/e2e/lib/npm.sh"
-need_npm queue_export ajv yaml @bufbuild/cel
+need_npm queue_export ajv ajv-formats yaml @bufbuild/cel
 modules=$(readlink "$SCRATCH/node_modules")
 . "$SOURCE/tests/e2e/lib.bash"
 ln -sfn "$modules" "$SCRATCH/node_modules"
 cd "$SCRATCH" || exit 1
 rm -f ./*.yaml
-cp "$SOURCE/tests/e2e/queue_export.mjs" .
+cp "$SOURCE/tests/kube/check.mjs" .
 cat > policy.yaml << 'YAML'
 preset: kueue
 name: Teams & more
@@ -28,14 +28,14 @@ for scheduler in kueue volcano kai; do
         "$ASHLAR" plan queue --policy $preset --cluster 4x8 --export $scheduler > $preset-$scheduler.yaml || fail "$scheduler: no export of $preset"
     done
 done
-node queue_export.mjs "$SOURCE/tests/kube" kueue.yaml volcano.yaml kai.yaml ./*-kueue.yaml ./*-volcano.yaml ./*-kai.yaml || fail "refused"
+node check.mjs --all "$SOURCE/tests/kube" kueue.yaml volcano.yaml kai.yaml ./*-kueue.yaml ./*-volcano.yaml ./*-kai.yaml || fail "refused"
 grep -q '# not expressed: caps of queue interactive' kueue.yaml || fail "caps that Kueue lacks are not said"
 # mistakes are found
 sed 's/nominalQuota/nominalQota/' kueue.yaml > bad.yaml
-node queue_export.mjs "$SOURCE/tests/kube" bad.yaml > out && fail "a misspelt field passed"
+node check.mjs --all "$SOURCE/tests/kube" bad.yaml > out && fail "a misspelt field passed"
 sed '/cohortName/d' kueue.yaml > bad.yaml
-node queue_export.mjs "$SOURCE/tests/kube" bad.yaml > out && fail "a borrowing limit without a cohort passed"
+node check.mjs --all "$SOURCE/tests/kube" bad.yaml > out && fail "a borrowing limit without a cohort passed"
 grep -q 'borrowingLimit must be nil when cohort is empty' out || fail "the rule of Kueue did not speak"
 sed '0,/exactMatch/s/exactMatch:/labelMatch: {}\n      exactMatch:/' volcano.yaml > bad.yaml
-node queue_export.mjs "$SOURCE/tests/kube" bad.yaml > out && fail "a HyperNode with two selectors passed"
+node check.mjs --all "$SOURCE/tests/kube" bad.yaml > out && fail "a HyperNode with two selectors passed"
 finish

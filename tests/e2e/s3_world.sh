@@ -4,6 +4,7 @@
 # Debian's packages are not there.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
 . "$SOURCE/tests/e2e/lib/radosgw.bash" || exit 1
+. "$SOURCE/tests/e2e/lib/s3_client.bash" || exit 1
 skip() {
     echo "skipped: $*"
     exit 77
@@ -13,44 +14,7 @@ for tool in "${radosgw_tools[@]}" rclone python3 openssl; do
 done
 "$ASHLAR" version | grep -q 'libcurl [0-9]' || skip "the build has no S3"
 
-helpers=()
-server=$(mktemp -d /tmp/s3w.XXXXXX)
-stop_all() {
-    [ ${#helpers[@]} -eq 0 ] || kill "${helpers[@]}" 2> "$server/kill"
-    radosgw_stop
-    wait
-    rm -rf "$server"
-}
-trap stop_all EXIT
-trap 'exit 1' INT TERM
-radosgw_start "$server" || skip "radosgw does not start: $(tail -n 2 "$server"/log/*.out)"
-
-unset "${!AWS_@}"
-export HOME=$SCRATCH/home AWS_EC2_METADATA_DISABLED=true AWS_ACCESS_KEY_ID=TESTKEY AWS_SECRET_ACCESS_KEY=testsecret
-export AWS_ENDPOINT_URL=$s3_endpoint AWS_DEFAULT_REGION=us-east-1
-mkdir -p "$HOME"
-cd "$SCRATCH" || exit 1
-# helper PORT_FILE PROGRAM...: starts it and waits for its port
-helper() {
-    local file=$1 try
-    rm -f "$file"
-    shift
-    "$@" > "$file.out" 2> "$file.err" &
-    helpers+=($!)
-    for try in $(seq 200); do [ ! -s "$file" ] || break; sleep 0.02; done
-    port=$(cat "$file")
-}
-cat > rclone.conf << CONF
-[r]
-type = s3
-provider = Ceph
-access_key_id = TESTKEY
-secret_access_key = testsecret
-endpoint = $s3_endpoint
-force_path_style = true
-CONF
-rclone() { command rclone --config "$SCRATCH/rclone.conf" --quiet "$@"; }
-rclone mkdir r:bucket || skip "rclone makes no bucket"
+s3_world_start
 
 # ---- every tier does the same ------------------------------------------------------------------------------------------
 if [ -x "$BUILD/tests/test_tier" ]; then

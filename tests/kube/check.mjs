@@ -1,6 +1,7 @@
 // Holds Kubernetes manifests against the schemas of this folder, which are those that the projects' own CRDs have: unknown fields, types,
-// required fields, enums, patterns, and the CEL rules that need no earlier object. Kinds without a schema here are named and not judged.
-// usage: check.mjs SCHEMAS MANIFEST.yaml...      exit code 1 where one is refused
+// required fields, enums, patterns, and the CEL rules that need no earlier object. Kinds without a schema here are not judged, or, with
+// --all, refused.
+// usage: check.mjs [--all] SCHEMAS MANIFEST.yaml...      exit code 1 where one is refused, or with --all where there is none
 import { readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import Ajv from "ajv";
@@ -9,7 +10,8 @@ import { parseAllDocuments } from "yaml";
 import { run } from "@bufbuild/cel";
 import { strings } from "@bufbuild/cel/ext";
 
-const [folder, ...files] = process.argv.slice(2);
+const wantsAll = process.argv[2] === "--all";
+const [folder, ...files] = process.argv.slice(wantsAll ? 3 : 2);
 const read = (name) => JSON.parse(readFileSync(join(folder, name), "utf8"));
 const core = read("core.json");
 const nameOf = (ref) => ref.split("#/").pop();
@@ -44,11 +46,12 @@ const judgeOf = (known) => {
     const ajv = new Ajv({ strict: false, allErrors: true });
     addFormats(ajv);
     const whole = plain(known.schema);
-    whole.properties.metadata = { type: "object" };
+    whole.properties.metadata = { type: "object", required: ["name"] };
     whole.$defs = Object.fromEntries(Object.entries(core).map(([key, value]) => [key, plain(value)]));
     return known.judge = ajv.compile(whole);
 };
 
+let refused = 0, judged = 0, rules = 0;
 // CEL has 64-bit integers.
 const celValue = (value) => Array.isArray(value) ? value.map(celValue)
     : value && typeof value === "object" ? Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, celValue(inner)]))
@@ -58,7 +61,8 @@ const broken = (schema, value, at) => {
     if (!schema || value === undefined || value === null) return [];
     const found = [];
     for (const { rule, message } of schema["x-kubernetes-validations"] ?? []) {
-        if (rule.includes("oldSelf")) continue;
+        if (rule.includes("oldSelf")) continue; // about changes
+        rules++;
         let answer;
         try { answer = run(rule, { self: celValue(value) }, { funcs: strings }); } catch (error) { answer = error; }
         if (answer !== true) found.push(`${at}: ${message ?? rule}`);
@@ -70,11 +74,13 @@ const broken = (schema, value, at) => {
     return found;
 };
 
-let refused = 0, judged = 0;
 for (const file of files)
     for (const object of parseAllDocuments(readFileSync(file, "utf8")).map((document) => document.toJS()).filter(Boolean)) {
         const name = `${object.apiVersion} ${object.kind}`, known = kinds.get(name);
-        if (!known) continue;
+        if (!known) {
+            if (wantsAll) refused++, console.log(`${file}: ${name}: no schema of this kind`);
+            continue;
+        }
         judged++;
         const judge = judgeOf(known);
         const errors = judge(object) ? [] : judge.errors.map((e) => `${e.instancePath} ${e.message} ${e.params.additionalProperty ?? ""}`);
@@ -83,5 +89,5 @@ for (const file of files)
         refused++;
         console.log(`${file}: ${name}`, ...errors.map((text) => `\n    ${text}`));
     }
-console.log(`${judged} objects judged, ${refused} refused`);
-process.exit(refused > 0 ? 1 : 0);
+console.log(`${judged} objects judged, ${rules} rules, ${refused} refused`);
+process.exit(refused > 0 || (wantsAll && judged === 0) ? 1 : 0);
