@@ -102,13 +102,13 @@ enum ash_jinja_type {
     ASH_JINJA_COMPARE, /* a op b, and with c the rest of a chain */
     ASH_JINJA_COND,    /* a if b else c */
     /* statements */
-    ASH_JINJA_TEXT,      /* name: the text itself */
-    ASH_JINJA_OUTPUT,    /* {{ a }} */
-    ASH_JINJA_IF,        /* if a: body, else: other */
-    ASH_JINJA_FOR,       /* for first… in a if b: body, else: other */
-    ASH_JINJA_SET,       /* set first… = a; without a the text of body */
-    ASH_JINJA_DEFINE,    /* macro name(first…): body */
-    ASH_JINJA_CALLBLOCK, /* call a: body, which is what caller() gives */
+    ASH_JINJA_TEXT,       /* name: the text itself */
+    ASH_JINJA_OUTPUT,     /* {{ a }} */
+    ASH_JINJA_IF,         /* if a: body, else: other */
+    ASH_JINJA_FOR,        /* for first… in a if b: body, else: other */
+    ASH_JINJA_SET,        /* set first… = a; without a the text of body */
+    ASH_JINJA_DEFINE,     /* macro name(first…): body */
+    ASH_JINJA_CALLBLOCK,  /* call a: body, which is what caller() gives */
     ASH_JINJA_GENERATION, /* generation: body, what a model learns to write */
     ASH_JINJA_BREAK,
     ASH_JINJA_CONTINUE,
@@ -214,6 +214,15 @@ bool ash_jinja_accept_op(struct ash_jinja_parser *parser, const char *op);
 bool ash_jinja_accept_name(struct ash_jinja_parser *parser, const char *name);
 /* Parse `(` arguments `)` after a callee; returns the first, NULL when there are none or on error (rc). */
 struct ash_jinja_node *ash_jinja_parse_args(struct ash_jinja_parser *parser);
+/* An operand: a constant, a name, a list, a dict, or an expression in parentheses. NULL after an error. */
+struct ash_jinja_node *ash_jinja_parse_primary(struct ash_jinja_parser *parser);
+/* What follows an operand directly: .name, [index], (arguments). NULL after an error. */
+struct ash_jinja_node *ash_jinja_parse_postfix(struct ash_jinja_parser *parser, struct ash_jinja_node *node);
+/* The filters and tests that follow. NULL after an error. */
+struct ash_jinja_node *ash_jinja_parse_filters(struct ash_jinja_parser *parser, struct ash_jinja_node *node);
+/* A node of two operands (b NULL: of one). NULL: out of memory, which the parser then says. */
+struct ash_jinja_node *ash_jinja_node_binary(struct ash_jinja_parser *parser, enum ash_jinja_type type,
+                                             enum ash_jinja_op op, struct ash_jinja_node *a, struct ash_jinja_node *b);
 
 /* ---- running ----------------------------------------------------------------------------------------------------- */
 
@@ -225,8 +234,8 @@ struct ash_jinja_scope {
 struct ash_jinja_run {
     struct ash_arena *arena;
     struct ash_str *out;
-    const struct ash_str *text;     /* what is rendered: where out goes but inside of macros and set blocks */
-    struct ash_chat_spans *spans;   /* of generation blocks in text; NULL: nobody asks */
+    const struct ash_str *text;   /* what is rendered: where out goes but inside of macros and set blocks */
+    struct ash_chat_spans *spans; /* of generation blocks in text; NULL: nobody asks */
     struct ash_err *err;
     struct ash_jinja_scope *globals, *scope;
     const struct ash_jinja_node *caller; /* for the macro that is called next: the text of a call block */
@@ -299,6 +308,8 @@ int ash_jinja_method(struct ash_jinja_run *run, struct ash_jinja_value self, str
                      const struct ash_jinja_args *args, struct ash_jinja_value *out);
 /* The string methods that are filters too. NULL when there is none of that name. */
 ash_jinja_call_fn ash_jinja_string_method(struct ash_jinja_text name);
+/* A filter of lists by name, or NULL. */
+ash_jinja_call_fn ash_jinja_list_filter(struct ash_jinja_text name);
 /* A global function, or NULL. */
 const struct ash_jinja_function *ash_jinja_find_function(struct ash_jinja_text name);
 /* The argument at position, or called name; NULL when it was not given. */

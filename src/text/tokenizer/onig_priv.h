@@ -1,5 +1,5 @@
-/* onig_priv - reading Oniguruma's dialect: shared by onig.c (the expression) and onig_class.c (characters, sets,
- * classes). */
+/* onig_priv - reading Oniguruma's dialect: shared by onig.c (the expression), onig_char.c (characters) and onig_class.c
+ * (sets, classes). */
 #ifndef ASH_TEXT_ONIG_PRIV_H
 #define ASH_TEXT_ONIG_PRIV_H
 
