@@ -28,11 +28,12 @@ static struct ash_jinja_node *constant(struct ash_jinja_parser *parser, struct a
 /* Strings side by side are one string. */
 static struct ash_jinja_node *parse_string(struct ash_jinja_parser *parser)
 {
-    struct ash_jinja_text text = parser->at++->text;
+    struct ash_jinja_text text = parser->at->text;
 
-    while (parser->at->kind == ASH_JINJA_T_STRING) {
-        struct ash_jinja_text more = parser->at++->text;
+    for (parser->at++; parser->at->kind == ASH_JINJA_T_STRING; parser->at++) {
+        struct ash_jinja_text more = parser->at->text;
         char *joined = ash_arena_alloc(parser->arena, text.size_bytes + more.size_bytes + 1);
+
         if (joined == NULL) return ash_jinja_parse_fail(parser, "out of memory for a string");
         memcpy(joined, text.data, text.size_bytes);
         memcpy(joined + text.size_bytes, more.data, more.size_bytes);
