@@ -66,13 +66,16 @@ static int add_single(struct ash_chat_lines *lines, const json_t *object, struct
 
 static int add_object(struct ash_chat_lines *lines, const json_t *object, struct ash_err *err)
 {
-    bool is_pair = ash_chat_is_pair(object);
+    bool is_pair = ash_chat_is_pair(object), is_first = lines->result.pairs + lines->result.examples == 0;
     int rc = 0;
 
-    if (lines->writer == NULL)
+    if (is_first) { /* lines before it, of either kind, were left out */
+        ash_examples_writer_close(lines->writer);
+        lines->writer = NULL;
         rc = ash_examples_writer_open(is_pair ? ASH_EXAMPLES_PAIRS : ASH_EXAMPLES_SINGLE, &lines->writer, err);
-    else if (is_pair != (lines->result.pairs > 0) && lines->result.pairs + lines->result.examples > 0)
+    } else if (is_pair != (lines->result.pairs > 0)) {
         rc = ash_err_set(err, -EINVAL, "pairs and examples are mixed: make two folders of them");
+    }
     if (rc < 0) return rc;
     return is_pair ? add_pair(lines, object, err) : add_single(lines, object, err);
 }
@@ -140,7 +143,7 @@ int ash_chat_write(const char *const *paths, size_t count, const struct ash_chat
 
     for (size_t i = 0; rc == 0 && i < count; i++)
         rc = add_file(&lines, paths[i], opts->skip_bad, err);
-    if (rc == 0 && lines.writer == NULL)
+    if (rc == 0 && lines.result.pairs + lines.result.examples == 0)
         rc = lines.result.skipped > 0 ? ash_err_set(err, -EINVAL, "no line can be used: %s", lines.result.first_skipped)
                                       : ash_err_set(err, -EINVAL, "there is not one line in it");
     if (rc == 0) {

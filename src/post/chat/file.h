@@ -23,7 +23,7 @@ int ash_chat_write(const char *const *paths, size_t count, const struct ash_chat
 /* Lines on their way into examples. The caller closes writer. */
 struct ash_chat_lines {
     const struct ash_chat_reader *reader;
-    struct ash_examples_writer *writer; /* NULL before the first line, whose kind it has */
+    struct ash_examples_writer *writer; /* NULL before the first line; of the kind of the first that is used */
     struct ash_chat_file_result result;
 };
 /* Add one line: size_bytes of text, line number `line` of file `name`. Returns 0 or an error that names both. For
