@@ -1,5 +1,5 @@
 /* ashlar scaling run: the runs of a ladder, one after the other, and their table. A ladder is a job and what each of
- * its runs sets otherwise. A run that is done is not made again; one that was stopped goes on. */
+ * its runs sets otherwise. A run that is done is not made again; one that was stopped continues. */
 #include "cmd/scaling_priv.h"
 
 #include <errno.h>

@@ -21,7 +21,7 @@
 #define RISE_LEAST 0.10    /* of a step */
 #define DATA_SHARE 0.10    /* of a step */
 #define SAVE_SHARE 0.10    /* of the wall time */
-#define LOSSLESS_STEPS 10  /* single steps without a loss are skipped, and the run goes on */
+#define LOSSLESS_STEPS 10  /* single steps without a loss are skipped, and the run continues */
 #define LEDGER_WALL_S 10.0 /* a shorter run says nothing about saves */
 
 static const struct ash_rule data_rule = {.layer = ASH_HEALTH_STEP,
@@ -70,7 +70,7 @@ static const struct ash_rule recovery_rule = {.layer = ASH_HEALTH_STEP,
                                               .severity = ASH_WATCH,
                                               .metric = "recoveries",
                                               .normal = "0",
-                                              .means = "ranks were lost and the run went on without them",
+                                              .means = "ranks were lost and the run continued without them",
                                               .action = "see the run's output for which",
                                               .source = "ledger.json"};
 

@@ -10,7 +10,7 @@
 #include "base/str.h"
 #include "observe/health/diagnose.h"
 
-/* Where a step's time went on the first rank, in seconds. */
+/* Where a step's time continued the first rank, in seconds. */
 struct ash_run_step {
     uint64_t step;
     double compute_s, comm_s, data_s, idle_s;

@@ -8,7 +8,7 @@ static int stop(const struct ash_rollout *rollout, const char *what, double valu
 {
     return ash_err_set(err, -ECANCELED,
                        "the policy collapses: %s of rollout %llu is %.4g, and %s=%.4g. The last checkpoint is from "
-                       "before; go on from it with a smaller optimizer.lr, a larger rl.kl_coef or rl.entropy, or "
+                       "before; continue from it with a smaller optimizer.lr, a larger rl.kl_coef or rl.entropy, or "
                        "another bound",
                        what, (unsigned long long)rollout->number, value, setting, bound);
 }
