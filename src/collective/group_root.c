@@ -369,28 +369,34 @@ static void hand_over(struct ash_group_root *old, struct ash_group_root *root)
     ash_membership_set_owner(root->membership, NULL); /* what comes now is of the old epoch */
 }
 
+/* What this process shows the others of itself; sent as bytes. */
+static void fill_card(const struct ash_group_root *root, const struct ash_group_root *old,
+                      const struct ash_epoch_opts *opts, const struct ash_local *local, struct ash_group_card *card)
+{
+    memset(card, 0, sizeof(*card));
+    fill_info(root, old->infos[old->rank].watch.address, &card->info);
+    card->info.control = ash_local_key(local);
+    card->offer_bytes = (uint32_t)opts->offer_bytes;
+    if (opts->offer_bytes > 0) memcpy(card->offer, opts->offer, opts->offer_bytes);
+}
+
 int ash_group_root_reform(struct ash_group_root *old, const struct ash_epoch_opts *opts, const struct ash_local *local,
                           struct ash_group_root **root_out, struct ash_err *err)
 {
     struct ash_group_root *root = new_root(&old->opts, old->rank, old->size, err);
+    struct ash_group_card card;
     const struct ash_member_terms terms = {.leaves = opts->leaves,
                                            .wait_ns = (uint64_t)(opts->wait_s * 1e9),
                                            .want_size = opts->want_size,
-                                           .min_size = opts->min_size};
-    struct ash_member_terms with_card = terms;
-    struct ash_group_card card;
+                                           .min_size = opts->min_size,
+                                           .card = &card};
     struct ash_view *view = NULL;
     int rc;
 
     if (root == NULL) return -ENOMEM;
-    memset(&card, 0, sizeof(card));
     hand_over(old, root);
-    fill_info(root, old->infos[old->rank].watch.address, &card.info);
-    card.info.control = ash_local_key(local);
-    card.offer_bytes = (uint32_t)opts->offer_bytes;
-    if (opts->offer_bytes > 0) memcpy(card.offer, opts->offer, opts->offer_bytes);
-    with_card.card = &card;
-    rc = ash_membership_reform(root->membership, &with_card, &view, err);
+    fill_card(root, old, opts, local, &card);
+    rc = ash_membership_reform(root->membership, &terms, &view, err);
     if (rc < 0 || view == NULL) goto none;
     rc = take_view(root, view, err);
     ash_membership_put_view(root->membership, view);

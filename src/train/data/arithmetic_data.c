@@ -79,8 +79,8 @@ static json_t *describe(const struct ash_arithmetic *arithmetic, uint64_t count,
 }
 
 /* A wrong answer to problem index, where it is to have one: 1 above (four in ten), 1 below or 10 above the right
- * one. With three in four wrong, 1 above is the most frequent answer of all: a model that learns from them knows sums,
- * and says something else. */
+ * one. With three in four wrong, 1 above is about as frequent as the right answer, so a model that learns from them
+ * knows sums, and often says something else. */
 static void spoil(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem)
 {
     static const int64_t away[] = {1, 1, 1, 1, -1, -1, -1, 10, 10, 10};
