@@ -298,7 +298,7 @@ int ash_epoch_reform(struct ash_group *lost, const struct ash_epoch_opts *opts, 
 
     ash_assert(lost->owns_root && opts->offer_bytes <= ASH_EPOCH_OFFER_MAX);
     *group_out = NULL;
-    if (!old->lost) ash_group_root_lose(old, SIZE_MAX, -ECONNRESET, ASH_GROUP_FORMED_AGAIN);
+    ash_group_root_lose(old, SIZE_MAX, -ECONNRESET, ASH_GROUP_FORMED_AGAIN); /* unless it is lost already */
     lost->owns_root = false;
     ash_group_close(lost);
     if (old->membership == NULL) {
