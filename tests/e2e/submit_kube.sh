@@ -49,7 +49,7 @@ for part in agent server; do
 done
 try node check.mjs "$SOURCE/tests/kube" "$SOURCE"/deploy/kubernetes/*/[!k]*.yaml
 expect 0 "deploy/kubernetes: $(cat out)"
-same "objects of deploy/kubernetes" "8 objects judged, 0 refused" "$(tail -n 1 out)"
+same "objects of deploy/kubernetes" "8 objects judged, 0 rules, 0 refused" "$(tail -n 1 out)"
 sed 's/maxUnavailable: 10%/maxUnavailabel: 10%/' "$SOURCE/deploy/kubernetes/agent/daemonset.yaml" > wrong.yaml
 try node check.mjs "$SOURCE/tests/kube" wrong.yaml
 expect 1 "a misspelt field of a DaemonSet"
