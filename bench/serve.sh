@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # The server on a 1.1e9-parameter Llama with random weights, compared with llama.cpp on the same GGUF file: npm's node-llama-cpp with
 # as many sequences as there are clients (in one process, without HTTP), in turns. Rows that are about a server as its clients see it
-# (first tokens, shared prefixes, streams beside a long prompt, the start) need another server: BENCH_LLAMA_SERVER names a native
+# (first tokens, shared prefixes, streams next to a long prompt, the start) need another server: BENCH_LLAMA_SERVER names a native
 # llama-server; without it their peer's column is empty. BENCH_TRACE names a trace for the row about prefixes. Rounds: BENCH_ROUNDS
 # (5) for one client, and half of it, at least one, where 16 clients read prompts.
 set -euo pipefail
@@ -74,7 +74,7 @@ load() {
 type_name() { case $1 in q8 | q8w) echo Q8_0 ;; q4) echo Q4_0 ;; *) echo "${1^^}" ;; esac; }
 precision() { [ "$1" != bf16 ] || echo --precision bf16; }
 
-# run_clients ROW GOAL KIND THEIRS PATH CLIENTS PROMPT ANSWER ROUNDS: output tokens a second of so many clients at once.
+# run_clients ROW GOAL KIND THEIRS PATH CLIENTS PROMPT ANSWER ROUNDS: output tokens a second of CLIENTS clients at once.
 run_clients() {
     local name=$1 goal=$2 kind=$3 gguf=$model-$4.gguf path=$5 clients=$6 prompt=$7 count=$8 turns=$9 round suffix label=''
     local ours=() theirs=()
@@ -115,10 +115,10 @@ run_long() {
     [ ${#ours[@]} -eq 0 ] || row "$1" tokens/s "$label" "$2" higher "${ours[@]}" -- "${theirs[@]}"
 }
 
-# ---- rows beside another server
+# ---- rows compared with another server
 
-# beside ROW UNIT GOAL FLAGS MEASURE: MEASURE sets $figure, with our server, opened with FLAGS, and with the native one.
-beside() {
+# compare ROW UNIT GOAL FLAGS MEASURE: MEASURE sets $figure, with our server, opened with FLAGS, and with the native one.
+compare() {
     local name=$1 unit=$2 goal=$3 flags=$4 measure=$5 round ours=() theirs=() figure
     for ((round = 0; round < few; round++)); do
         open_ours "$model-q8.gguf" --max-num-seqs 16 $flags || return 0
@@ -141,7 +141,7 @@ ttft_at_once() { # 16 at once with one new prefix of 1,024: the last first token
     pack && load run --clients 16 --requests 16 --prefixes 1 --prefix-tokens 1024 --prompt-tokens 16 --answer-tokens 4 --seed $(($1 + 1)) &&
         figure=$(of run ttft_ms max)
 }
-itl_beside_prefill() { # eight streams while a prompt of 4,096 is read
+itl_with_prefill() { # eight streams while a prompt of 4,096 is read
     local other
     pack || return 1
     load streams --clients 8 --requests 8 --prompt-tokens 16 --answer-tokens 160 --seed $(($1 + 1)) &
@@ -188,9 +188,9 @@ PY
     row serve/start-cached-seconds s "0.4 s" 1 lower "${ours[@]}" -- 0.4
 }
 
-# ---- what serving costs beside the model
+# ---- what serving costs in addition to the model
 
-# run_step CLIENTS: a token of each of so many streams, compared with a loop of passes and nothing else.
+# run_step CLIENTS: a token of each of CLIENTS streams, compared with a loop of passes and nothing else.
 run_step() {
     local round ours=() theirs=()
     open_ours "$model-q8.gguf" --max-num-seqs "$1" || return 0
@@ -335,9 +335,9 @@ q8w q8w $model-q8w.gguf - 1.8
 END
 make_gguf q8 || exit 0
 ! wanted serve/after4096-q8 || run_long serve/after4096-q8 1.15
-! wanted serve/ttft-cold-p95 || beside serve/ttft-cold-p95 ms 2 "" ttft_cold
-! wanted serve/ttft-at-once || beside serve/ttft-at-once ms 6.667 "" ttft_at_once
-! wanted serve/itl-p99-prefill || beside serve/itl-p99-prefill ms 4 "" itl_beside_prefill
+! wanted serve/ttft-cold-p95 || compare serve/ttft-cold-p95 ms 2 "" ttft_cold
+! wanted serve/ttft-at-once || compare serve/ttft-at-once ms 6.667 "" ttft_at_once
+! wanted serve/itl-p99-prefill || compare serve/itl-p99-prefill ms 4 "" itl_with_prefill
 ! wanted serve/start-cached || run_start 2.5
 for clients in 1 16; do ! wanted serve/step-$clients || run_step $clients; done
 ! wanted serve/schedule-256 || run_schedule 256 0.0002

@@ -1,7 +1,7 @@
 // serve_peer.mjs PACKAGES MODEL.gguf THREADS SEQUENCES CONTEXT: llama.cpp from npm's node-llama-cpp, with as many sequences as a
 // server has clients, in one process: no HTTP. Prints one line about itself when it is ready; then, for each line on standard input:
 //   batch PROMPT ANSWER   all sequences at once, each with a prompt of its own: prints the seconds until the last has its answer
-//   after TOKENS ANSWER   one sequence goes on after TOKENS tokens (read once): prints the seconds of a token of its answer
+//   after TOKENS ANSWER   one sequence continues after TOKENS tokens (read once): prints the seconds of a token of its answer
 import { pathToFileURL } from "node:url";
 import { createInterface } from "node:readline";
 import fs from "node:fs";

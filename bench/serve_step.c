@@ -1,4 +1,4 @@
-/* What serving costs beside the model.
+/* What serving costs in addition to the model.
  *   serve_step bare MODEL THREADS ROWS: a loop of passes and nothing else. Prints a line when it is ready; then, for
  *     each line on standard input, "steps N" of ROWS rows after 256 tokens each, prints the seconds of one.
  *   serve_step null SEQUENCES: the schedule alone, over a stand-in for a model. Prints the seconds of a step.

@@ -16,5 +16,5 @@ reason_not_fit() {
     ! grep -q '^BAD' <<< "$said" || said=$(grep '^BAD' <<< "$said" | sed 's/^BAD *//; s/  */ /g' | paste -sd ';')
     head -c 200 <<< "$said"
 }
-# Out of service, with the reason. Its jobs go on; no new ones come.
+# Out of service, with the reason. Its jobs continue; no new ones come.
 drain() { scontrol update NodeName="$node" State=DRAIN Reason="ashlar check: $1"; }

@@ -49,7 +49,7 @@ const char *ash_clock_format(double seconds, char *buf, size_t buf_bytes)
 
 #define DIGITS_MAX 12
 
-/* Digits of text as a number; *end_out is behind them. Returns 0 or -EINVAL: none, or too many. */
+/* Digits of text as a number; *end_out is after them. Returns 0 or -EINVAL: none, or too many. */
 static int take_count(const char *text, const char **end_out, double *value_out)
 {
     size_t digits = strspn(text, "0123456789");

@@ -43,8 +43,8 @@ static const struct ash_opt bench_opts[] = {
     {"prefix_tokens", ASH_OPT_INT, FIELD(prefix_tokens), "1024", "of each shared prefix", 1, 1 << 24, NULL},
     {"trace", ASH_OPT_STRING, FIELD(trace), NULL,
      "replay JSON lines with timestamp (ms), input_length, output_length and hash_ids (512 tokens each)", 0, 0, NULL},
-    {"trace_speed", ASH_OPT_DOUBLE, FIELD(trace_speed), "1", "replay so many times faster; 0: as a closed loop", 0, 1e9,
-     NULL},
+    {"trace_speed", ASH_OPT_DOUBLE, FIELD(trace_speed), "1", "replay faster by this factor; 0: as a closed loop", 0,
+     1e9, NULL},
     {"trace_scale", ASH_OPT_DOUBLE, FIELD(trace_scale), "1", "multiply the lengths of the trace", 1e-6, 1000, NULL},
     {"vocab", ASH_OPT_INT, FIELD(vocab), "0",
      "prompts are ids below this, of exact length; 0: words, as many as the server needs for the length", 0, 1 << 24,
@@ -96,7 +96,7 @@ static int find_model(const struct ash_load_opts *opts, char **name_out, struct 
     return rc;
 }
 
-/* How many tokens the server makes of all words, so many times. */
+/* How many tokens the server makes of all words, repeated. */
 static int count_tokens(const struct ash_load_opts *opts, size_t times, double *tokens_out, struct ash_err *err)
 {
     struct ash_str body = {0}, words = {0};

@@ -101,7 +101,7 @@ struct drawn {
     uint64_t steps, save_every, nodes, copies;
     bool is_bf16;
     size_t kills;
-    uint64_t at_step[KILLS_MAX]; /* not before so many steps are logged, */
+    uint64_t at_step[KILLS_MAX]; /* not before this many steps are logged, */
     double after_s[KILLS_MAX];   /* and then so much later */
 };
 

@@ -134,7 +134,7 @@ static void strike(const struct cell *cell, size_t first, size_t count, int numb
 
 /* ---- faults ------------------------------------------------------------------------------------------------------ */
 
-#define GO_ON "go on from step"
+#define GO_ON "continue from step"
 
 static int kill_one(struct cell *cell)
 {
@@ -309,7 +309,7 @@ static int start_cell(struct cell *cell, const struct fault *fault, struct ash_e
     return ash_chaos_job_start(&cell->job, words.list, cell->out, err);
 }
 
-/* The fault has happened and the job goes on: a few more steps, then it is told to stop. */
+/* The fault has happened and the job continues: a few more steps, then it is told to stop. */
 static int end_cell(struct cell *cell)
 {
     const struct ash_run_request request = {.stop = true};

@@ -28,7 +28,7 @@ static const struct ash_opt run_opts[] = {
     {"first", ASH_OPT_DOUBLE, FIELD(first), "1", "seconds before the first one", 0, 1e6, NULL},
     {"leave", ASH_OPT_INT, FIELD(leave), "1", "ranks that are left alone: with so few no more is killed", 1, 1e6, NULL},
     {"sleep", ASH_OPT_DOUBLE, FIELD(sleep), "0",
-     "half of the faults put a rank to sleep (SIGSTOP) for so many seconds instead; 0: none", 0, 3600, NULL},
+     "half of the faults put a rank to sleep (SIGSTOP) for this many seconds instead; 0: none", 0, 3600, NULL},
 };
 
 static const struct ash_opt_table run_table = {

@@ -26,20 +26,20 @@ static const struct ash_opt simulate_opts[] = {
     {"ranks", ASH_OPT_INT, FIELD(ranks), "64", "processes of the job", 1, 1 << 20, NULL},
     {"per_host", ASH_OPT_INT, FIELD(per_host), "8", "processes on a host", 1, 1024, NULL},
     {"seed", ASH_OPT_INT, FIELD(seed), "1", "everything that happens is drawn from it", 0, 9e15, NULL},
-    {"seeds", ASH_OPT_INT, FIELD(seeds), "1", "so many runs, with this seed and the next ones", 1, 1e9, NULL},
+    {"seeds", ASH_OPT_INT, FIELD(seeds), "1", "number of runs, with this seed and the next ones", 1, 1e9, NULL},
     {"faults", ASH_OPT_STRING, FIELD(faults), "all",
      "what goes wrong, comma-separated: crash, host, pause, cut, noise, leave, follow (the coordinator dies during the "
      "meeting); or all",
      0, 0, NULL},
     {"count", ASH_OPT_INT, FIELD(count), "0", "faults of a run; 0: drawn, up to 6", 0, 1000, NULL},
     {"right", ASH_OPT_CHOICE, FIELD(right), "both",
-     "who may go on after a cut: whom a register names, the majority of the last epoch, or either by seed", 0, 0,
+     "who may continue after a cut: whom a register names, the majority of the last epoch, or either by seed", 0, 0,
      right_names},
     {"silent", ASH_OPT_DOUBLE, FIELD(silent), "3", "virtual seconds of silence after which a process counts as lost",
      0.3, 60, NULL},
     {"plant", ASH_OPT_CHOICE, FIELD(plant), "none",
-     "a mistake on purpose, to see it caught: right (every side may go on), forever (silence is never noticed), deaf "
-     "(no view starts), forget (survivors drop the last step)",
+     "a mistake on purpose, to see it caught: right (every side may continue), forever (silence is never noticed), "
+     "deaf (no view starts), forget (survivors drop the last step)",
      0, 0, plant_names},
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "print one JSON object", 0, 0, NULL},
 };

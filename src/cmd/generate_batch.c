@@ -42,7 +42,7 @@ struct batch {
     size_t context_tokens;
     size_t request_count;   /* items without an error */
     size_t printed, failed; /* items */
-    int rc;                 /* why no answer can go on, or 0 */
+    int rc;                 /* why no answer can continue, or 0 */
     struct ash_err err;
 };
 

@@ -33,7 +33,7 @@ static const struct ash_opt ls_opts[] = {
     {"json", ASH_OPT_BOOL, FIELD(json), NULL, "as JSON", 0, 0, NULL},
 };
 static const struct ash_opt log_opts[] = {
-    TO_OPT, SPACE_OPT, {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "go on printing until the job ends", 0, 0, NULL}};
+    TO_OPT, SPACE_OPT, {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "keep printing until the job ends", 0, 0, NULL}};
 static const struct ash_opt_table plain_table = {"", "flags", plain_opts, ASH_COUNT(plain_opts)};
 static const struct ash_opt_table ls_table = {"", "flags", ls_opts, ASH_COUNT(ls_opts)};
 static const struct ash_opt_table log_table = {"", "flags", log_opts, ASH_COUNT(log_opts)};

@@ -6,7 +6,7 @@
 #include "orchestrate/job/jobs.h"
 
 /* Wait for the end of a job, printing its output where asked. Returns its exit code (1 where it failed and none is
- * known, 130 where the user left the wait: the job goes on), or a negative errno. */
+ * known, 130 where the user left the wait: the job continues), or a negative errno. */
 int ash_cmd_await_job(const struct ash_jobs_ops *ops, const char *id, bool print_output, struct ash_err *err);
 
 #endif

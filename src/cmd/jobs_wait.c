@@ -74,7 +74,7 @@ int ash_cmd_await_job(const struct ash_jobs_ops *ops, const char *id, bool print
             break;
         }
         if (ash_interrupt_requested()) {
-            fprintf(stderr, "job %s goes on: `ashlar jobs wait %s` waits again, `ashlar jobs stop %s` ends it\n", id,
+            fprintf(stderr, "job %s continues: `ashlar jobs wait %s` waits again, `ashlar jobs stop %s` ends it\n", id,
                     id, id);
             rc = EXIT_INTERRUPTED;
             break;

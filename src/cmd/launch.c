@@ -40,7 +40,8 @@ static const struct ash_opt launch_opts[] = {
     {"grace", ASH_OPT_DOUBLE, FIELD(grace), "5", "seconds between the first failure and the end of the others by force",
      0, 3600, NULL},
     {"elastic", ASH_OPT_INT, FIELD(elastic), "-1",
-     "fewest processes that may go on when others are lost; 0: the first failure ends all; -1: 1, and 0 with --program",
+     "fewest processes that may continue when others are lost; 0: the first failure ends all; -1: 1, and 0 with "
+     "--program",
      -1, 65536, NULL},
     {"restarts", ASH_OPT_INT, FIELD(restarts), "0",
      "equal failures in a row after which nothing is started again. Before that a lost process is, and joins the "
@@ -119,7 +120,8 @@ static int check_machine(int how, struct ash_err *err)
     return rc;
 }
 
-/* argv with --resume behind it, for a command that has runs to go on with. NULL: argv as it is. The caller frees it. */
+/* argv with --resume after it, for a command that has runs to continue with. NULL: argv as it is. The caller frees
+ * it. */
 static char **words_again(char *const *argv, bool is_program)
 {
     static char resume[] = "--resume";
@@ -144,7 +146,7 @@ struct job_facts {
     const char *out; /* of a training run; NULL: it is none, or does not say */
 };
 
-/* The folder decides who goes on when ranks are lost, even where those are most of them. Epochs begin anew with each
+/* The folder decides who continues when ranks are lost, even where those are most of them. Epochs begin anew with each
  * start of all. */
 static int renew_folder(void *ctx)
 {

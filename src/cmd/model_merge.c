@@ -22,7 +22,7 @@ static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar model merge BASE ADAPTER NEW",
     .about =
         "Adds the adapters of a PEFT folder to the weights of the model folder BASE and writes the new folder NEW,\n"
-        "in float32. It says how far the logits of drawn tokens move from those with the adapters beside the\n"
+        "in float32. It says how far the logits of drawn tokens move from those with the adapters apart from the\n"
         "weights: both are the same function, rounded in different places.",
     .examples = "  ashlar model merge models/qwen3 runs/chat/model models/qwen3-chat",
 };
@@ -55,21 +55,21 @@ static int compare(struct ash_model *adapted, struct ash_model *merged, struct a
 {
     size_t count = ROWS * ash_model_get_config(merged)->vocab;
     struct ash_exec exec;
-    float *beside, *added;
+    float *apart, *added;
     double worst = 0.0;
     int rc = ash_exec_init(&exec, NULL, 0, err);
 
     if (rc < 0) return rc;
-    beside = logits_of(adapted, &exec, err);
-    added = beside != NULL ? logits_of(merged, &exec, err) : NULL;
+    apart = logits_of(adapted, &exec, err);
+    added = apart != NULL ? logits_of(merged, &exec, err) : NULL;
     for (size_t i = 0; added != NULL && i < count; i++) {
-        double far = fabs((double)beside[i] - (double)added[i]);
+        double far = fabs((double)apart[i] - (double)added[i]);
 
         if (far > worst) worst = far;
     }
     if (added != NULL) printf("logits of %d drawn tokens move by %.3g at most\n", ROWS, worst);
     rc = added != NULL ? 0 : -EIO;
-    free(beside);
+    free(apart);
     free(added);
     ash_exec_fini(&exec);
     return rc;

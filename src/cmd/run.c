@@ -159,7 +159,7 @@ static int run_stop(int argc, char **argv)
 }
 
 static const struct ash_cmd cmd_status = {"status", "what a run is at", run_status},
-                            cmd_resize = {"resize", "let a run go on with fewer or more ranks", run_resize},
+                            cmd_resize = {"resize", "let a run continue with fewer or more ranks", run_resize},
                             cmd_stop = {"stop", "let a run save and end", run_stop};
 static const struct ash_cmd *const commands[] = {&cmd_status, &cmd_resize, &cmd_stop};
 

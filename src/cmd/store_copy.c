@@ -172,14 +172,14 @@ static const struct ash_cmd_usage put_usage = {
     .about =
         "Copies a file to s3://bucket/key or another path; the object appears whole or not at all. Where URL ends\n"
         "with a slash the file keeps its name. --recursive copies all below a folder. Large files are sent in\n"
-        "parts; --resume goes on with an upload that was interrupted, and sends only the parts that are missing.",
+        "parts; --resume continues with an upload that was interrupted, and sends only the parts that are missing.",
     .examples = "  ashlar store put model.safetensors s3://models/gpt2/\n"
                 "  ashlar store put runs/gpt2 s3://models/gpt2 --recursive\n"
                 "  ashlar store put big.bin s3://models/big.bin --resume",
 };
 static const struct ash_opt put_opts[] = {
     {"recursive", ASH_OPT_BOOL, FLAG(is_recursive), "false", "copy all below a folder", 0, 0, NULL},
-    {"resume", ASH_OPT_BOOL, FLAG(wants_resume), "false", "go on with an interrupted upload", 0, 0, NULL},
+    {"resume", ASH_OPT_BOOL, FLAG(wants_resume), "false", "continue with an interrupted upload", 0, 0, NULL},
     {"defer", ASH_OPT_BOOL, FLAG(wants_defer), "false",
      "end when the file is on this machine's disk; `store status --export` sends it", 0, 0, NULL},
 };

@@ -101,7 +101,7 @@ static const struct ash_cmd_usage dpo_usage = {
     .synopsis = "ashlar dpo JOB.yaml [section.setting=value ...] --out DIR\nashlar dpo --resume --out DIR",
     .about =
         "Tunes a model on pairs of answers: `ashlar train` with train.method=dpo. Log-probabilities of the frozen\n"
-        "reference are computed once and kept beside the data, under a hash of the model.",
+        "reference are computed once and kept with the data, under a hash of the model.",
     .examples = "  ashlar dpo job.yaml model.from=runs/chat/model data.train=data/pairs dpo.beta=0.1 --out runs/dpo",
 };
 

@@ -1,6 +1,6 @@
 /* epoch - the life of a job's root group over losses, joiners and planned leaves. A root group lives for one epoch;
  * whenever ranks are lost, join or leave, all that stay form the group of the next epoch (ash_epoch_reform) and keep
- * their memory. At most one side of a job that falls apart goes on (member/member.h says which); the other gets an
+ * their memory. At most one side of a job that falls apart continues (member/member.h says which); the other gets an
  * error and ends or joins again.
  *
  *   group = ash_group_open(...)                      // as a rank, or as a joiner (env.joins): waits until admitted
@@ -41,7 +41,7 @@ struct ash_epoch_opts {
     bool leaves;        /* this rank does not come along: it ends in good order */
     double wait_s;      /* once all survivors have come: for joiners, until there are want_size ranks */
     size_t want_size;   /* 0: whoever waits already comes along */
-    size_t min_size;    /* with fewer ranks after wait_s there is no use to go on */
+    size_t min_size;    /* with fewer ranks after wait_s there is no use to continue */
 };
 
 /* Form the group of the next epoch with all that are left of old's and with joiners. Survivors need not agree on why.
@@ -49,7 +49,7 @@ struct ash_epoch_opts {
  * that die meanwhile, also the coordinating one, are left out. old is closed in any case; groups split from it are
  * closed before. Returns 0 (*group_out is the caller's; NULL where opts->leaves, unless only joiners would be left: one
  * stays to feed them), -EHOSTUNREACH (this side of a cut
- * network has no right to continue), -ESTALE (the job went on without this rank, which was silent too long: end, or
+ * network has no right to continue), -ESTALE (the job continued without this rank, which was silent too long: end, or
  * join anew), -ENODATA (fewer than min_size ranks are left after wait_s), -EINTR or another negative errno. */
 int ash_epoch_reform(struct ash_group *old, const struct ash_epoch_opts *opts, struct ash_group **group_out,
                      struct ash_err *err);

@@ -1,4 +1,4 @@
-/* lora: adapters as the parameters of a model whose base lies behind them. */
+/* lora: adapters as the parameters of a model whose base follows them. */
 #include "model/lora_priv.h"
 
 #include <errno.h>

@@ -1,6 +1,6 @@
-/* lora - adapters of low rank beside the matrices of a frozen model: y = x W^T + scale * (x A^T) B^T. A config that
+/* lora - adapters of low rank on the matrices of a frozen model: y = x W^T + scale * (x A^T) B^T. A config that
  * names adapters makes a model whose parameters are those of the adapters (and modules that are trained whole); the
- * base's are behind them, mapped from their own file, for passes alone. PEFT's folders are read and written. */
+ * base's follow them, mapped from their own file, for passes alone. PEFT's folders are read and written. */
 #ifndef ASH_MODEL_LORA_H
 #define ASH_MODEL_LORA_H
 

@@ -19,7 +19,7 @@ struct ash_shape {
     /* how many layers have which part; a usual model has attention everywhere and dense or sparse MLPs */
     double attn_layers, dense_layers, sparse_layers, ssm_layers;
     double experts, choices, expert_ffn; /* of a sparse layer */
-    double groups, group_choices;        /* a token's experts come from so many of so many groups; 0: from anywhere */
+    double groups, group_choices;        /* a token's experts come from group_choices of the groups; 0: from anywhere */
     bool expert_bias;                    /* experts add biases and cut off their gates (GPT-OSS) */
     double shared_ffn;                   /* experts that every token visits, as one block; 0: none */
     /* latent attention (kv_rank > 0): what is cached per token is kv_rank + rope_dim */

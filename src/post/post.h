@@ -10,7 +10,7 @@
 struct ash_post;
 
 /* What job->train.method needs; nothing for pretrain. Borrows job and group until close. dir: the run's folder, for
- * what is kept beside its log. screen (may be NULL): what there is to say before the first step. All ranks call it.
+ * what is kept next to its log. screen (may be NULL): what there is to say before the first step. All ranks call it.
  * Returns 0 or an error with a sentence; the caller closes *post_out after the run. */
 int ash_post_open(const struct ash_job *job, struct ash_group *group, const char *dir, FILE *screen,
                   struct ash_post **post_out, struct ash_err *err);

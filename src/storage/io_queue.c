@@ -1,4 +1,4 @@
-/* io_queue: requests that go on until all their bytes are moved, whatever a system call gives at a time. */
+/* io_queue: requests that continue until all their bytes are moved, whatever a system call gives at a time. */
 #include "storage/io_queue_priv.h"
 
 #include <errno.h>

@@ -5,7 +5,7 @@
 #include <sys/types.h>
 #include "storage/io_queue.h"
 
-/* Moves bytes. Each transfer is one system call's worth: io_queue.c goes on where it stopped. */
+/* Moves bytes. Each transfer is one system call's worth: io_queue.c continues where it stopped. */
 struct ash_io_ops {
     const char *name;
     int (*open)(size_t depth, void **state_out);

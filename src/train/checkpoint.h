@@ -23,7 +23,7 @@ struct ash_checkpoint {
 /* Free what it holds. */
 void ash_checkpoint_fini(struct ash_checkpoint *checkpoint);
 
-/* What a checkpoint's manifest says beside the state's counters. */
+/* What a checkpoint's manifest says in addition to the state's counters. */
 struct ash_checkpoint_facts {
     const char *job_yaml;
     const char *arithmetic; /* as in struct ash_trainer_facts */
@@ -47,8 +47,8 @@ size_t ash_checkpoint_count(const char *root);
 int ash_checkpoint_newest(const char *root, uint64_t *step_out);
 /* What a manifest says of a checkpoint, into one whose dir is set. Returns 0, -EBADMSG or -ENOMEM. */
 int ash_checkpoint_decode(const json_t *manifest, struct ash_checkpoint *checkpoint, struct ash_err *err);
-/* A run goes on from step `step`: newer folders, which were passed over, are in the way of the next saves. Those whose
- * saving was killed are removed, damaged ones are renamed to step-NNNNNN.damaged. */
+/* A run continues from step `step`: newer folders, which were passed over, are in the way of the next saves. Those
+ * whose saving was killed are removed, damaged ones are renamed to step-NNNNNN.damaged. */
 int ash_checkpoint_clear_newer(const char *root, uint64_t step, struct ash_err *err);
 /* ash_restore_read has brought the values: take over the counters, make what is derived, and hold the state to the
  * saved hash: -EUCLEAN where they differ. All ranks call it. */

@@ -16,7 +16,7 @@ static enum ash_dtype draw_kind(struct tape *tape)
     return kinds[draw_below(tape, ASH_COUNT(kinds))];
 }
 
-/* k of about so many blocks of 32: whole blocks of the type. */
+/* k of about that many blocks of 32: whole blocks of the type. */
 static size_t whole_k(enum ash_dtype dtype, size_t blocks)
 {
     size_t block = ash_dtype_block(dtype);

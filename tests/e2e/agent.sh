@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The agent as its users see it: real figures beside node_exporter's, a recorded tree with a stand-in for NVIDIA's library, XIDs in a
+# The agent as its users see it: real figures compared with node_exporter's, a recorded tree with a stand-in for NVIDIA's library, XIDs in a
 # kernel log, restarts by SIGKILL, ranks that are killed, a GPU call that hangs, 200 scrapers at once, tokens.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 agent= exporter= trainer=
@@ -142,7 +142,7 @@ stop_agent TERM
 ASHLAR_STANDIN_STUCK=1 start_agent "${in_tree[@]}" --gpus -1 --state "$SCRATCH/stuck.json"
 same "a GPU that hangs" 0 "$(value 'ashlar_collector_up{collector="gpu"}')"
 before=$(date +%s%N)
-same "the host beside it" 1 "$(value 'ashlar_collector_up{collector="host"}')"
+same "the host next to it" 1 "$(value 'ashlar_collector_up{collector="host"}')"
 [ $((($(date +%s%N) - before) / 1000000)) -lt 1000 ] || fail "a GPU that hangs holds every scrape up"
 ! grep -q DCGM_ "$SCRATCH/metrics" || fail "stale figures of a GPU"
 stop_agent TERM

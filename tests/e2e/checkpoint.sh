@@ -65,7 +65,7 @@ grep -q 'step-000060: this save was not finished' "$SCRATCH/err" || fail "it doe
 [ -e "$SCRATCH/alone/checkpoints/step-000040.damaged" ] || fail "the damaged one is gone"
 same "the bits again" "$(grep -o 'state_hash.*' "$SCRATCH/quiet/log.jsonl" | tail -n 1)" "$(grep -o 'state_hash.*' "$SCRATCH/alone/log.jsonl" | tail -n 1)"
 
-# ---- a folder that cannot be written: training goes on, and saves elsewhere ----------------------------------------------------
+# ---- a folder that cannot be written: training continues, and saves elsewhere ----------------------------------------------------
 if mkdir "$SCRATCH/full" && mount -t tmpfs -o size=64k tmpfs "$SCRATCH/full" 2> /dev/null; then
     trap 'umount "$SCRATCH/full"' EXIT
     try "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/elsewhere" train.save_every=5 "save.to=$SCRATCH/full,$SCRATCH/room" train.keep=0

@@ -86,12 +86,12 @@ try timeout 120 "$ASHLAR" jobs wait plain --to kubernetes
 try "$ASHLAR" jobs log plain --to kubernetes
 grep -q 'step .*40/40' out || fail "its output: $(cat out err)"
 ended plain one
-# A pod is killed: the other goes on, and the job is done when the first pod is.
+# A pod is killed: the other continues, and the job is done when the first pod is.
 submit hit $long
 wait_for "a save" has_save hit
 kill -9 "$(pgrep -f "^$ASHLAR launch .*--node-rank 1 --master hit-0")"
 ended hit straight
-# A job of a higher class takes a node: all of the lower one saves, waits and goes on.
+# A job of a higher class takes a node: all of the lower one saves, waits and continues.
 ask -X POST $api/apis/scheduling.k8s.io/v1/priorityclasses -d '{"metadata": {"name": "urgent"}, "value": 1000}' > out
 submit low $long job.nodes=3
 wait_for "a save" has_save low

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ashlar run: a run says what it is at, goes on with fewer and with more ranks, and stops; from its folder alone, with the bits of one process.
+# ashlar run: a run says what it is at, continues with fewer and with more ranks, and stops; from its folder alone, with the bits of one process.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 endless="train.steps=1000000 train.valid_every=0 train.hash_every=100 schedule.kind=constant runtime.threads=1"
 control() { try "$ASHLAR" run "$@"; }

@@ -42,7 +42,7 @@ resume 50 second mesh.pp=2 mesh.fsdp=2 save.to=s3://bucket/far save.keep=2
 expect 0 "resumed from the bucket, four ranks: $(cat err)"
 grep -q 'step 40 comes from s3://bucket/far' err || fail "it does not say where the checkpoint is from: $(cat err)"
 grep -q 'resumed *at step 40' out || fail "it did not begin at step 40: $(cat out)"
-same "the bucket goes on" "50 40" "$(steps_in s3://bucket/far)"
+same "the bucket continues" "50 40" "$(steps_in s3://bucket/far)"
 
 # ---- the command ---------------------------------------------------------------------------------------------------------------
 try "$ASHLAR" checkpoint verify s3://bucket/far
@@ -71,7 +71,7 @@ same "the bits of a run without a break" "$(hash_of quiet)" "$(hash_of third)"
 try "$ASHLAR" checkpoint verify s3://bucket/far
 expect 0 "the newest in the bucket is right again"
 
-# ---- the server goes away: steps go on, the end waits for it and says for whom --------------------------------------------------
+# ---- the server goes away: steps continue, the end waits for it and says for whom --------------------------------------------------
 faults away 0 ""
 kill "${helpers[-1]}"
 wait "${helpers[-1]}" 2> kill.err

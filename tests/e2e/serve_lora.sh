@@ -73,7 +73,7 @@ ask POST /v1/load_lora_adapter "$three" "$admin"; asked 400 "load twice" already
 ask POST /v1/load_lora_adapter '{"lora_name": "stories260K", "lora_path": "a3"}' "$admin"; asked 400 "the model's own name" lora_name
 ask POST /v1/load_lora_adapter '{"lora_name": "four", "lora_path": "other"}' "$admin"; asked 400 "a wrong one" lora_path "another shape"
 ask POST /v1/load_lora_adapter '{"lora_name": "four"}' "$admin"; asked 400 "no path" lora_path
-# an answer goes on with an adapter that is unloaded meanwhile
+# an answer continues with an adapter that is unloaded meanwhile
 stream='{"model": "three", "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "stream": true}'
 exec 4<> "/dev/tcp/127.0.0.1/$port"
 printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' ${#stream} "$stream" >&4

@@ -136,7 +136,7 @@ const tests = {
         assert.match(await last().locator("footer").textContent(), /stopped/);
         await until("the connection stays", () => closed === before + 1);
         pause_ms = 0;
-        await until("the server goes on", async () => { const l = await load(); return l.running === 0 && l.waiting === 0; });
+        await until("the server continues", async () => { const l = await load(); return l.running === 0 && l.waiting === 0; });
         extra = null;
     },
     async "an answer that is cut says so and keeps its text"() {

@@ -111,7 +111,7 @@ const tests = {
             assert.equal(whole.object, "chat.completion");
         }
     },
-    async "content as parts, developer messages, a message that goes on"() {
+    async "content as parts, developer messages, a message that continues"() {
         const parts = [{ role: "developer", content: [{ type: "text", text: "Be brief." }] }, { role: "user", content: [{ type: "text", text: "Hello" }, { type: "text", text: "there" }] }];
         const plain = [{ role: "system", content: "Be brief." }, { role: "user", content: "Hello\nthere" }];
         const render = async (messages, extra) => (await json("/apply-template", { messages, ...extra })).prompt;

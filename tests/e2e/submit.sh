@@ -32,7 +32,7 @@ grep -q '"state": "done"' "$SCRATCH/out" || fail "an ended job is not told: $(ca
 try "$ASHLAR" jobs log asked-1 --to local
 grep -q 'step .*40/40' "$SCRATCH/out" || fail "its log is not printed"
 
-# Stopped: it saves, says 75, and can be submitted again to go on.
+# Stopped: it saves, says 75, and can be submitted again to continue.
 try "$ASHLAR" submit asked.yaml --to local job.out="$SCRATCH/long" train.steps=100000 train.valid_every=0
 expect 0 "a long job"
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/long/log.jsonl"

@@ -24,7 +24,7 @@ same "the bits of one process" "$(hash_of one)" "$(hash_of plain)"
 try "$ASHLAR" jobs ls --to slurm
 grep -q 'no jobs of yours wait or run' "$SCRATCH/out" || fail "an ended job is listed: $(cat "$SCRATCH/out")"
 
-# A rank is killed: the others go on, nothing is lost, and the job is done.
+# A rank is killed: the others continue, nothing is lost, and the job is done.
 long="train.steps=600 train.hash_every=100 train.valid_every=0"
 train straight $long
 try "$ASHLAR" submit "$SCRATCH/asked.yaml" $long job.out="$SCRATCH/hit" --to slurm
@@ -36,7 +36,7 @@ try timeout 60 "$ASHLAR" jobs wait "$job" --to slurm
 expect 0 "a job that lost a rank"
 same "its bits" "$(hash_of straight)" "$(hash_of hit)"
 
-# A notice before the time is up: it saves, ends and is queued again, and goes on.
+# A notice before the time is up: it saves, ends and is queued again, and continues.
 try "$ASHLAR" submit "$SCRATCH/asked.yaml" $long train.steps=3000 job.out="$SCRATCH/told" --to slurm
 job=$(job_of)
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/told/log.jsonl"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# ashlar launch ... train: any number of processes gives the bits of one; a lost process is named, the others go on; Ctrl-C, resume
+# ashlar launch ... train: any number of processes gives the bits of one; a lost process is named, the others continue; Ctrl-C, resume
 # and other launchers' variables work as with one process.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 
@@ -37,7 +37,7 @@ train_on 5 none train.grains=4
 expect 1 "more ranks than grains"
 grep -q 'train.grains' "$SCRATCH/err" || fail "it does not say what to change: $(cat "$SCRATCH/err")"
 
-# Kill a rank in the middle: the others name it and go on from the same step, with whole replicas and with a sharded state, to the bits of an
+# Kill a rank in the middle: the others name it and continue from the same step, with whole replicas and with a sharded state, to the bits of an
 # undisturbed run. Every step is in the log once.
 long="train.steps=300 train.hash_every=100 train.valid_every=0"
 train straight $long
@@ -54,7 +54,7 @@ lose_one() {
     kill -9 "$victim"
     wait $launcher
     same "$name: the exit code where the others end well" 0 $?
-    grep -q "process $victim.* has died.*go on from step [0-9]* as" "$SCRATCH/err" || fail "$name: nobody names the dead process $victim: $(cat "$SCRATCH/err")"
+    grep -q "process $victim.* has died.*continue from step [0-9]* as" "$SCRATCH/err" || fail "$name: nobody names the dead process $victim: $(cat "$SCRATCH/err")"
     grep -v state_hash <(bits_of "$name") | cmp -s - <(bits_of straight | grep -v state_hash) && [ "$(hash_of "$name")" = "$(hash_of straight)" ] || fail "$name: other bits after a loss"
     pgrep -f "$SCRATCH/$name" > /dev/null && fail "$name: processes are left over"
 }

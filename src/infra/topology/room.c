@@ -160,7 +160,7 @@ int ash_room_fullest(const struct ash_room *room, int within, int height, int un
     return best < 0 ? -1 : room->domains[best];
 }
 
-/* The child with the fewest hosts of that many units, of those that have one with exactly so many. */
+/* The child with the fewest hosts of that many units, of those that have one with exactly that many. */
 static int tightest_child(const struct ash_room *room, int domain, int units)
 {
     int count, best = -1, best_hosts = INT_MAX;

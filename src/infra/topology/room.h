@@ -1,5 +1,5 @@
 /* room - what is free in every domain of a topology, kept up to date host by host. A host has units (GPUs); a domain
- * knows how many of its hosts have at least so many free, so that "does it fit below this switch" is one look. One
+ * knows how many of its hosts have at least n units free, so that "does it fit below this switch" is one look. One
  * owner thread. */
 #ifndef ASH_INFRA_ROOM_H
 #define ASH_INFRA_ROOM_H
@@ -29,10 +29,10 @@ const int *ash_room_domains(const struct ash_room *room, int height, int *count_
 /* What hangs right below a domain, likewise. */
 const int *ash_room_children(const struct ash_room *room, int domain, int *count_out);
 
-/* The fullest domain of that height below `within` that still has `wanted` hosts of so many free units; the first of
- * equals; -1: none has. */
+/* The fullest domain of that height below `within` that still has `wanted` hosts with that many free units; the first
+ * of equals; -1: none has. */
 int ash_room_fullest(const struct ash_room *room, int within, int height, int units, int wanted);
-/* The host that one job of so many units fits best: the fewest units left over, then the fullest lowest domain. Only
+/* The host that one job of that many units fits best: the fewest units left over, then the fullest lowest domain. Only
  * below `within`. -1: none. */
 int ash_room_tightest(const struct ash_room *room, int within, int units);
 /* Choose wanted hosts below domain, which has as many with that many units free: whole parts first, the last part by

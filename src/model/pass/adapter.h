@@ -1,4 +1,4 @@
-/* adapter - the products of an adapter beside those of its matrix. */
+/* adapter - the products of an adapter, added to those of its matrix. */
 #ifndef ASH_MODEL_PASS_ADAPTER_H
 #define ASH_MODEL_PASS_ADAPTER_H
 

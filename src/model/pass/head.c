@@ -91,7 +91,7 @@ static void accumulate_lanes(const struct ash_pass_step *step, void *ctx, const 
     step->exec->ops->loss->part_sum(step->exec, &part);
 }
 
-/* The sums of the entropy: before the logits become exponentials. Those of the loss are made again beside them. */
+/* The sums of the entropy: before the logits become exponentials. Those of the loss are recomputed with them. */
 static void accumulate_moments(const struct ash_pass_step *step, void *ctx, const struct ash_operand *operand,
                                struct ash_range rows, bool overwrite, float *sums)
 {
@@ -341,7 +341,7 @@ static size_t skip_group(const struct ash_pass_step *step)
     return step->seq_rows % ASH_K_GROUP == 0 ? ASH_K_GROUP : 0;
 }
 
-/* The next run of groups with a target, from *row on, which goes behind it; count 0: there is none. */
+/* The next run of groups with a target, from *row on, which moves past it; count 0: there is none. */
 static struct ash_range next_run(const struct ash_pass_step *step, size_t group, size_t *row)
 {
     const int32_t *targets = step->batch->targets + step->first_row;

@@ -147,7 +147,7 @@ static void head_backward(const struct ash_pass_step *step, struct ash_grad_sink
         ash_norm_backward(step, sink, norm, acts->final_in, &acts->final_norm, false);
     }
     ash_grad_zero_untouched(sink, -1);
-    if (head_is_embedding(step)) done(step, ASH_UNIT_EMBED, false); /* its gradients go on */
+    if (head_is_embedding(step)) done(step, ASH_UNIT_EMBED, false); /* its gradients continue */
     done_backward(step, sink, ASH_UNIT_HEAD);
 }
 
@@ -171,7 +171,7 @@ static void layer_backward(const struct ash_pass_step *step, struct ash_grad_sin
     ash_shared_grads_compute(sink, 0);
 }
 
-/* After the last unit: all sums are complete here, or go on where the next batch's begin. */
+/* After the last unit: all sums are complete here, or continue where the next batch's begin. */
 static void finish_grads(const struct ash_pass_step *step, struct ash_grad_sink *sink)
 {
     ash_grad_flush(sink);

@@ -87,7 +87,7 @@ static int read_device(struct ash_kmsg *kmsg, char *line, uint64_t *number_out)
     ssize_t got = read(kmsg->fd, kmsg->buf, ASH_KMSG_LINE_BYTES);
     struct ash_kernel_record record;
 
-    if (got < 0 && errno == EPIPE) return -EAGAIN; /* records were overwritten; the next read goes on */
+    if (got < 0 && errno == EPIPE) return -EAGAIN; /* records were overwritten; the next read continues */
     if (got < 0 && (errno == EAGAIN || errno == EINTR)) return 0;
     if (got <= 0) return got < 0 ? -errno : 0;
     if (ash_kernel_record_parse(kmsg->buf, (size_t)got, &record) < 0 || record.sequence + 1 <= kmsg->last)

@@ -1,4 +1,4 @@
-/* sources - reads all collectors beside each other, each on a thread of its own and within its deadline. A scrape gets
+/* sources - reads all collectors concurrently, each on a thread of its own and within its deadline. A scrape gets
  * what is there by then; what is not there is absent, and said so: ashlar_collector_up, _age_seconds, _seconds. */
 #ifndef ASH_OBSERVE_AGENT_SOURCES_H
 #define ASH_OBSERVE_AGENT_SOURCES_H

@@ -15,13 +15,13 @@ enum ash_spec_check { ASH_SPEC_CHECK_NONE, ASH_SPEC_CHECK_QUICK, ASH_SPEC_CHECK_
 struct ash_spec_topology {
     const char *required;  /* every node in one domain of this level; NULL: anywhere */
     const char *preferred; /* as few domains of this level as can be */
-    int64_t group;         /* every so many nodes in rank order share a preferred domain; 0: no groups */
+    int64_t group;         /* each run of this many nodes in rank order shares a preferred domain; 0: no groups */
 };
 
 struct ash_spec {
     const char *name, *command, *out;
     int64_t nodes, min_nodes, spares;
-    int64_t min_ranks;              /* resolved: fewest that go on after losses; 0: what is left */
+    int64_t min_ranks;              /* resolved: fewest that continue after losses; 0: what is left */
     int64_t procs, gpus, efa, cpus; /* of a node; procs 0: one per GPU, or one */
     const char *memory;             /* of a node, as Kubernetes and Slurm write it: "64G" */
     const char *time, *notice;      /* as written */

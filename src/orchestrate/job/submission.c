@@ -35,7 +35,7 @@ static void add_setting(struct ash_submission_words *words, const char *key, int
     add(words, text);
 }
 
-/* Commands that keep a folder of the run and go on from it. */
+/* Commands that keep a folder of the run and continue from it. */
 static bool has_run(const char *command)
 {
     static const char *const names[] = {"train", "sft", "dpo", "reward", "rl"};

@@ -1,4 +1,4 @@
-/* Kubeconfig files as kubectl reads them: contexts name a cluster and a user; secrets are in the file, in files beside
+/* Kubeconfig files as kubectl reads them: contexts name a cluster and a user; secrets are in the file, in files next to
  * it, or come from a program. */
 #include "orchestrate/kubernetes/config.h"
 

@@ -18,7 +18,7 @@ static json_t *job_file(const struct ash_kube_job *job)
     return object;
 }
 
-/* The job itself, and what its kind needs beside it. */
+/* The job itself, and what its kind needs with it. */
 static int add_kind(const struct ash_kube_job *job, json_t *objects, struct ash_err *err)
 {
     json_t *(*const kinds[])(const struct ash_kube_job *, struct ash_err *) = {

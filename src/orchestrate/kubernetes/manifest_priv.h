@@ -1,5 +1,5 @@
 /* manifest_priv - pieces that the kinds of jobs share. Functions that return json_t give the reference to the caller,
- * or NULL where memory ran out; building goes on with NULL, and the end result says so. */
+ * or NULL where memory ran out; building continues with NULL, and the end result says so. */
 #ifndef ASH_ORCHESTRATE_KUBERNETES_MANIFEST_PRIV_H
 #define ASH_ORCHESTRATE_KUBERNETES_MANIFEST_PRIV_H
 

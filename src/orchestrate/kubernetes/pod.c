@@ -109,7 +109,7 @@ static int add_mount(const char *text, size_t index, json_t *volumes, json_t *mo
 
     if (length == 0 || length >= sizeof(source) || rest[0] != '/' || path_length >= sizeof(path))
         return ash_err_set(err, -EINVAL,
-                           "job.mounts has '%.100s': write CLAIM:/path or /host/path:/path, :ro behind it "
+                           "job.mounts has '%.100s': write CLAIM:/path or /host/path:/path, :ro after it "
                            "for reading only",
                            text);
     snprintf(source, sizeof(source), "%.*s", (int)length, text);

@@ -17,7 +17,7 @@ const struct ash_kube_resource ash_kube_resources[ASH_KUBE_RESOURCES] = {
     {"HyperPodPyTorchJob", "/apis/sagemaker.amazonaws.com/v1", "hyperpodpytorchjobs"},
 };
 
-/* What is created beside jobs. */
+/* What is created with jobs. */
 static const struct ash_kube_resource others[] = {
     {"ConfigMap", "/api/v1", "configmaps"},
     {"Service", "/api/v1", "services"},

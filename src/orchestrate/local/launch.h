@@ -20,7 +20,7 @@ struct ash_launch {
     bool netns;            /* each node has a network of its own (orchestrate/local/netns.h) */
     const char *link_rate; /* ... and sends at most so much: "1gbit"; NULL: not limited */
     double grace_s;        /* between a failure and the end by force: time for the others to notice and say so */
-    size_t least;          /* processes that may go on when others are lost; 0: the first failure ends all */
+    size_t least;          /* processes that may continue when others are lost; 0: the first failure ends all */
     size_t restarts;       /* equal failures in a row that are answered with another start; see node/supervisor.h */
     const char *job_dir;   /* folder of the job, which tells who has met; NULL: nobody can join the job */
     bool saves_alone;      /* processes save and end by themselves when this one dies; else they are killed */

@@ -132,7 +132,7 @@ static double back_off_s(size_t failures)
     return wait_s < BACK_OFF_MAX_S ? wait_s : BACK_OFF_MAX_S;
 }
 
-/* A rank has failed while others go on. Once too often in the same way, at the same step? */
+/* A rank has failed while others continue. Once too often in the same way, at the same step? */
 static void count_equal(struct watch *watch, const struct ash_process *process, int code)
 {
     const struct ash_supervisor *supervisor = watch->supervisor;
@@ -177,7 +177,7 @@ static bool plan_return(struct watch *watch, size_t i, int code)
     return true;
 }
 
-/* May those that are left go on by themselves? They know better than we do what they lost, once they have met. */
+/* May those that are left continue by themselves? They know better than we do what they lost, once they have met. */
 static bool may_go_on(const struct watch *watch, int code)
 {
     if (watch->supervisor->job_dir != NULL && !has_file(watch, "contacts")) return false;

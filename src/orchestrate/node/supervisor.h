@@ -11,7 +11,8 @@ struct ash_supervisor {
     struct ash_process_job job;
     size_t first_rank, count; /* the ranks that are started here */
     double grace_s;           /* between a failure, or being told to stop, and the end by force */
-    size_t least; /* processes here that may go on by themselves when others are lost; 0: the first failure ends all */
+    size_t
+        least; /* processes here that may continue by themselves when others are lost; 0: the first failure ends all */
     /* A process that fails is started again and joins the others (below); where none is left, all are. So many equal
      * failures in a row, without progress in between, and it is not tried again. 0: never. All are started again only
      * where count is the world. */

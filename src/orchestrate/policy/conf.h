@@ -18,7 +18,7 @@
 enum ash_policy_resource { ASH_POLICY_GPU, ASH_POLICY_CPU, ASH_POLICY_MEMORY, ASH_POLICY_RESOURCES };
 
 enum ash_policy_backfill {
-    ASH_POLICY_BACKFILL_NONE,         /* the first job that does not fit holds up all behind it */
+    ASH_POLICY_BACKFILL_NONE,         /* the first job that does not fit holds up all after it */
     ASH_POLICY_BACKFILL_GREEDY,       /* whatever fits starts; a large job may wait for ever */
     ASH_POLICY_BACKFILL_EASY,         /* the first that does not fit gets a reservation that no later job delays */
     ASH_POLICY_BACKFILL_CONSERVATIVE, /* so do all within depth */

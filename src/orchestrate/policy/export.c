@@ -313,7 +313,7 @@ static void add_kai_queue(struct ash_export *writer, int index)
     if (queue->user_gpus_max != ASH_POLICY_UNLIMITED || queue->job_gpus_max != ASH_POLICY_UNLIMITED)
         ash_export_miss(writer, "caps of queue %.63s per user or job", queue->name);
     if (queue->lend[ASH_POLICY_GPU] != ASH_POLICY_UNLIMITED)
-        ash_export_miss(writer, "the lending limit of queue %.63s: KAI deals out all that is idle", queue->name);
+        ash_export_miss(writer, "the lending limit of queue %.63s: KAI divides all that is idle", queue->name);
 }
 
 static void export_kai(struct ash_export *writer)

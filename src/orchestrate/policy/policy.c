@@ -322,7 +322,7 @@ void ash_policy_fail(struct ash_policy *policy, int job, double now_s)
 
 /* ---- hosts ------------------------------------------------------------------------------------------------------- */
 
-/* One host of a running job is gone: a spare takes its place, or the job goes on with fewer, or waits again. */
+/* One host of a running job is gone: a spare takes its place, or the job continues with fewer, or waits again. */
 static void lose_host(struct ash_policy *policy, int job, int host)
 {
     struct ash_policy_entry *entry = &policy->jobs[job];

@@ -32,7 +32,7 @@ struct ash_policy_job {
     uint64_t models;               /* of GPUs that will do, by bit; 0: any; only jobs of one host may ask */
     double limit_s;                /* time limit */
     int required, preferred;       /* height of the domain that must, should hold it; 0: any */
-    int group;                     /* every so many nodes share a domain of the preferred height (or the lowest); 0 */
+    int group;                     /* this many nodes share a domain of the preferred height (or the lowest); 0 */
     double save_s;                 /* between saves; 0: it never saves */
     bool has_peer_copies;          /* a stop or a failure loses no work */
 };
@@ -89,7 +89,7 @@ int ash_policy_submit(struct ash_policy *policy, const struct ash_policy_job *jo
 void ash_policy_end(struct ash_policy *policy, int job, double now_s);
 /* A running job failed for reasons of its own and waits again, from its last save. */
 void ash_policy_fail(struct ash_policy *policy, int job, double now_s);
-/* A host fails (jobs on it take a spare, shrink or wait again), is drained (they go on), or is back. */
+/* A host fails (jobs on it take a spare, shrink or wait again), is drained (they continue), or is back. */
 void ash_policy_host_down(struct ash_policy *policy, int host, double now_s);
 /* No new jobs on it. */
 void ash_policy_host_drain(struct ash_policy *policy, int host);

@@ -178,7 +178,7 @@ static int draw_gpu(struct ash_policy *policy, int host, const struct ash_policy
     return chosen;
 }
 
-/* Is the last of so many equals drawn? */
+/* Is the last of that many equals drawn? */
 static bool is_chosen(struct ash_policy *policy, int ties)
 {
     return ties == 1 || ash_rng_below(policy->conf->seed, 0, policy->score->draws++, (uint64_t)ties) == 0;

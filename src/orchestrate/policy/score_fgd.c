@@ -84,7 +84,7 @@ int ash_policy_set_typical(struct ash_policy *policy, struct ash_policy_typical 
 
 /* ---- fragmentation ----------------------------------------------------------------------------------------------- */
 
-/* Share of a group's requests that ask for at most so many processors. */
+/* Share of a group's requests that ask for at most that many processors. */
 static double share_below(const struct ash_policy_score *score, const struct ash_policy_score_group *group, int64_t cpu)
 {
     int low = 0, high = group->count;

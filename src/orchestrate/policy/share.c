@@ -170,7 +170,7 @@ void ash_share_divide(struct ash_share_claim *claims, int count, double total)
         left -= claims[i].given;
     }
     while (left > 1e-9) {
-        double weights = 0, dealt = 0;
+        double weights = 0, given = 0;
 
         for (int i = 0; i < count; i++)
             if (wanted(&claims[i]) > claims[i].given) weights += claims[i].weight;
@@ -180,9 +180,9 @@ void ash_share_divide(struct ash_share_claim *claims, int count, double total)
 
             if (part <= 0) continue;
             claims[i].given += part;
-            dealt += part;
+            given += part;
         }
-        if (dealt <= 1e-12 * total) break;
-        left -= dealt;
+        if (given <= 1e-12 * total) break;
+        left -= given;
     }
 }

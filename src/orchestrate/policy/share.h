@@ -35,7 +35,7 @@ struct ash_share_claim {
     double given;                   /* set by the call */
 };
 
-/* Everyone gets min(deserved, asked); what is left is dealt by weight until nobody wants more. */
+/* Everyone gets min(deserved, asked); what is left is divided by weight until nobody wants more. */
 void ash_share_divide(struct ash_share_claim *claims, int count, double total);
 
 #endif

@@ -37,7 +37,7 @@ struct simulation {
     size_t left; /* jobs that are not over */
     bool is_freed, has_pass, is_out_of_memory;
     double height_slow[ASH_REPLAY_HEIGHTS];
-    int *lowest; /* by hosts wanted: the lowest height that holds so many, in the empty cluster */
+    int *lowest; /* by hosts wanted: the lowest height that holds that many, in the empty cluster */
 };
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */

@@ -175,7 +175,7 @@ static void put_words(struct writer *writer, const struct ash_submission_words *
     put(writer, "\n");
 }
 
-/* Lost nodes make srun fail, not the job: it is done when its model is there. What was saved and stopped goes on when
+/* Lost nodes make srun fail, not the job: it is done when its model is there. What was saved and stopped continues when
  * there is time again. What failed is started again where it is, or without the nodes that are lost. */
 static void put_starts(struct writer *writer, const struct ash_submission *submission,
                        const struct ash_submission_words *words)

@@ -78,7 +78,7 @@ static bool is_grouped(enum kind kind)
     return kind == GROUPED_THERE || kind == GROUPED_BACK;
 }
 
-/* The traffic of a row between so many domains: plain ones send each byte once. */
+/* The traffic of a row between that many domains: plain ones send each byte once. */
 static struct ash_dispatch traffic(enum kind kind, double ranks, double domains)
 {
     bool is_fp8 = kind == THERE_US || kind == GROUPED_THERE;

@@ -11,7 +11,7 @@ enum ash_kl_estimator { ASH_KL_K1, ASH_KL_K2, ASH_KL_K3, ASH_KL_ABS, ASH_KL_K3_P
 struct ash_policy_opts {
     double clip_low, clip_high; /* ratios outside of [1 - low, 1 + high] get no gradient where they would gain */
     double most;                /* ratios are cut at this above (TRL's delta); 0: not */
-    double dual;                /* bad answers lose at most so many times their advantage (clip_ratio_c); 0: no */
+    double dual;                /* bad answers lose at most this multiple of their advantage (clip_ratio_c); 0: no */
     bool is_sequence;           /* one ratio for the answer: the mean of its tokens' (GSPO) */
     bool is_cispo;              /* the ratio, cut at clip_high above, weighs log-probabilities */
     double kl_coef;

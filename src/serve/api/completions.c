@@ -148,7 +148,7 @@ static int add_prompt_text(const struct ash_api_call *call, const struct ash_api
                                 text, &err);
 }
 
-/* A choice with this much of its text and tokens. reason NULL: it goes on. is_first: with what echo shows. */
+/* A choice with this much of its text and tokens. reason NULL: it continues. is_first: with what echo shows. */
 struct part {
     const struct ash_delta *delta;
     const char *reason;

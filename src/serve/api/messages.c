@@ -12,7 +12,7 @@
 struct message_call {
     struct ash_chat_call chat; /* first: call->state */
     size_t blocks;             /* begun so far */
-    bool is_open;              /* the last one goes on */
+    bool is_open;              /* the last one continues */
     enum ash_part_kind kind;   /* of it */
 };
 

@@ -16,7 +16,7 @@ struct response_call {
     struct ash_chat_call chat; /* first: call->state */
     size_t sequence;           /* number of the next event */
     json_t *output;            /* items that are finished */
-    bool is_open;              /* an item goes on */
+    bool is_open;              /* an item continues */
     enum ash_part_kind kind;   /* of it */
     struct ash_str text;       /* its text, or a call's arguments */
     char name[128], id[48];    /* of a call */

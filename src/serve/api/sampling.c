@@ -1,4 +1,5 @@
-/* Sampling settings. Names of vLLM, SGLang and llama.cpp beside OpenAI's: the first one that is given counts. */
+/* Sampling settings. Names of vLLM, SGLang and llama.cpp in addition to OpenAI's: the first one that is given
+ * counts. */
 #include "serve/api/sampling.h"
 
 #include <errno.h>

@@ -140,7 +140,7 @@ static void keep_choice(struct ash_seq *seq, int32_t id)
         return;
     }
     if (seq->matcher != NULL && (rc = ash_matcher_accept(seq->matcher, id)) < 0) {
-        ash_seq_fail(seq, ash_err_set(&err, rc, "the grammar cannot go on after token id %d", id), &err);
+        ash_seq_fail(seq, ash_err_set(&err, rc, "the grammar cannot continue after token id %d", id), &err);
         return;
     }
     seq->chosen[seq->chosen_count++].id = id;
@@ -157,8 +157,8 @@ static const uint64_t *find_mask(struct ash_seq *seq)
     struct ash_err err = {0};
 
     if (seq->matcher != NULL && mask == NULL)
-        ash_seq_fail(seq, ash_err_set(&err, -E2BIG, "the grammar is too ambiguous to go on at token %zu", seq->count),
-                     &err);
+        ash_seq_fail(
+            seq, ash_err_set(&err, -E2BIG, "the grammar is too ambiguous to continue at token %zu", seq->count), &err);
     return mask;
 }
 

@@ -110,7 +110,7 @@ struct ash_request {
     bool skips_cache; /* neither look up its prefix nor keep it */
     /* On the owner thread of the core, during a step; they must not block. They may submit and cancel.
      * take sees each token of the answer, not the one of stop_ids that ended it. It returns 1 to end the answer with
-     * this token (ASH_FINISH_STOP), 0 to go on. NULL: nobody looks. */
+     * this token (ASH_FINISH_STOP), 0 to continue. NULL: nobody looks. */
     int (*take)(void *ctx, const struct ash_token *token);
     /* The token of the prompt with this index, from 1 on, ascending; with wants_prompt_logprobs only. */
     void (*take_prompt)(void *ctx, size_t index, const struct ash_token *token);

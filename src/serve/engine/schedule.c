@@ -212,7 +212,7 @@ static void start_running(struct ash_core *core, struct ash_seq *seq)
     seq->state = ASH_SEQ_RUNNING;
 }
 
-/* Let the next waiting sequence run, beside those to which *promised pages are promised. Returns whether it does. */
+/* Let the next waiting sequence run, next to those to which *promised pages are promised. Returns whether it does. */
 static bool admit(struct ash_core *core, struct ash_seq *seq, size_t *promised)
 {
     if (core->running_count == core->opts.max_seqs) return false;

@@ -20,7 +20,7 @@ struct ash_gbnf_source {
 int ash_gbnf_bad(const struct ash_gbnf_source *source, const char *what);
 /* Is c the next byte? */
 bool ash_gbnf_has(const struct ash_gbnf_source *source, char c);
-/* Pass over space and comments; newlines too where a rule may go on over them. */
+/* Pass over space and comments; newlines too where a rule may continue over them. */
 void ash_gbnf_skip(struct ash_gbnf_source *source, bool with_newlines);
 /* Read a character of a literal or a class; escapes are decoded. 0 or -EINVAL. */
 int ash_gbnf_point(struct ash_gbnf_source *source, uint32_t *point_out);

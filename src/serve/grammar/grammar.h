@@ -103,8 +103,8 @@ int ash_matcher_open(struct ash_grammar *grammar, const struct ash_vocab_trie *t
 void ash_matcher_close(struct ash_matcher *matcher);
 /* Which ids may come next: a bit each, ash_vocab_trie_mask_words of them. Eos ids are allowed exactly where the text is
  * complete. Borrowed until the next call with this matcher that is not a question. NULL: out of memory, or a grammar so
- * ambiguous that its states exceed the limits; the answer cannot go on. A mask without any bit says that the vocabulary
- * cannot spell what must come next. */
+ * ambiguous that its states exceed the limits; the answer cannot continue. A mask without any bit says that the
+ * vocabulary cannot spell what must come next. */
 const uint64_t *ash_matcher_mask(struct ash_matcher *matcher);
 /* Go on with id. 0, or the matcher is as it was: -EINVAL where the mask forbids it, -ENOMEM, -E2BIG as above. After an
  * eos id nothing is allowed. */

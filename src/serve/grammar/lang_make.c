@@ -97,8 +97,8 @@ int ash_lang_from_length(uint32_t min, uint32_t max, const struct ash_grammar_li
     struct ash_lang *lang;
 
     if (last >= limits->states)
-        return ash_err_set(err, -E2BIG, "a length of %u beside other conditions needs more than %zu states", last,
-                           limits->states);
+        return ash_err_set(err, -E2BIG, "a length of %u together with other conditions needs more than %zu states",
+                           last, limits->states);
     lang = ash_lang_open(&all, 1, (size_t)last + 2); /* state i + 1: i characters */
     if (lang == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a grammar");
     lang->start = 1;

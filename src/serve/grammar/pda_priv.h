@@ -82,7 +82,7 @@ struct ash_pda_config {
     uint32_t *places; /* ascending, those that read a byte */
     uint32_t count;
     bool is_complete;               /* the text may end here */
-    uint8_t text_depth;             /* any so many plain characters are allowed; 255: any number */
+    uint8_t text_depth;             /* any plain characters are allowed, up to this number; 255: any number */
     _Atomic(uint32_t *) next;       /* [class_count] configs; NULL: not looked for yet */
     _Atomic(uint32_t) text_next;    /* ash_pda_cache_text_next and 1; 0: not looked for yet */
     _Atomic(const uint64_t *) mask; /* NULL: not computed yet */
@@ -90,7 +90,7 @@ struct ash_pda_config {
 
 #define ASH_PDA_CONFIG_BLOCK 256
 #define ASH_PDA_CONFIG_BLOCKS 4096
-#define ASH_PDA_DEAD 0  /* config: no text goes on like this */
+#define ASH_PDA_DEAD 0  /* config: no text continues like this */
 #define ASH_PDA_START 1 /* config: before any text */
 
 struct ash_pda_cache {
@@ -137,7 +137,7 @@ int ash_pda_cache_copy(struct ash_pda_cache *cache, uint32_t config, struct ash_
 /* ---- vocabulary -------------------------------------------------------------------------------------------------- */
 
 #define ASH_TRIE_LARGE 8      /* tokens below a node from which on it pays to look whether all are allowed */
-#define ASH_TRIE_PLAIN_MAX 32 /* plain tokens are grouped by their characters, up to so many */
+#define ASH_TRIE_PLAIN_MAX 32 /* plain tokens are grouped by their characters, up to this number */
 
 /* A node in preorder: what comes after a node is below it until `end`. 16 bytes: walks are bound by memory. */
 struct ash_trie_node {

@@ -263,7 +263,7 @@ static int join_expression(struct ash_schema *schema, struct conditions *conditi
 static int take_bounds(struct ash_schema *schema, const json_t *part, bool is_minimum, struct bound *kept)
 {
     const char *names[] = {is_minimum ? "minimum" : "maximum", is_minimum ? "exclusiveMinimum" : "exclusiveMaximum"};
-    bool is_old_style = json_is_boolean(json_object_get(part, names[1])); /* draft 4: true beside minimum */
+    bool is_old_style = json_is_boolean(json_object_get(part, names[1])); /* draft 4: true next to minimum */
 
     for (size_t i = 0; i < 2; i++) {
         const json_t *value = json_object_get(part, names[i]);

@@ -8,7 +8,7 @@
 
 enum { ASH_SCHEMA_ANY_OF = 1, ASH_SCHEMA_ONE_OF = 2 };
 
-/* A schema, and which of its alternatives are decided already (ASH_SCHEMA_...): a branch is in the set beside it. */
+/* A schema, and which of its alternatives are decided already (ASH_SCHEMA_...): a branch is in the set next to it. */
 struct ash_schema_part {
     const json_t *schema;
     unsigned decided;

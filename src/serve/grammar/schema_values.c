@@ -41,7 +41,7 @@ static bool is_listed(const json_t *list, const json_t *value)
     return false;
 }
 
-/* A keyword beside the list that says something of arrays or objects. */
+/* A keyword next to the list that says something of arrays or objects. */
 static const char *structure_keyword(const json_t *part)
 {
     static const char *const names[] = {
@@ -66,7 +66,7 @@ static int fits(struct ash_schema *schema, const struct ash_schema_set *set, uns
         if ((list != NULL && !is_listed(list, value)) || (single != NULL && !is_same(single, value))) return 0;
         if (keyword != NULL && (type & (ASH_SCHEMA_ARRAY | ASH_SCHEMA_OBJECT)) != 0)
             return ash_schema_fail(schema, -ENOTSUP, part, keyword,
-                                   "is not supported beside enum or const of arrays or "
+                                   "is not supported together with enum or const of arrays or "
                                    "objects");
     }
     if (type == ASH_SCHEMA_STRING)

@@ -164,7 +164,7 @@ const markdown = (() => {
       for (; end < lines.length; end++) {
         const line = lines[end], other = item.exec(line), isInside = /^\s{2,}\S/.test(line);
         if (isInside) continue;
-        if (!line.trim()) { // goes on when an item or something indented follows
+        if (!line.trim()) { // continues when an item or something indented follows
           const next = lines.slice(end, end + 3).find((text) => text.trim());
           const follows = next !== undefined && (/^\s{2,}\S/.test(next) || (item.test(next) && !isRule(next) && /\d/.test(item.exec(next)[2]) === isOrdered));
           if (!follows) break;

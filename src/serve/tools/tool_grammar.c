@@ -193,7 +193,7 @@ static void between(struct builder *builder, uint32_t from, uint32_t to)
     }
 }
 
-/* All calls after the first mark, up to where text could go on. */
+/* All calls after the first mark, up to where text could continue. */
 static uint32_t all_calls(struct builder *builder, uint32_t at)
 {
     enum ash_tool_format format = builder->opts->format;
@@ -272,7 +272,7 @@ static void add_beginning(struct builder *builder, struct tree *tree, size_t too
     ash_pda_add_text(builder->draft, call(builder, tree->nodes[at].state, builder->arguments[tool]), after, "}", 1);
 }
 
-/* Llama 3 has no mark: an answer that begins like a call of a known tool must go on as one. Any other is free. */
+/* Llama 3 has no mark: an answer that begins like a call of a known tool must continue as one. Any other is free. */
 static int draw_auto_llama(struct builder *builder, uint32_t from, uint32_t to)
 {
     struct tree tree = {.count = 1, .capacity = 1};

@@ -263,7 +263,7 @@ static const char *check(struct ash_s3_doc *doc, const char *root)
     const char *why = NULL;
 
     if (root != NULL && strcmp(doc->root, root) != 0) return "it is another document";
-    if (doc->is_truncated && doc->next[0] == '\0') return "it goes on, and does not say where";
+    if (doc->is_truncated && doc->next[0] == '\0') return "it continues, and does not say where";
     if (doc->is_encoded && is_uploads && !decode(doc->next)) return "a key is badly encoded";
     for (size_t i = 0; why == NULL && i < doc->item_count; i++) {
         why = check_item(&doc->items[i], is_list, is_uploads);

@@ -23,7 +23,7 @@ struct ash_s3_opts {
     int addressing; /* index into auto, path, host */
     int64_t connections, part_bytes;
     double retry_s;
-    double interrupt_s; /* after Ctrl-C requests go on for this long, for a program that ends in good order */
+    double interrupt_s; /* after Ctrl-C requests continue for this long, for a program that ends in good order */
     /* Called when a request will be tried again: why (a sentence), and in how many seconds. May be NULL. */
     void (*on_retry)(void *ctx, const char *why, double wait_s);
     void *on_retry_ctx;

@@ -1,4 +1,4 @@
-/* Writing a file of the folder tier: to a hidden name beside its own, flushed and renamed. Large ones go past the page
+/* Writing a file of the folder tier: to a hidden name next to its own, flushed and renamed. Large ones go past the page
  * cache in aligned buffers, which are written while the caller fills the next. */
 #include <errno.h>
 #include <fcntl.h>

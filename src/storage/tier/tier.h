@@ -100,8 +100,8 @@ int ash_tier_remove(struct ash_tier *tier, const char *key, struct ash_err *err)
 /* Remove what writers that died left behind longer than age_s seconds ago. *count_out: how many. */
 int ash_tier_sweep(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);
 
-/* Begin to write an object. total_bytes (0: unknown) is a hint. wants_resume: go on with an unfinished one, where the
- * tier can. End *write_out with ash_tier_write_close in every case. */
+/* Begin to write an object. total_bytes (0: unknown) is a hint. wants_resume: continue with an unfinished one, where
+ * the tier can. End *write_out with ash_tier_write_close in every case. */
 int ash_tier_write_open(struct ash_tier *tier, const char *key, uint64_t total_bytes, bool wants_resume,
                         struct ash_tier_write **write_out, struct ash_err *err);
 /* The next bytes; copied or written. After an error only close may follow. */

@@ -30,7 +30,7 @@ int ash_patches_add(struct ash_patches *patches, const struct ash_patch *patch, 
     return 0;
 }
 
-/* The whole model's parameter of that name. Both lists have the same order, so the search goes on from *hint. */
+/* The whole model's parameter of that name. Both lists have the same order, so the search continues from *hint. */
 static size_t find_param(const struct ash_model *outline, const char *name, size_t *hint)
 {
     size_t count = ash_model_param_count(outline), at = *hint;

@@ -42,11 +42,11 @@ struct ash_run_opts {
 struct ash_run_result {
     uint64_t step, state_hash, skipped;
     bool stopped;  /* by opts->stop or by a request (train/run/control.h) before the last step */
-    bool has_left; /* only this rank has stopped: the others go on */
+    bool has_left; /* only this rank has stopped: the others continue */
 };
 
 /* Run a resolved job (borrowed) to its end. All ranks of *opts->group call it. Returns 0 when it got there or was
- * stopped and saved, and then sets *result_out. When ranks are lost the others go on (recover.*);
+ * stopped and saved, and then sets *result_out. When ranks are lost the others continue (recover.*);
  * when some are told to stop those leave at a step's edge, and when new ones ask for a place they get one there. A
  * refused start (-EBADE: ranks have different jobs), a guard that gave up, damaged data, too few ranks or a failed last
  * save is an error; what could be saved before it was. */

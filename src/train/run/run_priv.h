@@ -57,7 +57,7 @@ struct ash_run {
     bool is_leaving;                  /* told to go, at this edge */
     char change_why[128];             /* why ranks change at this edge; empty: they do not */
     bool hands_over;                  /* ranks of the mesh leave at this edge */
-    bool has_left;                    /* the others go on without it */
+    bool has_left;                    /* the others continue without it */
     int64_t wanted_ranks, resizes;    /* of the last resize (0: none), and how many there were */
     int64_t kept_ranks;               /* ranks from this one on leave at this edge */
     uint64_t asked_ns;                /* first rank: when it last looked for a request */
@@ -98,8 +98,8 @@ int ash_run_open_saver(struct ash_run *run, struct ash_err *err);
 /* The epoch is over: a save that all ranks had written is committed, one that was being written begins anew in the next
  * epoch. */
 void ash_run_close_saver(struct ash_run *run);
-/* A save in the middle of a run begins, beside the steps. A failure is a warning, and the next save tries again. All
- * ranks of the mesh call it. Returns 0 or the group's error. */
+/* A save in the middle of a run begins, while steps continue. A failure is a warning, and the next save tries again.
+ * All ranks of the mesh call it. Returns 0 or the group's error. */
 int ash_run_begin_save(struct ash_run *run, struct ash_err *err);
 /* At the edge of each step, all ranks: how far is the save that is under way? Returns 0 or the group's error. */
 int ash_run_watch_saves(struct ash_run *run, struct ash_err *err);
@@ -120,7 +120,7 @@ void ash_run_remove_old(struct ash_run *run);
 
 /* ---- run_recover.c ----------------------------------------------------------------------------------------------- */
 
-/* Is it the error of ranks that are lost, so that the others can go on? */
+/* Is it the error of ranks that are lost, so that the others can continue? */
 bool ash_run_is_loss(const struct ash_run *run, int code);
 /* Is it the error of copies that differ? Then the newest checkpoint is trusted, not the state in memory. */
 bool ash_run_is_damage(const struct ash_run *run, int code);

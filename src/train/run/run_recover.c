@@ -1,4 +1,4 @@
-/* run: ranks are lost. What is left forms a group, goes on from the same step, and a new first rank takes the folder
+/* run: ranks are lost. What is left forms a group, continues from the same step, and a new first rank takes the folder
  * over. */
 #include "train/run/run_priv.h"
 
@@ -15,7 +15,7 @@
 
 #define TRIES 64 /* losses in the middle of a recovery, one after the other */
 
-ASH_COUNTER(losses_metric, "ashlar_train_recoveries_total", "Times that training went on after ranks were lost.");
+ASH_COUNTER(losses_metric, "ashlar_train_recoveries_total", "Times that training continued after ranks were lost.");
 ASH_COUNTER(redone_metric, "ashlar_train_redone_steps_total", "Steps that had begun and were made again after a loss.");
 ASH_COUNTER(down_metric, "ashlar_train_down_seconds_total", "Time between losses of ranks and the next step.");
 
@@ -145,7 +145,7 @@ static void say(struct ash_run *run, const char *why, const struct ash_recovery 
     char mesh[192];
 
     if (!run->is_leader) return;
-    ash_run_warn(run, "%s; %zu ranks go on from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", why,
+    ash_run_warn(run, "%s; %zu ranks continue from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", why,
                  ash_group_size(run->group), recovery->step, ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)),
                  down_s, (double)recovery->moved_bytes * 1e-6);
     ash_run_write_status(run, "running");

@@ -1,4 +1,4 @@
-/* run: saves, beside the steps. One that fails costs nothing but itself. */
+/* run: saves, while steps continue. One that fails costs nothing but itself. */
 #include "train/run/run_priv.h"
 
 #include <errno.h>

@@ -84,7 +84,7 @@ void ash_run_mark_stopped(const struct ash_run *run)
 {
     int fd = run->group != NULL ? open(run->stop_path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666) : -1;
 
-    if (fd >= 0) close(fd); /* where it cannot be written the others go on: no harm but time */
+    if (fd >= 0) close(fd); /* where it cannot be written the others continue: no harm but time */
 }
 
 int ash_run_check_stopped(const struct ash_run *run, struct ash_err *err)

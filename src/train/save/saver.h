@@ -1,4 +1,4 @@
-/* saver - saves of a job's state beside its steps. Each rank copies its own ranges into buffers and writes them to the
+/* saver - asynchronous saves of a job's state. Each rank copies its own ranges into buffers and writes them to the
  * files of one folder, in a thread of its own. The files are those of a Hugging Face folder, the same bytes in every
  * layout. The first rank writes the manifest when all are done.
  *

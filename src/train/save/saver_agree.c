@@ -64,7 +64,7 @@ static struct ash_save *find_unagreed(struct ash_saver *saver, bool *is_mine_ove
     return save;
 }
 
-/* All ranks have written it: the first one's thread goes on with it, for the others it is over. */
+/* All ranks have written it: the first one's thread continues with it, for the others it is over. */
 static void set_agreed(struct ash_saver *saver, struct ash_save *save)
 {
     pthread_mutex_lock(&saver->mutex);

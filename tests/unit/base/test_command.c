@@ -68,7 +68,7 @@ static void test_limits(void **state)
     assert_int_equal(run("sleep 100 & sleep 100", NULL, 0.2, &result, &err), -ETIMEDOUT);
     assert_non_null(strstr(err.text, "did not answer"));
     ash_command_free(&result);
-    assert_int_equal(run("exec >&- 2>&-; sleep 100", NULL, 0.2, &result, &err), -ETIMEDOUT); /* closed, and goes on */
+    assert_int_equal(run("exec >&- 2>&-; sleep 100", NULL, 0.2, &result, &err), -ETIMEDOUT); /* closed, and continues */
     ash_command_free(&result);
     assert_true(ash_clock_ns() - start < UINT64_C(20000000000));
     assert_int_equal(run("yes", NULL, 60, &result, &err), -EFBIG);

@@ -18,7 +18,7 @@
 #include "base/log.h"
 #include "harness/http_client.h"
 
-/* ---- handlers ------------------------------------------------------------------------------------------------------ */
+/* ---- handlers ---------------------------------------------------------------------------------------------------- */
 
 struct fixture {
     struct ash_keys_opts keys_opts;
@@ -155,7 +155,7 @@ static void check_status(int port, const char *method, const char *path, const c
     http_answer_fini(&answer);
 }
 
-/* ---- tests --------------------------------------------------------------------------------------------------------- */
+/* ---- tests ------------------------------------------------------------------------------------------------------- */
 
 static void test_routes_and_methods(void **state)
 {
@@ -461,7 +461,7 @@ static pid_t start_clients(int port, int count, const struct rlimit *limit, int 
     return child;
 }
 
-/* Without descriptors the server waits without using the processor, and goes on when there are some again. */
+/* Without descriptors the server waits without using the processor, and continues when there are some again. */
 static void test_no_descriptors(void **state)
 {
     struct fixture *fixture = new_fixture();

@@ -347,7 +347,7 @@ static void test_journal_cut(void **state)
     free(text);
 }
 
-/* A journal of much history is rewritten; another process that has it open goes on with the new one. */
+/* A journal of much history is rewritten; another process that has it open continues with the new one. */
 static void test_journal_rewritten(void **state)
 {
     struct ash_journal *journal = NULL, *other = NULL;

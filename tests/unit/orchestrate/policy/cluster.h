@@ -53,7 +53,7 @@ static inline void note(void *ctx, const struct ash_policy_decision *decision)
                                           signs[decision->act], (char)key);
 }
 
-/* Every host of the tree has so many GPUs; policy is YAML. */
+/* Every host of the tree has that many GPUs; policy is YAML. */
 static inline struct cluster *open_cluster(const char *tree, int gpus, const char *policy)
 {
     struct cluster *c = calloc(1, sizeof(*c));

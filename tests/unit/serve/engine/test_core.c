@@ -219,7 +219,7 @@ static void eval(struct oracle *oracle, float *losses)
     if (ash_pass_eval(oracle->pass, &batch, losses, &err) < 0) fail_msg("%s", err.text);
 }
 
-/* The most likely ids of a row and their log-probabilities, each by the evaluation of a text that goes on with it. */
+/* The most likely ids of a row and their log-probabilities, each by the evaluation of a text that continues with it. */
 static void want_tops(struct oracle *oracle, size_t row, size_t count, struct ash_top_logprob *tops)
 {
     const float *logits = oracle->logits + row * VOCAB;

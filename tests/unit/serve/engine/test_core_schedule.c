@@ -1,4 +1,4 @@
-/* The schedule, with a stand-in for the model: priorities, shares of owners, streams beside a long prompt, pages, the
+/* The schedule, with a stand-in for the model: priorities, shares of owners, streams next to a long prompt, pages, the
  * prefix cache's order of eviction. */
 #include <errno.h>
 #include <setjmp.h>
@@ -101,7 +101,7 @@ static void what_matters_more_runs_first(void **state)
     free(items);
 }
 
-/* One that runs gives way to one that matters more, and goes on later. */
+/* One that runs gives way to one that matters more, and continues later. */
 static void who_matters_less_gives_way(void **state)
 {
     struct ash_core *core = open_core((struct ash_core_opts){.max_seqs = 1, .max_batch_rows = 64});

@@ -68,7 +68,7 @@ static void chance_is_left_alone(void **state)
     assert_true(tally.drafted < TOKENS / 10);
 }
 
-/* A text that repeats its last token goes on with it, beyond its end. */
+/* A text that repeats its last token continues with it, beyond its end. */
 static void a_draft_follows_itself(void **state)
 {
     int32_t text[] = {7, 7, 7, 7, 7}, drafts[MOST];

@@ -103,7 +103,7 @@ static int pcre_says(pcre2_code *code, pcre2_match_data *data, const char *text,
     return rc >= 0 ? 2 : rc == PCRE2_ERROR_PARTIAL;
 }
 
-/* Drawn texts through the bytes of a grammar and through PCRE2: whole matches, and whether a text can go on. */
+/* Drawn texts through the bytes of a grammar and through PCRE2: whole matches, and whether a text can continue. */
 static void expressions_of_pcre2(void **state)
 {
     static struct vocabulary vocabulary;

@@ -1,5 +1,5 @@
 /* Small vocabularies for tests of grammars, and questions to a grammar. Every byte is a token, so that any text can be
- * spelled; beside them come tokens of several bytes. The last id ends a text. */
+ * spelled; then come tokens of several bytes. The last id ends a text. */
 #ifndef TEST_VOCABULARIES_H
 #define TEST_VOCABULARIES_H
 

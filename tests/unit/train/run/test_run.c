@@ -449,7 +449,7 @@ static bool is_tenth_saved(void)
     return exists("last", "checkpoints/step-000010/manifest.json");
 }
 
-/* Saves go on beside the steps: wait until one has come as far as a test needs it. */
+/* Saves continue beside the steps: wait until one has come as far as a test needs it. */
 static void wait_until(bool (*has_come)(void))
 {
     uint64_t end_ns = ash_clock_ns() + 120000000000u;
