@@ -19,10 +19,11 @@ struct ash_run {
     const struct ash_run_opts *opts;
     char checkpoints[PATH_MAX], model[PATH_MAX], report[PATH_MAX], log_path[PATH_MAX], lock_path[PATH_MAX],
         stop_path[PATH_MAX], ledger_path[PATH_MAX];
-    bool is_leader; /* the first rank: prints, and writes all files but the large ones of checkpoints */
-    bool made_dir;  /* this process made opts->dir */
-    bool has_log;   /* the run has begun: its folder stays */
-    int lock_fd;    /* -1: not locked */
+    bool is_leader;         /* the first rank: prints, and writes all files but the large ones of checkpoints */
+    bool made_dir;          /* this process made opts->dir */
+    bool has_log;           /* the run has begun: its folder stays */
+    int lock_fd;            /* -1: not locked */
+    struct ash_fence fence; /* of this epoch */
     char *job_yaml;
     struct ash_group *group; /* all ranks, spares too; *opts->group; NULL: alone */
     struct ash_trainer *trainer;

@@ -64,6 +64,17 @@ static struct ash_job_mesh mesh_of(const struct ash_run *run)
 
 static void take_results(struct ash_run *run);
 
+/* The epoch's word, which whoever is left behind does not know. */
+static int raise_fence(struct ash_run *run, struct ash_group *group, struct ash_err *err)
+{
+    int rc = run->is_leader ? ash_fence_set(run->lock_path, run->lock_fd, &run->fence, err) : 0;
+
+    if (rc == 0 && group != NULL) rc = ash_group_broadcast(group, &run->fence, sizeof(run->fence), 0, err);
+    if (rc < 0) return rc;
+    if (!run->is_leader && ash_fence_check(&run->fence, NULL) < 0) run->fence.word = 0; /* it is not seen from here */
+    return 0;
+}
+
 int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
@@ -72,10 +83,12 @@ int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
                                   .mesh = &mesh,
                                   .group = group,
                                   .root = run->checkpoints,
-                                  .memory_bytes = (size_t)run->job->save.memory_bytes};
+                                  .memory_bytes = (size_t)run->job->save.memory_bytes,
+                                  .fence = &run->fence};
     int32_t waits = run->save_waits;
-    int rc = ash_saver_open(&opts, &run->saver, err);
+    int rc = raise_fence(run, group, err);
 
+    if (rc == 0) rc = ash_saver_open(&opts, &run->saver, err);
     if (rc < 0) return rc;
     ash_trainer_on_update(run->trainer, before_update, run);
     if (group != NULL) rc = ash_group_all_reduce(group, &waits, &waits, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
@@ -83,6 +96,7 @@ int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
     run->wanted_place = (int32_t)run->places.current;
     if (rc == 0 && run->is_leader && run->places.count > 1 && run->copier == NULL)
         rc = ash_copier_open(&run->places, &run->copier, err);
+    if (run->copier != NULL) ash_copier_set_fence(run->copier, &run->fence);
     if (run->is_leader && run->saved_step == UINT64_MAX) ash_checkpoint_newest(run->checkpoints, &run->saved_step);
     return rc;
 }
@@ -101,6 +115,7 @@ void ash_run_remove_old(struct ash_run *run)
 {
     struct ash_err err = {0};
 
+    if (run->is_leader && ash_fence_check(&run->fence, NULL) < 0) return;
     if (run->is_leader && ash_checkpoint_prune(run->checkpoints, run->places.keep[run->places.current], &err) < 0)
         ash_run_warn(run, "old checkpoints were not removed: %s", err.text);
 }
@@ -223,6 +238,7 @@ int ash_run_watch_saves(struct ash_run *run, struct ash_err *err)
 {
     int rc = ash_saver_poll(run->saver, err);
 
+    if (rc == 0 && run->is_leader) rc = ash_fence_check(&run->fence, err); /* nor is the log ours any more */
     if (rc == 0 && run->is_leader) take_results(run);
     return rc < 0 ? rc : choose_place(run, err);
 }

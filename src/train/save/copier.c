@@ -27,18 +27,30 @@ struct ash_copier {
     uint64_t waiting, copying; /* steps; UINT64_MAX: none */
     size_t waiting_from;
     const char *target; /* NULL: nothing is copied */
+    struct ash_fence fence;
     bool is_stopping;
     int rc; /* of the last copy */
     struct ash_err err;
     atomic_bool is_given_up;
 };
 
+static int check_fence(struct ash_copier *copier, struct ash_err *err)
+{
+    struct ash_fence fence;
+
+    pthread_mutex_lock(&copier->mutex);
+    fence = copier->fence;
+    pthread_mutex_unlock(&copier->mutex);
+    return ash_fence_check(&fence, err);
+}
+
 static int look_up(void *ctx, uint64_t bytes, struct ash_err *err)
 {
     struct ash_copier *copier = ctx;
 
     (void)bytes;
-    return atomic_load(&copier->is_given_up) ? ash_err_set(err, -ECANCELED, "the copy was given up") : 0;
+    if (atomic_load(&copier->is_given_up)) return ash_err_set(err, -ECANCELED, "the copy was given up");
+    return check_fence(copier, err);
 }
 
 /* To one place. */
@@ -50,8 +62,11 @@ static int copy_to(struct ash_copier *copier, struct ash_place *from, size_t ind
     int rc = ash_place_open(places->urls[index], &places->settings.s3, &to, err);
 
     if (rc < 0) return rc;
-    if (ash_place_read_manifest(to, step, &there, NULL) < 0) rc = ash_place_copy(from, to, step, look_up, copier, err);
+    rc = check_fence(copier, err);
+    if (rc == 0 && ash_place_read_manifest(to, step, &there, NULL) < 0)
+        rc = ash_place_copy(from, to, step, look_up, copier, err);
     ash_place_manifest_fini(&there);
+    if (rc == 0) rc = check_fence(copier, err);
     if (rc == 0) rc = ash_place_prune(to, places->keep[index], UINT64_MAX, NULL, err);
     ash_place_close(to);
     return rc;
@@ -148,6 +163,13 @@ void ash_copier_close(struct ash_copier *copier)
     pthread_cond_destroy(&copier->changed);
     pthread_mutex_destroy(&copier->mutex);
     free(copier);
+}
+
+void ash_copier_set_fence(struct ash_copier *copier, const struct ash_fence *fence)
+{
+    pthread_mutex_lock(&copier->mutex);
+    copier->fence = *fence;
+    pthread_mutex_unlock(&copier->mutex);
 }
 
 void ash_copier_add(struct ash_copier *copier, size_t from, uint64_t step)

@@ -6,12 +6,15 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "train/save/fence.h"
 #include "train/save/places.h"
 
 struct ash_copier;
 
 /* Start the thread. Borrows places until close. The caller owns *copier_out. Returns 0, -ENOMEM or -EAGAIN. */
 int ash_copier_open(const struct ash_places *places, struct ash_copier **copier_out, struct ash_err *err);
+/* Who may write from now on; copied. Any thread. */
+void ash_copier_set_fence(struct ash_copier *copier, const struct ash_fence *fence);
 /* Stop after the file that is being copied, and free. NULL is a no-op. */
 void ash_copier_close(struct ash_copier *copier);
 /* Checkpoint `step` is complete in place `from`: copy it to all others, and prune them. Any thread. */

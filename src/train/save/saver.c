@@ -62,6 +62,7 @@ int ash_saver_open(const struct ash_saver_opts *opts, struct ash_saver **saver_o
     ash_assert(rc == 0);
     saver->stages = opts->stages;
     saver->group = opts->group;
+    saver->fence = *opts->fence;
     saver->rank = opts->group != NULL ? ash_group_rank(opts->group) : 0;
     saver->is_whole = ash_mesh_is_whole(opts->stages->mesh);
     rc =
@@ -181,6 +182,7 @@ static int begin_export(struct ash_saver *saver, struct ash_save *save, struct a
     int rc = 0;
 
     if (saver->rank == 0) {
+        if (save->rc == 0) save->rc = ash_fence_check(&saver->fence, &save->err);
         if (save->rc == 0) save->rc = ash_commit_begin(save->opts.dir, &save->commit, &save->err);
         if (save->rc == 0) snprintf(save->dir, sizeof(save->dir), "%s", ash_commit_dir(save->commit));
         if (save->rc < 0) save->dir[0] = '\0';
@@ -349,7 +351,7 @@ bool ash_saver_drop(struct ash_saver *saver)
     while (dropped != NULL) {
         struct ash_save *next = dropped->next;
 
-        if (saver->rank == 0 && !dropped->opts.is_export) ash_commit_discard(dropped->dir, NULL);
+        if (saver->rank == 0) ash_save_discard(saver, dropped);
         ash_save_free(dropped);
         dropped = next;
     }

@@ -18,6 +18,7 @@
 #include "base/json.h"
 #include "train/job/job.h"
 #include "train/layout/stages.h"
+#include "train/save/fence.h"
 
 #define ASH_SAVER_WEIGHTS_FILE "model.safetensors"
 #define ASH_SAVER_MOMENTS_FILE "optimizer.safetensors"
@@ -30,6 +31,7 @@ struct ash_saver_opts {
     struct ash_group *group;         /* the ranks of the job; NULL: alone. Borrowed until close */
     const char *root;                /* a folder in which saves will be: do all ranks see it? Made when missing */
     size_t memory_bytes;             /* for copies, in this process */
+    const struct ash_fence *fence;   /* who may write; copied */
 };
 
 /* All ranks call it. Ranks that do not see root send what they hold to the first one, while the step waits. Returns 0,

@@ -53,6 +53,7 @@ struct ash_saver {
     struct ash_holdings *holdings;
     struct ash_save_plan plan;
     struct ash_piece_writer *writer;
+    struct ash_fence fence;
     pthread_t thread;
     bool has_thread;
     atomic_bool is_giving_up; /* the thread stops writing as soon as it can */
@@ -78,6 +79,8 @@ int ash_save_gather(struct ash_saver *saver, struct ash_save *save, struct ash_e
 void ash_save_commit(struct ash_saver *saver, struct ash_save *save);
 /* The thread. */
 void *ash_saver_main(void *arg);
+/* Remove what there is of a save, unless the folder belongs to others by now. */
+void ash_save_discard(const struct ash_saver *saver, const struct ash_save *save);
 /* Free a save; NULL is a no-op. */
 void ash_save_free(struct ash_save *save);
 

@@ -122,8 +122,9 @@ static void set_copied(struct ash_saver *saver, struct ash_save *save)
 static int open_set(struct ash_saver *saver, struct ash_save *save, bool sets_sizes, struct ash_err *err)
 {
     struct ash_piece_set_opts opts = {save->dir, saver->plan.files, save->file_count, sets_sizes};
-    int rc = save->opts.is_export ? 0 : ash_commit_claim(save->dir, err);
+    int rc = ash_fence_check(&saver->fence, err);
 
+    if (rc == 0 && !save->opts.is_export) rc = ash_commit_claim(save->dir, err);
     return rc < 0 ? rc : ash_piece_set_open(saver->writer, &opts, &save->set, err);
 }
 
@@ -209,7 +210,9 @@ static int write_manifest(struct ash_saver *saver, struct ash_save *save, struct
 {
     struct ash_commit_sums known[ASH_SAVE_FILES];
     struct ash_commit *commit = save->commit;
+    int rc = ash_fence_check(&saver->fence, err);
 
+    if (rc < 0) return rc;
     for (size_t i = 0; i < save->file_count; i++)
         known[i] = (struct ash_commit_sums){saver->plan.files[i].name, &save->pieces[i]};
     /* what the manifest says is done is in the log, which may be somewhere that cannot be flushed */
@@ -218,6 +221,12 @@ static int write_manifest(struct ash_saver *saver, struct ash_save *save, struct
     if (commit == NULL) return ash_commit_seal(save->dir, known, save->file_count, save->state, err);
     save->commit = NULL;
     return ash_commit_finish_known(commit, known, save->file_count, save->state, err);
+}
+
+void ash_save_discard(const struct ash_saver *saver, const struct ash_save *save)
+{
+    if (save->opts.is_export || ash_fence_check(&saver->fence, NULL) < 0) return;
+    ash_commit_discard(save->dir, NULL);
 }
 
 void ash_save_commit(struct ash_saver *saver, struct ash_save *save)
@@ -229,7 +238,7 @@ void ash_save_commit(struct ash_saver *saver, struct ash_save *save)
     }
     ash_commit_abort(save->commit);
     save->commit = NULL;
-    if (!save->opts.is_export) ash_commit_discard(save->dir, NULL);
+    ash_save_discard(saver, save);
     if (save->opts.ended != NULL) save->opts.ended(save->opts.ctx, &save->opts, save->rc);
 }
 

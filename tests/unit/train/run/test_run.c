@@ -571,6 +571,57 @@ static void test_one_process_at_a_time(void **state)
     assert_whole(&result, "lock");
 }
 
+static const char *left_behind; /* a run's folder */
+static struct ash_run_result newer;
+
+static bool is_fourth_saved(void)
+{
+    return exists(left_behind, "checkpoints/step-000004/manifest.json");
+}
+
+/* A process sleeps after its fifth step; others take the folder over, as the survivors of a loss do, and end the run.
+ */
+static void sleep_while_others_go_on(int step)
+{
+    struct ash_run_opts opts = {.dir = scratch_path(left_behind), .resume = true};
+    char lock[PATH_MAX + 8];
+    struct tiny tiny;
+
+    if (step != 5) return;
+    if (strcmp(left_behind, "idle") == 0) wait_until(is_fourth_saved); /* else it may sleep in the midst of a save */
+    snprintf(lock, sizeof(lock), "%s/.lock", opts.dir);
+    assert_int_equal(unlink(lock), 0);
+    tiny_open(&tiny, SETTINGS("train.save_every=1", "train.keep=0"));
+    inner_rc = ash_run_job(&tiny.job, &opts, &newer, &inner_err);
+    tiny_close(&tiny);
+}
+
+static void test_a_process_that_was_left_behind_harms_nothing(void **state)
+{
+    static const char *const dirs[] = {"idle", "saving"};
+    struct ash_run_result result = {0};
+
+    (void)state;
+    for (size_t i = 0; i < 2; i++) {
+        left_behind = dirs[i];
+        expect_refusal(&(struct run_setup){.dir = dirs[i],
+                                           .settings = SETTINGS("train.save_every=1", "train.keep=0"),
+                                           .on_step = sleep_while_others_go_on},
+                       -ESTALE, "the run has continued without it");
+        if (inner_rc < 0) fail_msg("%s", inner_err.text);
+        assert_whole(&newer, dirs[i]);
+        assert_int_equal(count_checkpoints(dirs[i]), STEPS);
+        for (int step = 1; step <= STEPS; step++) {
+            char name[PATH_MAX + 64];
+
+            snprintf(name, sizeof(name), "%s/checkpoints/step-%06d", scratch_path(dirs[i]), step);
+            if (ash_commit_verify(name, true, NULL, &err) < 0) fail_msg("%s", err.text);
+        }
+        run_well(&(struct run_setup){.dir = dirs[i], .resume = true}, &result); /* and nothing is left to do */
+        assert_whole(&result, dirs[i]);
+    }
+}
+
 static void test_training_goes_on_from_a_folder(void **state)
 {
     struct ash_run_result result = {0};
@@ -608,6 +659,7 @@ int main(void)
         cmocka_unit_test(test_a_failed_last_save_is_an_error),
         cmocka_unit_test(test_a_hopeless_run_ends_saved),
         cmocka_unit_test(test_one_process_at_a_time),
+        cmocka_unit_test(test_a_process_that_was_left_behind_harms_nothing),
         cmocka_unit_test(test_training_goes_on_from_a_folder),
     };
     return cmocka_run_group_tests(tests, setup_group, scratch_close);
