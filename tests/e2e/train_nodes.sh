@@ -36,7 +36,7 @@ nodes_give "2 nodes of 2 on slow links" --procs 4 --nodes 2 --netns --link-rate 
 nodes_give "2 nodes of 2 on slow links, sharded" --procs 4 --nodes 2 --netns --link-rate 1gbit -- mesh.fsdp=4 mesh.zero=3
 same "interfaces of this machine" "$before" "$(ip -o link | wc -l)"
 
-# A node whose cable is cut while calls are under way, overlapped with layers: the side with the first rank says who is silent and goes on to the bits
+# A node whose cable is cut while calls are under way, overlapped with layers: the side with the first rank says who is silent and continues to the bits
 # of one process; the other ends. Nothing is left of the networks.
 train straight train.steps=200 train.valid_every=0
 expect 0 "one process, longer"
@@ -47,7 +47,7 @@ wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/cut/log.jsonl"
 victim=$(pgrep -P $launcher | tail -n 1)
 nsenter -t "$victim" -n ip link set eth0 down
 wait $launcher
-grep -q 'silent for.*go on from step' "$SCRATCH/err" || fail "nobody names the silent rank: $(cat "$SCRATCH/err")"
+grep -q 'silent for.*continue from step' "$SCRATCH/err" || fail "nobody names the silent rank: $(cat "$SCRATCH/err")"
 grep -q 'may continue\|went on without this process' "$SCRATCH/err" || fail "the other side does not say why it ends: $(cat "$SCRATCH/err")"
 bits_of cut | cmp -s - <(bits_of straight) || fail "a cut network gives other bits"
 
