@@ -20,11 +20,12 @@
 #include "collective/member/member_wire.h"
 
 #define MS 1000000ull
-#define ANSWER_NS (60 * MS)  /* for a host to answer; a second connection is tried, a packet may be lost */
-#define STALL_NS (100 * MS)  /* for a host to take what was sent */
-#define AGAIN_NS (200 * MS)  /* between tries after that */
-#define FAREWELL_NS (5 * MS) /* a goodbye may be on its way while the connection is gone already */
-#define IDLE_NS (2000 * MS)  /* a connection that is not used is closed */
+#define ANSWER_NS (60 * MS)    /* for a host to answer; a second connection is tried, a packet may be lost */
+#define STALL_NS (100 * MS)    /* for a host to take what was sent */
+#define GREETING_NS (300 * MS) /* for a process to greet */
+#define AGAIN_NS (200 * MS)    /* between tries after that */
+#define FAREWELL_NS (5 * MS)   /* a goodbye may be on its way while the connection is gone already */
+#define IDLE_NS (2000 * MS)    /* a connection that is not used is closed */
 #define OUT_MAX ((size_t)512 << 20)
 #define WAITING_MAX                                                                                                    \
     ((size_t)4 << 20) /* of frames for a connection that is being opened: what is repeated need not pile up */
@@ -250,15 +251,23 @@ void ash_membership_serve_link(struct ash_membership *agent, struct ash_membersh
         flush(link);
 }
 
-/* A link that is only being opened has something to say, too: why this process gives up, perhaps. Not to a host that
- * does not answer, and a contact is asked again by others. */
+/* Does the other end not answer? The kernel connects for a process that sleeps, which then does not greet. */
+static bool is_deaf(const struct ash_membership_link *link, uint64_t now_ns)
+{
+    if (link->state == ASH_MEMBERSHIP_LINK_CONNECTING) return link->has_retried;
+    return link->state == ASH_MEMBERSHIP_LINK_GREETING && now_ns >= link->since_ns + GREETING_NS;
+}
+
+/* A link that is only being opened has something to say, too: why this process gives up, perhaps. Not to one that does
+ * not answer, and a contact is asked again by others. */
 bool ash_membership_has_output(const struct ash_membership *agent)
 {
+    uint64_t now_ns = ash_clock_ns();
+
     for (size_t i = 0; i < agent->link_count; i++) {
         const struct ash_membership_link *link = &agent->links[i];
-        bool is_deaf = link->state == ASH_MEMBERSHIP_LINK_CONNECTING && link->has_retried;
 
-        if (link->fd < 0 || link->id == 0 || is_deaf) continue;
+        if (link->fd < 0 || link->id == 0 || is_deaf(link, now_ns)) continue;
         if (link->sent_bytes < link->out.size_bytes || link->waiting.size_bytes > 0) return true;
     }
     return false;
