@@ -18,8 +18,8 @@ struct ash_fence {
 /* First rank: a fresh word into the file at path, which this process has locked and opened as fd. Returns 0 or a
  * negative errno. */
 int ash_fence_set(const char *path, int fd, struct ash_fence *fence_out, struct ash_err *err);
-/* Is it still there? A file or folder that cannot be seen from here says nothing. Any thread. Returns 0, or -ESTALE with
- * a sentence. */
+/* Is it still there? A file or folder that cannot be seen from here says nothing. Any thread. Returns 0, or -ESTALE
+ * with a sentence. */
 int ash_fence_check(const struct ash_fence *fence, struct ash_err *err);
 
 #endif
