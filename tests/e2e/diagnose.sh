@@ -96,7 +96,8 @@ try "$ASHLAR" diagnose --run "$SCRATCH/live" --watch --json
 expect_error 2 "--watch as JSON" "--json"
 try env PATH="$SCRATCH/no-slurm" "$ASHLAR" diagnose --slurm 4711
 expect_error 1 "--slurm without Slurm" "scontrol"
-"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/live" --pages "$SCRATCH/pages" train.steps=10000000 > "$SCRATCH/train.out" 2>&1 &
+"$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/live" --pages "$SCRATCH/pages" train.steps=10000000 \
+    group.silent_timeout=600 > "$SCRATCH/train.out" 2>&1 &
 trainer=$!
 some_steps() { [ "$(wc -l < "$SCRATCH/live/log.jsonl")" -gt 50 ]; }
 wait_for "the run's log" test -s "$SCRATCH/live/log.jsonl"
@@ -112,9 +113,18 @@ watcher=$!
 wait_for "the first verdict" test -s "$SCRATCH/watch.out"
 kill -STOP "$trainer" # it must not take the rank for hung
 stopped=$(sed -n 's/^pid //p' "$SCRATCH/ranks" | head -n 1)
-kill -STOP "$stopped"
 said() { grep -q -e "$1 broken step: rank [01], collective calls" "$SCRATCH/watch.out"; }
-wait_for "the stopped rank" said +
+verdicts() { grep -c -e "$1 broken .*collective calls" "$SCRATCH/watch.out"; }
+more() { [ "$(verdicts "$1")" -gt "$2" ]; }
+for try in $(seq 30); do # between two calls, which takes some tries: inside of one both ranks look alike
+    seen=$(verdicts +) cleared=$(verdicts -)
+    kill -STOP "$stopped"
+    wait_for "a stopped rank to be noticed" more + "$seen"
+    ! said + || break
+    kill -CONT "$stopped"
+    wait_for "a call that ends" more - "$cleared"
+done
+said + || fail "the stopped rank is not named: $(cat "$SCRATCH/watch.out")"
 rank=$(sed -n 's/.*+ broken step: rank \([01]\), .*/\1/p' "$SCRATCH/watch.out" | head -n 1)
 grep -q "rank=\"$rank\"" <(strings "$SCRATCH/pages/$stopped"-*.steps) || fail "rank $rank is blamed, not process $stopped: $(cat "$SCRATCH/watch.out")"
 try "$ASHLAR" diagnose --run "$SCRATCH/live" --ranks "$SCRATCH/pages" --json
