@@ -15,9 +15,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
 #include "base/math.h"
 
 #define WALK_FDS_MAX 32
+#define HASH_PART_BYTES ((size_t)16 << 20)
 #define TEMP_TRIES_MAX 100
 #define WRITE_BYTES_MAX ((size_t)1 << 30) /* one write call never takes more than 2 GiB anyway */
 
@@ -100,6 +102,22 @@ void ash_map_drop(const void *data, size_t size_bytes)
               end = ((uintptr_t)data + size_bytes) / page * page;
 
     if (first < end) madvise((void *)first, end - first, MADV_DONTNEED); /* advice: nothing depends on it */
+}
+
+int ash_file_hash(const char *path, uint64_t *hash, struct ash_err *err)
+{
+    struct ash_map map = {0};
+    int rc = ash_map_open(path, &map, err);
+
+    if (rc < 0) return rc;
+    for (size_t at = 0; at < map.size_bytes; at += HASH_PART_BYTES) {
+        size_t bytes = ash_min(map.size_bytes - at, HASH_PART_BYTES);
+
+        *hash = ash_hash_bytes((const char *)map.base + at, bytes, *hash);
+        ash_map_drop((const char *)map.base + at, bytes);
+    }
+    ash_map_close(&map);
+    return 0;
 }
 
 /* The page of an address. */

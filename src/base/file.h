@@ -24,6 +24,9 @@ bool ash_map_holds(const struct ash_map *map, const void *data);
 /* Release the memory of the whole pages inside a range of a mapping: they are read from the file when they are touched
  * again. */
 void ash_map_drop(const void *data, size_t size_bytes);
+/* *hash becomes a hash of itself and the file's bytes. No more than a part of the file is resident at a time. Returns 0
+ * or the error of opening it. */
+int ash_file_hash(const char *path, uint64_t *hash, struct ash_err *err);
 /* Ask for the pages of a range of a mapping, these alone: a fault would read megabytes around each. Does not wait. */
 void ash_map_want(const void *data, size_t size_bytes);
 /* Is the page of a mapping that holds this byte in memory? True where the system does not tell. */

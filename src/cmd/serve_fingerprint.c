@@ -12,17 +12,6 @@
 #include "compute/ops.h"
 #include "storage/gguf.h"
 
-static int hash_file(const char *path, uint64_t *hash, struct ash_err *err)
-{
-    struct ash_map map = {0};
-    int rc = ash_map_open(path, &map, err);
-
-    if (rc < 0) return rc;
-    *hash = ash_hash_bytes(map.base, map.size_bytes, *hash);
-    ash_map_close(&map);
-    return 0;
-}
-
 static int is_weights(const struct dirent *entry)
 {
     size_t bytes = strlen(entry->d_name);
@@ -40,7 +29,7 @@ static int hash_folder(const char *dir, uint64_t *hash, struct ash_err *err)
 
     for (int i = 0; i < count; i++) {
         if (rc == 0) rc = ash_path_join(path, sizeof(path), dir, entries[i]->d_name);
-        if (rc == 0) rc = hash_file(path, hash, err);
+        if (rc == 0) rc = ash_file_hash(path, hash, err);
         free(entries[i]);
     }
     free(entries);
@@ -55,7 +44,8 @@ int ash_serve_fingerprint(const struct ash_serve_flags *flags, struct ash_engine
     const char *arithmetic = ash_engine_exec(engine)->ops->reference->name;
     int numbers[2] = {(int)ash_model_kv_dtype(model), flags->computing.precision};
     char gguf[ASH_GGUF_PATH_BYTES];
-    int rc = ash_gguf_locate(flags->model, gguf) ? hash_file(gguf, &hash, err) : hash_folder(flags->model, &hash, err);
+    int rc =
+        ash_gguf_locate(flags->model, gguf) ? ash_file_hash(gguf, &hash, err) : hash_folder(flags->model, &hash, err);
 
     if (rc < 0) return rc;
     hash = ash_hash_bytes(numbers, sizeof(numbers), hash);

@@ -9,7 +9,6 @@
 
 #include "base/assert.h"
 #include "base/file.h"
-#include "base/hash.h"
 #include "base/math.h"
 
 struct entry {
@@ -77,15 +76,9 @@ static struct entry **find(struct ash_adapters *adapters, const char *name)
 static int hash_file(const char *dir, const char *name, uint64_t *hash, struct ash_err *err)
 {
     char path[PATH_MAX];
-    struct ash_map map = {0};
     int rc = ash_path_join(path, sizeof(path), dir, name);
 
-    if (rc < 0) return ash_err_set(err, rc, "'%.200s' is too long a path", dir);
-    rc = ash_map_open(path, &map, err);
-    if (rc < 0) return rc;
-    *hash = ash_hash_bytes(map.base, map.size_bytes, *hash);
-    ash_map_close(&map);
-    return 0;
+    return rc < 0 ? ash_err_set(err, rc, "'%.200s' is too long a path", dir) : ash_file_hash(path, hash, err);
 }
 
 static int open_entry(struct ash_adapters *adapters, const char *name, const char *dir, struct entry **entry_out,

@@ -5,10 +5,9 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/assert.h"
+#include "base/file.h"
 #include "base/math.h"
 #include "base/workers.h"
 #include "compute/quant_open.h"
@@ -100,17 +99,6 @@ static int check_quantised(const struct ash_model *model, struct ash_err *err)
     return 0;
 }
 
-/* The pages of the file that were read are not needed any more. */
-static void forget_pages(const struct ash_param *param)
-{
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), begin = (uintptr_t)param->data,
-              end = begin + ash_dtype_size(param->dtype, param->count);
-
-    begin = (begin + page - 1) / page * page;
-    end = end / page * page;
-    if (begin < end) madvise((void *)begin, end - begin, MADV_DONTNEED); /* a hint: nothing depends on it */
-}
-
 static int quantise_all(struct ash_model *model, struct ash_workers *workers, float *rows, struct ash_err *err)
 {
     struct quantising work = {.dtype = model->config.lora->quant, .rows = rows, .out = model->base_quant};
@@ -125,7 +113,7 @@ static int quantise_all(struct ash_model *model, struct ash_workers *workers, fl
         if (work.has_overflow)
             return ash_err_set(err, -ERANGE, "model.quant: '%s' has a weight that is not finite, or too large",
                                param->name);
-        forget_pages(param);
+        ash_map_drop(param->data, ash_dtype_size(param->dtype, param->count)); /* it is not read again */
         param->data = work.out;
         param->dtype = work.dtype;
         work.out += ash_dtype_size(work.dtype, param->count);
