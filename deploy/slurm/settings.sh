@@ -3,7 +3,7 @@ set -u
 export PATH=${PATH:-/usr/bin:/bin}:/usr/local/bin:/usr/local/sbin:/usr/sbin:/usr/bin:/bin
 ASHLAR=ashlar           # the program
 CHECK_WORDS=            # more words for `ashlar check node`: --machine p5.48xlarge
-STARTS_MAX=3            # so many starts of one job may meet a node that is not fit: then the job is held
+STARTS_MAX=3            # starts of one job that may meet an unfit node: then the job is held
 [ ! -r "${ASHLAR_SLURM_ENV:-/etc/ashlar/slurm.env}" ] || . "${ASHLAR_SLURM_ENV:-/etc/ashlar/slurm.env}"
 node=${SLURMD_NODENAME:-$(hostname -s)}
 

@@ -16,7 +16,7 @@ static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar data dedup --out FILE.jsonl [--near SHARE] FILE.jsonl...",
     .about =
         "Copies JSON lines, in their order, and leaves out those whose text was there before: to the byte, or with\n"
-        "--near those that share so many runs of words (MinHash). The first of several stays.",
+        "--near those that share this part of their runs of words (MinHash). The first of several stays.",
     .examples = "  ashlar data dedup --out clean.jsonl part-1.jsonl part-2.jsonl\n"
                 "  ashlar data dedup --near 0.8 --out clean.jsonl crawl.jsonl",
 };
@@ -32,7 +32,7 @@ static const struct ash_opt opts_list[] = {
     {"column", ASH_OPT_STRING, offsetof(struct settings, column), "text",
      "what is compared; a line without it is compared as a whole", 0, 0, NULL},
     {"near", ASH_OPT_DOUBLE, offsetof(struct settings, near), "0",
-     "texts that share so many runs of words are the same; 0: only equal ones", 0, 1, NULL},
+     "texts that share this part of their runs of words are the same; 0: only equal ones", 0, 1, NULL},
     {"words", ASH_OPT_INT, offsetof(struct settings, words), "5", "words in a run", 1, 64, NULL},
 };
 

@@ -9,7 +9,7 @@
 struct ash_slurm_job {
     struct ash_opt_list agents; /* NODE:PORT each */
     struct ash_opt_list logs;   /* its output, where it can be read here */
-    char **agent_texts, *log;   /* owned, behind the lists */
+    char **agent_texts, *log;   /* owned: what the lists point into */
     size_t agent_capacity;
 };
 

@@ -1,4 +1,4 @@
-/* ashlar scaling predict: the loss of a run that nobody has made, or the best run for so many operations. */
+/* ashlar scaling predict: the loss of a run that nobody has made, or the best run for a number of operations. */
 #include "cmd/scaling_priv.h"
 
 #include <errno.h>
@@ -12,7 +12,7 @@ static const struct ash_cmd_usage usage = {
                 "ashlar scaling predict RUNS.csv --flops C [flags]",
     .about = "Fits a law to a table of runs (see `ashlar scaling fit`) and says which loss a run will reach, with an\n"
              "interval: laws of resampled runs, and how far single runs are from their law. With --flops: the\n"
-             "parameters and tokens that reach the lowest loss for so many operations (6 * params * tokens).",
+             "parameters and tokens that reach the lowest loss for that many operations (6 * params * tokens).",
     .examples = "  ashlar scaling predict runs.csv --tied --params 7e9 --tokens 140e9\n"
                 "  ashlar scaling predict runs.csv --flops 1e21",
 };

@@ -132,7 +132,7 @@ struct ash_member_terms {
     const void *card; /* [card_bytes] copied */
     bool leaves;
     uint64_t wait_ns; /* as a coordinator, once all have come: for joiners, until there are */
-    size_t want_size; /* so many ranks; */
+    size_t want_size; /* this many ranks; */
     size_t min_size;  /* with fewer the job ends */
 };
 

@@ -13,7 +13,7 @@
 #define ASH_MEMBERSHIP_CONTACTS_MAX 64
 #define ASH_MEMBERSHIP_MAGIC 0x4d485341u /* "ASHM" */
 
-/* In front of a message; behind it is its proof. */
+/* Precedes a message; its proof follows. */
 struct ash_membership_frame {
     uint32_t magic, body_bytes;
 };

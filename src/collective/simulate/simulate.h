@@ -43,7 +43,7 @@ struct ash_fault_sim_opts {
     size_t ranks, per_host;
     uint64_t seed;
     unsigned faults;    /* enum ash_fault_sim_fault */
-    size_t fault_count; /* at most so many; 0: drawn, up to 6 */
+    size_t fault_count; /* at most; 0: drawn, up to 6 */
     enum ash_fault_sim_right right;
     enum ash_fault_sim_plant plant;
     double silent_s;

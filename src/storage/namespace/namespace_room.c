@@ -182,7 +182,7 @@ static size_t drop_oldest(const struct ash_namespace *space, struct ash_extents 
     return count;
 }
 
-/* Release about so many bytes of a file that is being read. */
+/* Release about `bytes` bytes of a file that is being read. */
 static void shrink(const struct ash_namespace *space, struct ash_extents *extents, uint64_t bytes)
 {
     const struct ash_extents_head *head = ash_extents_get_head(extents);

@@ -26,7 +26,7 @@ struct ash_run_status {
 /* What somebody wants of a run. All zero: nothing. */
 struct ash_run_request {
     bool stop;     /* save and end */
-    int64_t ranks; /* so many, spares too; 0: as they are */
+    int64_t ranks; /* how many, spares too; 0: as they are */
 };
 
 /* Read DIR/run.json. Returns 0, -ENOENT (there is no run) or -EINVAL. */

@@ -19,7 +19,7 @@ enum edge_value {
     EDGE_JOIN, /* processes that wait for a place; spares that want to leave; the first rank's word counts */
     EDGE_LEAVE,
     EDGE_STOP,   /* somebody asks the run to stop, */
-    EDGE_RANKS,  /* or to have so many ranks; 0: as they are */
+    EDGE_RANKS,  /* or to have this many ranks; 0: as they are */
     EDGE_SETTLE, /* some were told to stop, long enough ago that it was not meant for all */
     EDGE_VALUES
 };
