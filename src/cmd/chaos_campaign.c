@@ -17,7 +17,6 @@
 #include "base/math.h"
 #include "base/rng.h"
 
-#define SCRATCH_BYTES (ASH_CHAOS_WORD_BYTES - 64)
 #define RUN_LIMIT_S 120.0
 #define START_LIMIT_S 60.0
 #define LOG_BYTES_MAX ((size_t)64 << 20)
@@ -319,21 +318,15 @@ static int run_campaign(int argc, char **argv)
     struct ash_opt_binding binding = {&campaign_table, &flags};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
-    char scratch[SCRATCH_BYTES];
+    char scratch[ASH_CHAOS_SCRATCH_BYTES];
     size_t count = 0;
     int code;
 
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO && flags.scratch != NULL && strlen(flags.scratch) >= sizeof(scratch))
-        code = ash_cmd_misuse("chaos campaign", "--scratch: the path is longer than %zu bytes", sizeof(scratch) - 1);
-    if (code == ASH_CMD_GO) {
-        if (flags.scratch != NULL)
-            snprintf(scratch, sizeof(scratch), "%s", flags.scratch);
-        else
-            snprintf(scratch, sizeof(scratch), "/tmp/ashlar-chaos-%d", (int)getpid());
-        code = run_all(&flags, scratch);
-    }
+    if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, "chaos", scratch, &err) < 0)
+        code = ash_cmd_misuse("chaos campaign", "%s", err.text);
+    if (code == ASH_CMD_GO) code = run_all(&flags, scratch);
     ash_opts_close(opts);
     return code;
 }

@@ -26,7 +26,6 @@
 #define CELL_LIMIT_S 120.0
 #define LOOK_S 0.005
 #define TEXT_BYTES_MAX ((size_t)64 << 20)
-#define SCRATCH_BYTES (ASH_CHAOS_WORD_BYTES - 64)
 
 struct flags {
     int64_t seed, cells;
@@ -37,7 +36,7 @@ struct flags {
 #define FIELD(name) offsetof(struct flags, name)
 static const struct ash_opt matrix_opts[] = {
     {"seed", ASH_OPT_INT, FIELD(seed), "1", "which cells are drawn", 0, 9e15, NULL},
-    {"cells", ASH_OPT_INT, FIELD(cells), "0", "so many cells of the table, drawn; 0: all of them", 0, 1e6, NULL},
+    {"cells", ASH_OPT_INT, FIELD(cells), "0", "number of cells of the table, drawn; 0: all of them", 0, 1e6, NULL},
     {"fault", ASH_OPT_STRING, FIELD(fault), NULL, "only faults with this in their names", 0, 0, NULL},
     {"scratch", ASH_OPT_STRING, FIELD(scratch), NULL, "folder for data and runs; default: a new one below /tmp", 0, 0,
      NULL},
@@ -100,7 +99,7 @@ static size_t count_text(const struct cell *cell, const char *text)
     return count;
 }
 
-/* Until so many steps are logged. Returns 0, -ETIMEDOUT, or -ESRCH where the job has ended. */
+/* Until this many steps are logged. Returns 0, -ETIMEDOUT, or -ESRCH where the job has ended. */
 static int wait_steps(struct cell *cell, uint64_t steps)
 {
     while (ash_run_newest_step(cell->dir, NULL, NULL) < steps) {
@@ -122,7 +121,7 @@ static int wait_text(struct cell *cell, const char *text, size_t times)
     return 0;
 }
 
-/* Send a signal to so many ranks, from the first-th process on. */
+/* Send a signal to count ranks, from the first-th process on. */
 static void strike(const struct cell *cell, size_t first, size_t count, int number)
 {
     pid_t pids[ASH_CHAOS_RANKS_MAX];
@@ -272,7 +271,7 @@ static void add_job(struct ash_chaos_words *words, const char *scratch, const ch
     ash_chaos_add_all(words, "train.steps=1000000 train.hash_every=1 schedule.kind=constant runtime.threads=1");
 }
 
-/* One process, for comparison, for at least so many steps; once for each model where that is enough. */
+/* One process, for comparison, for at least this many steps; once for each model where that is enough. */
 static int run_reference(const char *scratch, bool has_experts, uint64_t steps, char dir[PATH_MAX], struct ash_err *err)
 {
     struct ash_chaos_words words = {0};
@@ -418,21 +417,15 @@ static int run_matrix(int argc, char **argv)
     struct ash_opt_binding binding = {&matrix_table, &flags};
     struct ash_opts *opts = NULL;
     struct ash_err err = {0};
-    char scratch[SCRATCH_BYTES];
+    char scratch[ASH_CHAOS_SCRATCH_BYTES];
     size_t count = 0;
     int code;
 
     if (ash_opts_open(&binding, 1, &opts, &err) < 0) return ash_cmd_fail(&err);
     code = ash_cmd_parse(&usage, opts, argc, argv, NULL, 0, &count);
-    if (code == ASH_CMD_GO && flags.scratch != NULL && strlen(flags.scratch) >= sizeof(scratch))
-        code = ash_cmd_misuse("chaos matrix", "--scratch: the path is longer than %zu bytes", sizeof(scratch) - 1);
-    if (code == ASH_CMD_GO) {
-        if (flags.scratch != NULL)
-            snprintf(scratch, sizeof(scratch), "%s", flags.scratch);
-        else
-            snprintf(scratch, sizeof(scratch), "/tmp/ashlar-matrix-%d", (int)getpid());
-        code = run_all(&flags, scratch);
-    }
+    if (code == ASH_CMD_GO && ash_chaos_scratch(flags.scratch, "matrix", scratch, &err) < 0)
+        code = ash_cmd_misuse("chaos matrix", "%s", err.text);
+    if (code == ASH_CMD_GO) code = run_all(&flags, scratch);
     ash_opts_close(opts);
     return code;
 }

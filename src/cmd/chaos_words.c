@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -38,6 +39,18 @@ void ash_chaos_add_all(struct ash_chaos_words *words, const char *text)
         ash_chaos_add(words, "%.*s", (int)length, text);
         text += length + (text[length] == ' ');
     }
+}
+
+int ash_chaos_scratch(const char *wanted, const char *name, char path[ASH_CHAOS_SCRATCH_BYTES], struct ash_err *err)
+{
+    if (wanted != NULL && strlen(wanted) >= ASH_CHAOS_SCRATCH_BYTES)
+        return ash_err_set(err, -ENAMETOOLONG, "--scratch: the path is longer than %d bytes",
+                           ASH_CHAOS_SCRATCH_BYTES - 1);
+    if (wanted != NULL)
+        snprintf(path, ASH_CHAOS_SCRATCH_BYTES, "%s", wanted);
+    else
+        snprintf(path, ASH_CHAOS_SCRATCH_BYTES, "/tmp/ashlar-%s-%d", name, (int)getpid());
+    return 0;
 }
 
 int ash_chaos_prepare(const char *scratch, struct ash_err *err)
