@@ -196,6 +196,16 @@ static int open_http(struct server *server, struct ash_err *err)
     return ash_http_open(&opts, &server->http, err);
 }
 
+/* Somebody else's machine can reach it, and nobody needs a key. */
+static void warn_if_open(const struct server *server)
+{
+    const char *host = server->flags->host;
+
+    if (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0) return;
+    if (ash_keys_are_needed(server->keys)) return;
+    ash_log(ASH_LOG_WARN, "whoever can reach %s can use this server: --api-key-file asks for keys", host);
+}
+
 static int open_server(struct server *server, const char *const *name, struct ash_err *err)
 {
     const struct ash_serve_flags *flags = server->flags;
@@ -213,20 +223,13 @@ static int open_server(struct server *server, const char *const *name, struct as
     if (rc < 0) return rc;
     rc = open_http(server, err);
     if (rc < 0) return rc;
+    /* Before the loader starts: a small model is ready at once, and who reads the log expects the port first. */
+    ash_log(ASH_LOG_INFO, "listening on %s port %d", flags->host, ash_http_port(server->http));
+    warn_if_open(server);
     rc = ash_thread_start(&server->loader, load, server);
     if (rc < 0) return ash_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));
     server->has_loader = true;
     return 0;
-}
-
-/* Somebody else's machine can reach it, and nobody needs a key. */
-static void warn_if_open(const struct server *server)
-{
-    const char *host = server->flags->host;
-
-    if (strncmp(host, "127.", 4) == 0 || strcmp(host, "::1") == 0 || strcmp(host, "localhost") == 0) return;
-    if (ash_keys_are_needed(server->keys)) return;
-    ash_log(ASH_LOG_WARN, "whoever can reach %s can use this server: --api-key-file asks for keys", host);
 }
 
 /* Every stream has a descriptor. */
@@ -315,8 +318,6 @@ static int serve(const struct ash_serve_flags *flags)
     rc = name != NULL ? open_server(&server, (const char *const *)&name, &err)
                       : ash_err_set(&err, -ENOMEM, "out of memory");
     if (rc == 0) {
-        ash_log(ASH_LOG_INFO, "listening on %s port %d", flags->host, ash_http_port(server.http));
-        warn_if_open(&server);
         number = wait_for_end(&server, &signals);
         if (number != 0 && atomic_load(&server.load_state) == 0) _exit(ASH_CMD_EXIT_SIGNAL + number);
         if (number != 0) finish(&server, &signals);

@@ -3,7 +3,7 @@
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 
 "$ASHLAR" data arithmetic --out "$SCRATCH/other" --count 4000 --seed 7 > "$SCRATCH/out" 2>&1 || fail "data: $(cat "$SCRATCH/out")"
-port=$((10000 + $$ % 20000)) # below those that systems give away
+port=$((10000 + $$ % 900 * 10)) # below those that systems give away and those of Slurm's jobs
 
 # pair WORDS0 WORDS1: two ranks by hand, each with words of its own. Exit codes in $code and $code1.
 pair() {

@@ -64,6 +64,7 @@ slurm_start() {
     slurm_ports "$count" || skip "no free ports"
     cat > "$SLURM_CONF" << CONF
 ClusterName=ashlar
+FirstJobId=$(((port - 30000) * 5 + 1)) # ranks meet at a port that follows from the job's number: two clusters of this host share none
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$port
 SlurmUser=$(id -un)
