@@ -9,7 +9,7 @@
 #include "base/math.h"
 
 #define PAUSE_HEARTBEATS 5 /* a longer pause of this process is not the others' silence */
-#define RETRY_RANK_NS 2000 /* what a coordinator needs for one message */
+#define RETRY_RANK_NS 8000 /* four times what a coordinator needs for one message: repeats must not fill its queue */
 
 /* ---- small things ------------------------------------------------------------------------------------------------ */
 

@@ -78,6 +78,21 @@ static void test_many_ranks(void **state)
     assert_true(result.settle_s <= 1.0 && result.epochs > 2);
 }
 
+/* Messages that are sent again must not fill the coordinator's queue: it would answer later each time, until nobody
+ * believes that it lives. */
+static void test_repeats_do_not_pile_up(void **state)
+{
+    struct ash_fault_sim_opts opts = options(SANITIZED ? 1024 : 16384, 2);
+    struct ash_fault_sim_result result;
+
+    (void)state;
+    opts.faults = ASH_FAULT_SIM_CRASH; /* four times, up to three processes each, which come back */
+    assert_int_equal(ash_fault_sim_run(&opts, &result), 0);
+    assert_string_equal(result.violation, "");
+    assert_int_equal(result.final_size, opts.ranks);
+    assert_true(result.settle_s <= 1.0 && result.form_s <= 1.0);
+}
+
 /* A host is gone without a word, or cut off: once one process knows, all are soon in the next view. Nobody who has not
  * noticed by itself waits for the silent ones anew. */
 static void test_silence_is_known_to_all(void **state)
@@ -139,10 +154,13 @@ static void test_planted(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_drawn_faults), cmocka_unit_test(test_register_goes_on),
-        cmocka_unit_test(test_many_ranks),   cmocka_unit_test(test_silence_is_known_to_all),
-        cmocka_unit_test(test_repeats),      cmocka_unit_test(test_planted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_drawn_faults),
+                                       cmocka_unit_test(test_register_goes_on),
+                                       cmocka_unit_test(test_many_ranks),
+                                       cmocka_unit_test(test_repeats_do_not_pile_up),
+                                       cmocka_unit_test(test_silence_is_known_to_all),
+                                       cmocka_unit_test(test_repeats),
+                                       cmocka_unit_test(test_planted)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
