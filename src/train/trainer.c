@@ -97,14 +97,12 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     rc = ash_stages_commit(&trainer->stages, pending->is_updated, err);
     if (rc < 0) return rc;
     pending->phase = ASH_PHASE_NONE;
-    if (trainer->parts.finish != NULL) {
-        rc = trainer->parts.finish(trainer->parts.ctx, trainer, pending->step.step, err);
-        if (rc < 0) return rc;
-    }
     ash_meter_close(meter);
     pending->step.meter = *meter;
-    *step_out = pending->step; /* done, also where the next call fails */
-    return pending->is_updated ? ash_stages_spread(&trainer->stages, err) : 0;
+    *step_out = pending->step; /* done, also where the next calls fail */
+    rc = pending->is_updated ? ash_stages_spread(&trainer->stages, err) : 0;
+    if (rc < 0 || trainer->parts.finish == NULL) return rc;
+    return trainer->parts.finish(trainer->parts.ctx, trainer, pending->step.step, err);
 }
 
 void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx)

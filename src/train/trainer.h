@@ -25,9 +25,9 @@ struct ash_trainer_parts {
     /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0 or
      * a negative errno that ends the run. */
     int (*prepare)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
-    /* Called after each step that was counted, on every rank. NULL: nobody. */
+    /* Called after each step that was counted, on every rank, unless one is lost before. NULL: nobody. */
     int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
-    /* Called before the model goes: what was made of it must go first. NULL: nothing. */
+    /* Called before the model goes, with each epoch of the ranks: what was made of it must go first. NULL: nothing. */
     void (*end)(void *ctx);
     void *ctx;
 };

@@ -61,6 +61,7 @@ static bool keep_values(struct ash_trainer *trainer)
 
 void ash_trainer_end_epoch(struct ash_trainer *trainer, bool keeps)
 {
+    if (trainer->parts.end != NULL) trainer->parts.end(trainer->parts.ctx);
     if (trainer->stages.chunks != NULL) ash_stages_detach(&trainer->stages);
     ash_copies_detach(&trainer->copies);
     if (!keeps || !trainer->has_values || trainer->stages.chunks == NULL || !keep_values(trainer)) {

@@ -379,7 +379,6 @@ fail:
 void ash_trainer_close(struct ash_trainer *trainer)
 {
     if (trainer == NULL) return;
-    if (trainer->parts.end != NULL) trainer->parts.end(trainer->parts.ctx);
     ash_trainer_end_epoch(trainer, false);
     ash_trainer_drop_kept(trainer);
     ash_model_close(trainer->outline);

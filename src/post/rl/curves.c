@@ -55,11 +55,11 @@ static json_t *line_of(const struct ash_policy_run *rl, uint64_t step, double ev
     if (step > 0) {
         struct ash_policy_run *run = (struct ash_policy_run *)(uintptr_t)rl;
         const struct ash_rollout *rollout = ash_rl_rollout_of(run, step - 1);
-        double tokens = rl->clips[2] > 0 ? rl->clips[2] : 1.0;
+        double tokens = rl->counts[ASH_RL_WEIGHED] > 0 ? rl->counts[ASH_RL_WEIGHED] : 1.0;
         json_t *more =
             json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "reward", rollout->mean_reward,
                       "length", rollout->mean_length, "ended", rollout->ended_share, "entropy", rollout->entropy, "kl",
-                      rollout->kl, "clipped_low", rl->clips[0] / tokens, "clipped_high", rl->clips[1] / tokens,
+                      rollout->kl, "clipped_low", rl->counts[ASH_RL_CLIPPED_LOW] / tokens, "clipped_high", rl->counts[ASH_RL_CLIPPED_HIGH] / tokens,
                       "same_groups", (json_int_t)rollout->same_groups, "replaced_groups", (json_int_t)rollout->replaced,
                       "rollout_s", rl->seconds[0], "reward_s", rl->seconds[1]);
 
@@ -70,17 +70,14 @@ static json_t *line_of(const struct ash_policy_run *rl, uint64_t step, double ev
     return json;
 }
 
-int ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval, struct ash_err *err)
+void ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval)
 {
     struct ash_err why = {0};
     json_t *json;
     char *line;
     int rc = 0;
 
-    if (rl->group != NULL && rl->objective.needs_losses)
-        rc = ash_group_all_reduce(rl->group, rl->clips, rl->clips, 3, ASH_COLL_F64, ASH_COLL_SUM, err);
-    if (rc < 0) return rc;
-    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return 0;
+    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
     if (rl->curves == NULL) rc = open_curves(rl, step, &why);
     json = rc == 0 ? line_of(rl, step, eval) : NULL;
     line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
@@ -89,5 +86,4 @@ int ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval, str
     if (rc < 0) ash_log(ASH_LOG_WARN, "curves.jsonl cannot be written: %s", why.text);
     free(line);
     json_decref(json);
-    return 0;
 }

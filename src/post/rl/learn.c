@@ -309,7 +309,7 @@ static int check_bits(struct ash_policy_run *rl, const struct ash_rollout *rollo
                                "rollout %" PRIu64 ", answer %zu, token %zu (id %d): the sampler's log-probability is "
                                "%.9g and the trainer's %.9g, with the same weights",
                                rollout->number, a, t, row->ids[t], (double)row->logps[t], (double)trained);
-        rl->checked++;
+        rl->counts[ASH_RL_CHECKED]++;
     }
     return 0;
 }
@@ -353,9 +353,9 @@ static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, 
         rc = check_bits(rl, rollout, a, rows->losses + first, err);
     value = ash_policy_loss(&opts, &answer, slopes);
     *loss_out += value.loss;
-    rl->clips[0] += (double)value.clipped_low;
-    rl->clips[1] += (double)value.clipped_high;
-    rl->clips[2] += (double)row->count;
+    rl->counts[ASH_RL_CLIPPED_LOW] += (double)value.clipped_low;
+    rl->counts[ASH_RL_CLIPPED_HIGH] += (double)value.clipped_high;
+    rl->counts[ASH_RL_WEIGHED] += (double)row->count;
     for (size_t t = 0; t < row->count; t++) {
         rows->scales[first + t] = (float)-slopes[t];
         if (rows->entropy_scales == NULL) continue;

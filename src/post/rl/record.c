@@ -36,9 +36,7 @@ static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollou
         json_array_append_new(logps, json_real((double)row->logps[t]));
         json_array_append_new(bits, json_integer(word));
     }
-    if (ash_str_adds(&text, "") < 0 ||
-        ash_tokenizer_decode(rl->tokenizer, row->ids, row->count - row->has_ended, true, &text, NULL) < 0)
-        ash_str_clear(&text);
+    if (ash_rl_decode(rl, row, &text, NULL) < 0) ash_str_clear(&text);
     json = json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:f, s:f, s:b, s:o, s:o, s:o}", "version",
                      (json_int_t)rollout->version, "prompt_index", (json_int_t)row->prompt, "prompt_number",
                      (json_int_t)rollout->prompt_numbers[row->prompt], "prompt", prompt->text, "answer",

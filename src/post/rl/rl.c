@@ -127,6 +127,24 @@ static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint
     return rc;
 }
 
+/* The rollouts that earlier weights sampled for this step and later ones. Where a rank has not all of them (the run
+ * resumes here, or the rank has just come), everyone reads them again. */
+static int find_rollouts(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
+{
+    uint64_t steps = ash_rl_steps_per_rollout(rl), first = step / steps;
+    uint64_t end = step > 0 ? first + (uint64_t)rl->job->rollout.lag + (step % steps != 0) : first;
+    int32_t is_missing = 0;
+    int rc = 0;
+
+    for (uint64_t n = first; n < end; n++)
+        is_missing |= rl->rollouts[n % rl->rollout_count].number != n;
+    if (rl->group != NULL)
+        rc = ash_group_all_reduce(rl->group, &is_missing, &is_missing, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+    for (uint64_t n = first; rc == 0 && is_missing != 0 && n < end; n++)
+        rc = find_rollout(rl, trainer, n, err);
+    return rc;
+}
+
 static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
     struct ash_policy_run *rl = ctx;
@@ -134,20 +152,29 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
     double share = NAN;
     int rc = 0;
 
+    rl->group = ash_trainer_group(trainer);
     if (step == 0 && rl->job->rollout.eval_every > 0) {
         rc = evaluate(rl, trainer, 0, &share, err);
-        if (rc == 0) rc = ash_rl_add_curves(rl, 0, share, err);
-    }
-    if (rc < 0) return rc;
-    memset(rl->clips, 0, sizeof(rl->clips));
-    if (step > 0 && ash_rl_rollout_of(rl, step)->number != number) { /* the run resumes here */
-        for (uint64_t n = number; rc == 0 && n < number + lag + (step % steps != 0); n++)
-            rc = find_rollout(rl, trainer, n, err);
         if (rc < 0) return rc;
+        ash_rl_add_curves(rl, 0, share);
     }
-    if (step % steps != 0) return 0;
+    memset(rl->counts, 0, sizeof(rl->counts));
+    rc = find_rollouts(rl, trainer, step, err);
+    if (step % steps != 0) return rc;
     for (uint64_t n = step == 0 ? 0 : number + lag; rc == 0 && n <= number + lag; n++)
         rc = make_rollout(rl, trainer, n, step, err);
+    return rc;
+}
+
+/* Each token is counted by the rank that reports its loss. */
+static int share_counts(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
+{
+    int rc = 0;
+
+    if (!ash_mesh_is_reporting_rank(ash_trainer_get_facts(trainer).mesh)) memset(rl->counts, 0, sizeof(rl->counts));
+    if (rl->group != NULL)
+        rc = ash_group_all_reduce(rl->group, rl->counts, rl->counts, ASH_RL_COUNTS, ASH_COLL_F64, ASH_COLL_SUM, err);
+    if (rc == 0) rl->checked += (uint64_t)rl->counts[ASH_RL_CHECKED];
     return rc;
 }
 
@@ -157,8 +184,9 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
     int64_t every = rl->job->rollout.eval_every;
     double share = NAN;
-    int rc = 0;
+    int rc = share_counts(rl, trainer, err);
 
+    if (rc < 0) return rc;
     if (rl->screen != NULL && (step % REPORT_STEPS == 0 || step == (uint64_t)rl->job->train.steps))
         fprintf(rl->screen,
                 "rollout   step %llu: reward %.3f, %.1f tokens, %.0f %% ended, entropy %.3f, %zu of %zu groups agree; "
@@ -168,7 +196,8 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
                 rl->seconds[0], rl->seconds[1]);
     if (every > 0 && (step % (uint64_t)every == 0 || step == (uint64_t)rl->job->train.steps))
         rc = evaluate(rl, trainer, step, &share, err);
-    return rc < 0 ? rc : ash_rl_add_curves(rl, step, share, err);
+    if (rc == 0) ash_rl_add_curves(rl, step, share);
+    return rc;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -292,7 +321,8 @@ static void end(void *ctx)
 
     ash_core_close(rl->core);
     rl->core = NULL;
-    rl->sampled = NULL;
+    ash_model_close(rl->copy);
+    rl->copy = NULL;
     ash_pass_close(rl->frozen_pass);
     rl->frozen_pass = NULL;
     ash_model_close(rl->frozen);

@@ -36,9 +36,13 @@ struct ash_rollout {
     size_t replaced;    /* groups that dynamic sampling replaced */
 };
 
+/* Tokens of a step: those whose ratio was out of bounds below, above; all that had a ratio; those whose log-probability
+ * was the sampler's, to the bit. */
+enum ash_rl_count { ASH_RL_CLIPPED_LOW, ASH_RL_CLIPPED_HIGH, ASH_RL_WEIGHED, ASH_RL_CHECKED, ASH_RL_COUNTS };
+
 struct ash_policy_run {
     const struct ash_job *job;
-    struct ash_group *group; /* of the first epoch; NULL: alone */
+    struct ash_group *group; /* of the mesh that runs; NULL: alone */
     const char *dir;
     FILE *screen;
     struct ash_tokenizer *tokenizer;
@@ -52,12 +56,12 @@ struct ash_policy_run {
     size_t prompt_count, answer_count, max_tokens;
     size_t epochs, minibatches;
     bool has_reference;        /* log-probabilities of the reference are wanted */
-    struct ash_core *core;     /* NULL: not open yet, or another rank samples */
-    struct ash_model *sampled; /* what it reads: the trainer's model, borrowed */
+    struct ash_core *core;     /* NULL: not open yet in this epoch */
+    struct ash_model *copy;    /* the whole policy, where ranks share the trainer's model; NULL: none */
     struct ash_model *frozen;  /* the reference; NULL: none */
     struct ash_pass *frozen_pass;
-    uint64_t checked;  /* tokens whose log-probability was the sampler's, to the bit */
-    double clips[3];   /* of the step: tokens whose ratio was out of bounds below, above; all tokens */
+    uint64_t checked;  /* tokens of all ranks whose log-probability was the sampler's, to the bit */
+    double counts[ASH_RL_COUNTS];  /* of the step: enum ash_rl_count */
     FILE *curves;      /* curves.jsonl; NULL: another rank's, or not open yet */
     double seconds[3]; /* rollout, reward, all else before an update */
     struct ash_train_source source;
@@ -66,6 +70,9 @@ struct ash_policy_run {
 
 /* rollout.c: sample the answers of rollout `number` with the trainer's weights, and reward them. */
 int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
+                  struct ash_err *err);
+/* rollout.c: append an answer's text, without its end. Ids that no token has (a padded vocabulary) are nothing. */
+int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, struct ash_str *text,
                   struct ash_err *err);
 /* rollout.c: are the rewards of a prompt's group all equal? */
 bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt);
@@ -87,8 +94,8 @@ struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step);
 /* Steps that learn from one rollout. */
 uint64_t ash_rl_steps_per_rollout(const struct ash_policy_run *rl);
 /* curves.c: one line of curves.jsonl for a step that was counted. eval: mean reward of the evaluation, NaN for none.
- * All ranks call it; the first one writes. Returns 0 or the group's error; a full disk is a warning. */
-int ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval, struct ash_err *err);
+ * The first rank writes; a full disk is a warning. */
+void ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval);
 /* guard.c: has the policy collapsed, by the bounds of the job? Returns 0, or -ECANCELED with a sentence that says which
  * bound, what it was, and what to change. */
 int ash_rl_guard(const struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_err *err);

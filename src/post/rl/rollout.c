@@ -1,5 +1,6 @@
-/* rollout: answers from the engine loop, in the trainer's process and on its weights. A draw is a function of (seed,
- * rollout, prompt, sample, position). Ranks share the prompts; everyone gets all answers. */
+/* rollout: answers from the engine loop, in the trainer's process and on its weights, or on a whole copy of them where
+ * ranks share a model. A draw is a function of (seed, rollout, prompt, sample, position). Ranks share the prompts;
+ * everyone gets all answers. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,6 +10,7 @@
 #include "base/hash.h"
 #include "base/math.h"
 #include "post/rl/rl_priv.h"
+#include "train/layout/collect.h"
 
 /* One answer on its way. */
 struct asked {
@@ -47,24 +49,38 @@ static void take_end(void *ctx, const struct ash_request_end *end)
     asked->err = end->err;
 }
 
+/* The model that samples: the trainer's, or where ranks share that, a whole copy with the values of now. */
+static int find_sampled(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_model **model_out,
+                        struct ash_err *err)
+{
+    struct ash_model *held = ash_trainer_state(trainer)->model;
+    int rc = 0;
+
+    *model_out = held;
+    if (ash_trainer_get_facts(trainer).whole) return 0;
+    if (rl->copy == NULL) {
+        const struct ash_model_config *config = ash_model_get_config(held);
+
+        json_incref(config->source); /* a new model takes over one reference */
+        rc = ash_model_blank_slice(config, NULL, &rl->copy, err);
+        if (rc < 0) json_decref(config->source);
+        if (rc == 0) ash_model_round_bf16(rl->copy, rl->job->train.precision == ASH_JOB_BF16);
+    }
+    if (rc == 0) rc = ash_collect_model(ash_trainer_stages(trainer), rl->copy, err);
+    *model_out = rl->copy;
+    return rc < 0 ? ash_err_prefix(err, rc, "a whole copy of the policy, to sample from") : 0;
+}
+
 static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
 {
     const struct ash_job *job = rl->job;
     struct ash_core_opts opts = {.max_seqs = ash_min(rl->answer_count, 256),
                                  .max_tokens = (size_t)(job->rollout.max_prompt_tokens + job->rollout.max_tokens),
                                  .logprob_sharpness = (float)(1.0 / job->rollout.temperature)};
-    struct ash_trainer_facts facts = ash_trainer_get_facts(trainer);
-    struct ash_model *model = ash_trainer_state(trainer)->model;
-    int rc;
+    struct ash_model *model = NULL;
+    int rc = find_sampled(rl, trainer, &model, err);
 
-    if (rl->core != NULL && rl->sampled == model) return 0;
-    if (!facts.whole)
-        return ash_err_set(
-            err, -ENOTSUP,
-            "rl: every rank samples with the whole model: use mesh.dp (and mesh.cp), not tp, fsdp, pp or ep");
-    ash_core_close(rl->core);
-    rl->core = NULL;
-    rl->sampled = model;
+    if (rc < 0 || rl->core != NULL) return rc;
     rc = ash_rewards_use(rl->rewards, ash_trainer_exec(trainer), ash_tokenizer_hash(rl->tokenizer), opts.max_tokens,
                          err);
     if (rc < 0) return rc;
@@ -149,6 +165,24 @@ static double overlong_cost(const struct ash_policy_run *rl, size_t tokens)
     return buffer > 0 && beyond > 0 ? rl->job->rl.overlong_penalty * beyond / buffer : 0.0;
 }
 
+int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, struct ash_str *text,
+                  struct ash_err *err)
+{
+    size_t count = row->count - row->has_ended, vocab = ash_tokenizer_vocab_size(rl->tokenizer), known = 0;
+    int32_t *ids = calloc(count + 1, sizeof(*ids));
+    int rc = ids != NULL ? ash_str_adds(text, "") : -ENOMEM;
+
+    if (rc < 0) {
+        free(ids);
+        return ash_err_set(err, rc, "out of memory for an answer");
+    }
+    for (size_t t = 0; t < count; t++)
+        if ((size_t)row->ids[t] < vocab) ids[known++] = row->ids[t];
+    rc = ash_tokenizer_decode(rl->tokenizer, ids, known, true, text, err);
+    free(ids);
+    return rc;
+}
+
 static int reward_row(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                       struct ash_err *err)
 {
@@ -160,10 +194,8 @@ static int reward_row(struct ash_policy_run *rl, const struct ash_prompt *prompt
                                     .tokens = row->count,
                                     .has_ended = row->has_ended};
     struct ash_str text = {0};
-    int rc = ash_str_adds(&text, "");
+    int rc = ash_rl_decode(rl, row, &text, err);
 
-    if (rc < 0) return ash_err_set(err, rc, "out of memory for an answer");
-    rc = ash_tokenizer_decode(rl->tokenizer, row->ids, row->count - row->has_ended, true, &text, err);
     rewarded.text = text.data;
     if (rc == 0) rc = ash_rewards_get(rl->rewards, &rewarded, &row->reward, err);
     if (rc == 0) row->reward -= overlong_cost(rl, row->count);

@@ -172,3 +172,23 @@ int ash_collect_close(struct ash_collect *collect, int rc, int *rc_out, struct a
     free(collect);
     return lost;
 }
+
+int ash_collect_model(struct ash_stages *stages, struct ash_model *model, struct ash_err *err)
+{
+    struct ash_collect *collect = NULL;
+    int rc = ash_collect_open(stages, false, &collect, err), ended, result = 0;
+
+    if (rc < 0) return rc;
+    ash_assert(collect->group != NULL);
+    for (size_t i = 0; rc == 0 && i < ash_model_param_count(collect->outline); i++) {
+        const struct ash_param *param = ash_model_find(model, ash_model_param(collect->outline, i)->name);
+
+        rc = gather_next(collect, err);
+        ash_assert(param != NULL && param->count == ash_param_full_count(param));
+        if (rc == 0) memcpy(ash_model_values(model) + param->offset, collect->tensor, param->count * sizeof(float));
+    }
+    collect->next = rc < 0 ? collect->total : collect->next;
+    ended = ash_collect_close(collect, rc, &result, rc < 0 ? NULL : err);
+    if (rc == 0) ash_model_refresh(model);
+    return rc < 0 ? rc : ended;
+}

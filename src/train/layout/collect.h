@@ -24,4 +24,8 @@ const struct ash_model *ash_collect_outline(const struct ash_collect *collect);
 int ash_collect_tensor(struct ash_collect *collect, enum ash_collect_kind kind, size_t index, const float **values_out,
                        struct ash_err *err);
 
+/* The whole model's weights on every rank: into model, owned, of the same config and not sliced. All ranks call it, at
+ * a step's end or later. Returns 0, -ENOMEM or the group's error. */
+int ash_collect_model(struct ash_stages *stages, struct ash_model *model, struct ash_err *err);
+
 #endif
