@@ -143,7 +143,19 @@ static size_t rows_of(const struct ash_rollout *rollout, const struct ash_answer
     return rollout->prompts[row->prompt].ids.count + ash_max(row->count, 1) - 1;
 }
 
-/* Put the answers of a minibatch together in sequences of at most size rows, at least `least` of those. lengths and
+/* Answers of full bins get bins of their own, until there are `least` of those. */
+static ssize_t split_bins(size_t *bin_of, size_t count, size_t bins, size_t least)
+{
+    for (size_t a = 0; a < count && bins < least; a++)
+        for (size_t b = a + 1; b < count; b++)
+            if (bin_of[b] == bin_of[a]) { /* a has company */
+                bin_of[a] = bins++;
+                break;
+            }
+    return (ssize_t)bins;
+}
+
+/* Put the answers of a minibatch together in sequences, at least `least` of those: every grain has one. lengths and
  * order have room for its answers. */
 static ssize_t pack(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_range answers,
                     size_t *lengths, uint64_t *order)
@@ -164,7 +176,10 @@ static ssize_t pack(const struct ash_policy_run *rl, struct ash_rollout *rollout
     }
     for (size_t a = 0; bins > 0 && (size_t)bins < least && a < count; a++)
         bin_of[a] = a; /* one each */
-    return bins > 0 && (size_t)bins < least ? (ssize_t)count : bins;
+    if (bins > 0 && (size_t)bins < least) bins = (ssize_t)count;
+    if (bins <= (ssize_t)rl->job->train.global_batch) return bins;
+    bins = ash_pack_plan(lengths, order, count, (size_t)rl->job->data.seq_tokens, bin_of);
+    return bins > 0 && (size_t)bins < least ? split_bins(bin_of, count, (size_t)bins, least) : bins;
 }
 
 static int arrange_minibatch(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t minibatch,
