@@ -220,8 +220,6 @@ static int serve_metrics(const struct flags *flags, struct ash_exporter **export
 static int open_post(const struct ash_job *job, const struct flags *flags, const struct train_ranks *ranks,
                      struct ash_post **post_out, struct ash_err *err)
 {
-    if (ranks->env.joins && job->train.method == ASH_METHOD_RL)
-        return ash_err_set(err, -EBADE, "a job with train.method=rl takes no newcomers");
     return ash_post_open(job, ranks->group, flags->out, ranks->env.joins ? NULL : stdout, post_out, err);
 }
 

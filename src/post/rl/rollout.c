@@ -68,7 +68,7 @@ static int find_sampled(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     }
     if (rc == 0) rc = ash_collect_model(ash_trainer_stages(trainer), rl->copy, err);
     *model_out = rl->copy;
-    return rc < 0 ? ash_err_prefix(err, rc, "a whole copy of the policy, to sample from") : 0;
+    return rc;
 }
 
 static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
