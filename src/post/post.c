@@ -34,9 +34,9 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
                    ? 0
                    : ash_err_set(err, -EINVAL, "model.quant: only a frozen model is held quantised: give lora.rank");
     if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "lora: adapters of what? give model.from");
-    if (job->mesh.tp > 1 || job->mesh.cp > 1 || job->mesh.ep > 1 || job->mesh.pp > 1)
+    if (job->mesh.tp > 1)
         return ash_err_set(err, -ENOTSUP,
-                           "lora: adapters are trained with mesh.dp and mesh.fsdp: set tp, cp, pp and ep to 1");
+                           "lora: adapters are trained with mesh.dp, fsdp, cp, ep and pp: set mesh.tp=1");
     if (lora->dropout > 0 && job->train.method == ASH_METHOD_RL)
         return ash_err_set(err, -EINVAL, "lora.dropout: the policy that samples is the one that learns: set it to 0");
     rc = lora->adapter != NULL ? ash_lora_load(lora->adapter, job->model.from, &post->lora, err)

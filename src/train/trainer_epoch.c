@@ -34,6 +34,7 @@ int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root,
     if (rc < 0 || ash_trainer_is_spare(trainer)) return rc;
     rc = ash_mesh_open(&trainer->mesh, &trainer->current.mesh, trainer->group, err);
     if (rc < 0) return rc;
+    if (trainer->config.lora != NULL) trainer->mesh.shares_gradients = false; /* x A^T is each rank's own */
     rc = ash_stages_open(&trainer->stages, &trainer->current, &trainer->exec, &trainer->mesh, source, err);
     if (rc < 0) return rc;
     rc = ash_copies_open(&trainer->copies, &trainer->stages, trainer->outline, (size_t)trainer->job->recover.copies,

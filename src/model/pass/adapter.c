@@ -1,6 +1,8 @@
 /* adapter: two thin products forward, four backward. x A^T is recomputed in the backward pass: it costs little. */
 #include "model/pass/adapter.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 #include "base/hash.h"
 #include "base/math.h"
@@ -36,9 +38,9 @@ static void product(const struct ash_model *model, struct ash_exec *exec, size_t
 
 struct dropping {
     const struct ash_dropout *dropout;
-    size_t seq_rows, cols;
-    uint64_t seed;      /* of the matrix */
-    uint16_t threshold; /* draws below it leave a value out */
+    size_t first, seq_rows, cols; /* first: of the batch's rows */
+    uint64_t seed;                /* of the matrix */
+    uint16_t threshold;           /* draws below it leave a value out */
     float scale;
     const float *from;
     size_t from_stride;
@@ -55,7 +57,9 @@ static void drop_rows(void *ctx, size_t begin, size_t end, int worker)
     for (size_t r = begin; r < end; r++) {
         const float *from = drop->from + r * drop->from_stride;
         float *to = drop->to + r * drop->to_stride;
-        uint64_t sequence = drop->dropout->numbers[r / drop->seq_rows], row = r % drop->seq_rows, draws = 0;
+        size_t in_batch = drop->first + r;
+        uint64_t sequence = drop->dropout->numbers[in_batch / drop->seq_rows], row = in_batch % drop->seq_rows,
+                 draws = 0;
 
         for (size_t c = 0; c < drop->cols; c++, draws >>= 16) {
             if (c % DRAWS == 0)
@@ -75,11 +79,13 @@ static bool drops(const struct ash_pass_step *step)
 static void drop(const struct ash_pass_step *step, int32_t weight, struct ash_mat from, struct ash_mat to, size_t cols,
                  bool add)
 {
+    const char *name = step->model->params[weight].name; /* not its number: that is the slice's */
     double share = step->model->config.lora->dropout;
     struct dropping drop = {.dropout = &step->batch->dropout,
+                            .first = step->first_row,
                             .seq_rows = step->batch->seq_rows != 0 ? step->batch->seq_rows : step->batch->rows,
                             .cols = cols,
-                            .seed = ash_hash_bytes(&weight, sizeof(weight), step->batch->dropout.seed),
+                            .seed = ash_hash_bytes(name, strlen(name), step->batch->dropout.seed),
                             .threshold = (uint16_t)(share * 65536.0),
                             .scale = (float)(1.0 / (1.0 - share)),
                             .from = from.data,
@@ -88,7 +94,7 @@ static void drop(const struct ash_pass_step *step, int32_t weight, struct ash_ma
                             .to_stride = to.row_stride,
                             .add = add};
 
-    ash_assert(step->rows == step->batch->rows);
+    ash_assert(step->first_row + step->rows <= step->batch->rows);
     ash_workers_run(step->exec->workers, step->rows, 1, drop_rows, &drop);
 }
 

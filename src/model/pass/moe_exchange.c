@@ -186,6 +186,7 @@ void ash_moe_close(struct ash_moe_exchange *moe)
 int ash_moe_check_grads(const struct ash_model *model, const struct ash_axes *axes, float *const *source_expert_grads,
                         struct ash_err *err)
 {
+    if (model->adapters != NULL) return 0; /* experts are frozen */
     for (size_t r = 0; exchanges(model, axes) && r < axes->ep.size; r++)
         if (r != axes->ep.rank && (source_expert_grads == NULL || source_expert_grads[r] == NULL))
             return ash_err_set(err, -EINVAL, "the gradients of experts over rank %zu's batch have no place to go", r);

@@ -33,8 +33,8 @@ static int check_adapters(struct ash_model *model, const struct ash_exec *exec, 
     int rc;
 
     if (model->adapters == NULL) return 0;
-    if (opts->tp.size > 1 || opts->cp.size > 1 || opts->ep.size > 1)
-        return ash_err_set(err, -ENOTSUP, "adapters are trained with mesh.dp and mesh.fsdp: set tp, cp and ep to 1");
+    if (opts->tp.size > 1)
+        return ash_err_set(err, -ENOTSUP, "adapters are trained with mesh.dp, fsdp, cp, ep and pp: set mesh.tp=1");
     rc = opts->backward ? ash_lora_reserve_dense(model, exec, err) : 0;
     if (rc == 0 && opts->backward) rc = ash_lora_reserve_dropout(model, exec, opts->max_rows, err);
     return rc < 0 ? rc : ash_lora_reserve(model, exec, opts->max_rows, err);

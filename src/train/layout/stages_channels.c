@@ -5,7 +5,7 @@
 /* The first stage has the embedding, the last a copy of it. */
 static bool is_tied(const struct ash_stages *stages, const struct ash_model_config *config)
 {
-    return config->tied && stages->order.ranks > 1;
+    return config->tied && config->lora == NULL && stages->order.ranks > 1; /* a frozen embedding stays as it is */
 }
 
 static int open_channel(const struct ash_stages *stages, size_t from, size_t to, size_t bytes,
