@@ -56,12 +56,12 @@ static json_t *line_of(const struct ash_policy_run *rl, uint64_t step, double ev
         struct ash_policy_run *run = (struct ash_policy_run *)(uintptr_t)rl;
         const struct ash_rollout *rollout = ash_rl_rollout_of(run, step - 1);
         double tokens = rl->counts[ASH_RL_WEIGHED] > 0 ? rl->counts[ASH_RL_WEIGHED] : 1.0;
-        json_t *more =
-            json_pack("{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "reward", rollout->mean_reward,
-                      "length", rollout->mean_length, "ended", rollout->ended_share, "entropy", rollout->entropy, "kl",
-                      rollout->kl, "clipped_low", rl->counts[ASH_RL_CLIPPED_LOW] / tokens, "clipped_high", rl->counts[ASH_RL_CLIPPED_HIGH] / tokens,
-                      "same_groups", (json_int_t)rollout->same_groups, "replaced_groups", (json_int_t)rollout->replaced,
-                      "rollout_s", rl->seconds[0], "reward_s", rl->seconds[1]);
+        json_t *more = json_pack(
+            "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "reward", rollout->mean_reward, "length",
+            rollout->mean_length, "ended", rollout->ended_share, "entropy", rollout->entropy, "kl", rollout->kl,
+            "clipped_low", rl->counts[ASH_RL_CLIPPED_LOW] / tokens, "clipped_high",
+            rl->counts[ASH_RL_CLIPPED_HIGH] / tokens, "same_groups", (json_int_t)rollout->same_groups,
+            "replaced_groups", (json_int_t)rollout->replaced, "rollout_s", rl->seconds[0], "reward_s", rl->seconds[1]);
 
         json_object_update(json, more);
         json_decref(more);
