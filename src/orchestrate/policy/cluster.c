@@ -72,8 +72,10 @@ int ash_policy_cluster_open(struct ash_policy *policy, struct ash_err *err)
 
 void ash_policy_cluster_close(struct ash_policy *policy)
 {
-    for (int i = 0; i < policy->host_count && policy->states != NULL; i++)
+    for (int i = 0; i < policy->host_count && policy->states != NULL; i++) {
         free(policy->states[i].jobs);
+        free(policy->states[i].claims);
+    }
     free(policy->host_of_node);
     free(policy->states);
     free(policy->mask);
@@ -103,20 +105,20 @@ static int remember(struct ash_policy_host_state *state, int job)
 {
     if (state->job_count == state->job_capacity) {
         int capacity = state->job_capacity == 0 ? 4 : 2 * state->job_capacity;
-        int *jobs = realloc(state->jobs, (size_t)capacity * sizeof(*jobs));
+        struct ash_policy_tenant *jobs = realloc(state->jobs, (size_t)capacity * sizeof(*jobs));
 
         if (jobs == NULL) return -ENOMEM;
         state->jobs = jobs;
         state->job_capacity = capacity;
     }
-    state->jobs[state->job_count++] = job;
+    state->jobs[state->job_count++] = (struct ash_policy_tenant){.job = job};
     return 0;
 }
 
 static void forget(struct ash_policy_host_state *state, int job)
 {
     for (int i = 0; i < state->job_count; i++) {
-        if (state->jobs[i] != job) continue;
+        if (state->jobs[i].job != job) continue;
         state->jobs[i] = state->jobs[--state->job_count];
         return;
     }
@@ -190,7 +192,10 @@ int ash_policy_take(struct ash_policy *policy, int job, int count)
         return -ENOMEM;
     }
     for (int i = 0; i < count; i++) {
+        struct ash_policy_host_state *state = &policy->states[picked[i]];
+
         grants[i] = (struct ash_policy_grant){picked[i], choose_gpus(policy, picked[i], &entry->job)};
+        state->jobs[state->job_count - 1].gpus = grants[i].gpus;
         change_host(policy, picked[i], &entry->job, grants[i].gpus, -1);
     }
     entry->grants = grants;

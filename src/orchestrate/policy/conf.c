@@ -11,7 +11,7 @@
 
 #define DAY_S 86400.0
 
-const char *const ash_policy_backfill_names[] = {"none", "greedy", "easy", "conservative", NULL};
+const char *const ash_policy_backfill_names[] = {"none", "greedy", "easy", "conservative", "replan", NULL};
 const char *const ash_policy_fair_names[] = {"none", "multifactor", "fair_tree", "dominant", "over_quota", NULL};
 const char *const ash_policy_place_names[] = {"pack",     "random", "dot_product", "clustering", "gpu_packing",
                                               "best_fit", "fgd",    "fgd_fit",     NULL};

@@ -21,7 +21,8 @@ enum ash_policy_backfill {
     ASH_POLICY_BACKFILL_NONE,         /* the first job that does not fit holds up all after it */
     ASH_POLICY_BACKFILL_GREEDY,       /* whatever fits starts; a large job may wait for ever */
     ASH_POLICY_BACKFILL_EASY,         /* the first that does not fit gets a reservation that no later job delays */
-    ASH_POLICY_BACKFILL_CONSERVATIVE, /* so do all within depth */
+    ASH_POLICY_BACKFILL_CONSERVATIVE, /* all within depth are promised a start, which only moves forward */
+    ASH_POLICY_BACKFILL_REPLAN,       /* the same, planned anew in every pass: Slurm's */
 };
 
 enum ash_policy_fair {

@@ -185,7 +185,7 @@ static void export_kueue(struct ash_export *writer)
             ash_export_add(writer, "  parentName: %s\n", ash_export_name(conf->queues[queue->parent].name, parent));
         if (queue->has_quota) add_quota(writer, queue, "  ");
     }
-    if (conf->backfill == ASH_POLICY_BACKFILL_EASY || conf->backfill == ASH_POLICY_BACKFILL_CONSERVATIVE)
+    if (conf->backfill >= ASH_POLICY_BACKFILL_EASY)
         ash_export_miss(writer,
                         "reservations: Kueue knows no time limits; a large workload can wait behind small ones");
     if (conf->fair == ASH_POLICY_FAIR_MULTIFACTOR || conf->fair == ASH_POLICY_FAIR_TREE)
@@ -278,8 +278,7 @@ static void export_volcano(struct ash_export *writer)
     }
     if (conf->class_count > 1)
         ash_export_miss(writer, "classes: they are PriorityClass objects of Kubernetes, named in each job");
-    if (conf->backfill == ASH_POLICY_BACKFILL_EASY || conf->backfill == ASH_POLICY_BACKFILL_CONSERVATIVE)
-        ash_export_miss(writer, "reservations by time limit");
+    if (conf->backfill >= ASH_POLICY_BACKFILL_EASY) ash_export_miss(writer, "reservations by time limit");
     if (conf->fair != ASH_POLICY_FAIR_NONE && conf->fair != ASH_POLICY_FAIR_OVER_QUOTA)
         ash_export_miss(writer,
                         "fair share by past usage: Volcano's capacity and proportion plug-ins look at the present");
@@ -330,8 +329,7 @@ static void export_kai(struct ash_export *writer)
         add_kai_queue(writer, i);
     if (conf->class_count > 1)
         ash_export_miss(writer, "classes: they are PriorityClass objects of Kubernetes, named in each workload");
-    if (conf->backfill == ASH_POLICY_BACKFILL_EASY || conf->backfill == ASH_POLICY_BACKFILL_CONSERVATIVE)
-        ash_export_miss(writer, "reservations by time limit");
+    if (conf->backfill >= ASH_POLICY_BACKFILL_EASY) ash_export_miss(writer, "reservations by time limit");
     if (conf->fair == ASH_POLICY_FAIR_MULTIFACTOR || conf->fair == ASH_POLICY_FAIR_TREE)
         ash_export_miss(
             writer, "Slurm's fair share by decayed usage: KAI's time-based fair share is set in its own configuration");

@@ -43,6 +43,8 @@ static void wait_for(struct ash_policy *policy, struct ash_policy_entry *entry, 
                      int missing)
 {
     entry->wait = (struct ash_policy_wait){.reason = reason, .start_s = -1, .holder = UINT64_MAX, .missing = missing};
+    if (reason == ASH_POLICY_WAITS_QUOTA || reason == ASH_POLICY_WAITS_CAP)
+        ash_policy_break_promise(policy, (int)(entry - policy->jobs)); /* hosts are promised, quota is not */
     if (policy->conf->queues[entry->job.queue].is_strict) policy->is_queue_blocked[entry->job.queue] = true;
 }
 
@@ -60,10 +62,22 @@ static int queue_up(struct ash_policy *policy, int job)
                                              : ASH_POLICY_WAITS_DOMAIN,
              missing > 0 ? missing : 0);
     if (policy->conf->backfill == ASH_POLICY_BACKFILL_NONE) return 1;
-    if (policy->conf->backfill == ASH_POLICY_BACKFILL_CONSERVATIVE ||
-        (policy->conf->backfill == ASH_POLICY_BACKFILL_EASY && policy->reservation_count == 0))
+    if (ash_policy_promises(policy))
+        rc = ash_policy_promise(policy, job);
+    else if (policy->conf->backfill == ASH_POLICY_BACKFILL_EASY && policy->reservation_count == 0)
         rc = ash_policy_reserve(policy, job);
     return rc < 0 ? rc : 0;
+}
+
+/* Hosts for a start now that delays nobody before it. Their number, 0 or -ENOMEM. */
+static int fit_behind(struct ash_policy *policy, int job, bool is_behind)
+{
+    const struct ash_policy_job *asked = &policy->jobs[job].job;
+    const struct ash_room *room =
+        is_behind && policy->now_s + asked->limit_s > policy->first_reserved_s ? policy->held : policy->room;
+
+    return ash_policy_promises(policy) ? ash_policy_fit_promised(policy, job)
+                                       : ash_policy_fit(policy, room, asked, true);
 }
 
 /* Look at one waiting job. Returns as queue_up. */
@@ -74,8 +88,6 @@ static int consider(struct ash_policy *policy, int job)
     int64_t above = above_caps(policy, entry, milli);
     bool has_quota = is_in_quota(policy, entry);
     bool is_behind = policy->reservation_count > 0 && policy->is_past_reserved;
-    const struct ash_room *room =
-        is_behind && policy->now_s + entry->job.limit_s > policy->first_reserved_s ? policy->held : policy->room;
     int found = 0;
 
     if (policy->is_queue_blocked[entry->job.queue]) {
@@ -86,7 +98,7 @@ static int consider(struct ash_policy *policy, int job)
         wait_for(policy, entry, ASH_POLICY_WAITS_CAP, (int)above);
         return 0;
     }
-    if (has_quota) found = ash_policy_fit(policy, room, &entry->job, true);
+    if (has_quota) found = fit_behind(policy, job, is_behind);
     if (found > 0) return ash_policy_start(policy, job, found, is_behind ? ASH_POLICY_BACKFILLED : ASH_POLICY_FITS);
     if (found == 0) found = ash_policy_preempt(policy, job);
     if (found != 0) return found < 0 ? found : 0;
@@ -110,9 +122,31 @@ static void begin(struct ash_policy *policy, double now_s)
 /* A reservation stays as it is for an interval, as Slurm's backfill does: it is an upper bound that nothing delays. */
 static bool is_kept(const struct ash_policy *policy)
 {
+    if (policy->conf->backfill == ASH_POLICY_BACKFILL_CONSERVATIVE) return true;
     return policy->conf->backfill == ASH_POLICY_BACKFILL_EASY && policy->reservation_count == 1 &&
            policy->now_s < policy->reserved_at_s + policy->conf->interval_s &&
            policy->jobs[policy->reservations[0].job].state == ASH_POLICY_WAITING;
+}
+
+/* Jobs that are due, but lie deeper than a pass looks. Returns as queue_up. */
+static int consider_due(struct ash_policy *policy)
+{
+    int rc = 0;
+
+    for (int i = 0; i < policy->reservation_count && rc == 0;) {
+        int job = policy->reservations[i].job;
+
+        if (policy->reservations[i].start_s <= policy->now_s) rc = consider(policy, job);
+        i += policy->jobs[job].held_at == i; /* else another one took its place in the list, or it is gone */
+    }
+    ash_policy_count_promises(policy);
+    return rc;
+}
+
+static bool is_reserved(const struct ash_policy *policy, int job)
+{
+    return ash_policy_promises(policy) ? policy->jobs[job].held_at >= 0
+                                       : policy->reservation_count > 0 && policy->reservations[0].job == job;
 }
 
 /* Look at the jobs in order. Returns as queue_up. */
@@ -123,10 +157,9 @@ static int consider_all(struct ash_policy *policy)
     for (int i = 0; i < policy->order_count && rc == 0; i++)
         if (policy->jobs[policy->order[i]].state == ASH_POLICY_WAITING) {
             rc = consider(policy, policy->order[i]);
-            if (policy->reservation_count > 0 && policy->reservations[0].job == policy->order[i])
-                policy->is_past_reserved = true;
+            if (is_reserved(policy, policy->order[i])) policy->is_past_reserved = true;
         }
-    return rc;
+    return rc == 0 && ash_policy_promises(policy) ? consider_due(policy) : rc;
 }
 
 int ash_policy_pass(struct ash_policy *policy, double now_s)
@@ -136,7 +169,7 @@ int ash_policy_pass(struct ash_policy *policy, double now_s)
 
     begin(policy, now_s);
     if (!is_kept(policy)) ash_policy_release_reservations(policy);
-    policy->is_past_reserved = policy->reservation_count == 0;
+    policy->is_past_reserved = policy->reservation_count == 0 || ash_policy_promises(policy);
     if (rc == 0 && policy->waiting > 0) rc = ash_policy_settle_usage(policy);
     do { /* strictly in order only a few are looked at, again as long as all of them start */
         waiting = policy->waiting;
@@ -200,7 +233,7 @@ struct ash_policy_state ash_policy_look(const struct ash_policy *policy)
     state.gpu_milli_stranded =
         policy->gpu_milli_total - policy->gpu_milli_used - (int64_t)whole * policy->units_max * ASH_POLICY_GPU_MILLI;
     if (policy->reservation_count > 0) {
-        state.reserved_s = policy->reservations[0].start_s;
+        state.reserved_s = policy->first_reserved_s;
         state.reserved_key = policy->jobs[policy->reservations[0].job].job.key;
     }
     return state;

@@ -209,7 +209,7 @@ int ash_policy_submit(struct ash_policy *policy, const struct ash_policy_job *jo
         return ash_err_set(err, -ENOMEM, "out of memory");
     number = policy->unused_count > 0 ? policy->unused[--policy->unused_count] : policy->job_count++;
     policy->jobs[number] = (struct ash_policy_entry){
-        .job = *job, .seq = policy->next_seq++, .submit_s = now_s, .usage = usage, .heap_at = -1};
+        .job = *job, .seq = policy->next_seq++, .submit_s = now_s, .usage = usage, .heap_at = -1, .held_at = -1};
     if (make_wait(policy, number) < 0) return ash_err_set(err, -ENOMEM, "out of memory");
     return number;
 }
@@ -304,7 +304,10 @@ void ash_policy_end(struct ash_policy *policy, int job, double now_s)
         end_run(policy, job);
     else
         end_wait(policy, job);
-    if (policy->reservation_count > 0 && entry->state == ASH_POLICY_WAITING) ash_policy_release_reservations(policy);
+    if (entry->held_at >= 0)
+        ash_policy_break_promise(policy, job);
+    else if (policy->reservation_count > 0 && entry->state == ASH_POLICY_WAITING && !ash_policy_promises(policy))
+        ash_policy_release_reservations(policy);
     entry->state = ASH_POLICY_UNUSED;
     for (int i = 0; i < policy->fresh_count; i++)
         if (policy->fresh[i] == job) policy->fresh[i--] = policy->fresh[--policy->fresh_count];
@@ -368,7 +371,7 @@ void ash_policy_host_down(struct ash_policy *policy, int host, double now_s)
     state->is_up = false;
     policy->gpu_milli_total -= policy->hosts[host].gpus * ASH_POLICY_GPU_MILLI;
     while (state->job_count > 0)
-        lose_host(policy, state->jobs[0], host);
+        lose_host(policy, state->jobs[0].job, host);
     ash_policy_host_refresh(policy, host);
     ash_policy_release_reservations(policy); /* it may have been part of one */
 }

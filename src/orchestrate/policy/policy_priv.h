@@ -15,6 +15,18 @@ struct ash_policy_grant {
     uint32_t gpus;
 };
 
+/* A job on a host, with a bit per GPU. A shared one is whole again when all have left it. */
+struct ash_policy_tenant {
+    int job;
+    uint32_t gpus;
+};
+
+/* Units of a host that a promise holds for a waiting job. */
+struct ash_policy_claim {
+    int job, units;
+    double start_s, end_s;
+};
+
 enum ash_policy_job_state { ASH_POLICY_UNUSED, ASH_POLICY_WAITING, ASH_POLICY_RUNNING };
 
 /* A job that waits or runs. */
@@ -25,6 +37,7 @@ struct ash_policy_entry {
     double submit_s, start_s;
     double end_s; /* when its time limit is over */
     int heap_at;  /* in the heap of running jobs */
+    int held_at;  /* its promise among the reservations; -1: none */
     int usage;    /* of its user in its queue */
     int failures;
     int nodes; /* it runs on, spares not counted: fewer than asked after a shrink */
@@ -43,8 +56,10 @@ struct ash_policy_host_state {
     int gpu_milli_free;
     uint32_t version; /* changes with every job that comes or goes */
     bool is_up, is_drained;
-    int *jobs; /* that run on it */
+    struct ash_policy_tenant *jobs; /* that run on it */
     int job_count, job_capacity;
+    struct ash_policy_claim *claims;
+    int claim_count, claim_capacity;
 };
 
 /* Hosts that are held for a job from start_s on. */
@@ -186,11 +201,31 @@ int ash_policy_settle_usage(struct ash_policy *policy);
 
 /* ---- reserve.c --------------------------------------------------------------------------------------------------- */
 
-/* Hold hosts for a job that does not fit: the earliest time that the ends of running jobs and other reservations
- * allow. Returns 1, 0 where no time is known, -ENOMEM. */
+/* Hold hosts for a job that does not fit: the earliest time that the ends of running jobs allow. There is no other
+ * reservation. Returns 1, 0 where no time is known, -ENOMEM. */
 int ash_policy_reserve(struct ash_policy *policy, int job);
 /* Forget all reservations. */
 void ash_policy_release_reservations(struct ash_policy *policy);
+
+/* Make room for one reservation more in the list. Returns 0 or -ENOMEM. */
+int ash_policy_reservation_room(struct ash_policy *policy);
+/* Of count hosts that were picked in the look ahead: where any will do, those that are busy now come first. */
+void ash_policy_prefer_busy(struct ash_policy *policy, const struct ash_policy_job *job, int count);
+
+/* ---- promise.c: conservative backfill ---------------------------------------------------------------------------- */
+
+/* Hosts on which a waiting job can start now with all promises of others kept, in picked. Its own promise ends where
+ * there are some. Their number, 0 or -ENOMEM. */
+int ash_policy_fit_promised(struct ash_policy *policy, int job);
+/* Promise a start to a job that cannot start now: the earliest one, never later than the one that it was promised.
+ * Returns 1, 0 where no time is known, -ENOMEM. */
+int ash_policy_promise(struct ash_policy *policy, int job);
+/* Forget a job's promise, if it has one. */
+void ash_policy_break_promise(struct ash_policy *policy, int job);
+/* The most units of a host that promises to others hold at one time while job would run, from now on. */
+int ash_policy_claimed(const struct ash_policy *policy, int host, int job);
+/* After a pass: find the first promised start again. */
+void ash_policy_count_promises(struct ash_policy *policy);
 
 /* ---- preempt.c --------------------------------------------------------------------------------------------------- */
 
@@ -214,5 +249,12 @@ int ash_policy_stop(struct ash_policy *policy, int job, uint64_t by, enum ash_po
 void ash_policy_shrink(struct ash_policy *policy, int job, int keep, uint64_t by);
 /* Work that a job loses if it is stopped now, in seconds. */
 double ash_policy_lost(const struct ash_policy *policy, const struct ash_policy_entry *entry);
+
+/* Does it give every waiting job a start, on claimed hosts? */
+static inline bool ash_policy_promises(const struct ash_policy *policy)
+{
+    return policy->conf->backfill == ASH_POLICY_BACKFILL_CONSERVATIVE ||
+           policy->conf->backfill == ASH_POLICY_BACKFILL_REPLAN;
+}
 
 #endif

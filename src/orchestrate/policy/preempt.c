@@ -214,7 +214,10 @@ static void show_host(struct attempt *attempt, int host)
     struct ash_policy *policy = attempt->policy;
     int units = policy->future_units[host];
 
-    if (attempt->is_held && units > policy->mask[host]) units = policy->mask[host];
+    if (ash_policy_promises(policy))
+        units -= ash_policy_claimed(policy, host, attempt->job);
+    else if (attempt->is_held && units > policy->mask[host])
+        units = policy->mask[host];
     if (!policy->states[host].is_up || policy->states[host].is_drained) units = 0;
     ash_room_set(policy->future, policy->hosts[host].node, units > 0 ? units : 0);
 }
@@ -402,7 +405,9 @@ int ash_policy_preempt(struct ash_policy *policy, int job)
         rc = stop_released(&attempt);
         /* what was found is where it goes: the look ahead and the present are now the same */
         if (rc == 0)
-            found = ash_policy_fit(policy, attempt.is_held ? policy->held : policy->room, &policy->jobs[job].job, true);
+            found = ash_policy_promises(policy) ? ash_policy_fit_promised(policy, job)
+                                                : ash_policy_fit(policy, attempt.is_held ? policy->held : policy->room,
+                                                                 &policy->jobs[job].job, true);
         if (rc == 0 && found > 0) rc = ash_policy_start(policy, job, found, ASH_POLICY_BY_PREEMPTION);
         found = rc < 0 ? rc : found > 0;
     } else if (found == 0) {

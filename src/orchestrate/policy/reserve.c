@@ -1,4 +1,4 @@
-/* Reservations: what a job that does not fit now will run on, and when. Running jobs end at their time limits at the
+/* The reservation of EASY backfill: what the first job that does not fit will run on, and when. Running jobs end at their time limits at the
  * latest; walking over these ends in order, the first time at which the job fits is its start, with named hosts. Jobs
  * that outlast that time may use of those hosts only what the reservation leaves (mask); others may use all. */
 #include "orchestrate/policy/policy_priv.h"
@@ -8,10 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The walk: time goes forward over ends of running jobs and over edges of reservations that are in the way. */
+/* The walk: time goes forward over ends of running jobs. */
 struct walk {
     struct ash_policy *policy;
-    const struct ash_policy_job *job;
     int *heap, heap_count; /* a copy, which is used up */
     double time_s;
     uint64_t last_key; /* of the job whose end made the last step */
@@ -76,50 +75,9 @@ static void end_job(struct walk *walk, int job)
     walk->last_key = entry->job.key;
 }
 
-static void change_reserved(struct ash_policy *policy, const struct ash_policy_reservation *held, int sign)
-{
-    for (int i = 0; i < held->host_count; i++)
-        set_future(policy, held->hosts[i], policy->future_units[held->hosts[i]] + sign * held->units);
-}
-
-/* A reservation is in the way of a job that would start at time if the two overlap. */
-static double way_begins(const struct walk *walk, const struct ash_policy_reservation *held)
-{
-    return held->start_s - walk->job->limit_s;
-}
-
-/* The next edge of a reservation after the walk's time; INFINITY: none. */
-static double next_edge(const struct walk *walk)
-{
-    double next = INFINITY;
-
-    for (int i = 0; i < walk->policy->reservation_count; i++) {
-        const struct ash_policy_reservation *held = &walk->policy->reservations[i];
-        double begins = way_begins(walk, held);
-
-        if (begins > walk->time_s) next = fmin(next, begins);
-        if (held->end_s > walk->time_s) next = fmin(next, held->end_s);
-    }
-    return next;
-}
-
-static void cross_edges(struct walk *walk, double time_s)
-{
-    for (int i = 0; i < walk->policy->reservation_count; i++) {
-        const struct ash_policy_reservation *held = &walk->policy->reservations[i];
-        double begins = way_begins(walk, held);
-
-        if (begins > walk->time_s && begins <= time_s) change_reserved(walk->policy, held, -1);
-        if (held->end_s > walk->time_s && held->end_s <= time_s) change_reserved(walk->policy, held, 1);
-    }
-}
-
 /* What is touched goes back to what it is now. */
 static void restore(struct ash_policy *policy, const int *ended, int ended_count)
 {
-    for (int i = 0; i < policy->reservation_count; i++)
-        for (int k = 0; k < policy->reservations[i].host_count; k++)
-            ash_policy_host_refresh(policy, policy->reservations[i].hosts[k]);
     for (int i = 0; i < ended_count; i++)
         for (int k = 0; k < policy->jobs[ended[i]].grant_count; k++)
             ash_policy_host_refresh(policy, policy->jobs[ended[i]].grants[k].host);
@@ -128,11 +86,10 @@ static void restore(struct ash_policy *policy, const int *ended, int ended_count
 /* Walk on to the next time at which something changes. False: nothing will. */
 static bool step(struct walk *walk, int *ended, int *ended_count)
 {
-    double edge = next_edge(walk), end = walk->heap_count > 0 ? end_of(walk, walk->heap[0]) : INFINITY;
-    double time_s = fmin(edge, end);
+    double time_s;
 
-    if (isinf(time_s)) return false;
-    cross_edges(walk, time_s);
+    if (walk->heap_count == 0) return false;
+    time_s = end_of(walk, walk->heap[0]);
     while (walk->heap_count > 0 && end_of(walk, walk->heap[0]) <= time_s) {
         int job = pop_end(walk);
 
@@ -145,8 +102,8 @@ static bool step(struct walk *walk, int *ended, int *ended_count)
 
 /* ---- keeping it -------------------------------------------------------------------------------------------------- */
 
-/* Where any hosts will do, those that are busy now come first: what is free now stays free for others until then. */
-static void prefer_busy(struct ash_policy *policy, const struct ash_policy_job *job, int count)
+/* What is free now stays free for others until then. */
+void ash_policy_prefer_busy(struct ash_policy *policy, const struct ash_policy_job *job, int count)
 {
     int found = 0;
 
@@ -162,20 +119,25 @@ static void prefer_busy(struct ash_policy *policy, const struct ash_policy_job *
     }
 }
 
+int ash_policy_reservation_room(struct ash_policy *policy)
+{
+    int capacity = policy->reservation_capacity == 0 ? 8 : 2 * policy->reservation_capacity;
+    struct ash_policy_reservation *more;
+
+    if (policy->reservation_count < policy->reservation_capacity) return 0;
+    more = realloc(policy->reservations, (size_t)capacity * sizeof(*policy->reservations));
+    if (more == NULL) return -ENOMEM;
+    policy->reservations = more;
+    policy->reservation_capacity = capacity;
+    return 0;
+}
+
 static int keep(struct ash_policy *policy, int job, int count, double start_s)
 {
     const struct ash_policy_entry *entry = &policy->jobs[job];
     int units = entry->job.gpus > 0 ? entry->job.gpus : 1, *hosts;
 
-    if (policy->reservation_count == policy->reservation_capacity) {
-        int capacity = policy->reservation_capacity == 0 ? 8 : 2 * policy->reservation_capacity;
-        struct ash_policy_reservation *more =
-            realloc(policy->reservations, (size_t)capacity * sizeof(*policy->reservations));
-
-        if (more == NULL) return -ENOMEM;
-        policy->reservations = more;
-        policy->reservation_capacity = capacity;
-    }
+    if (ash_policy_reservation_room(policy) < 0) return -ENOMEM;
     hosts = malloc((size_t)count * sizeof(*hosts));
     if (hosts == NULL) return -ENOMEM;
     memcpy(hosts, policy->picked, (size_t)count * sizeof(*hosts));
@@ -191,7 +153,8 @@ static int keep(struct ash_policy *policy, int job, int count, double start_s)
     for (int i = 0; i < count; i++) { /* what those that outlast start_s may have */
         int spare = policy->future_units[hosts[i]] - units;
 
-        if (spare < policy->mask[hosts[i]]) policy->mask[hosts[i]] = spare > 0 ? spare : 0;
+        policy->mask[hosts[i]] = spare > 0 ? spare : 0;
+        ash_policy_host_refresh(policy, hosts[i]);
     }
     return 1;
 }
@@ -200,7 +163,6 @@ int ash_policy_reserve(struct ash_policy *policy, int job)
 {
     struct ash_policy_entry *entry = &policy->jobs[job];
     struct walk walk = {.policy = policy,
-                        .job = &entry->job,
                         .heap = policy->scratch,
                         .time_s = policy->now_s,
                         .heap_count = policy->heap_count,
@@ -208,13 +170,10 @@ int ash_policy_reserve(struct ash_policy *policy, int job)
     int *ended = policy->scratch + policy->heap_count, ended_count = 0, found = 0, count;
 
     memcpy(walk.heap, policy->heap, (size_t)policy->heap_count * sizeof(*walk.heap));
-    for (int i = 0; i < policy->reservation_count; i++) /* in the way from the beginning */
-        if (way_begins(&walk, &policy->reservations[i]) <= policy->now_s)
-            change_reserved(policy, &policy->reservations[i], -1);
     while (found == 0 && step(&walk, ended, &ended_count))
         found = ash_policy_fit(policy, policy->future, &entry->job, false);
     count = found;
-    if (found > 1) prefer_busy(policy, &entry->job, count);
+    if (found > 1) ash_policy_prefer_busy(policy, &entry->job, count);
     if (found > 0) found = keep(policy, job, count, walk.time_s);
     restore(policy, ended, ended_count);
     if (found > 0) {
@@ -231,8 +190,10 @@ void ash_policy_release_reservations(struct ash_policy *policy)
 
         for (int k = 0; k < held->host_count; k++) {
             policy->mask[held->hosts[k]] = ASH_ROOM_UNITS_MAX;
+            policy->states[held->hosts[k]].claim_count = 0;
             ash_policy_host_refresh(policy, held->hosts[k]);
         }
+        policy->jobs[held->job].held_at = -1;
         free(held->hosts);
     }
     policy->reservation_count = 0;

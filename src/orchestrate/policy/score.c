@@ -79,7 +79,7 @@ static double score_clustering(const struct ash_policy *policy, int host, const 
 
     if (job->gpus == 0) return 0;
     for (int i = 0; i < state->job_count; i++) {
-        const struct ash_policy_job *other = &policy->jobs[state->jobs[i]].job;
+        const struct ash_policy_job *other = &policy->jobs[state->jobs[i].job].job;
 
         if (other->gpus > 0) kinds |= ash_policy_is_share(other) ? 1 : 2u << other->gpus;
     }
@@ -159,9 +159,12 @@ static bool is_open(const struct ash_policy *policy, const struct ash_room *room
                     const struct ash_policy_job *job)
 {
     int units = ash_room_units(room, policy->hosts[host].node), present = policy->states[host].whole;
+    /* a GPU that is shared now may be counted on later: a share of it must not outlast that */
+    bool is_held = (room == policy->held && policy->mask[host] != ASH_ROOM_UNITS_MAX) ||
+                   (room == policy->future && policy->states[host].claim_count > 0);
 
     if (!ash_policy_host_fits(policy, host, job)) return false;
-    if (units >= present) return true; /* no reservation is in the way */
+    if (units >= present && !is_held) return true; /* no reservation is in the way */
     return units >= (job->gpus > 0 ? job->gpus : 1);
 }
 

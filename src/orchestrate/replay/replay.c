@@ -15,7 +15,7 @@
 #define QUICK_S 1.0
 #define STREAM_FAILURE 0
 
-enum kind { END_RUN, FAIL_HOST, REPAIR_HOST, PASS };
+enum kind { END_RUN, FAIL_HOST, REPAIR_HOST, PASS, PROMISED };
 
 struct event {
     double time_s;
@@ -36,6 +36,8 @@ struct simulation {
     uint64_t failures;
     size_t left; /* jobs that are not over */
     bool is_freed, has_pass, is_out_of_memory;
+    bool is_due;       /* a promised start is now */
+    double promised_s; /* of the event for the first promised start; < 0: none */
     double height_slow[ASH_REPLAY_HEIGHTS];
     int *lowest; /* by hosts wanted: the lowest height that holds that many, in the empty cluster */
 };
@@ -242,6 +244,18 @@ static int pass(struct simulation *sim)
     return rc;
 }
 
+/* A promised start is a time at which something happens, whether or not a job ends then. */
+static int expect_promise(struct simulation *sim)
+{
+    double start_s = ash_policy_look(sim->policy).reserved_s;
+
+    sim->is_due = false;
+    if (sim->opts->conf->backfill != ASH_POLICY_BACKFILL_CONSERVATIVE || start_s <= sim->now_s) return 0;
+    if (sim->promised_s > sim->now_s && sim->promised_s <= start_s) return 0;
+    sim->promised_s = start_s;
+    return push(sim, (struct event){.time_s = start_s, .kind = PROMISED});
+}
+
 /* After the events of one time: a pass now, or later where many wait. */
 static int pass_or_put_off(struct simulation *sim)
 {
@@ -249,6 +263,7 @@ static int pass_or_put_off(struct simulation *sim)
     double interval_s = sim->opts->conf->interval_s, next_s;
 
     if (state.waiting == 0) return 0;
+    if (sim->is_due) return pass(sim);
     next_s = sim->passed_s + (state.waiting <= QUICK_WAITING ? fmin(interval_s, QUICK_S) : interval_s);
     if (!sim->is_freed || sim->now_s >= next_s || sim->opts->conf->backfill == ASH_POLICY_BACKFILL_NONE)
         return pass(sim);
@@ -304,6 +319,9 @@ static void happen(struct simulation *sim, const struct event *event)
     case PASS:
         sim->has_pass = false;
         break;
+    case PROMISED:
+        sim->is_freed = sim->is_due = true;
+        break;
     }
 }
 
@@ -345,6 +363,7 @@ static int run_all(struct simulation *sim)
         while (next < trace->count && trace->jobs[next].submit_s <= time_s && rc == 0)
             rc = submit(sim, next++);
         if (rc == 0) rc = pass_or_put_off(sim);
+        if (rc == 0) rc = expect_promise(sim);
     }
     return sim->is_out_of_memory ? -ENOMEM : rc;
 }
@@ -396,6 +415,7 @@ static int open_simulation(struct simulation *sim, struct ash_err *err)
     sim->report->submit_span_s = trace->jobs[trace->count - 1].submit_s;
     sim->sample_step_s = sim->report->submit_span_s / (ASH_REPLAY_SAMPLES - 1);
     sim->passed_s = -INFINITY;
+    sim->promised_s = -1;
     for (int host = 0; host < opts->host_count; host++)
         draw_failure(sim, (uint32_t)host);
     return 0;
