@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 
 #define LOOK_MS 200
+#define FOLLOW_MS 1000 /* between two looks at the output of a job that is followed */
 #define EXIT_INTERRUPTED 130
 
 /* Output that grows: a file, or what the back end gives. */
@@ -48,39 +49,61 @@ static int end_code(const struct ash_jobs_entry *entry)
     return entry->phase == ASH_JOBS_DONE ? 0 : 1;
 }
 
-int ash_cmd_await_job(const struct ash_jobs_ops *ops, const char *id, bool print_output, struct ash_err *err)
+/* The job as it is now: told by the back end, or asked for. */
+static int look(const struct ash_jobs_ops *ops, const char *id, void *follow, struct ash_jobs_entry *entry_out,
+                struct ash_err *err)
 {
-    struct tail tail = {.fd = -1};
+    struct ash_jobs_list list = {0};
     int rc;
 
-    ash_interrupt_install();
-    for (;;) {
-        struct ash_jobs_list list = {0};
-        struct ash_jobs_entry entry;
+    if (follow != NULL) {
+        rc = ops->follow_next(follow, FOLLOW_MS, entry_out, err);
+        return rc < 0 ? rc : 0;
+    }
+    rc = ops->list(id, &list, err);
+    if (rc == 0) *entry_out = list.entries[0];
+    ash_jobs_free(&list);
+    return rc;
+}
 
-        rc = ops->list(id, &list, err);
-        if (rc < 0) break;
-        entry = list.entries[0];
-        ash_jobs_free(&list);
-        if (print_output && ops->output != NULL)
-            print_given(&tail, ops, id);
-        else if (print_output)
-            print_more(&tail, entry.log);
+/* Look until it has ended. Returns as ash_cmd_await_job. */
+static int await_end(const struct ash_jobs_ops *ops, const char *id, void *follow, struct tail *tail,
+                     struct ash_err *err)
+{
+    for (;;) {
+        struct ash_jobs_entry entry;
+        int rc = look(ops, id, follow, &entry, err);
+
+        if (rc < 0) return rc;
+        if (tail != NULL && ops->output != NULL)
+            print_given(tail, ops, id);
+        else if (tail != NULL)
+            print_more(tail, entry.log);
         if (ash_jobs_has_ended(entry.phase)) {
             if (entry.phase != ASH_JOBS_DONE)
                 fprintf(stderr, "job %s %s%s%s\n", id, ash_jobs_phase_name(entry.phase),
                         entry.reason[0] != '\0' ? ": " : "", entry.reason);
-            rc = end_code(&entry);
-            break;
+            return end_code(&entry);
         }
         if (ash_interrupt_requested()) {
             fprintf(stderr, "job %s continues: `ashlar jobs wait %s` waits again, `ashlar jobs stop %s` ends it\n", id,
                     id, id);
-            rc = EXIT_INTERRUPTED;
-            break;
+            return EXIT_INTERRUPTED;
         }
-        poll(NULL, 0, LOOK_MS);
+        if (follow == NULL) poll(NULL, 0, LOOK_MS);
     }
+}
+
+int ash_cmd_await_job(const struct ash_jobs_ops *ops, const char *id, bool print_output, struct ash_err *err)
+{
+    struct tail tail = {.fd = -1};
+    void *follow = NULL;
+    int rc = 0;
+
+    ash_interrupt_install();
+    if (ops->follow_open != NULL) rc = ops->follow_open(id, &follow, err);
+    if (rc == 0) rc = await_end(ops, id, follow, print_output ? &tail : NULL, err);
+    if (follow != NULL) ops->follow_close(follow);
     if (tail.fd >= 0) close(tail.fd);
     return rc;
 }

@@ -116,7 +116,36 @@ for fault in busy down reset; do # answered 429 and 500 twice, and cut off: trie
     try "$ASHLAR" jobs ls --to kubernetes
     expect 0 "a server that is $fault for a moment"
 done
-curl -s "$url/_set?done=1" > /dev/null
+# A job is watched: listed once, then told. What breaks is taken up where it was, what is too old is listed anew.
+seen() { curl -s "$url/_seen"; }
+told() { curl -s "$url/_set?$1" > /dev/null; }
+asks() { [[ "$(seen)" = $1 ]]; } # a pattern: open watches, then what was asked for
+"$ASHLAR" jobs wait asked --to kubernetes > wait.out 2>&1 &
+waiter=$!
+wait_for "a watch" asks '1 list 100'
+told watch=bookmark
+told watch=cut
+wait_for "the watch after a cut, from the bookmark" asks '1 list 100 101'
+told active=1\&done=0
+told watch=end
+wait_for "the watch after its end, from the last change" asks '1 list 100 101 102'
+told watch=expire
+wait_for "a new list after an error that says 410" asks '1 list 100 101 102 list 103'
+told watch=refuse
+wait_for "a new list after a refusal that says 410" asks '1 list 100 101 102 list 103 103 list 103'
+kill -0 $waiter || fail "the wait is over: $(cat wait.out)"
+told done=1
+wait $waiter
+same "the end of a job that is watched" "0 " "$? $(cat wait.out)"
+told done=0
+"$ASHLAR" jobs wait asked --to kubernetes > wait.out 2>&1 &
+waiter=$!
+wait_for "a watch" asks '1 *'
+told watch=delete
+wait $waiter
+same "a job that is deleted meanwhile" "1 ashlar: error: job asked was deleted" "$? $(cat wait.out)"
+submit
+told done=1
 try "$ASHLAR" jobs wait asked --to kubernetes
 expect 0 "the end of a job"
 try "$ASHLAR" jobs stop asked --to kubernetes

@@ -18,14 +18,3 @@ train() {
 # All that must be the same in two runs: each step's loss bits and every hash.
 bits_of() { grep -o '"step":[0-9]*\|"loss_bits":"[0-9a-f]*"\|"state_hash":"[0-9a-f]*"' "$SCRATCH/$1/log.jsonl"; }
 steps_of() { grep -c '"step"' "$SCRATCH/$1/log.jsonl"; }
-# wait_for WHAT COMMAND...: until it succeeds; a minute at most.
-wait_for() {
-    local what=$1 i
-    shift
-    for i in $(seq 3000); do
-        "$@" && return 0
-        sleep 0.02
-    done
-    fail "waited a minute for $what"
-    return 1
-}

@@ -1,4 +1,4 @@
-/* Fuzz target: what schedulers print about jobs: Slurm's queue and reasons, Kubernetes' objects, and kubeconfig files
+/* Fuzz target: what schedulers print about jobs: Slurm's queue and reasons, Kubernetes' objects and events, and kubeconfig files
  * (whose programs are not run). */
 #include <stddef.h>
 #include <stdint.h>
@@ -19,6 +19,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ash_jobs_entry entry = {.phase = ASH_JOBS_WAITING};
     struct ash_kube_config config;
     struct ash_str why = {0};
+    struct ash_kube_event event;
     json_t *json = NULL;
 
     if (text == NULL) return 0;
@@ -29,6 +30,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     ash_str_fini(&why);
     if (ash_json_parse(text, strlen(text), "object", &json, NULL) == 0) {
         ash_kube_read_job(json, 2e9, &entry);
+        if (ash_kube_read_event(json, &event) == 0 && event.object == NULL) abort();
         ash_kube_explain(&(struct ash_kube_evidence){&entry, json, json, json}, &why, NULL);
         ash_str_fini(&why);
         json_decref(json);

@@ -1,5 +1,5 @@
 /* Requests to the API server, with libcurl. */
-#include "orchestrate/kubernetes/client.h"
+#include "orchestrate/kubernetes/client_priv.h"
 
 #include <errno.h>
 #include <poll.h>
@@ -11,28 +11,12 @@
 #include "base/clock.h"
 #include "base/interrupt.h"
 #include "base/json.h"
-#include "http/curl.h"
-#include "orchestrate/kubernetes/config.h"
 
 #define ANSWER_MAX ((size_t)64 << 20)
 #define CALL_LIMIT_MS 30000L
 #define BUDGET_S 30.0 /* of trying again */
 #define WAIT_FIRST_MS 200
 #define WAIT_MAX_MS 5000
-
-struct ash_kube_client {
-    struct ash_kube_config config;
-    const struct ash_curl *curl;
-    CURL *easy; /* keeps its connection */
-};
-
-/* What came back of one attempt. */
-struct answer {
-    struct ash_str text;
-    CURLcode code;
-    long status;
-    long retry_after_s;
-};
 
 int ash_kube_client_open(struct ash_kube_client **client_out, struct ash_err *err)
 {
@@ -75,52 +59,63 @@ static size_t on_body(char *data, size_t size, size_t count, void *ctx)
     return size * count;
 }
 
-static void set_blob(const struct ash_kube_client *client, CURLoption option, const char *text)
+static void set_blob(const struct ash_kube_client *client, CURL *easy, CURLoption option, const char *text)
 {
     struct curl_blob blob = {
         .data = (void *)(uintptr_t)text, .len = text != NULL ? strlen(text) : 0, .flags = CURL_BLOB_COPY};
 
-    if (text != NULL) client->curl->easy_setopt(client->easy, option, &blob);
+    if (text != NULL) client->curl->easy_setopt(easy, option, &blob);
 }
 
-static void set_identity(const struct ash_kube_client *client)
+static void set_identity(const struct ash_kube_client *client, CURL *easy)
 {
     const struct ash_kube_config *config = &client->config;
 
-    set_blob(client, CURLOPT_CAINFO_BLOB, config->ca);
-    set_blob(client, CURLOPT_SSLCERT_BLOB, config->cert);
-    set_blob(client, CURLOPT_SSLKEY_BLOB, config->key);
+    set_blob(client, easy, CURLOPT_CAINFO_BLOB, config->ca);
+    set_blob(client, easy, CURLOPT_SSLCERT_BLOB, config->cert);
+    set_blob(client, easy, CURLOPT_SSLKEY_BLOB, config->key);
     if (config->is_insecure) {
-        client->curl->easy_setopt(client->easy, CURLOPT_SSL_VERIFYPEER, 0L);
-        client->curl->easy_setopt(client->easy, CURLOPT_SSL_VERIFYHOST, 0L);
+        client->curl->easy_setopt(easy, CURLOPT_SSL_VERIFYPEER, 0L);
+        client->curl->easy_setopt(easy, CURLOPT_SSL_VERIFYHOST, 0L);
     }
-    if (config->user != NULL) client->curl->easy_setopt(client->easy, CURLOPT_USERNAME, config->user);
-    if (config->password != NULL) client->curl->easy_setopt(client->easy, CURLOPT_PASSWORD, config->password);
+    if (config->user != NULL) client->curl->easy_setopt(easy, CURLOPT_USERNAME, config->user);
+    if (config->password != NULL) client->curl->easy_setopt(easy, CURLOPT_PASSWORD, config->password);
 }
 
-static int attempt(const struct ash_kube_client *client, const char *method, const char *path, const char *body,
-                   struct answer *answer, struct ash_err *err)
+int ash_kube_client_aim(const struct ash_kube_client *client, CURL *easy, const char *path,
+                        struct curl_slist **headers_inout, struct ash_err *err)
 {
-    const struct ash_curl *curl = client->curl;
     struct ash_str url = {0}, bearer = {0};
-    struct curl_slist *headers =
-        curl->slist_append(NULL, strcmp(method, "PATCH") == 0 ? "Content-Type: application/merge-patch+json"
-                                                              : "Content-Type: application/json");
-    curl_off_t wait = 0;
     int rc = ash_str_addf(&url, "%s%s", client->config.server, path);
 
     if (rc == 0 && client->config.token != NULL)
         rc = ash_str_addf(&bearer, "Authorization: Bearer %s", client->config.token);
-    if (rc == 0 && bearer.data != NULL) headers = curl->slist_append(headers, bearer.data);
+    if (rc == 0 && bearer.data != NULL) *headers_inout = client->curl->slist_append(*headers_inout, bearer.data);
     if (rc == 0) {
-        set_identity(client);
-        curl->easy_setopt(client->easy, CURLOPT_URL, url.data);
-        curl->easy_setopt(client->easy, CURLOPT_CUSTOMREQUEST, method);
-        curl->easy_setopt(client->easy, CURLOPT_HTTPHEADER, headers);
+        set_identity(client, easy);
+        client->curl->easy_setopt(easy, CURLOPT_URL, url.data); /* copied */
+        client->curl->easy_setopt(easy, CURLOPT_HTTPHEADER, *headers_inout);
+        client->curl->easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
+    }
+    ash_str_fini(&url);
+    ash_str_fini(&bearer);
+    return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
+}
+
+static int attempt(const struct ash_kube_client *client, const char *method, const char *path, const char *body,
+                   struct ash_kube_answer *answer, struct ash_err *err)
+{
+    const struct ash_curl *curl = client->curl;
+    struct curl_slist *headers =
+        curl->slist_append(NULL, strcmp(method, "PATCH") == 0 ? "Content-Type: application/merge-patch+json"
+                                                              : "Content-Type: application/json");
+    curl_off_t wait = 0;
+    int rc = ash_kube_client_aim(client, client->easy, path, &headers, err);
+
+    if (rc == 0) {
         curl->easy_setopt(client->easy, CURLOPT_POSTFIELDS, body);
         if (body == NULL) curl->easy_setopt(client->easy, CURLOPT_HTTPGET, 1L);
         curl->easy_setopt(client->easy, CURLOPT_CUSTOMREQUEST, method);
-        curl->easy_setopt(client->easy, CURLOPT_NOSIGNAL, 1L);
         curl->easy_setopt(client->easy, CURLOPT_TIMEOUT_MS, CALL_LIMIT_MS);
         curl->easy_setopt(client->easy, CURLOPT_WRITEFUNCTION, on_body);
         curl->easy_setopt(client->easy, CURLOPT_WRITEDATA, &answer->text);
@@ -128,28 +123,32 @@ static int attempt(const struct ash_kube_client *client, const char *method, con
         curl->easy_getinfo(client->easy, CURLINFO_RESPONSE_CODE, &answer->status);
         curl->easy_getinfo(client->easy, CURLINFO_RETRY_AFTER, &wait);
         answer->retry_after_s = (long)wait;
-        rc = ash_str_adds(&answer->text, ""); /* a text even where nothing came */
+        if (ash_str_adds(&answer->text, "") < 0) /* a text even where nothing came */
+            rc = ash_err_set(err, -ENOMEM, "out of memory");
     }
     curl->slist_free_all(headers);
-    ash_str_fini(&url);
-    ash_str_fini(&bearer);
-    return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
+    return rc;
 }
 
 /* ---- judging it -------------------------------------------------------------------------------------------------- */
 
-static bool is_worth_another(const struct answer *answer, const char *method)
+bool ash_kube_client_may_retry(const struct ash_kube_answer *answer)
 {
     if (answer->code == CURLE_PEER_FAILED_VERIFICATION || answer->code == CURLE_SSL_CACERT_BADFILE ||
         answer->code == CURLE_URL_MALFORMAT || answer->code == CURLE_WRITE_ERROR)
         return false;
-    /* what may have been done is not asked for twice, but a GET is */
-    if (answer->code != CURLE_OK) return strcmp(method, "POST") != 0 || answer->code == CURLE_COULDNT_CONNECT;
-    return answer->status == 429 || answer->status >= 500;
+    return answer->code != CURLE_OK || answer->status == 429 || answer->status >= 500;
+}
+
+/* What may have been done is not asked for twice, but a GET is. */
+static bool is_worth_another(const struct ash_kube_answer *answer, const char *method)
+{
+    if (answer->code != CURLE_OK && answer->code != CURLE_COULDNT_CONNECT && strcmp(method, "POST") == 0) return false;
+    return ash_kube_client_may_retry(answer);
 }
 
 /* The server's own sentence, where it sends one. */
-static void message_of(const struct answer *answer, char *buf, size_t buf_bytes)
+static void message_of(const struct ash_kube_answer *answer, char *buf, size_t buf_bytes)
 {
     json_t *json = NULL;
     const char *text = NULL;
@@ -160,7 +159,8 @@ static void message_of(const struct answer *answer, char *buf, size_t buf_bytes)
     json_decref(json);
 }
 
-static int judge(const struct ash_kube_client *client, const struct answer *answer, struct ash_err *err)
+int ash_kube_client_judge(const struct ash_kube_client *client, const struct ash_kube_answer *answer,
+                          struct ash_err *err)
 {
     static const struct {
         long status;
@@ -180,7 +180,7 @@ static int judge(const struct ash_kube_client *client, const struct answer *answ
 
 /* Try until it works, is refused or the budget is spent. */
 static int perform(struct ash_kube_client *client, const char *method, const char *path, const char *body,
-                   struct answer *answer, struct ash_err *err)
+                   struct ash_kube_answer *answer, struct ash_err *err)
 {
     uint64_t end_ns = ash_clock_ns() + (uint64_t)(BUDGET_S * 1e9);
     int wait_ms = WAIT_FIRST_MS, rc;
@@ -189,7 +189,7 @@ static int perform(struct ash_kube_client *client, const char *method, const cha
         ash_str_clear(&answer->text);
         rc = attempt(client, method, path, body, answer, err);
         if (rc < 0) return rc;
-        rc = judge(client, answer, err);
+        rc = ash_kube_client_judge(client, answer, err);
         if (rc == 0 || !is_worth_another(answer, method)) return rc;
         if (answer->retry_after_s > 0 && answer->retry_after_s * 1000 <= WAIT_MAX_MS)
             wait_ms = (int)answer->retry_after_s * 1000;
@@ -202,7 +202,7 @@ static int perform(struct ash_kube_client *client, const char *method, const cha
 int ash_kube_client_call(struct ash_kube_client *client, const char *method, const char *path, const json_t *body,
                          json_t **answer_out, struct ash_err *err)
 {
-    struct answer answer = {0};
+    struct ash_kube_answer answer = {0};
     char *text = body != NULL ? json_dumps(body, JSON_COMPACT) : NULL;
     int rc;
 
@@ -218,7 +218,7 @@ int ash_kube_client_call(struct ash_kube_client *client, const char *method, con
 int ash_kube_client_text(struct ash_kube_client *client, const char *path, struct ash_str *text_out,
                          struct ash_err *err)
 {
-    struct answer answer = {0};
+    struct ash_kube_answer answer = {0};
     int rc = perform(client, "GET", path, NULL, &answer, err);
 
     if (rc == 0) rc = ash_str_add(text_out, answer.text.data, answer.text.size_bytes);

@@ -2,6 +2,7 @@
 #include <errno.h>
 
 #include "orchestrate/kubernetes/client.h"
+#include "orchestrate/kubernetes/watch.h"
 
 int ash_kube_client_open(struct ash_kube_client **client_out, struct ash_err *err)
 {
@@ -33,4 +34,22 @@ int ash_kube_client_text(struct ash_kube_client *client, const char *path, struc
 {
     (void)client, (void)path, (void)text_out;
     return ash_err_set(err, -ENOTSUP, "this build has no libcurl");
+}
+
+int ash_kube_watch_open(struct ash_kube_client *client, const struct ash_kube_watch_opts *opts,
+                        struct ash_kube_watch **watch_out, struct ash_err *err)
+{
+    (void)client, (void)opts, (void)watch_out;
+    return ash_err_set(err, -ENOTSUP, "this build has no libcurl");
+}
+
+int ash_kube_watch_poll(struct ash_kube_watch *watch, int limit_ms, struct ash_err *err)
+{
+    (void)watch, (void)limit_ms;
+    return ash_err_set(err, -ENOTSUP, "this build has no libcurl");
+}
+
+void ash_kube_watch_close(struct ash_kube_watch *watch)
+{
+    (void)watch;
 }

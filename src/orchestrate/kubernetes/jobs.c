@@ -12,10 +12,10 @@
 #include "orchestrate/job/jobs.h"
 #include "orchestrate/kubernetes/client.h"
 #include "orchestrate/kubernetes/config.h"
+#include "orchestrate/kubernetes/jobs_priv.h"
 #include "orchestrate/kubernetes/manifest.h"
 #include "orchestrate/kubernetes/status.h"
 
-#define PATH_BYTES 1024
 #define SPACE_MAX 63                                                 /* letters of a namespace */
 #define SELECTOR "labelSelector=app.kubernetes.io%%2Fname%%3Dashlar" /* for printf */
 #define JOB_FILE_MAX ((size_t)1 << 20)
@@ -41,7 +41,7 @@ static int use_namespace(const char *space, struct ash_err *err)
     return 0;
 }
 
-static const char *space_of(const struct ash_kube_client *client)
+const char *ash_kube_space_of(const struct ash_kube_client *client)
 {
     return space_asked != NULL ? space_asked : ash_kube_client_namespace(client);
 }
@@ -94,12 +94,12 @@ static int print(const struct ash_submission *submission, struct ash_str *text_o
 
 /* Path of the objects of a kind in the job's namespace. */
 static void objects_path(const struct ash_kube_client *client, const struct ash_kube_resource *resource,
-                         const json_t *object, char path[PATH_BYTES])
+                         const json_t *object, char path[ASH_KUBE_PATH_BYTES])
 {
     const char *space = json_string_value(json_object_get(json_object_get(object, "metadata"), "namespace"));
 
-    snprintf(path, PATH_BYTES, "%s/namespaces/%s/%s", resource->api, space != NULL ? space : space_of(client),
-             resource->plural);
+    snprintf(path, ASH_KUBE_PATH_BYTES, "%s/namespaces/%s/%s", resource->api,
+             space != NULL ? space : ash_kube_space_of(client), resource->plural);
 }
 
 static int create(struct ash_kube_client *client, const json_t *object, struct ash_err *err)
@@ -107,7 +107,7 @@ static int create(struct ash_kube_client *client, const json_t *object, struct a
     const char *kind = json_string_value(json_object_get(object, "kind"));
     const struct ash_kube_resource *resource =
         ash_kube_resource_of(kind, json_string_value(json_object_get(object, "apiVersion")));
-    char path[PATH_BYTES];
+    char path[ASH_KUBE_PATH_BYTES];
     int rc;
 
     ash_assert(resource != NULL);
@@ -130,7 +130,7 @@ static void undo(struct ash_kube_client *client, const json_t *objects, size_t c
         const struct ash_kube_resource *resource =
             ash_kube_resource_of(json_string_value(json_object_get(object, "kind")),
                                  json_string_value(json_object_get(object, "apiVersion")));
-        char path[PATH_BYTES], full[PATH_BYTES + 128];
+        char path[ASH_KUBE_PATH_BYTES], full[ASH_KUBE_PATH_BYTES + 128];
 
         objects_path(client, resource, object, path);
         snprintf(full, sizeof(full), "%s/%s", path,
@@ -158,33 +158,33 @@ static int submit(const struct ash_submission *submission, char id_out[ASH_JOBS_
 
 /* ---- looking ----------------------------------------------------------------------------------------------------- */
 
-/* The object of a job, of whichever kind. The caller owns *object_out. */
-static int find_job(struct ash_kube_client *client, const char *id, json_t **object_out,
-                    const struct ash_kube_resource **resource_out, struct ash_err *err)
+int ash_kube_find_job(struct ash_kube_client *client, const char *id, json_t **object_out,
+                      const struct ash_kube_resource **resource_out, struct ash_err *err)
 {
     for (size_t i = 0; i < ASH_KUBE_RESOURCES; i++) {
-        char path[PATH_BYTES];
+        char path[ASH_KUBE_PATH_BYTES];
         int rc;
 
         if (strchr(id, '/') != NULL || strlen(id) > ASH_SPEC_NAME_MAX) break;
-        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", ash_kube_resources[i].api, space_of(client),
+        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", ash_kube_resources[i].api, ash_kube_space_of(client),
                  ash_kube_resources[i].plural, id);
         rc = ash_kube_client_call(client, "GET", path, NULL, object_out, err);
         *resource_out = &ash_kube_resources[i];
         if (rc != -ENOENT) return rc;
     }
-    return ash_err_set(err, -ENOENT, "there is no job '%.60s' in namespace %s", id, space_of(client));
+    return ash_err_set(err, -ENOENT, "there is no job '%.60s' in namespace %s", id, ash_kube_space_of(client));
 }
 
 static int list_kind(struct ash_kube_client *client, const struct ash_kube_resource *resource,
                      struct ash_jobs_list *list, struct ash_err *err)
 {
-    char path[PATH_BYTES];
+    char path[ASH_KUBE_PATH_BYTES];
     json_t *answer = NULL;
     const json_t *items;
     int rc;
 
-    snprintf(path, sizeof(path), "%s/namespaces/%s/%s?" SELECTOR, resource->api, space_of(client), resource->plural);
+    snprintf(path, sizeof(path), "%s/namespaces/%s/%s?" SELECTOR, resource->api, ash_kube_space_of(client),
+             resource->plural);
     rc = ash_kube_client_call(client, "GET", path, NULL, &answer, err);
     if (rc == -ENOENT) return 0; /* the cluster has no such kind */
     if (rc < 0) return rc;
@@ -209,7 +209,7 @@ static int list(const char *id, struct ash_jobs_list *list_out, struct ash_err *
     if (rc == 0 && id != NULL) {
         struct ash_jobs_entry entry;
 
-        rc = find_job(client, id, &object, &resource, err);
+        rc = ash_kube_find_job(client, id, &object, &resource, err);
         if (rc == 0) {
             ash_kube_read_job(object, ash_clock_wall_s(), &entry);
             rc = ash_jobs_add(list_out, &entry);
@@ -229,7 +229,7 @@ static int show(const char *id, struct ash_str *text_out, struct ash_err *err)
     json_t *object = NULL, *one = NULL;
     int rc = ash_kube_client_open(&client, err);
 
-    if (rc == 0) rc = find_job(client, id, &object, &resource, err);
+    if (rc == 0) rc = ash_kube_find_job(client, id, &object, &resource, err);
     if (rc == 0) {
         json_object_del(json_object_get(object, "metadata"), "managedFields"); /* nobody reads those */
         one = json_pack("[O]", object);
@@ -248,10 +248,10 @@ static const json_t *items_at(struct ash_kube_client *client, const char *path, 
     return json_object_get(*answer_out, "items");
 }
 
-static void pods_path(const struct ash_kube_client *client, const char *id, char path[PATH_BYTES])
+static void pods_path(const struct ash_kube_client *client, const char *id, char path[ASH_KUBE_PATH_BYTES])
 {
-    snprintf(path, PATH_BYTES, "/api/v1/namespaces/%s/pods?labelSelector=app.kubernetes.io%%2Finstance%%3D%s",
-             space_of(client), id);
+    snprintf(path, ASH_KUBE_PATH_BYTES, "/api/v1/namespaces/%s/pods?labelSelector=app.kubernetes.io%%2Finstance%%3D%s",
+             ash_kube_space_of(client), id);
 }
 
 static int why(const char *id, struct ash_str *text_out, struct ash_err *err)
@@ -261,17 +261,17 @@ static int why(const char *id, struct ash_str *text_out, struct ash_err *err)
     json_t *object = NULL, *workloads = NULL, *pods = NULL, *events = NULL;
     struct ash_jobs_entry entry;
     struct ash_kube_evidence evidence = {.job = &entry};
-    char path[PATH_BYTES];
+    char path[ASH_KUBE_PATH_BYTES];
     int rc = ash_kube_client_open(&client, err);
 
-    if (rc == 0) rc = find_job(client, id, &object, &resource, err);
+    if (rc == 0) rc = ash_kube_find_job(client, id, &object, &resource, err);
     if (rc == 0) {
         ash_kube_read_job(object, ash_clock_wall_s(), &entry);
-        snprintf(path, sizeof(path), "/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/workloads", space_of(client));
+        snprintf(path, sizeof(path), "/apis/kueue.x-k8s.io/v1beta1/namespaces/%s/workloads", ash_kube_space_of(client));
         evidence.workloads = items_at(client, path, &workloads);
         pods_path(client, id, path);
         evidence.pods = items_at(client, path, &pods);
-        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/events", space_of(client));
+        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/events", ash_kube_space_of(client));
         evidence.events = items_at(client, path, &events);
         rc = ash_kube_explain(&evidence, text_out, err);
     }
@@ -290,7 +290,7 @@ static int output(const char *id, struct ash_str *text_out, struct ash_err *err)
     json_t *answer = NULL;
     const json_t *pods;
     const char *first = NULL;
-    char path[PATH_BYTES];
+    char path[ASH_KUBE_PATH_BYTES];
     int rc = ash_kube_client_open(&client, err);
 
     if (rc < 0) return rc;
@@ -306,7 +306,7 @@ static int output(const char *id, struct ash_str *text_out, struct ash_err *err)
         rc = ash_err_set(err, -ENOENT, "job %.60s has no pods yet: `ashlar jobs why %.60s` says what it waits for", id,
                          id);
     } else {
-        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/log", space_of(client), first);
+        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/pods/%s/log", ash_kube_space_of(client), first);
         rc = ash_kube_client_text(client, path, text_out, err);
     }
     json_decref(answer);
@@ -321,12 +321,13 @@ static int change(const char *id, const char *method, const json_t *body, struct
     struct ash_kube_client *client = NULL;
     const struct ash_kube_resource *resource = NULL;
     json_t *object = NULL;
-    char path[PATH_BYTES];
+    char path[ASH_KUBE_PATH_BYTES];
     int rc = ash_kube_client_open(&client, err);
 
-    if (rc == 0) rc = find_job(client, id, &object, &resource, err);
+    if (rc == 0) rc = ash_kube_find_job(client, id, &object, &resource, err);
     if (rc == 0) {
-        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", resource->api, space_of(client), resource->plural, id);
+        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", resource->api, ash_kube_space_of(client),
+                 resource->plural, id);
         rc = ash_kube_client_call(client, method, path, body, NULL, err);
     }
     json_decref(object);
@@ -339,14 +340,14 @@ static int stop(const char *id, struct ash_err *err)
 {
     struct ash_kube_client *client = NULL;
     json_t *body = json_pack("{ss}", "propagationPolicy", "Background");
-    char path[PATH_BYTES];
+    char path[ASH_KUBE_PATH_BYTES];
     int rc = body == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : change(id, "DELETE", body, err);
 
     json_decref(body);
     if (rc < 0) return rc;
     rc = ash_kube_client_open(&client, err);
     for (size_t i = 0; i < 2 && rc == 0; i++) {
-        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/%s/%s", space_of(client),
+        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/%s/%s", ash_kube_space_of(client),
                  i == 0 ? "services" : "configmaps", id);
         rc = ash_kube_client_call(client, "DELETE", path, NULL, NULL, err);
         if (rc == -ENOENT) rc = 0;
@@ -382,6 +383,9 @@ const struct ash_jobs_ops ash_jobs_kubernetes = {.name = "kubernetes",
                                                  .show = show,
                                                  .why = why,
                                                  .output = output,
+                                                 .follow_open = ash_kube_follow_open,
+                                                 .follow_next = ash_kube_follow_next,
+                                                 .follow_close = ash_kube_follow_close,
                                                  .stop = stop,
                                                  .hold = hold,
                                                  .release = release,

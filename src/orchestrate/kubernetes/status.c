@@ -151,6 +151,33 @@ void ash_kube_read_job(const json_t *object, double now, struct ash_jobs_entry *
     if (entry_out->phase == ASH_JOBS_DONE) entry_out->code = 0;
 }
 
+/* ---- watches ----------------------------------------------------------------------------------------------------- */
+
+int ash_kube_read_event(const json_t *json, struct ash_kube_event *event_out)
+{
+    static const struct {
+        const char *type;
+        enum ash_kube_change change;
+    } types[] = {{"ADDED", ASH_KUBE_CHANGED},
+                 {"MODIFIED", ASH_KUBE_CHANGED},
+                 {"DELETED", ASH_KUBE_GONE},
+                 {"BOOKMARK", ASH_KUBE_BOOKMARK}};
+    const json_t *object = json_object_get(json, "object");
+    const char *type = text_at(json, "type");
+
+    if (!json_is_object(object)) return -EIO;
+    *event_out = (struct ash_kube_event){.object = object};
+    event_out->version = json_string_value(json_object_get(json_object_get(object, "metadata"), "resourceVersion"));
+    for (size_t i = 0; i < ASH_COUNT(types); i++)
+        if (strcmp(type, types[i].type) == 0) {
+            event_out->change = types[i].change;
+            return 0;
+        }
+    event_out->change = ASH_KUBE_TOO_OLD;
+    event_out->version = NULL;
+    return strcmp(type, "ERROR") == 0 && json_integer_value(json_object_get(object, "code")) == 410 ? 0 : -EIO;
+}
+
 /* ---- why --------------------------------------------------------------------------------------------------------- */
 
 /* Does Kueue's workload belong to the job? It has the job's name in its own, or is owned by it. */

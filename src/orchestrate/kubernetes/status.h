@@ -20,6 +20,23 @@ const struct ash_kube_resource *ash_kube_resource_of(const char *kind, const cha
 /* A job's entry from its object. now is seconds since 1970. */
 void ash_kube_read_job(const json_t *object, double now, struct ash_jobs_entry *entry_out);
 
+enum ash_kube_change {
+    ASH_KUBE_CHANGED, /* it is new, or another than before */
+    ASH_KUBE_GONE,
+    ASH_KUBE_BOOKMARK, /* nothing happened, up to this version */
+    ASH_KUBE_TOO_OLD,  /* the server has forgotten what the watch began with: list again */
+};
+
+/* A line of a watch. object and version (NULL: none) belong to the JSON that it was read from. */
+struct ash_kube_event {
+    enum ash_kube_change change;
+    const json_t *object;
+    const char *version;
+};
+
+/* Read one. Returns 0, or -EIO where it is none, or tells of an error other than that it is too old. */
+int ash_kube_read_event(const json_t *json, struct ash_kube_event *event_out);
+
 /* What a job waits for. */
 struct ash_kube_evidence {
     const struct ash_jobs_entry *job;
