@@ -51,6 +51,14 @@ expect 0 "for Slurm"
 holds "for Slurm" "PriorityWeightFairshare=100000" "add account ml parent=root fairshare=3" "MaxTRESPerUser=gres/gpu=16" \
     "add qos high set Priority=90 Flags=DenyOnLimit Preempt=normal" "# not expressed: the quota of hpc"
 
+# 200 jobs as they waited in a real Slurm, whose third column says how long: the simulator's mean is within 10 % of that.
+printf 'preset: easy\nbackfill: replan\ninterval: 0.01s\nturnaround: 0.48s\n' > like_slurm.yaml
+try queue "$SOURCE/tests/plan/queue/slurm_backfill.swf" --cluster 8x1 --policy like_slurm.yaml --json
+expect 0 "Slurm's jobs"
+real=$(awk '!/^;/ { sum += $3; jobs++ } END { print sum / jobs }' "$SOURCE/tests/plan/queue/slurm_backfill.swf")
+simulated=$(grep -o '"mean_s": [0-9.]*' out | head -n 1 | cut -d' ' -f2)
+awk -v a="$simulated" -v b="$real" 'BEGIN { exit !(a > 0.9 * b && a < 1.1 * b) }' || fail "a wait of $simulated s on average; Slurm's was $real s"
+
 # mistakes
 try queue --cluster 4x8
 expect_error 2 "no jobs" "give a trace, or --generate"

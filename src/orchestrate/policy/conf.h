@@ -89,10 +89,11 @@ struct ash_policy_conf {
     bool is_topology_blind;                 /* hosts are taken in order, wherever they are */
     enum ash_policy_reclaim within, cohort; /* stop jobs of one's own queue; of others that borrow */
     enum ash_policy_victims victims;
-    double protect_s; /* a job that ran less than this is not stopped */
-    double run_max_s; /* the longest time limit; 0: any */
-    int failures_max; /* a job that failed so often stops no other */
-    double restart_s; /* from being stopped or failing to computing again, after its next start */
+    double protect_s;    /* a job that ran less than this is not stopped */
+    double run_max_s;    /* the longest time limit; 0: any */
+    int failures_max;    /* a job that failed so often stops no other */
+    double turnaround_s; /* from a job's end to the next start on its hosts: epilog, prolog, the scheduler's own time */
+    double restart_s;    /* from being stopped or failing to computing again, after its next start */
     char levels[ASH_POLICY_LEVELS_MAX][ASH_POLICY_NAME_BYTES]; /* names of domains from the lowest up */
     int level_count;
     uint64_t seed; /* of draws among equals */

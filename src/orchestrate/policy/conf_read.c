@@ -281,6 +281,7 @@ static int read_plain(const json_t *json, struct ash_policy_conf *conf, struct a
     if (rc >= 0) rc = read_seconds(json, "half_life", &conf->half_life_s, err);
     if (rc >= 0) rc = read_seconds(json, "interval", &conf->interval_s, err);
     if (rc >= 0) rc = read_seconds(json, "run_max", &conf->run_max_s, err);
+    if (rc >= 0) rc = read_seconds(json, "turnaround", &conf->turnaround_s, err);
     if (rc >= 0) rc = read_seconds(json, "restart", &conf->restart_s, err);
     conf->backfill = (enum ash_policy_backfill)backfill;
     conf->fair = (enum ash_policy_fair)fair;
@@ -316,10 +317,10 @@ static int read_objects(const json_t *json, struct ash_policy_conf *conf, struct
 
 static int read_all(const json_t *json, struct ash_policy_conf *conf, struct ash_err *err)
 {
-    static const char *const known[] = {"preset",      "name",       "classes",   "queues",   "weights",
-                                        "age_max",     "half_life",  "backfill",  "depth",    "interval",
-                                        "favor_small", "fair_share", "placement", "topology", "preempt",
-                                        "run_max",     "restart",    "levels",    "seed",     NULL};
+    static const char *const known[] = {"preset",    "name",     "classes", "queues",   "weights",     "age_max",
+                                        "half_life", "backfill", "depth",   "interval", "favor_small", "fair_share",
+                                        "placement", "topology", "preempt", "run_max",  "restart",     "turnaround",
+                                        "levels",    "seed",     NULL};
     int rc = check_keys(json, known, "policy", err);
 
     if (rc >= 0) rc = read_plain(json, conf, err);

@@ -116,7 +116,8 @@ static void set_end(struct simulation *sim, uint64_t key, double extra_s)
     struct ash_replay_run *run = &sim->runs[key];
 
     run->generation++;
-    push_or_note(sim, (struct event){.time_s = sim->now_s + extra_s + (double)run->left_s * run->slow,
+    push_or_note(sim, (struct event){.time_s = sim->now_s + extra_s + (double)run->left_s * run->slow +
+                                               sim->opts->conf->turnaround_s,
                                      .kind = END_RUN,
                                      .index = (uint32_t)key,
                                      .generation = run->generation});
