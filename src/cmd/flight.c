@@ -88,6 +88,10 @@ static void print_finding(const struct ash_flight_finding *finding)
         printf("%s, call %llu: rank %s: %s, while the others: %s\n", finding->group,
                (unsigned long long)finding->sequence, ranks, describe(finding->other, other, sizeof(other)), call);
         break;
+    case ASH_FLIGHT_STOPPED:
+        printf("%s, call %llu, %s: the process of rank %s is stopped, by a signal or a debugger\n", finding->group,
+               (unsigned long long)finding->sequence, call, ranks);
+        break;
     case ASH_FLIGHT_MISSING:
         printf("%s, call %llu, %s: rank %s has not come\n", finding->group, (unsigned long long)finding->sequence, call,
                ranks);

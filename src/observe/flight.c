@@ -61,6 +61,34 @@ static void keep_job(struct ash_flight_set *set, const char *job)
     set->count = kept;
 }
 
+/* Is the process stopped (SIGSTOP, a debugger)? It is the one that records only if it has mapped its file; a number may
+ * be another process here, outside of a container. */
+static bool is_stopped(uint32_t pid)
+{
+    char path[64], line[512], state = '?', own[32];
+    bool is_mapped = false;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%u/stat", pid);
+    file = fopen(path, "re");
+    if (file == NULL) return false;
+    if (fgets(line, sizeof(line), file) != NULL) {
+        const char *end = strrchr(line, ')'); /* a program's name may hold anything */
+
+        if (end != NULL && end[1] == ' ') state = end[2];
+    }
+    fclose(file);
+    if (state != 'T' && state != 't') return false;
+    snprintf(path, sizeof(path), "/proc/%u/maps", pid);
+    snprintf(own, sizeof(own), "/%u-", pid);
+    file = fopen(path, "re");
+    if (file == NULL) return false;
+    while (!is_mapped && fgets(line, sizeof(line), file) != NULL)
+        is_mapped = strstr(line, own) != NULL && strstr(line, "." ASH_FLIGHT_KIND) != NULL;
+    fclose(file);
+    return is_mapped;
+}
+
 /* The recorders of all ranks and jobs in dir. */
 static int load_all(struct ash_flight_set *set, const char *dir, struct ash_err *err)
 {
@@ -81,6 +109,7 @@ static int load_all(struct ash_flight_set *set, const char *dir, struct ash_err 
         ash_ring_label(&views[i], "rank", number, sizeof(number));
         ash_ring_label(&views[i], "job", set->ranks[i].job, sizeof(set->ranks[i].job));
         set->ranks[i].rank = strtoul(number, NULL, 10);
+        set->ranks[i].is_stopped = views[i].is_alive && is_stopped(views[i].pid);
     }
     free(views);
     if (set->ranks == NULL) return ash_err_set(err, -ENOMEM, "no memory for the recorders of '%s'", dir);
@@ -238,6 +267,21 @@ static void find_missing(const struct ash_flight_set *set, struct span group, st
     if (finding->size > members) finding->all_count += finding->size - members; /* they left no recorder */
 }
 
+/* Ranks of the group whose processes are stopped: in the call or not, the others wait for them. Returns whether there
+ * are any. */
+static bool find_stopped(const struct ash_flight_set *set, const bool *has, struct ash_flight_finding *finding)
+{
+    struct ash_flight_finding stopped = *finding;
+
+    stopped.named_count = stopped.all_count = 0;
+    for (size_t r = 0; r < set->count; r++)
+        if (has[r] && set->ranks[r].is_stopped) name_rank(&stopped, set->ranks[r].rank);
+    if (stopped.all_count == 0) return false;
+    stopped.fault = ASH_FLIGHT_STOPPED;
+    *finding = stopped;
+    return true;
+}
+
 /* Ranks that ended in the middle of a call, where nobody who lives is in it. Returns whether that is so. */
 static bool find_ended(const struct ash_flight_set *set, struct span last, struct ash_flight_finding *finding)
 {
@@ -313,7 +357,8 @@ static int compare_group(const struct ash_flight_set *set, struct span group, st
     find_waiter(set, last, &finding);
     if (finding.first_waiter == UINT32_MAX) return 0; /* the last call of a job that ended well is not waited for */
     if (finding.since_s < WAIT_LEAST_S) return 0;     /* a job that runs is always in some call */
-    if (finding.all_count == 0 && !find_ended(set, last, &finding)) finding.fault = ASH_FLIGHT_SLOW;
+    if (!find_stopped(set, has, &finding) && finding.all_count == 0 && !find_ended(set, last, &finding))
+        finding.fault = ASH_FLIGHT_SLOW;
     rc = keep(report, &finding);
     return rc;
 }

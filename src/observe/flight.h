@@ -14,6 +14,7 @@ struct ash_flight_rank {
     char job[64];
     size_t rank;
     struct ash_ring_view view;
+    bool is_stopped; /* its process is here, and a signal or a debugger has stopped it */
 };
 
 /* The recorders of one folder. */
@@ -34,6 +35,7 @@ const struct ash_flight_call *ash_flight_call_at(const struct ash_flight_rank *r
 
 enum ash_flight_fault {
     ASH_FLIGHT_DIFFERS, /* ranks make different calls */
+    ASH_FLIGHT_STOPPED, /* processes of ranks are stopped, in a call or before it, and others wait */
     ASH_FLIGHT_MISSING, /* ranks have not come to a call that others are in */
     ASH_FLIGHT_ENDED,   /* ranks ended in the middle of a call: they were killed, or crashed */
     ASH_FLIGHT_SLOW,    /* all ranks are in a call that does not end */

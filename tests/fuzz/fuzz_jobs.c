@@ -1,5 +1,5 @@
-/* Fuzz target: what schedulers print about jobs: Slurm's queue and reasons, Kubernetes' objects and events, and kubeconfig files
- * (whose programs are not run). */
+/* Fuzz target: what schedulers print about jobs: Slurm's queue and reasons, Kubernetes' objects and events, and
+ * kubeconfig files (whose programs are not run). */
 #include <stddef.h>
 #include <stdint.h>
 #include <stdlib.h>

@@ -16,10 +16,12 @@ static const struct ash_rule call_rule = {.layer = ASH_HEALTH_STEP,
 
 static const char *means_of(enum ash_flight_fault fault)
 {
-    static const char *const texts[] = {"ranks make different calls: their programs or jobs differ",
-                                        "a rank has not come to a call that others wait in: it hangs or is stopped",
-                                        "a rank ended in the middle of a call: it was killed or it crashed",
-                                        "all ranks are in a call that does not end: the network between them"};
+    static const char *const texts[] = {
+        "ranks make different calls: their programs or jobs differ",
+        "a rank's process is stopped, by a signal or a debugger: the others wait for it",
+        "a rank has not come to a call that others wait in: it hangs or is stopped",
+        "a rank ended in the middle of a call: it was killed or it crashed",
+        "all ranks are in a call that does not end: the network between them"};
 
     return texts[fault];
 }

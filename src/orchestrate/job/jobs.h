@@ -55,9 +55,9 @@ struct ash_jobs_ops {
     int (*why)(const char *id, struct ash_str *text_out, struct ash_err *err);
     /* Append its output so far. NULL: it is in the file that entries name. */
     int (*output)(const char *id, struct ash_str *text_out, struct ash_err *err);
-    /* Follow a job as it changes, where the back end tells of changes; NULL, all three: it is asked again and again. What
-     * comes through follow_out is for the other two. follow_next waits for a change, at most limit_ms, and gives the job
-     * as it is: 1 where it changed, 0 where not; -ENOENT: it is gone. */
+    /* Follow a job as it changes, where the back end tells of changes; NULL, all three: it is asked again and again.
+     * What comes through follow_out is for the other two. follow_next waits for a change, at most limit_ms, and gives
+     * the job as it is: 1 where it changed, 0 where not; -ENOENT: it is gone. */
     int (*follow_open)(const char *id, void **follow_out, struct ash_err *err);
     int (*follow_next)(void *follow, int limit_ms, struct ash_jobs_entry *entry_out, struct ash_err *err);
     void (*follow_close)(void *follow);

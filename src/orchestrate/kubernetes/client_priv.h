@@ -20,7 +20,8 @@ struct ash_kube_answer {
     long retry_after_s;
 };
 
-/* Point a handle at path, with our identity. headers_inout: lines of this request, the caller frees them after it. -ENOMEM. */
+/* Point a handle at path, with our identity. headers_inout: lines of this request; the caller frees them after it.
+ * Returns 0 or -ENOMEM. */
 int ash_kube_client_aim(const struct ash_kube_client *client, CURL *easy, const char *path,
                         struct curl_slist **headers_inout, struct ash_err *err);
 /* What an answer means: 0, or as ash_kube_client_call, with the server's sentence. */

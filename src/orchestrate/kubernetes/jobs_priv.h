@@ -10,7 +10,8 @@
 
 /* The namespace that calls are about: the one that was asked for, else the client's. Borrowed. */
 const char *ash_kube_space_of(const struct ash_kube_client *client);
-/* The object of a job, of whichever kind, and its kind (static). The caller owns *object_out. -ENOENT: there is none. */
+/* The object of a job, of whichever kind, and its kind (static). The caller owns *object_out. -ENOENT: there is none,
+ * else as ash_kube_client_call. */
 int ash_kube_find_job(struct ash_kube_client *client, const char *id, json_t **object_out,
                       const struct ash_kube_resource **resource_out, struct ash_err *err);
 

@@ -184,31 +184,35 @@ static int begin_stream(struct ash_kube_watch *watch, struct ash_err *err)
 
 /* ---- its end ----------------------------------------------------------------------------------------------------- */
 
-/* The stream is over: taken up again, now or after a wait; listed anew; or given up. */
-static int judge_end(struct ash_kube_watch *watch, CURLcode code, struct ash_err *err)
+/* After a failure: again after a wait, as long as the budget lasts. */
+static int put_off(struct ash_kube_watch *watch, struct ash_err *err)
 {
-    struct ash_kube_answer *answer = &watch->answer;
+    const struct ash_kube_answer *answer = &watch->answer;
     double now = now_s();
-    int rc;
+    int rc = watch->rc < 0 ? ash_err_set(err, -EIO, "Kubernetes tells of a change in a form that is not known")
+                           : ash_kube_client_judge(watch->client, answer, err);
 
-    answer->code = code;
-    watch->client->curl->easy_getinfo(watch->easy, CURLINFO_RESPONSE_CODE, &answer->status);
-    end_stream(watch);
-    if (watch->rc == -ENOMEM) return ash_err_set(err, -ENOMEM, "out of memory");
-    if (answer->status == 410) forget_version(watch);
-    if (answer->status == 410 || watch->version == NULL) return 0;
-    if (answer->status == 200 && watch->rc == 0 && now - watch->opened_s >= LIVED_S) {
-        watch->wait_ms = WAIT_FIRST_MS;
-        return 0;
-    }
-    if (ash_str_adds(&answer->text, "") < 0) return ash_err_set(err, -ENOMEM, "out of memory");
-    rc = watch->rc < 0 ? ash_err_set(err, -EIO, "Kubernetes tells of a change in a form that is not known")
-                       : ash_kube_client_judge(watch->client, answer, err);
     if (rc < 0 && watch->rc == 0 && !ash_kube_client_may_retry(answer)) return rc;
     if (now - watch->good_s > BUDGET_S) return rc < 0 ? rc : ash_err_set(err, -EIO, "watches end at once");
     watch->rc = 0;
     watch->retry_s = now + watch->wait_ms * 1e-3;
     watch->wait_ms = 2 * watch->wait_ms < WAIT_MAX_MS ? 2 * watch->wait_ms : WAIT_MAX_MS;
+    return 0;
+}
+
+/* The stream is over: taken up again, now or after a wait; listed anew; or given up. */
+static int judge_end(struct ash_kube_watch *watch, CURLcode code, struct ash_err *err)
+{
+    struct ash_kube_answer *answer = &watch->answer;
+
+    answer->code = code;
+    watch->client->curl->easy_getinfo(watch->easy, CURLINFO_RESPONSE_CODE, &answer->status);
+    end_stream(watch);
+    if (watch->rc == -ENOMEM || ash_str_adds(&answer->text, "") < 0) return ash_err_set(err, -ENOMEM, "out of memory");
+    if (answer->status == 410) forget_version(watch);
+    if (watch->version == NULL) return 0;
+    if (answer->status != 200 || watch->rc != 0 || now_s() - watch->opened_s < LIVED_S) return put_off(watch, err);
+    watch->wait_ms = WAIT_FIRST_MS;
     return 0;
 }
 

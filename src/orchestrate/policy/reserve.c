@@ -1,6 +1,7 @@
-/* The reservation of EASY backfill: what the first job that does not fit will run on, and when. Running jobs end at their time limits at the
- * latest; walking over these ends in order, the first time at which the job fits is its start, with named hosts. Jobs
- * that outlast that time may use of those hosts only what the reservation leaves (mask); others may use all. */
+/* The reservation of EASY backfill: what the first job that does not fit will run on, and when. Running jobs end at
+ * their time limits at the latest; walking over these ends in order, the first time at which the job fits is its start,
+ * with named hosts. Jobs that outlast that time may use of those hosts only what the reservation leaves (mask); others
+ * may use all. */
 #include "orchestrate/policy/policy_priv.h"
 
 #include <errno.h>

@@ -383,23 +383,6 @@ static void fill_slowness(struct simulation *sim)
     }
 }
 
-static int fill_lowest(struct simulation *sim)
-{
-    const struct ash_topology *topology = sim->opts->topology;
-    int hosts = topology->nodes[0].hosts;
-
-    sim->lowest = calloc((size_t)hosts + 1, sizeof(int));
-    if (sim->lowest == NULL) return -ENOMEM;
-    for (int i = 0; i <= hosts; i++)
-        sim->lowest[i] = topology->nodes[0].height;
-    for (int node = 0; node < topology->count; node++)
-        if (topology->nodes[node].height < sim->lowest[topology->nodes[node].hosts])
-            sim->lowest[topology->nodes[node].hosts] = topology->nodes[node].height;
-    for (int i = hosts; i-- > 0;)
-        if (sim->lowest[i + 1] < sim->lowest[i]) sim->lowest[i] = sim->lowest[i + 1];
-    return 0;
-}
-
 static int open_simulation(struct simulation *sim, struct ash_err *err)
 {
     const struct ash_replay_opts *opts = sim->opts;
@@ -409,7 +392,8 @@ static int open_simulation(struct simulation *sim, struct ash_err *err)
     if (rc < 0) return rc;
     ash_policy_listen(sim->policy, decide, sim);
     sim->runs = calloc(trace->count, sizeof(*sim->runs));
-    if (sim->runs == NULL || fill_lowest(sim) < 0) return ash_err_set(err, -ENOMEM, "out of memory");
+    if (sim->runs == NULL || (sim->lowest = ash_replay_lowest(opts->topology)) == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory");
     fill_slowness(sim);
     sim->left = trace->count;
     sim->report->jobs = trace->count;

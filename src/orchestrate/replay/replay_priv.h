@@ -21,4 +21,8 @@ struct ash_policy_job ash_replay_request(const struct ash_replay_opts *opts, siz
 int ash_replay_count(const struct ash_replay_opts *opts, const struct ash_replay_run *runs,
                      struct ash_replay_report *report);
 
+/* By hosts wanted: the lowest height of a domain that holds that many in the empty cluster. The caller frees it. NULL:
+ * out of memory. */
+int *ash_replay_lowest(const struct ash_topology *topology);
+
 #endif

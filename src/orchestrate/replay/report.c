@@ -274,3 +274,20 @@ int ash_replay_fill(const struct ash_replay_opts *opts, double limit, double *al
     ash_policy_close(policy);
     return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
 }
+
+/* ---- domains ----------------------------------------------------------------------------------------------------- */
+
+int *ash_replay_lowest(const struct ash_topology *topology)
+{
+    int hosts = topology->nodes[0].hosts, *lowest = calloc((size_t)hosts + 1, sizeof(int));
+
+    if (lowest == NULL) return NULL;
+    for (int i = 0; i <= hosts; i++)
+        lowest[i] = topology->nodes[0].height;
+    for (int node = 0; node < topology->count; node++)
+        if (topology->nodes[node].height < lowest[topology->nodes[node].hosts])
+            lowest[topology->nodes[node].hosts] = topology->nodes[node].height;
+    for (int i = hosts; i-- > 0;)
+        if (lowest[i + 1] < lowest[i]) lowest[i] = lowest[i + 1];
+    return lowest;
+}

@@ -133,6 +133,31 @@ static void test_missing_rank(void **state)
     end_job(&set, &report);
 }
 
+/* A stopped rank is inside the call like all others: the network is not to blame. e2e_diagnose stops a real one. */
+static void test_stopped_rank(void **state)
+{
+    struct ash_flight_set set;
+    struct ash_flight_report report;
+    (void)state;
+
+    begin_job();
+    calls(1, 3);
+    for (size_t r = 0; r < RANKS; r++)
+        call(r, 4, ASH_FLIGHT_ALL_REDUCE, 64, false);
+    load(&set, &report);
+    assert_int_equal(report.count, 1);
+    assert_int_equal(report.findings[0].fault, ASH_FLIGHT_SLOW);
+    ash_flight_report_fini(&report);
+    assert_false(set.ranks[1].is_stopped);
+    set.ranks[1].is_stopped = true;
+    assert_int_equal(ash_flight_compare(&set, &report), 0);
+    assert_int_equal(report.count, 1);
+    assert_int_equal(report.findings[0].fault, ASH_FLIGHT_STOPPED);
+    assert_int_equal(report.findings[0].named_count, 1);
+    assert_int_equal(report.findings[0].named[0], 1);
+    end_job(&set, &report);
+}
+
 static void test_rank_that_ended(void **state)
 {
     struct ash_flight_set set;
@@ -170,9 +195,9 @@ static void test_nothing_there(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_calls),   cmocka_unit_test(test_another_call),
-        cmocka_unit_test(test_missing_rank),  cmocka_unit_test(test_rank_that_ended),
-        cmocka_unit_test(test_nothing_there),
+        cmocka_unit_test(test_equal_calls),  cmocka_unit_test(test_another_call),
+        cmocka_unit_test(test_missing_rank), cmocka_unit_test(test_rank_that_ended),
+        cmocka_unit_test(test_stopped_rank), cmocka_unit_test(test_nothing_there),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
