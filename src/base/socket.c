@@ -19,8 +19,8 @@
 
 #define BACKLOG 1024
 #define RETRY_NS 10000000 /* between two tries to connect */
-#define FREE_FIRST 12000  /* below the range that the system takes ports for connections from */
-#define FREE_END 32000
+#define FREE_FIRST 12000  /* below those of Slurm's jobs, and those that the system takes for connections */
+#define FREE_END 20000
 #define FREE_TRIES 100
 
 uint64_t ash_deadline_in(double seconds)
@@ -101,17 +101,36 @@ int ash_socket_listen(const char *host, int port, struct ash_err *err)
     return fd >= 0 ? fd : ash_err_set(err, fd, "cannot listen on port %d: %s", port, strerror(-fd));
 }
 
-int ash_socket_free_port(struct ash_err *err)
+/* Bound, while nobody else is, and then open to a listener of the same port. */
+static int reserve_at(const struct addrinfo *at)
+{
+    int fd = socket(at->ai_family, at->ai_socktype | SOCK_CLOEXEC, at->ai_protocol), cause;
+
+    if (fd < 0) return -errno;
+    if (bind(fd, at->ai_addr, at->ai_addrlen) == 0) {
+        set_option(fd, SOL_SOCKET, SO_REUSEADDR);
+        return fd;
+    }
+    cause = errno;
+    close(fd);
+    return -cause;
+}
+
+int ash_socket_reserve(int *port_out, struct ash_err *err)
 {
     uint64_t seed = ash_hash_mix(ash_clock_ns() ^ (uint64_t)getpid() << 32);
 
     for (uint64_t i = 0; i < FREE_TRIES; i++) {
-        int port = FREE_FIRST + (int)((seed + i * 7919) % (FREE_END - FREE_FIRST)),
-            fd = ash_socket_listen(NULL, port, err);
+        int port = FREE_FIRST + (int)((seed + i * 7919) % (FREE_END - FREE_FIRST)), fd = -EADDRNOTAVAIL;
+        struct addrinfo *found = resolve(NULL, port, err);
 
+        if (found == NULL) return -ENOENT;
+        for (const struct addrinfo *at = found; at != NULL && fd < 0; at = at->ai_next)
+            fd = reserve_at(at);
+        freeaddrinfo(found);
         if (fd < 0) continue;
-        close(fd);
-        return port;
+        *port_out = port;
+        return fd;
     }
     return ash_err_set(err, -EADDRINUSE, "no free port was found");
 }

@@ -16,9 +16,10 @@ int ash_deadline_ms(uint64_t deadline_ns);
 /* Listen on all interfaces at port (0: any), or at host's address where host is not NULL. Returns a descriptor or a
  * negative errno. */
 int ash_socket_listen(const char *host, int port, struct ash_err *err);
-/* A port that is free now, and not one of those that the system gives to connections, so that it likely stays free
- * until somebody listens there. Returns it or a negative errno. */
-int ash_socket_free_port(struct ash_err *err);
+/* Reserve a port on all interfaces: one that nobody has, and not one of those that the system gives to connections.
+ * Until the descriptor is closed nobody else can reserve it, and ash_socket_listen() works there, also in other
+ * processes. port_out gets the port. Returns the descriptor, which the caller closes, or a negative errno. */
+int ash_socket_reserve(int *port_out, struct ash_err *err);
 /* The port that a descriptor listens on. */
 int ash_socket_port(int fd);
 /* The address from which this socket talks to its peer, as text without a port. Returns 0 or a negative errno. */

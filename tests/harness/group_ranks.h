@@ -25,6 +25,7 @@ struct shared {
     _Atomic uint64_t calls[GROUP_RANKS_MAX]; /* that each has begun, where a test counts them */
     char text[GROUP_RANKS_MAX][ASH_ERR_TEXT_BYTES];
     _Atomic int code[GROUP_RANKS_MAX];
+    int reserved; /* the port that they meet at */
 };
 
 struct job {
@@ -57,7 +58,7 @@ static inline int join_and_run(const struct job *job, struct shared *shared, siz
 {
     struct ash_launch_env env = {
         .launcher = "test", .rank = rank, .size = job->size, .host = "127.0.0.1", .port = port, .job = 7};
-    struct ash_group_opts opts = {.join_timeout = 20, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
+    struct ash_group_opts opts = {.join_timeout = 120, .silent_timeout = job->silent_s, .call_timeout = job->call_s};
     struct ash_group *group = NULL;
     struct ash_err err = {0};
     const char *nodes = job->nodes != NULL ? job->nodes : default_nodes;
@@ -115,11 +116,11 @@ static inline int group_rank_main(void *ctx, size_t rank)
 
 static inline struct shared *start(const struct job *job)
 {
-    struct group_rank rank = {
-        .job = job, .shared = ranks_share(sizeof(*rank.shared)), .port = ash_socket_free_port(NULL)};
+    struct group_rank rank = {.job = job, .shared = ranks_share(sizeof(*rank.shared))};
     struct shared *shared = rank.shared;
 
     ash_assert(job->size <= GROUP_RANKS_MAX);
+    shared->reserved = ash_socket_reserve(&rank.port, NULL);
     shared->began_ns = ash_clock_ns();
     for (size_t r = 0; r < job->size; r++)
         shared->pids[r] = rank_start(group_rank_main, &rank, r);
@@ -143,6 +144,7 @@ static inline int finish(const struct job *job, struct shared *shared, size_t vi
 
 static inline void end(struct shared *shared)
 {
+    close(shared->reserved);
     ranks_unshare(shared, sizeof(*shared));
 }
 

@@ -76,7 +76,7 @@ int ash_launch_run(const struct ash_launch *launch, struct ash_err *err)
     struct ash_supervisor supervisor = describe(launch);
     char host[HOST_BYTES];
     struct ash_netns *netns = NULL;
-    int rc = check(launch, err);
+    int rc = check(launch, err), reserved = -1;
 
     ash_assert(launch->program != NULL && launch->argv != NULL && launch->argv[0] != NULL);
     if (rc < 0) return rc;
@@ -96,9 +96,10 @@ int ash_launch_run(const struct ash_launch *launch, struct ash_err *err)
     if (launch->master != NULL) {
         rc = read_master(launch->master, host, &supervisor.job, err);
     } else {
-        rc = supervisor.job.port = ash_socket_free_port(err);
+        rc = reserved = ash_socket_reserve(&supervisor.job.port, err); /* until the first rank listens, and longer */
     }
     if (rc >= 0) rc = ash_supervise(&supervisor, err);
+    if (reserved >= 0) close(reserved);
     ash_netns_close(netns);
     return rc;
 }

@@ -176,7 +176,7 @@ static void lose(const struct plan *plan, int victim_pid)
 struct reform_job {
     const struct plan *plan;
     struct timeline *timeline;
-    int port, pids[RANKS + 1];
+    int port, reserved, pids[RANKS + 1];
     FILE *log; /* output of the replacement */
 };
 
@@ -195,7 +195,8 @@ static void start_job(struct reform_job *job, const struct plan *plan)
 {
     uint64_t limit_ns = ash_deadline_in(JOIN_S); /* then the ranks' own verdicts tell what is wrong */
 
-    *job = (struct reform_job){.plan = plan, .port = ash_socket_free_port(NULL)};
+    *job = (struct reform_job){.plan = plan};
+    job->reserved = ash_socket_reserve(&job->port, NULL);
     job->timeline = mmap(NULL, sizeof(*job->timeline), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     fflush(NULL);
     for (size_t r = 0; r < RANKS; r++)
@@ -234,6 +235,7 @@ static double finish_job(struct reform_job *job)
                                       : "lost",
                   took * 1e3);
     munmap(job->timeline, sizeof(*job->timeline));
+    close(job->reserved);
     return took;
 }
 
