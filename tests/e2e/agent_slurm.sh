@@ -21,7 +21,7 @@ echo '4,2,2,-;NVRM: Xid (PCI:0000:b9:00): 79, pid=1384, name=python3' >> "$SCRAT
 wait_for "the drain" drained 0 || exit 1
 echo "kernel line to drained in Slurm: $((($(date +%s%N) - before) / 1000000)) ms"
 scontrol show node "${nodes[0]}" | grep -q 'Reason=Action:Reboot' || fail "reason: $(scontrol show node "${nodes[0]}" | grep Reason)"
-MASTER_ADDR=127.0.0.1 try timeout 60 srun --quiet -N 1 -n 2 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/elsewhere" --pages ''
+MASTER_ADDR=127.0.0.1 try timeout 300 srun --quiet -N 1 -n 2 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/elsewhere" --pages ''
 expect 0 "a job while a node is out"
 bits_of elsewhere | cmp -s - "$SCRATCH/expected" || fail "other bits on the other node"
 # Half of the nodes may be out, and one of two is.

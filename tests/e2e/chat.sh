@@ -46,11 +46,28 @@ fi
 
 # ---- a terminal: the Up key brings the last line back, where the build can
 if command -v script > /dev/null && "$ASHLAR" version --json | grep -q '"libedit": "'; then
-    (printf 'One day\n'; sleep 0.3; printf '/reset\n'; sleep 0.2; printf '\033[A\033[A\n'; sleep 0.3; printf '/quit\n') |
-        TERM=xterm script -qec "$(printf '%q ' "${chat[@]}" --stats)" /dev/null > "$SCRATCH/tty" 2>&1 ||
-        fail "terminal: exit code $?"
+    prompted() { [ "$(grep -oF '> ' "$1" | wc -l)" -ge "$2" ]; }
+    # type_lines FILE LINE...: a chat on a terminal, which goes to FILE; each line is typed at a prompt sign of its own.
+    type_lines() {
+        local file=$1 line signs=0 pid
+        shift
+        rm -f "$SCRATCH/keys"
+        mkfifo "$SCRATCH/keys"
+        : > "$file"
+        TERM=xterm script -qfec "$(printf '%q ' "${chat[@]}" --stats)" /dev/null < "$SCRATCH/keys" > "$file" 2>&1 &
+        pid=$!
+        exec 3> "$SCRATCH/keys"
+        for line in "$@"; do
+            signs=$((signs + 1))
+            wait_for "prompt sign $signs" prompted "$file" $signs
+            printf '%b\n' "$line" >&3
+        done
+        wait $pid || fail "terminal: exit code $?"
+        exec 3>&-
+    }
+    type_lines "$SCRATCH/tty" 'One day' /reset '\033[A\033[A' /quit
     same "answers, the second to a line of the history" 2 "$(grep -c 'prompt [0-9]* tokens' "$SCRATCH/tty")"
-    (printf 'Zoë 🍕\n'; sleep 0.3; printf '/quit\n') | LC_ALL=C TERM=xterm script -qec "$(printf '%q ' "${chat[@]}" --stats)" /dev/null > "$SCRATCH/tty2" 2>&1
+    LC_ALL=C type_lines "$SCRATCH/tty2" 'Zoë 🍕' /quit
     try "${chat[@]}" --chat --prompt 'Zoë 🍕' --stats
     same "a line that is not ASCII" "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/err")" "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/tty2")"
     same "equal prompts" 1 "$(grep -o 'prompt [0-9]* tokens' "$SCRATCH/tty" | sort -u | wc -l)"

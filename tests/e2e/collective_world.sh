@@ -15,7 +15,7 @@ mpicc.openmpi -std=gnu17 -O2 -Wall -Wextra -Werror -I"$SOURCE/src" -I"$SOURCE/in
 # run RANKS LARGEST_BYTES [NODES WAY]. Open MPI's vector code for x86-64 (its component op/avx) makes sums of bytes end at 255 instead of starting
 # anew at 0, as its plain code does and the type says.
 run() {
-    try timeout 120 mpirun.openmpi --mca op ^avx --allow-run-as-root --oversubscribe --bind-to none -n "$1" "$SCRATCH/mpi_world" "${@:2}"
+    try timeout 400 mpirun.openmpi --mca op ^avx --allow-run-as-root --oversubscribe --bind-to none -n "$1" "$SCRATCH/mpi_world" "${@:2}"
     expect 0 "$1 ranks ${*:3}"
     cat "$SCRATCH/out"
 }

@@ -49,14 +49,16 @@ start_agent recorded --pages '' --root "$tree" --nvml "$BUILD/standin/libnvidia-
 start_server --model "$stories" --served-model-name stories || exit 1
 for i in 1 2; do ask POST /v1/completions '{"prompt": "Once upon a time", "max_tokens": 8}'; done
 address() { grep -o '127.0.0.1:[0-9]*' "$SCRATCH/$1.out"; }
-hook=$((22000 + $$ % 4000)) watch=$((hook + 1)) manager=$((hook + 2))
+served=$port
+free_ports
+hook=$port watch=$((port + 1)) manager=$((port + 2))
 cat > "$SCRATCH/prometheus.yml" << END
 global: {scrape_interval: 500ms, evaluation_interval: 500ms}
 rule_files: ["$SOURCE/deploy/prometheus/recording.yml", "$SOURCE/deploy/prometheus/alerts.yml"]
 alerting: {alertmanagers: [{static_configs: [{targets: ["127.0.0.1:$manager"]}]}]}
 scrape_configs:
   - {job_name: ashlar-agent, honor_labels: true, static_configs: [{targets: ["$(address live)", "$(address recorded)"]}]}
-  - {job_name: ashlar-serve, static_configs: [{targets: ["127.0.0.1:$port"]}]}
+  - {job_name: ashlar-serve, static_configs: [{targets: ["127.0.0.1:$served"]}]}
 END
 prometheus --config.file="$SCRATCH/prometheus.yml" --storage.tsdb.path="$SCRATCH/tsdb" --web.listen-address="127.0.0.1:$watch" > "$SCRATCH/prometheus.log" 2>&1 &
 pids+=($!)

@@ -46,13 +46,20 @@ run 0 "documents" tokenize --out one --threads 1 "${job[@]}"
 run 0 "documents" tokenize --out three --threads 3 "${job[@]}"
 same one three
 [ "$(ls one/shard-* | wc -l)" -gt 8 ] || fail "too few shards to be interrupted"
-# stop SIGNAL OUT: start the job, send the signal when its third shard is there; prints its exit code.
+# stop SIGNAL OUT: start the job, send the signal when its third shard is there; prints its exit code. One that is done before the
+# signal comes is started anew.
 stop() {
-    "$ASHLAR" data tokenize --tokenizer "$tokenizer" --out "$2" --threads 1 "${job[@]}" > "log-$2" 2>&1 &
-    local pid=$! code=0
-    while kill -0 $pid 2> /dev/null && [ ! -e "$2/shard-00002.safetensors" ]; do sleep 0.01; done
-    kill -"$1" $pid 2> /dev/null || true
-    wait $pid 2> /dev/null || code=$?
+    local try pid code
+    for try in $(seq 50); do
+        rm -rf "$2"
+        code=0
+        "$ASHLAR" data tokenize --tokenizer "$tokenizer" --out "$2" --threads 1 "${job[@]}" > "log-$2" 2>&1 &
+        pid=$!
+        while kill -0 $pid 2> /dev/null && [ ! -e "$2/shard-00002.safetensors" ]; do sleep 0.01; done
+        kill -"$1" $pid 2> /dev/null || true
+        wait $pid 2> /dev/null || code=$?
+        [ $code -eq 0 ] || break
+    done
     echo $code
 }
 [ "$(stop KILL killed)" -eq 137 ] || fail "was not killed"

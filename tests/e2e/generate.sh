@@ -137,7 +137,7 @@ if command -v script > /dev/null; then
     printf '/help\nOnce upon a time\n/reset\n/nonsense\n/quit\nnever read\n' |
         script -qec "$(printf '%q ' "${generate[@]}" --max-tokens 8)" /dev/null > "$SCRATCH/tty" 2>&1 ||
         fail "terminal: exit code $?"
-    printf 'Once upon a time\n' | timeout 60 script -qec "$(printf '%q ' "${generate[@]}" --max-tokens 8 --stats)" /dev/null > "$SCRATCH/tty2" 2>&1
+    printf 'Once upon a time\n' | timeout 300 script -qec "$(printf '%q ' "${generate[@]}" --max-tokens 8 --stats)" /dev/null > "$SCRATCH/tty2" 2>&1
     grep -q '^ashlar: prompt' "$SCRATCH/tty2" || fail "the speeds are not on a line of their own: $(cat "$SCRATCH/tty2")"
     for words in '> ' 'no chat template' ', there was' 'there is no /nonsense'; do
         grep -qF -- "$words" "$SCRATCH/tty" || fail "terminal: '$words' is not in $(cat "$SCRATCH/tty")"
@@ -146,7 +146,7 @@ fi
 
 # ---- Ctrl-C in a chat stops the answer; at the prompt it ends. The slowest backend leaves time to press it.
 await() { # text, how often it must have been seen
-    for _ in $(seq 500); do [ "$(grep -oF -- "$1" "$SCRATCH/tty" | wc -l)" -ge "$2" ] && return 0; sleep 0.02; done
+    for _ in $(seq 6000); do [ "$(grep -oF -- "$1" "$SCRATCH/tty" | wc -l)" -ge "$2" ] && return 0; sleep 0.02; done
     return 1
 }
 if command -v script > /dev/null; then
@@ -177,7 +177,7 @@ same "broken pipe" "" "$(cat "$SCRATCH/err")"
 # ---- SIGTERM: what was said so far stays said
 "${generate[@]}" --prompt "Once upon a time" --max-tokens 0 --temperature 1 > "$SCRATCH/cut" 2> "$SCRATCH/err" &
 pid=$!
-for _ in $(seq 200); do [ -s "$SCRATCH/cut" ] && break; sleep 0.01; done
+wait_for "a word" test -s "$SCRATCH/cut"
 kill -TERM "$pid"
 code=0
 wait "$pid" || code=$?

@@ -46,7 +46,7 @@ start() { # name, words...: its address is in $url
     shift
     unshare --mount --propagation private bash -c 'mount_host "$@"' bash "${inside[@]}" /usr/bin/ashlar "$@" > "$SCRATCH/$name.log" 2>&1 < /dev/null &
     started+=($!)
-    for i in $(seq 3000); do
+    for i in $(seq 6000); do
         url=$(grep -om 1 'http://[0-9.]*:[0-9]*\|port [0-9]*$' "$SCRATCH/$name.log" | sed 's#^port #http://127.0.0.1:#') && [ -n "$url" ] && return
         sleep 0.02
     done
@@ -54,7 +54,7 @@ start() { # name, words...: its address is in $url
 }
 answers() { # path: with 200, before long
     local i
-    for i in $(seq 3000); do curl -sf "$url$1" > "$SCRATCH/answer" 2> /dev/null && return; sleep 0.02; done
+    for i in $(seq 6000); do curl -sf "$url$1" > "$SCRATCH/answer" 2> /dev/null && return; sleep 0.02; done
     fail "$url$1 does not answer: $(cat "$SCRATCH"/*.log)"
 }
 start agent $(words_of agent/daemonset.yaml) --port 0

@@ -24,11 +24,7 @@ daemon() { # name, program...
     "$@" > "$SCRATCH/$name.out" 2>&1 < /dev/null &
     daemons[$name]=$!
 }
-for try in $(seq 20); do # ports of API, etcd and its peers that nobody listens on
-    port=$((32000 + RANDOM % 700))
-    for i in 0 1 2 3 4; do ! (: < "/dev/tcp/127.0.0.1/$((port + i))") 2> /dev/null || continue 2; done
-    break
-done
+free_ports # of API, etcd and its peers
 api=https://127.0.0.1:$port
 openssl genrsa -out sa.key 2048 2> out
 openssl req -x509 -newkey rsa:2048 -nodes -keyout kubelet.key -out kubelet.crt -days 2 -subj /CN=kubelet 2> out
@@ -69,7 +65,7 @@ submit() { # name, words...
     expect 0 "submitting $name"
 }
 ended() {
-    try timeout 120 "$ASHLAR" jobs wait "$1" --to kubernetes
+    try timeout 400 "$ASHLAR" jobs wait "$1" --to kubernetes
     expect 0 "$1: $(cat "$SCRATCH"/n?/"$1"-*/log | grep -v '^step' | tail -n 20)"
     same "bits of $1" "$(hash_of "$2")" "$(hash_of "$1")"
     try "$ASHLAR" jobs stop "$1" --to kubernetes
@@ -82,7 +78,7 @@ train straight $long
 
 # Ranks meet, and their output can be read through the API.
 submit plain
-try timeout 120 "$ASHLAR" jobs wait plain --to kubernetes
+try timeout 400 "$ASHLAR" jobs wait plain --to kubernetes
 try "$ASHLAR" jobs log plain --to kubernetes
 grep -q 'step .*40/40' out || fail "its output: $(cat out err)"
 ended plain one

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # ashlar launch: processes with torchrun's variables, whose output, exit codes and ends are as promised; and nothing stays behind.
 . "$SOURCE/tests/e2e/lib.bash" || exit 1
-mark=ashlar-launch-test-$$ # in the command line of everything started here
+mark=ashlar-launch-test-$$- # in the command line of everything started here
 
 launch() { try "$ASHLAR" launch "$@"; }
 left_over() { pgrep -f "$mark" > /dev/null; }
@@ -41,10 +41,11 @@ same "how they ended" 2 "$(grep -c 'ended with exit code 2' "$SCRATCH/err")"
 # Ranks are called ashlar, for top, pgrep and people.
 launch --procs 2 version
 expect 0 "ranks of the program itself"
-"$ASHLAR" launch --procs 2 bench collective --max 1k --op barrier > "$SCRATCH/out" 2>&1 &
+"$ASHLAR" launch --procs 2 agent --port 0 --state "" > "$SCRATCH/out" 2>&1 &
 launcher=$!
-for i in $(seq 500); do names=$(ps -o comm= -o args= --ppid $launcher | sort -u); [ "$(grep -c . <<< "$names")" -ge 1 ] && grep -q '^ashlar  *ashlar bench' <<< "$names" && break; sleep 0.01; done
-grep -q '^ashlar  *ashlar bench' <<< "$names" || fail "ranks are called: $names"
+named() { ps -o comm= -o args= --ppid $launcher > "$SCRATCH/names"; grep -q '^ashlar  *ashlar agent' "$SCRATCH/names"; }
+wait_for "a name" named || fail "ranks are called: $(cat "$SCRATCH/names")"
+kill -TERM $launcher
 wait $launcher
 
 # A child of a rank does not outlive the job.
@@ -55,7 +56,7 @@ left_over && fail "a grandchild is still there"
 # Ctrl-C reaches all; a launcher that is killed takes its ranks with it.
 "$ASHLAR" launch --procs 3 --program sh -c 'touch "$0.$RANK"; exec sleep 100' "$SCRATCH/up" $mark > "$SCRATCH/out" 2> "$SCRATCH/err" &
 launcher=$!
-for i in $(seq 500); do [ -e "$SCRATCH/up.0" ] && [ -e "$SCRATCH/up.1" ] && [ -e "$SCRATCH/up.2" ] && break; sleep 0.02; done
+wait_for "three ranks" test -e "$SCRATCH/up.0" -a -e "$SCRATCH/up.1" -a -e "$SCRATCH/up.2"
 kill -INT $launcher
 wait $launcher
 same "exit code after Ctrl-C" 130 $?
@@ -63,7 +64,7 @@ left_over && fail "Ctrl-C left something running"
 rm -f "$SCRATCH"/up.*
 "$ASHLAR" launch --procs 2 --program sh -c 'touch "$0.$RANK"; exec sleep 100' "$SCRATCH/up" $mark > "$SCRATCH/out" 2> "$SCRATCH/err" &
 launcher=$!
-for i in $(seq 500); do [ -e "$SCRATCH/up.0" ] && [ -e "$SCRATCH/up.1" ] && break; sleep 0.02; done
+wait_for "two ranks" test -e "$SCRATCH/up.0" -a -e "$SCRATCH/up.1"
 kill -TERM $launcher
 wait $launcher
 same "exit code after SIGTERM" 143 $?
@@ -71,11 +72,11 @@ left_over && fail "SIGTERM left something running"
 rm -f "$SCRATCH"/up.*
 "$ASHLAR" launch --procs 2 --program sh -c 'touch "$0.$RANK"; exec sleep 100' "$SCRATCH/up" $mark > "$SCRATCH/out" 2> "$SCRATCH/err" &
 launcher=$!
-for i in $(seq 500); do [ -e "$SCRATCH/up.0" ] && [ -e "$SCRATCH/up.1" ] && break; sleep 0.02; done
+wait_for "two ranks" test -e "$SCRATCH/up.0" -a -e "$SCRATCH/up.1"
 kill -9 $launcher
 wait $launcher 2> /dev/null
-for i in $(seq 100); do left_over || break; sleep 0.02; done
-left_over && fail "a killed launcher left ranks running"
+gone() { ! left_over; }
+wait_for "the end of a killed launcher's ranks" gone
 
 launch --procs 2 --program /no/such/program
 expect_error 1 "a program that is not there" /no/such/program

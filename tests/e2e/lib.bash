@@ -1,11 +1,14 @@
 # What the end-to-end scripts share. Sourced: `. "$SOURCE/tests/e2e/lib.bash"`. Scratch space is emptied first.
 set -u
+. "$SOURCE/tests/e2e/lib/ports.bash" || exit 1
 rm -rf "$SCRATCH"
 mkdir -p "$SCRATCH"
 stories=$SOURCE/tests/golden/stories260K
 failures=0
 # Under AddressSanitizer a check for leaks costs seconds at the end of every process: only leak_free pays for it.
 export ASAN_OPTIONS=${ASAN_OPTIONS:-}:detect_leaks=0
+# A rank that a busy machine does not run for a while is not lost; tests of silence set their own.
+export ASHLAR_GROUP_SILENT_TIMEOUT=60 ASHLAR_FABRIC_SILENCE_MS=60000
 
 fail() {
     echo "FAIL: $*" >&2
@@ -35,6 +38,15 @@ expect_error() { # code, what, words...
 }
 same() { # what, expected, found
     [ "$2" = "$3" ] || fail "$1: expected '$2', found '$3'"
+}
+# wait_for WHAT COMMAND...: until it succeeds; two minutes at most, which only what hangs takes.
+wait_for() {
+    local what=$1 end=$((SECONDS + 120))
+    shift
+    until "$@"; do
+        [ $SECONDS -lt $end ] || { fail "waited two minutes for $what"; return 1; }
+        sleep 0.02
+    done
 }
 finish() {
     [ "$failures" -eq 0 ] || { echo "$failures failures" >&2; exit 1; }

@@ -22,7 +22,7 @@ ip link add name leaf_a type bridge && ip link add name leaf_b type bridge && ip
 ip link set dev from_a master leaf_a up && ip link set dev from_b master leaf_b up && ip link set dev leaf_a up && ip link set dev leaf_b up || fail "no uplink"
 limit from_a 100mbit && limit from_b 100mbit || fail "the uplink is not limited"
 for host in 0 1 2 3; do # n0 and n1 below a, n2 and n3 below b
-    unshare --net sh -c 'echo > "$0"; exec sleep 300' "$SCRATCH/ready" &
+    unshare --net sh -c 'echo > "$0"; exec sleep 3000' "$SCRATCH/ready" &
     holders+=($!)
     read -r < "$SCRATCH/ready"
     ip link add name "n$host" type veth peer name eth0 netns "${holders[$host]}" || fail "no cable to n$host"

@@ -8,10 +8,10 @@ stop_server() { # signal
     server=
 }
 trap 'stop_server KILL' EXIT
-# Wait until `grep PATTERN FILE` finds something, 30 s at most.
+# Wait until `grep PATTERN FILE` finds something, two minutes at most.
 wait_for_line() { # pattern, file
-    local i
-    for ((i = 0; i < 600; i++)); do
+    local end=$((SECONDS + 120))
+    while [ $SECONDS -lt $end ]; do
         grep -q "$1" "$2" 2> /dev/null && return 0
         kill -0 "$server" 2> /dev/null || { echo "the server ended: $(tail -n 3 "$2")" >&2; return 1; }
         sleep 0.05
@@ -36,7 +36,7 @@ ask() {
         for header in "$@"; do printf '%s\r\n' "$header"; done
         printf '\r\n%s' "$body"
     } >&3
-    timeout 30 cat <&3 > "$SCRATCH/answer"
+    timeout 120 cat <&3 > "$SCRATCH/answer"
     exec 3>&-
     status=$(head -n 1 "$SCRATCH/answer" | cut -d' ' -f2)
 }

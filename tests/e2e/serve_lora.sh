@@ -33,7 +33,7 @@ bodies = [{"model": random.choice(["stories260K", "one", "two"]), "prompt": rand
            "max_tokens": random.randint(1, 24), "temperature": random.choice([0, 1]), "seed": i, "logprobs": 2, "ignore_eos": True} for i in range(36)]
 answers = [None] * len(bodies)
 def ask(i):
-    c = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    c = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
     c.request("POST", "/v1/completions", json.dumps(bodies[i]), {"content-type": "application/json"})
     r = json.loads(c.getresponse().read())
     answers[i] = [r["model"], r["choices"][0]["text"], r["choices"][0]["logprobs"]["token_logprobs"]]
@@ -77,9 +77,9 @@ ask POST /v1/load_lora_adapter '{"lora_name": "four"}' "$admin"; asked 400 "no p
 stream='{"model": "three", "prompt": "Once upon a time", "max_tokens": 400, "ignore_eos": true, "stream": true}'
 exec 4<> "/dev/tcp/127.0.0.1/$port"
 printf 'POST /v1/completions HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: %d\r\n\r\n%s' ${#stream} "$stream" >&4
-read -r -t 20 line <&4
+read -r -t 120 line <&4
 ask POST /v1/unload_lora_adapter '{"lora_name": "three"}' "$admin"; asked 200 "unload" unloaded
-timeout 30 cat <&4 > rest
+timeout 120 cat <&4 > rest
 exec 4>&-
 grep -q DONE rest || fail "the answer of an adapter that was unloaded: $(tail -c 300 rest)"
 ask POST /v1/completions '{"model": "three", "prompt": "a"}'; asked 404 "unloaded" three

@@ -20,10 +20,10 @@ scrape_configs:
     scrape_interval: 1s
     static_configs: [{targets: ["127.0.0.1:$served"]}]
 END
-port=$(($$ % 10000 + 20000))
+free_ports
 prometheus --config.file="$SCRATCH/prometheus.yml" --storage.tsdb.path="$SCRATCH/tsdb" --web.listen-address="127.0.0.1:$port" > "$SCRATCH/prometheus.log" 2>&1 &
 prometheus=$!
-for ((i = 0; i < 300; i++)); do
+for ((i = 0; i < 1200; i++)); do
     ask GET '/api/v1/query?query=vllm:generation_tokens_total' 2> /dev/null
     grep -q '"24"' "$SCRATCH/answer" && break
     kill -0 "$prometheus" || break

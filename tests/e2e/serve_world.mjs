@@ -312,7 +312,7 @@ const tests = {
         const stream = await openai.completions.create({ model, prompt: "Once upon a time", max_tokens: 500, ignore_eos: true, stream: true }, { signal: controller.signal });
         for await (const _ of stream) break;
         controller.abort();
-        for (let i = 0; i < 200 && (await load()) > 0; i++) await new Promise((r) => setTimeout(r, 10));
+        for (let i = 0; i < 12000 && (await load()) > 0; i++) await new Promise((r) => setTimeout(r, 10));
         assert.equal(await load(), 0);
     },
 };

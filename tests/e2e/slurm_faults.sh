@@ -48,7 +48,7 @@ submit() {
     job=$(job_of)
 }
 ended() {
-    try timeout 120 "$ASHLAR" jobs wait "$2" --to slurm
+    try timeout 400 "$ASHLAR" jobs wait "$2" --to slurm
     expect "$1" "$3: $(said "$3" | tail -n 20)"
 }
 

@@ -17,7 +17,7 @@ gives() {
     shift
     while [ "$1" != -- ]; do flags+=("$1"); shift; done
     shift
-    try timeout 100 srun --quiet -N 2 -n 4 "${flags[@]}" "${as[@]}" "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/$name" $words "$@"
+    try timeout 400 srun --quiet -N 2 -n 4 "${flags[@]}" "${as[@]}" "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/$name" $words "$@"
     expect 0 "$what"
     bits_of "$name" | cmp -s - "$SCRATCH/expected" || fail "$what: other bits"
     [ ! -s "$SCRATCH/err" ] || fail "$what: $(cat "$SCRATCH/err")"
@@ -27,7 +27,7 @@ gives layout -- mesh.tp=2 mesh.fsdp=2
 cmp -s "$SCRATCH/one/model/model.safetensors" "$SCRATCH/layout/model/model.safetensors" || fail "the models differ"
 # The ranks' numbers a second time, from another interface.
 gives pmi2 --mpi=pmi2 --
-! timeout 20 srun --quiet -N 2 -n 2 --mpi=pmix true 2> "$SCRATCH/err" || gives pmix --mpi=pmix -- mesh.pp=2
+! timeout 60 srun --quiet -N 2 -n 2 --mpi=pmix true 2> "$SCRATCH/err" || gives pmix --mpi=pmix -- mesh.pp=2
 # Nodes that reach each other through the network only, as on two machines.
 if "$ASHLAR" version | grep -q 'libfabric [0-9]'; then
     as=(sh -c 'ASHLAR_GROUP_NODE=$SLURMD_NODENAME exec "$@"' sh)
@@ -38,7 +38,7 @@ fi
 long="train.grains=8 train.steps=400 train.hash_every=100 train.valid_every=0"
 train straight $long
 expect 0 "a long run"
-timeout 100 srun --quiet -N 2 -n 4 --kill-on-bad-exit=0 sh -c 'echo $$ > "$0.$SLURM_PROCID"; exec "$@"' "$SCRATCH/pid" \
+timeout 400 srun --quiet -N 2 -n 4 --kill-on-bad-exit=0 sh -c 'echo $$ > "$0.$SLURM_PROCID"; exec "$@"' "$SCRATCH/pid" \
     "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/hit" $long > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
 srun=$!
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hit/log.jsonl"
@@ -51,7 +51,7 @@ grep -q "rank 3.*process $victim.* has died" "$SCRATCH/err" || fail "nobody name
 for rank in 0 1 2; do
     kill -0 "$(cat "$SCRATCH/pid.$rank")" 2> /dev/null && fail "rank $rank is left over"
 done
-try timeout 100 srun --quiet -N 2 -n 2 "$ASHLAR" train --resume --out "$SCRATCH/hit"
+try timeout 400 srun --quiet -N 2 -n 2 "$ASHLAR" train --resume --out "$SCRATCH/hit"
 expect 0 "resume on two ranks"
 same "hashes after a loss" "$(grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/straight/log.jsonl" | tail -n 1)" \
     "$(grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/hit/log.jsonl" | tail -n 1)"

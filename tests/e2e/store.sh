@@ -57,7 +57,7 @@ if "$ASHLAR" version | grep -q 'libcurl [0-9]'; then
     export AWS_ACCESS_KEY_ID=a AWS_SECRET_ACCESS_KEY=b
     try "$ASHLAR" store ls s3://bucket s3.endpoint=localhost:1
     expect_error 1 "no scheme" "http://"
-    try timeout 20 "$ASHLAR" store ls s3://bucket s3.endpoint=http://127.0.0.1:1 s3.retry_s=0
+    try timeout 120 "$ASHLAR" store ls s3://bucket s3.endpoint=http://127.0.0.1:1 s3.retry_s=0
     expect_error 1 "nobody listens" "cannot connect to 127.0.0.1:1"
     try "$ASHLAR" store ls s3://Bu.cket s3.addressing=host
     expect_error 1 "not a host" "s3.addressing=path"

@@ -20,7 +20,7 @@ expect 0 "dry run"
 grep -q "^'GREETING=hello there' .*/ashlar launch --procs 2 --nodes 2 .* train $SCRATCH/asked.yaml --out $SCRATCH/runs/asked --resume train.steps=30$" "$SCRATCH/out" ||
     fail "the words of a job: $(cat "$SCRATCH/out")"
 [ -e "$SCRATCH/runs/asked" ] && fail "a dry run made a folder"
-try timeout 60 "$ASHLAR" submit asked.yaml --to local --follow
+try timeout 300 "$ASHLAR" submit asked.yaml --to local --follow
 expect 0 "a job"
 grep -q '^submitted asked-1 to local$' "$SCRATCH/out" || fail "what was submitted: $(head -n 1 "$SCRATCH/out")"
 grep -q 'step .*40/40' "$SCRATCH/out" || fail "--follow prints nothing of the job: $(tail -n 3 "$SCRATCH/out")"
@@ -42,17 +42,17 @@ try "$ASHLAR" jobs hold asked-2 --to local
 expect_error 1 "hold on this machine" "nothing to hold"
 try "$ASHLAR" jobs stop asked-2 --to local
 expect 0 "stop"
-try timeout 60 "$ASHLAR" jobs wait asked-2 --to local
+try timeout 300 "$ASHLAR" jobs wait asked-2 --to local
 expect 75 "the exit code of what was saved and stopped"
 try "$ASHLAR" jobs show asked-2 --to local
 grep -q 'stopped (saved and stopped)' "$SCRATCH/out" || fail "show: $(cat "$SCRATCH/out")"
-try timeout 60 "$ASHLAR" submit asked.yaml --to local job.out="$SCRATCH/long" train.steps=$(($(steps_of long) + 50)) train.valid_every=0 --follow --allow-change
+try timeout 300 "$ASHLAR" submit asked.yaml --to local job.out="$SCRATCH/long" train.steps=$(($(steps_of long) + 50)) train.valid_every=0 --follow --allow-change
 [ "$code" -ne 0 ] || fail "a flag that submit does not have is accepted"
-try timeout 60 "$ASHLAR" submit asked.yaml --to local job.out="$SCRATCH/long" train.steps=100000 train.valid_every=0
+try timeout 300 "$ASHLAR" submit asked.yaml --to local job.out="$SCRATCH/long" train.steps=100000 train.valid_every=0
 wait_for "the resume" grep -qs 'resumed *at step' "$SCRATCH/long/asked-3.out"
 # Its keeper is killed: the job ends with it, and that is said.
 kill -9 "$(sed -n 's/.*"pid": \([0-9]*\).*/\1/p' "$SCRATCH/state/ashlar/jobs/asked-3/record.json")"
-try timeout 60 "$ASHLAR" jobs wait asked-3 --to local
+try timeout 300 "$ASHLAR" jobs wait asked-3 --to local
 expect 1 "a job whose keeper was killed"
 grep -q 'keeper.*was killed' "$SCRATCH/err" || fail "it does not say what happened: $(cat "$SCRATCH/err")"
 has_ended() { ! pgrep -f "out $SCRATCH/long" > "$SCRATCH/out"; }

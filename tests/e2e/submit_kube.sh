@@ -82,7 +82,7 @@ expect_error 1 "a kind that is not there" "--kind cron"
 node kube_api.mjs > api.log 2>&1 &
 api=$!
 trap 'kill $api 2> /dev/null' EXIT
-for i in $(seq 500); do [ ! -s api.log ] || break; sleep 0.02; done
+wait_for "the API" test -s api.log
 url=$(head -n 1 api.log)
 cat > kubeconfig << YAML
 apiVersion: v1

@@ -16,7 +16,7 @@ train one
 expect 0 "one process"
 
 # Undisturbed, with its output.
-try timeout 60 "$ASHLAR" submit "$SCRATCH/asked.yaml" job.out="$SCRATCH/plain" --to slurm --follow
+try timeout 300 "$ASHLAR" submit "$SCRATCH/asked.yaml" job.out="$SCRATCH/plain" --to slurm --follow
 expect 0 "a job of two nodes"
 grep -q '^submitted [0-9]* to slurm$' "$SCRATCH/out" || fail "it does not say what was submitted: $(cat "$SCRATCH/out")"
 grep -q 'step .*40/40' "$SCRATCH/out" || fail "--follow does not print what the job prints: $(tail -n 3 "$SCRATCH/out")"
@@ -32,7 +32,7 @@ job=$(job_of)
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hit/log.jsonl"
 victim=$(pgrep -f "train .*--out $SCRATCH/hit" | tail -n 1)
 kill -9 "$victim"
-try timeout 60 "$ASHLAR" jobs wait "$job" --to slurm
+try timeout 300 "$ASHLAR" jobs wait "$job" --to slurm
 expect 0 "a job that lost a rank"
 same "its bits" "$(hash_of straight)" "$(hash_of hit)"
 

@@ -3,7 +3,7 @@
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 
 "$ASHLAR" data arithmetic --out "$SCRATCH/other" --count 4000 --seed 7 > "$SCRATCH/out" 2>&1 || fail "data: $(cat "$SCRATCH/out")"
-port=$((10000 + $$ % 900 * 10)) # below those that systems give away and those of Slurm's jobs
+free_ports
 
 # pair WORDS0 WORDS1: two ranks by hand, each with words of its own. Exit codes in $code and $code1.
 pair() {
@@ -13,10 +13,10 @@ pair() {
     code=0
     code1=0
     (export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
-        RANK=0 exec timeout -k 1 60 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$out" $1) > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
+        RANK=0 exec timeout -k 1 300 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$out" $1) > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
     local first=$!
     (export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port
-        RANK=1 exec timeout -k 1 60 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$out" $2) > "$SCRATCH/out1" 2> "$SCRATCH/err1" < /dev/null || code1=$?
+        RANK=1 exec timeout -k 1 300 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$out" $2) > "$SCRATCH/out1" 2> "$SCRATCH/err1" < /dev/null || code1=$?
     wait $first || code=$?
 }
 # differ WORDS0 WORDS1 SAYS: both ranks are refused, in the same words.
@@ -60,11 +60,11 @@ differ "model.from=$SCRATCH/first/model" "model.from=$SCRATCH/second/model" 'mod
 train mine train.steps=5
 port=$((port + 1))
 (export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port RANK=0
-    exec timeout -k 1 60 "$ASHLAR" train "$SCRATCH/job.yaml" --resume --out "$SCRATCH/mine" train.steps=5) > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
+    exec timeout -k 1 300 "$ASHLAR" train "$SCRATCH/job.yaml" --resume --out "$SCRATCH/mine" train.steps=5) > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
 first=$!
 code1=0
 (export WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port RANK=1
-    exec timeout -k 1 60 "$ASHLAR" train "$SCRATCH/job.yaml" --resume --out "$SCRATCH/yours" train.steps=5) > "$SCRATCH/out1" 2> "$SCRATCH/err1" < /dev/null || code1=$?
+    exec timeout -k 1 300 "$ASHLAR" train "$SCRATCH/job.yaml" --resume --out "$SCRATCH/yours" train.steps=5) > "$SCRATCH/out1" 2> "$SCRATCH/err1" < /dev/null || code1=$?
 code=0
 wait $first || code=$?
 same "a checkpoint that one rank does not see: exit codes" "2 2" "$code $code1"

@@ -85,7 +85,8 @@ grep -q '^mesh *dp=2: 2 ranks on 1 node' "$SCRATCH/out" || fail "it does not say
 grep -q '^stopped and saved at step' "$SCRATCH/out" || fail "it does not say that it saved: $(tail -n 3 "$SCRATCH/out") $(cat "$SCRATCH/err")"
 
 # Another launcher's variables.
-(export SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_JOB_ID=$$ SLURM_STEP_ID=0 SLURM_STEP_NODELIST="localhost,other" SLURM_LOCALID=0
+free_ports
+(export SLURM_PROCID=0 SLURM_NTASKS=2 SLURM_JOB_ID=$((port - 10000)) SLURM_STEP_ID=0 SLURM_STEP_NODELIST="localhost,other" SLURM_LOCALID=0
     "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/slurm" train.grains=8 > "$SCRATCH/out" 2> "$SCRATCH/err" &
     SLURM_PROCID=1 SLURM_LOCALID=1 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/slurm" train.grains=8 > "$SCRATCH/out1" 2>&1
     wait)
@@ -94,6 +95,6 @@ train one train.grains=8
 same "under Slurm's variables" "$(bits_of one | md5sum)" "$(bits_of slurm | md5sum)"
 try env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/none"
 expect_error 1 "no port" MASTER_PORT
-try env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=29517 "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/none" group.join_timeout=0.3
+try env RANK=0 WORLD_SIZE=2 MASTER_ADDR=127.0.0.1 MASTER_PORT=$port "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/none" group.join_timeout=0.3
 expect_error 1 "nobody comes" "1 of 2 ranks"
 finish

@@ -7,7 +7,7 @@ train run train.steps=100
 expect 0 "a run"
 page=$SCRATCH/run/report.html
 grep -q 'https\?://' <(sed 's|http://www.w3.org/2000/svg||g' "$page") && fail "the page names an address"
-timeout 120 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$SCRATCH/profile" --enable-logging=stderr \
+timeout 400 "$browser" --headless --no-sandbox --disable-gpu --user-data-dir="$SCRATCH/profile" --enable-logging=stderr \
     --virtual-time-budget=3000 --dump-dom "file://$page" > "$SCRATCH/dom" 2> "$SCRATCH/err"
 grep -q 'CONSOLE.*[Ee]rror' "$SCRATCH/err" && fail "the page has errors: $(grep CONSOLE "$SCRATCH/err" | head -3)"
 same "charts" 4 "$(grep -o '<svg ' "$SCRATCH/dom" | wc -l)"

@@ -2,7 +2,7 @@
 # A rank that waits for one that does not come ends on SIGTERM and on Ctrl-C: it says for whom it waited, saves what is finished and leaves
 # nothing behind.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
-port=$((10000 + $$ % 900 * 10)) # below those that systems give away and those of Slurm's jobs
+free_ports
 
 # start NAME: two ranks by hand, patient with each other. Their ids in $first and $second.
 start() {

@@ -1,4 +1,4 @@
-"""Every query of dashboards returns data from a Prometheus, within half a minute. usage: queries.py PROMETHEUS DASHBOARD.json..."""
+"""Every query of dashboards returns data from a Prometheus, within two minutes. usage: queries.py PROMETHEUS DASHBOARD.json..."""
 import json
 import sys
 import time
@@ -14,7 +14,7 @@ KNOWN = ["DCGM_FI_DEV_GPU_TEMP", "avg(DCGM_FI_DEV_GPU_TEMP)", "DCGM_FI_DEV_POWER
 def has_data(base, query):
     url = base + "/api/v1/query?query=" + urllib.parse.quote(query)
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return len(json.load(answer)["data"]["result"]) > 0
     except (urllib.error.URLError, ConnectionError):
         return False
@@ -24,7 +24,7 @@ queries = [("known", query) for query in KNOWN]
 for path in sys.argv[2:]:
     for panel in json.load(open(path, encoding="utf-8"))["panels"]:
         queries += [(path.rsplit("/", 1)[1] + ": " + panel["title"], target["expr"]) for target in panel["targets"]]
-total, end = len(queries), time.time() + 40
+total, end = len(queries), time.time() + 120
 while queries and time.time() < end:
     queries = [(where, query) for where, query in queries if not has_data(sys.argv[1], query)]
     if queries:

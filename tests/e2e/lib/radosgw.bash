@@ -1,6 +1,7 @@
 # A real S3 server for a test: one Ceph monitor, one in-memory store and radosgw on loopback. Sourced.
 #   radosgw_start FOLDER   sets s3_endpoint; the keys are TESTKEY and testsecret. FOLDER is short: names of sockets are.
 #   radosgw_stop           ends all of it; what it held is lost
+. "$SOURCE/tests/e2e/lib/ports.bash" || exit 1
 radosgw_tools=(ceph-mon ceph-osd ceph ceph-authtool monmaptool radosgw radosgw-admin curl)
 radosgw_daemons=()
 
@@ -54,22 +55,12 @@ rgw data = $radosgw_folder/rgw
 rgw dns name = localhost
 CONF
 }
-radosgw_ports() { # monitor's two and the server's, which nobody listens on
-    local try i
-    for try in $(seq 20); do
-        radosgw_port=$((28000 + RANDOM % 2000))
-        for i in 0 1 2; do
-            if (: < "/dev/tcp/127.0.0.1/$((radosgw_port + i))") 2> /dev/null; then continue 2; fi
-        done
-        return 0
-    done
-    return 1
-}
 radosgw_start() {
     radosgw_folder=$1
     mkdir -p "$radosgw_folder"/{mon,osd,log,run,rgw}
-    radosgw_ports || return 1
-    local fsid osd key address try
+    local port fsid osd key address try
+    free_ports || return 1 # the server's and the monitor's two
+    radosgw_port=$port
     fsid=$(cat /proc/sys/kernel/random/uuid) osd=$(cat /proc/sys/kernel/random/uuid) key=$(ceph-authtool --gen-print-key)
     address="[v2:127.0.0.1:$((radosgw_port + 1)),v1:127.0.0.1:$((radosgw_port + 2))]"
     radosgw_conf "$fsid" "$address" > "$radosgw_folder/ceph.conf"
@@ -78,15 +69,15 @@ radosgw_start() {
     ceph-mon -c "$conf" -i a --mkfs --monmap "$radosgw_folder/monmap" --keyring "$radosgw_folder/keyring" || return 1
     radosgw_daemon mon ceph-mon -c "$conf" -i a -f
     echo "{\"cephx_secret\": \"$key\"}" > "$radosgw_folder/osd.json"
-    timeout 30 ceph -c "$conf" --connect-timeout 20 osd new "$osd" -i "$radosgw_folder/osd.json" > "$radosgw_folder/log/new.out" 2>&1 || return 1
+    timeout 120 ceph -c "$conf" --connect-timeout 100 osd new "$osd" -i "$radosgw_folder/osd.json" > "$radosgw_folder/log/new.out" 2>&1 || return 1
     ceph-osd -c "$conf" -i 0 --mkfs --osd-uuid "$osd" > "$radosgw_folder/log/mkfs.out" 2>&1 || return 1
     radosgw_daemon osd ceph-osd -c "$conf" -i 0 -f
     radosgw_daemon rgw radosgw -c "$conf" -n client.rgw -f
-    for try in $(seq 600); do
-        ! curl -s -m 1 -o "$radosgw_folder/log/answer" "http://127.0.0.1:$radosgw_port/" || break
+    for try in $(seq 2400); do
+        ! curl -s -m 10 -o "$radosgw_folder/log/answer" "http://127.0.0.1:$radosgw_port/" || break
         sleep 0.05
     done
-    timeout 60 radosgw-admin -c "$conf" -n client.rgw user create --uid=t --display-name=t --access-key=TESTKEY \
+    timeout 200 radosgw-admin -c "$conf" -n client.rgw user create --uid=t --display-name=t --access-key=TESTKEY \
         --secret-key=testsecret > "$radosgw_folder/log/user.out" 2>&1 || return 1
     s3_endpoint=http://127.0.0.1:$radosgw_port
 }

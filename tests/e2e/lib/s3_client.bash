@@ -10,12 +10,12 @@ s3_world_stop() {
     rm -rf "$server"
 }
 helper() {
-    local file=$1 try
+    local file=$1
     rm -f "$file"
     shift
     "$@" > "$file.out" 2> "$file.err" &
     helpers+=($!)
-    for try in $(seq 200); do [ ! -s "$file" ] || break; sleep 0.02; done
+    wait_for "$1" test -s "$file"
     port=$(cat "$file")
 }
 rclone() { command rclone --config "$SCRATCH/rclone.conf" --quiet "$@"; }

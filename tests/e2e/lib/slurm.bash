@@ -1,6 +1,7 @@
 # A real Slurm on this machine, for tests. Sourced after lib.bash. slurm_start N makes N nodes, named after this host, and skips the
 # test where Slurm is not to be had or does not start; EXTRA_CONF holds more lines of slurm.conf, slurm_parameters more of
 # SchedulerParameters. All of it ends with the script.
+. "$SOURCE/tests/e2e/lib/ports.bash" || exit 1
 skip() {
     echo "skipped: $*"
     exit 77
@@ -27,25 +28,13 @@ slurm_stop() {
     wait
     case $cluster in "$SCRATCH"/*) ;; *) rm -rf "$cluster" ;; esac
 }
-# Ports of the controller and count nodes, which nobody listens on; the first is $port.
-slurm_ports() {
-    local try i
-    for try in $(seq 20); do
-        port=$((30000 + RANDOM % 2000))
-        for i in $(seq 0 "$1"); do
-            if (: < "/dev/tcp/127.0.0.1/$((port + i))") 2> /dev/null; then continue 2; fi
-        done
-        return 0
-    done
-    return 1
-}
 slurm_daemon() { # name, program...
     local name=$1
     shift
     "$@" > "$cluster/$name.out" 2>&1 < /dev/null &
     slurm_daemons+=($!)
 }
-slurm_is_ready() { [ "$(timeout 5 sinfo --noheader --states=idle --format=%D 2> /dev/null)" = "$1" ]; }
+slurm_is_ready() { [ "$(timeout 30 sinfo --noheader --states=idle --format=%D 2> /dev/null)" = "$1" ]; }
 slurm_start() {
     local count=$1 tool host i
     for tool in slurmctld slurmd srun sbatch sinfo scancel munged; do
@@ -61,10 +50,10 @@ slurm_start() {
     export SLURM_CONF=$cluster/slurm.conf
     trap slurm_stop EXIT
     trap 'exit 1' INT TERM
-    slurm_ports "$count" || skip "no free ports"
+    free_ports || exit 1
     cat > "$SLURM_CONF" << CONF
 ClusterName=ashlar
-FirstJobId=$(((port - 30000) * 5 + 1)) # ranks meet at a port that follows from the job's number: two clusters of this host share none
+FirstJobId=$((port - 10000 + 1)) # ranks meet at a port that follows from the job's number: two clusters of this host share none
 SlurmctldHost=$host(127.0.0.1)
 SlurmctldPort=$port
 SlurmUser=$(id -un)
@@ -96,13 +85,13 @@ CONF
     (umask 077 && head -c 128 /dev/urandom > "$cluster/munge.key")
     slurm_daemon munged munged --foreground --force --socket="$cluster/munge.sock" --key-file="$cluster/munge.key" \
         --pid-file="$cluster/munged.pid" --seed-file="$cluster/munged.seed" --log-file="$cluster/munged.log"
-    for i in $(seq 250); do [ ! -S "$cluster/munge.sock" ] || break; sleep 0.02; done
+    for i in $(seq 6000); do [ ! -S "$cluster/munge.sock" ] || break; sleep 0.02; done
     slurm_daemon slurmctld slurmctld -D -c
     for i in "${nodes[@]}"; do
         mkdir -p "$cluster/spool/$i" "$cluster/tmp/$i"
         slurm_daemon "slurmd-$i" ${NODE_WRAP:-} slurmd -D -N "$i"
         slurm_node_pids+=("${slurm_daemons[-1]}")
     done
-    for i in $(seq 200); do ! slurm_is_ready "$count" || break; sleep 0.05; done
+    for i in $(seq 1200); do ! slurm_is_ready "$count" || break; sleep 0.05; done
     slurm_is_ready "$count" || skip "Slurm does not start: $(tail -n 2 "$cluster"/*.out)"
 }
