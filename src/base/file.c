@@ -86,7 +86,7 @@ void ash_map_close(struct ash_map *map)
     if (map == NULL) return;
     if (map->base != NULL) {
         munmap((void *)(uintptr_t)map->base, map->size_bytes);
-        close(map->fd);
+        if (map->fd >= 0) close(map->fd);
     }
     *map = (struct ash_map){0};
 }

@@ -7,11 +7,14 @@
 #include <stdint.h>
 #include "ashlar/err.h"
 
+struct ash_remote_file; /* storage/remote_file.h */
+
 /* A read-only mapping. The caller owns it and keeps it alive while anything borrows from it. */
 struct ash_map {
     const uint8_t *base;
     size_t size_bytes;
     int fd; /* of the file, open for reading as long as it is mapped; not where base is NULL */
+    const struct ash_remote_file *remote; /* NULL, or where its bytes come from when they are asked for; no fd then */
 };
 
 /* Map a regular file. An empty file gives base NULL and size 0. Returns 0 or a negative errno with path and cause in

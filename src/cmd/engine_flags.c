@@ -64,7 +64,7 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     engine_opts.backend = flags->backend;
     engine_opts.threads = (int)flags->threads;
     engine_opts.bf16 = flags->precision == PRECISION_BF16;
-    rc = ash_cmd_fetch(dir, &path, err);
+    rc = ash_cmd_attach(dir, &path, err);
     if (rc == 0) rc = ash_engine_open(path.data, &engine_opts, engine_out, err);
     ash_str_fini(&path);
     if (rc < 0 || flags->profile == NULL) return rc;

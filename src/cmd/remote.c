@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "cmd/progress_bar.h"
 #include "cmd/units.h"
+#include "storage/namespace/attach.h"
 #include "storage/namespace/settings.h"
 
 static int show(void *ctx, const char *key, uint64_t done_bytes, uint64_t total_bytes, struct ash_err *err)
@@ -52,6 +53,19 @@ int ash_cmd_fetch(const char *word, struct ash_str *path, struct ash_err *err)
     if (rc == 0) rc = ash_namespace_fetch_url(word, &settings.cache, &settings.s3, &watch, path, err);
     ash_progress_bar_clear(&bar);
     ash_namespace_settings_fini(&settings);
+    return rc;
+}
+
+int ash_cmd_attach(const char *word, struct ash_str *path, struct ash_err *err)
+{
+    struct ash_progress_bar bar;
+    const struct ash_namespace_watch watch = {show, &bar};
+    int rc;
+
+    if (!ash_tier_is_url(word)) return ash_str_adds(path, word) < 0 ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
+    ash_progress_bar_init(&bar);
+    rc = ash_attach_url(word, &watch, path, err);
+    ash_progress_bar_clear(&bar);
     return rc;
 }
 

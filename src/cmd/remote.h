@@ -10,6 +10,9 @@
  * negative errno with a sentence; -EINTR when the program was asked to end. */
 int ash_cmd_fetch(const char *word, struct ash_str *path, struct ash_err *err);
 
+/* The same for a model's folder: its weights stay where they are, and are read by ranges when they are used. */
+int ash_cmd_attach(const char *word, struct ash_str *path, struct ash_err *err);
+
 /* Append to path the folder of this machine where what goes to url is written first; made where it is missing. */
 int ash_cmd_stage(const char *url, struct ash_str *path, struct ash_err *err);
 /* Send all files of folder below url, the one called `last` (may be NULL) after all others, with a line of progress,

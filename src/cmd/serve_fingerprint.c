@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "compute/ops.h"
 #include "storage/gguf.h"
+#include "storage/remote_file.h"
 
 static int is_weights(const struct dirent *entry)
 {
@@ -29,7 +30,7 @@ static int hash_folder(const char *dir, uint64_t *hash, struct ash_err *err)
 
     for (int i = 0; i < count; i++) {
         if (rc == 0) rc = ash_path_join(path, sizeof(path), dir, entries[i]->d_name);
-        if (rc == 0) rc = ash_file_hash(path, hash, err);
+        if (rc == 0) rc = ash_remote_file_hash(path, hash, err);
         free(entries[i]);
     }
     free(entries);
@@ -43,9 +44,9 @@ int ash_serve_fingerprint(const struct ash_serve_flags *flags, struct ash_engine
     uint64_t hash = ash_tokenizer_hash(ash_engine_tokenizer(engine));
     const char *arithmetic = ash_engine_exec(engine)->ops->reference->name;
     int numbers[2] = {(int)ash_model_kv_dtype(model), flags->computing.precision};
+    const char *dir = ash_engine_dir(engine);
     char gguf[ASH_GGUF_PATH_BYTES];
-    int rc =
-        ash_gguf_locate(flags->model, gguf) ? ash_file_hash(gguf, &hash, err) : hash_folder(flags->model, &hash, err);
+    int rc = ash_gguf_locate(dir, gguf) ? ash_file_hash(gguf, &hash, err) : hash_folder(dir, &hash, err);
 
     if (rc < 0) return rc;
     hash = ash_hash_bytes(numbers, sizeof(numbers), hash);

@@ -187,7 +187,7 @@ static bool role_is_residual_output(const struct ash_model *model, int32_t index
 }
 
 /* Of a piece, what is held here: the rest of the buffer is never touched, so it takes no memory. */
-static struct ash_piece held_piece(const struct ash_model *model, const struct ash_param *param, size_t index)
+struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_param *param, size_t index)
 {
     struct ash_piece piece = ash_param_piece(param, index);
     struct ash_shard_part part;
@@ -235,7 +235,7 @@ static void init_param(struct ash_model *model, int32_t index, uint64_t seed, st
 
     if (role_is_residual_output(model, index)) std /= sqrt(2.0 * (double)model->whole.layers);
     for (size_t p = 0; p < ash_param_piece_count(param); p++) {
-        struct ash_piece piece = held_piece(model, param, p);
+        struct ash_piece piece = ash_model_held(model, param, p);
         struct init_piece draws = {values + piece.local, seed, stream, piece.full, std};
 
         if (param->is_matrix) ash_workers_run(workers, piece.count, INIT_VALUES_MIN, draw_values, &draws);
@@ -300,6 +300,8 @@ int ash_model_create_slice(const struct ash_model_config *config, const struct a
 
 int ash_model_own(struct ash_model *model, struct ash_err *err)
 {
+    bool is_remote = ash_model_is_remote(model);
+    size_t brought = 0;
     int rc;
 
     if (model->values.data != NULL) return 0;
@@ -312,11 +314,14 @@ int ash_model_own(struct ash_model *model, struct ash_err *err)
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
         float *values = (float *)model->values.data + param->offset;
+        if (i == brought) rc = ash_model_bring_held(model, i, &brought, err);
+        if (rc < 0) return rc;
         if (param->data == NULL) continue; /* a score that the folder lacks */
         for (size_t p = 0; p < ash_param_piece_count(param); p++) {
-            struct ash_piece piece = held_piece(model, param, p);
+            struct ash_piece piece = ash_model_held(model, param, p);
             ash_weights_to_f32(param->data, param->dtype, piece.full, piece.count, values + piece.local);
         }
+        if (is_remote) ash_map_drop(param->data, ash_dtype_size(param->dtype, ash_param_full_count(param)));
     }
     ash_model_unpack(model);
     ash_model_bind_owned(model);

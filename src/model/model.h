@@ -60,6 +60,9 @@ size_t ash_param_full_count(const struct ash_param *param);
  * place, in the file's dtype. A model from a GGUF file computes; it cannot be owned (trained) or saved. Returns 0,
  * -ENOENT, -EINVAL, -ENOTSUP or -ENOMEM; the caller closes *model_out. */
 int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err);
+/* The same without the matrices of a remote folder (storage/remote_file.h): ash_model_prefetch must follow, before
+ * anything else reads them. */
+int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* A new model with weights drawn from (seed, parameter, element): owned float32. Takes over config's reference on
  * success. */
 int ash_model_create(const struct ash_model_config *config, uint64_t seed, struct ash_model **model_out,
@@ -84,8 +87,9 @@ int ash_model_home(const char *path, char *buf, size_t buf_bytes);
 
 /* Start to read mapped weights into memory, in the background, in the order in which a pass on exec reads them: what
  * is not in memory is packed as it is read from the disk (see ash_model_pack), in the current precision. Worth it
- * where a pass follows at once; on an owned model a no-op. */
-void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec);
+ * where a pass follows at once; on an owned model a no-op. Remote weights come by ranges, and passes wait for what they
+ * read; where exec packs nothing, all of them are there when this returns. Returns 0, or why it cannot begin. */
+int ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
 
 /* Turn mapped weights into one owned float32 buffer (for training). A no-op on an owned model. Returns 0, -ENOTSUP (a
  * GGUF file) or -ENOMEM. */

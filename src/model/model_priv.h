@@ -50,6 +50,7 @@ struct ash_model {
     struct ash_load *load;                   /* packs them from the disk, or NULL */
     /* with adapters, params has those of the base behind its param_count own ones: for passes alone */
     size_t base_count;
+    bool is_brought;                   /* ash_model_bring was here */
     bool lacks_score;                  /* the folder has no score.weight: the caller draws one */
     struct ash_adapter *adapters;      /* [base_count]: of the base's matrices */
     struct ash_model *base;            /* whose values they are; NULL in an outline */
@@ -69,6 +70,20 @@ int ash_model_open_vectors(struct ash_model *model, struct ash_err *err);
 int ash_model_unplace(struct ash_model *model, struct ash_err *err);
 /* place.c: the float32 copy of a vector whose model is in an exec's memory, as ash_model_refresh makes it. */
 void ash_model_refresh_placed(struct ash_model *model, size_t index, float *copy);
+
+/* files/bring.c: is any weight in a file that is remote (storage/remote_file.h)? */
+bool ash_model_is_remote(const struct ash_model *model);
+/* The mapping that a mapped weight lies in, or NULL where it is a copy. */
+const struct ash_map *ash_model_map(const struct ash_model *model, const void *data);
+/* Have the bytes of all parameters in memory; of all that are not matrices. No-ops but for remote ones, and the second
+ * time. Return 0 or why they could not be read. */
+int ash_model_bring(struct ash_model *model, struct ash_err *err);
+int ash_model_bring_vectors(const struct ash_model *model, struct ash_err *err);
+/* The same for what this slice holds (the pieces of ash_model_held) of some parameters from first on. *end_out: the
+ * first that is not among them. */
+int ash_model_bring_held(const struct ash_model *model, size_t first, size_t *end_out, struct ash_err *err);
+/* model.c: what of piece index of a parameter this rank holds: all, or (weights that are sharded) its shard. */
+struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_param *param, size_t index);
 
 /* files/pack.c: bytes that a parameter takes packed; 0 where it stays as it is. */
 size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index);

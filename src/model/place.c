@@ -70,6 +70,8 @@ int ash_model_place(struct ash_model *model, struct ash_exec *exec, struct ash_e
     model->prefetcher = NULL;
     rc = move_buffer(&model->vectors, exec, "norms and biases", err);
     if (rc < 0) return rc;
+    rc = model->values.data == NULL ? ash_model_bring(model, err) : 0;
+    if (rc < 0) return rc;
     rc = model->values.data != NULL ? move_buffer(&model->values, exec, "weights", err) : copy_mapped(model, exec, err);
     if (rc < 0) return rc;
     model->exec = exec;

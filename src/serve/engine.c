@@ -43,14 +43,20 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     if (rc < 0) return rc;
     engine = calloc(1, sizeof(*engine));
     if (engine == NULL) return ash_err_set(err, -ENOMEM, "engine: out of memory");
+    engine->dir = strdup(dir);
+    if (engine->dir == NULL) {
+        rc = ash_err_set(err, -ENOMEM, "engine: out of memory");
+        goto fail;
+    }
     rc = ash_exec_init(&engine->exec, taken.backend, taken.threads, err);
     if (rc < 0) goto fail;
     rc = ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
     if (rc < 0) goto fail;
-    rc = ash_model_open(dir, &engine->model, err);
+    rc = ash_model_open_lazy(dir, &engine->model, err);
     if (rc < 0) goto fail;
     if (taken.bf16) ash_model_round_bf16(engine->model, true);
-    ash_model_prefetch(engine->model, &engine->exec);
+    rc = ash_model_prefetch(engine->model, &engine->exec, err);
+    if (rc < 0) goto fail;
     rc = ash_model_home(dir, home, sizeof(home));
     if (rc < 0) {
         ash_err_set(err, rc, "'%.200s': the path is too long", dir);
@@ -77,12 +83,18 @@ void ash_engine_close(struct ash_engine *engine)
     ash_tokenizer_close(engine->tokenizer);
     ash_model_close(engine->model);
     ash_exec_fini(&engine->exec);
+    free(engine->dir);
     free(engine);
 }
 
 struct ash_model *ash_engine_model(struct ash_engine *engine)
 {
     return engine->model;
+}
+
+const char *ash_engine_dir(const struct ash_engine *engine)
+{
+    return engine->dir;
 }
 
 struct ash_exec *ash_engine_exec(struct ash_engine *engine)

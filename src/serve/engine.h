@@ -11,6 +11,8 @@
 
 /* The model; borrowed until the engine is closed, as all of these. */
 struct ash_model *ash_engine_model(struct ash_engine *engine);
+/* The path that it was opened with. */
+const char *ash_engine_dir(const struct ash_engine *engine);
 /* What it computes with. */
 struct ash_exec *ash_engine_exec(struct ash_engine *engine);
 /* Its tokenizer. */

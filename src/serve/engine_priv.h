@@ -6,6 +6,7 @@
 #include "serve/engine.h"
 
 struct ash_engine {
+    char *dir; /* the folder or file that was opened */
     struct ash_exec exec;
     struct ash_model *model;
     struct ash_tokenizer *tokenizer;

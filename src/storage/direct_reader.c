@@ -23,15 +23,17 @@
 #include "base/math.h"
 #include "base/thread.h"
 #include "storage/io_queue.h"
+#include "storage/remote_file.h"
 
 #define THREADS 4
+#define REMOTE_THREADS 8                      /* where ranges are remote: a request's way there and back takes long */
 #define HUGE_BYTES ((size_t)2 << 20)          /* a buffer of whole huge pages is few pieces to the disk */
 #define CACHE_CHUNK_BYTES ((size_t)128 << 10) /* asked for at once: the least that systems read ahead */
 #define TRIAL_RANGES 16                       /* how often the speed of the disk is judged */
 #define STALL_SECONDS 60                      /* without a range: the disk, or the file server, is gone */
 
 struct ash_direct_reader {
-    pthread_t threads[THREADS];
+    pthread_t threads[REMOTE_THREADS];
     int thread_count;
     pthread_mutex_t mutex; /* over done, taken, rc and disk_* */
     pthread_cond_t more;
@@ -48,6 +50,8 @@ struct ash_direct_reader {
     bool *done;             /* [count] was it taken? */
     _Atomic size_t taken;   /* ranges before this one are done */
     int rc;
+    struct ash_err remote_err; /* why a remote range could not be read */
+    bool is_remote;            /* some range is */
     size_t count;
     struct ash_direct_range ranges[];
 };
@@ -62,7 +66,7 @@ static void open_direct(struct ash_direct_reader *reader)
         char path[64];
 
         reader->direct_fds[i] = -1;
-        if (map == NULL || (i > 0 && map == reader->ranges[i - 1].map)) continue;
+        if (map == NULL || map->remote != NULL || (i > 0 && map == reader->ranges[i - 1].map)) continue;
         if ((fcntl(map->fd, F_GETFL) & O_ACCMODE) == O_WRONLY) continue; /* not to be read, then */
         snprintf(path, sizeof(path), "/proc/self/fd/%d", map->fd);
         reader->direct_fds[i] = open(path, O_RDONLY | O_DIRECT | O_CLOEXEC);
@@ -83,8 +87,23 @@ static int find_direct(const struct ash_direct_reader *reader, size_t index)
     return reader->direct_fds[index];
 }
 
+/* The bytes of a remote range into buf. The first error is kept. */
+static int read_remote(struct ash_direct_reader *reader, const struct ash_direct_range *range, void *buf)
+{
+    const struct ash_remote_file *file = range->map->remote;
+    struct ash_err err = {0};
+    int rc = file->ops->read(file->ctx, (size_t)((const uint8_t *)range->data - range->map->base), buf,
+                             range->size_bytes, &err);
+
+    if (rc == 0) return 0;
+    pthread_mutex_lock(&reader->mutex);
+    if (reader->remote_err.code == 0) reader->remote_err = err;
+    pthread_mutex_unlock(&reader->mutex);
+    return rc;
+}
+
 /* Returns where the range's bytes are: in buf, or where they were all the time. -ENODATA: the file is shorter. */
-static int read_range(const struct ash_direct_reader *reader, size_t index, struct ash_io_queue *queue, char *buf,
+static int read_range(struct ash_direct_reader *reader, size_t index, struct ash_io_queue *queue, char *buf,
                       const void **bytes_out)
 {
     const struct ash_direct_range *range = &reader->ranges[index];
@@ -93,6 +112,10 @@ static int read_range(const struct ash_direct_reader *reader, size_t index, stru
 
     *bytes_out = range->data;
     if (range->map == NULL || range->size_bytes == 0) return 0;
+    if (range->map->remote != NULL) {
+        *bytes_out = buf;
+        return read_remote(reader, range, buf);
+    }
     offset = (size_t)((const uint8_t *)range->data - range->map->base);
     request.offset = offset / ASH_IO_BLOCK_BYTES * ASH_IO_BLOCK_BYTES;
     needed = offset + range->size_bytes - request.offset;
@@ -110,7 +133,7 @@ static int read_range(const struct ash_direct_reader *reader, size_t index, stru
 /* A range was read in ns. All threads read at once, or could: each gets its share of what the disk gives. */
 static void judge_disk(struct ash_direct_reader *reader, const struct ash_direct_range *range, uint64_t ns)
 {
-    if (range->map == NULL) return;
+    if (range->map == NULL || range->map->remote != NULL) return;
     reader->disk_bytes += range->size_bytes;
     reader->disk_ns += ns;
     if (++reader->disk_ranges % TRIAL_RANGES != 0 || atomic_load(&reader->is_disk_slow)) return;
@@ -137,6 +160,11 @@ static void finish_range(struct ash_direct_reader *reader, size_t index, int rc,
     pthread_mutex_unlock(&reader->mutex);
 }
 
+static bool is_on_disk(const struct ash_direct_range *range)
+{
+    return range->map != NULL && range->map->remote == NULL;
+}
+
 /* Read the ranges into the page cache, as long as nobody else wants the processor. */
 static void cache_ranges(const struct ash_direct_reader *reader)
 {
@@ -146,7 +174,7 @@ static void cache_ranges(const struct ash_direct_reader *reader)
     for (size_t i = 0; i < reader->count; i++) {
         const struct ash_direct_range *range = &reader->ranges[i];
 
-        for (size_t at = 0; range->map != NULL && at < range->size_bytes; at += CACHE_CHUNK_BYTES) {
+        for (size_t at = 0; is_on_disk(range) && at < range->size_bytes; at += CACHE_CHUNK_BYTES) {
             if (atomic_load(&reader->stop)) return;
             ash_map_want((const char *)range->data + at, ash_min(range->size_bytes - at, CACHE_CHUNK_BYTES));
         }
@@ -182,9 +210,9 @@ static void *reader_main(void *arg)
 
 static int start_threads(struct ash_direct_reader *reader)
 {
-    int rc = 0;
+    int rc = 0, wanted = reader->is_remote ? REMOTE_THREADS : THREADS;
 
-    while (rc == 0 && reader->thread_count < THREADS) {
+    while (rc == 0 && reader->thread_count < wanted) {
         rc = ash_thread_start(&reader->threads[reader->thread_count], reader_main, reader);
         if (rc == 0) reader->thread_count++;
     }
@@ -227,6 +255,8 @@ int ash_direct_reader_open(const struct ash_direct_range *ranges, size_t count, 
     reader->count = count;
     if (count > 0) memcpy(reader->ranges, ranges, count * sizeof(*ranges));
     for (size_t i = 0; i < count; i++)
+        reader->is_remote = reader->is_remote || (ranges[i].map != NULL && ranges[i].map->remote != NULL);
+    for (size_t i = 0; i < count; i++)
         reader->range_bytes_max = ash_max(reader->range_bytes_max, ranges[i].size_bytes + 2 * ASH_IO_BLOCK_BYTES);
     open_direct(reader);
     rc = start_threads(reader);
@@ -245,6 +275,7 @@ fail:
 /* err says why the reader stopped. */
 static int reader_error(const struct ash_direct_reader *reader, struct ash_err *err)
 {
+    if (reader->remote_err.code != 0) return ash_err_set(err, reader->rc, "%s", reader->remote_err.text);
     if (reader->rc == -ENODATA)
         return ash_err_set(err, -ENODATA, "the file has become shorter while it was being read");
     if (reader->rc == -ETIMEDOUT)
@@ -264,6 +295,7 @@ int ash_direct_reader_wait(struct ash_direct_reader *reader, size_t count, struc
     while ((seen = atomic_load(&reader->taken)) < count && reader->rc == 0) {
         until = ash_cond_deadline(STALL_SECONDS * 1000000000ull);
         rc = pthread_cond_timedwait(&reader->more, &reader->mutex, &until);
+        if (reader->is_remote) continue; /* whose requests have a limit of their own */
         if (rc == ETIMEDOUT && seen == atomic_load(&reader->taken) && reader->rc == 0) {
             reader->rc = -ETIMEDOUT;
             atomic_store(&reader->stop, true);

@@ -11,7 +11,8 @@
 
 struct ash_direct_reader;
 
-/* Bytes of a mapping; map NULL: bytes that are in memory anyway. */
+/* Bytes of a mapping; map NULL: bytes that are in memory anyway. Those of a remote one (remote_file.h) are read from
+ * there. */
 struct ash_direct_range {
     const struct ash_map *map;
     const void *data;

@@ -30,6 +30,8 @@ struct ash_safetensors; /* one or many files as one set of names */
 /* Open a file, or a Hugging Face folder: model.safetensors, or the shards that model.safetensors.index.json lists.
  * Weights stay on disk until they are touched (but for tensors that a file leaves unaligned: those are copied). */
 int ash_safetensors_open(const char *path, struct ash_safetensors **set_out, struct ash_err *err);
+/* The same without the bytes of tensors whose file is remote (remote_file.h): who reads them brings them first. */
+int ash_safetensors_open_lazy(const char *path, struct ash_safetensors **set_out, struct ash_err *err);
 /* The same over bytes in memory (borrowed until close): for tests and fuzzing. */
 int ash_safetensors_parse(const void *data, size_t size_bytes, const char *name, struct ash_safetensors **set_out,
                           struct ash_err *err);

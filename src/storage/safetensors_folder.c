@@ -9,6 +9,30 @@
 #include <sys/stat.h>
 
 #include "base/json.h"
+#include "base/math.h"
+#include "storage/remote_file.h"
+
+#define HEADER_GUESS_BYTES ((size_t)256 << 10) /* of a remote file, brought at once: most headers are shorter */
+
+static int bring(const struct ash_map *map, size_t size_bytes, struct ash_err *err)
+{
+    struct ash_direct_range range = {map, map->base, ash_min(size_bytes, map->size_bytes)};
+
+    return ash_remote_file_bring(&range, 1, err);
+}
+
+/* The header of a remote file. One that is no safetensors file is found out later. */
+static int bring_header(const struct ash_map *map, struct ash_err *err)
+{
+    uint64_t length = 0;
+    int rc = map->remote != NULL ? bring(map, HEADER_GUESS_BYTES, err) : 0;
+
+    if (rc < 0 || map->remote == NULL || map->size_bytes < ASH_SAFETENSORS_LENGTH_BYTES) return rc;
+    for (int i = ASH_SAFETENSORS_LENGTH_BYTES - 1; i >= 0; i--)
+        length = length << 8 | map->base[i];
+    if (length <= HEADER_GUESS_BYTES - ASH_SAFETENSORS_LENGTH_BYTES || length > ASH_SAFETENSORS_HEADER_MAX) return 0;
+    return bring(map, (size_t)length + ASH_SAFETENSORS_LENGTH_BYTES, err);
+}
 
 /* Map and read one more file. */
 static int add_file(struct ash_safetensors *set, const char *path, struct ash_err *err)
@@ -18,7 +42,8 @@ static int add_file(struct ash_safetensors *set, const char *path, struct ash_er
 
     if (rc < 0) return rc;
     map = &set->files[set->file_count - 1].map;
-    rc = ash_map_open(path, map, err);
+    rc = ash_remote_file_map(path, map, err);
+    if (rc == 0) rc = bring_header(map, err);
     if (rc < 0) return rc;
     return ash_safetensors_read(set, map->base, map->size_bytes, err);
 }
@@ -179,10 +204,24 @@ static int open_folder(const char *dir, struct ash_safetensors **set_out, struct
                        dir);
 }
 
-int ash_safetensors_open(const char *path, struct ash_safetensors **set_out, struct ash_err *err)
+int ash_safetensors_open_lazy(const char *path, struct ash_safetensors **set_out, struct ash_err *err)
 {
     struct stat st;
 
     if (stat(path, &st) == 0 && S_ISDIR(st.st_mode)) return open_folder(path, set_out, err);
     return open_file(path, set_out, err);
+}
+
+int ash_safetensors_open(const char *path, struct ash_safetensors **set_out, struct ash_err *err)
+{
+    struct ash_safetensors *set = NULL;
+    int rc = ash_safetensors_open_lazy(path, &set, err);
+
+    for (size_t i = 0; rc == 0 && i < set->file_count; i++)
+        rc = bring(&set->files[i].map, SIZE_MAX, err);
+    if (rc == 0)
+        *set_out = set;
+    else
+        ash_safetensors_close(set);
+    return rc;
 }

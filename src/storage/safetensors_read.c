@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/json.h"
+#include "storage/remote_file.h"
 
 #define ARENA_BLOCK_BYTES ((size_t)64 << 10)
 
@@ -199,14 +200,21 @@ static int check_tiling(const char *file, struct ash_safetensors_entry *entries,
 
 /* Point the views at their bytes; a tensor that the file leaves unaligned (the format allows it) gets an aligned
  * copy. */
-static int place_views(struct ash_safetensors_entry *entries, size_t count, const uint8_t *data)
+static int place_views(struct ash_safetensors_entry *entries, size_t count, const uint8_t *data,
+                       const struct ash_map *map, struct ash_err *err)
 {
     for (size_t i = 0; i < count; i++) {
         struct ash_tensor_view *view = &entries[i].view;
+        struct ash_direct_range range;
+        int rc;
+
         view->data = data + entries[i].begin;
         if ((uintptr_t)view->data % ash_dtype_bytes(view->dtype) == 0 || view->size_bytes == 0) continue;
+        range = (struct ash_direct_range){map, view->data, view->size_bytes};
+        rc = ash_remote_file_bring(&range, 1, err);
+        if (rc < 0) return rc;
         entries[i].copy = malloc(view->size_bytes);
-        if (entries[i].copy == NULL) return -ENOMEM;
+        if (entries[i].copy == NULL) return ash_err_set(err, -ENOMEM, "no memory to align its tensors");
         memcpy(entries[i].copy, view->data, view->size_bytes);
         view->data = entries[i].copy;
     }
@@ -270,9 +278,8 @@ int ash_safetensors_read(struct ash_safetensors *set, const uint8_t *data, size_
 
     rc = check_tiling(file, set->entries + first, set->entry_count - first, data_bytes, err);
     if (rc < 0) return rc;
-    rc = place_views(set->entries + first, set->entry_count - first, data);
-    if (rc < 0) return ash_err_set(err, rc, "%s: no memory to align its tensors", file);
-    return 0;
+    rc = place_views(set->entries + first, set->entry_count - first, data, &set->files[set->file_count - 1].map, err);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", file) : 0;
 }
 
 struct ash_safetensors *ash_safetensors_new(size_t file_count)

@@ -11,7 +11,7 @@
 #include "base/cores.h"
 #include "base/file.h"
 #include "model/lora.h"
-#include "storage/namespace/settings.h"
+#include "storage/namespace/attach.h"
 #include "text/tokenizer.h"
 #include "train/job/agree.h"
 
@@ -63,17 +63,14 @@ static int open_data(struct ash_trainer *trainer, const struct ash_group *group,
     return 0;
 }
 
-/* Bring a folder that a setting names here, where it is in S3. path NULL: it is not set. */
+/* Bring a folder that a setting names here, where it is in S3; its weights stay there until they are read. path NULL: it is not set. */
 static int bring(const char *path, const char *setting, struct ash_str *here, struct ash_err *err)
 {
-    struct ash_namespace_settings settings = {0};
     int rc;
 
     if (path == NULL) return 0;
     if (!ash_tier_is_url(path)) return ash_str_adds(here, path) < 0 ? ash_err_set(err, -ENOMEM, "out of memory") : 0;
-    rc = ash_namespace_settings_init(&settings, err);
-    if (rc == 0) rc = ash_namespace_fetch_url(path, &settings.cache, &settings.s3, NULL, here, err);
-    ash_namespace_settings_fini(&settings);
+    rc = ash_attach_url(path, NULL, here, err);
     return rc < 0 ? ash_err_prefix(err, rc, "%s", setting) : 0;
 }
 

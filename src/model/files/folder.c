@@ -67,7 +67,7 @@ int ash_folder_map(struct ash_model *model, const char *dir, struct ash_err *err
     char path[4096];
     int rc;
 
-    rc = ash_safetensors_open(dir, &model->files, err);
+    rc = ash_safetensors_open_lazy(dir, &model->files, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < model->param_count; i++) {
         rc = bind_param(model, &model->params[i], dir, err);

@@ -5,6 +5,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/math.h"
@@ -33,14 +34,9 @@ struct ash_load {
     struct load_rows *rows;
     size_t row_count;
     struct ash_err err;
-    int rc; /* of what was waited for */
+    bool is_remote; /* nothing is mapped: matrices that are not packed are copied to where the mapping has them */
+    int rc;         /* of what was waited for */
 };
-
-static const struct ash_map *map_of(const struct ash_model *model, const void *data)
-{
-    if (model->gguf != NULL) return ash_gguf_map(model->gguf, data);
-    return model->files != NULL ? ash_safetensors_map(model->files, data) : NULL;
-}
 
 bool ash_load_wanted(const struct ash_model *model, const struct ash_exec *exec)
 {
@@ -50,7 +46,7 @@ bool ash_load_wanted(const struct ash_model *model, const struct ash_exec *exec)
         const struct ash_param *param = &model->params[i];
         size_t bytes = ash_dtype_size(param->dtype, param->count);
 
-        if (ash_model_packed_bytes(model, exec, (int32_t)i) == 0 || map_of(model, param->data) == NULL) continue;
+        if (ash_model_packed_bytes(model, exec, (int32_t)i) == 0 || ash_model_map(model, param->data) == NULL) continue;
         for (size_t at = 0; at < bytes; at += SAMPLE_BYTES, looked++)
             there += ash_map_cached((const char *)param->data + at);
     }
@@ -76,13 +72,23 @@ static size_t add_ranges(const struct ash_load *load, int32_t index, struct load
 
         if (rows == NULL) continue;
         rows[count] = (struct load_rows){index, first, some};
-        ranges[count] = (struct ash_direct_range){map_of(load->model, param->data),
+        ranges[count] = (struct ash_direct_range){ash_model_map(load->model, param->data),
                                                   (const char *)param->data + first * row_bytes, some * row_bytes};
     }
     return count;
 }
 
-/* Parameters are listed in the order of use, but for an embedding that is the output matrix too: that comes last. */
+/* Does the reader bring this parameter? */
+static bool is_loaded(const struct ash_load *load, int32_t index)
+{
+    const struct ash_param *param = &load->model->params[index];
+
+    if (ash_model_packed_bytes(load->model, &load->exec, index) > 0) return true;
+    return load->is_remote && param->is_matrix && param->data != NULL;
+}
+
+/* Parameters are listed in the order of use, but for an embedding that is the output matrix too: that comes last. A
+ * remote one comes first: rows of it are looked up. */
 static size_t list_ranges(struct ash_load *load, struct load_rows *rows, struct ash_direct_range *ranges)
 {
     const struct ash_model *model = load->model;
@@ -90,10 +96,10 @@ static size_t list_ranges(struct ash_load *load, struct load_rows *rows, struct 
     size_t count = 0;
 
     for (size_t i = 0; i <= model->param_count; i++) {
-        int32_t index = i < model->param_count ? (int32_t)i : embed;
+        bool is_embed_turn = i == (load->is_remote ? 0 : model->param_count);
+        int32_t index = is_embed_turn ? embed : (int32_t)i - (load->is_remote ? 1 : 0);
 
-        if (index < 0 || (i < model->param_count && index == embed)) continue;
-        if (ash_model_packed_bytes(model, &load->exec, index) == 0) continue;
+        if (index < 0 || (!is_embed_turn && index == embed) || !is_loaded(load, index)) continue;
         count += add_ranges(load, index, rows != NULL ? rows + count : NULL, ranges != NULL ? ranges + count : NULL);
         load->ends[index] = count;
     }
@@ -107,8 +113,12 @@ static void pack_chunk(void *ctx, size_t index, const void *bytes)
     const struct load_rows *rows = &load->rows[index];
     const struct ash_param *param = &load->model->params[rows->param];
     size_t in, row_bytes = ash_dtype_size(param->dtype, param->dims[1]);
-    struct ash_weight w = ash_weight_stored(load->model, rows->param, &in);
+    struct ash_weight w;
 
+    if (load->is_remote && (param->packed == NULL || rows->param == load->model->top.param[ASH_ROLE_EMBED]))
+        memcpy((char *)(uintptr_t)param->data + rows->first * row_bytes, bytes, rows->count * row_bytes);
+    if (param->packed == NULL) return;
+    w = ash_weight_stored(load->model, rows->param, &in);
     w.mat.data = (const void *)((uintptr_t)bytes - rows->first * row_bytes); /* as if all rows were there */
     load->exec.ops->matrix->pack(&load->exec, &w, in, rows->first, rows->count, (void *)(uintptr_t)param->packed);
 }
@@ -156,6 +166,7 @@ int ash_load_open(struct ash_model *model, const struct ash_exec *exec, struct a
 
     if (load == NULL) return ash_err_set(err, -ENOMEM, "out of memory for loading");
     load->model = model;
+    load->is_remote = ash_model_is_remote(model);
     load->exec = (struct ash_exec){.ops = exec->ops, .memory = exec->memory};
     rc = load_start(load, model, exec, err);
     if (rc == 0)
@@ -169,6 +180,11 @@ void ash_load_wait(struct ash_load *load, int32_t param)
 {
     if (load == NULL || load->rc < 0) return;
     load->rc = ash_direct_reader_wait(load->reader, load->ends[param], &load->err);
+}
+
+void ash_load_wait_rows(struct ash_load *load, int32_t param)
+{
+    if (load != NULL && load->is_remote) ash_load_wait(load, param);
 }
 
 int ash_load_check(const struct ash_load *load, struct ash_err *err)

@@ -16,6 +16,8 @@ int ash_load_open(struct ash_model *model, const struct ash_exec *exec, struct a
                   struct ash_err *err);
 /* Wait for a matrix. An error is kept for ash_load_check: what reads the matrix then, reads zeros. NULL is a no-op. */
 void ash_load_wait(struct ash_load *load, int32_t param);
+/* Wait for a table whose rows are looked up: of a remote model, others are mapped. NULL is a no-op. */
+void ash_load_wait_rows(struct ash_load *load, int32_t param);
 /* Did all come that was waited for? Returns 0 or a negative errno, with the cause in err. 0 for NULL. */
 int ash_load_check(const struct ash_load *load, struct ash_err *err);
 /* Wait for all. As ash_load_check. */

@@ -22,14 +22,17 @@ int ash_model_home(const char *path, char *buf, size_t buf_bytes)
     return used >= 0 && (size_t)used < buf_bytes ? 0 : -ENAMETOOLONG;
 }
 
-/* Small tensors lie between large ones: asked for at once, they are read at once. */
-static void want_vectors(const struct ash_model *model)
+/* Small tensors lie between large ones: asked for at once, they are read at once. Remote ones are there after it. */
+static int want_vectors(const struct ash_model *model, struct ash_err *err)
 {
+    int rc = ash_model_bring_vectors(model, err);
+
     for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
 
         if (!param->is_matrix) ash_map_want(param->data, ash_dtype_size(param->dtype, param->count));
     }
+    return rc;
 }
 
 static int open_gguf(const char *path, struct ash_model **model_out, struct ash_err *err)
@@ -47,11 +50,11 @@ static int open_gguf(const char *path, struct ash_model **model_out, struct ash_
         return ash_err_prefix(err, rc, "%s", path);
     }
     rc = ash_gguf_model_map(model, file, err);
+    if (rc == 0) rc = want_vectors(model, err);
     if (rc < 0) {
         ash_model_close(model);
         return ash_err_prefix(err, rc, "%s", path);
     }
-    want_vectors(model);
     ash_model_refresh(model);
     *model_out = model;
     return 0;
@@ -78,10 +81,10 @@ static int open_folder(const char *path, const struct ash_slice *slice, bool sco
     if (rc < 0) goto fail;
     if (slice != NULL) { /* the files hold whole tensors */
         rc = ash_model_own(model, err);
-        if (rc < 0) goto fail;
     } else {
-        want_vectors(model);
+        rc = want_vectors(model, err);
     }
+    if (rc < 0) goto fail;
     ash_model_refresh(model);
     *model_out = model;
     return 0;
@@ -91,12 +94,25 @@ fail:
     return rc;
 }
 
-int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
+int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct ash_err *err)
 {
     char file[ASH_GGUF_PATH_BYTES];
 
     if (ash_gguf_locate(path, file)) return open_gguf(file, model_out, err);
     return open_folder(path, NULL, false, model_out, err);
+}
+
+int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model *model = NULL;
+    int rc = ash_model_open_lazy(path, &model, err);
+
+    if (rc == 0) rc = ash_model_bring(model, err);
+    if (rc == 0)
+        *model_out = model;
+    else
+        ash_model_close(model);
+    return rc;
 }
 
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,
@@ -163,11 +179,16 @@ static void start_prefetch(struct ash_model *model)
     free(ranges);
 }
 
-void ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec)
+int ash_model_prefetch(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
 {
-    if (model->values.data != NULL || model->prefetcher != NULL || model->packed_for != NULL) return;
-    if (exec->ops->matrix->pack != NULL && ash_load_wanted(model, exec) &&
-        ash_load_open(model, exec, &model->load, NULL) == 0)
-        return;
+    bool can_pack = exec->ops->matrix->pack != NULL;
+
+    if (model->values.data != NULL || model->prefetcher != NULL || model->packed_for != NULL) return 0;
+    if (ash_model_is_remote(model)) {
+        if (!can_pack) return ash_model_bring(model, err);
+        return model->load != NULL ? 0 : ash_load_open(model, exec, &model->load, err);
+    }
+    if (can_pack && ash_load_wanted(model, exec) && ash_load_open(model, exec, &model->load, NULL) == 0) return 0;
     start_prefetch(model);
+    return 0;
 }

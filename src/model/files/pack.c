@@ -71,7 +71,8 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
     if (model->packed_for != NULL || model->values.data != NULL || exec->ops->matrix->pack == NULL) return 0;
     ash_prefetcher_finish(model->prefetcher); /* it would read again what is released below */
     model->prefetcher = NULL;
-    rc = ash_model_place_packed(model, exec, err);
+    rc = ash_model_bring(model, err);
+    if (rc == 0) rc = ash_model_place_packed(model, exec, err);
     if (rc < 0) return rc;
     for (size_t i = 0; i < model->param_count; i++)
         if (model->params[i].packed != NULL)

@@ -7,6 +7,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "model/files/load.h"
 #include "model/pass/split.h"
 #include "model/pass/stream.h"
 
@@ -171,11 +172,14 @@ void ash_embed_forward(const struct ash_pass_step *step, float *x)
     const struct ash_param *table = &model->params[model->top.param[ASH_ROLE_EMBED]];
     size_t hidden = model->config.hidden;
 
+    ash_load_wait_rows(model->load, model->top.param[ASH_ROLE_EMBED]);
     look_up(step, table, x);
     round_rows(step, table->dtype, x);
     if (!ash_layer_has(&model->top, ASH_ROLE_POSITION)) return;
     const struct ash_param *places = &model->params[model->top.param[ASH_ROLE_POSITION]];
     float *place = step->acts->scratch.residual;
+
+    ash_load_wait_rows(model->load, model->top.param[ASH_ROLE_POSITION]);
     gather(step, places, step->acts->block.positions + step->own.first, step->own.count, place);
     round_rows(step, places->dtype, place);
     ops->row->add(step->exec, x, place, step->own.count * hidden, x);

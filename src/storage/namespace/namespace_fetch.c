@@ -22,6 +22,7 @@
 struct fetch {
     struct ash_namespace *space;
     const struct ash_namespace_watch *watch;
+    const struct ash_namespace_filter *filter; /* may be NULL */
     struct ash_object *object;
     uint64_t at, done_bytes, total_bytes;
 };
@@ -97,9 +98,22 @@ static bool is_whole(const struct ash_object *object)
                                        ash_namespace_stamp(&info) == ash_extents_whole(object->extents));
 }
 
-static int fetch_object(struct fetch *fetch, struct ash_object *object, struct ash_err *err)
+static int note_whole(struct ash_object *object)
 {
     struct stat info;
+
+    return fstat(object->fd, &info) == 0 ? ash_extents_set_whole(object->extents, ash_namespace_stamp(&info)) : 0;
+}
+
+void ash_object_note_whole(struct ash_object *object)
+{
+    if (object->extents == NULL || ash_extents_whole(object->extents) != 0) return;
+    ash_extents_refresh(object->extents);
+    if (ash_extents_whole(object->extents) == 0 && ash_extents_cover(object->extents)) note_whole(object);
+}
+
+static int fetch_object(struct fetch *fetch, struct ash_object *object, struct ash_err *err)
+{
     int rc;
 
     fetch->object = object;
@@ -108,9 +122,7 @@ static int fetch_object(struct fetch *fetch, struct ash_object *object, struct a
     rc = ash_extents_bytes(object->extents) == 0 ? stream(fetch, err) : complete(fetch, err);
     if (rc == 0 && !ash_extents_cover(object->extents))
         rc = ash_err_set(err, -ENOSPC, "%.200s: there is no room for it in %.200s", object->key, fetch->space->folder);
-    if (rc == 0 && fstat(object->fd, &info) == 0)
-        rc = ash_extents_set_whole(object->extents, ash_namespace_stamp(&info));
-    return rc;
+    return rc < 0 ? rc : note_whole(object);
 }
 
 static int add_path(const struct ash_object *object, struct ash_str *path, struct ash_err *err)
@@ -212,6 +224,31 @@ static int remove_gone(struct ash_namespace *space, const json_t *wanted, struct
     return rc;
 }
 
+static bool stays(const struct fetch *fetch, const char *key, uint64_t size_bytes)
+{
+    return fetch->filter != NULL && fetch->filter->stays(key, size_bytes);
+}
+
+/* One of a list: fetched, or left where it is. */
+static int fetch_one(struct fetch *fetch, const char *key, const json_t *facts, struct ash_err *err)
+{
+    struct ash_tier_object remote = {.size_bytes = (uint64_t)json_integer_value(json_array_get(facts, 1))};
+    struct ash_object *object = NULL;
+    int rc;
+
+    snprintf(remote.version, sizeof(remote.version), "%s", json_string_value(json_array_get(facts, 0)));
+    rc = ash_object_open_as(fetch->space, key, &remote, &object, err);
+    if (rc < 0) return rc;
+    if (object->extents != NULL && stays(fetch, key, remote.size_bytes)) {
+        rc = fetch->filter->leave(fetch->filter->ctx, object, is_whole(object), err);
+    } else {
+        if (is_whole(object)) fetch->total_bytes -= ash_min(object->size_bytes, fetch->total_bytes);
+        rc = fetch_object(fetch, object, err);
+    }
+    ash_object_close(object);
+    return rc;
+}
+
 /* Fetch what is listed. The limit is checked first: a part of a model is of no use. */
 static int fetch_listed(struct fetch *fetch, json_t *wanted, struct ash_err *err)
 {
@@ -220,28 +257,23 @@ static int fetch_listed(struct fetch *fetch, json_t *wanted, struct ash_err *err
     json_t *facts;
     int rc = 0;
 
-    json_object_foreach(wanted, key, facts)
-        fetch->total_bytes += (uint64_t)json_integer_value(json_array_get(facts, 1));
+    json_object_foreach(wanted, key, facts) {
+        uint64_t bytes = (uint64_t)json_integer_value(json_array_get(facts, 1));
+
+        fetch->total_bytes += stays(fetch, key, bytes) ? 0 : bytes;
+    }
     if (cache->bytes > 0 && fetch->total_bytes > (uint64_t)cache->bytes)
         return ash_err_set(err, -ENOSPC, "%.200s has %llu bytes, but cache.bytes allows %lld: allow more",
                            fetch->space->url, (unsigned long long)fetch->total_bytes, (long long)cache->bytes);
     json_object_foreach(wanted, key, facts) {
-        struct ash_tier_object remote = {.size_bytes = (uint64_t)json_integer_value(json_array_get(facts, 1))};
-        struct ash_object *object = NULL;
-
-        if (rc < 0) continue;
-        snprintf(remote.version, sizeof(remote.version), "%s", json_string_value(json_array_get(facts, 0)));
-        rc = ash_object_open_as(fetch->space, key, &remote, &object, err);
-        if (rc == 0 && is_whole(object)) fetch->total_bytes -= object->size_bytes;
-        if (rc == 0) rc = fetch_object(fetch, object, err);
-        ash_object_close(object);
+        if (rc == 0) rc = fetch_one(fetch, key, facts, err);
     }
     return rc;
 }
 
-int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namespace_watch *watch, struct ash_err *err)
+static int fetch_place(struct fetch *fetch, struct ash_err *err)
 {
-    struct fetch fetch = {.space = space, .watch = watch};
+    struct ash_namespace *space = fetch->space;
     json_t *wanted = json_object();
     int lock, rc = lock_place(space, err);
 
@@ -253,11 +285,16 @@ int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namesp
         rc = ash_err_set(err, -ENOENT, "there is nothing at %.200s/%.200s", space->url, space->prefix);
     if (rc == 0) rc = remove_gone(space, wanted, err);
     space->keep_since_s = ash_clock_wall_s() - 1;
-    if (rc == 0) rc = fetch_listed(&fetch, wanted, err);
+    if (rc == 0) rc = fetch_listed(fetch, wanted, err);
     space->keep_since_s = 0;
     if (lock >= 0) close(lock);
     json_decref(wanted);
     return rc;
+}
+
+int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namespace_watch *watch, struct ash_err *err)
+{
+    return fetch_place(&(struct fetch){.space = space, .watch = watch}, err);
 }
 
 /* The file of one object, whose name is what follows the last slash of url. */
@@ -275,23 +312,32 @@ static int fetch_file(const char *url, const struct ash_cache_opts *cache, const
     return rc;
 }
 
-int ash_namespace_fetch_url(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
-                            const struct ash_namespace_watch *watch, struct ash_str *path, struct ash_err *err)
+int ash_namespace_bring_url(const char *url, const struct ash_namespace_settings *settings,
+                            const struct ash_namespace_watch *watch, const struct ash_namespace_filter *filter,
+                            struct ash_str *path, struct ash_err *err)
 {
-    struct ash_namespace *space = NULL;
+    struct fetch fetch = {.watch = watch, .filter = filter};
     struct ash_s3_url parsed;
     size_t length;
     int rc = ash_s3_url_parse(url, &parsed, err);
 
     if (rc < 0) return rc;
     length = strlen(parsed.key);
-    if (length > 0 && parsed.key[length - 1] != '/') {
-        rc = fetch_file(url, cache, s3, watch, path, err); /* an object of this name? */
+    if (length > 0 && parsed.key[length - 1] != '/') { /* an object of this name? */
+        rc = fetch_file(url, &settings->cache, &settings->s3, watch, path, err);
         if (rc != -ENOENT) return rc;
     }
-    rc = ash_namespace_open(url, cache, s3, &space, err);
-    if (rc == 0) rc = ash_namespace_fetch_all(space, watch, err);
-    if (rc == 0) rc = ash_str_adds(path, space->files);
-    ash_namespace_close(space);
+    rc = ash_namespace_open(url, &settings->cache, &settings->s3, &fetch.space, err);
+    if (rc == 0) rc = fetch_place(&fetch, err);
+    if (rc == 0) rc = ash_str_adds(path, fetch.space->files);
+    ash_namespace_close(fetch.space);
     return rc;
+}
+
+int ash_namespace_fetch_url(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
+                            const struct ash_namespace_watch *watch, struct ash_str *path, struct ash_err *err)
+{
+    const struct ash_namespace_settings settings = {.cache = *cache, .s3 = *s3};
+
+    return ash_namespace_bring_url(url, &settings, watch, NULL, path, err);
 }

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include "storage/namespace/extents_priv.h"
 #include "storage/namespace/journal_priv.h"
-#include "storage/namespace/namespace.h"
+#include "storage/namespace/settings.h"
 
 struct ash_namespace {
     char *url;    /* of the bucket, or the path of the folder: one namespace for all prefixes */
@@ -65,6 +65,18 @@ int ash_namespace_open_file(const struct ash_namespace *space, const struct ash_
 /* Open an object, by its full key, that the server just described. */
 int ash_object_open_as(struct ash_namespace *space, const char *key, const struct ash_tier_object *remote,
                        struct ash_object **object_out, struct ash_err *err);
+/* Which objects (by their full keys) are not fetched; those are left to leave, which may end it all. */
+struct ash_namespace_filter {
+    bool (*stays)(const char *key, uint64_t size_bytes);
+    int (*leave)(void *ctx, const struct ash_object *object, bool is_whole, struct ash_err *err);
+    void *ctx;
+};
+/* ash_namespace_fetch_url for what a filter (may be NULL) lets through, of a prefix; single objects are fetched. */
+int ash_namespace_bring_url(const char *url, const struct ash_namespace_settings *settings,
+                            const struct ash_namespace_watch *watch, const struct ash_namespace_filter *filter,
+                            struct ash_str *path, struct ash_err *err);
+/* Where every byte of an object has been fetched, its file is whole from now on. */
+void ash_object_note_whole(struct ash_object *object);
 /* A number that changes when a file does. */
 uint64_t ash_namespace_stamp(const struct stat *info);
 /* What waits of key, copied; strings go to buffers of the sizes of a key and 64. Returns false where nothing waits. */

@@ -1,6 +1,8 @@
 /* Settings of remote places from the environment. */
 #include "storage/namespace/settings.h"
 
+#include <stdatomic.h>
+
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -12,8 +14,10 @@ static void warn_retry(void *ctx, const char *why, double wait_s)
     struct ash_namespace_settings *settings = ctx;
     uint64_t now_ns = ash_clock_ns();
 
-    if (settings->warned_ns != 0 && now_ns - settings->warned_ns < WARN_NS) return;
-    settings->warned_ns = now_ns;
+    uint64_t warned_ns = atomic_load(&settings->warned_ns);
+
+    if (warned_ns != 0 && now_ns - warned_ns < WARN_NS) return;
+    if (!atomic_compare_exchange_strong(&settings->warned_ns, &warned_ns, now_ns)) return; /* another thread says it */
     ash_log(ASH_LOG_WARN, "%s; trying again in %.1f s, for %.0f s at most", why, wait_s, settings->s3.retry_s);
 }
 

@@ -10,7 +10,7 @@ struct ash_namespace_settings {
     struct ash_s3_opts s3; /* on_retry warns every ten seconds, unless it is changed */
     struct ash_cache_opts cache;
     struct ash_opts *opts; /* owns their strings */
-    uint64_t warned_ns;
+    _Atomic uint64_t warned_ns;
 };
 
 /* Read the environment. Stays where it is until fini: s3 points to it. */

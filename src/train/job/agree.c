@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/math.h"
+#include "storage/remote_file.h"
 
 #define NAMED_MAX 3 /* settings in the sentence */
 #define SENTENCE_BYTES 400
@@ -43,6 +44,19 @@ static bool is_hashed(const char *name)
     return strcmp(name, "config.json") == 0 || (dot != NULL && strcmp(dot, ".safetensors") == 0);
 }
 
+/* Add a file's hash to *sum: of a remote one, its version says what it holds. */
+static int hash_named(const char *path, const char *name, uint64_t *sum, struct ash_err *err)
+{
+    const struct ash_remote_file *remote = ash_remote_file_find(path);
+    struct ash_map map = {0};
+    int rc = remote == NULL ? ash_map_open(path, &map, err) : 0;
+
+    if (rc < 0) return rc;
+    *sum += remote != NULL ? ash_hash_mix(ash_hash_str(name) + remote->identity) : hash_file(&map, name);
+    ash_map_close(&map);
+    return 0;
+}
+
 int ash_agree_hash_model(const char *dir, uint64_t *hash_out, struct ash_err *err)
 {
     DIR *folder = opendir(dir);
@@ -52,7 +66,6 @@ int ash_agree_hash_model(const char *dir, uint64_t *hash_out, struct ash_err *er
     if (folder == NULL) return ash_err_set(err, -errno, "%s: %s", dir, strerror(errno));
     for (struct dirent *entry = readdir(folder); entry != NULL && rc == 0; entry = readdir(folder)) {
         char path[PATH_MAX];
-        struct ash_map map = {0};
 
         if (!is_hashed(entry->d_name)) continue;
         rc = ash_path_join(path, sizeof(path), dir, entry->d_name);
@@ -60,10 +73,7 @@ int ash_agree_hash_model(const char *dir, uint64_t *hash_out, struct ash_err *er
             ash_err_set(err, rc, "%s: the path is too long", dir);
             break;
         }
-        rc = ash_map_open(path, &map, err);
-        if (rc < 0) break;
-        sum += hash_file(&map, entry->d_name);
-        ash_map_close(&map);
+        rc = hash_named(path, entry->d_name, &sum, err);
     }
     closedir(folder);
     if (rc == 0) *hash_out = sum;
