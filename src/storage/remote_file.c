@@ -16,7 +16,7 @@
 
 #define THREADS 8
 #define CHUNK_BYTES ((size_t)4 << 20) /* of one request */
-#define GAP_BYTES ((size_t)128 << 10) /* is read along: cheaper than one more request */
+#define GAP_BYTES ((size_t)16 << 10)  /* is read along: cheaper than one more request */
 
 struct entry {
     struct entry *next;

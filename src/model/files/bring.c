@@ -2,10 +2,12 @@
 #include <errno.h>
 #include <stdlib.h>
 
+#include "base/math.h"
 #include "model/model_priv.h"
 #include "storage/remote_file.h"
 
-#define HELD_BYTES ((size_t)64 << 20) /* of parameters that are brought together, about */
+#define HELD_BYTES ((size_t)64 << 20) /* of parameters that are brought together, about, and how many */
+#define HELD_PARAMS 64
 
 const struct ash_map *ash_model_map(const struct ash_model *model, const void *data)
 {
@@ -63,41 +65,39 @@ int ash_model_bring_vectors(const struct ash_model *model, struct ash_err *err)
     return ash_model_is_remote(model) ? bring_params(model, false, err) : 0;
 }
 
-/* What this slice holds of a parameter, into ranges (NULL: only counted). Returns how many. */
-static size_t list_held(const struct ash_model *model, size_t index, struct ash_direct_range *ranges)
+/* What this slice holds of a parameter, as one range: where columns are cut, a request for each row costs more than
+ * reading whole ones. Empty where it holds nothing of it. */
+static struct ash_direct_range find_held(const struct ash_model *model, size_t index)
 {
     const struct ash_param *param = &model->params[index];
-    size_t pieces = is_param_remote(model, index) ? ash_param_piece_count(param) : 0;
+    size_t pieces = is_param_remote(model, index) ? ash_param_piece_count(param) : 0, first = SIZE_MAX, end = 0;
 
-    for (size_t i = 0; ranges != NULL && i < pieces; i++) {
+    for (size_t i = 0; i < pieces; i++) {
         struct ash_piece held = ash_model_held(model, param, i);
 
-        ranges[i] = (struct ash_direct_range){ash_model_map(model, param->data),
-                                              (const char *)param->data + ash_dtype_size(param->dtype, held.full),
-                                              ash_dtype_size(param->dtype, held.count)};
+        if (held.count == 0) continue;
+        first = ash_min(first, held.full);
+        end = ash_max(end, held.full + held.count);
     }
-    return pieces;
+    if (end == 0) return (struct ash_direct_range){0};
+    return (struct ash_direct_range){ash_model_map(model, param->data),
+                                     (const char *)param->data + ash_dtype_size(param->dtype, first),
+                                     ash_dtype_size(param->dtype, end - first)};
 }
 
 int ash_model_bring_held(const struct ash_model *model, size_t first, size_t *end_out, struct ash_err *err)
 {
-    size_t count = 0, bytes = 0, end = first;
-    struct ash_direct_range *ranges;
+    struct ash_direct_range ranges[HELD_PARAMS];
+    size_t count = 0, bytes = 0, index = first;
     int rc;
 
     *end_out = model->param_count;
     if (!ash_model_is_remote(model)) return 0;
-    for (; end < model->param_count && (end == first || bytes < HELD_BYTES); end++) {
-        count += list_held(model, end, NULL);
-        bytes += ash_dtype_size(model->params[end].dtype, model->params[end].count);
+    for (; index < model->param_count && count < HELD_PARAMS && bytes < HELD_BYTES; index++) {
+        ranges[count] = find_held(model, index);
+        bytes += ranges[count++].size_bytes;
     }
-    ranges = calloc(count + 1, sizeof(*ranges));
-    if (ranges == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of what to read");
-    count = 0;
-    for (size_t i = first; i < end; i++)
-        count += list_held(model, i, ranges + count);
     rc = ash_remote_file_bring(ranges, count, err);
-    free(ranges);
-    *end_out = end;
+    *end_out = index;
     return rc;
 }
