@@ -2,7 +2,7 @@
 # Models in a bucket: weights stream by ranges into packing while the first pass runs, with the text of local files; the cache may
 # be smaller than the model; a second start asks the server for none of them; ranks share what is read. Through a proxy that fails,
 # counts bytes and goes away. Skips where Debian's packages are not there.
-. "$SOURCE/tests/e2e/lib.bash" || exit 1
+. "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 . "$SOURCE/tests/e2e/lib/radosgw.bash" || exit 1
 . "$SOURCE/tests/e2e/lib/s3_client.bash" || exit 1
 skip() {
@@ -14,3 +14,94 @@ for tool in "${radosgw_tools[@]}" rclone python3; do
 done
 "$ASHLAR" version | grep -q 'libcurl [0-9]' || skip "the build has no S3"
 s3_world_start
+
+# ---- models of some megabytes: one file, and shards; matrices stored either way round -------------------------------------
+words=(--prompt '12+34=' --max-tokens 12 --temperature 0)
+weights_of() { find "$ASHLAR_CACHE_DIR" -name '*.safetensors' -printf '%f %i %T@\n' | sort; }
+for family in llama gpt2; do
+    train "made_$family" model.type=$family model.hidden=128 model.layers=6 model.heads=4 model.ffn=512 model.vocab=2048 train.steps=1 schedule.warmup=0 \
+        train.valid_every=0 model.max_positions=64
+    expect 0 "a $family model"
+    try "$ASHLAR" model convert "made_$family/model" "model_$family" --dtype f32 --max-shard-size "$([ $family = llama ] && echo 0 || echo 3m)"
+    expect 0 "a $family model in float32"
+    bytes=$(cat "model_$family"/*.safetensors | wc -c)
+    [ "$bytes" -gt 4000000 ] || fail "the $family model is too small for this test: $bytes bytes"
+    rclone copy "model_$family" "r:bucket/models/$family" || fail "rclone does not write the model"
+    for precision in bf16 fp32; do
+        try "$ASHLAR" generate --model "model_$family" "${words[@]}" --precision $precision
+        expect 0 "generate from local files"
+        cp out expected_$family.$precision
+        export ASHLAR_CACHE_DIR=$SCRATCH/cache_$family.$precision
+        for turn in first second; do
+            leak_free "$ASHLAR" generate --model "s3://bucket/models/$family" "${words[@]}" --precision $precision
+            expect 0 "$family, $precision, from a bucket, the $turn time"
+            cmp -s out expected_$family.$precision || fail "$family, $precision: another text from a bucket, the $turn time"
+            weights_of > $turn
+        done
+        cmp -s first second && [ -s first ] || fail "$family, $precision: weights were fetched a second time"
+    done
+done
+same "shards" 1 "$([ "$(ls model_gpt2/*.safetensors | wc -l)" -gt 1 ] && echo 1)"
+
+# ---- a cache that is smaller than the model; faults; several starts at a time ---------------------------------------------
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_small
+for turn in first second; do
+    ASHLAR_CACHE_BYTES=1000000 leak_free "$ASHLAR" generate --model s3://bucket/models/llama "${words[@]}" --precision bf16
+    expect 0 "a cache that is smaller than the model, the $turn time"
+    cmp -s out expected_llama.bf16 || fail "another text with a small cache, the $turn time"
+    held=$(find cache_small -name '*.safetensors' -printf '%b\n' | awk '{ n += $1 * 512 } END { print n + 0 }')
+    [ "$held" -lt 3000000 ] || fail "a cache of 1,000,000 bytes holds $held of weights"
+done
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_faults
+helper faults python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/faults" "${s3_endpoint##*:}" 1 0.3 503,500,reset,cut
+AWS_ENDPOINT_URL=http://127.0.0.1:$port try "$ASHLAR" generate --model s3://bucket/models/llama "${words[@]}" --precision bf16
+expect 0 "through faults"
+cmp -s out expected_llama.bf16 || fail "another text through faults"
+[ "$(wc -l < faults.out)" -ge 3 ] || fail "only $(wc -l < faults.out) faults were met"
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_together
+for turn in 1 2 3; do
+    "$ASHLAR" generate --model s3://bucket/models/gpt2 "${words[@]}" --precision fp32 > "together.$turn" 2> "together.$turn.err" < /dev/null &
+    pids[turn]=$!
+done
+for turn in 1 2 3; do
+    wait "${pids[turn]}" && cmp -s "together.$turn" expected_gpt2.fp32 || fail "three at a time: $(cat "together.$turn.err")"
+done
+rm -rf cache_gone
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_gone # what the folder needs is there, then the server is away
+try "$ASHLAR" generate --model s3://bucket/models/llama "${words[@]}" --max-tokens 1
+find cache_gone -name '*.safetensors' -delete
+AWS_ENDPOINT_URL=http://127.0.0.1:9 ASHLAR_S3_RETRY_S=1 try "$ASHLAR" generate --model s3://bucket/models/llama "${words[@]}"
+expect 1 "a server that is away"
+grep -q '^ashlar: error: .*s3://bucket' err || fail "a server that is away: $(cat err)"
+echo damaged > model_llama/model.safetensors.new
+truncate -s 3000000 model_llama/model.safetensors.new
+rclone copyto model_llama/model.safetensors.new r:bucket/models/broken/model.safetensors
+rclone copyto model_llama/config.json r:bucket/models/broken/config.json
+rclone copyto model_llama/tokenizer.json r:bucket/models/broken/tokenizer.json
+try "$ASHLAR" generate --model s3://bucket/models/broken "${words[@]}"
+expect_error 1 "weights that are none" "safetensors"
+
+# ---- a new version is a new model ------------------------------------------------------------------------------------------
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_llama.bf16
+train other model.type=llama model.hidden=128 model.layers=6 model.heads=4 model.ffn=512 model.vocab=2048 train.steps=1 schedule.warmup=0 train.seed=9 \
+    train.valid_every=0 model.max_positions=64
+try "$ASHLAR" model convert other/model model_other --dtype f32 --max-shard-size 0
+try "$ASHLAR" generate --model model_other "${words[@]}" --precision bf16
+cp out expected_other
+rclone copy model_other r:bucket/models/llama || fail "rclone does not write the model"
+try "$ASHLAR" generate --model s3://bucket/models/llama "${words[@]}" --precision bf16
+cmp -s out expected_other || fail "an old version of the weights was used"
+
+# ---- training from it: each rank reads what it holds -----------------------------------------------------------------------
+start=(train.steps=2 schedule.warmup=0 train.valid_every=0 train.hash_every=1)
+train from_local "${start[@]}" model.from="$SCRATCH/model_other"
+expect 0 "train from local weights"
+for mesh in "1 mesh.dp=1" "2 mesh.tp=2" "2 mesh.pp=2" "4 mesh.fsdp=4 mesh.zero=3"; do
+    read -r ranks layout <<< "$mesh"
+    export ASHLAR_CACHE_DIR="$SCRATCH/cache_train.${layout// /.}"
+    # shellcheck disable=SC2086 # several words
+    try "$ASHLAR" launch --procs "$ranks" train "$SCRATCH/job.yaml" --out "$SCRATCH/from_${layout// /_}" "${start[@]}" model.from=s3://bucket/models/llama $layout
+    expect 0 "train from weights in a bucket, $layout: $(tail -n 3 err)"
+    same "the bits of $layout" "$(bits_of from_local)" "$(bits_of "from_${layout// /_}")"
+done
+finish

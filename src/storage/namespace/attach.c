@@ -34,6 +34,8 @@ struct attached {
     struct ash_namespace_settings settings;
     char *url;
     struct attached_file *files;
+    struct ash_object **held; /* [held_count] objects that are here, and must stay while programs open them */
+    size_t held_count;
     pthread_mutex_t lock; /* of is_busy */
     pthread_cond_t is_free;
     struct ash_namespace *lanes[LANES];
@@ -131,6 +133,19 @@ static int attach_object(void *ctx, const struct ash_object *object, bool is_who
     return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
 }
 
+static void hold_object(void *ctx, struct ash_object *object)
+{
+    struct attached *attached = ctx;
+    struct ash_object **held = reallocarray(attached->held, attached->held_count + 1, sizeof(*held));
+
+    if (held == NULL) { /* then it may be released too soon, and its reader says so */
+        ash_object_close(object);
+        return;
+    }
+    attached->held = held;
+    attached->held[attached->held_count++] = object;
+}
+
 static struct attached *new_attached(const char *url, struct ash_err *err)
 {
     struct attached *attached = calloc(1, sizeof(*attached));
@@ -153,7 +168,7 @@ static struct attached *new_attached(const char *url, struct ash_err *err)
 int ash_attach_url(const char *url, const struct ash_namespace_watch *watch, struct ash_str *path, struct ash_err *err)
 {
     struct attached *attached = new_attached(url, err);
-    const struct ash_namespace_filter filter = {is_attached, attach_object, attached};
+    const struct ash_namespace_filter filter = {is_attached, attach_object, hold_object, attached};
     int rc = attached != NULL ? ash_namespace_settings_init(&attached->settings, err) : -ENOMEM;
 
     if (rc < 0) return rc;

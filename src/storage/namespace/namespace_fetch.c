@@ -244,6 +244,10 @@ static int fetch_one(struct fetch *fetch, const char *key, const json_t *facts, 
     } else {
         if (is_whole(object)) fetch->total_bytes -= ash_min(object->size_bytes, fetch->total_bytes);
         rc = fetch_object(fetch, object, err);
+        if (rc == 0 && fetch->filter != NULL) {
+            fetch->filter->take(fetch->filter->ctx, object);
+            object = NULL;
+        }
     }
     ash_object_close(object);
     return rc;

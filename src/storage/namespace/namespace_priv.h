@@ -65,10 +65,12 @@ int ash_namespace_open_file(const struct ash_namespace *space, const struct ash_
 /* Open an object, by its full key, that the server just described. */
 int ash_object_open_as(struct ash_namespace *space, const char *key, const struct ash_tier_object *remote,
                        struct ash_object **object_out, struct ash_err *err);
-/* Which objects (by their full keys) are not fetched; those are left to leave, which may end it all. */
+/* Which objects (by their full keys) are not fetched; those are left to leave, which may end it all. The others go to
+ * take when they are here, open, which owns them: an open object that is whole is not released. */
 struct ash_namespace_filter {
     bool (*stays)(const char *key, uint64_t size_bytes);
     int (*leave)(void *ctx, const struct ash_object *object, bool is_whole, struct ash_err *err);
+    void (*take)(void *ctx, struct ash_object *object);
     void *ctx;
 };
 /* ash_namespace_fetch_url for what a filter (may be NULL) lets through, of a prefix; single objects are fetched. */
