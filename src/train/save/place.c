@@ -7,7 +7,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/file.h"
+#include "base/math.h"
 #include "storage/commit.h"
 
 #define PREFIX "step-"
@@ -174,19 +176,43 @@ uint64_t ash_place_manifest_bytes(const json_t *manifest)
     return sum;
 }
 
+int ash_place_pieces(struct ash_place *place, uint64_t step, const char *file, const struct ash_pieces *pieces,
+                     struct ash_place_want *wants, size_t count, struct ash_err *err)
+{
+    struct ash_tier_piece reads[ASH_PLACE_PIECES_MAX];
+    char key[ASH_TIER_KEY_BYTES];
+    int rc = key_of(step, file, key, err);
+
+    ash_assert(count <= ASH_PLACE_PIECES_MAX);
+    for (size_t i = 0; i < count; i++)
+        reads[i] = (struct ash_tier_piece){{.key = key,
+                                            .offset = (uint64_t)wants[i].index * ASH_PIECE_BYTES,
+                                            .size_bytes = ash_pieces_bytes(pieces, wants[i].index)},
+                                           wants[i].buf};
+    if (rc == 0) rc = ash_tier_read_pieces(place->tier, reads, count, err);
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        wants[i].is_right = ash_piece_sum(reads[i].range.offset, wants[i].buf, reads[i].range.size_bytes) ==
+                            pieces->sums[wants[i].index];
+    return rc;
+}
+
+static int fail_piece(const struct ash_place *place, uint64_t step, const char *file, size_t index, struct ash_err *err)
+{
+    char key[ASH_TIER_KEY_BYTES];
+    int rc = key_of(step, file, key, err);
+
+    if (rc < 0) return rc;
+    return ash_err_set(err, -EBADMSG, "%s/%s: it is damaged: bytes from %" PRIu64 " on are not what was saved",
+                       place->url, key, (uint64_t)index * ASH_PIECE_BYTES);
+}
+
 int ash_place_piece(struct ash_place *place, uint64_t step, const char *file, const struct ash_pieces *pieces,
                     size_t index, void *buf, struct ash_err *err)
 {
-    char key[ASH_TIER_KEY_BYTES];
-    struct ash_tier_range range = {
-        .key = key, .offset = (uint64_t)index * ASH_PIECE_BYTES, .size_bytes = ash_pieces_bytes(pieces, index)};
-    int rc = key_of(step, file, key, err);
+    struct ash_place_want want = {.index = index, .buf = buf};
+    int rc = ash_place_pieces(place, step, file, pieces, &want, 1, err);
 
-    if (rc == 0) rc = ash_tier_read(place->tier, &range, buf, err);
-    if (rc < 0) return rc;
-    if (ash_piece_sum(range.offset, buf, range.size_bytes) == pieces->sums[index]) return 0;
-    return ash_err_set(err, -EBADMSG, "%s/%s: it is damaged: bytes from %" PRIu64 " on are not what was saved",
-                       place->url, key, range.offset);
+    return rc < 0 || want.is_right ? rc : fail_piece(place, step, file, index, err);
 }
 
 /* ---- removing ---------------------------------------------------------------------------------------------------- */
@@ -252,52 +278,69 @@ int ash_place_prune(struct ash_place *place, size_t keep, uint64_t pinned, size_
 struct pass {
     struct ash_place *from, *to; /* to NULL: only read */
     uint64_t step;
-    void *buf; /* [ASH_PIECE_BYTES] */
+    const char *file;             /* that is passed now */
+    struct ash_tier_write *write; /* NULL: it is only read */
+    char *buf;                    /* [ASH_PLACE_PIECES_MAX][ASH_PIECE_BYTES] */
     ash_place_progress_fn progress;
     void *ctx;
 };
 
-static int pass_pieces(const struct pass *pass, const char *file, const struct ash_pieces *pieces,
-                       struct ash_tier_write *write, struct ash_err *err)
+/* Some pieces have been read. */
+static int pass_on(const struct pass *pass, const struct ash_pieces *pieces, const struct ash_place_want *wants,
+                   size_t count, struct ash_err *err)
 {
     int rc = 0;
 
-    for (size_t i = 0; rc == 0 && i < pieces->count; i++) {
-        size_t bytes = ash_pieces_bytes(pieces, i);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        size_t bytes = ash_pieces_bytes(pieces, wants[i].index);
 
-        rc = ash_place_piece(pass->from, pass->step, file, pieces, i, pass->buf, err);
-        if (rc == 0 && write != NULL) rc = ash_tier_write_add(pass->to->tier, write, pass->buf, bytes, err);
+        if (!wants[i].is_right) return fail_piece(pass->from, pass->step, pass->file, wants[i].index, err);
+        if (pass->write != NULL) rc = ash_tier_write_add(pass->to->tier, pass->write, wants[i].buf, bytes, err);
         if (rc == 0 && pass->progress != NULL) rc = pass->progress(pass->ctx, bytes, err);
     }
     return rc;
 }
 
-static int pass_file(const struct pass *pass, const char *file, const struct ash_pieces *pieces, struct ash_err *err)
+static int pass_pieces(const struct pass *pass, const struct ash_pieces *pieces, struct ash_err *err)
 {
-    struct ash_tier_write *write = NULL;
-    char key[ASH_TIER_KEY_BYTES];
-    int rc = key_of(pass->step, file, key, err);
+    struct ash_place_want wants[ASH_PLACE_PIECES_MAX] = {0};
+    int rc = 0;
 
-    if (rc < 0) return rc;
-    if (pass->to == NULL) return pass_pieces(pass, file, pieces, NULL, err);
-    rc = ash_tier_write_open(pass->to->tier, key, pieces->size_bytes, false, &write, err);
-    if (rc < 0) return rc;
-    rc = pass_pieces(pass, file, pieces, write, err);
-    if (rc == 0) rc = ash_tier_write_finish(pass->to->tier, write, err);
-    ash_tier_write_close(pass->to->tier, write, false);
+    for (size_t first = 0, count; rc == 0 && first < pieces->count; first += count) {
+        count = ash_min(pieces->count - first, ASH_PLACE_PIECES_MAX);
+        for (size_t i = 0; i < count; i++)
+            wants[i] = (struct ash_place_want){.index = first + i, .buf = pass->buf + i * ASH_PIECE_BYTES};
+        rc = ash_place_pieces(pass->from, pass->step, pass->file, pieces, wants, count, err);
+        if (rc == 0) rc = pass_on(pass, pieces, wants, count, err);
+    }
     return rc;
 }
 
-static int pass_files(const struct pass *pass, const json_t *manifest, struct ash_err *err)
+static int pass_file(struct pass *pass, const struct ash_pieces *pieces, struct ash_err *err)
+{
+    char key[ASH_TIER_KEY_BYTES];
+    int rc = key_of(pass->step, pass->file, key, err);
+
+    pass->write = NULL;
+    if (rc < 0) return rc;
+    if (pass->to == NULL) return pass_pieces(pass, pieces, err);
+    rc = ash_tier_write_open(pass->to->tier, key, pieces->size_bytes, false, &pass->write, err);
+    if (rc < 0) return rc;
+    rc = pass_pieces(pass, pieces, err);
+    if (rc == 0) rc = ash_tier_write_finish(pass->to->tier, pass->write, err);
+    ash_tier_write_close(pass->to->tier, pass->write, false);
+    return rc;
+}
+
+static int pass_files(struct pass *pass, const json_t *manifest, struct ash_err *err)
 {
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < ash_commit_file_count(manifest); i++) {
         struct ash_pieces pieces = {0};
-        const char *file;
 
-        rc = ash_commit_file(manifest, i, &file, &pieces, err);
-        if (rc == 0) rc = pass_file(pass, file, &pieces, err);
+        rc = ash_commit_file(manifest, i, &pass->file, &pieces, err);
+        if (rc == 0) rc = pass_file(pass, &pieces, err);
         ash_pieces_fini(&pieces);
     }
     return rc;
@@ -319,15 +362,15 @@ static int pass_manifest(const struct pass *pass, const struct ash_place_manifes
     return rc;
 }
 
-/* Everything of a step through one buffer. */
+/* Everything of a step through a few buffers. */
 static int pass_all(struct pass *pass, struct ash_err *err)
 {
     struct ash_place_manifest manifest = {0};
     int rc = ash_place_read_manifest(pass->from, pass->step, &manifest, err);
 
     if (rc < 0) return rc;
-    pass->buf = aligned_alloc(4096, ASH_PIECE_BYTES);
-    if (pass->buf == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for a piece");
+    pass->buf = aligned_alloc(4096, ASH_PLACE_PIECES_MAX * ASH_PIECE_BYTES);
+    if (pass->buf == NULL) rc = ash_err_set(err, -ENOMEM, "out of memory for some pieces");
     if (rc == 0) rc = pass_files(pass, manifest.json, err);
     if (rc == 0 && pass->to != NULL) rc = pass_manifest(pass, &manifest, err);
     free(pass->buf);

@@ -16,8 +16,31 @@
 #include "storage/io_queue.h"
 #include "train/save/saver.h"
 
-#define DEPTH 8         /* pieces that are read at a time */
-#define HEADER_PIECES 1 /* of a large file: what says where its tensors are */
+#define DEPTH ASH_PLACE_PIECES_MAX /* pieces that are read at a time */
+#define HEADER_PIECES 1            /* of a large file: what says where its tensors are */
+
+/* A piece came from a place. */
+static void note_place(struct ash_restore_file *file, size_t place)
+{
+    if (!file->is_mended && !file->is_told)
+        ash_log(ASH_LOG_WARN, "%s: what is damaged or missing there comes from %s", file->path,
+                file->search->opts->others[place]);
+    file->is_mended = true;
+}
+
+/* Several pieces from the nearest place that can be read; is_right says which came. */
+static void fetch_some(struct ash_restore_file *file, struct ash_place_want *wants, size_t count)
+{
+    const struct ash_restore *search = file->search;
+
+    for (size_t i = 0; i < search->opts->other_count; i++) {
+        if (search->others[i] == NULL) continue;
+        if (ash_place_pieces(search->others[i], file->step, file->name, file->pieces, wants, count, NULL) < 0) continue;
+        for (size_t k = 0; k < count; k++)
+            if (wants[k].is_right) note_place(file, i);
+        return;
+    }
+}
 
 int ash_restore_fetch(struct ash_restore_file *file, size_t index, void *buf, struct ash_err *err)
 {
@@ -27,10 +50,7 @@ int ash_restore_fetch(struct ash_restore_file *file, size_t index, void *buf, st
     for (size_t i = 0; i < search->opts->other_count; i++) {
         if (search->others[i] == NULL) continue;
         if (ash_place_piece(search->others[i], file->step, file->name, file->pieces, index, buf, &why) < 0) continue;
-        if (!file->is_mended && !file->is_told)
-            ash_log(ASH_LOG_WARN, "%s: what is damaged or missing there comes from %s", file->path,
-                    search->opts->others[i]);
-        file->is_mended = true;
+        note_place(file, i);
         return 0;
     }
     return ash_err_set(err, -EBADMSG, "%s: it is damaged: bytes from %" PRIu64 " on are not what was saved", file->path,
@@ -73,37 +93,61 @@ static void submit(struct ash_io_queue *queue, const struct ash_restore_file *ch
     ash_io_queue_submit(queue, request);
 }
 
-/* A piece has been read, or not. */
-static int judge(struct ash_restore_file *check, const struct ash_io_request *request, struct ash_err *err)
+static bool is_right(const struct ash_restore_file *check, const struct ash_io_request *request)
 {
     size_t index = (size_t)(request->offset / ASH_PIECE_BYTES);
-    bool is_right = request->rc == 0 && request->done_bytes == request->size_bytes &&
-                    ash_piece_sum(request->offset, request->data, request->size_bytes) == check->pieces->sums[index];
 
-    if (is_right) return 0;
-    int rc = ash_restore_fetch(check, index, request->data, err);
-    return rc < 0 ? rc : ash_restore_mend(check, index, request->data, err);
+    return request->rc == 0 && request->done_bytes == request->size_bytes &&
+           ash_piece_sum(request->offset, request->data, request->size_bytes) == check->pieces->sums[index];
+}
+
+/* Pieces that are not right here, from elsewhere: together from the nearest place, and what of them is wrong or missing
+ * there, one by one from any. */
+static int mend_some(struct ash_restore_file *check, struct ash_io_request *const *wrong, size_t count,
+                     struct ash_err *err)
+{
+    struct ash_place_want wants[DEPTH] = {0};
+    int rc = 0;
+
+    for (size_t i = 0; i < count; i++)
+        wants[i] = (struct ash_place_want){(size_t)(wrong[i]->offset / ASH_PIECE_BYTES), wrong[i]->data, false};
+    fetch_some(check, wants, count);
+    for (size_t i = 0; rc == 0 && i < count; i++) {
+        if (!wants[i].is_right) rc = ash_restore_fetch(check, wants[i].index, wants[i].buf, err);
+        if (rc == 0) rc = ash_restore_mend(check, wants[i].index, wants[i].buf, err);
+    }
+    return rc;
 }
 
 /* This rank's of the first `count` pieces of a file, several at a time. */
 static int check_pieces(struct ash_restore_file *check, struct ash_io_queue *queue, struct ash_io_request *requests,
                         size_t before, size_t count, struct ash_err *err)
 {
-    size_t next = own_piece(check->search, 0, before);
-    struct ash_io_request *done;
+    size_t next = own_piece(check->search, 0, before), wrong_count = 0;
+    struct ash_io_request *done, *wrong[DEPTH];
     int rc = 0;
 
     for (size_t i = 0; check->fd >= 0 && i < DEPTH && next < count; i++) {
         submit(queue, check, next, &requests[i]);
         next = own_piece(check->search, next + 1, before);
     }
-    while ((done = ash_io_queue_wait(queue)) != NULL) {
-        if (rc == 0) rc = judge(check, done, err);
-        if (rc < 0 || next >= count) continue;
-        submit(queue, check, next, done);
-        next = own_piece(check->search, next + 1, before);
+    for (;;) {
+        done = ash_io_queue_wait(queue);
+        if (done != NULL && !is_right(check, done)) {
+            wrong[wrong_count++] = done; /* waits for others like it */
+            continue;
+        }
+        if (done == NULL && wrong_count == 0) return rc;
+        if (done == NULL) { /* all that are under way wait */
+            if (rc == 0) rc = mend_some(check, wrong, wrong_count, err);
+            for (; rc == 0 && next < count && wrong_count > 0; next = own_piece(check->search, next + 1, before))
+                submit(queue, check, next, wrong[--wrong_count]);
+            wrong_count = 0;
+        } else if (rc == 0 && next < count) {
+            submit(queue, check, next, done);
+            next = own_piece(check->search, next + 1, before);
+        }
     }
-    return rc;
 }
 
 /* Where there are other places, files are opened for mending; a missing one is made. */
