@@ -73,7 +73,8 @@ static int find_template(const struct ash_serve_flags *flags, struct ash_serve_m
         model->api.chat = model->chat;
     } else {
         model->api.chat = ash_engine_chat(model->engine, &model->api.chat_text);
-        if (model->api.chat != NULL) (void)ash_chat_template_source(ash_engine_dir(model->engine), &model->chat_source, &none);
+        if (model->api.chat != NULL)
+            (void)ash_chat_template_source(ash_engine_dir(model->engine), &model->chat_source, &none);
     }
     model->api.chat_source = model->chat_source.data;
     return rc;

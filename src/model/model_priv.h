@@ -75,9 +75,10 @@ void ash_model_refresh_placed(struct ash_model *model, size_t index, float *copy
 bool ash_model_is_remote(const struct ash_model *model);
 /* The mapping that a mapped weight lies in, or NULL where it is a copy. */
 const struct ash_map *ash_model_map(const struct ash_model *model, const void *data);
-/* Have the bytes of all parameters in memory; of all that are not matrices. No-ops but for remote ones, and the second
- * time. Return 0 or why they could not be read. */
+/* Have the bytes of all parameters in memory. A no-op but for remote ones, and the second time. Returns 0 or why they
+ * could not be read. */
 int ash_model_bring(struct ash_model *model, struct ash_err *err);
+/* The same for those that are not matrices. */
 int ash_model_bring_vectors(const struct ash_model *model, struct ash_err *err);
 /* The same for what this slice holds (the pieces of ash_model_held) of some parameters from first on. *end_out: the
  * first that is not among them. */

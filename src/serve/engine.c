@@ -44,13 +44,9 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     engine = calloc(1, sizeof(*engine));
     if (engine == NULL) return ash_err_set(err, -ENOMEM, "engine: out of memory");
     engine->dir = strdup(dir);
-    if (engine->dir == NULL) {
-        rc = ash_err_set(err, -ENOMEM, "engine: out of memory");
-        goto fail;
-    }
-    rc = ash_exec_init(&engine->exec, taken.backend, taken.threads, err);
-    if (rc < 0) goto fail;
-    rc = ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
+    rc = engine->dir != NULL ? ash_exec_init(&engine->exec, taken.backend, taken.threads, err)
+                             : ash_err_set(err, -ENOMEM, "engine: out of memory");
+    if (rc == 0) rc = ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
     if (rc < 0) goto fail;
     rc = ash_model_open_lazy(dir, &engine->model, err);
     if (rc < 0) goto fail;

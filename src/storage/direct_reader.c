@@ -236,6 +236,16 @@ static void reader_free(struct ash_direct_reader *reader)
     free(reader);
 }
 
+static void look_at_ranges(struct ash_direct_reader *reader)
+{
+    for (size_t i = 0; i < reader->count; i++) {
+        const struct ash_direct_range *range = &reader->ranges[i];
+
+        reader->is_remote = reader->is_remote || (range->map != NULL && range->map->remote != NULL);
+        reader->range_bytes_max = ash_max(reader->range_bytes_max, range->size_bytes + 2 * ASH_IO_BLOCK_BYTES);
+    }
+}
+
 int ash_direct_reader_open(const struct ash_direct_range *ranges, size_t count, uint64_t cache_if_slower_than_bytes_s,
                            ash_direct_read_fn take, void *ctx, struct ash_direct_reader **reader_out,
                            struct ash_err *err)
@@ -254,10 +264,7 @@ int ash_direct_reader_open(const struct ash_direct_range *ranges, size_t count, 
     reader->ctx = ctx;
     reader->count = count;
     if (count > 0) memcpy(reader->ranges, ranges, count * sizeof(*ranges));
-    for (size_t i = 0; i < count; i++)
-        reader->is_remote = reader->is_remote || (ranges[i].map != NULL && ranges[i].map->remote != NULL);
-    for (size_t i = 0; i < count; i++)
-        reader->range_bytes_max = ash_max(reader->range_bytes_max, ranges[i].size_bytes + 2 * ASH_IO_BLOCK_BYTES);
+    look_at_ranges(reader);
     open_direct(reader);
     rc = start_threads(reader);
     if (rc == 0) {

@@ -1,5 +1,5 @@
-/* remote_file - a file of a folder here whose bytes are still in a remote place. It has its path and size; its bytes are
- * read by ranges, by any thread. Readers of weights ask whether a path is one. */
+/* remote_file - a file of a folder here whose bytes are still in a remote place. It has its path and size; its bytes
+ * are read by ranges, by any thread. Readers of weights ask whether a path is one. */
 #ifndef ASH_STORAGE_REMOTE_FILE_H
 #define ASH_STORAGE_REMOTE_FILE_H
 
@@ -31,8 +31,8 @@ const struct ash_remote_file *ash_remote_file_find(const char *path);
 /* *hash becomes a hash of itself and of the file at path: of a remote one its identity, of others their bytes. */
 int ash_remote_file_hash(const char *path, uint64_t *hash, struct ash_err *err);
 
-/* Map the file at path as ash_map_open does. Of a remote one that is not here, the mapping is memory that is empty until
- * ash_remote_file_bring fills ranges of it, and map_out->remote is set. */
+/* Map the file at path as ash_map_open does. Of a remote one that is not here, the mapping is memory that is empty
+ * until ash_remote_file_bring fills ranges of it, and map_out->remote is set. */
 int ash_remote_file_map(const char *path, struct ash_map *map_out, struct ash_err *err);
 /* Fill ranges of remote mappings, several at a time, roughly in order; those of other mappings are left out. Ranges
  * that nearly touch are read as one. The order of ranges (caller's) is changed. */

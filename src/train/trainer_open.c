@@ -63,7 +63,8 @@ static int open_data(struct ash_trainer *trainer, const struct ash_group *group,
     return 0;
 }
 
-/* Bring a folder that a setting names here, where it is in S3; its weights stay there until they are read. path NULL: it is not set. */
+/* Bring a folder that a setting names here, where it is in S3; its weights stay there until they are read. path
+ * NULL: it is not set. */
 static int bring(const char *path, const char *setting, struct ash_str *here, struct ash_err *err)
 {
     int rc;

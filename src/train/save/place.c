@@ -176,12 +176,13 @@ uint64_t ash_place_manifest_bytes(const json_t *manifest)
     return sum;
 }
 
-int ash_place_pieces(struct ash_place *place, uint64_t step, const char *file, const struct ash_pieces *pieces,
-                     struct ash_place_want *wants, size_t count, struct ash_err *err)
+int ash_place_pieces(struct ash_place *place, const struct ash_place_file *file, struct ash_place_want *wants,
+                     size_t count, struct ash_err *err)
 {
+    const struct ash_pieces *pieces = file->pieces;
     struct ash_tier_piece reads[ASH_PLACE_PIECES_MAX];
     char key[ASH_TIER_KEY_BYTES];
-    int rc = key_of(step, file, key, err);
+    int rc = key_of(file->step, file->name, key, err);
 
     ash_assert(count <= ASH_PLACE_PIECES_MAX);
     for (size_t i = 0; i < count; i++)
@@ -196,23 +197,24 @@ int ash_place_pieces(struct ash_place *place, uint64_t step, const char *file, c
     return rc;
 }
 
-static int fail_piece(const struct ash_place *place, uint64_t step, const char *file, size_t index, struct ash_err *err)
+static int fail_piece(const struct ash_place *place, const struct ash_place_file *file, size_t index,
+                      struct ash_err *err)
 {
     char key[ASH_TIER_KEY_BYTES];
-    int rc = key_of(step, file, key, err);
+    int rc = key_of(file->step, file->name, key, err);
 
     if (rc < 0) return rc;
     return ash_err_set(err, -EBADMSG, "%s/%s: it is damaged: bytes from %" PRIu64 " on are not what was saved",
                        place->url, key, (uint64_t)index * ASH_PIECE_BYTES);
 }
 
-int ash_place_piece(struct ash_place *place, uint64_t step, const char *file, const struct ash_pieces *pieces,
-                    size_t index, void *buf, struct ash_err *err)
+int ash_place_piece(struct ash_place *place, const struct ash_place_file *file, size_t index, void *buf,
+                    struct ash_err *err)
 {
     struct ash_place_want want = {.index = index, .buf = buf};
-    int rc = ash_place_pieces(place, step, file, pieces, &want, 1, err);
+    int rc = ash_place_pieces(place, file, &want, 1, err);
 
-    return rc < 0 || want.is_right ? rc : fail_piece(place, step, file, index, err);
+    return rc < 0 || want.is_right ? rc : fail_piece(place, file, index, err);
 }
 
 /* ---- removing ---------------------------------------------------------------------------------------------------- */
@@ -278,7 +280,7 @@ int ash_place_prune(struct ash_place *place, size_t keep, uint64_t pinned, size_
 struct pass {
     struct ash_place *from, *to; /* to NULL: only read */
     uint64_t step;
-    const char *file;             /* that is passed now */
+    struct ash_place_file file;   /* that is passed now */
     struct ash_tier_write *write; /* NULL: it is only read */
     char *buf;                    /* [ASH_PLACE_PIECES_MAX][ASH_PIECE_BYTES] */
     ash_place_progress_fn progress;
@@ -286,23 +288,23 @@ struct pass {
 };
 
 /* Some pieces have been read. */
-static int pass_on(const struct pass *pass, const struct ash_pieces *pieces, const struct ash_place_want *wants,
-                   size_t count, struct ash_err *err)
+static int pass_on(const struct pass *pass, const struct ash_place_want *wants, size_t count, struct ash_err *err)
 {
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < count; i++) {
-        size_t bytes = ash_pieces_bytes(pieces, wants[i].index);
+        size_t bytes = ash_pieces_bytes(pass->file.pieces, wants[i].index);
 
-        if (!wants[i].is_right) return fail_piece(pass->from, pass->step, pass->file, wants[i].index, err);
+        if (!wants[i].is_right) return fail_piece(pass->from, &pass->file, wants[i].index, err);
         if (pass->write != NULL) rc = ash_tier_write_add(pass->to->tier, pass->write, wants[i].buf, bytes, err);
         if (rc == 0 && pass->progress != NULL) rc = pass->progress(pass->ctx, bytes, err);
     }
     return rc;
 }
 
-static int pass_pieces(const struct pass *pass, const struct ash_pieces *pieces, struct ash_err *err)
+static int pass_pieces(const struct pass *pass, struct ash_err *err)
 {
+    const struct ash_pieces *pieces = pass->file.pieces;
     struct ash_place_want wants[ASH_PLACE_PIECES_MAX] = {0};
     int rc = 0;
 
@@ -310,23 +312,23 @@ static int pass_pieces(const struct pass *pass, const struct ash_pieces *pieces,
         count = ash_min(pieces->count - first, ASH_PLACE_PIECES_MAX);
         for (size_t i = 0; i < count; i++)
             wants[i] = (struct ash_place_want){.index = first + i, .buf = pass->buf + i * ASH_PIECE_BYTES};
-        rc = ash_place_pieces(pass->from, pass->step, pass->file, pieces, wants, count, err);
-        if (rc == 0) rc = pass_on(pass, pieces, wants, count, err);
+        rc = ash_place_pieces(pass->from, &pass->file, wants, count, err);
+        if (rc == 0) rc = pass_on(pass, wants, count, err);
     }
     return rc;
 }
 
-static int pass_file(struct pass *pass, const struct ash_pieces *pieces, struct ash_err *err)
+static int pass_file(struct pass *pass, struct ash_err *err)
 {
     char key[ASH_TIER_KEY_BYTES];
-    int rc = key_of(pass->step, pass->file, key, err);
+    int rc = key_of(pass->step, pass->file.name, key, err);
 
     pass->write = NULL;
     if (rc < 0) return rc;
-    if (pass->to == NULL) return pass_pieces(pass, pieces, err);
-    rc = ash_tier_write_open(pass->to->tier, key, pieces->size_bytes, false, &pass->write, err);
+    if (pass->to == NULL) return pass_pieces(pass, err);
+    rc = ash_tier_write_open(pass->to->tier, key, pass->file.pieces->size_bytes, false, &pass->write, err);
     if (rc < 0) return rc;
-    rc = pass_pieces(pass, pieces, err);
+    rc = pass_pieces(pass, err);
     if (rc == 0) rc = ash_tier_write_finish(pass->to->tier, pass->write, err);
     ash_tier_write_close(pass->to->tier, pass->write, false);
     return rc;
@@ -339,8 +341,9 @@ static int pass_files(struct pass *pass, const json_t *manifest, struct ash_err 
     for (size_t i = 0; rc == 0 && i < ash_commit_file_count(manifest); i++) {
         struct ash_pieces pieces = {0};
 
-        rc = ash_commit_file(manifest, i, &pass->file, &pieces, err);
-        if (rc == 0) rc = pass_file(pass, &pieces, err);
+        pass->file = (struct ash_place_file){.step = pass->step, .pieces = &pieces};
+        rc = ash_commit_file(manifest, i, &pass->file.name, &pieces, err);
+        if (rc == 0) rc = pass_file(pass, err);
         ash_pieces_fini(&pieces);
     }
     return rc;

@@ -39,10 +39,16 @@ int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_p
 /* Free what it holds. */
 void ash_place_manifest_fini(struct ash_place_manifest *manifest);
 
-/* One piece of a file of a step into buf [ASH_PIECE_BYTES, aligned to 4], and hold it to its sum: -EBADMSG where
- * that is wrong, -ENOENT where the file is missing. */
-int ash_place_piece(struct ash_place *place, uint64_t step, const char *file, const struct ash_pieces *pieces,
-                    size_t index, void *buf, struct ash_err *err);
+/* A file of a checkpoint; borrowed. */
+struct ash_place_file {
+    uint64_t step;
+    const char *name;
+    const struct ash_pieces *pieces;
+};
+/* One piece of a file into buf [ASH_PIECE_BYTES, aligned to 4], and hold it to its sum: -EBADMSG where that is wrong,
+ * -ENOENT where the file is missing. */
+int ash_place_piece(struct ash_place *place, const struct ash_place_file *file, size_t index, void *buf,
+                    struct ash_err *err);
 #define ASH_PLACE_PIECES_MAX 8 /* that are read together */
 
 /* A piece, and where it goes. */
@@ -51,10 +57,10 @@ struct ash_place_want {
     void *buf;     /* [ASH_PIECE_BYTES], aligned to 4 */
     bool is_right; /* its sum is what it should be */
 };
-/* Some pieces of a file of a step (ASH_PLACE_PIECES_MAX at most), several at a time where the place can. Returns 0 where
- * all were read, right or not; else the place's error. */
-int ash_place_pieces(struct ash_place *place, uint64_t step, const char *file, const struct ash_pieces *pieces,
-                     struct ash_place_want *wants, size_t count, struct ash_err *err);
+/* Some pieces of a file (ASH_PLACE_PIECES_MAX at most), several at a time where the place can. Returns 0
+ * where all were read, right or not; else the place's error. */
+int ash_place_pieces(struct ash_place *place, const struct ash_place_file *file, struct ash_place_want *wants,
+                     size_t count, struct ash_err *err);
 /* Remove a checkpoint, its manifest first. One that is not there is success. */
 int ash_place_remove(struct ash_place *place, uint64_t step, struct ash_err *err);
 /* Remove all checkpoints but the newest keep (0: keep all), and that of step pinned (UINT64_MAX: none). *count_out (may

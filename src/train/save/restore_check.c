@@ -32,10 +32,11 @@ static void note_place(struct ash_restore_file *file, size_t place)
 static void fetch_some(struct ash_restore_file *file, struct ash_place_want *wants, size_t count)
 {
     const struct ash_restore *search = file->search;
+    const struct ash_place_file wanted = {file->step, file->name, file->pieces};
 
     for (size_t i = 0; i < search->opts->other_count; i++) {
         if (search->others[i] == NULL) continue;
-        if (ash_place_pieces(search->others[i], file->step, file->name, file->pieces, wants, count, NULL) < 0) continue;
+        if (ash_place_pieces(search->others[i], &wanted, wants, count, NULL) < 0) continue;
         for (size_t k = 0; k < count; k++)
             if (wants[k].is_right) note_place(file, i);
         return;
@@ -45,11 +46,12 @@ static void fetch_some(struct ash_restore_file *file, struct ash_place_want *wan
 int ash_restore_fetch(struct ash_restore_file *file, size_t index, void *buf, struct ash_err *err)
 {
     struct ash_restore *search = file->search;
+    const struct ash_place_file wanted = {file->step, file->name, file->pieces};
     struct ash_err why = {0};
 
     for (size_t i = 0; i < search->opts->other_count; i++) {
         if (search->others[i] == NULL) continue;
-        if (ash_place_piece(search->others[i], file->step, file->name, file->pieces, index, buf, &why) < 0) continue;
+        if (ash_place_piece(search->others[i], &wanted, index, buf, &why) < 0) continue;
         note_place(file, i);
         return 0;
     }
@@ -119,35 +121,52 @@ static int mend_some(struct ash_restore_file *check, struct ash_io_request *cons
     return rc;
 }
 
-/* This rank's of the first `count` pieces of a file, several at a time. */
-static int check_pieces(struct ash_restore_file *check, struct ash_io_queue *queue, struct ash_io_request *requests,
-                        size_t before, size_t count, struct ash_err *err)
+/* The pieces of a file that this rank checks. */
+struct checking {
+    struct ash_restore_file *file;
+    struct ash_io_queue *queue;
+    size_t next, before, count; /* next: the first that was not begun, of count */
+    struct ash_io_request *wrong[DEPTH];
+    size_t wrong_count;
+};
+
+/* Begin the next piece, where there is one left. */
+static void begin_next(struct checking *checking, struct ash_io_request *request)
 {
-    size_t next = own_piece(check->search, 0, before), wrong_count = 0;
-    struct ash_io_request *done, *wrong[DEPTH];
+    if (checking->next >= checking->count) return;
+    submit(checking->queue, checking->file, checking->next, request);
+    checking->next = own_piece(checking->file->search, checking->next + 1, checking->before);
+}
+
+/* Nothing is under way but what waits to be mended. */
+static int end_turn(struct checking *checking, struct ash_err *err)
+{
+    int rc = mend_some(checking->file, checking->wrong, checking->wrong_count, err);
+
+    for (; rc == 0 && checking->wrong_count > 0; checking->wrong_count--)
+        begin_next(checking, checking->wrong[checking->wrong_count - 1]);
+    return rc;
+}
+
+/* This rank's of the first `count` pieces of a file, several at a time. */
+static int check_pieces(struct checking *checking, struct ash_io_request *requests, struct ash_err *err)
+{
+    struct ash_io_request *done;
     int rc = 0;
 
-    for (size_t i = 0; check->fd >= 0 && i < DEPTH && next < count; i++) {
-        submit(queue, check, next, &requests[i]);
-        next = own_piece(check->search, next + 1, before);
+    for (size_t i = 0; checking->file->fd >= 0 && i < DEPTH; i++)
+        begin_next(checking, &requests[i]);
+    while (rc == 0) {
+        done = ash_io_queue_wait(checking->queue);
+        if (done == NULL && checking->wrong_count == 0) break;
+        if (done == NULL)
+            rc = end_turn(checking, err);
+        else if (is_right(checking->file, done))
+            begin_next(checking, done);
+        else
+            checking->wrong[checking->wrong_count++] = done; /* others like it come along */
     }
-    for (;;) {
-        done = ash_io_queue_wait(queue);
-        if (done != NULL && !is_right(check, done)) {
-            wrong[wrong_count++] = done; /* waits for others like it */
-            continue;
-        }
-        if (done == NULL && wrong_count == 0) return rc;
-        if (done == NULL) { /* all that are under way wait */
-            if (rc == 0) rc = mend_some(check, wrong, wrong_count, err);
-            for (; rc == 0 && next < count && wrong_count > 0; next = own_piece(check->search, next + 1, before))
-                submit(queue, check, next, wrong[--wrong_count]);
-            wrong_count = 0;
-        } else if (rc == 0 && next < count) {
-            submit(queue, check, next, done);
-            next = own_piece(check->search, next + 1, before);
-        }
-    }
+    return rc;
 }
 
 /* Where there are other places, files are opened for mending; a missing one is made. */
@@ -178,12 +197,14 @@ static bool is_large(const char *name)
 static int check_file(struct ash_restore_file *check, const char *dir, struct ash_io_queue *queue,
                       struct ash_io_request *requests, size_t before, struct ash_err *err)
 {
+    struct checking checking = {
+        .file = check, .queue = queue, .next = own_piece(check->search, 0, before), .before = before};
     bool is_read_later;
     int rc = open_file(check, dir, err);
 
     is_read_later = check->is_here && !check->is_resized && is_large(check->name);
-    if (rc == 0)
-        rc = check_pieces(check, queue, requests, before, is_read_later ? HEADER_PIECES : check->pieces->count, err);
+    checking.count = is_read_later ? HEADER_PIECES : check->pieces->count;
+    if (rc == 0) rc = check_pieces(&checking, requests, err);
     if (rc == 0 && check->is_mended && fsync(check->fd) != 0)
         rc = ash_err_set(err, -errno, "%s: %s", check->path, strerror(errno));
     if (check->fd >= 0) close(check->fd);
