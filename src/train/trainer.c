@@ -61,6 +61,7 @@ void ash_trainer_finish_update(struct ash_trainer *trainer, struct ash_kept_stat
     struct ash_state *state = &stages->chunks[0].state;
 
     ash_assert(pending->phase == ASH_PHASE_SUMMED && pending->norm_step == state->step + 1);
+    ash_seals_break(&trainer->seals);
     step->norm = pending->norm;
     step->lr = ash_lr_schedule_at(&trainer->schedule, state->step);
     step->verdict = ash_guard_check(&trainer->guard, &state->guard, step->targets, step->loss, step->norm);
@@ -80,6 +81,7 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     struct ash_meter *meter = &trainer->mesh.meter;
     int rc = fill_copies(trainer, err);
 
+    if (rc == 0) rc = ash_trainer_seal(trainer, state->step + 1, err);
     if (rc < 0) return rc;
     ash_meter_open(meter);
     pending->phase = ASH_PHASE_RUNNING;
@@ -87,6 +89,7 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
         (struct ash_step){.step = state->step + 1,
                           .tokens = (uint64_t)(trainer->job->train.global_batch * trainer->job->data.seq_tokens)};
     rc = run_passes(trainer, &pending->step, err);
+    if (rc == 0) rc = ash_trainer_check_seals(trainer, err);
     if (rc < 0) return rc;
     if (trainer->before_update != NULL) trainer->before_update(trainer->before_update_ctx);
     pending->phase = ASH_PHASE_SUMMED;
@@ -101,8 +104,9 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     pending->step.meter = *meter;
     *step_out = pending->step; /* done, also where the next calls fail */
     rc = pending->is_updated ? ash_stages_spread(&trainer->stages, err) : 0;
-    if (rc < 0 || trainer->parts.finish == NULL) return rc;
-    return trainer->parts.finish(trainer->parts.ctx, trainer, pending->step.step, err);
+    if (rc == 0 && trainer->parts.finish != NULL)
+        rc = trainer->parts.finish(trainer->parts.ctx, trainer, pending->step.step, err);
+    return rc < 0 ? rc : ash_trainer_seal(trainer, state->step + 1, err);
 }
 
 void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx)
@@ -143,7 +147,9 @@ struct ash_stages *ash_trainer_stages(struct ash_trainer *trainer)
 
 int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err)
 {
-    return ash_copies_check(&trainer->copies, &trainer->stages, trainer->outline, err);
+    int rc = ash_trainer_check_seals(trainer, err);
+
+    return rc < 0 ? rc : ash_copies_check(&trainer->copies, &trainer->stages, trainer->outline, err);
 }
 
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer)

@@ -106,8 +106,9 @@ bool ash_trainer_is_spare(const struct ash_trainer *trainer);
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
-/* One step. All ranks call it. Returns 0, -EBADMSG for damaged data (the state is as it was before) or the group's
- * error. */
+/* One step. All ranks call it. Returns 0, -EBADMSG for damaged data (the state is as it was before), the group's error,
+ * or -EILSEQ on a rank whose memory has changed by itself: the others have to be told (ash_group_abort). After that
+ * ash_trainer_resume takes what has changed from other ranks. */
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err);
 /* Have `before` called in each step, on the calling thread, when the gradients are there and before any rank changes
  * weights or moments: whoever still reads them must be done when it returns. NULL: nobody. */
@@ -116,9 +117,13 @@ void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx
  * call it. Returns as ash_trainer_step. */
 int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct ash_err *err);
 
-/* Do all copies of the state have the same bits? All ranks of the mesh call it. Returns 0, the group's error, or on all
- * ranks -EUCLEAN naming a rank, its copy's and the tensor. */
+/* Do all copies of the state have the same bits? All ranks of the mesh call it. Returns 0, the group's error, -EILSEQ
+ * (as ash_trainer_step), or on all ranks -EUCLEAN naming a rank, its copy's and the tensor. */
 int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err);
+/* Change a bit of this rank's memory, for tests of all that finds and repairs it. */
+enum ash_trainer_flip { ASH_TRAINER_FLIP_STATE, ASH_TRAINER_FLIP_COPY, ASH_TRAINER_FLIP_BF16, ASH_TRAINER_FLIPS };
+/* Returns false where this rank holds nothing of the kind. */
+bool ash_trainer_flip_bit(struct ash_trainer *trainer, enum ash_trainer_flip which);
 /* The ranks of the mesh; NULL: this process is alone, or a spare. */
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer);
 /* What it computes with; the trainer's. */

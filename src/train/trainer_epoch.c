@@ -63,6 +63,7 @@ static bool keep_values(struct ash_trainer *trainer)
 void ash_trainer_end_epoch(struct ash_trainer *trainer, bool keeps)
 {
     if (trainer->parts.end != NULL) trainer->parts.end(trainer->parts.ctx);
+    ash_seals_break(&trainer->seals);
     if (trainer->stages.chunks != NULL) ash_stages_detach(&trainer->stages);
     ash_copies_detach(&trainer->copies);
     if (!keeps || !trainer->has_values || trainer->stages.chunks == NULL || !keep_values(trainer)) {
@@ -84,6 +85,7 @@ void ash_trainer_drop_kept(struct ash_trainer *trainer)
     free(trainer->kept);
     trainer->kept = NULL;
     trainer->kept_count = 0;
+    trainer->damages.count = 0;
 }
 
 bool ash_trainer_is_spare(const struct ash_trainer *trainer)

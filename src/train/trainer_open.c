@@ -379,6 +379,7 @@ void ash_trainer_close(struct ash_trainer *trainer)
     if (trainer == NULL) return;
     ash_trainer_end_epoch(trainer, false);
     ash_trainer_drop_kept(trainer);
+    ash_seals_fini(&trainer->seals);
     ash_model_close(trainer->outline);
     ash_model_config_fini(&trainer->config);
     ash_dataset_close(trainer->valid_data);

@@ -7,6 +7,7 @@
 #include "train/data/dataset.h"
 #include "train/layout/stages.h"
 #include "train/recover/copies.h"
+#include "train/recover/seals.h"
 #include "train/trainer.h"
 
 #define ASH_ARITHMETIC_BYTES 64
@@ -60,6 +61,7 @@ struct ash_trainer {
     bool stays_out;              /* see ash_trainer_stay_out */
     struct ash_kept_state *kept; /* [kept_count] of epochs that are over, until the next one has it all */
     size_t kept_count;
+    struct ash_damages damages; /* of what is kept: not to be given to others */
 
     /* with an epoch */
     struct ash_job current;  /* the job in the mesh that runs */
@@ -71,6 +73,7 @@ struct ash_trainer {
     struct ash_copies copies;
     bool has_values;     /* the stages' values are there */
     bool are_copies_new; /* the copies' are not */
+    struct ash_seals seals;
     struct ash_train_memory memory;
 };
 
@@ -88,6 +91,18 @@ void ash_trainer_drop_kept(struct ash_trainer *trainer);
  * name: what they are. */
 int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_group *group, const char *name,
                                 const char *dir, struct ash_err *err);
+
+/* ---- trainer_seals.c --------------------------------------------------------------------------------------------- */
+
+/* Before step `step` begins, and when the one before it is done: seal the state, where that step checks it
+ * (recover.check_every) and it is not sealed yet. Returns 0 or -ENOMEM. */
+int ash_trainer_seal(struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
+/* Is the state what was sealed? Returns 0, or -EILSEQ naming what is not, which is then in trainer->damages. */
+int ash_trainer_check_seals(struct ash_trainer *trainer, struct ash_err *err);
+/* Take away from a list of this process's own parts (is_copy: of its copies of others'), from the patch `from` on, what
+ * is not to be trusted. all [ranks of group]: everybody's damages. */
+void ash_trainer_drop_damaged(const struct ash_trainer *trainer, const struct ash_group *group,
+                              const struct ash_damages *all, struct ash_patches *have, size_t from, bool is_copy);
 
 /* ---- trainer.c --------------------------------------------------------------------------------------------------- */
 

@@ -162,17 +162,22 @@ static int admit_newcomers(struct ash_trainer *trainer, struct ash_group *group,
     return rc < 0 ? rc : ash_trainer_check_agreement(trainer, group, "weights", NULL, err);
 }
 
-/* What this process has, as far as it is of that step. */
-static int list_kept(const struct ash_trainer *trainer, uint64_t step, struct ash_patches *have, struct ash_err *err)
+/* What this process has, as far as it is of that step and has not changed by itself. damages: everybody's. */
+static int list_kept(const struct ash_trainer *trainer, uint64_t step, const struct ash_damages *damages,
+                     struct ash_patches *have, struct ash_err *err)
 {
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < trainer->kept_count; i++) {
         const struct ash_kept_state *kept = &trainer->kept[i];
+        size_t from = have->count;
 
         if (kept->stages.chunks[0].state.step != step) continue;
         rc = ash_patches_add_stages(have, &kept->stages, trainer->outline, true, err);
+        ash_trainer_drop_damaged(trainer, trainer->root, damages, have, from, false);
+        from = have->count;
         if (rc == 0) rc = ash_copies_add_patches(&kept->copies, have, err);
+        ash_trainer_drop_damaged(trainer, trainer->root, damages, have, from, true);
     }
     return rc;
 }
@@ -192,8 +197,12 @@ static int fill(struct ash_trainer *trainer, const struct standing *now, struct 
 {
     struct ash_patches have = {0}, need = {0};
     struct ash_exchange_counts counts = {0};
-    int rc = list_kept(trainer, now->step, &have, err);
+    struct ash_damages *damages = calloc(ash_group_size(trainer->root), sizeof(*damages));
+    int rc = damages != NULL ? ash_group_all_gather(trainer->root, &trainer->damages, damages, sizeof(*damages), err)
+                             : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", ash_group_size(trainer->root));
 
+    if (rc == 0) rc = list_kept(trainer, now->step, damages, &have, err);
+    free(damages);
     if (rc == 0) rc = list_needed(trainer, &need, err);
     if (rc == 0) rc = ash_exchange_run(trainer->root, trainer->outline, &have, &need, &counts, err);
     ash_patches_fini(&have);

@@ -7,6 +7,12 @@ try "$ASHLAR" chaos matrix --cells $cells --seed 5 --scratch "$SCRATCH/matrix"
 expect 0 "$cells drawn cells: $(cat "$SCRATCH/out")"
 grep -q '^| fault | same bits' "$SCRATCH/out" || fail "no table: $(cat "$SCRATCH/out")"
 same "cells" $cells "$(sed -n 's/^| .* | \([0-9]*\) of [0-9]* | 0 | .*/\1/p' "$SCRATCH/out" | awk '{ n += $1 } END { print n + 0 }')"
+# Bits that change by themselves: weights, copies, bf16 weights.
+for fault in "bit of the state" "bit of a copy" "bit of the bf16"; do
+    try "$ASHLAR" chaos matrix --fault "$fault" --cells 1 --seed 2 --scratch "$SCRATCH/matrix"
+    expect 0 "$fault: $(cat "$SCRATCH/out")"
+    grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "$fault: $(cat "$SCRATCH/out")"
+done
 [ -e "$SCRATCH/matrix" ] && fail "it leaves its folder"
 try "$ASHLAR" chaos matrix --cells -1
 expect_error 2 "fewer than no cells" "cells"

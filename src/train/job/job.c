@@ -145,7 +145,9 @@ static const struct ash_opt recover_opts[] = {
      "(dp, cp) count; 0: a lost part comes from the newest checkpoint",
      0, 8, NULL},
     {"check_every", ASH_OPT_INT, RECOVER(check_every), "100",
-     "steps between comparisons of copies with what they are copies of; 0: never", 0, MAX_COUNT, NULL},
+     "steps between checks of the state in memory: has a bit changed by itself, do copies differ from what they are "
+     "copies of? 0: never",
+     0, MAX_COUNT, NULL},
     {"min_ranks", ASH_OPT_INT, RECOVER(min_ranks), "1", "the run ends when fewer ranks than this are left", 1, 1e6,
      NULL},
     {"spares", ASH_OPT_INT, RECOVER(spares), "0",

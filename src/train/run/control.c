@@ -128,6 +128,7 @@ int ash_run_request_decode(const char *text, size_t size_bytes, struct ash_run_r
     rc = json_is_object(json) ? ash_json_bool(json, "stop", &request.stop, err)
                               : ash_err_set(err, -EINVAL, REQUEST_FILE " is no map");
     if (rc >= 0) rc = ash_json_int(json, "ranks", 0, ASH_RUN_RANKS_MAX, &request.ranks, err);
+    if (rc >= 0) rc = ash_json_int(json, "flip", 0, (int64_t)ASH_RUN_FLIPS * ASH_RUN_RANKS_MAX, &request.flip, err);
     json_decref(json);
     if (rc < 0) return rc;
     *request_out = request;
@@ -137,7 +138,9 @@ int ash_run_request_decode(const char *text, size_t size_bytes, struct ash_run_r
 int ash_run_request_write(const char *dir, const struct ash_run_request *request, struct ash_err *err)
 {
     return write_json(dir, REQUEST_FILE,
-                      json_pack("{s:b, s:I}", "stop", request->stop, "ranks", (json_int_t)request->ranks), err);
+                      json_pack("{s:b, s:I, s:I}", "stop", request->stop, "ranks", (json_int_t)request->ranks, "flip",
+                                (json_int_t)request->flip),
+                      err);
 }
 
 int ash_run_request_take(const char *dir, struct ash_run_request *request_out)

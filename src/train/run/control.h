@@ -9,6 +9,7 @@
 #include "ashlar/err.h"
 
 #define ASH_RUN_RANKS_MAX 65536
+#define ASH_RUN_FLIPS 3 /* kinds of memory that a bit can change in */
 
 /* What a run is at. It is written when that changes; the newest step is in the log. */
 struct ash_run_status {
@@ -27,6 +28,9 @@ struct ash_run_status {
 struct ash_run_request {
     bool stop;     /* save and end */
     int64_t ranks; /* how many, spares too; 0: as they are */
+    /* change a bit in a rank's memory, to see it found (ashlar chaos): 1 + ASH_RUN_FLIPS times the rank
+     * + which (enum ash_trainer_flip); 0: none */
+    int64_t flip;
 };
 
 /* Read DIR/run.json. Returns 0, -ENOENT (there is no run) or -EINVAL. */

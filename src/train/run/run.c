@@ -143,6 +143,7 @@ static int measure(struct ash_run *run, const struct due *due, struct ash_err *e
 
     if (due->valid) rc = ash_trainer_validate(run->trainer, &run->valid_loss, err);
     if (rc == 0 && due->check) rc = ash_trainer_check_copies(run->trainer, err);
+    if (rc == -EILSEQ) rc = ash_run_tell_damage(run, err);
     if (rc == 0 && (due->hash || due->save))
         rc = ash_stages_hash(ash_trainer_stages(run->trainer), &run->state_hash, err);
     return rc;
@@ -206,7 +207,8 @@ static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *e
     *due_out = due;
     if (due.last || due.stop) return 1;
     rc = keep_records(run, &due, err);
-    return rc < 0 ? rc : change_ranks(run, &edge, err);
+    if (rc == 0) rc = change_ranks(run, &edge, err);
+    return rc != 0 ? rc : ash_run_flip_bit(run, err);
 }
 
 /* One step. */
@@ -219,6 +221,7 @@ static int step_once(struct ash_run *run, struct ash_err *err)
     ash_run_trace_begin(run);
     rc = ash_trainer_step(run->trainer, &run->last, err);
     if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
+    if (rc == -EILSEQ) rc = ash_run_tell_damage(run, err);
     if (rc < 0 && run->last.step == before) return rc; /* not made, or not by all */
     ash_ledger_charge(&run->ledger, ASH_LEDGER_PRODUCTIVE, ash_clock_ns());
     run->ledger.steps++;
@@ -392,6 +395,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     ash_assert(opts->dir != NULL && job->train.steps > 0 && (job->data.train != NULL || opts->parts != NULL));
     rc = start(&run, err);
     ash_ledger_start(&run.ledger, run.ledger_path, started_ns);
+    if (run.lost_steps > 0) ash_ledger_lose(&run.ledger, run.lost_steps);
     /* ranks that disagree (-EBADE) all know it already */
     if (rc < 0 && rc != -EBADE && run.group != NULL)
         ash_group_abort(run.group, err != NULL ? err->text : "a rank could not start");

@@ -20,6 +20,8 @@ enum edge_value {
     EDGE_LEAVE,
     EDGE_STOP,   /* somebody asks the run to stop, */
     EDGE_RANKS,  /* or to have this many ranks; 0: as they are */
+    EDGE_KEEP,   /* this many ranks stay; 0: all. One that did not hear it is asked again at the next edge */
+    EDGE_FLIP,   /* or that a bit changes: see struct ash_run_request */
     EDGE_SETTLE, /* some were told to stop, long enough ago that it was not meant for all */
     EDGE_VALUES
 };
@@ -41,6 +43,8 @@ static void look_around(struct ash_run *run, int64_t values[EDGE_VALUES])
     }
     values[EDGE_STOP] = request.stop;
     values[EDGE_RANKS] = run->group != NULL ? request.ranks : 0;
+    values[EDGE_FLIP] = request.flip;
+    values[EDGE_KEEP] = values[EDGE_RANKS] > 0 ? values[EDGE_RANKS] : run->wanted_ranks;
 
     if (run->group != NULL) ash_epoch_get_news(run->group, &news);
     values[EDGE_JOIN] = (int64_t)news.joiners;
@@ -87,10 +91,11 @@ static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], struc
         run->wanted_ranks = wanted;
         run->resizes++;
     }
-    run->kept_ranks = wanted > 0 && wanted < all ? wanted : all;
+    run->kept_ranks = values[EDGE_KEEP] > 0 && values[EDGE_KEEP] < all ? values[EDGE_KEEP] : all;
     leavers = told + values[EDGE_LEAVE] + all - run->kept_ranks;
     edge->stop = wants_stop(run, values, mesh_ranks, all);
     edge->changes = !edge->stop && values[EDGE_JOIN] + leavers > 0;
+    run->flip = edge->changes ? 0 : values[EDGE_FLIP];
     run->hands_over = edge->changes && (told > 0 || run->kept_ranks < mesh_ranks);
     run->change_why[0] = '\0';
     if (edge->changes) describe(run, values[EDGE_JOIN], leavers);

@@ -49,6 +49,7 @@ struct ash_run {
     double last_s;        /* and how long it took */
     bool is_last_open;    /* what follows from it is not done yet */
     struct ash_ledger ledger;
+    uint64_t lost_steps;              /* that an earlier part had logged, and no checkpoint has */
     struct ash_ring_file *rank_steps; /* this rank's last steps (rank_steps.h); NULL: not recorded */
     struct ash_profile *trace;        /* of train.trace, while it is on */
     uint64_t trace_last;              /* its last step */
@@ -60,6 +61,8 @@ struct ash_run {
     bool hands_over;                  /* ranks of the mesh leave at this edge */
     bool has_left;                    /* the others continue without it */
     int64_t wanted_ranks, resizes;    /* of the last resize (0: none), and how many there were */
+    int64_t flip;                     /* a bit to change after this edge (control.h); 0: none */
+    size_t flips_found;               /* times that this process's memory has changed by itself */
     int64_t kept_ranks;               /* ranks from this one on leave at this edge */
     uint64_t asked_ns;                /* first rank: when it last looked for a request */
     uint64_t told_ns; /* first rank: when it first saw that some, but not all, were told to stop; 0: not */
@@ -125,6 +128,12 @@ void ash_run_remove_old(struct ash_run *run);
 bool ash_run_is_loss(const struct ash_run *run, int code);
 /* Is it the error of copies that differ? Then the newest checkpoint is trusted, not the state in memory. */
 bool ash_run_is_damage(const struct ash_run *run, int code);
+/* This rank's memory has changed by itself, as err says: say who it is, tell the others, and have them re-form with it.
+ * Returns the code of a loss; -EIO where that has happened too often, so that this rank ends. */
+int ash_run_tell_damage(struct ash_run *run, struct ash_err *err);
+/* After a step's edge, all ranks of the mesh: one that was asked to changes a bit of its memory. Returns 0 or the
+ * group's error. */
+int ash_run_flip_bit(struct ash_run *run, struct ash_err *err);
 /* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first
  * rank takes over the folder. Returns 0, or an error that ends the run. */
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);

@@ -12,10 +12,13 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "collective/epoch.h"
+#include "train/run/control.h"
 
-#define TRIES 64 /* losses in the middle of a recovery, one after the other */
+#define DAMAGES_MAX 3 /* times that a process's memory may change by itself before it is not used any more */
+#define TRIES 64      /* losses in the middle of a recovery, one after the other */
 
 ASH_COUNTER(losses_metric, "ashlar_train_recoveries_total", "Times that training continued after ranks were lost.");
+ASH_COUNTER(damage_metric, "ashlar_train_damages_total", "Times that a rank's memory had changed by itself.");
 ASH_COUNTER(redone_metric, "ashlar_train_redone_steps_total", "Steps that had begun and were made again after a loss.");
 ASH_COUNTER(down_metric, "ashlar_train_down_seconds_total", "Time between losses of ranks and the next step.");
 
@@ -29,6 +32,40 @@ bool ash_run_is_loss(const struct ash_run *run, int code)
 bool ash_run_is_damage(const struct ash_run *run, int code)
 {
     return run->group != NULL && code == -EUCLEAN;
+}
+
+/* ---- memory that changes by itself ------------------------------------------------------------------------------- */
+
+int ash_run_tell_damage(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_err what = *err;
+    struct ash_group_member self = ash_group_get_member(run->group, ash_group_rank(run->group));
+    int code = -ECONNRESET; /* it is met like a loss, of which all survive */
+
+    run->flips_found++;
+    ash_metric_add(&damage_metric, 1);
+    if (run->flips_found > DAMAGES_MAX) code = -EIO;
+    ash_err_set(err, code, "rank %zu (host %s, process %lld): %s%s", self.rank, self.host, (long long)self.pid,
+                what.text, code == -EIO ? "; not the first time, so it ends" : "");
+    if (code != -EIO) ash_group_abort(run->group, err->text);
+    return code;
+}
+
+int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    int64_t flip = run->flip;
+    size_t rank = group != NULL ? ash_group_rank(group) : 0;
+    int rc;
+
+    _Static_assert(ASH_RUN_FLIPS == ASH_TRAINER_FLIPS, "a number names both");
+    run->flip = 0;
+    if (flip == 0 || group == NULL) return 0;
+    rc = ash_group_barrier(group, err); /* node replicas have one memory, and one of them may still hash it */
+    if (rc < 0 || (flip - 1) / ASH_RUN_FLIPS != (int64_t)rank) return rc;
+    if (ash_trainer_flip_bit(run->trainer, (enum ash_trainer_flip)((flip - 1) % ASH_RUN_FLIPS)))
+        ash_log(ASH_LOG_INFO, "rank %zu: a bit of its memory has been changed, as asked", rank);
+    return 0;
 }
 
 /* ---- recovery ---------------------------------------------------------------------------------------------------- */

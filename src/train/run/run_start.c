@@ -16,6 +16,7 @@
 #include "base/log.h"
 #include "train/checkpoint.h"
 #include "train/save/restore.h"
+#include "train/run/control.h"
 
 static int make_paths(struct ash_run *run, struct ash_err *err)
 {
@@ -297,12 +298,14 @@ int ash_run_open_log(struct ash_run *run, struct ash_err *err)
 static int open_records(struct ash_run *run, struct ash_err *err)
 {
     char path[PATH_MAX];
+    uint64_t logged = ash_run_newest_step(run->opts->dir, NULL, NULL), step = ash_trainer_state(run->trainer)->step;
     int rc = ash_run_check_disk(run, err);
 
     if (rc < 0) return rc;
     rc = ash_run_open_log(run, err);
     if (rc < 0) return rc;
     run->has_log = true;
+    run->lost_steps = logged > step ? logged - step : 0;
     if (ash_path_join(path, sizeof(path), run->opts->dir, "job.yaml") < 0)
         return ash_err_set(err, -ENAMETOOLONG, "--out: the path is too long");
     return ash_file_replace(path, run->job_yaml, strlen(run->job_yaml), err);

@@ -1,0 +1,264 @@
+/* chaos_faults: faults made by real signals, and through the run's folder. Nothing here
+ * waits for a time: a fault is over when the job says so. */
+#include "cmd/chaos_faults.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/assert.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "train/run/control.h"
+
+#define LOOK_S 0.005
+#define TEXT_BYTES_MAX ((size_t)64 << 20)
+
+/* ---- waits ------------------------------------------------------------------------------------------------------- */
+
+/* How often a text is in what the job has printed. */
+static size_t count_text(const struct ash_chaos_cell *cell, const char *text)
+{
+    char *said = NULL;
+    size_t size = 0, count = 0;
+
+    if (ash_file_read(cell->out, TEXT_BYTES_MAX, &said, &size, NULL) < 0) return 0;
+    for (const char *at = strstr(said, text); at != NULL; at = strstr(at + 1, text))
+        count++;
+    free(said);
+    return count;
+}
+
+/* Until this many steps are logged. Returns 0, -ETIMEDOUT, or -ESRCH where the job has ended. */
+int ash_chaos_wait_steps(struct ash_chaos_cell *cell, uint64_t steps)
+{
+    while (ash_run_newest_step(cell->dir, NULL, NULL) < steps) {
+        if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
+        if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
+        ash_chaos_pause(LOOK_S);
+    }
+    return 0;
+}
+
+/* Until the job has said something so often. */
+static int wait_text(struct ash_chaos_cell *cell, const char *text, size_t times)
+{
+    while (count_text(cell, text) < times) {
+        if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
+        if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
+        ash_chaos_pause(LOOK_S);
+    }
+    return 0;
+}
+
+/* Send a signal to count ranks, from the first-th process on. */
+static void strike(const struct ash_chaos_cell *cell, size_t first, size_t count, int number)
+{
+    pid_t pids[ASH_CHAOS_RANKS_MAX];
+    size_t ranks = ash_chaos_job_ranks(&cell->job, pids);
+
+    for (size_t i = first; i < first + count && i < ranks; i++)
+        kill(pids[i], number);
+}
+
+/* ---- signals ----------------------------------------------------------------------------------------------------- */
+
+#define GO_ON "continue from step"
+#define LAST_ONE "1 ranks " GO_ON
+
+static int kill_one(struct ash_chaos_cell *cell)
+{
+    strike(cell, 1, 1, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+static int kill_first(struct ash_chaos_cell *cell)
+{
+    strike(cell, 0, 1, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+static int kill_node(struct ash_chaos_cell *cell)
+{
+    strike(cell, 2, 2, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+static int kill_first_node(struct ash_chaos_cell *cell)
+{
+    strike(cell, 0, 2, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+/* The next one while the group is being formed again. */
+static int kill_three(struct ash_chaos_cell *cell)
+{
+    int rc;
+
+    strike(cell, 3, 1, SIGKILL);
+    rc = wait_text(cell, "was killed", 1);
+    strike(cell, 1, 1, SIGKILL);
+    if (rc == 0) rc = wait_text(cell, "was killed", 2);
+    strike(cell, 0, 1, SIGKILL);
+    return rc < 0 ? rc : wait_text(cell, LAST_ONE, 1);
+}
+
+static int kill_and_return(struct ash_chaos_cell *cell)
+{
+    strike(cell, 1, 1, SIGKILL);
+    return wait_text(cell, "joins; 4 ranks " GO_ON, 1);
+}
+
+static int sleep_one(struct ash_chaos_cell *cell)
+{
+    int rc;
+
+    strike(cell, 1, 1, SIGSTOP);
+    rc = wait_text(cell, GO_ON, 1);
+    strike(cell, 1, 1, SIGCONT);
+    return rc < 0 ? rc : wait_text(cell, "rank 1 ended with", 1); /* it is fenced */
+}
+
+static int leave_one(struct ash_chaos_cell *cell)
+{
+    strike(cell, 1, 1, SIGTERM);
+    return wait_text(cell, "leaves; 3 ranks " GO_ON, 1);
+}
+
+static int resize(struct ash_chaos_cell *cell, int64_t ranks, const char *said)
+{
+    const struct ash_run_request request = {.ranks = ranks};
+
+    if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
+    return wait_text(cell, said, 1);
+}
+
+static int shrink_and_grow(struct ash_chaos_cell *cell)
+{
+    int rc = resize(cell, 3, "; 3 ranks " GO_ON);
+
+    if (rc == 0) rc = resize(cell, 2, "; 2 ranks " GO_ON);
+    if (rc == 0) rc = resize(cell, 1, "; 1 ranks " GO_ON);
+    return rc < 0 ? rc : resize(cell, 4, "; 4 ranks " GO_ON);
+}
+
+/* ---- flipped bits ------------------------------------------------------------------------------------------------ */
+
+/* One changes in the memory of rank 1. Its own sums tell it; the others give it the good part. */
+static int flip(struct ash_chaos_cell *cell, int64_t which)
+{
+    const struct ash_run_request request = {.flip = 1 + ASH_RUN_FLIPS * 1 + which};
+
+    if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
+    return wait_text(cell, "its memory has changed by itself", 1) < 0 ? -ETIMEDOUT : wait_text(cell, GO_ON, 1);
+}
+
+static int flip_state(struct ash_chaos_cell *cell)
+{
+    return flip(cell, 0);
+}
+
+static int flip_copy(struct ash_chaos_cell *cell)
+{
+    return flip(cell, 1);
+}
+
+static int flip_bf16(struct ash_chaos_cell *cell)
+{
+    return flip(cell, 2);
+}
+
+/* ---- more than copies are for ------------------------------------------------------------------------------------ */
+
+/* A rank and the other node, so that an owner and its holder are gone, whoever that is. */
+static int kill_all_but_first(struct ash_chaos_cell *cell)
+{
+    strike(cell, 1, 3, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+static int kill_two(struct ash_chaos_cell *cell)
+{
+    strike(cell, 1, 2, SIGKILL);
+    return wait_text(cell, GO_ON, 1);
+}
+
+/* ---- the launcher ------------------------------------------------------------------------------------------------ */
+
+/* Until none of these processes is there. */
+static int wait_gone(struct ash_chaos_cell *cell, const pid_t *pids, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        while (kill(pids[i], 0) == 0) {
+            if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
+            ash_chaos_pause(LOOK_S);
+        }
+    return 0;
+}
+
+/* Without a launcher ranks save and end; then somebody resumes the run. */
+static int kill_launcher(struct ash_chaos_cell *cell, bool kills_ranks)
+{
+    struct ash_chaos_words words = {0};
+    pid_t pids[ASH_CHAOS_RANKS_MAX];
+    size_t ranks = ash_chaos_job_ranks(&cell->job, pids);
+    int rc;
+
+    kill(cell->job.launcher, SIGKILL);
+    for (size_t i = 0; kills_ranks && i < ranks; i++)
+        kill(pids[i], SIGKILL);
+    rc = ash_chaos_job_wait(&cell->job, ASH_CHAOS_CELL_LIMIT_S);
+    if (rc == 0) rc = wait_gone(cell, pids, ranks);
+    if (rc < 0) return rc;
+    ash_chaos_add_all(&words, "ashlar launch --procs=4 --nodes=2 train --resume --out");
+    ash_chaos_add(&words, "%s", cell->dir);
+    return ash_chaos_job_start(&cell->job, words.list, cell->out, NULL);
+}
+
+static int kill_launcher_only(struct ash_chaos_cell *cell)
+{
+    return kill_launcher(cell, false);
+}
+
+static int kill_launcher_and_ranks(struct ash_chaos_cell *cell)
+{
+    return kill_launcher(cell, true);
+}
+
+/* ---- the table --------------------------------------------------------------------------------------------------- */
+
+const struct ash_chaos_fault ash_chaos_faults[] = {
+    {.name = "kill a rank; smaller layout", .happen = kill_one},
+    {.name = "kill a rank; a spare takes over", .launch = "--spares=2", .happen = kill_one},
+    {.name = "kill a rank; it comes back", .launch = "--restarts=3", .happen = kill_and_return},
+    {.name = "kill the first rank", .happen = kill_first},
+    {.name = "kill a node", .happen = kill_node},
+    {.name = "kill the first node", .happen = kill_first_node},
+    {.name = "kill three of four, one after the other (recover.copies=3)",
+     .words = "recover.copies=3",
+     .happen = kill_three},
+    {.name = "kill two at once (recover.copies=2)", .words = "recover.copies=2", .happen = kill_two},
+    {.name = "kill three at once: owners and holders (recover.copies=1)",
+     .words = "train.save_every=5",
+     .happen = kill_all_but_first},
+    {.name = "SIGSTOP, then SIGCONT", .words = "group.silent_timeout=1", .happen = sleep_one},
+    {.name = "SIGTERM to a rank (planned leave)", .happen = leave_one},
+    {.name = "shrink 4, 3, 2, 1, grow to 4", .happen = shrink_and_grow},
+    {.name = "flip a bit of the state (recover.check_every=1)", .words = "recover.check_every=1", .happen = flip_state},
+    {.name = "flip a bit of a copy (recover.check_every=1)",
+     .words = "recover.check_every=1",
+     .happen = flip_copy,
+     .needs_copies = true},
+    {.name = "flip a bit of the bf16 weights (recover.check_every=1)",
+     .words = "recover.check_every=1",
+     .happen = flip_bf16,
+     .is_bf16 = true},
+    {.name = "kill the launcher, resume", .happen = kill_launcher_only},
+    {.name = "kill the launcher and all ranks, resume",
+     .words = "train.save_every=5",
+     .happen = kill_launcher_and_ranks},
+};
+const size_t ash_chaos_fault_count = ASH_COUNT(ash_chaos_faults);

@@ -1,0 +1,44 @@
+/* chaos_faults - the rows of `ashlar chaos matrix`: what happens to a small job, and how it is seen that the job got
+ * over it. */
+#ifndef ASH_CMD_CHAOS_FAULTS_H
+#define ASH_CMD_CHAOS_FAULTS_H
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "cmd/chaos_job.h"
+#include "cmd/chaos_words.h"
+
+#define ASH_CHAOS_CELL_LIMIT_S 120.0
+
+/* A column: four ranks on two nodes. */
+struct ash_chaos_layout {
+    const char *name, *words;
+    bool has_experts;
+    bool has_copies; /* ranks hold copies of each other's parts; elsewhere replicas are there anyway */
+};
+
+/* One fault in one layout. */
+struct ash_chaos_cell {
+    const char *scratch;
+    const struct ash_chaos_layout *layout;
+    struct ash_chaos_job job;
+    uint64_t deadline_ns;
+    char dir[PATH_MAX], out[PATH_MAX];
+};
+
+struct ash_chaos_fault {
+    const char *name, *launch, *words;
+    int (*happen)(struct ash_chaos_cell *cell); /* returns 0, -ETIMEDOUT, or -ESRCH where the job has ended */
+    bool is_bf16;                               /* trains in bf16 */
+    bool needs_copies;                          /* only in layouts that have some */
+};
+
+extern const struct ash_chaos_fault ash_chaos_faults[];
+extern const size_t ash_chaos_fault_count;
+
+/* Until this many steps are logged. Returns as happen. */
+int ash_chaos_wait_steps(struct ash_chaos_cell *cell, uint64_t steps);
+
+#endif
