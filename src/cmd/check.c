@@ -1,18 +1,22 @@
-/* ashlar check node: is this node fit for work? */
+/* ashlar check: is this node fit for work, are the nodes of a cluster alike? */
 #include "cmd/cmd.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #include "base/assert.h"
+#include "cmd/check_priv.h"
 #include "cmd/node_flags.h"
 #include "observe/check/check.h"
 
 struct flags {
     bool quick, deep, json;
     int64_t fault_core;
-    double seconds;
+    double seconds, slow;
+    const char *disk;
     struct ash_node_flags node;
+    struct ash_group_opts group;
+    struct ash_fabric_opts fabric;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -32,6 +36,17 @@ static const struct ash_opt check_opts[] = {
      .min = 0.01,
      .max = 86400,
      .help = "seconds of each deep check"},
+    {.name = "disk",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(disk),
+     .help = "a folder: its disk is written and read for as long, and what comes back is compared"},
+    {.name = "slow",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(slow),
+     .default_text = "0.6",
+     .min = 0,
+     .max = 1,
+     .help = "cluster: links and disks below this share of the median are outliers"},
     {.name = "fault_core",
      .type = ASH_OPT_INT,
      .offset = FIELD(fault_core),
@@ -46,12 +61,16 @@ static const struct ash_opt_table check_table = {"", "flags", check_opts, ASH_CO
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar check WHAT [flags]",
     .about =
-        "WHAT is node: this one. GPUs, driver, limits, clock, mounts and the kernel log, in two seconds at most; with\n"
-        "--deep also whether every core computes the known bits and memory gives back what was written. Exit code 0:\n"
-        "fit for work; 1: not. Good as a prolog of a scheduler and before a job.",
+        "WHAT is node: this one. GPUs, driver, limits, network, clock, mounts and the kernel log, in two seconds at\n"
+        "most; with --deep also whether every core computes the known bits and memory gives back what was written.\n"
+        "Exit code 0: fit for work; 1: not. Good as a prolog of a scheduler and before a job.\n"
+        "Or WHAT is cluster, started once on every node by srun or another launcher: each node as above, then all\n"
+        "against each other. Clocks, versions, GPUs, network, disks, and the links of all pairs both ways. One table;\n"
+        "outliers are named, a slow node apart from a slow link. Exit code 0: all alike and fit; 1: not.",
     .examples = "  ashlar check node\n"
                 "  ashlar check node --machine p5.48xlarge --json\n"
-                "  ashlar check node --deep --seconds 30",
+                "  ashlar check node --deep --seconds 30 --disk /scratch\n"
+                "  srun -N 8 --ntasks-per-node 1 ashlar check cluster --disk /scratch",
 };
 
 static json_t *report_json(const struct ash_check_report *report)
@@ -78,6 +97,23 @@ static void print_report(const struct ash_check_report *report)
            report->seconds);
 }
 
+static int respond_cluster(const struct flags *flags, const struct ash_check_opts *node)
+{
+    struct ash_group_opts group = flags->group;
+    const struct ash_cluster_check check = {.node = node,
+                                            .group = &group,
+                                            .disk = flags->disk,
+                                            .slow_share = flags->slow,
+                                            .is_deep = flags->deep,
+                                            .wants_json = flags->json};
+    struct ash_err err = {0};
+    int code;
+
+    group.fabric = &flags->fabric;
+    code = ash_cmd_check_cluster(&check, &err);
+    return code < 0 ? ash_cmd_fail(&err) : code;
+}
+
 static int respond(const void *given, const struct ash_opts *opts, const char *word)
 {
     const struct flags *flags = given;
@@ -86,14 +122,18 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
                                    .deep_seconds = flags->seconds,
                                    .fault_core = flags->fault_core};
     static struct ash_check_report report;
+    struct ash_disk_rates rates;
     struct ash_err err = {0};
 
     (void)opts;
-    if (strcmp(word, "node") != 0) return ash_cmd_misuse("check", "'%s' cannot be checked: ashlar check node", word);
+    if (strcmp(word, "node") != 0 && strcmp(word, "cluster") != 0)
+        return ash_cmd_misuse("check", "'%s' cannot be checked: ashlar check node, or cluster", word);
     if (flags->quick && flags->deep) return ash_cmd_misuse("check", "--quick and --deep: give one of them");
     if (ash_node_flags_gpus(&flags->node, &check.gpus, &err) < 0) return ash_cmd_fail(&err);
+    if (strcmp(word, "cluster") == 0) return respond_cluster(flags, &check);
     ash_check_quick(&check, &report);
     if (flags->deep) ash_check_deep(&check, &report);
+    if (flags->disk != NULL) ash_check_disk(&check, flags->disk, &report, &rates);
     if (flags->json && ash_cmd_print_json(report_json(&report), &err) < 0) return ash_cmd_fail(&err);
     if (!flags->json) print_report(&report);
     return ash_check_worst(&report) < ASH_GRADE_BAD ? 0 : 1;
@@ -103,13 +143,16 @@ static int run(int argc, char **argv)
 {
     static struct flags flags;
     const struct ash_cmd_form form = {.usage = &usage,
-                                      .bindings = {{&check_table, &flags}, {&ash_node_table, &flags.node}},
+                                      .bindings = {{&check_table, &flags},
+                                                   {&ash_node_table, &flags.node},
+                                                   {&ash_group_table, &flags.group},
+                                                   {&ash_fabric_table, &flags.fabric}},
                                       .takes_word = true,
-                                      .missing_word = "check what? ashlar check node",
+                                      .missing_word = "check what? ashlar check node, or cluster",
                                       .respond = respond,
                                       .flags = &flags};
 
     return ash_cmd_run(&form, argc, argv);
 }
 
-const struct ash_cmd ash_cmd_check = {"check", "is this node fit for work?", run};
+const struct ash_cmd ash_cmd_check = {"check", "is this node fit for work? are the nodes of a cluster alike?", run};

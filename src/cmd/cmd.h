@@ -86,7 +86,7 @@ int ash_cmd_parse(const struct ash_cmd_usage *usage, struct ash_opts *opts, int 
  * where none was. Returns the exit code. */
 typedef int (*ash_cmd_respond_fn)(const void *flags, const struct ash_opts *opts, const char *word);
 
-#define ASH_CMD_BINDINGS_MAX 3
+#define ASH_CMD_BINDINGS_MAX 4
 
 /* A command of the usual form: settings, perhaps one word, then an answer. */
 struct ash_cmd_form {

@@ -216,6 +216,7 @@ void ash_check_quick(const struct ash_check_opts *opts, struct ash_check_report 
     ash_check_add(report, "cores", ASH_GRADE_GOOD, "", "%ld", sysconf(_SC_NPROCESSORS_ONLN));
     check_gpus(opts, report);
     check_limits(opts, report);
+    ash_check_network(opts, report);
     check_time(report);
     check_mounts(opts, report);
     check_log(opts, report);

@@ -37,8 +37,19 @@ struct ash_check_opts {
 
 /* Add the quick checks. */
 void ash_check_quick(const struct ash_check_opts *opts, struct ash_check_report *report);
+/* Add the network interfaces: speed, packet size, errors. Part of the quick checks. */
+void ash_check_network(const struct ash_check_opts *opts, struct ash_check_report *report);
 /* Add the deep checks of this machine's cores and memory. */
 void ash_check_deep(const struct ash_check_opts *opts, struct ash_check_report *report);
+
+struct ash_disk_rates {
+    double write_rate, read_rate; /* bytes per second; 0: it failed */
+};
+
+/* Write a file of at most 1 GiB into dir for at most deep_seconds, read it back and compare every word, around the page
+ * cache where the file system can. Adds what came out; the file is gone afterwards. */
+void ash_check_disk(const struct ash_check_opts *opts, const char *dir, struct ash_check_report *report,
+                    struct ash_disk_rates *rates_out);
 /* Add a result; further ones than there is room for are dropped. */
 void ash_check_add(struct ash_check_report *report, const char *name, enum ash_check_grade grade, const char *wanted,
                    const char *fmt, ...) __attribute__((format(printf, 5, 6)));

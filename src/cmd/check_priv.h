@@ -1,0 +1,21 @@
+/* check_priv - what `ashlar check node` and `ashlar check cluster` share. */
+#ifndef ASH_CMD_CHECK_PRIV_H
+#define ASH_CMD_CHECK_PRIV_H
+
+#include <stdbool.h>
+#include "collective/group.h"
+#include "observe/check/check.h"
+
+struct ash_cluster_check {
+    const struct ash_check_opts *node;
+    const struct ash_group_opts *group;
+    const char *disk; /* folder whose disk is measured; NULL: none */
+    double slow_share;
+    bool is_deep, wants_json;
+};
+
+/* Check all nodes that a launcher started this on, once each: every node itself, then against each other. The first
+ * prints. Returns the exit code: 0, 1 (a node is not fit, or an outlier), or a negative errno. */
+int ash_cmd_check_cluster(const struct ash_cluster_check *check, struct ash_err *err);
+
+#endif

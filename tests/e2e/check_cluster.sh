@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# check cluster: nodes alike, a node that is not fit, a disk, a node whose link is throttled; mistakes.
+. "$SOURCE/tests/e2e/lib.bash" || exit 1
+cd "$SCRATCH" || exit 1
+# Cores that others use make links of this machine slow: only a fiftieth of the median counts.
+try "$ASHLAR" launch --procs 3 check cluster --slow 0.02 --disk "$SCRATCH" --seconds 0.2
+expect 0 "three nodes alike: $(cat out err)"
+same "rows of nodes" 3 "$(grep -c '^ *[012] ' out)"
+grep -q '^3 nodes, [0-9.]* MB/s over the median link: no outlier$' out || fail "the verdict: $(cat out)"
+awk '/^ *[012] / && ($6 <= 0 || $7 <= 0 || $5 <= 0) { exit 1 }' out || fail "links and disks have no rates: $(cat out)"
+[ -z "$(ls -A "$SCRATCH" | grep ashlar-check)" ] || fail "the disk's file is left"
+try "$ASHLAR" launch --procs 2 check cluster --slow 0 --json
+expect 0 "two nodes as JSON: $(cat out err)"
+grep -q '"alike": true' out && grep -q '"outliers": \[\]' out || fail "the JSON: $(cat out)"
+# One node misses a GPU: it is named, and all end with 1.
+printf '#!/bin/sh\nexec "%s" check cluster --slow 0 --gpus "$((RANK / 2))"\n' "$ASHLAR" > uneven && chmod +x uneven
+try "$ASHLAR" launch --procs 3 --program "$SCRATCH/uneven"
+[ "$code" -eq 1 ] || fail "a node that is not fit: exit code $code: $(cat out err)"
+grep -q '^OUTLIER  node 2 (.*): not fit for work: GPUs' out || fail "the node that is not fit is not named: $(cat out)"
+! grep '^OUTLIER' out | grep -v 'node 2 ' || fail "others are named: $(cat out)"
+# One node sends through a link of 40 Mbit/s: it is cornered, and no other.
+printf '#!/bin/sh\ndev=$(ip -o link | awk -F"[:@ ]+" '"'"'$2 != "lo" { print $2; exit }'"'"')\n[ "$RANK" != 2 ] || tc qdisc add dev "$dev" root tbf rate 40mbit burst 64kb latency 50ms || exit 9\nexec "%s" check cluster --slow 0.2\n' "$ASHLAR" > throttled && chmod +x throttled
+if "$ASHLAR" launch --procs 2 --nodes 2 --netns check cluster --slow 0 > out 2> err && command -v tc > tc.out; then
+    try "$ASHLAR" launch --procs 4 --nodes 4 --netns --program "$SCRATCH/throttled"
+    [ "$code" -eq 1 ] || fail "a throttled node: exit code $code: $(cat out err)"
+    grep -q '^OUTLIER  node 2 (.*): it sends with less than' out || fail "the throttled node is not named: $(cat out)"
+    same "who is named" 1 "$(grep -c '^OUTLIER' out)"
+else
+    echo "not tried: networks of their own for nodes: $(cat err)"
+fi
+try "$ASHLAR" check cluster
+expect_error 1 "alone" "start this once per node"
+try "$ASHLAR" check disk
+expect_error 2 "something else" "ashlar check node, or cluster"
+try "$ASHLAR" check node --disk /nowhere
+[ "$code" -eq 1 ] && grep -q '^BAD *disk */nowhere: No such file' out || fail "a disk that is not there: $(cat out err)"
+finish
