@@ -16,11 +16,15 @@ trap 'umount "$SCRATCH/after" 2> /dev/null; umount "$SCRATCH/disk" 2> /dev/null'
     model.hidden=64 runtime.log_level=debug > "$SCRATCH/out" 2> "$SCRATCH/err" < /dev/null &
 job=$!
 newest() { "$ASHLAR" checkpoint ls "$1" --json 2> /dev/null | grep -o '"step": [0-9]*' | head -n 1 | grep -o '[0-9]*'; }
+# A signal does not end a write that the kernel has begun, and the kernel itself may still write what is left: two equal copies are one moment.
+stopped() { ! cat $(pgrep -P $job | sed 's|.*|/proc/&/task/*/stat|') 2> /dev/null | sed 's/.*) //' | grep -qv '^T'; }
+copied() { cp --sparse=always "$SCRATCH/image" "$1" && cmp -s "$SCRATCH/image" "$1"; }
 wait_for "a checkpoint" sh -c "ls '$SCRATCH'/disk/run/checkpoints/step-*/manifest.json > /dev/null 2>&1"
 for i in $(seq "$moments"); do
     before=$(grep -o 'step [0-9]* is durable' "$SCRATCH/err" | tail -n 1 | grep -o '[0-9]*')
     pkill -STOP -P $job # nobody writes while the image is copied
-    cp --sparse=always "$SCRATCH/image" "$SCRATCH/cut.$i"
+    wait_for "ranks that stand still" stopped
+    wait_for "a copy of one moment" copied "$SCRATCH/cut.$i"
     pkill -CONT -P $job
     echo "${before:-0}" > "$SCRATCH/cut.$i.step"
 done

@@ -25,19 +25,19 @@ try "$ASHLAR" jobs ls --to slurm
 grep -q 'no jobs of yours wait or run' "$SCRATCH/out" || fail "an ended job is listed: $(cat "$SCRATCH/out")"
 
 # A rank is killed: the others continue, nothing is lost, and the job is done.
-long="train.steps=600 train.hash_every=100 train.valid_every=0"
-train straight $long
-try "$ASHLAR" submit "$SCRATCH/asked.yaml" $long job.out="$SCRATCH/hit" --to slurm
+try "$ASHLAR" submit "$SCRATCH/asked.yaml" $endless job.out="$SCRATCH/hit" --to slurm
 job=$(job_of)
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hit/log.jsonl"
 victim=$(pgrep -f "train .*--out $SCRATCH/hit" | tail -n 1)
 kill -9 "$victim"
+wait_for "the others" grep -qs 'has died.*continue from step' "$SCRATCH/hit/slurm-$job.out"
+stop_run hit
 try timeout 300 "$ASHLAR" jobs wait "$job" --to slurm
 expect 0 "a job that lost a rank"
-same "its bits" "$(hash_of straight)" "$(hash_of hit)"
+check_bits hit
 
 # A notice before the time is up: it saves, ends and is queued again, and continues.
-try "$ASHLAR" submit "$SCRATCH/asked.yaml" $long train.steps=3000 job.out="$SCRATCH/told" --to slurm
+try "$ASHLAR" submit "$SCRATCH/asked.yaml" $endless job.out="$SCRATCH/told" --to slurm
 job=$(job_of)
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/told/log.jsonl"
 scancel --signal=TERM "$job"

@@ -2,7 +2,7 @@
 # Processes that are lost come back and join the run; those that are told to stop leave at a step's edge, and nothing is redone. A launcher that
 # dies takes no step with it, and a rank that dies before all have met keeps nobody waiting.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
-endless="train.steps=1000000 train.valid_every=0 train.hash_every=100 schedule.kind=constant runtime.threads=1"
+endless="$endless runtime.threads=1"
 
 # start NAME LAUNCH-WORDS... : an endless job of three ranks; $launcher runs it.
 start() {
@@ -15,15 +15,6 @@ start() {
 rank() { pgrep -P $launcher | sed -n "$1p"; }
 says() { grep -q -- "$2" "$SCRATCH/$1.err"; }
 says_times() { [ "$(grep -c -- "$2" "$SCRATCH/$1.err")" -ge "$3" ]; }
-# The run NAME has ended after some steps: are they those of one process?
-check_bits() {
-    local steps
-    steps=$(steps_of "$1")
-    rm -rf "$SCRATCH/straight"
-    try "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/straight" $endless train.steps="$steps"
-    expect 0 "$1: one process, $steps steps"
-    bits_of "$1" | cmp -s - <(bits_of straight) || fail "$1: other bits than one process"
-}
 
 # One that is killed, then the first: each comes back. Then one leaves. Then all are told to stop.
 start back --restarts 3

@@ -17,4 +17,21 @@ train() {
 }
 # All that must be the same in two runs: each step's loss bits and every hash.
 bits_of() { grep -o '"step":[0-9]*\|"loss_bits":"[0-9a-f]*"\|"state_hash":"[0-9a-f]*"' "$SCRATCH/$1/log.jsonl"; }
+# A run that ends when it is told to, however long that takes: its steps are those of one process that makes as many.
+endless="train.steps=1000000 train.valid_every=0 train.hash_every=100 schedule.kind=constant"
+stop_run() { # name
+    try "$ASHLAR" run stop "$SCRATCH/$1" --wait 300
+    expect 0 "$1: told to stop"
+}
+# check_bits NAME [words]: the endless run has ended after some steps. Are they those of one process? Each once, and the last state.
+check_bits() {
+    local name=$1 steps
+    shift
+    steps=$(steps_of "$name")
+    rm -rf "$SCRATCH/straight"
+    try "$ASHLAR" train "$SCRATCH/job.yaml" --out "$SCRATCH/straight" $endless "$@" train.steps="$steps"
+    expect 0 "$name: one process, $steps steps"
+    same "$name: steps and losses" "$(bits_of straight | grep -v state_hash | md5sum)" "$(bits_of "$name" | grep -v state_hash | md5sum)"
+    same "$name: the last state" "$(bits_of straight | grep state_hash | tail -n 1)" "$(bits_of "$name" | grep state_hash | tail -n 1)"
+}
 steps_of() { grep -c '"step"' "$SCRATCH/$1/log.jsonl"; }
