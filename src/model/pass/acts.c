@@ -192,7 +192,8 @@ static void bind_grad_rows(struct ash_acts *acts, const struct ash_model *model,
     struct ash_scratch *s = &acts->scratch;
 
     if (s->dqk_raw_all != NULL) s->dqk_raw = s->dqk_raw_all + first_row * (c->heads + c->kv_heads) * c->head_dim;
-    if (s->logits_all != NULL) s->logits = s->logits_all + first_row * model->vocab.count;
+    if (s->logits_all != NULL)
+        s->logits = s->logits_all + first_row * (model->config.labels > 0 ? model->config.labels : model->vocab.count);
     for (size_t i = 0; i < c->layers; i++) {
         struct ash_ffn_acts *ffn = &acts->layers[i].ffn, *shared = &acts->layers[i].moe.shared;
 

@@ -216,21 +216,22 @@ static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink
                                           .shared_rows = s->logits_all != NULL,
                                           .count = 1,
                                           .outputs[0] = {head, ASH_NO_PARAM, s->logits, vocab}};
-    struct ash_linear_io io = {.rows = rows.count,
-                               .dy = s->logits,
+    struct ash_range own = ash_range_overlap(rows, step->own); /* of a score, which every rank of tp has whole */
+    struct ash_linear_io io = {.rows = own.count,
+                               .dy = s->logits + (own.first - rows.first) * vocab,
                                .dy_stride = vocab,
-                               .dx = s->dnorm + rows.first * hidden,
+                               .dx = s->dnorm + (own.first - step->own.first) * hidden,
                                .dx_stride = hidden};
 
-    if (step->axes->tp.size > 1) {
+    if (step->axes->tp.size > 1 && step->model->config.labels == 0) {
         ash_column_parallel_backward_with(step, sink, &columns, weight_grads);
         return;
     }
     /* as in ash_linear_backward: a rank that has to wait for the sum computes dx first */
     bool dx_first = step->axes->cp.rank > 0 && !columns.shared_rows;
-    if (dx_first) ash_linear_input_grad(step, head, &io);
+    if (dx_first && own.count > 0) ash_linear_input_grad(step, head, &io);
     weight_grads(step, sink, &columns);
-    if (!dx_first) ash_linear_input_grad(step, head, &io);
+    if (!dx_first && own.count > 0) ash_linear_input_grad(step, head, &io);
 }
 
 /* What is wanted of the losses: their gradient, and their rows' entropies? */

@@ -19,8 +19,6 @@ static int check_axes(const struct ash_model *model, const struct ash_pass_opts 
         return ash_err_set(err, -EINVAL,
                            "the model's slice is that of rank %zu of mesh.tp=%zu, but the pass is rank %zu of %zu",
                            slice->tp_rank, slice->tp_size, opts->tp.rank, opts->tp.size);
-    if (model->config.labels > 0 && slice->tp_size > 1)
-        return ash_err_set(err, -ENOTSUP, "a reward model is not split along tp: set mesh.tp=1");
     if (opts->cp.size <= model->config.kv_heads) return 0;
     return ash_err_set(err, -EINVAL, "mesh.cp=%zu wants more parts than there are key-value heads (%zu%s)",
                        opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");

@@ -65,6 +65,7 @@ static json_t *line_of(const struct ash_policy_run *rl, uint64_t step, double ev
 
         json_object_update(json, more);
         json_decref(more);
+        if (rl->has_critic) json_object_set_new(json, "value_loss", json_real(rl->value_loss));
     }
     if (!isnan(eval)) json_object_set_new(json, "eval", json_real(eval));
     return json;

@@ -36,8 +36,7 @@ static struct ash_range answers_of(const struct ash_policy_run *rl, size_t minib
     return (struct ash_range){minibatch * count, count};
 }
 
-/* Does an answer count? */
-static bool counts(const struct ash_policy_run *rl, const struct ash_answer_row *row)
+bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row *row)
 {
     return row->count > 0 && (row->has_ended || !rl->job->rl.mask_truncated);
 }
@@ -53,6 +52,54 @@ static double kl_cost(const struct ash_policy_run *rl, const struct ash_answer_r
     for (size_t t = 0; t < row->count; t++)
         sum += (double)row->logps[t] - row->reference[t];
     return rl->job->rl.kl_coef * sum;
+}
+
+/* What a token earns: the answer's reward comes with its last one, a divergence in the reward with each. */
+static double token_reward(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t t)
+{
+    bool has_kl = rl->job->rl.kl_in == ASH_RL_KL_REWARD && rl->has_reference;
+    double kl = has_kl ? (double)row->logps[t] - row->reference[t] : 0.0;
+
+    return (t + 1 == row->count ? row->reward : 0.0) - rl->job->rl.kl_coef * kl;
+}
+
+static void fill_table(const struct ash_policy_run *rl, const struct ash_rollout *rollout, double *rewards,
+                       double *values, double *mask)
+{
+    for (size_t a = 0; a < rl->answer_count; a++) {
+        const struct ash_answer_row *row = &rollout->answers[a];
+
+        for (size_t t = 0; ash_rl_counts(rl, row) && t < row->count; t++) {
+            size_t i = a * rl->max_tokens + t;
+
+            rewards[i] = token_reward(rl, row, t);
+            values[i] = (double)row->values[t];
+            mask[i] = 1.0;
+        }
+    }
+}
+
+/* PPO: an advantage and a return for each token. */
+static int find_token_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
+{
+    size_t width = rl->max_tokens, count = rl->answer_count * width;
+    double *all = calloc(5 * count, sizeof(*all));
+    struct ash_advantages_table table = {all, all + count, all + 2 * count, rl->answer_count, width};
+
+    if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for advantages");
+    fill_table(rl, rollout, all, all + count, all + 2 * count);
+    ash_advantages_gae(&table, rl->job->rl.gamma, rl->job->rl.lambda, all + 3 * count, all + 4 * count);
+    for (size_t a = 0; a < rl->answer_count; a++) {
+        struct ash_answer_row *row = &rollout->answers[a];
+
+        memcpy(row->returns, all + 3 * count + a * width, width * sizeof(*all));
+        memcpy(row->returns + width, all + 4 * count + a * width, width * sizeof(*all));
+        row->advantage = 0.0; /* their mean, for the record */
+        for (size_t t = 0; t < row->count; t++)
+            row->advantage += row->returns[width + t] / (double)row->count;
+    }
+    free(all);
+    return 0;
 }
 
 static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
@@ -128,7 +175,8 @@ static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollo
         rollout->mean_reward += row->reward / n;
         rollout->mean_length += (double)row->count / n;
         rollout->ended_share += row->has_ended / n;
-        if (counts(rl, row)) rollout->weight_tokens[a / (rl->answer_count / rl->minibatches)] += (double)row->count;
+        if (ash_rl_counts(rl, row))
+            rollout->weight_tokens[a / (rl->answer_count / rl->minibatches)] += (double)row->count;
     }
     measure_tokens(rl, rollout);
     for (size_t p = 0; p < rl->prompt_count; p++)
@@ -208,16 +256,21 @@ static int arrange_minibatch(struct ash_policy_run *rl, struct ash_rollout *roll
 
 int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
-    int rc = find_advantages(rl, rollout, err);
+    int rc = 0;
 
     for (size_t m = 0; rc == 0 && m < rl->minibatches; m++)
         rc = arrange_minibatch(rl, rollout, m, err);
-    summarise(rl, rollout);
     return rc;
 }
 
-/* The bin of a slot: grains get bins in turn, so each has its share, filled ones first. */
-static size_t bin_of_slot(const struct ash_policy_run *rl, uint64_t slot)
+int ash_rl_judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
+{
+    summarise(rl, rollout);
+    return rl->has_critic ? find_token_advantages(rl, rollout, err) : find_advantages(rl, rollout, err);
+}
+
+/* Grains get bins in turn, so each has its share, filled ones first. */
+size_t ash_rl_bin_of_slot(const struct ash_policy_run *rl, uint64_t slot)
 {
     size_t grains = (size_t)rl->job->train.grains, per_grain = (size_t)rl->job->train.global_batch / grains;
 
@@ -235,9 +288,10 @@ static void add_answer(const struct ash_policy_run *rl, const struct ash_rollout
         size_t next = i + 1;
 
         sample->ids[first + i] = i < prompt->count ? prompt->data[i] : row->ids[i - prompt->count];
-        sample->targets[first + i] = next >= prompt->count && next - prompt->count < row->count && counts(rl, row)
-                                         ? row->ids[next - prompt->count]
-                                         : -1;
+        sample->targets[first + i] =
+            next >= prompt->count && next - prompt->count < row->count && ash_rl_counts(rl, row)
+                ? row->ids[next - prompt->count]
+                : -1;
     }
     sample->docs[sample->doc_count++] = (struct ash_doc){.row = first, .count = count};
 }
@@ -249,19 +303,14 @@ static int compare_rows(const void *a, const void *b)
     return x->row < y->row ? -1 : x->row > y->row;
 }
 
-static int read_answers(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step,
-                        struct ash_sample *sample, struct ash_err *err)
+void ash_rl_read_bin(struct ash_policy_run *rl, uint64_t step, size_t bin, struct ash_sample *sample)
 {
-    struct ash_policy_run *rl = (struct ash_policy_run *)(uintptr_t)ctx;
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step);
-    size_t bin = bin_of_slot(rl, slot), end = 0, seq = (size_t)rl->job->data.seq_tokens;
-    size_t minibatch = minibatch_of(rl, step);
+    size_t end = 0, seq = (size_t)rl->job->data.seq_tokens, minibatch = minibatch_of(rl, step);
     struct ash_range answers = answers_of(rl, minibatch);
 
-    (void)slots_per_step;
-    (void)err;
     sample->doc_count = 0;
-    if (bin >= rollout->bin_counts[minibatch]) return 0;
+    if (bin >= rollout->bin_counts[minibatch]) return;
     for (size_t a = answers.first; a < ash_range_end(answers); a++) {
         if (rollout->bin_of[a] != bin) continue;
         add_answer(rl, rollout, a, sample);
@@ -273,6 +322,16 @@ static int read_answers(const void *ctx, uint64_t step, uint64_t slot, uint64_t 
         sample->targets[r] = -1;
     }
     if (end < seq) sample->docs[sample->doc_count++] = (struct ash_doc){.row = end, .count = seq - end};
+}
+
+static int read_answers(const void *ctx, uint64_t step, uint64_t slot, uint64_t slots_per_step,
+                        struct ash_sample *sample, struct ash_err *err)
+{
+    struct ash_policy_run *rl = (struct ash_policy_run *)(uintptr_t)ctx;
+
+    (void)slots_per_step;
+    (void)err;
+    ash_rl_read_bin(rl, step, ash_rl_bin_of_slot(rl, slot), sample);
     return 0;
 }
 
@@ -281,12 +340,12 @@ static uint64_t count_answers(const void *ctx, uint64_t step, uint64_t slot, uin
     struct ash_policy_run *rl = (struct ash_policy_run *)(uintptr_t)ctx;
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step);
     struct ash_range answers = answers_of(rl, minibatch_of(rl, step));
-    size_t bin = bin_of_slot(rl, slot);
+    size_t bin = ash_rl_bin_of_slot(rl, slot);
     uint64_t count = 0;
 
     (void)slots_per_step;
     for (size_t a = answers.first; a < ash_range_end(answers); a++)
-        if (rollout->bin_of[a] == bin && counts(rl, &rollout->answers[a])) count += rollout->answers[a].count;
+        if (rollout->bin_of[a] == bin && ash_rl_counts(rl, &rollout->answers[a])) count += rollout->answers[a].count;
     return count;
 }
 
@@ -362,7 +421,7 @@ static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, 
     for (size_t t = 0; t < row->count; t++) {
         wide[row->count + t] = (double)row->logps[t];
         wide[t] = rows->losses != NULL ? -(double)rows->losses[first + t] : (double)row->logps[t];
-        wide[2 * row->count + t] = row->advantage;
+        wide[2 * row->count + t] = rl->has_critic ? row->returns[rl->max_tokens + t] : row->advantage;
     }
     if (rows->losses != NULL && rollout->version == rows->step)
         rc = check_bits(rl, rollout, a, rows->losses + first, err);
@@ -386,13 +445,13 @@ static int weigh(void *ctx, const struct ash_objective_rows *rows, double *loss_
     struct ash_policy_run *rl = ctx;
     struct ash_rollout *rollout = ash_rl_rollout_of(rl, rows->step);
     struct ash_range answers = answers_of(rl, minibatch_of(rl, rows->step));
-    size_t bin = bin_of_slot(rl, rows->slot);
+    size_t bin = ash_rl_bin_of_slot(rl, rows->slot);
     int rc = 0;
 
     for (size_t a = answers.first; rc == 0 && a < ash_range_end(answers); a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
 
-        if (rollout->bin_of[a] != bin || !counts(rl, row)) continue;
+        if (rollout->bin_of[a] != bin || !ash_rl_counts(rl, row)) continue;
         rc = weigh_answer(rl, rollout, a, rows, rollout->row_of[a] + rollout->prompts[row->prompt].ids.count - 1,
                           loss_out, err);
     }
@@ -405,7 +464,7 @@ static int look(void *ctx, const struct ash_objective_rows *rows, struct ash_err
     struct ash_policy_run *rl = ctx;
     struct ash_rollout *rollout = ash_rl_rollout_of(rl, rows->step);
     struct ash_range answers = answers_of(rl, minibatch_of(rl, rows->step));
-    size_t bin = bin_of_slot(rl, rows->slot);
+    size_t bin = ash_rl_bin_of_slot(rl, rows->slot);
     int rc = 0;
 
     if (rollout->version != rows->step || rl->objective.needs_losses) return 0;
@@ -413,7 +472,8 @@ static int look(void *ctx, const struct ash_objective_rows *rows, struct ash_err
         const struct ash_answer_row *row = &rollout->answers[a];
         size_t first = rollout->row_of[a] + rollout->prompts[row->prompt].ids.count - 1;
 
-        if (rollout->bin_of[a] == bin && counts(rl, row)) rc = check_bits(rl, rollout, a, rows->losses + first, err);
+        if (rollout->bin_of[a] == bin && ash_rl_counts(rl, row))
+            rc = check_bits(rl, rollout, a, rows->losses + first, err);
     }
     return rc;
 }

@@ -20,6 +20,20 @@ static int record_path(const struct ash_policy_run *rl, uint64_t number, char pa
     return ash_path_join(path, PATH_MAX, rl->dir, name);
 }
 
+/* The critic's values, as bits: a run that resumes needs those of now. */
+static void add_values(json_t *json, const struct ash_answer_row *row)
+{
+    json_t *bits = json_array();
+
+    for (size_t t = 0; t < row->count; t++) {
+        uint32_t word;
+
+        memcpy(&word, &row->values[t], sizeof(word));
+        json_array_append_new(bits, json_integer(word));
+    }
+    json_object_set_new(json, "value_bits", bits);
+}
+
 static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
                         const struct ash_answer_row *row)
 {
@@ -43,6 +57,7 @@ static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollou
                      text.data != NULL ? text.data : "", "wanted", prompt->answer, "reward", row->reward, "advantage",
                      row->advantage, "ended", (int)row->has_ended, "ids", ids, "logprobs", logps, "logprob_bits", bits);
     ash_str_fini(&text);
+    if (rl->has_critic && json != NULL) add_values(json, row);
     return json;
 }
 
@@ -73,10 +88,11 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
                     struct ash_err *err)
 {
     struct ash_answer_row *row = &rollout->answers[a];
-    const json_t *ids = json_object_get(json, "ids"), *bits = json_object_get(json, "logprob_bits");
+    const json_t *ids = json_object_get(json, "ids"), *bits = json_object_get(json, "logprob_bits"),
+                 *values = json_object_get(json, "value_bits");
 
-    if (json_array_size(ids) > rl->max_tokens || json_array_size(ids) != json_array_size(bits) ||
-        !json_is_number(json_object_get(json, "reward")))
+    if ((rl->has_critic && json_array_size(values) != json_array_size(ids)) || json_array_size(ids) > rl->max_tokens ||
+        json_array_size(ids) != json_array_size(bits) || !json_is_number(json_object_get(json, "reward")))
         return ash_err_set(err, -EBADMSG, "answer %zu is damaged", a);
     row->count = json_array_size(ids);
     row->has_ended = json_is_true(json_object_get(json, "ended"));
@@ -88,6 +104,9 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
 
         row->ids[t] = (int32_t)json_integer_value(json_array_get(ids, t));
         memcpy(&row->logps[t], &word, sizeof(word));
+        if (!rl->has_critic) continue;
+        word = (uint32_t)json_integer_value(json_array_get(values, t));
+        memcpy(&row->values[t], &word, sizeof(word));
     }
     return 0;
 }

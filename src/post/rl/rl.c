@@ -15,7 +15,7 @@
 
 /* ---- the reference ----------------------------------------------------------------------------------------------- */
 
-static int open_frozen(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
+static int open_frozen(struct ash_policy_run *rl, struct ash_err *err)
 {
     const struct ash_job *job = rl->job;
     const char *dir = job->rl.reference != NULL ? job->rl.reference : job->model.from;
@@ -26,7 +26,7 @@ static int open_frozen(struct ash_policy_run *rl, struct ash_trainer *trainer, s
     rc = ash_model_open(dir, &rl->frozen, err);
     if (rc < 0) return ash_err_prefix(err, rc, "the reference");
     ash_model_round_bf16(rl->frozen, job->train.precision == ASH_JOB_BF16);
-    return ash_pass_open(rl->frozen, ash_trainer_exec(trainer), &opts, &rl->frozen_pass, err);
+    return ash_pass_open(rl->frozen, rl->exec, &opts, &rl->frozen_pass, err);
 }
 
 static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_answer_row *row,
@@ -58,15 +58,14 @@ static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *ro
 }
 
 /* Ranks share the answers. */
-static int run_reference(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_rollout *rollout,
-                         struct ash_err *err)
+static int run_reference(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
 {
     size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
            size = rl->group != NULL ? ash_group_size(rl->group) : 1;
     int rc;
 
     if (!rl->has_reference) return 0;
-    rc = open_frozen(rl, trainer, err);
+    rc = open_frozen(rl, err);
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
         memset(rollout->answers[a].reference, 0, rl->max_tokens * sizeof(double));
         if (a % size == rank && rollout->answers[a].count > 0)
@@ -87,14 +86,15 @@ static int make_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
     int rc = ash_rl_sample(rl, trainer, number, version, err);
 
-    if (rc == 0) rc = run_reference(rl, trainer, rollout, err);
+    if (rc == 0) rc = run_reference(rl, rollout, err);
     if (rc == 0) rc = ash_rl_arrange(rl, rollout, err);
+    if (rc == 0 && rl->has_critic) rc = ash_critic_values(rl, rollout, err);
+    if (rc == 0) rc = ash_rl_judge(rl, rollout, err);
     if (rc == 0) ash_rl_record(rl, rollout);
     return rc < 0 ? rc : ash_rl_guard(rl, rollout, err);
 }
 
-/* The rollouts that a resumed run finds begun: those that earlier weights sampled. */
-static int find_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, struct ash_err *err)
+int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, struct ash_err *err)
 {
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
     uint64_t seed = (uint64_t)rl->job->train.seed;
@@ -110,8 +110,9 @@ static int find_rollout(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     if (rc == 0)
         return ash_err_set(err, -ENOENT, "rollout %llu was sampled by earlier weights, and its record is gone",
                            (unsigned long long)number);
-    if (rc > 0) rc = run_reference(rl, trainer, rollout, err);
-    return rc < 0 ? rc : ash_rl_arrange(rl, rollout, err);
+    if (rc > 0) rc = run_reference(rl, rollout, err);
+    if (rc == 0) rc = ash_rl_arrange(rl, rollout, err);
+    return rc < 0 ? rc : ash_rl_judge(rl, rollout, err);
 }
 
 static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, double *share_out,
@@ -129,7 +130,7 @@ static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint
 
 /* The rollouts that earlier weights sampled for this step and later ones. Where a rank has not all of them (the run
  * resumes here, or the rank has just come), everyone reads them again. */
-static int find_rollouts(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
+static int find_rollouts(struct ash_policy_run *rl, uint64_t step, struct ash_err *err)
 {
     uint64_t steps = ash_rl_steps_per_rollout(rl), first = step / steps;
     uint64_t end = step > 0 ? first + (uint64_t)rl->job->rollout.lag + (step % steps != 0) : first;
@@ -141,7 +142,7 @@ static int find_rollouts(struct ash_policy_run *rl, struct ash_trainer *trainer,
     if (rl->group != NULL)
         rc = ash_group_all_reduce(rl->group, &is_missing, &is_missing, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
     for (uint64_t n = first; rc == 0 && is_missing != 0 && n < end; n++)
-        rc = find_rollout(rl, trainer, n, err);
+        rc = ash_rl_find_rollout(rl, n, err);
     return rc;
 }
 
@@ -153,13 +154,15 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
     int rc = 0;
 
     rl->group = ash_trainer_group(trainer);
+    rl->exec = ash_trainer_exec(trainer);
     if (step == 0 && rl->job->rollout.eval_every > 0) {
         rc = evaluate(rl, trainer, 0, &share, err);
         if (rc < 0) return rc;
         ash_rl_add_curves(rl, 0, share);
     }
     memset(rl->counts, 0, sizeof(rl->counts));
-    rc = find_rollouts(rl, trainer, step, err);
+    rc = ash_critic_settle(rl, trainer, step, err);
+    if (rc == 0) rc = find_rollouts(rl, step, err);
     if (step % steps != 0) return rc;
     for (uint64_t n = step == 0 ? 0 : number + lag; rc == 0 && n <= number + lag; n++)
         rc = make_rollout(rl, trainer, n, step, err);
@@ -186,6 +189,7 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
     double share = NAN;
     int rc = share_counts(rl, trainer, err);
 
+    if (rc == 0) rc = ash_critic_learn(rl, step, err);
     if (rc < 0) return rc;
     if (rl->screen != NULL && (step % REPORT_STEPS == 0 || step == (uint64_t)rl->job->train.steps))
         fprintf(rl->screen,
@@ -224,7 +228,11 @@ static int open_rollout(const struct ash_policy_run *rl, struct ash_rollout *rol
         row->ids = calloc(rl->max_tokens, sizeof(*row->ids));
         row->logps = calloc(rl->max_tokens, sizeof(*row->logps));
         row->reference = rl->has_reference ? calloc(rl->max_tokens, sizeof(*row->reference)) : NULL;
-        if (row->ids == NULL || row->logps == NULL || (rl->has_reference && row->reference == NULL)) return -ENOMEM;
+        row->values = rl->has_critic ? calloc(rl->max_tokens, sizeof(*row->values)) : NULL;
+        row->returns = rl->has_critic ? calloc(2 * rl->max_tokens, sizeof(*row->returns)) : NULL;
+        if (row->ids == NULL || row->logps == NULL || (rl->has_reference && row->reference == NULL) ||
+            (rl->has_critic && (row->values == NULL || row->returns == NULL)))
+            return -ENOMEM;
     }
     return 0;
 }
@@ -254,8 +262,6 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
     int rc;
 
     if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "rl: which model samples? give model.from");
-    if (job->rl.algorithm == ASH_RL_PPO)
-        return ash_err_set(err, -ENOTSUP, "rl.algorithm=ppo is not supported: grpo, rloo and reinforce++ are");
     rl = calloc(1, sizeof(*rl));
     if (rl == NULL) return ash_err_set(err, -ENOMEM, "out of memory");
     rl->job = job;
@@ -268,6 +274,7 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
     rl->epochs = (size_t)job->rl.epochs;
     rl->minibatches = (size_t)job->rl.minibatches;
     rl->has_reference = job->rl.kl_coef > 0 || job->rl.max_kl > 0;
+    rl->has_critic = job->rl.algorithm == ASH_RL_PPO;
     rl->rollout_count = (size_t)job->rollout.lag + 1;
     rl->rollouts = calloc(rl->rollout_count, sizeof(*rl->rollouts));
     rc = rl->rollouts == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : open_text(rl, err);
@@ -278,6 +285,7 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
         return rc;
     }
     ash_rl_set_parts(rl);
+    ash_critic_init(rl);
     *rl_out = rl;
     return 0;
 }
@@ -290,6 +298,8 @@ static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *r
         free(rollout->answers[a].ids);
         free(rollout->answers[a].logps);
         free(rollout->answers[a].reference);
+        free(rollout->answers[a].values);
+        free(rollout->answers[a].returns);
     }
     free(rollout->prompts);
     free(rollout->answers);
@@ -319,6 +329,7 @@ static void end(void *ctx)
 {
     struct ash_policy_run *rl = ctx;
 
+    ash_critic_close(rl);
     ash_core_close(rl->core);
     rl->core = NULL;
     ash_model_close(rl->copy);

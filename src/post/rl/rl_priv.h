@@ -13,6 +13,8 @@ struct ash_answer_row {
     int32_t *ids;      /* [max_tokens] */
     float *logps;      /* [max_tokens]: the sampler's */
     double *reference; /* [max_tokens]: of the frozen reference; NULL: none */
+    float *values;     /* ppo, [max_tokens]: the critic's, when it was sampled; else NULL */
+    double *returns;   /* ppo, [2 * max_tokens]: what values should have been, then advantages of tokens; else NULL */
     size_t count;      /* tokens, with the end */
     bool has_ended;
     double reward, advantage;
@@ -58,12 +60,21 @@ struct ash_policy_run {
     bool has_reference;       /* log-probabilities of the reference are wanted */
     struct ash_core *core;    /* NULL: not open yet in this epoch */
     struct ash_model *copy;   /* the whole policy, where ranks share the trainer's model; NULL: none */
+    struct ash_exec *exec;    /* the trainer's */
     struct ash_model *frozen; /* the reference; NULL: none */
     struct ash_pass *frozen_pass;
     uint64_t checked;             /* tokens of all ranks whose log-probability was the sampler's, to the bit */
     double counts[ASH_RL_COUNTS]; /* of the step: enum ash_rl_count */
     FILE *curves;                 /* curves.jsonl; NULL: another rank's, or not open yet */
     double seconds[3];            /* rollout, reward, all else before an update */
+    /* ppo: */
+    bool has_critic;
+    struct ash_job critic_job;
+    struct ash_trainer *critic; /* NULL: not open in this epoch */
+    struct ash_train_source critic_source;
+    struct ash_objective critic_objective;
+    uint64_t valued_step; /* the first step that learns from the minibatch whose values are asked for */
+    double value_loss;    /* of the last step */
     struct ash_train_source source;
     struct ash_objective objective;
 };
@@ -87,8 +98,32 @@ int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout
  * nobody is asked twice. Only where every answer is the same, and nothing was sampled again (round 0 of one). Returns
  * whether it did. */
 bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round);
-/* learn.c: advantages of a rollout, and where its answers lie in sequences. */
+/* learn.c: where the answers of a rollout lie in sequences. */
 int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
+/* learn.c: its advantages, and what is said of it. */
+int ash_rl_judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
+/* learn.c: does an answer count? */
+bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row *row);
+/* learn.c: the sequence of a slot of a step: grains get sequences in turn. */
+size_t ash_rl_bin_of_slot(const struct ash_policy_run *rl, uint64_t slot);
+/* learn.c: sequence `bin` of what a step learns from; no documents where there is none. */
+void ash_rl_read_bin(struct ash_policy_run *rl, uint64_t step, size_t bin, struct ash_sample *sample);
+/* rl.c: read a rollout that was recorded. All ranks call it. */
+int ash_rl_find_rollout(struct ash_policy_run *rl, uint64_t number, struct ash_err *err);
+
+/* ---- critic.c: all of them do nothing without one ---------------------------------------------------------------- */
+
+/* What it is made of. After ash_rl_set_parts. */
+void ash_critic_init(struct ash_policy_run *rl);
+/* Before a step of the policy: have the critic of that step, whatever it takes. All ranks call it. */
+int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
+/* The values of a rollout's tokens. All ranks call it. */
+int ash_critic_values(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
+/* After the policy's step number `step`: the critic's. All ranks call it. */
+int ash_critic_learn(struct ash_policy_run *rl, uint64_t step, struct ash_err *err);
+/* With the epoch of the policy's ranks. */
+void ash_critic_close(struct ash_policy_run *rl);
+
 /* The rollout that a step learns from. */
 struct ash_rollout *ash_rl_rollout_of(struct ash_policy_run *rl, uint64_t step);
 /* Steps that learn from one rollout. */

@@ -108,6 +108,17 @@ static const struct ash_opt rl_opts[] = {
      0, 1e7, NULL},
     {"reference", ASH_OPT_STRING, RL(reference), NULL,
      "model folder of the frozen reference; default: what training starts from", 0, 0, NULL},
+    {"critic", ASH_OPT_STRING, RL(critic), NULL,
+     "ppo: model folder that the critic starts from, perhaps a reward model; default: what training starts from", 0, 0,
+     NULL},
+    {"critic_lr", ASH_OPT_DOUBLE, RL(critic_lr), "0", "ppo: learning rate of the critic; 0: optimizer.lr", 0, 1e6,
+     NULL},
+    {"gamma", ASH_OPT_DOUBLE, RL(gamma), "1", "ppo: discount of the reward from one token to the one before", 0, 1,
+     NULL},
+    {"lambda", ASH_OPT_DOUBLE, RL(lambda), "0.95", "ppo: share of later errors of the critic in an advantage (GAE)", 0,
+     1, NULL},
+    {"value_clip", ASH_OPT_DOUBLE, RL(value_clip), "0.2",
+     "ppo: values learn nothing from what is further than this from what they were at sampling", 0, 1e6, NULL},
 };
 const struct ash_opt_table ash_job_rl_table = {"rl", "answers and rewards (train.method=rl)", rl_opts,
                                                ASH_COUNT(rl_opts)};

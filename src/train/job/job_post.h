@@ -74,6 +74,9 @@ struct ash_job_rl {
     double min_entropy, max_kl; /* the guard's bounds; 0: none */
     double min_length, max_length;
     const char *reference;
+    const char *critic; /* ppo: where the critic starts; NULL: as the policy */
+    double critic_lr;   /* 0: that of the policy */
+    double gamma, lambda, value_clip;
 };
 
 struct ash_job_rollout {

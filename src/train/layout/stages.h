@@ -114,6 +114,9 @@ void ash_stages_update_alone(struct ash_stages *stages, double norm, double lr);
 /* losses [count] of sequences 0 ... count - 1 of a source, without gradients, on every rank. */
 int ash_stages_eval(struct ash_stages *stages, const struct ash_train_source *source, size_t count, double *losses,
                     struct ash_err *err);
+/* The same of every row: rows [count, data.seq] of losses (of a reward model: scores), 0 where there is no target. */
+int ash_stages_eval_rows(struct ash_stages *stages, const struct ash_train_source *source, size_t count, float *rows,
+                         struct ash_err *err);
 
 /* The state hash of the whole job. All ranks call it. Returns 0 or the group's error. */
 int ash_stages_hash(const struct ash_stages *stages, uint64_t *hash_out, struct ash_err *err);
