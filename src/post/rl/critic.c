@@ -231,6 +231,7 @@ static int catch_up(struct ash_policy_run *rl, uint64_t step, struct ash_err *er
 int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
     bool is_first = rl->group == NULL || ash_group_rank(rl->group) == 0;
+    struct ash_err newer = {0};
     int32_t is_behind;
     char root[PATH_MAX];
     int rc = 0;
@@ -244,10 +245,10 @@ int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
     if (rc == 0 && step > 0) rc = load(rl, trainer, root, step, err);
     if (rc == 0) rc = open_trainer(rl, trainer, NULL, err);
     if (rc < 0) return rc;
-    if (is_first && ash_path_exists(root))
-        rc = ash_checkpoint_clear_newer(root, ash_trainer_state(rl->critic)->step, err);
-    if (rl->group != NULL && rc == 0) rc = ash_group_barrier(rl->group, err);
-    return rc < 0 ? rc : catch_up(rl, step, err);
+    if (is_first && ash_path_exists(root) &&
+        ash_checkpoint_clear_newer(root, ash_trainer_state(rl->critic)->step, &newer) < 0)
+        ash_log(ASH_LOG_WARN, "%s", newer.text); /* the next save says so, too */
+    return catch_up(rl, step, err);
 }
 
 /* ---- saves ------------------------------------------------------------------------------------------------------- */
