@@ -77,7 +77,8 @@ static int weigh_pairs(void *ctx, const struct ash_objective_rows *rows, double 
             chosen.reference = post->reference[2 * unit->unit];
             rejected.reference = post->reference[2 * unit->unit + 1];
         }
-        value = ash_pair_loss(dpo, &chosen, &rejected);
+        value = post->kto != NULL ? ash_pair_kto_loss(dpo, &chosen, &rejected, ash_kto_baseline(post->kto))
+                                  : ash_pair_loss(dpo, &chosen, &rejected);
         *loss_out += value.loss / (double)post->step_units - dpo->sft_weight * chosen.logp / post->step_targets;
         scale_side(rows, unit->row, unit->count[0],
                    -value.chosen / (double)post->step_units + dpo->sft_weight / post->step_targets);
@@ -103,9 +104,26 @@ static int open_counts(struct ash_post *post, struct ash_err *err)
     return 0;
 }
 
+/* Both answers of each pair in a sequence. */
+static size_t list_sides(void *ctx, uint64_t slot, struct ash_reference_part *parts)
+{
+    struct ash_post *post = ctx;
+    size_t windows = ash_packed_source(post->packed).windows;
+    size_t count = ash_packed_units(post->packed, 0, slot, windows, post->units, ash_packed_units_max(post->packed));
+
+    for (size_t u = 0; u < count; u++) {
+        const struct ash_packed_unit *unit = &post->units[u];
+
+        parts[2 * u] = (struct ash_reference_part){2 * unit->unit, unit->row, unit->count[0]};
+        parts[2 * u + 1] = (struct ash_reference_part){2 * unit->unit + 1, unit->row + unit->count[0], unit->count[1]};
+    }
+    return 2 * count;
+}
+
 static int open_reference(struct ash_post *post, struct ash_err *err)
 {
     const struct ash_job *job = post->job;
+    struct ash_train_source source;
     const char *dir = job->dpo.reference != NULL ? job->dpo.reference : job->model.from;
     bool was_cached = false;
     int rc;
@@ -116,13 +134,18 @@ static int open_reference(struct ash_post *post, struct ash_err *err)
                            "which reference? give model.from, or dpo.reference (dpo.loss=orpo and simpo need none)");
     post->reference = calloc(ash_examples_count(post->train), sizeof(*post->reference));
     if (post->reference == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the reference");
+    source = ash_packed_source(post->packed);
     rc = ash_reference_logps(&(struct ash_reference_opts){.job = job,
                                                           .model_dir = dir,
-                                                          .examples = post->train,
-                                                          .packed = post->packed,
+                                                          .source = &source,
+                                                          .list = list_sides,
+                                                          .ctx = post,
+                                                          .count = ash_examples_count(post->train),
+                                                          .hash = ash_examples_hash(post->train),
                                                           .cache_dir = job->data.train,
                                                           .group = post->group},
                              post->reference, &was_cached, err);
+    if (rc == 0 && job->dpo.loss == ASH_DPO_KTO) rc = ash_kto_open(post, dir, err);
     if (rc < 0) return ash_err_prefix(err, rc, "the reference %s", dir);
     if (post->screen != NULL)
         fprintf(post->screen, "reference %s, %s\n", dir, was_cached ? "log-probabilities known" : "computed once");

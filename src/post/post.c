@@ -112,6 +112,7 @@ void ash_post_close(struct ash_post *post)
     free(post->reference);
     free(post->targets);
     free(post->units);
+    ash_kto_close(post->kto);
     ash_rl_close(post->rl);
     ash_lora_close(post->lora);
     free(post);

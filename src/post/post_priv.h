@@ -7,6 +7,8 @@
 #include "post/rl/rl.h"
 #include "train/data/examples.h"
 
+struct ash_kto;
+
 struct ash_post {
     const struct ash_job *job;
     struct ash_group *group;
@@ -26,7 +28,15 @@ struct ash_post {
     uint64_t weighed_step;         /* of step_units; UINT64_MAX: none yet */
     size_t step_units;             /* pairs in that step */
     double step_targets;           /* targets of chosen answers in that step */
+    struct ash_kto *kto;           /* NULL: another loss */
 };
+
+/* kto.c: the baseline of dpo.loss=kto; sets what is done before a step. On error post is for ash_post_close. */
+int ash_kto_open(struct ash_post *post, const char *reference_dir, struct ash_err *err);
+/* NULL is a no-op. */
+void ash_kto_close(struct ash_kto *kto);
+/* What answers of other pairs have gained over the reference, on average; at least 0. Of the step at hand. */
+double ash_kto_baseline(const struct ash_kto *kto);
 
 /* examples.c: open data.train (and data.valid) as packed examples of a kind. */
 int ash_post_open_examples(struct ash_post *post, enum ash_examples_kind kind, struct ash_err *err);

@@ -25,7 +25,7 @@ struct frozen {
     struct ash_model *model;
     struct ash_pass *pass;
     struct ash_feed feed;
-    struct ash_packed_unit *units;
+    struct ash_reference_part *parts; /* [data.seq] */
 };
 
 static int open_frozen(struct frozen *frozen, const struct ash_reference_opts *opts, struct ash_err *err)
@@ -44,15 +44,15 @@ static int open_frozen(struct frozen *frozen, const struct ash_reference_opts *o
     ash_model_round_bf16(frozen->model, job->train.precision == ASH_JOB_BF16);
     rc = ash_pass_open(frozen->model, &frozen->exec, &pass_opts, &frozen->pass, err);
     if (rc < 0) return rc;
-    frozen->units = calloc(ash_packed_units_max(opts->packed), sizeof(*frozen->units));
-    if (frozen->units == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the reference");
+    frozen->parts = calloc((size_t)job->data.seq_tokens, sizeof(*frozen->parts));
+    if (frozen->parts == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the reference");
     return ash_feed_init(&frozen->feed, (size_t)job->data.seq_tokens, 1, err);
 }
 
 static void close_frozen(struct frozen *frozen)
 {
     ash_feed_fini(&frozen->feed);
-    free(frozen->units);
+    free(frozen->parts);
     ash_pass_close(frozen->pass);
     ash_model_close(frozen->model);
     if (frozen->exec.ops != NULL) ash_exec_fini(&frozen->exec);
@@ -68,42 +68,34 @@ static double sum_rows(const float *losses, size_t first, size_t count)
 }
 
 /* The examples of one sequence. */
-static int run_sequence(struct frozen *frozen, const struct ash_reference_opts *opts,
-                        const struct ash_train_source *source, uint64_t slot, double *logps, struct ash_err *err)
+static int run_sequence(struct frozen *frozen, const struct ash_reference_opts *opts, uint64_t slot, double *logps,
+                        struct ash_err *err)
 {
-    struct ash_feed_slice slice = {.source = source, .slots_per_step = source->windows, .first_slot = slot, .count = 1};
-    size_t per_unit = ash_examples_get_kind(opts->examples) == ASH_EXAMPLES_PAIRS ? 2 : 1, count;
+    struct ash_feed_slice slice = {
+        .source = opts->source, .slots_per_step = opts->source->windows, .first_slot = slot, .count = 1};
     int rc = ash_feed_read(&frozen->feed, &slice, err);
+    size_t count;
 
     if (rc == 0) rc = ash_pass_eval(frozen->pass, &frozen->feed.batch, frozen->feed.losses, err);
     if (rc < 0) return rc;
-    count = ash_packed_units(opts->packed, 0, slot, source->windows, frozen->units, ash_packed_units_max(opts->packed));
-    for (size_t u = 0; u < count; u++) {
-        const struct ash_packed_unit *unit = &frozen->units[u];
-        size_t row = unit->row;
-
-        for (size_t k = 0; k < per_unit; k++) {
-            logps[per_unit * unit->unit + k] = sum_rows(frozen->feed.losses, row, unit->count[k]);
-            row += unit->count[k];
-        }
-    }
+    count = opts->list(opts->ctx, slot, frozen->parts);
+    for (size_t p = 0; p < count; p++)
+        logps[frozen->parts[p].example] = sum_rows(frozen->feed.losses, frozen->parts[p].row, frozen->parts[p].count);
     return 0;
 }
 
 static int compute(const struct ash_reference_opts *opts, double *logps, struct ash_err *err)
 {
-    struct ash_train_source source = ash_packed_source(opts->packed);
     struct ash_group *group = opts->group;
     size_t rank = group != NULL ? ash_group_rank(group) : 0, size = group != NULL ? ash_group_size(group) : 1;
     struct frozen frozen = {0};
     int rc = open_frozen(&frozen, opts, err);
 
-    for (uint64_t slot = rank; rc == 0 && slot < source.windows; slot += size)
-        rc = run_sequence(&frozen, opts, &source, slot, logps, err);
+    for (uint64_t slot = rank; rc == 0 && slot < opts->source->windows; slot += size)
+        rc = run_sequence(&frozen, opts, slot, logps, err);
     close_frozen(&frozen);
     if (rc < 0 || group == NULL) return rc;
-    return ash_group_all_reduce(group, logps, logps, ash_examples_count(opts->examples), ASH_COLL_F64, ASH_COLL_SUM,
-                                err);
+    return ash_group_all_reduce(group, logps, logps, opts->count, ASH_COLL_F64, ASH_COLL_SUM, err);
 }
 
 /* ---- the cache --------------------------------------------------------------------------------------------------- */
@@ -111,8 +103,8 @@ static int compute(const struct ash_reference_opts *opts, double *logps, struct 
 static int cache_path(const struct ash_reference_opts *opts, char path[PATH_MAX], struct ash_err *err)
 {
     const struct ash_job *job = opts->job;
-    uint64_t settings[] = {ash_examples_hash(opts->examples), (uint64_t)job->train.precision,
-                           (uint64_t)job->sft.truncate, (uint64_t)job->sft.train_on, (uint64_t)job->data.seq_tokens};
+    uint64_t settings[] = {opts->hash, (uint64_t)job->train.precision, (uint64_t)job->sft.truncate,
+                           (uint64_t)job->sft.train_on, (uint64_t)job->data.seq_tokens};
     uint64_t model = 0;
     char name[64];
     int rc = ash_agree_hash_model(opts->model_dir, &model, err);
@@ -154,7 +146,7 @@ int ash_reference_logps(const struct ash_reference_opts *opts, double *logps, bo
 {
     struct ash_group *group = opts->group;
     bool is_first = group == NULL || ash_group_rank(group) == 0;
-    size_t count = ash_examples_count(opts->examples);
+    size_t count = opts->count;
     char path[PATH_MAX];
     int32_t has_it;
     int rc = cache_path(opts, path, err);

@@ -77,6 +77,7 @@ cp -r "$SCRATCH/one/model" "$SCRATCH/start"
 sed "s|model: .*|model: {from: $SCRATCH/start}|" "$SCRATCH/sft.yaml" > "$SCRATCH/lora.yaml"
 sed "s|model: .*|model: {from: $SCRATCH/start}|; s|$SCRATCH/chat|$SCRATCH/pairs|" "$SCRATCH/sft.yaml" > "$SCRATCH/dpo.yaml"
 alike dpo dpo.yaml
+alike dpo dpo.yaml dpo.loss=kto dpo.undesirable_weight=0.5
 meshes="mesh.dp=2 mesh.fsdp=2"
 alike sft lora.yaml lora.rank=4
 [ -e "$SCRATCH/one/model/adapter_model.safetensors" ] || fail "no PEFT folder"

@@ -57,7 +57,11 @@ draw_job() {
             job+=(data.train="$SCRATCH/train" train.global_batch=4)
             [ "$rank" -eq 0 ] || job+=(lora.dropout=0.1)
             ;;
-        dpo) job+=(data.train="$SCRATCH/pairs" train.global_batch=4) ;;
+        dpo)
+            local loss
+            draw loss sigmoid kto
+            job+=(data.train="$SCRATCH/pairs" train.global_batch=4 dpo.loss=$loss)
+            ;;
     esac
 }
 draw_mesh() {

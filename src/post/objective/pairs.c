@@ -53,8 +53,7 @@ static struct ash_pair_value apo_zero_loss(double chosen, double rejected, doubl
 {
     double c = sigmoid(beta * chosen), r = sigmoid(beta * rejected);
 
-    return (struct ash_pair_value){
-        .loss = 1 - c + r, .chosen = -beta * c * (1 - c), .rejected = beta * r * (1 - r)};
+    return (struct ash_pair_value){.loss = 1 - c + r, .chosen = -beta * c * (1 - c), .rejected = beta * r * (1 - r)};
 }
 
 static struct ash_pair_value nca_loss(double chosen, double rejected, double beta)
@@ -120,9 +119,25 @@ struct ash_pair_value ash_pair_loss(const struct ash_job_dpo *opts, const struct
     case ASH_DPO_NCA:
         value = nca_loss(c, r, beta);
         break;
+    case ASH_DPO_KTO:
+        value = ash_pair_kto_loss(opts, chosen, rejected, 0.0);
+        break;
     }
     value.margin = x;
     return value;
+}
+
+struct ash_pair_value ash_pair_kto_loss(const struct ash_job_dpo *opts, const struct ash_pair_side *chosen,
+                                        const struct ash_pair_side *rejected, double baseline)
+{
+    double c = chosen->logp - chosen->reference, r = rejected->logp - rejected->reference;
+    double good = sigmoid(opts->beta * (c - baseline)), bad = sigmoid(opts->beta * (baseline - r));
+    double of_good = 0.5 * opts->desirable_weight, of_bad = 0.5 * opts->undesirable_weight;
+
+    return (struct ash_pair_value){.loss = of_good * (1 - good) + of_bad * (1 - bad),
+                                   .chosen = -of_good * opts->beta * good * (1 - good),
+                                   .rejected = of_bad * opts->beta * bad * (1 - bad),
+                                   .margin = opts->beta * (c - r)};
 }
 
 struct ash_pair_value ash_pair_reward_loss(double chosen, double rejected, double margin, double center)

@@ -19,6 +19,10 @@ struct ash_pair_value {
 /* The loss of one pair and its derivatives. Finite for finite arguments with count > 0. */
 struct ash_pair_value ash_pair_loss(const struct ash_job_dpo *opts, const struct ash_pair_side *chosen,
                                     const struct ash_pair_side *rejected);
+/* KTO's loss of one pair, whose answers count for themselves, and its derivatives: a desirable answer should gain more
+ * over the reference than baseline, an undesirable one less. The mean over both, with their weights. */
+struct ash_pair_value ash_pair_kto_loss(const struct ash_job_dpo *opts, const struct ash_pair_side *chosen,
+                                        const struct ash_pair_side *rejected, double baseline);
 /* Does a loss compare with a reference? */
 bool ash_pair_loss_has_reference(int loss);
 

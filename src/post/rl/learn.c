@@ -1,4 +1,4 @@
-/* learn: advantages, the sequences that answers are packed into, and the scale of each token's gradient. */
+/* learn: the sequences that answers are packed into, and the scale of each token's gradient. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,7 +8,6 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/range.h"
-#include "post/objective/advantages.h"
 #include "post/objective/policy.h"
 #include "post/rl/rl_priv.h"
 #include "train/data/examples.h"
@@ -39,148 +38,6 @@ static struct ash_range answers_of(const struct ash_policy_run *rl, size_t minib
 bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row *row)
 {
     return row->count > 0 && (row->has_ended || !rl->job->rl.mask_truncated);
-}
-
-/* ---- advantages -------------------------------------------------------------------------------------------------- */
-
-/* A divergence in the reward is the answer's whole. It is no part of the record: a run that resumes computes it. */
-static double kl_cost(const struct ash_policy_run *rl, const struct ash_answer_row *row)
-{
-    double sum = 0.0;
-
-    if (rl->job->rl.kl_in != ASH_RL_KL_REWARD || !rl->has_reference) return 0.0;
-    for (size_t t = 0; t < row->count; t++)
-        sum += (double)row->logps[t] - row->reference[t];
-    return rl->job->rl.kl_coef * sum;
-}
-
-/* What a token earns: the answer's reward comes with its last one, a divergence in the reward with each. */
-static double token_reward(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t t)
-{
-    bool has_kl = rl->job->rl.kl_in == ASH_RL_KL_REWARD && rl->has_reference;
-    double kl = has_kl ? (double)row->logps[t] - row->reference[t] : 0.0;
-
-    return (t + 1 == row->count ? row->reward : 0.0) - rl->job->rl.kl_coef * kl;
-}
-
-static void fill_table(const struct ash_policy_run *rl, const struct ash_rollout *rollout, double *rewards,
-                       double *values, double *mask)
-{
-    for (size_t a = 0; a < rl->answer_count; a++) {
-        const struct ash_answer_row *row = &rollout->answers[a];
-
-        for (size_t t = 0; ash_rl_counts(rl, row) && t < row->count; t++) {
-            size_t i = a * rl->max_tokens + t;
-
-            rewards[i] = token_reward(rl, row, t);
-            values[i] = (double)row->values[t];
-            mask[i] = 1.0;
-        }
-    }
-}
-
-/* PPO: an advantage and a return for each token. */
-static int find_token_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
-{
-    size_t width = rl->max_tokens, count = rl->answer_count * width;
-    double *all = calloc(5 * count, sizeof(*all));
-    struct ash_advantages_table table = {all, all + count, all + 2 * count, rl->answer_count, width};
-
-    if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for advantages");
-    fill_table(rl, rollout, all, all + count, all + 2 * count);
-    ash_advantages_gae(&table, rl->job->rl.gamma, rl->job->rl.lambda, all + 3 * count, all + 4 * count);
-    for (size_t a = 0; a < rl->answer_count; a++) {
-        struct ash_answer_row *row = &rollout->answers[a];
-
-        memcpy(row->returns, all + 3 * count + a * width, width * sizeof(*all));
-        memcpy(row->returns + width, all + 4 * count + a * width, width * sizeof(*all));
-        row->advantage = 0.0; /* their mean, for the record */
-        for (size_t t = 0; t < row->count; t++)
-            row->advantage += row->returns[width + t] / (double)row->count;
-    }
-    free(all);
-    return 0;
-}
-
-static int find_advantages(const struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
-{
-    size_t count = rl->answer_count, samples = (size_t)rl->job->rl.samples;
-    double *rewards = calloc(count, sizeof(*rewards)), *advantages = calloc(count, sizeof(*advantages)),
-           *ones = calloc(count, sizeof(*ones));
-    int64_t *groups = calloc(count, sizeof(*groups));
-
-    if (rewards == NULL || advantages == NULL || groups == NULL || ones == NULL) {
-        free(rewards);
-        free(advantages);
-        free(groups);
-        free(ones);
-        return ash_err_set(err, -ENOMEM, "out of memory for advantages");
-    }
-    for (size_t a = 0; a < count; a++) {
-        rewards[a] = rollout->answers[a].reward - kl_cost(rl, &rollout->answers[a]);
-        groups[a] = (int64_t)(a / samples);
-        ones[a] = 1.0;
-    }
-    switch ((enum ash_rl_algorithm)rl->job->rl.algorithm) {
-    case ASH_RL_RLOO:
-        ash_advantages_rloo(rewards, groups, count, advantages);
-        break;
-    case ASH_RL_REINFORCE:
-        ash_advantages_whiten(rewards, ones, count, advantages);
-        break;
-    default:
-        ash_advantages_group(rewards, groups, count, rl->job->rl.scale_rewards ? 1e-4 : 0.0, false, advantages);
-    }
-    for (size_t a = 0; a < count; a++)
-        rollout->answers[a].advantage = advantages[a];
-    free(rewards);
-    free(advantages);
-    free(groups);
-    free(ones);
-    return 0;
-}
-
-/* Means over all tokens: entropy and divergence, both estimated from what was sampled. */
-static void measure_tokens(const struct ash_policy_run *rl, struct ash_rollout *rollout)
-{
-    double count = 0.0, slope;
-
-    rollout->entropy = rollout->kl = 0.0;
-    for (size_t a = 0; a < rl->answer_count; a++) {
-        const struct ash_answer_row *row = &rollout->answers[a];
-
-        count += (double)row->count;
-        for (size_t t = 0; t < row->count; t++) {
-            rollout->entropy -= (double)row->logps[t];
-            if (rl->has_reference)
-                rollout->kl += ash_policy_kl(ASH_KL_K3, (double)row->logps[t] - row->reference[t], &slope);
-        }
-    }
-    if (count > 0) {
-        rollout->entropy /= count;
-        rollout->kl /= count;
-    }
-}
-
-static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollout)
-{
-    double n = (double)rl->answer_count;
-
-    rollout->mean_reward = rollout->mean_length = rollout->ended_share = 0.0;
-    rollout->same_groups = 0;
-    memset(rollout->weight_tokens, 0, rl->minibatches * sizeof(*rollout->weight_tokens));
-    for (size_t a = 0; a < rl->answer_count; a++) {
-        const struct ash_answer_row *row = &rollout->answers[a];
-
-        rollout->mean_reward += row->reward / n;
-        rollout->mean_length += (double)row->count / n;
-        rollout->ended_share += row->has_ended / n;
-        if (ash_rl_counts(rl, row))
-            rollout->weight_tokens[a / (rl->answer_count / rl->minibatches)] += (double)row->count;
-    }
-    measure_tokens(rl, rollout);
-    for (size_t p = 0; p < rl->prompt_count; p++)
-        rollout->same_groups += ash_rl_is_same_group(rl, rollout, p);
 }
 
 /* ---- sequences --------------------------------------------------------------------------------------------------- */
@@ -261,12 +118,6 @@ int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struc
     for (size_t m = 0; rc == 0 && m < rl->minibatches; m++)
         rc = arrange_minibatch(rl, rollout, m, err);
     return rc;
-}
-
-int ash_rl_judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
-{
-    summarise(rl, rollout);
-    return rl->has_critic ? find_token_advantages(rl, rollout, err) : find_advantages(rl, rollout, err);
 }
 
 /* Grains get bins in turn, so each has its share, filled ones first. */

@@ -206,9 +206,23 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
+static int open_answer(const struct ash_policy_run *rl, struct ash_answer_row *row)
+{
+    size_t most = rl->max_tokens;
+
+    row->ids = calloc(most, sizeof(*row->ids));
+    row->logps = calloc(most, sizeof(*row->logps));
+    row->reference = rl->has_reference ? calloc(most, sizeof(*row->reference)) : NULL;
+    row->values = rl->has_critic ? calloc(most, sizeof(*row->values)) : NULL;
+    row->returns = rl->has_critic ? calloc(2 * most, sizeof(*row->returns)) : NULL;
+    if (row->ids == NULL || row->logps == NULL || (rl->has_reference && row->reference == NULL)) return -ENOMEM;
+    return rl->has_critic && (row->values == NULL || row->returns == NULL) ? -ENOMEM : 0;
+}
+
 static int open_rollout(const struct ash_policy_run *rl, struct ash_rollout *rollout)
 {
     size_t samples = (size_t)rl->job->rl.samples;
+    int rc = 0;
 
     rollout->number = UINT64_MAX;
     rollout->prompts = calloc(rl->prompt_count, sizeof(*rollout->prompts));
@@ -221,20 +235,11 @@ static int open_rollout(const struct ash_policy_run *rl, struct ash_rollout *rol
     if (rollout->prompts == NULL || rollout->answers == NULL || rollout->bin_of == NULL || rollout->row_of == NULL ||
         rollout->prompt_numbers == NULL || rollout->bin_counts == NULL || rollout->weight_tokens == NULL)
         return -ENOMEM;
-    for (size_t a = 0; a < rl->answer_count; a++) {
-        struct ash_answer_row *row = &rollout->answers[a];
-
-        row->prompt = a / samples;
-        row->ids = calloc(rl->max_tokens, sizeof(*row->ids));
-        row->logps = calloc(rl->max_tokens, sizeof(*row->logps));
-        row->reference = rl->has_reference ? calloc(rl->max_tokens, sizeof(*row->reference)) : NULL;
-        row->values = rl->has_critic ? calloc(rl->max_tokens, sizeof(*row->values)) : NULL;
-        row->returns = rl->has_critic ? calloc(2 * rl->max_tokens, sizeof(*row->returns)) : NULL;
-        if (row->ids == NULL || row->logps == NULL || (rl->has_reference && row->reference == NULL) ||
-            (rl->has_critic && (row->values == NULL || row->returns == NULL)))
-            return -ENOMEM;
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        rollout->answers[a].prompt = a / samples;
+        rc = open_answer(rl, &rollout->answers[a]);
     }
-    return 0;
+    return rc;
 }
 
 static int open_text(struct ash_policy_run *rl, struct ash_err *err)

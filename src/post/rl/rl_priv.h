@@ -100,7 +100,7 @@ int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout
 bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round);
 /* learn.c: where the answers of a rollout lie in sequences. */
 int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
-/* learn.c: its advantages, and what is said of it. */
+/* judge.c: its advantages, and what is said of it. */
 int ash_rl_judge(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
 /* learn.c: does an answer count? */
 bool ash_rl_counts(const struct ash_policy_run *rl, const struct ash_answer_row *row);

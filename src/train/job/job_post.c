@@ -10,8 +10,8 @@
 const char *const ash_job_method_names[] = {"pretrain", "sft", "dpo", "reward", "rl", NULL};
 static const char *const truncate_names[] = {"never", "end", "start", "skip", NULL}; /* as enum ash_truncate */
 static const char *const train_on_names[] = {"assistant", "last", "all", NULL};
-static const char *const dpo_names[] = {"sigmoid", "robust",       "hinge",    "ipo", "orpo",
-                                        "simpo",   "sigmoid_norm", "apo_zero", "nca", NULL};
+static const char *const dpo_names[] = {"sigmoid",      "robust",   "hinge", "ipo", "orpo", "simpo",
+                                        "sigmoid_norm", "apo_zero", "nca",   "kto", NULL};
 static const char *const algorithm_names[] = {"grpo", "rloo", "reinforce++", "ppo", NULL};
 static const char *const rl_loss_names[] = {"token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm", NULL};
 static const char *const ratio_names[] = {"token", "sequence", NULL};
@@ -41,6 +41,9 @@ static const struct ash_opt dpo_opts[] = {
     {"gamma", ASH_OPT_DOUBLE, DPO(gamma), "0.5", "margin of the rewards (simpo)", 0, 1e6, NULL},
     {"sft_weight", ASH_OPT_DOUBLE, DPO(sft_weight), "0",
      "weight of the chosen answers' mean cross-entropy, which is added", 0, 1e6, NULL},
+    {"desirable_weight", ASH_OPT_DOUBLE, DPO(desirable_weight), "1", "weight of chosen answers (kto)", 0, 1e6, NULL},
+    {"undesirable_weight", ASH_OPT_DOUBLE, DPO(undesirable_weight), "1", "weight of rejected answers (kto)", 0, 1e6,
+     NULL},
     {"reference", ASH_OPT_STRING, DPO(reference), NULL,
      "model folder of the frozen reference; default: what training starts from", 0, 0, NULL},
 };

@@ -29,12 +29,14 @@ enum ash_dpo_loss {
     ASH_DPO_SIGMOID_NORM,
     ASH_DPO_APO_ZERO,
     ASH_DPO_NCA,
+    ASH_DPO_KTO,
 };
 
 struct ash_job_dpo {
     int loss; /* enum ash_dpo_loss */
     double beta, label_smoothing, gamma, sft_weight;
-    const char *reference; /* NULL: the model that training starts from */
+    double desirable_weight, undesirable_weight; /* of chosen and rejected answers (kto) */
+    const char *reference;                       /* NULL: the model that training starts from */
 };
 
 struct ash_job_reward {
