@@ -120,8 +120,7 @@ struct ash_pair_value ash_pair_loss(const struct ash_job_dpo *opts, const struct
         value = nca_loss(c, r, beta);
         break;
     case ASH_DPO_KTO:
-        value = ash_pair_kto_loss(opts, chosen, rejected, 0.0);
-        break;
+        return ash_pair_kto_loss(opts, chosen, rejected, 0.0);
     }
     value.margin = x;
     return value;
