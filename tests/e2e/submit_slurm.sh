@@ -3,6 +3,10 @@
 # why a job waits; hold, release and stop. Skips where Slurm is not to be had or does not start.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 . "$SOURCE/tests/e2e/lib/slurm.bash"
+EXTRA_CONF="PriorityType=priority/multifactor
+PriorityWeightAge=1000
+PriorityWeightJobSize=10000
+PriorityWeightPartition=500"
 slurm_start 3
 cd "$SCRATCH" || exit 1
 hash_of() { grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/$1/log.jsonl" | tail -n 1; }
@@ -60,6 +64,17 @@ later=$(job_of)
 try "$ASHLAR" jobs why "$later" --to slurm
 grep -q "waits in partition all: .*(Resources)\|waits in partition all: .*(Priority)\|waits in partition all: .*(None)" "$SCRATCH/out" || fail "why does it wait: $(cat "$SCRATCH/out")"
 grep -q "job $job (asked)" "$SCRATCH/out" || fail "it does not say who holds the nodes: $(cat "$SCRATCH/out")"
+# Its priority and what that is the sum of, as sprio has it. Ages grow, so that both are asked until nothing came between.
+agrees() {
+    local before
+    before=$(sprio --noheader --jobs "$later" --format='%Y %J %P' | tr -s ' ')
+    "$ASHLAR" jobs why "$later" --to slurm > why.out
+    [ "$before" = "$(sprio --noheader --jobs "$later" --format='%Y %J %P' | tr -s ' ')" ] || return 1
+    set -- $before
+    [ "$2" -gt 0 ] && grep -q "^priority $1 = .*size $2 + partition $3" why.out
+}
+wait_for "the factors that sprio has: $(cat "$SCRATCH/out")" agrees
+awk '/^priority/ { for (i = 5; i <= NF; i++) if ($i ~ /^[0-9]+$/) sum += $i; exit !(sum >= $2 - 2 && sum <= $2 + 2) }' why.out || fail "factors do not add up: $(cat why.out)"
 try "$ASHLAR" jobs stop "$later" --to slurm
 expect 0 "stop of a waiting job"
 try "$ASHLAR" jobs stop "$job" --to slurm

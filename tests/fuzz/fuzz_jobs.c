@@ -26,7 +26,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (ash_slurm_read_queue(text, 2e9, &list, NULL) == 0 && list.count > size) abort();
     ash_jobs_free(&list);
     ash_slurm_partition_nodes(text, NULL, name, sizeof(name));
-    ash_slurm_explain(&(struct ash_slurm_evidence){&entry, text, text, text}, &why, NULL);
+    ash_slurm_explain(&(struct ash_slurm_evidence){&entry, text, text, text, text}, &why, NULL);
     ash_str_fini(&why);
     if (ash_json_parse(text, strlen(text), "object", &json, NULL) == 0) {
         ash_kube_read_job(json, 2e9, &entry);

@@ -111,6 +111,13 @@ struct ash_policy_wait {
 
 /* Look at a waiting job. */
 struct ash_policy_wait ash_policy_why(const struct ash_policy *policy, int job);
+/* A job's priority and what it is the sum of, each factor times its weight, as Slurm's sprio lists them. */
+struct ash_policy_priority {
+    double sum, class, age, size, fair_share;
+};
+
+/* As of the last event. Fair share is that of the last pass. */
+struct ash_policy_priority ash_policy_priority_of(const struct ash_policy *policy, int job);
 /* A reason in words: "waits for hosts". Static. */
 const char *ash_policy_reason_text(enum ash_policy_reason reason);
 

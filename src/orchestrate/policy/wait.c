@@ -107,17 +107,18 @@ static double size_factor(const struct ash_policy *policy, const struct ash_poli
     return policy->conf->favors_small ? 1 - part : part;
 }
 
-static double priority_of(const struct ash_policy *policy, const struct ash_policy_entry *entry)
+struct ash_policy_priority ash_policy_priority_of(const struct ash_policy *policy, int job)
 {
     const struct ash_policy_conf *conf = policy->conf;
+    const struct ash_policy_entry *entry = &policy->jobs[job];
     double highest = conf->classes[policy->class_order[0]].priority, age = policy->now_s - entry->submit_s;
-    double priority = 0;
+    struct ash_policy_priority priority = {.size = conf->size_weight * size_factor(policy, &entry->job)};
 
-    if (highest > 0) priority += conf->class_weight * conf->classes[entry->job.class].priority / highest;
-    if (conf->age_max_s > 0) priority += conf->age_weight * fmin(1, age / conf->age_max_s);
-    priority += conf->size_weight * size_factor(policy, &entry->job);
+    if (highest > 0) priority.class = conf->class_weight * conf->classes[entry->job.class].priority / highest;
+    if (conf->age_max_s > 0) priority.age = conf->age_weight * fmin(1, age / conf->age_max_s);
     if (conf->fair == ASH_POLICY_FAIR_MULTIFACTOR || conf->fair == ASH_POLICY_FAIR_TREE)
-        priority += conf->fair_weight * policy->shares[policy->usages[entry->usage].node].factor;
+        priority.fair_share = conf->fair_weight * policy->shares[policy->usages[entry->usage].node].factor;
+    priority.sum = priority.class + priority.age + priority.size + priority.fair_share;
     return priority;
 }
 
@@ -157,7 +158,7 @@ static struct ranked *rank_all(struct ash_policy *policy)
 
             if (lane->jobs[i] < 0) continue;
             entry = &policy->jobs[lane->jobs[i]];
-            entry->priority = priority_of(policy, entry);
+            entry->priority = ash_policy_priority_of(policy, lane->jobs[i]).sum;
             ranked[at++] = (struct ranked){-entry->priority, entry->seq, lane->jobs[i], entry->job.queue};
         }
     }

@@ -153,7 +153,8 @@ static int show(const char *id, struct ash_str *text_out, struct ash_err *err)
 static int why(const char *id, struct ash_str *text_out, struct ash_err *err)
 {
     struct ash_jobs_list jobs = {0};
-    struct ash_str facts = {0}, others = {0}, nodes = {0};
+    struct ash_str facts = {0}, others = {0}, nodes = {0}, factors = {0};
+    const char *const sprio[] = {"sprio", "--noheader", "--jobs", id, "--format=" ASH_SLURM_FACTORS_FORMAT, NULL};
     int rc = list(id, &jobs, err);
 
     if (rc == 0) rc = run((const char *const[]){"scontrol", "--oneliner", "show", "job", id, NULL}, NULL, &facts, err);
@@ -162,14 +163,18 @@ static int why(const char *id, struct ash_str *text_out, struct ash_err *err)
                  NULL, &others, err);
     if (rc == 0)
         rc = run((const char *const[]){"sinfo", "--noheader", "--format=%P|%t|%D|%E", NULL}, NULL, &nodes, err);
+    if (rc == 0) (void)run(sprio, NULL, &factors, NULL); /* where priorities are not multifactor there are none */
     if (rc == 0)
-        rc = ash_slurm_explain(
-            &(struct ash_slurm_evidence){
-                .job = &jobs.entries[0], .facts = facts.data, .running = others.data, .nodes = nodes.data},
-            text_out, err);
+        rc = ash_slurm_explain(&(struct ash_slurm_evidence){.job = &jobs.entries[0],
+                                                            .facts = facts.data,
+                                                            .running = others.data,
+                                                            .nodes = nodes.data,
+                                                            .factors = factors.data},
+                               text_out, err);
     ash_str_fini(&facts);
     ash_str_fini(&others);
     ash_str_fini(&nodes);
+    ash_str_fini(&factors);
     ash_jobs_free(&jobs);
     return rc;
 }

@@ -201,6 +201,35 @@ static int add_lost_nodes(const char *nodes, const char *partition, struct ash_s
     return rc;
 }
 
+/* "priority 6710 = size 6250 + partition 500 - nice 40": what counts, in Slurm's own figures. */
+static int add_factors(const char *factors, struct ash_str *text)
+{
+    static const char *const names[] = {"",          "age", "association", "fair share", "size",
+                                        "partition", "QOS", "site",        "nice"};
+    char *copy = factors != NULL ? strdup(factors) : NULL, *fields[ASH_COUNT(names)];
+    bool is_first = true;
+    int rc = 0;
+
+    if (factors != NULL && copy == NULL) return -ENOMEM;
+    if (copy != NULL) copy[strcspn(copy, "\n")] = '\0';
+    if (copy == NULL || cut(copy, fields, ASH_COUNT(fields)) != ASH_COUNT(fields)) {
+        free(copy);
+        return 0; /* priority/basic: jobs in the order of their numbers */
+    }
+    for (size_t i = 0; i < ASH_COUNT(fields); i++)
+        fields[i] += strspn(fields[i], " ");
+    rc = ash_str_addf(text, "priority %s", fields[0]);
+    for (size_t i = 1; i < ASH_COUNT(names) && rc == 0; i++) {
+        bool is_nice = i + 1 == ASH_COUNT(names);
+
+        if (strcmp(fields[i], "0") == 0) continue;
+        rc = ash_str_addf(text, "%s%s %s", is_nice ? " - " : is_first ? " = " : " + ", names[i], fields[i]);
+        is_first = false;
+    }
+    free(copy);
+    return rc < 0 ? rc : ash_str_adds(text, "\n");
+}
+
 static int add_start(const char *facts, const char *reason, struct ash_str *text)
 {
     char start[64];
@@ -243,6 +272,7 @@ int ash_slurm_explain(const struct ash_slurm_evidence *evidence, struct ash_str 
         return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
     }
     rc = add_head(evidence, partition, text_out);
+    if (rc == 0) rc = add_factors(evidence->factors, text_out);
     if (rc == 0) rc = add_start(evidence->facts, job->reason, text_out);
     if (rc == 0) rc = add_holders(evidence->running, partition, text_out);
     if (rc == 0) rc = add_lost_nodes(evidence->nodes, partition, text_out);

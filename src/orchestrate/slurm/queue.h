@@ -28,7 +28,11 @@ struct ash_slurm_evidence {
     const char *facts;   /* scontrol --oneliner show job */
     const char *running; /* squeue: id|name|user|nodes|time left|partition */
     const char *nodes;   /* sinfo: partition|state|count|reason */
+    const char *factors; /* sprio, as below; NULL: this Slurm has none */
 };
+
+/* Priority, and what it is the sum of: age, association, fair share, size, partition, QOS, site; less nice. */
+#define ASH_SLURM_FACTORS_FORMAT "%Y|%A|%B|%F|%J|%P|%Q|%S|%N"
 
 /* Append, in sentences: what the job waits for, who holds it, when it would start, what would make it sooner. Returns 0
  * or -ENOMEM. */

@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "cluster.h"
 #include "orchestrate/policy/share.h"
 
 #define NODES_MAX 64
@@ -83,10 +84,35 @@ static void fair_tree_is_slurms(void **state)
     }
 }
 
+/* What sprio -n of a real Slurm 22.05 printed for jobs of 1 to 4 nodes on four nodes of four processors, one processor a
+ * node: the size factor to seven digits. With PriorityWeightJobSize=10000 these are 1562, 3125, 4688 and 6250. */
+static void test_job_size_as_sprio(void **state)
+{
+    static const double printed[] = {0.1562500, 0.3125000, 0.4687500, 0.6250000};
+    struct cluster *c = open_cluster("SwitchName=s Nodes=n[0-3]\n", 4,
+                                     "preset: slurm\nweights: {size: 10000, class: 0, age: 1000, fair_share: 0}\n");
+
+    (void)state;
+    submit(c, job_of(c, 'x', NULL, 4, 4), 0);
+    assert_pass(c, 0, "+x");
+    for (int nodes = 1; nodes <= 4; nodes++)
+        submit(c, job_of(c, (char)('a' + nodes), NULL, nodes, 1), 0);
+    assert_int_equal(ash_policy_pass(c->policy, 302400), 0); /* half of the week after which age counts no more */
+    for (int nodes = 1; nodes <= 4; nodes++) {
+        struct ash_policy_priority priority = ash_policy_priority_of(c->policy, c->number['a' + nodes]);
+
+        assert_true(fabs(priority.size - 10000 * printed[nodes - 1]) < 1e-6);
+        assert_true(fabs(priority.age - 500) < 1e-6);
+        assert_true(fabs(priority.sum - priority.size - priority.age - priority.class - priority.fair_share) < 1e-9);
+    }
+    close_cluster(c);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fair_tree_is_slurms),
+        cmocka_unit_test(test_job_size_as_sprio),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
