@@ -1,5 +1,5 @@
-/* Fair tree held to Slurm's own: accounts and users with what sshare of a real Slurm 22.05 and its database printed after drawn jobs.
- * Usage, levels and factors agree to the digits that it prints. */
+/* Fair tree held to Slurm's own: accounts and users with what sshare of a real Slurm 22.05 and its database printed
+ * after drawn jobs. Usage, levels and factors agree to the digits that it prints. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,8 +84,8 @@ static void fair_tree_is_slurms(void **state)
     }
 }
 
-/* What sprio -n of a real Slurm 22.05 printed for jobs of 1 to 4 nodes on four nodes of four processors, one processor a
- * node: the size factor to seven digits. With PriorityWeightJobSize=10000 these are 1562, 3125, 4688 and 6250. */
+/* What sprio -n of a real Slurm 22.05 printed for jobs of 1 to 4 nodes on four nodes of four processors, one processor
+ * a node: the size factor to seven digits. With PriorityWeightJobSize=10000 these are 1562, 3125, 4688 and 6250. */
 static void test_job_size_as_sprio(void **state)
 {
     static const double printed[] = {0.1562500, 0.3125000, 0.4687500, 0.6250000};
