@@ -122,6 +122,11 @@ struct ash_answer_opts {
     const char *const *stops;  /* strings that end an answer and are not shown; NULL: none */
     size_t stop_count;
     bool keep_special; /* special tokens appear in the text */
+    /* Budget forcing, for models that think before they answer: thoughts of fewer tokens than think_min are continued
+     * (their end is replaced by think_more), those of think_max tokens are ended. 0: as they come. */
+    size_t think_min, think_max;
+    const char *think_end;  /* the token that ends thoughts; NULL: "</think>". Used by ash_answer_open alone */
+    const char *think_more; /* NULL: "Wait". The same */
 };
 
 /* Fill opts with the settings that the model's generation_config.json asks for, as transformers would take them: what a

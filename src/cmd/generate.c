@@ -48,6 +48,10 @@ static const struct ash_opt generate_opts[] = {
     {"seed", ASH_OPT_INT, FIELD(seed), "0", "the same seed, prompt and settings give the same answer", 0, INFINITY,
      NULL},
     {"stop", ASH_OPT_TEXTS, FIELD(stop), NULL, "end the answer before this text; may be repeated", 0, 0, NULL},
+    {"think_min", ASH_OPT_INT, FIELD(think_min), "0",
+     "tokens of thoughts at least: an earlier </think> is replaced by \"Wait\"; 0: as they come", 0, INFINITY, NULL},
+    {"think_max", ASH_OPT_INT, FIELD(think_max), "0",
+     "tokens of thoughts at most: then </think> is put in; 0: no limit", 0, INFINITY, NULL},
     {"raw", ASH_OPT_BOOL, FIELD(raw), NULL,
      "add no special tokens (such as the beginning of text) to the prompt, and use no chat template", 0, 0, NULL},
     {"echo", ASH_OPT_BOOL, FIELD(echo), NULL, "print the prompt too", 0, 0, NULL},
@@ -185,6 +189,8 @@ static void choose_settings(struct ash_generate *generate)
     opts->seed = (uint64_t)generate->seed;
     opts->stops = generate->stop.items;
     opts->stop_count = generate->stop.count;
+    opts->think_min = (size_t)generate->think_min;
+    opts->think_max = (size_t)generate->think_max;
     if (temperature) opts->temperature = generate->temperature;
     if (!temperature && opts->temperature == 0.0 && (top_k || top_p || min_p)) opts->temperature = 1.0;
     if (top_k) opts->top_k = (size_t)generate->top_k;
@@ -256,6 +262,8 @@ static int check_flags(struct ash_generate *generate, const char *positional)
     if (generate->model == NULL) return ash_cmd_misuse("generate", "--model DIR is missing");
     if (positional != NULL && strcmp(positional, "-") != 0)
         return ash_cmd_misuse("generate", "'%s' is not expected here: a prompt is given with --prompt", positional);
+    if (generate->prompts != NULL && (generate->think_min > 0 || generate->think_max > 0))
+        return ash_cmd_misuse("generate", "--think-min and --think-max are for one answer at a time, not --prompts");
     if (count > 1)
         return ash_cmd_misuse("generate", "--prompt, --prompt-file, --prompts and - exclude each other: give one");
     if (positional != NULL) generate->prompt_file = "-";

@@ -13,7 +13,7 @@
 struct ash_generate {
     /* flags */
     const char *model, *prompt, *prompt_file, *prompts, *system;
-    int64_t max_tokens, context, top_k, seed, batch;
+    int64_t max_tokens, context, top_k, seed, batch, think_min, think_max;
     double temperature, top_p, min_p, repetition_penalty;
     struct ash_engine_flags computing;
     int kv_dtype;

@@ -77,6 +77,7 @@ int ash_answer_open(struct ash_engine *engine, const struct ash_answer_opts *opt
         .eos_count = defaults->eos_count,
         .stops = taken.stops,
         .stop_count = taken.stop_count,
+        .think = {.min = taken.think_min, .max = taken.think_max, .end = taken.think_end, .more = taken.think_more},
     };
     memcpy(generator_opts.eos, defaults->eos, defaults->eos_count * sizeof(defaults->eos[0]));
     answer = calloc(1, sizeof(*answer));

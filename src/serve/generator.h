@@ -12,6 +12,7 @@
 #include "model/model.h"
 #include "text/tokenizer.h"
 #include "serve/engine/sampler.h"
+#include "serve/think.h"
 
 #define ASH_GENERATOR_EOS_MAX 16
 #define ASH_GENERATOR_PREFILL_ROWS 256
@@ -26,6 +27,7 @@ struct ash_generator_opts {
     size_t eos_count;
     const char *const *stops; /* strings that end an answer; copied */
     size_t stop_count;
+    struct ash_think_opts think; /* its texts are read by open alone */
 };
 
 struct ash_generator;

@@ -157,6 +157,11 @@ post rl wrong rl.yaml "rl.rewards=model=$SCRATCH/one/model"
 expect_error 1 "no reward model, or another tokenizer" "reward model"
 post rl wrong rl.yaml "rl.rewards=magic"
 expect_error 1 "a reward" "magic"
+# a budget for thoughts needs a model that thinks, and one answer at a time
+try "$ASHLAR" generate --model "$SCRATCH/base/model" --prompt "1+1=" --think-min 5
+expect_error 1 "no thoughts" "</think>" "a model that thinks"
+try "$ASHLAR" generate --model "$SCRATCH/base/model" --prompts "$SCRATCH/pairs.jsonl" --think-max 5
+expect_error 2 "many prompts" "--prompts"
 # a policy that collapses is not trained on
 for bound in min_entropy=9 max_length=1 min_length=6; do
     post rl "collapse-$bound" rl.yaml rl.$bound
