@@ -1,12 +1,15 @@
-/* chaos_faults: faults made by real signals, and through the run's folder. Nothing here
+/* chaos_faults: faults made by real signals, through the run's folder and the nodes' networks. Nothing here
  * waits for a time: a fault is over when the job says so. */
 #include "cmd/chaos_faults.h"
 
 #include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -51,6 +54,17 @@ static int wait_text(struct ash_chaos_cell *cell, const char *text, size_t times
         if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
         ash_chaos_pause(LOOK_S);
     }
+    return 0;
+}
+
+/* Until none of these processes is there. */
+static int wait_gone(struct ash_chaos_cell *cell, const pid_t *pids, size_t count)
+{
+    for (size_t i = 0; i < count; i++)
+        while (kill(pids[i], 0) == 0) {
+            if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
+            ash_chaos_pause(LOOK_S);
+        }
     return 0;
 }
 
@@ -171,6 +185,56 @@ static int flip_bf16(struct ash_chaos_cell *cell)
     return flip(cell, 2);
 }
 
+/* ---- links ------------------------------------------------------------------------------------------------------- */
+
+/* Have the link of a process's node "up" or "down". */
+static int set_link(pid_t pid, const char *state)
+{
+    char path[64];
+    pid_t child = fork();
+    int status = -1;
+
+    if (child == 0) {
+        int fd;
+
+        snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)pid);
+        fd = open(path, O_RDONLY | O_CLOEXEC);
+        if (fd >= 0 && setns(fd, CLONE_NEWNET) == 0) execlp("ip", "ip", "link", "set", "eth0", state, NULL);
+        _exit(127);
+    }
+    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) return -EIO;
+    return 0;
+}
+
+/* The second node's, until the first has gone on without it: what comes back is refused, and ends. */
+static int cut_link(struct ash_chaos_cell *cell)
+{
+    pid_t pids[ASH_CHAOS_RANKS_MAX];
+    size_t ranks = ash_chaos_job_ranks(&cell->job, pids);
+    int rc = ranks == 4 ? set_link(pids[3], "down") : -ESRCH;
+
+    if (rc == 0) rc = wait_text(cell, GO_ON, 1);
+    if (rc == 0) set_link(pids[3], "up"); /* they may have ended before, and their network with them */
+    return rc < 0 ? rc : wait_gone(cell, pids + 2, 2);
+}
+
+/* ---- slow ranks -------------------------------------------------------------------------------------------------- */
+
+static int slow_down(struct ash_chaos_cell *cell)
+{
+    const struct ash_run_request request = {.slow = 2};
+
+    if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
+    return wait_text(cell, "rank 1 (host", 1) < 0 ? -ETIMEDOUT : wait_text(cell, "as slow as its peers", 1);
+}
+
+static int replace_slow(struct ash_chaos_cell *cell)
+{
+    int rc = slow_down(cell);
+
+    return rc < 0 ? rc : wait_text(cell, "1 rank leaves; 5 ranks " GO_ON, 1);
+}
+
 /* ---- more than copies are for ------------------------------------------------------------------------------------ */
 
 /* A rank and the other node, so that an owner and its holder are gone, whoever that is. */
@@ -187,17 +251,6 @@ static int kill_two(struct ash_chaos_cell *cell)
 }
 
 /* ---- the launcher ------------------------------------------------------------------------------------------------ */
-
-/* Until none of these processes is there. */
-static int wait_gone(struct ash_chaos_cell *cell, const pid_t *pids, size_t count)
-{
-    for (size_t i = 0; i < count; i++)
-        while (kill(pids[i], 0) == 0) {
-            if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
-            ash_chaos_pause(LOOK_S);
-        }
-    return 0;
-}
 
 /* Without a launcher ranks save and end; then somebody resumes the run. */
 static int kill_launcher(struct ash_chaos_cell *cell, bool kills_ranks)
@@ -256,6 +309,13 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
      .words = "recover.check_every=1",
      .happen = flip_bf16,
      .is_bf16 = true},
+    {.name = "cut a node off, then heal",
+     .launch = "--netns",
+     .words = "group.silent_timeout=1",
+     .happen = cut_link,
+     .needs_net = true},
+    {.name = "slow a rank", .happen = slow_down},
+    {.name = "slow a rank; a spare takes over", .launch = "--spares=2 --replace-slow", .happen = replace_slow},
     {.name = "kill the launcher, resume", .happen = kill_launcher_only},
     {.name = "kill the launcher and all ranks, resume",
      .words = "train.save_every=5",

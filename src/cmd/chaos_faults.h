@@ -33,6 +33,7 @@ struct ash_chaos_fault {
     int (*happen)(struct ash_chaos_cell *cell); /* returns 0, -ETIMEDOUT, or -ESRCH where the job has ended */
     bool is_bf16;                               /* trains in bf16 */
     bool needs_copies;                          /* only in layouts that have some */
+    bool needs_net;                             /* gives nodes networks of their own: only where root runs it */
 };
 
 extern const struct ash_chaos_fault ash_chaos_faults[];

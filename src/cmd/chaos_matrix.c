@@ -182,6 +182,7 @@ static bool is_wanted(const struct flags *flags, size_t cell)
     const struct ash_chaos_fault *fault = &ash_chaos_faults[cell / ASH_COUNT(layouts)];
 
     return (flags->fault == NULL || strstr(fault->name, flags->fault) != NULL) &&
+           (!fault->needs_net || geteuid() == 0) &&
            (!fault->needs_copies || layouts[cell % ASH_COUNT(layouts)].has_copies);
 }
 

@@ -20,6 +20,7 @@
 
 struct launch_flags {
     int64_t procs, nodes, elastic, restarts, spares;
+    bool replace_slow;
     double grace;
     const char *link_rate, *node_rank, *master;
     int check; /* enum ash_spec_check */
@@ -49,6 +50,9 @@ static const struct ash_opt launch_opts[] = {
      0, 1e6, NULL},
     {"spares", ASH_OPT_INT, FIELD(spares), "0",
      "processes beyond --procs that wait to take the place of lost ones (train: recover.spares)", 0, 4096, NULL},
+    {"replace_slow", ASH_OPT_BOOL, FIELD(replace_slow), NULL,
+     "a rank that is slower than its peers for 5 steps gives its place to a spare (train: recover.replace_slow)", 0, 0,
+     NULL},
     {"node_rank", ASH_OPT_STRING, FIELD(node_rank), NULL,
      "which of the nodes this machine is, from 0, or hostname: the number at the end of its name; default: all", 0, 0,
      NULL},
@@ -81,12 +85,15 @@ static const struct ash_cmd_usage usage = {
 /* How many words, from argv[1] on, are flags of launch itself: the rest belongs to the command. */
 static int count_flags(int argc, char **argv)
 {
+    static const char *const alone[] = {"--program", "--netns", "--replace-slow", "--help", "-h"};
     int at = 1;
 
     while (at < argc && argv[at][0] == '-') {
-        bool alone = strchr(argv[at], '=') != NULL || strcmp(argv[at], "--program") == 0 ||
-                     strcmp(argv[at], "--netns") == 0 || strcmp(argv[at], "--help") == 0 || strcmp(argv[at], "-h") == 0;
-        at += alone ? 1 : 2;
+        bool is_alone = strchr(argv[at], '=') != NULL;
+
+        for (size_t i = 0; i < ASH_COUNT(alone); i++)
+            is_alone = is_alone || strcmp(argv[at], alone[i]) == 0;
+        at += is_alone ? 1 : 2;
     }
     return (at < argc ? at : argc) - 1;
 }
@@ -228,6 +235,7 @@ static int launch(const struct launch_flags *flags, char *const *argv, struct as
     launch.again = again;
     snprintf(spares, sizeof(spares), "%lld", (long long)flags->spares);
     if (flags->spares > 0) setenv("ASHLAR_RECOVER_SPARES", spares, 0);
+    if (flags->replace_slow) setenv("ASHLAR_RECOVER_REPLACE_SLOW", "true", 0);
     if (rc == 0) rc = check_machine(flags->check, err);
     if (rc == 0) rc = run_with_folder(&launch, flags->program, err);
     free(again);

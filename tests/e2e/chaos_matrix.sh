@@ -13,6 +13,10 @@ for fault in "bit of the state" "bit of a copy" "bit of the bf16"; do
     expect 0 "$fault: $(cat "$SCRATCH/out")"
     grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "$fault: $(cat "$SCRATCH/out")"
 done
+# A slow rank is named, and replaced where that is asked for.
+try "$ASHLAR" chaos matrix --fault "slow a rank; a spare" --cells 1 --seed 2 --scratch "$SCRATCH/matrix"
+expect 0 "a slow rank: $(cat "$SCRATCH/out")"
+grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "a slow rank: $(cat "$SCRATCH/out")"
 [ -e "$SCRATCH/matrix" ] && fail "it leaves its folder"
 try "$ASHLAR" chaos matrix --cells -1
 expect_error 2 "fewer than no cells" "cells"

@@ -152,6 +152,8 @@ static const struct ash_opt recover_opts[] = {
      NULL},
     {"spares", ASH_OPT_INT, RECOVER(spares), "0",
      "ranks that the mesh leaves idle at first, to take the places of lost ones", 0, 1e6, NULL},
+    {"replace_slow", ASH_OPT_BOOL, RECOVER(replace_slow), "false",
+     "a rank that is slower than its peers for 5 steps gives its place to a spare and ends", 0, 0, NULL},
 };
 
 #define OPTIM(field) offsetof(struct ash_optimizer_opts, field)

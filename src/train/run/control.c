@@ -129,6 +129,7 @@ int ash_run_request_decode(const char *text, size_t size_bytes, struct ash_run_r
                               : ash_err_set(err, -EINVAL, REQUEST_FILE " is no map");
     if (rc >= 0) rc = ash_json_int(json, "ranks", 0, ASH_RUN_RANKS_MAX, &request.ranks, err);
     if (rc >= 0) rc = ash_json_int(json, "flip", 0, (int64_t)ASH_RUN_FLIPS * ASH_RUN_RANKS_MAX, &request.flip, err);
+    if (rc >= 0) rc = ash_json_int(json, "slow", 0, ASH_RUN_RANKS_MAX, &request.slow, err);
     json_decref(json);
     if (rc < 0) return rc;
     *request_out = request;
@@ -138,8 +139,8 @@ int ash_run_request_decode(const char *text, size_t size_bytes, struct ash_run_r
 int ash_run_request_write(const char *dir, const struct ash_run_request *request, struct ash_err *err)
 {
     return write_json(dir, REQUEST_FILE,
-                      json_pack("{s:b, s:I, s:I}", "stop", request->stop, "ranks", (json_int_t)request->ranks, "flip",
-                                (json_int_t)request->flip),
+                      json_pack("{s:b, s:I, s:I, s:I}", "stop", request->stop, "ranks", (json_int_t)request->ranks,
+                                "flip", (json_int_t)request->flip, "slow", (json_int_t)request->slow),
                       err);
 }
 

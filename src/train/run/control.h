@@ -31,6 +31,7 @@ struct ash_run_request {
     /* change a bit in a rank's memory, to see it found (ashlar chaos): 1 + ASH_RUN_FLIPS times the rank
      * + which (enum ash_trainer_flip); 0: none */
     int64_t flip;
+    int64_t slow; /* the same: this rank, counted from 1, pauses in each step; 0: none */
 };
 
 /* Read DIR/run.json. Returns 0, -ENOENT (there is no run) or -EINVAL. */

@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -14,6 +15,7 @@
 #include "train/run/rank_steps.h"
 #include "train/run/run_trace.h"
 
+#define PAUSE_NS 400000000    /* in a step of a rank that was asked to be slow */
 #define REPORT_NS 5000000000u /* between two reports */
 
 static const double step_bounds[] = {0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100};
@@ -219,6 +221,7 @@ static int step_once(struct ash_run *run, struct ash_err *err)
 
     ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
     ash_run_trace_begin(run);
+    if (run->pauses) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     rc = ash_trainer_step(run->trainer, &run->last, err);
     if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
     if (rc == -EILSEQ) rc = ash_run_tell_damage(run, err);
@@ -228,6 +231,10 @@ static int step_once(struct ash_run *run, struct ash_err *err)
     count_time(run, &run->last);
     ash_rank_steps_add(run, &run->last, start_ns);
     ash_run_trace_end(run);
+    run->own_s = fmax((double)(ash_clock_ns() - start_ns) - (double)run->last.meter.ns[ASH_METER_COMM] -
+                          (double)run->last.meter.ns[ASH_METER_IDLE],
+                      0.0) *
+                 1e-9;
     run->last_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
     run->is_last_open = true;
     return rc;

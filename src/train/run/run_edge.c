@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/interrupt.h"
+#include "base/metrics.h"
 #include "collective/epoch.h"
 #include "train/run/control.h"
 
@@ -22,7 +23,12 @@ enum edge_value {
     EDGE_RANKS,  /* or to have this many ranks; 0: as they are */
     EDGE_KEEP,   /* this many ranks stay; 0: all. One that did not hear it is asked again at the next edge */
     EDGE_FLIP,   /* or that a bit changes: see struct ash_run_request */
-    EDGE_SETTLE, /* some were told to stop, long enough ago that it was not meant for all */
+    EDGE_PAUSE,  /* or that a rank is slow from now on: that one, counted from 1 */
+    EDGE_OWN_US, /* work of the last step, of all ranks */
+    EDGE_SLOW,   /* ranks that have been slow for some steps; where it is one: */
+    EDGE_SLOW_RANK,
+    EDGE_SLOW_TIMES, /* hundredths */
+    EDGE_SETTLE,     /* some were told to stop, long enough ago that it was not meant for all */
     EDGE_VALUES
 };
 
@@ -44,6 +50,7 @@ static void look_around(struct ash_run *run, int64_t values[EDGE_VALUES])
     values[EDGE_STOP] = request.stop;
     values[EDGE_RANKS] = run->group != NULL ? request.ranks : 0;
     values[EDGE_FLIP] = request.flip;
+    values[EDGE_PAUSE] = request.slow;
     values[EDGE_KEEP] = values[EDGE_RANKS] > 0 ? values[EDGE_RANKS] : run->wanted_ranks;
 
     if (run->group != NULL) ash_epoch_get_news(run->group, &news);
@@ -79,6 +86,44 @@ static bool wants_stop(const struct ash_run *run, const int64_t values[EDGE_VALU
     return told > 0 && all - told - values[EDGE_LEAVE] < run->job->recover.min_ranks;
 }
 
+/* ---- slow ranks -------------------------------------------------------------------------------------------------- */
+
+ASH_COUNTER(slow_metric, "ashlar_train_slow_ranks_total",
+            "Times that a rank was slower than its peers for some steps.");
+
+/* What this rank says of its last step. */
+static void tell_pace(const struct ash_run *run, int64_t values[EDGE_VALUES])
+{
+    values[EDGE_OWN_US] = (int64_t)(run->own_s * 1e6);
+    if (!run->is_slow || run->group == NULL) return;
+    values[EDGE_SLOW] = 1;
+    values[EDGE_SLOW_RANK] = (int64_t)ash_group_rank(run->group);
+    values[EDGE_SLOW_TIMES] = (int64_t)(run->slow.mean * 100);
+}
+
+/* What all have said of it: this rank judges itself, and the first one names who was found slow. */
+static void hear_pace(struct ash_run *run, const int64_t values[EDGE_VALUES])
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    struct ash_group_member slow;
+
+    if (group == NULL) return;
+    if (values[EDGE_PAUSE] == (int64_t)ash_group_rank(group) + 1) run->pauses = true;
+    run->is_slow = ash_slow_watch_add(&run->slow, run->own_s, (double)values[EDGE_OWN_US] * 1e-6, ash_group_size(group),
+                                      run->facts.mesh->size[ASH_MESH_PP] > 1);
+    if (!run->is_leader || values[EDGE_SLOW] != 1) return;
+    slow = ash_group_get_member(run->group, (size_t)values[EDGE_SLOW_RANK]);
+    ash_metric_add(&slow_metric, 1);
+    ash_run_warn(run, "rank %zu (host %s, process %lld) is %.1f times as slow as its peers, for %d steps", slow.rank,
+                 slow.host, (long long)slow.pid, (double)values[EDGE_SLOW_TIMES] * 0.01, ASH_SLOW_STEPS);
+}
+
+/* Is there a slow rank that gives its place to a spare? */
+static bool replaces(const struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t mesh_ranks, int64_t all)
+{
+    return run->job->recover.replace_slow && values[EDGE_SLOW] == 1 && all > mesh_ranks;
+}
+
 /* Decide, from what all have added up: the same on all ranks. */
 static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], struct ash_run_edge *edge)
 {
@@ -86,19 +131,28 @@ static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], struc
     int64_t mesh_ranks = group != NULL ? (int64_t)ash_group_size(group) : 1,
             all = run->group != NULL ? (int64_t)ash_group_size(run->group) : 1,
             told = values[EDGE_SETTLE] != 0 ? values[EDGE_TOLD] : 0, wanted = values[EDGE_RANKS], leavers;
+    bool replaced;
 
     if (wanted > 0) {
         run->wanted_ranks = wanted;
         run->resizes++;
     }
     run->kept_ranks = values[EDGE_KEEP] > 0 && values[EDGE_KEEP] < all ? values[EDGE_KEEP] : all;
-    leavers = told + values[EDGE_LEAVE] + all - run->kept_ranks;
+    replaced = replaces(run, values, mesh_ranks, all);
+    leavers = told + values[EDGE_LEAVE] + all - run->kept_ranks + replaced;
     edge->stop = wants_stop(run, values, mesh_ranks, all);
     edge->changes = !edge->stop && values[EDGE_JOIN] + leavers > 0;
     run->flip = edge->changes ? 0 : values[EDGE_FLIP];
-    run->hands_over = edge->changes && (told > 0 || run->kept_ranks < mesh_ranks);
+    run->hands_over = edge->changes && (told > 0 || replaced || run->kept_ranks < mesh_ranks);
+    edge->replaces = edge->changes && replaced;
     run->change_why[0] = '\0';
     if (edge->changes) describe(run, values[EDGE_JOIN], leavers);
+}
+
+/* Does this rank leave at an edge at which ranks change? was_told: it alone, or with some others. */
+static bool leaves(const struct ash_run *run, const struct ash_run_edge *edge, bool was_told)
+{
+    return edge->changes && (was_told || is_dropped(run) || (edge->replaces && run->is_slow));
 }
 
 int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct ash_err *err)
@@ -110,13 +164,15 @@ int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct
 
     *edge_out = (struct ash_run_edge){0};
     if (run->is_leader) look_around(run, values);
+    tell_pace(run, values);
     if (group != NULL) rc = ash_group_all_reduce(group, values, values, EDGE_VALUES, ASH_COLL_I64, ASH_COLL_SUM, err);
     if (rc < 0) return rc;
     if (values[EDGE_TOLD] == 0) run->told_ns = 0;
     if (values[EDGE_TOLD] > 0 && run->told_ns == 0) run->told_ns = ash_clock_ns();
     decide(run, values, edge_out);
+    run->is_leaving = leaves(run, edge_out, was_told && values[EDGE_SETTLE] != 0);
+    hear_pace(run, values);
     if (run->is_leader && values[EDGE_RANKS] > 0) ash_run_write_status(run, "running");
-    run->is_leaving = edge_out->changes && ((was_told && values[EDGE_SETTLE] != 0) || is_dropped(run));
     if (edge_out->stop || run->is_leaving) ash_interrupt_take_up(); /* what is waited for from here on ends it well */
     return 0;
 }

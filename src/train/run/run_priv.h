@@ -9,6 +9,7 @@
 #include "train/run/live.h"
 #include "train/run/run.h"
 #include "train/run/runlog.h"
+#include "train/run/slow.h"
 #include "train/save/copier.h"
 #include "train/save/places.h"
 #include "train/save/saver.h"
@@ -62,6 +63,10 @@ struct ash_run {
     bool has_left;                    /* the others continue without it */
     int64_t wanted_ranks, resizes;    /* of the last resize (0: none), and how many there were */
     int64_t flip;                     /* a bit to change after this edge (control.h); 0: none */
+    struct ash_slow_watch slow;       /* of this rank, in this epoch */
+    double own_s;                     /* this rank's work in its last step: waits taken out */
+    bool is_slow;                     /* it is to be named at the next edge */
+    bool pauses;                      /* in each step, as somebody has asked */
     size_t flips_found;               /* times that this process's memory has changed by itself */
     int64_t kept_ranks;               /* ranks from this one on leave at this edge */
     uint64_t asked_ns;                /* first rank: when it last looked for a request */
@@ -155,8 +160,9 @@ void ash_run_read_status(struct ash_run *run);
 
 /* What all ranks of the mesh know at the edge of a step. */
 struct ash_run_edge {
-    bool stop;    /* the run ends here, saved */
-    bool changes; /* processes join or leave: ash_run_change */
+    bool stop;     /* the run ends here, saved */
+    bool changes;  /* processes join or leave: ash_run_change */
+    bool replaces; /* a slow rank is among those */
 };
 
 /* Who was told to stop, who waits for a place? All ranks of the mesh call it. Returns 0 or the group's error. */

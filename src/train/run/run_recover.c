@@ -222,6 +222,8 @@ static int take_up(struct ash_run *run, const struct ash_recovery *recovery, str
     int rc;
 
     run->facts = ash_trainer_get_facts(run->trainer);
+    run->slow = (struct ash_slow_watch){0};
+    run->is_slow = false;
     rc = adopt_step(run, recovery, err);
     if (rc == 0 && !run->is_leader && ash_group_rank(run->group) == 0) rc = become_leader(run, err);
     if (rc < 0 || ash_trainer_is_spare(run->trainer)) return rc;
