@@ -85,6 +85,7 @@ struct ash_policy_conf {
     enum ash_policy_backfill backfill;
     int depth;         /* waiting jobs that one pass looks at */
     double interval_s; /* between passes when many wait */
+    int queue_starts;  /* of a queue in one pass, which then come by the interval alone, as Kueue's cycles; 0: any */
     enum ash_policy_placement placement;
     bool is_topology_blind;                 /* hosts are taken in order, wherever they are */
     enum ash_policy_reclaim within, cohort; /* stop jobs of one's own queue; of others that borrow */

@@ -261,12 +261,25 @@ static int read_preempt(const json_t *object, struct ash_policy_conf *conf, stru
     return rc < 0 ? ash_err_prefix(err, rc, "preempt") : 0;
 }
 
+/* Keys whose values are times. */
+static int read_times(const json_t *json, struct ash_policy_conf *conf, struct ash_err *err)
+{
+    int rc = read_seconds(json, "age_max", &conf->age_max_s, err);
+
+    if (rc >= 0) rc = read_seconds(json, "half_life", &conf->half_life_s, err);
+    if (rc >= 0) rc = read_seconds(json, "interval", &conf->interval_s, err);
+    if (rc >= 0) rc = read_seconds(json, "run_max", &conf->run_max_s, err);
+    if (rc >= 0) rc = read_seconds(json, "turnaround", &conf->turnaround_s, err);
+    if (rc >= 0) rc = read_seconds(json, "restart", &conf->restart_s, err);
+    return rc;
+}
+
 /* Keys whose values are plain. */
 static int read_plain(const json_t *json, struct ash_policy_conf *conf, struct ash_err *err)
 {
     static const char *const topologies[] = {"aware", "blind", NULL};
     int backfill = conf->backfill, fair = conf->fair, placement = conf->placement, blind = conf->is_topology_blind;
-    int64_t depth = conf->depth, seed = (int64_t)conf->seed;
+    int64_t depth = conf->depth, starts = conf->queue_starts, seed = (int64_t)conf->seed;
     const char *name = NULL;
     int rc = read_choice(json, "backfill", ash_policy_backfill_names, &backfill, err);
 
@@ -274,20 +287,17 @@ static int read_plain(const json_t *json, struct ash_policy_conf *conf, struct a
     if (rc >= 0) rc = read_choice(json, "placement", ash_policy_place_names, &placement, err);
     if (rc >= 0) rc = read_choice(json, "topology", topologies, &blind, err);
     if (rc >= 0) rc = ash_json_int(json, "depth", 1, 1000000, &depth, err);
+    if (rc >= 0) rc = ash_json_int(json, "queue_starts", 0, 1000000, &starts, err);
     if (rc >= 0) rc = ash_json_int(json, "seed", 0, INT64_MAX, &seed, err);
     if (rc >= 0) rc = ash_json_string(json, "name", &name, err);
     if (rc >= 0) rc = ash_json_bool(json, "favor_small", &conf->favors_small, err);
-    if (rc >= 0) rc = read_seconds(json, "age_max", &conf->age_max_s, err);
-    if (rc >= 0) rc = read_seconds(json, "half_life", &conf->half_life_s, err);
-    if (rc >= 0) rc = read_seconds(json, "interval", &conf->interval_s, err);
-    if (rc >= 0) rc = read_seconds(json, "run_max", &conf->run_max_s, err);
-    if (rc >= 0) rc = read_seconds(json, "turnaround", &conf->turnaround_s, err);
-    if (rc >= 0) rc = read_seconds(json, "restart", &conf->restart_s, err);
+    if (rc >= 0) rc = read_times(json, conf, err);
     conf->backfill = (enum ash_policy_backfill)backfill;
     conf->fair = (enum ash_policy_fair)fair;
     conf->placement = (enum ash_policy_placement)placement;
     conf->is_topology_blind = blind != 0;
     conf->depth = (int)depth;
+    conf->queue_starts = (int)starts;
     conf->seed = (uint64_t)seed;
     if (name != NULL) ash_policy_set_name(conf->name, name);
     return rc;
@@ -317,10 +327,10 @@ static int read_objects(const json_t *json, struct ash_policy_conf *conf, struct
 
 static int read_all(const json_t *json, struct ash_policy_conf *conf, struct ash_err *err)
 {
-    static const char *const known[] = {"preset",    "name",     "classes", "queues",   "weights",     "age_max",
-                                        "half_life", "backfill", "depth",   "interval", "favor_small", "fair_share",
-                                        "placement", "topology", "preempt", "run_max",  "restart",     "turnaround",
-                                        "levels",    "seed",     NULL};
+    static const char *const known[] = {
+        "preset",  "name",         "classes",    "queues",      "weights",    "age_max",   "half_life", "backfill",
+        "depth",   "queue_starts", "interval",   "favor_small", "fair_share", "placement", "topology",  "preempt",
+        "run_max", "restart",      "turnaround", "levels",      "seed",       NULL};
     int rc = check_keys(json, known, "policy", err);
 
     if (rc >= 0) rc = read_plain(json, conf, err);

@@ -90,7 +90,8 @@ static int consider(struct ash_policy *policy, int job)
     bool is_behind = policy->reservation_count > 0 && policy->is_past_reserved;
     int found = 0;
 
-    if (policy->is_queue_blocked[entry->job.queue]) {
+    if (policy->is_queue_blocked[entry->job.queue] ||
+        (policy->conf->queue_starts > 0 && policy->queue_started[entry->job.queue] >= policy->conf->queue_starts)) {
         wait_for(policy, entry, ASH_POLICY_WAITS_TURN, 0);
         return 0;
     }
@@ -116,6 +117,7 @@ static void begin(struct ash_policy *policy, double now_s)
     policy->now_s = now_s;
     policy->futile = 0;
     policy->fresh_count = 0;
+    memset(policy->queue_started, 0, (size_t)policy->conf->queue_count * sizeof(*policy->queue_started));
     memset(policy->is_queue_blocked, 0, (size_t)policy->conf->queue_count * sizeof(*policy->is_queue_blocked));
 }
 

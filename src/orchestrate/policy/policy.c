@@ -31,8 +31,9 @@ static int open_queues(struct ash_policy *policy)
     policy->queue_waiting = calloc(count, sizeof(*policy->queue_waiting));
     policy->queue_given = calloc(count, sizeof(*policy->queue_given));
     policy->is_queue_blocked = calloc(count, sizeof(*policy->is_queue_blocked));
-    if (policy->queue_used == NULL || policy->queue_waiting == NULL || policy->queue_given == NULL ||
-        policy->is_queue_blocked == NULL)
+    policy->queue_started = calloc(count, sizeof(*policy->queue_started));
+    if (policy->queue_started == NULL || policy->queue_used == NULL || policy->queue_waiting == NULL ||
+        policy->queue_given == NULL || policy->is_queue_blocked == NULL)
         return -ENOMEM;
     return ash_quota_open(policy->conf, &policy->quota);
 }
@@ -89,6 +90,7 @@ void ash_policy_close(struct ash_policy *policy)
     free(policy->queue_waiting);
     free(policy->queue_given);
     free(policy->is_queue_blocked);
+    free(policy->queue_started);
     free(policy->usages);
     free(policy->usage_slots);
     free(policy->shares);
@@ -246,6 +248,7 @@ int ash_policy_start(struct ash_policy *policy, int job, int count, enum ash_pol
     entry->start_s = policy->now_s;
     entry->end_s = policy->now_s + entry->job.limit_s;
     policy->running++;
+    policy->queue_started[entry->job.queue]++;
     ash_policy_heap_add(policy, job);
     use_masks(policy, entry);
     tell(policy, job, (struct ash_policy_decision){.act = ASH_POLICY_START, .reason = reason, .by = UINT64_MAX});

@@ -115,6 +115,7 @@ struct ash_policy {
     int64_t *queue_waiting; /* asked by waiting jobs of it */
     double *queue_given;    /* over-quota: its fair share in thousandths */
     bool *is_queue_blocked; /* in this pass */
+    int *queue_started;     /* jobs of it, in this pass */
     int64_t class_used[ASH_POLICY_CLASSES_MAX];
     struct ash_policy_usage *usages;
     int usage_count, usage_capacity, *usage_slots;

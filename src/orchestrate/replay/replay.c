@@ -245,6 +245,22 @@ static int pass(struct simulation *sim)
     return rc;
 }
 
+/* Passes come by the interval alone, and one follows as long as jobs wait. */
+static int pass_in_cycles(struct simulation *sim)
+{
+    double next_s = sim->passed_s + sim->opts->conf->interval_s;
+    int rc = 0;
+
+    if (sim->now_s >= next_s) {
+        sim->is_freed = true;
+        rc = pass(sim);
+        next_s = sim->passed_s + sim->opts->conf->interval_s;
+    }
+    if (rc < 0 || sim->has_pass || ash_policy_look(sim->policy).waiting == 0) return rc;
+    sim->has_pass = true;
+    return push(sim, (struct event){.time_s = next_s, .kind = PASS});
+}
+
 /* A promised start is a time at which something happens, whether or not a job ends then. */
 static int expect_promise(struct simulation *sim)
 {
@@ -264,6 +280,7 @@ static int pass_or_put_off(struct simulation *sim)
     double interval_s = sim->opts->conf->interval_s, next_s;
 
     if (state.waiting == 0) return 0;
+    if (sim->opts->conf->queue_starts > 0) return pass_in_cycles(sim);
     if (sim->is_due) return pass(sim);
     next_s = sim->passed_s + (state.waiting <= QUICK_WAITING ? fmin(interval_s, QUICK_S) : interval_s);
     if (!sim->is_freed || sim->now_s >= next_s || sim->opts->conf->backfill == ASH_POLICY_BACKFILL_NONE)
@@ -371,18 +388,6 @@ static int run_all(struct simulation *sim)
 
 /* ---- all --------------------------------------------------------------------------------------------------------- */
 
-/* A job's steps by the height of its domain: communication takes longer across each layer. */
-static void fill_slowness(struct simulation *sim)
-{
-    const struct ash_replay_opts *opts = sim->opts;
-
-    for (int height = 0; height < ASH_REPLAY_HEIGHTS; height++) {
-        double rate = height > 1 ? pow(opts->uplink_share, height - 1) : 1;
-
-        sim->height_slow[height] = height > 1 ? 1 - opts->comm_share + opts->comm_share / rate : 1;
-    }
-}
-
 static int open_simulation(struct simulation *sim, struct ash_err *err)
 {
     const struct ash_replay_opts *opts = sim->opts;
@@ -394,7 +399,7 @@ static int open_simulation(struct simulation *sim, struct ash_err *err)
     sim->runs = calloc(trace->count, sizeof(*sim->runs));
     if (sim->runs == NULL || (sim->lowest = ash_replay_lowest(opts->topology)) == NULL)
         return ash_err_set(err, -ENOMEM, "out of memory");
-    fill_slowness(sim);
+    ash_replay_slowness(opts, sim->height_slow);
     sim->left = trace->count;
     sim->report->jobs = trace->count;
     sim->report->submit_span_s = trace->jobs[trace->count - 1].submit_s;

@@ -24,5 +24,7 @@ int ash_replay_count(const struct ash_replay_opts *opts, const struct ash_replay
 /* By hosts wanted: the lowest height of a domain that holds that many in the empty cluster. The caller frees it. NULL:
  * out of memory. */
 int *ash_replay_lowest(const struct ash_topology *topology);
+/* How much longer a job's steps take by the height of its domain: communication takes longer across each layer. */
+void ash_replay_slowness(const struct ash_replay_opts *opts, double slow_out[ASH_REPLAY_HEIGHTS]);
 
 #endif

@@ -291,3 +291,12 @@ int *ash_replay_lowest(const struct ash_topology *topology)
         if (lowest[i + 1] < lowest[i]) lowest[i] = lowest[i + 1];
     return lowest;
 }
+
+void ash_replay_slowness(const struct ash_replay_opts *opts, double slow_out[ASH_REPLAY_HEIGHTS])
+{
+    for (int height = 0; height < ASH_REPLAY_HEIGHTS; height++) {
+        double rate = height > 1 ? pow(opts->uplink_share, height - 1) : 1;
+
+        slow_out[height] = height > 1 ? 1 - opts->comm_share + opts->comm_share / rate : 1;
+    }
+}
