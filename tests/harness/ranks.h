@@ -17,7 +17,7 @@
 #include "base/clock.h"
 
 #define RANKS_MAX 256
-#define RANKS_PATIENCE_NS 30000000000ull
+#define RANKS_PATIENCE_NS 120000000000ull
 
 typedef int (*rank_main_fn)(void *ctx, size_t rank);
 

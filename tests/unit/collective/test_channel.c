@@ -12,7 +12,7 @@
 #include "collective/channel.h"
 #include "harness/group_ranks.h"
 
-#define PATIENCE_S 30
+#define PATIENCE_S 120
 
 /* ---- what is sent arrives ---------------------------------------------------------------------------------------- */
 

@@ -15,7 +15,7 @@
 #include "harness/local_ranks.h"
 
 #define SMALL_PIECE 65536 /* so that a few megabytes are many pieces */
-#define PATIENCE_NS 20000000000ull
+#define PATIENCE_NS 120000000000ull
 #define RANKS_MOST 9
 #define LEAVES_MAX 24
 
@@ -436,6 +436,17 @@ static void test_shown(void **state)
             0);
 }
 
+/* How many ranks do not end as they should, beyond those that may, with the shortest patience that a busy machine lets
+ * them have: where it does not run a rank for longer, another one is given up. */
+static int run_impatient(struct local_ranks job, int may)
+{
+    int bad = run_local_ranks(&job, NULL);
+
+    for (job.timeout_ns *= 5; bad > may && job.timeout_ns < PATIENCE_NS; job.timeout_ns *= 5)
+        bad = run_local_ranks(&job, NULL);
+    return bad > may ? bad : 0;
+}
+
 /* Rank 1 says nothing: it leaves, or stays until the other has given up. */
 static int wait_in_vain(struct ash_local *local, struct meeting *meeting, const void *arg)
 {
@@ -466,7 +477,7 @@ static void test_counters_in_vain(void **state)
         const bool arg = leaves;
         struct local_ranks job = {.size = 2, .timeout_ns = 300000000ull, .run = wait_in_vain, .arg = &arg};
 
-        assert_int_equal(run_local_ranks(&job, NULL), 0);
+        assert_int_equal(run_impatient(job, 0), 0);
     }
 }
 
@@ -506,7 +517,7 @@ static void test_disagree(void **state)
         for (size_t size = 2; size <= 3; size++) {
             /* a third rank may see rank 1 or time out after the first two have left: two ranks are the sharp case */
             struct local_ranks job = {.size = size, .timeout_ns = 2000000000ull, .run = disagree, .arg = &wrong};
-            assert_true(run_local_ranks(&job, NULL) <= (size == 2 ? 0 : 1));
+            assert_int_equal(run_impatient(job, size == 2 ? 0 : 1), 0);
         }
 }
 
@@ -517,6 +528,7 @@ static int stay_away(struct ash_local *local, struct meeting *meeting, const voi
     int rc = ash_local_barrier(local, &err);
 
     (void)arg;
+    if (rc != 0) atomic_fetch_add(&meeting->word[0], 1);
     if (rc != 0) return 1;
     if (local->rank == 2) { /* silent until the others have given up */
         while (atomic_load(&meeting->word[0]) < local->size - 1)
@@ -533,7 +545,7 @@ static void test_silent(void **state)
     struct local_ranks job = {.size = 4, .timeout_ns = 300000000ull, .run = stay_away};
 
     (void)state;
-    assert_int_equal(run_local_ranks(&job, NULL), 0);
+    assert_int_equal(run_impatient(job, 0), 0);
 }
 
 static int give_up(struct ash_local *local, struct meeting *meeting, const void *arg)

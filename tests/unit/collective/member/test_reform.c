@@ -12,7 +12,7 @@
 
 #define RANKS 4
 #define RENUMBER_RUNS 4
-#define JOIN_S 30
+#define JOIN_S 120
 #define TRIES 6 /* to be in time on a machine that may be busy with something else */
 #if SANITIZED
 #define LIMIT_S 2.0 /* sanitizers take their time */
@@ -87,9 +87,9 @@ static struct ash_group_opts options(const struct plan *plan, size_t rank, char 
 {
     node[0] = plan->nodes[rank];
     node[1] = '\0';
-    return (struct ash_group_opts){.join_timeout = 20,
+    return (struct ash_group_opts){.join_timeout = 120,
                                    .silent_timeout = plan->netns != NULL ? CUT_SILENT_S : 10,
-                                   .call_timeout = 20,
+                                   .call_timeout = 120,
                                    .node = node};
 }
 
