@@ -23,6 +23,7 @@ struct work {
     void *buffers[BUFFERS_MAX];
     size_t buffer_count;
     const struct shape *shape;
+    bool round_bf16;
 };
 
 struct shape {
@@ -193,6 +194,7 @@ static void run_attention(struct work *work, bool backward)
                                  .dim_k = HEAD_DIM,
                                  .dim_v = HEAD_DIM,
                                  .scale = 0.125f,
+                                 .round_bf16 = work->round_bf16,
                                  .kv_dtype = ASH_F32,
                                  .q_stride = row,
                                  .k_stride = row,
@@ -229,19 +231,18 @@ static void run_attn_backward(struct work *work)
     run_attention(work, true);
 }
 
-static void measure_attention(struct ash_exec *exec, bool backward)
+static void measure_attention(struct ash_exec *exec, const char *op, bool backward, bool round_bf16)
 {
     for (size_t i = 0; i < ASH_COUNT(documents); i++) {
         const struct shape *s = &documents[i];
-        struct work work = {.exec = exec, .shape = s};
+        struct work work = {.exec = exec, .shape = s, .round_bf16 = round_bf16};
         size_t values = s->M * s->K * s->N * HEAD_DIM;
         double operations = (backward ? 5.0 : 2.0) * (double)values * (double)s->K; /* causal: half of all pairs */
 
         for (int b = 0; b < 9; b++)
             draw(&work, ASH_F32, b == 4 ? s->M * s->K * s->N : values);
         run_attn_forward(&work); /* backward reads its log-sums */
-        print_row(backward ? "attn_backward_f32" : "attn_forward_f32", s,
-                  measure(&work, backward ? run_attn_backward : run_attn_forward), operations,
+        print_row(op, s, measure(&work, backward ? run_attn_backward : run_attn_forward), operations,
                   (backward ? 8.0 : 4.0) * (double)values * sizeof(float));
     }
 }
@@ -264,6 +265,27 @@ static void run_rms(struct work *work)
                                  .y = work->buffers[1]};
 
     work->exec->ops->norm->rms_forward(work->exec, &args);
+}
+
+/* With its weight's gradient, as a residual stream has it. */
+static void run_rms_backward(struct work *work)
+{
+    const struct shape *s = work->shape;
+    struct ash_norm_args args = {.rows = s->M,
+                                 .groups = 1,
+                                 .cols = s->K,
+                                 .x_stride = s->K,
+                                 .y_stride = s->K,
+                                 .x = work->buffers[0],
+                                 .weight = work->buffers[2],
+                                 .eps = 1e-5f,
+                                 .rstd = work->buffers[3],
+                                 .dy = work->buffers[1],
+                                 .dx = work->buffers[4],
+                                 .dx_add = true,
+                                 .dweight = work->buffers[2]};
+
+    work->exec->ops->norm->rms_backward(work->exec, &args);
 }
 
 static void run_adamw(struct work *work)
@@ -318,9 +340,12 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < ASH_COUNT(product_kinds); i++)
         if (wanted(pattern, product_kinds[i].op)) measure_products(&exec, &product_kinds[i]);
-    if (wanted(pattern, "attn_forward_f32")) measure_attention(&exec, false);
-    if (wanted(pattern, "attn_backward_f32")) measure_attention(&exec, true);
+    if (wanted(pattern, "attn_forward_f32")) measure_attention(&exec, "attn_forward_f32", false, false);
+    if (wanted(pattern, "attn_backward_f32")) measure_attention(&exec, "attn_backward_f32", true, false);
+    if (wanted(pattern, "attn_forward_bf16")) measure_attention(&exec, "attn_forward_bf16", false, true);
+    if (wanted(pattern, "attn_backward_bf16")) measure_attention(&exec, "attn_backward_bf16", true, true);
     if (wanted(pattern, "rms_forward")) measure_rows(&exec, "rms_forward", run_rms, 2.0);
+    if (wanted(pattern, "rms_backward")) measure_rows(&exec, "rms_backward", run_rms_backward, 4.0);
     if (wanted(pattern, "adamw")) measure_rows(&exec, "adamw", run_adamw, 7.0);
     ash_exec_fini(&exec);
     return 0;

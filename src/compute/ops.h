@@ -238,7 +238,10 @@ struct ash_attn_args {
     size_t heads, kv_heads; /* query head h reads kv head h / (heads / kv_heads) */
     size_t dim_k, dim_v;    /* per head; at most ASH_ATTN_HEAD_MAX */
     float scale;
-    size_t window;           /* 0: none */
+    size_t window; /* 0: none */
+    /* The model computes in bf16: products of attention may, too. Backends whose reference multiplies float32 here do
+     * not look at it. */
+    bool round_bf16;
     enum ash_dtype kv_dtype; /* of k and v: F32 or BF16 (a cache may be narrower; then forward only) */
     size_t q_stride, k_stride, v_stride, out_stride; /* between rows; heads are adjacent. Of k and v: without pages */
     /* With pages: page n is at pool + n * page_bytes. From its element k_page on it has keys [kv_heads, dim_k,

@@ -26,8 +26,11 @@ static void draw_heads(struct tape *tape, struct ash_attn_args *args, bool wide)
     args->heads = args->kv_heads * group;
     args->dim_k = wide ? dim_max - draw_below(tape, 40) : draw_size(tape, dim_max);
     args->dim_v = draw_bool(tape) ? args->dim_k : draw_size(tape, dim_max);
+    if (!wide && draw_below(tape, 4) == 0) /* sizes that have kernels of their own */
+        args->dim_k = args->dim_v = draw_below(tape, 3) == 0 ? 128 : 64;
     args->scale = 0.3f;
     args->window = draw_bool(tape) ? 0 : 1 + draw_below(tape, 100);
+    args->round_bf16 = draw_bool(tape);
     args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
     args->k_stride = args->kv_heads * args->dim_k + draw_below(tape, 3);
     args->v_stride = args->kv_heads * args->dim_v + draw_below(tape, 3);

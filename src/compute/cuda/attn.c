@@ -7,6 +7,7 @@
 #include "compute/ref/ref_priv.h"
 
 #define THREADS (ASH_CUDA_ATTN_ROWS * ASH_LANES)
+#define GROUP 16 /* of one step of the tensor cores' sums: dims of a tile are a multiple of it */
 
 /* Which of the kernels 64, 128, 256, 512 has room for heads of this many dims. */
 static int size_class(size_t dim)
@@ -95,6 +96,107 @@ static void check_args(const struct ash_attn_args *args)
     ash_assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
 }
 
+/* ---- bf16 -------------------------------------------------------------------------------------------------------- */
+
+/* Bytes of a tile in shared memory (attn_bf16.cuh). */
+static size_t tile_bytes(size_t rows, size_t dims)
+{
+    return rows * (ash_round_up(dims, GROUP) + ASH_CUDA_ATTN_TILE_PAD) * sizeof(uint16_t);
+}
+
+/* Which of the kernels 64, 128, any. Those with a size read bf16 copies, made of float32 rows of whole documents. */
+static int bf16_class(const struct ash_attn_args *args)
+{
+    if (args->dim_k != args->dim_v || (args->dim_k != 64 && args->dim_k != 128) || args->kv_dtype != ASH_F32) return 2;
+    for (size_t s = 0; s < args->seq_count; s++)
+        if (args->seqs[s].pos != 0 || args->seqs[s].pages != NULL) return 2;
+    return args->dim_k == 64 ? 0 : 1;
+}
+
+/* Rows of q, up to the last that a document has. */
+static size_t rows_of(const struct ash_attn_args *args)
+{
+    size_t rows = 0;
+
+    for (size_t s = 0; s < args->seq_count; s++)
+        rows = ash_max(rows, args->seqs[s].q_row + args->seqs[s].q_count);
+    return rows;
+}
+
+/* Bytes of the copies, each at a 16-byte border since dims are a multiple of 8. */
+static size_t copy_bytes(const struct ash_attn_args *args, size_t rows, bool has_dout)
+{
+    return (args->heads * (has_dout ? 2 : 1) + 2 * args->kv_heads) * rows * args->dim_k * sizeof(uint16_t);
+}
+
+/* Enqueue the copies of q, k, v, and of dout where it is wanted, into room. */
+static void copy_heads(struct ash_exec *exec, struct ash_cuda_attn *op, uint16_t *room, bool has_dout, size_t tiles)
+{
+    size_t head = op->rows * op->dim_k;
+
+    op->q_copy = room;
+    op->k_copy = op->q_copy + op->heads * head;
+    op->v_copy = op->k_copy + op->kv_heads * head;
+    op->dout_copy = op->v_copy + op->kv_heads * head;
+    ash_cuda_run(
+        exec, ASH_KERNEL_attn_copy,
+        (struct ash_cuda_grid){.x = tiles, .y = op->heads * (has_dout ? 2 : 1) + 2 * op->kv_heads, .threads = THREADS},
+        op);
+}
+
+static void forward_bf16(struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    int which = bf16_class(args);
+    size_t rows = 16 * (which < 2 ? ASH_CUDA_ATTN_WARPS : ASH_CUDA_ATTN_WARPS_ANY), keys = ASH_CUDA_ATTN_KEYS_BF16;
+    struct ash_cuda_attn op = kernel_args(args);
+    struct ash_cuda_grid grid = {.y = args->heads, .threads = 2 * rows};
+
+    grid.x = upload_tiles(exec, args, rows, &op.tiles);
+    if (grid.x == 0) return;
+    op.seqs = upload_seqs(exec, args);
+    op.rows = rows_of(args);
+    grid.shared_bytes = tile_bytes(rows + keys, args->dim_k) + tile_bytes(keys, ASH_CUDA_ATTN_COLS);
+    grid.z = ash_div_up(args->dim_v, ASH_CUDA_ATTN_COLS);
+    if (which < 2) {
+        copy_heads(exec, &op, ash_cuda_scratch(exec, copy_bytes(args, op.rows, false)), false, grid.x);
+        grid.shared_bytes = tile_bytes(rows + 4 * keys, args->dim_k);
+    }
+    ash_cuda_run(exec, ASH_KERNEL_attn_bf16_forward_64 + which, grid, &op);
+}
+
+static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    int which = bf16_class(args);
+    size_t rows = 16 * (which < 2 ? ASH_CUDA_ATTN_WARPS : ASH_CUDA_ATTN_WARPS_BACK_ANY);
+    size_t keys = ASH_CUDA_ATTN_KEYS_BF16, back = ASH_CUDA_ATTN_BACK_ROWS, wide = ash_max(args->dim_k, args->dim_v);
+    size_t copies = which < 2 ? copy_bytes(args, rows_of(args), true) : 0;
+    struct ash_cuda_attn op = kernel_args(args);
+    struct ash_cuda_grid grid = {.y = args->heads, .threads = 2 * rows};
+    char *room;
+
+    grid.x = upload_tiles(exec, args, rows, &op.tiles);
+    if (grid.x == 0) return;
+    op.seqs = upload_seqs(exec, args);
+    op.rows = rows_of(args);
+    room = ash_cuda_scratch(exec, copies + op.rows * args->heads * sizeof(float));
+    op.delta = (float *)(room + copies);
+    ash_cuda_run(exec, ASH_KERNEL_attn_delta, ash_cuda_grid_rows(op.rows * args->heads), &op);
+    if (which < 2) copy_heads(exec, &op, (uint16_t *)room, true, grid.x);
+    grid.z = which < 2 ? 1 : ash_div_up(args->dim_k, ASH_CUDA_ATTN_COLS);
+    grid.shared_bytes = which < 2 ? tile_bytes(2 * rows + 4 * keys, args->dim_k)
+                                  : tile_bytes(rows + keys, args->dim_k) + tile_bytes(rows + keys, args->dim_v);
+    ash_cuda_run(exec, ASH_KERNEL_attn_bf16_queries_64 + which, grid, &op);
+    grid.x = upload_tiles(exec, args, keys, &op.tiles);
+    grid.y = args->kv_heads;
+    grid.z = which < 2 ? 1 : ash_div_up(wide, ASH_CUDA_ATTN_COLS);
+    grid.threads = 2 * keys;
+    grid.shared_bytes = which < 2 ? tile_bytes(2 * keys + 4 * back, args->dim_k)
+                                  : tile_bytes(keys + back, args->dim_k) + tile_bytes(keys + back, args->dim_v);
+    ash_cuda_run(exec, ASH_KERNEL_attn_bf16_keys_64 + which, grid, &op);
+}
+
+/* ---- ops --------------------------------------------------------------------------------------------------------- */
+
 static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
     struct ash_cuda_attn op = kernel_args(args);
@@ -102,6 +204,10 @@ static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
     struct ash_cuda_grid grid = {.y = args->heads, .threads = THREADS};
 
     check_args(args);
+    if (args->round_bf16) {
+        forward_bf16(exec, args);
+        return;
+    }
     grid.x = upload_tiles(exec, args, ASH_CUDA_ATTN_ROWS, &op.tiles);
     if (grid.x == 0) return;
     op.seqs = upload_seqs(exec, args);
@@ -118,6 +224,10 @@ static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
 
     check_args(args);
     ash_assert(args->kv_dtype == ASH_F32);
+    if (args->round_bf16) {
+        backward_bf16(exec, args);
+        return;
+    }
     grid.x = upload_tiles(exec, args, ASH_CUDA_ATTN_ROWS, &op.tiles);
     if (grid.x == 0) return;
     op.seqs = upload_seqs(exec, args);

@@ -11,8 +11,9 @@
 #include "compute/cuda/library.h"
 
 #define THREADS 256
-#define COLUMN_THREADS 64 /* columns are few: spread them over more multiprocessors */
-#define BLOCKS_MAX 65536  /* of a grid over elements; more of them walk in strides */
+#define COLUMN_THREADS 64        /* columns are few: spread them over more multiprocessors */
+#define BLOCKS_MAX 65536         /* of a grid over elements; more of them walk in strides */
+#define REDUCTION_BLOCKS_MAX 528 /* each adds to one place at its end */
 
 static const struct {
     const char *image, *name;
@@ -128,6 +129,12 @@ struct ash_cuda_grid ash_cuda_grid_elements(size_t count)
     return (struct ash_cuda_grid){.x = ash_min(ash_div_up(count, THREADS), BLOCKS_MAX), .y = 1, .threads = THREADS};
 }
 
+struct ash_cuda_grid ash_cuda_grid_reduction(size_t count)
+{
+    return (struct ash_cuda_grid){
+        .x = ash_min(ash_div_up(count, 4 * THREADS), REDUCTION_BLOCKS_MAX), .y = 1, .threads = THREADS};
+}
+
 struct ash_cuda_grid ash_cuda_grid_rows(size_t rows)
 {
     return (struct ash_cuda_grid){.x = ash_div_up(rows * ASH_LANES, THREADS), .y = 1, .threads = THREADS};
@@ -135,7 +142,8 @@ struct ash_cuda_grid ash_cuda_grid_rows(size_t rows)
 
 struct ash_cuda_grid ash_cuda_grid_chains(size_t cols)
 {
-    return (struct ash_cuda_grid){.x = ash_div_up(cols, 32), .y = 1, .threads = 288};
+    return (struct ash_cuda_grid){
+        .x = ash_div_up(cols, 32), .y = 1, .threads = 288, .shared_bytes = ASH_CUDA_CHAIN_BYTES};
 }
 
 struct ash_cuda_grid ash_cuda_grid_columns(size_t cols)

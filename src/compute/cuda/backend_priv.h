@@ -41,6 +41,8 @@ void ash_cuda_run(struct ash_exec *exec, enum ash_cuda_kernel_id id, struct ash_
 /* Grids for one thread per element (which walk on in strides where there are very many), for half a warp per row, and
  * for one thread per column. */
 struct ash_cuda_grid ash_cuda_grid_elements(size_t count);
+/* Few threads, which walk in strides: what they find is put together in one place. */
+struct ash_cuda_grid ash_cuda_grid_reduction(size_t count);
 /* Half a warp per row. */
 struct ash_cuda_grid ash_cuda_grid_rows(size_t rows);
 /* One thread per column. */

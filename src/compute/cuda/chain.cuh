@@ -1,61 +1,101 @@
 /* chain - sums over rows, one chain per column, rows ascending. A chain is one addition after the other, so what counts
- * is that its operands are there in time: the threads of a block bring a tile of rows to shared memory while one warp,
- * a thread per column, adds up the tile before it. */
+ * is that its operands are there in time: all threads of a block but one warp copy tiles of rows to shared memory,
+ * several ahead, and that warp, a thread per column, adds them up. */
 #ifndef ASH_COMPUTE_CUDA_CHAIN_CUH
 #define ASH_COMPUTE_CUDA_CHAIN_CUH
 
 #include "compute/cuda/device.cuh"
 
 #define CHAIN_COLS 32 /* of a block: a warp adds them up */
-#define CHAIN_ROWS 64
-#define CHAIN_LOADERS 8 /* warps that bring the next tile */
+#define CHAIN_ROWS ASH_CUDA_CHAIN_ROWS
+#define CHAIN_STAGES ASH_CUDA_CHAIN_STAGES
+#define CHAIN_LOADERS 8 /* warps that copy */
 #define CHAIN_THREADS ((CHAIN_LOADERS + 1) * WARP)
-#define CHAIN_EACH (CHAIN_ROWS / CHAIN_LOADERS) /* rows of a tile that a warp brings */
 
-/* What a row contributes to a column: weight += dy * xhat, bias += dy. */
-struct chain_term {
-    float dy, xhat;
+/* What a column's sums are made of: row r of dy and x begins at dy_at(r) and x_at(r). x may be NULL: only dy counts. */
+struct chain_rows {
+    const float *dy, *x;
+    const float *mean, *rstd; /* of each row; mean may be NULL */
+    size_t rows, cols;
 };
 
-/* source(row, column) gives a chain_term. dweight and dbias may be NULL. */
-template <typename Source>
-static __device__ inline void column_chains(size_t rows, size_t cols, float *dweight, float *dbias, Source source)
+/* A tile of rows in shared memory. */
+struct chain_tile {
+    float dy[CHAIN_ROWS][CHAIN_COLS], x[CHAIN_ROWS][CHAIN_COLS];
+    float mean[CHAIN_ROWS], rstd[CHAIN_ROWS];
+};
+
+/* Enqueue the copy of a float, or a zero where there is none. */
+static __device__ inline void copy_float(float *to, const float *from, bool inside)
 {
-    __shared__ struct chain_term tiles[2][CHAIN_ROWS][CHAIN_COLS];
-    int lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"((unsigned)__cvta_generic_to_shared(to)), "l"(from),
+                 "r"(inside ? 4 : 0));
+}
+
+/* A loader's part of the tile that begins with row `first`. at(row, is_x) is where a row begins. */
+template <typename Offset>
+static __device__ inline void copy_rows(const struct chain_rows &of, size_t first, struct chain_tile *tile, Offset at)
+{
+    int lane = threadIdx.x % WARP, loader = threadIdx.x / WARP - 1, i = (int)threadIdx.x - WARP;
     size_t c = (size_t)blockIdx.x * CHAIN_COLS + lane;
-    bool real = c < cols;
-    float weight = real && dweight != NULL ? dweight[c] : 0.0f, bias = real && dbias != NULL ? dbias[c] : 0.0f;
 
-    for (size_t first = 0; first < rows + CHAIN_ROWS; first += CHAIN_ROWS) {
-        int now = (int)(first / CHAIN_ROWS % 2);
+    for (int r = loader; r < CHAIN_ROWS; r += CHAIN_LOADERS) {
+        bool inside = c < of.cols && first + r < of.rows;
 
-        if (warp > 0) {
-            struct chain_term terms[CHAIN_EACH]; /* all loads are on their way before the first store */
+        copy_float(&tile->dy[r][lane], inside ? of.dy + at(first + r, false) + c : of.dy, inside);
+        if (of.x != NULL) copy_float(&tile->x[r][lane], inside ? of.x + at(first + r, true) + c : of.x, inside);
+    }
+    if (i >= CHAIN_ROWS || of.x == NULL) return;
+    copy_float(&tile->rstd[i], first + i < of.rows ? of.rstd + first + i : of.rstd, first + i < of.rows);
+    if (of.mean != NULL) copy_float(&tile->mean[i], first + i < of.rows ? of.mean + first + i : of.mean, first + i < of.rows);
+}
 
-#pragma unroll
-            for (int i = 0; i < CHAIN_EACH; i++) {
-                size_t r = first + warp - 1 + i * CHAIN_LOADERS;
-
-                terms[i] = real && r < rows ? source(r, c) : (struct chain_term){0.0f, 0.0f};
-            }
-#pragma unroll
-            for (int i = 0; i < CHAIN_EACH; i++)
-                tiles[now][warp - 1 + i * CHAIN_LOADERS][lane] = terms[i];
-        } else if (first > 0) {
-            int count = (int)(rows - (first - CHAIN_ROWS) < CHAIN_ROWS ? rows - (first - CHAIN_ROWS) : CHAIN_ROWS);
+/* weight += dy * xhat and bias += dy over the rows of a tile, xhat = (x - mean) * rstd. */
+template <bool HAS_X, bool HAS_MEAN>
+static __device__ inline void add_rows(const struct chain_tile *tile, int count, float *weight, float *bias)
+{
+    int lane = threadIdx.x % WARP;
 
 #pragma unroll 16
-            for (int r = 0; r < count; r++) {
-                struct chain_term term = tiles[1 - now][r][lane];
+    for (int r = 0; r < count; r++) {
+        float dy = tile->dy[r][lane];
 
-                weight = fmaf(term.dy, term.xhat, weight);
-                bias = bias + term.dy;
-            }
+        if (HAS_X) {
+            float x = tile->x[r][lane];
+
+            *weight = fmaf(dy, (HAS_MEAN ? x - tile->mean[r] : x) * tile->rstd[r], *weight);
         }
-        __syncthreads();
+        if (!HAS_X || HAS_MEAN) *bias = *bias + dy;
     }
-    if (!real || warp != 0) return;
+}
+
+/* dweight and dbias continue from what they hold; either may be NULL. */
+template <bool HAS_X, bool HAS_MEAN, typename Offset>
+static __device__ inline void column_chains(const struct chain_rows &of, float *dweight, float *dbias, Offset at)
+{
+    extern __shared__ __align__(16) unsigned char shared[];
+    struct chain_tile *tiles = (struct chain_tile *)shared;
+    size_t c = (size_t)blockIdx.x * CHAIN_COLS + threadIdx.x % WARP, count = (of.rows + CHAIN_ROWS - 1) / CHAIN_ROWS;
+    bool is_loader = threadIdx.x >= WARP, real = c < of.cols;
+    float weight = real && dweight != NULL ? dweight[c] : 0.0f, bias = real && dbias != NULL ? dbias[c] : 0.0f;
+
+    for (int s = 0; is_loader && s < CHAIN_STAGES - 1; s++) {
+        copy_rows(of, (size_t)s * CHAIN_ROWS, &tiles[s], at);
+        asm volatile("cp.async.commit_group;");
+    }
+    for (size_t t = 0; t < count; t++) {
+        size_t ahead = t + CHAIN_STAGES - 1, left = of.rows - t * CHAIN_ROWS;
+
+        if (is_loader) asm volatile("cp.async.wait_group %0;" ::"n"(CHAIN_STAGES - 2));
+        __syncthreads(); /* tile t is there, and nobody reads the one before it any more */
+        if (is_loader) {
+            copy_rows(of, ahead * CHAIN_ROWS, &tiles[ahead % CHAIN_STAGES], at);
+            asm volatile("cp.async.commit_group;");
+        } else {
+            add_rows<HAS_X, HAS_MEAN>(&tiles[t % CHAIN_STAGES], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight, &bias);
+        }
+    }
+    if (!real || is_loader) return;
     if (dweight != NULL) dweight[c] = weight;
     if (dbias != NULL) dbias[c] = bias;
 }

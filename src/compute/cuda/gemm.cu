@@ -94,6 +94,7 @@ extern "C" __global__ void __launch_bounds__(128) gemm_small(const __grid_consta
 /* sum[c] += x[r, c], rows ascending. */
 extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) column_sum(struct ash_cuda_rows op)
 {
-    column_chains(op.rows, op.cols, NULL, op.out,
-                  [&](size_t r, size_t c) { return (struct chain_term){op.a[r * op.count + c], 0.0f}; });
+    struct chain_rows rows = {op.a, NULL, NULL, NULL, op.rows, op.cols};
+
+    column_chains<false, false>(rows, NULL, op.out, [&](size_t r, bool is_x) { return r * op.count; });
 }

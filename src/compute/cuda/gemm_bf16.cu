@@ -1,7 +1,7 @@
 /* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
  * whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to
  * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
-#include "compute/cuda/device.cuh"
+#include "compute/cuda/tensor.cuh"
 
 #define TILE_K 64
 #define STAGES 4
@@ -74,24 +74,7 @@ static __device__ inline void copy_tile(const struct source &source, unsigned k0
     }
 }
 
-/* Four 8 x 8 matrices of bf16, of which each thread gets two values each. */
-static __device__ inline void load_matrices(unsigned at, uint32_t out[4])
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
-                 : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3])
-                 : "r"(at));
-}
-
 /* ---- products ---------------------------------------------------------------------------------------------------- */
-
-/* d += a b: 16 x 8 sums, 16 k. */
-static __device__ inline void mma(float d[4], const uint32_t a[4], const uint32_t b[2])
-{
-    asm volatile(
-        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-        : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
-        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
-}
 
 /* 16 k of a warp's tile. */
 template <int WARP_M, int WARP_N>

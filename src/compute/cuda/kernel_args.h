@@ -17,6 +17,8 @@ struct ash_cuda_rows {
     int add;
 };
 
+#define ASH_CUDA_EMBED_COLS 1024 /* columns that a thread block of embed_scatter_add adds up */
+
 struct ash_cuda_embed {
     const void *table;
     int dtype;
@@ -49,8 +51,22 @@ struct ash_cuda_group {
     uint64_t *offsets; /* experts + 1 */
 };
 
+/* chain.cuh: rows of a tile, tiles in shared memory, and their bytes. */
+#define ASH_CUDA_CHAIN_ROWS 64
+#define ASH_CUDA_CHAIN_STAGES 6
+#define ASH_CUDA_CHAIN_BYTES (ASH_CUDA_CHAIN_STAGES * ASH_CUDA_CHAIN_ROWS * (2 * 32 + 2) * sizeof(float))
+
 #define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
 #define ASH_CUDA_ATTN_KEYS 32 /* keys of a tile of the backward pass */
+/* Of bf16 attention: warps of a tile of 16 query rows each, for heads of 64 or 128 dims; for others, forward and
+ * backward; keys of a tile; columns that a thread block of the last two computes. */
+#define ASH_CUDA_ATTN_WARPS 8
+#define ASH_CUDA_ATTN_WARPS_ANY 4
+#define ASH_CUDA_ATTN_WARPS_BACK_ANY 2
+#define ASH_CUDA_ATTN_KEYS_BF16 64
+#define ASH_CUDA_ATTN_COLS 128
+#define ASH_CUDA_ATTN_BACK_ROWS 32 /* query rows of a tile of dk and dv */
+#define ASH_CUDA_ATTN_TILE_PAD 8   /* values after each row of a tile */
 
 /* bf16 values as lines of k, each 16-byte aligned: the stride is a multiple of 8. */
 struct ash_cuda_lines {
@@ -114,6 +130,11 @@ struct ash_cuda_attn {
     float *out, *lse;
     const float *dout;
     float *dq;
+    /* bf16 attention: */
+    size_t rows;  /* of q and out */
+    float *delta; /* [rows, heads]: backward */
+    uint16_t *q_copy, *k_copy, *v_copy,
+        *dout_copy; /* [heads or kv_heads, rows, dim], where heads have 64 or 128 dims */
     const struct ash_cuda_attn_seq *seqs;
     const struct ash_cuda_attn_tile *tiles;
 };

@@ -56,12 +56,21 @@ extern "C" __global__ void rms_forward(struct ash_norm_args args)
     if (args.rstd != NULL && row.l == 0) args.rstd[row.unit] = rstd;
 }
 
+/* What the gradients of weight and bias are summed from. */
+static __device__ inline struct chain_rows chain_of(const struct ash_norm_args &args)
+{
+    struct chain_rows rows = {args.dy, args.x, args.mean, args.rstd, args.rows * args.groups, args.cols};
+
+    return rows;
+}
+
 extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) rms_backward_weight(struct ash_norm_args args)
 {
-    column_chains(args.rows * args.groups, args.cols, args.dweight, NULL, [&](size_t unit, size_t c) {
-        float xhat = args.x[x_offset(args, unit) + c] * args.rstd[unit];
+    struct chain_rows rows = chain_of(args);
 
-        return (struct chain_term){args.dy[y_offset(args, unit) + c], xhat};
+    rows.mean = NULL;
+    column_chains<true, false>(rows, args.dweight, NULL, [&](size_t unit, bool is_x) {
+        return is_x ? x_offset(args, unit) : y_offset(args, unit);
     });
 }
 
@@ -106,10 +115,8 @@ extern "C" __global__ void layer_forward(struct ash_norm_args args)
 
 extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) layer_backward_weight(struct ash_norm_args args)
 {
-    column_chains(args.rows * args.groups, args.cols, args.dweight, args.dbias, [&](size_t unit, size_t c) {
-        float xhat = (args.x[x_offset(args, unit) + c] - args.mean[unit]) * args.rstd[unit];
-
-        return (struct chain_term){args.dy[y_offset(args, unit) + c], xhat};
+    column_chains<true, true>(chain_of(args), args.dweight, args.dbias, [&](size_t unit, bool is_x) {
+        return is_x ? x_offset(args, unit) : y_offset(args, unit);
     });
 }
 

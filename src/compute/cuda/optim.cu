@@ -21,10 +21,13 @@ extern "C" __global__ void adamw(struct ash_cuda_adamw op)
 }
 
 /* The bits of |x| order like |x|, and a NaN's are above all others. */
-extern "C" __global__ void squares_max(struct ash_cuda_squares op)
+extern "C" __global__ void __launch_bounds__(256) squares_max(struct ash_cuda_squares op)
 {
+    __shared__ uint32_t all;
     uint32_t max = 0;
 
+    if (threadIdx.x == 0) all = 0;
+    __syncthreads();
     EACH(i, op.count)
     {
         uint32_t bits = ash_f32_bits(op.x[i]) & ~ASH_F32_SIGN_BIT;
@@ -32,14 +35,19 @@ extern "C" __global__ void squares_max(struct ash_cuda_squares op)
         max = bits > max ? bits : max;
     }
     max = __reduce_max_sync(0xffffffffu, max);
-    if (threadIdx.x % WARP == 0) atomicMax(op.max, max);
+    if (threadIdx.x % WARP == 0) atomicMax(&all, max);
+    __syncthreads();
+    if (threadIdx.x == 0) atomicMax(op.max, all);
 }
 
 /* compute/squares.h: integers add up without rounding, so the order is free. */
-extern "C" __global__ void squares_sum(struct ash_cuda_squares op)
+extern "C" __global__ void __launch_bounds__(256) squares_sum(struct ash_cuda_squares op)
 {
+    __shared__ unsigned long long all[2];
     unsigned long long high = 0, low = 0;
 
+    if (threadIdx.x < 2) all[threadIdx.x] = 0;
+    __syncthreads();
     EACH(i, op.count)
     {
         double y = (double)op.x[i] * op.scale;
@@ -52,7 +60,11 @@ extern "C" __global__ void squares_sum(struct ash_cuda_squares op)
         high += __shfl_down_sync(0xffffffffu, high, half);
         low += __shfl_down_sync(0xffffffffu, low, half);
     }
-    if (threadIdx.x % WARP != 0) return;
-    atomicAdd((unsigned long long *)&op.sum->high, high);
-    atomicAdd((unsigned long long *)&op.sum->low, low);
+    if (threadIdx.x % WARP == 0) {
+        atomicAdd(&all[0], high);
+        atomicAdd(&all[1], low);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) atomicAdd((unsigned long long *)&op.sum->high, all[0]);
+    if (threadIdx.x == 1) atomicAdd((unsigned long long *)&op.sum->low, all[1]);
 }

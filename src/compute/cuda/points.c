@@ -5,6 +5,7 @@
 #include <math.h>
 #include <string.h>
 #include "base/assert.h"
+#include "base/math.h"
 
 /* ---- embedding --------------------------------------------------------------------------------------------------- */
 
@@ -26,7 +27,8 @@ static void embed_scatter_add(struct ash_exec *exec, float *table, size_t cols, 
 {
     struct ash_cuda_embed op = {.cols = cols, .rows = rows, .ids = ids, .grad = grad, .dtable = table};
 
-    ash_cuda_run(exec, ASH_KERNEL_embed_scatter_add, ash_cuda_grid_columns(cols), &op);
+    ash_cuda_run(exec, ASH_KERNEL_embed_scatter_add,
+                 (struct ash_cuda_grid){.x = rows, .y = ash_div_up(cols, ASH_CUDA_EMBED_COLS), .threads = 256}, &op);
 }
 
 const struct ash_embed_ops ash_cuda_embed = {.gather = embed_gather, .scatter_add = embed_scatter_add};
@@ -259,14 +261,14 @@ static void max_abs(struct ash_exec *exec, const float *x, size_t count, uint32_
 {
     struct ash_cuda_squares op = {.x = x, .count = count, .max = max};
 
-    ash_cuda_run(exec, ASH_KERNEL_squares_max, ash_cuda_grid_elements(count), &op);
+    ash_cuda_run(exec, ASH_KERNEL_squares_max, ash_cuda_grid_reduction(count), &op);
 }
 
 static void sum_squares(struct ash_exec *exec, const float *x, size_t count, int exponent, struct ash_squares *sum)
 {
     struct ash_cuda_squares op = {.x = x, .count = count, .scale = ldexp(1.0, -exponent), .sum = sum};
 
-    ash_cuda_run(exec, ASH_KERNEL_squares_sum, ash_cuda_grid_elements(count), &op);
+    ash_cuda_run(exec, ASH_KERNEL_squares_sum, ash_cuda_grid_reduction(count), &op);
 }
 
 const struct ash_optim_ops ash_cuda_optim = {.adamw = adamw, .max_abs = max_abs, .sum_squares = sum_squares};

@@ -1,48 +1,11 @@
 /* Attention in plain C: blocks of ASH_ATTN_BLOCK keys counted from position 0, one running maximum per query row, so
  * that a row's result depends on the row and its keys alone. Backward recomputes the scores from the saved log-sum:
  * memory stays linear. */
-#include "compute/ref/ref_priv.h"
+#include "compute/ref/attn_rows.h"
 
 #include "base/assert.h"
 #include "compute/attn_pages.h"
-#include "compute/lanes.h"
 #include "compute/mathf.h"
-
-#define ATTN_MIN_UNITS 1
-
-/* A range of keys, [begin, end). */
-struct keys {
-    size_t begin, end;
-};
-
-/* The keys that the query at position sees. */
-static struct keys visible_keys(const struct ash_attn_args *args, size_t position)
-{
-    struct keys keys = {.begin = 0, .end = position + 1};
-
-    if (args->window != 0 && keys.end > args->window) keys.begin = keys.end - args->window;
-    return keys;
-}
-
-static size_t query_rows(const struct ash_attn_args *args)
-{
-    size_t rows = 0;
-
-    for (size_t s = 0; s < args->seq_count; s++)
-        rows += args->seqs[s].q_count;
-    return rows;
-}
-
-/* The document of the n-th query row; *i_out is the row's number in it. */
-static const struct ash_attn_seq *find_seq(const struct ash_attn_args *args, size_t n, size_t *i_out)
-{
-    const struct ash_attn_seq *seq = args->seqs;
-
-    while (n >= seq->q_count)
-        n -= seq++->q_count;
-    *i_out = n;
-    return seq;
-}
 
 /* Scaled score of query q (one head, dim_k) with key j of kv head g. */
 static float score(const struct ash_attn_args *args, const struct ash_attn_seq *seq, const float *q, size_t j, size_t g)
@@ -65,7 +28,7 @@ struct running {
 
 /* Fold the visible keys of one block into the running state. */
 static void forward_block(const struct ash_attn_args *args, const struct ash_attn_seq *seq, const float *q, size_t g,
-                          struct keys keys, struct running *run)
+                          struct ref_keys keys, struct running *run)
 {
     size_t base = keys.begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
     float p[ASH_ATTN_BLOCK] = {0}, lanes[ASH_LANES] = {0}, max = run->max, alpha;
@@ -97,13 +60,13 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t i, h = unit % args->heads, g = h / (args->heads / args->kv_heads);
-        const struct ash_attn_seq *seq = find_seq(args, unit / args->heads, &i);
-        struct keys seen = visible_keys(args, seq->pos + i);
+        const struct ash_attn_seq *seq = ref_find_seq(args, unit / args->heads, &i);
+        struct ref_keys seen = ref_visible_keys(args, seq->pos + i);
         size_t row = seq->q_row + i;
         struct running run = {.max = -INFINITY};
 
         for (size_t b = seen.begin / ASH_ATTN_BLOCK; b * ASH_ATTN_BLOCK < seen.end; b++) {
-            struct keys keys = {.begin = b * ASH_ATTN_BLOCK, .end = (b + 1) * ASH_ATTN_BLOCK};
+            struct ref_keys keys = {.begin = b * ASH_ATTN_BLOCK, .end = (b + 1) * ASH_ATTN_BLOCK};
 
             keys.begin = keys.begin < seen.begin ? seen.begin : keys.begin;
             keys.end = keys.end > seen.end ? seen.end : keys.end;
@@ -115,16 +78,10 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
-static void check_args(const struct ash_attn_args *args)
-{
-    ash_assert(args->dim_k <= ASH_ATTN_HEAD_MAX && args->dim_v <= ASH_ATTN_HEAD_MAX);
-    ash_assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
-}
-
 static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    check_args(args);
-    ash_workers_run(exec->workers, query_rows(args) * args->heads, ATTN_MIN_UNITS, forward_units, (void *)args);
+    ref_check_attn(args);
+    ash_workers_run(exec->workers, ref_query_rows(args) * args->heads, REF_ATTN_MIN_UNITS, forward_units, (void *)args);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
@@ -133,17 +90,6 @@ static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
 struct pair {
     float p, ds;
 };
-
-/* Row sum of dout * out: what the softmax takes off every gradient of the row. */
-static float row_delta(const struct ash_attn_args *args, size_t row, size_t h)
-{
-    size_t at = row * args->out_stride + h * args->dim_v;
-    float lanes[ASH_LANES] = {0};
-
-    for (size_t d = 0; d < args->dim_v; d++)
-        lanes[d % ASH_LANES] = fmaf(args->dout[at + d], args->out[at + d], lanes[d % ASH_LANES]);
-    return ash_lanes_fold(lanes);
-}
 
 static struct pair backward_pair(const struct ash_attn_args *args, const struct ash_attn_seq *seq, size_t i, size_t h,
                                  size_t j, float delta)
@@ -170,10 +116,10 @@ static void backward_queries(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t i, h = unit % args->heads, g = h / (args->heads / args->kv_heads);
-        const struct ash_attn_seq *seq = find_seq(args, unit / args->heads, &i);
-        struct keys seen = visible_keys(args, i);
+        const struct ash_attn_seq *seq = ref_find_seq(args, unit / args->heads, &i);
+        struct ref_keys seen = ref_visible_keys(args, i);
         size_t row = seq->q_row + i;
-        float *dq = &args->dq[row * args->q_stride + h * args->dim_k], delta = row_delta(args, row, h);
+        float *dq = &args->dq[row * args->q_stride + h * args->dim_k], delta = ref_row_delta(args, row, h);
 
         for (size_t d = 0; d < args->dim_k; d++)
             dq[d] = 0.0f;
@@ -193,7 +139,7 @@ static void backward_key(const struct ash_attn_args *args, const struct ash_attn
     size_t g = h / (args->heads / args->kv_heads), row = seq->q_row + i;
     const float *q = &args->q[row * args->q_stride + h * args->dim_k];
     const float *dout = &args->dout[row * args->out_stride + h * args->dim_v];
-    struct pair pair = backward_pair(args, seq, i, h, j, row_delta(args, row, h));
+    struct pair pair = backward_pair(args, seq, i, h, j, ref_row_delta(args, row, h));
     float *dk = &seq->dk[j * args->k_stride + g * args->dim_k], *dv = &seq->dv[j * args->v_stride + g * args->dim_v];
 
     for (size_t d = 0; d < args->dim_k; d++)
@@ -211,7 +157,7 @@ static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t j, g = unit % args->kv_heads;
-        const struct ash_attn_seq *seq = find_seq(args, unit / args->kv_heads, &j);
+        const struct ash_attn_seq *seq = ref_find_seq(args, unit / args->kv_heads, &j);
         size_t last = args->window != 0 && j + args->window < seq->q_count ? j + args->window : seq->q_count;
 
         for (size_t h = g * group; h < (g + 1) * group; h++)
@@ -222,12 +168,12 @@ static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
 
 static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    size_t rows = query_rows(args);
+    size_t rows = ref_query_rows(args);
 
-    check_args(args);
+    ref_check_attn(args);
     ash_assert(args->kv_dtype == ASH_F32);
-    ash_workers_run(exec->workers, rows * args->heads, ATTN_MIN_UNITS, backward_queries, (void *)args);
-    ash_workers_run(exec->workers, rows * args->kv_heads, ATTN_MIN_UNITS, backward_keys, (void *)args);
+    ash_workers_run(exec->workers, rows * args->heads, REF_ATTN_MIN_UNITS, backward_queries, (void *)args);
+    ash_workers_run(exec->workers, rows * args->kv_heads, REF_ATTN_MIN_UNITS, backward_keys, (void *)args);
 }
 
 const struct ash_attn_ops ash_ref_attn = {.forward = forward, .backward = backward, .kv_write = ash_ref_kv_write};

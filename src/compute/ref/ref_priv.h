@@ -9,7 +9,7 @@ extern const struct ash_matrix_ops ash_ref_matrix;
 extern const struct ash_embed_ops ash_ref_embed;
 extern const struct ash_norm_ops ash_ref_norm;
 extern const struct ash_rope_ops ash_ref_rope;
-extern const struct ash_attn_ops ash_ref_attn;
+extern const struct ash_attn_ops ash_ref_attn, ash_ref_attn_wgmma;
 extern const struct ash_act_ops ash_ref_act;
 extern const struct ash_row_ops ash_ref_row;
 extern const struct ash_loss_ops ash_ref_loss;
@@ -24,8 +24,8 @@ typedef float (*ash_ref_step_fn)(float sum, const float *a, const float *b);
 /* gemm_k_steps.c: a bf16 product by steps of group k (a divisor of ASH_K_GROUP; zeros after the last k), each added to
  * its sum by step; all other products as ash_ref_gemm. */
 void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args, size_t group, ash_ref_step_fn step);
-/* A table of the reference, itself its reference, that differs from the others in name and products only. */
-#define ASH_REF_OPS(TABLE, NAME, MATRIX)                                                                               \
+/* A table of the reference, itself its reference, that differs from the others in name, products and attention only. */
+#define ASH_REF_OPS(TABLE, NAME, MATRIX, ATTN)                                                                         \
     const struct ash_ops TABLE = {                                                                                     \
         .name = (NAME),                                                                                                \
         .reference = &TABLE,                                                                                           \
@@ -33,7 +33,7 @@ void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args,
         .embed = &ash_ref_embed,                                                                                       \
         .norm = &ash_ref_norm,                                                                                         \
         .rope = &ash_ref_rope,                                                                                         \
-        .attn = &ash_ref_attn,                                                                                         \
+        .attn = (ATTN),                                                                                                \
         .act = &ash_ref_act,                                                                                           \
         .row = &ash_ref_row,                                                                                           \
         .loss = &ash_ref_loss,                                                                                         \

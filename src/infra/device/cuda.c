@@ -257,8 +257,8 @@ void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, stru
     ash_assert(grid.x <= INT_MAX && grid.y <= 65535 && grid.threads > 0 && grid.threads <= 1024);
     if (grid.x == 0 || grid.y == 0 || cuda->has_failed) return;
     check(cuda,
-          cuda->driver->launch(kernel, (unsigned)grid.x, (unsigned)grid.y, 1, (unsigned)grid.threads, 1, 1,
-                               (unsigned)grid.shared_bytes, cuda->stream, params, NULL),
+          cuda->driver->launch(kernel, (unsigned)grid.x, (unsigned)grid.y, grid.z > 0 ? (unsigned)grid.z : 1,
+                               (unsigned)grid.threads, 1, 1, (unsigned)grid.shared_bytes, cuda->stream, params, NULL),
           name);
 }
 

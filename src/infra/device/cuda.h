@@ -37,7 +37,8 @@ int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void 
 
 /* Thread blocks x, y of `threads` threads with shared_bytes of dynamic shared memory each. */
 struct ash_cuda_grid {
-    size_t x, y, threads, shared_bytes;
+    size_t x, y, z; /* a z of 0 is 1 */
+    size_t threads, shared_bytes;
 };
 /* Enqueue a kernel whose one parameter is the struct at args. name is for messages. Nothing runs where x or y is 0. */
 void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, struct ash_cuda_grid grid,

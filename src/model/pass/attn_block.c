@@ -24,6 +24,7 @@ static struct ash_attn_args attention_args(const struct ash_pass_step *step, siz
         .dim_v = step->acts->v_dim,
         .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(step->model->layer_ids[layer] + 1) : 1)),
         .window = c->window[layer],
+        .round_bf16 = step->model->round_bf16,
         .kv_dtype = ASH_F32,
         .q_stride = view->q_stride,
         .k_stride = view->k_stride,

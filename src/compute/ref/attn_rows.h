@@ -1,0 +1,63 @@
+/* attn_rows - which keys a query row sees, and what both references of attention ask about rows. */
+#ifndef ASH_COMPUTE_REF_ATTN_ROWS_H
+#define ASH_COMPUTE_REF_ATTN_ROWS_H
+
+#include <math.h>
+#include "base/assert.h"
+#include "compute/lanes.h"
+#include "compute/ref/ref_priv.h"
+
+#define REF_ATTN_MIN_UNITS 1
+
+/* A range of keys, [begin, end). */
+struct ref_keys {
+    size_t begin, end;
+};
+
+/* The keys that the query at position sees. */
+static inline struct ref_keys ref_visible_keys(const struct ash_attn_args *args, size_t position)
+{
+    struct ref_keys keys = {.begin = 0, .end = position + 1};
+
+    if (args->window != 0 && keys.end > args->window) keys.begin = keys.end - args->window;
+    return keys;
+}
+
+static inline size_t ref_query_rows(const struct ash_attn_args *args)
+{
+    size_t rows = 0;
+
+    for (size_t s = 0; s < args->seq_count; s++)
+        rows += args->seqs[s].q_count;
+    return rows;
+}
+
+/* The document of the n-th query row; *i_out is the row's number in it. */
+static inline const struct ash_attn_seq *ref_find_seq(const struct ash_attn_args *args, size_t n, size_t *i_out)
+{
+    const struct ash_attn_seq *seq = args->seqs;
+
+    while (n >= seq->q_count)
+        n -= seq++->q_count;
+    *i_out = n;
+    return seq;
+}
+
+/* Row sum of dout * out: what the softmax takes off every gradient of the row. */
+static inline float ref_row_delta(const struct ash_attn_args *args, size_t row, size_t h)
+{
+    size_t at = row * args->out_stride + h * args->dim_v;
+    float lanes[ASH_LANES] = {0};
+
+    for (size_t d = 0; d < args->dim_v; d++)
+        lanes[d % ASH_LANES] = fmaf(args->dout[at + d], args->out[at + d], lanes[d % ASH_LANES]);
+    return ash_lanes_fold(lanes);
+}
+
+static inline void ref_check_attn(const struct ash_attn_args *args)
+{
+    ash_assert(args->dim_k <= ASH_ATTN_HEAD_MAX && args->dim_v <= ASH_ATTN_HEAD_MAX);
+    ash_assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
+}
+
+#endif
