@@ -143,7 +143,7 @@ struct ash_cuda_grid ash_cuda_grid_rows(size_t rows)
 struct ash_cuda_grid ash_cuda_grid_chains(size_t cols)
 {
     return (struct ash_cuda_grid){
-        .x = ash_div_up(cols, 32), .y = 1, .threads = 288, .shared_bytes = ASH_CUDA_CHAIN_BYTES};
+        .x = ash_div_up(cols, ASH_CUDA_CHAIN_COLS), .y = 1, .threads = 288, .shared_bytes = ASH_CUDA_CHAIN_BYTES};
 }
 
 struct ash_cuda_grid ash_cuda_grid_columns(size_t cols)

@@ -1,28 +1,28 @@
 /* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
  * whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to
  * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
-#include "compute/cuda/tensor.cuh"
+#include "compute/cuda/wgmma.cuh"
 
 #define TILE_K 64
 #define STAGES 4
 #define CHUNK 8 /* values of 16 bytes */
 #define CHUNKS (TILE_K / CHUNK)
 
-/* A thread block's tile of sums, shared by M_WARPS x N_WARPS warps. */
-template <int M_SIZE, int N_SIZE, int M_WARPS, int N_WARPS> struct tile {
-    static constexpr int M = M_SIZE, N = N_SIZE, WARPS_N = N_WARPS;
-    static constexpr int WARP_M = M_SIZE / M_WARPS, WARP_N = N_SIZE / N_WARPS;
-    static constexpr int THREADS = M_WARPS * N_WARPS * WARP;
-    static constexpr int LINE_STEP = THREADS / CHUNKS;       /* lines between two chunks of a thread */
-    static constexpr int A_BYTES = M_SIZE * TILE_K * 2;      /* of a stage */
-    static constexpr int STAGE_BYTES = (M_SIZE + N_SIZE) * TILE_K * 2;
+/* A thread block's tile of sums: each of its warpgroups has 64 rows of N_SIZE sums. */
+template <int GROUPS, int N_SIZE> struct tile {
+    static constexpr int M = GROUPS * WGMMA_M, N = N_SIZE, PARTS = N_SIZE / WGMMA_N;
+    static constexpr int THREADS = GROUPS * 4 * WARP;
+    static constexpr int LINE_STEP = THREADS / CHUNKS; /* lines between two chunks of a thread */
+    static constexpr int A_BYTES = M * TILE_K * 2;     /* of a stage */
+    static constexpr int STAGE_BYTES = (M + N) * TILE_K * 2;
 };
-using large_tile = tile<128, 256, 2, 4>;
-using small_tile = tile<64, 64, 2, 2>; /* for few sums of long chains: more blocks, so more of the GPU is used */
+using large_tile = tile<2, 256>;
+using small_tile = tile<1, 128>; /* for few sums of long chains: more blocks, so more of the GPU is used */
 
 /* ---- shared memory ----------------------------------------------------------------------------------------------- */
 
-/* Where chunk `chunk` of a line is: chunks are permuted so that 8 lines of one chunk are in different banks. */
+/* Where chunk `chunk` of a line is: chunks are permuted so that 8 lines of one chunk are in different banks, as wgmma
+ * expects them (its 128-byte swizzle). */
 static __device__ inline unsigned chunk_at(unsigned tile, int line, int chunk)
 {
     return tile + (line * CHUNKS + (chunk ^ (line % CHUNKS))) * 16;
@@ -76,36 +76,90 @@ static __device__ inline void copy_tile(const struct source &source, unsigned k0
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
 
-/* 16 k of a warp's tile. */
-template <int WARP_M, int WARP_N>
-static __device__ inline void step(unsigned a, unsigned b, int wm, int wn, int k, float sum[WARP_M / 16][WARP_N / 8][4])
+/* Add TILE_K of k to a warpgroup's sums: 64 lines of a from `a` on, PARTS times 128 lines of b. The products are only
+ * begun. */
+template <int PARTS> static __device__ inline void begin_products(unsigned a, unsigned b, float sum[PARTS][16][4])
 {
-    int lane = threadIdx.x % WARP, chunk = k / CHUNK;
-    uint32_t x[WARP_M / 16][4], y[WARP_N / 16][4];
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < TILE_K; k += 16)
+#pragma unroll
+        for (int part = 0; part < PARTS; part++)
+            wgmma(sum[part], wgmma_operand(a + k * 2), wgmma_operand(b + part * WGMMA_N * TILE_K * 2 + k * 2));
+    wgmma_commit();
+}
+
+/* The sums of a thread in one of its two rows (half): where they are in c, how many of the row's columns there are from
+ * there on, and of which it has two of every 8. */
+struct sums_row {
+    float *at;
+    int left; /* 0: the row is not there */
+};
+
+static __device__ inline struct sums_row row_of_sums(const struct ash_cuda_gemm_bf16 &args, unsigned m0, unsigned n0,
+                                                     int half)
+{
+    int lane = threadIdx.x % WARP;
+    size_t m = m0 + threadIdx.x / WARP * 16 + lane / 4 + half * 8, n = n0 + lane % 4 * 2;
+    struct sums_row row = {args.c + m * args.c_stride + n,
+                           m < args.a.count && n < args.b.count ? (int)(args.b.count - n) : 0};
+
+    return row;
+}
+
+/* What sums start from. */
+template <int PARTS>
+static __device__ inline void read_sums(const struct ash_cuda_gemm_bf16 &args, unsigned m0, unsigned n0,
+                                        float sum[PARTS][16][4])
+{
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        struct sums_row row = row_of_sums(args, m0, n0, half);
+
+        if (!args.accumulate) row.left = 0;
+#pragma unroll
+        for (int i = 0; i < PARTS * 16; i++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                sum[i / 16][i % 16][half * 2 + e] = i * 8 + e < row.left ? row.at[i * 8 + e] : 0.0f;
+    }
+}
+
+template <int PARTS>
+static __device__ inline void write_sums(const struct ash_cuda_gemm_bf16 &args, unsigned m0, unsigned n0,
+                                         const float sum[PARTS][16][4])
+{
+    const float *bias = args.bias != NULL ? args.bias + n0 + threadIdx.x % 4 * 2 : NULL;
+    bool is_wide = args.c_stride % 2 == 0 && (uintptr_t)args.c % 8 == 0; /* two columns at once */
 
 #pragma unroll
-    for (int i = 0; i < WARP_M / 16; i++)
-        load_matrices(chunk_at(a, wm + i * 16 + lane % 16, chunk + lane / 16), x[i]);
+    for (int half = 0; half < 2; half++) {
+        struct sums_row row = row_of_sums(args, m0, n0, half);
+
 #pragma unroll
-    for (int j = 0; j < WARP_N / 16; j++) /* two blocks of 8 columns: each has its first and its last 8 k */
-        load_matrices(chunk_at(b, wn + j * 16 + lane / 16 * 8 + lane % 8, chunk + lane / 8 % 2), y[j]);
-#pragma unroll
-    for (int i = 0; i < WARP_M / 16; i++)
-#pragma unroll
-        for (int j = 0; j < WARP_N / 8; j++)
-            mma(sum[i][j], x[i], &y[j / 2][j % 2 * 2]);
+        for (int i = 0; i < PARTS * 16; i++) {
+            float low = sum[i / 16][i % 16][half * 2], high = sum[i / 16][i % 16][half * 2 + 1];
+
+            if (bias != NULL && i * 8 < row.left) low = low + bias[i * 8];
+            if (bias != NULL && i * 8 + 1 < row.left) high = high + bias[i * 8 + 1];
+            if (i * 8 + 1 < row.left && is_wide) {
+                *(float2 *)(row.at + i * 8) = make_float2(low, high);
+            } else {
+                if (i * 8 < row.left) row.at[i * 8] = low;
+                if (i * 8 + 1 < row.left) row.at[i * 8 + 1] = high;
+            }
+        }
+    }
 }
 
 template <typename T> static __device__ inline void multiply(const struct ash_cuda_gemm_bf16 &args)
 {
     extern __shared__ __align__(128) unsigned char shared[];
-    unsigned base = (unsigned)__cvta_generic_to_shared(shared);
+    unsigned base = ((unsigned)__cvta_generic_to_shared(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
     unsigned m0 = blockIdx.y * T::M, n0 = blockIdx.x * T::N;
-    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row = lane / 4, col = lane % 4 * 2;
-    int wm = warp / T::WARPS_N * T::WARP_M, wn = warp % T::WARPS_N * T::WARP_N;
-    unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K;
+    unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K, group_a = threadIdx.x / 128 * WGMMA_M * TILE_K * 2;
     struct source from_a = source_of<T::M, T::LINE_STEP>(args.a, m0), from_b = source_of<T::N, T::LINE_STEP>(args.b, n0);
-    float sum[T::WARP_M / 16][T::WARP_N / 8][4];
+    float sum[T::PARTS][16][4];
 
 #pragma unroll
     for (int s = 0; s < STAGES - 1; s++) {
@@ -113,41 +167,21 @@ template <typename T> static __device__ inline void multiply(const struct ash_cu
         copy_tile<T::N, T::LINE_STEP>(from_b, s * TILE_K, base + s * T::STAGE_BYTES + T::A_BYTES);
         asm volatile("cp.async.commit_group;");
     }
-#pragma unroll
-    for (int i = 0; i < T::WARP_M / 16; i++)
-#pragma unroll
-        for (int j = 0; j < T::WARP_N / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                unsigned m = m0 + wm + i * 16 + row + e / 2 * 8, n = n0 + wn + j * 8 + col + e % 2;
-                bool inside = m < args.a.count && n < args.b.count;
-
-                sum[i][j][e] = args.accumulate && inside ? args.c[m * args.c_stride + n] : 0.0f;
-            }
+    read_sums<T::PARTS>(args, m0, n0, sum);
     for (unsigned t = 0; t < tiles; t++) {
-        int now = (int)(t % STAGES), next = (int)((t + STAGES - 1) % STAGES);
-        unsigned a = base + now * T::STAGE_BYTES, b = a + T::A_BYTES;
+        unsigned now = base + t % STAGES * T::STAGE_BYTES, next = base + (t + STAGES - 1) % STAGES * T::STAGE_BYTES;
 
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2));
-        __syncthreads();
-        copy_tile<T::M, T::LINE_STEP>(from_a, (t + STAGES - 1) * TILE_K, base + next * T::STAGE_BYTES);
-        copy_tile<T::N, T::LINE_STEP>(from_b, (t + STAGES - 1) * TILE_K, base + next * T::STAGE_BYTES + T::A_BYTES);
+        wgmma_see_shared();
+        wgmma_wait();    /* for the products of the tile before, which the next copy overwrites */
+        __syncthreads(); /* the others' copies and products, too */
+        begin_products<T::PARTS>(now + group_a, now + T::A_BYTES, sum);
+        copy_tile<T::M, T::LINE_STEP>(from_a, (t + STAGES - 1) * TILE_K, next);
+        copy_tile<T::N, T::LINE_STEP>(from_b, (t + STAGES - 1) * TILE_K, next + T::A_BYTES);
         asm volatile("cp.async.commit_group;");
-#pragma unroll 2
-        for (int k = 0; k < TILE_K; k += 16)
-            step<T::WARP_M, T::WARP_N>(a, b, wm, wn, k, sum);
     }
-#pragma unroll
-    for (int i = 0; i < T::WARP_M / 16; i++)
-#pragma unroll
-        for (int j = 0; j < T::WARP_N / 8; j++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) {
-                unsigned m = m0 + wm + i * 16 + row + e / 2 * 8, n = n0 + wn + j * 8 + col + e % 2;
-
-                if (m >= args.a.count || n >= args.b.count) continue;
-                args.c[m * args.c_stride + n] = args.bias != NULL ? sum[i][j][e] + args.bias[n] : sum[i][j][e];
-            }
+    wgmma_wait();
+    write_sums<T::PARTS>(args, m0, n0, sum);
 }
 
 extern "C" __global__ void __launch_bounds__(large_tile::THREADS, 1)
@@ -156,7 +190,7 @@ extern "C" __global__ void __launch_bounds__(large_tile::THREADS, 1)
     multiply<large_tile>(args);
 }
 
-extern "C" __global__ void __launch_bounds__(small_tile::THREADS, 3)
+extern "C" __global__ void __launch_bounds__(small_tile::THREADS, 2)
     gemm_bf16_few(const __grid_constant__ struct ash_cuda_gemm_bf16 args)
 {
     multiply<small_tile>(args);

@@ -51,10 +51,12 @@ struct ash_cuda_group {
     uint64_t *offsets; /* experts + 1 */
 };
 
-/* chain.cuh: rows of a tile, tiles in shared memory, and their bytes. */
-#define ASH_CUDA_CHAIN_ROWS 64
-#define ASH_CUDA_CHAIN_STAGES 6
-#define ASH_CUDA_CHAIN_BYTES (ASH_CUDA_CHAIN_STAGES * ASH_CUDA_CHAIN_ROWS * (2 * 32 + 2) * sizeof(float))
+/* chain.cuh: columns and rows of a tile, tiles in shared memory, and their bytes. */
+#define ASH_CUDA_CHAIN_COLS 16
+#define ASH_CUDA_CHAIN_ROWS 128
+#define ASH_CUDA_CHAIN_STAGES 4
+#define ASH_CUDA_CHAIN_BYTES                                                                                           \
+    (ASH_CUDA_CHAIN_STAGES * ASH_CUDA_CHAIN_ROWS * (2 * ASH_CUDA_CHAIN_COLS + 2) * sizeof(float))
 
 #define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
 #define ASH_CUDA_ATTN_KEYS 32 /* keys of a tile of the backward pass */

@@ -10,6 +10,7 @@
 #define GRID_ROWS_MAX 65535
 #define BF16_CHUNK 8                   /* values of 16 bytes, which is how gemm_bf16 reads */
 #define BF16_STAGES_K ((size_t)4 * 64) /* k of the stages that gemm_bf16 keeps in shared memory */
+#define BF16_BORDER 1024               /* where they begin there */
 #define BF16_LINES_BLOCK 64
 #define BF16_LINES_MAX ((size_t)32 * GRID_ROWS_MAX)
 #define QUANT_THREADS 128
@@ -99,7 +100,7 @@ struct bf16_kernel {
 static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
 {
     static const struct bf16_kernel large = {ASH_KERNEL_gemm_bf16, 128, 256, 256},
-                                    small = {ASH_KERNEL_gemm_bf16_few, 64, 64, 128};
+                                    small = {ASH_KERNEL_gemm_bf16_few, 64, 128, 128};
     size_t tiles = ash_div_up(op->b.count, large.N) * ash_div_up(op->a.count, large.M);
     const struct bf16_kernel *kernel = tiles < (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count ? &small : &large;
 
@@ -107,7 +108,8 @@ static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16
                  (struct ash_cuda_grid){.x = ash_div_up(op->b.count, kernel->N),
                                         .y = ash_div_up(op->a.count, kernel->M),
                                         .threads = kernel->threads,
-                                        .shared_bytes = BF16_STAGES_K * (kernel->M + kernel->N) * sizeof(uint16_t)},
+                                        .shared_bytes =
+                                            BF16_BORDER + BF16_STAGES_K * (kernel->M + kernel->N) * sizeof(uint16_t)},
                  op);
 }
 

@@ -59,7 +59,9 @@ extern "C" __global__ void rms_forward(struct ash_norm_args args)
 /* What the gradients of weight and bias are summed from. */
 static __device__ inline struct chain_rows chain_of(const struct ash_norm_args &args)
 {
-    struct chain_rows rows = {args.dy, args.x, args.mean, args.rstd, args.rows * args.groups, args.cols};
+    bool is_wide = args.cols % 4 == 0 && args.x_stride % 4 == 0 && args.y_stride % 4 == 0 &&
+                   ((uintptr_t)args.x | (uintptr_t)args.dy) % 16 == 0;
+    struct chain_rows rows = {args.dy, args.x, args.mean, args.rstd, args.rows * args.groups, args.cols, is_wide};
 
     return rows;
 }
@@ -74,6 +76,33 @@ extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) rms_backward_weight(
     });
 }
 
+#define AHEAD 8 /* columns of a thread that are read before the first is written: dx may be dy */
+
+/* dx of a row, from value(x, dy * weight) of each column. */
+template <typename Value>
+static __device__ inline void put_gradients(const struct ash_norm_args &args, const float *x, const float *dy, float *dx,
+                                            int l, Value value)
+{
+    for (size_t first = l; first < args.cols; first += AHEAD * ASH_LANES) {
+        float out[AHEAD], old[AHEAD];
+
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            size_t c = first + i * ASH_LANES;
+
+            if (c >= args.cols) continue;
+            out[i] = value(x[c], dy[c] * args.weight[c]);
+            old[i] = args.dx_add ? dx[c] : 0.0f;
+        }
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++) {
+            size_t c = first + i * ASH_LANES;
+
+            if (c < args.cols) dx[c] = args.dx_add ? old[i] + out[i] : out[i];
+        }
+    }
+}
+
 extern "C" __global__ void rms_backward(struct ash_norm_args args)
 {
     struct row row = own_row(args);
@@ -85,11 +114,8 @@ extern "C" __global__ void rms_backward(struct ash_norm_args args)
         lane = fmaf(dy[c] * args.weight[c], x[c] * rstd, lane);
     mean = fold_lanes(lane) / (float)args.cols;
     if (!row.real) return;
-    for (size_t c = row.l; c < args.cols; c += ASH_LANES) {
-        float value = fmaf(-(x[c] * rstd), mean, dy[c] * args.weight[c]) * rstd;
-
-        dx[c] = args.dx_add ? dx[c] + value : value;
-    }
+    put_gradients(args, x, dy, dx, row.l,
+                  [&](float x_c, float g) { return fmaf(-(x_c * rstd), mean, g) * rstd; });
 }
 
 extern "C" __global__ void layer_forward(struct ash_norm_args args)
@@ -136,9 +162,7 @@ extern "C" __global__ void layer_backward(struct ash_norm_args args)
     mean_g = fold_lanes(sum) / (float)args.cols;
     mean_dot = fold_lanes(dot) / (float)args.cols;
     if (!row.real) return;
-    for (size_t c = row.l; c < args.cols; c += ASH_LANES) {
-        float value = fmaf(-((x[c] - mean) * rstd), mean_dot, dy[c] * args.weight[c] - mean_g) * rstd;
-
-        dx[c] = args.dx_add ? dx[c] + value : value;
-    }
+    put_gradients(args, x, dy, dx, row.l, [&](float x_c, float g) {
+        return fmaf(-((x_c - mean) * rstd), mean_dot, g - mean_g) * rstd;
+    });
 }
