@@ -10,29 +10,29 @@ struct running {
     float max[2], sum[2];
 };
 
-/* Scores of a block become probabilities; alpha gets what older sums are multiplied by. ahead: see seen_in_tile, of this
+/* Products of a block become probabilities; alpha gets what older sums are multiplied by. ahead: see seen_in_tile, of this
  * thread's first row. */
 template <bool IS_MASKED>
 static __device__ inline void soften(const struct ash_cuda_attn &args, int ahead, float s[GROUP_KEYS / 8][4],
                                      struct running *run, float alpha[2])
 {
     int q = threadIdx.x % 4;
+    float scale2 = args.scale * ASH_LOG2E;
 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         struct seen_keys seen = seen_in_tile(args, ahead + half * 8);
         bool any = !IS_MASKED || seen.begin < seen.end;
-        float now = run->max[half], lanes[4] = {0.0f, 0.0f, 0.0f, 0.0f}, a, b;
+        float now = run->max[half], lanes[4] = {0.0f, 0.0f, 0.0f, 0.0f}, off, a, b;
 
 #pragma unroll
         for (int n = 0; n < GROUP_KEYS / 8; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 int j = n * 8 + q * 2 + e;
-                float *score = &s[n][half * 2 + e];
+                float product = s[n][half * 2 + e];
 
-                *score = *score * args.scale;
-                if ((!IS_MASKED || (j >= seen.begin && j < seen.end)) && *score > now) now = *score;
+                if ((!IS_MASKED || (j >= seen.begin && j < seen.end)) && product > now) now = product;
             }
 #pragma unroll
         for (int step = 1; step < 4; step *= 2) {
@@ -40,13 +40,14 @@ static __device__ inline void soften(const struct ash_cuda_attn &args, int ahead
 
             now = other > now ? other : now;
         }
-        alpha[half] = any ? ash_expf(run->max[half] - now) : 1.0f;
+        off = -(now * scale2);
+        alpha[half] = any ? ash_exp2_weight(fmaf(run->max[half], scale2, off)) : 1.0f;
 #pragma unroll
         for (int n = 0; n < GROUP_KEYS / 8; n++)
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 int j = n * 8 + q * 2 + e;
-                float p = ash_expf(s[n][half * 2 + e] - now);
+                float p = ash_exp2_weight(fmaf(s[n][half * 2 + e], scale2, off));
 
                 if (IS_MASKED && !(j >= seen.begin && j < seen.end)) p = 0.0f;
                 s[n][half * 2 + e] = p;
@@ -108,7 +109,7 @@ static __device__ inline void put_rows(const struct ash_cuda_attn &args, size_t 
                 if (n * 8 + lane % 4 * 2 + e < cols)
                     out[n * 8 + lane % 4 * 2 + e] = acc[n][half * 2 + e] / run.sum[half];
         if (args.lse != NULL && lane % 4 == 0 && column == 0)
-            args.lse[(row0 + r) * args.heads + h] = run.max[half] + ash_logf(run.sum[half]);
+            args.lse[(row0 + r) * args.heads + h] = fmaf(run.max[half], args.scale, ash_logf(run.sum[half]));
     }
 }
 

@@ -28,7 +28,8 @@ extern "C" __global__ void __launch_bounds__(256) attn_delta(const __grid_consta
 static __device__ inline void backward_pair(const struct ash_cuda_attn &args, bool sees, float lse, float delta,
                                             float *s, float *dp)
 {
-    float p = ash_expf(*s * args.scale - lse), ds = (p * (*dp - delta)) * args.scale;
+    float p = ash_exp2_weight(fmaf(*s, args.scale * ASH_LOG2E, -(lse * ASH_LOG2E)));
+    float ds = (p * (*dp - delta)) * args.scale;
 
     *s = sees ? p : 0.0f;
     *dp = sees ? ds : 0.0f;

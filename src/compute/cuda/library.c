@@ -84,30 +84,36 @@ static size_t differing(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *
     return ash_cuda_read(exec->cuda->cuda, &count, compare.count, sizeof(count), NULL) < 0 ? 1 : count;
 }
 
-/* Milliseconds of one product. */
+/* Our own kernel for a product. */
+typedef void (*own_kernel)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op);
+
+/* Milliseconds of one product, by an algorithm, or by our own kernel where there is one. */
 static double time_of(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
-                      const struct ash_cuda_gemm_bf16 *op)
+                      own_kernel own, const struct ash_cuda_gemm_bf16 *op)
 {
     ash_cuda_mark(exec->cuda->cuda, FIRST_MARK);
-    for (int i = 0; i < ROUNDS; i++)
-        if (multiply(exec, shape, algo, op) < 0) return INFINITY;
+    for (int i = 0; i < ROUNDS; i++) {
+        if (own != NULL)
+            own(exec, op);
+        else if (multiply(exec, shape, algo, op) < 0)
+            return INFINITY;
+    }
     ash_cuda_mark(exec->cuda->cuda, FIRST_MARK + 1);
     return ash_cuda_mark_ms(exec->cuda->cuda, FIRST_MARK, FIRST_MARK + 1) / ROUNDS;
 }
 
-/* Try every algorithm on a product. want holds our own kernel's result. */
-static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const float *want,
+/* Try every algorithm on a product. want holds the result of our own kernel, which takes `best` ms. */
+static void try_algos(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const float *want, double best,
                       struct known *known)
 {
     struct ash_lt_algo algos[ASH_LT_ALGOS_MAX];
     size_t count = ash_lt_find(exec->cuda->library->lt, &known->shape, algos);
-    double best = INFINITY;
 
     for (size_t i = 0; i < count; i++) {
         double ms;
 
         if (multiply(exec, &known->shape, &algos[i], op) < 0 || differing(exec, op, want) != 0) continue;
-        ms = time_of(exec, &known->shape, &algos[i], op);
+        ms = time_of(exec, &known->shape, &algos[i], NULL, op);
         if (ms >= best) continue;
         best = ms;
         known->algo = algos[i];
@@ -169,7 +175,7 @@ static void draw(struct ash_exec *exec, const struct ash_buffer *buffer, uint32_
 
 /* Find out how the library computes a shape with our bits. Where the GPU has no room for a trial, it does not. */
 static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op, const struct ash_lt_shape *shape,
-                           void (*reference)(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op))
+                           own_kernel reference)
 {
     struct known *known = remember(exec->cuda->library, shape);
     struct ash_cuda_gemm_bf16 own = *op, theirs = *op;
@@ -184,7 +190,7 @@ static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf1
     own.c = trial.want.data;
     own.c_stride = shape->N;
     reference(exec, &own);
-    try_algos(exec, &theirs, trial.want.data, known);
+    try_algos(exec, &theirs, trial.want.data, time_of(exec, shape, NULL, reference, &own), known);
     trial_fini(&trial);
     return known;
 }

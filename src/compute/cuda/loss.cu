@@ -2,6 +2,7 @@
 #include "compute/cuda/device.cuh"
 
 #define ROW_THREADS 256
+#define ROW_AHEAD 8
 #define ROW_TILE 2048 /* exponentials that are added up while the next ones are computed */
 
 /* The largest of all threads' values. */
@@ -55,6 +56,7 @@ static __device__ inline void sum_row(const struct ash_loss_part &part, const fl
         int now = (int)(first / ROW_TILE % 2);
 
         if (threadIdx.x >= WARP) {
+#pragma unroll 4
             for (int i = (int)threadIdx.x - WARP; i < ROW_TILE && first + i < part.cols; i += ROW_THREADS - WARP) {
                 float d = x[first + i] * row->sharpness - row->max;
 
@@ -91,6 +93,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
     struct loss_row row = {ash_loss_sharpness(&part), 0.0f, 1.0f, 0.0f, 0.0f};
 
     if (target >= 0) {
+#pragma unroll 8
         for (size_t v = threadIdx.x; v < part.cols; v += ROW_THREADS)
             max = x[v] > max ? x[v] : max;
         row.max = max_block(max) * row.sharpness;
@@ -103,11 +106,21 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
     }
     if (!ash_loss_has_gradient(&part)) return;
     __syncthreads(); /* all have read the target's logit */
-    for (size_t v = threadIdx.x; v < part.cols; v += ROW_THREADS) {
-        float e = target >= 0 ? ash_expf(x[v] * row.sharpness - row.max) : 0.0f;
-        float value = target >= 0 ? gradient_of(part, row, r, e, x[v]) : 0.0f;
+    for (size_t first = threadIdx.x; first < part.cols; first += ROW_AHEAD * ROW_THREADS) {
+        float values[ROW_AHEAD]; /* all are on their way before the first is written */
 
-        x[v] = target >= 0 && v == (size_t)target ? value - ash_loss_scale(&part, r) * row.sharpness : value;
+#pragma unroll
+        for (int i = 0; i < ROW_AHEAD; i++)
+            values[i] = first + i * ROW_THREADS < part.cols ? x[first + i * ROW_THREADS] : 0.0f;
+#pragma unroll
+        for (int i = 0; i < ROW_AHEAD; i++) {
+            size_t v = first + i * ROW_THREADS;
+            float e = target >= 0 ? ash_expf(values[i] * row.sharpness - row.max) : 0.0f;
+            float value = target >= 0 ? gradient_of(part, row, r, e, values[i]) : 0.0f;
+
+            if (v >= part.cols) continue;
+            x[v] = target >= 0 && v == (size_t)target ? value - ash_loss_scale(&part, r) * row.sharpness : value;
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 /* Attention whose products are bf16 with Hopper's tensor cores (wgmma.h), in plain C. Scores, probabilities times
  * values, and all gradients grow by steps of 16: over dims, over keys counted from position 0, or over query rows
- * counted from the document's first. What a row does not see takes part as zeros, which change no sum. Maximum,
- * exponentials and their sum stay float32 (attn.c); probabilities and gradients of scores are rounded to bf16 before
- * they multiply. */
+ * counted from the document's first. What a row does not see takes part as zeros, which change no sum. Maximum, weights
+ * (as powers of two) and their sum stay float32, blocks and sums as in attn.c; probabilities and gradients of scores are
+ * rounded to bf16 before they multiply. */
 #include "compute/ref/wgmma.h"
 
 #include <string.h>
@@ -73,7 +73,7 @@ static void add_lines(float *sums, size_t count, const float weights[GROUP], con
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* What a query row carries from block to block: maximum, sum of exponentials, weighted sum of values. */
+/* What a query row carries from block to block: largest product with a key, sum of exponentials, weighted sum of values. */
 struct running {
     float max, sum;
     float acc[ASH_ATTN_HEAD_MAX];
@@ -84,17 +84,17 @@ static void forward_block(const struct ash_attn_args *args, const struct ash_att
                           size_t g, struct ref_keys keys, struct running *run)
 {
     size_t base = keys.begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
-    float p[ASH_ATTN_BLOCK] = {0}, lanes[ASH_LANES] = {0}, max = run->max, alpha;
+    float p[ASH_ATTN_BLOCK] = {0}, lanes[ASH_LANES] = {0}, max = run->max, alpha, scale2 = args->scale * ASH_LOG2E;
     struct line lines[GROUP];
 
     for (size_t j = keys.begin; j < keys.end; j++) {
         read_key(args, seq, j, g, lines);
-        p[j - base] = dot(q, lines, args->dim_k) * args->scale;
+        p[j - base] = dot(q, lines, args->dim_k);
         max = p[j - base] > max ? p[j - base] : max;
     }
-    alpha = ash_expf(run->max - max);
+    alpha = ash_exp2_weight(fmaf(run->max, scale2, -(max * scale2)));
     for (size_t j = keys.begin; j < keys.end; j++)
-        p[j - base] = ash_expf(p[j - base] - max);
+        p[j - base] = ash_exp2_weight(fmaf(p[j - base], scale2, -(max * scale2)));
     for (size_t n = 0; n < ASH_ATTN_BLOCK; n++) {
         lanes[n % ASH_LANES] = lanes[n % ASH_LANES] + p[n];
         p[n] = ash_bf16_round(p[n]);
@@ -136,7 +136,7 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
         }
         for (size_t d = 0; d < args->dim_v; d++)
             args->out[row * args->out_stride + h * args->dim_v + d] = run.acc[d] / run.sum;
-        if (args->lse != NULL) args->lse[row * args->heads + h] = run.max + ash_logf(run.sum);
+        if (args->lse != NULL) args->lse[row * args->heads + h] = fmaf(run.max, args->scale, ash_logf(run.sum));
     }
 }
 
@@ -147,6 +147,7 @@ static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
         return;
     }
     ref_check_attn(args);
+    ash_assert(args->scale > 0.0f); /* the largest product is the largest score */
     ash_workers_run(exec->workers, ref_query_rows(args) * args->heads, REF_ATTN_MIN_UNITS, forward_units, (void *)args);
 }
 
@@ -174,8 +175,8 @@ struct pair {
 static struct pair backward_pair(const struct ash_attn_args *args, const struct query *query, const struct line *k,
                                  const struct line *v)
 {
-    float s = dot(&query->q, k, args->dim_k) * args->scale, dp = dot(&query->dout, v, args->dim_v);
-    float p = ash_expf(s - query->lse);
+    float s = dot(&query->q, k, args->dim_k), dp = dot(&query->dout, v, args->dim_v);
+    float p = ash_exp2_weight(fmaf(s, args->scale * ASH_LOG2E, -(query->lse * ASH_LOG2E)));
 
     return (struct pair){ash_bf16_round(p), ash_bf16_round((p * (dp - query->delta)) * args->scale)};
 }

@@ -17,44 +17,12 @@
 #define ASH_WGMMA_NAN_BITS 0x7fffffffu
 #define ASH_WGMMA_NO_EXPONENT (-1000)
 
-/* A term: (-1)^negative * significand * 2^(exponent - fraction). */
-struct ash_wgmma_term {
-    bool negative;
-    int exponent, fraction;
-    int64_t significand;
-};
-
-/* A finite float as a term whose significand has the 24 bits of a float32. */
-static inline struct ash_wgmma_term ash_wgmma_split(float x)
+/* The exponent of a finite float; that of the smallest normal number for denormals. */
+static inline int ash_wgmma_exponent(float x)
 {
-    uint32_t bits = ash_f32_bits(x), field = bits >> 23 & 255;
-    int64_t fraction = bits & 0x7fffffu;
+    uint32_t field = ash_f32_bits(x) >> 23 & 255;
 
-    return (struct ash_wgmma_term){.negative = bits >> 31 != 0,
-                                   .exponent = (field > 0 ? (int)field : 1) - 127,
-                                   .fraction = 23,
-                                   .significand = field > 0 ? fraction | 0x800000 : fraction};
-}
-
-/* a * b, both bf16 values: 8 bits each, so the product is exact. */
-static inline struct ash_wgmma_term ash_wgmma_product(float a, float b)
-{
-    struct ash_wgmma_term x = ash_wgmma_split(a), y = ash_wgmma_split(b);
-
-    return (struct ash_wgmma_term){.negative = x.negative != y.negative,
-                                   .exponent = x.exponent + y.exponent,
-                                   .fraction = 14,
-                                   .significand = (x.significand >> 16) * (y.significand >> 16)};
-}
-
-/* A term in units of 2^(top - ASH_WGMMA_FRACTION), cut off. */
-static inline int64_t ash_wgmma_align(const struct ash_wgmma_term *term, int top)
-{
-    int64_t units = term->significand << (ASH_WGMMA_FRACTION - term->fraction);
-    int down = top - term->exponent; /* at least 0, but for a zero, whose exponent says nothing */
-
-    units = units != 0 && down < 63 ? units >> down : 0;
-    return term->negative ? -units : units;
+    return (field > 0 ? (int)field : 1) - 127;
 }
 
 /* units * 2^(top - ASH_WGMMA_FRACTION), cut off to a float32. */
@@ -92,21 +60,24 @@ static inline float ash_wgmma_special(float sum, const float *a, const float *b)
 /* sum + a[0] b[0] + ... + a[15] b[15], as one step adds them; a and b hold bf16 values. */
 static inline float ash_wgmma_step(float sum, const float a[ASH_WGMMA_GROUP], const float b[ASH_WGMMA_GROUP])
 {
-    struct ash_wgmma_term terms[ASH_WGMMA_GROUP + 1];
+    int top = sum != 0.0f ? ash_wgmma_exponent(sum) : ASH_WGMMA_NO_EXPONENT;
     bool is_finite = isfinite(sum);
-    int top = ASH_WGMMA_NO_EXPONENT;
-    int64_t units = 0;
+    double per_unit;
+    int64_t units;
 
-    for (size_t k = 0; k < ASH_WGMMA_GROUP; k++)
+    for (size_t k = 0; k < ASH_WGMMA_GROUP; k++) {
+        int exponent = ash_wgmma_exponent(a[k]) + ash_wgmma_exponent(b[k]);
+
         is_finite = is_finite && isfinite(a[k]) && isfinite(b[k]);
+        if (a[k] != 0.0f && b[k] != 0.0f && exponent > top) top = exponent;
+    }
     if (!is_finite) return ash_wgmma_special(sum, a, b);
+    if (top == ASH_WGMMA_NO_EXPONENT) return 0.0f;
+    /* Products are exact as doubles, and are cut off when they become integers. */
+    per_unit = ldexp(1.0, ASH_WGMMA_FRACTION - top);
+    units = (int64_t)((double)sum * per_unit);
     for (size_t k = 0; k < ASH_WGMMA_GROUP; k++)
-        terms[k] = ash_wgmma_product(a[k], b[k]);
-    terms[ASH_WGMMA_GROUP] = ash_wgmma_split(sum);
-    for (size_t i = 0; i <= ASH_WGMMA_GROUP; i++)
-        if (terms[i].significand != 0 && terms[i].exponent > top) top = terms[i].exponent;
-    for (size_t i = 0; i <= ASH_WGMMA_GROUP; i++)
-        units += ash_wgmma_align(&terms[i], top);
+        units += (int64_t)((double)a[k] * (double)b[k] * per_unit);
     return ash_wgmma_narrow(units, top);
 }
 
