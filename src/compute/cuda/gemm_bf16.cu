@@ -1,6 +1,7 @@
 /* gemm_bf16 - products of bf16 with tensor cores: sums grow by steps of 16 k, ascending, as ref/wgmma.h says,
  * whatever the tile. Operands lie in memory as lines of k (rows of a, columns of b); tiles of them are copied to
  * shared memory several ahead of their use. Steps of zeros past the last k change no sum. */
+#include "compute/cuda/tensor.cuh"
 #include "compute/cuda/wgmma.cuh"
 
 #define TILE_K 64
@@ -246,6 +247,47 @@ extern "C" __global__ void __launch_bounds__(256) round_lines(const __grid_const
             words[w] = ash_f32_to_bf16(x[2 * w]) | (uint32_t)ash_f32_to_bf16(x[2 * w + 1]) << 16;
         *(uint4 *)(op.out + i / chunks * op.stride + i % chunks * CHUNK) =
             make_uint4(words[0], words[1], words[2], words[3]);
+    }
+}
+
+#define PAIRS (BLOCK / 2) /* of k */
+
+/* The same where lines are adjacent in float32, four of them at 16-byte borders: a thread reads four lines of two k, and
+ * writes eight k of a line. A thread block moves 64 x 64 values. */
+extern "C" __global__ void __launch_bounds__(256) transpose_lines(const __grid_constant__ struct ash_cuda_to_lines op)
+{
+    __shared__ uint32_t tile[BLOCK][PAIRS + 1];
+    size_t line0 = (size_t)blockIdx.x * BLOCK, k0 = (size_t)blockIdx.y * BLOCK;
+    int four = threadIdx.x % (BLOCK / 4) * 4, chunk = threadIdx.x % (BLOCK / CHUNK);
+    const float *from = (const float *)op.data + line0 + four;
+    float4 rows[2][2]; /* all are on their way before the first is used */
+
+#pragma unroll
+    for (int i = 0; i < 2; i++)
+#pragma unroll
+        for (int e = 0; e < 2; e++) {
+            size_t k = k0 + (threadIdx.x / (BLOCK / 4) + i * (PAIRS / 2)) * 2 + e;
+
+            rows[i][e] = k < op.k && line0 + four < op.count ? *(const float4 *)(from + k * op.k_stride)
+                                                            : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+        }
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int pair = threadIdx.x / (BLOCK / 4) + i * (PAIRS / 2);
+
+        tile[four][pair] = pack_bf16(rows[i][0].x, rows[i][1].x);
+        tile[four + 1][pair] = pack_bf16(rows[i][0].y, rows[i][1].y);
+        tile[four + 2][pair] = pack_bf16(rows[i][0].z, rows[i][1].z);
+        tile[four + 3][pair] = pack_bf16(rows[i][0].w, rows[i][1].w);
+    }
+    __syncthreads();
+#pragma unroll
+    for (int line = threadIdx.x / (BLOCK / CHUNK); line < BLOCK; line += 256 / (BLOCK / CHUNK)) {
+        const uint32_t *words = &tile[line][chunk * CHUNK / 2];
+
+        if (line0 + line < op.count && k0 + chunk * CHUNK < op.stride) /* the stride is a multiple of CHUNK */
+            *(uint4 *)(op.out + (line0 + line) * op.stride + k0 + chunk * CHUNK) =
+                make_uint4(words[0], words[1], words[2], words[3]);
     }
 }
 

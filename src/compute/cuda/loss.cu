@@ -34,15 +34,29 @@ static __device__ inline float moment_of(float e, float d)
     return e > 0.0f ? e * d : 0.0f;
 }
 
-/* The gradient of a column other than the target's. */
-static __device__ inline float gradient_of(const struct ash_loss_part &part, const struct loss_row &row, size_t r,
-                                           float e, float x)
-{
-    float gradient = e * (ash_loss_scale(&part, r) * row.sharpness / row.sum);
+/* What every column of a row multiplies its gradient by, read once: stores of gradients could change it otherwise. */
+struct loss_factors {
+    float scale, each, entropy; /* scale: the target's; the others are divided by the row's sum */
+    bool has_entropy;
+};
 
-    if (part.entropy_scales == NULL || !(e > 0.0f)) return gradient;
-    return gradient - (e * (part.entropy_scales[r] * row.sharpness / row.sum)) *
-                          (((x * row.sharpness - row.max) - row.log_sum) + row.entropy);
+static __device__ inline struct loss_factors factors_of(const struct ash_loss_part &part, const struct loss_row &row,
+                                                        size_t r)
+{
+    struct loss_factors f = {ash_loss_scale(&part, r) * row.sharpness, 0.0f, 0.0f, part.entropy_scales != NULL};
+
+    f.each = f.scale / row.sum;
+    if (f.has_entropy) f.entropy = part.entropy_scales[r] * row.sharpness / row.sum;
+    return f;
+}
+
+/* The gradient of a column other than the target's. */
+static __device__ inline float gradient_of(const struct loss_factors &factors, const struct loss_row &row, float e, float x)
+{
+    float gradient = e * factors.each;
+
+    if (!factors.has_entropy || !(e > 0.0f)) return gradient;
+    return gradient - (e * factors.entropy) * (((x * row.sharpness - row.max) - row.log_sum) + row.entropy);
 }
 
 /* The sums over a row, in the canonical order of lanes: the first half warp adds up a tile while all others compute the
@@ -91,6 +105,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
     int32_t target = part.targets[r];
     float *x = part.logits + r * part.cols, max = -INFINITY, at_target = 0.0f;
     struct loss_row row = {ash_loss_sharpness(&part), 0.0f, 1.0f, 0.0f, 0.0f};
+    struct loss_factors factors;
 
     if (target >= 0) {
 #pragma unroll 8
@@ -105,6 +120,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
         if (part.entropy != NULL) part.entropy[r] = target >= 0 ? row.entropy : 0.0f;
     }
     if (!ash_loss_has_gradient(&part)) return;
+    factors = factors_of(part, row, r);
     __syncthreads(); /* all have read the target's logit */
     for (size_t first = threadIdx.x; first < part.cols; first += ROW_AHEAD * ROW_THREADS) {
         float values[ROW_AHEAD]; /* all are on their way before the first is written */
@@ -116,10 +132,10 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
         for (int i = 0; i < ROW_AHEAD; i++) {
             size_t v = first + i * ROW_THREADS;
             float e = target >= 0 ? ash_expf(values[i] * row.sharpness - row.max) : 0.0f;
-            float value = target >= 0 ? gradient_of(part, row, r, e, values[i]) : 0.0f;
+            float value = target >= 0 ? gradient_of(factors, row, e, values[i]) : 0.0f;
 
             if (v >= part.cols) continue;
-            x[v] = target >= 0 && v == (size_t)target ? value - ash_loss_scale(&part, r) * row.sharpness : value;
+            x[v] = target >= 0 && v == (size_t)target ? value - factors.scale : value;
         }
     }
 }
@@ -184,6 +200,8 @@ extern "C" __global__ void loss_part_end(struct ash_loss_part part)
     int l = threadIdx.x % ASH_LANES;
     bool real = r < part.rows, counts = real && part.targets[r] >= 0;
     struct loss_row row = {ash_loss_sharpness(&part), 0.0f, 1.0f, 0.0f, 0.0f};
+    struct loss_factors factors;
+    const float *target;
     float moment = fold_lanes(real && part.entropy != NULL ? part.moments[r * ASH_LANES + l] : 0.0f);
 
     row.sum = fold_lanes(real ? part.lanes[r * ASH_LANES + l] : 0.0f);
@@ -194,11 +212,13 @@ extern "C" __global__ void loss_part_end(struct ash_loss_part part)
     if (l == 0) part.loss[r] = counts ? row.log_sum - (part.top[2 * r + 1] * row.sharpness - row.max) : 0.0f;
     if (l == 0 && part.entropy != NULL) part.entropy[r] = counts ? row.entropy : 0.0f;
     if (!ash_loss_has_gradient(&part)) return;
+    factors = factors_of(part, row, r);
+    target = counts ? target_of(part, r) : NULL;
     for (size_t v = l; v < part.cols; v += ASH_LANES) {
         float *x = part.logits + r * part.cols + v;
         float e = part.entropy_scales == NULL ? *x : ash_expf(*x * row.sharpness - row.max);
-        float value = counts ? gradient_of(part, row, r, e, *x) : 0.0f;
+        float value = counts ? gradient_of(factors, row, e, *x) : 0.0f;
 
-        *x = counts && x == target_of(part, r) ? value - ash_loss_scale(&part, r) * row.sharpness : value;
+        *x = x == target ? value - factors.scale : value;
     }
 }

@@ -81,6 +81,13 @@ static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_cu
     if (op->dtype == ASH_F32 && op->k_stride == 1 && op->k % BF16_CHUNK == 0 && op->line_stride % 4 == 0 &&
         (uintptr_t)op->data % 16 == 0)
         ash_cuda_run(exec, ASH_KERNEL_round_lines, ash_cuda_grid_elements(op->count * op->k / BF16_CHUNK), op);
+    else if (op->dtype == ASH_F32 && op->line_stride == 1 && op->count % 4 == 0 && op->k_stride % 4 == 0 &&
+             (uintptr_t)op->data % 16 == 0 && ash_div_up(op->stride, BF16_LINES_BLOCK) <= GRID_ROWS_MAX)
+        ash_cuda_run(exec, ASH_KERNEL_transpose_lines,
+                     (struct ash_cuda_grid){.x = ash_div_up(op->count, BF16_LINES_BLOCK),
+                                            .y = ash_div_up(op->stride, BF16_LINES_BLOCK),
+                                            .threads = 256},
+                     op);
     else
         ash_cuda_run(exec, ASH_KERNEL_to_bf16_lines,
                      (struct ash_cuda_grid){.x = ash_div_up(op->stride, BF16_LINES_BLOCK),
