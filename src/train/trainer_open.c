@@ -15,9 +15,10 @@
 #include "text/tokenizer.h"
 #include "train/job/agree.h"
 
-/* Version of the order in which bf16 weight gradients sum over tokens, where it is not that of "ref". 2: in groups of
- * four that start anew with each sequence; before that, one chain of fused multiply-adds. */
+/* Version of the order of bf16 sums, where it is not that of "ref". 2: weight gradients sum over tokens in groups that
+ * start anew with each sequence; before that, one chain of fused multiply-adds. 3: attention multiplies bf16, too. */
 #define TOKEN_ORDER "/2"
+#define ATTENTION_ORDER "/3"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
@@ -237,9 +238,10 @@ static void name_arithmetic(struct ash_trainer *trainer)
 {
     const struct ash_ops *reference = trainer->exec.ops->reference;
     bool plain = trainer->job->train.precision != ASH_JOB_BF16 || reference == &ash_ops_ref;
+    const char *order = reference->attn != ash_ops_ref.attn ? ATTENTION_ORDER : TOKEN_ORDER;
 
     snprintf(trainer->arithmetic, sizeof(trainer->arithmetic), "%s%s", plain ? ash_ops_ref.name : reference->name,
-             plain ? "" : TOKEN_ORDER);
+             plain ? "" : order);
 }
 
 int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_group *group, const char *name,

@@ -3,6 +3,7 @@
 #define PRODUCTS_UNDER_TEST PRODUCTS_NONE
 #include "conform/ops_harness.h"
 
+#include <math.h>
 #include "compute/attn_pages.h"
 
 #define DOCS_MAX 4
@@ -143,6 +144,60 @@ static void test_wide(void **state)
 {
     (void)state;
     check_scenario(scenario_wide, 8);
+}
+
+/* |a - b| / |b|, of count values. */
+static double distance(const float *a, const float *b, size_t count)
+{
+    double apart = 0.0, size = 0.0;
+
+    for (size_t i = 0; i < count; i++) {
+        apart += ((double)a[i] - b[i]) * ((double)a[i] - b[i]);
+        size += (double)b[i] * b[i];
+    }
+    return sqrt(apart / size);
+}
+
+/* Attention in bf16 is near that in float32: outputs, and gradients of queries. */
+static void test_rounding(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 400; seed < 406; seed++) {
+        struct ash_exec exec;
+        struct tape tape;
+        struct docs docs;
+        float *near, *k, *v;
+        size_t outs, queries;
+
+        exec_init(&exec, "ref-wgmma", 2);
+        tape_init(&tape, &exec, seed);
+        draw_docs_of(&tape, &docs, true, false, 70);
+        outs = docs.rows * docs.args.out_stride;
+        queries = docs.rows * docs.args.q_stride;
+        docs.args.q = docs.q = draw_floats(&tape, queries, 1.0f);
+        docs.args.dout = draw_floats(&tape, outs, 1.0f);
+        k = draw_floats(&tape, docs.k_count, 1.0f);
+        v = draw_floats(&tape, docs.v_count, 1.0f);
+        for (size_t s = 0; s < docs.args.seq_count; s++) {
+            docs.seqs[s].dk = k + docs.keys[s] * docs.args.k_stride;
+            docs.seqs[s].dv = v + docs.keys[s] * docs.args.v_stride;
+        }
+        near = tape_alloc(&tape, (outs + queries) * sizeof(*near));
+        for (int round = 1; round >= 0; round--) {
+            docs.args.round_bf16 = round != 0;
+            docs.args.dq = draw_floats(&tape, queries, 0.0f);
+            memset(docs.out, 0, outs * sizeof(*docs.out));
+            exec.ops->attn->forward(&exec, &docs.args);
+            exec.ops->attn->backward(&exec, &docs.args);
+            if (round == 0) break;
+            memcpy(near, docs.out, outs * sizeof(*near));
+            memcpy(near + outs, docs.args.dq, queries * sizeof(*near));
+        }
+        assert_true(distance(near, docs.out, outs) < 0.01);
+        assert_true(distance(near + outs, docs.args.dq, queries) < 0.02);
+        ash_exec_fini(&exec);
+        tape_fini(&tape);
+    }
 }
 
 /* One document in calls of step rows (1: decoding token by token) gives the bits of one call. */
@@ -322,6 +377,7 @@ static void scenario_decode(struct ash_exec *exec, struct tape *tape)
 
     memset(&docs, 0, sizeof(docs));
     draw_heads(tape, args, draw_below(tape, 8) == 0);
+    args->round_bf16 = draw_below(tape, 10) == 0; /* its reference is slow, and no CPU has kernels for it */
     if (args->kv_heads > 2) args->kv_heads = 1, args->heads = 1 + draw_below(tape, 9);
     args->kv_dtype = draw_bool(tape) ? ASH_F32 : ASH_BF16;
     args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
@@ -364,6 +420,7 @@ static void scenario_shared(struct ash_exec *exec, struct tape *tape)
 
     memset(&docs, 0, sizeof(docs));
     draw_heads(tape, args, draw_below(tape, 8) == 0);
+    args->round_bf16 = draw_below(tape, 10) == 0; /* its reference is slow, and no CPU has kernels for it */
     args->kv_dtype = draw_bool(tape) ? ASH_F32 : ASH_BF16;
     args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
     args->out_stride = args->heads * args->dim_v + draw_below(tape, 3);
@@ -473,9 +530,10 @@ static void test_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_forward), cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
-        cmocka_unit_test(test_decode),  cmocka_unit_test(test_split),    cmocka_unit_test(test_packing),
-        cmocka_unit_test(test_pages),   cmocka_unit_test(test_shared),   cmocka_unit_test(test_place),
+        cmocka_unit_test(test_forward),  cmocka_unit_test(test_backward), cmocka_unit_test(test_wide),
+        cmocka_unit_test(test_rounding), cmocka_unit_test(test_decode),   cmocka_unit_test(test_split),
+        cmocka_unit_test(test_packing),  cmocka_unit_test(test_pages),    cmocka_unit_test(test_shared),
+        cmocka_unit_test(test_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
