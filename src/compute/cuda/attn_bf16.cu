@@ -10,8 +10,8 @@ struct running {
     float max[2], sum[2];
 };
 
-/* Products of a block become probabilities; alpha gets what older sums are multiplied by. ahead: see seen_in_tile, of this
- * thread's first row. */
+/* Products of a block become probabilities; alpha gets what older sums are multiplied by. ahead: see seen_in_tile, of
+ * this thread's first row. */
 template <bool IS_MASKED>
 static __device__ inline void soften(const struct ash_cuda_attn &args, int ahead, float s[GROUP_KEYS / 8][4],
                                      struct running *run, float alpha[2])
@@ -66,8 +66,8 @@ static __device__ inline void soften(const struct ash_cuda_attn &args, int ahead
     }
 }
 
-/* A warp's sums of one tile of keys: scores, probabilities, and these times COLS columns of values. ahead: of the warp's
- * first row. */
+/* A warp's sums of one tile of keys: scores, probabilities, and these times COLS columns of values. ahead: of the
+ * warp's first row. */
 template <int DIM, int COLS>
 static __device__ inline void add_tile(const struct ash_cuda_attn &args, const struct shared_tile &q,
                                        const struct shared_tile &k, const struct shared_tile &v, int cols, int ahead,

@@ -6,7 +6,7 @@
 #include "compute/cuda/attn.cuh"
 #include "compute/cuda/tensor.cuh"
 
-#define GROUP 16 /* of one step of a sum */
+#define GROUP 16                           /* of one step of a sum */
 #define GROUP_KEYS ASH_CUDA_ATTN_KEYS_BF16 /* keys of a tile */
 #define TILE_PAD ASH_CUDA_ATTN_TILE_PAD
 
@@ -108,7 +108,8 @@ static __device__ inline void fill_keys(const struct ash_cuda_attn &args, const 
         float x = 0.0f;
 
         if (row < count && d < dims)
-            x = is_key ? read_key(args, seq, first + row, g, column + d) : read_value(args, seq, first + row, g, column + d);
+            x = is_key ? read_key(args, seq, first + row, g, column + d)
+                       : read_value(args, seq, first + row, g, column + d);
         tile.data[row * tile.pitch + d] = ash_f32_to_bf16(x);
     }
 }
@@ -152,7 +153,9 @@ template <int N, int DIM>
 static __device__ inline void multiply_rows(const struct shared_tile &a, int row_a, const struct shared_tile &b,
                                             int wide, float sum[N / 8][4])
 {
-    constexpr int STEPS = DIM > 64 ? 2 : DIM > 0 ? DIM / GROUP : 1; /* that are unrolled; more take too many registers */
+    constexpr int STEPS = DIM > 64  ? 2
+                          : DIM > 0 ? DIM / GROUP
+                                    : 1; /* that are unrolled; more take too many registers */
     int lane = threadIdx.x % WARP;
 
 #pragma unroll

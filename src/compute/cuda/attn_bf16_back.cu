@@ -60,8 +60,8 @@ static __device__ inline void read_rows(const struct ash_cuda_attn &args, size_t
 /* What one tile of keys gives to COLS columns of a warp's dq. ahead: see seen_in_tile, of the warp's first row. */
 template <int DIM, int COLS>
 static __device__ inline void queries_add(const struct ash_cuda_attn &args, const struct query_rows &rows,
-                                          const struct shared_tile &k, const struct shared_tile &v, int column, int ahead,
-                                          float dq[COLS / 8][4])
+                                          const struct shared_tile &k, const struct shared_tile &v, int column,
+                                          int ahead, float dq[COLS / 8][4])
 {
     int row_a = threadIdx.x / WARP * 16, lane = threadIdx.x % WARP;
     struct seen_keys seen[2] = {seen_in_tile(args, ahead + lane / 4), seen_in_tile(args, ahead + lane / 4 + 8)};
@@ -109,7 +109,8 @@ template <int WARPS, int COLS> static __device__ inline void queries_tile(const 
     struct ash_cuda_attn_tile tile = args.tiles[gridDim.x - 1 - blockIdx.x]; /* the longest first */
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
     size_t h = blockIdx.y, g = h / (args.heads / args.kv_heads), row = seq.q_row + tile.first;
-    int wide_k = padded<0>(args.dim_k), wide_v = padded<0>(args.dim_v), column = (int)blockIdx.z * COLS, count = tile.count;
+    int wide_k = padded<0>(args.dim_k), wide_v = padded<0>(args.dim_v), column = (int)blockIdx.z * COLS,
+        count = tile.count;
     struct query_rows rows = {take_tile(&at, WARPS * 16, wide_k), take_tile(&at, WARPS * 16, wide_v)};
     struct shared_tile k = take_tile(&at, GROUP_KEYS, wide_k), v = take_tile(&at, GROUP_KEYS, wide_v);
     int row0 = threadIdx.x / WARP * 16;
@@ -138,7 +139,8 @@ template <int WARPS, int DIM> static __device__ inline void queries_copied(const
     extern __shared__ __align__(16) unsigned char room[];
     unsigned char *at = room;
     struct ash_cuda_attn_tile tile = args.tiles[gridDim.x - 1 - blockIdx.x];
-    size_t q_row = args.seqs[tile.seq].q_row, row = q_row + tile.first, h = blockIdx.y, g = h / (args.heads / args.kv_heads);
+    size_t q_row = args.seqs[tile.seq].q_row, row = q_row + tile.first, h = blockIdx.y,
+           g = h / (args.heads / args.kv_heads);
     struct query_rows rows = {take_tile(&at, WARPS * 16, DIM), take_tile(&at, WARPS * 16, DIM)};
     struct shared_tile k = take_tile(&at, 2 * GROUP_KEYS, DIM), v = take_tile(&at, 2 * GROUP_KEYS, DIM);
     int row0 = threadIdx.x / WARP * 16, first = (int)tile.first, end = first + (int)tile.count, now = 0;
@@ -203,7 +205,8 @@ static __device__ inline void keys_add(const struct ash_cuda_attn &args, const s
 }
 
 /* Past the last query row of a document that sees one of these keys. */
-static __device__ inline size_t last_row(const struct ash_cuda_attn &args, const struct ash_cuda_attn_seq &seq, size_t past)
+static __device__ inline size_t last_row(const struct ash_cuda_attn &args, const struct ash_cuda_attn_seq &seq,
+                                         size_t past)
 {
     return args.window != 0 && past - 1 + args.window < seq.q_count ? past - 1 + args.window : seq.q_count;
 }
@@ -216,10 +219,15 @@ template <int COLS> static __device__ inline void keys_tile(const struct ash_cud
     unsigned char *at = room;
     struct ash_cuda_attn_tile tile = args.tiles[blockIdx.x];
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
-    size_t g = blockIdx.y, group = args.heads / args.kv_heads, past = tile.first + tile.count, last = last_row(args, seq, past);
+    size_t g = blockIdx.y, group = args.heads / args.kv_heads, past = tile.first + tile.count,
+           last = last_row(args, seq, past);
     int wide_k = padded<0>(args.dim_k), wide_v = padded<0>(args.dim_v), column = (int)blockIdx.z * COLS;
-    struct key_tiles t = {take_tile(&at, GROUP_KEYS, wide_k), take_tile(&at, GROUP_KEYS, wide_v),
-                          take_tile(&at, BACK_ROWS, wide_k), take_tile(&at, BACK_ROWS, wide_v), lse, delta};
+    struct key_tiles t = {take_tile(&at, GROUP_KEYS, wide_k),
+                          take_tile(&at, GROUP_KEYS, wide_v),
+                          take_tile(&at, BACK_ROWS, wide_k),
+                          take_tile(&at, BACK_ROWS, wide_v),
+                          lse,
+                          delta};
     float *to_k = seq.dk + tile.first * args.k_stride + g * args.dim_k + column,
           *to_v = seq.dv + tile.first * args.v_stride + g * args.dim_v + column;
     float dk[COLS / 8][4], dv[COLS / 8][4];
@@ -312,7 +320,7 @@ template <int DIM, int ROWS> static __device__ inline void keys_copied(const str
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-#define COPIED(DIM, ROWS, BLOCKS)                                                                                            \
+#define COPIED(DIM, ROWS, BLOCKS)                                                                                      \
     extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS *WARP, BLOCKS)                                    \
         attn_bf16_queries_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                     \
     {                                                                                                                  \
@@ -321,7 +329,7 @@ template <int DIM, int ROWS> static __device__ inline void keys_copied(const str
     extern "C" __global__ void __launch_bounds__(KEY_WARPS *WARP, BLOCKS)                                              \
         attn_bf16_keys_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                        \
     {                                                                                                                  \
-        keys_copied<DIM, ROWS>(args);                                                                                        \
+        keys_copied<DIM, ROWS>(args);                                                                                  \
     }
 
 COPIED(64, BACK_ROWS, 2)

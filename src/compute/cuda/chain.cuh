@@ -36,7 +36,8 @@ template <int BYTES> static __device__ inline void copy_async(float *to, const f
 /* A loader's part of the tile that begins with row `first`, EACH columns at a time. at(row, is_x) is where a row
  * begins. */
 template <int EACH, typename Offset>
-static __device__ inline void copy_columns(const struct chain_rows &of, size_t first, struct chain_tile *tile, Offset at)
+static __device__ inline void copy_columns(const struct chain_rows &of, size_t first, struct chain_tile *tile,
+                                           Offset at)
 {
     constexpr int PIECES = CHAIN_COLS / EACH; /* of a row */
     int i = (int)threadIdx.x - WARP, c = i % PIECES * EACH;
@@ -92,7 +93,8 @@ static __device__ inline void column_chains(const struct chain_rows &of, float *
 {
     extern __shared__ __align__(16) unsigned char shared[];
     struct chain_tile *tiles = (struct chain_tile *)shared;
-    size_t c = (size_t)blockIdx.x * CHAIN_COLS + threadIdx.x % CHAIN_COLS, count = (of.rows + CHAIN_ROWS - 1) / CHAIN_ROWS;
+    size_t c = (size_t)blockIdx.x * CHAIN_COLS + threadIdx.x % CHAIN_COLS,
+           count = (of.rows + CHAIN_ROWS - 1) / CHAIN_ROWS;
     bool is_loader = threadIdx.x >= WARP, real = c < of.cols;
     float weight = real && dweight != NULL ? dweight[c] : 0.0f, bias = real && dbias != NULL ? dbias[c] : 0.0f;
 
@@ -109,7 +111,8 @@ static __device__ inline void column_chains(const struct chain_rows &of, float *
             copy_rows(of, ahead * CHAIN_ROWS, &tiles[ahead % CHAIN_STAGES], at);
             asm volatile("cp.async.commit_group;");
         } else {
-            add_rows<HAS_X, HAS_MEAN>(&tiles[t % CHAIN_STAGES], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight, &bias);
+            add_rows<HAS_X, HAS_MEAN>(&tiles[t % CHAIN_STAGES], left < CHAIN_ROWS ? (int)left : CHAIN_ROWS, &weight,
+                                      &bias);
         }
     }
     if (!real || threadIdx.x >= CHAIN_COLS) return;

@@ -159,7 +159,8 @@ template <typename T> static __device__ inline void multiply(const struct ash_cu
     unsigned base = ((unsigned)__cvta_generic_to_shared(shared) + WGMMA_BORDER - 1) / WGMMA_BORDER * WGMMA_BORDER;
     unsigned m0 = blockIdx.y * T::M, n0 = blockIdx.x * T::N;
     unsigned tiles = ((unsigned)args.a.k + TILE_K - 1) / TILE_K, group_a = threadIdx.x / 128 * WGMMA_M * TILE_K * 2;
-    struct source from_a = source_of<T::M, T::LINE_STEP>(args.a, m0), from_b = source_of<T::N, T::LINE_STEP>(args.b, n0);
+    struct source from_a = source_of<T::M, T::LINE_STEP>(args.a, m0),
+                  from_b = source_of<T::N, T::LINE_STEP>(args.b, n0);
     float sum[T::PARTS][16][4];
 
 #pragma unroll
@@ -252,8 +253,8 @@ extern "C" __global__ void __launch_bounds__(256) round_lines(const __grid_const
 
 #define PAIRS (BLOCK / 2) /* of k */
 
-/* The same where lines are adjacent in float32, four of them at 16-byte borders: a thread reads four lines of two k, and
- * writes eight k of a line. A thread block moves 64 x 64 values. */
+/* The same where lines are adjacent in float32, four of them at 16-byte borders: a thread reads four lines of two k,
+ * and writes eight k of a line. A thread block moves 64 x 64 values. */
 extern "C" __global__ void __launch_bounds__(256) transpose_lines(const __grid_constant__ struct ash_cuda_to_lines op)
 {
     __shared__ uint32_t tile[BLOCK][PAIRS + 1];
@@ -269,7 +270,7 @@ extern "C" __global__ void __launch_bounds__(256) transpose_lines(const __grid_c
             size_t k = k0 + (threadIdx.x / (BLOCK / 4) + i * (PAIRS / 2)) * 2 + e;
 
             rows[i][e] = k < op.k && line0 + four < op.count ? *(const float4 *)(from + k * op.k_stride)
-                                                            : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+                                                             : make_float4(0.0f, 0.0f, 0.0f, 0.0f);
         }
 #pragma unroll
     for (int i = 0; i < 2; i++) {

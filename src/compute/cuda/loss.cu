@@ -51,7 +51,8 @@ static __device__ inline struct loss_factors factors_of(const struct ash_loss_pa
 }
 
 /* The gradient of a column other than the target's. */
-static __device__ inline float gradient_of(const struct loss_factors &factors, const struct loss_row &row, float e, float x)
+static __device__ inline float gradient_of(const struct loss_factors &factors, const struct loss_row &row, float e,
+                                           float x)
 {
     float gradient = e * factors.each;
 

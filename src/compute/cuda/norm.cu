@@ -80,8 +80,8 @@ extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) rms_backward_weight(
 
 /* dx of a row, from value(x, dy * weight) of each column. */
 template <typename Value>
-static __device__ inline void put_gradients(const struct ash_norm_args &args, const float *x, const float *dy, float *dx,
-                                            int l, Value value)
+static __device__ inline void put_gradients(const struct ash_norm_args &args, const float *x, const float *dy,
+                                            float *dx, int l, Value value)
 {
     for (size_t first = l; first < args.cols; first += AHEAD * ASH_LANES) {
         float out[AHEAD], old[AHEAD];
@@ -114,8 +114,7 @@ extern "C" __global__ void rms_backward(struct ash_norm_args args)
         lane = fmaf(dy[c] * args.weight[c], x[c] * rstd, lane);
     mean = fold_lanes(lane) / (float)args.cols;
     if (!row.real) return;
-    put_gradients(args, x, dy, dx, row.l,
-                  [&](float x_c, float g) { return fmaf(-(x_c * rstd), mean, g) * rstd; });
+    put_gradients(args, x, dy, dx, row.l, [&](float x_c, float g) { return fmaf(-(x_c * rstd), mean, g) * rstd; });
 }
 
 extern "C" __global__ void layer_forward(struct ash_norm_args args)
@@ -162,7 +161,6 @@ extern "C" __global__ void layer_backward(struct ash_norm_args args)
     mean_g = fold_lanes(sum) / (float)args.cols;
     mean_dot = fold_lanes(dot) / (float)args.cols;
     if (!row.real) return;
-    put_gradients(args, x, dy, dx, row.l, [&](float x_c, float g) {
-        return fmaf(-((x_c - mean) * rstd), mean_dot, g - mean_g) * rstd;
-    });
+    put_gradients(args, x, dy, dx, row.l,
+                  [&](float x_c, float g) { return fmaf(-((x_c - mean) * rstd), mean_dot, g - mean_g) * rstd; });
 }

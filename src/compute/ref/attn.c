@@ -28,7 +28,7 @@ struct running {
 
 /* Fold the visible keys of one block into the running state. */
 static void forward_block(const struct ash_attn_args *args, const struct ash_attn_seq *seq, const float *q, size_t g,
-                          struct ref_keys keys, struct running *run)
+                          struct ash_ref_keys keys, struct running *run)
 {
     size_t base = keys.begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
     float p[ASH_ATTN_BLOCK] = {0}, lanes[ASH_LANES] = {0}, max = run->max, alpha;
@@ -60,13 +60,13 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t i, h = unit % args->heads, g = h / (args->heads / args->kv_heads);
-        const struct ash_attn_seq *seq = ref_find_seq(args, unit / args->heads, &i);
-        struct ref_keys seen = ref_visible_keys(args, seq->pos + i);
+        const struct ash_attn_seq *seq = ash_ref_find_seq(args, unit / args->heads, &i);
+        struct ash_ref_keys seen = ash_ref_visible_keys(args, seq->pos + i);
         size_t row = seq->q_row + i;
         struct running run = {.max = -INFINITY};
 
         for (size_t b = seen.begin / ASH_ATTN_BLOCK; b * ASH_ATTN_BLOCK < seen.end; b++) {
-            struct ref_keys keys = {.begin = b * ASH_ATTN_BLOCK, .end = (b + 1) * ASH_ATTN_BLOCK};
+            struct ash_ref_keys keys = {.begin = b * ASH_ATTN_BLOCK, .end = (b + 1) * ASH_ATTN_BLOCK};
 
             keys.begin = keys.begin < seen.begin ? seen.begin : keys.begin;
             keys.end = keys.end > seen.end ? seen.end : keys.end;
@@ -80,8 +80,9 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
 
 static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    ref_check_attn(args);
-    ash_workers_run(exec->workers, ref_query_rows(args) * args->heads, REF_ATTN_MIN_UNITS, forward_units, (void *)args);
+    ash_ref_check_attn(args);
+    ash_workers_run(exec->workers, ash_ref_query_rows(args) * args->heads, ASH_REF_ATTN_MIN_UNITS, forward_units,
+                    (void *)args);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
@@ -116,10 +117,10 @@ static void backward_queries(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t i, h = unit % args->heads, g = h / (args->heads / args->kv_heads);
-        const struct ash_attn_seq *seq = ref_find_seq(args, unit / args->heads, &i);
-        struct ref_keys seen = ref_visible_keys(args, i);
+        const struct ash_attn_seq *seq = ash_ref_find_seq(args, unit / args->heads, &i);
+        struct ash_ref_keys seen = ash_ref_visible_keys(args, i);
         size_t row = seq->q_row + i;
-        float *dq = &args->dq[row * args->q_stride + h * args->dim_k], delta = ref_row_delta(args, row, h);
+        float *dq = &args->dq[row * args->q_stride + h * args->dim_k], delta = ash_ref_row_delta(args, row, h);
 
         for (size_t d = 0; d < args->dim_k; d++)
             dq[d] = 0.0f;
@@ -139,7 +140,7 @@ static void backward_key(const struct ash_attn_args *args, const struct ash_attn
     size_t g = h / (args->heads / args->kv_heads), row = seq->q_row + i;
     const float *q = &args->q[row * args->q_stride + h * args->dim_k];
     const float *dout = &args->dout[row * args->out_stride + h * args->dim_v];
-    struct pair pair = backward_pair(args, seq, i, h, j, ref_row_delta(args, row, h));
+    struct pair pair = backward_pair(args, seq, i, h, j, ash_ref_row_delta(args, row, h));
     float *dk = &seq->dk[j * args->k_stride + g * args->dim_k], *dv = &seq->dv[j * args->v_stride + g * args->dim_v];
 
     for (size_t d = 0; d < args->dim_k; d++)
@@ -157,7 +158,7 @@ static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t j, g = unit % args->kv_heads;
-        const struct ash_attn_seq *seq = ref_find_seq(args, unit / args->kv_heads, &j);
+        const struct ash_attn_seq *seq = ash_ref_find_seq(args, unit / args->kv_heads, &j);
         size_t last = args->window != 0 && j + args->window < seq->q_count ? j + args->window : seq->q_count;
 
         for (size_t h = g * group; h < (g + 1) * group; h++)
@@ -168,12 +169,12 @@ static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
 
 static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    size_t rows = ref_query_rows(args);
+    size_t rows = ash_ref_query_rows(args);
 
-    ref_check_attn(args);
+    ash_ref_check_attn(args);
     ash_assert(args->kv_dtype == ASH_F32);
-    ash_workers_run(exec->workers, rows * args->heads, REF_ATTN_MIN_UNITS, backward_queries, (void *)args);
-    ash_workers_run(exec->workers, rows * args->kv_heads, REF_ATTN_MIN_UNITS, backward_keys, (void *)args);
+    ash_workers_run(exec->workers, rows * args->heads, ASH_REF_ATTN_MIN_UNITS, backward_queries, (void *)args);
+    ash_workers_run(exec->workers, rows * args->kv_heads, ASH_REF_ATTN_MIN_UNITS, backward_keys, (void *)args);
 }
 
 const struct ash_attn_ops ash_ref_attn = {.forward = forward, .backward = backward, .kv_write = ash_ref_kv_write};

@@ -7,23 +7,23 @@
 #include "compute/lanes.h"
 #include "compute/ref/ref_priv.h"
 
-#define REF_ATTN_MIN_UNITS 1
+#define ASH_REF_ATTN_MIN_UNITS 1
 
 /* A range of keys, [begin, end). */
-struct ref_keys {
+struct ash_ref_keys {
     size_t begin, end;
 };
 
 /* The keys that the query at position sees. */
-static inline struct ref_keys ref_visible_keys(const struct ash_attn_args *args, size_t position)
+static inline struct ash_ref_keys ash_ref_visible_keys(const struct ash_attn_args *args, size_t position)
 {
-    struct ref_keys keys = {.begin = 0, .end = position + 1};
+    struct ash_ref_keys keys = {.begin = 0, .end = position + 1};
 
     if (args->window != 0 && keys.end > args->window) keys.begin = keys.end - args->window;
     return keys;
 }
 
-static inline size_t ref_query_rows(const struct ash_attn_args *args)
+static inline size_t ash_ref_query_rows(const struct ash_attn_args *args)
 {
     size_t rows = 0;
 
@@ -33,7 +33,7 @@ static inline size_t ref_query_rows(const struct ash_attn_args *args)
 }
 
 /* The document of the n-th query row; *i_out is the row's number in it. */
-static inline const struct ash_attn_seq *ref_find_seq(const struct ash_attn_args *args, size_t n, size_t *i_out)
+static inline const struct ash_attn_seq *ash_ref_find_seq(const struct ash_attn_args *args, size_t n, size_t *i_out)
 {
     const struct ash_attn_seq *seq = args->seqs;
 
@@ -44,7 +44,7 @@ static inline const struct ash_attn_seq *ref_find_seq(const struct ash_attn_args
 }
 
 /* Row sum of dout * out: what the softmax takes off every gradient of the row. */
-static inline float ref_row_delta(const struct ash_attn_args *args, size_t row, size_t h)
+static inline float ash_ref_row_delta(const struct ash_attn_args *args, size_t row, size_t h)
 {
     size_t at = row * args->out_stride + h * args->dim_v;
     float lanes[ASH_LANES] = {0};
@@ -54,7 +54,7 @@ static inline float ref_row_delta(const struct ash_attn_args *args, size_t row, 
     return ash_lanes_fold(lanes);
 }
 
-static inline void ref_check_attn(const struct ash_attn_args *args)
+static inline void ash_ref_check_attn(const struct ash_attn_args *args)
 {
     ash_assert(args->dim_k <= ASH_ATTN_HEAD_MAX && args->dim_v <= ASH_ATTN_HEAD_MAX);
     ash_assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);

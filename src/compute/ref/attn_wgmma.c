@@ -1,8 +1,8 @@
 /* Attention whose products are bf16 with Hopper's tensor cores (wgmma.h), in plain C. Scores, probabilities times
  * values, and all gradients grow by steps of 16: over dims, over keys counted from position 0, or over query rows
  * counted from the document's first. What a row does not see takes part as zeros, which change no sum. Maximum, weights
- * (as powers of two) and their sum stay float32, blocks and sums as in attn.c; probabilities and gradients of scores are
- * rounded to bf16 before they multiply. */
+ * (as powers of two) and their sum stay float32, blocks and sums as in attn.c; probabilities and gradients of scores
+ * are rounded to bf16 before they multiply. */
 #include "compute/ref/wgmma.h"
 
 #include <string.h>
@@ -73,7 +73,7 @@ static void add_lines(float *sums, size_t count, const float weights[GROUP], con
 
 /* ---- forward ----------------------------------------------------------------------------------------------------- */
 
-/* What a query row carries from block to block: largest product with a key, sum of exponentials, weighted sum of values. */
+/* What a query row carries from block to block: largest product with a key, sum of weights, weighted sum of values. */
 struct running {
     float max, sum;
     float acc[ASH_ATTN_HEAD_MAX];
@@ -81,7 +81,7 @@ struct running {
 
 /* Fold the visible keys of one block into the running state. */
 static void forward_block(const struct ash_attn_args *args, const struct ash_attn_seq *seq, const struct line *q,
-                          size_t g, struct ref_keys keys, struct running *run)
+                          size_t g, struct ash_ref_keys keys, struct running *run)
 {
     size_t base = keys.begin / ASH_ATTN_BLOCK * ASH_ATTN_BLOCK;
     float p[ASH_ATTN_BLOCK] = {0}, lanes[ASH_LANES] = {0}, max = run->max, alpha, scale2 = args->scale * ASH_LOG2E;
@@ -120,15 +120,15 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t i, h = unit % args->heads, g = h / (args->heads / args->kv_heads);
-        const struct ash_attn_seq *seq = ref_find_seq(args, unit / args->heads, &i);
-        struct ref_keys seen = ref_visible_keys(args, seq->pos + i);
+        const struct ash_attn_seq *seq = ash_ref_find_seq(args, unit / args->heads, &i);
+        struct ash_ref_keys seen = ash_ref_visible_keys(args, seq->pos + i);
         size_t row = seq->q_row + i;
         struct running run = {.max = -INFINITY};
         struct line q;
 
         read_query(args, row, h, &q);
         for (size_t b = seen.begin / ASH_ATTN_BLOCK; b * ASH_ATTN_BLOCK < seen.end; b++) {
-            struct ref_keys keys = {.begin = b * ASH_ATTN_BLOCK, .end = (b + 1) * ASH_ATTN_BLOCK};
+            struct ash_ref_keys keys = {.begin = b * ASH_ATTN_BLOCK, .end = (b + 1) * ASH_ATTN_BLOCK};
 
             keys.begin = keys.begin < seen.begin ? seen.begin : keys.begin;
             keys.end = keys.end > seen.end ? seen.end : keys.end;
@@ -146,9 +146,10 @@ static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
         ash_ref_attn.forward(exec, args);
         return;
     }
-    ref_check_attn(args);
+    ash_ref_check_attn(args);
     ash_assert(args->scale > 0.0f); /* the largest product is the largest score */
-    ash_workers_run(exec->workers, ref_query_rows(args) * args->heads, REF_ATTN_MIN_UNITS, forward_units, (void *)args);
+    ash_workers_run(exec->workers, ash_ref_query_rows(args) * args->heads, ASH_REF_ATTN_MIN_UNITS, forward_units,
+                    (void *)args);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
@@ -164,7 +165,7 @@ static void open_query(const struct ash_attn_args *args, size_t row, size_t h, s
     read_query(args, row, h, &query->q);
     read_dout(args, row, h, &query->dout);
     query->lse = args->lse[row * args->heads + h];
-    query->delta = ref_row_delta(args, row, h);
+    query->delta = ash_ref_row_delta(args, row, h);
 }
 
 /* Probability of the pair (query row, key), and the gradient of its scaled score: bf16 values. */
@@ -189,8 +190,8 @@ static void backward_queries(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t i, h = unit % args->heads, g = h / (args->heads / args->kv_heads);
-        const struct ash_attn_seq *seq = ref_find_seq(args, unit / args->heads, &i);
-        struct ref_keys seen = ref_visible_keys(args, i);
+        const struct ash_attn_seq *seq = ash_ref_find_seq(args, unit / args->heads, &i);
+        struct ash_ref_keys seen = ash_ref_visible_keys(args, i);
         float *dq = &args->dq[(seq->q_row + i) * args->q_stride + h * args->dim_k];
         struct query query;
 
@@ -223,7 +224,7 @@ static void backward_group(const struct ash_attn_args *args, const struct ash_at
     read_key(args, seq, j, g, &k);
     read_value(args, seq, j, g, &v);
     for (size_t n = 0; n < GROUP && first + n < seq->q_count; n++) {
-        struct ref_keys seen = ref_visible_keys(args, first + n);
+        struct ash_ref_keys seen = ash_ref_visible_keys(args, first + n);
         struct query query;
         struct pair pair;
 
@@ -248,7 +249,7 @@ static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         size_t j, g = unit % args->kv_heads;
-        const struct ash_attn_seq *seq = ref_find_seq(args, unit / args->kv_heads, &j);
+        const struct ash_attn_seq *seq = ash_ref_find_seq(args, unit / args->kv_heads, &j);
         size_t last = args->window != 0 && j + args->window < seq->q_count ? j + args->window : seq->q_count;
 
         for (size_t h = g * group; h < (g + 1) * group; h++)
@@ -259,16 +260,16 @@ static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
 
 static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    size_t rows = ref_query_rows(args);
+    size_t rows = ash_ref_query_rows(args);
 
     if (!args->round_bf16) {
         ash_ref_attn.backward(exec, args);
         return;
     }
-    ref_check_attn(args);
+    ash_ref_check_attn(args);
     ash_assert(args->kv_dtype == ASH_F32);
-    ash_workers_run(exec->workers, rows * args->heads, REF_ATTN_MIN_UNITS, backward_queries, (void *)args);
-    ash_workers_run(exec->workers, rows * args->kv_heads, REF_ATTN_MIN_UNITS, backward_keys, (void *)args);
+    ash_workers_run(exec->workers, rows * args->heads, ASH_REF_ATTN_MIN_UNITS, backward_queries, (void *)args);
+    ash_workers_run(exec->workers, rows * args->kv_heads, ASH_REF_ATTN_MIN_UNITS, backward_keys, (void *)args);
 }
 
 const struct ash_attn_ops ash_ref_attn_wgmma = {.forward = forward, .backward = backward, .kv_write = ash_ref_kv_write};

@@ -1,5 +1,5 @@
-/* The reference of GPUs that multiply bf16 with Hopper's tensor cores: the reference backend but for those products and attention. It
- * runs everywhere, so any machine can check, slowly, what a GPU computed. */
+/* The reference of GPUs that multiply bf16 with Hopper's tensor cores: the reference backend but for those products and
+ * attention. It runs everywhere, so any machine can check, slowly, what a GPU computed. */
 #include "compute/ref/wgmma.h"
 
 #include "compute/ref/ref_priv.h"
