@@ -76,7 +76,7 @@ bits() {
 sanitizer() {
     command -v compute-sanitizer > /dev/null || { echo "gpu_check: no compute-sanitizer here"; return; }
     local test
-    for test in test_wgmma test_ops_project; do
+    for test in test_wgmma test_ops_project test_ops_attn; do
         attempt sanitizer "memcheck $test" 110 compute-sanitizer --tool memcheck --error-exitcode 9 tests/$test
     done
 }
