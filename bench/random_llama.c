@@ -20,7 +20,8 @@
 #define FFN 5632
 #define POSITIONS 8192
 #define TENSORS (LAYERS * 9 + 3)
-#define SPREAD 0.035f /* weights are uniform in [-SPREAD, SPREAD] */
+#define FIRST_WORD 259 /* the ids before it are special tokens and bytes */
+#define SPREAD 0.035f  /* weights are uniform in [-SPREAD, SPREAD] */
 
 struct folder {
     struct ash_tensor_spec specs[TENSORS];
@@ -62,7 +63,8 @@ static void add_layer(struct folder *folder, int layer)
     }
 }
 
-/* Random bf16 values, four of each random number; norms are 1. */
+/* Random bf16 values, four of each random number; norms are 1. The last matrix gives special tokens and bytes a logit of
+ * 0, so that answers are words: not every server can write bytes that are no text. */
 static int fill(void *ctx, size_t index, size_t first_byte, void *buf, size_t size_bytes)
 {
     const struct folder *folder = ctx;
@@ -75,7 +77,8 @@ static int fill(void *ctx, size_t index, size_t first_byte, void *buf, size_t si
         if (i == 0 || at % 4 == 0) bits = ash_rng_u64(1, index, at / 4);
         uint16_t word = (uint16_t)(bits >> at % 4 * 16);
         bool norm = folder->specs[index].dim_count == 1;
-        values[i] = ash_f32_to_bf16(norm ? 1.0f : ((float)word / 32768.0f - 1.0f) * SPREAD);
+        bool silent = index + 1 == folder->count && at < FIRST_WORD * HIDDEN;
+        values[i] = ash_f32_to_bf16(norm ? 1.0f : silent ? 0.0f : ((float)word / 32768.0f - 1.0f) * SPREAD);
     }
     return 0;
 }
@@ -112,10 +115,10 @@ static json_t *vocab_json(void)
     for (int id = 0; id < VOCAB; id++) {
         if (id < 3)
             snprintf(name, sizeof(name), "%s", special[id]);
-        else if (id < 259)
+        else if (id < FIRST_WORD)
             snprintf(name, sizeof(name), "<0x%02X>", (unsigned)(id - 3));
         else
-            snprintf(name, sizeof(name), "\xe2\x96\x81w%d", id - 259);
+            snprintf(name, sizeof(name), "\xe2\x96\x81w%d", id - FIRST_WORD);
         json_object_set_new(vocab, name, json_integer(id));
     }
     return vocab;
