@@ -31,6 +31,10 @@ class AnswerOpts(ctypes.Structure):
         ("stops", ctypes.POINTER(ctypes.c_char_p)),
         ("stop_count", ctypes.c_size_t),
         ("keep_special", ctypes.c_bool),
+        ("think_min", ctypes.c_size_t),
+        ("think_max", ctypes.c_size_t),
+        ("think_end", ctypes.c_char_p),
+        ("think_more", ctypes.c_char_p),
     ]
 
 
