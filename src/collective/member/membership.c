@@ -60,12 +60,18 @@ static void on_over(struct ash_membership *agent, const struct ash_member_event 
 /* The first rank also listens at the job's address, for joiners that know no other. */
 static void open_door(struct ash_membership *agent, bool is_first)
 {
-    if (is_first && agent->door_fd < 0 && agent->opts.port > 0)
-        agent->door_fd = ash_socket_listen(NULL, agent->opts.port, NULL);
+    agent->wants_door = is_first && agent->opts.port > 0;
+    if (agent->wants_door && agent->door_fd < 0) agent->door_fd = ash_socket_listen(NULL, agent->opts.port, NULL);
     if (!is_first && agent->door_fd >= 0) {
         close(agent->door_fd);
         agent->door_fd = -1;
     }
+}
+
+uint64_t ash_membership_try_door(struct ash_membership *agent, uint64_t now_ns)
+{
+    if (agent->wants_door || ash_member_is_coordinator(agent->member)) open_door(agent, true);
+    return agent->wants_door && agent->door_fd < 0 ? now_ns + RETRY_NS : UINT64_MAX;
 }
 
 static void on_event(void *ctx, const struct ash_member_event *event)

@@ -65,6 +65,7 @@ struct ash_membership {
     struct ash_member_ops ops;
     pthread_t thread;
     int wake_fd, door_fd; /* door: the job's address, where this process is its first rank */
+    bool wants_door;      /* it is, also where another still has that address */
     pthread_mutex_t lock; /* of everything here */
     pthread_cond_t changed;
     bool has_thread, stop, has_stopped;
@@ -81,6 +82,11 @@ struct ash_membership {
     size_t poll_room;
     size_t contact; /* the next one to ask */
 };
+
+/* ---- membership.c ------------------------------------------------------------------------------------------------ */
+/* Where this process is the first, or the first of those that are left: listen at the job's address, which the one
+ * before may still have while it ends. Returns when to try again. */
+uint64_t ash_membership_try_door(struct ash_membership *agent, uint64_t now_ns);
 
 /* ---- membership_link.c ------------------------------------------------------------------------------------------- */
 /* Queue a message for a process (ASH_MEMBER_ANY: for a contact). Drops it where there is no way. */

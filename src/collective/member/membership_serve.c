@@ -79,9 +79,12 @@ static void serve_links(struct ash_membership *agent, const struct pollfd *polls
 void ash_membership_serve(struct ash_membership *agent, uint64_t until_ns)
 {
     uint64_t now_ns = ash_clock_ns(), review_ns = ash_membership_review_links(agent, now_ns), calls;
+    uint64_t door_ns = ash_membership_try_door(agent, now_ns);
     size_t links = agent->link_count, inlets = agent->inlet_count, count = fill_polls(agent, links, inlets);
-    int ready = wait_ready(agent, count, now_ns, review_ns < until_ns ? review_ns : until_ns);
+    int ready;
 
+    if (review_ns < until_ns) until_ns = review_ns;
+    ready = wait_ready(agent, count, now_ns, door_ns < until_ns ? door_ns : until_ns);
     serve_inlets(agent, ready > 0 ? agent->polls + OWN_POLLS + links : NULL, inlets);
     if (ready <= 0) return;
     if (read(agent->wake_fd, &calls, sizeof(calls)) < 0) calls = 0; /* nobody called */

@@ -287,6 +287,32 @@ static void test_replace(void **state)
     if (has_network()) tell_in_time(&(struct plan){.nodes = "aabb", .victim = 2, .replaced = true});
 }
 
+/* The first rank is lost, and its address is taken for a moment when the others want it, as by a process that is long in
+ * ending: they try again, and the replacement finds them. */
+static void test_door(void **state)
+{
+    static const struct plan plan = {.nodes = "aaaa", .victim = 0, .replaced = true};
+    const struct timespec moment = {.tv_nsec = 300000000};
+    bool was_taken = false;
+
+    (void)state;
+    for (int i = 0; i < TRIES && !was_taken; i++) {
+        struct reform_job job;
+        int fd = -1;
+
+        start_job(&job, &plan);
+        lose(&plan, job.pids[0]);
+        for (uint64_t limit_ns = ash_deadline_in(0.05); fd < 0 && ash_clock_ns() < limit_ns;)
+            fd = ash_socket_listen(NULL, job.port, NULL); /* or one of the ranks was faster */
+        was_taken = fd >= 0;
+        if (was_taken) {
+            nanosleep(&moment, NULL);
+            close(fd);
+        }
+        finish_job(&job);
+    }
+}
+
 /* A node is cut off: that of the lowest rank, and one half of all (the other, with the lowest rank, continues, on one
  * node). Both at once, because they wait; the best of some tries, each with networks of its own. */
 static void test_cut(void **state)
@@ -318,7 +344,8 @@ static void test_cut(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_shrink), cmocka_unit_test(test_renumber),
-                                       cmocka_unit_test(test_replace), cmocka_unit_test(test_cut)};
+                                       cmocka_unit_test(test_replace), cmocka_unit_test(test_door),
+                                       cmocka_unit_test(test_cut)};
 
     become_root();
     return cmocka_run_group_tests(tests, NULL, NULL);
