@@ -1,5 +1,5 @@
-/* think - budget forcing: an answer's thoughts get at least and at most so many tokens. What ends them too early is
- * taken back and replaced by a word that goes on ("Wait"); thoughts that are too long are ended. One owner thread. */
+/* think - budget forcing: bounds on how many tokens an answer's thoughts have. What ends them too early is taken
+ * back and replaced by a word that continues them ("Wait"); thoughts that are too long are ended. One owner thread. */
 #ifndef ASH_SERVE_THINK_H
 #define ASH_SERVE_THINK_H
 
@@ -20,7 +20,7 @@ struct ash_think {
     struct ash_ids more, end;     /* ids that are put into the answer */
     bool is_open;                 /* the answer thinks */
     size_t count;                 /* tokens of thoughts so far */
-    const struct ash_ids *forced; /* what the answer goes on with, once the core has let go of it; NULL: nothing */
+    const struct ash_ids *forced; /* what continues the answer, once the core has released it; NULL: nothing */
 };
 
 /* Look the words up. Returns 0, -EINVAL (min above max), -ENOTSUP where the tokenizer has no token that ends thoughts,
@@ -33,7 +33,7 @@ void ash_think_fini(struct ash_think *think);
 void ash_think_start(struct ash_think *think);
 /* The model chose id. Returns true where it is no part of the answer: thoughts would end too early. */
 bool ash_think_refuses(struct ash_think *think, int32_t id);
-/* The answer has ended by itself: too early? Then forced says how it goes on. */
+/* The answer has ended by itself: too early? Then forced says how it continues. */
 void ash_think_end(struct ash_think *think);
 /* forced has been put into the answer. */
 void ash_think_forced(struct ash_think *think);

@@ -6,7 +6,7 @@ const objects = new Map();
 let fault = "", left = 0, active = 0, done = false;
 const status = (code, message) => [code, { kind: "Status", message }];
 let version = 100, refusals = 0;
-const streams = new Set(), asked = []; // asked: "list" or the version that a watch goes on from
+const streams = new Set(), asked = []; // asked: "list" or the version that a watch continues from
 const withStatus = (object) => ({ ...object, metadata: { ...object.metadata, resourceVersion: `${version}` }, status: { active, conditions: done ? [{ type: "Complete", status: "True" }] : [] } });
 const pod = { metadata: { name: "asked-0-x" }, status: { phase: "Pending", conditions: [{ type: "PodScheduled", status: "False", message: "0/4 nodes are available: insufficient nvidia.com/gpu" }] } };
 
