@@ -251,40 +251,38 @@ static void measure_attention(struct ash_exec *exec, const char *op, bool backwa
 
 static const struct shape rows[] = {{"162M", 32768, 0, 768}, {"1.5B", 16384, 0, 2048}};
 
-static void run_rms(struct work *work)
+static struct ash_norm_args norm_args(const struct work *work)
 {
     const struct shape *s = work->shape;
-    struct ash_norm_args args = {.rows = s->M,
-                                 .groups = 1,
-                                 .cols = s->K,
-                                 .x_stride = s->K,
-                                 .y_stride = s->K,
-                                 .x = work->buffers[0],
-                                 .weight = work->buffers[2],
-                                 .eps = 1e-5f,
-                                 .y = work->buffers[1]};
 
+    return (struct ash_norm_args){.rows = s->M,
+                                  .groups = 1,
+                                  .cols = s->K,
+                                  .x_stride = s->K,
+                                  .y_stride = s->K,
+                                  .x = work->buffers[0],
+                                  .weight = work->buffers[2],
+                                  .eps = 1e-5f};
+}
+
+static void run_rms(struct work *work)
+{
+    struct ash_norm_args args = norm_args(work);
+
+    args.y = work->buffers[1];
     work->exec->ops->norm->rms_forward(work->exec, &args);
 }
 
 /* With its weight's gradient, as a residual stream has it. */
 static void run_rms_backward(struct work *work)
 {
-    const struct shape *s = work->shape;
-    struct ash_norm_args args = {.rows = s->M,
-                                 .groups = 1,
-                                 .cols = s->K,
-                                 .x_stride = s->K,
-                                 .y_stride = s->K,
-                                 .x = work->buffers[0],
-                                 .weight = work->buffers[2],
-                                 .eps = 1e-5f,
-                                 .rstd = work->buffers[3],
-                                 .dy = work->buffers[1],
-                                 .dx = work->buffers[4],
-                                 .dx_add = true,
-                                 .dweight = work->buffers[2]};
+    struct ash_norm_args args = norm_args(work);
 
+    args.rstd = work->buffers[3];
+    args.dy = work->buffers[1];
+    args.dx = work->buffers[4];
+    args.dx_add = true;
+    args.dweight = work->buffers[2];
     work->exec->ops->norm->rms_backward(work->exec, &args);
 }
 

@@ -80,9 +80,7 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
 
 static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    ash_ref_check_attn(args);
-    ash_workers_run(exec->workers, ash_ref_query_rows(args) * args->heads, ASH_REF_ATTN_MIN_UNITS, forward_units,
-                    (void *)args);
+    ash_ref_attn_forward(exec, args, forward_units);
 }
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
@@ -169,12 +167,7 @@ static void backward_keys(void *ctx, size_t begin, size_t end, int worker)
 
 static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    size_t rows = ash_ref_query_rows(args);
-
-    ash_ref_check_attn(args);
-    ash_assert(args->kv_dtype == ASH_F32);
-    ash_workers_run(exec->workers, rows * args->heads, ASH_REF_ATTN_MIN_UNITS, backward_queries, (void *)args);
-    ash_workers_run(exec->workers, rows * args->kv_heads, ASH_REF_ATTN_MIN_UNITS, backward_keys, (void *)args);
+    ash_ref_attn_backward(exec, args, backward_queries, backward_keys);
 }
 
 const struct ash_attn_ops ash_ref_attn = {.forward = forward, .backward = backward, .kv_write = ash_ref_kv_write};

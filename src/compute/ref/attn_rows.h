@@ -60,4 +60,25 @@ static inline void ash_ref_check_attn(const struct ash_attn_args *args)
     ash_assert(args->kv_heads > 0 && args->heads % args->kv_heads == 0);
 }
 
+/* Run units over all query rows and heads. */
+static inline void ash_ref_attn_forward(struct ash_exec *exec, const struct ash_attn_args *args,
+                                        void (*units)(void *ctx, size_t begin, size_t end, int worker))
+{
+    ash_ref_check_attn(args);
+    ash_workers_run(exec->workers, ash_ref_query_rows(args) * args->heads, ASH_REF_ATTN_MIN_UNITS, units, (void *)args);
+}
+
+/* Run queries over all query rows and heads, then keys over all keys and kv heads. */
+static inline void ash_ref_attn_backward(struct ash_exec *exec, const struct ash_attn_args *args,
+                                         void (*queries)(void *ctx, size_t begin, size_t end, int worker),
+                                         void (*keys)(void *ctx, size_t begin, size_t end, int worker))
+{
+    size_t rows = ash_ref_query_rows(args);
+
+    ash_ref_check_attn(args);
+    ash_assert(args->kv_dtype == ASH_F32);
+    ash_workers_run(exec->workers, rows * args->heads, ASH_REF_ATTN_MIN_UNITS, queries, (void *)args);
+    ash_workers_run(exec->workers, rows * args->kv_heads, ASH_REF_ATTN_MIN_UNITS, keys, (void *)args);
+}
+
 #endif
