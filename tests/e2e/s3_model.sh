@@ -53,7 +53,7 @@ for turn in first second; do
     [ "$held" -lt 3000000 ] || fail "a cache of 1,000,000 bytes holds $held of weights"
 done
 export ASHLAR_CACHE_DIR=$SCRATCH/cache_faults
-helper faults python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/faults" "${s3_endpoint##*:}" 1 0.3 503,500,reset,cut
+helper faults python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/faults" "${s3_endpoint##*:}" 1 0.3 503,500,reset,cut,babble
 AWS_ENDPOINT_URL=http://127.0.0.1:$port try "$ASHLAR" generate --model s3://bucket/models/llama "${words[@]}" --precision bf16
 expect 0 "through faults"
 cmp -s out expected_llama.bf16 || fail "another text through faults"

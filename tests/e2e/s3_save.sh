@@ -72,7 +72,8 @@ try "$ASHLAR" checkpoint verify s3://bucket/far
 expect 0 "the newest in the bucket is right again"
 
 # ---- the server goes away: steps continue, the end waits for it and says for whom --------------------------------------------------
-faults away 0 ""
+free_ports # so that nobody else takes the port meanwhile
+S3_FAULTS_PORT=$port faults away 0 ""
 kill "${helpers[-1]}"
 wait "${helpers[-1]}" 2> kill.err
 "$ASHLAR" train job.yaml --out "$SCRATCH/patient" train.save_every=10 save.to="$SCRATCH/here,s3://bucket/patient" > patient.out 2> patient.err < /dev/null &

@@ -136,12 +136,13 @@ faults() { # PORT_FILE SEED RATE KINDS
     helper "port_$1" python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/port_$1" "${s3_endpoint##*:}" "$2" "$3" "$4"
     export AWS_ENDPOINT_URL=http://127.0.0.1:$port ASHLAR_CACHE_DIR=$SCRATCH/cache_$1
 }
-faults broken 7 0.3 503,500,reset,cut,slow
+faults broken 7 0.3 503,500,reset,cut,slow,babble
 train broken "${remote[@]}"
 expect 0 "train through faults"
 same "the bits through faults" "$(bits_of local_full)" "$(bits_of broken)"
 [ "$(wc -l < port_broken.out)" -ge 10 ] || fail "only $(wc -l < port_broken.out) faults were met"
-faults down 8 0 ""
+free_ports # so that nobody else takes the port while the server is away
+S3_FAULTS_PORT=$port faults down 8 0 ""
 longer=(train.steps=300 train.valid_every=0 train.hash_every=100)
 train long "${longer[@]}" data.train=tokens
 "$ASHLAR" train job.yaml --out "$SCRATCH/down" "${longer[@]}" data.train=s3://bucket/tokens > down.out 2> down.err & # the server goes away

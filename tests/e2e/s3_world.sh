@@ -91,7 +91,7 @@ expect_error 1 "no such model" "nothing at s3://bucket/models/none"
 
 # ---- faults ------------------------------------------------------------------------------------------------------------
 for seed in 1 2; do
-    helper faults python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/faults" "${s3_endpoint##*:}" $seed 0.3 503,500,reset,cut
+    helper faults python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/faults" "${s3_endpoint##*:}" $seed 0.3 503,500,reset,cut,babble
     try env AWS_ENDPOINT_URL="http://127.0.0.1:$port" "$ASHLAR" store put from s3://bucket/faulty --recursive s3.part_bytes=5242880
     expect 0 "put through faults (seed $seed)"
     rclone check from r:bucket/faulty || fail "other bytes after faults (seed $seed)"

@@ -39,8 +39,10 @@ static enum ash_s3_verdict say(const struct ash_s3 *s3, struct ash_s3_call *call
 static enum ash_s3_verdict judge_transfer(struct ash_s3 *s3, struct ash_s3_call *call, CURLcode code)
 {
     const char *host = s3->endpoint.host;
+    long sent_bytes = 0;
     char why[256];
 
+    s3->curl->easy_getinfo(call->easy, CURLINFO_REQUEST_SIZE, &sent_bytes);
     switch (code) {
     case CURLE_PEER_FAILED_VERIFICATION:
     case CURLE_SSL_CACERT_BADFILE:
@@ -56,8 +58,14 @@ static enum ash_s3_verdict judge_transfer(struct ash_s3 *s3, struct ash_s3_call 
     case CURLE_SSL_CONNECT_ERROR:
         snprintf(why, sizeof(why), "%.80s does not speak TLS, or none that fits: check s3.endpoint", host);
         return say(s3, call, call->attempts < FEW_ATTEMPTS ? ASH_S3_AGAIN : ASH_S3_BAD, -EPROTO, why);
-    case CURLE_URL_MALFORMAT:
     case CURLE_UNSUPPORTED_PROTOCOL:
+    case CURLE_URL_MALFORMAT:
+        /* Once the request is sent, it is the answer that libcurl does not understand. While a server is away, another
+         * process may have its port, or a connection may have met itself: the server may come back. */
+        if (sent_bytes > 0) {
+            snprintf(why, sizeof(why), "what answers at %.80s does not speak HTTP: check s3.endpoint", host);
+            return say(s3, call, ASH_S3_AGAIN, -EPROTO, why);
+        }
         return say(s3, call, ASH_S3_BAD, -EINVAL, "libcurl does not understand the address: check s3.endpoint");
     case CURLE_COULDNT_CONNECT:
         snprintf(why, sizeof(why), "cannot connect to %.80s", host);

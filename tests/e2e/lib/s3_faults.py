@@ -3,7 +3,7 @@
 With a certificate it speaks TLS.
 Each request, with probability RATE, meets one of KINDS (comma-separated): 503, 500, reset (before or after the server has
 done its work), cut (half of the body, then the end), flip (a bit of the body), slow (the answer comes late), expired (the
-keys, says the server), skewed (the clock), region (the bucket is in eu-west-1). The first request always does, so that a test
+keys, says the server), skewed (the clock), region (the bucket is in eu-west-1), babble (an answer that is not HTTP). The first request always does, so that a test
 that sees no fault fails. Writes its port (S3_FAULTS_PORT, else any) to PORT_FILE, and one line per fault to standard output."""
 import os
 import random
@@ -87,6 +87,9 @@ def serve(connection):
             print(fault, method, flush=True)
         if fault in ("503", "500", "expired", "skewed", "region"):
             return refuse(connection, fault)
+        if fault == "babble":
+            connection.sendall(b"220 mail.example ready\r\n")
+            return connection.close()
         if fault == "slow":
             time.sleep(0.2)
         if fault == "reset" and rng.random() < 0.5:
