@@ -308,7 +308,7 @@ static void test_project(void **state)
     check_scenario(scenario_project_small_m, 120);
     check_scenario(scenario_project_gemv, 80);
     check_scenario(scenario_project_large_m, 16);
-    check_scenario(scenario_project_last, 8);
+    check_scenario(scenario_project_last, 2);
     check_scenario(scenario_project_edge, 24);
     check_scenario(scenario_project_wild, 200);
 }

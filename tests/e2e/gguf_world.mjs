@@ -8,7 +8,7 @@ import { Random, mixedDocuments } from "./mixed_text.mjs";
 
 const [ashlar, tokenizeFile, source, llamaLibrary, libraries] = process.argv.slice(2);
 const golden = `${source}/tests/golden`;
-const TOKENS = 24;
+const TOKENS = 16;
 const PROMPT = "Once upon a time, in 2024, there was a";
 let failures = 0;
 
@@ -90,7 +90,7 @@ function ourAnswer(file, dtype) {
         String(TOKENS), "--json", ...precision], { encoding: "utf8" }));
 }
 
-const llama = await getLlama({ build: "never", gpu: false, skipDownload: true, logLevel: "error", maxThreads: 2 });
+const llama = await getLlama({ build: "never", gpu: false, skipDownload: true, logLevel: "error", maxThreads: 1 });
 
 // The ids of text with what the model puts around it, special tokens as such.
 function theirIds(model, text) {
@@ -102,7 +102,7 @@ function theirIds(model, text) {
 const cache = { experimentalKvCacheKeyType: "F32", experimentalKvCacheValueType: "F32" };
 
 async function theirAnswer(model, prompt) {
-    const context = await model.createContext({ contextSize: 256, sequences: 1, threads: 2, ...cache });
+    const context = await model.createContext({ contextSize: 256, sequences: 1, threads: 1, ...cache });
     const sequence = context.getSequence(), ids = [];
     for await (const id of sequence.evaluate(prompt, { temperature: 0, yieldEogToken: true }))
         if (ids.push(id) >= TOKENS) break;
@@ -194,7 +194,7 @@ function ourTypes(file) {
 
 // The tokens that llama.cpp chooses, and for each the two largest probabilities.
 async function theirChoices(model, prompt) {
-    const context = await model.createContext({ contextSize: 256, sequences: 1, threads: 2, ...cache });
+    const context = await model.createContext({ contextSize: 256, sequences: 1, threads: 1, ...cache });
     const choices = [];
     for await (const { token, probabilities } of context.getSequence().evaluateWithMetadata(prompt, { probabilities: true },
         { temperature: 0, yieldEogToken: true })) {

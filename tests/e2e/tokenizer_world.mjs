@@ -6,7 +6,7 @@ import { Tokenizer } from "@huggingface/tokenizers";
 import { mixedDocuments } from "./mixed_text.mjs";
 
 const [program, source] = process.argv.slice(2);
-const BYTES = Number(process.env.TOKENIZER_WORLD_BYTES ?? 1_000_000);
+const BYTES = Number(process.env.TOKENIZER_WORLD_BYTES ?? 400_000);
 const TIMED_BYTES = 150_000;
 const ROUNDS = 3;
 const RATIO_MIN = 5; // the promise: at least this many times the speed

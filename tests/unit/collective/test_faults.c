@@ -20,7 +20,7 @@
 #include "unit/sanitized.h"
 
 #define SEED 20261115
-#define ROUNDS (SANITIZED ? 30 : 200)
+#define ROUNDS (SANITIZED ? 20 : 100)
 #define ROUNDS_ACROSS 10 /* over several nodes: their endpoints take a moment to open */
 #define AT_ONCE 12       /* rounds in which a rank is silent: they wait more than they work */
 #define SILENT_S 1.5     /* in those; elsewhere nobody is silent for long */
