@@ -52,14 +52,3 @@ finish() {
     [ "$failures" -eq 0 ] || { echo "$failures failures" >&2; exit 1; }
     exit 0
 }
-# wait_for WHAT COMMAND...: until it succeeds; a minute at most.
-wait_for() {
-    local what=$1 i
-    shift
-    for i in $(seq 3000); do
-        "$@" && return 0
-        sleep 0.02
-    done
-    fail "waited a minute for $what"
-    return 1
-}
