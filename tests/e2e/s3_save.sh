@@ -91,6 +91,26 @@ grep -q "save.to: s3://bucket/.*checkpoints wait for it in $SCRATCH/there" err |
 grep -q 'step 40 was not copied to s3://bucket/gone' err || fail "nothing is said at the end: $(cat err)"
 same "here all is well" "40 20" "$(steps_in there)"
 
+# ---- a bucket in other hands: a process that was left behind writes nothing more to it --------------------------------------------
+export AWS_ENDPOINT_URL=$direct
+"$ASHLAR" train job.yaml --out "$SCRATCH/left" train.steps=1000000 train.save_every=50 save.keep=2,0 save.to="$SCRATCH/left_here,s3://bucket/left" > left.out 2> left.err \
+    < /dev/null &
+trainer=$!
+in_bucket() { rclone lsf r:bucket/left/ | grep -q '^step-'; }
+wait_for "a checkpoint in the bucket" in_bucket
+grep -qx '[0-9a-f]\{16\}' <(rclone cat r:bucket/left/lease) || fail "no lease: $(rclone cat r:bucket/left/lease)"
+echo 00000000deadbeef > other && rclone copyto other r:bucket/left/lease
+wait_for "the warning" grep -qs 'was not copied to s3://bucket/left.*another process saves to s3://bucket/left' left.err
+steps_in s3://bucket/left > before
+kill -TERM $trainer
+wait $trainer
+steps_in s3://bucket/left > after
+cmp -s before after || fail "a process that was left behind wrote to the bucket: $(cat after)"
+cmp -s other <(rclone cat r:bucket/left/lease) || fail "it took the bucket again"
+"$ASHLAR" train --resume --out "$SCRATCH/left" train.steps=$(($(cut -d' ' -f1 <(steps_in left_here)) + 5)) > left.out 2> left.err < /dev/null || fail "resumed: $(cat left.err)"
+cmp -s other <(rclone cat r:bucket/left/lease) && fail "whoever continues did not take the bucket"
+cmp -s before <(steps_in s3://bucket/left) && fail "whoever continues did not save to the bucket"
+
 # ---- settings that are wrong: one sentence, before the first step ------------------------------------------------------------
 wrong() { # WHAT WORDS...: with a save to a bucket
     train mistake save.to=s3://bucket/ck

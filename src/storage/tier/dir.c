@@ -212,6 +212,7 @@ static const struct ash_tier_ops dir_tier_ops = {
     .read_pieces = ash_tier_read_one_by_one,
     .stream = dir_stream,
     .remove = dir_remove,
+    .write_if = ash_tier_no_write_if,
     .sweep = ash_tier_dir_sweep,
     .write_open = ash_tier_dir_write_open,
     .write_add = ash_tier_dir_write_add,

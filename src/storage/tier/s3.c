@@ -110,6 +110,14 @@ static int s3_remove(struct ash_tier *tier, const char *key, struct ash_err *err
     return ash_s3_remove(self(tier)->s3, full_key(tier, key, full), err);
 }
 
+static int s3_write_if(struct ash_tier *tier, const char *key, const void *data, size_t size_bytes,
+                       const struct ash_s3_condition *condition, struct ash_err *err)
+{
+    char full[FULL_BYTES];
+
+    return ash_s3_write(self(tier)->s3, full_key(tier, key, full), data, size_bytes, condition, err);
+}
+
 static int s3_sweep(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err)
 {
     char full[FULL_BYTES];
@@ -170,6 +178,7 @@ static const struct ash_tier_ops s3_tier_ops = {
     .read_pieces = s3_read_pieces,
     .stream = s3_stream,
     .remove = s3_remove,
+    .write_if = s3_write_if,
     .sweep = s3_sweep,
     .write_open = s3_write_open,
     .write_add = s3_write_add,

@@ -302,6 +302,7 @@ static const struct ash_tier_ops stripe_tier_ops = {
     .read_pieces = ash_tier_read_one_by_one,
     .stream = ash_stripe_stream,
     .remove = stripe_remove,
+    .write_if = ash_tier_no_write_if,
     .sweep = stripe_sweep,
     .write_open = ash_stripe_write_open,
     .write_add = ash_stripe_write_add,

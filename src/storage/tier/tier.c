@@ -127,6 +127,21 @@ int ash_tier_remove(struct ash_tier *tier, const char *key, struct ash_err *err)
     return tier->ops->remove(tier, key, err);
 }
 
+int ash_tier_write_if(struct ash_tier *tier, const char *key, const void *data, size_t size_bytes,
+                      const struct ash_s3_condition *condition, struct ash_err *err)
+{
+    return tier->ops->write_if(tier, key, data, size_bytes, condition, err);
+}
+
+int ash_tier_no_write_if(struct ash_tier *tier, const char *key, const void *data, size_t size_bytes,
+                         const struct ash_s3_condition *condition, struct ash_err *err)
+{
+    (void)data;
+    (void)size_bytes;
+    (void)condition;
+    return ash_err_set(err, -ENOTSUP, "%.200s: %s has no conditional writes", key, tier->ops->name);
+}
+
 int ash_tier_sweep(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err)
 {
     return tier->ops->sweep(tier, prefix, age_s, count_out, err);

@@ -53,6 +53,8 @@ struct ash_tier_ops {
     int (*read_pieces)(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err);
     int (*stream)(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
     int (*remove)(struct ash_tier *tier, const char *key, struct ash_err *err);
+    int (*write_if)(struct ash_tier *tier, const char *key, const void *data, size_t size_bytes,
+                    const struct ash_s3_condition *condition, struct ash_err *err);
     int (*sweep)(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);
     int (*write_open)(struct ash_tier *tier, const char *key, uint64_t total_bytes, bool wants_resume,
                       struct ash_tier_write **write_out, struct ash_err *err);
@@ -97,6 +99,10 @@ int ash_tier_read_pieces(struct ash_tier *tier, const struct ash_tier_piece *pie
 int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
 /* Remove an object. One that is not there is success. */
 int ash_tier_remove(struct ash_tier *tier, const char *key, struct ash_err *err);
+/* Write a small object in one go, where condition (NULL: none) is met: as ash_s3_write. -ENOTSUP: the tier has no
+ * conditions. */
+int ash_tier_write_if(struct ash_tier *tier, const char *key, const void *data, size_t size_bytes,
+                      const struct ash_s3_condition *condition, struct ash_err *err);
 /* Remove what writers that died left behind longer than age_s seconds ago. *count_out: how many. */
 int ash_tier_sweep(struct ash_tier *tier, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);
 

@@ -12,9 +12,11 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "base/thread.h"
+#include "train/save/lease.h"
 #include "train/save/place.h"
 
 #define WAITING_NS 1000000000u
+#define HELD_NS 5000000000u /* how long nobody asks a bucket again whose it is, while a copy is on its way */
 
 ASH_COUNTER(copies_metric, "ashlar_train_copies_total", "Checkpoints copied to further places.");
 ASH_COUNTER(copy_errors_metric, "ashlar_train_copy_errors_total", "Checkpoints that could not be copied.");
@@ -22,12 +24,16 @@ ASH_COUNTER(copy_errors_metric, "ashlar_train_copy_errors_total", "Checkpoints t
 struct ash_copier {
     const struct ash_places *places;
     pthread_t thread;
-    pthread_mutex_t mutex; /* over all below */
+    struct ash_lease leases[ASH_PLACES_MAX]; /* of buckets; the thread's, and so is: */
+    struct ash_lease *lease;                 /* of the place that a copy is on its way to */
+    uint64_t held_ns;                        /* when that was looked at */
+    pthread_mutex_t mutex;                   /* over all below */
     pthread_cond_t changed;
     uint64_t waiting, copying; /* steps; UINT64_MAX: none */
     size_t waiting_from;
     const char *target; /* NULL: nothing is copied */
     struct ash_fence fence;
+    bool is_new_epoch; /* the fence was set, and leases have not been taken since */
     bool is_stopping;
     int rc; /* of the last copy */
     struct ash_err err;
@@ -44,13 +50,22 @@ static int check_fence(struct ash_copier *copier, struct ash_err *err)
     return ash_fence_check(&fence, err);
 }
 
+/* May this process write there? */
+static int check_all(struct ash_copier *copier, struct ash_err *err)
+{
+    int rc = check_fence(copier, err);
+
+    copier->held_ns = ash_clock_ns();
+    return rc < 0 ? rc : ash_lease_hold(copier->lease, err);
+}
+
 static int look_up(void *ctx, uint64_t bytes, struct ash_err *err)
 {
     struct ash_copier *copier = ctx;
 
-    (void)bytes;
     if (atomic_load(&copier->is_given_up)) return ash_err_set(err, -ECANCELED, "the copy was given up");
-    return check_fence(copier, err);
+    if (bytes > 0 && ash_clock_ns() - copier->held_ns < HELD_NS) return check_fence(copier, err);
+    return check_all(copier, err);
 }
 
 /* To one place. */
@@ -62,11 +77,12 @@ static int copy_to(struct ash_copier *copier, struct ash_place *from, size_t ind
     int rc = ash_place_open(places->urls[index], &places->settings.s3, &to, err);
 
     if (rc < 0) return rc;
-    rc = check_fence(copier, err);
+    copier->lease = &copier->leases[index];
+    rc = check_all(copier, err);
     if (rc == 0 && ash_place_read_manifest(to, step, &there, NULL) < 0)
         rc = ash_place_copy(from, to, step, look_up, copier, err);
     ash_place_manifest_fini(&there);
-    if (rc == 0) rc = check_fence(copier, err);
+    if (rc == 0) rc = check_all(copier, err);
     if (rc == 0) rc = ash_place_prune(to, places->keep[index], UINT64_MAX, NULL, err);
     ash_place_close(to);
     return rc;
@@ -104,6 +120,20 @@ static int copy_step(struct ash_copier *copier, size_t from, uint64_t step, stru
     return worst;
 }
 
+/* An epoch has begun: buckets are told, before anything is copied to them. Called and returns with the mutex. */
+static void begin_epoch(struct ash_copier *copier)
+{
+    const struct ash_places *places = copier->places;
+    uint64_t word = copier->fence.word;
+
+    copier->is_new_epoch = false;
+    pthread_mutex_unlock(&copier->mutex);
+    for (size_t i = 0; i < places->count; i++)
+        if (ash_tier_is_url(places->urls[i]))
+            ash_lease_begin(&copier->leases[i], places->urls[i], &places->settings.s3, word);
+    pthread_mutex_lock(&copier->mutex);
+}
+
 static void *copier_main(void *arg)
 {
     struct ash_copier *copier = arg;
@@ -114,6 +144,10 @@ static void *copier_main(void *arg)
         size_t from = copier->waiting_from;
         int rc;
 
+        if (copier->is_new_epoch) {
+            begin_epoch(copier);
+            continue;
+        }
         if (copier->waiting == UINT64_MAX) {
             pthread_cond_wait(&copier->changed, &copier->mutex);
             continue;
@@ -160,6 +194,8 @@ void ash_copier_close(struct ash_copier *copier)
     pthread_cond_broadcast(&copier->changed);
     pthread_mutex_unlock(&copier->mutex);
     pthread_join(copier->thread, NULL);
+    for (size_t i = 0; i < ASH_PLACES_MAX; i++)
+        ash_lease_fini(&copier->leases[i]);
     pthread_cond_destroy(&copier->changed);
     pthread_mutex_destroy(&copier->mutex);
     free(copier);
@@ -169,6 +205,8 @@ void ash_copier_set_fence(struct ash_copier *copier, const struct ash_fence *fen
 {
     pthread_mutex_lock(&copier->mutex);
     copier->fence = *fence;
+    copier->is_new_epoch = true;
+    pthread_cond_broadcast(&copier->changed);
     pthread_mutex_unlock(&copier->mutex);
 }
 

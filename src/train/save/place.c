@@ -357,6 +357,7 @@ static int pass_manifest(const struct pass *pass, const struct ash_place_manifes
     char key[ASH_TIER_KEY_BYTES];
     int rc = key_of(pass->step, ASH_COMMIT_MANIFEST, key, err);
 
+    if (rc == 0 && pass->progress != NULL) rc = pass->progress(pass->ctx, 0, err);
     if (rc == 0) rc = ash_tier_write_open(tier, key, manifest->size_bytes, false, &write, err);
     if (rc < 0) return rc;
     rc = ash_tier_write_add(tier, write, manifest->text, manifest->size_bytes, err);

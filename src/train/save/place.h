@@ -67,7 +67,7 @@ int ash_place_remove(struct ash_place *place, uint64_t step, struct ash_err *err
  * be NULL): how many went. */
 int ash_place_prune(struct ash_place *place, size_t keep, uint64_t pinned, size_t *count_out, struct ash_err *err);
 
-/* Told while bytes are read. A negative result ends it. */
+/* Told while bytes are read, and (0 bytes) before a manifest is written. A negative result ends it. */
 typedef int (*ash_place_progress_fn)(void *ctx, uint64_t bytes, struct ash_err *err);
 
 /* Read all of a checkpoint and hold it to its sums. Returns 0, -EBADMSG naming the first file that is damaged, -ENOENT
