@@ -107,7 +107,7 @@ wait $trainer
 steps_in s3://bucket/left > after
 cmp -s before after || fail "a process that was left behind wrote to the bucket: $(cat after)"
 cmp -s other <(rclone cat r:bucket/left/lease) || fail "it took the bucket again"
-"$ASHLAR" train --resume --out "$SCRATCH/left" train.steps=$(($(cut -d' ' -f1 <(steps_in left_here)) + 5)) > left.out 2> left.err < /dev/null || fail "resumed: $(cat left.err)"
+"$ASHLAR" train --resume --allow-change --out "$SCRATCH/left" train.steps=$(($(cut -d' ' -f1 <(steps_in left_here)) + 5)) > left.out 2> left.err < /dev/null || fail "resumed: $(cat left.err)"
 cmp -s other <(rclone cat r:bucket/left/lease) && fail "whoever continues did not take the bucket"
 cmp -s before <(steps_in s3://bucket/left) && fail "whoever continues did not save to the bucket"
 

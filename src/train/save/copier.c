@@ -128,9 +128,12 @@ static void begin_epoch(struct ash_copier *copier)
 
     copier->is_new_epoch = false;
     pthread_mutex_unlock(&copier->mutex);
-    for (size_t i = 0; i < places->count; i++)
-        if (ash_tier_is_url(places->urls[i]))
-            ash_lease_begin(&copier->leases[i], places->urls[i], &places->settings.s3, word);
+    for (size_t i = 0; i < places->count; i++) {
+        if (!ash_tier_is_url(places->urls[i])) continue;
+        set_target(copier, places->urls[i]); /* where it does not answer, that is what is waited for */
+        ash_lease_begin(&copier->leases[i], places->urls[i], &places->settings.s3, word);
+    }
+    set_target(copier, NULL);
     pthread_mutex_lock(&copier->mutex);
 }
 
