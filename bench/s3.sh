@@ -118,7 +118,7 @@ first_token() {
             ours+=("$(awk "BEGIN { print $ended - $began }")")
         timed "$ASHLAR" store get s3://bucket/model got --recursive && fetching=$(awk "BEGIN { print $ended - $began }")
         timed "$ASHLAR" generate --model model --prompt x --max-tokens 1 --temperature 0 && starting=$(awk "BEGIN { print $ended - $began }")
-        longer+=("$(awk "BEGIN { print $fetching > $starting ? $fetching : $starting }")")
+        longer+=("$(awk "BEGIN { print ($fetching > $starting ? $fetching : $starting) }")")
     done
     "$BUILD/bench/row" "$BENCH_ROWS" s3/first-token s 'the longer of both' 1.15 lower "${ours[@]}" -- "${longer[@]}"
 }
