@@ -46,7 +46,7 @@ int ash_serve_fingerprint(const struct ash_serve_flags *flags, struct ash_engine
     int numbers[2] = {(int)ash_model_kv_dtype(model), flags->computing.precision};
     const char *dir = ash_engine_dir(engine);
     char gguf[ASH_GGUF_PATH_BYTES];
-    int rc = ash_gguf_locate(dir, gguf) ? ash_file_hash(gguf, &hash, err) : hash_folder(dir, &hash, err);
+    int rc = ash_gguf_locate(dir, gguf) ? ash_remote_file_hash(gguf, &hash, err) : hash_folder(dir, &hash, err);
 
     if (rc < 0) return rc;
     hash = ash_hash_bytes(numbers, sizeof(numbers), hash);

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "storage/remote_file.h"
 
 #define SUFFIX ".gguf"
 #define MAGIC 0x46554747u /* "GGUF", little endian */
@@ -215,16 +216,15 @@ static int read_alignment(const struct ash_gguf *file, size_t *alignment_out, st
     return 0;
 }
 
-static int read_file(struct ash_gguf *file, const uint8_t *data, size_t size_bytes, struct ash_err *err)
+static int read_outline(struct ash_gguf *file, struct ash_gguf_cursor *cursor, struct ash_err *err)
 {
-    struct ash_gguf_cursor cursor = {.base = data, .size_bytes = size_bytes};
     uint64_t tensors = 0, values = 0, *offsets;
     size_t alignment = 0;
     int rc;
 
-    rc = read_header(file, &cursor, &tensors, &values, err);
+    rc = read_header(file, cursor, &tensors, &values, err);
     if (rc < 0) return rc;
-    rc = ash_gguf_read_values(file, &cursor, (size_t)values, err);
+    rc = ash_gguf_read_values(file, cursor, (size_t)values, err);
     if (rc < 0) return rc;
     rc = read_alignment(file, &alignment, err);
     if (rc < 0) return rc;
@@ -232,11 +232,19 @@ static int read_file(struct ash_gguf *file, const uint8_t *data, size_t size_byt
     offsets = ash_arena_calloc(file->arena, (size_t)tensors, sizeof(*offsets));
     if (file->views == NULL || offsets == NULL)
         return ash_err_set(err, -ENOMEM, "%s: no memory for the list of tensors", file->name);
-    rc = read_tensors(file, &cursor, (size_t)tensors, offsets, err);
+    rc = read_tensors(file, cursor, (size_t)tensors, offsets, err);
     if (rc < 0) return rc;
-    rc = place_tensors(file, &cursor, alignment, offsets, err);
+    rc = place_tensors(file, cursor, alignment, offsets, err);
     if (rc < 0) return rc;
     return sort_tensors(file, err);
+}
+
+static int read_file(struct ash_gguf *file, const uint8_t *data, size_t size_bytes, struct ash_err *err)
+{
+    struct ash_gguf_cursor cursor = {.base = data, .size_bytes = size_bytes, .map = &file->map};
+    int rc = read_outline(file, &cursor, err);
+
+    return cursor.rc < 0 ? ash_err_set(err, cursor.rc, "%s: %s", file->name, cursor.why.text) : rc;
 }
 
 static struct ash_gguf *file_new(const char *name)
@@ -257,7 +265,7 @@ int ash_gguf_open(const char *path, struct ash_gguf **file_out, struct ash_err *
     int rc;
 
     if (file == NULL) return ash_err_set(err, -ENOMEM, "%s: no memory to open it", path);
-    rc = ash_map_open(path, &file->map, err);
+    rc = ash_remote_file_map(path, &file->map, err);
     if (rc < 0) goto fail;
     rc = read_file(file, file->map.base, file->map.size_bytes, err);
     if (rc < 0) goto fail;

@@ -20,6 +20,10 @@ struct ash_gguf {
 struct ash_gguf_cursor {
     const uint8_t *base;
     size_t size_bytes, at;
+    const struct ash_map *map; /* NULL, or a mapping whose bytes may have to be brought, in their order: */
+    size_t brought_bytes;
+    int rc; /* of what could not be brought, and why; then takes fail */
+    struct ash_err why;
 };
 
 /* A little-endian number of `bytes` bytes (at most 8). -EINVAL when the file ends before. */

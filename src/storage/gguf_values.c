@@ -7,10 +7,13 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/math.h"
 #include "base/utf8.h"
+#include "storage/remote_file.h"
 
 #define KEY_BYTES_MAX 65535
-#define NESTING_MAX 4 /* arrays in arrays */
+#define NESTING_MAX 4                 /* arrays in arrays */
+#define BRING_BYTES ((size_t)1 << 20) /* of a remote file, at once: short vocabularies are in it */
 
 /* Bytes of a value, where its type says that. */
 static const size_t type_bytes[ASH_GGUF_TYPE_COUNT] = {
@@ -26,12 +29,33 @@ static size_t left(const struct ash_gguf_cursor *cursor)
     return cursor->size_bytes - cursor->at;
 }
 
+/* Nothing says how long the metadata are: of a remote file ever more is brought, until they end. */
+static int bring(struct ash_gguf_cursor *cursor, size_t bytes)
+{
+    size_t first = cursor->brought_bytes, wanted = ash_max(cursor->at + bytes, ash_max(2 * first, (size_t)BRING_BYTES)),
+           end = ash_min(wanted, cursor->size_bytes);
+    struct ash_direct_range range = {cursor->map, cursor->base + first, end - first};
+
+    cursor->rc = ash_remote_file_bring(&range, 1, &cursor->why);
+    if (cursor->rc == 0) cursor->brought_bytes = end;
+    return cursor->rc;
+}
+
+/* The next bytes can be read. */
+static int need(struct ash_gguf_cursor *cursor, size_t bytes)
+{
+    if (cursor->rc < 0) return cursor->rc;
+    if (left(cursor) < bytes) return -EINVAL;
+    if (cursor->map == NULL || cursor->map->remote == NULL || cursor->at + bytes <= cursor->brought_bytes) return 0;
+    return bring(cursor, bytes);
+}
+
 int ash_gguf_take(struct ash_gguf_cursor *cursor, size_t bytes, uint64_t *value_out)
 {
     uint64_t value = 0;
 
     ash_assert(bytes <= sizeof(value) && cursor->at <= cursor->size_bytes);
-    if (left(cursor) < bytes) return -EINVAL;
+    if (need(cursor, bytes) < 0) return -EINVAL;
     for (size_t i = bytes; i > 0; i--)
         value = value << 8 | cursor->base[cursor->at + i - 1];
     cursor->at += bytes;
@@ -44,6 +68,7 @@ int ash_gguf_take_text(struct ash_gguf_cursor *cursor, const uint8_t **text_out,
     uint64_t length = 0;
 
     if (ash_gguf_take(cursor, 8, &length) < 0 || length > left(cursor)) return -EINVAL;
+    if (need(cursor, (size_t)length) < 0) return -EINVAL;
     *text_out = cursor->base + cursor->at;
     *bytes_out = (size_t)length;
     cursor->at += (size_t)length;
@@ -120,6 +145,7 @@ static int skip_array(struct ash_gguf_cursor *cursor, int depth, enum ash_gguf_t
 
     if (count > left(cursor) / (width > 0 ? width : 8))
         return -EINVAL; /* a string and an array have a length of 8 bytes */
+    if (need(cursor, width * (size_t)count) < 0) return -EINVAL;
     cursor->at += width * (size_t)count;
     for (uint64_t i = 0; width == 0 && i < count; i++)
         if (skip_element(cursor, element, depth) < 0) return -EINVAL;

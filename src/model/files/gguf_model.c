@@ -14,6 +14,7 @@
 
 #include "base/assert.h"
 #include "base/file.h"
+#include "storage/remote_file.h"
 
 #define KEY_BYTES 96
 #define LLAMA3_POSITIONS 8192 /* what Llama 3 was trained on before its frequencies were scaled */
@@ -271,6 +272,9 @@ static int read_factors(struct reader *reader, struct ash_model_config *config, 
     if (view == NULL || rc < 0) return rc;
     if (view->dtype != ASH_F32 || view->dim_count != 1 || view->dims[0] != count)
         return ash_err_set(err, -EINVAL, "tensor '" ASH_GGUF_ROPE_FREQS "' is not %zu float32 values", count);
+    rc = ash_remote_file_bring(
+        &(struct ash_direct_range){ash_gguf_map(reader->file, view->data), view->data, view->size_bytes}, 1, err);
+    if (rc < 0) return rc;
     config->rope.factors = view->data;
     for (size_t i = 0; i < count; i++)
         if (!(config->rope.factors[i] > 0 && isfinite(config->rope.factors[i])))
@@ -336,15 +340,29 @@ static int widen_tensor(struct ash_param *param, const char *name, struct ash_er
     return 0;
 }
 
-static int widen_tensors(struct ash_model *model, struct ash_err *err)
+/* All first rows at once, or each waits for the disk or for the place that has them. */
+static int want_first_rows(const struct ash_model *model, struct ash_err *err)
 {
-    int rc = 0;
+    struct ash_direct_range *rows = calloc(model->param_count + 1, sizeof(*rows));
+    int rc;
 
-    for (size_t i = 0; i < model->param_count; i++) { /* all first rows at once, or each waits for the disk */
+    if (rows == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the list of what to read");
+    for (size_t i = 0; i < model->param_count; i++) {
         const struct ash_param *param = &model->params[i];
 
-        ash_map_want(param->data, ash_dtype_size(param->dtype, param->dims[param->dim_count - 1]));
+        rows[i] = (struct ash_direct_range){ash_gguf_map(model->gguf, param->data), param->data,
+                                            ash_dtype_size(param->dtype, param->dims[param->dim_count - 1])};
+        ash_map_want(rows[i].data, rows[i].size_bytes);
     }
+    rc = ash_remote_file_bring(rows, model->param_count, err);
+    free(rows);
+    return rc;
+}
+
+static int widen_tensors(struct ash_model *model, struct ash_err *err)
+{
+    int rc = want_first_rows(model, err);
+
     for (size_t i = 0; i < model->param_count && rc == 0; i++) {
         char name[96];
 

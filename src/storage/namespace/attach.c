@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "base/assert.h"
 #include "base/hash.h"
 #include "base/thread.h"
 #include "storage/namespace/namespace_priv.h"
@@ -102,10 +103,15 @@ static const struct ash_remote_file_ops attached_ops = {.size = sizeof(attached_
 
 static bool is_attached(const char *key, uint64_t size_bytes)
 {
-    static const char ending[] = ".safetensors";
-    size_t length = strlen(key), end = sizeof(ending) - 1;
+    static const char *const endings[] = {".safetensors", ".gguf"};
+    size_t length = strlen(key);
 
-    return size_bytes > LEAST_BYTES && length > end && strcmp(key + length - end, ending) == 0;
+    for (size_t i = 0; i < ASH_COUNT(endings); i++) {
+        size_t end = strlen(endings[i]);
+
+        if (size_bytes > LEAST_BYTES && length > end && strcmp(key + length - end, endings[i]) == 0) return true;
+    }
+    return false;
 }
 
 /* An object becomes a remote file. */

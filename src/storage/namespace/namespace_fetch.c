@@ -158,21 +158,33 @@ static int lock_place(const struct ash_namespace *space, struct ash_err *err)
     return ash_err_set(err, rc, "cannot lock %.300s: %s", space->folder, strerror(-rc));
 }
 
-int ash_namespace_fetch(struct ash_namespace *space, const char *key, const struct ash_namespace_watch *watch,
-                        struct ash_str *path, struct ash_err *err)
+static bool stays(const struct fetch *fetch, const struct ash_object *object)
 {
-    struct fetch fetch = {.space = space, .watch = watch};
+    return fetch->filter != NULL && object->extents != NULL && fetch->filter->stays(object->key, object->size_bytes);
+}
+
+/* One object: fetched, or left where it is. */
+static int fetch_named(struct fetch *fetch, const char *key, struct ash_str *path, struct ash_err *err)
+{
     struct ash_object *object = NULL;
-    int lock, rc = ash_object_open(space, key, true, &object, err);
+    int lock, rc = ash_object_open(fetch->space, key, true, &object, err);
 
     if (rc < 0) return rc;
-    rc = lock = lock_place(space, err);
-    fetch.total_bytes = object->size_bytes;
-    if (rc >= 0) rc = fetch_object(&fetch, object, err);
+    rc = lock = lock_place(fetch->space, err);
+    fetch->total_bytes = object->size_bytes;
+    if (rc >= 0)
+        rc = stays(fetch, object) ? fetch->filter->leave(fetch->filter->ctx, object, is_whole(object), err)
+                                  : fetch_object(fetch, object, err);
     if (rc == 0) rc = add_path(object, path, err);
     if (lock >= 0) close(lock);
     ash_object_close(object);
     return rc;
+}
+
+int ash_namespace_fetch(struct ash_namespace *space, const char *key, const struct ash_namespace_watch *watch,
+                        struct ash_str *path, struct ash_err *err)
+{
+    return fetch_named(&(struct fetch){.space = space, .watch = watch}, key, path, err);
 }
 
 /* ---- a whole place ----------------------------------------------------------------------------------------------- */
@@ -224,11 +236,6 @@ static int remove_gone(struct ash_namespace *space, const json_t *wanted, struct
     return rc;
 }
 
-static bool stays(const struct fetch *fetch, const char *key, uint64_t size_bytes)
-{
-    return fetch->filter != NULL && fetch->filter->stays(key, size_bytes);
-}
-
 /* One of a list: fetched, or left where it is. */
 static int fetch_one(struct fetch *fetch, const char *key, const json_t *facts, struct ash_err *err)
 {
@@ -239,7 +246,7 @@ static int fetch_one(struct fetch *fetch, const char *key, const json_t *facts, 
     snprintf(remote.version, sizeof(remote.version), "%s", json_string_value(json_array_get(facts, 0)));
     rc = ash_object_open_as(fetch->space, key, &remote, &object, err);
     if (rc < 0) return rc;
-    if (object->extents != NULL && stays(fetch, key, remote.size_bytes)) {
+    if (stays(fetch, object)) {
         rc = fetch->filter->leave(fetch->filter->ctx, object, is_whole(object), err);
     } else {
         if (is_whole(object)) fetch->total_bytes -= ash_min(object->size_bytes, fetch->total_bytes);
@@ -264,7 +271,7 @@ static int fetch_listed(struct fetch *fetch, json_t *wanted, struct ash_err *err
     json_object_foreach(wanted, key, facts) {
         uint64_t bytes = (uint64_t)json_integer_value(json_array_get(facts, 1));
 
-        fetch->total_bytes += stays(fetch, key, bytes) ? 0 : bytes;
+        fetch->total_bytes += fetch->filter != NULL && fetch->filter->stays(key, bytes) ? 0 : bytes;
     }
     if (cache->bytes > 0 && fetch->total_bytes > (uint64_t)cache->bytes)
         return ash_err_set(err, -ENOSPC, "%.200s has %llu bytes, but cache.bytes allows %lld: allow more",
@@ -302,16 +309,16 @@ int ash_namespace_fetch_all(struct ash_namespace *space, const struct ash_namesp
 }
 
 /* The file of one object, whose name is what follows the last slash of url. */
-static int fetch_file(const char *url, const struct ash_cache_opts *cache, const struct ash_s3_opts *s3,
-                      const struct ash_namespace_watch *watch, struct ash_str *path, struct ash_err *err)
+static int fetch_file(struct fetch *fetch, const char *url, const struct ash_namespace_settings *settings,
+                      struct ash_str *path, struct ash_err *err)
 {
     const char *slash = strrchr(url, '/');
-    struct ash_namespace *space = NULL;
     char *place = strndup(url, (size_t)(slash - url));
-    int rc = place != NULL ? ash_namespace_open(place, cache, s3, &space, err) : -ENOMEM;
+    int rc = place != NULL ? ash_namespace_open(place, &settings->cache, &settings->s3, &fetch->space, err) : -ENOMEM;
 
-    if (rc == 0) rc = ash_namespace_fetch(space, slash + 1, watch, path, err);
-    ash_namespace_close(space);
+    if (rc == 0) rc = fetch_named(fetch, slash + 1, path, err);
+    ash_namespace_close(fetch->space);
+    fetch->space = NULL;
     free(place);
     return rc;
 }
@@ -328,7 +335,7 @@ int ash_namespace_bring_url(const char *url, const struct ash_namespace_settings
     if (rc < 0) return rc;
     length = strlen(parsed.key);
     if (length > 0 && parsed.key[length - 1] != '/') { /* an object of this name? */
-        rc = fetch_file(url, &settings->cache, &settings->s3, watch, path, err);
+        rc = fetch_file(&fetch, url, settings, path, err);
         if (rc != -ENOENT) return rc;
     }
     rc = ash_namespace_open(url, &settings->cache, &settings->s3, &fetch.space, err);

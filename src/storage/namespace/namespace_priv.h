@@ -73,7 +73,7 @@ struct ash_namespace_filter {
     void (*take)(void *ctx, struct ash_object *object);
     void *ctx;
 };
-/* ash_namespace_fetch_url for what a filter (may be NULL) lets through, of a prefix; single objects are fetched. */
+/* ash_namespace_fetch_url for what a filter (may be NULL) lets through; take gets those of a prefix. */
 int ash_namespace_bring_url(const char *url, const struct ash_namespace_settings *settings,
                             const struct ash_namespace_watch *watch, const struct ash_namespace_filter *filter,
                             struct ash_str *path, struct ash_err *err);

@@ -133,28 +133,25 @@ static float *logits_of(struct ash_model *model, struct ash_exec *exec)
     return infer_rows(model, exec, ids, ROWS, ROWS);
 }
 
-/* Streamed while the first pass runs, and brought whole. */
-static void check_bits(const char *name, const char *backend, bool bf16)
+/* Streamed while the first pass runs, and brought whole. Takes model, which is the one at dir, here. */
+static void check_same_bits(struct ash_model *model, const char *dir, const char *backend, bool bf16)
 {
-    struct ash_model *model = golden_open(name), *other = NULL;
+    struct ash_model *other = NULL;
     struct ash_exec exec = {0};
     struct ash_err err = {0};
-    char from[GOLDEN_PATH_BYTES], dir[600];
     float *local;
     size_t vocab = ash_model_get_config(model)->vocab;
 
     if (ash_exec_init(&exec, backend, 2, &err) < 0) fail_msg("%s", err.text);
     ash_model_round_bf16(model, bf16);
     local = logits_of(model, &exec);
-    snprintf(dir, sizeof(dir), "%s/%s", scratch, name);
-    if (!ash_path_exists(dir)) mirror(golden_path(name, from), dir);
     for (int is_lazy = 0; is_lazy < 2; is_lazy++) {
         float *remote;
         int rc = is_lazy ? ash_model_open_lazy(dir, &other, &err) : ash_model_open(dir, &other, &err);
 
-        if (rc < 0) fail_msg("%s: %s", name, err.text);
+        if (rc < 0) fail_msg("%s: %s", dir, err.text);
         ash_model_round_bf16(other, bf16);
-        if (is_lazy && ash_model_prefetch(other, &exec, &err) < 0) fail_msg("%s: %s", name, err.text);
+        if (is_lazy && ash_model_prefetch(other, &exec, &err) < 0) fail_msg("%s: %s", dir, err.text);
         remote = logits_of(other, &exec);
         assert_memory_equal(local, remote, ROWS * vocab * sizeof(float));
         free(remote);
@@ -163,6 +160,15 @@ static void check_bits(const char *name, const char *backend, bool bf16)
     free(local);
     ash_model_close(model);
     ash_exec_fini(&exec);
+}
+
+static void check_bits(const char *name, const char *backend, bool bf16)
+{
+    char from[GOLDEN_PATH_BYTES], dir[600];
+
+    snprintf(dir, sizeof(dir), "%s/%s", scratch, name);
+    if (!ash_path_exists(dir)) mirror(golden_path(name, from), dir);
+    check_same_bits(golden_open(name), dir, backend, bf16);
 }
 
 static void test_bits(void **state)
@@ -267,6 +273,124 @@ static void test_slices(void **state)
     ash_model_close(whole);
 }
 
+/* ---- GGUF -------------------------------------------------------------------------------------------------------- */
+
+/* The file of llama.cpp or of the writer at from, as a remote one. */
+static struct place *mirror_gguf(const char *from, const char *name, char path[600])
+{
+    snprintf(path, 600, "%s/%s", scratch, name);
+    assert_int_equal(ash_file_replace(path, "", 0, NULL), 0);
+    return add_place(from, path);
+}
+
+static struct ash_model *open_here(const char *path)
+{
+    struct ash_model *model = NULL;
+    struct ash_err err = {0};
+
+    if (ash_model_open(path, &model, &err) < 0) fail_msg("%s", err.text);
+    return model;
+}
+
+static void test_gguf_bits(void **state)
+{
+    static const char *const names[] = {"gguf/llama-f16.gguf", "gguf/llama-q8_0.gguf", "gguf/llama-q4_k_m.gguf"};
+    char from[GOLDEN_PATH_BYTES], path[600];
+
+    (void)state;
+    for (size_t i = 0; i < ASH_COUNT(names); i++) {
+        mirror_gguf(golden_path(names[i], from), strchr(names[i], '/') + 1, path);
+        for (const char *const *backend = ash_exec_backends(); *backend != NULL; backend++)
+            check_same_bits(open_here(from), path, *backend, true);
+    }
+}
+
+/* Opening reads what says where tensors are, vectors, and the first rows where those are looked at: little. */
+static void test_gguf_ranges(void **state)
+{
+    static const enum ash_dtype dtypes[] = {ASH_F32, ASH_Q8_W, ASH_Q4_0};
+    char folder[600], from[600], path[600];
+    struct ash_model *whole;
+
+    (void)state;
+    snprintf(folder, sizeof(folder), "%s/large", scratch);
+    if (!ash_path_exists(folder)) save_large(folder);
+    whole = open_here(folder);
+    for (size_t i = 0; i < ASH_COUNT(dtypes); i++) {
+        struct ash_model *model = NULL;
+        struct ash_err err = {0};
+        struct place *place;
+        struct stat info;
+        char name[64];
+
+        snprintf(from, sizeof(from), "%s/large-%d.gguf", scratch, (int)dtypes[i]);
+        if (ash_model_save_gguf(whole, NULL, from, dtypes[i], NULL, NULL, &err) < 0) fail_msg("%s", err.text);
+        assert_int_equal(stat(from, &info), 0);
+        snprintf(name, sizeof(name), "remote-%d.gguf", (int)dtypes[i]);
+        place = mirror_gguf(from, name, path);
+        if (ash_model_open_lazy(path, &model, &err) < 0) fail_msg("%s", err.text);
+        if (atomic_load(&place->read_bytes) > ((size_t)1 << 20) + (size_t)info.st_size / 8)
+            fail_msg("%zu of %lld bytes were read to open it", atomic_load(&place->read_bytes),
+                     (long long)info.st_size);
+        ash_model_close(model);
+        check_same_bits(open_here(from), path, NULL, true);
+        atomic_store(&place->reads, 0);
+        atomic_store(&place->fails_after, 1); /* the metadata come, no more */
+        assert_int_equal(ash_model_open(path, &model, &err), -EIO);
+        assert_non_null(strstr(err.text, "the place is gone"));
+    }
+    ash_model_close(whole);
+}
+
+static void put(FILE *file, uint64_t value, size_t bytes)
+{
+    for (size_t i = 0; i < bytes; i++)
+        fputc((int)(value >> 8 * i & 255), file);
+}
+
+/* Metadata of which the first request brings a part: values behind it are read, or why not is said. */
+static void test_gguf_metadata(void **state)
+{
+    enum { LONG = 3 << 20 };
+    char from[600], path[600];
+    struct ash_gguf *file = NULL;
+    struct ash_err err = {0};
+    struct place *place;
+    const char *text = NULL;
+    FILE *out;
+
+    (void)state;
+    snprintf(from, sizeof(from), "%s/long.gguf", scratch);
+    out = fopen(from, "wb");
+    assert_non_null(out);
+    put(out, 0x46554747, 4);
+    put(out, 3, 4);
+    put(out, 0, 8); /* tensors, values, a key, an array of so many bytes */
+    put(out, 2, 8);
+    put(out, 1, 8);
+    put(out, 'a', 1);
+    put(out, ASH_GGUF_ARRAY, 4);
+    put(out, ASH_GGUF_U8, 4);
+    put(out, LONG, 8);
+    for (size_t i = 0; i < LONG; i++)
+        fputc((int)(i & 127), out);
+    put(out, 1, 8); /* a key, a string */
+    put(out, 'b', 1);
+    put(out, ASH_GGUF_STRING, 4);
+    put(out, 4, 8);
+    fputs("last", out);
+    assert_int_equal(fclose(out), 0);
+    place = mirror_gguf(from, "long-remote.gguf", path);
+    if (ash_gguf_open(path, &file, &err) < 0) fail_msg("%s", err.text);
+    assert_int_equal(ash_gguf_string(file, "b", &text, &err), 1);
+    assert_string_equal(text, "last");
+    ash_gguf_close(file);
+    atomic_store(&place->reads, 0);
+    atomic_store(&place->fails_after, 1);
+    assert_int_equal(ash_gguf_open(path, &file, &err), -EIO);
+    assert_non_null(strstr(err.text, "the place is gone"));
+}
+
 /* ---- what fails -------------------------------------------------------------------------------------------------- */
 
 static void test_failures(void **state)
@@ -302,9 +426,8 @@ static void test_failures(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_bits),        cmocka_unit_test(test_slices),        cmocka_unit_test(test_gguf_bits),
+        cmocka_unit_test(test_gguf_ranges), cmocka_unit_test(test_gguf_metadata), cmocka_unit_test(test_failures),
     };
     int failed = cmocka_run_group_tests(tests, make_scratch, remove_scratch);
 
