@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Models in a bucket: weights stream by ranges into packing while the first pass runs, with the text of local files; the cache may
+# Models in a bucket, safetensors and GGUF: weights stream by ranges into packing while the first pass runs, with the text of local files; the cache may
 # be smaller than the model; a second start asks the server for none of them; ranks share what is read. Through a proxy that fails,
 # counts bytes and goes away. Skips where Debian's packages are not there.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
@@ -42,6 +42,31 @@ for family in llama gpt2; do
     done
 done
 same "shards" 1 "$([ "$(ls model_gpt2/*.safetensors | wc -l)" -gt 1 ] && echo 1)"
+
+# ---- a GGUF file: in a folder, or an object of its own; a cache that is smaller; a second start -----------------------------
+try "$ASHLAR" model convert made_llama/model model_gguf --quant q8w
+expect 0 "a llama model in 8 bits"
+[ "$(stat -c %s model_gguf/model.gguf)" -gt 1500000 ] || fail "the GGUF file is too small for this test"
+mkdir alone && cp model_gguf/model.gguf alone/one.gguf # whose vocabulary is its own
+for place in model_gguf alone/one.gguf; do
+    try "$ASHLAR" generate --model $place "${words[@]}"
+    expect 0 "generate from a local GGUF file, $place"
+    cp out "expected_${place##*[/_]}"
+done
+rclone copy model_gguf r:bucket/models/gguf && rclone copyto model_gguf/model.gguf r:bucket/models/one.gguf || fail "rclone does not write the GGUF file"
+for place in gguf one.gguf; do
+    export ASHLAR_CACHE_DIR=$SCRATCH/cache_$place
+    ASHLAR_CACHE_BYTES=1000000 leak_free "$ASHLAR" generate --model s3://bucket/models/$place "${words[@]}"
+    expect 0 "$place with a cache that is smaller"
+    cmp -s out expected_$place || fail "$place: another text with a small cache"
+    for turn in first second; do
+        try "$ASHLAR" generate --model s3://bucket/models/$place "${words[@]}"
+        expect 0 "$place, the $turn time"
+        cmp -s out expected_$place || fail "$place: another text from a bucket, the $turn time"
+        find "$ASHLAR_CACHE_DIR" -name '*.gguf' -printf '%f %i %T@\n' > $turn
+    done
+    cmp -s first second && [ -s first ] || fail "$place: weights were fetched a second time"
+done
 
 # ---- a cache that is smaller than the model; faults; several starts at a time ---------------------------------------------
 export ASHLAR_CACHE_DIR=$SCRATCH/cache_small
