@@ -11,6 +11,7 @@
 #include "base/file.h"
 
 #define ASH_TENSOR_DIMS_MAX 8
+#define ASH_SAFETENSORS_LENGTH_BYTES 8                 /* the little-endian header length that opens a file */
 #define ASH_SAFETENSORS_HEADER_MAX ((size_t)100000000) /* the format's own limit */
 
 /* A tensor in a mapped file; borrowed from the reader. */

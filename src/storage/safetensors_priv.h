@@ -8,7 +8,6 @@
 #include "base/file.h"
 #include "storage/safetensors.h"
 
-#define ASH_SAFETENSORS_LENGTH_BYTES 8 /* the little-endian header length that opens a file */
 #define ASH_SAFETENSORS_METADATA "__metadata__"
 #define ASH_SAFETENSORS_FILE "model.safetensors"
 #define ASH_SAFETENSORS_INDEX "model.safetensors.index.json"

@@ -5,10 +5,10 @@
 
 #include "storage/namespace/namespace.h"
 
-/* Bring url, an object or all below a prefix, here as ash_namespace_fetch_url does, but for safetensors and GGUF files of
- * more than a MiB: those become remote files until the process ends. What is read of them is kept as far as there is room,
- * and once all of one was read, it is a file like others. The settings are the environment's. watch may be NULL. The
- * path of the file or folder is appended to path. */
+/* Bring url, an object or all below a prefix, here as ash_namespace_fetch_url does, but for safetensors and GGUF
+ * files of more than a MiB: those become remote files until the process ends. What is read of them is kept as far as
+ * there is room, and once all of one was read, it is a file like others. The settings are the environment's. watch may
+ * be NULL. The path of the file or folder is appended to path. */
 int ash_attach_url(const char *url, const struct ash_namespace_watch *watch, struct ash_str *path, struct ash_err *err);
 
 #endif

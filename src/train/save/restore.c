@@ -148,44 +148,94 @@ static int check_seen(const struct ash_restore *search, const struct ash_restore
                        dir, ash_group_rank(group), ash_group_get_member(group, ash_group_rank(group)).host);
 }
 
+/* On several nodes: does any rank lack the folder of the checkpoint? Then all do without it, as if it were any place:
+ * they must load the same. */
+static int find_elsewhere(const struct ash_restore *search, const char *dir, bool *is_elsewhere_out,
+                          struct ash_err *err)
+{
+    char manifest[PATH_MAX];
+    int32_t is_missing = 1;
+    int rc;
+
+    *is_elsewhere_out = false;
+    if (!search->has_nodes || search->opts->other_count == 0) return 0;
+    if (ash_path_join(manifest, sizeof(manifest), dir, ASH_COMMIT_MANIFEST) == 0)
+        is_missing = ash_path_exists(manifest) ? 0 : 1;
+    rc = ash_group_all_reduce(search->opts->group, &is_missing, &is_missing, 1, ASH_COLL_I32, ASH_COLL_MAX, err);
+    *is_elsewhere_out = is_missing > 0;
+    return rc;
+}
+
+/* Where a rank keeps what it needs of a checkpoint whose values stay in other places: a folder of its own. */
+static int make_own_dir(const struct ash_restore *search, struct ash_restored *restored, struct ash_err *err)
+{
+    size_t length = strlen(restored->dir);
+
+    if (!restored->is_elsewhere) return 0;
+    if ((size_t)snprintf(restored->dir + length, sizeof(restored->dir) - length, ".rank-%zu",
+                         ash_group_rank(search->opts->group)) >= sizeof(restored->dir) - length)
+        return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", search->opts->root);
+    ash_dir_remove(restored->dir, NULL); /* one that a killed process left */
+    return ash_dir_make(restored->dir, err);
+}
+
+static void discard(const struct ash_restored *restored)
+{
+    if (restored->is_elsewhere) ash_dir_remove(restored->dir, NULL);
+}
+
 /* First rank: the folder is there to be filled, or to be completed by the manifest. */
-static int prepare(const struct ash_restore *search, const struct ash_restore_proposal *proposal, const char *dir,
-                   struct ash_err *err)
+static int prepare(const struct ash_restore *search, const struct ash_restore_proposal *proposal,
+                   const struct ash_restored *restored, struct ash_err *err)
 {
-    if (!search->is_first || proposal->is_here) return 0;
-    return ash_commit_claim(dir, err);
+    if (!search->is_first || proposal->is_here || restored->is_elsewhere) return 0;
+    return ash_commit_claim(restored->dir, err);
 }
 
-static int complete(const struct ash_restore *search, const struct ash_restore_proposal *proposal, const char *dir,
-                    const struct ash_place_manifest *manifest, struct ash_err *err)
+static int complete(const struct ash_restore *search, const struct ash_restore_proposal *proposal,
+                    const struct ash_restored *restored, const struct ash_place_manifest *manifest, struct ash_err *err)
 {
-    if (!search->is_first || proposal->is_here) return 0;
-    return ash_commit_adopt(dir, manifest->text, manifest->size_bytes, err);
+    if (!search->is_first || proposal->is_here || restored->is_elsewhere) return 0;
+    return ash_commit_adopt(restored->dir, manifest->text, manifest->size_bytes, err);
 }
 
-/* Check, and mend, one checkpoint. */
+/* Check, and mend, one checkpoint: each step on all ranks, or not at all. */
+static int check_one(struct ash_restore *search, const struct ash_restore_proposal *proposal,
+                     const struct ash_place_manifest *manifest, struct ash_restored *restored, struct verdict *verdict,
+                     struct ash_err *err)
+{
+    int rc;
+
+    verdict->rc = ash_place_dir(search->opts->root, proposal->step, restored->dir, sizeof(restored->dir));
+    rc = find_elsewhere(search, restored->dir, &restored->is_elsewhere, err);
+    if (rc < 0) return rc;
+    if (verdict->rc == 0) verdict->rc = make_own_dir(search, restored, &verdict->err);
+    restored->is_elsewhere = restored->is_elsewhere && verdict->rc == 0; /* else there is no folder to discard */
+    if (verdict->rc == 0) verdict->rc = check_seen(search, proposal, manifest, restored->dir, &verdict->err);
+    if (verdict->rc == 0) verdict->rc = prepare(search, proposal, restored, &verdict->err);
+    rc = agree(search, verdict, err);
+    if (rc < 0 || verdict->rc < 0) return rc;
+    verdict->rc = ash_restore_check(search, proposal, restored, &verdict->err);
+    rc = agree(search, verdict, err);
+    if (rc < 0 || verdict->rc < 0) return rc;
+    verdict->rc = complete(search, proposal, restored, manifest, &verdict->err);
+    return agree(search, verdict, err);
+}
+
 static int try_one(struct ash_restore *search, const struct ash_restore_proposal *proposal,
-                   const struct ash_place_manifest *manifest, struct ash_restored *restored, struct verdict *verdict,
-                   struct ash_err *err)
+                   const struct ash_place_manifest *manifest, struct ash_restored *restored_out,
+                   struct verdict *verdict, struct ash_err *err)
 {
-    char dir[PATH_MAX];
-    int rc = 0;
+    struct ash_restored restored = {.step = proposal->step, .manifest = json_incref(manifest->json)};
+    int rc = check_one(search, proposal, manifest, &restored, verdict, err);
 
-    verdict->rc = ash_place_dir(search->opts->root, proposal->step, dir, sizeof(dir));
-    if (verdict->rc == 0) verdict->rc = check_seen(search, proposal, manifest, dir, &verdict->err);
-    if (verdict->rc == 0) verdict->rc = prepare(search, proposal, dir, &verdict->err);
-    rc = agree(search, verdict, err);
-    if (rc < 0 || verdict->rc < 0) return rc;
-    verdict->rc = ash_restore_check(search, proposal, manifest->json, dir, &verdict->err);
-    rc = agree(search, verdict, err);
-    if (rc < 0 || verdict->rc < 0) return rc;
-    verdict->rc = complete(search, proposal, dir, manifest, &verdict->err);
-    rc = agree(search, verdict, err);
-    if (rc < 0 || verdict->rc < 0) return rc;
-    snprintf(restored->dir, sizeof(restored->dir), "%s", dir);
-    restored->step = proposal->step;
-    restored->manifest = json_incref(manifest->json);
-    return 0;
+    if (rc == 0 && verdict->rc == 0) {
+        *restored_out = restored;
+        return 0;
+    }
+    discard(&restored);
+    ash_restored_fini(&restored);
+    return rc;
 }
 
 /* The first rank's proposal, to all. */
@@ -291,7 +341,8 @@ int ash_restore_open(const struct ash_restore_opts *opts, struct ash_restore **r
     search->is_first = true;
     if (opts->group != NULL) {
         search->is_first = ash_group_rank(opts->group) == 0;
-        if (ash_group_nodes(opts->group) == 1) { /* elsewhere each node may have a disk of its own */
+        search->has_nodes = ash_group_nodes(opts->group) > 1;
+        if (!search->has_nodes) { /* else each node may have a disk of its own */
             search->rank = ash_group_rank(opts->group);
             search->size = ash_group_size(opts->group);
         }
@@ -340,6 +391,7 @@ int ash_restore_read(struct ash_restore *restore, const struct ash_restored *res
     int rc;
 
     if (stages != NULL) verdict.rc = ash_restore_load(restore, restored, stages, outline, &verdict.err);
+    discard(restored);
     rc = agree(restore, &verdict, err);
     if (rc < 0 || verdict.rc == 0) return rc;
     if (restore->is_first && note_skipped(restore, verdict.err.text) < 0) return -ENOMEM;

@@ -23,7 +23,8 @@ struct ash_restore_opts {
 
 /* What was found. Zero-initialise, free with ash_restored_fini. */
 struct ash_restored {
-    char dir[PATH_MAX]; /* the checkpoint's folder */
+    char dir[PATH_MAX]; /* the checkpoint's folder, until ash_restore_read ends where: */
+    bool is_elsewhere;  /* this rank has it only in other places: the folder has small files and headers alone */
     uint64_t step;
     json_t *manifest;
 };
@@ -36,13 +37,15 @@ struct ash_restore;
  * error. */
 int ash_restore_open(const struct ash_restore_opts *opts, struct ash_restore **restore_out, struct ash_err *err);
 /* The newest checkpoint, and in further calls the one before: its small files are right and its large ones are there.
- * One that is only in another place is fetched. Returns 0, -ENODATA where there is no checkpoint at all, -ENOENT where
- * none verifies (err says what is wrong with the newest), -EBADE where a rank does not see the first one's folder and
- * nothing else is named, or the group's error; the same on all ranks. The caller frees what restored_out holds. */
+ * One that is only in another place is fetched; on several nodes, that is left to ash_restore_read. Returns 0, -ENODATA
+ * where there is no checkpoint at all, -ENOENT where none verifies (err says what is wrong with the newest), -EBADE
+ * where a rank does not see the first one's folder and nothing else is named, or the group's error; the same on all
+ * ranks. The caller frees what restored_out holds. */
 int ash_restore_next(struct ash_restore *restore, struct ash_restored *restored_out, struct ash_err *err);
-/* Read its weights and moments into stages, which were opened blank; ash_checkpoint_load follows. stages NULL: this
- * rank is a spare. Returns 0, -EBADMSG where a piece is wrong in all places (then the one before is next; err says
- * what), or another error; the same on all ranks. */
+/* Read its weights and moments into stages, which were opened blank; ash_checkpoint_load follows. What this
+ * rank has only in other places comes from there: its own pieces, no more. stages NULL: this rank is a spare.
+ * Returns 0, -EBADMSG where a piece is wrong in all places (then the one before is next; err says what), or
+ * another error; the same on all ranks. */
 int ash_restore_read(struct ash_restore *restore, const struct ash_restored *restored, const struct ash_stages *stages,
                      const struct ash_model *outline, struct ash_err *err);
 /* Free; NULL is a no-op. */

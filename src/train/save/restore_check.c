@@ -11,48 +11,55 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/math.h"
 #include "model/lora.h"
 #include "storage/commit.h"
 #include "storage/io_queue.h"
+#include "storage/safetensors.h"
 #include "train/save/saver.h"
 
 #define DEPTH ASH_PLACE_PIECES_MAX /* pieces that are read at a time */
-#define HEADER_PIECES 1            /* of a large file: what says where its tensors are */
+
+/* The places that pieces may come from, nearest first; NULL: not reachable. The root is one where the file is not the
+ * root's. */
+static struct ash_place *place_at(const struct ash_restore_file *file, size_t index)
+{
+    if (index == 0) return file->is_elsewhere ? file->search->root : NULL;
+    return file->search->others[index - 1];
+}
 
 /* A piece came from a place. */
-static void note_place(struct ash_restore_file *file, size_t place)
+static void note_place(struct ash_restore_file *file, const struct ash_place *place)
 {
     if (!file->is_mended && !file->is_told)
-        ash_log(ASH_LOG_WARN, "%s: what is damaged or missing there comes from %s", file->path,
-                file->search->opts->others[place]);
+        ash_log(ASH_LOG_WARN, "%s: what is damaged or missing there comes from %s", file->path, ash_place_url(place));
     file->is_mended = true;
 }
 
-/* Several pieces from the nearest place that can be read; is_right says which came. */
-static void fetch_some(struct ash_restore_file *file, struct ash_place_want *wants, size_t count)
+void ash_restore_fetch_some(struct ash_restore_file *file, struct ash_place_want *wants, size_t count)
 {
-    const struct ash_restore *search = file->search;
     const struct ash_place_file wanted = {file->step, file->name, file->pieces};
 
-    for (size_t i = 0; i < search->opts->other_count; i++) {
-        if (search->others[i] == NULL) continue;
-        if (ash_place_pieces(search->others[i], &wanted, wants, count, NULL) < 0) continue;
+    for (size_t i = 0; i <= file->search->opts->other_count; i++) {
+        struct ash_place *place = place_at(file, i);
+
+        if (place == NULL || ash_place_pieces(place, &wanted, wants, count, NULL) < 0) continue;
         for (size_t k = 0; k < count; k++)
-            if (wants[k].is_right) note_place(file, i);
+            if (wants[k].is_right) note_place(file, place);
         return;
     }
 }
 
 int ash_restore_fetch(struct ash_restore_file *file, size_t index, void *buf, struct ash_err *err)
 {
-    struct ash_restore *search = file->search;
     const struct ash_place_file wanted = {file->step, file->name, file->pieces};
     struct ash_err why = {0};
 
-    for (size_t i = 0; i < search->opts->other_count; i++) {
-        if (search->others[i] == NULL) continue;
-        if (ash_place_piece(search->others[i], &wanted, index, buf, &why) < 0) continue;
-        note_place(file, i);
+    for (size_t i = 0; i <= file->search->opts->other_count; i++) {
+        struct ash_place *place = place_at(file, i);
+
+        if (place == NULL || ash_place_piece(place, &wanted, index, buf, &why) < 0) continue;
+        note_place(file, place);
         return 0;
     }
     return ash_err_set(err, -EBADMSG, "%s: it is damaged: bytes from %" PRIu64 " on are not what was saved", file->path,
@@ -113,7 +120,7 @@ static int mend_some(struct ash_restore_file *check, struct ash_io_request *cons
 
     for (size_t i = 0; i < count; i++)
         wants[i] = (struct ash_place_want){(size_t)(wrong[i]->offset / ASH_PIECE_BYTES), wrong[i]->data, false};
-    fetch_some(check, wants, count);
+    ash_restore_fetch_some(check, wants, count);
     for (size_t i = 0; rc == 0 && i < count; i++) {
         if (!wants[i].is_right) rc = ash_restore_fetch(check, wants[i].index, wants[i].buf, err);
         if (rc == 0) rc = ash_restore_mend(check, wants[i].index, wants[i].buf, err);
@@ -194,6 +201,19 @@ static bool is_large(const char *name)
            strcmp(name, ASH_LORA_WEIGHTS_FILE) == 0;
 }
 
+/* The pieces of a large file that say where its tensors are; its first piece is right. */
+static size_t header_pieces(const struct ash_restore_file *check)
+{
+    uint8_t bytes[ASH_SAFETENSORS_LENGTH_BYTES];
+    uint64_t length = 0;
+
+    if (pread(check->fd, bytes, sizeof(bytes), 0) != (ssize_t)sizeof(bytes)) return 1;
+    for (size_t i = sizeof(bytes); i > 0; i--)
+        length = length << 8 | bytes[i - 1];
+    if (length > ASH_SAFETENSORS_HEADER_MAX) return 1; /* who opens it says that */
+    return ash_min((size_t)(sizeof(bytes) + length - 1) / ASH_PIECE_BYTES + 1, check->pieces->count);
+}
+
 static int check_file(struct ash_restore_file *check, const char *dir, struct ash_io_queue *queue,
                       struct ash_io_request *requests, size_t before, struct ash_err *err)
 {
@@ -202,18 +222,23 @@ static int check_file(struct ash_restore_file *check, const char *dir, struct as
     bool is_read_later;
     int rc = open_file(check, dir, err);
 
-    is_read_later = check->is_here && !check->is_resized && is_large(check->name);
-    checking.count = is_read_later ? HEADER_PIECES : check->pieces->count;
+    is_read_later = is_large(check->name) && (check->is_elsewhere || (check->is_here && !check->is_resized));
+    checking.count = is_read_later ? ash_min(1, check->pieces->count) : check->pieces->count;
     if (rc == 0) rc = check_pieces(&checking, requests, err);
+    if (rc == 0 && check->is_elsewhere && is_read_later) {
+        checking.count = header_pieces(check);
+        rc = check_pieces(&checking, requests, err);
+    }
     if (rc == 0 && check->is_mended && fsync(check->fd) != 0)
         rc = ash_err_set(err, -errno, "%s: %s", check->path, strerror(errno));
     if (check->fd >= 0) close(check->fd);
     return rc;
 }
 
-static int check_files(struct ash_restore *search, const struct ash_restore_proposal *proposal, const json_t *manifest,
-                       const char *dir, struct ash_err *err)
+static int check_files(struct ash_restore *search, const struct ash_restore_proposal *proposal,
+                       const struct ash_restored *restored, struct ash_err *err)
 {
+    const json_t *manifest = restored->manifest;
     struct ash_io_request requests[DEPTH] = {0};
     struct ash_io_queue *queue = NULL;
     size_t before = 0;
@@ -229,11 +254,12 @@ static int check_files(struct ash_restore *search, const struct ash_restore_prop
                                          .step = proposal->step,
                                          .pieces = &pieces,
                                          .fd = -1,
-                                         .is_here = proposal->is_here != 0,
-                                         .is_told = proposal->is_here == 0};
+                                         .is_here = proposal->is_here != 0 && !restored->is_elsewhere,
+                                         .is_elsewhere = restored->is_elsewhere,
+                                         .is_told = proposal->is_here == 0 || restored->is_elsewhere};
 
         rc = ash_commit_file(manifest, i, &check.name, &pieces, err);
-        if (rc == 0) rc = check_file(&check, dir, queue, requests, before, err);
+        if (rc == 0) rc = check_file(&check, restored->dir, queue, requests, before, err);
         before += pieces.count;
         ash_pieces_fini(&pieces);
     }
@@ -250,9 +276,9 @@ static bool has_pieces(const json_t *manifest)
     return first == NULL || json_object_get(first, "pieces") != NULL;
 }
 
-int ash_restore_check(struct ash_restore *search, const struct ash_restore_proposal *proposal, const json_t *manifest,
-                      const char *dir, struct ash_err *err)
+int ash_restore_check(struct ash_restore *search, const struct ash_restore_proposal *proposal,
+                      const struct ash_restored *restored, struct ash_err *err)
 {
-    if (has_pieces(manifest)) return check_files(search, proposal, manifest, dir, err);
-    return search->is_first ? ash_commit_verify(dir, true, NULL, err) : 0;
+    if (has_pieces(restored->manifest)) return check_files(search, proposal, restored, err);
+    return search->is_first ? ash_commit_verify(restored->dir, true, NULL, err) : 0;
 }

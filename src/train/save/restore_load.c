@@ -221,7 +221,7 @@ static int take_elsewhere(struct loading *loading, struct wanted *wanted, char *
         rc = ash_restore_fetch(file, wanted->index, buf, err);
         if (rc < 0) return rc;
         /* where the folder cannot be written, it stays as it is: the values are here */
-        ash_restore_mend(file, wanted->index, buf, NULL);
+        if (!loading->restored->is_elsewhere) ash_restore_mend(file, wanted->index, buf, NULL);
     }
     rc = copy_piece(loading, wanted, buf);
     wanted->is_right = rc == 0;
@@ -253,6 +253,31 @@ static int read_all(struct loading *loading, struct ash_err *err)
     return 0;
 }
 
+/* Nothing of it is here: several at a time from the nearest place, straight to memory. What is wrong or missing there
+ * is left to read_rest. */
+static int fetch_all(struct loading *loading, struct ash_err *err)
+{
+    char *bufs = aligned_alloc(4096, ASH_PLACE_PIECES_MAX * ASH_PIECE_BYTES);
+
+    if (bufs == NULL) return ash_err_set(err, -ENOMEM, "out of memory for pieces");
+    for (size_t first = 0, count; first < loading->count; first += count) {
+        struct ash_place_want wants[ASH_PLACE_PIECES_MAX] = {0};
+        struct source *source = loading->wanted[first].source;
+
+        for (count = 0; count < ASH_PLACE_PIECES_MAX && first + count < loading->count &&
+                        loading->wanted[first + count].source == source;
+             count++)
+            wants[count] =
+                (struct ash_place_want){loading->wanted[first + count].index, bufs + count * ASH_PIECE_BYTES, false};
+        ash_restore_fetch_some(&source->file, wants, count);
+        for (size_t i = 0; i < count; i++)
+            loading->wanted[first + i].is_right =
+                wants[i].is_right && copy_piece(loading, &loading->wanted[first + i], wants[i].buf) == 0;
+    }
+    free(bufs);
+    return 0;
+}
+
 static int read_rest(struct loading *loading, struct ash_err *err)
 {
     char *buf = NULL;
@@ -273,8 +298,13 @@ static int open_source(struct loading *loading, struct source *source, const cha
     const struct ash_restored *restored = loading->restored;
     int rc = 0;
 
-    source->file = (struct ash_restore_file){
-        .search = loading->restore, .step = restored->step, .name = name, .pieces = &source->pieces, .fd = -1};
+    source->file = (struct ash_restore_file){.search = loading->restore,
+                                             .step = restored->step,
+                                             .name = name,
+                                             .pieces = &source->pieces,
+                                             .fd = -1,
+                                             .is_elsewhere = restored->is_elsewhere,
+                                             .is_told = restored->is_elsewhere};
     if (ash_path_join(source->file.path, sizeof(source->file.path), restored->dir, name) < 0)
         return ash_err_set(err, -ENAMETOOLONG, "%s: the path is too long", restored->dir);
     for (size_t i = 0; rc == 0 && i < ash_commit_file_count(restored->manifest); i++) {
@@ -300,7 +330,7 @@ static int load(struct loading *loading, const struct ash_stages *stages, const 
     if (rc == 0) rc = open_source(loading, &loading->sources[1], ASH_SAVER_MOMENTS_FILE, err);
     if (rc == 0) rc = list_items(loading, stages, outline, err);
     if (rc == 0) rc = list_wanted(loading, err);
-    if (rc == 0) rc = read_all(loading, err);
+    if (rc == 0) rc = loading->restored->is_elsewhere ? fetch_all(loading, err) : read_all(loading, err);
     return rc < 0 ? rc : read_rest(loading, err);
 }
 
