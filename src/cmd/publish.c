@@ -9,6 +9,7 @@
 #include "base/metrics_page.h"
 #include "base/opts.h"
 #include "base/ring_file.h"
+#include "base/serve_ring.h"
 #include "base/step_ring.h"
 #include "base/str.h"
 
@@ -38,15 +39,35 @@ const char *ash_publish_labels(const struct ash_launch_env *env, const char *run
     return buf;
 }
 
+static void sweep(const char *dir)
+{
+    static const char *const kinds[] = {
+        ASH_METRICS_PAGE_KIND, ASH_FLIGHT_KIND,     ASH_STEP_RING_KIND, ASH_REQUEST_RING_KIND,
+        ASH_PASS_RING_KIND,    ASH_PIECE_RING_KIND, NULL};
+
+    ash_ring_sweep(dir, kinds);
+}
+
 void ash_publish_start(const char *dir, const char *labels)
 {
-    static const char *const kinds[] = {ASH_METRICS_PAGE_KIND, ASH_FLIGHT_KIND, ASH_STEP_RING_KIND, NULL};
     struct ash_err err = {0};
 
     if (dir == NULL || dir[0] == '\0') return;
-    ash_ring_sweep(dir, kinds);
+    sweep(dir);
     if (ash_metrics_page_publish(dir, labels, &err) < 0 || ash_flight_start(dir, labels, &err) < 0)
         ash_log(ASH_LOG_WARN, "%s; nobody can see this process", err.text);
+}
+
+struct ash_recorder *ash_publish_server(const char *dir, const char *labels)
+{
+    struct ash_recorder *recorder = NULL;
+    struct ash_err err = {0};
+
+    if (dir == NULL || dir[0] == '\0') return NULL;
+    sweep(dir);
+    if (ash_metrics_page_publish(dir, labels, &err) < 0 || ash_recorder_open(dir, labels, &recorder, &err) < 0)
+        ash_log(ASH_LOG_WARN, "%s; nobody can see what this server does", err.text);
+    return recorder;
 }
 
 void ash_publish_stop(bool is_failed)

@@ -5,11 +5,15 @@
 
 #include <stdbool.h>
 #include "collective/member/launch_env.h"
+#include "serve/engine/recorder.h"
 
 /* Labels of a process of env's job: job, rank and run (NULL: none), into buf, which it returns. */
 const char *ash_publish_labels(const struct ash_launch_env *env, const char *run, char *buf, size_t buf_bytes);
 /* Publish metrics and collective calls in dir ("": do not). A failure is a warning: the job continues unseen. */
 void ash_publish_start(const char *dir, const char *labels);
+/* Publish a server's metrics, and rings of its requests and passes. A failure is a warning. The caller owns what comes
+ * back, which may be NULL, and closes it after the engine. */
+struct ash_recorder *ash_publish_server(const char *dir, const char *labels);
 /* Orderly end; is_failed: the calls stay for those who ask what happened. */
 void ash_publish_stop(bool is_failed);
 

@@ -15,7 +15,9 @@
 #include "base/clock.h"
 #include "base/cores.h"
 #include "base/log.h"
+#include "base/metrics_page.h"
 #include "base/thread.h"
+#include "cmd/publish.h"
 #include "cmd/serve_priv.h"
 
 #define FIELD(name) offsetof(struct ash_serve_flags, name)
@@ -64,6 +66,10 @@ static const struct ash_opt serve_opts[] = {
      NULL},
     {"cors_origins", ASH_OPT_LIST, FIELD(cors_origins), NULL,
      "pages of these origins may call; *: all; default: those of this machine", 0, 0, NULL},
+    {"pages", ASH_OPT_STRING, FIELD(pages), ASH_METRICS_PAGE_DIR,
+     "folder for metrics, requests and passes of this server in mapped files, for `ashlar agent`, `dash` and `trace`; "
+     "empty: none",
+     0, 0, NULL},
     {"ssl_certfile", ASH_OPT_STRING, FIELD(ssl_certfile), NULL, "PEM certificate chain: serve HTTPS", 0, 0, NULL},
     {"ssl_keyfile", ASH_OPT_STRING, FIELD(ssl_keyfile), NULL, "its PEM key", 0, 0, NULL},
     {"strict", ASH_OPT_BOOL, FIELD(strict), NULL, "refuse requests with unknown fields instead of naming them", 0, 0,
@@ -232,6 +238,22 @@ static int open_server(struct server *server, const char *const *name, struct as
     return 0;
 }
 
+/* What tells this server from others of the machine. */
+static void publish(struct server *server, const char *name)
+{
+    const struct ash_serve_flags *flags = server->flags;
+    struct ash_str labels = {0};
+    char place[256];
+
+    if (flags->port != 0)
+        snprintf(place, sizeof(place), "%s:%d", name, (int)flags->port);
+    else
+        snprintf(place, sizeof(place), "%s:pid-%ld", name, (long)getpid());
+    if (ash_metric_add_label(&labels, "server", place) == 0)
+        server->model.recorder = ash_publish_server(flags->pages, labels.data);
+    ash_str_fini(&labels);
+}
+
 /* Every stream has a descriptor. */
 static void raise_limit(int64_t connections)
 {
@@ -268,6 +290,7 @@ static int wait_for_end(struct server *server, const sigset_t *signals)
         else if (number > 0)
             return number;
         if (atomic_load(&server->load_state) < 0) return 0;
+        ash_api_refresh_metrics(server->api);
     }
 }
 
@@ -301,6 +324,7 @@ static int serve(const struct ash_serve_flags *flags)
 {
     struct server server = {.flags = flags, .start_ns = ash_clock_ns()};
     char *name = default_name(flags->model);
+    struct ash_recorder *recorder;
     struct ash_err err = {0};
     sigset_t signals;
     int rc, number = 0;
@@ -315,6 +339,8 @@ static int serve(const struct ash_serve_flags *flags)
     mallopt(M_ARENA_MAX, 1);
     signal(SIGPIPE, SIG_IGN);
     raise_limit(flags->max_connections);
+    if (name != NULL) publish(&server, flags->served_model_name.count > 0 ? flags->served_model_name.items[0] : name);
+    recorder = server.model.recorder;
     rc = name != NULL ? open_server(&server, (const char *const *)&name, &err)
                       : ash_err_set(&err, -ENOMEM, "out of memory");
     if (rc == 0) {
@@ -325,6 +351,8 @@ static int serve(const struct ash_serve_flags *flags)
         err = server.load_err;
     }
     close_server(&server);
+    ash_recorder_close(recorder, rc < 0);
+    ash_metrics_page_withdraw();
     free(name);
     return rc < 0 ? ash_cmd_fail(&err) : 0;
 }

@@ -95,7 +95,8 @@ static int open_runner(const struct ash_serve_flags *flags, struct ash_serve_mod
                                  .kv_bytes = (size_t)flags->kv_cache_memory,
                                  .has_no_prefix_cache = !flags->enable_prefix_caching,
                                  .step_seconds = flags->step_ms / 1e3,
-                                 .speculate = (size_t)flags->num_speculative_tokens};
+                                 .speculate = (size_t)flags->num_speculative_tokens,
+                                 .recorder = model->recorder};
     int rc;
 
     opts.vocab = vocab < config->vocab ? vocab : config->vocab; /* ids without a text are never chosen */

@@ -12,7 +12,7 @@
 /* The flags. */
 struct ash_serve_flags {
     const char *model, *host, *api_key_file, *admin_key, *ssl_certfile, *ssl_keyfile, *chat_template, *tool_call_parser,
-        *reasoning_parser;
+        *reasoning_parser, *pages;
     struct ash_opt_list served_model_name, lora_modules, api_key, cors_origins;
     int64_t port, max_model_len, max_num_seqs, max_num_batched_tokens, kv_cache_memory, num_speculative_tokens,
         max_connections, max_queued_requests, max_body_bytes, max_choices, threads_http;
@@ -28,6 +28,7 @@ struct ash_serve_model {
     struct ash_engine *engine;
     struct ash_vocab_trie *trie;
     struct ash_core *core; /* NULL once the runner has it */
+    struct ash_recorder *recorder; /* borrowed; NULL: nothing is recorded */
     struct ash_runner *runner;
     struct ash_chat_template *chat; /* of --chat-template */
     struct ash_str chat_source;

@@ -10,10 +10,12 @@
 #include "base/file.h"
 #include "base/metrics_page.h"
 #include "base/number.h"
+#include "observe/serve_trace.h"
 #include "observe/trace.h"
 
 struct flags {
-    const char *steps, *out, *job;
+    const char *steps, *out, *job, *request;
+    bool server;
 };
 
 #define FIELD(name) offsetof(struct flags, name)
@@ -26,6 +28,14 @@ static const struct ash_opt trace_opts[] = {
      .type = ASH_OPT_STRING,
      .offset = FIELD(job),
      .help = "which job's ranks; default: the one that recorded last"},
+    {.name = "server",
+     .type = ASH_OPT_BOOL,
+     .offset = FIELD(server),
+     .help = "requests and passes of servers instead of steps of ranks"},
+    {.name = "request",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(request),
+     .help = "with --server: only requests whose id has this in it (X-Request-Id)"},
     {.name = "out",
      .type = ASH_OPT_STRING,
      .offset = FIELD(out),
@@ -35,14 +45,16 @@ static const struct ash_opt trace_opts[] = {
 static const struct ash_opt_table trace_table = {"", "flags", trace_opts, ASH_COUNT(trace_opts)};
 
 static const struct ash_cmd_usage usage = {
-    .synopsis = "ashlar trace [RUN|DIR] [--steps FIRST-LAST] [--out FILE]",
+    .synopsis = "ashlar trace [RUN|DIR] [--steps FIRST-LAST | --server [--request ID]] [--out FILE]",
     .about =
         "Writes what the ranks of a job did in their last steps as Chrome trace events: steps with their parts,\n"
         "collective calls and messages, all ranks on one clock. Ranks record this always, in --pages, so it can be\n"
         "asked for afterwards, also of a job that was killed. A run that was trained with\n"
-        "train.trace=100-105 has these steps in its folder, with every op of every rank.",
+        "train.trace=100-105 has these steps in its folder, with every op of every rank. --server: the last requests\n"
+        "of `ashlar serve`, each with its queue, prompt, answer and what every pass did for it.",
     .examples = "  ashlar trace runs/big --out big.json\n"
                 "  ashlar trace --steps 100-105\n"
+                "  ashlar trace --server --request chatcmpl-42\n"
                 "  ashlar trace collected/ --job 4711 --out slow.json",
 };
 
@@ -82,6 +94,22 @@ static int write_trace(const struct flags *flags, const char *dir, uint64_t firs
     return rc;
 }
 
+static int write_server_trace(const struct flags *flags, const char *dir, struct ash_err *err)
+{
+    struct ash_server_set set = {0};
+    struct ash_str text = {0};
+    int requests = ash_server_set_load(&set, dir, true, err), rc;
+
+    if (requests == 0) requests = ash_serve_trace_write(&set, flags->request, &text, err);
+    rc = requests < 0 ? requests : ash_file_replace(flags->out, text.data, text.size_bytes, err);
+    if (rc == 0)
+        printf("%s: %d requests, %zu bytes; open it in https://ui.perfetto.dev or speedscope\n", flags->out, requests,
+               text.size_bytes);
+    ash_str_fini(&text);
+    ash_server_set_fini(&set);
+    return rc;
+}
+
 /* Where the rings are: of a run, in its trace/. */
 static int find_rings(const char *word, char *buf, size_t buf_bytes, struct ash_err *err)
 {
@@ -107,6 +135,12 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     (void)opts;
     if (flags->steps != NULL && ash_number_range(flags->steps, &first, &last) < 0)
         return ash_cmd_misuse("trace", "--steps %s is no range: 100-105", flags->steps);
+    if (flags->server && (flags->steps != NULL || flags->job != NULL))
+        return ash_cmd_misuse("trace", "--server has requests: --steps and --job are of ranks");
+    if (!flags->server && flags->request != NULL)
+        return ash_cmd_misuse("trace", "--request is one of a server: add --server");
+    if (flags->server)
+        return write_server_trace(flags, word != NULL ? word : ASH_METRICS_PAGE_DIR, &err) < 0 ? ash_cmd_fail(&err) : 0;
     if (find_rings(word != NULL ? word : ASH_METRICS_PAGE_DIR, dir, sizeof(dir), &err) < 0) return ash_cmd_fail(&err);
     return write_trace(flags, dir, first, last, &err) < 0 ? ash_cmd_fail(&err) : 0;
 }

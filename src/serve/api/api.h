@@ -70,6 +70,10 @@ int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, stru
  * answers. Until then they say null: to hash a large model takes longer than to load it. Any thread, once. */
 void ash_api_set_fingerprint(struct ash_api *api, uint64_t hash);
 
+/* Take the engine's figures over into the metrics, for those who read them without asking (base/metrics_page.h). Any
+ * thread. */
+void ash_api_refresh_metrics(struct ash_api *api);
+
 /* The routes, for ash_http_opts; their ctx is the api. */
 const struct ash_http_route *ash_api_routes(size_t *count_out);
 /* For ash_http_opts.refuse. */

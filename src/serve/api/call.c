@@ -288,7 +288,8 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
         .take = ash_api_choice_take,
         .take_prompt = ash_api_choice_take_prompt,
         .done = done,
-        .ctx = choice};
+        .ctx = choice,
+        .id = call->id};
     return ash_api_choice_open_decoder(choice, &choice->decoder, err);
 }
 

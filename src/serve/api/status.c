@@ -150,17 +150,23 @@ void ash_api_slots(void *ctx, struct ash_http_exchange *exchange)
     ash_api_respond_json(exchange, 200, list);
 }
 
+void ash_api_refresh_metrics(struct ash_api *api)
+{
+    struct ash_core_stats stats = {0};
+
+    if (is_ready(api)) api->engine.get_stats(api->engine.ctx, &stats);
+    ash_api_metrics_engine(api->metrics, &stats);
+}
+
 void ash_api_metrics_page(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_api *api = ctx;
-    struct ash_core_stats stats = {0};
     struct ash_str body = {0};
     char *text = NULL;
     size_t size_bytes = 0;
     FILE *out = open_memstream(&text, &size_bytes);
 
-    if (is_ready(api)) api->engine.get_stats(api->engine.ctx, &stats);
-    ash_api_metrics_engine(api->metrics, &stats);
+    ash_api_refresh_metrics(api);
     if (out != NULL) {
         ash_metrics_write(out);
         ash_process_write(out);

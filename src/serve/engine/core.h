@@ -16,6 +16,7 @@
 
 struct ash_core;
 struct ash_grammar;
+struct ash_recorder;
 struct ash_vocab_trie;
 
 #define ASH_CORE_TOP_LOGPROBS_MAX 1024 /* of one token */
@@ -39,6 +40,7 @@ struct ash_core_opts {
     float logprob_sharpness;  /* log-probabilities are those at temperature 1 / this; 0 means 1: the model's own */
     enum ash_core_pack pack;
     const struct ash_vocab_trie *vocab_trie; /* for requests with a grammar; borrowed */
+    struct ash_recorder *recorder;           /* of requests and passes; borrowed; NULL: nothing is recorded */
 };
 
 #define ASH_CORE_MAX_SEQS 256
@@ -117,6 +119,7 @@ struct ash_request {
     /* Exactly once, the last call; then the request is the caller's again. */
     void (*done)(void *ctx, const struct ash_request_end *end);
     void *ctx;
+    const char *id;           /* what the recorder calls it; NULL: nothing */
     atomic_bool is_cancelled; /* the core's own: see ash_core_cancel */
 };
 

@@ -9,6 +9,7 @@
 #include "serve/engine/core.h"
 #include "serve/engine/draft.h"
 #include "serve/engine/prefix.h"
+#include "serve/engine/recorder.h"
 #include "serve/grammar/grammar.h"
 
 /* ---- a sequence -------------------------------------------------------------------------------------------------- */
@@ -62,6 +63,7 @@ struct ash_seq {
     enum ash_finish finish;
     struct ash_request_end end;
     uint64_t submit_ns, start_ns, first_ns, last_ns;
+    uint64_t record; /* its number at the recorder; 0: none */
 };
 
 /* seq.c: a sequence for a checked request. Returns 0 or -ENOMEM. */

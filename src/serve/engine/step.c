@@ -19,6 +19,19 @@ static double seconds(uint64_t from_ns, uint64_t to_ns)
     return from_ns == 0 || to_ns <= from_ns ? 0.0 : (double)(to_ns - from_ns) / NS_PER_S;
 }
 
+static void record_end(struct ash_core *core, const struct ash_seq *seq, uint64_t now_ns)
+{
+    bool is_cancelled = seq->finish == ASH_FINISH_CANCELLED, has_failed = seq->finish == ASH_FINISH_FAILED;
+    struct ash_request_record end = {.last_ns = seq->last_ns,
+                                     .end_ns = now_ns,
+                                     .answer_tokens = ash_seq_answer_count(seq),
+                                     .outcome = is_cancelled ? ASH_OUTCOME_CANCELLED
+                                                : has_failed ? ASH_OUTCOME_FAILED
+                                                             : ASH_OUTCOME_ANSWERED};
+
+    ash_recorder_end(core->opts.recorder, seq->record, &end);
+}
+
 void ash_core_end(struct ash_core *core, struct ash_seq *seq)
 {
     struct ash_request *request = seq->request;
@@ -36,6 +49,7 @@ void ash_core_end(struct ash_core *core, struct ash_seq *seq)
     end.prefill_s = seconds(seq->start_ns, seq->first_ns != 0 ? seq->first_ns : now_ns);
     end.first_token_s = seconds(seq->submit_ns, seq->first_ns);
     end.decode_s = seconds(seq->first_ns, seq->last_ns);
+    record_end(core, seq, now_ns);
     ash_seq_close(seq);
     request->done(request->ctx, &end);
 }
@@ -112,7 +126,10 @@ static void hand_out(struct ash_core *core, struct ash_seq *seq, uint64_t now_ns
 
     if (seq->chosen_count > 0 || seq->finish == ASH_FINISH_EOS) {
         seq->last_ns = now_ns;
-        if (seq->first_ns == 0) seq->first_ns = now_ns;
+        if (seq->first_ns == 0) {
+            seq->first_ns = now_ns;
+            ash_recorder_first(core->opts.recorder, seq->record, now_ns);
+        }
     }
     for (size_t i = 0; i < seq->chosen_count; i++) {
         struct ash_token token = {
@@ -183,9 +200,46 @@ static void learn_costs(struct ash_core *core, double pass_s)
         average(&core->row_s, (pass_s - (decodes ? core->decode_s : 0.0)) / (double)core->prefill_rows);
 }
 
+/* What the pass did for each of its sequences, before they take it over. */
+static void record_pieces(struct ash_core *core, uint64_t pass_ns, uint64_t end_ns)
+{
+    for (size_t d = 0; d < core->doc_count && core->opts.recorder != NULL; d++) {
+        const struct ash_seq *seq = core->doc_seqs[d];
+        struct ash_piece_record piece = {.request = seq->record,
+                                         .start_ns = pass_ns,
+                                         .end_ns = end_ns,
+                                         .rows = (uint32_t)seq->rows,
+                                         .tokens = (uint32_t)seq->chosen_count,
+                                         .is_prefill = seq->first_ns == 0};
+
+        ash_recorder_piece(core->opts.recorder, &piece);
+    }
+}
+
+static void record_pass(struct ash_core *core, struct ash_pass_record *pass)
+{
+    struct ash_core_stats stats;
+
+    if (core->opts.recorder == NULL) return;
+    stats = ash_core_get_stats(core);
+    pass->rows = core->row_count;
+    pass->prefill_rows = core->prefill_rows;
+    pass->tokens = stats.answer_tokens - pass->tokens;
+    pass->requests = core->doc_count;
+    pass->running = stats.running;
+    pass->waiting = stats.waiting;
+    pass->pages = stats.pages;
+    pass->pages_held = stats.pages_held;
+    pass->prefix_queries = stats.prefix_queries;
+    pass->prefix_hits = stats.prefix_hits;
+    pass->preemptions = stats.preemptions;
+    ash_recorder_pass(core->opts.recorder, pass);
+}
+
 static void run_step(struct ash_core *core)
 {
     uint64_t begin_ns = ash_clock_ns(), pass_ns, end_ns;
+    struct ash_pass_record pass = {.schedule_ns = begin_ns, .tokens = core->stats.answer_tokens};
     struct ash_err err = {0};
     int rc;
 
@@ -200,6 +254,7 @@ static void run_step(struct ash_core *core)
     rc = run_pass(core, &err);
     end_ns = ash_clock_ns();
     learn_costs(core, seconds(pass_ns, end_ns));
+    record_pieces(core, pass_ns, end_ns);
     for (size_t d = 0; d < core->doc_count; d++) {
         if (rc < 0) ash_seq_fail(core->doc_seqs[d], rc, &err);
         finish_seq(core, core->doc_seqs[d], end_ns);
@@ -208,6 +263,9 @@ static void run_step(struct ash_core *core)
     core->stats.rows += core->row_count;
     core->stats.prompt_tokens += core->prefill_rows;
     end_finished(core);
+    pass.start_ns = pass_ns;
+    pass.end_ns = end_ns;
+    record_pass(core, &pass);
     core->stats.step_s = seconds(begin_ns, ash_clock_ns());
     core->stats.schedule_s = core->stats.step_s - seconds(pass_ns, end_ns);
 }
