@@ -41,9 +41,13 @@ const char *ash_publish_labels(const struct ash_launch_env *env, const char *run
 
 static void sweep(const char *dir)
 {
-    static const char *const kinds[] = {
-        ASH_METRICS_PAGE_KIND, ASH_FLIGHT_KIND,     ASH_STEP_RING_KIND, ASH_REQUEST_RING_KIND,
-        ASH_PASS_RING_KIND,    ASH_PIECE_RING_KIND, NULL};
+    static const char *const kinds[] = {ASH_METRICS_PAGE_KIND,
+                                        ASH_FLIGHT_KIND,
+                                        ASH_STEP_RING_KIND,
+                                        ASH_REQUEST_RING_KIND,
+                                        ASH_PASS_RING_KIND,
+                                        ASH_PIECE_RING_KIND,
+                                        NULL};
 
     ash_ring_sweep(dir, kinds);
 }

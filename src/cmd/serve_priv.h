@@ -27,7 +27,7 @@ struct ash_serve_flags {
 struct ash_serve_model {
     struct ash_engine *engine;
     struct ash_vocab_trie *trie;
-    struct ash_core *core; /* NULL once the runner has it */
+    struct ash_core *core;         /* NULL once the runner has it */
     struct ash_recorder *recorder; /* borrowed; NULL: nothing is recorded */
     struct ash_runner *runner;
     struct ash_chat_template *chat; /* of --chat-template */

@@ -34,9 +34,16 @@ struct writer {
 
 /* ---- events ------------------------------------------------------------------------------------------------------ */
 
-static int64_t wall_of(const struct ash_ring_view *view, uint64_t clock_ns)
+/* All rings of a server are of one clock. Each noted its distance from 1970 on its own: one of them counts. */
+static int64_t wall_of(const struct ash_server_rings *server, uint64_t clock_ns)
 {
-    return (int64_t)(clock_ns + (uint64_t)view->wall_ns);
+    return (int64_t)(clock_ns + (uint64_t)server->requests.wall_ns);
+}
+
+/* Microseconds between two times, which may be anybody's word. */
+static double micros(int64_t from_ns, int64_t to_ns)
+{
+    return (double)(int64_t)((uint64_t)to_ns - (uint64_t)from_ns) * 1e-3;
 }
 
 static int64_t clamp(int64_t ns, struct span span)
@@ -50,6 +57,17 @@ static void begin_event(struct writer *writer)
     writer->has_event = true;
 }
 
+/* How deep a span lies in others of its row. */
+enum depth { DEPTH_REQUEST, DEPTH_PART, DEPTH_PASS };
+
+/* Viewers add ts and dur as binary fractions. A span that ends where its neighbour begins, or where the one around it
+ * ends, could end after that by a rounding: so each ends a nanosecond earlier for each level of depth. */
+static struct span cut_end(struct span span, enum depth depth)
+{
+    span.to_ns = micros(span.from_ns, span.to_ns) > (double)depth * 1e-3 ? span.to_ns - (int64_t)depth : span.from_ns;
+    return span;
+}
+
 /* The beginning of a span's event; its arguments and closing braces follow. */
 static void begin_span(struct writer *writer, const char *name, const char *kind, struct span span, size_t row)
 {
@@ -57,7 +75,7 @@ static void begin_span(struct writer *writer, const char *name, const char *kind
     ash_str_addf(
         writer->out,
         "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%lu,\"tid\":%zu,\"args\":{",
-        name, kind, (double)(span.from_ns - writer->start_ns) * 1e-3, (double)(span.to_ns - span.from_ns) * 1e-3,
+        name, kind, micros(writer->start_ns, span.from_ns), micros(span.from_ns, span.to_ns),
         (unsigned long)writer->server->pid, row);
 }
 
@@ -90,10 +108,9 @@ static int64_t last_sign(const struct ash_server_rings *server)
 {
     int64_t last = INT64_MIN;
 
-    if (server->passes.count > 0)
-        last = wall_of(&server->passes, ash_server_pass(server, server->passes.count - 1)->end_ns);
+    if (server->passes.count > 0) last = wall_of(server, ash_server_pass(server, server->passes.count - 1)->end_ns);
     for (size_t i = 0; i < server->requests.count; i++) {
-        int64_t came = wall_of(&server->requests, ash_server_request(server, i)->submit_ns);
+        int64_t came = wall_of(server, ash_server_request(server, i)->submit_ns);
 
         last = came > last ? came : last;
     }
@@ -103,8 +120,7 @@ static int64_t last_sign(const struct ash_server_rings *server)
 /* One that has not ended is shown up to the server's last sign. */
 static struct span span_of(const struct ash_server_rings *server, const struct ash_request_record *request)
 {
-    const struct ash_ring_view *view = &server->requests;
-    struct span span = {wall_of(view, request->submit_ns), wall_of(view, request->end_ns)};
+    struct span span = {wall_of(server, request->submit_ns), wall_of(server, request->end_ns)};
 
     if (request->end_ns == 0) span.to_ns = last_sign(server);
     if (span.to_ns < span.from_ns) span.to_ns = span.from_ns;
@@ -147,29 +163,30 @@ static void write_part(struct writer *writer, const struct lane *lane, const cha
     struct span span = {clamp(from_ns, lane->span), clamp(to_ns, lane->span)};
 
     if (span.to_ns < span.from_ns) return;
-    begin_span(writer, name, "part", span, lane->row);
+    begin_span(writer, name, "part", cut_end(span, DEPTH_PART), lane->row);
     ash_str_adds(writer->out, "}}");
 }
 
 static void write_request(struct writer *writer, const struct lane *lane)
 {
-    const struct ash_ring_view *view = &writer->server->requests;
+    const struct ash_server_rings *server = writer->server;
     const struct ash_request_record *request = lane->request;
     char id[ASH_REQUEST_ID_BYTES + 1];
     int64_t end_ns = lane->span.to_ns, start_ns, first_ns;
 
     ash_request_id_text(request, id);
-    begin_span(writer, id[0] != '\0' ? id : "request", "request", lane->span, lane->row);
+    begin_span(writer, id[0] != '\0' ? id : "request", "request", cut_end(lane->span, DEPTH_REQUEST), lane->row);
     ash_str_addf(writer->out,
                  "\"prompt_tokens\":%llu,\"cached_tokens\":%llu,\"answer_tokens\":%llu,\"outcome\":\"%s\"}}",
                  (unsigned long long)request->prompt_tokens, (unsigned long long)request->cached_tokens,
                  (unsigned long long)request->answer_tokens, ash_request_outcome_name(request->outcome));
-    start_ns = request->start_ns != 0 ? wall_of(view, request->start_ns) : end_ns;
-    first_ns = request->first_ns != 0 ? wall_of(view, request->first_ns) : end_ns;
+    start_ns = request->start_ns != 0 ? wall_of(server, request->start_ns) : end_ns;
+    first_ns = request->first_ns != 0 ? wall_of(server, request->first_ns) : end_ns;
     write_part(writer, lane, "queue", lane->span.from_ns, start_ns);
     if (request->start_ns != 0) write_part(writer, lane, "prefill", start_ns, first_ns);
     if (request->first_ns != 0)
-        write_part(writer, lane, "decode", first_ns, request->last_ns != 0 ? wall_of(view, request->last_ns) : end_ns);
+        write_part(writer, lane, "decode", first_ns,
+                   request->last_ns != 0 ? wall_of(server, request->last_ns) : end_ns);
 }
 
 /* ---- passes ------------------------------------------------------------------------------------------------------ */
@@ -196,11 +213,11 @@ static void write_piece(struct writer *writer, const struct ash_piece_record *pi
 
     if (lane == NULL) return;
     room = (struct span){lane->reached_ns, lane->span.to_ns};
-    span = (struct span){clamp(wall_of(&writer->server->pieces, piece->start_ns), room),
-                         clamp(wall_of(&writer->server->pieces, piece->end_ns), room)};
+    span = (struct span){clamp(wall_of(writer->server, piece->start_ns), room),
+                         clamp(wall_of(writer->server, piece->end_ns), room)};
     if (span.to_ns <= span.from_ns) return;
     lane->reached_ns = span.to_ns;
-    begin_span(writer, "pass", "pass", span, lane->row);
+    begin_span(writer, "pass", "pass", cut_end(span, DEPTH_PASS), lane->row);
     ash_str_addf(writer->out, "\"rows\":%u,\"tokens\":%u,\"prefill\":%s}}", piece->rows, piece->tokens,
                  piece->is_prefill != 0 ? "true" : "false");
 }
@@ -221,15 +238,16 @@ static void write_passes(struct writer *writer, bool has_all)
     for (size_t i = 0; i < view->count; i++) {
         const struct ash_pass_record *pass = ash_server_pass(writer->server, i);
         struct span room = {reached_ns, INT64_MAX}, span = {0};
-        int64_t schedule_ns = clamp(wall_of(view, pass->schedule_ns), room);
+        int64_t schedule_ns = clamp(wall_of(writer->server, pass->schedule_ns), room);
 
-        span.from_ns = clamp(wall_of(view, pass->start_ns), (struct span){schedule_ns, INT64_MAX});
-        span.to_ns = clamp(wall_of(view, pass->end_ns), (struct span){span.from_ns, INT64_MAX});
+        span.from_ns = clamp(wall_of(writer->server, pass->start_ns), (struct span){schedule_ns, INT64_MAX});
+        span.to_ns = clamp(wall_of(writer->server, pass->end_ns), (struct span){span.from_ns, INT64_MAX});
         if (span.to_ns <= writer->start_ns || (!has_all && !is_wanted(writer, span))) continue;
         reached_ns = span.to_ns;
-        begin_span(writer, "schedule", "schedule", (struct span){schedule_ns, span.from_ns}, ROW_PASSES);
+        begin_span(writer, "schedule", "schedule", cut_end((struct span){schedule_ns, span.from_ns}, DEPTH_PART),
+                   ROW_PASSES);
         ash_str_adds(writer->out, "}}");
-        begin_span(writer, "pass", "pass", span, ROW_PASSES);
+        begin_span(writer, "pass", "pass", cut_end(span, DEPTH_PART), ROW_PASSES);
         ash_str_addf(writer->out,
                      "\"rows\":%llu,\"prefill_rows\":%llu,\"tokens\":%llu,\"requests\":%llu,\"running\":%llu,"
                      "\"waiting\":%llu,\"pages_held\":%llu,\"pages\":%llu}}",
@@ -268,8 +286,7 @@ static int64_t find_start(const struct ash_server_set *set)
 
     for (size_t s = 0; s < set->count; s++)
         for (size_t i = 0; i < set->servers[s].requests.count; i++) {
-            int64_t came =
-                wall_of(&set->servers[s].requests, ash_server_request(&set->servers[s], i)->submit_ns);
+            int64_t came = wall_of(&set->servers[s], ash_server_request(&set->servers[s], i)->submit_ns);
 
             start = came < start ? came : start;
         }
@@ -284,8 +301,7 @@ int ash_serve_trace_write(const struct ash_server_set *set, const char *id, stru
 
     ash_str_adds(out, "{\"displayTimeUnit\":\"ms\",\"traceEvents\":[");
     for (size_t s = 0; s < set->count; s++) {
-        struct writer writer = {
-            .out = out, .has_event = has_event, .start_ns = start_ns, .server = &set->servers[s]};
+        struct writer writer = {.out = out, .has_event = has_event, .start_ns = start_ns, .server = &set->servers[s]};
         int rc = write_server(&writer, id);
 
         if (rc < 0) return ash_err_set(err, rc, "no memory for the trace");

@@ -9,12 +9,15 @@
 #include "base/hash.h"
 #include "base/json.h"
 
-enum { ROW_STEPS = 1, ROW_CALLS = 2, ROW_OPS = 3 };
+enum { ROW_STEPS = 1, ROW_CALLS = 2, ROW_OPS = 3, ROW_MORE_CALLS = 4 };
+enum { CALL_ROWS = 16 }; /* calls that run at the same time lie in rows of their own */
+#define CUT_US 1e-3      /* viewers add ts and dur as binary fractions: an end must not pass the next beginning */
 
 struct writer {
     struct ash_str *out;
     bool has_event;
-    int64_t start_ns; /* of the trace, since 1970 */
+    int64_t start_ns;           /* of the trace, since 1970 */
+    double row_ends[CALL_ROWS]; /* of the rank at hand: until when each row of calls is taken */
 };
 
 static void begin_event(struct writer *writer)
@@ -44,6 +47,29 @@ static void name_rank(struct writer *writer, size_t rank)
     }
 }
 
+static double cut(double duration)
+{
+    return duration > CUT_US ? duration - CUT_US : 0;
+}
+
+/* The first row of calls that is free at start; the last one where none is. */
+static int find_row(struct writer *writer, size_t rank, double start, double end)
+{
+    int row = 0;
+
+    while (row + 1 < CALL_ROWS && writer->row_ends[row] > start)
+        row++;
+    if (row > 0 && writer->row_ends[row] == 0) {
+        begin_event(writer);
+        ash_str_addf(writer->out,
+                     "{\"name\":\"thread_name\",\"ph\":\"M\",\"pid\":%zu,\"tid\":%d,\"args\":{\"name\":\"collectives "
+                     "%d\"}}",
+                     rank, ROW_MORE_CALLS + row - 1, row + 1);
+    }
+    writer->row_ends[row] = end;
+    return row == 0 ? ROW_CALLS : ROW_MORE_CALLS + row - 1;
+}
+
 static uint64_t step_ns(const struct ash_step_record *step)
 {
     uint64_t ns = 0;
@@ -61,7 +87,7 @@ static void write_step(struct writer *writer, const struct ash_rank_steps *rank,
         "{\"name\":\"step %llu\",\"cat\":\"step\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%zu,\"tid\":%d,"
         "\"args\":{\"compute_ms\":%.6g,\"data_ms\":%.6g,\"comm_ms\":%.6g,\"idle_ms\":%.6g,\"before_ms\":%.6g}}",
         (unsigned long long)step->step, micros(writer, step->start_ns, rank->view.wall_ns),
-        (double)step_ns(step) * 1e-3, rank->rank, ROW_STEPS, (double)step->ns[ASH_METER_COMPUTE] * 1e-6,
+        cut((double)step_ns(step) * 1e-3), rank->rank, ROW_STEPS, (double)step->ns[ASH_METER_COMPUTE] * 1e-6,
         (double)step->ns[ASH_METER_DATA] * 1e-6, (double)step->ns[ASH_METER_COMM] * 1e-6,
         (double)step->ns[ASH_METER_IDLE] * 1e-6, (double)step->after_ns * 1e-6);
 }
@@ -90,6 +116,7 @@ static void write_call(struct writer *writer, const struct ash_flight_rank *rank
     double start = micros(writer, call->start_ns, rank->view.wall_ns);
     double duration = call->end_ns > call->start_ns ? (double)(call->end_ns - call->start_ns) * 1e-3 : 0;
     char group[ASH_FLIGHT_NAME_BYTES + 1], dtype[ASH_FLIGHT_NAME_BYTES + 1];
+    int row = find_row(writer, rank->rank, start, start + duration);
 
     plain_name(call->name, group);
     plain_name(call->dtype, dtype);
@@ -98,7 +125,7 @@ static void write_call(struct writer *writer, const struct ash_flight_rank *rank
         writer->out,
         "{\"name\":\"%s %s\",\"cat\":\"collective\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%zu,\"tid\":%d,"
         "\"args\":{\"group\":\"%s\",\"sequence\":%llu,\"bytes\":%llu,\"type\":\"%s\",\"ended\":%s}}",
-        ash_flight_op_name(call->op), group, start, duration, rank->rank, ROW_CALLS, group,
+        ash_flight_op_name(call->op), group, start, cut(duration), rank->rank, row, group,
         (unsigned long long)call->sequence, (unsigned long long)call->bytes, dtype,
         call->end_ns != 0 ? "true" : "false");
     if (!call->is_message || call->end_ns == 0) return;
@@ -107,7 +134,7 @@ static void write_call(struct writer *writer, const struct ash_flight_rank *rank
         writer->out,
         "{\"name\":\"message\",\"cat\":\"message\",\"ph\":\"%s\",\"id\":%llu,\"ts\":%.3f,\"pid\":%zu,\"tid\":%d%s}",
         call->op == ASH_FLIGHT_SEND ? "s" : "f", (unsigned long long)flow_of(call),
-        call->op == ASH_FLIGHT_SEND ? start : start + duration, rank->rank, ROW_CALLS,
+        call->op == ASH_FLIGHT_SEND ? start : start + cut(duration), rank->rank, row,
         call->op == ASH_FLIGHT_SEND ? "" : ",\"bp\":\"e\"");
 }
 
@@ -156,7 +183,7 @@ static void write_op(struct writer *writer, const struct ash_rank_steps *rank, c
     begin_event(writer);
     ash_str_addf(writer->out,
                  "{\"name\":\"%s\",\"cat\":\"op\",\"ph\":\"X\",\"ts\":%.3f,\"dur\":%.3f,\"pid\":%zu,\"tid\":%d", name,
-                 micros(writer, clock_ns, rank->view.wall_ns) + start, duration, rank->rank, ROW_OPS);
+                 micros(writer, clock_ns, rank->view.wall_ns) + start, cut(duration), rank->rank, ROW_OPS);
     if (args != NULL)
         ash_str_addf(writer->out, ",\"args\":{\"M\":%lld,\"N\":%lld,\"K\":%lld}",
                      (long long)json_integer_value(json_object_get(args, "M")),
@@ -200,12 +227,14 @@ int ash_trace_write(const struct ash_trace_sources *sources, uint64_t first, uin
         write_rank(&writer, &steps->ranks[r], first, last);
         if (sources->ops_dir != NULL) write_ops(&writer, &steps->ranks[r], sources->ops_dir, to);
     }
-    for (size_t r = 0; r < calls->count; r++)
+    for (size_t r = 0; r < calls->count; r++) {
+        memset(writer.row_ends, 0, sizeof(writer.row_ends));
         for (size_t i = 0; i < calls->ranks[r].view.count; i++) {
             const struct ash_flight_call *call = ash_flight_call_at(&calls->ranks[r], i);
             int64_t start = (int64_t)call->start_ns + calls->ranks[r].view.wall_ns;
 
             if (start >= writer.start_ns && start <= to) write_call(&writer, &calls->ranks[r], call);
         }
+    }
     return ash_str_adds(out, "\n]}\n") < 0 ? ash_err_set(err, -ENOMEM, "no memory for the trace") : 0;
 }

@@ -33,6 +33,16 @@ await page.waitForFunction(() => /^wall time .*: productive [0-9.]+ %/.test(docu
 const colours = (id) => page.evaluate((id) => { const c = document.getElementById(id), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) if (d[i + 3]) s.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); return s.size; }, id);
 assert.ok(await colours("nodes") >= 2 && await colours("heat") >= 1);
 
+// ---- a server: its requests, how long they took, tokens per second --------------------------------------------------------
+await page.waitForFunction(() => /question-2/.test(document.getElementById("server-list").textContent));
+const served = await page.textContent("#server-list");
+assert.match(served, /stories <b>:pid-/);
+assert.match(served, /0 running, 0 waiting, 2 requests/);
+assert.match(served, /first token *[0-9.]+ ms/);
+assert.match(served, /answer tokens\/s/);
+assert.ok((await page.$$("#server-list svg path")).length >= 2, "curves of the server");
+assert.match(await page.textContent("#summary"), /1 server/);
+
 // ---- a bad node, and a line that looks like HTML ------------------------------------------------------------------------
 const told = Date.now();
 fs.appendFileSync(kmsg, '4,2,2,-;NVRM: Xid (PCI:0000:3b:00): 79, <img src=x onerror="document.title=1"> GPU has fallen off the bus.\n');

@@ -33,6 +33,14 @@ start_page() {
     pids+=($!)
     wait_for "the page $name" grep -q http "$SCRATCH/$name.out"
 }
+# A server in the same folder, asked twice.
+"$ASHLAR" serve --model "$stories" --served-model-name 'stories <b>' --port 0 --pages "$SCRATCH/pages" > "$SCRATCH/serve.out" 2> "$SCRATCH/serve.err" &
+pids+=($!)
+wait_for "the server" grep -q 'ready after' "$SCRATCH/serve.err"
+port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' "$SCRATCH/serve.err")
+for i in 1 2; do
+    curl -sS "127.0.0.1:$port/v1/completions" -H "X-Request-Id: question-$i" -d '{"prompt": "Once upon a time", "max_tokens": 24}' > "$SCRATCH/answer" || fail "no answer"
+done
 start_page dash "$SCRATCH/live" --agents "$agent,127.0.0.1:1" --pages ''
 python3 - "$SCRATCH/many.json" << 'END'
 import json, sys

@@ -10,6 +10,7 @@
 #include "base/log.h"
 #include "observe/agent/agent_priv.h"
 #include "observe/page/page.h"
+#include "observe/page/servers.h"
 #include "observe/process.h"
 #include "observe/rank_steps.h"
 
@@ -73,11 +74,14 @@ static void send_verdict(void *ctx, struct ash_http_exchange *exchange)
 static void send_board(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_agent *agent = ctx;
-    json_t *nodes = json_array(), *ranks = json_array();
+    json_t *nodes = json_array(), *ranks = json_array(), *servers = json_array();
 
     json_array_append_new(nodes, verdict_json(agent));
-    if (agent->opts.source.pages != NULL) ash_rank_steps_json(agent->opts.source.pages, STEPS_SHOWN, ranks);
-    send_json(exchange, json_pack("{s:o, s:o, s:[]}", "nodes", nodes, "ranks", ranks, "runs"));
+    if (agent->opts.source.pages != NULL) {
+        ash_rank_steps_json(agent->opts.source.pages, STEPS_SHOWN, ranks);
+        ash_servers_json(agent->opts.source.pages, servers);
+    }
+    send_json(exchange, json_pack("{s:o, s:o, s:o, s:[]}", "nodes", nodes, "ranks", ranks, "servers", servers, "runs"));
 }
 
 static void send_health(void *ctx, struct ash_http_exchange *exchange)

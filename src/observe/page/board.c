@@ -18,6 +18,7 @@
 #include "observe/fetch.h"
 #include "observe/page/page.h"
 #include "observe/page/run_curves.h"
+#include "observe/page/servers.h"
 #include "observe/rank_steps.h"
 
 #define ASKERS_MAX 16
@@ -101,7 +102,7 @@ static void *asker_main(void *arg)
 
 /* ---- what the page gets ------------------------------------------------------------------------------------------ */
 
-static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks)
+static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks, json_t *servers)
 {
     pthread_mutex_lock(&board->lock);
     for (size_t i = 0; i < board->opts.agent_count; i++) {
@@ -110,6 +111,7 @@ static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks)
         if (board->answers[i] != NULL) {
             json_array_extend(nodes, json_object_get(board->answers[i], "nodes"));
             json_array_extend(ranks, json_object_get(board->answers[i], "ranks"));
+            json_array_extend(servers, json_object_get(board->answers[i], "servers"));
         } else if (board->was_asked[i]) {
             json_array_append_new(
                 nodes, json_pack("{s:s, s:s, s:[]}", "node", address, "status", "not answering", "findings"));
@@ -131,22 +133,25 @@ static void add_runs(struct ash_board *board, json_t *runs)
 static void send_board(void *ctx, struct ash_http_exchange *exchange)
 {
     struct ash_board *board = ctx;
-    json_t *nodes = json_array(), *ranks = json_array(), *runs = json_array(), *json;
+    json_t *nodes = json_array(), *ranks = json_array(), *runs = json_array(), *servers = json_array(), *json;
     struct ash_str body = {0};
     char *text = NULL;
 
     if (board->frozen == NULL) {
-        add_agents(board, nodes, ranks);
-        if (board->opts.pages != NULL) ash_rank_steps_json(board->opts.pages, STEPS_SHOWN, ranks);
+        add_agents(board, nodes, ranks, servers);
+        if (board->opts.pages != NULL) {
+            ash_rank_steps_json(board->opts.pages, STEPS_SHOWN, ranks);
+            ash_servers_json(board->opts.pages, servers);
+        }
         add_runs(board, runs);
-        json = json_pack("{s:O, s:O, s:O}", "nodes", nodes, "ranks", ranks, "runs", runs);
+        json = json_pack("{s:O, s:O, s:O, s:O}", "nodes", nodes, "ranks", ranks, "runs", runs, "servers", servers);
         text = json != NULL ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(9)) : NULL;
         json_decref(json);
         if (text != NULL) body = (struct ash_str){text, strlen(text), strlen(text) + 1};
     } else {
         ash_str_add(&body, board->frozen, board->frozen_bytes);
     }
-    json_decref(nodes), json_decref(ranks), json_decref(runs);
+    json_decref(nodes), json_decref(ranks), json_decref(runs), json_decref(servers);
     ash_http_add_header(exchange, "Cache-Control", "no-store");
     ash_http_respond(exchange, body.data != NULL ? 200 : 503, "application/json", &body);
 }

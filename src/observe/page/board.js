@@ -5,7 +5,7 @@ const make = (tag, text, name) => { const e = document.createElement(tag); if (t
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 const headers = token ? { Authorization: "Bearer " + token } : {};
-let board = { nodes: [], ranks: [], runs: [] }, at = 0, opened = null, heard = 0;
+let board = { nodes: [], ranks: [], runs: [], servers: [] }, at = 0, opened = null, heard = 0;
 
 const kind = (status) => status === "healthy" ? "healthy" : status === "doubtful" ? "doubtful" : status === "to be checked" ? "tocheck" : status.startsWith("drain") ? "drain" : "gone";
 const paint = { healthy: "good", doubtful: "doubt", tocheck: "check", drain: "out", gone: "quiet" };
@@ -155,12 +155,39 @@ function drawRuns() {
     }));
 }
 
+function table(heads, rows) {
+    const t = make("table"), head = make("tr"), top = make("thead"), body = make("tbody"), box = make("div", undefined, "scroll");
+    for (const h of heads) head.append(make("th", h));
+    top.append(head);
+    for (const row of rows) { const line = make("tr"); for (const cell of row) line.append(make("td", cell)); body.append(line); }
+    t.append(top, body);
+    box.append(t);
+    return box;
+}
+
+const count = (n) => n < 1e6 ? String(n) : short(n);
+const ms = (s) => s === null || s === undefined ? "-" : s >= 10 ? s.toFixed(1) + " s" : s >= 0.1 ? (1000 * s).toFixed(0) + " ms" : (1000 * s).toFixed(2) + " ms";
+const percent = (v) => v === null || v === undefined ? "-" : (100 * v).toFixed(0) + " %";
+function drawServers() {
+    const servers = board.servers || [];
+    find("servers").hidden = servers.length === 0;
+    find("server-list").replaceChildren(...servers.map((server) => {
+        const box = make("article"), now = server.now, idle = !server.alive;
+        box.append(make("h3", server.name), make("p", (idle ? "ended; " : "") + (idle ? 0 : now.running) + " running, " + (idle ? 0 : now.waiting) + " waiting, " + count(server.requests) + " requests, cache " + percent(now.pages ? now.held / now.pages : null) + " held, " + percent(now.hit_share) + " of prompts found in it" + (now.preemptions ? ", " + count(now.preemptions) + " preemptions" : ""), "standing"));
+        for (const [key, label] of [["answer_tokens_s", "answer tokens/s"], ["prompt_tokens_s", "prompt tokens/s"], ["running", "requests in a pass"], ["waiting", "requests waiting"], ["held", "share of the cache held"]])
+            if (server[key].some((p) => p[1] > 0)) box.append(chart(server[key], label + ", last 5 min:"));
+        box.append(table(["of the last requests", "p50", "p90", "p99"], [["first token", server.first], ["between tokens", server.inter], ["queue", server.queue]].map(([name, values]) => [name, ...values.map(ms)])));
+        box.append(table(["request", "", "prompt", "cached", "answer", "queue", "first", "between", "came"], server.last.map((r) => [r.id || "-", r.outcome, count(r.prompt), count(r.cached), count(r.answer), ms(r.queue), ms(r.first), ms(r.inter), r.ago === null ? "-" : span(r.ago) + " ago"])));
+        return box;
+    }));
+}
+
 function draw() {
     const out = board.nodes.filter((n) => kind(n.status) === "drain").length, gone = board.nodes.filter((n) => kind(n.status) === "gone").length;
-    find("summary").textContent = board.nodes.length + (board.nodes.length === 1 ? " node" : " nodes") + (out ? ", " + out + " to drain" : "") + (gone ? ", " + gone + " not answering" : "") + (board.ranks.length ? ", " + board.ranks.length + " ranks" : "");
+    find("summary").textContent = board.nodes.length + (board.nodes.length === 1 ? " node" : " nodes") + (out ? ", " + out + " to drain" : "") + (gone ? ", " + gone + " not answering" : "") + (board.ranks.length ? ", " + board.ranks.length + " ranks" : "") + ((board.servers || []).length ? ", " + board.servers.length + (board.servers.length === 1 ? " server" : " servers") : "");
     find("cluster").hidden = board.nodes.length === 0;
     if (opened === null && board.nodes.length === 1) opened = board.nodes[0].node;
-    drawAlerts(); drawNodes(); drawNode(); drawRanks(); drawRuns();
+    drawAlerts(); drawNodes(); drawNode(); drawRanks(); drawServers(); drawRuns();
     document.body.dataset.ready = "yes";
 }
 

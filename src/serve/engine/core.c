@@ -259,8 +259,7 @@ int ash_core_enqueue(struct ash_core *core, struct ash_seq *seq, struct ash_err 
     seq->owner = owner;
     seq->number = core->next_number++;
     owner->alive++;
-    seq->record =
-        ash_recorder_add(core->opts.recorder, seq->request->id, seq->submit_ns, seq->request->prompt_count);
+    seq->record = ash_recorder_add(core->opts.recorder, seq->request->id, seq->submit_ns, seq->request->prompt_count);
     ash_queue_push(&core->queue, seq);
     return 0;
 }

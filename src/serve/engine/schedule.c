@@ -257,7 +257,8 @@ static void add_rows(struct ash_core *core, struct ash_seq *seq, size_t rows, si
         seq->shared = seq->computed;
         core->stats.prefix_queries += request->prompt_count;
         core->stats.prefix_hits += seq->shared;
-        ash_recorder_start(core->opts.recorder, seq->record, seq->start_ns, ash_min(seq->shared, request->prompt_count));
+        ash_recorder_start(core->opts.recorder, seq->record, seq->start_ns,
+                           ash_min(seq->shared, request->prompt_count));
     }
     seq->is_in_step = true;
     seq->rows = rows;
