@@ -194,7 +194,8 @@ int ash_cluster_median(const double *rates, size_t count, double *median_out)
     double *sorted = malloc((count + 1) * sizeof(*sorted));
 
     if (sorted == NULL) return -ENOMEM;
-    memcpy(sorted, rates, count * sizeof(*sorted));
+    for (size_t i = 0; i < count; i++)
+        sorted[i] = fabs(rates[i]);
     *median_out = median(sorted, count);
     free(sorted);
     return 0;

@@ -48,10 +48,11 @@ struct ash_cluster_report {
 void ash_node_card_fill(struct ash_node_card *card, const struct ash_check_report *report);
 /* The name of a fact: "kernel". Static. */
 const char *ash_node_fact_name(enum ash_node_fact fact);
-/* The median of those of count rates that are not 0; 0: all are. Returns 0 or -ENOMEM. */
+/* The median of those of count rates that are not 0, without their signs; 0: all are 0. Returns 0 or -ENOMEM. */
 int ash_cluster_median(const double *rates, size_t count, double *median_out);
-/* Compare count nodes. rates[from * count + to]: bytes per second, 0 where it was not measured. What is below
- * slow_share (0 to 1) of the median is slow. Returns 0 or -ENOMEM. */
+/* Compare count nodes. rates[from * count + to]: bytes per second, 0 where it is not known. A negative one was
+ * disturbed: it counts for the median and is never slow. What is below slow_share (0 to 1) of the median is slow.
+ * Returns 0 or -ENOMEM. */
 int ash_cluster_judge(const struct ash_node_card *cards, const double *rates, size_t count, double slow_share,
                       struct ash_cluster_report *report_out);
 
