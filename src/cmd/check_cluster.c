@@ -25,7 +25,7 @@
 #define NODES_MAX 1024
 #define SUSPECTS_MAX 256
 #define SUSPECT_ROUNDS 4
-#define FAR_SHARE 0.5 /* of the limit: what is slower is no accident, and measured once more only */
+#define FAR_SHARE 0.5 /* of the limit: what is slower is no accident, and measured alone only once */
 
 /* What follows a piece; its first word. */
 enum after_piece { AFTER_PIECE, AFTER_BURST, AFTER_NOTHING };
@@ -89,7 +89,7 @@ static int compare_clocks(struct cluster *cluster, struct ash_err *err)
 
 /* ---- links ------------------------------------------------------------------------------------------------------- */
 
-/* How long this thread was ready and had no core, since it began. Times without a core say nothing about a link. 0 where
+/* How long this thread was ready and had no core, since it began: such times say nothing about a link. 0 where
  * the kernel does not tell. */
 static uint64_t queued_ns(void)
 {
@@ -102,7 +102,7 @@ static uint64_t queued_ns(void)
     return waited;
 }
 
-/* The fastest burst counts. What it would have been had both ends had a core all the time is at most the other value. */
+/* The fastest burst counts. What it were with a core for both ends all the time is at most the other value. */
 static void take_burst(struct cluster *cluster, size_t to, double bytes, uint64_t burst_ns, uint64_t lost_ns)
 {
     size_t link = cluster->rank * cluster->size + to;
@@ -223,9 +223,9 @@ static int find_limit(const struct cluster *cluster, double *limit_out, struct a
     return 0;
 }
 
-/* Links that were slow while all others were busy: once more, alone. Those whose rate is far below the limit, however
- * much other work disturbed it (least_share of the limit), stay as they are. Returns how many were measured; all ranks
- * see the same rates. */
+/* Links that were slow while all others were busy: once more, alone. Those that are far below the limit, however much
+ * other work disturbed them (least_share of the limit), stay as they are. Returns how many were measured; all ranks see
+ * the same rates. */
 static int measure_suspects(struct cluster *cluster, double least_share, struct ash_err *err)
 {
     double limit = 0;

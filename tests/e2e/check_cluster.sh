@@ -9,15 +9,6 @@ same "rows of nodes" 3 "$(grep -c '^ *[012] ' out)"
 grep -q '^3 nodes, [0-9.]* MB/s over the median link: no outlier$' out || fail "the verdict: $(cat out)"
 awk '/^ *[012] / && ($6 <= 0 || $7 <= 0 || $5 <= 0) { exit 1 }' out || fail "links and disks have no rates: $(cat out)"
 [ -z "$(ls -A "$SCRATCH" | grep ashlar-check)" ] || fail "the disk's file is left"
-# Busy cores are no slow links, at the usual limit too: those that were disturbed are not judged.
-(while [ ! -e idle ]; do :; done) &
-(while [ ! -e idle ]; do :; done) &
-for i in 1 2 3; do
-    try "$ASHLAR" launch --procs 3 check cluster
-    ! grep '^OUTLIER.*MB/s' out || fail "a busy machine has slow links: $(cat out)"
-done
-touch idle
-wait
 try "$ASHLAR" launch --procs 2 check cluster --slow 0 --json
 expect 0 "two nodes as JSON: $(cat out err)"
 grep -q '"alike": true' out && grep -q '"outliers": \[\]' out || fail "the JSON: $(cat out)"
@@ -30,7 +21,11 @@ grep -q '^OUTLIER  node 2 (.*): not fit for work: GPUs' out || fail "the node th
 # One node sends through a link of 16 Mbit/s: it is cornered, and no other.
 printf '#!/bin/sh\ndev=$(ip -o link | awk -F"[:@ ]+" '"'"'$2 != "lo" { print $2; exit }'"'"')\n[ "$RANK" != 2 ] || tc qdisc add dev "$dev" root tbf rate 16mbit burst 64kb latency 50ms || exit 9\nexec "%s" check cluster --slow 0.2\n' "$ASHLAR" > throttled && chmod +x throttled
 if "$ASHLAR" launch --procs 2 --nodes 2 --netns check cluster --slow 0 > out 2> err && command -v tc > tc.out; then
-    try "$ASHLAR" launch --procs 4 --nodes 4 --netns --program "$SCRATCH/throttled"
+    # Links that other work of this machine disturbs too much are not judged: then it is asked again.
+    for i in 1 2 3 4 5; do
+        try "$ASHLAR" launch --procs 4 --nodes 4 --netns --program "$SCRATCH/throttled"
+        grep -q 'links were not judged' out || break
+    done
     [ "$code" -eq 1 ] || fail "a throttled node: exit code $code: $(cat out err)"
     grep -q '^OUTLIER  node 2 (.*): it sends with less than' out || fail "the throttled node is not named: $(cat out)"
     same "who is named" 1 "$(grep -c '^OUTLIER' out)"
