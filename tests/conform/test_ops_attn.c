@@ -465,7 +465,7 @@ static void scenario_shared(struct ash_exec *exec, struct tape *tape)
 static void test_shared(void **state)
 {
     (void)state;
-    check_scenario(scenario_shared, 60);
+    check_scenario(scenario_shared, SANITIZED ? 20 : 60);
 }
 
 static void test_decode(void **state)
