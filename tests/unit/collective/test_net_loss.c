@@ -133,12 +133,12 @@ static void test_mismatch(void **state)
     for (int i = 0; i < 5; i++) {
         struct mistake mistake = {.first = i < 4 ? 2 : 3, .kind = i % 4};
         struct job job = {
-            .size = 4, .silent_s = 20, .call_s = 20, .run = make_mistake, .arg = &mistake, .nodes = "aabb"};
+            .size = 4, .silent_s = 120, .call_s = 120, .run = make_mistake, .arg = &mistake, .nodes = "aabb"};
         struct shared *shared = start(&job);
         uint64_t began_ns = ash_clock_ns();
 
         assert_int_equal(finish(&job, shared, SIZE_MAX), 0);
-        assert_true(ash_clock_ns() - began_ns < 8000000000ull); /* nobody waited until it was late */
+        assert_true(ash_clock_ns() - began_ns < 60000000000ull); /* nobody waited until it was late */
         for (size_t r = 0; r < 4; r++)
             if (shared->code[r] != -EPROTO || strstr(shared->text[r], "rank ") == NULL)
                 fail_msg("mistake %d, rank %zu: %d (%s)", i, r, shared->code[r], shared->text[r]);

@@ -12,7 +12,7 @@
 #include "harness/group_ranks.h"
 
 #define GRACE_S 0.5
-#define LIMIT_S 10.0 /* far more than the rest takes, far less than other limits */
+#define LIMIT_S 30.0 /* far more than the rest takes, far less than other limits */
 
 enum wait_kind { ALL_REDUCE, LARGE, RECEIVE, CHANNEL, WINDOW };
 
@@ -85,8 +85,8 @@ static int visit_rank(struct ash_group *group, struct shared *shared, const void
 static int run_visit(const struct visit *visit, const char *nodes, double *seconds_out, char *text_out)
 {
     struct job job = {.size = 2,
-                      .silent_s = 20,
-                      .call_s = 60,
+                      .silent_s = 120,
+                      .call_s = 120,
                       .stop_grace_s = visit->grace_s,
                       .run = visit_rank,
                       .arg = visit,
@@ -172,7 +172,7 @@ static void test_twice(void **state)
 static void test_interrupted_twice(void **state)
 {
     static const struct visit visit = {.late_s = 0, .grace_s = 1000};
-    struct job job = {.size = 2, .silent_s = 20, .call_s = 60, .stop_grace_s = 1000, .run = visit_rank, .arg = &visit};
+    struct job job = {.size = 2, .silent_s = 120, .call_s = 120, .stop_grace_s = 1000, .run = visit_rank, .arg = &visit};
     struct shared *shared = start(&job);
     int status = 0;
 

@@ -397,7 +397,7 @@ static void test_deadlines(void **state)
     assert_false(http_read_until(body, "never", &text));
     assert_false(http_read_until(idle, "never", &text));
     wait_for(&fixture->gone, 1); /* the one that does not read is dropped, and its handler told */
-    assert_in_range(ash_clock_ns() - begin_ns, 1000000000ull, 8000000000ull);
+    assert_in_range(ash_clock_ns() - begin_ns, 1000000000ull, 60000000000ull);
     close(header), close(body), close(stalled), close(idle);
     ash_str_fini(&text);
     close_server(fixture);
@@ -423,7 +423,7 @@ static void test_connections_over_the_limit(void **state)
     }
     for (size_t i = 0; i < ASH_COUNT(fds); i++)
         close(fds[i]);
-    for (int i = 0; i < 200 && ash_http_get_stats(fixture->http).connections > 0; i++)
+    for (int i = 0; i < 6000 && ash_http_get_stats(fixture->http).connections > 0; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
     check_status(fixture->port, "GET", "/echo", "", NULL, 200, "GET");
     close_server(fixture);
@@ -480,6 +480,8 @@ static void test_no_descriptors(void **state)
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &small), 0);
     ash_log_set_level(ASH_LOG_ERROR);
     child = start_clients(fixture->port, 40, &limit, &hold_open);
+    for (int i = 0; i < 600 && ash_http_get_stats(fixture->http).accepted == 0; i++)
+        nanosleep(&(struct timespec){.tv_nsec = 100000000}, NULL);
     nanosleep(&(struct timespec){.tv_nsec = 400000000}, NULL);
     before = cpu_seconds();
     nanosleep(&(struct timespec){.tv_sec = 1}, NULL);
