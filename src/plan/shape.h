@@ -43,6 +43,10 @@ const struct ash_shape *ash_shape_at(size_t index);
 /* Fill what is 0 and follows from the rest (kv_heads, head_dim, layers by part, v_dim), then refuse sizes that cannot
  * be (zero, not finite, experts without choices). */
 int ash_shape_complete(struct ash_shape *shape, struct ash_err *err);
+/* A dense model of about so many parameters in the proportions of Llama 3: 128 times as wide as deep, grouped queries,
+ * a gated MLP of 3.5 times the width; small ones share the embedding with the output. Returns 0, or -EINVAL where the
+ * vocabulary alone is larger, or the model larger than any that the sizes here give. */
+int ash_shape_sized(double params, double vocab, struct ash_shape *shape_out, struct ash_err *err);
 
 /* All parameters. */
 double ash_shape_params(const struct ash_shape *shape);

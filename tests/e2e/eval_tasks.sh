@@ -91,6 +91,26 @@ try "$ASHLAR" scaling predict "$table" --tied --flops 1e22 --bootstrap 50 --json
 expect 0 "predict"
 try "$ASHLAR" scaling predict "$table"
 expect_error 2 "which run" "--params"
+# Chinchilla's table and budget recommend about Chinchilla: 70e9 parameters, 1.4e12 tokens.
+chinchilla=$SOURCE/tests/golden/post/scaling/chinchilla.csv
+try "$ASHLAR" plan scaling "$chinchilla" --drop-highest 5 --bootstrap 20 --flops 5.76e23 --days 60 --machines p5.48xlarge --json
+expect 0 "plan scaling"
+python3 - "$SCRATCH/out" << 'PY' || fail "plan scaling: $(cat "$SCRATCH/out")"
+import json, sys
+plan = json.load(open(sys.argv[1]))
+ok = 60e9 < plan["params"] < 80e9 and 1.2e12 < plan["tokens"] < 1.6e12 and abs(6 * plan["params"] * plan["tokens"] / 5.76e23 - 1) < 1e-6
+sys.exit(not (ok and plan["interval"][0] < plan["loss"] < plan["interval"][1] and plan["machines"][0]["usd"] > 1e5))
+PY
+try "$ASHLAR" plan scaling "$chinchilla" --bootstrap 20 --usd 50000 --days 30 --machines p5.48xlarge
+expect 0 "plan scaling for a budget"
+usd=$(awk '$1 == "p5.48xlarge" { sub(/\*/, "", $5); print $5 }' "$SCRATCH/out")
+awk "BEGIN { exit !($usd > 40000 && $usd <= 50000) }" || fail "a budget of 50,000 dollars: $(cat "$SCRATCH/out")"
+try "$ASHLAR" plan scaling "$chinchilla" --bootstrap 20 --loss 1.5 --days 30
+expect_error 1 "a loss below the law's" "stays above 1.8913"
+try "$ASHLAR" plan scaling "$chinchilla" --loss 2
+expect_error 2 "no time and no machines" "--gpus or --days"
+try "$ASHLAR" plan scaling "$chinchilla" --loss 2 --flops 1e20 --days 30
+expect_error 2 "two runs" "which run?"
 printf 'params,loss\n1,2\n' > bad.csv
 try "$ASHLAR" scaling fit bad.csv
 expect_error 1 "a column" "tokens"

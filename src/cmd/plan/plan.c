@@ -7,9 +7,9 @@
 #include "base/log.h"
 
 static const struct ash_cmd *const commands[] = {
-    &ash_cmd_plan_train,    &ash_cmd_plan_machines, &ash_cmd_plan_serve,     &ash_cmd_plan_rl,
-    &ash_cmd_plan_audit,    &ash_cmd_plan_goodput,  &ash_cmd_plan_place,     &ash_cmd_plan_queue,
-    &ash_cmd_plan_validate, &ash_cmd_plan_memory,   &ash_cmd_plan_constants, &ash_cmd_plan_models,
+    &ash_cmd_plan_train,  &ash_cmd_plan_machines,  &ash_cmd_plan_scaling, &ash_cmd_plan_serve, &ash_cmd_plan_rl,
+    &ash_cmd_plan_audit,  &ash_cmd_plan_goodput,   &ash_cmd_plan_place,   &ash_cmd_plan_queue, &ash_cmd_plan_validate,
+    &ash_cmd_plan_memory, &ash_cmd_plan_constants, &ash_cmd_plan_models,
 };
 
 /* Commands that once were of `ashlar plan`: they say their name of today and work. */

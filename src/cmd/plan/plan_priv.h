@@ -16,6 +16,7 @@ extern const struct ash_cmd ash_cmd_plan_models;
 extern const struct ash_cmd ash_cmd_plan_place;
 extern const struct ash_cmd ash_cmd_plan_queue;
 extern const struct ash_cmd ash_cmd_plan_rl;
+extern const struct ash_cmd ash_cmd_plan_scaling;
 extern const struct ash_cmd ash_cmd_plan_train;
 extern const struct ash_cmd ash_cmd_plan_validate;
 

@@ -11,6 +11,7 @@
 #include "base/rng.h"
 
 #define HUBER_DEFAULT 1e-3
+#define FLOPS_MAX 1e40
 #define UNKNOWNS 5
 #define STARTS 24       /* grid points that are followed */
 #define ITERATIONS 2000 /* of one start */
@@ -293,6 +294,37 @@ void ash_scaling_optimum(const struct ash_scaling_law *law, double flops, double
 
     *params_out = exp(log_params);
     *tokens_out = exp(log_c - log_params);
+}
+
+static double loss_of_flops(const struct ash_scaling_law *law, double flops)
+{
+    double params, tokens;
+
+    ash_scaling_optimum(law, flops, &params, &tokens);
+    return ash_scaling_loss(law, params, tokens);
+}
+
+double ash_scaling_flops(const struct ash_scaling_law *law, double loss)
+{
+    double low = 0, high = log(FLOPS_MAX); /* of ln flops: the loss falls with them */
+
+    if (loss_of_flops(law, FLOPS_MAX) > loss) return INFINITY;
+    while (high - low > 1e-9) {
+        double middle = 0.5 * (low + high);
+
+        if (loss_of_flops(law, exp(middle)) > loss)
+            low = middle;
+        else
+            high = middle;
+    }
+    return exp(high);
+}
+
+double ash_scaling_tokens(const struct ash_scaling_law *law, double params, double loss)
+{
+    double rest = loss - exp(law->e) - exp(law->a - law->alpha * log(params));
+
+    return rest > 0 ? exp((law->b - log(rest)) / law->beta) : INFINITY;
 }
 
 static int compare_doubles(const void *a, const void *b)

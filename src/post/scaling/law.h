@@ -46,6 +46,11 @@ double ash_scaling_objective(const struct ash_scaling_law *law, const struct ash
                              double huber);
 /* Parameters and tokens that give the lowest loss for flops = 6 * params * tokens. */
 void ash_scaling_optimum(const struct ash_scaling_law *law, double flops, double *params_out, double *tokens_out);
+/* The fewest operations with which a run reaches a loss: ash_scaling_optimum of them gives it. INFINITY where the law
+ * does not fall so low. */
+double ash_scaling_flops(const struct ash_scaling_law *law, double loss);
+/* Tokens with which a model of so many parameters reaches a loss; INFINITY where it cannot. */
+double ash_scaling_tokens(const struct ash_scaling_law *law, double params, double loss);
 
 /* An interval of values. */
 struct ash_scaling_interval {

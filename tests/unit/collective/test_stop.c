@@ -172,7 +172,8 @@ static void test_twice(void **state)
 static void test_interrupted_twice(void **state)
 {
     static const struct visit visit = {.late_s = 0, .grace_s = 1000};
-    struct job job = {.size = 2, .silent_s = 120, .call_s = 120, .stop_grace_s = 1000, .run = visit_rank, .arg = &visit};
+    struct job job = {
+        .size = 2, .silent_s = 120, .call_s = 120, .stop_grace_s = 1000, .run = visit_rank, .arg = &visit};
     struct shared *shared = start(&job);
     int status = 0;
 

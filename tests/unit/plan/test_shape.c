@@ -166,6 +166,26 @@ static void impossible_sizes_are_refused(void **state)
     }
 }
 
+/* Llama 3 8B comes out as it is; other sizes within 5 %, in proportions that tensor parallelism can split. */
+static void sizes_become_shapes(void **state)
+{
+    struct ash_shape shape;
+    struct ash_err err = {0};
+
+    (void)state;
+    assert_int_equal(ash_shape_sized(8.03e9, 128256, &shape, &err), 0);
+    assert_true(shape.layers == 32 && shape.hidden == 4096 && shape.kv_heads == 8 && shape.ffn == 14336 && !shape.tied);
+    for (double params = 1e8; params < 2e12; params *= 1.37) {
+        assert_int_equal(ash_shape_sized(params, 32000, &shape, &err), 0);
+        if (fabs(ash_shape_params(&shape) / params - 1) > 0.05) fail_msg("%g: %g", params, ash_shape_params(&shape));
+        assert_true(shape.hidden / shape.layers > 64 && shape.hidden / shape.layers < 256);
+        assert_true(fmod(shape.heads, shape.kv_heads) == 0);
+    }
+    assert_int_equal(ash_shape_sized(1e6, 128256, &shape, &err), -EINVAL);
+    assert_non_null(strstr(err.text, "vocabulary"));
+    assert_int_equal(ash_shape_sized(1e16, 128256, &shape, &err), -EINVAL);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -173,7 +193,7 @@ int main(void)
         cmocka_unit_test(flops_count_attention_by_half),     cmocka_unit_test(cache_is_what_is_stored),
         cmocka_unit_test(windows_cap_what_is_seen),          cmocka_unit_test(folders_are_read),
         cmocka_unit_test(names_are_read_as_written),         cmocka_unit_test(unknown_names_get_help),
-        cmocka_unit_test(impossible_sizes_are_refused),
+        cmocka_unit_test(impossible_sizes_are_refused),      cmocka_unit_test(sizes_become_shapes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
