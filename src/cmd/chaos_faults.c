@@ -1,15 +1,12 @@
 /* chaos_faults: faults made by real signals, through the run's folder and the nodes' networks. Nothing here
  * waits for a time: a fault is over when the job says so. */
-#include "cmd/chaos_faults.h"
+#include "cmd/chaos_links.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/assert.h"
@@ -35,7 +32,6 @@ static size_t count_text(const struct ash_chaos_cell *cell, const char *text)
     return count;
 }
 
-/* Until this many steps are logged. Returns 0, -ETIMEDOUT, or -ESRCH where the job has ended. */
 int ash_chaos_wait_steps(struct ash_chaos_cell *cell, uint64_t steps)
 {
     while (ash_run_newest_step(cell->dir, NULL, NULL) < steps) {
@@ -46,8 +42,7 @@ int ash_chaos_wait_steps(struct ash_chaos_cell *cell, uint64_t steps)
     return 0;
 }
 
-/* Until the job has said something so often. */
-static int wait_text(struct ash_chaos_cell *cell, const char *text, size_t times)
+int ash_chaos_wait_text(struct ash_chaos_cell *cell, const char *text, size_t times)
 {
     while (count_text(cell, text) < times) {
         if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
@@ -57,14 +52,26 @@ static int wait_text(struct ash_chaos_cell *cell, const char *text, size_t times
     return 0;
 }
 
-/* Until none of these processes is there. */
-static int wait_gone(struct ash_chaos_cell *cell, const pid_t *pids, size_t count)
+/* Until the job has taken the last request, and a step later: all ranks know it then. */
+static int wait_taken(struct ash_chaos_cell *cell)
 {
-    for (size_t i = 0; i < count; i++)
-        while (kill(pids[i], 0) == 0) {
-            if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
-            ash_chaos_pause(LOOK_S);
-        }
+    while (ash_run_has_request(cell->dir)) {
+        if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
+        if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
+        ash_chaos_pause(LOOK_S);
+    }
+    return ash_chaos_wait_steps(cell, ash_run_newest_step(cell->dir, NULL, NULL) + 1);
+}
+
+int ash_chaos_wait_left(struct ash_chaos_cell *cell, const pid_t *pids, size_t count, size_t left)
+{
+    for (size_t alive = count; alive > left;) {
+        alive = 0;
+        for (size_t i = 0; i < count; i++)
+            alive += kill(pids[i], 0) == 0;
+        if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
+        if (alive > left) ash_chaos_pause(LOOK_S);
+    }
     return 0;
 }
 
@@ -86,25 +93,25 @@ static void strike(const struct ash_chaos_cell *cell, size_t first, size_t count
 static int kill_one(struct ash_chaos_cell *cell)
 {
     strike(cell, 1, 1, SIGKILL);
-    return wait_text(cell, GO_ON, 1);
+    return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int kill_first(struct ash_chaos_cell *cell)
 {
     strike(cell, 0, 1, SIGKILL);
-    return wait_text(cell, GO_ON, 1);
+    return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int kill_node(struct ash_chaos_cell *cell)
 {
     strike(cell, 2, 2, SIGKILL);
-    return wait_text(cell, GO_ON, 1);
+    return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int kill_first_node(struct ash_chaos_cell *cell)
 {
     strike(cell, 0, 2, SIGKILL);
-    return wait_text(cell, GO_ON, 1);
+    return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 /* The next one while the group is being formed again. */
@@ -113,17 +120,17 @@ static int kill_three(struct ash_chaos_cell *cell)
     int rc;
 
     strike(cell, 3, 1, SIGKILL);
-    rc = wait_text(cell, "was killed", 1);
+    rc = ash_chaos_wait_text(cell, "was killed", 1);
     strike(cell, 1, 1, SIGKILL);
-    if (rc == 0) rc = wait_text(cell, "was killed", 2);
+    if (rc == 0) rc = ash_chaos_wait_text(cell, "was killed", 2);
     strike(cell, 0, 1, SIGKILL);
-    return rc < 0 ? rc : wait_text(cell, LAST_ONE, 1);
+    return rc < 0 ? rc : ash_chaos_wait_text(cell, LAST_ONE, 1);
 }
 
 static int kill_and_return(struct ash_chaos_cell *cell)
 {
     strike(cell, 1, 1, SIGKILL);
-    return wait_text(cell, "joins; 4 ranks " GO_ON, 1);
+    return ash_chaos_wait_text(cell, "joins; 4 ranks " GO_ON, 1);
 }
 
 static int sleep_one(struct ash_chaos_cell *cell)
@@ -131,15 +138,15 @@ static int sleep_one(struct ash_chaos_cell *cell)
     int rc;
 
     strike(cell, 1, 1, SIGSTOP);
-    rc = wait_text(cell, GO_ON, 1);
+    rc = ash_chaos_wait_text(cell, GO_ON, 1);
     strike(cell, 1, 1, SIGCONT);
-    return rc < 0 ? rc : wait_text(cell, "rank 1 ended with", 1); /* it is fenced */
+    return rc < 0 ? rc : ash_chaos_wait_text(cell, "rank 1 ended with", 1); /* it is fenced */
 }
 
 static int leave_one(struct ash_chaos_cell *cell)
 {
     strike(cell, 1, 1, SIGTERM);
-    return wait_text(cell, "leaves; 3 ranks " GO_ON, 1);
+    return ash_chaos_wait_text(cell, "leaves; 3 ranks " GO_ON, 1);
 }
 
 static int resize(struct ash_chaos_cell *cell, int64_t ranks, const char *said)
@@ -147,7 +154,7 @@ static int resize(struct ash_chaos_cell *cell, int64_t ranks, const char *said)
     const struct ash_run_request request = {.ranks = ranks};
 
     if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
-    return wait_text(cell, said, 1);
+    return ash_chaos_wait_text(cell, said, 1);
 }
 
 static int shrink_and_grow(struct ash_chaos_cell *cell)
@@ -167,7 +174,8 @@ static int flip(struct ash_chaos_cell *cell, int64_t which)
     const struct ash_run_request request = {.flip = 1 + ASH_RUN_FLIPS * 1 + which};
 
     if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
-    return wait_text(cell, "its memory has changed by itself", 1) < 0 ? -ETIMEDOUT : wait_text(cell, GO_ON, 1);
+    return ash_chaos_wait_text(cell, "its memory has changed by itself", 1) < 0 ? -ETIMEDOUT
+                                                                                : ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int flip_state(struct ash_chaos_cell *cell)
@@ -185,37 +193,70 @@ static int flip_bf16(struct ash_chaos_cell *cell)
     return flip(cell, 2);
 }
 
-/* ---- links ------------------------------------------------------------------------------------------------------- */
+/* ---- in the middle of something ---------------------------------------------------------------------------------- */
 
-/* Have the link of a process's node "up" or "down". */
-static int set_link(pid_t pid, const char *state)
+/* Have a rank die where this row says. */
+static int arm(struct ash_chaos_cell *cell, int64_t rank)
 {
-    char path[64];
-    pid_t child = fork();
-    int status = -1;
+    const struct ash_run_request request = {.die = 1 + ASH_FAULT_POINTS * rank + (int64_t)cell->fault->point};
 
-    if (child == 0) {
-        int fd;
-
-        snprintf(path, sizeof(path), "/proc/%d/ns/net", (int)pid);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        if (fd >= 0 && setns(fd, CLONE_NEWNET) == 0) execlp("ip", "ip", "link", "set", "eth0", state, NULL);
-        _exit(127);
-    }
-    if (child < 0 || waitpid(child, &status, 0) != child || status != 0) return -EIO;
-    return 0;
+    return ash_run_request_write(cell->dir, &request, NULL) < 0 ? -EIO : 0;
 }
 
-/* The second node's, until the first has gone on without it: what comes back is refused, and ends. */
-static int cut_link(struct ash_chaos_cell *cell)
+static int die_inside(struct ash_chaos_cell *cell)
 {
-    pid_t pids[ASH_CHAOS_RANKS_MAX];
-    size_t ranks = ash_chaos_job_ranks(&cell->job, pids);
-    int rc = ranks == 4 ? set_link(pids[3], "down") : -ESRCH;
+    int rc = arm(cell, 1);
 
-    if (rc == 0) rc = wait_text(cell, GO_ON, 1);
-    if (rc == 0) set_link(pids[3], "up"); /* they may have ended before, and their network with them */
-    return rc < 0 ? rc : wait_gone(cell, pids + 2, 2);
+    return rc < 0 ? rc : ash_chaos_wait_text(cell, GO_ON, 1);
+}
+
+/* A rank is killed, and while the others get over it another one dies: the first, which coordinates, or one that gives
+ * its part of the state. The request is known when the steps after it are logged. */
+static int die_in_recovery(struct ash_chaos_cell *cell)
+{
+    int rc = arm(cell, cell->fault->point == ASH_FAULT_REFORM ? 0 : 2);
+
+    if (rc == 0) rc = wait_taken(cell);
+    if (rc == 0) strike(cell, 1, 1, SIGKILL);
+    return rc < 0 ? rc : ash_chaos_wait_text(cell, "; 2 ranks " GO_ON, 1);
+}
+
+/* A rank is killed and started again; so is that newcomer, before or while it gets its part. */
+static int kill_newcomer(struct ash_chaos_cell *cell)
+{
+    pid_t old[ASH_CHAOS_RANKS_MAX], pids[ASH_CHAOS_RANKS_MAX];
+    size_t count = ash_chaos_job_ranks(&cell->job, old), now = 0;
+
+    strike(cell, 1, 1, SIGKILL);
+    while (now < count || pids[count - 1] == old[count - 1]) { /* the newest is the last */
+        if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
+        if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
+        ash_chaos_pause(LOOK_S);
+        now = ash_chaos_job_ranks(&cell->job, pids);
+    }
+    kill(pids[count - 1], SIGKILL);
+    return ash_chaos_wait_text(cell, "joins; 4 ranks " GO_ON, 1);
+}
+
+/* ---- wrong results ----------------------------------------------------------------------------------------------- */
+
+#define WRONG "its results"
+
+static int compute_wrongly(struct ash_chaos_cell *cell)
+{
+    const struct ash_run_request request = {.err = 2};
+
+    if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
+    return ash_chaos_wait_text(cell, WRONG, 1) < 0 ? -ETIMEDOUT : ash_chaos_wait_text(cell, GO_ON, 1);
+}
+
+/* It is tried again some times; then that rank ends. */
+static int stay_wrong(struct ash_chaos_cell *cell)
+{
+    const struct ash_run_request request = {.err = -2};
+
+    if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
+    return ash_chaos_wait_text(cell, "; 3 ranks " GO_ON, 1);
 }
 
 /* ---- slow ranks -------------------------------------------------------------------------------------------------- */
@@ -225,14 +266,15 @@ static int slow_down(struct ash_chaos_cell *cell)
     const struct ash_run_request request = {.slow = 2};
 
     if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
-    return wait_text(cell, "rank 1 (host", 1) < 0 ? -ETIMEDOUT : wait_text(cell, "as slow as its peers", 1);
+    return ash_chaos_wait_text(cell, "rank 1 (host", 1) < 0 ? -ETIMEDOUT
+                                                            : ash_chaos_wait_text(cell, "as slow as its peers", 1);
 }
 
 static int replace_slow(struct ash_chaos_cell *cell)
 {
     int rc = slow_down(cell);
 
-    return rc < 0 ? rc : wait_text(cell, "1 rank leaves; 5 ranks " GO_ON, 1);
+    return rc < 0 ? rc : ash_chaos_wait_text(cell, "1 rank leaves; 5 ranks " GO_ON, 1);
 }
 
 /* ---- more than copies are for ------------------------------------------------------------------------------------ */
@@ -241,13 +283,13 @@ static int replace_slow(struct ash_chaos_cell *cell)
 static int kill_all_but_first(struct ash_chaos_cell *cell)
 {
     strike(cell, 1, 3, SIGKILL);
-    return wait_text(cell, GO_ON, 1);
+    return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int kill_two(struct ash_chaos_cell *cell)
 {
     strike(cell, 1, 2, SIGKILL);
-    return wait_text(cell, GO_ON, 1);
+    return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 /* ---- the launcher ------------------------------------------------------------------------------------------------ */
@@ -264,7 +306,7 @@ static int kill_launcher(struct ash_chaos_cell *cell, bool kills_ranks)
     for (size_t i = 0; kills_ranks && i < ranks; i++)
         kill(pids[i], SIGKILL);
     rc = ash_chaos_job_wait(&cell->job, ASH_CHAOS_CELL_LIMIT_S);
-    if (rc == 0) rc = wait_gone(cell, pids, ranks);
+    if (rc == 0) rc = ash_chaos_wait_left(cell, pids, ranks, 0);
     if (rc < 0) return rc;
     ash_chaos_add_all(&words, "ashlar launch --procs=4 --nodes=2 train --resume --out");
     ash_chaos_add(&words, "%s", cell->dir);
@@ -287,6 +329,23 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
     {.name = "kill a rank; smaller layout", .happen = kill_one},
     {.name = "kill a rank; a spare takes over", .launch = "--spares=2", .happen = kill_one},
     {.name = "kill a rank; it comes back", .launch = "--restarts=3", .happen = kill_and_return},
+    {.name = "kill a rank in the forward pass", .happen = die_inside, .point = ASH_FAULT_FORWARD},
+    {.name = "kill a rank in the backward pass", .happen = die_inside, .point = ASH_FAULT_BACKWARD},
+    {.name = "kill a rank in the reduction", .happen = die_inside, .point = ASH_FAULT_REDUCE},
+    {.name = "kill a rank before the update", .happen = die_inside, .point = ASH_FAULT_BEFORE_UPDATE},
+    {.name = "kill a rank in the update", .happen = die_inside, .point = ASH_FAULT_IN_UPDATE},
+    {.name = "kill a rank after the update", .happen = die_inside, .point = ASH_FAULT_AFTER_UPDATE},
+    {.name = "kill a rank in a validation", .validates = true, .happen = die_inside, .point = ASH_FAULT_VALIDATION},
+    {.name = "kill a rank in a save", .words = "train.save_every=5", .happen = die_inside, .point = ASH_FAULT_SAVE},
+    {.name = "kill a rank, then the coordinator as the group re-forms (recover.copies=2)",
+     .words = "recover.copies=2",
+     .happen = die_in_recovery,
+     .point = ASH_FAULT_REFORM},
+    {.name = "kill a rank, then a source as the state moves (recover.copies=2)",
+     .words = "recover.copies=2",
+     .happen = die_in_recovery,
+     .point = ASH_FAULT_TRANSFER},
+    {.name = "kill a rank, then the newcomer", .launch = "--restarts=5", .happen = kill_newcomer},
     {.name = "kill the first rank", .happen = kill_first},
     {.name = "kill a node", .happen = kill_node},
     {.name = "kill the first node", .happen = kill_first_node},
@@ -312,8 +371,21 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
     {.name = "cut a node off, then heal",
      .launch = "--netns",
      .words = "group.silent_timeout=1",
-     .happen = cut_link,
+     .happen = ash_chaos_cut_link,
      .needs_net = true},
+    {.name = "cut one direction of a link, then heal",
+     .launch = "--netns",
+     .words = "group.silent_timeout=1",
+     .happen = ash_chaos_cut_one_way,
+     .needs_net = true},
+    {.name = "throttle a link", .launch = "--netns", .happen = ash_chaos_throttle, .needs_net = true},
+    {.name = "compute wrongly once (recover.audit_every=1)",
+     .words = "recover.audit_every=1",
+     .happen = compute_wrongly},
+    {.name = "compute wrongly again and again (recover.audit_every=1)",
+     .words = "recover.audit_every=1",
+     .happen = stay_wrong,
+     .needs_neighbours = true},
     {.name = "slow a rank", .happen = slow_down},
     {.name = "slow a rank; a spare takes over", .launch = "--spares=2 --replace-slow", .happen = replace_slow},
     {.name = "kill the launcher, resume", .happen = kill_launcher_only},

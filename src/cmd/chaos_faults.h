@@ -7,6 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "base/fault_point.h"
 #include "cmd/chaos_job.h"
 #include "cmd/chaos_words.h"
 
@@ -16,12 +17,14 @@
 struct ash_chaos_layout {
     const char *name, *words;
     bool has_experts;
-    bool has_copies; /* ranks hold copies of each other's parts; elsewhere replicas are there anyway */
+    bool has_copies;     /* ranks hold copies of each other's parts; elsewhere replicas are there anyway */
+    bool has_neighbours; /* at least three ranks have grains of their own, so that an audit can tell who is wrong */
 };
 
 /* One fault in one layout. */
 struct ash_chaos_cell {
     const char *scratch;
+    const struct ash_chaos_fault *fault;
     const struct ash_chaos_layout *layout;
     struct ash_chaos_job job;
     uint64_t deadline_ns;
@@ -33,6 +36,9 @@ struct ash_chaos_fault {
     int (*happen)(struct ash_chaos_cell *cell); /* returns 0, -ETIMEDOUT, or -ESRCH where the job has ended */
     bool is_bf16;                               /* trains in bf16 */
     bool needs_copies;                          /* only in layouts that have some */
+    bool needs_neighbours;                      /* the same */
+    bool validates;                             /* every fifth step */
+    enum ash_fault_point point;                 /* where a rank dies */
     bool needs_net;                             /* gives nodes networks of their own: only where root runs it */
 };
 
@@ -41,5 +47,9 @@ extern const size_t ash_chaos_fault_count;
 
 /* Until this many steps are logged. Returns as happen. */
 int ash_chaos_wait_steps(struct ash_chaos_cell *cell, uint64_t steps);
+/* Until the job has said something so often. */
+int ash_chaos_wait_text(struct ash_chaos_cell *cell, const char *text, size_t times);
+/* Until `left` of these processes are there, or fewer. */
+int ash_chaos_wait_left(struct ash_chaos_cell *cell, const pid_t *pids, size_t count, size_t left);
 
 #endif

@@ -52,14 +52,14 @@ static const struct ash_cmd_usage usage = {
 };
 
 static const struct ash_chaos_layout layouts[] = {
-    {"dp", "mesh.dp=4", false, false},
-    {"fsdp 1", "mesh.fsdp=4 mesh.zero=1", false, true},
-    {"fsdp 2", "mesh.fsdp=4 mesh.zero=2", false, true},
-    {"fsdp 3", "mesh.fsdp=4 mesh.zero=3", false, true},
-    {"tp*pp", "mesh.tp=2 mesh.pp=2", false, true},
-    {"cp*dp", "mesh.cp=2 mesh.dp=2", false, false},
-    {"dp*fsdp", "mesh.dp=2 mesh.fsdp=2", false, false},
-    {"ep", "mesh.ep=4", true, true},
+    {"dp", "mesh.dp=4", false, false, true},
+    {"fsdp 1", "mesh.fsdp=4 mesh.zero=1", false, true, true},
+    {"fsdp 2", "mesh.fsdp=4 mesh.zero=2", false, true, true},
+    {"fsdp 3", "mesh.fsdp=4 mesh.zero=3", false, true, true},
+    {"tp*pp", "mesh.tp=2 mesh.pp=2", false, true, false},
+    {"cp*dp", "mesh.cp=2 mesh.dp=2", false, false, false},
+    {"dp*fsdp", "mesh.dp=2 mesh.fsdp=2", false, false, true},
+    {"ep", "mesh.ep=4", true, true, false},
 };
 
 static const char *const models[] = {
@@ -105,6 +105,9 @@ static void add_job(struct ash_chaos_words *words, const struct ash_chaos_cell *
     ash_chaos_add_all(words, models[cell->layout->has_experts]);
     ash_chaos_add_all(words, "train.steps=1000000 train.hash_every=1 schedule.kind=constant runtime.threads=1");
     if (fault->is_bf16) ash_chaos_add_all(words, "train.precision=bf16 model.hidden=64");
+    if (!fault->validates) return;
+    ash_chaos_add(words, "data.valid=%s/data", cell->scratch);
+    ash_chaos_add_all(words, "train.valid_every=5 train.valid_batches=1");
 }
 
 /* One process, for comparison, for at least this many steps; once for each model where that is enough. */
@@ -183,7 +186,8 @@ static bool is_wanted(const struct flags *flags, size_t cell)
 
     return (flags->fault == NULL || strstr(fault->name, flags->fault) != NULL) &&
            (!fault->needs_net || geteuid() == 0) &&
-           (!fault->needs_copies || layouts[cell % ASH_COUNT(layouts)].has_copies);
+           (!fault->needs_copies || layouts[cell % ASH_COUNT(layouts)].has_copies) &&
+           (!fault->needs_neighbours || layouts[cell % ASH_COUNT(layouts)].has_neighbours);
 }
 
 /* Is this cell among those that were drawn, of the rows that are wanted? */
@@ -218,7 +222,7 @@ static size_t run_row(const struct flags *flags, const char *scratch, size_t row
     size_t failed = 0, cells = 0;
 
     for (size_t i = 0; i < ASH_COUNT(layouts); i++) {
-        struct ash_chaos_cell cell = {.scratch = scratch, .layout = &layouts[i]};
+        struct ash_chaos_cell cell = {.scratch = scratch, .layout = &layouts[i], .fault = &ash_chaos_faults[row]};
         struct cost cost = {0};
         struct ash_err err = {0};
 

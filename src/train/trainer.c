@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/fault_point.h"
 #include "train/recover/exchange.h"
 
 /* The copies of a new mesh, or of a state that has just been loaded. */
@@ -38,10 +39,16 @@ static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct
         rc = trainer->parts.prepare(trainer->parts.ctx, trainer, before, err);
         if (rc < 0) return rc;
     }
+    rc = ash_trainer_begin_audit(trainer, step->step, err);
+    if (rc < 0) return rc;
     ash_meter_begin(meter);
     step->targets = ash_feed_count(&whole);
     ash_meter_end(meter, ASH_METER_DATA);
     task.scale = step->targets > 0 ? (float)(1.0 / (double)step->targets) : 0.0f;
+    if (ash_trainer_audits(trainer, step->step) || trainer->wrong_notes > 0) {
+        rc = ash_trainer_begin_sums(trainer, ASH_AUDIT_OWN, &task.sums, err);
+        if (rc < 0) return rc;
+    }
     rc = ash_stages_train(stages, &task, before, trainer->losses, err);
     if (rc < 0) return rc;
     step->loss = ash_grains_fold(trainer->losses, (size_t)trainer->job->train.grains);
@@ -69,6 +76,7 @@ void ash_trainer_finish_update(struct ash_trainer *trainer, struct ash_kept_stat
     pending->is_updated = step->verdict == ASH_GUARD_OK;
     if (pending->is_updated) {
         ash_stages_update(stages, step->norm, step->lr);
+        ash_fault_point_meet(ASH_FAULT_IN_UPDATE);
         ash_copies_update(copies, &stages->chunks[0].optimizer, trainer->outline, step->norm, step->lr);
     }
     pending->phase = ASH_PHASE_UPDATED;
@@ -89,14 +97,17 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
         (struct ash_step){.step = state->step + 1,
                           .tokens = (uint64_t)(trainer->job->train.global_batch * trainer->job->data.seq_tokens)};
     rc = run_passes(trainer, &pending->step, err);
+    if (rc == 0) rc = ash_trainer_end_audit(trainer, err);
     if (rc == 0) rc = ash_trainer_check_seals(trainer, err);
     if (rc < 0) return rc;
     if (trainer->before_update != NULL) trainer->before_update(trainer->before_update_ctx);
     pending->phase = ASH_PHASE_SUMMED;
+    ash_fault_point_meet(ASH_FAULT_BEFORE_UPDATE);
     rc = ash_stages_norm(&trainer->stages, &pending->norm, err);
     if (rc < 0) return rc;
     pending->norm_step = pending->step.step;
     ash_trainer_finish_update(trainer, NULL);
+    ash_fault_point_meet(ASH_FAULT_AFTER_UPDATE);
     rc = ash_stages_commit(&trainer->stages, pending->is_updated, err);
     if (rc < 0) return rc;
     pending->phase = ASH_PHASE_NONE;
@@ -125,6 +136,7 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
 
     ash_assert(sequences > 0);
     if (losses == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the losses of %zu sequences", sequences);
+    ash_fault_point_meet(ASH_FAULT_VALIDATION);
     rc = ash_stages_eval(&trainer->stages, &trainer->valid, sequences, losses, err);
     targets = ash_feed_count(&all);
     for (size_t s = 0; s < sequences; s++)

@@ -107,8 +107,8 @@ bool ash_trainer_is_spare(const struct ash_trainer *trainer);
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 
 /* One step. All ranks call it. Returns 0, -EBADMSG for damaged data (the state is as it was before), the group's error,
- * or -EILSEQ on a rank whose memory has changed by itself: the others have to be told (ash_group_abort). After that
- * ash_trainer_resume takes what has changed from other ranks. */
+ * or -EILSEQ on a rank whose memory has changed by itself, or whose results are not those of others: they have to be
+ * told (ash_group_abort). After that ash_trainer_resume takes what has changed from other ranks. */
 int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err);
 /* Have `before` called in each step, on the calling thread, when the gradients are there and before any rank changes
  * weights or moments: whoever still reads them must be done when it returns. NULL: nobody. */
@@ -124,6 +124,8 @@ int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err);
 enum ash_trainer_flip { ASH_TRAINER_FLIP_STATE, ASH_TRAINER_FLIP_COPY, ASH_TRAINER_FLIP_BF16, ASH_TRAINER_FLIPS };
 /* Returns false where this rank holds nothing of the kind. */
 bool ash_trainer_flip_bit(struct ash_trainer *trainer, enum ash_trainer_flip which);
+/* Have this rank's next gradients be wrong by a bit (stays: all that follow), for tests of audits. */
+void ash_trainer_compute_wrongly(struct ash_trainer *trainer, bool stays);
 /* The ranks of the mesh; NULL: this process is alone, or a spare. */
 struct ash_group *ash_trainer_group(struct ash_trainer *trainer);
 /* What it computes with; the trainer's. */

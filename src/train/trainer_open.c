@@ -382,6 +382,7 @@ void ash_trainer_close(struct ash_trainer *trainer)
     ash_trainer_end_epoch(trainer, false);
     ash_trainer_drop_kept(trainer);
     ash_seals_fini(&trainer->seals);
+    ash_trainer_free_sums(trainer);
     ash_model_close(trainer->outline);
     ash_model_config_fini(&trainer->config);
     ash_dataset_close(trainer->valid_data);

@@ -36,6 +36,9 @@ struct ash_kept_state {
     struct ash_copies copies;
 };
 
+/* How often the gradients of a grain are computed in an audit. The number is how far away, in data-parallel places. */
+enum ash_audit_try { ASH_AUDIT_OWN, ASH_AUDIT_REPEATED, ASH_AUDIT_THIRD, ASH_AUDIT_TRIES };
+
 struct ash_trainer {
     /* with the process */
     struct ash_job asked;      /* the job, with the mesh that it wants */
@@ -62,6 +65,8 @@ struct ash_trainer {
     struct ash_kept_state *kept; /* [kept_count] of epochs that are over, until the next one has it all */
     size_t kept_count;
     struct ash_damages damages; /* of what is kept: not to be given to others */
+    struct ash_leaf_sums audit[ASH_AUDIT_TRIES];
+    uint64_t wrong_notes; /* of the next computation (leaf_sums.h); UINT64_MAX: of all that follow */
 
     /* with an epoch */
     struct ash_job current;  /* the job in the mesh that runs */
@@ -103,6 +108,21 @@ int ash_trainer_check_seals(struct ash_trainer *trainer, struct ash_err *err);
  * is not to be trusted. all [ranks of group]: everybody's damages. */
 void ash_trainer_drop_damaged(const struct ash_trainer *trainer, const struct ash_group *group,
                               const struct ash_damages *all, struct ash_patches *have, size_t from, bool is_copy);
+
+/* ---- trainer_audit.c --------------------------------------------------------------------------------------------- */
+
+/* Is a step audited (recover.audit_every)? Alone there is nobody to compare with. */
+bool ash_trainer_audits(const struct ash_trainer *trainer, uint64_t step);
+/* Room for the checksums of a try, zeroed; the trainer's. Returns 0 or -ENOMEM. */
+int ash_trainer_begin_sums(struct ash_trainer *trainer, enum ash_audit_try which, struct ash_leaf_sums **sums_out,
+                           struct ash_err *err);
+/* Free them all. */
+void ash_trainer_free_sums(struct ash_trainer *trainer);
+/* Before the passes of a step that is audited: compute the neighbours' grains. Returns as ash_stages_train. */
+int ash_trainer_begin_audit(struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
+/* After them, before the update: compare. All ranks call it. Returns 0, the group's error, or -EILSEQ on a rank whose
+ * results are wrong, or may be. */
+int ash_trainer_end_audit(struct ash_trainer *trainer, struct ash_err *err);
 
 /* ---- trainer.c --------------------------------------------------------------------------------------------------- */
 

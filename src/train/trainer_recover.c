@@ -10,6 +10,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "train/recover/exchange.h"
 #include "train/recover/shape.h"
 
@@ -240,6 +241,7 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
 
     ash_assert(group != NULL && trainer->root == NULL);
     rc = settle_step(trainer, group, &settled, &recovery, err);
+    ash_fault_point_meet(ASH_FAULT_TRANSFER);
     if (rc == 0 && recovery.has_newcomers) rc = admit_newcomers(trainer, group, &settled, err);
     if (rc == 0) rc = ash_shape_choose(trainer->job, &trainer->config, settled.eligible, &trainer->current.mesh, err);
     if (rc < 0) return rc;

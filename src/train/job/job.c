@@ -148,6 +148,10 @@ static const struct ash_opt recover_opts[] = {
      "steps between checks of the state in memory: has a bit changed by itself, do copies differ from what they are "
      "copies of? 0: never",
      0, MAX_COUNT, NULL},
+    {"audit_every", ASH_OPT_INT, RECOVER(audit_every), "0",
+     "steps between audits, in which ranks compute each other's gradients too and compare bits, so that a processor "
+     "that computes wrongly is found; an audited step takes twice as long; 0: never",
+     0, MAX_COUNT, NULL},
     {"min_ranks", ASH_OPT_INT, RECOVER(min_ranks), "1", "the run ends when fewer ranks than this are left", 1, 1e6,
      NULL},
     {"spares", ASH_OPT_INT, RECOVER(spares), "0",

@@ -65,6 +65,7 @@ struct ash_job_mesh {
 struct ash_job_recover {
     int64_t copies;      /* of every part of the state, in other failure domains */
     int64_t check_every; /* steps between comparisons of copies with their owners; 0: never */
+    int64_t audit_every; /* steps between those in which ranks repeat each other's grains; 0: never */
     int64_t min_ranks;   /* fewer end the run */
     int64_t spares;      /* ranks beyond the mesh at the start */
     bool replace_slow;   /* a rank that stays slow gives its place to a spare */

@@ -161,6 +161,10 @@ int ash_job_resolve(struct ash_job *job, struct ash_err *err)
     } else if (job->data.train == NULL)
         return ash_err_set(err, -EINVAL,
                            "data.train is missing: a folder of token shards (make one with `ashlar data`)");
+    if (job->train.method == ASH_METHOD_RL && job->recover.audit_every > 0)
+        return ash_err_set(err, -EINVAL,
+                           "recover.audit_every is not for train.method=rl: ranks do not have each other's "
+                           "answers; leave it out");
     rc = resolve_length(job, err);
     if (rc < 0) return rc;
     if (job->train.trace != NULL && ash_number_range(job->train.trace, &first, &last) < 0)

@@ -20,6 +20,7 @@
 
 #include "collective/call.h"
 #include "train/layout/grains.h"
+#include "train/layout/leaf_sums.h"
 #include "train/layout/mesh.h"
 #include "train/state/state.h"
 
@@ -101,6 +102,7 @@ struct ash_fsdp {
     struct ash_grains experts;              /* the same of experts that serve several ranks: a strand for each */
     struct ash_buffer *expert_grad_buffers; /* [strands]: as grad_buffer */
     size_t dense;                           /* elements of the shard that are no expert's */
+    struct ash_leaf_sums *leaf_sums;        /* of the step, while it is computed; NULL: nobody asks */
     size_t round;
 };
 

@@ -178,12 +178,33 @@ int ash_fsdp_reduce_parts(struct ash_fsdp *fsdp, const struct ash_fsdp_delivery 
     return ash_grains_start_reduce(to->sums, run, 0, err);
 }
 
+/* Tell what a unit's gradients are, for audits. */
+static void note_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, bool expert)
+{
+    const struct ash_exec *exec = fsdp->state->exec;
+    uint64_t place = (uint64_t)(unit - fsdp->shards->units);
+    size_t first;
+
+    if (fsdp->leaf_sums == NULL) return;
+    if (!expert) {
+        float *values = (float *)fsdp->grad_buffer.data + ash_fsdp_grad_offset(fsdp, unit);
+
+        ash_leaf_sums_note(fsdp->leaf_sums, exec, place, values, unit->whole.count);
+        return;
+    }
+    first = unit->whole.first - ash_model_dense_size(fsdp->state->model);
+    for (size_t strand = 0; strand < fsdp->experts.opts.strand_count; strand++)
+        ash_leaf_sums_note(fsdp->leaf_sums, exec, place + ((uint64_t)(strand + 1) << 32),
+                           (float *)fsdp->expert_grad_buffers[strand].data + first, unit->whole.count);
+}
+
 int ash_fsdp_send_unit(struct ash_fsdp *fsdp, const struct ash_shard_unit *unit, struct ash_err *err)
 {
     struct ash_fsdp_delivery to = {.unit = unit, .from = &fsdp->grad_buffer, .sums = &fsdp->sums, .at = unit->at};
     bool expert = ash_fsdp_serves_experts(fsdp) && ash_fsdp_is_expert(fsdp, unit);
     int rc = 0;
 
+    note_unit(fsdp, unit, expert);
     if (!expert && fsdp->window != NULL) {
         ash_fsdp_publish(fsdp, unit);
         return 0;

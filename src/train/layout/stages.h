@@ -7,6 +7,7 @@
 #include "train/data/feed.h"
 #include "train/layout/fsdp.h"
 #include "train/layout/grains.h"
+#include "train/layout/leaf_sums.h"
 #include "train/job/job.h"
 #include "train/layout/mesh.h"
 #include "train/state/optimizer.h"
@@ -30,14 +31,15 @@ struct ash_stage {
     struct ash_grains grains; /* sums of gradients, where they are not sharded */
     struct ash_range *wanted; /* [wanted_count]: ranges of the sum that this rank updates and no other does */
     size_t wanted_count;
-    bool overlap_reduce;         /* sums go between nodes while the backward pass runs (stages_hooks.c) */
-    bool is_leader;              /* this rank starts them: see ash_mesh_is_leader */
-    bool is_last_micro_batch;    /* the one in the backward pass, of the rank's last grain */
-    bool *reduce_started;        /* [units of the model] */
-    struct ash_grains experts;   /* sums of experts that serve several ranks: a strand for each */
-    float *grad_buffer;          /* of the grain in the backward pass: [ash_model_grad_size] */
-    float **expert_grad_buffers; /* [ep]: of experts, for the grains of the ranks that are served */
-    float *grads;                /* of the whole step, reduced: the shard's (optimizer.flat says in which layout) */
+    bool overlap_reduce;             /* sums go between nodes while the backward pass runs (stages_hooks.c) */
+    bool is_leader;                  /* this rank starts them: see ash_mesh_is_leader */
+    bool is_last_micro_batch;        /* the one in the backward pass, of the rank's last grain */
+    bool *reduce_started;            /* [units of the model] */
+    struct ash_grains experts;       /* sums of experts that serve several ranks: a strand for each */
+    float *grad_buffer;              /* of the grain in the backward pass: [ash_model_grad_size] */
+    float **expert_grad_buffers;     /* [ep]: of experts, for the grains of the ranks that are served */
+    float *grads;                    /* of the whole step, reduced: the shard's (optimizer.flat says in which layout) */
+    struct ash_leaf_sums *leaf_sums; /* of the step, while it is computed; NULL: nobody asks */
 };
 
 /* P2p channels to the neighbours in the pipeline; NULL where there is none. */
@@ -82,7 +84,11 @@ struct ash_stages_task {
     const struct ash_train_source *source;
     const struct ash_objective *objective; /* NULL: the sum of all losses, times scale */
     float scale;
+    size_t shift;               /* compute the grains of the rank so many data-parallel places on; 0: this rank's own */
+    struct ash_leaf_sums *sums; /* gets the bits of each grain's gradients; NULL: nobody asks */
 };
+/* The grain that a data-parallel place (dp, fsdp) computes in a round with this rank's of ep; SIZE_MAX: none. */
+size_t ash_stages_grain(const struct ash_stages *stages, size_t column, size_t ep, size_t round);
 /* Compute the gradients over all sequences of a step and reduce them over all ranks. losses [grains] gets the sums of
  * all grains (of the objective's, where there is one), on every rank. Returns 0, -EBADMSG for damaged data, or the
  * objective's or the group's error. */

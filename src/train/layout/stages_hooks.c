@@ -27,6 +27,8 @@ static int start_unit(struct ash_stage *stage, size_t index, struct ash_err *err
 
     if (stage->reduce_started[index] || !is_summed(stage, unit)) return 0;
     stage->reduce_started[index] = true;
+    ash_leaf_sums_note(stage->leaf_sums, stage->grains.opts.exec, index, stage->grad_buffer + unit->whole.first,
+                       unit->whole.count);
     ash_grains_end_range(&stage->grains, unit->whole);
     return ash_grains_start_reduce(&stage->grains, unit->whole, wanted_part(stage, unit), err);
 }
@@ -59,6 +61,24 @@ struct ash_pass_hooks ash_stages_hooks(struct ash_stage *stage)
 {
     if (!stage->overlap_reduce && !ash_fsdp_has_hooks(&stage->fsdp)) return (struct ash_pass_hooks){0};
     return (struct ash_pass_hooks){need, done, stage};
+}
+
+void ash_stages_note_grain(struct ash_stage *stage, size_t round)
+{
+    const struct ash_exec *exec = stage->grains.opts.exec;
+    bool is_noted = stage->overlap_reduce && stage->is_last_micro_batch; /* unit by unit, before it was reduced */
+
+    if (stage->leaf_sums == NULL || !stage->is_leader) return;
+    for (size_t i = 0; !is_noted && i < stage->state.shards->unit_count; i++) {
+        const struct ash_shard_unit *unit = &stage->state.shards->units[i];
+
+        if (is_summed(stage, unit))
+            ash_leaf_sums_note(stage->leaf_sums, exec, i, stage->grad_buffer + unit->whole.first, unit->whole.count);
+    }
+    for (size_t strand = 0; strand < stage->experts.opts.strand_count; strand++)
+        if (round < ash_grains_of(&stage->experts, strand).count)
+            ash_leaf_sums_note(stage->leaf_sums, exec, (uint64_t)(strand + 1) << 32, stage->expert_grad_buffers[strand],
+                               stage->experts.opts.leaf_size);
 }
 
 int ash_stages_open_overlap(const struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)

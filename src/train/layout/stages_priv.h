@@ -29,6 +29,8 @@ int ash_stages_update_tied(struct ash_stages *stages, struct ash_err *err);
 struct ash_pass_hooks ash_stages_hooks(struct ash_stage *stage);
 /* Find out whether reductions overlap with the backward pass. Before the hooks and the sums are made. */
 int ash_stages_open_overlap(const struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err);
+/* A grain's gradients are complete, and not in the tree yet: tell what they are, where somebody asks. */
+void ash_stages_note_grain(struct ash_stage *stage, size_t round);
 /* The rank's last grain is done: start the reductions that no layer has started. */
 int ash_stages_reduce_rest(struct ash_stage *stage, struct ash_err *err);
 

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/fault_point.h"
 #include "base/hash.h"
 #include "base/math.h"
 
@@ -30,13 +31,41 @@ static size_t grain_of(const struct ash_stages *stages, size_t round)
     return round < stages->own.count ? stages->own.first + round : SIZE_MAX;
 }
 
+size_t ash_stages_grain(const struct ash_stages *stages, size_t column, size_t ep, size_t round)
+{
+    size_t grains = (size_t)stages->job->train.grains;
+    struct ash_mesh other = *stages->mesh;
+    struct ash_range own;
+
+    ash_assert(column < other.size[ASH_MESH_FSDP] * other.size[ASH_MESH_DP] && ep < other.size[ASH_MESH_EP]);
+    other.at[ASH_MESH_FSDP] = column % other.size[ASH_MESH_FSDP];
+    other.at[ASH_MESH_DP] = column / other.size[ASH_MESH_FSDP];
+    other.at[ASH_MESH_EP] = ep;
+    if (other.zero > 1) return ash_fsdp_grain(&other, grains, round);
+    own = ash_grains_partition(grains, ash_mesh_data_rank(&other), ash_mesh_data_size(&other));
+    return round < own.count ? own.first + round : SIZE_MAX;
+}
+
+/* The grain whose sequences this rank reads in a round: its own, or in an audit that of another. */
+static size_t grain_to_read(const struct step *now, size_t round)
+{
+    const struct ash_mesh *mesh = now->stages->mesh;
+    size_t columns = mesh->size[ASH_MESH_FSDP] * mesh->size[ASH_MESH_DP],
+           column = mesh->at[ASH_MESH_DP] * mesh->size[ASH_MESH_FSDP] + mesh->at[ASH_MESH_FSDP],
+           own = grain_of(now->stages, round), other;
+
+    if (now->task->shift == 0 || own == SIZE_MAX) return own;
+    other = ash_stages_grain(now->stages, (column + now->task->shift) % columns, mesh->at[ASH_MESH_EP], round);
+    return other != SIZE_MAX ? other : own;
+}
+
 /* The sequences of a micro-batch of the step. */
 static int read_micro(const struct step *now, struct ash_stage_slot *slot, size_t micro, struct ash_err *err)
 {
     const struct ash_stages *stages = now->stages;
     const struct ash_job_train *train = &stages->job->train;
     uint64_t grain_slots = (uint64_t)(train->global_batch / train->grains);
-    size_t grain = grain_of(stages, micro / stages->grain_micros), in_grain = micro % stages->grain_micros;
+    size_t grain = grain_to_read(now, micro / stages->grain_micros), in_grain = micro % stages->grain_micros;
     struct ash_feed_slice slice = {.source = now->task->source,
                                    .step = now->step,
                                    .slots_per_step = (uint64_t)train->global_batch,
@@ -79,6 +108,7 @@ static int run_forward(struct step *now, struct ash_stage *stage, size_t micro, 
     if (rc < 0) return rc;
     rc = ash_pass_forward(slot->pass, &slot->feed.batch, err);
     if (rc < 0) return rc;
+    ash_fault_point_meet(ASH_FAULT_FORWARD);
     return ash_stages_send_output(stages, slot, err);
 }
 
@@ -143,6 +173,7 @@ static int end_grain(struct ash_stages *stages, struct ash_stage *stage, size_t 
         if (rc < 0) return rc;
     }
     if (stages->mesh->zero > 1) return ash_fsdp_end(&stage->fsdp, err);
+    if (works) ash_stages_note_grain(stage, round);
     if (stage->overlap_reduce && stage->is_last_micro_batch) {
         rc = ash_stages_reduce_rest(stage, err);
         if (rc < 0) return rc;
@@ -216,7 +247,7 @@ static int note_losses(struct step *now, struct ash_stage_slot *slot, size_t gra
             now->losses[grain] += ash_feed_loss(feed, s);
             continue;
         }
-        if (objective->look == NULL) continue;
+        if (objective->look == NULL || now->task->shift > 0) continue;
         rows = objective_rows(now, feed, s, true);
         rc = objective->look(objective->ctx, &rows, err);
     }
@@ -235,6 +266,10 @@ static int run_backward(struct step *now, struct ash_stage *stage, size_t micro,
     stage->fsdp.is_last_of_grain = in_grain + 1 == stages->grain_micros;
     stage->fsdp.is_last_of_step = micro + 1 == stages->order.micros;
     stage->is_last_micro_batch = stage->fsdp.is_last_of_grain && round + 1 == stages->own.count;
+    if (stage->leaf_sums != NULL) {
+        stage->leaf_sums->round = round;
+        stage->leaf_sums->chunk = (size_t)(stage - stages->chunks);
+    }
     if (in_grain == 0) {
         rc = begin_grain(stages, stage, round, err);
         if (rc < 0) return rc;
@@ -249,6 +284,7 @@ static int run_backward(struct step *now, struct ash_stage *stage, size_t micro,
                                 .expert_sums = stages->mesh->size[ASH_MESH_EP] > 1 ? stage->expert_grad_buffers : NULL};
     rc = ash_pass_backward(slot->pass, now->task->scale, &grads, slot->feed.losses, err);
     if (rc < 0) return rc;
+    ash_fault_point_meet(ASH_FAULT_BACKWARD);
     rc = ash_stages_send_gradient(stages, slot, err);
     if (rc < 0) return rc;
     rc = note_losses(now, slot, grain, err);
@@ -287,8 +323,10 @@ int ash_stages_train(struct ash_stages *stages, const struct ash_stages_task *ta
     int rc;
 
     memset(losses, 0, grains * sizeof(*losses));
-    for (size_t i = 0; i < stages->chunk_count; i++)
+    for (size_t i = 0; i < stages->chunk_count; i++) {
         reset(&stages->chunks[i]);
+        stages->chunks[i].leaf_sums = stages->chunks[i].fsdp.leaf_sums = task->sums;
+    }
     for (size_t i = 0; i < ash_stage_order_count(&stages->order); i++) {
         struct ash_stage_op op = ash_stage_order_at(&stages->order, i);
         struct ash_stage *stage = &stages->chunks[op.chunk];

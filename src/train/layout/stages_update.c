@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "base/fault_point.h"
 #include "collective/host/window.h"
 #include "train/layout/stages_priv.h"
 
@@ -48,6 +49,7 @@ static int reduce_chunk(struct ash_stages *stages, struct ash_stage *stage, stru
 
 int ash_stages_reduce(struct ash_stages *stages, struct ash_err *err)
 {
+    ash_fault_point_meet(ASH_FAULT_REDUCE);
     for (size_t i = 0; i < stages->chunk_count; i++) {
         int rc;
 

@@ -10,6 +10,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
+#include "base/fault_point.h"
 #include "base/file.h"
 #include "base/json.h"
 
@@ -130,6 +131,8 @@ int ash_run_request_decode(const char *text, size_t size_bytes, struct ash_run_r
     if (rc >= 0) rc = ash_json_int(json, "ranks", 0, ASH_RUN_RANKS_MAX, &request.ranks, err);
     if (rc >= 0) rc = ash_json_int(json, "flip", 0, (int64_t)ASH_RUN_FLIPS * ASH_RUN_RANKS_MAX, &request.flip, err);
     if (rc >= 0) rc = ash_json_int(json, "slow", 0, ASH_RUN_RANKS_MAX, &request.slow, err);
+    if (rc >= 0) rc = ash_json_int(json, "die", 0, (int64_t)ASH_FAULT_POINTS * ASH_RUN_RANKS_MAX, &request.die, err);
+    if (rc >= 0) rc = ash_json_int(json, "err", -ASH_RUN_RANKS_MAX, ASH_RUN_RANKS_MAX, &request.err, err);
     json_decref(json);
     if (rc < 0) return rc;
     *request_out = request;
@@ -139,9 +142,18 @@ int ash_run_request_decode(const char *text, size_t size_bytes, struct ash_run_r
 int ash_run_request_write(const char *dir, const struct ash_run_request *request, struct ash_err *err)
 {
     return write_json(dir, REQUEST_FILE,
-                      json_pack("{s:b, s:I, s:I, s:I}", "stop", request->stop, "ranks", (json_int_t)request->ranks,
-                                "flip", (json_int_t)request->flip, "slow", (json_int_t)request->slow),
+                      json_pack("{s:b, s:I, s:I, s:I, s:I, s:I}", "stop", request->stop, "ranks",
+                                (json_int_t)request->ranks, "flip", (json_int_t)request->flip, "slow",
+                                (json_int_t)request->slow, "die", (json_int_t)request->die, "err",
+                                (json_int_t)request->err),
                       err);
+}
+
+bool ash_run_has_request(const char *dir)
+{
+    char path[PATH_MAX];
+
+    return ash_path_join(path, sizeof(path), dir, REQUEST_FILE) == 0 && access(path, F_OK) == 0;
 }
 
 int ash_run_request_take(const char *dir, struct ash_run_request *request_out)

@@ -32,6 +32,8 @@ struct ash_run_request {
      * + which (enum ash_trainer_flip); 0: none */
     int64_t flip;
     int64_t slow; /* the same: this rank, counted from 1, pauses in each step; 0: none */
+    int64_t die;  /* the same: 1 + ASH_FAULT_POINTS times the rank + where (base/fault_point.h); 0: nobody does */
+    int64_t err;  /* the same: this rank, counted from 1, computes wrongly once; negative: from now on */
 };
 
 /* Read DIR/run.json. Returns 0, -ENOENT (there is no run) or -EINVAL. */
@@ -43,6 +45,8 @@ int ash_run_status_decode(const char *text, size_t size_bytes, struct ash_run_st
 
 /* Leave a request; one that has not been taken is replaced. Returns 0 or a file's error. */
 int ash_run_request_write(const char *dir, const struct ash_run_request *request, struct ash_err *err);
+/* Has nobody taken the last one yet? */
+bool ash_run_has_request(const char *dir);
 /* Take it away: 1 where there was one that makes sense, else 0. */
 int ash_run_request_take(const char *dir, struct ash_run_request *request_out);
 /* The text of such a file. Returns 0 or -EINVAL. */

@@ -9,6 +9,7 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "base/interrupt.h"
 #include "base/metrics.h"
 #include "compute/profile/profile.h"
@@ -168,6 +169,7 @@ static int keep_records(struct ash_run *run, const struct due *due, struct ash_e
 
     ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, ash_clock_ns());
     rc = due->save ? ash_run_begin_save(run, err) : 0;
+    if (due->save) ash_fault_point_meet(ASH_FAULT_SAVE);
     ash_ledger_charge(&run->ledger, ASH_LEDGER_SAVE, ash_clock_ns());
     if (rc == 0 && run->is_leader && (due->save || due->valid) && ash_clock_ns() - run->report_ns >= REPORT_NS) {
         ash_run_report(run, "running");

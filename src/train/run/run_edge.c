@@ -4,8 +4,10 @@
 
 #include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "base/interrupt.h"
 #include "base/metrics.h"
 #include "collective/epoch.h"
@@ -24,6 +26,8 @@ enum edge_value {
     EDGE_KEEP,   /* this many ranks stay; 0: all. One that did not hear it is asked again at the next edge */
     EDGE_FLIP,   /* or that a bit changes: see struct ash_run_request */
     EDGE_PAUSE,  /* or that a rank is slow from now on: that one, counted from 1 */
+    EDGE_DIE,    /* or that one dies somewhere; */
+    EDGE_ERR,    /* or that it computes wrongly: see struct ash_run_request */
     EDGE_OWN_US, /* work of the last step, of all ranks */
     EDGE_SLOW,   /* ranks that have been slow for some steps; where it is one: */
     EDGE_SLOW_RANK,
@@ -51,6 +55,8 @@ static void look_around(struct ash_run *run, int64_t values[EDGE_VALUES])
     values[EDGE_RANKS] = run->group != NULL ? request.ranks : 0;
     values[EDGE_FLIP] = request.flip;
     values[EDGE_PAUSE] = request.slow;
+    values[EDGE_DIE] = request.die;
+    values[EDGE_ERR] = request.err;
     values[EDGE_KEEP] = values[EDGE_RANKS] > 0 ? values[EDGE_RANKS] : run->wanted_ranks;
 
     if (run->group != NULL) ash_epoch_get_news(run->group, &news);
@@ -101,6 +107,17 @@ static void tell_pace(const struct ash_run *run, int64_t values[EDGE_VALUES])
     values[EDGE_SLOW_TIMES] = (int64_t)(run->slow.mean * 100);
 }
 
+/* Faults that somebody has asked this rank for. */
+static void take_faults(struct ash_run *run, const int64_t values[EDGE_VALUES])
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    int64_t rank = group != NULL ? (int64_t)ash_group_rank(group) : 0, die = values[EDGE_DIE] - 1;
+
+    if (values[EDGE_PAUSE] == rank + 1) run->pauses = true;
+    if (llabs(values[EDGE_ERR]) == rank + 1) ash_trainer_compute_wrongly(run->trainer, values[EDGE_ERR] < 0);
+    if (die >= 0 && die / ASH_FAULT_POINTS == rank) ash_fault_point_arm((enum ash_fault_point)(die % ASH_FAULT_POINTS));
+}
+
 /* What all have said of it: this rank judges itself, and the first one names who was found slow. */
 static void hear_pace(struct ash_run *run, const int64_t values[EDGE_VALUES])
 {
@@ -108,7 +125,6 @@ static void hear_pace(struct ash_run *run, const int64_t values[EDGE_VALUES])
     struct ash_group_member slow;
 
     if (group == NULL) return;
-    if (values[EDGE_PAUSE] == (int64_t)ash_group_rank(group) + 1) run->pauses = true;
     run->is_slow = ash_slow_watch_add(&run->slow, run->own_s, (double)values[EDGE_OWN_US] * 1e-6, ash_group_size(group),
                                       run->facts.mesh->size[ASH_MESH_PP] > 1);
     if (!run->is_leader || values[EDGE_SLOW] != 1) return;
@@ -171,6 +187,7 @@ int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct
     if (values[EDGE_TOLD] > 0 && run->told_ns == 0) run->told_ns = ash_clock_ns();
     decide(run, values, edge_out);
     run->is_leaving = leaves(run, edge_out, was_told && values[EDGE_SETTLE] != 0);
+    take_faults(run, values);
     hear_pace(run, values);
     if (run->is_leader && values[EDGE_RANKS] > 0) ash_run_write_status(run, "running");
     if (edge_out->stop || run->is_leaving) ash_interrupt_take_up(); /* what is waited for from here on ends it well */

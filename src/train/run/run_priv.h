@@ -67,7 +67,7 @@ struct ash_run {
     double own_s;                     /* this rank's work in its last step: waits taken out */
     bool is_slow;                     /* it is to be named at the next edge */
     bool pauses;                      /* in each step, as somebody has asked */
-    size_t flips_found;               /* times that this process's memory has changed by itself */
+    size_t flips_found;               /* times that its memory has changed by itself, or its results were wrong */
     int64_t kept_ranks;               /* ranks from this one on leave at this edge */
     uint64_t asked_ns;                /* first rank: when it last looked for a request */
     uint64_t told_ns; /* first rank: when it first saw that some, but not all, were told to stop; 0: not */
@@ -133,7 +133,7 @@ void ash_run_remove_old(struct ash_run *run);
 bool ash_run_is_loss(const struct ash_run *run, int code);
 /* Is it the error of copies that differ? Then the newest checkpoint is trusted, not the state in memory. */
 bool ash_run_is_damage(const struct ash_run *run, int code);
-/* This rank's memory has changed by itself, as err says: say who it is, tell the others, and have them re-form with it.
+/* This rank's memory has changed by itself, or its results are wrong, as err says: say who it is, tell the others, and have them re-form with it.
  * Returns the code of a loss; -EIO where that has happened too often, so that this rank ends. */
 int ash_run_tell_damage(struct ash_run *run, struct ash_err *err);
 /* After a step's edge, all ranks of the mesh: one that was asked to changes a bit of its memory. Returns 0 or the

@@ -9,16 +9,19 @@
 
 #include "base/assert.h"
 #include "base/clock.h"
+#include "base/fault_point.h"
 #include "base/log.h"
 #include "base/metrics.h"
 #include "collective/epoch.h"
 #include "train/run/control.h"
 
-#define DAMAGES_MAX 3 /* times that a process's memory may change by itself before it is not used any more */
-#define TRIES 64      /* losses in the middle of a recovery, one after the other */
+#define DAMAGES_MAX                                                                                                    \
+    3 /* times that a process's memory may change by itself, or its results be wrong, before it is not used any more */
+#define TRIES 64 /* losses in the middle of a recovery, one after the other */
 
 ASH_COUNTER(losses_metric, "ashlar_train_recoveries_total", "Times that training continued after ranks were lost.");
-ASH_COUNTER(damage_metric, "ashlar_train_damages_total", "Times that a rank's memory had changed by itself.");
+ASH_COUNTER(damage_metric, "ashlar_train_damages_total",
+            "Times that a rank's memory had changed by itself, or its results were wrong.");
 ASH_COUNTER(redone_metric, "ashlar_train_redone_steps_total", "Steps that had begun and were made again after a loss.");
 ASH_COUNTER(down_metric, "ashlar_train_down_seconds_total", "Time between losses of ranks and the next step.");
 
@@ -79,6 +82,7 @@ static int reform(struct ash_run *run, struct ash_err *err)
     int rc;
 
     run->group = *run->opts->group = NULL;
+    ash_fault_point_meet(ASH_FAULT_REFORM);
     rc = ash_epoch_reform(old, &opts, &run->group, err);
     *run->opts->group = run->group;
     run->is_leaving = false;

@@ -1,0 +1,15 @@
+/* chaos_links - rows of `ashlar chaos matrix` that need networks of nodes: launch with --netns. All return as
+ * ash_chaos_fault.happen. */
+#ifndef ASH_CMD_CHAOS_LINKS_H
+#define ASH_CMD_CHAOS_LINKS_H
+
+#include "cmd/chaos_faults.h"
+
+/* Cut the second node's link until one side goes on without the other; then heal it: what comes back ends. */
+int ash_chaos_cut_link(struct ash_chaos_cell *cell);
+/* The same, but only what the second node sends is lost. */
+int ash_chaos_cut_one_way(struct ash_chaos_cell *cell);
+/* Make that link slow, for good. */
+int ash_chaos_throttle(struct ash_chaos_cell *cell);
+
+#endif
