@@ -242,9 +242,10 @@ static int kill_newcomer(struct ash_chaos_cell *cell)
 
 #define WRONG "its results"
 
+/* Rank 2: of ranks that add to one gradient buffer (cp), the first. */
 static int compute_wrongly(struct ash_chaos_cell *cell)
 {
-    const struct ash_run_request request = {.err = 2};
+    const struct ash_run_request request = {.err = 3};
 
     if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
     return ash_chaos_wait_text(cell, WRONG, 1) < 0 ? -ETIMEDOUT : ash_chaos_wait_text(cell, GO_ON, 1);
@@ -253,7 +254,7 @@ static int compute_wrongly(struct ash_chaos_cell *cell)
 /* It is tried again some times; then that rank ends. */
 static int stay_wrong(struct ash_chaos_cell *cell)
 {
-    const struct ash_run_request request = {.err = -2};
+    const struct ash_run_request request = {.err = -3};
 
     if (ash_run_request_write(cell->dir, &request, NULL) < 0) return -EIO;
     return ash_chaos_wait_text(cell, "; 3 ranks " GO_ON, 1);

@@ -13,6 +13,12 @@ for fault in "bit of the state" "bit of a copy" "bit of the bf16"; do
     expect 0 "$fault: $(cat "$SCRATCH/out")"
     grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "$fault: $(cat "$SCRATCH/out")"
 done
+# Ranks that die inside of a step, one that computes wrongly: it is found before the update.
+for fault in "kill a rank in" "update" "compute wrongly once"; do
+    try "$ASHLAR" chaos matrix --fault "$fault" --cells 1 --seed 4 --scratch "$SCRATCH/matrix"
+    expect 0 "$fault: $(cat "$SCRATCH/out")"
+    grep -q '| 1 of 1 | 0 |' "$SCRATCH/out" || fail "$fault: $(cat "$SCRATCH/out")"
+done
 # A slow rank is named, and replaced where that is asked for.
 try "$ASHLAR" chaos matrix --fault "slow a rank; a spare" --cells 1 --seed 2 --scratch "$SCRATCH/matrix"
 expect 0 "a slow rank: $(cat "$SCRATCH/out")"

@@ -58,4 +58,28 @@ try goodput --params 405g --gpus 1024 --uncovered 0
 expect_error 2 "copies that survive everything" "uncovered"
 try goodput --params 405g --gpus 1024 --svg /nowhere/at/all.svg
 expect_error 1 "no folder" "/nowhere/at/all.svg"
+
+# From the ledger of a run. 40 failures of 0.5 s each in 1000 s, half a step of 1 s redone each, a tenth of the rest idle.
+cat > "$SCRATCH/ledger.json" <<EOF
+{"wall_s": 1000, "steps": 864, "recoveries": 40, "redone_steps": 40, "lost_steps": 0, "productive_s": 864, "detect_s": 4,
+ "reform_s": 6, "transfer_s": 10, "redone_s": 20, "save_s": 46, "idle_s": 50}
+EOF
+leak_free goodput --ledger "$SCRATCH/ledger.json"
+expect 0 "a ledger"
+for words in "86.4 % of 1000 s was productive, 40 failures (one every 25 s)" "0.500 s of work redone" "predicted   86."; do
+    grep -qF -- "$words" "$SCRATCH/out" || fail "ledger: '$words' is missing: $(cat "$SCRATCH/out")"
+done
+try goodput --ledger "$SCRATCH/ledger.json" --mtbf-hours 1 --json
+expect 0 "a ledger as JSON"
+grep -q '"goodput": 0.8998\|"goodput": 0.8999\|"goodput": 0.899' "$SCRATCH/out" || fail "a failure an hour: $(cat "$SCRATCH/out")"
+sed 's/"recoveries": 40/"recoveries": 0/' "$SCRATCH/ledger.json" > "$SCRATCH/quiet.json"
+try goodput --ledger "$SCRATCH/quiet.json"
+expect_error 1 "a ledger without failures" "chaos run"
+echo '{"steps": 3}' > "$SCRATCH/half.json"
+try goodput --ledger "$SCRATCH/half.json"
+expect_error 1 "half a ledger" "productive_s" "no ledger"
+try goodput --ledger "$SCRATCH/none.json"
+expect_error 1 "no ledger" "none.json"
+try goodput --ledger "$SCRATCH/ledger.json" --params 70g --gpus 8
+expect_error 2 "a ledger and a model" "--ledger"
 finish

@@ -11,7 +11,8 @@
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar plan goodput --model NAME|DIR --cluster COUNTxNAME [flags]\n"
-                "ashlar plan goodput --params N --gpus N [flags]",
+                "ashlar plan goodput --params N --gpus N [flags]\n"
+                "ashlar plan goodput --ledger DIR/ledger.json [--mtbf-hours H]",
     .about =
         "Says which part of its time a training job spends on steps that count, under four ways to keep its state:\n"
         "checkpoints to shared storage that stop the job (sync) or are written while it trains (async), copies in\n"
@@ -23,7 +24,8 @@ static const struct ash_cmd_usage usage = {
         "  ashlar plan goodput --model llama-3.1-405b --cluster 2048xp5.48xlarge --storage fsx-persistent2-1000 "
         "--storage-tib 500\n"
         "  ashlar plan goodput --params 70B --gpus 1024 --mtbf-hours 7.9 --svg goodput.svg\n"
-        "  ashlar plan goodput --params 1T --gpus 131072 --write-gb-s 2000 --spares 64 --json",
+        "  ashlar plan goodput --params 1T --gpus 131072 --write-gb-s 2000 --spares 64 --json\n"
+        "  ashlar plan goodput --ledger runs/a/ledger.json --mtbf-hours 3",
 };
 
 static int choose_rate(const struct ash_goodput_flags *flags, const struct ash_opts *opts,
@@ -94,9 +96,10 @@ static int respond(const void *ctx, const struct ash_opts *opts, const char *wor
     const struct ash_goodput_flags *flags = ctx;
     struct ash_goodput_answer answer = {0};
     struct ash_err err = {0};
-    int code = misused(flags, opts);
+    int code = flags->ledger != NULL ? 0 : misused(flags, opts);
 
     (void)word;
+    if (flags->ledger != NULL) return ash_goodput_answer_ledger(flags, opts);
     if (code != 0) return code;
     ash_goodput_fill(flags, &answer.job);
     answer.storage = flags->storage;

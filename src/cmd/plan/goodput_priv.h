@@ -16,7 +16,7 @@ struct ash_goodput_flags {
     int failures;
     bool json;
     double storage_tib;
-    const char *model, *cluster, *storage, *svg;
+    const char *model, *cluster, *storage, *svg, *ledger;
     struct ash_catalog_flags machines;
 };
 
@@ -48,6 +48,8 @@ struct ash_goodput_answer {
  * default, too. Returns 0 or -errno. */
 int ash_goodput_estimate(const struct ash_shape *shape, const struct ash_cluster *cluster, double step_s,
                          double storage_bytes_s, double *worst_out, double *best_out, struct ash_err *err);
+/* `plan goodput --ledger`: what a run's ledger says and predicts. Returns the exit code. */
+int ash_goodput_answer_ledger(const struct ash_goodput_flags *flags, const struct ash_opts *opts);
 /* Print the tables for people. */
 void ash_goodput_print_table(const struct ash_goodput_answer *answer);
 /* Print one JSON object. Returns 0 or a negative errno with the reason in err. */

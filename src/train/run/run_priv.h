@@ -133,8 +133,9 @@ void ash_run_remove_old(struct ash_run *run);
 bool ash_run_is_loss(const struct ash_run *run, int code);
 /* Is it the error of copies that differ? Then the newest checkpoint is trusted, not the state in memory. */
 bool ash_run_is_damage(const struct ash_run *run, int code);
-/* This rank's memory has changed by itself, or its results are wrong, as err says: say who it is, tell the others, and have them re-form with it.
- * Returns the code of a loss; -EIO where that has happened too often, so that this rank ends. */
+/* This rank's memory has changed by itself, or its results are wrong, as err says: say who it is, tell the others, and
+ * have them re-form with it. Returns the code of a loss; -EIO where that has happened too often, so that this rank
+ * ends. */
 int ash_run_tell_damage(struct ash_run *run, struct ash_err *err);
 /* After a step's edge, all ranks of the mesh: one that was asked to changes a bit of its memory. Returns 0 or the
  * group's error. */
