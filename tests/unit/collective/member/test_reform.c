@@ -14,6 +14,7 @@
 #define RENUMBER_RUNS 4
 #define JOIN_S 120
 #define TRIES 6 /* to be in time on a machine that may be busy with something else */
+#define LAPS 100
 #if SANITIZED
 #define LIMIT_S 2.0 /* sanitizers take their time */
 #define CUT_SILENT_S 5
@@ -248,17 +249,71 @@ static double tell(const struct plan *plan)
     return finish_job(&job);
 }
 
+/* ---- what a moment is ------------------------------------------------------------------------------------------- */
+
+/* One of a ring of processes: hands on what it gets. */
+static void pass_on(const int from[2], const int to[2])
+{
+    char token;
+
+    close(from[1]);
+    alarm(60);
+    while (read(from[0], &token, 1) == 1)
+        if (write(to[1], &token, 1) != 1) break;
+    _exit(0);
+}
+
+/* Seconds in which a token goes LAPS times around as many processes as a job has: on an idle machine a few
+ * milliseconds, and more as its processes wait for each other and for others. */
+static double laps_s(void)
+{
+    int pipes[RANKS + 1][2], pids[RANKS];
+    uint64_t start_ns;
+    char token = 1;
+
+    for (size_t i = 0; i <= RANKS; i++)
+        assert_int_equal(pipe(pipes[i]), 0);
+    fflush(NULL);
+    for (size_t i = 0; i < RANKS; i++) {
+        pids[i] = fork();
+        if (pids[i] == 0) {
+            for (size_t j = 0; j <= RANKS; j++) /* so that each sees the end of the one before it */
+                if (j != i && j != i + 1) close(pipes[j][1]);
+            pass_on(pipes[i], pipes[i + 1]);
+        }
+    }
+    start_ns = ash_clock_ns();
+    for (int lap = 0; lap < LAPS; lap++) {
+        assert_int_equal(write(pipes[0][1], &token, 1), 1);
+        assert_int_equal(read(pipes[RANKS][0], &token, 1), 1);
+    }
+    start_ns = ash_clock_ns() - start_ns;
+    for (size_t i = 0; i <= RANKS; i++) {
+        close(pipes[i][0]);
+        close(pipes[i][1]);
+    }
+    for (size_t i = 0; i < RANKS; i++)
+        waitpid(pids[i], NULL, 0);
+    return (double)start_ns * 1e-9;
+}
+
+/* Is that a moment? On a machine that is too busy for it, less than such laps take there. */
+static bool is_in_time(double took)
+{
+    double laps = took < LIMIT_S ? 0.0 : laps_s();
+
+    if (took >= LIMIT_S) print_message("%.0f ms; %d laps take %.0f ms\n", took * 1e3, LAPS, laps * 1e3);
+    return took < LIMIT_S || took < laps;
+}
+
 /* In time, in the best of some tries. */
 static void tell_in_time(const struct plan *plan)
 {
-    double best = tell(plan);
+    bool in_time = false;
 
-    for (int i = 1; i < TRIES && best > LIMIT_S; i++) {
-        double took = tell(plan);
-
-        if (took < best) best = took;
-    }
-    assert_true(best < LIMIT_S);
+    for (int i = 0; i < TRIES && !in_time; i++)
+        in_time = is_in_time(tell(plan));
+    assert_true(in_time);
 }
 
 static void test_shrink(void **state)
@@ -319,12 +374,13 @@ static void test_cut(void **state)
 {
     struct plan plans[] = {{.nodes = "abbc", .victim = 0}, {.nodes = "aabb", .victim = 2}};
     struct reform_job tales[2];
-    double best = LIMIT_S;
+    bool in_time = false;
 
     (void)state;
     if (!has_network()) skip();
-    for (int i = 0; i < TRIES && best >= LIMIT_S; i++) {
-        best = 0;
+    for (int i = 0; i < TRIES && !in_time; i++) {
+        double slower = 0;
+
         for (size_t t = 0; t < 2; t++) {
             plans[t].netns = open_networks(3);
             if (plans[t].netns == NULL) skip();
@@ -334,11 +390,12 @@ static void test_cut(void **state)
         for (size_t t = 0; t < 2; t++) {
             double took = finish_job(&tales[t]);
 
-            if (took > best) best = took;
+            if (took > slower) slower = took;
             ash_netns_close(plans[t].netns);
         }
+        in_time = is_in_time(slower);
     }
-    assert_true(best < LIMIT_S);
+    assert_true(in_time);
 }
 
 int main(void)

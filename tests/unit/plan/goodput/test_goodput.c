@@ -9,7 +9,8 @@
 #include <cmocka.h>
 
 #include "base/assert.h"
-#include "plan/goodput/goodput.h"
+#include "base/rng.h"
+#include "plan/goodput/goodput_ledger.h"
 
 static const struct ash_goodput_job llama405 = {
     .gpus = 16384,
@@ -354,6 +355,39 @@ static void test_extremes_are_bounded(void **state)
     }
 }
 
+/* Ledgers of drawn runs: at their own failure rate the prediction is what was measured; fewer failures are better. */
+static void test_a_ledger_predicts_its_own_run(void **state)
+{
+    (void)state;
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        double count = 0, cost[4], wall_s, mtbf_s, measured;
+        struct ash_goodput_ledger ledger = {.steps = 1000, .productive_s = 1000, .recoveries = 20};
+        struct ash_goodput_way way;
+        struct ash_goodput_result same, fewer;
+
+        for (size_t i = 0; i < 4; i++) {
+            cost[i] = (double)ash_rng_below(seed, 3, i, 1000) * 1e-3; /* together at most 4 s of about 50 */
+            count += cost[i];
+        }
+        ledger.detect_s = 20 * cost[0];
+        ledger.reform_s = 20 * cost[1];
+        ledger.transfer_s = 20 * cost[2];
+        ledger.redone_s = 20 * cost[3];
+        ledger.idle_s = (double)ash_rng_below(seed, 4, 0, 200);
+        wall_s = ash_goodput_ledger_wall_s(&ledger);
+        mtbf_s = wall_s / 20;
+        measured = ledger.productive_s / wall_s;
+        assert_int_equal(ash_goodput_ledger_plan(&ledger, mtbf_s, &way, NULL), 0);
+        ash_goodput_solve(&way, &same);
+        if (fabs(same.shares.useful / measured - 1) > 0.1)
+            fail_msg("seed %llu: %g s a failure, %g measured, %g predicted", (unsigned long long)seed, count, measured,
+                     same.shares.useful);
+        assert_int_equal(ash_goodput_ledger_plan(&ledger, 100 * mtbf_s, &way, NULL), 0);
+        ash_goodput_solve(&way, &fewer);
+        assert_true(fewer.shares.useful >= same.shares.useful);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -370,6 +404,7 @@ int main(void)
         cmocka_unit_test(test_impossible_jobs_are_refused),
         cmocka_unit_test(test_hopeless),
         cmocka_unit_test(test_extremes_are_bounded),
+        cmocka_unit_test(test_a_ledger_predicts_its_own_run),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
