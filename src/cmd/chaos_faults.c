@@ -224,9 +224,10 @@ static int die_in_recovery(struct ash_chaos_cell *cell)
 /* A rank is killed and started again; so is that newcomer, before or while it gets its part. */
 static int kill_newcomer(struct ash_chaos_cell *cell)
 {
-    pid_t old[ASH_CHAOS_RANKS_MAX], pids[ASH_CHAOS_RANKS_MAX];
+    pid_t old[ASH_CHAOS_RANKS_MAX], pids[ASH_CHAOS_RANKS_MAX] = {0};
     size_t count = ash_chaos_job_ranks(&cell->job, old), now = 0;
 
+    if (count == 0) return -ESRCH;
     strike(cell, 1, 1, SIGKILL);
     while (now < count || pids[count - 1] == old[count - 1]) { /* the newest is the last */
         if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
