@@ -81,5 +81,6 @@ int ash_chaos_throttle(struct ash_chaos_cell *cell)
     pid_t pids[ASH_CHAOS_RANKS_MAX];
     int rc = find_second(cell, pids);
 
-    return rc < 0 ? rc : run_inside(pids[SECOND_NODE], slow);
+    if (rc == 0) rc = run_inside(pids[SECOND_NODE], slow);
+    return rc < 0 ? rc : ash_chaos_wait_text(cell, "the link from the node of rank 2 ", 1);
 }

@@ -9,7 +9,7 @@
 int ash_chaos_cut_link(struct ash_chaos_cell *cell);
 /* The same, but only what the second node sends is lost. */
 int ash_chaos_cut_one_way(struct ash_chaos_cell *cell);
-/* Make that link slow, for good. */
+/* Make that link slow, for good, until the job names it. */
 int ash_chaos_throttle(struct ash_chaos_cell *cell);
 
 #endif

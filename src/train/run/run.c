@@ -238,6 +238,7 @@ static int step_once(struct ash_run *run, struct ash_err *err)
                       0.0) *
                  1e-9;
     run->last_s = fmax((double)(ash_clock_ns() - start_ns), 1.0) * 1e-9;
+    run->waits_long = ash_wait_watch_add(&run->waits, (double)run->last.meter.ns[ASH_METER_COMM] * 1e-9);
     run->is_last_open = true;
     return rc;
 }

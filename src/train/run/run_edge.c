@@ -14,6 +14,7 @@
 #include "train/run/control.h"
 
 #define LOOK_NS 100000000u     /* between two looks for a request */
+#define PROBE_STEPS 20         /* between two looks at links */
 #define TOGETHER_NS 200000000u /* stop requests that come within this are one request, for all ranks */
 
 /* What ranks add up. */
@@ -28,6 +29,7 @@ enum edge_value {
     EDGE_PAUSE,  /* or that a rank is slow from now on: that one, counted from 1 */
     EDGE_DIE,    /* or that one dies somewhere; */
     EDGE_ERR,    /* or that it computes wrongly: see struct ash_run_request */
+    EDGE_WAITS,  /* ranks that wait much longer for others than at first, for some steps */
     EDGE_OWN_US, /* work of the last step, of all ranks */
     EDGE_SLOW,   /* ranks that have been slow for some steps; where it is one: */
     EDGE_SLOW_RANK,
@@ -101,6 +103,7 @@ ASH_COUNTER(slow_metric, "ashlar_train_slow_ranks_total",
 static void tell_pace(const struct ash_run *run, int64_t values[EDGE_VALUES])
 {
     values[EDGE_OWN_US] = (int64_t)(run->own_s * 1e6);
+    values[EDGE_WAITS] = run->waits_long;
     if (!run->is_slow || run->group == NULL) return;
     values[EDGE_SLOW] = 1;
     values[EDGE_SLOW_RANK] = (int64_t)ash_group_rank(run->group);
@@ -132,6 +135,33 @@ static void hear_pace(struct ash_run *run, const int64_t values[EDGE_VALUES])
     ash_metric_add(&slow_metric, 1);
     ash_run_warn(run, "rank %zu (host %s, process %lld) is %.1f times as slow as its peers, for %d steps", slow.rank,
                  slow.host, (long long)slow.pid, (double)values[EDGE_SLOW_TIMES] * 0.01, ASH_SLOW_STEPS);
+}
+
+ASH_COUNTER(link_metric, "ashlar_train_slow_links_total", "Times that a link between nodes was found slow.");
+
+/* Where all ranks wait long, it is no rank's fault: time the links between nodes, and have the first rank name one that
+ * stands out. Returns 0 or the group's error. */
+static int look_at_links(struct ash_run *run, const int64_t values[EDGE_VALUES], struct ash_err *err)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    uint64_t step = ash_trainer_state(run->trainer)->step;
+    struct ash_slow_link link;
+    struct ash_group_member from, to;
+    int rc;
+
+    if (group == NULL || values[EDGE_WAITS] != (int64_t)ash_group_size(group) || step < run->probe_step) return 0;
+    run->probe_step = step + PROBE_STEPS;
+    rc = ash_group_nodes(group) > 1 ? ash_links_probe(group, &link, err) : 0;
+    if (rc <= 0 || !run->is_leader) return rc < 0 ? rc : 0;
+    from = ash_group_get_member(group, link.from);
+    to = ash_group_get_member(group, link.to);
+    ash_metric_add(&link_metric, 1);
+    ash_run_warn(
+        run,
+        "the link from the node of rank %zu (host %s) to that of rank %zu (host %s) is slow: %.3f s for %zu kB, "
+        "%.3f s elsewhere; all ranks wait for it",
+        link.from, from.host, link.to, to.host, link.took_s, ASH_LINK_MESSAGE_BYTES >> 10, link.rest_s);
+    return 0;
 }
 
 /* Is there a slow rank that gives its place to a spare? */
@@ -187,6 +217,8 @@ int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct
     if (values[EDGE_TOLD] > 0 && run->told_ns == 0) run->told_ns = ash_clock_ns();
     decide(run, values, edge_out);
     run->is_leaving = leaves(run, edge_out, was_told && values[EDGE_SETTLE] != 0);
+    rc = look_at_links(run, values, err);
+    if (rc < 0) return rc;
     take_faults(run, values);
     hear_pace(run, values);
     if (run->is_leader && values[EDGE_RANKS] > 0) ash_run_write_status(run, "running");

@@ -9,6 +9,7 @@
 #include "train/run/live.h"
 #include "train/run/run.h"
 #include "train/run/runlog.h"
+#include "train/run/links.h"
 #include "train/run/slow.h"
 #include "train/save/copier.h"
 #include "train/save/places.h"
@@ -64,6 +65,9 @@ struct ash_run {
     int64_t wanted_ranks, resizes;    /* of the last resize (0: none), and how many there were */
     int64_t flip;                     /* a bit to change after this edge (control.h); 0: none */
     struct ash_slow_watch slow;       /* of this rank, in this epoch */
+    struct ash_wait_watch waits;      /* the same */
+    bool waits_long;                  /* for some steps now */
+    uint64_t probe_step;              /* links are not timed again before this step */
     double own_s;                     /* this rank's work in its last step: waits taken out */
     bool is_slow;                     /* it is to be named at the next edge */
     bool pauses;                      /* in each step, as somebody has asked */

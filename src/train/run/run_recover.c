@@ -227,6 +227,9 @@ static int take_up(struct ash_run *run, const struct ash_recovery *recovery, str
 
     run->facts = ash_trainer_get_facts(run->trainer);
     run->slow = (struct ash_slow_watch){0};
+    run->waits = (struct ash_wait_watch){0};
+    run->waits_long = false;
+    run->probe_step = 0;
     run->is_slow = false;
     rc = adopt_step(run, recovery, err);
     if (rc == 0 && !run->is_leader && ash_group_rank(run->group) == 0) rc = become_leader(run, err);
