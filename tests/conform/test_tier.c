@@ -356,6 +356,46 @@ static void an_interrupted_write_may_be_gone_on_with(void **state)
     free(data);
 }
 
+#define SHARED_BYTES ((size_t)40 * 1000 * 1000) /* eight parts of 5 MiB */
+#define PART_BYTES ((size_t)5 << 20)
+
+/* Bytes of an object that is shared, but for a wrong one in the last part. */
+static int read_share(void *ctx, uint64_t offset, void *data, size_t size_bytes, struct ash_err *err)
+{
+    (void)err;
+    memcpy(data, (const uint8_t *)ctx + offset, size_bytes);
+    if (offset + size_bytes == SHARED_BYTES) ((uint8_t *)data)[5] ^= 1;
+    return 0;
+}
+
+static void several_may_send_one_object(void **state)
+{
+    uint8_t *data = random_bytes(SHARED_BYTES, 8);
+    const struct ash_s3_share share = {.index = 1, .count = 2, .read = read_share, .ctx = data};
+    struct ash_s3_opts opts = small_parts();
+    struct ash_tier *other = NULL;
+    struct ash_tier_write *write = NULL;
+    struct ash_err err = {0};
+
+    (void)state;
+    expect_ok(ash_tier_open(place, &opts, &other, &err), &err);
+    assert_int_equal(ash_tier_write_help(other, "shared", SHARED_BYTES, &share, &err),
+                     server != NULL ? -ENOENT : -ENOTSUP);
+    if (server != NULL) {
+        expect_ok(ash_tier_write_open(tier, "shared", SHARED_BYTES, true, &write, &err), &err);
+        expect_ok(ash_tier_write_add(tier, write, data, PART_BYTES + 1, &err), &err);
+        expect_ok(ash_tier_write_help(other, "shared", SHARED_BYTES, &share, &err), &err);
+        expect_ok(ash_tier_write_add(tier, write, data + PART_BYTES + 1, SHARED_BYTES - PART_BYTES - 1, &err), &err);
+        expect_ok(ash_tier_write_finish(tier, write, &err), &err);
+        assert_int_equal(ash_tier_write_resumed_bytes(tier, write), 3 * PART_BYTES); /* the wrong one was sent again */
+        ash_tier_write_close(tier, write, false);
+        expect_bytes("shared", 0, data, SHARED_BYTES);
+        assert_int_equal(ash_tier_write_help(other, "shared", SHARED_BYTES, &share, &err), -ENOENT);
+    }
+    ash_tier_close(other);
+    free(data);
+}
+
 /* ---- keys -------------------------------------------------------------------------------------------------------- */
 
 static void bad_keys_are_refused(void **state)
@@ -497,6 +537,7 @@ int main(void)
         PLACED(a_list_of_several_pages_is_whole),
         PLACED(a_large_object_is_streamed_in_pieces),
         PLACED(an_interrupted_write_may_be_gone_on_with),
+        PLACED(several_may_send_one_object),
         PLACED(bad_keys_are_refused),
     };
     int failed = 0;

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # A checkpoint that is only in a bucket, on several nodes: each rank reads the pieces that it needs straight from the server, whether
-# the nodes see one folder or have a disk each, and nothing is left of that. A real S3 server (radosgw) counts what was read.
+# the nodes see one folder or have a disk each, and nothing is left of that. Several ranks send one file of a checkpoint. A real S3
+# server (radosgw) counts what was read.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 . "$SOURCE/tests/e2e/lib/radosgw.bash" || exit 1
 . "$SOURCE/tests/e2e/lib/s3_client.bash" || exit 1
@@ -74,4 +75,18 @@ apart train.steps=8
 expect 0 "a flipped bit: $(cat err)"
 grep -q 'resumed *at step 6' out && grep -q 'going back to step 6: .*step-000008.*optimizer.safetensors' err || fail "a flipped bit: $(cat out err)"
 same "the bits after a flipped bit" "$(bits_of straight2 | tail -n 3)" "$(bits_of disk.0/run | tail -n 3)"
+
+# ---- several ranks send one checkpoint: each its share of the parts of a file ----------------------------------------------------
+"$ASHLAR" launch --procs 4 train job.yaml --out "$SCRATCH/fed" mesh.fsdp=4 "${words[@]}" train.steps=1000000 train.save_every=4 runtime.log_level=debug save.keep=2,2 \
+    save.to="$SCRATCH/fed_here,s3://bucket/fed" > fed.out 2> fed.err < /dev/null &
+trainer=$!
+shares() { [ "$(grep -c 'sent its share of step .* to s3://bucket/fed' fed.err)" -ge 4 ]; }
+wait_for "shares of other ranks" shares
+kill -TERM $trainer
+wait $trainer
+last=$(steps_in s3://bucket/fed | cut -d' ' -f1)
+same "the last is there" "$(steps_in fed_here | cut -d' ' -f1)" "$last"
+rclone check "fed_here/step-$(printf %06d "$last")" "r:bucket/fed/step-$(printf %06d "$last")" || fail "a copy with other bytes"
+try "$ASHLAR" checkpoint verify s3://bucket/fed
+expect 0 "what several ranks have sent: $(cat err)"
 finish

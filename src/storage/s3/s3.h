@@ -111,6 +111,18 @@ uint64_t ash_s3_upload_resumed_bytes(const struct ash_s3_upload *upload);
  * NULL is a no-op. */
 void ash_s3_upload_close(struct ash_s3_upload *upload, bool keeps_parts);
 
+/* A part of the work of an upload that another process has begun, and where its bytes are read. */
+struct ash_s3_share {
+    size_t index, count; /* this process's number, of so many that share; 0 is the one that completes it */
+    int (*read)(void *ctx, uint64_t offset, void *data, size_t size_bytes, struct ash_err *err);
+    void *ctx;
+};
+/* Send a share of the parts of key's newest unfinished upload. Who opened that (wants_resume) does not send them again,
+ * nor waits for any. total_bytes: of the object; it and s3.part_bytes are the same for all. Returns 0, -ENOENT where
+ * nobody has begun such an upload or it was completed, or another error. */
+int ash_s3_upload_help(struct ash_s3 *s3, const char *key, uint64_t total_bytes, const struct ash_s3_share *share,
+                       struct ash_err *err);
+
 /* Remove unfinished uploads of keys that begin with prefix and that are older than age_s seconds. *count_out: how
  * many. */
 int ash_s3_sweep(struct ash_s3 *s3, const char *prefix, double age_s, size_t *count_out, struct ash_err *err);

@@ -26,6 +26,7 @@ struct ash_s3_upload {
     char *key, *id; /* id NULL: no upload in parts was begun */
     bool wants_resume, is_finished;
     size_t part_bytes, slot_count, part_count;
+    size_t listed_count; /* parts that had been sent when the server was last asked what it has */
     uint64_t total_bytes, resumed_bytes;
     struct part_slot *slots, *filling; /* filling: NULL, or the one that takes bytes */
     struct ash_s3_part *parts;         /* what the server has, of ASH_S3_PARTS_MAX */
@@ -106,6 +107,7 @@ static int begin(struct ash_s3_upload *upload, struct ash_err *err)
     char part_bytes[24];
     int rc = upload->wants_resume ? find_unfinished(upload, err) : 0;
 
+    if (rc == -EACCES) rc = 0; /* who may write, but not look, sends everything */
     if (rc < 0 || upload->id != NULL) return rc;
     snprintf(part_bytes, sizeof(part_bytes), "%zu", upload->part_bytes);
     ash_s3_call_ask(&call, "uploads", "");
@@ -138,6 +140,15 @@ static int end_part(struct ash_s3_upload *upload, struct part_slot *slot, struct
     return rc;
 }
 
+/* Others may send parts, too: ask now and then which are there. What is not known is sent. */
+static void look_again(struct ash_s3_upload *upload, size_t number)
+{
+    if (!upload->wants_resume || upload->parts[number - 1].size_bytes > 0) return;
+    if (number < upload->listed_count + upload->slot_count) return;
+    upload->listed_count = number;
+    (void)ash_s3_list_parts(upload->s3, upload->key, upload->id, upload->parts, NULL);
+}
+
 /* Does the server have these bytes as this part already? */
 static bool has_part(const struct ash_s3_upload *upload, const struct part_slot *slot)
 {
@@ -160,6 +171,7 @@ static int send_part(struct ash_s3_upload *upload, struct ash_err *err)
         return ash_err_set(err, -EFBIG, "%.200s has more than %d parts of %zu bytes: set s3.part_bytes", upload->key,
                            ASH_S3_PARTS_MAX, upload->part_bytes);
     slot->number = ++upload->part_count;
+    look_again(upload, slot->number);
     if (has_part(upload, slot)) {
         upload->resumed_bytes += slot->size_bytes;
         slot->size_bytes = 0;
@@ -334,4 +346,42 @@ void ash_s3_upload_close(struct ash_s3_upload *upload, bool keeps_parts)
     free(upload->key);
     free(upload->id);
     free(upload);
+}
+
+/* ---- a share of another process's upload ----------------------------------------------------------------------- */
+
+/* Part `index` (from 0), read and sent. */
+static int help_part(struct ash_s3_upload *upload, size_t index, uint64_t total_bytes, const struct ash_s3_share *share,
+                     struct ash_err *err)
+{
+    uint64_t offset = (uint64_t)index * upload->part_bytes;
+    size_t bytes = ash_min(upload->part_bytes, (size_t)(total_bytes - offset));
+    int rc = take_slot(upload, err);
+
+    if (rc == 0) rc = share->read(share->ctx, offset, upload->filling->data, bytes, err);
+    if (rc < 0) return rc;
+    upload->filling->size_bytes = bytes;
+    upload->part_count = index;
+    return send_part(upload, err);
+}
+
+int ash_s3_upload_help(struct ash_s3 *s3, const char *key, uint64_t total_bytes, const struct ash_s3_share *share,
+                       struct ash_err *err)
+{
+    struct ash_s3_upload *upload = NULL;
+    struct part_slot *slot = NULL;
+    size_t parts, end;
+    int rc = ash_s3_upload_open(s3, key, total_bytes, true, &upload, err);
+
+    if (rc < 0) return rc;
+    rc = find_unfinished(upload, err);
+    if (rc == 0 && upload->id == NULL) rc = ash_err_set(err, -ENOENT, "nobody uploads s3://%s/%.200s", s3->bucket, key);
+    parts = (size_t)ash_div_up(total_bytes, upload->part_bytes);
+    end = parts * (share->index + 1) / share->count;
+    for (size_t i = parts * share->index / share->count; rc == 0 && i < end; i++)
+        rc = help_part(upload, i, total_bytes, share, err);
+    while (rc == 0 && (rc = reap(upload, &slot, err)) > 0)
+        rc = ash_s3_drive(s3, err);
+    ash_s3_upload_close(upload, true);
+    return rc;
 }

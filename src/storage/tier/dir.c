@@ -217,6 +217,7 @@ static const struct ash_tier_ops dir_tier_ops = {
     .write_open = ash_tier_dir_write_open,
     .write_add = ash_tier_dir_write_add,
     .write_finish = ash_tier_dir_write_finish,
+    .write_help = ash_tier_no_write_help,
     .write_resumed_bytes = ash_tier_dir_write_resumed_bytes,
     .write_close = ash_tier_dir_write_close,
     .close = dir_close,

@@ -153,6 +153,14 @@ static int s3_write_finish(struct ash_tier_write *write, struct ash_err *err)
     return ash_s3_upload_finish(upload_of(write), err);
 }
 
+static int s3_write_help(struct ash_tier *tier, const char *key, uint64_t total_bytes, const struct ash_s3_share *share,
+                         struct ash_err *err)
+{
+    char full[FULL_BYTES];
+
+    return ash_s3_upload_help(self(tier)->s3, full_key(tier, key, full), total_bytes, share, err);
+}
+
 static uint64_t s3_write_resumed_bytes(const struct ash_tier_write *write)
 {
     return ash_s3_upload_resumed_bytes((const struct ash_s3_upload *)(const void *)write);
@@ -183,6 +191,7 @@ static const struct ash_tier_ops s3_tier_ops = {
     .write_open = s3_write_open,
     .write_add = s3_write_add,
     .write_finish = s3_write_finish,
+    .write_help = s3_write_help,
     .write_resumed_bytes = s3_write_resumed_bytes,
     .write_close = s3_write_close,
     .close = s3_close,

@@ -307,6 +307,7 @@ static const struct ash_tier_ops stripe_tier_ops = {
     .write_open = ash_stripe_write_open,
     .write_add = ash_stripe_write_add,
     .write_finish = ash_stripe_write_finish,
+    .write_help = ash_tier_no_write_help,
     .write_resumed_bytes = ash_stripe_write_resumed_bytes,
     .write_close = ash_stripe_write_close,
     .close = stripe_close,

@@ -164,6 +164,20 @@ int ash_tier_write_finish(struct ash_tier *tier, struct ash_tier_write *write, s
     return tier->ops->write_finish(write, err);
 }
 
+int ash_tier_write_help(struct ash_tier *tier, const char *key, uint64_t total_bytes, const struct ash_s3_share *share,
+                        struct ash_err *err)
+{
+    return tier->ops->write_help(tier, key, total_bytes, share, err);
+}
+
+int ash_tier_no_write_help(struct ash_tier *tier, const char *key, uint64_t total_bytes,
+                           const struct ash_s3_share *share, struct ash_err *err)
+{
+    (void)total_bytes;
+    (void)share;
+    return ash_err_set(err, -ENOTSUP, "%.200s: objects of %s are written by one process", key, tier->ops->name);
+}
+
 uint64_t ash_tier_write_resumed_bytes(const struct ash_tier *tier, const struct ash_tier_write *write)
 {
     return tier->ops->write_resumed_bytes(write);

@@ -60,6 +60,8 @@ struct ash_tier_ops {
                       struct ash_tier_write **write_out, struct ash_err *err);
     int (*write_add)(struct ash_tier_write *write, const void *data, size_t size_bytes, struct ash_err *err);
     int (*write_finish)(struct ash_tier_write *write, struct ash_err *err);
+    int (*write_help)(struct ash_tier *tier, const char *key, uint64_t total_bytes, const struct ash_s3_share *share,
+                      struct ash_err *err);
     uint64_t (*write_resumed_bytes)(const struct ash_tier_write *write);
     void (*write_close)(struct ash_tier_write *write, bool keeps_parts);
     void (*close)(struct ash_tier *tier);
@@ -115,6 +117,10 @@ int ash_tier_write_add(struct ash_tier *tier, struct ash_tier_write *write, cons
                        struct ash_err *err);
 /* The object appears, whole and durable as the tier understands it: flushed to disk, or acknowledged by the server. */
 int ash_tier_write_finish(struct ash_tier *tier, struct ash_tier_write *write, struct ash_err *err);
+/* Send a share of an object that another process writes (with wants_resume): as ash_s3_upload_help. -ENOTSUP: the tier
+ * has no such thing. */
+int ash_tier_write_help(struct ash_tier *tier, const char *key, uint64_t total_bytes, const struct ash_s3_share *share,
+                        struct ash_err *err);
 /* Bytes that an earlier, unfinished write had sent. */
 uint64_t ash_tier_write_resumed_bytes(const struct ash_tier *tier, const struct ash_tier_write *write);
 /* Free; what was not finished goes, or (keeps_parts) stays for a later write_open where the tier can. NULL is a

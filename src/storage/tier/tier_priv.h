@@ -18,5 +18,8 @@ int ash_tier_read_one_by_one(struct ash_tier *tier, const struct ash_tier_piece 
 /* write_if of a tier that has no conditions. */
 int ash_tier_no_write_if(struct ash_tier *tier, const char *key, const void *data, size_t size_bytes,
                          const struct ash_s3_condition *condition, struct ash_err *err);
+/* write_help of a tier whose objects one process writes. */
+int ash_tier_no_write_help(struct ash_tier *tier, const char *key, uint64_t total_bytes,
+                           const struct ash_s3_share *share, struct ash_err *err);
 
 #endif

@@ -417,6 +417,7 @@ int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, stru
     ash_rank_steps_close(&run, rc < 0);
     ash_saver_close(run.saver);
     ash_copier_close(run.copier);
+    ash_helper_close(run.helper);
     ash_places_fini(&run.places);
     ash_runlog_close(run.log);
     ash_trainer_close(run.trainer);

@@ -12,6 +12,7 @@
 #include "train/run/links.h"
 #include "train/run/slow.h"
 #include "train/save/copier.h"
+#include "train/save/helper.h"
 #include "train/save/places.h"
 #include "train/save/saver.h"
 #include "train/trainer.h"
@@ -33,6 +34,7 @@ struct ash_run {
     struct ash_runlog *log;
     struct ash_places places;  /* of checkpoints; run->checkpoints is the folder that ranks write to */
     struct ash_copier *copier; /* first rank, where there are several */
+    struct ash_helper *helper; /* some other ranks, where there are buckets */
     struct ash_saver *saver;   /* of this epoch; NULL: this rank is a spare */
     bool said_waiting, is_saving_last;
     int32_t wanted_place; /* first rank: of the next saves; the present one, or another after a failure */

@@ -9,6 +9,7 @@
 #include "base/clock.h"
 #include "base/metrics.h"
 #include "base/log.h"
+#include "base/math.h"
 #include "storage/commit.h"
 #include "train/checkpoint.h"
 
@@ -75,6 +76,20 @@ static int raise_fence(struct ash_run *run, struct ash_group *group, struct ash_
     return 0;
 }
 
+/* Ranks after the first share its copies to buckets. */
+static int open_helper(struct ash_run *run, const struct ash_group *group, struct ash_err *err)
+{
+    size_t count = group != NULL ? ash_min(ash_group_size(group), ASH_HELPERS_MAX) : 1;
+    bool has_bucket = false;
+
+    ash_helper_close(run->helper); /* of the epoch before: its number may be another now */
+    run->helper = NULL;
+    for (size_t i = 0; i < run->places.count; i++)
+        has_bucket |= ash_tier_is_url(run->places.urls[i]);
+    if (!has_bucket || group == NULL || run->is_leader || ash_group_rank(group) >= count) return 0;
+    return ash_helper_open(&run->places, ash_group_rank(group), count, &run->helper, err);
+}
+
 int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
@@ -97,6 +112,7 @@ int ash_run_open_saver(struct ash_run *run, struct ash_err *err)
     if (rc == 0 && run->is_leader && run->places.count > 1 && run->copier == NULL)
         rc = ash_copier_open(&run->places, &run->copier, err);
     if (run->copier != NULL) ash_copier_set_fence(run->copier, &run->fence);
+    if (rc == 0) rc = open_helper(run, group, err);
     if (run->is_leader && run->saved_step == UINT64_MAX) ash_checkpoint_newest(run->checkpoints, &run->saved_step);
     return rc;
 }
@@ -166,7 +182,9 @@ static int begin(struct ash_run *run, bool is_alone, struct ash_err *err)
         save.state = ash_checkpoint_encode(state, &facts);
         if (save.state == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a checkpoint's manifest");
     }
-    return ash_saver_begin(run->saver, &save, err);
+    rc = ash_saver_begin(run->saver, &save, err);
+    if (rc == 0 && run->helper != NULL) ash_helper_add(run->helper, save.place, save.number);
+    return rc;
 }
 
 int ash_run_begin_save(struct ash_run *run, struct ash_err *err)

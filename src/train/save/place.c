@@ -1,5 +1,5 @@
 /* place: checkpoints as objects of a tier. A folder is a tier as good as a bucket, so all places have one code. */
-#include "train/save/place.h"
+#include "train/save/place_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -14,11 +14,6 @@
 
 #define PREFIX "step-"
 #define MANIFEST_MAX_BYTES ((uint64_t)64 << 20)
-
-struct ash_place {
-    struct ash_tier *tier;
-    char url[];
-};
 
 int ash_place_open(const char *url, const struct ash_s3_opts *s3, struct ash_place **place_out, struct ash_err *err)
 {
@@ -57,8 +52,7 @@ int ash_place_dir(const char *root, uint64_t step, char *buf, size_t buf_bytes)
     return ash_path_join(buf, buf_bytes, root, name);
 }
 
-/* "step-000010/FILE" into key. */
-static int key_of(uint64_t step, const char *file, char key[ASH_TIER_KEY_BYTES], struct ash_err *err)
+int ash_place_key(uint64_t step, const char *file, char key[ASH_TIER_KEY_BYTES], struct ash_err *err)
 {
     int used = snprintf(key, ASH_TIER_KEY_BYTES, PREFIX "%06" PRIu64 "/%s", step, file);
 
@@ -142,7 +136,7 @@ int ash_place_read_manifest(struct ash_place *place, uint64_t step, struct ash_p
     struct ash_place_manifest manifest = {0};
     struct ash_tier_object object;
     char key[ASH_TIER_KEY_BYTES], name[ASH_TIER_KEY_BYTES];
-    int rc = key_of(step, ASH_COMMIT_MANIFEST, key, err);
+    int rc = ash_place_key(step, ASH_COMMIT_MANIFEST, key, err);
 
     if (rc == 0) rc = ash_tier_stat(place->tier, key, &object, err);
     if (rc < 0) return rc;
@@ -182,7 +176,7 @@ int ash_place_pieces(struct ash_place *place, const struct ash_place_file *file,
     const struct ash_pieces *pieces = file->pieces;
     struct ash_tier_piece reads[ASH_PLACE_PIECES_MAX];
     char key[ASH_TIER_KEY_BYTES];
-    int rc = key_of(file->step, file->name, key, err);
+    int rc = ash_place_key(file->step, file->name, key, err);
 
     ash_assert(count <= ASH_PLACE_PIECES_MAX);
     for (size_t i = 0; i < count; i++)
@@ -201,7 +195,7 @@ static int fail_piece(const struct ash_place *place, const struct ash_place_file
                       struct ash_err *err)
 {
     char key[ASH_TIER_KEY_BYTES];
-    int rc = key_of(file->step, file->name, key, err);
+    int rc = ash_place_key(file->step, file->name, key, err);
 
     if (rc < 0) return rc;
     return ash_err_set(err, -EBADMSG, "%s/%s: it is damaged: bytes from %" PRIu64 " on are not what was saved",
@@ -244,7 +238,7 @@ int ash_place_remove(struct ash_place *place, uint64_t step, struct ash_err *err
 {
     struct removal removal = {.place = place, .step = step};
     char key[ASH_TIER_KEY_BYTES], prefix[64];
-    int rc = key_of(step, ASH_COMMIT_MANIFEST, key, err);
+    int rc = ash_place_key(step, ASH_COMMIT_MANIFEST, key, err);
 
     if (rc == 0) rc = ash_tier_remove(place->tier, key, err);
     if (rc < 0) return rc;
@@ -321,12 +315,13 @@ static int pass_pieces(const struct pass *pass, struct ash_err *err)
 static int pass_file(struct pass *pass, struct ash_err *err)
 {
     char key[ASH_TIER_KEY_BYTES];
-    int rc = key_of(pass->step, pass->file.name, key, err);
+    int rc = ash_place_key(pass->step, pass->file.name, key, err);
 
     pass->write = NULL;
     if (rc < 0) return rc;
     if (pass->to == NULL) return pass_pieces(pass, err);
-    rc = ash_tier_write_open(pass->to->tier, key, pass->file.pieces->size_bytes, false, &pass->write, err);
+    rc = ash_tier_write_open(pass->to->tier, key, pass->file.pieces->size_bytes, ash_tier_is_url(pass->to->url),
+                             &pass->write, err); /* into a bucket, others may send parts (place_help.c) */
     if (rc < 0) return rc;
     rc = pass_pieces(pass, err);
     if (rc == 0) rc = ash_tier_write_finish(pass->to->tier, pass->write, err);
@@ -355,7 +350,7 @@ static int pass_manifest(const struct pass *pass, const struct ash_place_manifes
     struct ash_tier *tier = pass->to->tier;
     struct ash_tier_write *write = NULL;
     char key[ASH_TIER_KEY_BYTES];
-    int rc = key_of(pass->step, ASH_COMMIT_MANIFEST, key, err);
+    int rc = ash_place_key(pass->step, ASH_COMMIT_MANIFEST, key, err);
 
     if (rc == 0 && pass->progress != NULL) rc = pass->progress(pass->ctx, 0, err);
     if (rc == 0) rc = ash_tier_write_open(tier, key, manifest->size_bytes, false, &write, err);

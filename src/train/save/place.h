@@ -4,6 +4,7 @@
 #define ASH_TRAIN_PLACE_H
 
 #include <jansson.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -77,6 +78,18 @@ int ash_place_verify(struct ash_place *place, uint64_t step, ash_place_progress_
 /* Copy a checkpoint, each piece held to its sum on the way, the manifest last. Returns as ash_place_verify. */
 int ash_place_copy(struct ash_place *from, struct ash_place *to, uint64_t step, ash_place_progress_fn progress,
                    void *ctx, struct ash_err *err);
+/* What a rank has done to help with a copy. Zero-initialise. */
+struct ash_place_share {
+    size_t index, count; /* this rank's number, of so many that share; 0 is the one that copies */
+    uint64_t done;       /* a bit for each file of the manifest: nothing is left to do for it */
+    size_t share_count;  /* files of which it has sent its share */
+    const atomic_bool *is_stopping;
+};
+/* Send this rank's share of the large files of a checkpoint that another rank copies from `from` to the bucket `to`
+ * now, each piece held to its sum. Returns 0 where nothing is left to do, -EAGAIN where the other has not come so far,
+ * -ENOENT where `from` has no such checkpoint yet, or another error. */
+int ash_place_help(struct ash_place *from, struct ash_place *to, uint64_t step, struct ash_place_share *help,
+                   struct ash_err *err);
 /* Bytes of all files that a manifest lists. */
 uint64_t ash_place_manifest_bytes(const json_t *manifest);
 
