@@ -76,9 +76,29 @@ if mkdir "$SCRATCH/full" && mount -t tmpfs -o size=64k tmpfs "$SCRATCH/full" 2> 
     expect 0 "the last step is elsewhere"
 fi
 
+# ---- copies on a stripe of folders: resumed from it alone; one of its folders is lost --------------------------------------------
+stripe=stripe:$SCRATCH/s1,$SCRATCH/s2
+{ cat "$SCRATCH/job.yaml" && echo "save: {to: [$SCRATCH/s0, \"$stripe\"], keep: [1, 2]}"; } > "$SCRATCH/striped.yaml"
+striped() { try "$ASHLAR" train "$SCRATCH/striped.yaml" --out "$SCRATCH/striped" train.save_every=10 "$@"; }
+striped
+expect 0 "saves to a folder and a stripe: $(cat "$SCRATCH/err")"
+rm -rf "$SCRATCH/s0" "$SCRATCH/striped" "$SCRATCH"/s[12]/step-000040
+striped --resume
+expect 0 "resumed from a stripe: $(cat "$SCRATCH/err")"
+grep -q "step [123]0 comes from $stripe" "$SCRATCH/err" || fail "it does not say where it is from: $(cat "$SCRATCH/err")"
+same "the bits from a stripe" "$(grep -o 'state_hash.*' "$SCRATCH/quiet/log.jsonl" | tail -n 1)" "$(grep -o 'state_hash.*' "$SCRATCH/striped/log.jsonl" | tail -n 1)"
+rm -rf "$SCRATCH/s0" "$SCRATCH/s2" "$SCRATCH/striped" && touch "$SCRATCH/s2"
+striped
+expect 0 "a stripe that has lost a folder: $(cat "$SCRATCH/err")"
+grep -q "$SCRATCH/s2 is left out" "$SCRATCH/err" || fail "it does not say which folder is lost: $(cat "$SCRATCH/err")"
+try "$ASHLAR" checkpoint verify "$stripe" --step 40
+expect 0 "what was copied without that folder"
+
 # ---- mistakes ----------------------------------------------------------------------------------------------------------------
 train twice "save.to=$a,$a"
 expect_error 1 "a place that is there twice" "there twice"
 train bad "save.to=$a" save.keep=x
 expect_error 1 "a number that is none" "save.keep"
+train bad save.to=stripe:/a,/b
+expect_error 1 "a stripe that was cut into words" "job file"
 finish

@@ -11,8 +11,28 @@
 
 #define CHECK_S 2.0 /* a server that does not answer for so long is away */
 
+#define STRIPE "stripe:"
+#define SHARED "shared:"
+
+static bool is_stripe(const char *url)
+{
+    return strncmp(url, STRIPE, strlen(STRIPE)) == 0;
+}
+
+/* A folder that ranks can write to; other places get copies. */
+static bool is_folder(const char *url)
+{
+    return !ash_tier_is_url(url) && !is_stripe(url);
+}
+
 static int add_place(struct ash_places *places, const char *url, size_t keep, struct ash_err *err)
 {
+    if (strncmp(url, SHARED, strlen(SHARED)) == 0) url += strlen(SHARED); /* saves assume no more of any folder */
+    if (is_stripe(url) && strchr(url, ',') == NULL)
+        return ash_err_set(err, -EINVAL,
+                           "save.to: '%s' is one folder, and a stripe has several: give it in a job file, as one item, "
+                           "\"stripe:/a,/b\"",
+                           url);
     if (places->count == ASH_PLACES_MAX)
         return ash_err_set(err, -EINVAL, "save.to: more than %d places", ASH_PLACES_MAX);
     if (url[0] == '\0') return ash_err_set(err, -EINVAL, "save.to: a place is empty");
@@ -51,13 +71,13 @@ static int fill(struct ash_places *places, const struct ash_job *job, const char
 
         rc = parse_keep(job, i, &keep, err);
         if (rc == 0) rc = add_place(places, job->save.to.items[i], keep, err);
-        if (rc == 0 && !has_folder && !ash_tier_is_url(job->save.to.items[i])) {
+        if (rc == 0 && !has_folder && is_folder(job->save.to.items[i])) {
             places->current = i;
             has_folder = true;
         }
     }
     if (rc < 0 || has_folder) return rc;
-    places->current = places->count; /* buckets get their copies from a folder of the run */
+    places->current = places->count; /* the others get their copies from a folder of the run */
     size_t keep;
     rc = parse_keep(job, places->count, &keep, err);
     return rc < 0 ? rc : add_place(places, home, keep, err);
@@ -135,7 +155,7 @@ size_t ash_places_next(const struct ash_places *places)
 {
     for (size_t i = 1; i < places->count; i++) {
         size_t index = (places->current + i) % places->count;
-        if (!ash_tier_is_url(places->urls[index])) return index;
+        if (is_folder(places->urls[index])) return index;
     }
     return places->current;
 }
