@@ -2,6 +2,7 @@
 #include "cmd/cmd.h"
 
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,6 +12,7 @@
 #include "base/command.h"
 #include "base/opts.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/number.h"
 #include "collective/member/membership.h"
 #include "orchestrate/job/spec.h"
@@ -22,13 +24,14 @@ struct launch_flags {
     int64_t procs, nodes, elastic, restarts, spares;
     bool replace_slow;
     double grace;
-    const char *link_rate, *node_rank, *master;
+    const char *link_rate, *node_rank, *master, *job_dir;
     int check; /* enum ash_spec_check */
     bool program, netns;
 };
 
 static const char *const check_names[] = {"none", "quick", "deep", NULL}; /* as enum ash_spec_check */
 #define CHECK_LIMIT_S 300.0
+#define ANSWER_S 1.0 /* for ranks elsewhere to answer, once their hosts have */
 #define FIELD(name) offsetof(struct launch_flags, name)
 static const struct ash_opt launch_opts[] = {
     {"procs", ASH_OPT_INT, FIELD(procs), "2", "processes: the ranks of the job", 1, 4096, NULL},
@@ -58,6 +61,9 @@ static const struct ash_opt launch_opts[] = {
      NULL},
     {"master", ASH_OPT_STRING, FIELD(master), NULL, "HOST:PORT where the first rank listens, with --node-rank", 0, 0,
      NULL},
+    {"job_dir", ASH_OPT_STRING, FIELD(job_dir), NULL,
+     "with --node-rank: folder that all nodes share. Where ranks of the job run already, processes here join them", 0,
+     0, NULL},
     {"check", ASH_OPT_CHOICE, FIELD(check), "none",
      "look at this machine before anything starts (ashlar check node); one that is not fit ends with exit code 78", 0,
      0, check_names},
@@ -148,9 +154,9 @@ static char **words_again(char *const *argv, bool is_program)
 
 /* What the supervisor asks about a job. */
 struct job_facts {
-    char dir[64];    /* the job's folder; empty: it has none */
-    int64_t resizes; /* of that run that have been heeded */
-    const char *out; /* of a training run; NULL: it is none, or does not say */
+    char dir[PATH_MAX]; /* the job's folder; empty: it has none */
+    int64_t resizes;    /* of that run that have been heeded */
+    const char *out;    /* of a training run; NULL: it is none, or does not say */
 };
 
 /* The folder decides who continues when ranks are lost, even where those are most of them. Epochs begin anew with each
@@ -183,6 +189,33 @@ static size_t read_wanted(void *ctx)
     return (size_t)status.wanted_ranks;
 }
 
+/* Do ranks elsewhere answer? */
+static bool has_others(void *ctx)
+{
+    const struct job_facts *facts = ctx;
+
+    return ash_membership_is_answered(facts->dir, ANSWER_S);
+}
+
+/* A folder that nodes share: either ranks of the job answer, and this node joins them, or the job begins anew. Then the
+ * first node makes the folder, before its first rank listens; the others look into it after they have met. Whatever is
+ * left of an earlier start finds another key there, and is out of the job. Returns 0 or a negative errno. */
+static int use_shared_folder(const char *shared, struct ash_launch *launch, struct job_facts *facts,
+                             struct ash_err *err)
+{
+    int rc;
+
+    if (snprintf(facts->dir, sizeof(facts->dir), "%s", shared) >= (int)sizeof(facts->dir))
+        return ash_err_set(err, -ENAMETOOLONG, "--job-dir: the path is too long");
+    launch->has_others = has_others;
+    launch->joins = has_others(facts);
+    if (launch->joins) ash_log(ASH_LOG_INFO, "ranks of the job run already: this node joins them");
+    if (launch->joins || launch->node_rank > 0) return 0;
+    ash_dir_remove(facts->dir, NULL);
+    rc = ash_dir_make(facts->dir, err);
+    return rc < 0 ? rc : ash_membership_make_job_dir(facts->dir, err);
+}
+
 /* The folder of a run, in the words of its command. */
 static const char *find_out(char *const *argv)
 {
@@ -193,16 +226,29 @@ static const char *find_out(char *const *argv)
     return NULL;
 }
 
-static int run_with_folder(const struct ash_launch *asked, bool is_program, struct ash_err *err)
+/* A folder of this machine, for a job whose ranks are all here. */
+static void make_own_folder(const struct ash_launch *launch, bool is_program, struct job_facts *facts)
+{
+    bool wants_one = launch->master == NULL && launch->procs > 1 && !is_program;
+
+    snprintf(facts->dir, sizeof(facts->dir), "/tmp/ashlar-job-XXXXXX");
+    if (!wants_one || mkdtemp(facts->dir) == NULL || renew_folder(facts) < 0) facts->dir[0] = '\0';
+}
+
+static int run_with_folder(const struct ash_launch *asked, const struct launch_flags *flags, struct ash_err *err)
 {
     struct ash_launch launch = *asked;
-    struct job_facts facts = {.dir = "/tmp/ashlar-job-XXXXXX", .out = is_program ? NULL : find_out(launch.argv)};
-    bool shares = launch.master == NULL && launch.procs > 1 && !is_program && mkdtemp(facts.dir) != NULL;
-    int rc;
+    struct job_facts facts = {.out = flags->program ? NULL : find_out(launch.argv)};
+    bool is_shared = flags->job_dir != NULL && launch.is_one_node;
+    int rc = 0;
 
-    if (!shares || renew_folder(&facts) < 0) facts.dir[0] = '\0';
+    if (is_shared)
+        rc = use_shared_folder(flags->job_dir, &launch, &facts, err);
+    else
+        make_own_folder(&launch, flags->program, &facts);
+    if (rc < 0) return rc;
     if (facts.dir[0] != '\0') setenv("ASHLAR_GROUP_JOB_DIR", facts.dir, 0);
-    launch.job_dir = facts.dir[0] != '\0' ? facts.dir : is_program ? NULL : ash_env_get("ASHLAR_GROUP_JOB_DIR");
+    launch.job_dir = facts.dir[0] != '\0' ? facts.dir : flags->program ? NULL : ash_env_get("ASHLAR_GROUP_JOB_DIR");
     launch.progress = facts.out != NULL ? read_progress : NULL;
     launch.wanted = facts.out != NULL ? read_wanted : NULL;
     launch.renew = renew_folder;
@@ -210,7 +256,7 @@ static int run_with_folder(const struct ash_launch *asked, bool is_program, stru
     launch.saves_alone = facts.out != NULL;
     if (facts.out != NULL) read_wanted(&facts); /* what an earlier part of the run was asked for is over */
     rc = ash_launch_run(&launch, err);
-    if (facts.dir[0] != '\0') ash_dir_remove(facts.dir, NULL);
+    if (facts.dir[0] != '\0' && !is_shared) ash_dir_remove(facts.dir, NULL);
     return rc;
 }
 
@@ -237,7 +283,7 @@ static int launch(const struct launch_flags *flags, char *const *argv, struct as
     if (flags->spares > 0) setenv("ASHLAR_RECOVER_SPARES", spares, 0);
     if (flags->replace_slow) setenv("ASHLAR_RECOVER_REPLACE_SLOW", "true", 0);
     if (rc == 0) rc = check_machine(flags->check, err);
-    if (rc == 0) rc = run_with_folder(&launch, flags->program, err);
+    if (rc == 0) rc = run_with_folder(&launch, flags, err);
     free(again);
     return rc;
 }
@@ -258,6 +304,8 @@ static int run_launch(int argc, char **argv)
         code = ash_cmd_misuse("launch", "it takes the command to run, such as `train job.yaml`");
     if (code == ASH_CMD_GO && flags.link_rate != NULL && !flags.netns)
         code = ash_cmd_misuse("launch", "--link-rate limits the links that --netns makes: give both");
+    if (code == ASH_CMD_GO && flags.job_dir != NULL && flags.node_rank == NULL)
+        code = ash_cmd_misuse("launch", "--job-dir is for nodes that are started one by one: give --node-rank, too");
     if (code == ASH_CMD_GO) {
         argv[own] = name; /* argv[0] or a flag, which have been read: its place is free for the program's name */
         code = launch(&flags, argv + own + (flags.program ? 1 : 0), &err);

@@ -20,6 +20,7 @@
 struct ash_member_info {
     struct ash_membership_address watch; /* first: the agent reads it */
     uint64_t id;                         /* of the process */
+    uint64_t folder;                     /* ash_membership_folder_mark of the job's folder, as it sees it */
     int32_t net_port;                    /* where the first rank's second rendezvous is, of jobs on several nodes */
     char node[ASH_GROUP_NAME_BYTES];
     uint64_t machine;               /* ranks of equal node and machine share memory: ash_segment_machine */

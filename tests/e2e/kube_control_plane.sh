@@ -74,7 +74,7 @@ has_save() { compgen -G "$SCRATCH/$1/checkpoints/step-*/manifest.json" > "$SCRAT
 pod_dir() { echo "$SCRATCH"/n?/"$1"-"$2"-*; }
 long="train.steps=1500 train.hash_every=500 train.valid_every=0 train.save_every=20"
 train one
-train straight $long
+train whole $long
 
 # Ranks meet, and their output can be read through the API.
 submit plain
@@ -82,26 +82,39 @@ try timeout 400 "$ASHLAR" jobs wait plain --to kubernetes
 try "$ASHLAR" jobs log plain --to kubernetes
 grep -q 'step .*40/40' out || fail "its output: $(cat out err)"
 ended plain one
-# A pod is killed: the other continues, and the job is done when the first pod is.
-submit hit $long
-wait_for "a save" has_save hit
-kill -9 "$(pgrep -f "^$ASHLAR launch .*--node-rank 1 --master hit-0")"
-ended hit straight
+# A pod is killed, and another comes in its place: the others continue at once, and it joins them. Then the same with the first pod, at whose
+# name the job began.
+pods_say() { cat "$SCRATCH"/n?/"$1"-?-*/log | grep -q -- "$2"; }
+pods_say_times() { [ "$(cat "$SCRATCH"/n?/"$1"-?-*/log | grep -c -- "$2")" -ge "$3" ]; }
+kill_pod() { kill -9 "$(pgrep -f "^$ASHLAR launch .*--node-rank $2 --master $1-0")"; }
+submit hit $endless
+wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hit/log.jsonl"
+kill_pod hit 1
+wait_for "a pod that comes back" pods_say hit '1 process joins; 2 ranks continue from step'
+kill_pod hit 0
+wait_for "the first pod that comes back" pods_say_times hit '1 process joins; 2 ranks continue from step' 2
+stop_run hit
+try timeout 400 "$ASHLAR" jobs wait hit --to kubernetes
+expect 0 "a job whose pods come back: $(cat "$SCRATCH"/n?/hit-*/log | grep -v '^step' | tail -n 20)"
+check_bits hit
+grep -q '"lost_steps": 0' "$SCRATCH/hit/ledger.json" || fail "steps are lost: $(cat "$SCRATCH/hit/ledger.json")"
+try "$ASHLAR" jobs stop hit --to kubernetes
 # A job of a higher class takes a node: all of the lower one saves, waits and continues.
 ask -X POST $api/apis/scheduling.k8s.io/v1/priorityclasses -d '{"metadata": {"name": "urgent"}, "value": 1000}' > out
 submit low $long job.nodes=3
 wait_for "a save" has_save low
 submit urgent job.nodes=1 job.class=urgent
 ended urgent one
-ended low straight
-# A node is lost with all that runs on it, and its object removed, as clouds do.
-submit lost $long
+ended low whole
+# The first pod's node is lost with all that runs on it, and its object removed, as clouds do. Pods are told of a lost rank by its node's end,
+# and the job is done without its first pod, which has no room any more.
+submit lost $long job.nodes=3
 wait_for "a save" has_save lost
-dir=$(pod_dir lost 1)
+dir=$(pod_dir lost 0)
 node=$(basename "$(dirname "$dir")")
 kill -9 "${daemons[$node]}" $(pgrep -f "^unshare .*$SCRATCH/$node/") 2> kill
 ask -X DELETE $api/api/v1/nodes/$node > out
-ended lost straight
+ended lost whole
 # Told to stop: saved.
 submit stopped train.steps=100000 train.valid_every=0
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/stopped/log.jsonl"

@@ -7,12 +7,14 @@
 #ifndef ASH_COLLECTIVE_MEMBER_MEMBERSHIP_H
 #define ASH_COLLECTIVE_MEMBER_MEMBERSHIP_H
 
+#include <stdbool.h>
 #include "ashlar/err.h"
 #include "base/mac.h"
 #include "base/socket.h"
 #include "collective/member/member.h"
 
 #define ASH_MEMBERSHIP_NAME_BYTES 64
+#define ASH_MEMBERSHIP_CONTACTS_MAX 64 /* in a job's folder */
 
 /* How others reach and name a process: the first bytes of its card. Plain data. */
 struct ash_membership_address {
@@ -38,6 +40,16 @@ struct ash_membership;
 
 /* Make a folder for a job that does not exist yet, with a new key. Returns 0 or a negative errno. */
 int ash_membership_make_job_dir(const char *path, struct ash_err *err);
+/* A number by which processes know that they see the same folder of the same start of a job: equal where its key is. 0:
+ * the key cannot be read, or job_dir is NULL. */
+uint64_t ash_membership_folder_mark(const char *job_dir);
+/* Who was in the last epoch, as the folder says: address and port of at most that many. Returns how many; 0: nobody has
+ * met yet. */
+size_t ash_membership_read_contacts(const char *job_dir,
+                                    struct ash_membership_address contacts_out[ASH_MEMBERSHIP_CONTACTS_MAX]);
+/* Does one of those contacts answer? Returns true with the first that does; false when all have refused, or after
+ * timeout_s. Any thread. */
+bool ash_membership_is_answered(const char *job_dir, double timeout_s);
 
 /* Start it, without an epoch. Returns 0, -ENOMEM or a negative errno; on 0 the caller owns *agent_out. */
 int ash_membership_open(const struct ash_membership_opts *opts, struct ash_membership **agent_out, struct ash_err *err);

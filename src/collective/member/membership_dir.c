@@ -10,6 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/hash.h"
+
 #define PATH_BYTES 4096
 
 int ash_membership_make_job_dir(const char *path, struct ash_err *err)
@@ -34,41 +36,60 @@ int ash_membership_make_job_dir(const char *path, struct ash_err *err)
     return rc < 0 ? ash_err_set(err, rc, "the job's folder '%s' cannot be made: %s", path, strerror(-rc)) : 0;
 }
 
-int ash_membership_read_key(struct ash_membership *agent, struct ash_err *err)
+static int read_key(const char *job_dir, uint8_t key[ASH_MAC_KEY_BYTES], struct ash_err *err)
 {
     char name[PATH_BYTES];
     ssize_t got;
     int fd;
 
-    memcpy(agent->key, &agent->opts.job, sizeof(agent->opts.job)); /* no secret: keeps other jobs out, not people */
-    if (agent->job_dir == NULL) return 0;
-    snprintf(name, sizeof(name), "%s/key", agent->job_dir);
+    snprintf(name, sizeof(name), "%s/key", job_dir);
     fd = open(name, O_RDONLY | O_CLOEXEC);
     if (fd < 0) return ash_err_set(err, -errno, "the job's key '%s' cannot be read: %s", name, strerror(errno));
-    got = read(fd, agent->key, sizeof(agent->key));
+    got = read(fd, key, ASH_MAC_KEY_BYTES);
     close(fd);
-    if (got != (ssize_t)sizeof(agent->key))
-        return ash_err_set(err, -EINVAL, "the job's key '%s' has not %zu bytes", name, sizeof(agent->key));
+    if (got != ASH_MAC_KEY_BYTES)
+        return ash_err_set(err, -EINVAL, "the job's key '%s' has not %d bytes", name, ASH_MAC_KEY_BYTES);
     return 0;
 }
 
-void ash_membership_next_contact(struct ash_membership *agent, struct ash_membership_address *address_out)
+int ash_membership_read_key(struct ash_membership *agent, struct ash_err *err)
+{
+    memcpy(agent->key, &agent->opts.job, sizeof(agent->opts.job)); /* no secret: keeps other jobs out, not people */
+    return agent->job_dir != NULL ? read_key(agent->job_dir, agent->key, err) : 0;
+}
+
+uint64_t ash_membership_folder_mark(const char *job_dir)
+{
+    uint8_t key[ASH_MAC_KEY_BYTES];
+
+    return job_dir != NULL && read_key(job_dir, key, NULL) == 0 ? ash_hash_bytes(key, sizeof(key), 1) | 1 : 0;
+}
+
+size_t ash_membership_read_contacts(const char *job_dir,
+                                    struct ash_membership_address contacts_out[ASH_MEMBERSHIP_CONTACTS_MAX])
 {
     char name[PATH_BYTES];
-    struct ash_membership_address found[ASH_MEMBERSHIP_CONTACTS_MAX];
     size_t count = 0;
-    FILE *file = NULL;
+    FILE *file;
 
-    snprintf(name, sizeof(name), "%s/contacts", agent->job_dir != NULL ? agent->job_dir : "");
-    if (agent->job_dir != NULL) file = fopen(name, "re");
+    snprintf(name, sizeof(name), "%s/contacts", job_dir);
+    file = fopen(name, "re");
     while (file != NULL && count < ASH_MEMBERSHIP_CONTACTS_MAX) {
-        struct ash_membership_address *entry = &found[count];
+        struct ash_membership_address *entry = &contacts_out[count];
 
         memset(entry, 0, sizeof(*entry));
         if (fscanf(file, "%63s %d", entry->address, &entry->port) != 2) break;
         if (entry->port > 0 && entry->port < 65536) count++;
     }
     if (file != NULL) fclose(file);
+    return count;
+}
+
+void ash_membership_next_contact(struct ash_membership *agent, struct ash_membership_address *address_out)
+{
+    struct ash_membership_address found[ASH_MEMBERSHIP_CONTACTS_MAX];
+    size_t count = agent->job_dir != NULL ? ash_membership_read_contacts(agent->job_dir, found) : 0;
+
     memset(address_out, 0, sizeof(*address_out));
     if (count > 0 && agent->contact % (count + 1) < count) {
         *address_out = found[agent->contact % (count + 1)];
@@ -114,6 +135,15 @@ void ash_membership_write_contacts(const struct ash_membership *agent, const str
     ash_str_fini(&text);
 }
 
+/* Has the job been started anew, by others? Its folder then has another key, and all that this process could still do
+ * is theirs. */
+static bool is_replaced(const struct ash_membership *agent)
+{
+    uint8_t key[ASH_MAC_KEY_BYTES];
+
+    return read_key(agent->job_dir, key, NULL) == 0 && memcmp(key, agent->key, sizeof(key)) != 0;
+}
+
 int ash_membership_decide(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t *winner_out)
 {
     struct ash_membership *agent = ctx;
@@ -122,6 +152,10 @@ int ash_membership_decide(void *ctx, uint32_t epoch, uint64_t proposal, uint64_t
     FILE *file;
     int rc;
 
+    if (is_replaced(agent)) {
+        *winner_out = ~proposal; /* nobody's that this process knows */
+        return 0;
+    }
     snprintf(name, sizeof(name), "%s/epochs/%u", agent->job_dir, epoch);
     snprintf(text, sizeof(text), "%llx\n", (unsigned long long)proposal);
     rc = put_file(name, text, false, agent->opts.id);

@@ -82,8 +82,7 @@ void ash_membership_drop_link(struct ash_membership *agent, size_t i)
     *link = agent->links[--agent->link_count];
 }
 
-/* Begin to connect. Returns a descriptor or a negative errno. */
-static int begin_connect(const struct ash_membership_address *address)
+int ash_membership_connect(const struct ash_membership_address *address)
 {
     struct addrinfo hints = {.ai_family = AF_UNSPEC, .ai_socktype = SOCK_STREAM}, *found = NULL;
     char service[16];
@@ -127,7 +126,7 @@ static struct ash_membership_link *get_link(struct ash_membership *agent, uint64
     link = &agent->links[agent->link_count++];
     *link = (struct ash_membership_link){.id = id, .address = *known, .since_ns = ash_clock_ns(), .fd = -1};
     link->idle_ns = link->since_ns;
-    link->fd = begin_connect(known);
+    link->fd = ash_membership_connect(known);
     return link;
 }
 
@@ -314,7 +313,7 @@ static uint64_t review_connecting(struct ash_membership *agent, size_t i, uint64
         return UINT64_MAX;
     }
     if (link->fd >= 0) close(link->fd);
-    link->fd = begin_connect(&link->address);
+    link->fd = ash_membership_connect(&link->address);
     link->since_ns = now_ns;
     link->is_reported = tells;
     link->has_retried = true;
@@ -339,7 +338,7 @@ static uint64_t review_open(struct ash_membership *agent, size_t i, uint64_t now
                                          .address = link->address,
                                          .since_ns = now_ns,
                                          .idle_ns = now_ns,
-                                         .fd = begin_connect(&link->address),
+                                         .fd = ash_membership_connect(&link->address),
                                          .out = link->out};
     return now_ns + ANSWER_NS;
 }

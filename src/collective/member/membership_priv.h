@@ -10,7 +10,6 @@
 #include "collective/member/membership.h"
 
 #define ASH_MEMBERSHIP_NONCE_BYTES 16
-#define ASH_MEMBERSHIP_CONTACTS_MAX 64
 #define ASH_MEMBERSHIP_MAGIC 0x4d485341u /* "ASHM" */
 
 /* Precedes a message; its proof follows. */
@@ -89,6 +88,8 @@ struct ash_membership {
 uint64_t ash_membership_try_door(struct ash_membership *agent, uint64_t now_ns);
 
 /* ---- membership_link.c ------------------------------------------------------------------------------------------- */
+/* Begin to connect, without waiting. Returns a descriptor that does not block, or a negative errno. */
+int ash_membership_connect(const struct ash_membership_address *address);
 /* Queue a message for a process (ASH_MEMBER_ANY: for a contact). Drops it where there is no way. */
 void ash_membership_post(struct ash_membership *agent, uint64_t to, const struct ash_member_msg *msg);
 /* Remember where a process is: card begins with its address. */

@@ -50,6 +50,7 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
 {
     const struct ash_spec *spec = submission->spec;
     size_t nodes = ash_spec_all_nodes(spec);
+    int used;
 
     *words_out = (struct ash_submission_words){0};
     add(words_out, submission->program);
@@ -61,6 +62,12 @@ int ash_submission_list_words(const struct ash_submission *submission, const str
         add(words_out, place->node_rank);
         add(words_out, "--master");
         add(words_out, place->master);
+    }
+    if (place->node_rank != NULL && has_run(spec->command)) { /* ranks that are lost come back */
+        used = snprintf(words_out->job_dir, sizeof(words_out->job_dir), "%s/" ASH_SUBMISSION_MEMBERS, submission->out);
+        if (used >= (int)sizeof(words_out->job_dir)) return ash_err_set(err, -ENAMETOOLONG, "job.out is too long");
+        add(words_out, "--job-dir");
+        add(words_out, words_out->job_dir);
     }
     add_number(words_out, "--restarts", (size_t)spec->restarts);
     add_number(words_out, "--elastic", spec->min_ranks > 0 ? (size_t)spec->min_ranks : 1);

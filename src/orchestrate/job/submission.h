@@ -9,6 +9,8 @@
 #include "orchestrate/job/spec.h"
 
 #define ASH_SUBMISSION_WORDS_MAX 512
+#define ASH_SUBMISSION_PATH_BYTES 4096
+#define ASH_SUBMISSION_MEMBERS "members" /* in the folder of the run: who is there, of a job on several nodes */
 
 struct ash_submission {
     const struct ash_spec *spec; /* resolved */
@@ -34,10 +36,11 @@ struct ash_submission_words {
     size_t count;
     char numbers[12][48]; /* texts of the numbers among them */
     size_t number_count;
+    char job_dir[ASH_SUBMISSION_PATH_BYTES]; /* that of the run, with a folder for the ranks that have met */
 };
 
 /* Write the words of a node. Texts are borrowed from the submission, the place and words_out itself. Returns 0 or
- * -E2BIG where there are too many settings. */
+ * -E2BIG where there are too many settings, -ENAMETOOLONG. */
 int ash_submission_list_words(const struct ash_submission *submission, const struct ash_submission_place *place,
                               struct ash_submission_words *words_out, struct ash_err *err);
 

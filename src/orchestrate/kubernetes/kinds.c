@@ -37,14 +37,19 @@ static json_t *failure_rules(void)
 
 /* ---- Kubernetes' own --------------------------------------------------------------------------------------------- */
 
-/* The first pod writes what comes out: the job is done when it is, whoever was lost on the way. */
+/* A rank ends well when the model is written, whoever wrote it. So the job is done when one pod is, and lacks nobody:
+ * not even its first pod. The others have the notice's time to end. */
+static json_t *success_rule(void)
+{
+    return json_pack("{s[{si}]}", "rules", "succeededCount", 1);
+}
+
 static json_t *indexed_job_spec(const struct ash_kube_job *job, json_t *template, json_int_t pods)
 {
-    json_t *spec =
-        json_pack("{sI sI ss sI sI ss so s{s[{ss}]} so}", "completions", pods, "parallelism", pods, "completionMode",
-                  "Indexed", "backoffLimitPerIndex", (json_int_t)job->submission->spec->restarts, "maxFailedIndexes",
-                  pods, "podReplacementPolicy", "Failed", "podFailurePolicy", failure_rules(), "successPolicy", "rules",
-                  "succeededIndexes", "0", "template", template);
+    json_t *spec = json_pack("{sI sI ss sI sI ss so so so}", "completions", pods, "parallelism", pods, "completionMode",
+                             "Indexed", "backoffLimitPerIndex", (json_int_t)job->submission->spec->restarts,
+                             "maxFailedIndexes", pods, "podReplacementPolicy", "Failed", "podFailurePolicy",
+                             failure_rules(), "successPolicy", success_rule(), "template", template);
 
     return spec;
 }
@@ -91,9 +96,10 @@ json_t *ash_kube_jobset(const struct ash_kube_job *job, struct ash_err *err)
     if (template == NULL) return NULL;
     rules = json_pack("[{ss ss s[s]} {ss ss}]", "name", "badsettings", "action", "FailJobSet", "onJobFailureReasons",
                       "PodFailurePolicy", "name", "lost", "action", "RestartJob");
-    spec = json_pack("{s{ss sb} s{sI so} s[o]}", "network", "subdomain", name, "publishNotReadyAddresses", 1,
-                     "failurePolicy", "maxRestarts", (json_int_t)job->submission->spec->restarts, "rules", rules,
-                     "replicatedJobs", node_jobs(job, template));
+    spec = json_pack("{s{ss sb} s{ss s[s]} s{sI so} s[o]}", "network", "subdomain", name, "publishNotReadyAddresses", 1,
+                     "successPolicy", "operator", "Any", "targetReplicatedJobs", ASH_KUBE_TASK, "failurePolicy",
+                     "maxRestarts", (json_int_t)job->submission->spec->restarts, "rules", rules, "replicatedJobs",
+                     node_jobs(job, template));
     set_limits(job, spec, NULL);
     return ash_kube_object(job, "jobset.x-k8s.io/v1alpha2", "JobSet", spec);
 }
@@ -135,8 +141,9 @@ json_t *ash_kube_volcano_job(const struct ash_kube_job *job, struct ash_err *err
     }
     task = json_pack("{ss sI so so}", "name", ASH_KUBE_TASK, "replicas", nodes_of(job), "template", template,
                      "policies", volcano_policies());
-    spec = json_pack("{sI ss sI s{s[] s[]} s[o]}", "minAvailable", (json_int_t)ask->min_nodes, "schedulerName",
-                     "volcano", "maxRetry", (json_int_t)ask->restarts, "plugins", "svc", "env", "tasks", task);
+    spec = json_pack("{sI si ss sI s{s[] s[]} s[o]}", "minAvailable", (json_int_t)ask->min_nodes, "minSuccess", 1,
+                     "schedulerName", "volcano", "maxRetry", (json_int_t)ask->restarts, "plugins", "svc", "env",
+                     "tasks", task);
     if (ask->queue != NULL) json_object_set_new(spec, "queue", json_string(ask->queue));
     if (ask->priority != NULL) json_object_set_new(spec, "priorityClassName", json_string(ask->priority));
     if (topology != NULL && ask->topology.group > 0)
@@ -172,9 +179,9 @@ json_t *ash_kube_training_runtime(const struct ash_kube_job *job, struct ash_err
     if (template == NULL) return NULL;
     node = json_pack("{ss s{s{s{ss}} so}}", "name", ASH_KUBE_TASK, "template", "metadata", "labels",
                      "trainer.kubeflow.org/trainjob-ancestor-step", "trainer", "spec",
-                     json_pack("{ss sI so so}", "completionMode", "Indexed", "backoffLimitPerIndex",
+                     json_pack("{ss sI so so so}", "completionMode", "Indexed", "backoffLimitPerIndex",
                                (json_int_t)job->submission->spec->restarts, "podFailurePolicy", failure_rules(),
-                               "template", template));
+                               "successPolicy", success_rule(), "template", template));
     spec = json_pack("{s{sI} s{s{s[o]}}}", "mlPolicy", "numNodes", nodes_of(job), "template", "spec", "replicatedJobs",
                      node);
     return ash_kube_object(job, "trainer.kubeflow.org/v1alpha1", "TrainingRuntime", spec);

@@ -15,6 +15,7 @@
 #include "orchestrate/node/supervisor.h"
 
 #define HOST_BYTES 256
+#define ALONE_S 10.0 /* without an answer of ranks elsewhere */
 
 static int enter_netns(void *ctx, size_t node)
 {
@@ -65,6 +66,9 @@ static struct ash_supervisor describe(const struct ash_launch *launch)
                                    .restarts = launch->restarts,
                                    .again = launch->again,
                                    .job_dir = launch->job_dir,
+                                   .joins = launch->joins,
+                                   .has_others = launch->has_others,
+                                   .alone_s = ALONE_S,
                                    .progress = launch->progress,
                                    .wanted = launch->wanted,
                                    .renew = launch->renew,

@@ -23,7 +23,9 @@ struct ash_launch {
     size_t least;          /* processes that may continue when others are lost; 0: the first failure ends all */
     size_t restarts;       /* equal failures in a row that are answered with another start; see node/supervisor.h */
     const char *job_dir;   /* folder of the job, which tells who has met; NULL: nobody can join the job */
-    bool saves_alone;      /* processes save and end by themselves when this one dies; else they are killed */
+    bool joins;            /* the job runs elsewhere already, and what starts here joins it */
+    bool (*has_others)(void *ctx);   /* with is_one_node: do ranks elsewhere answer? NULL: nobody can know */
+    bool saves_alone;                /* processes save and end by themselves when this one dies; else they are killed */
     uint64_t (*progress)(void *ctx); /* steps done; NULL: not known */
     size_t (*wanted)(void *ctx);     /* processes that somebody has newly asked for; 0: nobody has */
     int (*renew)(void *ctx);         /* before all are started again; NULL: nothing to do */

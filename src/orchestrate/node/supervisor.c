@@ -1,5 +1,5 @@
 /* One loop: print what they print, reap those that end, judge what that means for the others. */
-#include "orchestrate/node/supervisor.h"
+#include "orchestrate/node/supervisor_priv.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -24,45 +24,15 @@
 #define LOOK_MS 50 /* a signal interrupts the wait; this bounds what that might miss */
 #define BACK_OFF_FIRST_S 1.0
 #define BACK_OFF_MAX_S 60.0
-#define LOOK_WANTED_NS 200000000u
 #define SHORT_LIFE_S 60.0 /* a process that fails sooner each time is not worth another start */
 #define SAVE_S 60.0       /* for the others to save, where a job is ended because it fails again and again */
 
-/* What has become of one process over its starts. */
-struct life {
-    uint64_t start_ns, again_ns; /* when it was started, and when it is to be started again; 0: not */
-    size_t failures;             /* in a row, after a short life */
-    bool is_placed;              /* it is a rank of the job */
-    bool is_dropped;             /* killed, because it waits in vain */
-};
-
-struct watch {
-    const struct ash_supervisor *supervisor;
-    struct ash_process_job job; /* its words are those of this start */
-    struct ash_process *processes;
-    struct life *lives; /* as processes */
-    struct pollfd *polls;
-    pid_t *groups; /* of each node: its first process's id */
-    size_t node_count, running;
-    int code;           /* of the first failure; 0: none */
-    size_t failed_rank; /* whose that was */
-    size_t likewise;    /* ranks that ended with the same one afterwards */
-    size_t done;        /* ranks that ended well */
-    struct ash_process_said said;
-    uint64_t force_ns; /* when to end by force; 0: not yet */
-    bool is_interrupted, is_forced;
-    uint64_t look_ns;                     /* when to ask again what is wanted */
-    bool is_hopeless;                     /* it has failed in the same way too often */
-    int equal_code;                       /* of the last failure, */
-    uint64_t equal_progress, equal_count; /* how far the job was, and how many in a row were like it */
-};
-
-static pid_t *group_of(struct watch *watch, size_t node)
+static pid_t *group_of(struct ash_node_watch *watch, size_t node)
 {
     return &watch->groups[node - watch->supervisor->first_rank / watch->supervisor->job.per_node];
 }
 
-static void wait_output(struct watch *watch)
+static void wait_output(struct ash_node_watch *watch)
 {
     size_t count = 2 * watch->supervisor->count;
 
@@ -74,7 +44,7 @@ static void wait_output(struct watch *watch)
             ash_process_read(&watch->processes[i / 2], &watch->processes[i / 2].streams[i % 2], &watch->said);
 }
 
-static void signal_all(const struct watch *watch, int number)
+static void signal_all(const struct ash_node_watch *watch, int number)
 {
     for (size_t i = 0; i < watch->node_count; i++)
         if (watch->groups[i] > 0) kill(-watch->groups[i], number);
@@ -82,7 +52,7 @@ static void signal_all(const struct watch *watch, int number)
 
 /* ---- ends -------------------------------------------------------------------------------------------------------- */
 
-static void say_end(struct watch *watch, const struct ash_process *process, int code)
+static void say_end(struct ash_node_watch *watch, const struct ash_process *process, int code)
 {
     char how[128];
 
@@ -96,7 +66,7 @@ static void say_end(struct watch *watch, const struct ash_process *process, int 
 
 /* ---- failures ---------------------------------------------------------------------------------------------------- */
 
-static bool has_file(const struct watch *watch, const char *name)
+static bool has_file(const struct ash_node_watch *watch, const char *name)
 {
     char path[PATH_MAX];
 
@@ -104,8 +74,7 @@ static bool has_file(const struct watch *watch, const char *name)
            ash_path_join(path, sizeof(path), watch->supervisor->job_dir, name) == 0 && ash_path_exists(path);
 }
 
-/* Is it one of the ranks, as far as anybody knows? */
-static bool is_placed(const struct watch *watch, size_t i)
+bool ash_node_is_placed(const struct ash_node_watch *watch, size_t i)
 {
     char name[ASH_PLACED_NAME_BYTES];
 
@@ -133,7 +102,7 @@ static double back_off_s(size_t failures)
 }
 
 /* A rank has failed while others continue. Once too often in the same way, at the same step? */
-static void count_equal(struct watch *watch, const struct ash_process *process, int code)
+static void count_equal(struct ash_node_watch *watch, const struct ash_process *process, int code)
 {
     const struct ash_supervisor *supervisor = watch->supervisor;
     uint64_t progress = supervisor->progress != NULL ? supervisor->progress(supervisor->ctx) : 0;
@@ -154,9 +123,9 @@ static void count_equal(struct watch *watch, const struct ash_process *process, 
 }
 
 /* May a process that has failed come back? Then it will. */
-static bool plan_return(struct watch *watch, size_t i, int code)
+static bool plan_return(struct ash_node_watch *watch, size_t i, int code)
 {
-    struct life *life = &watch->lives[i];
+    struct ash_life *life = &watch->lives[i];
     uint64_t now_ns = ash_clock_ns();
     double wait_s;
     char how[128];
@@ -178,14 +147,15 @@ static bool plan_return(struct watch *watch, size_t i, int code)
 }
 
 /* May those that are left continue by themselves? They know better than we do what they lost, once they have met. */
-static bool may_go_on(const struct watch *watch, int code)
+static bool may_go_on(const struct ash_node_watch *watch, int code)
 {
-    if (watch->supervisor->job_dir != NULL && !has_file(watch, "contacts")) return false;
+    if (watch->supervisor->job_dir != NULL && watch->supervisor->has_others == NULL && !has_file(watch, "contacts"))
+        return false;
     return watch->supervisor->least > 0 && watch->running >= watch->supervisor->least && code != ASH_END_BAD_SETTINGS;
 }
 
 /* What the end of a process means for the others. */
-static void judge(struct watch *watch, size_t i, int code)
+static void judge(struct ash_node_watch *watch, size_t i, int code)
 {
     bool was_rank = watch->lives[i].is_placed, goes_on;
 
@@ -197,34 +167,37 @@ static void judge(struct watch *watch, size_t i, int code)
 }
 
 /* A process has ended by itself, and not well. */
-static void note_failure(struct watch *watch, size_t i, int code)
+static void note_failure(struct ash_node_watch *watch, size_t i, int code)
 {
     const struct ash_process *process = &watch->processes[i];
 
-    /* it ended because we told it to: a notice that was heeded is another end than Ctrl-C */
-    if (watch->is_interrupted && (code != ASH_END_SAVED || ash_interrupt_signal() == SIGINT))
+    /* it ended because we told it to: a notice that was heeded is another end than Ctrl-C; who has no place has nothing
+     * to save */
+    if (watch->is_interrupted && !watch->lives[i].is_placed && ash_interrupt_signal() != SIGINT)
+        code = ASH_END_SAVED;
+    else if (watch->is_interrupted && (code != ASH_END_SAVED || ash_interrupt_signal() == SIGINT))
         code = ASH_END_SIGNAL + ash_interrupt_signal();
     else if (!watch->is_interrupted)
         say_end(watch, process, code);
-    if (watch->code == 0 && watch->lives[i].is_placed) {
+    if (watch->code == 0 && (watch->lives[i].is_placed || watch->supervisor->joins)) {
         watch->code = code;
         watch->failed_rank = process->rank;
     }
     judge(watch, i, code);
 }
 
-static void note_end(struct watch *watch, size_t i, int status)
+static void note_end(struct ash_node_watch *watch, size_t i, int status)
 {
     int code = WIFEXITED(status) ? WEXITSTATUS(status) : ASH_END_SIGNAL + WTERMSIG(status);
 
-    watch->lives[i].is_placed = is_placed(watch, i);
+    watch->lives[i].is_placed = ash_node_is_placed(watch, i);
     watch->processes[i].pid = 0;
     watch->running--;
     if (code == 0) watch->done++;
     if (code != 0 && !watch->is_forced && !watch->lives[i].is_dropped) note_failure(watch, i, code);
 }
 
-static void reap(struct watch *watch)
+static void reap(struct ash_node_watch *watch)
 {
     for (size_t i = 0; i < watch->supervisor->count; i++) {
         struct ash_process *process = &watch->processes[i];
@@ -235,7 +208,7 @@ static void reap(struct watch *watch)
 }
 
 /* Pass signals on, and end by force what has not ended in time. */
-static void pass_on(struct watch *watch)
+static void pass_on(struct ash_node_watch *watch)
 {
     if (ash_interrupt_requested() && !watch->is_interrupted) {
         watch->is_interrupted = true;
@@ -248,8 +221,7 @@ static void pass_on(struct watch *watch)
     }
 }
 
-/* Start one, as a rank or to join. Returns 0 or a negative errno. */
-static int start_one(struct watch *watch, size_t i, bool joins, struct ash_err *err)
+int ash_node_start_one(struct ash_node_watch *watch, size_t i, bool joins, struct ash_err *err)
 {
     struct ash_process *process = &watch->processes[i];
     pid_t *group = group_of(watch, process->node);
@@ -267,61 +239,9 @@ static int start_one(struct watch *watch, size_t i, bool joins, struct ash_err *
     return rc;
 }
 
-/* Those that wait for a place in a job that is over, or whose ranks are all lost, wait in vain. They hold nothing. */
-static void drop_joiners(struct watch *watch)
-{
-    size_t count = watch->supervisor->count;
-
-    for (size_t i = 0; i < count; i++)
-        if (watch->processes[i].pid > 0 && is_placed(watch, i)) return;
-    for (size_t i = 0; i < count; i++) {
-        watch->lives[i].again_ns = 0;
-        watch->lives[i].is_dropped = true;
-        if (watch->processes[i].pid > 0) kill(watch->processes[i].pid, SIGKILL);
-    }
-}
-
-/* Somebody wants more processes than there are: those that have left, or failed for good, come back. */
-static void heed_wanted(struct watch *watch)
-{
-    const struct ash_supervisor *supervisor = watch->supervisor;
-    size_t wanted, coming = watch->running;
-
-    if (supervisor->wanted == NULL || ash_clock_ns() < watch->look_ns) return;
-    watch->look_ns = ash_clock_ns() + LOOK_WANTED_NS;
-    wanted = supervisor->wanted(supervisor->ctx);
-    if (wanted == 0) return;
-    for (size_t i = 0; i < supervisor->count; i++)
-        coming += watch->lives[i].again_ns != 0;
-    for (size_t i = 0; i < supervisor->count && coming < wanted; i++) {
-        if (watch->processes[i].pid > 0 || watch->lives[i].again_ns != 0) continue;
-        watch->lives[i].again_ns = ash_clock_ns();
-        watch->lives[i].failures = 0;
-        coming++;
-    }
-    if (coming < wanted)
-        ash_log(ASH_LOG_WARN, "%zu processes are wanted, and --procs and --spares give %zu", wanted, supervisor->count);
-}
-
-/* Start what is due. */
-static void tend_joiners(struct watch *watch)
-{
-    struct ash_err err = {0};
-
-    drop_joiners(watch);
-    heed_wanted(watch);
-    for (size_t i = 0; i < watch->supervisor->count; i++) {
-        if (watch->lives[i].again_ns == 0 || watch->lives[i].again_ns > ash_clock_ns()) continue;
-        if (watch->done > 0 || watch->is_interrupted || watch->is_hopeless)
-            watch->lives[i].again_ns = 0;
-        else if (start_one(watch, i, true, &err) < 0)
-            ash_log(ASH_LOG_ERROR, "%s", err.text);
-    }
-}
-
 /* ---- one start --------------------------------------------------------------------------------------------------- */
 
-static void prepare(struct watch *watch)
+static void prepare(struct ash_node_watch *watch)
 {
     const struct ash_supervisor *supervisor = watch->supervisor;
 
@@ -341,22 +261,22 @@ static void prepare(struct watch *watch)
 }
 
 /* Start all and see them to their end. Returns the exit code or a negative errno. */
-static int run_once(struct watch *watch, struct ash_err *err)
+static int run_once(struct ash_node_watch *watch, struct ash_err *err)
 {
     int rc = 0;
 
     prepare(watch);
     for (size_t i = 0; i < watch->supervisor->count && rc == 0; i++)
-        rc = start_one(watch, i, false, err);
+        rc = ash_node_start_one(watch, i, watch->supervisor->joins, err);
     if (rc < 0) {
         watch->is_forced = true;
         signal_all(watch, SIGKILL);
     }
-    while (watch->running > 0) {
+    while (watch->running > 0 || ash_node_awaits_return(watch)) {
         wait_output(watch);
         reap(watch);
         pass_on(watch);
-        tend_joiners(watch);
+        ash_node_tend_joiners(watch);
     }
     signal_all(watch, SIGKILL); /* what the ranks themselves have left */
     for (size_t i = 0; i < watch->supervisor->count; i++)
@@ -383,7 +303,7 @@ static bool back_off(double seconds)
 
 /* All have failed. Are they to be started once more? starts: after failures without progress, of which this is one
  * more. */
-static bool wants_again(struct watch *watch, int code, size_t starts)
+static bool wants_again(struct ash_node_watch *watch, int code, size_t starts)
 {
     const struct ash_supervisor *supervisor = watch->supervisor;
     double wait_s = back_off_s(starts + 1);
@@ -401,7 +321,7 @@ static bool wants_again(struct watch *watch, int code, size_t starts)
     return back_off(wait_s);
 }
 
-static int run(struct watch *watch, struct ash_err *err)
+static int run(struct ash_node_watch *watch, struct ash_err *err)
 {
     const struct ash_supervisor *supervisor = watch->supervisor;
     uint64_t before = 0;
@@ -423,7 +343,7 @@ static int run(struct watch *watch, struct ash_err *err)
 int ash_supervise(const struct ash_supervisor *supervisor, struct ash_err *err)
 {
     size_t per_node = supervisor->job.per_node;
-    struct watch watch = {.supervisor = supervisor, .job = supervisor->job};
+    struct ash_node_watch watch = {.supervisor = supervisor, .job = supervisor->job};
     int rc;
 
     ash_assert(supervisor->count > 0 && per_node > 0 && supervisor->job.argv[0] != NULL);

@@ -3,6 +3,7 @@
 #ifndef ASH_ORCHESTRATE_NODE_SUPERVISOR_H
 #define ASH_ORCHESTRATE_NODE_SUPERVISOR_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include "ashlar/err.h"
 #include "orchestrate/node/process.h"
@@ -21,6 +22,11 @@ struct ash_supervisor {
     /* The job's folder (collective/member/membership.h): `contacts` is in it once the ranks have met, and a file by
      * ash_supervisor_placed_name once a process that joins has a place. NULL: nobody can join. */
     const char *job_dir;
+    bool joins; /* ranks elsewhere run already: all processes start to join them */
+    /* Do ranks elsewhere answer? Where none has for alone_s seconds, processes here that wait for a place end. NULL: all
+     * ranks are here. May take a second. */
+    bool (*has_others)(void *ctx);
+    double alone_s;
     uint64_t (*progress)(void *ctx); /* how far the job has come, in steps; NULL: not known */
     size_t (*wanted)(void *ctx);     /* processes that somebody has newly asked for; 0: nobody has */
     int (*renew)(void *ctx);         /* before all are started again; 0 or a negative errno. NULL: nothing to do */

@@ -182,7 +182,8 @@ static void put_starts(struct writer *writer, const struct ash_submission *submi
 {
     if (submission->spec->check != ASH_SPEC_CHECK_NONE)
         put(writer, "bad=$(unfit)\n[ -z \"$bad\" ] || elsewhere 78 \"$bad\"\n");
-    put(writer, "for ((start = 1; ; start++)); do\n");
+    put(writer, "for ((start = 1; ; start++)); do\n"
+                "    rm -rf \"$out/" ASH_SUBMISSION_MEMBERS "\" # nobody of an earlier start is left\n");
     put_words(writer, words);
     put(writer, "    code=$?\n"
                 "    [ $code -eq 0 ] || [ ! -e \"$out/model\" ] || code=0 # nodes were lost, the job was not\n"

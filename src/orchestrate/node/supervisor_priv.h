@@ -1,0 +1,53 @@
+/* What the files of the supervisor share: one start of a node's processes, as it is watched. */
+#ifndef ASH_ORCHESTRATE_NODE_SUPERVISOR_PRIV_H
+#define ASH_ORCHESTRATE_NODE_SUPERVISOR_PRIV_H
+
+#include <poll.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "orchestrate/node/supervisor.h"
+
+/* What has become of one process over its starts. */
+struct ash_life {
+    uint64_t start_ns, again_ns; /* when it was started, and when it is to be started again; 0: not */
+    size_t failures;             /* in a row, after a short life */
+    bool is_placed;              /* it is a rank of the job */
+    bool is_dropped;             /* killed, because it waits in vain */
+};
+
+struct ash_node_watch {
+    const struct ash_supervisor *supervisor;
+    struct ash_process_job job; /* its words are those of this start */
+    struct ash_process *processes;
+    struct ash_life *lives; /* as processes */
+    struct pollfd *polls;
+    pid_t *groups; /* of each node: its first process's id */
+    size_t node_count, running;
+    int code;           /* of the first failure; 0: none */
+    size_t failed_rank; /* whose that was */
+    size_t likewise;    /* ranks that ended with the same one afterwards */
+    size_t done;        /* ranks that ended well */
+    struct ash_process_said said;
+    uint64_t force_ns; /* when to end by force; 0: not yet */
+    bool is_interrupted, is_forced;
+    uint64_t look_ns;             /* when to ask again what is wanted */
+    uint64_t others_ns, alone_ns; /* when to ask again for ranks elsewhere; since when none answers, 0: one does */
+    bool is_hopeless;             /* it has failed in the same way too often */
+    int equal_code;               /* of the last failure, */
+    uint64_t equal_progress, equal_count; /* how far the job was, and how many in a row were like it */
+};
+
+/* ---- supervisor.c ------------------------------------------------------------------------------------------------ */
+/* Is process i one of the ranks, as far as anybody knows? */
+bool ash_node_is_placed(const struct ash_node_watch *watch, size_t i);
+/* Start process i, as a rank or to join. Returns 0 or a negative errno. */
+int ash_node_start_one(struct ash_node_watch *watch, size_t i, bool joins, struct ash_err *err);
+
+/* ---- joiners.c --------------------------------------------------------------------------------------------------- */
+/* Start what is due, and end what waits in vain. */
+void ash_node_tend_joiners(struct ash_node_watch *watch);
+/* Is a process to come back to ranks elsewhere, even where none runs here? */
+bool ash_node_awaits_return(const struct ash_node_watch *watch);
+
+#endif
