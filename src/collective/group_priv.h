@@ -43,6 +43,8 @@ struct ash_group_root {
     char host[ASH_LAUNCH_ENV_HOST_BYTES]; /* the job's address */
     char node[ASH_GROUP_NAME_BYTES];      /* of this process, as its launcher says; empty: the host's name */
     int port;
+    char own_address
+        [ASH_SOCKET_ADDR_BYTES]; /* of this process, in numbers, as others have reached it; empty: not known */
     size_t rank, size;
     struct ash_cost cost;
     uint64_t id;                        /* of this process */

@@ -121,14 +121,13 @@ static bool several_nodes(const struct ash_group_root *root)
     return false;
 }
 
-/* own_address: numeric, or empty where it is not known. known: ranks that the progress engine knew in an earlier
- * epoch. */
-static int join_net(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
+/* known: ranks that the progress engine knew in an earlier epoch. */
+static int join_net(struct ash_group_root *root, size_t known, struct ash_err *err)
 {
     const struct ash_member_info *first = &root->infos[0], *own = &root->infos[root->rank];
     struct ash_net_join_opts join = {.fabric = root->opts.fabric,
                                      .node = own->node,
-                                     .address = own_address[0] != '\0' ? own_address : NULL,
+                                     .address = root->own_address[0] != '\0' ? root->own_address : NULL,
                                      .job = root->job,
                                      .epoch = root->epoch,
                                      .rank = root->rank,
@@ -214,9 +213,9 @@ static int begin_first(struct ash_group_root *root, struct ash_err *err)
 }
 
 /* Once the info of all ranks is there: reach other nodes. */
-static int settle(struct ash_group_root *root, const char *own_address, size_t known, struct ash_err *err)
+static int settle(struct ash_group_root *root, size_t known, struct ash_err *err)
 {
-    if (several_nodes(root)) return join_net(root, own_address, known, err);
+    if (several_nodes(root)) return join_net(root, known, err);
     leave_net(root, known);
     return 0;
 }
@@ -245,7 +244,9 @@ static int join(struct ash_group_root *root, const struct ash_local *local, stru
     terminate_strings(root);
     check_folder(root);
     rc = begin_first(root, err);
-    return rc < 0 ? rc : settle(root, root->rank == 0 ? meeting.met_address : meeting.own_address, 0, err);
+    snprintf(root->own_address, sizeof(root->own_address), "%s",
+             root->rank == 0 ? meeting.met_address : meeting.own_address);
+    return rc < 0 ? rc : settle(root, 0, err);
 }
 
 /* Take over what the meeting of an epoch has given. */
@@ -317,7 +318,8 @@ static int join_running(struct ash_group_root *root, const struct ash_local *loc
     if (rc < 0) return rc;
     rc = view != NULL ? take_view(root, view, err) : ash_err_set(err, -ESTALE, "the job has no place");
     ash_membership_put_view(root->membership, view);
-    return rc < 0 ? rc : settle(root, numeric(address), 0, err);
+    snprintf(root->own_address, sizeof(root->own_address), "%s", numeric(address));
+    return rc < 0 ? rc : settle(root, 0, err);
 }
 
 static struct ash_group_root *new_root(const struct ash_group_opts *opts, size_t rank, size_t size, struct ash_err *err)
@@ -342,6 +344,7 @@ static int be_alone(struct ash_group_root *root, struct ash_err *err)
     root->infos = calloc(1, sizeof(*root->infos));
     if (root->infos == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a group");
     fill_info(root, root->host, &root->infos[0]);
+    snprintf(root->own_address, sizeof(root->own_address), "%.*s", ASH_SOCKET_ADDR_BYTES - 1, numeric(root->host));
     if (root->listen_fd < 0) return 0;
     return begin_first(root, err); /* others may join it */
 }
@@ -397,6 +400,7 @@ static void hand_over(struct ash_group_root *old, struct ash_group_root *root)
     root->cost = old->cost;
     root->port = old->port;
     memcpy(root->node, old->node, sizeof(root->node));
+    memcpy(root->own_address, old->own_address, sizeof(root->own_address));
     memcpy(root->host, old->host, sizeof(root->host));
     root->listen_fd = old->listen_fd;
     root->net_fd = old->net_fd;
@@ -446,7 +450,7 @@ int ash_group_root_reform(struct ash_group_root *old, const struct ash_epoch_opt
         *root_out = root; /* over before it began: the caller tries again */
         return 0;
     }
-    rc = settle(root, numeric(root->infos[root->rank].watch.address), old->size, err);
+    rc = settle(root, old->size, err);
     if (rc == -ECONNRESET || rc == -EPIPE || rc == -ECONNREFUSED) /* known here before the membership knows it */
         ash_group_root_lose(root, SIZE_MAX, -ECONNRESET, "a rank was lost before the new group stood");
     if (rc < 0 && !atomic_load(&root->gives_up)) goto none;
