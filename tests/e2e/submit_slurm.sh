@@ -28,13 +28,14 @@ same "the bits of one process" "$(hash_of one)" "$(hash_of plain)"
 try "$ASHLAR" jobs ls --to slurm
 grep -q 'no jobs of yours wait or run' "$SCRATCH/out" || fail "an ended job is listed: $(cat "$SCRATCH/out")"
 
-# A rank is killed: the others continue, nothing is lost, and the job is done.
+# A rank is killed: the others continue, it is started again in its place and joins them, nothing is lost, and the job is done.
 try "$ASHLAR" submit "$SCRATCH/asked.yaml" $endless job.out="$SCRATCH/hit" --to slurm
 job=$(job_of)
 wait_for "some steps" grep -qs '"step":20,' "$SCRATCH/hit/log.jsonl"
 victim=$(pgrep -f "train .*--out $SCRATCH/hit" | tail -n 1)
 kill -9 "$victim"
 wait_for "the others" grep -qs 'has died.*continue from step' "$SCRATCH/hit/slurm-$job.out"
+wait_for "the one that comes back" grep -qs '1 process joins; 4 ranks continue from step' "$SCRATCH/hit/slurm-$job.out"
 stop_run hit
 try timeout 300 "$ASHLAR" jobs wait "$job" --to slurm
 expect 0 "a job that lost a rank"

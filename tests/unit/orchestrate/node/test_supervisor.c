@@ -141,6 +141,71 @@ static void test_joiners_without_ranks_start_again(void **state)
     assert_int_equal(supervise(&fixture), 0);
 }
 
+static bool answers(void *ctx)
+{
+    (void)ctx;
+    return true;
+}
+
+static bool answers_nobody(void *ctx)
+{
+    (void)ctx;
+    return false;
+}
+
+/* One process here, and another elsewhere. */
+static void start_node(struct fixture *fixture, const char *script, bool (*has_others)(void *ctx))
+{
+    start(fixture, script, true);
+    fixture->supervisor.count = fixture->supervisor.job.per_node = 1;
+    fixture->supervisor.has_others = has_others;
+    fixture->supervisor.alone_s = 0.1;
+}
+
+/* A node that is started while the job runs. */
+static void test_a_node_joins_ranks_elsewhere(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    start_node(&fixture, "[ -n \"$ASHLAR_JOIN\" ] || exit 7; touch $0/placed-$(uname -n)-$$; exit 0", answers);
+    fixture.supervisor.joins = true;
+    assert_int_equal(supervise(&fixture), 0);
+}
+
+/* The last process of a node is lost: it comes back, because others run elsewhere. */
+static void test_the_last_of_a_node_comes_back(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    start_node(&fixture, "[ -n \"$ASHLAR_JOIN\" ] || kill -9 $$; touch $0/placed-$(uname -n)-$$; exit 0", answers);
+    assert_int_equal(supervise(&fixture), 0);
+}
+
+/* A node that joins, and meanwhile the others are gone. */
+static void test_joiners_of_a_lost_job_end(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    start_node(&fixture, "exec sleep 600", answers_nobody);
+    fixture.supervisor.joins = true;
+    assert_int_equal(supervise(&fixture), ASH_END_FAILED);
+}
+
+/* A node that joins and cannot: its end is that of its processes, not a good one. */
+static void test_joiners_that_fail_are_a_failure(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    start_node(&fixture, "exit 7", answers);
+    fixture.supervisor.joins = true;
+    fixture.supervisor.restarts = 1;
+    assert_int_equal(supervise(&fixture), 7);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +215,10 @@ int main(void)
         cmocka_unit_test(test_bad_settings_are_not_tried_again),
         cmocka_unit_test(test_joiners_do_not_outlive_the_job),
         cmocka_unit_test(test_joiners_without_ranks_start_again),
+        cmocka_unit_test(test_a_node_joins_ranks_elsewhere),
+        cmocka_unit_test(test_the_last_of_a_node_comes_back),
+        cmocka_unit_test(test_joiners_of_a_lost_job_end),
+        cmocka_unit_test(test_joiners_that_fail_are_a_failure),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
