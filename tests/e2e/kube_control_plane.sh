@@ -4,7 +4,8 @@
 # Runs where ASHLAR_TEST_KUBE names the folder of kube-apiserver, kube-controller-manager and kube-scheduler, with etcd beside them or installed.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 skip() { echo "skipped: $*" && exit 77; }
-[ -n "${ASHLAR_TEST_KUBE:-}" ] || skip "ASHLAR_TEST_KUBE names no folder with a Kubernetes control plane"
+[ -n "${ASHLAR_TEST_KUBE:-}" ] || skip "ASHLAR_TEST_KUBE names no folder with kube-apiserver, kube-controller-manager and kube-scheduler. No package has \
+them: they are built from Kubernetes' source (go build ./cmd/kube-apiserver ...), which is no part of this project"
 PATH=$ASHLAR_TEST_KUBE:$ASHLAR_TEST_KUBE/root/usr/bin:$PATH
 for tool in kube-apiserver kube-controller-manager kube-scheduler etcd node openssl curl; do
     command -v $tool > "$SCRATCH/out" || skip "needs $tool"

@@ -21,8 +21,9 @@ printf '#!/bin/bash\ncase $(SLURM_CONF=%q squeue --noheader --format=%%j --job="
     "$SCRATCH/prolog" > "$SCRATCH/by_name"
 echo "ASHLAR=$SCRATCH/ashlar" > "$SCRATCH/slurm.env"
 chmod +x "$SCRATCH"/{ashlar,prolog,health,by_name}
-EXTRA_CONF="SlurmdTimeout=2
-MessageTimeout=2
+# Long enough that a machine that is busy loses no node that lives; the dead one is known after 15 to 25 s.
+EXTRA_CONF="SlurmdTimeout=10
+MessageTimeout=5
 Prolog=$SCRATCH/by_name
 PrologFlags=Alloc"
 slurm_parameters=nohold_on_prolog_fail slurm_start 9
