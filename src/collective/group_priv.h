@@ -138,4 +138,12 @@ void ash_group_recorded(struct ash_group *group, uint64_t number, const struct a
 /* messages.c: close the channels that ash_group_send and ash_group_recv use. */
 void ash_group_messages_fini(struct ash_group *group);
 
+/* ---- group_folder.c ---------------------------------------------------------------------------------------------- */
+/* A folder that not all ranks see is none: after the first meeting, root->opts.job_dir may be NULL. All have the same
+ * infos, and come to the same. */
+void ash_group_check_folder(struct ash_group_root *root);
+/* The address of this process as those that run see it: towards the job's own, or towards them where that one is not
+ * known any more, or is this host's own. */
+void ash_group_find_address(const struct ash_group_root *root, char address[ASH_SOCKET_ADDR_BYTES]);
+
 #endif

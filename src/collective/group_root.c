@@ -170,22 +170,6 @@ static int start_membership(struct ash_group_root *root, struct ash_err *err)
     return ash_membership_open(&opts, &root->membership, err);
 }
 
-/* A folder that not all ranks see is none. All have the same infos, and come to the same. */
-static void check_folder(struct ash_group_root *root)
-{
-    if (root->opts.job_dir == NULL || root->infos[0].folder == 0) return; /* the first rank says what is wrong */
-    for (size_t r = 0; r < root->size; r++) {
-        if (root->infos[r].folder == root->infos[0].folder) continue;
-        if (root->rank == 0)
-            ash_log(ASH_LOG_WARN,
-                    "rank %zu (host %s) does not see the job's folder %s as rank 0 does: processes that are lost "
-                    "cannot come back",
-                    r, root->infos[r].watch.host, root->opts.job_dir);
-        root->opts.job_dir = NULL;
-        return;
-    }
-}
-
 /* The first epoch, which the rendezvous has given. */
 static int begin_first(struct ash_group_root *root, struct ash_err *err)
 {
@@ -242,7 +226,7 @@ static int join(struct ash_group_root *root, const struct ash_local *local, stru
     ash_rendezvous_close(&meeting);
     if (rc < 0) return rc;
     terminate_strings(root);
-    check_folder(root);
+    ash_group_check_folder(root);
     rc = begin_first(root, err);
     snprintf(root->own_address, sizeof(root->own_address), "%s",
              root->rank == 0 ? meeting.met_address : meeting.own_address);
@@ -270,30 +254,9 @@ static int take_view(struct ash_group_root *root, const struct ash_view *view, s
     return 0;
 }
 
-/* Does it lead nowhere from other hosts? */
-static bool is_inner(const char *address)
-{
-    return strncmp(address, "127.", 4) == 0 || strcmp(address, "::1") == 0;
-}
-
 static const char *numeric(const char *address)
 {
     return strspn(address, "0123456789abcdef.:") == strlen(address) ? address : "";
-}
-
-/* The address of this process as those that run see it: towards the job's own, or towards them where that one is not
- * known any more, or is this host's own. */
-static void find_own_address(const struct ash_group_root *root, char address[ASH_SOCKET_ADDR_BYTES])
-{
-    struct ash_membership_address contacts[ASH_MEMBERSHIP_CONTACTS_MAX];
-    size_t count = root->opts.job_dir != NULL ? ash_membership_read_contacts(root->opts.job_dir, contacts) : 0;
-    char other[ASH_SOCKET_ADDR_BYTES];
-
-    snprintf(address, ASH_SOCKET_ADDR_BYTES, "127.0.0.1");
-    ash_socket_address_towards(root->host, address, ASH_SOCKET_ADDR_BYTES);
-    for (size_t i = 0; i < count && is_inner(address); i++)
-        if (ash_socket_address_towards(contacts[i].address, other, sizeof(other)) == 0 && !is_inner(other))
-            memcpy(address, other, sizeof(other));
 }
 
 /* Ask a running job for a place. Whoever may have to wait opens its endpoint before, because that takes longer than all
@@ -305,7 +268,7 @@ static int join_running(struct ash_group_root *root, const struct ash_local *loc
     char address[ASH_SOCKET_ADDR_BYTES];
     int rc;
 
-    find_own_address(root, address);
+    ash_group_find_address(root, address);
     memset(&card, 0, sizeof(card));
     fill_info(root, address, &card.info);
     card.info.control = ash_local_key(local);

@@ -45,30 +45,35 @@ static bool has_run(const char *command)
     return false;
 }
 
+/* Where the node stands among others; runs have a folder by which ranks that are lost come back. */
+static int add_place(const struct ash_submission *submission, const struct ash_submission_place *place,
+                     struct ash_submission_words *words)
+{
+    int used = snprintf(words->job_dir, sizeof(words->job_dir), "%s/" ASH_SUBMISSION_MEMBERS, submission->out);
+
+    add(words, "--node-rank");
+    add(words, place->node_rank);
+    add(words, "--master");
+    add(words, place->master);
+    if (!has_run(submission->spec->command)) return 0;
+    add(words, "--job-dir");
+    add(words, words->job_dir);
+    return used < (int)sizeof(words->job_dir) ? 0 : -ENAMETOOLONG;
+}
+
 int ash_submission_list_words(const struct ash_submission *submission, const struct ash_submission_place *place,
                               struct ash_submission_words *words_out, struct ash_err *err)
 {
     const struct ash_spec *spec = submission->spec;
     size_t nodes = ash_spec_all_nodes(spec);
-    int used;
 
     *words_out = (struct ash_submission_words){0};
     add(words_out, submission->program);
     add(words_out, "launch");
     add_number(words_out, "--procs", nodes * (size_t)spec->procs);
     add_number(words_out, "--nodes", nodes);
-    if (place->node_rank != NULL) {
-        add(words_out, "--node-rank");
-        add(words_out, place->node_rank);
-        add(words_out, "--master");
-        add(words_out, place->master);
-    }
-    if (place->node_rank != NULL && has_run(spec->command)) { /* ranks that are lost come back */
-        used = snprintf(words_out->job_dir, sizeof(words_out->job_dir), "%s/" ASH_SUBMISSION_MEMBERS, submission->out);
-        if (used >= (int)sizeof(words_out->job_dir)) return ash_err_set(err, -ENAMETOOLONG, "job.out is too long");
-        add(words_out, "--job-dir");
-        add(words_out, words_out->job_dir);
-    }
+    if (place->node_rank != NULL && add_place(submission, place, words_out) < 0)
+        return ash_err_set(err, -ENAMETOOLONG, "job.out is too long");
     add_number(words_out, "--restarts", (size_t)spec->restarts);
     add_number(words_out, "--elastic", spec->min_ranks > 0 ? (size_t)spec->min_ranks : 1);
     add_number(words_out, "--grace", (size_t)spec->notice_s);

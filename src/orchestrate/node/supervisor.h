@@ -23,8 +23,8 @@ struct ash_supervisor {
      * ash_supervisor_placed_name once a process that joins has a place. NULL: nobody can join. */
     const char *job_dir;
     bool joins; /* ranks elsewhere run already: all processes start to join them */
-    /* Do ranks elsewhere answer? Where none has for alone_s seconds, processes here that wait for a place end. NULL: all
-     * ranks are here. May take a second. */
+    /* Do ranks elsewhere answer? Where none has for alone_s seconds, processes here that wait for a place end. NULL:
+     * all ranks are here. May take a second. */
     bool (*has_others)(void *ctx);
     double alone_s;
     uint64_t (*progress)(void *ctx); /* how far the job has come, in steps; NULL: not known */
