@@ -21,11 +21,13 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     struct ash_str why = {0};
     struct ash_kube_event event;
     json_t *json = NULL;
+    double limit_s = 0;
 
     if (text == NULL) return 0;
     if (ash_slurm_read_queue(text, 2e9, &list, NULL) == 0 && list.count > size) abort();
     ash_jobs_free(&list);
     ash_slurm_partition_nodes(text, NULL, name, sizeof(name));
+    ash_slurm_duration(text, &limit_s);
     ash_slurm_explain(&(struct ash_slurm_evidence){&entry, text, text, text, text}, &why, NULL);
     ash_str_fini(&why);
     if (ash_json_parse(text, strlen(text), "object", &json, NULL) == 0) {

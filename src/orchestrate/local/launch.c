@@ -15,7 +15,7 @@
 #include "orchestrate/node/supervisor.h"
 
 #define HOST_BYTES 256
-#define ALONE_S 10.0 /* without an answer of ranks elsewhere */
+#define ALONE_S 5.0 /* without an answer of ranks elsewhere */
 
 static int enter_netns(void *ctx, size_t node)
 {

@@ -54,6 +54,32 @@ static int print(const struct ash_submission *submission, struct ash_str *text_o
     return ash_slurm_script(submission, text_out, err);
 }
 
+/* What the partition gives one job at most: Slurm takes more, and lets it wait for ever (EnforcePartLimits=NO). */
+static int check_caps(const struct ash_spec *spec, const char *partition, struct ash_err *err)
+{
+    struct ash_str text = {0};
+    char value[64] = "";
+    double limit_s = 0;
+    unsigned long most;
+    int rc =
+        run((const char *const[]){"scontrol", "--oneliner", "show", "partition", partition, NULL}, NULL, &text, err);
+
+    if (rc < 0) return rc;
+    ash_slurm_value(text.data, "MaxNodes", value, sizeof(value));
+    most = strtoul(value, NULL, 10); /* UNLIMITED: 0 */
+    ash_slurm_value(text.data, "MaxTime", value, sizeof(value));
+    ash_str_fini(&text);
+    if (most > 0 && ash_spec_all_nodes(spec) > most)
+        return ash_err_set(err, -EINVAL,
+                           "the job asks for %zu nodes (job.nodes and job.spares), and partition %s gives a job %lu at "
+                           "most",
+                           ash_spec_all_nodes(spec), partition, most);
+    if (ash_slurm_duration(value, &limit_s) == 0 && spec->time_s > limit_s)
+        return ash_err_set(err, -EINVAL, "job.time is %s, and partition %s gives a job %s at most", spec->time,
+                           partition, value);
+    return 0;
+}
+
 /* A job that can never start is refused here: some Slurms would let it wait for ever. */
 static int check_room(const struct ash_spec *spec, struct ash_err *err)
 {
@@ -73,7 +99,7 @@ static int check_room(const struct ash_spec *spec, struct ash_err *err)
         return ash_err_set(err, -EINVAL,
                            "the job asks for %zu nodes (job.nodes and job.spares), and partition %s has %zu",
                            ash_spec_all_nodes(spec), partition, nodes);
-    return 0;
+    return partition[0] != '\0' ? check_caps(spec, partition, err) : 0;
 }
 
 static int submit(const struct ash_submission *submission, char id_out[ASH_JOBS_ID_BYTES], struct ash_err *err)

@@ -148,6 +148,17 @@ const char *ash_slurm_reason(const char *word)
     return NULL;
 }
 
+int ash_slurm_duration(const char *text, double *seconds_out)
+{
+    unsigned days = 0, hours, minutes, seconds;
+    const char *dash = strchr(text, '-');
+
+    if (dash != NULL && sscanf(text, "%6u-", &days) != 1) return -EINVAL;
+    if (sscanf(dash != NULL ? dash + 1 : text, "%6u:%2u:%2u", &hours, &minutes, &seconds) != 3) return -EINVAL;
+    *seconds_out = 86400.0 * days + 3600.0 * hours + 60.0 * minutes + seconds;
+    return 0;
+}
+
 const char *ash_slurm_value(const char *line, const char *key, char *buf, size_t buf_bytes)
 {
     size_t length = strlen(key);

@@ -23,6 +23,10 @@ const char *ash_slurm_reason(const char *word);
  * none. Returns buf. */
 const char *ash_slurm_value(const char *line, const char *key, char *buf, size_t buf_bytes);
 
+/* Seconds of a time limit as Slurm prints it: [days-]hours:minutes:seconds. Returns 0, or -EINVAL for another text
+ * (UNLIMITED). */
+int ash_slurm_duration(const char *text, double *seconds_out);
+
 struct ash_slurm_evidence {
     const struct ash_jobs_entry *job;
     const char *facts;   /* scontrol --oneliner show job */

@@ -1,6 +1,6 @@
 # A real Slurm on this machine, for tests. Sourced after lib.bash. slurm_start N makes N nodes, named after this host, and skips the
 # test where Slurm is not to be had or does not start; EXTRA_CONF holds more lines of slurm.conf, slurm_parameters more of
-# SchedulerParameters. All of it ends with the script.
+# SchedulerParameters, slurm_topology the lines of topology.conf. All of it ends with the script.
 . "$SOURCE/tests/e2e/lib/ports.bash" || exit 1
 skip() {
     echo "skipped: $*"
@@ -82,6 +82,7 @@ CONF
         echo "NodeName=${nodes[i - 1]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + i)) CPUs=4" >> "$SLURM_CONF"
     done
     echo "PartitionName=all Nodes=ALL Default=YES State=UP" >> "$SLURM_CONF"
+    [ -z "${slurm_topology:-}" ] || echo "$slurm_topology" > "$cluster/topology.conf"
     (umask 077 && head -c 128 /dev/urandom > "$cluster/munge.key")
     slurm_daemon munged munged --foreground --force --socket="$cluster/munge.sock" --key-file="$cluster/munge.key" \
         --pid-file="$cluster/munged.pid" --seed-file="$cluster/munged.seed" --log-file="$cluster/munged.log"

@@ -143,11 +143,26 @@ static void test_kubeconfig(void **state)
     }
 }
 
+static void test_slurm_duration(void **state)
+{
+    static const char *const wrong[] = {"UNLIMITED", "INFINITE", "", "7", "x-01:00:00", "1:2"};
+    double seconds = -1;
+    (void)state;
+
+    for (size_t i = 0; i < ASH_COUNT(wrong); i++)
+        assert_int_equal(ash_slurm_duration(wrong[i], &seconds), -EINVAL);
+    assert_true(seconds == -1);
+    assert_int_equal(ash_slurm_duration("02:00:30", &seconds), 0);
+    assert_true(seconds == 7230);
+    assert_int_equal(ash_slurm_duration("7-00:00:00", &seconds), 0);
+    assert_true(seconds == 7 * 86400);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_slurm_queue), cmocka_unit_test(test_slurm_why),
-                                       cmocka_unit_test(test_partition), cmocka_unit_test(test_kube_phases),
-                                       cmocka_unit_test(test_kubeconfig)};
+                                       cmocka_unit_test(test_partition),   cmocka_unit_test(test_kube_phases),
+                                       cmocka_unit_test(test_kubeconfig),  cmocka_unit_test(test_slurm_duration)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
