@@ -52,7 +52,7 @@ expect_error 1 "a time above the cap" "job.time is 3h" "partition interactive gi
 
 # Three nodes are busy for two minutes at most, six of eight are asked for. On the free leaf a job of four that ends in time starts, and one
 # of a node; one that would hold a node for longer does not.
-batch() { sbatch --parsable --quiet --output=/dev/null --partition=all "$@" --wrap "sleep 600"; }
+batch() { sbatch --parsable --output=/dev/null --partition=all "$@" --wrap "sleep 600"; }
 busy=$(batch --nodes=3 --time=2 --nodelist="${nodes[0]},${nodes[1]},${nodes[2]}")
 wait_for "the busy ones" is "$busy" RUNNING
 head=$(batch --nodes=6 --time=5)
