@@ -39,20 +39,27 @@ static const struct ash_lora_module *find_module(const struct ash_lora *lora, co
     return NULL;
 }
 
+/* What is here of a tensor, and what it is whole. */
+struct part {
+    size_t dims[2], full[2];
+    int cut; /* as in struct ash_param; its runs are those of the base's matrix */
+};
+
 /* One parameter of an adapter, at the end of the list so far. */
-static void add_param(struct ash_model *model, const struct ash_param *base, const char *suffix, size_t rows,
-                      size_t cols)
+static void add_param(struct ash_model *model, const struct ash_param *base, const char *suffix,
+                      const struct part *part)
 {
     struct ash_param *param = &model->params[model->param_count++];
     int module = (int)(strlen(base->name) - strlen(".weight"));
 
     *param = *base;
     snprintf(param->name, sizeof(param->name), "%s%.*s%s", ASH_LORA_PREFIX, module, base->name, suffix);
-    param->dims[0] = param->full[0] = rows;
-    param->dims[1] = param->full[1] = cols;
-    param->count = rows * cols;
-    param->cut = -1;
-    param->run_count = 0;
+    memcpy(param->dims, part->dims, sizeof(param->dims));
+    memcpy(param->full, part->full, sizeof(param->full));
+    param->count = part->dims[0] * part->dims[1];
+    param->cut = part->cut;
+    if (part->cut < 0) param->run_count = 0;
+    param->is_counted = part->cut >= 0 || model->slice.tp_rank == 0;
     param->is_adapter = strcmp(suffix, ".weight") != 0;
     param->is_trained = true;
     param->data = NULL;
@@ -66,17 +73,20 @@ static void add_param(struct ash_model *model, const struct ash_param *base, con
 static void adapt(struct ash_model *model, const struct ash_param *base, struct ash_adapter *adapter,
                   const struct ash_lora_module *module)
 {
-    bool transposed = model->config.transposed && base->layer >= 0;
-    size_t in = base->dims[transposed ? 0 : 1], out = base->dims[transposed ? 1 : 0];
+    int in = model->config.transposed && base->layer >= 0 ? 0 : 1, out = 1 - in;
+    size_t rank = module->rank;
+    struct part whole = {{base->dims[0], base->dims[1]}, {base->full[0], base->full[1]}, base->cut};
+    struct part a = {{rank, base->dims[in]}, {rank, base->full[in]}, base->cut == in ? 1 : -1};
+    struct part b = {{base->dims[out], rank}, {base->full[out], rank}, base->cut == out ? 0 : -1};
 
-    if (module->rank == 0) {
-        add_param(model, base, ".weight", base->dims[0], base->dims[1]);
+    if (rank == 0) {
+        add_param(model, base, ".weight", &whole);
         return;
     }
     *adapter =
         (struct ash_adapter){(int32_t)model->param_count, (int32_t)model->param_count + 1, module->scale, module->rank};
-    add_param(model, base, A_NAME, module->rank, in);
-    add_param(model, base, B_NAME, out, module->rank);
+    add_param(model, base, A_NAME, &a);
+    add_param(model, base, B_NAME, &b);
 }
 
 /* Roles point behind the adapters, but for modules that are trained whole. */
@@ -95,8 +105,12 @@ int ash_lora_list_params(struct ash_model *model, struct ash_err *err)
     const struct ash_lora *lora = model->config.lora;
     size_t base_count = model->param_count, capacity = 2 * lora->count + base_count;
     struct ash_param *base = model->params;
-    int32_t *saved_as = calloc(base_count, sizeof(*saved_as));
+    int32_t *saved_as;
 
+    if (model->slice.tp_size > 1 && model->config.attn == ASH_ATTN_LATENT && model->config.q_rank == 0)
+        return ash_err_set(err, -ENOTSUP,
+                           "adapters of latent attention with plain queries cannot be cut: set mesh.tp=1");
+    saved_as = calloc(base_count, sizeof(*saved_as));
     model->params = calloc(capacity, sizeof(*model->params));
     model->adapters = calloc(base_count, sizeof(*model->adapters));
     if (saved_as == NULL || model->params == NULL || model->adapters == NULL) {
@@ -137,7 +151,7 @@ int ash_lora_reserve(struct ash_model *model, const struct ash_exec *exec, size_
                            exec->ops->name);
     for (size_t i = 0; i < model->config.lora->count; i++)
         rank = ash_max(rank, model->config.lora->modules[i].rank);
-    bytes = 2 * max_rows * rank * sizeof(float);
+    bytes = ASH_ADAPTER_SLOTS * max_rows * rank * sizeof(float);
     if (bytes <= model->adapter_scratch.size_bytes) return 0;
     ash_buffer_fini(&model->adapter_scratch);
     return ash_buffer_init(&model->adapter_scratch, exec->memory, bytes, "adapters' products", err);
@@ -163,25 +177,44 @@ static const struct ash_param *base_of(const struct ash_model *model, const stru
     return ash_model_find(model->base, name);
 }
 
+void ash_param_take(const struct ash_param *param, const void *data, enum ash_dtype dtype, float *values)
+{
+    for (size_t i = 0; i < ash_param_piece_count(param); i++) {
+        struct ash_piece piece = ash_param_piece(param, i);
+
+        ash_weights_to_f32(data, dtype, piece.full, piece.count, values + piece.local);
+    }
+}
+
+/* New values of A, of which each rank of tp may have a part: functions of the place in the whole of it. */
+static void draw_a(const struct ash_param *param, uint64_t seed, float *values)
+{
+    uint64_t stream = ash_hash_str(param->name);
+    double bound = 1.0 / sqrt((double)param->full[1]);
+
+    for (size_t i = 0; i < ash_param_piece_count(param); i++) {
+        struct ash_piece piece = ash_param_piece(param, i);
+
+        for (size_t k = 0; k < piece.count; k++)
+            values[piece.local + k] = (float)((2.0 * ash_rng_uniform(seed, stream, piece.full + k) - 1.0) * bound);
+    }
+}
+
 int ash_lora_init(struct ash_model *model, uint64_t seed, struct ash_err *err)
 {
     for (size_t i = 0; i < model->param_count; i++) {
-        const struct ash_param *param = &model->params[i];
+        const struct ash_param *param = &model->params[i], *base;
         float *values = (float *)model->values.data + param->offset;
-        uint64_t stream = ash_hash_str(param->name);
-        double bound = 1.0 / sqrt((double)param->dims[1]);
-        bool is_a = strstr(param->name, A_NAME) != NULL;
 
-        if (!param->is_adapter) {
-            const struct ash_param *base = base_of(model, param);
-
-            if (base == NULL || ash_dtype_block(base->dtype) > 1)
-                return ash_err_set(err, -ENOTSUP, "'%s' cannot be trained whole: the base is quantised", param->name);
-            ash_weights_to_f32(base->data, base->dtype, 0, param->count, values);
+        if (param->is_adapter) {
+            memset(values, 0, param->count * sizeof(*values));
+            if (strstr(param->name, A_NAME) != NULL) draw_a(param, seed, values);
             continue;
         }
-        for (size_t k = 0; k < param->count; k++)
-            values[k] = is_a ? (float)((2.0 * ash_rng_uniform(seed, stream, k) - 1.0) * bound) : 0.0f;
+        base = base_of(model, param);
+        if (base == NULL || ash_dtype_block(base->dtype) > 1)
+            return ash_err_set(err, -ENOTSUP, "'%s' cannot be trained whole: the base is quantised", param->name);
+        ash_param_take(param, base->data, base->dtype, values);
     }
     ash_model_refresh(model);
     return 0;

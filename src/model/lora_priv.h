@@ -12,6 +12,12 @@ struct ash_adapter {
     size_t rank;
 };
 
+/* Products [max_rows, rank] that adapter_scratch has room for: x A^T, dy B, and along tp dy B summed over its ranks,
+ * for each output of a layer. */
+#define ASH_ADAPTER_SLOTS (2 + ASH_PROJECT_OUTS_MAX)
+
+/* values: what is here of a parameter whose whole tensor is data. */
+void ash_param_take(const struct ash_param *param, const void *data, enum ash_dtype dtype, float *values);
 /* As ash_lora_load, over a base that is open: borrowed until the adapters are closed. */
 int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash_lora **lora_out, struct ash_err *err);
 /* The adapter of a weight, or NULL. */

@@ -344,6 +344,7 @@ void ash_model_close(struct ash_model *model)
     ash_buffer_fini(&model->dense_scratch);
     ash_buffer_fini(&model->dropout_scratch);
     free(model->base_quant);
+    free(model->base_parts);
     ash_model_close(model->base);
     free(model->adapters);
     ash_safetensors_close(model->files);

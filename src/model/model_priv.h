@@ -57,6 +57,7 @@ struct ash_model {
     struct ash_buffer adapter_scratch; /* see ash_lora_reserve */
     struct ash_buffer dropout_scratch; /* see ash_lora_reserve_dropout */
     void *base_quant;                  /* the base's matrices, where they are held quantised */
+    void *base_parts;                  /* what this rank of tp has of matrices of the base that lie scattered */
     struct ash_buffer dense_scratch;   /* see ash_lora_reserve_dense */
     struct ash_gguf *gguf; /* the file, where the model came from one: it can compute, but not train or be saved */
 };

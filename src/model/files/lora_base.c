@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/assert.h"
 #include "base/file.h"
@@ -18,6 +19,71 @@
 #define F16_MAX 65504.0f
 
 /* ---- the values -------------------------------------------------------------------------------------------------- */
+
+/* Has this rank several runs of neighbours of a parameter? Then they are copied; one run stays mapped. */
+static bool is_copied(const struct ash_param *param)
+{
+    return param->cut >= 0 && ash_param_piece_count(param) > 1;
+}
+
+/* What this rank of tp has of a tensor, in the file's dtype; *at: room for it, where it has to be copied. */
+static void bind_part(struct ash_param *param, const struct ash_param *source, char **at)
+{
+    const char *whole = source->data;
+
+    param->dtype = source->dtype;
+    param->data = *at;
+    if (!is_copied(param)) {
+        param->data = whole + ash_dtype_size(source->dtype, ash_param_piece(param, 0).full);
+        return;
+    }
+    for (size_t i = 0; i < ash_param_piece_count(param); i++) {
+        struct ash_piece piece = ash_param_piece(param, i);
+
+        memcpy(*at + ash_dtype_size(source->dtype, piece.local), whole + ash_dtype_size(source->dtype, piece.full),
+               ash_dtype_size(source->dtype, piece.count));
+    }
+    *at += ash_round_up(ash_dtype_size(source->dtype, param->count), ASH_PARAM_ALIGN * sizeof(float));
+}
+
+static int check_part(const struct ash_model *model, const struct ash_param *param, const struct ash_param *source,
+                      struct ash_err *err)
+{
+    const char *dir = model->config.lora->base_dir;
+
+    if (source == NULL || source->count != ash_param_full_count(param))
+        return ash_err_set(err, -EINVAL, "%s has no tensor '%s' of %zu elements", dir, param->name,
+                           ash_param_full_count(param));
+    if (model->slice.tp_size > 1 && ash_dtype_block(source->dtype) > 1)
+        return ash_err_set(err, -ENOTSUP, "%s: a quantised base cannot be cut: set mesh.tp=1", dir);
+    return 0;
+}
+
+static int bind_parts(struct ash_model *model, const struct ash_model *base, struct ash_err *err)
+{
+    size_t bytes = 0;
+    char *at;
+
+    for (size_t i = 0; i < model->base_count; i++) {
+        const struct ash_param *param = &model->params[model->param_count + i],
+                               *source = ash_model_find(base, param->name);
+        int rc = check_part(model, param, source, err);
+
+        if (rc < 0) return rc;
+        if (is_copied(param))
+            bytes += ash_round_up(ash_dtype_size(source->dtype, param->count), ASH_PARAM_ALIGN * sizeof(float));
+    }
+    model->base_parts = bytes > 0 ? malloc(bytes) : NULL;
+    if (bytes > 0 && model->base_parts == NULL)
+        return ash_err_set(err, -ENOMEM, "out of memory for a rank's %zu bytes of the adapters' base", bytes);
+    at = model->base_parts;
+    for (size_t i = 0; i < model->base_count; i++) {
+        struct ash_param *param = &model->params[model->param_count + i];
+
+        bind_part(param, ash_model_find(base, param->name), &at);
+    }
+    return 0;
+}
 
 int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
 {
@@ -35,16 +101,8 @@ int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
                                "Hugging Face folder, with model.quant if it shall be small",
                                lora->base_dir);
     }
-    for (size_t i = 0; i < model->base_count; i++) {
-        struct ash_param *param = &model->params[model->param_count + i];
-        const struct ash_param *source = ash_model_find(base, param->name);
-
-        if (source == NULL || source->count != param->count)
-            return ash_err_set(err, -EINVAL, "%s has no tensor '%s' of %zu elements", lora->base_dir, param->name,
-                               param->count);
-        param->data = source->data;
-        param->dtype = source->dtype;
-    }
+    rc = bind_parts(model, base, err);
+    if (rc < 0) return rc;
     rc = lora->quant != ASH_F32 ? ash_lora_quantise_base(model, err) : 0;
     if (rc < 0) return rc;
     ash_model_refresh(model);

@@ -399,11 +399,11 @@ static int read_tensors(struct ash_model *model, const struct ash_safetensors *f
         if (view == NULL)
             return ash_err_set(err, -EINVAL, "there is no tensor '%s': the adapter is of another base or config",
                                param->name);
-        if (view->dim_count != 2 || view->dims[0] != param->dims[0] || view->dims[1] != param->dims[1] ||
+        if (view->dim_count != 2 || view->dims[0] != param->full[0] || view->dims[1] != param->full[1] ||
             (view->dtype != ASH_F32 && view->dtype != ASH_BF16 && view->dtype != ASH_F16))
             return ash_err_set(err, -EINVAL, "tensor '%s' has another shape or type than [%zu, %zu] of numbers",
-                               param->name, param->dims[0], param->dims[1]);
-        ash_weights_to_f32(view->data, view->dtype, 0, param->count, (float *)model->values.data + param->offset);
+                               param->name, param->full[0], param->full[1]);
+        ash_param_take(param, view->data, view->dtype, (float *)model->values.data + param->offset);
     }
     return 0;
 }

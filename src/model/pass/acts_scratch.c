@@ -1,5 +1,6 @@
 /* acts_scratch: places what is not of one layer: gradients, temporaries, buffers of exchanges along tp. */
 #include "base/math.h"
+#include "model/lora.h"
 #include "model/pass/acts_layout.h"
 #include "model/pass/reduce.h"
 #include "model/pass/reduce_shm.h"
@@ -126,6 +127,9 @@ static void lay_reductions(struct ash_acts_layout *l)
 
     for (size_t i = 0; i < sizeof(cols) / sizeof(cols[0]); i++)
         if (cols[i] > 0) tile = ash_max(tile, ash_reduce_tile_floats(l->own, cols[i]));
+    for (size_t i = 0; c->lora != NULL && i < c->lora->count; i++)
+        if (c->lora->modules[i].rank > 0)
+            tile = ash_max(tile, ash_reduce_tile_floats(l->own, c->lora->modules[i].rank));
     if (!l->axes->tp.same_node) {
         l->acts->scratch.tile = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, tile);
         return;

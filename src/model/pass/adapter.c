@@ -10,6 +10,7 @@
 #include "base/workers.h"
 #include "model/lora_priv.h"
 #include "model/pass/linear_grads.h"
+#include "model/pass/reduce.h"
 
 /* c [rows, N] = (add: +=) a [rows, K] w, w the matrix of param as [K, N]. */
 static void product(const struct ash_model *model, struct ash_exec *exec, size_t rows, struct ash_mat a, int32_t param,
@@ -38,9 +39,10 @@ static void product(const struct ash_model *model, struct ash_exec *exec, size_t
 
 struct dropping {
     const struct ash_dropout *dropout;
-    size_t first, seq_rows, cols; /* first: of the batch's rows */
-    uint64_t seed;                /* of the matrix */
-    uint16_t threshold;           /* draws below it leave a value out */
+    size_t first, seq_rows;     /* first: of the batch's rows */
+    size_t first_col, cols, in; /* columns of the `in` that the matrix has in all ranks of tp */
+    uint64_t seed;              /* of the matrix */
+    uint16_t threshold;         /* draws below it leave a value out */
     float scale;
     const float *from;
     size_t from_stride;
@@ -62,8 +64,11 @@ static void drop_rows(void *ctx, size_t begin, size_t end, int worker)
                  draws = 0;
 
         for (size_t c = 0; c < drop->cols; c++, draws >>= 16) {
-            if (c % DRAWS == 0)
-                draws = ash_rng_u64(drop->seed, sequence, row * ash_div_up(drop->cols, DRAWS) + c / DRAWS);
+            size_t col = drop->first_col + c;
+
+            if (c == 0 || col % DRAWS == 0)
+                draws = ash_rng_u64(drop->seed, sequence, row * ash_div_up(drop->in, DRAWS) + col / DRAWS) >>
+                        16 * (col % DRAWS);
             float value = (draws & 0xffff) < drop->threshold ? 0.0f : from[c] * drop->scale;
             to[c] = drop->add ? to[c] + value : value;
         }
@@ -75,16 +80,20 @@ static bool drops(const struct ash_pass_step *step)
     return step->batch->dropout.numbers != NULL && step->model->config.lora->dropout > 0.0;
 }
 
-/* to [rows, cols] = (add: +=) from with the inputs left out that the batch leaves out at this weight. */
-static void drop(const struct ash_pass_step *step, int32_t weight, struct ash_mat from, struct ash_mat to, size_t cols,
-                 bool add)
+/* to [rows, cols] = (add: +=) from with the inputs left out that the batch leaves out at this weight; rows: of the
+ * step's. */
+static void drop(const struct ash_pass_step *step, int32_t weight, struct ash_mat from, struct ash_mat to,
+                 struct ash_range rows, bool add)
 {
+    const struct ash_param *a = &step->model->params[ash_model_adapter(step->model, weight)->a];
     const char *name = step->model->params[weight].name; /* not its number: that is the slice's */
     double share = step->model->config.lora->dropout;
     struct dropping drop = {.dropout = &step->batch->dropout,
-                            .first = step->first_row,
+                            .first = step->first_row + rows.first,
                             .seq_rows = step->batch->seq_rows != 0 ? step->batch->seq_rows : step->batch->rows,
-                            .cols = cols,
+                            .first_col = a->cut == 1 ? a->runs[0].first : 0,
+                            .cols = a->dims[1],
+                            .in = a->full[1],
                             .seed = ash_hash_bytes(name, strlen(name), step->batch->dropout.seed),
                             .threshold = (uint16_t)(share * 65536.0),
                             .scale = (float)(1.0 / (1.0 - share)),
@@ -94,8 +103,8 @@ static void drop(const struct ash_pass_step *step, int32_t weight, struct ash_ma
                             .to_stride = to.row_stride,
                             .add = add};
 
-    ash_assert(step->first_row + step->rows <= step->batch->rows);
-    ash_workers_run(step->exec->workers, step->rows, 1, drop_rows, &drop);
+    ash_assert(step->first_row + ash_range_end(rows) <= step->batch->rows && (a->cut < 0 || a->run_count == 1));
+    ash_workers_run(step->exec->workers, rows.count, 1, drop_rows, &drop);
 }
 
 /* io with the input that the adapter sees: where a batch drops values, a copy without them. */
@@ -109,13 +118,22 @@ static struct ash_linear_io seen(const struct ash_pass_step *step, int32_t weigh
     if (!drops(step)) return part;
     ash_assert(io->rows == step->rows && io->rows * cols * sizeof(float) <= step->model->dropout_scratch.size_bytes);
     drop(step, weight, (struct ash_mat){io->x, ASH_F32, io->x_stride, 1}, (struct ash_mat){kept, ASH_F32, cols, 1},
-         cols, false);
+         (struct ash_range){0, step->rows}, false);
     part.x = kept;
     part.x_stride = cols;
     return part;
 }
 
 /* ---- products ---------------------------------------------------------------------------------------------------- */
+
+/* Room for the products of an adapter: the first two are x A^T and dy B, the others are kept for the outputs of a
+ * layer. */
+static float *slot_of(const struct ash_model *model, size_t slot)
+{
+    ash_assert(slot < ASH_ADAPTER_SLOTS);
+    return (float *)model->adapter_scratch.data +
+           slot * (model->adapter_scratch.size_bytes / (ASH_ADAPTER_SLOTS * sizeof(float)));
+}
 
 /* low [rows, rank] = scale * x A^T. */
 static float *lower(const struct ash_model *model, struct ash_exec *exec, const struct ash_adapter *adapter,
@@ -128,6 +146,31 @@ static float *lower(const struct ash_model *model, struct ash_exec *exec, const 
             (struct ash_mat){low, ASH_F32, adapter->rank, 1}, false);
     exec->ops->row->scale(exec, low, adapter->scale, io->rows * adapter->rank);
     return low;
+}
+
+/* The same where ranks of tp have parts of A's inputs: of all rows, or of this rank's own. */
+static float *lower_split(const struct ash_pass_step *step, const struct ash_adapter *adapter,
+                          const struct ash_linear_io *io, bool of_all)
+{
+    float *low = slot_of(step->model, 0);
+    struct ash_linear_chunk chunk = {.weight = adapter->a, .x = io->x, .x_stride = io->x_stride};
+    struct ash_reduction reduction = {.rows = {0, step->rows},
+                                      .cols = adapter->rank,
+                                      .chunk_count = 1,
+                                      .chunks[0] = ash_operand_product(step, &chunk),
+                                      .accumulate = ash_operand_accumulate,
+                                      .out = low,
+                                      .all = of_all ? low : NULL};
+
+    ash_reduce(step, &reduction);
+    step->exec->ops->row->scale(step->exec, low, adapter->scale,
+                                (of_all ? step->rows : step->own.count) * adapter->rank);
+    return low;
+}
+
+static bool is_split(const struct ash_model *model, int32_t factor)
+{
+    return model->params[factor].cut >= 0;
 }
 
 /* The adapter that a document's rows go through at a weight of the model, or NULL. */
@@ -189,6 +232,51 @@ void ash_adapter_forward(const struct ash_pass_step *step, int32_t weight, const
     forward_rows(step->model, step->exec, adapter, &part);
 }
 
+void ash_adapter_forward_split(const struct ash_pass_step *step, int32_t weight, const float *x, size_t x_stride,
+                               float *out)
+{
+    const struct ash_model *model = step->model;
+    const struct ash_adapter *adapter = ash_model_adapter(model, weight);
+    struct ash_linear_io io = {.rows = step->rows, .x = x, .x_stride = x_stride};
+    struct ash_mat low, sums;
+
+    if (adapter == NULL || step->rows == 0) return;
+    io = seen(step, weight, adapter, &io);
+    low = (struct ash_mat){lower_split(step, adapter, &io, false), ASH_F32, adapter->rank, 1};
+    sums = (struct ash_mat){out, ASH_F32, model->params[adapter->b].dims[0], 1};
+    if (step->own.count > 0) product(model, step->exec, step->own.count, low, adapter->b, true, sums, true);
+}
+
+const float *ash_adapter_reduce_gradient(const struct ash_pass_step *step, int32_t weight, size_t slot, const float *dy,
+                                         size_t dy_stride)
+{
+    const struct ash_adapter *adapter = ash_model_adapter(step->model, weight);
+    float *dlow = adapter != NULL ? slot_of(step->model, 2 + slot) : NULL;
+    struct ash_reduction reduction = {
+        .rows = {0, step->rows}, .accumulate = ash_operand_accumulate, .out = dlow, .all = dlow};
+
+    if (adapter == NULL || step->rows == 0) return NULL;
+    reduction.cols = adapter->rank;
+    ash_reduction_add_outputs(step, &reduction, adapter->b, dy, dy_stride);
+    ash_reduce(step, &reduction);
+    step->exec->ops->row->scale(step->exec, dlow, adapter->scale, step->rows * adapter->rank);
+    return dlow;
+}
+
+void ash_adapter_input_grad_rows(const struct ash_pass_step *step, int32_t weight, const float *dlow,
+                                 struct ash_range rows, float *dx)
+{
+    const struct ash_model *model = step->model;
+    const struct ash_adapter *adapter = ash_model_adapter(model, weight);
+    size_t cols = model->params[adapter->a].dims[1];
+    struct ash_mat low = {dlow + rows.first * adapter->rank, ASH_F32, adapter->rank, 1}, sums = {dx, ASH_F32, cols, 1},
+                   kept = {model->dropout_scratch.data, ASH_F32, cols, 1};
+    bool is_dropped = drops(step);
+
+    product(model, step->exec, rows.count, low, adapter->a, false, is_dropped ? kept : sums, !is_dropped);
+    if (is_dropped) drop(step, weight, kept, sums, rows, true);
+}
+
 /* dlow [rows, rank] = scale * dy B, beside low. */
 static float *lower_gradient(const struct ash_model *model, struct ash_exec *exec, const struct ash_adapter *adapter,
                              const struct ash_linear_io *io)
@@ -214,7 +302,7 @@ void ash_adapter_input_grad(const struct ash_pass_step *step, int32_t weight, co
     kept.row_stride = model->params[adapter->a].dims[1];
     dlow = (struct ash_mat){lower_gradient(model, step->exec, adapter, io), ASH_F32, adapter->rank, 1};
     product(model, step->exec, io->rows, dlow, adapter->a, false, is_dropped ? kept : dx, !is_dropped);
-    if (is_dropped) drop(step, weight, kept, dx, kept.row_stride, true);
+    if (is_dropped) drop(step, weight, kept, dx, (struct ash_range){io->first, io->rows}, true);
 }
 
 void ash_adapter_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t weight,
@@ -225,14 +313,16 @@ void ash_adapter_backward(const struct ash_pass_step *step, struct ash_grad_sink
 
     if (adapter == NULL || io->rows == 0) return;
     input = seen(step, weight, adapter, io);
-    part.x = lower(step->model, step->exec, adapter, &input);
+    part.x = is_split(step->model, adapter->a) ? lower_split(step, adapter, &input, true)
+                                               : lower(step->model, step->exec, adapter, &input);
     part.x_stride = adapter->rank;
     part.dy = io->dy;
     part.dy_stride = io->dy_stride;
     ash_linear_weight_backward(step, sink, adapter->b, adapter->b, &part);
     part.x = input.x;
     part.x_stride = input.x_stride;
-    part.dy = lower_gradient(step->model, step->exec, adapter, io);
+    ash_assert(!is_split(step->model, adapter->b) || io->dlow != NULL);
+    part.dy = io->dlow != NULL ? io->dlow : lower_gradient(step->model, step->exec, adapter, io);
     part.dy_stride = adapter->rank;
     ash_linear_weight_backward(step, sink, adapter->a, adapter->a, &part);
 }

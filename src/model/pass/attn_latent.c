@@ -104,6 +104,7 @@ static void linear_input_grad(const struct ash_pass_step *step, int32_t weight, 
 {
     ash_linear_input_grad(step, weight,
                           &(struct ash_linear_io){.rows = step->own.count,
+                                                  .first = step->own.first,
                                                   .dy = dy + step->own.first * out,
                                                   .dy_stride = out,
                                                   .dx = step->acts->scratch.dnorm,

@@ -10,6 +10,7 @@
 /* Where a matrix product reads and writes. Rows of x have x_stride elements between them, and so on. */
 struct ash_linear_io {
     size_t rows;
+    size_t first; /* backward: the row of the step that dy and dx start with; 0 but where dx is of own rows alone */
     const float *x;
     size_t x_stride;
     float *y; /* forward: out; backward: not used */
@@ -20,6 +21,9 @@ struct ash_linear_io {
     float *dx; /* NULL: not wanted */
     size_t dx_stride;
     bool dx_add;
+    const float
+        *dlow;        /* [rows, rank]: of the weight's adapter, scale * dy B summed over the ranks of tp that have parts
+                          of its outputs; NULL: they are all here, or it has none */
     size_t seq_rows;  /* rows are whole sequences of this many, or one that starts at a multiple of ASH_K_GROUP of its
                          sequence and ends at one or at its end (then seq_rows = rows); 0: rows of many sequences, of
                          which other calls have more */

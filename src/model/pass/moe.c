@@ -238,6 +238,7 @@ static void router_backward(const struct ash_pass_step *step, struct ash_grad_si
 
     ash_linear_backward(step, sink, router, ASH_NO_PARAM, &io);
     io.rows = step->own.count;
+    io.first = step->own.first;
     io.dy += step->own.first * c->expert.experts;
     io.dx = dx;
     ash_linear_input_grad(step, router, &io);

@@ -22,6 +22,7 @@ void ash_row_parallel_forward(const struct ash_pass_step *step, int32_t weight, 
                                       .out = out};
 
     ash_reduce(step, &reduction);
+    ash_adapter_forward_split(step, weight, x, x_stride, out);
 }
 
 void ash_row_parallel_add(const struct ash_pass_step *step, struct ash_linear_group *group, const float *before,
@@ -44,26 +45,6 @@ void ash_row_parallel_add(const struct ash_pass_step *step, struct ash_linear_gr
 
 /* ---- column-parallel --------------------------------------------------------------------------------------------- */
 
-/* One chunk for each run of the weight's outputs: with q, k and v in one matrix, the q of all ranks come first. */
-static void add_chunks(const struct ash_pass_step *step, const struct ash_column_output *output,
-                       struct ash_reduction *reduction)
-{
-    const struct ash_param *weight = &step->model->params[output->weight];
-    size_t done = 0;
-
-    for (size_t i = 0; i < weight->run_count; i++) {
-        struct ash_linear_chunk chunk = {.weight = output->weight,
-                                         .backward = true,
-                                         .outs = {done, weight->runs[i].count},
-                                         .x = output->dy,
-                                         .x_stride = output->dy_stride};
-
-        ash_assert(reduction->chunk_count < ASH_PROJECT_OUTS_MAX);
-        reduction->chunks[reduction->chunk_count++] = ash_operand_product(step, &chunk);
-        done += weight->runs[i].count;
-    }
-}
-
 /* The weight gradients that overlap with the reduction of dx. */
 struct overlap {
     struct ash_grad_sink *sink;
@@ -79,24 +60,52 @@ static void overlap_grads(const struct ash_pass_step *step, void *ctx)
     ash_shared_grads_compute(overlap->sink, overlap->columns->count); /* those before */
 }
 
+/* The base's products of an output come before its adapter's, as in one process: the last rank adds that. */
+static void accumulate_outputs(const struct ash_pass_step *step, void *ctx, const struct ash_operand *operand,
+                               struct ash_range rows, bool overwrite, float *sums)
+{
+    const struct overlap *overlap = ctx;
+    const struct ash_column_output *output;
+
+    ash_operand_accumulate(step, NULL, operand, rows, overwrite, sums);
+    if (operand->ends == 0) return;
+    output = &overlap->columns->outputs[operand->ends - 1];
+    ash_adapter_input_grad_rows(step, output->weight, overlap->columns->dlow[operand->ends - 1], rows, sums);
+}
+
+/* This rank's operands of dx, and what adapters add to it. */
+static void list_operands(const struct ash_pass_step *step, struct ash_column_parallel *columns,
+                          struct ash_reduction *reduction)
+{
+    bool is_last = step->axes->tp.rank + 1 == step->axes->tp.size;
+
+    for (size_t i = 0; i < columns->count; i++) {
+        const struct ash_column_output *output = &columns->outputs[i];
+
+        columns->dlow[i] = ash_adapter_reduce_gradient(step, output->weight, i, output->dy, output->dy_stride);
+        ash_reduction_add_outputs(step, reduction, output->weight, output->dy, output->dy_stride);
+        if (columns->dlow[i] != NULL && is_last) reduction->chunks[reduction->chunk_count - 1].ends = i + 1;
+    }
+}
+
 /* A rank of cp that has to wait for the weights' sums computes dx first. */
 void ash_column_parallel_backward_with(const struct ash_pass_step *step, struct ash_grad_sink *sink,
                                        const struct ash_column_parallel *columns, ash_weight_grads_fn *weight_grads)
 {
     bool dx_first = step->axes->cp.rank > 0 && !columns->shared_rows;
-    struct overlap overlap = {sink, columns, weight_grads};
+    struct ash_column_parallel adapted = *columns;
+    struct overlap overlap = {sink, &adapted, weight_grads};
     struct ash_reduction reduction = {.rows = {columns->first, columns->rows},
                                       .cols = columns->in,
-                                      .accumulate = ash_operand_accumulate,
+                                      .accumulate = accumulate_outputs,
                                       .overlap = dx_first ? NULL : overlap_grads,
                                       .ctx = &overlap,
                                       .out = columns->dx};
 
     ash_assert(columns->count >= 1 && columns->dx != NULL);
-    for (size_t i = 0; i < columns->count; i++)
-        add_chunks(step, &columns->outputs[i], &reduction);
+    list_operands(step, &adapted, &reduction);
     ash_reduce(step, &reduction);
-    if (dx_first) weight_grads(step, sink, columns);
+    if (dx_first) weight_grads(step, sink, &adapted);
 }
 
 /* Everything but dx (NULL), or with it. */
@@ -113,6 +122,7 @@ static void backward_here(const struct ash_pass_step *step, struct ash_grad_sink
                                                     .dx = dx,
                                                     .dx_stride = columns->in,
                                                     .dx_add = i > 0,
+                                                    .dlow = columns->dlow[i],
                                                     .seq_rows = columns->seq_rows,
                                                     .shared_rows = columns->shared_rows});
 }

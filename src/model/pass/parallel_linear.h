@@ -29,6 +29,7 @@ struct ash_column_parallel {
     bool shared_rows;          /* as in ash_linear_io */
     size_t count;
     struct ash_column_output outputs[ASH_PROJECT_OUTS_MAX];
+    const float *dlow[ASH_PROJECT_OUTS_MAX]; /* set by the backward functions: of each output, as in ash_linear_io */
 };
 /* Gradients of weights and biases to sink, and dx: a sum over the layers in their order. */
 void ash_column_parallel_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink,

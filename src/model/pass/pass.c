@@ -24,15 +24,15 @@ static int check_axes(const struct ash_model *model, const struct ash_pass_opts 
                        opts->cp.size, model->config.kv_heads, model->slice.tp_size > 1 ? " on a rank of mesh.tp" : "");
 }
 
-/* Adapters are whole on every rank, and so are the rows that they see. */
+/* Ranks of tp pass each other adapters' sums as messages, also on one node: what they add up lies in nobody's shared
+ * memory. */
 static int check_adapters(struct ash_model *model, const struct ash_exec *exec, const struct ash_pass_opts *opts,
                           struct ash_err *err)
 {
     int rc;
 
     if (model->adapters == NULL) return 0;
-    if (opts->tp.size > 1)
-        return ash_err_set(err, -ENOTSUP, "adapters are trained with mesh.dp, fsdp, cp, ep and pp: set mesh.tp=1");
+    ash_assert(opts->tp.size <= 1 || !opts->tp.same_node);
     rc = opts->backward ? ash_lora_reserve_dense(model, exec, err) : 0;
     if (rc == 0 && opts->backward) rc = ash_lora_reserve_dropout(model, exec, opts->max_rows, err);
     return rc < 0 ? rc : ash_lora_reserve(model, exec, opts->max_rows, err);

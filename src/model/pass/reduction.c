@@ -26,6 +26,22 @@ struct ash_operand ash_operand_product(const struct ash_pass_step *step, const s
         .rank = step->axes->tp.rank, .x = gemm.a.data, .x_stride = gemm.a.row_stride, .product = gemm};
 }
 
+void ash_reduction_add_outputs(const struct ash_pass_step *step, struct ash_reduction *reduction, int32_t weight,
+                               const float *dy, size_t dy_stride)
+{
+    const struct ash_param *param = &step->model->params[weight];
+    size_t done = 0;
+
+    for (size_t i = 0; i < param->run_count; i++) {
+        struct ash_linear_chunk chunk = {
+            .weight = weight, .backward = true, .outs = {done, param->runs[i].count}, .x = dy, .x_stride = dy_stride};
+
+        ash_assert(reduction->chunk_count < ASH_PROJECT_OUTS_MAX);
+        reduction->chunks[reduction->chunk_count++] = ash_operand_product(step, &chunk);
+        done += param->runs[i].count;
+    }
+}
+
 void ash_operand_accumulate(const struct ash_pass_step *step, void *ctx, const struct ash_operand *operand,
                             struct ash_range rows, bool overwrite, float *sums)
 {

@@ -14,6 +14,7 @@ struct ash_operand {
     const float *x; /* of the reduction's first row; NULL where it is not there */
     size_t x_stride;
     struct ash_gemm_args product; /* where it is a product: all but M, where a lies, c and accumulate */
+    size_t ends;                  /* n: with it the sum over output n - 1 of a layer is complete; 0: with another */
 };
 
 /* The same from a later row on. */
@@ -46,6 +47,10 @@ void ash_reduction_add_bias(const struct ash_pass_step *step, const struct ash_r
                             float *sums);
 /* This rank's operand of a product over a chunk of a weight. */
 struct ash_operand ash_operand_product(const struct ash_pass_step *step, const struct ash_linear_chunk *chunk);
+/* Append this rank's operands of dx = dy W, one for each run of the weight's outputs: with q, k and v in one matrix,
+ * the q of all ranks come first. */
+void ash_reduction_add_outputs(const struct ash_pass_step *step, struct ash_reduction *reduction, int32_t weight,
+                               const float *dy, size_t dy_stride);
 /* An ash_accumulate_fn for operands that are products; ctx is not used. */
 ash_accumulate_fn ash_operand_accumulate;
 

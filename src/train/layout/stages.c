@@ -48,6 +48,8 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     opts.head_rows = head_rows(stages->exec, ash_model_get_config(stage->state.model), opts.max_rows);
     opts.hooks = ash_stages_hooks(stage);
     opts.tp.weights = stage->tp_weights;
+    if (ash_model_get_config(stage->state.model)->lora != NULL) /* the base is in nobody's shared memory */
+        opts.tp.same_node = opts.node.same_node = false;
     stage->slots = calloc(stage->slot_count, sizeof(*stage->slots));
     if (stage->slots == NULL) return ash_err_set(err, -ENOMEM, "out of memory for micro-batches");
     for (size_t i = 0; i < stage->slot_count; i++) {
@@ -192,7 +194,7 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
                                   .replicas = ash_mesh_replicas(mesh),
                                   .node_replicas = mesh->node_replicas,
                                   .node_shard_group = ash_mesh_node_shard_group(mesh),
-                                  .tp_peers = ash_mesh_tp_peers(mesh)};
+                                  .tp_peers = source->config->lora == NULL ? ash_mesh_tp_peers(mesh) : NULL};
     struct ash_model *model = NULL;
     int rc = open_model(stages, source, chunk, &model, err);
 
