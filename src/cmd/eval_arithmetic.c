@@ -11,13 +11,13 @@
 #include "base/assert.h"
 #include "base/interrupt.h"
 #include "base/json.h"
+#include "base/math.h"
 #include "base/str.h"
 #include "cmd/progress_bar.h"
 #include "post/search/votes.h"
 #include "serve/engine/core.h"
 
-#define ANSWER_TOKENS ASH_ARITHMETIC_TEXT_BYTES /* no answer has more characters, and a token has at least one */
-#define CHUNKS_PER_SLOT 8                       /* problems of one run, per sequence: how often progress is shown */
+#define CHUNKS_PER_SLOT 8 /* problems of one run, per sequence: how often progress is shown */
 #define PASS_ROWS 1024
 
 static const char operators[] = {'+', '-', '*'};
@@ -42,7 +42,7 @@ struct score {
 struct asked {
     struct ash_request request;
     struct ash_request_end end;
-    int32_t answer[ANSWER_TOKENS];
+    int32_t answer[ASH_ARITHMETIC_ANSWER_MAX]; /* no answer has more characters, and a token has at least one */
     size_t answer_count;
 };
 
@@ -76,25 +76,24 @@ static void fini_chunk(struct chunk *chunk)
 }
 
 /* Tokens of a prompt and its answer. */
-static size_t seq_tokens(const struct ash_engine *engine)
+static size_t seq_tokens(const struct ash_engine *engine, size_t answer_tokens)
 {
-    size_t context = ash_engine_context(engine);
-
-    return context < 2 * ANSWER_TOKENS ? context : 2 * ANSWER_TOKENS;
+    return ash_min(ash_engine_context(engine), ASH_ARITHMETIC_TEXT_BYTES + answer_tokens);
 }
 
-/* What of limit_tokens a prompt leaves for its answer. */
-static int plan_request(struct ash_request *request, const struct ash_problem *problem, size_t limit_tokens,
-                        struct ash_err *err)
+/* What a prompt leaves for its answer, up to answer_tokens. */
+static int plan_request(struct ash_request *request, const struct ash_problem *problem, const struct ash_engine *engine,
+                        size_t answer_tokens, struct ash_err *err)
 {
+    size_t limit_tokens = seq_tokens(engine, answer_tokens);
+
     if (request->prompt_count == 0)
         return ash_err_set(err, -EINVAL, "the tokenizer has no tokens for '%s': this model cannot do arithmetic",
                            problem->prompt);
     if (request->prompt_count >= limit_tokens)
         return ash_err_set(err, -EOVERFLOW, "'%s' has %zu tokens, and the model's context is %zu", problem->prompt,
                            request->prompt_count, limit_tokens);
-    request->max_tokens =
-        limit_tokens - request->prompt_count < ANSWER_TOKENS ? limit_tokens - request->prompt_count : ANSWER_TOKENS;
+    request->max_tokens = ash_min(limit_tokens - request->prompt_count, answer_tokens);
     return 0;
 }
 
@@ -102,7 +101,7 @@ static int take(void *ctx, const struct ash_token *token)
 {
     struct asked *asked = ctx;
 
-    asked->answer[asked->answer_count++] = token->id; /* max_tokens is at most ANSWER_TOKENS */
+    asked->answer[asked->answer_count++] = token->id; /* max_tokens is at most ASH_ARITHMETIC_ANSWER_MAX */
     return 0;
 }
 
@@ -117,6 +116,7 @@ static void take_end(void *ctx, const struct ash_request_end *end)
 static int init_chunk(struct chunk *chunk, const struct ash_arithmetic *arithmetic, const struct ash_engine *engine,
                       size_t first, size_t count, struct ash_err *err)
 {
+    size_t answer_tokens = arithmetic->work ? ASH_ARITHMETIC_ANSWER_MAX : ASH_ARITHMETIC_TEXT_BYTES;
     int rc = 0;
 
     *chunk = (struct chunk){.count = count};
@@ -138,7 +138,7 @@ static int init_chunk(struct chunk *chunk, const struct ash_arithmetic *arithmet
                                                        .take = take,
                                                        .done = take_end,
                                                        .ctx = &chunk->asked[i]};
-        if (rc == 0) rc = plan_request(&chunk->asked[i].request, &chunk->problems[i], seq_tokens(engine), err);
+        if (rc == 0) rc = plan_request(&chunk->asked[i].request, &chunk->problems[i], engine, answer_tokens, err);
     }
     return rc;
 }
@@ -278,7 +278,7 @@ static int open_core(const struct ash_eval *eval, struct ash_core **core_out, st
     struct ash_core_opts opts = {
         .max_seqs = eval->count < eval->batch ? (size_t)eval->count : (size_t)eval->batch,
         .max_batch_rows = PASS_ROWS,
-        .max_tokens = seq_tokens(eval->engine),
+        .max_tokens = seq_tokens(eval->engine, ash_arithmetic_answer_max(&eval->arithmetic)),
         .vocab = ash_tokenizer_vocab_size(ash_engine_tokenizer(eval->engine)),
         .pack = ASH_CORE_PACK_AT_OPEN,
     };

@@ -22,8 +22,9 @@ struct ash_trainer_parts {
     const struct ash_lora *lora;           /* adapters that are trained instead of the model; NULL: the model */
     const struct ash_train_source *valid;  /* NULL: no validation */
     const struct ash_objective *objective; /* NULL: the mean of all losses */
-    /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0 or
-     * a negative errno that ends the run. */
+    /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0, a
+     * negative errno that ends the run, or on all ranks -ENOTRECOVERABLE: the run goes back to its newest checkpoint of
+     * an earlier step, and on from there. */
     int (*prepare)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
     /* Called after each step that was counted, on every rank, unless one is lost before. NULL: nobody. */
     int (*finish)(void *ctx, struct ash_trainer *trainer, uint64_t step, struct ash_err *err);
@@ -97,7 +98,7 @@ void ash_trainer_stay_out(struct ash_trainer *trainer, bool stays_out);
 int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, struct ash_recovery *recovery_out,
                        struct ash_err *err);
 /* The same with the job's weights, at step 0; is_blank: zeros, and a checkpoint is read next. The state in memory is
- * dropped. */
+ * dropped. group NULL: this process is alone. */
 int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, bool is_blank, struct ash_err *err);
 /* The whole model's list of tensors. Borrowed until close. */
 const struct ash_model *ash_trainer_outline(const struct ash_trainer *trainer);

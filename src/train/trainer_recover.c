@@ -268,8 +268,10 @@ int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, bo
     ash_trainer_end_epoch(trainer, false);
     ash_trainer_drop_kept(trainer);
     trainer->pending = (struct ash_pending_step){0};
-    trainer->place = ash_group_rank(group);
-    rc = ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->current.mesh, err);
+    trainer->place = group != NULL ? ash_group_rank(group) : 0;
+    rc = group == NULL
+             ? 0
+             : ash_shape_choose(trainer->job, &trainer->config, ash_group_size(group), &trainer->current.mesh, err);
     if (rc < 0) return rc;
     rc = ash_trainer_begin_epoch(trainer, group, &source, err);
     trainer->has_values = rc == 0;

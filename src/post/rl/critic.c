@@ -156,6 +156,15 @@ static int root_path(const struct ash_policy_run *rl, char root[PATH_MAX], struc
     return rc < 0 ? ash_err_set(err, rc, "'%s' is too long a path", rl->dir) : 0;
 }
 
+void ash_critic_forget(const struct ash_policy_run *rl, uint64_t step)
+{
+    struct ash_err err = {0};
+    char root[PATH_MAX];
+
+    if (!rl->has_critic || root_path(rl, root, NULL) < 0 || !ash_path_exists(root)) return;
+    if (ash_checkpoint_clear_newer(root, step, &err) < 0) ash_log(ASH_LOG_WARN, "the critic: %s", err.text);
+}
+
 /* Open it: blank for a checkpoint's values, or as it starts. */
 static int open_trainer(struct ash_policy_run *rl, struct ash_trainer *trainer, const char *weights_dir,
                         struct ash_err *err)

@@ -48,43 +48,89 @@ static int open_curves(struct ash_policy_run *rl, uint64_t step, struct ash_err 
     return rl->curves == NULL ? ash_err_set(err, -errno, "%s: %s", path, strerror(errno)) : 0;
 }
 
-static json_t *line_of(const struct ash_policy_run *rl, uint64_t step, double eval)
+static void add_fields(json_t *json, json_t *more)
 {
-    json_t *json = json_pack("{s:I}", "step", (json_int_t)step);
-
-    if (step > 0) {
-        struct ash_policy_run *run = (struct ash_policy_run *)(uintptr_t)rl;
-        const struct ash_rollout *rollout = ash_rl_rollout_of(run, step - 1);
-        double tokens = rl->counts[ASH_RL_WEIGHED] > 0 ? rl->counts[ASH_RL_WEIGHED] : 1.0;
-        json_t *more = json_pack(
-            "{s:f, s:f, s:f, s:f, s:f, s:f, s:f, s:I, s:I, s:f, s:f}", "reward", rollout->mean_reward, "length",
-            rollout->mean_length, "ended", rollout->ended_share, "entropy", rollout->entropy, "kl", rollout->kl,
-            "clipped_low", rl->counts[ASH_RL_CLIPPED_LOW] / tokens, "clipped_high",
-            rl->counts[ASH_RL_CLIPPED_HIGH] / tokens, "same_groups", (json_int_t)rollout->same_groups,
-            "replaced_groups", (json_int_t)rollout->replaced, "rollout_s", rl->seconds[0], "reward_s", rl->seconds[1]);
-
-        json_object_update(json, more);
-        json_decref(more);
-        if (rl->has_critic) json_object_set_new(json, "value_loss", json_real(rl->value_loss));
-    }
-    if (!isnan(eval)) json_object_set_new(json, "eval", json_real(eval));
-    return json;
+    json_object_update(json, more);
+    json_decref(more);
 }
 
-void ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval)
+/* What is known of the rollout that a step learned from. */
+static void add_rollout(json_t *json, struct ash_policy_run *rl, uint64_t step)
+{
+    const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
+
+    if (rollout->number != (step - 1) / ash_rl_steps_per_rollout(rl)) return; /* this rank has not seen it */
+    add_fields(json,
+               json_pack("{s:f, s:f, s:f, s:f, s:f}", "reward", rollout->mean_reward, "length", rollout->mean_length,
+                         "ended", rollout->ended_share, "entropy", rollout->entropy, "kl", rollout->kl));
+}
+
+/* What the step's ranks have counted. */
+static void add_counts(json_t *json, struct ash_policy_run *rl, uint64_t step)
+{
+    const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
+    double tokens = rl->counts[ASH_RL_WEIGHED] > 0 ? rl->counts[ASH_RL_WEIGHED] : 1.0;
+
+    add_fields(json, json_pack("{s:f, s:f, s:I, s:I, s:f, s:f}", "clipped_low", rl->counts[ASH_RL_CLIPPED_LOW] / tokens,
+                               "clipped_high", rl->counts[ASH_RL_CLIPPED_HIGH] / tokens, "same_groups",
+                               (json_int_t)rollout->same_groups, "replaced_groups", (json_int_t)rollout->replaced,
+                               "rollout_s", rl->seconds[0], "reward_s", rl->seconds[1]));
+    if (rl->has_critic) json_object_set_new(json, "value_loss", json_real(rl->value_loss));
+}
+
+/* First rank: a line for a step. has_counts: its ranks have said what they counted. */
+static void write_line(struct ash_policy_run *rl, uint64_t step, bool has_counts, double eval)
 {
     struct ash_err why = {0};
-    json_t *json;
+    json_t *json = NULL;
     char *line;
-    int rc = 0;
+    int rc = rl->curves == NULL ? open_curves(rl, step, &why) : 0;
 
-    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
-    if (rl->curves == NULL) rc = open_curves(rl, step, &why);
-    json = rc == 0 ? line_of(rl, step, eval) : NULL;
+    if (rc == 0) json = json_pack("{s:I}", "step", (json_int_t)step);
+    if (json != NULL && step > 0) add_rollout(json, rl, step);
+    if (json != NULL && step > 0 && has_counts) add_counts(json, rl, step);
+    if (json != NULL && !isnan(eval)) json_object_set_new(json, "eval", json_real(eval));
+    rl->told_steps = step + 1;
     line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
     if (line != NULL && (fprintf(rl->curves, "%s\n", line) < 0 || fflush(rl->curves) != 0))
         rc = ash_err_set(&why, -errno, "%s", strerror(errno));
     if (rc < 0) ash_log(ASH_LOG_WARN, "curves.jsonl cannot be written: %s", why.text);
     free(line);
     json_decref(json);
+}
+
+void ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval)
+{
+    if (rl->group == NULL || ash_group_rank(rl->group) == 0) write_line(rl, step, true, eval);
+}
+
+/* The step of the last line, plus 1. */
+static uint64_t steps_told(const struct ash_policy_run *rl)
+{
+    struct ash_map map = {0};
+    char path[PATH_MAX];
+    uint64_t steps = 0;
+    size_t kept;
+
+    if (rl->curves != NULL) return rl->told_steps;
+    if (ash_path_join(path, sizeof(path), rl->dir, "curves.jsonl") < 0 || ash_map_open(path, &map, NULL) < 0) return 0;
+    kept = kept_bytes((const char *)map.base, map.size_bytes, UINT64_MAX >> 1);
+    for (size_t i = 0; i < kept; i++) {
+        json_t *json = NULL;
+        const char *line = (const char *)map.base + i;
+        size_t length = (size_t)((const char *)memchr(line, '\n', kept - i) - line);
+
+        if (ash_json_parse_line(line, length, "curves.jsonl", 0, &json, NULL) == 0)
+            steps = (uint64_t)json_integer_value(json_object_get(json, "step")) + 1;
+        json_decref(json);
+        i += length;
+    }
+    ash_map_close(&map);
+    return steps;
+}
+
+void ash_rl_mend_curves(struct ash_policy_run *rl, uint64_t step)
+{
+    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
+    if (step > 0 && steps_told(rl) == step) write_line(rl, step, false, NAN); /* the line of step - 1 is the last */
 }

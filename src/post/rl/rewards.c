@@ -153,13 +153,20 @@ static bool is_same(const char *a, const char *b)
     return a_size == b_size && memcmp(a, b, a_size) == 0;
 }
 
+static const char *after_work(const struct ash_rewarded *answer)
+{
+    const char *equals = answer->may_have_work ? strrchr(answer->text, '=') : NULL;
+
+    return equals != NULL ? equals + 1 : answer->text;
+}
+
 static double check(const struct reward *reward, const struct ash_rewarded *answer)
 {
     double beyond;
 
     switch (reward->kind) {
     case KIND_EXACT: /* an answer without an end is not an answer */
-        return answer->has_ended && is_same(answer->text, answer->answer) ? 1.0 : 0.0;
+        return answer->has_ended && is_same(after_work(answer), answer->answer) ? 1.0 : 0.0;
     case KIND_REGEX:
         return regexec(&reward->regex, answer->text, 0, NULL, 0) == 0 ? 1.0 : 0.0;
     case KIND_LENGTH:

@@ -31,6 +31,7 @@ struct ash_rewarded {
     const int32_t *prompt_ids, *ids;
     size_t prompt_tokens, tokens;
     bool has_ended;
+    bool may_have_work; /* arithmetic: only what follows the last "=" is the answer */
 };
 /* The weighted sum, a finite number, into *reward_out. Returns 0, or the error of a program or model. */
 int ash_rewards_get(struct ash_rewards *rewards, const struct ash_rewarded *answer, double *reward_out,

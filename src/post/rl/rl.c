@@ -125,6 +125,7 @@ static int evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, uint
     if (rc == 0 && rl->screen != NULL)
         fprintf(rl->screen, "eval      step %llu: mean reward %.4f of %lld held-out prompts, greedy\n",
                 (unsigned long long)step, share, (long long)rl->job->rollout.eval_count);
+    if (rc == 0) ash_rl_keep_best(rl, trainer, step, share);
     return rc;
 }
 
@@ -155,11 +156,13 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
 
     rl->group = ash_trainer_group(trainer);
     rl->exec = ash_trainer_exec(trainer);
+    ash_rl_take_back(rl, step);
     if (step == 0 && rl->job->rollout.eval_every > 0) {
         rc = evaluate(rl, trainer, 0, &share, err);
         if (rc < 0) return rc;
         ash_rl_add_curves(rl, 0, share);
     }
+    ash_rl_mend_curves(rl, step);
     memset(rl->counts, 0, sizeof(rl->counts));
     rc = ash_critic_settle(rl, trainer, step, err);
     if (rc == 0) rc = find_rollouts(rl, step, err);
@@ -285,6 +288,7 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
     rc = rl->rollouts == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : open_text(rl, err);
     for (size_t i = 0; rc == 0 && i < rl->rollout_count; i++)
         if (open_rollout(rl, &rl->rollouts[i]) < 0) rc = ash_err_set(err, -ENOMEM, "out of memory for answers");
+    if (rc == 0) rc = ash_rl_read_backs(rl, err);
     if (rc < 0) {
         ash_rl_close(rl);
         return rc;
@@ -337,6 +341,7 @@ static void end(void *ctx)
     ash_critic_close(rl);
     ash_core_close(rl->core);
     rl->core = NULL;
+    rl->sampled = NULL;
     ash_model_close(rl->copy);
     rl->copy = NULL;
     ash_pass_close(rl->frozen_pass);

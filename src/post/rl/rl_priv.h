@@ -63,10 +63,18 @@ struct ash_policy_run {
     struct ash_exec *exec;    /* the trainer's */
     struct ash_model *frozen; /* the reference; NULL: none */
     struct ash_pass *frozen_pass;
-    uint64_t checked;             /* tokens of all ranks whose log-probability was the sampler's, to the bit */
-    double counts[ASH_RL_COUNTS]; /* of the step: enum ash_rl_count */
-    FILE *curves;                 /* curves.jsonl; NULL: another rank's, or not open yet */
-    double seconds[3];            /* rollout, reward, all else before an update */
+    uint64_t checked;                /* tokens of all ranks whose log-probability was the sampler's, to the bit */
+    double counts[ASH_RL_COUNTS];    /* of the step: enum ash_rl_count */
+    FILE *curves;                    /* curves.jsonl; NULL: another rank's, or not open yet */
+    double seconds[3];               /* rollout, reward, all else before an update */
+    const struct ash_model *sampled; /* the whole policy: copy, or the trainer's; of the epoch */
+    uint64_t told_steps;             /* curves: the step of the last line, plus 1 */
+    bool has_best;
+    double best; /* has_best: the highest mean reward of an evaluation */
+    /* where the run went back after a collapse: */
+    uint64_t backs[ASH_JOB_BACKS_MAX]; /* [back_count]: the first rollout that was drawn anew, each time */
+    size_t back_count, tries;          /* tries: also those that came to nothing */
+    uint64_t collapsed_step;           /* the step that the guard has refused to make; 0: none */
     /* ppo: */
     bool has_critic;
     struct ash_job critic_job;
@@ -121,6 +129,8 @@ int ash_critic_settle(struct ash_policy_run *rl, struct ash_trainer *trainer, ui
 int ash_critic_values(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
 /* After the policy's step number `step`: the critic's. All ranks call it. */
 int ash_critic_learn(struct ash_policy_run *rl, uint64_t step, struct ash_err *err);
+/* First rank: drop its checkpoints after step: the run has gone back to it. */
+void ash_critic_forget(const struct ash_policy_run *rl, uint64_t step);
 /* With the epoch of the policy's ranks. */
 void ash_critic_close(struct ash_policy_run *rl);
 
@@ -131,9 +141,25 @@ uint64_t ash_rl_steps_per_rollout(const struct ash_policy_run *rl);
 /* curves.c: one line of curves.jsonl for a step that was counted. eval: mean reward of the evaluation, NaN for none.
  * The first rank writes; a full disk is a warning. */
 void ash_rl_add_curves(struct ash_policy_run *rl, uint64_t step, double eval);
+/* Before the step after `step`: where a rank was lost after that one had been made, and with it its line, write what
+ * is still known of it. */
+void ash_rl_mend_curves(struct ash_policy_run *rl, uint64_t step);
 /* guard.c: has the policy collapsed, by the bounds of the job? Returns 0, or -ECANCELED with a sentence that says which
- * bound, what it was, and what to change. */
-int ash_rl_guard(const struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_err *err);
+ * bound, what it was, and what to change; or -ENOTRECOVERABLE where the run shall go back (rl.on_collapse). */
+int ash_rl_guard(struct ash_policy_run *rl, const struct ash_rollout *rollout, struct ash_err *err);
+
+/* ---- back.c ------------------------------------------------------------------------------------------------------ */
+
+/* Read backs.jsonl, if it is there. */
+int ash_rl_read_backs(struct ash_policy_run *rl, struct ash_err *err);
+/* How often a rollout was drawn anew: a word of its draws. */
+uint64_t ash_rl_draws(const struct ash_policy_run *rl, uint64_t number);
+/* Before a step: if the run has gone back to it, have other answers drawn from here on. All ranks call it. */
+void ash_rl_take_back(struct ash_policy_run *rl, uint64_t step);
+
+/* best.c: keep the sampled model where this evaluation is the best so far. The first rank writes; a failure is a
+ * warning. */
+void ash_rl_keep_best(struct ash_policy_run *rl, const struct ash_trainer *trainer, uint64_t step, double eval);
 /* learn.c: the source and the objective. */
 void ash_rl_set_parts(struct ash_policy_run *rl);
 

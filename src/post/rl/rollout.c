@@ -80,6 +80,7 @@ static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, str
     struct ash_model *model = NULL;
     int rc = find_sampled(rl, trainer, &model, err);
 
+    rl->sampled = rc == 0 ? model : NULL;
     if (rc < 0 || rl->core != NULL) return rc;
     rc = ash_rewards_use(rl->rewards, ash_trainer_exec(trainer), ash_tokenizer_hash(rl->tokenizer), opts.max_tokens,
                          err);
@@ -192,7 +193,8 @@ static int reward_row(struct ash_policy_run *rl, const struct ash_prompt *prompt
                                     .prompt_tokens = prompt->ids.count,
                                     .ids = row->ids,
                                     .tokens = row->count,
-                                    .has_ended = row->has_ended};
+                                    .has_ended = row->has_ended,
+                                    .may_have_work = rl->job->arithmetic.work};
     struct ash_str text = {0};
     int rc = ash_rl_decode(rl, row, &text, err);
 
@@ -231,6 +233,7 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
     size_t samples = (size_t)rl->job->rl.samples, count = 0;
     size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
            size = rl->group != NULL ? ash_group_size(rl->group) : 1;
+    uint64_t draws = ash_rl_draws(rl, rollout->number);
     struct ash_sampler_opts sampler = ash_sampler_defaults();
     struct asked **asked = calloc(rl->answer_count, sizeof(struct asked *));
     int rc = 0;
@@ -239,7 +242,7 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
     sampler.temperature = rl->job->rollout.temperature;
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
         uint64_t prompt = round * rl->prompt_count + a / samples;
-        uint64_t words[4] = {(uint64_t)rl->job->train.seed, rollout->number, prompt, a % samples};
+        uint64_t words[5] = {(uint64_t)rl->job->train.seed, rollout->number, prompt, a % samples, draws};
         struct ash_answer_row *row = &rollout->answers[a];
 
         if (!is_open[a / samples]) {
@@ -249,7 +252,7 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
         row->count = 0;
         row->has_ended = false;
         if (a / samples % size != rank) continue;
-        sampler.seed = ash_hash_bytes(words, sizeof(words), 0);
+        sampler.seed = ash_hash_bytes(words, (draws > 0 ? 5 : 4) * sizeof(words[0]), 0);
         asked[count] = ask(rl, &rollout->prompts[a / samples], row, &sampler, rollout->version + 1);
         if (asked[count] == NULL)
             rc = ash_err_set(err, -ENOMEM, "out of memory for an answer");

@@ -41,6 +41,8 @@ static const struct ash_opt opts_list[] = {
     {"split", ASH_OPT_CHOICE, offsetof(struct ash_arithmetic_opts, split), "train",
      "train, or valid: a tenth of the problems with an operand above 9 is held out, whatever the seeds", 0, 0,
      split_names},
+    {"work", ASH_OPT_BOOL, offsetof(struct ash_arithmetic_opts, work), "false",
+     "answers show their work, digit by digit: 37+58=80+15=95", 0, 0, NULL},
 };
 
 const struct ash_opt_table ash_arithmetic_table = {"arithmetic", "arithmetic problems", opts_list,
@@ -148,6 +150,7 @@ int ash_arithmetic_init(struct ash_arithmetic *arithmetic, const struct ash_arit
     own.sizes = (enum ash_arithmetic_sizes)opts->sizes;
     own.negative = opts->negative;
     own.split = (enum ash_arithmetic_split)opts->split;
+    own.work = opts->work;
     for (uint64_t i = 0; i < PROBE_TRIES; i++) {
         struct draw draw = draw_try(&own, 0, i);
 
@@ -158,6 +161,38 @@ int ash_arithmetic_init(struct ash_arithmetic *arithmetic, const struct ash_arit
                            split_names[own.split]);
     *arithmetic = own;
     return 0;
+}
+
+size_t ash_arithmetic_answer_max(const struct ash_arithmetic_opts *opts)
+{
+    return opts->work ? ASH_ARITHMETIC_ANSWER_MAX : ASH_ARITHMETIC_TEXT_BYTES;
+}
+
+/* One part of the work: digit by digit for sums and differences; for products, left times each digit of right. */
+static int64_t part_of(const struct draw *draw, int64_t place)
+{
+    int64_t left = draw->left / place % 10 * place, right = draw->right / place % 10 * place;
+
+    return draw->op == '+' ? left + right : draw->op == '-' ? left - right : draw->left * right;
+}
+
+/* The parts that are not zero, and "=". Where there is only one, it is the answer: nothing. */
+static void write_work(const struct draw *draw, char *work, size_t work_bytes)
+{
+    size_t used = 0, parts = 0;
+
+    work[0] = '\0';
+    for (int digit = ASH_ARITHMETIC_DIGITS_MAX - 1; digit >= 0; digit--) {
+        int64_t part = part_of(draw, power_of_ten(digit));
+
+        if (part == 0) continue;
+        used += (size_t)snprintf(work + used, work_bytes - used, "%s%" PRId64, parts > 0 && part > 0 ? "+" : "", part);
+        parts++;
+    }
+    if (parts > 1)
+        snprintf(work + used, work_bytes - used, "=");
+    else
+        work[0] = '\0';
 }
 
 void ash_arithmetic_problem(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem_out)
@@ -172,6 +207,9 @@ void ash_arithmetic_problem(const struct ash_arithmetic *arithmetic, uint64_t in
     snprintf(problem_out->prompt, sizeof(problem_out->prompt), "%" PRId64 "%c%" PRId64 "=", draw.left, draw.op,
              draw.right);
     snprintf(problem_out->answer, sizeof(problem_out->answer), "%" PRId64, answer);
+    problem_out->work[0] = '\0';
+    problem_out->may_have_work = arithmetic->work;
+    if (arithmetic->work) write_work(&draw, problem_out->work, sizeof(problem_out->work));
 }
 
 static bool is_blank(char c)
@@ -181,6 +219,12 @@ static bool is_blank(char c)
 
 bool ash_arithmetic_check(const struct ash_problem *problem, const char *text, size_t size_bytes)
 {
+    const char *equals = problem->may_have_work && size_bytes > 0 ? memrchr(text, '=', size_bytes) : NULL;
+
+    if (equals != NULL) {
+        size_bytes -= (size_t)(equals + 1 - text);
+        text = equals + 1;
+    }
     while (size_bytes > 0 && is_blank(text[size_bytes - 1]))
         size_bytes--;
     while (size_bytes > 0 && is_blank(text[0])) {

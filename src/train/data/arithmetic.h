@@ -12,6 +12,9 @@
 #define ASH_ARITHMETIC_OPS_MAX 16
 #define ASH_ARITHMETIC_DIGITS_MAX 9
 #define ASH_ARITHMETIC_TEXT_BYTES 32
+#define ASH_ARITHMETIC_WORK_BYTES 192 /* nine parts of up to 18 digits, with signs */
+/* Characters that an answer has at most: with its work, and without. */
+#define ASH_ARITHMETIC_ANSWER_MAX (ASH_ARITHMETIC_TEXT_BYTES + ASH_ARITHMETIC_WORK_BYTES)
 
 enum ash_arithmetic_split { ASH_ARITHMETIC_TRAIN, ASH_ARITHMETIC_VALID, ASH_ARITHMETIC_ALL };
 enum ash_arithmetic_sizes { ASH_ARITHMETIC_DIGITS, ASH_ARITHMETIC_VALUES };
@@ -25,6 +28,7 @@ struct ash_arithmetic_opts {
     int sizes;                      /* enum ash_arithmetic_sizes */
     bool negative;                  /* may a difference be below zero? */
     int split;                      /* enum ash_arithmetic_split */
+    bool work;                      /* do answers show how they were found? */
 };
 
 /* Section "arithmetic" over struct ash_arithmetic_opts. A command that wants plain flags makes a table of its own from
@@ -40,12 +44,15 @@ struct ash_arithmetic {
     enum ash_arithmetic_sizes sizes;
     bool negative;
     enum ash_arithmetic_split split;
+    bool work;
     double mistakes; /* share of the problems that ash_arithmetic_write writes with a wrong answer; init sets 0 */
 };
 
 struct ash_problem {
     char prompt[ASH_ARITHMETIC_TEXT_BYTES]; /* "37+58=" */
+    char work[ASH_ARITHMETIC_WORK_BYTES];   /* "80+15=": comes before the answer; empty: nothing does */
     char answer[ASH_ARITHMETIC_TEXT_BYTES]; /* "95" */
+    bool may_have_work;                     /* only what follows the last "=" of an answer is checked */
 };
 
 /* Check opts. -EINVAL for an unknown operator, limits that contradict each other, or limits so narrow that the split is
@@ -57,7 +64,11 @@ int ash_arithmetic_init(struct ash_arithmetic *arithmetic, const struct ash_arit
  * whatever their seeds. Those of two single digits are facts to be learned and are always in `train`. */
 void ash_arithmetic_problem(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem_out);
 
-/* Is text (not NUL-terminated) the answer? Blanks around it do not count; everything else does. */
+/* Characters of an answer at most. */
+size_t ash_arithmetic_answer_max(const struct ash_arithmetic_opts *opts);
+
+/* Is text (not NUL-terminated) the answer? Blanks around it do not count; everything else does, but for work, where
+ * the problem may have some. */
 bool ash_arithmetic_check(const struct ash_problem *problem, const char *text, size_t size_bytes);
 
 #define ASH_ARITHMETIC_EOS "<eos>"

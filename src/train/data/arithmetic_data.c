@@ -75,6 +75,7 @@ static json_t *describe(const struct ash_arithmetic *arithmetic, uint64_t count,
         json_object_set_new(json, "mistakes", json_real(arithmetic->mistakes));
         json_object_set_new(json, "mistakes_away", json_pack("[i, i, i]", 1, -1, 10));
     }
+    if (json != NULL && arithmetic->work) json_object_set_new(json, "work", json_true());
     return json;
 }
 
@@ -95,13 +96,15 @@ static void spoil(const struct ash_arithmetic *arithmetic, uint64_t index, struc
 static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *arithmetic,
                        const struct alphabet *alphabet, uint64_t index, struct ash_err *err)
 {
-    int32_t ids[2 * ASH_ARITHMETIC_TEXT_BYTES];
+    int32_t ids[ASH_ARITHMETIC_TEXT_BYTES + ASH_ARITHMETIC_ANSWER_MAX];
     struct ash_problem problem;
     size_t count = 0;
 
     ash_arithmetic_problem(arithmetic, index, &problem);
     spoil(arithmetic, index, &problem);
     for (const char *c = problem.prompt; *c != '\0'; c++)
+        ids[count++] = alphabet->ids[(unsigned char)*c];
+    for (const char *c = problem.work; *c != '\0'; c++)
         ids[count++] = alphabet->ids[(unsigned char)*c];
     for (const char *c = problem.answer; *c != '\0'; c++)
         ids[count++] = alphabet->ids[(unsigned char)*c];

@@ -48,9 +48,12 @@ static const char *const free_on_resume[] = {
     "rl.min_length",
     "rl.max_length",
     "rl.max_kl",
+    "rl.on_collapse",
+    "rl.max_backs",
     "lora.adapter",
     "rollout.eval_every",
     "rollout.eval_count",
+    "rollout.keep_best",
 };
 
 /* Between the ranks of a job: settings of a process. All others decide what is computed, or when ranks meet. */

@@ -71,6 +71,8 @@ static const struct ash_opt lora_opts[] = {
 const struct ash_opt_table ash_job_lora_table = {"lora", "adapters instead of whole weights", lora_opts,
                                                  ASH_COUNT(lora_opts)};
 
+static const char *const on_collapse_names[] = {"stop", "back", NULL};
+
 #define RL(field) offsetof(struct ash_job_rl, field)
 static const struct ash_opt rl_opts[] = {
     {"algorithm", ASH_OPT_CHOICE, RL(algorithm), "grpo", "how rewards become advantages", 0, 0, algorithm_names},
@@ -109,6 +111,11 @@ static const struct ash_opt rl_opts[] = {
      "the run stops where the mean answer has fewer tokens; 0: never", 0, 1e7, NULL},
     {"max_length", ASH_OPT_DOUBLE, RL(max_length), "0", "the run stops where the mean answer has more tokens; 0: never",
      0, 1e7, NULL},
+    {"on_collapse", ASH_OPT_CHOICE, RL(on_collapse), "stop",
+     "past a bound: stop, or go back to the checkpoint before and draw other answers from there", 0, 0,
+     on_collapse_names},
+    {"max_backs", ASH_OPT_INT, RL(max_backs), "3", "how often a run goes back before it stops", 0, ASH_JOB_BACKS_MAX,
+     NULL},
     {"reference", ASH_OPT_STRING, RL(reference), NULL,
      "model folder of the frozen reference; default: what training starts from", 0, 0, NULL},
     {"critic", ASH_OPT_STRING, RL(critic), NULL,
@@ -138,6 +145,8 @@ static const struct ash_opt rollout_opts[] = {
     {"eval_every", ASH_OPT_INT, ROLLOUT(eval_every), "0", "steps between greedy evaluations; 0: never", 0, MAX_COUNT,
      NULL},
     {"eval_count", ASH_OPT_INT, ROLLOUT(eval_count), "500", "held-out prompts of an evaluation", 1, 1e9, NULL},
+    {"keep_best", ASH_OPT_BOOL, ROLLOUT(keep_best), "true", "keep the model of the best evaluation, in DIR/best", 0, 0,
+     NULL},
 };
 const struct ash_opt_table ash_job_rollout_table = {"rollout", "how answers are sampled (train.method=rl)",
                                                     rollout_opts, ASH_COUNT(rollout_opts)};

@@ -57,6 +57,10 @@ enum ash_rl_ratio { ASH_RL_RATIO_TOKEN, ASH_RL_RATIO_SEQUENCE };
 enum ash_rl_estimator { ASH_RL_K1, ASH_RL_K2, ASH_RL_K3 };
 enum ash_rl_kl_in { ASH_RL_KL_LOSS, ASH_RL_KL_REWARD };
 
+/* What a run does whose policy has collapsed. */
+enum ash_job_collapse { ASH_JOB_COLLAPSE_STOP, ASH_JOB_COLLAPSE_BACK };
+#define ASH_JOB_BACKS_MAX 64
+
 struct ash_job_rl {
     int algorithm; /* enum ash_rl_algorithm */
     const char *prompts;
@@ -75,6 +79,8 @@ struct ash_job_rl {
     int64_t sampling_rounds;    /* 1: a group whose rewards are all equal is kept */
     double min_entropy, max_kl; /* the guard's bounds; 0: none */
     double min_length, max_length;
+    int on_collapse; /* enum ash_job_collapse */
+    int64_t max_backs;
     const char *reference;
     const char *critic; /* ppo: where the critic starts; NULL: as the policy */
     double critic_lr;   /* 0: that of the policy */
@@ -85,6 +91,7 @@ struct ash_job_rollout {
     double temperature;
     int64_t max_tokens, max_prompt_tokens, lag;
     int64_t eval_every, eval_count;
+    bool keep_best;
 };
 
 extern const struct ash_opt_table ash_job_sft_table, ash_job_dpo_table, ash_job_reward_table, ash_job_lora_table,

@@ -110,6 +110,8 @@ void ash_run_wait_for_room(struct ash_run *run);
 int ash_run_check_disk(struct ash_run *run, struct ash_err *err);
 /* Ready to save in the epoch that begins: where, and with how much memory. All ranks of the mesh call it. */
 int ash_run_open_saver(struct ash_run *run, struct ash_err *err);
+/* Wait for all saves that are under way. All ranks call it. */
+int ash_run_settle_saves(struct ash_run *run, struct ash_err *err);
 /* The epoch is over: a save that all ranks had written is committed, one that was being written begins anew in the next
  * epoch. */
 void ash_run_close_saver(struct ash_run *run);
@@ -137,7 +139,8 @@ void ash_run_remove_old(struct ash_run *run);
 
 /* Is it the error of ranks that are lost, so that the others can continue? */
 bool ash_run_is_loss(const struct ash_run *run, int code);
-/* Is it the error of copies that differ? Then the newest checkpoint is trusted, not the state in memory. */
+/* Is it the error of copies that differ, or of parts that want to go back (train/trainer.h)? Then the newest checkpoint
+ * is trusted, not the state in memory. */
 bool ash_run_is_damage(const struct ash_run *run, int code);
 /* This rank's memory has changed by itself, or its results are wrong, as err says: say who it is, tell the others, and
  * have them re-form with it. Returns the code of a loss; -EIO where that has happened too often, so that this rank

@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "base/metrics.h"
 #include "collective/epoch.h"
+#include "train/checkpoint.h"
 #include "train/run/control.h"
 
 #define DAMAGES_MAX                                                                                                    \
@@ -34,7 +35,7 @@ bool ash_run_is_loss(const struct ash_run *run, int code)
 
 bool ash_run_is_damage(const struct ash_run *run, int code)
 {
-    return run->group != NULL && code == -EUCLEAN;
+    return code == -ENOTRECOVERABLE || (run->group != NULL && code == -EUCLEAN);
 }
 
 /* ---- memory that changes by itself ------------------------------------------------------------------------------- */
@@ -95,12 +96,30 @@ static int reform(struct ash_run *run, struct ash_err *err)
                        ash_group_size(run->group), run->job->recover.min_ranks);
 }
 
+static bool is_first(const struct ash_run *run)
+{
+    return run->group == NULL || ash_group_rank(run->group) == 0;
+}
+
+/* A part of the trainer wants an earlier state: all saves have to be there, so that each run finds the same one, and
+ * that of the present step must not. */
+static int leave_present(struct ash_run *run, struct ash_err *err)
+{
+    uint64_t step = ash_trainer_state(run->trainer)->step;
+    struct ash_err why = {0};
+    int rc = ash_run_settle_saves(run, err);
+
+    if (rc == 0 && is_first(run) && step > 0 && ash_checkpoint_clear_newer(run->checkpoints, step - 1, &why) < 0)
+        ash_run_warn(run, "%s", why.text);
+    return rc;
+}
+
 /* What is in memory is not enough, or wrong. */
 static int go_back(struct ash_run *run, const char *why, struct ash_recovery *recovery, struct ash_err *err)
 {
     int rc;
 
-    if (ash_group_rank(run->group) == 0) ash_log(ASH_LOG_WARN, "going back to the newest checkpoint: %s", why);
+    if (is_first(run)) ash_log(ASH_LOG_WARN, "going back to the newest checkpoint: %s", why);
     rc = ash_run_reload(run, err);
     recovery->has_finished = false;
     if (rc == 0 && !ash_trainer_is_spare(run->trainer)) recovery->step = ash_trainer_state(run->trainer)->step;
@@ -108,14 +127,16 @@ static int go_back(struct ash_run *run, const char *why, struct ash_recovery *re
 }
 
 /* One try. damage: of the state in memory; NULL: none. Returns as ash_trainer_resume. */
-static int try_recover(struct ash_run *run, const char *damage, struct ash_recovery *recovery, struct ash_err *err)
+static int try_recover(struct ash_run *run, const struct ash_err *damage, struct ash_recovery *recovery,
+                       struct ash_err *err)
 {
     struct ash_err missing = {0};
-    int rc;
+    int rc = damage != NULL && damage->code == -ENOTRECOVERABLE ? leave_present(run, err) : 0;
 
+    if (rc < 0) return rc;
     ash_run_close_saver(run);
     ash_trainer_suspend(run->trainer);
-    if (damage != NULL) return go_back(run, damage, recovery, err);
+    if (damage != NULL) return go_back(run, damage->text, recovery, err);
     rc = run->is_joining ? 0 : reform(run, err);
     run->is_joining = false;
     if (rc < 0 || run->has_left) return rc;
@@ -171,6 +192,8 @@ static int agree_on_open_step(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
     uint64_t step = ash_trainer_state(run->trainer)->step;
+
+    if (group == NULL) return 0;
     int64_t known = run->last.step == step ? (int64_t)ash_group_size(group) - (int64_t)ash_group_rank(group) : 0,
             values[2] = {run->is_last_open && (run->last.step == step || run->is_leader), known};
     int rc = ash_group_all_reduce(group, values, values, 2, ASH_COLL_I64, ASH_COLL_MAX, err);
@@ -186,17 +209,21 @@ static void say(struct ash_run *run, const char *why, const struct ash_recovery 
     char mesh[192];
 
     if (!run->is_leader) return;
+    ash_run_write_status(run, "running");
+    if (run->group == NULL) {
+        ash_run_warn(run, "%s; the run continues from step %" PRIu64, why, recovery->step);
+        return;
+    }
     ash_run_warn(run, "%s; %zu ranks continue from step %" PRIu64 " as %s after %.2f s (%.0f MB moved)", why,
                  ash_group_size(run->group), recovery->step, ash_mesh_describe(run->facts.mesh, mesh, sizeof(mesh)),
                  down_s, (double)recovery->moved_bytes * 1e-6);
-    ash_run_write_status(run, "running");
 }
 
 /* Try until a new epoch stands, whoever is lost on the way. A step that one try has finished stays finished. */
 static int try_all(struct ash_run *run, const struct ash_err *cause, struct ash_recovery *recovery, struct ash_err *err)
 {
     struct ash_recovery finished = {0};
-    const char *damage = ash_run_is_damage(run, cause->code) ? cause->text : NULL;
+    const struct ash_err *damage = ash_run_is_damage(run, cause->code) ? cause : NULL;
     int rc = -ECONNRESET;
 
     for (size_t tries = 0; tries < TRIES && rc < 0 && (tries == 0 || ash_run_is_loss(run, rc)); tries++) {
@@ -232,7 +259,7 @@ static int take_up(struct ash_run *run, const struct ash_recovery *recovery, str
     run->probe_step = 0;
     run->is_slow = false;
     rc = adopt_step(run, recovery, err);
-    if (rc == 0 && !run->is_leader && ash_group_rank(run->group) == 0) rc = become_leader(run, err);
+    if (rc == 0 && !run->is_leader && is_first(run)) rc = become_leader(run, err);
     if (rc < 0 || ash_trainer_is_spare(run->trainer)) return rc;
     rc = agree_on_open_step(run, err);
     if (rc == 0 && recovery->has_newcomers) rc = share_place(run, err);

@@ -280,6 +280,14 @@ static int finish_saves(struct ash_run *run, struct ash_err *err)
     return rc;
 }
 
+int ash_run_settle_saves(struct ash_run *run, struct ash_err *err)
+{
+    int rc = finish_saves(run, err);
+
+    if (rc == 0 && run->is_leader) take_results(run);
+    return rc;
+}
+
 /* The first rank knows how something went; all get it. */
 static int share_result(const struct ash_run *run, int result, struct ash_err *err)
 {

@@ -334,7 +334,7 @@ int ash_run_reload(struct ash_run *run, struct ash_err *err)
 
     if (rc == -ENODATA) return ash_trainer_restart(run->trainer, run->group, false, err);
     if (rc < 0) return rc;
-    if (ash_group_rank(run->group) == 0) clear_newer(run, run->saved_step);
+    if (run->group == NULL || ash_group_rank(run->group) == 0) clear_newer(run, run->saved_step);
     return 0;
 }
 

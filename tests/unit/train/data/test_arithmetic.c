@@ -186,7 +186,7 @@ static void test_limits(void **state)
 
 static void test_check(void **state)
 {
-    const struct ash_problem problem = {"37+58=", "95"};
+    struct ash_problem problem = {.prompt = "37+58=", .answer = "95"};
     static const struct {
         const char *text;
         bool right;
@@ -197,6 +197,45 @@ static void test_check(void **state)
     for (size_t i = 0; i < ASH_COUNT(cases); i++)
         assert_int_equal(ash_arithmetic_check(&problem, cases[i].text, strlen(cases[i].text)), cases[i].right);
     assert_true(ash_arithmetic_check(&problem, "951", 2)); /* not NUL-terminated */
+    assert_false(ash_arithmetic_check(&problem, "80+15=95", 8));
+    problem.may_have_work = true;
+    assert_true(ash_arithmetic_check(&problem, "80+15=95", 8) && ash_arithmetic_check(&problem, "95", 2));
+    assert_false(ash_arithmetic_check(&problem, "95=80+15", 8));
+}
+
+/* The parts of the work add up to the answer. */
+static void test_work_adds_up(void **state)
+{
+    static const char *ops[] = {"add", "sub", "mul"};
+    size_t worked = 0;
+
+    (void)state;
+    for (int digits = 1; digits <= ASH_ARITHMETIC_DIGITS_MAX; digits++) {
+        struct ash_arithmetic_opts opts = defaults();
+        struct ash_arithmetic arithmetic;
+
+        opts.ops = (struct ash_opt_list){ops, ASH_COUNT(ops)};
+        opts.max_digits = opts.mul_digits = digits;
+        opts.split = ASH_ARITHMETIC_ALL;
+        opts.work = true;
+        arithmetic = init(opts);
+        for (uint64_t i = 0; i < 500; i++) {
+            struct ash_problem problem;
+            long long sum = 0;
+            char *at;
+
+            ash_arithmetic_problem(&arithmetic, i, &problem);
+            assert_true(problem.may_have_work);
+            if (problem.work[0] == '\0') continue;
+            for (at = problem.work; *at != '=' && *at != '\0';)
+                sum += strtoll(at, &at, 10);
+            assert_string_equal(at, "=");
+            if (sum != strtoll(problem.answer, NULL, 10))
+                fail_msg("%s%s%s", problem.prompt, problem.work, problem.answer);
+            worked++;
+        }
+    }
+    assert_true(worked > 3000);
 }
 
 static void refuse(const struct ash_arithmetic_opts *opts, const char *says)
@@ -232,9 +271,9 @@ static void test_bad_options(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_answers_are_right), cmocka_unit_test(test_pure),   cmocka_unit_test(test_pinned),
-        cmocka_unit_test(test_splits_never_meet), cmocka_unit_test(test_limits), cmocka_unit_test(test_check),
-        cmocka_unit_test(test_bad_options),
+        cmocka_unit_test(test_answers_are_right), cmocka_unit_test(test_pure),        cmocka_unit_test(test_pinned),
+        cmocka_unit_test(test_splits_never_meet), cmocka_unit_test(test_limits),      cmocka_unit_test(test_check),
+        cmocka_unit_test(test_work_adds_up),      cmocka_unit_test(test_bad_options),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

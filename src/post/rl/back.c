@@ -1,0 +1,80 @@
+/* back: a run whose policy has collapsed goes back, and draws other answers from there. backs.jsonl says from which
+ * rollout on, a line each time, so that a run that resumes draws the same ones. */
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/math.h"
+#include "post/rl/rl_priv.h"
+
+static int backs_path(const struct ash_policy_run *rl, char path[PATH_MAX])
+{
+    return ash_path_join(path, PATH_MAX, rl->dir, "backs.jsonl");
+}
+
+int ash_rl_read_backs(struct ash_policy_run *rl, struct ash_err *err)
+{
+    struct ash_map map = {0};
+    char path[PATH_MAX];
+    size_t at = 0;
+    int rc = backs_path(rl, path);
+
+    if (rc < 0 || !ash_path_exists(path)) return 0;
+    rc = ash_map_open(path, &map, err);
+    while (rc == 0 && at < map.size_bytes && rl->back_count < ASH_JOB_BACKS_MAX) {
+        const char *text = (const char *)map.base + at, *end = memchr(text, '\n', map.size_bytes - at);
+        size_t line = end != NULL ? (size_t)(end - text) : map.size_bytes - at;
+        json_t *json = NULL;
+        int64_t first = 0;
+
+        rc = ash_json_parse_line(text, line, "backs.jsonl", rl->back_count + 1, &json, err);
+        if (rc == 0) rc = ash_json_int(json, "rollout", 0, INT64_MAX, &first, err);
+        if (rc == 0) rl->backs[rl->back_count++] = (uint64_t)first;
+        json_decref(json);
+        at += line + 1;
+    }
+    ash_map_close(&map);
+    return rc < 0 ? ash_err_prefix(err, rc, "%s", path) : 0;
+}
+
+uint64_t ash_rl_draws(const struct ash_policy_run *rl, uint64_t number)
+{
+    for (size_t i = rl->back_count; i > 0; i--)
+        if (rl->backs[i - 1] <= number) return i;
+    return 0;
+}
+
+/* First rank. Where it cannot be written, a run that resumes collapses once more, and goes back. */
+static void write_backs(const struct ash_policy_run *rl)
+{
+    char path[PATH_MAX];
+    FILE *file = backs_path(rl, path) == 0 ? fopen(path, "we") : NULL;
+    bool is_written = file != NULL;
+
+    for (size_t i = 0; file != NULL && i < rl->back_count; i++)
+        is_written &= fprintf(file, "{\"rollout\":%" PRIu64 "}\n", rl->backs[i]) > 0;
+    if (file != NULL) is_written &= fclose(file) == 0;
+    if (!is_written) ash_log(ASH_LOG_WARN, "backs.jsonl cannot be written: %s", strerror(errno));
+}
+
+void ash_rl_take_back(struct ash_policy_run *rl, uint64_t step)
+{
+    bool is_back = rl->collapsed_step > 0 && step < rl->collapsed_step;
+    uint64_t steps = ash_rl_steps_per_rollout(rl);
+
+    rl->collapsed_step = 0;
+    if (!is_back || rl->back_count == ASH_JOB_BACKS_MAX) return;
+    rl->backs[rl->back_count++] = step == 0 ? 0 : ash_div_up(step, steps) + (uint64_t)rl->job->rollout.lag;
+    for (size_t i = 0; i < rl->rollout_count; i++)
+        rl->rollouts[i].number = UINT64_MAX; /* some are of steps that never were */
+    if (rl->curves != NULL) fclose(rl->curves);
+    rl->curves = NULL;
+    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return;
+    write_backs(rl);
+    ash_critic_forget(rl, step);
+}
