@@ -36,6 +36,12 @@ static const struct ash_opt eval_opts[] = {
      "with --task: several answers to each problem, of which one counts", 0, 0, ash_strategy_names},
     {"n", ASH_OPT_LIST, FIELD(n), "1,2,4,8,16", "with --strategy: how many answers", 0, 0, NULL},
     {"temperature", ASH_OPT_DOUBLE, FIELD(temperature), "1", "with --strategy: of the answers", 0.01, 100, NULL},
+    {"think_min", ASH_OPT_INT, FIELD(think_min), "0",
+     "with --tasks or --strategy: tokens of thoughts at least: an earlier </think> is replaced by \"Wait\"", 0,
+     INT32_MAX, NULL},
+    {"think_max", ASH_OPT_INT, FIELD(think_max), "0",
+     "with --tasks or --strategy: tokens of thoughts at most: then </think> is put in; answers are what follows", 0,
+     INT32_MAX, NULL},
     {"plot", ASH_OPT_STRING, FIELD(plot), NULL, "with --strategy: draw accuracy over tokens to this SVG file", 0, 0,
      NULL},
     {"count", ASH_OPT_INT, FIELD(count), "1000", "with --task: how many problems", 1, INFINITY, NULL},
@@ -73,6 +79,8 @@ static int check_flags(const struct ash_eval *eval)
         return ash_cmd_misuse("eval", "say what to measure: --data DIR, --task arithmetic or --tasks FILE.yaml");
     if ((eval->data != NULL) + (eval->task != TASK_NONE) + (eval->tasks != NULL) > 1)
         return ash_cmd_misuse("eval", "--data, --task and --tasks exclude each other");
+    if ((eval->think_min > 0 || eval->think_max > 0) && eval->tasks == NULL && eval->strategy == 0)
+        return ash_cmd_misuse("eval", "--think-min and --think-max are for --tasks and --strategy");
     if (eval->strategy != 0 && eval->task == TASK_NONE)
         return ash_cmd_misuse("eval", "--strategy needs answers that can be checked: give --task arithmetic");
     return ASH_CMD_GO;
@@ -87,6 +95,14 @@ static size_t problem_flags(struct ash_opt *flags, size_t max)
         if (strcmp(flags[i].name, "split") == 0) flags[i].default_text = "valid";
     }
     return ash_arithmetic_table.count;
+}
+
+int ash_eval_find_words(const struct ash_eval *eval, struct ash_think_words *words, struct ash_err *err)
+{
+    int rc = ash_think_check((size_t)eval->think_min, (size_t)eval->think_max, err);
+
+    if (rc < 0 || (eval->think_min == 0 && eval->think_max == 0)) return rc;
+    return ash_think_words_init(words, NULL, NULL, ash_engine_tokenizer(eval->engine), err);
 }
 
 static int measure(struct ash_eval *eval, struct ash_err *err)

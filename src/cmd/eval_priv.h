@@ -6,6 +6,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "cmd/engine_flags.h"
+#include "serve/engine/think.h"
 #include "train/data/arithmetic.h"
 
 struct ash_eval {
@@ -15,7 +16,7 @@ struct ash_eval {
     struct ash_opt_list n;
     const char *plot;
     double temperature;
-    int64_t count, show, batch, seq_tokens, windows;
+    int64_t count, show, batch, seq_tokens, windows, think_min, think_max;
     int task, kv_dtype;
     struct ash_engine_flags computing;
     bool json;
@@ -23,6 +24,8 @@ struct ash_eval {
     struct ash_engine *engine;
 };
 
+/* The words of --think-min and --think-max, to be freed; nothing where there is no budget. */
+int ash_eval_find_words(const struct ash_eval *eval, struct ash_think_words *words, struct ash_err *err);
 /* Measure the loss on eval->data and print it. Returns 0 or an error; -ECANCELED after Ctrl-C. */
 int ash_eval_data(struct ash_eval *eval, struct ash_err *err);
 /* Run eval->tasks and print its scores, likewise. */

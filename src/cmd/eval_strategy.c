@@ -21,16 +21,19 @@
 #include "post/search/votes.h"
 #include "serve/engine/core.h"
 
-#define ANSWER_TOKENS ASH_ARITHMETIC_TEXT_BYTES
 #define SIZES_MAX 32
 #define SAMPLES_MAX 4096
 #define PROBLEMS_AT_ONCE 16
+#define THOUGHT_ROOM 256 /* tokens beyond the bound: thoughts end by themselves where there is only a minimum */
 
 struct sample {
     struct ash_request request;
     struct ash_request_end end;
-    int32_t ids[ANSWER_TOKENS];
+    struct ash_think think;
+    bool is_thinking; /* its answer has not begun yet */
+    int32_t ids[ASH_ARITHMETIC_ANSWER_MAX];
     size_t count;
+    size_t tokens; /* with those of thoughts */
     double logprob;
     char *text;
     bool is_right;
@@ -48,6 +51,8 @@ struct study {
     struct ash_core *core;
     struct point points[SIZES_MAX];
     size_t point_count, samples; /* samples: of each problem */
+    struct ash_think_words words;
+    size_t thought_tokens; /* that an answer has at most; 0: it has no thoughts */
 };
 
 /* ---- answers ----------------------------------------------------------------------------------------------------- */
@@ -56,9 +61,14 @@ static int take(void *ctx, const struct ash_token *token)
 {
     struct sample *sample = ctx;
 
-    sample->ids[sample->count++] = token->id; /* max_tokens is at most ANSWER_TOKENS */
+    sample->tokens++;
+    if (sample->is_thinking) {
+        sample->is_thinking = token->id != sample->think.words->end_id;
+        return 0;
+    }
+    sample->ids[sample->count++] = token->id;
     sample->logprob += (double)token->logprob;
-    return 0;
+    return sample->count == ASH_ARITHMETIC_ANSWER_MAX;
 }
 
 static void take_end(void *ctx, const struct ash_request_end *end)
@@ -77,17 +87,21 @@ static void ask(const struct study *study, const struct ash_ids *prompt, uint64_
 
     sampler.temperature = study->eval->temperature;
     sampler.seed = ash_hash_bytes(words, sizeof(words), 0);
-    sample->request =
-        (struct ash_request){.prompt = prompt->data,
-                             .prompt_count = prompt->count,
-                             .sampler = sampler,
-                             .max_tokens = ash_min(ANSWER_TOKENS, ash_core_max_tokens(study->core) - prompt->count),
-                             .wants_logprobs = true,
-                             .stop_ids = defaults->eos,
-                             .stop_id_count = defaults->eos_count,
-                             .take = take,
-                             .done = take_end,
-                             .ctx = sample};
+    sample->think = ash_think_start(&study->words, (size_t)study->eval->think_min, (size_t)study->eval->think_max);
+    sample->is_thinking = sample->think.is_open;
+    sample->request = (struct ash_request){
+        .prompt = prompt->data,
+        .prompt_count = prompt->count,
+        .sampler = sampler,
+        .max_tokens = ash_min(study->thought_tokens + ash_arithmetic_answer_max(&study->eval->arithmetic),
+                              ash_core_max_tokens(study->core) - prompt->count),
+        .think = &sample->think,
+        .wants_logprobs = true,
+        .stop_ids = defaults->eos,
+        .stop_id_count = defaults->eos_count,
+        .take = take,
+        .done = take_end,
+        .ctx = sample};
 }
 
 static int read_answer(const struct study *study, const struct ash_problem *problem, struct sample *sample,
@@ -130,7 +144,7 @@ static int count_problem(struct study *study, const struct sample *samples, stru
         point->right += votes[ash_votes_choose(votes, point->n, (enum ash_strategy)study->eval->strategy)].is_right;
         point->pass += ash_pass_at(study->samples, right, point->n);
         for (size_t i = 0; i < point->n; i++)
-            point->tokens += (double)samples[i].count + 1.0; /* with its end */
+            point->tokens += (double)samples[i].tokens + 1.0; /* with its end */
     }
     free(votes);
     return 0;
@@ -279,13 +293,17 @@ static int read_sizes(struct study *study, struct ash_err *err)
 
 int ash_eval_strategy(struct ash_eval *eval, struct ash_err *err)
 {
-    struct ash_core_opts opts = {.max_seqs = (size_t)eval->batch,
-                                 .max_tokens = ash_min(ash_engine_context(eval->engine), 2 * ANSWER_TOKENS),
-                                 .logprob_sharpness = (float)(1.0 / eval->temperature)};
-    struct study study = {.eval = eval};
+    size_t bound = (size_t)(eval->think_max > 0 ? eval->think_max : eval->think_min),
+           thoughts = bound > 0 ? bound + THOUGHT_ROOM : 0, answer = ash_arithmetic_answer_max(&eval->arithmetic);
+    struct ash_core_opts opts = {
+        .max_seqs = (size_t)eval->batch,
+        .max_tokens = ash_min(ash_engine_context(eval->engine), thoughts + ASH_ARITHMETIC_TEXT_BYTES + answer),
+        .logprob_sharpness = (float)(1.0 / eval->temperature)};
+    struct study study = {.eval = eval, .thought_tokens = thoughts};
     struct ash_progress_bar bar;
     int rc = read_sizes(&study, err);
 
+    if (rc == 0) rc = ash_eval_find_words(eval, &study.words, err);
     if (rc == 0) rc = ash_arithmetic_init(&study.arithmetic, &eval->arithmetic, err);
     if (rc == 0)
         rc = ash_core_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, &study.core, err);
@@ -297,6 +315,7 @@ int ash_eval_strategy(struct ash_eval *eval, struct ash_err *err)
     }
     ash_progress_bar_clear(&bar);
     ash_core_close(study.core);
+    ash_think_words_fini(&study.words);
     if (rc == 0) rc = print_study(&study, err);
     if (rc == 0 && eval->plot != NULL) rc = draw(&study, err);
     return rc;

@@ -135,21 +135,30 @@ static int ask(struct ash_eval *eval, const struct ash_task *task, const json_t 
     const struct ash_model_config *config = ash_model_get_config(ash_engine_model(eval->engine));
     struct ash_core_opts opts = {.max_seqs = (size_t)eval->batch, .max_tokens = ash_engine_context(eval->engine)};
     struct watch watch = {.total = json_array_size(docs)};
-    struct ash_task_model model = {.tokenizer = ash_engine_tokenizer(eval->engine),
+    struct ash_think_words words = {0};
+    struct ash_task_model model = {.think_min = (size_t)eval->think_min,
+                                   .think_max = (size_t)eval->think_max,
+                                   .tokenizer = ash_engine_tokenizer(eval->engine),
                                    .prefix = config->bos >= 0 ? config->bos : config->eos[0],
                                    .eos = defaults->eos,
                                    .eos_count = defaults->eos_count,
                                    .progress = look,
                                    .ctx = &watch};
-    int rc;
+    int rc = ash_eval_find_words(eval, &words, err);
 
+    if (rc < 0) return rc;
+    if (words.more.count > 0) model.words = &words;
     if (eval->limit > 0) watch.total = ash_min(watch.total, (size_t)eval->limit);
     rc = ash_core_open(ash_engine_model(eval->engine), ash_engine_exec(eval->engine), &opts, &model.core, err);
-    if (rc < 0) return rc;
+    if (rc < 0) {
+        ash_think_words_fini(&words);
+        return rc;
+    }
     ash_progress_bar_init(&watch.bar);
     rc = ash_task_ask(&(struct ash_task_asked){task, &model, docs, few, watch.total}, answers, err);
     ash_progress_bar_clear(&watch.bar);
     ash_core_close(model.core);
+    ash_think_words_fini(&words);
     return rc;
 }
 

@@ -262,8 +262,6 @@ static int check_flags(struct ash_generate *generate, const char *positional)
     if (generate->model == NULL) return ash_cmd_misuse("generate", "--model DIR is missing");
     if (positional != NULL && strcmp(positional, "-") != 0)
         return ash_cmd_misuse("generate", "'%s' is not expected here: a prompt is given with --prompt", positional);
-    if (generate->prompts != NULL && (generate->think_min > 0 || generate->think_max > 0))
-        return ash_cmd_misuse("generate", "--think-min and --think-max are for one answer at a time, not --prompts");
     if (count > 1)
         return ash_cmd_misuse("generate", "--prompt, --prompt-file, --prompts and - exclude each other: give one");
     if (positional != NULL) generate->prompt_file = "-";

@@ -13,6 +13,7 @@
 #include "cmd/cmd.h"
 #include "cmd/progress_bar.h"
 #include "serve/engine/core.h"
+#include "serve/engine/think.h"
 #include "serve/stops.h"
 
 #define PASS_ROWS 256
@@ -26,6 +27,7 @@ struct item {
     int32_t *ids;       /* the prompt */
     size_t count;
     struct ash_request request; /* to the core */
+    struct ash_think think;     /* the budget of its thoughts */
     bool is_done;               /* the core has answered it */
     struct ash_request_end end;
     struct ash_ids answer;
@@ -37,6 +39,7 @@ struct item {
 struct batch {
     struct ash_generate *generate;
     struct ash_stops stops;
+    struct ash_think_words words; /* of the budget, if there is one */
     struct item *items;
     size_t count, capacity;
     size_t context_tokens;
@@ -247,12 +250,15 @@ static int submit_all(struct batch *batch, struct ash_core *core, struct ash_err
 
         item->batch = batch;
         if (item->err.code != 0) continue;
+        item->think =
+            ash_think_start(&batch->words, (size_t)batch->generate->think_min, (size_t)batch->generate->think_max);
         item->request = (struct ash_request){.prompt = item->ids,
                                              .prompt_count = item->count,
                                              .sampler = sampler,
                                              .max_tokens = asked_tokens(batch),
                                              .stop_ids = defaults->eos,
                                              .stop_id_count = defaults->eos_count,
+                                             .think = &item->think,
                                              .take = take,
                                              .done = take_end,
                                              .ctx = item};
@@ -315,6 +321,15 @@ static int print_done(struct batch *batch, struct ash_err *err)
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
+static int find_words(struct batch *batch, struct ash_err *err)
+{
+    size_t min = (size_t)batch->generate->think_min, max = (size_t)batch->generate->think_max;
+    int rc = ash_think_check(min, max, err);
+
+    if (rc < 0 || (min == 0 && max == 0)) return rc;
+    return ash_think_words_init(&batch->words, NULL, NULL, ash_engine_tokenizer(batch->generate->engine), err);
+}
+
 static int open_core(const struct batch *batch, struct ash_core **core_out, struct ash_err *err)
 {
     struct ash_engine *engine = batch->generate->engine;
@@ -367,6 +382,7 @@ static void fini_batch(struct batch *batch)
         ash_str_fini(&item->text);
     }
     ash_stops_fini(&batch->stops);
+    ash_think_words_fini(&batch->words);
     free(batch->items);
 }
 
@@ -379,6 +395,7 @@ int ash_generate_batch(struct ash_generate *generate)
 
     if (generate->context > 0) batch.context_tokens = ash_min((size_t)generate->context, most);
     rc = ash_stops_init(&batch.stops, generate->stop.items, generate->stop.count, &err);
+    if (rc == 0) rc = find_words(&batch, &err);
     if (rc == 0) rc = read_prompts(&batch, &err);
     for (size_t i = 0; i < batch.count; i++)
         batch.request_count += batch.items[i].err.code == 0;

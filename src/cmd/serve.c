@@ -55,6 +55,11 @@ static const struct ash_opt serve_opts[] = {
      NULL},
     {"reasoning_parser", ASH_OPT_STRING, FIELD(reasoning_parser), NULL,
      "think (thoughts between <think> and </think>) or none; default: by the template", 0, 0, NULL},
+    {"think_min", ASH_OPT_INT, FIELD(think_min), "0",
+     "tokens of thoughts at least, in chats that do not say (think_min): an earlier end is replaced by \"Wait\"", 0,
+     INT32_MAX, NULL},
+    {"think_max", ASH_OPT_INT, FIELD(think_max), "0",
+     "tokens of thoughts at most, in chats that do not say (think_max); 0: no limit", 0, INT32_MAX, NULL},
     {"api_key", ASH_OPT_LIST, FIELD(api_key), NULL,
      "clients must send one of these keys (better: ASHLAR_API_KEY in the environment)", 0, 0, NULL},
     {"api_key_file", ASH_OPT_STRING, FIELD(api_key_file), NULL,
@@ -174,6 +179,8 @@ static int open_api(struct server *server, const char *const *name, struct ash_e
     opts.stall_seconds = flags->health_seconds;
     opts.tool_parser = flags->tool_call_parser;
     opts.reasoning_parser = flags->reasoning_parser;
+    opts.think_min = (size_t)flags->think_min;
+    opts.think_max = (size_t)flags->think_max;
     return ash_api_open(&opts, &server->api, err);
 }
 

@@ -34,6 +34,7 @@ struct ash_generator {
     bool started; /* an answer is being written or was ended properly */
     uint64_t start_ns, prompt_ns, first_ns, last_ns;
     size_t reused;
+    struct ash_think_words words;
     struct ash_think think; /* the budget of its thoughts */
 };
 
@@ -89,7 +90,9 @@ int ash_generator_open(struct ash_model *model, struct ash_exec *exec, const str
     generator->context_tokens = limit(opts->context_tokens, config->max_positions);
     rc = ash_stops_init(&generator->stops, opts->stops, opts->stop_count, err);
     if (rc < 0) goto fail;
-    rc = ash_think_init(&generator->think, &opts->think, tokenizer, err);
+    rc = ash_think_check(opts->think.min, opts->think.max, err);
+    if (rc == 0 && (opts->think.min > 0 || opts->think.max > 0))
+        rc = ash_think_words_init(&generator->words, opts->think.end, opts->think.more, tokenizer, err);
     if (rc < 0) goto fail;
     rc = open_core(generator, model, exec, tokenizer, err);
     if (rc < 0) goto fail;
@@ -108,7 +111,7 @@ void ash_generator_close(struct ash_generator *generator)
     if (generator == NULL) return;
     ash_core_close(generator->core);
     ash_stops_fini(&generator->stops);
-    ash_think_fini(&generator->think);
+    ash_think_words_fini(&generator->words);
     ash_decoder_close(generator->decoder);
     ash_ids_fini(&generator->tokens);
     ash_str_fini(&generator->text);
@@ -172,13 +175,9 @@ static void write_id(struct ash_generator *generator, int32_t id)
 static int take(void *ctx, const struct ash_token *token)
 {
     struct ash_generator *generator = ctx;
-    bool is_stopped;
 
-    if (ash_think_refuses(&generator->think, token->id)) return 1;
     write_id(generator, token->id);
-    is_stopped = generator->decode_rc < 0 || scan_stops(generator);
-    if (is_stopped) generator->think.forced = NULL; /* a stop string ends thoughts, too */
-    return is_stopped || generator->think.forced != NULL;
+    return generator->decode_rc < 0 || scan_stops(generator);
 }
 
 static void take_end(void *ctx, const struct ash_request_end *end)
@@ -206,15 +205,15 @@ static int copy_ids(const int32_t *ids, size_t count, struct ash_ids *copy_out, 
 static int submit(struct ash_generator *generator, struct ash_err *err)
 {
     const struct ash_generator_opts *opts = &generator->opts;
-    size_t most = opts->max_tokens != 0 ? opts->max_tokens : SIZE_MAX;
     int rc;
 
     generator->request = (struct ash_request){.prompt = generator->tokens.data,
                                               .prompt_count = generator->tokens.count,
                                               .sampler = opts->sampler,
-                                              .max_tokens = most - answer_count(generator),
+                                              .max_tokens = opts->max_tokens != 0 ? opts->max_tokens : SIZE_MAX,
                                               .stop_ids = opts->eos,
                                               .stop_id_count = opts->eos_count,
+                                              .think = &generator->think,
                                               .take = take,
                                               .done = take_end,
                                               .ctx = generator};
@@ -242,7 +241,7 @@ int ash_generator_start(struct ash_generator *generator, const int32_t *ids, siz
     generator->decode_rc = 0;
     ash_str_clear(&generator->text);
     generator->given_bytes = 0;
-    ash_think_start(&generator->think);
+    generator->think = ash_think_start(&generator->words, generator->opts.think.min, generator->opts.think.max);
     rc = ash_decoder_start(generator->decoder, ids, count, err); /* the answer's text continues the prompt's */
     if (rc == 0) rc = submit(generator, err);
     generator->started = rc == 0;
@@ -268,32 +267,6 @@ static int finish_answer(struct ash_generator *generator, struct ash_err *err)
     return 0;
 }
 
-/* Is there room for what the budget of thoughts adds, and for a token after it? */
-static bool has_room(const struct ash_generator *generator)
-{
-    size_t added = generator->think.forced->count, most = generator->opts.max_tokens;
-
-    return generator->tokens.count + added + 1 < generator->context_tokens &&
-           (most == 0 || answer_count(generator) + added + 1 <= most);
-}
-
-/* The core has let go of an answer whose thoughts are to go on, or to end: put that in, and continue from there. */
-static int force(struct ash_generator *generator, struct ash_err *err)
-{
-    struct ash_think *think = &generator->think;
-
-    while (think->forced != NULL && generator->decode_rc == 0) {
-        for (size_t i = 0; i < think->forced->count; i++)
-            write_id(generator, think->forced->data[i]);
-        ash_think_forced(think);
-        if (think->forced != NULL && !has_room(generator)) think->forced = NULL;
-    }
-    if (generator->decode_rc < 0) *err = generator->decode_err;
-    if (generator->decode_rc < 0) return generator->decode_rc;
-    scan_stops(generator);
-    return submit(generator, err);
-}
-
 /* Forget what the last call gave out. */
 static void drop_given(struct ash_generator *generator)
 {
@@ -316,10 +289,6 @@ static int step(struct ash_generator *generator, struct ash_err *err)
     if (generator->decode_rc < 0) *err = generator->decode_err;
     if (generator->decode_rc < 0) return generator->decode_rc;
     if (generator->is_running) return 0;
-    if (generator->end.rc == 0 && generator->end.stop_id >= 0) ash_think_end(&generator->think);
-    if (generator->end.rc < 0 || generator->think.forced == NULL) return finish_answer(generator, err);
-    if (has_room(generator)) return force(generator, err);
-    generator->end.finish = ASH_FINISH_MAX_TOKENS; /* thoughts take up all that there is */
     return finish_answer(generator, err);
 }
 

@@ -12,10 +12,16 @@
 #include "model/model.h"
 #include "text/tokenizer.h"
 #include "serve/engine/sampler.h"
-#include "serve/think.h"
+#include "serve/engine/think.h"
 
 #define ASH_GENERATOR_EOS_MAX 16
 #define ASH_GENERATOR_PREFILL_ROWS 256
+
+/* Bounds on an answer's thoughts (serve/engine/think.h). */
+struct ash_think_opts {
+    size_t min, max; /* tokens; 0: no bound */
+    const char *end, *more;
+};
 
 struct ash_generator_opts {
     struct ash_sampler_opts sampler;

@@ -25,6 +25,8 @@ struct asked {
     struct ash_str text;
     const json_t *until;
     const char *delimiter;
+    struct ash_think think;
+    bool is_thinking; /* its text has not begun yet */
     int rc;
 };
 
@@ -200,6 +202,10 @@ static int take(void *ctx, const struct ash_token *token)
 {
     struct asked *asked = ctx;
 
+    if (asked->is_thinking) { /* thoughts are no part of the text, nor do stop strings end them */
+        asked->is_thinking = token->id != asked->think.words->end_id;
+        return 0;
+    }
     asked->rc = ash_decoder_push(asked->decoder, token->id, &asked->text, NULL);
     return asked->rc < 0 || stop_at(asked) < asked->text.size_bytes;
 }
@@ -221,6 +227,10 @@ static int add_generation(struct asked_list *list, const struct ash_task *task, 
     if (rc == 0 && ash_str_adds(&asked->text, "") < 0) rc = ash_err_set(err, -ENOMEM, "out of memory for an answer");
     sampler.temperature = task->temperature;
     sampler.seed = seed;
+    if (model->words != NULL) {
+        asked->think = ash_think_start(model->words, model->think_min, model->think_max);
+        asked->is_thinking = true;
+    }
     asked->until = task->until;
     asked->delimiter = task->fewshot_delimiter;
     asked->request = (struct ash_request){.prompt = asked->ids.data,
@@ -229,6 +239,7 @@ static int add_generation(struct asked_list *list, const struct ash_task *task, 
                                           .max_tokens = wanted,
                                           .stop_ids = model->eos,
                                           .stop_id_count = model->eos_count,
+                                          .think = &asked->think,
                                           .take = take,
                                           .done = take_end,
                                           .ctx = asked};

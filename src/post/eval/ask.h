@@ -5,6 +5,7 @@
 
 #include "post/eval/task.h"
 #include "serve/engine/core.h"
+#include "serve/engine/think.h"
 #include "text/tokenizer.h"
 
 /* Who is asked. All borrowed. */
@@ -14,6 +15,8 @@ struct ash_task_model {
     int32_t prefix;     /* before a text without a context: the model's first token, or else its end of text */
     const int32_t *eos; /* [eos_count]: what ends an answer */
     size_t eos_count;
+    const struct ash_think_words *words; /* of generated text with a budget for thoughts; NULL: none */
+    size_t think_min, think_max;
     /* Called now and then with how many documents are done; returns false to stop. NULL: nobody looks. */
     bool (*progress)(void *ctx, size_t done);
     void *ctx;

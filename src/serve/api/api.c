@@ -92,6 +92,7 @@ void ash_api_close(struct ash_api *api)
 {
     if (api == NULL) return;
     ash_api_grammars_close(api->grammars);
+    ash_think_words_fini(&api->think_words);
     ash_api_metrics_close(api->metrics);
     free(api);
 }
@@ -119,6 +120,19 @@ static int choose_parsers(struct ash_api *api, struct ash_err *err)
     return 0;
 }
 
+/* What ends thoughts: without it there can be no budget. */
+static int find_words(struct ash_api *api, struct ash_err *err)
+{
+    const struct ash_tokenizer *tokenizer = api->engine.tokenizer;
+    size_t min = api->opts.think_min, max = api->opts.think_max;
+    int rc = ash_think_check(min, max, err);
+
+    if (rc == 0 && tokenizer != NULL)
+        rc = ash_think_words_init(&api->think_words, api->thought_tags.close, NULL, tokenizer, err);
+    if (rc == -ENOTSUP && min == 0 && max == 0) return 0;
+    return rc < 0 ? ash_err_prefix(err, rc, "--think-min, --think-max") : 0;
+}
+
 int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, struct ash_err *err)
 {
     int rc;
@@ -126,6 +140,7 @@ int ash_api_serve(struct ash_api *api, const struct ash_api_engine *engine, stru
     api->engine = *engine;
     api->created_s = ash_clock_wall_s();
     rc = choose_parsers(api, err);
+    if (rc == 0) rc = find_words(api, err);
     if (rc < 0) return rc;
     rc = ash_api_grammars_open(api, &api->grammars, err);
     if (rc < 0) return rc;

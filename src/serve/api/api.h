@@ -54,6 +54,7 @@ struct ash_api_opts {
     double stall_seconds;         /* work without a step for this long is no longer healthy */
     const char *tool_parser;      /* NULL: by the chat template */
     const char *reasoning_parser; /* NULL: by the chat template; "none" */
+    size_t think_min, think_max;  /* tokens of thoughts in chats whose request does not say; 0: no bound */
 };
 
 /* Limits as the program has them by default. */

@@ -8,6 +8,7 @@
 #include "serve/api/api.h"
 #include "serve/api/errors.h"
 #include "serve/api/fields.h"
+#include "serve/engine/think.h"
 #include "serve/tools/tools.h"
 
 struct ash_api_metrics;
@@ -22,6 +23,7 @@ struct ash_api {
     double created_s; /* when the model was loaded, since 1970 */
     enum ash_tool_format tool_format;
     struct ash_thought_tags thought_tags;
+    struct ash_think_words think_words; /* zeroed: the model does not think */
     struct ash_api_metrics *metrics;
     struct ash_api_grammars *grammars;
     _Atomic size_t calls; /* that are being answered */

@@ -250,6 +250,17 @@ static uint64_t salt_of(const struct ash_api_call *call)
     return ash_hash_bytes(&adapter->hash, sizeof(adapter->hash), call->sampling.salt);
 }
 
+static void number_choice(struct ash_api_call *call, size_t i)
+{
+    const struct ash_sampling *sampling = &call->sampling;
+    struct ash_api_choice *choice = &call->choices[i];
+
+    choice->call = call;
+    choice->think = ash_think_start(&call->api->think_words, sampling->think_min, sampling->think_max);
+    choice->index = i;
+    choice->prompt_index = i / sampling->best_of;
+}
+
 static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
 {
     struct ash_sampling *sampling = &call->sampling;
@@ -258,9 +269,6 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
     size_t room = call->api->engine.context_tokens - prompt->count;
     size_t most = sampling->max_tokens == ASH_SAMPLING_UNLIMITED ? room : sampling->max_tokens;
 
-    choice->call = call;
-    choice->index = i;
-    choice->prompt_index = i / sampling->best_of;
     choice->request = (struct ash_request){
         .prompt = prompt->data,
         .prompt_count = prompt->count,
@@ -274,6 +282,7 @@ static int init_choice(struct ash_api_call *call, size_t i, struct ash_err *err)
         .allowed = sampling->allowed.data,
         .allowed_count = sampling->allowed.count,
         .grammar = call->grammar,
+        .think = &choice->think,
         .wants_logprobs = sampling->top_logprobs >= 0 || sampling->best_of > sampling->n,
         .top_logprobs = sampling->top_logprobs > 0 ? (size_t)sampling->top_logprobs : 0,
         .wants_prompt_logprobs = sampling->prompt_logprobs >= 0,
@@ -312,6 +321,8 @@ static int prepare(struct ash_api_call *call, struct ash_err *err)
 {
     int rc = 0;
 
+    if (call->grammar != NULL && !call->is_thinking && (call->sampling.think_min > 0 || call->sampling.think_max > 0))
+        return ash_err_set(err, -EINVAL, "think_min and think_max: constrained output leaves no place for thoughts");
     call->choice_count = call->prompts.count * call->sampling.best_of;
     ash_assert(call->choice_count > 0);
     if (call->choices == NULL) call->choices = calloc(call->choice_count, sizeof(*call->choices));
@@ -319,8 +330,10 @@ static int prepare(struct ash_api_call *call, struct ash_err *err)
         call->choice_count = 0;
         return ash_err_set(err, -ENOMEM, "no memory for the request");
     }
-    for (size_t i = 0; rc == 0 && i < call->choice_count; i++)
+    for (size_t i = 0; rc == 0 && i < call->choice_count; i++) {
+        number_choice(call, i);
         rc = init_choice(call, i, err);
+    }
     return rc;
 }
 

@@ -16,6 +16,7 @@ struct ash_grammar;
 struct ash_api_choice {
     struct ash_api_call *call;
     struct ash_request request;
+    struct ash_think think;      /* the budget of its thoughts */
     size_t index;                /* in the response */
     size_t prompt_index;         /* whose answer it is */
     struct ash_decoder *decoder; /* the engine's thread alone uses it */
@@ -74,6 +75,7 @@ struct ash_api_call {
     bool is_stream, wants_usage, wants_usage_always, has_failed;
     bool has_started; /* the stream's first event was written */
     bool has_gone;
+    bool is_thinking;       /* the prompt has opened a thought */
     struct ash_api_err err; /* of a choice that failed */
     struct ash_grammar *grammar;
     const struct ash_served_adapter *adapter; /* held; NULL: the model alone answers */

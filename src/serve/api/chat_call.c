@@ -50,9 +50,33 @@ void ash_chat_call_read_single(struct ash_api_call *call, struct ash_api_request
     ash_sampling_read_max(&call->sampling, request, max_keys, ASH_SAMPLING_UNLIMITED);
 }
 
+/* Has the template closed the answer's thoughts already? */
+static bool are_thoughts_over(const struct ash_api *api, const struct ash_str *prompt)
+{
+    const char *close = api->thought_tags.close != NULL ? api->thought_tags.close : "</think>";
+    size_t size = prompt->size_bytes, length = strlen(close);
+
+    while (size > 0 && strchr(" \n\r\t", prompt->data[size - 1]) != NULL)
+        size--;
+    return size >= length && memcmp(prompt->data + size - length, close, length) == 0;
+}
+
+/* The server's own budget is for answers that begin with thoughts, and that no grammar rules from the first token. */
+static void choose_budget(struct ash_api_call *call, const struct ash_api *api, bool are_over)
+{
+    struct ash_sampling *sampling = &call->sampling;
+
+    if (!sampling->has_think && api->thought_tags.close != NULL && (call->grammar == NULL || call->is_thinking)) {
+        sampling->think_min = api->opts.think_min;
+        sampling->think_max = api->opts.think_max;
+    }
+    if (are_over) sampling->think_min = sampling->think_max = 0;
+}
+
 void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *request, struct ash_chat_call *chat)
 {
     struct ash_str text = {0};
+    bool are_over = false;
 
     chat->parts.has_tools = chat->policy.mode != ASH_TOOL_MODE_NONE;
     chat->parts.calls_max = chat->policy.is_parallel ? 0 : 1;
@@ -62,11 +86,14 @@ void ash_chat_call_prepare(struct ash_api_call *call, struct ash_api_request *re
     ash_conversation_render(&chat->conversation, request, &text);
     if (request->err.status == 0) {
         chat->parts.is_thinking = ash_thought_is_open(request->api->thought_tags, text.data, text.size_bytes);
+        call->is_thinking = chat->parts.is_thinking;
+        are_over = are_thoughts_over(request->api, &text);
         ash_prompts_add_text(&call->prompts, request, &text,
                              ash_fields_bool(&request->fields, "add_special_tokens", false));
     }
     ash_str_fini(&text);
     if (request->err.status == 0) ash_api_grammars_read_tools(call, request, chat);
+    choose_budget(call, request->api, are_over);
     if (request->err.status == 0) ash_prompts_fit(&call->prompts, request, &call->sampling, "messages");
 }
 

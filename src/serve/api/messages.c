@@ -248,12 +248,19 @@ static const struct ash_form form = {.write = write_all,
 
 /* ---- the request ------------------------------------------------------------------------------------------------- */
 
-/* {"type": "enabled" | "disabled"}: templates with a switch hear of it. */
-static void read_thinking(struct ash_chat_call *chat, struct ash_api_request *request)
+/* {"type": "enabled" | "disabled"}: templates with a switch hear of it. budget_tokens bounds thoughts, where the model
+ * has a token that ends them; sampling NULL: nothing is answered. */
+static void read_thinking(struct ash_chat_call *chat, struct ash_api_request *request, struct ash_sampling *sampling)
 {
     const json_t *thinking = ash_fields_object(&request->fields, "thinking");
     const char *type = json_string_value(json_object_get(thinking, "type"));
+    json_int_t budget = json_integer_value(json_object_get(thinking, "budget_tokens"));
     json_t *kwargs;
+
+    if (sampling != NULL && !sampling->has_think && budget > 0 && request->api->think_words.more.count > 0) {
+        sampling->has_think = true;
+        sampling->think_max = (size_t)budget;
+    }
 
     chat->parts.has_reasoning = true;
     if (type == NULL) return;
@@ -269,7 +276,7 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
     if (!ash_fields_has(&request->fields, "max_tokens") && request->err.status == 0)
         ash_api_err_set(&request->err, 400, "missing_required_parameter", "max_tokens", "'max_tokens' is missing");
     ash_messages_read(chat, request);
-    read_thinking(chat, request);
+    read_thinking(chat, request, &call->sampling);
     ash_fields_ignore(&request->fields, "container context_management mcp_servers inference_geo speed output_config "
                                         "cache_control betas");
     if (request->err.status == 0) ash_chat_call_prepare(call, request, chat);
@@ -297,7 +304,7 @@ void ash_api_count_tokens(void *ctx, struct ash_http_exchange *exchange)
     if (!ash_api_request_init(&request, ctx, exchange)) return;
     ash_api_check_model(&request);
     ash_messages_read(&chat, &request);
-    read_thinking(&chat, &request);
+    read_thinking(&chat, &request, NULL);
     ash_conversation_render(&chat.conversation, &request, &text);
     if (request.err.status == 0) ash_prompts_add_text(&prompts, &request, &text, false);
     if (!ash_api_request_failed(&request))

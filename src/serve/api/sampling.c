@@ -247,6 +247,23 @@ static void read_cache(struct ash_sampling *sampling, struct ash_api_request *re
     sampling->skips_cache = !ash_fields_bool(fields, "cache_prompt", true);
 }
 
+/* A budget for thoughts. */
+static void read_think(struct ash_sampling *sampling, struct ash_api_request *request)
+{
+    struct ash_fields *fields = &request->fields;
+    struct ash_err err = {0};
+
+    sampling->has_think = ash_fields_has(fields, "think_min") || ash_fields_has(fields, "think_max");
+    sampling->think_min = (size_t)ash_fields_int(fields, "think_min", 0, INT32_MAX, 0);
+    sampling->think_max = (size_t)ash_fields_int(fields, "think_max", 0, INT32_MAX, 0);
+    if (request->err.status != 0 || !sampling->has_think) return;
+    if (request->api->think_words.more.count == 0)
+        ash_fields_wrong(fields, sampling->think_min > 0 ? "think_min" : "think_max",
+                         "needs a model that thinks: its tokenizer has no token that ends thoughts");
+    else if (ash_think_check(sampling->think_min, sampling->think_max, &err) < 0)
+        ash_fields_wrong(fields, "think_min", "is more than think_max");
+}
+
 void ash_sampling_read(struct ash_sampling *sampling, struct ash_api_request *request, enum ash_dialect dialect)
 {
     struct ash_fields *fields = &request->fields;
@@ -262,6 +279,7 @@ void ash_sampling_read(struct ash_sampling *sampling, struct ash_api_request *re
         sampling->n = (size_t)ash_fields_int(fields, "n", 1, most, 1);
     sampling->best_of = sampling->n;
     sampling->min_tokens = (size_t)ash_fields_int(fields, "min_tokens", 0, INT32_MAX, 0);
+    read_think(sampling, request);
     sampling->shows_stop = ash_fields_bool(fields, "include_stop_str_in_output", false);
     sampling->keep_special = !ash_fields_bool(fields, "skip_special_tokens", true);
     sampling->returns_ids = ash_fields_bool(fields, "return_token_ids", false);

@@ -18,6 +18,8 @@ struct ash_sampling {
     bool has_seed;
     size_t n, best_of;             /* answers to a prompt; computed */
     size_t min_tokens, max_tokens; /* max: ASH_SAMPLING_UNLIMITED: as many as fit */
+    size_t think_min, think_max;   /* tokens of thoughts; 0: no bound */
+    bool has_think;                /* the request has set a bound */
     struct ash_ids stop_ids;       /* with the model's eos ids, unless ignore_eos */
     struct ash_stops stops;
     bool shows_stop;   /* include_stop_str_in_output */

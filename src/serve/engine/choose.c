@@ -7,6 +7,7 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "serve/engine/core_priv.h"
+#include "serve/engine/think.h"
 
 /* ---- log-probabilities ------------------------------------------------------------------------------------------- */
 
@@ -197,6 +198,7 @@ static void choose_token(const struct piece *piece, size_t i, int worker)
         ash_seq_fail(seq, rc, &err);
         return;
     }
+    if (request->think != NULL) id = ash_think_choose(request->think, id, is_stop(request, id));
     if (request->wants_logprobs) {
         seq->chosen[seq->chosen_count].logprob = logprob_of(piece, i, id);
         find_top(piece, i, request->top_logprobs, seq->tops + seq->chosen_count * request->top_logprobs);

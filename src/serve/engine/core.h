@@ -17,6 +17,7 @@
 struct ash_core;
 struct ash_grammar;
 struct ash_recorder;
+struct ash_think;
 struct ash_vocab_trie;
 
 #define ASH_CORE_TOP_LOGPROBS_MAX 1024 /* of one token */
@@ -98,6 +99,7 @@ struct ash_request {
     const int32_t *allowed; /* ids that alone may be chosen; NULL: all */
     size_t allowed_count;
     struct ash_grammar *grammar; /* constrained output; NULL: free */
+    struct ash_think *think;     /* a budget for the answer's thoughts, which changes as it is written; NULL: none */
     bool wants_logprobs;         /* of the tokens of the answer, and of the top_logprobs most likely ones at each */
     size_t top_logprobs;
     bool wants_prompt_logprobs; /* the same for the tokens of the prompt but the first */

@@ -10,6 +10,9 @@
 
 #include "ashlar/ashlar.h"
 #include "base/rng.h"
+#include "serve/engine.h"
+#include "serve/engine/core.h"
+#include "serve/engine/think.h"
 
 #define STORIES TEST_DATA "/golden/stories260K"
 #define MOST 120 /* tokens of an answer */
@@ -139,6 +142,85 @@ static void test_ids_are_those_by_hand(void **state)
     assert_true(changed > 5); /* else nothing was tested */
 }
 
+#define ANSWERS 9
+
+/* One of several answers that a core writes at once. */
+struct batched {
+    struct ash_request request;
+    struct ash_think think;
+    int32_t ids[MOST];
+    size_t count;
+};
+
+static int take(void *ctx, const struct ash_token *token)
+{
+    struct batched *batched = ctx;
+
+    batched->ids[batched->count++] = token->id;
+    return 0;
+}
+
+static void take_end(void *ctx, const struct ash_request_end *end)
+{
+    (void)ctx;
+    assert_int_equal(end->rc, 0);
+}
+
+/* What else runs, and tokens that are drafted, change no answer with a budget. */
+static void test_batches_and_drafts_change_nothing(void **state)
+{
+    struct ash_core_opts core_opts = {.max_seqs = 4, .max_tokens = 256, .speculate = 4};
+    struct batched *batched = calloc(ANSWERS, sizeof(*batched));
+    struct ash_think_words words = {0};
+    struct ash_core *core = NULL;
+    struct ash_err err = {0};
+    int32_t alone[2 * MOST], *prompt = NULL;
+    size_t count = 0;
+
+    (void)state;
+    assert_non_null(batched);
+    assert_int_equal(ash_engine_encode(engine, "The cat", true, &prompt, &count, &err), 0);
+    assert_int_equal(ash_think_words_init(&words, ".", NULL, ash_engine_tokenizer(engine), &err), 0);
+    assert_int_equal(ash_core_open(ash_engine_model(engine), ash_engine_exec(engine), &core_opts, &core, &err), 0);
+    for (size_t i = 0; i < ANSWERS; i++) {
+        struct batched *one = &batched[i];
+
+        one->think = ash_think_start(&words, 5 * i, i % 2 == 0 ? 0 : 5 * i + 20);
+        one->request = (struct ash_request){.prompt = prompt,
+                                            .prompt_count = count,
+                                            .sampler = ash_engine_defaults(engine)->sampler,
+                                            .max_tokens = MOST,
+                                            .stop_ids = ash_engine_defaults(engine)->eos,
+                                            .stop_id_count = ash_engine_defaults(engine)->eos_count,
+                                            .think = &one->think,
+                                            .take = take,
+                                            .done = take_end,
+                                            .ctx = one};
+        one->request.sampler.temperature = 1.0;
+        one->request.sampler.top_p = 1.0;
+        one->request.sampler.seed = i;
+        assert_int_equal(ash_core_submit(core, &one->request, &err), 0);
+    }
+    while (ash_core_step(core) > 0)
+        continue;
+    for (size_t i = 0; i < ANSWERS; i++) {
+        struct ash_answer_opts opts = opts_of(i);
+        size_t got;
+
+        opts.think_min = 5 * i;
+        opts.think_max = i % 2 == 0 ? 0 : 5 * i + 20;
+        opts.think_end = ".";
+        got = answer_ids(&opts, prompt, count, alone);
+        if (batched[i].count > got || memcmp(batched[i].ids, alone, batched[i].count * sizeof(*alone)) != 0 ||
+            got > batched[i].count + 1)
+            fail_msg("answer %zu: other ids in a batch (%zu) than alone (%zu)", i, batched[i].count, got);
+    }
+    ash_core_close(core);
+    ash_think_words_fini(&words);
+    ash_free(prompt);
+    free(batched);
+}
+
 static void test_bounds_that_cannot_be_are_refused(void **state)
 {
     struct ash_answer_opts opts = opts_of(1);
@@ -160,6 +242,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_ids_are_those_by_hand),
+        cmocka_unit_test(test_batches_and_drafts_change_nothing),
         cmocka_unit_test(test_bounds_that_cannot_be_are_refused),
     };
 

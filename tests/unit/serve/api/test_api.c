@@ -11,6 +11,7 @@
 #include "base/json.h"
 #include "base/rng.h"
 #include "harness/api_server.h"
+#include "serve/api/api_priv.h"
 
 static struct api_server server;
 
@@ -254,6 +255,49 @@ static void test_reasoning_tokens(void **state)
         assert_non_null(strstr(answer.body.data, count));
         http_answer_fini(&answer);
     }
+}
+
+/* A budget for thoughts is refused where the model has no token that ends them. Here "." does, from then on: it comes
+ * after think_max tokens, and not before think_min. */
+static void test_budget_of_thoughts(void **state)
+{
+    static const char chat[] = "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"temperature\":0,"
+                               "\"max_tokens\":40%s}";
+    struct ash_think_words *words = &server.api->think_words;
+    struct ash_err err = {0};
+    char text[256];
+    json_t *json;
+    (void)state;
+
+    api_say(&server, "Hello. there is a friend of the sea");
+    snprintf(text, sizeof(text), chat, ",\"think_max\":3");
+    json_decref(post("/v1/chat/completions", text, 400));
+    assert_int_equal(ash_think_words_init(words, ".", NULL, server.tokenizer, &err), 0);
+    snprintf(text, sizeof(text), chat, ",\"think_min\":9");
+    json = post("/v1/chat/completions", text, 200);
+    assert_non_null(strstr(text_at(json, "choices.0.message.content"), "HelloWait"));
+    json_decref(json);
+    api_say(&server, "Hello there is a friend of the sea");
+    snprintf(text, sizeof(text), chat, ",\"think_max\":1,\"n\":2");
+    json = post("/v1/chat/completions", text, 200);
+    for (size_t i = 0; i < 2; i++) {
+        const char *content = text_at(json_array_get(json_object_get(json, "choices"), i), "message.content");
+
+        assert_non_null(strchr(content, '.'));
+        assert_true(strchr(content, '.') - content < (ptrdiff_t)strlen("Hello"));
+    }
+    json_decref(json);
+    json = post("/v1/messages",
+                "{\"messages\":[{\"role\":\"user\",\"content\":\"Hi\"}],\"max_tokens\":40,\"temperature\":0,"
+                "\"thinking\":{\"type\":\"enabled\",\"budget_tokens\":1}}",
+                200);
+    assert_non_null(strchr(text_at(json, "content.0.text"), '.'));
+    json_decref(json);
+    snprintf(text, sizeof(text), chat, ",\"think_min\":9,\"think_max\":3");
+    json_decref(post("/v1/chat/completions", text, 400));
+    snprintf(text, sizeof(text), chat, ",\"think_min\":9,\"guided_choice\":[\"yes\",\"no\"]");
+    json_decref(post("/v1/chat/completions", text, 400));
+    ash_think_words_fini(words);
 }
 
 /* llama.cpp's own settings: what is asked for is done, or refused by name. */
@@ -567,6 +611,7 @@ int main(void)
         cmocka_unit_test(test_streams_join_to_the_whole),
         cmocka_unit_test(test_parts),
         cmocka_unit_test(test_reasoning_tokens),
+        cmocka_unit_test(test_budget_of_thoughts),
         cmocka_unit_test(test_llama_settings),
         cmocka_unit_test(test_reset_prefix),
         cmocka_unit_test(test_stops_anywhere),
