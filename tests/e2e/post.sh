@@ -78,8 +78,8 @@ sed "s|model: .*|model: {from: $SCRATCH/start}|" "$SCRATCH/sft.yaml" > "$SCRATCH
 sed "s|model: .*|model: {from: $SCRATCH/start}|; s|$SCRATCH/chat|$SCRATCH/pairs|" "$SCRATCH/sft.yaml" > "$SCRATCH/dpo.yaml"
 alike dpo dpo.yaml
 alike dpo dpo.yaml dpo.loss=kto dpo.undesirable_weight=0.5
-meshes="mesh.dp=2 mesh.fsdp=2"
-alike sft lora.yaml lora.rank=4
+meshes="mesh.fsdp=2 mesh.tp=2"
+alike sft lora.yaml lora.rank=4 lora.targets=all-linear lora.dropout=0.1
 [ -e "$SCRATCH/one/model/adapter_model.safetensors" ] || fail "no PEFT folder"
 try "$ASHLAR" model merge "$SCRATCH/start" "$SCRATCH/one/model" "$SCRATCH/merged"
 expect 0 "merge"
@@ -157,11 +157,11 @@ post rl wrong rl.yaml "rl.rewards=model=$SCRATCH/one/model"
 expect_error 1 "no reward model, or another tokenizer" "reward model"
 post rl wrong rl.yaml "rl.rewards=magic"
 expect_error 1 "a reward" "magic"
-# a budget for thoughts needs a model that thinks, and one answer at a time
+# a budget for thoughts needs a model that thinks
 try "$ASHLAR" generate --model "$SCRATCH/base/model" --prompt "1+1=" --think-min 5
 expect_error 1 "no thoughts" "</think>" "a model that thinks"
 try "$ASHLAR" generate --model "$SCRATCH/base/model" --prompts "$SCRATCH/pairs.jsonl" --think-max 5
-expect_error 2 "many prompts" "--prompts"
+expect_error 1 "many prompts" "</think>"
 # a policy that collapses is not trained on
 for bound in min_entropy=9 max_length=1 min_length=6; do
     post rl "collapse-$bound" rl.yaml rl.$bound
@@ -169,4 +169,21 @@ for bound in min_entropy=9 max_length=1 min_length=6; do
 done
 post rl collapse-kl rl.yaml rl.max_kl=1e-9 rollout.max_tokens=5
 expect_error 1 "rl.max_kl" "collapses" "divergence from the reference" "rollout 1"
+# or it goes back to the checkpoint before, and draws other answers from there; how often does not depend on the layout
+post rl free rl.yaml train.steps=12 rollout.eval_every=4 rollout.eval_count=8
+longest=$(sed -n 's/.*"step":\([0-9]*\),.*"length":\([0-9.]*\).*/\2 \1/p' "$SCRATCH/free/curves.jsonl" | awk '$2 > 4' | sort -rn | head -n 1)
+[ -e "$SCRATCH/free/best/model.safetensors" ] || fail "the best model is not kept"
+back="train.steps=12 rl.on_collapse=back rl.max_backs=8 rl.max_length=$(awk -v most="${longest% *}" 'BEGIN { print most - 0.01 }')"
+rm -rf "$SCRATCH/one" "$SCRATCH/other"
+post rl one rl.yaml $back
+expect 0 "$back: from step ${longest#* }"
+[ -s "$SCRATCH/one/backs.jsonl" ] || fail "the run did not go back: $(cat "$SCRATCH/err")"
+same "a line for each step" 12 "$(grep -c . "$SCRATCH/one/curves.jsonl")"
+try "$ASHLAR" launch --procs 2 rl "$SCRATCH/rl.yaml" --out "$SCRATCH/other" mesh.fsdp=2 $back
+expect 0 "two processes go back"
+same "two processes go back" "$(bits_of one)" "$(bits_of other)"
+cp -r "$SCRATCH/one" "$SCRATCH/again"
+rm -rf "$SCRATCH/again/checkpoints/step-000012" "$SCRATCH/again/model"
+try "$ASHLAR" rl --resume --out "$SCRATCH/again"
+same "a run that has gone back is resumed" "$(bits_of one)" "$(bits_of again)"
 finish

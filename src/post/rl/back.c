@@ -34,7 +34,11 @@ int ash_rl_read_backs(struct ash_policy_run *rl, struct ash_err *err)
 
         rc = ash_json_parse_line(text, line, "backs.jsonl", rl->back_count + 1, &json, err);
         if (rc == 0) rc = ash_json_int(json, "rollout", 0, INT64_MAX, &first, err);
-        if (rc == 0) rl->backs[rl->back_count++] = (uint64_t)first;
+        if (rc == 0)
+            rc = ash_err_set(err, -EINVAL, "line %zu has no rollout", rl->back_count + 1);
+        else if (rc > 0)
+            rl->backs[rl->back_count++] = (uint64_t)first;
+        if (rc > 0) rc = 0;
         json_decref(json);
         at += line + 1;
     }
