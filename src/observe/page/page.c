@@ -1,15 +1,12 @@
-/* The page's parts are files of this folder, joined here. A browser runs and paints what carries this response's nonce
- * and talks to this server alone; the page writes no HTML text (trusted types), so what a log says stays text. */
+/* A browser runs and paints what carries this response's nonce and talks to this server alone; the page writes no HTML
+ * text (trusted types), so what a log says stays text. */
 #include "observe/page/page.h"
 
 #include <errno.h>
 #include <stdint.h>
-#include <string.h>
 #include <sys/random.h>
 
-#include "base/assert.h"
-
-extern const char ash_embed_board_html[], ash_embed_board_css[], ash_embed_board_js[];
+#include "base/page/page.h"
 
 #define NONCE_BYTES 16
 #define POLICY                                                                                                         \
@@ -29,30 +26,6 @@ static int make_nonce(char *hex)
     return 0;
 }
 
-/* board.html with {{name}} replaced. What fills a slot is not looked at. */
-static int join(const char *nonce, struct ash_str *out)
-{
-    const struct {
-        const char *name, *text;
-    } slots[] = {{"nonce", nonce}, {"css", ash_embed_board_css}, {"script", ash_embed_board_js}, {"data", ""}};
-    const char *at = ash_embed_board_html;
-    int rc = 0;
-
-    for (const char *open = strstr(at, "{{"); open != NULL && rc == 0; open = strstr(at, "{{")) {
-        const char *end = strstr(open, "}}");
-        size_t i = 0;
-
-        ash_assert(end != NULL);
-        while (i < ASH_COUNT(slots) && strncmp(slots[i].name, open + 2, (size_t)(end - open) - 2) != 0)
-            i++;
-        ash_assert(i < ASH_COUNT(slots));
-        rc = ash_str_add(out, at, (size_t)(open - at));
-        if (rc == 0) rc = ash_str_adds(out, slots[i].text);
-        at = end + 2;
-    }
-    return rc == 0 ? ash_str_adds(out, at) : rc;
-}
-
 void ash_board_page_respond(void *ctx, struct ash_http_exchange *exchange)
 {
     char nonce[2 * NONCE_BYTES + 1];
@@ -61,7 +34,7 @@ void ash_board_page_respond(void *ctx, struct ash_http_exchange *exchange)
 
     (void)ctx;
     if (rc == 0) rc = ash_str_addf(&policy, POLICY, nonce, nonce);
-    if (rc == 0) rc = join(nonce, &body);
+    if (rc == 0) rc = ash_page_write_live(nonce, &body);
     if (rc == 0) {
         ash_http_add_header(exchange, "Content-Security-Policy", policy.data);
         ash_http_add_header(exchange, "Cache-Control", "no-store");

@@ -1,5 +1,4 @@
-/* report: numbers as JSON inside a fixed page (report.html, embedded at build time). The page draws; this file only
- * thins out. */
+/* report: numbers as JSON inside the page of runs (base/page/). The page draws; this file only thins out. */
 #include "train/run/report.h"
 
 #include <errno.h>
@@ -10,13 +9,11 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/page/page.h"
 #include "base/str.h"
 
 #define BUCKETS_MAX 800
 #define POINTS_MAX 2000 /* validations, and skipped steps */
-#define DATA_MARK "\"ASHLAR_DATA\""
-
-extern const char ash_embed_report_html[];
 
 typedef float (*value_fn)(const struct ash_log_record *record);
 
@@ -142,37 +139,25 @@ static json_t *encode(const struct ash_report *report)
 
     for (size_t i = 0; i < report->fact_count; i++)
         json_array_append_new(facts, json_pack("[s, s]", report->facts[i].label, report->facts[i].value));
-    return json_pack("{s:s, s:s, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "title", report->title,
-                     "status", report->status, "running", (int)report->running, "total",
-                     (json_int_t)report->total_steps, "written", (json_int_t)ash_clock_wall_s(), "facts", facts, "step",
-                     encode_steps(report), "loss", encode_series(report, loss_of), "lr", encode_series(report, lr_of),
-                     "norm", encode_series(report, norm_of), "speed", encode_series(report, speed_of), "valid",
+    return json_pack("{s:[], s:[], s:[], s:[{s:s, s:s, s:b, s:I, s:I, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}]}",
+                     "nodes", "ranks", "servers", "runs", "name", report->title, "status", report->status, "running",
+                     (int)report->running, "total", (json_int_t)report->total_steps, "written",
+                     (json_int_t)ash_clock_wall_s(), "facts", facts, "step", encode_steps(report), "loss",
+                     encode_series(report, loss_of), "lr", encode_series(report, lr_of), "norm",
+                     encode_series(report, norm_of), "speed", encode_series(report, speed_of), "valid",
                      encode_validations(report), "skipped", encode_skipped(report));
-}
-
-/* JSON inside <script>: no text may look like the end of the element. */
-static int add_script_json(struct ash_str *page, const char *text)
-{
-    int bad = 0;
-
-    for (const char *at = text; *at != '\0' && bad == 0; at++)
-        bad = *at == '<' ? ash_str_adds(page, "\\u003c") : ash_str_add(page, at, 1);
-    return bad;
 }
 
 int ash_report_write(const char *path, const struct ash_report *report, struct ash_err *err)
 {
-    const char *mark = strstr(ash_embed_report_html, DATA_MARK);
     struct ash_str page = {0};
     json_t *json = encode(report);
     char *text =
         json != NULL ? json_dumps(json, JSON_COMPACT | JSON_REAL_PRECISION(6)) : NULL; /* more than a curve shows */
-    int rc;
+    int rc = text != NULL ? ash_page_write_frozen(text, &page) : -ENOMEM;
 
     json_decref(json);
-    if (mark == NULL || text == NULL ||
-        ash_str_add(&page, ash_embed_report_html, (size_t)(mark - ash_embed_report_html)) < 0 ||
-        add_script_json(&page, text) < 0 || ash_str_adds(&page, mark + sizeof(DATA_MARK) - 1) < 0)
+    if (rc < 0)
         rc = ash_err_set(err, -ENOMEM, "no memory for the report, or a name in it is not UTF-8");
     else
         rc = ash_file_replace(path, page.data, page.size_bytes, err);

@@ -1,11 +1,10 @@
-"use strict";
 /* The page of `ashlar agent` and `ashlar dash`. Text from nodes is only ever set as text, so it cannot become HTML. */
 const find = (id) => document.getElementById(id);
 const make = (tag, text, name) => { const e = document.createElement(tag); if (text !== undefined) e.textContent = text; if (name) e.className = name; return e; };
 const color = (name) => getComputedStyle(document.documentElement).getPropertyValue("--" + name).trim();
 const token = new URLSearchParams(location.hash.slice(1)).get("token");
 const headers = token ? { Authorization: "Bearer " + token } : {};
-let board = { nodes: [], ranks: [], runs: [], servers: [] }, at = 0, opened = null, heard = 0;
+let board = { nodes: [], ranks: [], runs: [], servers: [] }, at = 0, opened = null, heard = 0, isFrozen = false;
 
 const kind = (status) => status === "healthy" ? "healthy" : status === "doubtful" ? "doubtful" : status === "to be checked" ? "tocheck" : status.startsWith("drain") ? "drain" : "gone";
 const paint = { healthy: "good", doubtful: "doubt", tocheck: "check", drain: "out", gone: "quiet" };
@@ -117,6 +116,7 @@ function drawRanks() {
 /* A line through points, at most one for each pixel: the least and the most of each column. */
 function chart(points, label) {
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg"), path = document.createElementNS(svg.namespaceURI, "path"), text = document.createElementNS(svg.namespaceURI, "text");
+    svg.setAttribute("class", "small");
     svg.setAttribute("viewBox", "0 0 600 130");
     svg.setAttribute("preserveAspectRatio", "none");
     const good = points.filter((p) => Number.isFinite(p[1]));
@@ -132,27 +132,41 @@ function chart(points, label) {
     return svg;
 }
 
+/* A bar of shares with its words below. */
+function shareBar(box, parts, className, words) {
+    const bar = make("div", undefined, className), sum = parts.reduce((a, [, v]) => a + v, 0);
+    parts.forEach(([name, v], i) => { const p = make("span", undefined, "p" + i % 5); p.style.flex = String(v / sum); p.title = name + " " + (100 * v / sum).toFixed(0) + " %"; bar.append(p); });
+    box.append(bar, words);
+}
+
+function makeRun(run) {
+    const box = make("article"), head = make("header");
+    head.append(make("h3", run.name));
+    if (run.status) head.append(make("span", run.status, "pill " + run.status));
+    if (run.summary) head.append(make("p", run.summary));
+    if (run.written) { const when = make("p", "written " + new Date(run.written * 1000).toLocaleString()); when.id = "when"; head.append(when); }
+    box.append(head);
+    const names = ["compute", "data", "communication", "idle", "other"], sum = (run.parts || []).reduce((a, b) => a + b, 0);
+    if (sum > 0) shareBar(box, run.parts.map((v, i) => [names[i], v]), "parts", make("p", run.parts.map((v, i) => names[i] + " " + (100 * v / sum).toFixed(0) + " %").join(", ")));
+    const wall = (run.ledger || []).reduce((a, [, v]) => a + v, 0);
+    if (wall > 0) shareBar(box, run.ledger, "parts ledger", make("p", "wall time " + span(wall) + ": " + run.ledger.map(([name, v]) => name + " " + (100 * v / wall).toFixed(1) + " %").join(", "), "goodput"));
+    return { box, view: putRun(box, run) };
+}
+
+/* Runs that did not change, and those that somebody points into, stay as they are. */
+const shownRuns = new Map();
 function drawRuns() {
     find("runs").hidden = board.runs.length === 0;
-    find("run-list").replaceChildren(...board.runs.map((run) => {
-        const box = make("article");
-        box.append(make("h3", run.name), make("p", run.summary || ""));
-        const names = ["compute", "data", "communication", "idle", "other"], sum = (run.parts || []).reduce((a, b) => a + b, 0);
-        if (sum > 0) {
-            const bar = make("div", undefined, "parts");
-            run.parts.forEach((v, i) => { const p = make("span", undefined, "p" + i); p.style.flex = String(v / sum); p.title = names[i] + " " + (100 * v / sum).toFixed(0) + " %"; bar.append(p); });
-            box.append(bar, make("p", run.parts.map((v, i) => names[i] + " " + (100 * v / sum).toFixed(0) + " %").join(", ")));
-        }
-        const wall = (run.ledger || []).reduce((a, [, v]) => a + v, 0);
-        if (wall > 0) {
-            const bar = make("div", undefined, "parts ledger");
-            run.ledger.forEach(([name, v], i) => { const p = make("span", undefined, "p" + i % 5); p.style.flex = String(v / wall); p.title = name + " " + span(v); bar.append(p); });
-            box.append(bar, make("p", "wall time " + span(wall) + ": " + run.ledger.map(([name, v]) => name + " " + (100 * v / wall).toFixed(1) + " %").join(", "), "goodput"));
-        }
-        for (const [key, label] of [["loss", "loss"], ["valid", "validation loss"], ["tokens_s", "tokens/s"], ["norm", "gradient norm"], ["lr", "learning rate"]])
-            if ((run[key] || []).length > 1) box.append(chart(run[key], label));
-        return box;
-    }));
+    const boxes = board.runs.map((run, i) => {
+        const key = run.name + "/" + i, mark = JSON.stringify([run.summary, run.status, run.ledger]), old = shownRuns.get(key);
+        if (old && (old.mark === mark || old.view.isHovered)) return old.box;
+        const made = { mark, ...makeRun(run) };
+        shownRuns.set(key, made);
+        return made.box;
+    });
+    const list = find("run-list");
+    if (boxes.length !== list.children.length || boxes.some((box, i) => list.children[i] !== box)) list.replaceChildren(...boxes);
+    for (const shown of shownRuns.values()) if (!shown.isDrawn) { drawView(shown.view); shown.isDrawn = true; }
 }
 
 function table(heads, rows) {
@@ -184,7 +198,7 @@ function drawServers() {
 
 function draw() {
     const out = board.nodes.filter((n) => kind(n.status) === "drain").length, gone = board.nodes.filter((n) => kind(n.status) === "gone").length;
-    find("summary").textContent = board.nodes.length + (board.nodes.length === 1 ? " node" : " nodes") + (out ? ", " + out + " to drain" : "") + (gone ? ", " + gone + " not answering" : "") + (board.ranks.length ? ", " + board.ranks.length + " ranks" : "") + ((board.servers || []).length ? ", " + board.servers.length + (board.servers.length === 1 ? " server" : " servers") : "");
+    find("summary").textContent = isFrozen ? "" : board.nodes.length + (board.nodes.length === 1 ? " node" : " nodes") + (out ? ", " + out + " to drain" : "") + (gone ? ", " + gone + " not answering" : "") + (board.ranks.length ? ", " + board.ranks.length + " ranks" : "") + ((board.servers || []).length ? ", " + board.servers.length + (board.servers.length === 1 ? " server" : " servers") : "");
     find("cluster").hidden = board.nodes.length === 0;
     if (opened === null && board.nodes.length === 1) opened = board.nodes[0].node;
     drawAlerts(); drawNodes(); drawNode(); drawRanks(); drawServers(); drawRuns();
@@ -219,5 +233,16 @@ async function follow() {
     }
     setTimeout(follow, 500);
 }
+/* A report: one run, and nothing to ask. */
+function freeze(text) {
+    board = JSON.parse(text);
+    const run = board.runs[0];
+    isFrozen = true;
+    find("alerts").hidden = find("runs-title").hidden = true;
+    document.title = run.name + " \u2013 Ashlar";
+    find("title").textContent = run.name;
+    draw();
+    if (run.running) setTimeout(() => location.reload(), 10000);
+}
 const frozen = find("frozen").textContent.trim();
-if (frozen) { board = JSON.parse(frozen); draw(); } else follow();
+if (frozen) freeze(frozen); else follow();
