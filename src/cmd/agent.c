@@ -3,6 +3,7 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <malloc.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -234,6 +235,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     gethostname(host, sizeof(host) - 1);
     signal(SIGPIPE, SIG_IGN);
     ash_interrupt_install();
+    mallopt(M_ARENA_MAX, 1); /* a thread for each source, and none of them in a hurry: one heap is enough */
     if (ash_node_flags_gpus(&flags->node, &gpus, &err) < 0 ||
         serve(flags, flags->name != NULL ? flags->name : host, gpus, &err) < 0)
         return ash_cmd_fail(&err);

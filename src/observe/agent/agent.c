@@ -54,6 +54,7 @@ int ash_agent_open(const struct ash_agent_opts *opts, struct ash_agent **agent_o
         ash_err_set(err, rc, "cannot start a thread: %s", strerror(-rc));
         goto fail;
     }
+    ash_agent_trim();
     *agent_out = agent;
     return 0;
 

@@ -47,5 +47,7 @@ void ash_agent_tell(struct ash_agent *agent);
 void ash_agent_drop_listeners(struct ash_agent *agent);
 /* agent.c: metrics of the agent itself: verdict, events by kind. */
 void ash_agent_write_state(struct ash_agent *agent, struct ash_str *out);
+/* trim.c: give back the memory that only starting up needed. */
+void ash_agent_trim(void);
 
 #endif
