@@ -1,5 +1,5 @@
-/* What starting up left in memory is given back: a daemon is there all year, and libraries that it hardly uses begin with
- * tables and code for everything. Pages of files that were only read come back from the page cache where they are
+/* What starting up left in memory is given back: a daemon is there all year, and libraries that it hardly uses begin
+ * with tables and code for everything. Pages of files that were only read come back from the page cache where they are
  * needed, so this costs a page fault each and nothing else. */
 #include <malloc.h>
 #include <stdbool.h>
