@@ -34,7 +34,7 @@ start() {
     await_steps 3
 }
 alive() { kill -0 "$launcher" 2> /dev/null || { echo "bench: recover: the job has ended: $(tail -n 3 "$dir/out")" >&2; exit 1; }; }
-logged() { wc -l < "$dir/run/log.jsonl" 2> /dev/null || echo 0; }
+logged() { if [ -f "$dir/run/log.jsonl" ]; then wc -l < "$dir/run/log.jsonl"; else echo 0; fi; }
 await_steps() { while [ "$(logged)" -lt "$1" ]; do alive; sleep 0.01; done; }
 said() { grep -c "$1" "$dir/out" || true; }
 # await TEXT N: until the job has said it N times.
@@ -50,7 +50,7 @@ if wants loss; then
     for layout in "${list[@]}"; do
         read -ra words <<< "$layout"
         name=${layout//mesh./} name=${name//[ =]/}
-        start --spares 1 -- "${words[@]}"
+        start --spares 2 -- "${words[@]}"
         killed=$(now)
         kill_rank 2
         await "continue from step" 1
