@@ -1,5 +1,5 @@
-/* Fair tree held to Slurm's own: accounts and users with what sshare of a real Slurm 22.05 and its database printed
- * after drawn jobs. Usage, levels and factors agree to the digits that it prints. */
+/* Fair tree and the classic formula held to Slurm's own: accounts and users with what sshare of a real Slurm 22.05 and
+ * its database printed after drawn jobs. Usage, levels and factors agree to the digits that it prints. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -84,6 +84,52 @@ static void fair_tree_is_slurms(void **state)
     }
 }
 
+/* Lines `depth,account,user,shares,share of all,usage of all,effective usage,factor` of sshare with NO_FAIR_TREE. Usage
+ * was printed to six digits, and the factor is 2 to the power of it by the share: its slack is that of these digits. */
+static void classic_is_slurms(const char *name, double damping)
+{
+    struct ash_share_node nodes[NODES_MAX] = {{0}};
+    double printed[NODES_MAX][4]; /* share, usage, effective usage, factor */
+    char path[512], line[256], account[32], user[32];
+    int above[DEPTH_MAX + 1] = {0}, depth, count = 0;
+    FILE *file;
+
+    snprintf(path, sizeof(path), TEST_DATA "/plan/queue/%s", name);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    while (fgets(line, sizeof(line), file) != NULL) {
+        double *row = printed[count];
+
+        if (sscanf(line, "%d,%31[^,],%31[^,],%lf,%lf,%lf,%lf,%lf", &depth, account, user, &nodes[count].shares, &row[0],
+                   &row[1], &row[2], &row[3]) != 8)
+            continue; /* the header */
+        assert_in_range(depth, 0, DEPTH_MAX);
+        nodes[count].parent = depth > 0 ? above[depth - 1] : -1;
+        nodes[count].is_user = strcmp(user, "-") != 0;
+        nodes[count].usage = row[1];
+        above[depth] = count;
+        assert_true(++count < NODES_MAX);
+    }
+    fclose(file);
+    assert_true(count > 10);
+    ash_share_multifactor(nodes, count, damping);
+    for (int i = 1; i < count; i++) {
+        double slack = 3 * PRINTED, share = nodes[i].norm_shares;
+
+        if (fabs(share - printed[i][0]) > PRINTED || fabs(nodes[i].norm_usage - printed[i][1]) > slack ||
+            fabs(nodes[i].effective_usage - printed[i][2]) > slack ||
+            fabs(nodes[i].factor - printed[i][3]) > PRINTED + slack * nodes[i].factor / share / damping)
+            fail_msg("%s, line %d: share %.9g, usage %.9g, %.9g, factor %.9g", name, i + 2, share, nodes[i].norm_usage,
+                     nodes[i].effective_usage, nodes[i].factor);
+    }
+}
+
+static void test_classic_as_sshare(void **state)
+{
+    (void)state;
+    classic_is_slurms("slurm_multifactor.csv", 1);
+}
+
 /* What sprio -n of a real Slurm 22.05 printed for jobs of 1 to 4 nodes on four nodes of four processors, one processor
  * a node: the size factor to seven digits. With PriorityWeightJobSize=10000 these are 1562, 3125, 4688 and 6250. */
 static void test_job_size_as_sprio(void **state)
@@ -112,6 +158,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(fair_tree_is_slurms),
+        cmocka_unit_test(test_classic_as_sshare),
         cmocka_unit_test(test_job_size_as_sprio),
     };
 
