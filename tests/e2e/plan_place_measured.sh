@@ -34,27 +34,31 @@ for host in 0 1 2 3; do # n0 and n1 below a, n2 and n3 below b
 done
 [ "$failures" -eq 0 ] || finish
 
-rank() { # pair, rank, host, host of the first rank
-    inside "$3" env RANK="$2" WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR="10.78.0.$(($4 + 1))" MASTER_PORT=$((29600 + $1)) \
-        "$ASHLAR" bench collective --op all_reduce --min 1mi --max 1mi --rounds 11 --json group.node="n$3" fabric.provider=tcp \
+rank() { # pair, rank, host, host of the first rank, rounds
+    exec nsenter --net="/proc/${holders[$3]}/ns/net" env RANK="$2" WORLD_SIZE=2 LOCAL_RANK=0 MASTER_ADDR="10.78.0.$(($4 + 1))" MASTER_PORT=$((29600 + $1)) \
+        "$ASHLAR" bench collective --op all_reduce --min 1mi --max 1mi --rounds "$5" --json group.node="n$3" fabric.provider=tcp \
         > "$SCRATCH/pair$1.$2" 2> "$SCRATCH/pair$1.$2.err"
 }
-# measure NAME HOSTS: both pairs at once; microseconds of the slower one into $measured.
+sent_by() { ip -s link show dev "n$1" | awk 'is_next { print $1; exit } /RX:/ { is_next = 1 }'; } # bytes of this host
+has_sent() { [ "$(sent_by "$1")" -ge "$2" ]; }
+# measure NAME HOSTS: one pair sums again and again; once it does, the other is measured. Microseconds into $measured.
 measure() {
-    local hosts=($2) jobs=() pair us
-    measured=0
-    for pair in 0 1; do
-        for r in 0 1; do
-            rank "$pair" "$r" "${hosts[$((2 * pair + r))]}" "${hosts[$((2 * pair))]}" &
-            jobs+=($!)
-        done
+    local hosts=($2) jobs=() others=() r
+    for r in 0 1; do
+        rank 1 "$r" "${hosts[$((2 + r))]}" "${hosts[2]}" 101 &
+        others+=($!)
     done
-    for r in "${jobs[@]}"; do wait "$r" || fail "$1: a rank failed: $(cat "$SCRATCH"/pair*.err)"; done
-    for pair in 0 1; do
-        us=$(sed -n 's,.*"us":\([0-9]*\).*,\1,p' "$SCRATCH/pair$pair.0")
-        [ "${us:-0}" -le "$measured" ] || measured=$us
+    wait_for "$1: the other pair" has_sent "${hosts[2]}" $(($(sent_by "${hosts[2]}") + 3000000))
+    for r in 0 1; do
+        rank 0 "$r" "${hosts[$r]}" "${hosts[0]}" 5 &
+        jobs+=($!)
     done
-    [ "$measured" -gt 0 ] || fail "$1: nothing was measured: $(cat "$SCRATCH"/pair*)"
+    for r in "${jobs[@]}"; do wait "$r" || fail "$1: a rank failed: $(cat "$SCRATCH"/pair0.*.err)"; done
+    for r in "${others[@]}"; do kill -0 "$r" || fail "$1: the other pair ended too soon: $(cat "$SCRATCH"/pair1.*)"; done
+    kill -9 "${others[@]}"
+    wait "${others[@]}" 2> "$SCRATCH/killed"
+    measured=$(sed -n 's,.*"us":\([0-9]*\).*,\1,p' "$SCRATCH/pair0.0")
+    [ "${measured:-0}" -gt 0 ] || fail "$1: nothing was measured: $(cat "$SCRATCH"/pair*)"
 }
 printf 'SwitchName=a Nodes=n[0-1]\nSwitchName=b Nodes=n[2-3]\nSwitchName=top Switches=a,b\n' > "$SCRATCH/topology.conf"
 echo 'machines: [{name: host, gpu: H100, gpus: 1, nvlink_domain: 1, network_gbps: 100}]' > "$SCRATCH/host.yaml"
@@ -65,8 +69,12 @@ predict() {
     expect 0 "plan place --hosts $1"
     share=$(grep -A5 '"axis": "dp"' "$SCRATCH/out" | sed -n 's/.*"net_share": \([0-9.]*\).*/\1/p' | awk '{ printf "%d", 1000 * $1 }')
 }
-measure "inside the switches" "0 1 2 3"
-near=$measured
+# Inside the switches no pair waits for the other: the better of two measures counts, because a busy machine only adds to it.
+near=0
+for round in 1 2; do
+    measure "inside the switches" "0 1 2 3"
+    [ "$near" -gt 0 ] && [ "$near" -le "$measured" ] || near=$measured
+done
 measure "across the uplink" "0 2 1 3"
 far=$measured
 predict n0,n1,n2,n3

@@ -128,6 +128,7 @@ static void test_classic_as_sshare(void **state)
 {
     (void)state;
     classic_is_slurms("slurm_multifactor.csv", 1);
+    classic_is_slurms("slurm_multifactor_3.csv", 3); /* FairShareDampeningFactor */
 }
 
 /* What sprio -n of a real Slurm 22.05 printed for jobs of 1 to 4 nodes on four nodes of four processors, one processor
