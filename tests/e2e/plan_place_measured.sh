@@ -41,24 +41,28 @@ rank() { # pair, rank, host, host of the first rank, rounds
 }
 sent_by() { ip -s link show dev "n$1" | awk 'is_next { print $1; exit } /RX:/ { is_next = 1 }'; } # bytes of this host
 has_sent() { [ "$(sent_by "$1")" -ge "$2" ]; }
-# measure NAME HOSTS: one pair sums again and again; once it does, the other is measured. Microseconds into $measured.
+have_sent() { [ $(($(sent_by "$1") + $(sent_by "$2"))) -ge "$3" ]; }
+# measure NAME HOSTS TIMES: both pairs sum again and again; once both do, how long do 16 MiB take them together? Milliseconds into $measured,
+# the best of some times: a busy machine only adds to it.
 measure() {
-    local hosts=($2) jobs=() others=() r
-    for r in 0 1; do
-        rank 1 "$r" "${hosts[$((2 + r))]}" "${hosts[2]}" 101 &
-        others+=($!)
+    local hosts=($2) jobs=() first second pair r began took
+    for pair in 0 1; do
+        for r in 0 1; do
+            rank "$pair" "$r" "${hosts[$((2 * pair + r))]}" "${hosts[$((2 * pair))]}" 101 &
+            jobs+=($!)
+        done
     done
-    wait_for "$1: the other pair" has_sent "${hosts[2]}" $(($(sent_by "${hosts[2]}") + 3000000))
-    for r in 0 1; do
-        rank 0 "$r" "${hosts[$r]}" "${hosts[0]}" 5 &
-        jobs+=($!)
+    first=${hosts[0]} second=${hosts[2]} measured=0
+    for r in "$first" "$second"; do wait_for "$1: n$r to send" has_sent "$r" $(($(sent_by "$r") + 3000000)); done
+    for r in $(seq "$3"); do
+        began=$(date +%s%N)
+        wait_for "$1: bytes" have_sent "$first" "$second" $(($(sent_by "$first") + $(sent_by "$second") + (16 << 20)))
+        took=$((($(date +%s%N) - began) / 1000000))
+        [ "$measured" -gt 0 ] && [ "$measured" -le "$took" ] || measured=$took
     done
-    for r in "${jobs[@]}"; do wait "$r" || fail "$1: a rank failed: $(cat "$SCRATCH"/pair0.*.err)"; done
-    for r in "${others[@]}"; do kill -0 "$r" || fail "$1: the other pair ended too soon: $(cat "$SCRATCH"/pair1.*)"; done
-    kill -9 "${others[@]}"
-    wait "${others[@]}" 2> "$SCRATCH/killed"
-    measured=$(sed -n 's,.*"us":\([0-9]*\).*,\1,p' "$SCRATCH/pair0.0")
-    [ "${measured:-0}" -gt 0 ] || fail "$1: nothing was measured: $(cat "$SCRATCH"/pair*)"
+    for r in "${jobs[@]}"; do kill -0 "$r" || fail "$1: a rank ended too soon: $(cat "$SCRATCH"/pair*)"; done
+    kill -9 "${jobs[@]}"
+    wait "${jobs[@]}" 2> "$SCRATCH/killed"
 }
 printf 'SwitchName=a Nodes=n[0-1]\nSwitchName=b Nodes=n[2-3]\nSwitchName=top Switches=a,b\n' > "$SCRATCH/topology.conf"
 echo 'machines: [{name: host, gpu: H100, gpus: 1, nvlink_domain: 1, network_gbps: 100}]' > "$SCRATCH/host.yaml"
@@ -69,13 +73,9 @@ predict() {
     expect 0 "plan place --hosts $1"
     share=$(grep -A5 '"axis": "dp"' "$SCRATCH/out" | sed -n 's/.*"net_share": \([0-9.]*\).*/\1/p' | awk '{ printf "%d", 1000 * $1 }')
 }
-# Inside the switches no pair waits for the other: the better of two measures counts, because a busy machine only adds to it.
-near=0
-for round in 1 2; do
-    measure "inside the switches" "0 1 2 3"
-    [ "$near" -gt 0 ] && [ "$near" -le "$measured" ] || near=$measured
-done
-measure "across the uplink" "0 2 1 3"
+measure "inside the switches" "0 1 2 3" 4
+near=$measured
+measure "across the uplink" "0 2 1 3" 1
 far=$measured
 predict n0,n1,n2,n3
 near_share=$share
@@ -83,7 +83,7 @@ predict n0,n2,n1,n3
 grep -q '"verdict": "reorder the ranks' "$SCRATCH/out" || fail "plan place does not advise the other order: $(cat "$SCRATCH/out")"
 measured=$((1000 * far / near))
 predicted=$((1000 * near_share / share))
-echo "an all-reduce of two pairs takes $near us inside the switches and $far us across: $measured thousandths; predicted: $predicted"
+echo "sums of two pairs take $near ms inside the switches and $far ms across: $measured thousandths; predicted: $predicted"
 [ $((100 * measured)) -ge $((70 * predicted)) ] && [ $((100 * measured)) -le $((140 * predicted)) ] ||
     fail "predicted $predicted thousandths, measured $measured"
 finish
