@@ -411,10 +411,11 @@ struct ash_exec {
     struct ash_profile *profile;   /* what measures its ops; NULL: nobody (compute/profile/profile.h) */
 };
 
-/* Bind a backend to host memory and thread_count threads (as in ash_workers_open). backend: "ref", "cpu" (the best path
- * this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), or NULL for the best. Returns 0 (release it
- * with ash_exec_fini), -ENOMEM, an error of ash_workers_open, or -EINVAL where the backend is unknown or cannot run
- * here; err then lists what can. *exec changes only on success. */
+/* Bind a backend to its memory and thread_count threads (as in ash_workers_open). backend: "ref", "cpu" (the best path
+ * this machine can run), a path by name ("neon-bf16", "neon", "avx2", ...), a GPU ("cuda", "cuda:1"), or NULL for the
+ * best path of the CPU. Returns 0 (release it with ash_exec_fini), -ENOMEM, an error of ash_workers_open, -ENODEV
+ * without such a GPU, or -EINVAL where the backend is unknown or cannot run here; err then lists what can. *exec
+ * changes only on success. */
 int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, struct ash_err *err);
 /* Stop the threads and free all scratch memory. A zeroed exec is fine. */
 void ash_exec_fini(struct ash_exec *exec);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
+#include "base/number.h"
 #include "compute/apart/apart.h"
 #include "compute/backends.h"
 #include "compute/cuda/backend.h"
@@ -18,6 +19,7 @@
 #define BROADCAST_BYTES_MAX ((size_t)96 << 20)
 #define BROADCAST_THREADS_MIN 8 /* with fewer there is one slot: little is gained, and the caches have it already */
 #define BACKEND_TEXT_BYTES 128
+#define GPUS_MAX 256 /* that a name may count to */
 
 static const char *names[ASH_BACKENDS_MAX + 1];
 static char names_text[BACKEND_TEXT_BYTES]; /* "neon, ref": for messages */
@@ -63,11 +65,23 @@ static const struct ash_ops *find_ops(const char *name)
     return NULL;
 }
 
-/* The GPU. Its one worker is for the little that ops do on the host. */
-static int init_cuda(struct ash_exec *exec, struct ash_err *err)
+/* The number of the GPU that "cuda" or "cuda:1" names, or -1. */
+static int gpu_of(const char *backend)
+{
+    size_t length = strlen(ash_ops_cuda.name);
+    int64_t number = 0;
+
+    if (backend == NULL || strncmp(backend, ash_ops_cuda.name, length) != 0) return -1;
+    if (backend[length] == '\0') return 0;
+    if (backend[length] != ':' || ash_number_parse_whole(backend + length + 1, &number) < 0) return -1;
+    return number >= 0 && number < GPUS_MAX ? (int)number : -1;
+}
+
+/* A GPU. Its one worker is for the little that ops do on the host. */
+static int init_cuda(struct ash_exec *exec, int number, struct ash_err *err)
 {
     struct ash_exec made = {.ops = &ash_ops_cuda, .memory = &ash_memory_cuda};
-    int rc = ash_cuda_backend_open(0, &made.cuda, err);
+    int rc = ash_cuda_backend_open(number, &made.cuda, err);
 
     if (rc < 0) return rc;
     rc = ash_workers_open(1, &made.workers, err);
@@ -89,12 +103,14 @@ int ash_exec_init(struct ash_exec *exec, const char *backend, int thread_count, 
     struct ash_exec made = {.ops = find_ops(backend), .memory = &ash_memory_host};
     int rc;
 
-    if (backend != NULL && strcmp(backend, ash_ops_cuda.name) == 0) return init_cuda(exec, err);
+    if (gpu_of(backend) >= 0) return init_cuda(exec, gpu_of(backend), err);
     if (backend != NULL && strcmp(backend, ash_ops_apart.name) == 0)
         made = (struct ash_exec){.ops = &ash_ops_apart, .memory = &ash_memory_apart};
     if (made.ops == NULL)
-        return ash_err_set(err, -EINVAL, "compute: no backend '%s' here; this machine can run: cpu, %s", backend,
-                           names_text);
+        return ash_err_set(err, -EINVAL,
+                           "compute: no backend '%s' here; this machine can run: cpu, %s; on a GPU: cuda, "
+                           "cuda:1",
+                           backend, names_text);
     rc = ash_workers_open(thread_count, &made.workers, err);
     if (rc < 0) return rc;
     made.scratch = calloc((size_t)ash_workers_count(made.workers), sizeof(*made.scratch));

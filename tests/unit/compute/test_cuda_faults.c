@@ -1,6 +1,7 @@
 /* The GPU backend on a driver whose every call fails once: each failure is a clear error, at the call that can report
  * it or at the next wait, and nothing is leaked. The driver is tests/standin/libcuda.c; each try is a process of its
  * own, since a process opens the driver once. */
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -98,9 +99,29 @@ static void test_every_call_fails_once(void **state)
     assert_true(refused > 10 && broken >= 3);
 }
 
+/* The stand-in has one GPU. Other words are no backends. */
+static void test_gpu_numbers(void **state)
+{
+    static const char *const unknown[] = {"cuda:", "cuda:x", "cuda:-1", "cuda:999", "cuda0", "cud"};
+    struct ash_exec exec;
+    struct ash_err err = {0};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(unknown) / sizeof(unknown[0]); i++) {
+        assert_int_equal(ash_exec_init(&exec, unknown[i], 1, &err), -EINVAL);
+        assert_non_null(strstr(err.text, unknown[i]));
+    }
+    if (!ash_cuda_backend_built()) skip();
+    assert_int_equal(ash_exec_init(&exec, "cuda:1", 1, &err), -ENODEV);
+    assert_non_null(strstr(err.text, "there is no GPU 1: this machine has 1"));
+    assert_int_equal(ash_exec_init(&exec, "cuda:0", 1, &err), 0);
+    ash_exec_fini(&exec);
+}
+
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_call_fails_once)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_call_fails_once),
+                                       cmocka_unit_test(test_gpu_numbers)};
 
     /* The stand-in is found by its folder; a program's own search path is read when it starts, so it starts again. */
     (void)argc;
