@@ -18,9 +18,9 @@ try "$ASHLAR" launch --procs 3 --program "$SCRATCH/uneven"
 [ "$code" -eq 1 ] || fail "a node that is not fit: exit code $code: $(cat out err)"
 grep -q '^OUTLIER  node 2 (.*): not fit for work: GPUs' out || fail "the node that is not fit is not named: $(cat out)"
 ! grep '^OUTLIER' out | grep -v 'node 2 ' || fail "others are named: $(cat out)"
-# One node sends through a link of 16 Mbit/s: it is cornered, and no other.
+# One node sends through a link of 16 Mbit/s: it is cornered, and no other. A sanitizer's processes are too slow to judge links.
 printf '#!/bin/sh\ndev=$(ip -o link | awk -F"[:@ ]+" '"'"'$2 != "lo" { print $2; exit }'"'"')\n[ "$RANK" != 2 ] || tc qdisc add dev "$dev" root tbf rate 16mbit burst 64kb latency 50ms || exit 9\nexec "%s" check cluster --slow 0.2\n' "$ASHLAR" > throttled && chmod +x throttled
-if "$ASHLAR" launch --procs 2 --nodes 2 --netns check cluster --slow 0 > out 2> err && command -v tc > tc.out; then
+if [[ $BUILD != *address* ]] && "$ASHLAR" launch --procs 2 --nodes 2 --netns check cluster --slow 0 > out 2> err && command -v tc > tc.out; then
     # Links that other work of this machine disturbs too much are not judged: then it is asked again.
     for i in 1 2 3 4 5; do
         try "$ASHLAR" launch --procs 4 --nodes 4 --netns --program "$SCRATCH/throttled"
