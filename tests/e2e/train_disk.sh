@@ -36,8 +36,8 @@ if mount -t tmpfs -o "size=$((bytes * 7 / 2))" tmpfs "$SCRATCH/mount" 2> /dev/nu
     check_resumed mount/run
     rm -rf "$SCRATCH/mount/run"
 
-    # With train.keep older checkpoints go before the newest step does. The word in the run's lock takes a page.
-    mount -o "remount,size=$((bytes * 7 / 2 + 4096))" "$SCRATCH/mount"
+    # With train.keep older checkpoints go before the newest step does. The report takes room, too, and the word in the run's lock a page.
+    mount -o "remount,size=$((bytes * 7 / 2 + 4096 + $(stat -c %s "$SCRATCH/quiet/report.html")))" "$SCRATCH/mount"
     head -c $((bytes / 2)) /dev/zero > "$SCRATCH/mount/others"
     train mount/keep train.save_every=5 train.keep=2 train.save_wait=0
     expect 0 "a disk for two and a half checkpoints, two kept: $(cat "$SCRATCH/err")"

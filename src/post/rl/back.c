@@ -10,6 +10,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "base/str.h"
 #include "post/rl/rl_priv.h"
 
 static int backs_path(const struct ash_policy_run *rl, char path[PATH_MAX])
@@ -53,17 +54,21 @@ uint64_t ash_rl_draws(const struct ash_policy_run *rl, uint64_t number)
     return 0;
 }
 
-/* First rank. Where it cannot be written, a run that resumes collapses once more, and goes back. */
+/* First rank, all of it or nothing: other answers would be drawn by half of it. Where it cannot be written, a run that
+ * resumes collapses once more, and goes back. */
 static void write_backs(const struct ash_policy_run *rl)
 {
+    struct ash_err err = {0};
+    struct ash_str text = {0};
     char path[PATH_MAX];
-    FILE *file = backs_path(rl, path) == 0 ? fopen(path, "we") : NULL;
-    bool is_written = file != NULL;
+    int rc = backs_path(rl, path);
 
-    for (size_t i = 0; file != NULL && i < rl->back_count; i++)
-        is_written &= fprintf(file, "{\"rollout\":%" PRIu64 "}\n", rl->backs[i]) > 0;
-    if (file != NULL) is_written &= fclose(file) == 0;
-    if (!is_written) ash_log(ASH_LOG_WARN, "backs.jsonl cannot be written: %s", strerror(errno));
+    for (size_t i = 0; rc == 0 && i < rl->back_count; i++)
+        rc = ash_str_addf(&text, "{\"rollout\":%" PRIu64 "}\n", rl->backs[i]);
+    if (rc == 0) rc = ash_file_replace(path, text.data, text.size_bytes, &err);
+    if (rc < 0)
+        ash_log(ASH_LOG_WARN, "backs.jsonl cannot be written: %s", err.text[0] != '\0' ? err.text : strerror(-rc));
+    ash_str_fini(&text);
 }
 
 void ash_rl_take_back(struct ash_policy_run *rl, uint64_t step)
