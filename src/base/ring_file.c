@@ -5,6 +5,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@
 #define NAME_TRIES 100
 #define SWEEP_AGE_S 3600.0
 #define NS_PER_S 1e9
+#define CLOCK_LOOKS 16 /* at both clocks */
 
 struct ring_head {
     char magic[8];
@@ -61,6 +63,26 @@ static int create_file(struct ash_ring_file *ring, const struct ash_ring_opts *o
     return ash_err_set(err, -EEXIST, "'%s' is full of files of process %ld: remove them", opts->dir, (long)getpid());
 }
 
+/* What makes a time since 1970 of ash_clock_ns: one value for all rings of a process, so that their times fit together.
+ * Between looks at the two clocks a busy machine may do something else: the shortest look counts. */
+static int64_t wall_ns;
+static pthread_once_t wall_once = PTHREAD_ONCE_INIT;
+
+static void compare_clocks(void)
+{
+    uint64_t shortest_ns = UINT64_MAX;
+
+    for (int i = 0; i < CLOCK_LOOKS; i++) {
+        uint64_t before_ns = ash_clock_ns();
+        int64_t now_ns = (int64_t)(ash_clock_wall_s() * NS_PER_S);
+        uint64_t look_ns = ash_clock_ns() - before_ns;
+
+        if (look_ns >= shortest_ns) continue;
+        shortest_ns = look_ns;
+        wall_ns = now_ns - (int64_t)(before_ns + look_ns / 2);
+    }
+}
+
 static int map_file(struct ash_ring_file *ring, const struct ash_ring_opts *opts, struct ash_err *err)
 {
     struct ring_head *head;
@@ -73,7 +95,8 @@ static int map_file(struct ash_ring_file *ring, const struct ash_ring_opts *opts
     head->record_bytes = (uint32_t)opts->record_bytes;
     head->capacity = (uint32_t)opts->capacity;
     head->pid = (uint32_t)getpid();
-    head->wall_ns = (int64_t)(ash_clock_wall_s() * NS_PER_S) - (int64_t)ash_clock_ns();
+    pthread_once(&wall_once, compare_clocks);
+    head->wall_ns = wall_ns;
     snprintf(head->kind, sizeof(head->kind), "%s", opts->kind);
     snprintf(head->labels, sizeof(head->labels), "%s", opts->labels);
     memcpy(head->magic, MAGIC, sizeof(head->magic));

@@ -218,11 +218,12 @@ static int follow_up(struct ash_run *run, struct due *due_out, struct ash_err *e
 /* One step. */
 static int step_once(struct ash_run *run, struct ash_err *err)
 {
-    uint64_t start_ns = ash_clock_ns(), before = run->last.step;
+    uint64_t start_ns, before = run->last.step;
     int rc;
 
+    ash_run_trace_begin(run); /* takes a moment, which is none of the step's */
+    start_ns = ash_clock_ns();
     ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
-    ash_run_trace_begin(run);
     if (run->pauses) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     rc = ash_trainer_step(run->trainer, &run->last, err);
     if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
