@@ -11,7 +11,7 @@ for tool in "${radosgw_tools[@]}" python3; do
 done
 work=$(mktemp -d /dev/shm/bench-s3.XXXXXX) server=$(mktemp -d /tmp/s3b.XXXXXX)
 trap 'radosgw_stop; rm -rf "$work" "$server"' EXIT
-radosgw_memory=6G radosgw_start "$server" || { note "radosgw does not start"; exit 0; }
+radosgw_memory=12G radosgw_start "$server" || { note "radosgw does not start"; exit 0; }
 export AWS_ACCESS_KEY_ID=TESTKEY AWS_SECRET_ACCESS_KEY=testsecret AWS_ENDPOINT_URL=$s3_endpoint AWS_DEFAULT_REGION=us-east-1
 export AWS_EC2_METADATA_DISABLED=true ASHLAR_CACHE_DIR=$work/cache
 cd "$work"

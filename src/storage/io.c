@@ -57,6 +57,22 @@ int ash_io_write(int fd, const void *data, size_t size_bytes)
     return 0;
 }
 
+int ash_io_read_at(int fd, uint64_t offset, void *data, size_t size_bytes)
+{
+    char *to = data;
+
+    while (size_bytes > 0) {
+        ssize_t bytes = pread(fd, to, size_bytes, (off_t)offset);
+
+        if (bytes < 0 && errno == EINTR) continue;
+        if (bytes <= 0) return bytes < 0 ? -errno : -EIO;
+        to += bytes;
+        offset += (uint64_t)bytes;
+        size_bytes -= (size_t)bytes;
+    }
+    return 0;
+}
+
 int ash_io_flush_close(int fd)
 {
     int rc = 0;

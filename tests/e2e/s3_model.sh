@@ -83,6 +83,15 @@ AWS_ENDPOINT_URL=http://127.0.0.1:$port try "$ASHLAR" generate --model s3://buck
 expect 0 "through faults"
 cmp -s out expected_llama.bf16 || fail "another text through faults"
 [ "$(wc -l < faults.out)" -ge 3 ] || fail "only $(wc -l < faults.out) faults were met"
+# A bit flips on the way: the ETag tells, once a file is all here. No text, and nothing wrong stays in the cache.
+export ASHLAR_CACHE_DIR=$SCRATCH/cache_flips
+helper flips python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/flips" "${s3_endpoint##*:}" 3 1 flip-large
+AWS_ENDPOINT_URL=http://127.0.0.1:$port try "$ASHLAR" generate --model s3://bucket/models/llama "${words[@]}" --precision bf16
+expect_error 1 "flipped bits in weights" "models/llama/model.safetensors is damaged"
+! grep -q "[^[:space:]]" out || fail "a text from damaged weights: $(cat out)"
+try "$ASHLAR" generate --model s3://bucket/models/llama "${words[@]}" --precision bf16
+expect 0 "after flipped bits"
+cmp -s out expected_llama.bf16 || fail "another text after flipped bits"
 export ASHLAR_CACHE_DIR=$SCRATCH/cache_together
 for turn in 1 2 3; do
     "$ASHLAR" generate --model s3://bucket/models/gpt2 "${words[@]}" --precision fp32 > "together.$turn" 2> "together.$turn.err" < /dev/null &

@@ -92,7 +92,7 @@ static int read_bytes(void *ctx, uint64_t offset, void *data, size_t size_bytes,
 
     if (rc == 0) rc = ash_namespace_read(file->home->lanes[lane], &range, 1, err);
     if (rc == 0 && atomic_fetch_add(&file->read_bytes, size_bytes) + size_bytes >= file->remote.size_bytes)
-        ash_object_note_whole(file->objects[lane]);
+        rc = ash_object_confirm(file->objects[lane], err);
     give_lane(file->home, lane);
     return rc;
 }

@@ -105,11 +105,31 @@ static int note_whole(struct ash_object *object)
     return fstat(object->fd, &info) == 0 ? ash_extents_set_whole(object->extents, ash_namespace_stamp(&info)) : 0;
 }
 
-void ash_object_note_whole(struct ash_object *object)
+int ash_object_confirm(struct ash_object *object, struct ash_err *err)
 {
-    if (object->extents == NULL || ash_extents_whole(object->extents) != 0) return;
+    struct ash_err why = {0};
+    int rc;
+
+    if (object->extents == NULL || ash_extents_whole(object->extents) != 0) return 0;
     ash_extents_refresh(object->extents);
-    if (ash_extents_whole(object->extents) == 0 && ash_extents_cover(object->extents)) note_whole(object);
+    if (ash_extents_whole(object->extents) != 0 || !ash_extents_cover(object->extents)) return 0;
+    rc = ash_namespace_tier(object->space, &why);
+    if (rc == 0) rc = ash_tier_compare(object->space->tier, object->key, object->version, object->fd, &why);
+    if (rc >= 0) return note_whole(object);
+    ash_extents_refresh(object->extents);
+    if (rc != -EBADMSG || !ash_extents_cover(object->extents)) return 0; /* released while it was summed: no proof */
+    ash_extents_drop(object->extents, 0, object->size_bytes);
+    return ash_err_set(err, rc, "%s. What was fetched of it was dropped: start again, or put the object there again",
+                       why.text);
+}
+
+/* The same, compared with the checksum of the place; all of it anew where what was here is wrong. */
+static int complete_right(struct fetch *fetch, struct ash_err *err)
+{
+    int rc = complete(fetch, err);
+
+    if (rc == 0) rc = ash_object_confirm(fetch->object, err);
+    return rc == -EBADMSG ? stream(fetch, err) : rc;
 }
 
 static int fetch_object(struct fetch *fetch, struct ash_object *object, struct ash_err *err)
@@ -119,7 +139,7 @@ static int fetch_object(struct fetch *fetch, struct ash_object *object, struct a
     fetch->object = object;
     if (is_whole(object)) return 0;
     if (ftruncate(object->fd, (off_t)object->size_bytes) < 0) return ash_io_fail(err, -errno, object->key, "write");
-    rc = ash_extents_bytes(object->extents) == 0 ? stream(fetch, err) : complete(fetch, err);
+    rc = ash_extents_bytes(object->extents) == 0 ? stream(fetch, err) : complete_right(fetch, err);
     if (rc == 0 && !ash_extents_cover(object->extents))
         rc = ash_err_set(err, -ENOSPC, "%.200s: there is no room for it in %.200s", object->key, fetch->space->folder);
     return rc < 0 ? rc : note_whole(object);

@@ -77,8 +77,10 @@ struct ash_namespace_filter {
 int ash_namespace_bring_url(const char *url, const struct ash_namespace_settings *settings,
                             const struct ash_namespace_watch *watch, const struct ash_namespace_filter *filter,
                             struct ash_str *path, struct ash_err *err);
-/* Where every byte of an object has been fetched, its file is whole from now on. */
-void ash_object_note_whole(struct ash_object *object);
+/* Where every byte of an object has been fetched by ranges, compare them with the checksum of the place; the file is
+ * whole from now on. -EBADMSG where they are wrong: then nothing of it is here any more. Where the place cannot be
+ * asked now, it is left for the next time. */
+int ash_object_confirm(struct ash_object *object, struct ash_err *err);
 /* A number that changes when a file does. */
 uint64_t ash_namespace_stamp(const struct stat *info);
 /* What waits of key, copied; strings go to buffers of the sizes of a key and 64. Returns false where nothing waits. */

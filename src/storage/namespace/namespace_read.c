@@ -154,22 +154,6 @@ const char *ash_object_version(const struct ash_object *object)
 
 /* ---- from here --------------------------------------------------------------------------------------------------- */
 
-static int read_file(int fd, uint64_t offset, size_t size_bytes, void *data)
-{
-    char *to = data;
-
-    while (size_bytes > 0) {
-        ssize_t bytes = pread(fd, to, size_bytes, (off_t)offset);
-
-        if (bytes < 0 && errno == EINTR) continue;
-        if (bytes <= 0) return bytes < 0 ? -errno : -EIO;
-        to += bytes;
-        offset += (uint64_t)bytes;
-        size_bytes -= (size_t)bytes;
-    }
-    return 0;
-}
-
 /* Bytes [offset, offset + size_bytes) lie in extent: read and check it, through scratch where it is larger. */
 static bool copy_extent(const struct ash_object *object, const struct ash_extent *extent, uint64_t offset,
                         size_t size_bytes, void *data)
@@ -178,7 +162,7 @@ static bool copy_extent(const struct ash_object *object, const struct ash_extent
     char *bytes = is_whole ? data : malloc(extent->size_bytes);
 
     if (bytes == NULL) return false;
-    is_right = read_file(object->fd, extent->offset, extent->size_bytes, bytes) == 0 &&
+    is_right = ash_io_read_at(object->fd, extent->offset, bytes, extent->size_bytes) == 0 &&
                ash_hash_bytes(bytes, extent->size_bytes, 0) == extent->hash;
     if (is_right && !is_whole) memcpy(data, bytes + (offset - extent->offset), size_bytes);
     if (!is_whole) free(bytes);
@@ -337,7 +321,7 @@ int ash_namespace_read(struct ash_namespace *space, const struct ash_object_rang
         if (ranges[i].offset > object->size_bytes || ranges[i].size_bytes > object->size_bytes - ranges[i].offset)
             rc = ash_err_set(err, -ERANGE, "%.200s: the range is not inside the object", object->key);
         else if (object->extents == NULL)
-            rc = read_file(object->fd, ranges[i].offset, ranges[i].size_bytes, ranges[i].data);
+            rc = ash_io_read_at(object->fd, ranges[i].offset, ranges[i].data, ranges[i].size_bytes);
         else
             rc = read_here(&ranges[i], &misses);
         if (rc < 0 && rc != -ERANGE) ash_io_fail(err, rc, object->key, "read");

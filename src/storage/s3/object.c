@@ -7,24 +7,8 @@
 
 #include "base/assert.h"
 #include "base/math.h"
+#include "storage/s3/etag_check_priv.h"
 #include "storage/s3/s3_priv.h"
-
-bool ash_s3_etag_is_md5(const char *etag)
-{
-    return strlen(etag) == 34 && etag[0] == '"' && etag[33] == '"' && strspn(etag + 1, "0123456789abcdef") == 32;
-}
-
-bool ash_s3_etag_matches(const char *etag, const uint8_t sum[ASH_MD5_BYTES], size_t parts)
-{
-    char hex[ASH_MD5_HEX_BYTES], text[ASH_MD5_HEX_BYTES + 32];
-
-    ash_hex(sum, ASH_MD5_BYTES, hex);
-    if (parts == 0)
-        snprintf(text, sizeof(text), "\"%s\"", hex);
-    else
-        snprintf(text, sizeof(text), "\"%s-%zu\"", hex, parts);
-    return strcmp(text, etag) == 0;
-}
 
 /* ---- stat -------------------------------------------------------------------------------------------------------- */
 

@@ -140,5 +140,8 @@ struct ash_s3_sink {
  * bytes are the ETag's, 0 where the ETag says nothing about them (then length and version were checked), -EBADMSG where
  * they differ, or another negative errno. */
 int ash_s3_stream(struct ash_s3 *s3, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
+/* Compare the file fd, whose bytes were fetched of the object with this etag, with the ETag. Returns as ash_s3_stream,
+ * and -ESTALE where the object is another one now. */
+int ash_s3_compare_file(struct ash_s3 *s3, const char *key, const char *etag, int fd, struct ash_err *err);
 
 #endif

@@ -111,9 +111,5 @@ void ash_s3_call_fini(struct ash_s3 *s3, struct ash_s3_call *call);
 /* Look for keys again where they end soon, or (is_refused) where the server calls them expired. Returns 0 or the error
  * of looking. */
 int ash_s3_renew_keys(struct ash_s3 *s3, bool is_refused, struct ash_err *err);
-/* Is the ETag the MD5 of the whole object? Then its 32 digits are compared with sum. */
-bool ash_s3_etag_is_md5(const char *etag);
-/* Do the 16 bytes of sum spell this ETag, "…" or "…-parts" (0: no parts)? */
-bool ash_s3_etag_matches(const char *etag, const uint8_t sum[ASH_MD5_BYTES], size_t parts);
 
 #endif

@@ -1,7 +1,5 @@
-/* Reads an object from its first byte to its last and compares it with its ETag: the MD5 of the bytes, or the MD5 of
- * the MD5s of its parts. Where nobody says how large the parts were, the sizes that clients use are tried together, in
- * one pass. Pieces are asked for ahead and arrive in any order, in a ring; a thread sums them and passes them on in
- * theirs, several at a time where they are parts. */
+/* Reads an object from its first byte to its last and compares it with its ETag. Pieces are asked for ahead and arrive
+ * in any order, in a ring; a thread sums them and passes them on in theirs, several at a time where they are parts. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -10,94 +8,8 @@
 #include "base/assert.h"
 #include "base/math.h"
 #include "base/thread.h"
+#include "storage/s3/etag_check_priv.h"
 #include "storage/s3/s3_priv.h"
-
-#define MIB ((uint64_t)1 << 20)
-#define GUESSES_MAX 6
-#define LANE_BYTES_MAX (16 * MIB) /* of parts that are summed together; as many as lanes are in memory twice */
-
-/* One size of parts. part_bytes 0: the object was not written in parts. */
-struct guess {
-    uint64_t part_bytes, at; /* at: bytes of the present part so far */
-    struct ash_md5 *part, *parts;
-};
-
-struct check {
-    struct guess guesses[GUESSES_MAX];
-    size_t guess_count, part_count;
-};
-
-static int add_guess(struct check *check, uint64_t part_bytes)
-{
-    struct guess *guess = &check->guesses[check->guess_count];
-
-    if (check->guess_count == GUESSES_MAX) return 0;
-    *guess = (struct guess){.part_bytes = part_bytes, .part = ash_md5_open(), .parts = ash_md5_open()};
-    check->guess_count++;
-    return guess->part != NULL && guess->parts != NULL ? 0 : -ENOTSUP;
-}
-
-/* What the ETag may be. None: it says nothing about the bytes. */
-static int add_guesses(struct check *check, const struct ash_s3_object *object)
-{
-    static const uint64_t usual_mib[] = {8, 5, 16, 10, 15, 32, 64, 100, 128, 256, 512, 25, 50};
-    const char *dash = strrchr(object->etag, '-');
-    int rc = 0;
-
-    if (object->is_etag_opaque) return 0;
-    if (ash_s3_etag_is_md5(object->etag)) return add_guess(check, 0);
-    check->part_count = dash != NULL ? strtoull(dash + 1, NULL, 10) : 0;
-    if (check->part_count == 0) return 0;
-    if (object->part_bytes > 0 && ash_div_up(object->size_bytes, object->part_bytes) == check->part_count)
-        return add_guess(check, object->part_bytes);
-    for (size_t i = 0; rc == 0 && i < ASH_COUNT(usual_mib); i++)
-        if (ash_div_up(object->size_bytes, usual_mib[i] * MIB) == check->part_count)
-            rc = add_guess(check, usual_mib[i] * MIB);
-    return rc;
-}
-
-static void end_part(struct guess *guess)
-{
-    uint8_t sum[ASH_MD5_BYTES];
-
-    ash_md5_take(guess->part, sum);
-    ash_md5_add(guess->parts, sum, sizeof(sum));
-    guess->at = 0;
-}
-
-static void feed(struct guess *guess, const uint8_t *data, size_t size_bytes)
-{
-    while (size_bytes > 0) {
-        size_t bytes =
-            guess->part_bytes == 0 ? size_bytes : ash_min(size_bytes, (size_t)(guess->part_bytes - guess->at));
-
-        ash_md5_add(guess->part, data, bytes);
-        guess->at += bytes;
-        data += bytes;
-        size_bytes -= bytes;
-        if (guess->at == guess->part_bytes) end_part(guess);
-    }
-}
-
-static bool is_right(struct check *check, struct guess *guess, const char *etag)
-{
-    uint8_t sum[ASH_MD5_BYTES];
-
-    if (guess->part_bytes > 0 && guess->at > 0) end_part(guess);
-    ash_md5_take(guess->part_bytes > 0 ? guess->parts : guess->part, sum);
-    return ash_s3_etag_matches(etag, sum, guess->part_bytes > 0 ? check->part_count : 0);
-}
-
-static int verdict(struct check *check, const struct ash_s3 *s3, const char *key, const struct ash_s3_object *object,
-                   struct ash_err *err)
-{
-    for (size_t i = 0; i < check->guess_count; i++)
-        if (is_right(check, &check->guesses[i], object->etag)) return 1;
-    /* Guessed sizes that do not fit prove nothing; a size that was written down does. */
-    if (check->guess_count == 0 || (check->part_count > 0 && object->part_bytes == 0)) return 0;
-    return ash_err_set(err, -EBADMSG, "s3://%s/%.200s is damaged: its bytes are not those of its ETag %.80s",
-                       s3->bucket, key, object->etag);
-}
 
 /* ---- pieces ------------------------------------------------------------------------------------------------------ */
 
@@ -112,7 +24,7 @@ struct place {
 struct ring {
     struct ash_s3 *s3;
     struct ash_s3_range whole; /* the object; its ranges borrow key and version */
-    struct check *check;
+    struct ash_etag_check *check;
     const struct ash_s3_sink *sink;
     size_t piece_bytes, piece_count, batch; /* batch: pieces that are passed on together */
     struct place *places;
@@ -135,15 +47,11 @@ static struct place *place_of(struct ring *ring, size_t piece)
 /* Whole parts from `first` on, several at a time. */
 static void sum_parts(struct ring *ring, size_t first)
 {
-    struct guess *guess = &ring->check->guesses[0];
-    uint8_t sums[ASH_MD5_LANES][ASH_MD5_BYTES];
-    const uint8_t *texts[ASH_MD5_LANES];
+    const uint8_t *parts[ASH_MD5_LANES];
 
     for (size_t i = 0; i < ASH_MD5_LANES; i++)
-        texts[i] = place_of(ring, first + i)->data;
-    ash_md5_lanes(texts, ring->piece_bytes, sums);
-    for (size_t i = 0; i < ASH_MD5_LANES; i++)
-        ash_md5_add(guess->parts, sums[i], ASH_MD5_BYTES);
+        parts[i] = place_of(ring, first + i)->data;
+    ash_etag_check_add_parts(ring->check, parts);
 }
 
 /* Sum count pieces and hand them to the sink. The mutex is not held: nobody else touches ready places. */
@@ -156,8 +64,7 @@ static int pass_on(struct ring *ring, size_t first, size_t count, struct ash_err
     for (size_t i = 0; rc == 0 && i < count; i++) {
         const struct place *place = place_of(ring, first + i);
 
-        for (size_t g = 0; !is_batch && g < ring->check->guess_count; g++)
-            feed(&ring->check->guesses[g], place->data, place->size_bytes);
+        if (!is_batch) ash_etag_check_add(ring->check, place->data, place->size_bytes);
         rc = ring->sink->take(ring->sink->ctx, place->data, place->size_bytes, err);
     }
     return rc;
@@ -294,23 +201,17 @@ static void ring_fini(struct ring *ring)
 /* Pieces are the object's parts where those are summed together, else as large as the settings have them. */
 static void choose_pieces(struct ring *ring)
 {
-    const struct guess *guess = &ring->check->guesses[0];
-    size_t connections = (size_t)ring->s3->opts.connections;
+    size_t connections = (size_t)ring->s3->opts.connections, lane_bytes = ash_etag_check_lane_bytes(ring->check);
 
-    ring->piece_bytes = (size_t)ring->s3->opts.part_bytes;
-    ring->batch = 1;
-    if (ring->check->guess_count == 1 && guess->part_bytes > 0 && guess->part_bytes <= LANE_BYTES_MAX &&
-        guess->part_bytes % ASH_MD5_BLOCK_BYTES == 0) {
-        ring->piece_bytes = (size_t)guess->part_bytes;
-        ring->batch = ASH_MD5_LANES;
-    }
+    ring->piece_bytes = lane_bytes > 0 ? lane_bytes : (size_t)ring->s3->opts.part_bytes;
+    ring->batch = lane_bytes > 0 ? ASH_MD5_LANES : 1;
     ring->piece_count = ash_div_up(ring->whole.size_bytes, ring->piece_bytes);
     ring->place_count = ash_min(ring->piece_count, 2 * ash_max(connections, ring->batch));
 }
 
 /* Read the whole object, into the check and to the sink. */
-static int read_pieces(struct ash_s3 *s3, const char *key, const struct ash_s3_object *object, struct check *check,
-                       const struct ash_s3_sink *sink, struct ash_err *err)
+static int read_pieces(struct ash_s3 *s3, const char *key, const struct ash_s3_object *object,
+                       struct ash_etag_check *check, const struct ash_s3_sink *sink, struct ash_err *err)
 {
     struct ring ring = {.s3 = s3,
                         .whole = {key, object->etag, 0, (size_t)object->size_bytes},
@@ -334,19 +235,16 @@ static int read_pieces(struct ash_s3 *s3, const char *key, const struct ash_s3_o
 int ash_s3_stream(struct ash_s3 *s3, const char *key, const struct ash_s3_sink *sink, struct ash_err *err)
 {
     struct ash_s3_object object = {0};
-    struct check check = {0};
+    struct ash_etag_check check;
     int rc = ash_s3_stat(s3, key, &object, err);
 
     if (rc < 0) return rc;
-    rc = add_guesses(&check, &object);
+    rc = ash_etag_check_init(&check, &object);
     if (rc < 0)
         rc = ash_err_set(err, rc, "cannot compute MD5 sums here: %s", strerror(-rc));
     else
         rc = read_pieces(s3, key, &object, &check, sink, err);
-    if (rc == 0) rc = verdict(&check, s3, key, &object, err);
-    for (size_t i = 0; i < check.guess_count; i++) {
-        ash_md5_close(check.guesses[i].part);
-        ash_md5_close(check.guesses[i].parts);
-    }
+    if (rc == 0) rc = ash_s3_etag_verdict(s3, key, &check, err);
+    ash_etag_check_fini(&check);
     return rc;
 }

@@ -211,6 +211,7 @@ static const struct ash_tier_ops dir_tier_ops = {
     .read = dir_read,
     .read_pieces = ash_tier_read_one_by_one,
     .stream = dir_stream,
+    .compare = ash_tier_no_compare,
     .remove = dir_remove,
     .write_if = ash_tier_no_write_if,
     .sweep = ash_tier_dir_sweep,

@@ -103,6 +103,13 @@ static int s3_stream(struct ash_tier *tier, const char *key, const struct ash_s3
     return ash_s3_stream(self(tier)->s3, full_key(tier, key, full), sink, err);
 }
 
+static int s3_compare(struct ash_tier *tier, const char *key, const char *version, int fd, struct ash_err *err)
+{
+    char full[FULL_BYTES];
+
+    return ash_s3_compare_file(self(tier)->s3, full_key(tier, key, full), version, fd, err);
+}
+
 static int s3_remove(struct ash_tier *tier, const char *key, struct ash_err *err)
 {
     char full[FULL_BYTES];
@@ -185,6 +192,7 @@ static const struct ash_tier_ops s3_tier_ops = {
     .read = s3_read,
     .read_pieces = s3_read_pieces,
     .stream = s3_stream,
+    .compare = s3_compare,
     .remove = s3_remove,
     .write_if = s3_write_if,
     .sweep = s3_sweep,

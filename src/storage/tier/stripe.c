@@ -301,6 +301,7 @@ static const struct ash_tier_ops stripe_tier_ops = {
     .read = ash_stripe_read,
     .read_pieces = ash_tier_read_one_by_one,
     .stream = ash_stripe_stream,
+    .compare = ash_tier_no_compare,
     .remove = stripe_remove,
     .write_if = ash_tier_no_write_if,
     .sweep = stripe_sweep,

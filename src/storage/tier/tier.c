@@ -122,6 +122,21 @@ int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_
     return tier->ops->stream(tier, key, sink, err);
 }
 
+int ash_tier_compare(struct ash_tier *tier, const char *key, const char *version, int fd, struct ash_err *err)
+{
+    return tier->ops->compare(tier, key, version, fd, err);
+}
+
+int ash_tier_no_compare(struct ash_tier *tier, const char *key, const char *version, int fd, struct ash_err *err)
+{
+    (void)tier;
+    (void)key;
+    (void)version;
+    (void)fd;
+    (void)err;
+    return 0;
+}
+
 int ash_tier_remove(struct ash_tier *tier, const char *key, struct ash_err *err)
 {
     return tier->ops->remove(tier, key, err);

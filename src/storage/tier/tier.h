@@ -52,6 +52,7 @@ struct ash_tier_ops {
     int (*read)(struct ash_tier *tier, const struct ash_tier_range *range, void *data, struct ash_err *err);
     int (*read_pieces)(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count, struct ash_err *err);
     int (*stream)(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
+    int (*compare)(struct ash_tier *tier, const char *key, const char *version, int fd, struct ash_err *err);
     int (*remove)(struct ash_tier *tier, const char *key, struct ash_err *err);
     int (*write_if)(struct ash_tier *tier, const char *key, const void *data, size_t size_bytes,
                     const struct ash_s3_condition *condition, struct ash_err *err);
@@ -99,6 +100,9 @@ int ash_tier_read_pieces(struct ash_tier *tier, const struct ash_tier_piece *pie
 /* The whole object into sink. Returns 1 where a checksum of the place was right, 0 where it has none, -EBADMSG where it
  * was wrong. */
 int ash_tier_stream(struct ash_tier *tier, const char *key, const struct ash_s3_sink *sink, struct ash_err *err);
+/* Compare the file fd, whose bytes were read by ranges from this version of an object, with the checksum of the place.
+ * Returns as ash_tier_stream, and -ESTALE where the object is another version now. */
+int ash_tier_compare(struct ash_tier *tier, const char *key, const char *version, int fd, struct ash_err *err);
 /* Remove an object. One that is not there is success. */
 int ash_tier_remove(struct ash_tier *tier, const char *key, struct ash_err *err);
 /* Write a small object in one go, where condition (NULL: none) is met: as ash_s3_write. -ENOTSUP: the tier has no

@@ -15,6 +15,8 @@ int ash_tier_s3_open(const char *bucket, const char *prefix, const struct ash_s3
 /* read_pieces of a tier that gains nothing from several at a time. */
 int ash_tier_read_one_by_one(struct ash_tier *tier, const struct ash_tier_piece *pieces, size_t count,
                              struct ash_err *err);
+/* compare of a tier that has no checksums. */
+int ash_tier_no_compare(struct ash_tier *tier, const char *key, const char *version, int fd, struct ash_err *err);
 /* write_if of a tier that has no conditions. */
 int ash_tier_no_write_if(struct ash_tier *tier, const char *key, const void *data, size_t size_bytes,
                          const struct ash_s3_condition *condition, struct ash_err *err);

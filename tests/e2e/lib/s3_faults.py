@@ -2,7 +2,7 @@
 """A proxy that breaks things on the way to an S3 server: s3_faults.py PORT_FILE UPSTREAM_PORT SEED RATE KINDS [CERTIFICATE KEY]
 With a certificate it speaks TLS.
 Each request, with probability RATE, meets one of KINDS (comma-separated): 503, 500, reset (before or after the server has
-done its work), cut (half of the body, then the end), flip (a bit of the body), slow (the answer comes late), expired (the
+done its work), cut (half of the body, then the end), flip (a bit of the body), flip-large (of a body of 64 KiB at least), slow (the answer comes late), expired (the
 keys, says the server), skewed (the clock), region (the bucket is in eu-west-1), babble (an answer that is not HTTP). The first request always does, so that a test
 that sees no fault fails. Writes its port (S3_FAULTS_PORT, else any) to PORT_FILE, and one line per fault to standard output."""
 import os
@@ -105,7 +105,8 @@ def serve(connection):
         if fault == "cut" and len(content) > 1:
             connection.sendall(answer + b"\r\n" + content[: len(content) // 2])
             return connection.close()
-        if fault == "flip" and method == "GET" and status == 206 and content:
+        least = {"flip": 1, "flip-large": 65536}.get(fault, float("inf"))
+        if method == "GET" and status == 206 and len(content) >= least:
             at = rng.randrange(len(content))
             content = content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
         connection.sendall(answer + b"\r\n" + content)
