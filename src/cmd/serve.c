@@ -18,6 +18,7 @@
 #include "base/metrics_page.h"
 #include "base/thread.h"
 #include "cmd/publish.h"
+#include "cmd/jobs_priv.h"
 #include "cmd/serve_priv.h"
 
 #define FIELD(name) offsetof(struct ash_serve_flags, name)
@@ -362,6 +363,24 @@ static int serve(const struct ash_serve_flags *flags)
     ash_metrics_page_withdraw();
     free(name);
     return rc < 0 ? ash_cmd_fail(&err) : 0;
+}
+
+int ash_cmd_serve_check(const char *const *words, size_t count, struct ash_err *err)
+{
+    struct ash_serve_flags flags = {0};
+    struct ash_opt_binding bindings[] = {{&serve_table, &flags}, {&ash_engine_table, &flags.computing}};
+    struct ash_opts *opts = NULL;
+    int rc = ash_opts_open(bindings, ASH_COUNT(bindings), &opts, err);
+
+    for (size_t i = 0; i < count && rc == 0; i++) {
+        char key[256];
+        size_t length = strcspn(words[i], "=");
+
+        snprintf(key, sizeof(key), "%.*s", (int)length, words[i]);
+        rc = ash_opts_set(opts, key, words[i] + length + (words[i][length] == '='), NULL, err);
+    }
+    ash_opts_close(opts);
+    return rc < 0 ? ash_err_prefix(err, rc, "serve") : 0;
 }
 
 static int run(int argc, char **argv)

@@ -28,8 +28,8 @@ static const struct ash_opt submit_opts[] = {
     {"wait", ASH_OPT_BOOL, FIELD(wait), NULL, "wait for the end of the job; the exit code is the job's", 0, 0, NULL},
     {"follow", ASH_OPT_BOOL, FIELD(follow), NULL, "the same, and print what it prints", 0, 0, NULL},
     {"kind", ASH_OPT_STRING, FIELD(kind), NULL,
-     "on Kubernetes: job, jobset, volcano, trainjob, pytorchjob, hyperpod or deployment; default: job, or deployment "
-     "for serve",
+     "on Kubernetes: job, jobset, volcano, trainjob, pytorchjob or hyperpod; for serve: deployment, statefulset or "
+     "leaderworkerset; default: job, or deployment for serve",
      0, 0, NULL},
     {"scheduler", ASH_OPT_STRING, FIELD(scheduler), NULL, "on Kubernetes: default, kueue, volcano or kai", 0, 0, NULL},
     {"program", ASH_OPT_STRING, FIELD(program), NULL,
@@ -55,6 +55,7 @@ struct request {
     char name[ASH_SPEC_NAME_MAX + 1];
     const char *settings[ASH_SUBMISSION_WORDS_MAX];
     size_t setting_count;
+    struct ash_cmd_serve_words serve_words; /* settings of a server */
 };
 
 /* The words that override the file go to the nodes as they are; those of the section `job` are for us. */
@@ -91,18 +92,18 @@ static int check_training(const struct request *request, const char *job_file, s
     return rc;
 }
 
-/* A server has no job file: serve.model=/path becomes its word model=/path, and that is one it cannot do without. */
-static int check_serving(struct request *request, struct ash_err *err)
+/* A server has no job file: its settings become words. */
+static int check_serving(struct request *request, const char *job_file, struct ash_err *err)
 {
-    bool has_model = false;
+    int rc;
 
     if (strcmp(request->spec.command, "serve") != 0) return 0;
-    for (size_t i = 0; i < request->setting_count; i++) {
-        if (strncmp(request->settings[i], "serve.", 6) == 0) request->settings[i] += 6;
-        has_model = has_model || strncmp(request->settings[i], "model=", 6) == 0;
-    }
-    if (has_model) return 0;
-    return ash_err_set(err, -EINVAL, "job.command is serve: say which model, as the nodes see it: serve.model=/path");
+    rc = ash_cmd_serve_words_read(job_file, request->settings, request->setting_count, &request->serve_words, err);
+    if (rc < 0) return rc;
+    request->setting_count = request->serve_words.count;
+    for (size_t i = 0; i < request->setting_count; i++)
+        request->settings[i] = request->serve_words.items[i];
+    return 0;
 }
 
 /* Paths as nodes see them: absolute. */
@@ -157,6 +158,9 @@ static int submit(const struct request *request, const char *job_file, struct as
                                         .scheduler = flags->scheduler};
     int rc = ash_jobs_choose(flags->to, &ops, err);
 
+    if (rc == 0 && strcmp(request->spec.command, "serve") == 0 && ops == &ash_jobs_local && request->spec.nodes > 1)
+        rc = ash_err_set(err, -EINVAL, "job.nodes is %lld: on this machine a server is one process (job.nodes=1)",
+                         (long long)request->spec.nodes);
     if (rc == 0) rc = find_places(request, job_file, &places, err);
     if (rc < 0) return rc;
     if (flags->dry_run) return print_submission(ops, &submission, err);
@@ -191,7 +195,7 @@ static int run_submit(int argc, char **argv)
         if (ash_opts_load_yaml(opts, words[0], &err) < 0 || ash_opts_set_env(opts, &err) < 0 ||
             ash_opts_parse_args(opts, argc - 1, argv + 1, words, ASH_COUNT(words), &count, &help, &err) < 0 ||
             ash_spec_resolve(&request.spec, words[0], request.name, &err) < 0 ||
-            check_training(&request, words[0], &err) < 0 || check_serving(&request, &err) < 0) {
+            check_training(&request, words[0], &err) < 0 || check_serving(&request, words[0], &err) < 0) {
             ash_cmd_fail(&err);
             code = 2; /* starting it again does not help */
         } else {
@@ -199,6 +203,7 @@ static int run_submit(int argc, char **argv)
             if (code < 0) code = ash_cmd_fail(&err);
         }
     }
+    ash_cmd_serve_words_free(&request.serve_words);
     ash_opts_close(opts);
     return code;
 }

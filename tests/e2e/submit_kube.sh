@@ -32,16 +32,38 @@ for more in job.cpus=96 job.topology.required=2 "job.topology.preferred=1 job.to
     expect 0 "volcano with $more"
     cp out "volcano-${more//[^a-z]/}.yaml"
 done
+# A server: three kinds, with what is in front of it and how many of it there are. Its settings are in the job file, or words.
 submit --dry-run job.command=serve
 expect_error 2 "a server without a model" "serve.model=/path"
-submit --dry-run job.command=serve serve.model=/models/chat serve.max_num_seqs=8 --program /opt/ashlar
+cat > server.yaml << YAML
+job: {name: chat, command: serve, nodes: 4, min_nodes: 2, gpus: 1, notice: 2m, queue: team-a, image: "registry/ashlar:1", mounts: ["models:/models:ro"]}
+serve: {model: /models/chat, max_num_seqs: 8, served_model_name: [chat, gpt]}
+YAML
+serve() { try "$ASHLAR" submit server.yaml --to kubernetes --dry-run "$@"; }
+for kind in deployment statefulset leaderworkerset; do
+    for scheduler in default kueue volcano kai; do
+        serve --kind $kind --scheduler $scheduler
+        expect 0 "$kind under $scheduler"
+        cp out "$kind-$scheduler-serve.yaml"
+        grep -q 'kind: HorizontalPodAutoscaler' out && grep -q 'kind: PodDisruptionBudget' out || fail "what goes with a $kind: $(grep kind: out)"
+        grep -q 'group-name' out && fail "a $kind under $scheduler waits for a group that nobody makes"
+    done
+done
+serve serve.port=9000 job.notice=20s --program /opt/ashlar
 expect 0 "a deployment"
-grep -q '^kind: Deployment' out && grep -q '^kind: HorizontalPodAutoscaler' out || fail "serve is no deployment: $(grep kind: out)"
-grep -q 'command: \[/opt/ashlar\]' out && grep -q 'args: \[serve, --host, "0.0.0.0", model=/models/chat, max_num_seqs=8\]' out || fail "what it runs: $(grep -A1 command: out)"
+same "what it runs" "command: [/opt/ashlar] args: [serve, host=0.0.0.0, shutdown_timeout=10, model=/models/chat, max_num_seqs=8, 'served_model_name=chat,gpt', port=9000] env: []" \
+    "$(grep -A3 command: out | xargs -d '\n' | tr -s ' ' | sed 's/^ //')"
+grep -A2 preStop: out | grep -q "seconds: 5" && grep -q 'terminationGracePeriodSeconds: 20' out && grep -q 'containerPort: 9000' out || fail "how it drains: $(cat out)"
+serve serve.max_num_seq=8
+expect_error 2 "a setting that servers do not have" "did you mean 'max_num_seqs'"
+serve --kind jobset
+expect_error 1 "a server as a job" "deployment, statefulset or leaderworkerset"
+submit --dry-run --kind statefulset
+expect_error 1 "a job as a server" "are for serve"
 try node check.mjs "$SOURCE/tests/kube" *-*.yaml
 expect 0 "the projects' schemas and rules: $(cat out)"
 grep -q ' 0 refused' out || fail "what the check says: $(tail -n 1 out)"
-[ "$(sed -n 's/ objects judged.*//p' out)" -ge 63 ] || fail "too few are judged: $(tail -n 1 out)"
+[ "$(sed -n 's/ objects judged.*//p' out)" -ge 111 ] || fail "too few are judged: $(tail -n 1 out)"
 # deploy/kubernetes: every file is named by its kustomization, and passes too.
 for part in agent server; do
     same "files of $part" "$(sed -n 's/^resources: \[\(.*\)\]$/\1/p' "$SOURCE/deploy/kubernetes/$part/kustomization.yaml" | tr -d ' ' | tr , '\n' | LC_ALL=C sort)" \
@@ -56,6 +78,11 @@ expect 1 "a misspelt field of a DaemonSet"
 # The check can fail.
 for wrong in 's/completionMode/completionmode/' 's/backoffLimitPerIndex: 10/backoffLimitPerIndex: many/' 's/action: Ignore/act: Ignore/'; do
     sed "$wrong" job-default-jobcpus.yaml > wrong.yaml
+    try node check.mjs "$SOURCE/tests/kube" wrong.yaml
+    expect 1 "a planted mistake: $wrong"
+done
+for wrong in "statefulset s/serviceName/servicename/" "leaderworkerset s/size: 1/size: one/" "leaderworkerset s/UniquePerReplica/Unique/"; do
+    sed "${wrong#* }" "${wrong%% *}-default-serve.yaml" > wrong.yaml
     try node check.mjs "$SOURCE/tests/kube" wrong.yaml
     expect 1 "a planted mistake: $wrong"
 done
@@ -163,6 +190,17 @@ try "$ASHLAR" jobs ls --to kubernetes --namespace 'a/b'
 expect_error 1 "a namespace that is none" "'a/b' is no namespace"
 try "$ASHLAR" jobs ls --to local --namespace other
 expect_error 1 "a namespace of this machine" "a namespace is for Kubernetes"
+# A server is looked at and stopped like a job; all that was created with it goes, so that its name is free again.
+try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset
+try "$ASHLAR" jobs stop chat --to kubernetes
+try "$ASHLAR" submit server.yaml --to kubernetes --kind statefulset
+expect 0 "a server whose name was used before"
+try "$ASHLAR" jobs ls --to kubernetes
+grep -q '^chat .* running .* 1 of 2 ready$' out || fail "a server in the list: $(cat out)"
+try "$ASHLAR" jobs hold chat --to kubernetes
+expect_error 1 "holding a server" "cannot be held"
+try "$ASHLAR" jobs stop chat --to kubernetes
+expect 0 "stopping a server"
 sed -i 's/token: secret/token: wrong/' kubeconfig
 try "$ASHLAR" jobs ls --to kubernetes
 expect_error 1 "a wrong token" "401"

@@ -170,7 +170,7 @@ int ash_spec_resolve(struct ash_spec *spec, const char *job_file, char buf[ASH_S
     if (spec->time_s > 0 && spec->notice_s >= spec->time_s)
         return ash_err_set(err, -EINVAL, "job.notice (%s) is as long as job.time (%s): nothing is left to compute in",
                            spec->notice, spec->time);
-    if (spec->procs == 0) spec->procs = spec->gpus > 0 ? spec->gpus : 1;
+    if (spec->procs == 0) spec->procs = spec->gpus > 0 && strcmp(spec->command, "serve") != 0 ? spec->gpus : 1;
     spec->min_ranks = spec->min_nodes * spec->procs;
     if (spec->min_nodes == 0) spec->min_nodes = spec->nodes;
     return 0;

@@ -13,7 +13,7 @@
 #include "orchestrate/kubernetes/client.h"
 #include "orchestrate/kubernetes/config.h"
 #include "orchestrate/kubernetes/jobs_priv.h"
-#include "orchestrate/kubernetes/manifest.h"
+#include "orchestrate/kubernetes/manifest_priv.h"
 #include "orchestrate/kubernetes/status.h"
 
 #define SPACE_MAX 63                                                 /* letters of a namespace */
@@ -316,52 +316,85 @@ static int output(const char *id, struct ash_str *text_out, struct ash_err *err)
 
 /* ---- telling ----------------------------------------------------------------------------------------------------- */
 
-static int change(const char *id, const char *method, const json_t *body, struct ash_err *err)
+/* The job called id, and the path of its object. */
+static int find_path(struct ash_kube_client *client, const char *id, char path[ASH_KUBE_PATH_BYTES],
+                     const struct ash_kube_resource **resource_out, struct ash_err *err)
 {
-    struct ash_kube_client *client = NULL;
-    const struct ash_kube_resource *resource = NULL;
     json_t *object = NULL;
-    char path[ASH_KUBE_PATH_BYTES];
-    int rc = ash_kube_client_open(&client, err);
+    int rc = ash_kube_find_job(client, id, &object, resource_out, err);
 
-    if (rc == 0) rc = ash_kube_find_job(client, id, &object, &resource, err);
-    if (rc == 0) {
-        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s", resource->api, ash_kube_space_of(client),
-                 resource->plural, id);
-        rc = ash_kube_client_call(client, method, path, body, NULL, err);
-    }
     json_decref(object);
-    ash_kube_client_close(client);
+    if (rc == 0)
+        snprintf(path, ASH_KUBE_PATH_BYTES, "%s/namespaces/%s/%s/%s", (*resource_out)->api, ash_kube_space_of(client),
+                 (*resource_out)->plural, id);
     return rc;
 }
 
-/* Its pods get SIGTERM and the grace of job.notice; the service and the job file go with it. */
+/* What is created with a job of a kind and named after it. */
+static const struct {
+    const char *of; /* NULL: any */
+    const char *api, *plural, *suffix;
+} companions[] = {
+    {NULL, "/api/v1", "services", ""},
+    {NULL, "/api/v1", "configmaps", ""},
+    {"StatefulSet", "/api/v1", "services", ASH_KUBE_PODS_SUFFIX},
+    {"Deployment", "/apis/autoscaling/v2", "horizontalpodautoscalers", ""},
+    {"StatefulSet", "/apis/autoscaling/v2", "horizontalpodautoscalers", ""},
+    {"LeaderWorkerSet", "/apis/autoscaling/v2", "horizontalpodautoscalers", ""},
+    {"Deployment", "/apis/policy/v1", "poddisruptionbudgets", ""},
+    {"StatefulSet", "/apis/policy/v1", "poddisruptionbudgets", ""},
+    {"LeaderWorkerSet", "/apis/policy/v1", "poddisruptionbudgets", ""},
+    {"Job", "/apis/scheduling.volcano.sh/v1beta1", "podgroups", ""},
+    {"JobSet", "/apis/scheduling.volcano.sh/v1beta1", "podgroups", ""},
+    {"HyperPodPyTorchJob", "/apis/scheduling.volcano.sh/v1beta1", "podgroups", ""},
+    {"TrainJob", "/apis/trainer.kubeflow.org/v1alpha1", "trainingruntimes", ""},
+};
+
+/* Its pods get SIGTERM and the grace of job.notice; what was created with it goes too. What is not there is
+ * passed over, and so is what we may not delete and this job may not have. */
 static int stop(const char *id, struct ash_err *err)
 {
     struct ash_kube_client *client = NULL;
+    const struct ash_kube_resource *resource = NULL;
     json_t *body = json_pack("{ss}", "propagationPolicy", "Background");
     char path[ASH_KUBE_PATH_BYTES];
-    int rc = body == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : change(id, "DELETE", body, err);
+    int rc = body == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : ash_kube_client_open(&client, err);
 
-    json_decref(body);
-    if (rc < 0) return rc;
-    rc = ash_kube_client_open(&client, err);
-    for (size_t i = 0; i < 2 && rc == 0; i++) {
-        snprintf(path, sizeof(path), "/api/v1/namespaces/%s/%s/%s", ash_kube_space_of(client),
-                 i == 0 ? "services" : "configmaps", id);
+    if (rc == 0) rc = find_path(client, id, path, &resource, err);
+    if (rc == 0) rc = ash_kube_client_call(client, "DELETE", path, body, NULL, err);
+    for (size_t i = 0; i < ASH_COUNT(companions) && rc == 0; i++) {
+        if (companions[i].of != NULL && strcmp(companions[i].of, resource->kind) != 0) continue;
+        snprintf(path, sizeof(path), "%s/namespaces/%s/%s/%s%s", companions[i].api, ash_kube_space_of(client),
+                 companions[i].plural, id, companions[i].suffix);
         rc = ash_kube_client_call(client, "DELETE", path, NULL, NULL, err);
-        if (rc == -ENOENT) rc = 0;
+        if (rc == -ENOENT || (rc == -EACCES && companions[i].of != NULL)) rc = 0;
     }
+    json_decref(body);
     ash_kube_client_close(client);
     return rc;
 }
 
 static int suspend(const char *id, bool wanted, struct ash_err *err)
 {
-    json_t *body = json_pack("{s{sb}}", "spec", "suspend", wanted);
-    int rc = body == NULL ? ash_err_set(err, -ENOMEM, "out of memory") : change(id, "PATCH", body, err);
+    struct ash_kube_client *client = NULL;
+    const struct ash_kube_resource *resource = NULL;
+    json_t *body = NULL;
+    char path[ASH_KUBE_PATH_BYTES];
+    int rc = ash_kube_client_open(&client, err);
 
+    if (rc == 0) rc = find_path(client, id, path, &resource, err);
+    if (rc == 0 && resource->hold == ASH_KUBE_NEVER_HELD)
+        rc = ash_err_set(err, -ENOTSUP, "%.60s is a %s of %s, which cannot be held: `ashlar jobs stop` it", id,
+                         resource->kind, resource->api + strlen("/apis/"));
+    if (rc == 0) {
+        body = resource->hold == ASH_KUBE_HELD_BY_SPEC
+                   ? json_pack("{s{sb}}", "spec", "suspend", wanted)
+                   : json_pack("{s{s{sb}}}", "spec", "runPolicy", "suspend", wanted);
+        rc = body == NULL ? ash_err_set(err, -ENOMEM, "out of memory")
+                          : ash_kube_client_call(client, "PATCH", path, body, NULL, err);
+    }
     json_decref(body);
+    ash_kube_client_close(client);
     return rc;
 }
 

@@ -184,6 +184,8 @@ json_t *ash_kube_training_runtime(const struct ash_kube_job *job, struct ash_err
                                "successPolicy", success_rule(), "template", template));
     spec = json_pack("{s{sI} s{s{s[o]}}}", "mlPolicy", "numNodes", nodes_of(job), "template", "spec", "replicatedJobs",
                      node);
+    if (job->scheduler == ASH_KUBE_BY_VOLCANO) /* the trainer makes the group that the pods name */
+        json_object_set_new(spec, "podGroupPolicy", json_pack("{s{}}", "volcano"));
     return ash_kube_object(job, "trainer.kubeflow.org/v1alpha1", "TrainingRuntime", spec);
 }
 
@@ -261,37 +263,4 @@ json_t *ash_kube_hyperpod_job(const struct ash_kube_job *job, struct ash_err *er
                                       (json_int_t)ask->nodes, "replicaIncrementStep", 1,
                                       "gracefulShutdownTimeoutInSeconds", (json_int_t)ceil(ask->notice_s)));
     return ash_kube_object(job, "sagemaker.amazonaws.com/v1", "HyperPodPyTorchJob", spec);
-}
-
-/* ---- ashlar serve ------------------------------------------------------------------------------------------------ */
-
-json_t *ash_kube_deployment(const struct ash_kube_job *job, struct ash_err *err)
-{
-    json_t *template = ash_kube_pod_template(job, &(struct ash_kube_place){0}, err), *spec;
-
-    if (template == NULL) return NULL;
-    spec = json_pack("{sI s{so} s{s{si si}} so}", "replicas", (json_int_t)job->submission->spec->min_nodes, "selector",
-                     "matchLabels", ash_kube_labels(job), "strategy", "rollingUpdate", "maxUnavailable", 0, "maxSurge",
-                     1, "template", template);
-    return ash_kube_object(job, "apps/v1", "Deployment", spec);
-}
-
-json_t *ash_kube_front_service(const struct ash_kube_job *job)
-{
-    json_t *spec = json_pack("{so s[{ss si ss}]}", "selector", ash_kube_labels(job), "ports", "name", "http", "port",
-                             80, "targetPort", "http");
-
-    return ash_kube_object(job, "v1", "Service", spec);
-}
-
-json_t *ash_kube_autoscaler(const struct ash_kube_job *job)
-{
-    const struct ash_spec *ask = job->submission->spec;
-    json_t *target = json_pack("{ss ss ss}", "apiVersion", "apps/v1", "kind", "Deployment", "name", ask->name);
-    json_t *metric = json_pack("{ss s{s{ss} s{ss ss}}}", "type", "Pods", "pods", "metric", "name",
-                               "vllm:num_requests_waiting", "target", "type", "AverageValue", "averageValue", "4");
-    json_t *spec = json_pack("{so sI sI s[o]}", "scaleTargetRef", target, "minReplicas", (json_int_t)ask->min_nodes,
-                             "maxReplicas", (json_int_t)ask->nodes, "metrics", metric);
-
-    return ash_kube_object(job, "autoscaling/v2", "HorizontalPodAutoscaler", spec);
 }

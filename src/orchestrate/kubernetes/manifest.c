@@ -5,8 +5,9 @@
 #include "base/assert.h"
 #include "orchestrate/kubernetes/manifest_priv.h"
 
-const char *const ash_kube_kind_names[ASH_KUBE_KINDS + 1] = {"job",        "jobset",   "volcano",    "trainjob",
-                                                             "pytorchjob", "hyperpod", "deployment", NULL};
+const char *const ash_kube_kind_names[ASH_KUBE_KINDS + 1] = {
+    "job",      "jobset",     "volcano",     "trainjob",        "pytorchjob",
+    "hyperpod", "deployment", "statefulset", "leaderworkerset", NULL};
 const char *const ash_kube_scheduler_names[ASH_KUBE_SCHEDULERS + 1] = {"default", "kueue", "volcano", "kai", NULL};
 
 static json_t *job_file(const struct ash_kube_job *job)
@@ -25,7 +26,8 @@ static int add_kind(const struct ash_kube_job *job, json_t *objects, struct ash_
         [ASH_KUBE_JOB] = ash_kube_plain_job,          [ASH_KUBE_JOBSET] = ash_kube_jobset,
         [ASH_KUBE_VOLCANO] = ash_kube_volcano_job,    [ASH_KUBE_TRAINJOB] = ash_kube_train_job,
         [ASH_KUBE_PYTORCHJOB] = ash_kube_pytorch_job, [ASH_KUBE_HYPERPOD] = ash_kube_hyperpod_job,
-        [ASH_KUBE_DEPLOYMENT] = ash_kube_deployment};
+        [ASH_KUBE_DEPLOYMENT] = ash_kube_deployment,  [ASH_KUBE_STATEFULSET] = ash_kube_stateful_set,
+        [ASH_KUBE_LWS] = ash_kube_leader_worker_set};
     json_t *object;
 
     if (job->kind == ASH_KUBE_TRAINJOB) {
@@ -33,13 +35,13 @@ static int add_kind(const struct ash_kube_job *job, json_t *objects, struct ash_
         if (object == NULL) return -EINVAL;
         json_array_append_new(objects, object);
     }
-    if (job->scheduler == ASH_KUBE_BY_VOLCANO && (job->kind == ASH_KUBE_JOB || job->kind == ASH_KUBE_JOBSET))
+    if (job->scheduler == ASH_KUBE_BY_VOLCANO &&
+        (job->kind == ASH_KUBE_JOB || job->kind == ASH_KUBE_JOBSET || job->kind == ASH_KUBE_HYPERPOD))
         json_array_append_new(objects, ash_kube_pod_group(job));
     object = kinds[job->kind](job, err);
     if (object == NULL) return -EINVAL;
     json_array_append_new(objects, object);
-    if (job->kind == ASH_KUBE_DEPLOYMENT && job->submission->spec->min_nodes < job->submission->spec->nodes)
-        json_array_append_new(objects, ash_kube_autoscaler(job));
+    if (ash_kube_is_server(job->kind)) ash_kube_add_scaling(job, objects);
     return 0;
 }
 
@@ -50,13 +52,15 @@ static int check(const struct ash_kube_job *job, struct ash_err *err)
 
     if (spec->image == NULL || spec->image[0] == '\0')
         return ash_err_set(err, -EINVAL,
-                           "job.image is missing: pods run a container image (deploy/Dockerfile makes one)");
+                           "job.image is missing: pods run a container image (deploy/image/rootfs.sh makes one)");
     if (spec->out == NULL && !is_served)
         return ash_err_set(err, -EINVAL,
                            "job.out is missing: pods keep nothing: give a folder on a mount (job.mounts) or s3://");
-    if (is_served != (job->kind == ASH_KUBE_DEPLOYMENT))
-        return ash_err_set(err, -EINVAL, "--kind %s does not fit job.command %s: serve is a deployment, all else a job",
-                           ash_kube_kind_names[job->kind], spec->command);
+    if (is_served != ash_kube_is_server(job->kind))
+        return ash_err_set(err, -EINVAL, "--kind %s does not fit job.command %s: %s", ash_kube_kind_names[job->kind],
+                           spec->command,
+                           is_served ? "serve is a deployment, statefulset or leaderworkerset"
+                                     : "deployment, statefulset and leaderworkerset are for serve");
     if (job->kind == ASH_KUBE_VOLCANO && job->scheduler != ASH_KUBE_DEFAULT && job->scheduler != ASH_KUBE_BY_VOLCANO)
         return ash_err_set(err, -EINVAL, "--kind volcano is scheduled by Volcano, not by %s",
                            ash_kube_scheduler_names[job->scheduler]);
@@ -71,9 +75,12 @@ int ash_kube_manifests(const struct ash_kube_job *job, json_t **objects_out, str
     if (rc < 0) return rc;
     objects = json_array();
     if (objects == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the manifests");
-    json_array_append_new(objects, job_file(job));
-    json_array_append_new(objects,
-                          job->kind == ASH_KUBE_DEPLOYMENT ? ash_kube_front_service(job) : ash_kube_service(job));
+    if (ash_kube_is_server(job->kind)) {
+        ash_kube_add_fronts(job, objects);
+    } else {
+        json_array_append_new(objects, job_file(job));
+        json_array_append_new(objects, ash_kube_service(job));
+    }
     rc = add_kind(job, objects, err);
     if (rc < 0) {
         json_decref(objects);

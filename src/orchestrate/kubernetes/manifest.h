@@ -9,13 +9,15 @@
 #include "orchestrate/job/submission.h"
 
 enum ash_kube_kind {
-    ASH_KUBE_JOB,        /* Indexed Job of Kubernetes itself */
-    ASH_KUBE_JOBSET,     /* JobSet */
-    ASH_KUBE_VOLCANO,    /* Volcano's Job */
-    ASH_KUBE_TRAINJOB,   /* Kubeflow Trainer 2 */
-    ASH_KUBE_PYTORCHJOB, /* Kubeflow training operator */
-    ASH_KUBE_HYPERPOD,   /* HyperPodPyTorchJob */
-    ASH_KUBE_DEPLOYMENT, /* ashlar serve */
+    ASH_KUBE_JOB,         /* Indexed Job of Kubernetes itself */
+    ASH_KUBE_JOBSET,      /* JobSet */
+    ASH_KUBE_VOLCANO,     /* Volcano's Job */
+    ASH_KUBE_TRAINJOB,    /* Kubeflow Trainer 2 */
+    ASH_KUBE_PYTORCHJOB,  /* Kubeflow training operator */
+    ASH_KUBE_HYPERPOD,    /* HyperPodPyTorchJob */
+    ASH_KUBE_DEPLOYMENT,  /* ashlar serve: replicas that are alike */
+    ASH_KUBE_STATEFULSET, /* ashlar serve: replicas with names that stay */
+    ASH_KUBE_LWS,         /* ashlar serve: LeaderWorkerSet */
     ASH_KUBE_KINDS
 };
 

@@ -4,12 +4,14 @@
 #define ASH_ORCHESTRATE_KUBERNETES_MANIFEST_PRIV_H
 
 #include <jansson.h>
+#include <stdbool.h>
 #include "orchestrate/kubernetes/manifest.h"
 
 #define ASH_KUBE_TASK "node" /* name of the replicas: one per node */
 #define ASH_KUBE_EXIT_BAD_SETTINGS 2
 #define ASH_KUBE_EXIT_SAVED 75
 #define ASH_KUBE_PORT 29500
+#define ASH_KUBE_PODS_SUFFIX "-pods" /* of the service by which the pods of a StatefulSet have names */
 
 /* Where a pod finds its number and the first pod. */
 struct ash_kube_place {
@@ -43,10 +45,20 @@ json_t *ash_kube_pytorch_job(const struct ash_kube_job *job, struct ash_err *err
 json_t *ash_kube_hyperpod_job(const struct ash_kube_job *job, struct ash_err *err);
 /* ashlar serve: replicas behind a service. */
 json_t *ash_kube_deployment(const struct ash_kube_job *job, struct ash_err *err);
-/* How many of those there are, by requests that wait. */
-json_t *ash_kube_autoscaler(const struct ash_kube_job *job);
-/* The service that clients of ashlar serve speak to. */
-json_t *ash_kube_front_service(const struct ash_kube_job *job);
+/* The same with names that stay. */
+json_t *ash_kube_stateful_set(const struct ash_kube_job *job, struct ash_err *err);
+/* The same as groups of one pod each. */
+json_t *ash_kube_leader_worker_set(const struct ash_kube_job *job, struct ash_err *err);
+/* Is it a kind of server? */
+bool ash_kube_is_server(enum ash_kube_kind kind);
+/* The words of a server that the cluster says: where it listens, how long it may drain. */
+void ash_kube_add_server_words(const struct ash_kube_job *job, json_t *args);
+/* Its port, its probes, and what happens before it is told to end. */
+void ash_kube_add_probes(const struct ash_kube_job *job, json_t *container);
+/* What comes before a server: the services that find it. Append to objects. */
+void ash_kube_add_fronts(const struct ash_kube_job *job, json_t *objects);
+/* What comes after it: how many at least, and how many by requests that wait. Append to objects. */
+void ash_kube_add_scaling(const struct ash_kube_job *job, json_t *objects);
 /* Volcano's gang for pods of other kinds. */
 json_t *ash_kube_pod_group(const struct ash_kube_job *job);
 

@@ -8,7 +8,6 @@
 
 #include "base/assert.h"
 
-#define SERVE_PORT 8000
 #define INSTANCE_LABEL "app.kubernetes.io/instance"
 
 json_t *ash_kube_labels(const struct ash_kube_job *job)
@@ -128,11 +127,14 @@ static int add_mount(const char *text, size_t index, json_t *volumes, json_t *mo
 static int add_volumes(const struct ash_kube_job *job, json_t *volumes, json_t *mounts, struct ash_err *err)
 {
     const struct ash_opt_list *list = &job->submission->spec->mounts;
+    const char *name = job->submission->spec->name;
     int rc = 0;
 
-    json_array_append_new(volumes,
-                          json_pack("{ss s{ss}}", "name", "job", "configMap", "name", job->submission->spec->name));
-    json_array_append_new(mounts, json_pack("{ss ss sb}", "name", "job", "mountPath", "/etc/ashlar", "readOnly", 1));
+    if (!ash_kube_is_server(job->kind)) { /* a server has its settings as words */
+        json_array_append_new(volumes, json_pack("{ss s{ss}}", "name", "job", "configMap", "name", name));
+        json_array_append_new(mounts,
+                              json_pack("{ss ss sb}", "name", "job", "mountPath", "/etc/ashlar", "readOnly", 1));
+    }
     json_array_append_new(volumes, json_pack("{ss s{ss}}", "name", "shm", "emptyDir", "medium", "Memory"));
     json_array_append_new(mounts, json_pack("{ss ss}", "name", "shm", "mountPath", "/dev/shm"));
     for (size_t i = 0; i < list->count && rc == 0; i++)
@@ -179,40 +181,23 @@ static int add_words(const struct ash_kube_job *job, const struct ash_kube_place
     struct ash_submission submission = *job->submission;
     struct ash_submission_words words;
     json_t *args = json_array();
-    bool is_served = job->kind == ASH_KUBE_DEPLOYMENT;
     int rc;
 
     submission.job_file = ASH_KUBE_JOB_FILE;
     rc = ash_submission_list_words(
         &submission, &(struct ash_submission_place){.node_rank = place->node_rank, .master = place->master}, &words,
         err);
-    if (rc == 0 && is_served) {
-        json_array_append_new(args, json_string("serve"));
-        json_array_append_new(args, json_string("--host"));
-        json_array_append_new(args, json_string("0.0.0.0"));
+    if (rc == 0 && ash_kube_is_server(job->kind)) {
+        ash_kube_add_server_words(job, args);
         for (size_t i = 0; i < submission.setting_count; i++)
             json_array_append_new(args, word(submission.settings[i], false));
     }
-    for (size_t i = 1; i < words.count && rc == 0 && !is_served; i++)
+    for (size_t i = 1; i < words.count && rc == 0 && !ash_kube_is_server(job->kind); i++)
         json_array_append_new(
             args, word(words.items[i], words.items[i] == place->node_rank || words.items[i] == place->master));
     json_object_set_new(container, "command", json_pack("[s]", submission.program));
     json_object_set_new(container, "args", args);
     return rc;
-}
-
-/* A server is live while it steps, and ready once it has its weights. */
-static void add_probes(json_t *container)
-{
-    json_object_set_new(container, "ports", json_pack("[{ss si}]", "name", "http", "containerPort", SERVE_PORT));
-    json_object_set_new(container, "readinessProbe",
-                        json_pack("{s{ss ss} si}", "httpGet", "path", "/ready", "port", "http", "periodSeconds", 5));
-    json_object_set_new(container, "livenessProbe",
-                        json_pack("{s{ss ss} si si}", "httpGet", "path", "/health", "port", "http", "periodSeconds", 10,
-                                  "failureThreshold", 6));
-    json_object_set_new(container, "startupProbe",
-                        json_pack("{s{ss ss} si si}", "httpGet", "path", "/health", "port", "http", "periodSeconds", 5,
-                                  "failureThreshold", 360));
 }
 
 static json_t *container(const struct ash_kube_job *job, const struct ash_kube_place *place, json_t *mounts,
@@ -234,7 +219,7 @@ static json_t *container(const struct ash_kube_job *job, const struct ash_kube_p
     json_object_set_new(object, "env", environment(job, place));
     if (uses != NULL) json_object_set_new(object, "resources", uses);
     json_object_set_new(object, "volumeMounts", mounts);
-    if (job->kind == ASH_KUBE_DEPLOYMENT) add_probes(object);
+    if (ash_kube_is_server(job->kind)) ash_kube_add_probes(job, object);
     return object;
 }
 
@@ -244,8 +229,10 @@ static json_t *annotations(const struct ash_kube_job *job)
     const struct ash_spec_topology *topology = &job->submission->spec->topology;
     json_t *notes = json_object();
 
-    if (job->scheduler == ASH_KUBE_BY_VOLCANO && job->kind != ASH_KUBE_VOLCANO)
+    if (job->scheduler == ASH_KUBE_BY_VOLCANO && !ash_kube_is_server(job->kind) && job->kind != ASH_KUBE_VOLCANO)
         json_object_set_new(notes, "scheduling.k8s.io/group-name", json_string(job->submission->spec->name));
+    if (job->scheduler == ASH_KUBE_BY_VOLCANO && ash_kube_is_server(job->kind) && job->submission->spec->queue != NULL)
+        json_object_set_new(notes, "scheduling.volcano.sh/queue-name", json_string(job->submission->spec->queue));
     if (job->scheduler != ASH_KUBE_KUEUE) return notes;
     if (topology->required != NULL)
         json_object_set_new(notes, "kueue.x-k8s.io/podset-required-topology", json_string(topology->required));
@@ -272,7 +259,7 @@ json_t *ash_kube_pod_template(const struct ash_kube_job *job, const struct ash_k
 {
     const struct ash_spec *spec = job->submission->spec;
     json_t *volumes = json_array(), *mounts = json_array(), *labels = ash_kube_labels(job), *pod, *inner;
-    bool is_run = job->kind != ASH_KUBE_DEPLOYMENT;
+    bool is_run = !ash_kube_is_server(job->kind);
 
     if (add_volumes(job, volumes, mounts, err) < 0) {
         json_decref(volumes);

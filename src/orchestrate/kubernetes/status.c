@@ -9,22 +9,25 @@
 #include "base/assert.h"
 
 const struct ash_kube_resource ash_kube_resources[ASH_KUBE_RESOURCES] = {
-    {"Job", "/apis/batch/v1", "jobs"},
-    {"JobSet", "/apis/jobset.x-k8s.io/v1alpha2", "jobsets"},
-    {"Job", "/apis/batch.volcano.sh/v1alpha1", "jobs"},
-    {"TrainJob", "/apis/trainer.kubeflow.org/v1alpha1", "trainjobs"},
-    {"PyTorchJob", "/apis/kubeflow.org/v1", "pytorchjobs"},
-    {"HyperPodPyTorchJob", "/apis/sagemaker.amazonaws.com/v1", "hyperpodpytorchjobs"},
+    {"Job", "/apis/batch/v1", "jobs", ASH_KUBE_HELD_BY_SPEC},
+    {"JobSet", "/apis/jobset.x-k8s.io/v1alpha2", "jobsets", ASH_KUBE_HELD_BY_SPEC},
+    {"Job", "/apis/batch.volcano.sh/v1alpha1", "jobs", ASH_KUBE_NEVER_HELD},
+    {"TrainJob", "/apis/trainer.kubeflow.org/v1alpha1", "trainjobs", ASH_KUBE_HELD_BY_SPEC},
+    {"PyTorchJob", "/apis/kubeflow.org/v1", "pytorchjobs", ASH_KUBE_HELD_BY_RUN_POLICY},
+    {"HyperPodPyTorchJob", "/apis/sagemaker.amazonaws.com/v1", "hyperpodpytorchjobs", ASH_KUBE_HELD_BY_RUN_POLICY},
+    {"Deployment", "/apis/apps/v1", "deployments", ASH_KUBE_NEVER_HELD},
+    {"StatefulSet", "/apis/apps/v1", "statefulsets", ASH_KUBE_NEVER_HELD},
+    {"LeaderWorkerSet", "/apis/leaderworkerset.x-k8s.io/v1", "leaderworkersets", ASH_KUBE_NEVER_HELD},
 };
 
 /* What is created with jobs. */
 static const struct ash_kube_resource others[] = {
-    {"ConfigMap", "/api/v1", "configmaps"},
-    {"Service", "/api/v1", "services"},
-    {"Deployment", "/apis/apps/v1", "deployments"},
-    {"HorizontalPodAutoscaler", "/apis/autoscaling/v2", "horizontalpodautoscalers"},
-    {"PodGroup", "/apis/scheduling.volcano.sh/v1beta1", "podgroups"},
-    {"TrainingRuntime", "/apis/trainer.kubeflow.org/v1alpha1", "trainingruntimes"},
+    {"ConfigMap", "/api/v1", "configmaps", ASH_KUBE_NEVER_HELD},
+    {"Service", "/api/v1", "services", ASH_KUBE_NEVER_HELD},
+    {"HorizontalPodAutoscaler", "/apis/autoscaling/v2", "horizontalpodautoscalers", ASH_KUBE_NEVER_HELD},
+    {"PodDisruptionBudget", "/apis/policy/v1", "poddisruptionbudgets", ASH_KUBE_NEVER_HELD},
+    {"PodGroup", "/apis/scheduling.volcano.sh/v1beta1", "podgroups", ASH_KUBE_NEVER_HELD},
+    {"TrainingRuntime", "/apis/trainer.kubeflow.org/v1alpha1", "trainingruntimes", ASH_KUBE_NEVER_HELD},
 };
 
 /* "/apis/batch/v1" is the path of "batch/v1"; "/api/v1" of "v1". */
@@ -115,7 +118,7 @@ static void read_state(const json_t *status, struct ash_jobs_entry *entry)
 
 static size_t node_count(const json_t *spec)
 {
-    static const char *const keys[] = {"completions", "parallelism"};
+    static const char *const keys[] = {"completions", "parallelism", "replicas"};
     size_t count = 0;
 
     for (size_t i = 0; i < ASH_COUNT(keys) && count == 0; i++)
@@ -133,6 +136,31 @@ static size_t node_count(const json_t *spec)
     return count;
 }
 
+/* Do pods run? Job counts those that wait for a node as active, so `ready` comes first; JobSet and TrainJob have a list
+ * of their Jobs. */
+static bool has_running(const json_t *status)
+{
+    static const char *const lists[] = {"replicatedJobsStatus", "jobsStatus"};
+    const json_t *ready = json_object_get(status, "ready");
+
+    for (size_t i = 0; i < ASH_COUNT(lists); i++) {
+        const json_t *jobs = json_object_get(status, lists[i]);
+
+        for (size_t j = 0; j < json_array_size(jobs); j++)
+            if (json_integer_value(json_object_get(json_array_get(jobs, j), "ready")) > 0) return true;
+    }
+    return json_integer_value(ready != NULL ? ready : json_object_get(status, "active")) > 0;
+}
+
+/* A server has replicas, some of them ready. Also when all are: there is more to come. */
+static void read_replicas(const json_t *status, struct ash_jobs_entry *entry)
+{
+    json_int_t ready = json_integer_value(json_object_get(status, "readyReplicas"));
+
+    if (ready > 0) entry->phase = ASH_JOBS_RUNNING;
+    snprintf(entry->reason, sizeof(entry->reason), "%lld of %zu ready", (long long)ready, entry->nodes);
+}
+
 void ash_kube_read_job(const json_t *object, double now, struct ash_jobs_entry *entry_out)
 {
     const json_t *metadata = json_object_get(object, "metadata"), *status = json_object_get(object, "status");
@@ -143,10 +171,9 @@ void ash_kube_read_job(const json_t *object, double now, struct ash_jobs_entry *
     snprintf(entry_out->name, sizeof(entry_out->name), "%.*s", ASH_JOBS_ID_BYTES - 1, text_at(metadata, "name"));
     entry_out->nodes = node_count(json_object_get(object, "spec"));
     entry_out->age_s = created >= 0 ? now - created : -1;
-    if (json_integer_value(json_object_get(status, "ready")) > 0 ||
-        json_integer_value(json_object_get(status, "active")) > 0)
-        entry_out->phase = ASH_JOBS_RUNNING;
+    if (has_running(status)) entry_out->phase = ASH_JOBS_RUNNING;
     read_conditions(status, entry_out);
+    if (json_object_get(json_object_get(object, "spec"), "replicas") != NULL) read_replicas(status, entry_out);
     if (json_is_object(json_object_get(status, "state"))) read_state(status, entry_out);
     if (entry_out->phase == ASH_JOBS_DONE) entry_out->code = 0;
 }
@@ -176,99 +203,4 @@ int ash_kube_read_event(const json_t *json, struct ash_kube_event *event_out)
     event_out->change = ASH_KUBE_TOO_OLD;
     event_out->version = NULL;
     return strcmp(type, "ERROR") == 0 && json_integer_value(json_object_get(object, "code")) == 410 ? 0 : -EIO;
-}
-
-/* ---- why --------------------------------------------------------------------------------------------------------- */
-
-/* Does Kueue's workload belong to the job? It has the job's name in its own, or is owned by it. */
-static bool is_workload_of(const json_t *workload, const char *name)
-{
-    const json_t *owners = json_object_get(json_object_get(workload, "metadata"), "ownerReferences");
-
-    for (size_t i = 0; i < json_array_size(owners); i++)
-        if (strcmp(text_at(json_array_get(owners, i), "name"), name) == 0) return true;
-    return false;
-}
-
-/* Kueue: which quota it waits for, in Kueue's words. */
-static int add_workloads(const struct ash_kube_evidence *evidence, struct ash_str *text)
-{
-    static const char *const types[] = {"QuotaReserved", "Admitted", "PodsReady", "Evicted", "Preempted"};
-    int rc = 0;
-
-    for (size_t i = 0; i < json_array_size(evidence->workloads); i++) {
-        const json_t *workload = json_array_get(evidence->workloads, i);
-        const json_t *conditions = json_object_get(json_object_get(workload, "status"), "conditions");
-
-        if (!is_workload_of(workload, evidence->job->name)) continue;
-        rc = ash_str_addf(text, "Kueue: queue %s\n", text_at(json_object_get(workload, "spec"), "queueName"));
-        for (size_t c = 0; c < json_array_size(conditions) && rc == 0; c++) {
-            const json_t *condition = json_array_get(conditions, c);
-
-            for (size_t t = 0; t < ASH_COUNT(types) && rc == 0; t++)
-                if (strcmp(text_at(condition, "type"), types[t]) == 0)
-                    rc = ash_str_addf(text, "  %s is %s: %s\n", types[t], text_at(condition, "status"),
-                                      text_at(condition, "message"));
-        }
-    }
-    return rc;
-}
-
-/* Pods that no node takes, by what the scheduler says; equal sentences once. */
-static int add_pods(const struct ash_kube_evidence *evidence, struct ash_str *text)
-{
-    size_t waiting = 0;
-    const char *said = "";
-    int rc = 0;
-
-    for (size_t i = 0; i < json_array_size(evidence->pods); i++) {
-        const json_t *status = json_object_get(json_array_get(evidence->pods, i), "status");
-        const json_t *conditions = json_object_get(status, "conditions");
-
-        if (strcmp(text_at(status, "phase"), "Pending") != 0) continue;
-        waiting++;
-        for (size_t c = 0; c < json_array_size(conditions); c++) {
-            const json_t *condition = json_array_get(conditions, c);
-
-            if (strcmp(text_at(condition, "type"), "PodScheduled") == 0 &&
-                strcmp(text_at(condition, "status"), "False") == 0 && text_at(condition, "message")[0] != '\0')
-                said = text_at(condition, "message");
-        }
-    }
-    if (waiting > 0)
-        rc = ash_str_addf(text, "%zu of %zu pods have no node%s%s\n", waiting, json_array_size(evidence->pods),
-                          said[0] != '\0' ? ": " : "", said);
-    return rc;
-}
-
-#define EVENTS_MAX 5
-
-/* The newest warnings. */
-static int add_events(const struct ash_kube_evidence *evidence, struct ash_str *text)
-{
-    size_t count = json_array_size(evidence->events), shown = 0;
-    int rc = 0;
-
-    for (size_t i = count; i > 0 && shown < EVENTS_MAX && rc == 0; i--) {
-        const json_t *event = json_array_get(evidence->events, i - 1);
-
-        if (strcmp(text_at(event, "type"), "Warning") != 0) continue;
-        rc = ash_str_addf(text, "%s %s: %s: %s\n", text_at(json_object_get(event, "involvedObject"), "kind"),
-                          text_at(json_object_get(event, "involvedObject"), "name"), text_at(event, "reason"),
-                          text_at(event, "message"));
-        shown++;
-    }
-    return rc;
-}
-
-int ash_kube_explain(const struct ash_kube_evidence *evidence, struct ash_str *text_out, struct ash_err *err)
-{
-    const struct ash_jobs_entry *job = evidence->job;
-    int rc = ash_str_addf(text_out, "job %s is %s%s%s\n", job->id, ash_jobs_phase_name(job->phase),
-                          job->reason[0] != '\0' ? ": " : "", job->reason);
-
-    if (rc == 0) rc = add_workloads(evidence, text_out);
-    if (rc == 0) rc = add_pods(evidence, text_out);
-    if (rc == 0) rc = add_events(evidence, text_out);
-    return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
 }

@@ -7,13 +7,17 @@
 #include "base/str.h"
 #include "orchestrate/job/jobs.h"
 
-/* A kind of object that a job can be. */
+/* The field that keeps a job from starting: spec.suspend, spec.runPolicy.suspend, or none. */
+enum ash_kube_hold { ASH_KUBE_NEVER_HELD, ASH_KUBE_HELD_BY_SPEC, ASH_KUBE_HELD_BY_RUN_POLICY };
+
+/* A kind of object that a job or a server can be. */
 struct ash_kube_resource {
     const char *kind, *api, *plural; /* "Job", "/apis/batch/v1", "jobs" */
+    enum ash_kube_hold hold;
 };
 
-#define ASH_KUBE_RESOURCES 6
-extern const struct ash_kube_resource ash_kube_resources[ASH_KUBE_RESOURCES]; /* kinds of jobs */
+#define ASH_KUBE_RESOURCES 9
+extern const struct ash_kube_resource ash_kube_resources[ASH_KUBE_RESOURCES]; /* kinds of jobs and servers */
 /* Where objects of a kind are created: of jobs and of what goes with them. NULL: not one of ours. */
 const struct ash_kube_resource *ash_kube_resource_of(const char *kind, const char *api_version);
 
@@ -42,7 +46,7 @@ struct ash_kube_evidence {
     const struct ash_jobs_entry *job;
     const json_t *workloads; /* items of Kueue's workloads; NULL: no Kueue */
     const json_t *pods;      /* items */
-    const json_t *events;    /* items, of the pods and the job */
+    const json_t *events;    /* items, of the namespace */
 };
 
 /* Append, in sentences, what the job waits for and who says so. Returns 0 or -ENOMEM. */

@@ -7,11 +7,11 @@ let fault = "", left = 0, active = 0, done = false;
 const status = (code, message) => [code, { kind: "Status", message }];
 let version = 100, refusals = 0;
 const streams = new Set(), asked = []; // asked: "list" or the version that a watch continues from
-const withStatus = (object) => ({ ...object, metadata: { ...object.metadata, resourceVersion: `${version}` }, status: { active, conditions: done ? [{ type: "Complete", status: "True" }] : [] } });
+const withStatus = (object) => ({ ...object, metadata: { ...object.metadata, resourceVersion: `${version}` }, status: { active, readyReplicas: active, conditions: done ? [{ type: "Complete", status: "True" }] : [] } });
 const pod = { metadata: { name: "asked-0-x" }, status: { phase: "Pending", conditions: [{ type: "PodScheduled", status: "False", message: "0/4 nodes are available: insufficient nvidia.com/gpu" }] } };
 
 const answer = (method, path, query, body) => {
-    const list = !/\/(jobs|services|configmaps|pods)\/[^/]+/.test(path);
+    const list = !/\/namespaces\/[^/]+\/[a-z]+\/[^/]+/.test(path);
     if (path.endsWith("/log")) return [200, "step 1\n"];
     if (method === "POST") {
         const key = `${path}/${body.metadata.name}`;
@@ -21,7 +21,7 @@ const answer = (method, path, query, body) => {
     }
     if (path.endsWith("/pods")) return [200, { items: [pod] }];
     if (path.endsWith("/events")) return [200, { items: [] }];
-    if (list && /^\/apis\/batch\/v1\/namespaces\/[^/]+\/jobs$/.test(path)) {
+    if (list && /^\/apis\/(batch|apps)\/v1\/namespaces\/[^/]+\/[a-z]+$/.test(path)) { // the kinds that this cluster knows
         if (query.has("fieldSelector")) asked.push("list");
         const name = query.get("fieldSelector")?.replace("metadata.name=", "");
         const items = [...objects].filter(([key]) => key.startsWith(`${path}/`) && (!name || key.endsWith(`/${name}`))).map(([, object]) => withStatus(object));

@@ -108,8 +108,60 @@ static void test_kube_phases(void **state)
                         "\"Complete\", \"status\": \"True\"}]}}");
     assert_int_equal(entry.phase, ASH_JOBS_DONE);
     assert_int_equal(entry.code, 0);
+    /* A Job's pods are active before they have a node. */
+    entry = read_object("{\"status\": {\"active\": 2, \"ready\": 0}}");
+    assert_int_equal(entry.phase, ASH_JOBS_WAITING);
+    entry = read_object("{\"status\": {\"active\": 2, \"ready\": 1}}");
+    assert_int_equal(entry.phase, ASH_JOBS_RUNNING);
+    entry = read_object("{\"status\": {\"replicatedJobsStatus\": [{\"name\": \"node\", \"ready\": 2}]}}");
+    assert_int_equal(entry.phase, ASH_JOBS_RUNNING);
+    entry = read_object("{\"spec\": {\"replicas\": 3}, \"status\": {\"readyReplicas\": 2}}");
+    assert_int_equal(entry.phase, ASH_JOBS_RUNNING);
+    assert_int_equal(entry.nodes, 3);
+    assert_string_equal(entry.reason, "2 of 3 ready");
     (void)read_object("[]"); /* anything else is a job that waits */
     (void)read_object("{\"metadata\": 3, \"status\": {\"conditions\": {\"type\": 1}}}");
+}
+
+static json_t *parse(const char *text)
+{
+    json_t *json = NULL;
+
+    assert_int_equal(ash_json_parse(text, strlen(text), "text", &json, NULL), 0);
+    return json;
+}
+
+/* What is said of this job's pods and of what controllers make for it, the newest first; nothing of another job. */
+static void test_kube_why(void **state)
+{
+    struct ash_jobs_entry job = {.id = "llama", .name = "llama", .phase = ASH_JOBS_WAITING};
+    json_t *pods = parse(
+        "[{\"metadata\": {\"name\": \"llama-0-x\"}, \"status\": {\"phase\": \"Pending\", \"conditions\": [{\"type\": "
+        "\"PodScheduled\", \"status\": \"False\", \"message\": \"no GPU\"}]}}, "
+        "{\"metadata\": {\"name\": \"llama-1-y\"}, \"spec\": {\"nodeName\": \"n1\"}, \"status\": {\"phase\": "
+        "\"Pending\", \"containerStatuses\": [{\"state\": {\"waiting\": {\"reason\": \"ImagePullBackOff\", "
+        "\"message\": \"no such image\"}}}]}}]");
+    json_t *events =
+        parse("[{\"type\": \"Warning\", \"lastTimestamp\": \"2026-01-01T00:00:01Z\", \"reason\": \"Old\", \"message\": "
+              "\"m\", \"involvedObject\": {\"kind\": \"Job\", \"name\": \"llama-node-0\"}}, "
+              "{\"type\": \"Warning\", \"lastTimestamp\": null, \"eventTime\": \"2026-01-01T00:00:02.5Z\", \"reason\": "
+              "\"New\", \"message\": \"m\", \"involvedObject\": {\"kind\": \"Pod\", \"name\": \"llama-1-y\"}}, "
+              "{\"type\": \"Normal\", \"reason\": \"Quiet\", \"involvedObject\": {\"name\": \"llama\"}}, "
+              "{\"type\": \"Warning\", \"reason\": \"Other\", \"involvedObject\": {\"kind\": \"Job\", \"name\": "
+              "\"llama-2\"}}, "
+              "{\"type\": \"Warning\", \"reason\": \"Other\", \"involvedObject\": {\"kind\": \"Pod\", \"name\": "
+              "\"llama-2-0-z\"}}]");
+    struct ash_kube_evidence evidence = {.job = &job, .pods = pods, .events = events};
+    struct ash_str text = {0};
+    (void)state;
+
+    assert_int_equal(ash_kube_explain(&evidence, &text, NULL), 0);
+    assert_string_equal(text.data, "job llama is waiting\n1 of 2 pods have no node: no GPU\n"
+                                   "1 of 2 pods are not started by their node: ImagePullBackOff: no such image\n"
+                                   "Pod llama-1-y: New: m\nJob llama-node-0: Old: m\n");
+    ash_str_fini(&text);
+    json_decref(pods);
+    json_decref(events);
 }
 
 #define HEAD                                                                                                           \
@@ -160,9 +212,10 @@ static void test_slurm_duration(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_slurm_queue), cmocka_unit_test(test_slurm_why),
-                                       cmocka_unit_test(test_partition),   cmocka_unit_test(test_kube_phases),
-                                       cmocka_unit_test(test_kubeconfig),  cmocka_unit_test(test_slurm_duration)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_slurm_queue),   cmocka_unit_test(test_slurm_why),
+                                       cmocka_unit_test(test_partition),     cmocka_unit_test(test_kube_phases),
+                                       cmocka_unit_test(test_kube_why),      cmocka_unit_test(test_kubeconfig),
+                                       cmocka_unit_test(test_slurm_duration)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
