@@ -65,9 +65,9 @@ int ash_replay(const struct ash_replay_opts *opts, struct ash_replay_report *rep
 /* Free what it owns. */
 void ash_replay_fini(struct ash_replay_report *report);
 
-/* The openb experiment: jobs come one by one in a drawn order, more of them drawn until they ask for limit times the
- * cluster's GPUs; those that do not fit are dropped, none ends. allocated_out: share of all GPUs at each 1 % that
- * arrived, up to limit (steps = 100 * limit + 1 values). Returns 0 or a negative errno. */
+/* The openb experiment: jobs come one by one, in a drawn order, to hosts in a drawn order, more of them until they ask
+ * for limit times the cluster's GPUs; those that do not fit are dropped, none ends. allocated_out: share of all GPUs at
+ * each 1 % that arrived, up to limit (steps = 100 * limit + 1 values). Returns 0 or a negative errno. */
 int ash_replay_fill(const struct ash_replay_opts *opts, double limit, double *allocated_out, int steps,
                     struct ash_err *err);
 

@@ -13,6 +13,7 @@
 #define SPARED_NODES 16
 #define STREAM_ORDER 10
 #define STREAM_MORE 11
+#define STREAM_HOSTS 12
 
 /* ---- requests ---------------------------------------------------------------------------------------------------- */
 
@@ -232,6 +233,22 @@ static size_t *draw_order(const struct ash_replay_opts *opts, double wanted_mill
     return order;
 }
 
+/* Hosts in an order of the seed's own: policies take the first of equals, so a fixed order would be part of the result.
+ * The published experiment gives hosts new names for each seed. */
+static struct ash_policy_host *draw_hosts(const struct ash_replay_opts *opts)
+{
+    size_t count = (size_t)opts->host_count;
+    struct ash_policy_host *hosts = malloc(count * sizeof(*hosts));
+
+    for (size_t i = 0; hosts != NULL && i < count; i++) {
+        size_t k = ash_rng_below(opts->seed, STREAM_HOSTS, i, i + 1);
+
+        hosts[i] = hosts[k];
+        hosts[k] = opts->hosts[i];
+    }
+    return hosts;
+}
+
 /* One job: it starts now or is dropped. Returns 0 or -ENOMEM. */
 static int offer(const struct ash_replay_opts *opts, struct ash_policy *policy, size_t index, double now_s)
 {
@@ -252,9 +269,14 @@ int ash_replay_fill(const struct ash_replay_opts *opts, double limit, double *al
     struct ash_policy *policy = NULL;
     double total = 0, asked = 0;
     size_t count = 0, *order = NULL;
-    int step = 0, rc = ash_policy_open(opts->conf, opts->topology, opts->hosts, opts->host_count, &policy, err);
+    struct ash_policy_host *hosts = draw_hosts(opts);
+    int step = 0, rc = -ENOMEM;
 
-    if (rc < 0) return rc;
+    if (hosts != NULL) rc = ash_policy_open(opts->conf, opts->topology, hosts, opts->host_count, &policy, err);
+    if (rc < 0) {
+        free(hosts);
+        return rc == -ENOMEM ? ash_err_set(err, rc, "out of memory") : rc;
+    }
     for (int i = 0; i < opts->host_count; i++)
         total += opts->hosts[i].gpus * 1000.0;
     rc = tell_typical(opts, policy);
@@ -272,6 +294,7 @@ int ash_replay_fill(const struct ash_replay_opts *opts, double limit, double *al
         allocated_out[step] = (double)ash_policy_look(policy).gpu_milli_used / total;
     free(order);
     ash_policy_close(policy);
+    free(hosts);
     return rc < 0 ? ash_err_set(err, rc, "out of memory") : 0;
 }
 
