@@ -8,7 +8,7 @@
 #include "base/assert.h"
 #include "base/interrupt.h"
 #include "cmd/eval_priv.h"
-#include "post/search/votes.h"
+#include "serve/votes.h"
 
 #define PROBLEM_FLAGS_MAX 32
 

@@ -14,7 +14,7 @@
 #include "base/math.h"
 #include "base/str.h"
 #include "cmd/progress_bar.h"
-#include "post/search/votes.h"
+#include "post/search/shares.h"
 #include "serve/engine/core.h"
 
 #define CHUNKS_PER_SLOT 8 /* problems of one run, per sequence: how often progress is shown */

@@ -89,7 +89,8 @@ static int read_windows(struct measure *measure, size_t first, size_t count, str
 
     for (size_t w = 0; w < count; w++) {
         size_t row = w * measure->seq_tokens;
-        struct ash_sample sample = {measure->ids + row, measure->targets + row, measure->docs + doc_count, 0};
+        struct ash_sample sample = {
+            .ids = measure->ids + row, .targets = measure->targets + row, .docs = measure->docs + doc_count};
         int rc = ash_dataset_read(measure->dataset, first + w, 0, 1, &sample, err);
 
         if (rc < 0) return rc;

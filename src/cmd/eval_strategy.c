@@ -18,7 +18,8 @@
 #include "cmd/cmd.h"
 #include "cmd/progress_bar.h"
 #include "plan/chart.h"
-#include "post/search/votes.h"
+#include "post/search/shares.h"
+#include "serve/votes.h"
 #include "serve/engine/core.h"
 
 #define SIZES_MAX 32
@@ -135,13 +136,14 @@ static int count_problem(struct study *study, const struct sample *samples, stru
     for (size_t i = 0; i < study->samples; i++) {
         double mean = samples[i].logprob / (double)ash_max(1, samples[i].count);
 
-        votes[i] = (struct ash_vote){samples[i].text, exp(mean), samples[i].is_right};
+        votes[i] = (struct ash_vote){samples[i].text, exp(mean)};
+        if (study->eval->strategy == ASH_STRATEGY_BEST) votes[i].weight = samples[i].is_right; /* a perfect checker */
         right += samples[i].is_right;
     }
     for (size_t p = 0; p < study->point_count; p++) {
         struct point *point = &study->points[p];
 
-        point->right += votes[ash_votes_choose(votes, point->n, (enum ash_strategy)study->eval->strategy)].is_right;
+        point->right += samples[ash_votes_choose(votes, point->n, (enum ash_strategy)study->eval->strategy)].is_right;
         point->pass += ash_pass_at(study->samples, right, point->n);
         for (size_t i = 0; i < point->n; i++)
             point->tokens += (double)samples[i].tokens + 1.0; /* with its end */

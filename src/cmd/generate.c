@@ -11,6 +11,7 @@
 #include "base/interrupt.h"
 #include "base/log.h"
 #include "cmd/generate_priv.h"
+#include "serve/votes.h"
 
 #define CONTEXT_DEFAULT 4096 /* memory of a cache grows with it; a model may be able to do far more */
 
@@ -52,6 +53,17 @@ static const struct ash_opt generate_opts[] = {
      "tokens of thoughts at least: an earlier </think> is replaced by \"Wait\"; 0: as they come", 0, INFINITY, NULL},
     {"think_max", ASH_OPT_INT, FIELD(think_max), "0",
      "tokens of thoughts at most: then </think> is put in; 0: no limit", 0, INFINITY, NULL},
+    {"strategy", ASH_OPT_CHOICE, FIELD(strategy), "greedy",
+     "sample several answers and print one: best (the largest weight), majority (the most frequent), weighted (the "
+     "largest sum of weights); greedy: one answer",
+     0, 0, ash_strategy_names},
+    {"n", ASH_OPT_INT, FIELD(n), "8", "with --strategy: answers to a prompt, which is computed once", 2, 4096, NULL},
+    {"vote_on", ASH_OPT_CHOICE, FIELD(vote_on), "all", "with --strategy: which part of an answer must be equal", 0, 0,
+     ash_vote_on_names},
+    {"verifier", ASH_OPT_LIST, FIELD(verifier), NULL,
+     "with --strategy: what weighs answers, as rl.rewards has it: program=COMMAND, model=DIR, regex=PATTERN, ...; "
+     "default: their probability",
+     0, 0, NULL},
     {"raw", ASH_OPT_BOOL, FIELD(raw), NULL,
      "add no special tokens (such as the beginning of text) to the prompt, and use no chat template", 0, 0, NULL},
     {"echo", ASH_OPT_BOOL, FIELD(echo), NULL, "print the prompt too", 0, 0, NULL},
@@ -74,6 +86,8 @@ static const struct ash_cmd_usage usage = {
     .examples = "  ashlar generate --model stories --prompt 'Once upon a time' --temperature 0.8\n"
                 "  ashlar generate --model qwen --chat --prompt 'Why is the sky blue?'\n"
                 "  ashlar generate --model qwen --chat --prompts questions.jsonl --batch 32 > answers.jsonl\n"
+                "  ashlar generate --model qwen --chat --prompt 'What is 17 * 23?' --strategy majority --n 16 \\\n"
+                "    --vote-on last-number\n"
                 "  ashlar generate --model qwen",
 };
 
@@ -169,6 +183,12 @@ static int run_prompt(struct ash_generate *generate)
     bool interrupted = false;
     int rc = read_prompt(generate, &text, &err);
 
+    if (rc == 0 && generate->strategy != ASH_STRATEGY_GREEDY) {
+        int code = ash_generate_batch(generate, text.data);
+
+        ash_str_fini(&text);
+        return code;
+    }
     if (rc == 0) rc = answer_prompt(generate, text.data, &interrupted, &err);
     ash_str_fini(&text);
     if (rc < 0) return ash_cmd_fail(&err);
@@ -182,6 +202,7 @@ static void choose_settings(struct ash_generate *generate)
 {
     struct ash_answer_opts *opts = &generate->answer_opts;
     bool top_k = ash_opts_is_set(generate->opts, "top_k"), top_p = ash_opts_is_set(generate->opts, "top_p");
+    bool has_strategy = generate->strategy != ASH_STRATEGY_GREEDY;
     bool min_p = ash_opts_is_set(generate->opts, "min_p"), temperature = ash_opts_is_set(generate->opts, "temperature");
 
     ash_answer_opts_init(generate->engine, opts);
@@ -192,7 +213,7 @@ static void choose_settings(struct ash_generate *generate)
     opts->think_min = (size_t)generate->think_min;
     opts->think_max = (size_t)generate->think_max;
     if (temperature) opts->temperature = generate->temperature;
-    if (!temperature && opts->temperature == 0.0 && (top_k || top_p || min_p)) opts->temperature = 1.0;
+    if (!temperature && opts->temperature == 0.0 && (top_k || top_p || min_p || has_strategy)) opts->temperature = 1.0;
     if (top_k) opts->top_k = (size_t)generate->top_k;
     if (top_p) opts->top_p = generate->top_p;
     if (min_p) opts->min_p = generate->min_p;
@@ -221,7 +242,7 @@ static int run_engine(struct ash_generate *generate)
     check_context(generate);
     if (generate->prompts != NULL) {
         ash_interrupt_install();
-        code = ash_generate_batch(generate);
+        code = ash_generate_batch(generate, NULL);
     } else if (generate->prompt != NULL || generate->prompt_file != NULL) {
         ash_interrupt_install();
         code = run_prompt(generate);
@@ -254,10 +275,35 @@ static int check_chat(const struct ash_generate *generate, bool has_prompt)
     return ASH_CMD_GO;
 }
 
+/* What several answers need, and what makes no sense without them. */
+static int check_strategy(const struct ash_generate *generate, bool has_prompt)
+{
+    static const char *const others[] = {"n", "vote_on", "verifier"};
+    struct ash_opts *opts = generate->opts;
+
+    for (size_t i = 0; generate->strategy == ASH_STRATEGY_GREEDY && i < ASH_COUNT(others); i++)
+        if (ash_opts_is_set(opts, others[i]))
+            return ash_cmd_misuse("generate", "--%s goes with --strategy best, majority or weighted",
+                                  i == 1 ? "vote-on" : others[i]);
+    if (generate->strategy == ASH_STRATEGY_GREEDY) return ASH_CMD_GO;
+    if (!has_prompt)
+        return ash_cmd_misuse("generate", "--strategy answers a prompt, and a chat has none: add --prompt");
+    if (generate->echo || generate->stats)
+        return ash_cmd_misuse("generate", "--strategy has neither --echo nor --stats");
+    if (ash_opts_is_set(opts, "temperature") && generate->temperature == 0.0)
+        return ash_cmd_misuse("generate", "--strategy: answers at temperature 0 are all the same");
+    if (generate->strategy == ASH_STRATEGY_BEST && ash_opts_is_set(opts, "vote_on"))
+        return ash_cmd_misuse("generate", "--vote-on: with --strategy best nobody votes");
+    if (generate->strategy == ASH_STRATEGY_MAJORITY && generate->verifier.count > 0)
+        return ash_cmd_misuse("generate", "--verifier: a majority weighs nothing; --strategy weighted does");
+    return ASH_CMD_GO;
+}
+
 /* What the flags ask for must make sense together. */
 static int check_flags(struct ash_generate *generate, const char *positional)
 {
     size_t count = count_prompts(generate, positional);
+    int code;
 
     if (generate->model == NULL) return ash_cmd_misuse("generate", "--model DIR is missing");
     if (positional != NULL && strcmp(positional, "-") != 0)
@@ -267,7 +313,8 @@ static int check_flags(struct ash_generate *generate, const char *positional)
     if (positional != NULL) generate->prompt_file = "-";
     if (generate->prompts != NULL && (generate->echo || generate->stats))
         return ash_cmd_misuse("generate", "--prompts has neither --echo nor --stats");
-    return check_chat(generate, count > 0);
+    code = check_strategy(generate, count > 0);
+    return code == ASH_CMD_GO ? check_chat(generate, count > 0) : code;
 }
 
 static int run(int argc, char **argv)

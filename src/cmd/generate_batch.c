@@ -15,22 +15,20 @@
 #include "serve/engine/core.h"
 #include "serve/engine/think.h"
 #include "serve/stops.h"
+#include "serve/votes.h"
 
 #define PASS_ROWS 256
-#define MESSAGES_MAX 1024
 
 /* One prompt and the text of its answer. */
 struct item {
     struct batch *batch;
-    json_t *id;         /* what the line called it, or NULL */
-    struct ash_err err; /* why it has no answer */
-    int32_t *ids;       /* the prompt */
-    size_t count;
+    const struct ash_generate_line *line;
     struct ash_request request; /* to the core */
     struct ash_think think;     /* the budget of its thoughts */
     bool is_done;               /* the core has answered it */
     struct ash_request_end end;
     struct ash_ids answer;
+    double logprob;              /* of its tokens together, where there is a strategy */
     struct ash_decoder *decoder; /* while it is being answered */
     struct ash_str text;         /* decoded */
     bool has_stopped;            /* text ends before a stop string */
@@ -40,124 +38,17 @@ struct batch {
     struct ash_generate *generate;
     struct ash_stops stops;
     struct ash_think_words words; /* of the budget, if there is one */
-    struct item *items;
-    size_t count, capacity;
+    struct ash_generate_chooser chooser;
+    struct ash_generate_lines lines;
+    struct item *items; /* [count]: `samples` for each prompt, one after the other */
+    size_t count, samples;
+    bool is_one; /* one prompt, whose answer is printed as text */
     size_t context_tokens;
     size_t request_count;   /* items without an error */
     size_t printed, failed; /* items */
     int rc;                 /* why no answer can continue, or 0 */
     struct ash_err err;
 };
-
-/* ---- reading ----------------------------------------------------------------------------------------------------- */
-
-static struct item *add_item(struct batch *batch)
-{
-    if (batch->count == batch->capacity) {
-        size_t capacity = batch->capacity == 0 ? 64 : 2 * batch->capacity;
-        struct item *items = realloc(batch->items, capacity * sizeof(*items));
-
-        if (items == NULL) return NULL;
-        batch->items = items;
-        batch->capacity = capacity;
-    }
-    batch->items[batch->count] = (struct item){0};
-    return &batch->items[batch->count++];
-}
-
-static int encode_messages(const struct batch *batch, const json_t *list, struct item *item, struct ash_err *err)
-{
-    struct ash_message messages[MESSAGES_MAX];
-    size_t count = json_array_size(list);
-    char *rendered = NULL;
-    int rc;
-
-    if (count == 0 || count > MESSAGES_MAX)
-        return ash_err_set(err, -EINVAL, "'messages' must have 1 to %d messages", MESSAGES_MAX);
-    for (size_t i = 0; i < count; i++) {
-        const json_t *message = json_array_get(list, i);
-
-        messages[i] = (struct ash_message){json_string_value(json_object_get(message, "role")),
-                                           json_string_value(json_object_get(message, "content"))};
-        if (messages[i].role == NULL || messages[i].content == NULL)
-            return ash_err_set(err, -EINVAL, "message %zu has no text 'role' or no text 'content'", i + 1);
-    }
-    rc = ash_engine_render_chat(batch->generate->engine, messages, count, &rendered, err);
-    if (rc < 0) return rc;
-    rc = ash_engine_encode(batch->generate->engine, rendered, false, &item->ids, &item->count, err);
-    ash_free(rendered);
-    return rc;
-}
-
-/* A line of JSON: an object with a prompt or with messages, perhaps with an id. */
-static int encode_json(const struct batch *batch, const char *line, size_t number, struct item *item,
-                       struct ash_err *err)
-{
-    const json_t *messages, *prompt;
-    json_t *json = NULL;
-    int rc = ash_json_parse_line(line, strlen(line), batch->generate->prompts, number, &json, err);
-
-    if (rc < 0) return rc;
-    messages = json_object_get(json, "messages");
-    prompt = json_object_get(json, "prompt");
-    item->id = json_incref(json_object_get(json, "id"));
-    if (json_is_array(messages))
-        rc = encode_messages(batch, messages, item, err);
-    else if (json_is_string(prompt) && strlen(json_string_value(prompt)) == json_string_length(prompt))
-        rc = ash_generate_encode(batch->generate, json_string_value(prompt), &item->ids, &item->count, err);
-    else
-        rc = ash_err_set(err, -EINVAL, "the line has neither a text 'prompt' nor a list 'messages'");
-    json_decref(json);
-    return rc;
-}
-
-static int check_length(const struct batch *batch, const struct item *item, struct ash_err *err)
-{
-    if (item->count == 0) return ash_err_set(err, -EINVAL, "the prompt is empty: there is nothing to continue");
-    if (item->count < batch->context_tokens) return 0;
-    return ash_err_set(err, -EOVERFLOW,
-                       "the context is full: the prompt has %zu tokens, and prompt and answer together may have %zu",
-                       item->count, batch->context_tokens);
-}
-
-static int read_line(struct batch *batch, const char *line, size_t number, bool is_json, struct ash_err *err)
-{
-    struct item *item = add_item(batch);
-    int rc;
-
-    if (item == NULL) return ash_err_set(err, -ENOMEM, "no memory for the prompts");
-    rc = is_json ? encode_json(batch, line, number, item, &item->err)
-                 : ash_generate_encode(batch->generate, line, &item->ids, &item->count, &item->err);
-    if (rc == 0) rc = check_length(batch, item, &item->err);
-    return rc == -ENOMEM ? ash_err_set(err, rc, "no memory for the prompts") : 0;
-}
-
-/* Prompts are the lines that are not blank; a first line that opens an object makes them JSON. */
-static int read_prompts(struct batch *batch, struct ash_err *err)
-{
-    struct ash_str text = {0};
-    size_t number = 0;
-    bool is_json = false;
-    int rc = ash_cmd_read_text(batch->generate->prompts, "the prompts", &text, err);
-
-    if (rc == 0 && strlen(text.data) != text.size_bytes)
-        rc =
-            ash_err_set(err, -EILSEQ, "the prompts have a NUL byte at offset %zu: this is not text", strlen(text.data));
-    for (char *line = text.data, *next; rc == 0 && line != NULL && *line != '\0'; line = next) {
-        size_t length = strcspn(line, "\n");
-
-        next = line[length] == '\n' ? line + length + 1 : NULL;
-        line[length] = '\0';
-        if (length > 0 && line[length - 1] == '\r') line[length - 1] = '\0';
-        number++;
-        if (line[strspn(line, " \t")] == '\0') continue;
-        if (batch->count == 0) is_json = line[strspn(line, " \t")] == '{';
-        rc = read_line(batch, line, number, is_json, err);
-    }
-    ash_str_fini(&text);
-    if (rc == 0 && batch->count == 0) rc = ash_err_set(err, -EINVAL, "'%s' has no prompt", batch->generate->prompts);
-    return rc;
-}
 
 /* ---- answering --------------------------------------------------------------------------------------------------- */
 
@@ -181,7 +72,7 @@ static int add_text(struct item *item, int32_t id, struct ash_err *err)
         const struct ash_generate *generate = item->batch->generate;
 
         rc = ash_decoder_open(ash_engine_tokenizer(generate->engine), true, &item->decoder, err);
-        if (rc == 0) rc = ash_decoder_start(item->decoder, item->ids, item->count, err);
+        if (rc == 0) rc = ash_decoder_start(item->decoder, item->line->ids, item->line->count, err);
     }
     if (rc < 0) return rc;
     rc = ash_decoder_push(item->decoder, id, &item->text, err);
@@ -196,6 +87,7 @@ static int take(void *ctx, const struct ash_token *token)
     struct item *item = ctx;
     struct batch *batch = item->batch;
 
+    item->logprob += (double)token->logprob;
     if (batch->rc == 0) batch->rc = add_text(item, token->id, &batch->err);
     return batch->rc < 0 || item->has_stopped;
 }
@@ -244,21 +136,22 @@ static int submit_all(struct batch *batch, struct ash_core *core, struct ash_err
     sampler.top_p = answer->top_p;
     sampler.min_p = answer->min_p;
     sampler.repetition_penalty = answer->repetition_penalty;
-    sampler.seed = answer->seed;
     for (size_t i = 0; i < batch->count; i++) {
         struct item *item = &batch->items[i];
 
+        sampler.seed = ash_sampler_seed(answer->seed, i % batch->samples);
         item->batch = batch;
-        if (item->err.code != 0) continue;
+        if (item->line->err.code != 0) continue;
         item->think =
             ash_think_start(&batch->words, (size_t)batch->generate->think_min, (size_t)batch->generate->think_max);
-        item->request = (struct ash_request){.prompt = item->ids,
-                                             .prompt_count = item->count,
+        item->request = (struct ash_request){.prompt = item->line->ids,
+                                             .prompt_count = item->line->count,
                                              .sampler = sampler,
                                              .max_tokens = asked_tokens(batch),
                                              .stop_ids = defaults->eos,
                                              .stop_id_count = defaults->eos_count,
                                              .think = &item->think,
+                                             .wants_logprobs = batch->samples > 1,
                                              .take = take,
                                              .done = take_end,
                                              .ctx = item};
@@ -272,7 +165,8 @@ static int submit_all(struct batch *batch, struct ash_core *core, struct ash_err
 
 static json_t *error_json(const struct item *item, size_t index)
 {
-    return json_pack("{s:I, s:O*, s:s}", "index", (json_int_t)index, "id", item->id, "error", item->err.text);
+    return json_pack("{s:I, s:O*, s:s}", "index", (json_int_t)index, "id", item->line->id, "error",
+                     item->line->err.text);
 }
 
 static json_t *answer_json(struct item *item, size_t index)
@@ -281,11 +175,11 @@ static json_t *answer_json(struct item *item, size_t index)
 
     if (item->end.stop_id >= 0 && ash_ids_add(&item->answer, item->end.stop_id) < 0)
         return NULL; /* as for one prompt */
-    return json_pack("{s:I, s:O*, s:s%, s:o, s:s, s:s, s:{s:I, s:I}}", "index", (json_int_t)index, "id", item->id,
+    return json_pack("{s:I, s:O*, s:s%, s:o, s:s, s:s, s:{s:I, s:I}}", "index", (json_int_t)index, "id", item->line->id,
                      "text", item->text.data != NULL ? item->text.data : "", item->text.size_bytes, "ids",
                      ash_generate_ids_json(item->answer.data, item->answer.count), "finish_reason",
                      ash_finish_reason(finish), "finish_detail", ash_generate_finish_detail(finish), "usage",
-                     "prompt_tokens", (json_int_t)item->count, "answer_tokens", (json_int_t)item->answer.count);
+                     "prompt_tokens", (json_int_t)item->line->count, "answer_tokens", (json_int_t)item->answer.count);
 }
 
 static int print_line(json_t *json, struct ash_err *err)
@@ -298,23 +192,91 @@ static int print_line(json_t *json, struct ash_err *err)
     return 0;
 }
 
-/* Print what is done up to the first item that is not. */
+/* Of the answers to a prompt, the one that counts; *votes_out: why, where there are several. */
+static int choose(struct batch *batch, struct item *items, struct item **item_out, json_t **votes_out,
+                  struct ash_err *err)
+{
+    struct ash_generate_candidate *candidates;
+    size_t chosen = 0;
+    int rc;
+
+    *item_out = items;
+    if (batch->samples == 1) return 0;
+    candidates = calloc(batch->samples, sizeof(*candidates));
+    if (candidates == NULL) return ash_err_set(err, -ENOMEM, "no memory for the answers");
+    for (size_t s = 0; s < batch->samples; s++)
+        candidates[s] = (struct ash_generate_candidate){.text = items[s].text.data != NULL ? items[s].text.data : "",
+                                                        .prompt = items[s].line->ids,
+                                                        .prompt_count = items[s].line->count,
+                                                        .ids = items[s].answer.data,
+                                                        .count = items[s].answer.count,
+                                                        .logprob = items[s].logprob,
+                                                        .has_ended = items[s].end.finish == ASH_FINISH_EOS};
+    rc = ash_generate_choose(&batch->chooser, candidates, batch->samples, &chosen, votes_out, err);
+    free(candidates);
+    *item_out = items + chosen;
+    return rc;
+}
+
+/* The answer of one prompt as text, as without a strategy. */
+static int print_text(const struct batch *batch, const struct item *item)
+{
+    const char *text = item->text.data != NULL ? item->text.data : "";
+
+    if (batch->generate->chat) text += strspn(text, " \t\r\n");
+    fputs(text, stdout);
+    if (text[0] == '\0' || text[strlen(text) - 1] != '\n') putchar('\n');
+    fflush(stdout);
+    return 0;
+}
+
+static int print_prompt(struct batch *batch, struct item *items, struct ash_err *err)
+{
+    size_t index = batch->printed / batch->samples;
+    json_t *votes = NULL, *json;
+    struct item *item = items;
+    int rc = choose(batch, items, &item, &votes, err);
+
+    if (rc < 0) return rc;
+    if (batch->is_one && !batch->generate->json) {
+        json_decref(votes);
+        return print_text(batch, item);
+    }
+    json = answer_json(item, index);
+    if (votes != NULL && json != NULL)
+        json_object_update_new(json,
+                               json_pack("{s:s, s:I, s:o}", "strategy", ash_strategy_names[batch->generate->strategy],
+                                         "chosen", (json_int_t)(item - items), "votes", votes));
+    return print_line(json, err);
+}
+
+static bool are_done(const struct item *items, size_t count)
+{
+    for (size_t s = 0; s < count; s++)
+        if (!items[s].is_done) return false;
+    return true;
+}
+
+/* Print what is done up to the first prompt that is not. */
 static int print_done(struct batch *batch, struct ash_err *err)
 {
+    size_t samples = batch->samples;
     int rc = 0;
 
-    for (; rc == 0 && batch->printed < batch->count; batch->printed++) {
-        struct item *item = &batch->items[batch->printed];
+    for (; rc == 0 && batch->printed < batch->count; batch->printed += samples) {
+        struct item *items = &batch->items[batch->printed];
 
-        if (item->err.code != 0) {
+        if (items->line->err.code != 0) {
             batch->failed++;
-            rc = print_line(error_json(item, batch->printed), err);
+            rc = print_line(error_json(items, batch->printed / samples), err);
             continue;
         }
-        if (!item->is_done) break;
-        rc = finish_text(item, err);
-        if (rc == 0) rc = print_line(answer_json(item, batch->printed), err);
-        ash_str_fini(&item->text);
+        if (!are_done(items, samples)) break;
+        for (size_t s = 0; rc == 0 && s < samples; s++)
+            rc = finish_text(&items[s], err);
+        if (rc == 0) rc = print_prompt(batch, items, err);
+        for (size_t s = 0; s < samples; s++)
+            ash_str_fini(&items[s].text);
     }
     return rc;
 }
@@ -340,9 +302,10 @@ static int open_core(const struct batch *batch, struct ash_core **core_out, stru
     };
 
     for (size_t i = 0; i < batch->count; i++) {
-        size_t count = batch->items[i].count, room = batch->context_tokens - ash_min(count, batch->context_tokens);
+        size_t count = batch->items[i].line->count,
+               room = batch->context_tokens - ash_min(count, batch->context_tokens);
 
-        if (batch->items[i].err.code == 0)
+        if (batch->items[i].line->err.code == 0)
             opts.max_tokens = ash_max(opts.max_tokens, count + ash_min(asked_tokens(batch), room));
     }
     opts.max_batch_rows = ash_max(PASS_ROWS, opts.max_seqs);
@@ -362,7 +325,7 @@ static int answer_all(struct batch *batch, struct ash_err *err)
         rc = batch->rc;
         if (rc < 0) *err = batch->err;
         if (rc == 0) rc = print_done(batch, err);
-        ash_progress_bar_count(&progress, batch->printed, batch->count, "prompts");
+        ash_progress_bar_count(&progress, batch->printed / batch->samples, batch->count / batch->samples, "prompts");
         if (rc == 0 && ash_interrupt_requested()) rc = -ECANCELED;
     }
     ash_progress_bar_clear(&progress);
@@ -375,30 +338,44 @@ static void fini_batch(struct batch *batch)
     for (size_t i = 0; i < batch->count; i++) {
         struct item *item = &batch->items[i];
 
-        json_decref(item->id);
-        ash_free(item->ids);
         ash_ids_fini(&item->answer);
         ash_decoder_close(item->decoder);
         ash_str_fini(&item->text);
     }
+    ash_generate_lines_fini(&batch->lines);
+    ash_generate_chooser_close(&batch->chooser);
     ash_stops_fini(&batch->stops);
     ash_think_words_fini(&batch->words);
     free(batch->items);
 }
 
-int ash_generate_batch(struct ash_generate *generate)
+/* As many items for each prompt as there are answers. */
+static int make_items(struct batch *batch, struct ash_err *err)
+{
+    batch->samples = batch->generate->strategy != ASH_STRATEGY_GREEDY ? (size_t)batch->generate->n : 1;
+    batch->items = calloc(batch->lines.count * batch->samples, sizeof(*batch->items));
+    if (batch->items == NULL) return ash_err_set(err, -ENOMEM, "no memory for the prompts");
+    batch->count = batch->lines.count * batch->samples;
+    for (size_t i = 0; i < batch->count; i++)
+        batch->items[i].line = &batch->lines.items[i / batch->samples];
+    if (batch->samples == 1) return 0;
+    return ash_generate_chooser_open(&batch->chooser, batch->generate, batch->context_tokens, err);
+}
+
+int ash_generate_batch(struct ash_generate *generate, const char *text)
 {
     size_t most = ash_engine_context(generate->engine);
-    struct batch batch = {.generate = generate, .context_tokens = most};
+    struct batch batch = {.generate = generate, .context_tokens = most, .samples = 1, .is_one = text != NULL};
     struct ash_err err = {0};
     int rc, code;
 
     if (generate->context > 0) batch.context_tokens = ash_min((size_t)generate->context, most);
     rc = ash_stops_init(&batch.stops, generate->stop.items, generate->stop.count, &err);
     if (rc == 0) rc = find_words(&batch, &err);
-    if (rc == 0) rc = read_prompts(&batch, &err);
+    if (rc == 0) rc = ash_generate_lines_read(&batch.lines, generate, text, batch.context_tokens, &err);
+    if (rc == 0) rc = make_items(&batch, &err);
     for (size_t i = 0; i < batch.count; i++)
-        batch.request_count += batch.items[i].err.code == 0;
+        batch.request_count += batch.items[i].line->err.code == 0;
     if (rc == 0) rc = batch.request_count > 0 ? answer_all(&batch, &err) : print_done(&batch, &err);
     code = rc == -ECANCELED ? ash_cmd_stopped() : rc < 0 ? ash_cmd_fail(&err) : batch.failed > 0;
     fini_batch(&batch);

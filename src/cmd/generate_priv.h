@@ -13,7 +13,9 @@
 struct ash_generate {
     /* flags */
     const char *model, *prompt, *prompt_file, *prompts, *system;
-    int64_t max_tokens, context, top_k, seed, batch, think_min, think_max;
+    int64_t max_tokens, context, top_k, seed, batch, think_min, think_max, n;
+    int strategy, vote_on; /* enum ash_strategy, enum ash_vote_on */
+    struct ash_opt_list verifier;
     double temperature, top_p, min_p, repetition_penalty;
     struct ash_engine_flags computing;
     int kv_dtype;
@@ -51,8 +53,51 @@ int ash_generate_print_json(const struct ash_generate *generate, const struct as
 /* One line of speeds on standard error. */
 void ash_generate_print_stats(const struct ash_answer *answer);
 
-/* Answer a file of prompts in batches, a line of JSON for each in their order. Returns the exit code. */
-int ash_generate_batch(struct ash_generate *generate);
+/* Answer a file of prompts in batches, a line of JSON for each in their order; or, with a strategy, one prompt (text;
+ * else NULL). Returns the exit code. */
+int ash_generate_batch(struct ash_generate *generate, const char *text);
+
+/* ---- many prompts: generate_lines.c ------------------------------------------------------------------------------ */
+
+struct ash_generate_line {
+    json_t *id;         /* what the line called it, or NULL */
+    struct ash_err err; /* why it has no answer */
+    int32_t *ids;       /* [count] */
+    size_t count;
+};
+struct ash_generate_lines {
+    struct ash_generate_line *items;
+    size_t count, capacity;
+};
+/* Those of --prompts, or text alone where it is not NULL. Returns 0 or an error; fini it after one, too. */
+int ash_generate_lines_read(struct ash_generate_lines *lines, const struct ash_generate *generate, const char *text,
+                            size_t context_tokens, struct ash_err *err);
+/* A zeroed one is a no-op. */
+void ash_generate_lines_fini(struct ash_generate_lines *lines);
+
+/* ---- one of several answers: generate_choose.c ------------------------------------------------------------------- */
+
+/* What a choice looks at. */
+struct ash_generate_candidate {
+    const char *text;
+    const int32_t *prompt, *ids;
+    size_t prompt_count, count;
+    double logprob; /* of all its tokens together */
+    bool has_ended;
+};
+
+struct ash_generate_chooser {
+    const struct ash_generate *generate;
+    struct ash_rewards *verifier; /* NULL: answers weigh what the model thinks of them */
+};
+/* Open what verifies. max_tokens: of prompt and answer. Errors name the flag. Close it after a failure, too. */
+int ash_generate_chooser_open(struct ash_generate_chooser *chooser, const struct ash_generate *generate,
+                              size_t max_tokens, struct ash_err *err);
+/* A zeroed one is a no-op. */
+void ash_generate_chooser_close(struct ash_generate_chooser *chooser);
+/* The index of the answer that counts, of count > 0. *votes_out: what each voted for and weighed, the caller's. */
+int ash_generate_choose(struct ash_generate_chooser *chooser, const struct ash_generate_candidate *candidates,
+                        size_t count, size_t *chosen_out, json_t **votes_out, struct ash_err *err);
 
 /* Answer line after line from standard input until it ends. Returns the exit code. */
 int ash_generate_chat(struct ash_generate *generate);

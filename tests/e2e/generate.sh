@@ -112,6 +112,31 @@ sed -n 1p "$SCRATCH/out" | grep -q '^{"index":0,"id":"x7","text":", there' || fa
 sed -n 2p "$SCRATCH/out" | grep -q '"error":"the line has neither' || fail "no error: $(cat "$SCRATCH/out")"
 sed -n 3p "$SCRATCH/out" | grep -q '"error":".*no chat template' || fail "no error: $(cat "$SCRATCH/out")"
 
+# ---- one of several answers: the first is the one that the prompt gets alone, more of them change none, whatever the batch
+strategy=("${generate[@]}" --prompt "Once upon a time" --max-tokens 8 --temperature 1 --seed 3)
+alone=$("${strategy[@]}")
+try "${strategy[@]}" --strategy majority --n 4
+expect 0 "four answers"
+same "four different texts: the first" "$alone" "$(cat "$SCRATCH/out")"
+try "${strategy[@]}" --strategy weighted --n 6 --vote-on last-line --json
+votes=$(grep -o '"votes":.*' "$SCRATCH/out")
+for batch in 1 5; do
+    leak_free "${generate[@]}" --prompts <(printf 'Once upon a time\n') --max-tokens 8 --temperature 1 --seed 3 --strategy weighted --n 6 --vote-on last-line --batch $batch
+    same "votes in batches of $batch" "$votes" "$(grep -o '"votes":.*' "$SCRATCH/out")"
+done
+try "${strategy[@]}" --strategy best --n 6 --json
+heaviest=$(grep -o '"weight":[0-9.]*' "$SCRATCH/out" | cut -d: -f2 | awk '$1 > most { most = $1; at = NR - 1 } END { print at }')
+grep -q "\"chosen\":$heaviest," "$SCRATCH/out" || fail "best is not the heaviest: $(cat "$SCRATCH/out")"
+try "${strategy[@]}" --strategy best --n 6 --json --verifier 'regex=zzz,length=3:0'
+grep -q '"chosen":0,"votes":\[{"for":"[^"]*","weight":0.0}' "$SCRATCH/out" || fail "no verifier: $(cat "$SCRATCH/out")"
+try "${strategy[@]}" --strategy best --verifier exact
+expect_error 1 "nobody knows the answer" "--verifier" "nobody knows"
+for wrong in "--n 4:goes with --strategy" "--strategy best --temperature 0:all the same" "--strategy best --vote-on all:nobody votes" \
+    "--strategy majority --verifier ended:weighs nothing" "--strategy best --stats:neither"; do
+    try "${strategy[@]}" ${wrong%:*}
+    expect_error 2 "${wrong%:*}" "${wrong##*:}"
+done
+
 # ---- an answer that is cut off says so, unless that length was asked for
 try "${generate[@]}" --prompt "Once upon a time" --max-tokens 0 --context 50
 grep -q 'cut off: the context is full' "$SCRATCH/err" || fail "a full context is not said: $(cat "$SCRATCH/err")"

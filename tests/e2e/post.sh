@@ -111,8 +111,10 @@ alike rl rl.yaml
 post rl said rl.yaml
 grep -q 'ratios exactly 1' "$SCRATCH/out" || fail "rl does not count ratios: $(tail -n 5 "$SCRATCH/out")"
 [ -e "$SCRATCH/said/rollouts/step-6.jsonl" ] || fail "no record of the answers"
-alike rl rl.yaml rollout.lag=2 rl.kl_coef=0.01
-alike rl rl.yaml rollout.temperature=0.7 rl.entropy=0.01 train.precision=bf16
+# the ids that filters left travel with each token
+alike rl rl.yaml rollout.lag=2 rl.kl_coef=0.01 rollout.top_k=9 rollout.top_p=0.8
+grep -q '"kept":\[\[[0-9]' "$SCRATCH/one/rollouts/step-1.jsonl" || fail "the record has no kept ids"
+alike rl rl.yaml rollout.temperature=0.7 rl.entropy=0.01 train.precision=bf16 rollout.top_p=0.9
 # several steps a rollout, groups that agree are sampled again, long answers cost
 alike rl rl.yaml rl.epochs=2 rl.minibatches=2 rl.sampling_rounds=3 rl.overlong_buffer=2
 grep -q '"replaced_groups":[1-9]' "$SCRATCH/one/curves.jsonl" || fail "no group was sampled again: $(cat "$SCRATCH/one/curves.jsonl")"

@@ -60,6 +60,23 @@ const tests = {
         assert.equal(best.choices[0].text, all.choices.toSorted((a, b) => mean(b) - mean(a))[0].text);
         assert.equal(new Set(all.choices.map((c) => c.text)).size, 4);
     },
+    async "a strategy gives one of n answers"() {
+        const ask = { model, prompt: "The", n: 6, seed: 3, max_tokens: 12 };
+        const all = await openai.completions.create({ ...ask, logprobs: 0 });
+        const one = async (strategy, more) => {
+            const answer = await json("/v1/completions", { ...ask, strategy, ...more });
+            assert.equal(answer.choices.length, 1);
+            assert.equal(answer.usage.completion_tokens, all.usage.completion_tokens);
+            return answer.choices[0].text;
+        };
+        const weight = (c) => Math.exp(c.logprobs.token_logprobs.reduce((a, b) => a + b, 0) / c.logprobs.token_logprobs.length);
+        assert.equal(await one("best"), all.choices.toSorted((a, b) => weight(b) - weight(a))[0].text);
+        assert.equal(await one("majority"), all.choices[0].text); // six texts, six parties
+        assert.equal(await one("weighted", { vote_on: "last-line" }), all.choices.toSorted((a, b) => weight(b) - weight(a))[0].text);
+        const chat = { model, messages: [{ role: "user", content: "Hi" }], n: 3, seed: 5, max_tokens: 8, vote_on: "last-number" };
+        const said = await json("/v1/chat/completions", { ...chat, strategy: "majority" });
+        assert.deepEqual(said.choices.map((c) => c.index), [0]);
+    },
     async "settings change the answer as they should"() {
         const base = { model, prompt: "Once upon a time", max_tokens: 16, temperature: 0 };
         const text = async (extra) => (await openai.completions.create({ ...base, ...extra })).choices[0];
@@ -283,6 +300,14 @@ const tests = {
         await status("/v1/completions", { model }, 400, "prompt");
         await status("/v1/completions", { ...ok, stream_options: { include_usage: true } }, 400, "stream_options");
         await status("/v1/completions", { ...ok, best_of: 2, stream: true }, 400, "best_of");
+        const several = { ...ok, n: 2, temperature: 1 };
+        await status("/v1/completions", { ...several, strategy: "worst" }, 400, "strategy");
+        await status("/v1/completions", { ...several, strategy: "best", n: 1 }, 400, "strategy");
+        await status("/v1/completions", { ...several, strategy: "best", stream: true }, 400, "strategy");
+        await status("/v1/completions", { ...several, strategy: "best", temperature: 0 }, 400, "strategy");
+        await status("/v1/completions", { ...several, strategy: "best", best_of: 4 }, 400, "best_of");
+        await status("/v1/completions", { ...several, strategy: "best", vote_on: "all" }, 400, "vote_on");
+        await status("/v1/completions", { ...several, vote_on: "all" }, 400, "vote_on");
         await status("/v1/completions", { ...ok, guided_regex: "(" }, 400, "guided_regex");
         await status("/v1/completions", { ...ok, guided_grammar: "root ::= x" }, 400, "guided_grammar");
         await status("/v1/completions", { ...ok, guided_json: { type: "object" }, guided_regex: "a" }, 400);

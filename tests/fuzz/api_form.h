@@ -39,10 +39,13 @@ static inline int form_submit(void *ctx, struct ash_request *request, struct ash
 
     (void)err;
     for (size_t i = 1; request->wants_prompt_logprobs && i < request->prompt_count; i++)
-        request->take_prompt(request->ctx, i, &(struct ash_token){request->prompt[i], -0.5f, top, 1});
+        request->take_prompt(
+            request->ctx, i,
+            &(struct ash_token){.id = request->prompt[i], .logprob = -0.5f, .top = top, .top_count = 1});
     for (size_t i = 0; i < most; i++) {
         size_t at = form->seed % 7 == 0 ? (size_t)(form->seed >> 8) + i * 31 : i;
-        struct ash_token token = {3 + (unsigned char)words[at % (sizeof(words) - 1)], -0.25f, top, 1};
+        struct ash_token token = {
+            .id = 3 + (unsigned char)words[at % (sizeof(words) - 1)], .logprob = -0.25f, .top = top, .top_count = 1};
 
         if (!request->wants_logprobs) token.top_count = 0;
         end.answer_tokens++;

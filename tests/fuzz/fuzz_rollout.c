@@ -30,10 +30,17 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
     int32_t ids[ANSWERS][TOKENS];
     float logps[ANSWERS][TOKENS];
     uint64_t numbers[1] = {0};
-    struct ash_answer_row rows[ANSWERS] = {{.ids = ids[0], .logps = logps[0]}, {.ids = ids[1], .logps = logps[1]}};
+    size_t ends[ANSWERS][TOKENS];
+    struct ash_answer_row rows[ANSWERS] = {{.ids = ids[0], .logps = logps[0], .kept.ends = ends[0]},
+                                           {.ids = ids[1], .logps = logps[1], .kept.ends = ends[1]}};
     struct ash_rollout rollout = {.answers = rows, .prompt_numbers = numbers};
-    struct ash_policy_run rl = {
-        .dir = dir, .answer_count = ANSWERS, .prompt_count = 1, .max_tokens = TOKENS, .epochs = 1, .minibatches = 1};
+    struct ash_policy_run rl = {.dir = dir,
+                                .has_kept = size_bytes % 2 == 1,
+                                .answer_count = ANSWERS,
+                                .prompt_count = 1,
+                                .max_tokens = TOKENS,
+                                .epochs = 1,
+                                .minibatches = 1};
     struct ash_err err = {0};
     int rc;
 
@@ -49,6 +56,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size_bytes)
     ash_assert(rc >= 0 || err.text[0] != '\0');
     for (size_t a = 0; rc > 0 && a < ANSWERS; a++)
         ash_assert(rows[a].count <= TOKENS && isfinite(rows[a].reward));
+    for (size_t a = 0; a < ANSWERS; a++)
+        free(rows[a].kept.ids);
     unlink(path);
     return 0;
 }

@@ -2,12 +2,14 @@
  * sequences and, inside one, at whole groups of k; pieces of rows end there, so their size changes no bit. */
 #include "model/pass/head.h"
 
+#include <string.h>
+
 #include "base/assert.h"
 #include "base/math.h"
+#include "model/pass/head_priv.h"
+#include "model/pass/kept.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/parallel_linear.h"
-#include "model/pass/reduce.h"
-#include "model/pass/reduce_shm.h"
 #include "model/pass/split.h"
 #include "model/pass/stream.h"
 
@@ -39,129 +41,6 @@ void ash_head_logits(const struct ash_pass_step *step, const float *x, int32_t n
                                                         .out_count = 1,
                                                         .outs[0] = {head_param(step->model), ASH_NO_PARAM, logits_out,
                                                                     head_width(step->model)}});
-}
-
-/* ---- the loss over a vocabulary that tp splits ------------------------------------------------------------------- */
-
-/* A few rows of the step, and this rank's part of their loss. */
-struct piece {
-    size_t first;
-    struct ash_loss_part part;
-};
-
-/* The part of the loss of some of the piece's rows. */
-static struct ash_loss_part part_of(const struct piece *piece, struct ash_range rows, bool start)
-{
-    struct ash_loss_part part = piece->part;
-    size_t skip = rows.first - piece->first;
-
-    ash_assert(rows.first >= piece->first && skip + rows.count <= piece->part.rows);
-    part.rows = rows.count;
-    part.start = start;
-    part.logits += skip * part.cols;
-    part.targets += skip;
-    part.top += 2 * skip;
-    part.lanes += ASH_LANES * skip;
-    part.moments += ASH_LANES * skip;
-    part.loss += skip;
-    if (part.scales != NULL) part.scales += skip;
-    if (part.entropy_scales != NULL) part.entropy_scales += skip;
-    if (part.entropy != NULL) part.entropy += skip;
-    return part;
-}
-
-static void accumulate_top(const struct ash_pass_step *step, void *ctx, const struct ash_operand *operand,
-                           struct ash_range rows, bool overwrite, float *sums)
-{
-    struct ash_loss_part part = part_of(ctx, rows, overwrite);
-
-    (void)operand;
-    part.top = sums;
-    step->exec->ops->loss->part_top(step->exec, &part);
-}
-
-static void accumulate_lanes(const struct ash_pass_step *step, void *ctx, const struct ash_operand *operand,
-                             struct ash_range rows, bool overwrite, float *sums)
-{
-    struct ash_loss_part part = part_of(ctx, rows, overwrite);
-
-    (void)operand;
-    part.lanes = sums;
-    part.entropy = NULL;
-    step->exec->ops->loss->part_sum(step->exec, &part);
-}
-
-/* The sums of the entropy: before the logits become exponentials. Those of the loss are recomputed with them. */
-static void accumulate_moments(const struct ash_pass_step *step, void *ctx, const struct ash_operand *operand,
-                               struct ash_range rows, bool overwrite, float *sums)
-{
-    struct ash_loss_part part = part_of(ctx, rows, overwrite);
-
-    (void)operand;
-    part.scale = 0.0f;
-    part.scales = part.entropy_scales = NULL;
-    part.moments = sums;
-    step->exec->ops->loss->part_sum(step->exec, &part);
-}
-
-/* all [rows, cols] of every rank: what accumulate makes of the piece's rows, rank by rank. */
-static void reduce_piece(const struct ash_pass_step *step, struct piece *piece, ash_accumulate_fn *accumulate,
-                         float *all, size_t cols)
-{
-    struct ash_reduction reduction = {.rows = {piece->first, piece->part.rows},
-                                      .cols = cols,
-                                      .chunk_count = 1,
-                                      .accumulate = accumulate,
-                                      .ctx = piece,
-                                      .all = all};
-
-    ash_reduce(step, &reduction);
-}
-
-/* All of the loss of the piece's rows that this rank takes, over everyone's logits, where ranks share memory. */
-static void loss_shm(const struct ash_pass_step *step, const struct piece *piece)
-{
-    const struct ash_loss_ops *ops = step->exec->ops->loss;
-    void (*const steps[])(struct ash_exec *, const struct ash_loss_part *) = {ops->part_top, ops->part_sum,
-                                                                              ops->part_end};
-    struct ash_range all = {piece->first, piece->part.rows}, rows = ash_reduce_shm_rows(step, all);
-    size_t ranks = step->axes->tp.size;
-    struct ash_operand own = {.rank = step->axes->tp.rank, .x = piece->part.logits, .x_stride = piece->part.cols};
-
-    ash_operands_publish(step, &own, 1);
-    ash_operands_wait(step);
-    for (size_t i = 0; rows.count > 0 && step->axes->failed == 0 && i < 3 * ranks; i++) {
-        size_t rank = i % ranks;
-        struct ash_range vocab = ash_split_vocab_tp(step->model, step->axes, rank);
-        struct piece theirs = *piece;
-
-        theirs.part.logits = ash_operand_rows(step, rank, 0); /* they become gradients */
-        theirs.part.first = vocab.first;
-        theirs.part.cols = vocab.count;
-        theirs.part.loss = step->acts->shared_losses + all.first;
-        if (piece->part.entropy != NULL) theirs.part.entropy = step->acts->shared_entropies + all.first;
-        struct ash_loss_part part = part_of(&theirs, rows, rank == 0);
-        steps[i / ranks](step->exec, &part);
-    }
-    ash_axes_barrier_tp(step->axes);
-    step->exec->memory->copy(piece->part.loss, step->acts->shared_losses + all.first, all.count * sizeof(float));
-    if (piece->part.entropy != NULL)
-        step->exec->memory->copy(piece->part.entropy, step->acts->shared_entropies + all.first,
-                                 all.count * sizeof(float));
-}
-
-static void split_loss(const struct ash_pass_step *step, struct piece *piece)
-{
-    struct ash_scratch *s = &step->acts->scratch;
-
-    if (step->axes->tp.same_node) {
-        loss_shm(step, piece);
-        return;
-    }
-    reduce_piece(step, piece, accumulate_top, s->top, 2);
-    if (piece->part.entropy != NULL) reduce_piece(step, piece, accumulate_moments, s->moments, ASH_LANES);
-    reduce_piece(step, piece, accumulate_lanes, s->lanes, ASH_LANES);
-    step->exec->ops->loss->part_end(step->exec, &piece->part);
 }
 
 /* ---- a few rows -------------------------------------------------------------------------------------------------- */
@@ -241,7 +120,7 @@ struct wanted {
 };
 
 /* Of a reward model the "loss" of a row is its score, and the gradient of the logits the rows' scales. */
-static void score_rows(const struct ash_pass_step *step, const struct piece *piece)
+static void score_rows(const struct ash_pass_step *step, const struct ash_head_piece *piece)
 {
     const struct ash_memory_ops *memory = step->exec->memory;
     size_t bytes = piece->part.rows * sizeof(float);
@@ -262,28 +141,29 @@ static void loss_rows(const struct ash_pass_step *step, const float *x, struct a
     bool has_scales = wanted->has_gradient && step->batch->scales != NULL;
     bool has_entropy_scales = has_scales && step->batch->entropy_scales != NULL;
     size_t first = rows.first;
-    struct piece piece = {first,
-                          {.rows = rows.count,
-                           .cols = step->model->vocab.count,
-                           .first = step->model->vocab.first,
-                           .logits = s->logits,
-                           .targets = block->targets + first,
-                           .scale = wanted->has_gradient ? wanted->scale : 0.0f,
-                           .scales = has_scales ? block->scales + first : NULL,
-                           .entropy_scales = has_entropy_scales ? block->entropy_scales + first : NULL,
-                           .sharpness = step->batch->sharpness,
-                           .loss = step->acts->losses + step->first_row + first}};
+    struct ash_head_piece piece = {first,
+                                   {.rows = rows.count,
+                                    .cols = step->model->vocab.count,
+                                    .first = step->model->vocab.first,
+                                    .logits = s->logits,
+                                    .targets = block->targets + first,
+                                    .scale = wanted->has_gradient ? wanted->scale : 0.0f,
+                                    .scales = has_scales ? block->scales + first : NULL,
+                                    .entropy_scales = has_entropy_scales ? block->entropy_scales + first : NULL,
+                                    .sharpness = step->batch->sharpness,
+                                    .loss = step->acts->losses + step->first_row + first}};
 
     if (wanted->has_entropies || has_entropy_scales)
         piece.part.entropy = step->acts->entropies + step->first_row + first;
     ash_head_logits(step, x + first * step->model->config.hidden, ASH_NO_PARAM, rows.count, s->logits);
+    ash_kept_mask(step, rows, s->logits);
     if (step->model->config.labels > 0) {
         score_rows(step, &piece);
     } else if (step->axes->tp.size > 1) {
         piece.part.top = s->top + 2 * first;
         piece.part.lanes = s->lanes + ASH_LANES * first;
         piece.part.moments = s->moments + ASH_LANES * first;
-        split_loss(step, &piece);
+        ash_head_split_loss(step, &piece);
     } else {
         step->exec->ops->loss->cross_entropy(step->exec, &piece.part);
     }
@@ -392,6 +272,18 @@ static void spread(const struct ash_pass_step *step, const float *few, float *al
     copy_runs(step, few, all, width * sizeof(float), true);
 }
 
+/* The sets that those rows keep. */
+static const struct ash_kept *gather_kept(const struct ash_pass_step *step)
+{
+    struct ash_range run;
+    size_t done = 0;
+
+    if (step->kept == NULL) return NULL;
+    for (size_t row = 0; (run = next_run(step, skip_group(step), &row)).count > 0; done += run.count)
+        memcpy(step->few_kept + done, step->kept + run.first, run.count * sizeof(*step->kept));
+    return step->few_kept;
+}
+
 /* The head over count rows that have targets: the same step with those rows alone, put together. */
 static void run_few(const struct ash_pass_step *step, size_t count, const struct wanted *wanted,
                     struct ash_grad_sink *sink)
@@ -413,6 +305,7 @@ static void run_few(const struct ash_pass_step *step, size_t count, const struct
     acts.entropies = acts.block.few_entropies;
     acts.scratch.dnorm = all->scratch.dx;
     few.acts = &acts;
+    few.kept = gather_kept(step);
     few.first_row = 0;
     few.rows = few.seq_rows = few.own.count = count;
     run_rows(&few, x, wanted, sink);

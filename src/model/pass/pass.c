@@ -48,7 +48,10 @@ static int open_parts(struct ash_pass *pass, struct ash_err *err)
     if (rc < 0) return rc;
     pass->seqs = calloc(opts->max_rows, sizeof(*pass->seqs));
     pass->positions = calloc(opts->max_rows, sizeof(*pass->positions));
-    if (pass->seqs == NULL || pass->positions == NULL)
+    pass->few_kept = calloc(opts->max_rows, sizeof(*pass->few_kept));
+    if (!pass->exec->memory->host_visible) pass->kept_row = calloc(ash_max(model->vocab.count, 1), sizeof(float));
+    if (pass->seqs == NULL || pass->positions == NULL || pass->few_kept == NULL ||
+        (pass->kept_row == NULL && !pass->exec->memory->host_visible))
         return ash_err_set(err, -ENOMEM, "out of memory for a pass over %zu rows", opts->max_rows);
     rc = ash_acts_open(&pass->acts, model, pass->exec, opts, axes, err);
     if (rc < 0) return rc;
@@ -100,6 +103,8 @@ void ash_pass_close(struct ash_pass *pass)
     ash_rope_fini(&pass->rope);
     ash_acts_close(&pass->acts);
     ash_axes_fini(&pass->axes);
+    free(pass->kept_row);
+    free(pass->few_kept);
     free(pass->positions);
     free(pass->seqs);
     free(pass);

@@ -37,6 +37,15 @@ struct ash_dropout {
     const uint64_t *numbers; /* [rows / seq_rows] of the sequences; NULL: nothing is left out */
 };
 
+/* The ids that a row's distribution is over: a sampler's filters left them. */
+struct ash_kept {
+    const int32_t *ids; /* [count], ascending; the row's target is among them; borrowed */
+    size_t count;       /* 0: all ids */
+};
+/* kept.c: of one row, in host memory, the logits of the ids [first, first + count): all but the kept ones become
+ * -infinity. */
+void ash_kept_mask_row(const struct ash_kept *kept, size_t first, size_t count, float *logits);
+
 /* All ranks of tp and cp get the whole batch; each computes some of it. Along cp it is one sequence. */
 struct ash_batch {
     size_t rows;
@@ -49,6 +58,7 @@ struct ash_batch {
                         part of their order. */
     unsigned flags;  /* of enum ash_batch_flags; training only */
     float sharpness; /* 1 / temperature of losses and entropies; 0 means 1 */
+    const struct ash_kept *kept; /* [rows], host memory: losses and entropies are over these; NULL: over all ids */
     /* What an objective makes of a batch's losses; read by the backward pass, so it may be written after the forward
      * pass. Host memory. */
     const float *scales;         /* [rows]: of each row's loss, instead of the backward pass's scale; NULL: that */

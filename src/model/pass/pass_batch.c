@@ -126,6 +126,8 @@ static struct ash_pass_step empty_step(struct ash_pass *pass, const struct ash_b
                                   .moe = &pass->moe,
                                   .embed = &pass->embed,
                                   .seqs = pass->seqs,
+                                  .few_kept = pass->few_kept,
+                                  .kept_row = pass->kept_row,
                                   .kv_dtype = ash_model_kv_dtype(pass->model),
                                   .has_adapters = pass->model->adapters != NULL,
                                   .batch = batch};
@@ -161,6 +163,7 @@ int ash_pass_begin(struct ash_pass *pass, const struct ash_batch *batch, struct 
     pass->step.cache = cache;
     pass->step.has_adapters = has_adapters(pass, batch);
     pass->step.first_row = rows.first;
+    pass->step.kept = batch->kept != NULL ? batch->kept + rows.first : NULL;
     pass->step.rows = rows.count;
     pass->step.seq_rows = batch->seq_rows != 0 ? ash_min(batch->seq_rows, rows.count) : rows.count;
     pass->step.own = ash_split_rows_tp(axes, rows.count, axes->tp.rank);

@@ -24,6 +24,8 @@ struct ash_pass {
     struct ash_grad_order order;
     struct ash_attn_seq *seqs; /* [max_rows], host */
     int32_t *positions;        /* [max_rows], host: of the batch's rows */
+    struct ash_kept *few_kept; /* [max_rows], host */
+    float *kept_row;           /* [vocab], host; NULL: the host can touch the device's */
     struct ash_pass_step step; /* the batch at hand; points at the above */
 };
 

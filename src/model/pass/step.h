@@ -25,12 +25,15 @@ struct ash_pass_step {
     struct ash_moe_exchange *moe;
     struct ash_embed_plan *embed;
     struct ash_attn_seq *seqs; /* [max_rows], host: attention's view of the documents */
+    struct ash_kept *few_kept; /* [max_rows], host: of the rows that have targets */
+    float *kept_row;           /* [vocab], host: a row of logits, where the host cannot touch them; else NULL */
     /* the batch: */
     const struct ash_batch *batch; /* borrowed; all ranks of cp have the whole one */
     struct ash_cache *cache;       /* NULL: keys and values of the batch alone */
     bool has_adapters;             /* the model has, or some of the batch's documents have */
     enum ash_dtype kv_dtype;       /* which keys and values are rounded to, with a cache or without */
     size_t first_row;              /* of the batch: this rank's first along cp */
+    const struct ash_kept *kept;   /* [rows], host: of these rows; NULL: they keep all ids */
     size_t rows;                   /* this rank's; 0: it only serves the experts of others */
     size_t seq_rows;               /* of one sequence, among these */
     struct ash_range own;          /* of these rows: those of the stream that this rank keeps between blocks */

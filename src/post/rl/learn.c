@@ -143,6 +143,8 @@ static void add_answer(const struct ash_policy_run *rl, const struct ash_rollout
             next >= prompt->count && next - prompt->count < row->count && ash_rl_counts(rl, row)
                 ? row->ids[next - prompt->count]
                 : -1;
+        if (sample->kept != NULL && sample->targets[first + i] >= 0)
+            sample->kept[first + i] = ash_rl_kept_get(row, next - prompt->count);
     }
     sample->docs[sample->doc_count++] = (struct ash_doc){.row = first, .count = count};
 }
@@ -340,7 +342,8 @@ void ash_rl_set_parts(struct ash_policy_run *rl)
                                            .vocab_size = ash_tokenizer_vocab_size(rl->tokenizer),
                                            .hash = ash_prompts_hash(rl->prompts),
                                            .tokenizer_hash = ash_tokenizer_hash(rl->tokenizer),
-                                           .eos_id = rl->eos_count > 0 ? rl->eos[0] : -1};
+                                           .eos_id = rl->eos_count > 0 ? rl->eos[0] : -1,
+                                           .has_kept = rl->has_kept};
     rl->objective = (struct ash_objective){.weigh = weigh,
                                            .look = look,
                                            .ctx = rl,

@@ -58,6 +58,7 @@ static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollou
                      row->advantage, "ended", (int)row->has_ended, "ids", ids, "logprobs", logps, "logprob_bits", bits);
     ash_str_fini(&text);
     if (rl->has_critic && json != NULL) add_values(json, row);
+    if (rl->has_kept && json != NULL) json_object_set_new(json, "kept", ash_rl_kept_json(row));
     return json;
 }
 
@@ -108,6 +109,8 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
         word = (uint32_t)json_integer_value(json_array_get(values, t));
         memcpy(&row->values[t], &word, sizeof(word));
     }
+    if (rl->has_kept && ash_rl_kept_read(json_object_get(json, "kept"), row) < 0)
+        return ash_err_set(err, -EBADMSG, "answer %zu is damaged: its kept ids do not fit its tokens", a);
     return 0;
 }
 

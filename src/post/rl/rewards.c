@@ -75,12 +75,12 @@ static int parse_valued(const char *text, struct reward *reward, struct ash_err 
     if ((value = value_of(text, "length")) != NULL) {
         reward->kind = KIND_LENGTH;
         reward->length = strtod(value, NULL);
-        return reward->length >= 1 ? 0 : ash_err_set(err, -EINVAL, "rl.rewards: '%s' needs a number of tokens", text);
+        return reward->length >= 1 ? 0 : ash_err_set(err, -EINVAL, "'%s' needs a number of tokens", text);
     }
     if ((value = value_of(text, "regex")) != NULL) {
         reward->kind = KIND_REGEX;
         if (regcomp(&reward->regex, value, REG_EXTENDED | REG_NOSUB) != 0)
-            return ash_err_set(err, -EINVAL, "rl.rewards: '%s' is no regular expression", value);
+            return ash_err_set(err, -EINVAL, "'%s' is no regular expression", value);
         reward->has_regex = true;
         return 0;
     }
@@ -107,10 +107,11 @@ static int parse_reward(const char *item, struct reward *reward, struct ash_err 
     if (strcmp(text, "ended") == 0) return 0;
     rc = parse_valued(text, reward, err);
     if (rc <= 0) return rc;
-    return ash_err_set(err, -EINVAL,
-                       "rl.rewards: '%s' is not known; arithmetic, exact, ended, length=N, regex=PATTERN, schema=FILE, "
-                       "program=COMMAND and model=DIR are",
-                       item);
+    return ash_err_set(
+        err, -EINVAL,
+        "'%s' is not known; arithmetic, exact, ended, length=N, regex=PATTERN, schema=FILE, program=COMMAND and "
+        "model=DIR are",
+        item);
 }
 
 int ash_rewards_open(const char *const *items, size_t count, struct ash_rewards **rewards_out, struct ash_err *err)
@@ -126,7 +127,7 @@ int ash_rewards_open(const char *const *items, size_t count, struct ash_rewards 
         rc = parse_reward(items[i], &rewards->items[rewards->count], err);
         rewards->count++;
     }
-    if (rc == 0 && rewards->count == 0) rc = ash_err_set(err, -EINVAL, "rl.rewards is empty: nothing would be learned");
+    if (rc == 0 && rewards->count == 0) rc = ash_err_set(err, -EINVAL, "the list is empty");
     if (rc < 0) {
         ash_rewards_close(rewards);
         return rc;
@@ -229,6 +230,13 @@ int ash_rewards_use(struct ash_rewards *rewards, struct ash_exec *exec, uint64_t
             rc = ash_scorer_open(reward->source, exec, tokenizer_hash, max_tokens, &reward->scorer, err);
     }
     return rc;
+}
+
+bool ash_rewards_need_wanted(const struct ash_rewards *rewards)
+{
+    for (size_t i = 0; i < rewards->count; i++)
+        if (rewards->items[i].kind == KIND_EXACT) return true;
+    return false;
 }
 
 bool ash_rewards_is_pure(const struct ash_rewards *rewards)

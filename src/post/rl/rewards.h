@@ -21,6 +21,8 @@ void ash_rewards_close(struct ash_rewards *rewards);
  * reward model's too. max_tokens: of prompt and answer. Nothing to do without one. */
 int ash_rewards_use(struct ash_rewards *rewards, struct ash_exec *exec, uint64_t tokenizer_hash, size_t max_tokens,
                     struct ash_err *err);
+/* Do they compare with the prompt's answer? */
+bool ash_rewards_need_wanted(const struct ash_rewards *rewards);
 /* Does everyone who asks get the same, at no cost? Not so with programs and models. */
 bool ash_rewards_is_pure(const struct ash_rewards *rewards);
 

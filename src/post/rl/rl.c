@@ -36,24 +36,30 @@ static int reference_row(struct ash_policy_run *rl, const struct ash_rollout *ro
     size_t rows = prompt->count + row->count - 1, longest = rl->max_tokens + (size_t)rl->job->rollout.max_prompt_tokens;
     int32_t *ids = calloc(2 * longest, sizeof(*ids)), *targets = ids + longest;
     float *losses = calloc(longest, sizeof(*losses));
+    struct ash_kept *kept = calloc(longest, sizeof(*kept));
     struct ash_doc doc = {.count = rows};
     struct ash_batch batch = {.rows = rows,
                               .ids = ids,
                               .targets = targets,
                               .docs = &doc,
                               .doc_count = 1,
+                              .kept = kept,
                               .sharpness = (float)(1.0 / rl->job->rollout.temperature)};
-    int rc = ids == NULL || losses == NULL ? ash_err_set(err, -ENOMEM, "out of memory for the reference") : 0;
+    int rc = ids == NULL || losses == NULL || kept == NULL
+                 ? ash_err_set(err, -ENOMEM, "out of memory for the reference")
+                 : 0;
 
     for (size_t i = 0; rc == 0 && i < rows; i++) {
         ids[i] = i < prompt->count ? prompt->data[i] : row->ids[i - prompt->count];
         targets[i] = i + 1 >= prompt->count ? row->ids[i + 1 - prompt->count] : -1;
+        if (targets[i] >= 0) kept[i] = ash_rl_kept_get(row, i + 1 - prompt->count);
     }
     if (rc == 0) rc = ash_pass_eval(rl->frozen_pass, &batch, losses, err);
     for (size_t t = 0; rc == 0 && t < row->count; t++)
         row->reference[t] = -(double)losses[prompt->count - 1 + t];
     free(ids);
     free(losses);
+    free(kept);
     return rc;
 }
 
@@ -215,10 +221,13 @@ static int open_answer(const struct ash_policy_run *rl, struct ash_answer_row *r
 
     row->ids = calloc(most, sizeof(*row->ids));
     row->logps = calloc(most, sizeof(*row->logps));
+    row->kept.ends = rl->has_kept ? calloc(most, sizeof(*row->kept.ends)) : NULL;
     row->reference = rl->has_reference ? calloc(most, sizeof(*row->reference)) : NULL;
     row->values = rl->has_critic ? calloc(most, sizeof(*row->values)) : NULL;
     row->returns = rl->has_critic ? calloc(2 * most, sizeof(*row->returns)) : NULL;
-    if (row->ids == NULL || row->logps == NULL || (rl->has_reference && row->reference == NULL)) return -ENOMEM;
+    if (row->ids == NULL || row->logps == NULL || (rl->has_reference && row->reference == NULL) ||
+        (rl->has_kept && row->kept.ends == NULL))
+        return -ENOMEM;
     return rl->has_critic && (row->values == NULL || row->returns == NULL) ? -ENOMEM : 0;
 }
 
@@ -260,7 +269,8 @@ static int open_text(struct ash_policy_run *rl, struct ash_err *err)
     if (eos >= 0) rl->eos[rl->eos_count++] = eos;
     rc = ash_prompts_open(job->rl.prompts, &job->arithmetic, rl->tokenizer, rl->template, &rl->prompts, err);
     if (rc < 0) return ash_err_prefix(err, rc, "rl.prompts");
-    return ash_rewards_open((const char *const *)job->rl.rewards.items, job->rl.rewards.count, &rl->rewards, err);
+    rc = ash_rewards_open((const char *const *)job->rl.rewards.items, job->rl.rewards.count, &rl->rewards, err);
+    return rc < 0 ? ash_err_prefix(err, rc, "rl.rewards") : 0;
 }
 
 int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *dir, FILE *screen,
@@ -282,6 +292,7 @@ int ash_rl_open(const struct ash_job *job, struct ash_group *group, const char *
     rl->epochs = (size_t)job->rl.epochs;
     rl->minibatches = (size_t)job->rl.minibatches;
     rl->has_reference = job->rl.kl_coef > 0 || job->rl.max_kl > 0;
+    rl->has_kept = job->rollout.top_k > 0 || job->rollout.top_p < 1.0;
     rl->has_critic = job->rl.algorithm == ASH_RL_PPO;
     rl->rollout_count = (size_t)job->rollout.lag + 1;
     rl->rollouts = calloc(rl->rollout_count, sizeof(*rl->rollouts));
@@ -306,6 +317,8 @@ static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *r
     for (size_t a = 0; rollout->answers != NULL && a < rl->answer_count; a++) {
         free(rollout->answers[a].ids);
         free(rollout->answers[a].logps);
+        free(rollout->answers[a].kept.ids);
+        free(rollout->answers[a].kept.ends);
         free(rollout->answers[a].reference);
         free(rollout->answers[a].values);
         free(rollout->answers[a].returns);

@@ -5,13 +5,22 @@
 #include "post/rl/prompts.h"
 #include "post/rl/rewards.h"
 #include "post/rl/rl.h"
+#include "model/pass/pass.h"
 #include "serve/engine/core.h"
+
+/* The ids that the tokens of an answer were drawn from, where filters leave some alone. */
+struct ash_kept_ids {
+    int32_t *ids; /* [count], token by token, of each ascending */
+    size_t count, room;
+    size_t *ends; /* [max_tokens]: in ids, of each token; NULL: every token was drawn from all ids */
+};
 
 /* One answer of a batch. */
 struct ash_answer_row {
-    size_t prompt;     /* of the batch */
-    int32_t *ids;      /* [max_tokens] */
-    float *logps;      /* [max_tokens]: the sampler's */
+    size_t prompt; /* of the batch */
+    int32_t *ids;  /* [max_tokens] */
+    float *logps;  /* [max_tokens]: the sampler's */
+    struct ash_kept_ids kept;
     double *reference; /* [max_tokens]: of the frozen reference; NULL: none */
     float *values;     /* ppo, [max_tokens]: the critic's, when it was sampled; else NULL */
     double *returns;   /* ppo, [2 * max_tokens]: what values should have been, then advantages of tokens; else NULL */
@@ -57,6 +66,7 @@ struct ash_policy_run {
     size_t rollout_count;
     size_t prompt_count, answer_count, max_tokens;
     size_t epochs, minibatches;
+    bool has_kept;            /* filters leave some ids alone: rollout.top_k, rollout.top_p */
     bool has_reference;       /* log-probabilities of the reference are wanted */
     struct ash_core *core;    /* NULL: not open yet in this epoch */
     struct ash_model *copy;   /* the whole policy, where ranks share the trainer's model; NULL: none */
@@ -90,12 +100,30 @@ struct ash_policy_run {
 /* rollout.c: sample the answers of rollout `number` with the trainer's weights, and reward them. */
 int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64_t number, uint64_t version,
                   struct ash_err *err);
+/* One answer on its way. */
+struct ash_asked {
+    struct ash_request request;
+    struct ash_answer_row *row;
+    const struct ash_policy_run *rl;
+    int rc;
+    struct ash_err err;
+};
+/* rollout.c: the core on the weights of now, opened where it is not. All ranks call it. */
+int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err);
+/* rollout.c: an answer to a prompt, into row, which loses what it had. The caller frees it; NULL: out of memory. */
+struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
+                             const struct ash_sampler_opts *sampler, uint64_t salt);
+/* rollout.c: run what was asked to its end. */
+int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_t count, struct ash_err *err);
+/* rollout.c: what an answer is worth, into row->reward. */
+int ash_rl_reward(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
+                  struct ash_err *err);
 /* rollout.c: append an answer's text, without its end. Ids that no token has (a padded vocabulary) are nothing. */
 int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, struct ash_str *text,
                   struct ash_err *err);
 /* rollout.c: are the rewards of a prompt's group all equal? */
 bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt);
-/* rollout.c: greedy answers to count held-out prompts; *share_out: the mean reward. */
+/* evaluate.c: greedy answers to count held-out prompts; *share_out: the mean reward. */
 int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
                     struct ash_err *err);
 /* record.c: write rollouts/step-N.jsonl. A failure is a warning. */
@@ -106,6 +134,23 @@ int ash_rl_reread(struct ash_policy_run *rl, uint64_t number, struct ash_rollout
  * nobody is asked twice. Only where every answer is the same, and nothing was sampled again (round 0 of one). Returns
  * whether it did. */
 bool ash_rl_recall(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round);
+/* ---- kept.c: with has_kept only ---------------------------------------------------------------------------------- */
+
+/* Forget the ids of an answer. */
+void ash_rl_kept_clear(struct ash_answer_row *row);
+/* What token number `token`, the next one, was drawn from. Returns 0 or -ENOMEM. */
+int ash_rl_kept_add(struct ash_answer_row *row, size_t token, const int32_t *ids, size_t count);
+/* The same again; borrowed from the answer. Nothing (all ids) without has_kept. */
+struct ash_kept ash_rl_kept_get(const struct ash_answer_row *row, size_t token);
+/* Give all ranks those of all answers, after their tokens. All ranks call it; nothing happens without has_kept. */
+int ash_rl_kept_share(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
+/* For a record: a list for each token. The caller owns it. */
+json_t *ash_rl_kept_json(const struct ash_answer_row *row);
+/* From a record, after the answer's ids. Returns 0, -EBADMSG or -ENOMEM. */
+int ash_rl_kept_read(const json_t *all, struct ash_answer_row *row);
+
+/* ---- learning ---------------------------------------------------------------------------------------------------- */
+
 /* learn.c: where the answers of a rollout lie in sequences. */
 int ash_rl_arrange(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
 /* judge.c: its advantages, and what is said of it. */

@@ -12,15 +12,6 @@
 #include "post/rl/rl_priv.h"
 #include "train/layout/collect.h"
 
-/* One answer on its way. */
-struct asked {
-    struct ash_request request;
-    struct ash_answer_row *row;
-    const struct ash_policy_run *rl;
-    int rc;
-    struct ash_err err;
-};
-
 static bool is_end(const struct ash_policy_run *rl, int32_t id)
 {
     for (size_t i = 0; i < rl->eos_count; i++)
@@ -31,22 +22,27 @@ static bool is_end(const struct ash_policy_run *rl, int32_t id)
 /* The end of an answer is one of its tokens: it is learned like any other. */
 static int take(void *ctx, const struct ash_token *token)
 {
-    struct asked *asked = ctx;
+    struct ash_asked *asked = ctx;
     struct ash_answer_row *row = asked->row;
 
     ash_assert(row->count < asked->rl->max_tokens);
     row->ids[row->count] = token->id;
-    row->logps[row->count++] = token->logprob;
+    row->logps[row->count] = token->logprob;
+    if (row->kept.ends != NULL) asked->rc = ash_rl_kept_add(row, row->count, token->kept, token->kept_count);
+    row->count++;
     row->has_ended = is_end(asked->rl, token->id);
-    return row->has_ended;
+    return row->has_ended || asked->rc < 0;
 }
 
 static void take_end(void *ctx, const struct ash_request_end *end)
 {
-    struct asked *asked = ctx;
+    struct ash_asked *asked = ctx;
 
-    asked->rc = end->rc;
-    asked->err = end->err;
+    if (asked->rc < 0)
+        ash_err_set(&asked->err, asked->rc, "out of memory for the ids that were kept");
+    else
+        asked->rc = end->rc;
+    if (end->rc < 0) asked->err = end->err;
 }
 
 /* The model that samples: the trainer's, or where ranks share that, a whole copy with the values of now. */
@@ -71,7 +67,7 @@ static int find_sampled(struct ash_policy_run *rl, struct ash_trainer *trainer, 
     return rc;
 }
 
-static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
+int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err)
 {
     const struct ash_job *job = rl->job;
     struct ash_core_opts opts = {.max_seqs = ash_min(rl->answer_count, 256),
@@ -88,14 +84,21 @@ static int open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, str
     return ash_core_open(model, ash_trainer_exec(trainer), &opts, &rl->core, err);
 }
 
-static struct asked *ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
-                         const struct ash_sampler_opts *sampler, uint64_t salt)
+/* No tokens yet. */
+static void clear(struct ash_answer_row *row)
 {
-    struct asked *asked = calloc(1, sizeof(*asked));
-
-    if (asked == NULL) return NULL;
     row->count = 0;
     row->has_ended = false;
+    ash_rl_kept_clear(row);
+}
+
+struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
+                             const struct ash_sampler_opts *sampler, uint64_t salt)
+{
+    struct ash_asked *asked = calloc(1, sizeof(*asked));
+
+    if (asked == NULL) return NULL;
+    clear(row);
     asked->row = row;
     asked->rl = rl;
     asked->request = (struct ash_request){.prompt = prompt->ids.data,
@@ -103,6 +106,7 @@ static struct asked *ask(struct ash_policy_run *rl, const struct ash_prompt *pro
                                           .sampler = *sampler,
                                           .max_tokens = rl->max_tokens,
                                           .wants_logprobs = true,
+                                          .wants_kept = row->kept.ends != NULL,
                                           .salt = salt,
                                           .take = take,
                                           .done = take_end,
@@ -110,8 +114,7 @@ static struct asked *ask(struct ash_policy_run *rl, const struct ash_prompt *pro
     return asked;
 }
 
-/* Run what was asked to its end. */
-static int answer_all(struct ash_policy_run *rl, struct asked **asked, size_t count, struct ash_err *err)
+int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_t count, struct ash_err *err)
 {
     int rc = 0;
 
@@ -184,8 +187,8 @@ int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *
     return rc;
 }
 
-static int reward_row(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
-                      struct ash_err *err)
+int ash_rl_reward(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
+                  struct ash_err *err)
 {
     struct ash_rewarded rewarded = {.prompt = prompt->text,
                                     .answer = prompt->answer,
@@ -235,31 +238,32 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
            size = rl->group != NULL ? ash_group_size(rl->group) : 1;
     uint64_t draws = ash_rl_draws(rl, rollout->number);
     struct ash_sampler_opts sampler = ash_sampler_defaults();
-    struct asked **asked = calloc(rl->answer_count, sizeof(struct asked *));
+    struct ash_asked **asked = calloc(rl->answer_count, sizeof(struct ash_asked *));
     int rc = 0;
 
     if (asked == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the answers of a step");
     sampler.temperature = rl->job->rollout.temperature;
+    sampler.top_k = (size_t)rl->job->rollout.top_k;
+    sampler.top_p = rl->job->rollout.top_p;
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
         uint64_t prompt = round * rl->prompt_count + a / samples;
         uint64_t words[5] = {(uint64_t)rl->job->train.seed, rollout->number, prompt, a % samples, draws};
         struct ash_answer_row *row = &rollout->answers[a];
 
         if (!is_open[a / samples]) {
-            if (rank != 0) row->count = 0; /* everyone has it already: one rank shares it again */
+            if (rank != 0) clear(row); /* everyone has it already: one rank shares it again */
             continue;
         }
-        row->count = 0;
-        row->has_ended = false;
+        clear(row);
         if (a / samples % size != rank) continue;
         sampler.seed = ash_hash_bytes(words, (draws > 0 ? 5 : 4) * sizeof(words[0]), 0);
-        asked[count] = ask(rl, &rollout->prompts[a / samples], row, &sampler, rollout->version + 1);
+        asked[count] = ash_rl_ask(rl, &rollout->prompts[a / samples], row, &sampler, rollout->version + 1);
         if (asked[count] == NULL)
             rc = ash_err_set(err, -ENOMEM, "out of memory for an answer");
         else
             count++;
     }
-    if (rc == 0) rc = answer_all(rl, asked, count, err);
+    if (rc == 0) rc = ash_rl_answer_all(rl, asked, count, err);
     for (size_t i = 0; i < count; i++)
         free(asked[i]);
     free(asked);
@@ -275,7 +279,7 @@ static int reward_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
     if (ash_rl_recall(rl, rollout, round)) return 0;
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
         if (!is_open[a / samples]) continue;
-        rc = reward_row(rl, &rollout->prompts[a / samples], &rollout->answers[a], err);
+        rc = ash_rl_reward(rl, &rollout->prompts[a / samples], &rollout->answers[a], err);
         if (rc < 0)
             ash_err_prefix(err, rc, "rollout %llu, prompt %zu, sample %zu", (unsigned long long)rollout->number,
                            a / samples, a % samples);
@@ -321,6 +325,7 @@ static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, siz
 
     if (rc == 0) rc = sample_own(rl, rollout, round, is_open, err);
     if (rc == 0) rc = share(rl, rollout, err);
+    if (rc == 0) rc = ash_rl_kept_share(rl, rollout, err);
     sampled_ns = ash_clock_ns();
     if (rc == 0) rc = reward_open(rl, rollout, round, is_open, err);
     rl->seconds[0] += (double)(sampled_ns - start_ns) * 1e-9;
@@ -344,7 +349,8 @@ int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64
     struct ash_rollout *rollout = &rl->rollouts[number % rl->rollout_count];
     bool *is_open = calloc(rl->prompt_count, sizeof(*is_open));
     size_t open = rl->prompt_count, rounds = (size_t)rl->job->rl.sampling_rounds;
-    int rc = is_open == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a rollout") : open_core(rl, trainer, err);
+    int rc =
+        is_open == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a rollout") : ash_rl_open_core(rl, trainer, err);
 
     rollout->number = number;
     rollout->version = version;
@@ -361,77 +367,5 @@ int ash_rl_sample(struct ash_policy_run *rl, struct ash_trainer *trainer, uint64
         }
     }
     free(is_open);
-    return rc;
-}
-
-/* Held-out prompts that are answered greedily, each with its row. */
-struct evaluation {
-    struct ash_prompt *prompts;
-    struct ash_answer_row *rows;
-    struct asked **asked;
-    size_t count, asked_count;
-};
-
-static void close_evaluation(struct evaluation *evaluation)
-{
-    for (size_t i = 0; evaluation->prompts != NULL && evaluation->rows != NULL && i < evaluation->count; i++) {
-        ash_prompt_fini(&evaluation->prompts[i]);
-        free(evaluation->rows[i].ids);
-        free(evaluation->rows[i].logps);
-    }
-    for (size_t i = 0; i < evaluation->asked_count; i++)
-        free(evaluation->asked[i]);
-    free(evaluation->asked);
-    free(evaluation->prompts);
-    free(evaluation->rows);
-}
-
-static int ask_held_out(struct ash_policy_run *rl, struct evaluation *evaluation, size_t i, uint64_t salt,
-                        struct ash_err *err)
-{
-    struct ash_sampler_opts sampler = ash_sampler_defaults();
-    struct ash_answer_row *row = &evaluation->rows[i];
-    int rc = ash_prompts_get(rl->prompts, 0, i, true, &evaluation->prompts[i], err);
-
-    if (rc < 0) return rc;
-    row->ids = calloc(rl->max_tokens, sizeof(int32_t));
-    row->logps = calloc(rl->max_tokens, sizeof(float));
-    if (row->ids == NULL || row->logps == NULL) return -ENOMEM;
-    evaluation->asked[i] = ask(rl, &evaluation->prompts[i], row, &sampler, salt);
-    if (evaluation->asked[i] == NULL) return -ENOMEM;
-    evaluation->asked_count++;
-    return 0;
-}
-
-/* Answer all of them, and add up their rewards. */
-static int run_evaluation(struct ash_policy_run *rl, struct evaluation *evaluation, uint64_t salt, double *sum_out,
-                          struct ash_err *err)
-{
-    int rc = evaluation->prompts != NULL && evaluation->rows != NULL && evaluation->asked != NULL ? 0 : -ENOMEM;
-
-    for (size_t i = 0; rc == 0 && i < evaluation->count; i++)
-        rc = ask_held_out(rl, evaluation, i, salt, err);
-    if (rc == -ENOMEM) return ash_err_set(err, rc, "out of memory for an evaluation");
-    if (rc == 0) rc = answer_all(rl, evaluation->asked, evaluation->asked_count, err);
-    for (size_t i = 0; rc == 0 && i < evaluation->count; i++) {
-        rc = reward_row(rl, &evaluation->prompts[i], &evaluation->rows[i], err);
-        *sum_out += evaluation->rows[i].reward;
-    }
-    return rc;
-}
-
-int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
-                    struct ash_err *err)
-{
-    struct evaluation evaluation = {.prompts = calloc(count, sizeof(*evaluation.prompts)),
-                                    .rows = calloc(count, sizeof(*evaluation.rows)),
-                                    .asked = calloc(count, sizeof(struct asked *)),
-                                    .count = count};
-    double sum = 0.0;
-    int rc = open_core(rl, trainer, err);
-
-    if (rc == 0) rc = run_evaluation(rl, &evaluation, ash_trainer_state(trainer)->step + 1, &sum, err);
-    close_evaluation(&evaluation);
-    if (rc == 0) *share_out = sum / (double)count;
     return rc;
 }

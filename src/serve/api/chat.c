@@ -7,6 +7,7 @@
 
 #include "serve/api/grammars.h"
 #include "serve/api/openai.h"
+#include "serve/api/strategy.h"
 #include "serve/api/write.h"
 
 #define CHUNK "chat.completion.chunk"
@@ -70,12 +71,13 @@ static int write_tokens(struct ash_api_call *call, const struct ash_token *token
     return rc;
 }
 
-static int write_choice(struct ash_api_call *call, struct ash_api_choice *choice, struct ash_str *out)
+/* index: in the response. */
+static int write_choice(struct ash_api_call *call, struct ash_api_choice *choice, size_t index, struct ash_str *out)
 {
     struct ash_message_parts message = {0};
     int rc = ash_chat_call_read(call, choice, &message);
 
-    if (rc == 0) rc = ash_str_addf(out, "%s{\"index\":%zu,\"message\":", choice->index > 0 ? "," : "", choice->index);
+    if (rc == 0) rc = ash_str_addf(out, "%s{\"index\":%zu,\"message\":", index > 0 ? "," : "", index);
     if (rc == 0) rc = write_message(&message, out);
     if (rc == 0) rc = write_tokens(call, ash_token_list_view(&choice->tokens), choice->tokens.count, out);
     if (rc == 0) rc = ash_str_adds(out, ",\"finish_reason\":");
@@ -102,13 +104,47 @@ static int write_prompt_fields(struct ash_api_call *call, struct ash_str *out)
     return rc;
 }
 
+/* What the answers say, without thoughts; one that only calls tools votes with its whole text. */
+static int read_contents(struct ash_api_call *call, struct ash_message_parts *messages, const char **texts)
+{
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < call->choice_count; i++) {
+        const struct ash_str *all = &call->choices[i].text;
+
+        rc = ash_chat_call_read(call, &call->choices[i], &messages[i]);
+        texts[i] = messages[i].content.size_bytes > 0 ? messages[i].content.data : all->data != NULL ? all->data : "";
+    }
+    return rc;
+}
+
+/* The one that counts. */
+static int write_chosen(struct ash_api_call *call, struct ash_str *out)
+{
+    struct ash_message_parts *messages = calloc(call->choice_count, sizeof(*messages));
+    const char **texts = calloc(call->choice_count, sizeof(*texts));
+    size_t chosen = 0;
+    int rc = messages != NULL && texts != NULL ? read_contents(call, messages, texts) : -ENOMEM;
+
+    if (rc == 0) rc = ash_strategy_choose(call, 0, texts, &chosen);
+    for (size_t i = 0; messages != NULL && i < call->choice_count; i++)
+        ash_message_fini(&messages[i]);
+    free(messages);
+    free(texts);
+    return rc == 0 ? write_choice(call, &call->choices[chosen], 0, out) : rc;
+}
+
 static int write_all(struct ash_api_call *call, struct ash_str *out)
 {
     int rc = ash_openai_write_head(call, "chat.completion", out);
 
     if (rc == 0) rc = ash_str_adds(out, ",\"choices\":[");
-    for (size_t i = 0; i < call->choice_count && rc == 0; i++)
-        rc = write_choice(call, &call->choices[i], out);
+    if (rc == 0 && call->sampling.strategy != ASH_STRATEGY_GREEDY) {
+        rc = write_chosen(call, out);
+    } else {
+        for (size_t i = 0; i < call->choice_count && rc == 0; i++)
+            rc = write_choice(call, &call->choices[i], i, out);
+    }
     if (rc == 0) rc = ash_str_adds(out, "]");
     if (rc == 0) rc = write_prompt_fields(call, out);
     if (rc == 0) rc = ash_openai_write_usage(call, out);
@@ -259,6 +295,7 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
     ash_sampling_read_stops(&call->sampling, request, "stop");
     ash_sampling_read_max(&call->sampling, request, max_keys, ASH_SAMPLING_UNLIMITED);
     read_logprobs(call, request, chat);
+    ash_sampling_read_strategy(&call->sampling, request, call->is_stream);
     ash_conversation_read(&chat->conversation, request);
     ash_tool_policy_read(&chat->policy, &chat->conversation, request);
     chat->parts.has_reasoning = ash_fields_bool(&request->fields, "include_reasoning", true) &&

@@ -8,6 +8,7 @@
 #include "base/math.h"
 #include "base/utf8.h"
 #include "serve/api/grammars.h"
+#include "serve/api/strategy.h"
 #include "serve/api/write.h"
 
 #define OBJECT "text_completion"
@@ -224,27 +225,33 @@ static int write_part(struct ash_api_call *call, struct ash_api_choice *choice, 
 
 /* ---- the whole --------------------------------------------------------------------------------------------------- */
 
-/* The mean log-probability of an answer's tokens. */
-static double mean_logprob(const struct ash_api_choice *choice)
-{
-    double sum = 0;
-
-    for (size_t i = 0; i < choice->tokens.count; i++)
-        sum += choice->tokens.items[i].logprob;
-    return choice->tokens.count > 0 ? sum / (double)choice->tokens.count : 0;
-}
-
 static int by_logprob(const void *a, const void *b)
 {
     const struct ash_api_choice *x = *(const struct ash_api_choice *const *)a;
     const struct ash_api_choice *y = *(const struct ash_api_choice *const *)b;
-    double mx = mean_logprob(x), my = mean_logprob(y);
+    double mx = ash_api_choice_logprob(x), my = ash_api_choice_logprob(y);
 
     if (mx != my) return mx > my ? -1 : 1;
     return x->index < y->index ? -1 : 1;
 }
 
-/* The n best of the best_of answers to a prompt, by log-probability where there are more than n. */
+/* Put the answer that counts first. */
+static int put_chosen_first(const struct ash_api_call *call, size_t prompt, struct ash_api_choice **order)
+{
+    size_t count = call->sampling.best_of, chosen = 0;
+    const char **texts = calloc(count, sizeof(*texts));
+    int rc = texts != NULL ? 0 : -ENOMEM;
+
+    for (size_t i = 0; rc == 0 && i < count; i++)
+        texts[i] = order[i]->text.data != NULL ? order[i]->text.data : "";
+    if (rc == 0) rc = ash_strategy_choose(call, prompt, texts, &chosen);
+    order[0] = &call->choices[prompt * count + chosen];
+    free(texts);
+    return rc;
+}
+
+/* The n best of the best_of answers to a prompt, by log-probability where there are more than n; or the one that a
+ * strategy chooses. */
 static int write_best(struct ash_api_call *call, size_t prompt, struct ash_str *out)
 {
     size_t n = call->sampling.n, most = call->sampling.best_of;
@@ -253,7 +260,10 @@ static int write_best(struct ash_api_call *call, size_t prompt, struct ash_str *
 
     for (size_t i = 0; i < most && rc == 0; i++)
         order[i] = &call->choices[prompt * most + i];
-    if (rc == 0 && most > n) qsort(order, most, sizeof(*order), by_logprob);
+    if (rc == 0 && call->sampling.strategy != ASH_STRATEGY_GREEDY)
+        rc = put_chosen_first(call, prompt, order);
+    else if (rc == 0 && most > n)
+        qsort(order, most, sizeof(*order), by_logprob);
     for (size_t i = 0; i < n && rc == 0; i++) {
         struct ash_api_choice *choice = order[i];
         struct ash_delta delta = {choice->text.data != NULL ? choice->text.data : "", choice->text.size_bytes,
@@ -375,6 +385,7 @@ static void read_request(struct ash_api_call *call, struct ash_api_request *requ
     completion->has_echo = ash_fields_bool(fields, "echo", false);
     read_logprobs(call, request, completion);
     read_best_of(call, request);
+    ash_sampling_read_strategy(&call->sampling, request, call->is_stream);
     if (ash_fields_string(fields, "suffix") != NULL && ash_fields_string(fields, "suffix")[0] != '\0')
         ash_fields_wrong(fields, "suffix", "is not supported here: POST /infill fills a gap in a text");
     ash_api_grammars_read(call, request);

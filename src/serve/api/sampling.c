@@ -90,7 +90,7 @@ struct ash_sampler_opts ash_sampling_of(const struct ash_sampling *sampling, siz
 {
     struct ash_sampler_opts sampler = sampling->sampler;
 
-    if (index > 0) sampler.seed = ash_hash_mix(sampler.seed + 0x9e3779b97f4a7c15u * index);
+    sampler.seed = ash_sampler_seed(sampler.seed, index);
     return sampler;
 }
 
@@ -289,6 +289,49 @@ void ash_sampling_read(struct ash_sampling *sampling, struct ash_api_request *re
     read_cache(sampling, request);
     ash_fields_ignore(fields, "spaces_between_special_tokens user metadata store service_tier safety_identifier "
                               "prompt_cache_key request_id detokenize return_tokens_as_token_ids");
+}
+
+/* The index of a word in names, or -1. */
+static int find_word(const char *word, const char *const *names)
+{
+    for (int i = 0; names[i] != NULL; i++)
+        if (strcmp(word, names[i]) == 0) return i;
+    return -1;
+}
+
+/* Can one of several answers be chosen at all? */
+static void check_strategy(const struct ash_sampling *sampling, struct ash_api_request *request, bool is_stream)
+{
+    struct ash_fields *fields = &request->fields;
+
+    if (is_stream)
+        ash_fields_wrong(fields, "strategy", "cannot be streamed: which answer counts is known at the end");
+    else if (sampling->best_of > sampling->n)
+        ash_fields_wrong(fields, "best_of", "goes without strategy: n says how many answers there are");
+    else if (sampling->n < 2)
+        ash_fields_wrong(fields, "strategy", "chooses one of several answers: n must be at least 2");
+    else if (sampling->sampler.temperature == 0)
+        ash_fields_wrong(fields, "strategy", "needs a temperature above 0: at 0 all answers are the same");
+}
+
+void ash_sampling_read_strategy(struct ash_sampling *sampling, struct ash_api_request *request, bool is_stream)
+{
+    struct ash_fields *fields = &request->fields;
+    const char *word = ash_fields_string(fields, "strategy"), *part = ash_fields_string(fields, "vote_on");
+    int strategy = word != NULL ? find_word(word, ash_strategy_names) : ASH_STRATEGY_GREEDY,
+        vote_on = part != NULL ? find_word(part, ash_vote_on_names) : ASH_VOTE_ON_ALL;
+
+    if (strategy < 0 || (word != NULL && strategy == ASH_STRATEGY_GREEDY))
+        ash_fields_wrong(fields, "strategy", "must be best, majority or weighted");
+    if (vote_on < 0) ash_fields_wrong(fields, "vote_on", "must be all, last-line or last-number");
+    if (part != NULL && strategy <= (int)ASH_STRATEGY_BEST)
+        ash_fields_wrong(fields, "vote_on", "goes with strategy majority or weighted");
+    if (word != NULL) check_strategy(sampling, request, is_stream);
+    if (request->err.status != 0 || word == NULL) return;
+    sampling->strategy = (enum ash_strategy)strategy;
+    sampling->vote_on = (enum ash_vote_on)vote_on;
+    sampling->best_of = sampling->n;
+    sampling->n = 1;
 }
 
 void ash_sampling_fini(struct ash_sampling *sampling)

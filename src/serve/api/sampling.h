@@ -4,6 +4,7 @@
 
 #include "serve/api/api_priv.h"
 #include "serve/stops.h"
+#include "serve/votes.h"
 
 #define ASH_SAMPLING_BIAS_MAX 4096
 #define ASH_SAMPLING_LOGPROBS_MAX 100
@@ -16,7 +17,9 @@ enum ash_dialect { ASH_DIALECT_OPENAI, ASH_DIALECT_LLAMA };
 struct ash_sampling {
     struct ash_sampler_opts sampler;
     bool has_seed;
-    size_t n, best_of;             /* answers to a prompt; computed */
+    size_t n, best_of;          /* answers to a prompt; computed */
+    enum ash_strategy strategy; /* greedy: none; else the one that counts of best_of is the answer */
+    enum ash_vote_on vote_on;
     size_t min_tokens, max_tokens; /* max: ASH_SAMPLING_UNLIMITED: as many as fit */
     size_t think_min, think_max;   /* tokens of thoughts; 0: no bound */
     bool has_think;                /* the request has set a bound */
@@ -45,6 +48,8 @@ void ash_sampling_read_stops(struct ash_sampling *sampling, struct ash_api_reque
 /* The limit of an answer's tokens from the first of these fields (NULL-terminated) that is given; else `otherwise`. */
 void ash_sampling_read_max(struct ash_sampling *sampling, struct ash_api_request *request, const char *const *keys,
                            size_t otherwise);
+/* "strategy" and "vote_on": one of n answers counts. After n, best_of and the sampler; not in a stream. */
+void ash_sampling_read_strategy(struct ash_sampling *sampling, struct ash_api_request *request, bool is_stream);
 /* The settings of answer `index` of a prompt: the seed of the first is the request's own. */
 struct ash_sampler_opts ash_sampling_of(const struct ash_sampling *sampling, size_t index);
 /* Free what it holds. */

@@ -3,6 +3,7 @@
  * draft changes no answer, and counts and grammars never have to go back. */
 #include <errno.h>
 #include <math.h>
+#include <stdlib.h>
 
 #include "base/assert.h"
 #include "base/math.h"
@@ -66,6 +67,33 @@ static void find_log_sums(const struct piece *piece)
                                                             .targets = core->best,
                                                             .sharpness = core->opts.logprob_sharpness,
                                                             .loss = core->log_sums});
+}
+
+static bool has_kept(const struct ash_wanted_row *wanted)
+{
+    return !wanted->is_prompt && wanted->seq->request->wants_kept && wanted->seq->kept_count > 0;
+}
+
+/* After the choices: the trainer's loss over what each row keeps. */
+static void find_kept_logprobs(const struct piece *piece)
+{
+    struct ash_core *core = piece->core;
+    const struct ash_loss_ops *loss = core->exec->memory->host_visible ? core->exec->ops->loss : ash_ops_ref.loss;
+    bool is_wanted = false;
+
+    for (size_t i = 0; i < piece->count; i++) {
+        if (!has_kept(&piece->wanted[i])) core->best[i] = -1;
+        is_wanted |= has_kept(&piece->wanted[i]);
+    }
+    if (!is_wanted) return;
+    loss->cross_entropy(core->exec, &(struct ash_loss_part){.rows = piece->count,
+                                                            .cols = core->vocab,
+                                                            .logits = core->logits,
+                                                            .targets = core->best,
+                                                            .sharpness = core->opts.logprob_sharpness,
+                                                            .loss = core->log_sums});
+    for (size_t i = 0; i < piece->count; i++)
+        if (has_kept(&piece->wanted[i])) piece->wanted[i].seq->chosen[0].logprob = -core->log_sums[i];
 }
 
 /* Minus the loss of an id, as cross_entropy computes it. */
@@ -170,6 +198,29 @@ static bool may_stop(const struct ash_seq *seq)
            (seq->matcher != NULL && ash_matcher_must_end(seq->matcher));
 }
 
+/* What the filters left: the row's other logits go, and the log-probability is found anew (find_kept_logprobs). */
+static int keep_set(const struct piece *piece, size_t i, const struct ash_sampler *sampler, int32_t id)
+{
+    struct ash_seq *seq = piece->wanted[i].seq;
+    size_t count = ash_sampler_count_kept(sampler);
+    struct ash_kept kept = {.count = count};
+
+    seq->kept_count = count;
+    if (count == 0) return 0;
+    if (count > seq->kept_room) {
+        int32_t *more = realloc(seq->kept, count * sizeof(*more));
+
+        if (more == NULL) return -ENOMEM;
+        seq->kept = more;
+        seq->kept_room = count;
+    }
+    ash_sampler_get_kept(sampler, seq->kept);
+    kept.ids = seq->kept;
+    ash_kept_mask_row(&kept, 0, piece->core->vocab, piece->core->logits + i * piece->core->vocab);
+    piece->core->best[i] = id;
+    return 0;
+}
+
 static void choose_token(const struct piece *piece, size_t i, int worker)
 {
     const struct ash_wanted_row *wanted = &piece->wanted[i];
@@ -202,6 +253,10 @@ static void choose_token(const struct piece *piece, size_t i, int worker)
     if (request->wants_logprobs) {
         seq->chosen[seq->chosen_count].logprob = logprob_of(piece, i, id);
         find_top(piece, i, request->top_logprobs, seq->tops + seq->chosen_count * request->top_logprobs);
+    }
+    if (request->wants_kept && (rc = keep_set(piece, i, piece->core->samplers[worker], id)) < 0) {
+        ash_seq_fail(seq, ash_err_set(&err, rc, "no memory for the ids that were kept"), &err);
+        return;
     }
     keep_choice(seq, id);
 }
@@ -281,6 +336,7 @@ static int choose_piece(struct ash_core *core, const struct piece *piece, struct
     find_log_sums(piece);
     find_runs(core, piece);
     ash_workers_run(core->exec->workers, core->run_count, 1, choose_runs, (void *)piece);
+    find_kept_logprobs(piece);
     for (size_t run = 0; run < core->run_count; run++)
         if (piece->wanted[core->runs[run]].is_prompt) hand_out_prompt(piece->wanted[core->runs[run]].seq);
     return 0;

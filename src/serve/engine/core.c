@@ -226,6 +226,17 @@ static int check_ids(const struct ash_core *core, const struct ash_request *requ
     return 0;
 }
 
+/* Log-probabilities over a kept set are the trainer's, which knows logits as they are and one token at a time. */
+static int check_kept(const struct ash_core *core, const struct ash_request *request, struct ash_err *err)
+{
+    bool can = request->wants_logprobs && core->opts.speculate == 0 && request->bias_count == 0 &&
+               request->allowed == NULL && request->grammar == NULL && request->think == NULL &&
+               !ash_sampler_has_penalties(&request->sampler);
+
+    if (can || !request->wants_kept) return 0;
+    return ash_err_set(err, -EINVAL, "kept sets go with log-probabilities, and not with what else changes logits");
+}
+
 int ash_core_check(const struct ash_core *core, const struct ash_request *request, struct ash_err *err)
 {
     size_t most = core->opts.max_tokens;
@@ -247,7 +258,8 @@ int ash_core_check(const struct ash_core *core, const struct ash_request *reques
     if (request->grammar != NULL &&
         (core->opts.vocab_trie == NULL || core->opts.vocab > 64 * ash_vocab_trie_mask_words(core->opts.vocab_trie)))
         return ash_err_set(err, -EINVAL, "this engine was opened without a vocabulary for grammars");
-    return check_ids(core, request, err);
+    rc = check_kept(core, request, err);
+    return rc < 0 ? rc : check_ids(core, request, err);
 }
 
 int ash_core_enqueue(struct ash_core *core, struct ash_seq *seq, struct ash_err *err)

@@ -60,6 +60,8 @@ struct ash_token {
                       trainer's cross-entropy, to the bit. 0 where it was not asked for. */
     const struct ash_top_logprob *top; /* [top_count], most likely first; borrowed during the call */
     size_t top_count;
+    const int32_t *kept; /* [kept_count], ascending; with wants_kept: what the filters left; borrowed during the call */
+    size_t kept_count;   /* 0: all ids */
 };
 
 /* Which states of the prompt's tokens, after the last layer and the final norm, a request wants. */
@@ -102,6 +104,9 @@ struct ash_request {
     struct ash_think *think;     /* a budget for the answer's thoughts, which changes as it is written; NULL: none */
     bool wants_logprobs;         /* of the tokens of the answer, and of the top_logprobs most likely ones at each */
     size_t top_logprobs;
+    /* With wants_logprobs, and without penalties, biases and drafts: tell which ids top_k and top_p left, and give the
+     * log-probability over these alone. */
+    bool wants_kept;
     bool wants_prompt_logprobs; /* the same for the tokens of the prompt but the first */
     size_t prompt_top_logprobs;
     enum ash_pooling pooling;

@@ -48,11 +48,13 @@ struct ash_seq {
     size_t prompt_told;             /* tokens of the prompt whose log-probabilities were handed out */
     size_t pooled;                  /* rows of the prompt that are in request->hidden */
     /* this step: */
-    bool is_in_step, is_passed_over;     /* the latter: it gets no rows */
-    size_t rows, drafts;                 /* rows of it, of which the last `drafts` are drafted */
-    size_t first_row;                    /* of the batch */
-    struct ash_chosen *chosen;           /* [speculate + 1] */
-    struct ash_top_logprob *tops;        /* [speculate + 1, top_logprobs] */
+    bool is_in_step, is_passed_over; /* the latter: it gets no rows */
+    size_t rows, drafts;             /* rows of it, of which the last `drafts` are drafted */
+    size_t first_row;                /* of the batch */
+    struct ash_chosen *chosen;       /* [speculate + 1] */
+    struct ash_top_logprob *tops;    /* [speculate + 1, top_logprobs] */
+    int32_t *kept;                   /* [kept_room]: with wants_kept, what the filters left of the last choice */
+    size_t kept_count, kept_room;
     struct ash_chosen *prompt_chosen;    /* [piece_rows]: tokens of the prompt, with log-probabilities */
     struct ash_top_logprob *prompt_tops; /* [piece_rows, prompt_top_logprobs] */
     size_t prompt_chosen_count;

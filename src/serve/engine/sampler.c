@@ -9,6 +9,7 @@
 #include <stdlib.h>
 
 #include "base/assert.h"
+#include "base/hash.h"
 #include "base/rng.h"
 #include "compute/mathf.h"
 
@@ -19,6 +20,11 @@
 struct ash_sampler_opts ash_sampler_defaults(void)
 {
     return (struct ash_sampler_opts){.top_p = 1.0, .typical_p = 1.0, .repetition_penalty = 1.0};
+}
+
+uint64_t ash_sampler_seed(uint64_t seed, size_t index)
+{
+    return index > 0 ? ash_hash_mix(seed + 0x9e3779b97f4a7c15u * index) : seed;
 }
 
 static bool is_within(double x, double most)
@@ -367,6 +373,7 @@ int ash_sampler_next(struct ash_sampler *sampler, const struct ash_choice *choic
     int rc;
 
     ash_assert(choice->logits != NULL && (choice->counts != NULL || !ash_sampler_has_penalties(opts)));
+    sampler->kept_count = 0;
     logits = ash_sampler_edit(sampler, choice);
     rc = find_best(logits, sampler->vocab, choice->position, &best, err);
     if (rc < 0) return rc;
@@ -387,6 +394,27 @@ int ash_sampler_next(struct ash_sampler *sampler, const struct ash_choice *choic
         left = survive_min_p(sampler, opts, logits);
     if (opts->typical_p < 1.0) left = survive_typical(sampler, opts->typical_p, left);
     if (opts->filters_first) left = warm(sampler, opts->temperature, top, left);
+    sampler->kept_count = left.count;
     *id_out = sampler->kept[draw(sampler, choice, left.count, left.total, 0)].id;
     return 0;
+}
+
+size_t ash_sampler_count_kept(const struct ash_sampler *sampler)
+{
+    return sampler->kept_count;
+}
+
+static int compare_ids(const void *a, const void *b)
+{
+    const int32_t *x = a, *y = b;
+
+    return *x < *y ? -1 : *x > *y;
+}
+
+size_t ash_sampler_get_kept(const struct ash_sampler *sampler, int32_t *ids)
+{
+    for (size_t i = 0; i < sampler->kept_count; i++)
+        ids[i] = sampler->kept[i].id;
+    qsort(ids, sampler->kept_count, sizeof(*ids), compare_ids);
+    return sampler->kept_count;
 }

@@ -31,6 +31,8 @@ struct ash_sampler_opts {
 
 /* Greedy, no filter, no penalty, seed 0. */
 struct ash_sampler_opts ash_sampler_defaults(void);
+/* The seed of answer `index` of several to one prompt: that of the first is the prompt's own. */
+uint64_t ash_sampler_seed(uint64_t seed, size_t index);
 /* 0, or -EINVAL and a sentence that names the setting outside its range. */
 int ash_sampler_check(const struct ash_sampler_opts *opts, struct ash_err *err);
 /* Does it read token counts? */
@@ -64,6 +66,11 @@ int ash_sampler_open(size_t vocab, struct ash_sampler **sampler_out, struct ash_
 /* NULL is a no-op. */
 void ash_sampler_close(struct ash_sampler *sampler);
 
+/* Candidates that the filters of the last choice left, into ids ascending, [the vocabulary]. Returns how many; 0: there
+ * was no filter but min-p, or no draw. */
+size_t ash_sampler_get_kept(const struct ash_sampler *sampler, int32_t *ids);
+/* How many those are. */
+size_t ash_sampler_count_kept(const struct ash_sampler *sampler);
 /* Choose the token that follows. -EDOM when a logit is NaN or +infinity or all are -infinity: then *id_out is
  * untouched. */
 int ash_sampler_next(struct ash_sampler *sampler, const struct ash_choice *choice, int32_t *id_out,

@@ -13,6 +13,7 @@ struct ash_candidate {
 struct ash_sampler {
     size_t vocab;
     struct ash_candidate *kept;  /* [vocab] */
+    size_t kept_count;           /* of the last choice; 0: all */
     float *weight;               /* [vocab] */
     struct ash_candidate *order; /* [vocab] */
     float *edited;               /* [vocab]: logits with penalties, biases and masks */

@@ -87,6 +87,7 @@ void ash_seq_close(struct ash_seq *seq)
     free(seq->tokens);
     free(seq->chosen);
     free(seq->tops);
+    free(seq->kept);
     free(seq->prompt_chosen);
     free(seq->prompt_tops);
     free(seq);

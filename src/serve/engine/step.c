@@ -132,8 +132,12 @@ static void hand_out(struct ash_core *core, struct ash_seq *seq, uint64_t now_ns
         }
     }
     for (size_t i = 0; i < seq->chosen_count; i++) {
-        struct ash_token token = {
-            .id = seq->chosen[i].id, .logprob = seq->chosen[i].logprob, .top = seq->tops + i * tops, .top_count = tops};
+        struct ash_token token = {.id = seq->chosen[i].id,
+                                  .logprob = seq->chosen[i].logprob,
+                                  .kept = seq->kept,
+                                  .kept_count = seq->kept_count,
+                                  .top = seq->tops + i * tops,
+                                  .top_count = tops};
 
         core->stats.answer_tokens++;
         core->has_answered = true;

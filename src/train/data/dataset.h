@@ -17,8 +17,9 @@ struct ash_dataset;
  * seq_tokens. */
 struct ash_sample {
     int32_t *ids;
-    int32_t *targets;     /* the next token of the same document, or -1 at its end */
-    struct ash_doc *docs; /* row counts from 0 in this sample; pos 0: documents do not see each other */
+    int32_t *targets;      /* the next token of the same document, or -1 at its end */
+    struct ash_kept *kept; /* zeroed: all ids; NULL: the source has no such sets (struct ash_train_source) */
+    struct ash_doc *docs;  /* row counts from 0 in this sample; pos 0: documents do not see each other */
     size_t doc_count;
 };
 

@@ -23,13 +23,15 @@ int ash_feed_init(struct ash_feed *feed, size_t seq_tokens, size_t max_sequences
     feed->ids = calloc(rows, sizeof(*feed->ids));
     feed->targets = calloc(rows, sizeof(*feed->targets));
     feed->docs = calloc(rows, sizeof(*feed->docs));
+    feed->kept = calloc(rows, sizeof(*feed->kept));
     feed->losses = calloc(rows, sizeof(*feed->losses));
     feed->entropies = calloc(rows, sizeof(*feed->entropies));
     feed->scales = calloc(rows, sizeof(*feed->scales));
     feed->entropy_scales = calloc(rows, sizeof(*feed->entropy_scales));
     feed->slots = calloc(max_sequences, sizeof(*feed->slots));
-    if (feed->ids == NULL || feed->targets == NULL || feed->docs == NULL || feed->losses == NULL ||
-        feed->entropies == NULL || feed->scales == NULL || feed->entropy_scales == NULL || feed->slots == NULL) {
+    if (feed->ids == NULL || feed->targets == NULL || feed->docs == NULL || feed->kept == NULL ||
+        feed->losses == NULL || feed->entropies == NULL || feed->scales == NULL || feed->entropy_scales == NULL ||
+        feed->slots == NULL) {
         ash_feed_fini(feed);
         return ash_err_set(err, -ENOMEM, "out of memory for a batch of %zu tokens", rows);
     }
@@ -43,6 +45,7 @@ void ash_feed_fini(struct ash_feed *feed)
     free(feed->ids);
     free(feed->targets);
     free(feed->docs);
+    free(feed->kept);
     free(feed->losses);
     free(feed->entropies);
     free(feed->scales);
@@ -70,10 +73,12 @@ int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, str
 
     ash_assert(slice->count <= feed->max_sequences);
     want_ahead(slice);
+    if (source->has_kept) memset(feed->kept, 0, slice->count * feed->seq_tokens * sizeof(*feed->kept));
     for (size_t s = 0; s < slice->count; s++) {
         size_t row = sequences * feed->seq_tokens;
         struct ash_sample sample = {
             .ids = feed->ids + row, .targets = feed->targets + row, .docs = feed->docs + doc_count};
+        if (source->has_kept) sample.kept = feed->kept + row;
         uint64_t slot = slice->first_slot + s;
         int rc = source->ops->read(source->ctx, slice->step, slot, slice->slots_per_step, &sample, err);
         if (rc < 0) return rc;
@@ -89,6 +94,7 @@ int ash_feed_read(struct ash_feed *feed, const struct ash_feed_slice *slice, str
                                      .targets = feed->targets,
                                      .docs = feed->docs,
                                      .doc_count = doc_count,
+                                     .kept = source->has_kept ? feed->kept : NULL,
                                      .seq_rows = feed->seq_tokens};
     return 0;
 }

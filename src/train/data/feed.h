@@ -15,6 +15,7 @@ struct ash_feed {
     size_t seq_tokens, max_sequences;
     int32_t *ids, *targets;         /* [max_sequences * seq_tokens] */
     struct ash_doc *docs;           /* likewise: a document may be one token long */
+    struct ash_kept *kept;          /* likewise, where the source has such sets */
     float *losses;                  /* likewise, filled by a pass */
     float *entropies;               /* likewise */
     float *scales, *entropy_scales; /* likewise, filled by an objective */

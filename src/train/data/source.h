@@ -29,6 +29,7 @@ struct ash_train_source {
     size_t vocab_size;             /* one more than the largest id */
     uint64_t hash, tokenizer_hash; /* of the data's identity; of the tokenizer that made it */
     int32_t eos_id;                /* what ends each document, or -1 */
+    bool has_kept;                 /* do rows keep some ids alone (model/pass/pass.h)? read fills sample->kept then */
 };
 
 /* The windows of a dataset, which is borrowed. */

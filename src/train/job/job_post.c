@@ -137,6 +137,9 @@ const struct ash_opt_table ash_job_rl_table = {"rl", "answers and rewards (train
 static const struct ash_opt rollout_opts[] = {
     {"temperature", ASH_OPT_DOUBLE, ROLLOUT(temperature), "1", "of the policy, for sampler and trainer alike", 0.01,
      100, NULL},
+    {"top_k", ASH_OPT_INT, ROLLOUT(top_k), "0", "sample and learn among the k likeliest ids; 0: all", 0, 1e9, NULL},
+    {"top_p", ASH_OPT_DOUBLE, ROLLOUT(top_p), "1", "the same among the fewest that have this probability; 1: all", 1e-6,
+     1, NULL},
     {"max_tokens", ASH_OPT_INT, ROLLOUT(max_tokens), "64", "of an answer", 1, 1e7, NULL},
     {"max_prompt_tokens", ASH_OPT_INT, ROLLOUT(max_prompt_tokens), "64", "of a prompt; a longer one is an error", 1,
      1e7, NULL},

@@ -89,6 +89,8 @@ struct ash_job_rl {
 
 struct ash_job_rollout {
     double temperature;
+    int64_t top_k; /* 0: all ids */
+    double top_p;  /* 1: all ids */
     int64_t max_tokens, max_prompt_tokens, lag;
     int64_t eval_every, eval_count;
     bool keep_best;

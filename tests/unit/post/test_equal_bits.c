@@ -1,5 +1,6 @@
 /* One policy, whoever samples it: log-probabilities of the sampler are those of the trainer's pass, to the bit, for every
- * family, precision, quantised base, temperature, batch and reuse of prefixes. */
+ * family, precision, quantised base, temperature, kept set, batch and reuse of prefixes. ASHLAR_TEST_TOKENS=N in the
+ * environment draws again until N were compared. */
 #include <dirent.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -26,17 +27,24 @@ struct answer {
     struct ash_request_end end;
     int32_t ids[PROMPT_MAX + TOKENS];
     float logps[TOKENS];
+    struct ash_kept kept[TOKENS]; /* of its tokens; ids are its own */
     size_t count;
 };
 
 static struct ash_exec exec;
-static uint64_t checked;
+static uint64_t checked, checked_kept;
 
 static int take(void *ctx, const struct ash_token *token)
 {
     struct answer *answer = ctx;
 
     answer->ids[answer->request.prompt_count + answer->count] = token->id;
+    if (token->kept_count > 0) {
+        int32_t *ids = malloc(token->kept_count * sizeof(*ids));
+
+        memcpy(ids, token->kept, token->kept_count * sizeof(*ids));
+        answer->kept[answer->count] = (struct ash_kept){ids, token->kept_count};
+    }
     answer->logps[answer->count++] = token->logprob;
     return 0;
 }
@@ -46,6 +54,16 @@ static void take_end(void *ctx, const struct ash_request_end *end)
     struct answer *answer = ctx;
 
     answer->end = *end;
+}
+
+/* Every second model samples with filters, which leave from one id to nearly all. */
+static void draw_filters(struct ash_request *request, uint64_t seed, size_t vocab)
+{
+    if (seed % 4 < 2) return;
+    request->wants_kept = true;
+    if (ash_rng_below(seed, 6, 0, 2) == 0) request->sampler.top_k = 1 + ash_rng_below(seed, 7, 0, vocab);
+    if (request->sampler.top_k == 0 || ash_rng_below(seed, 8, 0, 2) == 0)
+        request->sampler.top_p = 0.01 + 0.98 * ash_rng_uniform(seed, 9, 0);
 }
 
 /* Four answers to each prompt, as a rollout has them; prompts begin alike. */
@@ -69,11 +87,23 @@ static void sample(struct ash_core *core, struct answer *answers, size_t vocab, 
                                                .done = take_end,
                                                .ctx = answer};
         answer->request.sampler.temperature = temperature;
+        draw_filters(&answer->request, seed, vocab);
         answer->request.sampler.seed = seed * ANSWERS + a;
         assert_int_equal(ash_core_submit(core, &answer->request, &err), 0);
     }
     while (ash_core_step(core) > 0)
         continue;
+}
+
+/* The sets of an answer's rows, and whether there are any. */
+static const struct ash_kept *kept_rows(const struct answer *answer, struct ash_kept *kept)
+{
+    memset(kept, 0, (PROMPT_MAX + TOKENS) * sizeof(*kept));
+    for (size_t t = 0; t < answer->count; t++) {
+        kept[answer->request.prompt_count - 1 + t] = answer->kept[t];
+        checked_kept += answer->kept[t].count > 0;
+    }
+    return answer->request.wants_kept ? kept : NULL;
 }
 
 /* The trainer's way: whole answers, packed one after the other. */
@@ -89,12 +119,14 @@ static void compare(struct ash_model *model, const struct answer *answers, doubl
         size_t prompt = answer->request.prompt_count, rows = prompt + answer->count - 1;
         int32_t targets[PROMPT_MAX + TOKENS];
         float losses[PROMPT_MAX + TOKENS];
+        struct ash_kept kept[PROMPT_MAX + TOKENS];
         struct ash_doc doc = {.count = rows};
         struct ash_batch batch = {.rows = rows,
                                   .ids = answer->ids,
                                   .targets = targets,
                                   .docs = &doc,
                                   .doc_count = 1,
+                                  .kept = kept_rows(answer, kept),
                                   .sharpness = (float)(1.0 / temperature)};
 
         assert_int_equal(answer->end.rc, 0);
@@ -107,6 +139,7 @@ static void compare(struct ash_model *model, const struct answer *answers, doubl
             if (memcmp(&trained, &answer->logps[t], sizeof(trained)) != 0 && ratio != 0)
                 fail_msg("%s: answer %zu, token %zu: sampled %.9g, trained %.9g", name, a, t, (double)answer->logps[t],
                          (double)trained);
+            free((void *)(uintptr_t)answer->kept[t].ids);
         }
     }
     ash_pass_close(pass);
@@ -137,12 +170,11 @@ static void check_model(const char *path, bool is_bf16, uint64_t seed)
 }
 
 /* Every folder of tests/golden with a model in it. */
-static void test_every_family_in_both_precisions(void **state)
+static void check_families(uint64_t round)
 {
     struct dirent **names = NULL;
     int count = scandir(TEST_DATA "/golden", &names, NULL, alphasort), models = 0;
 
-    (void)state;
     assert_true(count > 0);
     for (int i = 0; i < count; i++) {
         char path[1024], config[1100];
@@ -153,11 +185,23 @@ static void test_every_family_in_both_precisions(void **state)
         if (!ash_path_exists(config)) continue;
         models++;
         if (SANITIZED && models % 4 != 0) continue; /* each is opened four times slower */
-        check_model(path, false, (uint64_t)(2 * i));
-        check_model(path, true, (uint64_t)(2 * i + 1));
+        check_model(path, false, 1000 * round + (uint64_t)(2 * models));
+        check_model(path, true, 1000 * round + (uint64_t)(2 * models + 1));
     }
     free(names);
     assert_true(models >= 15);
+}
+
+static void test_every_family_in_both_precisions(void **state)
+{
+    const char *wanted = getenv("ASHLAR_TEST_TOKENS");
+    uint64_t least = wanted != NULL ? strtoull(wanted, NULL, 10) : 0, round = 0;
+
+    (void)state;
+    do
+        check_families(round++);
+    while (checked < least);
+    assert_true(checked_kept > 0);
 }
 
 static void test_quantised_bases(void **state)
@@ -172,7 +216,8 @@ static void test_quantised_bases(void **state)
         for (uint64_t seed = 0; seed < (SANITIZED ? 1 : 3); seed++)
             check_model(path, false, 100 + 3 * i + seed);
     }
-    print_message("%llu log-probabilities of sampler and trainer compared\n", (unsigned long long)checked);
+    print_message("%llu log-probabilities of sampler and trainer compared, %llu over kept sets\n",
+                  (unsigned long long)checked, (unsigned long long)checked_kept);
 }
 
 static int open_exec(void **state)

@@ -2,6 +2,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -9,11 +10,12 @@
 
 #include "base/assert.h"
 #include "base/rng.h"
-#include "post/search/votes.h"
+#include "post/search/shares.h"
+#include "serve/votes.h"
 
 static void test_strategies_choose(void **state)
 {
-    const struct ash_vote votes[] = {{"1", 0.1, false}, {"2", 0.9, true}, {"1", 0.1, false}, {"3", 0.2, false}};
+    const struct ash_vote votes[] = {{"1", 0.1}, {"2", 0.9}, {"1", 0.1}, {"3", 0.2}, {"", 2.0}, {"", 2.0}, {"", 2.0}};
 
     (void)state;
     assert_int_equal(ash_votes_choose(votes, 4, ASH_STRATEGY_GREEDY), 0);
@@ -21,6 +23,36 @@ static void test_strategies_choose(void **state)
     assert_int_equal(ash_votes_choose(votes, 4, ASH_STRATEGY_MAJORITY), 0);
     assert_int_equal(ash_votes_choose(votes, 4, ASH_STRATEGY_WEIGHTED), 1);
     assert_int_equal(ash_votes_choose(votes, 1, ASH_STRATEGY_BEST), 0);
+    assert_int_equal(ash_votes_choose(votes, 7, ASH_STRATEGY_MAJORITY), 0); /* answers without a vote do not win */
+    assert_int_equal(ash_votes_choose(votes, 7, ASH_STRATEGY_WEIGHTED), 1);
+    assert_int_equal(ash_votes_choose(votes + 4, 3, ASH_STRATEGY_MAJORITY), 0);
+    assert_true(ash_votes_sum(votes, 7, ASH_STRATEGY_MAJORITY, 2) == 2.0);
+}
+
+static void test_parts_of_answers_vote(void **state)
+{
+    static const struct {
+        const char *text, *all, *line, *number;
+    } cases[] = {
+        {"", "", "", ""},
+        {" 7 \n", "7", "7", "7"},
+        {"3 and 4\nso 12\n\n", "3 and 4\nso 12", "so 12", "12"},
+        {"<think>99</think>it is -1,234.50.", "it is -1,234.50.", "it is -1,234.50.", "-1234.50"},
+        {"x-3", "x-3", "x-3", "3"},
+        {"no digit", "no digit", "no digit", ""},
+        {"-5", "-5", "-5", "-5"},
+        {",.7", ",.7", ",.7", "7"},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++)
+        for (int on = 0; on < 3; on++) {
+            struct ash_str part = {0};
+
+            assert_int_equal(ash_vote_part(cases[i].text, (enum ash_vote_on)on, &part), 0);
+            assert_string_equal(part.data, on == 0 ? cases[i].all : on == 1 ? cases[i].line : cases[i].number);
+            ash_str_fini(&part);
+        }
 }
 
 /* All ways to take k of n, counted. */
@@ -50,9 +82,9 @@ static void test_best_of_more_never_falls(void **state)
         bool was_right = false;
 
         for (size_t i = 0; i < 64; i++)
-            votes[i] = (struct ash_vote){"x", 1.0, ash_rng_uniform(seed, 1, i) < 0.03};
+            votes[i] = (struct ash_vote){"x", ash_rng_uniform(seed, 1, i) < 0.03 ? 1.0 : 0.0};
         for (size_t n = 1; n <= 64; n++) {
-            bool is_right = votes[ash_votes_choose(votes, n, ASH_STRATEGY_BEST)].is_right;
+            bool is_right = votes[ash_votes_choose(votes, n, ASH_STRATEGY_BEST)].weight > 0;
 
             assert_true(is_right || !was_right);
             was_right = is_right;
@@ -76,6 +108,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_strategies_choose),
+        cmocka_unit_test(test_parts_of_answers_vote),
         cmocka_unit_test(test_pass_at_is_the_share_of_draws_with_a_right_one),
         cmocka_unit_test(test_best_of_more_never_falls),
         cmocka_unit_test(test_wilson_interval),

@@ -1,33 +1,11 @@
-/* votes: majority, weights, pass@k, intervals. */
-#include "post/search/votes.h"
+/* shares: pass@k, intervals. */
+#include "post/search/shares.h"
 
 #include <math.h>
-#include <string.h>
 
 #include "base/assert.h"
 
 #define WILSON_Z 1.959964 /* 95 % */
-
-const char *const ash_strategy_names[] = {"greedy", "best", "majority", "weighted", NULL};
-
-size_t ash_votes_choose(const struct ash_vote *votes, size_t count, enum ash_strategy strategy)
-{
-    size_t best = 0;
-    double most = -INFINITY;
-
-    ash_assert(count > 0);
-    for (size_t i = 0; i < count; i++) {
-        double sum = strategy == ASH_STRATEGY_BEST ? votes[i].is_right : 0.0;
-
-        for (size_t k = 0; strategy >= ASH_STRATEGY_MAJORITY && k < count; k++)
-            if (strcmp(votes[i].text, votes[k].text) == 0)
-                sum += strategy == ASH_STRATEGY_WEIGHTED ? votes[k].weight : 1.0;
-        if (sum <= most) continue;
-        most = sum;
-        best = i;
-    }
-    return best;
-}
 
 double ash_pass_at(size_t n, size_t right, size_t k)
 {
