@@ -70,6 +70,18 @@ BOARDS = {
         ("Exposed communication", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="comm"}[1m])) / sum by (run) (rate(ashlar_rank_part_seconds_total[1m]))', "{{run}}")], "percentunit", 12),
         ("Between steps", [('sum by (run) (rate(ashlar_rank_part_seconds_total{part="other"}[1m])) / sum by (run) (rate(ashlar_rank_part_seconds_total[1m]))', "{{run}}")], "percentunit", 12),
     ]),
+    "queue": ("Ashlar: queue", [
+        ("Jobs by state", [("sum by (state) (ashlar_queue_jobs)", "{{state}}")], "short", 12),
+        ("Jobs that wait, by reason", [('sum by (reason) (ashlar_queue_jobs{state="pending"})', "{{reason}}")], "short", 12),
+        ("Jobs by partition", [("sum by (partition) (ashlar_queue_jobs)", "{{partition}}")], "short", 12),
+        ("Longest wait, without jobs that are held", [('max by (partition) (ashlar_queue_wait_max_seconds{reason!~"JobHeld.*|Dependency.*|BeginTime"})', "{{partition}}")], "s", 12),
+        ("Mean wait by reason", [("avg by (reason) (ashlar_queue_wait_mean_seconds)", "{{reason}}")], "s", 12),
+        ("GPUs", [("ashlar_queue_gpus", "{{state}}")], "short", 12),
+        ("GPUs that jobs have and ask for", [("sum by (state) (ashlar_queue_job_gpus)", "{{state}}")], "short", 12),
+        ("Free GPUs while jobs wait for them", [('sum(ashlar_queue_gpus{state="free"}) * on () (sum(ashlar_queue_job_gpus{state="pending",reason=~"Resources|Priority|.*[Nn]ode.*"}) > bool 0)', "GPUs")], "short", 12),
+        ("Nodes by state", [("sum by (state) (ashlar_queue_nodes)", "{{state}}")], "short", 12),
+        ("Age of the answer", [("ashlar_queue_age_seconds", "{{instance}}")], "s", 12),
+    ]),
     "serving": ("Ashlar: serving", [
         ("Requests running", [("vllm:num_requests_running", "{{model_name}}")], "short", 12),
         ("Requests waiting", [("vllm:num_requests_waiting", "{{model_name}}")], "short", 12),

@@ -26,7 +26,7 @@ struct flags {
     const char *address, *pages, *state, *name, *gpu_jobs, *command, *admin_token;
     int64_t port;
     int act, scheduler;
-    double judge_seconds, share;
+    double judge_seconds, share, slurm_queue;
     struct ash_opt_list tokens;
     struct ash_node_flags node;
 };
@@ -73,6 +73,12 @@ static const struct ash_opt agent_opts[] = {
      .type = ASH_OPT_STRING,
      .offset = FIELD(gpu_jobs),
      .help = "folder where a prolog writes the job's id to a file named by GPU index: the label hpc_job"},
+    {.name = "slurm_queue",
+     .type = ASH_OPT_DOUBLE,
+     .offset = FIELD(slurm_queue),
+     .default_text = "0",
+     .max = 86400,
+     .help = "also serve Slurm's queue, asked every so many seconds (squeue, sinfo): on one node of a cluster; 0: no"},
     {.name = "judge_seconds",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(judge_seconds),
@@ -194,7 +200,8 @@ static int serve(const struct flags *flags, const char *node, int64_t gpus, stru
     struct ash_agent_opts opts = {.source = {.root = flags->node.root,
                                              .pages = flags->pages[0] != '\0' ? flags->pages : NULL,
                                              .nvml = flags->node.nvml,
-                                             .gpu_jobs = flags->gpu_jobs},
+                                             .gpu_jobs = flags->gpu_jobs,
+                                             .queue_seconds = flags->slurm_queue},
                                   .host = flags->address,
                                   .port = (int)flags->port,
                                   .tokens = flags->tokens.items,

@@ -3,7 +3,8 @@
 # other node and gives the same bits. The budget holds: a second node stays. Skips where Slurm is not to be had or does not start.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 . "$SOURCE/tests/e2e/lib/slurm.bash" || exit 1
-slurm_start 2
+# GPUs that are none: Slurm counts files.
+EXTRA_CONF=GresTypes=gpu slurm_select=cons_tres slurm_node_words=Gres=gpu:2 slurm_gres='Name=gpu File=/dev/null,/dev/zero' slurm_start 2
 
 train alone
 bits_of alone > "$SCRATCH/expected"
@@ -11,7 +12,7 @@ for i in 0 1; do
     mkdir -p "$SCRATCH/tree$i/dev"
     echo '6,1,1,-;Linux version 6.1' > "$SCRATCH/tree$i/dev/kmsg"
     slurm_daemon "agent$i" "$ASHLAR" agent --port 0 --pages "$SCRATCH/pages" --root "$SCRATCH/tree$i" --state "$SCRATCH/agent$i.json" \
-        --node "${nodes[i]}" --act drain --scheduler slurm --share 0.5
+        --node "${nodes[i]}" --act drain --scheduler slurm --share 0.5 --slurm-queue 0.1
     wait_for "agent $i" grep -q http "$cluster/agent$i.out"
 done
 drained() { scontrol show node "${nodes[$1]}" | grep -q 'State=IDLE+DRAIN'; }
@@ -29,6 +30,34 @@ echo '4,2,2,-;NVRM: Xid (PCI:0000:b9:00): 79, pid=1384, name=python3' >> "$SCRAT
 refused() { grep -q 'nodes are out already' "$cluster/agent1.out"; }
 wait_for "the budget" refused
 ! drained 1 || fail "the budget did not hold"
+
+# ---- the queue: a job that has GPUs, one that is held, one that waits for nodes that are out ------------------------------------------
+(cd "$SCRATCH" && sbatch --quiet -N 1 --gres=gpu:2 --wrap "exec sleep 600" && sbatch --quiet --hold --gpus=1 --array=1-2 --wrap true &&
+    sbatch --quiet -N 2 --gres=gpu:1 --wrap true) > "$SCRATCH/out" 2>&1 || fail "sbatch: $(cat "$SCRATCH/out")"
+# queue_has FAMILY LABELS VALUE: what an agent serves of it.
+queue_has() {
+    curl -sS "$(grep -o 'http://[^ ]*' "$cluster/agent1.out")metrics" > "$SCRATCH/metrics" && grep -qE "^ashlar_queue_$1\{$2\} $3\$" "$SCRATCH/metrics"
+}
+while read -r family labels value; do
+    wait_for "ashlar_queue_$family{$labels} $value" queue_has "$family" "$labels" "$value" || grep '^ashlar_queue' "$SCRATCH/metrics"
+done << 'END'
+jobs partition="all",state="running",reason="" 1
+jobs partition="all",state="pending",reason="JobHeldUser" 2
+jobs partition="all",state="pending",reason="(Resources|ReqNodeNotAvail|Priority|Nodes_required_for_job_are_DOWN)" 1
+job_gpus partition="all",state="running",reason="" 2
+job_gpus partition="all",state="pending",reason="JobHeldUser" 2
+job_gpus partition="all",state="pending",reason="(Resources|ReqNodeNotAvail|Priority|Nodes_required_for_job_are_DOWN)" 2
+wait_max_seconds partition="all",state="pending",reason="JobHeldUser" [1-9][0-9]*
+nodes partition="all",state="drained" 1
+nodes partition="all",state="mixed" 1
+gpus state="used" 2
+gpus state="free" 0
+gpus state="out" 2
+END
+promtool check metrics < "$SCRATCH/metrics" > "$SCRATCH/out" 2>&1 || ! command -v promtool > "$SCRATCH/kill" || fail "promtool: $(head -n 3 "$SCRATCH/out")"
+scancel --user="$(id -un)"
+gone() { [ -z "$(squeue --noheader)" ]; }
+wait_for "an empty queue" gone
 
 # ---- diagnose by job: the node that Slurm itself holds for drained is named, the job's log is read, its agent is asked --------------
 scontrol update NodeName="${nodes[1]}" State=RESUME

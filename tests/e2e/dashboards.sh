@@ -44,7 +44,21 @@ start_agent() {
     pids+=($!)
     wait_for "$name" grep -q http "$SCRATCH/$name.out"
 }
-start_agent live --pages "$SCRATCH/pages"
+# Slurm's programs, with what those of 22.05 printed (agent_slurm.sh has a real one).
+mkdir -p "$SCRATCH/bin"
+cat > "$SCRATCH/bin/squeue" << 'END'
+#!/bin/sh
+echo 'PENDING   all   2   120   cpu=2,mem=2M,node=2,billing=2,gres/gpu=16   gres:gpu:8   N/A   Resources'
+echo 'PENDING   all   2   42    cpu=2,mem=2M,node=2,billing=2               N/A          N/A   JobHeldUser'
+echo 'RUNNING   all   1   2     cpu=1,mem=1M,node=1,billing=1               gres:gpu:2   N/A   None'
+END
+cat > "$SCRATCH/bin/sinfo" << 'END'
+#!/bin/sh
+echo 'vm       all      mixed       gpu:8    gpu:2(IDX:0-1)'
+echo 'vm-2     all      drained     gpu:8    gpu:0'
+END
+chmod +x "$SCRATCH"/bin/*
+PATH=$SCRATCH/bin:$PATH start_agent live --pages "$SCRATCH/pages" --slurm-queue 1
 start_agent recorded --pages '' --root "$tree" --nvml "$BUILD/standin/libnvidia-ml.so.1" --node recorded
 start_server --model "$stories" --served-model-name stories || exit 1
 for i in 1 2; do ask POST /v1/completions '{"prompt": "Once upon a time", "max_tokens": 8}'; done

@@ -8,6 +8,7 @@
 #include "observe/collect/lustre.h"
 #include "observe/collect/mounts.h"
 #include "observe/collect/parse.h"
+#include "observe/collect/queue.h"
 #include "observe/health/scrape.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
@@ -30,6 +31,8 @@ static void parse(unsigned which, char *text, struct ash_str *out)
         ash_lustre_stats(text, "fs", &lustre);
         if (lustre.calls.size_bytes > 0) ash_str_add(out, lustre.calls.data, lustre.calls.size_bytes);
     }
+    if (which == 3) ash_queue_jobs(text, out);
+    if (which == 4) ash_queue_nodes(text, out);
     ash_str_fini(&lustre.bytes), ash_str_fini(&lustre.calls), ash_str_fini(&lustre.seconds);
 }
 
@@ -42,7 +45,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (size == 0) return 0;
     text = strndup((const char *)data + 1, size - 1);
     if (text == NULL) return 0;
-    parse(data[0] % 16, text, &out);
+    parse(data[0] % 17, text, &out);
     if (out.data != NULL && ash_scrape_parse(out.data, out.size_bytes, "fuzz", &scrape, NULL) == 0 &&
         ash_scrape_skipped(scrape) > 0)
         abort();

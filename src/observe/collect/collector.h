@@ -39,6 +39,9 @@ extern const struct ash_collector_ops ash_collect_gpu;
 /* Mapped pages of Ashlar's processes. */
 extern const struct ash_collector_ops ash_collect_pages;
 
+/* Slurm's queue, through squeue and sinfo. */
+extern const struct ash_collector_ops ash_collect_queue;
+
 /* All of them. */
 extern const struct ash_collector_ops *const ash_collectors[];
 extern const size_t ash_collector_count;

@@ -13,6 +13,7 @@ struct ash_host_files {
     const char *pages;    /* folder of mapped pages, below no root; NULL: none */
     const char *nvml;     /* NVIDIA's library; NULL: where the system finds it */
     const char *gpu_jobs; /* folder of files named by GPU index with a job's id; NULL: none */
+    double queue_seconds; /* between two looks at Slurm's queue; 0: not here */
 };
 
 /* root and path in buf. Returns buf, or NULL where it is too long. */

@@ -1,6 +1,7 @@
 # A real Slurm on this machine, for tests. Sourced after lib.bash. slurm_start N makes N nodes, named after this host, and skips the
 # test where Slurm is not to be had or does not start; EXTRA_CONF holds more lines of slurm.conf, slurm_parameters more of
-# SchedulerParameters, slurm_topology the lines of topology.conf. All of it ends with the script.
+# SchedulerParameters, slurm_node_words more of each node, slurm_select another plugin, slurm_topology and slurm_gres the lines of topology.conf and gres.conf. All of
+# it ends with the script.
 . "$SOURCE/tests/e2e/lib/ports.bash" || exit 1
 skip() {
     echo "skipped: $*"
@@ -71,7 +72,7 @@ MailProg=/bin/true
 MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
-SelectType=select/linear
+SelectType=select/${slurm_select:-linear}
 SchedulerParameters=bf_interval=1,sched_interval=2,batch_sched_delay=0,sched_min_interval=0${slurm_parameters:+,$slurm_parameters}
 SlurmdParameters=config_overrides
 ReturnToService=2
@@ -79,10 +80,11 @@ KillWait=1
 ${EXTRA_CONF:-}
 CONF
     for i in $(seq "$count"); do
-        echo "NodeName=${nodes[i - 1]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + i)) CPUs=4" >> "$SLURM_CONF"
+        echo "NodeName=${nodes[i - 1]} NodeHostname=$host NodeAddr=127.0.0.1 Port=$((port + i)) CPUs=4${slurm_node_words:+ $slurm_node_words}" >> "$SLURM_CONF"
     done
     echo "PartitionName=all Nodes=ALL Default=YES State=UP" >> "$SLURM_CONF"
     [ -z "${slurm_topology:-}" ] || echo "$slurm_topology" > "$cluster/topology.conf"
+    [ -z "${slurm_gres:-}" ] || echo "$slurm_gres" > "$cluster/gres.conf"
     (umask 077 && head -c 128 /dev/urandom > "$cluster/munge.key")
     slurm_daemon munged munged --foreground --force --socket="$cluster/munge.sock" --key-file="$cluster/munge.key" \
         --pid-file="$cluster/munged.pid" --seed-file="$cluster/munged.seed" --log-file="$cluster/munged.log"

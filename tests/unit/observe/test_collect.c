@@ -17,6 +17,7 @@
 #include "observe/collect/exposition.h"
 #include "observe/collect/mounts.h"
 #include "observe/collect/parse.h"
+#include "observe/collect/queue.h"
 #include "observe/health/scrape.h"
 
 static void check_parse(const struct ash_parser *parsers, size_t count, const char *path, const char *text,
@@ -189,12 +190,50 @@ static void test_sources(void **unused)
     ash_sources_close(sources);
 }
 
+/* What squeue and sinfo of Slurm 22.05 print, with GPUs by accounting, by node and by job. */
+static void test_queue(void **state)
+{
+    char jobs[] = "PENDING  all     2  120  cpu=2,node=2,gres/gpu=16,gres/gpu:h100=16  gres/gpu:8  N/A  Resources  \n"
+                  "PENDING  all     1  30   cpu=2,node=1  gres:gpu:h100:4  N/A  Resources\n"
+                  "PENDING  all     1  7    cpu=1 N/A N/A ReqNodeNotAvail, UnavailableNodes:n[1-3]\n"
+                  "PENDING  all     1  7    cpu=1 N/A N/A Nodes required for job are DOWN, DRAINED or reserved\n"
+                  "RUNNING  all,big 2  0    cpu=2,node=2  N/A  gres/gpu:4  None\n"
+                  "slurm_load_jobs error\n\n";
+    char nodes[] = "n1 all mixed gpu:h100:8(S:0-1) gpu:h100:6(IDX:0,2-6)\n"
+                   "n1 big mixed gpu:h100:8(S:0-1) gpu:h100:6(IDX:0,2-6)\n"
+                   "n2 all idle* gpu:8 gpu:0\nn3 all drained$ gpu:8 gpu:0\nn4 all idle (null) (null)\n";
+    static const char *const expected[] = {
+        "ashlar_queue_jobs{partition=\"all\",state=\"pending\",reason=\"Resources\"} 2\n",
+        "ashlar_queue_jobs{partition=\"all\",state=\"pending\",reason=\"ReqNodeNotAvail\"} 1\n",
+        "ashlar_queue_jobs{partition=\"all\",state=\"pending\",reason=\"Nodes_required_for_job_are_DOWN\"} 1\n",
+        "ashlar_queue_job_gpus{partition=\"all\",state=\"pending\",reason=\"Resources\"} 20\n",
+        "ashlar_queue_job_gpus{partition=\"all,big\",state=\"running\",reason=\"\"} 4\n",
+        "ashlar_queue_wait_mean_seconds{partition=\"all\",state=\"pending\",reason=\"Resources\"} 75\n",
+        "ashlar_queue_wait_max_seconds{partition=\"all\",state=\"pending\",reason=\"Resources\"} 120\n",
+        "ashlar_queue_nodes{partition=\"all\",state=\"idle\"} 2\n",
+        "ashlar_queue_nodes{partition=\"big\",state=\"mixed\"} 1\n",
+        "ashlar_queue_gpus{state=\"used\"} 6\n",
+        "ashlar_queue_gpus{state=\"free\"} 2\n",
+        "ashlar_queue_gpus{state=\"out\"} 16\n",
+    };
+    struct ash_str out = {0};
+    (void)state;
+
+    ash_queue_jobs(jobs, &out);
+    ash_queue_nodes(nodes, &out);
+    for (size_t i = 0; i < sizeof(expected) / sizeof(*expected); i++)
+        if (strstr(out.data, expected[i]) == NULL) fail_msg("%s has no %s", out.data, expected[i]);
+    ash_str_fini(&out);
+    assert_true(ash_queue_gpus("gpu") == 1 && ash_queue_gpus("gpumem:4,mps:100,gpu:a100") == 1);
+    assert_true(ash_queue_gpus("") == 0 && ash_queue_gpus("gres/gpu:a100=2,gres/gpu:h100=3") == 5);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_files),   cmocka_unit_test(test_disks_that_are_shown),
         cmocka_unit_test(test_mounts),  cmocka_unit_test(test_labels),
-        cmocka_unit_test(test_sources),
+        cmocka_unit_test(test_sources), cmocka_unit_test(test_queue),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
