@@ -45,6 +45,7 @@ static int weigh(struct ash_generate_chooser *chooser, const struct ash_generate
                                     .prompt_tokens = candidate->prompt_count,
                                     .ids = candidate->ids,
                                     .tokens = candidate->count,
+                                    .own_tokens = candidate->count,
                                     .has_ended = candidate->has_ended};
     int rc;
 

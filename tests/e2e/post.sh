@@ -129,9 +129,11 @@ done
 SH
 echo '{"type": "integer"}' > "$SCRATCH/schema.json"
 rewards="program=sh $SCRATCH/reward.sh,schema=$SCRATCH/schema.json:2,arithmetic"
+namespaces=
 post rl program rl.yaml "rl.rewards=$rewards"
 if grep -q 'namespaces of its own' "$SCRATCH/err"; then
-    echo "no namespaces here: rewards by programs are left out"
+    namespaces="no namespaces here"
+    echo "$namespaces: rewards by programs are left out"
 else
     expect 0 "a reward program"
     rm -rf "$SCRATCH/other"
@@ -146,6 +148,27 @@ else
     same "a reward program, resumed" "$(bits_of program)" "$(bits_of other)"
     post rl dead rl.yaml "rl.rewards=$rewards"
     expect_error 1 "a program that dies" "rollout 0, prompt 0, sample 0" "ended without an answer"
+fi
+# several turns: what an environment says is part of the answer and not learned; it is asked alike in every layout
+cat > "$SCRATCH/environment.sh" << 'SH'
+while read -r line; do
+    case $line in
+        *'"answer":"5'*) echo null ;;
+        *'"turn":0'*) echo '{"text": "1+1="}' ;;
+        *) echo '{"text": "2+"}' ;;
+    esac
+done
+SH
+turns=(rl.turns=3 "rl.environment=sh $SCRATCH/environment.sh" rollout.max_tokens=14 rollout.lag=1 rollout.top_p=0.9)
+post rl wrong rl.yaml rl.turns=2
+expect_error 2 "turns without an environment" "rl.environment" "between them"
+if ! grep -q 'no namespaces here' <<< "$namespaces"; then
+    meshes="mesh.dp=2 mesh.fsdp=2"
+    alike rl rl.yaml "${turns[@]}"
+    grep -q '"given":\[0[0,]*,1,1,1,1,0' "$SCRATCH/one/rollouts/step-1.jsonl" || fail "nobody went on: $(head -n 3 "$SCRATCH/one/rollouts/step-1.jsonl")"
+    echo 'echo 7; cat > /dev/null' > "$SCRATCH/environment.sh"
+    post rl wrong rl.yaml "${turns[@]}"
+    expect_error 1 "no turn" "rollout 0, prompt 0, sample" "rl.environment, turn 1" "is no turn"
 fi
 post rl wrong rl.yaml "rl.rewards=model=$SCRATCH/base/model"
 expect_error 1 "a language model as reward model" "no reward model"

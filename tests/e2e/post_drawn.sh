@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Post-training in layouts drawn from a seed: adapters, pairs and answers, each refused with a reason or with the bits of one process; and ranks
-# that are killed while a policy samples and learns. DRAWN_SEED=7 DRAWN_LAYOUTS=500 tests/e2e/post_drawn.sh looks further.
+# that are killed while a policy samples and learns. DRAWN_SEED=7 DRAWN_LAYOUTS=500 tests/e2e/post_drawn.sh looks further; with DRAWN_STOPS=10 ten jobs of
+# 20 steps are also stopped after every step, and resumed in a layout that is drawn.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 layouts=${DRAWN_LAYOUTS:-14}
 case $BUILD in *address* | *thread*) layouts=${DRAWN_LAYOUTS:-3} ;; esac
@@ -107,6 +108,32 @@ while [ $((alike + failures)) -lt "$layouts" ] && [ "$jobs" -lt $((20 * layouts)
 done
 echo "$alike layouts of $jobs jobs have the bits of one process, $refused were refused"
 [ $((alike + failures)) -ge "$layouts" ] || fail "nearly all layouts were refused"
+
+# Jobs of 20 steps, stopped after each of them: what goes on from there, alone or in a drawn layout, ends in the same bits.
+stopped=0
+for i in $(seq "${DRAWN_STOPS:-0}"); do
+    [ $((i % 3)) -ne 1 ] || draw_base
+    draw_job
+    job+=(train.steps=20 train.save_every=1 train.keep=100 train.hash_every=4)
+    rm -rf "$SCRATCH/one"
+    try "$ASHLAR" "$method" "$SCRATCH/from.yaml" --out "$SCRATCH/one" "${job[@]}"
+    expect 0 "$type, $method ${job[*]}"
+    for step in $(seq 19); do
+        rm -rf "$SCRATCH/many"
+        cp -r "$SCRATCH/one" "$SCRATCH/many"
+        rm -rf "$SCRATCH/many/model"
+        for later in $(seq $((step + 1)) 20); do rm -rf "$SCRATCH/many/checkpoints/step-$(printf %06d "$later")"; done
+        draw_mesh
+        [ "$procs" -le 4 ] || procs=1
+        [ "$procs" -gt 1 ] || mesh=(mesh.dp=1 mesh.fsdp=1 mesh.tp=1 mesh.pp=1 mesh.cp=1 mesh.ep=1)
+        try "$ASHLAR" launch --procs "$procs" "$method" --resume --out "$SCRATCH/many" "${mesh[@]}"
+        if [ "$code" -ne 0 ] && grep -q 'error: ' "$SCRATCH/err" && ! grep -q 'internal error' "$SCRATCH/err"; then continue; fi # such a layout is refused
+        expect 0 "$type, $method ${job[*]} from step $step in ${mesh[*]}"
+        same "$type, $method ${job[*]} from step $step in ${mesh[*]}" "$(bits_of one)" "$(bits_of many)"
+        stopped=$((stopped + 1))
+    done
+done
+[ "${DRAWN_STOPS:-0}" -eq 0 ] || echo "$stopped runs that were stopped ended in the bits of those that were not"
 
 # Ranks that are killed while a policy and its critic sample, reward and learn: others continue, a new one joins, the bits are those of one process.
 # Where the run is over before the signal comes, its bits are compared all the same.

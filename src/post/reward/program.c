@@ -43,10 +43,10 @@ static int cut_words(struct ash_program *program, struct ash_err *err)
     char *rest = NULL;
 
     for (char *word = strtok_r(program->command, " ", &rest); word != NULL; word = strtok_r(NULL, " ", &rest)) {
-        if (count + 1 == WORDS_MAX) return ash_err_set(err, -E2BIG, "a reward program has at most %d words", WORDS_MAX);
+        if (count + 1 == WORDS_MAX) return ash_err_set(err, -E2BIG, "a program has at most %d words", WORDS_MAX);
         program->words[count++] = word;
     }
-    return count > 0 ? 0 : ash_err_set(err, -EINVAL, "which program gives rewards? give program=COMMAND");
+    return count > 0 ? 0 : ash_err_set(err, -EINVAL, "which program? its command is empty");
 }
 
 static struct ash_program_limits with_defaults(const struct ash_program_limits *limits)
@@ -78,7 +78,7 @@ static int start(struct ash_program *program, struct ash_err *err)
     /* a socket to write to, not a pipe: who is gone raises no signal */
     if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, in) < 0 || pipe2(out, O_CLOEXEC) < 0 ||
         pipe2(errors, O_CLOEXEC) < 0)
-        rc = ash_err_set(err, -errno, "no pipe for a reward program: %s", strerror(errno));
+        rc = ash_err_set(err, -errno, "no pipe for a program: %s", strerror(errno));
     opts.in = in[1];
     opts.out = out[1];
     opts.errors = errors[1];
@@ -100,7 +100,7 @@ int ash_program_open(const char *command, const struct ash_program_limits *limit
 
     if (program == NULL || (program->command = strdup(command)) == NULL) {
         free(program);
-        return ash_err_set(err, -ENOMEM, "out of memory for a reward program");
+        return ash_err_set(err, -ENOMEM, "out of memory for a program");
     }
     program->in = program->out = program->errors = -1;
     program->limits = with_defaults(limits);
@@ -168,8 +168,8 @@ static int give_up(struct ash_program *program, int rc, const char *what, struct
     begin = end;
     while (begin > 0 && program->complaint[begin - 1] != '\n')
         begin--;
-    ash_err_set(err, rc, "the reward program '%s' %s%s%.200s", program->words[0], what,
-                end > begin ? "; it said: " : "", program->complaint + begin);
+    ash_err_set(err, rc, "the program '%s' %s%s%.200s", program->words[0], what, end > begin ? "; it said: " : "",
+                program->complaint + begin);
     kill_program(program);
     return rc;
 }
@@ -235,13 +235,13 @@ int ash_program_parse(const char *line, size_t size_bytes, double *reward_out, s
     return 0;
 }
 
-int ash_program_ask(struct ash_program *program, const char *line, double *reward_out, struct ash_err *err)
+int ash_program_talk(struct ash_program *program, const char *line, struct ash_str *reply, struct ash_err *err)
 {
     struct ash_str question = {0};
     const char *end;
     int rc;
 
-    if (program->pid == 0) return ash_err_set(err, -EPIPE, "the reward program '%s' is dead", program->words[0]);
+    if (program->pid == 0) return ash_err_set(err, -EPIPE, "the program '%s' is dead", program->words[0]);
     if (ash_str_addf(&question, "%s\n", line) < 0) return ash_err_set(err, -ENOMEM, "out of memory for an answer");
     rc = exchange(program, question.data, question.size_bytes);
     ash_str_fini(&question);
@@ -250,7 +250,24 @@ int ash_program_ask(struct ash_program *program, const char *line, double *rewar
     if (rc == -EFBIG) return give_up(program, rc, "printed too much and was killed", err);
     if (rc < 0) return give_up(program, rc, "cannot be asked", err);
     end = memchr(program->line.data, '\n', program->line.size_bytes);
-    rc = ash_program_parse(program->line.data, (size_t)(end - program->line.data), reward_out, err);
+    if (end + 1 < program->line.data + program->line.size_bytes)
+        return give_up(program, -EBADMSG, "said more than a line for one answer", err);
+    rc = ash_str_add(reply, program->line.data, (size_t)(end - program->line.data));
+    ash_str_clear(&program->line);
+    return rc < 0 ? ash_err_set(err, rc, "out of memory for what a program says") : 0;
+}
+
+int ash_program_ask(struct ash_program *program, const char *line, double *reward_out, struct ash_err *err)
+{
+    struct ash_str reply = {0};
+    int rc = ash_program_talk(program, line, &reply, err);
+
+    if (rc < 0) {
+        ash_str_fini(&reply);
+        return rc;
+    }
+    rc = ash_program_parse(reply.data != NULL ? reply.data : "", reply.size_bytes, reward_out, err);
+    ash_str_fini(&reply);
     if (rc < 0) {
         struct ash_err why = *err;
         char what[200];
@@ -258,8 +275,5 @@ int ash_program_ask(struct ash_program *program, const char *line, double *rewar
         snprintf(what, sizeof(what), "said %.180s", why.text);
         return give_up(program, rc, what, err);
     }
-    if (end + 1 < program->line.data + program->line.size_bytes)
-        return give_up(program, -EBADMSG, "said more than a line for one answer", err);
-    ash_str_clear(&program->line);
     return 0;
 }

@@ -1,11 +1,13 @@
-/* program - another program that says what an answer is worth. It gets a JSON object a line and writes a number (or an
- * object with "reward") a line. It runs in namespaces of its own, on a root that is read-only, without network, with
- * limits on time, memory, files and output; when it ends, everything that it started ends with it. One owner thread. */
+/* program - another program that says what an answer is worth, or answers it. It gets a JSON object a line and writes a
+ * line: for a reward a number, or an object with "reward". It runs in namespaces of its own, on a root that is
+ * read-only, without network, with limits on time, memory, files and output; when it ends, everything that it started
+ * ends with it. One owner thread. */
 #ifndef ASH_POST_REWARD_PROGRAM_H
 #define ASH_POST_REWARD_PROGRAM_H
 
 #include <stddef.h>
 #include "ashlar/err.h"
+#include "base/str.h"
 
 struct ash_program;
 
@@ -24,6 +26,8 @@ int ash_program_open(const char *command, const struct ash_program_limits *limit
 /* Kill it with everything that it started. NULL is a no-op. */
 void ash_program_close(struct ash_program *program);
 
+/* Say a line and hear one: appended to reply, without its end. Errors as ash_program_ask. */
+int ash_program_talk(struct ash_program *program, const char *line, struct ash_str *reply, struct ash_err *err);
 /* Ask for the worth of one answer. line: a JSON object without line ends. Returns 0, or an error that says what the
  * program did (-ETIMEDOUT, -EPIPE it ended, -EFBIG too much output, -EBADMSG no number): it is dead then, and what it
  * printed last is in the sentence. */

@@ -114,6 +114,7 @@ static int weigh_values(void *ctx, const struct ash_objective_rows *rows, double
 
         if (rollout->bin_of[a] != bin || !ash_rl_counts(rl, row)) continue;
         for (size_t t = 0; t < row->count; t++) {
+            if (ash_rl_is_given(row, t)) continue;
             double slope = 0.0, loss = ash_policy_value_loss((double)rows->losses[first + t], (double)row->values[t],
                                                              row->returns[t], rl->job->rl.value_clip, &slope);
 

@@ -12,47 +12,81 @@ struct evaluation {
     size_t count, asked_count;
 };
 
+static void close_asked(struct evaluation *evaluation)
+{
+    for (size_t i = 0; i < evaluation->asked_count; i++)
+        ash_rl_unask(evaluation->asked[i]);
+    evaluation->asked_count = 0;
+}
+
 static void close_evaluation(struct evaluation *evaluation)
 {
     for (size_t i = 0; evaluation->prompts != NULL && evaluation->rows != NULL && i < evaluation->count; i++) {
         ash_prompt_fini(&evaluation->prompts[i]);
         free(evaluation->rows[i].ids);
         free(evaluation->rows[i].logps);
+        free(evaluation->rows[i].given);
     }
-    for (size_t i = 0; i < evaluation->asked_count; i++)
-        free(evaluation->asked[i]);
+    close_asked(evaluation);
     free(evaluation->asked);
     free(evaluation->prompts);
     free(evaluation->rows);
 }
 
-static int ask_held_out(struct ash_policy_run *rl, struct evaluation *evaluation, size_t i, uint64_t salt,
-                        struct ash_err *err)
+static int open_held_out(struct ash_policy_run *rl, struct evaluation *evaluation, size_t i, struct ash_err *err)
 {
-    struct ash_sampler_opts sampler = ash_sampler_defaults();
     struct ash_answer_row *row = &evaluation->rows[i];
     int rc = ash_prompts_get(rl->prompts, 0, i, true, &evaluation->prompts[i], err);
 
     if (rc < 0) return rc;
     row->ids = calloc(rl->max_tokens, sizeof(int32_t));
     row->logps = calloc(rl->max_tokens, sizeof(float));
-    if (row->ids == NULL || row->logps == NULL) return -ENOMEM;
-    evaluation->asked[i] = ash_rl_ask(rl, &evaluation->prompts[i], row, &sampler, salt);
-    if (evaluation->asked[i] == NULL) return -ENOMEM;
-    evaluation->asked_count++;
-    return 0;
+    row->given = calloc(rl->max_tokens, sizeof(*row->given));
+    return row->ids == NULL || row->logps == NULL || row->given == NULL ? -ENOMEM : 0;
+}
+
+/* One turn of all that begin or go on; *goes_on_out: does any go on after it? */
+static int run_turn(struct ash_policy_run *rl, struct evaluation *evaluation, uint64_t salt, size_t turn,
+                    bool *goes_on_out, struct ash_err *err)
+{
+    struct ash_sampler_opts sampler = ash_sampler_defaults();
+    bool is_last = turn + 1 >= (size_t)rl->job->rl.turns;
+    int rc = 0;
+
+    for (size_t i = 0; rc == 0 && i < evaluation->count; i++) {
+        struct ash_answer_row *row = &evaluation->rows[i];
+
+        if (row->count > 0 && !ash_rl_goes_on(row)) continue;
+        evaluation->asked[evaluation->asked_count] = ash_rl_ask(rl, &evaluation->prompts[i], row, &sampler, salt);
+        if (evaluation->asked[evaluation->asked_count] == NULL)
+            rc = -ENOMEM;
+        else
+            evaluation->asked_count++;
+    }
+    if (rc == 0) rc = ash_rl_answer_all(rl, evaluation->asked, evaluation->asked_count, err);
+    close_asked(evaluation);
+    *goes_on_out = false;
+    for (size_t i = 0; rc == 0 && !is_last && i < evaluation->count; i++) {
+        struct ash_answer_row *row = &evaluation->rows[i];
+
+        if (row->has_ended) rc = ash_rl_hear(rl, &evaluation->prompts[i], row, turn, err);
+        *goes_on_out |= ash_rl_goes_on(row);
+    }
+    return rc;
 }
 
 /* Answer all of them, and add up their rewards. */
 static int run_evaluation(struct ash_policy_run *rl, struct evaluation *evaluation, uint64_t salt, double *sum_out,
                           struct ash_err *err)
 {
+    bool goes_on = true;
     int rc = evaluation->prompts != NULL && evaluation->rows != NULL && evaluation->asked != NULL ? 0 : -ENOMEM;
 
     for (size_t i = 0; rc == 0 && i < evaluation->count; i++)
-        rc = ask_held_out(rl, evaluation, i, salt, err);
+        rc = open_held_out(rl, evaluation, i, err);
+    for (size_t turn = 0; rc == 0 && goes_on; turn++)
+        rc = run_turn(rl, evaluation, salt, turn, &goes_on, err);
     if (rc == -ENOMEM) return ash_err_set(err, rc, "out of memory for an evaluation");
-    if (rc == 0) rc = ash_rl_answer_all(rl, evaluation->asked, evaluation->asked_count, err);
     for (size_t i = 0; rc == 0 && i < evaluation->count; i++) {
         rc = ash_rl_reward(rl, &evaluation->prompts[i], &evaluation->rows[i], err);
         *sum_out += evaluation->rows[i].reward;

@@ -15,7 +15,7 @@ static double kl_cost(const struct ash_policy_run *rl, const struct ash_answer_r
 
     if (rl->job->rl.kl_in != ASH_RL_KL_REWARD || !rl->has_reference) return 0.0;
     for (size_t t = 0; t < row->count; t++)
-        sum += (double)row->logps[t] - row->reference[t];
+        if (!ash_rl_is_given(row, t)) sum += (double)row->logps[t] - row->reference[t];
     return rl->job->rl.kl_coef * sum;
 }
 
@@ -37,6 +37,7 @@ static void fill_table(const struct ash_policy_run *rl, const struct ash_rollout
         for (size_t t = 0; ash_rl_counts(rl, row) && t < row->count; t++) {
             size_t i = a * rl->max_tokens + t;
 
+            if (ash_rl_is_given(row, t)) continue;
             rewards[i] = token_reward(rl, row, t);
             values[i] = (double)row->values[t];
             mask[i] = 1.0;
@@ -64,7 +65,7 @@ static int find_token_advantages(const struct ash_policy_run *rl, struct ash_rol
         memcpy(row->returns + width, all + 4 * count + a * width, width * sizeof(*all));
         row->advantage = 0.0; /* their mean, for the record */
         for (size_t t = 0; t < row->count; t++)
-            row->advantage += row->returns[width + t] / (double)row->count;
+            if (!ash_rl_is_given(row, t)) row->advantage += row->returns[width + t] / (double)ash_rl_own_count(row);
     }
     free(all);
     return 0;
@@ -117,8 +118,9 @@ static void measure_tokens(const struct ash_policy_run *rl, struct ash_rollout *
     for (size_t a = 0; a < rl->answer_count; a++) {
         const struct ash_answer_row *row = &rollout->answers[a];
 
-        count += (double)row->count;
+        count += (double)ash_rl_own_count(row);
         for (size_t t = 0; t < row->count; t++) {
+            if (ash_rl_is_given(row, t)) continue;
             rollout->entropy -= (double)row->logps[t];
             if (rl->has_reference)
                 rollout->kl += ash_policy_kl(ASH_KL_K3, (double)row->logps[t] - row->reference[t], &slope);
@@ -141,10 +143,10 @@ static void summarise(const struct ash_policy_run *rl, struct ash_rollout *rollo
         const struct ash_answer_row *row = &rollout->answers[a];
 
         rollout->mean_reward += row->reward / n;
-        rollout->mean_length += (double)row->count / n;
+        rollout->mean_length += (double)ash_rl_own_count(row) / n;
         rollout->ended_share += row->has_ended / n;
         if (ash_rl_counts(rl, row))
-            rollout->weight_tokens[a / (rl->answer_count / rl->minibatches)] += (double)row->count;
+            rollout->weight_tokens[a / (rl->answer_count / rl->minibatches)] += (double)ash_rl_own_count(row);
     }
     measure_tokens(rl, rollout);
     for (size_t p = 0; p < rl->prompt_count; p++)

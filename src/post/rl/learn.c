@@ -139,10 +139,10 @@ static void add_answer(const struct ash_policy_run *rl, const struct ash_rollout
         size_t next = i + 1;
 
         sample->ids[first + i] = i < prompt->count ? prompt->data[i] : row->ids[i - prompt->count];
-        sample->targets[first + i] =
-            next >= prompt->count && next - prompt->count < row->count && ash_rl_counts(rl, row)
-                ? row->ids[next - prompt->count]
-                : -1;
+        sample->targets[first + i] = next >= prompt->count && next - prompt->count < row->count &&
+                                             ash_rl_counts(rl, row) && !ash_rl_is_given(row, next - prompt->count)
+                                         ? row->ids[next - prompt->count]
+                                         : -1;
         if (sample->kept != NULL && sample->targets[first + i] >= 0)
             sample->kept[first + i] = ash_rl_kept_get(row, next - prompt->count);
     }
@@ -198,7 +198,8 @@ static uint64_t count_answers(const void *ctx, uint64_t step, uint64_t slot, uin
 
     (void)slots_per_step;
     for (size_t a = answers.first; a < ash_range_end(answers); a++)
-        if (rollout->bin_of[a] == bin && ash_rl_counts(rl, &rollout->answers[a])) count += rollout->answers[a].count;
+        if (rollout->bin_of[a] == bin && ash_rl_counts(rl, &rollout->answers[a]))
+            count += ash_rl_own_count(&rollout->answers[a]);
     return count;
 }
 
@@ -215,7 +216,7 @@ static double token_weight(const struct ash_policy_run *rl, const struct ash_rol
     case ASH_RL_TOKEN_MEAN:
         return 1.0 / rollout->weight_tokens[minibatch];
     case ASH_RL_SEQ_MEAN_TOKEN_MEAN:
-        return 1.0 / (answers * (double)row->count);
+        return 1.0 / (answers * (double)ash_rl_own_count(row));
     case ASH_RL_SEQ_MEAN_TOKEN_SUM_NORM:
         break;
     }
@@ -231,6 +232,7 @@ static int check_bits(struct ash_policy_run *rl, const struct ash_rollout *rollo
     for (size_t t = 0; t < row->count; t++) {
         float trained = -losses[t];
 
+        if (ash_rl_is_given(row, t)) continue;
         if (memcmp(&trained, &row->logps[t], sizeof(trained)) != 0 && !(trained == 0.0f && row->logps[t] == 0.0f))
             return ash_err_set(err, -EBADMSG,
                                "rollout %" PRIu64 ", answer %zu, token %zu (id %d): the sampler's log-probability is "
@@ -252,6 +254,28 @@ static struct ash_policy_opts policy_opts(const struct ash_policy_run *rl)
                                     .kl_estimator = (enum ash_kl_estimator)opts->kl_estimator};
 }
 
+/* What the policy's own tokens have, one after the other: log-probabilities now and then, advantages, the reference's,
+ * and room for slopes. all: [5 * own]. */
+static struct ash_policy_answer gather_own(const struct ash_policy_run *rl, const struct ash_answer_row *row,
+                                           const float *losses, size_t own, double *all)
+{
+    struct ash_policy_answer answer = {.count = own,
+                                       .logps = all,
+                                       .old = all + own,
+                                       .advantages = all + 2 * own,
+                                       .reference = row->reference != NULL ? all + 3 * own : NULL};
+
+    for (size_t t = 0, i = 0; t < row->count; t++) {
+        if (ash_rl_is_given(row, t)) continue;
+        all[i] = losses != NULL ? -(double)losses[t] : (double)row->logps[t];
+        all[own + i] = (double)row->logps[t];
+        all[2 * own + i] = rl->has_critic ? row->returns[rl->max_tokens + t] : row->advantage;
+        if (row->reference != NULL) all[3 * own + i] = row->reference[t];
+        i++;
+    }
+    return answer;
+}
+
 /* One answer. rows: of its sequence; first: of its first token's loss. */
 static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t a,
                         const struct ash_objective_rows *rows, size_t first, double *loss_out, struct ash_err *err)
@@ -259,32 +283,26 @@ static int weigh_answer(struct ash_policy_run *rl, struct ash_rollout *rollout, 
     struct ash_answer_row *row = &rollout->answers[a];
     struct ash_policy_opts opts = policy_opts(rl);
     struct ash_policy_value value;
-    size_t minibatch = minibatch_of(rl, rows->step);
+    size_t minibatch = minibatch_of(rl, rows->step), own = ash_rl_own_count(row);
     double entropy = rl->job->rl.entropy / rollout->weight_tokens[minibatch];
-    double *wide = calloc(4 * row->count + 1, sizeof(*wide)), *slopes;
-    struct ash_policy_answer answer = {
-        .count = row->count, .reference = row->reference, .weight = token_weight(rl, rollout, row, minibatch)};
+    double *wide = calloc(5 * own + 1, sizeof(*wide)), *slopes;
+    const float *losses = rows->losses != NULL ? rows->losses + first : NULL;
+    struct ash_policy_answer answer;
     int rc = 0;
 
     if (wide == NULL) return ash_err_set(err, -ENOMEM, "out of memory for an answer");
-    answer.logps = wide;
-    answer.old = wide + row->count;
-    answer.advantages = wide + 2 * row->count;
-    slopes = wide + 3 * row->count;
-    for (size_t t = 0; t < row->count; t++) {
-        wide[row->count + t] = (double)row->logps[t];
-        wide[t] = rows->losses != NULL ? -(double)rows->losses[first + t] : (double)row->logps[t];
-        wide[2 * row->count + t] = rl->has_critic ? row->returns[rl->max_tokens + t] : row->advantage;
-    }
-    if (rows->losses != NULL && rollout->version == rows->step)
-        rc = check_bits(rl, rollout, a, rows->losses + first, err);
+    slopes = wide + 4 * own;
+    answer = gather_own(rl, row, losses, own, wide);
+    answer.weight = token_weight(rl, rollout, row, minibatch);
+    if (losses != NULL && rollout->version == rows->step) rc = check_bits(rl, rollout, a, losses, err);
     value = ash_policy_loss(&opts, &answer, slopes);
     *loss_out += value.loss;
     rl->counts[ASH_RL_CLIPPED_LOW] += (double)value.clipped_low;
     rl->counts[ASH_RL_CLIPPED_HIGH] += (double)value.clipped_high;
-    rl->counts[ASH_RL_WEIGHED] += (double)row->count;
-    for (size_t t = 0; t < row->count; t++) {
-        rows->scales[first + t] = (float)-slopes[t];
+    rl->counts[ASH_RL_WEIGHED] += (double)own;
+    for (size_t t = 0, i = 0; t < row->count; t++) {
+        if (ash_rl_is_given(row, t)) continue;
+        rows->scales[first + t] = (float)-slopes[i++];
         if (rows->entropy_scales == NULL) continue;
         rows->entropy_scales[first + t] = (float)-entropy;
         *loss_out -= entropy * (double)rows->entropies[first + t];

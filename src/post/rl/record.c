@@ -50,7 +50,7 @@ static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollou
         json_array_append_new(logps, json_real((double)row->logps[t]));
         json_array_append_new(bits, json_integer(word));
     }
-    if (ash_rl_decode(rl, row, &text, NULL) < 0) ash_str_clear(&text);
+    if (ash_rl_decode(rl, row, 0, &text, NULL) < 0) ash_str_clear(&text);
     json = json_pack("{s:I, s:I, s:I, s:s, s:s, s:s, s:f, s:f, s:b, s:o, s:o, s:o}", "version",
                      (json_int_t)rollout->version, "prompt_index", (json_int_t)row->prompt, "prompt_number",
                      (json_int_t)rollout->prompt_numbers[row->prompt], "prompt", prompt->text, "answer",
@@ -58,6 +58,7 @@ static json_t *row_json(const struct ash_policy_run *rl, const struct ash_rollou
                      row->advantage, "ended", (int)row->has_ended, "ids", ids, "logprobs", logps, "logprob_bits", bits);
     ash_str_fini(&text);
     if (rl->has_critic && json != NULL) add_values(json, row);
+    if (row->given != NULL && json != NULL) json_object_set_new(json, "given", ash_rl_given_json(row));
     if (rl->has_kept && json != NULL) json_object_set_new(json, "kept", ash_rl_kept_json(row));
     return json;
 }
@@ -109,6 +110,8 @@ static int read_row(struct ash_policy_run *rl, const json_t *json, struct ash_ro
         word = (uint32_t)json_integer_value(json_array_get(values, t));
         memcpy(&row->values[t], &word, sizeof(word));
     }
+    if (row->given != NULL && ash_rl_given_read(json_object_get(json, "given"), row) < 0)
+        return ash_err_set(err, -EBADMSG, "answer %zu is damaged: its turns do not fit its tokens", a);
     if (rl->has_kept && ash_rl_kept_read(json_object_get(json, "kept"), row) < 0)
         return ash_err_set(err, -EBADMSG, "answer %zu is damaged: its kept ids do not fit its tokens", a);
     return 0;

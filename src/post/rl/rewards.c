@@ -171,7 +171,7 @@ static double check(const struct reward *reward, const struct ash_rewarded *answ
     case KIND_REGEX:
         return regexec(&reward->regex, answer->text, 0, NULL, 0) == 0 ? 1.0 : 0.0;
     case KIND_LENGTH:
-        beyond = (double)answer->tokens - reward->length;
+        beyond = (double)answer->own_tokens - reward->length;
         return beyond > 0 ? -beyond / reward->length : 0.0;
     default:
         return answer->has_ended ? 1.0 : 0.0;
@@ -182,7 +182,7 @@ static double check(const struct reward *reward, const struct ash_rewarded *answ
 static int ask_program(struct reward *reward, const struct ash_rewarded *answer, double *value, struct ash_err *err)
 {
     json_t *json = json_pack("{s:s, s:s, s:s, s:I, s:b}", "prompt", answer->prompt, "answer", answer->text, "wanted",
-                             answer->answer, "tokens", (json_int_t)answer->tokens, "ended", (int)answer->has_ended);
+                             answer->answer, "tokens", (json_int_t)answer->own_tokens, "ended", (int)answer->has_ended);
     char *line = json != NULL ? json_dumps(json, JSON_COMPACT) : NULL;
     int rc = line == NULL ? ash_err_set(err, -ENOMEM, "out of memory for an answer") : 0;
 

@@ -31,7 +31,7 @@ struct ash_rewarded {
     const char *prompt, *text; /* text: of the answer, without its end */
     const char *answer;        /* the prompt's */
     const int32_t *prompt_ids, *ids;
-    size_t prompt_tokens, tokens;
+    size_t prompt_tokens, tokens, own_tokens; /* own: without what an environment said */
     bool has_ended;
     bool may_have_work; /* arithmetic: only what follows the last "=" is the answer */
 };

@@ -215,20 +215,27 @@ static int finish(void *ctx, struct ash_trainer *trainer, uint64_t step, struct 
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
 
+/* Zeros for max_tokens tokens where they are needed; *is_short: there was no memory. */
+static void *take(const struct ash_policy_run *rl, bool is_needed, size_t token_bytes, bool *is_short)
+{
+    void *memory = is_needed ? calloc(rl->max_tokens, token_bytes) : NULL;
+
+    *is_short |= is_needed && memory == NULL;
+    return memory;
+}
+
 static int open_answer(const struct ash_policy_run *rl, struct ash_answer_row *row)
 {
-    size_t most = rl->max_tokens;
+    bool is_short = false;
 
-    row->ids = calloc(most, sizeof(*row->ids));
-    row->logps = calloc(most, sizeof(*row->logps));
-    row->kept.ends = rl->has_kept ? calloc(most, sizeof(*row->kept.ends)) : NULL;
-    row->reference = rl->has_reference ? calloc(most, sizeof(*row->reference)) : NULL;
-    row->values = rl->has_critic ? calloc(most, sizeof(*row->values)) : NULL;
-    row->returns = rl->has_critic ? calloc(2 * most, sizeof(*row->returns)) : NULL;
-    if (row->ids == NULL || row->logps == NULL || (rl->has_reference && row->reference == NULL) ||
-        (rl->has_kept && row->kept.ends == NULL))
-        return -ENOMEM;
-    return rl->has_critic && (row->values == NULL || row->returns == NULL) ? -ENOMEM : 0;
+    row->ids = take(rl, true, sizeof(*row->ids), &is_short);
+    row->logps = take(rl, true, sizeof(*row->logps), &is_short);
+    row->given = take(rl, rl->job->rl.environment != NULL, sizeof(*row->given), &is_short);
+    row->kept.ends = take(rl, rl->has_kept, sizeof(*row->kept.ends), &is_short);
+    row->reference = take(rl, rl->has_reference, sizeof(*row->reference), &is_short);
+    row->values = take(rl, rl->has_critic, sizeof(*row->values), &is_short);
+    row->returns = take(rl, rl->has_critic, 2 * sizeof(*row->returns), &is_short);
+    return is_short ? -ENOMEM : 0;
 }
 
 static int open_rollout(const struct ash_policy_run *rl, struct ash_rollout *rollout)
@@ -317,6 +324,7 @@ static void close_rollout(const struct ash_policy_run *rl, struct ash_rollout *r
     for (size_t a = 0; rollout->answers != NULL && a < rl->answer_count; a++) {
         free(rollout->answers[a].ids);
         free(rollout->answers[a].logps);
+        free(rollout->answers[a].given);
         free(rollout->answers[a].kept.ids);
         free(rollout->answers[a].kept.ends);
         free(rollout->answers[a].reference);
@@ -340,6 +348,7 @@ void ash_rl_close(struct ash_policy_run *rl)
     free(rl->rollouts);
     if (rl->curves != NULL) fclose(rl->curves);
     ash_rewards_close(rl->rewards);
+    ash_program_close(rl->environment);
     ash_prompts_close(rl->prompts);
     ash_chat_template_close(rl->template);
     ash_tokenizer_close(rl->tokenizer);

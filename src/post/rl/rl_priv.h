@@ -6,6 +6,7 @@
 #include "post/rl/rewards.h"
 #include "post/rl/rl.h"
 #include "model/pass/pass.h"
+#include "post/reward/program.h"
 #include "serve/engine/core.h"
 
 /* The ids that the tokens of an answer were drawn from, where filters leave some alone. */
@@ -17,9 +18,10 @@ struct ash_kept_ids {
 
 /* One answer of a batch. */
 struct ash_answer_row {
-    size_t prompt; /* of the batch */
-    int32_t *ids;  /* [max_tokens] */
-    float *logps;  /* [max_tokens]: the sampler's */
+    size_t prompt;  /* of the batch */
+    int32_t *ids;   /* [max_tokens] */
+    float *logps;   /* [max_tokens]: the sampler's; 0 where the environment spoke */
+    uint8_t *given; /* [max_tokens]: 1 where the environment spoke; NULL: there is none */
     struct ash_kept_ids kept;
     double *reference; /* [max_tokens]: of the frozen reference; NULL: none */
     float *values;     /* ppo, [max_tokens]: the critic's, when it was sampled; else NULL */
@@ -60,6 +62,7 @@ struct ash_policy_run {
     struct ash_chat_template *template;
     struct ash_prompt_list *prompts;
     struct ash_rewards *rewards;
+    struct ash_program *environment; /* NULL: not started yet, or there is none */
     int32_t eos[16];
     size_t eos_count;
     struct ash_rollout *rollouts; /* [lag + 1]: number n in n % (lag + 1) */
@@ -105,21 +108,29 @@ struct ash_asked {
     struct ash_request request;
     struct ash_answer_row *row;
     const struct ash_policy_run *rl;
+    int32_t *ids; /* prompt and answer so far */
     int rc;
     struct ash_err err;
 };
 /* rollout.c: the core on the weights of now, opened where it is not. All ranks call it. */
 int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, struct ash_err *err);
-/* rollout.c: an answer to a prompt, into row, which loses what it had. The caller frees it; NULL: out of memory. */
+/* rollout.c: an answer to a prompt, into row, behind what it has. The caller closes it; NULL: out of memory. */
 struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                              const struct ash_sampler_opts *sampler, uint64_t salt);
+/* rollout.c: free what was asked; NULL is a no-op. */
+void ash_rl_unask(struct ash_asked *asked);
+/* rollout.c: no tokens yet. */
+void ash_rl_clear(struct ash_answer_row *row);
 /* rollout.c: run what was asked to its end. */
 int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_t count, struct ash_err *err);
 /* rollout.c: what an answer is worth, into row->reward. */
 int ash_rl_reward(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
                   struct ash_err *err);
-/* rollout.c: append an answer's text, without its end. Ids that no token has (a padded vocabulary) are nothing. */
-int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, struct ash_str *text,
+/* share.c: give all ranks all answers. is_own [answers]: this rank's, which no other's are. All ranks call it. */
+int ash_rl_share(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_own, struct ash_err *err);
+/* rollout.c: append an answer's text from token `first` on, without its end. Ids that no token has (a padded
+ * vocabulary) are nothing. */
+int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t first, struct ash_str *text,
                   struct ash_err *err);
 /* rollout.c: are the rewards of a prompt's group all equal? */
 bool ash_rl_is_same_group(const struct ash_policy_run *rl, const struct ash_rollout *rollout, size_t prompt);
@@ -142,12 +153,32 @@ void ash_rl_kept_clear(struct ash_answer_row *row);
 int ash_rl_kept_add(struct ash_answer_row *row, size_t token, const int32_t *ids, size_t count);
 /* The same again; borrowed from the answer. Nothing (all ids) without has_kept. */
 struct ash_kept ash_rl_kept_get(const struct ash_answer_row *row, size_t token);
-/* Give all ranks those of all answers, after their tokens. All ranks call it; nothing happens without has_kept. */
-int ash_rl_kept_share(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err);
+/* Give all ranks those of all answers, after their tokens. is_own [answers]: this rank's, which no other's are. All
+ * ranks call it; nothing happens without has_kept. */
+int ash_rl_kept_share(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_own, struct ash_err *err);
 /* For a record: a list for each token. The caller owns it. */
 json_t *ash_rl_kept_json(const struct ash_answer_row *row);
 /* From a record, after the answer's ids. Returns 0, -EBADMSG or -ENOMEM. */
 int ash_rl_kept_read(const json_t *all, struct ash_answer_row *row);
+
+/* ---- turns.c ----------------------------------------------------------------------------------------------------- */
+
+/* Did the environment write this token? */
+bool ash_rl_is_given(const struct ash_answer_row *row, size_t token);
+/* Tokens of an answer that the policy wrote. */
+size_t ash_rl_own_count(const struct ash_answer_row *row);
+/* Has the environment had the last word, so that the policy goes on? */
+bool ash_rl_goes_on(const struct ash_answer_row *row);
+/* The first token of the policy's last turn. */
+size_t ash_rl_last_turn(const struct ash_answer_row *row);
+/* Ask the environment for what follows turn number `turn` of an answer that has ended; it goes on where that is some
+ * text. */
+int ash_rl_hear(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row, size_t turn,
+                struct ash_err *err);
+/* For a record, with an environment only: a 0 or 1 for each token. The caller owns it. */
+json_t *ash_rl_given_json(const struct ash_answer_row *row);
+/* From a record, after the answer's ids. Returns 0 or -EBADMSG. */
+int ash_rl_given_read(const json_t *list, struct ash_answer_row *row);
 
 /* ---- learning ---------------------------------------------------------------------------------------------------- */
 

@@ -28,6 +28,7 @@ static int take(void *ctx, const struct ash_token *token)
     ash_assert(row->count < asked->rl->max_tokens);
     row->ids[row->count] = token->id;
     row->logps[row->count] = token->logprob;
+    if (row->given != NULL) row->given[row->count] = 0;
     if (row->kept.ends != NULL) asked->rc = ash_rl_kept_add(row, row->count, token->kept, token->kept_count);
     row->count++;
     row->has_ended = is_end(asked->rl, token->id);
@@ -84,12 +85,17 @@ int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, str
     return ash_core_open(model, ash_trainer_exec(trainer), &opts, &rl->core, err);
 }
 
-/* No tokens yet. */
-static void clear(struct ash_answer_row *row)
+void ash_rl_clear(struct ash_answer_row *row)
 {
     row->count = 0;
     row->has_ended = false;
     ash_rl_kept_clear(row);
+}
+
+void ash_rl_unask(struct ash_asked *asked)
+{
+    if (asked != NULL) free(asked->ids);
+    free(asked);
 }
 
 struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row,
@@ -98,13 +104,19 @@ struct ash_asked *ash_rl_ask(struct ash_policy_run *rl, const struct ash_prompt 
     struct ash_asked *asked = calloc(1, sizeof(*asked));
 
     if (asked == NULL) return NULL;
-    clear(row);
+    asked->ids = calloc(prompt->ids.count + row->count + 1, sizeof(*asked->ids));
+    if (asked->ids == NULL) {
+        free(asked);
+        return NULL;
+    }
+    memcpy(asked->ids, prompt->ids.data, prompt->ids.count * sizeof(*asked->ids));
+    memcpy(asked->ids + prompt->ids.count, row->ids, row->count * sizeof(*asked->ids));
     asked->row = row;
     asked->rl = rl;
-    asked->request = (struct ash_request){.prompt = prompt->ids.data,
-                                          .prompt_count = prompt->ids.count,
+    asked->request = (struct ash_request){.prompt = asked->ids,
+                                          .prompt_count = prompt->ids.count + row->count,
                                           .sampler = *sampler,
-                                          .max_tokens = rl->max_tokens,
+                                          .max_tokens = rl->max_tokens - row->count,
                                           .wants_logprobs = true,
                                           .wants_kept = row->kept.ends != NULL,
                                           .salt = salt,
@@ -128,39 +140,6 @@ int ash_rl_answer_all(struct ash_policy_run *rl, struct ash_asked **asked, size_
     return rc;
 }
 
-/* Everyone gets every rank's answers: what a rank has not sampled is zeros. */
-static int share(struct ash_policy_run *rl, struct ash_rollout *rollout, struct ash_err *err)
-{
-    size_t width = 2 * rl->max_tokens + 2, count = rl->answer_count * width;
-    int32_t *all = calloc(count, sizeof(*all));
-    int rc;
-
-    if (rl->group == NULL) {
-        free(all);
-        return 0;
-    }
-    if (all == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the answers of a step");
-    for (size_t a = 0; a < rl->answer_count; a++) {
-        struct ash_answer_row *row = &rollout->answers[a];
-
-        memcpy(all + a * width, row->ids, row->count * sizeof(int32_t));
-        memcpy(all + a * width + rl->max_tokens, row->logps, row->count * sizeof(float));
-        all[a * width + 2 * rl->max_tokens] = (int32_t)row->count;
-        all[a * width + 2 * rl->max_tokens + 1] = row->has_ended;
-    }
-    rc = ash_group_all_reduce(rl->group, all, all, count, ASH_COLL_I32, ASH_COLL_SUM, err);
-    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
-        struct ash_answer_row *row = &rollout->answers[a];
-
-        row->count = (size_t)all[a * width + 2 * rl->max_tokens];
-        row->has_ended = all[a * width + 2 * rl->max_tokens + 1] != 0;
-        memcpy(row->ids, all + a * width, row->count * sizeof(int32_t));
-        memcpy(row->logps, all + a * width + rl->max_tokens, row->count * sizeof(float));
-    }
-    free(all);
-    return rc;
-}
-
 /* What an answer loses that ends near the limit, or there (DAPO's soft punishment). */
 static double overlong_cost(const struct ash_policy_run *rl, size_t tokens)
 {
@@ -169,7 +148,7 @@ static double overlong_cost(const struct ash_policy_run *rl, size_t tokens)
     return buffer > 0 && beyond > 0 ? rl->job->rl.overlong_penalty * beyond / buffer : 0.0;
 }
 
-int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, struct ash_str *text,
+int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *row, size_t first, struct ash_str *text,
                   struct ash_err *err)
 {
     size_t count = row->count - row->has_ended, vocab = ash_tokenizer_vocab_size(rl->tokenizer), known = 0;
@@ -180,7 +159,7 @@ int ash_rl_decode(const struct ash_policy_run *rl, const struct ash_answer_row *
         free(ids);
         return ash_err_set(err, rc, "out of memory for an answer");
     }
-    for (size_t t = 0; t < count; t++)
+    for (size_t t = first; t < count; t++)
         if ((size_t)row->ids[t] < vocab) ids[known++] = row->ids[t];
     rc = ash_tokenizer_decode(rl->tokenizer, ids, known, true, text, err);
     free(ids);
@@ -196,10 +175,11 @@ int ash_rl_reward(struct ash_policy_run *rl, const struct ash_prompt *prompt, st
                                     .prompt_tokens = prompt->ids.count,
                                     .ids = row->ids,
                                     .tokens = row->count,
+                                    .own_tokens = ash_rl_own_count(row),
                                     .has_ended = row->has_ended,
                                     .may_have_work = rl->job->arithmetic.work};
     struct ash_str text = {0};
-    int rc = ash_rl_decode(rl, row, &text, err);
+    int rc = ash_rl_decode(rl, row, ash_rl_last_turn(row), &text, err);
 
     rewarded.text = text.data;
     if (rc == 0) rc = ash_rewards_get(rl->rewards, &rewarded, &row->reward, err);
@@ -230,33 +210,36 @@ static int get_prompts(struct ash_policy_run *rl, struct ash_rollout *rollout, s
     return 0;
 }
 
+/* The draws of an answer: a function of where it stands, and of its turn's position by the sampler itself. */
+static struct ash_sampler_opts sampler_of(const struct ash_policy_run *rl, const struct ash_rollout *rollout,
+                                          size_t round, size_t a)
+{
+    size_t samples = (size_t)rl->job->rl.samples;
+    uint64_t draws = ash_rl_draws(rl, rollout->number), prompt = round * rl->prompt_count + a / samples;
+    uint64_t words[5] = {(uint64_t)rl->job->train.seed, rollout->number, prompt, a % samples, draws};
+    struct ash_sampler_opts sampler = ash_sampler_defaults();
+
+    sampler.temperature = rl->job->rollout.temperature;
+    sampler.top_k = (size_t)rl->job->rollout.top_k;
+    sampler.top_p = rl->job->rollout.top_p;
+    sampler.seed = ash_hash_bytes(words, (draws > 0 ? 5 : 4) * sizeof(words[0]), 0);
+    return sampler;
+}
+
+/* One turn of the answers that are this rank's: of open groups those that begin or go on. */
 static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
-                      struct ash_err *err)
+                      const bool *is_own, struct ash_err *err)
 {
     size_t samples = (size_t)rl->job->rl.samples, count = 0;
-    size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
-           size = rl->group != NULL ? ash_group_size(rl->group) : 1;
-    uint64_t draws = ash_rl_draws(rl, rollout->number);
-    struct ash_sampler_opts sampler = ash_sampler_defaults();
     struct ash_asked **asked = calloc(rl->answer_count, sizeof(struct ash_asked *));
     int rc = 0;
 
     if (asked == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the answers of a step");
-    sampler.temperature = rl->job->rollout.temperature;
-    sampler.top_k = (size_t)rl->job->rollout.top_k;
-    sampler.top_p = rl->job->rollout.top_p;
     for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
-        uint64_t prompt = round * rl->prompt_count + a / samples;
-        uint64_t words[5] = {(uint64_t)rl->job->train.seed, rollout->number, prompt, a % samples, draws};
         struct ash_answer_row *row = &rollout->answers[a];
+        struct ash_sampler_opts sampler = sampler_of(rl, rollout, round, a);
 
-        if (!is_open[a / samples]) {
-            if (rank != 0) clear(row); /* everyone has it already: one rank shares it again */
-            continue;
-        }
-        clear(row);
-        if (a / samples % size != rank) continue;
-        sampler.seed = ash_hash_bytes(words, (draws > 0 ? 5 : 4) * sizeof(words[0]), 0);
+        if (!is_open[a / samples] || !is_own[a] || (row->count > 0 && !ash_rl_goes_on(row))) continue;
         asked[count] = ash_rl_ask(rl, &rollout->prompts[a / samples], row, &sampler, rollout->version + 1);
         if (asked[count] == NULL)
             rc = ash_err_set(err, -ENOMEM, "out of memory for an answer");
@@ -265,8 +248,86 @@ static int sample_own(struct ash_policy_run *rl, struct ash_rollout *rollout, si
     }
     if (rc == 0) rc = ash_rl_answer_all(rl, asked, count, err);
     for (size_t i = 0; i < count; i++)
-        free(asked[i]);
+        ash_rl_unask(asked[i]);
     free(asked);
+    return rc;
+}
+
+/* ---- turns ------------------------------------------------------------------------------------------------------- */
+
+/* Each group is sampled by one rank; those that are closed everyone has, and the first rank shares them again. */
+static bool *find_own(const struct ash_policy_run *rl, const bool *is_open)
+{
+    size_t samples = (size_t)rl->job->rl.samples;
+    size_t rank = rl->group != NULL ? ash_group_rank(rl->group) : 0,
+           size = rl->group != NULL ? ash_group_size(rl->group) : 1;
+    bool *is_own = calloc(rl->answer_count, sizeof(*is_own));
+
+    for (size_t a = 0; is_own != NULL && a < rl->answer_count; a++)
+        is_own[a] = rank == (is_open[a / samples] ? a / samples % size : 0);
+    return is_own;
+}
+
+/* The first rank asks the environment about all answers that have ended. */
+static int hear_all(struct ash_policy_run *rl, struct ash_rollout *rollout, const bool *is_open, size_t turn,
+                    struct ash_err *err)
+{
+    size_t samples = (size_t)rl->job->rl.samples;
+    int rc = 0;
+
+    if (rl->group != NULL && ash_group_rank(rl->group) != 0) return 0;
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++) {
+        struct ash_answer_row *row = &rollout->answers[a];
+
+        if (!is_open[a / samples] || !row->has_ended) continue;
+        rc = ash_rl_hear(rl, &rollout->prompts[a / samples], row, turn, err);
+        if (rc < 0)
+            ash_err_prefix(err, rc, "rollout %llu, prompt %zu, sample %zu", (unsigned long long)rollout->number,
+                           a / samples, a % samples);
+    }
+    return rc;
+}
+
+/* All ranks get what the first one heard, its error too. *goes_on_out: does any answer go on? */
+static int share_heard(struct ash_policy_run *rl, struct ash_rollout *rollout, int heard, bool *goes_on_out,
+                       struct ash_err *err)
+{
+    bool *is_first = calloc(rl->answer_count, sizeof(*is_first));
+    int32_t code = heard;
+    int rc = is_first == NULL ? ash_err_set(err, -ENOMEM, "out of memory for a turn") : 0;
+
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
+        is_first[a] = rl->group == NULL || ash_group_rank(rl->group) == 0;
+    if (rc == 0 && rl->group != NULL)
+        rc = ash_group_all_reduce(rl->group, &code, &code, 1, ASH_COLL_I32, ASH_COLL_SUM, err);
+    if (rc == 0 && code < 0)
+        rc = heard < 0 ? heard : ash_err_set(err, code, "the first rank has heard nothing from the environment");
+    if (rc == 0) rc = ash_rl_share(rl, rollout, is_first, err);
+    *goes_on_out = false;
+    for (size_t a = 0; rc == 0 && a < rl->answer_count; a++)
+        *goes_on_out |= ash_rl_goes_on(&rollout->answers[a]);
+    free(is_first);
+    return rc;
+}
+
+/* Answers of the open groups, turn after turn. */
+static int sample_turns(struct ash_policy_run *rl, struct ash_rollout *rollout, size_t round, const bool *is_open,
+                        struct ash_err *err)
+{
+    size_t samples = (size_t)rl->job->rl.samples, turns = (size_t)rl->job->rl.turns;
+    bool *is_own = find_own(rl, is_open), goes_on = true;
+    int rc = is_own == NULL ? ash_err_set(err, -ENOMEM, "out of memory for the answers of a step") : 0;
+
+    for (size_t a = 0; a < rl->answer_count; a++)
+        if (is_open[a / samples]) ash_rl_clear(&rollout->answers[a]);
+    for (size_t turn = 0; rc == 0 && goes_on; turn++) {
+        rc = sample_own(rl, rollout, round, is_open, is_own, err);
+        if (rc == 0) rc = ash_rl_share(rl, rollout, is_own, err);
+        goes_on = false;
+        if (rc == 0 && turn + 1 < turns)
+            rc = share_heard(rl, rollout, hear_all(rl, rollout, is_open, turn, err), &goes_on, err);
+    }
+    free(is_own);
     return rc;
 }
 
@@ -323,9 +384,7 @@ static int run_round(struct ash_policy_run *rl, struct ash_rollout *rollout, siz
     uint64_t start_ns = ash_clock_ns(), sampled_ns;
     int rc = get_prompts(rl, rollout, round, is_open, err);
 
-    if (rc == 0) rc = sample_own(rl, rollout, round, is_open, err);
-    if (rc == 0) rc = share(rl, rollout, err);
-    if (rc == 0) rc = ash_rl_kept_share(rl, rollout, err);
+    if (rc == 0) rc = sample_turns(rl, rollout, round, is_open, err);
     sampled_ns = ash_clock_ns();
     if (rc == 0) rc = reward_open(rl, rollout, round, is_open, err);
     rl->seconds[0] += (double)(sampled_ns - start_ns) * 1e-9;

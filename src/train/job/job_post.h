@@ -66,6 +66,8 @@ struct ash_job_rl {
     const char *prompts;
     struct ash_opt_list rewards;
     int64_t prompts_per_step, samples;
+    const char *environment; /* a program's command; NULL: none */
+    int64_t turns;           /* of the policy in one answer, at most */
     double clip, clip_high;
     int loss, ratio; /* enum ash_rl_loss, enum ash_rl_ratio */
     bool scale_rewards;

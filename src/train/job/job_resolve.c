@@ -144,6 +144,10 @@ static int resolve_rl(struct ash_job *job, struct ash_err *err)
     if (job->rl.overlong_buffer > job->rollout.max_tokens)
         return ash_err_set(err, -EINVAL, "rl.overlong_buffer=%lld is more than rollout.max_tokens=%lld",
                            (long long)job->rl.overlong_buffer, (long long)job->rollout.max_tokens);
+    if ((job->rl.environment != NULL) != (job->rl.turns > 1))
+        return ash_err_set(err, -EINVAL,
+                           "rl.environment and rl.turns=%lld: several turns have an environment between them",
+                           (long long)job->rl.turns);
     if (answers < grains) grains = 1;
     job->train.grains = grains;
     job->train.global_batch = (int64_t)ash_round_up(ash_div_up((size_t)answers, (size_t)fit), (size_t)grains);
