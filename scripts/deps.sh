@@ -12,8 +12,8 @@ modules=(jansson yaml-0.1 libpcre2-8 libxxhash libmicrohttpd libutf8proc zlib li
 packages=(build-essential cmake ninja-build pkg-config libjansson-dev libyaml-dev libpcre2-dev libxxhash-dev
           libmicrohttpd-dev libutf8proc-dev zlib1g-dev libssl-dev)
 # Wanted, but a build does without: the network between machines, .zst files, compressed Parquet files, line editing in the
-# chat, S3, files through io_uring. Tests: networks, a Slurm and an S3 server of their own, other clients of S3, analysers, promtool for the server's
-# metrics and openssl for its certificate.
+# chat, S3, files through io_uring. Tests: networks, a Slurm and an S3 server of their own, other clients of S3, analysers,
+# Prometheus for metrics, openssl for a certificate, a browser for pages.
 extras=(libfabric libzstd snappy liblz4 libbrotlidec libedit libcurl expat liburing)
 extra_packages=(libfabric-dev libzstd-dev libsnappy-dev liblz4-dev libbrotli-dev libedit-dev
                 libcurl4-openssl-dev libexpat1-dev liburing-dev)
@@ -22,7 +22,7 @@ if [ "$purpose" = test ]; then
     packages+=(libcmocka-dev)
     extra_packages+=(iproute2 slurmctld slurmd slurm-client slurm-wlm-basic-plugins munge clang-16 libclang-rt-16-dev
                      cppcheck pmccabe prometheus prometheus-node-exporter prometheus-alertmanager openssl
-                     radosgw ceph-mon ceph-osd ceph-common awscli rclone bindfs fuse3)
+                     radosgw ceph-mon ceph-osd ceph-common awscli rclone bindfs fuse3 chromium)
 fi
 
 missing=()
@@ -36,7 +36,7 @@ required=${#missing[@]}
 if command -v apt-get > /dev/null && { [ "$(id -u)" -eq 0 ] || [ "$required" -gt 0 ]; }; then
     for m in "${extras[@]}"; do pkg-config --exists "$m" 2> /dev/null || missing+=("$m"); done
     if [ "$purpose" = test ]; then
-        for c in ip srun slurmctld slurmd munged cppcheck pmccabe promtool prometheus-node-exporter prometheus-alertmanager openssl radosgw ceph-mon ceph-osd rclone; do
+        for c in ip srun slurmctld slurmd munged cppcheck pmccabe promtool prometheus-node-exporter prometheus-alertmanager openssl radosgw ceph-mon ceph-osd rclone chromium; do
             command -v $c > /dev/null || missing+=($c)
         done
         scripts/clang.sh > /dev/null || missing+=(clang-16) # an older one takes seconds to look for leaks on arm64
