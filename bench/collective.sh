@@ -11,14 +11,6 @@ declare -A names=([8]=8B [1024]=1KiB [65536]=64KiB [1048576]=1MiB [16777216]=16M
 declare -A goals=([8]=1 [1024]=0 [65536]=0 [1048576]=2 [16777216]=2 [268435456]=2)
 declare -A times # times[WHO RANKS BYTES]: microseconds, a list
 
-find_torch() {
-    local python
-    for python in python3 /usr/bin/python3; do
-        "$python" -c 'import torch.distributed' 2> /dev/null && echo "$python" && return 0
-    done
-    return 1
-}
-
 # find_mpi NAME PACKAGE...: build the peer's program with its compiler.
 find_mpi() {
     local name=$1

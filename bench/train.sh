@@ -5,14 +5,6 @@ set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
 rounds=${BENCH_ROUNDS:-5} threads=$(nproc) tokens=1024
 
-find_torch() {
-    local python
-    for python in python3 /usr/bin/python3; do
-        "$python" -c 'import torch' 2> /dev/null && echo "$python" && return 0
-    done
-    return 1
-}
-
 # add_rows SHAPE PRECISION GOAL PEER OURS... -- THEIRS...: seconds of steps as two rows.
 add_rows() {
     local name=train/$1-$2 goal=$3 peer=$4 value rates=()

@@ -11,6 +11,15 @@ apt_get() {
         { apt-get update -qq && apt-get install -y -qq --no-install-recommends "$@"; }; } > "$BUILD/bench-apt.log" 2>&1
 }
 
+# find_torch: the Python that has PyTorch.
+find_torch() {
+    local python
+    for python in python3 /usr/bin/python3; do
+        "$python" -c 'import torch.distributed' 2> /dev/null && echo "$python" && return 0
+    done
+    return 1
+}
+
 # OpenBLAS older than the processor does not know it and takes its kernels for SSE3 ("Prescott"), alone or under PyTorch: a peer
 # held back by its package is none, so it is told what the processor can do.
 if [ -z "${OPENBLAS_CORETYPE:-}" ] && grep -qw avx512bw /proc/cpuinfo; then export OPENBLAS_CORETYPE=SkylakeX; fi
