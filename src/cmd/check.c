@@ -11,9 +11,9 @@
 
 struct flags {
     bool quick, deep, json;
-    int64_t fault_core;
+    int64_t fault_core, fault_device;
     double seconds, slow;
-    const char *disk;
+    const char *disk, *device;
     struct ash_node_flags node;
     struct ash_group_opts group;
     struct ash_fabric_opts fabric;
@@ -28,7 +28,7 @@ static const struct ash_opt check_opts[] = {
     {.name = "deep",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(deep),
-     .help = "products and memory patterns on every core too, compared to the bit with the known answer"},
+     .help = "products and memory patterns on every core and GPU too, compared to the bit with the known answer"},
     {.name = "seconds",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(seconds),
@@ -54,6 +54,18 @@ static const struct ash_opt check_opts[] = {
      .min = -1,
      .max = 4096,
      .help = "plant a wrong bit in this core's first product, to see that it is found"},
+    {.name = "device",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(device),
+     .default_text = "cuda",
+     .help = "with --deep: cuda (all GPUs), cuda:1 (one of them), or none"},
+    {.name = "fault_device",
+     .type = ASH_OPT_INT,
+     .offset = FIELD(fault_device),
+     .default_text = "-1",
+     .min = -1,
+     .max = 4096,
+     .help = "plant wrong bits in this GPU's first product and pattern, to see that they are found"},
     {.name = "json", .type = ASH_OPT_BOOL, .offset = FIELD(json), .help = "print one JSON object"},
 };
 static const struct ash_opt_table check_table = {"", "flags", check_opts, ASH_COUNT(check_opts)};
@@ -62,8 +74,8 @@ static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar check WHAT [flags]",
     .about =
         "WHAT is node: this one. GPUs, driver, limits, network, clock, mounts and the kernel log, in two seconds at\n"
-        "most; with --deep also whether every core computes the known bits and memory gives back what was written.\n"
-        "Exit code 0: fit for work; 1: not. Good as a prolog of a scheduler and before a job.\n"
+        "most; with --deep also whether every core and GPU computes the known bits, and memory gives back what was\n"
+        "written. Exit code 0: fit for work; 1: not. Good as a prolog of a scheduler and before a job.\n"
         "Or WHAT is cluster, started once on every node by srun or another launcher: each node as above, then all\n"
         "against each other. Clocks, versions, GPUs, network, disks, and the links of all pairs both ways. One table;\n"
         "outliers are named, a slow node apart from a slow link. Exit code 0: all alike and fit; 1: not.",
@@ -133,6 +145,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     if (strcmp(word, "cluster") == 0) return respond_cluster(flags, &check);
     ash_check_quick(&check, &report);
     if (flags->deep) ash_check_deep(&check, &report);
+    if (flags->deep) ash_cmd_check_devices(&check, flags->device, flags->fault_device, &report);
     if (flags->disk != NULL) ash_check_disk(&check, flags->disk, &report, &rates);
     if (flags->json && ash_cmd_print_json(report_json(&report), &err) < 0) return ash_cmd_fail(&err);
     if (!flags->json) print_report(&report);

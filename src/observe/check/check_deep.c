@@ -2,6 +2,7 @@
  * gives back what was written. Integers have one right answer on every machine: a wrong bit names the core or the
  * address. */
 #include <errno.h>
+#include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -13,7 +14,6 @@
 
 #include "base/clock.h"
 #include "base/hash.h"
-#include "base/math.h"
 #include "base/thread.h"
 #include "observe/check/check.h"
 
@@ -21,6 +21,7 @@
 #define CORES_MAX 1024
 #define MEMORY_SHARE 0.2 /* of what is free */
 #define MEMORY_BYTES_MAX ((size_t)4 << 30)
+#define MEMORY_BYTES_S 1e9 /* of --seconds: a short check stays short */
 #define BLOCK_WORDS 4096
 
 struct core {
@@ -186,12 +187,14 @@ static void report_cores(const struct core *cores, size_t count, struct ash_chec
                       "%.3g GB, %zu passes, every bit came back", (double)bytes * 1e-9, passes);
 }
 
-static size_t memory_bytes(void)
+/* As much as a core or two write and read in that time. */
+static size_t memory_bytes(double seconds)
 {
     long pages = sysconf(_SC_AVPHYS_PAGES), page = sysconf(_SC_PAGESIZE);
 
     if (pages <= 0 || page <= 0) return 0;
-    return ash_min((size_t)((double)pages * (double)page * MEMORY_SHARE), MEMORY_BYTES_MAX);
+    return (size_t)fmin(fmin((double)pages * (double)page * MEMORY_SHARE, (double)MEMORY_BYTES_MAX),
+                        seconds * MEMORY_BYTES_S);
 }
 
 /* Cores that this process may use. */
@@ -211,7 +214,7 @@ void ash_check_deep(const struct ash_check_opts *opts, struct ash_check_report *
 {
     static int numbers[CORES_MAX];
     uint64_t start_ns = ash_clock_ns();
-    size_t count = list_cores(numbers), bytes = memory_bytes(), started = 0;
+    size_t count = list_cores(numbers), bytes = memory_bytes(opts->deep_seconds), started = 0;
     struct core *cores = calloc(count + 1, sizeof(*cores));
     pthread_t *threads = calloc(count + 1, sizeof(*threads));
     uint64_t *memory =
