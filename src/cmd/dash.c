@@ -15,7 +15,7 @@
 #define RUNS_MAX 64
 
 struct flags {
-    const char *address, *token, *pages, *board;
+    const char *address, *token, *pages, *board, *topology;
     int64_t port;
     struct ash_opt_list agents;
 };
@@ -33,6 +33,10 @@ static const struct ash_opt dash_opts[] = {
      .type = ASH_OPT_STRING,
      .offset = FIELD(board),
      .help = "show this file, a saved GET /v1/board, and nothing else"},
+    {.name = "topology",
+     .type = ASH_OPT_STRING,
+     .offset = FIELD(topology),
+     .help = "nodes below their switches, blocks or racks: topology.conf or another file of ashlar plan place"},
     {.name = "address",
      .type = ASH_OPT_STRING,
      .offset = FIELD(address),
@@ -66,6 +70,7 @@ static int serve(const struct flags *flags, const char *const *runs, size_t run_
                                   .token = flags->token,
                                   .runs = runs,
                                   .run_count = run_count,
+                                  .topology = flags->topology,
                                   .pages = flags->pages[0] != '\0' ? flags->pages : NULL,
                                   .frozen = flags->board};
     struct ash_board *board = NULL;

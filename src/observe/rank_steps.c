@@ -78,6 +78,18 @@ static json_t *steps_json(const struct ash_rank_steps *rank, size_t most)
     return steps;
 }
 
+/* Sizes of the mesh, and the rank's place: those of its last step, or empty lists. */
+static json_t *axes_json(const struct ash_rank_steps *rank, bool wants_place)
+{
+    const struct ash_step_record *last = rank->view.count > 0 ? ash_rank_step(rank, rank->view.count - 1) : NULL;
+    json_t *list = json_array();
+
+    for (unsigned i = 0; last != NULL && last->mesh != 0 && i < ASH_STEP_AXES; i++)
+        json_array_append_new(list,
+                              json_integer((json_int_t)ash_step_unpack(wants_place ? last->place : last->mesh, i)));
+    return list;
+}
+
 void ash_rank_steps_json(const char *dir, size_t most, json_t *ranks)
 {
     struct ash_rank_set set = {0};
@@ -86,9 +98,10 @@ void ash_rank_steps_json(const char *dir, size_t most, json_t *ranks)
     for (size_t i = 0; i < set.count; i++) {
         const struct ash_rank_steps *rank = &set.ranks[i];
 
-        json_array_append_new(ranks, json_pack("{s:s, s:s, s:I, s:i, s:b, s:o}", "job", rank->job, "run", rank->run,
-                                               "rank", (json_int_t)rank->rank, "pid", (int)rank->pid, "alive",
-                                               rank->is_alive, "steps", steps_json(rank, most)));
+        json_array_append_new(ranks, json_pack("{s:s, s:s, s:I, s:i, s:b, s:o, s:o, s:o}", "job", rank->job, "run",
+                                               rank->run, "rank", (json_int_t)rank->rank, "pid", (int)rank->pid,
+                                               "alive", rank->is_alive, "mesh", axes_json(rank, false), "at",
+                                               axes_json(rank, true), "steps", steps_json(rank, most)));
     }
     ash_rank_set_fini(&set);
 }

@@ -33,6 +33,13 @@ await page.waitForFunction(() => /^wall time .*: productive [0-9.]+ %/.test(docu
 const colours = (id) => page.evaluate((id) => { const c = document.getElementById(id), d = c.getContext("2d").getImageData(0, 0, c.width, c.height).data, s = new Set(); for (let i = 0; i < d.length; i += 4) if (d[i + 3]) s.add(d[i] << 16 | d[i + 1] << 8 | d[i + 2]); return s.size; }, id);
 assert.ok(await colours("nodes") >= 2 && await colours("heat") >= 1);
 
+// ---- the mesh: two replicas, reached by keys ---------------------------------------------------------------------------------
+await page.waitForFunction(() => /^dp=2/.test(document.getElementById("mesh-help").textContent));
+await page.focus("#places");
+await page.keyboard.press("End");
+await page.keyboard.press("Enter");
+await page.waitForFunction(() => /rank1placedp 1own work[0-9.]+ ms/.test(document.getElementById("place").textContent));
+
 // ---- a server: its requests, how long they took, tokens per second --------------------------------------------------------
 await page.waitForFunction(() => /question-2/.test(document.getElementById("server-list").textContent));
 const served = await page.textContent("#server-list");
@@ -53,10 +60,12 @@ assert.equal(await page.$("#alert-list img"), null, "a log line became HTML");
 assert.match(await page.textContent("#summary"), /1 to drain/);
 // Keys: the canvas is reached and opens a node.
 await page.focus("#nodes");
-await page.keyboard.press("Home");
+await page.keyboard.press("Home"); // leaf-7 before what has no domain
 await page.keyboard.press("Enter");
 await page.waitForFunction(() => /node-1/.test(document.getElementById("node").textContent));
+assert.match(await page.textContent("#node"), /placeleaf-7status/);
 assert.match(await page.textContent("#node"), /drain for reboot/);
+assert.match(await page.textContent("#legend"), /not healthy: .*leaf-7 1 of 1/);
 await page.screenshot({ path: "dash.png", fullPage: true });
 
 // ---- a killed rank ---------------------------------------------------------------------------------------------------------
@@ -82,6 +91,16 @@ console.log(`10,000 nodes: ${took} ms`);
 assert.match(await page.textContent("#summary"), /10000 nodes/);
 assert.ok(await colours("nodes") >= 4);
 assert.ok(took < 5000);
+assert.match(await page.textContent("#mesh-help"), /^tp=8 dp=16 pp=4: neighbours in a row share tp; a group is a stage/);
+assert.match(await page.textContent("#mesh-legend"), /510 at the pace.*1 over 10 % slower1 ended/);
+// The slow one is rank 77 of stage 0: row 9, column 5.
+await page.focus("#places");
+await page.keyboard.press("Home");
+for (let i = 0; i < 9; i++) await page.keyboard.press("ArrowDown");
+for (let i = 0; i < 5; i++) await page.keyboard.press("ArrowRight");
+await page.keyboard.press("Enter");
+await page.waitForFunction(() => /rank77placetp 5, dp 9, pp 0/.test(document.getElementById("place").textContent));
+assert.match(await page.textContent("#legend"), /not healthy: .*spine/);
 await page.screenshot({ path: "dash-many.png" });
 await page.context().close();
 

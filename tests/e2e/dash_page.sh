@@ -41,13 +41,18 @@ port=$(sed -n 's/.*listening on .* port \([0-9]*\).*/\1/p' "$SCRATCH/serve.err")
 for i in 1 2; do
     curl -sS "127.0.0.1:$port/v1/completions" -H "X-Request-Id: question-$i" -d '{"prompt": "Once upon a time", "max_tokens": 24}' > "$SCRATCH/answer" || fail "no answer"
 done
-start_page dash "$SCRATCH/live" --agents "$agent,127.0.0.1:1" --pages ''
+echo 'SwitchName=leaf-7 Nodes=node-[1-4]' > "$SCRATCH/topology.conf"
+start_page dash "$SCRATCH/live" --agents "$agent,127.0.0.1:1" --pages '' --topology "$SCRATCH/topology.conf"
 python3 - "$SCRATCH/many.json" << 'END'
 import json, sys
 statuses = ["healthy"] * 96 + ["doubtful", "drain for reboot", "to be checked", "not answering"]
-nodes = [{"node": f"node-{i}", "status": statuses[i * 37 % 100], "since": 1.7e9, "findings": []} for i in range(10000)]
+nodes = [{"node": f"node-{i}", "status": statuses[i * 37 % 100], "since": 1.7e9, "findings": [], "domain": f"spine{i // 2500}/leaf{i // 16}"} for i in range(10000)]
+# tp=8 dp=16 pp=4; one rank is a fifth slower
+at = [[r % 8, 0, 0, 0, r // 8 % 16, r // 128] for r in range(512)]
+ranks = [{"job": "1", "run": "big", "rank": r, "pid": r, "alive": r != 9, "mesh": [8, 1, 1, 1, 16, 4], "at": at[r],
+          "steps": [[s, 120.0 if r == 77 else 100.0 + (r * 7 + s) % 3, 0, 1, 0, 0] for s in range(90, 100)]} for r in range(512)]
 steps = [[s, 0.5 + 4 / s] for s in range(1, 1001)]
-json.dump({"nodes": nodes, "ranks": [], "runs": [{"name": "big", "summary": "", "parts": [8, 1, 1, 0, 0], "loss": steps}]}, open(sys.argv[1], "w"))
+json.dump({"nodes": nodes, "ranks": ranks, "runs": [{"name": "big", "summary": "", "parts": [8, 1, 1, 0, 0], "loss": steps}]}, open(sys.argv[1], "w"))
 END
 start_page many --board "$SCRATCH/many.json"
 try "$ASHLAR" dash --board "$SCRATCH/job.yaml" --port 0

@@ -26,25 +26,23 @@ function fit(canvas, height) {
     return [g, width];
 }
 
-let cell = 14, columns = 1;
+/* Nodes below their domains where a topology gives them, in one heap where not. */
+let shownNodes = [], spots = [];
 function drawNodes() {
-    const nodes = board.nodes, canvas = find("nodes"), room = canvas.parentElement.clientWidth;
-    cell = nodes.length > 4000 ? 6 : nodes.length > 600 ? 9 : nodes.length > 60 ? 14 : 22;
-    columns = Math.max(1, Math.floor(room / cell));
-    const [g] = fit(canvas, Math.max(cell, Math.ceil(nodes.length / columns) * cell));
+    const canvas = find("nodes"), room = canvas.parentElement.clientWidth;
+    shownNodes = board.nodes.some((n) => n.domain) ? [...board.nodes].sort((a, b) => !a.domain - !b.domain || byName(a.domain || "", b.domain || "") || byName(a.node, b.node)) : board.nodes;
+    const cell = shownNodes.length > 4000 ? 6 : shownNodes.length > 600 ? 9 : shownNodes.length > 60 ? 14 : 22;
+    const groups = groupBy(shownNodes, (n) => n.domain || (board.nodes.some((m) => m.domain) ? "no domain" : ""));
+    const plan = layGroups(groups, room, cell);
+    spots = plan.spots;
+    const [g] = fit(canvas, plan.height);
     const colors = Object.fromEntries(Object.entries(paint).map(([k, v]) => [k, color(v)]));
-    nodes.forEach((node, i) => {
-        g.fillStyle = colors[kind(node.status)];
-        g.fillRect((i % columns) * cell, Math.floor(i / columns) * cell, cell - (cell > 8 ? 2 : 1), cell - (cell > 8 ? 2 : 1));
-    });
-    if (document.activeElement === canvas && nodes.length) {
-        g.strokeStyle = color("ink");
-        g.lineWidth = 2;
-        g.strokeRect((at % columns) * cell, Math.floor(at / columns) * cell, cell - 2, cell - 2);
-    }
+    drawGroups(g, plan, (i) => colors[kind(shownNodes[i].status)], document.activeElement === canvas ? at : -1);
     const counts = {};
-    for (const node of nodes) counts[node.status] = (counts[node.status] || 0) + 1;
-    find("legend").replaceChildren(...Object.entries(counts).flatMap(([status, n]) => [make("span", "", "key " + kind(status)), document.createTextNode(n + " " + status)]));
+    for (const node of shownNodes) counts[node.status] = (counts[node.status] || 0) + 1;
+    const bad = groups.filter((group) => group.name).map((group) => [group.name, group.items.filter((n) => kind(n.status) !== "healthy").length, group.items.length]).filter(([, n]) => n > 0).sort((a, b) => b[1] - a[1]);
+    find("legend").replaceChildren(...Object.entries(counts).flatMap(([status, n]) => [make("span", "", "key " + kind(status)), document.createTextNode(n + " " + status)]),
+        ...(bad.length ? [make("span", ", not healthy: " + bad.slice(0, 6).map(([name, n, all]) => name + " " + n + " of " + all).join(", "), "domains")] : []));
 }
 
 function drawNode() {
@@ -53,6 +51,7 @@ function drawNode() {
     const list = make("dl");
     const row = (name, value) => list.append(make("dt", name), make("dd", value));
     row("node", node.node);
+    if (node.domain) row("place", node.domain);
     row("status", node.status + (node.since ? ", for " + span(Date.now() / 1000 - node.since) : ""));
     if (node.kernel_log) row("kernel log", node.kernel_log);
     for (const f of node.findings || []) if (f.active) row(f.layer, f.key + ": " + f.means);
@@ -80,7 +79,7 @@ function drawRanks() {
     if (!ranks.length) return;
     const last = Math.max(...ranks.map((r) => r.steps[r.steps.length - 1][0])), shown = 240, first = Math.max(1, last - shown + 1);
     const own = ranks.map((r) => new Map(r.steps.map((s) => [s[0], s[1] + s[2]])));
-    const row = Math.max(3, Math.min(20, Math.floor(320 / ranks.length)));
+    const row = Math.max(1, Math.min(20, Math.floor(320 / ranks.length)));
     const [g, width] = fit(find("heat"), row * ranks.length), w = width / (last - first + 1);
     for (let step = first; step <= last; step++) {
         const middle = median(own.map((o) => o.get(step)).filter((v) => v !== undefined)) || 1;
@@ -90,7 +89,7 @@ function drawRanks() {
             const late = Math.min(1, Math.max(0, (v / middle - 1) * 2.5));
             g.globalAlpha = 0.15 + 0.85 * late;
             g.fillStyle = late > 0.2 ? color("out") : color("mark");
-            g.fillRect((step - first) * w, i * row, Math.max(1, w - 0.3), row - 1);
+            g.fillRect((step - first) * w, i * row, Math.max(1, w - 0.3), Math.max(1, row - 1));
         });
     }
     g.globalAlpha = 1;
@@ -100,7 +99,9 @@ function drawRanks() {
     top.append(head);
     table.append(top);
     const body = make("tbody");
-    for (const r of ranks.slice(0, 64)) {
+    /* of many, the slowest */
+    const told = ranks.length <= 32 ? ranks : ranks.map((r) => [ownWork(r), r]).sort((a, b) => b[0] - a[0]).slice(0, 16).map(([, r]) => r);
+    for (const r of told) {
         const recent = r.steps.slice(-20), mean = (i) => recent.reduce((sum, s) => sum + s[i], 0) / recent.length, line = make("tr");
         line.append(make("td", r.rank + (r.run ? " of " + r.run : "")), make("td", recent[recent.length - 1][0]));
         for (const i of [1, 2, 3, 4, 5]) line.append(make("td", mean(i).toFixed(1)));
@@ -110,7 +111,7 @@ function drawRanks() {
     table.append(body);
     const box = make("div", undefined, "scroll");
     box.append(table);
-    find("rank-table").replaceChildren(box);
+    find("rank-table").replaceChildren(...(told.length < ranks.length ? [make("p", "The " + told.length + " slowest of " + ranks.length + ":")] : []), box);
 }
 
 /* A line through points, at most one for each pixel: the least and the most of each column. */
@@ -201,22 +202,12 @@ function draw() {
     find("summary").textContent = isFrozen ? "" : board.nodes.length + (board.nodes.length === 1 ? " node" : " nodes") + (out ? ", " + out + " to drain" : "") + (gone ? ", " + gone + " not answering" : "") + (board.ranks.length ? ", " + board.ranks.length + " ranks" : "") + ((board.servers || []).length ? ", " + board.servers.length + (board.servers.length === 1 ? " server" : " servers") : "");
     find("cluster").hidden = board.nodes.length === 0;
     if (opened === null && board.nodes.length === 1) opened = board.nodes[0].node;
-    drawAlerts(); drawNodes(); drawNode(); drawRanks(); drawServers(); drawRuns();
+    drawAlerts(); drawNodes(); drawNode(); drawMesh(board.ranks); drawRanks(); drawServers(); drawRuns();
     document.body.dataset.ready = "yes";
 }
 
-const nodes = find("nodes");
-function open() { if (board.nodes[at]) { opened = board.nodes[at].node; drawNode(); } drawNodes(); }
-nodes.addEventListener("click", (e) => { const i = Math.floor(e.offsetY / cell) * columns + Math.floor(e.offsetX / cell); if (board.nodes[i]) { at = i; open(); } });
-nodes.addEventListener("keydown", (e) => {
-    const move = { ArrowLeft: -1, ArrowRight: 1, ArrowUp: -columns, ArrowDown: columns, Home: -at, End: board.nodes.length - 1 - at }[e.key];
-    if (e.key === "Enter" || e.key === " ") open();
-    else if (move !== undefined) { at = Math.min(board.nodes.length - 1, Math.max(0, at + move)); drawNodes(); }
-    else return;
-    e.preventDefault();
-});
-nodes.addEventListener("focus", drawNodes);
-nodes.addEventListener("blur", drawNodes);
+walkable(find("nodes"), () => [shownNodes.length, spots, at], (i) => { at = i; drawNodes(); }, (i) => { opened = shownNodes[i].node; drawNode(); });
+walkable(find("places"), () => [meshSpots.length, meshSpots, meshAt], (i) => { meshAt = i; drawMesh(board.ranks); }, (i) => { meshOpened = i; drawMesh(board.ranks); });
 addEventListener("resize", draw);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
 

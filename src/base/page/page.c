@@ -5,7 +5,8 @@
 
 #include "base/assert.h"
 
-extern const char ash_embed_board_html[], ash_embed_board_css[], ash_embed_board_js[], ash_embed_curves_js[];
+extern const char ash_embed_board_html[], ash_embed_board_css[], ash_embed_board_js[], ash_embed_curves_js[],
+    ash_embed_places_js[];
 
 /* A frozen page's own policy: it runs what is in it and talks to nobody. Its data cannot become a script (see
  * add_script_json), so the nonce need not be secret. */
@@ -32,6 +33,7 @@ static int fill_slot(const char *name, size_t name_bytes, const char *nonce, con
     } slots[] = {{"nonce", nonce},
                  {"policy", data != NULL ? FROZEN_POLICY : ""},
                  {"css", ash_embed_board_css},
+                 {"places", ash_embed_places_js},
                  {"curves", ash_embed_curves_js},
                  {"script", ash_embed_board_js}};
 

@@ -15,6 +15,7 @@
 #include "base/math.h"
 #include "base/thread.h"
 #include "http/http.h"
+#include "infra/topology/topology.h"
 #include "observe/fetch.h"
 #include "observe/page/page.h"
 #include "observe/page/run_curves.h"
@@ -49,11 +50,27 @@ struct ash_board {
     bool *was_asked;
     struct ash_run_curves *runs; /* [run_count]; one request at a time reads them */
     pthread_mutex_t runs_lock;
+    struct ash_topology *topology; /* NULL: none */
     char *frozen;
     size_t frozen_bytes;
 };
 
 /* ---- agents ------------------------------------------------------------------------------------------------------ */
+
+/* Say which domain is right above a node, where the topology knows it: by its name, or by an agent's address. */
+static void add_domain(const struct ash_topology *topology, json_t *node)
+{
+    const char *name = json_string_value(json_object_get(node, "node"));
+    char host[ASH_TOPOLOGY_NAME_MAX];
+    int index = topology != NULL && name != NULL ? ash_topology_host(topology, name) : -1;
+
+    if (index < 0 && topology != NULL && name != NULL) {
+        snprintf(host, sizeof(host), "%.*s", (int)strcspn(name, ":"), name);
+        index = ash_topology_host(topology, host);
+    }
+    if (index > 0 && topology->nodes[index].parent > 0)
+        json_object_set_new(node, "domain", json_string(topology->nodes[topology->nodes[index].parent].name));
+}
 
 static void ask(struct ash_board *board, size_t index)
 {
@@ -66,6 +83,7 @@ static void ask(struct ash_board *board, size_t index)
     rc = ash_fetch(url, board->opts.token, ANSWER_S, ANSWER_BYTES_MAX, &body, NULL);
     if (rc == 0 && ash_json_parse(body.data != NULL ? body.data : "", body.size_bytes, url, &answer, NULL) < 0)
         answer = NULL;
+    add_domain(board->topology, json_array_get(json_object_get(answer, "nodes"), 0)); /* before others see it */
     ash_str_fini(&body);
     pthread_mutex_lock(&board->lock);
     old = board->answers[index];
@@ -113,8 +131,10 @@ static void add_agents(struct ash_board *board, json_t *nodes, json_t *ranks, js
             json_array_extend(ranks, json_object_get(board->answers[i], "ranks"));
             json_array_extend(servers, json_object_get(board->answers[i], "servers"));
         } else if (board->was_asked[i]) {
-            json_array_append_new(
-                nodes, json_pack("{s:s, s:s, s:[]}", "node", address, "status", "not answering", "findings"));
+            json_t *node = json_pack("{s:s, s:s, s:[]}", "node", address, "status", "not answering", "findings");
+
+            add_domain(board->topology, node);
+            json_array_append_new(nodes, node);
         }
     }
     pthread_mutex_unlock(&board->lock);
@@ -219,6 +239,19 @@ static int start_askers(struct ash_board *board, struct ash_err *err)
     return rc < 0 ? ash_err_set(err, rc, "cannot start a thread: %s", strerror(-rc)) : 0;
 }
 
+/* All of a log that is there, so that the first request finds it read. */
+static int read_whole(struct ash_run_curves *run, struct ash_err *err)
+{
+    uint64_t before;
+    int rc;
+
+    do {
+        before = run->offset;
+        rc = ash_run_curves_read(run, err);
+    } while (rc == 0 && run->offset > before);
+    return rc;
+}
+
 int ash_board_open(const struct ash_board_opts *opts, struct ash_board **board_out, struct ash_err *err)
 {
     struct ash_board *board = calloc(1, sizeof(*board));
@@ -237,8 +270,9 @@ int ash_board_open(const struct ash_board_opts *opts, struct ash_board **board_o
              : ash_err_set(err, -ENOMEM, "no memory for the page");
     for (size_t i = 0; rc == 0 && i < opts->run_count; i++) {
         ash_run_curves_init(&board->runs[i], opts->runs[i]);
-        rc = ash_run_curves_read(&board->runs[i], err);
+        rc = read_whole(&board->runs[i], err);
     }
+    if (rc == 0 && opts->topology != NULL) rc = ash_topology_open(opts->topology, &board->topology, err);
     if (rc == 0) rc = read_frozen(board, err);
     if (rc == 0) rc = serve(board, err);
     if (rc == 0) rc = start_askers(board, err);
@@ -269,6 +303,7 @@ void ash_board_close(struct ash_board *board)
     free(board->answers);
     free(board->was_asked);
     free(board->runs);
+    ash_topology_close(board->topology);
     free(board->frozen);
     pthread_cond_destroy(&board->stopping);
     pthread_mutex_destroy(&board->lock);

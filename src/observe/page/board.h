@@ -16,8 +16,9 @@ struct ash_board_opts {
     const char *token;       /* of the agents; NULL: none */
     const char *const *runs; /* folders */
     size_t run_count;
-    const char *pages;  /* folder of ranks on this machine; NULL: none */
-    const char *frozen; /* a board as JSON, instead of everything else; NULL: none */
+    const char *topology; /* file of the tree of switches above the nodes (infra/topology); NULL: none */
+    const char *pages;    /* folder of ranks on this machine; NULL: none */
+    const char *frozen;   /* a board as JSON, instead of everything else; NULL: none */
 };
 
 /* Serve the page and ask agents. opts is copied, what it points to is borrowed until close. */

@@ -37,6 +37,10 @@ void ash_rank_steps_add(struct ash_run *run, const struct ash_step *step, uint64
     struct ash_step_record record = {
         .step = step->step, .start_ns = start_ns, .after_ns = after_ns, .tokens = step->tokens};
 
+    if (run->facts.mesh != NULL) {
+        record.mesh = ash_step_pack(run->facts.mesh->size);
+        record.place = ash_step_pack(run->facts.mesh->at);
+    }
     run->last_end_ns = ash_clock_ns();
     ash_metric_set(&rank_step_metric, (double)step->step);
     ash_metric_set(&rank_own_metric,
