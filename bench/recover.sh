@@ -80,7 +80,7 @@ if wants loss; then
     done
     start --restarts 3 -- mesh.fsdp=4
     kill_rank 2
-    await "joins; 4 ranks continue" 1
+    await "; 4 ranks continue" 1
     row recover/newcomer s "0.3 s" 1 lower "$(took)" -- 0.3
     stop
 fi
@@ -107,7 +107,7 @@ if wants goodput; then
         while [ "$(date +%s)" -lt $due ]; do alive; sleep 0.1; done
         kill_rank 2
         kills=$((kills + 1))
-        await "joins; 4 ranks continue" $kills
+        await "; 4 ranks continue" $kills
         if [ $((kills * 60)) -ge "$kill_s" ] && [ -z "$half" ]; then
             cp "$dir/run/ledger.json" "$dir/half.json" 2> /dev/null && half=1
         fi

@@ -87,7 +87,7 @@ static const char *const models[] = {
     "model.type=llama model.layers=4 model.hidden=64 model.heads=2 model.ffn=64 model.vocab=128",
     "model.type=qwen3 model.layers=4 model.hidden=64 model.heads=2 model.ffn=64 model.vocab=128 model.tied=true",
     "model.type=gpt2 model.layers=4 model.hidden=64 model.heads=2 model.vocab=128 model.max_positions=64",
-    "model.type=mixtral model.layers=4 model.hidden=64 model.heads=2 model.ffn=32 model.vocab=128 model.experts=4",
+    "model.type=mixtral model.layers=4 model.hidden=64 model.heads=2 model.ffn=64 model.vocab=128 model.experts=4",
 };
 #define EXPERTS_MODEL 3
 

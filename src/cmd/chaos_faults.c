@@ -1,5 +1,6 @@
 /* chaos_faults: faults made by real signals, through the run's folder and the nodes' networks. Nothing here
  * waits for a time: a fault is over when the job says so. */
+#include "cmd/chaos_again.h"
 #include "cmd/chaos_links.h"
 
 #include <errno.h>
@@ -52,8 +53,7 @@ int ash_chaos_wait_text(struct ash_chaos_cell *cell, const char *text, size_t ti
     return 0;
 }
 
-/* Until the job has taken the last request, and a step later: all ranks know it then. */
-static int wait_taken(struct ash_chaos_cell *cell)
+int ash_chaos_wait_taken(struct ash_chaos_cell *cell)
 {
     while (ash_run_has_request(cell->dir)) {
         if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
@@ -75,8 +75,7 @@ int ash_chaos_wait_left(struct ash_chaos_cell *cell, const pid_t *pids, size_t c
     return 0;
 }
 
-/* Send a signal to count ranks, from the first-th process on. */
-static void strike(const struct ash_chaos_cell *cell, size_t first, size_t count, int number)
+void ash_chaos_strike(const struct ash_chaos_cell *cell, size_t first, size_t count, int number)
 {
     pid_t pids[ASH_CHAOS_RANKS_MAX];
     size_t ranks = ash_chaos_job_ranks(&cell->job, pids);
@@ -92,25 +91,25 @@ static void strike(const struct ash_chaos_cell *cell, size_t first, size_t count
 
 static int kill_one(struct ash_chaos_cell *cell)
 {
-    strike(cell, 1, 1, SIGKILL);
+    ash_chaos_strike(cell, 1, 1, SIGKILL);
     return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int kill_first(struct ash_chaos_cell *cell)
 {
-    strike(cell, 0, 1, SIGKILL);
+    ash_chaos_strike(cell, 0, 1, SIGKILL);
     return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int kill_node(struct ash_chaos_cell *cell)
 {
-    strike(cell, 2, 2, SIGKILL);
+    ash_chaos_strike(cell, 2, 2, SIGKILL);
     return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int kill_first_node(struct ash_chaos_cell *cell)
 {
-    strike(cell, 0, 2, SIGKILL);
+    ash_chaos_strike(cell, 0, 2, SIGKILL);
     return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
@@ -119,33 +118,33 @@ static int kill_three(struct ash_chaos_cell *cell)
 {
     int rc;
 
-    strike(cell, 3, 1, SIGKILL);
+    ash_chaos_strike(cell, 3, 1, SIGKILL);
     rc = ash_chaos_wait_text(cell, "was killed", 1);
-    strike(cell, 1, 1, SIGKILL);
+    ash_chaos_strike(cell, 1, 1, SIGKILL);
     if (rc == 0) rc = ash_chaos_wait_text(cell, "was killed", 2);
-    strike(cell, 0, 1, SIGKILL);
+    ash_chaos_strike(cell, 0, 1, SIGKILL);
     return rc < 0 ? rc : ash_chaos_wait_text(cell, LAST_ONE, 1);
 }
 
 static int kill_and_return(struct ash_chaos_cell *cell)
 {
-    strike(cell, 1, 1, SIGKILL);
-    return ash_chaos_wait_text(cell, "joins; 4 ranks " GO_ON, 1);
+    ash_chaos_strike(cell, 1, 1, SIGKILL);
+    return ash_chaos_wait_text(cell, ASH_CHAOS_BACK, 1);
 }
 
 static int sleep_one(struct ash_chaos_cell *cell)
 {
     int rc;
 
-    strike(cell, 1, 1, SIGSTOP);
+    ash_chaos_strike(cell, 1, 1, SIGSTOP);
     rc = ash_chaos_wait_text(cell, GO_ON, 1);
-    strike(cell, 1, 1, SIGCONT);
+    ash_chaos_strike(cell, 1, 1, SIGCONT);
     return rc < 0 ? rc : ash_chaos_wait_text(cell, "rank 1 ended with", 1); /* it is fenced */
 }
 
 static int leave_one(struct ash_chaos_cell *cell)
 {
-    strike(cell, 1, 1, SIGTERM);
+    ash_chaos_strike(cell, 1, 1, SIGTERM);
     return ash_chaos_wait_text(cell, "leaves; 3 ranks " GO_ON, 1);
 }
 
@@ -216,8 +215,8 @@ static int die_in_recovery(struct ash_chaos_cell *cell)
 {
     int rc = arm(cell, cell->fault->point == ASH_FAULT_REFORM ? 0 : 2);
 
-    if (rc == 0) rc = wait_taken(cell);
-    if (rc == 0) strike(cell, 1, 1, SIGKILL);
+    if (rc == 0) rc = ash_chaos_wait_taken(cell);
+    if (rc == 0) ash_chaos_strike(cell, 1, 1, SIGKILL);
     return rc < 0 ? rc : ash_chaos_wait_text(cell, "; 2 ranks " GO_ON, 1);
 }
 
@@ -228,7 +227,7 @@ static int kill_newcomer(struct ash_chaos_cell *cell)
     size_t count = ash_chaos_job_ranks(&cell->job, old), now = 0;
 
     if (count == 0) return -ESRCH;
-    strike(cell, 1, 1, SIGKILL);
+    ash_chaos_strike(cell, 1, 1, SIGKILL);
     while (now < count || pids[count - 1] == old[count - 1]) { /* the newest is the last */
         if (ash_chaos_job_ended(&cell->job)) return -ESRCH;
         if (ash_clock_ns() > cell->deadline_ns) return -ETIMEDOUT;
@@ -236,7 +235,7 @@ static int kill_newcomer(struct ash_chaos_cell *cell)
         now = ash_chaos_job_ranks(&cell->job, pids);
     }
     kill(pids[count - 1], SIGKILL);
-    return ash_chaos_wait_text(cell, "joins; 4 ranks " GO_ON, 1);
+    return ash_chaos_wait_text(cell, ASH_CHAOS_BACK, 1);
 }
 
 /* ---- wrong results ----------------------------------------------------------------------------------------------- */
@@ -284,22 +283,30 @@ static int replace_slow(struct ash_chaos_cell *cell)
 /* A rank and the other node, so that an owner and its holder are gone, whoever that is. */
 static int kill_all_but_first(struct ash_chaos_cell *cell)
 {
-    strike(cell, 1, 3, SIGKILL);
+    ash_chaos_strike(cell, 1, 3, SIGKILL);
     return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 static int kill_two(struct ash_chaos_cell *cell)
 {
-    strike(cell, 1, 2, SIGKILL);
+    ash_chaos_strike(cell, 1, 2, SIGKILL);
     return ash_chaos_wait_text(cell, GO_ON, 1);
 }
 
 /* ---- the launcher ------------------------------------------------------------------------------------------------ */
 
+int ash_chaos_resume(struct ash_chaos_cell *cell)
+{
+    struct ash_chaos_words words = {0};
+
+    ash_chaos_add_all(&words, "ashlar launch --procs=4 --nodes=2 train --resume --out");
+    ash_chaos_add(&words, "%s", cell->dir);
+    return ash_chaos_job_start(&cell->job, words.list, cell->out, NULL);
+}
+
 /* Without a launcher ranks save and end; then somebody resumes the run. */
 static int kill_launcher(struct ash_chaos_cell *cell, bool kills_ranks)
 {
-    struct ash_chaos_words words = {0};
     pid_t pids[ASH_CHAOS_RANKS_MAX];
     size_t ranks = ash_chaos_job_ranks(&cell->job, pids);
     int rc;
@@ -309,10 +316,7 @@ static int kill_launcher(struct ash_chaos_cell *cell, bool kills_ranks)
         kill(pids[i], SIGKILL);
     rc = ash_chaos_job_wait(&cell->job, ASH_CHAOS_CELL_LIMIT_S);
     if (rc == 0) rc = ash_chaos_wait_left(cell, pids, ranks, 0);
-    if (rc < 0) return rc;
-    ash_chaos_add_all(&words, "ashlar launch --procs=4 --nodes=2 train --resume --out");
-    ash_chaos_add(&words, "%s", cell->dir);
-    return ash_chaos_job_start(&cell->job, words.list, cell->out, NULL);
+    return rc < 0 ? rc : ash_chaos_resume(cell);
 }
 
 static int kill_launcher_only(struct ash_chaos_cell *cell)
@@ -361,6 +365,7 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
     {.name = "SIGSTOP, then SIGCONT", .words = "group.silent_timeout=1", .happen = sleep_one},
     {.name = "SIGTERM to a rank (planned leave)", .happen = leave_one},
     {.name = "shrink 4, 3, 2, 1, grow to 4", .happen = shrink_and_grow},
+    {.name = "replace all ranks, one by one", .launch = "--restarts=3", .happen = ash_chaos_replace_all},
     {.name = "flip a bit of the state (recover.check_every=1)", .words = "recover.check_every=1", .happen = flip_state},
     {.name = "flip a bit of a copy (recover.check_every=1)",
      .words = "recover.check_every=1",
@@ -370,6 +375,7 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
      .words = "recover.check_every=1",
      .happen = flip_bf16,
      .is_bf16 = true},
+    {.name = "flip a bit of what a newcomer is sent", .launch = "--restarts=3", .happen = ash_chaos_flip_sent},
     {.name = "cut a node off, then heal",
      .launch = "--netns",
      .words = "group.silent_timeout=1",
@@ -381,6 +387,10 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
      .happen = ash_chaos_cut_one_way,
      .needs_net = true},
     {.name = "throttle a link", .launch = "--netns", .happen = ash_chaos_throttle, .needs_net = true},
+    {.name = "throttle a link; spares take over",
+     .launch = "--netns --nodes=3 --spares=2 --replace-slow",
+     .happen = ash_chaos_replace_throttled,
+     .needs_net = true},
     {.name = "compute wrongly once (recover.audit_every=1)",
      .words = "recover.audit_every=1",
      .happen = compute_wrongly},
@@ -390,6 +400,9 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
      .needs_neighbours = true},
     {.name = "slow a rank", .happen = slow_down},
     {.name = "slow a rank; a spare takes over", .launch = "--spares=2 --replace-slow", .happen = replace_slow},
+    {.name = "a step kills a rank each time (--restarts 1): the job ends, resume",
+     .launch = "--restarts=1",
+     .happen = ash_chaos_doom_step},
     {.name = "kill the launcher, resume", .happen = kill_launcher_only},
     {.name = "kill the launcher and all ranks, resume",
      .words = "train.save_every=5",

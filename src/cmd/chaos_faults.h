@@ -12,6 +12,8 @@
 #include "cmd/chaos_words.h"
 
 #define ASH_CHAOS_CELL_LIMIT_S 120.0
+/* A process has come back, in an epoch of its own or already in the one after the loss. */
+#define ASH_CHAOS_BACK "; 4 ranks continue from step"
 
 /* A column: four ranks on two nodes. */
 struct ash_chaos_layout {
@@ -49,7 +51,13 @@ extern const size_t ash_chaos_fault_count;
 int ash_chaos_wait_steps(struct ash_chaos_cell *cell, uint64_t steps);
 /* Until the job has said something so often. */
 int ash_chaos_wait_text(struct ash_chaos_cell *cell, const char *text, size_t times);
+/* Until the job has taken the last request, and a step later: all ranks know it then. */
+int ash_chaos_wait_taken(struct ash_chaos_cell *cell);
 /* Until `left` of these processes are there, or fewer. */
 int ash_chaos_wait_left(struct ash_chaos_cell *cell, const pid_t *pids, size_t count, size_t left);
+/* Send a signal to count ranks, from the first-th process on. */
+void ash_chaos_strike(const struct ash_chaos_cell *cell, size_t first, size_t count, int number);
+/* The job has ended: start it again from what it has saved. Returns 0 or a negative errno. */
+int ash_chaos_resume(struct ash_chaos_cell *cell);
 
 #endif

@@ -38,7 +38,7 @@ static int run_inside(pid_t pid, const char *const *words)
 /* A process of the second node. Returns 0 or -ESRCH. */
 static int find_second(const struct ash_chaos_cell *cell, pid_t pids[ASH_CHAOS_RANKS_MAX])
 {
-    return ash_chaos_job_ranks(&cell->job, pids) == RANKS ? 0 : -ESRCH;
+    return ash_chaos_job_ranks(&cell->job, pids) >= RANKS ? 0 : -ESRCH;
 }
 
 /* Until one side has gone on and the other has ended; never both go on. */
@@ -83,4 +83,11 @@ int ash_chaos_throttle(struct ash_chaos_cell *cell)
 
     if (rc == 0) rc = run_inside(pids[SECOND_NODE], slow);
     return rc < 0 ? rc : ash_chaos_wait_text(cell, "the link from the node of rank 2 ", 1);
+}
+
+int ash_chaos_replace_throttled(struct ash_chaos_cell *cell)
+{
+    int rc = ash_chaos_throttle(cell);
+
+    return rc < 0 ? rc : ash_chaos_wait_text(cell, "2 ranks leave; 4 ranks " GO_ON, 1);
 }

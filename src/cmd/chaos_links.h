@@ -11,5 +11,7 @@ int ash_chaos_cut_link(struct ash_chaos_cell *cell);
 int ash_chaos_cut_one_way(struct ash_chaos_cell *cell);
 /* Make that link slow, for good, until the job names it. */
 int ash_chaos_throttle(struct ash_chaos_cell *cell);
+/* The same, until ranks that are not behind it have taken over. */
+int ash_chaos_replace_throttled(struct ash_chaos_cell *cell);
 
 #endif

@@ -177,6 +177,15 @@ static uint64_t read_progress(void *ctx)
     return ash_run_newest_step(facts->out, NULL, NULL);
 }
 
+/* How often its ranks have changed. */
+static uint64_t read_epoch(void *ctx)
+{
+    const struct job_facts *facts = ctx;
+    struct ash_run_status status = {0};
+
+    return ash_run_status_read(facts->out, &status, NULL) < 0 ? 0 : (uint64_t)status.epoch;
+}
+
 /* What `ashlar run resize` has asked for, and the run has heard. */
 static size_t read_wanted(void *ctx)
 {
@@ -250,6 +259,7 @@ static int run_with_folder(const struct ash_launch *asked, const struct launch_f
     if (facts.dir[0] != '\0') setenv("ASHLAR_GROUP_JOB_DIR", facts.dir, 0);
     launch.job_dir = facts.dir[0] != '\0' ? facts.dir : flags->program ? NULL : ash_env_get("ASHLAR_GROUP_JOB_DIR");
     launch.progress = facts.out != NULL ? read_progress : NULL;
+    launch.epoch = facts.out != NULL ? read_epoch : NULL;
     launch.wanted = facts.out != NULL ? read_wanted : NULL;
     launch.renew = renew_folder;
     launch.ctx = &facts;

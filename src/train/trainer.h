@@ -78,10 +78,12 @@ void ash_trainer_close(struct ash_trainer *trainer);
 
 /* What it took to get from one epoch to the next, on this rank. */
 struct ash_recovery {
-    uint64_t step;        /* steps done: the next one follows */
-    uint64_t moved_bytes; /* between processes, of all ranks */
-    bool has_newcomers;   /* a rank had no state */
-    bool has_finished;    /* the last step has been finished on the way, with these results */
+    uint64_t step;                   /* steps done: the next one follows */
+    uint64_t moved_bytes;            /* between processes, of all ranks */
+    uint64_t repeated;               /* times that some of them arrived damaged and were sent again, */
+    size_t damaged_from, damaged_to; /* the last time from and to these ranks */
+    bool has_newcomers;              /* a rank had no state */
+    bool has_finished;               /* the last step has been finished on the way, with these results */
     struct ash_step finished;
     double settle_s, open_s, transfer_s;
 };
@@ -121,8 +123,15 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
 /* Do all copies of the state have the same bits? All ranks of the mesh call it. Returns 0, the group's error, -EILSEQ
  * (as ash_trainer_step), or on all ranks -EUCLEAN naming a rank, its copy's and the tensor. */
 int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err);
-/* Change a bit of this rank's memory, for tests of all that finds and repairs it. */
-enum ash_trainer_flip { ASH_TRAINER_FLIP_STATE, ASH_TRAINER_FLIP_COPY, ASH_TRAINER_FLIP_BF16, ASH_TRAINER_FLIPS };
+/* Change a bit of this rank's memory, or of what it sends when the state next moves, for tests of all that finds and
+ * repairs it. */
+enum ash_trainer_flip {
+    ASH_TRAINER_FLIP_STATE,
+    ASH_TRAINER_FLIP_COPY,
+    ASH_TRAINER_FLIP_BF16,
+    ASH_TRAINER_FLIP_SENT,
+    ASH_TRAINER_FLIPS
+};
 /* Returns false where this rank holds nothing of the kind. */
 bool ash_trainer_flip_bit(struct ash_trainer *trainer, enum ash_trainer_flip which);
 /* Have this rank's next gradients be wrong by a bit (stays: all that follow), for tests of audits. */

@@ -210,6 +210,9 @@ static int fill(struct ash_trainer *trainer, const struct standing *now, struct 
     ash_patches_fini(&need);
     if (rc < 0) return rc;
     recovery->moved_bytes = counts.moved_bytes;
+    recovery->repeated = counts.repeated;
+    recovery->damaged_from = counts.damaged_from;
+    recovery->damaged_to = counts.damaged_to;
     for (size_t i = 0; i < trainer->stages.chunk_count; i++) {
         trainer->stages.chunks[i].state.step = now->step;
         trainer->stages.chunks[i].state.updates = now->updates;

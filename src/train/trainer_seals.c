@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "train/recover/exchange.h"
 
 #define FLIPPED_BIT 12 /* of a float: large enough to change a loss */
 
@@ -73,6 +74,10 @@ bool ash_trainer_flip_bit(struct ash_trainer *trainer, enum ash_trainer_flip whi
     bool is_done = false;
 
     ash_assert(which < ASH_TRAINER_FLIPS);
+    if (which == ASH_TRAINER_FLIP_SENT) {
+        ash_exchange_damage_next();
+        return true;
+    }
     if (which == ASH_TRAINER_FLIP_COPY)
         return trainer->copies.held_count > 0 && flip_weight(trainer, &trainer->copies.held[0].patches, false);
     if (ash_patches_add_stages(&own, &trainer->stages, trainer->outline, false, NULL) == 0)

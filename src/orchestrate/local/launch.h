@@ -27,6 +27,7 @@ struct ash_launch {
     bool (*has_others)(void *ctx);   /* with is_one_node: do ranks elsewhere answer? NULL: nobody can know */
     bool saves_alone;                /* processes save and end by themselves when this one dies; else they are killed */
     uint64_t (*progress)(void *ctx); /* steps done; NULL: not known */
+    uint64_t (*epoch)(void *ctx);    /* how often ranks have changed; NULL: not known */
     size_t (*wanted)(void *ctx);     /* processes that somebody has newly asked for; 0: nobody has */
     int (*renew)(void *ctx);         /* before all are started again; NULL: nothing to do */
     void *ctx;

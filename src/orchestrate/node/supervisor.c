@@ -106,10 +106,13 @@ static void count_equal(struct ash_node_watch *watch, const struct ash_process *
 {
     const struct ash_supervisor *supervisor = watch->supervisor;
     uint64_t progress = supervisor->progress != NULL ? supervisor->progress(supervisor->ctx) : 0;
+    uint64_t epoch = supervisor->epoch != NULL ? supervisor->epoch(supervisor->ctx) : 0;
     bool is_equal = supervisor->progress != NULL && code == watch->equal_code && progress == watch->equal_progress;
     char how[128];
 
+    if (is_equal && supervisor->epoch != NULL && epoch == watch->equal_epoch) return; /* lost with others, at once */
     watch->equal_count = is_equal ? watch->equal_count + 1 : 1;
+    watch->equal_epoch = epoch;
     watch->equal_code = code;
     watch->equal_progress = progress;
     if (supervisor->restarts == 0 || watch->equal_count <= supervisor->restarts) return;

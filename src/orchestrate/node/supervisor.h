@@ -28,8 +28,11 @@ struct ash_supervisor {
     bool (*has_others)(void *ctx);
     double alone_s;
     uint64_t (*progress)(void *ctx); /* how far the job has come, in steps; NULL: not known */
-    size_t (*wanted)(void *ctx);     /* processes that somebody has newly asked for; 0: nobody has */
-    int (*renew)(void *ctx);         /* before all are started again; 0 or a negative errno. NULL: nothing to do */
+    /* How often ranks have changed: processes that are lost between two changes, as all of a node, are one failure.
+     * NULL: each is one. */
+    uint64_t (*epoch)(void *ctx);
+    size_t (*wanted)(void *ctx); /* processes that somebody has newly asked for; 0: nobody has */
+    int (*renew)(void *ctx);     /* before all are started again; 0 or a negative errno. NULL: nothing to do */
     void *ctx;
 };
 

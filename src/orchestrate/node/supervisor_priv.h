@@ -36,6 +36,7 @@ struct ash_node_watch {
     bool is_hopeless;             /* it has failed in the same way too often */
     int equal_code;               /* of the last failure, */
     uint64_t equal_progress, equal_count; /* how far the job was, and how many in a row were like it */
+    uint64_t equal_epoch;                 /* in which it was */
 };
 
 /* ---- supervisor.c ------------------------------------------------------------------------------------------------ */

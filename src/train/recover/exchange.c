@@ -3,6 +3,7 @@
 #include "train/recover/exchange.h"
 
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,6 +14,8 @@
 #define ROUND_BYTES ((size_t)32 << 20) /* that a rank sends or gets in a round, but for a last move */
 #define TRIES 3
 #define SUM_BYTES sizeof(uint64_t)
+
+static _Atomic bool damages_next;
 
 struct exchange {
     struct ash_group *group;
@@ -231,7 +234,19 @@ static bool unpack(const struct exchange *exchange, size_t begin, size_t end, si
     return true;
 }
 
-/* Send and receive once. *damaged_out: how many blocks of all ranks have arrived damaged. */
+/* Somebody has asked for it: the first block on its way is not what it was. */
+static void damage_block(const struct exchange *exchange)
+{
+    size_t at = 0;
+
+    for (size_t r = 0; r < exchange->ranks; at += exchange->send[r++]) {
+        if (exchange->send[r] == 0 || !atomic_exchange(&damages_next, false)) continue;
+        exchange->out[at + exchange->send[r] / 2] ^= 1;
+        return;
+    }
+}
+
+/* Send and receive once. *damaged_out: 0, or 1 + from * ranks + to, of a block that has arrived damaged anywhere. */
 static int try_round(struct exchange *exchange, size_t begin, size_t end, int64_t *damaged_out, struct ash_err *err)
 {
     size_t at = 0, arrived = 0; /* where there is nothing to move, there is no memory either */
@@ -240,12 +255,13 @@ static int try_round(struct exchange *exchange, size_t begin, size_t end, int64_
 
     for (size_t r = 0; r < exchange->ranks; at += exchange->send[r++])
         if (exchange->send[r] > 0) pack(exchange, begin, end, r, exchange->out + at);
+    damage_block(exchange);
     rc = ash_group_all_to_all(exchange->group, exchange->out, exchange->send, exchange->in, exchange->recv, err);
     if (rc < 0) return rc;
     for (size_t r = 0; r < exchange->ranks; arrived += exchange->recv[r++])
-        if (exchange->recv[r] > 0) damaged += !unpack(exchange, begin, end, r, exchange->in + arrived);
-    rc = ash_group_all_reduce(exchange->group, &damaged, damaged_out, 1, ASH_COLL_I64, ASH_COLL_SUM, err);
-    return rc;
+        if (exchange->recv[r] > 0 && !unpack(exchange, begin, end, r, exchange->in + arrived))
+            damaged = 1 + (int64_t)(r * exchange->ranks + exchange->rank);
+    return ash_group_all_reduce(exchange->group, &damaged, damaged_out, 1, ASH_COLL_I64, ASH_COLL_MAX, err);
 }
 
 static int run_round(struct exchange *exchange, size_t begin, size_t end, struct ash_exchange_counts *counts,
@@ -267,8 +283,13 @@ static int run_round(struct exchange *exchange, size_t begin, size_t end, struct
         rc = try_round(exchange, begin, end, &damaged, err);
         if (rc < 0 || damaged == 0) return rc;
         counts->repeated++;
+        counts->damaged_from = (uint32_t)((damaged - 1) / (int64_t)exchange->ranks);
+        counts->damaged_to = (uint32_t)((damaged - 1) % (int64_t)exchange->ranks);
     }
-    return rc < 0 ? rc : ash_err_set(err, -EBADMSG, "a part of the state has arrived damaged %d times", TRIES);
+    return rc < 0
+               ? rc
+               : ash_err_set(err, -EBADMSG, "a part of the state has arrived damaged %d times, from rank %u at rank %u",
+                             TRIES, counts->damaged_from, counts->damaged_to);
 }
 
 /* Is anything left for others to send? Where a process is alone, or keeps all, no round is needed. */
@@ -306,4 +327,9 @@ int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, c
     free(exchange.in);
     if (rc == 0) *counts_out = counts;
     return rc;
+}
+
+void ash_exchange_damage_next(void)
+{
+    atomic_store(&damages_next, true);
 }

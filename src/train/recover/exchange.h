@@ -8,9 +8,10 @@
 
 /* What an exchange did, on all ranks together. */
 struct ash_exchange_counts {
-    uint64_t moved_bytes; /* between processes */
-    uint64_t kept_bytes;  /* inside one */
-    uint64_t repeated;    /* rounds that arrived damaged and were sent again */
+    uint64_t moved_bytes;              /* between processes */
+    uint64_t kept_bytes;               /* inside one */
+    uint64_t repeated;                 /* rounds of which something arrived damaged, so that they were sent again */
+    uint32_t damaged_from, damaged_to; /* where repeated > 0: between which ranks, the last time */
 };
 
 /* Everyone says what it has (have) and gets what it needs (need), whose memory is written. All ranks of group call it;
@@ -18,5 +19,9 @@ struct ash_exchange_counts {
  * nobody has a piece (err names it), or -EBADMSG on every rank where one arrives damaged again and again. */
 int ash_exchange_run(struct ash_group *group, const struct ash_model *outline, const struct ash_patches *have,
                      const struct ash_patches *need, struct ash_exchange_counts *counts_out, struct ash_err *err);
+
+/* Change a bit of the first block that this process sends in its next exchange, after it was summed up: to see it found
+ * (ashlar chaos). */
+void ash_exchange_damage_next(void);
 
 #endif

@@ -9,7 +9,7 @@
 #include "ashlar/err.h"
 
 #define ASH_RUN_RANKS_MAX 65536
-#define ASH_RUN_FLIPS 3 /* kinds of memory that a bit can change in */
+#define ASH_RUN_FLIPS 4 /* kinds of memory that a bit can change in */
 
 /* What a run is at. It is written when that changes; the newest step is in the log. */
 struct ash_run_status {
@@ -29,10 +29,11 @@ struct ash_run_request {
     bool stop;     /* save and end */
     int64_t ranks; /* how many, spares too; 0: as they are */
     /* change a bit in a rank's memory, to see it found (ashlar chaos): 1 + ASH_RUN_FLIPS times the rank
-     * + which (enum ash_trainer_flip); 0: none */
+     * + which (enum ash_trainer_flip; of what is sent, every rank changes one); 0: none */
     int64_t flip;
     int64_t slow; /* the same: this rank, counted from 1, pauses in each step; 0: none */
     int64_t die;  /* the same: 1 + ASH_FAULT_POINTS times the rank + where (base/fault_point.h); 0: nobody does */
+    bool doom;    /* the same: whoever is last in the mesh dies in the next step, each time that it is tried */
     int64_t err;  /* the same: this rank, counted from 1, computes wrongly once; negative: from now on */
 };
 

@@ -224,6 +224,7 @@ static int step_once(struct ash_run *run, struct ash_err *err)
     ash_run_trace_begin(run); /* takes a moment, which is none of the step's */
     start_ns = ash_clock_ns();
     ash_ledger_charge(&run->ledger, ASH_LEDGER_IDLE, start_ns);
+    ash_run_meet_doom(run);
     if (run->pauses) nanosleep(&(struct timespec){.tv_nsec = PAUSE_NS}, NULL);
     rc = ash_trainer_step(run->trainer, &run->last, err);
     if (rc < 0) ash_ledger_charge_failed(&run->ledger, ash_clock_ns());
@@ -250,8 +251,7 @@ static int step_once(struct ash_run *run, struct ash_err *err)
 static void give_up(struct ash_run *run, const struct ash_err *cause)
 {
     struct ash_err save_err = {0};
-
-    bool is_told = run->opts->stop != NULL && run->opts->stop();
+    bool is_told = ash_run_is_told(run);
 
     if (is_told && ash_trainer_is_spare(run->trainer)) return; /* nobody misses it */
     if (is_told) ash_run_mark_stopped(run);
@@ -268,7 +268,8 @@ static int loop(struct ash_run *run, bool *stopped_out, struct ash_err *err)
     struct due due = {.last = true};
     int rc = 0;
 
-    while (rc == 0 && !ash_trainer_is_spare(run->trainer) &&
+    due.stop = run->ends_here && !run->is_last_open;
+    while (rc == 0 && !due.stop && !ash_trainer_is_spare(run->trainer) &&
            (run->is_last_open || ash_trainer_state(run->trainer)->step < (uint64_t)run->job->train.steps)) {
         if (!run->is_last_open) rc = step_once(run, err);
         if (rc == 0) rc = follow_up(run, &due, err);

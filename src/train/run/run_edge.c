@@ -4,10 +4,8 @@
 
 #include <errno.h>
 #include <stdio.h>
-#include <stdlib.h>
 
 #include "base/clock.h"
-#include "base/fault_point.h"
 #include "base/interrupt.h"
 #include "base/metrics.h"
 #include "collective/epoch.h"
@@ -28,7 +26,8 @@ enum edge_value {
     EDGE_FLIP,   /* or that a bit changes: see struct ash_run_request */
     EDGE_PAUSE,  /* or that a rank is slow from now on: that one, counted from 1 */
     EDGE_DIE,    /* or that one dies somewhere; */
-    EDGE_ERR,    /* or that it computes wrongly: see struct ash_run_request */
+    EDGE_ERR,    /* or that it computes wrongly: see struct ash_run_request; */
+    EDGE_DOOM,   /* or that the next step kills whoever is last */
     EDGE_WAITS,  /* ranks that wait much longer for others than at first, for some steps */
     EDGE_OWN_US, /* work of the last step, of all ranks */
     EDGE_SLOW,   /* ranks that have been slow for some steps; where it is one: */
@@ -38,7 +37,7 @@ enum edge_value {
     EDGE_VALUES
 };
 
-static bool is_told(const struct ash_run *run)
+bool ash_run_is_told(const struct ash_run *run)
 {
     return run->opts->stop != NULL && run->opts->stop();
 }
@@ -59,6 +58,7 @@ static void look_around(struct ash_run *run, int64_t values[EDGE_VALUES])
     values[EDGE_PAUSE] = request.slow;
     values[EDGE_DIE] = request.die;
     values[EDGE_ERR] = request.err;
+    values[EDGE_DOOM] = request.doom;
     values[EDGE_KEEP] = values[EDGE_RANKS] > 0 ? values[EDGE_RANKS] : run->wanted_ranks;
 
     if (run->group != NULL) ash_epoch_get_news(run->group, &news);
@@ -110,17 +110,6 @@ static void tell_pace(const struct ash_run *run, int64_t values[EDGE_VALUES])
     values[EDGE_SLOW_TIMES] = (int64_t)(run->slow.mean * 100);
 }
 
-/* Faults that somebody has asked this rank for. */
-static void take_faults(struct ash_run *run, const int64_t values[EDGE_VALUES])
-{
-    struct ash_group *group = ash_trainer_group(run->trainer);
-    int64_t rank = group != NULL ? (int64_t)ash_group_rank(group) : 0, die = values[EDGE_DIE] - 1;
-
-    if (values[EDGE_PAUSE] == rank + 1) run->pauses = true;
-    if (llabs(values[EDGE_ERR]) == rank + 1) ash_trainer_compute_wrongly(run->trainer, values[EDGE_ERR] < 0);
-    if (die >= 0 && die / ASH_FAULT_POINTS == rank) ash_fault_point_arm((enum ash_fault_point)(die % ASH_FAULT_POINTS));
-}
-
 /* What all have said of it: this rank judges itself, and the first one names who was found slow. */
 static void hear_pace(struct ash_run *run, const int64_t values[EDGE_VALUES])
 {
@@ -139,28 +128,59 @@ static void hear_pace(struct ash_run *run, const int64_t values[EDGE_VALUES])
 
 ASH_COUNTER(link_metric, "ashlar_train_slow_links_total", "Times that a link between nodes was found slow.");
 
-/* Where all ranks wait long, it is no rank's fault: time the links between nodes, and have the first rank name one that
- * stands out. Returns 0 or the group's error. */
-static int look_at_links(struct ash_run *run, const int64_t values[EDGE_VALUES], struct ash_err *err)
+/* How many ranks of the mesh are on the node that a link leads from, where as many spares are elsewhere; else 0. No
+ * spare may be there itself: it would be behind that link, too. */
+static int64_t count_behind(const struct ash_run *run, size_t from)
 {
-    struct ash_group *group = ash_trainer_group(run->trainer);
-    uint64_t step = ash_trainer_state(run->trainer)->step;
-    struct ash_slow_link link;
-    struct ash_group_member from, to;
-    int rc;
+    size_t mesh_ranks = ash_group_size(ash_trainer_group(run->trainer)),
+           node = ash_group_get_member(run->group, from).node_index;
+    int64_t behind = 0, spares = 0;
 
-    if (group == NULL || values[EDGE_WAITS] != (int64_t)ash_group_size(group) || step < run->probe_step) return 0;
-    run->probe_step = step + PROBE_STEPS;
-    rc = ash_group_nodes(group) > 1 ? ash_links_probe(group, &link, err) : 0;
-    if (rc <= 0 || !run->is_leader) return rc < 0 ? rc : 0;
-    from = ash_group_get_member(group, link.from);
-    to = ash_group_get_member(group, link.to);
+    for (size_t r = 0; r < ash_group_size(run->group); r++) {
+        bool is_there = ash_group_get_member(run->group, r).node_index == node, is_spare = r >= mesh_ranks;
+
+        if (is_there && is_spare) return 0;
+        behind += is_there;
+        spares += is_spare;
+    }
+    return spares >= behind ? behind : 0;
+}
+
+static void name_link(struct ash_run *run, const struct ash_slow_link *link, int64_t behind)
+{
+    struct ash_group_member from = ash_group_get_member(run->group, link->from),
+                            to = ash_group_get_member(run->group, link->to);
+
     ash_metric_add(&link_metric, 1);
     ash_run_warn(
         run,
         "the link from the node of rank %zu (host %s) to that of rank %zu (host %s) is slow: %.3f s for %zu kB, "
-        "%.3f s elsewhere; all ranks wait for it",
-        link.from, from.host, link.to, to.host, link.took_s, ASH_LINK_MESSAGE_BYTES >> 10, link.rest_s);
+        "%.3f s elsewhere; all ranks wait for it%s",
+        link->from, from.host, link->to, to.host, link->took_s, ASH_LINK_MESSAGE_BYTES >> 10, link->rest_s,
+        !run->job->recover.replace_slow ? ""
+        : behind > 0                    ? "; spares take over"
+                                        : "; there are not enough spares on other nodes to take over");
+}
+
+/* Where all ranks wait long, it is no rank's fault: time the links between nodes, and have the first rank name one that
+ * stands out. *behind_out: ranks behind it that are to be replaced. Returns 0 or the group's error. */
+static int look_at_links(struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t *behind_out,
+                         struct ash_err *err)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    uint64_t step = ash_trainer_state(run->trainer)->step;
+    struct ash_slow_link link;
+    int rc;
+
+    run->is_behind = false;
+    if (group == NULL || values[EDGE_WAITS] != (int64_t)ash_group_size(group) || step < run->probe_step) return 0;
+    run->probe_step = step + PROBE_STEPS;
+    rc = ash_group_nodes(group) > 1 ? ash_links_probe(group, &link, err) : 0;
+    if (rc <= 0) return rc;
+    if (run->job->recover.replace_slow) *behind_out = count_behind(run, link.from);
+    run->is_behind = *behind_out > 0 && ash_group_get_member(run->group, ash_group_rank(run->group)).node_index ==
+                                            ash_group_get_member(run->group, link.from).node_index;
+    if (run->is_leader) name_link(run, &link, *behind_out);
     return 0;
 }
 
@@ -170,27 +190,26 @@ static bool replaces(const struct ash_run *run, const int64_t values[EDGE_VALUES
     return run->job->recover.replace_slow && values[EDGE_SLOW] == 1 && all > mesh_ranks;
 }
 
-/* Decide, from what all have added up: the same on all ranks. */
-static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], struct ash_run_edge *edge)
+/* Decide, from what all have added up: the same on all ranks. behind: ranks behind a slow link that are replaced. */
+static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], int64_t behind, struct ash_run_edge *edge)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
     int64_t mesh_ranks = group != NULL ? (int64_t)ash_group_size(group) : 1,
             all = run->group != NULL ? (int64_t)ash_group_size(run->group) : 1,
-            told = values[EDGE_SETTLE] != 0 ? values[EDGE_TOLD] : 0, wanted = values[EDGE_RANKS], leavers;
-    bool replaced;
+            told = values[EDGE_SETTLE] != 0 ? values[EDGE_TOLD] : 0, wanted = values[EDGE_RANKS], leavers, replaced;
 
     if (wanted > 0) {
         run->wanted_ranks = wanted;
         run->resizes++;
     }
     run->kept_ranks = values[EDGE_KEEP] > 0 && values[EDGE_KEEP] < all ? values[EDGE_KEEP] : all;
-    replaced = replaces(run, values, mesh_ranks, all);
+    edge->replaces = behind == 0 && replaces(run, values, mesh_ranks, all);
+    replaced = behind + edge->replaces;
     leavers = told + values[EDGE_LEAVE] + all - run->kept_ranks + replaced;
     edge->stop = wants_stop(run, values, mesh_ranks, all);
     edge->changes = !edge->stop && values[EDGE_JOIN] + leavers > 0;
     run->flip = edge->changes ? 0 : values[EDGE_FLIP];
-    run->hands_over = edge->changes && (told > 0 || replaced || run->kept_ranks < mesh_ranks);
-    edge->replaces = edge->changes && replaced;
+    run->hands_over = edge->changes && (told > 0 || replaced > 0 || run->kept_ranks < mesh_ranks);
     run->change_why[0] = '\0';
     if (edge->changes) describe(run, values[EDGE_JOIN], leavers);
 }
@@ -198,13 +217,13 @@ static void decide(struct ash_run *run, const int64_t values[EDGE_VALUES], struc
 /* Does this rank leave at an edge at which ranks change? was_told: it alone, or with some others. */
 static bool leaves(const struct ash_run *run, const struct ash_run_edge *edge, bool was_told)
 {
-    return edge->changes && (was_told || is_dropped(run) || (edge->replaces && run->is_slow));
+    return edge->changes && (was_told || is_dropped(run) || run->is_behind || (edge->replaces && run->is_slow));
 }
 
 int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
-    int64_t values[EDGE_VALUES] = {is_told(run)};
+    int64_t values[EDGE_VALUES] = {ash_run_is_told(run)}, behind = 0;
     bool was_told = values[EDGE_TOLD] != 0;
     int rc = 0;
 
@@ -212,14 +231,16 @@ int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct
     if (run->is_leader) look_around(run, values);
     tell_pace(run, values);
     if (group != NULL) rc = ash_group_all_reduce(group, values, values, EDGE_VALUES, ASH_COLL_I64, ASH_COLL_SUM, err);
+    if (rc == 0) rc = look_at_links(run, values, &behind, err);
     if (rc < 0) return rc;
     if (values[EDGE_TOLD] == 0) run->told_ns = 0;
     if (values[EDGE_TOLD] > 0 && run->told_ns == 0) run->told_ns = ash_clock_ns();
-    decide(run, values, edge_out);
+    decide(run, values, behind, edge_out);
     run->is_leaving = leaves(run, edge_out, was_told && values[EDGE_SETTLE] != 0);
-    rc = look_at_links(run, values, err);
-    if (rc < 0) return rc;
-    take_faults(run, values);
+    ash_run_take_faults(run, &(struct ash_run_faults){.slow = values[EDGE_PAUSE],
+                                                      .die = values[EDGE_DIE],
+                                                      .err = values[EDGE_ERR],
+                                                      .doom = values[EDGE_DOOM] != 0});
     hear_pace(run, values);
     if (run->is_leader && values[EDGE_RANKS] > 0) ash_run_write_status(run, "running");
     if (edge_out->stop || run->is_leaving) ash_interrupt_take_up(); /* what is waited for from here on ends it well */
@@ -254,7 +275,7 @@ int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err)
     int rc = 0;
 
     while (rc == 0 && note.word == ASH_SPARE_STEP) {
-        if (is_told(run) && !wants_leave) {
+        if (ash_run_is_told(run) && !wants_leave) {
             ash_epoch_want_leave(run->group);
             wants_leave = true;
         }

@@ -61,6 +61,8 @@ struct ash_run {
     bool is_joining;                  /* it has a group, and no part in it yet */
     bool has_joined;                  /* it was not there when the run began */
     bool is_leaving;                  /* told to go, at this edge */
+    bool ends_here;                   /* all were told to stop while ranks were lost: no other step begins */
+    uint64_t doomed_step;             /* a step in which whoever is last dies, as somebody has asked; 0: none */
     char change_why[128];             /* why ranks change at this edge; empty: they do not */
     bool hands_over;                  /* ranks of the mesh leave at this edge */
     bool has_left;                    /* the others continue without it */
@@ -72,6 +74,7 @@ struct ash_run {
     uint64_t probe_step;              /* links are not timed again before this step */
     double own_s;                     /* this rank's work in its last step: waits taken out */
     bool is_slow;                     /* it is to be named at the next edge */
+    bool is_behind;                   /* its node's link is slow, and at this edge spares take over from it */
     bool pauses;                      /* in each step, as somebody has asked */
     size_t flips_found;               /* times that its memory has changed by itself, or its results were wrong */
     int64_t kept_ranks;               /* ranks from this one on leave at this edge */
@@ -146,9 +149,6 @@ bool ash_run_is_damage(const struct ash_run *run, int code);
  * have them re-form with it. Returns the code of a loss; -EIO where that has happened too often, so that this rank
  * ends. */
 int ash_run_tell_damage(struct ash_run *run, struct ash_err *err);
-/* After a step's edge, all ranks of the mesh: one that was asked to changes a bit of its memory. Returns 0 or the
- * group's error. */
-int ash_run_flip_bit(struct ash_run *run, struct ash_err *err);
 /* After such an error: form a group of what is left, bring everyone to one step and open the next mesh. A new first
  * rank takes over the folder. Returns 0, or an error that ends the run. */
 int ash_run_recover(struct ash_run *run, const struct ash_err *cause, struct ash_err *err);
@@ -158,6 +158,20 @@ int ash_run_begin_joined(struct ash_run *run, struct ash_err *err);
 /* At a step's edge, all ranks and spares: processes join, and run->is_leaving ones leave (run->has_left). Nothing is
  * redone. Returns 0 or an error that ash_run_recover may know a way out of. */
 int ash_run_change(struct ash_run *run, struct ash_err *err);
+
+/* ---- run_faults.c ------------------------------------------------------------------------------------------------ */
+
+/* What somebody has asked for, to see it found (ashlar chaos): as in struct ash_run_request. */
+struct ash_run_faults {
+    int64_t slow, die, err;
+    bool doom;
+};
+/* At a step's edge, all ranks of the mesh: what of it is meant for this one. */
+void ash_run_take_faults(struct ash_run *run, const struct ash_run_faults *faults);
+/* After it, all of them: those that were asked to change a bit. Returns 0 or the group's error. */
+int ash_run_flip_bit(struct ash_run *run, struct ash_err *err);
+/* A step is about to begin: it may be one to die in. */
+void ash_run_meet_doom(const struct ash_run *run);
 
 /* ---- run_status.c ------------------------------------------------------------------------------------------------ */
 
@@ -175,6 +189,8 @@ struct ash_run_edge {
     bool replaces; /* a slow rank is among those */
 };
 
+/* Was this process told to stop? */
+bool ash_run_is_told(const struct ash_run *run);
 /* Who was told to stop, who waits for a place? All ranks of the mesh call it. Returns 0 or the group's error. */
 int ash_run_meet_edge(struct ash_run *run, struct ash_run_edge *edge_out, struct ash_err *err);
 

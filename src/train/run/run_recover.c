@@ -55,23 +55,6 @@ int ash_run_tell_damage(struct ash_run *run, struct ash_err *err)
     return code;
 }
 
-int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
-{
-    struct ash_group *group = ash_trainer_group(run->trainer);
-    int64_t flip = run->flip;
-    size_t rank = group != NULL ? ash_group_rank(group) : 0;
-    int rc;
-
-    _Static_assert(ASH_RUN_FLIPS == ASH_TRAINER_FLIPS, "a number names both");
-    run->flip = 0;
-    if (flip == 0 || group == NULL) return 0;
-    rc = ash_group_barrier(group, err); /* node replicas have one memory, and one of them may still hash it */
-    if (rc < 0 || (flip - 1) / ASH_RUN_FLIPS != (int64_t)rank) return rc;
-    if (ash_trainer_flip_bit(run->trainer, (enum ash_trainer_flip)((flip - 1) % ASH_RUN_FLIPS)))
-        ash_log(ASH_LOG_INFO, "rank %zu: a bit of its memory has been changed, as asked", rank);
-    return 0;
-}
-
 /* ---- recovery ---------------------------------------------------------------------------------------------------- */
 
 /* Form the next epoch, with processes that wait for a place. Where this one leaves, run->group is NULL afterwards,
@@ -187,18 +170,21 @@ static int become_leader(struct ash_run *run, struct ash_err *err)
 }
 
 /* Does a rank know that what follows from the last step is still to be done? Then it is, for all; who has come only now
- * is told what that step was. */
+ * is told what that step was. Where all were told to stop, they do so before another step: it may be the one that
+ * nobody gets beyond. */
 static int agree_on_open_step(struct ash_run *run, struct ash_err *err)
 {
     struct ash_group *group = ash_trainer_group(run->trainer);
     uint64_t step = ash_trainer_state(run->trainer)->step;
 
+    run->ends_here = ash_run_is_told(run);
     if (group == NULL) return 0;
     int64_t known = run->last.step == step ? (int64_t)ash_group_size(group) - (int64_t)ash_group_rank(group) : 0,
-            values[2] = {run->is_last_open && (run->last.step == step || run->is_leader), known};
-    int rc = ash_group_all_reduce(group, values, values, 2, ASH_COLL_I64, ASH_COLL_MAX, err);
+            values[3] = {run->is_last_open && (run->last.step == step || run->is_leader), known, !ash_run_is_told(run)};
+    int rc = ash_group_all_reduce(group, values, values, 3, ASH_COLL_I64, ASH_COLL_MAX, err);
 
     if (rc < 0) return rc;
+    run->ends_here = values[2] == 0;
     run->is_last_open = values[0] != 0 && values[1] > 0;
     if (!run->is_last_open) return 0;
     return ash_group_broadcast(group, &run->last, sizeof(run->last), ash_group_size(group) - (size_t)values[1], err);
@@ -210,6 +196,9 @@ static void say(struct ash_run *run, const char *why, const struct ash_recovery 
 
     if (!run->is_leader) return;
     ash_run_write_status(run, "running");
+    if (recovery->repeated > 0)
+        ash_run_warn(run, "a part of the state arrived damaged at rank %zu from rank %zu; it was sent again",
+                     recovery->damaged_to, recovery->damaged_from);
     if (run->group == NULL) {
         ash_run_warn(run, "%s; the run continues from step %" PRIu64, why, recovery->step);
         return;
@@ -235,13 +224,16 @@ static int try_all(struct ash_run *run, const struct ash_err *cause, struct ash_
     return rc;
 }
 
-/* Where saves go: newcomers cannot know. */
+/* Where saves go, and what somebody has asked for: newcomers cannot know. */
 static int share_place(struct ash_run *run, struct ash_err *err)
 {
-    uint64_t place = run->places.current;
-    int rc = ash_group_broadcast(ash_trainer_group(run->trainer), &place, sizeof(place), 0, err);
+    uint64_t shared[2] = {run->places.current, run->doomed_step}, place;
+    int rc = ash_group_broadcast(ash_trainer_group(run->trainer), shared, sizeof(shared), 0, err);
 
-    if (rc < 0 || place >= run->places.count) return rc;
+    if (rc < 0) return rc;
+    place = shared[0];
+    run->doomed_step = shared[1];
+    if (place >= run->places.count) return 0;
     run->places.current = (size_t)place;
     snprintf(run->checkpoints, sizeof(run->checkpoints), "%s", ash_places_root(&run->places));
     return 0;

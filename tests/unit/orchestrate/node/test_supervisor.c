@@ -24,6 +24,12 @@ static uint64_t no_progress(void *ctx)
     return 40;
 }
 
+static uint64_t same_epoch(void *ctx)
+{
+    (void)ctx;
+    return 1;
+}
+
 /* Two ranks that run a script in whose $0 is the job's folder. has_met: they have met already. */
 static void start(struct fixture *fixture, const char *script, bool has_met)
 {
@@ -101,6 +107,24 @@ static void test_equal_failures_end_the_job(void **state)
     assert_int_equal(size, 2 * 3); /* the start, and two more */
     free(text);
     unlink(path);
+}
+
+/* Three of four are lost before ranks have changed: that is one failure, and they come back. */
+static void test_ranks_lost_together_are_one_failure(void **state)
+{
+    struct fixture fixture;
+
+    (void)state;
+    start(&fixture,
+          "if [ -n \"$ASHLAR_JOIN\" ]; then touch $0/placed-$(uname -n)-$$ $0/back-$RANK; exit 0; fi\n"
+          "[ $RANK != 0 ] && kill -9 $$\n"
+          "until [ -e $0/back-1 ] && [ -e $0/back-2 ] && [ -e $0/back-3 ]; do sleep 0.01; done",
+          true);
+    fixture.supervisor.job.world = fixture.supervisor.job.per_node = fixture.supervisor.count = 4;
+    fixture.supervisor.restarts = 1;
+    fixture.supervisor.progress = no_progress;
+    fixture.supervisor.epoch = same_epoch;
+    assert_int_equal(supervise(&fixture), 0);
 }
 
 static void test_bad_settings_are_not_tried_again(void **state)
@@ -212,6 +236,7 @@ int main(void)
         cmocka_unit_test(test_before_they_have_met_nobody_goes_on),
         cmocka_unit_test(test_a_lost_one_joins),
         cmocka_unit_test(test_equal_failures_end_the_job),
+        cmocka_unit_test(test_ranks_lost_together_are_one_failure),
         cmocka_unit_test(test_bad_settings_are_not_tried_again),
         cmocka_unit_test(test_joiners_do_not_outlive_the_job),
         cmocka_unit_test(test_joiners_without_ranks_start_again),

@@ -1,0 +1,15 @@
+/* chaos_again - rows of `ashlar chaos matrix` in which something happens more than once, or on the way. All return as
+ * ash_chaos_fault.happen. */
+#ifndef ASH_CMD_CHAOS_AGAIN_H
+#define ASH_CMD_CHAOS_AGAIN_H
+
+#include "cmd/chaos_faults.h"
+
+/* A rank is killed and comes back; of what it is sent, a bit changes on the way. */
+int ash_chaos_flip_sent(struct ash_chaos_cell *cell);
+/* Kill the ranks that were there at first, one by one; each comes back before the next is killed. */
+int ash_chaos_replace_all(struct ash_chaos_cell *cell);
+/* One step kills a rank each time that it is tried, until the launcher ends the job; then somebody resumes it. */
+int ash_chaos_doom_step(struct ash_chaos_cell *cell);
+
+#endif

@@ -1,0 +1,104 @@
+/* run: faults on purpose, to see them found and overcome (ashlar chaos). Moments that no signal from outside can aim at:
+ * a bit of a rank's memory, a point inside a step, one step again and again. */
+#include "train/run/run_priv.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/fault_point.h"
+#include "base/log.h"
+#include "train/run/control.h"
+
+#define CHILDREN_BYTES 8192
+#define LOOK_NS 5000000
+#define LOOKS_MAX 12000 /* a minute */
+
+void ash_run_take_faults(struct ash_run *run, const struct ash_run_faults *faults)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    int64_t rank = group != NULL ? (int64_t)ash_group_rank(group) : 0, die = faults->die - 1;
+
+    if (faults->slow == rank + 1) run->pauses = true;
+    if (llabs(faults->err) == rank + 1) ash_trainer_compute_wrongly(run->trainer, faults->err < 0);
+    if (faults->doom) run->doomed_step = ash_trainer_state(run->trainer)->step + 1;
+    if (die >= 0 && die / ASH_FAULT_POINTS == rank) ash_fault_point_arm((enum ash_fault_point)(die % ASH_FAULT_POINTS));
+}
+
+int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
+{
+    struct ash_group *group = ash_trainer_group(run->trainer);
+    int64_t flip = run->flip - 1;
+    size_t rank = group != NULL ? ash_group_rank(group) : 0;
+    enum ash_trainer_flip which;
+    int rc;
+
+    _Static_assert(ASH_RUN_FLIPS == ASH_TRAINER_FLIPS, "a number names both");
+    run->flip = 0;
+    if (flip < 0 || group == NULL) return 0;
+    which = (enum ash_trainer_flip)(flip % ASH_RUN_FLIPS);
+    rc = ash_group_barrier(group, err); /* node replicas have one memory, and one of them may still hash it */
+    if (rc < 0 || (which != ASH_TRAINER_FLIP_SENT && flip / ASH_RUN_FLIPS != (int64_t)rank)) return rc;
+    if (ash_trainer_flip_bit(run->trainer, which) && which != ASH_TRAINER_FLIP_SENT)
+        ash_log(ASH_LOG_INFO, "rank %zu: a bit of its memory has been changed, as asked", rank);
+    return 0;
+}
+
+/* ---- one step again and again ------------------------------------------------------------------------------------ */
+
+static bool is_zombie(long pid)
+{
+    char path[64], text[512];
+    size_t size;
+    FILE *file;
+    const char *name_end;
+
+    snprintf(path, sizeof(path), "/proc/%ld/stat", pid);
+    file = fopen(path, "r");
+    if (file == NULL) return false;
+    size = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[size] = '\0';
+    name_end = strrchr(text, ')');
+    return name_end != NULL && strncmp(name_end, ") Z", 3) == 0;
+}
+
+/* Has a process beside this one ended, and whoever started both does not know it yet? */
+static bool has_unknown_end(void)
+{
+    char path[64], text[CHILDREN_BYTES];
+    bool has_some = false;
+    size_t size;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/task/%d/children", (int)getppid(), (int)getppid());
+    file = fopen(path, "r");
+    if (file == NULL) return false;
+    size = fread(text, 1, sizeof(text) - 1, file);
+    fclose(file);
+    text[size] = '\0';
+    for (char *at = text, *end; !has_some; at = end) {
+        long pid = strtol(at, &end, 10);
+
+        if (end == at) break;
+        has_some = is_zombie(pid);
+    }
+    return has_some;
+}
+
+/* One death after the other: a launcher that is told of two at once takes them for one. The last process lives on. */
+void ash_run_meet_doom(const struct ash_run *run)
+{
+    const struct timespec pause = {.tv_nsec = LOOK_NS};
+    struct ash_group *group = ash_trainer_group(run->trainer);
+
+    if (run->doomed_step != ash_trainer_state(run->trainer)->step + 1 || group == NULL ||
+        ash_group_rank(group) + 1 != ash_group_size(group))
+        return;
+    for (size_t looks = 0; looks < LOOKS_MAX && has_unknown_end(); looks++)
+        nanosleep(&pause, NULL);
+    if (!ash_run_is_told(run)) ash_fault_point_arm(ASH_FAULT_FORWARD);
+}
