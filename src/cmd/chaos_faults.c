@@ -375,7 +375,10 @@ const struct ash_chaos_fault ash_chaos_faults[] = {
      .words = "recover.check_every=1",
      .happen = flip_bf16,
      .is_bf16 = true},
-    {.name = "flip a bit of what a newcomer is sent", .launch = "--restarts=3", .happen = ash_chaos_flip_sent},
+    {.name = "flip a bit of what a newcomer is sent",
+     .launch = "--restarts=3",
+     .happen = ash_chaos_flip_sent,
+     .needs_copies = true}, /* a newcomer among node replicas finds the state in their memory: nothing is sent */
     {.name = "cut a node off, then heal",
      .launch = "--netns",
      .words = "group.silent_timeout=1",
