@@ -18,7 +18,10 @@
 #define HEARTBEAT_NS 100000000ull
 #define RETRY_NS 10000000ull
 #define SLICE_NS 100000000ull /* between checks for stop requests */
-#define FLUSH_S 1.0           /* for the last words of a process that ends, to hosts that answer */
+/* Ranks that are told to stop while the next epoch is formed form it first: only together can they save what they hold.
+ * It is formed within silences; who waits longer than this waits for nobody. */
+#define REFORM_GRACE_NS 20000000000ull
+#define FLUSH_S 1.0 /* for the last words of a process that ends, to hosts that answer */
 
 static void post(void *ctx, uint64_t to, const struct ash_member_msg *msg)
 {
@@ -219,8 +222,10 @@ void ash_membership_begin(struct ash_membership *agent, struct ash_view *view)
     wake(agent);
 }
 
-/* Until a view starts or this process is in none, or the time is over. Called and returns with the lock held. */
-static int wait_view(struct ash_membership *agent, double timeout_s, struct ash_view **view_out, struct ash_err *err)
+/* Until a view starts or this process is in none, or the time is over; grace_ns after a request to stop. Called and
+ * returns with the lock held. */
+static int wait_view(struct ash_membership *agent, double timeout_s, uint64_t grace_ns, struct ash_view **view_out,
+                     struct ash_err *err)
 {
     uint64_t deadline_ns = timeout_s > 0 ? ash_deadline_in(timeout_s) : UINT64_MAX;
 
@@ -229,7 +234,8 @@ static int wait_view(struct ash_membership *agent, double timeout_s, struct ash_
 
         if (ash_clock_ns() >= deadline_ns)
             return ash_err_set(err, -ETIMEDOUT, "the job has given this process no place within %.0f s", timeout_s);
-        if (ash_interrupt_ends_wait(0)) return ash_err_set(err, -EINTR, "told to stop while the next epoch was formed");
+        if (ash_interrupt_ends_wait(grace_ns))
+            return ash_err_set(err, -EINTR, "told to stop while the next epoch was formed");
         pthread_cond_timedwait(&agent->changed, &agent->lock, &until);
     }
     if (!agent->is_started) {
@@ -249,7 +255,7 @@ int ash_membership_join(struct ash_membership *agent, const void *card, double t
     pthread_mutex_lock(&agent->lock);
     rc = ash_member_join(agent->member, card, ash_clock_ns());
     wake(agent);
-    if (rc == 0) rc = wait_view(agent, timeout_s, view_out, err);
+    if (rc == 0) rc = wait_view(agent, timeout_s, 0, view_out, err);
     pthread_mutex_unlock(&agent->lock);
     return rc;
 }
@@ -264,7 +270,7 @@ int ash_membership_reform(struct ash_membership *agent, const struct ash_member_
     rc = agent->is_ended ? 0 : ash_member_reform(agent->member, terms, ash_clock_ns());
     wake(agent);
     if (rc == 0)
-        rc = wait_view(agent, 0, view_out, err);
+        rc = wait_view(agent, 0, REFORM_GRACE_NS, view_out, err);
     else
         ash_err_set(err, rc, "this process is in no epoch");
     pthread_mutex_unlock(&agent->lock);

@@ -1,5 +1,5 @@
-/* run: faults on purpose, to see them found and overcome (ashlar chaos). Moments that no signal from outside can aim at:
- * a bit of a rank's memory, a point inside a step, one step again and again. */
+/* run: faults on purpose, to see them found and overcome (ashlar chaos). Moments that no signal from outside can aim
+ * at: a bit of a rank's memory, a point inside a step, one step again and again. */
 #include "train/run/run_priv.h"
 
 #include <errno.h>
