@@ -1,0 +1,90 @@
+#!/usr/bin/env bash
+# Post-training. Adapters (rank 16, all matrices) on a Llama of 0.3e9 random bf16 weights, compared with training all of them: the most
+# memory that a run holds (resident, with what is mapped of the base), and its steps; the same over a 4-bit base. Fine-tuning GPT-2 124M
+# with a quarter of the rows as targets, compared with all rows, and how full packed sequences are. A step of GRPO compared with one that
+# has a second forward pass over the answers, as old log-probabilities would need.
+# Settings: BENCH_ROUNDS; BENCH_STEPS (of a run).
+set -euo pipefail
+. "$SOURCE/bench/lib/peer.sh"
+rounds=${BENCH_ROUNDS:-2} steps=${BENCH_STEPS:-4} dir=$BUILD/bench-post
+row() { "$BUILD/bench/row" "$BENCH_ROWS" "$@"; }
+rm -rf "$dir"
+mkdir -p "$dir"
+trap 'rm -rf "$dir"' EXIT
+# Answers of a quarter of their prompt's length and more, drawn from a fixed seed.
+awk 'BEGIN { srand(7); for (i = 0; i < 3000; i++) { n = 8 + int(rand() * 28); p = ""; c = ""
+    for (k = 0; k < 3 * n; k++) p = p (k % 4 == 3 ? " " : int(rand() * 10)); for (k = 0; k < n; k++) c = c int(rand() * 10)
+    printf "{\"prompt\": \"%s=\", \"completion\": \"%s\"}\n", p, c } }' > "$dir/rows.jsonl"
+
+# run NAME COMMAND...: its steps' median seconds to $seconds, and the megabytes that it held at most to $peak.
+run() {
+    local name=$1 pid held=0
+    shift
+    rm -rf "$dir/run"
+    "$@" --out "$dir/run" train.steps="$steps" train.save_every=0 train.hash_every=0 > "$dir/$name.out" 2> "$dir/$name.err" &
+    pid=$!
+    peak=0
+    while kill -0 $pid 2> /dev/null; do
+        held=$(sed -n 's/^VmHWM:[[:space:]]*\([0-9]*\) kB/\1/p' /proc/$pid/status 2> /dev/null || true)
+        [ "${held:-0}" -le "$peak" ] || peak=$held
+        sleep 0.05
+    done
+    wait $pid || { note "post: $name failed: $(tail -n 1 "$dir/$name.err")"; return 1; }
+    peak=$(awk "BEGIN { print $peak / 1000 }")
+    seconds=$(grep -o '"time_s":[0-9.]*' "$dir/run/log.jsonl" | cut -d: -f2 | awk 'NR > 1 { print $1 - last } { last = $1 }' | sort -g |
+        awk '{ v[NR] = $1 } END { print v[int((NR + 1) / 2)] }')
+}
+
+if wanted post/lora-memory post/lora-step post/q4-memory post/q4-step; then
+    "$BUILD/bench/random_llama" "$dir/llama" 4 > /dev/null
+    "$ASHLAR" data chat --tokenizer "$dir/llama" --out "$dir/llama-rows" "$dir/rows.jsonl" > /dev/null
+    job=(model.from="$dir/llama" data.train="$dir/llama-rows" data.seq=256 train.global_batch=1 train.grains=1 train.precision=bf16)
+    echo "{}" > "$dir/empty.yaml"
+    full=() lora=() quant=() full_mb=() lora_mb=() quant_mb=()
+    for _ in $(seq "$rounds"); do
+        run full "$ASHLAR" sft "$dir/empty.yaml" "${job[@]}"
+        full+=("$seconds") full_mb+=("$peak")
+        run lora "$ASHLAR" sft "$dir/empty.yaml" "${job[@]}" lora.rank=16 lora.targets=all-linear
+        lora+=("$seconds") lora_mb+=("$peak")
+        run q4 "$ASHLAR" sft "$dir/empty.yaml" "${job[@]}" lora.rank=16 lora.targets=all-linear model.quant=q4
+        quant+=("$seconds") quant_mb+=("$peak")
+    done
+    row post/lora-memory MB "all weights trained" 4 lower "${lora_mb[@]}" -- "${full_mb[@]}"
+    row post/lora-step s "all weights trained" 1.333 lower "${lora[@]}" -- "${full[@]}"
+    row post/q4-memory MB "all weights trained" 6.667 lower "${quant_mb[@]}" -- "${full_mb[@]}"
+    row post/q4-step s "adapters on bf16" 0.769 lower "${quant[@]}" -- "${lora[@]}"
+    rm -rf "$dir/llama"
+fi
+
+if wanted post/sft-quarter post/packing; then
+    "$ASHLAR" data arithmetic --out "$dir/sums" --count 1000 > /dev/null
+    "$ASHLAR" data chat --tokenizer "$dir/sums" --out "$dir/gpt2-rows" "$dir/rows.jsonl" > /dev/null
+    cat > "$dir/gpt2.yaml" << YAML
+model: {type: gpt2, vocab: 50257, hidden: 768, layers: 12, heads: 12, max_positions: 1024}
+data: {train: $dir/gpt2-rows, seq: 512}
+train: {global_batch: 2, grains: 1, precision: bf16}
+YAML
+    few=() all=()
+    for _ in $(seq "$rounds"); do
+        run all "$ASHLAR" sft "$dir/gpt2.yaml" sft.train_on=all
+        all+=("$seconds")
+        run few "$ASHLAR" sft "$dir/gpt2.yaml"
+        few+=("$seconds")
+    done
+    row post/sft-quarter s "all rows as targets" 1.176 lower "${few[@]}" -- "${all[@]}"
+    row post/packing % "full sequences" 0.98 higher "$(grep -oE '[0-9.]+ % filled' "$dir/few.out" | cut -d' ' -f1)" -- 100
+fi
+
+if wanted post/grpo-second-forward; then
+    "$ASHLAR" data arithmetic --out "$dir/train" --count 20000 > /dev/null
+    "$ASHLAR" train "$SOURCE/examples/quickstart.yaml" --out "$dir/start" data.train="$dir/train" data.valid="$dir/train" train.steps=100 train.save_every=0 train.valid_every=0 > /dev/null 2>&1
+    steps=$((5 * steps))
+    alone=() second=()
+    for _ in $(seq "$rounds"); do
+        run alone "$ASHLAR" rl "$SOURCE/examples/rl.yaml" model.from="$dir/start/model" rollout.eval_every=0 schedule.warmup=0
+        alone+=("$seconds")
+        run second "$ASHLAR" rl "$SOURCE/examples/rl.yaml" model.from="$dir/start/model" rollout.eval_every=0 schedule.warmup=0 rl.kl_coef=1e-9 rl.kl_in=reward
+        second+=("$seconds")
+    done
+    row post/grpo-second-forward s "the same with a second forward pass" 1.176 lower "${alone[@]}" -- "${second[@]}"
+fi
