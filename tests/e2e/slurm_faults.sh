@@ -26,7 +26,7 @@ EXTRA_CONF="SlurmdTimeout=10
 MessageTimeout=5
 Prolog=$SCRATCH/by_name
 PrologFlags=Alloc"
-slurm_parameters=nohold_on_prolog_fail slurm_start 9
+slurm_parameters=nohold_on_prolog_fail slurm_start 12
 ln -sf "$SLURM_CONF" "$SCRATCH/slurm.conf" # a scratch folder with a long name has its cluster elsewhere
 cd "$SCRATCH" || exit 1
 hash_of() { grep -o '"state_hash":"[0-9a-f]*"' "$SCRATCH/$1/log.jsonl" | tail -n 1; }
@@ -71,9 +71,14 @@ power=$job
 bad_node "${nodes[7]}"
 submit prologued 7 2 job.nodes=1 job.check=none
 prologued=$job
-has_save() { compgen -G "$SCRATCH/power/checkpoints/step-*/manifest.json" > "$SCRATCH/out"; }
-wait_for "a save" has_save
+# The first node loses its power, and with it the script and srun: the other continues, and the job does not stay behind.
+submit first 9 3 $long
+first=$job
+has_save() { compgen -G "$SCRATCH/$1/checkpoints/step-*/manifest.json" > "$SCRATCH/out"; }
+wait_for "a save" has_save power
 slurm_kill_node 5
+wait_for "a save" has_save first
+slurm_kill_node 9
 train one
 train straight $long
 
@@ -105,4 +110,6 @@ ended 0 "$power" power
 said power | grep -q "^ashlar: node ${nodes[5]} does not answer" || fail "the dead node: $(said power)"
 said power | grep -q 'resumed *at step' || fail "it did not resume: $(said power | tail -n 20)"
 same "its bits" "$(hash_of straight)" "$(hash_of power)"
+ended 0 "$first" first
+same "its bits" "$(hash_of straight)" "$(hash_of first)"
 finish

@@ -58,6 +58,18 @@ grep -q 'keeper.*was killed' "$SCRATCH/err" || fail "it does not say what happen
 has_ended() { ! pgrep -f "out $SCRATCH/long" > "$SCRATCH/out"; }
 wait_for "the end of its processes" has_ended
 
+# Its time is over: it is told before that, saves, says 75, and continues when it is submitted again.
+try timeout 300 "$ASHLAR" submit asked.yaml --to local $endless job.name=timed job.out="$SCRATCH/timed" job.time=62s job.notice=60s --wait
+expect 75 "a job whose time is over"
+grep -q 'the time of job timed-1 (62s) ends in 60s' "$SCRATCH/timed/timed-1.out" && grep -q 'saved at step' "$SCRATCH/timed/timed-1.out" ||
+    fail "what it says: $(tail -n 5 "$SCRATCH/timed/timed-1.out")"
+try timeout 300 "$ASHLAR" submit asked.yaml --to local $endless job.name=timed job.out="$SCRATCH/timed"
+wait_for "the resume" grep -qs 'resumed *at step' "$SCRATCH/timed/timed-2.out"
+stop_run timed
+try timeout 300 "$ASHLAR" jobs wait timed-2 --to local
+expect 0 "the same job, continued"
+check_bits timed
+
 # What is refused at once.
 try "$ASHLAR" submit asked.yaml job.min_nodes=5 --to local
 expect_error 2 "more nodes at least than at most" "job.min_nodes is 5"

@@ -8,6 +8,7 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
+#include <math.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -141,13 +142,40 @@ static pid_t start_job(const struct keeper *keeper, const sigset_t *usual)
     _exit(127);
 }
 
-/* Wait for the end of the job, passing on what we are told. Returns its exit code. */
-static int keep(pid_t job, const sigset_t *watched, bool *was_stopped_out)
+static double now_s(void)
 {
-    for (;;) {
-        int status = 0, number = sigwaitinfo(watched, NULL);
+    return (double)ash_clock_ns() * 1e-9;
+}
 
-        if (number > 0 && number != SIGCHLD) {
+/* Wait for a signal, or until the job is to be told that its time is over (0: never). Returns the signal, 0 then. */
+static int next_signal(const sigset_t *watched, double told_s)
+{
+    double left_s = told_s - now_s();
+    struct timespec wait;
+
+    if (told_s <= 0) return sigwaitinfo(watched, NULL);
+    if (left_s <= 0) return 0;
+    wait = (struct timespec){.tv_sec = (time_t)left_s, .tv_nsec = (long)((left_s - floor(left_s)) * 1e9)};
+    return sigtimedwait(watched, NULL, &wait);
+}
+
+/* Wait for the end of the job, passing on what we are told. job.notice before its time is over it is told to save and
+ * end, as a scheduler would tell it. Returns its exit code. */
+static int keep(const struct keeper *keeper, pid_t job, const sigset_t *watched, bool *was_stopped_out)
+{
+    const struct ash_spec *spec = keeper->submission->spec;
+    double told_s = spec->time_s > 0 ? now_s() + spec->time_s - spec->notice_s : 0;
+
+    for (;;) {
+        int status = 0, number = next_signal(watched, told_s);
+        bool is_over = told_s > 0 && now_s() >= told_s;
+
+        if (is_over) {
+            dprintf(STDERR_FILENO, "ashlar: the time of job %s (%s) ends in %s: it saves and ends\n", keeper->id,
+                    spec->time, spec->notice);
+            told_s = 0;
+        }
+        if (is_over || (number > 0 && number != SIGCHLD)) {
             *was_stopped_out = true;
             kill(job, SIGTERM);
         }
@@ -177,7 +205,7 @@ static _Noreturn void run_keeper(const struct keeper *keeper, int report_fd)
     dup2(log, STDOUT_FILENO);
     dup2(log, STDERR_FILENO);
     job = start_job(keeper, &usual);
-    write_end(keeper, job < 0 ? 1 : keep(job, &watched, &was_stopped), was_stopped);
+    write_end(keeper, job < 0 ? 1 : keep(keeper, job, &watched, &was_stopped), was_stopped);
     _exit(0);
 }
 

@@ -166,10 +166,34 @@ static const char functions[] =
     "    exit \"$1\"\n"
     "}\n";
 
-/* Words of the node's supervisor, in a shell that knows the node's number. */
+/* A node's shell, which knows its number. The script and srun run on the first node: when that one is lost, Slurm
+ * leaves the job as it is (--no-kill), and nobody would end it or queue it again. So the next few nodes look for the
+ * first one when they are through. Where its slurmd is gone, and Slurm says so too, the job is queued again: what
+ * is done already ends at once then, the rest resumes elsewhere. */
+static const char on_node[] =
+    "on_node='\n"
+    "    set -- \"${@/#@node/$SLURM_NODEID}\"\n"
+    "    [ \"$SLURM_NODEID\" -ge 1 ] && [ \"$SLURM_NODEID\" -le 3 ] || exec \"$@\"\n"
+    "    trap : TERM # it is for the supervisor\n"
+    "    \"$@\"\n"
+    "    code=$?\n"
+    "    first=$(scontrol show hostnames \"$SLURM_JOB_NODELIST\" | head -n 1)\n"
+    "    facts=$(scontrol show node \"$first\" | tr \" \" \"\\n\"; scontrol show config | tr -d \" \")\n"
+    "    port=$(sed -n \"s/^\\(Slurmd\\)*Port=//p\" <<< \"$facts\" | head -n 1)\n"
+    "    at=/dev/tcp/$(sed -n \"s/^NodeAddr=//p\" <<< \"$facts\")/$port\n"
+    "    for ((turn = 0; turn < 450; turn++)); do\n"
+    "        ! timeout 5 bash -c \"exec 3<> $at\" 2> /dev/null || break\n"
+    "        case $(sinfo --noheader --nodes=\"$first\" --format=%t) in down* | *\\*)\n"
+    "            scontrol requeue \"$SLURM_JOB_ID\" && break ;;\n"
+    "        esac\n"
+    "        sleep 2\n"
+    "    done\n"
+    "    exit $code'\n";
+
+/* Words of the node's supervisor. */
 static void put_words(struct writer *writer, const struct ash_submission_words *words)
 {
-    put(writer, "    \"${each[@]}\" bash -c 'exec \"${@/#@node/$SLURM_NODEID}\"' bash \\\n       ");
+    put(writer, "    \"${each[@]}\" bash -c \"$on_node\" bash \\\n       ");
     for (size_t i = 0; i < words->count; i++)
         put_word(writer, words->items[i]);
     put(writer, "\n");
@@ -235,6 +259,7 @@ int ash_slurm_script(const struct ash_submission *submission, struct ash_str *sc
         writer.rc = ash_str_addf(script_out, "port=$((%d + SLURM_JOB_ID %% %d))\n", PORT_FIRST, PORT_COUNT);
     put_look(&writer, submission);
     put(&writer, functions);
+    put(&writer, on_node);
     put_starts(&writer, submission, &words);
     if (writer.rc < 0) return ash_err_set(err, writer.rc, "out of memory for the batch script");
     return 0;
