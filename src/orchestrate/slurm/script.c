@@ -169,7 +169,7 @@ static const char functions[] =
 /* A node's shell, which knows its number. The script and srun run on the first node: when that one is lost, Slurm
  * leaves the job as it is (--no-kill), and nobody would end it or queue it again. So the next few nodes look for the
  * first one when they are through. Where its slurmd is gone, and Slurm says so too, the job is queued again: what
- * is done already ends at once then, the rest resumes elsewhere. */
+ * is done already ends at once then, the rest resumes elsewhere. Slurm notices within SlurmdTimeout. */
 static const char on_node[] =
     "on_node='\n"
     "    set -- \"${@/#@node/$SLURM_NODEID}\"\n"
@@ -181,7 +181,8 @@ static const char on_node[] =
     "    facts=$(scontrol show node \"$first\" | tr \" \" \"\\n\"; scontrol show config | tr -d \" \")\n"
     "    port=$(sed -n \"s/^\\(Slurmd\\)*Port=//p\" <<< \"$facts\" | head -n 1)\n"
     "    at=/dev/tcp/$(sed -n \"s/^NodeAddr=//p\" <<< \"$facts\")/$port\n"
-    "    for ((turn = 0; turn < 450; turn++)); do\n"
+    "    limit=$((SECONDS + 60 + $(sed -n \"s/^SlurmdTimeout=\\([0-9]*\\).*/\\1/p\" <<< \"$facts\")))\n"
+    "    while ((SECONDS < limit)); do\n"
     "        ! timeout 5 bash -c \"exec 3<> $at\" 2> /dev/null || break\n"
     "        case $(sinfo --noheader --nodes=\"$first\" --format=%t) in down* | *\\*)\n"
     "            scontrol requeue \"$SLURM_JOB_ID\" && break ;;\n"
