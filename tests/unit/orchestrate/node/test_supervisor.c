@@ -116,8 +116,8 @@ static void test_ranks_lost_together_are_one_failure(void **state)
 
     (void)state;
     start(&fixture,
-          "if [ -n \"$ASHLAR_JOIN\" ]; then touch $0/placed-$(uname -n)-$$ $0/back-$RANK; exit 0; fi\n"
-          "[ $RANK != 0 ] && kill -9 $$\n"
+          "[ -z \"$ASHLAR_JOIN\" ] && [ $RANK != 0 ] && kill -9 $$\n"
+          "[ $RANK = 0 ] || touch $0/placed-$(uname -n)-$$ $0/back-$RANK\n"
           "until [ -e $0/back-1 ] && [ -e $0/back-2 ] && [ -e $0/back-3 ]; do sleep 0.01; done",
           true);
     fixture.supervisor.job.world = fixture.supervisor.job.per_node = fixture.supervisor.count = 4;
