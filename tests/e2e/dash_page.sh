@@ -9,15 +9,16 @@ modules=$(readlink "$SCRATCH/node_modules")
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 ln -sfn "$modules" "$SCRATCH/node_modules"
 cp "$SOURCE/tests/e2e/dash_page.mjs" "$SCRATCH"
-pids=()
+pids=() launcher=
 end() {
     local pid
+    kill "$launcher" 2> "$SCRATCH/kill" # its ranks end with it, and write nothing any more
     for pid in "${pids[@]}"; do kill -KILL "$pid" 2> "$SCRATCH/kill"; done
     wait 2> "$SCRATCH/kill"
 }
 trap end EXIT
 "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/live" --pages "$SCRATCH/pages" train.steps=10000000 > "$SCRATCH/train.out" 2>&1 &
-pids+=($!)
+launcher=$!
 mkdir -p "$SCRATCH/tree/dev"
 echo '6,1,1,-;Linux version 6.1' > "$SCRATCH/tree/dev/kmsg"
 "$ASHLAR" agent --port 0 --pages "$SCRATCH/pages" --root "$SCRATCH/tree" --node node-1 --state '' > "$SCRATCH/agent.out" 2>&1 &

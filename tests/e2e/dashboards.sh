@@ -4,10 +4,11 @@
 command -v prometheus > /dev/null && command -v promtool > /dev/null || { echo "dashboards: skipped: no prometheus"; exit 77; }
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 . "$SOURCE/tests/e2e/serve_lib.bash"
-pids=()
+pids=() launcher=
 end() {
     stop_server KILL
     local pid
+    kill "$launcher" 2> "$SCRATCH/kill" # its ranks end with it, and write nothing any more
     for pid in "${pids[@]}"; do kill -KILL "$pid" 2> "$SCRATCH/kill"; done
     wait 2> "$SCRATCH/kill"
 }
@@ -25,7 +26,7 @@ for file in "$SOURCE"/deploy/grafana/*.json; do cmp -s "$file" "$SCRATCH/${file#
 
 # ---- this machine with a job of two ranks, a recorded one with GPUs, and a server ---------------------------------------
 "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/watched" --pages "$SCRATCH/pages" train.steps=10000000 train.valid_every=0 > "$SCRATCH/train.out" 2>&1 &
-pids+=($!)
+launcher=$!
 tree=$SCRATCH/tree
 mkdir -p "$tree"/{proc/1,dev,sys/class/nvme/nvme0,sys/class/infiniband/efa_0/ports/1/hw_counters,sys/class/infiniband/mlx5_0/ports/1/counters} \
     "$tree"/proc/fs/lustre/{llite/scratch-ffff8a,mdc/scratch-MDT0000-mdc}

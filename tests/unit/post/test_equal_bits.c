@@ -201,7 +201,6 @@ static void test_every_family_in_both_precisions(void **state)
     do
         check_families(round++);
     while (checked < least);
-    assert_true(checked_kept > 0);
 }
 
 static void test_quantised_bases(void **state)
@@ -218,6 +217,7 @@ static void test_quantised_bases(void **state)
     }
     print_message("%llu log-probabilities of sampler and trainer compared, %llu over kept sets\n",
                   (unsigned long long)checked, (unsigned long long)checked_kept);
+    assert_true(checked_kept > 0); /* by one of the two tests: few models are drawn under sanitizers */
 }
 
 static int open_exec(void **state)
