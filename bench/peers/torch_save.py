@@ -1,4 +1,4 @@
-"""torch_save.py FILE save BYTES: writes a state of so many bytes (parameters and two moments of AdamW, in matrices of a
+"""torch_save.py FILE save BYTES: writes a state of BYTES bytes (parameters and two moments of AdamW, in matrices of a
 transformer's size) with torch.save and flushes it; torch_save.py FILE load: reads it back. Prints bytes per second."""
 import os
 import sys

@@ -5,7 +5,7 @@
 
 #include "cmd/chaos_faults.h"
 
-/* Cut the second node's link until one side goes on without the other; then heal it: what comes back ends. */
+/* Cut the second node's link until one side continues without the other; then heal it: what comes back ends. */
 int ash_chaos_cut_link(struct ash_chaos_cell *cell);
 /* The same, but only what the second node sends is lost. */
 int ash_chaos_cut_one_way(struct ash_chaos_cell *cell);

@@ -12,7 +12,7 @@
 #define LAYERS_MAX 256.0
 #define NARROW 2048.0   /* up to here heads of 64, above of 128 */
 #define TIED_PARAMS 3e9 /* smaller ones share the embedding */
-#define KV_HEADS 8.0    /* wide models have a multiple of so many heads */
+#define KV_HEADS 8.0    /* wide models have a multiple of this number of heads */
 #define NARROW_STEP 128.0
 #define OFF_MAX 0.2 /* of the size that was asked for */
 

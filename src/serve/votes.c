@@ -50,7 +50,7 @@ static bool is_decimal(char c)
     return c >= '0' && c <= '9';
 }
 
-/* Does a number that goes on at text[start] begin earlier: with a digit, or a point or comma behind one? */
+/* Does a number that continues at text[start] begin earlier: with a digit, or a point or comma after one? */
 static bool is_number_before(const char *text, size_t start)
 {
     if (start == 0) return false;

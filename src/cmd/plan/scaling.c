@@ -27,11 +27,11 @@ struct flags {
 
 static const struct ash_opt run_opts[] = {
     {"loss", ASH_OPT_DOUBLE, FIELD(loss), "0", "reach this loss with the fewest operations", 0, 1e6, NULL},
-    {"flops", ASH_OPT_DOUBLE, FIELD(flops), "0", "or: the lowest loss with so many operations", 0, 1e30, NULL},
-    {"usd", ASH_OPT_DOUBLE, FIELD(usd), "0", "or: the lowest loss for so many dollars, on the cheapest machine", 0,
-     1e15, NULL},
-    {"params", ASH_OPT_DOUBLE, FIELD(params), "0", "or: a run of so many parameters ...", 0, 1e15, NULL},
-    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), "0", "... and so many tokens", 0, 1e18, NULL},
+    {"flops", ASH_OPT_DOUBLE, FIELD(flops), "0", "or: the lowest loss with this number of operations", 0, 1e30, NULL},
+    {"usd", ASH_OPT_DOUBLE, FIELD(usd), "0", "or: the lowest loss for these dollars, on the cheapest machine", 0, 1e15,
+     NULL},
+    {"params", ASH_OPT_DOUBLE, FIELD(params), "0", "or: a run of this number of parameters ...", 0, 1e15, NULL},
+    {"tokens", ASH_OPT_DOUBLE, FIELD(tokens), "0", "... on this number of tokens", 0, 1e18, NULL},
     {"vocab", ASH_OPT_DOUBLE, FIELD(vocab), "128256", "vocabulary of the model", 1, 1e9, NULL},
 };
 static const struct ash_opt_table run_table = {
@@ -67,7 +67,7 @@ static double flops_of(const struct answer *answer)
 
 /* ---- which run --------------------------------------------------------------------------------------------------- */
 
-/* A model of about so many parameters; the tokens take up what it is smaller or larger. */
+/* A model of about this number of parameters; the tokens take up what it is smaller or larger. */
 static int take_run(struct answer *answer, double params, double tokens, struct ash_err *err)
 {
     int rc = ash_shape_sized(params, answer->flags->vocab, &answer->shape, err);
@@ -103,8 +103,8 @@ static double cheapest_usd(const struct answer *answer)
     return answer->offers->count > 0 && row->found ? row->usd : 0;
 }
 
-/* Does the best run of so many operations cost more than the budget? Where no model has its size (the vocabulary alone
- * has more parameters, or no dense model so many), it costs too little or too much. */
+/* Does the best run of these operations cost more than the budget? Where no model has its size (the vocabulary alone
+ * has more parameters, or no dense model as many), it costs too little or too much. */
 static bool is_too_dear(struct answer *answer, double flops)
 {
     double params, tokens, usd;

@@ -1,4 +1,4 @@
-/* Slurm's queue, through its own programs: any version will do. They are asked every so many seconds, however often the
+/* Slurm's queue, through its own programs: any version will do. They are asked once in a period, however often the
  * agent is scraped: a controller has other work. */
 #include "observe/collect/queue.h"
 

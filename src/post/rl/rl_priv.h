@@ -167,11 +167,11 @@ int ash_rl_kept_read(const json_t *all, struct ash_answer_row *row);
 bool ash_rl_is_given(const struct ash_answer_row *row, size_t token);
 /* Tokens of an answer that the policy wrote. */
 size_t ash_rl_own_count(const struct ash_answer_row *row);
-/* Has the environment had the last word, so that the policy goes on? */
+/* Has the environment had the last word, so that the policy continues? */
 bool ash_rl_goes_on(const struct ash_answer_row *row);
 /* The first token of the policy's last turn. */
 size_t ash_rl_last_turn(const struct ash_answer_row *row);
-/* Ask the environment for what follows turn number `turn` of an answer that has ended; it goes on where that is some
+/* Ask the environment for what follows turn number `turn` of an answer that has ended; it continues where that is some
  * text. */
 int ash_rl_hear(struct ash_policy_run *rl, const struct ash_prompt *prompt, struct ash_answer_row *row, size_t turn,
                 struct ash_err *err);

@@ -1,4 +1,4 @@
-/* turns: an environment that answers the policy, which goes on from there. Its text becomes tokens of the answer once
+/* turns: an environment that answers the policy, which continues. Its text becomes tokens of the answer once
  * and is never tokenised again; nothing is learned from them. The first rank asks, in the order of answers, so the
  * program hears the same lines in every layout. */
 #include <errno.h>
@@ -102,7 +102,7 @@ static int encode(const struct ash_policy_run *rl, const struct ash_turn *turn, 
     return rc;
 }
 
-/* Put the tokens of a turn behind the answer. Where they leave no room for another word, the answer has no end. */
+/* Put the tokens of a turn after the answer. Where they leave no room for another word, the answer has no end. */
 static int append(const struct ash_policy_run *rl, struct ash_answer_row *row, const struct ash_ids *ids,
                   struct ash_err *err)
 {

@@ -49,7 +49,7 @@ void ash_scaling_optimum(const struct ash_scaling_law *law, double flops, double
 /* The fewest operations with which a run reaches a loss: ash_scaling_optimum of them gives it. INFINITY where the law
  * does not fall so low. */
 double ash_scaling_flops(const struct ash_scaling_law *law, double loss);
-/* Tokens with which a model of so many parameters reaches a loss; INFINITY where it cannot. */
+/* Tokens with which a model with this number of parameters reaches a loss; INFINITY where it cannot. */
 double ash_scaling_tokens(const struct ash_scaling_law *law, double params, double loss);
 
 /* An interval of values. */

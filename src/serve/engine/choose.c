@@ -49,24 +49,31 @@ static void find_best(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
+/* The trainer's loss of core->best in each of the first rows of logits, into core->log_sums. */
+static void find_losses(struct ash_core *core, size_t rows)
+{
+    /* logits are the host's; the reference gives a device's bits */
+    const struct ash_loss_ops *loss = core->exec->memory->host_visible ? core->exec->ops->loss : ash_ops_ref.loss;
+
+    loss->cross_entropy(core->exec, &(struct ash_loss_part){.rows = rows,
+                                                            .cols = core->vocab,
+                                                            .logits = core->logits,
+                                                            .targets = core->best,
+                                                            .sharpness = core->opts.logprob_sharpness,
+                                                            .loss = core->log_sums});
+}
+
 /* The trainer's loss of the most likely id is log(sum) - 0: the log of the sum, to the bit. */
 static void find_log_sums(const struct piece *piece)
 {
     struct ash_core *core = piece->core;
-    /* logits are the host's; the reference gives a device's bits */
-    const struct ash_loss_ops *loss = core->exec->memory->host_visible ? core->exec->ops->loss : ash_ops_ref.loss;
     bool is_wanted = false;
 
     for (size_t i = 0; i < piece->count; i++)
         is_wanted |= wants_logprobs(&piece->wanted[i]);
     if (!is_wanted) return;
     ash_workers_run(core->exec->workers, piece->count, 1, find_best, (void *)piece);
-    loss->cross_entropy(core->exec, &(struct ash_loss_part){.rows = piece->count,
-                                                            .cols = core->vocab,
-                                                            .logits = core->logits,
-                                                            .targets = core->best,
-                                                            .sharpness = core->opts.logprob_sharpness,
-                                                            .loss = core->log_sums});
+    find_losses(core, piece->count);
 }
 
 static bool has_kept(const struct ash_wanted_row *wanted)
@@ -78,7 +85,6 @@ static bool has_kept(const struct ash_wanted_row *wanted)
 static void find_kept_logprobs(const struct piece *piece)
 {
     struct ash_core *core = piece->core;
-    const struct ash_loss_ops *loss = core->exec->memory->host_visible ? core->exec->ops->loss : ash_ops_ref.loss;
     bool is_wanted = false;
 
     for (size_t i = 0; i < piece->count; i++) {
@@ -86,12 +92,7 @@ static void find_kept_logprobs(const struct piece *piece)
         is_wanted |= has_kept(&piece->wanted[i]);
     }
     if (!is_wanted) return;
-    loss->cross_entropy(core->exec, &(struct ash_loss_part){.rows = piece->count,
-                                                            .cols = core->vocab,
-                                                            .logits = core->logits,
-                                                            .targets = core->best,
-                                                            .sharpness = core->opts.logprob_sharpness,
-                                                            .loss = core->log_sums});
+    find_losses(core, piece->count);
     for (size_t i = 0; i < piece->count; i++)
         if (has_kept(&piece->wanted[i])) piece->wanted[i].seq->chosen[0].logprob = -core->log_sums[i];
 }

@@ -113,7 +113,7 @@ void ash_s3_upload_close(struct ash_s3_upload *upload, bool keeps_parts);
 
 /* A part of the work of an upload that another process has begun, and where its bytes are read. */
 struct ash_s3_share {
-    size_t index, count; /* this process's number, of so many that share; 0 is the one that completes it */
+    size_t index, count; /* this process's number, and how many share; 0 is the one that completes it */
     int (*read)(void *ctx, uint64_t offset, void *data, size_t size_bytes, struct ash_err *err);
     void *ctx;
 };

@@ -83,7 +83,7 @@ static const struct ash_opt rl_opts[] = {
     {"prompts_per_step", ASH_OPT_INT, RL(prompts_per_step), "32", "prompts in a step", 1, 1e7, NULL},
     {"samples", ASH_OPT_INT, RL(samples), "8", "answers to each prompt: a group", 1, 1e6, NULL},
     {"environment", ASH_OPT_STRING, RL(environment), NULL,
-     "a program that answers the policy, which goes on from there: COMMAND; default: none", 0, 0, NULL},
+     "a program that answers the policy, which continues: COMMAND; default: none", 0, 0, NULL},
     {"turns", ASH_OPT_INT, RL(turns), "1", "turns of the policy in one answer, at most", 1, 1e6, NULL},
     {"clip", ASH_OPT_DOUBLE, RL(clip), "0.2", "ratios below 1 - clip (above 1 + clip) get no gradient", 0, 1e6, NULL},
     {"clip_high", ASH_OPT_DOUBLE, RL(clip_high), "0", "the bound above; 0: the same as clip", 0, 1e6, NULL},

@@ -84,7 +84,7 @@ struct ash_stages_task {
     const struct ash_train_source *source;
     const struct ash_objective *objective; /* NULL: the sum of all losses, times scale */
     float scale;
-    size_t shift;               /* compute the grains of the rank so many data-parallel places on; 0: this rank's own */
+    size_t shift;               /* compute the grains of the rank this many dp places on; 0: this rank's own */
     struct ash_leaf_sums *sums; /* gets the bits of each grain's gradients; NULL: nobody asks */
 };
 /* The grain that a data-parallel place (dp, fsdp) computes in a round with this rank's of ep; SIZE_MAX: none. */

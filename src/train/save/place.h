@@ -80,7 +80,7 @@ int ash_place_copy(struct ash_place *from, struct ash_place *to, uint64_t step, 
                    void *ctx, struct ash_err *err);
 /* What a rank has done to help with a copy. Zero-initialise. */
 struct ash_place_share {
-    size_t index, count; /* this rank's number, of so many that share; 0 is the one that copies */
+    size_t index, count; /* this rank's number, and how many share; 0 is the one that copies */
     uint64_t done;       /* a bit for each file of the manifest: nothing is left to do for it */
     size_t share_count;  /* files of which it has sent its share */
     const atomic_bool *is_stopping;
