@@ -45,6 +45,7 @@ struct ash_lora_module {
 struct ash_lora {
     char *base_dir;               /* empty with a base that is open already */
     const struct ash_model *base; /* that one, borrowed; NULL: models open base_dir */
+    bool base_is_gguf;            /* base_dir is a GGUF file */
     enum ash_dtype quant;         /* what models hold the base's matrices as; ASH_F32: as its files have them */
     double dropout;               /* share of an adapter's inputs that training batches leave out */
     struct ash_lora_module *modules;
@@ -60,6 +61,8 @@ int ash_lora_load(const char *dir, const char *base_dir, struct ash_lora **lora_
 /* NULL is a no-op. */
 void ash_lora_close(struct ash_lora *lora);
 
+/* Where sums over inputs of the base may be cut: at multiples of it. */
+size_t ash_lora_group(const struct ash_lora *lora);
 /* Is dir a PEFT folder? */
 bool ash_lora_exists(const char *dir);
 /* Give the adapters of a model made of such a config new values: A uniform, B zero, modules that are trained whole the

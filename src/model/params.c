@@ -172,7 +172,7 @@ static void add_latent_attention(struct ash_model *model, int layer)
 static void add_dense(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
-    struct ash_range columns = ash_slice_columns(c->ffn, &model->slice);
+    struct ash_range columns = ash_slice_columns(c, c->ffn, &model->slice);
     struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
 
     if (c->mlp == ASH_MLP_GATED) add_linear(model, ASH_ROLE_GATE, layer, c->ffn, c->hidden, c->mlp_bias, out);
@@ -185,7 +185,7 @@ static void add_sparse(struct ash_model *model, int layer)
 {
     const struct ash_model_config *c = &model->whole;
     const struct ash_expert_config *x = &c->expert;
-    struct ash_range columns = ash_slice_columns(x->shared_ffn, &model->slice);
+    struct ash_range columns = ash_slice_columns(c, x->shared_ffn, &model->slice);
     struct cut out = cut_of(model, false, columns, 1), in = cut_of(model, true, columns, 1);
 
     add(model, ASH_ROLE_ROUTER, layer, 0, x->experts, c->hidden);

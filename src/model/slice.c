@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "model/family.h"
+#include "model/lora.h"
 
 struct ash_slice ash_slice_whole(const struct ash_model_config *config)
 {
@@ -19,9 +20,11 @@ struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const
     return ash_range_split(config->kv_heads, 1, slice->tp_rank, slice->tp_size);
 }
 
-struct ash_range ash_slice_columns(size_t ffn, const struct ash_slice *slice)
+struct ash_range ash_slice_columns(const struct ash_model_config *config, size_t ffn, const struct ash_slice *slice)
 {
-    return ash_range_split(ffn, ASH_K_GROUP, slice->tp_rank, slice->tp_size);
+    size_t group = config->lora != NULL ? ash_lora_group(config->lora) : ASH_K_GROUP;
+
+    return ash_range_split(ffn, group, slice->tp_rank, slice->tp_size);
 }
 
 struct ash_range ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice)
@@ -97,8 +100,8 @@ void ash_slice_config(const struct ash_model_config *whole, const struct ash_sli
     *config_out = *whole;
     config_out->kv_heads = ash_slice_kv_heads(whole, slice).count;
     config_out->heads = config_out->kv_heads * group;
-    config_out->ffn = ash_slice_columns(whole->ffn, slice).count;
-    config_out->expert.shared_ffn = ash_slice_columns(whole->expert.shared_ffn, slice).count;
+    config_out->ffn = ash_slice_columns(whole, whole->ffn, slice).count;
+    config_out->expert.shared_ffn = ash_slice_columns(whole, whole->expert.shared_ffn, slice).count;
     for (size_t i = 0; i < whole->layers; i++) {
         if (!slice->layers[i]) continue;
         config_out->sparse[kept] = whole->sparse[i];

@@ -29,8 +29,9 @@ int ash_slice_check(const struct ash_model_config *config, const struct ash_slic
 
 /* What the slice has of each kind: here, key-value heads. */
 struct ash_range ash_slice_kv_heads(const struct ash_model_config *config, const struct ash_slice *slice);
-/* Columns of a feed-forward of width ffn, in whole groups of k where there are enough. */
-struct ash_range ash_slice_columns(size_t ffn, const struct ash_slice *slice);
+/* Columns of a feed-forward of width ffn, in whole groups of k where there are enough: those of the matrices of a
+ * quantised base are longer. */
+struct ash_range ash_slice_columns(const struct ash_model_config *config, size_t ffn, const struct ash_slice *slice);
 /* Rows of the vocabulary, likewise in whole groups. */
 struct ash_range ash_slice_vocab(const struct ash_model_config *config, const struct ash_slice *slice);
 /* Whole experts. */

@@ -34,8 +34,6 @@ static int open_lora(struct ash_post *post, struct ash_err *err)
                    ? 0
                    : ash_err_set(err, -EINVAL, "model.quant: only a frozen model is held quantised: give lora.rank");
     if (job->model.from == NULL) return ash_err_set(err, -EINVAL, "lora: adapters of what? give model.from");
-    if (job->mesh.tp > 1 && opts.quant != ASH_F32)
-        return ash_err_set(err, -ENOTSUP, "model.quant: a quantised base cannot be cut: set mesh.tp=1");
     if (lora->dropout > 0 && job->train.method == ASH_METHOD_RL)
         return ash_err_set(err, -EINVAL, "lora.dropout: the policy that samples is the one that learns: set it to 0");
     rc = lora->adapter != NULL ? ash_lora_load(lora->adapter, job->model.from, &post->lora, err)

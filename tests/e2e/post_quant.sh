@@ -9,7 +9,7 @@ for i in $(seq 40); do printf '{"prompt": "%d+%d=", "completion": "%d"}\n' "$i" 
 try "$ASHLAR" data chat --tokenizer "$SCRATCH/tok" --out "$SCRATCH/rows" "$SCRATCH/rows.jsonl"
 expect 0 "data"
 cat > "$SCRATCH/sft.yaml" << YAML
-model: {type: llama, hidden: 64, layers: 2, heads: 2, ffn: 96}
+model: {type: llama, hidden: 64, layers: 2, heads: 4, head_dim: 128, ffn: 544}
 data: {train: $SCRATCH/rows, seq: 64}
 train: {steps: 6, global_batch: 4, grains: 2, save_every: 3, hash_every: 3}
 optimizer: {lr: 0.01}
@@ -38,6 +38,12 @@ run other "${lora[@]}" model.quant=q4 train.micro_batch=1 train.recompute=full
 same "micro-batches" "$(bits_of q4)" "$(bits_of other)"
 try "$ASHLAR" launch --procs 2 sft "$SCRATCH/sft.yaml" --out "$SCRATCH/sharded" "${lora[@]}" model.quant=q4 mesh.fsdp=2
 same "two processes" "$(bits_of q4)" "$(bits_of sharded)"
+# mesh.tp cuts matrices where their blocks end, and names the one that it cannot cut
+try "$ASHLAR" launch --procs 2 sft "$SCRATCH/sft.yaml" --out "$SCRATCH/cut" "${lora[@]}" model.quant=q4 mesh.tp=2
+same "two halves" "$(bits_of q4)" "$(bits_of cut)"
+try "$ASHLAR" launch --procs 4 sft "$SCRATCH/sft.yaml" --out "$SCRATCH/uncut" "${lora[@]}" model.quant=q4 mesh.tp=4
+expect 1 "a group of weights that would be cut"
+grep -q "o_proj.weight' is quantised in groups of 256 of its 512 inputs, which mesh.tp=4 would cut: mesh.tp=2 would do" "$SCRATCH/err" || fail "not named: $(cat "$SCRATCH/err")"
 rm -rf "$SCRATCH/other" && cp -r "$SCRATCH/q4" "$SCRATCH/other" && rm -rf "$SCRATCH/other/checkpoints/step-000006" "$SCRATCH/other/model"
 try "$ASHLAR" sft --resume --out "$SCRATCH/other"
 same "resumed" "$(bits_of q4)" "$(bits_of other)"

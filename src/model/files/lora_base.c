@@ -46,6 +46,32 @@ static void bind_part(struct ash_param *param, const struct ash_param *source, c
     *at += ash_round_up(ash_dtype_size(source->dtype, param->count), ASH_PARAM_ALIGN * sizeof(float));
 }
 
+/* The most parts, at most `parts`, that inputs can be cut into in whole groups. */
+static size_t parts_that_would_do(size_t inputs, size_t group, size_t parts)
+{
+    while (parts > 1 && (inputs % parts != 0 || inputs / parts % group != 0))
+        parts--;
+    return parts;
+}
+
+/* Can a matrix of blocks be cut where this rank's part of its inputs begins and ends? Its rows are whole anyway. */
+static int check_cut(const struct ash_model *model, const struct ash_param *param, enum ash_dtype dtype,
+                     struct ash_err *err)
+{
+    size_t group = ash_quant_group(dtype), end;
+
+    for (size_t i = 0; param->cut == 1 && i < param->run_count; i++) {
+        end = ash_range_end(param->runs[i]);
+        if (param->runs[i].first % group == 0 && (end % group == 0 || end == param->full[1])) continue;
+        return ash_err_set(err, -ENOTSUP,
+                           "'%s' is quantised in groups of %zu of its %zu inputs, which mesh.tp=%zu would cut: "
+                           "mesh.tp=%zu would do, or another model.quant (q8 has groups of %d)",
+                           param->name, group, param->full[1], model->slice.tp_size,
+                           parts_that_would_do(param->full[1], group, model->slice.tp_size), ASH_QUANT_BLOCK);
+    }
+    return 0;
+}
+
 static int check_part(const struct ash_model *model, const struct ash_param *param, const struct ash_param *source,
                       struct ash_err *err)
 {
@@ -54,9 +80,13 @@ static int check_part(const struct ash_model *model, const struct ash_param *par
     if (source == NULL || source->count != ash_param_full_count(param))
         return ash_err_set(err, -EINVAL, "%s has no tensor '%s' of %zu elements", dir, param->name,
                            ash_param_full_count(param));
-    if (model->slice.tp_size > 1 && ash_dtype_block(source->dtype) > 1)
-        return ash_err_set(err, -ENOTSUP, "%s: a quantised base cannot be cut: set mesh.tp=1", dir);
-    return 0;
+    return ash_dtype_block(source->dtype) > 1 ? check_cut(model, param, source->dtype, err) : 0;
+}
+
+size_t ash_lora_group(const struct ash_lora *lora)
+{
+    if (lora->base_is_gguf) return ASH_QUANT_GROUP; /* of any type that it may have */
+    return lora->quant != ASH_F32 ? ash_max(ash_quant_group(lora->quant), ASH_K_GROUP) : ASH_K_GROUP;
 }
 
 static int bind_parts(struct ash_model *model, const struct ash_model *base, struct ash_err *err)
@@ -144,7 +174,7 @@ static void quantise_rows(void *ctx, size_t begin, size_t end, int worker)
 static bool is_quantised(const struct ash_model *model, const struct ash_param *param)
 {
     return param->layer >= 0 && param->is_matrix && param->dim_count == 2 &&
-           param->dims[1] % ash_dtype_block(model->config.lora->quant) == 0;
+           param->full[1] % ash_dtype_block(model->config.lora->quant) == 0;
 }
 
 static int check_quantised(const struct ash_model *model, struct ash_err *err)
@@ -191,6 +221,8 @@ int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err)
         const struct ash_param *param = &model->params[model->param_count + i];
 
         if (!is_quantised(model, param)) continue;
+        rc = check_cut(model, param, model->config.lora->quant, err);
+        if (rc < 0) return rc;
         bytes += ash_dtype_size(model->config.lora->quant, param->count);
         cols = ash_max(cols, param->dims[1]);
     }
@@ -210,39 +242,95 @@ int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err)
 
 /* ---- written out ------------------------------------------------------------------------------------------------- */
 
+/* Of a model's scratch: which matrix it has, then the values. */
+struct dense {
+    int32_t weight;
+    bool is_bf16;
+};
+#define DENSE_HEADER_BYTES ((size_t)64)
+
 int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
 {
-    size_t most = 0;
+    size_t most = 0, bytes;
+    int rc;
 
     for (size_t i = 0; i < model->base_count; i++) {
         const struct ash_param *param = &model->params[model->param_count + i];
 
         if (ash_dtype_block(param->dtype) > 1) most = ash_max(most, param->count);
     }
-    if (most * sizeof(float) <= model->dense_scratch.size_bytes) return 0;
+    bytes = most * (model->round_bf16 ? sizeof(uint16_t) : sizeof(float)) + DENSE_HEADER_BYTES;
+    if (most == 0 || bytes <= model->dense_scratch.size_bytes) return 0;
     ash_buffer_fini(&model->dense_scratch);
-    return ash_buffer_init(&model->dense_scratch, exec->memory, most * sizeof(float), "a matrix written out", err);
+    rc = ash_buffer_init(&model->dense_scratch, exec->memory, bytes, "a matrix written out", err);
+    if (rc == 0) ((struct dense *)model->dense_scratch.data)->weight = ASH_NO_PARAM;
+    return rc;
+}
+
+/* One matrix; f32 or bf16 is NULL. */
+struct writing {
+    const struct ash_param *param;
+    float *f32;
+    uint16_t *bf16;
+};
+
+/* Values as float32, or as bf16: what products in bf16 would round them to. */
+static void write_out(const struct writing *work, size_t at, const float *values, size_t count)
+{
+    if (work->bf16 == NULL) {
+        memcpy(work->f32 + at, values, count * sizeof(*values));
+        return;
+    }
+    for (size_t i = 0; i < count; i++)
+        work->bf16[at + i] = ash_f32_to_bf16(values[i]);
+}
+
+/* As ash_quant_to_f32, and faster for the types of model.quant: one scale, no sub-scales. */
+static void open_block(const uint8_t *block, enum ash_dtype dtype, float *values)
+{
+    int8_t quants[ASH_QUANT_BLOCK];
+    float scale;
+
+    if (dtype != ASH_Q4_0 && dtype != ASH_Q8_0 && dtype != ASH_Q8_W) {
+        ash_quant_to_f32(block, dtype, ash_dtype_block(dtype), values);
+        return;
+    }
+    scale = ash_quant_scale(block);
+    ash_quant_unpack(block, dtype, quants);
+    for (size_t i = 0; i < ASH_QUANT_BLOCK; i++)
+        values[i] = scale * (float)quants[i];
 }
 
 static void write_out_rows(void *ctx, size_t begin, size_t end, int worker)
 {
-    const struct quantising *work = ctx;
-    size_t block = ash_dtype_block(work->dtype);
+    const struct writing *work = ctx;
+    enum ash_dtype dtype = work->param->dtype;
+    size_t cols = work->param->dims[1], block = ash_dtype_block(dtype);
+    float values[ASH_QUANT_GROUP];
 
     (void)worker;
-    for (size_t at = begin * work->cols; at < end * work->cols; at += block)
-        ash_quant_to_f32((const uint8_t *)work->param->data + ash_dtype_size(work->dtype, at), work->dtype, block,
-                         work->rows + at);
+    for (size_t at = begin * cols; at < end * cols; at += block) {
+        open_block((const uint8_t *)work->param->data + ash_dtype_size(dtype, at), dtype, values);
+        write_out(work, at, values, block);
+    }
 }
 
 struct ash_mat ash_weight_dense(const struct ash_model *model, struct ash_exec *exec, int32_t weight)
 {
     const struct ash_param *param = &model->params[weight];
-    struct quantising work = {
-        .param = param, .dtype = param->dtype, .cols = param->dims[1], .rows = model->dense_scratch.data};
+    struct dense *dense = model->dense_scratch.data;
+    bool is_bf16 = model->round_bf16;
+    struct writing work = {.param = param};
+    void *values;
 
     if (ash_dtype_block(param->dtype) == 1) return ash_weight_matrix(model, weight, true);
-    ash_assert(param->count * sizeof(float) <= model->dense_scratch.size_bytes);
-    ash_workers_run(exec->workers, param->dims[0], 1, write_out_rows, &work);
-    return (struct ash_mat){model->dense_scratch.data, ASH_F32, param->dims[1], 1};
+    values = (char *)model->dense_scratch.data + DENSE_HEADER_BYTES;
+    work.f32 = is_bf16 ? NULL : values;
+    work.bf16 = is_bf16 ? values : NULL;
+    ash_assert(param->count * (is_bf16 ? sizeof(uint16_t) : sizeof(float)) + DENSE_HEADER_BYTES <=
+               model->dense_scratch.size_bytes);
+    if (dense->weight != weight || dense->is_bf16 != is_bf16)
+        ash_workers_run(exec->workers, param->dims[0], 1, write_out_rows, &work);
+    *dense = (struct dense){weight, is_bf16};
+    return (struct ash_mat){values, is_bf16 ? ASH_BF16 : ASH_F32, param->dims[1], 1};
 }

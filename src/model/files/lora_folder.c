@@ -11,6 +11,7 @@
 #include "base/file.h"
 #include "model/lora_priv.h"
 #include "model/weight.h"
+#include "storage/gguf.h"
 #include "storage/safetensors.h"
 
 /* What adapter_config.json says, or a user. */
@@ -203,6 +204,7 @@ static int open_lora(struct request *request, const char *base_dir, json_t *conf
 {
     struct ash_lora *lora = calloc(1, sizeof(*lora));
     struct ash_model *outline = NULL;
+    char path[ASH_GGUF_PATH_BYTES];
     int rc = 0;
 
     if (lora == NULL || (lora->base_dir = strdup(base_dir)) == NULL)
@@ -210,6 +212,7 @@ static int open_lora(struct request *request, const char *base_dir, json_t *conf
     if (lora != NULL) {
         lora->config = config;
         lora->base = request->base;
+        lora->base_is_gguf = ash_gguf_locate(base_dir, path);
         lora->quant = request->quant;
         lora->dropout = request->dropout;
     }

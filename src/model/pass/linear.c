@@ -159,11 +159,43 @@ struct ash_gemm_args ash_linear_chunk_gemm(const struct ash_model *model, const 
     return args;
 }
 
+bool ash_linear_is_quantised(const struct ash_model *model, int32_t weight)
+{
+    return ash_dtype_block(model->params[weight].dtype) > 1;
+}
+
+/* The chunk's forward product with a quantised matrix, whose groups of k nobody cuts (ash_lora_group). */
+static void quantised_chunk_add(const struct ash_model *model, struct ash_exec *exec,
+                                const struct ash_linear_chunk *chunk, size_t rows, bool overwrite, float *sums)
+{
+    const struct ash_param *param = &model->params[chunk->weight];
+    struct ash_quant_args args = {.M = rows,
+                                  .N = param->dims[0],
+                                  .K = param->dims[1],
+                                  .x = chunk->x,
+                                  .x_stride = chunk->x_stride,
+                                  .w = param->data,
+                                  .dtype = param->dtype,
+                                  .y = sums,
+                                  .y_stride = param->dims[0],
+                                  .accumulate = !overwrite};
+
+    exec->ops->matrix->quant_gemm(exec, &args);
+}
+
 void ash_linear_chunk_add(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_chunk *chunk,
                           size_t rows, bool overwrite, float *sums)
 {
     struct ash_gemm_args args = ash_linear_chunk_gemm(model, chunk);
 
+    if (ash_linear_is_quantised(model, chunk->weight)) {
+        if (!chunk->backward) {
+            quantised_chunk_add(model, exec, chunk, rows, overwrite, sums);
+            return;
+        }
+        args.b = ash_weight_dense(model, exec, chunk->weight);
+        args.b.data = (const char *)args.b.data + ash_dtype_size(args.b.dtype, chunk->outs.first * args.b.row_stride);
+    }
     args.M = rows;
     args.c = sums;
     args.accumulate = !overwrite;

@@ -86,6 +86,8 @@ struct ash_linear_chunk {
 };
 /* The product over the chunk, all but M, c and accumulate. */
 struct ash_gemm_args ash_linear_chunk_gemm(const struct ash_model *model, const struct ash_linear_chunk *chunk);
+/* Is the matrix quantised? Then products over chunks go through ash_linear_chunk_add. */
+bool ash_linear_is_quantised(const struct ash_model *model, int32_t weight);
 /* sums [rows, outputs or (backward) inputs] += (overwrite: =) the product over the chunk. */
 void ash_linear_chunk_add(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_chunk *chunk,
                           size_t rows, bool overwrite, float *sums);

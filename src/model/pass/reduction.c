@@ -21,9 +21,11 @@ void ash_reduction_add_bias(const struct ash_pass_step *step, const struct ash_r
 struct ash_operand ash_operand_product(const struct ash_pass_step *step, const struct ash_linear_chunk *chunk)
 {
     struct ash_gemm_args gemm = ash_linear_chunk_gemm(step->model, chunk);
-
-    return (struct ash_operand){
+    struct ash_operand operand = {
         .rank = step->axes->tp.rank, .x = gemm.a.data, .x_stride = gemm.a.row_stride, .product = gemm};
+
+    if (ash_linear_is_quantised(step->model, chunk->weight)) operand.chunk = *chunk;
+    return operand;
 }
 
 void ash_reduction_add_outputs(const struct ash_pass_step *step, struct ash_reduction *reduction, int32_t weight,
@@ -46,9 +48,15 @@ void ash_operand_accumulate(const struct ash_pass_step *step, void *ctx, const s
                             struct ash_range rows, bool overwrite, float *sums)
 {
     struct ash_gemm_args args = operand->product;
+    struct ash_linear_chunk chunk = operand->chunk;
 
     (void)ctx;
     ash_assert(operand->x != NULL && args.N > 0);
+    if (chunk.x != NULL) {
+        chunk.x = operand->x - (chunk.backward ? chunk.outs.first : 0);
+        ash_linear_chunk_add(step->model, step->exec, &chunk, rows.count, overwrite, sums);
+        return;
+    }
     args.M = rows.count;
     args.a.data = operand->x;
     args.c = sums;

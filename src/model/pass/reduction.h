@@ -13,8 +13,9 @@ struct ash_operand {
     size_t rank;
     const float *x; /* of the reduction's first row; NULL where it is not there */
     size_t x_stride;
-    struct ash_gemm_args product; /* where it is a product: all but M, where a lies, c and accumulate */
-    size_t ends;                  /* n: with it the sum over output n - 1 of a layer is complete; 0: with another */
+    struct ash_gemm_args product;  /* where it is a product: all but M, where a lies, c and accumulate */
+    struct ash_linear_chunk chunk; /* what it is a product over, where this matrix is quantised; else all zero */
+    size_t ends;                   /* n: with it the sum over output n - 1 of a layer is complete; 0: with another */
 };
 
 /* The same from a later row on. */
