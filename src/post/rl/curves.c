@@ -71,10 +71,11 @@ static void add_counts(json_t *json, struct ash_policy_run *rl, uint64_t step)
     const struct ash_rollout *rollout = ash_rl_rollout_of(rl, step - 1);
     double tokens = rl->counts[ASH_RL_WEIGHED] > 0 ? rl->counts[ASH_RL_WEIGHED] : 1.0;
 
-    add_fields(json, json_pack("{s:f, s:f, s:I, s:I, s:f, s:f}", "clipped_low", rl->counts[ASH_RL_CLIPPED_LOW] / tokens,
-                               "clipped_high", rl->counts[ASH_RL_CLIPPED_HIGH] / tokens, "same_groups",
-                               (json_int_t)rollout->same_groups, "replaced_groups", (json_int_t)rollout->replaced,
-                               "rollout_s", rl->seconds[0], "reward_s", rl->seconds[1]));
+    add_fields(json,
+               json_pack("{s:f, s:f, s:I, s:I, s:f, s:f, s:f}", "clipped_low", rl->counts[ASH_RL_CLIPPED_LOW] / tokens,
+                         "clipped_high", rl->counts[ASH_RL_CLIPPED_HIGH] / tokens, "same_groups",
+                         (json_int_t)rollout->same_groups, "replaced_groups", (json_int_t)rollout->replaced,
+                         "rollout_s", rl->seconds[0], "reward_s", rl->seconds[1], "handover_s", rl->seconds[2]));
     if (rl->has_critic) json_object_set_new(json, "value_loss", json_real(rl->value_loss));
 }
 

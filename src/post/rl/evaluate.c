@@ -1,7 +1,10 @@
-/* evaluate: held-out prompts, answered greedily. Every rank answers all of them. */
+/* evaluate: held-out prompts, answered greedily. Every rank answers all of them; where programs or models are asked,
+ * the first one does it for all. */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
+#include "base/assert.h"
 #include "post/rl/rl_priv.h"
 
 /* Held-out prompts that are answered greedily, each with its row. */
@@ -94,6 +97,19 @@ static int run_evaluation(struct ash_policy_run *rl, struct evaluation *evaluati
     return rc;
 }
 
+/* All ranks get the first one's sum, or a word that it failed. */
+static int share_sum(const struct ash_policy_run *rl, int code, double *sum, struct ash_err *err)
+{
+    int32_t words[1 + sizeof(*sum) / sizeof(int32_t)] = {code};
+    int rc;
+
+    memcpy(words + 1, sum, sizeof(*sum));
+    rc = ash_group_all_reduce(rl->group, words, words, ASH_COUNT(words), ASH_COLL_I32, ASH_COLL_SUM, err);
+    if (rc < 0 || code < 0) return rc < 0 ? rc : code;
+    memcpy(sum, words + 1, sizeof(*sum));
+    return words[0] < 0 ? ash_err_set(err, words[0], "the first rank could not evaluate the policy") : 0;
+}
+
 int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size_t count, double *share_out,
                     struct ash_err *err)
 {
@@ -101,11 +117,14 @@ int ash_rl_evaluate(struct ash_policy_run *rl, struct ash_trainer *trainer, size
                                     .rows = calloc(count, sizeof(*evaluation.rows)),
                                     .asked = calloc(count, sizeof(struct ash_asked *)),
                                     .count = count};
+    bool is_asked = rl->job->rl.environment != NULL || !ash_rewards_is_pure(rl->rewards);
+    bool is_shared = rl->group != NULL && is_asked, is_first = !is_shared || ash_group_rank(rl->group) == 0;
     double sum = 0.0;
-    int rc = ash_rl_open_core(rl, trainer, err);
+    int rc = ash_rl_open_core(rl, trainer, err), code = 0; /* together: ranks gather the weights that they split */
 
-    if (rc == 0) rc = run_evaluation(rl, &evaluation, ash_trainer_state(trainer)->step + 1, &sum, err);
+    if (rc == 0 && is_first) code = run_evaluation(rl, &evaluation, ash_trainer_state(trainer)->step + 1, &sum, err);
     close_evaluation(&evaluation);
+    if (rc == 0) rc = is_shared ? share_sum(rl, code, &sum, err) : code;
     if (rc == 0) *share_out = sum / (double)count;
     return rc;
 }

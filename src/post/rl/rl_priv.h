@@ -79,7 +79,7 @@ struct ash_policy_run {
     uint64_t checked;                /* tokens of all ranks whose log-probability was the sampler's, to the bit */
     double counts[ASH_RL_COUNTS];    /* of the step: enum ash_rl_count */
     FILE *curves;                    /* curves.jsonl; NULL: another rank's, or not open yet */
-    double seconds[3];               /* rollout, reward, all else before an update */
+    double seconds[3];               /* rollout, reward, handing weights over to the sampler */
     const struct ash_model *sampled; /* the whole policy: copy, or the trainer's; of the epoch */
     uint64_t told_steps;             /* curves: the step of the last line, plus 1 */
     bool has_best;

@@ -75,8 +75,10 @@ int ash_rl_open_core(struct ash_policy_run *rl, struct ash_trainer *trainer, str
                                  .max_tokens = (size_t)(job->rollout.max_prompt_tokens + job->rollout.max_tokens),
                                  .logprob_sharpness = (float)(1.0 / job->rollout.temperature)};
     struct ash_model *model = NULL;
+    uint64_t start_ns = ash_clock_ns();
     int rc = find_sampled(rl, trainer, &model, err);
 
+    rl->seconds[2] += (double)(ash_clock_ns() - start_ns) * 1e-9;
     rl->sampled = rc == 0 ? model : NULL;
     if (rc < 0 || rl->core != NULL) return rc;
     rc = ash_rewards_use(rl->rewards, ash_trainer_exec(trainer), ash_tokenizer_hash(rl->tokenizer), opts.max_tokens,
