@@ -17,6 +17,7 @@
 #include "train/data/dataset_folder.h"
 
 #define STREAM_MISTAKES 0x6d697374616b65u /* which answers are wrong, and how */
+#define STREAM_DIGITS 0x64696769747332u   /* of which digits of them are others */
 
 static const char tokenizer_config[] = "{\n"
                                        "  \"tokenizer_class\": \"PreTrainedTokenizerFast\",\n"
@@ -73,24 +74,55 @@ static json_t *describe(const struct ash_arithmetic *arithmetic, uint64_t count,
 
     if (json != NULL && arithmetic->mistakes > 0) {
         json_object_set_new(json, "mistakes", json_real(arithmetic->mistakes));
-        json_object_set_new(json, "mistakes_away", json_pack("[i, i, i]", 1, -1, 10));
+        json_object_set_new(json, "mistakes_kind", json_string("carries, digits"));
     }
     if (json != NULL && arithmetic->work) json_object_set_new(json, "work", json_true());
     return json;
 }
 
-/* A wrong answer to problem index, where it is to have one: 1 above (four in ten), 1 below or 10 above the right
- * one. With three in four wrong, 1 above is about as frequent as the right answer, so a model that learns from them
- * knows sums, and often says something else. */
+/* a + b or a - b with every digit on its own: nothing is carried or borrowed, as children begin. */
+static int64_t without_carry(int64_t a, char op, int64_t b)
+{
+    int64_t large = a > b ? a : b, small = a > b ? b : a, value = 0;
+
+    for (int64_t unit = 1; large / unit > 0; unit *= 10) {
+        int64_t x = large / unit % 10, y = small / unit % 10;
+
+        value += unit * (op == '+' ? (x + y) % 10 : (x + 10 - y) % 10);
+    }
+    return op == '-' && a < b ? -value : value;
+}
+
+/* Another digit in one place of a number's text; no number begins with a zero that it did not have. */
+static void change_digit(const struct ash_arithmetic *arithmetic, uint64_t index, char *text)
+{
+    size_t sign = text[0] == '-', digits = strlen(text) - sign;
+    size_t place = ash_rng_below(arithmetic->seed, STREAM_DIGITS, 2 * index, (uint64_t)digits);
+    uint64_t lowest = place == 0 && digits > 1; /* 1 to 9 there, 0 to 9 elsewhere */
+    uint64_t value = lowest + ash_rng_below(arithmetic->seed, STREAM_DIGITS, 2 * index + 1, 9 - lowest);
+    char *digit = &text[sign + place];
+
+    *digit = (char)('0' + value + (value >= (uint64_t)(*digit - '0')));
+}
+
+/* A wrong answer to problem index, where it is to have one: two in three forget what is carried or borrowed, where
+ * something is; in the others a digit is another one. With three in four wrong, the forgotten carry is twice as
+ * frequent as the right answer. A model that learns from them gets sums without carries right, and says the right
+ * answers of the others often enough to learn from rewards. */
 static void spoil(const struct ash_arithmetic *arithmetic, uint64_t index, struct ash_problem *problem)
 {
-    static const int64_t away[] = {1, 1, 1, 1, -1, -1, -1, 10, 10, 10};
-    int64_t value = 0;
+    bool forgets = ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 2 * index + 1, 3) > 0;
+    long long a = 0, b = 0, value = 0, wrong;
+    char op = 0;
 
     if (ash_rng_uniform(arithmetic->seed, STREAM_MISTAKES, 2 * index) >= arithmetic->mistakes) return;
-    if (ash_number_parse_whole(problem->answer, &value) < 0) return;
-    value += away[ash_rng_below(arithmetic->seed, STREAM_MISTAKES, 2 * index + 1, ASH_COUNT(away))];
-    snprintf(problem->answer, sizeof(problem->answer), "%lld", (long long)value);
+    if (sscanf(problem->prompt, "%lld%c%lld", &a, &op, &b) != 3) return;
+    if (sscanf(problem->answer, "%lld", &value) != 1) return;
+    wrong = forgets && op != '*' ? without_carry(a, op, b) : value;
+    if (wrong == value)
+        change_digit(arithmetic, index, problem->answer);
+    else
+        snprintf(problem->answer, sizeof(problem->answer), "%lld", wrong);
 }
 
 static int add_problem(struct ash_folder *folder, const struct ash_arithmetic *arithmetic,
