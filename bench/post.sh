@@ -2,7 +2,7 @@
 # Post-training. Adapters (rank 16, all matrices) on a Llama of 0.3e9 random bf16 weights, compared with training all of them: the most
 # memory that a run holds (resident, with what is mapped of the base), and its steps; the same over a 4-bit base. Fine-tuning GPT-2 124M
 # with a quarter of the rows as targets, compared with all rows, and how full packed sequences are. A step of GRPO compared with one that
-# has a second forward pass over the answers, as old log-probabilities would need.
+# has a second forward pass over the answers, as old log-probabilities would need, and with one in PyTorch; what of it hands weights over.
 # Settings: BENCH_ROUNDS; BENCH_STEPS (of a run).
 set -euo pipefail
 . "$SOURCE/bench/lib/peer.sh"
@@ -75,16 +75,48 @@ YAML
     row post/packing % "full sequences" 0.98 higher "$(grep -oE '[0-9.]+ % filled' "$dir/few.out" | cut -d' ' -f1)" -- 100
 fi
 
-if wanted post/grpo-second-forward; then
-    "$ASHLAR" data arithmetic --out "$dir/train" --count 20000 > /dev/null
-    "$ASHLAR" train "$SOURCE/examples/quickstart.yaml" --out "$dir/start" data.train="$dir/train" data.valid="$dir/train" train.steps=100 train.save_every=0 train.valid_every=0 > /dev/null 2>&1
+# Steps of GRPO on the quick-start model, as `make rl` makes them.
+grpo=("$ASHLAR" rl "$SOURCE/examples/rl.yaml" model.from="$dir/start/model" rollout.eval_every=0 schedule.warmup=0)
+if wanted post/grpo-{second-forward,32x8,64x16,handover}; then
+    "$ASHLAR" data arithmetic --out "$dir/train" --count 20000 --mistakes 0.75 > /dev/null
+    "$ASHLAR" train "$SOURCE/examples/quickstart.yaml" --out "$dir/start" data.train="$dir/train" data.valid="$dir/train" train.steps=300 train.save_every=0 train.valid_every=0 > /dev/null 2>&1
     steps=$((5 * steps))
+fi
+
+if wanted post/grpo-second-forward; then
     alone=() second=()
     for _ in $(seq "$rounds"); do
-        run alone "$ASHLAR" rl "$SOURCE/examples/rl.yaml" model.from="$dir/start/model" rollout.eval_every=0 schedule.warmup=0
+        run alone "${grpo[@]}"
         alone+=("$seconds")
-        run second "$ASHLAR" rl "$SOURCE/examples/rl.yaml" model.from="$dir/start/model" rollout.eval_every=0 schedule.warmup=0 rl.kl_coef=1e-9 rl.kl_in=reward
+        run second "${grpo[@]}" rl.kl_coef=1e-9 rl.kl_in=reward
         second+=("$seconds")
     done
     row post/grpo-second-forward s "the same with a second forward pass" 1.176 lower "${alone[@]}" -- "${second[@]}"
+fi
+
+# compare_grpo PROMPTS SAMPLES: answers that a second of steps samples and learns from.
+compare_grpo() {
+    local prompts=$1 samples=$2 ours=() theirs=() answers=$(($1 * $2))
+    for _ in $(seq "$rounds"); do
+        run grpo "${grpo[@]}" rl.prompts_per_step="$prompts" rl.samples="$samples"
+        ours+=("$(awk "BEGIN { print $answers / $seconds }")")
+        [ -z "$python" ] || theirs+=("$(awk "BEGIN { print $answers / $("$python" "$SOURCE/bench/peers/grpo_step.py" "$dir/start/model" "$prompts" "$samples" "$steps" "$(nproc)") }")")
+    done
+    row "post/grpo-${prompts}x$samples" answers/s "PyTorch" 2 higher "${ours[@]}" -- "${theirs[@]}"
+}
+if wanted post/grpo-{32x8,64x16}; then
+    python=$(find_torch) || { apt_get python3-torch libopenblas0-pthread && python=$(find_torch); } || { note "no PyTorch: rows without it"; python=''; }
+    if wanted post/grpo-32x8; then compare_grpo 32 8; fi
+    if wanted post/grpo-64x16; then compare_grpo 64 16; fi
+fi
+
+# What handing weights over to the sampler takes of a step, where two ranks share the policy.
+if wanted post/grpo-handover; then
+    handed=() whole=()
+    for _ in $(seq "$rounds"); do
+        run handover "$ASHLAR" launch --procs 2 "${grpo[@]:1}" mesh.fsdp=2 runtime.threads=1
+        handed+=("$(sed -n 's/.*"handover_s":\([0-9.e-]*\).*/\1/p' "$dir/run/curves.jsonl" | tail -n 1 | awk "{ print \$1 / $steps }")")
+        whole+=("$seconds")
+    done
+    row post/grpo-handover s "a step" 100 lower "${handed[@]}" -- "${whole[@]}"
 fi

@@ -19,6 +19,12 @@ done > "$SCRATCH/pairs.jsonl"
 
 echo "model: {from: $SCRATCH/base/model}" > "$SCRATCH/from.yaml"
 
+# Layouts that are refused, by what is said: too few layers, heads, grains or tokens; sums that cannot be cut there.
+refusals="stages \\(mesh.pp times mesh.interleave\\) are more than|cannot share [0-9]* grains|shards experts, and this model has none|\
+mesh.cp=[0-9]* cannot cut sequences|is more than the [0-9]* key-value heads|wants more parts than there are key-value heads|\
+would cut a sum over heads|cannot be cut into [0-9]* parts|adapters of latent attention|is quantised in groups of"
+is_refused() { [ "$code" -eq 1 ] && grep -qE "error: .*($refusals)" "$SCRATCH/err"; }
+
 # A model that samples, and pairs in its tokens.
 draw_base() {
     draw type llama qwen3 gpt2 mixtral
@@ -83,7 +89,7 @@ draw_mesh() {
 check_layout() {
     rm -rf "$SCRATCH/many"
     try "$ASHLAR" launch --procs "$procs" "$method" "$SCRATCH/from.yaml" --out "$SCRATCH/many" "${job[@]}" "${mesh[@]}"
-    if [ "$code" -eq 1 ] && grep -q 'error: ' "$SCRATCH/err" && ! grep -q 'internal error' "$SCRATCH/err" && [ ! -e "$SCRATCH/many/log.jsonl" ]; then
+    if is_refused && [ ! -e "$SCRATCH/many/log.jsonl" ]; then
         refused=$((refused + 1))
     elif [ "$code" -ne 0 ]; then
         fail "exit code $code of $method ${job[*]} ${mesh[*]}: $(tail -n 4 "$SCRATCH/err")"
@@ -109,8 +115,25 @@ done
 echo "$alike layouts of $jobs jobs have the bits of one process, $refused were refused"
 [ $((alike + failures)) -ge "$layouts" ] || fail "nearly all layouts were refused"
 
-# Jobs of 20 steps, stopped after each of them: what goes on from there, alone or in a drawn layout, ends in the same bits.
-stopped=0
+# Jobs of 20 steps, stopped after each of them: what goes on from there, alone or in a drawn layout, ends in the same bits. Every third run that
+# goes on loses a rank on its way, at a step that is drawn.
+stopped=0 lost=0 stops_refused=0
+# resume_run: goes on in $SCRATCH/many; $victim: the step after which a rank is killed, or 0.
+resume_run() {
+    local launcher rank
+    "$ASHLAR" launch --procs "$procs" --restarts 2 "$method" --resume --out "$SCRATCH/many" "${mesh[@]}" > "$SCRATCH/out" 2> "$SCRATCH/err" &
+    launcher=$!
+    while [ "$victim" -gt 0 ] && kill -0 $launcher 2> /dev/null; do
+        if grep -qs "\"step\":$victim," "$SCRATCH/many/log.jsonl"; then
+            rank=$(pgrep -P $launcher | head -n $((RANDOM % procs + 1)) | tail -n 1)
+            [ -z "$rank" ] || ! kill -9 "$rank" 2> /dev/null || lost=$((lost + 1))
+            break
+        fi
+        sleep 0.02
+    done
+    wait $launcher
+    code=$?
+}
 for i in $(seq "${DRAWN_STOPS:-0}"); do
     [ $((i % 3)) -ne 1 ] || draw_base
     draw_job
@@ -123,17 +146,23 @@ for i in $(seq "${DRAWN_STOPS:-0}"); do
         cp -r "$SCRATCH/one" "$SCRATCH/many"
         rm -rf "$SCRATCH/many/model"
         for later in $(seq $((step + 1)) 20); do rm -rf "$SCRATCH/many/checkpoints/step-$(printf %06d "$later")"; done
+        awk -v last="$step" '!match($0, /"step":[0-9]+/) || substr($0, RSTART + 7, RLENGTH - 7) + 0 <= last' "$SCRATCH/one/log.jsonl" > "$SCRATCH/many/log.jsonl"
         draw_mesh
         [ "$procs" -le 4 ] || procs=1
         [ "$procs" -gt 1 ] || mesh=(mesh.dp=1 mesh.fsdp=1 mesh.tp=1 mesh.pp=1 mesh.cp=1 mesh.ep=1)
-        try "$ASHLAR" launch --procs "$procs" "$method" --resume --out "$SCRATCH/many" "${mesh[@]}"
-        if [ "$code" -ne 0 ] && grep -q 'error: ' "$SCRATCH/err" && ! grep -q 'internal error' "$SCRATCH/err"; then continue; fi # such a layout is refused
-        expect 0 "$type, $method ${job[*]} from step $step in ${mesh[*]}"
-        same "$type, $method ${job[*]} from step $step in ${mesh[*]}" "$(bits_of one)" "$(bits_of many)"
+        victim=$((procs > 1 && RANDOM % 3 == 0 ? step + 1 + RANDOM % (20 - step) : 0))
+        resume_run
+        if is_refused; then
+            stops_refused=$((stops_refused + 1))
+            continue
+        fi
+        expect 0 "$type, $method ${job[*]} from step $step in ${mesh[*]}, loss after $victim"
+        same "$type, $method ${job[*]} from step $step in ${mesh[*]}, loss after $victim" "$(bits_of one)" "$(bits_of many)"
         stopped=$((stopped + 1))
     done
+    echo "job $i: $type $method: $stopped alike, $stops_refused refused, $lost ranks killed, $failures failures" >&2
 done
-[ "${DRAWN_STOPS:-0}" -eq 0 ] || echo "$stopped runs that were stopped ended in the bits of those that were not"
+[ "${DRAWN_STOPS:-0}" -eq 0 ] || echo "$stopped runs that were stopped ended in the bits of those that were not; $stops_refused layouts were refused; $lost ranks were killed"
 
 # Ranks that are killed while a policy and its critic sample, reward and learn: others continue, a new one joins, the bits are those of one process.
 # Where the run is over before the signal comes, its bits are compared all the same.
