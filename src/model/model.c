@@ -71,6 +71,29 @@ void ash_model_move(struct ash_model *model, float *values)
     if (read) ash_model_bind_owned(model);
 }
 
+/* Parameters that are read at `from` are read at `to`. */
+static void rebind(struct ash_model *model, const float *from, const float *to)
+{
+    for (size_t i = 0; i < model->param_count; i++) {
+        struct ash_param *param = &model->params[i];
+
+        if (param->data == from + param->offset) param->data = to + param->offset;
+    }
+}
+
+bool ash_model_trade_values(struct ash_model *model, struct ash_model *other)
+{
+    struct ash_buffer values = model->values;
+
+    if (!ash_slice_same(&model->slice, &other->slice) || model->size != other->size) return false;
+    if (values.memory == NULL || other->values.memory != values.memory || model->exec != other->exec) return false;
+    model->values = other->values;
+    other->values = values;
+    rebind(model, values.data, model->values.data);
+    rebind(other, model->values.data, values.data);
+    return true;
+}
+
 const void *ash_model_weights(const struct ash_model *model)
 {
     const struct ash_param *first = &model->params[0];

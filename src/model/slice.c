@@ -110,3 +110,11 @@ void ash_slice_config(const struct ash_model_config *whole, const struct ash_sli
     }
     config_out->layers = kept;
 }
+
+bool ash_slice_same(const struct ash_slice *a, const struct ash_slice *b)
+{
+    return a->tp_rank == b->tp_rank && a->tp_size == b->tp_size && a->expert_rank == b->expert_rank &&
+           a->expert_size == b->expert_size && a->embed == b->embed && a->head == b->head &&
+           memcmp(a->layers, b->layers, sizeof(a->layers)) == 0 && a->shard_rank == b->shard_rank &&
+           a->shard_size == b->shard_size && a->shard_weights == b->shard_weights;
+}

@@ -22,6 +22,8 @@ struct ash_slice {
 
 /* All of it. */
 struct ash_slice ash_slice_whole(const struct ash_model_config *config);
+/* Are they the same part of a model? */
+bool ash_slice_same(const struct ash_slice *a, const struct ash_slice *b);
 /* Can the model be cut like this? rounded: products are of bf16, whose sums may be cut at whole groups of k only.
  * Returns 0 or -EINVAL saying what the sizes of the model would allow. */
 int ash_slice_check(const struct ash_model_config *config, const struct ash_slice *slice, bool rounded,

@@ -17,12 +17,14 @@ static int fill_copies(struct ash_trainer *trainer, struct ash_err *err)
 
     if (!trainer->are_copies_new || trainer->copies.group == NULL) return 0;
     rc = ash_patches_add_stages(&have, &trainer->stages, trainer->outline, true, err);
-    if (rc == 0) rc = ash_copies_add_patches(&trainer->copies, &need, err);
+    if (rc == 0) rc = ash_copies_add_patches(&trainer->copies, false, &need, err);
     if (rc == 0) rc = ash_exchange_run(trainer->group, trainer->outline, &have, &need, &counts, err);
     ash_patches_fini(&have);
     ash_patches_fini(&need);
-    trainer->are_copies_new = rc < 0;
-    return rc;
+    if (rc < 0) return rc;
+    trainer->are_copies_new = false;
+    ash_copies_set_filled(&trainer->copies);
+    return 0;
 }
 
 /* Gradients and loss of the next step: everything before its norm. */

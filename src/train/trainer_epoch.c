@@ -52,9 +52,9 @@ static bool keep_values(struct ash_trainer *trainer)
     struct ash_kept_state *kept = realloc(trainer->kept, (trainer->kept_count + 1) * sizeof(*kept));
 
     if (kept == NULL) return false;
-    if (trainer->are_copies_new) ash_copies_close(&trainer->copies); /* nothing is in them yet */
+    ash_copies_drop_empty(&trainer->copies);
     trainer->kept = kept;
-    kept[trainer->kept_count++] = (struct ash_kept_state){trainer->stages, trainer->copies};
+    kept[trainer->kept_count++] = (struct ash_kept_state){trainer->stages, trainer->copies, false};
     memset(&trainer->stages, 0, sizeof(trainer->stages));
     memset(&trainer->copies, 0, sizeof(trainer->copies));
     return true;

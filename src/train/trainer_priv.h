@@ -34,6 +34,7 @@ struct ash_pending_step {
 struct ash_kept_state {
     struct ash_stages stages; /* detached */
     struct ash_copies copies;
+    bool is_taken; /* the values of stages are in those of a later epoch */
 };
 
 /* How often the gradients of a grain are computed in an audit. The number is how far away, in data-parallel places. */

@@ -163,6 +163,29 @@ static int admit_newcomers(struct ash_trainer *trainer, struct ash_group *group,
     return rc < 0 ? rc : ash_trainer_check_agreement(trainer, group, "weights", NULL, err);
 }
 
+/* Parts of the old mesh that are parts of the new one, too, stay where they are: the new mesh takes over their memory.
+ * From then on its values are there, whatever happens to the group. */
+static void take_kept(struct ash_trainer *trainer, uint64_t step)
+{
+    for (size_t i = 0; i < trainer->kept_count; i++) {
+        struct ash_kept_state *kept = &trainer->kept[i];
+
+        if (kept->stages.chunks[0].state.step != step) continue;
+        if (!ash_trainer_is_spare(trainer) && !trainer->has_values && !kept->is_taken &&
+            ash_stages_take(&trainer->stages, &kept->stages))
+            trainer->has_values = kept->is_taken = true;
+        ash_copies_take(&trainer->copies, &kept->copies);
+    }
+}
+
+/* The same for what the new mesh has already. */
+static int list_taken(const struct ash_trainer *trainer, struct ash_patches *have, struct ash_err *err)
+{
+    int rc = trainer->has_values ? ash_patches_add_stages(have, &trainer->stages, trainer->outline, true, err) : 0;
+
+    return rc < 0 ? rc : ash_copies_add_patches(&trainer->copies, true, have, err);
+}
+
 /* What this process has, as far as it is of that step and has not changed by itself. damages: everybody's. */
 static int list_kept(const struct ash_trainer *trainer, uint64_t step, const struct ash_damages *damages,
                      struct ash_patches *have, struct ash_err *err)
@@ -174,10 +197,10 @@ static int list_kept(const struct ash_trainer *trainer, uint64_t step, const str
         size_t from = have->count;
 
         if (kept->stages.chunks[0].state.step != step) continue;
-        rc = ash_patches_add_stages(have, &kept->stages, trainer->outline, true, err);
+        if (!kept->is_taken) rc = ash_patches_add_stages(have, &kept->stages, trainer->outline, true, err);
         ash_trainer_drop_damaged(trainer, trainer->root, damages, have, from, false);
         from = have->count;
-        if (rc == 0) rc = ash_copies_add_patches(&kept->copies, have, err);
+        if (rc == 0) rc = ash_copies_add_patches(&kept->copies, true, have, err);
         ash_trainer_drop_damaged(trainer, trainer->root, damages, have, from, true);
     }
     return rc;
@@ -190,7 +213,16 @@ static int list_needed(const struct ash_trainer *trainer, struct ash_patches *ne
                  ? 0
                  : ash_patches_add_stages(need, &trainer->stages, trainer->outline, false, err);
 
-    return rc < 0 ? rc : ash_copies_add_patches(&trainer->copies, need, err);
+    return rc < 0 ? rc : ash_copies_add_patches(&trainer->copies, false, need, err);
+}
+
+static bool has_damages(const struct ash_damages *all, size_t ranks)
+{
+    bool some = false;
+
+    for (size_t r = 0; r < ranks; r++)
+        some = some || all[r].count > 0;
+    return some;
 }
 
 static int fill(struct ash_trainer *trainer, const struct standing *now, struct ash_recovery *recovery,
@@ -202,6 +234,8 @@ static int fill(struct ash_trainer *trainer, const struct standing *now, struct 
     int rc = damages != NULL ? ash_group_all_gather(trainer->root, &trainer->damages, damages, sizeof(*damages), err)
                              : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", ash_group_size(trainer->root));
 
+    if (rc == 0 && !has_damages(damages, ash_group_size(trainer->root))) take_kept(trainer, now->step);
+    if (rc == 0) rc = list_taken(trainer, &have, err);
     if (rc == 0) rc = list_kept(trainer, now->step, damages, &have, err);
     free(damages);
     if (rc == 0) rc = list_needed(trainer, &need, err);
@@ -220,6 +254,7 @@ static int fill(struct ash_trainer *trainer, const struct standing *now, struct 
     if (trainer->stages.chunk_count > 0) trainer->stages.chunks[0].state.guard = now->guard;
     trainer->has_values = true;
     trainer->are_copies_new = false;
+    ash_copies_set_filled(&trainer->copies);
     return 0;
 }
 

@@ -194,7 +194,8 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
                                   .replicas = ash_mesh_replicas(mesh),
                                   .node_replicas = mesh->node_replicas,
                                   .node_shard_group = ash_mesh_node_shard_group(mesh),
-                                  .tp_peers = source->config->lora == NULL ? ash_mesh_tp_peers(mesh) : NULL};
+                                  .tp_peers = source->config->lora == NULL ? ash_mesh_tp_peers(mesh) : NULL,
+                                  .is_blank = source->is_blank};
     struct ash_model *model = NULL;
     int rc = open_model(stages, source, chunk, &model, err);
 

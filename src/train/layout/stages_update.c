@@ -140,6 +140,21 @@ void ash_stages_detach(struct ash_stages *stages)
     ash_stages_close_channels(stages);
 }
 
+bool ash_stages_take(struct ash_stages *stages, struct ash_stages *old)
+{
+    size_t taken = 0;
+
+    if (stages->chunk_count != old->chunk_count) return false;
+    while (taken < stages->chunk_count && ash_state_take(&stages->chunks[taken].state, &old->chunks[taken].state))
+        taken++;
+    if (taken == stages->chunk_count) return true;
+    while (taken > 0) { /* back again */
+        taken--;
+        ash_state_take(&old->chunks[taken].state, &stages->chunks[taken].state);
+    }
+    return false;
+}
+
 /* Node replicas each have the sums of their own part: bring those of all together. They lie in memory that is mapped
  * here, whoever has been lost. */
 static void join_sums(struct ash_stage *stage)

@@ -156,12 +156,61 @@ void ash_copies_detach(struct ash_copies *copies)
     copies->group = NULL;
 }
 
+static bool same_ranges(const struct ash_patches *a, const struct ash_patches *b)
+{
+    bool same = a->count == b->count;
+
+    for (size_t i = 0; same && i < a->count; i++)
+        same = a->items[i].range.param == b->items[i].range.param &&
+               a->items[i].range.has_moments == b->items[i].range.has_moments &&
+               a->items[i].range.first == b->items[i].range.first && a->items[i].range.count == b->items[i].range.count;
+    return same;
+}
+
+void ash_copies_take(struct ash_copies *copies, struct ash_copies *old)
+{
+    for (size_t c = 0; c < copies->held_count; c++) {
+        struct ash_held_copy *copy = &copies->held[c], fresh = *copy;
+
+        for (size_t i = 0; i < old->held_count && !copy->has_values; i++) {
+            if (!old->held[i].has_values || !same_ranges(&copy->patches, &old->held[i].patches)) continue;
+            *copy = old->held[i];
+            copy->owner = fresh.owner;
+            copy->turn = fresh.turn;
+            old->held[i] = fresh;
+        }
+    }
+}
+
+void ash_copies_set_filled(struct ash_copies *copies)
+{
+    for (size_t c = 0; c < copies->held_count; c++)
+        copies->held[c].has_values = true;
+}
+
+static void close_copy(struct ash_held_copy *copy)
+{
+    ash_patches_fini(&copy->patches);
+    free(copy->memory);
+}
+
+void ash_copies_drop_empty(struct ash_copies *copies)
+{
+    size_t kept = 0;
+
+    for (size_t c = 0; c < copies->held_count; c++) {
+        if (copies->held[c].has_values)
+            copies->held[kept++] = copies->held[c];
+        else
+            close_copy(&copies->held[c]);
+    }
+    copies->held_count = kept;
+}
+
 void ash_copies_close(struct ash_copies *copies)
 {
-    for (size_t i = 0; i < copies->held_count; i++) {
-        ash_patches_fini(&copies->held[i].patches);
-        free(copies->held[i].memory);
-    }
+    for (size_t i = 0; i < copies->held_count; i++)
+        close_copy(&copies->held[i]);
     free(copies->held);
     free(copies->sent);
     ash_patches_fini(&copies->own);
@@ -169,13 +218,15 @@ void ash_copies_close(struct ash_copies *copies)
     memset(copies, 0, sizeof(*copies));
 }
 
-int ash_copies_add_patches(const struct ash_copies *copies, struct ash_patches *patches, struct ash_err *err)
+int ash_copies_add_patches(const struct ash_copies *copies, bool has_values, struct ash_patches *patches,
+                           struct ash_err *err)
 {
     int rc = 0;
 
     for (size_t c = 0; c < copies->held_count; c++)
         for (size_t i = 0; rc == 0 && i < copies->held[c].patches.count; i++)
-            rc = ash_patches_add(patches, &copies->held[c].patches.items[i], err);
+            if (copies->held[c].has_values || !has_values)
+                rc = ash_patches_add(patches, &copies->held[c].patches.items[i], err);
     return rc;
 }
 

@@ -32,6 +32,7 @@ struct ash_held_copy {
     float *memory;              /* values and gradients of all patches */
     float *grads;               /* [trained]: of the trained ones, in their order */
     size_t trained, bytes;
+    bool has_values; /* taken over, or given */
 };
 
 struct ash_copies {
@@ -51,10 +52,17 @@ int ash_copies_open(struct ash_copies *copies, const struct ash_stages *stages, 
                     size_t count, struct ash_err *err);
 /* Its group is about to be closed; values and gradients stay. */
 void ash_copies_detach(struct ash_copies *copies);
+/* Take over what `old`, which is detached, holds of the same ranges: nothing is copied, and old holds it no more. */
+void ash_copies_take(struct ash_copies *copies, struct ash_copies *old);
+/* All values are there from now on. */
+void ash_copies_set_filled(struct ash_copies *copies);
+/* Forget copies whose values are not there. */
+void ash_copies_drop_empty(struct ash_copies *copies);
 /* Free; a zeroed struct is a no-op. */
 void ash_copies_close(struct ash_copies *copies);
-/* Append all that the copies here hold. Returns 0 or -ENOMEM. */
-int ash_copies_add_patches(const struct ash_copies *copies, struct ash_patches *patches, struct ash_err *err);
+/* Append all that the copies here hold (has_values: of those whose values are there). Returns 0 or -ENOMEM. */
+int ash_copies_add_patches(const struct ash_copies *copies, bool has_values, struct ash_patches *patches,
+                           struct ash_err *err);
 /* Bytes of the copies here. */
 size_t ash_copies_bytes(const struct ash_copies *copies);
 

@@ -66,7 +66,7 @@ static int list_all(struct ash_seals *seals, const struct ash_stages *stages, co
     seals->patches.count = 0;
     rc = ash_patches_add_stages(&seals->patches, stages, outline, false, err);
     seals->own = seals->patches.count;
-    if (rc == 0) rc = ash_copies_add_patches(copies, &seals->patches, err);
+    if (rc == 0) rc = ash_copies_add_patches(copies, false, &seals->patches, err);
     if (rc < 0 || seals->room >= seals->patches.count) return rc;
     sums = realloc(seals->sums, seals->patches.room * sizeof(*sums));
     if (sums == NULL) return ash_err_set(err, -ENOMEM, "out of memory for %zu checksums", seals->patches.room);

@@ -62,17 +62,23 @@ static void round_run(struct ash_state *state, struct ash_range run)
     exec->ops->row->copy(exec, &args);
 }
 
-/* Make the working copies of what this process holds. */
-static int make_copies(struct ash_state *state, struct ash_err *err)
+/* Round what this process holds. */
+static void round_own(struct ash_state *state)
+{
+    if (ash_model_slice(state->model)->shard_weights || state->part.node_shard_group != NULL)
+        for (size_t i = 0; i < state->shards->unit_count; i++)
+            round_run(state, state->shards->units[i].own);
+    else
+        round_run(state, state->window != NULL ? state->own : (struct ash_range){0, ash_model_size(state->model)});
+}
+
+/* Make the working copies of what this process holds. is_blank: pages that nobody has touched stay untouched. */
+static int make_copies(struct ash_state *state, bool is_blank, struct ash_err *err)
 {
     int rc;
 
     if (state->bf16.data != NULL) {
-        if (ash_model_slice(state->model)->shard_weights || state->part.node_shard_group != NULL)
-            for (size_t i = 0; i < state->shards->unit_count; i++)
-                round_run(state, state->shards->units[i].own);
-        else
-            round_run(state, state->window != NULL ? state->own : (struct ash_range){0, ash_model_size(state->model)});
+        if (!is_blank) round_own(state);
         rc = ash_state_barrier(state, err);
         if (rc < 0) return rc;
         ash_model_use_bf16(state->model, state->bf16.data);
@@ -98,7 +104,7 @@ int ash_state_init(struct ash_state *state, struct ash_exec *exec, struct ash_mo
     rc = fresh.part.node_replicas != NULL ? ash_state_open_replicas(&fresh, bf16, err) : open_alone(&fresh, bf16, err);
     if (rc == 0 && fresh.window != NULL && fresh.part.tp_peers != NULL)
         rc = ash_group_window_show(fresh.part.tp_peers, fresh.window, 0, &fresh.tp_window, err);
-    if (rc == 0) rc = make_copies(&fresh, err);
+    if (rc == 0) rc = make_copies(&fresh, fresh.part.is_blank, err);
     if (rc < 0) {
         fresh.model = NULL; /* still the caller's */
         ash_state_fini(&fresh);
@@ -143,7 +149,25 @@ int ash_state_renew(struct ash_state *state, struct ash_err *err)
 
     if (rc < 0) return rc;
     if (state->mates > 0) ash_state_copy_constants(state);
-    return make_copies(state, err);
+    return make_copies(state, false, err);
+}
+
+bool ash_state_take(struct ash_state *state, struct ash_state *old)
+{
+    struct ash_buffer m = state->m, v = state->v;
+
+    if (state->mates > 0 || old->mates > 0 || m.size_bytes != old->m.size_bytes) return false;
+    if (!ash_model_trade_values(state->model, old->model)) return false;
+    state->m = old->m;
+    state->v = old->v;
+    old->m = m;
+    old->v = v;
+    state->next = (struct ash_state_values){ash_model_values(state->model), state->m.data, state->v.data};
+    old->next = (struct ash_state_values){ash_model_values(old->model), m.data, v.data};
+    state->step = old->step;
+    state->updates = old->updates;
+    state->guard = old->guard;
+    return true;
 }
 
 void ash_state_detach(struct ash_state *state)

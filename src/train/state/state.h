@@ -27,6 +27,7 @@ struct ash_state_part {
     /* ranks of tp on this node: their passes read this one's working copy, too, and this one's theirs; NULL: nobody.
      * Borrowed. */
     struct ash_group *tp_peers;
+    bool is_blank; /* its values come from elsewhere, and ash_state_renew follows: nothing is derived from them yet */
 };
 
 /* Weights [model size] and moments [shards->total] that an update reads, or those that it writes. */
@@ -79,6 +80,10 @@ int ash_state_renew(struct ash_state *state, struct ash_err *err);
 /* The groups that it was opened with are about to be closed: the values stay, to be read and to be updated once
  * more. */
 void ash_state_detach(struct ash_state *state);
+/* Take over the values and counters of `old`, which is detached and of the same part of the same model, and give it
+ * memory of no use instead: nothing is copied. ash_state_renew follows. Returns false, and nothing is done, where the
+ * parts differ or the values of one are in memory that it shares. */
+bool ash_state_take(struct ash_state *state, struct ash_state *old);
 /* What replica `mate` of the node (< state->mates) updates of the shard. */
 struct ash_range ash_state_mate_run(const struct ash_state *state, size_t mate);
 /* Bytes of this process's share of the state. */

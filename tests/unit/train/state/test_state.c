@@ -124,6 +124,32 @@ static void test_padding_does_not_count(void **unused)
     assert_int_equal(ash_state_hash(state), before);
 }
 
+/* Another trainer of the same job takes over the state's memory, and trains on as this one would have. */
+static void test_a_state_is_taken_over_without_a_copy(void **unused)
+{
+    struct ash_state *state = ash_trainer_state(trainer), *other;
+    const float *values = ash_model_values(state->model), *m = state->m.data;
+    uint64_t before = ash_state_hash(state), after;
+    struct ash_trainer *second = NULL;
+    struct ash_step step;
+
+    (void)unused;
+    assert_int_equal(ash_trainer_open(&tiny.job, NULL, NULL, NULL, &second, NULL), 0);
+    other = ash_trainer_state(second);
+    assert_true(ash_state_take(other, state));
+    assert_int_equal(ash_state_renew(other, NULL), 0);
+    assert_ptr_equal(ash_model_values(other->model), values);
+    assert_ptr_equal(other->m.data, m);
+    assert_int_equal(ash_state_hash(other), before);
+    assert_int_equal(ash_trainer_step(second, &step, NULL), 0);
+    after = ash_state_hash(other);
+    assert_true(ash_state_take(state, other)); /* and back: it goes on from there */
+    assert_int_equal(ash_state_renew(state, NULL), 0);
+    assert_int_equal(ash_state_hash(state), after);
+    assert_int_equal(step.step, state->step);
+    ash_trainer_close(second);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -131,6 +157,7 @@ int main(void)
         cmocka_unit_test(test_it_sees_every_value),
         cmocka_unit_test(test_it_sees_places_kinds_and_counters),
         cmocka_unit_test(test_padding_does_not_count),
+        cmocka_unit_test(test_a_state_is_taken_over_without_a_copy),
     };
     return cmocka_run_group_tests(tests, open_trainer, close_trainer);
 }
