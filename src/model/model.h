@@ -101,8 +101,8 @@ float *ash_model_values(struct ash_model *model);
  * forward pass that reads float32 weights reads these, once ash_model_refresh has been called. */
 void ash_model_move(struct ash_model *model, float *values);
 
-/* Two owned models of equal slices give each other the memory of their weights. Returns false, and nothing is done, where
- * the slices differ or the weights of one are in somebody else's memory. ash_model_refresh follows. */
+/* Two owned models of equal slices give each other the memory of their weights. Returns false, and nothing is done,
+ * where the slices differ or the weights of one are in somebody else's memory. ash_model_refresh follows. */
 bool ash_model_trade_values(struct ash_model *model, struct ash_model *other);
 
 /* The flat buffer that the forward pass reads: parameter p at p.offset, of its dtype. Not after ash_model_bind. */

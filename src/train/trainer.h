@@ -62,8 +62,8 @@ struct ash_trainer_facts {
 /* Build everything that a resolved job needs. parts: NULL, or what takes the place of data.train. weights_dir: a
  * checkpoint's folder, whose model it is; its values are read next (train/save/restore.h). NULL: those of job->model.
  * group: the ranks that share each step, all of which open the same job; NULL: this process is alone. Borrows job and
- * group until close. Where ranks have different jobs, data, weights or arithmetic, all of them get -EBADE and a
- * sentence that names what differs. */
+ * group until close. Where ranks have different jobs, data, weights or arithmetic, or the model cannot be laid
+ * out as the mesh says, all of them get -EBADE and a sentence that names what is wrong. */
 int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct ash_group *group,
                      const struct ash_trainer_parts *parts, struct ash_trainer **trainer_out, struct ash_err *err);
 /* The same for a process that asks a running job for a place: everything that needs no other rank, so that the others

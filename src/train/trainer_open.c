@@ -14,6 +14,7 @@
 #include "storage/namespace/attach.h"
 #include "text/tokenizer.h"
 #include "train/job/agree.h"
+#include "train/recover/shape.h"
 
 /* Version of the order of bf16 sums, where it is not that of "ref". 2: weight gradients sum over tokens in groups that
  * start anew with each sequence; before that, one chain of fused multiply-adds. 3: attention multiplies bf16, too. */
@@ -192,14 +193,18 @@ static int check_fit(const struct ash_trainer *trainer, const struct ash_model_c
     return 0;
 }
 
-/* The mesh that the job asks for; ranks beyond it are spares (recover.spares). */
+/* The mesh that the job asks for; ranks beyond it are spares (recover.spares). Where the model cannot be laid out like
+ * that, all ranks find it here, each by itself: as where their jobs differ, nobody has to be told. */
 static int resolve_mesh(struct ash_trainer *trainer, size_t ranks, struct ash_err *err)
 {
     size_t spares = (size_t)trainer->job->recover.spares;
+    int rc;
 
     if (spares >= ranks && spares > 0)
-        return ash_err_set(err, -EINVAL, "recover.spares=%zu leaves none of %zu ranks to train", spares, ranks);
-    return ash_mesh_resolve(&trainer->asked.mesh, ranks - spares, err);
+        return ash_err_set(err, -EBADE, "recover.spares=%zu leaves none of %zu ranks to train", spares, ranks);
+    rc = ash_mesh_resolve(&trainer->asked.mesh, ranks - spares, err);
+    if (rc == 0) rc = ash_shape_check(trainer->job, &trainer->config, &trainer->asked.mesh, err);
+    return rc == -EINVAL ? -EBADE : rc;
 }
 
 /* The model's shape, without its values. */

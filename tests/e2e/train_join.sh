@@ -40,4 +40,10 @@ for pid in $ranks; do wait_for "rank $pid to end" eval "! kill -0 $pid 2> /dev/n
 check_bits orphans
 [ -d "$SCRATCH/orphans/checkpoints/step-$(printf %06d "$(steps_of orphans)")" ] || fail "the last step is not saved: $(ls "$SCRATCH/orphans/checkpoints")"
 
+# A mesh that the model cannot have: bad settings, which nobody tries again.
+try "$ASHLAR" launch --procs 2 --restarts 3 train "$SCRATCH/job.yaml" --out "$SCRATCH/none" mesh.ep=2
+expect 2 "experts of a dense model"
+grep -q 'error: mesh.ep=2' "$SCRATCH/err" || fail "it does not say what is wrong: $(cat "$SCRATCH/err")"
+grep -q 'started again' "$SCRATCH/err" && fail "it is tried again: $(cat "$SCRATCH/err")"
+
 finish

@@ -34,7 +34,7 @@ sed -E 's/.*"tokens":([0-9]+),"tokens_per_s":([^,]*),"compute_s":([^,]*),"comm_s
 
 # More ranks than grains cannot share a step.
 train_on 5 none train.grains=4
-expect 1 "more ranks than grains"
+expect 2 "more ranks than grains"
 grep -q 'train.grains' "$SCRATCH/err" || fail "it does not say what to change: $(cat "$SCRATCH/err")"
 
 # Kill a rank in the middle: the others name it and continue from the same step, with whole replicas and with a sharded state, to the bits of an

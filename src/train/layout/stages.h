@@ -113,9 +113,9 @@ int ash_stages_renew(struct ash_stages *stages, struct ash_err *err);
 /* The groups of the mesh are about to be closed: waits for what is in flight and closes all but state and gradients,
  * which ash_stages_close frees. */
 void ash_stages_detach(struct ash_stages *stages);
-/* Take over the values of `old`, which is detached, where each of its chunks is the same part of the model, in memory of
- * its own: nothing is copied, and old is of no use afterwards. ash_stages_renew follows. Returns false where it is not so:
- * then nothing is done. */
+/* Take over the values of `old`, which is detached, where each of its chunks is the same part of the model, in memory
+ * of its own: nothing is copied, and old is of no use afterwards. ash_stages_renew follows. Returns false where it is
+ * not so: then nothing is done. */
 bool ash_stages_take(struct ash_stages *stages, struct ash_stages *old);
 /* Detached: ash_stages_update of all that is in this process's reach, also of what lost node replicas had to do. The
  * norm must be known: then all sums are complete. */

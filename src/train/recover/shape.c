@@ -10,9 +10,8 @@ size_t ash_shape_ranks(const struct ash_job_mesh *mesh)
     return (size_t)(mesh->dp * mesh->fsdp * mesh->tp * mesh->pp * mesh->cp * mesh->ep);
 }
 
-/* Can the model be laid out like this? */
-static int check(const struct ash_job *job, const struct ash_model_config *config, const struct ash_job_mesh *sizes,
-                 struct ash_err *err)
+int ash_shape_check(const struct ash_job *job, const struct ash_model_config *config, const struct ash_job_mesh *sizes,
+                    struct ash_err *err)
 {
     struct ash_job smaller = *job;
     struct ash_mesh mesh = {.size = {(size_t)sizes->tp, (size_t)sizes->cp, (size_t)sizes->ep, (size_t)sizes->fsdp,
@@ -44,7 +43,7 @@ static void consider(struct choice *choice, const struct ash_job_mesh *mesh)
 
     if (ranks > choice->ranks) return;
     if (split < choice->best_split || (split == choice->best_split && ranks <= choice->best_ranks)) return;
-    if (check(choice->job, choice->config, mesh, NULL) < 0) return;
+    if (ash_shape_check(choice->job, choice->config, mesh, NULL) < 0) return;
     choice->best = *mesh;
     choice->best_split = split;
     choice->best_ranks = ranks;

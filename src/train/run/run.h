@@ -48,8 +48,8 @@ struct ash_run_result {
 /* Run a resolved job (borrowed) to its end. All ranks of *opts->group call it. Returns 0 when it got there or was
  * stopped and saved, and then sets *result_out. When ranks are lost the others continue (recover.*);
  * when some are told to stop those leave at a step's edge, and when new ones ask for a place they get one there. A
- * refused start (-EBADE: ranks have different jobs), a guard that gave up, damaged data, too few ranks or a failed last
- * save is an error; what could be saved before it was. */
+ * refused start (-EBADE: ranks have different jobs, or a mesh that the model cannot have), a guard that gave up,
+ * damaged data, too few ranks or a failed last save is an error; what could be saved before it was. */
 int ash_run_job(const struct ash_job *job, const struct ash_run_opts *opts, struct ash_run_result *result_out,
                 struct ash_err *err);
 
