@@ -4,9 +4,12 @@
 #include <stdio.h>
 
 #include "base/assert.h"
+#include "base/log.h"
 #include "cmd/cmd.h"
 #include "cmd/remote.h"
+#include "compute/backends.h"
 #include "compute/profile/profile.h"
+#include "model/place.h"
 
 #define FIELD(name) offsetof(struct ash_engine_flags, name)
 
@@ -23,7 +26,9 @@ static const struct ash_opt opts[] = {
     {.name = "backend",
      .type = ASH_OPT_STRING,
      .offset = FIELD(backend),
-     .help = "which kernels to use, or which GPU (cuda, cuda:1); default: the best that `ashlar version` lists"},
+     .help =
+         "which kernels to use (cpu: the processor's best), or which GPU (cuda, cuda:1); default: the GPU where there "
+         "is one that `ashlar version` can use"},
     {.name = "cpu",
      .type = ASH_OPT_STRING,
      .offset = FIELD(backend),
@@ -52,6 +57,19 @@ void ash_cmd_use_kv_dtype(struct ash_engine *engine, int choice)
     ash_model_use_kv_dtype(ash_engine_model(engine), choice == KV_DTYPE_FP32 ? ASH_F32 : ASH_BF16);
 }
 
+/* On a GPU: which one, how it computes, and what of its memory is whose. The cache takes its part of the rest. */
+static void say_device(const struct ash_engine_flags *flags, struct ash_engine *engine)
+{
+    const struct ash_exec *exec = ash_engine_exec(engine);
+    double weights = (double)ash_model_unplaced_bytes(ash_engine_model(engine));
+    char device[160];
+
+    if (exec->cuda == NULL) return;
+    ash_log(ASH_LOG_INFO, "%s, %s; GPU memory: weights %.2f GB, of %.2f GB that are free",
+            ash_backend_describe(exec, device, sizeof(device)), precisions[flags->precision], weights * 1e-9,
+            (double)ash_backend_free_bytes(exec) * 1e-9);
+}
+
 int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, struct ash_engine **engine_out,
                         struct ash_err *err)
 {
@@ -67,6 +85,7 @@ int ash_cmd_engine_open(const struct ash_engine_flags *flags, const char *dir, s
     rc = ash_cmd_attach(dir, &path, err);
     if (rc == 0) rc = ash_engine_open(path.data, &engine_opts, engine_out, err);
     ash_str_fini(&path);
+    if (rc == 0) say_device(flags, *engine_out);
     if (rc < 0 || flags->profile == NULL) return rc;
     rc = ash_profile_start(ash_engine_exec(*engine_out), &profile, err);
     if (rc < 0) {

@@ -1,6 +1,7 @@
 /* Loss on token shards: every window once, in the order of the data's permutation; sums are doubles added in that
  * order, so the result depends on neither threads nor how many windows share a pass. */
 #include "cmd/eval_priv.h"
+#include "compute/backends.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -31,6 +32,7 @@ struct measure {
     const struct ash_tokenizer *tokenizer;
     const struct ash_dataset *dataset;
     struct ash_pass *pass;
+    const struct ash_exec *exec;
     size_t seq_tokens, windows_per_pass;
     int32_t *ids, *targets; /* [windows_per_pass * seq_tokens] */
     int32_t *kept;          /* [seq_tokens]: targets of one document */
@@ -45,6 +47,7 @@ static int open_measure(struct measure *measure, struct ash_engine *engine, stru
     struct ash_pass_opts opts = {.max_rows = rows};
 
     measure->tokenizer = ash_engine_tokenizer(engine);
+    measure->exec = ash_engine_exec(engine);
     measure->ids = calloc(rows, sizeof(*measure->ids));
     measure->targets = calloc(rows, sizeof(*measure->targets));
     measure->kept = calloc(measure->seq_tokens, sizeof(*measure->kept));
@@ -114,6 +117,7 @@ static int measure_windows(struct measure *measure, size_t first, size_t count, 
 
     if (rc < 0) return rc;
     rc = ash_pass_eval(measure->pass, &batch, measure->losses, err);
+    rc = ash_backend_outcome(measure->exec, rc, err);
     if (rc < 0) return rc;
     for (size_t row = 0; row < batch.rows; row++) {
         if (measure->targets[row] < 0) continue;

@@ -34,10 +34,12 @@ static const struct ash_opt_table version_table = {
 
 static const struct ash_cmd_usage usage = {
     .synopsis = "ashlar version [--json]",
-    .about = "Says what this build is, which libraries it runs with, which backends this machine can run (best\n"
-             "first; all of them compute on the CPU), which GPU it sees (tests and benchmarks use one, commands\n"
-             "do not yet) and which model families it reads. The last line is\n"
-             "what the build found on top: libfabric joins several machines.",
+    .about =
+        "Says what this build is, which libraries it runs with, which backends this machine can run (best\n"
+        "first; all of them compute on the CPU) and which model families it reads. A GPU is used by every command\n"
+        "that runs a model, unless it is told otherwise (--backend cpu, runtime.backend=cpu); the line of the GPU\n"
+        "says what is missing: driver, GPU, kernels, or the libraries that make it faster. The last line is what\n"
+        "the build found on top: libfabric joins several machines.",
 };
 
 /* The libraries' versions as they are loaded, not as they were compiled against. */
@@ -69,15 +71,24 @@ static json_t *backend_names(void)
     return names;
 }
 
+/* What a GPU needs, each with what was found or what is missing. */
+static json_t *gpu_facts(void)
+{
+    struct ash_cuda_parts parts;
+
+    ash_cuda_backend_find_parts(&parts);
+    return json_pack("{s:s, s:s, s:s, s:s, s:s}", "driver", parts.driver, "device", parts.device, "kernels",
+                     parts.kernels, "cuBLASLt", parts.library, "NVML", parts.nvml);
+}
+
 static json_t *gather(void)
 {
     const struct ash_cpu *cpu = ash_cpu_get();
-    char line[512], gpu[ASH_ERR_TEXT_BYTES];
+    char line[512];
     json_t *build = json_pack("{s:s, s:s, s:s, s:s}", "version", ASH_BUILD_VERSION, "compiler", ASH_BUILD_COMPILER,
                               "build", ASH_BUILD_TYPE, "sanitizers", ASH_BUILD_SANITIZE);
-    json_t *machine =
-        json_pack("{s:s, s:i, s:s, s:o}", "machine", ash_cpu_describe(cpu, line, sizeof(line)), "cores",
-                  cpu->core_count, "gpu", ash_cuda_backend_describe(gpu, sizeof(gpu)), "backends", backend_names());
+    json_t *machine = json_pack("{s:s, s:i, s:o, s:o}", "machine", ash_cpu_describe(cpu, line, sizeof(line)), "cores",
+                                cpu->core_count, "gpu", gpu_facts(), "backends", backend_names());
     json_t *parts = json_pack(
         "{s:s, s:o, s:{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}}", "families", ash_model_families(), "libraries",
         library_facts(), "optional", "libfabric", found(ASH_BUILD_FABRIC), "nvcc", found(ASH_BUILD_NVCC), "libzstd",
@@ -117,7 +128,7 @@ static void print_facts(const json_t *facts)
     printf("ashlar %s (%s, %s%s%s)\n", text_of(facts, "version"), text_of(facts, "compiler"), text_of(facts, "build"),
            sanitizers[0] != '\0' ? ", sanitizers: " : "", sanitizers);
     printf("  %-10s %s\n", "machine", text_of(facts, "machine"));
-    printf("  %-10s %s\n", "gpu", text_of(facts, "gpu"));
+    print_named("gpu", json_object_get(facts, "gpu"));
     printf("  %-10s ", "backends");
     for (size_t i = 0; i < json_array_size(backends); i++)
         printf("%s%s", i > 0 ? ", " : "", json_string_value(json_array_get(backends, i)));

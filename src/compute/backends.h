@@ -18,4 +18,48 @@ struct ash_backend {
 extern const struct ash_backend ash_backends[];
 extern const size_t ash_backend_count; /* at most ASH_BACKENDS_MAX */
 
+/* ---- the choice -------------------------------------------------------------------------------------------------- */
+
+#define ASH_BACKEND_WHY_BYTES 192
+
+/* What is known before a backend is chosen. */
+struct ash_backend_wish {
+    const char *asked;      /* a name that ash_exec_init takes; NULL: nothing was asked */
+    size_t process_count;   /* that compute together */
+    const char *cpu_reason; /* why it must be the CPU where nothing was asked; NULL: it need not */
+};
+
+struct ash_backend_choice {
+    const char *name;                      /* for ash_exec_init */
+    bool is_own;                           /* nothing was asked */
+    char why[ASH_BACKEND_WHY_BYTES + 128]; /* why a GPU that is here is not used, as a sentence; empty otherwise */
+};
+
+/* What was asked for, else the first GPU where this build's kernels run on it, else the CPU. Costs a failed dlopen
+ * where there is no driver, and nothing in a build without kernels. Any thread. */
+void ash_backend_choose(const struct ash_backend_wish *wish, struct ash_backend_choice *choice_out);
+/* ash_exec_init with a choice. Where a GPU was chosen unasked and cannot be opened, err says how to do without it. */
+int ash_backend_start(struct ash_exec *exec, const struct ash_backend_choice *choice, int thread_count,
+                      struct ash_err *err);
+/* Does the GPU multiply bf16 as an arithmetic says ("ref-wgmma", or "ref-wgmma/2")? */
+bool ash_backend_gpu_follows(const char *arithmetic);
+/* "neon-bf16 kernels", or "NVIDIA H200 (cuda:0), exact", into buf. Returns buf. */
+const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t buf_bytes);
+
+/* Bytes of the GPU's memory that nobody has. 0 on the CPU. */
+size_t ash_backend_free_bytes(const struct ash_exec *exec);
+/* After work that ended with rc: where the GPU has failed, that is why, and err says at what. Waits for nothing. Returns
+ * rc, or -EIO. */
+int ash_backend_outcome(const struct ash_exec *exec, int rc, struct ash_err *err);
+/* Copy to the host from exec's memory. Where the GPU has failed there are zeros, and ash_backend_outcome says so. */
+void ash_backend_read(const struct ash_exec *exec, void *dst, const void *src, size_t size_bytes);
+
+/* ---- what would be allocated ------------------------------------------------------------------------------------- */
+
+/* An exec whose memory is only counted, and whose ops do nothing: what opens its buffers with it finds out how large
+ * they are. It borrows the workers of another one, and is not for ash_exec_fini. One at a time. */
+struct ash_exec ash_exec_counted(const struct ash_exec *like);
+/* The most bytes that were allocated at once since the last ash_exec_counted. */
+size_t ash_exec_counted_bytes(void);
+
 #endif

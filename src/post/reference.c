@@ -34,10 +34,12 @@ static int open_frozen(struct frozen *frozen, const struct ash_reference_opts *o
     struct ash_pass_opts pass_opts = {.max_rows = (size_t)job->data.seq_tokens};
     size_t ranks_here = opts->group != NULL ? ash_group_here(opts->group) : 1;
     int64_t threads = job->runtime.threads;
+    struct ash_backend_choice choice;
     int rc;
 
     if (threads == 0 && ranks_here > 1) threads = (int64_t)ash_max((size_t)ash_cores_usable() / ranks_here, 1);
-    rc = ash_exec_init(&frozen->exec, job->runtime.backend, (int)threads, err);
+    ash_job_choose_backend(job, opts->group != NULL ? ash_group_size(opts->group) : 1, NULL, &choice);
+    rc = ash_backend_start(&frozen->exec, &choice, (int)threads, err);
     if (rc < 0) return rc;
     rc = ash_model_open(opts->model_dir, &frozen->model, err);
     if (rc < 0) return rc;
@@ -77,6 +79,7 @@ static int run_sequence(struct frozen *frozen, const struct ash_reference_opts *
     size_t count;
 
     if (rc == 0) rc = ash_pass_eval(frozen->pass, &frozen->feed.batch, frozen->feed.losses, err);
+    rc = ash_backend_outcome(&frozen->exec, rc, err);
     if (rc < 0) return rc;
     count = opts->list(opts->ctx, slot, frozen->parts);
     for (size_t p = 0; p < count; p++)

@@ -7,6 +7,8 @@
 
 #include "base/assert.h"
 #include "base/str.h"
+#include "compute/backends.h"
+#include "model/lora.h"
 
 const char *ash_version(void)
 {
@@ -32,6 +34,17 @@ static int take_opts(struct ash_engine_opts *opts, const struct ash_engine_opts 
     return 0;
 }
 
+/* The backend asked for, or a GPU where there is one. Adapters have their base on the CPU. */
+static int start_exec(struct ash_engine *engine, const struct ash_engine_opts *opts, struct ash_err *err)
+{
+    struct ash_backend_wish wish = {.asked = opts->backend, .process_count = 1};
+    struct ash_backend_choice choice;
+
+    if (ash_lora_exists(engine->dir)) wish.cpu_reason = "adapters compute on the CPU";
+    ash_backend_choose(&wish, &choice);
+    return ash_backend_start(&engine->exec, &choice, opts->threads, err);
+}
+
 int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct ash_engine **engine_out,
                     struct ash_err *err)
 {
@@ -44,8 +57,7 @@ int ash_engine_open(const char *dir, const struct ash_engine_opts *opts, struct 
     engine = calloc(1, sizeof(*engine));
     if (engine == NULL) return ash_err_set(err, -ENOMEM, "engine: out of memory");
     engine->dir = strdup(dir);
-    rc = engine->dir != NULL ? ash_exec_init(&engine->exec, taken.backend, taken.threads, err)
-                             : ash_err_set(err, -ENOMEM, "engine: out of memory");
+    rc = engine->dir != NULL ? start_exec(engine, &taken, err) : ash_err_set(err, -ENOMEM, "engine: out of memory");
     if (rc == 0) rc = ash_workers_pin(engine->exec.workers, ASH_PIN_AUTO, err);
     if (rc < 0) goto fail;
     rc = ash_model_open_lazy(dir, &engine->model, err);

@@ -17,6 +17,9 @@ struct ash_train_memory {
     size_t activations;
     /* threads' scratch, code, libraries, pages of the data: nearly the same for all runs */
     size_t program;
+    /* on a device, where they are known before anything is allocated (train/foresee.h); else 0: of the state the
+     * moments, of the activations the logits, what ops take for themselves, and all that lies there */
+    size_t moments, logits, scratch, device;
 };
 
 /* What this rank of an open job needs, by kind. */

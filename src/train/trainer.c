@@ -84,7 +84,7 @@ void ash_trainer_finish_update(struct ash_trainer *trainer, struct ash_kept_stat
     pending->phase = ASH_PHASE_UPDATED;
 }
 
-int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
+static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
 {
     struct ash_state *state = ash_trainer_state(trainer);
     struct ash_pending_step *pending = &trainer->pending;
@@ -122,6 +122,11 @@ int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     return rc < 0 ? rc : ash_trainer_seal(trainer, state->step + 1, err);
 }
 
+int ash_trainer_step(struct ash_trainer *trainer, struct ash_step *step_out, struct ash_err *err)
+{
+    return ash_backend_outcome(&trainer->exec, make_step(trainer, step_out, err), err);
+}
+
 void ash_trainer_on_update(struct ash_trainer *trainer, void (*before)(void *ctx), void *ctx)
 {
     trainer->before_update = before;
@@ -144,6 +149,7 @@ int ash_trainer_validate(struct ash_trainer *trainer, double *loss_out, struct a
     for (size_t s = 0; s < sequences; s++)
         sum += losses[s];
     free(losses);
+    rc = ash_backend_outcome(&trainer->exec, rc, err);
     if (rc < 0) return rc;
     *loss_out = targets > 0 ? sum / (double)targets : 0.0;
     return 0;
@@ -189,6 +195,8 @@ struct ash_trainer_facts ash_trainer_get_facts(const struct ash_trainer *trainer
     return (struct ash_trainer_facts){
         .family = json_is_string(type) ? json_string_value(type) : "model",
         .backend = trainer->exec.ops->name,
+        .exec = &trainer->exec,
+        .why_cpu = trainer->choice.why,
         .tokenizer_dir = trainer->tokenizer_dir[0] != '\0' ? trainer->tokenizer_dir : NULL,
         .mesh = &trainer->mesh,
         .whole = ash_mesh_is_whole(&trainer->mesh),

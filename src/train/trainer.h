@@ -21,6 +21,7 @@ struct ash_trainer_parts {
     bool wants_scores;                     /* train a reward model: a score in the place of the output matrix */
     const struct ash_lora *lora;           /* adapters that are trained instead of the model; NULL: the model */
     const struct ash_train_source *valid;  /* NULL: no validation */
+    const char *cpu_reason;                /* why no GPU may be taken unasked; NULL: one may */
     const struct ash_objective *objective; /* NULL: the mean of all losses */
     /* Called before each step (from 0), on every rank: make what the source gives. NULL: nothing to make. Returns 0, a
      * negative errno that ends the run, or on all ranks -ENOTRECOVERABLE: the run goes back to its newest checkpoint of
@@ -48,6 +49,8 @@ struct ash_step {
 /* What a run is made of, for people. */
 struct ash_trainer_facts {
     const char *family, *backend, *tokenizer_dir; /* tokenizer_dir NULL: none found */
+    const struct ash_exec *exec;
+    const char *why_cpu; /* why a GPU that is here is not used; empty: none is here, or it is used, or not wanted */
     int threads;
     const struct ash_mesh *mesh;
     bool whole; /* every rank holds all of the state */

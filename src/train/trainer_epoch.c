@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/assert.h"
+#include "train/foresee.h"
 #include "train/recover/shape.h"
 
 /* The ranks of the mesh; the others are spares. */
@@ -22,9 +23,22 @@ static int split_spares(struct ash_trainer *trainer, struct ash_err *err)
                            err);
 }
 
+/* A device's memory is taken when it is asked for, so what does not fit is said before. Part by part into *memory. */
+static int check_room(struct ash_trainer *trainer, const struct ash_stages_source *source,
+                      struct ash_train_memory *memory, struct ash_err *err)
+{
+    struct ash_foresee_opts opts = {
+        .job = &trainer->current, .exec = &trainer->exec, .mesh = &trainer->mesh, .config = source->config};
+
+    if (trainer->exec.memory->host_visible || source->config->lora != NULL) return 0;
+    if (trainer->exec.cuda == NULL) return ash_train_foresee(&opts, memory, err);
+    return ash_train_foresee_room(&opts, ash_backend_free_bytes(&trainer->exec), memory, err);
+}
+
 int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root, const struct ash_stages_source *source,
                             struct ash_err *err)
 {
+    struct ash_train_memory device = {0};
     int rc;
 
     ash_assert(trainer->stages.chunks == NULL && trainer->root == NULL);
@@ -35,6 +49,8 @@ int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root,
     rc = ash_mesh_open(&trainer->mesh, &trainer->current.mesh, trainer->group, err);
     if (rc < 0) return rc;
     if (trainer->config.lora != NULL) trainer->mesh.shares_gradients = false; /* x A^T is each rank's own */
+    rc = check_room(trainer, source, &device, err);
+    if (rc < 0) return rc;
     rc = ash_stages_open(&trainer->stages, &trainer->current, &trainer->exec, &trainer->mesh, source, err);
     if (rc < 0) return rc;
     rc = ash_copies_open(&trainer->copies, &trainer->stages, trainer->outline, (size_t)trainer->job->recover.copies,
@@ -42,6 +58,10 @@ int ash_trainer_begin_epoch(struct ash_trainer *trainer, struct ash_group *root,
     if (rc < 0) return rc;
     trainer->are_copies_new = true;
     ash_train_memory_measure(&trainer->stages, &trainer->memory);
+    trainer->memory.moments = device.moments;
+    trainer->memory.logits = device.logits;
+    trainer->memory.scratch = device.scratch;
+    trainer->memory.device = device.device;
     trainer->memory.state += ash_copies_bytes(&trainer->copies);
     return 0;
 }

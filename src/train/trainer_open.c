@@ -292,11 +292,15 @@ static int check_device(const struct ash_trainer *trainer, size_t ranks, struct 
 static int open_exec(struct ash_trainer *trainer, const struct ash_group *group, size_t here, struct ash_err *err)
 {
     const struct ash_job *job = trainer->job;
-    int rc = ash_exec_init(&trainer->exec, job->runtime.backend, thread_count(trainer, here), err);
+    size_t ranks = group != NULL ? ash_group_size(group) : here;
+    int rc;
 
+    ash_job_choose_backend(job, ranks, trainer->parts.cpu_reason, &trainer->choice);
+    trainer->parts.cpu_reason = NULL; /* the caller's, and said */
+    rc = ash_backend_start(&trainer->exec, &trainer->choice, thread_count(trainer, here), err);
     if (rc < 0) return rc;
     rc = ash_workers_pin(trainer->exec.workers, (enum ash_pin)job->runtime.pin, err);
-    return rc < 0 ? rc : check_device(trainer, group != NULL ? ash_group_size(group) : here, err);
+    return rc < 0 ? rc : check_device(trainer, ranks, err);
 }
 
 /* Everything that needs no other rank: threads, data, tokenizer. On error *trainer is for ash_trainer_close. */
@@ -357,6 +361,7 @@ int ash_trainer_open(const struct ash_job *job, const char *weights_dir, struct 
     return 0;
 
 fail:
+    rc = ash_backend_outcome(&trainer->exec, rc, err);
     ash_trainer_close(trainer);
     return rc;
 }
@@ -368,6 +373,7 @@ int ash_trainer_open_joining(const struct ash_job *job, size_t here, const struc
     int rc;
 
     if (trainer == NULL) return -ENOMEM;
+    trainer->parts.cpu_reason = "several ranks train on the CPU";
     rc = prepare(trainer, NULL, NULL, here, err);
     if (rc < 0) goto fail;
     rc = open_outline(trainer, trainer->from.data, err);

@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include "base/str.h"
+#include "compute/backends.h"
 #include "train/data/dataset.h"
 #include "train/layout/stages.h"
 #include "train/recover/copies.h"
@@ -46,6 +47,7 @@ struct ash_trainer {
     const struct ash_job *job; /* that one */
     struct ash_lr_schedule schedule;
     struct ash_guard_opts guard;
+    struct ash_backend_choice choice;
     struct ash_exec exec;
     struct ash_dataset *train_data, *valid_data; /* NULL where parts give the sources */
     struct ash_train_source train, valid;        /* valid.ops NULL: none */

@@ -1,15 +1,33 @@
-/* A stand-in for the CUDA driver: one GPU whose memory is the host's and whose kernels do nothing. STANDIN_FAIL_AT=N
- * makes its N-th call fail; STANDIN_CALLS=FILE gets the number of calls and of what was not released. With it the paths
- * that only a broken machine takes run anywhere. */
+/* A stand-in for the CUDA driver: one GPU whose memory is the host's and whose kernels do nothing. With it the paths that
+ * only a broken machine takes run anywhere.
+ *
+ *     STANDIN_FAIL_AT=N      the N-th call fails
+ *     STANDIN_TRAP_AT=N      the N-th launch traps: from the next wait on every call fails, as after a bad access
+ *     STANDIN_MEMORY=BYTES   how much memory the GPU has; 1 GiB without
+ *     STANDIN_MINOR=N        its compute capability is 9.N
+ *     STANDIN_CALLS=FILE     gets the number of calls, of what was not released, the most bytes allocated at once, and the
+ *                            number of launches
+ */
+#include <malloc.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, OUT_OF_MEMORY = 2 };
+enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700 };
 
-static long calls, held;
+static long calls, held, launches;
+static size_t used_bytes, most_bytes;
+static int has_trapped;
+static _Thread_local void *current; /* a thread that has not taken the GPU cannot use it */
+
+static long number_of(const char *name, long otherwise)
+{
+    const char *text = getenv(name);
+
+    return text != NULL ? atol(text) : otherwise;
+}
 
 __attribute__((destructor)) static void report(void)
 {
@@ -17,16 +35,28 @@ __attribute__((destructor)) static void report(void)
     FILE *file = path != NULL ? fopen(path, "w") : NULL;
 
     if (file == NULL) return;
-    fprintf(file, "%ld %ld\n", calls, held);
+    fprintf(file, "%ld %ld %zu %ld\n", calls, held, most_bytes, launches);
     fclose(file);
 }
 
 /* Counts a call; is it the one that fails? */
 static int fails(void)
 {
-    const char *at = getenv("STANDIN_FAIL_AT");
+    if (has_trapped) return ILLEGAL_ADDRESS;
+    return ++calls == number_of("STANDIN_FAIL_AT", -1) ? OUT_OF_MEMORY : SUCCESS;
+}
 
-    return ++calls == (at != NULL ? atol(at) : -1) ? OUT_OF_MEMORY : SUCCESS;
+/* The same for calls that need a context. */
+static int fails_here(void)
+{
+    return current == NULL ? INVALID_CONTEXT : fails();
+}
+
+/* Work is done when it is waited for. */
+static int finish(void)
+{
+    if (launches >= number_of("STANDIN_TRAP_AT", 1L << 40)) has_trapped = 1;
+    return fails_here();
 }
 
 static int take(void **out, size_t size_bytes)
@@ -81,14 +111,23 @@ CALL(cuDeviceGetName, char *name, int bytes, int device)
 CALL(cuDeviceGetAttribute, int *value, int attribute, int device)
 {
     (void)device;
-    *value = attribute == 97 ? 232448 : 9;
+    *value = attribute == 97   ? 232448
+             : attribute == 75 ? 9
+             : attribute == 76 ? (int)number_of("STANDIN_MINOR", 0)
+                               : 132;
     return fails();
 }
 CALL(cuDeviceTotalMem_v2, size_t *bytes, int device)
 {
     (void)device;
-    *bytes = (size_t)1 << 30;
+    *bytes = (size_t)number_of("STANDIN_MEMORY", 1L << 30);
     return fails();
+}
+CALL(cuMemGetInfo_v2, size_t *free_bytes, size_t *all_bytes)
+{
+    *all_bytes = (size_t)number_of("STANDIN_MEMORY", 1L << 30);
+    *free_bytes = *all_bytes - used_bytes;
+    return fails_here();
 }
 CALL(cuDevicePrimaryCtxRetain, void **context, int device)
 {
@@ -103,19 +142,26 @@ CALL(cuDevicePrimaryCtxRelease_v2, int device)
 }
 CALL(cuCtxSetCurrent, void *context)
 {
-    (void)context;
-    return fails();
+    int rc = fails();
+
+    if (rc == SUCCESS) current = context;
+    return rc;
 }
 CALL(cuMemAlloc_v2, uint64_t *ptr, size_t bytes)
 {
     void *memory = NULL;
-    int rc = take(&memory, bytes);
+    int rc;
 
+    if (current == NULL) return INVALID_CONTEXT;
+    rc = used_bytes + bytes > (size_t)number_of("STANDIN_MEMORY", 1L << 30) ? OUT_OF_MEMORY : take(&memory, bytes);
+    if (rc == SUCCESS) used_bytes += malloc_usable_size(memory);
+    if (most_bytes < used_bytes) most_bytes = used_bytes;
     *ptr = (uint64_t)(uintptr_t)memory;
     return rc;
 }
 CALL(cuMemFree_v2, uint64_t ptr)
 {
+    used_bytes -= malloc_usable_size((void *)(uintptr_t)ptr);
     return release((void *)(uintptr_t)ptr);
 }
 CALL(cuMemHostAlloc, void **ptr, size_t bytes, unsigned flags)
@@ -130,14 +176,14 @@ CALL(cuMemFreeHost, void *ptr)
 CALL(cuMemcpyAsync, uint64_t dst, uint64_t src, size_t bytes, void *stream)
 {
     (void)stream;
-    memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, bytes);
-    return fails();
+    if (!has_trapped) memmove((void *)(uintptr_t)dst, (const void *)(uintptr_t)src, bytes);
+    return fails_here();
 }
 CALL(cuMemsetD8Async, uint64_t dst, unsigned char value, size_t bytes, void *stream)
 {
     (void)stream;
-    memset((void *)(uintptr_t)dst, value, bytes);
-    return fails();
+    if (!has_trapped) memset((void *)(uintptr_t)dst, value, bytes);
+    return fails_here();
 }
 CALL(cuStreamCreate, void **stream, unsigned flags)
 {
@@ -147,7 +193,7 @@ CALL(cuStreamCreate, void **stream, unsigned flags)
 CALL(cuStreamSynchronize, void *stream)
 {
     (void)stream;
-    return fails();
+    return finish();
 }
 CALL(cuStreamDestroy_v2, void *stream)
 {
@@ -167,7 +213,7 @@ CALL(cuEventRecord, void *event, void *stream)
 CALL(cuEventSynchronize, void *event)
 {
     (void)event;
-    return fails();
+    return finish();
 }
 CALL(cuEventElapsedTime, float *ms, void *start, void *end)
 {
@@ -215,15 +261,22 @@ CALL(cuLaunchKernel, void *function, unsigned gx, unsigned gy, unsigned gz, unsi
     (void)stream;
     (void)args;
     (void)extra;
-    return gx * gy * gz == 0 || bx * by * bz == 0 || shared_bytes > 232448 ? 1 : fails();
+    launches++;
+    return gx * gy * gz == 0 || bx * by * bz == 0 || shared_bytes > 232448 ? 1 : fails_here();
 }
 CALL(cuGetErrorName, int result, const char **name)
 {
-    *name = result == OUT_OF_MEMORY ? "CUDA_ERROR_OUT_OF_MEMORY" : "CUDA_ERROR_INVALID_VALUE";
+    *name = result == OUT_OF_MEMORY     ? "CUDA_ERROR_OUT_OF_MEMORY"
+            : result == ILLEGAL_ADDRESS ? "CUDA_ERROR_ILLEGAL_ADDRESS"
+            : result == INVALID_CONTEXT ? "CUDA_ERROR_INVALID_CONTEXT"
+                                        : "CUDA_ERROR_INVALID_VALUE";
     return SUCCESS;
 }
 CALL(cuGetErrorString, int result, const char **text)
 {
-    *text = result == OUT_OF_MEMORY ? "out of memory" : "invalid argument";
+    *text = result == OUT_OF_MEMORY     ? "out of memory"
+            : result == ILLEGAL_ADDRESS ? "an illegal memory access was encountered"
+            : result == INVALID_CONTEXT ? "invalid device context"
+                                        : "invalid argument";
     return SUCCESS;
 }

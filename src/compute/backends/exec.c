@@ -143,6 +143,10 @@ static void *grown(struct ash_exec *exec, struct ash_buffer *buffer, size_t size
     if (buffer->size_bytes >= size_bytes && buffer->data != NULL) return buffer->data;
     if (size_bytes > ASH_MEMORY_HUGE / 2) /* packed lines are walked again and again: whole huge pages */
         size_bytes = ash_round_up(size_bytes, ASH_MEMORY_HUGE);
+    if (exec->cuda != NULL) {
+        ash_exec_wait(exec, NULL); /* a kernel may still use what it is now */
+        return ash_cuda_backend_grow(exec->cuda, buffer, ash_max(size_bytes, 1));
+    }
     ash_buffer_fini(buffer);
     rc = ash_buffer_init(buffer, exec->memory, size_bytes > 0 ? size_bytes : 1, "compute scratch", NULL);
     ash_assert(rc == 0);

@@ -2,7 +2,6 @@
 #include "compute/cuda/backend_priv.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
@@ -60,7 +59,8 @@ int ash_cuda_backend_open(int index, struct ash_cuda_backend **backend_out, stru
 
     if (!ash_cuda_backend_built())
         return ash_err_set(err, -ENOSYS,
-                           "this build has no GPU kernels: build it where nvcc 12.3 or newer is installed");
+                           "this build has no GPU kernels: build it where nvcc 12.3 or newer is installed, or with "
+                           "-DASHLAR_FATBIN");
     backend = calloc(1, sizeof(*backend));
     if (backend == NULL) return ash_err_set(err, -ENOMEM, "compute: out of memory");
     rc = ash_cuda_open(index, &backend->cuda, err);
@@ -97,24 +97,6 @@ int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err)
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend)
 {
     return backend->cuda;
-}
-
-const char *ash_cuda_backend_describe(char *buf, size_t buf_bytes)
-{
-    struct ash_cuda_backend *backend = NULL;
-    const struct ash_cuda_facts *facts;
-    struct ash_err err = {0};
-
-    if (ash_cuda_backend_open(0, &backend, &err) < 0) {
-        snprintf(buf, buf_bytes, "%s", err.text);
-        return buf;
-    }
-    facts = ash_cuda_get_facts(backend->cuda);
-    snprintf(buf, buf_bytes, "%s, %.1f GiB, compute capability %d.%d, driver %d.%d%s", facts->name,
-             (double)facts->memory_bytes / (1 << 30), facts->major, facts->minor, facts->driver_version / 1000,
-             facts->driver_version % 1000 / 10, backend->library != NULL ? ", cuBLASLt" : "");
-    ash_cuda_backend_close(backend);
-    return buf;
 }
 
 /* ---- launching --------------------------------------------------------------------------------------------------- */
@@ -155,16 +137,19 @@ void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes)
 {
     struct ash_buffer *scratch = &exec->cuda->scratch;
 
-    if (scratch->size_bytes < size_bytes) {
-        int rc;
+    if (scratch->size_bytes >= size_bytes) return scratch->data;
+    ash_cuda_wait(exec->cuda->cuda, NULL); /* what it held may still be read; a failure stays until it is asked for */
+    return ash_cuda_backend_grow(exec->cuda, scratch, size_bytes);
+}
 
-        ash_cuda_wait(exec->cuda->cuda,
-                      NULL); /* what it held may still be read; a failure stays until it is asked for */
-        ash_buffer_fini(scratch);
-        rc = ash_buffer_init(scratch, &ash_memory_cuda, size_bytes, "compute scratch", NULL);
-        ash_assert(rc == 0);
-    }
-    return scratch->data;
+void *ash_cuda_backend_grow(struct ash_cuda_backend *backend, struct ash_buffer *buffer, size_t size_bytes)
+{
+    struct ash_err err = {0};
+
+    ash_buffer_fini(buffer);
+    if (ash_buffer_init(buffer, &ash_memory_cuda, size_bytes, "compute scratch", &err) == 0) return buffer->data;
+    ash_cuda_fail(backend->cuda, &err);
+    return backend->results.data; /* no kernel runs any more that would write there */
 }
 
 const struct ash_ops ash_ops_cuda = {

@@ -22,9 +22,15 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend);
 int ash_cuda_backend_wait(struct ash_cuda_backend *backend, struct ash_err *err);
 /* The GPU that it runs on, for timers and facts. Belongs to the backend. */
 struct ash_cuda *ash_cuda_backend_device(struct ash_cuda_backend *backend);
-/* Say into buf what GPU this machine has and whether this build's kernels run on it, or what is missing. Returns
- * buf. */
-const char *ash_cuda_backend_describe(char *buf, size_t buf_bytes);
+/* Give buffer other memory of the GPU, of size_bytes; contents undefined. Where the GPU is full, that becomes the
+ * failure that the next wait reports, and nothing runs from here on: what is returned is then an address all the same. */
+void *ash_cuda_backend_grow(struct ash_cuda_backend *backend, struct ash_buffer *buffer, size_t size_bytes);
+/* What a GPU needs: "no", with a reason where there is one, or what was found. */
+struct ash_cuda_parts {
+    char driver[16], device[ASH_ERR_TEXT_BYTES + 8], kernels[ASH_ERR_TEXT_BYTES + 8], library[8], nvml[8];
+};
+/* Look for all of them; the first GPU is opened for it. */
+void ash_cuda_backend_find_parts(struct ash_cuda_parts *parts_out);
 /* Does this build carry kernels? Says nothing of the machine. */
 bool ash_cuda_backend_built(void);
 

@@ -11,5 +11,6 @@ struct ash_cuda_image {
 };
 
 extern const struct ash_cuda_image ash_cuda_images[]; /* ends with a NULL name */
+extern const char ash_cuda_archs[];                   /* what they are compiled for: "90a", "90a 100a" */
 
 #endif

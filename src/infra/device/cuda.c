@@ -5,7 +5,9 @@
 
 #include <errno.h>
 #include <limits.h>
+#include <stdatomic.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
@@ -14,21 +16,31 @@
 
 #define MODULES_MAX 32
 #define UPLOAD_ALIGN 256
+#define WORK_BYTES 192
 
 struct ash_cuda {
     const struct ash_cuda_driver *driver;
     struct ash_cuda_facts facts;
     int device;
     void *context, *stream;
-    void **marks; /* [ASH_CUDA_MARKS_MAX], made when they are first used; NULL: none was */
+    uint64_t number; /* of the context */
+    void **marks;    /* [ASH_CUDA_MARKS_MAX], made when they are first used; NULL: none was */
     void *modules[MODULES_MAX];
     size_t module_count;
     char *upload_host;
     ash_cuda_ptr upload_device;
     size_t upload_at;
-    struct ash_err failed; /* the first failure */
-    bool has_failed;
+    struct ash_err failed;         /* the first failure */
+    bool has_failed, wants_kernel; /* wants_kernel: it is complete when the kernel is known that it kept from running */
+    const char *last_kernel;       /* enqueued since the last wait */
+    size_t kernel_count;
 };
+
+/* A thread takes the GPU when it first uses it. Memory has no owner to ask: it is that of the thread's GPU, or of the
+ * one that was opened last. Contexts go by number, since a later one may have the address of one that is closed. */
+static _Thread_local uint64_t taken;
+static _Atomic(struct ash_cuda *) opened;
+static _Atomic uint64_t contexts;
 
 static ash_cuda_ptr address(const void *ptr)
 {
@@ -42,8 +54,37 @@ static void check(struct ash_cuda *cuda, ash_cuda_result result, const char *wha
 
     if (result == 0 || cuda->has_failed) return;
     cuda->has_failed = true;
-    ash_err_set(&cuda->failed, -EIO, "%s: %s failed: %s", cuda->facts.name, what,
+    ash_err_set(&cuda->failed, -EIO, "GPU %d (%s): %s failed: %s", cuda->facts.index, cuda->facts.name, what,
                 ash_cuda_describe(cuda->driver, result, text, sizeof(text)));
+}
+
+/* Make the context this thread's current one. */
+static ash_cuda_result take_context(const struct ash_cuda_driver *driver, void *context, uint64_t number)
+{
+    ash_cuda_result result = number == taken ? 0 : driver->context_use(context);
+
+    if (result == 0) taken = number;
+    return result;
+}
+
+/* Before the queue is used. */
+static const struct ash_cuda_driver *driver_of(struct ash_cuda *cuda)
+{
+    check(cuda, take_context(cuda->driver, cuda->context, cuda->number), "taking the GPU for this thread");
+    return cuda->driver;
+}
+
+/* What a wait waits for, into buf. A kernel's failure comes out at some wait after it: where there were several, the
+ * driver can be told to say which. */
+static const char *describe_work(const struct ash_cuda *cuda, char buf[WORK_BYTES])
+{
+    if (cuda->kernel_count < 2)
+        snprintf(buf, WORK_BYTES, "%s", cuda->last_kernel != NULL ? cuda->last_kernel : "work on the GPU");
+    else
+        snprintf(buf, WORK_BYTES,
+                 "one of %zu kernels (the last is %s; CUDA_LAUNCH_BLOCKING=1 in the environment finds out which)",
+                 cuda->kernel_count, cuda->last_kernel);
+    return buf;
 }
 
 /* ---- life -------------------------------------------------------------------------------------------------------- */
@@ -76,7 +117,9 @@ static void open_queue(struct ash_cuda *cuda)
 
     check(cuda, driver->context_retain(&cuda->context, cuda->device), "opening the GPU");
     if (cuda->has_failed) return;
-    check(cuda, driver->context_use(cuda->context), "taking the GPU for this thread");
+    cuda->number = atomic_fetch_add(&contexts, 1) + 1;
+    check(cuda, take_context(driver, cuda->context, cuda->number), "taking the GPU for this thread");
+    atomic_store(&opened, cuda);
     /* copies of ash_memory_cuda go through the driver's own queue, which this kind waits for, and which waits for it */
     check(cuda, driver->stream_create(&cuda->stream, ASH_CUDA_STREAM_DEFAULT), "making a queue");
     check(cuda, driver->host_alloc((void **)&cuda->upload_host, ASH_CUDA_UPLOAD_BYTES, ASH_CUDA_HOST_PORTABLE),
@@ -84,26 +127,49 @@ static void open_queue(struct ash_cuda *cuda)
     check(cuda, driver->alloc(&cuda->upload_device, ASH_CUDA_UPLOAD_BYTES), "allocating memory");
 }
 
-int ash_cuda_open(int index, struct ash_cuda **cuda_out, struct ash_err *err)
+/* Find the device and what it is. */
+static int find_device(struct ash_cuda *cuda, int index, struct ash_err *err)
 {
-    const struct ash_cuda_driver *driver = ash_cuda_driver_get(err);
-    struct ash_cuda *cuda;
     int count = 0;
 
-    if (driver == NULL) return -ENODEV;
-    driver->device_count(&count);
-    if (index < 0 || index >= count)
+    cuda->driver = ash_cuda_driver_get(err);
+    if (cuda->driver == NULL) return -ENODEV;
+    snprintf(cuda->facts.name, sizeof(cuda->facts.name), "%s", "unknown"); /* until it says its own */
+    cuda->facts.index = index;
+    check(cuda, cuda->driver->device_count(&count), "counting GPUs");
+    if (!cuda->has_failed && (index < 0 || index >= count))
         return ash_err_set(err, -ENODEV, "there is no GPU %d: this machine has %d, numbered from 0", index, count);
-    cuda = calloc(1, sizeof(*cuda));
+    if (!cuda->has_failed) check(cuda, cuda->driver->device_get(&cuda->device, index), "finding the GPU");
+    if (!cuda->has_failed) find_facts(cuda);
+    if (!cuda->has_failed) return 0;
+    if (err != NULL) *err = cuda->failed;
+    return -ENODEV;
+}
+
+int ash_cuda_look(int index, struct ash_cuda_facts *facts_out, struct ash_err *err)
+{
+    struct ash_cuda look = {0};
+    int rc = find_device(&look, index, err);
+
+    if (rc == 0) *facts_out = look.facts;
+    return rc;
+}
+
+int ash_cuda_open(int index, struct ash_cuda **cuda_out, struct ash_err *err)
+{
+    struct ash_cuda *cuda = calloc(1, sizeof(*cuda));
+    int rc;
+
     if (cuda == NULL) return ash_err_set(err, -ENOMEM, "out of memory for a GPU's queue");
-    cuda->driver = driver;
-    check(cuda, driver->device_get(&cuda->device, index), "finding the GPU");
-    find_facts(cuda);
-    if (!cuda->has_failed) open_queue(cuda);
-    if (cuda->has_failed) {
+    rc = find_device(cuda, index, err);
+    if (rc == 0) open_queue(cuda);
+    if (rc == 0 && cuda->has_failed) {
         if (err != NULL) *err = cuda->failed;
+        rc = -ENODEV;
+    }
+    if (rc < 0) {
         ash_cuda_close(cuda);
-        return -ENODEV;
+        return rc;
     }
     *cuda_out = cuda;
     return 0;
@@ -112,6 +178,7 @@ int ash_cuda_open(int index, struct ash_cuda **cuda_out, struct ash_err *err)
 void ash_cuda_close(struct ash_cuda *cuda)
 {
     if (cuda == NULL) return;
+    if (cuda->context != NULL) driver_of(cuda);
     if (cuda->stream != NULL) cuda->driver->stream_wait(cuda->stream);
     for (size_t i = 0; i < cuda->module_count; i++)
         cuda->driver->module_unload(cuda->modules[i]);
@@ -122,6 +189,8 @@ void ash_cuda_close(struct ash_cuda *cuda)
     if (cuda->upload_device != 0) cuda->driver->free(cuda->upload_device);
     if (cuda->stream != NULL) cuda->driver->stream_destroy(cuda->stream);
     if (cuda->context != NULL) cuda->driver->context_release(cuda->device);
+    if (taken == cuda->number) taken = 0;
+    if (atomic_load(&opened) == cuda) atomic_store(&opened, NULL);
     free(cuda);
 }
 
@@ -130,19 +199,42 @@ const struct ash_cuda_facts *ash_cuda_get_facts(const struct ash_cuda *cuda)
     return &cuda->facts;
 }
 
+size_t ash_cuda_free_bytes(struct ash_cuda *cuda)
+{
+    size_t free_bytes = 0, all_bytes = 0;
+
+    check(cuda, driver_of(cuda)->memory_info(&free_bytes, &all_bytes), "asking for free memory");
+    return free_bytes;
+}
+
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
 static const struct ash_cuda_driver *driver_of_memory(void)
 {
     const struct ash_cuda_driver *driver = ash_cuda_driver_get(NULL);
+    struct ash_cuda *cuda = atomic_load(&opened);
 
     ash_assert(driver != NULL); /* somebody opened a GPU before */
+    if (taken == 0 && cuda != NULL) take_context(driver, cuda->context, cuda->number); /* else what follows fails */
     return driver;
 }
 
+/* Has the GPU failed? Then it does not do this either. */
+static bool has_failed(void)
+{
+    const struct ash_cuda *cuda = atomic_load(&opened);
+
+    return cuda != NULL && cuda->has_failed;
+}
+
+/* Wait for what was asked of the driver's own queue; a failure there is the GPU's. */
 static int finish(const struct ash_cuda_driver *driver, ash_cuda_result result)
 {
+    struct ash_cuda *cuda = atomic_load(&opened);
+    char work[WORK_BYTES];
+
     if (result == 0) result = driver->stream_wait(NULL);
+    if (cuda != NULL && result != 0) check(cuda, result, describe_work(cuda, work));
     return result == 0 ? 0 : -EIO;
 }
 
@@ -150,16 +242,21 @@ static int cuda_zero(void *dst, size_t size_bytes)
 {
     const struct ash_cuda_driver *driver = driver_of_memory();
 
+    if (has_failed()) return -EIO;
     return size_bytes == 0 ? 0 : finish(driver, driver->set8(address(dst), 0, size_bytes, NULL));
 }
 
 static void *cuda_alloc(size_t size_bytes)
 {
+    const struct ash_cuda_driver *driver = driver_of_memory();
     ash_cuda_ptr ptr = 0;
+    ash_cuda_result result = driver->alloc(&ptr, ash_round_up(ash_max(size_bytes, 1), ASH_MEMORY_ALIGN));
 
-    if (driver_of_memory()->alloc(&ptr, ash_round_up(ash_max(size_bytes, 1), ASH_MEMORY_ALIGN)) != 0) return NULL;
-    cuda_zero((void *)(uintptr_t)ptr, size_bytes);
-    return (void *)(uintptr_t)ptr;
+    if (result != 0 && result != ASH_CUDA_OUT_OF_MEMORY) finish(driver, result); /* then it is not the memory */
+    if (result != 0) return NULL;
+    if (cuda_zero((void *)(uintptr_t)ptr, size_bytes) == 0) return (void *)(uintptr_t)ptr;
+    driver->free(ptr);
+    return NULL;
 }
 
 static void cuda_free(void *ptr, size_t size_bytes)
@@ -172,6 +269,7 @@ static int cuda_copy(void *dst, const void *src, size_t size_bytes)
 {
     const struct ash_cuda_driver *driver = driver_of_memory();
 
+    if (has_failed()) return -EIO;
     return size_bytes == 0 ? 0 : finish(driver, driver->copy(address(dst), address(src), size_bytes, NULL));
 }
 
@@ -227,7 +325,7 @@ int ash_cuda_load(struct ash_cuda *cuda, const void *image, void **module_out, s
     ash_cuda_result result;
 
     ash_assert(cuda->module_count < MODULES_MAX);
-    result = cuda->driver->module_load(module_out, image);
+    result = driver_of(cuda)->module_load(module_out, image);
     if (result != 0)
         return ash_err_set(err, -EINVAL, "%s (compute capability %d.%d) cannot run this build's kernels: %s",
                            cuda->facts.name, cuda->facts.major, cuda->facts.minor,
@@ -255,11 +353,28 @@ void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, stru
     void *params[] = {(void *)(uintptr_t)args};
 
     ash_assert(grid.x <= INT_MAX && grid.y <= 65535 && grid.threads > 0 && grid.threads <= 1024);
-    if (grid.x == 0 || grid.y == 0 || cuda->has_failed) return;
+    if (grid.x == 0 || grid.y == 0) return;
+    if (cuda->wants_kernel) {
+        cuda->wants_kernel = false;
+        ash_err_prefix(&cuda->failed, -EIO, "%s", name);
+    }
+    if (cuda->has_failed) return;
+    cuda->last_kernel = name;
+    cuda->kernel_count++;
     check(cuda,
-          cuda->driver->launch(kernel, (unsigned)grid.x, (unsigned)grid.y, grid.z > 0 ? (unsigned)grid.z : 1,
-                               (unsigned)grid.threads, 1, 1, (unsigned)grid.shared_bytes, cuda->stream, params, NULL),
+          driver_of(cuda)->launch(kernel, (unsigned)grid.x, (unsigned)grid.y, grid.z > 0 ? (unsigned)grid.z : 1,
+                                  (unsigned)grid.threads, 1, 1, (unsigned)grid.shared_bytes, cuda->stream, params,
+                                  NULL),
           name);
+}
+
+static void wait_queue(struct ash_cuda *cuda)
+{
+    char work[WORK_BYTES];
+
+    check(cuda, driver_of(cuda)->stream_wait(cuda->stream), describe_work(cuda, work));
+    cuda->last_kernel = NULL;
+    cuda->kernel_count = 0;
 }
 
 void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes)
@@ -269,32 +384,47 @@ void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes
 
     ash_assert(need <= ASH_CUDA_UPLOAD_BYTES / 4);
     if (cuda->upload_at + need > ASH_CUDA_UPLOAD_BYTES) {
-        check(cuda, cuda->driver->stream_wait(cuda->stream), "work before an upload");
+        wait_queue(cuda);
         cuda->upload_at = 0;
     }
     to = cuda->upload_device + cuda->upload_at;
     memcpy(cuda->upload_host + cuda->upload_at, data, size_bytes);
-    check(cuda, cuda->driver->copy(to, address(cuda->upload_host + cuda->upload_at), size_bytes, cuda->stream),
-          "an upload");
+    if (!cuda->has_failed)
+        check(cuda, driver_of(cuda)->copy(to, address(cuda->upload_host + cuda->upload_at), size_bytes, cuda->stream),
+              "an upload");
     cuda->upload_at += need;
     return (void *)(uintptr_t)to;
 }
 
+void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why)
+{
+    if (cuda->has_failed) return;
+    cuda->has_failed = cuda->wants_kernel = true;
+    cuda->failed = *why;
+    ash_err_prefix(&cuda->failed, -EIO, "GPU %d (%s)", cuda->facts.index, cuda->facts.name);
+}
+
 void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes)
 {
-    if (size_bytes > 0) check(cuda, cuda->driver->set8(address(data), 0, size_bytes, cuda->stream), "writing zeros");
+    if (size_bytes == 0 || cuda->has_failed) return;
+    check(cuda, driver_of(cuda)->set8(address(data), 0, size_bytes, cuda->stream), "writing zeros");
 }
 
 int ash_cuda_read(struct ash_cuda *cuda, void *dst, const void *src, size_t size_bytes, struct ash_err *err)
 {
-    if (size_bytes > 0)
-        check(cuda, cuda->driver->copy(address(dst), address(src), size_bytes, cuda->stream), "reading results");
+    if (size_bytes > 0 && !cuda->has_failed)
+        check(cuda, driver_of(cuda)->copy(address(dst), address(src), size_bytes, cuda->stream), "reading results");
     return ash_cuda_wait(cuda, err);
 }
 
 int ash_cuda_wait(struct ash_cuda *cuda, struct ash_err *err)
 {
-    check(cuda, cuda->driver->stream_wait(cuda->stream), "work on the GPU");
+    wait_queue(cuda);
+    return ash_cuda_failure(cuda, err);
+}
+
+int ash_cuda_failure(const struct ash_cuda *cuda, struct ash_err *err)
+{
     if (!cuda->has_failed) return 0;
     if (err != NULL) *err = cuda->failed;
     return -EIO;
@@ -310,7 +440,7 @@ void ash_cuda_mark(struct ash_cuda *cuda, size_t index)
     ash_assert(index < ASH_CUDA_MARKS_MAX);
     if (cuda->marks == NULL) cuda->marks = calloc(ASH_CUDA_MARKS_MAX, sizeof(*cuda->marks));
     ash_assert(cuda->marks != NULL);
-    if (cuda->marks[index] == NULL) check(cuda, cuda->driver->event_create(&cuda->marks[index], 0), "making a mark");
+    if (cuda->marks[index] == NULL) check(cuda, driver_of(cuda)->event_create(&cuda->marks[index], 0), "making a mark");
     if (!cuda->has_failed) check(cuda, cuda->driver->event_record(cuda->marks[index], cuda->stream), "a mark");
 }
 

@@ -1,5 +1,6 @@
 /* cuda - one NVIDIA GPU: its memory, a queue of work in order, and a way to hand small host arrays to kernels.
- * One owner thread. Work is enqueued and may run later; a failure is kept and reported by the next wait. */
+ * One owner at a time, in any thread. Work is enqueued and may run later; a failure is kept, later work is left out, and
+ * the next wait reports it. */
 #ifndef ASH_INFRA_DEVICE_CUDA_H
 #define ASH_INFRA_DEVICE_CUDA_H
 
@@ -15,17 +16,22 @@ struct ash_cuda_facts {
     char name[ASH_CUDA_NAME_BYTES];
     size_t memory_bytes, shared_bytes; /* shared memory that one thread block can have */
     int sm_count, major, minor;        /* compute capability */
-    int driver_version;                /* 1000 * major + 10 * minor */
+    int index, driver_version;         /* driver: 1000 * major + 10 * minor */
 };
 
-/* Open GPU `index` and make it the thread's current one. Returns 0, or -ENODEV saying why there is none. */
+/* What GPU `index` is, without opening it. Returns 0, or -ENODEV saying why there is none. Any thread. */
+int ash_cuda_look(int index, struct ash_cuda_facts *facts_out, struct ash_err *err);
+/* Open GPU `index`. Returns 0, or -ENODEV saying why there is none. */
 int ash_cuda_open(int index, struct ash_cuda **cuda_out, struct ash_err *err);
 /* Waits for the queue, then releases all. NULL is a no-op. */
 void ash_cuda_close(struct ash_cuda *cuda);
 /* What the GPU is. Valid until close. */
 const struct ash_cuda_facts *ash_cuda_get_facts(const struct ash_cuda *cuda);
+/* Bytes of its memory that nobody has: neither this process nor another one. 0 where the driver does not say. */
+size_t ash_cuda_free_bytes(struct ash_cuda *cuda);
 
-/* Memory of the current GPU: the host may not touch it. The copy waits until it is done. */
+/* Memory of the current GPU: the host may not touch it. The copy waits until it is done. Once the GPU has failed, copies
+ * and zeros fail, too: results that nobody computed are not read. */
 extern const struct ash_memory_ops ash_memory_cuda;
 /* Host memory that the GPU reads and writes at the same addresses (pinned). */
 extern const struct ash_memory_ops ash_memory_pinned;
@@ -47,12 +53,18 @@ void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, stru
 /* Enqueue a copy of a small host array to the GPU; returns where it will be when later work runs. The place is used
  * again after ASH_CUDA_UPLOAD_BYTES of later uploads. size_bytes is at most a quarter of that. */
 void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes);
+/* A failure of this process's own: no memory for work that follows. It is kept as if the driver had failed; the kernel
+ * that is enqueued next, and left out, is named in it. */
+void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why);
 /* Enqueue zeros. */
 void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes);
 /* Enqueue a copy between any memories, wait for it and all work before. Returns 0, or -EIO with the first failure. */
 int ash_cuda_read(struct ash_cuda *cuda, void *dst, const void *src, size_t size_bytes, struct ash_err *err);
 /* Wait until all work is done. Returns 0, or -EIO with the first failure since open, which names the kernel. */
 int ash_cuda_wait(struct ash_cuda *cuda, struct ash_err *err);
+
+/* The first failure since open, without waiting. Returns 0, or -EIO with it. */
+int ash_cuda_failure(const struct ash_cuda *cuda, struct ash_err *err);
 
 /* The queue, for libraries that enqueue work themselves. */
 void *ash_cuda_stream(struct ash_cuda *cuda);

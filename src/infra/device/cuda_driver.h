@@ -21,6 +21,7 @@ enum { /* CU_FUNC_ATTRIBUTE_... */
        ASH_CUDA_FUNC_DYNAMIC_SHARED_BYTES = 8,
 };
 enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_HOST_PORTABLE = 1 };
+enum { ASH_CUDA_OUT_OF_MEMORY = 2 }; /* CUDA_ERROR_... */
 
 /* The driver's functions: X(member, symbol, parameters). */
 #define ASH_CUDA_FUNCTIONS(X)                                                                                          \
@@ -34,6 +35,7 @@ enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_HOST_PORTABLE = 1 };
     X(context_retain, "cuDevicePrimaryCtxRetain", (void **context_out, int device))                                    \
     X(context_release, "cuDevicePrimaryCtxRelease_v2", (int device))                                                   \
     X(context_use, "cuCtxSetCurrent", (void *context))                                                                 \
+    X(memory_info, "cuMemGetInfo_v2", (size_t * free_bytes_out, size_t * all_bytes_out))                               \
     X(alloc, "cuMemAlloc_v2", (ash_cuda_ptr * ptr_out, size_t size_bytes))                                             \
     X(free, "cuMemFree_v2", (ash_cuda_ptr ptr))                                                                        \
     X(host_alloc, "cuMemHostAlloc", (void **ptr_out, size_t size_bytes, unsigned flags))                               \

@@ -123,6 +123,8 @@ static int open_model(struct ash_core *core, struct ash_err *err)
         rc = ash_model_pack(core->model, core->exec, err);
         if (rc < 0) return rc;
     }
+    rc = ash_core_foresee(core, &pass_opts, &pages, err);
+    if (rc < 0) return rc;
     rc = ash_pass_open(core->model, core->exec, &pass_opts, &core->pass, err);
     if (rc < 0) return rc;
     rc = ash_cache_open(core->model, pages, &core->cache, err); /* in the memory that the pass put the model into */

@@ -6,6 +6,7 @@
 #include "base/assert.h"
 #include "base/clock.h"
 #include "base/math.h"
+#include "compute/backends.h"
 #include "serve/engine/core_priv.h"
 
 #define PACK_TOKENS_MIN 16 /* of an answer: what packing the weights takes is won back after about as many */
@@ -255,7 +256,7 @@ static void run_step(struct ash_core *core)
         seq->has_missed = false;
     }
     pass_ns = ash_clock_ns();
-    rc = run_pass(core, &err);
+    rc = ash_backend_outcome(core->exec, run_pass(core, &err), &err);
     end_ns = ash_clock_ns();
     learn_costs(core, seconds(pass_ns, end_ns));
     record_pieces(core, pass_ns, end_ns);

@@ -9,6 +9,7 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "base/opts.h"
+#include "compute/backends.h"
 #include "model/model.h"
 #include "model/pass/pass.h"
 #include "train/data/arithmetic.h"
@@ -137,6 +138,10 @@ int ash_job_config(const struct ash_job_model *model, size_t vocab, int32_t eos,
 
 /* The learning rate over time, of a resolved job. */
 struct ash_lr_schedule ash_job_get_schedule(const struct ash_job *job);
+/* Where it computes: runtime.backend, or a GPU where one is here and the job can use it. rank_count: that train
+ * together. cpu_reason: why it must be the CPU unless asked otherwise; NULL: it need not. */
+void ash_job_choose_backend(const struct ash_job *job, size_t rank_count, const char *cpu_reason,
+                            struct ash_backend_choice *choice_out);
 /* Its guard. */
 struct ash_guard_opts ash_job_get_guard(const struct ash_job *job);
 /* Its passes: rows, backward, recomputation. */

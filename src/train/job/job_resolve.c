@@ -190,6 +190,16 @@ struct ash_lr_schedule ash_job_get_schedule(const struct ash_job *job)
                                     .final_share = job->schedule.final_share};
 }
 
+void ash_job_choose_backend(const struct ash_job *job, size_t rank_count, const char *cpu_reason,
+                            struct ash_backend_choice *choice_out)
+{
+    struct ash_backend_wish wish = {
+        .asked = job->runtime.backend, .process_count = rank_count, .cpu_reason = cpu_reason};
+
+    if (job->lora.rank > 0 || job->lora.adapter != NULL) wish.cpu_reason = "adapters train on the CPU";
+    ash_backend_choose(&wish, choice_out);
+}
+
 struct ash_pass_opts ash_job_get_pass_opts(const struct ash_job *job)
 {
     return (struct ash_pass_opts){.max_rows = (size_t)job->data.seq_tokens * (size_t)job->train.micro_batch,

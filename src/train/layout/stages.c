@@ -39,6 +39,13 @@ static size_t head_rows(const struct ash_exec *exec, const struct ash_model_conf
     return exec->memory->host_visible ? 0 : ash_min(max_rows, ash_max(most, ASH_K_GROUP));
 }
 
+size_t ash_stages_logit_rows(const struct ash_stages *stages)
+{
+    const struct ash_model_config *config = ash_model_get_config(stages->chunks[0].state.model);
+
+    return head_rows(stages->exec, config, stages->micro_batch * (size_t)stages->job->data.seq_tokens);
+}
+
 static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct ash_err *err)
 {
     size_t hidden = ash_model_get_config(stage->state.model)->hidden;

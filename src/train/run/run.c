@@ -258,6 +258,10 @@ static void give_up(struct ash_run *run, const struct ash_err *cause)
     if (run->group != NULL) ash_group_abort(run->group, cause->text);
     ash_run_write_status(run, "failed");
     if (!run->is_leader || ash_trainer_stages(run->trainer)->chunks == NULL) return;
+    if (ash_backend_outcome(run->facts.exec, 0, NULL) < 0) { /* the state has gone with the GPU */
+        ash_live_clear(&run->live);
+        return;
+    }
     if (ash_run_save_alone(run, &save_err) < 0) ash_run_warn(run, "%s", save_err.text);
     ash_run_print_lost(run);
 }
@@ -343,6 +347,7 @@ static int run_on_with_rest(struct ash_run *run, bool *stopped_out, struct ash_e
         rc = ash_run_recover(run, &cause, &cause);
         if (rc == 0) rc = run_on(run, stopped_out, &cause);
     }
+    if (rc < 0) ash_run_tell_device(run, &cause);
     if (rc < 0) give_up(run, &cause);
     if (rc < 0 && err != NULL) *err = cause;
     return rc;

@@ -3,6 +3,7 @@
 #include "train/run/run_priv.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -45,6 +46,22 @@ int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
     if (ash_trainer_flip_bit(run->trainer, which) && which != ASH_TRAINER_FLIP_SENT)
         ash_log(ASH_LOG_INFO, "rank %zu: a bit of its memory has been changed, as asked", rank);
     return 0;
+}
+
+/* ---- a GPU that has failed ---------------------------------------------------------------------------------------- */
+
+void ash_run_tell_device(const struct ash_run *run, struct ash_err *cause)
+{
+    struct ash_err why = {0};
+
+    if (run->trainer == NULL || ash_backend_outcome(run->facts.exec, 0, &why) == 0) return;
+    if (run->saved_step == UINT64_MAX)
+        ash_err_set(cause, -EIO, "%s; nothing was saved yet", why.text);
+    else
+        ash_err_set(cause, -EIO,
+                    "%s; the newest checkpoint is step %" PRIu64 " in %s: `ashlar train --resume --out %s` goes on "
+                    "from there",
+                    why.text, run->saved_step, run->checkpoints, run->opts->dir);
 }
 
 /* ---- one step again and again ------------------------------------------------------------------------------------ */

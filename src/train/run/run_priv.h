@@ -161,6 +161,9 @@ int ash_run_change(struct ash_run *run, struct ash_err *err);
 
 /* ---- run_faults.c ------------------------------------------------------------------------------------------------ */
 
+/* Where the GPU has failed: at what, and which checkpoint is left, as the cause of the run's end. */
+void ash_run_tell_device(const struct ash_run *run, struct ash_err *cause);
+
 /* What somebody has asked for, to see it found (ashlar chaos): as in struct ash_run_request. */
 struct ash_run_faults {
     int64_t slow, die, err;

@@ -154,10 +154,19 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
                        was, run->facts.backend, is, was_name, was);
 }
 
-static int open_trainer(struct ash_run *run, const char *weights_dir, struct ash_err *err)
+/* was: the arithmetic of the checkpoint to go on from, which a GPU that nobody asked for must not change; NULL: none. */
+static int open_trainer(struct ash_run *run, const char *weights_dir, const char *was, struct ash_err *err)
 {
-    int rc = ash_trainer_open(run->job, weights_dir, run->group, run->opts->parts, &run->trainer, err);
+    struct ash_trainer_parts parts = run->opts->parts != NULL ? *run->opts->parts : (struct ash_trainer_parts){0};
+    char reason[ASH_BACKEND_WHY_BYTES];
+    int rc;
 
+    if (was != NULL && run->job->train.precision == ASH_JOB_BF16 && !run->opts->allow_change &&
+        !ash_backend_gpu_follows(was)) {
+        snprintf(reason, sizeof(reason), "the bf16 products of this run follow '%.*s'", (int)strcspn(was, "/"), was);
+        parts.cpu_reason = reason;
+    }
+    rc = ash_trainer_open(run->job, weights_dir, run->group, &parts, &run->trainer, err);
     if (rc == 0) run->facts = ash_trainer_get_facts(run->trainer);
     return rc;
 }
@@ -168,7 +177,7 @@ static int open_as(struct ash_run *run, const struct ash_checkpoint *checkpoint,
     int rc = check_same_run(run, checkpoint, err);
 
     if (rc < 0) return rc;
-    if (run->trainer == NULL) rc = open_trainer(run, checkpoint->dir, err);
+    if (run->trainer == NULL) rc = open_trainer(run, checkpoint->dir, checkpoint->arithmetic, err);
     if (rc == -EBADE) return rc;
     if (rc < 0) return ash_err_prefix(err, rc, "%s", checkpoint->dir);
     rc = check_same_data(run, checkpoint, err);
@@ -259,7 +268,7 @@ static int resume(struct ash_run *run, struct ash_err *err)
     uint64_t start_ns = ash_clock_ns();
     int rc = take_newest(run, open_as, err);
 
-    if (rc == -ENODATA) return open_trainer(run, NULL, err);
+    if (rc == -ENODATA) return open_trainer(run, NULL, NULL, err);
     if (rc == -ENOENT) return ash_err_prefix(err, rc, "%s: nothing there can be resumed", run->checkpoints);
     if (rc == 0)
         ash_log(ASH_LOG_DEBUG, "step %" PRIu64 " was loaded in %.3f s", run->saved_step,
@@ -270,7 +279,7 @@ static int resume(struct ash_run *run, struct ash_err *err)
 static int start_or_resume(struct ash_run *run, struct ash_err *err)
 {
     if (run->opts->resume) return resume(run, err);
-    if (ash_checkpoint_count(run->checkpoints) == 0) return open_trainer(run, NULL, err);
+    if (ash_checkpoint_count(run->checkpoints) == 0) return open_trainer(run, NULL, NULL, err);
     return ash_err_set(err, -EEXIST,
                        "%s already holds a run: add --resume to continue it, or choose another folder with --out",
                        run->opts->dir);

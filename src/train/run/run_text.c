@@ -14,7 +14,7 @@
 #include "infra/cpu.h"
 #include "train/run/report.h"
 
-#define FACT_BYTES 256
+#define FACT_BYTES 512
 #define EPOCHS_MAX 40
 
 double ash_run_elapsed_s(const struct ash_run *run)
@@ -97,11 +97,39 @@ static double needed_bytes(const struct ash_run *run)
     return (double)ash_train_memory_total(&run->facts.memory);
 }
 
+/* What lies on a device, part by part. */
+static void say_device_memory(const struct ash_run *run, char *buf)
+{
+    const struct ash_train_memory *memory = &run->facts.memory;
+    size_t known = memory->state + memory->gradients + memory->logits + memory->scratch;
+    const struct {
+        const char *name;
+        size_t bytes;
+    } parts[] = {{"weights", memory->state - memory->moments},
+                 {"moments", memory->moments},
+                 {"gradients", memory->gradients},
+                 {"activations", memory->device > known ? memory->device - known : 0},
+                 {"logits", memory->logits},
+                 {"scratch", memory->scratch}};
+    char text[32];
+    int used =
+        snprintf(buf, FACT_BYTES, "%s on the device", ash_live_bytes((double)memory->device, text, sizeof(text)));
+
+    for (size_t i = 0; i < ASH_COUNT(parts); i++)
+        used += snprintf(buf + used, FACT_BYTES - (size_t)used, "%s%s %s", i == 0 ? " (" : ", ", parts[i].name,
+                         ash_live_bytes((double)parts[i].bytes, text, sizeof(text)));
+    snprintf(buf + used, FACT_BYTES - (size_t)used, ")");
+}
+
 static void say_memory(const struct ash_run *run, char *buf)
 {
     const struct ash_train_memory *memory = &run->facts.memory;
     char total[32], state[32], gradients[32], activations[32], program[32];
 
+    if (memory->device > 0) {
+        say_device_memory(run, buf);
+        return;
+    }
     snprintf(buf, FACT_BYTES, "%s%s (state %s, gradients %s, activations %s, program %s)",
              ash_live_bytes(needed_bytes(run), total, sizeof(total)), rank_count(run) > 1 ? " a rank" : "",
              ash_live_bytes((double)memory->state, state, sizeof(state)),
@@ -123,9 +151,18 @@ static void say_mesh(const struct ash_run *run, char *buf)
 
 static void say_machine(const struct ash_run *run, char *buf)
 {
-    snprintf(buf, FACT_BYTES, "%d thread%s%s, %s kernels, %s", run->facts.threads, run->facts.threads == 1 ? "" : "s",
-             rank_count(run) > 1 ? " a rank" : "", run->facts.backend,
+    char device[FACT_BYTES / 2];
+
+    ash_backend_describe(run->facts.exec, device, sizeof(device));
+    if (run->facts.exec->cuda == NULL)
+        snprintf(buf, FACT_BYTES, "%d thread%s%s, %s", run->facts.threads, run->facts.threads == 1 ? "" : "s",
+                 rank_count(run) > 1 ? " a rank" : "", device);
+    else
+        snprintf(buf, FACT_BYTES, "%s", device);
+    snprintf(buf + strlen(buf), FACT_BYTES - strlen(buf), ", %s",
              run->job->train.precision == ASH_JOB_BF16 ? "bf16" : "fp32");
+    if (run->facts.why_cpu[0] != '\0')
+        snprintf(buf + strlen(buf), FACT_BYTES - strlen(buf), " (%s)", run->facts.why_cpu);
 }
 
 static const struct {
@@ -147,7 +184,7 @@ static void warn_of_memory(struct ash_run *run)
     double machine = (double)sysconf(_SC_PHYS_PAGES) * (double)sysconf(_SC_PAGESIZE);
     char need[32], have[32];
 
-    if (present <= 0.0 || needed < present) return;
+    if (present <= 0.0 || needed < present || run->facts.memory.device > 0) return;
     ash_run_warn(run,
                  "this run needs %s of memory and %s %s: fewer train.grains, a smaller train.micro_batch or "
                  "train.recompute=full need less",

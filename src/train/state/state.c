@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "base/math.h"
+#include "compute/backends.h"
 #include "base/assert.h"
 #include "base/hash.h"
 #include "collective/host/window.h"
@@ -220,11 +221,8 @@ static uint64_t hash_staged(struct ash_exec *exec, const float *values, size_t c
 
     ash_assert(host != NULL);
     for (size_t first = 0, some; first < count; first += some) {
-        int rc;
-
         some = ash_min(count - first, most);
-        rc = exec->memory->copy(host, values + first, some * sizeof(*host));
-        ash_assert(rc == 0);
+        ash_backend_read(exec, host, values + first, some * sizeof(*host));
         sum += hash_piece(NULL, host, some, full + first, seed);
     }
     free(host);

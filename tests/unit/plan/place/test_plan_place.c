@@ -160,12 +160,9 @@ static int tear_down(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_full_uplinks),
-        cmocka_unit_test(test_reorder_gains),
-        cmocka_unit_test(test_reorder_is_never_worse),
-        cmocka_unit_test(test_worst_link),
-        cmocka_unit_test(test_racks_are_machines),
+        cmocka_unit_test(test_ring),          cmocka_unit_test(test_full_uplinks),
+        cmocka_unit_test(test_reorder_gains), cmocka_unit_test(test_reorder_is_never_worse),
+        cmocka_unit_test(test_worst_link),    cmocka_unit_test(test_racks_are_machines),
     };
 
     return cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,0 +1,157 @@
+/* foresee: the stages are opened on a device whose memory is only counted, so that those who allocate are asked; what
+ * ops take for themselves while they run follows from the largest matrices. */
+#include "train/foresee.h"
+
+#include <errno.h>
+#include <stdio.h>
+
+#include "base/math.h"
+#include "compute/backends.h"
+
+#define HELD_BYTES ((size_t)48 << 20)  /* by an open backend: uploads and the library's room */
+#define SPARE_BYTES ((size_t)64 << 20) /* for the driver: blocks in whole pages, kernels that it loads at first use */
+
+/* Bytes that products of one matrix take, where its rows are rounded and laid out anew. */
+static size_t product_bytes(const struct ash_param *param, size_t rows)
+{
+    size_t n = param->dims[0], k = param->dims[1];
+
+    return ash_max(rows * (n + k), rows * ash_max(n, k) + n * k) * sizeof(uint16_t);
+}
+
+/* What attention takes: copies of q, k, v and the gradient in bf16, and a sum a head. */
+static size_t attention_bytes(const struct ash_model_config *config, size_t rows)
+{
+    size_t heads = 2 * config->heads + 2 * config->kv_heads;
+
+    return rows * (heads * config->head_dim * sizeof(uint16_t) + config->heads * sizeof(float));
+}
+
+/* The largest that one op takes beyond its operands. Float32 products take nothing. */
+static size_t scratch_bytes(const struct ash_stages *stages, const struct ash_model *model, size_t logit_rows)
+{
+    const struct ash_model_config *config = ash_model_get_config(model);
+    size_t rows = stages->micro_batch * (size_t)stages->job->data.seq_tokens, most, count = ash_model_param_count(model);
+
+    if (stages->job->train.precision != ASH_JOB_BF16) return 0;
+    most = attention_bytes(config, rows);
+    for (size_t i = 0; i < count; i++) {
+        const struct ash_param *param = ash_model_param(model, i);
+
+        if (param->is_matrix) most = ash_max(most, product_bytes(param, param->layer < 0 ? logit_rows : rows));
+    }
+    return most;
+}
+
+int ash_train_foresee(const struct ash_foresee_opts *opts, struct ash_train_memory *memory_out, struct ash_err *err)
+{
+    struct ash_exec counted = ash_exec_counted(opts->exec);
+    struct ash_stages_source source = {.config = opts->config, .is_blank = true};
+    struct ash_stages stages = {0};
+    const struct ash_stage *stage;
+    struct ash_train_memory memory;
+    size_t counted_bytes;
+    int rc = ash_stages_open(&stages, opts->job, &counted, opts->mesh, &source, err);
+
+    if (rc < 0) return rc;
+    counted_bytes = ash_exec_counted_bytes();
+    ash_train_memory_measure(&stages, &memory);
+    stage = &stages.chunks[0];
+    memory.moments = stage->state.m.size_bytes + stage->state.v.size_bytes;
+    memory.logits = ash_stages_logit_rows(&stages) * opts->config->vocab * sizeof(float);
+    memory.scratch = HELD_BYTES + scratch_bytes(&stages, stage->state.model, ash_stages_logit_rows(&stages));
+    memory.device = counted_bytes + memory.scratch;
+    ash_stages_close(&stages);
+    *memory_out = memory;
+    return 0;
+}
+
+/* ---- what would fit ---------------------------------------------------------------------------------------------- */
+
+#define FIX_BYTES 128
+
+/* What is held already is not free any more. */
+static bool has_room(const struct ash_train_memory *memory, size_t free_bytes)
+{
+    return memory->device - HELD_BYTES + SPARE_BYTES <= free_bytes;
+}
+
+/* Would the job fit as it is now? */
+static bool fits(const struct ash_foresee_opts *opts, const struct ash_job *job, size_t free_bytes)
+{
+    struct ash_foresee_opts changed = *opts;
+    struct ash_train_memory memory;
+
+    changed.job = job;
+    return ash_train_foresee(&changed, &memory, NULL) == 0 && has_room(&memory, free_bytes);
+}
+
+/* The largest smaller micro-batch that fits, or 0. It divides a grain, as the job's does. */
+static int64_t fitting_micro_batch(const struct ash_foresee_opts *opts, const struct ash_job *job, size_t free_bytes)
+{
+    struct ash_job changed = *job;
+
+    for (int64_t micro = job->train.micro_batch - 1; micro > 0; micro--) {
+        if (job->train.micro_batch % micro != 0) continue;
+        changed.train.micro_batch = micro;
+        if (fits(opts, &changed, free_bytes)) return micro;
+    }
+    return 0;
+}
+
+/* Settings with which it fits, into fix, the least change first: a smaller micro-batch, recomputation, both, and a
+ * shorter context (which learns something else). Empty where none of them helps. */
+static void find_fix(const struct ash_foresee_opts *opts, size_t free_bytes, char fix[FIX_BYTES])
+{
+    struct ash_job job = *opts->job;
+    int64_t micro = fitting_micro_batch(opts, &job, free_bytes);
+
+    fix[0] = '\0';
+    if (micro > 0) {
+        snprintf(fix, FIX_BYTES, "train.micro_batch=%lld", (long long)micro);
+        return;
+    }
+    job.train.recompute = ASH_RECOMPUTE_FULL;
+    if (fits(opts, &job, free_bytes)) {
+        snprintf(fix, FIX_BYTES, "train.recompute=full");
+        return;
+    }
+    micro = fitting_micro_batch(opts, &job, free_bytes);
+    if (micro > 0) {
+        snprintf(fix, FIX_BYTES, "train.micro_batch=%lld train.recompute=full", (long long)micro);
+        return;
+    }
+    job.train.micro_batch = 1;
+    while (job.data.seq_tokens > 64) {
+        job.data.seq_tokens /= 2;
+        if (!fits(opts, &job, free_bytes)) continue;
+        snprintf(fix, FIX_BYTES, "train.micro_batch=1 train.recompute=full data.seq=%lld", (long long)job.data.seq_tokens);
+        return;
+    }
+}
+
+static const char *say_bytes(size_t bytes, char buf[16])
+{
+    bool large = bytes >= 10000000000u;
+
+    snprintf(buf, 16, "%.1f %s", (double)bytes * (large ? 1e-9 : 1e-6), large ? "GB" : "MB");
+    return buf;
+}
+
+int ash_train_foresee_room(const struct ash_foresee_opts *opts, size_t free_bytes, struct ash_train_memory *memory_out,
+                           struct ash_err *err)
+{
+    size_t state, rest;
+    char fix[FIX_BYTES], need[16], kept[16], more[16], have[16];
+    int rc = ash_train_foresee(opts, memory_out, err);
+
+    if (rc < 0 || has_room(memory_out, free_bytes)) return rc;
+    find_fix(opts, free_bytes, fix);
+    state = memory_out->state + memory_out->gradients;
+    rest = memory_out->device - HELD_BYTES + SPARE_BYTES - state;
+    return ash_err_set(err, -ENOMEM,
+                       "this run needs %s of GPU memory (weights, moments and gradients %s, activations and scratch %s), "
+                       "and %s are free: %s%s",
+                       say_bytes(state + rest, need), say_bytes(state, kept), say_bytes(rest, more),
+                       say_bytes(free_bytes, have), fix[0] != '\0' ? "it fits with " : "it takes a larger GPU", fix);
+}
