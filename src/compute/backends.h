@@ -48,8 +48,8 @@ const char *ash_backend_describe(const struct ash_exec *exec, char *buf, size_t 
 
 /* Bytes of the GPU's memory that nobody has. 0 on the CPU. */
 size_t ash_backend_free_bytes(const struct ash_exec *exec);
-/* After work that ended with rc: where the GPU has failed, that is why, and err says at what. Waits for nothing. Returns
- * rc, or -EIO. */
+/* After work that ended with rc: where the GPU has failed, that is why, and err says at what. Waits for nothing.
+ * Returns rc, or -EIO. */
 int ash_backend_outcome(const struct ash_exec *exec, int rc, struct ash_err *err);
 /* Copy to the host from exec's memory. Where the GPU has failed there are zeros, and ash_backend_outcome says so. */
 void ash_backend_read(const struct ash_exec *exec, void *dst, const void *src, size_t size_bytes);

@@ -31,7 +31,8 @@ static size_t attention_bytes(const struct ash_model_config *config, size_t rows
 static size_t scratch_bytes(const struct ash_stages *stages, const struct ash_model *model, size_t logit_rows)
 {
     const struct ash_model_config *config = ash_model_get_config(model);
-    size_t rows = stages->micro_batch * (size_t)stages->job->data.seq_tokens, most, count = ash_model_param_count(model);
+    size_t rows = stages->micro_batch * (size_t)stages->job->data.seq_tokens, most,
+           count = ash_model_param_count(model);
 
     if (stages->job->train.precision != ASH_JOB_BF16) return 0;
     most = attention_bytes(config, rows);
@@ -125,7 +126,8 @@ static void find_fix(const struct ash_foresee_opts *opts, size_t free_bytes, cha
     while (job.data.seq_tokens > 64) {
         job.data.seq_tokens /= 2;
         if (!fits(opts, &job, free_bytes)) continue;
-        snprintf(fix, FIX_BYTES, "train.micro_batch=1 train.recompute=full data.seq=%lld", (long long)job.data.seq_tokens);
+        snprintf(fix, FIX_BYTES, "train.micro_batch=1 train.recompute=full data.seq=%lld",
+                 (long long)job.data.seq_tokens);
         return;
     }
 }
@@ -149,9 +151,10 @@ int ash_train_foresee_room(const struct ash_foresee_opts *opts, size_t free_byte
     find_fix(opts, free_bytes, fix);
     state = memory_out->state + memory_out->gradients;
     rest = memory_out->device - HELD_BYTES + SPARE_BYTES - state;
-    return ash_err_set(err, -ENOMEM,
-                       "this run needs %s of GPU memory (weights, moments and gradients %s, activations and scratch %s), "
-                       "and %s are free: %s%s",
-                       say_bytes(state + rest, need), say_bytes(state, kept), say_bytes(rest, more),
-                       say_bytes(free_bytes, have), fix[0] != '\0' ? "it fits with " : "it takes a larger GPU", fix);
+    return ash_err_set(
+        err, -ENOMEM,
+        "this run needs %s of GPU memory (weights, moments and gradients %s, activations and scratch %s), "
+        "and %s are free: %s%s",
+        say_bytes(state + rest, need), say_bytes(state, kept), say_bytes(rest, more), say_bytes(free_bytes, have),
+        fix[0] != '\0' ? "it fits with " : "it takes a larger GPU", fix);
 }

@@ -1,12 +1,12 @@
-/* A stand-in for the CUDA driver: one GPU whose memory is the host's and whose kernels do nothing. With it the paths that
- * only a broken machine takes run anywhere.
+/* A stand-in for the CUDA driver: one GPU whose memory is the host's and whose kernels do nothing. With it the paths
+ * that only a broken machine takes run anywhere.
  *
  *     STANDIN_FAIL_AT=N      the N-th call fails
  *     STANDIN_TRAP_AT=N      the N-th launch traps: from the next wait on every call fails, as after a bad access
  *     STANDIN_MEMORY=BYTES   how much memory the GPU has; 1 GiB without
  *     STANDIN_MINOR=N        its compute capability is 9.N
- *     STANDIN_CALLS=FILE     gets the number of calls, of what was not released, the most bytes allocated at once, and the
- *                            number of launches
+ *     STANDIN_CALLS=FILE     gets the number of calls, of what was not released, the most bytes allocated at once,
+ *                            and the number of launches
  */
 #include <malloc.h>
 #include <stddef.h>

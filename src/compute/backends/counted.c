@@ -53,7 +53,9 @@ static const struct ash_memory_ops counted_memory = {.size = sizeof(counted_memo
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #define OP(family, op, parameters, arguments)                                                                          \
-    static void family##_##op parameters {}
+    static void family##_##op parameters                                                                               \
+    {                                                                                                                  \
+    }
 #include "compute/ops_list.h"
 #undef OP
 #pragma GCC diagnostic pop

@@ -49,8 +49,8 @@ struct ash_cuda_grid ash_cuda_grid_rows(size_t rows);
 struct ash_cuda_grid ash_cuda_grid_columns(size_t cols);
 /* One chain of additions per column: chain.cuh. */
 struct ash_cuda_grid ash_cuda_grid_chains(size_t cols);
-/* GPU memory of at least size_bytes that work enqueued before the next call may use. Where the GPU is full, nothing runs
- * from here on, and the next wait says so. */
+/* GPU memory of at least size_bytes that work enqueued before the next call may use. Where the GPU is full, nothing
+ * runs from here on, and the next wait says so. */
 void *ash_cuda_scratch(struct ash_exec *exec, size_t size_bytes);
 
 #endif

@@ -48,7 +48,8 @@ void ash_cuda_backend_find_parts(struct ash_cuda_parts *parts_out)
                  (double)facts.memory_bytes / 0x1p30, facts.major, facts.minor);
         if (ash_cuda_backend_built()) try_kernels(&parts);
     } else {
-        if (strstr(err.text, "not installed") == NULL) snprintf(parts.device, sizeof(parts.device), "no (%s)", err.text);
+        if (strstr(err.text, "not installed") == NULL)
+            snprintf(parts.device, sizeof(parts.device), "no (%s)", err.text);
     }
     *parts_out = parts;
 }

@@ -12,7 +12,7 @@
 #include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
-#include "infra/device/cuda_driver.h"
+#include "infra/device/cuda_priv.h"
 
 #define MODULES_MAX 32
 #define UPLOAD_ALIGN 256
@@ -209,7 +209,7 @@ size_t ash_cuda_free_bytes(struct ash_cuda *cuda)
 
 /* ---- memory ------------------------------------------------------------------------------------------------------ */
 
-static const struct ash_cuda_driver *driver_of_memory(void)
+const struct ash_cuda_driver *ash_cuda_memory_driver(void)
 {
     const struct ash_cuda_driver *driver = ash_cuda_driver_get(NULL);
     struct ash_cuda *cuda = atomic_load(&opened);
@@ -240,7 +240,7 @@ static int finish(const struct ash_cuda_driver *driver, ash_cuda_result result)
 
 static int cuda_zero(void *dst, size_t size_bytes)
 {
-    const struct ash_cuda_driver *driver = driver_of_memory();
+    const struct ash_cuda_driver *driver = ash_cuda_memory_driver();
 
     if (has_failed()) return -EIO;
     return size_bytes == 0 ? 0 : finish(driver, driver->set8(address(dst), 0, size_bytes, NULL));
@@ -248,7 +248,7 @@ static int cuda_zero(void *dst, size_t size_bytes)
 
 static void *cuda_alloc(size_t size_bytes)
 {
-    const struct ash_cuda_driver *driver = driver_of_memory();
+    const struct ash_cuda_driver *driver = ash_cuda_memory_driver();
     ash_cuda_ptr ptr = 0;
     ash_cuda_result result = driver->alloc(&ptr, ash_round_up(ash_max(size_bytes, 1), ASH_MEMORY_ALIGN));
 
@@ -262,12 +262,12 @@ static void *cuda_alloc(size_t size_bytes)
 static void cuda_free(void *ptr, size_t size_bytes)
 {
     (void)size_bytes;
-    driver_of_memory()->free(address(ptr));
+    ash_cuda_memory_driver()->free(address(ptr));
 }
 
 static int cuda_copy(void *dst, const void *src, size_t size_bytes)
 {
-    const struct ash_cuda_driver *driver = driver_of_memory();
+    const struct ash_cuda_driver *driver = ash_cuda_memory_driver();
 
     if (has_failed()) return -EIO;
     return size_bytes == 0 ? 0 : finish(driver, driver->copy(address(dst), address(src), size_bytes, NULL));
@@ -280,42 +280,6 @@ const struct ash_memory_ops ash_memory_cuda = {.size = sizeof(ash_memory_cuda),
                                                .free = cuda_free,
                                                .copy = cuda_copy,
                                                .zero = cuda_zero};
-
-static void *pinned_alloc(size_t size_bytes)
-{
-    void *ptr = NULL;
-
-    if (driver_of_memory()->host_alloc(&ptr, ash_round_up(ash_max(size_bytes, 1), ASH_MEMORY_ALIGN),
-                                       ASH_CUDA_HOST_PORTABLE) != 0)
-        return NULL;
-    return memset(ptr, 0, size_bytes);
-}
-
-static void pinned_free(void *ptr, size_t size_bytes)
-{
-    (void)size_bytes;
-    driver_of_memory()->host_free(ptr);
-}
-
-static int pinned_copy(void *dst, const void *src, size_t size_bytes)
-{
-    if (size_bytes > 0) memcpy(dst, src, size_bytes);
-    return 0;
-}
-
-static int pinned_zero(void *dst, size_t size_bytes)
-{
-    if (size_bytes > 0) memset(dst, 0, size_bytes);
-    return 0;
-}
-
-const struct ash_memory_ops ash_memory_pinned = {.size = sizeof(ash_memory_pinned),
-                                                 .name = "pinned",
-                                                 .host_visible = true,
-                                                 .alloc = pinned_alloc,
-                                                 .free = pinned_free,
-                                                 .copy = pinned_copy,
-                                                 .zero = pinned_zero};
 
 /* ---- the queue --------------------------------------------------------------------------------------------------- */
 

@@ -1,5 +1,5 @@
-/* cuda - one NVIDIA GPU: its memory, a queue of work in order, and a way to hand small host arrays to kernels.
- * One owner at a time, in any thread. Work is enqueued and may run later; a failure is kept, later work is left out, and
+/* cuda - one NVIDIA GPU: its memory, a queue of work in order, and a way to hand small host arrays to kernels. One
+ * owner at a time, in any thread. Work is enqueued and may run later; a failure is kept, later work is left out, and
  * the next wait reports it. */
 #ifndef ASH_INFRA_DEVICE_CUDA_H
 #define ASH_INFRA_DEVICE_CUDA_H
@@ -30,8 +30,8 @@ const struct ash_cuda_facts *ash_cuda_get_facts(const struct ash_cuda *cuda);
 /* Bytes of its memory that nobody has: neither this process nor another one. 0 where the driver does not say. */
 size_t ash_cuda_free_bytes(struct ash_cuda *cuda);
 
-/* Memory of the current GPU: the host may not touch it. The copy waits until it is done. Once the GPU has failed, copies
- * and zeros fail, too: results that nobody computed are not read. */
+/* Memory of the current GPU: the host may not touch it. The copy waits until it is done. Once the GPU has failed,
+ * copies and zeros fail, too: results that nobody computed are not read. */
 extern const struct ash_memory_ops ash_memory_cuda;
 /* Host memory that the GPU reads and writes at the same addresses (pinned). */
 extern const struct ash_memory_ops ash_memory_pinned;

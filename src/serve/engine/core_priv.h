@@ -188,7 +188,8 @@ int ash_core_enqueue(struct ash_core *core, struct ash_seq *seq, struct ash_err 
 void ash_seq_fail(struct ash_seq *seq, int rc, const struct ash_err *err);
 
 /* Where a GPU will hold it all: does it fit? *pages of the cache, which become as many as fit where opts leave that
- * open. Elsewhere nothing is asked. Returns 0, or -ENOMEM with what is needed, what is free and what would need less. */
+ * open. Elsewhere nothing is asked. Returns 0, or -ENOMEM with what is needed, what is free and what would need less.
+ * */
 int ash_core_foresee(const struct ash_core *core, const struct ash_pass_opts *opts, size_t *pages, struct ash_err *err);
 
 #endif
