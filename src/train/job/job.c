@@ -206,8 +206,8 @@ static const struct ash_opt runtime_opts[] = {
     {"threads", ASH_OPT_INT, RUNTIME(threads), "0", "threads of this process; 0: one per core; never changes a bit", 0,
      ASH_WORKERS_MAX, NULL},
     {"backend", ASH_OPT_STRING, RUNTIME(backend), NULL,
-     "kernels to use (ref, cpu, ...) or GPU (cuda, cuda:1); default: a GPU where one process finds one, else the best of "
-     "the processor",
+     "kernels to use (ref, cpu, ...) or GPU (cuda, cuda:1); default: a GPU where one process finds one, else "
+     "the best of the processor",
      0, 0, NULL},
     {"pin", ASH_OPT_CHOICE, RUNTIME(pin), "auto",
      "tie threads to cores; auto: where this process has the whole machine", 0, 0, pin_names},

@@ -48,7 +48,7 @@ int ash_run_flip_bit(struct ash_run *run, struct ash_err *err)
     return 0;
 }
 
-/* ---- a GPU that has failed ---------------------------------------------------------------------------------------- */
+/* ---- a GPU that has failed --------------------------------------------------------------------------------------- */
 
 void ash_run_tell_device(const struct ash_run *run, struct ash_err *cause)
 {

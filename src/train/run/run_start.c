@@ -154,7 +154,7 @@ static int check_same_arithmetic(const struct ash_run *run, const struct ash_che
                        was, run->facts.backend, is, was_name, was);
 }
 
-/* was: the arithmetic of the checkpoint to go on from, which a GPU that nobody asked for must not change; NULL: none. */
+/* was: the arithmetic of the checkpoint to go on from, which a GPU that nobody asked for must not change; or NULL. */
 static int open_trainer(struct ash_run *run, const char *weights_dir, const char *was, struct ash_err *err)
 {
     struct ash_trainer_parts parts = run->opts->parts != NULL ? *run->opts->parts : (struct ash_trainer_parts){0};
