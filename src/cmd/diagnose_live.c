@@ -14,6 +14,7 @@
 #include "base/json.h"
 #include "base/metrics_page.h"
 #include "observe/agent/sources.h"
+#include "observe/collect/collector.h"
 #include "observe/fetch.h"
 #include "observe/health/rank_health.h"
 #include "observe/health/run_health.h"
@@ -45,15 +46,18 @@ static void name_node(const char *agent, char *buf, size_t buf_bytes)
     snprintf(buf, buf_bytes, "%.*s", (int)strcspn(start, "=/"), start);
 }
 
-/* An agent that does not answer is the first thing to know about its node. */
-static int report_silence(const char *node, const struct ash_err *why, struct ash_diagnose *diagnose)
+/* An agent that does not answer is the first thing to know about its node. A machine that refuses is there. */
+static int report_silence(const char *node, int rc, const struct ash_err *why, struct ash_diagnose *diagnose)
 {
-    struct ash_finding finding = {.layer = ASH_HEALTH_HOST,
+    bool is_far = rc == -EHOSTUNREACH || rc == -ENETUNREACH || rc == -EHOSTDOWN;
+    struct ash_finding finding = {.layer = is_far ? ASH_HEALTH_NETWORK : ASH_HEALTH_HOST,
                                   .severity = ASH_BROKEN,
                                   .metric = "agent",
                                   .normal = "answers",
-                                  .means = "the node is down, cut off, or nobody started its agent",
-                                  .action = "look whether the node is up",
+                                  .means = is_far ? "the node cannot be reached: its link is cut, or it is down"
+                                                  : "nobody started its agent, or it ended",
+                                  .action = is_far ? "look whether the node is up, then at its cable and switch port"
+                                                   : "start ashlar agent there; see its log",
                                   .source = "Ashlar"};
 
     snprintf(finding.where, sizeof(finding.where), "%.150s", node);
@@ -144,9 +148,10 @@ static int add_agents(const struct ash_diagnose_live *live, struct ash_diagnose 
         char node[256];
 
         name_node(live->agents.items[i], node, sizeof(node));
-        if (add_metrics(live, live->agents.items[i], false, diagnose, &why) < 0)
-            rc = report_silence(node, &why, diagnose);
-        else
+        rc = add_metrics(live, live->agents.items[i], false, diagnose, &why);
+        if (rc < 0 && rc != -ENOMEM)
+            rc = report_silence(node, rc, &why, diagnose);
+        else if (rc == 0)
             rc = read_board(live, live->agents.items[i], ranks, diagnose);
     }
     return rc;
@@ -233,6 +238,25 @@ static struct ash_opt_list rings_of(const struct ash_diagnose_live *live)
     return is_own ? (struct ash_opt_list){own, 1} : live->ranks;
 }
 
+/* What the processes of a folder publish of themselves. */
+static int add_pages(const char *dir, struct ash_diagnose *diagnose, struct ash_err *err)
+{
+    const struct ash_host_files files = {.root = "", .pages = dir};
+    struct ash_scrape *scrape = NULL;
+    struct ash_str text = {0};
+    char node[256] = "";
+    void *state = NULL;
+    int rc = ash_collect_pages.open(&files, &state, err);
+
+    gethostname(node, sizeof(node) - 1);
+    if (rc == 0) rc = ash_collect_pages.collect(state, &text, err);
+    if (rc == 0 && text.size_bytes > 0) rc = ash_scrape_parse(text.data, text.size_bytes, dir, &scrape, err);
+    if (rc == 0 && scrape != NULL) rc = ash_diagnose_add(diagnose, scrape, node, false, err);
+    ash_collect_pages.close(state);
+    ash_str_fini(&text);
+    return rc;
+}
+
 /* Calls are compared where they lie: of the job whose ranks were found, or of the last one. */
 static int judge_calls(const struct ash_diagnose_live *live, const struct ash_opt_list *rings,
                        const struct ash_rank_list *ranks, struct ash_diagnose *diagnose)
@@ -254,6 +278,8 @@ static int judge_ranks(const struct ash_diagnose_live *live, const struct ash_ru
 
     for (size_t i = 0; rc == 0 && i < rings.count; i++)
         rc = ash_rank_list_add_dir(ranks, rings.items[i], "", err);
+    for (size_t i = 0; rc == 0 && i < live->ranks.count; i++)
+        rc = add_pages(live->ranks.items[i], diagnose, err);
     ash_rank_list_keep(ranks, live->job, live->run != NULL ? run->name : NULL);
     if (live->run != NULL)
         ash_rank_list_keep_last(ranks, run->count > 0 ? run->steps[run->count - 1].step : 0, run->end_s);

@@ -126,7 +126,10 @@ int ash_fetch(const char *url, const char *token, double seconds, size_t max_byt
 
     if (rc < 0) return rc;
     fd = ash_socket_connect(address.host, address.port, ash_deadline_in(seconds < 2 ? seconds : 2), err);
-    if (fd < 0) return ash_err_prefix(err, fd, "%s", url);
+    if (fd < 0) {
+        ash_err_prefix(err, fd, "%s", url);
+        return fd == -ETIMEDOUT ? -EHOSTUNREACH : fd;
+    }
     ash_str_addf(&request, "GET %s HTTP/1.0\r\nHost: %s\r\nConnection: close\r\n%s%s%s\r\n", address.path, address.host,
                  token != NULL ? "Authorization: Bearer " : "", token != NULL ? token : "",
                  token != NULL ? "\r\n" : "");

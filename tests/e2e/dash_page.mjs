@@ -66,6 +66,10 @@ await page.waitForFunction(() => /node-1/.test(document.getElementById("node").t
 assert.match(await page.textContent("#node"), /placeleaf-7status/);
 assert.match(await page.textContent("#node"), /drain for reboot/);
 assert.match(await page.textContent("#legend"), /not healthy: .*leaf-7 1 of 1/);
+// Its parts, through the page's server: the GPU at that address is the bad one; two ranks.
+await page.waitForFunction(() => /GPUs: 8, not healthy: 1.*Ranks: 2/.test(document.getElementById("node").textContent));
+assert.deepEqual(await page.evaluate(() => [...document.querySelectorAll("#node .key.drain")].map((key) => key.parentElement.textContent)), ["0"]);
+assert.match(await page.textContent("#node"), /1980 MHz.*fallen off the bus/);
 await page.screenshot({ path: "dash.png", fullPage: true });
 
 // ---- a killed rank ---------------------------------------------------------------------------------------------------------

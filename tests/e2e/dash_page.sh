@@ -21,7 +21,7 @@ trap end EXIT
 launcher=$!
 mkdir -p "$SCRATCH/tree/dev"
 echo '6,1,1,-;Linux version 6.1' > "$SCRATCH/tree/dev/kmsg"
-"$ASHLAR" agent --port 0 --pages "$SCRATCH/pages" --root "$SCRATCH/tree" --node node-1 --state '' > "$SCRATCH/agent.out" 2>&1 &
+"$ASHLAR" agent --port 0 --pages "$SCRATCH/pages" --root "$SCRATCH/tree" --nvml "$BUILD/standin/libnvidia-ml.so.1" --node node-1 --state '' > "$SCRATCH/agent.out" 2>&1 &
 pids+=($!)
 wait_for "the agent" grep -q http "$SCRATCH/agent.out"
 wait_for "the run's log" test -s "$SCRATCH/live/log.jsonl"

@@ -55,7 +55,45 @@ function drawNode() {
     row("status", node.status + (node.since ? ", for " + span(Date.now() / 1000 - node.since) : ""));
     if (node.kernel_log) row("kernel log", node.kernel_log);
     for (const f of node.findings || []) if (f.active) row(f.layer, f.key + ": " + f.means);
-    box.replaceChildren(list);
+    box.replaceChildren(list, ...drawParts(node));
+    if (!node.parts) askParts(node.node);
+}
+
+/* A node's parts: asked for every other second while it is open. Counters from boot are shown by what they grew by. */
+const partKinds = ["GPU", "network", "RDMA", "drive", "mount", "rank"], kindNames = { GPU: "GPUs", network: "Network", RDMA: "EFA and InfiniBand", drive: "Drives", mount: "Mounts", rank: "Ranks" };
+let parts = { node: null, list: [], at: 0, before: new Map(), beforeAt: 0, isAsked: false };
+const unitOf = (v, unit) => unit === "MiB" ? [Math.round(v / 102.4) / 10, "GiB"] : unit === "" || unit === "s" || unit === "%" ? [v, unit] : unit.startsWith("B") ? [["", "k", "M", "G", "T"].reduce(([n, p], next) => Math.abs(n) >= 1000 && next ? [n / 1000, next] : [n, p], [v, ""])].map(([n, p]) => [n, p + unit])[0] : [v, unit];
+const say = (v, unit) => { const [n, u] = unitOf(v, unit); return (unit === "s" && n < 0.1 ? (1000 * n).toFixed(2) + " m" : Number.isInteger(n) ? n + (u ? " " : "") : n.toPrecision(3).replace(/e.*/, "") + " ") + u; };
+async function askParts(name) {
+    if (parts.isAsked || isFrozen || (parts.node === name && Date.now() - parts.at < 1900)) return;
+    parts.isAsked = true;
+    try {
+        const response = await fetch("v1/parts?node=" + encodeURIComponent(name), { headers, cache: "no-store" }), list = response.ok ? (await response.json()).parts : [];
+        const old = parts.node === name ? parts : { list: [], at: 0 };
+        parts = { node: name, list, at: Date.now(), beforeAt: old.at, before: new Map(old.list.flatMap((p) => p.counters.map((c) => [p.kind + p.name + c[0], c[1]]))), isAsked: false };
+    } catch { parts.isAsked = false; return; }
+    if (opened === name) drawNode();
+}
+function drawParts(node) {
+    const list = node.parts || (parts.node === node.node ? parts.list : []), made = [];
+    for (const one of partKinds) {
+        const its = list.filter((p) => p.kind === one).sort((a, b) => byName(a.name, b.name)), names = [...new Set(its.flatMap((p) => p.counters.map((c) => c[0])))];
+        if (!its.length) continue;
+        const bad = its.filter((p) => p.status !== "healthy").length;
+        const rows = its.map((p) => {
+            const head = make("span");
+            head.append(make("span", "", "key first " + p.status), document.createTextNode(p.name));
+            const cells = [head, ...names.map((name) => {
+                const c = p.counters.find((k) => k[0] === name), was = parts.before.get(p.kind + p.name + name), seconds = (parts.at - parts.beforeAt) / 1000;
+                if (!c) return "";
+                return !c[3] ? say(c[1], c[2]) : was === undefined || !parts.beforeAt || seconds <= 0 ? "\u2013" : say(Math.max(0, c[1] - was) / seconds, c[2] + "/s");
+            })];
+            cells.note = p.why;
+            return cells;
+        });
+        made.push(make("h3", kindNames[one] + ": " + its.length + (bad ? ", not healthy: " + bad : "")), table([one, ...names], rows));
+    }
+    return made;
 }
 
 function drawAlerts() {
@@ -174,7 +212,7 @@ function table(heads, rows) {
     const t = make("table"), head = make("tr"), top = make("thead"), body = make("tbody"), box = make("div", undefined, "scroll");
     for (const h of heads) head.append(make("th", h));
     top.append(head);
-    for (const row of rows) { const line = make("tr"); for (const cell of row) line.append(make("td", cell)); body.append(line); }
+    for (const row of rows) { const line = make("tr"); for (const cell of row) { const box = make("td", cell instanceof Node ? undefined : cell); if (cell instanceof Node) box.append(cell); line.append(box); } body.append(line); if (row.note) { const said = make("tr"), cell = make("td", row.note, "note"); cell.colSpan = heads.length; said.append(cell); body.append(said); } }
     t.append(top, body);
     box.append(t);
     return box;

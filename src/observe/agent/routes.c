@@ -9,6 +9,7 @@
 #include "base/assert.h"
 #include "base/log.h"
 #include "observe/agent/agent_priv.h"
+#include "observe/agent/parts.h"
 #include "observe/page/page.h"
 #include "observe/page/servers.h"
 #include "observe/process.h"
@@ -82,6 +83,23 @@ static void send_board(void *ctx, struct ash_http_exchange *exchange)
         ash_servers_json(agent->opts.source.pages, servers);
     }
     send_json(exchange, json_pack("{s:o, s:o, s:o, s:[]}", "nodes", nodes, "ranks", ranks, "servers", servers, "runs"));
+}
+
+/* What this node is made of; the page asks for one node at a time. */
+static void send_parts(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_agent *agent = ctx;
+    struct ash_str text = {0};
+    json_t *parts = NULL;
+
+    if (ash_sources_scrape(agent->sources, &text) == 0 && text.data != NULL) {
+        pthread_mutex_lock(&agent->lock);
+        parts = ash_parts_json(text.data, text.size_bytes, &agent->state);
+        pthread_mutex_unlock(&agent->lock);
+    }
+    ash_str_fini(&text);
+    send_json(exchange,
+              json_pack("{s:s, s:o}", "node", agent->opts.node, "parts", parts != NULL ? parts : json_array()));
 }
 
 static void send_health(void *ctx, struct ash_http_exchange *exchange)
@@ -199,6 +217,7 @@ static const struct ash_http_route routes[] = {
     {.method = "GET", .path = "/metrics", .handle = send_metrics},
     {.method = "GET", .path = "/v1/verdict", .handle = send_verdict},
     {.method = "GET", .path = "/v1/board", .handle = send_board},
+    {.method = "GET", .path = "/v1/parts", .handle = send_parts},
     {.method = "GET", .path = "/v1/events", .handle = send_events},
     {.method = "POST", .path = "/v1/clear", .handle = take_clear, .needs_admin = true},
     {.method = "GET", .path = "/healthz", .handle = send_health, .is_open = true, .is_quick = true},

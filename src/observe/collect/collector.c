@@ -209,9 +209,31 @@ static int collect_net(void *state, struct ash_str *out, struct ash_err *err)
     return rc;
 }
 
+/* What ext4 file systems count in themselves, for ever. */
+static void add_ext4(const struct ash_host_files *source, struct ash_str *out)
+{
+    static const struct ash_sys_file files[] = {
+        {"errors_count", "ashlar_ext4_errors_total", "counter", "Errors that an ext4 file system has found.", 1}};
+    struct ash_devices devices = {0};
+    struct ash_names names = {0};
+    char path[PATH_MAX], label[ASH_EXP_LABELS_BYTES];
+
+    ash_names_list(source, "/sys/fs/ext4", &names);
+    for (size_t i = 0; i < names.count; i++) {
+        snprintf(path, sizeof(path), "/sys/fs/ext4/%s", names.items[i]);
+        ash_devices_add(&devices, path, ash_exp_labels(label, sizeof(label), "device", names.items[i], (char *)NULL));
+    }
+    ash_collect_files(source, files, ASH_COUNT(files), &devices, out);
+    ash_names_fini(&names);
+    ash_devices_fini(&devices);
+}
+
 static int collect_disk(void *state, struct ash_str *out, struct ash_err *err)
 {
-    return parse_all(state, ash_parsers_disk, ash_parsers_disk_count, out, err);
+    int rc = parse_all(state, ash_parsers_disk, ash_parsers_disk_count, out, err);
+
+    if (rc == 0) add_ext4(state, out);
+    return rc;
 }
 
 const struct ash_collector_ops ash_collect_host = {.name = "host",

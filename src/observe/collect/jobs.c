@@ -1,5 +1,5 @@
-/* Jobs: control groups of Slurm's jobs and Kubernetes' pods (version 2, and memory and cpu of version 1), and processes
- * that are stuck in D, uninterruptible. */
+/* Jobs: control groups of Slurm's jobs and Kubernetes' pods, of both versions, and processes that are stuck in D,
+ * uninterruptible. */
 #include <errno.h>
 #include <limits.h>
 #include <stdbool.h>
@@ -17,6 +17,7 @@
 #define JOBS_MAX 512
 #define STUCK_MAX 32
 #define STUCK_S 10.0 /* a process that is in D that long is stuck */
+#define LOOK_S 30.0  /* between two looks at all processes where the kernel counts none that waits for storage */
 
 struct stuck {
     int pid;
@@ -28,6 +29,7 @@ struct jobs {
     const struct ash_host_files *source;
     struct stuck stuck[STUCK_MAX];
     size_t stuck_count;
+    double looked_s; /* when all processes were last looked at */
 };
 
 /* ---- control groups ---------------------------------------------------------------------------------------------- */
@@ -134,64 +136,82 @@ static int read_pressure(const struct ash_host_files *source, const char *path, 
     return rc;
 }
 
-/* What a job's group tells: a file of one number, a key of a file, or a pressure. */
-static const struct {
+/* What a job's group tells: a file of one number, a key of a file, or a pressure. Version 1 has a tree per controller,
+ * and no pressure. */
+struct fact {
+    const char *tree; /* of version 1; NULL: version 2 */
     const char *file, *key, *name, *type, *help;
     double scale;
-} facts[] = {
-    {"cpu.stat", "usage_usec", "ashlar_job_cpu_seconds_total", "counter", "CPU time of a job's control group.", 1e-6},
-    {"cpu.stat", "throttled_usec", "ashlar_job_cpu_throttled_seconds_total", "counter",
-     "Time in which a job's control group had used up its CPU quota.", 1e-6},
-    {"memory.current", NULL, "ashlar_job_memory_bytes", "gauge", "Memory of a job's control group.", 1},
-    {"memory.events", "oom_kill", "ashlar_job_oom_kills_total", "counter",
-     "Processes of a job that were killed because its memory ran out.", 1},
-    {"cpu.pressure", "some", "ashlar_job_pressure_cpu_waiting_seconds_total", "counter",
+};
+
+#define CPU_HELP "CPU time of a job's control group."
+#define THROTTLED_HELP "Time in which a job's control group had used up its CPU quota."
+#define MEMORY_HELP "Memory of a job's control group."
+#define KILLS_HELP "Processes of a job that were killed because its memory ran out."
+
+static const struct fact facts[] = {
+    {NULL, "cpu.stat", "usage_usec", "ashlar_job_cpu_seconds_total", "counter", CPU_HELP, 1e-6},
+    {NULL, "cpu.stat", "throttled_usec", "ashlar_job_cpu_throttled_seconds_total", "counter", THROTTLED_HELP, 1e-6},
+    {NULL, "memory.current", NULL, "ashlar_job_memory_bytes", "gauge", MEMORY_HELP, 1},
+    {NULL, "memory.events", "oom_kill", "ashlar_job_oom_kills_total", "counter", KILLS_HELP, 1},
+    {NULL, "cpu.pressure", "some", "ashlar_job_pressure_cpu_waiting_seconds_total", "counter",
      "Time in which some process of a job waited for a CPU.", 1},
-    {"io.pressure", "some", "ashlar_job_pressure_io_waiting_seconds_total", "counter",
+    {NULL, "io.pressure", "some", "ashlar_job_pressure_io_waiting_seconds_total", "counter",
      "Time in which some process of a job waited for storage.", 1},
-    {"io.pressure", "full", "ashlar_job_pressure_io_stalled_seconds_total", "counter",
+    {NULL, "io.pressure", "full", "ashlar_job_pressure_io_stalled_seconds_total", "counter",
      "Time in which all processes of a job waited for storage.", 1},
-    {"memory.pressure", "full", "ashlar_job_pressure_memory_stalled_seconds_total", "counter",
+    {NULL, "memory.pressure", "full", "ashlar_job_pressure_memory_stalled_seconds_total", "counter",
      "Time in which all processes of a job waited for memory.", 1},
 };
 
-static int read_fact(const struct ash_host_files *source, const char *folder, size_t fact, double *value_out)
+static const struct fact old_facts[] = {
+    {"cpuacct", "cpuacct.usage", NULL, "ashlar_job_cpu_seconds_total", "counter", CPU_HELP, 1e-9},
+    {"cpu", "cpu.stat", "throttled_time", "ashlar_job_cpu_throttled_seconds_total", "counter", THROTTLED_HELP, 1e-9},
+    {"memory", "memory.usage_in_bytes", NULL, "ashlar_job_memory_bytes", "gauge", MEMORY_HELP, 1},
+    {"memory", "memory.oom_control", "oom_kill", "ashlar_job_oom_kills_total", "counter", KILLS_HELP, 1},
+};
+
+static int read_fact(const struct ash_host_files *source, const char *folder, const struct fact *fact,
+                     double *value_out)
 {
     char path[PATH_MAX + 32];
 
-    snprintf(path, sizeof(path), "%s/%s", folder, facts[fact].file);
-    if (facts[fact].key == NULL) return ash_host_number(source, path, value_out);
-    if (strstr(facts[fact].file, ".pressure") != NULL) return read_pressure(source, path, facts[fact].key, value_out);
-    return read_key(source, path, facts[fact].key, value_out);
+    snprintf(path, sizeof(path), "%s/%s", folder, fact->file);
+    if (fact->key == NULL) return ash_host_number(source, path, value_out);
+    if (strstr(fact->file, ".pressure") != NULL) return read_pressure(source, path, fact->key, value_out);
+    return read_key(source, path, fact->key, value_out);
 }
 
-/* Version 1 has a tree per controller. */
-static const struct ash_sys_file memory_v1[] = {
-    {"memory.usage_in_bytes", "ashlar_job_memory_bytes", "gauge", "Memory of a job's control group.", 1}};
+static void add_fact(const struct ash_host_files *source, const struct fact *fact, const struct ash_devices *found,
+                     struct ash_str *out)
+{
+    bool has_head = false;
+    double value;
+
+    for (size_t i = 0; i < found->folders.count; i++) {
+        if (read_fact(source, found->folders.items[i], fact, &value) < 0) continue;
+        if (!has_head) ash_exp_family(out, fact->name, fact->type, fact->help);
+        has_head = true;
+        ash_exp_value(out, fact->name, found->labels.items[i], value * fact->scale);
+    }
+}
 
 static void add_jobs(const struct ash_host_files *source, struct ash_str *out)
 {
     struct walk walk = {.source = source, .path = "/sys/fs/cgroup"};
-    struct walk old = {.source = source, .path = "/sys/fs/cgroup/memory"};
-    double value;
 
     ash_host_list(source, walk.path, visit_group, &walk);
-    for (size_t f = 0; f < ASH_COUNT(facts); f++) {
-        bool has_head = false;
+    for (size_t f = 0; f < ASH_COUNT(facts); f++)
+        add_fact(source, &facts[f], &walk.found, out);
+    for (size_t f = 0; walk.found.folders.count == 0 && f < ASH_COUNT(old_facts); f++) {
+        struct walk old = {.source = source};
 
-        for (size_t i = 0; i < walk.found.folders.count; i++) {
-            if (read_fact(source, walk.found.folders.items[i], f, &value) < 0) continue;
-            if (!has_head) ash_exp_family(out, facts[f].name, facts[f].type, facts[f].help);
-            has_head = true;
-            ash_exp_value(out, facts[f].name, walk.found.labels.items[i], value * facts[f].scale);
-        }
-    }
-    if (walk.found.folders.count == 0) {
+        snprintf(old.path, sizeof(old.path), "/sys/fs/cgroup/%s", old_facts[f].tree);
         ash_host_list(source, old.path, visit_group, &old);
-        ash_collect_files(source, memory_v1, ASH_COUNT(memory_v1), &old.found, out);
+        add_fact(source, &old_facts[f], &old.found, out);
+        ash_devices_fini(&old.found);
     }
     ash_devices_fini(&walk.found);
-    ash_devices_fini(&old.found);
 }
 
 /* ---- processes in D ---------------------------------------------------------------------------------------------- */
@@ -227,9 +247,13 @@ static void add_stuck(struct jobs *jobs, struct ash_str *out)
 
     for (size_t i = 0; i < jobs->stuck_count; i++)
         jobs->stuck[i].is_seen = false;
-    /* all processes are looked at only where the kernel says that one is blocked, or one was */
+    /* To look at all processes is dear. The kernel counts those that wait for storage; the others that are in D, in a
+     * driver or for a server, it does not count. */
     if (read_key(jobs->source, "/proc/stat", "procs_blocked", &blocked) < 0) return;
-    if (blocked > 0 || jobs->stuck_count > 0) ash_host_list(jobs->source, "/proc", visit_process, jobs);
+    if (blocked > 0 || jobs->stuck_count > 0 || jobs->looked_s == 0 || now_s - jobs->looked_s >= LOOK_S) {
+        ash_host_list(jobs->source, "/proc", visit_process, jobs);
+        jobs->looked_s = now_s;
+    }
     for (size_t i = 0; i < jobs->stuck_count;) {
         if (!jobs->stuck[i].is_seen) {
             jobs->stuck[i] = jobs->stuck[--jobs->stuck_count];

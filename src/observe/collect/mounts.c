@@ -113,7 +113,7 @@ int ash_mounts_next(char **cursor, struct ash_mount *mount_out)
         unescape(mount.device);
         unescape(mount.path);
         if (mount.path[0] != '/' || !is_shown(mount.path, mount.type)) continue;
-        mount.is_read_only = has_option(options, "ro");
+        mount.is_read_only = has_option(options, "ro") || has_option(options, "emergency_ro"); /* after an error */
         *mount_out = mount;
         return 1;
     }

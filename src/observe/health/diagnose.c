@@ -194,6 +194,26 @@ const struct ash_series *ash_series_range(const struct ash_series_set *set, cons
     return end > first ? set->items + first : NULL;
 }
 
+bool ash_series_has(const struct ash_series_set *set, const char *metric)
+{
+    size_t at = lower_bound(set, metric, NULL);
+
+    return at < set->count && strcmp(set->items[at].sample->name, metric) == 0;
+}
+
+const struct ash_series *ash_series_of_node(const struct ash_series_set *set, const char *metric,
+                                            struct ash_node_name node, size_t *count_out)
+{
+    static const struct ash_scrape_sample bare = {.name = ""}; /* no labels: before any of the node */
+    size_t low = lower_bound(set, metric, &(struct ash_series){node, &bare}), end;
+
+    for (end = low; end < set->count && strcmp(set->items[end].sample->name, metric) == 0 &&
+                    ash_node_compare(set->items[end].node, node) == 0;)
+        end++;
+    *count_out = end - low;
+    return set->items + low;
+}
+
 const struct ash_series *ash_series_find(const struct ash_series_set *set, const char *metric,
                                          const struct ash_series *like)
 {

@@ -42,14 +42,21 @@ enum ash_rule_kind {
     ASH_RULE_OTHER,     /* judged elsewhere, from ranks' steps and calls or a run's folder */
 };
 
+/* Metrics of runs and ranks that say that steps wait for storage. */
+#define ASH_METRIC_DATA_STEP "data_s by step"
+#define ASH_METRIC_DATA_WAIT "data wait by step"
+#define ASH_METRIC_SAVE "save_s"
+
 struct ash_rule {
     enum ash_health_layer layer;
     enum ash_rule_kind kind;
     enum ash_severity severity;
     const char *metric;
-    const char *per;  /* the metric that it is divided by (same node and labels), NULL: none */
-    const char *only; /* "label=value|value" or "label!start|start" (begins with none): its series; NULL: all */
-    bool busy;        /* only GPUs that work, and nodes that have one (DCGM_FI_DEV_GPU_UTIL, where there is one) */
+    const char *per;   /* the metric that it is divided by (same node and labels), NULL: none */
+    const char *only;  /* "label=value|value" or "label!start|start" (begins with none): its series; NULL: all */
+    const char *peers; /* label: only series with the same value of it are peers; NULL: modelName */
+    bool busy;         /* only GPUs that work, and nodes that have one or a rank of a job, where any node has */
+    bool is_hint;      /* says nothing unless steps wait for data or saves: then it is why */
     double limit;
     double floor;       /* peers: a distance that is never too far, in the metric's unit */
     const char *normal; /* the normal range, as text */

@@ -51,21 +51,21 @@ static bool concerns(const char *only, const struct ash_scrape_sample *sample)
     return is_barred;
 }
 
-/* Is a GPU idle, or, of what is not a GPU's, every GPU of the node? A spare node sends little, and may. */
+/* Is a GPU idle, or, of what is not a GPU's, every GPU of the node? Without GPUs: has it no rank, while others have? A
+ * spare node sends little, and may. */
 static bool is_idle(const struct ash_diagnose *diagnose, const struct ash_series *series)
 {
     const struct ash_series *use = ash_series_find(&diagnose->now, "DCGM_FI_DEV_GPU_UTIL", series);
-    size_t count = 0, idle = 0;
+    size_t count = 0, ranks = 0;
 
     if (use != NULL) return use->sample->value < BUSY_PERCENT;
     if (ash_scrape_label_of(series->sample, "gpu")[0] != '\0') return false;
-    use = ash_series_range(&diagnose->now, "DCGM_FI_DEV_GPU_UTIL", &count);
-    for (size_t i = 0; i < count; i++) {
-        if (ash_node_compare(use[i].node, series->node) != 0) continue;
+    use = ash_series_of_node(&diagnose->now, "DCGM_FI_DEV_GPU_UTIL", series->node, &count);
+    for (size_t i = 0; i < count; i++)
         if (!(use[i].sample->value < BUSY_PERCENT)) return false;
-        idle++;
-    }
-    return idle > 0;
+    if (count > 0) return true;
+    ash_series_of_node(&diagnose->now, "ashlar_rank_step", series->node, &ranks);
+    return ranks == 0 && ash_series_has(&diagnose->now, "ashlar_rank_step");
 }
 
 /* What a counter grew by; one that began again at 0 grew by what it is. */
@@ -80,6 +80,13 @@ static bool growth_of(const struct ash_diagnose *diagnose, const struct ash_seri
     return true;
 }
 
+static bool is_counter(const char *metric)
+{
+    size_t bytes = strlen(metric);
+
+    return bytes > 6 && strcmp(metric + bytes - 6, "_total") == 0;
+}
+
 /* A share of another metric; of two counters (the sum and count of a histogram), between the scrapes if both grew. */
 static enum ash_check_state share_of(const struct ash_diagnose *diagnose, const struct ash_rule *rule,
                                      const struct ash_series *series, double *value_out)
@@ -89,8 +96,8 @@ static enum ash_check_state share_of(const struct ash_diagnose *diagnose, const 
 
     if (per == NULL || !isfinite(per->sample->value)) return ASH_CHECK_UNPAIRED;
     below = per->sample->value;
-    if (rule->kind == ASH_RULE_PEER_HIGH && growth_of(diagnose, series, &growth_above) &&
-        growth_of(diagnose, per, &growth_below) && growth_below > 0) {
+    if ((rule->kind == ASH_RULE_PEER_HIGH || is_counter(series->sample->name)) &&
+        growth_of(diagnose, series, &growth_above) && growth_of(diagnose, per, &growth_below) && growth_below > 0) {
         above = growth_above;
         below = growth_below;
     }
@@ -135,12 +142,23 @@ static void collect(const struct ash_diagnose *diagnose, const struct ash_rule *
             continue;
         }
         point->series = &series[i];
-        point->group = ash_scrape_label_of(series[i].sample, "modelName");
+        point->group = ash_scrape_label_of(series[i].sample, rule->peers != NULL ? rule->peers : "modelName");
         points->count++;
     }
 }
 
 /* ---- findings ---------------------------------------------------------------------------------------------------- */
+
+/* Do steps wait for data or saves? Runs and ranks are judged before counters. */
+static bool has_waits(const struct ash_diagnose *diagnose)
+{
+    static const char *const metrics[] = {ASH_METRIC_DATA_STEP, ASH_METRIC_DATA_WAIT, ASH_METRIC_SAVE};
+
+    for (size_t i = 0; i < diagnose->finding_count; i++)
+        for (size_t m = 0; m < ASH_COUNT(metrics); m++)
+            if (strcmp(diagnose->findings[i].metric, metrics[m]) == 0) return true;
+    return false;
+}
 
 struct ash_finding ash_finding_of(const struct ash_rule *rule)
 {
@@ -155,8 +173,8 @@ struct ash_finding ash_finding_of(const struct ash_rule *rule)
 
 void ash_series_name(const struct ash_series *series, char *where, size_t where_bytes)
 {
-    static const char *const parts[] = {"gpu",  "device",     "port", "mountpoint", "cpu",      "package",
-                                        "rank", "controller", "job",  "fs",         "collector"};
+    static const char *const parts[] = {"gpu",  "device",     "port", "mountpoint", "cpu",       "package",
+                                        "rank", "controller", "job",  "fs",         "collector", "kernels"};
     size_t used = (size_t)snprintf(where, where_bytes, "%.*s", series->node.bytes, series->node.text);
 
     for (size_t i = 0; i < ASH_COUNT(parts) && used < where_bytes; i++) {
@@ -187,6 +205,8 @@ static void say_value(const struct ash_diagnose *diagnose, const struct ash_rule
         snprintf(text, text_bytes, "grew by %.6g in %.4g s", value, diagnose->seconds);
     } else if (rule->kind == ASH_RULE_GROWTH) {
         snprintf(text, text_bytes, "grew by %.6g", value);
+    } else if (rule->per != NULL && strstr(rule->metric, "_seconds_") != NULL) {
+        snprintf(text, text_bytes, "%.3g s each", value);
     } else if (rule->per != NULL) {
         snprintf(text, text_bytes, "%.2f %%", 100 * value);
     } else {
@@ -204,7 +224,7 @@ static int judge_limit(struct ash_diagnose *diagnose, const struct ash_rule *rul
                                                       : value - rule->limit;
         struct ash_finding finding = ash_finding_of(rule);
 
-        if (!(excess > 0)) continue;
+        if (!(excess > 0) || (rule->is_hint && !has_waits(diagnose))) continue;
         finding.excess = rule->limit > 0 ? excess / rule->limit : excess;
         say_value(diagnose, rule, value, finding.value, sizeof(finding.value));
         if (report_point(diagnose, &finding, &points->items[i]) < 0) return -ENOMEM;

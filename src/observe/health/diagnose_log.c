@@ -58,6 +58,20 @@ static const struct trace traces[] = {
      "a library of another version was picked up",
      "see which one with ldd and LD_DEBUG=libs; remove the other from LD_LIBRARY_PATH",
      "the dynamic loader"},
+    {ASH_HEALTH_NETWORK,
+     ASH_SLOW,
+     {"the link from the node of rank "},
+     "no such line",
+     "the link from a node is slow: the job timed it, when all its ranks had to wait",
+     "look at cable, switch port and speed of that node",
+     "Ashlar's output"},
+    {ASH_HEALTH_STEP,
+     ASH_SLOW,
+     {"times as slow as its peers, for "},
+     "no such line",
+     "a rank became slower, and all others wait for it",
+     "look at its node: ashlar check node --deep",
+     "Ashlar's output"},
     {ASH_HEALTH_STEP,
      ASH_BROKEN,
      {"Watchdog caught collective operation timeout", "ran for longer than the timeout"},
@@ -136,7 +150,24 @@ static size_t line_number(const struct log *log, const char *at)
     return line;
 }
 
-/* "LOG:LINE", and the node and GPU where the line says them: NCCL begins with "HOST:PID:TID [GPU] NCCL". */
+/* "rank 3 (host node7": where that is in a line, how long it is in *bytes_out; NULL: nowhere. */
+static const char *find_rank(const char *start, const char *end, int *bytes_out)
+{
+    for (const char *at = start; (at = memmem(at, (size_t)(end - at), "rank ", 5)) != NULL; at += 5) {
+        const char *digits = at + 5, *host;
+
+        while (digits < end && *digits >= '0' && *digits <= '9')
+            digits++;
+        if (digits == at + 5 || end - digits < 8 || memcmp(digits, " (host ", 7) != 0) continue;
+        for (host = digits + 7; host < end && *host != ')' && *host != ',';)
+            host++;
+        *bytes_out = (int)(host - at);
+        return at;
+    }
+    return NULL;
+}
+
+/* "LOG:LINE", and the node and GPU or rank where the line says them: NCCL begins with "HOST:PID:TID [GPU] NCCL". */
 static void name_place(const struct log *log, const char *at, char *where, size_t where_bytes)
 {
     const char *start = start_of_line(log, at), *end = end_of_line(log, at);
@@ -144,8 +175,12 @@ static void name_place(const struct log *log, const char *at, char *where, size_
     const char *open = memchr(start, '[', (size_t)(end - start)),
                *close = memmem(start, (size_t)(end - start), "] NCCL ", 7);
     size_t line = line_number(log, at);
+    int rank_bytes = 0;
+    const char *rank = find_rank(start, end, &rank_bytes);
 
-    if (colon != NULL && open != NULL && close != NULL && colon < open && open < close && close - open < 8)
+    if (rank != NULL)
+        snprintf(where, where_bytes, "%s:%zu %.*s)", log->name, line, rank_bytes, rank);
+    else if (colon != NULL && open != NULL && close != NULL && colon < open && open < close && close - open < 8)
         snprintf(where, where_bytes, "%s:%zu %.*s gpu %.*s", log->name, line, (int)(colon - start), start,
                  (int)(close - open - 1), open + 1);
     else

@@ -51,6 +51,11 @@ void ash_series_name(const struct ash_series *series, char *where, size_t where_
 
 /* The series of a metric: *count_out of them from the returned one on. */
 const struct ash_series *ash_series_range(const struct ash_series_set *set, const char *metric, size_t *count_out);
+/* Those of a node. */
+const struct ash_series *ash_series_of_node(const struct ash_series_set *set, const char *metric,
+                                            struct ash_node_name node, size_t *count_out);
+/* Is there any of a metric? */
+bool ash_series_has(const struct ash_series_set *set, const char *metric);
 /* The series of a metric with the node and labels of like, or NULL. */
 const struct ash_series *ash_series_find(const struct ash_series_set *set, const char *metric,
                                          const struct ash_series *like);

@@ -267,7 +267,7 @@ static int report_straggler(const struct ash_straggler *found, const struct ash_
 {
     struct ash_finding finding = {.layer = ASH_HEALTH_STEP,
                                   .severity = ASH_SLOW,
-                                  .metric = found->is_data ? "data wait by step" : work_rule.metric,
+                                  .metric = found->is_data ? ASH_METRIC_DATA_WAIT : work_rule.metric,
                                   .normal = work_rule.normal,
                                   .means = found->is_data ? "this rank waits for its data, and all others for it"
                                            : found->was_always

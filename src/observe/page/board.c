@@ -176,6 +176,41 @@ static void send_board(void *ctx, struct ash_http_exchange *exchange)
     ash_http_respond(exchange, body.data != NULL ? 200 : 503, "application/json", &body);
 }
 
+/* The agent of a node, by the node's name, in address; whether there is one. */
+static bool find_agent(struct ash_board *board, const char *node, char *address, size_t address_bytes)
+{
+    bool is_found = false;
+
+    pthread_mutex_lock(&board->lock);
+    for (size_t i = 0; i < board->opts.agent_count && !is_found; i++) {
+        const json_t *first = json_array_get(json_object_get(board->answers[i], "nodes"), 0);
+        const char *name = json_string_value(json_object_get(first, "node"));
+
+        is_found = name != NULL && strcmp(name, node) == 0;
+        if (is_found) snprintf(address, address_bytes, "%s/v1/parts", board->opts.agents[i]);
+    }
+    pthread_mutex_unlock(&board->lock);
+    return is_found;
+}
+
+/* Parts of a node: its agent is asked. */
+static void send_parts(void *ctx, struct ash_http_exchange *exchange)
+{
+    struct ash_board *board = ctx;
+    const char *node = ash_http_query(exchange, "node");
+    struct ash_str body = {0};
+    char url[512];
+    int rc = node != NULL && find_agent(board, node, url, sizeof(url)) ? 0 : -ENOENT;
+
+    if (rc == 0) rc = ash_fetch(url, board->opts.token, ANSWER_S, ANSWER_BYTES_MAX, &body, NULL);
+    if (rc < 0) {
+        ash_str_clear(&body);
+        ash_str_adds(&body, "{\"parts\":[]}");
+    }
+    ash_http_add_header(exchange, "Cache-Control", "no-store");
+    ash_http_respond(exchange, 200, "application/json", &body);
+}
+
 static void send_refusal(void *ctx, struct ash_http_exchange *exchange, unsigned status, const char *code,
                          const char *text)
 {
@@ -188,6 +223,7 @@ static void send_refusal(void *ctx, struct ash_http_exchange *exchange, unsigned
 
 static const struct ash_http_route routes[] = {
     {.method = "GET", .path = "/v1/board", .handle = send_board},
+    {.method = "GET", .path = "/v1/parts", .handle = send_parts},
     {.method = "GET", .path = "/", .handle = ash_board_page_respond, .is_open = true, .is_quick = true},
 };
 

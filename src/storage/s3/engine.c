@@ -18,6 +18,8 @@
 
 ASH_COUNTER(requests_metric, "ashlar_s3_requests_total", "requests sent to S3, attempts counted singly");
 ASH_COUNTER(retries_metric, "ashlar_s3_retries_total", "requests to S3 that were sent again");
+ASH_COUNTER(calls_metric, "ashlar_s3_calls_total", "calls of S3 that ended, well or not");
+ASH_COUNTER(seconds_metric, "ashlar_s3_call_seconds_total", "time that these took, with all their attempts");
 ASH_COUNTER(received_metric, "ashlar_s3_received_bytes_total", "bytes of objects read from S3");
 ASH_COUNTER(sent_metric, "ashlar_s3_sent_bytes_total", "bytes of bodies sent to S3");
 
@@ -48,6 +50,8 @@ static void finish(struct ash_s3 *s3, struct ash_s3_call *call, int rc)
     unlink_call(s3, call);
     call->rc = rc;
     call->state = ASH_S3_CALL_DONE;
+    ash_metric_add(&calls_metric, 1);
+    ash_metric_add(&seconds_metric, (double)(ash_clock_ns() - call->began_ns) / NS_PER_S);
 }
 
 static void start_attempt(struct ash_s3 *s3, struct ash_s3_call *call)

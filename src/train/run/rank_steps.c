@@ -1,8 +1,12 @@
 /* One record and a few counters for each step, on every rank. */
 #include "train/run/rank_steps.h"
 
+#include <string.h>
+
 #include "base/metrics.h"
 #include "base/step_ring.h"
+#include "base/str.h"
+#include "compute/ops.h"
 
 ASH_GAUGE(rank_step_metric, "ashlar_rank_step", "The last step that this rank finished.");
 ASH_GAUGE(rank_own_metric, "ashlar_rank_own_seconds", "This rank's own work in its last step: computing and data.");
@@ -16,7 +20,23 @@ static struct ash_metric part_metrics[] = {[ASH_METER_DATA] = PART("data"),
                                            [ASH_METER_COMM] = PART("comm"),
                                            [ASH_METER_IDLE] = PART("idle"),
                                            [ASH_METER_COMPUTE] = PART("compute")};
+ASH_GAUGE(kernels_family, "ashlar_kernels_forced",
+          "1 where a setting forces slower kernels than the best that this rank's processor has.");
 static struct ash_metric other_metric = PART("other"); /* between steps: validation, saving, reports */
+
+/* A path of the CPU that is not its best one: a setting says so. */
+static void tell_kernels(const struct ash_run *run)
+{
+    const char *const *names = ash_exec_backends(), *taken = run->facts.backend;
+    struct ash_str labels = {0};
+    bool is_known = false;
+
+    for (size_t i = 0; names[i] != NULL; i++)
+        is_known = is_known || strcmp(names[i], taken) == 0;
+    if (ash_metric_add_label(&labels, "kernels", taken) == 0)
+        ash_metric_set(ash_metric_with(&kernels_family, labels.data), is_known && strcmp(taken, names[0]) != 0);
+    ash_str_fini(&labels);
+}
 
 void ash_rank_steps_open(struct ash_run *run)
 {
@@ -27,6 +47,7 @@ void ash_rank_steps_open(struct ash_run *run)
                                  .capacity = ASH_STEP_RING_CAPACITY};
     struct ash_err err = {0};
 
+    tell_kernels(run);
     if (opts.dir == NULL || opts.dir[0] == '\0') return;
     if (ash_ring_open(&opts, &run->rank_steps, &err) < 0) ash_run_warn(run, "%s; steps are not recorded", err.text);
 }

@@ -3,6 +3,7 @@
 #include "train/run/run_priv.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 
 #include "base/clock.h"
@@ -127,6 +128,9 @@ static void hear_pace(struct ash_run *run, const int64_t values[EDGE_VALUES])
 }
 
 ASH_COUNTER(link_metric, "ashlar_train_slow_links_total", "Times that a link between nodes was found slow.");
+ASH_GAUGE(
+    rank_link_metric, "ashlar_rank_slow_link",
+    "How many times as slow as the job's other links the one from this rank's node is; 0: it does not stand out.");
 
 /* How many ranks of the mesh are on the node that a link leads from, where as many spares are elsewhere; else 0. No
  * spare may be there itself: it would be behind that link, too. */
@@ -170,16 +174,22 @@ static int look_at_links(struct ash_run *run, const int64_t values[EDGE_VALUES],
     struct ash_group *group = ash_trainer_group(run->trainer);
     uint64_t step = ash_trainer_state(run->trainer)->step;
     struct ash_slow_link link;
+    bool is_there;
     int rc;
 
     run->is_behind = false;
-    if (group == NULL || values[EDGE_WAITS] != (int64_t)ash_group_size(group) || step < run->probe_step) return 0;
+    if (group == NULL) return 0;
+    if (values[EDGE_WAITS] == 0) ash_metric_set(&rank_link_metric, 0);
+    if (values[EDGE_WAITS] != (int64_t)ash_group_size(group) || step < run->probe_step) return 0;
     run->probe_step = step + PROBE_STEPS;
     rc = ash_group_nodes(group) > 1 ? ash_links_probe(group, &link, err) : 0;
+    if (rc == 0) ash_metric_set(&rank_link_metric, 0);
     if (rc <= 0) return rc;
     if (run->job->recover.replace_slow) *behind_out = count_behind(run, link.from);
-    run->is_behind = *behind_out > 0 && ash_group_get_member(run->group, ash_group_rank(run->group)).node_index ==
-                                            ash_group_get_member(run->group, link.from).node_index;
+    is_there = ash_group_get_member(run->group, ash_group_rank(run->group)).node_index ==
+               ash_group_get_member(run->group, link.from).node_index;
+    ash_metric_set(&rank_link_metric, is_there ? link.took_s / fmax(link.rest_s, 1e-6) : 0);
+    run->is_behind = *behind_out > 0 && is_there;
     if (run->is_leader) name_link(run, &link, *behind_out);
     return 0;
 }

@@ -324,13 +324,59 @@ static void test_logs(void **state)
     ash_diagnose_close(diagnose);
 }
 
+static void add_text(struct ash_diagnose *diagnose, const char *text, bool before)
+{
+    struct ash_scrape *scrape = NULL;
+
+    assert_int_equal(ash_scrape_parse(text, strlen(text), "node-1", &scrape, NULL), 0);
+    assert_int_equal(ash_diagnose_add(diagnose, scrape, "node-1", before, NULL), 0);
+}
+
+/* Slow storage is nobody's business, unless steps wait for data: then it is the reason, and comes first. */
+static void test_storage_is_blamed_where_steps_wait(void **state)
+{
+    static const char *const now[] = {
+        "node_time_seconds 1010\nnode_pressure_io_waiting_seconds_total 18\n",
+        "node_time_seconds 1010\nashlar_s3_calls_total{rank=\"0\"} 120\nashlar_s3_call_seconds_total{rank=\"0\"} 70\n",
+        "node_time_seconds 1010\nashlar_s3_retries_total{rank=\"0\"} 90\n"};
+    static const char *const before =
+        "node_time_seconds 1000\nnode_pressure_io_waiting_seconds_total 10\nashlar_s3_calls_total{rank=\"0\"} 100\n"
+        "ashlar_s3_call_seconds_total{rank=\"0\"} 10\nashlar_s3_retries_total{rank=\"0\"} 5\n";
+    static const char *const metrics[] = {"node_pressure_io_waiting_seconds_total", "ashlar_s3_call_seconds_total",
+                                          "ashlar_s3_retries_total"};
+
+    (void)state;
+    for (size_t i = 0; i < 2 * ASH_COUNT(now); i++) {
+        struct ash_finding waits = {.layer = ASH_HEALTH_STEP, .severity = ASH_SLOW, .metric = ASH_METRIC_DATA_STEP};
+        struct ash_diagnose *diagnose = NULL;
+        bool is_waiting = i >= ASH_COUNT(now);
+
+        assert_int_equal(ash_diagnose_open(&diagnose, NULL), 0);
+        add_text(diagnose, now[i % ASH_COUNT(now)], false);
+        add_text(diagnose, before, true);
+        if (is_waiting) assert_int_equal(ash_diagnose_report(diagnose, &waits), 0);
+        assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
+        assert_int_equal(ash_diagnose_finding_count(diagnose), is_waiting ? 2 : 0);
+        if (is_waiting) {
+            assert_int_equal(ash_diagnose_first(diagnose)->layer, ASH_HEALTH_STORAGE);
+            assert_string_equal(ash_diagnose_first(diagnose)->metric, metrics[i % ASH_COUNT(now)]);
+        }
+        ash_diagnose_close(diagnose);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_healthy),       cmocka_unit_test(test_single_faults),
-        cmocka_unit_test(test_one_scrape),    cmocka_unit_test(test_xids_that_are_only_watched),
-        cmocka_unit_test(test_idle_and_full), cmocka_unit_test(test_missing_parts),
-        cmocka_unit_test(test_straggler),     cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_healthy),
+        cmocka_unit_test(test_single_faults),
+        cmocka_unit_test(test_one_scrape),
+        cmocka_unit_test(test_xids_that_are_only_watched),
+        cmocka_unit_test(test_idle_and_full),
+        cmocka_unit_test(test_missing_parts),
+        cmocka_unit_test(test_straggler),
+        cmocka_unit_test(test_logs),
+        cmocka_unit_test(test_storage_is_blamed_where_steps_wait),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,7 +39,7 @@ static double noise(double share)
 
 /* ---- a cluster --------------------------------------------------------------------------------------------------- */
 
-enum owner { NODE, GPU, EFA, NIC, MOUNT, DRIVE, JOB, KIND, COLLECTOR };
+enum owner { NODE, GPU, EFA, NIC, MOUNT, DRIVE, JOB, RANK, KIND, COLLECTOR };
 
 /* A family of a healthy node: a gauge has no growth, a counter grows by about `growth` in a minute. */
 struct family {
@@ -73,7 +73,21 @@ static const struct family families[] = {
     {"node_amazonefa_retrans_timeout_events", EFA, 0, 0, 0},
     {"node_amazonefa_unresponsive_remote_events", EFA, 0, 0, 0},
     {"node_network_carrier_down_changes_total", NIC, 2, 0, 0},
+    {"node_network_up", NIC, 1, 0, 0},
+    {"node_network_speed_bytes", NIC, 1.25e10, 0, 0},
+    {"node_network_transmit_bytes_total", NIC, 1e12, 8e9, 0.1},
+    {"node_netstat_Tcp_RetransSegs", NODE, 4000, 300, 0.3},
     {"node_netstat_TcpExt_TCPTimeouts", NODE, 40, 0, 0},
+    {"ashlar_rank_slow_link", RANK, 0, 0, 0},
+    {"ashlar_kernels_forced", RANK, 0, 0, 0},
+    {"node_filesystem_readonly", MOUNT, 0, 0, 0},
+    {"ashlar_ext4_errors_total", DRIVE, 2, 0, 0},
+    {"node_pressure_io_waiting_seconds_total", NODE, 900, 30, 0.3},
+    {"node_pressure_memory_waiting_seconds_total", NODE, 20, 1, 0.3},
+    {"ashlar_job_pressure_io_stalled_seconds_total", JOB, 30, 0.5, 0.3},
+    {"ashlar_job_pressure_memory_stalled_seconds_total", JOB, 3, 0.1, 0.3},
+    {"ashlar_s3_calls_total", RANK, 1e5, 600, 0.1},
+    {"ashlar_s3_call_seconds_total", RANK, 1e5, 1200, 0.1},
     {"node_filesystem_avail_bytes", MOUNT, 8e12, 0, 0.01},
     {"node_filesystem_size_bytes", MOUNT, 1e13, 0, 0},
     {"node_filesystem_device_error", MOUNT, 0, 0, 0},
@@ -134,6 +148,9 @@ static void name_part(const struct family *family, int node, int part, char *buf
         break;
     case JOB:
         snprintf(buf, buf_bytes, "job=\"%d\"", 4000 + part);
+        break;
+    case RANK:
+        snprintf(buf, buf_bytes, "rank=\"%d\"", PARTS * node + part);
         break;
     case KIND:
         snprintf(buf, buf_bytes, "kind=\"%s\"", kinds[part]);
@@ -197,18 +214,11 @@ static void add_node(struct ash_diagnose *diagnose, const struct cluster *cluste
     ash_str_fini(&text);
 }
 
-static struct ash_diagnose *open_empty(void)
+static struct ash_diagnose *diagnose_cluster(const struct cluster *cluster)
 {
     struct ash_diagnose *diagnose = NULL;
 
     assert_int_equal(ash_diagnose_open(&diagnose, NULL), 0);
-    return diagnose;
-}
-
-static struct ash_diagnose *diagnose_cluster(const struct cluster *cluster)
-{
-    struct ash_diagnose *diagnose = open_empty();
-
     for (int node = 0; node < NODES; node++) {
         add_node(diagnose, cluster, node, true);
         add_node(diagnose, cluster, node, false);
@@ -286,6 +296,30 @@ static const struct row rows[] = {
      " device efa0 port 1"},
     {"flaps", {"node_network_carrier_down_changes_total", 5, NAN, 0}, ASH_HEALTH_NETWORK, ASH_SLOW, " device ens0"},
     {"a link in the kernel log", {"ashlar_kernel_events_total", 9, NAN, 2}, ASH_HEALTH_NETWORK, ASH_SLOW, ""},
+    {"one card of two down", {"node_network_up", 0, NAN, 1}, ASH_HEALTH_NETWORK, ASH_BROKEN, " device ens1"},
+    {"a link at a tenth of its speed",
+     {"node_network_speed_bytes", 1.25e9, NAN, 1},
+     ASH_HEALTH_NETWORK,
+     ASH_SLOW,
+     " device ens1"},
+    {"a card that is not used",
+     {"node_network_transmit_bytes_total", 1e12 + 1e6, NAN, 2},
+     ASH_HEALTH_NETWORK,
+     ASH_SLOW,
+     " device ens2"},
+    {"a link that loses packets", {"node_netstat_Tcp_RetransSegs", 90000, NAN, 0}, ASH_HEALTH_NETWORK, ASH_SLOW, ""},
+    {"a link that the job timed", {"ashlar_rank_slow_link", 12, NAN, 2}, ASH_HEALTH_NETWORK, ASH_SLOW, " rank "},
+    {"a mount that turns read-only",
+     {"node_filesystem_readonly", 1, NAN, 2},
+     ASH_HEALTH_STORAGE,
+     ASH_BROKEN,
+     " mountpoint /fs2"},
+    {"a failing disk", {"ashlar_ext4_errors_total", 5, NAN, 1}, ASH_HEALTH_STORAGE, ASH_BROKEN, " device nvme1"},
+    {"a job that stalls for storage",
+     {"ashlar_job_pressure_io_stalled_seconds_total", 50, NAN, 1},
+     ASH_HEALTH_STORAGE,
+     ASH_SLOW,
+     " job 4001"},
     {"storage that stalls", {"node_pressure_io_stalled_seconds_total", 140, NAN, 0}, ASH_HEALTH_STORAGE, ASH_SLOW, ""},
     {"a full mount", {"node_filesystem_avail_bytes", 1e10, NAN, 2}, ASH_HEALTH_STORAGE, ASH_BROKEN, " mountpoint /fs2"},
     {"a hanging mount",
@@ -307,6 +341,16 @@ static const struct row rows[] = {
      ASH_SLOW,
      " job 4000"},
     {"memory pressure", {"node_pressure_memory_stalled_seconds_total", 40, NAN, 0}, ASH_HEALTH_HOST, ASH_SLOW, ""},
+    {"a process short of memory",
+     {"node_pressure_memory_waiting_seconds_total", 50, NAN, 0},
+     ASH_HEALTH_HOST,
+     ASH_SLOW,
+     ""},
+    {"a job short of memory",
+     {"ashlar_job_pressure_memory_stalled_seconds_total", 15, NAN, 1},
+     ASH_HEALTH_HOST,
+     ASH_SLOW,
+     " job 4001"},
     {"OOM", {"node_vmstat_oom_kill", 4, NAN, 0}, ASH_HEALTH_HOST, ASH_BROKEN, ""},
     {"OOM in a job", {"ashlar_job_oom_kills_total", 1, NAN, 1}, ASH_HEALTH_HOST, ASH_BROKEN, " job 4001"},
     {"a noisy neighbour", {"node_pressure_cpu_waiting_seconds_total", 1050, NAN, 0}, ASH_HEALTH_HOST, ASH_SLOW, ""},
@@ -315,6 +359,7 @@ static const struct row rows[] = {
     {"uncorrected memory", {"node_edac_uncorrectable_errors_total", 1, NAN, 0}, ASH_HEALTH_HOST, ASH_BROKEN, ""},
     {"throttling", {"node_cpu_package_throttles_total", 50, NAN, 0}, ASH_HEALTH_HOST, ASH_SLOW, ""},
     {"GPUs that wait for data", {"DCGM_FI_DEV_GPU_UTIL", 20, NAN, -1}, ASH_HEALTH_STEP, ASH_SLOW, " gpu "},
+    {"forced kernels", {"ashlar_kernels_forced", 1, NAN, 0}, ASH_HEALTH_SOFTWARE, ASH_SLOW, " rank "},
 };
 
 static void check_row(const struct row *row, int node)

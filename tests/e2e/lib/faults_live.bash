@@ -1,0 +1,134 @@
+# The live part of faults.sh: jobs of four nodes with networks of their own, and loads of this machine. Everything is put right after each
+# fault; the last ones stay in the kernel log, where agents and `ashlar check node` read them until the next boot. Sourced by faults.sh.
+
+# ---- jobs ------------------------------------------------------------------------------------------------------------
+cat > "$SCRATCH/nodes.yaml" << YAML
+model: {type: llama, hidden: 64, layers: 2, heads: 4, ffn: 128}
+data: {train: $SCRATCH/train, seq: 32}
+train: {steps: 1000000, global_batch: 16, grains: 4, valid_every: 0, save_every: 0}
+schedule: {kind: constant}
+group: {silent_timeout: 600}
+YAML
+steps_done() { [ "$(cat "$SCRATCH/$1/log.jsonl" 2> "$SCRATCH/err" | wc -l)" -ge "$2" ]; }
+# job_start NAME PROCS WORDS: a job, and the process of each rank in ${ranks[@]}.
+job_start() {
+    local name=$1 procs=$2 ring
+    shift 2
+    rm -rf "$SCRATCH/pages"
+    "$ASHLAR" launch --procs "$procs" "${launch_words[@]}" train "$SCRATCH/nodes.yaml" --out "$SCRATCH/$name" --pages "$SCRATCH/pages" "$@" > "$SCRATCH/$name.out" 2>&1 &
+    job=$!
+    undo "kill -INT $job; wait $job"
+    wait_for "80 steps of $name" steps_done "$name" 80
+    ranks=()
+    for ring in "$SCRATCH"/pages/*.steps; do ranks[$(strings "$ring" | sed -n 's/.*rank="\([0-9]*\)".*/\1/p' | head -n 1)]=$(basename "${ring%%-*}"); done
+}
+more_steps() { wait_for "$2 more steps" steps_done "$1" $(($(wc -l < "$SCRATCH/$1/log.jsonl") + $2)); }
+in_node() { nsenter --target "${ranks[$1]}" --net "${@:2}"; }
+
+launch_words=(--nodes 4 --netns --link-rate 1gbit)
+job_start nodes 4
+agents=
+for node in 0 1 2 3; do
+    in_node $node unshare --mount sh -c "mount -t sysfs sysfs /sys; exec '$ASHLAR' agent --address 10.77.0.$((node + 1)) --token t --port 9470 --state '' --pages '$SCRATCH/none'" > "$SCRATCH/agent-$node.out" 2>&1 &
+    undo "kill -KILL $!"
+    agents+=${agents:+,}node$node=10.77.0.$((node + 1)):9470
+    in_node $node ip link add eth1 type veth peer name veth1
+    in_node $node ip link set eth1 up
+    in_node $node ip link set veth1 up
+done
+cluster() { # what, layer, where, metric, words: asked from the first node
+    try in_node 0 "$ASHLAR" diagnose --agents "$agents" --token t "${@:5}"
+    expect 0 "$1"
+    judge "$1" "$2" "$3" "$4"
+}
+agents_answer() { in_node 0 "$ASHLAR" diagnose --agents "$agents" --token t --wait 0 > "$SCRATCH/out" 2>&1 && ! grep -q ' agent: ' "$SCRATCH/out"; }
+wait_for "four agents" agents_answer
+in_node 2 ip link set veth1 down
+cluster "one card of two down" network "node2 device eth1" node_network_up --wait 1
+in_node 2 ip link set veth1 up
+in_node 3 tc qdisc replace dev eth0 root tbf rate 16mbit burst 64kb latency 50ms
+slow_link() { [ -n "$(look "$ASHLAR" diagnose --ranks "$SCRATCH/pages" | grep ashlar_rank_slow_link: )" ]; }
+slow_link_gone() { ! slow_link; }
+wait_for "the job to time its links" slow_link
+verdict "a link at a tenth" network "rank 3" ashlar_rank_slow_link --ranks "$SCRATCH/pages"
+verdict "a link at a tenth, by the output" network "rank 3 (host" log --log "$SCRATCH/nodes.out"
+in_node 3 tc qdisc replace dev eth0 root tbf rate 1gbit burst 256k latency 50ms
+wait_for "the job to find its links well" slow_link_gone
+kill -STOP "$job" "${ranks[1]}" # the launcher must not take the rank for hung
+sleep 3
+verdict "a rank that is stopped" step "rank 1" "collective calls" --run "$SCRATCH/nodes" --ranks "$SCRATCH/pages"
+kill -CONT "${ranks[1]}" "$job"
+in_node 1 ip link set eth0 down
+cluster "a cut link" network node1 agent --wait 0
+for i in 1 2 3 4; do undo_last; done
+undo_last
+
+# A rank that is stopped for a share of each hundredth of a second: 10, 20 and 50 % slower.
+cat > "$SCRATCH/slow.py" << 'PY'
+import os, signal, sys, time
+pid, share = int(sys.argv[1]), float(sys.argv[2]) / 100
+while True:
+    start = time.monotonic()
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.01 * share)
+    os.kill(pid, signal.SIGCONT)
+    time.sleep(max(0.01 * (1 + share) - (time.monotonic() - start), 0))
+PY
+sed -i 's/hidden: 64, layers: 2/hidden: 128, layers: 4/' "$SCRATCH/nodes.yaml"
+for slower in 10 20 50; do
+    launch_words=()
+    job_start "slow-$slower" 2 train.grains=2
+    python3 "$SCRATCH/slow.py" "${ranks[1]}" "$slower" 2> "$SCRATCH/err" &
+    undo "kill -KILL $!; kill -CONT ${ranks[1]}"
+    more_steps "slow-$slower" 40
+    verdict "a rank slower by $slower %" step "rank 1" "own work by step" --run "$SCRATCH/slow-$slower" --ranks "$SCRATCH/pages"
+    undo_last
+    undo_last
+done
+
+# Data on a mount, and in a bucket, that give a few windows each second.
+"$ASHLAR" data arithmetic --out "$SCRATCH/much" --count 2000000 > "$SCRATCH/out" 2>&1 || fail "data: $(cat "$SCRATCH/out")"
+mkdir -p "$SCRATCH/slow-data"
+if bindfs --read-rate=1M "$SCRATCH/much" "$SCRATCH/slow-data" 2> "$SCRATCH/err"; then
+    undo "umount -l '$SCRATCH/slow-data'"
+    "$ASHLAR" train "$SCRATCH/nodes.yaml" --out "$SCRATCH/throttled" --pages "$SCRATCH/pages" data.train="$SCRATCH/slow-data" train.global_batch=4 > "$SCRATCH/throttled.out" 2>&1 &
+    undo "kill -KILL $!"
+    wait_for "50 steps from a slow mount" steps_done throttled 50
+    verdict "data on a throttled mount" storage "" node_pressure_io_waiting_seconds_total --run "$SCRATCH/throttled" --here --wait 3
+    undo_last
+    undo_last
+fi
+
+# A process whose child has its memory (vfork) waits in D, as those do that wait in a driver.
+cat > "$SCRATCH/stuck.c" << 'C'
+#include <unistd.h>
+int main(void) { if (vfork() == 0) { sleep(60); _exit(0); } return 0; }
+C
+if cc -o "$SCRATCH/stuck" "$SCRATCH/stuck.c" 2> "$SCRATCH/err"; then
+    "$SCRATCH/stuck" &
+    undo "kill -KILL $!"
+    verdict "a process in D" host "" ashlar_processes_stuck --here --wait 11
+    undo_last
+fi
+for ((i = 0; i < 4 * $(nproc); i++)); do
+    (while :; do :; done) &
+    undo "kill -KILL $!"
+done
+sleep 1
+twice "sleep 3" "a noisy neighbour" host "" node_pressure_cpu_waiting_seconds_total
+for ((i = 0; i < 4 * $(nproc); i++)); do undo_last; done
+
+# ---- what stays in the kernel log --------------------------------------------------------------------------------------
+mount -o loop,errors=remount-ro "$SCRATCH/image" "$SCRATCH/disk"
+undo "umount '$SCRATCH/disk'"
+device=$(awk -v at="$SCRATCH/disk" '$2 == at { sub("/dev/", "", $1); print $1 }' /proc/mounts)
+if [ -w "/sys/fs/ext4/$device/trigger_fs_error" ]; then
+    twice "echo wrong > /sys/fs/ext4/$device/trigger_fs_error" "a disk that fails" storage "device $device" ashlar_ext4_errors_total
+else
+    not_here "ext4 that fails when told to"
+fi
+undo_last
+if group memory && limit_memory 33554432; then
+    twice "(enter_group; exec python3 -c 'bytearray(200 << 20)')" "a job out of memory" host "job $group_job" ashlar_job_oom_kills_total
+    end_group
+fi
