@@ -30,7 +30,7 @@ int ash_lora_bind_base(struct ash_model *model, struct ash_err *err);
 /* Hold the matrices of the base's layers as config.lora->quant, in the model's own memory. Returns 0, -ENOTSUP, -EINVAL
  * (it is quantised already), -ERANGE or -ENOMEM. */
 int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err);
-/* Room for the largest quantised matrix of the base, written out. Returns 0 or -ENOMEM. */
+/* files/lora_dense.c: room for the largest quantised matrix of the base, written out. Returns 0 or -ENOMEM. */
 int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
 /* Room for an adapter's input with parts left out, of max_rows rows. Returns 0 or -ENOMEM. */
 int ash_lora_reserve_dropout(struct ash_model *model, const struct ash_exec *exec, size_t max_rows,

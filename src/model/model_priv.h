@@ -91,6 +91,8 @@ struct ash_piece ash_model_held(const struct ash_model *model, const struct ash_
 size_t ash_model_packed_bytes(const struct ash_model *model, const struct ash_exec *exec, int32_t index);
 /* Memory for all that can be packed, and each parameter's place in it, still to be written. Returns 0 or -ENOMEM. */
 int ash_model_place_packed(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
+/* Pack the quantised matrices of a base beside what they are: passes that train read both. Returns 0 or -ENOMEM. */
+int ash_model_pack_base(struct ash_model *model, struct ash_exec *exec, struct ash_err *err);
 /* Forget the packed weights. */
 void ash_model_unpack(struct ash_model *model);
 

@@ -1,6 +1,4 @@
-/* lora_base: the frozen base of adapters, whose matrices may be held quantised. Products of the forward pass read them
- * as they are; those of the backward pass, which only needs the gradient of the input, read them written out, one
- * matrix at a time. */
+/* lora_base: the frozen base of adapters, whose matrices may be held quantised. */
 #include <errno.h>
 #include <math.h>
 #include <stdatomic.h>
@@ -11,7 +9,7 @@
 #include "base/file.h"
 #include "base/math.h"
 #include "base/workers.h"
-#include "compute/quant_open.h"
+#include "compute/quant.h"
 #include "model/files/quantise.h"
 #include "model/lora_priv.h"
 #include "model/weight.h"
@@ -238,99 +236,4 @@ int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err)
     free(rows);
     ash_workers_close(workers);
     return rc;
-}
-
-/* ---- written out ------------------------------------------------------------------------------------------------- */
-
-/* Of a model's scratch: which matrix it has, then the values. */
-struct dense {
-    int32_t weight;
-    bool is_bf16;
-};
-#define DENSE_HEADER_BYTES ((size_t)64)
-
-int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err)
-{
-    size_t most = 0, bytes;
-    int rc;
-
-    for (size_t i = 0; i < model->base_count; i++) {
-        const struct ash_param *param = &model->params[model->param_count + i];
-
-        if (ash_dtype_block(param->dtype) > 1) most = ash_max(most, param->count);
-    }
-    bytes = most * (model->round_bf16 ? sizeof(uint16_t) : sizeof(float)) + DENSE_HEADER_BYTES;
-    if (most == 0 || bytes <= model->dense_scratch.size_bytes) return 0;
-    ash_buffer_fini(&model->dense_scratch);
-    rc = ash_buffer_init(&model->dense_scratch, exec->memory, bytes, "a matrix written out", err);
-    if (rc == 0) ((struct dense *)model->dense_scratch.data)->weight = ASH_NO_PARAM;
-    return rc;
-}
-
-/* One matrix; f32 or bf16 is NULL. */
-struct writing {
-    const struct ash_param *param;
-    float *f32;
-    uint16_t *bf16;
-};
-
-/* Values as float32, or as bf16: what products in bf16 would round them to. */
-static void write_out(const struct writing *work, size_t at, const float *values, size_t count)
-{
-    if (work->bf16 == NULL) {
-        memcpy(work->f32 + at, values, count * sizeof(*values));
-        return;
-    }
-    for (size_t i = 0; i < count; i++)
-        work->bf16[at + i] = ash_f32_to_bf16(values[i]);
-}
-
-/* As ash_quant_to_f32, and faster for the types of model.quant: one scale, no sub-scales. */
-static void open_block(const uint8_t *block, enum ash_dtype dtype, float *values)
-{
-    int8_t quants[ASH_QUANT_BLOCK];
-    float scale;
-
-    if (dtype != ASH_Q4_0 && dtype != ASH_Q8_0 && dtype != ASH_Q8_W) {
-        ash_quant_to_f32(block, dtype, ash_dtype_block(dtype), values);
-        return;
-    }
-    scale = ash_quant_scale(block);
-    ash_quant_unpack(block, dtype, quants);
-    for (size_t i = 0; i < ASH_QUANT_BLOCK; i++)
-        values[i] = scale * (float)quants[i];
-}
-
-static void write_out_rows(void *ctx, size_t begin, size_t end, int worker)
-{
-    const struct writing *work = ctx;
-    enum ash_dtype dtype = work->param->dtype;
-    size_t cols = work->param->dims[1], block = ash_dtype_block(dtype);
-    float values[ASH_QUANT_GROUP];
-
-    (void)worker;
-    for (size_t at = begin * cols; at < end * cols; at += block) {
-        open_block((const uint8_t *)work->param->data + ash_dtype_size(dtype, at), dtype, values);
-        write_out(work, at, values, block);
-    }
-}
-
-struct ash_mat ash_weight_dense(const struct ash_model *model, struct ash_exec *exec, int32_t weight)
-{
-    const struct ash_param *param = &model->params[weight];
-    struct dense *dense = model->dense_scratch.data;
-    bool is_bf16 = model->round_bf16;
-    struct writing work = {.param = param};
-    void *values;
-
-    if (ash_dtype_block(param->dtype) == 1) return ash_weight_matrix(model, weight, true);
-    values = (char *)model->dense_scratch.data + DENSE_HEADER_BYTES;
-    work.f32 = is_bf16 ? NULL : values;
-    work.bf16 = is_bf16 ? values : NULL;
-    ash_assert(param->count * (is_bf16 ? sizeof(uint16_t) : sizeof(float)) + DENSE_HEADER_BYTES <=
-               model->dense_scratch.size_bytes);
-    if (dense->weight != weight || dense->is_bf16 != is_bf16)
-        ash_workers_run(exec->workers, param->dims[0], 1, write_out_rows, &work);
-    *dense = (struct dense){weight, is_bf16};
-    return (struct ash_mat){values, is_bf16 ? ASH_BF16 : ASH_F32, param->dims[1], 1};
 }

@@ -80,11 +80,40 @@ int ash_model_pack(struct ash_model *model, struct ash_exec *exec, struct ash_er
     return 0;
 }
 
+int ash_model_pack_base(struct ash_model *model, struct ash_exec *exec, struct ash_err *err)
+{
+    size_t total = 0, end = model->param_count + model->base_count;
+    char *at;
+    int rc;
+
+    if (model->packed_for != NULL || exec->ops->matrix->pack == NULL) return 0;
+    for (size_t i = model->param_count; i < end; i++)
+        if (ash_dtype_block(model->params[i].dtype) > 1) total += ash_model_packed_bytes(model, exec, (int32_t)i);
+    if (total == 0) return 0;
+    rc = ash_buffer_init(&model->packed, exec->memory, total, "a packed base", err);
+    if (rc < 0) return rc;
+    at = model->packed.data;
+    for (size_t i = model->param_count, in; i < end; i++) {
+        bool is_quantised = ash_dtype_block(model->params[i].dtype) > 1;
+        size_t bytes = is_quantised ? ash_model_packed_bytes(model, exec, (int32_t)i) : 0;
+        struct ash_weight w;
+
+        if (bytes == 0) continue;
+        w = ash_weight_stored(model, (int32_t)i, &in);
+        exec->ops->matrix->pack(exec, &w, in, 0, w.N, at);
+        model->params[i].packed = at;
+        at += bytes;
+    }
+    model->packed_for = exec->ops->matrix;
+    model->packed_bf16 = model->round_bf16;
+    return 0;
+}
+
 void ash_model_unpack(struct ash_model *model)
 {
     ash_load_close(model->load); /* it writes there */
     model->load = NULL;
-    for (size_t i = 0; i < model->param_count; i++)
+    for (size_t i = 0; i < model->param_count + model->base_count; i++)
         model->params[i].packed = NULL;
     ash_buffer_fini(&model->packed);
     model->packed_for = NULL;

@@ -26,7 +26,7 @@ static int check_axes(const struct ash_model *model, const struct ash_pass_opts 
 
 /* Ranks of tp pass each other adapters' sums as messages, also on one node: what they add up lies in nobody's shared
  * memory. */
-static int check_adapters(struct ash_model *model, const struct ash_exec *exec, const struct ash_pass_opts *opts,
+static int check_adapters(struct ash_model *model, struct ash_exec *exec, const struct ash_pass_opts *opts,
                           struct ash_err *err)
 {
     int rc;
@@ -34,6 +34,7 @@ static int check_adapters(struct ash_model *model, const struct ash_exec *exec, 
     if (model->adapters == NULL) return 0;
     ash_assert(opts->tp.size <= 1 || !opts->tp.same_node);
     rc = opts->backward ? ash_lora_reserve_dense(model, exec, err) : 0;
+    if (rc == 0 && opts->backward) rc = ash_model_pack_base(model, exec, err);
     if (rc == 0 && opts->backward) rc = ash_lora_reserve_dropout(model, exec, opts->max_rows, err);
     return rc < 0 ? rc : ash_lora_reserve(model, exec, opts->max_rows, err);
 }
