@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Watching: what an agent costs next to node_exporter, how fast a kernel line becomes a verdict, checks of this node, a diagnosis of a
-# thousand nodes, the calls of 4,096 ranks, and training with everything published and an agent that is scraped every second.
+# thousand nodes, a scrape of a large node, the calls of 4,096 ranks, and training with everything published and an agent that is scraped every second.
 set -euo pipefail
 rounds=${BENCH_ROUNDS:-3}
 work=$(mktemp -d /tmp/bench-observe.XXXXXX)
@@ -33,16 +33,24 @@ start_agent() { # words: $url, $agent
 }
 cpu_of() { awk -v hz="$(getconf CLK_TCK)" '{ print ($14 + $15) / hz }' "/proc/$1/stat"; }
 resident_of() { awk '/VmRSS/ { print $2 / 1024 }' "/proc/$1/status"; }
-# scrapes PID URL: microseconds of processor time for each series, milliseconds of a scrape, over 100 of them.
+# each_scrape URL COUNT: seconds of each scrape into $work/times. An agent shows what it has read less than a tenth of a second ago again:
+# they are further apart, so that every one is read anew.
+each_scrape() {
+    : > "$work/times"
+    for ((scrape = 0; scrape < $2; scrape++)); do
+        curl -s -o "$work/many" -w '%{time_total}\n' "$1" >> "$work/times"
+        sleep 0.12
+    done
+}
+# scrapes PID URL: microseconds of processor time for each series, milliseconds of a scrape (the mean of 40).
 scrapes() {
-    local before after began ended series
+    local before after series
     curl -s "$2" > "$work/metrics"
     series=$(grep -vc '^#' "$work/metrics")
-    printf "url = \"$2\"\noutput = $work/many\n%.0s" $(seq 100) > "$work/hundred"
-    before=$(cpu_of "$1") began=$(date +%s.%N)
-    curl -s --config "$work/hundred"
-    ended=$(date +%s.%N) after=$(cpu_of "$1")
-    awk "BEGIN { print ($after - $before) / 100 / $series * 1e6, ($ended - $began) / 100 * 1e3 }"
+    before=$(cpu_of "$1")
+    each_scrape "$2" 40
+    after=$(cpu_of "$1")
+    awk "{ sum += \$1 } END { print ($after - $before) / NR / $series * 1e6, sum / NR * 1e3 }" "$work/times"
 }
 compare_scrapes() {
     local port=19100 ours=() theirs=() ours_cpu=() theirs_cpu=() cpu ms
@@ -65,6 +73,66 @@ compare_scrapes() {
     kill "$agent" "$exporter"
 }
 if wants scrape-cpu || wants scrape-time || wants agent-resident; then compare_scrapes; fi
+
+# A large node by a recorded tree: 8 GPUs (a stand-in of NVIDIA's library), 32 EFA devices, 192 cores, 8 ranks (stopped, so that they take
+# no core). The worst of a hundred scrapes, and what the agent takes of a core when it is scraped every 15 s.
+large_tree() {
+    python3 - "$work/large" << 'END'
+import os, sys
+root = sys.argv[1]
+def put(path, text):
+    os.makedirs(os.path.dirname(f"{root}/{path}"), exist_ok=True)
+    open(f"{root}/{path}", "w").write(text)
+cores = "".join(f"cpu{i} {9000 + i} 10 4000 800000 50 0 30 0 0 0\n" for i in range(192))
+put("proc/stat", "cpu 1 1 1 1 1 1 1 0 0 0\n" + cores + "intr 99\nctxt 99\nbtime 1700000000\nprocesses 99\nprocs_running 9\nprocs_blocked 0\n")
+for name in ("meminfo", "loadavg", "vmstat", "diskstats"):
+    put(f"proc/{name}", open(f"/proc/{name}").read())
+put("proc/net/dev", open("/proc/net/dev").read())
+put("proc/sys/kernel/random/boot_id", "boot\n")
+put("proc/1/mounts", "/dev/nvme0n1 / ext4 rw 0 0\n")
+put("dev/kmsg", "6,1,1,-;Linux version 6.1\n")
+for core in range(192):
+    for name in ("scaling_cur_freq", "scaling_min_freq", "scaling_max_freq"):
+        put(f"sys/devices/system/cpu/cpu{core}/cpufreq/{name}", "2400000\n")
+    put(f"sys/devices/system/cpu/cpu{core}/thermal_throttle/core_throttle_count", "0\n")
+counters = """tx_bytes rx_bytes tx_pkts rx_pkts rx_drops send_bytes send_wrs recv_bytes recv_wrs rdma_write_wrs rdma_write_bytes rdma_write_wr_err
+rdma_write_recv_bytes rdma_read_wrs rdma_read_bytes rdma_read_wr_err rdma_read_resp_bytes alloc_pd_err alloc_ucontext_err cmds_err
+completed_cmds create_ah_err create_cq_err create_qp_err keep_alive_rcvd lifespan mmap_err no_completion_cmds reg_mr_err submitted_cmds
+retrans_bytes retrans_pkts retrans_timeout_events unresponsive_remote_events impaired_remote_conn_events""".split()
+for device in range(32):
+    for counter in counters:
+        put(f"sys/class/infiniband/rdmap{device}s0/ports/1/hw_counters/{counter}", f"{device * 1000}\n")
+    put(f"sys/class/infiniband/rdmap{device}s0/ports/1/state", "4: ACTIVE\n")
+END
+}
+compare_large() {
+    local job before after series p99=() cores=() ring
+    large_tree
+    "$ASHLAR" data arithmetic --out "$work/large-data" --count 4000 > "$work/out"
+    printf 'model: {type: llama, hidden: 16, layers: 2, heads: 2, ffn: 32}\ndata: {train: %s, seq: 16}\ntrain: {steps: 1000000, global_batch: 8, grains: 8}\n' "$work/large-data" > "$work/large.yaml"
+    "$ASHLAR" launch --procs 8 train "$work/large.yaml" --out "$work/large-run" --pages "$work/large-pages" group.silent_timeout=600 > "$work/out" 2>&1 &
+    job=$!
+    pids+=("$job")
+    wait_line '"step":9' "$work/large-run/log.jsonl"
+    kill -STOP "$job"
+    for ring in "$work"/large-pages/*.steps; do ring=${ring##*/} && kill -STOP "${ring%%-*}" && pids+=("${ring%%-*}"); done
+    start_agent --root "$work/large" --pages "$work/large-pages" --nvml "$BUILD/standin/libnvidia-ml.so.1" --node large
+    curl -s "${url}metrics" > "$work/metrics"
+    series=$(grep -vc '^#' "$work/metrics")
+    for ((round = 0; round < rounds; round++)); do
+        before=$(cpu_of "$agent")
+        each_scrape "${url}metrics" 100
+        after=$(cpu_of "$agent")
+        p99+=("$(sort -g "$work/times" | awk 'NR == 99 { print $1 * 1e3 }')")
+        cores+=("$(awk "BEGIN { print ($after - $before) / 100 / 15 * 100 }")")
+    done
+    row observe/large-scrape-p99 ms "goal; $series series" 1 lower "${p99[@]}" -- 10
+    row observe/large-agent "% of a core" "goal; scraped every 15 s" 1 lower "${cores[@]}" -- 0.1
+    kill "$agent"
+    kill -KILL "$job"
+    for ring in "$work"/large-pages/*.steps; do ring=${ring##*/} && kill -KILL "${ring%%-*}"; done
+}
+if wants large-scrape-p99 || wants large-agent; then compare_large; fi
 
 # From a line of the kernel log to the verdict, by server-sent events.
 kernel_line() {

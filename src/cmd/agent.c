@@ -232,7 +232,7 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     const struct flags *flags = given;
     struct ash_err err = {0};
     char host[HOST_NAME_MAX + 1] = "localhost";
-    int64_t gpus = -1;
+    struct ash_node_marks marks;
 
     (void)opts, (void)word;
     if (flags->act >= ACT_DRAIN && flags->scheduler == ASH_SCHEDULER_NONE)
@@ -243,8 +243,8 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
     signal(SIGPIPE, SIG_IGN);
     ash_interrupt_install();
     mallopt(M_ARENA_MAX, 1); /* a thread for each source, and none of them in a hurry: one heap is enough */
-    if (ash_node_flags_gpus(&flags->node, &gpus, &err) < 0 ||
-        serve(flags, flags->name != NULL ? flags->name : host, gpus, &err) < 0)
+    if (ash_node_flags_read(&flags->node, &marks, &err) < 0 ||
+        serve(flags, flags->name != NULL ? flags->name : host, marks.gpus, &err) < 0)
         return ash_cmd_fail(&err);
     return 0;
 }

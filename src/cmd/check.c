@@ -28,7 +28,8 @@ static const struct ash_opt check_opts[] = {
     {.name = "deep",
      .type = ASH_OPT_BOOL,
      .offset = FIELD(deep),
-     .help = "products and memory patterns on every core and GPU too, compared to the bit with the known answer"},
+     .help = "links of GPUs and network cards, products and memory patterns on every core and GPU too, compared to the "
+             "bit with the known answer"},
     {.name = "seconds",
      .type = ASH_OPT_DOUBLE,
      .offset = FIELD(seconds),
@@ -135,15 +136,19 @@ static int respond(const void *given, const struct ash_opts *opts, const char *w
                                    .fault_core = flags->fault_core};
     static struct ash_check_report report;
     struct ash_disk_rates rates;
+    struct ash_node_marks marks;
     struct ash_err err = {0};
 
     (void)opts;
     if (strcmp(word, "node") != 0 && strcmp(word, "cluster") != 0)
         return ash_cmd_misuse("check", "'%s' cannot be checked: ashlar check node, or cluster", word);
     if (flags->quick && flags->deep) return ash_cmd_misuse("check", "--quick and --deep: give one of them");
-    if (ash_node_flags_gpus(&flags->node, &check.gpus, &err) < 0) return ash_cmd_fail(&err);
+    if (ash_node_flags_read(&flags->node, &marks, &err) < 0) return ash_cmd_fail(&err);
+    check.gpus = marks.gpus;
+    check.network_rate = marks.network_rate;
     if (strcmp(word, "cluster") == 0) return respond_cluster(flags, &check);
     ash_check_quick(&check, &report);
+    if (flags->deep) ash_check_links(&check, &report);
     if (flags->deep) ash_check_deep(&check, &report);
     if (flags->deep) ash_cmd_check_devices(&check, flags->device, flags->fault_device, &report);
     if (flags->disk != NULL) ash_check_disk(&check, flags->disk, &report, &rates);

@@ -35,18 +35,19 @@ static const struct ash_opt node_opts[] = {
 };
 const struct ash_opt_table ash_node_table = {"", "the node", node_opts, ASH_COUNT(node_opts)};
 
-int ash_node_flags_gpus(const struct ash_node_flags *flags, int64_t *gpus_out, struct ash_err *err)
+int ash_node_flags_read(const struct ash_node_flags *flags, struct ash_node_marks *marks_out, struct ash_err *err)
 {
     struct ash_catalog *catalog = NULL;
     const struct ash_machine *machine = NULL;
     int rc;
 
-    *gpus_out = flags->gpus;
-    if (flags->machine == NULL || flags->gpus >= 0) return 0;
+    *marks_out = (struct ash_node_marks){.gpus = flags->gpus};
+    if (flags->machine == NULL) return 0;
     rc = ash_catalog_open(NULL, 0, &catalog, err);
     if (rc < 0) return rc;
     rc = ash_catalog_machine(catalog, flags->machine, &machine, err);
-    if (rc == 0) *gpus_out = machine->gpus;
+    if (rc == 0 && flags->gpus < 0) marks_out->gpus = machine->gpus;
+    if (rc == 0) marks_out->network_rate = machine->net_bandwidth;
     ash_catalog_close(catalog);
     return rc;
 }

@@ -12,8 +12,13 @@ struct ash_node_flags {
 
 extern const struct ash_opt_table ash_node_table;
 
-/* GPUs that the node must have: as --gpus says, or the machine that --machine names; -1 where neither is given. Returns
- * 0, or an error for a machine that the catalog does not have. */
-int ash_node_flags_gpus(const struct ash_node_flags *flags, int64_t *gpus_out, struct ash_err *err);
+/* What the node must have. */
+struct ash_node_marks {
+    int64_t gpus;        /* as --gpus says, or the machine that --machine names; -1 where neither is given */
+    double network_rate; /* of the machine, bytes/s; 0: not known */
+};
+
+/* Read them. Returns 0, or an error for a machine that the catalog does not have. */
+int ash_node_flags_read(const struct ash_node_flags *flags, struct ash_node_marks *marks_out, struct ash_err *err);
 
 #endif

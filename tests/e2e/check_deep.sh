@@ -25,7 +25,33 @@ has products BAD "core $core: 1 wrong elements"
 has "device products" BAD "apart: 1 wrong elements in"
 has "device products" BAD "at row 0, column 77"
 has "device memory" BAD "bits 0000000000000020, first at 0.0168 GB"
+# Links: eighteen NVLinks of eight GPUs, one of them down or with errors; network cards with too few lanes, a port that is down, half the rate
+# of the machine; nothing of all that is not judged.
+nvml=(--device none --nvml "$BUILD/standin/libnvidia-ml.so.1")
+card() { # name, lanes, state, rate
+    local at=$SCRATCH/tree/sys/class/infiniband/$1
+    mkdir -p "$at/ports/1" "$at/device"
+    echo "$2" > "$at/device/current_link_width" && echo 16 > "$at/device/max_link_width"
+    echo '32.0 GT/s PCIe' | tee "$at/device/current_link_speed" > "$at/device/max_link_speed"
+    echo "$3" > "$at/ports/1/state" && echo "$4 Gb/sec (4X NDR)" > "$at/ports/1/rate"
+}
+for i in 0 1 2 3 4 5 6 7; do card mlx5_$i 16 '4: ACTIVE' 400; done
+deep "${nvml[@]}" --machine p5.48xlarge
+has NVLink good "8 GPUs, 18 links up on each"
+has "network cards" good "8 devices with all lanes, 3200 Gbit/s together"
+card mlx5_1 8 '4: ACTIVE' 400
+card mlx5_2 16 '1: DOWN' 10
+card mlx5_3 16 '4: ACTIVE' 100
+ASHLAR_STANDIN_LINK_DOWN=3 ASHLAR_STANDIN_LINK_ERRORS=6 deep "${nvml[@]}" --machine p5.48xlarge
+[ "$code" -eq 1 ] || fail "links that are down end with $code"
+has NVLink BAD "GPU 3: 17 of 18 links up, link 5 is down"
+has "NVLink errors" warn "GPU 6: 7 replays"
+has "network card link" BAD "mlx5_1: 8 of 16 PCIe lanes"
+has "network card" BAD "mlx5_2: its port is in state 1"
+has "network cards" BAD "8 devices, 2510 Gbit/s together, the least 10"
+rm -r "$SCRATCH/tree/sys"
 deep --device none
+has "network cards" skipped "not judged"
 ! grep -q '"name":"device' "$SCRATCH/out" || fail "none is checked: $(cat "$SCRATCH/out")"
 deep --device cpu
 has "device products" good "cpu: "

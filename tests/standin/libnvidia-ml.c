@@ -36,6 +36,8 @@ int nvmlDeviceGetRemappedRows(ash_nvml_device device, unsigned *corrected_out, u
 int nvmlDeviceGetTotalEccErrors(ash_nvml_device device, int is_uncorrected, int is_aggregate,
                                 unsigned long long *count_out);
 int nvmlDeviceGetFieldValues(ash_nvml_device device, int count, struct ash_nvml_field_value *values);
+int nvmlDeviceGetNvLinkState(ash_nvml_device device, unsigned link, unsigned *is_active_out);
+int nvmlDeviceGetNvLinkErrorCounter(ash_nvml_device device, unsigned link, int kind, unsigned long long *count_out);
 int nvmlEventSetCreate(void **set_out);
 int nvmlEventSetFree(void *set);
 int nvmlDeviceRegisterEvents(ash_nvml_device device, unsigned long long types, void *set);
@@ -179,6 +181,20 @@ int nvmlDeviceGetFieldValues(ash_nvml_device device, int count, struct ash_nvml_
         values[i].type = ASH_NVML_TYPE_ULONGLONG;
         values[i].value.ull = values[i].field == ASH_NVML_MEMORY_TEMP ? 60 + device->index : 0;
     }
+    return 0;
+}
+
+/* Eighteen links; ASHLAR_STANDIN_LINK_DOWN: the GPU whose link 5 is down; ASHLAR_STANDIN_LINK_ERRORS: one that
+ * replays. */
+int nvmlDeviceGetNvLinkState(ash_nvml_device device, unsigned link, unsigned *is_active_out)
+{
+    *is_active_out = link != 5 || setting("ASHLAR_STANDIN_LINK_DOWN", GPUS_MAX) != device->index;
+    return 0;
+}
+
+int nvmlDeviceGetNvLinkErrorCounter(ash_nvml_device device, unsigned link, int kind, unsigned long long *count_out)
+{
+    *count_out = link == 2 && kind == 0 && setting("ASHLAR_STANDIN_LINK_ERRORS", GPUS_MAX) == device->index ? 7 : 0;
     return 0;
 }
 

@@ -34,6 +34,7 @@ enum ash_nvml_gpm_metric { /* NVML_GPM_METRIC_... */
                            ASH_NVML_GPM_PCIE_RX_MIB = 21,
 };
 enum { ASH_NVML_VIOLATION_POWER = 0, ASH_NVML_VIOLATION_THERMAL = 1 };
+enum { ASH_NVML_LINK_ERRORS = 4 }; /* NVML_NVLINK_ERROR_DL_...: replays, recoveries, flits, data */
 #define ASH_NVML_EVENT_XID 8u
 
 struct ash_nvml_pci {
@@ -125,6 +126,9 @@ struct ash_nvml_gpm_support {
     X(link_width_max, "nvmlDeviceGetMaxPcieLinkWidth", (ash_nvml_device device, unsigned *lanes_out))                  \
     X(link_generation, "nvmlDeviceGetCurrPcieLinkGeneration", (ash_nvml_device device, unsigned *generation_out))      \
     X(link_generation_max, "nvmlDeviceGetMaxPcieLinkGeneration", (ash_nvml_device device, unsigned *generation_out))   \
+    X(nvlink_state, "nvmlDeviceGetNvLinkState", (ash_nvml_device device, unsigned link, unsigned *is_active_out))      \
+    X(nvlink_errors, "nvmlDeviceGetNvLinkErrorCounter",                                                                \
+      (ash_nvml_device device, unsigned link, int kind, unsigned long long *count_out))                                \
     X(throttle_reasons, "nvmlDeviceGetCurrentClocksThrottleReasons",                                                   \
       (ash_nvml_device device, unsigned long long *bits_out))                                                          \
     X(fields, "nvmlDeviceGetFieldValues",                                                                              \
