@@ -105,7 +105,9 @@ compare_grpo() {
     row "post/grpo-${prompts}x$samples" answers/s "PyTorch" 2 higher "${ours[@]}" -- "${theirs[@]}"
 }
 if wanted post/grpo-{32x8,64x16}; then
-    python=$(find_torch) || { apt_get python3-torch libopenblas0-pthread && python=$(find_torch); } || { note "no PyTorch: rows without it"; python=''; }
+    python=$(find_torch) || { apt_get python3-torch && python=$(find_torch); } || { note "no PyTorch: rows without it"; python=''; }
+    # Debian's takes the BLAS that is there; the reference one makes a step eight times as long.
+    ! command -v dpkg > /dev/null || dpkg -s libopenblas0-pthread > /dev/null 2>&1 || apt_get libopenblas0-pthread || { note "no OpenBLAS: rows without PyTorch"; python=''; }
     if wanted post/grpo-32x8; then compare_grpo 32 8; fi
     if wanted post/grpo-64x16; then compare_grpo 64 16; fi
 fi
@@ -119,4 +121,30 @@ if wanted post/grpo-handover; then
         whole+=("$seconds")
     done
     row post/grpo-handover s "a step" 100 lower "${handed[@]}" -- "${whole[@]}"
+fi
+
+# A task of four choices, compared with a task that has each choice with a context of its own: all as long, and none begins like another.
+if wanted post/choices; then
+    "$BUILD/bench/random_llama" "$dir/llama" 4 > /dev/null
+    awk -v one="$dir/one.jsonl" -v each="$dir/each.jsonl" 'BEGIN { srand(7); for (i = 0; i < 12; i++) { p = ""
+        for (k = 0; k < 200; k++) p = p int(rand() * 10)
+        printf "{\"context\": \"%d %s\"}\n", i % 10, p > one
+        for (k = 0; k < 4; k++) printf "{\"context\": \"%d %s\", \"choice\": \" %d\"}\n", k + 4 * (i % 2), p, k > each } }'
+    printf '%s\n' 'task: one' 'dataset_path: json' "dataset_kwargs: {data_files: $dir/one.jsonl}" 'output_type: multiple_choice' 'doc_to_text: context' \
+        'doc_to_choice: ["0", "1", "2", "3"]' 'doc_to_target: "0"' > "$dir/one.yaml"
+    printf '%s\n' 'task: each' 'dataset_path: json' "dataset_kwargs: {data_files: $dir/each.jsonl}" 'output_type: loglikelihood' 'doc_to_text: context' \
+        'doc_to_target: choice' > "$dir/each.yaml"
+    shared=() anew=()
+    # seconds_of TASK: what it takes, with the start of the program.
+    seconds_of() {
+        local start=$EPOCHREALTIME
+        "$ASHLAR" eval --model "$dir/llama" --tasks "$dir/$1.yaml" > "$dir/$1.out" 2>&1 || note "post: $1 failed: $(tail -n 1 "$dir/$1.out")"
+        awk "BEGIN { print $EPOCHREALTIME - $start }"
+    }
+    for _ in $(seq "$rounds"); do
+        shared+=("$(seconds_of one)")
+        anew+=("$(seconds_of each)")
+    done
+    row post/choices s "each context computed anew" 2.5 lower "${shared[@]}" -- "${anew[@]}"
+    rm -rf "$dir/llama"
 fi

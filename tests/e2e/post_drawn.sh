@@ -16,6 +16,7 @@ draw() {
 for i in $(seq 40); do
     printf '{"prompt": "%d+%d=", "chosen": "%d", "rejected": "%d"}\n' "$i" 5 $((i + 5)) $((i - 5))
 done > "$SCRATCH/pairs.jsonl"
+sed 's/"chosen"/"completion"/; s/, "rejected".*/}/' "$SCRATCH/pairs.jsonl" > "$SCRATCH/rows.jsonl"
 
 echo "model: {from: $SCRATCH/base/model}" > "$SCRATCH/from.yaml"
 
@@ -25,19 +26,21 @@ mesh.cp=[0-9]* cannot cut sequences|is more than the [0-9]* key-value heads|want
 would cut a sum over heads|cannot be cut into [0-9]* parts|adapters of latent attention|is quantised in groups of"
 is_refused() { [ "$code" -eq 1 ] && grep -qE "error: .*($refusals)" "$SCRATCH/err"; }
 
-# A model that samples, and pairs in its tokens.
+# A model that samples, and examples and pairs in its tokens.
 draw_base() {
     draw type llama qwen3 gpt2 mixtral
     draw tied true false
     local more="head_dim: 32, kv_heads: 4, tied: $tied"
     [ "$type" != gpt2 ] || more="tied: true"
     [ "$type" != mixtral ] || more="$more, experts: 4"
-    rm -rf "$SCRATCH/base" "$SCRATCH/pairs"
+    rm -rf "$SCRATCH/base" "$SCRATCH/pairs" "$SCRATCH/rows"
     sed "s/^model: .*/model: {type: $type, hidden: 128, layers: 3, heads: 4, ffn: 64, vocab: 64, $more}/; s/seq: 16/seq: 128/" "$SCRATCH/job.yaml" > "$SCRATCH/base.yaml"
     try "$ASHLAR" train "$SCRATCH/base.yaml" --out "$SCRATCH/base" train.steps=10 train.hash_every=0 train.valid_every=0
     expect 0 "a $type to start from"
     try "$ASHLAR" data chat --tokenizer "$SCRATCH/base/model" --out "$SCRATCH/pairs" "$SCRATCH/pairs.jsonl"
     expect 0 "pairs"
+    try "$ASHLAR" data chat --tokenizer "$SCRATCH/base/model" --out "$SCRATCH/rows" "$SCRATCH/rows.jsonl"
+    expect 0 "examples"
 }
 draw_job() {
     local precision
@@ -62,8 +65,7 @@ draw_job() {
                 rl.algorithm=$algorithm rollout.top_k=$top_k rollout.top_p=$top_p)
             ;;
         sft)
-            method=train
-            job+=(data.train="$SCRATCH/train" train.global_batch=4)
+            job+=(data.train="$SCRATCH/rows" train.global_batch=4)
             [ "$rank" -eq 0 ] || job+=(lora.dropout=0.1)
             ;;
         dpo)
