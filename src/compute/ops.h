@@ -47,6 +47,7 @@
 #include "base/device_code.h"
 #include "base/dtype.h"
 #include "base/workers.h"
+#include "compute/ops_attn.h"
 #include "compute/ops_loss.h"
 #include "compute/ops_route.h"
 #include "infra/memory.h"
@@ -58,8 +59,6 @@
 #define ASH_QUANT_SUBSCALE_MAX 127      /* largest |sub-scale|: rounding to it loses little compared with quantising */
 #define ASH_QUANT_SUBSCALE_SMALL_MAX 15 /* largest |sub-scale| that times any quant of Q4_0 (-8 to 7) is a byte */
 #define ASH_PACK_ROWS 16                /* packing starts at multiples of it: a multiple of any panel's rows */
-#define ASH_ATTN_BLOCK 64
-#define ASH_ATTN_HEAD_MAX 512 /* largest head dimension */
 
 struct ash_exec;
 struct ash_cuda_backend;
@@ -123,6 +122,7 @@ struct ash_project_out {
 struct ash_project_args {
     size_t M, K;
     const float *x;
+    const uint16_t *x_bf16; /* instead of x, rounded to bf16 already; or NULL. Not with norm or quantised weights */
     size_t x_stride;
     const float *norm; /* [K] weights of an RMS norm, or NULL */
     float norm_eps;
@@ -181,12 +181,14 @@ struct ash_norm_args {
     const float *bias;       /* [cols]; layer norm only, may be NULL */
     float eps;
     float *y;
-    float *rstd; /* [rows * groups], written by forward, read by backward; NULL when no backward follows */
-    float *mean; /* likewise, layer norm only */
+    uint16_t *y_bf16; /* instead of y, rounded to bf16; or NULL */
+    float *rstd;      /* [rows * groups], written by forward, read by backward; NULL when no backward follows */
+    float *mean;      /* likewise, layer norm only */
     /* backward: */
     const float *dy; /* strides like y */
     float *dx;       /* strides like x; dx += when dx_add, else written. May be the same memory as dy. */
     bool dx_add;
+    uint16_t *dx_bf16;      /* what dx becomes, rounded to bf16, dense rows of cols * groups; NULL: not wanted */
     float *dweight, *dbias; /* += over (row, group) ascending; NULL to skip */
 };
 
@@ -202,100 +204,29 @@ struct ash_norm_ops {
     void (*layer_backward)(struct ash_exec *exec, const struct ash_norm_args *args);
 };
 
-/* ---- rotary positions -------------------------------------------------------------------------------------------- */
-
-struct ash_rope_args {
-    size_t rows, heads;
-    size_t head_stride, row_stride; /* element d of head h of row r: x[r * row_stride + h * head_stride + d] */
-    size_t dims;                    /* rotated dims of each head (even), from x */
-    bool interleaved_in; /* pairs are (2i, 2i+1) in x and halves (i, i + dims/2) in the result, as transformers does for
-                            deepseek. The inverse undoes both. */
-    const int32_t *positions; /* [rows] */
-    const float *cos, *sin;   /* tables [max position, dims/2] */
-    float *x;                 /* in place */
-    bool inverse;             /* backward: rotate by the negative angle (and scatter back to interleaved pairs) */
-};
-
-struct ash_rope_ops {
-    /* Rotate pairs of dims of every head by the angles of the row's position, in place. */
-    void (*apply)(struct ash_exec *exec, const struct ash_rope_args *args);
-};
-
-/* ---- attention --------------------------------------------------------------------------------------------------- */
-
-/* One document: q_count query rows that start at row q_row of q and out. The first has position pos; key j has position
- * j. Query i sees keys j with j <= pos + i and, under a window, j > pos + i - window. */
-struct ash_attn_seq {
-    size_t q_row, q_count, pos;
-    const void *k, *v; /* key 0 of this document; not used with pages */
-    /* Its block table, in host memory: page number pages[j / ASH_ATTN_BLOCK] of the pool holds key j and its value.
-     * NULL: one run at k and v. Forward only. */
-    const int32_t *pages;
-    float *dk, *dv; /* backward: likewise, += */
-};
-
-struct ash_attn_args {
-    size_t heads, kv_heads; /* query head h reads kv head h / (heads / kv_heads) */
-    size_t dim_k, dim_v;    /* per head; at most ASH_ATTN_HEAD_MAX */
-    float scale;
-    size_t window; /* 0: none */
-    /* The model computes in bf16: products of attention may, too. Backends whose reference multiplies float32 here do
-     * not look at it. */
-    bool round_bf16;
-    enum ash_dtype kv_dtype; /* of k and v: F32 or BF16 (a cache may be narrower; then forward only) */
-    size_t q_stride, k_stride, v_stride, out_stride; /* between rows; heads are adjacent. Of k and v: without pages */
-    /* With pages: page n is at pool + n * page_bytes. From its element k_page on it has keys [kv_heads, dim_k,
-     * ASH_ATTN_BLOCK], a key is a column of its head, and from element v_page on values [kv_heads, ASH_ATTN_BLOCK,
-     * dim_v]. See attn_pages.h. */
-    void *pool;
-    size_t page_bytes, k_page, v_page;
-    const float *q;
-    float *out;
-    float *lse; /* [query rows, heads]: log of the sum of exponentials; NULL: not wanted. Backward reads it. */
-    const struct ash_attn_seq *seqs;
-    size_t seq_count;
-    /* backward (pos of every sequence is 0): */
-    const float *dout; /* strides like out */
-    float *dq;         /* strides like q, written */
-};
-
-/* Between the products that make q, k and v and attention, in inference: queries and keys are rotated, queries are
- * rounded, keys and values are written to their cache pages. To the bit what rope->apply, row->round_bf16 and row->copy
- * give. */
-struct ash_kv_write_args {
-    const struct ash_attn_args *attn; /* its seqs have pages and follow each other from row 0 of q on; dim_k is dim_v */
-    float *q; /* row r: query heads, key heads, value heads, adjacent. Keys and values need not be there afterwards. */
-    size_t q_stride;
-    size_t dims; /* rotated dims of each head, 0 for none; the rest as in ash_rope_args */
-    bool interleaved_in;
-    const int32_t *positions;
-    const float *cos, *sin;
-    bool round_bf16; /* the queries; keys and values take the dtype of the pages */
-};
-
-struct ash_attn_ops {
-    /* out = softmax(scale q k^T, masked) v for every sequence; writes lse if asked. */
-    void (*forward)(struct ash_exec *exec, const struct ash_attn_args *args);
-    /* dq (written), dk and dv (added to) from q, k, v, out, lse and dout. kv_dtype is F32, no pages. */
-    void (*backward)(struct ash_exec *exec, const struct ash_attn_args *args);
-    /* Rotate and round q, write k and v to their pages: see ash_kv_write_args. */
-    void (*kv_write)(struct ash_exec *exec, const struct ash_kv_write_args *args);
-};
-
 /* ---- activations and row arithmetic ------------------------------------------------------------------------------ */
 
 enum ash_gelu { ASH_GELU_TANH, ASH_GELU_ERF };
+
+/* out = silu(gate) * up; all [count]. */
+struct ash_swiglu_args {
+    size_t count;
+    const float *gate, *up;
+    float *out;         /* may be gate or up */
+    uint16_t *out_bf16; /* instead of out, rounded to bf16; or NULL */
+};
 
 /* The gradient of swiglu; all [count]. Outputs may alias gate, up or dout element by element. */
 struct ash_swiglu_grad_args {
     size_t count;
     const float *gate, *up, *dout;
     float *dgate, *dup;
+    uint16_t *dgate_bf16, *dup_bf16; /* instead of dgate and dup, rounded to bf16, aliasing nothing; or NULL */
 };
 
 struct ash_act_ops {
-    /* out = silu(gate) * up; all [count]. out may be gate or up. */
-    void (*swiglu_forward)(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out);
+    /* out = silu(gate) * up: see ash_swiglu_args. */
+    void (*swiglu_forward)(struct ash_exec *exec, const struct ash_swiglu_args *args);
     /* dgate and dup from gate, up and dout. */
     void (*swiglu_backward)(struct ash_exec *exec, const struct ash_swiglu_grad_args *args);
     /* out = gelu(x), in the form of kind; [count]. */
@@ -381,6 +312,7 @@ struct ash_optim_ops {
 struct ash_ops {
     const char *name;
     const struct ash_ops *reference; /* the plain table that computes the same bits; a reference names itself */
+    bool takes_bf16;                 /* may activations be rounded to bf16 where they are stored (x_bf16, ...)? */
     const struct ash_matrix_ops *matrix;
     const struct ash_embed_ops *embed;
     const struct ash_norm_ops *norm;

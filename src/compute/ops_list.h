@@ -17,8 +17,7 @@ OP(rope, apply, (struct ash_exec * exec, const struct ash_rope_args *args), (exe
 OP(attn, forward, (struct ash_exec * exec, const struct ash_attn_args *args), (exec, args))
 OP(attn, backward, (struct ash_exec * exec, const struct ash_attn_args *args), (exec, args))
 OP(attn, kv_write, (struct ash_exec * exec, const struct ash_kv_write_args *args), (exec, args))
-OP(act, swiglu_forward, (struct ash_exec * exec, const float *gate, const float *up, size_t count, float *out),
-   (exec, gate, up, count, out))
+OP(act, swiglu_forward, (struct ash_exec * exec, const struct ash_swiglu_args *args), (exec, args))
 OP(act, swiglu_backward, (struct ash_exec * exec, const struct ash_swiglu_grad_args *args), (exec, args))
 OP(act, gelu_forward, (struct ash_exec * exec, enum ash_gelu kind, const float *x, size_t count, float *out),
    (exec, kind, x, count, out))

@@ -26,6 +26,8 @@ struct ash_loss_part {
     float *logits;               /* [rows, cols] */
     const int32_t *targets;      /* [rows], of the whole vocabulary; < 0: none */
     float scale;                 /* of every row's loss; 0, and scales NULL: no gradient, logits stay as they are */
+    bool grad_bf16;              /* the gradient is rounded to bf16: [rows, 2 * cols], of which the first cols count.
+                                    Not for shards */
     bool start;                  /* this is the first shard: top and sums begin here; others continue them */
     float *top;                  /* [rows, 2]: the largest logit, and the target's. Read for shards only */
     float *lanes;                /* [rows, ASH_LANES]: partial sums of exp(y - max). Read for shards only */

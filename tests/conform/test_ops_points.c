@@ -25,7 +25,7 @@ static void scenario_act(struct ash_exec *exec, struct tape *tape)
     float *out = draw_floats(tape, count, 1.0f), *dup = draw_floats(tape, count, 1.0f);
 
     if (draw_bool(tape)) salt(tape, gate, count);
-    act->swiglu_forward(exec, gate, up, count, out);
+    act->swiglu_forward(exec, &(struct ash_swiglu_args){.count = count, .gate = gate, .up = up, .out = out});
     tape_words(tape, out, count);
     act->swiglu_backward(exec, &(struct ash_swiglu_grad_args){
                                    .count = count, .gate = gate, .up = up, .dout = dout, .dgate = out, .dup = dup});

@@ -34,7 +34,9 @@ static struct ash_cuda_attn kernel_args(const struct ash_attn_args *args)
         .k_page = args->k_page,
         .v_page = args->v_page,
         .q = args->q,
+        .q_bf16 = args->q_bf16,
         .out = args->out,
+        .out_bf16 = args->out_bf16,
         .lse = args->lse,
         .dout = args->dout,
         .dq = args->dq,
@@ -104,12 +106,33 @@ static size_t tile_bytes(size_t rows, size_t dims)
     return rows * (ash_round_up(dims, GROUP) + ASH_CUDA_ATTN_TILE_PAD) * sizeof(uint16_t);
 }
 
-/* Which of the kernels 64, 128, any. Those with a size read bf16 copies, made of float32 rows of whole documents. */
+/* Are q, k and v rows of bf16 that the kernels of 64 and 128 dims can read where they are: 16-byte pieces, and the
+ * documents rows of one block of memory? */
+static bool is_readable(const struct ash_attn_args *args)
+{
+    const struct ash_attn_seq *first = args->seqs;
+    const uint16_t *k = first->k, *v = first->v;
+
+    if ((args->q_stride | args->k_stride) % 8 != 0 || args->k_stride != args->v_stride) return false;
+    if (((uintptr_t)args->q_bf16 | (uintptr_t)k | (uintptr_t)v) % 16 != 0) return false;
+    for (size_t s = 1; s < args->seq_count; s++) {
+        const struct ash_attn_seq *seq = &args->seqs[s];
+        size_t rows = seq->q_row - first->q_row;
+
+        if ((const uint16_t *)seq->k != k + rows * args->k_stride) return false;
+        if ((const uint16_t *)seq->v != v + rows * args->v_stride) return false;
+    }
+    return true;
+}
+
+/* Which of the kernels 64, 128, any. Those with a size read bf16 of whole documents: as it is, or float32, copied. */
 static int bf16_class(const struct ash_attn_args *args)
 {
-    if (args->dim_k != args->dim_v || (args->dim_k != 64 && args->dim_k != 128) || args->kv_dtype != ASH_F32) return 2;
+    if (args->dim_k != args->dim_v || (args->dim_k != 64 && args->dim_k != 128)) return 2;
+    if (args->kv_dtype != (args->q_bf16 != NULL ? ASH_BF16 : ASH_F32)) return 2;
     for (size_t s = 0; s < args->seq_count; s++)
         if (args->seqs[s].pos != 0 || args->seqs[s].pages != NULL) return 2;
+    if (args->q_bf16 != NULL && !is_readable(args)) return 2;
     return args->dim_k == 64 ? 0 : 1;
 }
 
@@ -123,25 +146,45 @@ static size_t rows_of(const struct ash_attn_args *args)
     return rows;
 }
 
+/* Heads that are copied as bf16: those of q, k and v unless they are bf16 already, and of dout where it is wanted. */
+static size_t copied_heads(const struct ash_attn_args *args, bool has_dout)
+{
+    return (args->q_bf16 == NULL ? args->heads + 2 * args->kv_heads : 0) + (has_dout ? args->heads : 0);
+}
+
 /* Bytes of the copies, each at a 16-byte border since dims are a multiple of 8. */
 static size_t copy_bytes(const struct ash_attn_args *args, size_t rows, bool has_dout)
 {
-    return (args->heads * (has_dout ? 2 : 1) + 2 * args->kv_heads) * rows * args->dim_k * sizeof(uint16_t);
+    return copied_heads(args, has_dout) * rows * args->dim_k * sizeof(uint16_t);
 }
 
-/* Enqueue the copies of q, k, v, and of dout where it is wanted, into room. */
-static void copy_heads(struct ash_exec *exec, struct ash_cuda_attn *op, uint16_t *room, bool has_dout, size_t tiles)
+/* Say where rows of bf16 are; enqueue the copies of those that are not there yet into room. */
+static void find_rows(struct ash_exec *exec, const struct ash_attn_args *args, struct ash_cuda_attn *op, uint16_t *room,
+                      bool has_dout, size_t tiles)
 {
-    size_t head = op->rows * op->dim_k;
+    size_t head = op->rows * op->dim_k, copied = copied_heads(args, has_dout);
 
-    op->q_copy = room;
-    op->k_copy = op->q_copy + op->heads * head;
-    op->v_copy = op->k_copy + op->kv_heads * head;
-    op->dout_copy = op->v_copy + op->kv_heads * head;
-    ash_cuda_run(
-        exec, ASH_KERNEL_attn_copy,
-        (struct ash_cuda_grid){.x = tiles, .y = op->heads * (has_dout ? 2 : 1) + 2 * op->kv_heads, .threads = THREADS},
-        op);
+    op->copies = op->dout_copy = room;
+    if (args->q_bf16 != NULL) {
+        size_t before = args->seqs[0].q_row * args->k_stride;
+
+        op->q_copy = args->q_bf16;
+        op->k_copy = (const uint16_t *)args->seqs[0].k - before;
+        op->v_copy = (const uint16_t *)args->seqs[0].v - before;
+        op->copy_row = args->q_stride;
+        op->kv_row = args->k_stride;
+        op->copy_head = op->kv_head = op->dim_k;
+        op->first_copy = args->heads + 2 * args->kv_heads;
+    } else {
+        op->q_copy = room;
+        op->k_copy = op->q_copy + op->heads * head;
+        op->v_copy = op->k_copy + op->kv_heads * head;
+        op->dout_copy = room + (op->heads + 2 * op->kv_heads) * head;
+        op->copy_row = op->kv_row = op->dim_k;
+        op->copy_head = op->kv_head = head;
+    }
+    if (copied == 0) return;
+    ash_cuda_run(exec, ASH_KERNEL_attn_copy, (struct ash_cuda_grid){.x = tiles, .y = copied, .threads = THREADS}, op);
 }
 
 static void forward_bf16(struct ash_exec *exec, const struct ash_attn_args *args)
@@ -158,7 +201,7 @@ static void forward_bf16(struct ash_exec *exec, const struct ash_attn_args *args
     grid.shared_bytes = tile_bytes(rows + keys, args->dim_k) + tile_bytes(keys, ASH_CUDA_ATTN_COLS);
     grid.z = ash_div_up(args->dim_v, ASH_CUDA_ATTN_COLS);
     if (which < 2) {
-        copy_heads(exec, &op, ash_cuda_scratch(exec, copy_bytes(args, op.rows, false)), false, grid.x);
+        find_rows(exec, args, &op, ash_cuda_scratch(exec, copy_bytes(args, op.rows, false)), false, grid.x);
         grid.shared_bytes = tile_bytes(rows + 4 * keys, args->dim_k);
     }
     ash_cuda_run(exec, ASH_KERNEL_attn_bf16_forward_64 + which, grid, &op);
@@ -181,7 +224,7 @@ static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *arg
     room = ash_cuda_scratch(exec, copies + op.rows * args->heads * sizeof(float));
     op.delta = (float *)(room + copies);
     ash_cuda_run(exec, ASH_KERNEL_attn_delta, ash_cuda_grid_rows(op.rows * args->heads), &op);
-    if (which < 2) copy_heads(exec, &op, (uint16_t *)room, true, grid.x);
+    if (which < 2) find_rows(exec, args, &op, (uint16_t *)room, true, grid.x);
     grid.z = which < 2 ? 1 : ash_div_up(args->dim_k, ASH_CUDA_ATTN_COLS);
     grid.shared_bytes = which < 2 ? tile_bytes(2 * rows + 4 * keys, args->dim_k)
                                   : tile_bytes(rows + keys, args->dim_k) + tile_bytes(rows + keys, args->dim_v);
@@ -223,7 +266,7 @@ static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
     struct ash_cuda_grid grid = {.threads = THREADS};
 
     check_args(args);
-    ash_assert(args->kv_dtype == ASH_F32);
+    ash_assert(args->kv_dtype == ASH_F32 || (args->round_bf16 && args->q_bf16 != NULL));
     if (args->round_bf16) {
         backward_bf16(exec, args);
         return;
@@ -246,10 +289,14 @@ const struct ash_attn_ops ash_cuda_attn = {.forward = forward, .backward = backw
 static void rope_apply(struct ash_exec *exec, const struct ash_rope_args *args)
 {
     ash_assert(args->dims <= ASH_ATTN_HEAD_MAX);
-    ash_cuda_run(
-        exec, ASH_KERNEL_rope_apply,
-        (struct ash_cuda_grid){.x = ash_div_up(args->rows * args->heads * 32, THREADS), .y = 1, .threads = THREADS},
-        args);
+    if (args->out_bf16 != NULL)
+        ash_cuda_run(exec, ASH_KERNEL_rope_round, (struct ash_cuda_grid){.x = args->rows, .y = 1, .threads = 128},
+                     args);
+    else
+        ash_cuda_run(
+            exec, ASH_KERNEL_rope_apply,
+            (struct ash_cuda_grid){.x = ash_div_up(args->rows * args->heads * 32, THREADS), .y = 1, .threads = THREADS},
+            args);
 }
 
 const struct ash_rope_ops ash_cuda_rope = {.apply = rope_apply};

@@ -99,15 +99,20 @@ static __device__ inline void put_rows(const struct ash_cuda_attn &args, size_t 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int r = lane / 4 + half * 8;
-        float *out = args.out + (row0 + r) * args.out_stride + h * args.dim_v + column;
+        size_t at = (row0 + r) * args.out_stride + h * args.dim_v + column;
 
         if (r >= left) continue;
 #pragma unroll
         for (int n = 0; n < COLS / 8; n++)
 #pragma unroll
-            for (int e = 0; e < 2; e++)
-                if (n * 8 + lane % 4 * 2 + e < cols)
-                    out[n * 8 + lane % 4 * 2 + e] = acc[n][half * 2 + e] / run.sum[half];
+            for (int e = 0; e < 2; e++) {
+                int d = n * 8 + lane % 4 * 2 + e;
+                float value = acc[n][half * 2 + e] / run.sum[half];
+
+                if (d >= cols) continue;
+                args.out[at + d] = value;
+                if (args.out_bf16 != NULL) args.out_bf16[at + d] = ash_f32_to_bf16(value);
+            }
         if (args.lse != NULL && lane % 4 == 0 && column == 0)
             args.lse[(row0 + r) * args.heads + h] = fmaf(run.max[half], args.scale, ash_logf(run.sum[half]));
     }
@@ -129,8 +134,7 @@ template <int WARPS, int COLS> static __device__ inline void forward_tile(const 
     struct running run = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     float acc[COLS / 8][4] = {};
 
-    fill_tile<0>(args.q + (seq.q_row + tile.first) * args.q_stride + h * args.dim_k, args.q_stride, WARPS * 16,
-                 (int)tile.count, args.dim_k, q);
+    fill_queries(args, seq.q_row + tile.first, h, WARPS * 16, (int)tile.count, q);
     for (size_t base = visible_keys(args, first).begin / GROUP_KEYS * GROUP_KEYS; base < end; base += GROUP_KEYS) {
         __syncthreads();
         fill_keys<0>(args, seq, true, g, base, end, 0, wide, k);
@@ -156,9 +160,9 @@ template <int WARPS, int DIM> static __device__ inline void forward_copied(const
     struct running run = {{-INFINITY, -INFINITY}, {0.0f, 0.0f}};
     float acc[DIM / 8][4] = {};
 
-    copy_rows<DIM>(copy_at<DIM>(args, args.q_copy, h, q_row + first), WARPS * 16, (int)tile.count, q);
-    copy_rows<DIM>(copy_at<DIM>(args, args.k_copy, g, q_row + base), GROUP_KEYS, end - base, k);
-    copy_rows<DIM>(copy_at<DIM>(args, args.v_copy, g, q_row + base), GROUP_KEYS, end - base, v);
+    copy_rows<DIM>(query_rows_at(args, h, q_row + first), WARPS * 16, (int)tile.count, q);
+    copy_rows<DIM>(key_rows_at(args, args.k_copy, g, q_row + base), GROUP_KEYS, end - base, k);
+    copy_rows<DIM>(key_rows_at(args, args.v_copy, g, q_row + base), GROUP_KEYS, end - base, v);
     commit_copies();
     for (; base < end; base += GROUP_KEYS, now = 1 - now) {
         int next = base + GROUP_KEYS;
@@ -166,9 +170,9 @@ template <int WARPS, int DIM> static __device__ inline void forward_copied(const
         wait_copies();
         __syncthreads(); /* this tile is there, and nobody reads the one before it any more */
         if (next < end) {
-            copy_rows<DIM>(copy_at<DIM>(args, args.k_copy, g, q_row + next), GROUP_KEYS, end - next,
+            copy_rows<DIM>(key_rows_at(args, args.k_copy, g, q_row + next), GROUP_KEYS, end - next,
                            turn_of(k, GROUP_KEYS, 1 - now));
-            copy_rows<DIM>(copy_at<DIM>(args, args.v_copy, g, q_row + next), GROUP_KEYS, end - next,
+            copy_rows<DIM>(key_rows_at(args, args.v_copy, g, q_row + next), GROUP_KEYS, end - next,
                            turn_of(v, GROUP_KEYS, 1 - now));
             commit_copies();
         }
@@ -179,14 +183,16 @@ template <int WARPS, int DIM> static __device__ inline void forward_copied(const
     put_rows<DIM>(args, q_row + first + row0, (int)tile.count - row0, h, 0, DIM, run, acc);
 }
 
-/* Float32 heads as bf16 copies, [heads, rows, dim]: blockIdx.y counts the heads of q, k, v and dout in turn. */
+/* Float32 heads as bf16 copies, [heads, rows, dim]: blockIdx.y counts the heads of q, k, v and dout in turn, from
+ * first_copy on. */
 extern "C" __global__ void __launch_bounds__(256) attn_copy(const __grid_constant__ struct ash_cuda_attn args)
 {
     struct ash_cuda_attn_tile tile = args.tiles[blockIdx.x];
     struct ash_cuda_attn_seq seq = args.seqs[tile.seq];
-    size_t y = blockIdx.y, head = y, row = seq.q_row + tile.first, dim = args.dim_k, stride = args.q_stride;
+    size_t y = blockIdx.y + args.first_copy, head = y, row = seq.q_row + tile.first, dim = args.dim_k;
+    size_t stride = args.q_stride;
     const float *from = args.q + row * stride;
-    uint16_t *to = args.q_copy;
+    uint16_t *to = args.copies;
 
     if (y >= args.heads + 2 * args.kv_heads) {
         head = y - args.heads - 2 * args.kv_heads;
@@ -199,7 +205,7 @@ extern "C" __global__ void __launch_bounds__(256) attn_copy(const __grid_constan
         head = is_key ? y - args.heads : y - args.heads - args.kv_heads;
         stride = is_key ? args.k_stride : args.v_stride;
         from = (const float *)(is_key ? seq.k : seq.v) + tile.first * stride;
-        to = is_key ? args.k_copy : args.v_copy;
+        to = args.copies + (args.heads + (is_key ? 0 : args.kv_heads)) * args.rows * dim;
     }
     from += head * dim;
     to += (head * args.rows + row) * dim;

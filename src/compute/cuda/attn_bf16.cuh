@@ -114,16 +114,23 @@ static __device__ inline void fill_keys(const struct ash_cuda_attn &args, const 
     }
 }
 
-/* Enqueue the copy of rows rows of DIM values that lie one after the other; zeros from row count on. */
+/* Rows of bf16 in memory: the first, and values from row to row. */
+struct bf16_rows {
+    const uint16_t *first;
+    unsigned stride;
+};
+
+/* Enqueue the copy of rows rows of DIM values; zeros from row count on. */
 template <int DIM>
-static __device__ inline void copy_rows(const uint16_t *from, int rows, int count, const struct shared_tile &tile)
+static __device__ inline void copy_rows(const struct bf16_rows &from, int rows, int count,
+                                        const struct shared_tile &tile)
 {
     constexpr int CHUNKS = DIM / 8; /* of 16 bytes */
 
 #pragma unroll 4
     for (int i = threadIdx.x; i < rows * CHUNKS; i += blockDim.x) {
         int row = i / CHUNKS, chunk = i % CHUNKS;
-        const uint16_t *source = row < count ? from + row * DIM + chunk * 8 : from;
+        const uint16_t *source = from.first + (row < count ? row * from.stride + chunk * 8 : 0);
 
         asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(tile_at(tile, row, chunk * 8)), "l"(source),
                      "r"(row < count ? 16 : 0));
@@ -140,12 +147,46 @@ static __device__ inline void wait_copies(void)
     asm volatile("cp.async.wait_group 0;" ::: "memory");
 }
 
-/* Row `row` of a head in a bf16 copy: [heads, rows, DIM]. */
-template <int DIM>
-static __device__ inline const uint16_t *copy_at(const struct ash_cuda_attn &args, const uint16_t *copy, size_t head,
-                                                 size_t row)
+/* Rows of a head from `row` on, as bf16: queries, keys (or values), and the gradient of out. */
+static __device__ inline struct bf16_rows query_rows_at(const struct ash_cuda_attn &args, size_t head, size_t row)
 {
-    return copy + (head * args.rows + row) * DIM;
+    struct bf16_rows rows = {args.q_copy + head * args.copy_head + row * args.copy_row, (unsigned)args.copy_row};
+
+    return rows;
+}
+
+static __device__ inline struct bf16_rows key_rows_at(const struct ash_cuda_attn &args, const uint16_t *copy,
+                                                      size_t head, size_t row)
+{
+    struct bf16_rows rows = {copy + head * args.kv_head + row * args.kv_row, (unsigned)args.kv_row};
+
+    return rows;
+}
+
+template <int DIM>
+static __device__ inline struct bf16_rows dout_rows_at(const struct ash_cuda_attn &args, size_t head, size_t row)
+{
+    struct bf16_rows rows = {args.dout_copy + (head * args.rows + row) * DIM, DIM};
+
+    return rows;
+}
+
+/* Rows of q for a kernel of any dims: float32, or bf16. */
+static __device__ inline void fill_queries(const struct ash_cuda_attn &args, size_t row, size_t h, int rows, int count,
+                                           const struct shared_tile &tile)
+{
+    size_t at = row * args.q_stride + h * args.dim_k;
+    int wide = padded<0>(args.dim_k);
+
+    if (args.q_bf16 == NULL) {
+        fill_tile<0>(args.q + at, args.q_stride, rows, count, args.dim_k, tile);
+        return;
+    }
+    for (int i = threadIdx.x; i < rows * wide; i += blockDim.x) {
+        int r = i / wide, d = i % wide;
+
+        tile.data[r * tile.pitch + d] = r < count && d < args.dim_k ? args.q_bf16[at + r * args.q_stride + d] : 0;
+    }
 }
 
 /* sum = a b^T: 16 rows of a from row_a on, N rows of b, over wide columns. */
@@ -153,9 +194,8 @@ template <int N, int DIM>
 static __device__ inline void multiply_rows(const struct shared_tile &a, int row_a, const struct shared_tile &b,
                                             int wide, float sum[N / 8][4])
 {
-    constexpr int STEPS = DIM > 64  ? 2
-                          : DIM > 0 ? DIM / GROUP
-                                    : 1; /* that are unrolled; more take too many registers */
+    /* that are unrolled; more take too many registers */
+    constexpr int STEPS = DIM > 64 || (DIM > 0 && N < GROUP_KEYS) ? 2 : DIM > 0 ? DIM / GROUP : 1;
     int lane = threadIdx.x % WARP;
 
 #pragma unroll

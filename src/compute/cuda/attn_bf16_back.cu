@@ -57,27 +57,40 @@ static __device__ inline void read_rows(const struct ash_cuda_attn &args, size_t
     }
 }
 
+/* backward_pair of a warp's rows and a tile of keys. ahead: see seen_in_tile, of the warp's first row. */
+template <bool IS_MASKED>
+static __device__ inline void query_pairs(const struct ash_cuda_attn &args, const struct query_rows &rows, int ahead,
+                                          float s[GROUP_KEYS / 8][4], float dp[GROUP_KEYS / 8][4])
+{
+    int lane = threadIdx.x % WARP;
+    struct seen_keys seen[2] = {seen_in_tile(args, ahead + lane / 4), seen_in_tile(args, ahead + lane / 4 + 8)};
+
+#pragma unroll
+    for (int n = 0; n < GROUP_KEYS / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int j = n * 8 + lane % 4 * 2 + e % 2;
+            bool sees = !IS_MASKED || (j >= seen[e / 2].begin && j < seen[e / 2].end);
+
+            backward_pair(args, sees, rows.lse[e / 2], rows.delta[e / 2], &s[n][e], &dp[n][e]);
+        }
+}
+
 /* What one tile of keys gives to COLS columns of a warp's dq. ahead: see seen_in_tile, of the warp's first row. */
 template <int DIM, int COLS>
 static __device__ inline void queries_add(const struct ash_cuda_attn &args, const struct query_rows &rows,
                                           const struct shared_tile &k, const struct shared_tile &v, int column,
                                           int ahead, float dq[COLS / 8][4])
 {
-    int row_a = threadIdx.x / WARP * 16, lane = threadIdx.x % WARP;
-    struct seen_keys seen[2] = {seen_in_tile(args, ahead + lane / 4), seen_in_tile(args, ahead + lane / 4 + 8)};
+    int row_a = threadIdx.x / WARP * 16;
     float s[GROUP_KEYS / 8][4], dp[GROUP_KEYS / 8][4];
 
     multiply_rows<GROUP_KEYS, DIM>(rows.q, row_a, k, padded<DIM>(args.dim_k), s);
     multiply_rows<GROUP_KEYS, DIM>(rows.dout, row_a, v, padded<DIM>(args.dim_v), dp);
-#pragma unroll
-    for (int n = 0; n < GROUP_KEYS / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            int j = n * 8 + lane % 4 * 2 + e % 2;
-
-            backward_pair(args, j >= seen[e / 2].begin && j < seen[e / 2].end, rows.lse[e / 2], rows.delta[e / 2],
-                          &s[n][e], &dp[n][e]);
-        }
+    if (ahead >= GROUP_KEYS && args.window == 0) /* all of the warp's rows see all of these keys */
+        query_pairs<false>(args, rows, ahead, s, dp);
+    else
+        query_pairs<true>(args, rows, ahead, s, dp);
     multiply_columns<GROUP_KEYS, COLS>(dp, k, column, (int)args.dim_k - column, dq);
 }
 
@@ -118,7 +131,7 @@ template <int WARPS, int COLS> static __device__ inline void queries_tile(const 
     float dq[COLS / 8][4] = {};
 
     read_rows(args, row, count, h, &rows);
-    fill_tile<0>(args.q + row * args.q_stride + h * args.dim_k, args.q_stride, WARPS * 16, count, args.dim_k, rows.q);
+    fill_queries(args, row, h, WARPS * 16, count, rows.q);
     fill_tile<0>(args.dout + row * args.out_stride + h * args.dim_v, args.out_stride, WARPS * 16, count, args.dim_v,
                  rows.dout);
     for (size_t base = visible_keys(args, first).begin / GROUP_KEYS * GROUP_KEYS; base < end; base += GROUP_KEYS) {
@@ -148,10 +161,10 @@ template <int WARPS, int DIM> static __device__ inline void queries_copied(const
     float dq[DIM / 8][4] = {};
 
     read_rows(args, row, (int)tile.count, h, &rows);
-    copy_rows<DIM>(copy_at<DIM>(args, args.q_copy, h, row), WARPS * 16, (int)tile.count, rows.q);
-    copy_rows<DIM>(copy_at<DIM>(args, args.dout_copy, h, row), WARPS * 16, (int)tile.count, rows.dout);
-    copy_rows<DIM>(copy_at<DIM>(args, args.k_copy, g, q_row + base), GROUP_KEYS, end - base, k);
-    copy_rows<DIM>(copy_at<DIM>(args, args.v_copy, g, q_row + base), GROUP_KEYS, end - base, v);
+    copy_rows<DIM>(query_rows_at(args, h, row), WARPS * 16, (int)tile.count, rows.q);
+    copy_rows<DIM>(dout_rows_at<DIM>(args, h, row), WARPS * 16, (int)tile.count, rows.dout);
+    copy_rows<DIM>(key_rows_at(args, args.k_copy, g, q_row + base), GROUP_KEYS, end - base, k);
+    copy_rows<DIM>(key_rows_at(args, args.v_copy, g, q_row + base), GROUP_KEYS, end - base, v);
     commit_copies();
     for (; base < end; base += GROUP_KEYS, now = 1 - now) {
         int next = base + GROUP_KEYS;
@@ -159,9 +172,9 @@ template <int WARPS, int DIM> static __device__ inline void queries_copied(const
         wait_copies();
         __syncthreads(); /* this tile is there, and nobody reads the one before it any more */
         if (next < end) {
-            copy_rows<DIM>(copy_at<DIM>(args, args.k_copy, g, q_row + next), GROUP_KEYS, end - next,
+            copy_rows<DIM>(key_rows_at(args, args.k_copy, g, q_row + next), GROUP_KEYS, end - next,
                            turn_of(k, GROUP_KEYS, 1 - now));
-            copy_rows<DIM>(copy_at<DIM>(args, args.v_copy, g, q_row + next), GROUP_KEYS, end - next,
+            copy_rows<DIM>(key_rows_at(args, args.v_copy, g, q_row + next), GROUP_KEYS, end - next,
                            turn_of(v, GROUP_KEYS, 1 - now));
             commit_copies();
         }
@@ -180,26 +193,39 @@ struct key_tiles {
     const float *lse, *delta;
 };
 
+/* backward_pair of a warp's keys and ROWS query rows; without masks where all of these see all of those. */
+template <int ROWS, bool IS_MASKED>
+static __device__ inline void key_pairs(const struct ash_cuda_attn &args, const struct key_tiles &t, int key0,
+                                        int count, float s[ROWS / 8][4], float dp[ROWS / 8][4])
+{
+    int lane = threadIdx.x % WARP;
+
+#pragma unroll
+    for (int n = 0; n < ROWS / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int i = n * 8 + lane % 4 * 2 + e % 2, j = key0 + lane / 4 + e / 2 * 8;
+            bool sees = !IS_MASKED || (i < count && j <= i && (args.window == 0 || i - j < (int)args.window));
+
+            backward_pair(args, sees, t.lse[i], t.delta[i], &s[n][e], &dp[n][e]);
+        }
+}
+
 /* Add to a warp's dk and dv what count query rows of one head give. key0: the warp's first key, as a distance from the
  * first of these rows. */
 template <int DIM, int COLS, int ROWS>
 static __device__ inline void keys_add(const struct ash_cuda_attn &args, const struct key_tiles &t, int key0, int count,
                                        int column, float dk[COLS / 8][4], float dv[COLS / 8][4])
 {
-    int row_a = threadIdx.x / WARP * 16, lane = threadIdx.x % WARP;
+    int row_a = threadIdx.x / WARP * 16;
     float s[ROWS / 8][4], dp[ROWS / 8][4];
 
     multiply_rows<ROWS, DIM>(t.k, row_a, t.q, padded<DIM>(args.dim_k), s);
     multiply_rows<ROWS, DIM>(t.v, row_a, t.dout, padded<DIM>(args.dim_v), dp);
-#pragma unroll
-    for (int n = 0; n < ROWS / 8; n++)
-#pragma unroll
-        for (int e = 0; e < 4; e++) {
-            int i = n * 8 + lane % 4 * 2 + e % 2, j = key0 + lane / 4 + e / 2 * 8;
-            bool sees = i < count && j <= i && (args.window == 0 || i - j < (int)args.window);
-
-            backward_pair(args, sees, t.lse[i], t.delta[i], &s[n][e], &dp[n][e]);
-        }
+    if (count == ROWS && key0 + 15 <= 0 && args.window == 0)
+        key_pairs<ROWS, false>(args, t, key0, count, s, dp);
+    else
+        key_pairs<ROWS, true>(args, t, key0, count, s, dp);
     multiply_columns<ROWS, COLS>(dp, t.q, column, (int)args.dim_k - column, dk);
     multiply_columns<ROWS, COLS>(s, t.dout, column, (int)args.dim_v - column, dv);
 }
@@ -243,8 +269,7 @@ template <int COLS> static __device__ inline void keys_tile(const struct ash_cud
             size_t row = seq.q_row + row0;
 
             __syncthreads();
-            fill_tile<0>(args.q + row * args.q_stride + h * args.dim_k, args.q_stride, BACK_ROWS, count, args.dim_k,
-                         t.q);
+            fill_queries(args, row, h, BACK_ROWS, count, t.q);
             fill_tile<0>(args.dout + row * args.out_stride + h * args.dim_v, args.out_stride, BACK_ROWS, count,
                          args.dim_v, t.dout);
             if (threadIdx.x < count) {
@@ -283,8 +308,8 @@ template <int DIM, int ROWS> static __device__ inline void keys_copied(const str
         size_t row = seq.q_row + from.row0;
         int count = rows - from.row0 < ROWS ? rows - from.row0 : ROWS;
 
-        copy_rows<DIM>(copy_at<DIM>(args, args.q_copy, from.h, row), ROWS, count, turn_of(q, ROWS, turn));
-        copy_rows<DIM>(copy_at<DIM>(args, args.dout_copy, from.h, row), ROWS, count, turn_of(dout, ROWS, turn));
+        copy_rows<DIM>(query_rows_at(args, from.h, row), ROWS, count, turn_of(q, ROWS, turn));
+        copy_rows<DIM>(dout_rows_at<DIM>(args, from.h, row), ROWS, count, turn_of(dout, ROWS, turn));
         if (threadIdx.x < count) {
             lse[turn][threadIdx.x] = args.lse[(row + threadIdx.x) * args.heads + from.h];
             delta[turn][threadIdx.x] = args.delta[(row + threadIdx.x) * args.heads + from.h];
@@ -294,8 +319,8 @@ template <int DIM, int ROWS> static __device__ inline void keys_copied(const str
 
     move_sums<DIM, true>(seq.dk + tile.first * args.k_stride + g * DIM, args.k_stride, (int)tile.count, DIM, dk);
     move_sums<DIM, true>(seq.dv + tile.first * args.v_stride + g * DIM, args.v_stride, (int)tile.count, DIM, dv);
-    copy_rows<DIM>(copy_at<DIM>(args, args.k_copy, g, seq.q_row + tile.first), GROUP_KEYS, (int)tile.count, t.k);
-    copy_rows<DIM>(copy_at<DIM>(args, args.v_copy, g, seq.q_row + tile.first), GROUP_KEYS, (int)tile.count, t.v);
+    copy_rows<DIM>(key_rows_at(args, args.k_copy, g, seq.q_row + tile.first), GROUP_KEYS, (int)tile.count, t.k);
+    copy_rows<DIM>(key_rows_at(args, args.v_copy, g, seq.q_row + tile.first), GROUP_KEYS, (int)tile.count, t.v);
     fetch(place, 0);
     while (place.h < (g + 1) * group) {
         struct place next = {place.h, place.row0 + ROWS};
@@ -320,20 +345,20 @@ template <int DIM, int ROWS> static __device__ inline void keys_copied(const str
 
 /* ---- kernels ----------------------------------------------------------------------------------------------------- */
 
-#define COPIED(DIM, ROWS, BLOCKS)                                                                                      \
+#define COPIED(DIM, ROWS, BLOCKS, KEY_BLOCKS)                                                                          \
     extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS *WARP, BLOCKS)                                    \
         attn_bf16_queries_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                     \
     {                                                                                                                  \
         queries_copied<ASH_CUDA_ATTN_WARPS, DIM>(args);                                                                \
     }                                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(KEY_WARPS *WARP, BLOCKS)                                              \
+    extern "C" __global__ void __launch_bounds__(KEY_WARPS *WARP, KEY_BLOCKS)                                          \
         attn_bf16_keys_##DIM(const __grid_constant__ struct ash_cuda_attn args)                                        \
     {                                                                                                                  \
         keys_copied<DIM, ROWS>(args);                                                                                  \
     }
 
-COPIED(64, BACK_ROWS, 2)
-COPIED(128, BACK_ROWS, 1)
+COPIED(64, BACK_ROWS, 2, 3)
+COPIED(128, BACK_ROWS, 1, 1)
 
 extern "C" __global__ void __launch_bounds__(ASH_CUDA_ATTN_WARPS_BACK_ANY *WARP, 1)
     attn_bf16_queries_any(const __grid_constant__ struct ash_cuda_attn args)

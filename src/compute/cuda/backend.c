@@ -155,6 +155,7 @@ void *ash_cuda_backend_grow(struct ash_cuda_backend *backend, struct ash_buffer 
 const struct ash_ops ash_ops_cuda = {
     .name = "cuda",
     .reference = &ash_ops_ref_wgmma,
+    .takes_bf16 = true,
     .matrix = &ash_cuda_matrix,
     .embed = &ash_cuda_embed,
     .norm = &ash_cuda_norm,

@@ -92,7 +92,7 @@ extern "C" __global__ void __launch_bounds__(128) gemm_small(const __grid_consta
 }
 
 /* sum[c] += x[r, c], rows ascending. */
-extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) column_sum(struct ash_cuda_rows op)
+extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, 1) column_sum(struct ash_cuda_rows op)
 {
     struct chain_rows rows = {
         op.a, NULL, NULL, NULL, op.rows, op.cols, op.cols % 4 == 0 && op.count % 4 == 0 && (uintptr_t)op.a % 16 == 0};

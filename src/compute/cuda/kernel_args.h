@@ -10,6 +10,7 @@
 struct ash_cuda_rows {
     const float *a, *b, *c;
     float *out, *out2;
+    uint16_t *out_bf16, *out2_bf16; /* instead of these, or NULL */
     float factor;
     size_t count, rows, cols, slots;
     const int32_t *index;
@@ -51,12 +52,26 @@ struct ash_cuda_group {
     uint64_t *offsets; /* experts + 1 */
 };
 
-/* chain.cuh: columns and rows of a tile, tiles in shared memory, and their bytes. */
+/* norm_tile.cu: rows of a thread block (at most 64), and floats after each in shared memory. */
+#define ASH_CUDA_NORM_PAD 16
+#define ASH_CUDA_NORM_ROWS_MAX 64
+
+struct ash_cuda_norm {
+    struct ash_norm_args args;
+    unsigned tile_rows;
+};
+
+/* loss_row.cu: threads, and the longest row, which must fit into shared memory. */
+#define ASH_CUDA_LOSS_ROW_THREADS 1024
+#define ASH_CUDA_LOSS_ROW_MAX ((size_t)54 << 10)
+
+/* chain.cuh: columns and rows of a tile, tiles on their way, and bytes of shared memory. */
 #define ASH_CUDA_CHAIN_COLS 16
 #define ASH_CUDA_CHAIN_ROWS 128
 #define ASH_CUDA_CHAIN_STAGES 4
 #define ASH_CUDA_CHAIN_BYTES                                                                                           \
-    (ASH_CUDA_CHAIN_STAGES * ASH_CUDA_CHAIN_ROWS * (2 * ASH_CUDA_CHAIN_COLS + 2) * sizeof(float))
+    (sizeof(float) * (ASH_CUDA_CHAIN_STAGES * ASH_CUDA_CHAIN_ROWS * (2 * (ASH_CUDA_CHAIN_COLS + 4) + 2) +              \
+                      2 * 2 * ASH_CUDA_CHAIN_COLS * (ASH_CUDA_CHAIN_ROWS + 4)))
 
 #define ASH_CUDA_ATTN_ROWS 16 /* query rows of a tile */
 #define ASH_CUDA_ATTN_KEYS 32 /* keys of a tile of the backward pass */
@@ -70,15 +85,19 @@ struct ash_cuda_group {
 #define ASH_CUDA_ATTN_BACK_ROWS 32 /* query rows of a tile of dk and dv */
 #define ASH_CUDA_ATTN_TILE_PAD 8   /* values after each row of a tile */
 
-/* bf16 values as lines of k, each 16-byte aligned: the stride is a multiple of 8. */
+#define ASH_CUDA_LINE_ALIGN 8 /* values of 16 bytes */
+
+/* bf16 values as lines of k, each 16-byte aligned: the stride is a multiple of 8. Or, on the host's side, as columns:
+ * k lines of count values. */
 struct ash_cuda_lines {
     const uint16_t *data;
-    size_t count, k, stride;
+    size_t count, k, stride, columns; /* the last: 0 or 1 */
 };
 
 /* c = a b^T (+ c) (+ bias). */
 struct ash_cuda_gemm_bf16 {
     struct ash_cuda_lines a, b;
+    uint16_t *room; /* where operands that lie as columns are laid out as lines, if they must be */
     float *c;
     size_t c_stride;
     const float *bias;
@@ -130,13 +149,18 @@ struct ash_cuda_attn {
     size_t page_bytes, k_page, v_page;
     const float *q;
     float *out, *lse;
+    const uint16_t *q_bf16;
+    uint16_t *out_bf16;
     const float *dout;
     float *dq;
     /* bf16 attention: */
-    size_t rows;  /* of q and out */
-    float *delta; /* [rows, heads]: backward */
-    uint16_t *q_copy, *k_copy, *v_copy,
-        *dout_copy; /* [heads or kv_heads, rows, dim], where heads have 64 or 128 dims */
+    size_t copy_row, copy_head, kv_row,
+        kv_head;                              /* from row to row and from head to head of q_copy; of k_copy, v_copy */
+    size_t first_copy;                        /* the first of heads that attn_copy copies */
+    size_t rows;                              /* of q and out */
+    float *delta;                             /* [rows, heads]: backward */
+    const uint16_t *q_copy, *k_copy, *v_copy; /* as bf16, where heads have 64 or 128 dims: */
+    uint16_t *copies, *dout_copy; /* [heads or kv_heads, rows, dim]; copies: of q, k and v, if they need any */
     const struct ash_cuda_attn_seq *seqs;
     const struct ash_cuda_attn_tile *tiles;
 };

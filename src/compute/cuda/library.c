@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
+#include "base/math.h"
 #include "infra/device/cublaslt.h"
 
 #define FIRST_MARK (ASH_CUDA_MARKS_MAX - 2) /* the last ones: a profile has the first */
@@ -56,7 +57,9 @@ static struct ash_lt_shape shape_of(const struct ash_cuda_gemm_bf16 *op)
                                  .K = op->a.k,
                                  .a_stride = op->a.stride,
                                  .b_stride = op->b.stride,
-                                 .c_stride = op->c_stride};
+                                 .c_stride = op->c_stride,
+                                 .a_columns = op->a.columns,
+                                 .b_columns = op->b.columns};
 }
 
 static int multiply(struct ash_exec *exec, const struct ash_lt_shape *shape, const struct ash_lt_algo *algo,
@@ -141,7 +144,7 @@ static struct known *look_up(struct ash_cuda_library *library, const struct ash_
 /* A product of the same shape, of operands that are drawn: those of a caller may be all zeros, with which every
  * algorithm agrees. */
 struct trial {
-    struct ash_buffer a, b, c, want;
+    struct ash_buffer a, b, c, want, room;
 };
 
 static void trial_fini(struct trial *trial)
@@ -150,15 +153,30 @@ static void trial_fini(struct trial *trial)
     ash_buffer_fini(&trial->b);
     ash_buffer_fini(&trial->c);
     ash_buffer_fini(&trial->want);
+    ash_buffer_fini(&trial->room);
+}
+
+static size_t operand_bytes(size_t count, size_t k, size_t stride, size_t columns)
+{
+    return (columns ? k : count) * stride * sizeof(uint16_t);
+}
+
+/* What our own kernel needs to lay columns out as lines. */
+static size_t room_bytes(const struct ash_lt_shape *shape)
+{
+    return ((shape->a_columns ? shape->M : 0) + (shape->b_columns ? shape->N : 0) + 1) *
+           ash_round_up(shape->K, ASH_CUDA_LINE_ALIGN) * sizeof(uint16_t);
 }
 
 static int trial_init(struct trial *trial, const struct ash_lt_shape *shape)
 {
     static const char what[] = "a product to compare with";
-    int rc = ash_buffer_init(&trial->a, &ash_memory_cuda, shape->M * shape->a_stride * sizeof(uint16_t), what, NULL);
+    size_t a_bytes = operand_bytes(shape->M, shape->K, shape->a_stride, shape->a_columns),
+           b_bytes = operand_bytes(shape->N, shape->K, shape->b_stride, shape->b_columns);
+    int rc = ash_buffer_init(&trial->a, &ash_memory_cuda, a_bytes, what, NULL);
 
-    if (rc == 0)
-        rc = ash_buffer_init(&trial->b, &ash_memory_cuda, shape->N * shape->b_stride * sizeof(uint16_t), what, NULL);
+    if (rc == 0) rc = ash_buffer_init(&trial->b, &ash_memory_cuda, b_bytes, what, NULL);
+    if (rc == 0) rc = ash_buffer_init(&trial->room, &ash_memory_cuda, room_bytes(shape), what, NULL);
     if (rc == 0)
         rc = ash_buffer_init(&trial->c, &ash_memory_cuda, shape->M * shape->c_stride * sizeof(float), what, NULL);
     if (rc == 0) rc = ash_buffer_init(&trial->want, &ash_memory_cuda, shape->M * shape->N * sizeof(float), what, NULL);
@@ -188,11 +206,18 @@ static struct known *learn(struct ash_exec *exec, const struct ash_cuda_gemm_bf1
     own.b.data = theirs.b.data = trial.b.data;
     theirs.c = trial.c.data;
     own.c = trial.want.data;
+    own.room = trial.room.data;
     own.c_stride = shape->N;
     reference(exec, &own);
     try_algos(exec, &theirs, trial.want.data, time_of(exec, shape, NULL, reference, &own), known);
     trial_fini(&trial);
     return known;
+}
+
+bool ash_cuda_library_takes(const struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
+{
+    return exec->cuda->library != NULL && !op->accumulate && op->bias == NULL &&
+           op->a.count * op->b.count * op->a.k >= WORTH_MIN;
 }
 
 bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op,
@@ -202,7 +227,7 @@ bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf1
     struct ash_lt_shape shape = shape_of(op);
     const struct known *known;
 
-    if (library == NULL || op->accumulate || op->bias != NULL || shape.M * shape.N * shape.K < WORTH_MIN) return false;
+    if (!ash_cuda_library_takes(exec, op)) return false;
     known = look_up(library, &shape);
     if (known == NULL) known = learn(exec, op, &shape, reference);
     return known->agrees && multiply(exec, &shape, &known->algo, op) == 0;

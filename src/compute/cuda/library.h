@@ -12,6 +12,8 @@
 void ash_cuda_library_open(struct ash_cuda_backend *backend);
 /* Release it; never opened is fine. */
 void ash_cuda_library_close(struct ash_cuda_backend *backend);
+/* May the library compute a product like op? Its operands need not be there yet. */
+bool ash_cuda_library_takes(const struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op);
 /* Enqueue op through the library, where it is allowed to: returns false where our own kernel must do it. reference is
  * called at the first product of a shape, to multiply the drawn operands by our own kernel. */
 bool ash_cuda_library_gemm(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op,

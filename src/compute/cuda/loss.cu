@@ -106,6 +106,7 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
     int32_t target = part.targets[r];
     float *x = part.logits + r * part.cols, max = -INFINITY, at_target = 0.0f;
     struct loss_row row = {ash_loss_sharpness(&part), 0.0f, 1.0f, 0.0f, 0.0f};
+    uint16_t *rounded = (uint16_t *)x;
     struct loss_factors factors;
 
     if (target >= 0) {
@@ -123,12 +124,13 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
     if (!ash_loss_has_gradient(&part)) return;
     factors = factors_of(part, row, r);
     __syncthreads(); /* all have read the target's logit */
-    for (size_t first = threadIdx.x; first < part.cols; first += ROW_AHEAD * ROW_THREADS) {
+    for (size_t first = threadIdx.x; first - threadIdx.x < part.cols; first += ROW_AHEAD * ROW_THREADS) {
         float values[ROW_AHEAD]; /* all are on their way before the first is written */
 
 #pragma unroll
         for (int i = 0; i < ROW_AHEAD; i++)
             values[i] = first + i * ROW_THREADS < part.cols ? x[first + i * ROW_THREADS] : 0.0f;
+        if (part.grad_bf16) __syncthreads(); /* what is rounded goes where values were that all have read by now */
 #pragma unroll
         for (int i = 0; i < ROW_AHEAD; i++) {
             size_t v = first + i * ROW_THREADS;
@@ -136,7 +138,11 @@ extern "C" __global__ void __launch_bounds__(ROW_THREADS) cross_entropy(struct a
             float value = target >= 0 ? gradient_of(factors, row, e, values[i]) : 0.0f;
 
             if (v >= part.cols) continue;
-            x[v] = target >= 0 && v == (size_t)target ? value - factors.scale : value;
+            if (target >= 0 && v == (size_t)target) value = value - factors.scale;
+            if (part.grad_bf16)
+                rounded[v] = ash_f32_to_bf16(value);
+            else
+                x[v] = value;
         }
     }
 }

@@ -8,7 +8,7 @@
 
 #define LARGE_MIN 64 /* rows of c that are worth a large tile */
 #define GRID_ROWS_MAX 65535
-#define BF16_CHUNK 8                   /* values of 16 bytes, which is how gemm_bf16 reads */
+#define BF16_CHUNK ASH_CUDA_LINE_ALIGN /* which is how gemm_bf16 reads */
 #define BF16_STAGES_K ((size_t)4 * 64) /* k of the stages that gemm_bf16 keeps in shared memory */
 #define BF16_BORDER 1024               /* where they begin there */
 #define BF16_LINES_BLOCK 64
@@ -66,6 +66,19 @@ static struct ash_cuda_to_lines lines_wanted(const struct ash_gemm_args *args, b
                                       .stride = ash_round_up(args->K, BF16_CHUNK)};
 }
 
+/* The same operand as k lines of count values: its columns. */
+static struct ash_cuda_to_lines columns_wanted(const struct ash_cuda_to_lines *op)
+{
+    struct ash_cuda_to_lines columns = *op;
+
+    columns.line_stride = op->k_stride;
+    columns.k_stride = op->line_stride;
+    columns.count = op->k;
+    columns.k = op->count;
+    columns.stride = ash_round_up(op->count, BF16_CHUNK);
+    return columns;
+}
+
 /* Is it bf16 with adjacent k, at 16-byte borders? Then the kernel reads it where it is. */
 static bool is_lines(const struct ash_cuda_to_lines *op)
 {
@@ -73,11 +86,9 @@ static bool is_lines(const struct ash_cuda_to_lines *op)
            (uintptr_t)op->data % 16 == 0;
 }
 
-/* The operand as lines of k: where it lies, or laid out in op->out. */
-static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_cuda_to_lines *op)
+/* Enqueue the copy that lays an operand out in op->out. */
+static void lay_out(struct ash_exec *exec, const struct ash_cuda_to_lines *op)
 {
-    if (is_lines(op))
-        return (struct ash_cuda_lines){.data = op->data, .count = op->count, .k = op->k, .stride = op->line_stride};
     if (op->dtype == ASH_F32 && op->k_stride == 1 && op->k % BF16_CHUNK == 0 && op->line_stride % 4 == 0 &&
         (uintptr_t)op->data % 16 == 0)
         ash_cuda_run(exec, ASH_KERNEL_round_lines, ash_cuda_grid_elements(op->count * op->k / BF16_CHUNK), op);
@@ -94,7 +105,39 @@ static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct ash_cu
                                             .y = ash_div_up(op->count, BF16_LINES_BLOCK),
                                             .threads = 256},
                      op);
-    return (struct ash_cuda_lines){.data = op->out, .count = op->count, .k = op->stride, .stride = op->stride};
+}
+
+/* An operand of a product, and what must be copied for it. */
+struct operand {
+    struct ash_cuda_to_lines copy;
+    bool columns, copies;
+    size_t room; /* values of the copy */
+};
+
+/* may_be_columns: whoever multiplies takes columns where those need no transposing. */
+static struct operand operand_of(const struct ash_gemm_args *args, bool is_a, bool may_be_columns)
+{
+    struct operand operand = {.copy = lines_wanted(args, is_a)};
+
+    operand.columns = may_be_columns && operand.copy.line_stride == 1 && operand.copy.k_stride != 1;
+    if (operand.columns) operand.copy = columns_wanted(&operand.copy);
+    operand.copies = !is_lines(&operand.copy);
+    operand.room = operand.copies ? operand.copy.count * operand.copy.stride : 0;
+    return operand;
+}
+
+/* The operand as it is multiplied: where it lies, or after its copy. */
+static struct ash_cuda_lines lines_of(struct ash_exec *exec, const struct operand *operand)
+{
+    const struct ash_cuda_to_lines *copy = &operand->copy;
+    size_t k = operand->copies ? copy->stride : copy->k; /* zeros after the last k change no sum */
+
+    if (operand->copies) lay_out(exec, copy);
+    return (struct ash_cuda_lines){.data = operand->copies ? copy->out : copy->data,
+                                   .count = operand->columns ? copy->k : copy->count,
+                                   .k = operand->columns ? copy->count : k,
+                                   .stride = operand->copies ? copy->stride : copy->line_stride,
+                                   .columns = operand->columns};
 }
 
 /* A kernel of our own for bf16, by its tile of sums. */
@@ -103,35 +146,71 @@ struct bf16_kernel {
     size_t M, N, threads;
 };
 
+/* What lies as columns, laid out as lines in *room, which moves on. */
+static struct ash_cuda_lines as_lines(struct ash_exec *exec, const struct ash_cuda_lines *from, uint16_t **room)
+{
+    struct ash_cuda_to_lines copy = {.data = from->data,
+                                     .dtype = ASH_BF16,
+                                     .line_stride = 1,
+                                     .k_stride = from->stride,
+                                     .count = from->count,
+                                     .k = from->k,
+                                     .stride = ash_round_up(from->k, BF16_CHUNK),
+                                     .out = *room};
+
+    if (!from->columns) return *from;
+    *room += copy.count * copy.stride;
+    lay_out(exec, &copy);
+    return (struct ash_cuda_lines){.data = copy.out, .count = copy.count, .k = copy.stride, .stride = copy.stride};
+}
+
 /* Sums that make fewer large tiles than the GPU has multiprocessors take small ones. */
-static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *op)
+static void run_gemm_bf16(struct ash_exec *exec, const struct ash_cuda_gemm_bf16 *args)
 {
     static const struct bf16_kernel large = {ASH_KERNEL_gemm_bf16, 128, 256, 256},
                                     small = {ASH_KERNEL_gemm_bf16_few, 64, 128, 128};
-    size_t tiles = ash_div_up(op->b.count, large.N) * ash_div_up(op->a.count, large.M);
+    struct ash_cuda_gemm_bf16 op = *args;
+    uint16_t *room = args->room;
+    size_t tiles = ash_div_up(op.b.count, large.N) * ash_div_up(op.a.count, large.M);
     const struct bf16_kernel *kernel = tiles < (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count ? &small : &large;
 
+    op.a = as_lines(exec, &args->a, &room);
+    op.b = as_lines(exec, &args->b, &room);
     ash_cuda_run(exec, kernel->id,
-                 (struct ash_cuda_grid){.x = ash_div_up(op->b.count, kernel->N),
-                                        .y = ash_div_up(op->a.count, kernel->M),
+                 (struct ash_cuda_grid){.x = ash_div_up(op.b.count, kernel->N),
+                                        .y = ash_div_up(op.a.count, kernel->M),
                                         .threads = kernel->threads,
                                         .shared_bytes =
                                             BF16_BORDER + BF16_STAGES_K * (kernel->M + kernel->N) * sizeof(uint16_t)},
-                 op);
+                 &op);
+}
+
+/* Values of what must be laid out as lines if the library does not take a product of columns. */
+static size_t lines_room(const struct operand *operand)
+{
+    return operand->columns ? operand->copy.k * ash_round_up(operand->copy.count, BF16_CHUNK) : 0;
 }
 
 static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
 {
-    struct ash_cuda_to_lines a = lines_wanted(args, true), b = lines_wanted(args, false);
-    size_t a_room = is_lines(&a) ? 0 : a.count * a.stride, b_room = is_lines(&b) ? 0 : b.count * b.stride;
-    struct ash_cuda_gemm_bf16 op = {
-        .c = args->c, .c_stride = args->c_stride, .bias = args->bias, .accumulate = args->accumulate};
+    struct ash_cuda_gemm_bf16 op = {.a = {.count = args->M, .k = args->K},
+                                    .b = {.count = args->N},
+                                    .c = args->c,
+                                    .c_stride = args->c_stride,
+                                    .bias = args->bias,
+                                    .accumulate = args->accumulate};
+    bool may_be_columns = ash_cuda_library_takes(exec, &op);
+    struct operand a = operand_of(args, true, may_be_columns), b = operand_of(args, false, may_be_columns);
 
     ash_assert(args->M <= BF16_LINES_MAX && args->N <= BF16_LINES_MAX);
-    a.out = ash_cuda_scratch(exec, (a_room + b_room) * sizeof(uint16_t));
-    b.out = a.out + a_room;
+    /* of one k: zeros after the last one are those of both, or of none */
+    if (a.columns != b.columns && args->K % BF16_CHUNK != 0)
+        a = operand_of(args, true, false), b = operand_of(args, false, false);
+    a.copy.out = ash_cuda_scratch(exec, (a.room + b.room + lines_room(&a) + lines_room(&b)) * sizeof(uint16_t));
+    b.copy.out = a.copy.out + a.room;
     op.a = lines_of(exec, &a);
     op.b = lines_of(exec, &b);
+    op.room = b.copy.out + b.room;
     if (!ash_cuda_library_gemm(exec, &op, run_gemm_bf16)) run_gemm_bf16(exec, &op);
 }
 
@@ -222,15 +301,17 @@ static void product(struct ash_exec *exec, const struct ash_project_args *args, 
                                                   .bias = out->bias});
         return;
     }
-    gemm(exec, &(struct ash_gemm_args){.M = args->M,
-                                       .N = out->w.N,
-                                       .K = args->K,
-                                       .a = {args->x, ASH_F32, args->x_stride, 1},
-                                       .b = *w,
-                                       .c = sums,
-                                       .c_stride = stride,
-                                       .bias = out->bias,
-                                       .round_bf16 = args->round_bf16});
+    gemm(exec,
+         &(struct ash_gemm_args){.M = args->M,
+                                 .N = out->w.N,
+                                 .K = args->K,
+                                 .a = args->x_bf16 != NULL ? (struct ash_mat){args->x_bf16, ASH_BF16, args->x_stride, 1}
+                                                           : (struct ash_mat){args->x, ASH_F32, args->x_stride, 1},
+                                 .b = *w,
+                                 .c = sums,
+                                 .c_stride = stride,
+                                 .bias = out->bias,
+                                 .round_bf16 = args->round_bf16});
 }
 
 /* Sums [M, N] to an output, or added to it. */
@@ -271,7 +352,8 @@ static void project_rows(struct ash_exec *exec, struct ash_project_args args, fl
 
         product(exec, &args, &args.outs[0], sums, args.outs[0].w.N);
         product(exec, &args, &args.outs[1], sums + count, args.outs[1].w.N);
-        exec->ops->act->swiglu_forward(exec, sums, sums + count, count, sums);
+        exec->ops->act->swiglu_forward(
+            exec, &(struct ash_swiglu_args){.count = count, .gate = sums, .up = sums + count, .out = sums});
         put_sums(exec, &args, &args.outs[0], sums);
         return;
     }
@@ -282,6 +364,19 @@ static void project_rows(struct ash_exec *exec, struct ash_project_args args, fl
     }
 }
 
+/* The same products of count rows from row `first` on. */
+static struct ash_project_args some_rows(const struct ash_project_args *args, size_t first, size_t count)
+{
+    struct ash_project_args part = *args;
+
+    part.M = count;
+    part.x += args->x != NULL ? first * args->x_stride : 0;
+    part.x_bf16 += args->x_bf16 != NULL ? first * args->x_stride : 0;
+    for (size_t i = 0; i < args->out_count; i++)
+        part.outs[i].y += first * args->outs[i].y_stride;
+    return part;
+}
+
 static void project(struct ash_exec *exec, const struct ash_project_args *args)
 {
     bool has_sums = args->swiglu || args->residual;
@@ -290,21 +385,15 @@ static void project(struct ash_exec *exec, const struct ash_project_args *args)
 
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
+    ash_assert(args->x_bf16 == NULL || args->norm == NULL);
     if (args->M == 0) return;
     for (size_t i = 0; i < args->out_count; i++)
         wide = ash_max(wide, args->outs[i].w.N);
     width = (args->norm != NULL ? args->K : 0) + (has_sums ? 2 * wide : 0);
     most = ash_min(args->M, width == 0 ? args->M : ash_max(PROJECT_BYTES / (width * sizeof(float)), 1));
     room = width > 0 ? ash_exec_shared(exec, most * width * sizeof(float)) : NULL;
-    for (size_t first = 0; first < args->M; first += most) {
-        struct ash_project_args part = *args;
-
-        part.M = ash_min(args->M - first, most);
-        part.x += first * args->x_stride;
-        for (size_t i = 0; i < args->out_count; i++)
-            part.outs[i].y += first * args->outs[i].y_stride;
-        project_rows(exec, part, room);
-    }
+    for (size_t first = 0; first < args->M; first += most)
+        project_rows(exec, some_rows(args, first, ash_min(args->M - first, most)), room);
 }
 
 const struct ash_matrix_ops ash_cuda_matrix = {

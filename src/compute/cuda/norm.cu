@@ -34,6 +34,14 @@ static __device__ inline struct row own_row(const struct ash_norm_args &args)
     return row;
 }
 
+static __device__ inline void put(const struct ash_norm_args &args, size_t at, float y)
+{
+    if (args.y_bf16 != NULL)
+        args.y_bf16[at] = ash_f32_to_bf16(y);
+    else
+        args.y[at] = y;
+}
+
 static __device__ inline float sum_squares(const float *x, size_t cols, float mean, int l)
 {
     float lane = 0.0f;
@@ -47,12 +55,12 @@ extern "C" __global__ void rms_forward(struct ash_norm_args args)
 {
     struct row row = own_row(args);
     const float *x = args.x + x_offset(args, row.unit);
-    float *y = args.y + y_offset(args, row.unit);
+    size_t at = y_offset(args, row.unit);
     float rstd = 1.0f / sqrtf(sum_squares(x, args.cols, 0.0f, row.l) / (float)args.cols + args.eps);
 
     if (!row.real) return;
     for (size_t c = row.l; c < args.cols; c += ASH_LANES)
-        y[c] = (x[c] * rstd) * args.weight[c];
+        put(args, at + c, (x[c] * rstd) * args.weight[c]);
     if (args.rstd != NULL && row.l == 0) args.rstd[row.unit] = rstd;
 }
 
@@ -66,7 +74,7 @@ static __device__ inline struct chain_rows chain_of(const struct ash_norm_args &
     return rows;
 }
 
-extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) rms_backward_weight(struct ash_norm_args args)
+extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, 1) rms_backward_weight(struct ash_norm_args args)
 {
     struct chain_rows rows = chain_of(args);
 
@@ -81,8 +89,12 @@ extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) rms_backward_weight(
 /* dx of a row, from value(x, dy * weight) of each column. */
 template <typename Value>
 static __device__ inline void put_gradients(const struct ash_norm_args &args, const float *x, const float *dy,
-                                            float *dx, int l, Value value)
+                                            const struct row &row, Value value)
 {
+    float *dx = args.dx + x_offset(args, row.unit);
+    uint16_t *rounded = args.dx_bf16 != NULL ? args.dx_bf16 + row.unit * args.cols : NULL;
+    int l = row.l;
+
     for (size_t first = l; first < args.cols; first += AHEAD * ASH_LANES) {
         float out[AHEAD], old[AHEAD];
 
@@ -98,7 +110,10 @@ static __device__ inline void put_gradients(const struct ash_norm_args &args, co
         for (int i = 0; i < AHEAD; i++) {
             size_t c = first + i * ASH_LANES;
 
-            if (c < args.cols) dx[c] = args.dx_add ? old[i] + out[i] : out[i];
+            if (c >= args.cols) continue;
+            out[i] = args.dx_add ? old[i] + out[i] : out[i];
+            dx[c] = out[i];
+            if (rounded != NULL) rounded[c] = ash_f32_to_bf16(out[i]);
         }
     }
 }
@@ -107,21 +122,21 @@ extern "C" __global__ void rms_backward(struct ash_norm_args args)
 {
     struct row row = own_row(args);
     const float *x = args.x + x_offset(args, row.unit), *dy = args.dy + y_offset(args, row.unit);
-    float *dx = args.dx + x_offset(args, row.unit);
     float rstd = args.rstd[row.unit], lane = 0.0f, mean;
 
     for (size_t c = row.l; c < args.cols; c += ASH_LANES)
         lane = fmaf(dy[c] * args.weight[c], x[c] * rstd, lane);
     mean = fold_lanes(lane) / (float)args.cols;
     if (!row.real) return;
-    put_gradients(args, x, dy, dx, row.l, [&](float x_c, float g) { return fmaf(-(x_c * rstd), mean, g) * rstd; });
+    put_gradients(args, x, dy, row, [&](float x_c, float g) { return fmaf(-(x_c * rstd), mean, g) * rstd; });
 }
 
 extern "C" __global__ void layer_forward(struct ash_norm_args args)
 {
     struct row row = own_row(args);
     const float *x = args.x + x_offset(args, row.unit);
-    float *y = args.y + y_offset(args, row.unit), lane = 0.0f, mean, rstd;
+    size_t at = y_offset(args, row.unit);
+    float lane = 0.0f, mean, rstd;
 
     for (size_t c = row.l; c < args.cols; c += ASH_LANES)
         lane = lane + x[c];
@@ -131,14 +146,14 @@ extern "C" __global__ void layer_forward(struct ash_norm_args args)
     for (size_t c = row.l; c < args.cols; c += ASH_LANES) {
         float xhat = (x[c] - mean) * rstd;
 
-        y[c] = args.bias != NULL ? fmaf(xhat, args.weight[c], args.bias[c]) : xhat * args.weight[c];
+        put(args, at + c, args.bias != NULL ? fmaf(xhat, args.weight[c], args.bias[c]) : xhat * args.weight[c]);
     }
     if (row.l != 0) return;
     if (args.rstd != NULL) args.rstd[row.unit] = rstd;
     if (args.mean != NULL) args.mean[row.unit] = mean;
 }
 
-extern "C" __global__ void __launch_bounds__(CHAIN_THREADS) layer_backward_weight(struct ash_norm_args args)
+extern "C" __global__ void __launch_bounds__(CHAIN_THREADS, 1) layer_backward_weight(struct ash_norm_args args)
 {
     column_chains<true, true>(chain_of(args), args.dweight, args.dbias, [&](size_t unit, bool is_x) {
         return is_x ? x_offset(args, unit) : y_offset(args, unit);
@@ -149,7 +164,6 @@ extern "C" __global__ void layer_backward(struct ash_norm_args args)
 {
     struct row row = own_row(args);
     const float *x = args.x + x_offset(args, row.unit), *dy = args.dy + y_offset(args, row.unit);
-    float *dx = args.dx + x_offset(args, row.unit);
     float mean = args.mean[row.unit], rstd = args.rstd[row.unit], sum = 0.0f, dot = 0.0f, mean_g, mean_dot;
 
     for (size_t c = row.l; c < args.cols; c += ASH_LANES) {
@@ -161,6 +175,6 @@ extern "C" __global__ void layer_backward(struct ash_norm_args args)
     mean_g = fold_lanes(sum) / (float)args.cols;
     mean_dot = fold_lanes(dot) / (float)args.cols;
     if (!row.real) return;
-    put_gradients(args, x, dy, dx, row.l,
+    put_gradients(args, x, dy, row,
                   [&](float x_c, float g) { return fmaf(-((x_c - mean) * rstd), mean_dot, g - mean_g) * rstd; });
 }

@@ -35,16 +35,57 @@ const struct ash_embed_ops ash_cuda_embed = {.gather = embed_gather, .scatter_ad
 
 /* ---- norms ------------------------------------------------------------------------------------------------------- */
 
+#define NORM_TILE_BYTES ((size_t)72 << 10) /* of shared memory: three thread blocks fit */
+
+/* Can rows come in tiles (norm_tile.cu)? Returns how many, each copied `copies` times; 0: they cannot. */
+static unsigned tile_rows(const struct ash_norm_args *args, size_t copies)
+{
+    uintptr_t places = (uintptr_t)args->x | (uintptr_t)args->y | (uintptr_t)args->y_bf16 | (uintptr_t)args->dy |
+                       (uintptr_t)args->dx | (uintptr_t)args->dx_bf16 | (uintptr_t)args->weight;
+    size_t row_bytes = copies * (args->cols + ASH_CUDA_NORM_PAD) * sizeof(float);
+
+    if (args->cols % ASH_LANES != 0 || args->x_stride % 4 != 0 || args->y_stride % 4 != 0 || places % 16 != 0) return 0;
+    return (unsigned)ash_min(NORM_TILE_BYTES / row_bytes, ASH_CUDA_NORM_ROWS_MAX);
+}
+
+/* A thread block for each tile. */
+static void run_tiles(struct ash_exec *exec, enum ash_cuda_kernel_id id, const struct ash_norm_args *args,
+                      unsigned rows, size_t copies)
+{
+    struct ash_cuda_norm op = {.args = *args, .tile_rows = rows};
+
+    ash_cuda_run(
+        exec, id,
+        (struct ash_cuda_grid){.x = ash_div_up(args->rows * args->groups, rows),
+                               .y = 1,
+                               .threads = 256,
+                               .shared_bytes = rows * copies * (args->cols + ASH_CUDA_NORM_PAD) * sizeof(float)},
+        &op);
+}
+
 static void rms_forward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
+    unsigned rows = tile_rows(args, 1);
+
+    if (rows > 0) {
+        run_tiles(exec, ASH_KERNEL_rms_forward_tile, args, rows, 1);
+        return;
+    }
     ash_cuda_run(exec, ASH_KERNEL_rms_forward, ash_cuda_grid_rows(args->rows * args->groups), args);
 }
 
 /* The weight's gradient comes first: dx may overwrite dy. */
 static void rms_backward(struct ash_exec *exec, const struct ash_norm_args *args)
 {
+    size_t copies = args->dx_add ? 3 : 2;
+    unsigned rows = tile_rows(args, copies);
+
     if (args->dweight != NULL)
         ash_cuda_run(exec, ASH_KERNEL_rms_backward_weight, ash_cuda_grid_chains(args->cols), args);
+    if (rows > 0) {
+        run_tiles(exec, ASH_KERNEL_rms_backward_tile, args, rows, copies);
+        return;
+    }
     ash_cuda_run(exec, ASH_KERNEL_rms_backward, ash_cuda_grid_rows(args->rows * args->groups), args);
 }
 
@@ -67,19 +108,26 @@ const struct ash_norm_ops ash_cuda_norm = {.rms_forward = rms_forward,
 
 /* ---- activations ------------------------------------------------------------------------------------------------- */
 
-static void swiglu_forward(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out)
+static void swiglu_forward(struct ash_exec *exec, const struct ash_swiglu_args *args)
 {
-    struct ash_cuda_rows op = {.a = gate, .b = up, .count = count, .out = out};
+    struct ash_cuda_rows op = {
+        .a = args->gate, .b = args->up, .count = args->count, .out = args->out, .out_bf16 = args->out_bf16};
 
-    ash_cuda_run(exec, ASH_KERNEL_swiglu_forward, ash_cuda_grid_elements(count), &op);
+    ash_cuda_run(exec, ASH_KERNEL_swiglu_forward, ash_cuda_grid_elements(ash_div_up(args->count, 2)), &op);
 }
 
 static void swiglu_backward(struct ash_exec *exec, const struct ash_swiglu_grad_args *args)
 {
-    struct ash_cuda_rows op = {
-        .a = args->gate, .b = args->up, .c = args->dout, .count = args->count, .out = args->dgate, .out2 = args->dup};
+    struct ash_cuda_rows op = {.a = args->gate,
+                               .b = args->up,
+                               .c = args->dout,
+                               .count = args->count,
+                               .out = args->dgate,
+                               .out2 = args->dup,
+                               .out_bf16 = args->dgate_bf16,
+                               .out2_bf16 = args->dup_bf16};
 
-    ash_cuda_run(exec, ASH_KERNEL_swiglu_backward, ash_cuda_grid_elements(args->count), &op);
+    ash_cuda_run(exec, ASH_KERNEL_swiglu_backward, ash_cuda_grid_elements(ash_div_up(args->count, 2)), &op);
 }
 
 static void gelu_forward(struct ash_exec *exec, enum ash_gelu kind, const float *x, size_t count, float *out)
@@ -175,8 +223,19 @@ const struct ash_row_ops ash_cuda_row = {.copy = row_copy,
 
 /* ---- losses ------------------------------------------------------------------------------------------------------ */
 
+/* A block per row; where a row fits into shared memory, from there. */
 static void cross_entropy(struct ash_exec *exec, const struct ash_loss_part *part)
 {
+    if (part->rows == 0) return;
+    if (part->entropy == NULL && part->entropy_scales == NULL && part->cols <= ASH_CUDA_LOSS_ROW_MAX) {
+        ash_cuda_run(exec, ASH_KERNEL_cross_entropy_row,
+                     (struct ash_cuda_grid){.x = part->rows,
+                                            .y = 1,
+                                            .threads = ASH_CUDA_LOSS_ROW_THREADS,
+                                            .shared_bytes = part->cols * sizeof(float)},
+                     part);
+        return;
+    }
     ash_cuda_run(exec, ASH_KERNEL_cross_entropy, (struct ash_cuda_grid){.x = part->rows, .y = 1, .threads = 256}, part);
 }
 

@@ -9,6 +9,7 @@
 struct act {
     const float *x, *up, *dout; /* x: the gate of SwiGLU */
     float *out, *dx, *dup;
+    uint16_t *out_bf16, *dx_bf16, *dup_bf16; /* instead of these, or NULL */
     enum ash_gelu kind;
 };
 
@@ -18,14 +19,14 @@ static void swiglu_forward_range(void *ctx, size_t begin, size_t end, int worker
 
     (void)worker;
     for (size_t i = begin; i < end; i++)
-        op->out[i] = (op->x[i] * ash_sigmoidf(op->x[i])) * op->up[i];
+        ash_ref_put(op->out, op->out_bf16, i, (op->x[i] * ash_sigmoidf(op->x[i])) * op->up[i]);
 }
 
-static void swiglu_forward(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out)
+static void swiglu_forward(struct ash_exec *exec, const struct ash_swiglu_args *args)
 {
-    struct act op = {.x = gate, .up = up, .out = out};
+    struct act op = {.x = args->gate, .up = args->up, .out = args->out, .out_bf16 = args->out_bf16};
 
-    ash_workers_run(exec->workers, count, ACT_MIN_COUNT, swiglu_forward_range, &op);
+    ash_workers_run(exec->workers, args->count, ACT_MIN_COUNT, swiglu_forward_range, &op);
 }
 
 static void swiglu_backward_range(void *ctx, size_t begin, size_t end, int worker)
@@ -36,14 +37,20 @@ static void swiglu_backward_range(void *ctx, size_t begin, size_t end, int worke
     for (size_t i = begin; i < end; i++) {
         float gate = op->x[i], up = op->up[i], dout = op->dout[i], s = ash_sigmoidf(gate);
 
-        op->dx[i] = (dout * up) * (s * fmaf(gate, 1.0f - s, 1.0f));
-        op->dup[i] = dout * (gate * s);
+        ash_ref_put(op->dx, op->dx_bf16, i, (dout * up) * (s * fmaf(gate, 1.0f - s, 1.0f)));
+        ash_ref_put(op->dup, op->dup_bf16, i, dout * (gate * s));
     }
 }
 
 static void swiglu_backward(struct ash_exec *exec, const struct ash_swiglu_grad_args *args)
 {
-    struct act op = {.x = args->gate, .up = args->up, .dout = args->dout, .dx = args->dgate, .dup = args->dup};
+    struct act op = {.x = args->gate,
+                     .up = args->up,
+                     .dout = args->dout,
+                     .dx = args->dgate,
+                     .dup = args->dup,
+                     .dx_bf16 = args->dgate_bf16,
+                     .dup_bf16 = args->dup_bf16};
 
     ash_workers_run(exec->workers, args->count, ACT_MIN_COUNT, swiglu_backward_range, &op);
 }

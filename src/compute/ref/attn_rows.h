@@ -76,7 +76,7 @@ static inline void ash_ref_attn_backward(struct ash_exec *exec, const struct ash
     size_t rows = ash_ref_query_rows(args);
 
     ash_ref_check_attn(args);
-    ash_assert(args->kv_dtype == ASH_F32);
+    ash_assert(args->kv_dtype == ASH_F32 || args->q_bf16 != NULL);
     ash_workers_run(exec->workers, rows * args->heads, ASH_REF_ATTN_MIN_UNITS, queries, (void *)args);
     ash_workers_run(exec->workers, rows * args->kv_heads, ASH_REF_ATTN_MIN_UNITS, keys, (void *)args);
 }

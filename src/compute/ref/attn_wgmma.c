@@ -42,7 +42,12 @@ static void read_value(const struct ash_attn_args *args, const struct ash_attn_s
 
 static void read_query(const struct ash_attn_args *args, size_t row, size_t h, struct line *line)
 {
-    read_line(args->q + row * args->q_stride + h * args->dim_k, ASH_F32, 1, args->dim_k, line);
+    size_t at = row * args->q_stride + h * args->dim_k;
+
+    if (args->q_bf16 != NULL)
+        read_line(args->q_bf16 + at, ASH_BF16, 1, args->dim_k, line);
+    else
+        read_line(args->q + at, ASH_F32, 1, args->dim_k, line);
 }
 
 static void read_dout(const struct ash_attn_args *args, size_t row, size_t h, struct line *line)
@@ -134,8 +139,12 @@ static void forward_units(void *ctx, size_t begin, size_t end, int worker)
             keys.end = keys.end > seen.end ? seen.end : keys.end;
             forward_block(args, seq, &q, g, keys, &run);
         }
-        for (size_t d = 0; d < args->dim_v; d++)
-            args->out[row * args->out_stride + h * args->dim_v + d] = run.acc[d] / run.sum;
+        for (size_t d = 0; d < args->dim_v; d++) {
+            size_t at = row * args->out_stride + h * args->dim_v + d;
+
+            args->out[at] = run.acc[d] / run.sum;
+            if (args->out_bf16 != NULL) args->out_bf16[at] = ash_f32_to_bf16(args->out[at]);
+        }
         if (args->lse != NULL) args->lse[row * args->heads + h] = fmaf(run.max, args->scale, ash_logf(run.sum));
     }
 }

@@ -83,6 +83,21 @@ static void grad_row(const struct ash_loss_part *part, size_t r, const struct ro
     if (target != NULL) *target = *target - scale;
 }
 
+/* Gradients become bf16 in the first half of their row: each is written where those before it were. */
+static void round_row(const struct ash_loss_part *part, size_t r)
+{
+    char *row = (char *)&part->logits[r * part->cols];
+
+    for (size_t v = 0; v < part->cols; v++) {
+        float value;
+        uint16_t rounded;
+
+        memcpy(&value, row + v * sizeof(value), sizeof(value));
+        rounded = ash_f32_to_bf16(value);
+        memcpy(row + v * sizeof(rounded), &rounded, sizeof(rounded));
+    }
+}
+
 static void skip_row(const struct ash_loss_part *part, size_t r)
 {
     part->loss[r] = 0.0f;
@@ -109,6 +124,7 @@ static void cross_entropy_rows(void *ctx, size_t begin, size_t end, int worker)
         add_sums(part, r, &row, lanes, part->entropy != NULL ? moments : NULL);
         finish_row(part, r, &row, lanes, moments, top[1]);
         if (ash_loss_has_gradient(part)) grad_row(part, r, &row, false);
+        if (ash_loss_has_gradient(part) && part->grad_bf16) round_row(part, r);
     }
 }
 

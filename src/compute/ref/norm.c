@@ -19,6 +19,12 @@ static size_t y_offset(const struct ash_norm_args *args, size_t unit)
     return unit / args->groups * args->y_stride + unit % args->groups * args->cols;
 }
 
+/* The rounded copy of dx, where it is wanted. */
+static void put_rounded(const struct ash_norm_args *args, size_t unit, size_t c, float dx)
+{
+    if (args->dx_bf16 != NULL) args->dx_bf16[unit * args->cols + c] = ash_f32_to_bf16(dx);
+}
+
 static float sum_row(const float *x, size_t cols)
 {
     float lanes[ASH_LANES] = {0};
@@ -47,11 +53,10 @@ static void rms_forward_rows(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         const float *x = &args->x[x_offset(args, unit)];
-        float *y = &args->y[y_offset(args, unit)];
         float rstd = 1.0f / sqrtf(sum_squares(x, args->cols, 0.0f) / (float)args->cols + args->eps);
 
         for (size_t c = 0; c < args->cols; c++)
-            y[c] = (x[c] * rstd) * args->weight[c];
+            ash_ref_put(args->y, args->y_bf16, y_offset(args, unit) + c, (x[c] * rstd) * args->weight[c]);
         if (args->rstd != NULL) args->rstd[unit] = rstd;
     }
 }
@@ -91,6 +96,7 @@ static void rms_backward_rows(void *ctx, size_t begin, size_t end, int worker)
         for (size_t c = 0; c < args->cols; c++) {
             float value = fmaf(-(x[c] * rstd), mean, dy[c] * args->weight[c]) * rstd;
             dx[c] = args->dx_add ? dx[c] + value : value;
+            put_rounded(args, unit, c, dx[c]);
         }
     }
 }
@@ -112,13 +118,14 @@ static void layer_forward_rows(void *ctx, size_t begin, size_t end, int worker)
     (void)worker;
     for (size_t unit = begin; unit < end; unit++) {
         const float *x = &args->x[x_offset(args, unit)];
-        float *y = &args->y[y_offset(args, unit)];
         float mean = sum_row(x, args->cols) / (float)args->cols;
         float rstd = 1.0f / sqrtf(sum_squares(x, args->cols, mean) / (float)args->cols + args->eps);
 
         for (size_t c = 0; c < args->cols; c++) {
             float xhat = (x[c] - mean) * rstd;
-            y[c] = args->bias != NULL ? fmaf(xhat, args->weight[c], args->bias[c]) : xhat * args->weight[c];
+            float y = args->bias != NULL ? fmaf(xhat, args->weight[c], args->bias[c]) : xhat * args->weight[c];
+
+            ash_ref_put(args->y, args->y_bf16, y_offset(args, unit) + c, y);
         }
         if (args->rstd != NULL) args->rstd[unit] = rstd;
         if (args->mean != NULL) args->mean[unit] = mean;
@@ -167,6 +174,7 @@ static void layer_backward_rows(void *ctx, size_t begin, size_t end, int worker)
         for (size_t c = 0; c < args->cols; c++) {
             float value = fmaf(-((x[c] - mean) * rstd), mean_dot, dy[c] * args->weight[c] - mean_g) * rstd;
             dx[c] = args->dx_add ? dx[c] + value : value;
+            put_rounded(args, unit, c, dx[c]);
         }
     }
 }

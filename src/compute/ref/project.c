@@ -11,7 +11,7 @@
 
 /* One out of the product for `rows` rows of x. */
 static void product(struct ash_exec *exec, const struct ash_project_args *args, const struct ash_project_out *out,
-                    const float *x, size_t x_stride, size_t rows, float *y, size_t y_stride)
+                    const void *x, size_t x_stride, size_t rows, float *y, size_t y_stride)
 {
     const struct ash_mat *w = &out->w.mat;
     struct ash_quant_args quant = {.M = rows,
@@ -27,7 +27,7 @@ static void product(struct ash_exec *exec, const struct ash_project_args *args, 
     struct ash_gemm_args plain = {.M = rows,
                                   .N = out->w.N,
                                   .K = args->K,
-                                  .a = {x, ASH_F32, x_stride, 1},
+                                  .a = {x, args->x_bf16 != NULL ? ASH_BF16 : ASH_F32, x_stride, 1},
                                   .b = *w,
                                   .c = y,
                                   .c_stride = y_stride,
@@ -42,7 +42,7 @@ static void product(struct ash_exec *exec, const struct ash_project_args *args, 
 }
 
 /* All outs for the rows from first on; x is normed already. sums has room for two outs of these rows. */
-static void project_rows(struct ash_exec *exec, const struct ash_project_args *args, const float *x, size_t x_stride,
+static void project_rows(struct ash_exec *exec, const struct ash_project_args *args, const void *x, size_t x_stride,
                          size_t first, size_t rows, float *sums)
 {
     const struct ash_project_out *outs = args->outs;
@@ -54,8 +54,10 @@ static void project_rows(struct ash_exec *exec, const struct ash_project_args *a
         product(exec, args, &outs[0], x, x_stride, rows, sums, wide);
         product(exec, args, &outs[1], x, x_stride, rows, sums + rows * wide, wide);
         for (size_t r = 0; r < rows; r++)
-            exec->ops->act->swiglu_forward(exec, sums + r * wide, sums + (rows + r) * wide, wide,
-                                           y + r * outs[0].y_stride);
+            exec->ops->act->swiglu_forward(exec, &(struct ash_swiglu_args){.count = wide,
+                                                                           .gate = sums + r * wide,
+                                                                           .up = sums + (rows + r) * wide,
+                                                                           .out = y + r * outs[0].y_stride});
         return;
     }
     for (size_t i = 0; i < args->out_count; i++) {
@@ -79,6 +81,7 @@ void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
 
     ash_assert(args->out_count >= 1 && args->out_count <= ASH_PROJECT_OUTS_MAX);
     ash_assert(!args->swiglu || (args->out_count == 2 && !args->residual && args->outs[0].w.N == args->outs[1].w.N));
+    ash_assert(args->x_bf16 == NULL || args->norm == NULL);
     if (args->M == 0) return;
     for (size_t i = 0; i < args->out_count; i++)
         if (args->outs[i].w.N > wide) wide = args->outs[i].w.N;
@@ -86,7 +89,8 @@ void ash_ref_project(struct ash_exec *exec, const struct ash_project_args *args)
     sums = normed + rows_max * args->K;
     for (size_t first = 0; first < args->M; first += rows_max) {
         size_t rows = ash_min(args->M - first, rows_max);
-        const float *x = args->x + first * args->x_stride;
+        const void *x = args->x_bf16 != NULL ? (const void *)(args->x_bf16 + first * args->x_stride)
+                                             : args->x + first * args->x_stride;
         struct ash_norm_args norm = {.rows = rows,
                                      .groups = 1,
                                      .cols = args->K,

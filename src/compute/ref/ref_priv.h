@@ -24,11 +24,13 @@ typedef float (*ash_ref_step_fn)(float sum, const float *a, const float *b);
 /* gemm_k_steps.c: a bf16 product by steps of group k (a divisor of ASH_K_GROUP; zeros after the last k), each added to
  * its sum by step; all other products as ash_ref_gemm. */
 void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args, size_t group, ash_ref_step_fn step);
-/* A table of the reference, itself its reference, that differs from the others in name, products and attention only. */
-#define ASH_REF_OPS(TABLE, NAME, MATRIX, ATTN)                                                                         \
+/* A table of the reference, itself its reference, that differs from the others in name, products and attention only.
+ * TAKES_BF16: ash_ops.takes_bf16. */
+#define ASH_REF_OPS(TABLE, NAME, MATRIX, ATTN, TAKES_BF16)                                                             \
     const struct ash_ops TABLE = {                                                                                     \
         .name = (NAME),                                                                                                \
         .reference = &TABLE,                                                                                           \
+        .takes_bf16 = (TAKES_BF16),                                                                                    \
         .matrix = (MATRIX),                                                                                            \
         .embed = &ash_ref_embed,                                                                                       \
         .norm = &ash_ref_norm,                                                                                         \
@@ -50,6 +52,15 @@ static inline float ref_read(const void *data, enum ash_dtype dtype, size_t inde
     if (dtype == ASH_BF16) return ash_bf16_to_f32(((const uint16_t *)data)[index]);
     if (dtype == ASH_F16) return ash_f16_to_f32(((const uint16_t *)data)[index]);
     return ((const float *)data)[index];
+}
+
+/* Write a value where it is wanted: as it is, or (rounded not NULL) instead of that as bf16. */
+static inline void ash_ref_put(float *plain, uint16_t *rounded, size_t index, float value)
+{
+    if (rounded != NULL)
+        rounded[index] = ash_f32_to_bf16(value);
+    else
+        plain[index] = value;
 }
 
 #endif

@@ -43,11 +43,30 @@ static void rope_rows(void *ctx, size_t begin, size_t end, int worker)
     }
 }
 
+/* The same into a row of bf16, out of a copy: the heads, rotated, and what follows them. */
+static void rounded_rows(void *ctx, size_t begin, size_t end, int worker)
+{
+    const struct rope *op = ctx;
+    const struct ash_rope_args *args = op->args;
+    float *row = ash_exec_scratch(op->exec, worker, (args->out_cols + args->dims) * sizeof(*row));
+
+    for (size_t r = begin; r < end; r++) {
+        size_t angles = (size_t)args->positions[r] * (args->dims / 2);
+
+        memcpy(row, &args->x[r * args->row_stride], args->out_cols * sizeof(*row));
+        for (size_t h = 0; h < args->heads; h++)
+            rotate_head(args, row + h * args->head_stride, row + args->out_cols, &args->cos[angles],
+                        &args->sin[angles]);
+        for (size_t c = 0; c < args->out_cols; c++)
+            args->out_bf16[r * args->out_cols + c] = ash_f32_to_bf16(row[c]);
+    }
+}
+
 static void apply(struct ash_exec *exec, const struct ash_rope_args *args)
 {
     struct rope op = {.exec = exec, .args = args};
 
-    ash_workers_run(exec->workers, args->rows, ROPE_MIN_ROWS, rope_rows, &op);
+    ash_workers_run(exec->workers, args->rows, ROPE_MIN_ROWS, args->out_bf16 != NULL ? rounded_rows : rope_rows, &op);
 }
 
 const struct ash_rope_ops ash_ref_rope = {.apply = apply};

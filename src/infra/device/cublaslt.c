@@ -5,14 +5,15 @@
 #include <dlfcn.h>
 #include <errno.h>
 #include <glob.h>
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include "base/assert.h"
 
 typedef int lt_status;
 
-enum { COMPUTE_32F = 68, REAL_32F = 0, REAL_16BF = 14, OP_TRANSPOSED = 1 };
-enum { DESC_TRANSA = 3, PREF_WORKSPACE_BYTES = 1, PREF_REDUCTION_MASK = 3, REDUCTION_NONE = 0 };
+enum { COMPUTE_32F = 68, REAL_32F = 0, REAL_16BF = 14, OP_PLAIN = 0, OP_TRANSPOSED = 1 };
+enum { DESC_TRANSA = 3, DESC_TRANSB = 4, PREF_WORKSPACE_BYTES = 1, PREF_REDUCTION_MASK = 3, REDUCTION_NONE = 0 };
 
 /* cublasLtMatmulHeuristicResult_t */
 struct found {
@@ -152,16 +153,23 @@ static void plan_fini(struct ash_lt *lt, struct plan *plan)
     if (plan->c != NULL) lt->layout_destroy(plan->c);
 }
 
-/* Its first operand is b, which it transposes; its second is a. */
+/* What lies as lines of k is a matrix of k rows to it; what lies as columns, one of k columns. */
+static int layout_init(struct ash_lt *lt, void **layout_out, size_t count, size_t k, size_t stride, bool columns)
+{
+    return lt->layout_create(layout_out, REAL_16BF, columns ? count : k, columns ? k : count, (int64_t)stride);
+}
+
+/* Its first operand is b, which it transposes if it is lines; its second is a, likewise if that is columns. */
 static int plan_init(struct ash_lt *lt, const struct ash_lt_shape *shape, struct plan *plan)
 {
-    int transposed = OP_TRANSPOSED;
+    int first = shape->b_columns ? OP_PLAIN : OP_TRANSPOSED, second = shape->a_columns ? OP_TRANSPOSED : OP_PLAIN;
 
     *plan = (struct plan){0};
     if (lt->desc_create(&plan->desc, COMPUTE_32F, REAL_32F) != 0 ||
-        lt->desc_set(plan->desc, DESC_TRANSA, &transposed, sizeof(transposed)) != 0 ||
-        lt->layout_create(&plan->b, REAL_16BF, shape->K, shape->N, (int64_t)shape->b_stride) != 0 ||
-        lt->layout_create(&plan->a, REAL_16BF, shape->K, shape->M, (int64_t)shape->a_stride) != 0 ||
+        lt->desc_set(plan->desc, DESC_TRANSA, &first, sizeof(first)) != 0 ||
+        lt->desc_set(plan->desc, DESC_TRANSB, &second, sizeof(second)) != 0 ||
+        layout_init(lt, &plan->b, shape->N, shape->K, shape->b_stride, shape->b_columns) != 0 ||
+        layout_init(lt, &plan->a, shape->M, shape->K, shape->a_stride, shape->a_columns) != 0 ||
         lt->layout_create(&plan->c, REAL_32F, shape->N, shape->M, (int64_t)shape->c_stride) != 0) {
         plan_fini(lt, plan);
         return -EIO;

@@ -16,9 +16,10 @@ struct ash_lt_algo {
     uint64_t data[8];
 };
 
-/* c[M, N] = a[M, K] b[N, K]^T: a and b are bf16 lines of k with strides in elements, c is float32. */
+/* c[M, N] = a[M, K] b[N, K]^T: a and b are bf16 lines of k with strides in elements, c is float32. An operand may also
+ * lie as columns: k lines, of a[K, M] or b[K, N], with the stride from k to k. */
 struct ash_lt_shape {
-    size_t M, N, K, a_stride, b_stride, c_stride;
+    size_t M, N, K, a_stride, b_stride, c_stride, a_columns, b_columns; /* the last two: 0 or 1 */
 };
 
 /* Where they are on the GPU, and ASH_LT_WORKSPACE_BYTES to work in. Borrowed. */

@@ -21,7 +21,8 @@ enum ash_keep {
 };
 
 struct ash_norm_acts {
-    float *out;     /* [own rows, C] */
+    float *out;         /* [own rows, C] */
+    uint16_t *out_bf16; /* instead of out, or NULL: see ash_acts.is_bf16 */
     float *out_all; /* [rows, C] where ranks of tp share memory; [batch rows, C] where those of cp share gradients */
     float *rstd, *mean; /* [own rows]; mean for layer norm only */
 };
@@ -35,6 +36,8 @@ struct ash_attn_rows {
 struct ash_attn_acts {
     struct ash_norm_acts norm;
     struct ash_attn_rows rows; /* of this rank's rows, all heads here */
+    uint16_t *qkv_bf16;        /* q, k and v as attention reads them: then those of rows live until then; or NULL */
+    uint16_t *out_bf16;        /* rows.out, rounded; or NULL */
     /* Along cp: all rows of the batch. Where ranks share memory, of all heads, with `rows` among them; else of this
      * rank's part of the heads, q, k and v as columns of one row. */
     struct ash_attn_rows all;
@@ -50,6 +53,7 @@ struct ash_attn_acts {
 
 struct ash_ffn_acts {
     float *gate, *up, *hidden; /* [rows, F]; gate NULL for a gelu feed-forward */
+    uint16_t *hidden_bf16;     /* instead of hidden, or NULL */
     float *hidden_all;         /* [batch rows, F] where ranks of cp share gradients */
 };
 
@@ -89,6 +93,7 @@ struct ash_qk_rows {
 struct ash_scratch {
     float *residual;                   /* [own rows, C]: a block's output before it joins the stream */
     float *dx;                         /* [own rows, C]: gradient of the stream, layer by layer; */
+    uint16_t *dx_bf16;                 /* [own rows, C]: dx, rounded; or NULL */
     float *dx_all;                     /* [rows, C]: where ranks of tp share memory; */
     float *dx_buffers[ASH_DX_BUFFERS]; /* [batch rows, C]: where ranks of cp share gradients, dx in one of them: */
     size_t dx_buffer;                  /* which */
@@ -98,6 +103,7 @@ struct ash_scratch {
     struct ash_qk_rows qk;
     struct ash_attn_rows dattn;     /* gradients of attn.rows; */
     struct ash_attn_rows dattn_all; /* and of attn.all */
+    uint16_t *dqkv_bf16;            /* gradients of q, k and v before their positions, rounded; or NULL */
     float *dqk_raw, *dqk_raw_all;   /* [rows, (H + kv heads) * D]; _all as hidden_all */
     float *packed;                  /* [rows, (H + kv heads) * D + kv heads * v_dim]: sent along cp */
     float *dq_low, *dq_low_norm, *dkv_low, *dkv_low_norm, *dkv_up; /* norms: own rows */
@@ -129,7 +135,8 @@ struct ash_batch_block {
 /* Open with ash_acts_open; close with ash_acts_close. */
 struct ash_acts {
     struct ash_buffer memory;
-    size_t size_bytes;                          /* of it, and this rank's part of what lies in shared memory */
+    bool is_bf16;      /* what only products read is rounded to bf16 where it is stored: ash_pass_opts.bf16_acts */
+    size_t size_bytes; /* of it, and this rank's part of what lies in shared memory */
     size_t q_stride, k_stride, v_stride, v_dim; /* of attention's rows and heads, in floats */
     size_t head_rows;                           /* rows of logits at a time, at most; whole groups of k */
     struct ash_layer_acts *layers;              /* [config.layers] */

@@ -73,6 +73,12 @@ static float *act(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
     return act_in(l, ASH_SPACE_PRIVATE, keep, count);
 }
 
+/* An activation that only products read. */
+static uint16_t *act_bf16(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
+{
+    return act_bytes(l, ASH_SPACE_PRIVATE, keep, count * sizeof(uint16_t));
+}
+
 static int32_t *act_ints(struct ash_acts_layout *l, enum ash_keep keep, size_t count)
 {
     return act_bytes(l, ASH_SPACE_PRIVATE, keep, count * sizeof(int32_t));
@@ -85,11 +91,14 @@ float *ash_acts_layout_columns(float *base, size_t columns)
 
 /* ---- layers ------------------------------------------------------------------------------------------------------ */
 
-static void lay_norm(struct ash_acts_layout *l, struct ash_norm_acts *norm)
+/* only_products: nothing else reads the rows. */
+static void lay_norm(struct ash_acts_layout *l, struct ash_norm_acts *norm, bool only_products)
 {
     const struct ash_model_config *c = &l->model->config;
 
-    if (l->axes->shared_grads)
+    if (l->acts->is_bf16 && only_products)
+        norm->out_bf16 = act_bf16(l, ASH_KEEP_CHEAP, l->own * c->hidden);
+    else if (l->axes->shared_grads)
         norm->out_all = act_in(l, ASH_SPACE_NODE, ASH_KEEP_CHEAP, l->batch_rows * c->hidden);
     else if (l->axes->tp.same_node)
         norm->out_all = act_in(l, ASH_SPACE_TP, ASH_KEEP_CHEAP, l->rows * c->hidden);
@@ -112,7 +121,12 @@ static void lay_grouped(struct ash_acts_layout *l, struct ash_attn_acts *a)
     const struct ash_model_config *c = &l->model->config;
     size_t q = c->heads * c->head_dim, kv = c->kv_heads * c->head_dim;
 
-    a->rows.q = act_qkv(l, q + 2 * kv);
+    if (l->acts->is_bf16) {
+        a->qkv_bf16 = act_bf16(l, ASH_KEEP_COSTLY, l->rows * (q + 2 * kv));
+        a->rows.q = ash_acts_layout_reuse_bytes(l, ASH_SPACE_PRIVATE, l->rows * (q + 2 * kv) * sizeof(float));
+    } else {
+        a->rows.q = act_qkv(l, q + 2 * kv);
+    }
     a->rows.k = ash_acts_layout_columns(a->rows.q, q);
     a->rows.v = ash_acts_layout_columns(a->rows.k, kv);
     if (!c->qk_norm) return;
@@ -169,12 +183,13 @@ static void lay_attn(struct ash_acts_layout *l, struct ash_attn_acts *a)
 {
     const struct ash_model_config *c = &l->model->config;
 
-    lay_norm(l, &a->norm);
+    lay_norm(l, &a->norm, c->attn == ASH_ATTN_GROUPED);
     if (c->attn == ASH_ATTN_LATENT)
         lay_latent(l, a);
     else
         lay_grouped(l, a);
     if (!l->axes->cp.same_node) a->rows.out = act(l, ASH_KEEP_COSTLY, l->rows * c->heads * l->acts->v_dim);
+    if (l->acts->is_bf16) a->out_bf16 = act_bf16(l, ASH_KEEP_COSTLY, l->rows * c->heads * l->acts->v_dim);
     if (l->axes->cp.size > 1)
         lay_attn_all(l, a);
     else
@@ -191,6 +206,13 @@ static void lay_expert(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size
 {
     lay_inner(l, ffn, rows, width);
     ffn->hidden = act(l, ASH_KEEP_CHEAP, rows * width);
+}
+
+/* The dense feed-forward. */
+static void lay_dense(struct ash_acts_layout *l, struct ash_ffn_acts *ffn, size_t width)
+{
+    lay_inner(l, ffn, l->rows, width);
+    ffn->hidden_bf16 = act_bf16(l, ASH_KEEP_CHEAP, l->rows * width);
 }
 
 /* A feed-forward of all tokens. */
@@ -238,9 +260,11 @@ static void lay_layer(struct ash_acts_layout *l, size_t index)
     acts->in = act(l, ASH_KEEP_INPUT, l->own * c->hidden);
     acts->mid = l->opts->backward ? act(l, ASH_KEEP_COSTLY, l->own * c->hidden) : acts->in;
     lay_attn(l, &acts->attn);
-    lay_norm(l, &acts->ffn_norm);
+    lay_norm(l, &acts->ffn_norm, !c->sparse[index]);
     if (c->sparse[index])
         lay_moe(l, &acts->moe);
+    else if (l->acts->is_bf16 && c->mlp == ASH_MLP_GATED)
+        lay_dense(l, &acts->ffn, c->ffn);
     else
         lay_ffn(l, &acts->ffn, c->ffn);
     for (size_t i = 0; i < ASH_SPACES; i++) {
@@ -287,6 +311,13 @@ static size_t head_rows(const struct ash_acts_layout *l)
 
 /* ---- all of it --------------------------------------------------------------------------------------------------- */
 
+/* Where others read a rank's activations, or adapters do, these are float32. */
+static bool stores_bf16(const struct ash_acts_layout *l)
+{
+    return l->opts->bf16_acts && l->opts->backward && l->model->round_bf16 && l->axes->tp.size == 1 &&
+           l->axes->cp.size == 1 && l->model->config.lora == NULL;
+}
+
 static void set_strides(struct ash_acts_layout *l)
 {
     const struct ash_model_config *c = &l->model->config;
@@ -325,6 +356,7 @@ void ash_acts_layout_run(struct ash_acts_layout *l)
     const struct ash_model_config *c = &l->model->config;
     struct ash_acts *acts = l->acts;
 
+    acts->is_bf16 = stores_bf16(l);
     set_strides(l);
     lay_batch(l);
     if (l->axes->cp.size > 1 && !l->axes->cp.same_node)

@@ -45,6 +45,9 @@ static void lay_qkv_gradients(struct ash_acts_layout *l)
     struct ash_scratch *s = &l->acts->scratch;
     bool is_shared = l->axes->shared_grads;
 
+    if (l->acts->is_bf16 && c->attn == ASH_ATTN_GROUPED && !c->qk_norm)
+        s->dqkv_bf16 =
+            ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, l->rows * l->acts->q_stride * sizeof(*s->dqkv_bf16));
     if (c->qk_norm)
         s->dqk_raw = s->dqk_raw_all =
             ash_acts_layout_keep_floats(l, is_shared ? ASH_SPACE_CP : ASH_SPACE_PRIVATE,
@@ -73,6 +76,8 @@ static void lay_stream_gradients(struct ash_acts_layout *l)
         if (!l->axes->shared_grads) s->dx = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
         s->dnorm = ash_acts_layout_keep_floats(l, ASH_SPACE_PRIVATE, l->own * hidden);
     }
+    if (l->acts->is_bf16)
+        s->dx_bf16 = ash_acts_layout_keep_bytes(l, ASH_SPACE_PRIVATE, l->own * hidden * sizeof(*s->dx_bf16));
 }
 
 static void lay_ffn_gradients(struct ash_acts_layout *l)

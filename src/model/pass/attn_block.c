@@ -17,6 +17,8 @@ static struct ash_attn_args attention_args(const struct ash_pass_step *step, siz
 {
     const struct ash_model_config *c = &step->model->config;
 
+    const struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
+
     return (struct ash_attn_args){
         .heads = view->heads,
         .kv_heads = view->kv_heads,
@@ -25,13 +27,15 @@ static struct ash_attn_args attention_args(const struct ash_pass_step *step, siz
         .scale = (float)(c->attn_scale / (c->scale_by_layer ? (double)(step->model->layer_ids[layer] + 1) : 1)),
         .window = c->window[layer],
         .round_bf16 = step->model->round_bf16,
-        .kv_dtype = ASH_F32,
+        .kv_dtype = acts->qkv_bf16 != NULL ? ASH_BF16 : ASH_F32,
         .q_stride = view->q_stride,
         .k_stride = view->k_stride,
         .v_stride = view->v_stride,
         .out_stride = view->out_stride,
         .q = view->q,
+        .q_bf16 = acts->qkv_bf16,
         .out = view->out,
+        .out_bf16 = acts->out_bf16,
         .lse = view->lse,
         .dout = view->dout,
         .dq = view->dq,
@@ -39,9 +43,13 @@ static struct ash_attn_args attention_args(const struct ash_pass_step *step, siz
         .seq_count = step->batch->doc_count};
 }
 
-/* Point every document at its own rows of k and v (and their gradients). */
-static void point_at_batch(const struct ash_pass_step *step, const struct ash_attn_view *view)
+/* Point every document at its own rows of k and v (and their gradients). rounded: q, k and v as rows of bf16, or
+ * NULL. */
+static void point_at_batch(const struct ash_pass_step *step, const struct ash_attn_view *view, const uint16_t *rounded)
 {
+    const uint16_t *k = rounded != NULL ? rounded + (view->k - view->q) : NULL;
+    const uint16_t *v = rounded != NULL ? rounded + (view->v - view->q) : NULL;
+
     for (size_t i = 0; i < step->batch->doc_count; i++) {
         const struct ash_doc *doc = &step->batch->docs[i];
 
@@ -50,6 +58,10 @@ static void point_at_batch(const struct ash_pass_step *step, const struct ash_at
                                               .pos = doc->pos,
                                               .k = view->k + doc->row * view->k_stride,
                                               .v = view->v + doc->row * view->v_stride};
+        if (rounded != NULL) {
+            step->seqs[i].k = k + doc->row * view->k_stride;
+            step->seqs[i].v = v + doc->row * view->v_stride;
+        }
         if (view->dk == NULL) continue;
         step->seqs[i].dk = view->dk + doc->row * view->k_stride;
         step->seqs[i].dv = view->dv + doc->row * view->v_stride;
@@ -64,7 +76,7 @@ static void attend(const struct ash_pass_step *step, size_t layer)
         struct ash_attn_args args = attention_args(step, layer, &view);
 
         ash_ulysses_wait(step, chunk);
-        point_at_batch(step, &view);
+        point_at_batch(step, &view, args.q_bf16);
         if (step->cache != NULL) ash_cache_write(step, layer, &args);
         step->exec->ops->attn->forward(step->exec, &args);
         ash_ulysses_gather_heads(step, layer, chunk);
@@ -82,7 +94,7 @@ static void attend_backward(const struct ash_pass_step *step, struct ash_grad_si
         struct ash_attn_args args = attention_args(step, layer, &view);
 
         ash_ulysses_wait(step, chunk);
-        point_at_batch(step, &view);
+        point_at_batch(step, &view, args.q_bf16);
         step->exec->ops->attn->backward(step->exec, &args);
         ash_ulysses_gather_grads(step, chunk);
     }
@@ -118,7 +130,8 @@ void ash_attn_block_forward(const struct ash_pass_step *step, size_t layer, cons
     attend(step, layer);
     ash_row_parallel_add(step,
                          &(struct ash_linear_group){.rows = step->rows,
-                                                    .x = acts->rows.out,
+                                                    .x = acts->out_bf16 == NULL ? acts->rows.out : NULL,
+                                                    .x_bf16 = acts->out_bf16,
                                                     .x_stride = c->heads * step->acts->v_dim,
                                                     .norm = ASH_NO_PARAM,
                                                     .out_count = 1,
@@ -143,8 +156,10 @@ void ash_attn_block_backward(const struct ash_pass_step *step, struct ash_grad_s
     ash_linear_backward(step, sink, params->param[ASH_ROLE_OUT], params->param[ASH_ROLE_OUT_BIAS],
                         &(struct ash_linear_io){.rows = step->rows,
                                                 .x = acts->attn.rows.out,
+                                                .x_bf16 = acts->attn.out_bf16,
                                                 .x_stride = width,
                                                 .dy = dy,
+                                                .dy_bf16 = s->dx_bf16,
                                                 .dy_stride = c->hidden,
                                                 .dx = s->dattn.out,
                                                 .dx_stride = width,

@@ -49,11 +49,12 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
 {
     const struct ash_model_config *c = &step->model->config;
     struct ash_attn_acts *acts = &step->acts->layers[layer].attn;
-    struct ash_linear_group group = {.rows = step->rows, .x = x, .x_stride = c->hidden, .norm = norm};
+    struct ash_linear_group group = {
+        .rows = step->rows, .x = x, .x_bf16 = acts->norm.out_bf16, .x_stride = c->hidden, .norm = norm};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
 
-    ash_assert(x != NULL && c->attn == ASH_ATTN_GROUPED);
+    ash_assert(c->attn == ASH_ATTN_GROUPED);
     group.out_count = list_projections(step, layer, projections);
     for (size_t i = 0; i < group.out_count; i++) {
         bool raw = c->qk_norm && i < 2;
@@ -66,8 +67,9 @@ void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, co
     if (step->cache != NULL) return; /* ash_cache_write does the rest as it goes over the rows */
     /* k's heads follow q's in the row, so one call rotates both */
     ash_rope_apply(step, acts->rows.q,
-                   (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride}, false);
-    round_rows(step, layer);
+                   (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, acts->qkv_bf16},
+                   false);
+    if (acts->qkv_bf16 == NULL) round_rows(step, layer);
 }
 
 void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,
@@ -79,21 +81,27 @@ void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad
                                           .in = c->hidden,
                                           .seq_rows = step->seq_rows,
                                           .x = x,
+                                          .x_bf16 = step->acts->layers[layer].attn.norm.out_bf16,
                                           .dx = s->dnorm,
                                           .shared_rows = step->axes->shared_grads};
     struct projection projections[3];
     size_t raw_stride = (c->heads + c->kv_heads) * c->head_dim;
+    bool has_bias = false;
+    uint16_t *rounded;
 
-    ash_assert(x != NULL && c->attn == ASH_ATTN_GROUPED && s->dnorm != NULL);
-    ash_rope_apply(step, s->dattn.q, (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride},
-                   true);
-    if (c->qk_norm) ash_qk_norm_backward(step, sink, layer);
+    ash_assert(c->attn == ASH_ATTN_GROUPED && s->dnorm != NULL);
     columns.count = list_projections(step, layer, projections);
+    for (size_t i = 0; i < columns.count; i++)
+        has_bias = has_bias || projections[i].bias != ASH_NO_PARAM;
+    rounded = has_bias ? NULL : s->dqkv_bf16; /* biases add up what is not rounded */
+    ash_rope_apply(step, s->dattn.q,
+                   (struct ash_rope_heads){c->heads + c->kv_heads, c->head_dim, step->acts->q_stride, rounded}, true);
+    if (c->qk_norm) ash_qk_norm_backward(step, sink, layer);
     for (size_t i = 0; i < columns.count; i++) {
         bool raw = c->qk_norm && i < 2;
-        columns.outputs[i] = (struct ash_column_output){projections[i].weight, projections[i].bias,
-                                                        (raw ? s->dqk_raw : s->dattn.q) + projections[i].column,
-                                                        raw ? raw_stride : step->acts->q_stride};
+        columns.outputs[i] = (struct ash_column_output){
+            projections[i].weight, projections[i].bias, (raw ? s->dqk_raw : s->dattn.q) + projections[i].column,
+            raw ? raw_stride : step->acts->q_stride, rounded != NULL ? rounded + projections[i].column : NULL};
     }
     ash_column_parallel_backward(step, sink, &columns);
 }

@@ -6,7 +6,8 @@
 #include "model/pass/grads.h"
 #include "model/pass/step.h"
 
-/* x [rows, C] to the layer's q, k, v; norm: the RMS norm that x goes through first, or ASH_NO_PARAM. */
+/* x [rows, C] to the layer's q, k, v; norm: the RMS norm that x goes through first, or ASH_NO_PARAM. Where the layer's
+ * norm stores rounded rows, those are read instead of x. */
 void ash_attn_grouped_forward(const struct ash_pass_step *step, size_t layer, const float *x, int32_t norm);
 /* scratch.dnorm becomes the gradient of the normed stream x. */
 void ash_attn_grouped_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, size_t layer,

@@ -15,9 +15,13 @@ void ash_ffn_activate(const struct ash_pass_step *step, const struct ash_ffn_act
 {
     const struct ash_act_ops *act = step->exec->ops->act;
 
-    ash_assert(acts->up != NULL && acts->hidden != NULL);
+    ash_assert(acts->up != NULL && (acts->hidden != NULL || acts->hidden_bf16 != NULL));
     if (acts->gate != NULL)
-        act->swiglu_forward(step->exec, acts->gate, acts->up, count, acts->hidden);
+        act->swiglu_forward(step->exec, &(struct ash_swiglu_args){.count = count,
+                                                                  .gate = acts->gate,
+                                                                  .up = acts->up,
+                                                                  .out = acts->hidden,
+                                                                  .out_bf16 = acts->hidden_bf16});
     else
         act->gelu_forward(step->exec, gelu_kind(step), acts->up, count, acts->hidden);
 }
@@ -28,11 +32,12 @@ void ash_ffn_inner(const struct ash_pass_step *step, const struct ash_ffn_params
     const struct ash_ffn_acts *acts = &io->acts;
     struct ash_linear_group group = {.rows = io->rows,
                                      .x = io->x,
+                                     .x_bf16 = io->x_bf16,
                                      .x_stride = step->model->config.hidden,
                                      .norm = norm,
                                      .out_count = acts->gate != NULL ? 2 : 1};
 
-    ash_assert(io->x != NULL && params->width > 0);
+    ash_assert((io->x != NULL || io->x_bf16 != NULL) && params->width > 0);
     group.outs[0] = (struct ash_linear_out){params->gate, params->gate_bias, acts->gate, params->width};
     group.outs[group.out_count - 1] = (struct ash_linear_out){params->up, params->up_bias, acts->up, params->width};
     group.swiglu = acts->gate != NULL && !step->opts->backward && ash_linear_alike(step, params->gate, params->up);
@@ -52,9 +57,34 @@ void ash_ffn_forward(const struct ash_pass_step *step, const struct ash_ffn_para
     ash_linear_forward(step, params->down, params->down_bias,
                        &(struct ash_linear_io){.rows = io->rows,
                                                .x = io->acts.hidden,
+                                               .x_bf16 = io->acts.hidden_bf16,
                                                .x_stride = params->width,
                                                .y = io->y,
                                                .y_stride = step->model->config.hidden});
+}
+
+/* The gradients of gate and up, and the products that read them. Where hidden is rounded and no bias adds them up, they
+ * are, too. */
+static void gated_backward(const struct ash_pass_step *step, const struct ash_ffn_params *params,
+                           const struct ash_ffn_io *io, struct ash_column_parallel *columns)
+{
+    const struct ash_ffn_acts *acts = &io->acts, *dacts = &io->dacts;
+    bool is_bf16 = acts->hidden_bf16 != NULL && params->gate_bias == ASH_NO_PARAM && params->up_bias == ASH_NO_PARAM;
+    struct ash_swiglu_grad_args args = {
+        .count = io->rows * params->width, .gate = acts->gate, .up = acts->up, .dout = dacts->hidden};
+    struct ash_column_output gate = {params->gate, params->gate_bias, NULL, params->width, NULL};
+    struct ash_column_output up = {params->up, params->up_bias, NULL, params->width, NULL};
+
+    if (is_bf16) {
+        gate.dy_bf16 = args.dgate_bf16 = (void *)dacts->gate;
+        up.dy_bf16 = args.dup_bf16 = (void *)dacts->up;
+    } else {
+        gate.dy = args.dgate = dacts->gate;
+        up.dy = args.dup = dacts->up;
+    }
+    step->exec->ops->act->swiglu_backward(step->exec, &args);
+    columns->outputs[columns->count++] = gate;
+    columns->outputs[columns->count++] = up;
 }
 
 void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, const struct ash_ffn_params *params,
@@ -65,15 +95,22 @@ void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
     size_t hidden = step->model->config.hidden, width = params->width;
     size_t seq_rows = params->is_expert ? 0 : step->seq_rows;
     bool shared_rows = step->axes->shared_grads && !params->is_expert;
-    struct ash_column_parallel columns = {
-        .rows = io->rows, .in = hidden, .seq_rows = seq_rows, .x = io->x, .dx = io->dx, .shared_rows = shared_rows};
+    struct ash_column_parallel columns = {.rows = io->rows,
+                                          .in = hidden,
+                                          .seq_rows = seq_rows,
+                                          .x = io->x,
+                                          .x_bf16 = io->x_bf16,
+                                          .dx = io->dx,
+                                          .shared_rows = shared_rows};
 
-    ash_assert(io->x != NULL && io->dy != NULL && io->dx != NULL);
+    ash_assert((io->x != NULL || io->x_bf16 != NULL) && io->dy != NULL && io->dx != NULL);
     ash_linear_backward(step, sink, params->down, params->down_bias,
                         &(struct ash_linear_io){.rows = io->rows,
                                                 .x = acts->hidden,
+                                                .x_bf16 = acts->hidden_bf16,
                                                 .x_stride = width,
                                                 .dy = io->dy,
+                                                .dy_bf16 = io->dy_bf16,
                                                 .dy_stride = hidden,
                                                 .dx = dacts->hidden,
                                                 .dx_stride = width,
@@ -81,17 +118,11 @@ void ash_ffn_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
                                                 .shared_rows = shared_rows});
     if (shared_rows) ash_shared_grads_fence(sink); /* the layer after this one had its gradients in the same place */
     if (acts->gate != NULL) {
-        act->swiglu_backward(step->exec, &(struct ash_swiglu_grad_args){.count = io->rows * width,
-                                                                        .gate = acts->gate,
-                                                                        .up = acts->up,
-                                                                        .dout = dacts->hidden,
-                                                                        .dgate = dacts->gate,
-                                                                        .dup = dacts->up});
-        columns.outputs[columns.count++] =
-            (struct ash_column_output){params->gate, params->gate_bias, dacts->gate, width};
+        gated_backward(step, params, io, &columns);
     } else {
         act->gelu_backward(step->exec, gelu_kind(step), acts->up, dacts->hidden, io->rows * width, dacts->up);
+        columns.outputs[columns.count++] =
+            (struct ash_column_output){params->up, params->up_bias, dacts->up, width, NULL};
     }
-    columns.outputs[columns.count++] = (struct ash_column_output){params->up, params->up_bias, dacts->up, width};
     ash_column_parallel_backward(step, sink, &columns);
 }

@@ -16,12 +16,14 @@ struct ash_ffn_params {
 /* Where a feed-forward reads and writes. Unless it is an expert's, y and dx are of own rows. */
 struct ash_ffn_io {
     size_t rows;
-    const float *x; /* [rows, C] */
+    const float *x;         /* [rows, C] */
+    const uint16_t *x_bf16; /* instead of x, rounded to bf16; or NULL */
     struct ash_ffn_acts acts;
     float *y; /* forward */
     /* backward: */
     struct ash_ffn_acts dacts; /* room for the gradients of acts */
     const float *dy;           /* [rows, C] */
+    const uint16_t *dy_bf16;   /* dy, rounded to bf16; or NULL */
     float *dx;
 };
 

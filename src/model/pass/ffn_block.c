@@ -44,17 +44,18 @@ static void dense_forward(const struct ash_pass_step *step, size_t layer, const 
     struct ash_ffn_params params = dense_params(step, layer);
     struct ash_norm_params norm = norm_params(step, layer);
     bool is_fused = ash_norm_is_fused(step);
-    const float *x = mid;
+    struct ash_ffn_io io = {.rows = step->rows, .x = mid, .acts = acts->ffn};
 
     if (!is_fused) {
         ash_norm_forward(step, norm, mid, &acts->ffn_norm);
-        x = ash_stream_gather(step, acts->ffn_norm.out, step->acts->scratch.x_gathered);
+        io.x = ash_stream_gather(step, acts->ffn_norm.out, step->acts->scratch.x_gathered);
+        io.x_bf16 = acts->ffn_norm.out_bf16;
     }
-    ash_ffn_inner(step, &params, &(struct ash_ffn_io){.rows = step->rows, .x = x, .acts = acts->ffn},
-                  is_fused ? norm.weight : ASH_NO_PARAM);
+    ash_ffn_inner(step, &params, &io, is_fused ? norm.weight : ASH_NO_PARAM);
     ash_row_parallel_add(step,
                          &(struct ash_linear_group){.rows = step->rows,
                                                     .x = acts->ffn.hidden,
+                                                    .x_bf16 = acts->ffn.hidden_bf16,
                                                     .x_stride = params.width,
                                                     .norm = ASH_NO_PARAM,
                                                     .out_count = 1,
@@ -78,9 +79,11 @@ static void dense_backward(const struct ash_pass_step *step, struct ash_grad_sin
     struct ash_ffn_params params = dense_params(step, layer);
     struct ash_ffn_io io = {.rows = step->rows,
                             .x = x,
+                            .x_bf16 = step->acts->layers[layer].ffn_norm.out_bf16,
                             .acts = *acts,
                             .dacts = ash_acts_dffn(step->acts, step->axes, step->first_row, params.width),
                             .dy = dy,
+                            .dy_bf16 = step->acts->scratch.dx_bf16,
                             .dx = step->acts->scratch.dnorm};
 
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) ash_ffn_activate(step, acts, step->rows * params.width);

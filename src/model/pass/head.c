@@ -63,6 +63,7 @@ static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink 
                                .x = columns->x,
                                .x_stride = columns->in,
                                .dy = columns->outputs[0].dy,
+                               .dy_bf16 = columns->outputs[0].dy_bf16,
                                .dy_stride = columns->outputs[0].dy_stride,
                                .seq_rows = columns->seq_rows,
                                .shared_rows = columns->shared_rows};
@@ -77,6 +78,12 @@ static void weight_grads(const struct ash_pass_step *step, struct ash_grad_sink 
         step->model, step->exec, &io,
         ash_weight_grad_all(step->model, head, ash_grad_sum_of(sink, sum).data, ash_grad_overwrites_first(sink, sum)));
     if (columns->first + columns->rows == step->rows) ash_grad_release(sink, sum, ASH_GRAD_ALL);
+}
+
+/* Are gradients of logits rounded to bf16? Then they have the first half of each row of logits. */
+static bool rounds_gradients(const struct ash_pass_step *step)
+{
+    return step->acts->is_bf16 && step->model->config.labels == 0;
 }
 
 /* From logits, which are gradients by now, to those of the output matrix and to dnorm. x: of the piece's first row. */
@@ -94,7 +101,7 @@ static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink
                                           .dx = s->dnorm,
                                           .shared_rows = s->logits_all != NULL,
                                           .count = 1,
-                                          .outputs[0] = {head, ASH_NO_PARAM, s->logits, vocab}};
+                                          .outputs[0] = {head, ASH_NO_PARAM, s->logits, vocab, NULL}};
     struct ash_range own = ash_range_overlap(rows, step->own); /* of a score, which every rank of tp has whole */
     struct ash_linear_io io = {.rows = own.count,
                                .dy = s->logits + (own.first - rows.first) * vocab,
@@ -102,6 +109,11 @@ static void backward_rows(const struct ash_pass_step *step, struct ash_grad_sink
                                .dx = s->dnorm + (own.first - step->own.first) * hidden,
                                .dx_stride = hidden};
 
+    if (rounds_gradients(step)) {
+        columns.outputs[0].dy_stride = io.dy_stride = 2 * vocab;
+        columns.outputs[0].dy_bf16 = (const void *)s->logits;
+        io.dy_bf16 = columns.outputs[0].dy_bf16 + (own.first - rows.first) * io.dy_stride;
+    }
     if (step->axes->tp.size > 1 && step->model->config.labels == 0) {
         ash_column_parallel_backward_with(step, sink, &columns, weight_grads);
         return;
@@ -148,6 +160,7 @@ static void loss_rows(const struct ash_pass_step *step, const float *x, struct a
                                     .logits = s->logits,
                                     .targets = block->targets + first,
                                     .scale = wanted->has_gradient ? wanted->scale : 0.0f,
+                                    .grad_bf16 = rounds_gradients(step),
                                     .scales = has_scales ? block->scales + first : NULL,
                                     .entropy_scales = has_entropy_scales ? block->entropy_scales + first : NULL,
                                     .sharpness = step->batch->sharpness,

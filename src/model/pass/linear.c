@@ -24,6 +24,7 @@ void ash_linear_project(const struct ash_pass_step *step, const struct ash_linea
     struct ash_exec *exec = step->exec;
     struct ash_project_args args = {.M = group->rows,
                                     .x = group->x,
+                                    .x_bf16 = group->x_bf16,
                                     .x_stride = group->x_stride,
                                     .norm = ash_model_vector(model, group->norm),
                                     .norm_eps = (float)model->config.norm_eps,
@@ -31,7 +32,8 @@ void ash_linear_project(const struct ash_pass_step *step, const struct ash_linea
                                     .residual = group->residual,
                                     .swiglu = group->swiglu};
 
-    ash_assert(group->x != NULL && group->out_count >= 1 && group->out_count <= ASH_PROJECT_OUTS_MAX);
+    ash_assert((group->x != NULL) != (group->x_bf16 != NULL) && group->out_count >= 1 &&
+               group->out_count <= ASH_PROJECT_OUTS_MAX);
     for (size_t i = 0; i < group->out_count; i++) {
         const struct ash_linear_out *out = &group->outs[i];
 
@@ -44,7 +46,7 @@ void ash_linear_project(const struct ash_pass_step *step, const struct ash_linea
         exec->ops->matrix->project(exec, &args);
         args.out_count = 0;
         if (!ash_adapter_applies(step, out->weight)) continue;
-        ash_assert(group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu);
+        ash_assert(group->norm == ASH_NO_PARAM && !group->residual && !group->swiglu && group->x != NULL);
         ash_adapter_forward(step, out->weight,
                             &(struct ash_linear_io){.rows = group->rows,
                                                     .x = group->x,
@@ -58,6 +60,7 @@ void ash_linear_forward(const struct ash_pass_step *step, int32_t weight, int32_
 {
     struct ash_linear_group group = {.rows = io->rows,
                                      .x = io->x,
+                                     .x_bf16 = io->x_bf16,
                                      .x_stride = io->x_stride,
                                      .norm = ASH_NO_PARAM,
                                      .out_count = 1,
@@ -68,18 +71,32 @@ void ash_linear_forward(const struct ash_pass_step *step, int32_t weight, int32_
 
 /* ---- backward ---------------------------------------------------------------------------------------------------- */
 
+/* Rows that a product reads from column `first` on: rounded ones where there are. */
+static struct ash_mat rows_of(const float *rows, const uint16_t *rounded, size_t first, size_t stride)
+{
+    if (rounded != NULL) return (struct ash_mat){rounded + first, ASH_BF16, stride, 1};
+    return (struct ash_mat){rows + first, ASH_F32, stride, 1};
+}
+
+static struct ash_mat transposed(struct ash_mat mat)
+{
+    return (struct ash_mat){mat.data, mat.dtype, mat.col_stride, mat.row_stride};
+}
+
 /* Over all of io's rows, as one product. */
 static void weight_grad_rows(const struct ash_model *model, struct ash_exec *exec, const struct ash_linear_io *io,
                              const struct ash_weight_grad *grad)
 {
     struct ash_weight_shape shape = ash_weight_shape_of(model, grad->weight);
     size_t first = grad->rows.first, cols = shape.transposed ? shape.out : shape.in;
-    struct ash_mat dy_t = {io->dy + first, ASH_F32, 1, io->dy_stride}, x_t = {io->x + first, ASH_F32, 1, io->x_stride};
-    struct ash_mat dy = {io->dy, ASH_F32, io->dy_stride, 1}, x = {io->x, ASH_F32, io->x_stride, 1};
+    /* rows of the weight are columns of one operand */
+    size_t skip_x = shape.transposed ? first : 0, skip_dy = shape.transposed ? 0 : first;
+    struct ash_mat x = rows_of(io->x, io->x_bf16, skip_x, io->x_stride);
+    struct ash_mat dy = rows_of(io->dy, io->dy_bf16, skip_dy, io->dy_stride);
     struct ash_gemm_args args = {.M = grad->rows.count,
                                  .N = cols,
                                  .K = io->rows,
-                                 .a = shape.transposed ? x_t : dy_t,
+                                 .a = transposed(shape.transposed ? x : dy),
                                  .b = shape.transposed ? dy : x,
                                  .c = grad->dweight + first * cols,
                                  .c_stride = cols,
@@ -110,8 +127,10 @@ void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec
     sequence.rows = is_one ? io->rows : io->seq_rows;
     for (size_t done = 0; done < io->rows; done += sequence.rows) {
         weight_grad_rows(model, exec, &sequence, &grad);
-        sequence.x += sequence.rows * sequence.x_stride;
-        sequence.dy += sequence.rows * sequence.dy_stride;
+        sequence.x += sequence.x != NULL ? sequence.rows * sequence.x_stride : 0;
+        sequence.x_bf16 += sequence.x_bf16 != NULL ? sequence.rows * sequence.x_stride : 0;
+        sequence.dy += sequence.dy != NULL ? sequence.rows * sequence.dy_stride : 0;
+        sequence.dy_bf16 += sequence.dy_bf16 != NULL ? sequence.rows * sequence.dy_stride : 0;
         grad.overwrite = false;
     }
 }
@@ -130,7 +149,7 @@ void ash_linear_input_grad(const struct ash_pass_step *step, int32_t weight, con
     struct ash_gemm_args args = {.M = io->rows,
                                  .N = shape.in,
                                  .K = shape.out,
-                                 .a = {io->dy, ASH_F32, io->dy_stride, 1},
+                                 .a = rows_of(io->dy, io->dy_bf16, 0, io->dy_stride),
                                  .b = ash_weight_dense(model, exec, weight),
                                  .c = io->dx,
                                  .c_stride = io->dx_stride,

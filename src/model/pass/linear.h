@@ -12,11 +12,14 @@ struct ash_linear_io {
     size_t rows;
     size_t first; /* backward: the row of the step that dy and dx start with; 0 but where dx is of own rows alone */
     const float *x;
+    const uint16_t *x_bf16; /* instead of x, rounded to bf16; or NULL */
     size_t x_stride;
     float *y; /* forward: out; backward: not used */
     size_t y_stride;
     /* backward: */
     const float *dy;
+    const uint16_t *dy_bf16; /* dy, rounded to bf16, for products: dy itself is for biases then, and may be NULL without
+                                them; or NULL */
     size_t dy_stride;
     float *dx; /* NULL: not wanted */
     size_t dx_stride;
@@ -44,6 +47,7 @@ struct ash_linear_out {
 struct ash_linear_group {
     size_t rows;
     const float *x;
+    const uint16_t *x_bf16; /* as in ash_linear_io */
     size_t x_stride;
     int32_t norm; /* weight of the RMS norm that x goes through first, or ASH_NO_PARAM */
     bool residual, swiglu;

@@ -41,7 +41,7 @@ void ash_linear_skip(struct ash_grad_sink *sink, int32_t weight)
 void ash_linear_weight_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, int32_t sum,
                                 int32_t weight, const struct ash_linear_io *io)
 {
-    ash_assert(io->x != NULL && io->dy != NULL);
+    ash_assert((io->x != NULL || io->x_bf16 != NULL) && (io->dy != NULL || io->dy_bf16 != NULL));
     if (io->shared_rows)
         ash_shared_grads_publish(step, sink, sum, weight, ASH_NO_PARAM, io);
     else
@@ -55,7 +55,7 @@ void ash_linear_backward(const struct ash_pass_step *step, struct ash_grad_sink 
     bool dx_first = step->axes->cp.rank > 0;
     float *dbias;
 
-    ash_assert(io->x != NULL && io->dy != NULL);
+    ash_assert((io->x != NULL || io->x_bf16 != NULL) && (io->dy != NULL || io->dy_bf16 != NULL));
     if (io->shared_rows) {
         ash_shared_grads_publish(step, sink, weight, weight, bias, io);
         if (io->dx != NULL) ash_linear_input_grad(step, weight, io);

@@ -30,6 +30,7 @@ void ash_norm_forward(const struct ash_pass_step *step, struct ash_norm_params p
     struct ash_norm_args args = stream_norm(step, params, x, acts);
 
     args.y = acts->out;
+    args.y_bf16 = acts->out_bf16;
     if (step->model->config.norm == ASH_NORM_RMS)
         ops->rms_forward(step->exec, &args);
     else
@@ -47,6 +48,7 @@ void ash_norm_backward(const struct ash_pass_step *step, struct ash_grad_sink *s
     args.dy = s->dnorm;
     args.dx = s->dx;
     args.dx_add = add;
+    args.dx_bf16 = s->dx_bf16;
     args.dweight = ash_grad_acquire(sink, params.weight, ASH_GRAD_STREAM);
     args.dbias = ash_grad_acquire(sink, params.bias, ASH_GRAD_STREAM);
     if (step->model->config.norm == ASH_NORM_RMS)

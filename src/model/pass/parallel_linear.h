@@ -20,11 +20,13 @@ struct ash_column_output {
     int32_t weight, bias;
     const float *dy;
     size_t dy_stride;
+    const uint16_t *dy_bf16; /* as in ash_linear_io */
 };
 struct ash_column_parallel {
     size_t first;              /* the row of the step that x and dy start with */
     size_t rows, in, seq_rows; /* as in ash_linear_io */
     const float *x;            /* [rows, in] */
+    const uint16_t *x_bf16;    /* as in ash_linear_io */
     float *dx;                 /* [own rows, in], as a reduction's out; [rows, in] where the outputs are all here */
     bool shared_rows;          /* as in ash_linear_io */
     size_t count;

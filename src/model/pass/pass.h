@@ -95,6 +95,8 @@ struct ash_pass_opts {
     size_t max_rows; /* of a batch */
     bool backward;   /* will ash_pass_train be called? */
     enum ash_recompute recompute;
+    bool bf16_acts;   /* store what only products of bf16 read rounded to bf16. Changes no bit; needs ops that take it
+                         (ash_ops.takes_bf16), and holds where nobody shares the pass and the model has no adapters */
     size_t head_rows; /* rows whose logits exist at once, at most (rounded up to a multiple of 32); 0: as seems best */
     struct ash_axis tp, cp, ep; /* who shares the pass; all zero: nobody. Their contexts are borrowed until close.
                                    The ranks of ep have batches of their own and share the experts alone: expert rank

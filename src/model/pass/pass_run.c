@@ -180,11 +180,31 @@ static void finish_grads(const struct ash_pass_step *step, struct ash_grad_sink 
     ash_moe_carry_grads(step, sink);
 }
 
+/* The gradient that came from the next stage, as products of the last layer read it. */
+static void round_gradient(const struct ash_pass_step *step)
+{
+    const struct ash_scratch *s = &step->acts->scratch;
+    size_t hidden = step->model->config.hidden;
+
+    if (s->dx_bf16 == NULL || step->rows == 0) return;
+    step->exec->ops->row->copy(step->exec, &(struct ash_copy_args){.rows = step->own.count,
+                                                                   .blocks = 1,
+                                                                   .cols = hidden,
+                                                                   .src = s->dx,
+                                                                   .src_row = hidden,
+                                                                   .dst = s->dx_bf16,
+                                                                   .dst_dtype = ASH_BF16,
+                                                                   .dst_row = hidden});
+}
+
 void ash_pass_run_backward(const struct ash_pass_step *step, struct ash_grad_sink *sink, float scale)
 {
     ash_assert(step->opts->backward && (step->rows == 0 || sink->grads != NULL));
     ash_grad_begin_batch(sink);
-    if (ash_split_has_head(step->model)) head_backward(step, sink, scale);
+    if (ash_split_has_head(step->model))
+        head_backward(step, sink, scale);
+    else
+        round_gradient(step);
     for (size_t i = step->model->config.layers; i-- > 0;) {
         need(step, (int)i, true);
         layer_backward(step, sink, i);

@@ -63,11 +63,28 @@ const float *ash_rope_sin(const struct ash_rope *rope)
     return rope->positions > 0 ? (const float *)rope->tables.data + rope->positions * (rope->dims / 2) : NULL;
 }
 
+/* Rows that are not rotated are only rounded, where that is wanted. */
+static void round_rows(const struct ash_pass_step *step, const float *x, struct ash_rope_heads heads)
+{
+    if (heads.rounded == NULL) return;
+    step->exec->ops->row->copy(step->exec, &(struct ash_copy_args){.rows = step->rows,
+                                                                   .blocks = 1,
+                                                                   .cols = heads.row_stride,
+                                                                   .src = x,
+                                                                   .src_row = heads.row_stride,
+                                                                   .dst = heads.rounded,
+                                                                   .dst_dtype = ASH_BF16,
+                                                                   .dst_row = heads.row_stride});
+}
+
 void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse)
 {
     const struct ash_rope *rope = step->rope;
 
-    if (step->model->config.rope.kind == ASH_ROPE_NONE) return;
+    if (step->model->config.rope.kind == ASH_ROPE_NONE) {
+        round_rows(step, x, heads);
+        return;
+    }
     ash_assert(rope->positions > 0 && heads.head_stride >= rope->dims);
     struct ash_rope_args args = {.rows = step->rows,
                                  .heads = heads.heads,
@@ -79,6 +96,8 @@ void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_
                                  .cos = ash_rope_cos(rope),
                                  .sin = ash_rope_sin(rope),
                                  .x = x,
+                                 .out_bf16 = heads.rounded,
+                                 .out_cols = heads.row_stride,
                                  .inverse = inverse};
     step->exec->ops->rope->apply(step->exec, &args);
 }

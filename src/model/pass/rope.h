@@ -23,8 +23,9 @@ const float *ash_rope_sin(const struct ash_rope *rope);
 /* How heads lie in rows: floats between heads and between rows. */
 struct ash_rope_heads {
     size_t heads, head_stride, row_stride;
+    uint16_t *rounded; /* [rows, row_stride]: gets the rows, rotated and rounded to bf16, and x stays; NULL: in place */
 };
-/* Rotate the heads of the step's rows of x in place; inverse: back. */
+/* Rotate the heads of the step's rows of x; inverse: back. */
 void ash_rope_apply(const struct ash_pass_step *step, float *x, struct ash_rope_heads heads, bool inverse);
 
 #endif

@@ -52,6 +52,7 @@ static int open_slots(struct ash_stages *stages, struct ash_stage *stage, struct
     struct ash_pass_opts opts = pass_opts(stages->job, stages->mesh, hidden);
     int rc;
 
+    opts.bf16_acts = stages->exec->ops->takes_bf16;
     opts.head_rows = head_rows(stages->exec, ash_model_get_config(stage->state.model), opts.max_rows);
     opts.hooks = ash_stages_hooks(stage);
     opts.tp.weights = stage->tp_weights;

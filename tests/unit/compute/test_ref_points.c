@@ -74,7 +74,8 @@ static void test_swiglu(void **state)
     ref_init(&exec);
     fill(in, 2 * COUNT, 1, 3.0f);
     fill(op.dout, COUNT, 2, 1.0f);
-    exec.ops->act->swiglu_forward(&exec, in, in + COUNT, COUNT, out);
+    exec.ops->act->swiglu_forward(&exec,
+                                  &(struct ash_swiglu_args){.count = COUNT, .gate = in, .up = in + COUNT, .out = out});
     for (size_t i = 0; i < COUNT; i++)
         check_close((double)out[i], silu((double)in[i]) * (double)in[COUNT + i], 1e-6, "swiglu", i);
     exec.ops->act->swiglu_backward(

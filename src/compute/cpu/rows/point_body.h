@@ -39,11 +39,12 @@ static void swiglu_forward_range(void *ctx, size_t begin, size_t end, int worker
     if (i < end) swiglu_step(&op, i, end - i);
 }
 
-static void swiglu_forward(struct ash_exec *exec, const float *gate, const float *up, size_t count, float *out)
+static void swiglu_forward(struct ash_exec *exec, const struct ash_swiglu_args *args)
 {
-    struct act_op op = {.x = gate, .up = up, .out = out};
+    struct act_op op = {.x = args->gate, .up = args->up, .out = args->out};
 
-    ash_workers_run(exec->workers, count, ACT_MIN_COUNT, swiglu_forward_range, &op);
+    ash_assert(args->out_bf16 == NULL);
+    ash_workers_run(exec->workers, args->count, ACT_MIN_COUNT, swiglu_forward_range, &op);
 }
 
 INLINE void swiglu_back_step(const struct act_op *op, size_t i, size_t count)
