@@ -27,7 +27,8 @@ static struct ash_metric other_metric = PART("other"); /* between steps: validat
 /* A path of the CPU that is not its best one: a setting says so. */
 static void tell_kernels(const struct ash_run *run)
 {
-    const char *const *names = ash_exec_backends(), *taken = run->facts.backend;
+    const char *const *names = ash_exec_backends();
+    const char *taken = ash_trainer_exec(run->trainer)->ops->name; /* who joins has no facts of the run yet */
     struct ash_str labels = {0};
     bool is_known = false;
 
