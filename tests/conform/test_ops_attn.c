@@ -323,11 +323,12 @@ static void share_pages(const struct ash_attn_args *args, struct ash_attn_seq *s
 static size_t draw_pool(struct tape *tape, struct ash_attn_args *args)
 {
     size_t count = 0, width = ash_dtype_bytes(args->kv_dtype);
+    bool at_borders = draw_below(tape, 3) != 0; /* of 16 bytes, as caches have them */
 
-    args->k_page = draw_below(tape, 9);
+    args->k_page = at_borders ? 8 * draw_below(tape, 2) : draw_below(tape, 9);
     args->v_page = args->k_page + ASH_ATTN_BLOCK * args->kv_heads * args->dim_k;
     args->page_bytes = (args->v_page + ASH_ATTN_BLOCK * args->kv_heads * args->dim_v + draw_below(tape, 9)) * width;
-    args->page_bytes = (args->page_bytes + 3) / 4 * 4;
+    args->page_bytes = at_borders ? (args->page_bytes + 15) / 16 * 16 : (args->page_bytes + 3) / 4 * 4;
     for (size_t s = 0; s < args->seq_count; s++)
         count += (args->seqs[s].pos + args->seqs[s].q_count + ASH_ATTN_BLOCK - 1) / ASH_ATTN_BLOCK;
     args->pool = tape_alloc(tape, count * args->page_bytes);
@@ -368,12 +369,44 @@ static void test_pages(void **state)
         }
 }
 
-/* A new token of each of a few long documents: fewer heads than threads, so one head is several threads' work. */
+/* A new token of each of a few documents of at least `least` tokens; heads and types of args are drawn already. */
+static void decode_docs(struct ash_exec *exec, struct tape *tape, struct docs *docs, size_t least)
+{
+    struct ash_attn_args *args = &docs->args;
+    size_t key = 0, width = ash_dtype_bytes(args->kv_dtype), left;
+
+    args->k_stride = args->kv_heads * args->dim_k;
+    args->v_stride = args->kv_heads * args->dim_v;
+    args->window = draw_below(tape, 3) == 0 ? 100 + draw_below(tape, 400) : 0;
+    args->seq_count = 1 + draw_below(tape, 3);
+    args->seqs = docs->seqs;
+    for (size_t s = 0; s < args->seq_count; s++) {
+        docs->seqs[s] = (struct ash_attn_seq){.q_row = s, .q_count = 1, .pos = least + draw_below(tape, 500)};
+        docs->keys[s] = key;
+        key += docs->seqs[s].pos + 1;
+    }
+    docs->rows = args->seq_count;
+    docs->k = draw_dtype(tape, args->kv_dtype, key * args->k_stride, 1.0f);
+    docs->v = draw_dtype(tape, args->kv_dtype, key * args->v_stride, 1.0f);
+    args->q = draw_floats(tape, docs->rows * args->q_stride, draw_below(tape, 3) == 0 ? 60.0f : 1.0f);
+    args->out = docs->out = draw_floats(tape, docs->rows * args->out_stride, 1.0f);
+    args->lse = docs->lse = draw_bool(tape) ? draw_floats(tape, docs->rows * args->heads, 1.0f) : NULL;
+    left = draw_pool(tape, args);
+    for (size_t s = 0; s < args->seq_count; s++) {
+        docs->seqs[s].k = (char *)docs->k + docs->keys[s] * args->k_stride * width;
+        docs->seqs[s].v = (char *)docs->v + docs->keys[s] * args->v_stride * width;
+        docs->seqs[s].pages = cut_pages(tape, args, &docs->seqs[s], &left);
+    }
+    exec->ops->attn->forward(exec, args);
+    tape_words(tape, docs->out, docs->rows * args->out_stride);
+    if (args->lse != NULL) tape_words(tape, docs->lse, docs->rows * args->heads);
+}
+
+/* Fewer heads than threads, so one head is several threads' work. */
 static void scenario_decode(struct ash_exec *exec, struct tape *tape)
 {
     struct docs docs;
     struct ash_attn_args *args = &docs.args;
-    size_t key = 0, width, left;
 
     memset(&docs, 0, sizeof(docs));
     draw_heads(tape, args, draw_below(tape, 8) == 0);
@@ -382,32 +415,25 @@ static void scenario_decode(struct ash_exec *exec, struct tape *tape)
     args->kv_dtype = draw_bool(tape) ? ASH_F32 : ASH_BF16;
     args->q_stride = args->heads * args->dim_k + draw_below(tape, 3);
     args->out_stride = args->heads * args->dim_v + draw_below(tape, 3);
-    args->k_stride = args->kv_heads * args->dim_k;
-    args->v_stride = args->kv_heads * args->dim_v;
-    args->window = draw_below(tape, 3) == 0 ? 100 + draw_below(tape, 400) : 0;
-    width = ash_dtype_bytes(args->kv_dtype);
-    args->seq_count = 1 + draw_below(tape, 3);
-    args->seqs = docs.seqs;
-    for (size_t s = 0; s < args->seq_count; s++) {
-        docs.seqs[s] = (struct ash_attn_seq){.q_row = s, .q_count = 1, .pos = 200 + draw_below(tape, 500)};
-        docs.keys[s] = key;
-        key += docs.seqs[s].pos + 1;
-    }
-    docs.rows = args->seq_count;
-    docs.k = draw_dtype(tape, args->kv_dtype, key * args->k_stride, 1.0f);
-    docs.v = draw_dtype(tape, args->kv_dtype, key * args->v_stride, 1.0f);
-    args->q = draw_floats(tape, docs.rows * args->q_stride, draw_below(tape, 3) == 0 ? 60.0f : 1.0f);
-    args->out = docs.out = draw_floats(tape, docs.rows * args->out_stride, 1.0f);
-    args->lse = docs.lse = draw_bool(tape) ? draw_floats(tape, docs.rows * args->heads, 1.0f) : NULL;
-    left = draw_pool(tape, args);
-    for (size_t s = 0; s < args->seq_count; s++) {
-        docs.seqs[s].k = (char *)docs.k + docs.keys[s] * args->k_stride * width;
-        docs.seqs[s].v = (char *)docs.v + docs.keys[s] * args->v_stride * width;
-        docs.seqs[s].pages = cut_pages(tape, args, &docs.seqs[s], &left);
-    }
-    exec->ops->attn->forward(exec, args);
-    tape_words(tape, docs.out, docs.rows * args->out_stride);
-    if (args->lse != NULL) tape_words(tape, docs.lse, docs.rows * args->heads);
+    decode_docs(exec, tape, &docs, 200);
+}
+
+/* Bf16 heads of the usual widths at borders of 16 bytes, which a GPU has a kernel for. */
+static void scenario_decode_bf16(struct ash_exec *exec, struct tape *tape)
+{
+    struct docs docs;
+    struct ash_attn_args *args = &docs.args;
+
+    memset(&docs, 0, sizeof(docs));
+    args->kv_heads = 1 + draw_below(tape, 2);
+    args->heads = args->kv_heads * (draw_bool(tape) ? 1 + draw_below(tape, 4) : 1 + draw_below(tape, 16));
+    args->dim_k = args->dim_v = draw_bool(tape) ? 64 : 128;
+    args->scale = 0.1f;
+    args->round_bf16 = true;
+    args->kv_dtype = ASH_BF16;
+    args->q_stride = args->heads * args->dim_k + 4 * draw_below(tape, 3);
+    args->out_stride = args->heads * args->dim_v + 4 * draw_below(tape, 3);
+    decode_docs(exec, tape, &docs, draw_below(tape, 4) == 0 ? 600 : draw_below(tape, 20));
 }
 
 /* New tokens of documents that begin alike, in drawn depths, between parts of prompts and documents of their own. The
@@ -471,7 +497,8 @@ static void test_shared(void **state)
 static void test_decode(void **state)
 {
     (void)state;
-    check_scenario(scenario_decode, 80);
+    check_scenario(scenario_decode, 72);
+    check_scenario(scenario_decode_bf16, 16);
 }
 
 /* Block tables for the documents of attn, into all, on a pool that is full of the same everywhere. */

@@ -55,6 +55,34 @@ static void scenario_many_rows(struct ash_exec *exec, struct tape *tape)
     run_project(exec, tape, draw_size(tape, 129), draw_size(tape, 65), draw_size(tape, 65));
 }
 
+/* As a layer decodes: bf16 weights as lines of whole chunks, which kernels for few rows want. */
+static void scenario_decode(struct ash_exec *exec, struct tape *tape)
+{
+    size_t M = 1 + draw_below(tape, 17), N = draw_size(tape, 400), K = 8 * draw_size(tape, 65), kind;
+    struct ash_project_args args = {
+        .M = M, .K = K, .x_stride = K + 4 * draw_below(tape, 3), .norm_eps = 1e-5f, .round_bf16 = true};
+
+    if (draw_bool(tape)) M = args.M = 1;
+    kind = draw_below(tape, 3);
+    args.x = draw_floats(tape, M * args.x_stride, 2.0f);
+    if (draw_bool(tape)) args.norm = draw_floats(tape, K, 1.0f);
+    args.residual = kind == 0;
+    args.swiglu = kind == 1;
+    args.out_count = args.swiglu ? 2 : 1 + draw_below(tape, ASH_PROJECT_OUTS_MAX);
+    for (size_t i = 0; i < args.out_count; i++) {
+        size_t width = args.swiglu || i == 0 ? N : draw_size(tape, 65);
+        struct ash_project_out *out = &args.outs[i];
+
+        out->w = draw_weight(tape, ASH_BF16, width, K, false);
+        out->bias = draw_bool(tape) ? draw_floats(tape, width, 1.0f) : NULL;
+        out->y_stride = width + draw_below(tape, 5);
+        out->y = draw_floats(tape, M * out->y_stride, 1.0f);
+    }
+    exec->ops->matrix->project(exec, &args);
+    for (size_t i = 0; i < args.out_count; i++)
+        tape_words(tape, args.outs[i].y, M * args.outs[i].y_stride);
+}
+
 /* A residual on top of the rows that the products read. */
 static void scenario_in_place(struct ash_exec *exec, struct tape *tape)
 {
@@ -79,19 +107,25 @@ static void scenario_in_place(struct ash_exec *exec, struct tape *tape)
 static void test_few_rows(void **state)
 {
     (void)state;
-    check_scenario(scenario_few_rows, 120);
+    check_scenario(scenario_few_rows, 100);
 }
 
 static void test_one_row(void **state)
 {
     (void)state;
-    check_scenario(scenario_one_row, 80);
+    check_scenario(scenario_one_row, 60);
 }
 
 static void test_many_rows(void **state)
 {
     (void)state;
     check_scenario(scenario_many_rows, 40);
+}
+
+static void test_decode(void **state)
+{
+    (void)state;
+    check_scenario(scenario_decode, 40);
 }
 
 static void test_in_place(void **state)
@@ -103,10 +137,8 @@ static void test_in_place(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_few_rows),
-        cmocka_unit_test(test_one_row),
-        cmocka_unit_test(test_many_rows),
-        cmocka_unit_test(test_in_place),
+        cmocka_unit_test(test_few_rows), cmocka_unit_test(test_one_row),  cmocka_unit_test(test_many_rows),
+        cmocka_unit_test(test_decode),   cmocka_unit_test(test_in_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

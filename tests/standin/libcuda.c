@@ -9,11 +9,13 @@
  *                            and the number of launches
  */
 #include <malloc.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include "infra/device/cuda_driver.h"
 
 enum { SUCCESS = 0, OUT_OF_MEMORY = 2, INVALID_CONTEXT = 201, ILLEGAL_ADDRESS = 700 };
 
@@ -254,15 +256,15 @@ CALL(cuFuncSetAttribute, void *function, int attribute, int value)
     return attribute == 8 && value > 232448 - 1024 ? 1
                                                    : fails(); /* as the driver: static and dynamic share the limit */
 }
-CALL(cuLaunchKernel, void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
-     unsigned shared_bytes, void *stream, void **args, void **extra)
+CALL(cuLaunchKernelEx, const struct ash_cuda_launch_config *config, void *function, void **args, void **extra)
 {
+    bool is_empty = config->grid_x * config->grid_y * config->grid_z == 0 || config->block_x * config->block_y == 0;
+
     (void)function;
-    (void)stream;
     (void)args;
     (void)extra;
     launches++;
-    return gx * gy * gz == 0 || bx * by * bz == 0 || shared_bytes > 232448 ? 1 : fails_here();
+    return is_empty || config->block_z == 0 || config->shared_bytes > 232448 ? 1 : fails_here();
 }
 CALL(cuGetErrorName, int result, const char **name)
 {

@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include "base/assert.h"
 #include "base/math.h"
-#include "compute/ref/ref_priv.h"
+#include "compute/cuda/attn_decode.h"
 
 #define THREADS (ASH_CUDA_ATTN_ROWS * ASH_LANES)
 #define GROUP 16 /* of one step of the tensor cores' sums: dims of a tile are a multiple of it */
@@ -15,7 +15,7 @@ static int size_class(size_t dim)
     return dim <= 64 ? 0 : dim <= 128 ? 1 : dim <= 256 ? 2 : 3;
 }
 
-static struct ash_cuda_attn kernel_args(const struct ash_attn_args *args)
+struct ash_cuda_attn ash_cuda_attn_args(const struct ash_attn_args *args)
 {
     return (struct ash_cuda_attn){
         .heads = args->heads,
@@ -191,12 +191,21 @@ static void forward_bf16(struct ash_exec *exec, const struct ash_attn_args *args
 {
     int which = bf16_class(args);
     size_t rows = 16 * (which < 2 ? ASH_CUDA_ATTN_WARPS : ASH_CUDA_ATTN_WARPS_ANY), keys = ASH_CUDA_ATTN_KEYS_BF16;
-    struct ash_cuda_attn op = kernel_args(args);
+    struct ash_cuda_attn op = ash_cuda_attn_args(args);
     struct ash_cuda_grid grid = {.y = args->heads, .threads = 2 * rows};
 
-    grid.x = upload_tiles(exec, args, rows, &op.tiles);
+    if (ash_cuda_attn_paged(args)) {
+        const struct ash_cuda_tables *tables = ash_cuda_tables_of(exec, args);
+
+        ash_cuda_attn_decode(exec, args, tables);
+        grid.x = tables->long_count;
+        op.tiles = tables->long_tiles;
+        op.seqs = tables->seqs;
+    } else {
+        grid.x = upload_tiles(exec, args, rows, &op.tiles);
+        if (grid.x > 0) op.seqs = upload_seqs(exec, args);
+    }
     if (grid.x == 0) return;
-    op.seqs = upload_seqs(exec, args);
     op.rows = rows_of(args);
     grid.shared_bytes = tile_bytes(rows + keys, args->dim_k) + tile_bytes(keys, ASH_CUDA_ATTN_COLS);
     grid.z = ash_div_up(args->dim_v, ASH_CUDA_ATTN_COLS);
@@ -213,7 +222,7 @@ static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *arg
     size_t rows = 16 * (which < 2 ? ASH_CUDA_ATTN_WARPS : ASH_CUDA_ATTN_WARPS_BACK_ANY);
     size_t keys = ASH_CUDA_ATTN_KEYS_BF16, back = ASH_CUDA_ATTN_BACK_ROWS, wide = ash_max(args->dim_k, args->dim_v);
     size_t copies = which < 2 ? copy_bytes(args, rows_of(args), true) : 0;
-    struct ash_cuda_attn op = kernel_args(args);
+    struct ash_cuda_attn op = ash_cuda_attn_args(args);
     struct ash_cuda_grid grid = {.y = args->heads, .threads = 2 * rows};
     char *room;
 
@@ -242,7 +251,7 @@ static void backward_bf16(struct ash_exec *exec, const struct ash_attn_args *arg
 
 static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    struct ash_cuda_attn op = kernel_args(args);
+    struct ash_cuda_attn op = ash_cuda_attn_args(args);
     size_t wide = ash_max(args->dim_k, args->dim_v);
     struct ash_cuda_grid grid = {.y = args->heads, .threads = THREADS};
 
@@ -261,7 +270,7 @@ static void forward(struct ash_exec *exec, const struct ash_attn_args *args)
 
 static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
 {
-    struct ash_cuda_attn op = kernel_args(args);
+    struct ash_cuda_attn op = ash_cuda_attn_args(args);
     size_t wide = ash_max(args->dim_k, args->dim_v);
     struct ash_cuda_grid grid = {.threads = THREADS};
 
@@ -284,7 +293,7 @@ static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
     ash_cuda_run(exec, ASH_KERNEL_attn_keys_64 + size_class(wide), grid, &op);
 }
 
-const struct ash_attn_ops ash_cuda_attn = {.forward = forward, .backward = backward, .kv_write = ash_ref_kv_write};
+const struct ash_attn_ops ash_cuda_attn = {.forward = forward, .backward = backward, .kv_write = ash_cuda_kv_write};
 
 static void rope_apply(struct ash_exec *exec, const struct ash_rope_args *args)
 {

@@ -6,6 +6,7 @@
 #include <string.h>
 #include "base/assert.h"
 #include "base/math.h"
+#include "compute/cuda/attn_decode.h"
 #include "compute/cuda/images.h"
 #include "compute/cuda/library.h"
 
@@ -83,6 +84,7 @@ void ash_cuda_backend_close(struct ash_cuda_backend *backend)
     if (backend == NULL) return;
     if (backend->cuda != NULL) ash_cuda_wait(backend->cuda, NULL);
     ash_cuda_library_close(backend);
+    ash_cuda_tables_close(backend);
     ash_buffer_fini(&backend->results);
     ash_buffer_fini(&backend->scratch);
     ash_cuda_close(backend->cuda);

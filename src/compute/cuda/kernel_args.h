@@ -104,6 +104,33 @@ struct ash_cuda_gemm_bf16 {
     int accumulate;
 };
 
+#define ASH_CUDA_FEW_ROWS 16                                            /* most rows of x */
+#define ASH_CUDA_FEW_WARPS 8                                            /* most warps of a thread block that multiply */
+#define ASH_CUDA_FEW_RING_BYTES(k, stages) ((stages)*16 * ((k)*2 + 16)) /* of a warp: tiles of 16 rows and k */
+
+/* few.cu: one of the products. */
+struct ash_cuda_few_out {
+    const uint16_t *w; /* lines of k: 16-byte aligned, the stride a multiple of 8 */
+    size_t N, stride;
+    const float *bias;
+    float *y;
+    size_t y_stride;
+    unsigned groups; /* of 16 rows of weights (swiglu: 8 of each of two) */
+};
+
+/* Products of a few rows with bf16 weights: see ash_project_args. */
+struct ash_cuda_few {
+    size_t M, K; /* K is a multiple of 8 */
+    const void *x;
+    int x_is_bf16; /* not with norm */
+    size_t x_stride;
+    const float *norm;
+    float norm_eps;
+    int residual, swiglu, out_count;
+    unsigned warps, groups; /* that multiply in a thread block; of all outs */
+    struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
+};
+
 /* An operand of any dtype and strides that becomes lines. */
 struct ash_cuda_to_lines {
     const void *data;
@@ -163,6 +190,21 @@ struct ash_cuda_attn {
     uint16_t *copies, *dout_copy; /* [heads or kv_heads, rows, dim]; copies: of q, k and v, if they need any */
     const struct ash_cuda_attn_seq *seqs;
     const struct ash_cuda_attn_tile *tiles;
+};
+
+/* Queries and keys are rotated, queries rounded, keys and values go to pages: see ash_kv_write_args. */
+struct ash_cuda_kv_write {
+    size_t heads, kv_heads, dim, rows;
+    int kv_dtype;
+    void *pool;
+    size_t page_bytes, k_page, v_page;
+    float *q;
+    size_t q_stride, dims;
+    int interleaved_in, round_bf16;
+    const int32_t *positions;
+    const float *cos, *sin;
+    const struct ash_cuda_attn_seq *seqs;
+    size_t seq_count;
 };
 
 /* Products with a quantised matrix: x is quantised first, row by row. */

@@ -30,6 +30,8 @@ struct ash_cuda {
     char *upload_host;
     ash_cuda_ptr upload_device;
     size_t upload_at;
+    uint64_t uploaded_bytes;
+    bool last_is_early;            /* the last thing on the queue: see ash_cuda_grid */
     struct ash_err failed;         /* the first failure */
     bool has_failed, wants_kernel; /* wants_kernel: it is complete when the kernel is known that it kept from running */
     const char *last_kernel;       /* enqueued since the last wait */
@@ -315,6 +317,17 @@ int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void 
 void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, struct ash_cuda_grid grid, const void *args)
 {
     void *params[] = {(void *)(uintptr_t)args};
+    struct ash_cuda_launch_attr early = {.id = ASH_CUDA_LAUNCH_EARLY, .value = 1};
+    struct ash_cuda_launch_config config = {.grid_x = (unsigned)grid.x,
+                                            .grid_y = (unsigned)grid.y,
+                                            .grid_z = grid.z > 0 ? (unsigned)grid.z : 1,
+                                            .block_x = (unsigned)grid.threads,
+                                            .block_y = 1,
+                                            .block_z = 1,
+                                            .shared_bytes = (unsigned)grid.shared_bytes,
+                                            .stream = cuda->stream,
+                                            .attrs = &early,
+                                            .attr_count = grid.is_early && cuda->last_is_early ? 1 : 0};
 
     ash_assert(grid.x <= INT_MAX && grid.y <= 65535 && grid.threads > 0 && grid.threads <= 1024);
     if (grid.x == 0 || grid.y == 0) return;
@@ -325,17 +338,15 @@ void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, stru
     if (cuda->has_failed) return;
     cuda->last_kernel = name;
     cuda->kernel_count++;
-    check(cuda,
-          driver_of(cuda)->launch(kernel, (unsigned)grid.x, (unsigned)grid.y, grid.z > 0 ? (unsigned)grid.z : 1,
-                                  (unsigned)grid.threads, 1, 1, (unsigned)grid.shared_bytes, cuda->stream, params,
-                                  NULL),
-          name);
+    check(cuda, driver_of(cuda)->launch(&config, kernel, params, NULL), name);
+    cuda->last_is_early = grid.is_early;
 }
 
 static void wait_queue(struct ash_cuda *cuda)
 {
     char work[WORK_BYTES];
 
+    cuda->last_is_early = false;
     check(cuda, driver_of(cuda)->stream_wait(cuda->stream), describe_work(cuda, work));
     cuda->last_kernel = NULL;
     cuda->kernel_count = 0;
@@ -351,12 +362,14 @@ void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes
         wait_queue(cuda);
         cuda->upload_at = 0;
     }
+    cuda->last_is_early = false;
     to = cuda->upload_device + cuda->upload_at;
     memcpy(cuda->upload_host + cuda->upload_at, data, size_bytes);
     if (!cuda->has_failed)
         check(cuda, driver_of(cuda)->copy(to, address(cuda->upload_host + cuda->upload_at), size_bytes, cuda->stream),
               "an upload");
     cuda->upload_at += need;
+    cuda->uploaded_bytes += need;
     return (void *)(uintptr_t)to;
 }
 
@@ -368,9 +381,15 @@ void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why)
     ash_err_prefix(&cuda->failed, -EIO, "GPU %d (%s)", cuda->facts.index, cuda->facts.name);
 }
 
+uint64_t ash_cuda_uploaded_bytes(const struct ash_cuda *cuda)
+{
+    return cuda->uploaded_bytes;
+}
+
 void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes)
 {
     if (size_bytes == 0 || cuda->has_failed) return;
+    cuda->last_is_early = false;
     check(cuda, driver_of(cuda)->set8(address(data), 0, size_bytes, cuda->stream), "writing zeros");
 }
 
@@ -396,6 +415,7 @@ int ash_cuda_failure(const struct ash_cuda *cuda, struct ash_err *err)
 
 void *ash_cuda_stream(struct ash_cuda *cuda)
 {
+    cuda->last_is_early = false; /* somebody enqueues something else */
     return cuda->stream;
 }
 

@@ -4,7 +4,9 @@
 #ifndef ASH_INFRA_DEVICE_CUDA_H
 #define ASH_INFRA_DEVICE_CUDA_H
 
+#include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 #include "ashlar/err.h"
 #include "infra/memory.h"
 
@@ -45,6 +47,9 @@ int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void 
 struct ash_cuda_grid {
     size_t x, y, z; /* a z of 0 is 1 */
     size_t threads, shared_bytes;
+    /* The kernel may begin while the one before it runs, and the next may begin while it does: it waits itself for what
+     * it needs. Two of that kind in a row overlap. */
+    bool is_early;
 };
 /* Enqueue a kernel whose one parameter is the struct at args. name is for messages. Nothing runs where x or y is 0. */
 void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, struct ash_cuda_grid grid,
@@ -56,6 +61,8 @@ void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes
 /* A failure of this process's own: no memory for work that follows. It is kept as if the driver had failed; the kernel
  * that is enqueued next, and left out, is named in it. */
 void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why);
+/* Bytes that were ever uploaded: what was before the last ASH_CUDA_UPLOAD_BYTES / 2 of them may have been overwritten. */
+uint64_t ash_cuda_uploaded_bytes(const struct ash_cuda *cuda);
 /* Enqueue zeros. */
 void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes);
 /* Enqueue a copy between any memories, wait for it and all work before. Returns 0, or -EIO with the first failure. */

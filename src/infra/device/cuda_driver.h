@@ -22,6 +22,21 @@ enum { /* CU_FUNC_ATTRIBUTE_... */
 };
 enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_HOST_PORTABLE = 1 };
 enum { ASH_CUDA_OUT_OF_MEMORY = 2 }; /* CUDA_ERROR_... */
+enum { ASH_CUDA_LAUNCH_EARLY = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+
+/* CUlaunchAttribute: one of them is used. */
+struct ash_cuda_launch_attr {
+    int id, unused;
+    int value, more[15];
+};
+
+/* CUlaunchConfig. */
+struct ash_cuda_launch_config {
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    void *stream;
+    struct ash_cuda_launch_attr *attrs;
+    unsigned attr_count;
+};
 
 /* The driver's functions: X(member, symbol, parameters). */
 #define ASH_CUDA_FUNCTIONS(X)                                                                                          \
@@ -55,9 +70,8 @@ enum { ASH_CUDA_OUT_OF_MEMORY = 2 }; /* CUDA_ERROR_... */
     X(module_function, "cuModuleGetFunction", (void **function_out, void *module, const char *name))                   \
     X(function_get, "cuFuncGetAttribute", (int *value_out, int attribute, void *function))                             \
     X(function_set, "cuFuncSetAttribute", (void *function, int attribute, int value))                                  \
-    X(launch, "cuLaunchKernel",                                                                                        \
-      (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y,          \
-       unsigned block_z, unsigned shared_bytes, void *stream, void **args, void **extra))                              \
+    X(launch, "cuLaunchKernelEx",                                                                                      \
+      (const struct ash_cuda_launch_config *config, void *function, void **args, void **extra))                        \
     X(error_name, "cuGetErrorName", (ash_cuda_result result, const char **name_out))                                   \
     X(error_text, "cuGetErrorString", (ash_cuda_result result, const char **text_out))
 

@@ -1,0 +1,194 @@
+/* See attn_decode.h. */
+#include "compute/cuda/attn_decode.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include "base/assert.h"
+#include "base/math.h"
+
+#define THREADS 256
+#define HEADS_MAX 16 /* query heads of a kv head that the kernel takes */
+#define LONG_ROWS ((uint32_t)16 * ASH_CUDA_ATTN_WARPS_ANY)
+
+bool ash_cuda_attn_paged(const struct ash_attn_args *args)
+{
+    for (size_t s = 0; s < args->seq_count; s++)
+        if (args->seqs[s].pages == NULL) return false;
+    return args->seq_count > 0;
+}
+
+/* Are a document's keys read by attn_decode? All at borders of 16 bytes. */
+static bool is_short(const struct ash_attn_args *args, const struct ash_attn_seq *seq)
+{
+    size_t borders = (uintptr_t)args->pool | args->page_bytes | (uintptr_t)args->q | (uintptr_t)args->out;
+
+    return seq->q_count == 1 && args->round_bf16 && args->kv_dtype == ASH_BF16 && args->dim_k == args->dim_v &&
+           (args->dim_k == 64 || args->dim_k == 128) && args->heads / args->kv_heads <= HEADS_MAX &&
+           borders % 16 == 0 && (args->k_page | args->v_page) % 8 == 0 && (args->q_stride | args->out_stride) % 4 == 0;
+}
+
+/* ---- tables ------------------------------------------------------------------------------------------------------ */
+
+/* A document as far as tables depend on it; its pages follow. */
+struct key_seq {
+    size_t q_row, q_count, pos, is_short;
+};
+
+static size_t page_count(const struct ash_attn_seq *seq)
+{
+    return ash_div_up(seq->pos + seq->q_count, ASH_ATTN_BLOCK);
+}
+
+/* Write the key behind the one at hand. Returns where it is. */
+static char *make_key(struct ash_cuda_tables *tables, const struct ash_attn_args *args, size_t *bytes_out)
+{
+    size_t bytes = 0, at = tables->key_bytes;
+
+    for (size_t s = 0; s < args->seq_count; s++)
+        bytes += sizeof(struct key_seq) + page_count(&args->seqs[s]) * sizeof(int32_t);
+    if (tables->key_room < at + bytes) {
+        tables->key_room = 2 * (at + bytes);
+        tables->key = realloc(tables->key, tables->key_room);
+        ash_assert(tables->key != NULL);
+    }
+    for (size_t s = 0; s < args->seq_count; s++) {
+        const struct ash_attn_seq *seq = &args->seqs[s];
+        struct key_seq key = {seq->q_row, seq->q_count, seq->pos, is_short(args, seq)};
+        size_t pages = page_count(seq) * sizeof(int32_t);
+
+        memcpy(tables->key + at, &key, sizeof(key));
+        memcpy(tables->key + at + sizeof(key), seq->pages, pages);
+        at += sizeof(key) + pages;
+    }
+    *bytes_out = bytes;
+    return tables->key + tables->key_bytes;
+}
+
+/* Documents with all their block tables. */
+static void upload_seqs(struct ash_exec *exec, struct ash_cuda_tables *tables, const struct ash_attn_args *args)
+{
+    struct ash_cuda_attn_seq *seqs = calloc(args->seq_count, sizeof(*seqs));
+    size_t count = 0, at = 0;
+    int32_t *pages;
+    const int32_t *there;
+
+    for (size_t s = 0; s < args->seq_count; s++)
+        count += page_count(&args->seqs[s]);
+    pages = calloc(ash_max(count, 1), sizeof(*pages));
+    ash_assert(seqs != NULL && pages != NULL);
+    for (size_t s = 0; s < args->seq_count; at += page_count(&args->seqs[s++]))
+        memcpy(pages + at, args->seqs[s].pages, page_count(&args->seqs[s]) * sizeof(*pages));
+    there = ash_cuda_upload(exec->cuda->cuda, pages, count * sizeof(*pages));
+    for (size_t s = 0; s < args->seq_count; there += page_count(&args->seqs[s++]))
+        seqs[s] = (struct ash_cuda_attn_seq){
+            .q_row = args->seqs[s].q_row, .q_count = args->seqs[s].q_count, .pos = args->seqs[s].pos, .pages = there};
+    tables->seqs = ash_cuda_upload(exec->cuda->cuda, seqs, args->seq_count * sizeof(*seqs));
+    free(seqs);
+    free(pages);
+}
+
+/* Tiles of both kinds, the short ones first. */
+static void upload_tiles(struct ash_exec *exec, struct ash_cuda_tables *tables, const struct ash_attn_args *args)
+{
+    struct ash_cuda_attn_tile *tiles;
+    size_t count = 0, at = 0;
+
+    for (size_t s = 0; s < args->seq_count; s++)
+        count += ash_div_up(args->seqs[s].q_count, LONG_ROWS);
+    tiles = calloc(ash_max(count, 1), sizeof(*tiles));
+    ash_assert(tiles != NULL);
+    for (size_t s = 0; s < args->seq_count; s++)
+        if (is_short(args, &args->seqs[s])) tiles[at++] = (struct ash_cuda_attn_tile){.seq = (uint32_t)s, .count = 1};
+    tables->short_count = at;
+    for (size_t s = 0; s < args->seq_count; s++)
+        for (size_t first = 0; first < args->seqs[s].q_count && !is_short(args, &args->seqs[s]); first += LONG_ROWS)
+            tiles[at++] =
+                (struct ash_cuda_attn_tile){.seq = (uint32_t)s,
+                                            .first = (uint32_t)first,
+                                            .count = (uint32_t)ash_min(args->seqs[s].q_count - first, LONG_ROWS)};
+    tables->long_count = at - tables->short_count;
+    tables->short_tiles = ash_cuda_upload(exec->cuda->cuda, tiles, at * sizeof(*tiles));
+    tables->long_tiles = tables->short_tiles + tables->short_count;
+    free(tiles);
+}
+
+const struct ash_cuda_tables *ash_cuda_tables_of(struct ash_exec *exec, const struct ash_attn_args *args)
+{
+    struct ash_cuda_backend *backend = exec->cuda;
+    struct ash_cuda_tables *tables;
+    uint64_t now = ash_cuda_uploaded_bytes(backend->cuda);
+    size_t bytes;
+    char *key;
+
+    if (backend->tables == NULL) backend->tables = calloc(1, sizeof(*tables));
+    ash_assert(backend->tables != NULL);
+    tables = backend->tables;
+    key = make_key(tables, args, &bytes);
+    if (bytes == tables->key_bytes && memcmp(key, tables->key, bytes) == 0 &&
+        now - tables->uploaded_bytes < ASH_CUDA_UPLOAD_BYTES / 2)
+        return tables;
+    memmove(tables->key, key, bytes);
+    tables->key_bytes = bytes;
+    tables->uploaded_bytes = now;
+    upload_seqs(exec, tables, args);
+    upload_tiles(exec, tables, args);
+    return tables;
+}
+
+void ash_cuda_tables_close(struct ash_cuda_backend *backend)
+{
+    if (backend->tables == NULL) return;
+    free(backend->tables->key);
+    free(backend->tables);
+    backend->tables = NULL;
+}
+
+/* ---- ops --------------------------------------------------------------------------------------------------------- */
+
+void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args, const struct ash_cuda_tables *tables)
+{
+    struct ash_cuda_attn op = ash_cuda_attn_args(args);
+
+    op.seqs = tables->seqs;
+    op.tiles = tables->short_tiles;
+    ash_cuda_run(
+        exec, args->dim_k == 64 ? ASH_KERNEL_attn_decode_64 : ASH_KERNEL_attn_decode_128,
+        (struct ash_cuda_grid){.x = tables->short_count, .y = args->kv_heads, .threads = THREADS, .is_early = true},
+        &op);
+}
+
+void ash_cuda_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args)
+{
+    const struct ash_attn_args *attn = args->attn;
+    struct ash_cuda_kv_write op = {.heads = attn->heads,
+                                   .kv_heads = attn->kv_heads,
+                                   .dim = attn->dim_k,
+                                   .kv_dtype = attn->kv_dtype,
+                                   .pool = attn->pool,
+                                   .page_bytes = attn->page_bytes,
+                                   .k_page = attn->k_page,
+                                   .v_page = attn->v_page,
+                                   .q = args->q,
+                                   .q_stride = args->q_stride,
+                                   .dims = args->dims,
+                                   .interleaved_in = args->interleaved_in,
+                                   .round_bf16 = args->round_bf16,
+                                   .positions = args->positions,
+                                   .cos = args->cos,
+                                   .sin = args->sin,
+                                   .seq_count = attn->seq_count};
+
+    ash_assert(attn->dim_k <= ASH_ATTN_HEAD_MAX && attn->dim_k == attn->dim_v);
+    for (size_t s = 0; s < attn->seq_count; s++) {
+        ash_assert(attn->seqs[s].pages != NULL && attn->seqs[s].q_row == op.rows);
+        op.rows += attn->seqs[s].q_count;
+    }
+    if (op.rows == 0) return;
+    op.seqs = ash_cuda_tables_of(exec, attn)->seqs;
+    ash_cuda_run(exec, ASH_KERNEL_attn_kv_write,
+                 (struct ash_cuda_grid){.x = ash_div_up(op.rows * (op.heads + 2 * op.kv_heads) * 32, THREADS),
+                                        .y = 1,
+                                        .threads = THREADS,
+                                        .is_early = true},
+                 &op);
+}

@@ -1,0 +1,413 @@
+/* attn_decode - what decoding does around attention: a row's queries and keys are rotated and its keys and values go to
+ * their cache page; and attention of one query row over bf16 pages. There a thread block owns a document and a kv head:
+ * the query heads that read it are the rows of the tensor cores' products. Eight warps have a block of ASH_ATTN_BLOCK
+ * keys each; when the running maximum of all of them is known their scores become probabilities, and each warp adds
+ * them, times 16 columns of values, in the order of keys: ref/attn_wgmma.c. Keys and values go from memory to
+ * registers. */
+#include "compute/cuda/attn.cuh"
+#include "compute/cuda/early.cuh"
+#include "compute/cuda/tensor.cuh"
+
+/* ---- writing pages ----------------------------------------------------------------------------------------------- */
+
+/* The document of a row. */
+static __device__ inline const struct ash_cuda_attn_seq *find_seq(const struct ash_cuda_kv_write &op, size_t row)
+{
+    size_t low = 0, high = op.seq_count;
+
+    while (high - low > 1) {
+        size_t middle = (low + high) / 2;
+
+        if (op.seqs[middle].q_row <= row)
+            low = middle;
+        else
+            high = middle;
+    }
+    return &op.seqs[low];
+}
+
+static __device__ inline void put_page(const struct ash_cuda_kv_write &op, char *page, size_t element, float value)
+{
+    if (op.kv_dtype == ASH_BF16)
+        ((uint16_t *)page)[element] = ash_f32_to_bf16(value);
+    else
+        ((float *)page)[element] = value;
+}
+
+/* Where element d of a head of a row goes: a query back, keys to a column of their page, values to a row. */
+struct kv_place {
+    float *q;
+    char *page;
+    size_t first, step;
+};
+
+static __device__ inline void put_element(const struct ash_cuda_kv_write &op, const struct kv_place &to, size_t d,
+                                          float value)
+{
+    if (to.q != NULL)
+        to.q[d] = op.round_bf16 ? ash_bf16_round(value) : value;
+    else
+        put_page(op, to.page, to.first + d * to.step, value);
+}
+
+/* A warp owns a head of a row: all of it is read before any of it is written. */
+extern "C" __global__ void __launch_bounds__(256) attn_kv_write(const __grid_constant__ struct ash_cuda_kv_write op)
+{
+    size_t unit = ((size_t)blockIdx.x * blockDim.x + threadIdx.x) / WARP, heads = op.heads + 2 * op.kv_heads;
+    size_t row = unit / heads, h = unit % heads, lane = threadIdx.x % WARP, dim = op.dim, half, position;
+    constexpr int EACH_MAX = ASH_ATTN_HEAD_MAX / WARP;
+    struct kv_place to = {NULL, NULL, 0, 1};
+    float x[EACH_MAX], partner[EACH_MAX], *at;
+    const struct ash_cuda_attn_seq *seq;
+    bool is_pairs = op.interleaved_in != 0;
+
+    early_begin();
+    early_wait();
+    if (row >= op.rows) return;
+    at = op.q + row * op.q_stride + h * dim;
+    seq = find_seq(op, row);
+    position = seq->pos + row - seq->q_row;
+    half = h < op.heads + op.kv_heads ? op.dims / 2 : 0;
+    if (h < op.heads) {
+        to.q = at;
+    } else {
+        bool is_key = h < op.heads + op.kv_heads;
+        size_t g = h - op.heads - (is_key ? 0 : op.kv_heads), slot = position % ASH_ATTN_BLOCK;
+
+        to.page = (char *)op.pool + seq->pages[position / ASH_ATTN_BLOCK] * op.page_bytes;
+        to.first = is_key ? op.k_page + g * dim * ASH_ATTN_BLOCK + slot : op.v_page + (g * ASH_ATTN_BLOCK + slot) * dim;
+        to.step = is_key ? ASH_ATTN_BLOCK : 1;
+    }
+#pragma unroll
+    for (int n = 0; n < EACH_MAX; n++) {
+        size_t d = lane + (size_t)n * WARP;
+
+        if (d >= dim) break;
+        /* what dim d of the result is made of: the first of its pair, then the second */
+        if (d < 2 * half) {
+            size_t i = d < half ? d : d - half;
+
+            x[n] = at[is_pairs ? 2 * i : i];
+            partner[n] = at[is_pairs ? 2 * i + 1 : i + half];
+        } else {
+            x[n] = at[d];
+        }
+    }
+    __syncwarp();
+#pragma unroll
+    for (int n = 0; n < EACH_MAX; n++) {
+        size_t d = lane + (size_t)n * WARP;
+        float value = x[n];
+
+        if (d >= dim) break;
+        if (d < 2 * half) {
+            size_t i = d < half ? d : d - half, angle = (size_t)op.positions[row] * half + i;
+            float cosine = op.cos[angle], sine = op.sin[angle];
+
+            value = d < half ? fmaf(x[n], cosine, -(partner[n] * sine)) : fmaf(partner[n], cosine, x[n] * sine);
+        }
+        put_element(op, to, d, value);
+    }
+}
+
+/* ---- attention of one row ---------------------------------------------------------------------------------------- */
+
+#define WARPS 8                      /* of a thread block; blocks of keys of a turn */
+#define BLOCK ASH_ATTN_BLOCK         /* keys */
+#define ROWS 16                      /* query heads of a kv head, at most */
+#define P_PITCH (WARPS * BLOCK + 16) /* values of a row of probabilities: four rows are in different banks */
+
+struct turn {
+    float max[WARPS][ROWS], sum[WARPS][ROWS], alpha[WARPS][ROWS]; /* of each block of keys */
+    float run_max[ROWS], run_sum[ROWS];                           /* of all turns before */
+    __align__(16) uint16_t p[ROWS][P_PITCH];
+};
+
+static __device__ inline uint32_t low_halves(uint32_t a, uint32_t b)
+{
+    return __byte_perm(a, b, 0x5410);
+}
+
+static __device__ inline uint32_t high_halves(uint32_t a, uint32_t b)
+{
+    return __byte_perm(a, b, 0x7632);
+}
+
+/* The queries as the left operand: of 16 dims a thread has four adjacent ones, of rows lane / 4 and 8 more. */
+template <int DIM>
+static __device__ inline void read_queries(const struct ash_cuda_attn &args, const float *q, int rows,
+                                           uint32_t a[DIM / 16][4])
+{
+    int row = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+
+#pragma unroll
+    for (int s = 0; s < DIM / 16; s++)
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            float4 x = make_float4(0.0f, 0.0f, 0.0f, 0.0f);
+
+            if (row + half * 8 < rows) x = *(const float4 *)(q + (row + half * 8) * DIM + s * 16 + t * 4);
+            a[s][half] = pack_bf16(x.x, x.y);
+            a[s][2 + half] = pack_bf16(x.z, x.w);
+        }
+}
+
+/* Scores of a block of keys, which lie as columns. Column n of the products with tile j is key
+ * 4 (n / 2) + 16 (2 (n % 2) + j / 4) + j % 4: so a thread has keys 4t ... 4t + 3 of each 16. */
+template <int DIM>
+static __device__ inline void score_keys(const uint16_t *keys, const uint32_t a[DIM / 16][4], float s[8][4])
+{
+    constexpr int AHEAD = 2; /* steps of 16 dims that are read at once */
+    int n = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    const uint16_t *from = keys + t * 4 * BLOCK + n / 2 * 4 + n % 2 * 32;
+
+#pragma unroll
+    for (int j = 0; j < 8; j++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            s[j][e] = 0.0f;
+#pragma unroll
+    for (int first = 0; first < DIM / 16; first += AHEAD) {
+        uint2 k[AHEAD][4][2]; /* of dim 4t + d: keys of two 16s */
+
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+#pragma unroll
+            for (int d = 0; d < 4; d++)
+#pragma unroll
+                for (int half = 0; half < 2; half++)
+                    k[i][d][half] = *(const uint2 *)(from + ((first + i) * 16 + d) * BLOCK + half * 16);
+#pragma unroll
+        for (int i = 0; i < AHEAD; i++)
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint32_t low[4] = {k[i][0][half].x, k[i][1][half].x, k[i][2][half].x, k[i][3][half].x};
+                const uint32_t high[4] = {k[i][0][half].y, k[i][1][half].y, k[i][2][half].y, k[i][3][half].y};
+                uint32_t b[4][2] = {{low_halves(low[0], low[1]), low_halves(low[2], low[3])},
+                                    {high_halves(low[0], low[1]), high_halves(low[2], low[3])},
+                                    {low_halves(high[0], high[1]), low_halves(high[2], high[3])},
+                                    {high_halves(high[0], high[1]), high_halves(high[2], high[3])}};
+
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    mma(s[half * 4 + e], a[first + i], b[e]);
+            }
+    }
+}
+
+/* Number of the key, within its block, of column e (0 or 1) of tile j. */
+static __device__ inline int key_of(int j, int e)
+{
+    return threadIdx.x % 4 * 4 + 16 * (2 * e + j / 4) + j % 4;
+}
+
+/* The largest product of each row with a visible key of this block (begin ... end - 1). */
+static __device__ inline void find_max(const float s[8][4], int begin, int end, int rows, float *max)
+{
+    int row = threadIdx.x % WARP / 4;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float now = -INFINITY;
+
+        if (half * 8 >= rows) break;
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++)
+                if (key_of(j, e) >= begin && key_of(j, e) < end && s[j][half * 2 + e] > now) now = s[j][half * 2 + e];
+#pragma unroll
+        for (int step = 1; step < 4; step *= 2) {
+            float other = __shfl_xor_sync(0xffffffffu, now, step);
+
+            now = other > now ? other : now;
+        }
+        if (threadIdx.x % 4 == 0) max[row + half * 8] = now;
+    }
+}
+
+/* Scores of block `w` of a turn become probabilities, with what older sums are multiplied by. */
+static __device__ inline void soften(struct turn *turn, int w, float scale2, float s[8][4], int begin, int end,
+                                     int rows)
+{
+    int t = threadIdx.x % 4;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int row = threadIdx.x % WARP / 4 + half * 8;
+        float old = turn->run_max[row], now, off, lanes[4], sum;
+
+        if (half * 8 >= rows) break;
+        for (int b = 0; b < w; b++)
+            old = turn->max[b][row] > old ? turn->max[b][row] : old;
+        now = turn->max[w][row] > old ? turn->max[w][row] : old;
+        off = -(now * scale2);
+#pragma unroll
+        for (int j = 0; j < 8; j++)
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                float p = ash_exp2_weight(fmaf(s[j][half * 2 + e], scale2, off));
+
+                s[j][half * 2 + e] = key_of(j, e) >= begin && key_of(j, e) < end ? p : 0.0f;
+            }
+            /* Lanes 4t ... 4t + 3 of the row sum are this thread's. ash_lanes_fold: l with l + 8, + 4, + 2, + 1. */
+#pragma unroll
+        for (int l = 0; l < 4; l++) {
+            const float *c = &s[0][half * 2];
+
+            lanes[l] = ((c[l * 4] + c[(4 + l) * 4]) + c[l * 4 + 1]) + c[(4 + l) * 4 + 1];
+            lanes[l] = lanes[l] + __shfl_xor_sync(0xffffffffu, lanes[l], 2);
+            lanes[l] = lanes[l] + __shfl_xor_sync(0xffffffffu, lanes[l], 1);
+        }
+        sum = (lanes[0] + lanes[2]) + (lanes[1] + lanes[3]);
+#pragma unroll
+        for (int i = 0; i < 4; i++) {
+            const int first = i % 2 * 4, e = half * 2 + i / 2;
+
+            *(uint2 *)&turn->p[row][w * BLOCK + i * 16 + t * 4] =
+                make_uint2(pack_bf16(s[first][e], s[first + 1][e]), pack_bf16(s[first + 2][e], s[first + 3][e]));
+        }
+        if (t != 0) continue;
+        turn->alpha[w][row] = ash_exp2_weight(fmaf(old, scale2, off));
+        turn->sum[w][row] = sum;
+    }
+}
+
+/* Two columns of values of a block, four keys of each 16: those from begin to end - 1, zeros for others. */
+static __device__ inline void read_values(const uint16_t *values, size_t dim, int begin, int end, uint32_t v[16])
+{
+    int t = threadIdx.x % 4;
+
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        int key = i / 4 * 16 + t * 4 + i % 4;
+
+        v[i] = key >= begin && key < end ? *(const uint32_t *)(values + key * dim) : 0;
+    }
+}
+
+/* acc = acc alpha + p v: 16 keys at a time. */
+static __device__ inline void add_values(const struct turn *turn, int w, const uint32_t v[16], int rows,
+                                         float acc[2][4])
+{
+    int row = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
+    float alpha[2] = {turn->alpha[w][row], rows > 8 ? turn->alpha[w][row + 8] : 0.0f};
+
+#pragma unroll
+    for (int n = 0; n < 2; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++)
+            acc[n][e] = acc[n][e] * alpha[e / 2];
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        uint2 top = *(const uint2 *)&turn->p[row][w * BLOCK + i * 16 + t * 4], low = make_uint2(0, 0);
+        const uint32_t *k = v + i * 4;
+        uint32_t b[2][2] = {{low_halves(k[0], k[1]), low_halves(k[2], k[3])},
+                            {high_halves(k[0], k[1]), high_halves(k[2], k[3])}};
+
+        if (rows > 8) low = *(const uint2 *)&turn->p[row + 8][w * BLOCK + i * 16 + t * 4];
+        const uint32_t a[4] = {top.x, low.x, top.y, low.y};
+
+        mma(acc[0], a, b[0]);
+        mma(acc[1], a, b[1]);
+    }
+}
+
+/* After a turn: the running maximum and sum of each row. */
+static __device__ inline void end_turn(struct turn *turn, int blocks, int rows)
+{
+    int row = threadIdx.x;
+
+    if (row >= rows) return;
+    for (int b = 0; b < blocks; b++) {
+        turn->run_sum[row] = fmaf(turn->run_sum[row], turn->alpha[b][row], turn->sum[b][row]);
+        turn->run_max[row] = turn->max[b][row] > turn->run_max[row] ? turn->max[b][row] : turn->run_max[row];
+    }
+}
+
+template <int DIM>
+static __device__ inline void put_row(const struct ash_cuda_attn &args, const struct turn *turn, size_t q_row,
+                                      size_t h0, int rows, float acc[2][4])
+{
+    int t = threadIdx.x % 4, column = threadIdx.x / WARP * 16 + t * 4;
+
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int row = threadIdx.x % WARP / 4 + half * 8;
+        float sum = turn->run_sum[row];
+
+        if (row >= rows) continue;
+        if (column < DIM)
+            *(float4 *)(args.out + q_row * args.out_stride + (h0 + row) * DIM + column) = make_float4(
+                acc[0][half * 2] / sum, acc[1][half * 2] / sum, acc[0][half * 2 + 1] / sum, acc[1][half * 2 + 1] / sum);
+        if (args.lse != NULL && column == 0)
+            args.lse[q_row * args.heads + h0 + row] = fmaf(turn->run_max[row], args.scale, ash_logf(sum));
+    }
+}
+
+template <int DIM> static __device__ inline void decode(const struct ash_cuda_attn &args)
+{
+    __shared__ struct turn turn;
+    int warp = threadIdx.x / WARP, rows = (int)(args.heads / args.kv_heads);
+    size_t g = blockIdx.y, column = warp * 16 + threadIdx.x % WARP / 4 * 2;
+    uint32_t a[DIM / 16][4];
+    float acc[2][4] = {};
+
+    early_begin();
+    early_wait();
+    struct ash_cuda_attn_seq seq = args.seqs[args.tiles[blockIdx.x].seq];
+    struct keys keys = visible_keys(args, seq.pos);
+    size_t first = keys.begin / BLOCK, end = (keys.end + BLOCK - 1) / BLOCK;
+    const char *pool = (const char *)args.pool;
+    size_t k_at = args.k_page + g * DIM * BLOCK, v_at = args.v_page + g * DIM * BLOCK + column;
+
+    if (threadIdx.x < ROWS) {
+        turn.run_max[threadIdx.x] = -INFINITY;
+        turn.run_sum[threadIdx.x] = 0.0f;
+    }
+    read_queries<DIM>(args, args.q + seq.q_row * args.q_stride + g * rows * DIM, rows, a);
+#pragma unroll 1
+    for (; first < end; first += WARPS) {
+        int blocks = end - first < WARPS ? (int)(end - first) : WARPS;
+        size_t base = (first + warp) * BLOCK;
+        int low = keys.begin > base ? (int)(keys.begin - base) : 0,
+            high = keys.end > base ? (int)(keys.end - base < BLOCK ? keys.end - base : BLOCK) : 0;
+        float s[8][4];
+
+        if (warp < blocks) {
+            score_keys<DIM>((const uint16_t *)(pool + seq.pages[first + warp] * args.page_bytes) + k_at, a, s);
+            find_max(s, low, high, rows, turn.max[warp]);
+        }
+        __syncthreads();
+        if (warp < blocks) soften(&turn, warp, args.scale * ASH_LOG2E, s, low, high, rows);
+        __syncthreads();
+        if (warp * 16 < DIM) {
+            uint32_t v[16];
+
+#pragma unroll 2
+            for (int b = 0; b < blocks; b++) {
+                size_t at = (first + b) * BLOCK;
+
+                read_values((const uint16_t *)(pool + seq.pages[first + b] * args.page_bytes) + v_at, DIM,
+                            keys.begin > at ? (int)(keys.begin - at) : 0,
+                            keys.end - at < BLOCK ? (int)(keys.end - at) : BLOCK, v);
+                add_values(&turn, b, v, rows, acc);
+            }
+        }
+        end_turn(&turn, blocks, rows);
+        __syncthreads(); /* everybody has read what the next turn overwrites */
+    }
+    put_row<DIM>(args, &turn, seq.q_row, g * rows, rows, acc);
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS *WARP, 2)
+    attn_decode_64(const __grid_constant__ struct ash_cuda_attn args)
+{
+    decode<64>(args);
+}
+
+extern "C" __global__ void __launch_bounds__(WARPS *WARP, 2)
+    attn_decode_128(const __grid_constant__ struct ash_cuda_attn args)
+{
+    decode<128>(args);
+}
