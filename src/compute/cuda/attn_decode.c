@@ -22,9 +22,10 @@ static bool is_short(const struct ash_attn_args *args, const struct ash_attn_seq
 {
     size_t borders = (uintptr_t)args->pool | args->page_bytes | (uintptr_t)args->q | (uintptr_t)args->out;
 
-    return seq->q_count == 1 && args->round_bf16 && args->kv_dtype == ASH_BF16 && args->dim_k == args->dim_v &&
-           (args->dim_k == 64 || args->dim_k == 128) && args->heads / args->kv_heads <= HEADS_MAX &&
-           borders % 16 == 0 && (args->k_page | args->v_page) % 8 == 0 && (args->q_stride | args->out_stride) % 4 == 0;
+    return seq->q_count == 1 && args->q != NULL && args->out != NULL && args->round_bf16 &&
+           args->kv_dtype == ASH_BF16 && args->dim_k == args->dim_v && (args->dim_k == 64 || args->dim_k == 128) &&
+           args->heads / args->kv_heads <= HEADS_MAX && borders % 16 == 0 && (args->k_page | args->v_page) % 8 == 0 &&
+           (args->q_stride | args->out_stride) % 4 == 0;
 }
 
 /* ---- tables ------------------------------------------------------------------------------------------------------ */
