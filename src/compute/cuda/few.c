@@ -23,10 +23,9 @@ static const struct few_kernel few_kernels[] = {
     {ASH_KERNEL_few_8_8, ASH_CUDA_FEW_WARPS, 64, ASH_CUDA_FEW_RING_BYTES(64, 5)},
 };
 
-/* Warps per multiprocessor that leave the least of the last round empty. */
-static size_t choose_warps(size_t groups, size_t sm_count)
+size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups)
 {
-    size_t best = 1, least = SIZE_MAX;
+    size_t best = 1, least = SIZE_MAX, sm_count = (size_t)ash_cuda_get_facts(exec->cuda->cuda)->sm_count;
 
     for (size_t warps = 1; warps <= ASH_CUDA_FEW_WARPS; warps++) {
         size_t slots = ash_div_up(groups, sm_count * warps) * warps;
@@ -48,7 +47,7 @@ static void run_few(struct ash_exec *exec, struct ash_cuda_few *op)
         op->outs[i].groups = (unsigned)ash_div_up(op->outs[i].N, op->swiglu ? ROWS / 2 : ROWS);
         op->groups += op->outs[i].groups;
     }
-    op->warps = (unsigned)choose_warps(op->groups, sm_count);
+    op->warps = (unsigned)ash_cuda_few_warps(exec, op->groups);
     while (kernel->warps < op->warps)
         kernel++;
     x_values = op->M * (ash_round_up(op->K, kernel->tile_k) + CHUNK);
@@ -73,8 +72,7 @@ static bool takes_w(const struct ash_mat *w)
     return w->dtype == ASH_BF16 && w->row_stride == 1 && w->col_stride % CHUNK == 0 && (uintptr_t)w->data % 16 == 0;
 }
 
-/* May a thread block write y while another still reads x? */
-static bool overlaps_x(const struct ash_project_args *args, const struct ash_project_out *out)
+bool ash_cuda_few_overlap(const struct ash_project_args *args, const struct ash_project_out *out)
 {
     const float *x_end = args->x + (args->M - 1) * args->x_stride + args->K;
     const float *y_end = out->y + (args->M - 1) * out->y_stride + out->w.N;
@@ -95,6 +93,7 @@ bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *
                               .swiglu = args->swiglu,
                               .out_count = (int)args->out_count};
 
+    if (ash_dtype_block(args->outs[0].w.mat.dtype) > 1) return ash_cuda_few_quant_project(exec, args);
     if (args->x == NULL || !args->round_bf16 || !takes_x(args->x, false, args->M, args->K, args->x_stride, has_norm) ||
         (has_norm && (uintptr_t)args->norm % 16 != 0))
         return false;
@@ -102,7 +101,7 @@ bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *
         const struct ash_project_out *out = &args->outs[i];
 
         if (out->w.packed || out->w.N == 0 || !takes_w(&out->w.mat)) return false;
-        if ((i == 0 || !args->swiglu) && overlaps_x(args, out)) return false;
+        if ((i == 0 || !args->swiglu) && ash_cuda_few_overlap(args, out)) return false;
         op.outs[i] = (struct ash_cuda_few_out){.w = out->w.mat.data,
                                                .N = out->w.N,
                                                .stride = out->w.mat.col_stride,

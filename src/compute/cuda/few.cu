@@ -4,10 +4,10 @@
  * op norms, as they are put there. What depends on the sums (bias, SwiGLU, residual) is done as they are written.
  * The first tiles are on their way before the kernel before this one ends (early.cuh): weights do not depend on it. */
 #include "compute/cuda/early.cuh"
+#include "compute/cuda/few_rows.cuh"
 #include "compute/cuda/tensor.cuh"
 
 #define ROWS 16 /* of weights, that a warp multiplies at a time */
-#define THREADS (ASH_CUDA_FEW_WARPS * WARP)
 
 /* Tiles of KT k, STAGES of them in a warp's ring, eight bytes of room twice after each row: rows in different banks. */
 template <int KT, int STAGES> struct ring {
@@ -83,42 +83,15 @@ static __device__ inline void load_tile(const struct ash_cuda_few &op, struct lo
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
 
-/* The norm's factor of each row, in the canonical order of a row sum: half a warp has a row. x lies in `floats`. */
-static __device__ inline void find_rstd(const struct ash_cuda_few &op, const float *floats, float *rstd)
-{
-    unsigned m = threadIdx.x / ASH_LANES, row = m < op.M ? m : (unsigned)op.M - 1;
-    const float *x = floats + row * op.K;
-    float lane = 0.0f, sum;
-
-#pragma unroll 16
-    for (unsigned c = threadIdx.x % ASH_LANES; c < op.K; c += ASH_LANES)
-        lane = fmaf(x[c], x[c], lane);
-    sum = fold_lanes(lane);
-    if (m < op.M && threadIdx.x % ASH_LANES == 0) rstd[m] = 1.0f / sqrtf(sum / (float)op.K + op.norm_eps);
-}
-
-/* Four values of row m, from k on. */
-static __device__ inline float4 read_four(const struct ash_cuda_few &op, unsigned m, unsigned k)
-{
-    return *(const float4 *)((const float *)op.x + m * op.x_stride + k);
-}
-
 /* All rows of x to `to`, [M, pitch] of bf16 with zeros from K on. */
 static __device__ inline void put_x(const struct ash_cuda_few &op, uint16_t *to, unsigned pitch, float *floats)
 {
     __shared__ float rstd[ASH_CUDA_FEW_ROWS];
     unsigned fours = (unsigned)op.K / 4, wide = (pitch - 8) / 4;
 
-    if (op.norm != NULL) {
+    if (op.norm != NULL) stage_rows(op, floats, rstd);
 #pragma unroll 4
-        for (unsigned i = threadIdx.x; i < op.M * fours; i += THREADS)
-            ((float4 *)floats)[i] = read_four(op, i / fours, i % fours * 4);
-        __syncthreads();
-        find_rstd(op, floats, rstd);
-        __syncthreads();
-    }
-#pragma unroll 4
-    for (unsigned i = threadIdx.x; i < op.M * wide; i += THREADS) {
+    for (unsigned i = threadIdx.x; i < op.M * wide; i += FEW_THREADS) {
         unsigned m = i / wide, k = i % wide * 4;
         uint2 pair = make_uint2(0, 0);
 
@@ -127,14 +100,7 @@ static __device__ inline void put_x(const struct ash_cuda_few &op, uint16_t *to,
         } else if (k < op.K) {
             float4 x = op.norm != NULL ? ((const float4 *)floats)[m * fours + k / 4] : read_four(op, m, k);
 
-            if (op.norm != NULL) {
-                float4 w = *(const float4 *)(op.norm + k);
-
-                x.x = (x.x * rstd[m]) * w.x;
-                x.y = (x.y * rstd[m]) * w.y;
-                x.z = (x.z * rstd[m]) * w.z;
-                x.w = (x.w * rstd[m]) * w.w;
-            }
+            if (op.norm != NULL) x = normed(op, x, rstd[m], k);
             pair = make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
         }
         *(uint2 *)(to + m * pitch + k) = pair;
@@ -227,9 +193,7 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
         for (int s = 0; s < STAGES - 1; s++)
             load_tile<KT, STAGES>(op, next, ring_at);
     }
-    /* so are the norm's weights */
-    for (unsigned k = threadIdx.x * 32; op.norm != NULL && k < op.K; k += THREADS * 32)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(op.norm + k));
+    prefetch_norm(op);
     early_wait();
     put_x(op, x, pitch, (float *)(x + op.M * pitch));
     if (!is_worker) return;
@@ -251,7 +215,7 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
 
 #define FEW(name, KT, STAGES, NB)                                                                                      \
     static_assert(ring<KT, STAGES>::TILE_BYTES * STAGES == ASH_CUDA_FEW_RING_BYTES(KT, STAGES), "the host's sizes");   \
-    extern "C" __global__ void __launch_bounds__(THREADS, 1) name(const __grid_constant__ struct ash_cuda_few op)      \
+    extern "C" __global__ void __launch_bounds__(FEW_THREADS, 1) name(const __grid_constant__ struct ash_cuda_few op)  \
     {                                                                                                                  \
         multiply_few<KT, STAGES, NB>(op);                                                                              \
     }

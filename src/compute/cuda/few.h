@@ -1,12 +1,21 @@
-/* few - products of a few rows with bf16 weights, one launch each with prologue and epilogue: few.cu. */
+/* few - products of a few rows with bf16 or quantised weights, one launch each with prologue and epilogue: few.cu,
+ * few_quant.cu. */
 #ifndef ASH_COMPUTE_CUDA_FEW_H
 #define ASH_COMPUTE_CUDA_FEW_H
 
 #include "compute/cuda/backend_priv.h"
 
-/* Enqueue all of it where the kernel takes it. Returns whether it does: few rows, bf16 weights as lines of k. */
+/* Enqueue all of it where a kernel takes it. Returns whether one does: few rows, and weights that are bf16 lines of k or
+ * quantised, at 16-byte borders. */
 bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *args);
 /* The same of one product; a may be float32 or bf16. */
 bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
+bool ash_cuda_few_quant(struct ash_exec *exec, const struct ash_quant_args *args);
+/* Warps of each multiprocessor that leave the least of the last round empty when all share `groups` of rows. */
+size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups);
+/* With quantised weights: as ash_cuda_few_project. */
+bool ash_cuda_few_quant_project(struct ash_exec *exec, const struct ash_project_args *args);
+/* May a thread block write out's y while another still reads x? */
+bool ash_cuda_few_overlap(const struct ash_project_args *args, const struct ash_project_out *out);
 
 #endif

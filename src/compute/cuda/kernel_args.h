@@ -131,6 +131,33 @@ struct ash_cuda_few {
     struct ash_cuda_few_out outs[ASH_PROJECT_OUTS_MAX];
 };
 
+#define ASH_CUDA_FEW_QUANT_ROWS 4 /* most rows of x with quantised weights */
+/* Shared memory: bytes of one of 8 rows of a tile; of what a tile adds to the outputs of one row of x. */
+#define ASH_CUDA_FEW_QUANT_PITCH(dtype) ((dtype) == ASH_Q4_0 ? 16 * 18 : 16 * 34 + 32)
+#define ASH_CUDA_FEW_QUANT_PARTS_BYTES (8 * 16 * 8)
+
+struct ash_cuda_few_quant_out {
+    const uint8_t *w; /* 16-byte aligned */
+    size_t N;
+    const float *bias;
+    float *y;
+    size_t y_stride;
+    unsigned groups; /* of 8 rows of weights (swiglu: 4 of each of two) */
+};
+
+/* Products of a few rows with quantised weights: see ash_project_args. */
+struct ash_cuda_few_quant {
+    size_t M, K; /* K is a multiple of ASH_QUANT_GROUP */
+    const float *x;
+    size_t x_stride;
+    const float *norm;
+    float norm_eps;
+    int residual, swiglu, out_count;
+    unsigned warps, groups, tiles;
+    size_t row_bytes, x_bytes; /* of weights; of x, quantised, with scales */
+    struct ash_cuda_few_quant_out outs[ASH_PROJECT_OUTS_MAX];
+};
+
 /* An operand of any dtype and strides that becomes lines. */
 struct ash_cuda_to_lines {
     const void *data;

@@ -1,5 +1,6 @@
 /* quant - products with a quantised matrix. Dot products of groups are exact integers, so a warp adds them in any
  * order; groups then join in one fused multiply-add chain, ascending, as compute/ops.h says. */
+#include "compute/cuda/quant_scales.cuh"
 #include "compute/cuda/quant_types.cuh"
 
 #define WARPS 4
@@ -10,11 +11,6 @@ static __device__ inline size_t group_blocks(int dtype)
     bool one = dtype == ASH_Q8_0 || dtype == ASH_Q4_1 || dtype == ASH_Q5_0 || dtype == ASH_Q5_1;
 
     return one ? 1 : ASH_QUANT_GROUP_BLOCKS;
-}
-
-static __device__ inline int round_quant(float x)
-{
-    return (int)(ash_f32_bits(x + ASH_F32_ROUND_MAGIC) - ASH_F32_ROUND_MAGIC_BITS);
 }
 
 /* A warp quantises one group of one row of x. */
@@ -43,20 +39,7 @@ extern "C" __global__ void quant_rows(struct ash_cuda_quant op)
     if (lane == 0) op.dx[unit] = !lost ? d : top >= ASH_F32_INFINITY_BITS ? NAN : 0.0f;
 }
 
-static __device__ inline bool all_of_group(bool value, int width)
-{
-    unsigned group = (unsigned)((1ull << width) - 1) << (threadIdx.x % WARP / width * width);
-
-    return (__ballot_sync(0xffffffffu, value) & group) == group;
-}
-
-/* A lane's block of w: its integer sub-scale, and the scale and minimum of its group. */
-struct scales {
-    int sub;
-    float group, min;
-};
-
-/* The same of the types of quant_types.cuh, whose sub-scales are part of the dots. */
+/* Scales of the types of quant_types.cuh, whose sub-scales are part of the dots. */
 static __device__ inline struct scales read_scales(const uint8_t *block, bool real, int dtype)
 {
     struct scales scales;
@@ -64,30 +47,6 @@ static __device__ inline struct scales read_scales(const uint8_t *block, bool re
     scales.sub = 1;
     scales.group = real ? open_scale(block, dtype) : 0.0f;
     scales.min = real && has_min(dtype) ? open_min(block, dtype) : 0.0f;
-    return scales;
-}
-
-static __device__ inline struct scales find_scales(const uint8_t *block, bool real, int dtype, int width)
-{
-    float scale = real ? __half2float(*(const __half *)block) : 0.0f, top = fabsf(scale), steps, most;
-    struct scales scales;
-    bool finite, few;
-
-    scales.min = 0.0f;
-    scales.sub = 1;
-    scales.group = __shfl_sync(0xffffffffu, scale, 0, width);
-    if (dtype != ASH_Q4_0) return scales;
-    finite = all_of_group(isfinite(scale), width);
-    for (int half = width / 2; half > 0; half /= 2) {
-        float other = __shfl_xor_sync(0xffffffffu, top, half, width);
-
-        top = other > top ? other : top;
-    }
-    steps = (float)round_quant(scale * (ASH_QUANT_SUBSCALE_SMALL_MAX / top));
-    few = all_of_group(!real || steps * top == ASH_QUANT_SUBSCALE_SMALL_MAX * scale, width);
-    most = few ? ASH_QUANT_SUBSCALE_SMALL_MAX : ASH_QUANT_SUBSCALE_MAX;
-    scales.sub = finite && top != 0.0f ? round_quant(scale * (most / top)) : 0;
-    scales.group = !finite ? NAN : top == 0.0f ? 0.0f : top / most;
     return scales;
 }
 
@@ -145,7 +104,8 @@ extern "C" __global__ void quant_gemm(struct ash_cuda_quant op)
         bool real = b0 + lane < blocks;
         const uint8_t *block = w + (b0 + lane) / of_block * bytes;
         struct scales scales =
-            is_open(op.dtype) ? read_scales(block, real, op.dtype) : find_scales(block, real, op.dtype, width);
+            is_open(op.dtype) ? read_scales(block, real, op.dtype)
+                              : find_scales(real ? __half2float(*(const __half *)block) : 0.0f, real, op.dtype, width);
         int groups = (int)((blocks - b0 < WARP ? blocks - b0 : WARP) + width - 1) / width;
 
 #pragma unroll
