@@ -2,7 +2,7 @@
  * drawn weights in GPU memory. Choosing the token is not in it, nor is reading logits back. One line of JSON per
  * measurement. usage: build/bench/gpu_decode [PATTERN [STEPS]]
  * prints {"model": ..., "weights": ..., "batch": ..., "context": ..., "ms": ..., "tokens_s": ..., "gb_s": ...};
- * enqueue_ms is what the host needs to enqueue a step. */
+ * enqueue_ms is what the host needs to enqueue a step. Then a line for each op, alone, in all layers. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -194,7 +194,11 @@ static void project(struct model *m, const float *x, size_t K, bool has_norm, st
     m->exec->ops->matrix->project(m->exec, &args);
 }
 
-static void attend(struct model *m, size_t layer)
+/* The ops of a layer in their order; the head follows the last. */
+enum part { QKV, WRITE, ATTEND, OUT, GATE_UP, OUT_FFN, HEAD, PARTS };
+static const char *const part_names[PARTS] = {"qkv", "kv_write", "attention", "output", "gate_up", "down", "head"};
+
+static void attend(struct model *m, size_t layer, bool writes)
 {
     const struct shape *s = m->shape;
     size_t kv = s->kv_heads * s->head_dim, q_stride = s->heads * s->head_dim + 2 * kv;
@@ -224,41 +228,69 @@ static void attend(struct model *m, size_t layer)
                                       .sin = m->sin,
                                       .round_bf16 = true};
 
-    m->exec->ops->attn->kv_write(m->exec, &write);
-    m->exec->ops->attn->forward(m->exec, &attn);
+    if (writes)
+        m->exec->ops->attn->kv_write(m->exec, &write);
+    else
+        m->exec->ops->attn->forward(m->exec, &attn);
 }
 
-static void run_layer(struct model *m, size_t layer)
+/* A product that is added to the stream. */
+static void add_to_stream(struct model *m, const float *x, size_t K, const struct ash_weight *w)
+{
+    project(m, x, K, false,
+            (struct ash_project_args){
+                .residual = true, .out_count = 1, .outs = {{.w = *w, .y = m->stream, .y_stride = m->shape->hidden}}});
+}
+
+static void run_part(struct model *m, size_t layer, enum part part)
 {
     const struct shape *s = m->shape;
     const struct ash_weight *w = m->layers[layer];
     size_t q = s->heads * s->head_dim, kv = s->kv_heads * s->head_dim, stride = q + 2 * kv;
 
-    project(m, m->stream, s->hidden, true,
-            (struct ash_project_args){.out_count = 3,
-                                      .outs = {{.w = w[QUERY], .y = m->q, .y_stride = stride},
-                                               {.w = w[KEY], .y = m->q + q, .y_stride = stride},
-                                               {.w = w[VALUE], .y = m->q + q + kv, .y_stride = stride}}});
-    attend(m, layer);
-    project(m, m->attn, q, false,
-            (struct ash_project_args){
-                .residual = true, .out_count = 1, .outs = {{.w = w[OUTPUT], .y = m->stream, .y_stride = s->hidden}}});
-    project(m, m->stream, s->hidden, true,
-            (struct ash_project_args){.swiglu = true,
-                                      .out_count = 2,
-                                      .outs = {{.w = w[GATE], .y = m->ffn, .y_stride = s->ffn}, {.w = w[UP]}}});
-    project(m, m->ffn, s->ffn, false,
-            (struct ash_project_args){
-                .residual = true, .out_count = 1, .outs = {{.w = w[DOWN], .y = m->stream, .y_stride = s->hidden}}});
+    if (part == WRITE || part == ATTEND) attend(m, layer, part == WRITE);
+    if (part == OUT) add_to_stream(m, m->attn, q, &w[OUTPUT]);
+    if (part == OUT_FFN) add_to_stream(m, m->ffn, s->ffn, &w[DOWN]);
+    if (part == QKV)
+        project(m, m->stream, s->hidden, true,
+                (struct ash_project_args){.out_count = 3,
+                                          .outs = {{.w = w[QUERY], .y = m->q, .y_stride = stride},
+                                                   {.w = w[KEY], .y = m->q + q, .y_stride = stride},
+                                                   {.w = w[VALUE], .y = m->q + q + kv, .y_stride = stride}}});
+    if (part == GATE_UP)
+        project(m, m->stream, s->hidden, true,
+                (struct ash_project_args){.swiglu = true,
+                                          .out_count = 2,
+                                          .outs = {{.w = w[GATE], .y = m->ffn, .y_stride = s->ffn}, {.w = w[UP]}}});
+    if (part == HEAD && layer + 1 == s->layers)
+        project(
+            m, m->stream, s->hidden, true,
+            (struct ash_project_args){.out_count = 1, .outs = {{.w = m->head, .y = m->logits, .y_stride = s->vocab}}});
 }
 
-static void run_step(struct model *m)
+/* All layers, one of their parts or (PARTS) all. */
+static void run_step(struct model *m, enum part only)
 {
     for (size_t l = 0; l < m->shape->layers; l++)
-        run_layer(m, l);
-    project(m, m->stream, m->shape->hidden, true,
-            (struct ash_project_args){.out_count = 1,
-                                      .outs = {{.w = m->head, .y = m->logits, .y_stride = m->shape->vocab}}});
+        for (int part = 0; part < PARTS; part++)
+            if (only == PARTS || part == (int)only) run_part(m, l, (enum part)part);
+}
+
+/* Bytes that a part of all layers must read. */
+static double part_bytes(const struct model *m, enum part part)
+{
+    static const int matrices[PARTS][2] = {{QUERY, VALUE}, {0, -1},      {0, -1}, {OUTPUT, OUTPUT},
+                                           {GATE, UP},     {DOWN, DOWN}, {0, -1}};
+    const struct ash_weight *w = m->layers[0];
+    const size_t K[MATRICES] = {
+        m->shape->hidden, m->shape->hidden, m->shape->hidden, m->shape->heads * m->shape->head_dim,
+        m->shape->hidden, m->shape->hidden, m->shape->ffn};
+    double bytes = part == ATTEND ? m->cache_bytes : 0.0;
+
+    if (part == HEAD) return (double)ash_dtype_size(m->config->dtype, m->head.N * m->shape->hidden);
+    for (int i = matrices[part][0]; i <= matrices[part][1]; i++)
+        bytes += (double)(m->shape->layers * ash_dtype_size(m->config->dtype, w[i].N * K[i]));
+    return bytes;
 }
 
 static void check(struct model *m)
@@ -271,30 +303,41 @@ static void check(struct model *m)
     }
 }
 
-static void measure(struct model *m, size_t steps)
+/* Milliseconds of a step, or of one part of it in all layers. */
+static double time_step(struct model *m, size_t steps, enum part only)
 {
     struct ash_cuda *cuda = ash_cuda_backend_device(m->exec->cuda);
-    uint64_t begin;
-    double ms, enqueue_ms;
+    double ms;
 
     for (size_t i = 0; i < WARM_UPS; i++)
-        run_step(m);
-    check(m);
-    begin = ash_clock_ns();
-    run_step(m);
-    enqueue_ms = (double)(ash_clock_ns() - begin) / 1e6;
+        run_step(m, only);
     check(m);
     ash_cuda_mark(cuda, 0);
     for (size_t i = 0; i < steps; i++)
-        run_step(m);
+        run_step(m, only);
     ash_cuda_mark(cuda, 1);
     ms = ash_cuda_mark_ms(cuda, 0, 1) / (double)steps;
     check(m);
+    return ms;
+}
+
+static void measure(struct model *m, size_t steps)
+{
+    double ms = time_step(m, steps, PARTS), enqueue_ms;
+    uint64_t begin = ash_clock_ns();
+
+    run_step(m, PARTS);
+    enqueue_ms = (double)(ash_clock_ns() - begin) / 1e6;
     printf(
         "{\"model\": \"%s\", \"weights\": \"%s\", \"batch\": %zu, \"context\": %zu, \"ms\": %.4f, \"tokens_s\": %.1f, "
         "\"gb_s\": %.0f, \"enqueue_ms\": %.3f}\n",
         m->shape->name, ash_dtype_name(m->config->dtype), m->config->batch, m->config->context, ms,
         (double)m->config->batch * 1e3 / ms, (m->weight_bytes + m->cache_bytes) / ms / 1e6, enqueue_ms);
+    for (int part = 0; part < PARTS; part++) {
+        ms = time_step(m, steps, (enum part)part);
+        printf("  {\"part\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f}\n", part_names[part], ms,
+               part_bytes(m, (enum part)part) / ms / 1e6);
+    }
     fflush(stdout);
 }
 

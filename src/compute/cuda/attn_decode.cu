@@ -62,8 +62,10 @@ extern "C" __global__ void __launch_bounds__(256) attn_kv_write(const __grid_con
     bool is_pairs = op.interleaved_in != 0;
 
     early_begin();
-    early_wait();
-    if (row >= op.rows) return;
+    if (row >= op.rows) {
+        early_wait();
+        return;
+    }
     at = op.q + row * op.q_stride + h * dim;
     seq = find_seq(op, row);
     position = seq->pos + row - seq->q_row;
@@ -78,6 +80,7 @@ extern "C" __global__ void __launch_bounds__(256) attn_kv_write(const __grid_con
         to.first = is_key ? op.k_page + g * dim * ASH_ATTN_BLOCK + slot : op.v_page + (g * ASH_ATTN_BLOCK + slot) * dim;
         to.step = is_key ? ASH_ATTN_BLOCK : 1;
     }
+    early_wait(); /* the tables were there before the kernel before this one began; what it makes was not */
 #pragma unroll
     for (int n = 0; n < EACH_MAX; n++) {
         size_t d = lane + (size_t)n * WARP;
@@ -157,7 +160,7 @@ static __device__ inline void read_queries(const struct ash_cuda_attn &args, con
 template <int DIM>
 static __device__ inline void score_keys(const uint16_t *keys, const uint32_t a[DIM / 16][4], float s[8][4])
 {
-    constexpr int AHEAD = 2; /* steps of 16 dims that are read at once */
+    constexpr int AHEAD = DIM / 16; /* steps of 16 dims that are read at once: all */
     int n = threadIdx.x % WARP / 4, t = threadIdx.x % 4;
     const uint16_t *from = keys + t * 4 * BLOCK + n / 2 * 4 + n % 2 * 32;
 
@@ -345,68 +348,88 @@ static __device__ inline void put_row(const struct ash_cuda_attn &args, const st
     }
 }
 
+/* Keys of a block that are visible, counted from its first. */
+struct in_block {
+    int begin, end;
+};
+
+static __device__ inline struct in_block visible_in(const struct keys &keys, size_t block)
+{
+    size_t base = block * BLOCK;
+    struct in_block in = {keys.begin > base ? (int)(keys.begin - base) : 0, BLOCK};
+
+    if (keys.end < base + BLOCK) in.end = keys.end > base ? (int)(keys.end - base) : 0;
+    return in;
+}
+
+#define AHEAD 4 /* blocks whose values are read before they are added */
+
 template <int DIM> static __device__ inline void decode(const struct ash_cuda_attn &args)
 {
     __shared__ struct turn turn;
-    int warp = threadIdx.x / WARP, rows = (int)(args.heads / args.kv_heads);
-    size_t g = blockIdx.y, column = warp * 16 + threadIdx.x % WARP / 4 * 2;
+    int warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, rows = (int)(args.heads / args.kv_heads);
+    size_t g = blockIdx.y, column = warp * 16 + lane / 4 * 2;
     uint32_t a[DIM / 16][4];
     float acc[2][4] = {};
 
     early_begin();
-    early_wait();
+    /* The tables were there before the kernel before this one began. */
     struct ash_cuda_attn_seq seq = args.seqs[args.tiles[blockIdx.x].seq];
     struct keys keys = visible_keys(args, seq.pos);
     size_t first = keys.begin / BLOCK, end = (keys.end + BLOCK - 1) / BLOCK;
     const char *pool = (const char *)args.pool;
     size_t k_at = args.k_page + g * DIM * BLOCK, v_at = args.v_page + g * DIM * BLOCK + column;
+    int32_t page = first + lane % WARPS < end ? seq.pages[first + lane % WARPS] : 0; /* of the turn's blocks */
 
     if (threadIdx.x < ROWS) {
         turn.run_max[threadIdx.x] = -INFINITY;
         turn.run_sum[threadIdx.x] = 0.0f;
     }
+    early_wait();
     read_queries<DIM>(args, args.q + seq.q_row * args.q_stride + g * rows * DIM, rows, a);
 #pragma unroll 1
     for (; first < end; first += WARPS) {
         int blocks = end - first < WARPS ? (int)(end - first) : WARPS;
-        size_t base = (first + warp) * BLOCK;
-        int low = keys.begin > base ? (int)(keys.begin - base) : 0,
-            high = keys.end > base ? (int)(keys.end - base < BLOCK ? keys.end - base : BLOCK) : 0;
+        struct in_block own = visible_in(keys, first + warp);
+        auto values_of = [&](int b, uint32_t v[16]) {
+            const char *at = pool + __shfl_sync(0xffffffffu, page, b) * args.page_bytes;
+            struct in_block in = visible_in(keys, first + b);
+
+            if (b < blocks && warp * 16 < DIM) read_values((const uint16_t *)at + v_at, DIM, in.begin, in.end, v);
+        };
+        const char *keys_at = pool + __shfl_sync(0xffffffffu, page, warp) * args.page_bytes;
+        uint32_t v[AHEAD][16];
         float s[8][4];
 
         if (warp < blocks) {
-            score_keys<DIM>((const uint16_t *)(pool + seq.pages[first + warp] * args.page_bytes) + k_at, a, s);
-            find_max(s, low, high, rows, turn.max[warp]);
+            score_keys<DIM>((const uint16_t *)keys_at + k_at, a, s);
+            find_max(s, own.begin, own.end, rows, turn.max[warp]);
         }
+#pragma unroll
+        for (int b = 0; b < AHEAD; b++)
+            values_of(b, v[b]);
         __syncthreads();
-        if (warp < blocks) soften(&turn, warp, args.scale * ASH_LOG2E, s, low, high, rows);
+        if (warp < blocks) soften(&turn, warp, args.scale * ASH_LOG2E, s, own.begin, own.end, rows);
         __syncthreads();
-        if (warp * 16 < DIM) {
-            uint32_t v[16];
-
-#pragma unroll 2
-            for (int b = 0; b < blocks; b++) {
-                size_t at = (first + b) * BLOCK;
-
-                read_values((const uint16_t *)(pool + seq.pages[first + b] * args.page_bytes) + v_at, DIM,
-                            keys.begin > at ? (int)(keys.begin - at) : 0,
-                            keys.end - at < BLOCK ? (int)(keys.end - at) : BLOCK, v);
-                add_values(&turn, b, v, rows, acc);
-            }
+#pragma unroll
+        for (int b = 0; b < WARPS; b++) {
+            if (b < blocks && warp * 16 < DIM) add_values(&turn, b, v[b % AHEAD], rows, acc);
+            if (b + AHEAD < WARPS) values_of(b + AHEAD, v[b % AHEAD]);
         }
+        page = first + WARPS + lane % WARPS < end ? seq.pages[first + WARPS + lane % WARPS] : 0;
         end_turn(&turn, blocks, rows);
         __syncthreads(); /* everybody has read what the next turn overwrites */
     }
     put_row<DIM>(args, &turn, seq.q_row, g * rows, rows, acc);
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS *WARP, 2)
+extern "C" __global__ void __launch_bounds__(WARPS *WARP, 1)
     attn_decode_64(const __grid_constant__ struct ash_cuda_attn args)
 {
     decode<64>(args);
 }
 
-extern "C" __global__ void __launch_bounds__(WARPS *WARP, 2)
+extern "C" __global__ void __launch_bounds__(WARPS *WARP, 1)
     attn_decode_128(const __grid_constant__ struct ash_cuda_attn args)
 {
     decode<128>(args);

@@ -18,7 +18,7 @@ struct few_kernel {
 };
 
 static const struct few_kernel few_kernels[] = {
-    {ASH_KERNEL_few_2_8, 2, 128, ASH_CUDA_FEW_RING_BYTES(128, 8)},
+    {ASH_KERNEL_few_2_8, 2, 128, ASH_CUDA_FEW_RING_BYTES(128, 9)},
     {ASH_KERNEL_few_4_8, 4, 128, ASH_CUDA_FEW_RING_BYTES(128, 5)},
     {ASH_KERNEL_few_8_8, ASH_CUDA_FEW_WARPS, 64, ASH_CUDA_FEW_RING_BYTES(64, 5)},
 };

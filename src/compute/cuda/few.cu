@@ -40,101 +40,148 @@ static __device__ inline const uint16_t *row_at(const struct ash_cuda_few &op, c
     return out.w + (n < out.N ? n : out.N - 1) * out.stride;
 }
 
-/* What a warp copies next. */
-template <typename R> struct loader {
-    const uint16_t *from[R::LOADS]; /* this lane's rows, at its chunk */
-    unsigned group, k, slot;
+/* What a warp copies next: a tile of 16 rows, of which each lane has LOADS chunks of 16 bytes. */
+template <int KT, int STAGES> struct loader {
+    using R = ring<KT, STAGES>;
+    const uint16_t *from[R::LOADS]; /* this lane's rows, at the next tile's chunk */
+    unsigned group, k, slot, ring_at, to;
+    int bytes; /* of a chunk: 0 after the last k, where zeros are written */
+    int is_on; /* is anything left to copy? */
 
     __device__ inline void find(const struct ash_cuda_few &op)
     {
         int lane = threadIdx.x % WARP;
 
-        if (group >= op.groups) return;
+        is_on = group < op.groups;
+        if (!is_on) return;
         struct rows_of_w rows = find_rows(op, group);
 #pragma unroll
         for (int i = 0; i < R::LOADS; i++)
             from[i] = row_at(op, rows, lane / R::CHUNKS + i * R::STEP) + lane % R::CHUNKS * 8;
     }
-};
 
-/* Enqueue a tile; nothing is left to copy after the last group. */
-template <int KT, int STAGES, typename R>
-static __device__ inline void load_tile(const struct ash_cuda_few &op, struct loader<R> &next, unsigned ring_at)
-{
-    int lane = threadIdx.x % WARP;
-    unsigned to = ring_at + next.slot * R::TILE_BYTES + lane / R::CHUNKS * R::PITCH + lane % R::CHUNKS * 16;
-    bool inside = next.k + lane % R::CHUNKS * 8 < op.K;
+    __device__ inline void begin(const struct ash_cuda_few &op, unsigned first, unsigned at)
+    {
+        group = first;
+        ring_at = at;
+        k = slot = 0;
+        find(op);
+        aim(op);
+    }
 
-    if (next.group < op.groups) {
+    /* Where the next tile goes, and how much of it there is. */
+    __device__ inline void aim(const struct ash_cuda_few &op)
+    {
+        int lane = threadIdx.x % WARP;
+
+        to = ring_at + slot * R::TILE_BYTES + lane / R::CHUNKS * R::PITCH + lane % R::CHUNKS * 16;
+        bytes = k + lane % R::CHUNKS * 8 < op.K ? 16 : 0;
+    }
+
+    /* Enqueue chunk i. */
+    __device__ inline void copy(const struct ash_cuda_few &op, int i)
+    {
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, %3, 0;\n"
+                     "@p cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2; }" ::"r"(to + i * R::STEP * R::PITCH),
+                     "l"(bytes != 0 ? from[i] : op.outs[0].w), "r"(bytes), "r"(is_on));
+    }
+
+    /* All chunks are enqueued: on to the next tile. */
+    __device__ inline void end(const struct ash_cuda_few &op)
+    {
+        asm volatile("cp.async.commit_group;");
+        slot = slot + 1 == STAGES ? 0 : slot + 1;
+        k += KT;
 #pragma unroll
         for (int i = 0; i < R::LOADS; i++)
-            asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(to + i * R::STEP * R::PITCH),
-                         "l"(next.from[i] + (inside ? next.k : 0)), "r"(inside ? 16 : 0));
-        next.k += KT;
-        if (next.k >= op.K) {
-            next.k = 0;
-            next.group += gridDim.x * op.warps;
-            next.find(op);
+            from[i] += KT;
+        if (k >= op.K && is_on) {
+            k = 0;
+            group += gridDim.x * op.warps;
+            find(op);
         }
+        aim(op);
     }
-    next.slot = next.slot + 1 == STAGES ? 0 : next.slot + 1;
-    asm volatile("cp.async.commit_group;");
-}
+};
 
 /* ---- x ----------------------------------------------------------------------------------------------------------- */
+
+#define AHEAD 8 /* chunks of x that a thread reads before it writes the first */
+
+/* Four values of x as they are multiplied. */
+static __device__ inline uint2 read_x(const struct ash_cuda_few &op, const float *floats, unsigned m, unsigned k)
+{
+    float4 x;
+
+    if (op.x_is_bf16) return *(const uint2 *)((const uint16_t *)op.x + m * op.x_stride + k);
+    x = op.norm != NULL ? *(const float4 *)(floats + m * op.K + k) : read_four(op, m, k);
+    return make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
+}
 
 /* All rows of x to `to`, [M, pitch] of bf16 with zeros from K on. */
 static __device__ inline void put_x(const struct ash_cuda_few &op, uint16_t *to, unsigned pitch, float *floats)
 {
-    __shared__ float rstd[ASH_CUDA_FEW_ROWS];
-    unsigned fours = (unsigned)op.K / 4, wide = (pitch - 8) / 4;
+    unsigned wide = (pitch - 8) / 4, count = (unsigned)op.M * wide;
 
-    if (op.norm != NULL) stage_rows(op, floats, rstd);
-#pragma unroll 4
-    for (unsigned i = threadIdx.x; i < op.M * wide; i += FEW_THREADS) {
-        unsigned m = i / wide, k = i % wide * 4;
-        uint2 pair = make_uint2(0, 0);
+#pragma unroll 1
+    for (unsigned first = threadIdx.x; first < count; first += AHEAD * FEW_THREADS) {
+        uint2 x[AHEAD];
 
-        if (k < op.K && op.x_is_bf16) {
-            pair = *(const uint2 *)((const uint16_t *)op.x + m * op.x_stride + k);
-        } else if (k < op.K) {
-            float4 x = op.norm != NULL ? ((const float4 *)floats)[m * fours + k / 4] : read_four(op, m, k);
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            unsigned i = first + j * FEW_THREADS, m = op.M == 1 ? 0 : i / wide, k = (i - m * wide) * 4;
 
-            if (op.norm != NULL) x = normed(op, x, rstd[m], k);
-            pair = make_uint2(pack_bf16(x.x, x.y), pack_bf16(x.z, x.w));
+            x[j] = i < count && k < op.K ? read_x(op, floats, m, k) : make_uint2(0, 0);
         }
-        *(uint2 *)(to + m * pitch + k) = pair;
+#pragma unroll
+        for (int j = 0; j < AHEAD; j++) {
+            unsigned i = first + j * FEW_THREADS, m = op.M == 1 ? 0 : i / wide, k = (i - m * wide) * 4;
+
+            if (i < count) *(uint2 *)(to + m * pitch + k) = x[j];
+        }
     }
     __syncthreads();
 }
 
 /* ---- sums -------------------------------------------------------------------------------------------------------- */
 
-/* Add a tile: KT k of 16 rows of weights to the sums with NB times 8 rows of x. */
-template <int KT, int NB, typename R>
-static __device__ inline void add_tile(unsigned tile, unsigned x_at, unsigned x_row_bytes, unsigned M, float sum[NB][4])
+/* The rows of x as the right operand, 32 k of them from address `at` on. */
+template <int NB> static __device__ inline void load_x(unsigned at, unsigned x_row_bytes, unsigned M, uint32_t x[NB][4])
 {
     int lane = threadIdx.x % WARP;
-    unsigned w_at = tile + lane % 16 * R::PITCH + lane / 16 * 16;
 
 #pragma unroll
-    for (int k = 0; k < KT; k += 32) {
-        uint32_t x[NB][4], w[4];
+    for (int b = 0; b < NB; b++) {
+        unsigned m = b * 8 + lane % 8;
 
-#pragma unroll
-        for (int b = 0; b < NB; b++) {
-            unsigned m = b * 8 + lane % 8;
-
-            load_matrices(x_at + (m < M ? m : M - 1) * x_row_bytes + lane / 8 * 16 + k * 2, x[b]);
-        }
-#pragma unroll
-        for (int half = 0; half < 2; half++) {
-            load_matrices(w_at + (k + half * 16) * 2, w);
-#pragma unroll
-            for (int b = 0; b < NB; b++)
-                mma(sum[b], w, x[b] + half * 2);
-        }
+        load_matrices(at + (m < M ? m : M - 1) * x_row_bytes + lane / 8 * 16, x[b]);
     }
+}
+
+/* Add a tile: KT k of 16 rows of weights to the sums with NB times 8 rows of x. What a step needs is read before the
+ * step before it, and the copies of a later tile are enqueued between them: the chain of sums is all that waits. */
+template <int KT, int NB, typename L>
+static __device__ inline void add_tile(const struct ash_cuda_few &op, unsigned tile, unsigned x_at,
+                                       unsigned x_row_bytes, L &next, float sum[NB][4])
+{
+    int lane = threadIdx.x % WARP;
+    unsigned w_at = tile + lane % 16 * L::R::PITCH + lane / 16 * 16;
+    uint32_t x[2][NB][4], w[2][4];
+
+    static_assert(L::R::LOADS == KT / 16, "one copy after each step");
+    load_x<NB>(x_at, x_row_bytes, (unsigned)op.M, x[0]);
+    load_matrices(w_at, w[0]);
+#pragma unroll
+    for (int s = 0; s < KT / 16; s++) {
+        if (s + 1 < KT / 16) load_matrices(w_at + (s + 1) * 32, w[(s + 1) % 2]);
+        if (s % 2 == 0 && s + 2 < KT / 16)
+            load_x<NB>(x_at + (s + 2) * 32, x_row_bytes, (unsigned)op.M, x[(s / 2 + 1) % 2]);
+#pragma unroll
+        for (int b = 0; b < NB; b++)
+            mma(sum[b], w[s % 2], x[s / 2 % 2][b] + s % 2 * 2);
+        next.copy(op, s);
+    }
+    next.end(op);
 }
 
 static __device__ inline void put_sum(const struct ash_cuda_few &op, const struct ash_cuda_few_out &out, size_t m,
@@ -180,23 +227,24 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
     unsigned warp = threadIdx.x / WARP, tiles = ((unsigned)op.K + KT - 1) / KT, pitch = tiles * KT + 8, slot = 0;
     unsigned ring_at = (unsigned)__cvta_generic_to_shared(shared) + warp * STAGES * R::TILE_BYTES;
     uint16_t *x = (uint16_t *)(shared + op.warps * STAGES * R::TILE_BYTES);
+    float *floats = (float *)(x + op.M * pitch);
     unsigned x_at = (unsigned)__cvta_generic_to_shared(x);
-    bool is_worker = warp < op.warps;
-    struct loader<R> next;
+    struct loader<KT, STAGES> next;
 
     early_begin();
-    next.group = warp * gridDim.x + blockIdx.x;
-    next.k = next.slot = 0;
-    if (is_worker) {
-        next.find(op);
+    if (warp < op.warps) {
+        next.begin(op, warp * gridDim.x + blockIdx.x, ring_at);
 #pragma unroll 1
-        for (int s = 0; s < STAGES - 1; s++)
-            load_tile<KT, STAGES>(op, next, ring_at);
+        for (int s = 0; s < STAGES - 1; s++) {
+#pragma unroll
+            for (int i = 0; i < R::LOADS; i++)
+                next.copy(op, i);
+            next.end(op);
+        }
     }
-    prefetch_norm(op);
-    early_wait();
-    put_x(op, x, pitch, (float *)(x + op.M * pitch));
-    if (!is_worker) return;
+    norm_rows(op, floats);
+    put_x(op, x, pitch, floats);
+    if (warp >= op.warps) return;
 #pragma unroll 1
     for (unsigned group = warp * gridDim.x + blockIdx.x; group < op.groups; group += gridDim.x * op.warps) {
         float sum[NB][4] = {};
@@ -205,8 +253,7 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
         for (unsigned t = 0; t < tiles; t++) {
             asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
             __syncwarp(); /* the other lanes' copies; and they have read the tile before, which the next overwrites */
-            load_tile<KT, STAGES>(op, next, ring_at);
-            add_tile<KT, NB, R>(ring_at + slot * R::TILE_BYTES, x_at + t * KT * 2, pitch * 2, (unsigned)op.M, sum);
+            add_tile<KT, NB>(op, ring_at + slot * R::TILE_BYTES, x_at + t * KT * 2, pitch * 2, next, sum);
             slot = slot + 1 == STAGES ? 0 : slot + 1;
         }
         put_sums<NB>(op, find_rows(op, group), sum);
@@ -220,8 +267,8 @@ template <int KT, int STAGES, int NB> static __device__ inline void multiply_few
         multiply_few<KT, STAGES, NB>(op);                                                                              \
     }
 
-FEW(few_2_8, 128, 8, 1)
-FEW(few_2_16, 128, 8, 2)
+FEW(few_2_8, 128, 9, 1)
+FEW(few_2_16, 128, 9, 2)
 FEW(few_4_8, 128, 5, 1)
 FEW(few_4_16, 128, 5, 2)
 FEW(few_8_8, 64, 5, 1)

@@ -89,11 +89,9 @@ static __device__ inline void load_tile(const struct ash_cuda_few_quant &op, str
 template <int DTYPE>
 static __device__ inline void put_quants(const struct ash_cuda_few_quant &op, const struct quants &to, float *floats)
 {
-    __shared__ float rstd[ROWS_X];
     constexpr int SIZE = kind<DTYPE>::GROUP * ASH_QUANT_BLOCK, LANES = SIZE / 8;
     unsigned eights = (unsigned)op.K / 8, groups = (unsigned)(op.K / SIZE);
 
-    if (op.norm != NULL) stage_rows(op, floats, rstd);
     for (unsigned i = threadIdx.x; i < op.M * eights; i += FEW_THREADS) { /* whole warps: eights is a multiple of 32 */
         unsigned m = i / eights, k = i % eights * 8;
         uint32_t top = 0, words[2] = {0, 0};
@@ -106,7 +104,6 @@ static __device__ inline void put_quants(const struct ash_cuda_few_quant &op, co
             float4 four =
                 op.norm != NULL ? *(const float4 *)(floats + m * op.K + k + half * 4) : read_four(op, m, k + half * 4);
 
-            if (op.norm != NULL) four = normed(op, four, rstd[m], k + half * 4);
             x[half * 4] = four.x, x[half * 4 + 1] = four.y, x[half * 4 + 2] = four.z, x[half * 4 + 3] = four.w;
         }
 #pragma unroll
@@ -253,8 +250,7 @@ template <int DTYPE, int STAGES> static __device__ inline void multiply_quant(co
         for (int s = 0; s < STAGES - 1; s++)
             load_tile<T, STAGES>(op, next, ring_at);
     }
-    prefetch_norm(op);
-    early_wait();
+    norm_rows(op, (float *)(at + op.x_bytes));
     put_quants<DTYPE>(op, x, (float *)(at + op.x_bytes));
     if (warp >= op.warps) return;
 #pragma unroll 1

@@ -3,6 +3,7 @@
 #define ASH_COMPUTE_CUDA_FEW_ROWS_CUH
 
 #include "compute/cuda/device.cuh"
+#include "compute/cuda/early.cuh"
 
 #define FEW_THREADS (ASH_CUDA_FEW_WARPS * WARP)
 
@@ -26,32 +27,46 @@ template <typename Op> static __device__ inline void find_rstd(const Op &op, con
     if (m < op.M && threadIdx.x % ASH_LANES == 0) rstd[m] = 1.0f / sqrtf(sum / (float)op.K + op.norm_eps);
 }
 
-/* Rows of x to `floats` [M, K], and the factors of their norm. */
-template <typename Op> static __device__ inline void stage_rows(const Op &op, float *floats, float *rstd)
+static __device__ inline void scale_four(float4 *x, float rstd, float4 w)
 {
-    unsigned fours = (unsigned)op.K / 4;
+    *x = make_float4((x->x * rstd) * w.x, (x->y * rstd) * w.y, (x->z * rstd) * w.z, (x->w * rstd) * w.w);
+}
 
+#define NORM_EACH 4 /* chunks of the norm's weights that a thread has in registers: all of them up to 4096 */
+
+/* Wait for the kernel before this one. Then, where there is a norm, rows of x to `floats` [M, K] as it makes them. Its
+ * weights do not depend on that kernel, so they come meanwhile. */
+template <typename Op> static __device__ inline void norm_rows(const Op &op, float *floats)
+{
+    __shared__ float rstd[ASH_CUDA_FEW_ROWS];
+    unsigned fours = (unsigned)op.K / 4, count = (unsigned)op.M * fours;
+    float4 weight[NORM_EACH];
+
+#pragma unroll
+    for (int j = 0; j < NORM_EACH; j++) {
+        unsigned k = threadIdx.x + j * FEW_THREADS;
+
+        if (op.norm != NULL && k < fours) weight[j] = ((const float4 *)op.norm)[k];
+    }
+    early_wait();
+    if (op.norm == NULL) return;
 #pragma unroll 4
-    for (unsigned i = threadIdx.x; i < op.M * fours; i += FEW_THREADS)
+    for (unsigned i = threadIdx.x; i < count; i += FEW_THREADS)
         ((float4 *)floats)[i] = read_four(op, i / fours, i % fours * 4);
     __syncthreads();
     find_rstd(op, floats, rstd);
     __syncthreads();
-}
+    for (unsigned m = 0; m < op.M; m++)
+#pragma unroll
+        for (int j = 0; j < NORM_EACH; j++) {
+            unsigned k = threadIdx.x + j * FEW_THREADS;
 
-/* Four values from k on, as the norm makes them. */
-template <typename Op> static __device__ inline float4 normed(const Op &op, float4 x, float rstd, unsigned k)
-{
-    float4 w = *(const float4 *)(op.norm + k);
-
-    return make_float4((x.x * rstd) * w.x, (x.y * rstd) * w.y, (x.z * rstd) * w.z, (x.w * rstd) * w.w);
-}
-
-/* The norm's weights do not depend on the kernel before this one: have them come. */
-template <typename Op> static __device__ inline void prefetch_norm(const Op &op)
-{
-    for (unsigned k = threadIdx.x * 32; op.norm != NULL && k < op.K; k += FEW_THREADS * 32)
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(op.norm + k));
+            if (k < fours) scale_four((float4 *)floats + m * fours + k, rstd[m], weight[j]);
+        }
+    for (unsigned i = threadIdx.x; fours > NORM_EACH * FEW_THREADS && i < count; i += FEW_THREADS)
+        if (i % fours >= NORM_EACH * FEW_THREADS)
+            scale_four((float4 *)floats + i, rstd[i / fours], ((const float4 *)op.norm)[i % fours]);
+    __syncthreads();
 }
 
 #endif
