@@ -240,10 +240,11 @@ struct contest {
 static inline const char *const *backends_under_test(void)
 {
     static const char *names[BACKENDS_MAX + 1];
+    static struct ash_exec gpu; /* stays open: opening one takes long */
     const struct ash_ops *found[BACKENDS_MAX];
-    struct ash_exec gpu;
     size_t count = 0;
 
+    if (names[0] != NULL) return names;
     for (const char *const *name = ash_exec_backends(); *name != NULL; name++) {
         struct ash_exec exec;
         size_t i = 0;
@@ -258,10 +259,7 @@ static inline const char *const *backends_under_test(void)
         }
         ash_exec_fini(&exec);
     }
-    if (ash_exec_init(&gpu, "cuda", 1, NULL) == 0) {
-        names[count++] = "cuda";
-        ash_exec_fini(&gpu);
-    }
+    if (ash_exec_init(&gpu, "cuda", 1, NULL) == 0) names[count++] = "cuda";
     names[count] = NULL;
     return names;
 }

@@ -28,6 +28,24 @@ bool ash_cuda_backend_built(void)
     return ash_cuda_images[0].name != NULL;
 }
 
+/* Images of kernels that begin early (early.cuh). Those that follow each other share multiprocessors. */
+static const char *const early_images[] = {"few", "few_quant", "attn_decode"};
+
+static bool is_early(const char *image)
+{
+    for (size_t i = 0; i < ASH_COUNT(early_images); i++)
+        if (strcmp(early_images[i], image) == 0) return true;
+    return false;
+}
+
+static int load_kernel(struct ash_cuda_backend *backend, void *module, size_t i, struct ash_err *err)
+{
+    int rc = ash_cuda_kernel(backend->cuda, module, kernels[i].name, &backend->kernels[i], err);
+
+    if (rc < 0 || !is_early(kernels[i].image)) return rc;
+    return ash_cuda_prefer_shared(backend->cuda, backend->kernels[i], err);
+}
+
 /* The kernels of one image. */
 static int load_image(struct ash_cuda_backend *backend, const struct ash_cuda_image *image, struct ash_err *err)
 {
@@ -36,7 +54,7 @@ static int load_image(struct ash_cuda_backend *backend, const struct ash_cuda_im
 
     for (size_t i = 0; rc == 0 && i < ASH_COUNT(kernels); i++)
         if (strcmp(kernels[i].image, image->name) == 0)
-            rc = ash_cuda_kernel(backend->cuda, module, kernels[i].name, &backend->kernels[i], err);
+            rc = load_kernel(backend, module, i, err);
     return rc;
 }
 

@@ -314,6 +314,12 @@ int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void 
     return result == 0 ? 0 : ash_err_set(err, -EINVAL, "kernel '%s' cannot have the GPU's shared memory", name);
 }
 
+int ash_cuda_prefer_shared(struct ash_cuda *cuda, void *kernel, struct ash_err *err)
+{
+    if (driver_of(cuda)->function_set(kernel, ASH_CUDA_FUNC_SHARED_CARVEOUT, 100) == 0) return 0;
+    return ash_err_set(err, -EINVAL, "%s: a kernel cannot prefer shared memory", cuda->facts.name);
+}
+
 void ash_cuda_launch(struct ash_cuda *cuda, void *kernel, const char *name, struct ash_cuda_grid grid, const void *args)
 {
     void *params[] = {(void *)(uintptr_t)args};

@@ -43,6 +43,10 @@ int ash_cuda_load(struct ash_cuda *cuda, const void *image, void **module_out, s
 /* A kernel of a module, allowed the most shared memory that the GPU has. Returns 0 or -ENOENT. */
 int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void **kernel_out, struct ash_err *err);
 
+/* Have a kernel run with as much shared memory, and as little cache, as there can be. Kernels that want different shares
+ * of the two cannot run on a multiprocessor at the same time. Returns 0 or -EINVAL. */
+int ash_cuda_prefer_shared(struct ash_cuda *cuda, void *kernel, struct ash_err *err);
+
 /* Thread blocks x, y of `threads` threads with shared_bytes of dynamic shared memory each. */
 struct ash_cuda_grid {
     size_t x, y, z; /* a z of 0 is 1 */
