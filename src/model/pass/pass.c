@@ -275,18 +275,38 @@ int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, 
     return ash_load_check(pass->model->load, err);
 }
 
-/* Only the wanted rows go through the norm and the head; one row's result does not depend on the others. */
-static int gather_rows(struct ash_pass *pass, const size_t *rows, size_t count, float *out, struct ash_err *err)
+/* How many of the rows from the first on follow each other. */
+static size_t adjacent_rows(const size_t *rows, size_t count)
 {
-    size_t hidden = pass->model->config.hidden;
+    size_t run = 1;
 
-    for (size_t i = 0; i < count; i++) {
+    while (run < count && rows[run] == rows[0] + run)
+        run++;
+    return ash_min(run, count);
+}
+
+/* Only the wanted rows go through the norm and the head; one row's result does not depend on the others. Rows that
+ * follow each other are read where they are. Returns 0 and where all of them are, or a negative errno. */
+static int gather_rows(struct ash_pass *pass, const size_t *rows, size_t count, const float **rows_out,
+                       struct ash_err *err)
+{
+    size_t hidden = pass->model->config.hidden, run;
+    float *out = pass->acts.scratch.residual;
+
+    if (adjacent_rows(rows, count) == count) {
+        *rows_out = pass->acts.final_in + (count > 0 ? rows[0] * hidden : 0);
+        return 0;
+    }
+    for (size_t i = 0; i < count; i += run) {
         int rc;
 
-        ash_assert(rows[i] < pass->step.batch->rows && (i == 0 || rows[i] > rows[i - 1]));
-        rc = pass->exec->memory->copy(out + i * hidden, pass->acts.final_in + rows[i] * hidden, hidden * sizeof(float));
+        run = adjacent_rows(rows + i, count - i);
+        ash_assert(rows[i] + run <= pass->step.batch->rows && (i == 0 || rows[i] > rows[i - 1]));
+        rc = pass->exec->memory->copy(out + i * hidden, pass->acts.final_in + rows[i] * hidden,
+                                      run * hidden * sizeof(float));
         if (rc < 0) return ash_err_set(err, rc, "cannot copy the wanted rows");
     }
+    *rows_out = out;
     return 0;
 }
 
@@ -315,8 +335,8 @@ static int logits_of(struct ash_pass *pass, const float *rows, size_t count, flo
 int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
                           struct ash_err *err)
 {
-    float *gathered = pass->acts.scratch.residual;
-    int rc = gather_rows(pass, rows, count, gathered, err);
+    const float *gathered;
+    int rc = gather_rows(pass, rows, count, &gathered, err);
 
     if (rc < 0) return rc;
     rc = count > 0 ? logits_of(pass, gathered, count, logits_out) : 0;
@@ -327,9 +347,8 @@ int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t coun
 int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
                           struct ash_err *err)
 {
-    float *gathered = pass->acts.scratch.residual;
-    const float *normed;
-    int rc = gather_rows(pass, rows, count, gathered, err);
+    const float *gathered, *normed;
+    int rc = gather_rows(pass, rows, count, &gathered, err);
 
     if (rc < 0 || count == 0) return rc;
     normed = ash_pass_run_states(&pass->step, gathered, count);
