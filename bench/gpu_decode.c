@@ -321,6 +321,13 @@ static double time_step(struct model *m, size_t steps, enum part only)
     return ms;
 }
 
+/* The beginning of a line. */
+static void print_config(const struct model *m)
+{
+    printf("{\"model\": \"%s\", \"weights\": \"%s\", \"batch\": %zu, \"context\": %zu, ", m->shape->name,
+           ash_dtype_name(m->config->dtype), m->config->batch, m->config->context);
+}
+
 static void measure(struct model *m, size_t steps)
 {
     double ms = time_step(m, steps, PARTS), enqueue_ms;
@@ -328,14 +335,13 @@ static void measure(struct model *m, size_t steps)
 
     run_step(m, PARTS);
     enqueue_ms = (double)(ash_clock_ns() - begin) / 1e6;
-    printf(
-        "{\"model\": \"%s\", \"weights\": \"%s\", \"batch\": %zu, \"context\": %zu, \"ms\": %.4f, \"tokens_s\": %.1f, "
-        "\"gb_s\": %.0f, \"enqueue_ms\": %.3f}\n",
-        m->shape->name, ash_dtype_name(m->config->dtype), m->config->batch, m->config->context, ms,
-        (double)m->config->batch * 1e3 / ms, (m->weight_bytes + m->cache_bytes) / ms / 1e6, enqueue_ms);
+    print_config(m);
+    printf("\"ms\": %.4f, \"tokens_s\": %.1f, \"gb_s\": %.0f, \"enqueue_ms\": %.3f}\n", ms,
+           (double)m->config->batch * 1e3 / ms, (m->weight_bytes + m->cache_bytes) / ms / 1e6, enqueue_ms);
     for (int part = 0; part < PARTS; part++) {
         ms = time_step(m, steps, (enum part)part);
-        printf("  {\"part\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f}\n", part_names[part], ms,
+        print_config(m);
+        printf("\"part\": \"%s\", \"ms\": %.4f, \"gb_s\": %.0f}\n", part_names[part], ms,
                part_bytes(m, (enum part)part) / ms / 1e6);
     }
     fflush(stdout);

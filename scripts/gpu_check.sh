@@ -80,7 +80,7 @@ sanitizer() {
         attempt sanitizer "memcheck $test" 110 compute-sanitizer --tool memcheck --error-exitcode 9 tests/$test
     done
 }
-bench() { ./gpu "${BENCH_PATTERN:-}" | sed 's/^{/{"stage": "bench", /' | tee -a "$results"; }
+bench() { { ./gpu "${BENCH_PATTERN:-}"; ./gpu_decode "${BENCH_PATTERN:-}"; } | sed 's/^{/{"stage": "bench", /' | tee -a "$results"; }
 peers() { python3 peers/gpu_ops.py | sed 's/^{/{"stage": "peers", /' | tee -a "$results"; }
 
 [ $# -gt 0 ] || set -- facts conformance goldens bits sanitizer bench peers
