@@ -1,5 +1,5 @@
-/* gpu_decode - how fast the GPU makes the next token of a Llama: the ops that a decode step enqueues, layer by layer, on
- * drawn weights in GPU memory. Choosing the token is not in it, nor is reading logits back. One line of JSON per
+/* gpu_decode - how fast the GPU makes the next token of a Llama: the ops that a decode step enqueues, layer by layer,
+ * on drawn weights in GPU memory. Choosing the token is not in it, nor is reading logits back. One line of JSON per
  * measurement. usage: build/bench/gpu_decode [PATTERN [STEPS]]
  * prints {"model": ..., "weights": ..., "batch": ..., "context": ..., "ms": ..., "tokens_s": ..., "gb_s": ...};
  * enqueue_ms is what the host needs to enqueue a step. Then a line for each op, alone, in all layers. */

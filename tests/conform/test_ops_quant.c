@@ -489,7 +489,7 @@ static void test_blocks_apart(void **state)
 {
     enum { BLOCKS = 9, K = BLOCKS * ASH_QUANT_BLOCK, M = 7, N = 9 };
     uint8_t w[N][BLOCKS * 34];
-    float x[M][K], y[M][N];
+    float x[M][K];
 
     (void)state;
     for (size_t i = 0; i < (size_t)N * BLOCKS; i++) {
@@ -503,12 +503,17 @@ static void test_blocks_apart(void **state)
     for (size_t i = 0; i < M * K; i++) /* of each block, the largest is 127 times a power of two */
         x[i / K][i % K] = ldexpf(i % 32 == 5 ? 127.0f : (float)(i % 100), (int)(i % K / 32 + i / K) % 4 - 8);
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
+        struct ash_quant_args args = {.M = M, .N = N, .K = K, .x_stride = K, .dtype = ASH_Q8_0, .y_stride = N};
         struct ash_exec exec;
-        struct ash_quant_args args = {
-            .M = M, .N = N, .K = K, .x = x[0], .x_stride = K, .w = w, .dtype = ASH_Q8_0, .y = y[0], .y_stride = N};
+        struct tape tape;
 
         exec_init(&exec, *name, 1);
+        tape_init(&tape, &exec, 0);
+        args.x = memcpy(tape_alloc(&tape, sizeof(x)), x, sizeof(x));
+        args.w = memcpy(tape_alloc(&tape, sizeof(w)), w, sizeof(w));
+        args.y = tape_alloc(&tape, M * N * sizeof(float));
         exec.ops->matrix->quant_gemm(&exec, &args);
+        tape_wait(&tape);
         for (size_t i = 0; i < (size_t)M * N; i++) {
             float want = 0.0f;
 
@@ -517,9 +522,10 @@ static void test_blocks_apart(void **state)
 
                 want += ldexpf(x[i / N][b * 32 + at % 32] * (float)(1 + at % 3), -(int)(at % 5));
             }
-            assert_true(y[i / N][i % N] == want);
+            assert_true(args.y[i] == want);
         }
         ash_exec_fini(&exec);
+        tape_fini(&tape);
     }
 }
 
@@ -533,10 +539,9 @@ static void test_rows_alone(void **state)
         for (size_t kind = 0; kind < ASH_COUNT(kinds); kind++) {
             struct ash_exec exec;
             struct tape tape;
-            float *x, *all, *alone, wide[K_MAX];
+            float *x, *all, *alone, *wide;
             size_t K = ash_dtype_block(kinds[kind]) == ASH_QUANT_BLOCK ? 416 : K_MAX;
             struct ash_quant_args args = {.M = M, .N = N, .K = K, .x_stride = K, .y_stride = N};
-            int32_t row = 0;
 
             exec_init(&exec, *name, 2);
             tape_init(&tape, &exec, 9);
@@ -554,9 +559,14 @@ static void test_rows_alone(void **state)
             }
             tape_wait(&tape);
             assert_memory_equal(all, alone, (size_t)M * N * sizeof(*all));
-            exec.ops->embed->gather(
-                &exec, &(struct ash_embed_args){
-                           .table = args.w, .dtype = args.dtype, .cols = K, .rows = 1, .ids = &row, .out = wide});
+            wide = tape_alloc(&tape, K * sizeof(*wide));
+            exec.ops->embed->gather(&exec, &(struct ash_embed_args){.table = args.w,
+                                                                    .dtype = args.dtype,
+                                                                    .cols = K,
+                                                                    .rows = 1,
+                                                                    .ids = draw_ids(&tape, 1, 1),
+                                                                    .out = wide});
+            tape_wait(&tape);
             double sum = 0, size = 0;
             for (size_t k = 0; k < K; k++) {
                 sum += (double)x[k] * (double)wide[k];
@@ -577,19 +587,24 @@ static void test_not_finite(void **state)
     (void)state;
     for (const char *const *name = backends_under_test(); *name != NULL; name++) {
         struct ash_exec exec;
+        struct tape tape;
 
         exec_init(&exec, *name, 1);
+        tape_init(&tape, &exec, 0);
         for (size_t i = 0; i < ASH_COUNT(bad); i++) {
-            float x[3 * 64] = {0}, y[3];
-            uint8_t w[68] = {0};
+            float *x = tape_alloc(&tape, 3 * 64 * sizeof(*x)), *y = tape_alloc(&tape, 3 * sizeof(*y));
             struct ash_quant_args args = {
-                .M = 3, .N = 1, .K = 64, .x = x, .x_stride = 64, .w = w, .dtype = ASH_Q8_0, .y = y, .y_stride = 1};
+                .M = 3, .N = 1, .K = 64, .x = x, .x_stride = 64, .dtype = ASH_Q8_0, .y = y, .y_stride = 1};
 
+            args.w = memset(tape_alloc(&tape, 68), 0, 68);
+            memset(x, 0, 3 * 64 * sizeof(*x));
             x[64 + 7] = bad[i];
             exec.ops->matrix->quant_gemm(&exec, &args);
+            tape_wait(&tape);
             assert_true(y[0] == 0.0f && isnan(y[1]) && y[2] == 0.0f);
         }
         ash_exec_fini(&exec);
+        tape_fini(&tape);
     }
 }
 

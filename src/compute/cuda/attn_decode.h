@@ -1,5 +1,5 @@
-/* attn_decode - attention over the pages of a cache: a batch's documents and block tables are the same in all layers, so
- * they are copied to the GPU once; rows that decode have a kernel of their own. */
+/* attn_decode - attention over the pages of a cache: a batch's documents and block tables are the same in all layers,
+ * so they are copied to the GPU once; rows that decode have a kernel of their own. */
 #ifndef ASH_COMPUTE_CUDA_ATTN_DECODE_H
 #define ASH_COMPUTE_CUDA_ATTN_DECODE_H
 

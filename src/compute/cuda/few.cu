@@ -1,8 +1,8 @@
-/* few - products of a few rows (inference) with bf16 weights, at the speed of memory. Weights are the 16-row operand of
- * the tensor cores: a warp owns 16 rows of them, copies tiles of k to shared memory several ahead of their use, and adds
- * them to one chain per output, k ascending (ref/wgmma.h). All rows of x lie in shared memory as bf16: normed, where the
- * op norms, as they are put there. What depends on the sums (bias, SwiGLU, residual) is done as they are written.
- * The first tiles are on their way before the kernel before this one ends (early.cuh): weights do not depend on it. */
+/* few - products of a few rows (inference) with bf16 weights, at the speed of memory. Weights are the 16-row operand
+ * of the tensor cores: a warp owns 16 rows of them, copies tiles of k to shared memory several ahead of their use, and
+ * adds them to one chain per output, k ascending (ref/wgmma.h). All rows of x lie in shared memory as bf16: normed,
+ * where the op norms. What depends on the sums (bias, SwiGLU, residual) is done as they are written. The first tiles
+ * are on their way before the kernel before this one ends (early.cuh): weights do not depend on it. */
 #include "compute/cuda/early.cuh"
 #include "compute/cuda/few_rows.cuh"
 #include "compute/cuda/tensor.cuh"

@@ -5,8 +5,8 @@
 
 #include "compute/cuda/backend_priv.h"
 
-/* Enqueue all of it where a kernel takes it. Returns whether one does: few rows, and weights that are bf16 lines of k or
- * quantised, at 16-byte borders. */
+/* Enqueue all of it where a kernel takes it. Returns whether one does: few rows, and weights that are bf16 lines of k
+ * or quantised, at 16-byte borders. */
 bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *args);
 /* The same of one product; a may be float32 or bf16. */
 bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);

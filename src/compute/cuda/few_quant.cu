@@ -1,6 +1,6 @@
 /* few_quant - products of a few rows with quantised weights (Q8_0, q8w, Q4_0), streamed as few.cu does. x is quantised
- * into shared memory. A warp owns 8 rows of weights and copies tiles of 16 blocks ahead: half a warp has a row, a lane a
- * block. Its dot product is an exact integer; then a lane per output adds what the tile's groups give, ascending, as
+ * into shared memory. A warp owns 8 rows of weights and copies tiles of 16 blocks ahead: half a warp has a row, a lane
+ * a block. Its dot product is an exact integer; then a lane per output adds what the tile's groups give, ascending, as
  * compute/ops.h says. */
 #include "compute/cuda/early.cuh"
 #include "compute/cuda/few_rows.cuh"
@@ -11,8 +11,8 @@
 #define ROWS_X ASH_CUDA_FEW_QUANT_ROWS
 #define LANE (threadIdx.x % WARP)
 
-/* How a type lies in memory: bytes of a block; of a row of a tile in shared memory, so that two of them are in different
- * banks where that can be; blocks of a group. */
+/* How a type lies in memory: bytes of a block; of a row of a tile in shared memory, so that two of them are in
+ * different banks where that can be; blocks of a group. */
 template <int DTYPE> struct kind {
     static constexpr bool IS_Q4 = DTYPE == ASH_Q4_0;
     static constexpr int BYTES = IS_Q4 ? 18 : 34, ROW_BYTES = BLOCKS * BYTES, CHUNKS = ROW_BYTES / 16;

@@ -43,8 +43,8 @@ int ash_cuda_load(struct ash_cuda *cuda, const void *image, void **module_out, s
 /* A kernel of a module, allowed the most shared memory that the GPU has. Returns 0 or -ENOENT. */
 int ash_cuda_kernel(struct ash_cuda *cuda, void *module, const char *name, void **kernel_out, struct ash_err *err);
 
-/* Have a kernel run with as much shared memory, and as little cache, as there can be. Kernels that want different shares
- * of the two cannot run on a multiprocessor at the same time. Returns 0 or -EINVAL. */
+/* Have a kernel run with as much shared memory, and as little cache, as there can be. Kernels that want different
+ * shares of the two cannot run on a multiprocessor at the same time. Returns 0 or -EINVAL. */
 int ash_cuda_prefer_shared(struct ash_cuda *cuda, void *kernel, struct ash_err *err);
 
 /* Thread blocks x, y of `threads` threads with shared_bytes of dynamic shared memory each. */
@@ -65,7 +65,7 @@ void *ash_cuda_upload(struct ash_cuda *cuda, const void *data, size_t size_bytes
 /* A failure of this process's own: no memory for work that follows. It is kept as if the driver had failed; the kernel
  * that is enqueued next, and left out, is named in it. */
 void ash_cuda_fail(struct ash_cuda *cuda, const struct ash_err *why);
-/* Bytes that were ever uploaded: what was before the last ASH_CUDA_UPLOAD_BYTES / 2 of them may have been overwritten. */
+/* Bytes that were ever uploaded: what was before the last ASH_CUDA_UPLOAD_BYTES / 2 of them may be overwritten. */
 uint64_t ash_cuda_uploaded_bytes(const struct ash_cuda *cuda);
 /* Enqueue zeros. */
 void ash_cuda_zero(struct ash_cuda *cuda, void *data, size_t size_bytes);

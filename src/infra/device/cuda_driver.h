@@ -23,7 +23,7 @@ enum { /* CU_FUNC_ATTRIBUTE_... */
 };
 enum { ASH_CUDA_STREAM_DEFAULT = 0, ASH_CUDA_HOST_PORTABLE = 1 };
 enum { ASH_CUDA_OUT_OF_MEMORY = 2 }; /* CUDA_ERROR_... */
-enum { ASH_CUDA_LAUNCH_EARLY = 6 }; /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
+enum { ASH_CUDA_LAUNCH_EARLY = 6 };  /* CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION */
 
 /* CUlaunchAttribute: one of them is used. */
 struct ash_cuda_launch_attr {
