@@ -293,7 +293,7 @@ static void backward(struct ash_exec *exec, const struct ash_attn_args *args)
     ash_cuda_run(exec, ASH_KERNEL_attn_keys_64 + size_class(wide), grid, &op);
 }
 
-const struct ash_attn_ops ash_cuda_attn = {.forward = forward, .backward = backward, .kv_write = ash_cuda_kv_write};
+const struct ash_attn_ops ash_cuda_attn = {.forward = forward, .backward = backward, .kv_write = ash_cuda_attn_write};
 
 static void rope_apply(struct ash_exec *exec, const struct ash_rope_args *args)
 {

@@ -158,7 +158,7 @@ void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *arg
         &op);
 }
 
-void ash_cuda_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args)
+void ash_cuda_attn_write(struct ash_exec *exec, const struct ash_kv_write_args *args)
 {
     const struct ash_attn_args *attn = args->attn;
     struct ash_cuda_kv_write op = {.heads = attn->heads,

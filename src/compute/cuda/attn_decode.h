@@ -26,7 +26,8 @@ const struct ash_cuda_tables *ash_cuda_tables_of(struct ash_exec *exec, const st
 void ash_cuda_attn_decode(struct ash_exec *exec, const struct ash_attn_args *args,
                           const struct ash_cuda_tables *tables);
 /* ash_attn_ops.kv_write. */
-void ash_cuda_kv_write(struct ash_exec *exec, const struct ash_kv_write_args *args);
+void ash_cuda_attn_write(struct ash_exec *exec, const struct ash_kv_write_args *args);
+/* Free what the backend remembers of the last batch. Before the first there is nothing. */
 void ash_cuda_tables_close(struct ash_cuda_backend *backend);
 
 #endif

@@ -10,7 +10,8 @@
 bool ash_cuda_few_project(struct ash_exec *exec, const struct ash_project_args *args);
 /* The same of one product; a may be float32 or bf16. */
 bool ash_cuda_few_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
-bool ash_cuda_few_quant(struct ash_exec *exec, const struct ash_quant_args *args);
+/* The same of one product with quantised weights. */
+bool ash_cuda_few_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args);
 /* Warps of each multiprocessor that leave the least of the last round empty when all share `groups` of rows. */
 size_t ash_cuda_few_warps(struct ash_exec *exec, size_t groups);
 /* With quantised weights: as ash_cuda_few_project. */

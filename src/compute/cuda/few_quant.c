@@ -30,16 +30,22 @@ static const struct quant_kernel *kernel_of(enum ash_dtype dtype)
     return NULL;
 }
 
+/* Rows of x: few enough, whole groups, at 16-byte borders? */
+static bool takes_x(const struct ash_project_args *args)
+{
+    size_t count = args->M * args->K;
+    bool at_borders = args->x_stride % 4 == 0 && ((uintptr_t)args->x | (uintptr_t)args->norm) % 16 == 0;
+
+    if (args->x == NULL || count == 0 || args->M > ASH_CUDA_FEW_QUANT_ROWS || args->K % ASH_QUANT_GROUP != 0)
+        return false;
+    return at_borders && count <= X_BYTES_MAX && (args->norm == NULL || count * sizeof(float) <= NORM_BYTES_MAX);
+}
+
 static bool takes(const struct ash_project_args *args)
 {
     enum ash_dtype dtype = args->outs[0].w.mat.dtype;
 
-    if (kernel_of(dtype) == NULL || args->x == NULL || args->M == 0 || args->M > ASH_CUDA_FEW_QUANT_ROWS ||
-        args->K == 0 || args->K % ASH_QUANT_GROUP != 0 || args->x_stride % 4 != 0 || (uintptr_t)args->x % 16 != 0)
-        return false;
-    if (args->M * args->K > X_BYTES_MAX) return false;
-    if (args->norm != NULL && ((uintptr_t)args->norm % 16 != 0 || args->M * args->K * sizeof(float) > NORM_BYTES_MAX))
-        return false;
+    if (kernel_of(dtype) == NULL || !takes_x(args)) return false;
     for (size_t i = 0; i < args->out_count; i++) {
         const struct ash_project_out *out = &args->outs[i];
 
@@ -96,7 +102,7 @@ bool ash_cuda_few_quant_project(struct ash_exec *exec, const struct ash_project_
     return true;
 }
 
-bool ash_cuda_few_quant(struct ash_exec *exec, const struct ash_quant_args *args)
+bool ash_cuda_few_quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
 {
     struct ash_project_args project = {.M = args->M,
                                        .K = args->K,

@@ -256,7 +256,7 @@ static void quant_gemm(struct ash_exec *exec, const struct ash_quant_args *args)
 
     ash_assert(args->K % ash_dtype_block(args->dtype) == 0 && (args->bias == NULL || !args->accumulate));
     ash_assert(args->M <= (size_t)GRID_ROWS_MAX * QUANT_ROWS);
-    if (args->M == 0 || args->N == 0 || ash_cuda_few_quant(exec, args)) return;
+    if (args->M == 0 || args->N == 0 || ash_cuda_few_quant_gemm(exec, args)) return;
     room = ash_cuda_scratch(exec, quants + args->M * groups * sizeof(float));
     op.qx = (int8_t *)room;
     op.dx = (float *)(room + quants);
