@@ -333,7 +333,7 @@ static void put_sums(struct ash_exec *exec, const struct ash_project_args *args,
 /* Rows that fit into room: x [M, K] where it is normed, and two outputs. */
 static void project_rows(struct ash_exec *exec, struct ash_project_args args, float *room)
 {
-    float *sums = room + (args.norm != NULL ? args.M * args.K : 0);
+    float *sums = args.norm != NULL ? room + args.M * args.K : room; /* room NULL: nothing is kept */
 
     if (args.norm != NULL) {
         exec->ops->norm->rms_forward(exec, &(struct ash_norm_args){.rows = args.M,
