@@ -38,13 +38,18 @@ def main(source, target):
         out.append(f'<text x="{x(last * k / 4):.1f}" y="{HEIGHT - BOTTOM + 18}" text-anchor="middle">'
                    f'{round(last * k / 4)}</text>')
     out.append(f'<text x="{(LEFT + WIDTH - RIGHT) / 2}" y="{HEIGHT - 8}" text-anchor="middle">step</text>')
+    named = []  # where names are already: lines that end together have theirs below each other
     for points, colour, name, dots in ((greedy, "#1769aa", "greedy, held out", True),
                                        (sampled, "#c75b12", "sampled, reward", False),
                                        (entropy, "#888", "entropy / 2", False)):
         if not points:
             continue
         out += line(points, x, y, colour, dots)
-        out.append(f'<text x="{WIDTH - RIGHT + 8}" y="{y(points[-1][1]) + 4:.1f}" fill="{colour}">{name}</text>')
+        at = y(points[-1][1]) + 4
+        while any(abs(at - other) < 14 for other in named):
+            at += 14
+        named.append(at)
+        out.append(f'<text x="{WIDTH - RIGHT + 8}" y="{at:.1f}" fill="{colour}">{name}</text>')
     out.append("</svg>")
     with open(target, "w", encoding="utf-8") as file:
         file.write("\n".join(out) + "\n")
