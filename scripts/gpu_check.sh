@@ -66,8 +66,8 @@ bits() {
     same "train bf16, 3 steps" "$(state cuda $data $tiny train.precision=bf16)" \
         "$(state ref-wgmma $data $tiny train.precision=bf16)"
     for file in gguf/*.gguf; do
-        same "text of $(basename "$file")" "$(./ashlar generate --model "$file" --backend cuda --prompt Once --max-tokens 48 --temperature 0 2>&1)" \
-            "$(./ashlar generate --model "$file" --backend cpu --prompt Once --max-tokens 48 --temperature 0 2>&1)"
+        same "text of $(basename "$file")" "$(./ashlar generate --model "$file" --backend cuda --prompt Once --max-tokens 48 --temperature 0 2> "$work/log")" \
+            "$(./ashlar generate --model "$file" --backend cpu --prompt Once --max-tokens 48 --temperature 0 2> "$work/log")"
     done
     same "the quick start" "$(state cuda $data)" c71c8bdf1e1723cc
     rm -rf "$work"
