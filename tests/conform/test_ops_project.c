@@ -63,6 +63,11 @@ static void scenario_decode(struct ash_exec *exec, struct tape *tape)
         .M = M, .K = K, .x_stride = K + 4 * draw_below(tape, 3), .norm_eps = 1e-5f, .round_bf16 = true};
 
     if (draw_bool(tape)) M = args.M = 1;
+    if (draw_below(tape, 8) == 0) { /* so many outputs that every multiprocessor of a GPU has several */
+        N = 4000 + draw_below(tape, 10000);
+        M = args.M = 1;
+        K = args.K = args.x_stride = 8 * (1 + draw_below(tape, 18));
+    }
     kind = draw_below(tape, 3);
     args.x = draw_floats(tape, M * args.x_stride, 2.0f);
     if (draw_bool(tape)) args.norm = draw_floats(tape, K, 1.0f);
