@@ -81,7 +81,7 @@ bits_of() { grep -o '"step":[0-9]*\|"loss_bits":"[0-9a-f]*"\|"state_hash":"[0-9a
 check_layout() {
     rm -rf "$SCRATCH/many"
     try "$ASHLAR" launch --procs "$procs" train "$SCRATCH/job.yaml" --out "$SCRATCH/many" "${mesh[@]}"
-    if [ "$code" -eq 1 ] && grep -q 'error: ' "$SCRATCH/err" && ! grep -q 'internal error' "$SCRATCH/err" && [ ! -e "$SCRATCH/many/log.jsonl" ]; then
+    if [ "$code" -eq 2 ] && grep -q 'error: ' "$SCRATCH/err" && ! grep -q 'internal error' "$SCRATCH/err" && [ ! -e "$SCRATCH/many/log.jsonl" ]; then
         refused=$((refused + 1))
     elif [ "$code" -ne 0 ]; then
         fail "exit code $code of ${mesh[*]}: $(tail -n 4 "$SCRATCH/err")" "$(cat "$SCRATCH/job.yaml")"
