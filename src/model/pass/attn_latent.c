@@ -124,7 +124,7 @@ static void heads_backward(const struct ash_pass_step *step, struct ash_grad_sin
                                       .x = x.data,
                                       .dx = dx,
                                       .count = 1,
-                                      .outputs[0] = {weight, ASH_NO_PARAM, dy.data, dy.stride}});
+                                      .outputs[0] = {weight, ASH_NO_PARAM, dy.data, dy.stride, NULL}});
 }
 
 static void forward_q(const struct ash_pass_step *step, size_t layer, const float *x)

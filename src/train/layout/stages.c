@@ -232,36 +232,54 @@ static int open_chunk(struct ash_stages *stages, const struct ash_stages_source 
     return mesh->zero > 1 ? 0 : open_sums(stages, stage, err);
 }
 
-/* Grains that this rank works through in a step: its own, and along ep as many as the rank with the most, since all
- * serve all. */
-static size_t rounds_of(const struct ash_stages *stages)
+/* Of this many grains, those that this rank works through in a step: its own, and along ep as many as the rank with the
+ * most, since all serve all. */
+static size_t rounds_of(const struct ash_mesh *mesh, size_t grains)
 {
-    const struct ash_mesh *mesh = stages->mesh;
     size_t rank = ash_mesh_data_rank(mesh), first = rank - mesh->at[ASH_MESH_EP], most = 0;
 
-    if (mesh->zero > 1) return ash_fsdp_rounds(mesh, (size_t)stages->job->train.grains);
-    for (size_t r = first; r < first + mesh->size[ASH_MESH_EP]; r++) {
-        struct ash_range grains = ash_grains_partition((size_t)stages->job->train.grains, r, ash_mesh_data_size(mesh));
-
-        most = ash_max(most, grains.count);
-    }
+    if (mesh->zero > 1) return ash_fsdp_rounds(mesh, grains);
+    for (size_t r = first; r < first + mesh->size[ASH_MESH_EP]; r++)
+        most = ash_max(most, ash_grains_partition(grains, r, ash_mesh_data_size(mesh)).count);
     return most;
+}
+
+static size_t micro_batch_of(const struct ash_job *job, const struct ash_mesh *mesh)
+{
+    return mesh->size[ASH_MESH_CP] > 1 ? 1 : (size_t)job->train.micro_batch;
+}
+
+/* Micro-batches of a grain. */
+static size_t grain_micros(const struct ash_job *job, const struct ash_mesh *mesh)
+{
+    return (size_t)(job->train.global_batch / job->train.grains) / micro_batch_of(job, mesh);
+}
+
+static struct ash_stage_order order_of(const struct ash_job *job, const struct ash_mesh *mesh)
+{
+    return (struct ash_stage_order){.rank = mesh->at[ASH_MESH_PP],
+                                    .ranks = mesh->size[ASH_MESH_PP],
+                                    .chunks = (size_t)job->mesh.interleave,
+                                    .micros = rounds_of(mesh, (size_t)job->train.grains) * grain_micros(job, mesh)};
+}
+
+int ash_stages_check(const struct ash_job *job, const struct ash_mesh *mesh, struct ash_err *err)
+{
+    struct ash_stage_order order = order_of(job, mesh);
+
+    return ash_stage_order_check(&order, err);
 }
 
 /* How the rank's share of a step is cut. */
 static int plan(struct ash_stages *stages, struct ash_err *err)
 {
-    const struct ash_job_train *train = &stages->job->train;
+    const struct ash_job *job = stages->job;
     const struct ash_mesh *mesh = stages->mesh;
-    size_t grain_slots = (size_t)(train->global_batch / train->grains);
 
-    stages->micro_batch = mesh->size[ASH_MESH_CP] > 1 ? 1 : (size_t)train->micro_batch;
-    stages->grain_micros = grain_slots / stages->micro_batch;
-    stages->own = ash_grains_partition((size_t)train->grains, ash_mesh_data_rank(mesh), ash_mesh_data_size(mesh));
-    stages->order = (struct ash_stage_order){.rank = mesh->at[ASH_MESH_PP],
-                                             .ranks = mesh->size[ASH_MESH_PP],
-                                             .chunks = stages->chunk_count,
-                                             .micros = rounds_of(stages) * stages->grain_micros};
+    stages->micro_batch = micro_batch_of(job, mesh);
+    stages->grain_micros = grain_micros(job, mesh);
+    stages->own = ash_grains_partition((size_t)job->train.grains, ash_mesh_data_rank(mesh), ash_mesh_data_size(mesh));
+    stages->order = order_of(job, mesh);
     return ash_stage_order_check(&stages->order, err);
 }
 

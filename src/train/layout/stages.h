@@ -71,6 +71,9 @@ struct ash_stages_source {
     bool is_blank; /* zeros: the values come from elsewhere, and then ash_stages_renew */
 };
 
+/* Can a rank at this place of the mesh work through its micro-batches in stages (mesh.interleave)? mesh: its sizes and
+ * the place are enough. Returns 0 or -EINVAL. */
+int ash_stages_check(const struct ash_job *job, const struct ash_mesh *mesh, struct ash_err *err);
 /* Open this rank's chunks of the model that source names. Borrows job, exec and mesh until close. All ranks
  * of the mesh call it. Returns 0, -EINVAL where the model cannot be laid out like this, -ENOMEM, or a file's
  * or the group's error. */

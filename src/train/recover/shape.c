@@ -4,6 +4,7 @@
 #include <errno.h>
 
 #include "train/layout/mesh.h"
+#include "train/layout/stages.h"
 
 size_t ash_shape_ranks(const struct ash_job_mesh *mesh)
 {
@@ -18,8 +19,18 @@ int ash_shape_check(const struct ash_job *job, const struct ash_model_config *co
                                      (size_t)sizes->dp, (size_t)sizes->pp},
                             .zero = sizes->fsdp > 1 ? (int)sizes->zero : 0};
 
+    int rc;
+
     smaller.mesh = *sizes;
-    return ash_mesh_check(&mesh, config, &smaller, err);
+    rc = ash_mesh_check(&mesh, config, &smaller, err);
+    /* ranks that take part in other grains have other numbers of micro-batches */
+    for (size_t i = 0; rc == 0 && i < ash_mesh_data_size(&mesh); i++) {
+        mesh.at[ASH_MESH_EP] = i % mesh.size[ASH_MESH_EP];
+        mesh.at[ASH_MESH_FSDP] = i / mesh.size[ASH_MESH_EP] % mesh.size[ASH_MESH_FSDP];
+        mesh.at[ASH_MESH_DP] = i / mesh.size[ASH_MESH_EP] / mesh.size[ASH_MESH_FSDP];
+        rc = ash_stages_check(&smaller, &mesh, err);
+    }
+    return rc;
 }
 
 struct choice {
