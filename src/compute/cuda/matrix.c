@@ -371,8 +371,8 @@ static struct ash_project_args some_rows(const struct ash_project_args *args, si
     struct ash_project_args part = *args;
 
     part.M = count;
-    part.x += args->x != NULL ? first * args->x_stride : 0;
-    part.x_bf16 += args->x_bf16 != NULL ? first * args->x_stride : 0;
+    if (args->x != NULL) part.x += first * args->x_stride;
+    if (args->x_bf16 != NULL) part.x_bf16 += first * args->x_stride;
     for (size_t i = 0; i < args->out_count; i++)
         part.outs[i].y += first * args->outs[i].y_stride;
     return part;

@@ -127,10 +127,10 @@ void ash_linear_weight_grad(const struct ash_model *model, struct ash_exec *exec
     sequence.rows = is_one ? io->rows : io->seq_rows;
     for (size_t done = 0; done < io->rows; done += sequence.rows) {
         weight_grad_rows(model, exec, &sequence, &grad);
-        sequence.x += sequence.x != NULL ? sequence.rows * sequence.x_stride : 0;
-        sequence.x_bf16 += sequence.x_bf16 != NULL ? sequence.rows * sequence.x_stride : 0;
-        sequence.dy += sequence.dy != NULL ? sequence.rows * sequence.dy_stride : 0;
-        sequence.dy_bf16 += sequence.dy_bf16 != NULL ? sequence.rows * sequence.dy_stride : 0;
+        if (sequence.x != NULL) sequence.x += sequence.rows * sequence.x_stride;
+        if (sequence.x_bf16 != NULL) sequence.x_bf16 += sequence.rows * sequence.x_stride;
+        if (sequence.dy != NULL) sequence.dy += sequence.rows * sequence.dy_stride;
+        if (sequence.dy_bf16 != NULL) sequence.dy_bf16 += sequence.rows * sequence.dy_stride;
         grad.overwrite = false;
     }
 }
