@@ -202,16 +202,20 @@ static void gemm_bf16(struct ash_exec *exec, const struct ash_gemm_args *args)
                                     .accumulate = args->accumulate};
     bool may_be_columns = ash_cuda_library_takes(exec, &op);
     struct operand a = operand_of(args, true, may_be_columns), b = operand_of(args, false, may_be_columns);
+    uint16_t *room;
+    size_t values;
 
     ash_assert(args->M <= BF16_LINES_MAX && args->N <= BF16_LINES_MAX);
     /* of one k: zeros after the last one are those of both, or of none */
     if (a.columns != b.columns && args->K % BF16_CHUNK != 0)
         a = operand_of(args, true, false), b = operand_of(args, false, false);
-    a.copy.out = ash_cuda_scratch(exec, (a.room + b.room + lines_room(&a) + lines_room(&b)) * sizeof(uint16_t));
-    b.copy.out = a.copy.out + a.room;
+    values = a.room + b.room + lines_room(&a) + lines_room(&b);
+    room = ash_cuda_scratch(exec, values * sizeof(*room));
+    a.copy.out = room;
+    b.copy.out = a.room > 0 ? room + a.room : room;
     op.a = lines_of(exec, &a);
     op.b = lines_of(exec, &b);
-    op.room = b.copy.out + b.room;
+    op.room = a.room + b.room > 0 ? room + a.room + b.room : room;
     if (!ash_cuda_library_gemm(exec, &op, run_gemm_bf16)) run_gemm_bf16(exec, &op);
 }
 

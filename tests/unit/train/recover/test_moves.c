@@ -178,7 +178,8 @@ static void test_copies_are_elsewhere(void **state)
 
 static void check_shape(struct ash_job_mesh wanted, size_t ranks, struct ash_job_mesh expected)
 {
-    struct ash_job job = {.mesh = wanted, .train = {.grains = 64}, .data = {.seq_tokens = 256}};
+    struct ash_job job = {
+        .mesh = wanted, .train = {.global_batch = 64, .grains = 64, .micro_batch = 1}, .data = {.seq_tokens = 256}};
     struct ash_model_config config = {
         .layers = 8, .hidden = 64, .heads = 8, .kv_heads = 8, .head_dim = 8, .ffn = 256, .vocab = 512};
     struct ash_job_mesh mesh = {0};
