@@ -117,10 +117,10 @@ done
 echo "$alike layouts of $jobs jobs have the bits of one process, $refused were refused"
 [ $((alike + failures)) -ge "$layouts" ] || fail "nearly all layouts were refused"
 
-# Jobs of 20 steps, stopped after each of them: what goes on from there, alone or in a drawn layout, ends in the same bits. Every third run that
-# goes on loses a rank on its way, at a step that is drawn.
+# Jobs of 20 steps, stopped after each of them: what continues from there, alone or in a drawn layout, ends in the same bits. Every third run that
+# continues loses a rank on its way, at a step that is drawn.
 stopped=0 lost=0 stops_refused=0
-# resume_run: goes on in $SCRATCH/many; $victim: the step after which a rank is killed, or 0.
+# resume_run: continues in $SCRATCH/many; $victim: the step after which a rank is killed, or 0.
 resume_run() {
     local launcher rank
     "$ASHLAR" launch --procs "$procs" --restarts 2 "$method" --resume --out "$SCRATCH/many" "${mesh[@]}" > "$SCRATCH/out" 2> "$SCRATCH/err" &

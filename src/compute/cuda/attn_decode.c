@@ -40,7 +40,7 @@ static size_t page_count(const struct ash_attn_seq *seq)
     return ash_div_up(seq->pos + seq->q_count, ASH_ATTN_BLOCK);
 }
 
-/* Write the key behind the one at hand. Returns where it is. */
+/* Write the key after the one at hand. Returns where it is. */
 static char *make_key(struct ash_cuda_tables *tables, const struct ash_attn_args *args, size_t *bytes_out)
 {
     size_t bytes = 0, at = tables->key_bytes;

@@ -59,7 +59,7 @@ void ash_run_tell_device(const struct ash_run *run, struct ash_err *cause)
         ash_err_set(cause, -EIO, "%s; nothing was saved yet", why.text);
     else
         ash_err_set(cause, -EIO,
-                    "%s; the newest checkpoint is step %" PRIu64 " in %s: `ashlar train --resume --out %s` goes on "
+                    "%s; the newest checkpoint is step %" PRIu64 " in %s: `ashlar train --resume --out %s` continues "
                     "from there",
                     why.text, run->saved_step, run->checkpoints, run->opts->dir);
 }

@@ -143,7 +143,7 @@ static void test_a_state_is_taken_over_without_a_copy(void **unused)
     assert_int_equal(ash_state_hash(other), before);
     assert_int_equal(ash_trainer_step(second, &step, NULL), 0);
     after = ash_state_hash(other);
-    assert_true(ash_state_take(state, other)); /* and back: it goes on from there */
+    assert_true(ash_state_take(state, other)); /* and back: it continues from there */
     assert_int_equal(ash_state_renew(state, NULL), 0);
     assert_int_equal(ash_state_hash(state), after);
     assert_int_equal(step.step, state->step);
