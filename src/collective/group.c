@@ -233,6 +233,22 @@ fail:
     return rc;
 }
 
+/* All members have mapped the control blocks: none may be freed before. This is part of joining, which may take its
+ * time; calls may be given less. */
+static int meet_node(const struct ash_group_root *root, struct ash_local *local, struct ash_err *err)
+{
+    const struct ash_wait_limits limits = limits_of(&root->opts);
+    struct ash_wait_limits joining = limits;
+    uint64_t join_ns = (uint64_t)(root->opts.join_timeout * 1e9);
+    int rc;
+
+    if (join_ns > joining.timeout_ns) joining.timeout_ns = join_ns;
+    ash_local_set_limits(local, joining);
+    rc = ash_local_barrier(local, err);
+    ash_local_set_limits(local, limits);
+    return rc;
+}
+
 /* The group of a root, after the rendezvous. Takes over local, and root on success. */
 static int open_root(struct ash_group_root *root, struct ash_local *local, struct ash_group **group_out,
                      struct ash_err *err)
@@ -242,7 +258,7 @@ static int open_root(struct ash_group_root *root, struct ash_local *local, struc
 
     if (rc < 0) return rc;
     ash_group_root_add(root, group);
-    rc = ash_local_barrier(group->local, err); /* no control block may be freed before all ranks have mapped it */
+    rc = meet_node(root, group->local, err);
     if (rc == 0 && root->addresses != NULL) {
         rc = ash_group_connect_net(group, &root->mailboxes, root->addresses, err);
         memset(&root->mailboxes, 0, sizeof(root->mailboxes));

@@ -13,6 +13,7 @@
 #include "orchestrate/local/netns.h"
 
 #define GROUP_RANKS_MAX 64
+#define SIGNAL_TRIES 5
 
 /* Of jobs that do not say: a letter for the node of each rank, over and over. NULL: all are on one. */
 static const char *default_nodes;
@@ -89,7 +90,10 @@ static inline void hide(void)
 
     if (unshare(CLONE_NEWPID) < 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) < 0) _exit(1);
     pid = fork();
-    if (pid == 0) return;
+    if (pid == 0) {
+        rank_begin();
+        return;
+    }
     waitpid(pid, &status, 0);
     _exit(WIFEXITED(status) ? WEXITSTATUS(status) : 1);
 }
@@ -202,10 +206,15 @@ static inline int call_until_lost(struct ash_group *group, struct shared *shared
     return 0;
 }
 
+/* Wait until all ranks have joined and make calls. */
 static inline void wait_joined(const struct job *job, struct shared *shared)
 {
-    while (atomic_load(&shared->joined) < job->size)
+    uint64_t limit_ns = ash_clock_ns() + RANKS_PATIENCE_NS;
+
+    while (atomic_load(&shared->joined) < job->size) {
+        if (ash_clock_ns() > limit_ns) fail_msg("%zu of %zu ranks have joined", (size_t)shared->joined, job->size);
         usleep(1000);
+    }
     usleep(30000); /* into the calls */
 }
 
@@ -225,34 +234,58 @@ struct signal_case {
     int algorithm;
 };
 
-/* The others must name it in time. */
-static inline void check_signal(const struct signal_case *test)
+/* What is wrong with the way in which a rank heard of the loss, or NULL. */
+static inline const char *heard_wrong(const struct signal_case *test, struct shared *shared, size_t r, uint64_t sent_ns)
+{
+    static char text[ASH_ERR_TEXT_BYTES + 128];
+    double took_s = (double)(shared->noticed_ns[r] - sent_ns) * 1e-9;
+    char name[32];
+
+    snprintf(name, sizeof(name), "rank %zu", test->victim);
+    if (shared->code[r] == -ECONNRESET && strstr(shared->text[r], name) != NULL && took_s < test->limit_s) return NULL;
+    snprintf(text, sizeof(text), "rank %zu ends with %d after %.2f s: %s", r, shared->code[r], took_s, shared->text[r]);
+    return text;
+}
+
+/* One job, one signal. Returns what was wrong, or NULL. */
+static inline const char *try_signal(const struct signal_case *test)
 {
     struct job job = {.size = test->size,
                       .silent_s = test->silent_s,
-                      .call_s = 30,
+                      .call_s = 120,
                       .run = call_until_lost,
                       .arg = &test->count,
                       .nodes = test->nodes,
                       .algorithm = test->algorithm};
     struct shared *shared = start(&job);
-    char name[32];
+    const char *wrong = NULL;
     uint64_t sent_ns;
 
     wait_joined(&job, shared);
     sent_ns = ash_clock_ns();
     kill(shared->pids[test->victim], test->signal_number);
-    snprintf(name, sizeof(name), "rank %zu", test->victim);
     for (size_t r = 0; r < test->size; r++) {
         if (r == test->victim) continue;
         waitpid(shared->pids[r], NULL, 0);
-        assert_int_equal(shared->code[r], -ECONNRESET);
-        expect_text(shared, r, name);
-        assert_true((double)(shared->noticed_ns[r] - sent_ns) * 1e-9 < test->limit_s);
+        if (wrong == NULL) wrong = heard_wrong(test, shared, r, sent_ns);
     }
     kill(shared->pids[test->victim], SIGKILL);
     waitpid(shared->pids[test->victim], NULL, 0);
     end(shared);
+    return wrong;
+}
+
+/* The others must name it in time. A machine that is busy with something else may keep a rank waiting for longer than
+ * a signal case allows, so it has some tries. */
+static inline void check_signal(const struct signal_case *test)
+{
+    const char *wrong = "";
+
+    for (int i = 0; i < SIGNAL_TRIES && wrong != NULL; i++) {
+        wrong = try_signal(test);
+        if (wrong != NULL) print_message("try %d: %s\n", i + 1, wrong);
+    }
+    assert_null(wrong);
 }
 
 #endif

@@ -4,12 +4,14 @@
 #ifndef ASH_TESTS_HARNESS_RANKS_H
 #define ASH_TESTS_HARNESS_RANKS_H
 
+#include <execinfo.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +20,7 @@
 
 #define RANKS_MAX 256
 #define RANKS_PATIENCE_NS 120000000000ull
+#define RANK_HANGS_S 150
 
 typedef int (*rank_main_fn)(void *ctx, size_t rank);
 
@@ -37,6 +40,26 @@ static inline void ranks_unshare(void *data, size_t size_bytes)
     munmap(data, size_bytes);
 }
 
+/* A rank that hangs says where, and ends. */
+static inline void rank_hangs(int signal_number)
+{
+    static const char text[] = "a rank hangs here:\n";
+    void *frames[64];
+
+    (void)signal_number;
+    if (write(STDERR_FILENO, text, sizeof(text) - 1) > 0)
+        backtrace_symbols_fd(frames, backtrace(frames, 64), STDERR_FILENO);
+    _exit(99);
+}
+
+/* This process is a rank: it ends with the test that started it, whatever that one died of, and does not hang. */
+static inline void rank_begin(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    signal(SIGALRM, rank_hangs);
+    alarm(RANK_HANGS_S);
+}
+
 /* Start the process of one rank, which ends with the verdict. Leaks are looked for in the parent alone: in each child
  * it would take minutes. Returns its id. */
 static inline pid_t rank_start(rank_main_fn main, void *ctx, size_t rank)
@@ -46,7 +69,10 @@ static inline pid_t rank_start(rank_main_fn main, void *ctx, size_t rank)
     fflush(NULL);
     pid = fork();
     ash_assert(pid >= 0);
-    if (pid == 0) _exit(main(ctx, rank));
+    if (pid == 0) {
+        rank_begin();
+        _exit(main(ctx, rank));
+    }
     return pid;
 }
 

@@ -326,9 +326,7 @@ static void test_killed(void **state)
         struct shared *shared = start(&job);
         uint64_t hit_ns;
 
-        while (atomic_load(&shared->joined) < job.size)
-            usleep(1000);
-        usleep(20000); /* into the messages */
+        wait_joined(&job, shared);
         hit_ns = ash_clock_ns();
         kill(shared->pids[victim], SIGKILL);
         assert_int_equal(finish(&job, shared, victim), 0);

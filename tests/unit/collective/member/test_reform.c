@@ -146,7 +146,7 @@ static int start_rank(const struct plan *plan, struct timeline *timeline, int po
     int pid = fork(), rc;
 
     if (pid != 0) return pid;
-    alarm(60); /* a hang is a failure */
+    rank_begin();
     if (plan->netns != NULL && enter_network(plan->netns, plan->nodes[rank], &env) < 0) _exit(1);
     rc = log != NULL ? replacement(plan, &env, log) : survivor(plan, timeline, &env);
     if (rc != 0) fprintf(stderr, "rank %zu%s: check %d\n", rank, log != NULL ? " (new)" : "", rc);
