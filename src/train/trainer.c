@@ -6,25 +6,13 @@
 
 #include "base/assert.h"
 #include "base/fault_point.h"
-#include "train/recover/exchange.h"
 
-/* The copies of a new mesh, or of a state that has just been loaded. */
-static int fill_copies(struct ash_trainer *trainer, struct ash_err *err)
+/* Copies of a new mesh, or of a state that has just been loaded, are filled while the step runs; but what is checked in
+ * this step has to be there before it. */
+static int begin_copies(struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
-    struct ash_patches have = {0}, need = {0};
-    struct ash_exchange_counts counts;
-    int rc = 0;
-
-    if (!trainer->are_copies_new || trainer->copies.group == NULL) return 0;
-    rc = ash_patches_add_stages(&have, &trainer->stages, trainer->outline, true, err);
-    if (rc == 0) rc = ash_copies_add_patches(&trainer->copies, false, &need, err);
-    if (rc == 0) rc = ash_exchange_run(trainer->group, trainer->outline, &have, &need, &counts, err);
-    ash_patches_fini(&have);
-    ash_patches_fini(&need);
-    if (rc < 0) return rc;
-    trainer->are_copies_new = false;
-    ash_copies_set_filled(&trainer->copies);
-    return 0;
+    return ash_trainer_is_checked(trainer, step) ? ash_trainer_fill_copies(trainer, err)
+                                                 : ash_trainer_begin_refill(trainer, err);
 }
 
 /* Gradients and loss of the next step: everything before its norm. */
@@ -56,7 +44,8 @@ static int run_passes(struct ash_trainer *trainer, struct ash_step *step, struct
     step->loss = ash_grains_fold(trainer->losses, (size_t)trainer->job->train.grains);
     if (task.objective == NULL) step->loss = step->targets > 0 ? step->loss / (double)step->targets : 0.0;
     ash_meter_begin(meter);
-    rc = ash_copies_send(&trainer->copies, stages, err);
+    rc = ash_trainer_end_refill(trainer, err);
+    if (rc == 0) rc = ash_copies_send(&trainer->copies, stages, err);
     ash_meter_end(meter, ASH_METER_COMM);
     return rc;
 }
@@ -89,7 +78,7 @@ static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     struct ash_state *state = ash_trainer_state(trainer);
     struct ash_pending_step *pending = &trainer->pending;
     struct ash_meter *meter = &trainer->mesh.meter;
-    int rc = fill_copies(trainer, err);
+    int rc = begin_copies(trainer, state->step + 1, err);
 
     if (rc == 0) rc = ash_trainer_seal(trainer, state->step + 1, err);
     if (rc < 0) return rc;
@@ -107,6 +96,7 @@ static int make_step(struct ash_trainer *trainer, struct ash_step *step_out, str
     ash_fault_point_meet(ASH_FAULT_BEFORE_UPDATE);
     rc = ash_stages_norm(&trainer->stages, &pending->norm, err);
     if (rc < 0) return rc;
+    ash_trainer_drop_kept(trainer); /* all have their copies */
     pending->norm_step = pending->step.step;
     ash_trainer_finish_update(trainer, NULL);
     ash_fault_point_meet(ASH_FAULT_AFTER_UPDATE);
@@ -169,6 +159,7 @@ int ash_trainer_check_copies(struct ash_trainer *trainer, struct ash_err *err)
 {
     int rc = ash_trainer_check_seals(trainer, err);
 
+    if (rc == 0) rc = ash_trainer_fill_copies(trainer, err);
     return rc < 0 ? rc : ash_copies_check(&trainer->copies, &trainer->stages, trainer->outline, err);
 }
 

@@ -83,6 +83,7 @@ static bool keep_values(struct ash_trainer *trainer)
 void ash_trainer_end_epoch(struct ash_trainer *trainer, bool keeps)
 {
     if (trainer->parts.end != NULL) trainer->parts.end(trainer->parts.ctx);
+    ash_trainer_end_refill(trainer, NULL); /* those that are there by now count */
     ash_seals_break(&trainer->seals);
     if (trainer->stages.chunks != NULL) ash_stages_detach(&trainer->stages);
     ash_copies_detach(&trainer->copies);

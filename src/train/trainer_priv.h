@@ -79,8 +79,9 @@ struct ash_trainer {
     struct ash_mesh mesh;
     struct ash_stages stages; /* no chunks: this rank is a spare */
     struct ash_copies copies;
-    bool has_values;     /* the stages' values are there */
-    bool are_copies_new; /* the copies' are not */
+    bool has_values;           /* the stages' values are there */
+    bool are_copies_new;       /* the copies' are not, or not all */
+    struct ash_refill *refill; /* that fills them; NULL: none is under way */
     struct ash_seals seals;
     struct ash_train_memory memory;
 };
@@ -100,8 +101,22 @@ void ash_trainer_drop_kept(struct ash_trainer *trainer);
 int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_group *group, const char *name,
                                 const char *dir, struct ash_err *err);
 
+/* ---- trainer_refill.c -------------------------------------------------------------------------------------------- */
+
+/* Are there copies without values? The same on all ranks of the mesh. */
+bool ash_trainer_needs_refill(const struct ash_trainer *trainer);
+/* Begin to fill them, where there are some, while the next step runs: the state must not change before it ends. All
+ * ranks of the mesh call it. Returns 0, -ENOMEM, -EAGAIN or the group's error. */
+int ash_trainer_begin_refill(struct ash_trainer *trainer, struct ash_err *err);
+/* Wait until they are there, if they are being filled. Returns as ash_exchange_run. */
+int ash_trainer_end_refill(struct ash_trainer *trainer, struct ash_err *err);
+/* Both, for whoever needs the copies at once. */
+int ash_trainer_fill_copies(struct ash_trainer *trainer, struct ash_err *err);
+
 /* ---- trainer_seals.c --------------------------------------------------------------------------------------------- */
 
+/* Is the state checked in a step (recover.check_every)? Alone there is nobody to get a good part from. */
+bool ash_trainer_is_checked(const struct ash_trainer *trainer, uint64_t step);
 /* Before step `step` begins, and when the one before it is done: seal the state, where that step checks it
  * (recover.check_every) and it is not sealed yet. Returns 0 or -ENOMEM. */
 int ash_trainer_seal(struct ash_trainer *trainer, uint64_t step, struct ash_err *err);

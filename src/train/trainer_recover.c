@@ -81,11 +81,10 @@ static void finish_step(struct ash_trainer *trainer, const struct standing *all,
                         struct ash_recovery *recovery)
 {
     struct ash_pending_step *pending = &trainer->pending;
-    struct ash_kept_state *kept = trainer->kept_count > 0 ? &trainer->kept[0] : NULL;
+    struct ash_kept_state *kept = trainer->kept_count > 0 ? &trainer->kept[trainer->kept_count - 1] : NULL;
     struct ash_state *state = kept_state(trainer);
 
     if (kept == NULL || pending->phase < ASH_PHASE_SUMMED) goto out;
-    ash_assert(trainer->kept_count == 1);
     for (size_t r = 0; pending->phase == ASH_PHASE_SUMMED && r < ranks; r++) {
         if (all[r].norm_step != state->step + 1) continue;
         pending->norm = all[r].norm;
@@ -206,14 +205,15 @@ static int list_kept(const struct ash_trainer *trainer, uint64_t step, const str
     return rc;
 }
 
-/* What it has to get. */
-static int list_needed(const struct ash_trainer *trainer, struct ash_patches *need, struct ash_err *err)
+/* What it has to get; with_copies: before anything else, copies too. */
+static int list_needed(const struct ash_trainer *trainer, bool with_copies, struct ash_patches *need,
+                       struct ash_err *err)
 {
     int rc = ash_trainer_is_spare(trainer)
                  ? 0
                  : ash_patches_add_stages(need, &trainer->stages, trainer->outline, false, err);
 
-    return rc < 0 ? rc : ash_copies_add_patches(&trainer->copies, false, need, err);
+    return rc < 0 || !with_copies ? rc : ash_copies_add_patches(&trainer->copies, false, need, err);
 }
 
 static bool has_damages(const struct ash_damages *all, size_t ranks)
@@ -231,14 +231,16 @@ static int fill(struct ash_trainer *trainer, const struct standing *now, struct 
     struct ash_patches have = {0}, need = {0};
     struct ash_exchange_counts counts = {0};
     struct ash_damages *damages = calloc(ash_group_size(trainer->root), sizeof(*damages));
+    bool is_damaged;
     int rc = damages != NULL ? ash_group_all_gather(trainer->root, &trainer->damages, damages, sizeof(*damages), err)
                              : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", ash_group_size(trainer->root));
 
-    if (rc == 0 && !has_damages(damages, ash_group_size(trainer->root))) take_kept(trainer, now->step);
+    is_damaged = rc == 0 && has_damages(damages, ash_group_size(trainer->root));
+    if (rc == 0 && !is_damaged) take_kept(trainer, now->step);
     if (rc == 0) rc = list_taken(trainer, &have, err);
     if (rc == 0) rc = list_kept(trainer, now->step, damages, &have, err);
     free(damages);
-    if (rc == 0) rc = list_needed(trainer, &need, err);
+    if (rc == 0) rc = list_needed(trainer, is_damaged, &need, err);
     if (rc == 0) rc = ash_exchange_run(trainer->root, trainer->outline, &have, &need, &counts, err);
     ash_patches_fini(&have);
     ash_patches_fini(&need);
@@ -253,18 +255,19 @@ static int fill(struct ash_trainer *trainer, const struct standing *now, struct 
     }
     if (trainer->stages.chunk_count > 0) trainer->stages.chunks[0].state.guard = now->guard;
     trainer->has_values = true;
+    if (!is_damaged) return 0;
     trainer->are_copies_new = false;
     ash_copies_set_filled(&trainer->copies);
     return 0;
 }
 
-/* From here on the old mesh is not needed: everyone has what the new one takes. */
+/* From here on the old mesh is needed only where the new one has no copies yet. */
 static int take_up(struct ash_trainer *trainer, struct ash_err *err)
 {
     int rc = ash_group_barrier(trainer->root, err);
 
     if (rc < 0) return rc;
-    ash_trainer_drop_kept(trainer);
+    if (!ash_trainer_needs_refill(trainer)) ash_trainer_drop_kept(trainer);
     return ash_trainer_is_spare(trainer) ? 0 : ash_stages_renew(&trainer->stages, err);
 }
 

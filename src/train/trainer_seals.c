@@ -9,8 +9,7 @@
 
 #define FLIPPED_BIT 12 /* of a float: large enough to change a loss */
 
-/* Alone there is nobody to get a good part from. */
-static bool checks(const struct ash_trainer *trainer, uint64_t step)
+bool ash_trainer_is_checked(const struct ash_trainer *trainer, uint64_t step)
 {
     int64_t every = trainer->job->recover.check_every;
 
@@ -19,7 +18,7 @@ static bool checks(const struct ash_trainer *trainer, uint64_t step)
 
 int ash_trainer_seal(struct ash_trainer *trainer, uint64_t step, struct ash_err *err)
 {
-    if (trainer->seals.is_made || !checks(trainer, step)) return 0;
+    if (trainer->seals.is_made || !ash_trainer_is_checked(trainer, step)) return 0;
     return ash_seals_make(&trainer->seals, &trainer->stages, &trainer->copies, trainer->outline, err);
 }
 

@@ -153,10 +153,8 @@ static void test_a_state_is_taken_over_without_a_copy(void **unused)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_any_slicing_gives_the_same_sum),
-        cmocka_unit_test(test_it_sees_every_value),
-        cmocka_unit_test(test_it_sees_places_kinds_and_counters),
-        cmocka_unit_test(test_padding_does_not_count),
+        cmocka_unit_test(test_any_slicing_gives_the_same_sum),       cmocka_unit_test(test_it_sees_every_value),
+        cmocka_unit_test(test_it_sees_places_kinds_and_counters),    cmocka_unit_test(test_padding_does_not_count),
         cmocka_unit_test(test_a_state_is_taken_over_without_a_copy),
     };
     return cmocka_run_group_tests(tests, open_trainer, close_trainer);
