@@ -109,6 +109,8 @@ int ash_trainer_restart(struct ash_trainer *trainer, struct ash_group *group, bo
 const struct ash_model *ash_trainer_outline(const struct ash_trainer *trainer);
 /* Is this rank beyond the mesh? Then it makes no steps. */
 bool ash_trainer_is_spare(const struct ash_trainer *trainer);
+/* A spare hears that the others have made `step`: what it still had of an earlier one is of no use any more. */
+void ash_trainer_hear_step(struct ash_trainer *trainer, uint64_t step);
 
 /* ---- steps ------------------------------------------------------------------------------------------------------- */
 

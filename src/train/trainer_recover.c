@@ -45,6 +45,14 @@ static struct ash_state *kept_state(const struct ash_trainer *trainer)
     return trainer->kept_count > 0 ? &trainer->kept[trainer->kept_count - 1].stages.chunks[0].state : NULL;
 }
 
+void ash_trainer_hear_step(struct ash_trainer *trainer, uint64_t step)
+{
+    const struct ash_state *state = kept_state(trainer);
+
+    ash_assert(ash_trainer_is_spare(trainer));
+    if (state != NULL && state->step < step) ash_trainer_drop_kept(trainer);
+}
+
 static struct standing own_standing(const struct ash_trainer *trainer)
 {
     const struct ash_state *state = kept_state(trainer);
@@ -140,8 +148,9 @@ static int settle_step(struct ash_trainer *trainer, struct ash_group *group, str
     rc = share_standing(trainer, group, &all, err);
     if (rc < 0) return rc;
     best = newest(all, ranks);
-    for (size_t r = 0; r < ranks; r++)
-        recovery->has_newcomers = recovery->has_newcomers || all[r].has_state == 0;
+    for (size_t r = 0; best != SIZE_MAX && r < ranks; r++)
+        recovery->has_newcomers =
+            recovery->has_newcomers || all[r].has_state == 0 || all[r].step < all[best].step; /* a spare's is older */
     find_place(trainer, group, all, settled);
     if (best == SIZE_MAX)
         rc = ash_err_set(err, -ENODATA, "no process that is left holds any state");
@@ -173,7 +182,8 @@ static void take_kept(struct ash_trainer *trainer, uint64_t step)
         if (!ash_trainer_is_spare(trainer) && !trainer->has_values && !kept->is_taken &&
             ash_stages_take(&trainer->stages, &kept->stages))
             trainer->has_values = kept->is_taken = true;
-        ash_copies_take(&trainer->copies, &kept->copies);
+        /* without values the new epoch would not be kept, and what it has taken neither */
+        if (trainer->has_values) ash_copies_take(&trainer->copies, &kept->copies);
     }
 }
 
@@ -225,22 +235,26 @@ static bool has_damages(const struct ash_damages *all, size_t ranks)
     return some;
 }
 
-static int fill(struct ash_trainer *trainer, const struct standing *now, struct ash_recovery *recovery,
+/* Copies are filled later (trainer_refill.c), unless ranks are about to leave with what they hold, or are not to be
+ * trusted. */
+static int fill(struct ash_trainer *trainer, const struct settled *settled, struct ash_recovery *recovery,
                 struct ash_err *err)
 {
+    const struct standing *now = &settled->now;
     struct ash_patches have = {0}, need = {0};
     struct ash_exchange_counts counts = {0};
     struct ash_damages *damages = calloc(ash_group_size(trainer->root), sizeof(*damages));
-    bool is_damaged;
+    bool is_damaged, with_copies;
     int rc = damages != NULL ? ash_group_all_gather(trainer->root, &trainer->damages, damages, sizeof(*damages), err)
                              : ash_err_set(err, -ENOMEM, "out of memory for %zu ranks", ash_group_size(trainer->root));
 
     is_damaged = rc == 0 && has_damages(damages, ash_group_size(trainer->root));
+    with_copies = is_damaged || settled->eligible < ash_group_size(trainer->root);
     if (rc == 0 && !is_damaged) take_kept(trainer, now->step);
     if (rc == 0) rc = list_taken(trainer, &have, err);
     if (rc == 0) rc = list_kept(trainer, now->step, damages, &have, err);
     free(damages);
-    if (rc == 0) rc = list_needed(trainer, is_damaged, &need, err);
+    if (rc == 0) rc = list_needed(trainer, with_copies, &need, err);
     if (rc == 0) rc = ash_exchange_run(trainer->root, trainer->outline, &have, &need, &counts, err);
     ash_patches_fini(&have);
     ash_patches_fini(&need);
@@ -255,9 +269,8 @@ static int fill(struct ash_trainer *trainer, const struct standing *now, struct 
     }
     if (trainer->stages.chunk_count > 0) trainer->stages.chunks[0].state.guard = now->guard;
     trainer->has_values = true;
-    if (!is_damaged) return 0;
-    trainer->are_copies_new = false;
-    ash_copies_set_filled(&trainer->copies);
+    trainer->are_copies_new = !with_copies;
+    if (with_copies) ash_copies_set_filled(&trainer->copies);
     return 0;
 }
 
@@ -265,9 +278,11 @@ static int fill(struct ash_trainer *trainer, const struct standing *now, struct 
 static int take_up(struct ash_trainer *trainer, struct ash_err *err)
 {
     int rc = ash_group_barrier(trainer->root, err);
+    bool is_needed;
 
     if (rc < 0) return rc;
-    if (!ash_trainer_needs_refill(trainer)) ash_trainer_drop_kept(trainer);
+    is_needed = ash_trainer_is_spare(trainer) ? trainer->are_copies_new : ash_trainer_needs_refill(trainer);
+    if (!is_needed) ash_trainer_drop_kept(trainer);
     return ash_trainer_is_spare(trainer) ? 0 : ash_stages_renew(&trainer->stages, err);
 }
 
@@ -291,7 +306,7 @@ int ash_trainer_resume(struct ash_trainer *trainer, struct ash_group *group, str
     rc = ash_trainer_begin_epoch(trainer, group, &source, err);
     recovery.open_s = (double)(ash_clock_ns() - start_ns) * 1e-9;
     start_ns = ash_clock_ns();
-    if (rc == 0) rc = fill(trainer, &settled.now, &recovery, err);
+    if (rc == 0) rc = fill(trainer, &settled, &recovery, err);
     if (rc == 0) rc = take_up(trainer, err);
     if (rc < 0) return rc;
     recovery.transfer_s = (double)(ash_clock_ns() - start_ns) * 1e-9;

@@ -290,6 +290,7 @@ int ash_run_wait_as_spare(struct ash_run *run, struct ash_err *err)
             wants_leave = true;
         }
         rc = ash_group_recv(run->group, 0, &note, sizeof(note), err);
+        if (rc == 0) ash_trainer_hear_step(run->trainer, note.step);
     }
     run->hands_over = note.hands_over != 0;
     run->kept_ranks = note.kept_ranks;
