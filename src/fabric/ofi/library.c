@@ -66,13 +66,13 @@ static int find_functions(void *library, struct ash_libfabric *out, struct ash_e
     return check_version(version, err);
 }
 
-static int load(struct ash_err *err)
+static int load(const char *provider, struct ash_err *err)
 {
     struct ash_libfabric found = {0};
     void *library;
     int rc;
 
-    ash_ofi_prepare();
+    ash_ofi_prepare(provider);
     library = open_quietly();
     if (library == NULL)
         return ash_err_set(err, -ENOTSUP, "no libfabric for the path between machines: %s (Debian: libfabric1)",
@@ -84,12 +84,12 @@ static int load(struct ash_err *err)
     return 0;
 }
 
-int ash_ofi_load(struct ash_err *err)
+int ash_ofi_load(const char *provider, struct ash_err *err)
 {
     int rc = 0;
 
     pthread_mutex_lock(&lock);
-    if (handle == NULL) rc = load(err);
+    if (handle == NULL) rc = load(provider, err);
     pthread_mutex_unlock(&lock);
     return rc;
 }

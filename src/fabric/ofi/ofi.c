@@ -99,7 +99,7 @@ static int ofi_open(struct ash_fabric *fabric, const struct ash_fabric_opts *opt
     rc = ash_pool_open("notifications", sizeof(struct ash_ofi_notification), ASH_OFI_NOTIFICATIONS, &ofi->notifications,
                        err);
     if (rc < 0) goto fail;
-    rc = ash_ofi_load(err);
+    rc = ash_ofi_load(opts->provider, err);
     if (rc < 0) goto fail;
     rc = open_rails(ofi, opts, err);
     if (rc < 0) goto fail;

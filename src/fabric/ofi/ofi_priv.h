@@ -142,12 +142,12 @@ struct ash_libfabric {
     __typeof__(fi_strerror) *strerror;
 };
 extern struct ash_libfabric ash_libfabric; /* to be used after ash_ofi_load */
-/* Load the library, once; signals keep their handlers. */
-int ash_ofi_load(struct ash_err *err);
+/* Load the library, once; signals keep their handlers. provider: what the user asks for, or NULL. */
+int ash_ofi_load(const char *provider, struct ash_err *err);
 
 /* provider.c: all that depends on the provider, and nothing else does. */
 /* Settings that libfabric reads when it is loaded; those that the user has made stay. */
-void ash_ofi_prepare(void);
+void ash_ofi_prepare(const char *provider);
 /* The network interfaces to use: rails_out gets infos that the caller frees. */
 int ash_ofi_find(const struct ash_fabric_opts *opts, struct fi_info **rails_out, size_t *count_out,
                  struct ash_err *err);

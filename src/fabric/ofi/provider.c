@@ -78,8 +78,13 @@ void ash_ofi_host_ip(const struct fi_info *info, uint8_t ip_out[16])
 
 /* ---- settings ---------------------------------------------------------------------------------------------------- */
 
-void ash_ofi_prepare(void)
+void ash_ofi_prepare(const char *provider)
 {
+    bool is_skipped = provider != NULL && (starts(provider, "psm") || starts(provider, "usnic"));
+
+    /* None of these is ever chosen. On x86-64 they are there on every machine and take signals, processor affinity and
+     * semaphores of the whole host for themselves while they look for their cards, which may take long. */
+    if (!is_skipped) setenv("FI_PROVIDER", "^psm,psm2,psm3,usnic", 0);
     /* Every endpoint of tcp writes to 1,024 buffers of this size when it opens, 17 MB with libfabric's own choice; our
      * messages are a few words, what is large is read and written in place. */
     setenv("FI_OFI_RXM_BUFFER_SIZE", "2048", 0);
