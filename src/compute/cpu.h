@@ -5,7 +5,8 @@
 #include <stdbool.h>
 #include "compute/ops.h"
 
-extern const struct ash_ops ash_ops_portable; /* runs everywhere */
+extern const struct ash_ops ash_ops_portable;      /* runs everywhere */
+extern const struct ash_sample_ops ash_cpu_sample; /* sample.c: of every table here */
 #if defined(__aarch64__)
 extern const struct ash_ops ash_ops_neon; /* every arm64 machine */
 extern const struct ash_ops ash_ops_neon_bf16;

@@ -50,6 +50,7 @@
 #include "compute/ops_attn.h"
 #include "compute/ops_loss.h"
 #include "compute/ops_route.h"
+#include "compute/ops_sample.h"
 #include "infra/memory.h"
 
 #define ASH_K_GROUP 32 /* k of products may be cut at multiples of it: of what any bf16 instruction adds at once */
@@ -323,6 +324,7 @@ struct ash_ops {
     const struct ash_loss_ops *loss;
     const struct ash_route_ops *route;
     const struct ash_optim_ops *optim;
+    const struct ash_sample_ops *sample; /* NULL: the host chooses, from a copy of the logits */
 };
 
 extern const struct ash_ops ash_ops_ref;         /* the specification */

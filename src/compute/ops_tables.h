@@ -27,9 +27,11 @@ static const struct ash_loss_ops loss_ops = {.cross_entropy = loss_cross_entropy
                                              .part_end = loss_part_end};
 static const struct ash_route_ops route_ops = {
     .forward = route_forward, .backward = route_backward, .group = route_group};
+static const struct ash_sample_ops sample_ops = {.choose = sample_choose};
 static const struct ash_optim_ops optim_ops = {
     .adamw = optim_adamw, .sum_squares = optim_sum_squares, .max_abs = optim_max_abs};
 
 #define ASH_WRAPPED_TABLES                                                                                             \
     .matrix = &matrix_ops, .embed = &embed_ops, .norm = &norm_ops, .rope = &rope_ops, .attn = &attn_ops,               \
-    .act = &act_ops, .row = &row_ops, .loss = &loss_ops, .route = &route_ops, .optim = &optim_ops
+    .act = &act_ops, .row = &row_ops, .loss = &loss_ops, .route = &route_ops, .optim = &optim_ops,                     \
+    .sample = &sample_ops

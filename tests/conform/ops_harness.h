@@ -224,7 +224,7 @@ static inline bool same_ops(const struct ash_ops *a, const struct ash_ops *b)
 {
     return a->embed == b->embed && a->norm == b->norm && a->rope == b->rope && a->attn == b->attn && a->act == b->act &&
            a->row == b->row && a->loss == b->loss && a->route == b->route && a->optim == b->optim &&
-           same_products(a, b);
+           a->sample == b->sample && same_products(a, b);
 }
 
 #define BACKENDS_MAX 16

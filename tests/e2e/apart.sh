@@ -32,14 +32,16 @@ bits_of bf16 > "$SCRATCH/expected"
 train bf16-apart runtime.backend=apart train.precision=bf16 train.steps=10
 bits_of bf16-apart | cmp -s - "$SCRATCH/expected" || fail "bf16: the device has other bits"
 
-# Text and evaluation, from mapped weights of every kind.
+# Text and evaluation, from mapped weights of every kind. Tokens are drawn on the device, too.
+sampling="--temperature 0.9 --top-k 30 --top-p 0.95 --min-p 0.01 --repetition-penalty 1.1 --seed 5"
 for model in "$SCRATCH/cpu/model" "$SOURCE"/tests/golden/gguf/*.gguf; do
     for backend in cpu apart; do
-        try "$ASHLAR" generate --model "$model" --backend $backend --prompt 12 --max-tokens 24 --temperature 0
+        try "$ASHLAR" generate --model "$model" --backend $backend --prompt 12 --max-tokens 24 $sampling
         expect 0 "text of $model on $backend"
         cp "$SCRATCH/out" "$SCRATCH/text-$backend"
     done
     cmp -s "$SCRATCH/text-cpu" "$SCRATCH/text-apart" || fail "$model: the device writes other text"
+    sampling="--temperature 0"
 done
 try "$ASHLAR" eval --model "$SCRATCH/cpu/model" --data "$SCRATCH/valid" --backend apart
 expect 0 "evaluation on the device"

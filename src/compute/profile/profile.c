@@ -135,6 +135,7 @@ int ash_profile_start(struct ash_exec *exec, struct ash_profile **profile_out, s
     profile->matrix.packed_bytes = exec->ops->matrix->packed_bytes;
     profile->matrix.pack = exec->ops->matrix->pack;
     profile->ops.matrix = &profile->matrix;
+    if (exec->ops->sample == NULL) profile->ops.sample = NULL;
     profile->start_ns = ash_clock_ns();
     exec->ops = &profile->ops;
     exec->profile = profile;

@@ -14,6 +14,7 @@ extern const struct ash_act_ops ash_ref_act;
 extern const struct ash_row_ops ash_ref_row;
 extern const struct ash_loss_ops ash_ref_loss;
 extern const struct ash_optim_ops ash_ref_optim;
+extern const struct ash_sample_ops ash_ref_sample;
 
 /* ash_matrix_ops.gemm, for references that differ from ash_ops_ref in other products. */
 void ash_ref_gemm(struct ash_exec *exec, const struct ash_gemm_args *args);
@@ -41,6 +42,7 @@ void ash_ref_gemm_steps(struct ash_exec *exec, const struct ash_gemm_args *args,
         .loss = &ash_ref_loss,                                                                                         \
         .route = &ash_ref_route,                                                                                       \
         .optim = &ash_ref_optim,                                                                                       \
+        .sample = &ash_ref_sample,                                                                                     \
     }
 
 /* ash_matrix_ops.quant_gemm. */

@@ -344,6 +344,31 @@ int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t coun
     return ash_load_check(pass->model->load, err);
 }
 
+int ash_pass_infer_choose(struct ash_pass *pass, const size_t *rows, size_t count, const struct ash_pass_choice *choice,
+                          int32_t *ids_out, struct ash_err *err)
+{
+    size_t hidden = pass->model->config.hidden, some;
+    int32_t *ids = pass->acts.block.targets; /* there are none in inference */
+    const float *gathered;
+    int rc = gather_rows(pass, rows, count, &gathered, err);
+
+    if (rc < 0) return rc;
+    ash_assert(choice->vocab <= pass->model->config.vocab && count <= pass->opts.max_rows);
+    for (size_t first = 0; first < count; first += some) {
+        some = ash_min(count - first, pass->acts.head_rows);
+        ash_pass_run_logits(&pass->step, gathered + first * hidden, some, pass->acts.scratch.logits);
+        pass->exec->ops->sample->choose(pass->exec, &(struct ash_sample_args){.rows = some,
+                                                                              .vocab = choice->vocab,
+                                                                              .logits = pass->acts.scratch.logits,
+                                                                              .stride = pass->model->config.vocab,
+                                                                              .row = choice->row + first,
+                                                                              .ids = ids + first});
+    }
+    rc = pass->exec->memory->copy(ids_out, ids, count * sizeof(*ids_out));
+    if (rc < 0) return ash_err_set(err, rc, "cannot copy the chosen tokens");
+    return ash_load_check(pass->model->load, err);
+}
+
 int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
                           struct ash_err *err)
 {

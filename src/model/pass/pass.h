@@ -170,9 +170,18 @@ int ash_pass_infer(struct ash_pass *pass, const struct ash_batch *batch, struct 
 /* ash_pass_infer in parts: the layers first, and then what is wanted of which rows, as often as it takes. */
 int ash_pass_infer_layers(struct ash_pass *pass, const struct ash_batch *batch, struct ash_cache *cache,
                           struct ash_err *err);
+/* How tokens are chosen. */
+struct ash_pass_choice {
+    size_t vocab;                     /* ids that may be chosen; the model may have more */
+    const struct ash_sample_row *row; /* of each wanted row */
+};
 /* Logits [count, vocab] of some rows (ascending) of the batch at hand. */
 int ash_pass_infer_logits(struct ash_pass *pass, const size_t *rows, size_t count, float *logits_out,
                           struct ash_err *err);
+/* Tokens that follow some rows (ascending), chosen where the logits are: as ash_sample_ops.choose over the first vocab
+ * logits. For an exec whose table chooses; its memory need not be the host's, ids_out [count] is. */
+int ash_pass_infer_choose(struct ash_pass *pass, const size_t *rows, size_t count, const struct ash_pass_choice *choice,
+                          int32_t *ids_out, struct ash_err *err);
 /* Their states [count, hidden] after the last layer and the final norm. */
 int ash_pass_infer_states(struct ash_pass *pass, const size_t *rows, size_t count, float *states_out,
                           struct ash_err *err);

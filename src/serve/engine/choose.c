@@ -222,29 +222,39 @@ static int keep_set(const struct piece *piece, size_t i, const struct ash_sample
     return 0;
 }
 
+/* What the choice for row i depends on, beside its logits. Returns false where there is none: an earlier row was not
+ * as drafted, or the sequence is over. */
+static bool begin_choice(const struct piece *piece, size_t i, struct ash_choice *choice_out)
+{
+    struct ash_seq *seq = piece->wanted[i].seq;
+    const struct ash_request *request = seq->request;
+
+    if (seq->has_missed || seq->finish != ASH_FINISH_NOT_YET) return false;
+    ash_assert(piece->wanted[i].index + 1 == seq->count);
+    *choice_out = (struct ash_choice){.opts = &request->sampler,
+                                      .position = seq->count,
+                                      .counts = &seq->counts,
+                                      .bias = request->bias,
+                                      .bias_count = request->bias_count,
+                                      .allowed = request->allowed,
+                                      .allowed_count = request->allowed_count,
+                                      .mask = find_mask(seq),
+                                      .forbidden = request->stop_ids,
+                                      .forbidden_count = may_stop(seq) ? 0 : request->stop_id_count};
+    return seq->finish != ASH_FINISH_FAILED;
+}
+
 static void choose_token(const struct piece *piece, size_t i, int worker)
 {
-    const struct ash_wanted_row *wanted = &piece->wanted[i];
-    struct ash_seq *seq = wanted->seq;
+    struct ash_seq *seq = piece->wanted[i].seq;
     const struct ash_request *request = seq->request;
-    struct ash_choice choice = {.opts = &request->sampler,
-                                .logits = piece_logits(piece, i),
-                                .position = seq->count,
-                                .counts = &seq->counts,
-                                .bias = request->bias,
-                                .bias_count = request->bias_count,
-                                .allowed = request->allowed,
-                                .allowed_count = request->allowed_count,
-                                .forbidden = request->stop_ids};
+    struct ash_choice choice;
     struct ash_err err = {0};
     int32_t id = -1;
     int rc;
 
-    if (seq->has_missed || seq->finish != ASH_FINISH_NOT_YET) return;
-    ash_assert(wanted->index + 1 == seq->count);
-    choice.mask = find_mask(seq);
-    if (seq->finish == ASH_FINISH_FAILED) return;
-    if (!may_stop(seq)) choice.forbidden_count = request->stop_id_count;
+    if (!begin_choice(piece, i, &choice)) return;
+    choice.logits = piece_logits(piece, i);
     rc = ash_sampler_next(piece->core->samplers[worker], &choice, &id, &err);
     if (rc < 0) {
         ash_seq_fail(seq, rc, &err);
@@ -292,10 +302,15 @@ static void want_rows(struct ash_core *core, struct ash_seq *seq)
     }
 }
 
-static int compute_logits(struct ash_core *core, const struct piece *piece, struct ash_err *err)
+static void find_rows(struct ash_core *core, const struct piece *piece)
 {
     for (size_t i = 0; i < piece->count; i++)
         core->piece[i] = piece->wanted[i].row;
+}
+
+static int compute_logits(struct ash_core *core, const struct piece *piece, struct ash_err *err)
+{
+    find_rows(core, piece);
     if (core->null == NULL) return ash_pass_infer_logits(core->pass, core->piece, piece->count, core->logits, err);
     for (size_t i = 0; i < piece->count && core->null->logits != NULL; i++)
         core->null->logits(core->null->ctx, piece->wanted[i].seq->tokens, piece->wanted[i].index + 1,
@@ -329,10 +344,55 @@ static void hand_out_prompt(struct ash_seq *seq)
     seq->prompt_chosen_count = 0;
 }
 
+/* Are all of the piece's rows chosen from where their logits are? Not where somebody reads logits on the host, or a
+ * choice depends on the one of the row before it. */
+static bool stays_on_device(const struct ash_core *core, const struct piece *piece)
+{
+    if (core->null != NULL || core->exec->memory->host_visible || core->exec->ops->sample == NULL) return false;
+    for (size_t i = 0; i < piece->count; i++) {
+        const struct ash_wanted_row *wanted = &piece->wanted[i];
+
+        if (wanted->is_prompt || wants_logprobs(wanted) || wanted->seq->request->wants_kept || wanted->seq->drafts > 0)
+            return false;
+    }
+    return true;
+}
+
+/* The device chooses; only ids come back. */
+static int choose_on_device(struct ash_core *core, const struct piece *piece, struct ash_err *err)
+{
+    struct ash_pass_choice how = {core->opts.vocab, core->choices};
+    int rc;
+
+    find_rows(core, piece);
+    for (size_t i = 0; i < piece->count; i++) {
+        struct ash_choice choice;
+
+        core->choices[i] = begin_choice(piece, i, &choice) ? ash_sampler_row(&choice) : (struct ash_sample_row){0};
+    }
+    rc = ash_pass_infer_choose(core->pass, core->piece, piece->count, &how, core->best, err);
+    for (size_t i = 0; i < piece->count && rc == 0; i++) {
+        struct ash_seq *seq = piece->wanted[i].seq;
+        struct ash_err own = {0};
+        int32_t id = core->best[i];
+
+        if (seq->finish != ASH_FINISH_NOT_YET) continue;
+        if (ash_sampler_check_id(id, seq->count, &own) < 0) {
+            ash_seq_fail(seq, -EDOM, &own);
+            continue;
+        }
+        if (seq->request->think != NULL) id = ash_think_choose(seq->request->think, id, is_stop(seq->request, id));
+        keep_choice(seq, id);
+    }
+    return rc;
+}
+
 static int choose_piece(struct ash_core *core, const struct piece *piece, struct ash_err *err)
 {
-    int rc = compute_logits(core, piece, err);
+    int rc;
 
+    if (stays_on_device(core, piece)) return choose_on_device(core, piece, err);
+    rc = compute_logits(core, piece, err);
     if (rc < 0) return rc;
     find_log_sums(piece);
     find_runs(core, piece);
@@ -351,54 +411,6 @@ int ash_core_choose(struct ash_core *core, struct ash_err *err)
     for (size_t first = 0; first < core->wanted_count; first += core->piece_rows) {
         struct piece piece = {core, core->wanted + first, ash_min(core->piece_rows, core->wanted_count - first)};
         int rc = choose_piece(core, &piece, err);
-
-        if (rc < 0) return rc;
-    }
-    return 0;
-}
-
-/* ---- states ------------------------------------------------------------------------------------------------------ */
-
-/* One row's state, the next of its prompt. */
-static void pool_row(const struct ash_core *core, struct ash_seq *seq, const float *state)
-{
-    const struct ash_request *request = seq->request;
-    size_t hidden = core->hidden;
-    float *out = request->hidden + (request->pooling == ASH_POOLING_ALL ? seq->pooled * hidden : 0);
-    bool adds = request->pooling == ASH_POOLING_MEAN && seq->pooled > 0;
-
-    seq->pooled++;
-    for (size_t i = 0; i < hidden; i++)
-        out[i] = adds ? out[i] + state[i] : state[i];
-    for (size_t i = 0; i < hidden && request->pooling == ASH_POOLING_MEAN && seq->pooled == request->prompt_count; i++)
-        out[i] = out[i] / (float)request->prompt_count;
-}
-
-static int pool_seq(struct ash_core *core, struct ash_seq *seq, struct ash_err *err)
-{
-    size_t prompt = seq->request->prompt_count, end = ash_min(seq->computed + seq->rows, prompt);
-
-    if (seq->request->pooling == ASH_POOLING_LAST && seq->pooled == 0) seq->pooled = prompt - 1;
-    for (size_t first = ash_max(seq->pooled, seq->computed); first < end;) {
-        size_t count = ash_min(end - first, ash_min(core->piece_rows, ASH_CORE_STATE_ROWS));
-        int rc;
-
-        for (size_t i = 0; i < count; i++)
-            core->piece[i] = seq->first_row + first + i - seq->computed;
-        rc = ash_pass_infer_states(core->pass, core->piece, count, core->states, err);
-        if (rc < 0) return rc;
-        for (size_t i = 0; i < count; i++)
-            pool_row(core, seq, core->states + i * core->hidden);
-        first += count;
-    }
-    return 0;
-}
-
-int ash_core_pool_states(struct ash_core *core, struct ash_err *err)
-{
-    for (size_t d = 0; d < core->doc_count; d++) {
-        struct ash_seq *seq = core->doc_seqs[d];
-        int rc = seq->request->pooling == ASH_POOLING_NONE ? 0 : pool_seq(core, seq, err);
 
         if (rc < 0) return rc;
     }

@@ -88,12 +88,13 @@ static int open_tables(struct ash_core *core, struct ash_err *err)
     core->logits = calloc(piece, core->vocab * sizeof(*core->logits));
     core->piece = calloc(piece, sizeof(*core->piece));
     core->best = calloc(piece, sizeof(*core->best));
+    core->choices = calloc(piece, sizeof(*core->choices));
     core->log_sums = calloc(piece, sizeof(*core->log_sums));
     core->runs = calloc(piece + 1, sizeof(*core->runs));
     core->states = calloc(ASH_CORE_STATE_ROWS, (core->hidden + 1) * sizeof(*core->states));
     if (core->running == NULL || core->doc_seqs == NULL || core->docs == NULL || core->ids == NULL ||
         core->wanted == NULL || core->logits == NULL || core->piece == NULL || core->best == NULL ||
-        core->log_sums == NULL || core->runs == NULL || core->states == NULL)
+        core->log_sums == NULL || core->choices == NULL || core->runs == NULL || core->states == NULL)
         return ash_err_set(err, -ENOMEM, "no memory for steps of %zu rows and %zu sequences", rows, seqs);
     return 0;
 }
@@ -198,6 +199,7 @@ void ash_core_close(struct ash_core *core)
     free(core->logits);
     free(core->piece);
     free(core->best);
+    free(core->choices);
     free(core->log_sums);
     free(core->runs);
     free(core->states);

@@ -150,12 +150,13 @@ struct ash_core {
     size_t doc_count, row_count, prefill_rows;
     struct ash_wanted_row *wanted; /* [rows] */
     size_t wanted_count;
-    size_t piece_rows; /* rows whose logits exist at once */
-    float *logits;     /* [piece_rows, vocab] */
-    size_t *piece;     /* [piece_rows]: their rows */
-    int32_t *best;     /* [piece_rows]: the most likely id, or -1 */
-    float *log_sums;   /* [piece_rows]: logits minus their largest, log of the sum of exponentials */
-    size_t *runs;      /* [piece_rows + 1]: where in the piece the rows of the next sequence begin */
+    size_t piece_rows;              /* rows whose logits exist at once */
+    float *logits;                  /* [piece_rows, vocab] */
+    size_t *piece;                  /* [piece_rows]: their rows */
+    int32_t *best;                  /* [piece_rows]: the most likely id, or -1; or the one that a device chose */
+    struct ash_sample_row *choices; /* [piece_rows] */
+    float *log_sums;                /* [piece_rows]: logits minus their largest, log of the sum of exponentials */
+    size_t *runs;                   /* [piece_rows + 1]: where in the piece the rows of the next sequence begin */
     size_t run_count;
     float *states; /* [ASH_CORE_STATE_ROWS, hidden] */
     /* what rows cost: */

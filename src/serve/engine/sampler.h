@@ -8,6 +8,7 @@
 #include <stddef.h>
 #include <stdint.h>
 #include "ashlar/err.h"
+#include "compute/ops_sample.h"
 #include "serve/engine/token_counts.h"
 
 /* Applied in the order of the Hugging Face library: penalties, temperature, top-k, top-p (of what top-k left), min-p,
@@ -38,12 +39,6 @@ int ash_sampler_check(const struct ash_sampler_opts *opts, struct ash_err *err);
 /* Does it read token counts? */
 bool ash_sampler_has_penalties(const struct ash_sampler_opts *opts);
 
-/* A number that is added to the logit of an id. */
-struct ash_logit_bias {
-    int32_t id;
-    float bias;
-};
-
 /* All that a choice depends on; borrowed. Ids outside the vocabulary have no effect. */
 struct ash_choice {
     const struct ash_sampler_opts *opts;   /* checked */
@@ -71,6 +66,10 @@ void ash_sampler_close(struct ash_sampler *sampler);
 size_t ash_sampler_get_kept(const struct ash_sampler *sampler, int32_t *ids);
 /* How many those are. */
 size_t ash_sampler_count_kept(const struct ash_sampler *sampler);
+/* The choice as a row of the op that chooses (compute/ops_sample.h); it borrows what the choice does. */
+struct ash_sample_row ash_sampler_row(const struct ash_choice *choice);
+/* What the op gave: 0 for an id, else -EDOM and why there is none. */
+int ash_sampler_check_id(int32_t id, uint64_t position, struct ash_err *err);
 /* Choose the token that follows. -EDOM when a logit is NaN or +infinity or all are -infinity: then *id_out is
  * untouched. */
 int ash_sampler_next(struct ash_sampler *sampler, const struct ash_choice *choice, int32_t *id_out,

@@ -6,12 +6,7 @@
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
-
-struct ash_token_count {
-    int32_t id;
-    uint32_t in_text;   /* prompt and answer */
-    uint32_t in_answer; /* of these, in the answer */
-};
+#include "compute/ops_sample.h"
 
 /* Zero-initialise. */
 struct ash_token_counts {

@@ -1,0 +1,49 @@
+/* States of the prompts' rows after the last layer, where requests want them: all, the last, or their mean. */
+#include "base/math.h"
+#include "serve/engine/core_priv.h"
+
+/* One row's state, the next of its prompt. */
+static void pool_row(const struct ash_core *core, struct ash_seq *seq, const float *state)
+{
+    const struct ash_request *request = seq->request;
+    size_t hidden = core->hidden;
+    float *out = request->hidden + (request->pooling == ASH_POOLING_ALL ? seq->pooled * hidden : 0);
+    bool adds = request->pooling == ASH_POOLING_MEAN && seq->pooled > 0;
+
+    seq->pooled++;
+    for (size_t i = 0; i < hidden; i++)
+        out[i] = adds ? out[i] + state[i] : state[i];
+    for (size_t i = 0; i < hidden && request->pooling == ASH_POOLING_MEAN && seq->pooled == request->prompt_count; i++)
+        out[i] = out[i] / (float)request->prompt_count;
+}
+
+static int pool_seq(struct ash_core *core, struct ash_seq *seq, struct ash_err *err)
+{
+    size_t prompt = seq->request->prompt_count, end = ash_min(seq->computed + seq->rows, prompt);
+
+    if (seq->request->pooling == ASH_POOLING_LAST && seq->pooled == 0) seq->pooled = prompt - 1;
+    for (size_t first = ash_max(seq->pooled, seq->computed); first < end;) {
+        size_t count = ash_min(end - first, ash_min(core->piece_rows, ASH_CORE_STATE_ROWS));
+        int rc;
+
+        for (size_t i = 0; i < count; i++)
+            core->piece[i] = seq->first_row + first + i - seq->computed;
+        rc = ash_pass_infer_states(core->pass, core->piece, count, core->states, err);
+        if (rc < 0) return rc;
+        for (size_t i = 0; i < count; i++)
+            pool_row(core, seq, core->states + i * core->hidden);
+        first += count;
+    }
+    return 0;
+}
+
+int ash_core_pool_states(struct ash_core *core, struct ash_err *err)
+{
+    for (size_t d = 0; d < core->doc_count; d++) {
+        struct ash_seq *seq = core->doc_seqs[d];
+        int rc = seq->request->pooling == ASH_POOLING_NONE ? 0 : pool_seq(core, seq, err);
+
+        if (rc < 0) return rc;
+    }
+    return 0;
+}
