@@ -220,6 +220,24 @@ int ash_lora_init(struct ash_model *model, uint64_t seed, struct ash_err *err)
     return 0;
 }
 
+int ash_lora_open_base(const struct ash_lora *lora, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model_config config = {0};
+    struct ash_model *model = NULL;
+    int rc = ash_model_config_load(lora->base_dir, &config, err);
+
+    config.lora = lora;
+    if (rc == 0) rc = ash_model_blank_slice(&config, NULL, &model, err);
+    if (rc == 0) rc = ash_lora_init(model, 0, err); /* what A multiplies is zero */
+    if (rc < 0) {
+        if (model == NULL) ash_model_config_fini(&config);
+        ash_model_close(model);
+        return rc;
+    }
+    *model_out = model;
+    return 0;
+}
+
 /* values += scale * B A, in float64, as the base's tensor lies in memory. */
 static void add_product(const struct ash_model *model, const struct ash_adapter *adapter, const struct ash_param *base,
                         float *values)

@@ -74,6 +74,9 @@ int ash_lora_read(struct ash_model *model, const char *dir, struct ash_err *err)
  * leaves *lora_out (the caller's) alone. base_dir as in ash_lora_load. */
 int ash_lora_open_model(const char *dir, const char *base_dir, struct ash_lora **lora_out, struct ash_model **model_out,
                         struct ash_err *err);
+/* The base of lora as those models hold it, quantised or not: a model with adapters that add nothing. Closes before
+ * lora does. */
+int ash_lora_open_base(const struct ash_lora *lora, struct ash_model **model_out, struct ash_err *err);
 /* Adapters that documents of a batch may go through (model/pass/pass.h). */
 struct ash_lora_set {
     struct ash_lora *lora;

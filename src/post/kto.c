@@ -194,16 +194,18 @@ static int open_reference(struct ash_kto *kto, const char *dir, struct ash_err *
     rc = arrange(kto, err);
     source = source_of(kto);
     if (rc < 0) return rc;
-    return ash_reference_logps(&(struct ash_reference_opts){.job = post->job,
-                                                            .model_dir = dir,
-                                                            .source = &source,
-                                                            .list = list_parts,
-                                                            .ctx = kto,
-                                                            .count = kto->count,
-                                                            .hash = ash_hash_mix(ash_examples_hash(post->train)),
-                                                            .cache_dir = post->job->data.train,
-                                                            .group = post->group},
-                               kto->reference, &was_cached, err);
+    return ash_reference_logps(
+        &(struct ash_reference_opts){.job = post->job,
+                                     .model_dir = dir,
+                                     .lora = ash_post_reference_lora(post, post->job->dpo.reference),
+                                     .source = &source,
+                                     .list = list_parts,
+                                     .ctx = kto,
+                                     .count = kto->count,
+                                     .hash = ash_hash_mix(ash_examples_hash(post->train)),
+                                     .cache_dir = post->job->data.train,
+                                     .group = post->group},
+        kto->reference, &was_cached, err);
 }
 
 int ash_kto_open(struct ash_post *post, const char *reference_dir, struct ash_err *err)

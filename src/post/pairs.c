@@ -135,16 +135,18 @@ static int open_reference(struct ash_post *post, struct ash_err *err)
     post->reference = calloc(ash_examples_count(post->train), sizeof(*post->reference));
     if (post->reference == NULL) return ash_err_set(err, -ENOMEM, "out of memory for the reference");
     source = ash_packed_source(post->packed);
-    rc = ash_reference_logps(&(struct ash_reference_opts){.job = job,
-                                                          .model_dir = dir,
-                                                          .source = &source,
-                                                          .list = list_sides,
-                                                          .ctx = post,
-                                                          .count = ash_examples_count(post->train),
-                                                          .hash = ash_examples_hash(post->train),
-                                                          .cache_dir = job->data.train,
-                                                          .group = post->group},
-                             post->reference, &was_cached, err);
+    rc = ash_reference_logps(
+        &(struct ash_reference_opts){.job = job,
+                                     .model_dir = dir,
+                                     .lora = ash_post_reference_lora(post, post->job->dpo.reference),
+                                     .source = &source,
+                                     .list = list_sides,
+                                     .ctx = post,
+                                     .count = ash_examples_count(post->train),
+                                     .hash = ash_examples_hash(post->train),
+                                     .cache_dir = job->data.train,
+                                     .group = post->group},
+        post->reference, &was_cached, err);
     if (rc == 0 && job->dpo.loss == ASH_DPO_KTO) rc = ash_kto_open(post, dir, err);
     if (rc < 0) return ash_err_prefix(err, rc, "the reference %s", dir);
     if (post->screen != NULL)

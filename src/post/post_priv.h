@@ -31,6 +31,10 @@ struct ash_post {
     struct ash_kto *kto;           /* NULL: another loss */
 };
 
+/* The adapters whose base is the reference, where the base is held otherwise than in its files; else NULL. own: the
+ * reference that the job names; NULL: none. */
+const struct ash_lora *ash_post_reference_lora(const struct ash_post *post, const char *own);
+
 /* kto.c: the baseline of dpo.loss=kto; sets what is done before a step. On error post is for ash_post_close. */
 int ash_kto_open(struct ash_post *post, const char *reference_dir, struct ash_err *err);
 /* NULL is a no-op. */

@@ -13,6 +13,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/math.h"
+#include "model/lora.h"
 #include "model/pass/pass.h"
 #include "storage/safetensors.h"
 #include "train/data/feed.h"
@@ -28,20 +29,26 @@ struct frozen {
     struct ash_reference_part *parts; /* [data.seq] */
 };
 
+/* Threads and kernels, of which the arithmetic is known then. */
+static int start(struct frozen *frozen, const struct ash_reference_opts *opts, struct ash_err *err)
+{
+    const struct ash_job *job = opts->job;
+    size_t ranks_here = opts->group != NULL ? ash_group_here(opts->group) : 1;
+    int64_t threads = job->runtime.threads;
+    struct ash_backend_choice choice;
+
+    if (threads == 0 && ranks_here > 1) threads = (int64_t)ash_max((size_t)ash_cores_usable() / ranks_here, 1);
+    ash_job_choose_backend(job, opts->group != NULL ? ash_group_size(opts->group) : 1, NULL, &choice);
+    return ash_backend_start(&frozen->exec, &choice, (int)threads, err);
+}
+
 static int open_frozen(struct frozen *frozen, const struct ash_reference_opts *opts, struct ash_err *err)
 {
     const struct ash_job *job = opts->job;
     struct ash_pass_opts pass_opts = {.max_rows = (size_t)job->data.seq_tokens};
-    size_t ranks_here = opts->group != NULL ? ash_group_here(opts->group) : 1;
-    int64_t threads = job->runtime.threads;
-    struct ash_backend_choice choice;
-    int rc;
+    int rc = opts->lora != NULL ? ash_lora_open_base(opts->lora, &frozen->model, err)
+                                : ash_model_open(opts->model_dir, &frozen->model, err);
 
-    if (threads == 0 && ranks_here > 1) threads = (int64_t)ash_max((size_t)ash_cores_usable() / ranks_here, 1);
-    ash_job_choose_backend(job, opts->group != NULL ? ash_group_size(opts->group) : 1, NULL, &choice);
-    rc = ash_backend_start(&frozen->exec, &choice, (int)threads, err);
-    if (rc < 0) return rc;
-    rc = ash_model_open(opts->model_dir, &frozen->model, err);
     if (rc < 0) return rc;
     ash_model_round_bf16(frozen->model, job->train.precision == ASH_JOB_BF16);
     rc = ash_pass_open(frozen->model, &frozen->exec, &pass_opts, &frozen->pass, err);
@@ -87,32 +94,39 @@ static int run_sequence(struct frozen *frozen, const struct ash_reference_opts *
     return 0;
 }
 
-static int compute(const struct ash_reference_opts *opts, double *logps, struct ash_err *err)
+static int compute(struct frozen *frozen, const struct ash_reference_opts *opts, double *logps, struct ash_err *err)
 {
     struct ash_group *group = opts->group;
     size_t rank = group != NULL ? ash_group_rank(group) : 0, size = group != NULL ? ash_group_size(group) : 1;
-    struct frozen frozen = {0};
-    int rc = open_frozen(&frozen, opts, err);
+    int rc = open_frozen(frozen, opts, err);
 
     for (uint64_t slot = rank; rc == 0 && slot < opts->source->windows; slot += size)
-        rc = run_sequence(&frozen, opts, slot, logps, err);
-    close_frozen(&frozen);
+        rc = run_sequence(frozen, opts, slot, logps, err);
     if (rc < 0 || group == NULL) return rc;
     return ash_group_all_reduce(group, logps, logps, opts->count, ASH_COLL_F64, ASH_COLL_SUM, err);
 }
 
 /* ---- the cache --------------------------------------------------------------------------------------------------- */
 
-static int cache_path(const struct ash_reference_opts *opts, char path[PATH_MAX], struct ash_err *err)
+/* Named after all that changes a bit: every byte of the model, how it is held and multiplied, what it is asked. */
+static int cache_path(const struct frozen *frozen, const struct ash_reference_opts *opts, char path[PATH_MAX],
+                      struct ash_err *err)
 {
     const struct ash_job *job = opts->job;
-    uint64_t settings[] = {opts->hash, (uint64_t)job->train.precision, (uint64_t)job->sft.truncate,
-                           (uint64_t)job->sft.train_on, (uint64_t)job->data.seq_tokens};
+    uint64_t settings[] = {opts->hash,
+                           (uint64_t)job->train.precision,
+                           (uint64_t)job->sft.truncate,
+                           (uint64_t)job->sft.train_on,
+                           (uint64_t)job->data.seq_tokens,
+                           opts->lora != NULL ? (uint64_t)opts->lora->quant : ASH_F32,
+                           0};
     uint64_t model = 0;
-    char name[64];
-    int rc = ash_agree_hash_model(opts->model_dir, &model, err);
+    char name[ASH_ARITHMETIC_BYTES];
+    int rc = ash_agree_hash_model(opts->model_dir, true, &model, err);
 
     if (rc < 0) return rc;
+    ash_agree_name_arithmetic(job, frozen->exec.ops, name);
+    settings[6] = ash_hash_str(name);
     snprintf(name, sizeof(name), "reference-%016" PRIx64 ".safetensors",
              ash_hash_bytes(settings, sizeof(settings), model));
     rc = ash_path_join(path, PATH_MAX, opts->cache_dir, name);
@@ -150,20 +164,21 @@ int ash_reference_logps(const struct ash_reference_opts *opts, double *logps, bo
     struct ash_group *group = opts->group;
     bool is_first = group == NULL || ash_group_rank(group) == 0;
     size_t count = opts->count;
+    struct frozen frozen = {0};
     char path[PATH_MAX];
-    int32_t has_it;
-    int rc = cache_path(opts, path, err);
+    int32_t has_it = 0;
+    int rc = start(&frozen, opts, err);
 
-    if (rc < 0) return rc;
-    has_it = read_cache(path, count, logps);
-    if (group != NULL) { /* all of them, or none: what is missing is computed together */
+    if (rc == 0) rc = cache_path(&frozen, opts, path, err);
+    if (rc == 0) has_it = read_cache(path, count, logps);
+    if (rc == 0 && group != NULL) /* all of them, or none: what is missing is computed together */
         rc = ash_group_all_reduce(group, &has_it, &has_it, 1, ASH_COLL_I32, ASH_COLL_MIN, err);
-        if (rc < 0) return rc;
+    if (rc == 0) *was_cached_out = has_it != 0;
+    if (rc == 0 && has_it == 0) {
+        memset(logps, 0, count * sizeof(*logps));
+        rc = compute(&frozen, opts, logps, err);
+        if (rc == 0 && is_first) write_cache(path, count, logps);
     }
-    *was_cached_out = has_it != 0;
-    if (has_it != 0) return 0;
-    memset(logps, 0, count * sizeof(*logps));
-    rc = compute(opts, logps, err);
-    if (rc == 0 && is_first) write_cache(path, count, logps);
+    close_frozen(&frozen);
     return rc;
 }

@@ -6,6 +6,8 @@
 #include "train/data/examples.h"
 #include "train/job/job.h"
 
+struct ash_lora;
+
 /* Where an example lies in a sequence. */
 struct ash_reference_part {
     size_t example, row, count;
@@ -15,13 +17,14 @@ struct ash_reference_part {
 struct ash_reference_opts {
     const struct ash_job *job;
     const char *model_dir;                 /* the frozen model */
+    const struct ash_lora *lora;           /* it is the base of these adapters, held as they hold it; NULL: it is not */
     const struct ash_train_source *source; /* sequences of examples: those of step 0, with as many slots */
     /* The parts of a sequence, of which there are data.seq at most; returns how many. */
     size_t (*list)(void *ctx, uint64_t slot, struct ash_reference_part *parts);
     void *ctx;
     size_t count;            /* examples */
     uint64_t hash;           /* of the examples */
-    const char *cache_dir;   /* results are kept here, under a hash of model, examples and precision */
+    const char *cache_dir;   /* results are kept here, under a hash of model, examples and arithmetic */
     struct ash_group *group; /* ranks that share the work; NULL: alone */
 };
 /* logps [count]: the sum of the log-probabilities of each example's targets, as job->sft.train_on and

@@ -16,11 +16,6 @@
 #include "train/job/agree.h"
 #include "train/recover/shape.h"
 
-/* Version of the order of bf16 sums, where it is not that of "ref". 2: weight gradients sum over tokens in groups that
- * start anew with each sequence; before that, one chain of fused multiply-adds. 3: attention multiplies bf16, too. */
-#define TOKEN_ORDER "/2"
-#define ATTENTION_ORDER "/3"
-
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
 
 /* Windows of data.train and data.valid. */
@@ -238,17 +233,6 @@ static int open_epoch(struct ash_trainer *trainer, const char *weights_dir, stru
     return rc;
 }
 
-/* What a resume must share to continue with the same bits. */
-static void name_arithmetic(struct ash_trainer *trainer)
-{
-    const struct ash_ops *reference = trainer->exec.ops->reference;
-    bool plain = trainer->job->train.precision != ASH_JOB_BF16 || reference == &ash_ops_ref;
-    const char *order = reference->attn != ash_ops_ref.attn ? ATTENTION_ORDER : TOKEN_ORDER;
-
-    snprintf(trainer->arithmetic, sizeof(trainer->arithmetic), "%s%s", plain ? ash_ops_ref.name : reference->name,
-             plain ? "" : order);
-}
-
 int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_group *group, const char *name,
                                 const char *dir, struct ash_err *err)
 {
@@ -257,7 +241,7 @@ int ash_trainer_check_agreement(const struct ash_trainer *trainer, struct ash_gr
     int rc = 0;
 
     if (group == NULL) return 0;
-    if (dir != NULL) rc = ash_agree_hash_model(dir, &weights, err);
+    if (dir != NULL) rc = ash_agree_hash_model(dir, false, &weights, err);
     if (rc < 0) return rc;
     if (ash_agree_add_job(&lines, trainer->job) < 0 ||
         ash_agree_add_hash(&lines, "data.train", trainer->train.hash) < 0 ||
@@ -317,7 +301,7 @@ static int prepare(struct ash_trainer *trainer, const char *weights_dir, const s
         return ash_err_set(err, -ENOMEM, "out of memory for the losses of %lld grains", (long long)job->train.grains);
     rc = open_exec(trainer, group, here, err);
     if (rc < 0) return rc;
-    name_arithmetic(trainer);
+    ash_agree_name_arithmetic(job, trainer->exec.ops, trainer->arithmetic);
     rc = open_data(trainer, group, err);
     if (rc < 0) return rc;
     rc = bring(job->model.from, "model.from", &trainer->from, err);

@@ -6,12 +6,11 @@
 #include "base/str.h"
 #include "compute/backends.h"
 #include "train/data/dataset.h"
+#include "train/job/agree.h"
 #include "train/layout/stages.h"
 #include "train/recover/copies.h"
 #include "train/recover/seals.h"
 #include "train/trainer.h"
-
-#define ASH_ARITHMETIC_BYTES 64
 
 /* How far a step has come in this process. What was computed is kept when its ranks are lost, so it matters. */
 enum ash_step_phase {
@@ -56,11 +55,11 @@ struct ash_trainer {
     struct ash_str from, named; /* model.from and data.tokenizer on this machine; of remote ones, their cached copies */
     char tokenizer_dir[PATH_MAX]; /* empty: none */
     size_t tokenizer_vocab;
-    struct ash_model_config config; /* source NULL: not known yet */
-    struct ash_model *outline;      /* of the whole model */
-    double *losses;                 /* of the grains of a step */
-    char arithmetic[ASH_ARITHMETIC_BYTES];
-    size_t weights; /* of the whole model */
+    struct ash_model_config config;        /* source NULL: not known yet */
+    struct ash_model *outline;             /* of the whole model */
+    double *losses;                        /* of the grains of a step */
+    char arithmetic[ASH_ARITHMETIC_BYTES]; /* what a resume must share to continue with the same bits */
+    size_t weights;                        /* of the whole model */
     struct ash_pending_step pending;
     void (*before_update)(void *ctx); /* see ash_trainer_on_update; NULL: nobody asked */
     void *before_update_ctx;

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Post-training in layouts drawn from a seed: adapters, pairs and answers, each refused with a reason or with the bits of one process; and ranks
 # that are killed while a policy samples and learns. DRAWN_SEED=7 DRAWN_LAYOUTS=500 tests/e2e/post_drawn.sh looks further; with DRAWN_STOPS=10 ten jobs of
-# 20 steps are also stopped after every step, and resumed in a layout that is drawn.
+# 20 steps are stopped after every step, and resumed in a layout that is drawn. Without it one of each method on examples is, after one drawn step.
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
-layouts=${DRAWN_LAYOUTS:-14}
+layouts=${DRAWN_LAYOUTS:-12}
 case $BUILD in *address* | *thread*) layouts=${DRAWN_LAYOUTS:-3} ;; esac
 RANDOM=${DRAWN_SEED:-1}
 alike=0 refused=0
@@ -42,14 +42,18 @@ draw_base() {
     try "$ASHLAR" data chat --tokenizer "$SCRATCH/base/model" --out "$SCRATCH/rows" "$SCRATCH/rows.jsonl"
     expect 0 "examples"
 }
+# draw_job [METHOD]
 draw_job() {
-    local precision
-    draw method rl rl sft dpo
+    local precision quant
+    draw method rl rl sft dpo reward
+    method=${1:-$method}
     draw precision fp32 fp32 bf16
     draw rank 0 4
     job=(data.seq=128 train.steps=4 train.grains=4 train.save_every=0 train.hash_every=1 optimizer.lr=1e-3
         train.precision=$precision)
-    [ "$rank" -eq 0 ] || job+=(lora.rank=$rank)
+    draw quant none none q8
+    case $type in gpt2 | mixtral) quant=none ;; esac
+    [ "$rank" -eq 0 ] || job+=(lora.rank=$rank model.quant=$quant)
     case $method in
         rl)
             local lag epochs minibatches kl algorithm top_k top_p
@@ -70,9 +74,10 @@ draw_job() {
             ;;
         dpo)
             local loss
-            draw loss sigmoid kto
+            draw loss sigmoid kto robust hinge ipo orpo simpo sigmoid_norm apo_zero nca
             job+=(data.train="$SCRATCH/pairs" train.global_batch=4 dpo.loss=$loss)
             ;;
+        reward) job+=(data.train="$SCRATCH/pairs" train.global_batch=4) ;;
     esac
 }
 draw_mesh() {
@@ -119,6 +124,7 @@ echo "$alike layouts of $jobs jobs have the bits of one process, $refused were r
 
 # Jobs of 20 steps, stopped after each of them: what continues from there, alone or in a drawn layout, ends in the same bits. Every third run that
 # continues loses a rank on its way, at a step that is drawn.
+examples=(sft dpo reward)
 stopped=0 lost=0 stops_refused=0
 # resume_run: continues in $SCRATCH/many; $victim: the step after which a rank is killed, or 0.
 resume_run() {
@@ -136,14 +142,20 @@ resume_run() {
     wait $launcher
     code=$?
 }
-for i in $(seq "${DRAWN_STOPS:-0}"); do
+for i in $(seq "${DRAWN_STOPS:-3}"); do
     [ $((i % 3)) -ne 1 ] || draw_base
-    draw_job
+    steps=$(seq 19)
+    if [ -n "${DRAWN_STOPS:-}" ]; then
+        draw_job
+    else
+        draw_job "${examples[i - 1]}"
+        steps=$((RANDOM % 19 + 1))
+    fi
     job+=(train.steps=20 train.save_every=1 train.keep=100 train.hash_every=4)
     rm -rf "$SCRATCH/one"
     try "$ASHLAR" "$method" "$SCRATCH/from.yaml" --out "$SCRATCH/one" "${job[@]}"
     expect 0 "$type, $method ${job[*]}"
-    for step in $(seq 19); do
+    for step in $steps; do
         rm -rf "$SCRATCH/many"
         cp -r "$SCRATCH/one" "$SCRATCH/many"
         rm -rf "$SCRATCH/many/model"
@@ -164,7 +176,7 @@ for i in $(seq "${DRAWN_STOPS:-0}"); do
     done
     echo "job $i: $type $method: $stopped alike, $stops_refused refused, $lost ranks killed, $failures failures" >&2
 done
-[ "${DRAWN_STOPS:-0}" -eq 0 ] || echo "$stopped runs that were stopped ended in the bits of those that were not; $stops_refused layouts were refused; $lost ranks were killed"
+echo "$stopped runs that were stopped ended in the bits of those that were not; $stops_refused layouts were refused; $lost ranks were killed"
 
 # Ranks that are killed while a policy and its critic sample, reward and learn: others continue, a new one joins, the bits are those of one process.
 # Where the run is over before the signal comes, its bits are compared all the same.

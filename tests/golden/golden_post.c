@@ -1,6 +1,7 @@
 /* golden_post: results of PEFT, TRL and veRL, in folders PART/CASE with a reference.json. The part says what they are.
  * Base models are looked for in ../../models/NAME and ../../../golden/NAME, tokenizers in tokenizers/NAME of the latter
  * and of ../../../tokenizers. Here: what the parts share, and which there are. */
+#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -60,6 +61,10 @@ size_t post_add_doc(struct post_docs *docs, const int32_t *ids, size_t count)
 {
     size_t first = docs->rows;
 
+    if (first + count > SEQ_MAX || docs->count == DOCS_MAX) {
+        printf("golden: more than %d documents or %d tokens\n", DOCS_MAX, SEQ_MAX);
+        exit(1);
+    }
     docs->docs[docs->count++] = (struct ash_doc){.row = first, .count = count};
     for (size_t i = 0; i < count; i++) {
         docs->ids[first + i] = ids[i];
@@ -133,16 +138,29 @@ static const struct {
              {"/rl/", post_check_rl},        {"/lora/", post_check_lora},  {"/masks/", post_check_masks},
              {"/arrays", post_check_arrays}, {"/eval", golden_check_eval}, {"/scaling", golden_check_scaling}};
 
+/* Does a folder's path, without links, end in PART/CASE, or in a part that has no cases? */
+static bool is_part(const char *path, const char *part)
+{
+    const char *name = strrchr(path, '/'), *before = name;
+    size_t length = strlen(part);
+
+    if (part[length - 1] != '/') return name != NULL && strncmp(name, part, length) == 0;
+    while (before != NULL && before > path && *--before != '/')
+        continue;
+    return before != NULL && strncmp(before, part, length) == 0;
+}
+
 int golden_post(struct golden *g, const char *dir)
 {
     struct ash_err err = {0};
-    char path[4096];
+    char whole[PATH_MAX], path[PATH_MAX + 32];
 
+    if (realpath(dir, whole) == NULL) return 0;
     for (size_t i = 0; i < sizeof(parts) / sizeof(parts[0]); i++) {
-        if (strstr(dir, parts[i].part) == NULL) continue;
-        snprintf(path, sizeof(path), "%s/reference.json", dir);
+        if (!is_part(whole, parts[i].part)) continue;
+        snprintf(path, sizeof(path), "%s/reference.json", whole);
         if (ash_json_load(path, &g->json, &err) < 0) return 0;
-        snprintf(path, sizeof(path), "%s/reference.safetensors", dir);
+        snprintf(path, sizeof(path), "%s/reference.safetensors", whole);
         if (ash_path_exists(path) && ash_safetensors_open(path, &g->tensors, &err) < 0) golden_broken(g, "open", &err);
         parts[i].check(g);
         ash_model_close(g->model);

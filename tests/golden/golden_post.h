@@ -6,13 +6,14 @@
 
 #include "model/pass/pass.h"
 
-#define SEQ_MAX 512
+#define SEQ_MAX 16384
+#define DOCS_MAX 1024
 
 /* Documents as one batch, packed one after the other. */
 struct post_docs {
     int32_t ids[SEQ_MAX], targets[SEQ_MAX];
     float losses[SEQ_MAX], entropies[SEQ_MAX], scales[SEQ_MAX], entropy_scales[SEQ_MAX];
-    struct ash_doc docs[64];
+    struct ash_doc docs[DOCS_MAX];
     size_t rows, count;
     float sharpness;
     bool has_entropy;
@@ -29,7 +30,7 @@ double post_number(const json_t *object, const char *key);
 const struct ash_tensor_view *post_tensor(const struct golden *g, const char *name);
 /* Open the model that the reference names, to be trained. */
 int post_open_base(struct golden *g, struct ash_err *err);
-/* Add a document without targets. Returns its first row. */
+/* Add a document without targets. Returns its first row; ends the program where there is no room. */
 size_t post_add_doc(struct post_docs *docs, const int32_t *ids, size_t count);
 /* Losses of the rows; weigh then writes scales, and gradients follow. */
 int post_run_docs(struct golden *g, struct post_docs *docs, void (*weigh)(struct post_docs *docs, void *ctx), void *ctx,

@@ -27,13 +27,14 @@ void post_check_sft(struct golden *g)
     double sum = 0.0, targets = json_number_value(json_object_get(g->json, "targets"));
     int rc = post_open_base(g, &err);
 
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0;; i++) {
         char name[32];
         const struct ash_tensor_view *ids, *mask;
         size_t first;
 
         snprintf(name, sizeof(name), "ids.%d", i);
-        ids = post_tensor(g, name);
+        ids = ash_safetensors_find(g->tensors, name);
+        if (ids == NULL) break;
         snprintf(name, sizeof(name), "mask.%d", i);
         mask = post_tensor(g, name);
         first = post_add_doc(docs, ids->data, ash_tensor_count(ids));
@@ -58,34 +59,35 @@ void post_check_sft(struct golden *g)
 
 struct dpo {
     struct ash_job_dpo opts;
-    struct ash_pair_side sides[8];
+    struct ash_pair_side sides[DOCS_MAX];
+    size_t pairs;
     double loss, chosen, rejected, margin;
 };
 
 static void weigh_dpo(struct post_docs *docs, void *ctx)
 {
     struct dpo *dpo = ctx;
-    double chosen_targets = 0.0;
+    double chosen_targets = 0.0, pairs = (double)dpo->pairs;
 
     dpo->loss = dpo->chosen = dpo->rejected = dpo->margin = 0.0;
-    for (size_t d = 0; d < 8; d++) {
+    for (size_t d = 0; d < 2 * dpo->pairs; d++) {
         dpo->sides[d].logp = dpo->sides[d].count = 0.0;
         for (size_t r = docs->docs[d].row; r < docs->docs[d].row + docs->docs[d].count; r++) {
             dpo->sides[d].logp -= (double)docs->losses[r];
             dpo->sides[d].count += docs->targets[r] >= 0;
         }
-        if (d < 4) chosen_targets += dpo->sides[d].count;
+        if (d < dpo->pairs) chosen_targets += dpo->sides[d].count;
     }
-    for (size_t p = 0; p < 4; p++) {
-        struct ash_pair_value value = ash_pair_loss(&dpo->opts, &dpo->sides[p], &dpo->sides[4 + p]);
-        double slopes[2] = {value.chosen / 4 - dpo->opts.sft_weight / chosen_targets, value.rejected / 4};
+    for (size_t p = 0; p < dpo->pairs; p++) {
+        struct ash_pair_value value = ash_pair_loss(&dpo->opts, &dpo->sides[p], &dpo->sides[dpo->pairs + p]);
+        double slopes[2] = {value.chosen / pairs - dpo->opts.sft_weight / chosen_targets, value.rejected / pairs};
 
-        dpo->loss += value.loss / 4 - dpo->opts.sft_weight * dpo->sides[p].logp / chosen_targets;
-        dpo->chosen += dpo->sides[p].logp / 4;
-        dpo->rejected += dpo->sides[4 + p].logp / 4;
-        dpo->margin += value.margin / 4;
+        dpo->loss += value.loss / pairs - dpo->opts.sft_weight * dpo->sides[p].logp / chosen_targets;
+        dpo->chosen += dpo->sides[p].logp / pairs;
+        dpo->rejected += dpo->sides[dpo->pairs + p].logp / pairs;
+        dpo->margin += value.margin / pairs;
         for (int side = 0; side < 2; side++) {
-            const struct ash_doc *doc = &docs->docs[4 * (size_t)side + p];
+            const struct ash_doc *doc = &docs->docs[dpo->pairs * (size_t)side + p];
 
             for (size_t r = doc->row; r < doc->row + doc->count; r++)
                 if (docs->targets[r] >= 0) docs->scales[r] = (float)-slopes[side];
@@ -98,7 +100,8 @@ static const char *const dpo_names[] = {"sigmoid", "robust",       "hinge",    "
 
 static void check_dpo_case(struct golden *g, struct post_docs *docs, const char *name, const json_t *wanted)
 {
-    struct dpo dpo = {.opts = {.beta = json_number_value(json_object_get(wanted, "beta")),
+    struct dpo dpo = {.pairs = docs->count / 2,
+                      .opts = {.beta = json_number_value(json_object_get(wanted, "beta")),
                                .label_smoothing = json_number_value(json_object_get(wanted, "label_smoothing"))}};
     const char *type = json_string_value(json_array_get(json_object_get(wanted, "loss_types"), 0));
     const float *reference = post_tensor(g, "ref_logps")->data;
@@ -108,7 +111,7 @@ static void check_dpo_case(struct golden *g, struct post_docs *docs, const char 
     for (size_t i = 0; i < sizeof(dpo_names) / sizeof(dpo_names[0]); i++)
         if (strcmp(dpo_names[i], type) == 0) dpo.opts.loss = (int)i;
     dpo.opts.sft_weight = json_number_value(json_array_get(json_object_get(wanted, "weights"), 1));
-    for (size_t d = 0; d < 8; d++)
+    for (size_t d = 0; d < docs->count; d++)
         dpo.sides[d].reference = (double)reference[d];
     if (post_run_docs(g, docs, weigh_dpo, &dpo, &err) < 0) {
         golden_broken(g, name, &err);
@@ -118,6 +121,9 @@ static void check_dpo_case(struct golden *g, struct post_docs *docs, const char 
     golden_report(g, what, post_off(dpo.loss, json_number_value(json_object_get(wanted, "loss"))), LOSS_LIMIT);
     snprintf(what, sizeof(what), "%s: chosen log-probabilities", name);
     golden_report(g, what, post_off(dpo.chosen, json_number_value(json_object_get(wanted, "chosen_logps"))),
+                  LOSS_LIMIT);
+    snprintf(what, sizeof(what), "%s: rejected log-probabilities", name);
+    golden_report(g, what, post_off(dpo.rejected, json_number_value(json_object_get(wanted, "rejected_logps"))),
                   LOSS_LIMIT);
     snprintf(what, sizeof(what), "%s: margin", name);
     golden_report(g, what, post_off(dpo.margin, json_number_value(json_object_get(wanted, "margin"))), 1e-4);
@@ -135,7 +141,7 @@ void post_check_dpo(struct golden *g)
     const char *name;
     json_t *wanted;
 
-    for (size_t d = 0; d < 8; d++) {
+    for (size_t d = 0; d < post_tensor(g, "input_ids")->dims[0]; d++) {
         size_t count = 0, first;
 
         while (count < width && attention[d * width + count] != 0)
@@ -168,16 +174,17 @@ static size_t last_row(const struct post_docs *docs, size_t doc)
 static void weigh_reward(struct post_docs *docs, void *ctx)
 {
     struct reward *reward = ctx;
+    size_t pairs = docs->count / 2;
 
     reward->loss = 0.0;
-    for (size_t p = 0; p < 3; p++) {
-        size_t chosen = last_row(docs, p), rejected = last_row(docs, 3 + p);
+    for (size_t p = 0; p < pairs; p++) {
+        size_t chosen = last_row(docs, p), rejected = last_row(docs, pairs + p);
         struct ash_pair_value value = ash_pair_reward_loss((double)docs->losses[chosen], (double)docs->losses[rejected],
                                                            (double)reward->margins[p], reward->center);
 
-        reward->loss += value.loss / 3;
-        docs->scales[chosen] = (float)(value.chosen / 3);
-        docs->scales[rejected] = (float)(value.rejected / 3);
+        reward->loss += value.loss / (double)pairs;
+        docs->scales[chosen] = (float)(value.chosen / (double)pairs);
+        docs->scales[rejected] = (float)(value.rejected / (double)pairs);
     }
 }
 
@@ -194,7 +201,7 @@ void post_check_reward(struct golden *g)
     double worst = 0.0;
     int rc;
 
-    for (size_t d = 0; d < 6; d++) {
+    for (size_t d = 0; d < post_tensor(g, "input_ids")->dims[0]; d++) {
         post_add_doc(docs, ids + d * width, (size_t)lengths[d]);
         docs->targets[last_row(docs, d)] = 0;
     }
@@ -209,7 +216,7 @@ void post_check_reward(struct golden *g)
     if (rc < 0) {
         golden_broken(g, "reward", &err);
     } else {
-        for (size_t d = 0; d < 6; d++)
+        for (size_t d = 0; d < docs->count; d++)
             post_note(&worst, (double)docs->losses[last_row(docs, d)] - (double)wanted[d]);
         golden_report(g, "rewards", worst, 1e-4);
         golden_report(g, "loss", post_off(reward.loss, json_number_value(json_object_get(g->json, "loss"))),

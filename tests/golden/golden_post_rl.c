@@ -9,14 +9,16 @@
 #include "post/objective/advantages.h"
 #include "post/objective/policy.h"
 
+#define WIDTH_MAX 1024 /* tokens of a prompt, and of an answer */
+
 /* ---- rl ---------------------------------------------------------------------------------------------------------- */
 
 struct rl {
     const json_t *wanted;
     const float *advantages, *old, *reference;
     const int32_t *mask;
-    size_t prompt, width;
-    double loss, entropy;
+    size_t answers, prompt, width;
+    double loss, entropy, clipped_low, clipped_high; /* shares */
 };
 
 static const char *string_of(const json_t *object, const char *key)
@@ -28,8 +30,8 @@ static const char *string_of(const json_t *object, const char *key)
 
 static double token_weight(const struct rl *rl, const char *type, size_t count, size_t total)
 {
-    if (strcmp(type, "grpo") == 0) return 1.0 / (8.0 * (double)count);
-    if (strcmp(type, "dr_grpo") == 0) return 1.0 / (8.0 * (double)rl->width);
+    if (strcmp(type, "grpo") == 0) return 1.0 / (double)(rl->answers * count);
+    if (strcmp(type, "dr_grpo") == 0) return 1.0 / (double)(rl->answers * rl->width);
     return 1.0 / (double)total;
 }
 
@@ -47,11 +49,12 @@ static void weigh_rl(struct post_docs *docs, void *ctx)
     double bonus = post_number(rl->wanted, "ent");
     size_t total = 0;
 
-    rl->loss = rl->entropy = 0.0;
-    for (size_t i = 0; i < 8 * rl->width; i++)
+    rl->loss = rl->entropy = rl->clipped_low = rl->clipped_high = 0.0;
+    for (size_t i = 0; i < rl->answers * rl->width; i++)
         total += rl->mask[i] != 0;
-    for (size_t a = 0; a < 8; a++) {
-        double logps[64], old[64], reference[64], advantages[64], slopes[64];
+    for (size_t a = 0; a < rl->answers; a++) {
+        double logps[WIDTH_MAX], old[WIDTH_MAX], reference[WIDTH_MAX], advantages[WIDTH_MAX], slopes[WIDTH_MAX];
+        struct ash_policy_value value;
         struct ash_policy_answer answer = {
             .logps = logps, .old = old, .reference = reference, .advantages = advantages};
         size_t first = docs->docs[a].row + rl->prompt - 1;
@@ -67,11 +70,31 @@ static void weigh_rl(struct post_docs *docs, void *ctx)
             docs->entropy_scales[first + t] = (float)(-bonus / (double)total);
         }
         answer.weight = token_weight(rl, type, answer.count, total);
-        rl->loss += ash_policy_loss(&opts, &answer, slopes).loss;
+        value = ash_policy_loss(&opts, &answer, slopes);
+        rl->loss += value.loss;
+        /* tokens, or answers where those have one ratio */
+        rl->clipped_low += (double)value.clipped_low / (double)(opts.is_sequence ? answer.count * rl->answers : total);
+        rl->clipped_high +=
+            (double)value.clipped_high / (double)(opts.is_sequence ? answer.count * rl->answers : total);
         for (size_t t = 0; t < answer.count; t++)
             docs->scales[first + t] = (float)-slopes[t];
     }
     rl->loss -= bonus * rl->entropy;
+}
+
+/* Shares of clipped tokens. A two-sided clip changes what they are shares of. */
+static void check_clips(struct golden *g, const char *name, const struct rl *rl)
+{
+    const json_t *metrics = json_object_get(rl->wanted, "metrics"),
+                 *low = json_object_get(metrics, "clip_ratio/low_mean");
+    char what[128];
+    double worst = 0.0;
+
+    if (low == NULL || json_is_number(json_object_get(rl->wanted, "delta"))) return;
+    post_note(&worst, rl->clipped_low - json_number_value(low));
+    post_note(&worst, rl->clipped_high - post_number(metrics, "clip_ratio/high_mean"));
+    snprintf(what, sizeof(what), "%s: clipped", name);
+    golden_report(g, what, worst, LOSS_LIMIT);
 }
 
 static void check_rl_case(struct golden *g, struct post_docs *docs, const char *name, struct rl *rl)
@@ -97,7 +120,7 @@ static void check_rl_case(struct golden *g, struct post_docs *docs, const char *
         golden_broken(g, name, &err);
         return;
     }
-    for (size_t a = 0; a < 8; a++)
+    for (size_t a = 0; a < rl->answers; a++)
         for (size_t t = 0; t < rl->width; t++)
             if (rl->mask[a * rl->width + t] != 0)
                 post_note(&worst, (double)logps[a * rl->width + t] +
@@ -109,27 +132,29 @@ static void check_rl_case(struct golden *g, struct post_docs *docs, const char *
     snprintf(what, sizeof(what), "%s: entropy", name);
     golden_report(g, what, post_off(rl->entropy, post_number(json_object_get(rl->wanted, "metrics"), "entropy")),
                   LOSS_LIMIT);
+    check_clips(g, name, rl);
     snprintf(what, sizeof(what), "grad.%s.", name);
     post_check_gradients(g, what, docs->grads);
 }
 
-static void check_advantages(struct golden *g)
+static void check_advantages(struct golden *g, size_t answers)
 {
     const float *rewards = post_tensor(g, "rewards")->data, *scaled = post_tensor(g, "advantages")->data,
                 *plain = post_tensor(g, "advantages_no_std")->data;
-    double wide[8], with[8], without[8], worst = 0.0;
-    int64_t group[8];
+    double wide[DOCS_MAX], with[DOCS_MAX], without[DOCS_MAX], worst = 0.0;
+    size_t samples = (size_t)post_number(g->json, "group");
+    int64_t group[DOCS_MAX];
 
-    for (size_t i = 0; i < 8; i++) {
+    for (size_t i = 0; i < answers; i++) {
         wide[i] = (double)rewards[i];
-        group[i] = (int64_t)(i / 4);
+        group[i] = (int64_t)(i / samples);
     }
-    ash_advantages_group(wide, group, 8, 1e-4, false, with);
-    ash_advantages_group(wide, group, 8, 0, false, without);
-    for (size_t i = 0; i < 8; i++)
+    ash_advantages_group(wide, group, answers, 1e-4, false, with);
+    ash_advantages_group(wide, group, answers, 0, false, without);
+    for (size_t i = 0; i < answers; i++) {
         post_note(&worst, with[i] - (double)scaled[i]);
-    for (size_t i = 0; i < 8; i++)
         post_note(&worst, without[i] - (double)plain[i]);
+    }
     golden_report(g, "advantages", worst, 1e-5);
 }
 
@@ -138,15 +163,21 @@ void post_check_rl(struct golden *g)
     struct post_docs *docs = calloc(1, sizeof(*docs));
     const int32_t *prompts = post_tensor(g, "prompt_ids")->data, *answers = post_tensor(g, "completion_ids")->data;
     struct rl rl = {.mask = post_tensor(g, "completion_mask")->data,
+                    .answers = post_tensor(g, "completion_ids")->dims[0],
                     .prompt = post_tensor(g, "prompt_ids")->dims[1],
                     .width = post_tensor(g, "completion_ids")->dims[1]};
     struct ash_err err = {0};
     const char *name;
     json_t *wanted;
 
-    check_advantages(g);
-    for (size_t a = 0; a < 8; a++) {
-        int32_t ids[128];
+    if (rl.answers > DOCS_MAX || rl.prompt > WIDTH_MAX || rl.width > WIDTH_MAX || post_number(g->json, "group") < 1) {
+        golden_report_equal(g, "sizes", false, "at most 1024 answers of 1024 tokens");
+        free(docs);
+        return;
+    }
+    check_advantages(g, rl.answers);
+    for (size_t a = 0; a < rl.answers; a++) {
+        int32_t ids[2 * WIDTH_MAX];
         size_t count = rl.prompt, first;
 
         memcpy(ids, prompts + a * rl.prompt, rl.prompt * sizeof(*ids));

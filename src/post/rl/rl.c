@@ -7,6 +7,7 @@
 
 #include "base/clock.h"
 #include "base/math.h"
+#include "model/lora.h"
 #include "model/pass/pass.h"
 #include "post/rl/rl_priv.h"
 #include "train/data/tokenize_eos.h"
@@ -20,10 +21,11 @@ static int open_frozen(struct ash_policy_run *rl, struct ash_err *err)
     const struct ash_job *job = rl->job;
     const char *dir = job->rl.reference != NULL ? job->rl.reference : job->model.from;
     struct ash_pass_opts opts = {.max_rows = (size_t)(job->rollout.max_prompt_tokens + job->rollout.max_tokens)};
+    bool is_held = job->rl.reference == NULL && rl->lora != NULL && rl->lora->quant != ASH_F32; /* as the policy's */
     int rc;
 
     if (rl->frozen != NULL) return 0;
-    rc = ash_model_open(dir, &rl->frozen, err);
+    rc = is_held ? ash_lora_open_base(rl->lora, &rl->frozen, err) : ash_model_open(dir, &rl->frozen, err);
     if (rc < 0) return ash_err_prefix(err, rc, "the reference");
     ash_model_round_bf16(rl->frozen, job->train.precision == ASH_JOB_BF16);
     return ash_pass_open(rl->frozen, rl->exec, &opts, &rl->frozen_pass, err);
@@ -162,6 +164,7 @@ static int prepare(void *ctx, struct ash_trainer *trainer, uint64_t step, struct
 
     rl->group = ash_trainer_group(trainer);
     rl->exec = ash_trainer_exec(trainer);
+    rl->lora = ash_model_get_config(ash_trainer_state(trainer)->model)->lora;
     ash_rl_take_back(rl, step);
     if (step == 0 && rl->job->rollout.eval_every > 0) {
         rc = evaluate(rl, trainer, 0, &share, err);

@@ -69,12 +69,13 @@ struct ash_policy_run {
     size_t rollout_count;
     size_t prompt_count, answer_count, max_tokens;
     size_t epochs, minibatches;
-    bool has_kept;            /* filters leave some ids alone: rollout.top_k, rollout.top_p */
-    bool has_reference;       /* log-probabilities of the reference are wanted */
-    struct ash_core *core;    /* NULL: not open yet in this epoch */
-    struct ash_model *copy;   /* the whole policy, where ranks share the trainer's model; NULL: none */
-    struct ash_exec *exec;    /* the trainer's */
-    struct ash_model *frozen; /* the reference; NULL: none */
+    bool has_kept;               /* filters leave some ids alone: rollout.top_k, rollout.top_p */
+    bool has_reference;          /* log-probabilities of the reference are wanted */
+    struct ash_core *core;       /* NULL: not open yet in this epoch */
+    struct ash_model *copy;      /* the whole policy, where ranks share the trainer's model; NULL: none */
+    struct ash_exec *exec;       /* the trainer's */
+    const struct ash_lora *lora; /* likewise; NULL: all weights are trained */
+    struct ash_model *frozen;    /* the reference; NULL: none */
     struct ash_pass *frozen_pass;
     uint64_t checked;                /* tokens of all ranks whose log-probability was the sampler's, to the bit */
     double counts[ASH_RL_COUNTS];    /* of the step: enum ash_rl_count */

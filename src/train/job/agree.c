@@ -23,12 +23,18 @@
 #define HEADER_BYTES ((size_t)1 << 20) /* of a weights file: names and shapes of its tensors */
 #define SAMPLES 64                     /* pages of a weights file */
 
+/* Version of the order of bf16 sums, where it is not that of "ref". 2: weight gradients sum over tokens in groups that
+ * start anew with each sequence; before that, one chain of fused multiply-adds. 3: attention multiplies bf16, too. */
+#define TOKEN_ORDER "/2"
+#define ATTENTION_ORDER "/3"
+
 /* ---- weights ----------------------------------------------------------------------------------------------------- */
 
-static uint64_t hash_file(const struct ash_map *map, const char *name)
+static uint64_t hash_file(const struct ash_map *map, const char *name, bool is_whole)
 {
-    uint64_t hash = ash_hash_bytes(map->base, ash_min(map->size_bytes, HEADER_BYTES), ash_hash_str(name));
-    size_t stride = map->size_bytes / SAMPLES;
+    size_t header = is_whole ? map->size_bytes : ash_min(map->size_bytes, HEADER_BYTES);
+    uint64_t hash = ash_hash_bytes(map->base, header, ash_hash_str(name));
+    size_t stride = is_whole ? 0 : map->size_bytes / SAMPLES;
 
     hash = ash_hash_mix(hash + map->size_bytes);
     for (size_t i = 0; i < SAMPLES && stride > PAGE_BYTES; i++)
@@ -41,29 +47,28 @@ static bool is_hashed(const char *name)
 {
     const char *dot = strrchr(name, '.');
 
-    return strcmp(name, "config.json") == 0 || (dot != NULL && strcmp(dot, ".safetensors") == 0);
+    return strcmp(name, "config.json") == 0 ||
+           (dot != NULL && (strcmp(dot, ".safetensors") == 0 || strcmp(dot, ".gguf") == 0));
 }
 
 /* Add a file's hash to *sum: of a remote one, its version says what it holds. */
-static int hash_named(const char *path, const char *name, uint64_t *sum, struct ash_err *err)
+static int hash_named(const char *path, const char *name, bool is_whole, uint64_t *sum, struct ash_err *err)
 {
     const struct ash_remote_file *remote = ash_remote_file_find(path);
     struct ash_map map = {0};
     int rc = remote == NULL ? ash_map_open(path, &map, err) : 0;
 
     if (rc < 0) return rc;
-    *sum += remote != NULL ? ash_hash_mix(ash_hash_str(name) + remote->identity) : hash_file(&map, name);
+    *sum += remote != NULL ? ash_hash_mix(ash_hash_str(name) + remote->identity) : hash_file(&map, name, is_whole);
     ash_map_close(&map);
     return 0;
 }
 
-int ash_agree_hash_model(const char *dir, uint64_t *hash_out, struct ash_err *err)
+/* The sum of the hashes of a folder's files, which are listed in any order. Closes the folder. */
+static int hash_folder(const char *dir, DIR *folder, bool is_whole, uint64_t *sum, struct ash_err *err)
 {
-    DIR *folder = opendir(dir);
-    uint64_t sum = 0; /* of the files' hashes: folders list them in any order */
     int rc = 0;
 
-    if (folder == NULL) return ash_err_set(err, -errno, "%s: %s", dir, strerror(errno));
     for (struct dirent *entry = readdir(folder); entry != NULL && rc == 0; entry = readdir(folder)) {
         char path[PATH_MAX];
 
@@ -73,11 +78,38 @@ int ash_agree_hash_model(const char *dir, uint64_t *hash_out, struct ash_err *er
             ash_err_set(err, rc, "%s: the path is too long", dir);
             break;
         }
-        rc = hash_named(path, entry->d_name, &sum, err);
+        rc = hash_named(path, entry->d_name, is_whole, sum, err);
     }
     closedir(folder);
+    return rc;
+}
+
+int ash_agree_hash_model(const char *path, bool is_whole, uint64_t *hash_out, struct ash_err *err)
+{
+    DIR *folder = opendir(path);
+    uint64_t sum = 0;
+    int rc;
+
+    if (folder != NULL)
+        rc = hash_folder(path, folder, is_whole, &sum, err);
+    else if (errno == ENOTDIR)
+        rc = hash_named(path, "model.gguf", is_whole, &sum, err);
+    else
+        rc = ash_err_set(err, -errno, "%s: %s", path, strerror(errno));
+
     if (rc == 0) *hash_out = sum;
     return rc;
+}
+
+/* ---- arithmetic -------------------------------------------------------------------------------------------------- */
+
+void ash_agree_name_arithmetic(const struct ash_job *job, const struct ash_ops *ops, char name[ASH_ARITHMETIC_BYTES])
+{
+    const struct ash_ops *reference = ops->reference;
+    bool plain = job->train.precision != ASH_JOB_BF16 || reference == &ash_ops_ref;
+    const char *order = reference->attn != ash_ops_ref.attn ? ATTENTION_ORDER : TOKEN_ORDER;
+
+    snprintf(name, ASH_ARITHMETIC_BYTES, "%s%s", plain ? ash_ops_ref.name : reference->name, plain ? "" : order);
 }
 
 int ash_agree_add_hash(struct ash_str *lines, const char *name, uint64_t hash)

@@ -176,7 +176,7 @@ const char *ash_job_unused(const struct ash_job *job, char *buf, size_t buf_byte
     copy = *job;
     ash_job_bind(&copy, sections);
     for (size_t i = 0; i < sections[0].table->count && used < buf_bytes; i++) {
-        if (!describe(&sections[0], i, &per_rank, key, value)) continue;
+        if (!describe(&sections[0], i, &per_rank, key, value) || strcmp(key, "model.quant") == 0) continue;
         describe(&unset[0], i, &per_rank, key, usual);
         if (strcmp(value, usual) != 0)
             used += (size_t)snprintf(buf + used, buf_bytes - used, "%s%s=%s", used > 0 ? ", " : "", key, value);

@@ -1,7 +1,8 @@
 /* One policy, whoever samples it: log-probabilities of the sampler are those of the trainer's pass, to the bit, for every
- * family, precision, quantised base, temperature, kept set, batch and reuse of prefixes. ASHLAR_TEST_TOKENS=N in the
+ * family, precision, quantised base, adapter, temperature, kept set, batch and reuse of prefixes. ASHLAR_TEST_TOKENS=N in the
  * environment draws again until N were compared. */
 #include <dirent.h>
+#include <errno.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -14,6 +15,7 @@
 #include "base/file.h"
 #include "base/math.h"
 #include "base/rng.h"
+#include "model/lora.h"
 #include "model/pass/pass.h"
 #include "serve/engine/core.h"
 #include "unit/sanitized.h"
@@ -32,7 +34,7 @@ struct answer {
 };
 
 static struct ash_exec exec;
-static uint64_t checked, checked_kept;
+static uint64_t checked, checked_kept, checked_adapted;
 
 static int take(void *ctx, const struct ash_token *token)
 {
@@ -145,7 +147,7 @@ static void compare(struct ash_model *model, const struct answer *answers, doubl
     ash_pass_close(pass);
 }
 
-static void check_model(const char *path, bool is_bf16, uint64_t seed)
+static void check_opened(struct ash_model *model, const char *name, bool is_bf16, uint64_t seed)
 {
     static const double temperatures[] = {1.0, 0.7, 1.3};
     static struct answer answers[ANSWERS];
@@ -154,24 +156,59 @@ static void check_model(const char *path, bool is_bf16, uint64_t seed)
                                  .max_tokens = PROMPT_MAX + TOKENS,
                                  .has_no_prefix_cache = seed % 2 == 1,
                                  .logprob_sharpness = (float)(1.0 / temperature)};
-    struct ash_model *model = NULL;
     struct ash_core *core = NULL;
     struct ash_err err = {0};
     size_t vocab;
 
-    if (ash_model_open(path, &model, &err) < 0) fail_msg("%s: %s", path, err.text);
     if (is_bf16) ash_model_round_bf16(model, true);
     vocab = ash_model_get_config(model)->vocab;
     assert_int_equal(ash_core_open(model, &exec, &opts, &core, &err), 0);
     sample(core, answers, vocab, temperature, seed);
-    compare(model, answers, temperature, path);
+    compare(model, answers, temperature, name);
     ash_core_close(core);
+}
+
+static void check_model(const char *path, bool is_bf16, uint64_t seed)
+{
+    struct ash_model *model = NULL;
+    struct ash_err err = {0};
+
+    if (ash_model_open(path, &model, &err) < 0) fail_msg("%s: %s", path, err.text);
+    check_opened(model, path, is_bf16, seed);
     ash_model_close(model);
+}
+
+/* Adapters of all matrices, none of which is zero, over a base that is held as quant says. Families and shapes that
+ * cannot be held so are left out. */
+static void check_adapted(const char *path, enum ash_dtype quant, bool is_bf16, uint64_t seed)
+{
+    static const char *const targets[] = {"all-linear"};
+    struct ash_lora_opts opts = {
+        .base_dir = path, .rank = 4, .alpha = 8, .targets = targets, .target_count = 1, .quant = quant};
+    struct ash_lora *lora = NULL;
+    struct ash_model *model = NULL;
+    struct ash_err err = {0};
+    uint64_t before = checked;
+    int rc;
+
+    if (ash_lora_open(&opts, &lora, &err) < 0) fail_msg("%s: %s", path, err.text);
+    rc = ash_lora_open_base(lora, &model, &err);
+    if (rc < 0 && (quant == ASH_F32 || rc != -ENOTSUP)) fail_msg("%s: %s", path, err.text);
+    if (rc == 0) {
+        for (size_t i = 0; i < ash_model_weight_count(model); i++)
+            ash_model_values(model)[i] += (float)(0.2 * (ash_rng_uniform(seed, 10, i) - 0.5));
+        ash_model_refresh(model);
+        check_opened(model, path, is_bf16, seed);
+        ash_model_close(model);
+    }
+    ash_lora_close(lora);
+    checked_adapted += checked - before;
 }
 
 /* Every folder of tests/golden with a model in it. */
 static void check_families(uint64_t round)
 {
+    static const enum ash_dtype quants[] = {ASH_F32, ASH_Q8_0, ASH_Q4_0, ASH_Q8_W};
     struct dirent **names = NULL;
     int count = scandir(TEST_DATA "/golden", &names, NULL, alphasort), models = 0;
 
@@ -187,6 +224,8 @@ static void check_families(uint64_t round)
         if (SANITIZED && models % 4 != 0) continue; /* each is opened four times slower */
         check_model(path, false, 1000 * round + (uint64_t)(2 * models));
         check_model(path, true, 1000 * round + (uint64_t)(2 * models + 1));
+        check_adapted(path, quants[(models + (int)round) % 4], (models + (int)round) % 8 >= 4,
+                      1000 * round + 500 + (uint64_t)models);
     }
     free(names);
     assert_true(models >= 15);
@@ -215,8 +254,8 @@ static void test_quantised_bases(void **state)
         for (uint64_t seed = 0; seed < (SANITIZED ? 1 : 3); seed++)
             check_model(path, false, 100 + 3 * i + seed);
     }
-    print_message("%llu log-probabilities of sampler and trainer compared, %llu over kept sets\n",
-                  (unsigned long long)checked, (unsigned long long)checked_kept);
+    print_message("%llu log-probabilities of sampler and trainer compared, %llu over kept sets, %llu with adapters\n",
+                  (unsigned long long)checked, (unsigned long long)checked_kept, (unsigned long long)checked_adapted);
     assert_true(checked_kept > 0); /* by one of the two tests: few models are drawn under sanitizers */
 }
 
