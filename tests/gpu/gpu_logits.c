@@ -1,0 +1,276 @@
+/* gpu_logits [--backend NAME] [--precision fp32|bf16] DIR...: one line per model folder with a hash of logits, for
+ * scripts/gpu_check.sh, which compares the lines of two backends. Some thousand rows of drawn documents get the same
+ * logits alone, in batches, in pieces through a cache, and the losses of the trainer's forward pass; a folder with
+ * results of the transformers library is compared with them. Exits 1 where anything differs. */
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/assert.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/math.h"
+#include "base/rng.h"
+#include "compute/ops.h"
+#include "model/model.h"
+#include "model/pass/cache.h"
+#include "model/pass/pass.h"
+#include "storage/safetensors.h"
+
+#define DOCS 64
+#define DOC_ROWS_MAX 32
+#define BF16_LIMIT 1e-2    /* relative, in the L2 norm: its results are float32 */
+#define EXPERTS_LIMIT 1e-1 /* likewise: a router that rounds may choose other experts */
+#define FP32_LIMIT 1e-5
+
+/* One model, and its drawn documents one after the other. */
+struct subject {
+    const char *dir;
+    struct ash_exec exec, host;
+    struct ash_model *model;
+    size_t vocab, rows, first[DOCS + 1];
+    int32_t *ids, *targets;
+    float *alone, *other; /* [rows, vocab] */
+    bool bf16;
+};
+
+static double limit_of(const struct subject *s)
+{
+    if (!s->bf16) return FP32_LIMIT;
+    return ash_model_get_config(s->model)->expert.experts > 0 ? EXPERTS_LIMIT : BF16_LIMIT;
+}
+
+static void must(int rc, const char *what, const struct ash_err *err)
+{
+    if (rc >= 0) return;
+    fprintf(stderr, "gpu_logits: %s: %s\n", what, err->text);
+    exit(1);
+}
+
+static void draw(struct subject *s)
+{
+    const struct ash_model_config *config = ash_model_get_config(s->model);
+    size_t most = ash_min(config->max_positions, DOC_ROWS_MAX);
+
+    s->vocab = config->vocab;
+    for (size_t d = 0; d < DOCS; d++)
+        s->first[d + 1] = s->first[d] + 1 + ash_rng_u64(7, d, 0) % most;
+    s->rows = s->first[DOCS];
+    s->ids = calloc(s->rows, sizeof(*s->ids));
+    s->targets = calloc(s->rows, sizeof(*s->targets));
+    s->alone = calloc(s->rows * s->vocab, sizeof(float));
+    s->other = calloc(s->rows * s->vocab, sizeof(float));
+    ash_assert(s->ids != NULL && s->targets != NULL && s->alone != NULL && s->other != NULL);
+    for (size_t r = 0; r < s->rows; r++) {
+        s->ids[r] = (int32_t)(ash_rng_u64(8, r, 0) % s->vocab);
+        s->targets[r] = (int32_t)(ash_rng_u64(9, r, 0) % s->vocab);
+    }
+}
+
+/* Documents [from, to) as a batch. */
+static struct ash_batch batch_of(const struct subject *s, size_t from, size_t to, struct ash_doc docs[DOCS])
+{
+    for (size_t d = from; d < to; d++)
+        docs[d - from] = (struct ash_doc){.row = s->first[d] - s->first[from], .count = s->first[d + 1] - s->first[d]};
+    return (struct ash_batch){.rows = s->first[to] - s->first[from],
+                              .ids = s->ids + s->first[from],
+                              .targets = s->targets + s->first[from],
+                              .docs = docs,
+                              .doc_count = to - from};
+}
+
+/* Logits in batches of `some` documents. */
+static void run_batches(struct subject *s, size_t some, float *logits)
+{
+    struct ash_pass_opts opts = {.max_rows = some * DOC_ROWS_MAX};
+    size_t wanted[DOCS * DOC_ROWS_MAX];
+    struct ash_pass *pass = NULL;
+    struct ash_doc docs[DOCS];
+    struct ash_err err = {0};
+
+    for (size_t r = 0; r < ASH_COUNT(wanted); r++)
+        wanted[r] = r;
+    must(ash_pass_open(s->model, &s->exec, &opts, &pass, &err), "open", &err);
+    for (size_t from = 0; from < DOCS; from += some) {
+        struct ash_batch batch = batch_of(s, from, ash_min(from + some, DOCS), docs);
+
+        must(ash_pass_infer(pass, &batch, NULL, wanted, batch.rows, logits + s->first[from] * s->vocab, &err), "infer",
+             &err);
+    }
+    ash_pass_close(pass);
+}
+
+/* Every document in drawn pieces through one cache. */
+static void run_pieces(struct subject *s, float *logits)
+{
+    struct ash_pass_opts opts = {.max_rows = DOC_ROWS_MAX};
+    struct ash_pass *pass = NULL;
+    struct ash_cache *cache = NULL;
+    struct ash_err err = {0};
+    size_t wanted[DOC_ROWS_MAX];
+
+    must(ash_pass_open(s->model, &s->exec, &opts, &pass, &err), "open", &err);
+    must(ash_cache_open(s->model, DOCS * ash_cache_pages_for(DOC_ROWS_MAX), &cache, &err), "cache", &err);
+    for (size_t r = 0; r < DOC_ROWS_MAX; r++)
+        wanted[r] = r;
+    for (size_t d = 0; d < DOCS; d++) {
+        size_t count = s->first[d + 1] - s->first[d];
+        struct ash_block_table table = {0};
+
+        must(ash_block_table_init(&table, count), "pages", &err);
+        must(ash_block_table_grow(&table, cache, count), "pages", &err);
+        for (size_t at = 0, some; at < count; at += some) {
+            some = ash_min(count - at, 1 + ash_rng_u64(10, d, at) % 9);
+            struct ash_doc doc = {.count = some, .pos = at, .pages = table.pages, .page_count = table.count};
+            struct ash_batch batch = {.rows = some, .ids = s->ids + s->first[d] + at, .docs = &doc, .doc_count = 1};
+
+            must(ash_pass_infer(pass, &batch, cache, wanted, some, logits + (s->first[d] + at) * s->vocab, &err),
+                 "a piece", &err);
+        }
+        ash_block_table_fini(&table);
+    }
+    ash_cache_close(cache);
+    ash_pass_close(pass);
+}
+
+static bool is_same(const struct subject *s, const char *what)
+{
+    for (size_t i = 0; i < s->rows * s->vocab; i++) {
+        if (memcmp(&s->alone[i], &s->other[i], sizeof(float)) == 0) continue;
+        printf("%s: %s: row %zu, column %zu: %a alone, %a so\n", s->dir, what, i / s->vocab, i % s->vocab,
+               (double)s->alone[i], (double)s->other[i]);
+        return false;
+    }
+    return true;
+}
+
+/* The trainer's losses are those of the generator's logits. */
+static bool has_losses(struct subject *s)
+{
+    struct ash_pass_opts opts = {.max_rows = s->rows, .backward = true};
+    struct ash_pass *pass = NULL;
+    struct ash_doc docs[DOCS];
+    struct ash_batch batch = batch_of(s, 0, DOCS, docs);
+    float *losses = calloc(2 * s->rows, sizeof(*losses)), *wanted = losses + s->rows;
+    struct ash_err err = {0};
+    size_t row = 0;
+
+    ash_assert(losses != NULL);
+    must(ash_pass_open(s->model, &s->exec, &opts, &pass, &err), "open", &err);
+    must(ash_pass_forward(pass, &batch, &err), "forward", &err);
+    must(ash_pass_losses(pass, losses, NULL, &err), "losses", &err);
+    ash_pass_close(pass);
+    s->host.ops->loss->cross_entropy(
+        &s->host, &(struct ash_loss_part){
+                      .rows = s->rows, .cols = s->vocab, .logits = s->alone, .targets = s->targets, .loss = wanted});
+    while (row < s->rows && memcmp(&losses[row], &wanted[row], sizeof(float)) == 0)
+        row++;
+    if (row < s->rows)
+        printf("%s: row %zu: the trainer's loss is %a, the generator's %a\n", s->dir, row, (double)losses[row],
+               (double)wanted[row]);
+    free(losses);
+    return row == s->rows;
+}
+
+/* The relative L2 difference from the transformers library; 0 where the folder has no results of it. */
+static double difference(struct subject *s)
+{
+    char path[4096];
+    struct ash_safetensors *file = NULL;
+    struct ash_pass *pass = NULL;
+    struct ash_err err = {0};
+    double diff = 0.0, norm = 0.0;
+
+    if (ash_path_join(path, sizeof(path), s->dir, "reference.safetensors") < 0 || !ash_path_exists(path)) return 0.0;
+    must(ash_safetensors_open(path, &file, &err), path, &err);
+    const struct ash_tensor_view *ids = ash_safetensors_find(file, "input_ids");
+    const struct ash_tensor_view *want = ash_safetensors_find(file, "logits");
+    if (ids != NULL && want != NULL && ids->dim_count == 2) {
+        size_t rows = ash_tensor_count(ids), B = ids->dims[0], T = ids->dims[1];
+        struct ash_doc *docs = calloc(B, sizeof(*docs));
+        size_t *wanted = calloc(rows, sizeof(*wanted));
+        float *logits = calloc(rows * s->vocab, sizeof(*logits));
+        struct ash_batch batch = {.rows = rows, .ids = ids->data, .docs = docs, .doc_count = B};
+
+        ash_assert(docs != NULL && wanted != NULL && logits != NULL);
+        for (size_t b = 0; b < B; b++)
+            docs[b] = (struct ash_doc){.row = b * T, .count = T};
+        for (size_t r = 0; r < rows; r++)
+            wanted[r] = r;
+        must(ash_pass_open(s->model, &s->exec, &(struct ash_pass_opts){.max_rows = rows}, &pass, &err), "open", &err);
+        must(ash_pass_infer(pass, &batch, NULL, wanted, rows, logits, &err), "infer", &err);
+        for (size_t i = 0; i < rows * s->vocab; i++) {
+            double reference = (double)((const float *)want->data)[i];
+
+            diff += ((double)logits[i] - reference) * ((double)logits[i] - reference);
+            norm += reference * reference;
+        }
+        ash_pass_close(pass);
+        free(docs);
+        free(wanted);
+        free(logits);
+    }
+    ash_safetensors_close(file);
+    return norm > 0.0 ? sqrt(diff / norm) : 0.0;
+}
+
+static bool check(struct subject *s, const char *backend)
+{
+    static const size_t batches[] = {2, 7, DOCS};
+    struct ash_err err = {0};
+    double worst;
+    bool ok = true;
+
+    must(ash_exec_init(&s->exec, backend, 0, &err), "backend", &err);
+    must(ash_exec_init(&s->host, "ref", 1, &err), "backend", &err);
+    must(ash_model_open(s->dir, &s->model, &err), s->dir, &err);
+    ash_model_round_bf16(s->model, s->bf16);
+    draw(s);
+    run_batches(s, 1, s->alone);
+    for (size_t b = 0; b < ASH_COUNT(batches); b++) {
+        char what[32];
+
+        snprintf(what, sizeof(what), "in batches of %zu", batches[b]);
+        run_batches(s, batches[b], s->other);
+        ok &= is_same(s, what);
+    }
+    run_pieces(s, s->other);
+    ok &= is_same(s, "in pieces");
+    ok &= has_losses(s);
+    worst = difference(s);
+    if (!(worst <= limit_of(s))) {
+        printf("%s: %.3e from the transformers library\n", s->dir, worst);
+        ok = false;
+    }
+    printf("%s %s: %zu rows, logits %016llx\n", s->dir, s->bf16 ? "bf16" : "fp32", s->rows,
+           (unsigned long long)ash_hash_bytes(s->alone, s->rows * s->vocab * sizeof(float), 0));
+    ash_model_close(s->model);
+    ash_exec_fini(&s->exec);
+    ash_exec_fini(&s->host);
+    free(s->ids);
+    free(s->targets);
+    free(s->alone);
+    free(s->other);
+    return ok;
+}
+
+int main(int argc, char **argv)
+{
+    const char *backend = "cuda";
+    bool bf16 = false, ok = true;
+
+    for (int i = 1; i < argc; i++) {
+        struct subject subject = {.dir = argv[i]};
+
+        if (strcmp(argv[i], "--backend") == 0 && i + 1 < argc) {
+            backend = argv[++i];
+        } else if (strcmp(argv[i], "--precision") == 0 && i + 1 < argc) {
+            bf16 = strcmp(argv[++i], "bf16") == 0;
+        } else {
+            subject.bf16 = bf16;
+            ok &= check(&subject, backend);
+        }
+    }
+    return ok ? 0 : 1;
+}
