@@ -34,7 +34,7 @@ for config in tests/golden/*/config.json; do cp -r "$(dirname "$config")" "$out/
 cp -r tests/golden/gguf "$out/gguf"
 cp examples/quickstart.yaml "$out/"
 "$strip" -o "$out/ashlar" build-gpu/ashlar
-"$strip" -o "$out/gpu" build-gpu/bench/gpu
+for name in gpu gpu_decode; do "$strip" -o "$out/$name" "build-gpu/bench/$name"; done
 cp scripts/gpu_check.sh "$out/"
 cp bench/peers/gpu_ops.py "$out/peers/"
 # The libraries that the programs name, but for those of the C library, and what these name in turn.
