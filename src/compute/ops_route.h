@@ -10,6 +10,7 @@
 #define ASH_ROUTE_CHOICES_MAX 64
 
 struct ash_exec;
+struct ash_weight;
 
 struct ash_route_args {
     size_t rows, experts, choices; /* choices: experts per token */
@@ -32,7 +33,22 @@ struct ash_route_group_args {
     size_t rows, choices, experts;
     const int32_t *index;          /* [rows, choices] */
     int32_t *order, *flat, *where; /* [rows * choices] */
-    size_t *offsets;               /* [experts + 1] in host memory: the host sizes the products by it */
+    size_t *offsets; /* [experts + 1] in host memory, for a host that sizes products by it; NULL: it does not */
+    int32_t *starts; /* [experts + 1]: the same where the pairs are, for grouped; NULL: not wanted */
+};
+
+/* Products of rows that are sorted by group with their group's matrix: y[r, :] = x[r, :] w[g]^T for rows starts[g] ...
+ * starts[g + 1] - 1. To the bit what matrix->gemm gives, group by group. How many rows a group has is read where the
+ * op runs, so that nobody waits for it. */
+struct ash_grouped_args {
+    size_t groups, rows, N, K;  /* rows: of all groups */
+    const int32_t *starts;      /* [groups + 1] */
+    const struct ash_weight *w; /* [groups] of N, in host memory; of one dtype (F32 or BF16) and layout, not packed */
+    const float *x;
+    size_t x_stride;
+    float *y;
+    size_t y_stride;
+    bool round_bf16; /* as in ash_gemm_args */
 };
 
 struct ash_route_ops {
@@ -42,6 +58,8 @@ struct ash_route_ops {
     void (*backward)(struct ash_exec *exec, const struct ash_route_args *args);
     /* Sort the chosen pairs by expert: see ash_route_group_args. */
     void (*group)(struct ash_exec *exec, const struct ash_route_group_args *args);
+    /* The chosen experts' products: see ash_grouped_args. NULL: this table has them one by one. */
+    void (*grouped)(struct ash_exec *exec, const struct ash_grouped_args *args);
 };
 
 #endif

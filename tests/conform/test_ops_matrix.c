@@ -88,6 +88,31 @@ static void scenario_deep(struct ash_exec *exec, struct tape *tape)
     run_gemm(exec, tape, wide ? few : many, wide ? many : few, K);
 }
 
+/* Rows in groups of drawn sizes, some of them empty, each with its own matrix [N, K]. */
+static void scenario_grouped(struct ash_exec *exec, struct tape *tape)
+{
+    size_t groups = 1 + draw_below(tape, 20), N = draw_size(tape, 129), K = draw_size(tape, 129), rows = 0;
+    int32_t *starts = draw_ids(tape, groups + 1, 1);
+    enum ash_dtype dtype = draw_bool(tape) ? ASH_F32 : ASH_BF16;
+    struct ash_weight w[20];
+    struct ash_grouped_args args = {.groups = groups, .N = N, .K = K, .starts = starts, .w = w};
+
+    for (size_t g = 0; g < groups; g++) {
+        starts[g] = (int32_t)rows;
+        rows += draw_below(tape, 3) == 0 ? 0 : draw_size(tape, 65);
+        w[g] = (struct ash_weight){.N = N, .mat = {draw_dtype(tape, dtype, N * K, 1.0f), dtype, 1, K}};
+    }
+    starts[groups] = (int32_t)(args.rows = rows);
+    args.x_stride = K + draw_below(tape, 3);
+    args.y_stride = N + draw_below(tape, 3);
+    args.x = draw_floats(tape, rows * args.x_stride + 1, 1.0f);
+    args.y = draw_floats(tape, rows * args.y_stride + 1, 1.0f);
+    args.round_bf16 = draw_bool(tape);
+    (exec->ops->route->grouped != NULL ? exec->ops : exec->ops->reference)->route->grouped(exec, &args);
+    memset(w, 0xa5, sizeof(w)); /* the op has copied what it needs */
+    tape_words(tape, args.y, rows * args.y_stride);
+}
+
 static void scenario_column_sum(struct ash_exec *exec, struct tape *tape)
 {
     size_t rows = draw_size(tape, 129), cols = draw_size(tape, 400), stride = cols + draw_below(tape, 5);
@@ -112,6 +137,7 @@ static void test_column_sum(void **state)
 {
     (void)state;
     check_scenario(scenario_column_sum, 60);
+    check_scenario(scenario_grouped, 60);
 }
 
 /* K = 0 leaves zeros, the bias or the old value. */

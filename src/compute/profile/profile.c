@@ -32,6 +32,7 @@ struct ash_profile {
     const struct ash_ops *inner; /* what is measured */
     struct ash_ops ops;          /* what exec has meanwhile */
     struct ash_matrix_ops matrix;
+    struct ash_route_ops route;
     uint64_t start_ns;
     struct total totals[ASH_OP_COUNT];
     struct call *calls; /* [CALLS_MAX] */
@@ -136,6 +137,9 @@ int ash_profile_start(struct ash_exec *exec, struct ash_profile **profile_out, s
     profile->matrix.pack = exec->ops->matrix->pack;
     profile->ops.matrix = &profile->matrix;
     if (exec->ops->sample == NULL) profile->ops.sample = NULL;
+    profile->route = route_ops;
+    if (exec->ops->route->grouped == NULL) profile->route.grouped = NULL;
+    profile->ops.route = &profile->route;
     profile->start_ns = ash_clock_ns();
     exec->ops = &profile->ops;
     exec->profile = profile;

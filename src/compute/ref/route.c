@@ -174,15 +174,16 @@ static void backward(struct ash_exec *exec, const struct ash_route_args *args)
 /* A counting sort: pairs are few, and one thread keeps the order plain to see. */
 static void group(struct ash_exec *exec, const struct ash_route_group_args *args)
 {
-    size_t next[ASH_ROUTE_EXPERTS_MAX], pairs = args->rows * args->choices, *offsets = args->offsets;
+    size_t next[ASH_ROUTE_EXPERTS_MAX + 1] = {0}, pairs = args->rows * args->choices;
 
     (void)exec;
-    memset(offsets, 0, (args->experts + 1) * sizeof(*offsets));
     for (size_t i = 0; i < pairs; i++)
-        offsets[args->index[i] + 1]++;
-    for (size_t e = 0; e < args->experts; e++) {
-        offsets[e + 1] += offsets[e];
-        next[e] = offsets[e];
+        next[args->index[i] + 1]++;
+    for (size_t e = 0; e < args->experts; e++)
+        next[e + 1] += next[e];
+    for (size_t e = 0; e <= args->experts; e++) {
+        if (args->offsets != NULL) args->offsets[e] = next[e];
+        if (args->starts != NULL) args->starts[e] = (int32_t)next[e];
     }
     for (size_t i = 0; i < pairs; i++) {
         size_t at = next[args->index[i]]++;
@@ -192,4 +193,23 @@ static void group(struct ash_exec *exec, const struct ash_route_group_args *args
     }
 }
 
-const struct ash_route_ops ash_ref_route = {.forward = forward, .backward = backward, .group = group};
+static void grouped(struct ash_exec *exec, const struct ash_grouped_args *args)
+{
+    for (size_t g = 0; g < args->groups; g++) {
+        size_t first = (size_t)args->starts[g], count = (size_t)args->starts[g + 1] - first;
+
+        if (count == 0) continue;
+        exec->ops->matrix->gemm(
+            exec, &(struct ash_gemm_args){.M = count,
+                                          .N = args->N,
+                                          .K = args->K,
+                                          .a = {args->x + first * args->x_stride, ASH_F32, args->x_stride, 1},
+                                          .b = args->w[g].mat,
+                                          .c = args->y + first * args->y_stride,
+                                          .c_stride = args->y_stride,
+                                          .round_bf16 = args->round_bf16});
+    }
+}
+
+const struct ash_route_ops ash_ref_route = {
+    .forward = forward, .backward = backward, .group = group, .grouped = grouped};

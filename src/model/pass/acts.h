@@ -60,6 +60,7 @@ struct ash_ffn_acts {
 /* Pairs are (token, chosen expert), rows * choices of them, sorted by expert. Where ep has several ranks, x is what
  * is sent, and the experts compute on what was received (moe_exchange.h). */
 struct ash_moe_acts {
+    int32_t *starts; /* [experts + 1]: of the pairs, by expert, where experts are grouped (moe_grouped.h) */
     float *logits;                 /* [rows, experts] */
     int32_t *index;                /* [rows, choices] */
     float *weight;                 /* [rows, choices] */

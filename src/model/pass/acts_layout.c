@@ -233,6 +233,7 @@ static void lay_moe(struct ash_acts_layout *l, struct ash_moe_acts *moe)
 
     moe->logits = act(l, ASH_KEEP_COSTLY, l->rows * c->expert.experts);
     moe->index = act_ints(l, ASH_KEEP_COSTLY, pairs);
+    moe->starts = act_ints(l, ASH_KEEP_COSTLY, c->expert.experts + 1);
     moe->weight = act(l, ASH_KEEP_COSTLY, pairs);
     moe->order = act_ints(l, ASH_KEEP_COSTLY, pairs);
     moe->flat = act_ints(l, ASH_KEEP_COSTLY, pairs);

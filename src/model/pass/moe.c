@@ -10,6 +10,7 @@
 #include "model/pass/ffn.h"
 #include "model/pass/linear_grads.h"
 #include "model/pass/moe_exchange.h"
+#include "model/pass/moe_grouped.h"
 
 static struct ash_route_args route_args(const struct ash_pass_step *step, size_t layer)
 {
@@ -110,7 +111,7 @@ static void experts_forward(const struct ash_pass_step *step, size_t layer)
     }
 }
 
-static void route(const struct ash_pass_step *step, size_t layer, const float *x)
+static void route(const struct ash_pass_step *step, size_t layer, const float *x, bool is_grouped)
 {
     const struct ash_model_config *c = &step->model->config;
     const struct ash_route_ops *ops = step->exec->ops->route;
@@ -122,14 +123,16 @@ static void route(const struct ash_pass_step *step, size_t layer, const float *x
         &(struct ash_linear_io){
             .rows = step->rows, .x = x, .x_stride = c->hidden, .y = moe->logits, .y_stride = c->expert.experts});
     ops->forward(step->exec, &args);
-    ops->group(step->exec, &(struct ash_route_group_args){.rows = step->rows,
-                                                          .choices = c->expert.choices,
-                                                          .experts = c->expert.experts,
-                                                          .index = moe->index,
-                                                          .order = moe->order,
-                                                          .flat = moe->flat,
-                                                          .where = moe->where,
-                                                          .offsets = step->moe->routes[layer].offsets});
+    ops->group(step->exec,
+               &(struct ash_route_group_args){.rows = step->rows,
+                                              .choices = c->expert.choices,
+                                              .experts = c->expert.experts,
+                                              .index = moe->index,
+                                              .order = moe->order,
+                                              .flat = moe->flat,
+                                              .where = moe->where,
+                                              .offsets = is_grouped ? NULL : step->moe->routes[layer].offsets,
+                                              .starts = is_grouped ? moe->starts : NULL});
 }
 
 void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float *x, float *y)
@@ -137,16 +140,20 @@ void ash_moe_forward(const struct ash_pass_step *step, size_t layer, const float
     const struct ash_model_config *c = &step->model->config;
     struct ash_moe_acts *moe = &step->acts->layers[layer].moe;
     size_t own = step->own.first * c->expert.choices;
-    bool has_shared = c->expert.shared_ffn != 0;
+    bool has_shared = c->expert.shared_ffn != 0, is_grouped = step->rows > 0 && ash_moe_is_grouped(step, layer);
 
     ash_assert(layer < c->layers && c->sparse[layer] && (step->rows == 0 || (x != NULL && y != NULL)));
     if (step->rows > 0)
-        route(step, layer, x);
+        route(step, layer, x, is_grouped);
     else
         memset(step->moe->routes[layer].offsets, 0, (c->expert.experts + 1) * sizeof(size_t));
-    ash_moe_dispatch(step, layer, x);
-    experts_forward(step, layer);
-    ash_moe_combine(step, layer);
+    if (is_grouped) {
+        ash_moe_grouped_forward(step, layer, x);
+    } else {
+        ash_moe_dispatch(step, layer, x);
+        experts_forward(step, layer);
+        ash_moe_combine(step, layer);
+    }
     if (step->rows == 0) return;
     if (has_shared) {
         struct ash_ffn_params params = shared_params(step, layer);
@@ -253,6 +260,7 @@ void ash_moe_backward(const struct ash_pass_step *step, struct ash_grad_sink *si
     bool has_shared = c->expert.shared_ffn != 0;
 
     ash_assert(layer < c->layers && c->sparse[layer] && (step->rows == 0 || (x != NULL && dy != NULL && dx != NULL)));
+    if (step->rows > 0 && ash_moe_is_grouped(step, layer)) ash_moe_grouped_offsets(step, layer);
     if (step->opts->recompute == ASH_RECOMPUTE_SELECTIVE) recompute_cheap(step, layer, x);
     if (step->rows > 0) route_backward(step, layer, dy);
     ash_moe_dispatch_grads(step, layer, dy);
