@@ -4,7 +4,7 @@
 #   facts        the GPU, the driver, what this build finds
 #   peaks        memory, products and copies: what everything else is measured against
 #   conformance  every op against its reference, to the bit
-#   goldens      the transformers library in float32; within 1e-2 in bf16 (1e-1 with experts); logits equal alone, in batches, in pieces and in the
+#   goldens      the transformers library in float32; within 1e-2 in bf16; logits equal alone, in batches, in pieces and in the
 #                trainer, and equal to the CPU's reference
 #   bits         training and text equal to the CPU's
 #   steps        five steps of each family: micro-batches, recomputation, stop and resume, equal to the CPU's reference

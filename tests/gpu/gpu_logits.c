@@ -20,8 +20,7 @@
 
 #define DOCS 64
 #define DOC_ROWS_MAX 32
-#define BF16_LIMIT 1e-2    /* relative, in the L2 norm: its results are float32 */
-#define EXPERTS_LIMIT 1e-1 /* likewise: a router that rounds may choose other experts */
+#define BF16_LIMIT 1e-2 /* relative, in the L2 norm: its results are float32 */
 #define FP32_LIMIT 1e-5
 
 /* One model, and its drawn documents one after the other. */
@@ -37,8 +36,7 @@ struct subject {
 
 static double limit_of(const struct subject *s)
 {
-    if (!s->bf16) return FP32_LIMIT;
-    return ash_model_get_config(s->model)->expert.experts > 0 ? EXPERTS_LIMIT : BF16_LIMIT;
+    return s->bf16 ? BF16_LIMIT : FP32_LIMIT;
 }
 
 static void must(int rc, const char *what, const struct ash_err *err)
