@@ -81,6 +81,7 @@ printf 'snapshot_time 1.5 secs.usecs\nread_bytes 5 samples [bytes] 4096 1048576 
 printf 'current_state: FULL\nstate_history:\n - [ 1700000000, EVICTED ]\n - [ 1700000005, FULL ]\n' > "$tree/proc/fs/lustre/mdc/scratch-MDT0000-mdc/state"
 printf 'usage_usec 2500000\nthrottled_usec 0\n' > "$tree/sys/fs/cgroup/system.slice/slurmstepd.scope/job_77/cpu.stat"
 echo 1048576 > "$tree/sys/fs/cgroup/system.slice/slurmstepd.scope/job_77/memory.current"
+printf 'anon 9\nworkingset_refault_anon 1\nworkingset_refault_file 2\nworkingset_activate_file 5\n' > "$tree/sys/fs/cgroup/system.slice/slurmstepd.scope/job_77/memory.stat"
 # log page 2 of a drive: 47 degrees (320 K), 98 % spare, 3 media errors
 { printf '\0\100\1\142\0\1'; head -c 154 /dev/zero; printf '\3'; head -c 351 /dev/zero; } > "$tree/dev/nvme0"
 printf '6,100,5000000,-;Linux version 6.1\n' > "$tree/dev/kmsg"
@@ -94,6 +95,7 @@ same "InfiniBand" 400 "$(value 'node_infiniband_port_data_received_bytes_total{d
 same "Lustre" 5242880 "$(value 'ashlar_lustre_bytes_total{fs="scratch",op="read_bytes"}')"
 same "Lustre's evictions" 1 "$(value 'ashlar_lustre_evictions{')"
 same "a job's CPU" 2.5 "$(value 'ashlar_job_cpu_seconds_total{job="77"}')"
+same "what a job read again" $((3 * $(getconf PAGESIZE))) "$(value 'ashlar_job_refault_bytes_total{job="77"}')"
 same "a drive's errors" 3 "$(value 'ashlar_nvme_media_errors_total{device="nvme0"}')"
 same "a drive's heat" 47 "$(value 'ashlar_nvme_temperature_celsius{device="nvme0"}')"
 same "GPUs" 8 "$(value 'ashlar_gpus')"

@@ -10,6 +10,7 @@ if [ -z "${FAULTS_INSIDE:-}" ]; then # nobody else sees these mounts and process
 fi
 . "$SOURCE/tests/e2e/train_lib.bash" || exit 1
 . "$SOURCE/tests/e2e/lib/faults.bash" || exit 1
+. "$SOURCE/tests/e2e/lib/radosgw.bash" || exit 1
 trap undo_all EXIT
 agent_start
 

@@ -6,6 +6,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -16,8 +17,9 @@
 #define DEPTH_MAX 7
 #define JOBS_MAX 512
 #define STUCK_MAX 32
-#define STUCK_S 10.0 /* a process that is in D that long is stuck */
-#define LOOK_S 30.0  /* between two looks at all processes where the kernel counts none that waits for storage */
+#define NO_LIMIT 0x1p62 /* version 1 writes about 2^63 where there is none */
+#define STUCK_S 10.0    /* a process that is in D that long is stuck */
+#define LOOK_S 30.0     /* between two looks at all processes where the kernel counts none that waits for storage */
 
 struct stuck {
     int pid;
@@ -94,9 +96,11 @@ static void visit_group(void *ctx, const char *name)
     walk->path[used] = '\0';
 }
 
-/* A value of a file of "key value" lines. */
+/* A value of a file of "key value" lines. A key that ends in _ stands for all that begin with it: their sum. */
 static int read_key(const struct ash_host_files *source, const char *path, const char *key, double *value_out)
 {
+    size_t key_bytes = strlen(key);
+    bool is_start = key[key_bytes - 1] == '_';
     struct ash_str text = {0};
     char *cursor, *line;
     int rc = ash_host_read(source, path, &text);
@@ -104,11 +108,11 @@ static int read_key(const struct ash_host_files *source, const char *path, const
     if (rc < 0) return rc;
     rc = -ENOENT;
     cursor = text.data;
-    while (rc < 0 && (line = ash_text_line(&cursor)) != NULL) {
+    while ((rc < 0 || is_start) && (line = ash_text_line(&cursor)) != NULL) {
         char *word = ash_text_word(&line), *value = ash_text_word(&line);
 
-        if (value == NULL || strcmp(word, key) != 0) continue;
-        *value_out = strtod(value, NULL);
+        if (value == NULL || (is_start ? strncmp(word, key, key_bytes) : strcmp(word, key)) != 0) continue;
+        *value_out = strtod(value, NULL) + (rc == 0 ? *value_out : 0);
         rc = 0;
     }
     ash_str_fini(&text);
@@ -141,18 +145,22 @@ static int read_pressure(const struct ash_host_files *source, const char *path, 
 struct fact {
     const char *tree; /* of version 1; NULL: version 2 */
     const char *file, *key, *name, *type, *help;
-    double scale;
+    double scale; /* 0: pages */
 };
 
 #define CPU_HELP "CPU time of a job's control group."
 #define THROTTLED_HELP "Time in which a job's control group had used up its CPU quota."
 #define MEMORY_HELP "Memory of a job's control group."
+#define LIMIT_HELP "What a job's control group may have of memory."
+#define REFAULT_HELP "Pages that a job had lost for lack of memory and read again."
 #define KILLS_HELP "Processes of a job that were killed because its memory ran out."
 
 static const struct fact facts[] = {
     {NULL, "cpu.stat", "usage_usec", "ashlar_job_cpu_seconds_total", "counter", CPU_HELP, 1e-6},
     {NULL, "cpu.stat", "throttled_usec", "ashlar_job_cpu_throttled_seconds_total", "counter", THROTTLED_HELP, 1e-6},
     {NULL, "memory.current", NULL, "ashlar_job_memory_bytes", "gauge", MEMORY_HELP, 1},
+    {NULL, "memory.max", NULL, "ashlar_job_memory_limit_bytes", "gauge", LIMIT_HELP, 1},
+    {NULL, "memory.stat", "workingset_refault_", "ashlar_job_refault_bytes_total", "counter", REFAULT_HELP, 0},
     {NULL, "memory.events", "oom_kill", "ashlar_job_oom_kills_total", "counter", KILLS_HELP, 1},
     {NULL, "cpu.pressure", "some", "ashlar_job_pressure_cpu_waiting_seconds_total", "counter",
      "Time in which some process of a job waited for a CPU.", 1},
@@ -168,6 +176,9 @@ static const struct fact old_facts[] = {
     {"cpuacct", "cpuacct.usage", NULL, "ashlar_job_cpu_seconds_total", "counter", CPU_HELP, 1e-9},
     {"cpu", "cpu.stat", "throttled_time", "ashlar_job_cpu_throttled_seconds_total", "counter", THROTTLED_HELP, 1e-9},
     {"memory", "memory.usage_in_bytes", NULL, "ashlar_job_memory_bytes", "gauge", MEMORY_HELP, 1},
+    {"memory", "memory.limit_in_bytes", NULL, "ashlar_job_memory_limit_bytes", "gauge", LIMIT_HELP, 1},
+    {"memory", "memory.stat", "total_workingset_refault_", "ashlar_job_refault_bytes_total", "counter", REFAULT_HELP,
+     0},
     {"memory", "memory.oom_control", "oom_kill", "ashlar_job_oom_kills_total", "counter", KILLS_HELP, 1},
 };
 
@@ -185,14 +196,14 @@ static int read_fact(const struct ash_host_files *source, const char *folder, co
 static void add_fact(const struct ash_host_files *source, const struct fact *fact, const struct ash_devices *found,
                      struct ash_str *out)
 {
+    double value, scale = fact->scale > 0 ? fact->scale : (double)sysconf(_SC_PAGESIZE);
     bool has_head = false;
-    double value;
 
     for (size_t i = 0; i < found->folders.count; i++) {
-        if (read_fact(source, found->folders.items[i], fact, &value) < 0) continue;
+        if (read_fact(source, found->folders.items[i], fact, &value) < 0 || value >= NO_LIMIT) continue;
         if (!has_head) ash_exp_family(out, fact->name, fact->type, fact->help);
         has_head = true;
-        ash_exp_value(out, fact->name, found->labels.items[i], value * fact->scale);
+        ash_exp_value(out, fact->name, found->labels.items[i], value * scale);
     }
 }
 

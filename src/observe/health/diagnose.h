@@ -32,6 +32,7 @@ enum ash_rule_kind {
     ASH_RULE_ZERO,      /* a value of 0 */
     ASH_RULE_GROWTH,    /* a counter that grew by more than limit between two scrapes */
     ASH_RULE_SHARE,     /* a counter of time that grew by more than limit per second */
+    ASH_RULE_TURNOVER,  /* a counter that grew by more than limit times another metric's value per second */
     ASH_RULE_PEER_LOW,  /* a value far below its peers': by a share of the median of at least limit */
     ASH_RULE_PEER_HIGH, /* ... above */
     ASH_RULE_RATE_LOW,  /* what a counter grew by, far below its peers' */

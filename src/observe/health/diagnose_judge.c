@@ -106,6 +106,20 @@ static enum ash_check_state share_of(const struct ash_diagnose *diagnose, const 
     return ASH_CHECK_NORMAL;
 }
 
+/* How often a counter grows by another metric's value, in a second. */
+static enum ash_check_state turnover_of(const struct ash_diagnose *diagnose, const struct ash_rule *rule,
+                                        const struct ash_series *series, double *value_out)
+{
+    const struct ash_series *per = ash_series_find(&diagnose->now, rule->per, series);
+    double growth;
+
+    if (per == NULL || !(per->sample->value > 0)) return ASH_CHECK_UNPAIRED;
+    if (!growth_of(diagnose, series, &growth)) return ASH_CHECK_SECOND;
+    if (diagnose->seconds <= 0) return ASH_CHECK_SECONDS;
+    *value_out = growth / per->sample->value / diagnose->seconds;
+    return ASH_CHECK_NORMAL;
+}
+
 static bool takes_growth(enum ash_rule_kind kind)
 {
     return kind == ASH_RULE_GROWTH || kind == ASH_RULE_SHARE || kind == ASH_RULE_RATE_LOW || kind == ASH_RULE_RATE_HIGH;
@@ -119,6 +133,7 @@ static enum ash_check_state value_of(const struct ash_diagnose *diagnose, const 
 
     if (!isfinite(value)) return ASH_CHECK_ABSENT;
     if (rule->busy && is_idle(diagnose, series)) return ASH_CHECK_IDLE;
+    if (rule->kind == ASH_RULE_TURNOVER) return turnover_of(diagnose, rule, series, value_out);
     if (rule->per != NULL) return share_of(diagnose, rule, series, value_out);
     if (rule->kind == ASH_RULE_MIN && value == 0) return ASH_CHECK_IDLE;
     if (takes_growth(rule->kind) && !growth_of(diagnose, series, &value)) return ASH_CHECK_SECOND;
@@ -201,6 +216,8 @@ static void say_value(const struct ash_diagnose *diagnose, const struct ash_rule
 {
     if (rule->kind == ASH_RULE_SHARE) {
         snprintf(text, text_bytes, "%.1f %% of the time", 100 * value);
+    } else if (rule->kind == ASH_RULE_TURNOVER) {
+        snprintf(text, text_bytes, "all of it %.3g times a second", value);
     } else if (rule->kind == ASH_RULE_GROWTH && diagnose->seconds > 0) {
         snprintf(text, text_bytes, "grew by %.6g in %.4g s", value, diagnose->seconds);
     } else if (rule->kind == ASH_RULE_GROWTH) {

@@ -44,6 +44,9 @@ int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rul
 /* A rule of XIDs. Returns 0 or -ENOMEM. */
 int ash_diagnose_judge_xid(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *series,
                            size_t count);
+/* Take out findings that are the doing of others: who reads its pages again and again for lack of memory waits for
+ * storage, and storage is not to blame. Call it once all rules are judged. */
+void ash_diagnose_excuse(struct ash_diagnose *diagnose);
 /* A finding with a rule's words. */
 struct ash_finding ash_finding_of(const struct ash_rule *rule);
 /* "node gpu 3": node and labels that say which part of it a series is of, in where. */

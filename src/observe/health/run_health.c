@@ -20,6 +20,7 @@
 #define LOG_BYTES_MAX ((size_t)8 << 30)
 #define RISE_LEAST 0.10    /* of a step */
 #define DATA_SHARE 0.10    /* of a step */
+#define SINGLE_WAITS 2     /* for data, that anybody may have */
 #define SAVE_SHARE 0.10    /* of the wall time */
 #define LOSSLESS_STEPS 10  /* single steps without a loss are skipped, and the run continues */
 #define LEDGER_WALL_S 10.0 /* a shorter run says nothing about saves */
@@ -269,17 +270,30 @@ static int judge_rise(const struct ash_run_record *record, const struct series *
                   value, diagnose);
 }
 
-/* The share of data in the last half of the steps, by its median: single waits are nobody's business. */
-static int judge_data(const struct ash_run_record *record, double usual, double *buf, struct ash_diagnose *diagnose)
+/* The share of data in the last half of the steps: of a usual step, or of their time where loaders fetch for several
+ * steps at once, so that only some of them wait. Single waits are nobody's business. */
+static double data_share(const struct ash_run_record *record, double usual, double *buf)
 {
     size_t from = record->count / 2, count = record->count - from;
-    char value[120];
-    double share;
+    double waits = 0, others = 0;
 
-    for (size_t i = 0; i < count; i++)
-        buf[i] = record->steps[from + i].data_s / usual;
+    for (size_t i = 0; i < count; i++) {
+        const struct ash_run_step *step = &record->steps[from + i];
+
+        buf[i] = step->data_s;
+        others += step->compute_s + step->comm_s + step->idle_s;
+    }
     qsort(buf, count, sizeof(*buf), compare);
-    share = buf[count / 2];
+    for (size_t i = 0; i + SINGLE_WAITS < count; i++)
+        waits += buf[i];
+    return fmax(buf[count / 2] / usual, waits > 0 ? waits / (waits + others) : 0);
+}
+
+static int judge_data(const struct ash_run_record *record, double usual, double *buf, struct ash_diagnose *diagnose)
+{
+    double share = data_share(record, usual, buf);
+    char value[120];
+
     if (!(share > DATA_SHARE) || is_explained(diagnose)) {
         ash_diagnose_note(diagnose, &data_rule, share > DATA_SHARE ? ASH_CHECK_CAUSED : ASH_CHECK_NORMAL,
                           record->count);

@@ -99,6 +99,46 @@ if bindfs --read-rate=1M "$SCRATCH/much" "$SCRATCH/slow-data" 2> "$SCRATCH/err";
     undo_last
 fi
 
+# Data in a bucket whose every answer comes 1.2 s late: a real server (radosgw) behind a proxy.
+missing=$(for tool in "${radosgw_tools[@]}" rclone; do command -v "$tool" > "$SCRATCH/err" || echo "$tool"; done)
+s3=$(mktemp -d /tmp/s3f.XXXXXX)
+undo "rm -rf '$s3'"
+if [ -z "$missing" ] && radosgw_start "$s3"; then
+    undo radosgw_stop
+    unset "${!AWS_@}"
+    export AWS_EC2_METADATA_DISABLED=true AWS_ACCESS_KEY_ID=TESTKEY AWS_SECRET_ACCESS_KEY=testsecret AWS_DEFAULT_REGION=us-east-1 AWS_ENDPOINT_URL=$s3_endpoint
+    printf '[r]\ntype = s3\nprovider = Ceph\naccess_key_id = TESTKEY\nsecret_access_key = testsecret\nendpoint = %s\nforce_path_style = true\n' "$s3_endpoint" > "$SCRATCH/rclone.conf"
+    rclone --config "$SCRATCH/rclone.conf" --quiet copy "$SCRATCH/much" r:bucket/much > "$SCRATCH/out" 2>&1 || fail "rclone: $(cat "$SCRATCH/out")"
+    rm -f "$SCRATCH/port"
+    S3_FAULTS_DELAY=1.2 python3 "$SOURCE/tests/e2e/lib/s3_faults.py" "$SCRATCH/port" "${s3_endpoint##*:}" 1 1 slow > "$SCRATCH/proxy.out" 2>&1 &
+    undo "kill -KILL $!"
+    wait_for "the proxy" test -s "$SCRATCH/port"
+    AWS_ENDPOINT_URL=http://127.0.0.1:$(cat "$SCRATCH/port") ASHLAR_CACHE_DIR=$SCRATCH/bucket-cache "$ASHLAR" train "$SCRATCH/nodes.yaml" --out "$SCRATCH/bucket" \
+        --pages "$SCRATCH/pages" data.train=s3://bucket/much data.shuffle=full train.global_batch=4 > "$SCRATCH/bucket.out" 2>&1 &
+    undo "kill -KILL $!"
+    wait_for "42 steps from a slow bucket" steps_done bucket 42
+    verdict "data in a slow bucket" storage "" ashlar_s3_call_seconds_total --run "$SCRATCH/bucket" --ranks "$SCRATCH/pages" --here --wait 5
+    undo_last
+    undo_last
+    undo_last
+else
+    not_here "radosgw${missing:+: no $missing}"
+fi
+undo_last
+
+# A job that reads the same pages again and again, because its memory is too small to keep them.
+if group memory && limit_memory $((64 << 20)); then
+    in_group "head -c $((192 << 20)) /dev/urandom > '$SCRATCH/pages.bin'; while :; do cat '$SCRATCH/pages.bin' > /dev/null; echo >> '$SCRATCH/rounds'; done"
+    rounds() { [ "$(wc -l < "$SCRATCH/rounds")" -ge "$1" ]; }
+    : > "$SCRATCH/rounds"
+    wait_for "two rounds through its pages" rounds 2
+    twice "sleep 3" "a job that thrashes" host "job $group_job" ashlar_job_refault_bytes_total
+    end_group
+    rm "$SCRATCH"/{pages.bin,rounds}
+else
+    not_here "control groups of memory"
+fi
+
 # A process whose child has its memory (vfork) waits in D, as those do that wait in a driver.
 cat > "$SCRATCH/stuck.c" << 'C'
 #include <unistd.h>

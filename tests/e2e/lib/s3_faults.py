@@ -2,7 +2,7 @@
 """A proxy that breaks things on the way to an S3 server: s3_faults.py PORT_FILE UPSTREAM_PORT SEED RATE KINDS [CERTIFICATE KEY]
 With a certificate it speaks TLS.
 Each request, with probability RATE, meets one of KINDS (comma-separated): 503, 500, reset (before or after the server has
-done its work), cut (half of the body, then the end), flip (a bit of the body), flip-large (of a body of 64 KiB at least), slow (the answer comes late), expired (the
+done its work), cut (half of the body, then the end), flip (a bit of the body), flip-large (of a body of 64 KiB at least), slow (the answer comes late, by S3_FAULTS_DELAY seconds), expired (the
 keys, says the server), skewed (the clock), region (the bucket is in eu-west-1), babble (an answer that is not HTTP). The first request always does, so that a test
 that sees no fault fails. Writes its port (S3_FAULTS_PORT, else any) to PORT_FILE, and one line per fault to standard output."""
 import os
@@ -91,7 +91,7 @@ def serve(connection):
             connection.sendall(b"220 mail.example ready\r\n")
             return connection.close()
         if fault == "slow":
-            time.sleep(0.2)
+            time.sleep(float(os.environ.get("S3_FAULTS_DELAY", "0.2")))
         if fault == "reset" and rng.random() < 0.5:
             return reset(connection)
         server.sendall(head + b"\r\n" + body)

@@ -365,6 +365,36 @@ static void test_storage_is_blamed_where_steps_wait(void **state)
     }
 }
 
+/* Who lacks memory waits for the drive that its pages come back from: the drive is not to blame, unless elsewhere. */
+static void test_storage_is_not_blamed_for_a_lack_of_memory(void **state)
+{
+    static const char *const now = "node_time_seconds 1010\nnode_pressure_io_stalled_seconds_total 18\n"
+                                   "ashlar_job_memory_limit_bytes{job=\"7\"} 1e9\n"
+                                   "ashlar_job_refault_bytes_total{job=\"7\"} 6e9\n";
+    static const char *const before = "node_time_seconds 1000\nnode_pressure_io_stalled_seconds_total 10\n"
+                                      "ashlar_job_refault_bytes_total{job=\"7\"} 1e9\n";
+    static const char *const other[] = {"node_pressure_io_stalled_seconds_total{instance=\"node-2\"} 18\n",
+                                        "node_pressure_io_stalled_seconds_total{instance=\"node-2\"} 10\n"};
+
+    (void)state;
+    for (int is_other = 0; is_other < 2; is_other++) {
+        struct ash_diagnose *diagnose = NULL;
+        const struct ash_finding *first;
+
+        assert_int_equal(ash_diagnose_open(&diagnose, NULL), 0);
+        add_text(diagnose, now, false);
+        add_text(diagnose, before, true);
+        if (is_other) add_text(diagnose, other[0], false);
+        if (is_other) add_text(diagnose, other[1], true);
+        assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
+        assert_int_equal(ash_diagnose_finding_count(diagnose), 1 + is_other);
+        first = ash_diagnose_first(diagnose);
+        assert_int_equal(first->layer, is_other ? ASH_HEALTH_STORAGE : ASH_HEALTH_HOST);
+        assert_string_equal(first->where, is_other ? "node-2" : "node-1 job 7");
+        ash_diagnose_close(diagnose);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -377,6 +407,7 @@ int main(void)
         cmocka_unit_test(test_straggler),
         cmocka_unit_test(test_logs),
         cmocka_unit_test(test_storage_is_blamed_where_steps_wait),
+        cmocka_unit_test(test_storage_is_not_blamed_for_a_lack_of_memory),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -207,6 +207,29 @@ static void test_clean_runs_blame_nobody(void **state)
     }
 }
 
+/* A loader that fetches for eight steps at once makes one in eight wait; two waits in all are nobody's business. */
+static void test_waits_in_bursts_are_seen(void **state)
+{
+    (void)state;
+    for (int is_slow = 0; is_slow < 2; is_slow++) {
+        struct ash_run_record record = {.name = "bursts"};
+        struct ash_diagnose *diagnose = open_empty();
+
+        for (size_t step = 1; step <= 64; step++) {
+            bool waits = is_slow ? step % 8 == 0 : step == 40 || step == 56;
+            double parts[3] = {0.01, 0, waits ? 6 : 0.0001};
+
+            add_line(&record, step, parts);
+        }
+        assert_int_equal(ash_run_record_judge(&record, diagnose), 0);
+        assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
+        assert_int_equal(count_blamed(diagnose), is_slow);
+        if (is_slow) assert_string_equal(ash_diagnose_first(diagnose)->metric, ASH_METRIC_DATA_STEP);
+        ash_run_record_fini(&record);
+        ash_diagnose_close(diagnose);
+    }
+}
+
 /* Text that is no log, cut lines, steps that come again, a loss that is none. */
 static void test_logs_that_are_odd(void **state)
 {
@@ -243,6 +266,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_every_fault_of_a_run_is_named),
         cmocka_unit_test(test_clean_runs_blame_nobody),
+        cmocka_unit_test(test_waits_in_bursts_are_seen),
         cmocka_unit_test(test_logs_that_are_odd),
     };
 
