@@ -192,31 +192,55 @@ END
     rm -rf "$work/rings"
 fi
 
-# Tokens per second of a job: nothing published; published and scraped every second; every op traced.
+# Tokens per second of a job: nothing published and no agent; published where jobs publish, with an agent that is scraped every second;
+# every op traced, too. Runs are short and take turns, each kind first in turn: the machine's pace drifts by more than what is looked for.
+# A run's figure is that of all its steps together, so that those count in which the agent was scraped.
 tokens() { # name, words
     local name=$1
     shift
+    rm -rf "$work/$name"
     "$ASHLAR" train "$work/job.yaml" --out "$work/$name" "$@" > "$work/out" 2> "$work/err"
     python3 -c "
-import json, statistics, sys
-print(statistics.median(json.loads(line)['tokens_per_s'] for line in open('$work/$name/log.jsonl') if '\"tokens_per_s\"' in line))"
+import json
+steps = [json.loads(line)['tokens_per_s'] for line in open('$work/$name/log.jsonl') if '\"tokens_per_s\"' in line][5:]
+print(len(steps) / sum(1 / step for step in steps))"
 }
-if wants train-watched || wants train-traced; then
+compare_training() {
+    local pages order kind plain=() watched=() traced=()
     "$ASHLAR" data arithmetic --out "$work/train" --count 20000 > "$work/out"
     cat > "$work/job.yaml" << YAML
 model: {type: llama, hidden: 128, layers: 4, heads: 4, ffn: 352}
 data: {train: $work/train, seq: 64}
-train: {steps: 150, global_batch: 16, grains: 2, save_every: 0, valid_every: 0}
+train: {steps: 45, global_batch: 16, grains: 2, save_every: 0, valid_every: 0}
 YAML
-    start_agent --pages "$work/pages"
-    (while sleep 1; do curl -s -o "$work/scraped" "${url}metrics"; done) &
-    pids+=($!)
-    plain=() watched=() traced=()
-    for ((round = 0; round < rounds; round++)); do
-        plain+=("$(tokens "plain-$round" --pages '')")
-        watched+=("$(tokens "watched-$round" --pages "$work/pages")")
-        traced+=("$(tokens "traced-$round" --pages "$work/pages" train.trace=1-150)")
+    pages=$(mktemp -d /dev/shm/bench-observe.XXXXXX)
+    start_agent --pages "$pages"
+    # One connection each second from a process that is there already: on a real node the scraper is elsewhere.
+    python3 -c '
+import sys, time, urllib.request
+while True:
+    urllib.request.urlopen(sys.argv[1]).read()
+    time.sleep(1)' "${url}metrics" 2> "$work/scraper.err" &
+    scraper=$!
+    pids+=("$scraper")
+    for ((round = 0; round < 4 * rounds; round++)); do
+        order=(plain watched traced)
+        for ((turn = round; turn < round + 3; turn++)); do
+            kind=${order[turn % 3]}
+            case $kind in
+            plain)
+                kill -STOP "$agent" "$scraper"
+                plain+=("$(tokens plain --pages '')")
+                kill -CONT "$agent" "$scraper"
+                ;;
+            watched) watched+=("$(tokens watched --pages "$pages")") ;;
+            traced) traced+=("$(tokens traced --pages "$pages" train.trace=1-45)") ;;
+            esac
+        done
     done
+    rm -rf "$pages"
     row observe/train-watched tokens/s "the same, nothing published" 0.998 higher "${watched[@]}" -- "${plain[@]}"
     row observe/train-traced tokens/s "the same, nothing published" 0.99 higher "${traced[@]}" -- "${plain[@]}"
-fi
+    kill "$agent" "$scraper"
+}
+if wants train-watched || wants train-traced; then compare_training; fi

@@ -70,14 +70,21 @@ static unsigned long long start_ticks(void)
     return ticks;
 }
 
+/* It does not change, and /proc/stat is dear to read: asked once. */
 static void write_start(FILE *out)
 {
-    double boot = boot_time_s();
-    unsigned long long ticks = start_ticks();
+    static _Atomic double known;
+    double start = known;
 
-    if (boot == 0 || ticks == 0) return;
+    if (start == 0) {
+        double boot = boot_time_s();
+        unsigned long long ticks = start_ticks();
+
+        if (boot == 0 || ticks == 0) return;
+        known = start = boot + (double)ticks / (double)sysconf(_SC_CLK_TCK);
+    }
     write_value(out, "process_start_time_seconds", "gauge", "Start time of the process since unix epoch in seconds.",
-                boot + (double)ticks / (double)sysconf(_SC_CLK_TCK));
+                start);
 }
 
 void ash_process_write(FILE *out)

@@ -1,6 +1,7 @@
-/* A rank's ratio to the median of its peers, step by step. Its noise is known from differences of neighbouring steps,
- * which a lasting change hardly moves. A one-sided cumulative sum over the excess, in units of that noise and cut off
- * where single steps are far out, crosses its limit only when the excess stays. */
+/* A rank's work against the median of its peers, step by step, as the logarithm of their ratio: of two ranks that are
+ * alike, on a machine where both are held up at random, either is as often ahead as behind. Its noise is known from
+ * differences of neighbouring steps, which a lasting change hardly moves. A one-sided cumulative sum over the excess, in
+ * units of that noise and cut off where single steps are far out, crosses its limit only when the excess stays. */
 #include "observe/straggler.h"
 
 #include <errno.h>
@@ -12,6 +13,8 @@
 #define LIMIT 12.0       /* of the cumulative sum, in units of noise */
 #define CUT 3.0          /* one step counts at most that much */
 #define NOISE_LEAST 0.01
+#define MAD_TO_SIGMA 1.4826 /* of a normal distribution */
+#define SIGMAS 4.0
 #define WARM_UP 3 /* first steps of a run touch memory for the first time */
 #define BASE_STEPS 20
 
@@ -29,7 +32,7 @@ static double median(double *values, size_t count)
     return count % 2 != 0 ? values[count / 2] : (values[count / 2 - 1] + values[count / 2]) / 2;
 }
 
-/* ratio[step] of a rank's work to the median of the others'. */
+/* ratio[step] of a rank's work to the median of the others', as a logarithm. */
 static void find_ratios(const struct ash_work *work, size_t rank, double *ratio, double *peers, double *buf)
 {
     for (size_t s = 0; s < work->steps; s++) {
@@ -39,7 +42,7 @@ static void find_ratios(const struct ash_work *work, size_t rank, double *ratio,
         for (size_t r = 0; r < work->ranks; r++)
             if (r != rank && !isnan(own[r])) buf[count++] = own[r];
         peers[s] = median(buf, count);
-        ratio[s] = peers[s] > 0 && !isnan(own[rank]) ? own[rank] / peers[s] : NAN;
+        ratio[s] = peers[s] > 0 && own[rank] > 0 ? log(own[rank] / peers[s]) : NAN;
     }
 }
 
@@ -50,7 +53,7 @@ static double noise_of(const double *ratio, size_t steps, double *buf)
 
     for (size_t s = WARM_UP + 1; s < steps; s++)
         if (!isnan(ratio[s]) && !isnan(ratio[s - 1])) buf[count++] = fabs(ratio[s] - ratio[s - 1]);
-    return count < 4 ? NAN : fmax(median(buf, count) * 1.4826 / sqrt(2), NOISE_LEAST);
+    return count < 4 ? NAN : fmax(median(buf, count) * MAD_TO_SIGMA / sqrt(2), NOISE_LEAST);
 }
 
 /* The rank's usual ratio, from the first steps: work may be split unevenly. */
@@ -106,6 +109,22 @@ struct ash_rise ash_rise_find(const double *series, size_t count, double least, 
     return excess >= least ? (struct ash_rise){true, change.since, excess} : (struct ash_rise){0};
 }
 
+/* Is the middle of the values since a step far enough above base, too? Where ranks are held up at random, a sum follows
+ * the few that were held up long. */
+static bool is_lasting(const double *ratio, size_t steps, size_t since, double base, double *buf)
+{
+    size_t count = 0;
+    double middle, spread;
+
+    for (size_t s = since; s < steps; s++)
+        if (!isnan(ratio[s])) buf[count++] = ratio[s];
+    middle = median(buf, count);
+    for (size_t i = 0; i < count; i++)
+        buf[i] = fabs(buf[i] - middle);
+    spread = median(buf, count) * MAD_TO_SIGMA;
+    return count > 0 && middle - base > fmax(ALLOWED, SIGMAS * spread / sqrt((double)count));
+}
+
 /* What the rank cost since a step, and in which part. */
 static void weigh(const struct ash_work *work, size_t rank, size_t since, const double *peers,
                   struct ash_straggler *found)
@@ -150,13 +169,14 @@ static bool judge(const struct ash_work *work, size_t rank, double *ratio, doubl
     noise = noise_of(ratio, work->steps, buf);
     base = base_of(ratio, work->steps, buf);
     if (isnan(noise) || isnan(base)) return false;
-    change = find_change(ratio, work->steps, fmax(base, 1), noise, ALLOWED); /* against its past */
+    change = find_change(ratio, work->steps, fmax(base, 0), noise, ALLOWED); /* against its past */
     if (!change.is_found) {
-        change = find_change(ratio, work->steps, 1, noise, ALLOWED); /* against its peers */
+        change = find_change(ratio, work->steps, 0, noise, ALLOWED); /* against its peers */
         found.was_always = change.is_found && change.since <= WARM_UP + 2;
         if (change.is_found && !found.was_always) return false;
     }
-    if (!change.is_found) return false;
+    if (!change.is_found || !is_lasting(ratio, work->steps, change.since, found.was_always ? 0 : fmax(base, 0), buf))
+        return false;
     weigh(work, rank, change.since, peers, &found);
     found.since = number_of(work, change.since);
     found.named = number_of(work, change.named);

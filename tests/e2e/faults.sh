@@ -3,6 +3,7 @@
 # read-only, a control group without CPU, forced kernels, NCCL on sockets. FAULTS=live adds, in some minutes on a quiet machine, faults of
 # jobs that run (links cut and throttled, a card of two, slowed ranks, slow storage) and those that stay in the kernel log (a failing disk,
 # the OOM killer). What cannot be had here is said.
+# FAULTS=clean draws runs in which nothing is wrong (RUNS, SEED): nobody may be blamed.
 #   SOURCE=. BUILD=build ASHLAR=build/ashlar SCRATCH=/tmp/faults FAULTS=live tests/e2e/faults.sh
 if [ -z "${FAULTS_INSIDE:-}" ]; then # nobody else sees these mounts and processes, and all end with the script
     unshare --mount --pid --fork --mount-proc --kill-child true 2> /dev/null || { echo "skipped: no right to make namespaces"; exit 77; }
@@ -12,6 +13,10 @@ fi
 . "$SOURCE/tests/e2e/lib/faults.bash" || exit 1
 . "$SOURCE/tests/e2e/lib/radosgw.bash" || exit 1
 trap undo_all EXIT
+if [ "${FAULTS:-}" = clean ]; then
+    . "$SOURCE/tests/e2e/lib/clean_runs.bash"
+    finish
+fi
 agent_start
 
 # ---- storage ---------------------------------------------------------------------------------------------------------

@@ -38,6 +38,7 @@ struct ash_sources {
     pthread_mutex_t lock;
     pthread_cond_t asked, answered;
     uint64_t round, round_ns; /* the last one, and when it was complete */
+    size_t pending; /* collectors that were asked in this round and have not answered: the last one wakes us */
     bool is_reading, is_stopping;
 };
 
@@ -75,11 +76,12 @@ static void *reader_main(void *arg)
         ash_str_fini(&reader->text);
         reader->text = text;
         reader->answered = round;
+        if (round == sources->round) sources->pending--;
         reader->is_up = rc == 0;
         reader->seconds = (double)(ash_clock_ns() - start_ns) * 1e-9;
         if (rc == 0) reader->answered_ns = ash_clock_ns();
         memcpy(reader->why, err.text, sizeof(reader->why));
-        pthread_cond_broadcast(&sources->answered);
+        if (sources->pending == 0) pthread_cond_broadcast(&sources->answered);
     }
     pthread_mutex_unlock(&sources->lock);
     reader->ops->close(state);
@@ -170,25 +172,42 @@ void ash_sources_close(struct ash_sources *sources)
 
 /* ---- a scrape ---------------------------------------------------------------------------------------------------- */
 
+/* When a collector that has not answered runs out of time, the next of them, since the round began; 0: none is left. */
+static uint64_t next_limit_ns(const struct ash_sources *sources, uint64_t spent_ns)
+{
+    uint64_t next_ns = 0;
+
+    for (size_t i = 0; i < sources->count; i++) {
+        const struct reader *reader = &sources->readers[i];
+        uint64_t limit_ns = (uint64_t)(reader->ops->deadline_s * 1e9);
+
+        if (reader->asked != sources->round || reader->answered == sources->round || limit_ns <= spent_ns) continue;
+        if (next_ns == 0 || limit_ns < next_ns) next_ns = limit_ns;
+    }
+    return next_ns;
+}
+
 /* Ask every collector that is idle and wait for each, up to its deadline. The lock is held. */
 static void run_round(struct ash_sources *sources)
 {
     uint64_t round = ++sources->round, start_ns = ash_clock_ns();
 
+    sources->pending = 0;
     for (size_t i = 0; i < sources->count; i++) {
         struct reader *reader = &sources->readers[i];
 
-        if (reader->asked == reader->answered) reader->asked = round;
+        if (reader->asked != reader->answered) continue;
+        reader->asked = round;
+        sources->pending++;
     }
     pthread_cond_broadcast(&sources->asked);
-    for (size_t i = 0; i < sources->count; i++) {
-        struct reader *reader = &sources->readers[i];
-        uint64_t spent_ns = ash_clock_ns() - start_ns, limit_ns = (uint64_t)(reader->ops->deadline_s * 1e9);
-        struct timespec deadline = ash_cond_deadline(limit_ns > spent_ns ? limit_ns - spent_ns : 0);
-        int rc = 0;
+    while (!sources->is_stopping) {
+        uint64_t spent_ns = ash_clock_ns() - start_ns, limit_ns = next_limit_ns(sources, spent_ns);
+        struct timespec deadline;
 
-        while (reader->asked == round && reader->answered != round && rc == 0 && !sources->is_stopping)
-            rc = pthread_cond_timedwait(&sources->answered, &sources->lock, &deadline);
+        if (limit_ns == 0) break;
+        deadline = ash_cond_deadline(limit_ns - spent_ns);
+        pthread_cond_timedwait(&sources->answered, &sources->lock, &deadline);
     }
     sources->round_ns = ash_clock_ns();
 }

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/utsname.h>
+#include <unistd.h>
 
 #include "base/assert.h"
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include "observe/collect/parse.h"
 
 #define NAMES_MAX 10000
+#define OPEN_MAX_FOLDERS 128 /* well below the usual limit of 1,024 files */
 
 int ash_collector_open_plain(const struct ash_host_files *source, void **state_out, struct ash_err *err)
 {
@@ -89,22 +91,48 @@ int ash_devices_add(struct ash_devices *devices, const char *folder, const char 
 
 void ash_devices_fini(struct ash_devices *devices)
 {
+    for (size_t i = 0; i < devices->open_count; i++)
+        if (devices->open[i] >= 0) close(devices->open[i]);
+    free(devices->open);
+    devices->open = NULL;
+    devices->open_count = 0;
     ash_names_fini(&devices->folders);
     ash_names_fini(&devices->labels);
 }
 
-void ash_collect_files(const struct ash_host_files *source, const struct ash_sys_file *files, size_t file_count,
-                       const struct ash_devices *devices, struct ash_str *out)
+/* Once, for the first of them: beyond that many, files are found by their paths. */
+static void open_folders(const struct ash_host_files *source, struct ash_devices *devices)
+{
+    size_t count = ash_min(devices->folders.count, OPEN_MAX_FOLDERS);
+
+    if (devices->open != NULL || count == 0) return;
+    devices->open = calloc(count, sizeof(*devices->open));
+    for (; devices->open != NULL && devices->open_count < count; devices->open_count++)
+        devices->open[devices->open_count] = ash_host_folder(source, devices->folders.items[devices->open_count]);
+}
+
+static int read_number(const struct ash_host_files *source, const struct ash_devices *devices, size_t device,
+                       const char *file, double *value_out)
 {
     char path[PATH_MAX];
+
+    if (device < devices->open_count && devices->open[device] >= 0)
+        return ash_host_number_in(devices->open[device], file, value_out);
+    snprintf(path, sizeof(path), "%s/%s", devices->folders.items[device], file);
+    return ash_host_number(source, path, value_out);
+}
+
+void ash_collect_files(const struct ash_host_files *source, const struct ash_sys_file *files, size_t file_count,
+                       struct ash_devices *devices, struct ash_str *out)
+{
     double value;
 
+    open_folders(source, devices);
     for (size_t f = 0; f < file_count; f++) {
         bool has_head = false;
 
         for (size_t d = 0; d < devices->folders.count; d++) {
-            snprintf(path, sizeof(path), "%s/%s", devices->folders.items[d], files[f].file);
-            if (ash_host_number(source, path, &value) < 0) continue;
+            if (read_number(source, devices, d, files[f].file, &value) < 0) continue;
             if (!has_head) ash_exp_family(out, files[f].name, files[f].type, files[f].help);
             has_head = true;
             ash_exp_value(out, files[f].name, devices->labels.items[d], value * files[f].scale);

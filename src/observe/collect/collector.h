@@ -76,13 +76,15 @@ void ash_names_list(const struct ash_host_files *source, const char *path, struc
 /* Devices: their folders, and the labels of each. */
 struct ash_devices {
     struct ash_names folders, labels;
+    int *open; /* descriptors of the first folders, once files were collected; below 0: it cannot be opened */
+    size_t open_count;
 };
-/* Append one. On failure the list is as it was. */
+/* Append one, before files are collected. On failure the list is as it was. */
 int ash_devices_add(struct ash_devices *devices, const char *folder, const char *labels);
 /* Free all. A zeroed list is fine. */
 void ash_devices_fini(struct ash_devices *devices);
 /* For every family, its sample of each device that has the file. */
 void ash_collect_files(const struct ash_host_files *source, const struct ash_sys_file *files, size_t file_count,
-                       const struct ash_devices *devices, struct ash_str *out);
+                       struct ash_devices *devices, struct ash_str *out);
 
 #endif

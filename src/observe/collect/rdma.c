@@ -127,7 +127,7 @@ static void find_ports(const struct ash_host_files *source, struct ash_devices *
     ash_names_fini(&devices);
 }
 
-static void add_efa(const struct ash_host_files *source, const struct ash_devices *efa, struct ash_str *out)
+static void add_efa(const struct ash_host_files *source, struct ash_devices *efa, struct ash_str *out)
 {
     for (size_t i = 0; i < ASH_COUNT(efa_counters); i++) {
         char file[96], name[96], help[128];

@@ -50,9 +50,9 @@ int ash_host_read(const struct ash_host_files *source, const char *path, struct 
     return rc < 0 ? rc : ash_str_add(text, "", 0);
 }
 
-int ash_host_line(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes)
+/* The first line of an open file, which is closed. A negative errno for fd is handed on. */
+static int take_line(int fd, char *buf, size_t buf_bytes)
 {
-    int fd = open_file(source, path);
     ssize_t got;
 
     if (fd < 0) return fd;
@@ -65,17 +65,44 @@ int ash_host_line(const struct ash_host_files *source, const char *path, char *b
     return 0;
 }
 
-int ash_host_number(const struct ash_host_files *source, const char *path, double *value_out)
+int ash_host_line(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes)
+{
+    return take_line(open_file(source, path), buf, buf_bytes);
+}
+
+static int take_number(int fd, double *value_out)
 {
     char line[128], *end = NULL;
     double value;
-    int rc = ash_host_line(source, path, line, sizeof(line));
+    int rc = take_line(fd, line, sizeof(line));
 
     if (rc < 0) return rc;
     value = strncmp(line, "0x", 2) == 0 ? (double)strtoull(line, &end, 16) : strtod(line, &end);
     if (end == line) return -EINVAL;
     *value_out = value;
     return 0;
+}
+
+int ash_host_number(const struct ash_host_files *source, const char *path, double *value_out)
+{
+    return take_number(open_file(source, path), value_out);
+}
+
+int ash_host_folder(const struct ash_host_files *source, const char *path)
+{
+    char full[PATH_MAX];
+    int fd;
+
+    if (ash_host_path(source, path, full, sizeof(full)) == NULL) return -ENAMETOOLONG;
+    fd = open(full, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    return fd >= 0 ? fd : -errno;
+}
+
+int ash_host_number_in(int folder, const char *file, double *value_out)
+{
+    int fd = openat(folder, file, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+
+    return take_number(fd >= 0 ? fd : -errno, value_out);
 }
 
 void ash_host_list(const struct ash_host_files *source, const char *path, void (*visit)(void *ctx, const char *name),

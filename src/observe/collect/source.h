@@ -22,6 +22,11 @@ char *ash_host_path(const struct ash_host_files *source, const char *path, char 
 int ash_host_read(const struct ash_host_files *source, const char *path, struct ash_str *text);
 /* A file of one number. Returns 0 or a negative errno. */
 int ash_host_number(const struct ash_host_files *source, const char *path, double *value_out);
+/* A folder whose files are to be read: a descriptor for ash_host_number_in, which the caller closes, or a negative
+ * errno. To walk to it once is cheaper than once for each file. */
+int ash_host_folder(const struct ash_host_files *source, const char *path);
+/* A file of one number in it. Returns 0 or a negative errno. */
+int ash_host_number_in(int folder, const char *file, double *value_out);
 /* A file of one line, without its end, into buf. Returns 0 or a negative errno. */
 int ash_host_line(const struct ash_host_files *source, const char *path, char *buf, size_t buf_bytes);
 /* Call visit with the name of every entry of a folder, in no order, but for those that begin with a dot. */

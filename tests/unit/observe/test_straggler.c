@@ -96,6 +96,28 @@ static void test_clean_runs_name_nobody(void **unused)
     if (alarms > steps / 100000) fail_msg("%zu alarms in %zu clean steps", alarms, steps);
 }
 
+/* On a machine that others use, ranks are held up at random, and by much: alike. */
+static void test_ranks_that_share_cores_name_nobody(void **unused)
+{
+    enum { STEPS = 200 };
+    size_t alarms = 0;
+    (void)unused;
+
+    for (uint64_t seed = 1; seed <= 200; seed++) {
+        size_t ranks = 2 + seed % 3;
+        struct ash_straggler found[4];
+        double *own;
+
+        state = seed * 104729;
+        own = make_job(ranks, STEPS, SIZE_MAX, 0, 1, 0.02);
+        for (size_t i = 0; i < ranks * STEPS; i++)
+            own[i] *= draw() < 0.5 ? 1 + 3 * draw() * draw() : 1;
+        alarms += (size_t)ash_straggler_find(&(struct ash_work){.ranks = ranks, .steps = STEPS, .own = own}, found, 4);
+        free(own);
+    }
+    assert_int_equal(alarms, 0);
+}
+
 /* A rank that waits for its data is named for that; one that recovered is not named. */
 static void test_parts_and_ends(void **unused)
 {
@@ -136,6 +158,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slow_ranks_are_named),
         cmocka_unit_test(test_clean_runs_name_nobody),
+        cmocka_unit_test(test_ranks_that_share_cores_name_nobody),
         cmocka_unit_test(test_parts_and_ends),
         cmocka_unit_test(test_little_is_known),
     };
