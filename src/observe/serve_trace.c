@@ -82,8 +82,10 @@ static void begin_span(struct writer *writer, const char *name, const char *kind
 static void write_name(struct writer *writer, const char *what, size_t row, const char *name)
 {
     begin_event(writer);
-    ash_str_addf(writer->out, "{\"name\":\"%s\",\"ph\":\"M\",\"pid\":%lu,\"tid\":%zu,\"args\":{\"name\":\"%s\"}}", what,
-                 (unsigned long)writer->server->pid, row, name);
+    ash_str_addf(
+        writer->out,
+        "{\"name\":\"%s\",\"cat\":\"__metadata\",\"ph\":\"M\",\"pid\":%lu,\"tid\":%zu,\"args\":{\"name\":\"%s\"}}",
+        what, (unsigned long)writer->server->pid, row, name);
 }
 
 static void write_names(struct writer *writer)

@@ -45,7 +45,7 @@ int ash_diagnose_judge(struct ash_diagnose *diagnose, const struct ash_rule *rul
 int ash_diagnose_judge_xid(struct ash_diagnose *diagnose, const struct ash_rule *rule, const struct ash_series *series,
                            size_t count);
 /* Take out findings that are the doing of others: who reads its pages again and again for lack of memory waits for
- * storage, and storage is not to blame. Call it once all rules are judged. */
+ * storage, and storage is not to blame; who lacks cores computes for longer. Call it once all rules are judged. */
 void ash_diagnose_excuse(struct ash_diagnose *diagnose);
 /* A finding with a rule's words. */
 struct ash_finding ash_finding_of(const struct ash_rule *rule);

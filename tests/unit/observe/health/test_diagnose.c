@@ -395,6 +395,23 @@ static void test_storage_is_not_blamed_for_a_lack_of_memory(void **state)
     }
 }
 
+/* A run that slows down on a node whose cores are taken: the host is named, the step is not. */
+static void test_a_step_is_not_blamed_for_a_lack_of_cores(void **state)
+{
+    struct ash_finding slower = {.layer = ASH_HEALTH_STEP, .severity = ASH_SLOW, .metric = "compute_s by step"};
+    struct ash_diagnose *diagnose = NULL;
+
+    (void)state;
+    assert_int_equal(ash_diagnose_open(&diagnose, NULL), 0);
+    add_text(diagnose, "node_time_seconds 1010\nnode_pressure_cpu_waiting_seconds_total 19\n", false);
+    add_text(diagnose, "node_time_seconds 1000\nnode_pressure_cpu_waiting_seconds_total 10\n", true);
+    assert_int_equal(ash_diagnose_report(diagnose, &slower), 0);
+    assert_int_equal(ash_diagnose_run(diagnose, 0, NULL), 0);
+    assert_int_equal(ash_diagnose_finding_count(diagnose), 1);
+    assert_int_equal(ash_diagnose_first(diagnose)->layer, ASH_HEALTH_HOST);
+    ash_diagnose_close(diagnose);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -408,6 +425,7 @@ int main(void)
         cmocka_unit_test(test_logs),
         cmocka_unit_test(test_storage_is_blamed_where_steps_wait),
         cmocka_unit_test(test_storage_is_not_blamed_for_a_lack_of_memory),
+        cmocka_unit_test(test_a_step_is_not_blamed_for_a_lack_of_cores),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
