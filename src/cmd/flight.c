@@ -116,7 +116,10 @@ static void print_last(const struct ash_flight_set *set, size_t most)
     for (size_t r = 0; r < set->count; r++) {
         const struct ash_flight_rank *rank = &set->ranks[r];
 
-        printf("rank %zu (process %u, %s)\n", rank->rank, rank->view.pid, rank->view.is_alive ? "running" : "ended");
+        printf("rank %zu (process %u, %s)\n", rank->rank, rank->view.pid,
+               rank->is_stopped      ? "stopped"
+               : rank->view.is_alive ? "running"
+                                     : "ended");
         for (size_t i = rank->view.count > most ? rank->view.count - most : 0; i < rank->view.count; i++) {
             const struct ash_flight_call *one = ash_flight_call_at(rank, i);
 
@@ -147,11 +150,12 @@ static void print_report(const struct ash_flight_set *set, const struct ash_flig
 
 static json_t *finding_json(const struct ash_flight_finding *finding)
 {
-    static const char *const faults[] = {"differs", "missing", "ended", "does not end"};
+    static const char *const faults[] = {"differs", "stopped", "missing", "ended", "does not end"};
     json_t *ranks = json_array();
     char text[160];
     json_t *json;
 
+    _Static_assert(ASH_COUNT(faults) == ASH_FLIGHT_SLOW + 1, "a name for every fault");
     for (size_t i = 0; i < finding->named_count; i++)
         json_array_append_new(ranks, json_integer(finding->named[i]));
     json = json_pack("{s:s, s:s, s:I, s:i, s:o, s:i, s:s, s:f}", "fault", faults[finding->fault], "group",
