@@ -1,7 +1,7 @@
 /* A rank's work against the median of its peers, step by step, as the logarithm of their ratio: of two ranks that are
  * alike, on a machine where both are held up at random, either is as often ahead as behind. Its noise is known from
- * differences of neighbouring steps, which a lasting change hardly moves. A one-sided cumulative sum over the excess, in
- * units of that noise and cut off where single steps are far out, crosses its limit only when the excess stays. */
+ * differences of neighbouring steps, which a lasting change hardly moves. A one-sided cumulative sum over the excess,
+ * in units of that noise and cut off where single steps are far out, crosses its limit only when the excess stays. */
 #include "observe/straggler.h"
 
 #include <errno.h>
