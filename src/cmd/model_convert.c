@@ -215,6 +215,9 @@ static int write_folder(struct convert *convert, struct ash_err *err)
     char count[ASH_UNITS_BYTES];
     int rc = ash_model_open(convert->source, &model, err);
 
+    if (rc == 0 && ash_model_get_config(model)->lora != NULL)
+        rc = ash_err_set(err, -ENOTSUP, "%s has adapters: `ashlar model merge` adds them to their base first",
+                         convert->source);
     if (rc == 0 && dtype == ASH_F16) rc = check_f16(model, err);
     if (rc == 0 && convert->gguf)
         rc = save_gguf(convert, model, dtype, err);

@@ -24,12 +24,23 @@ int ash_lora_load_over(const char *dir, const struct ash_model *base, struct ash
 const struct ash_adapter *ash_model_adapter(const struct ash_model *model, int32_t weight);
 /* After all parameters of the base are listed: list those of the adapters before them. Returns 0 or -ENOMEM. */
 int ash_lora_list_params(struct ash_model *model, struct ash_err *err);
+/* files/open.c: ash_model_open of what is no PEFT folder: adapters have no adapters. */
+int ash_model_open_base(const char *path, struct ash_model **model_out, struct ash_err *err);
 /* files/lora_base.c: open the base and read its parameters there, quantised where config.lora says so. Returns 0,
  * -EINVAL, -ENOMEM or a file's error. */
 int ash_lora_bind_base(struct ash_model *model, struct ash_err *err);
 /* Hold the matrices of the base's layers as config.lora->quant, in the model's own memory. Returns 0, -ENOTSUP, -EINVAL
  * (it is quantised already), -ERANGE or -ENOMEM. */
 int ash_lora_quantise_base(struct ash_model *model, struct ash_err *err);
+/* files/lora_names.c: is end the end of a module's name, from a dot on? */
+bool ash_lora_name_ends(const char *name, const char *end);
+/* Does a regular expression fit the whole name? */
+bool ash_lora_name_fits(const char *pattern, const char *name);
+/* -EINVAL with the name where no module of lora is saved whole, or has the rank, that these ask for. saved: names or
+ * NULL; ranks: an object by name, or NULL. */
+int ash_lora_check_names(const struct ash_lora *lora, const json_t *saved, const json_t *ranks, struct ash_err *err);
+/* The modules with adapters as PEFT lists them: ends of names that mean no other matrix of base, or whole names. */
+json_t *ash_lora_list_targets(const struct ash_lora *lora, const struct ash_model *base);
 /* files/lora_dense.c: room for the largest quantised matrix of the base, written out. Returns 0 or -ENOMEM. */
 int ash_lora_reserve_dense(struct ash_model *model, const struct ash_exec *exec, struct ash_err *err);
 /* Room for an adapter's input with parts left out, of max_rows rows. Returns 0 or -ENOMEM. */

@@ -375,6 +375,7 @@ void ash_model_close(struct ash_model *model)
     json_decref(model->generation);
     ash_shards_fini(&model->shards);
     ash_model_config_fini(&model->config);
+    ash_lora_close(model->own_lora);
     free(model->vector_offset);
     free(model->layers);
     free(model->params);

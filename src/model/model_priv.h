@@ -54,6 +54,7 @@ struct ash_model {
     bool lacks_score;                  /* the folder has no score.weight: the caller draws one */
     struct ash_adapter *adapters;      /* [base_count]: of the base's matrices */
     struct ash_model *base;            /* whose values they are; NULL in an outline */
+    struct ash_lora *own_lora;         /* config.lora, where the model was opened with it; NULL: somebody else's */
     struct ash_buffer adapter_scratch; /* see ash_lora_reserve */
     struct ash_buffer dropout_scratch; /* see ash_lora_reserve_dropout */
     void *base_quant;                  /* the base's matrices, where they are held quantised */

@@ -81,6 +81,9 @@ alike dpo dpo.yaml dpo.loss=kto dpo.undesirable_weight=0.5
 meshes="mesh.fsdp=2 mesh.tp=2"
 alike sft lora.yaml lora.rank=4 lora.targets=all-linear lora.dropout=0.1
 [ -e "$SCRATCH/one/model/adapter_model.safetensors" ] || fail "no PEFT folder"
+grep -q '"down_proj"' "$SCRATCH/one/model/adapter_config.json" || fail "modules of adapters: $(cat "$SCRATCH/one/model/adapter_config.json")"
+try "$ASHLAR" model info "$SCRATCH/one/model"
+expect 0 "adapters as a model"
 try "$ASHLAR" model merge "$SCRATCH/start" "$SCRATCH/one/model" "$SCRATCH/merged"
 expect 0 "merge"
 grep -q '^logits of' "$SCRATCH/out" || fail "merge does not say how far logits move"
@@ -91,6 +94,10 @@ grep -q ForSequenceClassification "$SCRATCH/one/model/config.json" || fail "no r
 # mistakes in settings
 post sft long sft.yaml data.seq=8
 expect_error 1 "too long" "example 0" "data.seq"
+post sft wrong lora.yaml lora.rank=4 lora.rank_pattern=q_prj:8
+expect_error 1 "a rank for no module" "q_prj"
+post sft wrong lora.yaml lora.rank=4 lora.modules_to_save=lm_hed
+expect_error 1 "a module to save that is not there" "lm_hed"
 post sft wrong lora.yaml lora.rank=4 lora.targets=q_prj
 expect_error 1 "targets" "targets"
 post dpo wrong sft.yaml

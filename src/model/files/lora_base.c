@@ -120,7 +120,7 @@ int ash_lora_bind_base(struct ash_model *model, struct ash_err *err)
     int rc;
 
     if (base == NULL) {
-        rc = ash_model_open(lora->base_dir, &model->base, err);
+        rc = ash_model_open_base(lora->base_dir, &model->base, err);
         if (rc < 0) return ash_err_prefix(err, rc, "the adapters' base");
         base = model->base;
         if (base->gguf != NULL && base->config.rope.interleaved)

@@ -2,7 +2,6 @@
 #include <errno.h>
 #include <limits.h>
 #include <math.h>
-#include <regex.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,32 +25,10 @@ struct request {
     const json_t *saved;
     enum ash_dtype quant;
     double dropout;
+    bool is_users; /* not read from a folder */
 };
 
 /* ---- names ------------------------------------------------------------------------------------------------------- */
-
-static bool ends_with(const char *name, const char *end)
-{
-    size_t length = strlen(name), size = strlen(end);
-
-    if (length < size || strcmp(name + length - size, end) != 0) return false;
-    return length == size || name[length - size - 1] == '.';
-}
-
-/* Does a regular expression fit the whole name? */
-static bool fits(const char *pattern, const char *name)
-{
-    regex_t regex;
-    regmatch_t match;
-    char anchored[1024];
-    bool is_fit;
-
-    snprintf(anchored, sizeof(anchored), "^(%s)$", pattern);
-    if (regcomp(&regex, anchored, REG_EXTENDED) != 0) return false;
-    is_fit = regexec(&regex, name, 1, &match, 0) == 0;
-    regfree(&regex);
-    return is_fit;
-}
 
 /* The value of the first key of a pattern that fits the end of the name, or NULL. */
 static const json_t *pattern_value(const json_t *patterns, const char *name)
@@ -62,7 +39,7 @@ static const json_t *pattern_value(const json_t *patterns, const char *name)
 
     json_object_foreach((json_t *)(uintptr_t)patterns, key, value) {
         snprintf(pattern, sizeof(pattern), "(.*\\.)?(%s)", key);
-        if (fits(pattern, name)) return value;
+        if (ash_lora_name_fits(pattern, name)) return value;
     }
     return NULL;
 }
@@ -86,15 +63,15 @@ static bool is_target(const struct request *request, const char *name, int layer
     json_t *item;
 
     if (!names_layer(request->layers, layer)) return false;
-    if (text != NULL) return strcmp(text, "all-linear") == 0 ? layer >= 0 : fits(text, name);
+    if (text != NULL) return strcmp(text, "all-linear") == 0 ? layer >= 0 : ash_lora_name_fits(text, name);
     json_array_foreach((json_t *)(uintptr_t)request->targets, i, item) {
         const char *target = json_string_value(item);
 
         if (target == NULL) continue;
-        if (strcmp(target, "all-linear") == 0 ? layer >= 0 : ends_with(name, target)) return true;
+        if (strcmp(target, "all-linear") == 0 ? layer >= 0 : ash_lora_name_ends(name, target)) return true;
     }
     return json_array_size(request->targets) == 1 && layer >= 0 &&
-           fits(json_string_value(json_array_get(request->targets, 0)), name);
+           ash_lora_name_fits(json_string_value(json_array_get(request->targets, 0)), name);
 }
 
 static bool is_saved(const struct request *request, const char *name)
@@ -103,7 +80,7 @@ static bool is_saved(const struct request *request, const char *name)
     json_t *item;
 
     json_array_foreach((json_t *)(uintptr_t)request->saved, i, item)
-        if (json_is_string(item) && ends_with(name, json_string_value(item))) return true;
+        if (json_is_string(item) && ash_lora_name_ends(name, json_string_value(item))) return true;
     return false;
 }
 
@@ -152,7 +129,7 @@ static bool is_skipped(const struct request *request, const struct ash_param *pa
                    : json_array_size(request->targets) == 1 &&
                          strcmp(json_string_value(json_array_get(request->targets, 0)), "all-linear") == 0;
 
-    return !param->is_matrix || (all && (param->is_expert || ends_with(param->name, "mlp.gate.weight")));
+    return !param->is_matrix || (all && (param->is_expert || ash_lora_name_ends(param->name, "mlp.gate.weight")));
 }
 
 static int find_modules(const struct request *request, struct ash_lora *lora, struct ash_err *err)
@@ -221,6 +198,9 @@ static int open_lora(struct request *request, const char *base_dir, json_t *conf
         request->base = outline;
     }
     if (rc == 0) rc = find_modules(request, lora, err);
+    if (rc == 0) rc = ash_lora_check_names(lora, request->saved, request->is_users ? request->rank_pattern : NULL, err);
+    if (rc == 0 && request->is_users) /* as PEFT writes them, which takes no "all-linear" in a list */
+        json_object_set_new(lora->config, "target_modules", ash_lora_list_targets(lora, request->base));
     ash_model_close(outline);
     if (rc < 0) {
         if (lora == NULL) json_decref(config);
@@ -268,7 +248,8 @@ int ash_lora_open(const struct ash_lora_opts *opts, struct ash_lora **lora_out, 
                               .rank_pattern = ranks,
                               .saved = saved,
                               .quant = opts->quant,
-                              .dropout = opts->dropout};
+                              .dropout = opts->dropout,
+                              .is_users = true};
     json_t *config;
     int rc = pattern_object(opts->rank_pattern, opts->rank_pattern_count, ranks, err);
 

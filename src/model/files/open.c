@@ -1,5 +1,6 @@
 /* open: a model from a Hugging Face folder or a GGUF file, and its weights on their way into memory. */
 #include <errno.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,6 +10,7 @@
 #include "model/files/folder_priv.h"
 #include "model/files/gguf_model_priv.h"
 #include "model/files/load.h"
+#include "model/lora_priv.h"
 #include "model/model_priv.h"
 
 /* ---- opening ----------------------------------------------------------------------------------------------------- */
@@ -94,7 +96,18 @@ fail:
     return rc;
 }
 
-int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct ash_err *err)
+/* A PEFT folder: its base is the one that it names. */
+static int open_adapted(const char *path, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_lora *lora = NULL;
+    int rc = ash_lora_open_model(path, NULL, &lora, model_out, err);
+
+    if (rc == 0) (*model_out)->own_lora = lora;
+    return rc;
+}
+
+/* What computes by itself: no adapters. */
+static int open_plain(const char *path, struct ash_model **model_out, struct ash_err *err)
 {
     char file[ASH_GGUF_PATH_BYTES];
 
@@ -102,17 +115,48 @@ int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct a
     return open_folder(path, NULL, false, model_out, err);
 }
 
-int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
+/* Adapters beside whole weights are not asked for: the weights are. */
+static bool has_weights(const char *dir)
 {
-    struct ash_model *model = NULL;
-    int rc = ash_model_open_lazy(path, &model, err);
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    char path[PATH_MAX];
 
+    for (size_t i = 0; i < 2; i++)
+        if (ash_path_join(path, sizeof(path), dir, names[i]) >= 0 && ash_path_exists(path)) return true;
+    return false;
+}
+
+int ash_model_open_lazy(const char *path, struct ash_model **model_out, struct ash_err *err)
+{
+    if (ash_lora_exists(path) && !has_weights(path)) return open_adapted(path, model_out, err);
+    return open_plain(path, model_out, err);
+}
+
+/* Whether it was opened or not, rc says so; a model whose weights cannot be brought is closed. */
+static int bring(int rc, struct ash_model *model, struct ash_model **model_out, struct ash_err *err)
+{
     if (rc == 0) rc = ash_model_bring(model, err);
     if (rc == 0)
         *model_out = model;
     else
         ash_model_close(model);
     return rc;
+}
+
+int ash_model_open(const char *path, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model *model = NULL;
+    int rc = ash_model_open_lazy(path, &model, err);
+
+    return bring(rc, model, model_out, err);
+}
+
+int ash_model_open_base(const char *path, struct ash_model **model_out, struct ash_err *err)
+{
+    struct ash_model *model = NULL;
+    int rc = open_plain(path, &model, err);
+
+    return bring(rc, model, model_out, err);
 }
 
 int ash_model_open_slice(const char *path, const struct ash_slice *slice, struct ash_model **model_out,

@@ -220,8 +220,9 @@ static const float *normed_rows(const struct ash_pass_step *step)
 
 /* ---- few targets ------------------------------------------------------------------------------------------------- */
 
-/* Rows without a target add nothing to a sum. In float32 each of them can be left out; in bf16 whole groups of k can,
- * where sequences are made of those. So this changes no bit. Copies cost time: a few rows are not worth it. */
+/* Rows without a target add nothing to a sum over rows. In float32 each of them can be left out; in bf16 whole groups
+ * of k can, where sequences are made of those. So this changes no bit. Copies cost time: a few rows are not worth
+ * it. */
 static bool is_worth_it(size_t count, size_t rows)
 {
     return 8 * count <= 7 * rows;
@@ -262,13 +263,14 @@ static size_t count_few(const struct ash_pass_step *step, size_t group)
     return count;
 }
 
-/* Copy the runs of rows of row_bytes together, or (apart) back to where they were. */
-static void copy_runs(const struct ash_pass_step *step, const void *from, void *to, size_t row_bytes, bool apart)
+/* Copy the runs of groups of rows of row_bytes together, or (apart) back to where they were. */
+static void copy_groups(const struct ash_pass_step *step, size_t group, const void *from, void *to, size_t row_bytes,
+                        bool apart)
 {
     struct ash_range run;
     size_t done = 0;
 
-    for (size_t row = 0; (run = next_run(step, skip_group(step), &row)).count > 0; done += run.count) {
+    for (size_t row = 0; (run = next_run(step, group, &row)).count > 0; done += run.count) {
         size_t source = apart ? done : run.first, sink = apart ? run.first : done;
         int rc = step->exec->memory->copy((char *)to + sink * row_bytes, (const char *)from + source * row_bytes,
                                           run.count * row_bytes);
@@ -278,11 +280,17 @@ static void copy_runs(const struct ash_pass_step *step, const void *from, void *
     }
 }
 
-/* Put what was computed of few rows among all of them; the others are 0. */
+/* The rows with targets together. */
+static void gather(const struct ash_pass_step *step, const void *all, void *few, size_t row_bytes)
+{
+    copy_groups(step, 1, all, few, row_bytes, false);
+}
+
+/* Put what was computed of them among all rows; the others are 0. */
 static void spread(const struct ash_pass_step *step, const float *few, float *all, size_t width)
 {
     ash_exec_zero(step->exec, all, step->rows * width * sizeof(float));
-    copy_runs(step, few, all, width * sizeof(float), true);
+    copy_groups(step, 1, few, all, width * sizeof(float), true);
 }
 
 /* The sets that those rows keep. */
@@ -292,27 +300,117 @@ static const struct ash_kept *gather_kept(const struct ash_pass_step *step)
     size_t done = 0;
 
     if (step->kept == NULL) return NULL;
-    for (size_t row = 0; (run = next_run(step, skip_group(step), &row)).count > 0; done += run.count)
+    for (size_t row = 0; (run = next_run(step, 1, &row)).count > 0; done += run.count)
         memcpy(step->few_kept + done, step->kept + run.first, run.count * sizeof(*step->kept));
     return step->few_kept;
 }
 
-/* The head over count rows that have targets: the same step with those rows alone, put together. */
+/* A piece of the groups with targets: its rows, put together, and the rows with targets among them; where it begins and
+ * ends among all rows. */
+struct few_piece {
+    struct ash_range rows, targets;
+    size_t begin, end;
+};
+
+static size_t count_targets(const struct ash_pass_step *step, size_t row, size_t count)
+{
+    const int32_t *targets = step->batch->targets + step->first_row + row;
+    size_t found = 0;
+
+    for (size_t r = 0; r < count; r++)
+        found += targets[r] >= 0;
+    return found;
+}
+
+/* The piece after this one. False: there is none. */
+static bool take_piece(const struct ash_pass_step *step, size_t group, struct few_piece *piece)
+{
+    piece->rows = (struct ash_range){ash_range_end(piece->rows), 0};
+    piece->targets = (struct ash_range){ash_range_end(piece->targets), 0};
+    piece->begin = piece->end;
+    while (piece->end < step->rows && piece->rows.count + group <= step->acts->head_rows) {
+        size_t found = count_targets(step, piece->end, group);
+
+        if (found > 0) piece->rows.count += group;
+        piece->targets.count += found;
+        piece->end += group;
+    }
+    return piece->rows.count > 0;
+}
+
+/* Gradients of logits, of rows with targets alone, move to where these are in their groups; between them are zeros. */
+static void expand_logits(const struct ash_pass_step *step, size_t group, const struct few_piece *piece)
+{
+    size_t width = head_width(step->model), bytes = width * (rounds_gradients(step) ? sizeof(uint16_t) : sizeof(float));
+    size_t from = piece->targets.count, to = piece->rows.count;
+    float *logits = step->acts->scratch.logits;
+    int rc = 0;
+
+    for (size_t end = piece->end; end > piece->begin; end -= group) {
+        if (count_targets(step, end - group, group) == 0) continue;
+        for (size_t row = end; row > end - group; row--) {
+            to--;
+            if (count_targets(step, row - 1, 1) == 0)
+                ash_exec_zero(step->exec, logits + to * width, bytes);
+            else if (--from != to && rc == 0)
+                rc = step->exec->memory->copy(logits + to * width, logits + from * width, bytes);
+        }
+    }
+    if (rc < 0 && step->axes->failed == 0)
+        step->axes->failed = ash_err_set(&step->axes->failure, rc, "cannot copy gradients of logits");
+}
+
+/* The head's gradients of a piece, from logits, which are gradients by now. few: rows with targets; x: the piece's rows
+ * in groups. A row's products with the output matrix need no other row; sums over rows need them in their groups. */
+static void backward_few(const struct ash_pass_step *step, const struct ash_pass_step *few, struct ash_grad_sink *sink,
+                         const float *x, const struct few_piece *piece)
+{
+    struct ash_scratch *s = &few->acts->scratch;
+    size_t hidden = step->model->config.hidden, width = head_width(step->model);
+    int32_t head = head_param(step->model);
+    struct ash_linear_io io = {.rows = piece->targets.count,
+                               .dy = s->logits,
+                               .dy_stride = width,
+                               .dx = s->dnorm + piece->targets.first * hidden,
+                               .dx_stride = hidden};
+    struct ash_column_parallel columns = {.first = piece->rows.first,
+                                          .rows = piece->rows.count,
+                                          .in = hidden,
+                                          .seq_rows = piece->rows.count,
+                                          .x = x + piece->rows.first * hidden,
+                                          .count = 1,
+                                          .outputs[0] = {head, ASH_NO_PARAM, s->logits, width, NULL}};
+
+    if (rounds_gradients(step)) {
+        columns.outputs[0].dy_stride = io.dy_stride = 2 * width;
+        columns.outputs[0].dy_bf16 = io.dy_bf16 = (const void *)s->logits;
+    }
+    ash_linear_input_grad(few, head, &io);
+    if (ash_grad_sum_of(sink, head_sum(step->model)).data == NULL && step->model->adapters != NULL) return; /* frozen */
+    expand_logits(step, skip_group(step), piece);
+    weight_grads(few, sink, &columns);
+}
+
+/* The head over the rows that have targets, put together: the same step with those alone. count: rows of their
+ * groups. */
 static void run_few(const struct ash_pass_step *step, size_t count, const struct wanted *wanted,
                     struct ash_grad_sink *sink)
 {
     const struct ash_batch *batch = step->batch;
     struct ash_acts *all = step->acts, acts = *all;
     struct ash_pass_step few = *step;
-    size_t hidden = step->model->config.hidden, first = step->first_row;
-    float *x = all->scratch.residual; /* nobody's here, like dx */
+    struct few_piece piece = {0};
+    size_t hidden = step->model->config.hidden, first = step->first_row, group = skip_group(step);
+    /* nobody's here, like dx; and dnorm is written last */
+    float *grouped = all->scratch.residual, *x = wanted->has_gradient ? all->scratch.dnorm : grouped;
 
-    copy_runs(step, all->final_norm.out, x, hidden * sizeof(float), false);
-    copy_runs(step, batch->targets + first, acts.block.few_targets, sizeof(int32_t), false);
+    gather(step, all->final_norm.out, x, hidden * sizeof(float));
+    if (wanted->has_gradient) copy_groups(step, group, all->final_norm.out, grouped, hidden * sizeof(float), false);
+    gather(step, batch->targets + first, acts.block.few_targets, sizeof(int32_t));
     if (wanted->has_gradient && batch->scales != NULL)
-        copy_runs(step, batch->scales + first, acts.block.scales, sizeof(float), false);
+        gather(step, batch->scales + first, acts.block.scales, sizeof(float));
     if (wanted->has_gradient && batch->entropy_scales != NULL)
-        copy_runs(step, batch->entropy_scales + first, acts.block.entropy_scales, sizeof(float), false);
+        gather(step, batch->entropy_scales + first, acts.block.entropy_scales, sizeof(float));
     acts.block.targets = acts.block.few_targets;
     acts.losses = acts.block.few_losses;
     acts.entropies = acts.block.few_entropies;
@@ -321,7 +419,10 @@ static void run_few(const struct ash_pass_step *step, size_t count, const struct
     few.kept = gather_kept(step);
     few.first_row = 0;
     few.rows = few.seq_rows = few.own.count = count;
-    run_rows(&few, x, wanted, sink);
+    while (take_piece(step, group, &piece)) {
+        loss_rows(&few, x, piece.targets, wanted);
+        if (wanted->has_gradient) backward_few(step, &few, sink, grouped, &piece);
+    }
     spread(step, acts.losses, all->losses + first, 1);
     if (wanted->has_entropies) spread(step, acts.entropies, all->entropies + first, 1);
     if (wanted->has_gradient) spread(step, acts.scratch.dnorm, all->scratch.dnorm, hidden);
@@ -330,10 +431,10 @@ static void run_few(const struct ash_pass_step *step, size_t count, const struct
 static void run_head(const struct ash_pass_step *step, const struct wanted *wanted, struct ash_grad_sink *sink)
 {
     const float *x = normed_rows(step);
-    size_t group = skip_group(step), count = group > 0 ? count_few(step, group) : step->rows;
+    size_t group = skip_group(step);
 
-    if (is_worth_it(count, step->rows))
-        run_few(step, count, wanted, sink);
+    if (group > 0 && is_worth_it(count_few(step, 1), step->rows))
+        run_few(step, count_few(step, group), wanted, sink);
     else
         run_rows(step, x, wanted, sink);
 }

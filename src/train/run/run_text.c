@@ -319,7 +319,9 @@ void ash_run_print_end(struct ash_run *run, bool stopped)
         print_outcome(run, screen);
         print_spent(run, screen);
         fprintf(screen, "model     %s\nreport    %s\n", run->model, run->report);
-        if (run->facts.tokenizer_dir != NULL)
+        if (run->job->train.method == ASH_METHOD_REWARD)
+            fprintf(screen, "use it    ashlar rl JOB.yaml rl.rewards=model=%s\n", run->model);
+        else if (run->facts.tokenizer_dir != NULL)
             fprintf(screen, "try it    ashlar generate --model %s --prompt TEXT\n", run->model);
     }
     fflush(screen);
