@@ -9,7 +9,9 @@ train: {steps: 1000000, global_batch: 16, grains: 4, valid_every: 0, save_every:
 schedule: {kind: constant}
 runtime: {threads: 1}
 YAML
-pick() { echo $((RANDOM % $1)); }
+# pick N: a number below N in $picked. Not by a subshell: those have random numbers of their own.
+pick() { picked=$((RANDOM % $1)); }
+flip() { pick "$1" && [ "$picked" = 1 ]; }
 clean_steps() { [ "$(cat "$SCRATCH/clean/log.jsonl" 2> "$SCRATCH/err" | grep -c '"step"')" -ge "$1" ]; }
 clean_wait() { wait_for "step $1" clean_steps "$1"; }
 clean_agent() {
@@ -24,7 +26,8 @@ clean_pids() { pgrep -P "$clean_job" | head -n "$clean_procs"; }
 # clean_event NAME: what life brings.
 clean_event() {
     local victim
-    victim=$(clean_pids | sed -n "$((1 + $(pick "$clean_procs")))p")
+    pick "$clean_procs"
+    victim=$(clean_pids | sed -n "$((1 + picked))p")
     case $1 in
     jitter) for i in 1 2 3; do kill -STOP "$victim" && sleep 0.03 && kill -CONT "$victim" && sleep 0.2; done ;;
     lost | back) kill -KILL "$victim" ;;
@@ -32,15 +35,19 @@ clean_event() {
     esac 2> "$SCRATCH/undo"
 }
 clean_run() { # seed: draws a run, and prints what came of it
-    local words=() launch=() drawn=() event step=$((60 + RANDOM % 60)) blamed
+    local words=() launch=() drawn=() event step blamed
     RANDOM=$1
-    clean_procs=$((1 + $(pick 2)))
-    [ "$(pick 2)" = 1 ] && words+=(train.save_every=20) && drawn+=(saves)
-    [ "$(pick 2)" = 1 ] && words+=(train.valid_every=15) && drawn+=(validation)
-    [ "$(pick 2)" = 1 ] && drawn+=(jitter)
-    [ "$(pick 3)" = 1 ] && drawn+=(agent)
+    pick 60
+    step=$((60 + picked))
+    pick 2
+    clean_procs=$((1 + picked))
+    flip 2 && words+=(train.save_every=20) && drawn+=(saves)
+    flip 2 && words+=(train.valid_every=15) && drawn+=(validation)
+    flip 2 && drawn+=(jitter)
+    flip 3 && drawn+=(agent)
     if [ "$clean_procs" = 2 ]; then
-        case $(pick 3) in
+        pick 3
+        case $picked in
         1) launch+=(--spares 1) drawn+=(lost) ;;
         2) launch+=(--restarts 2) drawn+=(back) ;;
         esac
