@@ -24,14 +24,6 @@ done
 python3 "$SOURCE/scripts/dashboards.py" "$SCRATCH"
 for file in "$SOURCE"/deploy/grafana/*.json; do cmp -s "$file" "$SCRATCH/${file##*/}" || fail "$file: run scripts/dashboards.py deploy/grafana"; done
 
-# Their types are those of Grafana's own schema.
-. "$SOURCE/tests/e2e/lib/npm.sh"
-if (need_npm "types of dashboards" @grafana/schema typescript); then
-    { echo 'import type { Dashboard } from "@grafana/schema";'; for file in "$SOURCE"/deploy/grafana/*.json; do echo "export const $(basename "$file" .json): Dashboard ="; cat "$file"; done; } > "$SCRATCH/types.ts"
-    (cd "$SCRATCH" && node node_modules/typescript/bin/tsc --noEmit --strict --skipLibCheck --moduleResolution bundler --module esnext --target es2022 types.ts) > "$SCRATCH/out" 2>&1 \
-        || fail "types of dashboards: $(head -n 5 "$SCRATCH/out")"
-fi
-
 # ---- this machine with a job of two ranks, a recorded one with GPUs, and a server ---------------------------------------
 "$ASHLAR" launch --procs 2 train "$SCRATCH/job.yaml" --out "$SCRATCH/watched" --pages "$SCRATCH/pages" train.steps=10000000 train.valid_every=0 > "$SCRATCH/train.out" 2>&1 &
 launcher=$!
