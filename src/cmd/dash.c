@@ -28,7 +28,8 @@ static const struct ash_opt dash_opts[] = {
      .type = ASH_OPT_STRING,
      .offset = FIELD(pages),
      .default_text = ASH_METRICS_PAGE_DIR,
-     .help = "folder where ranks of this machine publish themselves; empty: none"},
+     .help = "folder where ranks of this machine publish themselves, of which those of RUNs are shown, or all; empty: "
+             "none"},
     {.name = "board",
      .type = ASH_OPT_STRING,
      .offset = FIELD(board),

@@ -18,6 +18,7 @@
 #include "observe/fetch.h"
 #include "observe/health/rank_health.h"
 #include "observe/health/run_health.h"
+#include "observe/run_id.h"
 
 #define ANSWER_BYTES_MAX ((size_t)256 << 20)
 #define ANSWER_S 10.0
@@ -238,10 +239,10 @@ static struct ash_opt_list rings_of(const struct ash_diagnose_live *live)
     return is_own ? (struct ash_opt_list){own, 1} : live->ranks;
 }
 
-/* What the processes of a folder publish of themselves. */
-static int add_pages(const char *dir, struct ash_diagnose *diagnose, struct ash_err *err)
+/* What the processes of a folder publish of themselves; of a run, where one is given. */
+static int add_pages(const char *dir, const char *run_id, struct ash_diagnose *diagnose, struct ash_err *err)
 {
-    const struct ash_host_files files = {.root = "", .pages = dir};
+    const struct ash_host_files files = {.root = "", .pages = dir, .run_id = run_id};
     struct ash_scrape *scrape = NULL;
     struct ash_str text = {0};
     char node[256] = "";
@@ -258,7 +259,7 @@ static int add_pages(const char *dir, struct ash_diagnose *diagnose, struct ash_
 }
 
 /* Calls are compared where they lie: of the job whose ranks were found, or of the last one. */
-static int judge_calls(const struct ash_diagnose_live *live, const struct ash_opt_list *rings,
+static int judge_calls(const struct ash_diagnose_live *live, const struct ash_opt_list *rings, const char *run_id,
                        const struct ash_rank_list *ranks, struct ash_diagnose *diagnose)
 {
     const char *job = live->job != NULL ? live->job : ranks->count > 0 ? ranks->records[0].job : NULL;
@@ -266,7 +267,7 @@ static int judge_calls(const struct ash_diagnose_live *live, const struct ash_op
 
     if (live->run != NULL && ranks->count == 0) return 0; /* none of them is the run's */
     for (size_t i = 0; rc == 0 && i < rings->count; i++)
-        rc = ash_calls_judge(rings->items[i], live->run != NULL ? job : live->job, diagnose);
+        rc = ash_calls_judge(rings->items[i], live->run != NULL ? job : live->job, run_id, diagnose);
     return rc;
 }
 
@@ -274,17 +275,19 @@ static int judge_ranks(const struct ash_diagnose_live *live, const struct ash_ru
                        struct ash_rank_list *ranks, struct ash_diagnose *diagnose, struct ash_err *err)
 {
     struct ash_opt_list rings = rings_of(live);
+    char id[ASH_RUN_ID_BYTES];
+    const char *run_id = live->run != NULL ? ash_run_id(live->run, id) : NULL;
     int rc = 0;
 
     for (size_t i = 0; rc == 0 && i < rings.count; i++)
         rc = ash_rank_list_add_dir(ranks, rings.items[i], "", err);
     for (size_t i = 0; rc == 0 && i < live->ranks.count; i++)
-        rc = add_pages(live->ranks.items[i], diagnose, err);
-    ash_rank_list_keep(ranks, live->job, live->run != NULL ? run->name : NULL);
+        rc = add_pages(live->ranks.items[i], run_id, diagnose, err);
+    ash_rank_list_keep(ranks, live->job, run_id);
     if (live->run != NULL)
         ash_rank_list_keep_last(ranks, run->count > 0 ? run->steps[run->count - 1].step : 0, run->end_s);
     if (rc == 0) rc = ash_rank_list_judge(ranks, diagnose);
-    if (rc == 0) rc = judge_calls(live, &rings, ranks, diagnose);
+    if (rc == 0) rc = judge_calls(live, &rings, run_id, ranks, diagnose);
     return rc == -ENOMEM ? ash_err_set(err, rc, "no memory for the ranks") : rc;
 }
 
@@ -318,7 +321,9 @@ static int add_before(const struct ash_diagnose_live *live, struct ash_sources *
 
 int ash_diagnose_live_add(const struct ash_diagnose_live *live, struct ash_diagnose *diagnose, struct ash_err *err)
 {
-    const struct ash_host_files files = {.root = "", .pages = ASH_METRICS_PAGE_DIR};
+    char id[ASH_RUN_ID_BYTES];
+    const struct ash_host_files files = {
+        .root = "", .pages = ASH_METRICS_PAGE_DIR, .run_id = live->run != NULL ? ash_run_id(live->run, id) : NULL};
     struct ash_rank_list ranks = {0};
     struct ash_sources *sources = NULL;
     int rc = live->here ? ash_sources_open(ash_collectors, ash_collector_count, &files, &sources, err) : 0;

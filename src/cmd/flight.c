@@ -200,7 +200,7 @@ static int answer(const struct flags *flags, const char *dir, struct ash_err *er
 {
     struct ash_flight_report report = {0};
     struct ash_flight_set set = {0};
-    int rc = ash_flight_set_load(&set, dir, flags->job, err);
+    int rc = ash_flight_set_load(&set, dir, flags->job, NULL, err);
 
     if (rc < 0) return rc;
     if (flags->torch != NULL) rc = write_torch(&set, flags->torch, err);

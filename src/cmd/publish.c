@@ -12,6 +12,7 @@
 #include "base/serve_ring.h"
 #include "base/step_ring.h"
 #include "base/str.h"
+#include "observe/run_id.h"
 
 /* The number that people know the job by: the scheduler's, or ours. */
 static void add_job(const struct ash_launch_env *env, struct ash_str *labels)
@@ -28,12 +29,13 @@ const char *ash_publish_labels(const struct ash_launch_env *env, const char *run
     const char *name =
         run != NULL && strrchr(run, '/') != NULL && strrchr(run, '/')[1] != '\0' ? strrchr(run, '/') + 1 : run;
     struct ash_str labels = {0};
-    char rank[32];
+    char rank[32], id[ASH_RUN_ID_BYTES];
 
     snprintf(rank, sizeof(rank), "%zu", env->rank);
     add_job(env, &labels);
     ash_metric_add_label(&labels, "rank", rank);
     if (name != NULL) ash_metric_add_label(&labels, "run", name);
+    if (name != NULL) ash_metric_add_label(&labels, ASH_RUN_ID_LABEL, ash_run_id(run, id));
     snprintf(buf, buf_bytes, "%s", labels.data != NULL && labels.size_bytes < buf_bytes ? labels.data : "");
     ash_str_fini(&labels);
     return buf;

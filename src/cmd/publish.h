@@ -7,7 +7,7 @@
 #include "collective/member/launch_env.h"
 #include "serve/engine/recorder.h"
 
-/* Labels of a process of env's job: job, rank and run (NULL: none), into buf, which it returns. */
+/* Labels of a process of env's job: job, rank, run (NULL: none) and its id, into buf, which it returns. */
 const char *ash_publish_labels(const struct ash_launch_env *env, const char *run, char *buf, size_t buf_bytes);
 /* Publish metrics and collective calls in dir ("": do not). A failure is a warning: the job continues unseen. */
 void ash_publish_start(const char *dir, const char *labels);

@@ -79,7 +79,7 @@ static int write_trace(const struct flags *flags, const char *dir, uint64_t firs
     struct ash_flight_set calls = {0};
     struct ash_rank_set steps = {0};
     struct ash_str text = {0};
-    int rc = ash_flight_set_load(&calls, dir, flags->job, err);
+    int rc = ash_flight_set_load(&calls, dir, flags->job, NULL, err);
 
     if (rc == 0) rc = ash_rank_set_load(&steps, dir, err);
     if (rc == 0) keep_job(&steps, calls.ranks[0].job);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "observe/run_id.h"
 
 #define WAIT_LEAST_S 1.0
 
@@ -30,6 +31,19 @@ static int64_t last_ns(const struct ash_flight_rank *rank)
     const struct ash_flight_call *last = rank->view.count > 0 ? ash_flight_call_at(rank, rank->view.count - 1) : NULL;
 
     return last != NULL ? (int64_t)last->start_ns + rank->view.wall_ns : INT64_MIN;
+}
+
+/* Keep those of a run. */
+static void keep_run(struct ash_flight_set *set, const char *run_id)
+{
+    size_t kept = 0;
+
+    for (size_t i = 0; i < set->count; i++)
+        if (strcmp(set->ranks[i].run_id, run_id) == 0)
+            set->ranks[kept++] = set->ranks[i];
+        else
+            ash_ring_view_fini(&set->ranks[i].view);
+    set->count = kept;
 }
 
 /* Keep one job: the given one, or the last that recorded. Of a rank that is there twice the later one counts. */
@@ -108,6 +122,7 @@ static int load_all(struct ash_flight_set *set, const char *dir, struct ash_err 
         set->ranks[i].view = views[i];
         ash_ring_label(&views[i], "rank", number, sizeof(number));
         ash_ring_label(&views[i], "job", set->ranks[i].job, sizeof(set->ranks[i].job));
+        ash_ring_label(&views[i], ASH_RUN_ID_LABEL, set->ranks[i].run_id, sizeof(set->ranks[i].run_id));
         set->ranks[i].rank = strtoul(number, NULL, 10);
         set->ranks[i].is_stopped = views[i].is_alive && is_stopped(views[i].pid);
     }
@@ -117,12 +132,14 @@ static int load_all(struct ash_flight_set *set, const char *dir, struct ash_err 
     return 0;
 }
 
-int ash_flight_set_load(struct ash_flight_set *set, const char *dir, const char *job, struct ash_err *err)
+int ash_flight_set_load(struct ash_flight_set *set, const char *dir, const char *job, const char *run_id,
+                        struct ash_err *err)
 {
     struct ash_flight_set loaded = {0};
     int rc = load_all(&loaded, dir, err);
 
     if (rc < 0) return rc;
+    if (run_id != NULL) keep_run(&loaded, run_id);
     keep_job(&loaded, job);
     if (loaded.count == 0) {
         ash_flight_set_fini(&loaded);

@@ -11,7 +11,7 @@
 #include "base/str.h"
 
 struct ash_flight_rank {
-    char job[64];
+    char job[64], run_id[32];
     size_t rank;
     struct ash_ring_view view;
     bool is_stopped; /* its process is here, and a signal or a debugger has stopped it */
@@ -23,9 +23,11 @@ struct ash_flight_set {
     size_t count;
 };
 
-/* Read every recorder in dir, of one job: the given one, or the one that recorded last. Damaged files are left out.
- * Returns 0, -ENOENT (there is none) or a negative errno; on 0 the caller owns the set. */
-int ash_flight_set_load(struct ash_flight_set *set, const char *dir, const char *job, struct ash_err *err);
+/* Read every recorder in dir, of one job: the given one, or the one that recorded last, of one run (run_id; NULL: of
+ * any). Damaged files are left out. Returns 0, -ENOENT (there is none) or a negative errno; on 0 the caller owns the
+ * set. */
+int ash_flight_set_load(struct ash_flight_set *set, const char *dir, const char *job, const char *run_id,
+                        struct ash_err *err);
 /* A zeroed set is fine. */
 void ash_flight_set_fini(struct ash_flight_set *set);
 /* Call `index` of a rank, oldest first. */

@@ -5,12 +5,15 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "observe/run_id.h"
+
 static int compare(const void *a, const void *b)
 {
     const struct ash_rank_steps *left = a, *right = b;
     int order = strcmp(left->job, right->job);
 
     if (order == 0) order = strcmp(left->run, right->run);
+    if (order == 0) order = strcmp(left->run_id, right->run_id);
     if (order != 0) return order;
     return left->rank < right->rank ? -1 : left->rank > right->rank;
 }
@@ -23,6 +26,7 @@ static struct ash_rank_steps rank_of(const struct ash_ring_view *view)
     ash_ring_label(view, "rank", number, sizeof(number));
     ash_ring_label(view, "job", rank.job, sizeof(rank.job));
     ash_ring_label(view, "run", rank.run, sizeof(rank.run));
+    ash_ring_label(view, ASH_RUN_ID_LABEL, rank.run_id, sizeof(rank.run_id));
     rank.rank = strtoul(number, NULL, 10);
     return rank;
 }
@@ -90,7 +94,14 @@ static json_t *axes_json(const struct ash_rank_steps *rank, bool wants_place)
     return list;
 }
 
-void ash_rank_steps_json(const char *dir, size_t most, json_t *ranks)
+static bool is_among(const char *run_id, const char *const *run_ids, size_t run_count)
+{
+    for (size_t i = 0; i < run_count; i++)
+        if (strcmp(run_id, run_ids[i]) == 0) return true;
+    return run_count == 0;
+}
+
+void ash_rank_steps_json(const char *dir, size_t most, const char *const *run_ids, size_t run_count, json_t *ranks)
 {
     struct ash_rank_set set = {0};
 
@@ -98,10 +109,12 @@ void ash_rank_steps_json(const char *dir, size_t most, json_t *ranks)
     for (size_t i = 0; i < set.count; i++) {
         const struct ash_rank_steps *rank = &set.ranks[i];
 
-        json_array_append_new(ranks, json_pack("{s:s, s:s, s:I, s:i, s:b, s:o, s:o, s:o}", "job", rank->job, "run",
-                                               rank->run, "rank", (json_int_t)rank->rank, "pid", (int)rank->pid,
-                                               "alive", rank->is_alive, "mesh", axes_json(rank, false), "at",
-                                               axes_json(rank, true), "steps", steps_json(rank, most)));
+        if (!is_among(rank->run_id, run_ids, run_count)) continue;
+        json_array_append_new(ranks,
+                              json_pack("{s:s, s:s, s:s, s:I, s:i, s:b, s:o, s:o, s:o}", "job", rank->job, "run",
+                                        rank->run, ASH_RUN_ID_LABEL, rank->run_id, "rank", (json_int_t)rank->rank,
+                                        "pid", (int)rank->pid, "alive", rank->is_alive, "mesh", axes_json(rank, false),
+                                        "at", axes_json(rank, true), "steps", steps_json(rank, most)));
     }
     ash_rank_set_fini(&set);
 }

@@ -52,7 +52,7 @@ trainer=$!
 both() { [ "$(curl -s "$url"metrics | grep -c '^ashlar_rank_step{')" = 2 ]; }
 wait_for "both ranks" both
 scrape
-grep -q '^ashlar_rank_part_seconds_total{job="[0-9a-f]*",rank="1",run="seen",part="compute"}' "$SCRATCH/metrics" || fail "no parts of rank 1"
+grep -q '^ashlar_rank_part_seconds_total{job="[0-9a-f]*",rank="1",run="seen",run_id="[0-9a-f]*",part="compute"}' "$SCRATCH/metrics" || fail "no parts of rank 1"
 grep -q '^ashlar_collective_seconds_total{.*axis="world"' "$SCRATCH/metrics" || fail "no collectives by axis"
 killed=$(grep '^ashlar_process_up.*rank="1"' "$SCRATCH/metrics" | sed 's/.*pid="\([0-9]*\)".*/\1/')
 kill -STOP "$trainer" # it must not replace the rank meanwhile

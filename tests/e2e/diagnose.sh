@@ -83,10 +83,10 @@ try "$ASHLAR" diagnose "$SCRATCH/now/n1.prom" --before "$SCRATCH"
 expect_error 1 "a folder without earlier scrapes" n1.prom
 
 # ---- a run -----------------------------------------------------------------------------------------------------------
-trainer= watcher=
+trainer= watcher= pages=
 end() {
     local pid
-    for pid in $trainer $watcher $(sed -n 's/^.*pid //p' "$SCRATCH/ranks" 2> "$SCRATCH/kill"); do kill -KILL "$pid" 2> "$SCRATCH/kill"; done
+    for pid in $trainer $watcher $pages $(sed -n 's/^.*pid //p' "$SCRATCH/ranks" 2> "$SCRATCH/kill"); do kill -KILL "$pid" 2> "$SCRATCH/kill"; done
     wait 2> "$SCRATCH/kill"
 }
 trap end EXIT
@@ -125,6 +125,23 @@ grep -q "rank=\"$rank\"" <(strings "$SCRATCH/pages/$stopped"-*.steps) || fail "r
 try "$ASHLAR" diagnose --run "$SCRATCH/live" --ranks "$SCRATCH/pages" --json
 grep -q '"first_layer": "step"' "$SCRATCH/out" || fail "a stopped rank: $(head -c 600 "$SCRATCH/out")"
 grep -q 'is stopped, by a signal or a debugger' "$SCRATCH/out" || fail "a stopped rank: $(head -c 600 "$SCRATCH/out")"
+# Another run of the same name has nothing to do with these ranks.
+mkdir -p "$SCRATCH/other"
+cp -r "$SCRATCH/live" "$SCRATCH/other"
+try "$ASHLAR" diagnose --run "$SCRATCH/other/live" --ranks "$SCRATCH/pages" --json
+expect 0 "a run of the same name"
+! grep -q 'is stopped, by a signal' "$SCRATCH/out" || fail "another run's rank is blamed: $(head -c 600 "$SCRATCH/out")"
+ranks_shown() {
+    "$ASHLAR" dash "$1" --pages "$SCRATCH/pages" --port 0 > "$SCRATCH/dash.out" 2>&1 &
+    pages=$!
+    wait_for "the page" grep -q http "$SCRATCH/dash.out"
+    same "ranks on the page of $1" "$2" "$(curl -s "$(sed -n 's/^page: //p' "$SCRATCH/dash.out")v1/board" | grep -o '"rank":' | wc -l)"
+    kill "$pages"
+    wait "$pages"
+    pages=
+}
+ranks_shown "$SCRATCH/live" 2
+ranks_shown "$SCRATCH/other/live" 0
 try "$ASHLAR" flight "$SCRATCH/pages"
 grep -q "process of rank $rank is stopped" "$SCRATCH/out" || fail "flight, with a stopped rank: $(head -c 600 "$SCRATCH/out")"
 kill -CONT "$stopped"

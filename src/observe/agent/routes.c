@@ -79,7 +79,7 @@ static void send_board(void *ctx, struct ash_http_exchange *exchange)
 
     json_array_append_new(nodes, verdict_json(agent));
     if (agent->opts.source.pages != NULL) {
-        ash_rank_steps_json(agent->opts.source.pages, STEPS_SHOWN, ranks);
+        ash_rank_steps_json(agent->opts.source.pages, STEPS_SHOWN, NULL, 0, ranks);
         ash_servers_json(agent->opts.source.pages, servers);
     }
     send_json(exchange, json_pack("{s:o, s:o, s:o, s:[]}", "nodes", nodes, "ranks", ranks, "servers", servers, "runs"));

@@ -11,6 +11,7 @@
 #include "base/math.h"
 #include "observe/collect/collector.h"
 #include "observe/collect/exposition.h"
+#include "observe/run_id.h"
 
 #define PAGES_MAX 1024
 #define SERIES_MAX 200000
@@ -110,8 +111,9 @@ static void open_pages(const struct ash_host_files *source, struct all *all)
 {
     struct ash_host_files outside = {.root = ""};
     struct ash_names names = {0};
-    char path[PATH_MAX];
+    char path[PATH_MAX], wanted[64]; /* a quote inside of a label's value has a backslash before it */
 
+    snprintf(wanted, sizeof(wanted), ASH_RUN_ID_LABEL "=\"%.32s\"", source->run_id != NULL ? source->run_id : "");
     ash_names_list(&outside, source->pages, &names);
     all->pages = calloc(ash_min(names.count, PAGES_MAX) + 1, sizeof(*all->pages));
     for (size_t i = 0; i < names.count && all->page_count < PAGES_MAX && all->pages != NULL; i++) {
@@ -119,7 +121,11 @@ static void open_pages(const struct ash_host_files *source, struct all *all)
 
         if (bytes <= suffix || strcmp(names.items[i] + bytes - suffix, ASH_METRICS_PAGE_SUFFIX) != 0) continue;
         snprintf(path, sizeof(path), "%s/%s", source->pages, names.items[i]);
-        if (ash_metrics_page_open(path, &all->pages[all->page_count], NULL) == 0) all->page_count++;
+        if (ash_metrics_page_open(path, &all->pages[all->page_count], NULL) < 0) continue;
+        if (source->run_id == NULL || strstr(all->pages[all->page_count].labels, wanted) != NULL)
+            all->page_count++;
+        else
+            ash_metrics_page_close(&all->pages[all->page_count]);
     }
     ash_names_fini(&names);
 }

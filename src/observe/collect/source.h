@@ -11,6 +11,7 @@
 struct ash_host_files {
     const char *root;     /* "" or a folder, without a slash at its end */
     const char *pages;    /* folder of mapped pages, below no root; NULL: none */
+    const char *run_id;   /* of the pages, those of this run; NULL: all */
     const char *nvml;     /* NVIDIA's library; NULL: where the system finds it */
     const char *gpu_jobs; /* folder of files named by GPU index with a job's id; NULL: none */
     double queue_seconds; /* between two looks at Slurm's queue; 0: not here */

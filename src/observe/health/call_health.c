@@ -65,13 +65,13 @@ static int report(const struct ash_flight_finding *found, struct ash_diagnose *d
     return ash_diagnose_report(diagnose, &finding);
 }
 
-int ash_calls_judge(const char *dir, const char *job, struct ash_diagnose *diagnose)
+int ash_calls_judge(const char *dir, const char *job, const char *run_id, struct ash_diagnose *diagnose)
 {
     struct ash_flight_report report_of_calls = {0};
     struct ash_flight_set set = {0};
     int rc;
 
-    if (ash_flight_set_load(&set, dir, job, NULL) < 0) return 0;
+    if (ash_flight_set_load(&set, dir, job, run_id, NULL) < 0) return 0;
     rc = ash_flight_compare(&set, &report_of_calls);
     /* Only the first: what comes after it follows from it. */
     if (rc == 0 && report_of_calls.count > 0) rc = report(&report_of_calls.findings[0], diagnose);

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "observe/rank_steps.h"
+#include "observe/run_id.h"
 #include "observe/straggler.h"
 
 #define STRAGGLERS_MAX 16
@@ -60,6 +61,7 @@ static int add_ring(struct ash_rank_list *list, const struct ash_rank_steps *ran
     if (record.points == NULL) return -ENOMEM;
     snprintf(record.job, sizeof(record.job), "%s", rank->job);
     snprintf(record.run, sizeof(record.run), "%s", rank->run);
+    snprintf(record.run_id, sizeof(record.run_id), "%s", rank->run_id);
     snprintf(record.node, sizeof(record.node), "%s", node);
     for (size_t i = 0; i < record.count; i++) {
         const struct ash_step_record *step = ash_rank_step(rank, i);
@@ -117,6 +119,7 @@ static int add_board_rank(struct ash_rank_list *list, const json_t *rank, const 
     if (record.points == NULL) return -ENOMEM;
     copy_text(rank, "job", record.job, sizeof(record.job));
     copy_text(rank, "run", record.run, sizeof(record.run));
+    copy_text(rank, ASH_RUN_ID_LABEL, record.run_id, sizeof(record.run_id));
     snprintf(record.node, sizeof(record.node), "%s", node);
     for (size_t i = 0; i < rows; i++) {
         const json_t *row = json_array_get(steps, i);
@@ -146,6 +149,7 @@ static int compare(const void *a, const void *b)
     int order = strcmp(left->job, right->job);
 
     if (order == 0) order = strcmp(left->run, right->run);
+    if (order == 0) order = strcmp(left->run_id, right->run_id);
     if (order != 0) return order;
     return left->rank < right->rank ? -1 : left->rank > right->rank;
 }
@@ -159,7 +163,7 @@ static void keep_if(struct ash_rank_list *list, size_t index, bool is_wanted, si
         free(list->records[index].points);
 }
 
-void ash_rank_list_keep(struct ash_rank_list *list, const char *job, const char *run)
+void ash_rank_list_keep(struct ash_rank_list *list, const char *job, const char *run_id)
 {
     size_t kept = 0;
 
@@ -167,7 +171,8 @@ void ash_rank_list_keep(struct ash_rank_list *list, const char *job, const char 
         const struct ash_rank_record *record = &list->records[i];
 
         keep_if(list, i,
-                (job == NULL || strcmp(record->job, job) == 0) && (run == NULL || strcmp(record->run, run) == 0),
+                (job == NULL || strcmp(record->job, job) == 0) &&
+                    (run_id == NULL || strcmp(record->run_id, run_id) == 0),
                 &kept);
     }
     list->count = kept;
@@ -179,7 +184,8 @@ static size_t end_of_job(const struct ash_rank_list *list, size_t from)
     size_t end = from + 1;
 
     while (end < list->count && strcmp(list->records[end].job, list->records[from].job) == 0 &&
-           strcmp(list->records[end].run, list->records[from].run) == 0)
+           strcmp(list->records[end].run, list->records[from].run) == 0 &&
+           strcmp(list->records[end].run_id, list->records[from].run_id) == 0)
         end++;
     return end;
 }

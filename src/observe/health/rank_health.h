@@ -17,7 +17,7 @@ struct ash_rank_point {
 };
 
 struct ash_rank_record {
-    char job[64], run[128], node[128]; /* node may be empty */
+    char job[64], run[128], run_id[32], node[128]; /* node may be empty */
     size_t rank;
     struct ash_rank_point *points; /* owned */
     size_t count;
@@ -36,10 +36,10 @@ int ash_rank_list_add(struct ash_rank_list *list, const struct ash_rank_record *
 int ash_rank_list_add_dir(struct ash_rank_list *list, const char *dir, const char *node, struct ash_err *err);
 /* Add the ranks of an agent's board (an array, as ash_rank_steps_json writes it). Returns 0 or -ENOMEM. */
 int ash_rank_list_add_board(struct ash_rank_list *list, const json_t *ranks, const char *node);
-/* Keep those of a job and a run; NULL: any. */
-void ash_rank_list_keep(struct ash_rank_list *list, const char *job, const char *run);
-/* Keep those that can be the run whose log ends with this step, written at end_s (since 1970): runs in other folders
- * may have the same name. */
+/* Keep those of a job and a run (observe/run_id.h); NULL: any. */
+void ash_rank_list_keep(struct ash_rank_list *list, const char *job, const char *run_id);
+/* Keep those that can be what wrote the run's log, which ends with this step at end_s (since 1970): an earlier try may
+ * have left its records too. */
 void ash_rank_list_keep_last(struct ash_rank_list *list, uint64_t step, double end_s);
 /* Report stragglers, job by job. The list gets sorted. Returns 0 or -ENOMEM. */
 int ash_rank_list_judge(struct ash_rank_list *list, struct ash_diagnose *diagnose);
@@ -47,7 +47,7 @@ int ash_rank_list_judge(struct ash_rank_list *list, struct ash_diagnose *diagnos
 void ash_rank_list_fini(struct ash_rank_list *list);
 
 /* Compare the calls that a job's ranks recorded in dir and report what differs or waits. job: NULL for the one that
- * recorded last. A folder without recorders is nothing to judge. Returns 0 or -ENOMEM. */
-int ash_calls_judge(const char *dir, const char *job, struct ash_diagnose *diagnose);
+ * recorded last. run_id: NULL for any. A folder without recorders is nothing to judge. Returns 0 or -ENOMEM. */
+int ash_calls_judge(const char *dir, const char *job, const char *run_id, struct ash_diagnose *diagnose);
 
 #endif

@@ -21,6 +21,7 @@
 #include "observe/page/run_curves.h"
 #include "observe/page/servers.h"
 #include "observe/rank_steps.h"
+#include "observe/run_id.h"
 
 #define ASKERS_MAX 16
 #define ANSWER_S 2.0
@@ -49,6 +50,8 @@ struct ash_board {
     json_t **answers; /* [agent_count], NULL: none yet or it does not answer */
     bool *was_asked;
     struct ash_run_curves *runs; /* [run_count]; one request at a time reads them */
+    char (*ids)[ASH_RUN_ID_BYTES];
+    const char **run_ids; /* [run_count], of ids */
     pthread_mutex_t runs_lock;
     struct ash_topology *topology; /* NULL: none */
     char *frozen;
@@ -160,7 +163,7 @@ static void send_board(void *ctx, struct ash_http_exchange *exchange)
     if (board->frozen == NULL) {
         add_agents(board, nodes, ranks, servers);
         if (board->opts.pages != NULL) {
-            ash_rank_steps_json(board->opts.pages, STEPS_SHOWN, ranks);
+            ash_rank_steps_json(board->opts.pages, STEPS_SHOWN, board->run_ids, board->opts.run_count, ranks);
             ash_servers_json(board->opts.pages, servers);
         }
         add_runs(board, runs);
@@ -301,10 +304,14 @@ int ash_board_open(const struct ash_board_opts *opts, struct ash_board **board_o
     board->answers = calloc(opts->agent_count + 1, sizeof(*board->answers));
     board->was_asked = calloc(opts->agent_count + 1, sizeof(*board->was_asked));
     board->runs = calloc(opts->run_count + 1, sizeof(*board->runs));
-    rc = board->answers != NULL && board->was_asked != NULL && board->runs != NULL
+    board->ids = calloc(opts->run_count + 1, sizeof(*board->ids));
+    board->run_ids = calloc(opts->run_count + 1, sizeof(*board->run_ids));
+    rc = board->answers != NULL && board->was_asked != NULL && board->runs != NULL && board->ids != NULL &&
+                 board->run_ids != NULL
              ? 0
              : ash_err_set(err, -ENOMEM, "no memory for the page");
     for (size_t i = 0; rc == 0 && i < opts->run_count; i++) {
+        board->run_ids[i] = ash_run_id(opts->runs[i], board->ids[i]);
         ash_run_curves_init(&board->runs[i], opts->runs[i]);
         rc = read_whole(&board->runs[i], err);
     }
@@ -339,6 +346,8 @@ void ash_board_close(struct ash_board *board)
     free(board->answers);
     free(board->was_asked);
     free(board->runs);
+    free(board->ids);
+    free(board->run_ids);
     ash_topology_close(board->topology);
     free(board->frozen);
     pthread_cond_destroy(&board->stopping);

@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/file.h"
+#include "observe/run_id.h"
 #include "observe/trace.h"
 
 #define RANKS 4
@@ -20,6 +21,7 @@
 static char dir[64];
 static struct ash_ring_file *rings[RANKS];
 
+/* Ranks of a job of one run. */
 static void begin_job(void)
 {
     snprintf(dir, sizeof(dir), "/tmp/ashlar-flight-XXXXXX");
@@ -32,7 +34,7 @@ static void begin_job(void)
                                      .record_bytes = sizeof(struct ash_flight_call),
                                      .capacity = 16};
 
-        snprintf(labels, sizeof(labels), "job=\"7\",rank=\"%zu\"", r);
+        snprintf(labels, sizeof(labels), "job=\"7\",rank=\"%zu\",run_id=\"%s\"", r, r < 2 ? "a" : "b");
         assert_int_equal(ash_ring_open(&opts, &rings[r], NULL), 0);
     }
 }
@@ -74,7 +76,7 @@ static void end_job(struct ash_flight_set *set, struct ash_flight_report *report
 
 static void load(struct ash_flight_set *set, struct ash_flight_report *report)
 {
-    assert_int_equal(ash_flight_set_load(set, dir, NULL, NULL), 0);
+    assert_int_equal(ash_flight_set_load(set, dir, NULL, NULL, NULL), 0);
     assert_int_equal(set->count, RANKS);
     assert_int_equal(ash_flight_compare(set, report), 0);
 }
@@ -183,13 +185,62 @@ static void test_nothing_there(void **state)
     struct ash_err err = {0};
     (void)state;
 
-    assert_int_equal(ash_flight_set_load(&set, "/tmp/ashlar-no-such-folder", NULL, &err), -ENOENT);
+    assert_int_equal(ash_flight_set_load(&set, "/tmp/ashlar-no-such-folder", NULL, NULL, &err), -ENOENT);
     begin_job();
-    assert_int_equal(ash_flight_set_load(&set, dir, "8", &err), -ENOENT);
+    assert_int_equal(ash_flight_set_load(&set, dir, "8", NULL, &err), -ENOENT);
     assert_non_null(strstr(err.text, "job 8"));
     for (size_t r = 0; r < RANKS; r++)
         ash_ring_close(rings[r], false);
     assert_int_equal(rmdir(dir), 0);
+}
+
+/* Jobs without a number have the same one: only a run's own recorders are its. */
+static void test_one_run(void **state)
+{
+    struct ash_flight_set set = {0};
+    struct ash_flight_report report = {0};
+    (void)state;
+
+    begin_job();
+    call(0, 1, ASH_FLIGHT_ALL_REDUCE, 64, true);
+    assert_int_equal(ash_flight_set_load(&set, dir, "7", "c", NULL), -ENOENT);
+    assert_int_equal(ash_flight_set_load(&set, dir, NULL, "b", NULL), 0);
+    assert_int_equal(set.count, RANKS - 2);
+    assert_int_equal(set.ranks[0].rank, 2);
+    end_job(&set, &report);
+}
+
+/* However a folder is written, before it is made and after. */
+static void test_run_ids(void **state)
+{
+    static const char *const same[] = {"%s/runs/new", "%s//runs/new/", "%s/./runs/../runs/new"};
+    char first[ASH_RUN_ID_BYTES], id[ASH_RUN_ID_BYTES], path[256];
+    (void)state;
+
+    snprintf(dir, sizeof(dir), "/tmp/ashlar-flight-XXXXXX");
+    assert_non_null(mkdtemp(dir));
+    snprintf(path, sizeof(path), "%s/runs/new", dir);
+    ash_run_id(path, first);
+    for (int made = 0; made < 2; made++) {
+        for (size_t i = 0; i < 3 - (size_t)!made; i++) { /* what is missing has no parent to go up to */
+            snprintf(path, sizeof(path), same[i], dir);
+            assert_string_equal(ash_run_id(path, id), first);
+        }
+        snprintf(path, sizeof(path), "%s/runs/other", dir);
+        assert_string_not_equal(ash_run_id(path, id), first);
+        snprintf(path, sizeof(path), "%s/runs/new", dir);
+        assert_int_equal(ash_dir_make(path, NULL), 0);
+    }
+    assert_int_equal(chdir(path), 0);
+    assert_string_equal(ash_run_id(".", id), first);
+    assert_string_equal(ash_run_id("../new", id), first);
+    assert_int_equal(chdir(".."), 0);
+    assert_string_equal(ash_run_id("new", id), first);
+    ash_run_id("newer", id);
+    assert_int_equal(chdir("/"), 0);
+    snprintf(path, sizeof(path), "%s/runs/newer", dir);
+    assert_string_equal(ash_run_id(path, first), id);
+    assert_int_equal(ash_dir_remove(dir, NULL), 0);
 }
 
 int main(void)
@@ -198,6 +249,7 @@ int main(void)
         cmocka_unit_test(test_equal_calls),  cmocka_unit_test(test_another_call),
         cmocka_unit_test(test_missing_rank), cmocka_unit_test(test_rank_that_ended),
         cmocka_unit_test(test_stopped_rank), cmocka_unit_test(test_nothing_there),
+        cmocka_unit_test(test_one_run),      cmocka_unit_test(test_run_ids),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
